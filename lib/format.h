@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The layout of a block: its constants, and pure integer functions of them. Includes nothing of ours and knows no
+ * hardware, so that host, device and tests share it. Specification: formats/block.md. */
+#ifndef PICI_LIB_FORMAT_H
+#define PICI_LIB_FORMAT_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define FMT_FN static __host__ __device__ inline
+#else
+#define FMT_FN static inline
+#endif
+
+enum { /* byte offsets of the header's fields */
+    HDR_MAGIC = 0,
+    HDR_VERSION = 4,
+    HDR_FORMAT = 5,
+    HDR_DTYPE = 6,
+    HDR_FLAGS = 7,
+    HDR_COUNT = 8,
+    HDR_NNZ = 16,
+    HDR_INDEX_OFFSET = 24,
+    HDR_VALUES_OFFSET = 32,
+    HDR_CHECKSUM = 40,
+    HDR_BYTES = 48
+};
+
+enum { FMT_VERSION = 1 };
+enum { FMT_DENSE = 0, FMT_PICI = 1, FMT_COO = 2, FMT_HYBRID = 3 };
+enum { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2, FLAG_ALL = 3 };
+enum { DTYPE_FIRST = 1, DTYPE_LAST = 14 };
+
+enum {
+    TILE_ROWS = 64,
+    TILE_COLS = 64,                  /* a column is one 64-bit word of the bitvector */
+    TILE = TILE_ROWS * TILE_COLS,    /* elements */
+    TILE_BITS_BYTES = TILE_COLS * 8, /* bytes of bitvector */
+};
+
+/* log2 of the bytes of an element of dtype; -1 for a dtype that does not exist. */
+FMT_FN int fmt_width_log2(unsigned dtype)
+{
+    /* f32 f64 f16 bf16 f8 f8 i8 u8 i16 u16 i32 u32 i64 u64, two bits each from dtype 1 on */
+    const uint32_t w = 2u | 3u << 2 | 1u << 4 | 1u << 6 | 0u << 8 | 0u << 10 | 0u << 12 | 0u << 14 | 1u << 16 |
+                       1u << 18 | 2u << 20 | 2u << 22 | 3u << 24 | 3u << 26;
+    return dtype < DTYPE_FIRST || dtype > DTYPE_LAST ? -1 : (int)(w >> 2 * (dtype - 1) & 3);
+}
+
+/* Where the parts of a block are. */
+struct fmt_layout {
+    uint64_t tiles;         /* pici: tiles; else 0 */
+    uint64_t index_offset;  /* bytes */
+    uint64_t index_bytes;   /* without the padding */
+    uint64_t values_offset; /* bytes */
+    uint64_t block_bytes;
+    unsigned index_width; /* bytes: 4 or 8; 0 in dense */
+    unsigned width_log2;  /* of an element */
+};
+
+FMT_FN uint64_t fmt_tiles(uint64_t count)
+{
+    return count / TILE + (count % TILE != 0);
+}
+
+/* Bytes of an index entry: a function of the count alone. */
+FMT_FN unsigned fmt_index_width(uint64_t count)
+{
+    return count > UINT64_C(1) << 32 ? 8 : 4;
+}
+
+FMT_FN unsigned fmt_flags(unsigned format, uint64_t count)
+{
+    return format != FMT_DENSE && fmt_index_width(count) == 8 ? FLAG_INDEX64 : 0;
+}
+
+/* *r = a * b + c; 0 if that is beyond 64 bits. */
+FMT_FN int fmt_muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c)
+{
+    if (b && a > (UINT64_MAX - c) / b)
+        return 0;
+    *r = a * b + c;
+    return 1;
+}
+
+/* The layout of a block of format (dense, pici or coo) and a valid dtype, which holds nnz values (dense: nnz == count).
+ * 0 if a length is beyond 64 bits. */
+FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uint64_t count, uint64_t nnz)
+{
+    l->tiles = format == FMT_PICI ? fmt_tiles(count) : 0;
+    l->index_width = format == FMT_DENSE ? 0 : fmt_index_width(count);
+    l->width_log2 = (unsigned)fmt_width_log2(dtype);
+    l->index_offset = HDR_BYTES + l->tiles * TILE_BITS_BYTES; /* below 2^62 */
+    uint64_t end;
+    if (!fmt_muladd(&end, format == FMT_PICI ? l->tiles : nnz, l->index_width, l->index_offset) || end > UINT64_MAX - 15)
+        return 0;
+    l->index_bytes = end - l->index_offset;
+    l->values_offset = format == FMT_DENSE ? HDR_BYTES : (end + 15) & ~UINT64_C(15);
+    return fmt_muladd(&l->block_bytes, nnz, UINT64_C(1) << l->width_log2, l->values_offset);
+}
+
+#endif
