@@ -13,7 +13,8 @@
 #define FMT_FN static inline
 #endif
 
-enum { /* byte offsets of the header's fields */
+/* Byte offsets of the header's fields. */
+enum {
     HDR_MAGIC = 0,
     HDR_VERSION = 4,
     HDR_FORMAT = 5,
@@ -93,7 +94,8 @@ FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uin
     l->width_log2 = (unsigned)fmt_width_log2(dtype);
     l->index_offset = HDR_BYTES + l->tiles * TILE_BITS_BYTES; /* below 2^62 */
     uint64_t end;
-    if (!fmt_muladd(&end, format == FMT_PICI ? l->tiles : nnz, l->index_width, l->index_offset) || end > UINT64_MAX - 15)
+    if (!fmt_muladd(&end, format == FMT_PICI ? l->tiles : nnz, l->index_width, l->index_offset) ||
+        end > UINT64_MAX - 15)
         return 0;
     l->index_bytes = end - l->index_offset;
     l->values_offset = format == FMT_DENSE ? HDR_BYTES : (end + 15) & ~UINT64_C(15);

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# make help lists the targets. Everything made lies under $(BUILD), so that builds with other flags live side by side:
+#     make BUILD=build/clang CC=clang
+#     make BUILD=build/asan SANITIZE=address,undefined check
+#
+# Files are found by their names: lib/*.c lib/cpu/*.c are the library, tools/*.c the tool, tests/test_*.c one Criterion
+# program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each.
+
+BUILD = build
+PREFIX = /usr/local
+LIBDIR = $(PREFIX)/lib
+INCLUDEDIR = $(PREFIX)/include
+BINDIR = $(PREFIX)/bin
+MANDIR = $(PREFIX)/share/man
+PKGCONFIGDIR = $(LIBDIR)/pkgconfig
+DESTDIR =
+
+CFLAGS = -O2 -g
+CPU_CFLAGS =
+SANITIZE =
+WERROR =
+FUZZ_CC = clang
+FUZZ_SECONDS = 60
+PKG_CONFIG = pkg-config
+
+have = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo 1)
+ZSTD := $(or $(call have,libzstd),0)
+
+VERSION := $(shell sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)
+SOVERSION = 0
+
+ifeq ($(V),1)
+Q =
+say = @:
+else
+Q = @
+say = @printf '  %-4s %s\n'
+MAKEFLAGS += --no-print-directory
+endif
+
+# ---- flags
+
+WARN = -Wall -Wextra -Wshadow -Wpointer-arith -Wwrite-strings -Wstrict-prototypes -Wundef $(if $(WERROR),-Werror)
+override CPPFLAGS += -Iinclude -Ilib -D_FILE_OFFSET_BITS=64
+BASE = -std=c11 $(WARN) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+LIB_FLAGS = -fPIC -fvisibility=hidden -Wmissing-prototypes -DPICI_BUILD
+LINK = $(CC) -pthread $(CFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(LDFLAGS)
+LIBS =
+
+ifeq ($(ZSTD),1)
+override CPPFLAGS += -DPICI_HAVE_ZSTD $(shell $(PKG_CONFIG) --cflags libzstd)
+LIBS += $(shell $(PKG_CONFIG) --libs libzstd)
+endif
+
+# ---- files
+
+obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+PUBLIC_H := $(sort $(wildcard include/pici/*.h))
+LIB_OBJ := $(call obj,$(sort $(wildcard lib/*.c lib/cpu/*.c)))
+TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c))))
+PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
+UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
+TEST_OBJ := $(call obj,$(wildcard tests/util.c formats/ref.c))
+FUZZERS := $(patsubst fuzz/fuzz_%.c,%,$(sort $(wildcard fuzz/fuzz_*.c)))
+BENCHES := $(patsubst bench/%.c,$(BUILD)/%,$(sort $(wildcard bench/*.c)))
+EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(sort $(wildcard examples/*.c)))
+
+A = $(BUILD)/libpici.a
+SO = $(BUILD)/libpici.so
+TOOL = $(if $(wildcard tools/picitool.c),$(BUILD)/picitool)
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.PHONY: all FORCE
+all: $(A) $(SO) $(TOOL)
+
+# ---- compiling. A change of compiler or flags makes all anew.
+
+$(BUILD)/obj/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(CPU_CFLAGS) $(BASE) $(LDFLAGS) $(LIBS)' | cmp -s - $@ || \
+		echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(CPU_CFLAGS) $(BASE) $(LDFLAGS) $(LIBS)' >$@
+
+COMPILE = $(CC) $(CPPFLAGS) $(BASE) $(CFLAGS) -MMD -MP
+
+$(BUILD)/obj/lib/cpu/%.o: lib/cpu/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(LIB_FLAGS) $(CPU_CFLAGS) -c -o $@ $<
+
+$(BUILD)/obj/lib/%.o: lib/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(LIB_FLAGS) -c -o $@ $<
+
+$(BUILD)/obj/tools/%.o: tools/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -Wmissing-prototypes -c -o $@ $<
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -Itools -I. -c -o $@ $<
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+# ---- the library and the tool
+
+$(A): $(LIB_OBJ)
+	$(say) AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(SO): $(LIB_OBJ) lib/pici.map
+	$(say) LD $@
+	$(Q)$(LINK) -shared -Wl,-soname,libpici.so.$(SOVERSION) -Wl,--version-script=lib/pici.map \
+		$(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(LIB_OBJ) $(LIBS)
+	$(Q)ln -sf libpici.so $@.$(SOVERSION)
+
+# What the tool is made of, for its tests too.
+$(BUILD)/obj/tools.a: $(TOOL_OBJ)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(BUILD)/picitool: $(call obj,tools/picitool.c) $(BUILD)/obj/tools.a $(A)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+# ---- examples and benchmarks
+
+.PHONY: demo bench bench-peers
+$(EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o $(A)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+demo: $(BUILD)/demo $(BUILD)/picitool
+	@$(BUILD)/demo $(BUILD)/picitool $(BUILD)/demo-files
+
+# ---- tests. check installs nothing, runs what it can and names what it could not.
+
+TEST_PARTS = $(TEST_OBJ) $(BUILD)/obj/tools.a $(A)
+CRITERION := $(call have,criterion)
+UNIT = $(if $(CRITERION),$(if $(UNIT_OBJ),$(BUILD)/tests))
+XXHASH := $(call have,libxxhash)
+$(UNIT_OBJ): CPPFLAGS += $(if $(XXHASH),-DPICI_TEST_XXHASH)
+
+.PHONY: check check-full check-portable test-programs
+$(PLAIN): $(BUILD)/%: $(BUILD)/obj/tests/%.o $(TEST_PARTS)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+# Criterion finds its tests by a section that position-independent executables relocate.
+$(BUILD)/tests: $(UNIT_OBJ) $(TEST_PARTS)
+	$(say) LD $@
+	$(Q)$(LINK) -no-pie -o $@ $^ $(shell $(PKG_CONFIG) --libs criterion) $(if $(XXHASH),-lxxhash) $(LIBS) -lm
+
+test-programs: all $(PLAIN) $(UNIT)
+
+TEST_ENV = BUILD='$(BUILD)' CC='$(CC)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE)' ZSTD='$(ZSTD)' MAKEFLAGS=
+
+check: test-programs
+	@$(TEST_ENV) tools/run-tests $(BUILD)
+
+check-full: test-programs
+	@for isa in scalar avx2 avx512; do \
+		echo "PICI_CPU=$$isa"; \
+		PICI_CPU=$$isa PICI_TEST_FULL=1 $(TEST_ENV) tools/run-tests $(BUILD) || exit 1; \
+	done
+	$(Q)$(MAKE) BUILD=$(BUILD)/asan SANITIZE=address,undefined check
+	$(Q)$(MAKE) fuzz-replay check-portable
+
+check-portable:
+	@CC='$(CC)' MAKE='$(MAKE)' tools/check-portable $(BUILD)/portable
+
+# ---- fuzzing
+
+FUZZ_BIN := $(FUZZERS:%=$(BUILD)/fuzz_%)
+REPLAY_BIN := $(FUZZERS:%=$(BUILD)/replay_%)
+
+.PHONY: fuzz fuzz-replay fuzzers replayers
+$(FUZZ_BIN): $(BUILD)/fuzz_%: $(BUILD)/obj/fuzz/fuzz_%.o $(TEST_PARTS)
+	$(say) LD $@
+	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $^ $(LIBS) -lm
+
+$(REPLAY_BIN): $(BUILD)/replay_%: $(BUILD)/obj/fuzz/fuzz_%.o $(BUILD)/obj/fuzz/replay.o $(TEST_PARTS)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+fuzzers: $(FUZZ_BIN)
+replayers: $(REPLAY_BIN)
+
+fuzz-replay:
+	$(Q)$(MAKE) BUILD=$(BUILD)/replay SANITIZE=address,undefined replayers
+	@tools/run-fuzzers replay $(BUILD)/replay $(FUZZERS)
+
+fuzz:
+	$(Q)if command -v $(FUZZ_CC) >/dev/null 2>&1; then \
+		$(MAKE) BUILD=$(BUILD)/fuzz CC=$(FUZZ_CC) SANITIZE=address,undefined,fuzzer-no-link fuzzers && \
+		FUZZ_SECONDS=$(FUZZ_SECONDS) tools/run-fuzzers fuzz $(BUILD)/fuzz $(FUZZERS); \
+	else \
+		echo 'fuzz: no $(FUZZ_CC), so no libFuzzer: replaying the corpus instead'; \
+		$(MAKE) fuzz-replay; \
+	fi
+
+# ---- installing
+
+.PHONY: install uninstall
+install: all
+	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(BINDIR) $(DESTDIR)$(PKGCONFIGDIR) \
+		$(DESTDIR)$(MANDIR)/man1
+	install -m 644 $(A) $(DESTDIR)$(LIBDIR)/libpici.a
+	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)/libpici.so.$(VERSION)
+	ln -sf libpici.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libpici.so.$(SOVERSION)
+	ln -sf libpici.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libpici.so
+	install -m 644 $(PUBLIC_H) $(DESTDIR)$(INCLUDEDIR)/pici/
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+		-e 's|@REQUIRES@|$(if $(filter 1,$(ZSTD)),libzstd)|' pici.pc.in >$(DESTDIR)$(PKGCONFIGDIR)/pici.pc
+	chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/pici.pc
+	$(if $(TOOL),install -m 755 $(TOOL) $(DESTDIR)$(BINDIR)/picitool)
+	$(if $(wildcard tools/picitool.1),install -m 644 tools/picitool.1 $(DESTDIR)$(MANDIR)/man1/picitool.1)
+
+uninstall:
+	rm -f $(DESTDIR)$(LIBDIR)/libpici.a $(DESTDIR)$(LIBDIR)/libpici.so $(DESTDIR)$(LIBDIR)/libpici.so.$(SOVERSION) \
+		$(DESTDIR)$(LIBDIR)/libpici.so.$(VERSION) $(PUBLIC_H:include/%=$(DESTDIR)$(INCLUDEDIR)/%) \
+		$(DESTDIR)$(PKGCONFIGDIR)/pici.pc $(DESTDIR)$(BINDIR)/picitool $(DESTDIR)$(MANDIR)/man1/picitool.1
+	-rmdir $(DESTDIR)$(INCLUDEDIR)/pici 2>/dev/null
+
+# ---- the rest
+
+.PHONY: deps clean format lint help
+deps:
+	@tools/install-deps
+
+format:
+	@tools/format
+
+lint:
+	@CC='$(CC)' tools/lint
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@sed -n '/^## /,/^$$/s/^## \{0,1\}//p' Makefile
+
+## make                 $(BUILD)/picitool, libpici.a, libpici.so
+## make demo            a small network's real gradients to a .pici file and back; needs a C compiler and make only
+## make deps            install what the tests need (Debian packages)
+## make check           run what tests can run here, and name what cannot
+## make check-full      every ISA level, sanitizers, corpora and check-portable too
+## make check-portable  plain tests for aarch64, s390x (big-endian) and i686, under qemu
+## make fuzz            every fuzzer for FUZZ_SECONDS=60 (clang); fuzz-replay: the seed corpora only
+## make bench           throughput beside memcpy; bench-peers: and beside other compressors
+## make install         DESTDIR= PREFIX=/usr/local; and uninstall
+## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites
+## make clean
+##
+## Variables: BUILD=dir CC= CFLAGS= LDFLAGS= CPU_CFLAGS= (for lib/cpu) SANITIZE=address,undefined WERROR=1 ZSTD=0 V=1
