@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Codec throughput beside the machine's memory speed.
+ *
+ * For each sparsity, one repetition times every yardstick (memcpy and three passes over memory) and then compress,
+ * decompress and scatter-add of every kernel table that this host can run, each once, so that noise of the host hits all
+ * of them alike. Tables show medians over the repetitions, in GB/s (1e9 bytes) of dense bytes. Results are checked
+ * before anything is timed. Without arguments it prints all sections; with any that describe data, that one table. */
+#define _GNU_SOURCE
+#include <getopt.h>
+#include <pthread.h>
+
+#include "common.h"
+#include "cpu/kernels.h"
+#include "yardstick.h"
+
+enum { MAX_ISAS = 8, MAX_THREADS = 64, MAX_REPS = 1000 };
+enum { RESIDENT_BYTES = 16 << 20, UNRELATED_BYTES = 64 << 20 }; /* see measure() */
+enum op { COMPRESS, DECOMPRESS, SCATTER_ADD, OPS };
+static const char op_letter[] = "CDA";
+static const char *const op_name[] = {"compress", "decompress", "scatter_add"};
+
+/* The project's targets: single thread, f32, 64 MiB, uniform, as a multiple of memcpy. */
+static const double floor_sparsity[] = {0, 50, 80, 90, 95, 99, 99.9};
+static const struct {
+    const char *isa;
+    double x[OPS][COUNT_OF(floor_sparsity)];
+} floors[] = {
+    {"avx512",
+     {{1.1, 1.35, 1.4, 1.5, 1.65, 1.9, 1.9}, {1.2, 1.75, 2.1, 2.1, 2.4, 3.8, 4.7}, {0.7, 1.0, 1.2, 1.5, 1.5, 7, 18}}},
+    {"avx2",
+     {{1.1, 1.4, 1.45, 1.5, 1.35, 1.9, 2.0}, {1.05, 1.5, 1.8, 1.9, 1.9, 3.5, 4.5}, {0.7, 1.0, 1.3, 1.45, 1.45, 7, 16}}},
+    {"scalar",
+     {{0.6, 0.65, 0.7, 0.9, 1.0, 1.3, 1.7},
+      {0.38, 0.38, 0.75, 1.0, 1.1, 1.4, 1.9},
+      {0.2, 0.25, 0.27, 0.38, 0.55, 1.5, 2.5}}},
+};
+
+struct section {
+    enum pici_dtype dtype;
+    size_t bytes;
+    enum pattern pattern;
+    int threads; /* above 1: measured beside one thread */
+    int checksum;
+    int reps;
+    size_t columns;
+    double sparsity[MAX_COLUMNS];
+};
+
+static struct {
+    const struct pici_isa *isa[MAX_ISAS];
+    size_t isas;
+    int best; /* print the fastest repetition instead of the median */
+    int json;
+    size_t records; /* of JSON so far */
+} run;
+
+/* What is measured: the yardsticks and then OPS per ISA, all that again for the second thread count. */
+enum { MAX_ROWS = 2 * (YARDSTICKS + OPS * MAX_ISAS) };
+
+static size_t rows_per_threads(void)
+{
+    return YARDSTICKS + OPS * run.isas;
+}
+
+static const char *isa_label(const struct pici_isa *isa)
+{
+    return !strcmp(isa->name, "scalar")   ? "portable"
+           : !strcmp(isa->name, "avx2")   ? "AVX2"
+           : !strcmp(isa->name, "avx512") ? "AVX-512"
+                                          : isa->name;
+}
+
+static double target(const struct section *s, int threads, const struct pici_isa *isa, enum op op, double sparsity)
+{
+    if (s->dtype != PICI_F32 || s->bytes != (size_t)64 << 20 || s->pattern != UNIFORM || threads != 1 || s->checksum)
+        return 0;
+    for (size_t i = 0; i < COUNT_OF(floors); i++)
+        for (size_t c = 0; c < COUNT_OF(floor_sparsity); c++)
+            if (!strcmp(floors[i].isa, isa->name) && floor_sparsity[c] == sparsity)
+                return floors[i].x[op][c];
+    return 0;
+}
+
+/* One column's data. */
+struct data {
+    uint8_t *src, *dst, *block, *unrelated;
+    size_t cap, len;
+    uint64_t n;
+    enum pici_dtype dtype;
+};
+
+static void ok(enum pici_status s, const char *what)
+{
+    if (s) {
+        fprintf(stderr, "bench: %s: %s\n", what, pici_strerror(s));
+        exit(1);
+    }
+}
+
+static void codec(struct data *d, enum op op, const struct pici_opts *opts)
+{
+    if (op == COMPRESS)
+        ok(pici_compress(d->block, d->cap, &d->len, d->src, d->n, d->dtype, PICI_PICI, opts), "compress");
+    else if (op == DECOMPRESS)
+        ok(pici_decompress(d->dst, d->n, d->block, d->len, opts), "decompress");
+    else
+        ok(pici_scatter_add(d->dst, d->n, d->block, d->len, opts), "scatter-add");
+}
+
+/* Every table gives the same block, the source back, the source when added to zero, and the same sum as the others. */
+static void check(struct data *d, const struct section *s, int threads)
+{
+    const struct pici_opts opts = {sizeof opts, threads, s->checksum};
+    const size_t bytes = d->n * pici_dtype_width(d->dtype);
+    uint8_t *const sum = buffer(bytes), *const block = buffer(d->cap);
+    size_t len = 0;
+
+    for (size_t i = 0; i < run.isas; i++) {
+        pici_isa_force(run.isa[i]);
+        memset(d->block, 0xaa, d->cap);
+        codec(d, COMPRESS, &opts);
+        if (i && (d->len != len || memcmp(d->block, block, len)))
+            die("wrong result: kernels disagree on a block");
+        len = d->len;
+        memcpy(block, d->block, len);
+
+        memset(d->dst, 0xaa, bytes);
+        codec(d, DECOMPRESS, &opts);
+        if (memcmp(d->dst, d->src, bytes))
+            die("wrong result: decompress is not the inverse of compress");
+
+        memset(d->dst, 0, bytes);
+        codec(d, SCATTER_ADD, &opts);
+        if (memcmp(d->dst, d->src, bytes))
+            die("wrong result: scatter-add to zero is not the source");
+
+        fill(d->dst, d->n, d->dtype, 0.5, CLUSTERED);
+        codec(d, SCATTER_ADD, &opts);
+        if (i && memcmp(d->dst, sum, bytes))
+            die("wrong result: kernels disagree on a sum");
+        memcpy(sum, d->dst, bytes);
+    }
+    free(sum);
+    free(block);
+}
+
+struct slice {
+    enum yardstick what;
+    uint8_t *dst;
+    const uint8_t *src;
+    size_t bytes;
+};
+
+static void *slice_main(void *arg)
+{
+    const struct slice *s = arg;
+    yardstick(s->what, s->dst, s->src, s->bytes);
+    return NULL;
+}
+
+/* A yardstick over the whole buffer, in as many threads (started and joined, as the codec does). */
+static void yardstick_threads(enum yardstick what, struct data *d, size_t bytes, int threads)
+{
+    pthread_t thread[MAX_THREADS];
+    struct slice slice[MAX_THREADS];
+    const size_t each = bytes / (size_t)threads / 4096 * 4096;
+    for (int i = 0; i < threads; i++) {
+        const size_t at = (size_t)i * each;
+        slice[i] = (struct slice){what, d->dst + at, d->src + at, i + 1 == threads ? bytes - at : each};
+        if (i && pthread_create(&thread[i], NULL, slice_main, &slice[i]))
+            die("cannot start a thread");
+    }
+    slice_main(&slice[0]);
+    for (int i = 1; i < threads; i++)
+        pthread_join(thread[i], NULL);
+}
+
+/* Seconds that row takes, per pass. A small buffer is passed over several times and stays in the cache; before a large
+ * one the cache is filled with something unrelated, so that no row profits from what the row before it has left there. */
+static double measure(size_t row, struct data *d, const struct section *s, int threads, int passes)
+{
+    const struct pici_opts opts = {sizeof opts, threads, s->checksum};
+    const size_t bytes = d->n * pici_dtype_width(d->dtype);
+    if (row >= YARDSTICKS)
+        pici_isa_force(run.isa[(row - YARDSTICKS) / OPS]);
+    if (passes == 1)
+        yardstick(READ, NULL, d->unrelated, UNRELATED_BYTES);
+    const double start = now();
+    for (int i = 0; i < passes; i++)
+        if (row < YARDSTICKS)
+            yardstick_threads((enum yardstick)row, d, bytes, threads);
+        else
+            codec(d, (row - YARDSTICKS) % OPS, &opts);
+    return (now() - start) / passes;
+}
+
+/* seconds[row][column] of one section. */
+static void measure_section(const struct section *s, double median_s[][MAX_COLUMNS], double least_s[][MAX_COLUMNS])
+{
+    const size_t rows = rows_per_threads();
+    const size_t total = s->threads > 1 ? 2 * rows : rows;
+    const int passes = s->bytes < RESIDENT_BYTES ? (int)(RESIDENT_BYTES / s->bytes) : 1;
+    struct data d = {.n = s->bytes / pici_dtype_width(s->dtype), .dtype = s->dtype};
+    double *const sample = calloc(total * (size_t)s->reps, sizeof *sample);
+    if (!sample)
+        die("out of memory");
+    d.cap = pici_bound(PICI_PICI, s->dtype, d.n);
+    d.src = buffer(s->bytes);
+    d.dst = buffer(s->bytes);
+    d.block = buffer(d.cap);
+    d.unrelated = buffer(UNRELATED_BYTES);
+
+    for (size_t c = 0; c < s->columns; c++) {
+        fill(d.src, d.n, s->dtype, 1 - s->sparsity[c] / 100, s->pattern);
+        check(&d, s, s->threads);
+        for (int rep = -1; rep < s->reps; rep++) /* -1: once untimed */
+            for (size_t row = 0; row < total; row++) {
+                const double t = measure(row % rows, &d, s, row < rows ? 1 : s->threads, passes);
+                if (rep >= 0)
+                    sample[row * (size_t)s->reps + (size_t)rep] = t;
+            }
+        for (size_t row = 0; row < total; row++) {
+            median_s[row][c] = median(sample + row * (size_t)s->reps, (size_t)s->reps);
+            least_s[row][c] = least(sample + row * (size_t)s->reps, (size_t)s->reps);
+        }
+    }
+    free(d.src);
+    free(d.dst);
+    free(d.block);
+    free(d.unrelated);
+    free(sample);
+}
+
+static void row_label(char *label, size_t bytes, size_t row)
+{
+    if (row < YARDSTICKS)
+        snprintf(label, bytes, "%s", yardstick_name((enum yardstick)row));
+    else
+        snprintf(label, bytes, "%s %c", isa_label(run.isa[(row - YARDSTICKS) / OPS]),
+                 op_letter[(row - YARDSTICKS) % OPS]);
+}
+
+static void heading(const char *what, const struct section *s)
+{
+    printf("\n%-34s", what);
+    for (size_t c = 0; c < s->columns; c++) {
+        char percent[16];
+        snprintf(percent, sizeof percent, "%g%%", s->sparsity[c]);
+        printf(" %10s", percent);
+    }
+    printf("\n");
+}
+
+/* The tables of one thread count; t[row] are its rows' seconds. */
+static void print_tables(const struct section *s, int threads, double t[][MAX_COLUMNS])
+{
+    static const enum yardstick limit[OPS] = {READ, WRITE, REWRITE};
+    const size_t rows = rows_per_threads();
+    char title[64], label[64];
+    size_t targets = 0, missed = 0;
+
+    snprintf(title, sizeof title, "GB/s, %d thread%s", threads, threads > 1 ? "s" : "");
+    heading(title, s);
+    for (size_t row = 0; row < rows; row++) {
+        row_label(label, sizeof label, row);
+        printf("  %-32s", label);
+        for (size_t c = 0; c < s->columns; c++)
+            printf(" %10.2f", (double)s->bytes / t[row][c] / 1e9);
+        printf("\n");
+    }
+
+    heading("times memcpy", s);
+    for (size_t row = YARDSTICKS; row < rows; row++) {
+        const struct pici_isa *isa = run.isa[(row - YARDSTICKS) / OPS];
+        const enum op op = (row - YARDSTICKS) % OPS;
+        row_label(label, sizeof label, row);
+        printf("  %-32s", label);
+        size_t row_targets = 0;
+        for (size_t c = 0; c < s->columns; c++) {
+            const double x = t[MEMCPY][c] / t[row][c], want = target(s, threads, isa, op, s->sparsity[c]);
+            row_targets += want > 0;
+            missed += x < want;
+            printf(" %9.2f%s", x, x < want ? "!" : " ");
+        }
+        printf("\n");
+        targets += row_targets;
+        if (row_targets) {
+            printf("  %-32s", "    target");
+            for (size_t c = 0; c < s->columns; c++)
+                printf(" %9.2f ", target(s, threads, isa, op, s->sparsity[c]));
+            printf("\n");
+        }
+    }
+    if (targets)
+        printf("  %zu of %zu targets missed (!)\n", missed, targets);
+
+    heading("times its limit", s);
+    for (size_t row = YARDSTICKS; row < rows; row++) {
+        const enum yardstick y = limit[(row - YARDSTICKS) % OPS];
+        row_label(label, sizeof label, row);
+        snprintf(label + strlen(label), sizeof label - strlen(label), " / %s", yardstick_name(y));
+        printf("  %-32s", label);
+        for (size_t c = 0; c < s->columns; c++)
+            printf(" %9.2f ", t[y][c] / t[row][c]);
+        printf("\n");
+    }
+}
+
+static void print_scaling(const struct section *s, double t[][MAX_COLUMNS])
+{
+    const size_t rows = rows_per_threads();
+    char title[64], label[64];
+    snprintf(title, sizeof title, "times one thread, %d threads", s->threads);
+    heading(title, s);
+    for (size_t row = 0; row < rows; row++) {
+        row_label(label, sizeof label, row);
+        printf("  %-32s", label);
+        for (size_t c = 0; c < s->columns; c++)
+            printf(" %9.2f ", t[row][c] / t[rows + row][c]);
+        printf("\n");
+    }
+}
+
+static void print_json(const struct section *s, int threads, double median_s[][MAX_COLUMNS],
+                       double best_s[][MAX_COLUMNS])
+{
+    for (size_t row = 0; row < rows_per_threads(); row++)
+        for (size_t c = 0; c < s->columns; c++) {
+            const int yard = row < YARDSTICKS;
+            const struct pici_isa *isa = yard ? NULL : run.isa[(row - YARDSTICKS) / OPS];
+            const enum op op = yard ? OPS : (row - YARDSTICKS) % OPS;
+            printf("%s\n  {\"dtype\":\"%s\",\"bytes\":%zu,\"pattern\":\"%s\",\"sparsity\":%g,\"threads\":%d,"
+                   "\"checksum\":%d,\"repetitions\":%d,\"kernels\":\"%s\",\"what\":\"%s\",\"median_s\":%.9g,"
+                   "\"best_s\":%.9g,\"gb_s\":%.4g,\"memcpy_ratio\":%.4g",
+                   run.records++ ? "," : "", pici_dtype_name(s->dtype), s->bytes, pattern_name[s->pattern],
+                   s->sparsity[c], threads, s->checksum, s->reps, yard ? "" : isa->name,
+                   yard ? yardstick_name((enum yardstick)row) : op_name[op], median_s[row][c], best_s[row][c],
+                   (double)s->bytes / median_s[row][c] / 1e9, median_s[MEMCPY][c] / median_s[row][c]);
+            const double want = yard ? 0 : target(s, threads, isa, op, s->sparsity[c]);
+            if (want > 0)
+                printf(",\"target\":%g", want);
+            printf("}");
+        }
+}
+
+static void do_section(const struct section *s)
+{
+    static double median_s[MAX_ROWS][MAX_COLUMNS], best_s[MAX_ROWS][MAX_COLUMNS];
+    double(*t)[MAX_COLUMNS] = run.best ? best_s : median_s;
+    const size_t rows = rows_per_threads();
+
+    if (!run.json) {
+        printf("\n== %s, %g MiB dense, %s%s; %s of %d repetitions ==\n", pici_dtype_name(s->dtype),
+               (double)s->bytes / (1 << 20), pattern_name[s->pattern], s->checksum ? ", checksum" : "",
+               run.best ? "best" : "median", s->reps);
+        fflush(stdout);
+    }
+    measure_section(s, median_s, best_s);
+    for (int second = 0; second <= (s->threads > 1); second++) {
+        const int threads = second ? s->threads : 1;
+        const size_t at = second ? rows : 0;
+        if (run.json)
+            print_json(s, threads, median_s + at, best_s + at);
+        else
+            print_tables(s, threads, t + at);
+    }
+    if (!run.json && s->threads > 1)
+        print_scaling(s, t);
+    fflush(stdout);
+}
+
+/* Everything, in the order of interest. */
+static void all_sections(const struct section *base)
+{
+    static const enum pici_dtype others[] = {PICI_BF16, PICI_F64, PICI_I8};
+    do_section(base);
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        struct section s = *base;
+        s.dtype = others[i];
+        do_section(&s);
+    }
+    for (enum pattern p = CLUSTERED; p <= BLOCK; p++) {
+        struct section s = *base;
+        s.pattern = p;
+        do_section(&s);
+    }
+    for (size_t mib = 4; mib; mib -= 3) {
+        struct section s = *base;
+        s.bytes = mib << 20;
+        do_section(&s);
+    }
+    struct section s = *base;
+    s.threads = 2;
+    do_section(&s);
+}
+
+static const char usage[] =
+    "usage: bench_codec [options]\n"
+    "  --isa NAME         one kernel table (scalar, avx2, avx512) instead of all that run here\n"
+    "  --dtype NAME       f32\n"
+    "  --size BYTES[KMG]  dense bytes, 64M\n"
+    "  --pattern NAME     uniform, clustered or block\n"
+    "  --sparsity LIST    percentages, 0,50,80,90,95,99,99.9\n"
+    "  --threads N        measure N threads beside one\n"
+    "  --checksum         blocks with a checksum\n"
+    "  -r, --reps N       repetitions, 15\n"
+    "  --best             print the fastest repetition instead of the median\n"
+    "  --quick            the first section alone, 3 repetitions\n"
+    "  --json             one array of records\n"
+    "Without --dtype, --size, --pattern, --sparsity, --threads, --checksum or --quick: all sections.\n";
+
+static _Noreturn void bad_usage(void)
+{
+    fputs(usage, stderr);
+    exit(2);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"isa", 1, NULL, 'i'},      {"dtype", 1, NULL, 'd'},   {"size", 1, NULL, 's'}, {"pattern", 1, NULL, 'p'},
+        {"sparsity", 1, NULL, 'y'}, {"threads", 1, NULL, 't'}, {"reps", 1, NULL, 'r'}, {"checksum", 0, NULL, 'c'},
+        {"best", 0, NULL, 'b'},     {"quick", 0, NULL, 'q'},   {"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct section s = {PICI_F32, (size_t)64 << 20, UNIFORM, 1, 0, 15, COUNT_OF(floor_sparsity), {0}};
+    const char *isa = NULL;
+    int one = 0, quick = 0, c;
+
+    memcpy(s.sparsity, floor_sparsity, sizeof floor_sparsity);
+    while ((c = getopt_long(argc, argv, "r:h", options, NULL)) != -1) {
+        one |= c && strchr("dspytcq", c) != NULL;
+        switch (c) {
+        case 'i': isa = optarg; break;
+        case 'd':
+            if (!parse_dtype(optarg, &s.dtype))
+                bad_usage();
+            break;
+        case 's':
+            if ((s.bytes = parse_size(optarg) / 8 * 8) == 0)
+                bad_usage();
+            break;
+        case 'p':
+            if (!parse_pattern(optarg, &s.pattern))
+                bad_usage();
+            break;
+        case 'y':
+            if (!(s.columns = parse_sparsities(optarg, s.sparsity)))
+                bad_usage();
+            break;
+        case 't':
+            s.threads = atoi(optarg);
+            if (s.threads < 1 || s.threads > MAX_THREADS)
+                bad_usage();
+            break;
+        case 'r':
+            s.reps = atoi(optarg);
+            if (s.reps < 1 || s.reps > MAX_REPS)
+                bad_usage();
+            break;
+        case 'c': s.checksum = 1; break;
+        case 'b': run.best = 1; break;
+        case 'q': quick = 1; break;
+        case 'j': run.json = 1; break;
+        case 'h': fputs(usage, stdout); return 0;
+        default: bad_usage();
+        }
+    }
+    if (optind < argc)
+        bad_usage();
+    if (quick)
+        s.reps = 3;
+
+    for (const struct pici_isa *const *p = pici_isas(); *p && run.isas < MAX_ISAS; p++)
+        if (!isa || !strcmp(isa, (*p)->name))
+            run.isa[run.isas++] = *p;
+    if (!run.isas) {
+        fprintf(stderr, "bench: this host cannot run %s\n", isa);
+        return 1;
+    }
+
+    if (run.json)
+        printf("[");
+    else {
+        char line[256];
+        printf("pici %s, %s\n", pici_version(), COMPILER);
+        printf("cpu: %s; kernels:", cpu_model(line, sizeof line));
+        for (size_t i = 0; i < run.isas; i++)
+            printf(" %s", run.isa[i]->name);
+        printf("\nbuffers: page-aligned, touched before; transparent huge pages: %s\n", huge_pages(line, sizeof line));
+        printf("C compress, D decompress, A scatter-add; columns: share of zeros\n");
+    }
+    if (one)
+        do_section(&s);
+    else
+        all_sections(&s);
+    if (run.json)
+        printf("\n]\n");
+    return fflush(stdout) || ferror(stdout);
+}
