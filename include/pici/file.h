@@ -26,8 +26,8 @@ extern "C" {
 #define PICI_RANK_MAX 32u               /* dimensions of a tensor */
 #define PICI_NAME_MAX 1048576u          /* bytes of a tensor's name */
 #define PICI_KEY_MAX 255u               /* bytes of an attribute's key */
-#define PICI_FILE_ATTRS_MAX 268435456u  /* bytes of all attributes of the file: keys, values and about 16 for each */
-#define PICI_TENSOR_ATTRS_MAX 16777216u /* bytes of a tensor's description: its name and attributes */
+#define PICI_FILE_META_MAX 268435456u  /* bytes of all attributes of the file: keys, values and about 16 for each */
+#define PICI_TENSOR_META_MAX 16777216u /* bytes of a tensor's description: its name and attributes */
 
 /* One key and its value, any bytes: what a tool wants to keep beside the numbers, as the header of the file that the
  * tensors came from. Both the file and each tensor may have some. */
