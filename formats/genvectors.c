@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Writes the golden vectors, roundtrip.txt and verify.txt (syntax and generator of values: vectors/README.md), into the
+ * directory named by its argument. The verdicts in verify.txt are stated here by hand; ref.c only has to agree. */
+#include "ref.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const dtype_names[] = {"",   "f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2", "i8",
+                                          "u8", "i16", "u16", "i32", "u32",  "i64",    "u64"};
+static const char *const format_names[] = {"dense", "pici", "coo"};
+
+static FILE *out;
+
+static void fail(const char *what, const char *name)
+{
+    fprintf(stderr, "genvectors: %s: %s\n", name, what);
+    exit(1);
+}
+
+static void *memory(size_t bytes)
+{
+    void *p = calloc(1, bytes ? bytes : 1);
+    if (!p)
+        fail("no memory", "calloc");
+    return p;
+}
+
+static uint64_t state;
+
+static uint64_t next(void)
+{
+    uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* ---- byte strings ---- */
+
+static size_t column;
+
+static void put_token(const char *token)
+{
+    size_t n = strlen(token);
+    if (column + n + 1 > 118)
+        column = (size_t)fprintf(out, "\n ") - 1;
+    column += (size_t)fprintf(out, " %s", token);
+}
+
+/* The run of equal units at p that covers most bytes: its length in units, and the unit; 0 if it is not worth a token. */
+static size_t best_run(size_t *unit, const uint8_t *p, size_t len)
+{
+    size_t covered = 0, best = 1;
+    for (size_t u = 1; u <= 8 && u <= len; u *= 2) {
+        size_t n = u;
+        while (n < len && p[n] == p[n - u])
+            n++;
+        n -= n % u;
+        if (n > covered) {
+            covered = n;
+            best = u;
+        }
+    }
+    int worth = covered >= 6 && covered >= 3 * best;
+    *unit = worth ? best : 1;
+    return worth ? covered / best : 0;
+}
+
+static void put_bytes(const uint8_t *p, size_t len)
+{
+    char token[100];
+    size_t used = 0;
+    for (size_t i = 0; i < len;) {
+        size_t unit, times = best_run(&unit, p + i, len - i);
+        if (used && (times || used >= 64)) {
+            put_token(token);
+            used = 0;
+        }
+        for (size_t k = 0; k < unit; k++)
+            used += (size_t)snprintf(token + used, sizeof token - used, "%02x", p[i + k]);
+        if (times) {
+            snprintf(token + used, sizeof token - used, "*%zu", times);
+            put_token(token);
+            used = 0;
+        }
+        i += times ? unit * times : 1;
+    }
+    if (used)
+        put_token(token);
+    put_token(".");
+    fprintf(out, "\n");
+    column = 0;
+}
+
+/* ---- roundtrip.txt ---- */
+
+static uint64_t cases;
+
+enum { DENSE = 1, PICI = 2, COO = 4, SEALED = 8, ALL = 7 };
+
+/* One case of the elements in src, with its blocks in the formats of the mask; SEALED: and with a checksum. */
+static void put_case(const char *pattern, unsigned dtype, uint64_t n, const void *src, unsigned mask)
+{
+    unsigned width = ref_width(dtype);
+    uint8_t *bytes = memory((size_t)n * width), *back = memory((size_t)n * width);
+    char name[64];
+    snprintf(name, sizeof name, "%s-%s-%" PRIu64, dtype_names[dtype], pattern, n);
+    fprintf(out, "case %s\n", name);
+    column = (size_t)fprintf(out, "dense %s %" PRIu64, dtype_names[dtype], n);
+    for (uint64_t i = 0; i < n; i++)
+        ref_put(bytes + i * width, width, ref_load(src, i, width));
+    put_bytes(bytes, (size_t)n * width);
+    for (unsigned format = 0; format < 3; format++)
+        for (int sealed = 0; sealed <= (mask & SEALED ? 1 : 0); sealed++) {
+            if (!(mask >> format & 1))
+                continue;
+            size_t len;
+            uint8_t *block = ref_encode(&len, src, n, dtype, format, sealed);
+            if (!block)
+                fail("does not encode", name);
+            if (ref_decode(back, n, block, len) || memcmp(back, src, (size_t)n * width) != 0)
+                fail("does not decode", name);
+            column = (size_t)fprintf(out, "block %s %s", format_names[format], sealed ? "checksum" : "plain");
+            put_bytes(block, len);
+            free(block);
+        }
+    free(bytes);
+    free(back);
+}
+
+/* n elements, each nonzero with a probability of density / 1000; then all of one value if constant. */
+static void put_random(const char *pattern, unsigned dtype, uint64_t n, unsigned density, int constant, unsigned mask)
+{
+    unsigned width = ref_width(dtype);
+    uint8_t *src = memory((size_t)n * width);
+    state = ++cases;
+    uint64_t fixed = next() | 1;
+    for (uint64_t i = 0; i < n; i++)
+        if (next() % 1000 < density)
+            ref_store(src, i, width, constant ? fixed : next());
+    put_case(pattern, dtype, n, src, mask);
+    free(src);
+}
+
+static void put_list(const char *pattern, unsigned dtype, uint64_t n, unsigned entries, const uint64_t *at,
+                     const uint64_t *values, unsigned mask)
+{
+    unsigned width = ref_width(dtype);
+    uint8_t *src = memory((size_t)n * width);
+    state = ++cases;
+    for (unsigned k = 0; k < entries; k++)
+        ref_store(src, at ? at[k] : k, width, values ? values[k] : next() | 1);
+    put_case(pattern, dtype, n, src, mask);
+    free(src);
+}
+
+static void put_specials(void)
+{
+    static const struct {
+        unsigned dtype;
+        uint64_t
+            values[10]; /* -0, least denormal, greatest denormal, one, greatest, infinity, quiet NaN, signalling NaN,
+                                their like with a sign and a payload */
+    } table[] = {
+        {REF_F32,
+         {0x80000000, 1, 0x7fffff, 0x3f800000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x7f800001, 0xffc12345, 0xffa12345}},
+        {REF_F64,
+         {UINT64_C(1) << 63, 1, UINT64_C(0xfffffffffffff), UINT64_C(0x3ff0000000000000), UINT64_C(0x7fefffffffffffff),
+          UINT64_C(0x7ff0000000000000), UINT64_C(0x7ff8000000000000), UINT64_C(0x7ff0000000000001),
+          UINT64_C(0xfff8123456789abc), UINT64_C(0xfff4123456789abc)}},
+        {REF_F16, {0x8000, 1, 0x3ff, 0x3c00, 0x7bff, 0x7c00, 0x7e00, 0x7c01, 0xfe12, 0xfd12}},
+        {REF_BF16, {0x8000, 1, 0x7f, 0x3f80, 0x7f7f, 0x7f80, 0x7fc0, 0x7f81, 0xffd2, 0xffa2}},
+        {REF_F8E4M3, {0x80, 1, 7, 0x38, 0x7e, 0xfe, 0x7f, 0xff, 0x81, 0x87}},
+        {REF_F8E5M2, {0x80, 1, 3, 0x3c, 0x7b, 0x7c, 0x7e, 0x7d, 0xff, 0xfd}},
+    };
+    static const uint64_t at[10] = {0, 1, 2, 5, 63, 64, 65, 66, 99, 127};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        put_list("specials", table[i].dtype, 130, 10, at, table[i].values, ALL | SEALED);
+}
+
+static void put_roundtrips(void)
+{
+    static const unsigned widths[4] = {REF_U8, REF_BF16, REF_F32, REF_F64};
+    static const uint64_t small[] = {0, 1, 63, 64, 65}, large[] = {4095, 4096, 4097, 3 * 4096 + 5};
+    for (unsigned w = 0; w < 4; w++)
+        for (unsigned i = 0; i < 5; i++) {
+            put_random("zero", widths[w], small[i], 0, 0, small[i] == 64 ? ALL | SEALED : ALL);
+            if (!small[i])
+                continue;
+            put_random("third", widths[w], small[i], 333, 0, small[i] == 65 ? ALL | SEALED : ALL);
+            put_random("constant", widths[w], small[i], 1000, 1, ALL);
+        }
+    for (unsigned w = 0; w < 4; w++)
+        for (unsigned i = 0; i < 4; i++) {
+            const uint64_t n = large[i], ends[2] = {0, n - 1};
+            put_random("zero", widths[w], n, 0, 0, ALL);
+            put_list("ends", widths[w], n, 2, ends, NULL, ALL | SEALED);
+            put_random("percent", widths[w], n, n > 8192 ? 5 : 10, 0, ALL);
+            put_random("constant", widths[w], n, 1000, 1, DENSE | PICI);
+            if (n == 4096) { /* one element in each corner, and the second of the first row and of the first column */
+                const uint64_t corners[6] = {0, 1, 63, 64, 4032, 4095};
+                put_list("corners", widths[w], n, 6, corners, NULL, ALL);
+            }
+        }
+    put_random("tenth", REF_F16, 4097, 100, 0, ALL);
+    put_random("half", REF_I8, 4095, 500, 0, DENSE | PICI);
+    put_random("tail", REF_U64, 3 * 4096 + 5, 2, 0, ALL);
+    for (unsigned dtype = REF_F32; dtype <= REF_U64; dtype++)
+        put_random("seven", dtype, 7, 600, 0, ALL | SEALED);
+    put_specials();
+}
+
+/* ---- verify.txt ---- */
+
+/* Blocks to be broken. P: elements 0, 1, 65 and 4095 of tile 0, 4096 and 4099 of tile 1; words at 48, tile 1's at 560,
+ * index at 1072, padding at 1080, values at 1088, end at 1112. C: index at 48, padding at 68, values at 80, end at 90.
+ * W: positions of 64 bits, at 48; values at 64, end at 68. D: values at 48, end at 54. E*: N = 0. */
+enum base { D, P, C, W, ED, EP, EC, BASES };
+
+static const struct {
+    unsigned dtype, format;
+    uint64_t n;
+    unsigned nnz;
+    uint64_t at[6];
+} bases[BASES] = {
+    [D] = {REF_U16, REF_DENSE, 3, 3, {0, 1, 2}},
+    [P] = {REF_F32, REF_PICI, 4100, 6, {0, 1, 65, 4095, 4096, 4099}},
+    [C] = {REF_I16, REF_COO, 5000, 5, {0, 7, 8, 4095, 4999}},
+    [W] = {REF_F16, REF_COO, UINT64_C(0x100000005), 2, {3, UINT64_C(0x100000004)}},
+    [ED] = {REF_I8, REF_DENSE, 0, 0, {0}},
+    [EP] = {REF_F64, REF_PICI, 0, 0, {0}},
+    [EC] = {REF_U32, REF_COO, 0, 0, {0}},
+};
+
+static uint8_t *make_base(size_t *len, enum base base)
+{
+    if (base != W) {
+        unsigned width = ref_width(bases[base].dtype);
+        uint8_t *src = memory((size_t)bases[base].n * width);
+        for (unsigned k = 0; k < bases[base].nnz; k++)
+            ref_store(src, bases[base].at[k], width, next() | 1);
+        uint8_t *block = ref_encode(len, src, bases[base].n, bases[base].dtype, bases[base].format, 0);
+        free(src);
+        if (!block)
+            fail("does not encode", "base");
+        return block;
+    }
+    /* too many elements to be encoded from memory */
+    uint8_t *block = memory(68);
+    memcpy(block, "PICI\x01\x02\x03\x01", 8);
+    const uint64_t words[6] = {bases[W].n, 2, 48, 64, 0, bases[W].at[0]};
+    for (unsigned i = 0; i < 6; i++)
+        ref_put(block + 8 + 8 * i, 8, words[i]);
+    ref_put(block + 56, 8, bases[W].at[1]);
+    ref_put(block + 64, 4, next() | 0x10001);
+    *len = 68;
+    return block;
+}
+
+#define BIG(shift) (UINT64_C(1) << (shift))
+#define NONE REF_NO_TILE
+#define CORRUPT REF_E_CORRUPT
+
+enum seal { PLAIN, BEFORE, AFTER }; /* the checksum is set before, or after, the changes */
+
+static const struct verdict {
+    const char *name;
+    enum base base;
+    enum seal seal;
+    int grow; /* bytes added (zeros) or cut at the end, before the changes */
+    struct {
+        unsigned at, bytes;
+        uint64_t value;
+    } change[6];
+    const char *rule;
+    enum ref_status status;
+    uint64_t offset, tile;
+} verdicts[] = {
+#include "verdicts.inc"
+};
+
+static void put_verdict(const struct verdict *v)
+{
+    size_t len;
+    state = ++cases;
+    uint8_t *base = make_base(&len, v->base), *block = memory(len + 64);
+    memcpy(block, base, len);
+    len = (size_t)((ptrdiff_t)len + v->grow);
+    if (v->seal == BEFORE)
+        ref_seal(block, len);
+    for (unsigned i = 0; i < 6; i++)
+        ref_put(block + v->change[i].at, v->change[i].bytes, v->change[i].value);
+    if (v->seal == AFTER)
+        ref_seal(block, len);
+
+    struct ref_fault f;
+    ref_verify(block, len, &f);
+    if (f.status != v->status || f.offset != v->offset || f.tile != v->tile || (v->rule == NULL) != (f.rule == NULL) ||
+        (v->rule && strcmp(v->rule, f.rule) != 0)) {
+        fprintf(stderr, "ref: %s %d %" PRIu64 " %" PRIu64 "\n", f.rule ? f.rule : "-", f.status, f.offset, f.tile);
+        fail("the reference disagrees", v->name);
+    }
+    fprintf(out, "case %s\nfault %s ", v->name, v->rule ? v->rule : "-");
+    fprintf(out, "%s %" PRIu64,
+            v->status == REF_OK              ? "OK"
+            : v->status == CORRUPT           ? "CORRUPT"
+            : v->status == REF_E_VERSION     ? "VERSION"
+            : v->status == REF_E_UNSUPPORTED ? "UNSUPPORTED"
+                                             : "CHECKSUM",
+            v->offset);
+    if (v->tile == NONE)
+        fprintf(out, " -\n");
+    else
+        fprintf(out, " %" PRIu64 "\n", v->tile);
+    column = (size_t)fprintf(out, "block");
+    put_bytes(block, len);
+    free(base);
+    free(block);
+}
+
+static void open_file(const char *directory, const char *name)
+{
+    char path[1024];
+    int n = snprintf(path, sizeof path, "%s/%s", directory, name);
+    if (n < 0 || (size_t)n >= sizeof path || !(out = fopen(path, "w")))
+        fail("cannot be written", name);
+    fprintf(out, "# SPDX-License-Identifier: BSD-3-Clause\n# Written by genvectors.c; see README.md.\n");
+    cases = 0;
+}
+
+static void close_file(const char *name)
+{
+    if (ferror(out) | fclose(out))
+        fail("cannot be written", name);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: genvectors DIRECTORY\n");
+        return 2;
+    }
+    open_file(argv[1], "roundtrip.txt");
+    put_roundtrips();
+    close_file("roundtrip.txt");
+    open_file(argv[1], "verify.txt");
+    for (size_t i = 0; i < sizeof verdicts / sizeof *verdicts; i++)
+        put_verdict(&verdicts[i]);
+    close_file("verify.txt");
+    return 0;
+}
