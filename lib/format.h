@@ -76,6 +76,13 @@ FMT_FN unsigned fmt_flags(unsigned format, uint64_t count)
     return format != FMT_DENSE && fmt_index_width(count) == 8 ? FLAG_INDEX64 : 0;
 }
 
+/* Does column c of a tile of which `left` elements exist have a bit for one that does not? */
+FMT_FN int fmt_past_end(uint64_t word, unsigned c, uint64_t left)
+{
+    uint64_t rows = left > c ? (left - c + TILE_COLS - 1) / TILE_COLS : 0;
+    return rows < TILE_ROWS && word >> rows != 0;
+}
+
 /* *r = a * b + c; 0 if that is beyond 64 bits. */
 FMT_FN int fmt_muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c)
 {
@@ -86,7 +93,7 @@ FMT_FN int fmt_muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c)
 }
 
 /* The layout of a block of format (dense, pici or coo) and a valid dtype, which holds nnz values (dense: nnz == count).
- * 0 if a length is beyond 64 bits. */
+ * 0 if a length is beyond 64 bits (index_offset is set nevertheless). */
 FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uint64_t count, uint64_t nnz)
 {
     l->tiles = format == FMT_PICI ? fmt_tiles(count) : 0;

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * pici_bound and pici_compress. */
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "codec.h"
+#include "cpu/kernels.h"
+#include "parallel.h"
+
+size_t pici_bound(enum pici_format format, enum pici_dtype dtype, uint64_t n)
+{
+    struct fmt_layout l;
+    unsigned f = format == PICI_AUTO ? FMT_DENSE : (unsigned)format;
+    if (f > FMT_COO || fmt_width_log2((unsigned)dtype) < 0 || !fmt_layout(&l, f, (unsigned)dtype, n, n) ||
+        l.block_bytes > SIZE_MAX)
+        return 0;
+    return (size_t)l.block_bytes;
+}
+
+enum pici_status pici_opts_get(struct pici_opts *out, const struct pici_opts *in)
+{
+    static const struct pici_opts defaults = PICI_OPTS_INIT;
+    *out = in ? *in : defaults;
+    if (out->size < sizeof *out)
+        return PICI_E_ARG;
+    for (size_t i = sizeof *out; i < out->size; i++) /* a later version's options, of which we know the zero only */
+        if (((const uint8_t *)in)[i])
+            return PICI_E_UNSUPPORTED;
+    return out->threads < 0 || out->checksum < 0 || out->checksum > 1 ? PICI_E_ARG : PICI_OK;
+}
+
+int pici_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes && b_bytes && (x <= y ? y - x < a_bytes : x - y < b_bytes);
+}
+
+void pici_copy_stored(void *dst, const void *src, size_t n, unsigned width_log2)
+{
+    uint8_t *d = dst;
+    const uint8_t *s = src;
+    size_t w = (size_t)1 << width_log2;
+    if (!PICI_BIG_ENDIAN || w == 1) {
+        if (n)
+            memcpy(d, s, n * w);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < w; j++)
+            d[i * w + j] = s[i * w + (w - 1 - j)];
+}
+
+/* One call of pici_compress, its arguments checked. */
+struct job {
+    uint8_t *block;
+    size_t cap;
+    const uint8_t *src;
+    size_t n;
+    unsigned dtype, width_log2;
+    int threads; /* that the work is worth */
+    int stream;
+    const struct pici_move *move;
+};
+
+static void zero_padding(const struct job *j, const struct fmt_layout *l)
+{
+    uint64_t end = l->index_offset + l->index_bytes;
+    memset(j->block + end, 0, (size_t)(l->values_offset - end));
+}
+
+/* ---- pici ---- */
+
+/* Pack one tile by way of the stack: it is partial, or there is no room for what the kernel may write too much. room: the
+ * values that fit. Returns the values, or TILE + 1 if they do not fit. */
+static unsigned pack_tile_carefully(const struct job *j, const uint8_t *src, size_t n, uint8_t *bits, uint8_t *values,
+                                    uint64_t room)
+{
+    uint8_t tile[TILE * 8], out[TILE * 8 + PICI_SLACK], index[8];
+    size_t w = (size_t)1 << j->width_log2;
+    if (n < TILE) {
+        memcpy(tile, src, n * w);
+        memset(tile + n * w, 0, (TILE - n) * w);
+        src = tile;
+    }
+    struct pici_pack run = {.src = src, .bits = bits, .index = index, .index_width = 4, .values = out, .tiles = 1};
+    j->move->pack(&run);
+    if (run.at > room)
+        return TILE + 1;
+    memcpy(values, out, (size_t)run.at * w);
+    return (unsigned)run.at;
+}
+
+static enum pici_status pack_serial(const struct job *j, const struct fmt_layout *l, uint64_t *nnz)
+{
+    const uint64_t room = (j->cap - l->values_offset) >> j->width_log2;
+    const uint64_t slack = PICI_SLACK >> j->width_log2;
+    struct pici_pack run = {.src = j->src,
+                            .bits = j->block + HDR_BYTES,
+                            .index = j->block + l->index_offset,
+                            .index_width = l->index_width,
+                            .stream = j->stream,
+                            .values = j->block + l->values_offset};
+    size_t left = j->n;
+    while (left) {
+        size_t whole = left / TILE, safe = 0;
+        if (room - run.at > slack)
+            safe = (size_t)((room - run.at - slack) / TILE);
+        run.tiles = whole < safe ? whole : safe;
+        size_t done = run.tiles;
+        if (done) {
+            j->move->pack(&run);
+        } else {
+            size_t n = left < TILE ? left : TILE;
+            uint8_t *values = run.values + ((size_t)run.at << j->width_log2);
+            unsigned k = pack_tile_carefully(j, run.src, n, run.bits, values, room - run.at);
+            if (k > TILE)
+                return PICI_E_SPACE;
+            store_index(run.index, run.index_width, 0, run.at);
+            run.at += k;
+            done = 1;
+        }
+        run.src += done * TILE << j->width_log2; /* past the end behind a partial tile; not used then */
+        run.bits += done * TILE_BITS_BYTES;
+        run.index += done * run.index_width;
+        left -= left < done * TILE ? left : done * TILE;
+    }
+    *nnz = run.at;
+    return PICI_OK;
+}
+
+/* Threads take chunks of tiles as they come and pack each into a buffer of their own, which stays in a core's cache; the
+ * chunks' counts are summed in the order of the chunks; then every thread knows where its chunk belongs. */
+enum { CHUNK_BYTES = 128 << 10 };
+
+struct chain {
+    const struct job *job;
+    const struct fmt_layout *layout;
+    size_t chunk_tiles, chunks;
+    atomic_size_t next; /* chunk to take */
+    atomic_size_t turn; /* chunk whose count is to be added to nnz */
+    uint64_t nnz;       /* of the chunks before turn; belongs to who has the turn */
+    atomic_int full;
+};
+
+static void pack_chunks(void *context, int thread)
+{
+    struct chain *c = context;
+    const struct job *j = c->job;
+    const struct fmt_layout *l = c->layout;
+    const uint64_t room = (j->cap - l->values_offset) >> j->width_log2;
+    uint8_t values[CHUNK_BYTES + PICI_SLACK], index[CHUNK_BYTES / TILE * 4];
+    (void)thread;
+    for (size_t i; (i = atomic_fetch_add(&c->next, 1)) < c->chunks;) {
+        size_t tile = i * c->chunk_tiles, first = tile * TILE, left = j->n - first;
+        struct pici_pack run = {.src = j->src + (first << j->width_log2),
+                                .bits = j->block + HDR_BYTES + tile * TILE_BITS_BYTES,
+                                .index = index,
+                                .index_width = 4,
+                                .values = values,
+                                .tiles = left / TILE < c->chunk_tiles ? left / TILE : c->chunk_tiles};
+        j->move->pack(&run);
+        size_t tiles = run.tiles;
+        if (tiles < c->chunk_tiles && left > tiles * TILE) { /* the partial tile */
+            size_t done = tiles * TILE;
+            store_index(index, 4, tiles, run.at);
+            run.at += pack_tile_carefully(j, run.src + (done << j->width_log2), left - done,
+                                          run.bits + tiles * TILE_BITS_BYTES,
+                                          values + ((size_t)run.at << j->width_log2), TILE);
+            tiles++;
+        }
+
+        while (atomic_load_explicit(&c->turn, memory_order_acquire) != i)
+            sched_yield();
+        uint64_t base = c->nnz;
+        int fits = base <= room && run.at <= room - base;
+        c->nnz = fits ? base + run.at : UINT64_MAX;
+        atomic_store_explicit(&c->turn, i + 1, memory_order_release);
+        if (!fits) {
+            atomic_store(&c->full, 1);
+            atomic_store(&c->next, c->chunks);
+            continue;
+        }
+        for (size_t t = 0; t < tiles; t++)
+            store_index(j->block + l->index_offset, l->index_width, tile + t, base + load_le32(index + 4 * t));
+        memcpy(j->block + l->values_offset + ((size_t)base << j->width_log2), values,
+               (size_t)run.at << j->width_log2);
+    }
+}
+
+static enum pici_status compress_pici(const struct job *j, uint64_t *nnz)
+{
+    struct fmt_layout l;
+    if (!fmt_layout(&l, FMT_PICI, j->dtype, j->n, 0) || l.block_bytes > j->cap)
+        return PICI_E_SPACE;
+    if (j->threads > 1) {
+        struct chain c = {.job = j, .layout = &l, .chunk_tiles = CHUNK_BYTES / TILE >> j->width_log2};
+        c.chunks = (size_t)((l.tiles + c.chunk_tiles - 1) / c.chunk_tiles);
+        pici_parallel(j->threads, CHUNK_BYTES + (256 << 10), pack_chunks, &c);
+        *nnz = c.nnz;
+        if (atomic_load(&c.full))
+            return PICI_E_SPACE;
+    } else {
+        enum pici_status s = pack_serial(j, &l, nnz);
+        if (s)
+            return s;
+    }
+    zero_padding(j, &l);
+    return PICI_OK;
+}
+
+/* ---- counting, and coo ---- */
+
+/* The input in parts, one a thread: its nonzeros, and then its entries. */
+struct parts {
+    const struct job *job;
+    const struct fmt_layout *layout;
+    uint64_t before[PICI_MAX_THREADS + 1]; /* nonzeros of the parts before each */
+    atomic_int changed;
+};
+
+static size_t part_begin(const struct job *j, int i)
+{
+    uint64_t tiles = fmt_tiles(j->n), t = tiles / (unsigned)j->threads * (unsigned)i;
+    uint64_t rest = tiles % (unsigned)j->threads;
+    t += (unsigned)i < rest ? (unsigned)i : rest;
+    return t * TILE < j->n ? (size_t)(t * TILE) : j->n;
+}
+
+static void count_part(void *context, int i)
+{
+    struct parts *p = context;
+    const struct job *j = p->job;
+    size_t a = part_begin(j, i), b = part_begin(j, i + 1);
+    p->before[i + 1] = j->move->count(j->src + (a << j->width_log2), b - a);
+}
+
+static void run_parts(struct parts *p, void (*work)(void *, int))
+{
+    if (p->job->threads > 1)
+        pici_parallel(p->job->threads, 256 << 10, work, p);
+    else
+        work(p, 0);
+}
+
+static uint64_t count_parts(struct parts *p)
+{
+    run_parts(p, count_part);
+    p->before[0] = 0;
+    for (int i = 0; i < p->job->threads; i++)
+        p->before[i + 1] += p->before[i];
+    return p->before[p->job->threads];
+}
+
+/* The entries of one part. Kernels write a little too much: near the part's end by way of the stack. */
+static void pack_coo_part(void *context, int i)
+{
+    struct parts *p = context;
+    const struct job *j = p->job;
+    const struct fmt_layout *l = p->layout;
+    const unsigned iw = l->index_width, w = 1u << j->width_log2;
+    uint8_t *index = j->block + l->index_offset, *values = j->block + l->values_offset;
+    uint8_t index_end[TILE * 8 + PICI_SLACK], values_end[TILE * 8 + PICI_SLACK];
+    uint64_t at = p->before[i], end = p->before[i + 1];
+    for (size_t first = part_begin(j, i), stop = part_begin(j, i + 1), n; first < stop; first += n) {
+        const uint8_t *src = j->src + (first << j->width_log2);
+        n = stop - first < TILE ? stop - first : TILE;
+        if (end - at >= TILE + PICI_SLACK) {
+            at += j->move->pack_coo(index + at * iw, iw, values + at * w, src, n, first);
+        } else {
+            size_t k = j->move->pack_coo(index_end, iw, values_end, src, n, first);
+            if (k > end - at) {
+                at = UINT64_MAX;
+                break;
+            }
+            memcpy(index + at * iw, index_end, k * iw);
+            memcpy(values + at * w, values_end, k * w);
+            at += k;
+        }
+    }
+    if (at != end)
+        atomic_store(&p->changed, 1);
+}
+
+static enum pici_status compress_coo(const struct job *j, struct parts *p, uint64_t nnz)
+{
+    struct fmt_layout l;
+    if (!fmt_layout(&l, FMT_COO, j->dtype, j->n, nnz) || l.block_bytes > j->cap)
+        return PICI_E_SPACE;
+    p->layout = &l;
+    run_parts(p, pack_coo_part);
+    zero_padding(j, &l);
+    return atomic_load(&p->changed) ? PICI_E_ARG : PICI_OK;
+}
+
+/* ---- all formats ---- */
+
+/* The smallest format; of equals the lowest number. */
+static unsigned smallest(const struct job *j, uint64_t nnz)
+{
+    unsigned best = FMT_DENSE;
+    uint64_t least = UINT64_MAX;
+    for (unsigned f = FMT_DENSE; f <= FMT_COO; f++) {
+        struct fmt_layout l;
+        if (fmt_layout(&l, f, j->dtype, j->n, f == FMT_DENSE ? j->n : nnz) && l.block_bytes < least) {
+            least = l.block_bytes;
+            best = f;
+        }
+    }
+    return best;
+}
+
+static enum pici_status compress(const struct job *j, enum pici_format format, int checksum, size_t *len)
+{
+    struct parts parts = {.job = j};
+    unsigned f = (unsigned)format;
+    uint64_t nnz = 0;
+    enum pici_status s = PICI_OK;
+    struct fmt_layout l;
+
+    if (format == PICI_AUTO || format == PICI_COO)
+        nnz = count_parts(&parts);
+    if (format == PICI_AUTO)
+        f = smallest(j, nnz);
+    if (j->cap < HDR_BYTES)
+        return PICI_E_SPACE;
+    memset(j->block, 0, HDR_BYTES); /* until it is whole, it is not to look like a block */
+    if (f == FMT_PICI) {
+        s = compress_pici(j, &nnz);
+    } else if (f == FMT_COO) {
+        s = compress_coo(j, &parts, nnz);
+    } else {
+        nnz = j->n;
+        if (j->n > (j->cap - HDR_BYTES) >> j->width_log2)
+            return PICI_E_SPACE;
+        pici_copy_stored(j->block + HDR_BYTES, j->src, j->n, j->width_log2);
+    }
+    if (s)
+        return s;
+    if (!fmt_layout(&l, f, j->dtype, j->n, nnz))
+        return PICI_E_SPACE;
+    unsigned flags = fmt_flags(f, j->n) | (checksum ? FLAG_CHECKSUM : 0u);
+    pici_block_emit(j->block, &l, f, j->dtype, flags, j->n, nnz);
+    if (checksum)
+        store_le64(j->block + HDR_CHECKSUM, pici_block_hash(j->block, (size_t)l.block_bytes));
+    *len = (size_t)l.block_bytes;
+    return PICI_OK;
+}
+
+enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void *src, uint64_t n,
+                               enum pici_dtype dtype, enum pici_format format, const struct pici_opts *opts)
+{
+    struct pici_opts o;
+    int w = fmt_width_log2((unsigned)dtype);
+    if (len)
+        *len = 0;
+    if (!block || !len || (!src && n) || w < 0 || !pici_format_name(format) || n > SIZE_MAX >> w ||
+        pici_overlap(block, cap, src, n << w))
+        return PICI_E_ARG;
+    enum pici_status s = pici_opts_get(&o, opts);
+    if (s)
+        return s;
+    if (format == PICI_HYBRID)
+        return PICI_E_UNSUPPORTED;
+    struct job j = {.block = block,
+                    .cap = cap,
+                    .src = src,
+                    .n = (size_t)n,
+                    .dtype = (unsigned)dtype,
+                    .width_log2 = (unsigned)w,
+                    .threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES),
+                    .stream = n << w >= PICI_STREAM_BYTES,
+                    .move = pici_isa()->move[w]};
+    return compress(&j, format, o.checksum, len);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The CPU kernels: per instruction set one constant table of functions, the same contracts in each. Kernels know the
+ * layout of tiles and entries, not headers; they cannot fail: what they find wrong in untrusted input is returned, and
+ * block and codec decide. Nothing here reads or writes outside the ranges named, PICI_SLACK included. */
+#ifndef PICI_LIB_CPU_KERNELS_H
+#define PICI_LIB_CPU_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format.h"
+
+/* Bytes that a kernel may write (compress) or read (decompress) past the last value of a run. */
+enum { PICI_SLACK = 64 };
+
+/* A run of whole tiles to compress. */
+struct pici_pack {
+    const uint8_t *src;   /* tiles * TILE elements */
+    uint8_t *bits;        /* tiles * TILE_BITS_BYTES */
+    uint8_t *index;       /* tiles entries, of index_width bytes */
+    unsigned index_width; /* 4 or 8 */
+    int stream;           /* the output is larger than the caches: write values past them */
+    uint8_t *values;      /* the value numbered 0; writable to number at + tiles * TILE, plus PICI_SLACK */
+    uint64_t at;          /* in, out: the number of the next value */
+    size_t tiles;
+};
+
+/* A run of whole tiles to decompress, or to add. The index, bits and values are untrusted. */
+struct pici_unpack {
+    uint8_t *dst;         /* tiles * TILE elements */
+    const uint8_t *bits;  /* as above */
+    const uint8_t *index;
+    unsigned index_width;
+    int stream;
+    const uint8_t *values; /* the value numbered 0 */
+    uint64_t at;           /* in, out: the number of the next value */
+    uint64_t limit;        /* values that may be read: numbers 0..limit-1, plus PICI_SLACK bytes */
+    size_t tiles;
+    int zero; /* out: set if a value was zero, else left */
+};
+
+/* coo entries that lie in the dense range [first, first + n). Positions and values are untrusted. */
+struct pici_scatter {
+    uint8_t *dst; /* n elements: position first is dst's first */
+    uint64_t first, n;
+    const uint8_t *index, *values; /* entry 0 */
+    unsigned index_width;
+    uint64_t i, end; /* in, out: entries [i, end) are to be placed; i stops at the first that does not rise or is outside */
+    int zero;        /* out: set if a value was zero, else left */
+};
+
+/* Kernels that move elements of one width. */
+struct pici_move {
+    /* Nonzero elements among n. */
+    uint64_t (*count)(const uint8_t *src, size_t n);
+    void (*pack)(struct pici_pack *);
+    /* Returns the tiles done: all of them, or those before the first whose index entry is not at, or that needs values
+     * from limit on. */
+    size_t (*unpack)(struct pici_unpack *);
+    /* Positions (first + i) and values of the nonzero elements among n <= TILE. Writes up to PICI_SLACK bytes past the
+     * last of each. Returns how many. */
+    size_t (*pack_coo)(uint8_t *index, unsigned index_width, uint8_t *values, const uint8_t *src, size_t n,
+                       uint64_t first);
+    /* Fills dst with zeros and the entries. */
+    void (*unpack_coo)(struct pici_scatter *);
+};
+
+/* Kernels that add elements of one dtype; the arithmetic is that of pici_scatter_add. */
+struct pici_add {
+    /* dst[i] += src[i] wherever src[i] is nonzero; both in host order, at any alignment. */
+    void (*dense)(uint8_t *dst, const uint8_t *src, size_t n);
+    size_t (*unpack)(struct pici_unpack *); /* as unpack above */
+    void (*unpack_coo)(struct pici_scatter *);
+};
+
+struct pici_isa {
+    const char *name;
+    const struct pici_move *move[4];             /* by log2 of the width */
+    const struct pici_add *add[DTYPE_LAST + 1];  /* by dtype; [0] is null */
+};
+
+/* The best table that this host can run and PICI_CPU allows. Chosen at the first call. */
+const struct pici_isa *pici_isa(void);
+
+/* The tables that this host can run, from the lowest, and a null. */
+const struct pici_isa *const *pici_isas(void);
+
+/* For tests and benchmarks: use this table from now on; null: back to the choice. */
+void pici_isa_force(const struct pici_isa *);
+
+extern const struct pici_isa pici_isa_scalar;
+#if defined(__x86_64__) || defined(__i386__)
+#define PICI_HAVE_X86 1
+extern const struct pici_isa pici_isa_avx2;
+extern const struct pici_isa pici_isa_avx512;
+#else
+#define PICI_HAVE_X86 0
+#endif
+
+#endif

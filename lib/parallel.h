@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Threads for one call: started and joined within it. */
+#ifndef PICI_LIB_PARALLEL_H
+#define PICI_LIB_PARALLEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PICI_MAX_THREADS = 256 };
+
+/* How many threads to use for work of this many pieces of a worthwhile size, when `threads` are asked for (0: one for each
+ * core that the process may run on). At least 1. */
+int pici_thread_count(int threads, uint64_t pieces);
+
+/* Run work(context, i) for each i in [0, n), each on a thread of its own with at least `stack` bytes of stack, and
+ * wait for all. Where threads cannot be had, the caller does what is left itself, one after the other. */
+void pici_parallel(int n, size_t stack, void (*work)(void *context, int i), void *context);
+
+#endif
