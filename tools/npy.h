@@ -10,7 +10,7 @@
 #ifndef PICI_TOOLS_NPY_H
 #define PICI_TOOLS_NPY_H
 
-#include <pici/pici.h>
+#include "pici/pici.h"
 
 #include "parse.h"
 
@@ -47,7 +47,7 @@ struct npy {
     uint64_t data_offset;         /* length of the header, prefix included */
     uint64_t data_bytes;          /* count * width of dtype; data_offset + data_bytes is below 2^63 */
     uint64_t trailing_bytes;      /* bytes of the file after the data; 0 where the file's length is unknown */
-    char descr[64];               /* 'descr' for people: <f4, |b1, [('x', '<f8'), ...; printable ASCII, shortened to fit */
+    char descr[64]; /* 'descr' for people: <f4, |b1, [('x', '<f8'), ...; printable ASCII, shortened to fit */
 };
 
 /* How many bytes the header has.
@@ -60,9 +60,10 @@ bool npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct p
  *   head [len bytes]  the beginning of the file, as far as npy_header_bytes wants it; what follows is not looked at
  *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: whoever reads on must then see that
  *                     data_bytes bytes come, and carries what comes after them)
- * False, with *err set and *out unspecified: anything that NumPy would refuse (few Python spellings that NumPy takes are
- * refused too: hexadecimal or negated numbers, dtype names such as 'float32', comments), an object dtype, a shape whose
- * data are beyond 2^63 bytes, a file too short for its shape. */
+ * False, with *err set and *out unspecified: a header that is not NumPy's, an object dtype, a shape whose data are beyond
+ * 2^63 bytes, a file too short for its shape. Stricter than NumPy, which asks Python, about spellings that no writer is
+ * known to use (hexadecimal numbers, dtype names as 'float32', comments, duplicate keys); laxer in that the names of
+ * fields are not compared, and that the long doubles of other machines pass. */
 bool npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_bytes, struct parse_error *err);
 
 #endif

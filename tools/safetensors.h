@@ -13,7 +13,7 @@
 #ifndef PICI_TOOLS_SAFETENSORS_H
 #define PICI_TOOLS_SAFETENSORS_H
 
-#include <pici/pici.h>
+#include "pici/pici.h"
 
 #include "parse.h"
 
@@ -30,16 +30,17 @@ enum {
  *   C64                                               f32                   2 (so that a zero component is seen)
  *   F4 F6_E2M3 F6_E3M2                                u8                    0: several items to a byte */
 struct safetensors_tensor {
-    const char *name;          /* UTF-8, escapes resolved, NUL-terminated; may be empty, may hold NULs and controls */
-    size_t name_bytes;         /* without the terminator */
-    const char *source_dtype;  /* as in the file: "BF16"; static */
-    enum pici_dtype dtype;     /* carried as */
-    unsigned item_elements;    /* elements of dtype that make up one item; 0: items are smaller than a byte */
-    unsigned rank;             /* dimensions; 0: a scalar, of one item */
-    const uint64_t *shape;     /* [rank] as in the file, in items */
-    uint64_t items;            /* product of shape */
-    uint64_t count;            /* elements of dtype: (end - begin) / width */
-    uint64_t begin, end;       /* bytes of the file, from its very beginning (data_offsets + header) */
+    const char *name;         /* UTF-8, escapes resolved, NUL-terminated; may be empty, may hold NULs and controls */
+    size_t name_bytes;        /* without the terminator */
+    const char *source_dtype; /* as in the file: "BF16"; static */
+    enum pici_dtype dtype;    /* carried as */
+    unsigned item_elements;   /* elements of dtype that make up one item; 0: items are smaller than a byte */
+    unsigned rank;            /* dimensions; 0: a scalar, of one item */
+    const uint64_t *shape;    /* [rank] as in the file, in items; NULL if rank is 0 */
+    uint64_t items;           /* product of shape */
+    uint64_t count;           /* elements of dtype: (end - begin) / width */
+    uint64_t begin, end;      /* bytes of the file, from its very beginning (data_offsets + header) */
+    uint64_t header_offset;   /* where the header names it, for messages */
 };
 
 /* A header, understood. */
