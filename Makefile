@@ -144,7 +144,7 @@ UNIT = $(if $(CRITERION),$(if $(UNIT_OBJ),$(BUILD)/tests))
 XXHASH := $(call have,libxxhash)
 $(UNIT_OBJ): CPPFLAGS += $(if $(XXHASH),-DPICI_TEST_XXHASH)
 
-.PHONY: check check-full check-portable test-programs
+.PHONY: check check-full check-portable plain test-programs
 $(PLAIN): $(BUILD)/%: $(BUILD)/obj/tests/%.o $(TEST_PARTS)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
@@ -154,23 +154,25 @@ $(BUILD)/tests: $(UNIT_OBJ) $(TEST_PARTS)
 	$(say) LD $@
 	$(Q)$(LINK) -no-pie -o $@ $^ $(shell $(PKG_CONFIG) --libs criterion) $(if $(XXHASH),-lxxhash) $(LIBS) -lm
 
+plain: $(PLAIN)
+
 test-programs: all $(PLAIN) $(UNIT)
 
 TEST_ENV = BUILD='$(BUILD)' CC='$(CC)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE)' ZSTD='$(ZSTD)' MAKEFLAGS=
 
 check: test-programs
-	@$(TEST_ENV) tools/run-tests $(BUILD)
+	@$(TEST_ENV) tests/run $(BUILD)
 
 check-full: test-programs
 	@for isa in scalar avx2 avx512; do \
 		echo "PICI_CPU=$$isa"; \
-		PICI_CPU=$$isa PICI_TEST_FULL=1 $(TEST_ENV) tools/run-tests $(BUILD) || exit 1; \
+		PICI_CPU=$$isa PICI_TEST_FULL=1 $(TEST_ENV) tests/run $(BUILD) || exit 1; \
 	done
 	$(Q)$(MAKE) BUILD=$(BUILD)/asan SANITIZE=address,undefined check
 	$(Q)$(MAKE) fuzz-replay check-portable
 
 check-portable:
-	@CC='$(CC)' MAKE='$(MAKE)' tools/check-portable $(BUILD)/portable
+	@MAKE='$(MAKE)' tests/portable $(BUILD)/portable
 
 # ---- fuzzing
 
@@ -191,12 +193,12 @@ replayers: $(REPLAY_BIN)
 
 fuzz-replay:
 	$(Q)$(MAKE) BUILD=$(BUILD)/replay SANITIZE=address,undefined replayers
-	@tools/run-fuzzers replay $(BUILD)/replay $(FUZZERS)
+	@fuzz/run replay $(BUILD)/replay $(FUZZERS)
 
 fuzz:
 	$(Q)if command -v $(FUZZ_CC) >/dev/null 2>&1; then \
 		$(MAKE) BUILD=$(BUILD)/fuzz CC=$(FUZZ_CC) SANITIZE=address,undefined,fuzzer-no-link fuzzers && \
-		FUZZ_SECONDS=$(FUZZ_SECONDS) tools/run-fuzzers fuzz $(BUILD)/fuzz $(FUZZERS); \
+		FUZZ_SECONDS=$(FUZZ_SECONDS) fuzz/run fuzz $(BUILD)/fuzz $(FUZZERS); \
 	else \
 		echo 'fuzz: no $(FUZZ_CC), so no libFuzzer: replaying the corpus instead'; \
 		$(MAKE) fuzz-replay; \
@@ -229,7 +231,7 @@ uninstall:
 
 .PHONY: deps clean format lint help
 deps:
-	@tools/install-deps
+	@tools/deps
 
 format:
 	@tools/format
