@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The codec against formats/ref.c and the golden vectors, without a test framework, so that it runs wherever there is a
+ * C library: under an emulator, on a big-endian or a 32-bit host. The last line is "N passed, N failed".
+ *   plain_kernels [DIRECTORY]      of the vectors; formats/vectors otherwise */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/kernels.h"
+#include "util.h"
+
+static unsigned passed, failed;
+static struct rig rig;
+
+static void tally(const char *what, const char *bad)
+{
+    if (!bad) {
+        passed++;
+        return;
+    }
+    failed++;
+    printf("FAIL %s: %s\n", what, bad);
+}
+
+static void roundtrip(const struct roundtrip *v, void *unused)
+{
+    (void)unused;
+    const struct subject s = {v->dense, v->n, v->dtype, v->format, v->checksum, 1};
+    tally(v->name, check_block(&rig, &s, v->block, v->len));
+}
+
+static void verdict(const struct verdict *v, void *unused)
+{
+    (void)unused;
+    struct pici_fault f = PICI_FAULT_INIT;
+    uint8_t *block = guard_place(&rig.block, v->len, GUARD_END, 0);
+    const char *bad = NULL;
+    memcpy(block, v->block, v->len);
+    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
+        pici_isa_force(*isa);
+        if (pici_verify(block, v->len) != v->status || pici_verify_at(block, v->len, &f) != v->status)
+            bad = "status";
+        else if (f.offset != v->offset || f.tile != (v->rule ? v->tile : 0))
+            bad = "place";
+        else if ((f.rule == NULL) != (v->rule == NULL) || (f.rule && strcmp(f.rule, v->rule) != 0))
+            bad = "rule";
+    }
+    pici_isa_force(NULL);
+    tally(v->name, bad);
+}
+
+/* Every format of one input. */
+static void formats(struct subject *s, enum pattern pattern)
+{
+    static void *src;
+    free(src);
+    src = test_alloc((size_t)s->n * pici_dtype_width(s->dtype));
+    pattern_fill(src, s->n, s->dtype, pattern, &rig.rng);
+    s->src = src;
+    for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+        s->format = (enum pici_format)format;
+        s->checksum = rng_chance(&rig.rng, 100000);
+        tally(pattern_name(pattern), check_codec(&rig, s));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *directory = argc > 1 ? argv[1] : "formats/vectors";
+    static const uint64_t sizes[] = {0,    1,    2,    15,   16,   17,   63,   64,   65,   127,  128,  129,   1000,
+                                     4031, 4032, 4033, 4095, 4096, 4097, 4159, 4160, 8191, 8192, 8193, 12287, 12293};
+    static const enum pici_dtype widths[] = {PICI_U8, PICI_BF16, PICI_F32, PICI_I64};
+    rig_init(&rig, 12293 * 8, 1);
+
+    if (roundtrips_read(directory, roundtrip, NULL) <= 0 || verdicts_read(directory, verdict, NULL) <= 0)
+        tally(directory, "vectors are missing or malformed");
+
+    for (unsigned w = 0; w < 4; w++)
+        for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            struct subject s = {.n = sizes[i], .dtype = widths[w], .threads = 1};
+            formats(&s, PATTERN_FULL);
+            formats(&s, (enum pattern)rng_below(&rig.rng, PATTERNS));
+        }
+    for (unsigned dtype = PICI_F32; dtype <= PICI_U64; dtype++)
+        for (unsigned pattern = 0; pattern < PATTERNS; pattern++) {
+            struct subject s = {.n = 4096 + 70, .dtype = (enum pici_dtype)dtype, .threads = pattern % 3 + 1};
+            formats(&s, (enum pattern)pattern);
+        }
+
+    rig_free(&rig);
+    printf("%u passed, %u failed\n", passed, failed);
+    return failed != 0;
+}

@@ -1,0 +1,560 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "util.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cpu/kernels.h"
+#include "formats/ref.h"
+
+/* ---- random numbers ---- */
+
+uint64_t rng_next(struct rng *r)
+{
+    uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+uint64_t rng_below(struct rng *r, uint64_t n)
+{
+    return rng_next(r) % n;
+}
+
+int rng_chance(struct rng *r, unsigned ppm)
+{
+    return rng_below(r, 1000000) < ppm;
+}
+
+/* ---- memory ---- */
+
+enum { PAINT = 0xa5, PAINT_BYTES = 256 };
+
+static void die(const char *what)
+{
+    perror(what);
+    abort();
+}
+
+void *test_alloc(size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+    if (!p)
+        die("malloc");
+    return p;
+}
+
+void guard_init(struct guard *g, size_t cap)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    g->cap = (cap + 2 * PAINT_BYTES + page - 1) / page * page;
+    g->map_bytes = g->cap + 2 * page;
+    g->map = mmap(NULL, g->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (g->map == MAP_FAILED || mprotect(g->map + page, g->cap, PROT_READ | PROT_WRITE))
+        die("mmap");
+    guard_place(g, 0, GUARD_END, 0);
+}
+
+static uint8_t *stretch(const struct guard *g)
+{
+    return g->map + (g->map_bytes - g->cap) / 2;
+}
+
+/* The painted bytes before and after the buffer. */
+static void margins(const struct guard *g, size_t *before, size_t *after)
+{
+    *before = (size_t)(g->at - stretch(g));
+    *after = g->cap - *before - g->bytes;
+    *before = *before < PAINT_BYTES ? *before : PAINT_BYTES;
+    *after = *after < PAINT_BYTES ? *after : PAINT_BYTES;
+}
+
+uint8_t *guard_place(struct guard *g, size_t bytes, enum guard_side side, size_t skew)
+{
+    size_t before, after;
+    if (bytes > g->cap || skew > g->cap - bytes)
+        abort();
+    g->bytes = bytes;
+    g->at = side == GUARD_START ? stretch(g) + skew : stretch(g) + (g->cap - bytes - skew);
+    margins(g, &before, &after);
+    memset(g->at - before, PAINT, before);
+    memset(g->at + bytes, PAINT, after);
+    return g->at;
+}
+
+int guard_intact(const struct guard *g)
+{
+    size_t before, after;
+    margins(g, &before, &after);
+    for (size_t i = 0; i < before; i++)
+        if (g->at[-(ptrdiff_t)i - 1] != PAINT)
+            return 0;
+    for (size_t i = 0; i < after; i++)
+        if (g->at[g->bytes + i] != PAINT)
+            return 0;
+    return 1;
+}
+
+void guard_free(struct guard *g)
+{
+    munmap(g->map, g->map_bytes);
+}
+
+/* ---- data ---- */
+
+static uint64_t float_random(struct rng *r, unsigned exponent_bits, unsigned mantissa_bits)
+{
+    const uint64_t one = UINT64_C(1) << mantissa_bits, top = (UINT64_C(1) << exponent_bits) - 1, bias = top / 2;
+    uint64_t sign = rng_next(r) & 1, mantissa = rng_next(r) & (one - 1), exponent;
+    switch (rng_below(r, 16)) {
+    case 0: /* -0 */ return one << exponent_bits;
+    case 1: exponent = 0; break;
+    case 2: /* least and greatest of their kind */
+        mantissa = rng_next(r) & 1 ? 0 : one - 1;
+        exponent = rng_below(r, 4) * top / 3;
+        break;
+    case 3: exponent = top; break;
+    case 4: exponent = top - 1; break;
+    case 5: exponent = rng_below(r, top + 1); break;
+    case 6: /* ties */
+        mantissa &= one - 1 - (one >> 3);
+        exponent = bias + rng_below(r, 3);
+        break;
+    default: exponent = bias - 2 + rng_below(r, 5); break;
+    }
+    return (sign << exponent_bits | exponent) * one | mantissa;
+}
+
+uint64_t value_random(struct rng *r, enum pici_dtype dtype)
+{
+    static const unsigned char exponents[] = {0, 8, 11, 5, 8, 4, 5};
+    unsigned bits = 8 * ref_width(dtype);
+    for (;;) {
+        uint64_t v = rng_next(r) >> (64 - bits);
+        if (dtype <= PICI_F8E5M2)
+            v = float_random(r, exponents[dtype], bits - 1 - exponents[dtype]);
+        else if (rng_chance(r, 250000)) /* a single bit, so that every bit counts as nonzero */
+            v = UINT64_C(1) << rng_below(r, bits);
+        if (v)
+            return v;
+    }
+}
+
+static const struct {
+    const char *name;
+    unsigned ppm; /* where it is that simple */
+} patterns[PATTERNS] = {
+    [PATTERN_ZERO] = {"zero", 0},   [PATTERN_FULL] = {"full", 1000000}, [PATTERN_EQUAL] = {"equal", 0},
+    [PATTERN_EVEN] = {"even", 0},   [PATTERN_ODD] = {"odd", 0},         [PATTERN_SINGLE] = {"single", 0},
+    [PATTERN_FIRST] = {"first", 0}, [PATTERN_LAST] = {"last", 0},       [PATTERN_0_01] = {"0.01%", 100},
+    [PATTERN_0_1] = {"0.1%", 1000}, [PATTERN_1] = {"1%", 10000},        [PATTERN_3] = {"3%", 30000},
+    [PATTERN_8] = {"8%", 80000},    [PATTERN_12] = {"12%", 120000},     [PATTERN_30] = {"30%", 300000},
+    [PATTERN_50] = {"50%", 500000}, [PATTERN_70] = {"70%", 700000},     [PATTERN_90] = {"90%", 900000},
+    [PATTERN_99] = {"99%", 990000}, [PATTERN_RUNS] = {"runs", 0},       [PATTERN_COLUMN] = {"column", 0},
+    [PATTERN_ROW] = {"row", 0},     [PATTERN_TILES] = {"tiles", 0},
+};
+
+const char *pattern_name(enum pattern p)
+{
+    return patterns[p].name;
+}
+
+void pattern_fill(void *dst, uint64_t n, enum pici_dtype dtype, enum pattern pattern, struct rng *r)
+{
+    static const unsigned tile_ppm[] = {0, 300, 10000, 100000, 400000, 900000, 1000000};
+    const unsigned width = ref_width(dtype);
+    const uint64_t chosen = n ? rng_below(r, n) : 0, line = rng_below(r, 64), equal = value_random(r, dtype);
+    unsigned ppm = patterns[pattern].ppm;
+    for (uint64_t i = 0; i < n; i++) {
+        int set;
+        switch (pattern) {
+        case PATTERN_EQUAL: set = 1; break;
+        case PATTERN_EVEN:
+        case PATTERN_ODD: set = (i & 1) == (pattern == PATTERN_ODD); break;
+        case PATTERN_SINGLE: set = i == chosen; break;
+        case PATTERN_FIRST: set = i == 0; break;
+        case PATTERN_LAST: set = i == n - 1; break;
+        case PATTERN_RUNS:
+            if (rng_chance(r, 10000))
+                ppm = rng_chance(r, 300000) ? 980000 : 0;
+            set = rng_chance(r, ppm);
+            break;
+        case PATTERN_COLUMN: set = i % 64 == line; break;
+        case PATTERN_ROW: set = i / 64 % 64 == line; break;
+        case PATTERN_TILES:
+            if (i % 4096 == 0)
+                ppm = tile_ppm[rng_below(r, sizeof tile_ppm / sizeof *tile_ppm)];
+            set = rng_chance(r, ppm);
+            break;
+        default: set = rng_chance(r, ppm);
+        }
+        ref_store(dst, i, width, !set ? 0 : pattern == PATTERN_EQUAL ? equal : value_random(r, dtype));
+    }
+}
+
+/* ---- golden vectors ---- */
+
+struct text {
+    char *all, *next;
+};
+
+static int text_open(struct text *t, const char *directory, const char *name)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        perror(path);
+        return 0;
+    }
+    size_t cap = 1 << 20, n;
+    t->all = t->next = test_alloc(cap);
+    n = fread(t->all, 1, cap - 1, f);
+    t->all[n] = 0;
+    fclose(f);
+    return n < cap - 1;
+}
+
+/* The next token; null at the end. */
+static char *token(struct text *t)
+{
+    for (;;) {
+        t->next += strspn(t->next, " \n");
+        if (*t->next != '#')
+            break;
+        t->next += strcspn(t->next, "\n");
+    }
+    char *start = t->next;
+    t->next += strcspn(t->next, " \n");
+    if (*t->next)
+        *t->next++ = 0;
+    return *start ? start : NULL;
+}
+
+/* A byte string into a fresh buffer; null if it is not one. */
+static uint8_t *byte_string(struct text *t, size_t *len)
+{
+    size_t cap = 1 << 18, n = 0;
+    uint8_t *p = test_alloc(cap);
+    const char *s;
+    while ((s = token(t)) && strcmp(s, ".") != 0) {
+        size_t digits = strspn(s, "0123456789abcdef"), unit = digits / 2, times = 1;
+        if (s[digits] == '*')
+            times = strtoul(s + digits + 1, NULL, 10);
+        if (!unit || digits % 2 || times > cap / unit || n > cap - unit * times)
+            break;
+        for (size_t i = 0; i < unit; i++) {
+            const char pair[3] = {s[2 * i], s[2 * i + 1], 0};
+            p[n + i] = (uint8_t)strtoul(pair, NULL, 16);
+        }
+        for (size_t i = unit; i < unit * times; i++)
+            p[n + i] = p[n + i - unit];
+        n += unit * times;
+    }
+    *len = n;
+    if (s && strcmp(s, ".") == 0)
+        return p;
+    free(p);
+    return NULL;
+}
+
+static unsigned dtype_named(const char *name)
+{
+    for (unsigned d = PICI_F32; d <= PICI_U64; d++)
+        if (name && strcmp(name, pici_dtype_name((enum pici_dtype)d)) == 0)
+            return d;
+    return 0;
+}
+
+int roundtrips_read(const char *directory, void (*fn)(const struct roundtrip *, void *), void *context)
+{
+    struct text t;
+    struct roundtrip c = {.name = ""};
+    uint8_t *dense = NULL;
+    const char *word;
+    int calls = 0;
+    if (!text_open(&t, directory, "roundtrip.txt"))
+        return -1;
+    while ((word = token(&t))) {
+        size_t bytes;
+        if (strcmp(word, "case") == 0) {
+            c.name = token(&t);
+        } else if (strcmp(word, "dense") == 0) {
+            unsigned dtype = dtype_named(token(&t)), width = ref_width(dtype);
+            const char *n = token(&t);
+            free(dense);
+            dense = byte_string(&t, &bytes);
+            c.dtype = (enum pici_dtype)dtype;
+            c.n = n ? strtoull(n, NULL, 10) : 0;
+            if (!dense || !width || bytes != c.n * width)
+                break;
+            for (uint64_t i = 0; i < c.n; i++)
+                ref_store(dense, i, width, ref_get(dense + i * width, width));
+            c.dense = dense;
+        } else {
+            const char *format = token(&t), *checksum = token(&t);
+            uint8_t *block = byte_string(&t, &c.len);
+            if (!block || !dense)
+                break;
+            c.format = strcmp(format, "dense") == 0 ? PICI_DENSE : strcmp(format, "pici") == 0 ? PICI_PICI : PICI_COO;
+            c.checksum = strcmp(checksum, "checksum") == 0;
+            c.block = block;
+            fn(&c, context);
+            calls++;
+            free(block);
+        }
+    }
+    free(dense);
+    free(t.all);
+    return word ? -1 : calls;
+}
+
+int verdicts_read(const char *directory, void (*fn)(const struct verdict *, void *), void *context)
+{
+    struct text t;
+    struct verdict c = {.name = ""};
+    const char *word;
+    int calls = 0;
+    if (!text_open(&t, directory, "verify.txt"))
+        return -1;
+    while ((word = token(&t))) {
+        if (strcmp(word, "case") == 0) {
+            c.name = token(&t);
+        } else if (strcmp(word, "fault") == 0) {
+            const char *status, *offset, *tile;
+            c.rule = token(&t);
+            status = token(&t);
+            offset = token(&t);
+            if (!(tile = token(&t)))
+                break;
+            if (strcmp(c.rule, "-") == 0)
+                c.rule = NULL;
+            c.status = strcmp(status, "OK") == 0            ? PICI_OK
+                       : strcmp(status, "CORRUPT") == 0     ? PICI_E_CORRUPT
+                       : strcmp(status, "VERSION") == 0     ? PICI_E_VERSION
+                       : strcmp(status, "UNSUPPORTED") == 0 ? PICI_E_UNSUPPORTED
+                                                            : PICI_E_CHECKSUM;
+            c.offset = strtoull(offset, NULL, 10);
+            c.tile = strcmp(tile, "-") == 0 ? PICI_NO_TILE : strtoull(tile, NULL, 10);
+        } else {
+            uint8_t *block = byte_string(&t, &c.len);
+            if (!block)
+                break;
+            c.block = block;
+            fn(&c, context);
+            calls++;
+            free(block);
+        }
+    }
+    free(t.all);
+    return word ? -1 : calls;
+}
+
+/* ---- the codec against the reference ---- */
+
+void rig_init(struct rig *b, size_t bytes, uint64_t seed)
+{
+    guard_init(&b->src, bytes + 64);
+    /* a coo entry takes 4 bytes beside its value: of a byte, at worst */
+    guard_init(&b->block, bytes * 5 + bytes / 8 + 4096);
+    guard_init(&b->dst, bytes + 64);
+    b->rng.state = seed;
+}
+
+void rig_free(struct rig *b)
+{
+    guard_free(&b->src);
+    guard_free(&b->block);
+    guard_free(&b->dst);
+}
+
+static char message[512];
+
+__attribute__((format(printf, 3, 4))) static const char *wrong(const struct subject *s, const char *isa,
+                                                               const char *format, ...)
+{
+    int n = snprintf(message, sizeof message, "%s %s %s n=%" PRIu64 " checksum=%d threads=%d: ", isa,
+                     pici_dtype_name(s->dtype), pici_format_name(s->format), s->n, s->checksum, s->threads);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message + n, sizeof message - (size_t)n, format, args);
+    va_end(args);
+    return message;
+}
+
+static size_t first_difference(const void *a, const void *b, size_t bytes)
+{
+    const uint8_t *p = a, *q = b;
+    size_t i = 0;
+    while (i < bytes && p[i] == q[i])
+        i++;
+    return i;
+}
+
+/* Put a copy of bytes where the guard pages are near. */
+static uint8_t *place(struct rig *b, struct guard *g, size_t bytes, enum guard_side side, const void *from)
+{
+    size_t skew = rng_chance(&b->rng, 500000) ? 0 : rng_below(&b->rng, 17);
+    uint8_t *p = guard_place(g, bytes, side, skew);
+    if (from && bytes)
+        memcpy(p, from, bytes);
+    return p;
+}
+
+static const char *check_encode(struct rig *b, const struct subject *s, const uint8_t *block, size_t len,
+                                enum guard_side side, const char *isa)
+{
+    const size_t bytes = (size_t)s->n * ref_width(s->dtype);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    size_t got = 1;
+    opts.threads = s->threads;
+    opts.checksum = s->checksum;
+    const uint8_t *src = place(b, &b->src, bytes, side, s->src);
+    uint8_t *out = place(b, &b->block, len, side, NULL);
+    enum pici_status status = pici_compress(out, len, &got, src, s->n, s->dtype, s->format, &opts);
+    if (status)
+        return wrong(s, isa, "compress: %s", pici_strerror(status));
+    if (got != len)
+        return wrong(s, isa, "compress: %zu bytes, not %zu", got, len);
+    if (memcmp(out, block, len) != 0)
+        return wrong(s, isa, "compress: byte %zu differs", first_difference(out, block, len));
+    if (!guard_intact(&b->block) || !guard_intact(&b->src) || (bytes && memcmp(src, s->src, bytes) != 0))
+        return wrong(s, isa, "compress: wrote outside");
+
+    /* even where a valid block was before */
+    out = place(b, &b->block, len - 1, side, block);
+    got = 1;
+    status = pici_compress(out, len - 1, &got, src, s->n, s->dtype, s->format, &opts);
+    if (status != PICI_E_SPACE || got != 0)
+        return wrong(s, isa, "compress into a byte less: %s", pici_strerror(status));
+    struct pici_info info = PICI_INFO_INIT;
+    if (pici_inspect(&info, out, len - 1) == PICI_OK)
+        return wrong(s, isa, "compress into a byte less: left a header");
+    if (!guard_intact(&b->block))
+        return wrong(s, isa, "compress into a byte less: wrote outside");
+    return NULL;
+}
+
+static const char *check_ranges(struct rig *b, const struct subject *s, const uint8_t *in, size_t len,
+                                enum guard_side side, const char *isa)
+{
+    const unsigned width = ref_width(s->dtype);
+    for (int i = 0; i < 6; i++) {
+        uint64_t first = rng_below(&b->rng, s->n + 1), n = rng_below(&b->rng, s->n - first + 1);
+        if (i == 0) { /* nothing at the end; all; one element; a whole tile */
+            first = s->n;
+            n = 0;
+        } else if (i == 1) {
+            first = 0;
+            n = s->n;
+        } else if (i == 2 && first < s->n) {
+            n = 1;
+        } else if (i == 3 && s->n >= 4096) {
+            first = rng_below(&b->rng, s->n / 4096) * 4096;
+            n = 4096;
+        }
+        uint8_t *out = place(b, &b->dst, (size_t)n * width, side, NULL);
+        enum pici_status status = pici_decompress_range(out, first, n, in, len, NULL);
+        if (status)
+            return wrong(s, isa, "range %" PRIu64 "+%" PRIu64 ": %s", first, n, pici_strerror(status));
+        if (n && memcmp(out, (const uint8_t *)s->src + first * width, (size_t)n * width) != 0)
+            return wrong(s, isa, "range %" PRIu64 "+%" PRIu64 ": differs", first, n);
+        if (!guard_intact(&b->dst))
+            return wrong(s, isa, "range %" PRIu64 "+%" PRIu64 ": wrote outside", first, n);
+    }
+    return NULL;
+}
+
+static const char *check_decode(struct rig *b, const struct subject *s, const uint8_t *block, size_t len,
+                                enum guard_side side, const char *isa)
+{
+    const size_t bytes = (size_t)s->n * ref_width(s->dtype);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    struct pici_info info = PICI_INFO_INIT;
+    struct pici_fault fault = PICI_FAULT_INIT;
+    opts.threads = s->threads;
+    const uint8_t *in = place(b, &b->block, len, side, block);
+    enum pici_status status = pici_verify_at(in, len, &fault);
+    if (status || fault.status || fault.rule || fault.offset || fault.tile || pici_verify(in, len))
+        return wrong(s, isa, "verify: %s", pici_strerror(status));
+    status = pici_inspect(&info, in, len);
+    if (status || info.format != s->format || info.dtype != s->dtype || info.count != s->n || info.block_bytes != len)
+        return wrong(s, isa, "inspect: %s", pici_strerror(status));
+    uint8_t *out = place(b, &b->dst, bytes, side, NULL);
+    memset(out, 0x5a, bytes);
+    status = pici_decompress(out, s->n, in, len, &opts);
+    if (status)
+        return wrong(s, isa, "decompress: %s", pici_strerror(status));
+    if (bytes && memcmp(out, s->src, bytes) != 0)
+        return wrong(s, isa, "decompress: byte %zu differs", first_difference(out, s->src, bytes));
+    if (!guard_intact(&b->dst) || !guard_intact(&b->block) || memcmp(in, block, len) != 0)
+        return wrong(s, isa, "decompress: wrote outside");
+    return check_ranges(b, s, in, len, side, isa);
+}
+
+/* before and after: the elements that are added to, and what the reference made of them. */
+static const char *check_add(struct rig *b, const struct subject *s, const uint8_t *block, size_t len,
+                             enum guard_side side, const char *isa, const uint8_t *before, const uint8_t *after)
+{
+    const unsigned width = ref_width(s->dtype);
+    const size_t bytes = (size_t)s->n * width;
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.threads = s->threads;
+    const uint8_t *in = place(b, &b->block, len, side, block);
+    uint8_t *out = place(b, &b->dst, bytes, side, before);
+    enum pici_status status = pici_scatter_add(out, s->n, in, len, &opts);
+    if (status)
+        return wrong(s, isa, "scatter-add: %s", pici_strerror(status));
+    if (bytes && memcmp(out, after, bytes) != 0) {
+        size_t i = first_difference(out, after, bytes) / width;
+        return wrong(s, isa, "scatter-add: element %zu: %" PRIx64 " + %" PRIx64 " gave %" PRIx64 ", not %" PRIx64, i,
+                     ref_load(before, i, width), ref_load(s->src, i, width), ref_load(out, i, width),
+                     ref_load(after, i, width));
+    }
+    if (!guard_intact(&b->dst) || memcmp(in, block, len) != 0)
+        return wrong(s, isa, "scatter-add: wrote outside");
+    return NULL;
+}
+
+const char *check_block(struct rig *b, const struct subject *s, const uint8_t *block, size_t len)
+{
+    const size_t bytes = (size_t)s->n * ref_width(s->dtype);
+    const char *bad = NULL;
+    uint8_t *before = test_alloc(bytes), *after = test_alloc(bytes);
+    pattern_fill(before, s->n, s->dtype, rng_chance(&b->rng, 500000) ? PATTERN_FULL : PATTERN_50, &b->rng);
+    memcpy(after, before, bytes);
+    if (ref_scatter_add(after, s->n, block, len))
+        bad = wrong(s, "ref", "scatter-add");
+    for (const struct pici_isa *const *isa = pici_isas(); *isa && !bad; isa++) {
+        pici_isa_force(*isa);
+        for (int side = GUARD_END; side <= GUARD_START && !bad; side++) {
+            bad = check_encode(b, s, block, len, (enum guard_side)side, (*isa)->name);
+            if (!bad)
+                bad = check_decode(b, s, block, len, (enum guard_side)side, (*isa)->name);
+            if (!bad)
+                bad = check_add(b, s, block, len, (enum guard_side)side, (*isa)->name, before, after);
+        }
+    }
+    pici_isa_force(NULL);
+    free(before);
+    free(after);
+    return bad;
+}
+
+const char *check_codec(struct rig *b, const struct subject *s)
+{
+    size_t len;
+    uint8_t *block = ref_encode(&len, s->src, s->n, s->dtype, s->format, s->checksum);
+    if (!block)
+        return wrong(s, "ref", "encode");
+    const char *bad = check_block(b, s, block, len);
+    free(block);
+    return bad;
+}

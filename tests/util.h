@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the test programs share: buffers between guard pages, random numbers, patterns of zeros, golden vectors, and the
+ * comparison of the codec with formats/ref.c. No test framework: a check returns null, or what is wrong in words. */
+#ifndef PICI_TESTS_UTIL_H
+#define PICI_TESTS_UTIL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pici/pici.h"
+
+/* ---- random numbers: SplitMix64 ---- */
+
+struct rng {
+    uint64_t state;
+};
+
+uint64_t rng_next(struct rng *);
+/* 0 <= x < n; n > 0 */
+uint64_t rng_below(struct rng *, uint64_t n);
+/* True with a probability of ppm in a million. */
+int rng_chance(struct rng *, unsigned ppm);
+
+/* ---- memory between guard pages ---- */
+
+/* A stretch of pages with an inaccessible page before it and one after it, which holds one buffer at a time. */
+struct guard {
+    uint8_t *map;
+    size_t map_bytes, cap; /* of the mapping; of the stretch */
+    uint8_t *at;           /* the buffer */
+    size_t bytes;
+};
+
+enum guard_side { GUARD_END, GUARD_START };
+
+/* Room for buffers of up to cap bytes. Aborts without memory. */
+void guard_init(struct guard *, size_t cap);
+/* A buffer of so many bytes, skew bytes from the inaccessible page at its end or start. What lies between the buffer and
+ * the pages is painted, up to 256 bytes of it on either side. */
+uint8_t *guard_place(struct guard *, size_t bytes, enum guard_side, size_t skew);
+/* Whether that paint is whole. */
+int guard_intact(const struct guard *);
+void guard_free(struct guard *);
+
+/* malloc that aborts; never null. */
+void *test_alloc(size_t bytes);
+
+/* ---- data ---- */
+
+/* A value of dtype that is not all zero bits. Floats: mostly near one another, so that sums round, cancel and carry; also
+ * -0, denormals, the greatest, infinities, NaNs of either kind, and any bits at all. */
+uint64_t value_random(struct rng *, enum pici_dtype);
+
+enum pattern {
+    PATTERN_ZERO,
+    PATTERN_FULL,
+    PATTERN_EQUAL, /* all elements one value */
+    PATTERN_EVEN,
+    PATTERN_ODD,
+    PATTERN_SINGLE,
+    PATTERN_FIRST,
+    PATTERN_LAST,
+    PATTERN_0_01, /* percent nonzero */
+    PATTERN_0_1,
+    PATTERN_1,
+    PATTERN_3,
+    PATTERN_8,
+    PATTERN_12,
+    PATTERN_30,
+    PATTERN_50,
+    PATTERN_70,
+    PATTERN_90,
+    PATTERN_99,
+    PATTERN_RUNS,   /* runs of nonzeros and of zeros */
+    PATTERN_COLUMN, /* one column of the tiles */
+    PATTERN_ROW,
+    PATTERN_TILES, /* each tile its own density, empty and full among them */
+    PATTERNS
+};
+
+const char *pattern_name(enum pattern);
+
+/* n elements, in host order. */
+void pattern_fill(void *dst, uint64_t n, enum pici_dtype, enum pattern, struct rng *);
+
+/* ---- golden vectors ---- */
+
+struct roundtrip {
+    const char *name;
+    enum pici_dtype dtype;
+    uint64_t n;
+    const void *dense; /* host order */
+    enum pici_format format;
+    int checksum;
+    const uint8_t *block;
+    size_t len;
+};
+
+struct verdict {
+    const char *name;
+    const char *rule; /* null: the block is valid */
+    enum pici_status status;
+    uint64_t offset, tile;
+    const uint8_t *block;
+    size_t len;
+};
+
+/* Call fn for each block of DIRECTORY/roundtrip.txt or verify.txt. Returns how many, or -1 if the file is missing or
+ * not as its README says. */
+int roundtrips_read(const char *directory, void (*fn)(const struct roundtrip *, void *), void *context);
+int verdicts_read(const char *directory, void (*fn)(const struct verdict *, void *), void *context);
+
+/* ---- the codec against the reference ---- */
+
+/* What a check was made on. */
+struct subject {
+    const void *src; /* n elements, host order */
+    uint64_t n;
+    enum pici_dtype dtype;
+    enum pici_format format; /* not AUTO */
+    int checksum, threads;
+};
+
+/* The three buffers of a check: made once, used by many. */
+struct rig {
+    struct guard src, block, dst;
+    struct rng rng;
+};
+
+/* Room for inputs of up to bytes. */
+void rig_init(struct rig *, size_t bytes, uint64_t seed);
+void rig_free(struct rig *);
+
+/* Encode, verify, inspect, decode, decode ranges and add with every ISA of this host, in guarded buffers at either
+ * end and at odd addresses, and compare each result with the reference's. Null if all is well; else what is not, in a
+ * static buffer. Leaves the automatic choice of an ISA. */
+const char *check_codec(struct rig *, const struct subject *);
+
+/* As check_codec, of a given block that the encoder must produce as well. */
+const char *check_block(struct rig *, const struct subject *, const uint8_t *block, size_t len);
+
+#endif
