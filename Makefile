@@ -16,7 +16,7 @@ MANDIR = $(PREFIX)/share/man
 PKGCONFIGDIR = $(LIBDIR)/pkgconfig
 DESTDIR =
 
-CFLAGS = -O2 -g
+CFLAGS ?= -O2 -g
 CPU_CFLAGS =
 SANITIZE =
 WERROR =
@@ -25,19 +25,16 @@ FUZZ_SECONDS = 60
 PKG_CONFIG = pkg-config
 
 have = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo 1)
+ifndef ZSTD
 ZSTD := $(or $(call have,libzstd),0)
+endif
 
 VERSION := $(shell sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)
 SOVERSION = 0
 
-ifeq ($(V),1)
-Q =
-say = @:
-else
-Q = @
-say = @printf '  %-4s %s\n'
 MAKEFLAGS += --no-print-directory
-endif
+Q = $(if $(filter 1,$(V)),,@)
+say = @$(if $(filter 1,$(V))$(findstring s,$(firstword -$(MAKEFLAGS))),:,printf '  %-4s %s\n')
 
 # ---- flags
 
@@ -63,7 +60,6 @@ PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
 TEST_OBJ := $(call obj,$(wildcard tests/util.c formats/ref.c))
 FUZZERS := $(patsubst fuzz/fuzz_%.c,%,$(sort $(wildcard fuzz/fuzz_*.c)))
-BENCHES := $(patsubst bench/%.c,$(BUILD)/%,$(sort $(wildcard bench/*.c)))
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(sort $(wildcard examples/*.c)))
 
 A = $(BUILD)/libpici.a
@@ -133,6 +129,23 @@ $(EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 
+# Each bench/NAME.c is a program; BENCH_ARGS goes to it. peers.c compares with other compressors and needs them.
+BENCH_ARGS =
+PEERS = libzstd liblz4 blosc
+$(BUILD)/bench: $(BUILD)/obj/bench/bench.o $(A)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+$(BUILD)/peers: $(BUILD)/obj/bench/peers.o $(A)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(shell $(PKG_CONFIG) --libs $(PEERS)) $(LIBS) -lm
+
+bench: $(BUILD)/bench
+	@$(BUILD)/bench $(BENCH_ARGS)
+
+bench-peers: $(BUILD)/peers
+	@$(BUILD)/peers $(BENCH_ARGS)
+
 demo: $(BUILD)/demo $(BUILD)/picitool
 	@$(BUILD)/demo $(BUILD)/picitool $(BUILD)/demo-files
 
@@ -158,7 +171,7 @@ plain: $(PLAIN)
 
 test-programs: all $(PLAIN) $(UNIT)
 
-TEST_ENV = BUILD='$(BUILD)' CC='$(CC)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE)' ZSTD='$(ZSTD)' MAKEFLAGS=
+TEST_ENV = BUILD='$(BUILD)' CC='$(CC)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE)' ZSTD='$(ZSTD)'
 
 check: test-programs
 	@$(TEST_ENV) tests/run $(BUILD)
@@ -173,6 +186,16 @@ check-full: test-programs
 
 check-portable:
 	@MAKE='$(MAKE)' tests/portable $(BUILD)/portable
+
+# The golden vectors anew. They are checked in, and change only with the format.
+VECTORS = formats/vectors
+.PHONY: vectors
+vectors: $(BUILD)/genvectors
+	$(BUILD)/genvectors $(VECTORS)
+
+$(BUILD)/genvectors: $(call obj,formats/genvectors.c formats/ref.c)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^
 
 # ---- fuzzing
 
@@ -253,6 +276,7 @@ help:
 ## make check-portable  plain tests for aarch64, s390x (big-endian) and i686, under qemu
 ## make fuzz            every fuzzer for FUZZ_SECONDS=60 (clang); fuzz-replay: the seed corpora only
 ## make bench           throughput beside memcpy; bench-peers: and beside other compressors
+## make vectors         write formats/vectors anew
 ## make install         DESTDIR= PREFIX=/usr/local; and uninstall
 ## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites
 ## make clean

@@ -18,7 +18,7 @@
 
 #include <pici/pici.h>
 
-enum { IN = 1024, HIDDEN = 4096, OUT = 10, BATCH = 24, STEPS = 6, REPETITIONS = 15 };
+enum { IN = 1024, HIDDEN = 4096, OUT = 10, BATCH = 32, STEPS = 10, REPETITIONS = 15 };
 enum { W1 = 0, B1 = W1 + IN * HIDDEN, W2 = B1 + HIDDEN, B2 = W2 + HIDDEN * OUT, PARAMS = B2 + OUT };
 
 static _Noreturn void die(const char *what, const char *why)
@@ -58,25 +58,18 @@ static float uniform(void)
     return (float)((double)(state >> 40) / (1 << 23) - 1.0);
 }
 
-/* The class of x is the row of a fixed random matrix that fits it best: something that a network can learn. */
-static int teacher(const float *x)
+/* An example: noise around the centre of a random class, which is returned. */
+static int example(float *x)
 {
-    static float rows[OUT][IN];
-    int best = 0;
-    float best_fit = -INFINITY;
-    for (int o = 0; o < OUT && rows[0][0] == 0; o++)
+    static float centre[OUT][IN];
+    static int made;
+    for (; made < OUT; made++)
         for (int i = 0; i < IN; i++)
-            rows[o][i] = uniform();
-    for (int o = 0; o < OUT; o++) {
-        float fit = 0;
-        for (int i = 0; i < IN; i++)
-            fit += rows[o][i] * x[i];
-        if (fit > best_fit) {
-            best_fit = fit;
-            best = o;
-        }
-    }
-    return best;
+            centre[made][i] = 0.5f * uniform();
+    const int label = (int)((uniform() + 1) / 2 * OUT);
+    for (int i = 0; i < IN; i++)
+        x[i] = centre[label][i] + uniform();
+    return label;
 }
 
 static void axpy(float *restrict y, float a, const float *restrict x, int n)
@@ -212,7 +205,7 @@ static unsigned char *read_file(const char *path, size_t *len)
     return bytes;
 }
 
-static void run(char *const argv[])
+static void run(const char *const argv[])
 {
     printf("   $ picitool");
     for (int i = 1; argv[i]; i++)
@@ -223,7 +216,7 @@ static void run(char *const argv[])
     int status;
     const pid_t child = fork();
     if (child == 0) {
-        execv(argv[0], argv);
+        execv(argv[0], (char *const *)argv);
         _exit(127);
     }
     if (child < 0 || waitpid(child, &status, 0) < 0)
@@ -291,7 +284,7 @@ int main(int argc, char **argv)
     const size_t dense = PARAMS * sizeof(float), cap = pici_bound(PICI_AUTO, PICI_F32, PARAMS);
     const double mib = (double)dense / (1 << 20);
     float *weights = allocate(dense), *replica = allocate(dense), *pending = allocate(dense), *send = allocate(dense);
-    float *x = allocate(BATCH * IN * sizeof(float));
+    float *x = allocate(IN * sizeof(float));
     unsigned char *block = allocate(cap);
     size_t len, kept = 0;
 
@@ -305,9 +298,8 @@ int main(int argc, char **argv)
     for (int step = 1; step <= STEPS; step++) {
         double loss = 0;
         for (int b = 0; b < BATCH; b++) {
-            for (int i = 0; i < IN; i++)
-                x[b * IN + i] = uniform();
-            loss += learn(pending, weights, x + b * IN, teacher(x + b * IN), 0.02f / BATCH);
+            const int label = example(x);
+            loss += learn(pending, weights, x, label, 0.1f / BATCH);
         }
         kept = keep_largest(send, pending);
         must(pici_compress(block, cap, &len, send, PARAMS, PICI_F32, PICI_AUTO, NULL), "compress");
@@ -332,9 +324,9 @@ int main(int argc, char **argv)
     if (mkdir(argv[2], 0777) && errno != EEXIST)
         die(argv[2], strerror(errno));
     write_safetensors(in, send);
-    run((char *[]){argv[1], "compress", "--force", "-o", packed, in, NULL});
-    run((char *[]){argv[1], "inspect", packed, NULL});
-    run((char *[]){argv[1], "decompress", "--force", "-o", back, packed, NULL});
+    run((const char *[]){argv[1], "compress", "--force", "-o", packed, in, NULL});
+    run((const char *[]){argv[1], "inspect", packed, NULL});
+    run((const char *[]){argv[1], "decompress", "--force", "-o", back, packed, NULL});
     size_t in_len, packed_len, back_len;
     unsigned char *in_bytes = read_file(in, &in_len), *back_bytes = read_file(back, &back_len);
     free(read_file(packed, &packed_len));

@@ -1,0 +1,113 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# make install into an empty root, then a program outside the tree against what was installed: by pkg-config, shared and
+# static, as C and as C++; what the shared library exports and calls itself; uninstall leaves nothing.
+set -eu
+make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
+if [ -n "${SANITIZE:-}" ]; then
+    echo "skip: installing a sanitizer build"
+    exit 77
+fi
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+root=$tmp/root
+passed=0
+
+ok() {
+    passed=$((passed + 1))
+    echo "ok $1"
+}
+
+fail() {
+    echo "FAIL $1" >&2
+    exit 1
+}
+
+install() {
+    "$make" -s BUILD="$build" DESTDIR="$root" PREFIX=/usr/local "$1" >"$tmp/log" 2>&1 || {
+        cat "$tmp/log"
+        fail "$1"
+    }
+}
+
+install install
+lib=$root/usr/local/lib
+for f in lib/libpici.a lib/libpici.so lib/libpici.so.0 lib/pkgconfig/pici.pc include/pici/pici.h include/pici/file.h \
+    bin/picitool share/man/man1/picitool.1; do
+    [ -e "$root/usr/local/$f" ] || fail "not installed: $f"
+done
+[ "$("$root/usr/local/bin/picitool" --version | grep -c '[0-9]\.[0-9]')" = 1 ] || fail "the installed picitool"
+ok "make install"
+
+if command -v readelf >/dev/null 2>&1; then
+    readelf -d "$lib/libpici.so" | grep -q 'SONAME.*\[libpici\.so\.0\]' || fail "soname"
+    ok "soname"
+
+    # exactly the functions that the public headers mark PICI_API
+    sed -n '/PICI_API/{:more; /(/!{N; b more}; s/.*[^a-z0-9_]\(pici_[a-z0-9_]*\)(.*/\1/p}' include/pici/*.h | sort -u >"$tmp/declared"
+    nm -D --defined-only "$lib/libpici.so" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u >"$tmp/exported"
+    diff -u "$tmp/declared" "$tmp/exported" || fail "exported symbols are not those of the headers"
+    ok "exports: $(wc -l <"$tmp/exported") symbols, those of the headers"
+else
+    echo "skip: soname and exports: no readelf"
+fi
+
+cat >"$tmp/program.c" <<'C'
+#include <pici/file.h>
+#include <pici/pici.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(void)
+{
+    static float in[10000], out[10000];
+    static unsigned char block[50000];
+    size_t len = 0;
+    in[0] = 1;
+    in[9999] = -2;
+    if (strcmp(pici_version(), PICI_VERSION) != 0)
+        return 1;
+    if (pici_compress(block, sizeof block, &len, in, 10000, PICI_F32, PICI_AUTO, NULL) != PICI_OK)
+        return 2;
+    if (pici_decompress(out, 10000, block, len, NULL) != PICI_OK || memcmp(in, out, sizeof in) != 0)
+        return 3;
+    return printf("%s\n", pici_strerror(PICI_OK)) < 0;
+}
+C
+cp "$tmp/program.c" "$tmp/program.cc"
+
+if command -v pkg-config >/dev/null 2>&1; then
+    export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
+    # The root moves our paths; a dependency's stay, if it is found in the system's.
+    flags() { pkg-config "$@" pici | sed "s|-I$root/usr/include|-I/usr/include|g; s|-L$root/usr/lib|-L/usr/lib|g"; }
+    [ "$(pkg-config --modversion pici)" = "$(sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)" ] ||
+        fail "pkg-config --modversion"
+    cd "$tmp"
+    # shellcheck disable=SC2046 # flags are words
+    $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o shared program.c $(flags --cflags --libs) || fail "shared link"
+    LD_LIBRARY_PATH="$lib" ./shared >/dev/null || fail "the program with the shared library"
+    ok "C, shared"
+    # shellcheck disable=SC2046
+    $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o static program.c $(flags --cflags) "$lib/libpici.a" \
+        $(flags --static --libs | tr ' ' '\n' | grep -v -x -e -lpici) || fail "static link"
+    ./static >/dev/null || fail "the program with the static library"
+    ok "C, static"
+    cxx=$(printf '%s\n' "$cc" | sed 's/clang$/clang++/; s/clang-\([0-9]*\)$/clang++-\1/; s/gcc/g++/; s/^cc$/c++/')
+    if command -v "$cxx" >/dev/null 2>&1; then
+        # shellcheck disable=SC2046
+        $cxx -Wall -Wextra -Wpedantic -Werror -o cxx program.cc $(flags --cflags --libs) || fail "C++ link"
+        LD_LIBRARY_PATH="$lib" ./cxx >/dev/null || fail "the C++ program"
+        ok "C++, shared"
+    else
+        echo "skip: C++: no $cxx"
+    fi
+    cd - >/dev/null
+else
+    echo "skip: a program by pkg-config: no pkg-config"
+fi
+
+install uninstall
+left=$(find "$root" -type f -o -type l | head)
+[ -z "$left" ] || fail "left by make uninstall: $left"
+ok "make uninstall"
+echo "$passed passed"
