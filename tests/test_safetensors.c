@@ -407,7 +407,7 @@ static uint8_t *slurp(const char *path, size_t *len)
 /* Parse a whole file as a tool would: the header's length first, then just the header. */
 static bool parse_file(struct safetensors *s, const char *path, struct parse_error *err)
 {
-    size_t len;
+    size_t len = 0;
     uint8_t *data = slurp(path, &len);
     uint64_t need;
     cr_assert_not_null(data, "%s", path);
