@@ -22,10 +22,10 @@
 extern "C" {
 #endif
 
-#define PICI_CHUNK_MAX 4194304u         /* elements of a chunk, at the most */
-#define PICI_RANK_MAX 32u               /* dimensions of a tensor */
-#define PICI_NAME_MAX 1048576u          /* bytes of a tensor's name */
-#define PICI_KEY_MAX 255u               /* bytes of an attribute's key */
+#define PICI_CHUNK_MAX 4194304u        /* elements of a chunk, at the most */
+#define PICI_RANK_MAX 32u              /* dimensions of a tensor */
+#define PICI_NAME_MAX 1048576u         /* bytes of a tensor's name */
+#define PICI_KEY_MAX 255u              /* bytes of an attribute's key */
 #define PICI_FILE_META_MAX 268435456u  /* bytes of all attributes of the file: keys, values and about 16 for each */
 #define PICI_TENSOR_META_MAX 16777216u /* bytes of a tensor's description: its name and attributes */
 
@@ -74,7 +74,7 @@ struct pici_tensor {
 
 /* Begin a file: its header and attributes (in any order; stored sorted by key).
  * *w is set unless memory is lacking, on an error too, so that pici_writer_error can say what was wrong: close it always.
- * Output goes to write in pieces of 64 KiB and more, strictly forward.
+ * Output goes to write strictly forward; small pieces are gathered to about 64 KiB.
  * PICI_E_ARG: null, bad options or attributes.  PICI_E_UNSUPPORTED: PICI_HYBRID, or zstd in a build without it.
  * PICI_E_IO: write said so. */
 PICI_API enum pici_status pici_writer_open(struct pici_writer **w, pici_write_fn write, void *ctx,
@@ -258,8 +258,8 @@ PICI_API int pici_outfile_fd(const struct pici_outfile *o);
 PICI_API int pici_outfile_write(void *outfile, const void *p, size_t n);
 
 /* Make it appear: fsync, close, rename (without force: link, which fails where the name exists), fsync the directory.
- * Frees o. On PICI_E_IO errno says why, and the temporary file is gone; path is as it was, except when only the last
- * fsync failed: then the new file is there whole, but may not survive a power failure. */
+ * Frees o. On PICI_E_IO errno says why, and the temporary file is gone; path is as it was, except when only what comes
+ * after the rename or link failed: then the new file is there whole, but may not survive a power failure. */
 PICI_API enum pici_status pici_outfile_commit(struct pici_outfile *o);
 
 /* Remove the temporary file and free o, which may be NULL. */
