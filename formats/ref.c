@@ -199,9 +199,10 @@ static int value_is_zero(const struct ref_header *h, const uint8_t *block, uint6
     return ref_get(block + h->values_offset + k * h->width, h->width) == 0;
 }
 
-static int bit_is_set(const uint8_t *block, uint64_t tile, unsigned row, unsigned col)
+/* Word c of tile t: a column, whose bit r is row r. */
+static uint64_t bits_of_column(const uint8_t *block, uint64_t tile, unsigned col)
 {
-    return (int)(ref_get(block + HEADER + tile * TILE_BYTES + col * 8, 8) >> row & 1);
+    return ref_get(block + HEADER + tile * TILE_BYTES + col * 8, 8);
 }
 
 static enum ref_status verify_pici(const struct ref_header *h, const uint8_t *block, struct ref_fault *fault)
@@ -210,14 +211,16 @@ static enum ref_status verify_pici(const struct ref_header *h, const uint8_t *bl
     uint64_t total = 0;
     for (uint64_t t = 0; t < h->tiles && s == REF_OK; t++) {
         uint64_t before = total;
-        for (unsigned c = 0; c < SIDE; c++)
+        for (unsigned c = 0; c < SIDE; c++) {
+            uint64_t word = bits_of_column(block, t, c);
             for (unsigned r = 0; r < SIDE; r++) {
-                if (!bit_is_set(block, t, r, c))
+                if (!(word >> r & 1))
                     continue;
                 if (t * TILE + r * SIDE + c >= h->count)
                     return breach(fault, REF_E_CORRUPT, "past-end", HEADER + t * TILE_BYTES + c * 8, t);
                 total++;
             }
+        }
         uint64_t entry = h->index_offset + t * h->index_width;
         if (ref_get(block + entry, h->index_width) != before)
             return breach(fault, REF_E_CORRUPT, "tile-index", entry, t);
@@ -365,10 +368,12 @@ static enum ref_status apply(void *dst, uint64_t n, const uint8_t *block, size_t
     if (h.format == REF_PICI) {
         uint64_t k = 0;
         for (uint64_t t = 0; t < h.tiles; t++)
-            for (unsigned c = 0; c < SIDE; c++)
+            for (unsigned c = 0; c < SIDE; c++) {
+                uint64_t word = bits_of_column(block, t, c);
                 for (unsigned r = 0; r < SIDE; r++)
-                    if (bit_is_set(block, t, r, c))
+                    if (word >> r & 1)
                         take(&h, dst, t * TILE + r * SIDE + c, block, k++, add);
+            }
     } else {
         for (uint64_t k = 0; k < h.nnz; k++)
             take(&h, dst, h.format == REF_COO ? position(&h, block, k) : k, block, k, add);

@@ -359,20 +359,20 @@ int verdicts_read(const char *directory, void (*fn)(const struct verdict *, void
 
 /* ---- the codec against the reference ---- */
 
-void rig_init(struct rig *b, size_t bytes, uint64_t seed)
+void rig_init(struct rig *rig, size_t bytes, uint64_t seed)
 {
-    guard_init(&b->src, bytes + 64);
+    guard_init(&rig->src, bytes + 64);
     /* a coo entry takes 4 bytes beside its value: of a byte, at worst */
-    guard_init(&b->block, bytes * 5 + bytes / 8 + 4096);
-    guard_init(&b->dst, bytes + 64);
-    b->rng.state = seed;
+    guard_init(&rig->block, bytes * 5 + bytes / 8 + 4096);
+    guard_init(&rig->dst, bytes + 64);
+    rig->rng.state = seed;
 }
 
-void rig_free(struct rig *b)
+void rig_free(struct rig *rig)
 {
-    guard_free(&b->src);
-    guard_free(&b->block);
-    guard_free(&b->dst);
+    guard_free(&rig->src);
+    guard_free(&rig->block);
+    guard_free(&rig->dst);
 }
 
 static char message[512];
@@ -399,16 +399,16 @@ static size_t first_difference(const void *a, const void *b, size_t bytes)
 }
 
 /* Put a copy of bytes where the guard pages are near. */
-static uint8_t *place(struct rig *b, struct guard *g, size_t bytes, enum guard_side side, const void *from)
+static uint8_t *place(struct rig *rig, struct guard *g, size_t bytes, enum guard_side side, const void *from)
 {
-    size_t skew = rng_chance(&b->rng, 500000) ? 0 : rng_below(&b->rng, 17);
+    size_t skew = rng_chance(&rig->rng, 500000) ? 0 : rng_below(&rig->rng, 17);
     uint8_t *p = guard_place(g, bytes, side, skew);
     if (from && bytes)
         memcpy(p, from, bytes);
     return p;
 }
 
-static const char *check_encode(struct rig *b, const struct subject *s, const uint8_t *block, size_t len,
+static const char *check_encode(struct rig *rig, const struct subject *s, const uint8_t *block, size_t len,
                                 enum guard_side side, const char *isa)
 {
     const size_t bytes = (size_t)s->n * ref_width(s->dtype);
@@ -416,8 +416,8 @@ static const char *check_encode(struct rig *b, const struct subject *s, const ui
     size_t got = 1;
     opts.threads = s->threads;
     opts.checksum = s->checksum;
-    const uint8_t *src = place(b, &b->src, bytes, side, s->src);
-    uint8_t *out = place(b, &b->block, len, side, NULL);
+    const uint8_t *src = place(rig, &rig->src, bytes, side, s->src);
+    uint8_t *out = place(rig, &rig->block, len, side, NULL);
     enum pici_status status = pici_compress(out, len, &got, src, s->n, s->dtype, s->format, &opts);
     if (status)
         return wrong(s, isa, "compress: %s", pici_strerror(status));
@@ -425,11 +425,11 @@ static const char *check_encode(struct rig *b, const struct subject *s, const ui
         return wrong(s, isa, "compress: %zu bytes, not %zu", got, len);
     if (memcmp(out, block, len) != 0)
         return wrong(s, isa, "compress: byte %zu differs", first_difference(out, block, len));
-    if (!guard_intact(&b->block) || !guard_intact(&b->src) || (bytes && memcmp(src, s->src, bytes) != 0))
+    if (!guard_intact(&rig->block) || !guard_intact(&rig->src) || (bytes && memcmp(src, s->src, bytes) != 0))
         return wrong(s, isa, "compress: wrote outside");
 
     /* even where a valid block was before */
-    out = place(b, &b->block, len - 1, side, block);
+    out = place(rig, &rig->block, len - 1, side, block);
     got = 1;
     status = pici_compress(out, len - 1, &got, src, s->n, s->dtype, s->format, &opts);
     if (status != PICI_E_SPACE || got != 0)
@@ -437,17 +437,17 @@ static const char *check_encode(struct rig *b, const struct subject *s, const ui
     struct pici_info info = PICI_INFO_INIT;
     if (pici_inspect(&info, out, len - 1) == PICI_OK)
         return wrong(s, isa, "compress into a byte less: left a header");
-    if (!guard_intact(&b->block))
+    if (!guard_intact(&rig->block))
         return wrong(s, isa, "compress into a byte less: wrote outside");
     return NULL;
 }
 
-static const char *check_ranges(struct rig *b, const struct subject *s, const uint8_t *in, size_t len,
+static const char *check_ranges(struct rig *rig, const struct subject *s, const uint8_t *in, size_t len,
                                 enum guard_side side, const char *isa)
 {
     const unsigned width = ref_width(s->dtype);
     for (int i = 0; i < 6; i++) {
-        uint64_t first = rng_below(&b->rng, s->n + 1), n = rng_below(&b->rng, s->n - first + 1);
+        uint64_t first = rng_below(&rig->rng, s->n + 1), n = rng_below(&rig->rng, s->n - first + 1);
         if (i == 0) { /* nothing at the end; all; one element; a whole tile */
             first = s->n;
             n = 0;
@@ -457,22 +457,22 @@ static const char *check_ranges(struct rig *b, const struct subject *s, const ui
         } else if (i == 2 && first < s->n) {
             n = 1;
         } else if (i == 3 && s->n >= 4096) {
-            first = rng_below(&b->rng, s->n / 4096) * 4096;
+            first = rng_below(&rig->rng, s->n / 4096) * 4096;
             n = 4096;
         }
-        uint8_t *out = place(b, &b->dst, (size_t)n * width, side, NULL);
+        uint8_t *out = place(rig, &rig->dst, (size_t)n * width, side, NULL);
         enum pici_status status = pici_decompress_range(out, first, n, in, len, NULL);
         if (status)
             return wrong(s, isa, "range %" PRIu64 "+%" PRIu64 ": %s", first, n, pici_strerror(status));
         if (n && memcmp(out, (const uint8_t *)s->src + first * width, (size_t)n * width) != 0)
             return wrong(s, isa, "range %" PRIu64 "+%" PRIu64 ": differs", first, n);
-        if (!guard_intact(&b->dst))
+        if (!guard_intact(&rig->dst))
             return wrong(s, isa, "range %" PRIu64 "+%" PRIu64 ": wrote outside", first, n);
     }
     return NULL;
 }
 
-static const char *check_decode(struct rig *b, const struct subject *s, const uint8_t *block, size_t len,
+static const char *check_decode(struct rig *rig, const struct subject *s, const uint8_t *block, size_t len,
                                 enum guard_side side, const char *isa)
 {
     const size_t bytes = (size_t)s->n * ref_width(s->dtype);
@@ -480,35 +480,35 @@ static const char *check_decode(struct rig *b, const struct subject *s, const ui
     struct pici_info info = PICI_INFO_INIT;
     struct pici_fault fault = PICI_FAULT_INIT;
     opts.threads = s->threads;
-    const uint8_t *in = place(b, &b->block, len, side, block);
+    const uint8_t *in = place(rig, &rig->block, len, side, block);
     enum pici_status status = pici_verify_at(in, len, &fault);
     if (status || fault.status || fault.rule || fault.offset || fault.tile || pici_verify(in, len))
         return wrong(s, isa, "verify: %s", pici_strerror(status));
     status = pici_inspect(&info, in, len);
     if (status || info.format != s->format || info.dtype != s->dtype || info.count != s->n || info.block_bytes != len)
         return wrong(s, isa, "inspect: %s", pici_strerror(status));
-    uint8_t *out = place(b, &b->dst, bytes, side, NULL);
+    uint8_t *out = place(rig, &rig->dst, bytes, side, NULL);
     memset(out, 0x5a, bytes);
     status = pici_decompress(out, s->n, in, len, &opts);
     if (status)
         return wrong(s, isa, "decompress: %s", pici_strerror(status));
     if (bytes && memcmp(out, s->src, bytes) != 0)
         return wrong(s, isa, "decompress: byte %zu differs", first_difference(out, s->src, bytes));
-    if (!guard_intact(&b->dst) || !guard_intact(&b->block) || memcmp(in, block, len) != 0)
+    if (!guard_intact(&rig->dst) || !guard_intact(&rig->block) || memcmp(in, block, len) != 0)
         return wrong(s, isa, "decompress: wrote outside");
-    return check_ranges(b, s, in, len, side, isa);
+    return check_ranges(rig, s, in, len, side, isa);
 }
 
 /* before and after: the elements that are added to, and what the reference made of them. */
-static const char *check_add(struct rig *b, const struct subject *s, const uint8_t *block, size_t len,
+static const char *check_add(struct rig *rig, const struct subject *s, const uint8_t *block, size_t len,
                              enum guard_side side, const char *isa, const uint8_t *before, const uint8_t *after)
 {
     const unsigned width = ref_width(s->dtype);
     const size_t bytes = (size_t)s->n * width;
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = s->threads;
-    const uint8_t *in = place(b, &b->block, len, side, block);
-    uint8_t *out = place(b, &b->dst, bytes, side, before);
+    const uint8_t *in = place(rig, &rig->block, len, side, block);
+    uint8_t *out = place(rig, &rig->dst, bytes, side, before);
     enum pici_status status = pici_scatter_add(out, s->n, in, len, &opts);
     if (status)
         return wrong(s, isa, "scatter-add: %s", pici_strerror(status));
@@ -518,28 +518,28 @@ static const char *check_add(struct rig *b, const struct subject *s, const uint8
                      ref_load(before, i, width), ref_load(s->src, i, width), ref_load(out, i, width),
                      ref_load(after, i, width));
     }
-    if (!guard_intact(&b->dst) || memcmp(in, block, len) != 0)
+    if (!guard_intact(&rig->dst) || memcmp(in, block, len) != 0)
         return wrong(s, isa, "scatter-add: wrote outside");
     return NULL;
 }
 
-const char *check_block(struct rig *b, const struct subject *s, const uint8_t *block, size_t len)
+const char *check_block(struct rig *rig, const struct subject *s, const uint8_t *block, size_t len)
 {
     const size_t bytes = (size_t)s->n * ref_width(s->dtype);
     const char *bad = NULL;
     uint8_t *before = test_alloc(bytes), *after = test_alloc(bytes);
-    pattern_fill(before, s->n, s->dtype, rng_chance(&b->rng, 500000) ? PATTERN_FULL : PATTERN_50, &b->rng);
+    pattern_fill(before, s->n, s->dtype, rng_chance(&rig->rng, 500000) ? PATTERN_FULL : PATTERN_50, &rig->rng);
     memcpy(after, before, bytes);
     if (ref_scatter_add(after, s->n, block, len))
         bad = wrong(s, "ref", "scatter-add");
     for (const struct pici_isa *const *isa = pici_isas(); *isa && !bad; isa++) {
         pici_isa_force(*isa);
         for (int side = GUARD_END; side <= GUARD_START && !bad; side++) {
-            bad = check_encode(b, s, block, len, (enum guard_side)side, (*isa)->name);
+            bad = check_encode(rig, s, block, len, (enum guard_side)side, (*isa)->name);
             if (!bad)
-                bad = check_decode(b, s, block, len, (enum guard_side)side, (*isa)->name);
+                bad = check_decode(rig, s, block, len, (enum guard_side)side, (*isa)->name);
             if (!bad)
-                bad = check_add(b, s, block, len, (enum guard_side)side, (*isa)->name, before, after);
+                bad = check_add(rig, s, block, len, (enum guard_side)side, (*isa)->name, before, after);
         }
     }
     pici_isa_force(NULL);
@@ -548,13 +548,126 @@ const char *check_block(struct rig *b, const struct subject *s, const uint8_t *b
     return bad;
 }
 
-const char *check_codec(struct rig *b, const struct subject *s)
+const char *check_codec(struct rig *rig, const struct subject *s)
 {
     size_t len;
     uint8_t *block = ref_encode(&len, s->src, s->n, s->dtype, s->format, s->checksum);
     if (!block)
         return wrong(s, "ref", "encode");
-    const char *bad = check_block(b, s, block, len);
+    const char *bad = check_block(rig, s, block, len);
     free(block);
+    return bad;
+}
+
+/* The range [0, n) reads everything but the padding and the checksum; other ranges may miss a fault elsewhere. */
+static const char *check_bad_range(struct rig *rig, const struct subject *s, const uint8_t *in, size_t len,
+                                   const struct ref_fault *fault, int header_good, const char *isa)
+{
+    const unsigned width = header_good ? ref_width(s->dtype) : 1;
+    const int whole_is_bad = fault->status && strcmp(fault->rule, "padding") != 0 && fault->status != REF_E_CHECKSUM;
+    for (int i = 0; i < 4; i++) {
+        uint64_t first = i ? rng_below(&rig->rng, s->n + 1) : 0, n = i ? rng_below(&rig->rng, s->n - first + 1) : s->n;
+        uint8_t *out = place(rig, &rig->dst, (size_t)n * width, (enum guard_side)(i % 2), NULL);
+        enum pici_status status = pici_decompress_range(out, first, n, in, len, NULL);
+        if (!header_good && (int)status != fault->status)
+            return wrong(s, isa, "range: %s, but the header breaks %s", pici_strerror(status), fault->rule);
+        if (header_good && status && (status != PICI_E_CORRUPT || !fault->status))
+            return wrong(s, isa, "range %" PRIu64 "+%" PRIu64 ": %s", first, n, pici_strerror(status));
+        if (i == 0 && n && whole_is_bad && !status)
+            return wrong(s, isa, "range of all: accepts a block that breaks %s", fault->rule);
+        if (!guard_intact(&rig->dst))
+            return wrong(s, isa, "range %" PRIu64 "+%" PRIu64 ": wrote outside", first, n);
+    }
+    return NULL;
+}
+
+static const char *check_verify(const struct subject *s, const uint8_t *in, size_t len, const struct ref_fault *want,
+                                const char *isa)
+{
+    struct pici_fault f = PICI_FAULT_INIT;
+    enum pici_status status = pici_verify_at(in, len, &f);
+    if ((int)status != want->status || f.status != status || pici_verify(in, len) != status)
+        return wrong(s, isa, "verify: %s, but it breaks %s", pici_strerror(status),
+                     want->rule ? want->rule : "nothing");
+    if (f.offset != want->offset || f.tile != want->tile || (f.rule == NULL) != (want->rule == NULL) ||
+        (f.rule && strcmp(f.rule, want->rule) != 0))
+        return wrong(s, isa, "fault %s at %" PRIu64 " tile %" PRIu64 ", not %s at %" PRIu64 " tile %" PRIu64,
+                     f.rule ? f.rule : "-", f.offset, f.tile, want->rule ? want->rule : "-", want->offset, want->tile);
+    return NULL;
+}
+
+static const char *check_inspect(const struct subject *s, const uint8_t *in, size_t len, const struct ref_header *h,
+                                 enum ref_status want, const char *isa)
+{
+    struct pici_info info = PICI_INFO_INIT;
+    enum pici_status status = pici_inspect(&info, in, len);
+    if (!want && h->block_bytes > SIZE_MAX)
+        return NULL; /* a host of 32 bits cannot say how long it is */
+    if ((int)status != want)
+        return wrong(s, isa, "inspect: %s", pici_strerror(status));
+    if (!want && ((unsigned)info.format != h->format || (unsigned)info.dtype != h->dtype || info.count != h->count ||
+                  info.nnz != h->nnz || info.block_bytes != h->block_bytes))
+        return wrong(s, isa, "inspect: another header");
+    return NULL;
+}
+
+const char *check_readers(struct rig *rig, const uint8_t *block, size_t len, uint64_t room)
+{
+    struct ref_fault fault;
+    struct ref_header h;
+    const enum ref_status header = ref_header(&h, block, len, NULL), status = ref_verify(block, len, &fault);
+    /* whether every header rule holds, length's too */
+    const int good = !header && h.block_bytes == len, fits = good && h.count <= room;
+    struct subject s = {.n = fits ? h.count : 5, .dtype = PICI_U8, .threads = 1};
+    const char *bad = NULL;
+    uint8_t *decoded = test_alloc((size_t)s.n * 8), *before = test_alloc((size_t)s.n * 8),
+            *after = test_alloc((size_t)s.n * 8);
+    if (good) {
+        s.dtype = (enum pici_dtype)h.dtype;
+        s.format = (enum pici_format)h.format;
+    }
+    const size_t bytes = (size_t)s.n * (good ? ref_width(h.dtype) : 1);
+    pattern_fill(before, s.n, good ? s.dtype : PICI_U8, PATTERN_50, &rig->rng);
+    memcpy(after, before, bytes);
+    if (fits && !status) {
+        ref_decode(decoded, s.n, block, len);
+        ref_scatter_add(after, s.n, block, len);
+        s.src = decoded;
+    }
+    for (const struct pici_isa *const *isa = pici_isas(); *isa && !bad; isa++) {
+        const char *name = (*isa)->name;
+        pici_isa_force(*isa);
+        for (int side = GUARD_END; side <= GUARD_START && !bad; side++) {
+            const uint8_t *in = place(rig, &rig->block, len, (enum guard_side)side, block);
+            /* of a count that does not fit, what the readers of elements answer is that it is not the caller's */
+            const enum pici_status want = good && !fits ? PICI_E_ARG : (enum pici_status)(int)status;
+            bad = check_verify(&s, in, len, &fault, name);
+            if (!bad)
+                bad = check_inspect(&s, in, len, &h, header, name);
+            if (bad)
+                break;
+            for (int add = 0; add <= 1 && !bad; add++) {
+                uint8_t *out = place(rig, &rig->dst, bytes, (enum guard_side)side, before);
+                enum pici_status got = (add ? pici_scatter_add : pici_decompress)(out, s.n, in, len, NULL);
+                if (got != want)
+                    bad = wrong(&s, name, "%s: %s, but it breaks %s", add ? "scatter-add" : "decompress",
+                                pici_strerror(got), fault.rule ? fault.rule : "nothing");
+                else if (!got && bytes && memcmp(out, add ? after : decoded, bytes) != 0)
+                    bad = wrong(&s, name, "%s: differs", add ? "scatter-add" : "decompress");
+                else if (!guard_intact(&rig->dst))
+                    bad = wrong(&s, name, "%s: wrote outside", add ? "scatter-add" : "decompress");
+            }
+            if (!bad && fits && !status)
+                bad = check_ranges(rig, &s, in, len, (enum guard_side)side, name);
+            if (!bad && !good | (fits && status))
+                bad = check_bad_range(rig, &s, in, len, &fault, good, name);
+            if (!bad && (!guard_intact(&rig->block) || (len && memcmp(in, block, len) != 0)))
+                bad = wrong(&s, name, "wrote to the block");
+        }
+    }
+    pici_isa_force(NULL);
+    free(decoded);
+    free(before);
+    free(after);
     return bad;
 }

@@ -140,4 +140,9 @@ const char *check_codec(struct rig *, const struct subject *);
 /* As check_codec, of a given block that the encoder must produce as well. */
 const char *check_block(struct rig *, const struct subject *, const uint8_t *block, size_t len);
 
+/* Any bytes at all, claiming up to room elements of 8 bytes that the rig was made for: with every ISA, every reader must
+ * accept or reject them with the reference's status, pici_verify_at name the same fault, and what is decoded agree. Null
+ * if all is well. */
+const char *check_readers(struct rig *, const uint8_t *block, size_t len, uint64_t room);
+
 #endif
