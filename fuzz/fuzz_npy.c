@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Any bytes as a .npy file, and as the header text of one: what is accepted is consistent, and says the same whether the
+ * length of the file is known or not. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "npy.h"
+
+#define CHECK(x)                                                                                                       \
+    do {                                                                                                               \
+        if (!(x))                                                                                                      \
+            abort();                                                                                                   \
+    } while (0)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+static void check(const struct npy *a)
+{
+    uint64_t items = 1;
+    CHECK(a->rank <= NPY_MAX_RANK);
+    for (unsigned i = 0; i < a->rank; i++)
+        items *= a->shape[i]; /* whatever overflows on the way is of no matter where a zero follows */
+    CHECK(items == a->items && a->count == items * a->item_elements);
+    CHECK(a->data_bytes == a->count * pici_dtype_width(a->dtype));
+    CHECK(a->data_offset <= NPY_MAX_HEADER_BYTES && a->data_bytes <= (uint64_t)INT64_MAX - a->data_offset);
+    CHECK(memchr(a->descr, 0, sizeof a->descr));
+}
+
+static void parse(const uint8_t *file, size_t len)
+{
+    struct npy a, b;
+    struct parse_error err = {UINT64_MAX, ""};
+    uint64_t need;
+    uint8_t first[NPY_PREFIX_BYTES] = {0};
+    size_t have = len < sizeof first ? len : sizeof first;
+    memcpy(first, file, have);
+    if (!npy_header_bytes(&need, first, have, &err)) {
+        CHECK(err.offset <= len && err.what[0]);
+        return;
+    }
+    CHECK(need >= NPY_PREFIX_BYTES && need <= NPY_MAX_HEADER_BYTES);
+    size_t n = need < len ? (size_t)need : len;
+    uint8_t *head = malloc(n); /* of its own size, where a sanitizer watches the end */
+    if (!head)
+        return;
+    memcpy(head, file, n);
+    bool unknown = npy_parse(&a, head, n, UINT64_MAX, &err);
+    if (unknown)
+        check(&a);
+    else
+        CHECK(err.offset <= n && err.what[0]);
+    if (npy_parse(&b, head, n, len, &err)) {
+        CHECK(unknown && b.data_offset + b.data_bytes + b.trailing_bytes == len);
+        b.trailing_bytes = 0;
+        CHECK(a.dtype == b.dtype && a.count == b.count && strcmp(a.descr, b.descr) == 0);
+    } else {
+        CHECK(err.offset <= len && err.what[0]);
+        CHECK(!unknown || a.data_offset + a.data_bytes > len);
+    }
+    free(head);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    parse(data, len);
+    if (len > 0xffff)
+        return 0;
+    for (uint8_t version = 1; version <= 3; version += 2) { /* as text, with a beginning that fits */
+        size_t prefix = version == 1 ? 10 : 12;
+        uint8_t *file = malloc(prefix + len);
+        if (!file)
+            return 0;
+        memcpy(file, "\x93NUMPY", 6);
+        memcpy(file + 6, (uint8_t[]){version, 0, (uint8_t)len, (uint8_t)(len >> 8), 0, 0}, prefix - 6);
+        memcpy(file + prefix, data, len);
+        parse(file, prefix + len);
+        free(file);
+    }
+    return 0;
+}
