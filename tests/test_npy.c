@@ -131,7 +131,7 @@ Test(npy, types)
         {"[]", PICI_U8, 0, false, "[]"},
         {"[('x', '>f8'), ('y', '<i2')]", PICI_U8, 10, false, "[('x', '>f8'), ('y', '<i2')]"},
         {"[('x', '<f8'),]", PICI_U8, 8, false, "[('x', '<f8'),]"},
-        {"[('x', '<f4', 3), ('y', '|u1', (2, 3L))]", PICI_U8, 18, false, "[('x', '<f4', 3), ('y', '|u1', (2, 3L))]"},
+        {"[('x', '<f4', 3), ('y', '|u1', (2, 3))]", PICI_U8, 18, false, "[('x', '<f4', 3), ('y', '|u1', (2, 3))]"},
         {"[('x', '<f4', ()), ('y', '<f4', (0,)),]", PICI_U8, 4, false, "[('x', '<f4', ()), ('y', '<f4', (0,)),]"},
         {"[(('t', 'x'), '<U2'), ('', '|V2')]", PICI_U8, 10, false, "[(('t', 'x'), '<U2'), ('', '|V2')]"},
         {"[('s', [('a', '<c8'), ('b', [('c', '|b1')], (5,))], (2,))]", PICI_U8, 26, false,
@@ -168,7 +168,7 @@ Test(npy, spellings)
         "{ 'descr' : '<f4' , 'fortran_order' : False , 'shape' : ( 4 , ) , } \n",
         "{u'descr': u'<f4', u'fortran_order': False, u'shape': (4L,)}",
         "\t{\n'descr':\n'<f4',\n'fortran_order':\tFalse,\n'shape':\n(2\n,2\t,)\n}\n\n  \n",
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 1, 1)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 1, 1)}\r\n",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 2L,),}",
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -254,6 +254,10 @@ Test(npy, refuses)
         {H("'<M4'", "False", "(1,)"), "<M4", "unknown type"},
         {H("'<M8[]'", "False", "(1,)"), "<M8", "unknown type"},
         {H("'<M8[xs]'", "False", "(1,)"), "<M8", "unknown type"},
+        {H("'<M8['", "False", "(1,)"), "<M8", "unknown type"},
+        {H("'<M8[25'", "False", "(1,)"), "<M8", "unknown type"},
+        {H("'<M8s]'", "False", "(1,)"), "<M8", "unknown type"},
+        {H("'<M8[2147483648s]'", "False", "(1,)"), "<M8", "unknown type"},
         {H("'<M8[ns'", "False", "(1,)"), "<M8", "unknown type"},
         {H("'<M8[ns]]'", "False", "(1,)"), "<M8", "unknown type"},
         {H("'<f4[ns]'", "False", "(1,)"), "<f4", "unknown type"},
@@ -279,6 +283,7 @@ Test(npy, refuses)
         {H("[(('t',), '<f4')]", "False", "(1,)"), "), '<", "where a name"},
         {H("[(('t', 'a', 'b'), '<f4')]", "False", "(1,)"), "'b'", "where ')'"},
         {H("[('a', '<f4', -1)]", "False", "(1,)"), "-1", "'descr' has a negative dimension"},
+        {H("[('a', '|S0', 3)]", "False", "(1,)"), "3)", "no shape"},
         {H("[('a', '<f4', (2))]", "False", "(1,)"), "))]", "where a comma"},
         {H("[('a', '<f4', [2])]", "False", "(1,)"), "[2]", "where a dimension"},
         {H("[('a', '|S1073741824'), ('b', '|S1073741824')]", "False", "(1,)"), ", '|S1073741824')]", "2 GiB"},
@@ -426,6 +431,16 @@ Test(npy, utf8_in_version_3_only)
     cr_assert_not(parse_text(&a, 3, text, 8, &err));
     cr_assert_eq(err.offset, 12 + (uint64_t)(strchr(text, '\xff') - text));
     cr_assert_str_eq(err.what, "invalid UTF-8");
+}
+
+Test(npy, long_integers_of_python_2)
+{
+    static const char text[] = H("[('a', '<f8', (1L,))]", "False", "(1,)");
+    struct npy a;
+    struct parse_error err;
+    for (int version = 1; version <= 3; version++)
+        cr_assert_eq(parse_text(&a, version, text, 8, &err), version < 3, "version %d: %s", version, err.what);
+    cr_assert_eq(err.offset, 12 + (uint64_t)(strchr(text, 'L') - text));
 }
 
 Test(npy, nul_bytes)

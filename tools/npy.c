@@ -66,8 +66,11 @@ static uint64_t place(const struct cursor *c)
 
 static void skip_space(struct cursor *c)
 {
-    while (c->p < c->end && (*c->p == ' ' || *c->p == '\t' || *c->p == '\n'))
-        c->p++;
+    for (; c->p < c->end; c->p++) {
+        bool line_end = *c->p == '\n' || (*c->p == '\r' && c->end - c->p > 1 && c->p[1] == '\n');
+        if (*c->p != ' ' && *c->p != '\t' && !line_end)
+            break;
+    }
 }
 
 /* Whether the next thing is the byte ch; not taken. */
@@ -164,7 +167,7 @@ static bool take_dim(struct cursor *c, uint64_t *n, const char *where)
         return fail_wanted(c, "a dimension");
     if (digits > 1 && c->file[start] == '0')
         return parse_fail(c->err, start, "%s has a dimension with a leading zero", where);
-    if (c->p < c->end && *c->p == 'L')
+    if (c->p < c->end && *c->p == 'L' && c->file[6] < 3) /* Python 2 did not write version 3 */
         c->p++;
     return true;
 }
@@ -202,23 +205,20 @@ static bool product(const struct dims *d, uint64_t bytes, uint64_t limit, uint64
     return bytes <= limit;
 }
 
-/* Past the [unit] of a time at p, if there is one: a number and a name. What it means does not matter here. */
-static const uint8_t *skip_unit(const uint8_t *p, const uint8_t *end)
+/* Whether [p, end) is the [unit] of a time: a number and a name. What it means does not matter here. */
+static bool is_unit(const uint8_t *p, const uint8_t *end)
 {
     static const char *const units[] = {"Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"};
     uint64_t multiple;
     size_t digits;
-    if (p == end || *p != '[')
-        return p;
-    p++;
-    if (!take_digits(&p, end, &multiple, &digits))
-        return p;
+    if (*p++ != '[' || !take_digits(&p, end, &multiple, &digits) || multiple > INT32_MAX)
+        return false;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         size_t n = strlen(units[i]);
         if ((size_t)(end - p) == n + 1 && memcmp(p, units[i], n) == 0 && p[n] == ']')
-            return end;
+            return true;
     }
-    return p;
+    return false;
 }
 
 /* [<>|=] kind size, and the [unit] of a time: what numpy.dtype.str writes. */
@@ -266,7 +266,8 @@ static bool understand_type(struct cursor *c, struct text s, struct item *item)
         known = n == 8;
         item->elements = 1;
         item->dtype = PICI_I64;
-        p = skip_unit(p, end);
+        if (p < end && is_unit(p, end))
+            p = end;
         break;
     case 'S':
     case 'a':
@@ -311,6 +312,8 @@ static bool take_field(struct cursor *c, uint64_t *bytes, int depth)
     if (!take(c, ',', "a comma") || !take_type(c, &item, depth) || !next(c, ')', "a comma or ')'", &more))
         return false;
     if (more) {
+        if (item.bytes == 0) /* NumPy takes ('|S0', 3) for '|S3' */
+            return fail_wanted(c, "no shape, for the type has no bytes,");
         if (!at(c, '(')) {
             d.rank = 1;
             if (!take_dim(c, &d.n[0], "'descr'"))
