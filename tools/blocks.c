@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "blocks.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "io.h"
+#include "term.h"
+#include "tool.h"
+
+enum { PIECE = 1 << 20 }; /* elements decoded at a time */
+
+int block_check(const char *name, const uint8_t *block, size_t len)
+{
+    struct pici_fault fault = PICI_FAULT_INIT;
+    if (pici_verify_at(block, len, &fault) == PICI_OK)
+        return TOOL_OK;
+    if (fault.tile == PICI_NO_TILE)
+        return tool_bad_at(name, fault.offset, "%s (%s)", pici_strerror(fault.status), fault.rule);
+    return tool_bad_at(name, fault.offset, "tile %" PRIu64 ": %s (%s)", fault.tile, pici_strerror(fault.status),
+                       fault.rule);
+}
+
+int verb_block_encode(const struct tool_options *o)
+{
+    struct input in;
+    struct output out = {.fd = -1};
+    uint8_t *data = NULL, *block = NULL;
+    size_t len, block_len;
+    if (!o->dtype)
+        return tool_usage(NULL, "block encode: --dtype says of which type the elements are");
+    enum pici_dtype dtype = (enum pici_dtype)o->dtype;
+    int status = input_open(&in, o->args[0]);
+    if (status)
+        return status;
+    status = output_open(&out, o->args[1], &in, o->force);
+    if (status == TOOL_OK)
+        status = input_slurp(&in, &data, &len);
+    if (status == TOOL_OK) {
+        size_t width = pici_dtype_width(dtype), cap = pici_bound(o->format, dtype, len / width);
+        struct pici_opts opts = PICI_OPTS_INIT;
+        opts.threads = o->threads;
+        opts.checksum = o->checksum;
+        block = malloc(cap ? cap : SIZE_MAX); /* a bound of 0 is a length beyond memory */
+        if (len % width)
+            status = tool_bad_at(in.name, len - len % width, "%zu bytes are left over: not a whole number of %s",
+                                 len % width, pici_dtype_name(dtype));
+        else if (!block)
+            status = tool_nomem(in.name);
+        else {
+            enum pici_status s = pici_compress(block, cap, &block_len, data, len / width, dtype, o->format, &opts);
+            status = s ? tool_bad(in.name, "%s", pici_strerror(s)) : output_write(&out, block, block_len);
+        }
+        free(block);
+        free(data);
+    }
+    if (status == TOOL_OK)
+        status = output_commit(&out);
+    output_discard(&out);
+    input_close(&in);
+    return status;
+}
+
+/* Write the elements of a block that is valid, piece by piece: however many there are, memory is that of a piece. */
+static int decode(const uint8_t *block, const struct pici_info *info, struct output *out, const struct tool_options *o)
+{
+    size_t width = pici_dtype_width(info->dtype);
+    uint8_t *piece = malloc(PIECE * width);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.threads = o->threads;
+    int status = piece ? TOOL_OK : tool_nomem(o->args[0]);
+    for (uint64_t done = 0; status == TOOL_OK && done < info->count;) {
+        size_t n = info->count - done < PIECE ? (size_t)(info->count - done) : PIECE;
+        enum pici_status s = pici_decompress_range(piece, done, n, block, info->block_bytes, &opts);
+        status = s ? tool_bad(o->args[0], "%s", pici_strerror(s)) : output_write(out, piece, n * width);
+        done += n;
+    }
+    free(piece);
+    return status;
+}
+
+int verb_block_decode(const struct tool_options *o)
+{
+    struct input in;
+    struct output out = {.fd = -1};
+    uint8_t *block;
+    size_t len;
+    int status = input_open(&in, o->args[0]);
+    if (status)
+        return status;
+    status = input_slurp(&in, &block, &len);
+    if (status == TOOL_OK) {
+        struct pici_info info = PICI_INFO_INIT;
+        status = block_check(in.name, block, len);
+        if (status == TOOL_OK && pici_inspect(&info, block, len) != PICI_OK)
+            status = tool_bad(in.name, "not a block");
+        if (status == TOOL_OK && info.count > o->max_bytes / pici_dtype_width(info.dtype)) {
+            char most[TERM_TEXT];
+            status = tool_bad_at(in.name, 8, "decodes to %" PRIu64 " elements of %s, more than --max-size %s",
+                                 info.count, pici_dtype_name(info.dtype), term_bytes(most, o->max_bytes));
+        }
+        if (status == TOOL_OK)
+            status = output_open(&out, o->args[1], &in, o->force);
+        if (status == TOOL_OK)
+            status = decode(block, &info, &out, o);
+        if (status == TOOL_OK)
+            status = output_commit(&out);
+        output_discard(&out);
+        free(block);
+    }
+    input_close(&in);
+    return status;
+}

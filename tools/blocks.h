@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A bare block in memory. */
+#ifndef PICI_TOOLS_BLOCKS_H
+#define PICI_TOOLS_BLOCKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Check every rule; says on stderr where and why a block is not valid. Returns an exit status. */
+int block_check(const char *name, const uint8_t *block, size_t len);
+
+#endif

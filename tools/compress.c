@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attrs.h"
+#include "io.h"
+#include "source.h"
+#include "term.h"
+#include "tool.h"
+
+enum { PIECE = 4 << 20 }; /* bytes read at a time */
+
+struct job {
+    struct input in;
+    struct source source;
+    struct output out;
+    struct pici_writer *writer;
+    struct progress progress;
+    uint8_t *piece; /* [PIECE] */
+};
+
+/* Say why the writer failed: the output's own error comes first. */
+static int writer_failed(const struct job *j, enum pici_status s)
+{
+    if (s == PICI_E_IO && j->out.err)
+        return output_failed(&j->out);
+    tool_bad(j->out.name, "%s", pici_writer_error(j->writer));
+    return s == PICI_E_UNSUPPORTED ? TOOL_USAGE : TOOL_BAD;
+}
+
+static int copy_tensor(struct job *j, const struct source_tensor *t)
+{
+    struct pici_attr attrs[3];
+    size_t n = 0;
+    attrs[n++] = (struct pici_attr){ATTR_DTYPE, t->dtype_text, strlen(t->dtype_text)};
+    if (t->big_endian)
+        attrs[n++] = (struct pici_attr){ATTR_ENDIAN, "big", 3};
+    if (t->fortran)
+        attrs[n++] = (struct pici_attr){ATTR_ORDER, "F", 1};
+    struct pici_tensor out = PICI_TENSOR_INIT;
+    out.name = t->name;
+    out.name_len = t->name_len;
+    out.dtype = t->dtype;
+    out.rank = t->rank;
+    out.shape = t->shape;
+    out.attrs = attrs;
+    out.n_attrs = n;
+    enum pici_status s = pici_writer_tensor(j->writer, &out);
+    if (s == PICI_E_ARG) /* a name, say, that is longer than a .pici file's may be */
+        return tool_bad(j->in.name, "%s", pici_writer_error(j->writer));
+    if (s)
+        return writer_failed(j, s);
+    uint64_t left = t->count * pici_dtype_width(t->dtype);
+    while (left) {
+        size_t k = left < PIECE ? (size_t)left : PIECE;
+        int status = source_read(&j->source, j->piece, k);
+        if (status)
+            return status;
+        s = pici_writer_data(j->writer, j->piece, k);
+        if (s)
+            return writer_failed(j, s);
+        left -= k;
+        progress_at(&j->progress, j->in.at);
+    }
+    return TOOL_OK;
+}
+
+static int copy(struct job *j, const struct tool_options *o)
+{
+    const char *type = tool_type_name(j->source.type);
+    const struct pici_attr attrs[] = {{ATTR_TYPE, type, strlen(type)}, {ATTR_HEAD, j->source.head, j->source.head_len}};
+    struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    opts.format = o->format;
+    opts.threads = o->threads;
+    opts.zstd_level = o->zstd;
+    enum pici_status s = pici_writer_open(&j->writer, output_put, &j->out, attrs, j->source.head_len ? 2 : 1, &opts);
+    if (s)
+        return writer_failed(j, s);
+    progress_start(&j->progress, j->in.name, j->in.bytes);
+    for (;;) {
+        struct source_tensor t;
+        bool more;
+        int status = source_next(&j->source, &t, &more);
+        if (status == TOOL_OK && more)
+            status = copy_tensor(j, &t);
+        if (status)
+            return status;
+        if (!more)
+            break;
+    }
+    s = pici_writer_finish(j->writer);
+    progress_end(&j->progress);
+    return s ? writer_failed(j, s) : TOOL_OK;
+}
+
+/* IN.pici, or - for -. The caller's to free. */
+static char *default_output(const char *in)
+{
+    size_t cap = strlen(in) + sizeof ".pici";
+    char *out = malloc(cap);
+    if (out)
+        snprintf(out, cap, strcmp(in, "-") == 0 ? "%s" : "%s.pici", in);
+    return out;
+}
+
+int verb_compress(const struct tool_options *o)
+{
+    const char *path = o->args[0];
+    struct job j = {.out.fd = -1};
+    char *out = o->out ? strdup(o->out) : default_output(path);
+    j.piece = malloc(PIECE);
+    int status = out && j.piece ? input_open(&j.in, path) : tool_nomem(path);
+    if (status == TOOL_OK) {
+        status = source_open(&j.source, &j.in, path, o);
+        if (status == TOOL_OK) {
+            status = output_open(&j.out, out, &j.in, o->force);
+            if (status == TOOL_OK)
+                status = copy(&j, o);
+            if (status == TOOL_OK)
+                status = output_commit(&j.out);
+            pici_writer_close(j.writer);
+            output_discard(&j.out);
+            source_close(&j.source);
+        }
+        input_close(&j.in);
+    }
+    free(j.piece);
+    free(out);
+    return status;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
+#include <string.h>
+
+#include "attrs.h"
+#include "reading.h"
+#include "source.h"
+#include "term.h"
+#include "tool.h"
+
+static int copy_tensor(struct reading *r, const struct pici_tensor_info *t, struct output *out, struct progress *p)
+{
+    size_t width = pici_dtype_width(t->dtype);
+    bool big;
+    int status = reading_attr_is(r, t->index, ATTR_ENDIAN, "big", &big);
+    for (uint64_t done = 0, n = 1; status == TOOL_OK && n;) {
+        status = reading_piece(r, t, &done, &n);
+        if (status || !n)
+            break;
+        if (big != source_host_is_big_endian())
+            source_swap(r->piece, (size_t)n * width, width);
+        status = output_write(out, r->piece, (size_t)n * width);
+        progress_at(p, r->in->at);
+    }
+    return status;
+}
+
+static int copy(struct reading *r, struct output *out)
+{
+    struct pici_attr head;
+    struct progress p;
+    int status = reading_attr(r, PICI_FILE, ATTR_HEAD, &head);
+    if (status == TOOL_OK && head.key && head.len)
+        status = output_write(out, head.value, head.len);
+    progress_start(&p, r->in->name, r->in->bytes);
+    for (bool more = true; status == TOOL_OK && more;) {
+        struct pici_tensor_info t;
+        status = reading_next(r, &t, &more);
+        if (status == TOOL_OK && more)
+            status = copy_tensor(r, &t, out, &p);
+    }
+    progress_end(&p);
+    return status;
+}
+
+/* IN without .pici, or - for -; NULL if there is no telling, which has been said, or no memory. The caller's to free. */
+static char *default_output(const char *in)
+{
+    size_t len = strlen(in);
+    if (strcmp(in, "-") == 0)
+        return strdup(in);
+    if (len < 6 || strcmp(in + len - 5, ".pici") != 0 || in[len - 6] == '/') {
+        tool_usage(in, "does not end in .pici: use -o OUT");
+        return NULL;
+    }
+    char *out = strdup(in);
+    if (out)
+        out[len - 5] = 0;
+    return out;
+}
+
+int verb_decompress(const struct tool_options *o)
+{
+    const char *path = o->args[0];
+    char *out_path = o->out ? strdup(o->out) : default_output(path);
+    if (!out_path)
+        return o->out ? tool_nomem(path) : TOOL_USAGE;
+    struct input in;
+    struct output out;
+    struct reading r;
+    int status = input_open(&in, path);
+    if (status == TOOL_OK) {
+        /* The header first, so that what is no .pici file leaves no trace. */
+        status = reading_open(&r, &in, o->threads, false);
+        if (status == TOOL_OK) {
+            status = output_open(&out, out_path, &in, o->force);
+            if (status == TOOL_OK)
+                status = copy(&r, &out);
+            if (status == TOOL_OK)
+                status = output_commit(&out);
+            output_discard(&out);
+        }
+        reading_close(&r);
+        input_close(&in);
+    }
+    free(out_path);
+    return status;
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attrs.h"
+#include "blocks.h"
+#include "heat.h"
+#include "image.h"
+#include "reading.h"
+#include "report.h"
+#include "source.h"
+#include "term.h"
+#include "tool.h"
+
+enum { SPARK = 24, BLOCK_PIECE = 1 << 20 };
+
+struct job {
+    const struct tool_options *o;
+    struct input in;
+    struct report report;
+    struct output png, svg;
+    struct image *image; /* NULL: not wanted */
+    struct progress progress;
+    bool found; /* the tensor of --tensor */
+};
+
+/* Whether a tensor is to be looked at. */
+static bool wanted(struct job *j, const char *name, size_t len)
+{
+    const char *only = j->o->tensor;
+    bool yes = !only || (strlen(only) == len && memcmp(only, name, len) == 0);
+    j->found = j->found || yes;
+    return yes;
+}
+
+/* Begin a tensor of the report. */
+static struct measured *begin(struct job *j, const char *name, size_t len, enum pici_dtype dtype, const uint64_t *shape,
+                              unsigned rank, const char *dtype_text, size_t dtype_len)
+{
+    struct measured *m = report_add(&j->report, name, len);
+    if (!m)
+        return NULL;
+    m->dtype = dtype;
+    m->rank = rank;
+    m->shape = malloc(rank * sizeof *shape + 1);
+    m->dtype_text = dtype_text ? strndup(dtype_text, dtype_len) : NULL;
+    if (!m->shape || (dtype_text && !m->dtype_text))
+        return NULL;
+    if (rank)
+        memcpy(m->shape, shape, rank * sizeof *shape);
+    density_init(j->report.map);
+    return m;
+}
+
+/* Count a chunk. */
+static void count(struct job *j, struct measured *m, const void *elements, uint64_t n)
+{
+    uint64_t nnz = density_add(j->report.map, elements, n, pici_dtype_width(m->dtype));
+    sizes_add(&m->sizes, m->dtype, n, nnz);
+    progress_at(&j->progress, j->in.at);
+}
+
+/* End a tensor: its sparkline and its panel. */
+static int end(struct job *j, struct measured *m)
+{
+    const struct density *d = j->report.map;
+    size_t len;
+    FILE *f = open_memstream(&m->spark, &len);
+    if (!f)
+        return tool_nomem(j->in.name);
+    heat_line(f, d, SPARK);
+    if (fclose(f) != 0)
+        return tool_nomem(j->in.name);
+    sizes_sum(&j->report.total, &m->sizes);
+    j->report.stored += m->stored;
+    if (j->image) {
+        char shape[96], percent[TERM_TEXT], caption[160];
+        snprintf(caption, sizeof caption, "%s %s %s", term_percent(percent, d->nnz, d->elements),
+                 pici_dtype_name(m->dtype), term_shape(shape, sizeof shape, m->shape, m->rank));
+        if (!image_add(j->image, m->name, caption, d))
+            return tool_nomem(j->in.name);
+    }
+    return TOOL_OK;
+}
+
+static int inspect_reading(struct job *j, struct reading *r)
+{
+    for (;;) {
+        struct pici_tensor_info t;
+        struct pici_attr dtype;
+        bool more;
+        int status = reading_next(r, &t, &more);
+        if (status || !more)
+            return status;
+        if (!wanted(j, t.name, t.name_len))
+            continue;
+        status = reading_attr(r, t.index, ATTR_DTYPE, &dtype);
+        if (status)
+            return status;
+        struct measured *m =
+            begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, dtype.key ? dtype.value : NULL, dtype.len);
+        if (!m)
+            return tool_nomem(j->in.name);
+        m->stored = t.stored_bytes;
+        status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
+        if (status == TOOL_OK)
+            status = reading_attr_is(r, t.index, ATTR_ORDER, "F", &m->fortran);
+        for (uint64_t done = 0, n = 1; status == TOOL_OK && n;) {
+            status = reading_piece(r, &t, &done, &n);
+            const char *p = r->piece;
+            for (uint64_t at = 0; status == TOOL_OK && at < n; at += t.chunk_elements) {
+                uint64_t k = n - at < t.chunk_elements ? n - at : t.chunk_elements;
+                count(j, m, p + at * pici_dtype_width(t.dtype), k);
+            }
+        }
+        if (status == TOOL_OK)
+            status = end(j, m);
+        if (status)
+            return status;
+    }
+}
+
+static int inspect_file(struct job *j)
+{
+    struct reading r;
+    int status = reading_open(&r, &j->in, j->o->threads, true);
+    uint64_t tensors = 0;
+    j->report.type = "pici";
+    if (status == TOOL_OK && j->in.regular && pici_reader_count(r.reader, &tensors) != PICI_OK)
+        status = reading_failed(&r, PICI_E_CORRUPT);
+    if (status == TOOL_OK && (j->o->png || j->o->svg)) {
+        j->image = image_new(j->in.name, j->o->tensor ? 1 : tensors);
+        status = j->image ? TOOL_OK : tool_nomem(j->in.name);
+    }
+    if (status == TOOL_OK)
+        status = inspect_reading(j, &r);
+    reading_close(&r);
+    return status;
+}
+
+static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_t chunk)
+{
+    for (;;) {
+        struct source_tensor t;
+        bool more;
+        int status = source_next(s, &t, &more);
+        if (status || !more)
+            return status;
+        size_t width = pici_dtype_width(t.dtype);
+        struct measured *m = NULL;
+        if (wanted(j, t.name, t.name_len)) {
+            m = begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, t.dtype_text, strlen(t.dtype_text));
+            if (!m)
+                return tool_nomem(j->in.name);
+            m->big_endian = t.big_endian;
+            m->fortran = t.fortran;
+        }
+        for (uint64_t left = t.count; left;) {
+            uint64_t n = left < chunk ? left : chunk;
+            status = source_read(s, piece, (size_t)n * width);
+            if (status)
+                return status;
+            if (m)
+                count(j, m, piece, n);
+            left -= n;
+        }
+        status = m ? end(j, m) : TOOL_OK;
+        if (status)
+            return status;
+    }
+}
+
+static int inspect_source(struct job *j)
+{
+    const struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    struct source s;
+    int status = source_open(&s, &j->in, j->o->args[0], j->o);
+    if (status)
+        return status;
+    j->report.type = tool_type_name(s.type);
+    void *piece = malloc(opts.chunk_elements * sizeof(uint64_t));
+    if (j->o->png || j->o->svg)
+        j->image = image_new(j->in.name, j->o->tensor ? 1 : s.tensors);
+    if (!piece || ((j->o->png || j->o->svg) && !j->image))
+        status = tool_nomem(j->in.name);
+    else
+        status = inspect_tensors(j, &s, piece, opts.chunk_elements);
+    free(piece);
+    source_close(&s);
+    return status;
+}
+
+static int inspect_block(struct job *j)
+{
+    uint8_t *block, *piece = NULL;
+    size_t len;
+    struct pici_info info = PICI_INFO_INIT;
+    int status = input_slurp(&j->in, &block, &len);
+    if (status)
+        return status;
+    status = block_check(j->in.name, block, len);
+    if (status == TOOL_OK && pici_inspect(&info, block, len) != PICI_OK)
+        status = tool_bad(j->in.name, "not a block");
+    if (status == TOOL_OK && info.count > j->o->max_bytes / pici_dtype_width(info.dtype))
+        status = tool_bad_at(j->in.name, 8, "a valid block of %" PRIu64 " elements of %s: too many to look at each",
+                             info.count, pici_dtype_name(info.dtype));
+    struct measured *m = NULL;
+    if (status == TOOL_OK) {
+        j->report.type = "block";
+        j->found = true;
+        m = begin(j, pici_format_name(info.format), strlen(pici_format_name(info.format)), info.dtype, &info.count, 1,
+                  NULL, 0);
+        piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
+        if (j->o->png || j->o->svg)
+            j->image = image_new(j->in.name, 1);
+        if (!m || !piece || ((j->o->png || j->o->svg) && !j->image))
+            status = tool_nomem(j->in.name);
+    }
+    for (uint64_t done = 0; status == TOOL_OK && done < info.count; done += BLOCK_PIECE) {
+        uint64_t n = info.count - done < BLOCK_PIECE ? info.count - done : BLOCK_PIECE;
+        enum pici_status s = pici_decompress_range(piece, done, n, block, len, NULL);
+        if (s)
+            status = tool_bad(j->in.name, "%s", pici_strerror(s));
+        else
+            density_add(j->report.map, piece, n, pici_dtype_width(info.dtype));
+    }
+    if (status == TOOL_OK) {
+        sizes_add(&m->sizes, info.dtype, info.count, j->report.map->nnz);
+        m->stored = len;
+        status = end(j, m);
+    }
+    free(piece);
+    free(block);
+    return status;
+}
+
+static int inspect(struct job *j)
+{
+    enum reading_kind kind = READING_OTHER;
+    int status = TOOL_OK;
+    if (!j->o->type && !j->o->dtype)
+        status = reading_kind(&j->in, &kind);
+    if (status)
+        return status;
+    j->report.file = j->in.name;
+    j->report.file_bytes = j->in.bytes;
+    j->report.map = malloc(sizeof *j->report.map);
+    if (!j->report.map)
+        return tool_nomem(j->in.name);
+    progress_start(&j->progress, j->in.name, j->in.bytes);
+    status = kind == READING_FILE ? inspect_file(j) : kind == READING_BLOCK ? inspect_block(j) : inspect_source(j);
+    progress_end(&j->progress);
+    if (status == TOOL_OK && !j->found && j->o->tensor)
+        status = tool_bad(j->in.name, "has no tensor %s", j->o->tensor);
+    return status;
+}
+
+int verb_inspect(const struct tool_options *o)
+{
+    if (o->png && o->svg && strcmp(o->png, o->svg) == 0)
+        return tool_usage(o->png, "cannot be both --png and --svg");
+    bool to_stdout = (o->png && strcmp(o->png, "-") == 0) || (o->svg && strcmp(o->svg, "-") == 0);
+    struct job j = {.o = o, .png.fd = -1, .svg.fd = -1};
+    int status = input_open(&j.in, o->args[0]);
+    if (status)
+        return status;
+    if (o->png)
+        status = output_open(&j.png, o->png, &j.in, o->force);
+    if (status == TOOL_OK && o->svg)
+        status = output_open(&j.svg, o->svg, &j.in, o->force);
+    if (status == TOOL_OK)
+        status = inspect(&j);
+    if (status == TOOL_OK && o->png)
+        status = image_png(j.image, &j.png);
+    if (status == TOOL_OK && o->svg)
+        status = image_svg(j.image, &j.svg);
+    if (status == TOOL_OK && o->png)
+        status = output_commit(&j.png);
+    if (status == TOOL_OK && o->svg)
+        status = output_commit(&j.svg);
+    if (status == TOOL_OK && !to_stdout && o->json)
+        report_json(&j.report);
+    else if (status == TOOL_OK && !to_stdout)
+        report_print(&j.report);
+    output_discard(&j.png);
+    output_discard(&j.svg);
+    image_free(j.image);
+    report_free(&j.report);
+    input_close(&j.in);
+    return status;
+}

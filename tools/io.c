@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include "io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tool.h"
+
+enum { IO_MOST = 1 << 30, OUTPUTS = 4 };
+
+/* The outputs whose temporary files a signal removes. A verb has at most two at a time. */
+static struct pici_outfile *volatile unfinished[OUTPUTS];
+
+static const int fatal_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+enum { FATAL_SIGNALS = sizeof fatal_signals / sizeof *fatal_signals };
+
+static void on_signal(int sig)
+{
+    for (int i = 0; i < OUTPUTS; i++)
+        if (unfinished[i])
+            pici_outfile_unlink(unfinished[i]);
+    signal(sig, SIG_DFL);
+    raise(sig); /* taken when the handler returns */
+}
+
+void io_start(void)
+{
+    /* A closed descriptor is given away such that its use still fails: reading from 0, writing to 1 and 2. */
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    for (int i = 0; i < FATAL_SIGNALS; i++) {
+        struct sigaction old, act = {.sa_handler = on_signal};
+        sigfillset(&act.sa_mask);
+        if (sigaction(fatal_signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(fatal_signals[i], &act, NULL);
+    }
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+static void hold_signals(sigset_t *old)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, old);
+}
+
+/* Exchange an entry of the list of unfinished outputs. */
+static void replace_unfinished(const struct pici_outfile *old, struct pici_outfile *new)
+{
+    for (int i = 0; i < OUTPUTS; i++)
+        if (unfinished[i] == old) {
+            unfinished[i] = new;
+            return;
+        }
+}
+
+int input_open(struct input *in, const char *path)
+{
+    *in = (struct input){.name = tool_input_name(path), .fd = -1};
+    int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        int err = errno;
+        if (fd > STDERR_FILENO)
+            close(fd);
+        return tool_bad(in->name, "%s", strerror(err));
+    }
+    in->fd = fd;
+    if (S_ISDIR(st.st_mode)) {
+        input_close(in);
+        return tool_bad(in->name, "is a directory");
+    }
+    in->dev = st.st_dev;
+    in->ino = st.st_ino;
+    /* A standard input that somebody has read from is a stream, not a file from its first byte. */
+    in->regular = S_ISREG(st.st_mode) && lseek(fd, 0, SEEK_CUR) == 0;
+    in->bytes = in->regular ? (uint64_t)st.st_size : 0;
+    return TOOL_OK;
+}
+
+/* Read from the descriptor until len bytes or the end. 0 or errno. */
+static int read_all(struct input *in, void *buf, size_t len, size_t *got)
+{
+    char *p = buf;
+    *got = 0;
+    while (*got < len) {
+        size_t want = len - *got < IO_MOST ? len - *got : IO_MOST;
+        ssize_t k = read(in->fd, p + *got, want);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return errno;
+        if (k == 0)
+            break;
+        *got += (size_t)k;
+    }
+    return 0;
+}
+
+int input_take(void *ctx, void *p, size_t cap, size_t *got)
+{
+    struct input *in = ctx;
+    size_t ready = in->peek_len < cap ? in->peek_len : cap, more;
+    if (ready)
+        memcpy(p, in->peeked + in->peek_at, ready);
+    in->peek_at += (unsigned)ready;
+    in->peek_len -= (unsigned)ready;
+    in->err = read_all(in, (char *)p + ready, cap - ready, &more);
+    *got = ready + more;
+    in->at += *got;
+    return in->err;
+}
+
+int input_read(struct input *in, void *buf, size_t len, size_t *got)
+{
+    int err = input_take(in, buf, len, got);
+    return err ? tool_bad_at(in->name, in->at, "%s", strerror(err)) : TOOL_OK;
+}
+
+int input_peek(struct input *in, uint8_t *buf, size_t len, size_t *got)
+{
+    if (!in->peek_len) {
+        size_t more;
+        int err = read_all(in, in->peeked, INPUT_PEEK, &more);
+        if (err)
+            return tool_bad_at(in->name, in->at, "%s", strerror(err));
+        in->peek_at = 0;
+        in->peek_len = (unsigned)more;
+    }
+    *got = in->peek_len < len ? in->peek_len : len;
+    memcpy(buf, in->peeked + in->peek_at, *got);
+    return TOOL_OK;
+}
+
+int input_slurp(struct input *in, uint8_t **data, size_t *len)
+{
+    /* One byte more than a file's size tells its end without growing; growth doubles, so memory follows what is there. */
+    size_t cap = 1 << 16, have = 0, got;
+    if (in->regular && in->bytes >= in->at && in->bytes - in->at < SIZE_MAX / 2)
+        cap = (size_t)(in->bytes - in->at) + 1;
+    uint8_t *p = malloc(cap);
+    while (p) {
+        int status = input_read(in, p + have, cap - have, &got);
+        have += got;
+        if (status || have < cap) {
+            *data = p;
+            *len = have;
+            if (status)
+                free(p);
+            return status;
+        }
+        uint8_t *bigger = cap <= SIZE_MAX / 2 ? realloc(p, cap * 2) : NULL;
+        if (!bigger)
+            break;
+        p = bigger;
+        cap *= 2;
+    }
+    free(p);
+    return tool_nomem(in->name);
+}
+
+void input_close(struct input *in)
+{
+    if (in->fd > STDERR_FILENO)
+        close(in->fd);
+    in->fd = -1;
+}
+
+static bool same_file(const struct input *in, const struct stat *st)
+{
+    return in && S_ISREG(st->st_mode) && in->dev == st->st_dev && in->ino == st->st_ino;
+}
+
+static int refuse_terminal(const char *name)
+{
+    return tool_usage(name, "is a terminal, and the output is binary: use -o FILE or a pipe");
+}
+
+static int open_stdout(struct output *out, const struct input *in)
+{
+    struct stat st;
+    out->name = "standard output";
+    if (fstat(STDOUT_FILENO, &st) < 0)
+        return tool_bad(out->name, "%s", strerror(errno));
+    if (isatty(STDOUT_FILENO))
+        return refuse_terminal(out->name);
+    if (same_file(in, &st))
+        return tool_usage(out->name, "is the input file");
+    out->fd = STDOUT_FILENO;
+    return TOOL_OK;
+}
+
+int output_open(struct output *out, const char *path, const struct input *in, bool force)
+{
+    *out = (struct output){.name = path, .fd = -1};
+    if (strcmp(path, "-") == 0)
+        return open_stdout(out, in);
+    struct stat st;
+    if (stat(path, &st) == 0 && same_file(in, &st))
+        return tool_usage(path, "is the input file");
+    sigset_t old;
+    hold_signals(&old);
+    enum pici_status s = pici_outfile_open(&out->file, path, force);
+    int err = errno;
+    if (s == PICI_OK)
+        replace_unfinished(NULL, out->file);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    if (s == PICI_E_IO && err == EEXIST)
+        return tool_usage(path, "exists; --force overwrites it");
+    if (s != PICI_OK)
+        return tool_bad(path, "%s", s == PICI_E_IO ? strerror(err) : pici_strerror(s));
+    out->fd = pici_outfile_fd(out->file);
+    if (isatty(out->fd)) {
+        output_discard(out);
+        return refuse_terminal(path);
+    }
+    return TOOL_OK;
+}
+
+int output_put(void *ctx, const void *data, size_t len)
+{
+    struct output *out = ctx;
+    const char *p = data;
+    while (len) {
+        ssize_t k = write(out->fd, p, len < IO_MOST ? len : IO_MOST);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return out->err = errno;
+        p += k;
+        len -= (size_t)k;
+        out->at += (uint64_t)k;
+    }
+    return 0;
+}
+
+int output_failed(const struct output *out)
+{
+    return tool_bad_at(out->name, out->at, "%s", strerror(out->err));
+}
+
+int output_write(struct output *out, const void *p, size_t len)
+{
+    return output_put(out, p, len) ? output_failed(out) : TOOL_OK;
+}
+
+int output_commit(struct output *out)
+{
+    int err = 0;
+    if (out->file) {
+        sigset_t old;
+        hold_signals(&old);
+        replace_unfinished(out->file, NULL);
+        enum pici_status s = pici_outfile_commit(out->file);
+        err = s == PICI_OK ? 0 : errno;
+        sigprocmask(SIG_SETMASK, &old, NULL);
+        out->file = NULL;
+    } else if (close(out->fd) < 0) { /* some file systems tell only now that the disk is full */
+        err = errno;
+    }
+    out->fd = -1;
+    if (err == EEXIST)
+        return tool_usage(out->name, "appeared meanwhile; --force overwrites it");
+    return err ? tool_bad(out->name, "%s", strerror(err)) : TOOL_OK;
+}
+
+void output_discard(struct output *out)
+{
+    if (out->file) {
+        sigset_t old;
+        hold_signals(&old);
+        replace_unfinished(out->file, NULL);
+        pici_outfile_abort(out->file);
+        sigprocmask(SIG_SETMASK, &old, NULL);
+    }
+    out->file = NULL;
+    out->fd = -1;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Input and output of the verbs. An output appears whole, under its name, or not at all (pici_outfile_open), also if a
+ * signal ends the process. Functions that return an int return an exit status (tool.h) and have said why on stderr if it
+ * is not TOOL_OK, unless noted. */
+#ifndef PICI_TOOLS_IO_H
+#define PICI_TOOLS_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "pici/file.h"
+
+enum { INPUT_PEEK = 16 };
+
+struct input {
+    const char *name; /* to show */
+    int fd;
+    uint64_t at;  /* bytes taken */
+    bool regular; /* a file, at its first byte when opened, that knows its size and can seek */
+    uint64_t bytes;
+    dev_t dev;
+    ino_t ino;
+    int err;                    /* errno of a failed input_take */
+    uint8_t peeked[INPUT_PEEK]; /* [peek_len] bytes read but not taken yet, from peek_at on */
+    unsigned peek_at, peek_len;
+};
+
+/* path "-": standard input. A directory is refused. */
+int input_open(struct input *in, const char *path);
+
+/* The next bytes, up to INPUT_PEEK, without taking them. *got < len only at the end of the file. */
+int input_peek(struct input *in, uint8_t *buf, size_t len, size_t *got);
+
+/* Read len bytes, or fewer only at the end of the file. */
+int input_read(struct input *in, void *buf, size_t len, size_t *got);
+
+/* Everything that is left, in memory of its own: *data is the caller's to free. */
+int input_slurp(struct input *in, uint8_t **data, size_t *len);
+
+/* A pici_read_fn, ctx an input: says nothing and returns errno, which stays in in->err. */
+int input_take(void *ctx, void *p, size_t cap, size_t *got);
+
+void input_close(struct input *in);
+
+struct output {
+    const char *name;          /* to show */
+    struct pici_outfile *file; /* NULL: standard output */
+    int fd;                    /* -1: closed */
+    uint64_t at;               /* bytes written */
+    int err;                   /* errno of a failed output_put */
+};
+
+/* path "-": standard output. Refused, with TOOL_USAGE: an existing file unless force, the file that in reads (in may be
+ * NULL), a terminal. Devices and pipes are written in place. */
+int output_open(struct output *out, const char *path, const struct input *in, bool force);
+
+int output_write(struct output *out, const void *p, size_t len);
+
+/* A pici_write_fn, ctx an output: says nothing and returns errno, which stays in out->err. */
+int output_put(void *ctx, const void *p, size_t len);
+
+/* Say that output_put failed; returns TOOL_BAD. */
+int output_failed(const struct output *out);
+
+/* Make the output stay. */
+int output_commit(struct output *out);
+
+/* Remove what was written; harmless after output_commit and after an output_open that failed. */
+void output_discard(struct output *out);
+
+/* From now on SIGINT, SIGTERM, SIGHUP and SIGPIPE remove temporary files before they end the process (unless ignored by
+ * who started it), and SIGXFSZ is an error of write. Also makes descriptors 0 to 2 taken, so that no file is mistaken for
+ * a standard stream. Once, first thing. */
+void io_start(void);
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attrs.h"
+#include "blocks.h"
+#include "reading.h"
+#include "report.h"
+#include "term.h"
+#include "tool.h"
+
+/* ---- list */
+
+/* Gather what the index says, or, of a stream, the file itself. The report's sizes have elements and dense bytes only. */
+static int gather(struct reading *r, struct report *report, uint64_t *chunks)
+{
+    for (;;) {
+        struct pici_tensor_info t;
+        bool more;
+        int status = reading_next(r, &t, &more);
+        if (status || !more)
+            return status;
+        struct measured *m = report_add(report, t.name, t.name_len);
+        if (!m || !(m->shape = malloc(t.rank * sizeof *m->shape + 1)))
+            return tool_nomem(r->in->name);
+        m->dtype = t.dtype;
+        m->rank = t.rank;
+        if (t.rank)
+            memcpy(m->shape, t.shape, t.rank * sizeof *m->shape);
+        m->sizes.elements = t.count;
+        m->sizes.dense_bytes = t.count * pici_dtype_width(t.dtype);
+        m->stored = t.stored_bytes;
+        m->chunks = t.chunks;
+        *chunks += t.chunks;
+        sizes_sum(&report->total, &m->sizes);
+        report->stored += m->stored;
+        status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
+        if (status == TOOL_OK)
+            status = reading_attr_is(r, t.index, ATTR_ORDER, "F", &m->fortran);
+        if (status)
+            return status;
+    }
+}
+
+static void list_json(const struct report *r, uint64_t chunks)
+{
+    struct jsonout j = {.f = stdout};
+    jsonout_begin(&j, NULL, '{');
+    jsonout_string(&j, "file", r->file);
+    jsonout_string(&j, "source", r->type);
+    if (r->file_bytes)
+        jsonout_u64(&j, "file_bytes", r->file_bytes);
+    jsonout_begin(&j, "tensors", '[');
+    for (size_t i = 0; i < r->tensors; i++) {
+        const struct measured *m = &r->tensor[i];
+        jsonout_begin(&j, NULL, '{');
+        measured_json(&j, m);
+        jsonout_u64(&j, "elements", m->sizes.elements);
+        jsonout_u64(&j, "bytes", m->sizes.dense_bytes);
+        if (m->stored)
+            jsonout_u64(&j, "stored_bytes", m->stored);
+        jsonout_u64(&j, "chunks", m->chunks);
+        jsonout_end(&j, '}');
+    }
+    jsonout_end(&j, ']');
+    jsonout_begin(&j, "total", '{');
+    jsonout_u64(&j, "elements", r->total.elements);
+    jsonout_u64(&j, "bytes", r->total.dense_bytes);
+    if (r->stored)
+        jsonout_u64(&j, "stored_bytes", r->stored);
+    jsonout_u64(&j, "chunks", chunks);
+    jsonout_end(&j, '}');
+    jsonout_end(&j, '}');
+}
+
+static void list_row(const struct sizes *s, uint64_t stored, uint64_t chunks)
+{
+    char bytes[TERM_TEXT];
+    printf("  %12" PRIu64 "  %8s", s->elements, term_bytes(bytes, s->dense_bytes));
+    if (stored)
+        printf("  %8s  %6.2f", term_bytes(bytes, stored), (double)s->dense_bytes / (double)stored);
+    else
+        printf("  %8s  %6s", "-", "-");
+    printf("  %6" PRIu64 "\n", chunks);
+}
+
+static void list_print(const struct report *r, uint64_t chunks)
+{
+    char bytes[TERM_TEXT];
+    term_puts(stdout, r->file);
+    printf(": pici");
+    if (*r->type) {
+        printf(", from ");
+        term_puts(stdout, r->type);
+    }
+    if (r->file_bytes)
+        printf(", %s", term_bytes(bytes, r->file_bytes));
+    printf(", %zu tensor%s\n\n", r->tensors, r->tensors == 1 ? "" : "s");
+    if (!r->tensors)
+        return;
+    struct columns c;
+    columns_fit(&c, r, 2 + 12 + 2 + 8 + 2 + 8 + 2 + 6 + 2 + 6);
+    columns_head(&c);
+    printf("  %12s  %8s  %8s  %6s  %6s\n", "ELEMENTS", "BYTES", "STORED", "RATIO", "CHUNKS");
+    for (size_t i = 0; i < r->tensors; i++) {
+        const struct measured *m = &r->tensor[i];
+        columns_row(&c, m);
+        list_row(&m->sizes, m->stored, m->chunks);
+    }
+    columns_total(&c);
+    list_row(&r->total, r->stored, chunks);
+}
+
+int verb_list(const struct tool_options *o)
+{
+    struct input in;
+    struct reading r;
+    struct report report = {0};
+    struct pici_attr type;
+    char type_text[16] = "";
+    uint64_t chunks = 0;
+    int status = input_open(&in, o->args[0]);
+    if (status)
+        return status;
+    status = reading_open(&r, &in, 1, true);
+    if (status == TOOL_OK)
+        status = reading_attr(&r, PICI_FILE, ATTR_TYPE, &type);
+    if (status == TOOL_OK && type.key && type.len < sizeof type_text)
+        memcpy(type_text, type.value, type.len);
+    if (status == TOOL_OK)
+        status = gather(&r, &report, &chunks);
+    if (status == TOOL_OK) {
+        report.file = in.name;
+        report.type = type_text;
+        report.file_bytes = in.bytes;
+        if (o->json)
+            list_json(&report, chunks);
+        else
+            list_print(&report, chunks);
+    }
+    report_free(&report);
+    reading_close(&r);
+    input_close(&in);
+    return status;
+}
+
+/* ---- test */
+
+static int test_file(struct input *in, const struct tool_options *o)
+{
+    struct reading r;
+    int status = reading_open(&r, in, o->threads, false);
+    if (status == TOOL_OK) {
+        enum pici_status s = pici_reader_verify(r.reader);
+        if (s)
+            status = reading_failed(&r, s);
+    }
+    reading_close(&r);
+    return status;
+}
+
+static int test_block(struct input *in)
+{
+    uint8_t *block;
+    size_t len;
+    int status = input_slurp(in, &block, &len);
+    if (status == TOOL_OK) {
+        status = block_check(in->name, block, len);
+        free(block);
+    }
+    return status;
+}
+
+static int test_one(const char *path, const struct tool_options *o)
+{
+    struct input in;
+    enum reading_kind kind;
+    int status = input_open(&in, path);
+    if (status)
+        return status;
+    status = reading_kind(&in, &kind);
+    if (status == TOOL_OK)
+        status = kind == READING_BLOCK ? test_block(&in) : test_file(&in, o);
+    if (status == TOOL_OK && !o->json) {
+        term_puts(stdout, in.name);
+        puts(": ok");
+    }
+    input_close(&in);
+    return status;
+}
+
+int verb_test(const struct tool_options *o)
+{
+    int worst = TOOL_OK;
+    struct jsonout j = {.f = stdout};
+    if (o->json)
+        jsonout_begin(&j, NULL, '[');
+    for (int i = 0; i < o->nargs; i++) {
+        int status = test_one(o->args[i], o);
+        if (status > worst)
+            worst = status;
+        if (o->json) {
+            jsonout_begin(&j, NULL, '{');
+            jsonout_string(&j, "file", o->args[i]);
+            jsonout_bool(&j, "ok", status == TOOL_OK);
+            if (status)
+                jsonout_string(&j, "error", tool_last_error());
+            jsonout_end(&j, '}');
+        }
+    }
+    if (o->json)
+        jsonout_end(&j, ']');
+    return worst;
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * picitool: verbs, options, help. One table of options serves every verb: what a verb takes, what --help says of it and
+ * what is an error follow from it. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io.h"
+#include "tool.h"
+
+enum option_id {
+    OPT_FORMAT,
+    OPT_DTYPE,
+    OPT_TYPE,
+    OPT_THREADS,
+    OPT_ZSTD,
+    OPT_OUT,
+    OPT_FORCE,
+    OPT_JSON,
+    OPT_TENSOR,
+    OPT_PNG,
+    OPT_SVG,
+    OPT_CHECKSUM,
+    OPT_MAX_SIZE,
+    OPT_SIZE,
+    OPT_SPARSITY,
+    OPT_REPS,
+    OPT_HELP,
+    OPTIONS
+};
+
+static const struct {
+    char letter; /* 0: none */
+    const char *name, *value;
+    bool value_optional;
+    const char *help;
+} options[OPTIONS] = {
+    [OPT_FORMAT] = {'f', "format", "FORMAT", false, "auto (the smallest; default), dense, pici or coo"},
+    [OPT_DTYPE] = {'d', "dtype", "DTYPE", false,
+                   "type of raw elements: f32 f64 f16 bf16 f8e4m3 f8e5m2\ni8 u8 i16 u16 i32 u32 i64 u64"},
+    [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy or safetensors (default: by its name)"},
+    [OPT_THREADS] = {'T', "threads", "N", false, "threads (default 1; 0: one for each core)"},
+    [OPT_ZSTD] = {'z', "zstd", "LEVEL", true, "also compress chunks with zstd where that is smaller"},
+    [OPT_OUT] = {'o', "output", "OUT", false, "where to write; - is standard output"},
+    [OPT_FORCE] = {0, "force", NULL, false, "overwrite what exists"},
+    [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
+    [OPT_TENSOR] = {'n', "tensor", "NAME", false, "only the tensor of this name"},
+    [OPT_PNG] = {0, "png", "FILE", false, "draw the density of each tile to a PNG"},
+    [OPT_SVG] = {0, "svg", "FILE", false, "draw the density of each tile to an SVG"},
+    [OPT_CHECKSUM] = {0, "checksum", NULL, false, "store a checksum in the block"},
+    [OPT_MAX_SIZE] = {0, "max-size", "BYTES", false, "most bytes to decode to (default 1G; suffixes K M G T)"},
+    [OPT_SIZE] = {'s', "size", "BYTES", false, "dense bytes of the synthetic data (default 64M)"},
+    [OPT_SPARSITY] = {'S', "sparsity", "LIST", false,
+                      "share of zeros in percent, as 90 or 50,90,99.9\n(default 0,50,80,90,95,99,99.9)"},
+    [OPT_REPS] = {'r', "reps", "N", false, "repetitions, of which the median counts (default 7)"},
+    [OPT_HELP] = {'h', "help", NULL, false, "this text"},
+};
+
+#define BIT(option) (1u << (option))
+#define INPUT_BITS (BIT(OPT_DTYPE) | BIT(OPT_TYPE))
+
+static const struct verb {
+    const char *group, *name; /* group NULL, or the word before the name */
+    int (*run)(const struct tool_options *);
+    const char *operands, *summary, *details;
+    int least, most; /* operands */
+    unsigned takes;  /* options */
+} verbs[] = {
+    {NULL, "compress", verb_compress, "IN", "compress a raw, .npy or .safetensors file to .pici",
+     "IN may be -, standard input; its type is then raw unless --type says otherwise.\n"
+     "OUT is by default IN.pici, or standard output if IN is -.",
+     1, 1, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
+    {NULL, "decompress", verb_decompress, "IN", "restore the very bytes that were compressed",
+     "OUT is by default IN without .pici, or standard output if IN is -.", 1, 1,
+     BIT(OPT_THREADS) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
+    {NULL, "test", verb_test, "IN...", "check every byte of .pici files and bare blocks",
+     "Prints one line for each bad file: its name, the offset, and what is wrong.", 1, INT32_MAX,
+     BIT(OPT_THREADS) | BIT(OPT_JSON)},
+    {NULL, "list", verb_list, "IN", "list the tensors of a .pici file", NULL, 1, 1, BIT(OPT_JSON)},
+    {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and what each format makes of it",
+     "IN is a .pici, .npy, .safetensors or raw file, or a bare block.", 1, 1,
+     INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+    {"block", "encode", verb_block_encode, "IN OUT", "encode raw elements as one bare block", NULL, 2, 2,
+     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE)},
+    {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
+     BIT(OPT_MAX_SIZE) | BIT(OPT_THREADS) | BIT(OPT_FORCE)},
+    {NULL, "bench", verb_bench, "[FILE]",
+     "measure the codec against memcpy, on synthetic data or a file's largest tensor", NULL, 0, 1,
+     INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_JSON) | BIT(OPT_SIZE) | BIT(OPT_SPARSITY) |
+         BIT(OPT_REPS) | BIT(OPT_TENSOR)},
+};
+enum { VERBS = sizeof verbs / sizeof *verbs };
+
+static void verb_name(const struct verb *v, char name[32])
+{
+    snprintf(name, 32, "%s%s%s", v->group ? v->group : "", v->group ? " " : "", v->name);
+}
+
+static void print_usage(void)
+{
+    puts("Usage: picitool VERB [OPTION]... OPERAND...\n\n"
+         "Tensors that are mostly zero, in a small file, and back.\n");
+    for (int i = 0; i < VERBS; i++) {
+        char name[32];
+        verb_name(&verbs[i], name);
+        printf("  %-14s  %s\n", name, verbs[i].summary);
+    }
+    puts("\npicitool VERB --help tells a verb's options, picitool --version the version.\n"
+         "Exit status: 0 done, 1 bad data or I/O, 2 usage.");
+}
+
+static void print_verb_help(const struct verb *v)
+{
+    char name[32];
+    verb_name(v, name);
+    printf("Usage: picitool %s [OPTION]... %s\n\n%c%s.\n", name, v->operands, v->summary[0] - 'a' + 'A',
+           v->summary + 1);
+    if (v->details)
+        puts(v->details);
+    puts("");
+    for (int i = 0; i < OPTIONS; i++) {
+        if (!((v->takes | BIT(OPT_HELP)) >> i & 1))
+            continue;
+        char left[40], letter[8] = "    ";
+        const char *value = options[i].value ? options[i].value : "";
+        if (options[i].letter)
+            snprintf(letter, sizeof letter, "-%c, ", options[i].letter);
+        snprintf(left, sizeof left,
+                 options[i].value_optional ? "%s--%s[=%s]"
+                 : *value                  ? "%s--%s %s"
+                                           : "%s--%s",
+                 letter, options[i].name, value);
+        printf("  %-24s  ", left);
+        for (const char *p = options[i].help; *p; p++) {
+            putchar(*p);
+            if (*p == '\n')
+                printf("  %-24s  ", "");
+        }
+        puts("");
+    }
+}
+
+/* Values. Each says what is wrong and returns TOOL_USAGE if so. */
+
+static int parse_int(const char *option, const char *s, long least, long most, int *out)
+{
+    char *end;
+    errno = 0;
+    long v = strtol(s, &end, 10);
+    if (end == s || *end || errno || v < least || v > most)
+        return tool_usage(NULL, "--%s %s: not a whole number from %ld to %ld", option, s, least, most);
+    *out = (int)v;
+    return TOOL_OK;
+}
+
+static int parse_format(const char *s, struct tool_options *o)
+{
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(s, pici_format_name(formats[i])) == 0) {
+            o->format = formats[i];
+            o->format_set = true;
+            if (o->format == PICI_HYBRID)
+                return tool_usage(NULL, "--format hybrid: not supported in this version");
+            return TOOL_OK;
+        }
+    return tool_usage(NULL, "--format %s: not one of auto, dense, pici, coo, hybrid", s);
+}
+
+static int parse_dtype(const char *s, struct tool_options *o)
+{
+    for (int d = PICI_F32; d <= PICI_U64; d++)
+        if (strcmp(s, pici_dtype_name((enum pici_dtype)d)) == 0) {
+            o->dtype = d;
+            return TOOL_OK;
+        }
+    return tool_usage(NULL, "--dtype %s: not one of f32 f64 f16 bf16 f8e4m3 f8e5m2 i8 u8 i16 u16 i32 u32 i64 u64", s);
+}
+
+static int parse_type(const char *s, struct tool_options *o)
+{
+    for (int t = TYPE_RAW; t <= TYPE_SAFETENSORS; t++)
+        if (strcmp(s, tool_type_name((enum tool_type)t)) == 0) {
+            o->type = (enum tool_type)t;
+            return TOOL_OK;
+        }
+    return tool_usage(NULL, "--type %s: not one of raw, npy, safetensors", s);
+}
+
+static int parse_size(const char *option, const char *s, uint64_t *bytes)
+{
+    if (tool_parse_bytes(s, bytes))
+        return TOOL_OK;
+    return tool_usage(NULL, "--%s %s: not a number of bytes, as 4096, 512K or 2G", option, s);
+}
+
+static int parse_sparsity(const char *s, struct tool_options *o)
+{
+    enum { MOST = 16 };
+    static double list[MOST];
+    int n = 0;
+    for (const char *p = s;; p++) {
+        char *end;
+        double v = strtod(p, &end);
+        if (n == MOST || end == p || (*end && *end != ',') || !isfinite(v) || v < 0 || v > 100)
+            return tool_usage(NULL, "--sparsity %s: not percentages from 0 to 100, at most %d, with commas between", s,
+                              MOST);
+        list[n++] = v / 100;
+        if (!*end)
+            break;
+        p = end;
+    }
+    o->sparsity = list;
+    o->sparsities = n;
+    return TOOL_OK;
+}
+
+static int take_option(enum option_id id, const char *value, struct tool_options *o)
+{
+    switch (id) {
+    case OPT_FORMAT: return parse_format(value, o);
+    case OPT_DTYPE: return parse_dtype(value, o);
+    case OPT_TYPE: return parse_type(value, o);
+    case OPT_THREADS: return parse_int("threads", value, 0, 4096, &o->threads);
+    case OPT_ZSTD:
+        o->zstd = 3; /* zstd's own default */
+        return value ? parse_int("zstd", value, 1, 22, &o->zstd) : TOOL_OK;
+    case OPT_OUT: o->out = value; return TOOL_OK;
+    case OPT_FORCE: o->force = true; return TOOL_OK;
+    case OPT_JSON: o->json = true; return TOOL_OK;
+    case OPT_TENSOR: o->tensor = value; return TOOL_OK;
+    case OPT_PNG: o->png = value; return TOOL_OK;
+    case OPT_SVG: o->svg = value; return TOOL_OK;
+    case OPT_CHECKSUM: o->checksum = true; return TOOL_OK;
+    case OPT_MAX_SIZE: return parse_size("max-size", value, &o->max_bytes);
+    case OPT_SIZE: o->bench_bytes_set = true; return parse_size("size", value, &o->bench_bytes);
+    case OPT_SPARSITY: return parse_sparsity(value, o);
+    case OPT_REPS: return parse_int("reps", value, 1, 10000, &o->reps);
+    case OPT_HELP:
+    case OPTIONS: break;
+    }
+    return TOOL_OK;
+}
+
+/* Parse what follows the verb; argv[0] is its last word. *help: --help was there, and nothing else matters. */
+static int parse_arguments(const struct verb *v, int argc, char **argv, struct tool_options *o, bool *help)
+{
+    char name[32], letters[3 * OPTIONS + 2] = ":";
+    struct option longs[OPTIONS + 1] = {{0}};
+    int n = 0, status = TOOL_OK;
+    size_t at = 1;
+    verb_name(v, name);
+    for (int i = 0; i < OPTIONS; i++) {
+        if (!((v->takes | BIT(OPT_HELP)) >> i & 1))
+            continue;
+        int has = !options[i].value ? no_argument : options[i].value_optional ? optional_argument : required_argument;
+        longs[n++] = (struct option){options[i].name, has, NULL, 256 + i};
+        if (options[i].letter) {
+            letters[at++] = options[i].letter;
+            for (int colons = has == required_argument ? 1 : has == optional_argument ? 2 : 0; colons; colons--)
+                letters[at++] = ':';
+        }
+    }
+    *help = false;
+    opterr = 0;
+    for (int c; (c = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
+        if (c == ':')
+            return tool_usage(NULL, "%s: %s needs a value; see picitool %s --help", name, argv[optind - 1], name);
+        if (c == '?' && optopt > 0 && optopt < 256)
+            return tool_usage(NULL, "%s: no option -%c; see picitool %s --help", name, optopt, name);
+        if (c == '?')
+            return tool_usage(NULL, "%s: no option %s; see picitool %s --help", name, argv[optind - 1], name);
+        int id = c - 256;
+        for (int i = 0; id < 0 && i < OPTIONS; i++)
+            if (options[i].letter == c)
+                id = i;
+        *help = *help || id == OPT_HELP;
+        status = status ? status : take_option((enum option_id)id, optarg, o);
+        if (status)
+            return status;
+    }
+    o->args = argv + optind;
+    o->nargs = argc - optind;
+    if (*help || (o->nargs >= v->least && o->nargs <= v->most))
+        return TOOL_OK;
+    if (o->nargs < v->least)
+        return tool_usage(NULL, "%s: operands are missing: %s; see picitool %s --help", name, v->operands, name);
+    return tool_usage(NULL, "%s: one operand too many: %s; see picitool %s --help", name, o->args[v->most], name);
+}
+
+static int run_verb(const struct verb *v, int argc, char **argv)
+{
+    struct tool_options o = {.format = PICI_AUTO,
+                             .threads = 1,
+                             .max_bytes = UINT64_C(1) << 30,
+                             .bench_bytes = UINT64_C(64) << 20,
+                             .reps = 7};
+    bool help;
+    int status = parse_arguments(v, argc, argv, &o, &help);
+    if (status)
+        return status;
+    if (help) {
+        print_verb_help(v);
+        return TOOL_OK;
+    }
+    return v->run(&o);
+}
+
+static int run_group(const char *group, int argc, char **argv)
+{
+    bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    for (int i = 0; i < VERBS; i++) {
+        if (!verbs[i].group || strcmp(verbs[i].group, group) != 0)
+            continue;
+        if (help) {
+            print_verb_help(&verbs[i]);
+            puts("");
+        } else if (argc > 1 && strcmp(argv[1], verbs[i].name) == 0) {
+            return run_verb(&verbs[i], argc - 1, argv + 1);
+        }
+    }
+    if (help)
+        return TOOL_OK;
+    return tool_usage(NULL, "%s: encode or decode? see picitool %s --help", group, group);
+}
+
+static int run(int argc, char **argv)
+{
+    if (argc < 2)
+        return tool_usage(NULL, "which verb? see picitool --help");
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        print_usage();
+        return TOOL_OK;
+    }
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
+        printf("picitool %s\n", pici_version());
+        return TOOL_OK;
+    }
+    for (int i = 0; i < VERBS; i++) {
+        if (verbs[i].group && strcmp(word, verbs[i].group) == 0)
+            return run_group(verbs[i].group, argc - 1, argv + 1);
+        if (!verbs[i].group && strcmp(word, verbs[i].name) == 0)
+            return run_verb(&verbs[i], argc - 1, argv + 1);
+    }
+    return tool_usage(NULL, "no verb %s; see picitool --help", word);
+}
+
+int main(int argc, char **argv)
+{
+    io_start();
+    setlocale(LC_CTYPE, "");
+    int status = run(argc, argv);
+    /* A verb that wrote its output to descriptor 1 has closed it, and has nothing here. */
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == TOOL_OK)
+        status = tool_bad("standard output", "%s", strerror(errno ? errno : EIO));
+    return status;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include "reading.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tool.h"
+
+enum { PIECE_MOST = 256 << 20 }; /* bytes, unless one chunk is longer */
+
+int reading_kind(struct input *in, enum reading_kind *kind)
+{
+    static const uint8_t magic[8] = {0x89, 'P', 'I', 'C', 'I', '\r', '\n', 0x1a};
+    uint8_t first[8];
+    size_t got;
+    int status = input_peek(in, first, sizeof first, &got);
+    *kind = got == 8 && memcmp(first, magic, 8) == 0    ? READING_FILE
+            : got >= 4 && memcmp(first, "PICI", 4) == 0 ? READING_BLOCK
+                                                        : READING_OTHER;
+    return status;
+}
+
+int reading_failed(const struct reading *r, enum pici_status s)
+{
+    if (s == PICI_E_IO && r->in->err)
+        return tool_bad_at(r->in->name, r->in->at, "%s", strerror(r->in->err));
+    return tool_bad(r->in->name, "%s", pici_reader_error(r->reader));
+}
+
+/* A pici_read_at_fn. */
+static int read_at(void *ctx, void *p, size_t n, uint64_t offset)
+{
+    struct input *in = ctx;
+    in->at = offset;
+    while (n) {
+        ssize_t k = pread(in->fd, p, n, (off_t)offset);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0) /* 0: the file has become shorter since it was opened */
+            return in->err = k < 0 ? errno : EIO;
+        p = (char *)p + k;
+        n -= (size_t)k;
+        offset += (uint64_t)k;
+    }
+    return 0;
+}
+
+int reading_open(struct reading *r, struct input *in, int threads, bool at_random)
+{
+    long cores = threads ? threads : sysconf(_SC_NPROCESSORS_ONLN);
+    *r = (struct reading){.in = in, .threads = cores > 0 ? (int)cores : 1};
+    struct pici_reader_opts opts = PICI_READER_OPTS_INIT;
+    opts.threads = threads;
+    enum pici_status s = at_random && in->regular ? pici_reader_open_at(&r->reader, read_at, in, in->bytes, &opts)
+                                                  : pici_reader_open_stream(&r->reader, input_take, in, &opts);
+    return s ? reading_failed(r, s) : TOOL_OK;
+}
+
+int reading_next(struct reading *r, struct pici_tensor_info *t, bool *more)
+{
+    int yes = 0;
+    *t = (struct pici_tensor_info)PICI_TENSOR_INFO_INIT;
+    enum pici_status s = pici_reader_next(r->reader, t, &yes);
+    *more = yes;
+    return s ? reading_failed(r, s) : TOOL_OK;
+}
+
+int reading_piece(struct reading *r, const struct pici_tensor_info *t, uint64_t *done, uint64_t *n)
+{
+    size_t width = pici_dtype_width(t->dtype), chunk = t->chunk_elements * width;
+    size_t chunks = PIECE_MOST / chunk;
+    if (chunks > (size_t)r->threads)
+        chunks = (size_t)r->threads;
+    if (chunks == 0)
+        chunks = 1;
+    uint64_t most = (uint64_t)chunks * t->chunk_elements;
+    *n = t->count - *done < most ? t->count - *done : most;
+    if (*n == 0)
+        return TOOL_OK;
+    size_t need = (size_t)*n * width;
+    if (need > r->piece_cap) {
+        free(r->piece);
+        r->piece = malloc(need);
+        r->piece_cap = r->piece ? need : 0;
+        if (!r->piece)
+            return tool_nomem(r->in->name);
+    }
+    enum pici_status s = pici_reader_read(r->reader, r->piece, *n);
+    *done += *n;
+    return s ? reading_failed(r, s) : TOOL_OK;
+}
+
+int reading_attr(struct reading *r, uint64_t i, const char *key, struct pici_attr *a)
+{
+    enum pici_status s = pici_reader_attr(r->reader, i, key, a);
+    return s ? reading_failed(r, s) : TOOL_OK;
+}
+
+int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *value, bool *is)
+{
+    struct pici_attr a;
+    int status = reading_attr(r, i, key, &a);
+    *is = status == TOOL_OK && a.key && a.len == strlen(value) && memcmp(a.value, value, a.len) == 0;
+    return status;
+}
+
+void reading_close(struct reading *r)
+{
+    pici_reader_close(r->reader);
+    free(r->piece);
+    r->reader = NULL;
+    r->piece = NULL;
+}

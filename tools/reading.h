@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Reading a .pici file, tensor by tensor and piece by piece. Functions return an exit status and have said why, as
+ * those of io.h. */
+#ifndef PICI_TOOLS_READING_H
+#define PICI_TOOLS_READING_H
+
+#include "io.h"
+
+/* What the first bytes of a file say that it is. */
+enum reading_kind { READING_OTHER, READING_FILE, READING_BLOCK };
+int reading_kind(struct input *in, enum reading_kind *kind);
+
+struct reading {
+    struct input *in;
+    struct pici_reader *reader;
+    void *piece; /* elements of the current tensor */
+    size_t piece_cap;
+    int threads;
+};
+
+/* at_random: by the index at the end if the input can seek, else forward. Forward reading checks the file as a whole, at
+ * random only what is read. */
+int reading_open(struct reading *r, struct input *in, int threads, bool at_random);
+
+/* Go to the next tensor; *more is false after the last, and then a file read forward is known to be whole. */
+int reading_next(struct reading *r, struct pici_tensor_info *t, bool *more);
+
+/* The next elements of tensor t, as many as are convenient, from element *done on: *n of them at r->piece, none at its
+ * end. Advances *done. */
+int reading_piece(struct reading *r, const struct pici_tensor_info *t, uint64_t *done, uint64_t *n);
+
+/* An attribute of tensor i or of PICI_FILE; *a has a null key if there is none. */
+int reading_attr(struct reading *r, uint64_t i, const char *key, struct pici_attr *a);
+
+/* Whether an attribute is there and has this value. */
+int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *value, bool *is);
+
+/* Say what the reader says is wrong. Returns TOOL_BAD. */
+int reading_failed(const struct reading *r, enum pici_status s);
+
+void reading_close(struct reading *r);
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "heat.h"
+#include "term.h"
+
+static double ratio(uint64_t dense, uint64_t other)
+{
+    return other ? (double)dense / (double)other : 0;
+}
+
+void measured_json(struct jsonout *j, const struct measured *m)
+{
+    jsonout_text(j, "name", m->name, m->name_len);
+    jsonout_string(j, "dtype", pici_dtype_name(m->dtype));
+    if (m->dtype_text)
+        jsonout_string(j, "source_dtype", m->dtype_text);
+    jsonout_begin(j, "shape", '[');
+    for (unsigned d = 0; d < m->rank; d++)
+        jsonout_u64(j, NULL, m->shape[d]);
+    jsonout_end(j, ']');
+    jsonout_bool(j, "fortran_order", m->fortran);
+    jsonout_bool(j, "big_endian", m->big_endian);
+}
+
+static void json_sizes(struct jsonout *j, const struct sizes *s, uint64_t stored)
+{
+    jsonout_u64(j, "elements", s->elements);
+    jsonout_u64(j, "nonzero", s->nnz);
+    jsonout_real(j, "density", s->elements ? (double)s->nnz / (double)s->elements : 0);
+    jsonout_u64(j, "bytes", s->dense_bytes);
+    jsonout_begin(j, "blocks", '{');
+    for (int f = 0; f < FORMATS; f++)
+        jsonout_u64(j, pici_format_name((enum pici_format)f), s->bytes[f]);
+    jsonout_u64(j, "auto", s->best);
+    jsonout_end(j, '}');
+    jsonout_string(j, "best", pici_format_name(sizes_best(s)));
+    jsonout_real(j, "ratio", ratio(s->dense_bytes, s->best));
+    if (stored)
+        jsonout_u64(j, "stored_bytes", stored);
+}
+
+void report_json(const struct report *r)
+{
+    struct jsonout j = {.f = stdout};
+    jsonout_begin(&j, NULL, '{');
+    jsonout_string(&j, "file", r->file);
+    jsonout_string(&j, "type", r->type);
+    if (r->file_bytes)
+        jsonout_u64(&j, "file_bytes", r->file_bytes);
+    jsonout_begin(&j, "tensors", '[');
+    for (size_t i = 0; i < r->tensors; i++) {
+        const struct measured *m = &r->tensor[i];
+        jsonout_begin(&j, NULL, '{');
+        measured_json(&j, m);
+        json_sizes(&j, &m->sizes, m->stored);
+        jsonout_end(&j, '}');
+    }
+    jsonout_end(&j, ']');
+    jsonout_begin(&j, "total", '{');
+    json_sizes(&j, &r->total, r->stored);
+    jsonout_end(&j, '}');
+    jsonout_end(&j, '}');
+}
+
+static void print_heading(const struct report *r)
+{
+    char bytes[TERM_TEXT], percent[TERM_TEXT];
+    term_puts(stdout, r->file);
+    printf(": %s", r->type);
+    if (r->file_bytes)
+        printf(", %s", term_bytes(bytes, r->file_bytes));
+    printf(", %zu tensor%s, %" PRIu64 " elements, %s nonzero\n\n", r->tensors, r->tensors == 1 ? "" : "s",
+           r->total.elements, term_percent(percent, r->total.nnz, r->total.elements));
+}
+
+static void print_one(const struct report *r)
+{
+    enum { MAP_WIDE = 96, MAP_HIGH = 24 };
+    const struct measured *m = &r->tensor[0];
+    const struct sizes *s = &m->sizes;
+    char text[256], bytes[TERM_TEXT];
+    fputs("  name       ", stdout);
+    term_puts(stdout, m->name);
+    printf("\n  dtype      %s", pici_dtype_name(m->dtype));
+    if (m->dtype_text && strcmp(m->dtype_text, pici_dtype_name(m->dtype)) != 0) {
+        fputs("  (", stdout);
+        term_puts(stdout, m->dtype_text);
+        putchar(')');
+    }
+    printf("%s\n  shape      %s%s\n", m->big_endian ? ", big-endian" : "",
+           term_shape(text, sizeof text, m->shape, m->rank), m->fortran ? ", Fortran order" : "");
+    printf("  elements   %" PRIu64 "\n  nonzero    %" PRIu64 "\n\n", s->elements, s->nnz);
+    for (int f = 0; f < FORMATS; f++) {
+        printf("  %-9s  %10s", pici_format_name((enum pici_format)f), term_bytes(bytes, s->bytes[f]));
+        printf("  %7.2fx%s\n", ratio(s->dense_bytes, s->bytes[f]), (int)sizes_best(s) == f ? "  smallest" : "");
+    }
+    if (m->stored)
+        printf("  %-9s  %10s  %7.2fx\n", "stored", term_bytes(bytes, m->stored), ratio(s->dense_bytes, m->stored));
+    if (!r->map || !r->map->elements)
+        return;
+    unsigned width = term_width(stdout);
+    width = width == 0 ? 64 : width < 8 ? 4 : width - 4 < MAP_WIDE ? width - 4 : MAP_WIDE;
+    puts("");
+    uint64_t per = heat_map(stdout, r->map, 2, width, MAP_HIGH);
+    printf("  density of each %" PRIu64 " elements, in their order\n", per);
+}
+
+static size_t widest(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A tensor's dtype and shape for a table. F: Fortran order; BE: big-endian in its original file. */
+static const char *dtype_cell(char buf[16], const struct measured *m)
+{
+    snprintf(buf, 16, "%s%s", pici_dtype_name(m->dtype), m->big_endian ? " BE" : "");
+    return buf;
+}
+
+static const char *shape_cell(char buf[64], const struct measured *m)
+{
+    term_shape(buf, 60, m->shape, m->rank);
+    return m->fortran ? strcat(buf, " F") : buf;
+}
+
+void columns_fit(struct columns *c, const struct report *r, size_t rest)
+{
+    char text[64];
+    size_t terminal = term_width(stdout);
+    *c = (struct columns){.name = 5, .dtype = 5, .shape = 5, .cut = terminal != 0};
+    for (size_t i = 0; i < r->tensors; i++) {
+        const struct measured *m = &r->tensor[i];
+        c->name = widest(c->name, term_puts(NULL, m->name));
+        c->dtype = widest(c->dtype, strlen(dtype_cell(text, m)));
+        c->shape = widest(c->shape, strlen(shape_cell(text, m)));
+    }
+    /* In a terminal names give way, down to a dozen characters. */
+    rest += 2 + c->dtype + 2 + c->shape;
+    if (c->cut && c->name + rest > terminal)
+        c->name = terminal > rest + 12 ? terminal - rest : c->name < 12 ? c->name : 12;
+}
+
+static void columns_put(const struct columns *c, const char *name, const char *dtype, const char *shape)
+{
+    term_column(stdout, name, c->name, c->cut);
+    printf("  %-*s  %-*s", (int)c->dtype, dtype, (int)c->shape, shape);
+}
+
+void columns_head(const struct columns *c)
+{
+    columns_put(c, "NAME", "DTYPE", "SHAPE");
+}
+
+void columns_row(const struct columns *c, const struct measured *m)
+{
+    char dtype[16], shape[64];
+    columns_put(c, m->name, dtype_cell(dtype, m), shape_cell(shape, m));
+}
+
+void columns_total(const struct columns *c)
+{
+    columns_put(c, "total", "", "");
+}
+
+/* The columns of sizes; best is the name of the smallest format, or "". */
+static void print_sizes(const struct sizes *s, uint64_t stored, bool any_stored, const char *best)
+{
+    char text[TERM_TEXT];
+    printf("  %7s", term_percent(text, s->nnz, s->elements));
+    for (int f = 0; f < FORMATS; f++)
+        printf("  %8s", term_bytes(text, s->bytes[f]));
+    if (any_stored)
+        printf("  %8s", stored ? term_bytes(text, stored) : "-");
+    printf("  %-5s  %6.2f", best, ratio(s->dense_bytes, s->best));
+}
+
+static void print_table(const struct report *r)
+{
+    struct columns c;
+    columns_fit(&c, r, 9 + 3 * 10 + (r->stored ? 10 : 0) + 7 + 8 + 2 + 24);
+    columns_head(&c);
+    printf("  %7s  %8s  %8s  %8s", "DENSITY", "DENSE", "PICI", "COO");
+    printf("%s  %-5s  %6s  WHERE\n", r->stored ? "    STORED" : "", "BEST", "RATIO");
+    for (size_t i = 0; i < r->tensors; i++) {
+        const struct measured *m = &r->tensor[i];
+        columns_row(&c, m);
+        print_sizes(&m->sizes, m->stored, r->stored != 0, pici_format_name(sizes_best(&m->sizes)));
+        printf("  %s\n", m->spark);
+    }
+    columns_total(&c);
+    print_sizes(&r->total, r->stored, r->stored != 0, "");
+    puts("");
+}
+
+void report_print(const struct report *r)
+{
+    print_heading(r);
+    if (r->tensors == 1)
+        print_one(r);
+    else if (r->tensors)
+        print_table(r);
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "source.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEAD_STEP = 1 << 20 };
+
+bool source_host_is_big_endian(void)
+{
+    return *(const unsigned char *)&(uint16_t){1} == 0;
+}
+
+#define SWAP(type, bswap)                                                                                              \
+    for (size_t i = 0; i + sizeof(type) <= bytes; i += sizeof(type)) {                                                 \
+        type v;                                                                                                        \
+        memcpy(&v, b + i, sizeof v);                                                                                   \
+        v = bswap(v);                                                                                                  \
+        memcpy(b + i, &v, sizeof v);                                                                                   \
+    }
+
+void source_swap(void *p, size_t bytes, size_t width)
+{
+    unsigned char *b = p;
+    if (width == 2)
+        SWAP(uint16_t, __builtin_bswap16)
+    else if (width == 4)
+        SWAP(uint32_t, __builtin_bswap32)
+    else if (width == 8)
+        SWAP(uint64_t, __builtin_bswap64)
+}
+
+static int refuse(const struct source *s, const struct parse_error *e)
+{
+    return tool_bad_at(s->in->name, e->offset, "%s", e->what);
+}
+
+/* Read the head as far as need bytes, or to the end of the file. Grows with what is there, not with what is claimed. */
+static int read_head(struct source *s, uint64_t need)
+{
+    while (s->head_len < need) {
+        size_t want = need - s->head_len < HEAD_STEP ? (size_t)(need - s->head_len) : HEAD_STEP, got;
+        if (want < s->head_len) /* double */
+            want = need - s->head_len < s->head_len ? (size_t)(need - s->head_len) : s->head_len;
+        uint8_t *bigger = want <= SIZE_MAX - s->head_len ? realloc(s->head, s->head_len + want) : NULL;
+        if (!bigger)
+            return tool_nomem(s->in->name);
+        s->head = bigger;
+        int status = input_read(s->in, s->head + s->head_len, want, &got);
+        if (status)
+            return status;
+        s->head_len += got;
+        if (got < want)
+            break;
+    }
+    return TOOL_OK;
+}
+
+static uint64_t file_bytes(const struct source *s)
+{
+    return s->in->regular ? s->in->bytes : UINT64_MAX;
+}
+
+static int open_npy(struct source *s)
+{
+    struct parse_error err;
+    uint64_t need;
+    int status = read_head(s, NPY_PREFIX_BYTES);
+    if (status)
+        return status;
+    if (!npy_header_bytes(&need, s->head, s->head_len, &err))
+        return refuse(s, &err);
+    status = read_head(s, need);
+    if (status)
+        return status;
+    if (!npy_parse(&s->npy, s->head, s->head_len, file_bytes(s), &err))
+        return refuse(s, &err);
+    s->tensors = s->in->regular ? 1 + (s->npy.trailing_bytes != 0) : 0;
+    return TOOL_OK;
+}
+
+static int open_safetensors(struct source *s)
+{
+    struct parse_error err;
+    uint64_t need;
+    int status = read_head(s, SAFETENSORS_PREFIX_BYTES);
+    if (status)
+        return status;
+    if (!safetensors_header_bytes(&need, s->head, s->head_len, &err))
+        return refuse(s, &err);
+    status = read_head(s, need);
+    if (status)
+        return status;
+    if (!safetensors_parse(&s->safetensors, s->head, s->head_len, file_bytes(s), &err))
+        return refuse(s, &err);
+    s->tensors = s->safetensors.count;
+    return TOOL_OK;
+}
+
+static int open_raw(struct source *s, const struct tool_options *o)
+{
+    if (!o->dtype)
+        return tool_usage(s->in->name, "taken as raw elements: --dtype says of which type");
+    s->raw_dtype = (enum pici_dtype)o->dtype;
+    s->tensors = s->in->regular ? 1 + (s->in->bytes % pici_dtype_width(s->raw_dtype) != 0) : 0;
+    return TOOL_OK;
+}
+
+int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o)
+{
+    memset(s, 0, sizeof *s);
+    s->in = in;
+    s->type = o->type ? o->type : tool_type_of(path);
+    if (s->type != TYPE_RAW && o->dtype)
+        return tool_usage(in->name, "--dtype is for raw input; this is taken as .%s", tool_type_name(s->type));
+    int status = s->type == TYPE_NPY ? open_npy(s) : s->type == TYPE_SAFETENSORS ? open_safetensors(s) : open_raw(s, o);
+    if (status)
+        source_close(s);
+    return status;
+}
+
+void source_close(struct source *s)
+{
+    free(s->head);
+    free(s->part);
+    safetensors_free(&s->safetensors);
+    memset(&s->safetensors, 0, sizeof s->safetensors);
+    s->head = s->part = NULL;
+}
+
+/* Describe a tensor: rank dimensions of items that have item_elements elements each. */
+static void describe(struct source *s, struct source_tensor *t, uint64_t count, const uint64_t *shape, unsigned rank,
+                     uint64_t items, uint64_t item_elements)
+{
+    size_t width = pici_dtype_width(t->dtype);
+    t->count = count;
+    /* With a dimension of zero the others may be anything; a product of them that overflows would not be stored. */
+    uint64_t product = width;
+    bool fits = rank + (item_elements != 1) <= PICI_RANK_MAX && item_elements != 0;
+    for (unsigned i = 0; i < rank && fits; i++)
+        fits = parse_mul(&product, product, shape[i] ? shape[i] : 1, INT64_MAX);
+    fits = fits && parse_mul(&product, product, item_elements, INT64_MAX) && items * item_elements == count;
+    if (fits) {
+        t->rank = rank;
+        if (rank)
+            memcpy(t->shape, shape, rank * sizeof *shape);
+        if (item_elements != 1)
+            t->shape[t->rank++] = item_elements;
+    } else {
+        t->rank = 1;
+        t->shape[0] = count;
+        t->fortran = false;
+    }
+    s->left = count * width;
+    s->swap_width = t->big_endian != source_host_is_big_endian() ? width : 1;
+}
+
+static void set_name(struct source *s, struct source_tensor *t, const char *stem)
+{
+    if (s->next == 0)
+        snprintf(s->name, sizeof s->name, "%s", stem);
+    else
+        snprintf(s->name, sizeof s->name, "%s.%" PRIu64, stem, s->next);
+    t->name = s->name;
+    t->name_len = strlen(s->name);
+}
+
+/* A tensor of plain elements. */
+static void plain(struct source *s, struct source_tensor *t, const char *stem, enum pici_dtype dtype, uint64_t count)
+{
+    set_name(s, t, stem);
+    t->dtype = dtype;
+    t->dtype_text = pici_dtype_name(dtype);
+    describe(s, t, count, &count, 1, count, 1);
+    s->next++;
+}
+
+/* Read ahead in a stream of unknown length, to see how many elements come. */
+static int read_part(struct source *s, size_t width)
+{
+    size_t cap = (size_t)PICI_CHUNK_MAX * width;
+    if (!s->part && !(s->part = malloc(cap)))
+        return tool_nomem(s->in->name);
+    int status = input_read(s->in, s->part, cap, &s->part_len);
+    s->part_at = 0;
+    s->from_part = true;
+    s->part_is_last = s->part_len < cap;
+    return status;
+}
+
+static int next_raw(struct source *s, struct source_tensor *t, bool *more)
+{
+    size_t width = pici_dtype_width(s->raw_dtype);
+    if (s->stage == SOURCE_DATA && s->in->regular && s->next == 0) {
+        plain(s, t, "data", s->raw_dtype, s->in->bytes / width);
+        return TOOL_OK;
+    }
+    if (s->stage == SOURCE_DATA && !s->in->regular && !s->part_is_last) {
+        int status = read_part(s, width);
+        if (status)
+            return status;
+        if (s->part_len >= width || s->next == 0) {
+            plain(s, t, "data", s->raw_dtype, s->part_len / width);
+            return TOOL_OK;
+        }
+    }
+    uint64_t tail = s->in->regular ? s->in->bytes % width : s->part_len % width;
+    *more = s->stage == SOURCE_DATA && tail != 0;
+    s->stage = s->stage == SOURCE_DATA ? SOURCE_TAIL : SOURCE_END;
+    s->next = 0;
+    if (*more)
+        plain(s, t, "tail", PICI_U8, tail);
+    return TOOL_OK;
+}
+
+static int next_npy(struct source *s, struct source_tensor *t, bool *more)
+{
+    const struct npy *n = &s->npy;
+    if (s->stage == SOURCE_DATA) {
+        set_name(s, t, "data");
+        t->dtype = n->dtype;
+        t->dtype_text = n->descr;
+        t->big_endian = n->swap;
+        t->fortran = n->fortran_order && n->rank > 1;
+        describe(s, t, n->count, n->shape, n->rank, n->items, n->item_elements);
+        s->stage = SOURCE_TAIL;
+        return TOOL_OK;
+    }
+    if (s->in->regular) {
+        *more = s->next == 0 && n->trailing_bytes;
+        if (*more)
+            plain(s, t, "tail", PICI_U8, n->trailing_bytes);
+        return TOOL_OK;
+    }
+    *more = false;
+    if (s->part_is_last)
+        return TOOL_OK;
+    int status = read_part(s, 1);
+    if (status)
+        return status;
+    *more = s->part_len != 0;
+    if (*more)
+        plain(s, t, "tail", PICI_U8, s->part_len);
+    return TOOL_OK;
+}
+
+static int next_safetensors(struct source *s, struct source_tensor *t, bool *more)
+{
+    if (s->next < s->safetensors.count) {
+        const struct safetensors_tensor *from = &s->safetensors.tensors[s->next++];
+        t->name = from->name;
+        t->name_len = from->name_bytes;
+        t->dtype = from->dtype;
+        t->dtype_text = from->source_dtype;
+        describe(s, t, from->count, from->shape, from->rank, from->items, from->item_elements);
+        return TOOL_OK;
+    }
+    *more = false;
+    uint8_t byte;
+    size_t got;
+    int status = input_peek(s->in, &byte, 1, &got); /* known of a regular file; a stream must end here */
+    if (!status && got)
+        status = tool_bad_at(s->in->name, s->in->at, "bytes after the last tensor");
+    return status;
+}
+
+int source_next(struct source *s, struct source_tensor *t, bool *more)
+{
+    memset(t, 0, sizeof *t);
+    *more = true;
+    return s->type == TYPE_NPY           ? next_npy(s, t, more)
+           : s->type == TYPE_SAFETENSORS ? next_safetensors(s, t, more)
+                                         : next_raw(s, t, more);
+}
+
+int source_read(struct source *s, void *buf, size_t bytes)
+{
+    size_t got;
+    if (s->from_part) {
+        memcpy(buf, s->part + s->part_at, bytes);
+        s->part_at += bytes;
+    } else {
+        int status = input_read(s->in, buf, bytes, &got);
+        if (status)
+            return status;
+        if (got < bytes)
+            return tool_bad_at(s->in->name, s->in->at, "the file ends here, %" PRIu64 " bytes too early",
+                               s->left - got);
+    }
+    s->left -= bytes;
+    source_swap(buf, bytes, s->swap_width);
+    return TOOL_OK;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A file of tensors as others write it, raw, .npy or .safetensors, read strictly forward: a head of bytes, then tensors
+ * whose bytes follow each other to the end of the file. So head and tensors, in order, are the whole file.
+ *
+ *   raw          no head; "data", and "tail" for the bytes of an incomplete last element
+ *   npy          the header is the head; "data", and "tail" for bytes after the array
+ *   safetensors  the header is the head; tensors in the order of their bytes
+ *
+ * Where the length is not known, of a raw stream and of the tail of an .npy stream, there are tensors of at most
+ * PICI_CHUNK_MAX elements each: "data", "data.1", "data.2", ... Functions return an exit status, as those of io.h. */
+#ifndef PICI_TOOLS_SOURCE_H
+#define PICI_TOOLS_SOURCE_H
+
+#include "io.h"
+#include "npy.h"
+#include "safetensors.h"
+#include "tool.h"
+
+struct source_tensor {
+    const char *name; /* [name_len bytes], then a NUL; lives until the next source_next */
+    size_t name_len;
+    const char *dtype_text; /* as the file has it, as "<f4" or "BF16" */
+    enum pici_dtype dtype;
+    unsigned rank;
+    uint64_t shape[PICI_RANK_MAX]; /* the product is count. A last dimension is added for items of several elements, as
+                                      complex numbers; what PICI_RANK_MAX cannot hold is [count] */
+    uint64_t count;                /* elements */
+    bool big_endian;               /* in the file; source_read gives host order */
+    bool fortran;                  /* the first index is the fastest */
+};
+
+struct source {
+    struct input *in;
+    enum tool_type type;
+    uint8_t *head; /* [head_len] */
+    size_t head_len;
+    uint64_t tensors; /* how many; 0: not known */
+
+    /* how far it has been read */
+    enum { SOURCE_DATA, SOURCE_TAIL, SOURCE_END } stage;
+    uint64_t next; /* of the stage's tensors */
+    enum pici_dtype raw_dtype;
+    struct npy npy;
+    struct safetensors safetensors;
+    uint64_t left; /* bytes of the current tensor not read */
+    uint8_t *part; /* of a stream of unknown length: what was read to see how much there is */
+    size_t part_len, part_at;
+    bool from_part;    /* source_read takes from part */
+    bool part_is_last; /* the stream has ended in part */
+    size_t swap_width; /* 1, or the width of the current tensor's elements if they are not in host order */
+    char name[40];
+};
+
+/* Find the type (by o->type, else by the input's name, raw if it has no other) and read the head. */
+int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o);
+
+/* Go to the next tensor; *more is false after the last. The one before must have been read. */
+int source_next(struct source *s, struct source_tensor *t, bool *more);
+
+/* Read bytes of the current tensor, whole elements, to buf in host byte order. */
+int source_read(struct source *s, void *buf, size_t bytes);
+
+void source_close(struct source *s);
+
+bool source_host_is_big_endian(void);
+
+/* Reverse the bytes of each element of width bytes: 1, 2, 4 or 8. */
+void source_swap(void *p, size_t bytes, size_t width);
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "term.h"
+
+#include <langinfo.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "parse.h"
+
+const char *term_bytes(char buf[TERM_TEXT], uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double v = (double)bytes;
+    int u = 0;
+    while (v >= 1023.995 && u < 6) { /* what would print as 1024.00 */
+        v /= 1024;
+        u++;
+    }
+    if (u == 0)
+        snprintf(buf, TERM_TEXT, "%u B", (unsigned)bytes);
+    else
+        snprintf(buf, TERM_TEXT, v < 10 ? "%.2f %s" : v < 100 ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return buf;
+}
+
+const char *term_percent(char buf[TERM_TEXT], uint64_t part, uint64_t whole)
+{
+    double v = whole ? 100 * (double)part / (double)whole : 0;
+    if (!whole)
+        snprintf(buf, TERM_TEXT, "-");
+    else if (part == 0 || part == whole)
+        snprintf(buf, TERM_TEXT, "%s", part ? "100%" : "0%");
+    else if (v >= 99.95) /* not all, and must not look as if */
+        snprintf(buf, TERM_TEXT, v < 99.995 ? "%.2f%%" : "~100%%", v);
+    else
+        snprintf(buf, TERM_TEXT, v >= 10 ? "%.1f%%" : v >= 1 ? "%.2f%%" : "%.2g%%", v);
+    return buf;
+}
+
+const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned dims)
+{
+    size_t at = (size_t)snprintf(buf, cap, "[");
+    for (unsigned i = 0; i < dims; i++) {
+        char number[TERM_TEXT];
+        int k = snprintf(number, sizeof number, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
+        if (at + (size_t)k + sizeof ", ...]" > cap) { /* keep room to say that there is more */
+            at += (size_t)snprintf(buf + at, cap - at, "%s...", i ? ", " : "");
+            break;
+        }
+        at += (size_t)snprintf(buf + at, cap - at, "%s", number);
+    }
+    snprintf(buf + at, cap - at, "]");
+    return buf;
+}
+
+/* The next character of s, made harmless: writes it to out (NUL-terminated) and returns how many bytes of s it took. */
+static size_t harmless(const char *s, size_t len, char out[8])
+{
+    const uint8_t *p = (const uint8_t *)s;
+    size_t k = parse_utf8(p, p + len);
+    bool control = p[0] < 0x20 || p[0] == 0x7f || (k == 2 && p[0] == 0xc2 && p[1] < 0xa0);
+    if (k == 0 || control || (k > 1 && !term_utf8())) {
+        snprintf(out, 8, "\\x%02x", p[0]);
+        /* The second byte of a C1 control is then no UTF-8 and gets its own \xNN. */
+        return 1;
+    }
+    memcpy(out, s, k);
+    out[k] = 0;
+    return k;
+}
+
+static size_t columns_of(const char *shown)
+{
+    return shown[0] == '\\' && shown[1] == 'x' ? 4 : 1;
+}
+
+size_t term_puts(FILE *f, const char *s)
+{
+    size_t columns = 0, len = strlen(s);
+    for (size_t i = 0; i < len;) {
+        char shown[8];
+        i += harmless(s + i, len - i, shown);
+        columns += columns_of(shown);
+        if (f)
+            fputs(shown, f);
+    }
+    return columns;
+}
+
+void term_column(FILE *f, const char *s, size_t width, bool cut)
+{
+    size_t all = term_puts(NULL, s), columns = 0, len = strlen(s);
+    if (all <= width || !cut) {
+        columns = term_puts(f, s);
+    } else {
+        const char *more = term_utf8() ? "…" : "~";
+        for (size_t i = 0; i < len;) {
+            char shown[8];
+            i += harmless(s + i, len - i, shown);
+            if (columns + columns_of(shown) > width - 1)
+                break;
+            columns += columns_of(shown);
+            fputs(shown, f);
+        }
+        fputs(more, f);
+        columns++;
+    }
+    for (; columns < width; columns++)
+        putc(' ', f);
+}
+
+unsigned term_width(FILE *f)
+{
+    struct winsize w;
+    if (!isatty(fileno(f)))
+        return 0;
+    return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
+}
+
+bool term_colours(FILE *f)
+{
+    const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+    return isatty(fileno(f)) && term && strcmp(term, "dumb") != 0 && !(no && *no);
+}
+
+bool term_utf8(void)
+{
+    return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+}
+
+/* Progress. At most one line is up at a time; errors wipe it first. */
+static struct progress *up;
+
+double term_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void progress_start(struct progress *p, const char *what, uint64_t total)
+{
+    double now = term_now();
+    *p = (struct progress){.what = what, .total = total, .start = now, .shown = now, .live = isatty(STDERR_FILENO)};
+}
+
+void progress_at(struct progress *p, uint64_t done)
+{
+    if (!p->live)
+        return;
+    double now = term_now();
+    if (now - p->start < 1 || (p->drawn && now - p->shown < 0.1))
+        return;
+    char bytes[TERM_TEXT], speed[TERM_TEXT];
+    unsigned width = term_width(stderr);
+    term_bytes(bytes, done);
+    term_bytes(speed, (uint64_t)((double)done / (now - p->start)));
+    putc('\r', stderr);
+    size_t name = width > 60 ? width - 50 : 10;
+    term_column(stderr, p->what, term_puts(NULL, p->what) < name ? 0 : name, true);
+    if (p->total)
+        fprintf(stderr, "  %3u%%", (unsigned)(100 * ((double)done / (double)p->total)));
+    fprintf(stderr, "  %s  %s/s", bytes, speed);
+    if (p->total && done && done < p->total)
+        fprintf(stderr, "  %.0f s left", (now - p->start) * ((double)(p->total - done) / (double)done));
+    fputs("\033[K", stderr);
+    fflush(stderr);
+    p->shown = now;
+    p->drawn = true;
+    up = p;
+}
+
+void progress_wipe(void)
+{
+    if (up && up->drawn) {
+        fputs("\r\033[K", stderr);
+        fflush(stderr);
+        up->drawn = false;
+    }
+    up = NULL;
+}
+
+void progress_end(struct progress *p)
+{
+    if (up == p)
+        progress_wipe();
+    p->live = false;
+}

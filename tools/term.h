@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What people read: sizes and shares in a few characters, text from strangers made harmless, and progress. */
+#ifndef PICI_TOOLS_TERM_H
+#define PICI_TOOLS_TERM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { TERM_TEXT = 32 }; /* room that the short texts below need */
+
+/* "0 B", "1023 B", "4.77 MiB". Returns buf. */
+const char *term_bytes(char buf[TERM_TEXT], uint64_t bytes);
+
+/* part of whole as "33.6%", "0.024%", "100%"; "-" if whole is 0. Returns buf. */
+const char *term_percent(char buf[TERM_TEXT], uint64_t part, uint64_t whole);
+
+/* "[3, 224, 224]", cut to what fits in cap bytes; "[]" for a scalar. Returns buf. */
+const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned dims);
+
+/* Write a string from a stranger to f: control characters (C0, DEL, C1) and bytes that are not UTF-8 become \xNN. Returns
+ * the columns it takes, counting a code point as one. f may be NULL: only count. */
+size_t term_puts(FILE *f, const char *s);
+
+/* As term_puts, padded to width columns, and cut to them, with an ellipsis, if cut. */
+void term_column(FILE *f, const char *s, size_t width, bool cut);
+
+/* Columns of the terminal that f is; 0 if it is none. */
+unsigned term_width(FILE *f);
+
+/* Whether f takes colours: a terminal, TERM is not "dumb", NO_COLOR is not set. */
+bool term_colours(FILE *f);
+
+/* Whether the locale's characters are UTF-8. */
+bool term_utf8(void);
+
+/* Progress of a verb's work: a line on stderr, rewritten in place, shown only if stderr is a terminal and the work has
+ * lasted over a second. */
+struct progress {
+    const char *what; /* the file */
+    uint64_t total;   /* bytes; 0: not known */
+    double start, shown;
+    bool live, drawn;
+};
+
+void progress_start(struct progress *p, const char *what, uint64_t total);
+void progress_at(struct progress *p, uint64_t done);
+void progress_end(struct progress *p); /* wipes the line; before any other output */
+
+/* Wipe whatever progress line is up, so that an error starts on a line of its own. */
+void progress_wipe(void);
+
+/* Seconds of a clock that only rises. */
+double term_now(void);
+
+#endif

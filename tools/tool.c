@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "tool.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "term.h"
+
+/* Long enough for any message of ours with names of a length that a person would read; the rest is cut. */
+enum { MESSAGE = 4096 };
+
+static char message[MESSAGE];
+
+static void say(const char *file, const char *at, const char *what, va_list args)
+{
+    int len = snprintf(message, sizeof message, "%s", at);
+    vsnprintf(message + len, sizeof message - (size_t)len, what, args);
+    progress_wipe();
+    fflush(stdout); /* so that both streams, on one terminal, keep their order */
+    fputs("picitool: ", stderr);
+    if (file) {
+        term_puts(stderr, file);
+        fputs(": ", stderr);
+    }
+    term_puts(stderr, message);
+    putc('\n', stderr);
+}
+
+const char *tool_last_error(void)
+{
+    return message;
+}
+
+int tool_bad(const char *file, const char *what, ...)
+{
+    va_list args;
+    va_start(args, what);
+    say(file, "", what, args);
+    va_end(args);
+    return TOOL_BAD;
+}
+
+int tool_bad_at(const char *file, uint64_t offset, const char *what, ...)
+{
+    char at[40];
+    snprintf(at, sizeof at, "offset %" PRIu64 ": ", offset);
+    va_list args;
+    va_start(args, what);
+    say(file, at, what, args);
+    va_end(args);
+    return TOOL_BAD;
+}
+
+int tool_usage(const char *file, const char *what, ...)
+{
+    va_list args;
+    va_start(args, what);
+    say(file, "", what, args);
+    va_end(args);
+    return TOOL_USAGE;
+}
+
+int tool_nomem(const char *file)
+{
+    return tool_bad(file, "out of memory");
+}
+
+const char *tool_input_name(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
+const char *tool_type_name(enum tool_type t)
+{
+    static const char *const names[] = {"", "raw", "npy", "safetensors"};
+    return names[t];
+}
+
+enum tool_type tool_type_of(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+    if (dot && strcmp(dot, ".npy") == 0)
+        return TYPE_NPY;
+    return dot && strcmp(dot, ".safetensors") == 0 ? TYPE_SAFETENSORS : TYPE_RAW;
+}
+
+bool tool_parse_bytes(const char *s, uint64_t *bytes)
+{
+    static const char suffixes[] = "KMGT";
+    uint64_t v = 0;
+    if (*s < '0' || *s > '9')
+        return false;
+    for (; *s >= '0' && *s <= '9'; s++) {
+        unsigned digit = (unsigned)(*s - '0');
+        if (v > (UINT64_MAX - digit) / 10)
+            return false;
+        v = v * 10 + digit;
+    }
+    const char *suffix = *s ? strchr(suffixes, *s >= 'a' ? *s - 'a' + 'A' : *s) : NULL;
+    if (suffix) {
+        unsigned shift = 10 * (unsigned)(suffix - suffixes + 1);
+        if (v > UINT64_MAX >> shift)
+            return false;
+        v <<= shift;
+        s++;
+        if (strcmp(s, "iB") == 0)
+            s += 2;
+    }
+    *bytes = v;
+    return *s == 0;
+}
