@@ -8,8 +8,9 @@
  *
  * All rules of the format are enforced: strict JSON in valid UTF-8, no duplicate keys at any level, "__metadata__" a map
  * of text to text, each tensor exactly {dtype, shape, data_offsets}, offsets that begin at 0, leave no hole and end with
- * the file, and a size that is dtype x shape with no overflow, in whole bytes. White space before the opening brace is
- * taken, as by the reference implementation, although its text wants the brace first. */
+ * the file, and a size that is dtype x shape with no overflow, in whole bytes. As the reference implementation does, and
+ * against its text, white space before the opening brace is taken. Where that implementation is lax, this is not: it lets
+ * duplicate names, other keys in a tensor, a tensor as a list and a "__metadata__" of null pass. */
 #ifndef PICI_TOOLS_SAFETENSORS_H
 #define PICI_TOOLS_SAFETENSORS_H
 
