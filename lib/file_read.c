@@ -121,7 +121,7 @@ static enum pici_status open_part(struct pici_reader *r, uint64_t i, const struc
     enum pici_status s = load(r, c, i, number, d);
     if (s)
         return s;
-    pici_use_chunk(c, CHUNK_OPEN, NULL, 1);
+    pici_use_chunk(c, r->read ? CHUNK_VERIFY : CHUNK_OPEN, NULL, 1); /* forward, no part of it stays unread */
     if (!c->status)
         return PICI_OK;
     s = report(r, c);
@@ -326,8 +326,10 @@ enum pici_status pici_reader_verify(struct pici_reader *r)
     s = pici_reader_open_stream(&whole, read_on, &from, &opts);
     if (!s)
         s = verify_forward(whole);
-    if (s)
+    if (s) {
         snprintf(r->error, sizeof r->error, "%s", pici_reader_error(whole));
+        r->where_offset = pici_reader_error_offset(whole);
+    }
     pici_reader_close(whole);
     return s;
 }

@@ -358,6 +358,11 @@ const char *pici_reader_error(const struct pici_reader *r)
     return r ? r->error : "out of memory";
 }
 
+uint64_t pici_reader_error_offset(const struct pici_reader *r)
+{
+    return r ? r->where_offset : 0;
+}
+
 /* ---- Tensors ---- */
 
 static void tell(const struct pici_reader *r, size_t i, struct pici_tensor_info *t)

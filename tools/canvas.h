@@ -9,7 +9,7 @@
 #include "io.h"
 
 /* Colours: a level of the heat scale (0 .. HEAT_TOP), or one of these. */
-enum { INK_PAPER = HEAT_TOP + 1, INK_TEXT, INK_FAINT, INK_END };
+enum { INK_PAPER = HEAT_TOP + 1, INK_TEXT, INK_FAINT, INK_LINE, INK_END };
 
 enum { CANVAS_CHAR = 12, CANVAS_LINE = 18 }; /* pixels from one character, or line, to the next */
 

@@ -13,7 +13,8 @@ enum {
     PANELS = 1000,   /* that are drawn */
     CELLS = 1 << 17, /* to be shared among them */
     ACROSS = 64,     /* cells in a row */
-    CELL = 8,        /* pixels of its side */
+    CELL = 8,        /* pixels of its width */
+    TALL = 12,       /* and height */
     MARGIN = 24,     /* pixels; so on */
     LABEL = 34 * CANVAS_CHAR,
     GAP = 12,
@@ -108,7 +109,8 @@ void image_free(struct image *im)
 
 void ink_colour(unsigned ink, uint8_t rgb[3])
 {
-    static const uint8_t others[INK_END - HEAT_TOP - 1][3] = {{255, 255, 255}, {32, 32, 40}, {118, 118, 128}};
+    static const uint8_t others[INK_END - HEAT_TOP - 1][3] = {
+        {255, 255, 255}, {32, 32, 40}, {118, 118, 128}, {160, 160, 170}};
     if (ink <= HEAT_TOP)
         heat_colour(ink, rgb);
     else
@@ -118,7 +120,7 @@ void ink_colour(unsigned ink, uint8_t rgb[3])
 
 static unsigned panel_height(const struct panel *p)
 {
-    unsigned rows = (p->cells + ACROSS - 1) / ACROSS * CELL;
+    unsigned rows = (p->cells + ACROSS - 1) / ACROSS * TALL;
     return rows < 2 * CANVAS_LINE ? 2 * CANVAS_LINE : rows;
 }
 
@@ -141,14 +143,19 @@ static void label(struct canvas *c, unsigned x, unsigned y, const char *text, un
     c->text(c, x, y, cut, ink);
 }
 
-/* Runs of cells of one colour are one rectangle. */
+/* Runs of cells of one colour are one rectangle. A line around all, for the lightest colours are near to paper. */
 static void draw_cells(struct canvas *c, const struct panel *p, unsigned x, unsigned y)
 {
+    unsigned full = p->cells / ACROSS, rest = p->cells % ACROSS;
+    if (full)
+        c->rect(c, x - 1, y - 1, ACROSS * CELL + 2, full * TALL + 2, INK_LINE);
+    if (rest)
+        c->rect(c, x - 1, y + full * TALL - 1, rest * CELL + 2, TALL + 2, INK_LINE);
     for (unsigned i = 0; i < p->cells;) {
         unsigned run = 1, column = i % ACROSS;
         while (i + run < p->cells && column + run < ACROSS && p->level[i + run] == p->level[i])
             run++;
-        c->rect(c, x + column * CELL, y + i / ACROSS * CELL, run * CELL, CELL, p->level[i]);
+        c->rect(c, x + column * CELL, y + i / ACROSS * TALL, run * CELL, TALL, p->level[i]);
         i += run;
     }
 }
@@ -156,6 +163,7 @@ static void draw_cells(struct canvas *c, const struct panel *p, unsigned x, unsi
 static void draw_scale(struct canvas *c, unsigned x, unsigned y)
 {
     enum { LONG = ACROSS * CELL };
+    c->rect(c, x - 1, y - 1, LONG + 2, 2 * CELL + 2, INK_LINE);
     for (unsigned i = 0; i < LONG; i += 2)
         c->rect(c, x + i, y, 2, 2 * CELL, i * HEAT_TOP / LONG);
     for (int i = 0; i < HEAT_TICKS; i++) {

@@ -3,6 +3,8 @@
 #include "reading.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,7 +29,17 @@ int reading_failed(const struct reading *r, enum pici_status s)
 {
     if (s == PICI_E_IO && r->in->err)
         return tool_bad_at(r->in->name, r->in->at, "%s", strerror(r->in->err));
-    return tool_bad(r->in->name, "%s", pici_reader_error(r->reader));
+    const char *words = pici_reader_error(r->reader);
+    uint64_t offset = pici_reader_error_offset(r->reader);
+    if (s != PICI_E_CORRUPT && s != PICI_E_CHECKSUM && s != PICI_E_VERSION && s != PICI_E_UNSUPPORTED)
+        return tool_bad(r->in->name, "%s", words);
+    /* The words have the offset in their midst; here it stands first, as in every error of the tool. */
+    char midst[48];
+    snprintf(midst, sizeof midst, " at byte %" PRIu64 ": ", offset);
+    const char *at = strstr(words, midst);
+    if (!at)
+        return tool_bad_at(r->in->name, offset, "%s", words);
+    return tool_bad_at(r->in->name, offset, "%.*s: %s", (int)(at - words), words, at + strlen(midst));
 }
 
 /* A pici_read_at_fn. */

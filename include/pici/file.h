@@ -234,6 +234,10 @@ PICI_API enum pici_status pici_reader_verify(struct pici_reader *r);
  * r == NULL: out of memory. */
 PICI_API const char *pici_reader_error(const struct pici_reader *r);
 
+/* Which byte of the file those words are about: where the record begins that has the breach. Only of a failure that the
+ * file's bytes caused: PICI_E_CORRUPT, _CHECKSUM, _VERSION and _UNSUPPORTED. */
+PICI_API uint64_t pici_reader_error_offset(const struct pici_reader *r);
+
 /* Free the reader; r may be NULL. */
 PICI_API void pici_reader_close(struct pici_reader *r);
 
