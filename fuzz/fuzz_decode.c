@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The input is a block: it is inspected and, if it claims at most LIMIT elements, decoded, in whole, in ranges and by
+ * addition. Whole or in ranges, the elements must be the same; what verify rejects, nothing but a range may accept. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pici/pici.h"
+
+enum { LIMIT = 1 << 20 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+static void *memory(size_t bytes)
+{
+    void *p = calloc(1, bytes ? bytes : 1);
+    if (!p)
+        abort();
+    return p;
+}
+
+static void require(int truth)
+{
+    if (!truth)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    struct pici_info info = PICI_INFO_INIT;
+    uint8_t *block = memory(len); /* so that the sanitizer knows its end */
+    if (len)
+        memcpy(block, data, len);
+    enum pici_status verdict = pici_verify(block, len), s = pici_inspect(&info, block, len);
+    require(!s || s == verdict || s == PICI_E_UNSUPPORTED);
+    if (s || info.count > LIMIT) {
+        free(block);
+        return 0;
+    }
+    const size_t width = pici_dtype_width(info.dtype), n = (size_t)info.count;
+    uint8_t *all = memory(n * width), *part = memory(n * width);
+    require(pici_decompress(all, n, block, len, NULL) == verdict);
+    require(pici_scatter_add(part, n, block, len, NULL) == verdict);
+
+    /* three ranges, cut where the input's hash says */
+    uint64_t hash = 1469598103934665603u;
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ data[i]) * 1099511628211u;
+    const size_t a = n ? (size_t)(hash % (n + 1)) : 0, b = a + (size_t)((hash >> 32) % (n - a + 1));
+    s = pici_decompress_range(part, 0, a, block, len, NULL);
+    require(s == PICI_OK || verdict != PICI_OK);
+    enum pici_status s2 = pici_decompress_range(part + a * width, a, b - a, block, len, NULL);
+    require(s2 == PICI_OK || verdict != PICI_OK);
+    enum pici_status s3 = pici_decompress_range(part + b * width, b, n - b, block, len, NULL);
+    require(s3 == PICI_OK || verdict != PICI_OK);
+    require(verdict || memcmp(all, part, n * width) == 0);
+    free(all);
+    free(part);
+    free(block);
+    return 0;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The input is a block: the library and the reference must give one verdict, and name the same fault. Then again with the
+ * checksum set right, which random changes never do. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/ref.h"
+#include "pici/pici.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+static void compare(const uint8_t *block, size_t len)
+{
+    struct pici_fault f = PICI_FAULT_INIT;
+    struct ref_fault want;
+    enum pici_status s = pici_verify_at(block, len, &f);
+    ref_verify(block, len, &want);
+    if ((int)s != (int)want.status || s != f.status || pici_verify(block, len) != s || f.offset != want.offset ||
+        f.tile != want.tile || strcmp(f.rule ? f.rule : "", want.rule ? want.rule : "") != 0)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    uint8_t *block = malloc(len ? len : 1);
+    if (!block)
+        abort();
+    if (len)
+        memcpy(block, data, len);
+    compare(block, len);
+    if (len >= 48 && (block[7] & 2)) {
+        ref_seal(block, len);
+        compare(block, len);
+    }
+    free(block);
+    return 0;
+}
