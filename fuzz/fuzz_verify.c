@@ -24,7 +24,7 @@ static void compare(const uint8_t *block, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    uint8_t *block = malloc(len ? len : 1);
+    uint8_t *block = calloc(1, len ? len : 1);
     if (!block)
         abort();
     if (len)
