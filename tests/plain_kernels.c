@@ -84,7 +84,7 @@ int main(int argc, char **argv)
     const char *directory = argc > 1 ? argv[1] : "formats/vectors";
     static const uint64_t sizes[] = {0,    1,    2,    15,   16,   17,   63,   64,   65,   127,  128,  129,   1000,
                                      4031, 4032, 4033, 4095, 4096, 4097, 4159, 4160, 8191, 8192, 8193, 12287, 12293};
-    static const enum pici_dtype widths[] = {PICI_U8, PICI_BF16, PICI_F32, PICI_I64};
+    static const enum pici_dtype widths[] = {PICI_U8, PICI_BF16, PICI_F32, PICI_F64};
     rig_init(&rig, ROOM * 8, 1);
 
     if (roundtrips_read(directory, roundtrip, NULL) <= 0 || verdicts_read(directory, verdict, NULL) <= 0)
