@@ -117,8 +117,8 @@ PICI_API size_t pici_bound(enum pici_format, enum pici_dtype, uint64_t n);
  *   block [cap bytes]            undefined unless PICI_OK; any alignment; must not overlap src
  *   len   out, bytes             0 unless PICI_OK
  *   src   [n elements of dtype]  any alignment, host byte order
- * Fits whenever cap >= pici_bound(format, dtype, n), and whenever the block itself fits in cap. On an error block does
- * not begin with a valid header.
+ * Fits whenever cap >= pici_bound(format, dtype, n), and whenever the block itself fits in cap. On an
+ * error block either was not touched (a bad argument) or does not begin with a valid header.
  * PICI_E_ARG: unknown dtype or format, null (src: with n > 0), overlap, n beyond memory. PICI_E_SPACE: did not fit.
  * PICI_E_UNSUPPORTED: PICI_HYBRID.
  * Allocates nothing; threads > 1 start and join threads. Layout: formats/block.md. */

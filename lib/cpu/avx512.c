@@ -4,29 +4,140 @@
 #include "cpu/kernels.h"
 
 #if PICI_HAVE_X86
+#include <immintrin.h>
 #include <string.h>
 
 #ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,avx2,bmi,bmi2,popcnt"))), apply_to = function)
+#pragma clang attribute push(                                                                                          \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,avx2,bmi,bmi2,popcnt"))), apply_to = function)
 #else
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512vbmi2,avx2,bmi,bmi2,popcnt")
 #endif
-#define POPCOUNT64(w) ((unsigned)__builtin_popcountll(w))
 
+static inline void stream(uint8_t *p, __m512i v)
+{
+    _mm512_stream_si512((void *)p, v);
+}
+
+static inline void store(void *p, __m512i v)
+{
+    _mm512_storeu_si512(p, v);
+}
+
+static inline __m512i load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+static inline __m256i half_load(const uint8_t *p, size_t apart)
+{
+    __m128i low = _mm_loadu_si128((const __m128i *)p), high = _mm_loadu_si128((const __m128i *)(p + apart));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+}
+
+static inline __m512i lanes_load(const uint8_t *p, size_t apart)
+{
+    __m512i low = _mm512_castsi256_si512(half_load(p, apart));
+    return _mm512_inserti64x4(low, half_load(p + 2 * apart, apart), 1);
+}
+
+static inline void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
+{
+    for (; lines; lines--, dst += 64, src += 64)
+        stream(dst, load(src));
+}
+
+/* A column's bytes of row numbers, compressed and widened. Up to 64 are written. */
+static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
+{
+    uint8_t numbers[64];
+    for (int i = 0; i < 64; i++)
+        numbers[i] = (uint8_t)i;
+    const __m512i rows = load(numbers);
+    for (int c = 0; c < 64; c++) {
+        unsigned k = (unsigned)__builtin_popcountll(word[c]);
+        __m512i some = _mm512_mask_compress_epi8(rows, word[c], rows), column = _mm512_set1_epi16((short)c);
+        __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(some));
+        store(list, _mm512_add_epi16(_mm512_slli_epi16(low, 6), column));
+        if (k > 32) {
+            __m512i high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(some, 1));
+            store(list + 32, _mm512_add_epi16(_mm512_slli_epi16(high, 6), column));
+        }
+        list += k;
+    }
+}
+
+#define POPCOUNT64(w) ((unsigned)__builtin_popcountll(w))
+#define STREAM_LINES stream_lines
+#define STREAM_FENCE _mm_sfence
+#define STAGE_BYTES 1024
+#define TILE_OFFSETS(n) ((n) + 64)
+#define HAVE_TILE_OFFSETS
 #include "cpu/common.inc"
-#include "cpu/arith.inc"
 
 #define VECTOR_BYTES 64
+#define VEC __m512i
+#define VEC_OP(name) _mm512_##name
+#define UNROLL_PACK UNROLL /* four registers of each of four columns, or as many otherwise: they need not touch memory */
+
+/* Compress over a copy of the source, expand over zeros: with the zeroing forms, one waits for the other on Zen 4. What
+ * compressing writes too much, the next column overwrites. */
+#define COLUMN(BITS, MASK)                                                                                             \
+    static inline uint8_t *compress_column_##BITS(uint8_t *out, const __m512i *column, uint64_t word)                  \
+    {                                                                                                                  \
+        UNROLL                                                                                                         \
+        for (int i = 0; i < BITS / 8; i++) {                                                                           \
+            MASK m = (MASK)(word >> (i * 512 / BITS % 64));                                                            \
+            store(out, _mm512_mask_compress_epi##BITS(column[i], m, column[i]));                                       \
+            out += POPCOUNT64(m) * (BITS / 8);                                                                         \
+        }                                                                                                              \
+        return out;                                                                                                    \
+    }                                                                                                                  \
+    static inline const uint8_t *expand_column_##BITS(__m512i *column, const uint8_t *values, uint64_t word)           \
+    {                                                                                                                  \
+        UNROLL                                                                                                         \
+        for (int i = 0; i < BITS / 8; i++) {                                                                           \
+            MASK m = (MASK)(word >> (i * 512 / BITS % 64));                                                            \
+            __m512i zero = _mm512_setzero_si512();                                                                     \
+            __asm__("" : "+v"(zero)); /* else compilers take the zeroing form */                                       \
+            column[i] = _mm512_mask_expand_epi##BITS(zero, m, load(values));                                           \
+            values += POPCOUNT64(m) * (BITS / 8);                                                                      \
+        }                                                                                                              \
+        return values;                                                                                                 \
+    }
+COLUMN(8, uint64_t)
+COLUMN(16, uint32_t)
+COLUMN(32, uint16_t)
+COLUMN(64, uint8_t)
+
+/* A lane's bit is set at most once, so that adding is or. */
+#define GATHER_N(BITS, acc, v, bit)                                                                                    \
+    _mm512_mask_add_epi##BITS((__m512i)(acc), _mm512_test_epi##BITS##_mask((__m512i)(v), (__m512i)(v)),                \
+                              (__m512i)(acc), (__m512i)(bit))
+
+#define PACK_MANY 450
+#define UNPACK_MANY 450
 #define BITS 8
-#include "cpu/move.inc"
-#define BITS 16
-#include "cpu/move.inc"
-#define BITS 32
-#include "cpu/move.inc"
-#define BITS 64
+#define GATHER(acc, v, bit) GATHER_N(8, acc, v, bit)
+#include "cpu/many.inc"
 #include "cpu/move.inc"
 
-#define DENSE_ADD 1024
+#define BITS 16
+#define GATHER(acc, v, bit) GATHER_N(16, acc, v, bit)
+#include "cpu/many.inc"
+#include "cpu/move.inc"
+
+#define BITS 32
+#define GATHER(acc, v, bit) GATHER_N(32, acc, v, bit)
+#include "cpu/many.inc"
+#include "cpu/move.inc"
+
+#define BITS 64
+#define GATHER(acc, v, bit) GATHER_N(64, acc, v, bit)
+#include "cpu/many.inc"
+#include "cpu/move.inc"
+
+#define ADD_MANY 400
 #define ISA_TABLE pici_isa_avx512
 #define ISA_NAME "avx512"
 #include "cpu/table.inc"

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * For each set of eight bits, eight bytes of lane numbers. Initialisers, worked out by the preprocessor. */
+#ifndef PICI_LIB_CPU_LUTS_H
+#define PICI_LIB_CPU_LUTS_H
+
+#include <stdint.h>
+
+#define LUT_RANK(m, i) __builtin_popcount((m) & ((1 << (i)) - 1))
+#define LUT_EIGHT(ENTRY, m)                                                                                            \
+    (ENTRY(m, 0) | ENTRY(m, 1) | ENTRY(m, 2) | ENTRY(m, 3) | ENTRY(m, 4) | ENTRY(m, 5) | ENTRY(m, 6) | ENTRY(m, 7))
+#define LUT_4(E, m) LUT_EIGHT(E, m), LUT_EIGHT(E, m + 1), LUT_EIGHT(E, m + 2), LUT_EIGHT(E, m + 3)
+#define LUT_16(E, m) LUT_4(E, m), LUT_4(E, m + 4), LUT_4(E, m + 8), LUT_4(E, m + 12)
+#define LUT_64(E, m) LUT_16(E, m), LUT_16(E, m + 16), LUT_16(E, m + 32), LUT_16(E, m + 48)
+#define LUT_256(E) LUT_64(E, 0), LUT_64(E, 64), LUT_64(E, 128), LUT_64(E, 192)
+
+/* Byte k of entry m: the place of the k-th bit that is set in m; beyond the last, 0. */
+#define LUT_COMPRESS(m, i) ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LUT_RANK(m, i) : 0)
+
+/* Byte i of entry m: how many bits below bit i are set, if bit i is set; else 0x80. */
+#define LUT_EXPAND(m, i) ((uint64_t)((m) >> (i) & 1 ? LUT_RANK(m, i) : 0x80) << 8 * (i))
+
+static const uint64_t lut_compress[256] = {LUT_256(LUT_COMPRESS)};
+static const uint64_t lut_expand[256] = {LUT_256(LUT_EXPAND)};
+
+#endif
