@@ -157,7 +157,7 @@ UNIT = $(if $(CRITERION),$(if $(UNIT_OBJ),$(BUILD)/tests))
 XXHASH := $(call have,libxxhash)
 $(UNIT_OBJ): CPPFLAGS += $(if $(XXHASH),-DPICI_TEST_XXHASH)
 
-.PHONY: check check-full check-portable plain test-programs
+.PHONY: check check-full check-portable check-avx512 plain test-programs
 $(PLAIN): $(BUILD)/%: $(BUILD)/obj/tests/%.o $(TEST_PARTS)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
@@ -182,10 +182,13 @@ check-full: test-programs
 		PICI_CPU=$$isa PICI_TEST_FULL=1 $(TEST_ENV) tests/run $(BUILD) || exit 1; \
 	done
 	$(Q)$(MAKE) BUILD=$(BUILD)/asan SANITIZE=address,undefined check
-	$(Q)$(MAKE) fuzz-replay check-portable
+	$(Q)$(MAKE) fuzz-replay check-portable check-avx512
 
 check-portable:
 	@MAKE='$(MAKE)' tests/portable $(BUILD)/portable
+
+check-avx512:
+	@MAKE='$(MAKE)' tests/avx512/run $(BUILD)/avx512
 
 # The golden vectors anew. They are checked in, and change only with the format.
 VECTORS = formats/vectors
@@ -272,8 +275,9 @@ help:
 ## make demo            a small network's real gradients to a .pici file and back; needs a C compiler and make only
 ## make deps            install what the tests need (Debian packages)
 ## make check           run what tests can run here, and name what cannot
-## make check-full      every ISA level, sanitizers, corpora and check-portable too
+## make check-full      every ISA level, sanitizers, corpora and the next two too
 ## make check-portable  plain tests for aarch64, s390x (big-endian) and i686, under qemu
+## make check-avx512    plain tests where there is AVX-512: here, or else in an emulated machine (minutes)
 ## make fuzz            every fuzzer for FUZZ_SECONDS=60 (clang); fuzz-replay: the seed corpora only
 ## make bench           throughput beside memcpy; bench-peers: and beside other compressors
 ## make vectors         write formats/vectors anew
