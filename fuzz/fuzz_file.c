@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Any bytes as a .pici file, read forward, at random and verified: as they are, and with hashes made to fit, which no
+ * mutation would ever hit. Whoever accepts must agree with the others. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/ref.h"
+#include "pici/file.h"
+
+#define CHECK(x)                                                                                                       \
+    do {                                                                                                               \
+        if (!(x))                                                                                                      \
+            abort();                                                                                                   \
+    } while (0)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+/* ---- making the hashes fit ---- */
+
+static uint64_t load(const uint8_t *p)
+{
+    uint64_t v = 0;
+    for (int i = 8; i-- > 0;)
+        v = v << 8 | p[i];
+    return v;
+}
+
+static void store(uint8_t *p, uint64_t v)
+{
+    for (int i = 0; i < 8; i++)
+        p[i] = (uint8_t)(v >> 8 * i);
+}
+
+enum { RECORDS = 512 };
+
+/* Each record's hashes, in order; where an index or the trailer has the old one, the new one instead. */
+static void seal(uint8_t *p, size_t len)
+{
+    static uint64_t old[RECORDS], new[RECORDS];
+    size_t records = 0;
+    for (size_t at = 16; records < RECORDS && len >= at && len - at >= 32;) {
+        uint8_t *h = p + at, *body = h + 32;
+        uint64_t n = load(h + 8);
+        if (n > len - at - 32)
+            break;
+        if (memcmp(h, "INDX", 4) == 0)
+            for (size_t i = 0; i + 8 <= n; i += 8)
+                for (size_t r = 0; r < records; r++)
+                    if (load(body + i) == old[r])
+                        store(body + i, new[r]);
+        if (memcmp(h, "BLCK", 4) == 0 && n >= 48 && (body[7] & 2)) {
+            store(body + 40, 0);
+            store(body + 40, ref_xxh64(body, (size_t)n));
+            store(h + 16, load(body + 40));
+        } else {
+            store(h + 16, ref_xxh64(body, (size_t)n));
+        }
+        old[records] = load(h + 24);
+        new[records] = ref_xxh64(h, 24);
+        store(h + 24, new[records++]);
+        uint64_t step = 32 + ((n + 15) & ~UINT64_C(15));
+        if (step > len - at)
+            break;
+        at += (size_t)step;
+    }
+    if (len >= 32) {
+        uint8_t *t = p + len - 32;
+        for (size_t r = 0; r < records; r++)
+            if (load(t + 8) == old[r])
+                store(t + 8, new[r]);
+        store(t + 16, ref_xxh64(t, 16));
+    }
+}
+
+/* ---- reading ---- */
+
+struct source {
+    const uint8_t *p;
+    size_t len, at, piece;
+};
+
+static int read_some(void *ctx, void *p, size_t cap, size_t *got)
+{
+    struct source *s = ctx;
+    *got = s->len - s->at < cap ? s->len - s->at : cap;
+    *got = *got < s->piece ? *got : s->piece;
+    if (*got)
+        memcpy(p, s->p + s->at, *got);
+    s->at += *got;
+    return 0;
+}
+
+static enum pici_status verify_forward(const uint8_t *p, size_t len)
+{
+    struct source from = {p, len, 0, 97};
+    struct pici_reader *r;
+    enum pici_status s = pici_reader_open_stream(&r, read_some, &from, NULL);
+    if (!s)
+        s = pici_reader_verify(r);
+    CHECK(!s == !pici_reader_error(r)[0]);
+    pici_reader_close(r);
+    return s;
+}
+
+enum { PIECE = 3000, PIECES = 8 };
+
+/* The beginnings of all tensors, forward, beside those at random if there is a reader of these. */
+static enum pici_status read_forward(const uint8_t *p, size_t len, struct pici_reader *random)
+{
+    static uint64_t a[PIECE], b[PIECE];
+    struct source from = {p, len, 0, len + 1};
+    struct pici_tensor_info t = PICI_TENSOR_INFO_INIT, u = PICI_TENSOR_INFO_INIT;
+    struct pici_attr x, y;
+    struct pici_reader *r;
+    int more = 1;
+    enum pici_status s = pici_reader_open_stream(&r, read_some, &from, NULL);
+    while (!s && !(s = pici_reader_next(r, &t, &more)) && more) {
+        if (random)
+            CHECK(!pici_reader_find(random, t.name, t.name_len, &u) && u.index == t.index && u.count == t.count);
+        for (uint32_t i = 0; i < t.attrs; i++) {
+            CHECK(!pici_reader_attr_at(r, t.index, i, &x));
+            CHECK(!random || (!pici_reader_attr_at(random, t.index, i, &y) && x.len == y.len &&
+                              strcmp(x.key, y.key) == 0 && memcmp(x.value, y.value, x.len) == 0));
+        }
+        uint64_t at = 0;
+        for (int i = 0; i < PIECES && at < t.count && !s; i++) {
+            uint64_t n = t.count - at < PIECE ? t.count - at : PIECE;
+            s = pici_reader_read(r, a, n);
+            if (!s && random) {
+                CHECK(!pici_reader_read_range(random, t.index, at, n, b));
+                CHECK(memcmp(a, b, (size_t)n * pici_dtype_width(t.dtype)) == 0);
+            }
+            at += n;
+        }
+    }
+    pici_reader_close(r);
+    return s;
+}
+
+/* Whatever a reader at random can be asked, of a file that may be wrong. */
+static void ask(struct pici_reader *r)
+{
+    static uint64_t data[PIECE];
+    struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+    struct pici_chunk_info c = PICI_CHUNK_INFO_INIT;
+    uint64_t n;
+    uint32_t attrs;
+    CHECK(!pici_reader_count(r, &n));
+    pici_reader_attr_count(r, PICI_FILE, &attrs);
+    for (uint64_t i = 0; i < n && i < 64; i++) {
+        CHECK(!pici_reader_tensor(r, i, &t));
+        pici_reader_attr_count(r, i, &attrs);
+        uint64_t some = t.count < PIECE ? t.count : PIECE;
+        pici_reader_read_range(r, i, 0, some, data);
+        pici_reader_read_range(r, i, t.count - some, some, data);
+        pici_reader_read_range(r, i, t.count / 2, t.count / 2 < 7 ? t.count / 2 : 7, data);
+        if (t.chunks)
+            pici_reader_chunk(r, i, t.chunks - 1, &c);
+    }
+}
+
+static void all(const uint8_t *p, size_t len)
+{
+    struct pici_reader *r;
+    enum pici_status whole = verify_forward(p, len);
+    enum pici_status s = pici_reader_open_memory(&r, p, len, NULL);
+    if (!s) {
+        ask(r);
+        CHECK(pici_reader_verify(r) == whole);
+    }
+    CHECK(s != PICI_OK || whole != PICI_OK || pici_reader_error(r)[0] == '\0');
+    CHECK(whole || !s); /* a whole file opens */
+    s = read_forward(p, len, whole ? NULL : r);
+    CHECK(whole || !s); /* and reads */
+    pici_reader_close(r);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    all(data, len);
+    uint8_t *copy = malloc(len ? len : 1);
+    if (!copy)
+        return 0;
+    if (len)
+        memcpy(copy, data, len);
+    seal(copy, len);
+    all(copy, len);
+    free(copy);
+    return 0;
+}
