@@ -7,6 +7,19 @@
 # Files are found by their names: lib/*.c lib/cpu/*.c are the library, tools/*.c the tool, tests/test_*.c one Criterion
 # program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each.
 
+ifneq ($(filter deps,$(MAKECMDGOALS)),)
+
+# What is installed decides what is built: with deps, all else waits for it and for a make of its own.
+AFTER := $(filter-out deps,$(MAKECMDGOALS))
+.PHONY: deps $(AFTER)
+deps:
+	@tools/deps
+	$(if $(AFTER),@$(MAKE) --no-print-directory $(AFTER))
+$(AFTER): deps
+	@:
+
+else
+
 BUILD = build
 PREFIX = /usr/local
 LIBDIR = $(PREFIX)/lib
@@ -17,7 +30,7 @@ PKGCONFIGDIR = $(LIBDIR)/pkgconfig
 DESTDIR =
 
 CFLAGS ?= -O2 -g
-CPU_CFLAGS =
+CPU_CFLAGS = -O3
 SANITIZE =
 WERROR =
 FUZZ_CC = clang
@@ -255,10 +268,7 @@ uninstall:
 
 # ---- the rest
 
-.PHONY: deps clean format lint help
-deps:
-	@tools/deps
-
+.PHONY: clean format lint help
 format:
 	@tools/format
 
@@ -270,6 +280,8 @@ clean:
 
 help:
 	@sed -n '/^## /,/^$$/s/^## \{0,1\}//p' Makefile
+
+endif
 
 ## make                 $(BUILD)/picitool, libpici.a, libpici.so
 ## make demo            a small network's real gradients to a .pici file and back; needs a C compiler and make only
