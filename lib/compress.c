@@ -185,8 +185,7 @@ static void pack_chunks(void *context, int thread)
         }
         for (size_t t = 0; t < tiles; t++)
             store_index(j->block + l->index_offset, l->index_width, tile + t, base + load_le32(index + 4 * t));
-        memcpy(j->block + l->values_offset + ((size_t)base << j->width_log2), values,
-               (size_t)run.at << j->width_log2);
+        memcpy(j->block + l->values_offset + ((size_t)base << j->width_log2), values, (size_t)run.at << j->width_log2);
     }
 }
 
@@ -216,7 +215,7 @@ static enum pici_status compress_pici(const struct job *j, uint64_t *nnz)
 /* The input in parts, one a thread: its nonzeros, and then its entries. */
 struct parts {
     const struct job *job;
-    const struct fmt_layout *layout;
+    struct fmt_layout layout;              /* of the entries */
     uint64_t before[PICI_MAX_THREADS + 1]; /* nonzeros of the parts before each */
     atomic_int changed;
 };
@@ -259,7 +258,7 @@ static void pack_coo_part(void *context, int i)
 {
     struct parts *p = context;
     const struct job *j = p->job;
-    const struct fmt_layout *l = p->layout;
+    const struct fmt_layout *l = &p->layout;
     const unsigned iw = l->index_width, w = 1u << j->width_log2;
     uint8_t *index = j->block + l->index_offset, *values = j->block + l->values_offset;
     uint8_t index_end[TILE * 8 + PICI_SLACK], values_end[TILE * 8 + PICI_SLACK];
@@ -286,12 +285,10 @@ static void pack_coo_part(void *context, int i)
 
 static enum pici_status compress_coo(const struct job *j, struct parts *p, uint64_t nnz)
 {
-    struct fmt_layout l;
-    if (!fmt_layout(&l, FMT_COO, j->dtype, j->n, nnz) || l.block_bytes > j->cap)
+    if (!fmt_layout(&p->layout, FMT_COO, j->dtype, j->n, nnz) || p->layout.block_bytes > j->cap)
         return PICI_E_SPACE;
-    p->layout = &l;
     run_parts(p, pack_coo_part);
-    zero_padding(j, &l);
+    zero_padding(j, &p->layout);
     return atomic_load(&p->changed) ? PICI_E_ARG : PICI_OK;
 }
 
@@ -349,8 +346,8 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
     return PICI_OK;
 }
 
-enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void *src, uint64_t n,
-                               enum pici_dtype dtype, enum pici_format format, const struct pici_opts *opts)
+enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void *src, uint64_t n, enum pici_dtype dtype,
+                               enum pici_format format, const struct pici_opts *opts)
 {
     struct pici_opts o;
     int w = fmt_width_log2((unsigned)dtype);

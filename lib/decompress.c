@@ -261,9 +261,8 @@ enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, co
         return s;
     if (first > b.count || n > b.count - first || check_output(&b, dst, n, len))
         return PICI_E_ARG;
-    struct job j = {.b = &b,
-                    .move = pici_isa()->move[b.at.width_log2],
-                    .stream = n << b.at.width_log2 >= PICI_STREAM_BYTES};
+    struct job j = {
+        .b = &b, .move = pici_isa()->move[b.at.width_log2], .stream = n << b.at.width_log2 >= PICI_STREAM_BYTES};
     return !n || unpack(&j, dst, first, (size_t)n) ? PICI_OK : PICI_E_CORRUPT;
 }
 

@@ -10,8 +10,8 @@
 struct pici_xxh64 {
     uint64_t lane[4];
     uint64_t seed;
-    uint64_t total;    /* bytes so far */
-    uint8_t held[32];  /* the total % 32 bytes that do not fill a stripe yet */
+    uint64_t total;   /* bytes so far */
+    uint8_t held[32]; /* the total % 32 bytes that do not fill a stripe yet */
 };
 
 void pici_xxh64_init(struct pici_xxh64 *, uint64_t seed);

@@ -166,21 +166,68 @@ static inline const uint8_t *expand_column_64(__m256i column[16], const uint8_t 
     return values;
 }
 
+/* 32 bits, of the bytes of v that are not zero. */
+static inline uint64_t nonzero_8(__m256i v)
+{
+    return (uint32_t)~_mm256_movemask_epi8(_mm256_cmpeq_epi8(v, _mm256_setzero_si256()));
+}
+
+static inline uint64_t row_mask_8(const uint8_t *p)
+{
+    return nonzero_8(load(p)) | nonzero_8(load(p + 32)) << 32;
+}
+
+static inline uint64_t row_mask_16(const uint8_t *p)
+{
+    uint64_t mask = 0;
+    for (int i = 0; i < 2; i++, p += 64) {
+        __m256i zero = _mm256_setzero_si256();
+        __m256i a = _mm256_cmpeq_epi16(load(p), zero), b = _mm256_cmpeq_epi16(load(p + 32), zero);
+        __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi16(a, b), 0xd8);
+        mask |= (uint64_t)(uint32_t)~_mm256_movemask_epi8(both) << 32 * i;
+    }
+    return mask;
+}
+
+static inline uint64_t row_mask_32(const uint8_t *p)
+{
+    uint64_t zeros = 0;
+    for (int i = 0; i < 8; i++) {
+        __m256i z = _mm256_cmpeq_epi32(load(p + 32 * i), _mm256_setzero_si256());
+        zeros |= (uint64_t)(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(z)) << 8 * i;
+    }
+    return ~zeros;
+}
+
+static inline uint64_t row_mask_64(const uint8_t *p)
+{
+    uint64_t zeros = 0;
+    for (int i = 0; i < 16; i++) {
+        __m256i z = _mm256_cmpeq_epi64(load(p + 32 * i), _mm256_setzero_si256());
+        zeros |= (uint64_t)(unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(z)) << 4 * i;
+    }
+    return ~zeros;
+}
+
 #define PACK_MANY 600
 #define UNPACK_MANY 200
 #define BITS 8
+#define ROW_MASK row_mask_8
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 16
+#define ROW_MASK row_mask_16
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 32
+#define ROW_MASK row_mask_32
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 64
+#define ROW_MASK row_mask_64
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 

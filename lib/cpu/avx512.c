@@ -8,8 +8,8 @@
 #include <string.h>
 
 #ifdef __clang__
-#pragma clang attribute push(                                                                                          \
-    __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,avx2,bmi,bmi2,popcnt"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,avx2,bmi,bmi2,popcnt"))),    \
+                             apply_to = function)
 #else
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512vbmi2,avx2,bmi,bmi2,popcnt")
 #endif
@@ -78,7 +78,8 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
 #define VECTOR_BYTES 64
 #define VEC __m512i
 #define VEC_OP(name) _mm512_##name
-#define UNROLL_PACK UNROLL /* four registers of each of four columns, or as many otherwise: they need not touch memory */
+#define UNROLL_PACK                                                                                                    \
+    UNROLL /* four registers of each of four columns, or as many otherwise: they need not touch memory */
 
 /* Compress over a copy of the source, expand over zeros: with the zeroing forms, one waits for the other on Zen 4. What
  * compressing writes too much, the next column overwrites. */
@@ -105,6 +106,22 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
         }                                                                                                              \
         return values;                                                                                                 \
     }
+
+/* Which of the 64 elements at p are not zero. */
+#define ROW(BITS)                                                                                                      \
+    static inline uint64_t row_mask_##BITS(const uint8_t *p)                                                           \
+    {                                                                                                                  \
+        uint64_t mask = 0;                                                                                             \
+        for (int i = 0; i < BITS / 8; i++)                                                                             \
+            mask |= (uint64_t)_mm512_test_epi##BITS##_mask(load(p + 64 * i), load(p + 64 * i))                         \
+                    << (i * 512 / BITS % 64);                                                                          \
+        return mask;                                                                                                   \
+    }
+ROW(8)
+ROW(16)
+ROW(32)
+ROW(64)
+
 COLUMN(8, uint64_t)
 COLUMN(16, uint32_t)
 COLUMN(32, uint16_t)
@@ -118,21 +135,25 @@ COLUMN(64, uint8_t)
 #define PACK_MANY 450
 #define UNPACK_MANY 450
 #define BITS 8
+#define ROW_MASK row_mask_8
 #define GATHER(acc, v, bit) GATHER_N(8, acc, v, bit)
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 16
+#define ROW_MASK row_mask_16
 #define GATHER(acc, v, bit) GATHER_N(16, acc, v, bit)
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 32
+#define ROW_MASK row_mask_32
 #define GATHER(acc, v, bit) GATHER_N(32, acc, v, bit)
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 64
+#define ROW_MASK row_mask_64
 #define GATHER(acc, v, bit) GATHER_N(64, acc, v, bit)
 #include "cpu/many.inc"
 #include "cpu/move.inc"

@@ -28,8 +28,8 @@ struct pici_pack {
 
 /* A run of whole tiles to decompress, or to add. The index, bits and values are untrusted. */
 struct pici_unpack {
-    uint8_t *dst;         /* tiles * TILE elements */
-    const uint8_t *bits;  /* as above */
+    uint8_t *dst;        /* tiles * TILE elements */
+    const uint8_t *bits; /* as above */
     const uint8_t *index;
     unsigned index_width;
     int stream;
@@ -46,8 +46,9 @@ struct pici_scatter {
     uint64_t first, n;
     const uint8_t *index, *values; /* entry 0 */
     unsigned index_width;
-    uint64_t i, end; /* in, out: entries [i, end) are to be placed; i stops at the first that does not rise or is outside */
-    int zero;        /* out: set if a value was zero, else left */
+    uint64_t i,
+        end;  /* in, out: entries [i, end) are to be placed; i stops at the first that does not rise or is outside */
+    int zero; /* out: set if a value was zero, else left */
 };
 
 /* Kernels that move elements of one width. */
@@ -76,8 +77,8 @@ struct pici_add {
 
 struct pici_isa {
     const char *name;
-    const struct pici_move *move[4];             /* by log2 of the width */
-    const struct pici_add *add[DTYPE_LAST + 1];  /* by dtype; [0] is null */
+    const struct pici_move *move[4];            /* by log2 of the width */
+    const struct pici_add *add[DTYPE_LAST + 1]; /* by dtype; [0] is null */
 };
 
 /* The best table that this host can run and PICI_CPU allows. Chosen at the first call. */

@@ -15,10 +15,10 @@
 #define LUT_256(E) LUT_64(E, 0), LUT_64(E, 64), LUT_64(E, 128), LUT_64(E, 192)
 
 /* Byte k of entry m: the place of the k-th bit that is set in m; beyond the last, 0. */
-#define LUT_COMPRESS(m, i) ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LUT_RANK(m, i) : 0)
+#define LUT_COMPRESS(m, i) ((m) >> (i)&1 ? (uint64_t)(i) << 8 * LUT_RANK(m, i) : 0)
 
 /* Byte i of entry m: how many bits below bit i are set, if bit i is set; else 0x80. */
-#define LUT_EXPAND(m, i) ((uint64_t)((m) >> (i) & 1 ? LUT_RANK(m, i) : 0x80) << 8 * (i))
+#define LUT_EXPAND(m, i) ((uint64_t)((m) >> (i)&1 ? LUT_RANK(m, i) : 0x80) << 8 * (i))
 
 static const uint64_t lut_compress[256] = {LUT_256(LUT_COMPRESS)};
 static const uint64_t lut_expand[256] = {LUT_256(LUT_EXPAND)};
