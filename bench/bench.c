@@ -396,7 +396,7 @@ static void all_sections(const struct section *base)
 }
 
 static const char usage[] =
-    "usage: bench_codec [options]\n"
+    "usage: bench [options]\n"
     "  --isa NAME         one kernel table (scalar, avx2, avx512) instead of all that run here\n"
     "  --dtype NAME       f32\n"
     "  --size BYTES[KMG]  dense bytes, 64M\n"
