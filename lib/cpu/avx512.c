@@ -99,9 +99,9 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
         UNROLL                                                                                                         \
         for (int i = 0; i < BITS / 8; i++) {                                                                           \
             MASK m = (MASK)(word >> (i * 512 / BITS % 64));                                                            \
-            __m512i zero = _mm512_setzero_si512();                                                                     \
-            __asm__("" : "+v"(zero)); /* else compilers take the zeroing form */                                       \
-            column[i] = _mm512_mask_expand_epi##BITS(zero, m, load(values));                                           \
+            __m512i v = load(values), zero = _mm512_setzero_si512();                                                   \
+            __asm__("" : "+v"(v), "+v"(zero)); /* else compilers take the zeroing form, and from memory */             \
+            column[i] = _mm512_mask_expand_epi##BITS(zero, m, v);                                                      \
             values += POPCOUNT64(m) * (BITS / 8);                                                                      \
         }                                                                                                              \
         return values;                                                                                                 \
