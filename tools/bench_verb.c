@@ -152,7 +152,7 @@ static int load(struct bench *b)
     if (status)
         return status;
     if (!b->o->type && !b->o->dtype)
-        status = reading_kind(&in, &kind);
+        status = reading_kind(&in, b->o->args[0], &kind);
     if (status == TOOL_OK && kind == READING_BLOCK)
         status = tool_usage(in.name, "is a bare block; bench takes tensors");
     if (status == TOOL_OK)

@@ -62,7 +62,7 @@ static int copy_tensor(struct job *j, const struct source_tensor *t)
         if (s)
             return writer_failed(j, s);
         left -= k;
-        progress_at(&j->progress, j->in.at);
+        progress_at(&j->progress, j->in.at, j->in.at);
     }
     return TOOL_OK;
 }

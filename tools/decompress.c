@@ -21,7 +21,7 @@ static int copy_tensor(struct reading *r, const struct pici_tensor_info *t, stru
         if (big != source_host_is_big_endian())
             source_swap(r->piece, (size_t)n * width, width);
         status = output_write(out, r->piece, (size_t)n * width);
-        progress_at(p, r->in->at);
+        progress_at(p, r->in->at, out->at);
     }
     return status;
 }

@@ -59,7 +59,7 @@ static void count(struct job *j, struct measured *m, const void *elements, uint6
 {
     uint64_t nnz = density_add(j->report.map, elements, n, pici_dtype_width(m->dtype));
     sizes_add(&m->sizes, m->dtype, n, nnz);
-    progress_at(&j->progress, j->in.at);
+    progress_at(&j->progress, j->in.at, j->report.total.dense_bytes + m->sizes.dense_bytes);
 }
 
 /* End a tensor: its sparkline and its panel. */
@@ -241,7 +241,7 @@ static int inspect(struct job *j)
     enum reading_kind kind = READING_OTHER;
     int status = TOOL_OK;
     if (!j->o->type && !j->o->dtype)
-        status = reading_kind(&j->in, &kind);
+        status = reading_kind(&j->in, j->o->args[0], &kind);
     if (status)
         return status;
     j->report.file = j->in.name;

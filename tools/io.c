@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "term.h"
 #include "tool.h"
 
 enum { IO_MOST = 1 << 30, OUTPUTS = 4 };
@@ -79,8 +80,9 @@ int input_open(struct input *in, const char *path)
     }
     in->dev = st.st_dev;
     in->ino = st.st_ino;
-    /* A standard input that somebody has read from is a stream, not a file from its first byte. */
-    in->regular = S_ISREG(st.st_mode) && lseek(fd, 0, SEEK_CUR) == 0;
+    /* A standard input that somebody has read from is a stream, not a file from its first byte; so is what claims to be
+     * empty, for many files in /proc do so and are not. */
+    in->regular = S_ISREG(st.st_mode) && st.st_size > 0 && lseek(fd, 0, SEEK_CUR) == 0;
     in->bytes = in->regular ? (uint64_t)st.st_size : 0;
     return TOOL_OK;
 }
@@ -115,6 +117,8 @@ int input_take(void *ctx, void *p, size_t cap, size_t *got)
     in->err = read_all(in, (char *)p + ready, cap - ready, &more);
     *got = ready + more;
     in->at += *got;
+    if (in->progress)
+        progress_at(in->progress, in->at, in->at);
     return in->err;
 }
 

@@ -19,11 +19,12 @@ struct input {
     const char *name; /* to show */
     int fd;
     uint64_t at;  /* bytes taken */
-    bool regular; /* a file, at its first byte when opened, that knows its size and can seek */
+    bool regular; /* a file, not empty and at its first byte when opened, that knows its size and can seek */
     uint64_t bytes;
     dev_t dev;
     ino_t ino;
     int err;                    /* errno of a failed input_take */
+    struct progress *progress;  /* to be told of what is taken; or NULL */
     uint8_t peeked[INPUT_PEEK]; /* [peek_len] bytes read but not taken yet, from peek_at on */
     unsigned peek_at, peek_len;
 };

@@ -175,13 +175,17 @@ static int test_block(struct input *in)
 static int test_one(const char *path, const struct tool_options *o)
 {
     struct input in;
+    struct progress progress;
     enum reading_kind kind;
     int status = input_open(&in, path);
     if (status)
         return status;
-    status = reading_kind(&in, &kind);
+    progress_start(&progress, in.name, in.bytes);
+    in.progress = &progress;
+    status = reading_kind(&in, path, &kind);
     if (status == TOOL_OK)
         status = kind == READING_BLOCK ? test_block(&in) : test_file(&in, o);
+    progress_end(&progress);
     if (status == TOOL_OK && !o->json) {
         term_puts(stdout, in.name);
         puts(": ok");

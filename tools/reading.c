@@ -13,16 +13,27 @@
 
 enum { PIECE_MOST = 256 << 20 }; /* bytes, unless one chunk is longer */
 
-int reading_kind(struct input *in, enum reading_kind *kind)
+static bool ends_in(const char *s, const char *end)
+{
+    size_t len = strlen(s), tail = strlen(end);
+    return len > tail && strcmp(s + len - tail, end) == 0;
+}
+
+int reading_kind(struct input *in, const char *path, enum reading_kind *kind)
 {
     static const uint8_t magic[8] = {0x89, 'P', 'I', 'C', 'I', '\r', '\n', 0x1a};
     uint8_t first[8];
     size_t got;
     int status = input_peek(in, first, sizeof first, &got);
-    *kind = got == 8 && memcmp(first, magic, 8) == 0    ? READING_FILE
-            : got >= 4 && memcmp(first, "PICI", 4) == 0 ? READING_BLOCK
-                                                        : READING_OTHER;
-    return status;
+    if (status)
+        return status;
+    if (got == 8 && memcmp(first, magic, 8) == 0)
+        *kind = READING_FILE;
+    else if (got >= 4 && memcmp(first, "PICI", 4) == 0)
+        *kind = READING_BLOCK;
+    else
+        *kind = ends_in(path, ".pici") ? READING_FILE : ends_in(path, ".blk") ? READING_BLOCK : READING_OTHER;
+    return TOOL_OK;
 }
 
 int reading_failed(const struct reading *r, enum pici_status s)

@@ -7,9 +7,9 @@
 
 #include "io.h"
 
-/* What the first bytes of a file say that it is. */
+/* What the first bytes of a file say that it is, or else its name (path), if that ends in .pici or .blk. */
 enum reading_kind { READING_OTHER, READING_FILE, READING_BLOCK };
-int reading_kind(struct input *in, enum reading_kind *kind);
+int reading_kind(struct input *in, const char *path, enum reading_kind *kind);
 
 struct reading {
     struct input *in;

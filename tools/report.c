@@ -73,8 +73,10 @@ static void print_heading(const struct report *r)
     printf(": %s", r->type);
     if (r->file_bytes)
         printf(", %s", term_bytes(bytes, r->file_bytes));
-    printf(", %zu tensor%s, %" PRIu64 " elements, %s nonzero\n\n", r->tensors, r->tensors == 1 ? "" : "s",
-           r->total.elements, term_percent(percent, r->total.nnz, r->total.elements));
+    printf(", %zu tensor%s, %" PRIu64 " elements", r->tensors, r->tensors == 1 ? "" : "s", r->total.elements);
+    if (r->total.elements)
+        printf(", %s nonzero", term_percent(percent, r->total.nnz, r->total.elements));
+    puts("\n");
 }
 
 static void print_one(const struct report *r)

@@ -258,11 +258,18 @@ static int next_safetensors(struct source *s, struct source_tensor *t, bool *mor
         return TOOL_OK;
     }
     *more = false;
+    return TOOL_OK;
+}
+
+/* After the last tensor. Of a regular file the length was known; a .safetensors stream may not go on either. */
+static int expect_end(struct source *s)
+{
     uint8_t byte;
     size_t got;
-    int status = input_peek(s->in, &byte, 1, &got); /* known of a regular file; a stream must end here */
+    int status = input_peek(s->in, &byte, 1, &got);
     if (!status && got)
-        status = tool_bad_at(s->in->name, s->in->at, "bytes after the last tensor");
+        status = tool_bad_at(s->in->name, s->in->at,
+                             s->in->regular ? "the file has grown since it was opened" : "bytes after the last tensor");
     return status;
 }
 
@@ -270,9 +277,10 @@ int source_next(struct source *s, struct source_tensor *t, bool *more)
 {
     memset(t, 0, sizeof *t);
     *more = true;
-    return s->type == TYPE_NPY           ? next_npy(s, t, more)
-           : s->type == TYPE_SAFETENSORS ? next_safetensors(s, t, more)
-                                         : next_raw(s, t, more);
+    int status = s->type == TYPE_NPY           ? next_npy(s, t, more)
+                 : s->type == TYPE_SAFETENSORS ? next_safetensors(s, t, more)
+                                               : next_raw(s, t, more);
+    return status || *more ? status : expect_end(s);
 }
 
 int source_read(struct source *s, void *buf, size_t bytes)

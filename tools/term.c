@@ -148,25 +148,22 @@ void progress_start(struct progress *p, const char *what, uint64_t total)
     *p = (struct progress){.what = what, .total = total, .start = now, .shown = now, .live = isatty(STDERR_FILENO)};
 }
 
-void progress_at(struct progress *p, uint64_t done)
+void progress_at(struct progress *p, uint64_t done, uint64_t dense)
 {
     if (!p->live)
         return;
-    double now = term_now();
-    if (now - p->start < 1 || (p->drawn && now - p->shown < 0.1))
+    double now = term_now(), lasted = now - p->start;
+    if (lasted < 1 || (p->drawn && now - p->shown < 0.1))
         return;
     char bytes[TERM_TEXT], speed[TERM_TEXT];
-    unsigned width = term_width(stderr);
-    term_bytes(bytes, done);
-    term_bytes(speed, (uint64_t)((double)done / (now - p->start)));
+    size_t width = term_width(stderr), name = term_puts(NULL, p->what), room = width > 60 ? width - 50 : 10;
     putc('\r', stderr);
-    size_t name = width > 60 ? width - 50 : 10;
-    term_column(stderr, p->what, term_puts(NULL, p->what) < name ? 0 : name, true);
-    if (p->total)
-        fprintf(stderr, "  %3u%%", (unsigned)(100 * ((double)done / (double)p->total)));
-    fprintf(stderr, "  %s  %s/s", bytes, speed);
-    if (p->total && done && done < p->total)
-        fprintf(stderr, "  %.0f s left", (now - p->start) * ((double)(p->total - done) / (double)done));
+    term_column(stderr, p->what, name < room ? name : room, true);
+    fprintf(stderr, "  %s  %s/s", term_bytes(bytes, dense), term_bytes(speed, (uint64_t)((double)dense / lasted)));
+    if (done && done < p->total) {
+        double part = (double)done / (double)p->total;
+        fprintf(stderr, "  %u%%  %.0f s left", (unsigned)(100 * part), lasted / part - lasted);
+    }
     fputs("\033[K", stderr);
     fflush(stderr);
     p->shown = now;

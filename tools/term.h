@@ -40,14 +40,14 @@ bool term_utf8(void);
  * lasted over a second. */
 struct progress {
     const char *what; /* the file */
-    uint64_t total;   /* bytes; 0: not known */
+    uint64_t total;   /* bytes of the input; 0: not known */
     double start, shown;
     bool live, drawn;
 };
 
 void progress_start(struct progress *p, const char *what, uint64_t total);
-void progress_at(struct progress *p, uint64_t done);
-void progress_end(struct progress *p); /* wipes the line; before any other output */
+void progress_at(struct progress *p, uint64_t done, uint64_t dense); /* done of total; dense: bytes of tensors so far */
+void progress_end(struct progress *p);                               /* wipes the line; before any other output */
 
 /* Wipe whatever progress line is up, so that an error starts on a line of its own. */
 void progress_wipe(void);

@@ -1,0 +1,153 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# What picitool shows: list, inspect, test and bench, for people and as JSON, its pictures, and its ways with a terminal.
+. tests/cli_common
+
+numbers 300 >n1200
+{ npy 1 "'>f4'" True '(15, 20)'; cat n1200; } >a.npy
+{ safetensors '{"w":{"dtype":"F32","shape":[10,30],"data_offsets":[0,1200]},"\"\\\u001b[31mé":{"dtype":"U8","shape":[3],"data_offsets":[1200,1203]},
+"none":{"dtype":"I64","shape":[0,7],"data_offsets":[1203,1203]}}'; cat n1200; printf 'a\0b'; } >b.safetensors
+"$tool" compress a.npy && "$tool" compress b.safetensors || fail compress
+"$tool" block encode -f pici --dtype f32 n1200 c.blk
+nonzero=$(od -An -v -tx4 -w4 n1200 | grep -vc ' 00000000')
+
+# ---- for people
+expect 0 list "$tool" list b.safetensors.pici
+says list '^b\.safetensors\.pici: pici, from safetensors, .*, 3 tensors$' "$out"
+says list '^w +f32 +\[10, 30\] +300 ' "$out"
+says "list: controls are shown, not sent" '^"\\\\x1b\[31mé +u8 +\[3\] ' "$out"
+grep -q "$(printf '\033')" "$out" && fail "list sends an escape" || pass
+expect 0 "list of a stream" sh -c 'cat b.safetensors.pici | "$0" list -' "$tool"
+says "list of a stream" '^w +f32 +\[10, 30\] +300 ' "$out"
+expect 0 inspect "$tool" inspect a.npy
+says inspect "nonzero +$nonzero$" "$out"
+says inspect 'f32  \(>f4\), big-endian$' "$out"
+says inspect '\[15, 20\], Fortran order$' "$out"
+expect 0 "inspect a .pici" "$tool" inspect a.npy.pici
+says "inspect a .pici" "nonzero +$nonzero$" "$out"
+expect 0 "inspect raw" "$tool" inspect --dtype f32 n1200
+says "inspect raw" "nonzero +$nonzero$" "$out"
+expect 0 "inspect several" "$tool" inspect b.safetensors
+says "inspect several" '^total ' "$out"
+expect 0 "inspect a stream" sh -c 'cat b.safetensors.pici | "$0" inspect -' "$tool"
+says "inspect a stream" '^total ' "$out"
+expect 0 "inspect --tensor" "$tool" inspect --tensor w b.safetensors.pici
+says "inspect --tensor" "nonzero +$nonzero$" "$out"
+expect 1 "inspect --tensor, of none" "$tool" inspect --tensor x b.safetensors
+LC_ALL=C expect 0 "inspect in ASCII" "$tool" inspect a.npy
+LC_ALL=C grep -q '[^ -~]' "$out" && fail "inspect in ASCII is not" || pass
+expect 0 bench "$tool" bench --size 64K --reps 3 --sparsity 0,99.5
+[ "$(grep -c '^ *[0-9.]*% ' "$out")" = 6 ] && pass || fail "bench: not two times three lines"
+expect 0 "bench of a file" "$tool" bench --reps 1 -f pici a.npy
+says "bench of a file" 'a.npy, tensor data: f32, 1.17 KiB' "$out"
+
+# the sizes that inspect foretells are those of the blocks
+for format in dense pici coo; do
+    "$tool" block encode -f $format --dtype f32 n1200 $format.blk
+    "$tool" inspect --json c.blk >c.json
+    says "size as $format" "\"$format\": $(wc -c <$format.blk),?$" c.json
+done
+
+# ---- JSON
+expect 0 "list --json" "$tool" list --json b.safetensors.pici
+cp "$out" list.json
+expect 0 "inspect --json" "$tool" inspect --json b.safetensors
+cp "$out" inspect.json
+expect 0 "inspect --json, .pici" "$tool" inspect --json a.npy.pici
+cp "$out" inspect2.json
+head -c 100 a.npy.pici >cut.pici
+"$tool" test --json a.npy.pici "$(printf 'no\n\377file')" cut.pici c.blk >test.json 2>"$err"
+[ $? = 1 ] && pass || fail "test --json of a bad file: exit status"
+expect 0 "bench --json" "$tool" bench --json --size 64K --reps 2 --sparsity 90
+cp "$out" bench.json
+if command -v python3 >/dev/null 2>&1; then
+    python3 - "$nonzero" >"$out" 2>&1 <<'END'
+import json, sys
+nonzero = int(sys.argv[1])
+l = json.load(open("list.json"))
+assert l["source"] == "safetensors" and [t["name"] for t in l["tensors"]] == ["w", '"\\\x1b[31mé', "none"]
+assert [t["shape"] for t in l["tensors"]] == [[10, 30], [3], [0, 7]] and l["total"]["bytes"] == 1203
+i = json.load(open("inspect.json"))
+assert [t["nonzero"] for t in i["tensors"]] == [nonzero, 2, 0] and i["total"]["elements"] == 303
+assert i["tensors"][0]["density"] == nonzero / 300 and i["type"] == "safetensors"
+p = json.load(open("inspect2.json"))["tensors"][0]
+assert p["fortran_order"] and p["big_endian"] and p["source_dtype"] == ">f4" and p["stored_bytes"] > 0
+t = json.load(open("test.json", encoding="utf-8"))
+assert [x["ok"] for x in t] == [True, False, False, True] and t[1]["file"] == "no\n\ufffdfile"
+assert "offset" in t[2]["error"] and "error" not in t[0]
+b = json.load(open("bench.json"))
+assert [r["format"] for r in b["results"]] == ["dense", "pici", "coo"] and b["bytes"] == 65536
+assert all(v > 0 for r in b["results"] for v in r["gb_per_second"].values()) and b["results"][0]["sparsity"] == 0.9
+END
+    [ $? = 0 ] && pass || fail "JSON: $(cat "$out")"
+else
+    skip "JSON read by another program: no python3"
+fi
+
+# ---- pictures
+expect 0 "--png and --svg" "$tool" inspect --png p.png --svg p.svg b.safetensors.pici
+safetensors '{}' >empty.safetensors
+expect 0 "pictures of no tensors" "$tool" inspect --png empty.png --svg empty.svg empty.safetensors
+"$tool" inspect --png - a.npy >stdout.png 2>"$err"
+judge 0 "--png -" $?
+"$tool" inspect --png file.png a.npy >/dev/null
+same "--png - or a file" stdout.png file.png
+if command -v python3 >/dev/null 2>&1; then
+    python3 - >"$out" 2>&1 <<'END'
+import struct, xml.dom.minidom, zlib
+for name in "p", "empty", "file":
+    data = open(name + ".png", "rb").read()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    at, pixels, kinds = 8, b"", []
+    while at < len(data):
+        n, kind = struct.unpack(">I4s", data[at:at + 8])
+        body, crc = data[at + 8:at + 8 + n], struct.unpack(">I", data[at + 8 + n:at + 12 + n])[0]
+        assert zlib.crc32(kind + body) == crc
+        kinds.append(kind)
+        if kind == b"IHDR":
+            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
+            assert (depth, colour) == (8, 3)
+        if kind == b"PLTE":
+            colours = n // 3
+        if kind == b"IDAT":
+            pixels += body
+        at += 12 + n
+    assert kinds == [b"IHDR", b"PLTE", b"IDAT", b"IEND"]
+    rows = zlib.decompress(pixels)
+    assert len(rows) == height * (width + 1)
+    assert all(rows[y * (width + 1)] == 0 for y in range(height)) and max(rows) < colours
+svg = xml.dom.minidom.parse("p.svg")
+text = [t.firstChild.data for t in svg.getElementsByTagName("text")]
+assert "w" in text and '"\\\\x1b[31mé' in text and any(t.startswith("66.7% u8 [3]") for t in text)
+xml.dom.minidom.parse("empty.svg")
+END
+    [ $? = 0 ] && pass || fail "pictures: $(cat "$out")"
+else
+    skip "pictures read by another program: no python3"
+fi
+
+# ---- a terminal
+if command -v script >/dev/null 2>&1; then
+    script -qec "$tool compress -o - a.npy" /dev/null >"$out" 2>&1 </dev/null
+    [ $? = 2 ] && pass || fail "binary data to a terminal: not refused"
+    says "binary data to a terminal" 'terminal' "$out"
+    script -qec "$tool decompress -o /dev/tty a.npy.pici" /dev/null >"$out" 2>&1 </dev/null
+    [ $? = 2 ] && pass || fail "binary data to /dev/tty: not refused"
+    TERM=xterm script -qec "$tool inspect a.npy" /dev/null >"$out" 2>&1 </dev/null
+    grep -q "$(printf '\033\\[48;')" "$out" && pass || fail "a map on a terminal has no colours"
+    NO_COLOR=1 TERM=xterm script -qec "$tool inspect a.npy" /dev/null >"$out" 2>&1 </dev/null
+    grep -q "$(printf '\033')" "$out" && fail "NO_COLOR, and colours all the same" || pass
+    # progress, once work has lasted a second, and gone at the end
+    { printf 'cat a.npy; sleep 1.3; head -c 20000000 /dev/zero'; } >slow.sh
+    TERM=xterm script -qec "sh slow.sh | $tool compress --type npy -o slow.pici -" /dev/null >"$out" 2>&1 </dev/null
+    grep -q 'standard input .*/s' "$out" && pass || fail "no progress on a terminal"
+    [ "$(tail -c 3 "$out" | od -An -tx1)" = ' 1b 5b 4b' ] && pass || fail "progress stays"
+    sh slow.sh | "$tool" compress --type npy -o slow2.pici - 2>"$err"
+    judge 0 "no progress in a pipe" $?
+    same "with and without progress" slow.pici slow2.pici
+else
+    skip "what differs on a terminal: no script(1)"
+fi
+
+clean "after all that"
+finish
