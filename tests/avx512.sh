@@ -1,0 +1,29 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The logic of the AVX-512 kernels on any CPU that has AVX2: lib/cpu/avx512.c compiled for AVX2, its intrinsics replaced
+# by plain C (tests/avx512/emulated.h), linked in place of the real one. The instructions themselves: make check-avx512.
+#   BUILD=DIR CC=... SANITIZE=... tests/avx512.sh      after make test-programs
+set -eu
+build=${BUILD:-build}
+dir=$build/avx512-emulated
+if [ "$(uname -m)" != x86_64 ] || ! grep -qw avx2 /proc/cpuinfo; then
+    echo "skip: AVX-512 kernels with emulated instructions (needs an x86-64 with AVX2)"
+    exit 77
+fi
+rm -rf "$dir"
+mkdir -p "$dir"
+
+# The target without AVX-512, lest the compiler use it, nor its registers as operands.
+sed -e 's/avx512[a-z0-9]*,//g' -e 's/"+v"/"+m"/g' lib/cpu/avx512.c >"$dir/avx512.c"
+if grep -n 'target.*avx512' "$dir/avx512.c"; then
+    echo "the target still has AVX-512"
+    exit 1
+fi
+
+compile="${CC:-cc} -std=c11 -O1 -g -pthread -Iinclude -Ilib -DPICI_BUILD"
+[ -z "${SANITIZE:-}" ] || compile="$compile -fsanitize=$SANITIZE -fno-sanitize-recover=all"
+$compile -mavx2 -mbmi -mbmi2 -mpopcnt -Wno-psabi -include tests/avx512/emulated.h -c -o "$dir/avx512.o" "$dir/avx512.c"
+$compile '-D__builtin_cpu_supports(x)=1' -c -o "$dir/dispatch.o" lib/cpu/dispatch.c
+$compile -o "$dir/plain_kernels" "$build/obj/tests/plain_kernels.o" "$build/obj/tests/util.o" "$build/obj/formats/ref.o" \
+    "$dir/avx512.o" "$dir/dispatch.o" "$build/libpici.a"
+"$dir/plain_kernels"

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The AVX-512 intrinsics that lib/cpu/avx512.c uses, in plain C after Intel's description of each, so that the logic of
+ * its kernels runs on a CPU without AVX-512 (tests/avx512.sh). It proves nothing about the instructions themselves nor
+ * about what a compiler makes of them for AVX-512: that takes such a CPU, or tests/avx512/run. An intrinsic that is
+ * missing here does not compile. */
+#ifndef PICI_TESTS_AVX512_EMULATED_H
+#define PICI_TESTS_AVX512_EMULATED_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The register as an array; the types' own operators would be what is tested. */
+union emulated {
+    __m512i v;
+    __m256i half[2];
+    uint8_t e8[64];
+    uint16_t e16[32];
+    uint32_t e32[16];
+    uint64_t e64[8];
+};
+
+/* By element width: test, masked add, masked compress and expand, unpack low and high. A macro, since C has no other way
+ * to write a function for four types. */
+#define EMULATE(W, MASK)                                                                                               \
+    static inline MASK emulated_test_epi##W##_mask(__m512i a, __m512i b)                                               \
+    {                                                                                                                  \
+        const union emulated x = {a}, y = {b};                                                                         \
+        MASK m = 0;                                                                                                    \
+        for (int i = 0; i < 512 / W; i++)                                                                              \
+            m |= (MASK)((MASK)((x.e##W[i] & y.e##W[i]) != 0) << i);                                                    \
+        return m;                                                                                                      \
+    }                                                                                                                  \
+    static inline __m512i emulated_add_epi##W(__m512i a, __m512i b)                                                    \
+    {                                                                                                                  \
+        union emulated x = {a}, y = {b};                                                                               \
+        for (int i = 0; i < 512 / W; i++)                                                                              \
+            x.e##W[i] = (uint##W##_t)(x.e##W[i] + y.e##W[i]);                                                          \
+        return x.v;                                                                                                    \
+    }                                                                                                                  \
+    static inline __m512i emulated_mask_add_epi##W(__m512i src, MASK m, __m512i a, __m512i b)                          \
+    {                                                                                                                  \
+        union emulated r = {src};                                                                                      \
+        const union emulated sum = {emulated_add_epi##W(a, b)};                                                        \
+        for (int i = 0; i < 512 / W; i++)                                                                              \
+            r.e##W[i] = m >> i & 1 ? sum.e##W[i] : r.e##W[i];                                                          \
+        return r.v;                                                                                                    \
+    }                                                                                                                  \
+    static inline __m512i emulated_mask_compress_epi##W(__m512i src, MASK m, __m512i a)                                \
+    {                                                                                                                  \
+        union emulated r = {src};                                                                                      \
+        const union emulated x = {a};                                                                                  \
+        for (int i = 0, to = 0; i < 512 / W; i++)                                                                      \
+            if (m >> i & 1)                                                                                            \
+                r.e##W[to++] = x.e##W[i];                                                                              \
+        return r.v;                                                                                                    \
+    }                                                                                                                  \
+    static inline __m512i emulated_mask_expand_epi##W(__m512i src, MASK m, __m512i a)                                  \
+    {                                                                                                                  \
+        union emulated r = {src};                                                                                      \
+        const union emulated x = {a};                                                                                  \
+        for (int i = 0, from = 0; i < 512 / W; i++)                                                                    \
+            if (m >> i & 1)                                                                                            \
+                r.e##W[i] = x.e##W[from++];                                                                            \
+        return r.v;                                                                                                    \
+    }                                                                                                                  \
+    static inline __m512i emulated_unpack_epi##W(__m512i a, __m512i b, int high)                                       \
+    {                                                                                                                  \
+        enum { LANE = 128 / W };                                                                                       \
+        const union emulated x = {a}, y = {b};                                                                         \
+        union emulated r;                                                                                              \
+        for (int i = 0; i < 512 / W; i++) {                                                                            \
+            const int from = i / LANE * LANE + i % LANE / 2 + high * LANE / 2;                                         \
+            r.e##W[i] = i % 2 ? y.e##W[from] : x.e##W[from];                                                           \
+        }                                                                                                              \
+        return r.v;                                                                                                    \
+    }
+EMULATE(8, __mmask64)
+EMULATE(16, __mmask32)
+EMULATE(32, __mmask16)
+EMULATE(64, __mmask8)
+#undef EMULATE
+
+static inline __m512i emulated_load(const void *p)
+{
+    union emulated r;
+    memcpy(&r, p, sizeof r);
+    return r.v;
+}
+
+static inline void emulated_store(void *p, __m512i a)
+{
+    memcpy(p, &a, sizeof a);
+}
+
+/* Faults as the instruction would if p is not aligned. */
+static inline void emulated_stream(void *p, __m512i a)
+{
+    if ((uintptr_t)p % sizeof a)
+        __builtin_trap();
+    memcpy(p, &a, sizeof a);
+}
+
+static inline __m512i emulated_set1_epi16(short x)
+{
+    union emulated r;
+    for (int i = 0; i < 32; i++)
+        r.e16[i] = (uint16_t)x;
+    return r.v;
+}
+
+static inline __m512i emulated_setzero(void)
+{
+    const union emulated r = {.e8 = {0}};
+    return r.v;
+}
+
+static inline __m512i emulated_slli_epi16(__m512i a, unsigned n)
+{
+    union emulated r = {a};
+    for (int i = 0; i < 32; i++)
+        r.e16[i] = (uint16_t)(n > 15 ? 0 : r.e16[i] << n);
+    return r.v;
+}
+
+static inline __m512i emulated_cvtepu8_epi16(__m256i a)
+{
+    const union emulated x = {.half = {a, a}};
+    union emulated r;
+    for (int i = 0; i < 32; i++)
+        r.e16[i] = x.e8[i];
+    return r.v;
+}
+
+static inline __m512i emulated_castsi256_si512(__m256i a)
+{
+    union emulated r;
+    memset(&r, 0xa5, sizeof r); /* the upper half is undefined */
+    r.half[0] = a;
+    return r.v;
+}
+
+static inline __m512i emulated_inserti64x4(__m512i a, __m256i b, int at)
+{
+    union emulated r = {a};
+    r.half[at] = b;
+    return r.v;
+}
+
+static inline __m256i emulated_extracti64x4_epi64(__m512i a, int at)
+{
+    const union emulated x = {a};
+    return x.half[at];
+}
+
+#define _mm512_test_epi8_mask emulated_test_epi8_mask
+#define _mm512_test_epi16_mask emulated_test_epi16_mask
+#define _mm512_test_epi32_mask emulated_test_epi32_mask
+#define _mm512_test_epi64_mask emulated_test_epi64_mask
+#define _mm512_add_epi16 emulated_add_epi16
+#define _mm512_mask_add_epi8 emulated_mask_add_epi8
+#define _mm512_mask_add_epi16 emulated_mask_add_epi16
+#define _mm512_mask_add_epi32 emulated_mask_add_epi32
+#define _mm512_mask_add_epi64 emulated_mask_add_epi64
+#define _mm512_mask_compress_epi8 emulated_mask_compress_epi8
+#define _mm512_mask_compress_epi16 emulated_mask_compress_epi16
+#define _mm512_mask_compress_epi32 emulated_mask_compress_epi32
+#define _mm512_mask_compress_epi64 emulated_mask_compress_epi64
+#define _mm512_mask_expand_epi8 emulated_mask_expand_epi8
+#define _mm512_mask_expand_epi16 emulated_mask_expand_epi16
+#define _mm512_mask_expand_epi32 emulated_mask_expand_epi32
+#define _mm512_mask_expand_epi64 emulated_mask_expand_epi64
+#define _mm512_unpacklo_epi8(a, b) emulated_unpack_epi8(a, b, 0)
+#define _mm512_unpackhi_epi8(a, b) emulated_unpack_epi8(a, b, 1)
+#define _mm512_unpacklo_epi16(a, b) emulated_unpack_epi16(a, b, 0)
+#define _mm512_unpackhi_epi16(a, b) emulated_unpack_epi16(a, b, 1)
+#define _mm512_unpacklo_epi32(a, b) emulated_unpack_epi32(a, b, 0)
+#define _mm512_unpackhi_epi32(a, b) emulated_unpack_epi32(a, b, 1)
+#define _mm512_unpacklo_epi64(a, b) emulated_unpack_epi64(a, b, 0)
+#define _mm512_unpackhi_epi64(a, b) emulated_unpack_epi64(a, b, 1)
+#define _mm512_loadu_si512 emulated_load
+#define _mm512_storeu_si512 emulated_store
+#define _mm512_stream_si512 emulated_stream
+#define _mm512_set1_epi16 emulated_set1_epi16
+#define _mm512_setzero_si512 emulated_setzero
+#define _mm512_slli_epi16 emulated_slli_epi16
+#define _mm512_cvtepu8_epi16 emulated_cvtepu8_epi16
+#define _mm512_castsi256_si512 emulated_castsi256_si512
+#undef _mm512_inserti64x4
+#define _mm512_inserti64x4 emulated_inserti64x4
+#undef _mm512_extracti64x4_epi64
+#define _mm512_extracti64x4_epi64 emulated_extracti64x4_epi64
+
+/* A cast between types of one register: no instruction. */
+static inline __m256i emulated_castsi512_si256(__m512i a)
+{
+    return emulated_extracti64x4_epi64(a, 0);
+}
+#define _mm512_castsi512_si256 emulated_castsi512_si256
+
+#endif
