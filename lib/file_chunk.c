@@ -53,8 +53,7 @@ static enum pici_status unsqueeze(struct pici_chunk *c)
     unsigned long long n = ZSTD_getFrameContentSize(frame, len);
     c->rule = "zstd-frame";
     if (n == ZSTD_CONTENTSIZE_UNKNOWN || n == ZSTD_CONTENTSIZE_ERROR || n <= len ||
-        n > pici_chunk_bound(c->dtype, c->count) || ZSTD_getDictID_fromFrame(frame, len) != 0 ||
-        ZSTD_findFrameCompressedSize(frame, len) != len)
+        n > pici_chunk_bound(c->dtype, c->count) || ZSTD_findFrameCompressedSize(frame, len) != len)
         return PICI_E_CORRUPT;
     enum pici_status s = pici_buf_fit(&c->block, n);
     if (!s && !c->zstd && !(c->zstd = ZSTD_createDCtx()))

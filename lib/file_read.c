@@ -24,7 +24,7 @@ static enum pici_status load(struct pici_reader *r, struct pici_chunk *c, uint64
     pici_reader_look_at(r, PART_CHUNK, known ? place.offset : r->at);
     r->where_tensor = i;
     r->where_chunk = number;
-    enum pici_status s = pici_reader_header(r, &rec, known);
+    enum pici_status s = known ? pici_reader_header_at(r, &rec, known) : pici_reader_header(r, &rec, 0);
     if (!s && rec.kind != REC_BLCK && rec.kind != REC_ZSTD)
         s = pici_reader_wrong_kind(r);
     if (s)

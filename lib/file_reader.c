@@ -42,7 +42,7 @@ static enum pici_status read_meta(struct pici_reader *r, const struct pici_place
 {
     struct pici_record rec;
     pici_reader_look_at(r, PART_META, FILE_HEADER_BYTES);
-    enum pici_status s = pici_reader_header(r, &rec, place);
+    enum pici_status s = place ? pici_reader_header_at(r, &rec, place) : pici_reader_header(r, &rec, 0);
     if (!s && rec.kind != REC_META)
         s = pici_reader_wrong_kind(r);
     if (!s)
@@ -187,12 +187,14 @@ static enum pici_status read_index(struct pici_reader *r)
     uint64_t at = r->index_offset = load_le64(t + TRAILER_INDEX);
     if (at % 16 || at < FILE_HEADER_BYTES + REC_LEAST || at > trailer - REC_LEAST)
         return wrong_trailer(r);
-    struct pici_place place = {.offset = at, .end = trailer, .hash = load_le64(t + TRAILER_INDEX_HASH)};
     pici_reader_look_at(r, PART_INDEX, at);
-    s = pici_reader_header(r, &rec, &place);
+    s = pici_reader_header(r, &rec, at);
     if (!s && rec.kind != REC_INDX)
         s = pici_reader_wrong_kind(r);
-    if (!s && rec.body_bytes < INDEX_HEADER_BYTES)
+    if (!s && rec.hash != load_le64(t + TRAILER_INDEX_HASH))
+        s = wrong_trailer(r);
+    if (!s &&
+        (rec.body_bytes < INDEX_HEADER_BYTES || rec.body_bytes > trailer || rec_bytes(rec.body_bytes) != trailer - at))
         s = pici_reader_wrong_length(r, &rec);
     if (!s)
         s = pici_reader_body(r, &rec, &r->index.bytes);
@@ -401,7 +403,7 @@ static enum pici_status next_record(struct pici_reader *r, struct pici_tensor_in
     struct pici_desc d;
     uint64_t i = r->index.n;
     pici_reader_look_at(r, PART_NEXT, r->at);
-    enum pici_status s = pici_reader_header(r, &rec, NULL);
+    enum pici_status s = pici_reader_header(r, &rec, 0);
     if (s)
         return s;
     if (rec.kind == REC_INDX) {
@@ -519,7 +521,7 @@ static enum pici_status load_attrs(struct pici_reader *r, uint64_t i)
     pici_index_tens(&r->index, (size_t)i, r->index_offset, &place);
     pici_reader_look_at(r, PART_TENS, place.offset);
     r->where_tensor = i;
-    enum pici_status s = pici_reader_header(r, &rec, &place);
+    enum pici_status s = pici_reader_header_at(r, &rec, &place);
     if (!s && rec.kind != REC_TENS)
         s = pici_reader_wrong_kind(r);
     if (!s)

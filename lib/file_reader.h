@@ -73,8 +73,11 @@ enum pici_status pici_reader_take_some(struct pici_reader *r, uint8_t *p, size_t
 /* At random: the n bytes at offset. */
 enum pici_status pici_reader_pull(struct pici_reader *r, uint64_t offset, void *p, size_t n);
 
-/* The next record's header (forward: place is null), or that of the record at place, which must be as the index has it. */
-enum pici_status pici_reader_header(struct pici_reader *r, struct pici_record *rec, const struct pici_place *place);
+/* The header of the next record, or at random of the one at offset. */
+enum pici_status pici_reader_header(struct pici_reader *r, struct pici_record *rec, uint64_t offset);
+
+/* At random: the header of a record that must be as the index has it. */
+enum pici_status pici_reader_header_at(struct pici_reader *r, struct pici_record *rec, const struct pici_place *place);
 
 /* The body of a record whose length has been found within its limits; checks its padding. */
 enum pici_status pici_reader_body(struct pici_reader *r, const struct pici_record *rec, struct pici_buf *body);

@@ -122,12 +122,12 @@ enum pici_status pici_reader_pull(struct pici_reader *r, uint64_t offset, void *
 
 /* ---- Records ---- */
 
-enum pici_status pici_reader_header(struct pici_reader *r, struct pici_record *rec, const struct pici_place *place)
+enum pici_status pici_reader_header(struct pici_reader *r, struct pici_record *rec, uint64_t offset)
 {
     uint8_t h[REC_BYTES];
-    rec->offset = place ? place->offset : r->at;
+    rec->offset = r->read ? r->at : offset;
     r->where_offset = rec->offset;
-    enum pici_status s = r->read ? pici_reader_take(r, h, sizeof h) : pici_reader_pull(r, rec->offset, h, sizeof h);
+    enum pici_status s = r->read ? pici_reader_take(r, h, sizeof h) : pici_reader_pull(r, offset, h, sizeof h);
     if (s)
         return s;
     rec->kind = load_le32(h + REC_KIND);
@@ -138,10 +138,21 @@ enum pici_status pici_reader_header(struct pici_reader *r, struct pici_record *r
         return pici_reader_fail(r, PICI_E_CHECKSUM, "header-hash", "checksum mismatch in the record's header");
     if (load_le32(h + REC_RESERVED))
         return pici_reader_fail(r, PICI_E_CORRUPT, "kind", "bytes that must be zero are not");
-    if (place && (rec->hash != place->hash || rec->body_bytes > place->end || /* so that rec_bytes does not wrap */
-                  rec_bytes(rec->body_bytes) != place->end - place->offset))
-        return pici_reader_fail(r, PICI_E_CORRUPT, "index", "not the record that the index says is here");
     return PICI_OK;
+}
+
+/* Does the record end there. */
+static int ends_at(const struct pici_record *rec, uint64_t end)
+{
+    return rec->body_bytes <= end && rec_bytes(rec->body_bytes) == end - rec->offset; /* the first lest it wrap */
+}
+
+enum pici_status pici_reader_header_at(struct pici_reader *r, struct pici_record *rec, const struct pici_place *place)
+{
+    enum pici_status s = pici_reader_header(r, rec, place->offset);
+    if (!s && (rec->hash != place->hash || !ends_at(rec, place->end)))
+        s = pici_reader_fail(r, PICI_E_CORRUPT, "index", "not the record that the index says is here");
+    return s;
 }
 
 enum pici_status pici_reader_wrong_kind(struct pici_reader *r)
