@@ -156,8 +156,9 @@ $(BUILD)/peers: $(BUILD)/obj/bench/peers.o $(A)
 bench: $(BUILD)/bench
 	@$(BUILD)/bench $(BENCH_ARGS)
 
-bench-peers: $(BUILD)/peers
-	@$(BUILD)/peers $(BENCH_ARGS)
+HAVE_PEERS := $(filter 3,$(words $(foreach p,$(PEERS),$(call have,$(p)))))
+bench-peers: $(if $(HAVE_PEERS),$(BUILD)/peers)
+	@$(if $(HAVE_PEERS),$(BUILD)/peers $(BENCH_ARGS),echo 'bench-peers needs $(PEERS) (make deps installs them)'; exit 1)
 
 demo: $(BUILD)/demo $(BUILD)/picitool
 	@$(BUILD)/demo $(BUILD)/picitool $(BUILD)/demo-files
