@@ -136,7 +136,7 @@ for signal in TERM HUP; do
     pid=$!
     exec 3>pipe
     cat a.npy >&3
-    for i in 1 2 3 4 5 6 7 8 9 10; do # until it has begun
+    for _ in 1 2 3 4 5 6 7 8 9 10; do # until it has begun
         [ -n "$(ls -A sig)" ] && break
         sleep 0.1
     done
