@@ -126,6 +126,24 @@ else
     skip "pictures read by another program: no python3"
 fi
 
+# ---- the manual names every option of every verb
+if [ -r "$root/tools/picitool.1" ]; then
+    for verb in compress decompress test list inspect 'block encode' 'block decode' bench; do
+        says "the manual: $verb" "^\.Cm $verb$" "$root/tools/picitool.1"
+        # shellcheck disable=SC2086
+        for option in $("$tool" $verb --help | sed -n 's/^  .*--\([a-z-]*\).*/\1/p'); do
+            says "the manual: --$option" "Fl Fl $option( |$)" "$root/tools/picitool.1"
+        done
+    done
+    if command -v mandoc >/dev/null 2>&1; then
+        mandoc -Tlint -W warning "$root/tools/picitool.1" >"$out" 2>&1 && pass || fail "the manual: $(cat "$out")"
+    else
+        skip "the form of the manual: no mandoc"
+    fi
+else
+    fail "no tools/picitool.1"
+fi
+
 # ---- a terminal
 if command -v script >/dev/null 2>&1; then
     script -qec "$tool compress -o - a.npy" /dev/null >"$out" 2>&1 </dev/null

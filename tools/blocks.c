@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "io.h"
+#include "source.h"
 #include "term.h"
 #include "tool.h"
 
@@ -21,15 +22,42 @@ int block_check(const char *name, const uint8_t *block, size_t len)
                        fault.rule);
 }
 
+/* Raw files are little-endian, elements in memory are the host's. */
+static void swap_raw(void *p, size_t bytes, size_t width)
+{
+    if (source_host_is_big_endian())
+        source_swap(p, bytes, width);
+}
+
+static int encode(const char *name, uint8_t *data, size_t len, struct output *out, const struct tool_options *o)
+{
+    enum pici_dtype dtype = (enum pici_dtype)o->dtype;
+    size_t width = pici_dtype_width(dtype), block_len;
+    if (len % width)
+        return tool_bad_at(name, len - len % width, "%zu bytes are left over: not a whole number of %s", len % width,
+                           pici_dtype_name(dtype));
+    size_t cap = pici_bound(o->format, dtype, len / width); /* 0: beyond memory */
+    uint8_t *block = cap ? malloc(cap) : NULL;
+    if (!block)
+        return tool_nomem(name);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.threads = o->threads;
+    opts.checksum = o->checksum;
+    swap_raw(data, len, width);
+    enum pici_status s = pici_compress(block, cap, &block_len, data, len / width, dtype, o->format, &opts);
+    int status = s ? tool_bad(name, "%s", pici_strerror(s)) : output_write(out, block, block_len);
+    free(block);
+    return status;
+}
+
 int verb_block_encode(const struct tool_options *o)
 {
     struct input in;
-    struct output out = {.fd = -1};
-    uint8_t *data = NULL, *block = NULL;
-    size_t len, block_len;
+    struct output out;
+    uint8_t *data;
+    size_t len;
     if (!o->dtype)
         return tool_usage(NULL, "block encode: --dtype says of which type the elements are");
-    enum pici_dtype dtype = (enum pici_dtype)o->dtype;
     int status = input_open(&in, o->args[0]);
     if (status)
         return status;
@@ -37,21 +65,7 @@ int verb_block_encode(const struct tool_options *o)
     if (status == TOOL_OK)
         status = input_slurp(&in, &data, &len);
     if (status == TOOL_OK) {
-        size_t width = pici_dtype_width(dtype), cap = pici_bound(o->format, dtype, len / width);
-        struct pici_opts opts = PICI_OPTS_INIT;
-        opts.threads = o->threads;
-        opts.checksum = o->checksum;
-        block = malloc(cap ? cap : SIZE_MAX); /* a bound of 0 is a length beyond memory */
-        if (len % width)
-            status = tool_bad_at(in.name, len - len % width, "%zu bytes are left over: not a whole number of %s",
-                                 len % width, pici_dtype_name(dtype));
-        else if (!block)
-            status = tool_nomem(in.name);
-        else {
-            enum pici_status s = pici_compress(block, cap, &block_len, data, len / width, dtype, o->format, &opts);
-            status = s ? tool_bad(in.name, "%s", pici_strerror(s)) : output_write(&out, block, block_len);
-        }
-        free(block);
+        status = encode(in.name, data, len, &out, o);
         free(data);
     }
     if (status == TOOL_OK)
@@ -72,6 +86,7 @@ static int decode(const uint8_t *block, const struct pici_info *info, struct out
     for (uint64_t done = 0; status == TOOL_OK && done < info->count;) {
         size_t n = info->count - done < PIECE ? (size_t)(info->count - done) : PIECE;
         enum pici_status s = pici_decompress_range(piece, done, n, block, info->block_bytes, &opts);
+        swap_raw(piece, n * width, width);
         status = s ? tool_bad(o->args[0], "%s", pici_strerror(s)) : output_write(out, piece, n * width);
         done += n;
     }
