@@ -610,7 +610,7 @@ Test(file_damage, rules_of_the_index)
             cr_assert(data_error(s), "byte %zu: %d, %s", i, s, words);
         }
     /* Offsets that cannot be are found at once: chunk 1 of the first tensor, whose description is 32 bytes. */
-    static const int64_t moves[] = {8, -8, 1, -1000, 1000000, -32, -48, INT64_MIN};
+    static const int64_t moves[] = {8, -8, 1, -1000, 1000000, -80, -96, INT64_MIN};
     const size_t entry = 16 + 16 + 32 + 16;
     for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
         struct parts f;
