@@ -16,10 +16,10 @@
 
 enum { MAX_COLUMNS = 16 }; /* sparsities in one table */
 
-static inline double now(void)
+static inline double seconds(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 

@@ -100,16 +100,16 @@ struct result {
 
 static double time_encode(const struct method *m, const struct data *d, size_t *len)
 {
-    const double start = now();
+    const double start = seconds(CLOCK_MONOTONIC);
     *len = m->encode(d, m->parameter);
-    return now() - start;
+    return seconds(CLOCK_MONOTONIC) - start;
 }
 
 static double time_decode(const struct method *m, const struct data *d, size_t len)
 {
-    const double start = now();
+    const double start = seconds(CLOCK_MONOTONIC);
     const size_t n = m->decode(d, len);
-    const double s = now() - start;
+    const double s = seconds(CLOCK_MONOTONIC) - start;
     if (n != d->bytes)
         die(m->name);
     return s;
@@ -122,9 +122,9 @@ static double measure(const struct data *d, int reps, struct result *result)
 
     for (int rep = -1; rep < reps; rep++) { /* -1: untimed, checked */
         const int at = rep < 0 ? 0 : rep;
-        const double start = now();
+        const double start = seconds(CLOCK_MONOTONIC);
         memcpy(d->dst, d->src, d->bytes);
-        memcpy_s[at] = now() - start;
+        memcpy_s[at] = seconds(CLOCK_MONOTONIC) - start;
         for (size_t m = 0; m < METHODS; m++) {
             size_t len;
             encode_s[m][at] = time_encode(&methods[m], d, &len);
