@@ -34,6 +34,7 @@ CPU_CFLAGS = -O3
 SANITIZE =
 WERROR =
 FUZZ_CC = clang
+FUZZ_FLAGS = CFLAGS='-O1 -g' CPU_CFLAGS=
 FUZZ_SECONDS = 60
 PKG_CONFIG = pkg-config
 
@@ -232,12 +233,12 @@ fuzzers: $(FUZZ_BIN)
 replayers: $(REPLAY_BIN)
 
 fuzz-replay:
-	$(Q)$(MAKE) BUILD=$(BUILD)/replay SANITIZE=address,undefined replayers
+	$(Q)$(MAKE) BUILD=$(BUILD)/replay $(FUZZ_FLAGS) SANITIZE=address,undefined replayers
 	@fuzz/run replay $(BUILD)/replay $(FUZZERS)
 
 fuzz:
 	$(Q)if command -v $(FUZZ_CC) >/dev/null 2>&1; then \
-		$(MAKE) BUILD=$(BUILD)/fuzz CC=$(FUZZ_CC) SANITIZE=address,undefined,fuzzer-no-link fuzzers && \
+		$(MAKE) BUILD=$(BUILD)/fuzz CC=$(FUZZ_CC) $(FUZZ_FLAGS) SANITIZE=address,undefined,fuzzer-no-link fuzzers && \
 		FUZZ_SECONDS=$(FUZZ_SECONDS) fuzz/run fuzz $(BUILD)/fuzz $(FUZZERS); \
 	else \
 		echo 'fuzz: no $(FUZZ_CC), so no libFuzzer: replaying the corpus instead'; \
