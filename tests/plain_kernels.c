@@ -10,7 +10,10 @@
 #include "cpu/kernels.h"
 #include "util.h"
 
-enum { ROOM = 3 * 4096 + 5 }; /* elements of 8 bytes */
+enum {
+    ROOM = 3 * 4096 + 5, /* elements of 8 bytes */
+    LARGE = 4 << 20      /* bytes from which on output bypasses the caches */
+};
 
 static unsigned passed, failed;
 static struct rig rig;
@@ -85,7 +88,7 @@ int main(int argc, char **argv)
     static const uint64_t sizes[] = {0,    1,    2,    15,   16,   17,   63,   64,   65,   127,  128,  129,   1000,
                                      4031, 4032, 4033, 4095, 4096, 4097, 4159, 4160, 8191, 8192, 8193, 12287, 12293};
     static const enum pici_dtype widths[] = {PICI_U8, PICI_BF16, PICI_F32, PICI_F64};
-    rig_init(&rig, ROOM * 8, 1);
+    rig_init(&rig, LARGE + 8 * 4096, 1);
 
     if (roundtrips_read(directory, roundtrip, NULL) <= 0 || verdicts_read(directory, verdict, NULL) <= 0)
         tally(directory, "vectors are missing or malformed");
@@ -102,6 +105,14 @@ int main(int argc, char **argv)
             formats(&s, (enum pattern)pattern);
         }
 
+    for (unsigned w = 2; w < 4; w++) {
+        struct subject s = {.n = LARGE / (1u << w) + 4100, .dtype = widths[w], .format = PICI_PICI, .threads = 1};
+        void *src = test_alloc((size_t)s.n << w);
+        pattern_fill(src, s.n, s.dtype, PATTERN_TILES, &rig.rng);
+        s.src = src;
+        tally("large", check_codec(&rig, &s));
+        free(src);
+    }
     rig_free(&rig);
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;

@@ -205,11 +205,11 @@ Test(codec_roundtrip, special_values)
     rig_free(&rig);
 }
 
-/* Thread counts, on inputs with work for seven, past the size from which output bypasses the caches. */
+/* Thread counts, on inputs with work for seven and of more than 4 MiB, from which on output bypasses the caches. */
 static void try_threads(enum pici_dtype dtype, enum pattern pattern)
 {
     static const int threads[] = {1, 2, 3, 7, 0};
-    const uint64_t n = 470 * 4096 + 1234;
+    const uint64_t n = (ref_width(dtype) < 4 ? (4u << 20) / ref_width(dtype) : 470 * 4096) + 4096 + 1234;
     struct rig rig;
     rig_init(&rig, (size_t)n * ref_width(dtype), pattern);
     void *src = test_alloc((size_t)n * ref_width(dtype));
