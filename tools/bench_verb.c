@@ -10,7 +10,7 @@
 #include "term.h"
 #include "tool.h"
 
-enum { COMPRESS, DECOMPRESS, SCATTER_ADD, OPS, LEAST_TIMED = 4 << 20, HEAP_STEP = 1 << 20 };
+enum { COMPRESS, DECOMPRESS, SCATTER_ADD, OPS, LEAST_TIMED = 4 << 20, SCRATCH = 1 << 20 };
 
 struct bench {
     const struct tool_options *o;
@@ -23,7 +23,6 @@ struct bench {
     size_t block_cap;
     double *seconds; /* [1 + OPS * FORMATS][reps], memcpy first */
     struct jsonout json;
-    bool first;
 };
 
 static int out_of_memory(const struct bench *b)
@@ -107,10 +106,10 @@ static int load_source(struct bench *b, struct input *in)
     struct source s;
     struct source_tensor t;
     bool more = true;
-    uint8_t *into, *skipped = malloc(HEAP_STEP);
-    int status = skipped ? source_open(&s, in, b->o->args[0], b->o) : tool_nomem(in->name);
+    uint8_t *into, *scratch = malloc(SCRATCH);
+    int status = scratch ? source_open(&s, in, b->o->args[0], b->o) : tool_nomem(in->name);
     if (status) {
-        free(skipped);
+        free(scratch);
         return status;
     }
     while (status == TOOL_OK && (status = source_next(&s, &t, &more)) == TOOL_OK && more) {
@@ -119,10 +118,10 @@ static int load_source(struct bench *b, struct input *in)
             status = source_read(&s, into, b->bytes);
         else if (status == TOOL_OK)
             for (uint64_t left = s.left; left && status == TOOL_OK; left = s.left)
-                status = source_read(&s, skipped, left < HEAP_STEP ? (size_t)left : HEAP_STEP);
+                status = source_read(&s, scratch, left < SCRATCH ? (size_t)left : SCRATCH);
     }
     source_close(&s);
-    free(skipped);
+    free(scratch);
     return status;
 }
 

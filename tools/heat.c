@@ -141,5 +141,5 @@ uint64_t heat_map(FILE *f, const struct density *d, unsigned indent, unsigned wi
         fprintf(f, "%s\n", colours ? "\033[0m" : "");
     }
     put_scale(f, colours, indent);
-    return parts == cells ? d->per : d->elements / parts;
+    return d->per * cells / parts;
 }

@@ -14,7 +14,7 @@
 #include "term.h"
 #include "tool.h"
 
-enum { SPARK = 24, BLOCK_PIECE = 1 << 20 };
+enum { BLOCK_PIECE = 1 << 20, DTYPE_TEXT = 64 /* characters shown of an original's type */ };
 
 struct job {
     const struct tool_options *o;
@@ -45,7 +45,7 @@ static struct measured *begin(struct job *j, const char *name, size_t len, enum 
     m->dtype = dtype;
     m->rank = rank;
     m->shape = malloc(rank * sizeof *shape + 1);
-    m->dtype_text = dtype_text ? strndup(dtype_text, dtype_len) : NULL;
+    m->dtype_text = dtype_text ? strndup(dtype_text, dtype_len < DTYPE_TEXT ? dtype_len : DTYPE_TEXT) : NULL;
     if (!m->shape || (dtype_text && !m->dtype_text))
         return NULL;
     if (rank)
@@ -70,7 +70,7 @@ static int end(struct job *j, struct measured *m)
     FILE *f = open_memstream(&m->spark, &len);
     if (!f)
         return tool_nomem(j->in.name);
-    heat_line(f, d, SPARK);
+    heat_line(f, d, REPORT_SPARK);
     if (fclose(f) != 0)
         return tool_nomem(j->in.name);
     sizes_sum(&j->report.total, &m->sizes);
@@ -89,7 +89,7 @@ static int inspect_reading(struct job *j, struct reading *r)
 {
     for (;;) {
         struct pici_tensor_info t;
-        struct pici_attr dtype;
+        struct pici_attr dtype = {0};
         bool more;
         int status = reading_next(r, &t, &more);
         if (status || !more)

@@ -117,7 +117,7 @@ int verb_list(const struct tool_options *o)
     struct input in;
     struct reading r;
     struct report report = {0};
-    struct pici_attr type;
+    struct pici_attr type = {0};
     char type_text[16] = "";
     uint64_t chunks = 0;
     int status = input_open(&in, o->args[0]);

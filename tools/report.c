@@ -142,7 +142,8 @@ void columns_fit(struct columns *c, const struct report *r, size_t rest)
     }
     /* In a terminal names give way, down to a dozen characters. */
     rest += 2 + c->dtype + 2 + c->shape;
-    if (c->cut && c->name + rest > terminal)
+    c->fits = !c->cut || c->name + rest <= terminal;
+    if (!c->fits)
         c->name = terminal > rest + 12 ? terminal - rest : c->name < 12 ? c->name : 12;
 }
 
@@ -168,33 +169,49 @@ void columns_total(const struct columns *c)
     columns_put(c, "total", "", "");
 }
 
-/* The columns of sizes; best is the name of the smallest format, or "". */
-static void print_sizes(const struct sizes *s, uint64_t stored, bool any_stored, const char *best)
+/* What a table of sizes has, besides its first columns. */
+struct extent {
+    bool dense, stored, spark;
+};
+
+static void put_sizes(const struct extent *e, const struct sizes *s, uint64_t stored, const char *best)
 {
     char text[TERM_TEXT];
     printf("  %7s", term_percent(text, s->nnz, s->elements));
-    for (int f = 0; f < FORMATS; f++)
+    for (int f = e->dense ? PICI_DENSE : PICI_PICI; f < FORMATS; f++)
         printf("  %8s", term_bytes(text, s->bytes[f]));
-    if (any_stored)
+    if (e->stored)
         printf("  %8s", stored ? term_bytes(text, stored) : "-");
     printf("  %-5s  %6.2f", best, ratio(s->dense_bytes, s->best));
 }
 
 static void print_table(const struct report *r)
 {
+    enum { NAME_LEAST = 16, SIZE = 10, SPARK = 2 + REPORT_SPARK };
+    struct extent e = {.dense = true, .stored = r->stored != 0, .spark = true};
     struct columns c;
-    columns_fit(&c, r, 9 + 3 * 10 + (r->stored ? 10 : 0) + 7 + 8 + 2 + 24);
+    size_t rest = 9 + 3 * SIZE + (e.stored ? SIZE : 0) + 7 + 8;
+    /* A narrow terminal goes without sparklines, then without the size as it is, before names are cut to nothing. */
+    columns_fit(&c, r, rest + SPARK);
+    if (!c.fits && c.name < NAME_LEAST) {
+        e.spark = false;
+        columns_fit(&c, r, rest);
+    }
+    if (!c.fits && c.name < NAME_LEAST) {
+        e.dense = false;
+        columns_fit(&c, r, rest - SIZE);
+    }
     columns_head(&c);
-    printf("  %7s  %8s  %8s  %8s", "DENSITY", "DENSE", "PICI", "COO");
-    printf("%s  %-5s  %6s  WHERE\n", r->stored ? "    STORED" : "", "BEST", "RATIO");
+    printf("  %7s%s  %8s  %8s", "DENSITY", e.dense ? "     DENSE" : "", "PICI", "COO");
+    printf("%s  %-5s  %6s%s\n", e.stored ? "    STORED" : "", "BEST", "RATIO", e.spark ? "  WHERE" : "");
     for (size_t i = 0; i < r->tensors; i++) {
         const struct measured *m = &r->tensor[i];
         columns_row(&c, m);
-        print_sizes(&m->sizes, m->stored, r->stored != 0, pici_format_name(sizes_best(&m->sizes)));
-        printf("  %s\n", m->spark);
+        put_sizes(&e, &m->sizes, m->stored, pici_format_name(sizes_best(&m->sizes)));
+        printf("%s%s\n", e.spark ? "  " : "", e.spark ? m->spark : "");
     }
     columns_total(&c);
-    print_sizes(&r->total, r->stored, r->stored != 0, "");
+    put_sizes(&e, &r->total, r->stored, "");
     puts("");
 }
 

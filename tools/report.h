@@ -7,6 +7,8 @@
 #include "jsonout.h"
 #include "measure.h"
 
+enum { REPORT_SPARK = 24 }; /* characters of a sparkline */
+
 /* As inspect: JSON, or for people, which is one tensor with a map, or a table of several. */
 void report_json(const struct report *r);
 void report_print(const struct report *r);
@@ -18,6 +20,7 @@ void measured_json(struct jsonout *j, const struct measured *m);
 struct columns {
     size_t name, dtype, shape; /* their widths */
     bool cut;                  /* names that are longer: on a terminal */
+    bool fits;                 /* the terminal has room for the longest name */
 };
 
 /* Choose widths; the columns that follow take rest characters, their gaps included. */
