@@ -94,20 +94,25 @@ size_t term_puts(FILE *f, const char *s)
 void term_column(FILE *f, const char *s, size_t width, bool cut)
 {
     size_t all = term_puts(NULL, s), columns = 0, len = strlen(s);
-    if (all <= width || !cut) {
+    if (all <= width || !cut || !width) {
         columns = term_puts(f, s);
-    } else {
-        const char *more = term_utf8() ? "…" : "~";
+    } else { /* the middle goes: names differ at their ends */
+        size_t head = (width - 1) / 2, tail = width - 1 - head, at = 0;
+        bool gap = false;
         for (size_t i = 0; i < len;) {
             char shown[8];
             i += harmless(s + i, len - i, shown);
-            if (columns + columns_of(shown) > width - 1)
-                break;
-            columns += columns_of(shown);
-            fputs(shown, f);
+            size_t next = at + columns_of(shown);
+            if (next <= head || at >= all - tail) {
+                fputs(shown, f);
+                columns += next - at;
+            } else if (!gap) {
+                fputs(term_utf8() ? "…" : "~", f);
+                columns++;
+                gap = true;
+            }
+            at = next;
         }
-        fputs(more, f);
-        columns++;
     }
     for (; columns < width; columns++)
         putc(' ', f);

@@ -24,7 +24,7 @@ const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned di
  * the columns it takes, counting a code point as one. f may be NULL: only count. */
 size_t term_puts(FILE *f, const char *s);
 
-/* As term_puts, padded to width columns, and cut to them, with an ellipsis, if cut. */
+/* As term_puts, padded to width columns; if cut, also cut to them, with an ellipsis in the middle. */
 void term_column(FILE *f, const char *s, size_t width, bool cut);
 
 /* Columns of the terminal that f is; 0 if it is none. */

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Parts of picitool that are functions: numbers as people write and read them, densities, sizes, JSON. */
+#define _POSIX_C_SOURCE 200809L
+#include <criterion/criterion.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/density.h"
+#include "tools/heat.h"
+#include "tools/json.h"
+#include "tools/jsonout.h"
+#include "tools/measure.h"
+#include "tools/source.h"
+#include "tools/term.h"
+#include "tools/tool.h"
+
+Test(tool, byte_counts)
+{
+    static const struct {
+        const char *text;
+        bool ok;
+        uint64_t bytes;
+    } cases[] = {
+        {"0", true, 0},
+        {"4096", true, 4096},
+        {"1K", true, 1024},
+        {"3m", true, 3 << 20},
+        {"2GiB", true, UINT64_C(2) << 30},
+        {"1T", true, UINT64_C(1) << 40},
+        {"18446744073709551615", true, UINT64_MAX},
+        {"16777215T", true, UINT64_C(16777215) << 40},
+        {"18446744073709551616", false, 0},
+        {"16777216T", false, 0},
+        {"", false, 0},
+        {"-1", false, 0},
+        {"+1", false, 0},
+        {" 1", false, 0},
+        {"1 ", false, 0},
+        {"1Q", false, 0},
+        {"K", false, 0},
+        {"1KB", false, 0},
+        {"1KiBs", false, 0},
+        {"0x10", false, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t bytes = 0;
+        cr_expect_eq(tool_parse_bytes(cases[i].text, &bytes), cases[i].ok, "'%s'", cases[i].text);
+        cr_expect(!cases[i].ok || bytes == cases[i].bytes, "'%s'", cases[i].text);
+    }
+}
+
+Test(tool, types_by_name)
+{
+    cr_expect_eq(tool_type_of("a.npy"), TYPE_NPY);
+    cr_expect_eq(tool_type_of("d.npy/a"), TYPE_RAW);
+    cr_expect_eq(tool_type_of("d/a.safetensors"), TYPE_SAFETENSORS);
+    cr_expect_eq(tool_type_of("a.npy.bak"), TYPE_RAW);
+    cr_expect_eq(tool_type_of("-"), TYPE_RAW);
+    cr_expect_eq(tool_type_of(""), TYPE_RAW);
+}
+
+Test(tool, short_texts)
+{
+    char b[TERM_TEXT], shape[16];
+    cr_expect_str_eq(term_bytes(b, 0), "0 B");
+    cr_expect_str_eq(term_bytes(b, 1023), "1023 B");
+    cr_expect_str_eq(term_bytes(b, 1024), "1.00 KiB");
+    cr_expect_str_eq(term_bytes(b, 1048575), "1.00 MiB");
+    cr_expect_str_eq(term_bytes(b, UINT64_MAX), "16.0 EiB");
+    cr_expect_str_eq(term_percent(b, 0, 0), "-");
+    cr_expect_str_eq(term_percent(b, 0, 7), "0%");
+    cr_expect_str_eq(term_percent(b, 7, 7), "100%");
+    cr_expect_str_eq(term_percent(b, 1, 3), "33.3%");
+    cr_expect_str_eq(term_percent(b, 1, 4096), "0.024%");
+    cr_expect_str_eq(term_percent(b, UINT64_MAX - 1, UINT64_MAX), "~100%"); /* not all, and does not look as if */
+    cr_expect_str_eq(term_percent(b, 9999, 10000), "99.99%");
+    const uint64_t dims[] = {3, 224, 224, UINT64_MAX};
+    cr_expect_str_eq(term_shape(shape, sizeof shape, dims, 0), "[]");
+    cr_expect_str_eq(term_shape(shape, sizeof shape, dims, 2), "[3, 224]");
+    cr_expect_str_eq(term_shape(shape, sizeof shape, dims, 4), "[3, 224, ...]");
+}
+
+/* What term_column writes. */
+static void column(char *out, size_t cap, const char *s, size_t width, bool cut)
+{
+    FILE *f = fmemopen(out, cap, "w");
+    cr_assert_not_null(f);
+    term_column(f, s, width, cut);
+    fclose(f);
+}
+
+Test(tool, columns_and_strangers)
+{
+    char out[64];
+    setlocale(LC_CTYPE, "C.UTF-8");
+    column(out, sizeof out, "abc", 5, true);
+    cr_expect_str_eq(out, "abc  ");
+    column(out, sizeof out, "abcdefghij", 5, true);
+    cr_expect_str_eq(out, "ab…ij");
+    column(out, sizeof out, "abcdefghij", 5, false);
+    cr_expect_str_eq(out, "abcdefghij");
+    column(out, sizeof out,
+           "a\033[31m\n\x7f\xff\xc2\x9b"
+           "é",
+           0, false);
+    cr_expect_str_eq(out, "a\\x1b[31m\\x0a\\x7f\\xff\\xc2\\x9bé");
+    cr_expect_eq(term_puts(NULL, "\033é\xff"), 9);
+}
+
+Test(tool, heat_is_a_scale)
+{
+    cr_expect_eq(heat_level(0, 1), 0);
+    cr_expect_eq(heat_level(1, UINT64_MAX), 1);
+    cr_expect_eq(heat_level(1, 1), HEAT_TOP);
+    cr_expect_eq(heat_level(1, 8), HEAT_TOP / 2);
+    for (uint64_t nnz = 1, last = 0; nnz <= 4096; nnz++) {
+        unsigned level = heat_level(nnz, 4096);
+        cr_assert(level >= last && level <= HEAT_TOP);
+        last = level;
+    }
+    uint8_t none[3], least[3];
+    heat_colour(0, none);
+    heat_colour(1, least);
+    cr_expect(memcmp(none, least, 3) != 0);
+}
+
+/* Densities against a plain count, for every width, in pieces of all kinds, across the folding of cells. */
+Test(tool, density_counts)
+{
+    enum { N = DENSITY_ROW * DENSITY_CELLS * 2 + 12345 };
+    struct density *d = malloc(sizeof *d);
+    uint8_t *p = calloc(N, 8);
+    cr_assert(d && p);
+    for (size_t width = 1; width <= 8; width *= 2) {
+        uint64_t nnz = 0;
+        memset(p, 0, (size_t)N * 8);
+        for (size_t i = 0; i < N; i++)
+            if (i % 7 == 0 || (i > N / 2 && i < N / 2 + 5000)) {
+                p[i * width + i % width] = 1 + i % 255; /* one byte of it is enough */
+                nnz++;
+            }
+        density_init(d);
+        uint64_t counted = 0;
+        for (size_t at = 0, k = 1; at < N; at += k, k = k * 3 % 100003) {
+            if (k > N - at)
+                k = N - at;
+            counted += density_add(d, p + at * width, k, width);
+        }
+        cr_assert(counted == nnz && d->nnz == nnz && d->elements == N);
+        cr_assert(d->per > DENSITY_ROW && density_cells(d) <= DENSITY_CELLS);
+        for (int tiles = 0; tiles < 2; tiles++) {
+            for (size_t parts = 1; parts <= density_cells(d); parts = parts * 2 + 1) {
+                uint64_t first = 0, sum = 0;
+                for (size_t i = 0; i < parts; i++) {
+                    uint64_t n, elements, plain = 0;
+                    density_part(d, i, parts, &n, &elements);
+                    for (uint64_t e = first; e < first + elements; e++)
+                        plain += p[e * width + e % width] != 0;
+                    cr_assert_eq(n, plain, "part %zu of %zu", i, parts);
+                    first += elements;
+                    sum += n;
+                }
+                cr_assert(first == N && sum == nnz);
+            }
+            density_by_tile(d);
+            cr_assert(d->per >= DENSITY_TILE);
+        }
+    }
+    free(p);
+    free(d);
+}
+
+/* The sizes that are foretold are those of the blocks that are made. */
+Test(tool, sizes_of_blocks)
+{
+    enum { MOST = 3 * 4096 + 5 };
+    static uint64_t src[MOST];
+    static uint8_t block[MOST * 14 + 4096];
+    for (int dtype = PICI_F32; dtype <= PICI_U64; dtype++) {
+        size_t width = pici_dtype_width((enum pici_dtype)dtype);
+        for (uint64_t n = 0; n <= MOST; n = n * 3 + 1) {
+            for (uint64_t every = 1; every <= 10000; every *= 10) {
+                uint64_t nnz = 0;
+                memset(src, 0, sizeof src);
+                for (uint64_t i = 0; i < n; i += every, nnz++)
+                    ((uint8_t *)src)[i * width] = 1;
+                struct sizes s = {0};
+                sizes_add(&s, (enum pici_dtype)dtype, n, nnz);
+                size_t len;
+                for (int f = PICI_DENSE; f <= PICI_COO; f++) {
+                    cr_assert_eq(pici_compress(block, sizeof block, &len, src, n, (enum pici_dtype)dtype,
+                                               (enum pici_format)f, NULL),
+                                 PICI_OK);
+                    cr_assert_eq(s.bytes[f], len);
+                }
+                cr_assert_eq(pici_compress(block, sizeof block, &len, src, n, (enum pici_dtype)dtype, PICI_AUTO, NULL),
+                             PICI_OK);
+                cr_assert_eq(s.best, len);
+                cr_assert_eq(sizes_best(&s), (enum pici_format)block[5]);
+            }
+        }
+    }
+}
+
+Test(tool, swapping)
+{
+    uint8_t a[18], b[18];
+    for (size_t width = 1; width <= 8; width *= 2) {
+        for (uint8_t i = 0; i < sizeof a; i++)
+            a[i] = b[i] = i;
+        source_swap(a + 1, 16, width);
+        for (size_t i = 0; i < 16; i++)
+            cr_assert_eq(a[1 + i], b[1 + i / width * width + (width - 1 - i % width)]);
+        cr_assert(a[0] == 0 && a[17] == 17);
+    }
+}
+
+/* What is written as JSON is read as JSON, whatever the text. */
+Test(tool, json_is_json)
+{
+    char *text;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+    cr_assert_not_null(f);
+    struct jsonout j = {.f = f};
+    char all[256];
+    for (int i = 0; i < 256; i++)
+        all[i] = (char)i;
+    jsonout_begin(&j, NULL, '{');
+    jsonout_text(&j, "a\"\n", all, sizeof all);
+    jsonout_u64(&j, "most", UINT64_MAX);
+    jsonout_real(&j, "third", 1.0 / 3);
+    jsonout_real(&j, "nan", 0.0 / 0.0);
+    jsonout_begin(&j, "empty", '[');
+    jsonout_end(&j, ']');
+    jsonout_begin(&j, "list", '[');
+    jsonout_bool(&j, NULL, true);
+    jsonout_null(&j, NULL);
+    jsonout_begin(&j, NULL, '{');
+    jsonout_end(&j, '}');
+    jsonout_end(&j, ']');
+    jsonout_end(&j, '}');
+    fclose(f);
+
+    struct json in;
+    struct parse_error err;
+    static const enum json_type expected[] = {
+        JSON_OBJECT, JSON_KEY,  JSON_STRING, JSON_KEY,        JSON_NUMBER,    JSON_KEY,        JSON_NUMBER,
+        JSON_KEY,    JSON_NULL, JSON_KEY,    JSON_ARRAY,      JSON_ARRAY_END, JSON_KEY,        JSON_ARRAY,
+        JSON_TRUE,   JSON_NULL, JSON_OBJECT, JSON_OBJECT_END, JSON_ARRAY_END, JSON_OBJECT_END, JSON_END,
+    };
+    json_init(&in, text, len, 0, &err);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct json_token t = json_next(&in);
+        cr_assert_eq(t.type, expected[i], "token %zu of %s", i, text);
+        if (i == 2) {
+            char back[1024];
+            size_t n = json_string(&in, t, back);
+            cr_assert(n == 128 + 128 * 3 && memcmp(back, all, 128) == 0, "ASCII as it is, else U+FFFD");
+        }
+        uint64_t v;
+        if (i == 4)
+            cr_assert(json_u64(&in, t, &v) && v == UINT64_MAX);
+        if (i == 6)
+            cr_assert_eq(strtod(text + t.start, NULL), 1.0 / 3);
+    }
+    free(text);
+}
