@@ -114,8 +114,10 @@ static void check(struct data *d, const struct section *s, int threads)
 {
     const struct pici_opts opts = {sizeof opts, threads, s->checksum};
     const size_t bytes = d->n * pici_dtype_width(d->dtype);
-    uint8_t *const sum = buffer(bytes), *const block = buffer(d->cap);
+    uint8_t *const addend = buffer(bytes), *const sum = buffer(bytes), *const block = buffer(d->cap);
     size_t len = 0;
+
+    fill(addend, d->n, d->dtype, 0.5, CLUSTERED);
 
     for (size_t i = 0; i < run.isas; i++) {
         pici_isa_force(run.isa[i]);
@@ -136,12 +138,13 @@ static void check(struct data *d, const struct section *s, int threads)
         if (memcmp(d->dst, d->src, bytes))
             die("wrong result: scatter-add to zero is not the source");
 
-        fill(d->dst, d->n, d->dtype, 0.5, CLUSTERED);
+        memcpy(d->dst, addend, bytes);
         codec(d, SCATTER_ADD, &opts);
         if (i && memcmp(d->dst, sum, bytes))
             die("wrong result: kernels disagree on a sum");
         memcpy(sum, d->dst, bytes);
     }
+    free(addend);
     free(sum);
     free(block);
 }
