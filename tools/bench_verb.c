@@ -115,10 +115,10 @@ static int load_source(struct bench *b, struct input *in)
     while (status == TOOL_OK && (status = source_next(&s, &t, &more)) == TOOL_OK && more) {
         status = take(b, t.name, t.name_len, t.dtype, t.count, &into);
         if (status == TOOL_OK && into)
-            status = source_read(&s, into, b->bytes);
+            status = source_take(&s, into, b->bytes);
         else if (status == TOOL_OK)
             for (uint64_t left = s.left; left && status == TOOL_OK; left = s.left)
-                status = source_read(&s, scratch, left < SCRATCH ? (size_t)left : SCRATCH);
+                status = source_take(&s, scratch, left < SCRATCH ? (size_t)left : SCRATCH);
     }
     source_close(&s);
     free(scratch);

@@ -55,7 +55,7 @@ static int copy_tensor(struct job *j, const struct source_tensor *t)
     uint64_t left = t->count * pici_dtype_width(t->dtype);
     while (left) {
         size_t k = left < PIECE ? (size_t)left : PIECE;
-        int status = source_read(&j->source, j->piece, k);
+        int status = source_take(&j->source, j->piece, k);
         if (status)
             return status;
         s = pici_writer_data(j->writer, j->piece, k);

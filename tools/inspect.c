@@ -159,7 +159,7 @@ static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_
         }
         for (uint64_t left = t.count; left;) {
             uint64_t n = left < chunk ? left : chunk;
-            status = source_read(s, piece, (size_t)n * width);
+            status = source_take(s, piece, (size_t)n * width);
             if (status)
                 return status;
             if (m)

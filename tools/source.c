@@ -283,7 +283,7 @@ int source_next(struct source *s, struct source_tensor *t, bool *more)
     return status || *more ? status : expect_end(s);
 }
 
-int source_read(struct source *s, void *buf, size_t bytes)
+int source_take(struct source *s, void *buf, size_t bytes)
 {
     size_t got;
     if (s->from_part) {

@@ -26,7 +26,7 @@ struct source_tensor {
     uint64_t shape[PICI_RANK_MAX]; /* the product is count. A last dimension is added for items of several elements, as
                                       complex numbers; what PICI_RANK_MAX cannot hold is [count] */
     uint64_t count;                /* elements */
-    bool big_endian;               /* in the file; source_read gives host order */
+    bool big_endian;               /* in the file; source_take gives host order */
     bool fortran;                  /* the first index is the fastest */
 };
 
@@ -46,7 +46,7 @@ struct source {
     uint64_t left; /* bytes of the current tensor not read */
     uint8_t *part; /* of a stream of unknown length: what was read to see how much there is */
     size_t part_len, part_at;
-    bool from_part;    /* source_read takes from part */
+    bool from_part;    /* source_take takes from part */
     bool part_is_last; /* the stream has ended in part */
     size_t swap_width; /* 1, or the width of the current tensor's elements if they are not in host order */
     char name[40];
@@ -59,7 +59,7 @@ int source_open(struct source *s, struct input *in, const char *path, const stru
 int source_next(struct source *s, struct source_tensor *t, bool *more);
 
 /* Read bytes of the current tensor, whole elements, to buf in host byte order. */
-int source_read(struct source *s, void *buf, size_t bytes);
+int source_take(struct source *s, void *buf, size_t bytes);
 
 void source_close(struct source *s);
 
