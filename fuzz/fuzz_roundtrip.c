@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     data += 2;
     len -= 2;
     size_t bytes = len / 8 * (8 + gap) + len % 8;
-    if (bytes > 1 << 20)
+    if (bytes > 1 << 18)
         return 0;
     uint8_t *src = memory(bytes);
     memset(src, 0, bytes);
