@@ -5,6 +5,7 @@
 #ifndef PICI_LIB_FILE_H
 #define PICI_LIB_FILE_H
 
+#include <inttypes.h>
 #include <stdarg.h>
 
 #include "bytes.h"
@@ -17,7 +18,9 @@
 
 enum { FILE_VERSION = 1, FILE_VERSION_AT = 8, FILE_RESERVED_AT = 12, FILE_HEADER_BYTES = 16 };
 enum { REC_KIND = 0, REC_RESERVED = 4, REC_BODY_BYTES = 8, REC_BODY_HASH = 16, REC_HASH = 24, REC_BYTES = 32 };
-enum { META_HEADER_BYTES = 8, DESC_HEADER_BYTES = 16, ATTR_HEADER_BYTES = 8 };
+enum { META_HEADER_BYTES = 8, ATTR_HEADER_BYTES = 8 };
+enum { DESC_DTYPE = 0, DESC_RANK = 1, DESC_RESERVED = 2, DESC_CHUNK = 4, DESC_NAME_LEN = 8, DESC_ATTRS = 12 };
+enum { DESC_HEADER_BYTES = 16 /* and the shape, and the name */ };
 enum { INDEX_HEADER_BYTES = 16, INDEX_ENTRY_BYTES = 16 /* and the description */, INDEX_CHUNK_BYTES = 16 };
 enum { TRAILER_INDEX = 0, TRAILER_INDEX_HASH = 8, TRAILER_HASH = 16, TRAILER_MAGIC = 24, TRAILER_BYTES = 32 };
 enum { REC_LEAST = 48 /* a record with its body */ };

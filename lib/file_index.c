@@ -92,13 +92,13 @@ int pici_desc_parse(struct pici_desc *d, const uint8_t *p, size_t len)
 {
     if (len < DESC_HEADER_BYTES)
         return 0;
-    d->dtype = (enum pici_dtype)p[0];
-    d->rank = p[1];
-    d->chunk_elements = load_le32(p + 4);
-    d->name_len = load_le32(p + 8);
-    d->n_attrs = load_le32(p + 12);
+    d->dtype = (enum pici_dtype)p[DESC_DTYPE];
+    d->rank = p[DESC_RANK];
+    d->chunk_elements = load_le32(p + DESC_CHUNK);
+    d->name_len = load_le32(p + DESC_NAME_LEN);
+    d->n_attrs = load_le32(p + DESC_ATTRS);
     d->width = pici_dtype_width(d->dtype);
-    if (!d->width || d->rank > PICI_RANK_MAX || p[2] || p[3] || !d->chunk_elements ||
+    if (!d->width || d->rank > PICI_RANK_MAX || p[DESC_RESERVED] || p[DESC_RESERVED + 1] || !d->chunk_elements ||
         d->chunk_elements > PICI_CHUNK_MAX || d->name_len > PICI_NAME_MAX)
         return 0;
     size_t name_at = DESC_HEADER_BYTES + 8 * (size_t)d->rank;
@@ -197,11 +197,21 @@ void pici_attrs_free(struct pici_attrs *a)
 
 /* ---- Names in order ---- */
 
-static int compare(const struct pici_desc *a, const char *name, size_t len)
+static const char *name_of(const struct pici_index *ix, size_t i, size_t *len)
 {
-    size_t n = a->name_len < len ? a->name_len : len;
-    int c = n ? memcmp(a->name, name, n) : 0;
-    return c ? c : (a->name_len > len) - (a->name_len < len);
+    const uint8_t *desc = ix->bytes.p + get(&ix->entries, i) + INDEX_ENTRY_BYTES;
+    *len = load_le32(desc + DESC_NAME_LEN);
+    return (const char *)desc + DESC_HEADER_BYTES + 8 * (size_t)desc[DESC_RANK];
+}
+
+/* Tensor i's name beside another. */
+static int compare(const struct pici_index *ix, size_t i, const char *name, size_t len)
+{
+    size_t own;
+    const char *p = name_of(ix, i, &own);
+    size_t n = own < len ? own : len;
+    int c = n ? memcmp(p, name, n) : 0;
+    return c ? c : (own > len) - (own < len);
 }
 
 /* Merge the last two runs. */
@@ -211,11 +221,9 @@ static void merge(struct pici_index *ix)
     size_t spare = ix->n; /* behind the numbers in use: the left run moves there */
     memcpy(ix->order.p + spare * sizeof a, ix->order.p + a * sizeof a, left * sizeof a);
     while (i < left && b < ix->n) {
-        size_t x = get(&ix->order, spare + i), y = get(&ix->order, b);
-        struct pici_desc dx, dy;
-        pici_index_desc(ix, x, &dx);
-        pici_index_desc(ix, y, &dy);
-        int first = compare(&dx, dy.name, dy.name_len) <= 0;
+        size_t x = get(&ix->order, spare + i), y = get(&ix->order, b), len;
+        const char *name = name_of(ix, y, &len);
+        int first = compare(ix, x, name, len) <= 0;
         put(&ix->order, out++, first ? x : y);
         i += first;
         b += !first;
@@ -251,9 +259,7 @@ int pici_index_find(const struct pici_index *ix, const char *name, size_t len, s
         size_t lo = ix->run[r], hi = end;
         while (lo < hi) {
             size_t mid = lo + (hi - lo) / 2, at = get(&ix->order, mid);
-            struct pici_desc d;
-            pici_index_desc(ix, at, &d);
-            int c = compare(&d, name, len);
+            int c = compare(ix, at, name, len);
             if (c == 0) {
                 *i = at;
                 return 1;
@@ -272,10 +278,9 @@ int pici_index_unique(struct pici_index *ix, size_t *i)
     while (ix->runs > 1)
         merge(ix);
     for (size_t k = 1; k < ix->n; k++) {
-        struct pici_desc a, b;
-        pici_index_desc(ix, get(&ix->order, k - 1), &a);
-        pici_index_desc(ix, *i = get(&ix->order, k), &b);
-        if (compare(&a, b.name, b.name_len) == 0)
+        size_t len;
+        const char *name = name_of(ix, *i = get(&ix->order, k), &len);
+        if (compare(ix, get(&ix->order, k - 1), name, len) == 0)
             return 0;
     }
     return 1;

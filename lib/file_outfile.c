@@ -7,6 +7,7 @@
 #define _FILE_OFFSET_BITS 64
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ struct pici_outfile {
     int force;
     char *name; /* in dir */
     char temp[64];
-    volatile int temp_exists; /* a signal handler reads it */
+    volatile sig_atomic_t temp_exists;
 };
 
 static void release(struct pici_outfile *o)
@@ -78,7 +79,7 @@ static enum pici_status create(struct pici_outfile *o, const struct stat *old)
         clock_gettime(CLOCK_REALTIME, &now);
         snprintf(o->temp, sizeof o->temp, ".pici-%ld-%lx%08lx-%u", (long)getpid(), (unsigned long)now.tv_sec,
                  (unsigned long)now.tv_nsec, k);
-        o->fd = openat(o->dir, o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        o->fd = openat(o->dir, o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, old ? 0600 : 0666);
         if (o->fd >= 0) {
             o->temp_exists = 1;
             break;

@@ -61,8 +61,8 @@ static enum pici_status report(struct pici_reader *r, const struct pici_chunk *c
     if (s == PICI_E_CHECKSUM && c->fault.status == PICI_OK)
         return pici_reader_fail(r, s, rule, "checksum mismatch");
     if (c->fault.status)
-        return pici_reader_fail(r, s, rule, "its block breaks the rule '%s' at byte %llu of the block", c->fault.rule,
-                                (ull)c->fault.offset);
+        return pici_reader_fail(r, s, rule, "its block breaks the rule '%s' at byte %" PRIu64 " of the block",
+                                c->fault.rule, c->fault.offset);
     static const struct {
         const char *rule, *words;
     } say[] = {{"zstd", "needs zstd, which this build does not have"},
@@ -200,8 +200,8 @@ enum pici_status pici_reader_read(struct pici_reader *r, void *dst, uint64_t n)
         return pici_reader_fail(r, PICI_E_ARG, NULL, "there is no current tensor");
     current(r, &d);
     if (n > d.count - r->pos || (n && !dst))
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "null, or %llu elements where %llu remain", (ull)n,
-                                (ull)(d.count - r->pos));
+        return pici_reader_fail(r, PICI_E_ARG, NULL, "null, or %" PRIu64 " elements where %" PRIu64 " remain", n,
+                                (d.count - r->pos));
     s = read_elements(r, r->current, &d, r->pos, n, dst);
     if (!s)
         r->pos += n;
@@ -231,7 +231,7 @@ static enum pici_status describe(struct pici_reader *r, uint64_t i, struct pici_
     if (r->read)
         return pici_reader_fail(r, PICI_E_ARG, NULL, "a forward reader has no random access");
     if (i >= r->index.n)
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "no tensor %llu: there are %llu", (ull)i, (ull)r->index.n);
+        return pici_reader_fail(r, PICI_E_ARG, NULL, "no tensor %" PRIu64 ": there are %zu", i, r->index.n);
     pici_index_desc(&r->index, (size_t)i, d);
     return PICI_OK;
 }
@@ -243,8 +243,8 @@ enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t i, uint6
     if (s)
         return s;
     if (first > d.count || n > d.count - first || (n && !dst))
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "null, or elements [%llu, +%llu) of %llu", (ull)first, (ull)n,
-                                (ull)d.count);
+        return pici_reader_fail(r, PICI_E_ARG, NULL, "null, or elements [%" PRIu64 ", +%" PRIu64 ") of %" PRIu64, first,
+                                n, d.count);
     return read_elements(r, i, &d, first, n, dst);
 }
 
@@ -255,8 +255,8 @@ enum pici_status pici_reader_chunk(struct pici_reader *r, uint64_t i, uint64_t c
     if (s)
         return s;
     if (!info || info->size != sizeof *info || c >= d.chunks)
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "null, not initialized, or no chunk %llu of %llu", (ull)c,
-                                (ull)d.chunks);
+        return pici_reader_fail(r, PICI_E_ARG, NULL, "null, not initialized, or no chunk %" PRIu64 " of %" PRIu64, c,
+                                d.chunks);
     s = open_part(r, i, &d, c);
     if (s)
         return s;

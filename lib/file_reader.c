@@ -84,8 +84,8 @@ static enum pici_status read_file_header(struct pici_reader *r)
     if (memcmp(h, FILE_MAGIC, 8) != 0)
         return pici_reader_fail(r, PICI_E_CORRUPT, "magic", "not a .pici file");
     if (load_le32(h + FILE_VERSION_AT) != FILE_VERSION)
-        return pici_reader_fail(r, PICI_E_VERSION, "version", "version %lu of the format is unknown here",
-                                (unsigned long)load_le32(h + FILE_VERSION_AT));
+        return pici_reader_fail(r, PICI_E_VERSION, "version", "version %" PRIu32 " of the format is unknown here",
+                                load_le32(h + FILE_VERSION_AT));
     if (load_le32(h + FILE_RESERVED_AT))
         return pici_reader_fail(r, PICI_E_CORRUPT, "reserved", "bytes that must be zero are not");
     return PICI_OK;
@@ -232,7 +232,7 @@ static enum pici_status start(struct pici_reader *r, const struct pici_reader_op
     if (!s && r->read_at && r->file_bytes < LEAST_FILE && r->file_bytes >= FILE_HEADER_BYTES) {
         s = read_file_header(r); /* says more, if it is no such file at all */
         if (!s)
-            s = pici_reader_fail(r, PICI_E_CORRUPT, "truncated", "the file ends at byte %llu", (ull)r->file_bytes);
+            s = pici_reader_fail(r, PICI_E_CORRUPT, "truncated", "the file ends at byte %" PRIu64, r->file_bytes);
     } else if (!s) {
         s = read_file_header(r);
     }
@@ -248,19 +248,18 @@ static enum pici_status start(struct pici_reader *r, const struct pici_reader_op
     return s;
 }
 
-static struct pici_reader *make(struct pici_reader **out)
+/* A reader, if the arguments are good and there is memory; else *out is null. */
+static struct pici_reader *make(struct pici_reader **out, int good)
 {
-    return *out = calloc(1, sizeof **out);
+    return out ? *out = good ? calloc(1, sizeof **out) : NULL : NULL;
 }
 
 enum pici_status pici_reader_open_stream(struct pici_reader **out, pici_read_fn read, void *ctx,
                                          const struct pici_reader_opts *opts)
 {
-    if (!out || !read)
-        return PICI_E_ARG;
-    struct pici_reader *r = make(out);
+    struct pici_reader *r = make(out, read != NULL);
     if (!r)
-        return PICI_E_NOMEM;
+        return out && read ? PICI_E_NOMEM : PICI_E_ARG;
     r->read = read;
     r->ctx = ctx;
     return start(r, opts);
@@ -268,7 +267,7 @@ enum pici_status pici_reader_open_stream(struct pici_reader **out, pici_read_fn 
 
 enum pici_status pici_reader_open_fd(struct pici_reader **out, int fd, const struct pici_reader_opts *opts)
 {
-    struct pici_reader *r = out ? make(out) : NULL;
+    struct pici_reader *r = make(out, 1);
     if (!r)
         return out ? PICI_E_NOMEM : PICI_E_ARG;
     r->read = pici_fd_read;
@@ -280,11 +279,10 @@ enum pici_status pici_reader_open_fd(struct pici_reader **out, int fd, const str
 enum pici_status pici_reader_open_at(struct pici_reader **out, pici_read_at_fn read_at, void *ctx, uint64_t file_bytes,
                                      const struct pici_reader_opts *opts)
 {
-    if (!out || !read_at || file_bytes > INT64_MAX)
-        return PICI_E_ARG;
-    struct pici_reader *r = make(out);
+    int good = read_at && file_bytes <= INT64_MAX;
+    struct pici_reader *r = make(out, good);
     if (!r)
-        return PICI_E_NOMEM;
+        return out && good ? PICI_E_NOMEM : PICI_E_ARG;
     r->read_at = read_at;
     r->ctx = ctx;
     r->file_bytes = file_bytes;
@@ -301,11 +299,9 @@ static int memory_read_at(void *ctx, void *p, size_t n, uint64_t offset)
 enum pici_status pici_reader_open_memory(struct pici_reader **out, const void *file, size_t len,
                                          const struct pici_reader_opts *opts)
 {
-    if (!out || (len && !file))
-        return PICI_E_ARG;
-    struct pici_reader *r = make(out);
+    struct pici_reader *r = make(out, file || !len);
     if (!r)
-        return PICI_E_NOMEM;
+        return out && (file || !len) ? PICI_E_NOMEM : PICI_E_ARG;
     r->memory = file;
     r->read_at = memory_read_at;
     r->ctx = r;
@@ -315,12 +311,10 @@ enum pici_status pici_reader_open_memory(struct pici_reader **out, const void *f
 
 enum pici_status pici_reader_open_path(struct pici_reader **out, const char *path, const struct pici_reader_opts *opts)
 {
-    if (!out || !path)
-        return PICI_E_ARG;
-    struct pici_reader *r = make(out);
+    struct pici_reader *r = make(out, path != NULL);
     struct stat st;
     if (!r)
-        return PICI_E_NOMEM;
+        return out && path ? PICI_E_NOMEM : PICI_E_ARG;
     r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait at a FIFO */
     if (r->fd < 0 || fstat(r->fd, &st) != 0) {
         snprintf(r->error, sizeof r->error, "cannot open: ");
@@ -357,7 +351,7 @@ void pici_reader_close(struct pici_reader *r)
 
 const char *pici_reader_error(const struct pici_reader *r)
 {
-    return r ? r->error : "out of memory";
+    return r ? r->error : "out of memory, or a wrong argument";
 }
 
 uint64_t pici_reader_error_offset(const struct pici_reader *r)
@@ -480,7 +474,7 @@ enum pici_status pici_reader_tensor(struct pici_reader *r, uint64_t i, struct pi
     if (!t || t->size != sizeof *t)
         return pici_reader_fail(r, PICI_E_ARG, NULL, "null, or not initialized");
     if (i >= r->index.n)
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "no tensor %llu: there are %llu", (ull)i, (ull)r->index.n);
+        return pici_reader_fail(r, PICI_E_ARG, NULL, "no tensor %" PRIu64 ": there are %zu", i, r->index.n);
     tell(r, (size_t)i, t);
     return PICI_OK;
 }
@@ -545,8 +539,8 @@ static enum pici_status attrs_of(struct pici_reader *r, uint64_t i, const struct
         return s;
     int have = i == PICI_FILE ? r->have_file_attrs : r->attrs_of == i;
     if (!have && (r->read || (i != PICI_FILE && i >= r->index.n)))
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "no tensor %llu, or not the current one of a forward reader",
-                                (ull)i);
+        return pici_reader_fail(r, PICI_E_ARG, NULL,
+                                "no tensor %" PRIu64 ", or not the current one of a forward reader", i);
     if (!have)
         s = load_attrs(r, i);
     *a = i == PICI_FILE ? &r->file_attrs : &r->attrs;
@@ -575,8 +569,7 @@ enum pici_status pici_reader_attr_at(struct pici_reader *r, uint64_t i, uint32_t
     if (s)
         return s;
     if (!out || number >= a->n)
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "no attribute %lu: there are %lu", (unsigned long)number,
-                                (unsigned long)a->n);
+        return pici_reader_fail(r, PICI_E_ARG, NULL, "no attribute %" PRIu32 ": there are %" PRIu32, number, a->n);
     pici_attrs_get(a, number, out);
     return PICI_OK;
 }

@@ -7,8 +7,6 @@
 
 #include "file.h"
 
-typedef unsigned long long ull; /* for printf */
-
 enum { READER_IN_BYTES = 64 << 10 };
 
 enum pici_part { PART_HEADER, PART_META, PART_NEXT, PART_TENS, PART_CHUNK, PART_INDEX, PART_TRAILER };

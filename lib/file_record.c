@@ -13,19 +13,19 @@ static int say_where(const struct pici_reader *r, char *out, size_t cap)
 {
     char quoted[PICI_QUOTE_CAP];
     struct pici_desc d;
-    ull at = r->where_offset, tensor = r->where_tensor;
+    uint64_t at = r->where_offset, tensor = r->where_tensor;
     switch (r->where) {
-    case PART_HEADER: return snprintf(out, cap, "the file header at byte %llu", at);
-    case PART_META: return snprintf(out, cap, "the file's attributes at byte %llu", at);
-    case PART_NEXT: return snprintf(out, cap, "the record at byte %llu", at);
-    case PART_TENS: return snprintf(out, cap, "tensor %llu at byte %llu", tensor, at);
-    case PART_INDEX: return snprintf(out, cap, "the index at byte %llu", at);
-    case PART_TRAILER: return snprintf(out, cap, "the trailer at byte %llu", at);
+    case PART_HEADER: return snprintf(out, cap, "the file header at byte %" PRIu64, at);
+    case PART_META: return snprintf(out, cap, "the file's attributes at byte %" PRIu64, at);
+    case PART_NEXT: return snprintf(out, cap, "the record at byte %" PRIu64, at);
+    case PART_TENS: return snprintf(out, cap, "tensor %" PRIu64 " at byte %" PRIu64, tensor, at);
+    case PART_INDEX: return snprintf(out, cap, "the index at byte %" PRIu64, at);
+    case PART_TRAILER: return snprintf(out, cap, "the trailer at byte %" PRIu64, at);
     case PART_CHUNK: break;
     }
     pici_index_desc(&r->index, (size_t)tensor, &d);
     pici_quote(quoted, d.name, d.name_len);
-    return snprintf(out, cap, "chunk %llu of tensor %s at byte %llu", (ull)r->where_chunk, quoted, at);
+    return snprintf(out, cap, "chunk %" PRIu64 " of tensor %s at byte %" PRIu64, r->where_chunk, quoted, at);
 }
 
 enum pici_status pici_reader_fail(struct pici_reader *r, enum pici_status s, const char *rule, const char *format, ...)
@@ -107,7 +107,7 @@ enum pici_status pici_reader_take(struct pici_reader *r, void *p, size_t n)
         if (s)
             return s;
         if (!got)
-            return pici_reader_fail(r, PICI_E_CORRUPT, "truncated", "the file ends at byte %llu", (ull)r->at);
+            return pici_reader_fail(r, PICI_E_CORRUPT, "truncated", "the file ends at byte %" PRIu64, r->at);
     }
     return PICI_OK;
 }
@@ -115,7 +115,7 @@ enum pici_status pici_reader_take(struct pici_reader *r, void *p, size_t n)
 enum pici_status pici_reader_pull(struct pici_reader *r, uint64_t offset, void *p, size_t n)
 {
     if (n > r->file_bytes || offset > r->file_bytes - n)
-        return pici_reader_fail(r, PICI_E_CORRUPT, "truncated", "the file ends at byte %llu", (ull)r->file_bytes);
+        return pici_reader_fail(r, PICI_E_CORRUPT, "truncated", "the file ends at byte %" PRIu64, r->file_bytes);
     int e = r->read_at(r->ctx, p, n, offset);
     return e ? io_error(r, e) : PICI_OK;
 }
@@ -162,8 +162,8 @@ enum pici_status pici_reader_wrong_kind(struct pici_reader *r)
 
 enum pici_status pici_reader_wrong_length(struct pici_reader *r, const struct pici_record *rec)
 {
-    return pici_reader_fail(r, PICI_E_CORRUPT, "body-length", "a body of %llu bytes is out of its limits",
-                            (ull)rec->body_bytes);
+    return pici_reader_fail(r, PICI_E_CORRUPT, "body-length", "a body of %" PRIu64 " bytes is out of its limits",
+                            rec->body_bytes);
 }
 
 enum pici_status pici_reader_body(struct pici_reader *r, const struct pici_record *rec, struct pici_buf *body)

@@ -50,7 +50,7 @@ __attribute__((format(printf, 3, 4))) static enum pici_status fail(struct pici_w
 
 static enum pici_status no_memory(struct pici_writer *w)
 {
-    return fail(w, PICI_E_NOMEM, "out of memory at byte %llu", (unsigned long long)w->at);
+    return fail(w, PICI_E_NOMEM, "out of memory at byte %" PRIu64, w->at);
 }
 
 /* ---- Bytes ---- */
@@ -221,7 +221,7 @@ static enum pici_status begin(struct pici_writer *w, const struct pici_attr *att
     uint64_t bytes, hash;
     enum pici_status s = sort_attrs(w, &sorted, attrs, n, &bytes);
     if (!s && bytes > PICI_FILE_META_MAX - META_HEADER_BYTES)
-        s = fail(w, PICI_E_ARG, "the attributes take %llu bytes, more than %u", (unsigned long long)bytes,
+        s = fail(w, PICI_E_ARG, "the attributes take %" PRIu64 " bytes, more than %u", bytes,
                  PICI_FILE_META_MAX - META_HEADER_BYTES);
     if (!s) {
         store_le32(header + FILE_VERSION_AT, FILE_VERSION);
@@ -320,8 +320,8 @@ static enum pici_status incomplete(struct pici_writer *w)
     struct pici_desc d;
     char quoted[PICI_QUOTE_CAP];
     pici_index_desc(&w->index, w->index.n - 1, &d);
-    return fail(w, PICI_E_ARG, "tensor %s: %llu of %llu bytes are missing", pici_quote(quoted, d.name, d.name_len),
-                (unsigned long long)w->left, (unsigned long long)(d.count * d.width));
+    return fail(w, PICI_E_ARG, "tensor %s: %" PRIu64 " of %" PRIu64 " bytes are missing",
+                pici_quote(quoted, d.name, d.name_len), w->left, (d.count * d.width));
 }
 
 /* t's description to w->text and w->desc. */
@@ -349,11 +349,11 @@ static enum pici_status describe(struct pici_writer *w, const struct pici_tensor
         return no_memory(w);
     uint8_t *p = w->text.p;
     memset(p, 0, bytes);
-    p[0] = (uint8_t)t->dtype;
-    p[1] = (uint8_t)t->rank;
-    store_le32(p + 4, w->opts.chunk_elements);
-    store_le32(p + 8, (uint32_t)t->name_len);
-    store_le32(p + 12, (uint32_t)t->n_attrs);
+    p[DESC_DTYPE] = (uint8_t)t->dtype;
+    p[DESC_RANK] = (uint8_t)t->rank;
+    store_le32(p + DESC_CHUNK, w->opts.chunk_elements);
+    store_le32(p + DESC_NAME_LEN, (uint32_t)t->name_len);
+    store_le32(p + DESC_ATTRS, (uint32_t)t->n_attrs);
     for (unsigned i = 0; i < t->rank; i++)
         store_le64(p + DESC_HEADER_BYTES + 8 * i, t->shape[i]);
     if (t->name_len)
@@ -377,8 +377,8 @@ enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_ten
     if (!s)
         s = describe(w, t);
     if (!s && bytes > PICI_TENSOR_META_MAX - w->text.len)
-        s = fail(w, PICI_E_ARG, "a tensor's name and attributes take %llu bytes, more than %u",
-                 (unsigned long long)(bytes + w->text.len), PICI_TENSOR_META_MAX);
+        s = fail(w, PICI_E_ARG, "a tensor's name and attributes take %" PRIu64 " bytes, more than %u",
+                 (bytes + w->text.len), PICI_TENSOR_META_MAX);
     uint64_t offset = w->at;
     if (!s)
         s = emit_described(w, REC_TENS, w->text.p, w->text.len, sorted, t->n_attrs, bytes, &hash);
@@ -452,7 +452,7 @@ enum pici_status pici_writer_data(struct pici_writer *w, const void *p, size_t b
     if (bytes && !p)
         return fail(w, PICI_E_ARG, "data is null");
     if (bytes > w->left)
-        return fail(w, PICI_E_ARG, "%zu bytes of data where %llu are missing", bytes, (unsigned long long)w->left);
+        return fail(w, PICI_E_ARG, "%zu bytes of data where %" PRIu64 " are missing", bytes, w->left);
     const uint8_t *at = p;
     while (bytes && !s) {
         uint64_t batch = (uint64_t)w->slots * w->desc.chunk_elements * w->desc.width, whole = w->staged.len + w->left;
@@ -518,7 +518,7 @@ enum pici_status pici_writer_finish(struct pici_writer *w)
 
 const char *pici_writer_error(const struct pici_writer *w)
 {
-    return w ? w->error : "out of memory";
+    return w ? w->error : "out of memory, or a wrong argument";
 }
 
 void pici_writer_close(struct pici_writer *w)

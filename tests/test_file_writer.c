@@ -208,7 +208,7 @@ Test(file_writer, wrong_calls)
     cr_assert(k.len == right.len && memcmp(k.p, right.p, k.len) == 0);
 
     cr_assert_eq(pici_writer_finish(NULL), PICI_E_ARG);
-    cr_assert_str_eq(pici_writer_error(NULL), "out of memory");
+    cr_assert_not_null(strstr(pici_writer_error(NULL), "out of memory"));
     pici_writer_close(NULL);
     item_free(&items[0]);
     item_free(&items[1]);
@@ -236,6 +236,7 @@ Test(file_writer, wrong_calls_of_readers)
     cr_assert_eq(pici_reader_open_at(&r, NULL, NULL, 100, NULL), PICI_E_ARG);
     cr_assert_eq(pici_reader_open_at(&r, source_read_at, NULL, UINT64_MAX, NULL), PICI_E_ARG);
     cr_assert_eq(pici_reader_open_path(&r, NULL, NULL), PICI_E_ARG);
+    cr_assert_null(r);
     opts.threads = -1;
     cr_assert_eq(pici_reader_open_memory(&r, k.p, k.len, &opts), PICI_E_ARG);
     cr_assert_eq(pici_reader_count(r, &n), PICI_E_ARG);
@@ -272,7 +273,7 @@ Test(file_writer, wrong_calls_of_readers)
     cr_assert_eq(pici_reader_count(r, NULL), PICI_E_ARG);
     pici_reader_close(r);
     cr_assert_eq(pici_reader_next(NULL, &t, &more), PICI_E_ARG);
-    cr_assert_str_eq(pici_reader_error(NULL), "out of memory");
+    cr_assert_not_null(strstr(pici_reader_error(NULL), "out of memory"));
     pici_reader_close(NULL);
     item_free(&it);
     sink_free(&k);

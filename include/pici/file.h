@@ -73,7 +73,7 @@ struct pici_tensor {
     }
 
 /* Begin a file: its header and attributes (in any order; stored sorted by key).
- * *w is set unless memory is lacking, on an error too, so that pici_writer_error can say what was wrong: close it always.
+ * *w is set on an error too, so that pici_writer_error can say what was wrong: close it always. Null: no memory.
  * Output goes to write strictly forward; small pieces are gathered to about 64 KiB.
  * PICI_E_ARG: null, bad options or attributes.  PICI_E_UNSUPPORTED: PICI_HYBRID, or zstd in a build without it.
  * PICI_E_IO: write said so. */
@@ -99,7 +99,7 @@ PICI_API enum pici_status pici_writer_data(struct pici_writer *w, const void *p,
 PICI_API enum pici_status pici_writer_finish(struct pici_writer *w);
 
 /* What went wrong in the last call that failed, one line, as "tensor 'w': 3 of 12 bytes are missing"; "" if none did.
- * Lives until the next call. w == NULL: out of memory. */
+ * Lives until the next call. w may be NULL. */
 PICI_API const char *pici_writer_error(const struct pici_writer *w);
 
 /* Free the writer; w may be NULL. A file that was not finished stays as far as it was written. */
@@ -159,7 +159,8 @@ struct pici_chunk_info {
     }
 
 /* Open for strictly forward reading: the header and the file's attributes are read at once.
- * *r is set unless memory is lacking, on an error too, so that pici_reader_error can say what was wrong: close it always.
+ * *r is set on an error too, so that pici_reader_error can say what was wrong: close it always. Null: no memory, or an
+ * argument is null or out of range.
  * The errors of every call on a reader:
  *   PICI_E_ARG           the call is wrong; nothing was read
  *   PICI_E_CORRUPT       a rule of formats/file.md or formats/block.md is broken, a truncated file included
@@ -231,7 +232,7 @@ PICI_API enum pici_status pici_reader_verify(struct pici_reader *r);
 
 /* What went wrong in the last call that failed, one line, as "chunk 3 of tensor 'w' at byte 123456: checksum mismatch
  * (chunk-hash)"; the word in parentheses is the rule in formats/file.md. "" if none failed. Lives until the next call.
- * r == NULL: out of memory. */
+ * r may be NULL. */
 PICI_API const char *pici_reader_error(const struct pici_reader *r);
 
 /* Which byte of the file those words are about: where the record begins that has the breach. Only of a failure that the
