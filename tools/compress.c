@@ -26,7 +26,7 @@ static int writer_failed(const struct job *j, enum pici_status s)
 {
     if (s == PICI_E_IO && j->out.err)
         return output_failed(&j->out);
-    tool_bad(j->out.name, "%s", pici_writer_error(j->writer));
+    tool_bad(j->out.name, "%s", j->writer ? pici_writer_error(j->writer) : pici_strerror(s));
     return s == PICI_E_UNSUPPORTED ? TOOL_USAGE : TOOL_BAD;
 }
 

@@ -128,8 +128,11 @@ static int inspect_file(struct job *j)
     int status = reading_open(&r, &j->in, j->o->threads, true);
     uint64_t tensors = 0;
     j->report.type = "pici";
-    if (status == TOOL_OK && j->in.regular && pici_reader_count(r.reader, &tensors) != PICI_OK)
-        status = reading_failed(&r, PICI_E_CORRUPT);
+    if (status == TOOL_OK && j->in.regular) {
+        enum pici_status s = pici_reader_count(r.reader, &tensors);
+        if (s)
+            status = reading_failed(&r, s);
+    }
     if (status == TOOL_OK && (j->o->png || j->o->svg)) {
         j->image = image_new(j->in.name, j->o->tensor ? 1 : tensors);
         status = j->image ? TOOL_OK : tool_nomem(j->in.name);

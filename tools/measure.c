@@ -62,19 +62,14 @@ struct measured *report_add(struct report *r, const char *name, size_t name_len)
     return m;
 }
 
-void report_drop(struct report *r)
-{
-    struct measured *m = &r->tensor[--r->tensors];
-    free(m->name);
-    free(m->dtype_text);
-    free(m->shape);
-    free(m->spark);
-}
-
 void report_free(struct report *r)
 {
-    while (r->tensors)
-        report_drop(r);
+    for (size_t i = 0; i < r->tensors; i++) {
+        free(r->tensor[i].name);
+        free(r->tensor[i].dtype_text);
+        free(r->tensor[i].shape);
+        free(r->tensor[i].spark);
+    }
     free(r->tensor);
     free(r->map);
 }

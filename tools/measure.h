@@ -56,9 +56,6 @@ struct report {
 /* A new tensor at the end of the report, zeroed but for its name; NULL: no memory. */
 struct measured *report_add(struct report *r, const char *name, size_t name_len);
 
-/* Forget the last tensor. */
-void report_drop(struct report *r);
-
 void report_free(struct report *r);
 
 #endif

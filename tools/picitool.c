@@ -166,7 +166,6 @@ static int parse_format(const char *s, struct tool_options *o)
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(s, pici_format_name(formats[i])) == 0) {
             o->format = formats[i];
-            o->format_set = true;
             if (o->format == PICI_HYBRID)
                 return tool_usage(NULL, "--format hybrid: not supported in this version");
             return TOOL_OK;
@@ -254,7 +253,7 @@ static int parse_arguments(const struct verb *v, int argc, char **argv, struct t
 {
     char name[32], letters[3 * OPTIONS + 2] = ":";
     struct option longs[OPTIONS + 1] = {{0}};
-    int n = 0, status = TOOL_OK;
+    int n = 0;
     size_t at = 1;
     verb_name(v, name);
     for (int i = 0; i < OPTIONS; i++) {
@@ -282,7 +281,7 @@ static int parse_arguments(const struct verb *v, int argc, char **argv, struct t
             if (options[i].letter == c)
                 id = i;
         *help = *help || id == OPT_HELP;
-        status = status ? status : take_option((enum option_id)id, optarg, o);
+        int status = take_option((enum option_id)id, optarg, o);
         if (status)
             return status;
     }

@@ -40,6 +40,8 @@ int reading_failed(const struct reading *r, enum pici_status s)
 {
     if (s == PICI_E_IO && r->in->err)
         return tool_bad_at(r->in->name, r->in->at, "%s", strerror(r->in->err));
+    if (!r->reader)
+        return tool_bad(r->in->name, "%s", pici_strerror(s));
     const char *words = pici_reader_error(r->reader);
     uint64_t offset = pici_reader_error_offset(r->reader);
     if (s != PICI_E_CORRUPT && s != PICI_E_CHECKSUM && s != PICI_E_VERSION && s != PICI_E_UNSUPPORTED)

@@ -17,8 +17,7 @@ enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS };
 /* What the command line says. Options that a verb does not take keep their defaults. */
 struct tool_options {
     enum pici_format format; /* PICI_AUTO */
-    bool format_set;
-    int dtype; /* enum pici_dtype; 0: not given */
+    int dtype;               /* enum pici_dtype; 0: not given */
     enum tool_type type;
     int threads;     /* 1; 0: all cores */
     int zstd;        /* level; 0: none */
