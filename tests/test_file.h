@@ -42,6 +42,7 @@ struct item {
 
 /* One with that name, dtype and pattern; dims is ended by DIMS_END. */
 #define DIMS_END UINT64_MAX
+#define DIMS(...) ((const uint64_t[]){__VA_ARGS__, DIMS_END})
 void item_init(struct item *, const char *name, enum pici_dtype, enum pattern, struct rng *, const uint64_t *dims);
 void item_free(struct item *);
 
@@ -55,6 +56,18 @@ void expect_random(const struct sink *k, const struct item *, size_t n, int thre
 void expect_forward(const struct sink *k, const struct item *, size_t n, uint64_t at_a_time, size_t piece, int threads);
 void expect_verified(const struct sink *k, int threads);
 void expect_items(const struct sink *k, const struct item *, size_t n); /* all of the above */
+
+/* A small file of four tensors: "coo" in three chunks, "dense" in one, "empty", "same" in two; two attributes of the file,
+ * one of the second tensor. */
+struct sink small_file(int zstd_level);
+
+/* Read all there is: the first error, PICI_OK if there is none; its words to `words`. read: the elements, in pieces that do
+ * not fit the chunks, else pici_reader_verify. verify: that first. */
+enum pici_status all_forward(const uint8_t *p, size_t len, int read, char words[512]);
+enum pici_status all_random(const uint8_t *p, size_t len, int verify, char words[512]);
+
+/* Is it a status for bytes that are wrong. */
+int data_error(enum pici_status);
 
 void open_memory(struct pici_reader **r, const struct sink *k);
 

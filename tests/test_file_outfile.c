@@ -300,7 +300,7 @@ Test(file_outfile, takes_a_pici_file)
     struct pici_writer *w;
     struct pici_reader *r;
     float data[1000];
-    item_init(&it, "w", PICI_F32, PATTERN_30, &rng, (const uint64_t[]){1000, DIMS_END});
+    item_init(&it, "w", PICI_F32, PATTERN_30, &rng, DIMS(1000));
     it.t.shape = it.shape;
     cr_assert_eq(pici_outfile_open(&o, "w.pici", 0), PICI_OK);
     enum pici_status s = pici_writer_open(&w, pici_outfile_write, o, NULL, 0, NULL);

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DIMS(...) ((const uint64_t[]){__VA_ARGS__, DIMS_END})
 #define NO_DIMS ((const uint64_t[]){DIMS_END})
 
 static struct pici_writer_opts chunked(uint32_t elements)

@@ -235,3 +235,98 @@ void expect_items(const struct sink *k, const struct item *items, size_t n)
     expect_forward(k, items, n, 0, 0, 1);
     expect_verified(k, 1);
 }
+
+/* ---- reading all there is, each way ---- */
+
+int data_error(enum pici_status s)
+{
+    return s == PICI_E_CORRUPT || s == PICI_E_CHECKSUM || s == PICI_E_VERSION;
+}
+
+/* What the reader says, which names the offset that it tells. */
+static void take_words(const struct pici_reader *r, enum pici_status s, char words[512])
+{
+    char offset[48];
+    snprintf(words, 512, "%s", pici_reader_error(r));
+    snprintf(offset, sizeof offset, " at byte %llu: ", (unsigned long long)pici_reader_error_offset(r));
+    cr_assert(!data_error(s) || strstr(words, offset), "%s, but the offset is%s", words, offset);
+}
+
+enum pici_status all_forward(const uint8_t *p, size_t len, int read, char words[512])
+{
+    struct source from = {.p = p, .len = len};
+    struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+    struct pici_reader *r;
+    uint64_t data[64];
+    int more = 1;
+    enum pici_status s = pici_reader_open_stream(&r, source_read, &from, NULL);
+    if (!s && !read)
+        s = pici_reader_verify(r);
+    while (!s && read && more) {
+        s = pici_reader_next(r, &t, &more);
+        for (uint64_t at = 0, some; !s && more && at < t.count; at += some) {
+            some = t.count - at < 64 ? t.count - at : 64;
+            s = pici_reader_read(r, data, some);
+        }
+    }
+    take_words(r, s, words);
+    if (s)
+        cr_assert(pici_reader_next(r, &t, &more) == s && strcmp(words, pici_reader_error(r)) == 0);
+    pici_reader_close(r);
+    return s;
+}
+
+enum pici_status all_random(const uint8_t *p, size_t len, int verify, char words[512])
+{
+    struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+    struct pici_reader *r;
+    uint64_t data[64], n = 0;
+    uint32_t attrs;
+    enum pici_status s = pici_reader_open_memory(&r, p, len, NULL);
+    if (!s && verify)
+        s = pici_reader_verify(r);
+    else if (!s)
+        s = pici_reader_attr_count(r, PICI_FILE, &attrs);
+    if (!s)
+        pici_reader_count(r, &n);
+    for (uint64_t i = 0; i < n && !s; i++) {
+        s = pici_reader_tensor(r, i, &t);
+        if (!s)
+            s = pici_reader_attr_count(r, i, &attrs);
+        for (uint64_t at = 0, some; !s && at < t.count; at += some) {
+            some = t.count - at < 64 ? t.count - at : 64;
+            s = pici_reader_read_range(r, i, at, some, data);
+        }
+    }
+    take_words(r, s, words);
+    pici_reader_close(r);
+    return s;
+}
+
+/* ---- a small file with some of everything ---- */
+
+struct sink small_file(int zstd)
+{
+    struct rng rng = {1};
+    struct item items[4];
+    struct sink k = {0};
+    struct pici_attr attrs[] = {{"kind", "test", 4}, {"more", "x", 1}};
+    struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    opts.chunk_elements = 50;
+    opts.zstd_level = zstd;
+    item_init(&items[0], "coo", PICI_F32, PATTERN_ZERO, &rng, DIMS(120));
+    item_init(&items[1], "dense", PICI_U16, PATTERN_99, &rng, DIMS(3, 11));
+    item_init(&items[2], "empty", PICI_F64, PATTERN_99, &rng, DIMS(0));
+    item_init(&items[3], "same", PICI_I64, PATTERN_EQUAL, &rng, DIMS(64));
+    for (unsigned i = 3; i < 120; i += 17) { /* three in each chunk, but for the last */
+        float v = (float)i;
+        memcpy(items[0].data + 4 * i, &v, 4);
+    }
+    items[1].t.attrs = attrs + 1;
+    items[1].t.n_attrs = 1;
+    write_items(&k, items, 4, attrs, 2, &opts, 0);
+    expect_items(&k, items, 4);
+    for (int i = 0; i < 4; i++)
+        item_free(&items[i]);
+    return k;
+}

@@ -9,8 +9,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define DIMS(...) ((const uint64_t[]){__VA_ARGS__, DIMS_END})
-
 /* Write two tensors with attributes. */
 static enum pici_status write_all(struct pici_writer **w, struct sink *k, const struct item items[2],
                                   const struct pici_writer_opts *opts)

@@ -231,7 +231,7 @@ PICI_API enum pici_status pici_reader_attr_count(struct pici_reader *r, uint64_t
 PICI_API enum pici_status pici_reader_verify(struct pici_reader *r);
 
 /* What went wrong in the last call that failed, one line, as "chunk 3 of tensor 'w' at byte 123456: checksum mismatch
- * (chunk-hash)"; the word in parentheses is the rule in formats/file.md. "" if none failed. Lives until the next call.
+ * (body-hash)"; the word in parentheses is the rule in formats/file.md. "" if none failed. Lives until the next call.
  * r may be NULL. */
 PICI_API const char *pici_reader_error(const struct pici_reader *r);
 
