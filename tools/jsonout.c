@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "parse.h"
@@ -88,7 +89,13 @@ void jsonout_real(struct jsonout *j, const char *key, double v)
         return;
     }
     lead(j, key);
-    fprintf(j->f, "%.17g", v);
+    char text_of[32];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text_of, sizeof text_of, "%.*g", digits, v);
+        if (strtod(text_of, NULL) == v)
+            break;
+    }
+    fputs(text_of, j->f);
 }
 
 void jsonout_text(struct jsonout *j, const char *key, const char *s, size_t len)

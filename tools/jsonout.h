@@ -22,7 +22,7 @@ void jsonout_u64(struct jsonout *j, const char *key, uint64_t v);     /* all dig
 void jsonout_bool(struct jsonout *j, const char *key, bool v);
 void jsonout_null(struct jsonout *j, const char *key);
 
-/* A number with as many digits as bring the same double back; null for what JSON has no number for. */
+/* A number with the fewest digits, from 15, that bring the same double back; null for what JSON has no number for. */
 void jsonout_real(struct jsonout *j, const char *key, double v);
 
 /* Text of len bytes, NULs among them: UTF-8 as it is, control characters escaped, each byte that is not UTF-8 as U+FFFD. */
