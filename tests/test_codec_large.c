@@ -146,6 +146,7 @@ Test(codec_large, threads_without_end)
 #endif
 #endif
 
+#ifndef SANITIZED
 /* Use some stack now, for it cannot grow later. */
 static __attribute__((noinline)) void grow_stack(void)
 {
@@ -153,6 +154,7 @@ static __attribute__((noinline)) void grow_stack(void)
     for (size_t i = 0; i < sizeof deep; i += 1024)
         deep[i] = 1;
 }
+#endif
 
 /* A process that may map no more memory: the codec allocates nothing, and where no thread can be started the caller does
  * the work. */
