@@ -141,8 +141,7 @@ struct chain {
     size_t chunk_tiles, chunks;
     atomic_size_t next; /* chunk to take */
     atomic_size_t turn; /* chunk whose count is to be added to nnz */
-    uint64_t nnz;       /* of the chunks before turn; belongs to who has the turn */
-    atomic_int full;
+    uint64_t nnz;       /* of the chunks before turn, UINT64_MAX: did not fit; belongs to who has the turn */
 };
 
 static void pack_chunks(void *context, int thread)
@@ -179,7 +178,6 @@ static void pack_chunks(void *context, int thread)
         c->nnz = fits ? base + run.at : UINT64_MAX;
         atomic_store_explicit(&c->turn, i + 1, memory_order_release);
         if (!fits) {
-            atomic_store(&c->full, 1);
             atomic_store(&c->next, c->chunks);
             continue;
         }
@@ -199,7 +197,7 @@ static enum pici_status compress_pici(const struct job *j, uint64_t *nnz)
         c.chunks = (size_t)((l.tiles + c.chunk_tiles - 1) / c.chunk_tiles);
         pici_parallel(j->threads, CHUNK_BYTES + (256 << 10), pack_chunks, &c);
         *nnz = c.nnz;
-        if (atomic_load(&c.full))
+        if (*nnz == UINT64_MAX)
             return PICI_E_SPACE;
     } else {
         enum pici_status s = pack_serial(j, &l, nnz);
@@ -233,7 +231,7 @@ static void count_part(void *context, int i)
     struct parts *p = context;
     const struct job *j = p->job;
     size_t a = part_begin(j, i), b = part_begin(j, i + 1);
-    p->before[i + 1] = j->move->count(j->src + (a << j->width_log2), b - a);
+    p->before[i + 1] = b > a ? j->move->count(j->src + (a << j->width_log2), b - a) : 0;
 }
 
 static void run_parts(struct parts *p, void (*work)(void *, int))

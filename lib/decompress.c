@@ -234,6 +234,8 @@ static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t l
     if (!padding_is_zero(&b))
         return PICI_E_CORRUPT;
     struct parts p = {.job = &j, .dst = dst, .threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES)};
+    if (n == 0)
+        return PICI_OK;
     if (p.threads > 1)
         pici_parallel(p.threads, 256 << 10, unpack_thread, &p);
     else

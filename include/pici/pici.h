@@ -90,7 +90,8 @@ enum pici_format {
 /* "dense", "pici", "coo", "hybrid", "auto"; NULL for a format that does not exist; static. */
 PICI_API const char *pici_format_name(enum pici_format);
 
-/* Options. Set with PICI_OPTS_INIT; size tells versions of the struct apart. */
+/* Options. Set with PICI_OPTS_INIT; size tells versions of the struct apart: what a later version added must be zero
+ * (PICI_E_UNSUPPORTED), and less than this one is PICI_E_ARG. */
 struct pici_opts {
     size_t size;
     int threads;  /* 1; 0: one for each core of the process's affinity mask; never more than the work is worth */

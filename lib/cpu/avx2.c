@@ -15,6 +15,8 @@
 #pragma GCC target("avx2,bmi,bmi2,popcnt")
 #endif
 
+typedef void emit_fn(uint8_t *p, __m256i v);
+
 static inline void stream(uint8_t *p, __m256i v)
 {
     _mm256_stream_si256((__m256i *)p, v);
@@ -45,6 +47,18 @@ static inline void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
     }
 }
 
+static inline uint64_t row_mask_64(const uint8_t *p)
+{
+    uint64_t zeros = 0;
+    for (int i = 0; i < 16; i++) {
+        __m256i z = _mm256_cmpeq_epi64(load(p + 32 * i), _mm256_setzero_si256());
+        zeros |= (uint64_t)(unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(z)) << 4 * i;
+    }
+    return ~zeros;
+}
+
+#define NONEMPTY(word) row_mask_64((const uint8_t *)(word))
+#define CTZ64_OR_ANY(w) ((unsigned)_tzcnt_u64(w))
 #define POPCOUNT64(w) ((unsigned)__builtin_popcountll(w))
 #define STREAM_LINES stream_lines
 #define STREAM_FENCE _mm_sfence
@@ -199,16 +213,6 @@ static inline uint64_t row_mask_32(const uint8_t *p)
     return ~zeros;
 }
 
-static inline uint64_t row_mask_64(const uint8_t *p)
-{
-    uint64_t zeros = 0;
-    for (int i = 0; i < 16; i++) {
-        __m256i z = _mm256_cmpeq_epi64(load(p + 32 * i), _mm256_setzero_si256());
-        zeros |= (uint64_t)(unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(z)) << 4 * i;
-    }
-    return ~zeros;
-}
-
 #define PACK_MANY 600
 #define UNPACK_MANY 200
 #define BITS 8
@@ -231,7 +235,7 @@ static inline uint64_t row_mask_64(const uint8_t *p)
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
-#define ADD_MANY 256
+#define ADD_MANY 180
 #define ISA_TABLE pici_isa_avx2
 #define ISA_NAME "avx2"
 #include "cpu/table.inc"

@@ -14,12 +14,14 @@
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512vbmi2,avx2,bmi,bmi2,popcnt")
 #endif
 
+typedef void emit_fn(uint8_t *p, __m512i v);
+
 static inline void stream(uint8_t *p, __m512i v)
 {
     _mm512_stream_si512((void *)p, v);
 }
 
-static inline void store(void *p, __m512i v)
+static inline void store(uint8_t *p, __m512i v)
 {
     _mm512_storeu_si512(p, v);
 }
@@ -58,10 +60,10 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
         unsigned k = (unsigned)__builtin_popcountll(word[c]);
         __m512i some = _mm512_mask_compress_epi8(rows, word[c], rows), column = _mm512_set1_epi16((short)c);
         __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(some));
-        store(list, _mm512_add_epi16(_mm512_slli_epi16(low, 6), column));
+        store((uint8_t *)list, _mm512_add_epi16(_mm512_slli_epi16(low, 6), column));
         if (k > 32) {
             __m512i high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(some, 1));
-            store(list + 32, _mm512_add_epi16(_mm512_slli_epi16(high, 6), column));
+            store((uint8_t *)(list + 32), _mm512_add_epi16(_mm512_slli_epi16(high, 6), column));
         }
         list += k;
     }
