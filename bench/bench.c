@@ -42,6 +42,7 @@ struct section {
     enum pattern pattern;
     int threads; /* above 1: measured beside one thread */
     int checksum;
+    int huge; /* pages */
     int reps;
     size_t columns;
     double sparsity[MAX_COLUMNS];
@@ -74,7 +75,8 @@ static const char *isa_label(const struct pici_isa *isa)
 
 static double target(const struct section *s, int threads, const struct pici_isa *isa, enum op op, double sparsity)
 {
-    if (s->dtype != PICI_F32 || s->bytes != (size_t)64 << 20 || s->pattern != UNIFORM || threads != 1 || s->checksum)
+    if (s->dtype != PICI_F32 || s->bytes != (size_t)64 << 20 || s->pattern != UNIFORM || threads != 1 || s->checksum ||
+        s->huge)
         return 0;
     for (size_t i = 0; i < COUNT_OF(floors); i++)
         for (size_t c = 0; c < COUNT_OF(floor_sparsity); c++)
@@ -114,7 +116,7 @@ static void check(struct data *d, const struct section *s, int threads)
 {
     const struct pici_opts opts = {sizeof opts, threads, s->checksum};
     const size_t bytes = d->n * pici_dtype_width(d->dtype);
-    uint8_t *const addend = buffer(bytes), *const sum = buffer(bytes), *const block = buffer(d->cap);
+    uint8_t *const addend = buffer(bytes, 0), *const sum = buffer(bytes, 0), *const block = buffer(d->cap, 0);
     size_t len = 0;
 
     fill(addend, d->n, d->dtype, 0.5, CLUSTERED);
@@ -210,10 +212,10 @@ static void measure_section(const struct section *s, double median_s[][MAX_COLUM
     if (!sample)
         die("out of memory");
     d.cap = pici_bound(PICI_PICI, s->dtype, d.n);
-    d.src = buffer(s->bytes);
-    d.dst = buffer(s->bytes);
-    d.block = buffer(d.cap);
-    d.unrelated = buffer(UNRELATED_BYTES);
+    d.src = buffer(s->bytes, s->huge);
+    d.dst = buffer(s->bytes, s->huge);
+    d.block = buffer(d.cap, s->huge);
+    d.unrelated = buffer(UNRELATED_BYTES, 0);
 
     for (size_t c = 0; c < s->columns; c++) {
         fill(d.src, d.n, s->dtype, 1 - s->sparsity[c] / 100, s->pattern);
@@ -259,7 +261,7 @@ static void heading(const char *what, const struct section *s)
 /* The tables of one thread count; t[row] are its rows' seconds. */
 static void print_tables(const struct section *s, int threads, double t[][MAX_COLUMNS])
 {
-    static const enum yardstick limit[OPS] = {READ, WRITE, REWRITE};
+    static const enum yardstick limit[OPS] = {READ, WRITE_ZERO, REWRITE};
     const size_t rows = rows_per_threads();
     char title[64], label[64];
     size_t targets = 0, missed = 0;
@@ -335,10 +337,11 @@ static void print_json(const struct section *s, int threads, double median_s[][M
             const struct pici_isa *isa = yard ? NULL : run.isa[(row - YARDSTICKS) / OPS];
             const enum op op = yard ? OPS : (row - YARDSTICKS) % OPS;
             printf("%s\n  {\"dtype\":\"%s\",\"bytes\":%zu,\"pattern\":\"%s\",\"sparsity\":%g,\"threads\":%d,"
-                   "\"checksum\":%d,\"repetitions\":%d,\"kernels\":\"%s\",\"what\":\"%s\",\"median_s\":%.9g,"
+                   "\"checksum\":%d,\"huge_pages\":%d,\"repetitions\":%d,\"kernels\":\"%s\",\"what\":\"%s\",\"median_"
+                   "s\":%.9g,"
                    "\"best_s\":%.9g,\"gb_s\":%.4g,\"memcpy_ratio\":%.4g",
                    run.records++ ? "," : "", pici_dtype_name(s->dtype), s->bytes, pattern_name[s->pattern],
-                   s->sparsity[c], threads, s->checksum, s->reps, yard ? "" : isa->name,
+                   s->sparsity[c], threads, s->checksum, s->huge, s->reps, yard ? "" : isa->name,
                    yard ? yardstick_name((enum yardstick)row) : op_name[op], median_s[row][c], best_s[row][c],
                    (double)s->bytes / median_s[row][c] / 1e9, median_s[MEMCPY][c] / median_s[row][c]);
             const double want = yard ? 0 : target(s, threads, isa, op, s->sparsity[c]);
@@ -355,9 +358,10 @@ static void do_section(const struct section *s)
     const size_t rows = rows_per_threads();
 
     if (!run.json) {
-        printf("\n== %s, %g MiB dense, %s%s; %s of %d repetitions%s ==\n", pici_dtype_name(s->dtype),
+        printf("\n== %s, %g MiB dense, %s%s%s; %s of %d repetitions%s ==\n", pici_dtype_name(s->dtype),
                (double)s->bytes / (1 << 20), pattern_name[s->pattern], s->checksum ? ", checksum" : "",
-               run.best ? "best" : "median", s->reps, run.clock == CLOCK_MONOTONIC ? "" : ", processor time");
+               s->huge ? ", huge pages" : "", run.best ? "best" : "median", s->reps,
+               run.clock == CLOCK_MONOTONIC ? "" : ", processor time");
         fflush(stdout);
     }
     measure_section(s, median_s, best_s);
@@ -394,6 +398,13 @@ static void all_sections(const struct section *base)
         s.bytes = mib << 20;
         do_section(&s);
     }
+    char line[256];
+    const char *policy = huge_pages(line, sizeof line);
+    if (strcmp(policy, "madvise") == 0 || strcmp(policy, "always") == 0) {
+        struct section s = *base;
+        s.huge = 1;
+        do_section(&s);
+    }
     if (run.clock == CLOCK_MONOTONIC) {
         struct section s = *base;
         s.threads = 2;
@@ -410,12 +421,13 @@ static const char usage[] =
     "  --sparsity LIST    percentages, 0,50,80,90,95,99,99.9\n"
     "  --threads N        measure N threads beside one\n"
     "  --checksum         blocks with a checksum\n"
+    "  --huge-pages       buffers in huge pages, which a process has to ask for\n"
     "  -r, --reps N       repetitions, 15\n"
     "  --best             print the fastest repetition instead of the median\n"
     "  --cpu-time         processor time, for a machine busy with other things; one thread only\n"
     "  --quick            the first section alone, 3 repetitions\n"
     "  --json             one array of records\n"
-    "Without --dtype, --size, --pattern, --sparsity, --threads, --checksum or --quick: all sections.\n";
+    "Without --dtype, --size, --pattern, --sparsity, --threads, --checksum, --huge-pages or --quick: all sections.\n";
 
 static _Noreturn void bad_usage(void)
 {
@@ -426,19 +438,19 @@ static _Noreturn void bad_usage(void)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"isa", 1, NULL, 'i'},      {"dtype", 1, NULL, 'd'},    {"size", 1, NULL, 's'},  {"pattern", 1, NULL, 'p'},
-        {"sparsity", 1, NULL, 'y'}, {"threads", 1, NULL, 't'},  {"reps", 1, NULL, 'r'},  {"checksum", 0, NULL, 'c'},
-        {"best", 0, NULL, 'b'},     {"cpu-time", 0, NULL, 'u'}, {"quick", 0, NULL, 'q'}, {"json", 0, NULL, 'j'},
-        {"help", 0, NULL, 'h'},     {NULL, 0, NULL, 0},
+        {"isa", 1, NULL, 'i'},        {"dtype", 1, NULL, 'd'},   {"size", 1, NULL, 's'},     {"pattern", 1, NULL, 'p'},
+        {"sparsity", 1, NULL, 'y'},   {"threads", 1, NULL, 't'}, {"reps", 1, NULL, 'r'},     {"checksum", 0, NULL, 'c'},
+        {"huge-pages", 0, NULL, 'g'}, {"best", 0, NULL, 'b'},    {"cpu-time", 0, NULL, 'u'}, {"quick", 0, NULL, 'q'},
+        {"json", 0, NULL, 'j'},       {"help", 0, NULL, 'h'},    {NULL, 0, NULL, 0},
     };
-    struct section s = {PICI_F32, (size_t)64 << 20, UNIFORM, 1, 0, 15, COUNT_OF(floor_sparsity), {0}};
+    struct section s = {PICI_F32, (size_t)64 << 20, UNIFORM, 1, 0, 0, 15, COUNT_OF(floor_sparsity), {0}};
     const char *isa = NULL;
     int one = 0, quick = 0, c;
 
     memcpy(s.sparsity, floor_sparsity, sizeof floor_sparsity);
     run.clock = CLOCK_MONOTONIC;
     while ((c = getopt_long(argc, argv, "r:h", options, NULL)) != -1) {
-        one |= c && strchr("dspytcq", c) != NULL;
+        one |= c && strchr("dspytcgq", c) != NULL;
         switch (c) {
         case 'i': isa = optarg; break;
         case 'd':
@@ -468,6 +480,7 @@ int main(int argc, char **argv)
                 bad_usage();
             break;
         case 'c': s.checksum = 1; break;
+        case 'g': s.huge = 1; break;
         case 'b': run.best = 1; break;
         case 'u': run.clock = CLOCK_THREAD_CPUTIME_ID; break;
         case 'q': quick = 1; break;

@@ -230,9 +230,9 @@ int main(int argc, char **argv)
     /* Room for the worst case of each: coo of i8 is five bytes an element. */
     d.cap = pici_bound(PICI_COO, PICI_I8, d.bytes);
     d.cap = d.cap > ZSTD_compressBound(d.bytes) ? d.cap : ZSTD_compressBound(d.bytes);
-    d.src = buffer(d.bytes);
-    d.dst = buffer(d.bytes);
-    d.out = buffer(d.cap);
+    d.src = buffer(d.bytes, 0);
+    d.dst = buffer(d.bytes, 0);
+    d.out = buffer(d.cap, 0);
     d.cctx = ZSTD_createCCtx();
     d.dctx = ZSTD_createDCtx();
     if (!d.cctx || !d.dctx)
