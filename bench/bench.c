@@ -393,7 +393,7 @@ static void all_sections(const struct section *base)
         s.pattern = p;
         do_section(&s);
     }
-    for (size_t mib = 4; mib; mib -= 3) {
+    for (size_t mib = 4; mib; mib /= 4) {
         struct section s = *base;
         s.bytes = mib << 20;
         do_section(&s);
