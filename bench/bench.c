@@ -358,9 +358,12 @@ static void do_section(const struct section *s)
     const size_t rows = rows_per_threads();
 
     if (!run.json) {
-        printf("\n== %s, %g MiB dense, %s%s%s; %s of %d repetitions%s ==\n", pici_dtype_name(s->dtype),
+        char threads[32] = "";
+        if (s->threads > 1)
+            snprintf(threads, sizeof threads, ", 1 and %d threads", s->threads);
+        printf("\n== %s, %g MiB dense, %s%s%s%s; %s of %d repetitions%s ==\n", pici_dtype_name(s->dtype),
                (double)s->bytes / (1 << 20), pattern_name[s->pattern], s->checksum ? ", checksum" : "",
-               s->huge ? ", huge pages" : "", run.best ? "best" : "median", s->reps,
+               s->huge ? ", huge pages" : "", threads, run.best ? "best" : "median", s->reps,
                run.clock == CLOCK_MONOTONIC ? "" : ", processor time");
         fflush(stdout);
     }
