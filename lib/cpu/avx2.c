@@ -214,7 +214,7 @@ static inline uint64_t row_mask_32(const uint8_t *p)
 }
 
 #define PACK_MANY 600
-#define UNPACK_MANY 200
+#define UNPACK_MANY 256
 #define BITS 8
 #define ROW_MASK row_mask_8
 #include "cpu/many.inc"
