@@ -62,7 +62,7 @@ static inline uint64_t row_mask_64(const uint8_t *p)
 #define POPCOUNT64(w) ((unsigned)__builtin_popcountll(w))
 #define STREAM_LINES stream_lines
 #define STREAM_FENCE _mm_sfence
-#define STAGE_BYTES 1024
+#define STAGE_BYTES 256
 #include "cpu/common.inc"
 
 #define VECTOR_BYTES 32

@@ -72,7 +72,7 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
 #define POPCOUNT64(w) ((unsigned)__builtin_popcountll(w))
 #define STREAM_LINES stream_lines
 #define STREAM_FENCE _mm_sfence
-#define STAGE_BYTES 1024
+#define STAGE_BYTES 256
 #define TILE_OFFSETS(n) ((n) + 64)
 #define HAVE_TILE_OFFSETS
 #include "cpu/common.inc"
