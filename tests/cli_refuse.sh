@@ -132,6 +132,10 @@ absent "a limit on the size of files" x.blk
 mkdir sig
 mkfifo pipe
 for signal in TERM HUP; do
+    if sh -c "kill -$signal \$\$" 2>/dev/null; then # inherited from whoever started this, as nohup does
+        skip "SIG$signal, which is ignored here"
+        continue
+    fi
     "$tool" compress --type npy -o sig/x.pici pipe &
     pid=$!
     exec 3>pipe
@@ -142,9 +146,9 @@ for signal in TERM HUP; do
     done
     [ -n "$(ls -A sig)" ] && pass || fail "SIG$signal: the output was not begun within a second"
     kill -$signal $pid
+    exec 3>&- # should it live, it comes to the end of its input
     wait $pid
     status=$?
-    exec 3>&-
     [ $status -gt 128 ] && pass || fail "SIG$signal: exit status $status"
     [ -z "$(ls -A sig)" ] && pass || fail "SIG$signal: left $(ls -A sig)"
 done
