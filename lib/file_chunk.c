@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "block.h"
+#include "bytes.h"
 #include "file.h"
 #include "parallel.h"
 #include "xxh64.h"
@@ -52,6 +53,8 @@ static enum pici_status unsqueeze(struct pici_chunk *c)
     size_t len = c->stored.len;
     unsigned long long n = ZSTD_getFrameContentSize(frame, len);
     c->rule = "zstd-frame";
+    if (len < 4 || load_le32(frame) != ZSTD_MAGICNUMBER) /* libzstd may also know the formats before its 1.0 */
+        return PICI_E_CORRUPT;
     if (n == ZSTD_CONTENTSIZE_UNKNOWN || n == ZSTD_CONTENTSIZE_ERROR || n <= len ||
         n > pici_chunk_bound(c->dtype, c->count) || ZSTD_findFrameCompressedSize(frame, len) != len)
         return PICI_E_CORRUPT;

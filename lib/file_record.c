@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Under a reader of .pici files: bytes from either kind of source, records, and words for what is wrong. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,15 +83,15 @@ enum pici_status pici_reader_take_some(struct pici_reader *r, uint8_t *p, size_t
     if (r->in_at == r->in_len && n < READER_IN_BYTES) {
         r->in_at = r->in_len = 0;
         int e = r->read(r->ctx, r->in, READER_IN_BYTES, &r->in_len);
-        if (e) {
+        if (e || r->in_len > READER_IN_BYTES) {
             r->in_len = 0;
-            return io_error(r, e);
+            return io_error(r, e ? e : EIO);
         }
     }
     if (r->in_at == r->in_len && n >= READER_IN_BYTES) {
         int e = r->read(r->ctx, p, n, got);
-        if (e)
-            return io_error(r, e);
+        if (e || *got > n)
+            return io_error(r, e ? e : EIO);
     } else {
         *got = n < r->in_len - r->in_at ? n : r->in_len - r->in_at;
         memcpy(p, r->in + r->in_at, *got);

@@ -350,6 +350,16 @@ Test(file_rules, rules_of_zstd)
           memcpy(F->part[SAME_0].body + n, "\x50\x2a\x4d\x18\0\0\0\0", 8); F->part[SAME_0].len = n + 8);
     BREAK(PICI_E_CORRUPT, "body-length", "body-length", F->part[SAME_0] = z; F->part[SAME_0].len = 4000);
 
+    /* a frame of zstd 0.7, which libzstd may be built to decode: 48 raw bytes, 152 times one byte, the end */
+    struct part old = {.kind = "ZSTD"};
+    static const uint8_t start[] = {0x27, 0xb5, 0x2f, 0xfd, 0x20, 200, 0x40, 0, 48},
+                         end[] = {0x80, 0, 152, 0, 0xc0, 0, 0};
+    memcpy(old.body, start, sizeof start);
+    memcpy(old.body + sizeof start, block, 48);
+    memcpy(old.body + sizeof start + 48, end, sizeof end);
+    old.len = sizeof start + 48 + sizeof end;
+    BREAK(PICI_E_CORRUPT, "zstd-frame", "zstd-frame", F->part[SAME_0] = old);
+
     /* a frame that is not shorter; one of another length; one of too much; one that keeps its length to itself */
     ZSTD_CCtx *c = ZSTD_createCCtx();
     struct part longer = {.kind = "ZSTD"};
