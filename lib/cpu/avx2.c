@@ -58,7 +58,9 @@ static inline uint64_t row_mask_64(const uint8_t *p)
 }
 
 #define NONEMPTY(word) row_mask_64((const uint8_t *)(word))
-#define CTZ64_OR_ANY(w) ((unsigned)_tzcnt_u64(w))
+#ifdef __x86_64__
+#define CTZ64_OR_ANY(w) ((unsigned)_tzcnt_u64(w)) /* 64 for zero */
+#endif
 #define POPCOUNT64(w) ((unsigned)__builtin_popcountll(w))
 #define STREAM_LINES stream_lines
 #define STREAM_FENCE _mm_sfence
