@@ -68,7 +68,7 @@ endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 PUBLIC_H := $(sort $(wildcard include/pici/*.h))
-LIB_OBJ := $(call obj,$(sort $(wildcard lib/*.c lib/cpu/*.c)))
+LIB_OBJ := $(call obj,$(sort $(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c) $(filter-out lib/transport/mpi.c,$(wildcard lib/transport/*.c))))
 TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))

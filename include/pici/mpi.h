@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Communicators over MPI. In libpici_mpi, a library of its own: link with it and with libpici, through mpicc. */
+#ifndef PICI_MPI_H
+#define PICI_MPI_H
+
+#include <mpi.h>
+
+#include "pici/coll.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Make a communicator over a duplicate of an intracommunicator. Collective. Works under MPI_THREAD_SINGLE: MPI is called by the
+ * thread that calls us, and progresses only inside our calls. Ranks that can share memory (MPI_Comm_split_type) share a node.
+ * MPI's errors are returned as PICI_E_TRANSPORT, with MPI's words in pici_comm_error; nothing calls MPI_Abort. Free it before MPI_Finalize.
+ * A peer that died is noticed as far as the MPI library lets its caller live: most end the whole job. One that stalls is PICI_E_TIMEOUT; the
+ * scratch of messages that were then in flight is never freed, for MPI may still use it.
+ * PICI_E_ARG: null, an intercommunicator, or on some rank an environment variable that makes no sense. Same status on all ranks. */
+PICI_API enum pici_status pici_comm_mpi(struct pici_comm **, MPI_Comm);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Dense or sparse, and which format, for each message: pure functions and a few numbers of state. */
+#ifndef PICI_LIB_COLL_POLICY_H
+#define PICI_LIB_COLL_POLICY_H
+
+#include "pici/coll.h"
+
+enum policy_link { POLICY_INTER, POLICY_INTRA, POLICY_AG, POLICY_LINKS };
+
+/* The default threshold of a link for a format (AUTO: pici's). */
+float policy_default(enum policy_link, enum pici_format);
+
+/* Sparsity of n elements of which nnz are not zero; of none: 1. */
+double policy_sparsity(uint64_t nnz, uint64_t n);
+
+/* Is a message of this sparsity sent dense? threshold > 0 and (float)sparsity <= threshold. */
+int policy_dense(double sparsity, float threshold);
+
+/* The messages of one slice through the steps of a phase: its density is followed from send to send. */
+struct policy_chain {
+    double first;   /* density of the first send */
+    double last;    /* of the last, counted or extrapolated */
+    int sends;      /* so far */
+    int last_dense; /* the last was sent dense */
+};
+
+void policy_begin(struct policy_chain *); /* a new phase decides anew */
+
+/* Before a message: must its nonzeros be counted to decide? If not (0), it goes dense, and *density is what it is taken to have:
+ * after a dense send, d_next = 1 - (1 - d_prev)(1 - d_first), as long as that keeps it at or below the threshold. (Damping: ...) */
+int policy_count(const struct policy_chain *, float threshold, double *density);
+
+/* After it was decided: the density, counted or extrapolated, and whether it went dense. */
+void policy_sent(struct policy_chain *, double density, int dense);
+
+/* Bytes of the blocks of a message if all had this format; n and nnz per block, blocks of them. 0 if they do not fit in size_t. */
+size_t policy_bytes(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz, int blocks);
+
+/* The format of a sparse message: `format` itself, or for AUTO the one with the fewest bytes (ties: the lowest number). */
+enum pici_format policy_format(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz, int blocks);
+
+#endif

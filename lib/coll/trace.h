@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A record of what the collectives of a rank did, for a trace viewer: Chrome's trace-event format, array form. */
+#ifndef PICI_LIB_COLL_TRACE_H
+#define PICI_LIB_COLL_TRACE_H
+
+#include "pici/coll.h"
+
+struct trace;
+
+/* One message sent ("send": its span is the encoding, or the handing on), received ("recv": its span is the decoding or adding), a time
+ * of waiting ("wait"), or a whole collective ("all-reduce", ...). What does not apply is -1 (or 0 bytes). */
+struct trace_event {
+    const char *name;
+    double begin, end; /* seconds, CLOCK_MONOTONIC */
+    uint64_t sequence; /* of the collective */
+    int phase;         /* 0 reduce-scatter, 1 all-gather */
+    int step, slice;   /* slice of the segment */
+    int peer;          /* rank */
+    int inter;         /* 1: on another node, 0: on this one */
+    int format;
+    double density;
+    int extrapolated; /* 1: density was, 0: it was counted */
+    uint64_t dense_bytes, wire_bytes;
+};
+
+/* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. The file is a valid trace at any time that its viewers accept: an array, whose end may be missing. */
+enum pici_status trace_open(struct trace **, const char *path, int rank);
+void trace_add(struct trace *, const struct trace_event *); /* NULL trace: nothing */
+/* PICI_E_IO if anything could not be written, now or before. */
+enum pici_status trace_close(struct trace *);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The transport between threads of a process, and its faults, for tests. */
+#ifndef PICI_LIB_TRANSPORT_THREAD_H
+#define PICI_LIB_TRANSPORT_THREAD_H
+
+#include "pici/transport.h"
+
+/* Fill in transports[ranks], of one group. PICI_E_NOMEM, PICI_E_ARG. Each is closed on its own; the group lives until the last is. */
+enum pici_status pici_transport_threads(struct pici_transport *transports, int ranks);
+
+/* What goes wrong, each with its probability per message, drawn from the seed, the link and the message's number (not from timing). */
+struct pici_thread_faults {
+    uint64_t seed;
+    double drop;     /* the message is never delivered; the sender does not know */
+    double delay;    /* it is delivered up to delay_ms later */
+    double truncate; /* it loses bytes at its end */
+    double flip;     /* one bit of it changes */
+    double stall;    /* the sender falls silent: nothing that it sends from this one on is delivered */
+    double refuse;   /* send fails with PICI_E_NOMEM */
+    int delay_ms;
+};
+
+/* For tests: from now on; on a transport that pici_transport_threads made; concerns the whole group. Before any message. */
+void pici_transport_threads_faults(struct pici_transport *, const struct pici_thread_faults *);
+
+#endif
