@@ -15,8 +15,8 @@
 enum plan_algorithm { PLAN_RING = 1, PLAN_RECURSIVE = 2 }; /* as enum pici_algorithm */
 enum plan_phase { PLAN_REDUCE_SCATTER = 0, PLAN_ALL_GATHER = 1 };
 
-/* One step of one rank. Segments are a run that wraps around: first, first + 1, ..., modulo p. In the order of the run
- * they stand in the message; `to` and `from` see the same run. */
+/* One step of one rank. Segments are a run that wraps around: first, first + 1, ..., modulo p. They stand in the message in
+ * the order of the run; `to` and `from` see the same run. */
 struct plan_step {
     int to, send_first, send_count;
     int from, recv_first, recv_count; /* recv_count == send_count >= 1 */
@@ -31,8 +31,8 @@ int plan_widest(enum plan_algorithm, int p);
 /* Step k of rank r, 0 <= k < plan_steps. */
 void plan_step(struct plan_step *, enum plan_algorithm, enum plan_phase, int p, int r, int k);
 
-/* Segment i of n elements: [*first, *first + *len). Cut at floor(i*n/p); for n >= 64*4096*p that is rounded down to a multiple of
- * 4096 (the last ends at n). n up to 2^63. */
+/* Segment i of n elements: [*first, *first + *len). Cut at floor(i*n/p); for n >= 64*4096*p that is rounded down to a multiple
+ * of 4096 (the last ends at n). Any n. */
 void plan_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *len);
 
 /* The order of ranks: those of a node next to each other, nodes by their lowest rank, ranks rising within. order[position] = rank. */

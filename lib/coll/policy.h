@@ -8,7 +8,7 @@
 
 enum policy_link { POLICY_INTER, POLICY_INTRA, POLICY_AG, POLICY_LINKS };
 
-/* The default threshold of a link for a format (AUTO: pici's). */
+/* The default threshold of a link for a format (AUTO: pici's; dense: always). */
 float policy_default(enum policy_link, enum pici_format);
 
 /* Sparsity of n elements of which nnz are not zero; of none: 1. */
@@ -17,24 +17,41 @@ double policy_sparsity(uint64_t nnz, uint64_t n);
 /* Is a message of this sparsity sent dense? threshold > 0 and (float)sparsity <= threshold. */
 int policy_dense(double sparsity, float threshold);
 
-/* The messages of one slice through the steps of a phase: its density is followed from send to send. */
+/* The messages of one slice through the steps of a phase: its density is followed from send to send, so that nonzeros
+ * need not be counted where the outcome is plain. After a dense send the next is taken to hold one more contribution as
+ * dense as the first, at independent positions: d_next = 1 - (1 - d_prev)(1 - d_first). It goes dense uncounted if that is
+ * still at or below the threshold.
+ *
+ * Why this does not oscillate without gain: an extrapolated density never falls, so with one threshold a chain that has
+ * gone dense stays dense until something is measured. It leaves dense only for a message that was counted and is above the
+ * threshold, which is the gain. And it counts again only when there is reason to: a threshold that differs (another link),
+ * or a received message that came sparse, in other words a neighbour that measured what the extrapolation denies (segments
+ * unlike each other, or zeros at the same positions on all ranks). Where it is wrong all the same, a message costs what
+ * dense costs. */
 struct policy_chain {
     double first;   /* density of the first send */
     double last;    /* of the last, counted or extrapolated */
-    int sends;      /* so far */
-    int last_dense; /* the last was sent dense */
+    int sends;      /* so far, but for those whose density is unknown */
+    int last_dense; /* the last of these was dense */
+    int doubted;    /* since then a message came sparse */
 };
+
+enum { POLICY_UNKNOWN = -1 }; /* a density */
 
 void policy_begin(struct policy_chain *); /* a new phase decides anew */
 
-/* Before a message: must its nonzeros be counted to decide? If not (0), it goes dense, and *density is what it is taken to have:
- * after a dense send, d_next = 1 - (1 - d_prev)(1 - d_first), as long as that keeps it at or below the threshold. (Damping: ...) */
+/* Before a message: must its nonzeros be counted to decide? If not (0), it goes dense, and *density is what it is taken to
+ * have: extrapolated, or POLICY_UNKNOWN if the threshold is 1 (always). */
 int policy_count(const struct policy_chain *, float threshold, double *density);
 
-/* After it was decided: the density, counted or extrapolated, and whether it went dense. */
+/* After it was decided: the density, counted or extrapolated or POLICY_UNKNOWN, and whether it went dense. */
 void policy_sent(struct policy_chain *, double density, int dense);
 
-/* Bytes of the blocks of a message if all had this format; n and nnz per block, blocks of them. 0 if they do not fit in size_t. */
+/* A message came in whose elements go into later ones of this chain: were its blocks dense? */
+void policy_received(struct policy_chain *, int dense);
+
+/* Bytes of the blocks of a message if all had this format; n and nnz per block, blocks of them. 0 if they do not fit in
+ * size_t, or the format is AUTO or none that this version has. */
 size_t policy_bytes(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz, int blocks);
 
 /* The format of a sparse message: `format` itself, or for AUTO the one with the fewest bytes (ties: the lowest number). */
