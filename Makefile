@@ -72,7 +72,7 @@ LIB_OBJ := $(call obj,$(sort $(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c) $(filt
 TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
-TEST_OBJ := $(call obj,$(wildcard tests/util.c formats/ref.c))
+TEST_OBJ := $(call obj,$(sort $(filter-out tests/test_%,$(wildcard tests/*util.c))) $(wildcard formats/ref.c))
 FUZZERS := $(patsubst fuzz/fuzz_%.c,%,$(sort $(wildcard fuzz/fuzz_*.c)))
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(sort $(wildcard examples/*.c)))
 
@@ -166,7 +166,11 @@ demo: $(BUILD)/demo $(BUILD)/picitool
 
 # ---- tests. check installs nothing, runs what it can and names what it could not.
 
-TEST_PARTS = $(TEST_OBJ) $(BUILD)/obj/tools.a $(A)
+# What tests share, each taking what it needs.
+$(BUILD)/obj/testing.a: $(TEST_OBJ)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+TEST_PARTS = $(BUILD)/obj/testing.a $(BUILD)/obj/tools.a $(A)
 CRITERION := $(call have,criterion)
 UNIT = $(if $(CRITERION),$(if $(UNIT_OBJ),$(BUILD)/tests))
 XXHASH := $(call have,libxxhash)

@@ -6,7 +6,9 @@
 
 #include "pici/transport.h"
 
-/* Fill in transports[ranks], of one group. PICI_E_NOMEM, PICI_E_ARG. Each is closed on its own; the group lives until the last is. */
+/* Fill in transports[ranks], of one group. PICI_E_NOMEM, PICI_E_ARG. Each is closed on its own; the group lives until the last is.
+ * A rank that closes is gone: requests of its peers that it cannot meet any more end with PICI_E_PEER, or with the status that
+ * it abandoned with. Small messages (256 bytes) that it sent before are still delivered. */
 enum pici_status pici_transport_threads(struct pici_transport *transports, int ranks);
 
 /* What goes wrong, each with its probability per message, drawn from the seed, the link and the message's number (not from timing). */
@@ -16,7 +18,7 @@ struct pici_thread_faults {
     double delay;    /* it is delivered up to delay_ms later */
     double truncate; /* it loses bytes at its end */
     double flip;     /* one bit of it changes */
-    double stall;    /* the sender falls silent: nothing that it sends from this one on is delivered */
+    double stall;    /* the sender falls silent: nothing that it sends from this one on is delivered, nor its end */
     double refuse;   /* send fails with PICI_E_NOMEM */
     int delay_ms;
 };

@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The transport between threads. Each rank has a mailbox: for each peer the messages that it has sent, in order. Small ones
+ * are copied into it, so that a sender may finish, and go, while its peer is slow. Of large ones only the place is noted: the
+ * receiver copies from the sender's buffer straight to its own, outside of any lock, so that all ranks copy at once.
+ *
+ * A rank's lock guards its mailbox and the ends of its sends; all else of a rank is its own thread's alone. No thread
+ * ever holds two locks. */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "thread.h"
+
+enum { SMALL = 256 }; /* bytes of a message that is copied when it is sent */
+
+#define NO_FLIP UINT64_MAX
+
+struct message {
+    struct message *next;
+    struct request *sender; /* whose data it is, and who waits for its end; NULL: small, freed by who takes it */
+    const uint8_t *data;
+    size_t bytes;
+    uint64_t flip; /* this bit is to change, or NO_FLIP */
+    int64_t due;   /* not to be seen before this time; 0: at once */
+};
+
+struct request {
+    struct rank *owner;
+    struct request *kin;  /* the next of all requests of the owner */
+    struct request *next; /* idle, posted or ready */
+    int sends, done;      /* done, and status, of one that sends: guarded by the owner's lock */
+    enum pici_status status;
+    size_t bytes;            /* sent, or received */
+    struct message *arrived; /* of a receive, the rest too */
+    uint8_t *into;
+    size_t cap;
+    int from;
+    struct message message; /* a large one that is sent */
+};
+
+struct rank {
+    struct group *group;
+    int number;
+    struct request *requests, *idle; /* all; those not in use */
+    struct request *posted;          /* receives without a message, oldest first */
+    uint64_t seen;                   /* events before the last wait ended */
+    uint64_t *sent;                  /* [ranks] messages, for faults */
+    int silent;                      /* stalled by a fault */
+    int gave_up;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t events;       /* whatever may end a request of this rank: with it, changed is signalled */
+    enum pici_status left; /* not PICI_OK: why this rank takes no more messages */
+    struct link {
+        struct message *first, *last;
+        enum pici_status ended; /* not PICI_OK: nothing follows, and why */
+    } * from;                   /* [ranks] */
+};
+
+struct group {
+    int ranks;
+    atomic_int open;
+    int faulty;
+    struct pici_thread_faults faults;
+    struct rank rank[];
+};
+
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* With its lock held: something happened that a rank may wait for. */
+static void wake(struct rank *r)
+{
+    r->events++;
+    pthread_cond_signal(&r->changed);
+}
+
+/* ---- Faults ---- */
+
+enum chance { DROP, DELAY, TRUNCATE, FLIP, STALL, REFUSE, HOW_LATE, HOW_SHORT, WHICH_BIT };
+
+/* 64 random bits of a message: SplitMix64's finalizer over all that they depend on. */
+static uint64_t draw(const struct rank *me, int to, uint64_t number, enum chance what)
+{
+    const uint64_t parts[] = {me->group->faults.seed, (uint64_t)me->number, (uint64_t)to, number, what};
+    uint64_t x = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        x = (x ^ parts[i]) + UINT64_C(0x9e3779b97f4a7c15);
+        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+        x ^= x >> 31;
+    }
+    return x;
+}
+
+static int happens(const struct rank *me, int to, uint64_t number, enum chance what, double probability)
+{
+    return (double)(draw(me, to, number, what) >> 11) * 0x1p-53 < probability;
+}
+
+/* What goes wrong with the next message to `to`. PICI_E_NOMEM: refused; else *lost, or the message is changed. */
+static enum pici_status misfortune(struct rank *me, int to, struct message *m, int *lost)
+{
+    const struct pici_thread_faults *f = &me->group->faults;
+    const uint64_t number = me->sent[to]++;
+    if (happens(me, to, number, REFUSE, f->refuse))
+        return PICI_E_NOMEM;
+    me->silent |= happens(me, to, number, STALL, f->stall);
+    *lost = me->silent || happens(me, to, number, DROP, f->drop);
+    if (m->bytes && happens(me, to, number, TRUNCATE, f->truncate))
+        m->bytes = (size_t)(draw(me, to, number, HOW_SHORT) % m->bytes);
+    if (m->bytes && happens(me, to, number, FLIP, f->flip))
+        m->flip = draw(me, to, number, WHICH_BIT) % (8 * (uint64_t)m->bytes);
+    if (f->delay_ms > 0 && happens(me, to, number, DELAY, f->delay))
+        m->due = now() + (int64_t)(draw(me, to, number, HOW_LATE) % ((uint64_t)f->delay_ms * 1000000));
+    return PICI_OK;
+}
+
+/* ---- Messages and requests ---- */
+
+static struct request *request_new(struct rank *me)
+{
+    struct request *q = me->idle;
+    if (q)
+        me->idle = q->next;
+    else {
+        q = malloc(sizeof *q);
+        if (!q)
+            return NULL;
+        q->kin = me->requests;
+        me->requests = q;
+    }
+    *q = (struct request){.owner = me, .kin = q->kin};
+    return q;
+}
+
+static void request_end(struct request *q)
+{
+    q->next = q->owner->idle;
+    q->owner->idle = q;
+}
+
+/* The message of a send: the request's own if it is large, else a copy. NULL: no memory. */
+static struct message *message_new(struct request *q, const void *data, size_t bytes)
+{
+    struct message *m = &q->message;
+    const int small = bytes <= SMALL;
+    if (small) {
+        m = malloc(sizeof *m + bytes);
+        if (!m)
+            return NULL;
+        if (bytes)
+            memcpy(m + 1, data, bytes);
+        data = m + 1;
+    }
+    *m = (struct message){.sender = small ? NULL : q, .data = data, .bytes = bytes, .flip = NO_FLIP};
+    q->done = small;
+    return m;
+}
+
+/* A message has been received or will never be: free it, or tell its sender. */
+static void message_end(struct message *m, enum pici_status status)
+{
+    struct request *q = m->sender;
+    if (!q) {
+        free(m);
+        return;
+    }
+    pthread_mutex_lock(&q->owner->lock);
+    q->status = status;
+    q->done = 1;
+    wake(q->owner);
+    pthread_mutex_unlock(&q->owner->lock);
+}
+
+/* Copy an arrived message to where it goes. */
+static void take(struct request *q)
+{
+    const struct message *m = q->arrived;
+    if (m->bytes > q->cap)
+        q->status = PICI_E_CORRUPT;
+    else {
+        if (m->bytes)
+            memcpy(q->into, m->data, m->bytes);
+        if (m->flip != NO_FLIP)
+            q->into[m->flip / 8] ^= (uint8_t)(1 << m->flip % 8);
+        q->bytes = m->bytes;
+    }
+    message_end(q->arrived, PICI_OK);
+}
+
+/* Serve posted receives, as far as messages are there. */
+static void progress(struct rank *me)
+{
+    struct request *ready = NULL, **ready_end = &ready, *q;
+    if (!me->posted)
+        return;
+    pthread_mutex_lock(&me->lock);
+    for (struct request **at = &me->posted; (q = *at);) {
+        struct link *l = &me->from[q->from];
+        struct message *m = l->first;
+        if (m ? m->due && m->due > now() : !l->ended) {
+            at = &q->next;
+            continue;
+        }
+        q->arrived = m;
+        if (m)
+            l->first = m->next;
+        else
+            q->status = l->ended;
+        *at = q->next;
+        *ready_end = q;
+        ready_end = &q->next;
+    }
+    pthread_mutex_unlock(&me->lock);
+    *ready_end = NULL;
+    for (q = ready; q; q = q->next) {
+        if (q->arrived)
+            take(q);
+        q->done = 1;
+    }
+}
+
+/* ---- What a communicator calls ---- */
+
+static enum pici_status thread_send(void *context, int to, const void *data, size_t bytes, void **request)
+{
+    struct rank *me = context, *peer = &me->group->rank[to];
+    struct request *q = request_new(me);
+    struct message *m = q ? message_new(q, data, bytes) : NULL;
+    enum pici_status s = m ? PICI_OK : PICI_E_NOMEM;
+    int lost = 0;
+    if (!s && me->group->faulty)
+        s = misfortune(me, to, m, &lost);
+    if (!s && !lost) {
+        pthread_mutex_lock(&peer->lock);
+        s = peer->left;
+        if (!s) {
+            struct link *l = &peer->from[me->number];
+            if (l->first)
+                l->last->next = m;
+            else
+                l->first = m;
+            l->last = m;
+            m = NULL;
+            wake(peer);
+        }
+        pthread_mutex_unlock(&peer->lock);
+    }
+    if (m)
+        message_end(m, PICI_OK); /* lost, but for all that its sender knows it arrived; or not sent at all */
+    if (s) {
+        if (q)
+            request_end(q);
+        return s;
+    }
+    q->sends = 1;
+    q->bytes = bytes;
+    *request = q;
+    return PICI_OK;
+}
+
+static enum pici_status thread_recv(void *context, int from, void *data, size_t cap, void **request)
+{
+    struct rank *me = context;
+    struct request *q = request_new(me), **at = &me->posted;
+    if (!q)
+        return PICI_E_NOMEM;
+    q->from = from;
+    q->into = data;
+    q->cap = cap;
+    while (*at)
+        at = &(*at)->next;
+    *at = q;
+    *request = q;
+    return PICI_OK;
+}
+
+static enum pici_status thread_test(void *context, void *request, int *done, size_t *bytes)
+{
+    struct rank *me = context;
+    struct request *q = request;
+    progress(me);
+    if (q->sends)
+        pthread_mutex_lock(&me->lock);
+    const enum pici_status s = q->status;
+    *done = q->done;
+    if (q->sends)
+        pthread_mutex_unlock(&me->lock);
+    if (!*done)
+        return PICI_OK;
+    if (bytes)
+        *bytes = q->bytes;
+    request_end(q);
+    return s;
+}
+
+/* Every event since the last wait ended was perhaps seen by a test, perhaps not: only if there was none, sleep. */
+static void thread_wait(void *context, int timeout_ms)
+{
+    struct rank *me = context;
+    int64_t until = now() + (int64_t)timeout_ms * 1000000;
+    pthread_mutex_lock(&me->lock);
+    for (const struct request *q = me->posted; q; q = q->next) {
+        const struct message *m = me->from[q->from].first;
+        if (m && m->due && m->due < until)
+            until = m->due;
+    }
+    const struct timespec deadline = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
+    while (me->events == me->seen && pthread_cond_timedwait(&me->changed, &me->lock, &deadline) == 0)
+        ;
+    me->seen = me->events;
+    pthread_mutex_unlock(&me->lock);
+}
+
+/* Take what this rank has sent to a peer out of its mailbox, from the first large message on: what is before that needs us
+ * no more. Returns the list. Nothing follows. */
+static struct message *withdraw(const struct rank *me, struct rank *peer, enum pici_status why)
+{
+    struct link *l = &peer->from[me->number];
+    struct message **at = &l->first, *cut, *last = NULL;
+    pthread_mutex_lock(&peer->lock);
+    while (*at && !(*at)->sender) {
+        last = *at;
+        at = &last->next;
+    }
+    cut = *at;
+    *at = NULL;
+    l->last = last;
+    if (!me->silent) {
+        l->ended = why;
+        wake(peer);
+    }
+    pthread_mutex_unlock(&peer->lock);
+    return cut;
+}
+
+static void end_all(struct message *m, enum pici_status status)
+{
+    for (struct message *next; m; m = next) {
+        next = m->next;
+        message_end(m, status);
+    }
+}
+
+/* Nobody touches a buffer of this rank afterwards. Of a stalled rank's end its peers hear nothing. */
+static int thread_abandon(void *context, enum pici_status why)
+{
+    struct rank *me = context;
+    const int ranks = me->group->ranks;
+    if (me->gave_up)
+        return 0;
+    if (!why)
+        why = PICI_E_PEER;
+    me->gave_up = 1;
+    for (int r = 0; r < ranks; r++)
+        if (r != me->number)
+            end_all(withdraw(me, &me->group->rank[r], why), why);
+
+    /* What is left of our sends is being copied by peers this moment. */
+    pthread_mutex_lock(&me->lock);
+    for (struct request *q = me->requests; q; q = q->kin)
+        while (q->sends && !q->done)
+            pthread_cond_wait(&me->changed, &me->lock);
+    if (!me->silent)
+        me->left = why;
+    pthread_mutex_unlock(&me->lock);
+
+    /* No message enters any more. */
+    for (int r = 0; r < ranks && !me->silent; r++) {
+        pthread_mutex_lock(&me->lock);
+        struct message *m = me->from[r].first;
+        me->from[r].first = NULL;
+        pthread_mutex_unlock(&me->lock);
+        end_all(m, why);
+    }
+    return 0;
+}
+
+static void group_free(struct group *g, int ranks)
+{
+    for (int i = 0; i < ranks; i++) {
+        struct rank *r = &g->rank[i];
+        for (int from = 0; from < g->ranks; from++)
+            end_all(r->from[from].first, PICI_E_PEER);
+        pthread_cond_destroy(&r->changed);
+        pthread_mutex_destroy(&r->lock);
+        free(r->from);
+        free(r->sent);
+    }
+    free(g);
+}
+
+static void thread_close(void *context)
+{
+    struct rank *me = context;
+    thread_abandon(me, PICI_E_PEER);
+    for (struct request *q = me->requests, *kin; q; q = kin) {
+        kin = q->kin;
+        free(q);
+    }
+    if (atomic_fetch_sub(&me->group->open, 1) == 1)
+        group_free(me->group, me->group->ranks);
+}
+
+/* ---- Making a group ---- */
+
+static int rank_init(struct rank *r, struct group *g, int number)
+{
+    pthread_condattr_t attr;
+    int failed = 1;
+    r->group = g;
+    r->number = number;
+    r->from = calloc((size_t)g->ranks, sizeof *r->from);
+    r->sent = calloc((size_t)g->ranks, sizeof *r->sent);
+    if (r->from && r->sent && pthread_condattr_init(&attr) == 0) {
+        failed = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) || pthread_cond_init(&r->changed, &attr);
+        pthread_condattr_destroy(&attr);
+        if (!failed && pthread_mutex_init(&r->lock, NULL)) {
+            pthread_cond_destroy(&r->changed);
+            failed = 1;
+        }
+    }
+    if (failed) {
+        free(r->from);
+        free(r->sent);
+    }
+    return failed;
+}
+
+enum pici_status pici_transport_threads(struct pici_transport *transports, int ranks)
+{
+    if (!transports || ranks < 1)
+        return PICI_E_ARG;
+    if ((size_t)ranks > (SIZE_MAX - sizeof(struct group)) / sizeof(struct rank))
+        return PICI_E_NOMEM;
+    struct group *g = calloc(1, sizeof *g + (size_t)ranks * sizeof *g->rank);
+    if (!g)
+        return PICI_E_NOMEM;
+    g->ranks = ranks;
+    atomic_init(&g->open, ranks);
+    for (int i = 0; i < ranks; i++)
+        if (rank_init(&g->rank[i], g, i)) {
+            group_free(g, i);
+            return PICI_E_NOMEM;
+        }
+    for (int i = 0; i < ranks; i++)
+        transports[i] = (struct pici_transport){
+            .size = sizeof *transports,
+            .context = &g->rank[i],
+            .rank = i,
+            .ranks = ranks,
+            .send = thread_send,
+            .recv = thread_recv,
+            .test = thread_test,
+            .wait = thread_wait,
+            .abandon = thread_abandon,
+            .close = thread_close,
+        };
+    return PICI_OK;
+}
+
+void pici_transport_threads_faults(struct pici_transport *t, const struct pici_thread_faults *faults)
+{
+    struct rank *r = t->context;
+    r->group->faults = *faults;
+    r->group->faulty = 1;
+}

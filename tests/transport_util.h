@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the tests of all transports share. No test framework, no thread, no MPI: each rank calls for itself. */
+#ifndef PICI_TESTS_TRANSPORT_UTIL_H
+#define PICI_TESTS_TRANSPORT_UTIL_H
+
+#include "pici/transport.h"
+
+struct traffic {
+    uint64_t seed;
+    int messages;      /* from each rank to each other */
+    int window;        /* of sends and of receives in flight with a peer */
+    size_t longest;    /* bytes of a message at the most */
+    size_t each_bytes; /* not 0: the length of every message */
+};
+
+/* Exchange messages of pseudo-random lengths and contents with every peer, tested in random order, and compare what
+ * arrives, and in which order, with what was sent. All ranks call it with the same traffic. Null if all is well; else what
+ * is not, in words that live as long as the thread. */
+const char *exchange(const struct pici_transport *, const struct traffic *);
+
+/* Wait for the end of one request, up to ten seconds: PICI_E_TIMEOUT. */
+enum pici_status finish(const struct pici_transport *, void *request, size_t *bytes);
+
+#endif
