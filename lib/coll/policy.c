@@ -33,7 +33,7 @@ int policy_count(const struct policy_chain *c, float threshold, double *density)
         return 0;
     if (!c->last_dense || c->doubted)
         return 1;
-    *density = 1 - (1 - c->last) * (1 - c->first);
+    *density = c->last + c->first * (1 - c->last); /* so written, rounding cannot make it fall */
     return !policy_dense(1 - *density, threshold);
 }
 

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The policy, by examples worked out by hand, and what must hold of any chain of sends. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "coll/policy.h"
+#include "util.h"
+
+Test(coll_policy, defaults)
+{
+    static const struct {
+        enum pici_format format;
+        float inter, intra, ag;
+    } cases[] = {{PICI_PICI, 0.5F, 0.6F, 0.1F},
+                 {PICI_AUTO, 0.5F, 0.6F, 0.1F},
+                 {PICI_COO, 0.6F, 0.7F, 0.5F},
+                 {PICI_DENSE, 1, 1, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cr_expect_eq(policy_default(POLICY_INTER, cases[i].format), cases[i].inter);
+        cr_expect_eq(policy_default(POLICY_INTRA, cases[i].format), cases[i].intra);
+        cr_expect_eq(policy_default(POLICY_AG, cases[i].format), cases[i].ag);
+    }
+}
+
+Test(coll_policy, sparsity)
+{
+    cr_expect_eq(policy_sparsity(0, 0), 1);
+    cr_expect_eq(policy_sparsity(0, 7), 1);
+    cr_expect_eq(policy_sparsity(7, 7), 0);
+    cr_expect_eq(policy_sparsity(1, 4), 0.75);
+    cr_expect_eq(policy_sparsity(UINT64_C(1) << 61, UINT64_C(1) << 63), 0.75);
+}
+
+Test(coll_policy, dense_at_the_threshold)
+{
+    /* Sparsity of nnz in ten, at each default: equal is dense, one more zero in ten million is not. */
+    static const struct {
+        uint64_t nnz;
+        float threshold;
+    } cases[] = {{9, 0.1F}, {5, 0.5F}, {4, 0.6F}, {3, 0.7F}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t million = cases[i].nnz * 1000000;
+        cr_expect(policy_dense(policy_sparsity(cases[i].nnz, 10), cases[i].threshold));
+        cr_expect(policy_dense(policy_sparsity(million + 1, 10000000), cases[i].threshold));
+        cr_expect(!policy_dense(policy_sparsity(million - 1, 10000000), cases[i].threshold));
+    }
+    /* The comparison is one of floats: a zero more in 10^10 makes no difference. */
+    cr_expect(policy_dense(policy_sparsity(3999999999, 10000000000), 0.6F));
+}
+
+Test(coll_policy, never_and_always)
+{
+    cr_expect(!policy_dense(0, 0));
+    cr_expect(!policy_dense(1, 0));
+    cr_expect(!policy_dense(0, -1));
+    cr_expect(!policy_dense(0, NAN));
+    cr_expect(policy_dense(0, 1));
+    cr_expect(policy_dense(1, 1));
+    cr_expect(policy_dense(policy_sparsity(0, 0), 1));
+    cr_expect(!policy_dense(policy_sparsity(0, 0), 0.999F));
+}
+
+/* A send that must be counted: its density, and what becomes of it. */
+static int counted(struct policy_chain *c, double density, float threshold)
+{
+    double unused;
+    cr_assert(policy_count(c, threshold, &unused));
+    int dense = policy_dense(1 - density, threshold);
+    policy_sent(c, density, dense);
+    return dense;
+}
+
+/* A send that goes dense uncounted: its density. */
+static double uncounted(struct policy_chain *c, float threshold)
+{
+    double density;
+    cr_assert(!policy_count(c, threshold, &density));
+    policy_sent(c, density, 1);
+    return density;
+}
+
+static int near(double x, double y)
+{
+    return fabs(x - y) < 1e-12;
+}
+
+/* Half of the elements nonzero, at a threshold of a half: each step adds half of what was still zero. */
+Test(coll_policy, extrapolates_over_steps)
+{
+    struct policy_chain c;
+    policy_begin(&c);
+    cr_expect(counted(&c, 0.5, 0.5F));
+    cr_expect_eq(uncounted(&c, 0.5F), 0.75);
+    cr_expect_eq(uncounted(&c, 0.5F), 0.875);
+    cr_expect_eq(uncounted(&c, 0.5F), 0.9375);
+
+    /* 40% at 0.6: 1 - 0.6^2 = 0.64, 1 - 0.6^3 = 0.784, 1 - 0.6^4 = 0.8704 */
+    policy_begin(&c);
+    cr_expect(counted(&c, 0.4, 0.6F));
+    cr_expect(near(uncounted(&c, 0.6F), 0.64));
+    cr_expect(near(uncounted(&c, 0.6F), 0.784));
+    cr_expect(near(uncounted(&c, 0.6F), 0.8704));
+}
+
+/* Sparse sends are counted, each of them, until one is dense; from its density on it is extrapolated. */
+Test(coll_policy, fills_in)
+{
+    struct policy_chain c;
+    policy_begin(&c);
+    cr_expect(!counted(&c, 0.25, 0.5F));
+    cr_expect(!counted(&c, 0.4375, 0.5F));     /* 1 - 0.75^2 */
+    cr_expect(counted(&c, 0.6, 0.5F));         /* fewer coincide than chance has it */
+    cr_expect(near(uncounted(&c, 0.5F), 0.7)); /* 1 - 0.4 * 0.75 */
+}
+
+/* Slices of nonzeros at the same places on all ranks: the next segment's is empty, and the neighbour says so. */
+Test(coll_policy, recalibrates)
+{
+    struct policy_chain c;
+    policy_begin(&c);
+    cr_expect(counted(&c, 0.75, 0.5F));
+    policy_received(&c, 1);
+    cr_expect_eq(uncounted(&c, 0.5F), 0.9375);
+    policy_received(&c, 0);
+    policy_received(&c, 1); /* of two messages one is enough */
+    cr_expect(!counted(&c, 0, 0.5F));
+    policy_received(&c, 1);
+    cr_expect(counted(&c, 0.5, 0.5F));
+    cr_expect_eq(uncounted(&c, 0.5F), 0.875); /* 1 - 0.5 * 0.25: the first send stays the measure of a contribution */
+
+    policy_received(&c, 0); /* a doubt that the count does not confirm */
+    cr_expect(counted(&c, 0.75, 0.5F));
+    cr_expect_eq(uncounted(&c, 0.5F), 0.9375);
+}
+
+/* From inside a node, at 0.6, to another: 0.58 squared is 0.3364, dense at 0.5 but not at 0.3. */
+Test(coll_policy, links_differ)
+{
+    struct policy_chain c;
+    policy_begin(&c);
+    cr_expect(counted(&c, 0.42, 0.6F));
+    struct policy_chain d = c;
+    cr_expect(near(uncounted(&c, 0.5F), 0.6636));
+    cr_expect(!counted(&d, 0.6636, 0.3F));
+}
+
+Test(coll_policy, a_phase_decides_anew)
+{
+    struct policy_chain c;
+    policy_begin(&c);
+    cr_expect(counted(&c, 0.9, 0.5F));
+    cr_expect(near(uncounted(&c, 0.5F), 0.99));
+    policy_begin(&c);
+    cr_expect(!counted(&c, 0.875, 0.1F));
+    policy_begin(&c);
+    cr_expect(counted(&c, 0.9375, 0.1F));
+}
+
+Test(coll_policy, never_and_always_in_a_chain)
+{
+    struct policy_chain c;
+    policy_begin(&c);
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(uncounted(&c, 1), POLICY_UNKNOWN);
+    cr_expect(counted(&c, 0.75, 0.5F)); /* nothing was known */
+    cr_expect_eq(uncounted(&c, 1), POLICY_UNKNOWN);
+    cr_expect_eq(uncounted(&c, 0.5F), 0.9375); /* of what was, nothing is forgotten */
+
+    policy_begin(&c);
+    for (int i = 0; i < 3; i++)
+        cr_expect(!counted(&c, 1, 0));
+}
+
+/* Any chain: what goes sparse was counted and is above its threshold. With one threshold and nothing sparse received, a
+ * chain counts until it goes dense, and never again. */
+Test(coll_policy, leaves_dense_with_gain_only)
+{
+    struct rng rng = {42};
+    for (int round = 0; round < 20000; round++) {
+        struct policy_chain c;
+        int steady = round & 1, went_dense = 0;
+        float threshold = (float)rng_below(&rng, 1001) / 1000;
+        policy_begin(&c);
+        for (int k = 0; k < 12; k++) {
+            double truth = (double)rng_below(&rng, 1001) / 1000, taken;
+            if (!steady) {
+                threshold = (float)rng_below(&rng, 1001) / 1000;
+                policy_received(&c, (int)rng_below(&rng, 2));
+            }
+            double last = c.last;
+            int count = policy_count(&c, threshold, &taken);
+            cr_assert(!(steady && went_dense && count));
+            cr_assert(count || threshold >= 1 || (taken >= last && taken <= 1 && policy_dense(1 - taken, threshold)));
+            int dense = !count || policy_dense(1 - truth, threshold);
+            cr_assert(dense || (float)(1 - truth) > threshold || threshold == 0);
+            policy_sent(&c, count ? truth : taken, dense);
+            went_dense |= dense;
+        }
+    }
+}
+
+/* One whole tile of f32. dense: 48 + 16384 = 16432. pici: the values begin at pad16(48 + 512 + 4) = 576. coo: at
+ * pad16(48 + 4 nnz). */
+Test(coll_policy, format_of_a_tile)
+{
+    static const struct {
+        uint64_t nnz;
+        enum pici_format format;
+        size_t bytes;
+    } cases[] = {{0, PICI_COO, 48},           {128, PICI_COO, 560 + 512}, /* pici 576 + 512 */
+                 {129, PICI_PICI, 576 + 516},                             /* coo too: a tie */
+                 {3963, PICI_PICI, 16428},                                /* 576 + 4 * 3963 */
+                 {3964, PICI_DENSE, 16432},                               /* pici too: a tie */
+                 {4096, PICI_DENSE, 16432}};
+    const uint64_t n = 4096;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        enum pici_format f = policy_format(PICI_AUTO, PICI_F32, &n, &cases[i].nnz, 1);
+        cr_expect_eq(f, cases[i].format, "%ju: %s", (uintmax_t)cases[i].nnz, pici_format_name(f));
+        cr_expect_eq(policy_bytes(f, PICI_F32, &n, &cases[i].nnz, 1), cases[i].bytes);
+    }
+    cr_expect_eq(policy_bytes(PICI_COO, PICI_F32, &n, &cases[2].nnz, 1), 576 + 516);
+    cr_expect_eq(policy_bytes(PICI_PICI, PICI_F32, &n, &cases[4].nnz, 1), 16432);
+}
+
+Test(coll_policy, format_of_several_blocks)
+{
+    /* Alone the empty tile would be coo (48 bytes), the full one dense (16432). Together: dense 2 * 16432 = 32864, pici
+     * 576 + 576 + 16384 = 17536, coo 48 + 16432 + 16384 = 32864. */
+    const uint64_t n[] = {4096, 4096}, nnz[] = {0, 4096};
+    cr_expect_eq(policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 2), 32864);
+    cr_expect_eq(policy_bytes(PICI_PICI, PICI_F32, n, nnz, 2), 17536);
+    cr_expect_eq(policy_bytes(PICI_COO, PICI_F32, n, nnz, 2), 32864);
+    cr_expect_eq(policy_format(PICI_AUTO, PICI_F32, n, nnz, 2), PICI_PICI);
+
+    /* Empty blocks are 48 bytes in each format. */
+    const uint64_t none[] = {0, 0, 0};
+    cr_expect_eq(policy_bytes(PICI_COO, PICI_F64, none, none, 3), 144);
+    cr_expect_eq(policy_format(PICI_AUTO, PICI_F64, none, none, 3), PICI_DENSE);
+
+    static const enum pici_format given[] = {PICI_DENSE, PICI_PICI, PICI_COO};
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(policy_format(given[i], PICI_F32, n, nnz, 2), given[i]);
+}
+
+Test(coll_policy, bytes_beyond_memory)
+{
+    const uint64_t n[] = {UINT64_C(1) << 61, UINT64_C(1) << 61}, nnz[] = {1, 1};
+    cr_expect_eq(policy_bytes(PICI_DENSE, PICI_F64, n, nnz, 1), 0);
+    cr_expect_eq(policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 1), (UINT64_C(1) << 63) + 48);
+    cr_expect_eq(policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 2), 0);
+    cr_expect_eq(policy_format(PICI_AUTO, PICI_F64, n, nnz, 2), PICI_COO);
+    cr_expect_eq(policy_bytes(PICI_AUTO, PICI_F32, n, nnz, 1), 0);
+    cr_expect_eq(policy_bytes(PICI_HYBRID, PICI_F32, n, nnz, 1), 0);
+    cr_expect_eq(policy_bytes(PICI_COO, (enum pici_dtype)0, n, nnz, 1), 0);
+}
+
+/* The codec's own lengths, and of one block its own choice. */
+Test(coll_policy, agrees_with_the_codec)
+{
+    static const uint64_t sizes[] = {0, 1, 63, 4095, 4096, 4097, 3 * 4096 + 5, 40000};
+    struct rng rng = {7};
+    uint8_t *src = test_alloc(40000 * 8), *block = test_alloc(40000 * 16);
+    for (int i = 0; i < 2000; i++) {
+        enum pici_dtype t = (enum pici_dtype)(PICI_F32 + rng_below(&rng, 14));
+        uint64_t n = sizes[rng_below(&rng, sizeof sizes / sizeof *sizes)], nnz = 0;
+        pattern_fill(src, n, t, (enum pattern)rng_below(&rng, PATTERNS), &rng);
+        for (uint64_t e = 0; e < n; e++) {
+            static const uint8_t zero[8];
+            nnz += memcmp(src + e * pici_dtype_width(t), zero, pici_dtype_width(t)) != 0;
+        }
+        enum pici_format best = policy_format(PICI_AUTO, t, &n, &nnz, 1);
+        for (int f = PICI_DENSE; f <= PICI_COO; f++) {
+            size_t len;
+            cr_assert_eq(pici_compress(block, 40000 * 16, &len, src, n, t, (enum pici_format)f, NULL), PICI_OK);
+            cr_assert_eq(policy_bytes((enum pici_format)f, t, &n, &nnz, 1), len);
+        }
+        size_t len;
+        struct pici_info info = PICI_INFO_INIT;
+        cr_assert_eq(pici_compress(block, 40000 * 16, &len, src, n, t, PICI_AUTO, NULL), PICI_OK);
+        cr_assert_eq(pici_inspect(&info, block, len), PICI_OK);
+        cr_assert_eq(info.format, best, "%s, %ju of %ju", pici_dtype_name(t), (uintmax_t)nnz, (uintmax_t)n);
+    }
+    free(src);
+    free(block);
+}
