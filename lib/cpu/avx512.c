@@ -49,6 +49,23 @@ static inline void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
         stream(dst, load(src));
 }
 
+/* Which of the 64 elements at p are not zero. */
+#define ROW(BITS)                                                                                                      \
+    static inline uint64_t row_mask_##BITS(const uint8_t *p)                                                           \
+    {                                                                                                                  \
+        uint64_t mask = 0;                                                                                             \
+        for (int i = 0; i < BITS / 8; i++)                                                                             \
+            mask |= (uint64_t)_mm512_test_epi##BITS##_mask(load(p + 64 * i), load(p + 64 * i))                         \
+                    << (i * 512 / BITS % 64);                                                                          \
+        return mask;                                                                                                   \
+    }
+ROW(8)
+ROW(16)
+ROW(32)
+ROW(64)
+
+#define NONEMPTY(word) row_mask_64((const uint8_t *)(word))
+
 /* A column's bytes of row numbers, compressed and widened. Up to 64 are written. */
 static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
 {
@@ -56,8 +73,8 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
     for (int i = 0; i < 64; i++)
         numbers[i] = (uint8_t)i;
     const __m512i rows = load(numbers);
-    for (int c = 0; c < 64; c++) {
-        unsigned k = (unsigned)__builtin_popcountll(word[c]);
+    for (uint64_t columns = NONEMPTY(word); columns; columns &= columns - 1) {
+        const unsigned c = (unsigned)_tzcnt_u64(columns), k = (unsigned)__builtin_popcountll(word[c]);
         __m512i some = _mm512_mask_compress_epi8(rows, word[c], rows), column = _mm512_set1_epi16((short)c);
         __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(some));
         store((uint8_t *)list, _mm512_add_epi16(_mm512_slli_epi16(low, 6), column));
@@ -108,21 +125,6 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
         }                                                                                                              \
         return values;                                                                                                 \
     }
-
-/* Which of the 64 elements at p are not zero. */
-#define ROW(BITS)                                                                                                      \
-    static inline uint64_t row_mask_##BITS(const uint8_t *p)                                                           \
-    {                                                                                                                  \
-        uint64_t mask = 0;                                                                                             \
-        for (int i = 0; i < BITS / 8; i++)                                                                             \
-            mask |= (uint64_t)_mm512_test_epi##BITS##_mask(load(p + 64 * i), load(p + 64 * i))                         \
-                    << (i * 512 / BITS % 64);                                                                          \
-        return mask;                                                                                                   \
-    }
-ROW(8)
-ROW(16)
-ROW(32)
-ROW(64)
 
 COLUMN(8, uint64_t)
 COLUMN(16, uint32_t)
