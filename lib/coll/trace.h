@@ -8,10 +8,11 @@
 
 struct trace;
 
-/* One message sent ("send": its span is the encoding, or the handing on), received ("recv": its span is the decoding or adding), a time
- * of waiting ("wait"), or a whole collective ("all-reduce", ...). What does not apply is -1 (or 0 bytes). */
+/* One message sent ("send": its span is the encoding, or the handing on), received ("recv": its span is the decoding or
+ * adding), a time of waiting ("wait"), or a whole collective ("all-reduce", ...). What does not apply is -1 (or 0 bytes), and
+ * is left out of the file. */
 struct trace_event {
-    const char *name;
+    const char *name;  /* short, and no escapes needed */
     double begin, end; /* seconds, CLOCK_MONOTONIC */
     uint64_t sequence; /* of the collective */
     int phase;         /* 0 reduce-scatter, 1 all-gather */
@@ -24,10 +25,12 @@ struct trace_event {
     uint64_t dense_bytes, wire_bytes;
 };
 
-/* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. The file is a valid trace at any time that its viewers accept: an array, whose end may be missing. */
+/* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. A viewer's process is the rank; its threads are the sends, the receives, the
+ * waits and the collectives. A collective's events are in the file when it has ended; then, as at any time, the file is whole
+ * events and a valid trace that viewers accept: an array, whose end may be missing. */
 enum pici_status trace_open(struct trace **, const char *path, int rank);
 void trace_add(struct trace *, const struct trace_event *); /* NULL trace: nothing */
-/* PICI_E_IO if anything could not be written, now or before. */
+/* PICI_E_IO if anything could not be written, now or before. After a fork, the child's close leaves the file alone. */
 enum pici_status trace_close(struct trace *);
 
 #endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include <criterion/criterion.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "coll/trace.h"
+#include "json.h"
+
+static char folder[] = "/tmp/pici-trace-XXXXXX", path[64], file[80];
+
+static void make_folder(void)
+{
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/trace", folder);
+    snprintf(file, sizeof file, "%s.3", path);
+}
+
+static void remove_folder(void)
+{
+    unlink(file);
+    rmdir(folder);
+}
+
+TestSuite(coll_trace, .init = make_folder, .fini = remove_folder);
+
+static char *contents(size_t *len)
+{
+    static char text[4 << 20];
+    FILE *f = fopen(file, "rb");
+    cr_assert_not_null(f);
+    *len = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[*len] = '\0';
+    return text;
+}
+
+/* The objects of a JSON array; -1 if it is none. */
+static int objects(const char *text, size_t len)
+{
+    struct parse_error err;
+    struct json j;
+    int n = 0;
+    json_init(&j, text, len, 0, &err);
+    if (json_next(&j).type != JSON_ARRAY)
+        return -1;
+    for (unsigned depth = 1;;) {
+        switch (json_next(&j).type) {
+        case JSON_ERROR: return -1;
+        case JSON_END: return n;
+        case JSON_OBJECT: n += depth++ == 1; break;
+        case JSON_OBJECT_END:
+        case JSON_ARRAY_END: depth--; break;
+        default: break;
+        }
+    }
+}
+
+static const struct trace_event sent = {"send", 12.5, 12.500001234, 7,    0, 2,       5,
+                                        1,      1,    PICI_COO,     0.01, 0, 1048624, 20544},
+                                received = {"recv", 1e6, 1e6 + 0.25, 8, 1, 0, 0, 2, 0, PICI_DENSE, 1, 1, 4096, 4144},
+                                waited = {"wait", 3, 3, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0},
+                                whole = {"all-reduce", 3, 4, UINT64_MAX, -1, -1, -1, -1, -1, -1, -1, 0, 100, 50};
+
+Test(coll_trace, lines)
+{
+    struct trace *t;
+    size_t len;
+    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
+    trace_add(t, &sent);
+    trace_add(t, &received);
+    trace_add(t, &waited);
+    trace_add(t, &whole);
+    cr_assert_eq(trace_close(t), PICI_OK);
+    cr_expect_str_eq(
+        contents(&len),
+        "[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":3,\"tid\":0,\"args\":{\"name\":\"rank 3\"}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":3,\"tid\":0,\"args\":{\"name\":\"sends\"}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":3,\"tid\":1,\"args\":{\"name\":\"receives\"}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":3,\"tid\":2,\"args\":{\"name\":\"waits\"}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":3,\"tid\":3,\"args\":{\"name\":\"collectives\"}},\n"
+        "{\"name\":\"send\",\"ph\":\"X\",\"pid\":3,\"tid\":0,\"ts\":12500000.000,\"dur\":1.234,\"args\":{\"sequence\":"
+        "7,"
+        "\"phase\":\"reduce-scatter\",\"step\":2,\"slice\":5,\"peer\":1,\"inter\":1,\"format\":\"coo\","
+        "\"density\":0.010000000,\"extrapolated\":0,\"dense_bytes\":1048624,\"wire_bytes\":20544}},\n"
+        "{\"name\":\"recv\",\"ph\":\"X\",\"pid\":3,\"tid\":1,\"ts\":1000000000000.000,\"dur\":250000.000,\"args\":"
+        "{\"sequence\":8,\"phase\":\"all-gather\",\"step\":0,\"slice\":0,\"peer\":2,\"inter\":0,\"format\":\"dense\","
+        "\"density\":1.000000000,\"extrapolated\":1,\"dense_bytes\":4096,\"wire_bytes\":4144}},\n"
+        "{\"name\":\"wait\",\"ph\":\"X\",\"pid\":3,\"tid\":2,\"ts\":3000000.000,\"dur\":0.000,\"args\":{\"sequence\":0}"
+        "},\n"
+        "{\"name\":\"all-reduce\",\"ph\":\"X\",\"pid\":3,\"tid\":3,\"ts\":3000000.000,\"dur\":1000000.000,\"args\":"
+        "{\"sequence\":18446744073709551615,\"dense_bytes\":100,\"wire_bytes\":50}}]\n");
+}
+
+/* More than a buffer of the longest events there can be. */
+Test(coll_trace, many)
+{
+    enum { N = 5000 };
+    struct trace_event e = {"reduce-scatter", 1e9, 1e10,        UINT64_MAX,  0, INT32_MAX,  INT32_MAX,
+                            INT32_MAX,        1,   PICI_HYBRID, 0.999999999, 1, UINT64_MAX, UINT64_MAX};
+    struct trace *t;
+    size_t len;
+    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
+    for (int i = 0; i < N; i++) {
+        e.name = i % 100 ? "send" : "reduce-scatter";
+        trace_add(t, &e);
+    }
+    cr_assert_eq(trace_close(t), PICI_OK);
+    const char *text = contents(&len);
+    cr_expect_eq(objects(text, len), 5 + N);
+}
+
+/* Whatever is in the file while it is written is whole events. */
+Test(coll_trace, whole_at_any_time)
+{
+    struct trace *t;
+    size_t len, last = 0;
+    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
+    for (int i = 1; i <= 1000; i++) {
+        trace_add(t, i == 700 ? &whole : &sent);
+        char *text = contents(&len);
+        if (len == last)
+            continue;
+        last = len;
+        text[len] = ']';
+        int n = objects(text, len + 1);
+        cr_assert_geq(n, 0);
+        if (i == 700)
+            cr_assert_eq(n, 5 + i, "a collective that has ended is in the file");
+    }
+    cr_assert_gt(last, 0);
+    cr_assert_eq(trace_close(t), PICI_OK);
+    const char *text = contents(&len);
+    cr_assert_eq(objects(text, len), 1005);
+}
+
+Test(coll_trace, empty)
+{
+    struct trace *t;
+    size_t len;
+    trace_add(NULL, &sent);
+    cr_assert_eq(trace_close(NULL), PICI_OK);
+    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
+    cr_assert_eq(trace_close(t), PICI_OK);
+    const char *text = contents(&len);
+    cr_assert_eq(objects(text, len), 5);
+}
+
+Test(coll_trace, cannot_write)
+{
+    struct trace *t;
+    char nowhere[128];
+    snprintf(nowhere, sizeof nowhere, "%s/nowhere/trace", folder);
+    cr_expect_eq(trace_open(&t, nowhere, 0), PICI_E_IO);
+    cr_expect_null(t);
+    if (access("/dev/full", W_OK) != 0)
+        return;
+    cr_assert_eq(symlink("/dev/full", file), 0);
+    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
+    for (int i = 0; i < 1000; i++)
+        trace_add(t, &sent);
+    cr_expect_eq(trace_close(t), PICI_E_IO);
+    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
+    cr_expect_eq(trace_close(t), PICI_E_IO);
+}
+
+Test(coll_trace, survives_a_fork)
+{
+    struct trace *t;
+    size_t len;
+    int status;
+    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
+    trace_add(t, &sent);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(trace_close(t) != PICI_OK);
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert_eq(status, 0);
+    trace_add(t, &received);
+    cr_assert_eq(trace_close(t), PICI_OK);
+    const char *text = contents(&len);
+    cr_assert_eq(objects(text, len), 7);
+}
