@@ -77,6 +77,14 @@ enum pici_status pici_block_checksum(const struct pici_block *b, struct pici_fau
     return PICI_OK;
 }
 
+enum pici_status pici_block_padding(const struct pici_block *b, struct pici_fault *fault)
+{
+    for (uint64_t i = b->at.index_offset + b->at.index_bytes; i < b->at.values_offset; i++)
+        if (b->bytes[i])
+            return breach(fault, PICI_E_CORRUPT, i, "padding");
+    return PICI_OK;
+}
+
 void pici_block_emit(uint8_t *p, const struct fmt_layout *l, unsigned format, unsigned dtype, unsigned flags,
                      uint64_t count, uint64_t nnz)
 {

@@ -31,6 +31,9 @@ enum pici_status pici_block_whole(struct pici_block *b, size_t len, struct pici_
 /* Check the rule "checksum" (nothing without the flag). Reads the whole block. */
 enum pici_status pici_block_checksum(const struct pici_block *b, struct pici_fault *fault);
 
+/* Check the rule "padding". */
+enum pici_status pici_block_padding(const struct pici_block *b, struct pici_fault *fault);
+
 /* Write the 48 bytes of a header whose layout is l; checksum 0. The magic goes last. */
 void pici_block_emit(uint8_t *p, const struct fmt_layout *l, unsigned format, unsigned dtype, unsigned flags,
                      uint64_t count, uint64_t nnz);

@@ -17,14 +17,6 @@ struct job {
     int stream;
 };
 
-static int padding_is_zero(const struct pici_block *b)
-{
-    uint8_t any = 0;
-    for (uint64_t i = b->at.index_offset + b->at.index_bytes; i < b->at.values_offset; i++)
-        any |= b->bytes[i];
-    return !any;
-}
-
 /* ---- pici ---- */
 
 /* Decode tile t to dst (a whole tile of room), by way of a copy of its values, after checking its every rule: it is
@@ -224,15 +216,13 @@ static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t l
         return s;
     if (n != b.count || check_output(&b, dst, n, len))
         return PICI_E_ARG;
-    if ((s = pici_block_checksum(&b, NULL)) != PICI_OK)
+    if ((s = pici_block_checksum(&b, NULL)) != PICI_OK || (s = pici_block_padding(&b, NULL)) != PICI_OK)
         return s;
     const struct pici_isa *isa = pici_isa();
     struct job j = {.b = &b,
                     .move = isa->move[b.at.width_log2],
                     .add = add ? isa->add[b.dtype] : NULL,
                     .stream = n << b.at.width_log2 >= PICI_STREAM_BYTES};
-    if (!padding_is_zero(&b))
-        return PICI_E_CORRUPT;
     struct parts p = {.job = &j, .dst = dst, .threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES)};
     if (n == 0)
         return PICI_OK;

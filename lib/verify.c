@@ -75,11 +75,9 @@ static enum pici_status verify(const void *block, size_t len, struct pici_fault 
 {
     struct pici_block b;
     enum pici_status s = pici_block_parse(&b, block, len, fault);
-    if (s || (s = pici_block_whole(&b, len, fault)) != PICI_OK || (s = pici_block_checksum(&b, fault)) != PICI_OK)
+    if (s || (s = pici_block_whole(&b, len, fault)) != PICI_OK || (s = pici_block_checksum(&b, fault)) != PICI_OK ||
+        (s = pici_block_padding(&b, fault)) != PICI_OK)
         return s;
-    for (uint64_t i = b.at.index_offset + b.at.index_bytes; i < b.at.values_offset; i++)
-        if (b.bytes[i])
-            return pici_fault_at(fault, PICI_E_CORRUPT, i, PICI_NO_TILE, "padding");
     return b.format == FMT_PICI ? verify_tiles(&b, fault) : b.format == FMT_COO ? verify_entries(&b, fault) : PICI_OK;
 }
 
