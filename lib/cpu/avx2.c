@@ -65,11 +65,11 @@ static inline uint64_t row_mask_64(const uint8_t *p)
 #define STREAM_LINES stream_lines
 #define STREAM_FENCE _mm_sfence
 #define STAGE_BYTES 256
-#include "cpu/common.inc"
-
 #define VECTOR_BYTES 32
 #define VEC __m256i
 #define VEC_OP(name) _mm256_##name
+#include "cpu/common.inc"
+
 #define UNROLL_PACK
 
 /* AVX2 cannot compress or expand: a table tells which of eight rows (of 64 bits: four) go where. Compressing writes the

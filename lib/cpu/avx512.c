@@ -92,11 +92,11 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
 #define STAGE_BYTES 256
 #define TILE_OFFSETS(n) ((n) + 64)
 #define HAVE_TILE_OFFSETS
-#include "cpu/common.inc"
-
 #define VECTOR_BYTES 64
 #define VEC __m512i
 #define VEC_OP(name) _mm512_##name
+#include "cpu/common.inc"
+
 #define UNROLL_PACK                                                                                                    \
     UNROLL /* four registers of each of four columns, or as many otherwise: they need not touch memory */
 
