@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the tests of the collectives share, over any transport: one call described as a case, everyone's input made from its
+ * seed, the result by a slow model, and a rank that makes the call between guard pages and judges what it got. */
+#ifndef PICI_TESTS_COLL_UTIL_H
+#define PICI_TESTS_COLL_UTIL_H
+
+#include "pici/coll.h"
+#include "util.h"
+
+enum { COLL_RANKS = 17 }; /* at the most */
+
+/* ---- a call ---- */
+
+struct coll_case {
+    enum pici_collective collective;
+    enum pici_dtype dtype;
+    enum pici_op op;
+    uint64_t count; /* as in the call */
+    enum pattern pattern;
+    uint64_t seed; /* of everyone's input, and of where buffers lie */
+    int tame;      /* floats near one another, so that sums do not end as NaN */
+    int in_place;
+    int own_scratch;            /* opts.scratch, of just the bytes that the query says */
+    int node_of[COLL_RANKS];    /* given to pici_comm_set_nodes */
+    struct pici_coll_opts opts; /* but for stats and scratch */
+};
+
+/* The choices of a call that are not its size: pattern, place, options, nodes. */
+void coll_case_random(struct coll_case *, struct rng *, int p);
+
+/* All of the above in words; static, one at a time. */
+const char *coll_case_words(const struct coll_case *, int p);
+
+/* Elements that a rank sends and receives. */
+uint64_t coll_sends(const struct coll_case *, int p);
+uint64_t coll_receives(const struct coll_case *, int p);
+
+/* ---- the model ---- */
+
+/* a op b as the collectives define it, as bits; a is the receiver's own. Both are elements, also if zero. */
+uint64_t coll_fold(enum pici_dtype, enum pici_op, uint64_t a, uint64_t b);
+/* AVG's end. */
+uint64_t coll_divide(enum pici_dtype, uint64_t sum, int p);
+
+/* Input and result of every rank. */
+struct coll_job {
+    int p;
+    void *send[COLL_RANKS];
+    void *want[COLL_RANKS];  /* each rank's; one array where all have the same */
+    void *other[COLL_RANKS]; /* by the other algorithm, where opts say AUTO and it matters; else NULL */
+};
+
+void coll_job_make(struct coll_job *, const struct coll_case *, int p);
+void coll_job_free(struct coll_job *);
+
+/* ---- a rank ---- */
+
+struct coll_rank {
+    struct guard send, recv, scratch;
+    const void *sent;
+    void *received;
+    struct pici_coll_opts opts; /* with stats and scratch */
+    struct pici_coll_stats stats;
+    char said[240];
+};
+
+/* Place the rank's buffers, and its nodes in the communicator. Call, or start. */
+void coll_rank_place(struct coll_rank *, const struct coll_case *, const struct coll_job *, struct pici_comm *);
+enum pici_status coll_rank_call(struct coll_rank *, const struct coll_case *, struct pici_comm *);
+enum pici_status coll_rank_start(struct coll_rank *, const struct coll_case *, struct pici_comm *,
+                                 struct pici_request **);
+
+/* After PICI_OK: what is wrong, or null: the result, the buffer sent, what lies around buffers, the statistics. */
+const char *coll_rank_judge(struct coll_rank *, const struct coll_case *, const struct coll_job *, int rank);
+void coll_rank_free(struct coll_rank *);
+
+/* ---- ranks that are threads ---- */
+
+/* Run fn for each rank, in a thread each. */
+void coll_threads(int p, void (*fn)(void *context, int rank), void *context);
+
+struct coll_team {
+    int p;
+    struct pici_comm *comm[COLL_RANKS];
+    struct coll_rank rank[COLL_RANKS];
+};
+
+/* Aborts without memory. */
+void coll_team_init(struct coll_team *, int p);
+void coll_team_free(struct coll_team *);
+
+/* One case on all ranks, PICI_OK expected. Null, or what is wrong, in static memory. */
+const char *coll_team_check(struct coll_team *, const struct coll_case *);
+
+#endif

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Several collectives in flight on a communicator, waited for in any order; and what a call tells of itself: thresholds to
+ * the point, bytes and formats sent, scratch memory. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "coll/comm.h"
+#include "coll_util.h"
+#include "formats/ref.h"
+
+enum { WATCHDOG_S = 300 };
+
+/* ---- nonblocking ---- */
+
+enum { FLIGHTS = 7, FLYERS = 9 };
+
+/* How a rank ends what it started: waiting from the last to the first, in any order, testing by turns; or a blocking call among those that
+ * are in flight. Ranks of one run differ in it. */
+enum style { BACKWARDS, SHUFFLED, BY_TURNS, BLOCKING, STYLES };
+
+struct flight {
+    uint64_t seed;
+    struct pici_comm *comm[FLYERS];
+    struct coll_case c[FLIGHTS];
+    struct coll_job job[FLIGHTS];
+    struct coll_rank rank[FLYERS][FLIGHTS];
+    const char *wrong[FLYERS];
+};
+
+static void landed(struct flight *f, int rank, int i, enum pici_status status, const struct pici_request *request)
+{
+    const char *wrong = status    ? pici_comm_error(f->comm[rank])
+                        : request ? "a request that was not freed"
+                                  : coll_rank_judge(&f->rank[rank][i], &f->c[i], &f->job[i], rank);
+    if (!f->wrong[rank])
+        f->wrong[rank] = wrong;
+}
+
+static void by_turns(struct flight *f, int rank, struct pici_request **request)
+{
+    int ended[FLIGHTS] = {0};
+    for (int left = FLIGHTS; left;)
+        for (int i = 0; i < FLIGHTS; i++) {
+            int done;
+            enum pici_status status = pici_test(&request[i], &done);
+            if (ended[i] || !done)
+                continue;
+            ended[i] = 1;
+            left--;
+            landed(f, rank, i, status, request[i]);
+        }
+}
+
+static void fly(void *context, int rank)
+{
+    struct flight *f = context;
+    struct pici_request *request[FLIGHTS] = {NULL};
+    struct rng rng = {f->seed + (uint64_t)rank};
+    const enum style style = (enum style)rng_below(&rng, STYLES);
+    const int blocking = style == BLOCKING ? FLIGHTS / 2 : -1;
+    int order[FLIGHTS];
+    for (int i = 0; i < FLIGHTS; i++) {
+        struct coll_rank *k = &f->rank[rank][i];
+        coll_rank_place(k, &f->c[i], &f->job[i], f->comm[rank]);
+        if (i == blocking)
+            landed(f, rank, i, coll_rank_call(k, &f->c[i], f->comm[rank]), NULL);
+        else if (coll_rank_start(k, &f->c[i], f->comm[rank], &request[i]))
+            landed(f, rank, i, PICI_E_BROKEN, NULL);
+    }
+    for (int i = 0; i < FLIGHTS; i++)
+        order[i] = style == BACKWARDS ? FLIGHTS - 1 - i : i;
+    for (int i = FLIGHTS - 1; i > 0 && style == SHUFFLED; i--) {
+        int j = (int)rng_below(&rng, (uint64_t)i + 1), swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+    if (style == BY_TURNS)
+        by_turns(f, rank, request);
+    for (int i = 0; i < FLIGHTS && style != BY_TURNS; i++)
+        if (order[i] != blocking) {
+            enum pici_status status = pici_wait(&request[order[i]]);
+            landed(f, rank, order[i], status, request[order[i]]);
+        }
+}
+
+Test(coll_flight, in_any_order)
+{
+    static const int ranks[] = {1, 2, 3, 5, 9};
+    struct rng rng = {77};
+    alarm(WATCHDOG_S);
+    for (int run = 0; run < 40; run++) {
+        const int p = ranks[run % 5];
+        struct flight *f = calloc(1, sizeof *f);
+        cr_assert_not_null(f);
+        cr_assert_eq(pici_comm_threads(f->comm, p), PICI_OK);
+        f->seed = rng_next(&rng);
+        for (int i = 0; i < FLIGHTS; i++) {
+            struct coll_case *c = &f->c[i];
+            *c = (struct coll_case){.collective = (enum pici_collective)(1 + rng_below(&rng, 3)),
+                                    .dtype = (enum pici_dtype)(1 + rng_below(&rng, 14)),
+                                    .op = (enum pici_op)rng_below(&rng, 4),
+                                    .count = rng_below(&rng, rng_chance(&rng, 300000) ? 20000 : 900),
+                                    .opts.algorithm = (enum pici_algorithm)(1 + rng_below(&rng, 2))};
+            coll_case_random(c, &rng, p);
+            memcpy(c->node_of, f->c[0].node_of, sizeof c->node_of); /* cannot change while one is in flight */
+            coll_job_make(&f->job[i], c, p);
+        }
+        coll_threads(p, fly, f);
+        for (int i = 0; i < p; i++) {
+            cr_expect(!f->wrong[i], "run %d, rank %d of %d: %s", run, i, p, f->wrong[i]);
+            for (int j = 0; j < FLIGHTS; j++)
+                coll_rank_free(&f->rank[i][j]);
+            pici_comm_free(f->comm[i]);
+        }
+        for (int i = 0; i < FLIGHTS; i++)
+            coll_job_free(&f->job[i]);
+        free(f);
+    }
+}
+
+/* A test does not wait: not for a peer that has not even begun. One thread drives all the ranks. */
+Test(coll_flight, test_does_not_wait)
+{
+    enum { P = 3, N = 50000 };
+    struct pici_comm *comm[P];
+    struct pici_request *request[P];
+    static int32_t send[P][N], recv[P][N];
+    int done, left = P;
+    alarm(WATCHDOG_S);
+    cr_assert_eq(pici_comm_threads(comm, P), PICI_OK);
+    for (int i = 0; i < P; i++) {
+        for (int j = i; j < N; j += 11)
+            send[i][j] = j - i;
+        for (int n = 0; n < i; n++) {
+            cr_assert_eq(pici_test(&request[n], &done), PICI_OK);
+            cr_assert_eq(done, 0);
+            cr_assert_not_null(request[n]);
+        }
+        cr_assert_eq(pici_all_reduce_start(send[i], recv[i], N, PICI_I32, PICI_MAX, comm[i], NULL, &request[i]),
+                     PICI_OK);
+    }
+    while (left)
+        for (int i = 0; i < P; i++)
+            if (request[i]) {
+                cr_assert_eq(pici_test(&request[i], &done), PICI_OK);
+                cr_assert_eq(done, request[i] == NULL);
+                left -= done;
+            }
+    for (int j = 0; j < N; j++)
+        for (int i = 0; i < P; i++)
+            cr_assert_eq(recv[i][j], j % 11 < P ? j - j % 11 : 0);
+    for (int i = 0; i < P; i++)
+        pici_comm_free(comm[i]);
+}
+
+/* A request that has ended is the caller's still when the communicator is freed. */
+Test(coll_flight, ended_then_freed)
+{
+    struct pici_comm *comm;
+    struct pici_request *request[2];
+    int32_t a[2] = {1, 2}, b[2][2];
+    alarm(WATCHDOG_S);
+    cr_assert_eq(pici_comm_threads(&comm, 1), PICI_OK);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(pici_all_reduce_start(a, b[i], 2, PICI_I32, PICI_SUM, comm, NULL, &request[i]), PICI_OK);
+    cr_expect_eq(pici_wait(&request[1]), PICI_OK);
+    pici_comm_free(comm);
+    cr_expect_eq(pici_wait(&request[0]), PICI_OK);
+    cr_expect_null(request[0]);
+    cr_expect_arr_eq(b[0], a, sizeof a);
+    cr_expect_arr_eq(b[1], a, sizeof a);
+}
+
+/* ---- thresholds and statistics ---- */
+
+/* What two ranks that call with the same data are told. */
+struct told {
+    struct pici_comm *comm[2];
+    const void *send;
+    enum pici_collective collective;
+    enum pici_dtype dtype;
+    uint64_t n;
+    struct pici_coll_opts opts;
+    struct pici_coll_stats stats[2];
+    enum pici_status status[2];
+};
+
+static void tell_rank(void *context, int rank)
+{
+    struct told *t = context;
+    void *recv = test_alloc((size_t)(2 * t->n) * ref_width(t->dtype));
+    struct pici_coll_opts o = t->opts;
+    o.stats = &t->stats[rank];
+    t->stats[rank] = (struct pici_coll_stats)PICI_COLL_STATS_INIT;
+    if (t->collective == PICI_ALL_GATHER)
+        t->status[rank] = pici_all_gather(t->send, recv, t->n, t->dtype, t->comm[rank], &o);
+    else
+        t->status[rank] = pici_all_reduce(t->send, recv, t->n, t->dtype, PICI_MAX, t->comm[rank], &o);
+    free(recv);
+}
+
+static void tell(struct told *t)
+{
+    coll_threads(2, tell_rank, t);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(t->status[i], PICI_OK, "%s", pici_comm_error(t->comm[i]));
+}
+
+static void told_init(struct told *t, int one_node)
+{
+    static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
+    const int apart[] = {0, 1}, together[] = {3, 3};
+    memset(t, 0, sizeof *t);
+    alarm(WATCHDOG_S);
+    t->dtype = PICI_U16;
+    t->opts = defaults;
+    t->opts.algorithm = PICI_ALGO_RING;
+    cr_assert_eq(pici_comm_threads(t->comm, 2), PICI_OK);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(pici_comm_set_nodes(t->comm[i], one_node ? together : apart), PICI_OK);
+}
+
+static void told_free(struct told *t)
+{
+    pici_comm_free(t->comm[0]);
+    pici_comm_free(t->comm[1]);
+}
+
+/* n elements, of which the first nnz of each part of `part` are not zero. */
+static void set(uint16_t *to, uint64_t n, uint64_t part, uint64_t nnz)
+{
+    for (uint64_t i = 0; i < n; i++)
+        to[i] = i % part < nnz ? (uint16_t)(i | 1) : 0;
+}
+
+/* An all-gather of two ranks is one block each way. Dense at the threshold, sparse beyond it. */
+Test(coll_flight, threshold_of_all_gather)
+{
+    static const struct {
+        float threshold;
+        uint64_t nnz; /* of 1000 */
+        int dense;
+    } cases[] = {
+        {0.5f, 500, 1}, {0.5f, 499, 0}, {0.5f, 501, 1},  {0.6f, 400, 1},  {0.6f, 399, 0},
+        {0.1f, 900, 1}, {0.1f, 899, 0}, {0, 1000, 0},    {1, 0, 1},       {1, 1, 1},
+        {-1, 900, 1},   {-1, 899, 0},   {1e-3f, 999, 1}, {1e-3f, 998, 0},
+    };
+    static uint16_t send[5000];
+    struct told t;
+    told_init(&t, 0);
+    t.collective = PICI_ALL_GATHER;
+    t.send = send;
+    t.n = 5000;
+    t.opts.format = PICI_PICI;
+    t.opts.inter_threshold = t.opts.intra_threshold = 0.3f; /* not asked */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        set(send, 5000, 1000, cases[i].nnz);
+        t.opts.ag_threshold = cases[i].threshold;
+        tell(&t);
+        for (int r = 0; r < 2; r++) {
+            const struct pici_coll_stats *s = &t.stats[r];
+            /* 5000 elements may be one slice or two */
+            cr_expect_eq(s->sends[PICI_DENSE] > 0, cases[i].dense, "threshold %g, %d nonzeros", cases[i].threshold,
+                         (int)cases[i].nnz);
+            cr_expect_eq(s->sends[PICI_PICI] > 0, !cases[i].dense);
+            cr_expect_eq(s->sends[PICI_COO], 0u);
+        }
+    }
+    told_free(&t);
+}
+
+/* An all-reduce of two ranks is one block each way of each phase; which threshold the first has depends on the nodes. */
+Test(coll_flight, thresholds_of_all_reduce)
+{
+    static uint16_t send[8000];
+    for (int one_node = 0; one_node < 2; one_node++)
+        for (int format = PICI_PICI; format <= PICI_COO; format++)
+            for (int at = 0; at < 2; at++) {
+                struct told t;
+                told_init(&t, one_node);
+                t.collective = PICI_ALL_REDUCE;
+                t.send = send;
+                t.n = 8000;
+                t.opts.format = (enum pici_format)format;
+                t.opts.ag_threshold = 0;
+                t.opts.inter_threshold = 0.5f;
+                t.opts.intra_threshold = 0.75f;
+                set(send, 8000, 1000, (one_node ? 250u : 500u) - (unsigned)at);
+                tell(&t);
+                for (int r = 0; r < 2; r++) {
+                    cr_expect_eq(t.stats[r].sends[PICI_DENSE], at ? 0u : 1u);
+                    cr_expect_eq(t.stats[r].sends[format], at ? 2u : 1u);
+                }
+                t.opts.ag_threshold = 1;
+                tell(&t);
+                for (int r = 0; r < 2; r++) {
+                    cr_expect_eq(t.stats[r].sends[PICI_DENSE], at ? 1u : 2u);
+                    cr_expect_eq(t.stats[r].sends[format], at ? 1u : 0u);
+                }
+                told_free(&t);
+            }
+}
+
+/* What a block saves is what the wire saves; AUTO takes the smaller. */
+Test(coll_flight, wire_bytes)
+{
+    enum { MANY = 300000 };
+    uint16_t *send = test_alloc(MANY * sizeof *send);
+    uint8_t *block = test_alloc(pici_bound(PICI_DENSE, PICI_U16, MANY) + 4096);
+    static const struct {
+        uint64_t part, nnz;
+        enum pici_format best;
+    } cases[] = {{4096, 2, PICI_COO}, {100, 10, PICI_PICI}, {100, 100, PICI_DENSE}};
+    struct told t;
+    told_init(&t, 0);
+    t.collective = PICI_ALL_GATHER;
+    t.send = send;
+    t.opts.ag_threshold = 0;
+    for (int i = 0; i < 3; i++)
+        for (int n = 1; n <= MANY; n = n == 1 ? 4096 : n == 4096 ? 4097 : n == 4097 ? MANY : MANY + 1) {
+            static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_PICI, PICI_COO};
+            uint64_t wire[4];
+            set(send, (uint64_t)n, cases[i].part, cases[i].nnz);
+            t.n = (uint64_t)n;
+            for (int f = 0; f < 4; f++) {
+                t.opts.format = formats[f];
+                tell(&t);
+                wire[f] = t.stats[0].wire_bytes;
+                cr_expect_eq(t.stats[1].wire_bytes, wire[f]);
+                cr_expect_eq(t.stats[1].dense_bytes, t.stats[0].dense_bytes);
+                if (formats[f] == PICI_DENSE)
+                    cr_expect_eq(wire[f], t.stats[0].dense_bytes);
+                size_t len;
+                if (n <= 4096 && formats[f] != PICI_AUTO) {
+                    cr_assert_eq(pici_compress(block, pici_bound(PICI_DENSE, PICI_U16, MANY) + 4096, &len, send,
+                                               (uint64_t)n, PICI_U16, formats[f], NULL),
+                                 PICI_OK);
+                    cr_expect_eq(wire[f] - len, t.stats[0].dense_bytes - pici_bound(PICI_DENSE, PICI_U16, (uint64_t)n));
+                }
+            }
+            for (int f = 1; f < 4; f++)
+                cr_expect_leq(wire[0], wire[f], "n %d, %s is smaller", n, pici_format_name(formats[f]));
+            if (n == MANY) {
+                t.opts.format = PICI_AUTO;
+                tell(&t);
+                cr_expect_gt(t.stats[0].sends[cases[i].best], 0u, "not %s", pici_format_name(cases[i].best));
+            }
+        }
+    told_free(&t);
+    free(send);
+    free(block);
+}
+
+/* ---- scratch ---- */
+
+static _Thread_local int allocations, allocations_allowed; /* of this rank */
+
+static void *counted_alloc(size_t bytes)
+{
+    allocations++;
+    return allocations > allocations_allowed ? NULL : pici_engine_host.alloc(bytes);
+}
+
+struct scratch {
+    struct coll_team team;
+    struct coll_case c;
+    struct coll_job job;
+    enum { GROWS, RESERVED, HANDED, FAILS } how;
+    enum pici_status status[COLL_RANKS], again[COLL_RANKS];
+    int allocations[COLL_RANKS];
+    const char *wrong[COLL_RANKS];
+};
+
+static void scratch_rank(void *context, int rank)
+{
+    struct scratch *s = context;
+    struct pici_engine engine = pici_engine_host;
+    struct pici_comm *comm = s->team.comm[rank];
+    struct coll_rank *k = &s->team.rank[rank];
+    engine.alloc = counted_alloc;
+    comm->engine = &engine;
+    allocations = 0;
+    allocations_allowed = s->how == FAILS && rank == 1 ? 0 : 1;
+    if (s->how == RESERVED &&
+        pici_comm_reserve(comm, pici_comm_scratch(comm, s->c.collective, s->c.count, s->c.dtype, s->c.op, &s->c.opts)))
+        s->wrong[rank] = "not reserved";
+    s->allocations[rank] = -allocations;
+    coll_rank_place(k, &s->c, &s->job, comm);
+    s->status[rank] = coll_rank_call(k, &s->c, comm);
+    s->allocations[rank] += allocations;
+    if (!s->wrong[rank] && !s->status[rank])
+        s->wrong[rank] = coll_rank_judge(k, &s->c, &s->job, rank);
+    coll_rank_place(k, &s->c, &s->job, comm);
+    s->again[rank] = coll_rank_call(k, &s->c, comm);
+    if (s->how != RESERVED && !s->status[rank])
+        s->allocations[rank] = allocations; /* a second call of the same size has what the first left */
+    comm->engine = &pici_engine_host;
+}
+
+Test(coll_flight, scratch)
+{
+    alarm(WATCHDOG_S);
+    for (int how = GROWS; how <= FAILS; how++)
+        for (int collective = PICI_ALL_GATHER; collective <= PICI_ALL_REDUCE; collective++)
+            for (int a = PICI_ALGO_RING; a <= PICI_ALGO_RECURSIVE; a++) {
+                struct scratch *s = calloc(1, sizeof *s);
+                cr_assert_not_null(s);
+                s->how = how;
+                s->c = (struct coll_case){.collective = (enum pici_collective)collective,
+                                          .dtype = PICI_F32,
+                                          .count = 50000,
+                                          .pattern = PATTERN_8,
+                                          .own_scratch = how == HANDED,
+                                          .opts = PICI_COLL_OPTS_INIT};
+                s->c.opts.algorithm = (enum pici_algorithm)a;
+                coll_team_init(&s->team, 5);
+                coll_job_make(&s->job, &s->c, 5);
+                coll_threads(5, scratch_rank, s);
+                for (int i = 0; i < 5; i++) {
+                    cr_expect_null(s->wrong[i], "%s", s->wrong[i]);
+                    cr_expect_eq(s->status[i], how == FAILS ? PICI_E_NOMEM : PICI_OK, "%s",
+                                 pici_strerror(s->status[i]));
+                    cr_expect_eq(s->again[i], how == FAILS ? PICI_E_BROKEN : PICI_OK);
+                    if (how != FAILS)
+                        cr_expect_eq(s->allocations[i], how == GROWS, "%d allocations, way %d", s->allocations[i], how);
+                }
+                coll_team_free(&s->team);
+                coll_job_free(&s->job);
+                free(s);
+            }
+}
