@@ -30,7 +30,7 @@ struct trace_event {
  * events and a valid trace that viewers accept: an array, whose end may be missing. */
 enum pici_status trace_open(struct trace **, const char *path, int rank);
 void trace_add(struct trace *, const struct trace_event *); /* NULL trace: nothing */
-/* PICI_E_IO if anything could not be written, now or before. After a fork, the child's close leaves the file alone. */
+/* PICI_E_IO if anything could not be written, now or before. */
 enum pici_status trace_close(struct trace *);
 
 #endif
