@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The rounds in which all ranks come to know what all ranks know: before the data, that they make the same call and can do
+ * it; after the data, whether it went well. Dissemination: in round k a rank sends all it knows to the rank 2^k further on; what it knows is
+ * combined by functions for which hearing a thing twice does no harm (the worst status, the lowest and the highest call). Does not depend on the
+ * call, so that ranks that disagree find out. Messages: formats/message.md. */
+#include <limits.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "coll/comm.h"
+#include "xxh64.h"
+
+/* Payload, after the prefix. */
+enum {
+    AT_STATUS = MSG_BYTES,
+    AT_CULPRIT = AT_STATUS + 4,
+    AT_LOW_RANK = AT_STATUS + 8,
+    AT_HIGH_RANK = AT_STATUS + 12,
+    AT_LOW = AT_STATUS + 16,
+    AT_HIGH = AT_LOW + AGREE_CALL_BYTES,
+    AT_HASH = AT_HIGH + AGREE_CALL_BYTES
+};
+
+/* A call, of AGREE_CALL_BYTES. */
+enum {
+    CALL_KIND = 0,
+    CALL_DTYPE = 1,
+    CALL_OP = 2,
+    CALL_ALGORITHM = 3,
+    CALL_WINDOW = 4,
+    CALL_COUNT = 8,
+    CALL_SLICE = 16,
+    CALL_SEQUENCE = 24,
+    CALL_NODES = 32
+};
+
+int coll_agree_rounds(int ranks)
+{
+    int k = 0;
+    while (k < 31 && 1L << k < ranks)
+        k++;
+    return k;
+}
+
+static void describe(uint8_t *p, const struct pici_request *r)
+{
+    const struct coll_call *c = &r->call;
+    p[CALL_KIND] = (uint8_t)c->kind;
+    p[CALL_DTYPE] = (uint8_t)c->dtype;
+    p[CALL_OP] = (uint8_t)c->op;
+    p[CALL_ALGORITHM] = (uint8_t)c->algorithm;
+    store_le32(p + CALL_WINDOW, (uint32_t)c->window);
+    store_le64(p + CALL_COUNT, c->count);
+    store_le64(p + CALL_SLICE, c->slice);
+    store_le64(p + CALL_SEQUENCE, r->sequence);
+    uint64_t nodes = 0; /* of the order that follows from the map */
+    for (int i = 0; i < r->comm->ranks; i++)
+        nodes = (nodes ^ (uint64_t)r->comm->order[i]) * UINT64_C(0x9e3779b97f4a7c15) + (nodes >> 29);
+    store_le64(p + CALL_NODES, nodes);
+}
+
+/* In words, how two calls differ. */
+static void explain(struct pici_comm *comm, const struct coll_agreement *a)
+{
+    static const char *const kind[] = {"?", "all-gather", "reduce-scatter", "all-reduce"};
+    static const struct {
+        const char *what;
+        int at, bytes;
+    } field[] = {{"dtype", CALL_DTYPE, 1},
+                 {"op", CALL_OP, 1},
+                 {"count", CALL_COUNT, 8},
+                 {"algorithm", CALL_ALGORITHM, 1},
+                 {"slice", CALL_SLICE, 8},
+                 {"window", CALL_WINDOW, 4},
+                 {"number of the call", CALL_SEQUENCE, 8},
+                 {"node map", CALL_NODES, 8}};
+    const uint8_t *l = a->low, *h = a->high;
+    if (l[CALL_KIND] != h[CALL_KIND]) {
+        coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)a->low_rank, kind[l[CALL_KIND] & 3],
+                  (unsigned long)a->high_rank, kind[h[CALL_KIND] & 3]);
+        return;
+    }
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
+        uint64_t x = 0, y = 0;
+        for (int b = field[i].bytes; b--;) {
+            x = x << 8 | l[field[i].at + b];
+            y = y << 8 | h[field[i].at + b];
+        }
+        if (x != y) {
+            coll_note(comm, "ranks disagree on the %s: %llu on rank %lu, %llu on rank %lu", field[i].what,
+                      (unsigned long long)x, (unsigned long)a->low_rank, (unsigned long long)y,
+                      (unsigned long)a->high_rank);
+            return;
+        }
+    }
+}
+
+static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind kind)
+{
+    const struct coll_agreement *a = &r->agree;
+    struct msg_prefix prefix = {.kind = kind,
+                                .dtype = (unsigned)r->call.dtype,
+                                .op = (unsigned)r->call.op,
+                                .algorithm = (unsigned)r->call.algorithm,
+                                .sequence = r->sequence,
+                                .count = r->call.total};
+    msg_put(p, &prefix);
+    store_le32(p + AT_STATUS, (uint32_t)r->status);
+    store_le32(p + AT_CULPRIT, (uint32_t)r->culprit);
+    store_le32(p + AT_LOW_RANK, a->low_rank);
+    store_le32(p + AT_HIGH_RANK, a->high_rank);
+    memcpy(p + AT_LOW, a->low, AGREE_CALL_BYTES);
+    memcpy(p + AT_HIGH, a->high, AGREE_CALL_BYTES);
+    store_le64(p + AT_HASH, pici_xxh64(p, AT_HASH, 0));
+}
+
+/* Take in what a peer knows. */
+static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum msg_kind kind, int peer)
+{
+    struct coll_agreement *a = &r->agree;
+    struct msg_prefix prefix;
+    if (len != AGREE_BYTES || msg_get(&prefix, p, len) || prefix.kind != kind ||
+        load_le64(p + AT_HASH) != pici_xxh64(p, AT_HASH, 0)) {
+        coll_note(r->comm, "rank %d sent garbage where its %s was due", peer, kind == MSG_HELLO ? "call" : "verdict");
+        coll_fail(r, PICI_E_CORRUPT, peer);
+        return;
+    }
+    if (load_le32(p + AT_STATUS))
+        coll_fail(r, (enum pici_status)(int32_t)load_le32(p + AT_STATUS), (int)(load_le32(p + AT_CULPRIT) & INT_MAX));
+    if (memcmp(p + AT_LOW, a->low, AGREE_CALL_BYTES) < 0) {
+        memcpy(a->low, p + AT_LOW, AGREE_CALL_BYTES);
+        a->low_rank = load_le32(p + AT_LOW_RANK);
+    }
+    if (memcmp(p + AT_HIGH, a->high, AGREE_CALL_BYTES) > 0) {
+        memcpy(a->high, p + AT_HIGH, AGREE_CALL_BYTES);
+        a->high_rank = load_le32(p + AT_HIGH_RANK);
+    }
+}
+
+void coll_agree_begin(struct pici_request *r, enum msg_kind kind)
+{
+    struct coll_agreement *a = &r->agree;
+    a->round = a->posted = 0;
+    a->rounds = coll_agree_rounds(r->comm->ranks);
+    if (kind == MSG_HELLO) {
+        describe(a->low, r);
+        memcpy(a->high, a->low, AGREE_CALL_BYTES);
+        a->low_rank = a->high_rank = (uint32_t)r->comm->rank;
+    }
+}
+
+enum pici_status coll_agree(struct pici_request *r, enum msg_kind kind, int *moved, int *done)
+{
+    struct pici_comm *comm = r->comm;
+    const struct pici_transport *t = &comm->transport;
+    struct coll_agreement *a = &r->agree;
+    const int p = comm->ranks;
+    enum pici_status s;
+    for (; a->round < a->rounds; a->round++, a->posted = 0) {
+        int far = 1 << a->round;
+        uint8_t *out = comm->agreements + (size_t)a->round * 2 * AGREE_BYTES, *in = out + AGREE_BYTES;
+        int to = (int)(((long)comm->rank + far) % p), from = (int)(((long)comm->rank + p - far) % p);
+        if (!a->posted) {
+            a->in = (struct coll_flight){.peer = from};
+            a->out = (struct coll_flight){.peer = to};
+            s = t->recv(t->context, from, in, AGREE_BYTES, &a->in.request);
+            if (s)
+                return s;
+            write_word(out, r, kind);
+            s = t->send(t->context, to, out, AGREE_BYTES, &a->out.request);
+            if (s)
+                return s;
+            a->posted = 1;
+            r->stats.wire_bytes += AGREE_BYTES;
+            r->stats.dense_bytes += AGREE_BYTES;
+            *moved = 1;
+        }
+        struct coll_flight *flights[] = {&a->in, &a->out};
+        for (int i = 0; i < 2; i++) {
+            struct coll_flight *f = flights[i];
+            if (f->done)
+                continue;
+            s = t->test(t->context, f->request, &f->done, &f->bytes);
+            if (s == PICI_E_CORRUPT && f->done)
+                f->bytes = 0; /* too long for a word: garbage */
+            else if (s)
+                return s;
+            *moved |= f->done;
+        }
+        if (!a->in.done || !a->out.done)
+            return PICI_OK;
+        read_word(r, in, a->in.bytes, kind, from);
+    }
+    if (kind == MSG_HELLO && !r->status && memcmp(a->low, a->high, AGREE_CALL_BYTES) != 0) {
+        explain(comm, a);
+        coll_fail(r, PICI_E_PEER, (int)a->high_rank);
+    }
+    *done = 1;
+    return PICI_OK;
+}

@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A collective as the caller sees it: arguments, the queue of what was started, waiting, and the end. */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "coll/comm.h"
+#include "codec.h"
+
+enum { SLICES_WORTH = 64 << 10 }; /* dense bytes below which a slice is not worth its messages */
+
+/* ---- arguments */
+
+static size_t align_up(size_t bytes)
+{
+    return (bytes + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
+}
+
+/* What is wrong at once, on every rank alike; and the options, checked as far as that goes. */
+static enum pici_status check_call(struct pici_coll_opts *o, const struct pici_comm *comm, enum pici_dtype dtype,
+                                   enum pici_op op, const struct pici_coll_opts *opts)
+{
+    static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
+    if (!comm)
+        return PICI_E_ARG;
+    *o = opts ? *opts : defaults;
+    if (o->size < sizeof *o || (o->stats && o->stats->size != sizeof *o->stats))
+        return PICI_E_ARG;
+    for (size_t i = sizeof *o; i < o->size; i++) /* a later version's options, of which we know the zero only */
+        if (((const uint8_t *)opts)[i])
+            return PICI_E_UNSUPPORTED;
+    if (!pici_dtype_width(dtype) || (unsigned)op > PICI_MAX || (unsigned)o->algorithm > PICI_ALGO_RECURSIVE ||
+        (o->format != PICI_DENSE && o->format != PICI_PICI && o->format != PICI_COO && o->format != PICI_AUTO))
+        return PICI_E_UNSUPPORTED;
+    return comm->broken || comm->pid != getpid() ? PICI_E_BROKEN : PICI_OK;
+}
+
+/* The ring moves the fewest bytes over a link that ranks share, and is the kindest to caches; the recursive
+ * algorithm has the fewest steps, and sums that fill in later. */
+static enum pici_algorithm choose(const struct pici_comm *comm, const struct coll_call *c)
+{
+    int nodes = 1;
+    for (int i = 1; i < comm->ranks; i++)
+        nodes += comm->node_of[comm->order[i]] != comm->node_of[comm->order[i - 1]];
+    if (c->total * c->width <= (uint64_t)comm->ranks * (SLICES_WORTH / 2))
+        return PICI_ALGO_RECURSIVE;
+    return nodes > 1 && nodes == comm->ranks && c->kind != PICI_ALL_GATHER ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING;
+}
+
+void coll_segment(const struct pici_comm *comm, const struct coll_call *c, int position, uint64_t *first, uint64_t *n)
+{
+    int rank = comm->order[position];
+    if (c->kind == PICI_ALL_REDUCE) {
+        plan_segment(c->total, comm->ranks, rank, first, n);
+    } else {
+        *first = (uint64_t)rank * c->count;
+        *n = c->count;
+    }
+}
+
+void coll_slice(const struct pici_comm *comm, const struct coll_call *c, int position, uint64_t slice, uint64_t *first,
+                uint64_t *n)
+{
+    uint64_t len, at = slice * c->slice;
+    coll_segment(comm, c, position, first, &len);
+    at = at < len ? at : len;
+    *first += at;
+    *n = len - at < c->slice ? len - at : c->slice;
+}
+
+/* Slices, windows, and the memory for them. */
+static enum pici_status lay_out(const struct pici_comm *comm, struct coll_call *c, uint64_t slice_bytes)
+{
+    const enum plan_algorithm algorithm = (enum plan_algorithm)c->algorithm;
+    const int p = comm->ranks;
+    c->steps[PLAN_REDUCE_SCATTER] = c->kind == PICI_ALL_GATHER ? 0 : plan_steps(algorithm, p);
+    c->steps[PLAN_ALL_GATHER] = c->kind == PICI_REDUCE_SCATTER ? 0 : plan_steps(algorithm, p);
+    c->widest = plan_widest(algorithm, p);
+    uint64_t longest = 0, first, n;
+    for (int i = 0; i < p; i++) {
+        coll_segment(comm, c, i, &first, &n);
+        longest = n > longest ? n : longest;
+    }
+    const uint64_t tile = TILE;
+    uint64_t most = slice_bytes / c->width / (uint64_t)c->widest, least = SLICES_WORTH / c->width / (uint64_t)c->widest;
+    uint64_t fair = longest / (uint64_t)c->window; /* something to overlap with */
+    fair = fair > least ? fair : least;
+    c->slice = (most < fair ? most : fair) / tile * tile;
+    c->slice = c->slice ? c->slice : tile;
+    c->slices = p == 1 ? 0 : longest / c->slice + (longest % c->slice != 0);
+    if ((uint64_t)c->window > c->slices)
+        c->window = c->slices ? (int)c->slices : 1;
+
+    size_t block = 0;
+    static const enum pici_format formats[] = {PICI_DENSE, PICI_PICI, PICI_COO};
+    for (int i = 0; i < 3; i++) {
+        size_t bound = pici_bound(formats[i], c->dtype, c->slice);
+        if (!bound)
+            return PICI_E_ARG;
+        block = bound > block ? bound : block;
+    }
+    c->held = !c->steps[PLAN_ALL_GATHER] ? 0 : c->algorithm == PICI_ALGO_RING ? 1 : c->steps[PLAN_ALL_GATHER];
+    c->buffers = c->window * (2 + c->held);
+    c->accumulators = !c->steps[PLAN_REDUCE_SCATTER] ? 0 : c->algorithm == PICI_ALGO_RING ? 1 : p;
+    uint64_t buffer, all, sums;
+    if (!fmt_muladd(&buffer, block, (uint64_t)c->widest, MSG_BYTES + COLL_ALIGN) ||
+        !fmt_muladd(&all, buffer & ~(uint64_t)(COLL_ALIGN - 1), (uint64_t)c->buffers,
+                    COLL_TEMP_BYTES + 2 * COLL_ALIGN) ||
+        !fmt_muladd(&sums, c->slice * c->width, (uint64_t)c->accumulators, 0) ||
+        !fmt_muladd(&all, sums, (uint64_t)c->window, all) || all > SIZE_MAX / 2)
+        return PICI_E_ARG;
+    c->message = align_up(MSG_BYTES + block * (size_t)c->widest);
+    c->scratch = c->slices ? (size_t)all : 0;
+    return PICI_OK;
+}
+
+/* What may be wrong on this rank alone. The call takes part nevertheless, as far as it is described. */
+static enum pici_status resolve(struct coll_call *c, const struct pici_comm *comm, const struct pici_coll_opts *o)
+{
+    const struct coll_settings *d = &comm->settings;
+    const int p = comm->ranks;
+    c->width = pici_dtype_width(c->dtype);
+    c->algorithm = o->algorithm ? o->algorithm : d->algorithm;
+    c->format = o->format != PICI_AUTO ? o->format : d->format;
+    c->timeout_ms = o->timeout_ms ? o->timeout_ms : d->timeout_ms;
+    c->checksum = o->checksum ? o->checksum > 0 : d->checksum;
+    c->window = o->window ? o->window : d->window;
+    c->memory = o->scratch;
+    c->memory_bytes = o->scratch ? o->scratch_bytes : 0;
+    c->stats = o->stats;
+    const float said[POLICY_LINKS] = {o->inter_threshold, o->intra_threshold, o->ag_threshold};
+    int nan = 0;
+    for (int i = 0; i < POLICY_LINKS; i++) {
+        float t = said[i] < 0 ? d->threshold[i] : said[i];
+        c->threshold[i] = t < 0 ? policy_default((enum policy_link)i, c->format) : t;
+        nan |= isnan(said[i]);
+    }
+    if (!fmt_muladd(&c->total, c->count, c->kind == PICI_ALL_REDUCE ? 1 : (uint64_t)p, 0) ||
+        c->total > SIZE_MAX / 2 / c->width) {
+        c->total = 0;
+        return PICI_E_ARG;
+    }
+    if (!c->algorithm)
+        c->algorithm = choose(comm, c);
+    if (nan || c->window < 0 || c->window > COLL_MAX_WINDOW) {
+        c->window = 1;
+        return PICI_E_ARG;
+    }
+    return lay_out(comm, c, o->slice_bytes ? o->slice_bytes : d->slice_bytes);
+}
+
+/* Null, and overlap but in place. */
+static int buffers_wrong(const struct coll_call *c, const struct pici_comm *comm)
+{
+    if (!c->count)
+        return 0;
+    if (!c->send || !c->recv)
+        return 1;
+    const uint64_t one = c->count * c->width, all = c->total * c->width, own = (uint64_t)comm->rank * one;
+    switch (c->kind) {
+    case PICI_ALL_GATHER: return c->send != c->recv + own && pici_overlap(c->send, one, c->recv, all);
+    case PICI_REDUCE_SCATTER: return c->recv != c->send + own && pici_overlap(c->send, all, c->recv, one);
+    case PICI_ALL_REDUCE: return c->send != c->recv && pici_overlap(c->send, all, c->recv, all);
+    }
+    return 1;
+}
+
+size_t pici_comm_scratch(const struct pici_comm *comm, enum pici_collective kind, uint64_t count, enum pici_dtype dtype,
+                         enum pici_op op, const struct pici_coll_opts *opts)
+{
+    struct pici_coll_opts o;
+    struct coll_call c = {.kind = kind, .count = count, .dtype = dtype, .op = op};
+    enum pici_status s = check_call(&o, comm, dtype, op, opts);
+    if ((s && s != PICI_E_BROKEN) || kind < PICI_ALL_GATHER || kind > PICI_ALL_REDUCE || resolve(&c, comm, &o))
+        return 0;
+    return c.scratch ? c.scratch : 1;
+}
+
+/* ---- starting */
+
+/* The arrays of a request, in one piece of memory. */
+static enum pici_status make_arrays(struct pici_request *r)
+{
+    const struct coll_call *c = &r->call;
+    const size_t p = (size_t)r->comm->ranks, w = (size_t)c->window, held = (size_t)c->held,
+                 buffers = (size_t)c->buffers;
+    const size_t bytes = w * sizeof *r->chains + buffers * (sizeof *r->buffers + sizeof *r->free) +
+                         2 * w * sizeof *r->sends + (held ? w * p * sizeof *r->chains->encoded : 0) +
+                         w * held * sizeof *r->chains->held + 2 * (size_t)c->widest * sizeof *r->n + w * p;
+    uint8_t *at = calloc(1, bytes);
+    if (!at)
+        return PICI_E_NOMEM;
+    r->memory = at; /* from the strictest alignment to the loosest */
+    r->chains = (void *)at, at += w * sizeof *r->chains;
+    r->sends = (void *)at, at += w * sizeof *r->sends;
+    r->recvs = (void *)at, at += w * sizeof *r->recvs;
+    r->buffers = (void *)at, at += buffers * sizeof *r->buffers;
+    r->free = (void *)at, at += buffers * sizeof *r->free;
+    for (size_t i = 0; i < w; i++) {
+        if (held) {
+            r->chains[i].encoded = (void *)at, at += p * sizeof *r->chains->encoded;
+            r->chains[i].held = (void *)at, at += held * sizeof *r->chains->held;
+        }
+    }
+    r->n = (void *)at, at += (size_t)c->widest * sizeof *r->n;
+    r->nnz = (void *)at, at += (size_t)c->widest * sizeof *r->nnz;
+    for (size_t i = 0; i < w; i++)
+        r->chains[i].has = at, at += p;
+    return PICI_OK;
+}
+
+/* Queue a call. What is wrong with it on this rank alone is for the ranks to hear of. */
+static void queue(struct pici_request *r, const struct coll_call *call, struct pici_comm *comm,
+                  const struct pici_coll_opts *o)
+{
+    static const struct pici_coll_stats none = PICI_COLL_STATS_INIT;
+    *r = (struct pici_request){.comm = comm, .call = *call, .stats = none, .culprit = INT_MAX};
+    r->sequence = comm->sequence++;
+    enum pici_status s = resolve(&r->call, comm, o);
+    if (s || buffers_wrong(&r->call, comm)) {
+        coll_note(comm, "rank %d: null or overlapping buffers, or a count or option out of range", comm->rank);
+        coll_fail(r, PICI_E_ARG, comm->rank);
+    } else if ((s = make_arrays(r))) {
+        coll_note(comm, "rank %d: no memory for the call", comm->rank);
+        coll_fail(r, s, comm->rank);
+    }
+    if (comm->tail)
+        comm->tail->next = r;
+    else
+        comm->head = r;
+    comm->tail = r;
+}
+
+static enum pici_status start(struct coll_call call, struct pici_comm *comm, const struct pici_coll_opts *opts,
+                              struct pici_request **out)
+{
+    struct pici_coll_opts o;
+    if (!out)
+        return PICI_E_ARG;
+    *out = NULL;
+    enum pici_status s = check_call(&o, comm, call.dtype, call.op, opts);
+    if (s)
+        return s;
+    struct pici_request *r = malloc(sizeof *r);
+    if (!r)
+        return PICI_E_NOMEM;
+    queue(r, &call, comm, &o);
+    *out = r;
+    return PICI_OK;
+}
+
+/* ---- moving on */
+
+void coll_fail(struct pici_request *r, enum pici_status s, int culprit)
+{
+    if (s < r->status || (s == r->status && culprit < r->culprit)) {
+        r->status = s;
+        r->culprit = culprit;
+    }
+}
+
+/* The head has ended. */
+static void finish(struct pici_comm *comm)
+{
+    static const char *const name[] = {"", "all-gather", "reduce-scatter", "all-reduce"};
+    struct pici_request *r = comm->head;
+    comm->head = r->next;
+    if (!comm->head)
+        comm->tail = NULL;
+    r->next = NULL;
+    r->comm = NULL; /* which may be freed before the caller asks */
+    r->state = COLL_DONE;
+    if (r->call.stats)
+        *r->call.stats = r->stats;
+    if (!comm->leak)
+        free(r->memory);
+    r->memory = NULL;
+    if (comm->trace && r->begin > 0) {
+        struct trace_event e = {
+            .name = name[r->call.kind], .begin = r->begin, .end = coll_now(), .sequence = r->sequence};
+        e.phase = e.step = e.slice = e.peer = e.inter = e.format = -1;
+        e.density = -1;
+        e.dense_bytes = r->stats.dense_bytes;
+        e.wire_bytes = r->stats.wire_bytes;
+        trace_add(comm->trace, &e);
+    }
+}
+
+void coll_break(struct pici_comm *comm, enum pici_status s, enum pici_status why)
+{
+    comm->broken = s;
+    if (comm->transport.abandon(comm->transport.context, why))
+        comm->leak = 1;
+    while (comm->head) {
+        comm->head->status = s;
+        finish(comm);
+        s = PICI_E_BROKEN; /* those behind it were not begun */
+    }
+}
+
+/* The memory that the head's messages and sums are in. */
+static enum pici_status take_scratch(struct pici_request *r)
+{
+    struct coll_call *c = &r->call;
+    struct pici_comm *comm = r->comm;
+    if (!c->memory && comm->scratch_bytes < c->scratch) {
+        uint8_t *more = comm->engine->alloc(c->scratch);
+        if (!more) {
+            coll_note(comm, "rank %d: no memory for %zu bytes of scratch", comm->rank, c->scratch);
+            return PICI_E_NOMEM;
+        }
+        if (comm->scratch)
+            comm->engine->free(comm->scratch, comm->scratch_bytes);
+        comm->scratch = more;
+        comm->scratch_bytes = c->scratch;
+    } else if (c->memory && c->memory_bytes < c->scratch) {
+        coll_note(comm, "rank %d: %zu bytes of scratch where %zu are needed", comm->rank, c->memory_bytes, c->scratch);
+        return PICI_E_SPACE;
+    }
+    r->own_scratch = c->memory ? c->memory : comm->scratch;
+    return PICI_OK;
+}
+
+/* The head, as far as it goes without waiting. Returns whether anything moved. */
+static int advance(struct pici_comm *comm)
+{
+    struct pici_request *r = comm->head;
+    enum pici_status s = PICI_OK;
+    int moved = 0, done = 0;
+    switch (r->state) {
+    case COLL_WAITING:
+        r->begin = coll_now();
+        if (!r->status && (s = take_scratch(r)))
+            coll_fail(r, s, comm->rank);
+        coll_agree_begin(r, MSG_HELLO);
+        r->state = COLL_HELLO;
+        return 1;
+    case COLL_HELLO:
+        s = coll_agree(r, MSG_HELLO, &moved, &done);
+        if (s || !done)
+            break;
+        if (r->status) {
+            coll_note(comm, "rank %d: %s", r->culprit, pici_strerror(r->status));
+            s = r->status;
+            break;
+        }
+        coll_data_begin(r);
+        r->state = COLL_DATA;
+        return 1;
+    case COLL_DATA:
+        s = coll_data(r, &moved, &done);
+        if (s || !done)
+            break;
+        coll_agree_begin(r, MSG_CLOSING);
+        r->state = COLL_CLOSING;
+        return 1;
+    case COLL_CLOSING:
+        s = coll_agree(r, MSG_CLOSING, &moved, &done);
+        if (s || !done)
+            break;
+        if (r->status) {
+            if (r->culprit == INT_MAX)
+                coll_note(comm, "another rank failed: %s", pici_strerror(r->status));
+            else
+                coll_note(comm, "rank %d failed: %s", r->culprit, pici_strerror(r->status));
+            s = r->status;
+            break;
+        }
+        finish(comm);
+        return 1;
+    case COLL_DONE: break;
+    }
+    if (s) {
+        if (s != r->status && comm->transport.error && comm->transport.error(comm->transport.context)[0])
+            coll_note(comm, "%s", comm->transport.error(comm->transport.context));
+        else
+            coll_note(comm, "%s", pici_strerror(s));
+        coll_break(comm, s, s);
+        return 1;
+    }
+    return moved;
+}
+
+/* As advance, and the clock of what does not move. */
+static int advance_in_time(struct pici_comm *comm, double *left)
+{
+    struct pici_request *r = comm->head;
+    if (advance(comm)) {
+        if (comm->head == r)
+            r->idle = 0;
+        return 1;
+    }
+    double now = coll_now();
+    if (r->idle == 0)
+        r->idle = now;
+    *left = r->call.timeout_ms < 0 ? 1 : r->idle + 1e-3 * r->call.timeout_ms - now;
+    if (*left > 0)
+        return 0;
+    coll_note(comm, "rank %d: nothing moved for %d ms", comm->rank, r->call.timeout_ms);
+    coll_break(comm, PICI_E_TIMEOUT, PICI_E_TIMEOUT);
+    return 1;
+}
+
+static void run(struct pici_request *r)
+{
+    while (r->state != COLL_DONE) {
+        struct pici_comm *comm = r->comm;
+        struct pici_request *head = comm->head;
+        const struct pici_transport *t = &comm->transport;
+        double left;
+        if (advance_in_time(comm, &left))
+            continue;
+        double begin = coll_now();
+        if (t->wait)
+            t->wait(t->context, left > 0.1 ? 100 : (int)(left * 1e3) + 1);
+        else
+            sched_yield();
+        double now = coll_now();
+        head->stats.wait_s += now - begin;
+        struct trace_event e = {.name = "wait", .begin = begin, .end = now, .sequence = head->sequence};
+        e.phase = e.step = e.slice = e.peer = e.inter = e.format = -1;
+        e.density = -1;
+        trace_add(comm->trace, &e);
+    }
+}
+
+enum pici_status pici_test(struct pici_request **request, int *done)
+{
+    if (!request || !done)
+        return PICI_E_ARG;
+    struct pici_request *r = *request;
+    double left;
+    *done = 0;
+    if (r && r->comm && r->comm->pid != getpid())
+        return PICI_E_BROKEN;
+    while (r && r->state != COLL_DONE && advance_in_time(r->comm, &left))
+        ;
+    *done = !r || r->state == COLL_DONE;
+    return *done ? pici_wait(request) : PICI_OK;
+}
+
+enum pici_status pici_wait(struct pici_request **request)
+{
+    if (!request)
+        return PICI_E_ARG;
+    struct pici_request *r = *request;
+    if (!r)
+        return PICI_OK;
+    if (r->comm && r->comm->pid != getpid())
+        return PICI_E_BROKEN;
+    run(r);
+    enum pici_status s = r->status;
+    *request = NULL;
+    free(r);
+    return s;
+}
+
+/* Start and wait: in memory that is there, so that nothing but the call itself can fail, on all ranks alike. */
+static enum pici_status call_and_wait(struct coll_call call, struct pici_comm *comm, const struct pici_coll_opts *opts)
+{
+    struct pici_coll_opts o;
+    enum pici_status s = check_call(&o, comm, call.dtype, call.op, opts);
+    if (s)
+        return s;
+    queue(comm->spare, &call, comm, &o);
+    run(comm->spare);
+    return comm->spare->status;
+}
+
+/* ---- the public functions */
+
+static struct coll_call make_call(enum pici_collective kind, const void *send, void *recv, uint64_t count,
+                                  enum pici_dtype dtype, enum pici_op op)
+{
+    return (struct coll_call){.kind = kind, .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op};
+}
+
+enum pici_status pici_all_gather_start(const void *send, void *recv, uint64_t sendcount, enum pici_dtype dtype,
+                                       struct pici_comm *comm, const struct pici_coll_opts *opts,
+                                       struct pici_request **request)
+{
+    return start(make_call(PICI_ALL_GATHER, send, recv, sendcount, dtype, PICI_SUM), comm, opts, request);
+}
+
+enum pici_status pici_reduce_scatter_start(const void *send, void *recv, uint64_t recvcount, enum pici_dtype dtype,
+                                           enum pici_op op, struct pici_comm *comm, const struct pici_coll_opts *opts,
+                                           struct pici_request **request)
+{
+    return start(make_call(PICI_REDUCE_SCATTER, send, recv, recvcount, dtype, op), comm, opts, request);
+}
+
+enum pici_status pici_all_reduce_start(const void *send, void *recv, uint64_t count, enum pici_dtype dtype,
+                                       enum pici_op op, struct pici_comm *comm, const struct pici_coll_opts *opts,
+                                       struct pici_request **request)
+{
+    return start(make_call(PICI_ALL_REDUCE, send, recv, count, dtype, op), comm, opts, request);
+}
+
+enum pici_status pici_all_gather(const void *send, void *recv, uint64_t sendcount, enum pici_dtype dtype,
+                                 struct pici_comm *comm, const struct pici_coll_opts *opts)
+{
+    return call_and_wait(make_call(PICI_ALL_GATHER, send, recv, sendcount, dtype, PICI_SUM), comm, opts);
+}
+
+enum pici_status pici_reduce_scatter(const void *send, void *recv, uint64_t recvcount, enum pici_dtype dtype,
+                                     enum pici_op op, struct pici_comm *comm, const struct pici_coll_opts *opts)
+{
+    return call_and_wait(make_call(PICI_REDUCE_SCATTER, send, recv, recvcount, dtype, op), comm, opts);
+}
+
+enum pici_status pici_all_reduce(const void *send, void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op,
+                                 struct pici_comm *comm, const struct pici_coll_opts *opts)
+{
+    return call_and_wait(make_call(PICI_ALL_REDUCE, send, recv, count, dtype, op), comm, opts);
+}
