@@ -18,6 +18,8 @@
 
 #include <pici/pici.h>
 
+#include "topk.h"
+
 enum { IN = 1024, HIDDEN = 4096, OUT = 10, BATCH = 32, STEPS = 10, REPETITIONS = 15 };
 enum { W1 = 0, B1 = W1 + IN * HIDDEN, W2 = B1 + HIDDEN, B2 = W2 + HIDDEN * OUT, PARAMS = B2 + OUT };
 
@@ -114,40 +116,11 @@ static double learn(float *g, const float *w, const float *x, int label, float r
 
 /* ---- the largest 1% */
 
-static uint32_t magnitude(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u & 0x7fffffff; /* orders as |x| does */
-}
-
-/* The magnitude of the k-th largest element, exactly: two counting passes, over the upper and the lower 16 bits. */
-static uint32_t kth_largest(const float *g, size_t n, size_t k)
-{
-    static size_t count[65536];
-    uint32_t upper = 0, bucket = 65536;
-
-    for (int pass = 0; pass < 2; pass++) {
-        memset(count, 0, sizeof count);
-        for (size_t i = 0; i < n; i++) {
-            const uint32_t m = magnitude(g[i]);
-            if (pass == 0)
-                count[m >> 16]++;
-            else if (m >> 16 == upper)
-                count[m & 0xffff]++;
-        }
-        for (bucket = 65536; bucket-- > 0 && count[bucket] < k;)
-            k -= count[bucket];
-        if (pass == 0)
-            upper = bucket;
-    }
-    return upper << 16 | bucket;
-}
-
 /* Moves, negated, the largest 1% of pending to send, which is zero elsewhere. */
 static size_t keep_largest(float *send, float *pending)
 {
-    const uint32_t least = kth_largest(pending, PARAMS, PARAMS / 100);
+    static size_t count[TOPK_COUNTS];
+    const uint32_t least = kth_largest(pending, PARAMS, PARAMS / 100, count);
     size_t kept = 0;
     for (size_t i = 0; i < PARAMS; i++) {
         const int keep = magnitude(pending[i]) >= least && pending[i] != 0;
