@@ -63,7 +63,8 @@ struct pici_coll_opts {
     uint64_t slice_bytes; /* dense bytes of a slice, the unit of pipelining; 0: default, 1 MiB */
     int window;           /* slices in flight; 0: default, 4; at most 64 */
     void *scratch;
-    size_t scratch_bytes; /* this memory instead of the communicator's, or NULL; any alignment; until the call ends */
+    size_t scratch_bytes; /* this memory instead of the communicator's, or NULL; any alignment; until the call
+        * ends (over MPI, after PICI_E_TIMEOUT, until MPI_Finalize: what was in flight may still arrive) */
 };
 #define PICI_COLL_OPTS_INIT                                                                                            \
     {                                                                                                                  \
@@ -125,8 +126,8 @@ PICI_API int pici_comm_rank(const struct pici_comm *);
 PICI_API int pici_comm_size(const struct pici_comm *);
 
 /* Scratch memory. A communicator allocates what a call needs and keeps it, growing at a larger call. A query says how many bytes a call
- * with these arguments needs (count as in the call; 0 if the arguments are wrong): reserve them beforehand, so that no
- * call allocates, or hand the memory to the call in opts. */
+ * with these arguments needs (count as in the call; 0 if the arguments are wrong): reserve them beforehand, so that a
+ * call allocates nothing but its few small tables, or hand the memory to the call in opts. */
 enum pici_collective { PICI_ALL_GATHER = 1, PICI_REDUCE_SCATTER = 2, PICI_ALL_REDUCE = 3 };
 PICI_API size_t pici_comm_scratch(const struct pici_comm *, enum pici_collective, uint64_t count, enum pici_dtype,
                                   enum pici_op, const struct pici_coll_opts *);

@@ -382,7 +382,7 @@ static enum pici_status take_block(struct pici_request *r, struct coll_chain *ch
     const struct coll_call *c = &r->call;
     const struct pici_engine *e = r->comm->engine;
     if (phase_of(c, chain->step) == PLAN_ALL_GATHER)
-        return e->decode(c->recv + first * c->width, n, block, len, c->dtype);
+        return e->decode(c->recv + first * c->width, n, block, len, c->dtype, c->total);
     uint8_t *sum = sum_at(r, chain, segment, first);
     const uint8_t *own = c->send + first * c->width;
     if (!chain->has[segment] && sum != own)

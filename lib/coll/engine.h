@@ -18,10 +18,11 @@ struct pici_engine {
     /* As pici_compress; format is not AUTO. */
     enum pici_status (*encode)(void *block, size_t cap, size_t *len, const void *src, uint64_t n, enum pici_dtype,
                                enum pici_format, int checksum);
-    /* As pici_decompress; the block must be of dtype, else PICI_E_CORRUPT. */
-    enum pici_status (*decode)(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype);
+    /* As pici_decompress; the block must hold n elements of dtype, else PICI_E_CORRUPT. dst is part of an output of so many elements:
+     * from some size on it is written past the caches. */
+    enum pici_status (*decode)(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype, uint64_t output);
 
-    /* dst = dst op block, element by element, absent ones being +0. SUM and AVG add. temp [temp_elements of dtype]: a place for
+    /* dst = dst op block, element by element, absent ones being +0; errors as decode's. SUM and AVG add. temp [temp_elements of dtype]: a place for
      * decoded elements, at least TILE; used for MIN and MAX. */
     enum pici_status (*fold)(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype, enum pici_op,
                              void *temp, uint64_t temp_elements);

@@ -49,11 +49,12 @@ static enum pici_status expect(struct pici_block *b, uint64_t n, const void *blo
     return b->dtype == (unsigned)dtype && b->count == n ? PICI_OK : PICI_E_CORRUPT;
 }
 
-static enum pici_status host_decode(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype dtype)
+static enum pici_status host_decode(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype dtype,
+                                    uint64_t output)
 {
     struct pici_block b;
     enum pici_status s = expect(&b, n, block, len, dtype);
-    return s ? s : pici_decompress(dst, n, block, len, NULL);
+    return s ? s : pici_decompress_slice(dst, n, block, len, output);
 }
 
 /* Decode piece by piece, each of which stays in a core's cache until it is reduced. Ranges do not check the checksum and the padding;
