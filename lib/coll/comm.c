@@ -16,11 +16,6 @@
 /* Why the last making failed. */
 static _Thread_local char made[sizeof((struct pici_comm *)NULL)->error];
 
-void pici_comm_failed(const char *why)
-{
-    coll_note(NULL, "%s", why);
-}
-
 double coll_now(void)
 {
     struct timespec t;
