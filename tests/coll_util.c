@@ -10,7 +10,7 @@
 
 /* ---- a call ---- */
 
-void coll_case_random(struct coll_case *c, struct rng *r, int p)
+void coll_case_options(struct coll_case *c, struct rng *r, int p)
 {
     static const enum pici_format formats[] = {PICI_AUTO, PICI_PICI, PICI_COO, PICI_DENSE};
     static const float thresholds[] = {-1, 0, 1, 0.5f};
@@ -40,6 +40,15 @@ void coll_case_random(struct coll_case *c, struct rng *r, int p)
         case 3: c->node_of[i] = (int)rng_below(r, many); break;
         default: c->node_of[i] = 7;
         }
+}
+
+void coll_case_random(struct coll_case *c, struct rng *r, int p)
+{
+    c->collective = (enum pici_collective)(1 + rng_below(r, 3));
+    c->opts.algorithm = (enum pici_algorithm)(1 + rng_below(r, 2));
+    c->dtype = (enum pici_dtype)(1 + rng_below(r, 14));
+    c->op = (enum pici_op)rng_below(r, 4);
+    coll_case_options(c, r, p);
 }
 
 static const char *collective_name(enum pici_collective c)
@@ -518,4 +527,106 @@ const char *coll_team_check(struct coll_team *team, const struct coll_case *c)
         }
     coll_job_free(&check.job);
     return wrong;
+}
+
+/* ---- in flight ---- */
+
+enum { FLIGHTS = 7 };
+
+enum style { BACKWARDS, SHUFFLED, BY_TURNS, BLOCKING, STYLES };
+
+struct flight {
+    uint64_t seed;
+    struct pici_comm *comm[COLL_RANKS];
+    struct coll_case c[FLIGHTS];
+    struct coll_job job[FLIGHTS];
+    struct coll_rank rank[COLL_RANKS][FLIGHTS];
+    const char *wrong[COLL_RANKS];
+};
+
+static void landed(struct flight *f, int rank, int i, enum pici_status status, const struct pici_request *request)
+{
+    const char *wrong = status    ? pici_strerror(status)
+                        : request ? "a request that was not freed"
+                                  : coll_rank_judge(&f->rank[rank][i], &f->c[i], &f->job[i], rank);
+    if (!f->wrong[rank])
+        f->wrong[rank] = wrong;
+}
+
+static void by_turns(struct flight *f, int rank, struct pici_request **request)
+{
+    int ended[FLIGHTS] = {0};
+    for (int left = FLIGHTS; left;)
+        for (int i = 0; i < FLIGHTS; i++) {
+            int done;
+            enum pici_status status = pici_test(&request[i], &done);
+            if (ended[i] || !done)
+                continue;
+            ended[i] = 1;
+            left--;
+            landed(f, rank, i, status, request[i]);
+        }
+}
+
+static void fly(void *context, int rank)
+{
+    struct flight *f = context;
+    struct pici_request *request[FLIGHTS] = {NULL};
+    struct rng rng = {f->seed + (uint64_t)rank};
+    const enum style style = (enum style)rng_below(&rng, STYLES);
+    const int blocking = style == BLOCKING ? FLIGHTS / 2 : -1;
+    int order[FLIGHTS];
+    for (int i = 0; i < FLIGHTS; i++) {
+        struct coll_rank *k = &f->rank[rank][i];
+        coll_rank_place(k, &f->c[i], &f->job[i], f->comm[rank]);
+        if (i == blocking)
+            landed(f, rank, i, coll_rank_call(k, &f->c[i], f->comm[rank]), NULL);
+        else if (coll_rank_start(k, &f->c[i], f->comm[rank], &request[i]))
+            landed(f, rank, i, PICI_E_BROKEN, NULL);
+    }
+    for (int i = 0; i < FLIGHTS; i++)
+        order[i] = style == BACKWARDS ? FLIGHTS - 1 - i : i;
+    for (int i = FLIGHTS - 1; i > 0 && style == SHUFFLED; i--) {
+        int j = (int)rng_below(&rng, (uint64_t)i + 1), swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+    if (style == BY_TURNS)
+        by_turns(f, rank, request);
+    for (int i = 0; i < FLIGHTS && style != BY_TURNS; i++)
+        if (order[i] != blocking) {
+            enum pici_status status = pici_wait(&request[order[i]]);
+            landed(f, rank, order[i], status, request[order[i]]);
+        }
+}
+
+const char *coll_flight_check(int p, uint64_t seed)
+{
+    static char said[400];
+    struct flight *f = test_alloc(sizeof *f);
+    struct rng rng = {seed};
+    memset(f, 0, sizeof *f);
+    f->seed = seed;
+    if (pici_comm_threads(f->comm, p))
+        abort();
+    for (int i = 0; i < FLIGHTS; i++) {
+        struct coll_case *c = &f->c[i];
+        c->count = rng_below(&rng, rng_chance(&rng, 300000) ? 20000 : 900);
+        coll_case_random(c, &rng, p);
+        memcpy(c->node_of, f->c[0].node_of, sizeof c->node_of); /* cannot change while one is in flight */
+        coll_job_make(&f->job[i], c, p);
+    }
+    coll_threads(p, fly, f);
+    said[0] = 0;
+    for (int i = 0; i < p; i++) {
+        if (f->wrong[i] && !said[0])
+            snprintf(said, sizeof said, "rank %d: %s (%s)", i, f->wrong[i], pici_comm_error(f->comm[i]));
+        for (int j = 0; j < FLIGHTS; j++)
+            coll_rank_free(&f->rank[i][j]);
+        pici_comm_free(f->comm[i]);
+    }
+    for (int i = 0; i < FLIGHTS; i++)
+        coll_job_free(&f->job[i]);
+    free(f);
+    return said[0] ? said : NULL;
 }

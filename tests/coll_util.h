@@ -26,7 +26,9 @@ struct coll_case {
     struct pici_coll_opts opts; /* but for stats and scratch */
 };
 
-/* The choices of a call that are not its size: pattern, place, options, nodes. */
+/* Draw what does not change the result: place, options but the algorithm; and pattern, seed and nodes. */
+void coll_case_options(struct coll_case *, struct rng *, int p);
+/* Draw all but the count: no AUTO algorithm. */
 void coll_case_random(struct coll_case *, struct rng *, int p);
 
 /* All of the above in words; static, one at a time. */
@@ -92,5 +94,9 @@ void coll_team_free(struct coll_team *);
 
 /* One case on all ranks, PICI_OK expected. Null, or what is wrong, in static memory. */
 const char *coll_team_check(struct coll_team *, const struct coll_case *);
+
+/* Several calls drawn from the seed, in flight at once, which each rank ends in its own way: waiting from the last to the first, in
+ * any order, testing by turns; or with a blocking call among them. Null, or what is wrong, in static memory. */
+const char *coll_flight_check(int p, uint64_t seed);
 
 #endif

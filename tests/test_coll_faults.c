@@ -104,11 +104,7 @@ static void run_one(struct tally *tally, uint64_t seed)
     run->p = 2 + (int)rng_below(&rng, RANKS - 1);
     for (int i = 0; i < CALLS; i++) {
         struct coll_case *c = &run->c[i];
-        *c = (struct coll_case){.collective = (enum pici_collective)(1 + rng_below(&rng, 3)),
-                                .dtype = (enum pici_dtype)(1 + rng_below(&rng, 14)),
-                                .op = (enum pici_op)rng_below(&rng, 4),
-                                .count = rng_below(&rng, rng_chance(&rng, 500000) ? 12000 : 600),
-                                .opts.algorithm = (enum pici_algorithm)(1 + rng_below(&rng, 2))};
+        c->count = rng_below(&rng, rng_chance(&rng, 500000) ? 12000 : 600);
         coll_case_random(c, &rng, run->p);
         c->opts.checksum = 1;
         c->opts.timeout_ms = tally->fault == NONE || tally->fault == DELAY ? LONG_MS : TIMEOUT_MS;

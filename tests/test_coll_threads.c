@@ -73,7 +73,7 @@ ParameterizedTest(int *ranks, coll_threads, matrix)
                                           .opts.algorithm = algorithms[a]};
                     if (a == 2 && rng_chance(&rng, 700000))
                         continue;
-                    coll_case_random(&c, &rng, *ranks);
+                    coll_case_options(&c, &rng, *ranks);
                     check(&team, &c);
                 }
     coll_team_free(&team);
@@ -100,7 +100,7 @@ ParameterizedTest(int *ranks, coll_threads, rounds)
         c.count = 4096 * rng_below(&rng, 24) + rng_below(&rng, 3) - 1 + 4096;
         if (c.collective == PICI_ALL_REDUCE)
             c.count *= (uint64_t)*ranks;
-        coll_case_random(&c, &rng, *ranks);
+        coll_case_options(&c, &rng, *ranks);
         c.opts.slice_bytes = 4096 * (1 + rng_below(&rng, 2)) * ref_width(c.dtype);
         c.opts.window = 1 + (int)rng_below(&rng, 6);
         check(&team, &c);
@@ -125,7 +125,7 @@ Test(coll_threads, million)
         if (c.collective == PICI_ALL_GATHER)
             c.op = PICI_SUM;
         coll_team_init(&team, p);
-        coll_case_random(&c, &rng, p);
+        coll_case_options(&c, &rng, p);
         check(&team, &c);
         coll_team_free(&team);
     }

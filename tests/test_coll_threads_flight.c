@@ -15,109 +15,15 @@ enum { WATCHDOG_S = 300 };
 
 /* ---- nonblocking ---- */
 
-enum { FLIGHTS = 7, FLYERS = 9 };
-
-/* How a rank ends what it started: waiting from the last to the first, in any order, testing by turns; or a blocking call among those that
- * are in flight. Ranks of one run differ in it. */
-enum style { BACKWARDS, SHUFFLED, BY_TURNS, BLOCKING, STYLES };
-
-struct flight {
-    uint64_t seed;
-    struct pici_comm *comm[FLYERS];
-    struct coll_case c[FLIGHTS];
-    struct coll_job job[FLIGHTS];
-    struct coll_rank rank[FLYERS][FLIGHTS];
-    const char *wrong[FLYERS];
-};
-
-static void landed(struct flight *f, int rank, int i, enum pici_status status, const struct pici_request *request)
-{
-    const char *wrong = status    ? pici_comm_error(f->comm[rank])
-                        : request ? "a request that was not freed"
-                                  : coll_rank_judge(&f->rank[rank][i], &f->c[i], &f->job[i], rank);
-    if (!f->wrong[rank])
-        f->wrong[rank] = wrong;
-}
-
-static void by_turns(struct flight *f, int rank, struct pici_request **request)
-{
-    int ended[FLIGHTS] = {0};
-    for (int left = FLIGHTS; left;)
-        for (int i = 0; i < FLIGHTS; i++) {
-            int done;
-            enum pici_status status = pici_test(&request[i], &done);
-            if (ended[i] || !done)
-                continue;
-            ended[i] = 1;
-            left--;
-            landed(f, rank, i, status, request[i]);
-        }
-}
-
-static void fly(void *context, int rank)
-{
-    struct flight *f = context;
-    struct pici_request *request[FLIGHTS] = {NULL};
-    struct rng rng = {f->seed + (uint64_t)rank};
-    const enum style style = (enum style)rng_below(&rng, STYLES);
-    const int blocking = style == BLOCKING ? FLIGHTS / 2 : -1;
-    int order[FLIGHTS];
-    for (int i = 0; i < FLIGHTS; i++) {
-        struct coll_rank *k = &f->rank[rank][i];
-        coll_rank_place(k, &f->c[i], &f->job[i], f->comm[rank]);
-        if (i == blocking)
-            landed(f, rank, i, coll_rank_call(k, &f->c[i], f->comm[rank]), NULL);
-        else if (coll_rank_start(k, &f->c[i], f->comm[rank], &request[i]))
-            landed(f, rank, i, PICI_E_BROKEN, NULL);
-    }
-    for (int i = 0; i < FLIGHTS; i++)
-        order[i] = style == BACKWARDS ? FLIGHTS - 1 - i : i;
-    for (int i = FLIGHTS - 1; i > 0 && style == SHUFFLED; i--) {
-        int j = (int)rng_below(&rng, (uint64_t)i + 1), swap = order[i];
-        order[i] = order[j];
-        order[j] = swap;
-    }
-    if (style == BY_TURNS)
-        by_turns(f, rank, request);
-    for (int i = 0; i < FLIGHTS && style != BY_TURNS; i++)
-        if (order[i] != blocking) {
-            enum pici_status status = pici_wait(&request[order[i]]);
-            landed(f, rank, order[i], status, request[order[i]]);
-        }
-}
-
 Test(coll_flight, in_any_order)
 {
-    static const int ranks[] = {1, 2, 3, 5, 9};
+    static const int ranks[] = {1, 2, 3, 5, 9, 17};
     struct rng rng = {77};
     alarm(WATCHDOG_S);
-    for (int run = 0; run < 40; run++) {
-        const int p = ranks[run % 5];
-        struct flight *f = calloc(1, sizeof *f);
-        cr_assert_not_null(f);
-        cr_assert_eq(pici_comm_threads(f->comm, p), PICI_OK);
-        f->seed = rng_next(&rng);
-        for (int i = 0; i < FLIGHTS; i++) {
-            struct coll_case *c = &f->c[i];
-            *c = (struct coll_case){.collective = (enum pici_collective)(1 + rng_below(&rng, 3)),
-                                    .dtype = (enum pici_dtype)(1 + rng_below(&rng, 14)),
-                                    .op = (enum pici_op)rng_below(&rng, 4),
-                                    .count = rng_below(&rng, rng_chance(&rng, 300000) ? 20000 : 900),
-                                    .opts.algorithm = (enum pici_algorithm)(1 + rng_below(&rng, 2))};
-            coll_case_random(c, &rng, p);
-            memcpy(c->node_of, f->c[0].node_of, sizeof c->node_of); /* cannot change while one is in flight */
-            coll_job_make(&f->job[i], c, p);
-        }
-        coll_threads(p, fly, f);
-        for (int i = 0; i < p; i++) {
-            cr_expect(!f->wrong[i], "run %d, rank %d of %d: %s", run, i, p, f->wrong[i]);
-            for (int j = 0; j < FLIGHTS; j++)
-                coll_rank_free(&f->rank[i][j]);
-            pici_comm_free(f->comm[i]);
-        }
-        for (int i = 0; i < FLIGHTS; i++)
-            coll_job_free(&f->job[i]);
-        free(f);
+    for (int run = 0; run < 60; run++) {
+        const int p = ranks[run % 6];
+        const char *wrong = coll_flight_check(p, rng_next(&rng));
+        cr_assert(!wrong, "run %d, %d ranks: %s", run, p, wrong);
     }
 }
 
