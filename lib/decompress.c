@@ -206,8 +206,9 @@ static enum pici_status check_output(const struct pici_block *b, const void *dst
     return PICI_OK;
 }
 
+/* output: elements of what dst is all, or a part, of. */
 static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts,
-                              int add)
+                              int add, uint64_t output)
 {
     struct pici_opts o;
     struct pici_block b;
@@ -222,7 +223,7 @@ static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t l
     struct job j = {.b = &b,
                     .move = isa->move[b.at.width_log2],
                     .add = add ? isa->add[b.dtype] : NULL,
-                    .stream = n << b.at.width_log2 >= PICI_STREAM_BYTES};
+                    .stream = output >= (uint64_t)PICI_STREAM_BYTES >> b.at.width_log2};
     struct parts p = {.job = &j, .dst = dst, .threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES)};
     if (n == 0)
         return PICI_OK;
@@ -235,12 +236,17 @@ static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t l
 
 enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
 {
-    return whole(dst, n, block, len, opts, 0);
+    return whole(dst, n, block, len, opts, 0, n);
+}
+
+enum pici_status pici_decompress_slice(void *dst, uint64_t n, const void *block, size_t len, uint64_t output)
+{
+    return whole(dst, n, block, len, NULL, 0, output);
 }
 
 enum pici_status pici_scatter_add(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
 {
-    return whole(dst, n, block, len, opts, 1);
+    return whole(dst, n, block, len, opts, 1, n);
 }
 
 enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
