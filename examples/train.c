@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Data-parallel training, twice over: with dense collectives, then with sparse ones. Prints both loss curves, which agree bit for
+ * bit, and what they cost.
+ *     train --help
+ * Ranks are threads; built with PICI_EXAMPLE_MPI (make mpi-examples), they are those of mpirun. Ends with status 1 if
+ * anything disagrees. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef PICI_EXAMPLE_MPI
+#include <pici/mpi.h>
+#else
+#include <pici/coll.h>
+#endif
+
+#include "model.h"
+#include "topk.h"
+#include "train_job.h"
+
+enum { REPORTS = 10, ROWS = 2 * REPORTS, EVALUATED_AT_ONCE = 64 };
+
+/* A row of the table: of the weights before this step, and of what the step sent. */
+struct row {
+    int step;
+    double held_loss, held_right; /* of all examples held out */
+    uint64_t own, sum;            /* nonzeros of rank 0's gradient, of the sum */
+    uint64_t sent;                /* bytes so far, all ranks */
+};
+
+/* A training, dense or sparse. */
+struct run {
+    bool dense;
+    double *loss; /* [steps], of each step's batch over all ranks */
+    struct row row[ROWS];
+    int rows;
+    double held_loss, held_right; /* after the last step */
+    uint64_t sends[4];            /* blocks by format, all ranks */
+    double seconds, seconds_coll; /* of the slowest rank */
+    uint64_t digest;              /* of the weights */
+};
+
+struct rank {
+    const struct job *job;
+    struct pici_comm *comm;
+    pthread_t thread;
+    struct model_place place;
+    float *w, *g;      /* [n]: weights, and the gradient, which becomes the update */
+    float *squares;    /* [n, or share]: of all gradients so far */
+    float *pending;    /* [n]: of the gradient, what was not sent yet */
+    size_t *count;     /* [TOPK_COUNTS] */
+    struct run run[2]; /* dense, sparse */
+    double coll_s;     /* seconds in collectives */
+    struct pici_coll_stats total;
+    char why[512]; /* of a failure */
+};
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- one rank */
+
+/* Keep why; false. */
+static bool failed(struct rank *r, const char *what, enum pici_status s)
+{
+    snprintf(r->why, sizeof r->why, "%s: %s (%s)", what, pici_strerror(s), pici_comm_error(r->comm));
+    return false;
+}
+
+/* The worst of all ranks' statuses: whoever cannot go on says so before the others wait for it. */
+static enum pici_status agree(struct pici_comm *comm, enum pici_status own)
+{
+    int32_t worst = own; /* errors are negative */
+    const enum pici_status s = pici_all_reduce(&worst, &worst, 1, PICI_I32, PICI_MIN, comm, NULL);
+    return s != PICI_OK ? s : (enum pici_status)worst;
+}
+
+/* log(1 + exp(t)) */
+static double softplus(double t)
+{
+    return fmax(t, 0) + log1p(exp(-fabs(t)));
+}
+
+/* The gradient of this rank's part of a batch, added to g; the loss. */
+static double learn(struct rank *r, int step, float *g)
+{
+    const struct job *const j = r->job;
+    const size_t batch = (size_t)j->o.batch, ranks = (size_t)j->o.ranks, rank = (size_t)pici_comm_rank(r->comm);
+    double loss = 0;
+    for (size_t i = 0; i < batch; i++) {
+        const size_t row = j->order[(((size_t)step * ranks + rank) * batch + i) % j->taught];
+        const double z = model_score(&j->model, &r->place, r->w, &j->data, row);
+        const bool upper = j->data.label[row] == j->upper;
+        loss += softplus(upper ? -z : z);
+        model_backward(&j->model, &r->place, r->w, g, (float)((1 / (1 + exp(-z)) - upper) / (double)batch));
+    }
+    return loss / (double)batch;
+}
+
+/* Move the largest of what is pending to g, which is zero elsewhere. The rest waits, and nothing is lost ("error feedback"). */
+static void keep_largest(struct rank *r)
+{
+    const size_t n = r->job->model.weights;
+    const size_t k = (size_t)ceil(r->job->o.keep / 100 * (double)n);
+    const uint32_t least = kth_largest(r->pending, n, k, r->count);
+    for (size_t i = 0; i < n; i++) {
+        const bool keep = r->pending[i] != 0 && magnitude(r->pending[i]) >= least;
+        r->g[i] = keep ? r->pending[i] : 0;
+        if (keep)
+            r->pending[i] = 0;
+    }
+}
+
+/* Adagrad, in place: g becomes what the weights are to be lowered by. Where g is +0 this is +0, not -0, which has a bit set and
+ * would be sent. */
+static void update(float *g, float *squares, size_t n, float rate)
+{
+    for (size_t i = 0; i < n; i++) {
+        squares[i] += g[i] * g[i];
+        g[i] = rate * g[i] / (sqrtf(squares[i]) + 1e-8f);
+    }
+}
+
+static uint64_t nonzeros(const float *x, size_t n)
+{
+    uint64_t nnz = 0;
+    for (size_t i = 0; i < n; i++)
+        nnz += x[i] != 0;
+    return nnz;
+}
+
+/* Loss and accuracy on the examples held out, of which each rank takes its part. Meanwhile *request moves on. */
+static bool evaluate(struct rank *r, double *loss, double *right, struct pici_request **request)
+{
+    const struct job *const j = r->job;
+    const size_t ranks = (size_t)j->o.ranks;
+    double sums[2] = {0, 0}, begin;
+    size_t n = 0;
+    enum pici_status s = PICI_OK;
+    for (size_t i = (size_t)pici_comm_rank(r->comm); i < j->held && s == PICI_OK; i += ranks) {
+        const size_t row = j->order[j->taught + i];
+        const bool upper = j->data.label[row] == j->upper;
+        const double z = model_score(&j->model, &r->place, r->w, &j->data, row);
+        sums[0] += softplus(upper ? -z : z);
+        sums[1] += (z > 0) == upper;
+        if (++n % EVALUATED_AT_ONCE == 0) {
+            int done;
+            begin = seconds();
+            s = pici_test(request, &done);
+            r->coll_s += seconds() - begin;
+        }
+    }
+    begin = seconds();
+    if (s == PICI_OK)
+        s = pici_wait(request);
+    r->coll_s += seconds() - begin;
+    if (s == PICI_OK)
+        s = pici_all_reduce(sums, sums, 2, PICI_F64, PICI_SUM, r->comm, NULL);
+    *loss = sums[0] / (double)j->held;
+    *right = sums[1] / (double)j->held;
+    return s == PICI_OK || failed(r, "evaluating", s);
+}
+
+static void add_stats(struct pici_coll_stats *to, const struct pici_coll_stats *s)
+{
+    to->wire_bytes += s->wire_bytes;
+    for (int f = 0; f < 4; f++)
+        to->sends[f] += s->sends[f];
+}
+
+/* A step: gradients of all ranks become one, it becomes the update, and everyone applies that. Either every rank gets the
+ * whole sum and makes the whole update, or, with --shard, its share of both, and the updates are gathered. */
+static bool train_step(struct rank *r, struct run *run, int step)
+{
+    const struct job *const j = r->job;
+    const size_t first = j->o.shard ? (size_t)pici_comm_rank(r->comm) * j->share : 0;
+    const size_t n = j->o.shard ? j->share : j->n;
+    struct row *const row = step % ((j->o.steps + REPORTS - 1) / REPORTS) == 0 ? &run->row[run->rows++] : NULL;
+
+    memset(r->g, 0, j->n * sizeof *r->g);
+    double loss = learn(r, step, r->pending ? r->pending : r->g);
+    if (r->pending)
+        keep_largest(r);
+    if (row)
+        row->own = nonzeros(r->g, j->n);
+
+    struct pici_coll_stats stats = PICI_COLL_STATS_INIT, gather = PICI_COLL_STATS_INIT;
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    opts.stats = &stats;
+    if (run->dense)
+        opts.inter_threshold = opts.intra_threshold = opts.ag_threshold = 1;
+    struct pici_request *sum = NULL, *mean = NULL;
+    double begin = seconds();
+    enum pici_status s =
+        j->o.shard ? pici_reduce_scatter_start(r->g, r->g + first, n, PICI_F32, PICI_AVG, r->comm, &opts, &sum)
+                   : pici_all_reduce_start(r->g, r->g, n, PICI_F32, PICI_AVG, r->comm, &opts, &sum);
+    if (s == PICI_OK)
+        s = pici_all_reduce_start(&loss, &loss, 1, PICI_F64, PICI_AVG, r->comm, NULL, &mean);
+    r->coll_s += seconds() - begin;
+
+    /* The weights stay as they are until the sum is here: time to see how good they are. */
+    if (row && s == PICI_OK && !evaluate(r, &row->held_loss, &row->held_right, &sum)) {
+        pici_wait(&mean);
+        return false;
+    }
+    begin = seconds();
+    const enum pici_status of_sum = pici_wait(&sum), of_mean = pici_wait(&mean); /* both, or they would not be freed */
+    if (s == PICI_OK)
+        s = of_sum != PICI_OK ? of_sum : of_mean;
+    r->coll_s += seconds() - begin;
+    if (s != PICI_OK)
+        return failed(r, j->o.shard ? "reduce-scatter" : "all-reduce", s);
+    run->loss[step] = loss;
+    if (!isfinite(loss)) { /* the same on all ranks */
+        snprintf(r->why, sizeof r->why, "step %d: the loss is not finite: lower --rate, or scale the data", step);
+        return false;
+    }
+
+    update(r->g + first, r->squares, n, (float)j->o.rate);
+    if (j->o.shard) {
+        opts.stats = &gather;
+        begin = seconds();
+        s = pici_all_gather(r->g + first, r->g, n, PICI_F32, r->comm, &opts);
+        r->coll_s += seconds() - begin;
+        if (s != PICI_OK)
+            return failed(r, "all-gather", s);
+    }
+    for (size_t i = 0; i < j->n; i++)
+        r->w[i] -= r->g[i];
+
+    add_stats(&r->total, &stats);
+    add_stats(&r->total, &gather);
+    if (row) {
+        row->step = step;
+        row->sum = nonzeros(r->g, j->n);
+        row->sent = r->total.wire_bytes;
+    }
+    return true;
+}
+
+/* FNV-1a over the weights. False if one of them is not finite. */
+static bool digest(const float *w, size_t n, uint64_t *hash)
+{
+    *hash = UINT64_C(0xcbf29ce484222325);
+    bool finite = true;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, &w[i], sizeof u);
+        *hash = (*hash ^ u) * UINT64_C(0x100000001b3);
+        finite &= isfinite(w[i]) != 0;
+    }
+    return finite;
+}
+
+/* Sum up over all ranks what a run cost, and see that they all end with the same weights. */
+static bool conclude(struct rank *r, struct run *run)
+{
+    uint64_t sums[4 + ROWS] = {0}, low, high;
+    if (!digest(r->w, r->job->n, &run->digest)) {
+        snprintf(r->why, sizeof r->why, "a weight is not finite: lower --rate, or scale the data");
+        return false;
+    }
+    low = high = run->digest;
+    memcpy(sums, r->total.sends, sizeof r->total.sends);
+    for (int i = 0; i < run->rows; i++)
+        sums[4 + i] = run->row[i].sent;
+    double times[2] = {run->seconds, r->coll_s};
+    enum pici_status s = pici_all_reduce(sums, sums, 4 + ROWS, PICI_U64, PICI_SUM, r->comm, NULL);
+    if (s == PICI_OK)
+        s = pici_all_reduce(times, times, 2, PICI_F64, PICI_MAX, r->comm, NULL);
+    if (s == PICI_OK)
+        s = pici_all_reduce(&low, &low, 1, PICI_U64, PICI_MIN, r->comm, NULL);
+    if (s == PICI_OK)
+        s = pici_all_reduce(&high, &high, 1, PICI_U64, PICI_MAX, r->comm, NULL);
+    if (s != PICI_OK)
+        return failed(r, "summing up", s);
+    if (low != high) {
+        snprintf(r->why, sizeof r->why, "ranks end with different weights");
+        return false;
+    }
+    memcpy(run->sends, sums, sizeof run->sends);
+    for (int i = 0; i < run->rows; i++)
+        run->row[i].sent = sums[4 + i];
+    run->seconds = times[0];
+    run->seconds_coll = times[1];
+    return true;
+}
+
+static bool train(struct rank *r, struct run *run)
+{
+    const struct job *const j = r->job;
+    uint64_t state = j->o.seed;
+    for (size_t i = 0; i < j->n; i++) /* of a network, small and unequal */
+        r->w[i] = j->o.network && i < j->model.weights ? (float)(0.2 * uniform(&state) - 0.1) : 0;
+    memset(r->squares, 0, (j->o.shard ? j->share : j->n) * sizeof *r->squares);
+    if (r->pending)
+        memset(r->pending, 0, j->n * sizeof *r->pending);
+    memset(&r->total, 0, sizeof r->total);
+    r->coll_s = 0;
+
+    const double begin = seconds();
+    for (int step = 0; step < j->o.steps; step++)
+        if (!train_step(r, run, step))
+            return false;
+    run->seconds = seconds() - begin;
+    run->row[run->rows++] = (struct row){.step = j->o.steps, .sent = r->total.wire_bytes};
+    return evaluate(r, &run->held_loss, &run->held_right, &(struct pici_request *){NULL}) && conclude(r, run);
+}
+
+static void rank_free(struct rank *r)
+{
+    model_place_free(&r->place);
+    free(r->w);
+    free(r->g);
+    free(r->squares);
+    free(r->pending);
+    free(r->count);
+    free(r->run[0].loss);
+    free(r->run[1].loss);
+    pici_comm_free(r->comm);
+}
+
+/* Both trainings of one rank. r->why if it fails; rank_free either way. */
+static void *run_rank(void *argument)
+{
+    struct rank *const r = argument;
+    const struct job *const j = r->job;
+    const bool largest = j->o.keep < 100;
+    r->w = calloc(j->n, sizeof *r->w);
+    r->g = calloc(j->n, sizeof *r->g);
+    r->squares = calloc(j->o.shard ? j->share : j->n, sizeof *r->squares);
+    r->pending = largest ? calloc(j->n, sizeof *r->pending) : NULL;
+    r->count = largest ? calloc(TOPK_COUNTS, sizeof *r->count) : NULL;
+    r->run[0].dense = true;
+    r->run[0].loss = calloc((size_t)j->o.steps, sizeof(double));
+    r->run[1].loss = calloc((size_t)j->o.steps, sizeof(double));
+    const bool memory = model_place_init(&r->place, &j->model) && r->w && r->g && r->squares && r->run[0].loss &&
+                        r->run[1].loss && (!largest || (r->pending && r->count));
+    const enum pici_status s = agree(r->comm, memory ? PICI_OK : PICI_E_NOMEM);
+    if (s != PICI_OK)
+        failed(r, "beginning", s);
+    else if (train(r, &r->run[0]))
+        train(r, &r->run[1]);
+    return NULL;
+}
+
+/* ---- what is printed */
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static bool same_bits(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static void print_heading(const struct job *j)
+{
+    const struct options *const o = &j->o;
+    printf("%s: %zu examples of %u features, %.1f of them not zero.\n", o->path ? o->path : "Generated data",
+           j->data.rows, (unsigned)j->data.features, (double)j->data.start[j->data.rows] / (double)j->data.rows);
+    if (o->network)
+        printf("A network of %d hidden units: %zu weights, %.2f MiB.\n", o->hidden, j->model.weights, mib(4 * j->n));
+    else
+        printf("Logistic regression on products of up to %d features: %zu weights, %.2f MiB.\n", o->order,
+               j->model.weights, mib(4 * j->n));
+    printf("%d ranks (%s), %d examples a rank and step. ", o->ranks,
+#ifdef PICI_EXAMPLE_MPI
+           "MPI",
+#else
+           "threads",
+#endif
+           o->batch);
+    if (o->keep < 100)
+        printf("A rank sends the largest %g%% of its gradient; the rest waits.\n", o->keep);
+    else
+        printf("A rank sends its whole gradient.\n");
+    printf("%s.\n\n", o->shard ? "Sharded: reduce-scatter of gradients, all-gather of updates"
+                               : "All-reduce of gradients; every rank makes the whole update");
+}
+
+/* Rank 0's table, of both runs. True if they agree. */
+static bool print_table(const struct job *j, const struct run run[2])
+{
+    const struct run *const dense = &run[0], *const sparse = &run[1];
+    bool same = dense->digest == sparse->digest && same_bits(dense->held_loss, sparse->held_loss) &&
+                same_bits(dense->held_right, sparse->held_right) && dense->rows == sparse->rows;
+    for (int i = 0; i < j->o.steps; i++)
+        same &= same_bits(dense->loss[i], sparse->loss[i]);
+
+    printf("           loss of the batch          right of   not zero, %%         MiB sent so far\n"
+           "  step       dense        sparse      held-out   rank 0     sum       dense      sparse\n");
+    for (int i = 0; i + 1 < dense->rows; i++) {
+        const struct row *const d = &dense->row[i], *const s = &sparse->row[i];
+        const double a = dense->loss[d->step], b = sparse->loss[s->step];
+        same &= same_bits(d->held_loss, s->held_loss) && same_bits(d->held_right, s->held_right);
+        printf("  %4d  %.10f %c %.10f    %6.2f%%   %6.2f  %6.2f  %10.2f  %10.2f\n", d->step + 1, a,
+               same_bits(a, b) ? '=' : '#', b, 100 * d->held_right, 100 * (double)s->own / (double)j->model.weights,
+               100 * (double)s->sum / (double)j->model.weights, mib(d->sent), mib(s->sent));
+    }
+    printf(
+        "\n"
+        "          held-out loss   right     MiB sent   of dense   blocks: dense, pici, coo   s in collectives, of\n");
+    const uint64_t whole = dense->row[dense->rows - 1].sent;
+    for (int k = 0; k < 2; k++) {
+        const struct run *const x = &run[k];
+        const uint64_t sent = x->row[x->rows - 1].sent;
+        printf("  %-6s   %.10f  %6.2f%%  %10.2f   %6.2f%%   %10llu %6llu %6llu        %8.3f  %8.3f\n",
+               x->dense ? "dense" : "sparse", x->held_loss, 100 * x->held_right, mib(sent),
+               whole ? 100 * (double)sent / (double)whole : 100.0, (unsigned long long)x->sends[PICI_DENSE],
+               (unsigned long long)x->sends[PICI_PICI], (unsigned long long)x->sends[PICI_COO], x->seconds_coll,
+               x->seconds);
+    }
+    printf("\n  %s: %d losses, and the weights of %d ranks (%016llx dense, %016llx sparse).\n",
+           same ? "The same bit for bit" : "NOT THE SAME", j->o.steps, j->o.ranks, (unsigned long long)dense->digest,
+           (unsigned long long)sparse->digest);
+    return same;
+}
+
+/* ---- ranks */
+
+/* Print what ranks[0] found; the exit status. */
+static int report(const struct job *j, const struct rank *r)
+{
+    print_heading(j);
+    const bool same = print_table(j, r->run);
+    if (fflush(stdout) || ferror(stdout)) {
+        complain("standard output: %s", strerror(errno));
+        return 1;
+    }
+    return !same;
+}
+
+#ifdef PICI_EXAMPLE_MPI
+
+static int run_all(struct options *o, int argc, char **argv)
+{
+    struct job j = {0};
+    struct rank r = {0};
+    MPI_Comm_rank(MPI_COMM_WORLD, &own_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &o->ranks);
+    int status = parse_options(argc, argv, o);
+    if (status >= 0)
+        return status;
+    enum pici_status s = pici_comm_mpi(&r.comm, MPI_COMM_WORLD);
+    if (s != PICI_OK) {
+        complain("%s (%s)", pici_strerror(s), pici_comm_error(NULL));
+        return 1;
+    }
+    r.job = &j;
+    status = 1;
+    s = agree(r.comm, job_init(&j, o) ? PICI_OK : PICI_E_IO);
+    if (s == PICI_OK) {
+        run_rank(&r);
+        if (r.why[0])
+            complain("%s", r.why);
+        else
+            status = own_rank == 0 ? report(&j, &r) : 0;
+    }
+    rank_free(&r);
+    job_free(&j);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {0};
+    if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
+        return 1;
+    const int status = run_all(&o, argc, argv);
+    MPI_Finalize();
+    return status;
+}
+
+#else
+
+int main(int argc, char **argv)
+{
+    struct options o = {0};
+    struct job j;
+    int status = parse_options(argc, argv, &o);
+    if (status >= 0)
+        return status;
+    const int ranks = o.ranks;
+    struct rank *const r = calloc((size_t)ranks, sizeof *r);
+    struct pici_comm *comms[MAX_RANKS];
+    if (!r) {
+        complain("no memory");
+        return 1;
+    }
+    status = 1;
+    if (!job_init(&j, &o))
+        goto end;
+    const enum pici_status s = pici_comm_threads(comms, ranks);
+    if (s != PICI_OK) {
+        complain("%s (%s)", pici_strerror(s), pici_comm_error(NULL));
+        goto end;
+    }
+    int started = 0;
+    for (int i = 0; i < ranks; i++)
+        r[i] = (struct rank){.job = &j, .comm = comms[i]};
+    while (started < ranks && pthread_create(&r[started].thread, NULL, run_rank, &r[started]) == 0)
+        started++;
+    for (int i = started; i < ranks; i++) { /* so that the others see it gone */
+        pici_comm_free(r[i].comm);
+        r[i].comm = NULL;
+    }
+    const char *why = NULL; /* of the first rank that failed */
+    for (int i = 0; i < started; i++) {
+        pthread_join(r[i].thread, NULL);
+        if (!why && r[i].why[0])
+            why = r[i].why;
+    }
+    if (started < ranks)
+        complain("no thread for rank %d", started);
+    else if (why)
+        complain("%s", why);
+    else
+        status = report(&j, r);
+    for (int i = 0; i < ranks; i++)
+        rank_free(&r[i]);
+end:
+    job_free(&j);
+    free(r);
+    return status;
+}
+
+#endif
