@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The input is what a receiver expects and the message that it gets:
+ *   byte 0    dtype
+ *   byte 1    bits 0, 1: op; bits 2, 3: blocks expected; bit 4: the counts expected are those that the blocks claim
+ *   24 bits for each block: else, the count expected
+ *   the rest  the message
+ * Its blocks are decoded and folded, each into just as much memory as was expected. What verify rejects, both must reject
+ * with that status; else the elements must be the reference's. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coll/engine.h"
+#include "coll/message.h"
+#include "formats/ref.h"
+
+enum { LIMIT = 1 << 18, TILE = 4096 }; /* elements */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+static void *memory(size_t bytes)
+{
+    void *p = calloc(1, bytes ? bytes : 1);
+    if (!p)
+        abort();
+    return p;
+}
+
+static void require(int truth)
+{
+    if (!truth)
+        abort();
+}
+
+/* Something to fold into: all kinds of bits. */
+static void fill(uint8_t *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        p[i] = (uint8_t)(i * i >> 3 ^ i * 151);
+}
+
+static void take_block(const uint8_t *block, size_t len, size_t n, enum pici_dtype dtype, enum pici_op op)
+{
+    const struct pici_engine *e = &pici_engine_host;
+    const size_t width = pici_dtype_width(dtype), bytes = n * width;
+    uint8_t *got = memory(bytes), *want = memory(bytes), *temp = memory(TILE * width),
+            *more = memory(bytes + TILE * width);
+    const enum pici_status verdict = pici_verify(block, len);
+    require(e->decode(got, n, block, len, dtype, n) == verdict);
+    if (!verdict)
+        require(ref_decode(want, n, block, len) == REF_OK && (!n || memcmp(got, want, bytes) == 0));
+
+    fill(got, bytes);
+    fill(want, bytes);
+    require(e->fold(got, n, block, len, dtype, op, temp, TILE) == verdict);
+    if (!verdict && (op == PICI_SUM || op == PICI_AVG))
+        require(ref_scatter_add(want, n, block, len) == REF_OK && (!n || memcmp(got, want, bytes) == 0));
+    if (!verdict && (op == PICI_MIN || op == PICI_MAX)) { /* in one piece, and once more */
+        require(e->fold(want, n, block, len, dtype, op, more, n + TILE) == PICI_OK);
+        require(!n || memcmp(got, want, bytes) == 0);
+        require(e->fold(want, n, block, len, dtype, op, temp, TILE) == PICI_OK);
+        require(!n || memcmp(got, want, bytes) == 0);
+    }
+    e->divide(got, n, dtype, 1 + (int)(len % 6000));
+    free(got);
+    free(want);
+    free(temp);
+    free(more);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    if (len < 2)
+        return 0;
+    const enum pici_dtype dtype = (enum pici_dtype)(1 + data[0] % 14);
+    const enum pici_op op = (enum pici_op)(data[1] & 3);
+    const size_t blocks = data[1] >> 2 & 3, head = 2 + 3 * blocks;
+    if (len < head)
+        return 0;
+    struct msg_prefix prefix;
+    uint8_t *message = memory(len - head), again[MSG_BYTES]; /* its own size, so that the sanitizer knows its end */
+    memcpy(message, data + head, len - head);
+    enum pici_status s = msg_get(&prefix, message, len - head);
+    require(s == PICI_OK || s == PICI_E_CORRUPT);
+    if (!s) {
+        msg_put(again, &prefix);
+        require(memcmp(again, message, MSG_BYTES) == 0);
+        struct msg_cursor cursor = {message + MSG_BYTES, message + (len - head)};
+        for (size_t i = 0; i < blocks && !s; i++) {
+            struct pici_info info = PICI_INFO_INIT;
+            const uint8_t *block, *before = cursor.at;
+            size_t bytes;
+            uint64_t n = ref_get(data + 2 + 3 * i, 3);
+            if ((data[1] & 16) && cursor.end - cursor.at >= 48)
+                n = ref_get(cursor.at + 8, 8);
+            if (n > LIMIT)
+                break;
+            s = msg_block(&cursor, dtype, n, &block, &bytes, &info);
+            require(s == PICI_OK || s == PICI_E_CORRUPT || s == PICI_E_VERSION || s == PICI_E_UNSUPPORTED);
+            if (s)
+                require(cursor.at == before);
+            else
+                require(block == before && cursor.at == block + bytes && bytes <= (size_t)(cursor.end - before));
+            if (!s)
+                take_block(block, bytes, (size_t)n, dtype, op);
+        }
+    }
+    free(message);
+    return 0;
+}
