@@ -5,7 +5,8 @@
 #     make BUILD=build/asan SANITIZE=address,undefined check
 #
 # Files are found by their names: lib/*.c lib/cpu/*.c are the library, tools/*.c the tool, tests/test_*.c one Criterion
-# program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each.
+# program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each, tests/mpi_*.c a program each for
+# mpirun.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -56,7 +57,8 @@ WARN = -Wall -Wextra -Wshadow -Wpointer-arith -Wwrite-strings -Wstrict-prototype
 override CPPFLAGS += -Iinclude -Ilib -D_FILE_OFFSET_BITS=64
 BASE = -std=c11 $(WARN) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 LIB_FLAGS = -fPIC -fvisibility=hidden -Wmissing-prototypes -DPICI_BUILD
-LINK = $(CC) -pthread $(CFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(LDFLAGS)
+LINK_FLAGS = -pthread $(CFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(LDFLAGS)
+LINK = $(CC) $(LINK_FLAGS)
 LIBS =
 
 ifeq ($(ZSTD),1)
@@ -92,7 +94,8 @@ $(BUILD)/obj/flags: FORCE
 	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(CPU_CFLAGS) $(BASE) $(LDFLAGS) $(LIBS)' | cmp -s - $@ || \
 		echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(CPU_CFLAGS) $(BASE) $(LDFLAGS) $(LIBS)' >$@
 
-COMPILE = $(CC) $(CPPFLAGS) $(BASE) $(CFLAGS) -MMD -MP
+COMPILE_FLAGS = $(CPPFLAGS) $(BASE) $(CFLAGS) -MMD -MP
+COMPILE = $(CC) $(COMPILE_FLAGS)
 
 $(BUILD)/obj/lib/cpu/%.o: lib/cpu/%.c $(BUILD)/obj/flags
 	$(say) CC $<
@@ -136,12 +139,54 @@ $(BUILD)/picitool: $(call obj,tools/picitool.c) $(BUILD)/obj/tools.a $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 
+# ---- the transport over MPI, a library of its own. What is made for one MPI lies under MPIDIR, so that several live side
+# by side: make mpi mpi-tests MPICC=mpicc.mpich MPIDIR=build/mpich
+
+MPICC = mpicc
+MPIDIR = $(BUILD)/mpi
+MPI_A = $(MPIDIR)/libpici_mpi.a
+MPI_CC = OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC)
+MPI_LINK = $(MPI_CC) $(LINK_FLAGS)
+MPI_TESTS := $(patsubst tests/%.c,$(MPIDIR)/%,$(sort $(wildcard tests/mpi_*.c)))
+
+.PHONY: mpi mpi-tests
+mpi: $(MPI_A)
+mpi-tests: $(MPI_TESTS)
+
+$(MPIDIR)/obj/flags: FORCE
+	@mkdir -p $(@D)
+	@echo "$(MPI_CC) $(CPPFLAGS) $(CFLAGS) $(BASE) $(LDFLAGS) $(LIBS)" | cmp -s - $@ || \
+		echo "$(MPI_CC) $(CPPFLAGS) $(CFLAGS) $(BASE) $(LDFLAGS) $(LIBS)" >$@
+
+$(MPIDIR)/obj/%.o: %.c $(MPIDIR)/obj/flags
+	$(say) MPI $<
+	@mkdir -p $(@D)
+	$(Q)$(MPI_CC) $(COMPILE_FLAGS) $(if $(filter lib/%,$<),$(LIB_FLAGS)) $(if $(filter examples/%,$<),-DPICI_EXAMPLE_MPI) \
+		-I. -c -o $@ $<
+
+$(MPI_A): $(MPIDIR)/obj/lib/transport/mpi.o
+	$(say) AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(MPI_TESTS): $(MPIDIR)/%: $(MPIDIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(MPI_A) $(A)
+	$(say) LD $@
+	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
+
+-include $(shell find $(MPIDIR)/obj -name '*.d' 2>/dev/null)
+
 # ---- examples and benchmarks
 
 .PHONY: demo bench bench-peers
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+# The training example for mpirun.
+.PHONY: mpi-examples
+mpi-examples: $(MPIDIR)/train
+$(MPIDIR)/train: $(MPIDIR)/obj/examples/train.o $(MPI_A) $(A)
+	$(say) LD $@
+	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
 
 # Each bench/NAME.c is a program; BENCH_ARGS goes to it. peers.c compares with other compressors and needs them.
 BENCH_ARGS =
@@ -188,7 +233,7 @@ $(BUILD)/tests: $(UNIT_OBJ) $(TEST_PARTS)
 
 plain: $(PLAIN)
 
-test-programs: all $(PLAIN) $(UNIT)
+test-programs: all $(PLAIN) $(UNIT) $(EXAMPLES)
 
 TEST_ENV = BUILD='$(BUILD)' CC='$(CC)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE)' ZSTD='$(ZSTD)'
 
@@ -251,6 +296,11 @@ fuzz:
 
 # ---- installing
 
+# A line of shell that writes a .pc file: library, description, what it requires, what it requires when linked statically.
+pc = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+	-e 's|@NAME@|$(1)|; s|@DESCRIPTION@|$(2)|; s|@REQUIRES@|$(3)|; s|@PRIVATE@|$(4)|' \
+	pici.pc.in >$(DESTDIR)$(PKGCONFIGDIR)/$(1).pc && chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/$(1).pc
+
 .PHONY: install uninstall
 install: all
 	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(BINDIR) $(DESTDIR)$(PKGCONFIGDIR) \
@@ -260,15 +310,18 @@ install: all
 	ln -sf libpici.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libpici.so.$(SOVERSION)
 	ln -sf libpici.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libpici.so
 	install -m 644 $(PUBLIC_H) $(DESTDIR)$(INCLUDEDIR)/pici/
-	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
-		-e 's|@REQUIRES@|$(if $(filter 1,$(ZSTD)),libzstd)|' pici.pc.in >$(DESTDIR)$(PKGCONFIGDIR)/pici.pc
-	chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/pici.pc
+	$(call pc,pici,Lossless blocks for dense buffers that are mostly zero,,$(if $(filter 1,$(ZSTD)),libzstd))
+	if [ -e $(MPI_A) ]; then \
+		install -m 644 $(MPI_A) $(DESTDIR)$(LIBDIR)/libpici_mpi.a && \
+		$(call pc,pici_mpi,Sparse collectives over MPI (link through mpicc),pici,); \
+	fi
 	$(if $(TOOL),install -m 755 $(TOOL) $(DESTDIR)$(BINDIR)/picitool)
 	$(if $(wildcard tools/picitool.1),install -m 644 tools/picitool.1 $(DESTDIR)$(MANDIR)/man1/picitool.1)
 
 uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/libpici.a $(DESTDIR)$(LIBDIR)/libpici.so $(DESTDIR)$(LIBDIR)/libpici.so.$(SOVERSION) \
 		$(DESTDIR)$(LIBDIR)/libpici.so.$(VERSION) $(PUBLIC_H:include/%=$(DESTDIR)$(INCLUDEDIR)/%) \
+		$(DESTDIR)$(LIBDIR)/libpici_mpi.a $(DESTDIR)$(PKGCONFIGDIR)/pici_mpi.pc \
 		$(DESTDIR)$(PKGCONFIGDIR)/pici.pc $(DESTDIR)$(BINDIR)/picitool $(DESTDIR)$(MANDIR)/man1/picitool.1
 	-rmdir $(DESTDIR)$(INCLUDEDIR)/pici 2>/dev/null
 
@@ -299,7 +352,9 @@ endif
 ## make fuzz            every fuzzer for FUZZ_SECONDS=60 (clang); fuzz-replay: the seed corpora only
 ## make bench           throughput beside memcpy; bench-peers: and beside other compressors
 ## make vectors         write formats/vectors anew
-## make install         DESTDIR= PREFIX=/usr/local; and uninstall
+## make mpi             $(MPIDIR)/libpici_mpi.a through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
+## make mpi-examples    $(MPIDIR)/train, for mpirun
+## make install         DESTDIR= PREFIX=/usr/local; and uninstall; libpici_mpi too if it was made
 ## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites
 ## make clean
 ##

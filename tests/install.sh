@@ -43,8 +43,9 @@ if command -v readelf >/dev/null 2>&1; then
     readelf -d "$lib/libpici.so" | grep -q 'SONAME.*\[libpici\.so\.0\]' || fail "soname"
     ok "soname"
 
-    # exactly the functions that the public headers mark PICI_API
-    sed -n '/PICI_API/{:more; /(/!{N; b more}; s/.*[^a-z0-9_]\(pici_[a-z0-9_]*\)(.*/\1/p}' include/pici/*.h | sort -u >"$tmp/declared"
+    # exactly the functions that the public headers mark PICI_API; those of mpi.h are in a library of their own
+    find include/pici -name '*.h' ! -name mpi.h -exec cat {} + |
+        sed -n '/PICI_API/{:more; /(/!{N; b more}; s/.*[^a-z0-9_]\(pici_[a-z0-9_]*\)(.*/\1/p}' | sort -u >"$tmp/declared"
     nm -D --defined-only "$lib/libpici.so" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u >"$tmp/exported"
     diff -u "$tmp/declared" "$tmp/exported" || fail "exported symbols are not those of the headers"
     ok "exports: $(wc -l <"$tmp/exported") symbols, those of the headers"
@@ -79,29 +80,59 @@ cp "$tmp/program.c" "$tmp/program.cc"
 if command -v pkg-config >/dev/null 2>&1; then
     export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
     # The root moves our paths; a dependency's stay, if it is found in the system's.
-    flags() { pkg-config "$@" pici | sed "s|-I$root/usr/include|-I/usr/include|g; s|-L$root/usr/lib|-L/usr/lib|g"; }
+    flags() { pkg-config "$@" | sed "s|-I$root/usr/include|-I/usr/include|g; s|-L$root/usr/lib|-L/usr/lib|g"; }
     [ "$(pkg-config --modversion pici)" = "$(sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)" ] ||
         fail "pkg-config --modversion"
     cd "$tmp"
     # shellcheck disable=SC2046 # flags are words
-    $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o shared program.c $(flags --cflags --libs) || fail "shared link"
+    $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o shared program.c $(flags --cflags --libs pici) || fail "shared link"
     LD_LIBRARY_PATH="$lib" ./shared >/dev/null || fail "the program with the shared library"
     ok "C, shared"
     # shellcheck disable=SC2046
-    $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o static program.c $(flags --cflags) "$lib/libpici.a" \
-        $(flags --static --libs | tr ' ' '\n' | grep -v -x -e -lpici) || fail "static link"
+    $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o static program.c $(flags --cflags pici) "$lib/libpici.a" \
+        $(flags --static --libs pici | tr ' ' '\n' | grep -v -x -e -lpici) || fail "static link"
     ./static >/dev/null || fail "the program with the static library"
     ok "C, static"
     cxx=$(printf '%s\n' "$cc" | sed 's/clang$/clang++/; s/clang-\([0-9]*\)$/clang++-\1/; s/gcc/g++/; s/^cc$/c++/')
     if command -v "$cxx" >/dev/null 2>&1; then
         # shellcheck disable=SC2046
-        $cxx -Wall -Wextra -Wpedantic -Werror -o cxx program.cc $(flags --cflags --libs) || fail "C++ link"
+        $cxx -Wall -Wextra -Wpedantic -Werror -o cxx program.cc $(flags --cflags --libs pici) || fail "C++ link"
         LD_LIBRARY_PATH="$lib" ./cxx >/dev/null || fail "the C++ program"
         ok "C++, shared"
     else
         echo "skip: C++: no $cxx"
     fi
     cd - >/dev/null
+
+    # libpici_mpi, by its own .pc file and through mpicc; over one rank, which needs no mpirun
+    if command -v mpicc >/dev/null 2>&1; then
+        "$make" -s BUILD="$build" CC="$cc" mpi >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "make mpi"; }
+        install install
+        cat >"$tmp/mpi.c" <<'C'
+#include <pici/mpi.h>
+
+int main(int argc, char **argv)
+{
+    struct pici_comm *comm;
+    MPI_Init(&argc, &argv);
+    enum pici_status status = pici_comm_mpi(&comm, MPI_COMM_SELF);
+    int wrong = status != PICI_OK || pici_comm_size(comm) != 1;
+    pici_comm_free(comm);
+    MPI_Finalize();
+    return wrong;
+}
+C
+        cd "$tmp"
+        # shellcheck disable=SC2046
+        OMPI_CC=$cc MPICH_CC=$cc mpicc -std=c11 -Wall -Wextra -Werror -o mpi mpi.c $(flags --cflags --libs pici_mpi) ||
+            fail "MPI link"
+        OMPI_MCA_btl=self OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LD_LIBRARY_PATH="$lib" ./mpi \
+            >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "the program over MPI"; }
+        cd - >/dev/null
+        ok "C, MPI"
+    else
+        echo "skip: installing libpici_mpi: no mpicc"
+    fi
 else
     echo "skip: a program by pkg-config: no pkg-config"
 fi

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The transport over MPI, for its tests. */
+#ifndef PICI_LIB_TRANSPORT_MPI_TRANSPORT_H
+#define PICI_LIB_TRANSPORT_MPI_TRANSPORT_H
+
+#include "pici/mpi.h"
+#include "pici/transport.h"
+
+/* Fill in a transport over a duplicate of an intracommunicator. Collective; the same status on all ranks. PICI_E_NOMEM, PICI_E_TRANSPORT. */
+enum pici_status pici_transport_mpi(struct pici_transport *, MPI_Comm);
+
+/* Bytes that MPI is handed at once; the same on all ranks. Not to be changed but by tests, while nothing is in flight. */
+extern int pici_mpi_piece;
+
+#endif

@@ -1,0 +1,96 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The programs tests/mpi_*.c under mpirun, with each MPI that is here: Open MPI, whose ranks yield, at many numbers of ranks,
+# and MPICH, whose ranks wait busily, at few. A program gets --full with PICI_TEST_FULL=1, and --quick where it would take
+# forever.
+set -u
+make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
+case ${SANITIZE:-} in *thread*)
+    echo "skip: MPI under ThreadSanitizer, which does not know what MPI does between processes"
+    exit 77
+    ;;
+esac
+if ! command -v mpirun >/dev/null 2>&1 && ! command -v mpiexec >/dev/null 2>&1; then
+    echo "skip: no MPI (libopenmpi-dev openmpi-bin, libmpich-dev mpich): nothing over MPI built or run"
+    exit 77
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# MPI leaks, as does a communicator that failed.
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+full=${PICI_TEST_FULL:-}
+passed=0 failed=0
+log=$build/check/mpi.output
+mkdir -p "$build/check"
+
+# launch NAME RANKS PROGRAM [FLAG]: its output is in $log
+launch() {
+    name=$1 ranks=$2
+    shift 2
+    case $name in
+    openmpi) set -- "$openmpi_run" --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$ranks" "$@" ;;
+    mpich) set -- "$mpich_run" -n "$ranks" "$@" ;;
+    esac
+    timeout "${LIMIT:-300}" "$@" >"$log" 2>&1 </dev/null
+}
+
+try() { # NAME RANKS [FLAG]
+    for program in tests/mpi_*.c; do
+        program=$(basename "$program" .c)
+        # shellcheck disable=SC2086 # no word or one
+        if launch "$1" "$2" "$build/$1/$program" ${3:-} && grep -q '[1-9][0-9]* passed' "$log"; then
+            passed=$((passed + $(sed -n 's/^\([0-9][0-9]*\) passed.*/\1/p' "$log" | tail -n 1)))
+            echo "ok $program, $1, $2 ranks: $(grep ' passed' "$log" | tail -n 1)"
+            grep -i '^skip' "$log"
+        else
+            failed=$((failed + 1))
+            tail -n 40 "$log"
+            echo "FAIL $program, $1, $2 ranks"
+        fi
+    done
+}
+
+compile() { # NAME COMPILER
+    "$make" -s BUILD="$build" MPIDIR="$build/$1" MPICC="$2" CC="$cc" SANITIZE="${SANITIZE:-}" mpi-tests >"$log" 2>&1 &&
+        return
+    cat "$log"
+    failed=$((failed + 1))
+    echo "FAIL $1: does not build"
+    return 1
+}
+
+# Debian has both side by side, under these names; elsewhere there is one, with the plain names.
+find_mpi() { # COMPILER LAUNCHER WORDS: prints "compiler launcher" of the MPI whose launcher's version has the words
+    for suffix in "$1" ''; do
+        run=mpirun${suffix:+.$suffix} compiler=mpicc${suffix:+.$suffix}
+        if command -v "$run" >/dev/null 2>&1 && command -v "$compiler" >/dev/null 2>&1 &&
+            "$run" --version 2>/dev/null | grep -q "$2"; then
+            echo "$compiler $run"
+            return
+        fi
+    done
+}
+
+found=$(find_mpi openmpi 'Open MPI')
+openmpi_cc=${found% *} openmpi_run=${found#* }
+found=$(find_mpi mpich HYDRA)
+mpich_cc=${found% *} mpich_run=${found#* }
+
+if [ -z "$openmpi_cc" ]; then
+    echo "skip: no Open MPI (libopenmpi-dev, openmpi-bin)"
+elif compile openmpi "$openmpi_cc"; then
+    for ranks in 1 2 3 5 8 ${full:+4 6 7 9 12 15 17}; do
+        try openmpi "$ranks" ${full:+--full}
+    done
+fi
+if [ -z "$mpich_cc" ]; then
+    echo "skip: no MPICH (libmpich-dev, mpich)"
+elif compile mpich "$mpich_cc"; then
+    for ranks in 2 4 ${full:+1 3}; do
+        try mpich "$ranks" ${full:+--full}
+    done
+    for ranks in ${full:+8 17}; do
+        try mpich "$ranks" --quick
+    done
+fi
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
