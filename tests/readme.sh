@@ -12,13 +12,34 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp"
 awk '/^```c$/ { on = 1; n++; next } /^```$/ { on = 0 } on { print > "program" n ".c" }' "$root/README.md"
+compile() { # CC SOURCE LIBS...
+    of=$1 source=$2
+    shift 2
+    # shellcheck disable=SC2086 # lists
+    $of -std=c11 -Wall -Wextra -Wshadow -Wpedantic -Werror $sanitize -I"$root/include" -o program "$source" "$@" \
+        "$build/libpici.a" $libs
+}
+
 n=0
 for f in program*.c; do
-    # shellcheck disable=SC2086 # lists
-    $cc -std=c11 -Wall -Wextra -Wshadow -Wpedantic -Werror $sanitize -I"$root/include" -o program "$f" "$build/libpici.a" \
-        $libs
+    ! grep -q MPI_Init "$f" || continue
+    compile "$cc" "$f"
     ./program
     n=$((n + 1))
 done
-[ "$n" = 2 ] || { echo "README.md has $n programs, not 2"; exit 1; }
+[ "$n" = 3 ] || { echo "README.md has $n programs, not 3"; exit 1; }
+
+# The variation for MPI is a main for the program before it.
+if [ -n "$sanitize" ]; then
+    echo "skip: the program over MPI, with sanitizers"
+elif ! command -v mpicc.openmpi >/dev/null 2>&1; then
+    echo "skip: the program over MPI: no mpicc.openmpi"
+else
+    sed '/^int main/,$d; s|<pici/coll.h>|<pici/mpi.h>|' program3.c | cat - program4.c >mpi.c
+    ${MAKE:-make} -s -C "$root" BUILD="$build" MPICC=mpicc.openmpi MPIDIR="$build/openmpi" mpi
+    OMPI_CC=$cc compile mpicc.openmpi mpi.c "$build/openmpi/libpici_mpi.a"
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    mpirun.openmpi --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n 4 ./program
+    n=$((n + 1))
+fi
 echo "$n passed"

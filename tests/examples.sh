@@ -1,0 +1,126 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The training example: dense and sparse runs agree on any number of ranks; what it refuses, and how.
+set -u
+build=${BUILD:-build}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+passed=0 failed=0
+
+# run STATUS WHAT COMMAND...: output to $tmp/out and $tmp/err; a status of 1 comes with one line that says why
+run() {
+    want=$1 what=$2
+    shift 2
+    "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+    status=$?
+    if [ $status != "$want" ]; then
+        failed=$((failed + 1))
+        echo "FAIL $what: exit status $status, not $want: $(head -c 500 "$tmp/err")"
+    elif [ "$want" = 1 ] && { [ "$(grep -c '^train: ' "$tmp/err")" != 1 ] || [ "$(wc -l <"$tmp/err")" != 1 ]; }; then
+        failed=$((failed + 1))
+        echo "FAIL $what: on stderr: $(head -c 500 "$tmp/err")"
+    else
+        passed=$((passed + 1))
+    fi
+}
+
+says() { # WHAT PATTERN FILE
+    if grep -Eq -e "$2" "$3"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL $1: no '$2' in: $(head -c 2000 "$3")"
+    fi
+}
+
+train() { # ARGUMENTS: a short training that must agree with itself
+    run 0 "train $*" "$build/train" -s 8 -b 16 -u 64 "$@"
+    says "train $*" 'The same bit for bit: 8 losses' "$tmp/out"
+}
+
+for ranks in 1 2 3 4 7; do
+    train -t $ranks
+    train -t $ranks -S -m network
+done
+train -m network -k 100
+train -S -k 0.1 --seed 7
+for algorithm in ring recursive; do
+    PICI_ALGORITHM=$algorithm train -t 5
+    PICI_ALGORITHM=$algorithm PICI_FORMAT=coo PICI_SLICE_BYTES=16384 PICI_WINDOW=2 train -t 3 -S
+done
+
+# The gradients of the wide model are sparse enough to send a quarter at the most.
+train -t 4
+share=$(awk '$1 == "sparse" && NF > 5 { sub(/%/, "", $5); print int($5) }' "$tmp/out")
+if [ "${share:-100}" -le 25 ]; then
+    passed=$((passed + 1))
+else
+    failed=$((failed + 1))
+    echo "FAIL a wide model sends $share% of the dense bytes"
+fi
+
+# All but the seconds is the same in every run.
+sed '/^  \(dense\|sparse\) /s/ *[0-9.]* *[0-9.]*$//' "$tmp/out" >"$tmp/first"
+train -t 4
+if sed '/^  \(dense\|sparse\) /s/ *[0-9.]* *[0-9.]*$//' "$tmp/out" | cmp -s - "$tmp/first"; then
+    passed=$((passed + 1))
+else
+    failed=$((failed + 1))
+    echo "FAIL two runs print different things"
+fi
+
+for f in ../shared/data/libsvm/agaricus.txt.train ../shared/data/libsvm/angel_a9a_123d_train.libsvm; do
+    if [ -e "$f" ]; then
+        train "$f"
+        train -m network "$f"
+    else
+        echo "skip no ${f##*/}: training on it"
+    fi
+done
+
+# Files
+for f in fuzz/corpus/libsvm/*; do
+    run 1 "$f" "$build/train" "$f"
+done
+run 1 "no file" "$build/train" "$tmp/none"
+says "no file" 'No such file' "$tmp/err"
+run 1 "a directory" "$build/train" "$tmp"
+awk 'BEGIN { for (i = 0; i < 60; i++) print i % 3, i % 7 + 1 ":1" }' >"$tmp/three"
+run 1 "three classes" "$build/train" "$tmp/three"
+awk 'BEGIN { for (i = 0; i < 60; i++) print i % 2, i % 7 + 1 ":1", 1000 * i + 100 ":1" }' >"$tmp/wide"
+run 1 "too many weights" "$build/train" "$tmp/wide"
+run 0 "many weights" "$build/train" -o 1 -s 2 "$tmp/wide"
+awk 'BEGIN { for (i = 0; i < 60; i++) print i % 2, "1:3e38 2:3e38" }' >"$tmp/diverges"
+run 1 "a loss that is not finite" "$build/train" "$tmp/diverges"
+says "a loss that is not finite" 'not finite' "$tmp/err"
+
+# Usage
+for bad in '-t 0' '-t 257' '-t 1.5' '-s -1' '-s 1e9' '-k 0' '-k 101' '-k nan' '-o 4' '-b x' '-r -1' '-u 0' '--seed 1.5' '-m tree' \
+    '-q' '-t' 'a b'; do
+    # shellcheck disable=SC2086 # two words
+    run 2 "train $bad" "$build/train" $bad
+done
+run 0 "train --help" "$build/train" --help
+says "train --help" '^usage: train' "$tmp/out"
+PICI_ALGORITHM=tree run 1 "an environment variable that makes no sense" "$build/train"
+says "an environment variable that makes no sense" 'PICI_ALGORITHM' "$tmp/err"
+run 1 "a full disk" sh -c "exec '$build/train' -s 1 >/dev/full"
+
+# Over MPI the same comes out as between as many threads.
+if [ -n "${SANITIZE:-}" ]; then
+    echo "skip the training over MPI, with sanitizers"
+elif ! command -v mpicc.openmpi >/dev/null 2>&1; then
+    echo "skip the training over MPI: no mpicc.openmpi"
+else
+    run 0 "make mpi-examples" "${MAKE:-make}" -s BUILD="$build" MPICC=mpicc.openmpi MPIDIR="$build/openmpi" mpi-examples
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    train -t 3
+    grep bit "$tmp/out" >"$tmp/threads"
+    run 0 "train, over MPI" mpirun.openmpi --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n 3 "$build/openmpi/train" -s 8 -b 16 -u 64
+    says "train, over MPI" "$(sed 's/[()]/./g' "$tmp/threads")" "$tmp/out"
+    mpirun.openmpi --oversubscribe --bind-to none -n 2 "$build/openmpi/train" "$tmp/none" >"$tmp/out" 2>"$tmp/err" </dev/null
+    says "no file, over MPI" 'train: .*No such file' "$tmp/err"
+fi
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
