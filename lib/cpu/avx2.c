@@ -215,8 +215,8 @@ static inline uint64_t row_mask_32(const uint8_t *p)
     return ~zeros;
 }
 
-#define PACK_MANY 600
-#define UNPACK_MANY 256
+#define PACK_MANY 750
+#define UNPACK_MANY 150
 #define BITS 8
 #define ROW_MASK row_mask_8
 #include "cpu/many.inc"
@@ -237,7 +237,7 @@ static inline uint64_t row_mask_32(const uint8_t *p)
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
-#define ADD_MANY 180
+#define ADD_MANY 270
 #define ISA_TABLE pici_isa_avx2
 #define ISA_NAME "avx2"
 #include "cpu/table.inc"

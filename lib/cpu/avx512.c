@@ -136,8 +136,8 @@ COLUMN(64, uint8_t)
     _mm512_mask_add_epi##BITS((__m512i)(acc), _mm512_test_epi##BITS##_mask((__m512i)(v), (__m512i)(v)),                \
                               (__m512i)(acc), (__m512i)(bit))
 
-#define PACK_MANY 450
-#define UNPACK_MANY 450
+#define PACK_MANY 500
+#define UNPACK_MANY 200
 #define BITS 8
 #define ROW_MASK row_mask_8
 #define GATHER(acc, v, bit) GATHER_N(8, acc, v, bit)
@@ -162,7 +162,7 @@ COLUMN(64, uint8_t)
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
-#define ADD_MANY 400
+#define ADD_MANY 290
 #define ISA_TABLE pici_isa_avx512
 #define ISA_NAME "avx512"
 #include "cpu/table.inc"
