@@ -126,8 +126,8 @@ static inline const char *libsvm_line(struct libsvm *d, struct libsvm_cursor *c)
     return NULL;
 }
 
-/* Read len bytes of text, whatever they are: true and *d, for libsvm_free; or false, *err, and nothing to free. Memory is
- * proportional to len. */
+/* Read len bytes of text, whatever they are: true and *d, for libsvm_free; or false, *err, and nothing to free. Memory
+ * is proportional to len. */
 static inline bool libsvm_parse(struct libsvm *d, const char *text, size_t len, struct libsvm_error *err)
 {
     size_t lines = 1, colons = 0;

@@ -78,8 +78,8 @@ static inline bool model_place_init(struct model_place *s, const struct model *m
     return s->index && s->value && s->hidden && s->dhidden;
 }
 
-/* A row's inputs: its features and their products. A set of features has a number, which is where its weight is: those of one
- * feature come first, then pairs, then triples, each by its highest feature, then the next. */
+/* A row's inputs: its features and their products. A set of features has a number, which is where its weight is: those
+ * of one feature come first, then pairs, then triples, each by its highest feature, then the next. */
 static inline void model_read(const struct model *m, struct model_place *s, const struct libsvm *d, size_t row)
 {
     const size_t rank = d->start[row + 1] - d->start[row];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Data-parallel training, twice over: with dense collectives, then with sparse ones. Prints both loss curves, which agree bit for
- * bit, and what they cost.
+ * Data-parallel training, twice over: with dense collectives, then with sparse ones. Prints both loss curves, which
+ * agree bit for bit, and what they cost.
  *     train --help
  * Ranks are threads; built with PICI_EXAMPLE_MPI (make mpi-examples), they are those of mpirun. Ends with status 1 if
  * anything disagrees. */
@@ -10,7 +10,6 @@
 #include <getopt.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +26,7 @@
 #include "topk.h"
 #include "train_job.h"
 
-enum { REPORTS = 10, ROWS = 2 * REPORTS, EVALUATED_AT_ONCE = 64 };
+enum { REPORTS = 10, ROWS = REPORTS + 1, EVALUATED_AT_ONCE = 64 };
 
 /* A row of the table: of the weights before this step, and of what the step sent. */
 struct row {
@@ -110,7 +109,8 @@ static double learn(struct rank *r, int step, float *g)
     return loss / (double)batch;
 }
 
-/* Move the largest of what is pending to g, which is zero elsewhere. The rest waits, and nothing is lost ("error feedback"). */
+/* Move the largest of what is pending to g, which is zero elsewhere. The rest waits, and nothing is lost ("error
+ * feedback"). */
 static void keep_largest(struct rank *r)
 {
     const size_t n = r->job->model.weights;
@@ -124,8 +124,8 @@ static void keep_largest(struct rank *r)
     }
 }
 
-/* Adagrad, in place: g becomes what the weights are to be lowered by. Where g is +0 this is +0, not -0, which has a bit set and
- * would be sent. */
+/* Adagrad, in place: g becomes what the weights are to be lowered by. Where g is +0 this is +0, not -0, which has a bit
+ * set and would be sent. */
 static void update(float *g, float *squares, size_t n, float rate)
 {
     for (size_t i = 0; i < n; i++) {
@@ -181,8 +181,8 @@ static void add_stats(struct pici_coll_stats *to, const struct pici_coll_stats *
         to->sends[f] += s->sends[f];
 }
 
-/* A step: gradients of all ranks become one, it becomes the update, and everyone applies that. Either every rank gets the
- * whole sum and makes the whole update, or, with --shard, its share of both, and the updates are gathered. */
+/* A step: gradients of all ranks become one, it becomes the update, and everyone applies that. Either every rank gets
+ * the whole sum and makes the whole update, or, with --shard, its share of both, and the updates are gathered. */
 static bool train_step(struct rank *r, struct run *run, int step)
 {
     const struct job *const j = r->job;
@@ -251,7 +251,7 @@ static bool train_step(struct rank *r, struct run *run, int step)
     return true;
 }
 
-/* FNV-1a over the weights. False if one of them is not finite. */
+/* A hash of the weights (FNV-1a, by words). False if one of them is not finite. */
 static bool digest(const float *w, size_t n, uint64_t *hash)
 {
     *hash = UINT64_C(0xcbf29ce484222325);
@@ -354,6 +354,8 @@ static void *run_rank(void *argument)
         failed(r, "beginning", s);
     else if (train(r, &r->run[0]))
         train(r, &r->run[1]);
+    pici_comm_free(r->comm); /* now, so that nobody waits for a rank that failed alone */
+    r->comm = NULL;
     return NULL;
 }
 

@@ -165,8 +165,8 @@ static double uniform(uint64_t *state)
 
 /* ---- data */
 
-/* A made-up survey: each row gives one answer to each question, some answers more often than others; the class depends on the answers,
- * on pairs of them, and on chance. False if there is no memory. */
+/* A made-up survey: each row gives one answer to each question, some answers more often than others; the class depends
+ * on the answers, on pairs of them, and on chance. False if there is no memory. */
 static bool generate(struct libsvm *d, uint64_t seed)
 {
     enum { EXAMPLES = 20000, QUESTIONS = 14, ANSWERS = 9 };

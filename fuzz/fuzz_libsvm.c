@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as examples in LIBSVM's text: what is accepted keeps the promises of the struct, and, printed, reads as the same; what is
- * refused names a line that there is. */
+ * Any bytes as examples in LIBSVM's text: what is accepted keeps the promises of the struct, and, printed, reads as the
+ * same; what is refused names a line that there is. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
