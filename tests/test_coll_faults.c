@@ -21,6 +21,11 @@ enum fault { NONE, DELAY, DROP, TRUNCATE, FLIP, STALL, REFUSE, ALL, FAULTS };
 
 static const char *const names[FAULTS] = {"none", "delay", "drop", "truncate", "flip", "stall", "refuse", "all"};
 
+/* How it shows, at least sometimes. */
+static const enum pici_status signs[FAULTS] = {
+    [DROP] = PICI_E_TIMEOUT,  [TRUNCATE] = PICI_E_CORRUPT, [FLIP] = PICI_E_CHECKSUM,
+    [STALL] = PICI_E_TIMEOUT, [REFUSE] = PICI_E_NOMEM,     [ALL] = PICI_E_CORRUPT};
+
 /* Runs that went as they should. */
 struct tally {
     _Atomic uint64_t next; /* seed */
@@ -137,8 +142,8 @@ static void runs(enum fault fault)
     coll_threads(AT_ONCE, run_some, &tally); /* most of them wait for silence most of the time */
     cr_assert_eq(tally.wrongs, 0, "%d wrong, the first: %s", tally.wrongs, tally.wrong);
     cr_expect_gt(tally.fine, 0);
-    if (fault != NONE && fault != DELAY)
-        cr_expect_gt(tally.failed, 0);
+    if (signs[fault])
+        cr_expect_gt(tally.kinds[-(int)signs[fault]], 0, "never %s", pici_strerror(signs[fault]));
     fprintf(stderr, "%s: %d calls fine, %d failed:", names[fault], tally.fine, tally.failed);
     for (int i = 1; i < 64; i++)
         if (tally.kinds[i])
@@ -177,4 +182,92 @@ Test(coll_faults, refuse)
 Test(coll_faults, all)
 {
     runs(ALL);
+}
+
+/* ---- a rank that fails inside ---- */
+
+enum { LIMBS = 3 }; /* of the engine: what encodes, decodes, folds */
+
+static _Thread_local int limb, calls_left; /* of this rank: which of them fails, after so many calls */
+
+static int fails(int which)
+{
+    return limb == which && calls_left-- == 0;
+}
+
+static enum pici_status encode(void *block, size_t cap, size_t *len, const void *src, uint64_t n, enum pici_dtype dtype,
+                               enum pici_format format, int checksum)
+{
+    return fails(0) ? PICI_E_IO : pici_engine_host.encode(block, cap, len, src, n, dtype, format, checksum);
+}
+
+static enum pici_status decode(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype dtype,
+                               uint64_t whole)
+{
+    return fails(1) ? PICI_E_IO : pici_engine_host.decode(dst, n, block, len, dtype, whole);
+}
+
+static enum pici_status fold(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype dtype,
+                             enum pici_op op, void *temp, uint64_t temp_elements)
+{
+    return fails(2) ? PICI_E_IO : pici_engine_host.fold(dst, n, block, len, dtype, op, temp, temp_elements);
+}
+
+struct ill {
+    struct coll_team team;
+    struct coll_case c;
+    struct coll_job job;
+    int rank, limb, after;
+    int failed; /* it came to that */
+    enum pici_status status[RANKS];
+};
+
+static void ill_rank(void *context, int rank)
+{
+    struct ill *ill = context;
+    struct pici_engine engine = pici_engine_host;
+    struct pici_comm *comm = ill->team.comm[rank];
+    engine.encode = encode;
+    engine.decode = decode;
+    engine.fold = fold;
+    limb = rank == ill->rank ? ill->limb : LIMBS;
+    calls_left = ill->after;
+    coll_rank_place(&ill->team.rank[rank], &ill->c, &ill->job, comm);
+    comm->engine = &engine;
+    ill->status[rank] = coll_rank_call(&ill->team.rank[rank], &ill->c, comm);
+    comm->engine = &pici_engine_host;
+    if (rank == ill->rank)
+        ill->failed = calls_left < 0;
+}
+
+/* Wherever in its work a rank fails, from the first block to the last, all ranks return its error. */
+Test(coll_faults, inside)
+{
+    alarm(WATCHDOG_S);
+    for (int collective = PICI_ALL_GATHER; collective <= PICI_ALL_REDUCE; collective++)
+        for (int algorithm = PICI_ALGO_RING; algorithm <= PICI_ALGO_RECURSIVE; algorithm++)
+            for (int p = 2; p <= RANKS; p++)
+                for (int which = 0; which < LIMBS; which++) {
+                    struct ill ill = {.limb = which, .failed = 1, .rank = which % p};
+                    ill.c = (struct coll_case){.collective = (enum pici_collective)collective,
+                                               .dtype = PICI_I16,
+                                               .count = 9000,
+                                               .pattern = PATTERN_3,
+                                               .opts = PICI_COLL_OPTS_INIT};
+                    ill.c.opts.algorithm = (enum pici_algorithm)algorithm;
+                    ill.c.opts.slice_bytes = 1;
+                    ill.c.opts.window = 2;
+                    coll_job_make(&ill.job, &ill.c, p);
+                    for (ill.after = 0; ill.failed; ill.after++) {
+                        coll_team_init(&ill.team, p);
+                        coll_threads(p, ill_rank, &ill);
+                        for (int i = 0; i < p; i++)
+                            cr_expect_eq(ill.status[i], ill.failed ? PICI_E_IO : PICI_OK,
+                                         "%s: limb %d, call %d: rank %d: %s (%s)", coll_case_words(&ill.c, p), which,
+                                         ill.after, i, pici_strerror(ill.status[i]), pici_comm_error(ill.team.comm[i]));
+                        coll_team_free(&ill.team);
+                        memset(&ill.team, 0, sizeof ill.team);
+                    }
+                    coll_job_free(&ill.job);
+                }
 }

@@ -194,18 +194,21 @@ static enum pici_status other_algorithm(struct step *s, int rank)
     return sum(s, rank, &o);
 }
 
-static enum pici_status other_slice(struct step *s, int rank)
+static enum pici_status other_slice(struct step *s, int rank) /* ten or five of them */
 {
     struct pici_coll_opts o = defaults;
-    o.slice_bytes = rank == s->odd ? 4096 * sizeof(float) : 0;
+    o.algorithm = PICI_ALGO_RING;
+    o.window = 2;
+    o.slice_bytes = (rank == s->odd ? 1 : 2) * 4096 * sizeof(float);
     return pici_all_gather(s->send[rank], s->recv[rank], N, PICI_F32, s->comm[rank], &o);
 }
 
 static enum pici_status other_window(struct step *s, int rank)
 {
     struct pici_coll_opts o = defaults;
-    o.slice_bytes = 4096 * sizeof(float);
+    o.algorithm = PICI_ALGO_RING;
     o.window = rank == s->odd ? 2 : 3;
+    o.slice_bytes = 4096 * sizeof(float);
     return pici_all_gather(s->send[rank], s->recv[rank], N, PICI_F32, s->comm[rank], &o);
 }
 
