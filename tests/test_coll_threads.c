@@ -62,7 +62,7 @@ ParameterizedTest(int *ranks, coll_threads, matrix)
     struct rng rng = {(uint64_t)*ranks};
     alarm(WATCHDOG_S);
     coll_team_init(&team, *ranks);
-    for (int times = full() ? 12 : 1; times--;)
+    for (int times = full() ? 12 : 2; times--;)
         for (int a = 0; a < 3; a++)
             for (int w = 0; w < WHICHS; w++)
                 for (int t = PICI_F32; t <= PICI_U64; t++) {

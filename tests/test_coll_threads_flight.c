@@ -2,7 +2,9 @@
  *
  * Several collectives in flight on a communicator, waited for in any order; and what a call tells of itself: thresholds to
  * the point, bytes and formats sent, scratch memory. */
+#define _POSIX_C_SOURCE 200809L
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +12,7 @@
 #include "coll/comm.h"
 #include "coll_util.h"
 #include "formats/ref.h"
+#include "json.h"
 
 enum { WATCHDOG_S = 300 };
 
@@ -258,6 +261,59 @@ Test(coll_flight, wire_bytes)
     told_free(&t);
     free(send);
     free(block);
+}
+
+/* ---- the trace ---- */
+
+/* Strings `value` in a JSON text: names of events, here. -1: it is no JSON. */
+static int count_strings(const char *text, size_t len, const char *value)
+{
+    struct parse_error err;
+    struct json j;
+    struct json_token t;
+    int n = 0;
+    json_init(&j, text, len, 0, &err);
+    while ((t = json_next(&j)).type != JSON_END) {
+        if (t.type == JSON_ERROR)
+            return -1;
+        n += t.type == JSON_STRING && t.len == strlen(value) && memcmp(text + t.start, value, t.len) == 0;
+    }
+    return n;
+}
+
+/* An event for each message sent, and received, and one for the whole. With a ring, a message is a block. */
+Test(coll_flight, trace)
+{
+    char folder[] = "/tmp/pici-coll-XXXXXX", path[64], file[80];
+    static uint16_t send[50000];
+    static char text[1 << 20];
+    struct told t;
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/trace", folder);
+    setenv("PICI_TRACE", path, 1);
+    told_init(&t, 0);
+    unsetenv("PICI_TRACE");
+    t.collective = PICI_ALL_REDUCE;
+    t.send = send;
+    t.n = 50000;
+    t.opts.slice_bytes = 1;
+    set(send, t.n, 100, 3);
+    tell(&t);
+    told_free(&t);
+    for (int r = 0; r < 2; r++) {
+        const uint64_t *s = t.stats[r].sends;
+        const int blocks = (int)(s[PICI_DENSE] + s[PICI_PICI] + s[PICI_COO]);
+        snprintf(file, sizeof file, "%s.%d", path, r);
+        FILE *f = fopen(file, "rb");
+        cr_assert_not_null(f);
+        size_t len = fread(text, 1, sizeof text, f);
+        fclose(f);
+        cr_expect_eq(count_strings(text, len, "send"), blocks);
+        cr_expect_eq(count_strings(text, len, "recv"), blocks);
+        cr_expect_eq(count_strings(text, len, "all-reduce"), 1);
+        unlink(file);
+    }
+    rmdir(folder);
 }
 
 /* ---- scratch ---- */
