@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A peer that sends what it should not. One rank's transport changes one message on its way out, in every way that
+ * formats/message.md forbids: every rank gives the status that is named there, the same on all, nobody hangs, and nobody who is told
+ * PICI_OK has wrong elements. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coll/message.h"
+#include "coll_util.h"
+#include "formats/ref.h"
+#include "transport/thread.h"
+
+enum { HEADER = 48, FAR_TOO_LONG = 8 << 20, TIMEOUT_MS = 20000, RANKS = 5 };
+
+/* Places in a message. */
+enum { KIND = 4, DTYPE = 5, OP = 6, ALGORITHM = 7, SEQUENCE = 8, COUNT = 16, STATUS = 24, BLOCKS = 28 };
+enum { B_VERSION = 4, B_FORMAT = 5, B_DTYPE = 6, B_COUNT = 8, B_NNZ = 16, B_OFFSETS = 24, B_CHECKSUM = 40 };
+
+/* ---- lies: each changes a message m of len bytes, behind which there is room, and returns its new length */
+
+typedef size_t change(uint8_t *m, size_t len, struct rng *);
+
+static size_t block_bytes(const uint8_t *block)
+{
+    return (size_t)(ref_get(block + 32, 8) + ref_get(block + B_NNZ, 8) * ref_width(block[B_DTYPE]));
+}
+
+static void add(uint8_t *p, unsigned bytes, uint64_t x)
+{
+    ref_put(p, bytes, ref_get(p, bytes) + x);
+}
+
+#define FIELD(name, what)                                                                                              \
+    static size_t name(uint8_t *m, size_t len, struct rng *r)                                                          \
+    {                                                                                                                  \
+        (void)m;                                                                                                       \
+        (void)r;                                                                                                       \
+        what;                                                                                                          \
+        return len;                                                                                                    \
+    }
+
+FIELD(magic, m[rng_below(r, 4)] ^= (uint8_t)(1u << rng_below(r, 8)))
+FIELD(kind_hello, m[KIND] = MSG_HELLO)
+FIELD(kind_closing, m[KIND] = MSG_CLOSING)
+FIELD(kind_poison, m[KIND] = MSG_POISON) /* but status 0 */
+FIELD(kind_none, m[KIND] = (uint8_t)(4 + rng_below(r, 252)))
+FIELD(dtype, m[DTYPE] = (uint8_t)(m[DTYPE] == PICI_F32 ? PICI_U32 : PICI_F32))
+FIELD(dtype_none, m[DTYPE] = 0)
+FIELD(op, m[OP] ^= 1)
+FIELD(op_none, m[OP] = 0x80)
+FIELD(algorithm, m[ALGORITHM] ^= 3)
+FIELD(sequence_next, add(m + SEQUENCE, 8, 1))
+FIELD(sequence_high, m[SEQUENCE + 7] ^= 0x80)
+FIELD(count_more, add(m + COUNT, 8, 1))
+FIELD(count_less, add(m + COUNT, 8, UINT64_MAX))
+FIELD(count_high, m[COUNT + 7] ^= 0x40)
+FIELD(status, ref_put(m + STATUS, 4, 0xfffffffb))
+FIELD(status_positive, ref_put(m + STATUS, 4, 5))
+FIELD(blocks_more, add(m + BLOCKS, 4, 1))
+FIELD(blocks_less, add(m + BLOCKS, 4, UINT32_MAX))
+FIELD(blocks_many, ref_put(m + BLOCKS, 4, UINT32_MAX))
+
+FIELD(poison_nomem, m[KIND] = MSG_POISON; ref_put(m + STATUS, 4, (uint32_t)PICI_E_NOMEM); len = MSG_BYTES)
+FIELD(poison_positive, m[KIND] = MSG_POISON; ref_put(m + STATUS, 4, 40); len = MSG_BYTES)
+FIELD(poison_of_another, m[KIND] = MSG_POISON; ref_put(m + STATUS, 4, (uint32_t)PICI_E_NOMEM);
+      add(m + SEQUENCE, 8, UINT64_MAX); len = MSG_BYTES)
+
+FIELD(empty, len = 0)
+FIELD(cut_prefix, len = 1 + rng_below(r, MSG_BYTES - 1))
+FIELD(prefix_alone, len = MSG_BYTES)
+FIELD(cut_header, len = MSG_BYTES + 1 + rng_below(r, HEADER - 1))
+FIELD(cut_anywhere, len = rng_below(r, len))
+FIELD(cut_last, len--)
+FIELD(longer, m[len++] = 0)
+FIELD(longer_by_a_header, memcpy(m + len, m + MSG_BYTES, HEADER); len += HEADER)
+FIELD(far_too_long, memset(m + len, 0, FAR_TOO_LONG); len += FAR_TOO_LONG)
+
+static size_t noise(uint8_t *m, size_t from, size_t len, struct rng *r)
+{
+    for (size_t i = from; i < len; i++)
+        m[i] = (uint8_t)rng_next(r);
+    return len;
+}
+FIELD(garbage, len = noise(m, 0, len, r))
+FIELD(garbage_blocks, len = noise(m, MSG_BYTES, len, r))
+FIELD(garbage_tail, len = noise(m, len - len / 4 - 1, len, r))
+FIELD(zeros, memset(m, 0, len))
+
+FIELD(block_magic, m[MSG_BYTES + rng_below(r, 4)] ^= 0x20)
+FIELD(block_version, m[MSG_BYTES + B_VERSION] = 2)
+FIELD(block_hybrid, m[MSG_BYTES + B_FORMAT] = PICI_HYBRID)
+FIELD(block_format, m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_DENSE ? PICI_PICI : PICI_DENSE))
+FIELD(block_dtype, m[MSG_BYTES + B_DTYPE] = (uint8_t)(m[MSG_BYTES + B_DTYPE] == PICI_F32 ? PICI_U32 : PICI_F32))
+FIELD(block_count, add(m + MSG_BYTES + B_COUNT, 8, rng_next(r) | 1))
+FIELD(block_nnz, add(m + MSG_BYTES + B_NNZ, 8, rng_next(r) | 1))
+FIELD(block_offsets, add(m + MSG_BYTES + B_OFFSETS + 8 * rng_below(r, 2), 8, rng_next(r) | 1))
+FIELD(block_checksum, add(m + MSG_BYTES + B_CHECKSUM, 8, rng_next(r) | 1))
+FIELD(bit, m[rng_below(r, len)] ^= (uint8_t)(1u << rng_below(r, 8)))
+FIELD(block_bit, m[MSG_BYTES + rng_below(r, len - MSG_BYTES)] ^= (uint8_t)(1u << rng_below(r, 8)))
+
+/* A checksum that is right does not make a block of other elements right. */
+static size_t another_block(uint8_t *m, uint64_t n, unsigned type)
+{
+    uint8_t *zeros = calloc((size_t)n + 1, 8);
+    size_t bytes;
+    uint8_t *block = ref_encode(&bytes, zeros, n, type, REF_COO, 1);
+    if (!zeros || !block)
+        abort();
+    memcpy(m + MSG_BYTES, block, bytes);
+    free(zeros);
+    free(block);
+    return MSG_BYTES + bytes;
+}
+FIELD(other_count, len = another_block(m, ref_get(m + MSG_BYTES + B_COUNT, 8) + 1, m[DTYPE]))
+FIELD(other_dtype,
+      len = another_block(m, ref_get(m + MSG_BYTES + B_COUNT, 8), m[DTYPE] == PICI_F32 ? PICI_U32 : PICI_F32))
+FIELD(body_sealed, m[MSG_BYTES + HEADER + 7] ^= 0x80;
+      if (m[MSG_BYTES + B_FORMAT] != PICI_DENSE) ref_seal(m + MSG_BYTES, block_bytes(m + MSG_BYTES)))
+
+FIELD(first_block_only, len = MSG_BYTES + block_bytes(m + MSG_BYTES) - (ref_get(m + BLOCKS, 4) == 1))
+FIELD(first_block_missing, size_t first = block_bytes(m + MSG_BYTES);
+      memmove(m + MSG_BYTES, m + MSG_BYTES + first, len - MSG_BYTES - first); len -= first)
+FIELD(first_block_twice, size_t first = block_bytes(m + MSG_BYTES); memcpy(m + len, m + MSG_BYTES, first); len += first)
+
+/* Statuses: any that a damaged block can have. */
+enum { ANY = 1 };
+
+static const struct untruth {
+    const char *name;
+    change *tell;
+    enum pici_status status; /* that all ranks are to return */
+} lies[] = {
+#define LIE(fn)                                                                                                        \
+    {                                                                                                                  \
+#fn, fn, PICI_E_CORRUPT                                                                                        \
+    }
+    LIE(magic),
+    LIE(kind_hello),
+    LIE(kind_closing),
+    LIE(kind_poison),
+    LIE(kind_none),
+    LIE(dtype),
+    LIE(dtype_none),
+    LIE(op),
+    LIE(op_none),
+    LIE(algorithm),
+    LIE(sequence_next),
+    LIE(sequence_high),
+    LIE(count_more),
+    LIE(count_less),
+    LIE(count_high),
+    LIE(status),
+    LIE(status_positive),
+    LIE(blocks_more),
+    LIE(blocks_less),
+    LIE(blocks_many),
+    {"poison_nomem", poison_nomem, PICI_E_NOMEM},
+    LIE(poison_positive),
+    LIE(poison_of_another),
+    LIE(empty),
+    LIE(cut_prefix),
+    LIE(prefix_alone),
+    LIE(cut_header),
+    {"cut_anywhere", cut_anywhere, ANY},
+    {"cut_last", cut_last, ANY},
+    LIE(longer),
+    LIE(longer_by_a_header),
+    LIE(far_too_long),
+    LIE(garbage),
+    LIE(garbage_blocks),
+    {"garbage_tail", garbage_tail, ANY},
+    LIE(zeros),
+    LIE(block_magic),
+    {"block_version", block_version, PICI_E_VERSION},
+    {"block_hybrid", block_hybrid, PICI_E_UNSUPPORTED},
+    {"block_format", block_format, ANY},
+    LIE(block_dtype),
+    LIE(block_count),
+    LIE(block_nnz),
+    LIE(block_offsets),
+    {"block_checksum", block_checksum, PICI_E_CHECKSUM},
+    {"bit", bit, ANY},
+    {"block_bit", block_bit, ANY},
+    LIE(other_count),
+    LIE(other_dtype),
+    {"body_sealed", body_sealed, ANY},
+    LIE(first_block_only),
+    {"first_block_missing", first_block_missing, ANY},
+    LIE(first_block_twice),
+};
+enum { LIES = sizeof lies / sizeof *lies };
+
+/* ---- a transport that lies once */
+
+struct liar {
+    struct pici_transport inner;
+    const struct untruth *lie;
+    enum msg_kind kind; /* of the message that it changes */
+    int number;         /* which of this kind, from 0 */
+    int sent;           /* of this kind */
+    struct rng rng;
+    uint8_t *copy; /* the message as it went out; NULL: it was not told */
+};
+
+static enum pici_status liar_send(void *context, int to, const void *data, size_t bytes, void **request)
+{
+    struct liar *l = context;
+    if (bytes > KIND && ((const uint8_t *)data)[KIND] == l->kind && l->sent++ == l->number) {
+        l->copy = test_alloc(2 * bytes + FAR_TOO_LONG + HEADER);
+        memcpy(l->copy, data, bytes);
+        bytes = l->lie->tell(l->copy, bytes, &l->rng);
+        data = l->copy;
+    }
+    return l->inner.send(l->inner.context, to, data, bytes, request);
+}
+
+static enum pici_status liar_recv(void *context, int from, void *data, size_t cap, void **request)
+{
+    struct liar *l = context;
+    return l->inner.recv(l->inner.context, from, data, cap, request);
+}
+
+static enum pici_status liar_test(void *context, void *request, int *done, size_t *bytes)
+{
+    struct liar *l = context;
+    return l->inner.test(l->inner.context, request, done, bytes);
+}
+
+static void liar_wait(void *context, int timeout_ms)
+{
+    struct liar *l = context;
+    l->inner.wait(l->inner.context, timeout_ms);
+}
+
+static int liar_abandon(void *context, enum pici_status why)
+{
+    struct liar *l = context;
+    return l->inner.abandon(l->inner.context, why);
+}
+
+static void liar_close(void *context)
+{
+    struct liar *l = context;
+    l->inner.close(l->inner.context);
+}
+
+/* ---- runs */
+
+struct run {
+    const struct coll_case *c;
+    struct coll_job job;
+    struct liar liar;
+    struct pici_comm *comm[RANKS];
+    struct coll_rank rank[RANKS];
+    enum pici_status status[RANKS], again[RANKS];
+    const char *wrong[RANKS];
+};
+
+static void run_rank(void *context, int rank)
+{
+    struct run *run = context;
+    struct coll_rank *k = &run->rank[rank];
+    coll_rank_place(k, run->c, &run->job, run->comm[rank]);
+    run->status[rank] = coll_rank_call(k, run->c, run->comm[rank]);
+    run->wrong[rank] = run->status[rank] ? NULL : coll_rank_judge(k, run->c, &run->job, rank);
+    if (run->status[rank])
+        run->again[rank] = coll_rank_call(k, run->c, run->comm[rank]);
+}
+
+/* Whether all ranks returned a status that this lie may have. */
+static int agreed(const struct run *run, enum pici_status want)
+{
+    const enum pici_status s = run->status[0];
+    for (int i = 1; i < run->job.p; i++)
+        if (run->status[i] != s)
+            return 0;
+    return s == want || (want == (enum pici_status)ANY && (s == PICI_E_CORRUPT || s == PICI_E_CHECKSUM ||
+                                                           s == PICI_E_VERSION || s == PICI_E_UNSUPPORTED));
+}
+
+/* One rank tells one lie in message `number` of a kind. Returns whether there was such a message. */
+static int run_one(const struct coll_case *c, int p, const struct untruth *lie, enum msg_kind kind, int number,
+                   uint64_t seed)
+{
+    struct run run = {.c = c, .liar = {.lie = lie, .kind = kind, .number = number, .rng = {seed}}};
+    struct pici_transport t[RANKS];
+    const int teller = (int)(seed % (uint64_t)p);
+    char statuses[400] = "";
+    coll_job_make(&run.job, c, p);
+    cr_assert_eq(pici_transport_threads(t, p), PICI_OK);
+    run.liar.inner = t[teller];
+    t[teller].context = &run.liar;
+    t[teller].send = liar_send;
+    t[teller].recv = liar_recv;
+    t[teller].test = liar_test;
+    t[teller].wait = liar_wait;
+    t[teller].abandon = liar_abandon;
+    t[teller].close = liar_close;
+    for (int i = 0; i < p; i++)
+        cr_assert_eq(pici_comm_transport(&run.comm[i], &t[i]), PICI_OK);
+    coll_threads(p, run_rank, &run);
+
+    int failed = 0, honest = 1;
+    for (int i = 0; i < p; i++) {
+        failed += run.status[i] != PICI_OK;
+        honest &= !run.wrong[i] && (!run.status[i] || (run.again[i] == PICI_E_BROKEN && *pici_comm_error(run.comm[i])));
+        const size_t at = strlen(statuses);
+        snprintf(statuses + at, sizeof statuses - at, " %d%s%s", (int)run.status[i], run.wrong[i] ? " with " : "",
+                 run.wrong[i] ? run.wrong[i] : "");
+    }
+    const char *bad = !honest          ? "a wrong result, or no error"
+                      : !run.liar.copy ? failed ? "failed without a lie" : NULL
+                      : kind == MSG_CLOSING /* the last of it reaches some ranks only */
+                          ? !failed ? "believed" : NULL
+                          : agreed(&run, lie->status) ? NULL : "not the same and right status";
+    cr_expect_null(bad, "%s: %s in message %d of kind %d by rank %d: %s; statuses%s", bad, lie->name, number, (int)kind,
+                   teller, coll_case_words(c, p), statuses);
+    const int told = run.liar.copy != NULL;
+    for (int i = 0; i < p; i++) {
+        pici_comm_free(run.comm[i]);
+        coll_rank_free(&run.rank[i]);
+    }
+    coll_job_free(&run.job);
+    free(run.liar.copy);
+    return told;
+}
+
+/* Every lie, in the first message of a kind and in later ones, in calls of all sorts. */
+static void try_lies(enum msg_kind kind, const struct untruth *lie, size_t many, int rounds)
+{
+    struct rng r = {kind};
+    int told = 0;
+    for (int i = 0; i < rounds; i++)
+        for (size_t l = 0; l < many; l++) {
+            static const int ranks[] = {2, 3, 5};
+            const int p = ranks[rng_below(&r, 3)];
+            struct coll_case c = {.count = 1 + rng_below(&r, 9000)};
+            coll_case_random(&c, &r, p);
+            c.opts.slice_bytes = 16384;
+            c.opts.checksum = 1;
+            c.opts.timeout_ms = TIMEOUT_MS;
+            told += run_one(&c, p, &lie[l], kind, (int)rng_below(&r, i < rounds / 2 ? 2 : 6), rng_next(&r));
+        }
+    cr_expect_gt(told, (int)many * rounds / 3, "too few lies were told: %d", told);
+}
+
+Test(coll_hostile, data, .timeout = 300)
+{
+    try_lies(MSG_DATA, lies, LIES, 12);
+}
+
+/* Of these no lie is too small. */
+static const struct untruth word_lies[] = {
+    LIE(magic),      LIE(kind_none),    LIE(sequence_high), LIE(count_more), LIE(status),    LIE(empty),
+    LIE(cut_prefix), LIE(prefix_alone), LIE(cut_anywhere),  LIE(cut_last),   LIE(longer),    LIE(far_too_long),
+    LIE(garbage),    LIE(garbage_tail), LIE(zeros),         LIE(bit),        LIE(block_bit),
+};
+
+Test(coll_hostile, hello, .timeout = 300)
+{
+    try_lies(MSG_HELLO, word_lies, sizeof word_lies / sizeof *word_lies, 20);
+}
+
+Test(coll_hostile, closing, .timeout = 300)
+{
+    try_lies(MSG_CLOSING, word_lies, sizeof word_lies / sizeof *word_lies, 20);
+}
