@@ -408,24 +408,30 @@ static int advance_in_time(struct pici_comm *comm, double *left)
 
 static void run(struct pici_request *r)
 {
+    /* until something moves, however often the transport looks */
+    struct trace_event waited = {
+        .name = "wait", .phase = -1, .step = -1, .slice = -1, .peer = -1, .inter = -1, .format = -1, .density = -1};
     while (r->state != COLL_DONE) {
         struct pici_comm *comm = r->comm;
         struct pici_request *head = comm->head;
         const struct pici_transport *t = &comm->transport;
         double left;
-        if (advance_in_time(comm, &left))
+        if (advance_in_time(comm, &left)) {
+            if (waited.begin > 0)
+                trace_add(comm->trace, &waited);
+            waited.begin = 0;
             continue;
+        }
         double begin = coll_now();
         if (t->wait)
             t->wait(t->context, left > 0.1 ? 100 : (int)(left * 1e3) + 1);
         else
             sched_yield();
-        double now = coll_now();
-        head->stats.wait_s += now - begin;
-        struct trace_event e = {.name = "wait", .begin = begin, .end = now, .sequence = head->sequence};
-        e.phase = e.step = e.slice = e.peer = e.inter = e.format = -1;
-        e.density = -1;
-        trace_add(comm->trace, &e);
+        waited.end = coll_now();
+        head->stats.wait_s += waited.end - begin;
+        if (waited.begin == 0)
+            waited.begin = begin;
+        waited.sequence = head->sequence;
     }
 }
 
