@@ -106,7 +106,7 @@ static enum pici_status begin(struct mpi *m, struct request *q)
 {
     const size_t left = q->bytes - q->at;
     q->piece = left < (size_t)pici_mpi_piece ? (int)left : pici_mpi_piece;
-    uint8_t *data = q->piece ? q->data + q->at : q->data;
+    uint8_t *data = q->at ? q->data + q->at : q->data; /* it may be null */
     const int rc = q->sends ? MPI_Isend(data, q->piece, MPI_BYTE, q->peer, q->tag, m->comm, &q->mpi)
                             : MPI_Irecv(data, q->piece, MPI_BYTE, q->peer, q->tag, m->comm, &q->mpi);
     return status_of(m, rc, q->sends ? "MPI_Isend" : "MPI_Irecv");
