@@ -74,7 +74,7 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
         numbers[i] = (uint8_t)i;
     const __m512i rows = load(numbers);
     for (uint64_t columns = NONEMPTY(word); columns; columns &= columns - 1) {
-        const unsigned c = (unsigned)_tzcnt_u64(columns), k = (unsigned)__builtin_popcountll(word[c]);
+        const unsigned c = (unsigned)__builtin_ctzll(columns), k = (unsigned)__builtin_popcountll(word[c]);
         __m512i some = _mm512_mask_compress_epi8(rows, word[c], rows), column = _mm512_set1_epi16((short)c);
         __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(some));
         store((uint8_t *)list, _mm512_add_epi16(_mm512_slli_epi16(low, 6), column));
