@@ -380,18 +380,23 @@ static void try_division(enum pici_dtype dtype, const void *src, uint64_t n, int
     const unsigned width = ref_width(dtype);
     struct guard g;
     guard_init(&g, (size_t)n * width + 16);
-    uint8_t *p = guard_place(&g, (size_t)n * width, ranks & 1 ? GUARD_END : GUARD_START, (size_t)ranks / 2 % 9);
-    memcpy(p, src, (size_t)n * width);
-    engine->divide(p, n, dtype, ranks);
-    cr_expect(guard_intact(&g));
-    for (uint64_t i = 0, shown = 0; i < n && shown < 5; i++) {
-        const uint64_t a = ref_load(src, i, width), want = model_divide(dtype, a, ranks);
-        if (ref_load(p, i, width) != want) {
-            shown++;
-            cr_expect_fail("%s: %llx / %d gave %llx, not %llx", pici_dtype_name(dtype), (unsigned long long)a, ranks,
-                           (unsigned long long)ref_load(p, i, width), (unsigned long long)want);
+    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
+        uint8_t *p = guard_place(&g, (size_t)n * width, ranks & 1 ? GUARD_END : GUARD_START, (size_t)ranks / 2 % 9);
+        memcpy(p, src, (size_t)n * width);
+        pici_isa_force(*isa);
+        engine->divide(p, n, dtype, ranks);
+        cr_expect(guard_intact(&g));
+        for (uint64_t i = 0, shown = 0; i < n && shown < 5; i++) {
+            const uint64_t a = ref_load(src, i, width), want = model_divide(dtype, a, ranks);
+            if (ref_load(p, i, width) != want) {
+                shown++;
+                cr_expect_fail("%s %s: %llx / %d gave %llx, not %llx", (*isa)->name, pici_dtype_name(dtype),
+                               (unsigned long long)a, ranks, (unsigned long long)ref_load(p, i, width),
+                               (unsigned long long)want);
+            }
         }
     }
+    pici_isa_force(NULL);
     guard_free(&g);
 }
 

@@ -75,10 +75,20 @@ struct pici_add {
     void (*unpack_coo)(struct pici_scatter *);
 };
 
+/* Kernels of other arithmetic on dense elements in host order, at any alignment, of a dtype whose bits are described: as
+ * pici_reduce and pici_divide in reduce.h have it. */
+struct pici_kind;
+struct pici_reduce {
+    void (*order[4])(uint8_t *dst, const uint8_t *src, size_t n, const struct pici_kind *, int max); /* by log2 width */
+    void (*divide[4])(uint8_t *dst, size_t n, const struct pici_kind *, int by);         /* floats, so too */
+    void (*divide_16_by_many)(uint8_t *dst, size_t n, const struct pici_kind *, int by); /* where by > 4096 */
+};
+
 struct pici_isa {
     const char *name;
     const struct pici_move *move[4];            /* by log2 of the width */
     const struct pici_add *add[DTYPE_LAST + 1]; /* by dtype; [0] is null */
+    const struct pici_reduce *reduce;
 };
 
 /* The best table that this host can run and PICI_CPU allows. Chosen at the first call. */

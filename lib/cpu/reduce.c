@@ -1,101 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cpu/reduce.h"
 
-#include <string.h>
-
-#include "format.h"
-
-#if defined(__i386__) && !defined(__SSE2_MATH__) /* x87 arithmetic rounds twice */
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("sse2"))), apply_to = function)
-#define PUSHED
-#else
-#pragma GCC target("sse2,fpmath=sse")
-#endif
-#endif
-
-/* What the bits of a dtype mean. Magnitudes are the bits below the sign. */
-struct kind {
-    enum { SIGNED, UNSIGNED, FLOAT } is;
-    unsigned mantissa; /* bits; of floats, as what follows */
-    uint64_t finite;   /* the greatest finite magnitude */
-    uint64_t most;     /* the greatest magnitude that is not a NaN; of integers any */
-    uint64_t quiet;    /* the bit that makes a NaN quiet */
-};
+#include "cpu/kernels.h"
 
 #define IEEE(bits, m)                                                                                                  \
     {                                                                                                                  \
-        FLOAT, m, (UINT64_C(1) << (bits - 1)) - (UINT64_C(1) << m) - 1,                                                \
+        PICI_IS_FLOAT, m, (UINT64_C(1) << (bits - 1)) - (UINT64_C(1) << m) - 1,                                        \
             (UINT64_C(1) << (bits - 1)) - (UINT64_C(1) << m), UINT64_C(1) << (m - 1)                                   \
     }
-enum { DTYPE_INTEGERS = 7 }; /* the first of them */
-
 #define INTEGER(is, bits)                                                                                              \
     {                                                                                                                  \
         is, 0, 0, UINT64_MAX >> (65 - bits), 0                                                                         \
     }
 
-static const struct kind kinds[DTYPE_LAST + 1] = {
-    {SIGNED, 0, 0, 0, 0}, /* no dtype */
+enum { FIRST_INTEGER = 7 };
+
+static const struct pici_kind kinds[DTYPE_LAST + 1] = {
+    {PICI_IS_SIGNED, 0, 0, 0, 0}, /* no dtype */
     IEEE(32, 23),
     IEEE(64, 52),
     IEEE(16, 10),
     IEEE(16, 7),
-    {FLOAT, 3, 0x7e, 0x7e, 0}, /* f8e4m3 */
+    {PICI_IS_FLOAT, 3, 0x7e, 0x7e, 0}, /* f8e4m3 */
     IEEE(8, 2),
-    [DTYPE_INTEGERS] = INTEGER(SIGNED, 8),
-    INTEGER(UNSIGNED, 8),
-    INTEGER(SIGNED, 16),
-    INTEGER(UNSIGNED, 16),
-    INTEGER(SIGNED, 32),
-    INTEGER(UNSIGNED, 32),
-    INTEGER(SIGNED, 64),
-    INTEGER(UNSIGNED, 64),
+    INTEGER(PICI_IS_SIGNED, 8),
+    INTEGER(PICI_IS_UNSIGNED, 8),
+    INTEGER(PICI_IS_SIGNED, 16),
+    INTEGER(PICI_IS_UNSIGNED, 16),
+    INTEGER(PICI_IS_SIGNED, 32),
+    INTEGER(PICI_IS_UNSIGNED, 32),
+    INTEGER(PICI_IS_SIGNED, 64),
+    INTEGER(PICI_IS_UNSIGNED, 64),
 };
-
-enum { VECTOR_BYTES = 16 };
-
-#define BITS 8
-#include "cpu/reduce.inc"
-#define BITS 16
-#include "cpu/reduce.inc"
-#define BITS 32
-#include "cpu/reduce.inc"
-#define BITS 64
-#include "cpu/reduce.inc"
 
 void pici_reduce(uint8_t *dst, const uint8_t *src, size_t n, unsigned dtype, int max)
 {
-    static void (*const of_width[4])(uint8_t *, const uint8_t *, size_t, const struct kind *,
-                                     int) = {reduce_8, reduce_16, reduce_32, reduce_64};
-    of_width[fmt_width_log2(dtype)](dst, src, n, &kinds[dtype], max);
+    pici_isa()->reduce->order[fmt_width_log2(dtype)](dst, src, n, &kinds[dtype], max);
 }
 
-/* ---- division ---- */
-
-typedef float float_32;
-typedef double float_64;
-
-#define BITS 32
-#define LANE 32
-#include "cpu/divide.inc"
-#define BITS 64
-#define LANE 64
-#include "cpu/divide.inc"
-#define BITS 16
-#define LANE 32
-#include "cpu/divide.inc"
-#define BITS 16
-#define LANE 64
-#include "cpu/divide.inc"
-#define BITS 8
-#define LANE 64
-#include "cpu/divide.inc"
-
-/* Up to 32 bits by way of double, for speed: x / by, where it is not an integer, is at least 1 / by > 2^-31 from one, and less than 2^32,
- * so that rounding cannot reach it. */
+/* Up to 32 bits by way of double, for speed: x / by, where it is not an integer, is at least 1 / by > 2^-31 from one, and
+ * less than 2^32, so that rounding cannot reach it. */
 #define DIVIDE_INTEGER(name, type, quotient)                                                                           \
-    static void divide_##name(uint8_t *dst, size_t n, const struct kind *k, int by)                                    \
+    static void divide_##name(uint8_t *dst, size_t n, const struct pici_kind *k, int by)                               \
     {                                                                                                                  \
         typedef type any __attribute__((aligned(1), may_alias));                                                       \
         (void)k;                                                                                                       \
@@ -121,15 +67,15 @@ DIVIDE_INTEGER(u64, uint64_t, x / (uint64_t)by)
  * is less while by < 2^(p - m - 1): in float up to 2^13 for f16 and beyond for the others, in double always. */
 void pici_divide(uint8_t *dst, size_t n, unsigned dtype, int by)
 {
-    typedef void divide(uint8_t *, size_t, const struct kind *, int);
+    typedef void divide(uint8_t *, size_t, const struct pici_kind *, int);
     static divide *const of_integer[] = {divide_i8,  divide_u8,  divide_i16, divide_u16,
                                          divide_i32, divide_u32, divide_i64, divide_u64};
-    static divide *const of_float[] = {divide_8_in_64, divide_16_in_32, divide_32_in_32, divide_64_in_64};
-    const struct kind *k = &kinds[dtype];
+    const struct pici_reduce *floats = pici_isa()->reduce;
+    const struct pici_kind *k = &kinds[dtype];
     const int w = fmt_width_log2(dtype);
-    divide *f = k->is != FLOAT        ? of_integer[dtype - DTYPE_INTEGERS]
-                : w == 1 && by > 4096 ? divide_16_in_64
-                                      : of_float[w];
+    divide *f = k->is != PICI_IS_FLOAT ? of_integer[dtype - FIRST_INTEGER]
+                : w == 1 && by > 4096  ? floats->divide_16_by_many
+                                       : floats->divide[w];
     if (w > 0 || n < 256) {
         f(dst, n, k, by);
         return;
@@ -141,7 +87,3 @@ void pici_divide(uint8_t *dst, size_t n, unsigned dtype, int by)
     for (size_t i = 0; i < n; i++)
         dst[i] = quotient[dst[i]];
 }
-
-#ifdef PUSHED
-#pragma clang attribute pop
-#endif
