@@ -13,7 +13,7 @@
 
 #include "coll_util.h"
 
-enum { WATCHDOG_S = 300, N = 40000, RANKS = 6 };
+enum { WATCHDOG_S = 900, N = 40000, RANKS = 6 };
 
 static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
 

@@ -14,7 +14,7 @@
 #include "formats/ref.h"
 #include "json.h"
 
-enum { WATCHDOG_S = 300 };
+enum { WATCHDOG_S = 900 };
 
 /* ---- nonblocking ---- */
 
