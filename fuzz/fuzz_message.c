@@ -5,8 +5,8 @@
  *   byte 1    bits 0, 1: op; bits 2, 3: blocks expected; bit 4: the counts expected are those that the blocks claim
  *   24 bits for each block: else, the count expected
  *   the rest  the message
- * Its blocks are decoded and folded, each into just as much memory as was expected. What verify rejects, both must reject
- * with that status; else the elements must be the reference's. */
+ * Its blocks are decoded and folded, each into just as much memory as was expected. What verify rejects, both must
+ * reject with that status; else the elements must be the reference's. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -17,7 +17,8 @@ enum pici_status pici_opts_get(struct pici_opts *out, const struct pici_opts *in
 
 int pici_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes);
 
-/* As pici_decompress with default options, for a part of an output of so many elements, which decides whether to write past the caches. */
+/* As pici_decompress with default options, for a part of an output of so many elements, which decides whether to write
+ * past the caches. */
 enum pici_status pici_decompress_slice(void *dst, uint64_t n, const void *block, size_t len, uint64_t output);
 
 /* Copy n elements of 1 << width_log2 bytes, swapping them on a big-endian host. */

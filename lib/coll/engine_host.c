@@ -57,8 +57,8 @@ static enum pici_status host_decode(void *dst, uint64_t n, const void *block, si
     return s ? s : pici_decompress_slice(dst, n, block, len, output);
 }
 
-/* Decode piece by piece, each of which stays in a core's cache until it is reduced. Ranges do not check the checksum and the padding;
- * of all else, ranges that make up the whole leave nothing out. */
+/* Decode piece by piece, each of which stays in a core's cache until it is reduced. Ranges do not check the checksum
+ * and the padding; of all else, ranges that make up the whole leave nothing out. */
 static enum pici_status fold_order(uint8_t *dst, const struct pici_block *b, size_t len, int max, void *temp,
                                    uint64_t temp_elements)
 {
