@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport over MPI: traffic among all ranks, in one piece and in many; messages longer than their receivers; requests
- * given up; who shares a node; what is refused. By tests/mpi.sh, under mpirun.
+ * The transport over MPI: traffic among all ranks, in one piece and in many; messages longer than their receivers;
+ * requests given up; who shares a node; what is refused. By tests/mpi.sh, under mpirun.
  *     mpi_transport [--quick] */
 #include <limits.h>
 #include <stdio.h>
@@ -138,7 +138,8 @@ static void nodes(void)
     expect(wrong, "nodes");
 }
 
-/* The caller's communicator keeps its error handler, whatever happens to ours; what MPI refuses is an error, not the end. */
+/* The caller's communicator keeps its error handler, whatever happens to ours; what MPI refuses is an error, not the
+ * end. */
 static void errors(void)
 {
     MPI_Errhandler handler;

@@ -60,8 +60,7 @@ static void among(int ranks, const struct traffic *traffic,
     }
 }
 
-/* Rank 0 gives up while all send to it and receive from it; its buffers are freed at once. Whoever deals with it hears why,
- * and the traffic among the others is as ever. */
+/* Rank 0 gives up while all send to it and receive from it; its buffers are freed at once. Its peers hear why. */
 static const char *deserted(const struct pici_transport *t, const struct traffic *f)
 {
     const size_t bytes = f->longest;

@@ -15,8 +15,8 @@ struct traffic {
 };
 
 /* Exchange messages of pseudo-random lengths and contents with every peer, tested in random order, and compare what
- * arrives, and in which order, with what was sent. All ranks call it with the same traffic. Null if all is well; else what
- * is not, in words that live as long as the thread. */
+ * arrives, and in which order, with what was sent. All ranks call it with the same traffic. Null if all is well; else
+ * what is not, in words that live as long as the thread. */
 const char *exchange(const struct pici_transport *, const struct traffic *);
 
 /* Wait for the end of one request, up to ten seconds: PICI_E_TIMEOUT. */

@@ -14,17 +14,18 @@ extern "C" {
 
 /* Make a communicator over a duplicate of an intracommunicator. Collective; the same status on all ranks.
  *
- * Works under MPI_THREAD_SINGLE: MPI is called by the thread that calls us, and progresses only inside our calls. Ranks that
- * can share memory (MPI_Comm_split_type) share a node. MPI's errors are returned as PICI_E_TRANSPORT, with MPI's words in
- * pici_comm_error; nothing calls MPI_Abort. A peer that died is noticed as far as the MPI library lets its caller live: most end
- * the whole job. One that stalls is PICI_E_TIMEOUT.
+ * Works under MPI_THREAD_SINGLE: MPI is called by the thread that calls us, and progresses only inside our calls. Ranks
+ * that can share memory (MPI_Comm_split_type) share a node. MPI's errors are returned as PICI_E_TRANSPORT, with MPI's
+ * words in pici_comm_error; nothing calls MPI_Abort. A peer that died is noticed as far as the MPI library lets its
+ * caller live: most end the whole job. One that stalls is PICI_E_TIMEOUT.
  *
- * pici_comm_free, before MPI_Finalize, frees the duplicate; that is collective by the book, though neither Open MPI nor MPICH
- * waits in it. After an error, or with requests in flight, the duplicate stays with MPI, and the scratch of messages then in
- * flight is never freed, for MPI may still use it; MPI_Finalize then waits for peers as the MPI library does.
+ * pici_comm_free, before MPI_Finalize, frees the duplicate; that is collective by the book, though neither Open MPI nor
+ * MPICH waits in it. After an error, or with requests in flight, the duplicate stays with MPI, and the scratch of
+ * messages then in flight is never freed, for MPI may still use it; MPI_Finalize then waits for peers as the MPI
+ * library does.
  *
- * PICI_E_ARG: null, no MPI (not initialized, or finalized), an intercommunicator, or on some rank an environment variable
- * that makes no sense. PICI_E_NOMEM, PICI_E_TRANSPORT. PICI_E_IO: the file of PICI_TRACE. */
+ * PICI_E_ARG: null, no MPI (not initialized, or finalized), an intercommunicator, or on some rank an environment
+ * variable that makes no sense. PICI_E_NOMEM, PICI_E_TRANSPORT. PICI_E_IO: the file of PICI_TRACE. */
 PICI_API enum pici_status pici_comm_mpi(struct pici_comm **, MPI_Comm);
 
 #ifdef __cplusplus

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport over MPI. A message is one piece or many, for MPI counts in int: all of pici_mpi_piece bytes but the last, which
- * is shorter, maybe empty. So the receiver, who does not know the length, knows when it has all. The pieces of a message
- * follow each other, each begun when the one before has ended, and share a tag; messages in flight differ in theirs. */
+ * The transport over MPI. A message is one piece or many, for MPI counts in int: all of pici_mpi_piece bytes but the
+ * last, which is shorter, maybe empty. So the receiver, who does not know the length, knows when it has all. The pieces
+ * of a message follow each other, each begun when the one before has ended, and share a tag; messages in flight differ
+ * in theirs. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <sched.h>
@@ -58,8 +59,8 @@ static enum pici_status status_of(struct mpi *m, int rc, const char *what)
     return class == MPI_ERR_TRUNCATE ? PICI_E_CORRUPT : class == MPI_ERR_NO_MEM ? PICI_E_NOMEM : PICI_E_TRANSPORT;
 }
 
-/* MPI_Test. MPICH raises its errors on MPI_COMM_WORLD, whatever the communicator of the request: there they would end the job
- * if the program has not changed that. One thread at a time, so that none takes our handler for the program's. */
+/* MPI_Test. MPICH raises its errors on MPI_COMM_WORLD, whatever the communicator of the request: there they would end
+ * the job if the program has not changed that. One thread at a time, lest one take our handler for the program's. */
 static int test_request(MPI_Request *request, int *ended, MPI_Status *got)
 {
     static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
@@ -206,8 +207,8 @@ static int mpi_abandon(void *context, enum pici_status why)
     return in_use;
 }
 
-/* After abandon a late message may still come for this communicator: were it freed, a later one could get its number, and
- * the message. */
+/* After abandon a late message may still come for this communicator: were it freed, a later one could get its number,
+ * and the message. */
 static void mpi_close(void *context)
 {
     struct mpi *m = context;

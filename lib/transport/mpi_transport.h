@@ -7,10 +7,11 @@
 #include "pici/mpi.h"
 #include "pici/transport.h"
 
-/* Fill in a transport over a duplicate of an intracommunicator. Collective; the same status on all ranks. PICI_E_NOMEM, PICI_E_TRANSPORT. */
+/* Fill in a transport over a duplicate of an intracommunicator. Collective; the same status on all ranks. PICI_E_NOMEM,
+ * PICI_E_TRANSPORT. */
 enum pici_status pici_transport_mpi(struct pici_transport *, MPI_Comm);
 
-/* Bytes that MPI is handed at once; the same on all ranks. Not to be changed but by tests, while nothing is in flight. */
+/* Bytes that MPI is handed at once; the same on all ranks. Changed by tests only, while nothing is in flight. */
 extern int pici_mpi_piece;
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport between threads. Each rank has a mailbox: for each peer the messages that it has sent, in order. Small ones
- * are copied into it, so that a sender may finish, and go, while its peer is slow. Of large ones only the place is noted: the
- * receiver copies from the sender's buffer straight to its own, outside of any lock, so that all ranks copy at once.
+ * The transport between threads. Each rank has a mailbox: for each peer the messages that it has sent, in order. Small
+ * ones are copied into it, so that a sender may finish, and go, while its peer is slow. Of large ones only the place is
+ * noted: the receiver copies from the sender's buffer straight to its own, outside of any lock, so that all ranks copy
+ * at once.
  *
  * A rank's lock guards its mailbox and the ends of its sends; all else of a rank is its own thread's alone. No thread
  * ever holds two locks. */
@@ -204,11 +205,12 @@ static void progress(struct rank *me)
     struct request *ready = NULL, **ready_end = &ready, *q;
     if (!me->posted)
         return;
+    const int64_t time = me->group->faulty ? now() : 0; /* one for all, or a later receive gets an earlier message */
     pthread_mutex_lock(&me->lock);
     for (struct request **at = &me->posted; (q = *at);) {
         struct link *l = &me->from[q->from];
         struct message *m = l->first;
-        if (m ? m->due && m->due > now() : !l->ended) {
+        if (m ? m->due > time : !l->ended) {
             at = &q->next;
             continue;
         }
@@ -322,8 +324,8 @@ static void thread_wait(void *context, int timeout_ms)
     pthread_mutex_unlock(&me->lock);
 }
 
-/* Take what this rank has sent to a peer out of its mailbox, from the first large message on: what is before that needs us
- * no more. Returns the list. Nothing follows. */
+/* Take what this rank has sent to a peer out of its mailbox, from the first large message on: what is before that needs
+ * us no more. Returns the list. Nothing follows. */
 static struct message *withdraw(const struct rank *me, struct rank *peer, enum pici_status why)
 {
     struct link *l = &peer->from[me->number];

@@ -6,12 +6,13 @@
 
 #include "pici/transport.h"
 
-/* Fill in transports[ranks], of one group. PICI_E_NOMEM, PICI_E_ARG. Each is closed on its own; the group lives until the last is.
- * A rank that closes is gone: requests of its peers that it cannot meet any more end with PICI_E_PEER, or with the status that
- * it abandoned with. Small messages (256 bytes) that it sent before are still delivered. */
+/* Fill in transports[ranks], of one group. PICI_E_NOMEM, PICI_E_ARG. Each is closed on its own; the group lives until
+ * the last is. A rank that closes is gone: requests of its peers that it cannot meet any more end with PICI_E_PEER, or
+ * with the status that it abandoned with. Small messages (256 bytes) that it sent before are still delivered. */
 enum pici_status pici_transport_threads(struct pici_transport *transports, int ranks);
 
-/* What goes wrong, each with its probability per message, drawn from the seed, the link and the message's number (not from timing). */
+/* What goes wrong, each with its probability per message, drawn from the seed, the link and the message's number (not
+ * from timing). */
 struct pici_thread_faults {
     uint64_t seed;
     double drop;     /* the message is never delivered; the sender does not know */
@@ -23,7 +24,8 @@ struct pici_thread_faults {
     int delay_ms;
 };
 
-/* For tests: from now on; on a transport that pici_transport_threads made; concerns the whole group. Before any message. */
+/* For tests: from now on; on a transport that pici_transport_threads made; concerns the whole group. Before any
+ * message. */
 void pici_transport_threads_faults(struct pici_transport *, const struct pici_thread_faults *);
 
 #endif
