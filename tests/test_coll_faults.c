@@ -15,7 +15,7 @@
 #include "transport/thread.h"
 
 /* A run that hangs ends the test program. Silence ends a run after TIMEOUT_MS; a late message is no silence. */
-enum { WATCHDOG_S = 900, TIMEOUT_MS = 100, LONG_MS = 30000, RANKS = 6, CALLS = 3, AT_ONCE = 12 };
+enum { WATCHDOG_S = 900, TIMEOUT_MS = 100, LONG_MS = 300000, RANKS = 6, CALLS = 3, AT_ONCE = 12 };
 
 enum fault { NONE, DELAY, DROP, TRUNCATE, FLIP, STALL, REFUSE, ALL, FAULTS };
 
