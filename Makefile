@@ -302,7 +302,7 @@ pc = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCL
 	pici.pc.in >$(DESTDIR)$(PKGCONFIGDIR)/$(1).pc && chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/$(1).pc
 
 .PHONY: install uninstall
-install: all
+install: all $(filter mpi,$(MAKECMDGOALS))
 	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(BINDIR) $(DESTDIR)$(PKGCONFIGDIR) \
 		$(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(A) $(DESTDIR)$(LIBDIR)/libpici.a
