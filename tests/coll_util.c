@@ -193,9 +193,9 @@ static void order_ranks(const int *node_of, int p, int *order)
     }
 }
 
-/* What the owner of an element ends with; x[d]: of the rank d positions before the owner, itself being d == 0. x is used up.
- * Ring: a partial sum travels up the positions, and each rank folds what it received into its own. Recursive: the
- * last of the positions halve again and again, each handing what it has to one that stays. */
+/* What the owner of an element ends with; x[d]: of the rank d positions before the owner, itself being d == 0. x is
+ * used up. Ring: a partial sum travels up the positions, and each rank folds what it received into its own. Recursive:
+ * the last of the positions halve again and again, each handing what it has to one that stays. */
 static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, uint64_t *x)
 {
     int any = 0;

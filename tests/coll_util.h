@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the tests of the collectives share, over any transport: one call described as a case, everyone's input made from its
- * seed, the result by a slow model, and a rank that makes the call between guard pages and judges what it got. */
+ * What the tests of the collectives share, over any transport: one call described as a case, everyone's input made
+ * from its seed, the result by a slow model, and a rank that makes the call between guard pages and judges what it
+ * got. */
 #ifndef PICI_TESTS_COLL_UTIL_H
 #define PICI_TESTS_COLL_UTIL_H
 
@@ -95,8 +96,9 @@ void coll_team_free(struct coll_team *);
 /* One case on all ranks, PICI_OK expected. Null, or what is wrong, in static memory. */
 const char *coll_team_check(struct coll_team *, const struct coll_case *);
 
-/* Several calls drawn from the seed, in flight at once, which each rank ends in its own way: waiting from the last to the first, in
- * any order, testing by turns; or with a blocking call among them. Null, or what is wrong, in static memory. */
+/* Several calls drawn from the seed, in flight at once, which each rank ends in its own way: waiting from the last to
+ * the first, in any order, testing by turns; or with a blocking call among them. Null, or what is wrong, in static
+ * memory. */
 const char *coll_flight_check(int p, uint64_t seed);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives over MPI: each rank makes everyone's input from the same seed, and holds what it gets against the model. Also calls in
- * flight, other orders of ranks, calls that cannot be right, a rank that stays silent. By tests/mpi.sh, under mpirun.
+ * Collectives over MPI: each rank makes everyone's input from the same seed, and holds what it gets against the
+ * model. Also calls in flight, other orders of ranks, calls that cannot be right, a rank that stays silent. By
+ * tests/mpi.sh, under mpirun.
  *     mpi_coll [--quick|--full]       --quick: ten calls */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The collectives are right: every number of ranks, algorithm, collective, operation and dtype, with counts, options, nodes
- * and data drawn at random, each rank's bytes compared with a model that adds up in the order that the algorithm says. Since
- * dense and sparse runs are both held against it, they agree with each other. PICI_TEST_FULL=1 draws more of everything. */
+ * The collectives are right: every number of ranks, algorithm, collective, operation and dtype, with counts, options,
+ * nodes and data drawn at random, each rank's bytes compared with a model that adds up in the order that the
+ * algorithm says. Since dense and sparse runs are both held against it, they agree with each other. PICI_TEST_FULL=1
+ * draws more of everything. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>
@@ -133,7 +134,8 @@ Test(coll_threads, million)
 
 /* ---- more bytes than 32 bits count ---- */
 
-/* Element i of a rank: a run of short waves among zeros, which differ by rank. No array is kept of what should come out. */
+/* Element i of a rank: a run of short waves among zeros, which differ by rank. No array is kept of what should come
+ * out. */
 static uint8_t huge_value(uint64_t i, int rank)
 {
     const uint64_t x = (i + (uint64_t)rank * 77) % 9973;

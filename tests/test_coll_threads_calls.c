@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Calls that cannot be right: what is refused at once, what one rank alone gets wrong, ranks that disagree, ranks that are
- * gone or silent, forks, the environment. Each has its status, the same on every rank, and nobody hangs. */
+ * Calls that cannot be right: what is refused at once, what one rank alone gets wrong, ranks that disagree, ranks
+ * that are gone or silent, forks, the environment. Each has its status, the same on every rank, and nobody hangs. */
 #define _GNU_SOURCE
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Several collectives in flight on a communicator, waited for in any order; and what a call tells of itself: thresholds to
- * the point, bytes and formats sent, scratch memory. */
+ * Several collectives in flight on a communicator, waited for in any order; and what a call tells of itself:
+ * thresholds to the point, bytes and formats sent, scratch memory. */
 #define _POSIX_C_SOURCE 200809L
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -181,7 +181,7 @@ Test(coll_flight, threshold_of_all_gather)
     told_free(&t);
 }
 
-/* An all-reduce of two ranks is one block each way of each phase; which threshold the first has depends on the nodes. */
+/* An all-reduce of two ranks is one block each way of each phase; the first's threshold depends on the nodes. */
 Test(coll_flight, thresholds_of_all_reduce)
 {
     static uint16_t send[8000];
