@@ -4,6 +4,7 @@
  * that are gone or silent, forks, the environment. Each has its status, the same on every rank, and nobody hangs. */
 #define _GNU_SOURCE
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,20 @@ static enum pici_status wide_window(struct step *s, int rank)
     return sum(s, rank, &o);
 }
 
+static enum pici_status negative_window(struct step *s, int rank)
+{
+    struct pici_coll_opts o = defaults;
+    o.window = rank == s->odd ? -1 : 0;
+    return sum(s, rank, &o);
+}
+
+static enum pici_status no_number(struct step *s, int rank)
+{
+    struct pici_coll_opts o = defaults;
+    o.ag_threshold = rank == s->odd ? NAN : 0;
+    return sum(s, rank, &o);
+}
+
 static enum pici_status small_scratch(struct step *s, int rank)
 {
     struct pici_coll_opts o = defaults;
@@ -236,6 +251,8 @@ static const struct {
     {"a count beyond memory", beyond_memory, PICI_E_ARG, 1},
     {"counts beyond memory", all_beyond_memory, PICI_E_ARG, 1},
     {"a window of 65", wide_window, PICI_E_ARG, 1},
+    {"a window of -1", negative_window, PICI_E_ARG, 1},
+    {"a threshold that is no number", no_number, PICI_E_ARG, 1},
     {"a byte of scratch too few", small_scratch, PICI_E_SPACE, 2},
     {"another count", other_count, PICI_E_PEER, 2},
     {"another count, zero", other_count_zero, PICI_E_PEER, 2},
