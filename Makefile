@@ -176,7 +176,7 @@ $(MPI_TESTS): $(MPIDIR)/%: $(MPIDIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(MPI_
 
 # ---- examples and benchmarks
 
-.PHONY: demo bench bench-peers
+.PHONY: demo bench bench-peers bench-coll bench-net
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
@@ -205,6 +205,32 @@ bench: $(BUILD)/bench
 HAVE_PEERS := $(filter 3,$(words $(foreach p,$(PEERS),$(call have,$(p)))))
 bench-peers: $(if $(HAVE_PEERS),$(BUILD)/peers)
 	@$(if $(HAVE_PEERS),$(BUILD)/peers $(BENCH_ARGS),echo 'bench-peers needs $(PEERS) (make deps installs them)'; exit 1)
+
+# Collectives. Ranks are threads, or processes under mpirun if there is an MPI to link with: Open MPI, if it is one of
+# several, since all of its algorithms can compete.
+COLL_MPICC := $(or $(shell command -v mpicc.openmpi),$(shell command -v mpicc))
+COLL_SRC := $(sort $(wildcard bench/coll*.c))
+$(MPIDIR)/obj/bench/%.o: private override CPPFLAGS += -DBENCH_MPI
+$(MPIDIR)/bench_coll: $(COLL_SRC:%.c=$(MPIDIR)/obj/%.o) $(MPI_A) $(A)
+	$(say) LD $@
+	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
+
+ifneq ($(COLL_MPICC),)
+$(BUILD)/bench_coll: $(A) FORCE
+	$(Q)$(MAKE) MPICC=$(COLL_MPICC) MPIDIR=$(BUILD)/bench-mpi $(BUILD)/bench-mpi/bench_coll
+	$(Q)ln -f $(BUILD)/bench-mpi/bench_coll $@
+else
+$(BUILD)/bench_coll: $(call obj,$(filter-out bench/coll_mpi.c,$(COLL_SRC))) $(A)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+endif
+
+bench-coll: $(BUILD)/bench_coll
+	@$(BUILD)/bench_coll $(BENCH_ARGS)
+
+# On four hosts behind slow links: the targets at 64 MiB a rank, then a range of sizes. Half an hour.
+bench-net: $(BUILD)/bench_coll
+	@bench/net with 4 200mbit bench/coll-net $(BUILD) $(BENCH_ARGS)
 
 demo: $(BUILD)/demo $(BUILD)/picitool
 	@$(BUILD)/demo $(BUILD)/picitool $(BUILD)/demo-files
@@ -351,6 +377,7 @@ endif
 ## make check-avx512    plain tests where there is AVX-512: here, or else in an emulated machine (minutes)
 ## make fuzz            every fuzzer for FUZZ_SECONDS=60 (clang); fuzz-replay: the seed corpora only
 ## make bench           throughput beside memcpy; bench-peers: and beside other compressors
+## make bench-coll      collectives among threads; bench-net: beside Open MPI's, on rate-limited hosts (root; half an hour)
 ## make vectors         write formats/vectors anew
 ## make mpi             $(MPIDIR)/libpici_mpi.a through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
 ## make mpi-examples    $(MPIDIR)/train, for mpirun

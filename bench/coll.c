@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Sparse collectives beside dense ones: pici's own, and MPI's under mpirun. Flags and table are nccl-tests'.
+ *
+ * Contestants take turns within each repetition, so that noise of the host hits all of them alike; the dense ones run
+ * once a repetition, pici at each sparsity. The fastest dense contestant of all, whatever its algorithm and the order of
+ * its ranks, is what speedups are measured against. */
+#define _GNU_SOURCE
+#include <getopt.h>
+
+#include "coll.h"
+#include "common.h"
+
+enum { MAX_THREADS = 256, THREADS = 4 };
+
+static const char usage[] =
+    "usage: bench_coll [options], alone (ranks are threads) or under mpirun (each process is a rank)\n"
+    "  -b, --minbytes BYTES[KMG]  the smallest size, 64M: of a rank's larger buffer, as in nccl-tests\n"
+    "  -e, --maxbytes BYTES[KMG]  the largest, as the smallest\n"
+    "  -f, --stepfactor X         from one to the next, 2;  -i, --stepbytes BYTES: in steps of so many\n"
+    "  --by-send                  sizes are of a rank's send buffer\n"
+    "  -n, --iters N              repetitions, 5; medians are printed\n"
+    "  -w, --warmup N             untimed ones before, 1\n"
+    "  -c, --check 0|1            check the results of the last repetition, 1\n"
+    "  -t, --threads N            ranks, 4; without mpirun only\n"
+    "  -d, --datatype NAME        f32\n"
+    "  -o, --op NAME              sum, avg, min or max\n"
+    "  --collective LIST          all_reduce,reduce_scatter,all_gather\n"
+    "  --algorithm LIST           auto, ring, recursive; auto\n"
+    "  --format LIST              auto, pici, coo, dense; auto\n"
+    "  --pattern LIST             uniform, identical (positions, on all ranks), clustered, block; uniform\n"
+    "  --sparsity LIST            percentages, 0,20,50,80,90,95,99,99.9\n"
+    "  --mpi all|none|LIST        which algorithms of MPI take part, as the table names them, all\n"
+    "  --screen BYTES[KMG]        run dense contestants at this size first, and leave out those that take half as "
+    "long\n"
+    "                             again as the best, or more; 8M; 0: none\n"
+    "  --targets                  print the project's targets beside the figures\n"
+    "  --json[=FILE]              records instead of tables; into FILE: besides\n"
+    "Formats and thresholds beyond these: the environment of the library (docs/collectives.md).\n";
+
+static _Noreturn void bad_usage(void)
+{
+    fputs(usage, stderr);
+    exit(2);
+}
+
+/* Comma-separated names to their numbers. Names may be NULL where numbers are not used. */
+static struct list parse_list(char *text, const char *const *names, int n)
+{
+    struct list l = {0, {0}};
+    for (char *rest = text, *word; (word = strsep(&rest, ","));) {
+        int i = 0;
+        while (i < n && !(names[i] && !strcmp(names[i], word)))
+            i++;
+        if (i == n || l.n == MAX_LIST)
+            bad_usage();
+        l.v[l.n++] = i;
+    }
+    return l;
+}
+
+static int parse_number(const char *text, int least, int most)
+{
+    char *end;
+    const long v = strtol(text, &end, 10);
+    if (end == text || *end || v < least || v > most)
+        bad_usage();
+    return (int)v;
+}
+
+static size_t parse_bytes(const char *text)
+{
+    const size_t v = parse_size(text);
+    if (!v)
+        bad_usage();
+    return v;
+}
+
+static struct list parse_formats(char *text)
+{
+    static const char *const names[] = {"dense", "pici", "coo", "hybrid", "auto"};
+    struct list l = parse_list(text, names, COUNT_OF(names));
+    for (int i = 0; i < l.n; i++)
+        l.v[i] = l.v[i] == COUNT_OF(names) - 1 ? PICI_AUTO : l.v[i];
+    return l;
+}
+
+/* What each rank does; the first one writes. */
+static int body(struct world *w, const void *argument)
+{
+    struct settings s = *(const struct settings *)argument;
+    const int separate = s.json_path && strcmp(s.json_path, "-");
+    if (w->rank == 0 && s.json_path && !(s.json = separate ? fopen(s.json_path, "w") : stdout))
+        die(s.json_path);
+    const double wrong = run_all(w, &s);
+    const int failed = separate && s.json && (ferror(s.json) | fclose(s.json));
+    return wrong > 0 || failed;
+}
+
+static int under_mpirun(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (getenv(names[i]))
+            return 1;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    enum { BY_SEND = 256, COLLECTIVE, ALGORITHM, FORMAT, PATTERN, SPARSITY, MPI_PEERS, SCREEN, TARGETS, JSON };
+    static const struct option options[] = {
+        {"minbytes", 1, NULL, 'b'},
+        {"maxbytes", 1, NULL, 'e'},
+        {"stepfactor", 1, NULL, 'f'},
+        {"stepbytes", 1, NULL, 'i'},
+        {"by-send", 0, NULL, BY_SEND},
+        {"iters", 1, NULL, 'n'},
+        {"warmup", 1, NULL, 'w'},
+        {"check", 1, NULL, 'c'},
+        {"threads", 1, NULL, 't'},
+        {"datatype", 1, NULL, 'd'},
+        {"op", 1, NULL, 'o'},
+        {"collective", 1, NULL, COLLECTIVE},
+        {"algorithm", 1, NULL, ALGORITHM},
+        {"format", 1, NULL, FORMAT},
+        {"pattern", 1, NULL, PATTERN},
+        {"sparsity", 1, NULL, SPARSITY},
+        {"mpi", 1, NULL, MPI_PEERS},
+        {"screen", 1, NULL, SCREEN},
+        {"targets", 0, NULL, TARGETS},
+        {"json", 2, NULL, JSON},
+        {"help", 0, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct settings s = {
+        .first = (size_t)64 << 20,
+        .factor = 2,
+        .reps = 5,
+        .warmup = 1,
+        .check = 1,
+        .threads = THREADS,
+        .dtype = PICI_F32,
+        .op = PICI_SUM,
+        .collectives = {3, {PICI_ALL_REDUCE, PICI_REDUCE_SCATTER, PICI_ALL_GATHER}},
+        .algorithms = {1, {PICI_ALGO_AUTO}},
+        .formats = {1, {PICI_AUTO}},
+        .spreads = {1, {SPREAD_UNIFORM}},
+        .sparsities = 8,
+        .sparsity = {0, 20, 50, 80, 90, 95, 99, 99.9},
+        .screen = (size_t)8 << 20,
+        .peers = "all",
+        .table = stdout,
+    };
+    int c;
+    while ((c = getopt_long(argc, argv, "b:e:f:i:n:w:c:t:d:o:h", options, NULL)) != -1) {
+        struct list l;
+        switch (c) {
+        case 'b': s.first = parse_bytes(optarg); break;
+        case 'e': s.last = parse_bytes(optarg); break;
+        case 'i': s.step = parse_bytes(optarg); break;
+        case 'f':
+            s.factor = atof(optarg);
+            if (!(s.factor > 1 && s.factor <= 1e6))
+                bad_usage();
+            break;
+        case BY_SEND: s.by_send = 1; break;
+        case 'n': s.reps = parse_number(optarg, 1, MAX_REPS); break;
+        case 'w': s.warmup = parse_number(optarg, 0, MAX_REPS); break;
+        case 'c': s.check = parse_number(optarg, 0, 1); break;
+        case 't': s.threads = parse_number(optarg, 1, MAX_THREADS); break;
+        case 'd':
+            if (!parse_dtype(optarg, &s.dtype))
+                bad_usage();
+            break;
+        case 'o':
+            l = parse_list(optarg, op_name, COUNT_OF(op_name));
+            if (l.n != 1)
+                bad_usage();
+            s.op = (enum pici_op)l.v[0];
+            break;
+        case COLLECTIVE: s.collectives = parse_list(optarg, collective_name, COLLECTIVES); break;
+        case ALGORITHM: s.algorithms = parse_list(optarg, algorithm_name, COUNT_OF(algorithm_name)); break;
+        case FORMAT: s.formats = parse_formats(optarg); break;
+        case PATTERN: s.spreads = parse_list(optarg, spread_name, SPREADS); break;
+        case SPARSITY:
+            if (!(s.sparsities = (int)parse_sparsities(optarg, s.sparsity)))
+                bad_usage();
+            break;
+        case MPI_PEERS: s.peers = optarg; break;
+        case SCREEN: s.screen = strcmp(optarg, "0") ? parse_bytes(optarg) : 0; break;
+        case TARGETS: s.targets = 1; break;
+        case JSON: s.json_path = optarg ? optarg : "-"; break;
+        case 'h': fputs(usage, stdout); return 0;
+        default: bad_usage();
+        }
+    }
+    if (optind < argc)
+        bad_usage();
+    s.last = s.last < s.first ? s.first : s.last;
+    if (s.json_path && !strcmp(s.json_path, "-"))
+        s.table = NULL;
+    int status;
+    if (!under_mpirun())
+        status = world_threads(s.threads, body, &s);
+    else
+#ifdef BENCH_MPI
+        status = world_mpi(body, &s);
+#else
+        die("built without MPI, and cannot run under mpirun");
+#endif
+    return status | (fflush(stdout) || ferror(stdout));
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * bench_coll: options (coll.c), the ranks and MPI's collectives (coll_threads.c, coll_mpi.c), what they contribute
+ * (coll_data.c), measuring (coll_run.c), tables and records (coll_print.c). */
+#ifndef PICI_BENCH_COLL_H
+#define PICI_BENCH_COLL_H
+
+#include <stdio.h>
+
+#include "coll_data.h"
+#include "pici/coll.h"
+
+enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 8, COLLECTIVES = PICI_ALL_REDUCE + 1 };
+extern const char *const collective_name[COLLECTIVES];
+extern const char *const op_name[PICI_MAX + 1];
+extern const char *const algorithm_name[PICI_ALGO_RECURSIVE + 1];
+
+/* ---- the ranks of a run, threads of one process or processes under mpirun, as one of them sees the others */
+
+/* The same ranks, numbered in some order. */
+struct order {
+    const char
+        *name; /* "turn": dealt out to the nodes in turn; "near": neighbours share a node; "-": there is one order */
+    int rank;  /* mine in it */
+    struct pici_comm *comm;
+};
+
+/* Somebody else's dense collective. */
+struct peer {
+    enum pici_collective collective;
+    const char *call;
+    char algorithm[64];
+};
+
+struct world {
+    int rank, ranks, nodes, orders, peers;
+    struct order order[MAX_ORDERS];
+    const struct peer *peer;
+    const char *library; /* that brings the peers, or "threads" */
+
+    void (*barrier)(struct world *);
+    void (*sum)(struct world *, double *v, int n); /* over all ranks, for all ranks; n <= WORLD_MOST */
+    void (*max)(struct world *, double *v, int n);
+
+    /* Run peer i over the ranks in an order. 0: it cannot do this (the same answer on all ranks). */
+    int (*run)(struct world *, int i, int order, const void *send, void *recv, uint64_t count, enum pici_dtype,
+               enum pici_op);
+};
+
+/* Call body once on each rank, with the argument; its status on rank 0, or on this one. */
+typedef int world_body(struct world *, const void *argument);
+int world_threads(int ranks, world_body *, const void *argument);
+#ifdef BENCH_MPI
+int world_mpi(world_body *, const void *argument);
+#endif
+
+/* ---- what is to be measured */
+
+struct list {
+    int n, v[MAX_LIST];
+};
+
+struct settings {
+    size_t first, last, step; /* bytes */
+    double factor;
+    int by_send; /* bytes are those of a rank's send buffer, not of its larger one */
+    int reps, warmup, check;
+    int threads;
+    enum pici_dtype dtype;
+    enum pici_op op;
+    struct list collectives, algorithms, formats, spreads;
+    int sparsities;
+    double sparsity[MAX_LIST]; /* percent */
+    size_t screen;             /* dense peers far behind at this size are left out; 0: none are */
+    const char *peers;         /* all, none, or algorithms, separated by commas */
+    int targets;
+    const char *json_path; /* or NULL; "-": stdout */
+    FILE *table, *json;    /* or NULL */
+};
+
+/* One line of the table: a contestant, at a sparsity if it cares, and how it did. */
+struct entry {
+    int order;
+    int peer;                      /* or -1: pici */
+    int dense;                     /* one of those that the sparse ones are held against */
+    enum pici_algorithm algorithm; /* pici's */
+    enum pici_format format;
+    double sparsity; /* of the data, percent */
+    int out;         /* left out, or cannot do this */
+    double time[MAX_REPS];
+    double wrong;                                               /* elements on all ranks; < 0: not checked */
+    double wire_bytes, dense_bytes, encode_s, decode_s, wait_s; /* of all ranks, in the last repetition */
+};
+
+/* A collective, a pattern of data, a size. */
+struct point {
+    enum pici_collective collective;
+    enum spread spread;
+    int first;      /* of its kind: print a heading */
+    uint64_t count; /* as in the call */
+    size_t bytes;   /* of the larger buffer */
+    int entries;
+    struct entry *entry;
+};
+
+/* Measure all points; the number of wrong elements. */
+double run_all(struct world *, const struct settings *);
+
+/* What coll_run hands to coll_print, on rank 0. */
+void entry_name(const struct world *, const struct entry *, char *name, size_t bytes);
+void print_head(const struct world *, const struct settings *);
+void print_left_out(const struct world *, const struct settings *, const struct entry *, double behind);
+void print_point(const struct world *, const struct settings *, const struct point *);
+void print_foot(const struct settings *, double wrong);
+
+#endif

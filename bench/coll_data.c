@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "coll_data.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { RUN = 32, BLOCK_ELEMENTS = 1024, PIECE = 1024, LARGEST = 7 };
+
+const char *const spread_name[SPREADS] = {"uniform", "identical", "clustered", "block"};
+
+/* A float's sign, exponent and mantissa; mantissa 0: an integer. */
+static const struct layout {
+    int width, mantissa, bias, is_signed;
+    int64_t exact; /* integers up to here are exact */
+} layouts[] = {
+    [PICI_F32] = {4, 23, 127, 1, 1 << 24}, [PICI_F64] = {8, 52, 1023, 1, 1 << 24}, [PICI_F16] = {2, 10, 15, 1, 1 << 11},
+    [PICI_BF16] = {2, 7, 127, 1, 1 << 8},  [PICI_F8E4M3] = {1, 3, 7, 1, 16},       [PICI_F8E5M2] = {1, 2, 15, 1, 8},
+    [PICI_I8] = {1, 0, 0, 1, INT8_MAX},    [PICI_U8] = {1, 0, 0, 0, UINT8_MAX},    [PICI_I16] = {2, 0, 0, 1, INT16_MAX},
+    [PICI_U16] = {2, 0, 0, 0, UINT16_MAX}, [PICI_I32] = {4, 0, 0, 1, 1 << 24},     [PICI_U32] = {4, 0, 0, 0, 1 << 24},
+    [PICI_I64] = {8, 0, 0, 1, 1 << 24},    [PICI_U64] = {8, 0, 0, 0, 1 << 24},
+};
+
+static uint64_t mix(uint64_t z) /* splitmix64's */
+{
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static void store(uint8_t *dst, const struct layout *l, int64_t value)
+{
+    uint64_t bits = (uint64_t)value;
+    if (l->mantissa && value) {
+        const uint64_t magnitude = value < 0 ? 0 - bits : bits;
+        const int e = 63 - __builtin_clzll(magnitude);
+        const uint64_t fraction = e <= l->mantissa ? magnitude << (l->mantissa - e) : magnitude >> (e - l->mantissa);
+        bits = (uint64_t)(e + l->bias - 1) << l->mantissa; /* the leading 1 of the fraction adds the other 1 */
+        bits += fraction;
+        bits |= (uint64_t)(value < 0) << (8 * l->width - 1);
+    }
+    const uint8_t x1 = (uint8_t)bits;
+    const uint16_t x2 = (uint16_t)bits;
+    const uint32_t x4 = (uint32_t)bits;
+    switch (l->width) {
+    case 1: memcpy(dst, &x1, 1); break;
+    case 2: memcpy(dst, &x2, 2); break;
+    case 4: memcpy(dst, &x4, 4); break;
+    default: memcpy(dst, &bits, 8);
+    }
+}
+
+/* One rank's elements, in order. */
+struct stream {
+    uint64_t seed, where, at; /* of the values; of the positions; the next element */
+    uint64_t chance;          /* of what a draw decides, of 2^32 */
+    uint64_t amplitude;
+    int64_t unit; /* values are unit * 1..amplitude */
+    enum spread spread;
+    int is_signed, left; /* elements left of a run */
+};
+
+/* Values are multiples of the divisor, and their sum over all ranks must be exact. */
+static int64_t unit(const struct source *s)
+{
+    return s->op == PICI_AVG ? s->ranks : 1;
+}
+
+static int64_t amplitude(const struct source *s)
+{
+    const int64_t most = layouts[s->dtype].exact / ((int64_t)s->ranks * unit(s));
+    return most < LARGEST ? most : LARGEST;
+}
+
+int source_exact(const struct source *s)
+{
+    return amplitude(s) >= 1;
+}
+
+static int occupied(struct stream *s, uint64_t i)
+{
+    if (s->spread == SPREAD_BLOCK)
+        return mix(s->where + i / BLOCK_ELEMENTS) >> 32 < s->chance;
+    const int drawn = mix(s->where + i) >> 32 < s->chance;
+    if (s->spread != SPREAD_CLUSTERED)
+        return drawn;
+    s->left = drawn ? RUN : s->left - (s->left > 0);
+    return s->left > 0;
+}
+
+static void stream_open(struct stream *out, const struct source *s, int rank, uint64_t first)
+{
+    const double d = s->density;
+    const double chance = s->spread == SPREAD_CLUSTERED ? 1 - pow(1 - d, 1.0 / RUN) : d; /* of a run to begin */
+    *out = (struct stream){
+        .seed = mix((uint64_t)rank + 1) << 1,
+        .at = first,
+        .chance = (uint64_t)(chance * 4294967296.0 + 0.5),
+        .unit = unit(s),
+        .amplitude = amplitude(s) > 0 ? (uint64_t)amplitude(s) : 1,
+        .spread = s->spread,
+        .is_signed = layouts[s->dtype].is_signed,
+    };
+    out->where = s->spread == SPREAD_IDENTICAL ? 1 : out->seed + 1;
+    if (s->spread == SPREAD_CLUSTERED) /* runs that began before */
+        for (uint64_t i = first < RUN ? 0 : first - RUN; i < first; i++)
+            occupied(out, i);
+}
+
+static int64_t stream_next(struct stream *s)
+{
+    const uint64_t i = s->at++;
+    if (!occupied(s, i))
+        return 0;
+    const uint64_t r = mix(s->seed ^ mix(i));
+    const int64_t value = s->unit * (int64_t)(1 + ((r >> 32) * s->amplitude >> 32));
+    return s->is_signed && r & 1 ? -value : value;
+}
+
+void source_fill(const struct source *s, void *dst, int rank, uint64_t n)
+{
+    const struct layout *l = &layouts[s->dtype];
+    struct stream in;
+    stream_open(&in, s, rank, 0);
+    for (uint64_t i = 0; i < n; i++)
+        store((uint8_t *)dst + i * (unsigned)l->width, l, stream_next(&in));
+}
+
+static int64_t combine(enum pici_op op, int64_t a, int64_t b)
+{
+    switch (op) {
+    case PICI_MIN: return a < b ? a : b;
+    case PICI_MAX: return a > b ? a : b;
+    default: return a + b;
+    }
+}
+
+uint64_t source_wrong(const struct source *s, const void *got, int rank, int ranks, uint64_t first, uint64_t n)
+{
+    const struct layout *l = &layouts[s->dtype];
+    const size_t width = (size_t)l->width;
+    int64_t want[PIECE];
+    uint64_t wrong = 0;
+    for (uint64_t done = 0; done < n; done += PIECE) {
+        const int piece = n - done < PIECE ? (int)(n - done) : PIECE;
+        for (int r = rank; r < rank + ranks; r++) {
+            struct stream in;
+            stream_open(&in, s, r, first + done);
+            for (int i = 0; i < piece; i++) {
+                const int64_t value = stream_next(&in);
+                want[i] = r == rank ? value : combine(s->op, want[i], value);
+            }
+        }
+        for (int i = 0; i < piece; i++) {
+            uint8_t bytes[8];
+            store(bytes, l, s->op == PICI_AVG ? want[i] / s->ranks : want[i]);
+            wrong += memcmp(bytes, (const uint8_t *)got + (done + (unsigned)i) * width, width) != 0;
+        }
+    }
+    return wrong;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The ranks of an MPI job, and MPI's own collectives as peers. Open MPI lets its tools interface (MPI_T) force an
+ * algorithm for the communicators that are made from then on, so all of its algorithms run in one job, a communicator
+ * each. Other libraries do not have these variables, and bring their default alone. */
+#define _GNU_SOURCE
+#include <mpi.h>
+
+#include <limits.h>
+
+#include "coll.h"
+#include "common.h"
+#include "pici/mpi.h"
+
+enum { MAX_PEERS = 64, SEGMENT = 1 << 20 };
+
+enum call { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, CALLS };
+static const struct {
+    enum pici_collective collective;
+    const char *name, *variable;
+} calls[CALLS] = {
+    [ALLREDUCE] = {PICI_ALL_REDUCE, "allreduce", "coll_tuned_allreduce_algorithm"},
+    [ALLGATHER] = {PICI_ALL_GATHER, "allgather", "coll_tuned_allgather_algorithm"},
+    [REDUCE_SCATTER] = {PICI_REDUCE_SCATTER, "reduce_scatter", "coll_tuned_reduce_scatter_algorithm"},
+    [REDUCE_SCATTER_BLOCK] = {PICI_REDUCE_SCATTER, "rs_block", "coll_tuned_reduce_scatter_block_algorithm"},
+};
+
+struct mpi_world {
+    struct world world;
+    struct peer peer[MAX_PEERS];
+    struct {
+        enum call call;
+        MPI_Comm comm[MAX_ORDERS];
+    } means[MAX_PEERS]; /* of each peer */
+    MPI_Comm comm[MAX_ORDERS];
+};
+
+static void barrier(struct world *w)
+{
+    MPI_Barrier(((struct mpi_world *)w)->comm[0]);
+}
+
+static void sum(struct world *w, double *v, int n)
+{
+    MPI_Allreduce(MPI_IN_PLACE, v, n, MPI_DOUBLE, MPI_SUM, ((struct mpi_world *)w)->comm[0]);
+}
+
+static void max(struct world *w, double *v, int n)
+{
+    MPI_Allreduce(MPI_IN_PLACE, v, n, MPI_DOUBLE, MPI_MAX, ((struct mpi_world *)w)->comm[0]);
+}
+
+/* ---- a control variable of the library */
+
+struct variable {
+    MPI_T_cvar_handle handle;
+    MPI_T_enum names; /* of its values; MPI_T_ENUM_NULL */
+    int values;
+};
+
+static int variable_open(struct variable *v, const char *name)
+{
+    char text[256], described[64];
+    int i, count, verbosity, bind, scope, bytes = sizeof text, more = sizeof described;
+    MPI_Datatype type;
+    if (MPI_T_cvar_get_index(name, &i) ||
+        MPI_T_cvar_get_info(i, text, &bytes, &verbosity, &type, &v->names, described, &more, &bind, &scope) ||
+        MPI_T_cvar_handle_alloc(i, NULL, &v->handle, &count))
+        return 0;
+    v->values = 0;
+    bytes = sizeof text;
+    if (v->names != MPI_T_ENUM_NULL && MPI_T_enum_get_info(v->names, &v->values, text, &bytes))
+        v->values = 0;
+    return count == 1 && type == MPI_INT;
+}
+
+static int variable_set(const char *name, int value)
+{
+    struct variable v;
+    if (!variable_open(&v, name))
+        return 0;
+    const int failed = MPI_T_cvar_write(v.handle, &value);
+    MPI_T_cvar_handle_free(&v.handle);
+    return !failed;
+}
+
+/* ---- peers */
+
+static void add_peer(struct mpi_world *m, enum call call, const char *algorithm)
+{
+    struct world *w = &m->world;
+    if (w->peers == MAX_PEERS)
+        return;
+    const int i = w->peers++;
+    m->peer[i].collective = calls[call].collective;
+    m->peer[i].call = calls[call].name;
+    snprintf(m->peer[i].algorithm, sizeof m->peer[i].algorithm, "%s", algorithm);
+    m->means[i].call = call;
+    for (int o = 0; o < w->orders; o++) {
+        MPI_Comm_dup(m->comm[o], &m->means[i].comm[o]);
+        MPI_Comm_set_errhandler(m->means[i].comm[o], MPI_ERRORS_RETURN);
+    }
+}
+
+static void add_peers(struct mpi_world *m, enum call call)
+{
+    struct variable v;
+    char segment[128];
+    add_peer(m, call, "default");
+    if (!variable_open(&v, calls[call].variable))
+        return;
+    snprintf(segment, sizeof segment, "%s_segmentsize", calls[call].variable);
+    for (int i = 0; i < v.values; i++) {
+        int value, bytes = 64;
+        char name[64];
+        if (MPI_T_enum_get_item(v.names, i, &value, name, &bytes) || value == 0 || /* 0: not forced */
+            (!strcmp(name, "two_proc") && m->world.ranks != 2) || MPI_T_cvar_write(v.handle, &value))
+            continue;
+        const int segmented = strstr(name, "segmented") != NULL; /* forced, it cuts no segments unless told to */
+        if (segmented)
+            variable_set(segment, SEGMENT);
+        add_peer(m, call, name);
+        if (segmented)
+            variable_set(segment, 0);
+    }
+    MPI_T_cvar_write(v.handle, &(int){0});
+    MPI_T_cvar_handle_free(&v.handle);
+}
+
+static MPI_Datatype datatype(enum pici_dtype t)
+{
+    switch (t) {
+    case PICI_F32: return MPI_FLOAT;
+    case PICI_F64: return MPI_DOUBLE;
+    case PICI_I8: return MPI_INT8_T;
+    case PICI_U8: return MPI_UINT8_T;
+    case PICI_I16: return MPI_INT16_T;
+    case PICI_U16: return MPI_UINT16_T;
+    case PICI_I32: return MPI_INT32_T;
+    case PICI_U32: return MPI_UINT32_T;
+    case PICI_I64: return MPI_INT64_T;
+    case PICI_U64: return MPI_UINT64_T;
+    default: return MPI_DATATYPE_NULL;
+    }
+}
+
+static int run(struct world *w, int i, int order, const void *send, void *recv, uint64_t count, enum pici_dtype t,
+               enum pici_op op)
+{
+    struct mpi_world *m = (struct mpi_world *)w;
+    MPI_Comm comm = m->means[i].comm[order];
+    const enum call call = m->means[i].call;
+    const MPI_Op reduction = op == PICI_MIN ? MPI_MIN : op == PICI_MAX ? MPI_MAX : MPI_SUM;
+    MPI_Datatype type = datatype(t);
+    if (call == ALLGATHER && type == MPI_DATATYPE_NULL)
+        type = pici_dtype_width(t) == 1 ? MPI_UINT8_T : MPI_UINT16_T;
+    if (type == MPI_DATATYPE_NULL || op == PICI_AVG || count > INT_MAX / (unsigned)w->ranks)
+        return 0;
+    const int n = (int)count;
+    int each[w->ranks];
+    for (int r = 0; r < w->ranks; r++)
+        each[r] = n;
+    switch (call) {
+    case ALLREDUCE: return !MPI_Allreduce(send, recv, n, type, reduction, comm);
+    case ALLGATHER: return !MPI_Allgather(send, n, type, recv, n, type, comm);
+    case REDUCE_SCATTER: return !MPI_Reduce_scatter(send, recv, each, type, reduction, comm);
+    default: return !MPI_Reduce_scatter_block(send, recv, n, type, reduction, comm);
+    }
+}
+
+/* ---- the orders of ranks */
+
+/* Where I am if ranks are sorted by node (near), or by their place on their node (in turn). *nodes: how many there are. */
+static int place(const int *node, int rank, int ranks, int near, int *nodes)
+{
+    int before = 0, mine = 0;
+    *nodes = 0;
+    for (int r = 0; r < rank; r++)
+        mine += node[r] == node[rank];
+    for (int r = 0; r < ranks; r++) {
+        int index = 0;
+        for (int q = 0; q < r; q++)
+            index += node[q] == node[r];
+        *nodes += index == 0;
+        before += near ? node[r] < node[rank] || (node[r] == node[rank] && index < mine)
+                       : index < mine || (index == mine && node[r] < node[rank]);
+    }
+    return before;
+}
+
+static void make_orders(struct mpi_world *m)
+{
+    static const char *const name[] = {"turn", "near"};
+    struct world *w = &m->world;
+    MPI_Comm shared;
+    int node[w->ranks], leader = w->rank;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &shared);
+    MPI_Bcast(&leader, 1, MPI_INT, 0, shared);
+    MPI_Comm_free(&shared);
+    MPI_Allgather(&leader, 1, MPI_INT, node, 1, MPI_INT, MPI_COMM_WORLD);
+
+    int differ = 0, nodes;
+    for (int r = 0; r < w->ranks; r++)
+        differ |= place(node, r, w->ranks, 0, &nodes) != place(node, r, w->ranks, 1, &nodes);
+    w->nodes = nodes;
+    w->orders = differ ? 2 : 1;
+    for (int o = 0; o < w->orders; o++) {
+        struct order *order = &w->order[o];
+        order->name = differ ? name[o] : "-";
+        MPI_Comm_split(MPI_COMM_WORLD, 0, place(node, w->rank, w->ranks, o, &nodes), &m->comm[o]);
+        MPI_Comm_rank(m->comm[o], &order->rank);
+        if (pici_comm_mpi(&order->comm, m->comm[o]))
+            die(pici_comm_error(NULL));
+    }
+}
+
+int world_mpi(int (*body)(struct world *, const void *), const void *argument)
+{
+    static struct mpi_world m;
+    static char library[MPI_MAX_LIBRARY_VERSION_STRING];
+    struct world *w = &m.world;
+    int length, provided;
+    /* Open MPI looks at what is forced only if this says so; it does not keep the default from being the default. */
+    setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0);
+    if (MPI_Init(NULL, NULL) || MPI_T_init_thread(MPI_THREAD_SINGLE, &provided))
+        die("MPI does not start");
+    MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &w->ranks);
+    MPI_Get_library_version(library, &length);
+    library[strcspn(library, ",\n")] = 0;
+    w->library = library;
+    w->barrier = barrier;
+    w->sum = sum;
+    w->max = max;
+    w->run = run;
+    w->peer = m.peer;
+    make_orders(&m);
+    for (enum call c = 0; c < CALLS; c++)
+        add_peers(&m, c);
+
+    const int status = body(w, argument);
+
+    for (int o = 0; o < w->orders; o++) {
+        pici_comm_free(w->order[o].comm);
+        for (int i = 0; i < w->peers; i++)
+            MPI_Comm_free(&m.means[i].comm[o]);
+        MPI_Comm_free(&m.comm[o]);
+    }
+    MPI_T_finalize();
+    MPI_Finalize();
+    return status;
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "coll.h"
+#include "common.h"
+
+const char *const collective_name[COLLECTIVES] = {
+    [PICI_ALL_GATHER] = "all_gather", [PICI_REDUCE_SCATTER] = "reduce_scatter", [PICI_ALL_REDUCE] = "all_reduce"};
+const char *const op_name[PICI_MAX + 1] = {"sum", "avg", "min", "max"};
+const char *const algorithm_name[PICI_ALGO_RECURSIVE + 1] = {"auto", "ring", "recursive"};
+
+static int records; /* in the JSON array so far */
+
+/* The project's targets: f32, 64 MiB a rank, uniform, sum, over links of 200 mbit/s: a share of the ideal speedup, or a speedup. */
+static const struct {
+    enum pici_collective collective;
+    double sparsity, of_ideal, speedup;
+} targets[] = {
+    {PICI_ALL_REDUCE, 99, 0.8, 0},     {PICI_ALL_REDUCE, 95, 0.8, 0},      {PICI_ALL_REDUCE, 90, 0.8, 0},
+    {PICI_ALL_REDUCE, 50, 0, 0.97},    {PICI_ALL_REDUCE, 20, 0, 0.97},     {PICI_ALL_REDUCE, 0, 0, 0.97},
+    {PICI_REDUCE_SCATTER, 99, 0.8, 0}, {PICI_REDUCE_SCATTER, 50, 0, 0.97}, {PICI_REDUCE_SCATTER, 20, 0, 0.97},
+    {PICI_ALL_GATHER, 99, 0.6, 0},     {PICI_ALL_GATHER, 90, 0.8, 0},      {PICI_ALL_GATHER, 50, 0, 0.97},
+    {PICI_ALL_GATHER, 20, 0, 0.97},    {PICI_ALL_GATHER, 0, 0, 0.97},      {PICI_REDUCE_SCATTER, 0, 0, 0.97},
+};
+
+/* What an entry came to. */
+struct figures {
+    double median, best, algbw, busbw; /* s, s, GB/s of dense bytes */
+    double speedup;                    /* over the best dense */
+    double ideal;                      /* dense wire bytes / wire bytes; 0: unknown */
+    double of_ideal, least_speedup;    /* targets, or 0 */
+};
+
+static double bus_factor(enum pici_collective c, int ranks) /* as nccl-tests has it */
+{
+    return (c == PICI_ALL_REDUCE ? 2.0 : 1.0) * (ranks - 1) / ranks;
+}
+
+static struct figures figures_of(const struct world *w, const struct settings *s, const struct point *p,
+                                 const struct entry *e, double yardstick)
+{
+    struct figures f = {.median = median(e->time, (size_t)s->reps), .best = least(e->time, (size_t)s->reps)};
+    f.algbw = (double)p->bytes / f.median / 1e9;
+    f.busbw = f.algbw * bus_factor(p->collective, w->ranks);
+    f.speedup = yardstick / f.median;
+    f.ideal = e->wire_bytes > 0 ? e->dense_bytes / e->wire_bytes : 0;
+    if (s->targets && !e->dense && p->spread == SPREAD_UNIFORM && e->algorithm == PICI_ALGO_AUTO &&
+        e->format == PICI_AUTO)
+        for (size_t i = 0; i < COUNT_OF(targets); i++)
+            if (targets[i].collective == p->collective && targets[i].sparsity == e->sparsity) {
+                f.of_ideal = targets[i].of_ideal;
+                f.least_speedup = targets[i].speedup;
+            }
+    return f;
+}
+
+void entry_name(const struct world *w, const struct entry *e, char *name, size_t bytes)
+{
+    if (e->peer >= 0)
+        snprintf(name, bytes, "%s %s", w->peer[e->peer].call, w->peer[e->peer].algorithm);
+    else
+        snprintf(name, bytes, "pici %s %s", algorithm_name[e->algorithm],
+                 e->dense ? "dense" : pici_format_name(e->format));
+}
+
+void print_head(const struct world *w, const struct settings *s)
+{
+    char line[256];
+    if (s->json)
+        fprintf(s->json, "[");
+    if (!s->table)
+        return;
+    fprintf(s->table, "# pici %s, %s; %s; cpu: %s\n", pici_version(), COMPILER, w->library,
+            cpu_model(line, sizeof line));
+    fprintf(s->table, "# %d ranks on %d node%s; times: median of %d, of the slowest rank; GB/s of dense bytes\n",
+            w->ranks, w->nodes, w->nodes > 1 ? "s" : "", s->reps);
+    fprintf(s->table, "# speedup: over the fastest dense; ideal: dense wire bytes / wire bytes; wire: of all ranks\n");
+}
+
+void print_left_out(const struct world *w, const struct settings *s, const struct entry *e, double behind)
+{
+    char name[80];
+    entry_name(w, e, name, sizeof name);
+    if (s->table && behind > 0)
+        fprintf(s->table, "# left out, %.1f times the best at %zu KiB: %s, order %s\n", behind, s->screen >> 10, name,
+                w->order[e->order].name);
+}
+
+static void print_line(const struct world *w, const struct settings *s, const struct point *p, const struct entry *e,
+                       const struct figures *f)
+{
+    char name[80], zeros[16] = "any", wrong[24] = "-";
+    entry_name(w, e, name, sizeof name);
+    if (!e->dense)
+        snprintf(zeros, sizeof zeros, "%g%%", e->sparsity);
+    if (e->wrong >= 0)
+        snprintf(wrong, sizeof wrong, "%.0f", e->wrong);
+    fprintf(s->table, "%12zu %12llu %7s %5s %6s  %-34s %6s %11.1f %8.4g %8.4g %7s", p->bytes,
+            (unsigned long long)p->count, pici_dtype_name(s->dtype),
+            p->collective == PICI_ALL_GATHER ? "none" : op_name[s->op], w->order[e->order].name, name, zeros,
+            f->median * 1e6, f->algbw, f->busbw, wrong);
+    if (e->wire_bytes > 0)
+        fprintf(s->table, " %9.2f", e->wire_bytes / (1 << 20));
+    else
+        fprintf(s->table, " %9s", "-");
+    fprintf(s->table, " %8.3f", f->speedup);
+    if (!e->dense && f->ideal > 0)
+        fprintf(s->table, " %8.2f %6.2f", f->ideal, f->speedup / f->ideal);
+    if (f->of_ideal > 0)
+        fprintf(s->table, "  >= %.2f of ideal%s", f->of_ideal, f->speedup < f->of_ideal * f->ideal ? " !" : "");
+    if (f->least_speedup > 0)
+        fprintf(s->table, "  >= %.2f%s", f->least_speedup, f->speedup < f->least_speedup ? " !" : "");
+    fprintf(s->table, "\n");
+}
+
+static void print_record(const struct world *w, const struct settings *s, const struct point *p, const struct entry *e,
+                         const struct figures *f)
+{
+    char name[80];
+    entry_name(w, e, name, sizeof name);
+    fprintf(
+        s->json,
+        "%s\n  {\"collective\":\"%s\",\"dtype\":\"%s\",\"op\":\"%s\",\"pattern\":\"%s\",\"bytes\":%zu,\"count\":%llu,"
+        "\"ranks\":%d,\"nodes\":%d,\"order\":\"%s\",\"what\":\"%s\",\"dense\":%s,\"repetitions\":%d,"
+        "\"median_s\":%.9g,\"best_s\":%.9g,\"algbw_gb_s\":%.6g,\"busbw_gb_s\":%.6g,\"speedup\":%.5g",
+        records++ ? "," : "", collective_name[p->collective], pici_dtype_name(s->dtype), op_name[s->op],
+        spread_name[p->spread], p->bytes, (unsigned long long)p->count, w->ranks, w->nodes, w->order[e->order].name,
+        name, e->dense ? "true" : "false", s->reps, f->median, f->best, f->algbw, f->busbw, f->speedup);
+    if (!e->dense)
+        fprintf(s->json, ",\"sparsity\":%g", e->sparsity);
+    if (e->peer < 0)
+        fprintf(s->json,
+                ",\"algorithm\":\"%s\",\"format\":\"%s\",\"wire_bytes\":%.0f,\"dense_wire_bytes\":%.0f,\"ideal\":%.5g,"
+                "\"encode_s\":%.6g,\"decode_s\":%.6g,\"wait_s\":%.6g",
+                algorithm_name[e->algorithm], e->dense ? "dense" : pici_format_name(e->format), e->wire_bytes,
+                e->dense_bytes, f->ideal, e->encode_s, e->decode_s, e->wait_s);
+    if (e->wrong >= 0)
+        fprintf(s->json, ",\"wrong\":%.0f", e->wrong);
+    if (f->of_ideal > 0)
+        fprintf(s->json, ",\"target_of_ideal\":%g", f->of_ideal);
+    if (f->least_speedup > 0)
+        fprintf(s->json, ",\"target_speedup\":%g", f->least_speedup);
+    fprintf(s->json, "}");
+}
+
+void print_point(const struct world *w, const struct settings *s, const struct point *p)
+{
+    double yardstick = 0;
+    for (int i = 0; i < p->entries; i++) {
+        const struct entry *e = &p->entry[i];
+        const double t = median(e->time, (size_t)s->reps);
+        if (e->dense && !e->out && (yardstick == 0 || t < yardstick))
+            yardstick = t;
+    }
+    if (s->table && p->first) {
+        fprintf(s->table, "\n# %s, %s\n", collective_name[p->collective], spread_name[p->spread]);
+        fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s %8s %8s %6s%s\n", "size", "count",
+                "type", "op", "order", "what", "zeros", "time", "algbw", "busbw", "#wrong", "wire", "speedup", "ideal",
+                "ratio", s->targets ? "  target (! missed)" : "");
+        fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s\n", "(B)", "(elements)", "", "", "",
+                "", "", "(us)", "(GB/s)", "(GB/s)", "", "(MiB)");
+    }
+    for (int i = 0; i < p->entries; i++) {
+        const struct entry *e = &p->entry[i];
+        if (e->out)
+            continue;
+        const struct figures f = figures_of(w, s, p, e, yardstick);
+        if (s->table)
+            print_line(w, s, p, e, &f);
+        if (s->json)
+            print_record(w, s, p, e, &f);
+    }
+    if (s->table)
+        fflush(s->table);
+}
+
+void print_foot(const struct settings *s, double wrong)
+{
+    if (s->table)
+        fprintf(s->table, "\n# wrong elements: %.0f%s\n", wrong, s->check ? "" : " (not checked)");
+    if (s->json)
+        fprintf(s->json, "\n]\n");
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Every rank runs this alike: whatever decides what comes next is the same number on all of them. */
+#define _GNU_SOURCE
+#include "coll.h"
+#include "common.h"
+
+static const double far_behind = 1.5; /* times the best */
+
+/* The buffers of a rank, and what is in send. */
+struct buffers {
+    uint8_t *send, *recv;
+    size_t send_bytes, recv_bytes;
+    int rank; /* whose data, -1: nobody's */
+    double sparsity;
+};
+
+static void shape(const struct world *w, enum pici_collective c, enum pici_dtype t, uint64_t count, size_t *send,
+                  size_t *recv)
+{
+    const size_t bytes = count * pici_dtype_width(t), all = bytes * (unsigned)w->ranks;
+    *send = c == PICI_REDUCE_SCATTER ? all : bytes;
+    *recv = c == PICI_ALL_GATHER ? all : bytes;
+}
+
+static struct source source_of(const struct world *w, const struct settings *s, const struct point *p, double sparsity)
+{
+    const enum pici_op op = p->collective == PICI_ALL_GATHER ? PICI_SUM : s->op;
+    return (struct source){s->dtype, op, p->spread, 1 - sparsity / 100, w->ranks};
+}
+
+static double count_wrong(const struct world *w, const struct source *source, const struct point *p, int rank,
+                          const uint8_t *recv, size_t width)
+{
+    double wrong = 0;
+    switch (p->collective) {
+    case PICI_ALL_REDUCE: return (double)source_wrong(source, recv, 0, w->ranks, 0, p->count);
+    case PICI_REDUCE_SCATTER:
+        return (double)source_wrong(source, recv, 0, w->ranks, (unsigned)rank * p->count, p->count);
+    default:
+        for (int r = 0; r < w->ranks; r++)
+            wrong += (double)source_wrong(source, recv + (unsigned)r * p->count * width, r, 1, 0, p->count);
+        return wrong;
+    }
+}
+
+static void ours(struct world *w, const struct settings *s, const struct point *p, struct entry *e,
+                 const struct buffers *b, struct pici_coll_stats *stats)
+{
+    struct pici_comm *comm = w->order[e->order].comm;
+    struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+    enum pici_status status;
+    o.algorithm = e->algorithm;
+    o.format = e->format;
+    o.stats = stats;
+    if (e->dense)
+        o.inter_threshold = o.intra_threshold = o.ag_threshold = 1;
+    switch (p->collective) {
+    case PICI_ALL_REDUCE: status = pici_all_reduce(b->send, b->recv, p->count, s->dtype, s->op, comm, &o); break;
+    case PICI_REDUCE_SCATTER:
+        status = pici_reduce_scatter(b->send, b->recv, p->count, s->dtype, s->op, comm, &o);
+        break;
+    default: status = pici_all_gather(b->send, b->recv, p->count, s->dtype, comm, &o);
+    }
+    if (status) {
+        fprintf(stderr, "bench_coll: rank %d: %s: %s: %s\n", w->rank, collective_name[p->collective],
+                pici_strerror(status), pici_comm_error(comm));
+        exit(1);
+    }
+}
+
+/* Run an entry once: the seconds of the slowest rank, < 0 if it cannot do this. */
+static double measure(struct world *w, const struct settings *s, const struct point *p, struct entry *e,
+                      struct buffers *b, int check)
+{
+    const int rank = w->order[e->order].rank;
+    const struct source source = source_of(w, s, p, e->sparsity);
+    struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
+    int able = 1;
+
+    if (b->rank != rank || b->sparsity != e->sparsity) {
+        source_fill(&source, b->send, rank, b->send_bytes / pici_dtype_width(s->dtype));
+        b->rank = rank;
+        b->sparsity = e->sparsity;
+    }
+    if (check)
+        memset(b->recv, 0x55, b->recv_bytes);
+    w->barrier(w);
+    const double start = seconds(CLOCK_MONOTONIC);
+    if (e->peer >= 0)
+        able = w->run(w, e->peer, e->order, b->send, b->recv, p->count, s->dtype, s->op);
+    else
+        ours(w, s, p, e, b, &stats);
+    double time = seconds(CLOCK_MONOTONIC) - start;
+    w->max(w, &time, 1);
+    if (!able)
+        return -1;
+
+    double total[] = {
+        (double)stats.wire_bytes, (double)stats.dense_bytes, stats.encode_s, stats.decode_s, stats.wait_s, 0};
+    if (check && source_exact(&source))
+        total[5] = count_wrong(w, &source, p, rank, b->recv, pici_dtype_width(s->dtype));
+    w->sum(w, total, COUNT_OF(total));
+    e->wire_bytes = total[0];
+    e->dense_bytes = total[1];
+    e->encode_s = total[2];
+    e->decode_s = total[3];
+    e->wait_s = total[4];
+    e->wrong = check && source_exact(&source) ? total[5] : -1;
+    return time;
+}
+
+static struct buffers allocate(const struct world *w, const struct settings *s, const struct point *p)
+{
+    struct buffers b = {.rank = -1};
+    shape(w, p->collective, s->dtype, p->count, &b.send_bytes, &b.recv_bytes);
+    b.send = buffer(b.send_bytes, 0);
+    b.recv = buffer(b.recv_bytes, 0);
+    return b;
+}
+
+static void release(struct buffers *b)
+{
+    free(b->send);
+    free(b->recv);
+}
+
+/* ---- contestants */
+
+static struct entry *add(struct point *p, int order)
+{
+    p->entry = realloc(p->entry, (size_t)(p->entries + 1) * sizeof *p->entry);
+    if (!p->entry)
+        die("out of memory");
+    struct entry *e = &p->entry[p->entries++];
+    *e = (struct entry){.order = order, .peer = -1, .wrong = -1};
+    return e;
+}
+
+static int invited(const char *list, const char *algorithm)
+{
+    const size_t n = strlen(algorithm);
+    for (const char *p = list; p; p = strchr(p, ','), p += p != NULL)
+        if (!strncmp(p, algorithm, n) && (p[n] == ',' || !p[n]))
+            return 1;
+    return !strcmp(list, "all");
+}
+
+/* All who take part: dense ones once, for they do not care what they send; ours, at each sparsity. */
+static void invite(const struct world *w, const struct settings *s, struct point *p)
+{
+    for (int order = 0; order < w->orders; order++) {
+        for (int i = 0; i < w->peers; i++)
+            if (w->peer[i].collective == p->collective && invited(s->peers, w->peer[i].algorithm)) {
+                struct entry *e = add(p, order);
+                e->peer = i;
+                e->dense = 1;
+                e->sparsity = s->sparsity[0];
+            }
+        for (int a = PICI_ALGO_RING; a <= PICI_ALGO_RECURSIVE; a++) {
+            struct entry *e = add(p, order);
+            e->dense = 1;
+            e->algorithm = (enum pici_algorithm)a;
+            e->format = PICI_AUTO; /* which the thresholds overrule */
+            e->sparsity = s->sparsity[0];
+        }
+    }
+    for (int y = 0; y < s->sparsities; y++)
+        for (int order = 0; order < w->orders; order++)
+            for (int a = 0; a < s->algorithms.n; a++)
+                for (int f = 0; f < s->formats.n; f++) {
+                    struct entry *e = add(p, order);
+                    e->algorithm = (enum pici_algorithm)s->algorithms.v[a];
+                    e->format = (enum pici_format)s->formats.v[f];
+                    e->sparsity = s->sparsity[y];
+                }
+}
+
+/* Run the dense contestants on less data, and leave out those who are far behind. */
+static void screen(struct world *w, const struct settings *s, struct point *p)
+{
+    struct point less = *p;
+    const uint64_t count = s->screen * p->count / p->bytes;
+    double best = 0;
+    less.count = count ? count : 1;
+    struct buffers b = allocate(w, s, &less);
+    for (int rep = 0; rep < 2; rep++) /* the first to warm up */
+        for (int i = 0; i < p->entries; i++) {
+            struct entry *e = &p->entry[i];
+            if (!e->dense || e->out)
+                continue;
+            e->time[0] = measure(w, s, &less, e, &b, 0);
+            e->out = e->time[0] < 0;
+            if (rep && !e->out && (best == 0 || e->time[0] < best))
+                best = e->time[0];
+        }
+    for (int i = 0; i < p->entries; i++) {
+        struct entry *e = &p->entry[i];
+        if (e->dense && (e->out || e->time[0] > far_behind * best)) {
+            e->out = 1;
+            if (w->rank == 0)
+                print_left_out(w, s, e, e->time[0] / best);
+        }
+    }
+    release(&b);
+}
+
+static double run_point(struct world *w, const struct settings *s, struct point *p)
+{
+    double wrong = 0;
+    invite(w, s, p);
+    if (s->screen && s->screen < p->bytes)
+        screen(w, s, p);
+    struct buffers b = allocate(w, s, p);
+    for (int rep = -s->warmup; rep < s->reps; rep++)
+        for (int i = 0; i < p->entries; i++) {
+            struct entry *e = &p->entry[i];
+            if (e->out)
+                continue;
+            const double time = measure(w, s, p, e, &b, s->check && rep + 1 == s->reps);
+            e->out = time < 0;
+            if (rep >= 0)
+                e->time[rep] = time;
+            if (e->wrong > 0)
+                wrong += e->wrong;
+        }
+    release(&b);
+    if (w->rank == 0)
+        print_point(w, s, p);
+    free(p->entry);
+    return wrong;
+}
+
+double run_all(struct world *w, const struct settings *s)
+{
+    const size_t width = pici_dtype_width(s->dtype);
+    double wrong = 0;
+    if (w->rank == 0)
+        print_head(w, s);
+    for (int c = 0; c < s->collectives.n; c++)
+        for (int d = 0; d < s->spreads.n; d++)
+            for (size_t bytes = s->first; bytes <= s->last;) {
+                struct point p = {.collective = (enum pici_collective)s->collectives.v[c],
+                                  .spread = (enum spread)s->spreads.v[d],
+                                  .first = bytes == s->first};
+                const int whole = p.collective == PICI_ALL_REDUCE || (s->by_send && p.collective == PICI_ALL_GATHER);
+                size_t send, recv;
+                p.count = bytes / width / (whole ? 1 : (unsigned)w->ranks);
+                shape(w, p.collective, s->dtype, p.count, &send, &recv);
+                p.bytes = send > recv ? send : recv;
+                if (p.count)
+                    wrong += run_point(w, s, &p);
+                const size_t next = s->step ? bytes + s->step : (size_t)((double)bytes * s->factor);
+                bytes = next > bytes ? next : bytes + 1;
+            }
+    if (w->rank == 0)
+        print_foot(s, wrong);
+    return wrong;
+}
