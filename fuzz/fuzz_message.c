@@ -81,10 +81,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct msg_prefix prefix;
     uint8_t *message = memory(len - head), again[MSG_BYTES]; /* its own size, so that the sanitizer knows its end */
     memcpy(message, data + head, len - head);
-    enum pici_status s = msg_get(&prefix, message, len - head);
+    enum pici_status s = pici_msg_get(&prefix, message, len - head);
     require(s == PICI_OK || s == PICI_E_CORRUPT);
     if (!s) {
-        msg_put(again, &prefix);
+        pici_msg_put(again, &prefix);
         require(memcmp(again, message, MSG_BYTES) == 0);
         struct msg_cursor cursor = {message + MSG_BYTES, message + (len - head)};
         for (size_t i = 0; i < blocks && !s; i++) {
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
                 n = ref_get(cursor.at + 8, 8);
             if (n > LIMIT)
                 break;
-            s = msg_block(&cursor, dtype, n, &block, &bytes, &info);
+            s = pici_msg_block(&cursor, dtype, n, &block, &bytes, &info);
             require(s == PICI_OK || s == PICI_E_CORRUPT || s == PICI_E_VERSION || s == PICI_E_UNSUPPORTED);
             if (s)
                 require(cursor.at == before);

@@ -26,9 +26,9 @@ Test(coll_message, prefix)
                                  .blocks = 0x21222324};
     struct msg_prefix got;
     uint8_t bytes[MSG_BYTES];
-    msg_put(bytes, &m);
+    pici_msg_put(bytes, &m);
     cr_assert_arr_eq(bytes, known, MSG_BYTES);
-    cr_assert_eq(msg_get(&got, bytes, MSG_BYTES), PICI_OK);
+    cr_assert_eq(pici_msg_get(&got, bytes, MSG_BYTES), PICI_OK);
     cr_expect(got.kind == m.kind && got.dtype == m.dtype && got.op == m.op && got.algorithm == m.algorithm &&
               got.sequence == m.sequence && got.count == m.count && got.status == m.status && got.blocks == m.blocks);
 }
@@ -41,23 +41,24 @@ Test(coll_message, bad_prefix)
     for (size_t len = 0; len <= 40; len++) {
         uint8_t *p = guard_place(&g, len, GUARD_END, 0);
         memcpy(p, known, len < MSG_BYTES ? len : MSG_BYTES);
-        cr_expect_eq(msg_get(&m, p, len), len < MSG_BYTES ? PICI_E_CORRUPT : PICI_OK, "%zu bytes", len);
+        cr_expect_eq(pici_msg_get(&m, p, len), len < MSG_BYTES ? PICI_E_CORRUPT : PICI_OK, "%zu bytes", len);
     }
     uint8_t bytes[MSG_BYTES];
     for (unsigned at = 0; at < 4; at++)
         for (unsigned bit = 0; bit < 8; bit++) {
             memcpy(bytes, known, MSG_BYTES);
             bytes[at] ^= (uint8_t)(1u << bit);
-            cr_expect_eq(msg_get(&m, bytes, MSG_BYTES), PICI_E_CORRUPT);
+            cr_expect_eq(pici_msg_get(&m, bytes, MSG_BYTES), PICI_E_CORRUPT);
         }
     memcpy(bytes, known, MSG_BYTES);
     for (unsigned kind = 0; kind < 256; kind++) {
         bytes[4] = (uint8_t)kind;
-        cr_expect_eq(msg_get(&m, bytes, MSG_BYTES), kind > MSG_CLOSING ? PICI_E_CORRUPT : PICI_OK, "kind %u", kind);
+        cr_expect_eq(pici_msg_get(&m, bytes, MSG_BYTES), kind > MSG_CLOSING ? PICI_E_CORRUPT : PICI_OK, "kind %u",
+                     kind);
     }
     memset(bytes + 5, 0xff, MSG_BYTES - 5); /* nothing else is judged */
     bytes[4] = MSG_DATA;
-    cr_expect_eq(msg_get(&m, bytes, MSG_BYTES), PICI_OK);
+    cr_expect_eq(pici_msg_get(&m, bytes, MSG_BYTES), PICI_OK);
     cr_expect(m.dtype == 255 && m.op == 255 && m.algorithm == 255 && m.sequence == UINT64_MAX &&
               m.count == UINT64_MAX && m.status == -1 && m.blocks == UINT32_MAX);
     guard_free(&g);
@@ -96,12 +97,12 @@ Test(coll_message, cursor)
     struct pici_info info = PICI_INFO_INIT;
     struct msg_cursor c = {all, all + at[BLOCKS]};
     for (int i = 0; i < BLOCKS; i++) {
-        cr_assert_eq(msg_block(&c, PICI_F32, counts[i], &block, &len, &info), PICI_OK);
+        cr_assert_eq(pici_msg_block(&c, PICI_F32, counts[i], &block, &len, &info), PICI_OK);
         cr_expect(block == all + at[i] && len == at[i + 1] - at[i] && c.at == all + at[i + 1]);
         cr_expect(info.count == counts[i] && info.block_bytes == len && info.format == (enum pici_format)(i % 3));
     }
     cr_expect_eq(c.at, c.end);
-    cr_expect_eq(msg_block(&c, PICI_F32, 0, &block, &len, &info), PICI_E_CORRUPT, "no block is left");
+    cr_expect_eq(pici_msg_block(&c, PICI_F32, 0, &block, &len, &info), PICI_E_CORRUPT, "no block is left");
     free(all);
 }
 
@@ -112,7 +113,8 @@ static void refuse(const uint8_t *p, size_t len, enum pici_dtype dtype, uint64_t
     struct msg_cursor c = {p, p + len};
     const uint8_t *block;
     size_t bytes;
-    cr_expect_eq(msg_block(&c, dtype, n, &block, &bytes, &info), want, "%zu bytes, n %llu", len, (unsigned long long)n);
+    cr_expect_eq(pici_msg_block(&c, dtype, n, &block, &bytes, &info), want, "%zu bytes, n %llu", len,
+                 (unsigned long long)n);
     cr_expect_eq(c.at, p);
 }
 

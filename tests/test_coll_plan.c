@@ -24,14 +24,14 @@ static uint64_t all_ranks(int p)
 /* Each rank sends one message and receives one; the two ends of a message agree on it. */
 static void check_mirror(enum plan_algorithm a, enum plan_phase phase, int p, int r, int k)
 {
-    struct plan_step s, peer;
-    plan_step(&s, a, phase, p, r, k);
+    struct pici_plan_step s, peer;
+    pici_plan_step(&s, a, phase, p, r, k);
     cr_assert(s.to >= 0 && s.to < p && s.to != r, "algorithm %d, p %d, rank %d, step %d: to %d", a, p, r, k, s.to);
     cr_assert(s.from >= 0 && s.from < p && s.from != r);
     cr_assert(s.send_first >= 0 && s.send_first < p);
-    cr_assert(s.send_count >= 1 && s.send_count <= plan_widest(a, p));
+    cr_assert(s.send_count >= 1 && s.send_count <= pici_plan_widest(a, p));
     cr_assert_eq(s.recv_count, s.send_count);
-    plan_step(&peer, a, phase, p, s.to, k);
+    pici_plan_step(&peer, a, phase, p, s.to, k);
     cr_assert_eq(peer.from, r, "algorithm %d, p %d: step %d of %d and of %d", a, p, k, r, s.to);
     cr_assert_eq(peer.recv_first, s.send_first);
     cr_assert_eq(peer.recv_count, s.send_count);
@@ -45,11 +45,11 @@ static void check_reduce_scatter(enum plan_algorithm a, int p)
         for (int g = 0; g < p; g++)
             sum[r][g] = UINT64_C(1) << r;
     int sent[MOST] = {0};
-    for (int k = 0; k < plan_steps(a, p); k++) {
+    for (int k = 0; k < pici_plan_steps(a, p); k++) {
         static uint64_t moved[MOST][MOST];
-        struct plan_step s;
+        struct pici_plan_step s;
         for (int r = 0; r < p; r++) {
-            plan_step(&s, a, PLAN_REDUCE_SCATTER, p, r, k);
+            pici_plan_step(&s, a, PLAN_REDUCE_SCATTER, p, r, k);
             sent[r] += s.send_count;
             for (int i = 0; i < s.send_count; i++) {
                 int g = (s.send_first + i) % p;
@@ -59,7 +59,7 @@ static void check_reduce_scatter(enum plan_algorithm a, int p)
             }
         }
         for (int r = 0; r < p; r++) {
-            plan_step(&s, a, PLAN_REDUCE_SCATTER, p, r, k);
+            pici_plan_step(&s, a, PLAN_REDUCE_SCATTER, p, r, k);
             for (int i = 0; i < s.recv_count; i++) {
                 int g = (s.recv_first + i) % p;
                 cr_assert_neq(sum[r][g], 0, "algorithm %d, p %d, step %d: rank %d adds to nothing", a, p, k, r);
@@ -81,11 +81,11 @@ static void check_all_gather(enum plan_algorithm a, int p)
     uint64_t held[MOST], before[MOST];
     for (int r = 0; r < p; r++)
         held[r] = UINT64_C(1) << r;
-    for (int k = 0; k < plan_steps(a, p); k++) {
+    for (int k = 0; k < pici_plan_steps(a, p); k++) {
         memcpy(before, held, sizeof held);
         for (int r = 0; r < p; r++) {
-            struct plan_step s;
-            plan_step(&s, a, PLAN_ALL_GATHER, p, r, k);
+            struct pici_plan_step s;
+            pici_plan_step(&s, a, PLAN_ALL_GATHER, p, r, k);
             for (int i = 0; i < s.send_count; i++)
                 cr_assert(before[r] >> (s.send_first + i) % p & 1, "algorithm %d, p %d: not there yet", a, p);
             for (int i = 0; i < s.recv_count; i++) {
@@ -103,7 +103,7 @@ Test(coll_plan, each_contribution_once)
 {
     for (int a = 0; a < ALGORITHMS; a++)
         for (int p = 1; p <= MOST; p++) {
-            for (int k = 0; k < plan_steps(algorithms[a], p); k++)
+            for (int k = 0; k < pici_plan_steps(algorithms[a], p); k++)
                 for (int r = 0; r < p; r++) {
                     check_mirror(algorithms[a], PLAN_REDUCE_SCATTER, p, r, k);
                     check_mirror(algorithms[a], PLAN_ALL_GATHER, p, r, k);
@@ -117,11 +117,11 @@ Test(coll_plan, all_gather_is_reversed)
 {
     for (int a = 0; a < ALGORITHMS; a++)
         for (int p = 1; p <= MOST; p++)
-            for (int k = 0, last = plan_steps(algorithms[a], p) - 1; k <= last; k++)
+            for (int k = 0, last = pici_plan_steps(algorithms[a], p) - 1; k <= last; k++)
                 for (int r = 0; r < p; r++) {
-                    struct plan_step s, t;
-                    plan_step(&s, algorithms[a], PLAN_REDUCE_SCATTER, p, r, k);
-                    plan_step(&t, algorithms[a], PLAN_ALL_GATHER, p, r, last - k);
+                    struct pici_plan_step s, t;
+                    pici_plan_step(&s, algorithms[a], PLAN_REDUCE_SCATTER, p, r, k);
+                    pici_plan_step(&t, algorithms[a], PLAN_ALL_GATHER, p, r, last - k);
                     cr_assert(s.to == t.from && s.send_first == t.recv_first && s.send_count == t.recv_count);
                     cr_assert(s.from == t.to && s.recv_first == t.send_first && s.recv_count == t.send_count);
                 }
@@ -133,33 +133,33 @@ Test(coll_plan, step_counts)
         int log2 = 0;
         while (1 << log2 < p)
             log2++;
-        cr_assert_eq(plan_steps(PLAN_RING, p), p - 1);
-        cr_assert_eq(plan_steps(PLAN_RECURSIVE, p), log2);
+        cr_assert_eq(pici_plan_steps(PLAN_RING, p), p - 1);
+        cr_assert_eq(pici_plan_steps(PLAN_RECURSIVE, p), log2);
         int widest = 0;
         for (int k = 0; k < log2; k++) {
-            struct plan_step s;
-            plan_step(&s, PLAN_RECURSIVE, PLAN_REDUCE_SCATTER, p, 0, k);
+            struct pici_plan_step s;
+            pici_plan_step(&s, PLAN_RECURSIVE, PLAN_REDUCE_SCATTER, p, 0, k);
             widest = s.send_count > widest ? s.send_count : widest;
         }
-        cr_assert_eq(plan_widest(PLAN_RING, p), 1);
-        cr_assert_eq(plan_widest(PLAN_RECURSIVE, p), p == 1 ? 1 : widest);
+        cr_assert_eq(pici_plan_widest(PLAN_RING, p), 1);
+        cr_assert_eq(pici_plan_widest(PLAN_RECURSIVE, p), p == 1 ? 1 : widest);
     }
-    cr_assert_eq(plan_steps(PLAN_RECURSIVE, INT_MAX), 31);
+    cr_assert_eq(pici_plan_steps(PLAN_RECURSIVE, INT_MAX), 31);
 }
 
 /* Five ranks, written out. In step 0 rank 0 hands segments 3 and 4 three ahead, then 2 two ahead, then 1 one ahead. */
 Test(coll_plan, worked_example)
 {
-    static const struct plan_step recursive[] = {{3, 3, 2, 2, 0, 2}, {2, 2, 1, 3, 0, 1}, {1, 1, 1, 4, 0, 1}};
-    static const struct plan_step ring[] = {
+    static const struct pici_plan_step recursive[] = {{3, 3, 2, 2, 0, 2}, {2, 2, 1, 3, 0, 1}, {1, 1, 1, 4, 0, 1}};
+    static const struct pici_plan_step ring[] = {
         {1, 4, 1, 4, 3, 1}, {1, 3, 1, 4, 2, 1}, {1, 2, 1, 4, 1, 1}, {1, 1, 1, 4, 0, 1}};
-    struct plan_step s;
+    struct pici_plan_step s;
     for (int k = 0; k < 3; k++) {
-        plan_step(&s, PLAN_RECURSIVE, PLAN_REDUCE_SCATTER, 5, 0, k);
+        pici_plan_step(&s, PLAN_RECURSIVE, PLAN_REDUCE_SCATTER, 5, 0, k);
         cr_expect_arr_eq(&s, &recursive[k], sizeof s, "recursive, step %d", k);
     }
     for (int k = 0; k < 4; k++) {
-        plan_step(&s, PLAN_RING, PLAN_REDUCE_SCATTER, 5, 0, k);
+        pici_plan_step(&s, PLAN_RING, PLAN_REDUCE_SCATTER, 5, 0, k);
         cr_expect_arr_eq(&s, &ring[k], sizeof s, "ring, step %d", k);
     }
 }
@@ -170,7 +170,7 @@ Test(coll_plan, many_ranks)
     static const int sizes[] = {1000, 65536, 65537, 1 << 30, (1 << 30) + 1, INT_MAX - 1, INT_MAX};
     for (int a = 0; a < ALGORITHMS; a++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            int p = sizes[i], steps = plan_steps(algorithms[a], p);
+            int p = sizes[i], steps = pici_plan_steps(algorithms[a], p);
             const int ranks[] = {0, 1, p / 2, p / 2 + 1, p - 2, p - 1};
             const int ks[] = {0, 1, steps / 2, steps - 2, steps - 1};
             for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++)
@@ -187,7 +187,7 @@ static void check_segments(uint64_t n, int p)
     uint64_t next = 0, first, len;
     int aligned = n >= UINT64_C(64) * TILE * (uint64_t)p;
     for (int i = 0; i < p; i++) {
-        plan_segment(n, p, i, &first, &len);
+        pici_plan_segment(n, p, i, &first, &len);
         __extension__ unsigned __int128 exact = (unsigned __int128)n * (unsigned)i / (unsigned)p;
         cr_assert_eq(first, next, "n %ju, p %d: segment %d", (uintmax_t)n, p, i);
         cr_assert_eq(first, (uint64_t)exact - (aligned ? (uint64_t)exact % TILE : 0), "n %ju, p %d, %d", (uintmax_t)n,
@@ -211,16 +211,16 @@ Test(coll_plan, segments)
         check_segments(UINT64_MAX, p);
     }
     uint64_t first, len;
-    plan_segment(UINT64_C(1) << 62, INT_MAX, INT_MAX - 1, &first, &len);
+    pici_plan_segment(UINT64_C(1) << 62, INT_MAX, INT_MAX - 1, &first, &len);
     cr_assert_eq(first + len, UINT64_C(1) << 62);
-    plan_segment(10, 4, 1, &first, &len); /* 0 1 | 2 3 4 | 5 6 | 7 8 9 */
+    pici_plan_segment(10, 4, 1, &first, &len); /* 0 1 | 2 3 4 | 5 6 | 7 8 9 */
     cr_assert(first == 2 && len == 3);
 }
 
 static void check_order(const int *node_of, int p, const int *expected)
 {
     int order[16];
-    plan_order(node_of, p, order);
+    pici_plan_order(node_of, p, order);
     cr_expect_arr_eq(order, expected, (size_t)p * sizeof *order);
 }
 
@@ -243,7 +243,7 @@ Test(coll_plan, order_crosses_each_link_once)
             node_of[r] = c % NODES;
             nodes |= 1 << c % NODES;
         }
-        plan_order(node_of, P, order);
+        pici_plan_order(node_of, P, order);
         for (int i = 0; i < P; i++) {
             seen |= 1 << order[i];
             crossings += node_of[order[i]] != node_of[order[(i + 1) % P]];

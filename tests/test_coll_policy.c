@@ -19,19 +19,19 @@ Test(coll_policy, defaults)
                  {PICI_COO, 0.6F, 0.7F, 0.5F},
                  {PICI_DENSE, 1, 1, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cr_expect_eq(policy_default(POLICY_INTER, cases[i].format), cases[i].inter);
-        cr_expect_eq(policy_default(POLICY_INTRA, cases[i].format), cases[i].intra);
-        cr_expect_eq(policy_default(POLICY_AG, cases[i].format), cases[i].ag);
+        cr_expect_eq(pici_policy_default(POLICY_INTER, cases[i].format), cases[i].inter);
+        cr_expect_eq(pici_policy_default(POLICY_INTRA, cases[i].format), cases[i].intra);
+        cr_expect_eq(pici_policy_default(POLICY_AG, cases[i].format), cases[i].ag);
     }
 }
 
 Test(coll_policy, sparsity)
 {
-    cr_expect_eq(policy_sparsity(0, 0), 1);
-    cr_expect_eq(policy_sparsity(0, 7), 1);
-    cr_expect_eq(policy_sparsity(7, 7), 0);
-    cr_expect_eq(policy_sparsity(1, 4), 0.75);
-    cr_expect_eq(policy_sparsity(UINT64_C(1) << 61, UINT64_C(1) << 63), 0.75);
+    cr_expect_eq(pici_policy_sparsity(0, 0), 1);
+    cr_expect_eq(pici_policy_sparsity(0, 7), 1);
+    cr_expect_eq(pici_policy_sparsity(7, 7), 0);
+    cr_expect_eq(pici_policy_sparsity(1, 4), 0.75);
+    cr_expect_eq(pici_policy_sparsity(UINT64_C(1) << 61, UINT64_C(1) << 63), 0.75);
 }
 
 Test(coll_policy, dense_at_the_threshold)
@@ -43,33 +43,33 @@ Test(coll_policy, dense_at_the_threshold)
     } cases[] = {{9, 0.1F}, {5, 0.5F}, {4, 0.6F}, {3, 0.7F}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint64_t million = cases[i].nnz * 1000000;
-        cr_expect(policy_dense(policy_sparsity(cases[i].nnz, 10), cases[i].threshold));
-        cr_expect(policy_dense(policy_sparsity(million + 1, 10000000), cases[i].threshold));
-        cr_expect(!policy_dense(policy_sparsity(million - 1, 10000000), cases[i].threshold));
+        cr_expect(pici_policy_dense(pici_policy_sparsity(cases[i].nnz, 10), cases[i].threshold));
+        cr_expect(pici_policy_dense(pici_policy_sparsity(million + 1, 10000000), cases[i].threshold));
+        cr_expect(!pici_policy_dense(pici_policy_sparsity(million - 1, 10000000), cases[i].threshold));
     }
     /* The comparison is one of floats: a zero more in 10^10 makes no difference. */
-    cr_expect(policy_dense(policy_sparsity(3999999999, 10000000000), 0.6F));
+    cr_expect(pici_policy_dense(pici_policy_sparsity(3999999999, 10000000000), 0.6F));
 }
 
 Test(coll_policy, never_and_always)
 {
-    cr_expect(!policy_dense(0, 0));
-    cr_expect(!policy_dense(1, 0));
-    cr_expect(!policy_dense(0, -1));
-    cr_expect(!policy_dense(0, NAN));
-    cr_expect(policy_dense(0, 1));
-    cr_expect(policy_dense(1, 1));
-    cr_expect(policy_dense(policy_sparsity(0, 0), 1));
-    cr_expect(!policy_dense(policy_sparsity(0, 0), 0.999F));
+    cr_expect(!pici_policy_dense(0, 0));
+    cr_expect(!pici_policy_dense(1, 0));
+    cr_expect(!pici_policy_dense(0, -1));
+    cr_expect(!pici_policy_dense(0, NAN));
+    cr_expect(pici_policy_dense(0, 1));
+    cr_expect(pici_policy_dense(1, 1));
+    cr_expect(pici_policy_dense(pici_policy_sparsity(0, 0), 1));
+    cr_expect(!pici_policy_dense(pici_policy_sparsity(0, 0), 0.999F));
 }
 
 /* A send that must be counted: its density, and what becomes of it. */
 static int counted(struct policy_chain *c, double density, float threshold)
 {
     double unused;
-    cr_assert(policy_count(c, threshold, &unused));
-    int dense = policy_dense(1 - density, threshold);
-    policy_sent(c, density, dense);
+    cr_assert(pici_policy_count(c, threshold, &unused));
+    int dense = pici_policy_dense(1 - density, threshold);
+    pici_policy_sent(c, density, dense);
     return dense;
 }
 
@@ -77,8 +77,8 @@ static int counted(struct policy_chain *c, double density, float threshold)
 static double uncounted(struct policy_chain *c, float threshold)
 {
     double density;
-    cr_assert(!policy_count(c, threshold, &density));
-    policy_sent(c, density, 1);
+    cr_assert(!pici_policy_count(c, threshold, &density));
+    pici_policy_sent(c, density, 1);
     return density;
 }
 
@@ -91,14 +91,14 @@ static int near(double x, double y)
 Test(coll_policy, extrapolates_over_steps)
 {
     struct policy_chain c;
-    policy_begin(&c);
+    pici_policy_begin(&c);
     cr_expect(counted(&c, 0.5, 0.5F));
     cr_expect_eq(uncounted(&c, 0.5F), 0.75);
     cr_expect_eq(uncounted(&c, 0.5F), 0.875);
     cr_expect_eq(uncounted(&c, 0.5F), 0.9375);
 
     /* 40% at 0.6: 1 - 0.6^2 = 0.64, 1 - 0.6^3 = 0.784, 1 - 0.6^4 = 0.8704 */
-    policy_begin(&c);
+    pici_policy_begin(&c);
     cr_expect(counted(&c, 0.4, 0.6F));
     cr_expect(near(uncounted(&c, 0.6F), 0.64));
     cr_expect(near(uncounted(&c, 0.6F), 0.784));
@@ -109,7 +109,7 @@ Test(coll_policy, extrapolates_over_steps)
 Test(coll_policy, fills_in)
 {
     struct policy_chain c;
-    policy_begin(&c);
+    pici_policy_begin(&c);
     cr_expect(!counted(&c, 0.25, 0.5F));
     cr_expect(!counted(&c, 0.4375, 0.5F));     /* 1 - 0.75^2 */
     cr_expect(counted(&c, 0.6, 0.5F));         /* fewer coincide than chance has it */
@@ -120,18 +120,18 @@ Test(coll_policy, fills_in)
 Test(coll_policy, recalibrates)
 {
     struct policy_chain c;
-    policy_begin(&c);
+    pici_policy_begin(&c);
     cr_expect(counted(&c, 0.75, 0.5F));
-    policy_received(&c, 1);
+    pici_policy_received(&c, 1);
     cr_expect_eq(uncounted(&c, 0.5F), 0.9375);
-    policy_received(&c, 0);
-    policy_received(&c, 1); /* of two messages one is enough */
+    pici_policy_received(&c, 0);
+    pici_policy_received(&c, 1); /* of two messages one is enough */
     cr_expect(!counted(&c, 0, 0.5F));
-    policy_received(&c, 1);
+    pici_policy_received(&c, 1);
     cr_expect(counted(&c, 0.5, 0.5F));
     cr_expect_eq(uncounted(&c, 0.5F), 0.875); /* 1 - 0.5 * 0.25: the first send stays the measure of a contribution */
 
-    policy_received(&c, 0); /* a doubt that the count does not confirm */
+    pici_policy_received(&c, 0); /* a doubt that the count does not confirm */
     cr_expect(counted(&c, 0.75, 0.5F));
     cr_expect_eq(uncounted(&c, 0.5F), 0.9375);
 }
@@ -140,7 +140,7 @@ Test(coll_policy, recalibrates)
 Test(coll_policy, links_differ)
 {
     struct policy_chain c;
-    policy_begin(&c);
+    pici_policy_begin(&c);
     cr_expect(counted(&c, 0.42, 0.6F));
     struct policy_chain d = c;
     cr_expect(near(uncounted(&c, 0.5F), 0.6636));
@@ -150,26 +150,26 @@ Test(coll_policy, links_differ)
 Test(coll_policy, a_phase_decides_anew)
 {
     struct policy_chain c;
-    policy_begin(&c);
+    pici_policy_begin(&c);
     cr_expect(counted(&c, 0.9, 0.5F));
     cr_expect(near(uncounted(&c, 0.5F), 0.99));
-    policy_begin(&c);
+    pici_policy_begin(&c);
     cr_expect(!counted(&c, 0.875, 0.1F));
-    policy_begin(&c);
+    pici_policy_begin(&c);
     cr_expect(counted(&c, 0.9375, 0.1F));
 }
 
 Test(coll_policy, never_and_always_in_a_chain)
 {
     struct policy_chain c;
-    policy_begin(&c);
+    pici_policy_begin(&c);
     for (int i = 0; i < 3; i++)
         cr_expect_eq(uncounted(&c, 1), POLICY_UNKNOWN);
     cr_expect(counted(&c, 0.75, 0.5F)); /* nothing was known */
     cr_expect_eq(uncounted(&c, 1), POLICY_UNKNOWN);
     cr_expect_eq(uncounted(&c, 0.5F), 0.9375); /* of what was, nothing is forgotten */
 
-    policy_begin(&c);
+    pici_policy_begin(&c);
     for (int i = 0; i < 3; i++)
         cr_expect(!counted(&c, 1, 0));
 }
@@ -183,20 +183,21 @@ Test(coll_policy, leaves_dense_with_gain_only)
         struct policy_chain c;
         int steady = round & 1, went_dense = 0;
         float threshold = (float)rng_below(&rng, 1001) / 1000;
-        policy_begin(&c);
+        pici_policy_begin(&c);
         for (int k = 0; k < 12; k++) {
             double truth = (double)rng_below(&rng, 1001) / 1000, taken;
             if (!steady) {
                 threshold = (float)rng_below(&rng, 1001) / 1000;
-                policy_received(&c, (int)rng_below(&rng, 2));
+                pici_policy_received(&c, (int)rng_below(&rng, 2));
             }
             double last = c.last;
-            int count = policy_count(&c, threshold, &taken);
+            int count = pici_policy_count(&c, threshold, &taken);
             cr_assert(!(steady && went_dense && count));
-            cr_assert(count || threshold >= 1 || (taken >= last && taken <= 1 && policy_dense(1 - taken, threshold)));
-            int dense = !count || policy_dense(1 - truth, threshold);
+            cr_assert(count || threshold >= 1 ||
+                      (taken >= last && taken <= 1 && pici_policy_dense(1 - taken, threshold)));
+            int dense = !count || pici_policy_dense(1 - truth, threshold);
             cr_assert(dense || (float)(1 - truth) > threshold || threshold == 0);
-            policy_sent(&c, count ? truth : taken, dense);
+            pici_policy_sent(&c, count ? truth : taken, dense);
             went_dense |= dense;
         }
     }
@@ -217,12 +218,12 @@ Test(coll_policy, format_of_a_tile)
                  {4096, PICI_DENSE, 16432}};
     const uint64_t n = 4096;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        enum pici_format f = policy_format(PICI_AUTO, PICI_F32, &n, &cases[i].nnz, 1);
+        enum pici_format f = pici_policy_format(PICI_AUTO, PICI_F32, &n, &cases[i].nnz, 1);
         cr_expect_eq(f, cases[i].format, "%ju: %s", (uintmax_t)cases[i].nnz, pici_format_name(f));
-        cr_expect_eq(policy_bytes(f, PICI_F32, &n, &cases[i].nnz, 1), cases[i].bytes);
+        cr_expect_eq(pici_policy_bytes(f, PICI_F32, &n, &cases[i].nnz, 1), cases[i].bytes);
     }
-    cr_expect_eq(policy_bytes(PICI_COO, PICI_F32, &n, &cases[2].nnz, 1), 576 + 516);
-    cr_expect_eq(policy_bytes(PICI_PICI, PICI_F32, &n, &cases[4].nnz, 1), 16432);
+    cr_expect_eq(pici_policy_bytes(PICI_COO, PICI_F32, &n, &cases[2].nnz, 1), 576 + 516);
+    cr_expect_eq(pici_policy_bytes(PICI_PICI, PICI_F32, &n, &cases[4].nnz, 1), 16432);
 }
 
 Test(coll_policy, format_of_several_blocks)
@@ -230,31 +231,31 @@ Test(coll_policy, format_of_several_blocks)
     /* Alone the empty tile would be coo (48 bytes), the full one dense (16432). Together: dense 2 * 16432 = 32864, pici
      * 576 + 576 + 16384 = 17536, coo 48 + 16432 + 16384 = 32864. */
     const uint64_t n[] = {4096, 4096}, nnz[] = {0, 4096};
-    cr_expect_eq(policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 2), 32864);
-    cr_expect_eq(policy_bytes(PICI_PICI, PICI_F32, n, nnz, 2), 17536);
-    cr_expect_eq(policy_bytes(PICI_COO, PICI_F32, n, nnz, 2), 32864);
-    cr_expect_eq(policy_format(PICI_AUTO, PICI_F32, n, nnz, 2), PICI_PICI);
+    cr_expect_eq(pici_policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 2), 32864);
+    cr_expect_eq(pici_policy_bytes(PICI_PICI, PICI_F32, n, nnz, 2), 17536);
+    cr_expect_eq(pici_policy_bytes(PICI_COO, PICI_F32, n, nnz, 2), 32864);
+    cr_expect_eq(pici_policy_format(PICI_AUTO, PICI_F32, n, nnz, 2), PICI_PICI);
 
     /* Empty blocks are 48 bytes in each format. */
     const uint64_t none[] = {0, 0, 0};
-    cr_expect_eq(policy_bytes(PICI_COO, PICI_F64, none, none, 3), 144);
-    cr_expect_eq(policy_format(PICI_AUTO, PICI_F64, none, none, 3), PICI_DENSE);
+    cr_expect_eq(pici_policy_bytes(PICI_COO, PICI_F64, none, none, 3), 144);
+    cr_expect_eq(pici_policy_format(PICI_AUTO, PICI_F64, none, none, 3), PICI_DENSE);
 
     static const enum pici_format given[] = {PICI_DENSE, PICI_PICI, PICI_COO};
     for (int i = 0; i < 3; i++)
-        cr_expect_eq(policy_format(given[i], PICI_F32, n, nnz, 2), given[i]);
+        cr_expect_eq(pici_policy_format(given[i], PICI_F32, n, nnz, 2), given[i]);
 }
 
 Test(coll_policy, bytes_beyond_memory)
 {
     const uint64_t n[] = {UINT64_C(1) << 61, UINT64_C(1) << 61}, nnz[] = {1, 1};
-    cr_expect_eq(policy_bytes(PICI_DENSE, PICI_F64, n, nnz, 1), 0);
-    cr_expect_eq(policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 1), (UINT64_C(1) << 63) + 48);
-    cr_expect_eq(policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 2), 0);
-    cr_expect_eq(policy_format(PICI_AUTO, PICI_F64, n, nnz, 2), PICI_COO);
-    cr_expect_eq(policy_bytes(PICI_AUTO, PICI_F32, n, nnz, 1), 0);
-    cr_expect_eq(policy_bytes(PICI_HYBRID, PICI_F32, n, nnz, 1), 0);
-    cr_expect_eq(policy_bytes(PICI_COO, (enum pici_dtype)0, n, nnz, 1), 0);
+    cr_expect_eq(pici_policy_bytes(PICI_DENSE, PICI_F64, n, nnz, 1), 0);
+    cr_expect_eq(pici_policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 1), (UINT64_C(1) << 63) + 48);
+    cr_expect_eq(pici_policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 2), 0);
+    cr_expect_eq(pici_policy_format(PICI_AUTO, PICI_F64, n, nnz, 2), PICI_COO);
+    cr_expect_eq(pici_policy_bytes(PICI_AUTO, PICI_F32, n, nnz, 1), 0);
+    cr_expect_eq(pici_policy_bytes(PICI_HYBRID, PICI_F32, n, nnz, 1), 0);
+    cr_expect_eq(pici_policy_bytes(PICI_COO, (enum pici_dtype)0, n, nnz, 1), 0);
 }
 
 /* The codec's own lengths, and of one block its own choice. */
@@ -271,11 +272,11 @@ Test(coll_policy, agrees_with_the_codec)
             static const uint8_t zero[8];
             nnz += memcmp(src + e * pici_dtype_width(t), zero, pici_dtype_width(t)) != 0;
         }
-        enum pici_format best = policy_format(PICI_AUTO, t, &n, &nnz, 1);
+        enum pici_format best = pici_policy_format(PICI_AUTO, t, &n, &nnz, 1);
         for (int f = PICI_DENSE; f <= PICI_COO; f++) {
             size_t len;
             cr_assert_eq(pici_compress(block, 40000 * 16, &len, src, n, t, (enum pici_format)f, NULL), PICI_OK);
-            cr_assert_eq(policy_bytes((enum pici_format)f, t, &n, &nnz, 1), len);
+            cr_assert_eq(pici_policy_bytes((enum pici_format)f, t, &n, &nnz, 1), len);
         }
         size_t len;
         struct pici_info info = PICI_INFO_INIT;

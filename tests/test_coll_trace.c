@@ -71,12 +71,12 @@ Test(coll_trace, lines)
 {
     struct trace *t;
     size_t len;
-    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
-    trace_add(t, &sent);
-    trace_add(t, &received);
-    trace_add(t, &waited);
-    trace_add(t, &whole);
-    cr_assert_eq(trace_close(t), PICI_OK);
+    cr_assert_eq(pici_trace_open(&t, path, 3), PICI_OK);
+    pici_trace_add(t, &sent);
+    pici_trace_add(t, &received);
+    pici_trace_add(t, &waited);
+    pici_trace_add(t, &whole);
+    cr_assert_eq(pici_trace_close(t), PICI_OK);
     cr_expect_str_eq(
         contents(&len),
         "[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":3,\"tid\":0,\"args\":{\"name\":\"rank 3\"}},\n"
@@ -105,12 +105,12 @@ Test(coll_trace, many)
                             INT32_MAX,        1,   PICI_HYBRID, 0.999999999, 1, UINT64_MAX, UINT64_MAX};
     struct trace *t;
     size_t len;
-    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
+    cr_assert_eq(pici_trace_open(&t, path, 3), PICI_OK);
     for (int i = 0; i < N; i++) {
         e.name = i % 100 ? "send" : "reduce-scatter";
-        trace_add(t, &e);
+        pici_trace_add(t, &e);
     }
-    cr_assert_eq(trace_close(t), PICI_OK);
+    cr_assert_eq(pici_trace_close(t), PICI_OK);
     const char *text = contents(&len);
     cr_expect_eq(objects(text, len), 5 + N);
 }
@@ -120,9 +120,9 @@ Test(coll_trace, whole_at_any_time)
 {
     struct trace *t;
     size_t len, last = 0;
-    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
+    cr_assert_eq(pici_trace_open(&t, path, 3), PICI_OK);
     for (int i = 1; i <= 1000; i++) {
-        trace_add(t, i == 700 ? &whole : &sent);
+        pici_trace_add(t, i == 700 ? &whole : &sent);
         char *text = contents(&len);
         if (len == last)
             continue;
@@ -134,7 +134,7 @@ Test(coll_trace, whole_at_any_time)
             cr_assert_eq(n, 5 + i, "a collective that has ended is in the file");
     }
     cr_assert_gt(last, 0);
-    cr_assert_eq(trace_close(t), PICI_OK);
+    cr_assert_eq(pici_trace_close(t), PICI_OK);
     const char *text = contents(&len);
     cr_assert_eq(objects(text, len), 1005);
 }
@@ -143,10 +143,10 @@ Test(coll_trace, empty)
 {
     struct trace *t;
     size_t len;
-    trace_add(NULL, &sent);
-    cr_assert_eq(trace_close(NULL), PICI_OK);
-    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
-    cr_assert_eq(trace_close(t), PICI_OK);
+    pici_trace_add(NULL, &sent);
+    cr_assert_eq(pici_trace_close(NULL), PICI_OK);
+    cr_assert_eq(pici_trace_open(&t, path, 3), PICI_OK);
+    cr_assert_eq(pici_trace_close(t), PICI_OK);
     const char *text = contents(&len);
     cr_assert_eq(objects(text, len), 5);
 }
@@ -156,17 +156,17 @@ Test(coll_trace, cannot_write)
     struct trace *t;
     char nowhere[128];
     snprintf(nowhere, sizeof nowhere, "%s/nowhere/trace", folder);
-    cr_expect_eq(trace_open(&t, nowhere, 0), PICI_E_IO);
+    cr_expect_eq(pici_trace_open(&t, nowhere, 0), PICI_E_IO);
     cr_expect_null(t);
     if (access("/dev/full", W_OK) != 0)
         return;
     cr_assert_eq(symlink("/dev/full", file), 0);
-    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
+    cr_assert_eq(pici_trace_open(&t, path, 3), PICI_OK);
     for (int i = 0; i < 1000; i++)
-        trace_add(t, &sent);
-    cr_expect_eq(trace_close(t), PICI_E_IO);
-    cr_assert_eq(trace_open(&t, path, 3), PICI_OK);
-    cr_expect_eq(trace_close(t), PICI_E_IO);
+        pici_trace_add(t, &sent);
+    cr_expect_eq(pici_trace_close(t), PICI_E_IO);
+    cr_assert_eq(pici_trace_open(&t, path, 3), PICI_OK);
+    cr_expect_eq(pici_trace_close(t), PICI_E_IO);
 }
 
 static void *reduce_half_zero(void *comm)

@@ -40,15 +40,17 @@ struct pici_coll_stats {
     uint64_t wire_bytes;  /* sent, all messages whole */
     uint64_t dense_bytes; /* what the same messages would have been had all been dense */
     uint64_t sends[4];    /* blocks sent, by enum pici_format; the forwarded ones too */
-    double encode_s, decode_s, wait_s;
+    double encode_s;      /* counting, encoding, and putting together what is handed on */
+    double decode_s;      /* adding and decoding */
+    double wait_s;        /* asleep in pici_wait or in a blocking call, the rounds of agreement included */
 };
 #define PICI_COLL_STATS_INIT {sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0}
 
 /* Options. Set with PICI_COLL_OPTS_INIT, which says "default" everywhere; opts == NULL means that too. A default is what
- * the environment said when the communicator was made (docs/collectives.md lists the variables), else the number here.
- * Fields from algorithm on, but for format, thresholds, timeout and stats, must be the same on all ranks.
+ * the environment said when the communicator was made (docs/collectives.md lists the variables), else the number here; what
+ * reads as "default" (AUTO too) leaves the environment's word standing. Fields from algorithm on, but for format, thresholds, timeout and stats, must be the same on all ranks.
  *
- * A send is dense iff its threshold > 0 and its sparsity <= that; 0: never, 1: always. Defaults depend on the format: for
+ * A send is dense iff its threshold > 0 and its sparsity <= that; 0: never, 1 and more: always. Defaults depend on the format: for
  * pici and AUTO 0.5, 0.6 and 0.1; for coo 0.6, 0.7 and 0.5. */
 struct pici_coll_opts {
     size_t size;
@@ -57,11 +59,12 @@ struct pici_coll_opts {
     float inter_threshold;         /* reducing, to another node; < 0: default */
     float intra_threshold;         /* reducing, inside a node */
     float ag_threshold;            /* all-gather, and the all-gather phase of all-reduce */
-    int timeout_ms;                /* without any progress; 0: 60 s; < 0: none */
+    int timeout_ms;                /* in which nothing moves, late peers included; 0: 60 s; < 0: none */
     struct pici_coll_stats *stats; /* or NULL; written when the call ends */
-    int checksum;         /* 1: an XXH64 in each block, checked by who receives it; 0: default (off); < 0: off */
-    uint64_t slice_bytes; /* dense bytes of a slice, the unit of pipelining; 0: default, 1 MiB */
-    int window;           /* slices in flight; 0: default, 4; at most 64 */
+    int checksum; /* 1: an XXH64 in each block, checked by who receives it; 0: default (off); < 0: off */
+    uint64_t
+        slice_bytes; /* dense bytes of a slice, the unit of pipelining; 0: default, 1 MiB; 2 MiB over several nodes */
+    int window;      /* slices in flight; 0: default, 4; 8 over several nodes; at most 64 */
     void *scratch;
     size_t scratch_bytes; /* this memory instead of the communicator's, or NULL; any alignment; until the call
         * ends (over MPI, after PICI_E_TIMEOUT, until MPI_Finalize: what was in flight may still arrive) */
@@ -76,11 +79,12 @@ struct pici_coll_opts {
  *   reduce_scatter  send [ranks * recvcount]       recv [recvcount]           in place: recv == send + rank*recvcount
  *   all_reduce      send [count]                   recv [count]               in place: send == recv
  * recv is unspecified unless PICI_OK.
- * At once, nothing sent and nothing broken: PICI_E_ARG (null comm, opts that never existed), PICI_E_UNSUPPORTED (dtype, op, algorithm or
+ * At once, nothing sent and nothing broken: PICI_E_ARG (null comm, an opts->size that no version had), PICI_E_UNSUPPORTED (dtype, op, algorithm or
  * format that this version does not have), PICI_E_BROKEN.
  * On all ranks: PICI_E_ARG (on some rank null, overlap, a count beyond memory), PICI_E_PEER (ranks that disagree on the call), PICI_E_SPACE
  * (opts->scratch too small), PICI_E_NOMEM, PICI_E_CORRUPT and _CHECKSUM (what a peer sent). As far as the transport can tell: PICI_E_TIMEOUT,
- * PICI_E_TRANSPORT, PICI_E_PEER (a peer that is gone). pici_comm_error says it in words. */
+ * PICI_E_TRANSPORT, PICI_E_PEER (a peer that is gone). pici_comm_error says in words
+ * what broke the communicator. */
 PICI_API enum pici_status pici_all_gather(const void *send, void *recv, uint64_t sendcount, enum pici_dtype,
                                           struct pici_comm *, const struct pici_coll_opts *);
 PICI_API enum pici_status pici_reduce_scatter(const void *send, void *recv, uint64_t recvcount, enum pici_dtype,

@@ -35,7 +35,7 @@ enum {
     CALL_NODES = 32
 };
 
-int coll_agree_rounds(int ranks)
+int pici_coll_agree_rounds(int ranks)
 {
     int k = 0;
     while (k < 31 && 1L << k < ranks)
@@ -77,8 +77,8 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
                  {"node map", CALL_NODES, 8}};
     const uint8_t *l = a->low, *h = a->high;
     if (l[CALL_KIND] != h[CALL_KIND]) {
-        coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)a->low_rank, kind[l[CALL_KIND] & 3],
-                  (unsigned long)a->high_rank, kind[h[CALL_KIND] & 3]);
+        pici_coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)a->low_rank, kind[l[CALL_KIND] & 3],
+                       (unsigned long)a->high_rank, kind[h[CALL_KIND] & 3]);
         return;
     }
     for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
@@ -88,9 +88,9 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
             y = y << 8 | h[field[i].at + b];
         }
         if (x != y) {
-            coll_note(comm, "ranks disagree on the %s: %llu on rank %lu, %llu on rank %lu", field[i].what,
-                      (unsigned long long)x, (unsigned long)a->low_rank, (unsigned long long)y,
-                      (unsigned long)a->high_rank);
+            pici_coll_note(comm, "ranks disagree on the %s: %llu on rank %lu, %llu on rank %lu", field[i].what,
+                           (unsigned long long)x, (unsigned long)a->low_rank, (unsigned long long)y,
+                           (unsigned long)a->high_rank);
             return;
         }
     }
@@ -105,7 +105,7 @@ static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind k
                                 .algorithm = (unsigned)r->call.algorithm,
                                 .sequence = r->sequence,
                                 .count = r->call.total};
-    msg_put(p, &prefix);
+    pici_msg_put(p, &prefix);
     store_le32(p + AT_STATUS, (uint32_t)r->status);
     store_le32(p + AT_CULPRIT, (uint32_t)r->culprit);
     store_le32(p + AT_LOW_RANK, a->low_rank);
@@ -120,14 +120,16 @@ static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum
 {
     struct coll_agreement *a = &r->agree;
     struct msg_prefix prefix;
-    if (len != AGREE_BYTES || msg_get(&prefix, p, len) || prefix.kind != kind ||
+    if (len != AGREE_BYTES || pici_msg_get(&prefix, p, len) || prefix.kind != kind ||
         load_le64(p + AT_HASH) != pici_xxh64(p, AT_HASH, 0)) {
-        coll_note(r->comm, "rank %d sent garbage where its %s was due", peer, kind == MSG_HELLO ? "call" : "verdict");
-        coll_fail(r, PICI_E_CORRUPT, peer);
+        pici_coll_note(r->comm, "rank %d sent garbage where its %s was due", peer,
+                       kind == MSG_HELLO ? "call" : "verdict");
+        pici_coll_fail(r, PICI_E_CORRUPT, peer);
         return;
     }
     if (load_le32(p + AT_STATUS))
-        coll_fail(r, (enum pici_status)(int32_t)load_le32(p + AT_STATUS), (int)(load_le32(p + AT_CULPRIT) & INT_MAX));
+        pici_coll_fail(r, (enum pici_status)(int32_t)load_le32(p + AT_STATUS),
+                       (int)(load_le32(p + AT_CULPRIT) & INT_MAX));
     if (memcmp(p + AT_LOW, a->low, AGREE_CALL_BYTES) < 0) {
         memcpy(a->low, p + AT_LOW, AGREE_CALL_BYTES);
         a->low_rank = load_le32(p + AT_LOW_RANK);
@@ -138,11 +140,11 @@ static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum
     }
 }
 
-void coll_agree_begin(struct pici_request *r, enum msg_kind kind)
+void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
 {
     struct coll_agreement *a = &r->agree;
     a->round = a->posted = 0;
-    a->rounds = coll_agree_rounds(r->comm->ranks);
+    a->rounds = pici_coll_agree_rounds(r->comm->ranks);
     if (kind == MSG_HELLO) {
         describe(a->low, r);
         memcpy(a->high, a->low, AGREE_CALL_BYTES);
@@ -150,7 +152,7 @@ void coll_agree_begin(struct pici_request *r, enum msg_kind kind)
     }
 }
 
-enum pici_status coll_agree(struct pici_request *r, enum msg_kind kind, int *moved, int *done)
+enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int *moved, int *done)
 {
     struct pici_comm *comm = r->comm;
     const struct pici_transport *t = &comm->transport;
@@ -166,11 +168,11 @@ enum pici_status coll_agree(struct pici_request *r, enum msg_kind kind, int *mov
             a->out = (struct coll_flight){.peer = to};
             s = t->recv(t->context, from, in, AGREE_BYTES, &a->in.request);
             if (s)
-                return s;
+                return pici_coll_lost(comm, from, s);
             write_word(out, r, kind);
             s = t->send(t->context, to, out, AGREE_BYTES, &a->out.request);
             if (s)
-                return s;
+                return pici_coll_lost(comm, to, s);
             a->posted = 1;
             r->stats.wire_bytes += AGREE_BYTES;
             r->stats.dense_bytes += AGREE_BYTES;
@@ -185,7 +187,7 @@ enum pici_status coll_agree(struct pici_request *r, enum msg_kind kind, int *mov
             if (s == PICI_E_CORRUPT && f->done)
                 f->bytes = 0; /* too long for a word: garbage */
             else if (s)
-                return s;
+                return pici_coll_lost(comm, f->peer, s);
             *moved |= f->done;
         }
         if (!a->in.done || !a->out.done)
@@ -194,7 +196,7 @@ enum pici_status coll_agree(struct pici_request *r, enum msg_kind kind, int *mov
     }
     if (kind == MSG_HELLO && !r->status && memcmp(a->low, a->high, AGREE_CALL_BYTES) != 0) {
         explain(comm, a);
-        coll_fail(r, PICI_E_PEER, (int)a->high_rank);
+        pici_coll_fail(r, PICI_E_PEER, (int)a->high_rank);
     }
     *done = 1;
     return PICI_OK;

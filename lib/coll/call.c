@@ -40,34 +40,30 @@ static enum pici_status check_call(struct pici_coll_opts *o, const struct pici_c
     return comm->broken || comm->pid != getpid() ? PICI_E_BROKEN : PICI_OK;
 }
 
-/* The ring moves the fewest bytes over a link that ranks share, and is the kindest to caches; the recursive
- * algorithm has the fewest steps, and sums that fill in later. */
+/* The recursive algorithm has the fewest steps, which is what small data waits for. For large data it is the ring, where a
+ * message goes to a neighbour only: it crosses each link between nodes once, and keeps a dense run at the links' speed. */
 static enum pici_algorithm choose(const struct pici_comm *comm, const struct coll_call *c)
 {
-    int nodes = 1;
-    for (int i = 1; i < comm->ranks; i++)
-        nodes += comm->node_of[comm->order[i]] != comm->node_of[comm->order[i - 1]];
-    if (c->total * c->width <= (uint64_t)comm->ranks * (SLICES_WORTH / 2))
-        return PICI_ALGO_RECURSIVE;
-    return nodes > 1 && nodes == comm->ranks && c->kind != PICI_ALL_GATHER ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING;
+    return c->total * c->width <= (uint64_t)comm->ranks * SLICES_WORTH / 2 ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING;
 }
 
-void coll_segment(const struct pici_comm *comm, const struct coll_call *c, int position, uint64_t *first, uint64_t *n)
+void pici_coll_segment(const struct pici_comm *comm, const struct coll_call *c, int position, uint64_t *first,
+                       uint64_t *n)
 {
     int rank = comm->order[position];
     if (c->kind == PICI_ALL_REDUCE) {
-        plan_segment(c->total, comm->ranks, rank, first, n);
+        pici_plan_segment(c->total, comm->ranks, rank, first, n);
     } else {
         *first = (uint64_t)rank * c->count;
         *n = c->count;
     }
 }
 
-void coll_slice(const struct pici_comm *comm, const struct coll_call *c, int position, uint64_t slice, uint64_t *first,
-                uint64_t *n)
+void pici_coll_slice(const struct pici_comm *comm, const struct coll_call *c, int position, uint64_t slice,
+                     uint64_t *first, uint64_t *n)
 {
     uint64_t len, at = slice * c->slice;
-    coll_segment(comm, c, position, first, &len);
+    pici_coll_segment(comm, c, position, first, &len);
     at = at < len ? at : len;
     *first += at;
     *n = len - at < c->slice ? len - at : c->slice;
@@ -78,12 +74,12 @@ static enum pici_status lay_out(const struct pici_comm *comm, struct coll_call *
 {
     const enum plan_algorithm algorithm = (enum plan_algorithm)c->algorithm;
     const int p = comm->ranks;
-    c->steps[PLAN_REDUCE_SCATTER] = c->kind == PICI_ALL_GATHER ? 0 : plan_steps(algorithm, p);
-    c->steps[PLAN_ALL_GATHER] = c->kind == PICI_REDUCE_SCATTER ? 0 : plan_steps(algorithm, p);
-    c->widest = plan_widest(algorithm, p);
+    c->steps[PLAN_REDUCE_SCATTER] = c->kind == PICI_ALL_GATHER ? 0 : pici_plan_steps(algorithm, p);
+    c->steps[PLAN_ALL_GATHER] = c->kind == PICI_REDUCE_SCATTER ? 0 : pici_plan_steps(algorithm, p);
+    c->widest = pici_plan_widest(algorithm, p);
     uint64_t longest = 0, first, n;
     for (int i = 0; i < p; i++) {
-        coll_segment(comm, c, i, &first, &n);
+        pici_coll_segment(comm, c, i, &first, &n);
         longest = n > longest ? n : longest;
     }
     const uint64_t tile = TILE;
@@ -129,7 +125,13 @@ static enum pici_status resolve(struct coll_call *c, const struct pici_comm *com
     c->format = o->format != PICI_AUTO ? o->format : d->format;
     c->timeout_ms = o->timeout_ms ? o->timeout_ms : d->timeout_ms;
     c->checksum = o->checksum ? o->checksum > 0 : d->checksum;
-    c->window = o->window ? o->window : d->window;
+    /* Over a network more has to be under way: what waits in its queues is megabytes. */
+    const int far = comm->nodes > 1;
+    c->window = o->window ? o->window : d->window ? d->window : far ? 8 : 4;
+    const uint64_t slice_bytes = o->slice_bytes   ? o->slice_bytes
+                                 : d->slice_bytes ? d->slice_bytes
+                                 : far            ? 2 << 20
+                                                  : 1 << 20;
     c->memory = o->scratch;
     c->memory_bytes = o->scratch ? o->scratch_bytes : 0;
     c->stats = o->stats;
@@ -137,7 +139,7 @@ static enum pici_status resolve(struct coll_call *c, const struct pici_comm *com
     int nan = 0;
     for (int i = 0; i < POLICY_LINKS; i++) {
         float t = said[i] < 0 ? d->threshold[i] : said[i];
-        c->threshold[i] = t < 0 ? policy_default((enum policy_link)i, c->format) : t;
+        c->threshold[i] = t < 0 ? pici_policy_default((enum policy_link)i, c->format) : t;
         nan |= isnan(said[i]);
     }
     if (!fmt_muladd(&c->total, c->count, c->kind == PICI_ALL_REDUCE ? 1 : (uint64_t)p, 0) ||
@@ -151,7 +153,7 @@ static enum pici_status resolve(struct coll_call *c, const struct pici_comm *com
         c->window = 1;
         return PICI_E_ARG;
     }
-    return lay_out(comm, c, o->slice_bytes ? o->slice_bytes : d->slice_bytes);
+    return lay_out(comm, c, slice_bytes);
 }
 
 /* Null, and overlap but in place. */
@@ -223,11 +225,11 @@ static void queue(struct pici_request *r, const struct coll_call *call, struct p
     r->sequence = comm->sequence++;
     enum pici_status s = resolve(&r->call, comm, o);
     if (s || buffers_wrong(&r->call, comm)) {
-        coll_note(comm, "rank %d: null or overlapping buffers, or a count or option out of range", comm->rank);
-        coll_fail(r, PICI_E_ARG, comm->rank);
+        pici_coll_note(comm, "rank %d: null or overlapping buffers, or a count or option out of range", comm->rank);
+        pici_coll_fail(r, PICI_E_ARG, comm->rank);
     } else if ((s = make_arrays(r))) {
-        coll_note(comm, "rank %d: no memory for the call", comm->rank);
-        coll_fail(r, s, comm->rank);
+        pici_coll_note(comm, "rank %d: no memory for the call", comm->rank);
+        pici_coll_fail(r, s, comm->rank);
     }
     if (comm->tail)
         comm->tail->next = r;
@@ -256,7 +258,7 @@ static enum pici_status start(struct coll_call call, struct pici_comm *comm, con
 
 /* ---- moving on */
 
-void coll_fail(struct pici_request *r, enum pici_status s, int culprit)
+void pici_coll_fail(struct pici_request *r, enum pici_status s, int culprit)
 {
     if (s < r->status || (s == r->status && culprit < r->culprit)) {
         r->status = s;
@@ -282,16 +284,16 @@ static void finish(struct pici_comm *comm)
     r->memory = NULL;
     if (comm->trace && r->begin > 0) {
         struct trace_event e = {
-            .name = name[r->call.kind], .begin = r->begin, .end = coll_now(), .sequence = r->sequence};
+            .name = name[r->call.kind], .begin = r->begin, .end = pici_coll_now(), .sequence = r->sequence};
         e.phase = e.step = e.slice = e.peer = e.inter = e.format = -1;
         e.density = -1;
         e.dense_bytes = r->stats.dense_bytes;
         e.wire_bytes = r->stats.wire_bytes;
-        trace_add(comm->trace, &e);
+        pici_trace_add(comm->trace, &e);
     }
 }
 
-void coll_break(struct pici_comm *comm, enum pici_status s, enum pici_status why)
+void pici_coll_break(struct pici_comm *comm, enum pici_status s, enum pici_status why)
 {
     comm->broken = s;
     if (comm->transport.abandon(comm->transport.context, why))
@@ -311,7 +313,7 @@ static enum pici_status take_scratch(struct pici_request *r)
     if (!c->memory && comm->scratch_bytes < c->scratch) {
         uint8_t *more = comm->engine->alloc(c->scratch);
         if (!more) {
-            coll_note(comm, "rank %d: no memory for %zu bytes of scratch", comm->rank, c->scratch);
+            pici_coll_note(comm, "rank %d: no memory for %zu bytes of scratch", comm->rank, c->scratch);
             return PICI_E_NOMEM;
         }
         if (comm->scratch)
@@ -319,7 +321,8 @@ static enum pici_status take_scratch(struct pici_request *r)
         comm->scratch = more;
         comm->scratch_bytes = c->scratch;
     } else if (c->memory && c->memory_bytes < c->scratch) {
-        coll_note(comm, "rank %d: %zu bytes of scratch where %zu are needed", comm->rank, c->memory_bytes, c->scratch);
+        pici_coll_note(comm, "rank %d: %zu bytes of scratch where %zu are needed", comm->rank, c->memory_bytes,
+                       c->scratch);
         return PICI_E_SPACE;
     }
     r->own_scratch = c->memory ? c->memory : comm->scratch;
@@ -334,40 +337,40 @@ static int advance(struct pici_comm *comm)
     int moved = 0, done = 0;
     switch (r->state) {
     case COLL_WAITING:
-        r->begin = coll_now();
+        r->begin = pici_coll_now();
         if (!r->status && (s = take_scratch(r)))
-            coll_fail(r, s, comm->rank);
-        coll_agree_begin(r, MSG_HELLO);
+            pici_coll_fail(r, s, comm->rank);
+        pici_coll_agree_begin(r, MSG_HELLO);
         r->state = COLL_HELLO;
         return 1;
     case COLL_HELLO:
-        s = coll_agree(r, MSG_HELLO, &moved, &done);
+        s = pici_coll_agree(r, MSG_HELLO, &moved, &done);
         if (s || !done)
             break;
         if (r->status) {
-            coll_note(comm, "rank %d: %s", r->culprit, pici_strerror(r->status));
+            pici_coll_note(comm, "rank %d: %s", r->culprit, pici_strerror(r->status));
             s = r->status;
             break;
         }
-        coll_data_begin(r);
+        pici_coll_data_begin(r);
         r->state = COLL_DATA;
         return 1;
     case COLL_DATA:
-        s = coll_data(r, &moved, &done);
+        s = pici_coll_data(r, &moved, &done);
         if (s || !done)
             break;
-        coll_agree_begin(r, MSG_CLOSING);
+        pici_coll_agree_begin(r, MSG_CLOSING);
         r->state = COLL_CLOSING;
         return 1;
     case COLL_CLOSING:
-        s = coll_agree(r, MSG_CLOSING, &moved, &done);
+        s = pici_coll_agree(r, MSG_CLOSING, &moved, &done);
         if (s || !done)
             break;
         if (r->status) {
             if (r->culprit == INT_MAX)
-                coll_note(comm, "another rank failed: %s", pici_strerror(r->status));
+                pici_coll_note(comm, "another rank failed: %s", pici_strerror(r->status));
             else
-                coll_note(comm, "rank %d failed: %s", r->culprit, pici_strerror(r->status));
+                pici_coll_note(comm, "rank %d failed: %s", r->culprit, pici_strerror(r->status));
             s = r->status;
             break;
         }
@@ -376,11 +379,8 @@ static int advance(struct pici_comm *comm)
     case COLL_DONE: break;
     }
     if (s) {
-        if (s != r->status && comm->transport.error && comm->transport.error(comm->transport.context)[0])
-            coll_note(comm, "%s", comm->transport.error(comm->transport.context));
-        else
-            coll_note(comm, "%s", pici_strerror(s));
-        coll_break(comm, s, s);
+        pici_coll_note(comm, "%s", pici_strerror(s));
+        pici_coll_break(comm, s, s);
         return 1;
     }
     return moved;
@@ -395,14 +395,14 @@ static int advance_in_time(struct pici_comm *comm, double *left)
             r->idle = 0;
         return 1;
     }
-    double now = coll_now();
+    double now = pici_coll_now();
     if (r->idle == 0)
         r->idle = now;
     *left = r->call.timeout_ms < 0 ? 1 : r->idle + 1e-3 * r->call.timeout_ms - now;
     if (*left > 0)
         return 0;
-    coll_note(comm, "rank %d: nothing moved for %d ms", comm->rank, r->call.timeout_ms);
-    coll_break(comm, PICI_E_TIMEOUT, PICI_E_TIMEOUT);
+    pici_coll_note(comm, "rank %d: nothing moved for %d ms", comm->rank, r->call.timeout_ms);
+    pici_coll_break(comm, PICI_E_TIMEOUT, PICI_E_TIMEOUT);
     return 1;
 }
 
@@ -418,16 +418,16 @@ static void run(struct pici_request *r)
         double left;
         if (advance_in_time(comm, &left)) {
             if (waited.begin > 0)
-                trace_add(comm->trace, &waited);
+                pici_trace_add(comm->trace, &waited);
             waited.begin = 0;
             continue;
         }
-        double begin = coll_now();
+        double begin = pici_coll_now();
         if (t->wait)
             t->wait(t->context, left > 0.1 ? 100 : (int)(left * 1e3) + 1);
         else
             sched_yield();
-        waited.end = coll_now();
+        waited.end = pici_coll_now();
         head->stats.wait_s += waited.end - begin;
         if (waited.begin == 0)
             waited.begin = begin;

@@ -24,12 +24,12 @@ static int phase_of(const struct coll_call *c, int step)
     return step < c->steps[PLAN_REDUCE_SCATTER] ? PLAN_REDUCE_SCATTER : PLAN_ALL_GATHER;
 }
 
-static void step_at(const struct pici_request *r, int step, struct plan_step *s)
+static void step_at(const struct pici_request *r, int step, struct pici_plan_step *s)
 {
     const struct coll_call *c = &r->call;
     int phase = phase_of(c, step);
-    plan_step(s, (enum plan_algorithm)c->algorithm, (enum plan_phase)phase, r->comm->ranks, r->comm->position,
-              phase == PLAN_REDUCE_SCATTER ? step : step - c->steps[PLAN_REDUCE_SCATTER]);
+    pici_plan_step(s, (enum plan_algorithm)c->algorithm, (enum plan_phase)phase, r->comm->ranks, r->comm->position,
+                   phase == PLAN_REDUCE_SCATTER ? step : step - c->steps[PLAN_REDUCE_SCATTER]);
 }
 
 /* ---- the order of messages */
@@ -83,7 +83,7 @@ static void let_go(struct pici_request *r, struct coll_chain *chain)
         drop(r, chain->held[--chain->holds]);
 }
 
-void coll_data_begin(struct pici_request *r)
+void pici_coll_data_begin(struct pici_request *r)
 {
     struct coll_call *c = &r->call;
     struct pici_comm *comm = r->comm;
@@ -100,7 +100,7 @@ void coll_data_begin(struct pici_request *r)
     for (int i = 0; i < c->window; i++, at += (size_t)c->accumulators * c->slice * c->width) {
         r->chains[i].slice = (uint64_t)i;
         r->chains[i].acc = at;
-        policy_begin(&r->chains[i].policy);
+        pici_policy_begin(&r->chains[i].policy);
     }
     r->temp = at;
 }
@@ -112,7 +112,7 @@ static uint8_t *sum_at(const struct pici_request *r, const struct coll_chain *ch
     if (segment == r->comm->position) {
         uint64_t own = 0, len;
         if (c->kind == PICI_REDUCE_SCATTER)
-            coll_segment(r->comm, c, segment, &own, &len);
+            pici_coll_segment(r->comm, c, segment, &own, &len);
         return c->recv + (first - own) * c->width;
     }
     return chain->acc + (c->accumulators == 1 ? 0 : (size_t)segment) * c->slice * c->width;
@@ -128,7 +128,7 @@ static void trace(struct pici_request *r, const char *name, const struct coll_ch
         return;
     struct trace_event e = {.name = name,
                             .begin = begin,
-                            .end = coll_now(),
+                            .end = pici_coll_now(),
                             .sequence = r->sequence,
                             .phase = phase_of(&r->call, chain->step),
                             .step = chain->step,
@@ -140,7 +140,7 @@ static void trace(struct pici_request *r, const char *name, const struct coll_ch
                             .extrapolated = extrapolated,
                             .dense_bytes = dense,
                             .wire_bytes = wire};
-    trace_add(comm->trace, &e);
+    pici_trace_add(comm->trace, &e);
 }
 
 /* ---- sending */
@@ -155,7 +155,7 @@ static void put_prefix(const struct pici_request *r, struct coll_buffer *b, enum
                                 .count = r->call.total,
                                 .status = kind == MSG_POISON ? r->status : 0,
                                 .blocks = (uint32_t)blocks};
-    msg_put(b->bytes, &prefix);
+    pici_msg_put(b->bytes, &prefix);
     b->len = MSG_BYTES;
 }
 
@@ -164,14 +164,14 @@ static const uint8_t *source(const struct pici_request *r, const struct coll_cha
 {
     const struct coll_call *c = &r->call;
     uint64_t first;
-    coll_slice(r->comm, c, segment, chain->slice, &first, n);
+    pici_coll_slice(r->comm, c, segment, chain->slice, &first, n);
     if (c->kind == PICI_ALL_GATHER)
         return c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width;
     return chain->has[segment] ? sum_at(r, chain, segment, first) : c->send + first * c->width;
 }
 
 /* Choose the format of a message of `blocks` segments, n and nnz of each in r. */
-static enum pici_format choose(struct pici_request *r, struct coll_chain *chain, const struct plan_step *step,
+static enum pici_format choose(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
                                float threshold, double *density, int *extrapolated)
 {
     const struct coll_call *c = &r->call;
@@ -180,7 +180,7 @@ static enum pici_format choose(struct pici_request *r, struct coll_chain *chain,
     *extrapolated = 0;
     if (c->format == PICI_DENSE || (threshold <= 0 && c->format != PICI_AUTO))
         return c->format; /* whatever the density */
-    int dense = !policy_count(&chain->policy, threshold, density);
+    int dense = !pici_policy_count(&chain->policy, threshold, density);
     if (dense) {
         *extrapolated = *density >= 0;
     } else {
@@ -189,21 +189,21 @@ static enum pici_format choose(struct pici_request *r, struct coll_chain *chain,
             n += r->n[i];
             nnz += r->nnz[i] = r->comm->engine->count(src, r->n[i], c->dtype);
         }
-        double sparsity = policy_sparsity(nnz, n);
+        double sparsity = pici_policy_sparsity(nnz, n);
         *density = 1 - sparsity;
-        dense = policy_dense(sparsity, threshold);
+        dense = pici_policy_dense(sparsity, threshold);
     }
-    policy_sent(&chain->policy, *density, dense);
-    return dense ? PICI_DENSE : policy_format(c->format, c->dtype, r->n, r->nnz, step->send_count);
+    pici_policy_sent(&chain->policy, *density, dense);
+    return dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, r->n, r->nnz, step->send_count);
 }
 
 /* The message that encodes this step's segments from memory: sums, or what this rank owns. */
-static enum pici_status encode(struct pici_request *r, struct coll_chain *chain, const struct plan_step *step,
+static enum pici_status encode(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
                                struct coll_buffer *b, int to)
 {
     const struct coll_call *c = &r->call;
     const struct pici_comm *comm = r->comm;
-    const double begin = coll_now();
+    const double begin = pici_coll_now();
     const int gather = phase_of(c, chain->step) == PLAN_ALL_GATHER;
     const int inter = comm->node_of[to] != comm->node_of[comm->rank];
     double density;
@@ -236,7 +236,7 @@ static enum pici_status encode(struct pici_request *r, struct coll_chain *chain,
         dense_bytes += HDR_BYTES + n * c->width;
         r->stats.sends[format]++;
     }
-    r->stats.encode_s += coll_now() - begin;
+    r->stats.encode_s += pici_coll_now() - begin;
     r->stats.dense_bytes += dense_bytes;
     trace(r, "send", chain, to, begin, format, density, extrapolated, dense_bytes, b->len);
     return PICI_OK;
@@ -244,11 +244,11 @@ static enum pici_status encode(struct pici_request *r, struct coll_chain *chain,
 
 /* The message of blocks that this rank holds encoded: that which they came in, if it is the same, else copied together. Returns
  * the buffer to send, with a user more. */
-static struct coll_buffer *forward(struct pici_request *r, struct coll_chain *chain, const struct plan_step *step,
+static struct coll_buffer *forward(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
                                    int to)
 {
     const struct coll_call *c = &r->call;
-    const double begin = coll_now();
+    const double begin = pici_coll_now();
     struct coll_buffer *b = step->send_count == 1 ? chain->encoded[step->send_first].message : NULL;
     uint64_t dense_bytes = MSG_BYTES;
     if (b) {
@@ -261,7 +261,7 @@ static struct coll_buffer *forward(struct pici_request *r, struct coll_chain *ch
         int segment = (step->send_first + i) % r->comm->ranks;
         const struct coll_encoded *e = &chain->encoded[segment];
         uint64_t first, n;
-        coll_slice(r->comm, c, segment, chain->slice, &first, &n);
+        pici_coll_slice(r->comm, c, segment, chain->slice, &first, &n);
         if (e->message != b) {
             memcpy(b->bytes + b->len, e->block, e->len);
             b->len += e->len;
@@ -269,7 +269,7 @@ static struct coll_buffer *forward(struct pici_request *r, struct coll_chain *ch
         dense_bytes += HDR_BYTES + n * c->width;
         r->stats.sends[e->format]++;
     }
-    r->stats.encode_s += coll_now() - begin;
+    r->stats.encode_s += pici_coll_now() - begin;
     r->stats.dense_bytes += dense_bytes;
     trace(r, "send", chain, to, begin, chain->encoded[step->send_first].format, POLICY_UNKNOWN, 0, dense_bytes, b->len);
     return b;
@@ -284,7 +284,7 @@ static enum pici_status try_send(struct pici_request *r, int *moved)
     if (past_end(r, &r->next_send) || r->sending == c->window || chain->sent || chain->step != r->next_send.step ||
         chain->slice != slice_at(r, &r->next_send))
         return PICI_OK;
-    struct plan_step step;
+    struct pici_plan_step step;
     step_at(r, chain->step, &step);
     const int to = comm->order[step.to];
     const int gathered = chain->step - c->steps[PLAN_REDUCE_SCATTER];
@@ -293,8 +293,8 @@ static enum pici_status try_send(struct pici_request *r, int *moved)
         b = take(r);
         enum pici_status s = r->status ? PICI_OK : encode(r, chain, &step, b, to);
         if (s) {
-            coll_note(comm, "rank %d: cannot encode: %s", comm->rank, pici_strerror(s));
-            coll_fail(r, s, comm->rank);
+            pici_coll_note(comm, "rank %d: cannot encode: %s", comm->rank, pici_strerror(s));
+            pici_coll_fail(r, s, comm->rank);
         }
         if (r->status)
             put_prefix(r, b, MSG_POISON, 0);
@@ -309,7 +309,7 @@ static enum pici_status try_send(struct pici_request *r, int *moved)
     *f = (struct coll_flight){.buffer = b, .peer = to};
     enum pici_status s = comm->transport.send(comm->transport.context, to, b->bytes, b->len, &f->request);
     if (s)
-        return s;
+        return pici_coll_lost(comm, to, s);
     r->sending++;
     r->stats.wire_bytes += b->len;
     chain->sent = 1;
@@ -326,7 +326,7 @@ static enum pici_status reap(struct pici_request *r, int *moved)
         int done = 0;
         enum pici_status s = t->test(t->context, r->sends[i].request, &done, NULL);
         if (s)
-            return s;
+            return pici_coll_lost(r->comm, r->sends[i].peer, s);
         if (done) {
             drop(r, r->sends[i].buffer);
             r->sends[i] = r->sends[--r->sending];
@@ -345,13 +345,13 @@ static enum pici_status post(struct pici_request *r, int *moved)
 {
     const struct pici_transport *t = &r->comm->transport;
     while (r->posted - r->folded < (uint64_t)r->call.window && !past_end(r, &r->next_post)) {
-        struct plan_step step;
+        struct pici_plan_step step;
         step_at(r, r->next_post.step, &step);
         struct coll_flight *f = &r->recvs[r->posted % (uint64_t)r->call.window];
         *f = (struct coll_flight){.buffer = take(r), .peer = r->comm->order[step.from]};
         enum pici_status s = t->recv(t->context, f->peer, f->buffer->bytes, r->call.message, &f->request);
         if (s)
-            return s;
+            return pici_coll_lost(r->comm, f->peer, s);
         r->posted++;
         next_place(r, &r->next_post);
         *moved = 1;
@@ -364,14 +364,14 @@ static enum pici_status check_prefix(struct pici_request *r, const struct msg_pr
 {
     const struct coll_call *c = &r->call;
     if (m->kind == MSG_POISON && m->sequence == r->sequence && m->status < 0) {
-        coll_fail(r, (enum pici_status)m->status, INT_MAX);
+        pici_coll_fail(r, (enum pici_status)m->status, INT_MAX);
         return PICI_OK;
     }
     if (m->kind == MSG_DATA && m->sequence == r->sequence && m->dtype == (unsigned)c->dtype &&
         m->op == (unsigned)c->op && m->algorithm == (unsigned)c->algorithm && m->count == c->total && m->status == 0 &&
         m->blocks == (uint32_t)blocks)
         return PICI_OK;
-    coll_note(r->comm, "rank %d sent a message that does not belong here", peer);
+    pici_coll_note(r->comm, "rank %d sent a message that does not belong here", peer);
     return PICI_E_CORRUPT;
 }
 
@@ -392,18 +392,18 @@ static enum pici_status take_block(struct pici_request *r, struct coll_chain *ch
 }
 
 /* Take in the message of a step. What is wrong with it is noted. */
-static void take_in(struct pici_request *r, struct coll_chain *chain, const struct plan_step *step,
+static void take_in(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
                     const struct coll_flight *f)
 {
     const struct coll_call *c = &r->call;
     struct pici_comm *comm = r->comm;
-    const double begin = coll_now();
+    const double begin = pici_coll_now();
     const int gather = phase_of(c, chain->step) == PLAN_ALL_GATHER;
     struct msg_prefix prefix;
     struct pici_info info = PICI_INFO_INIT;
     uint64_t dense_bytes = MSG_BYTES, elements = 0, nnz = 0;
     int dense = 1;
-    enum pici_status s = f->status ? f->status : msg_get(&prefix, f->buffer->bytes, f->bytes);
+    enum pici_status s = f->status ? f->status : pici_msg_get(&prefix, f->buffer->bytes, f->bytes);
     if (!s)
         s = check_prefix(r, &prefix, step->recv_count, f->peer);
     struct msg_cursor cursor = {f->buffer->bytes + MSG_BYTES, f->buffer->bytes + f->bytes};
@@ -412,8 +412,8 @@ static void take_in(struct pici_request *r, struct coll_chain *chain, const stru
         uint64_t first, n;
         const uint8_t *block;
         size_t len;
-        coll_slice(comm, c, segment, chain->slice, &first, &n);
-        s = msg_block(&cursor, c->dtype, n, &block, &len, &info);
+        pici_coll_slice(comm, c, segment, chain->slice, &first, &n);
+        s = pici_msg_block(&cursor, c->dtype, n, &block, &len, &info);
         if (!s)
             s = take_block(r, chain, segment, first, n, block, len);
         if (gather)
@@ -427,15 +427,15 @@ static void take_in(struct pici_request *r, struct coll_chain *chain, const stru
     if (!s && !r->status && cursor.at != cursor.end)
         s = PICI_E_CORRUPT;
     if (s) {
-        coll_note(comm, "from rank %d: %s", f->peer, pici_strerror(s));
-        coll_fail(r, s, comm->rank);
+        pici_coll_note(comm, "from rank %d: %s", f->peer, pici_strerror(s));
+        pici_coll_fail(r, s, comm->rank);
     }
     if (r->status)
         return;
     if (!gather)
-        policy_received(&chain->policy, dense);
+        pici_policy_received(&chain->policy, dense);
     f->buffer->len = f->bytes;
-    r->stats.decode_s += coll_now() - begin;
+    r->stats.decode_s += pici_coll_now() - begin;
     trace(r, "recv", chain, f->peer, begin, info.format,
           dense || !elements ? POLICY_UNKNOWN : (double)nnz / (double)elements, 0, dense_bytes, f->bytes);
 }
@@ -451,13 +451,13 @@ static enum pici_status try_receive(struct pici_request *r, int *moved)
     if (!f->done) {
         enum pici_status s = t->test(t->context, f->request, &f->done, &f->bytes);
         if (s && s != PICI_E_CORRUPT)
-            return s;
+            return pici_coll_lost(r->comm, f->peer, s);
         f->status = s; /* longer than any message can be */
     }
     struct coll_chain *chain = &r->chains[r->next_fold.chain];
     if (!f->done || !chain->sent)
         return PICI_OK;
-    struct plan_step step;
+    struct pici_plan_step step;
     step_at(r, chain->step, &step);
     if (!r->status)
         take_in(r, chain, &step, f);
@@ -465,10 +465,10 @@ static enum pici_status try_receive(struct pici_request *r, int *moved)
     chain->sent = 0;
     chain->step++;
     if (chain->step == c->steps[PLAN_REDUCE_SCATTER]) {
-        policy_begin(&chain->policy);
+        pici_policy_begin(&chain->policy);
         if (c->op == PICI_AVG && !r->status) {
             uint64_t first, n;
-            coll_slice(r->comm, c, r->comm->position, chain->slice, &first, &n);
+            pici_coll_slice(r->comm, c, r->comm->position, chain->slice, &first, &n);
             r->comm->engine->divide(sum_at(r, chain, r->comm->position, first), n, c->dtype, r->comm->ranks);
         }
     }
@@ -478,7 +478,7 @@ static enum pici_status try_receive(struct pici_request *r, int *moved)
     if (chain->step == steps_of(c)) { /* the next slice */
         let_go(r, chain);
         memset(chain->has, 0, (size_t)r->comm->ranks);
-        policy_begin(&chain->policy);
+        pici_policy_begin(&chain->policy);
         chain->step = 0;
         chain->slice += (uint64_t)c->window;
     }
@@ -487,7 +487,7 @@ static enum pici_status try_receive(struct pici_request *r, int *moved)
     return PICI_OK;
 }
 
-enum pici_status coll_data(struct pici_request *r, int *moved, int *done)
+enum pici_status pici_coll_data(struct pici_request *r, int *moved, int *done)
 {
     enum pici_status s;
     if (!r->call.slices) {

@@ -16,14 +16,14 @@
 /* Why the last making failed. */
 static _Thread_local char made[sizeof((struct pici_comm *)NULL)->error];
 
-double coll_now(void)
+double pici_coll_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void coll_note(struct pici_comm *comm, const char *format, ...)
+void pici_coll_note(struct pici_comm *comm, const char *format, ...)
 {
     char *text = comm ? comm->error : made;
     if (comm && text[0])
@@ -32,6 +32,14 @@ void coll_note(struct pici_comm *comm, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof made, format, args);
     va_end(args);
+}
+
+enum pici_status pici_coll_lost(struct pici_comm *comm, int peer, enum pici_status s)
+{
+    const struct pici_transport *t = &comm->transport;
+    const char *why = t->error ? t->error(t->context) : "";
+    pici_coll_note(comm, "exchange with rank %d: %s", peer, why[0] ? why : pici_strerror(s));
+    return s;
 }
 
 /* ---- the environment */
@@ -155,8 +163,8 @@ static enum pici_status read_environment(struct coll_settings *s)
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *text = getenv(variables[i].name);
         if (text && !variables[i].set(s, text)) {
-            coll_note(NULL, "environment variable %s is \"%.80s\", which is not %s", variables[i].name, text,
-                      variables[i].wants);
+            pici_coll_note(NULL, "environment variable %s is \"%.80s\", which is not %s", variables[i].name, text,
+                           variables[i].wants);
             return PICI_E_ARG;
         }
     }
@@ -167,10 +175,13 @@ static enum pici_status read_environment(struct coll_settings *s)
 
 static void order_ranks(struct pici_comm *comm)
 {
-    plan_order(comm->node_of, comm->ranks, comm->order);
-    for (int i = 0; i < comm->ranks; i++)
+    pici_plan_order(comm->node_of, comm->ranks, comm->order);
+    comm->nodes = 1;
+    for (int i = 0; i < comm->ranks; i++) {
         if (comm->order[i] == comm->rank)
             comm->position = i;
+        comm->nodes += i > 0 && comm->node_of[comm->order[i]] != comm->node_of[comm->order[i - 1]];
+    }
 }
 
 static void release(struct pici_comm *comm)
@@ -198,19 +209,19 @@ static enum pici_status make(struct pici_comm *comm, const struct pici_transport
     comm->order = malloc((size_t)t->ranks * sizeof *comm->order);
     comm->node_of = calloc((size_t)t->ranks, sizeof *comm->node_of);
     comm->spare = malloc(sizeof *comm->spare);
-    comm->agreements = malloc(2 * AGREE_BYTES * (size_t)coll_agree_rounds(t->ranks) + 1);
+    comm->agreements = malloc(2 * AGREE_BYTES * (size_t)pici_coll_agree_rounds(t->ranks) + 1);
     if (!comm->order || !comm->node_of || !comm->spare || !comm->agreements) {
-        coll_note(NULL, "no memory for a communicator of %d ranks", t->ranks);
+        pici_coll_note(NULL, "no memory for a communicator of %d ranks", t->ranks);
         return PICI_E_NOMEM;
     }
     if (t->nodes && (s = t->nodes(t->context, comm->node_of))) {
-        coll_note(NULL, "the transport does not say which ranks share a node: %s",
-                  t->error ? t->error(t->context) : pici_strerror(s));
+        pici_coll_note(NULL, "the transport does not say which ranks share a node: %s",
+                       t->error ? t->error(t->context) : pici_strerror(s));
         return s;
     }
     order_ranks(comm);
-    if (comm->settings.trace && (s = trace_open(&comm->trace, comm->settings.trace, comm->rank)))
-        coll_note(NULL, "PICI_TRACE: cannot create %.160s.%d", comm->settings.trace, comm->rank);
+    if (comm->settings.trace && (s = pici_trace_open(&comm->trace, comm->settings.trace, comm->rank)))
+        pici_coll_note(NULL, "PICI_TRACE: cannot create %.160s.%d", comm->settings.trace, comm->rank);
     comm->settings.trace = NULL; /* the environment's memory */
     return s;
 }
@@ -221,19 +232,19 @@ enum pici_status pici_comm_transport(struct pici_comm **out, const struct pici_t
     if (out)
         *out = NULL;
     if (!t) {
-        coll_note(NULL, "no transport");
+        pici_coll_note(NULL, "no transport");
         return PICI_E_ARG;
     }
     enum pici_status s = PICI_E_ARG;
     struct pici_comm *comm = NULL;
     if (!out)
-        coll_note(NULL, "no place for the communicator");
+        pici_coll_note(NULL, "no place for the communicator");
     else if (t->size != sizeof *t || !t->send || !t->recv || !t->test || !t->abandon || !t->close)
-        coll_note(NULL, "the transport's struct lacks a function, or was not made for this version");
+        pici_coll_note(NULL, "the transport's struct lacks a function, or was not made for this version");
     else if (t->ranks < 1 || t->ranks > COLL_MAX_RANKS || t->rank < 0 || t->rank >= t->ranks)
-        coll_note(NULL, "rank %d of %d", t->rank, t->ranks);
+        pici_coll_note(NULL, "rank %d of %d", t->rank, t->ranks);
     else if (!(comm = calloc(1, sizeof *comm))) {
-        coll_note(NULL, "no memory for a communicator");
+        pici_coll_note(NULL, "no memory for a communicator");
         s = PICI_E_NOMEM;
     } else if ((s = make(comm, t)) == PICI_OK) {
         *out = comm;
@@ -250,7 +261,7 @@ enum pici_status pici_comm_threads(struct pici_comm **comms, int ranks)
 {
     made[0] = '\0';
     if (!comms || ranks < 1 || ranks > COLL_MAX_RANKS) {
-        coll_note(NULL, "%d ranks", ranks);
+        pici_coll_note(NULL, "%d ranks", ranks);
         return PICI_E_ARG;
     }
     for (int i = 0; i < ranks; i++)
@@ -258,7 +269,7 @@ enum pici_status pici_comm_threads(struct pici_comm **comms, int ranks)
     struct pici_transport *t = calloc((size_t)ranks, sizeof *t);
     enum pici_status s = t ? pici_transport_threads(t, ranks) : PICI_E_NOMEM;
     if (s) {
-        coll_note(NULL, "no memory for %d ranks", ranks);
+        pici_coll_note(NULL, "no memory for %d ranks", ranks);
         free(t);
         return s;
     }
@@ -298,7 +309,7 @@ const char *pici_comm_error(const struct pici_comm *comm)
 
 void pici_comm_failed(const char *why)
 {
-    coll_note(NULL, "%s", why ? why : "");
+    pici_coll_note(NULL, "%s", why ? why : "");
 }
 
 int pici_comm_rank(const struct pici_comm *comm)
@@ -338,8 +349,8 @@ void pici_comm_free(struct pici_comm *comm)
     if (comm->pid != getpid())
         return; /* a child's copy: memory, threads and connections are the parent's business */
     if (comm->head)
-        coll_break(comm, PICI_E_BROKEN, PICI_E_PEER);
-    (void)trace_close(comm->trace); /* there is nobody left to tell */
+        pici_coll_break(comm, PICI_E_BROKEN, PICI_E_PEER);
+    (void)pici_trace_close(comm->trace); /* there is nobody left to tell */
     comm->transport.close(comm->transport.context);
     release(comm);
 }

@@ -21,9 +21,10 @@ struct coll_settings {
     enum pici_algorithm algorithm;
     enum pici_format format;
     float threshold[POLICY_LINKS]; /* < 0: the format's */
-    int timeout_ms, checksum, window;
-    uint64_t slice_bytes;
-    const char *trace; /* path, or NULL */
+    int timeout_ms, checksum;
+    int window;           /* 0: by the node map */
+    uint64_t slice_bytes; /* likewise */
+    const char *trace;    /* path, or NULL */
 };
 
 struct pici_comm {
@@ -34,7 +35,8 @@ struct pici_comm {
     int position; /* order[position] == rank */
     int *order;   /* [ranks] plan's positions to ranks */
     int *node_of; /* [ranks] */
-    pid_t pid;    /* of the process that made it */
+    int nodes;
+    pid_t pid; /* of the process that made it */
     enum pici_status broken;
     char error[256];
     uint64_t sequence; /* of the next collective */
@@ -77,9 +79,9 @@ struct coll_call {
 };
 
 /* The elements of segment `position`, and those of its slice: [*first, *first + *n) of the total. */
-void coll_segment(const struct pici_comm *, const struct coll_call *, int position, uint64_t *first, uint64_t *n);
-void coll_slice(const struct pici_comm *, const struct coll_call *, int position, uint64_t slice, uint64_t *first,
-                uint64_t *n);
+void pici_coll_segment(const struct pici_comm *, const struct coll_call *, int position, uint64_t *first, uint64_t *n);
+void pici_coll_slice(const struct pici_comm *, const struct coll_call *, int position, uint64_t slice, uint64_t *first,
+                     uint64_t *n);
 
 /* A message's memory. Free when nobody needs it. */
 struct coll_buffer {
@@ -167,23 +169,25 @@ struct pici_request {
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
-void coll_note(struct pici_comm *, const char *format, ...);
-double coll_now(void);
+void pici_coll_note(struct pici_comm *, const char *format, ...);
+/* Note that a message from or to a peer failed; returns s. */
+enum pici_status pici_coll_lost(struct pici_comm *, int peer, enum pici_status s);
+double pici_coll_now(void);
 
 /* Note a failure on this rank (culprit: who did it), keep to the plan. The worst status wins. */
-void coll_fail(struct pici_request *, enum pici_status, int culprit);
+void pici_coll_fail(struct pici_request *, enum pici_status, int culprit);
 
 /* call.c: the communicator is broken: everything in flight is given up, and the head's request ends with this status, those
  * behind it with PICI_E_BROKEN. Peers may be told why. */
-void coll_break(struct pici_comm *, enum pici_status, enum pici_status why);
+void pici_coll_break(struct pici_comm *, enum pici_status, enum pici_status why);
 
 /* agree.c: begin, and move on; *done = 1 when every rank's word has come in. Returns a failure of the transport. */
-int coll_agree_rounds(int ranks); /* 2 * AGREE_BYTES of comm->agreements each */
-void coll_agree_begin(struct pici_request *, enum msg_kind);
-enum pici_status coll_agree(struct pici_request *, enum msg_kind, int *moved, int *done);
+int pici_coll_agree_rounds(int ranks); /* 2 * AGREE_BYTES of comm->agreements each */
+void pici_coll_agree_begin(struct pici_request *, enum msg_kind);
+enum pici_status pici_coll_agree(struct pici_request *, enum msg_kind, int *moved, int *done);
 
 /* coll.c: the data. Lay out the scratch, and move on. Returns a failure of the transport. */
-void coll_data_begin(struct pici_request *);
-enum pici_status coll_data(struct pici_request *, int *moved, int *done);
+void pici_coll_data_begin(struct pici_request *);
+enum pici_status pici_coll_data(struct pici_request *, int *moved, int *done);
 
 #endif

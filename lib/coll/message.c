@@ -16,7 +16,7 @@ enum {
     AT_BLOCKS = 28
 };
 
-void msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *m)
+void pici_msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *m)
 {
     store_le32(p + AT_MAGIC, MSG_MAGIC);
     p[AT_KIND] = (uint8_t)m->kind;
@@ -29,7 +29,7 @@ void msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *m)
     store_le32(p + AT_BLOCKS, m->blocks);
 }
 
-enum pici_status msg_get(struct msg_prefix *m, const uint8_t *p, size_t len)
+enum pici_status pici_msg_get(struct msg_prefix *m, const uint8_t *p, size_t len)
 {
     if (len < MSG_BYTES || load_le32(p + AT_MAGIC) != MSG_MAGIC || p[AT_KIND] > MSG_CLOSING)
         return PICI_E_CORRUPT;
@@ -46,8 +46,8 @@ enum pici_status msg_get(struct msg_prefix *m, const uint8_t *p, size_t len)
     return PICI_OK;
 }
 
-enum pici_status msg_block(struct msg_cursor *c, enum pici_dtype dtype, uint64_t n, const uint8_t **block, size_t *len,
-                           struct pici_info *info)
+enum pici_status pici_msg_block(struct msg_cursor *c, enum pici_dtype dtype, uint64_t n, const uint8_t **block,
+                                size_t *len, struct pici_info *info)
 {
     const size_t left = (size_t)(c->end - c->at);
     enum pici_status s = pici_inspect(info, c->at, left);

@@ -19,11 +19,11 @@ struct msg_prefix {
     uint32_t blocks;
 };
 
-void msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *);
+void pici_msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *);
 
 /* Read a prefix from a message of len bytes. PICI_E_CORRUPT if it is too short, or magic or kind are wrong. Nothing
  * else is judged. */
-enum pici_status msg_get(struct msg_prefix *, const uint8_t *p, size_t len);
+enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *p, size_t len);
 
 /* A cursor over the blocks of a message. */
 struct msg_cursor {
@@ -32,7 +32,7 @@ struct msg_cursor {
 
 /* The next block, which must hold n elements of dtype; its header is checked, its length is within the message.
  * PICI_E_CORRUPT, _VERSION, _UNSUPPORTED. */
-enum pici_status msg_block(struct msg_cursor *, enum pici_dtype, uint64_t n, const uint8_t **block, size_t *len,
-                           struct pici_info *);
+enum pici_status pici_msg_block(struct msg_cursor *, enum pici_dtype, uint64_t n, const uint8_t **block, size_t *len,
+                                struct pici_info *);
 
 #endif

@@ -10,7 +10,7 @@ static int around(int a, int b, int p)
     return sum < 0 ? sum + p : sum;
 }
 
-int plan_steps(enum plan_algorithm a, int p)
+int pici_plan_steps(enum plan_algorithm a, int p)
 {
     if (a == PLAN_RING)
         return p - 1;
@@ -20,13 +20,13 @@ int plan_steps(enum plan_algorithm a, int p)
     return steps;
 }
 
-int plan_widest(enum plan_algorithm a, int p)
+int pici_plan_widest(enum plan_algorithm a, int p)
 {
     return a == PLAN_RING || p < 4 ? 1 : p / 2;
 }
 
 /* Segment i sets out at rank i + 1 and collects contributions all the way round to rank i. */
-static void ring(struct plan_step *s, int p, int r, int k)
+static void ring(struct pici_plan_step *s, int p, int r, int k)
 {
     s->to = around(r, 1, p);
     s->from = around(r, -1, p);
@@ -38,7 +38,7 @@ static void ring(struct plan_step *s, int p, int r, int k)
 /* Traeff's circulant schedule (doi 10.34726/10760). Before step k a rank has partial sums of the `had` segments from its own
  * on. It passes on all but the first `keep` = ceil(had / 2) of them, to the rank that far ahead, whose own is the first of
  * those. Halved and rounded up k times, p is ceil(p / 2^k). */
-static void recursive(struct plan_step *s, int p, int r, int k)
+static void recursive(struct pici_plan_step *s, int p, int r, int k)
 {
     int had = ((p - 1) >> k) + 1, keep = ((p - 1) >> (k + 1)) + 1;
     s->to = around(r, keep, p);
@@ -48,21 +48,21 @@ static void recursive(struct plan_step *s, int p, int r, int k)
     s->send_count = s->recv_count = had - keep;
 }
 
-void plan_step(struct plan_step *s, enum plan_algorithm a, enum plan_phase phase, int p, int r, int k)
+void pici_plan_step(struct pici_plan_step *s, enum plan_algorithm a, enum plan_phase phase, int p, int r, int k)
 {
     if (phase == PLAN_ALL_GATHER)
-        k = plan_steps(a, p) - 1 - k;
+        k = pici_plan_steps(a, p) - 1 - k;
     if (a == PLAN_RING)
         ring(s, p, r, k);
     else
         recursive(s, p, r, k);
     if (phase == PLAN_ALL_GATHER)
-        *s = (struct plan_step){.to = s->from,
-                                .send_first = s->recv_first,
-                                .send_count = s->recv_count,
-                                .from = s->to,
-                                .recv_first = s->send_first,
-                                .recv_count = s->send_count};
+        *s = (struct pici_plan_step){.to = s->from,
+                                     .send_first = s->recv_first,
+                                     .send_count = s->recv_count,
+                                     .from = s->to,
+                                     .recv_first = s->send_first,
+                                     .recv_count = s->send_count};
 }
 
 /* Where segment i begins; i == p: where the last ends. */
@@ -73,13 +73,13 @@ static uint64_t cut(uint64_t n, int p, int i)
     return i < p && n / parts >= TILES_MIN * TILE ? first - first % TILE : first;
 }
 
-void plan_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *len)
+void pici_plan_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *len)
 {
     *first = cut(n, p, i);
     *len = cut(n, p, i + 1) - *first;
 }
 
-void plan_order(const int *node_of, int p, int *order)
+void pici_plan_order(const int *node_of, int p, int *order)
 {
     int at = 0;
     for (int r = 0; r < p; r++) {

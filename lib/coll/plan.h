@@ -6,7 +6,7 @@
  * Reduce-scatter: a rank sends its partial sums of some segments, and adds what it receives to its own; at the end it holds the
  * whole sum of segment r. All-gather: a rank sends segments that it holds whole.
  *
- * Ranks here are positions in an order (plan_order), not the caller's ranks; p >= 1, 0 <= r < p. */
+ * Ranks here are positions in an order (pici_plan_order), not the caller's ranks; p >= 1, 0 <= r < p. */
 #ifndef PICI_LIB_COLL_PLAN_H
 #define PICI_LIB_COLL_PLAN_H
 
@@ -17,25 +17,25 @@ enum plan_phase { PLAN_REDUCE_SCATTER = 0, PLAN_ALL_GATHER = 1 };
 
 /* One step of one rank. Segments are a run that wraps around: first, first + 1, ..., modulo p. They stand in the message in
  * the order of the run; `to` and `from` see the same run. */
-struct plan_step {
+struct pici_plan_step {
     int to, send_first, send_count;
     int from, recv_first, recv_count; /* recv_count == send_count >= 1 */
 };
 
 /* Steps of a phase: ring p - 1; recursive ceil(log2 p). */
-int plan_steps(enum plan_algorithm, int p);
+int pici_plan_steps(enum plan_algorithm, int p);
 
 /* Segments in a message at the most; 1 for p == 1. */
-int plan_widest(enum plan_algorithm, int p);
+int pici_plan_widest(enum plan_algorithm, int p);
 
-/* Step k of rank r, 0 <= k < plan_steps. */
-void plan_step(struct plan_step *, enum plan_algorithm, enum plan_phase, int p, int r, int k);
+/* Step k of rank r, 0 <= k < pici_plan_steps. */
+void pici_plan_step(struct pici_plan_step *, enum plan_algorithm, enum plan_phase, int p, int r, int k);
 
 /* Segment i of n elements: [*first, *first + *len). Cut at floor(i*n/p); for n >= 64*4096*p that is rounded down to a multiple
  * of 4096 (the last ends at n). Any n. */
-void plan_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *len);
+void pici_plan_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *len);
 
 /* The order of ranks: those of a node next to each other, nodes by their lowest rank, ranks rising within. order[position] = rank. */
-void plan_order(const int *node_of, int p, int *order);
+void pici_plan_order(const int *node_of, int p, int *order);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "format.h"
 
-float policy_default(enum policy_link link, enum pici_format format)
+float pici_policy_default(enum policy_link link, enum pici_format format)
 {
     static const float pici[POLICY_LINKS] = {0.5F, 0.6F, 0.1F}, coo[POLICY_LINKS] = {0.6F, 0.7F, 0.5F};
     if (format == PICI_DENSE)
@@ -11,33 +11,33 @@ float policy_default(enum policy_link link, enum pici_format format)
     return (format == PICI_COO ? coo : pici)[link];
 }
 
-double policy_sparsity(uint64_t nnz, uint64_t n)
+double pici_policy_sparsity(uint64_t nnz, uint64_t n)
 {
     return n ? (double)(n - nnz) / (double)n : 1;
 }
 
-int policy_dense(double sparsity, float threshold)
+int pici_policy_dense(double sparsity, float threshold)
 {
     return threshold > 0 && (float)sparsity <= threshold;
 }
 
-void policy_begin(struct policy_chain *c)
+void pici_policy_begin(struct policy_chain *c)
 {
     *c = (struct policy_chain){0};
 }
 
-int policy_count(const struct policy_chain *c, float threshold, double *density)
+int pici_policy_count(const struct policy_chain *c, float threshold, double *density)
 {
     *density = POLICY_UNKNOWN;
-    if (policy_dense(1, threshold))
+    if (pici_policy_dense(1, threshold))
         return 0;
     if (!c->last_dense || c->doubted)
         return 1;
     *density = c->last + c->first * (1 - c->last); /* so written, rounding cannot make it fall */
-    return !policy_dense(1 - *density, threshold);
+    return !pici_policy_dense(1 - *density, threshold);
 }
 
-void policy_sent(struct policy_chain *c, double density, int dense)
+void pici_policy_sent(struct policy_chain *c, double density, int dense)
 {
     c->doubted = 0;
     if (density < 0)
@@ -48,12 +48,13 @@ void policy_sent(struct policy_chain *c, double density, int dense)
     c->last_dense = dense;
 }
 
-void policy_received(struct policy_chain *c, int dense)
+void pici_policy_received(struct policy_chain *c, int dense)
 {
     c->doubted |= !dense;
 }
 
-size_t policy_bytes(enum pici_format format, enum pici_dtype dtype, const uint64_t *n, const uint64_t *nnz, int blocks)
+size_t pici_policy_bytes(enum pici_format format, enum pici_dtype dtype, const uint64_t *n, const uint64_t *nnz,
+                         int blocks)
 {
     size_t bytes = 0;
     if ((unsigned)format > FMT_COO || fmt_width_log2((unsigned)dtype) < 0)
@@ -68,15 +69,15 @@ size_t policy_bytes(enum pici_format format, enum pici_dtype dtype, const uint64
     return bytes;
 }
 
-enum pici_format policy_format(enum pici_format format, enum pici_dtype dtype, const uint64_t *n, const uint64_t *nnz,
-                               int blocks)
+enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dtype, const uint64_t *n,
+                                    const uint64_t *nnz, int blocks)
 {
     if (format != PICI_AUTO)
         return format;
     enum pici_format best = PICI_DENSE;
     size_t least = SIZE_MAX;
     for (unsigned f = FMT_DENSE; f <= FMT_COO; f++) {
-        size_t bytes = policy_bytes((enum pici_format)f, dtype, n, nnz, blocks);
+        size_t bytes = pici_policy_bytes((enum pici_format)f, dtype, n, nnz, blocks);
         if (bytes && bytes < least) {
             least = bytes;
             best = (enum pici_format)f;

@@ -9,13 +9,13 @@
 enum policy_link { POLICY_INTER, POLICY_INTRA, POLICY_AG, POLICY_LINKS };
 
 /* The default threshold of a link for a format (AUTO: pici's; dense: always). */
-float policy_default(enum policy_link, enum pici_format);
+float pici_policy_default(enum policy_link, enum pici_format);
 
 /* Sparsity of n elements of which nnz are not zero; of none: 1. */
-double policy_sparsity(uint64_t nnz, uint64_t n);
+double pici_policy_sparsity(uint64_t nnz, uint64_t n);
 
 /* Is a message of this sparsity sent dense? threshold > 0 and (float)sparsity <= threshold. */
-int policy_dense(double sparsity, float threshold);
+int pici_policy_dense(double sparsity, float threshold);
 
 /* The messages of one slice through the steps of a phase: its density is followed from send to send, so that nonzeros
  * need not be counted where the outcome is plain. After a dense send the next is taken to hold one more contribution as
@@ -38,23 +38,24 @@ struct policy_chain {
 
 enum { POLICY_UNKNOWN = -1 }; /* a density */
 
-void policy_begin(struct policy_chain *); /* a new phase decides anew */
+void pici_policy_begin(struct policy_chain *); /* a new phase decides anew */
 
 /* Before a message: must its nonzeros be counted to decide? If not (0), it goes dense, and *density is what it is taken to
  * have: extrapolated, or POLICY_UNKNOWN if the threshold is 1 (always). */
-int policy_count(const struct policy_chain *, float threshold, double *density);
+int pici_policy_count(const struct policy_chain *, float threshold, double *density);
 
 /* After it was decided: the density, counted or extrapolated or POLICY_UNKNOWN, and whether it went dense. */
-void policy_sent(struct policy_chain *, double density, int dense);
+void pici_policy_sent(struct policy_chain *, double density, int dense);
 
 /* A message came in whose elements go into later ones of this chain: were its blocks dense? */
-void policy_received(struct policy_chain *, int dense);
+void pici_policy_received(struct policy_chain *, int dense);
 
 /* Bytes of the blocks of a message if all had this format; n and nnz per block, blocks of them. 0 if they do not fit in
  * size_t, or the format is AUTO or none that this version has. */
-size_t policy_bytes(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz, int blocks);
+size_t pici_policy_bytes(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz, int blocks);
 
 /* The format of a sparse message: `format` itself, or for AUTO the one with the fewest bytes (ties: the lowest number). */
-enum pici_format policy_format(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz, int blocks);
+enum pici_format pici_policy_format(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz,
+                                    int blocks);
 
 #endif

@@ -69,7 +69,7 @@ static int row(const char *name)
                                        : COLLECTIVES;
 }
 
-enum pici_status trace_open(struct trace **trace, const char *path, int rank)
+enum pici_status pici_trace_open(struct trace **trace, const char *path, int rank)
 {
     enum pici_status s = PICI_E_NOMEM;
     *trace = NULL;
@@ -101,7 +101,7 @@ fail:
     return s;
 }
 
-void trace_add(struct trace *t, const struct trace_event *e)
+void pici_trace_add(struct trace *t, const struct trace_event *e)
 {
     static const char *const phases[] = {"reduce-scatter", "all-gather"};
     if (!t || t->status)
@@ -132,7 +132,7 @@ void trace_add(struct trace *t, const struct trace_event *e)
         flush(t);
 }
 
-enum pici_status trace_close(struct trace *t)
+enum pici_status pici_trace_close(struct trace *t)
 {
     if (!t)
         return PICI_OK;

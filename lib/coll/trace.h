@@ -28,9 +28,9 @@ struct trace_event {
 /* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. A viewer's process is the rank; its threads are the sends, the receives, the
  * waits and the collectives. A collective's events are in the file when it has ended; then, as at any time, the file is whole
  * events and a valid trace that viewers accept: an array, whose end may be missing. */
-enum pici_status trace_open(struct trace **, const char *path, int rank);
-void trace_add(struct trace *, const struct trace_event *); /* NULL trace: nothing */
+enum pici_status pici_trace_open(struct trace **, const char *path, int rank);
+void pici_trace_add(struct trace *, const struct trace_event *); /* NULL trace: nothing */
 /* PICI_E_IO if anything could not be written, now or before. */
-enum pici_status trace_close(struct trace *);
+enum pici_status pici_trace_close(struct trace *);
 
 #endif
