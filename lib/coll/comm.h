@@ -22,8 +22,8 @@ struct coll_settings {
     enum pici_format format;
     float threshold[POLICY_LINKS]; /* < 0: the format's */
     int timeout_ms, checksum;
-    int window;           /* 0: by the node map */
-    uint64_t slice_bytes; /* likewise */
+    int window;           /* 0: 4 */
+    uint64_t slice_bytes; /* 0: by the node map */
     const char *trace;    /* path, or NULL */
 };
 
