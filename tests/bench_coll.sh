@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The benchmark of the collectives: its results are right, its records are JSON, its plots are XML; what it refuses.
+# Speed is not looked at.
+set -u
+make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
+case ${SANITIZE:-} in *thread*) echo "skip: bench_coll under ThreadSanitizer"; exit 77 ;; esac
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+passed=0 failed=0
+
+# check STATUS WHAT COMMAND...: output to $tmp/out
+check() {
+    want=$1 what=$2
+    shift 2
+    "$@" >"$tmp/out" 2>&1 </dev/null
+    status=$?
+    if [ $status = "$want" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL $what: exit status $status, not $want"
+        tail -n 20 "$tmp/out"
+    fi
+}
+
+says() { # PATTERN: in what the last command put out
+    if grep -q "$1" "$tmp/out"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL no '$1' in:"
+        tail -n 20 "$tmp/out"
+    fi
+}
+
+check 0 build "$make" -s BUILD="$build" CC="$cc" SANITIZE="${SANITIZE:-}" "$build/bench_coll"
+bench=$build/bench_coll
+small='-b 48K -e 200K -f 4 -n 1 --screen 64K --sparsity 0,90,99'
+
+# shellcheck disable=SC2086 # a list of words
+check 0 threads "$bench" $small -t 3 --algorithm ring,recursive --format auto,coo --pattern uniform,identical,clustered,block
+says '^# wrong elements: 0$'
+for t in f16 bf16 f64 i8 u64; do
+    for o in sum avg min max; do
+        check 0 "$t $o" "$bench" -b 20K -n 1 -w 0 -t 2 -d $t -o $o --sparsity 50
+    done
+done
+# shellcheck disable=SC2086
+check 0 json "$bench" $small -t 2 --targets --json="$tmp/threads.json"
+if command -v python3 >/dev/null 2>&1; then
+    check 0 plot bench/plot -o "$tmp" "$tmp/threads.json"
+    for f in speedup size; do
+        check 0 "coll-$f.svg" python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$tmp/coll-$f.svg"
+    done
+    echo '[{}]' >"$tmp/bad.json"
+    check 1 'plot of something else' bench/plot -o "$tmp" "$tmp/bad.json"
+else
+    echo "skip: no python3: plots not drawn"
+fi
+for bad in '-t 0' '-n 0' '-b x' '-f 1' '-d f33' '-o mul' '--sparsity 101' '--algorithm star' '--format zip' 'extra'; do
+    # shellcheck disable=SC2086
+    check 2 "refuse $bad" "$bench" $bad
+done
+check 1 'no such file' "$bench" -b 4K -n 1 -t 2 --sparsity 0 --json="$tmp/none/x.json"
+
+if command -v mpirun.openmpi >/dev/null 2>&1; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+    # shellcheck disable=SC2086
+    check 0 mpirun timeout 120 mpirun.openmpi --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n 3 \
+        "$bench" $small --screen 0 --json="$tmp/mpi.json"
+    says '^# wrong elements: 0$'
+    says 'allreduce segmented_ring'
+else
+    echo "skip: no Open MPI: bench_coll under mpirun not run"
+fi
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
