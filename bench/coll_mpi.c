@@ -55,7 +55,7 @@ static void max(struct world *w, double *v, int n)
 struct variable {
     MPI_T_cvar_handle handle;
     MPI_T_enum names; /* of its values; MPI_T_ENUM_NULL */
-    int values;
+    int values;       /* that have names */
 };
 
 static int variable_open(struct variable *v, const char *name)
@@ -65,13 +65,12 @@ static int variable_open(struct variable *v, const char *name)
     MPI_Datatype type;
     if (MPI_T_cvar_get_index(name, &i) ||
         MPI_T_cvar_get_info(i, text, &bytes, &verbosity, &type, &v->names, described, &more, &bind, &scope) ||
-        MPI_T_cvar_handle_alloc(i, NULL, &v->handle, &count))
+        type != MPI_INT || MPI_T_cvar_handle_alloc(i, NULL, &v->handle, &count))
         return 0;
-    v->values = 0;
     bytes = sizeof text;
-    if (v->names != MPI_T_ENUM_NULL && MPI_T_enum_get_info(v->names, &v->values, text, &bytes))
+    if (v->names == MPI_T_ENUM_NULL || MPI_T_enum_get_info(v->names, &v->values, text, &bytes))
         v->values = 0;
-    return count == 1 && type == MPI_INT;
+    return 1;
 }
 
 static int variable_set(const char *name, int value)

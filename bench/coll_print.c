@@ -15,11 +15,11 @@ static const struct {
     enum pici_collective collective;
     double sparsity, of_ideal, speedup;
 } targets[] = {
-    {PICI_ALL_REDUCE, 99, 0.8, 0},     {PICI_ALL_REDUCE, 95, 0.8, 0},      {PICI_ALL_REDUCE, 90, 0.8, 0},
-    {PICI_ALL_REDUCE, 50, 0, 0.97},    {PICI_ALL_REDUCE, 20, 0, 0.97},     {PICI_ALL_REDUCE, 0, 0, 0.97},
-    {PICI_REDUCE_SCATTER, 99, 0.8, 0}, {PICI_REDUCE_SCATTER, 50, 0, 0.97}, {PICI_REDUCE_SCATTER, 20, 0, 0.97},
-    {PICI_ALL_GATHER, 99, 0.6, 0},     {PICI_ALL_GATHER, 90, 0.8, 0},      {PICI_ALL_GATHER, 50, 0, 0.97},
-    {PICI_ALL_GATHER, 20, 0, 0.97},    {PICI_ALL_GATHER, 0, 0, 0.97},      {PICI_REDUCE_SCATTER, 0, 0, 0.97},
+    {PICI_ALL_REDUCE, 0, 0, 0.97},     {PICI_ALL_REDUCE, 20, 0, 0.97},     {PICI_ALL_REDUCE, 50, 0, 0.97},
+    {PICI_ALL_REDUCE, 90, 0.8, 0},     {PICI_ALL_REDUCE, 95, 0.8, 0},      {PICI_ALL_REDUCE, 99, 0.8, 0},
+    {PICI_REDUCE_SCATTER, 0, 0, 0.97}, {PICI_REDUCE_SCATTER, 20, 0, 0.97}, {PICI_REDUCE_SCATTER, 50, 0, 0.97},
+    {PICI_REDUCE_SCATTER, 99, 0.8, 0}, {PICI_ALL_GATHER, 0, 0, 0.97},      {PICI_ALL_GATHER, 20, 0, 0.97},
+    {PICI_ALL_GATHER, 50, 0, 0.97},    {PICI_ALL_GATHER, 90, 0.8, 0},      {PICI_ALL_GATHER, 99, 0.6, 0},
 };
 
 /* What an entry came to. */
