@@ -49,9 +49,9 @@ struct world {
 
 /* Call body once on each rank, with the argument; its status on rank 0, or on this one. */
 typedef int world_body(struct world *, const void *argument);
-int world_threads(int ranks, world_body *, const void *argument);
+int world_threads(int ranks, world_body *body, const void *argument);
 #ifdef BENCH_MPI
-int world_mpi(world_body *, const void *argument);
+int world_mpi(world_body *body, const void *argument);
 #endif
 
 /* ---- what is to be measured */

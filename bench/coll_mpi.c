@@ -198,7 +198,7 @@ static void make_orders(struct mpi_world *m)
     MPI_Comm_free(&shared);
     MPI_Allgather(&leader, 1, MPI_INT, node, 1, MPI_INT, MPI_COMM_WORLD);
 
-    int differ = 0, nodes;
+    int differ = 0, nodes = 1;
     for (int r = 0; r < w->ranks; r++)
         differ |= place(node, r, w->ranks, 0, &nodes) != place(node, r, w->ranks, 1, &nodes);
     w->nodes = nodes;
@@ -213,7 +213,7 @@ static void make_orders(struct mpi_world *m)
     }
 }
 
-int world_mpi(int (*body)(struct world *, const void *), const void *argument)
+int world_mpi(world_body *body, const void *argument)
 {
     static struct mpi_world m;
     static char library[MPI_MAX_LIBRARY_VERSION_STRING];

@@ -14,7 +14,7 @@ struct meeting {
 struct thread_world {
     struct world world;
     struct meeting *meeting;
-    int (*run)(struct world *, const void *);
+    world_body *body;
     const void *argument;
     int status;
 };
@@ -52,11 +52,11 @@ static void max(struct world *w, double *v, int n)
 static void *rank_main(void *arg)
 {
     struct thread_world *t = arg;
-    t->status = t->run(&t->world, t->argument);
+    t->status = t->body(&t->world, t->argument);
     return NULL;
 }
 
-int world_threads(int ranks, int (*run)(struct world *, const void *), const void *argument)
+int world_threads(int ranks, world_body *body, const void *argument)
 {
     struct meeting meeting;
     struct thread_world *const t = calloc((size_t)ranks, sizeof *t);
@@ -71,7 +71,7 @@ int world_threads(int ranks, int (*run)(struct world *, const void *), const voi
         t[r] = (struct thread_world){
             {.rank = r, .ranks = ranks, .nodes = 1, .orders = 1, .order = {{"-", r, comms[r]}}, .library = "threads"},
             &meeting,
-            run,
+            body,
             argument,
             0,
         };
