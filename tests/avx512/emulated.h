@@ -102,6 +102,41 @@ static inline void emulated_stream(void *p, __m512i a)
     memcpy(p, &a, sizeof a);
 }
 
+static inline __m512i emulated_set1_epi8(char x)
+{
+    union emulated r;
+    memset(&r, x, sizeof r);
+    return r.v;
+}
+
+/* Within lanes of 16 bytes; an index whose top bit is set gives 0. */
+static inline __m512i emulated_shuffle_epi8(__m512i a, __m512i b)
+{
+    const union emulated x = {a}, index = {b};
+    union emulated r;
+    for (int i = 0; i < 64; i++)
+        r.e8[i] = index.e8[i] & 0x80 ? 0 : x.e8[i / 16 * 16 + (index.e8[i] & 15)];
+    return r.v;
+}
+
+static inline __m512i emulated_srli_epi64(__m512i a, unsigned n)
+{
+    union emulated r = {a};
+    for (int i = 0; i < 8; i++)
+        r.e64[i] = n > 63 ? 0 : r.e64[i] >> n;
+    return r.v;
+}
+
+/* The sum of absolute differences of eight bytes each. */
+static inline __m512i emulated_sad_epu8(__m512i a, __m512i b)
+{
+    const union emulated x = {a}, y = {b};
+    union emulated r = {.e8 = {0}};
+    for (int i = 0; i < 64; i++)
+        r.e64[i / 8] += (uint64_t)(x.e8[i] > y.e8[i] ? x.e8[i] - y.e8[i] : y.e8[i] - x.e8[i]);
+    return r.v;
+}
+
 static inline __m512i emulated_set1_epi16(short x)
 {
     union emulated r;
@@ -158,7 +193,13 @@ static inline __m256i emulated_extracti64x4_epi64(__m512i a, int at)
 #define _mm512_test_epi16_mask emulated_test_epi16_mask
 #define _mm512_test_epi32_mask emulated_test_epi32_mask
 #define _mm512_test_epi64_mask emulated_test_epi64_mask
+#define _mm512_add_epi8 emulated_add_epi8
 #define _mm512_add_epi16 emulated_add_epi16
+#define _mm512_set1_epi8 emulated_set1_epi8
+#define _mm512_shuffle_epi8 emulated_shuffle_epi8
+#undef _mm512_srli_epi64
+#define _mm512_srli_epi64 emulated_srli_epi64
+#define _mm512_sad_epu8 emulated_sad_epu8
 #define _mm512_mask_add_epi8 emulated_mask_add_epi8
 #define _mm512_mask_add_epi16 emulated_mask_add_epi16
 #define _mm512_mask_add_epi32 emulated_mask_add_epi32
