@@ -182,14 +182,15 @@ uint64_t coll_divide(enum pici_dtype t, uint64_t a, int p)
 /* Positions of ranks: nodes in the order of their lowest rank. */
 static void order_ranks(const int *node_of, int p, int *order)
 {
-    int n = 0;
+    int lowest[COLL_RANKS];
+    for (int i = 0; i < p; i++)
+        for (lowest[i] = 0; node_of[lowest[i]] != node_of[i];)
+            lowest[i]++;
     for (int i = 0; i < p; i++) {
-        int seen = 0;
-        for (int j = 0; j < i; j++)
-            seen |= node_of[j] == node_of[i];
-        for (int j = i; j < p && !seen; j++)
-            if (node_of[j] == node_of[i])
-                order[n++] = j;
+        int before = 0;
+        for (int j = 0; j < p; j++)
+            before += lowest[j] < lowest[i] || (lowest[j] == lowest[i] && j < i);
+        order[before] = i;
     }
 }
 
