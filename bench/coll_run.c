@@ -165,9 +165,11 @@ static struct entry *add(struct point *p, int order)
 static int invited(const char *list, const char *algorithm)
 {
     const size_t n = strlen(algorithm);
-    for (const char *p = list; p; p = strchr(p, ','), p += p != NULL)
+    for (const char *p = list, *comma; p; p = comma ? comma + 1 : NULL) {
+        comma = strchr(p, ',');
         if (!strncmp(p, algorithm, n) && (p[n] == ',' || !p[n]))
             return 1;
+    }
     return !strcmp(list, "all");
 }
 

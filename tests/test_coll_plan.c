@@ -113,7 +113,18 @@ Test(coll_plan, each_contribution_once)
         }
 }
 
-Test(coll_plan, all_gather_is_reversed)
+static int mirror(int i, int p)
+{
+    return (p - i) % p;
+}
+
+/* Where a run of segments begins that a mirror shows. */
+static int mirror_run(int first, int count, int p)
+{
+    return mirror((first + count - 1) % p, p);
+}
+
+Test(coll_plan, all_gather_is_reversed_and_mirrored)
 {
     for (int a = 0; a < ALGORITHMS; a++)
         for (int p = 1; p <= MOST; p++)
@@ -121,10 +132,28 @@ Test(coll_plan, all_gather_is_reversed)
                 for (int r = 0; r < p; r++) {
                     struct pici_plan_step s, t;
                     pici_plan_step(&s, algorithms[a], PLAN_REDUCE_SCATTER, p, r, k);
-                    pici_plan_step(&t, algorithms[a], PLAN_ALL_GATHER, p, r, last - k);
-                    cr_assert(s.to == t.from && s.send_first == t.recv_first && s.send_count == t.recv_count);
-                    cr_assert(s.from == t.to && s.recv_first == t.send_first && s.recv_count == t.send_count);
+                    pici_plan_step(&t, algorithms[a], PLAN_ALL_GATHER, p, mirror(r, p), last - k);
+                    cr_assert_eq(mirror(s.to, p), t.from);
+                    cr_assert_eq(mirror_run(s.send_first, s.send_count, p), t.recv_first);
+                    cr_assert_eq(s.send_count, t.recv_count);
+                    cr_assert_eq(mirror(s.from, p), t.to);
+                    cr_assert_eq(mirror_run(s.recv_first, s.recv_count, p), t.send_first);
+                    cr_assert_eq(s.recv_count, t.send_count);
                 }
+}
+
+/* The last step of the one and the first of the other use the same links. */
+Test(coll_plan, phases_send_to_the_same_side)
+{
+    for (int a = 0; a < ALGORITHMS; a++)
+        for (int p = 2; p <= MOST; p++)
+            for (int r = 0; r < p; r++) {
+                struct pici_plan_step s, t;
+                pici_plan_step(&s, algorithms[a], PLAN_REDUCE_SCATTER, p, r, pici_plan_steps(algorithms[a], p) - 1);
+                pici_plan_step(&t, algorithms[a], PLAN_ALL_GATHER, p, r, 0);
+                cr_assert_eq(s.to, t.to);
+                cr_assert_eq(s.from, t.from);
+            }
 }
 
 Test(coll_plan, step_counts)

@@ -48,21 +48,33 @@ static void recursive(struct pici_plan_step *s, int p, int r, int k)
     s->send_count = s->recv_count = had - keep;
 }
 
-void pici_plan_step(struct pici_plan_step *s, enum plan_algorithm a, enum plan_phase phase, int p, int r, int k)
+static void reduce_scatter(struct pici_plan_step *s, enum plan_algorithm a, int p, int r, int k)
 {
-    if (phase == PLAN_ALL_GATHER)
-        k = pici_plan_steps(a, p) - 1 - k;
     if (a == PLAN_RING)
         ring(s, p, r, k);
     else
         recursive(s, p, r, k);
-    if (phase == PLAN_ALL_GATHER)
-        *s = (struct pici_plan_step){.to = s->from,
-                                     .send_first = s->recv_first,
-                                     .send_count = s->recv_count,
-                                     .from = s->to,
-                                     .recv_first = s->send_first,
-                                     .recv_count = s->send_count};
+}
+
+static int mirror(int i, int p)
+{
+    return i ? p - i : 0;
+}
+
+void pici_plan_step(struct pici_plan_step *s, enum plan_algorithm a, enum plan_phase phase, int p, int r, int k)
+{
+    if (phase == PLAN_REDUCE_SCATTER) {
+        reduce_scatter(s, a, p, r, k);
+        return;
+    }
+    struct pici_plan_step t;
+    reduce_scatter(&t, a, p, mirror(r, p), pici_plan_steps(a, p) - 1 - k);
+    *s = (struct pici_plan_step){.to = mirror(t.from, p),
+                                 .send_first = mirror(around(t.recv_first, t.recv_count - 1, p), p),
+                                 .send_count = t.recv_count,
+                                 .from = mirror(t.to, p),
+                                 .recv_first = mirror(around(t.send_first, t.send_count - 1, p), p),
+                                 .recv_count = t.send_count};
 }
 
 /* Where segment i begins; i == p: where the last ends. */
