@@ -254,11 +254,12 @@ static void put_roundtrips(void)
  * index at 1072, padding at 1080, values at 1088, end at 1112. C: index at 48, padding at 68, values at 80, end at 90.
  * W: positions of 64 bits, at 48; values at 64, end at 68. D: values at 48, end at 54. E*: N = 0.
  * H: directory at 48, R0 64. Record 0 at 64: occupancy, descriptors 3 at 68, 0x90 at 69, second byte at 70, 12-bit offsets of
- * tile 0 at 71, counts of tile 2 at 76 and offsets at 92, padding at 132, values at 134 (tile 2's at 140). Record 1 at 220,
+ * tile 0 at 71, counts of tile 2 at 76 and offsets at 92, values at 132 (tile 2's at 138), padding at 218. Record 1 at 220,
  * of tile 32, which has 300 elements: descriptor 224, offsets 225, values 228, end 232.
- * B: record at 64; descriptors at 68 (bitvector), 69 (raw, of 600 elements), 70 and 71; bits at 72, padding at 584, values
- * at 587 and 1952, end 2552. R: record at 64, descriptor at 68, bits at 70 (of 4000), padding at 582, values 584, end 884. */
-enum base { D, P, C, W, H, B, R, ED, EP, EC, EH, BASES };
+ * B: record at 64; descriptors at 68 (bitvector), 69 (raw, of 600 elements), 70 and 71; bits at 72, values at
+ * 584 and 1949, padding at 2549, end 2552. R: record at 64, descriptor at 68, bits at 70 (of 4000), values 582, padding 882, end 884.
+ * Q: record at 64, descriptor 68, offsets 69, padding at 75, values at 76, padding at 92, end 96. */
+enum base { D, P, C, W, H, B, R, Q, ED, EP, EC, EH, BASES };
 
 static const struct {
     unsigned dtype, format;
@@ -277,6 +278,7 @@ static const struct {
     [H] = {REF_I16, REF_HYBRID, 131372, 5, {0, 7, 4095, 131077, 131371}, {{8192, 100, 40}}},
     [B] = {REF_I8, REF_HYBRID, 4696, 0, {0}, {{0, 3, 1365}, {4096, 1, 580}}},
     [R] = {REF_U8, REF_HYBRID, 4000, 0, {0}, {{256, 1, 300}}},
+    [Q] = {REF_F32, REF_HYBRID, 4096, 4, {1, 50, 99, 4000}, {{0}}},
     [ED] = {REF_I8, REF_DENSE, 0, 0, {0}},
     [EP] = {REF_F64, REF_PICI, 0, 0, {0}},
     [EC] = {REF_U32, REF_COO, 0, 0, {0}},

@@ -368,9 +368,9 @@ static enum ref_status read_group(struct group *r, const struct ref_header *h, c
     }
     if ((payload - r->at + stored * h->width + h->unit - 1) / h->unit * h->unit != r->end - r->at)
         return breach(fault, REF_E_CORRUPT, "record-length", r->at, r->first);
-    uint64_t value = r->end - stored * h->width;
-    for (; payload < value; payload++)
-        if (block[payload])
+    uint64_t value = (payload + h->width - 1) / h->width * h->width, after = value + stored * h->width;
+    for (; payload < r->end; payload++)
+        if (block[payload] && (payload < value || payload >= after))
             return breach(fault, REF_E_CORRUPT, "padding", payload, REF_NO_TILE);
     for (unsigned i = 0; i < r->tiles; i++) {
         r->tile[i].values = value;
@@ -506,7 +506,8 @@ static uint8_t *encode_group(uint8_t *p, const struct ref_header *h, const void 
     }
     if (!bits)
         return p;
-    uint8_t *end = p + (bytes + stored * h->width + h->unit - 1) / h->unit * h->unit, *value = end - stored * h->width;
+    uint8_t *value = p + (bytes + h->width - 1) / h->width * h->width;
+    uint8_t *end = p + (bytes + stored * h->width + h->unit - 1) / h->unit * h->unit;
     ref_put(p, 4, bits);
     p += 4;
     for (unsigned i = 0; i < tiles; i++)

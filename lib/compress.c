@@ -315,12 +315,24 @@ static void write_records(void *context, int thread)
     const struct job *j = r->job;
     const unsigned w = j->width_log2;
     struct pici_plan plan;
+    int alike = 0;
     (void)thread;
     for (size_t g; (g = atomic_fetch_add(&r->next, 1)) < r->groups;) {
         const size_t first = g * GROUP_TILES * TILE, left = j->n - first;
         const size_t n = left < (size_t)GROUP_TILES * TILE ? left : (size_t)GROUP_TILES * TILE;
         const uint8_t *src = j->src + (first << w);
+        /* the longest record, of whole tiles, fits in twice its values */
+        if (alike && n == (size_t)GROUP_TILES * TILE && r->end <= r->cap && (r->cap - r->end) / 2 >> w >= n &&
+            pici_write_group_alike(&plan, j->move, src, w, j->block + r->end, j->stream)) {
+            store_index(j->block + HDR_BYTES, r->layout->index_width, g,
+                        (r->end - r->layout->body_offset) / fmt_unit(w));
+            r->end += plan.record;
+            r->nnz += plan.nnz;
+            atomic_store_explicit(&r->turn, g + 1, memory_order_release);
+            continue;
+        }
         pici_plan_group(&plan, j->move, src, n, w);
+        alike = j->threads == 1 && pici_plan_alike(&plan);
 
         while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
             sched_yield();

@@ -146,24 +146,29 @@ static int unpack_coo(const struct job *j, uint8_t *dst, uint64_t first, size_t 
 
 /* ---- hybrid ---- */
 
-/* A tile by way of the stack: it is partial, or wanted in part, or too near to the end of the block for a kernel. Elements
- * [off, off + n) of it to dst. */
+/* A tile whose payload and values are copied first: it is too near to the end of the block for a kernel, or partial, or wanted
+ * in part. Elements [off, off + n) of its len to dst. */
 static int unpack_stored_tile(const struct job *j, uint8_t *dst, const struct pici_tile *t, unsigned len, unsigned off,
                               size_t n)
 {
     const unsigned w = j->b->at.width_log2, payload = fmt_payload(t->container, t->n);
     const size_t stored = (size_t)fmt_stored(t->container, t->n, len) << w;
-    uint8_t tile[TILE * 8], values[TILE * 8 + PICI_SLACK], where[TILE_BITS_BYTES + PICI_SLACK] = {0};
+    const size_t zeros = t->container == TILE_RAW ? (size_t)(TILE - len) << w : PICI_SLACK;
+    uint8_t tile[TILE * 8], values[TILE * 8 + PICI_SLACK], where[TILE_BITS_BYTES + PICI_SLACK];
     if (!t->n) {
         if (!j->add)
             memset(dst, 0, n << w);
         return 1;
     }
     memcpy(where, t->payload, payload);
+    memset(where + payload, 0, PICI_SLACK);
     memcpy(values, t->values, stored);
-    memset(values + stored, 0, sizeof values - stored);
+    memset(values + stored, 0, zeros);
     const struct pici_tile copy = {where, values, t->n, t->container};
-    const struct pici_unpack_tiles one = {.dst = tile, .tile = &copy, .tiles = 1};
+    struct pici_unpack_tiles one = {.dst = dst, .tile = &copy, .tiles = 1};
+    if (n == TILE)
+        return (j->add ? j->add->unpack_tiles(&one) : j->move->unpack_tiles(&one)) == 1;
+    one.dst = tile;
     if (j->move->unpack_tiles(&one) != 1)
         return 0;
     /* stored values are not zero, so what is past the end shows */

@@ -146,11 +146,18 @@ FMT_FN unsigned fmt_descriptor(unsigned container, unsigned n)
     return container == TILE_OFFSETS12 ? n : DESCRIPTOR_TWO | container << 4 | (n - 1) >> 8 | ((n - 1) & 255) << 8;
 }
 
+/* Where the values of a record begin that has so many bytes before them, without the padding. */
+FMT_FN uint64_t fmt_record_values(uint64_t metadata, unsigned width_log2)
+{
+    const uint64_t rest = (UINT64_C(1) << width_log2) - 1;
+    return (metadata + rest) & ~rest;
+}
+
 /* The bytes of a record whose parts have these. */
 FMT_FN uint64_t fmt_record(uint64_t metadata, uint64_t values, unsigned width_log2)
 {
-    unsigned unit = fmt_unit(width_log2);
-    return (metadata + values + (unit - 1)) & ~(uint64_t)(unit - 1);
+    const uint64_t rest = fmt_unit(width_log2) - 1;
+    return (fmt_record_values(metadata, width_log2) + values + rest) & ~rest;
 }
 
 /* The layout of a hybrid block of a valid dtype whose header says values_offset. 0 if that cannot be (index_offset is set

@@ -86,10 +86,14 @@ enum pici_status pici_group_read(struct pici_group *r, const struct pici_block *
     }
     if (fmt_record(metadata, stored, w) != bytes)
         return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, record), r->first, "record-length");
-    const uint8_t *values = record + (bytes - stored);
-    for (const uint8_t *p = record + metadata; p < values; p++)
-        if (*p)
-            return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, p), PICI_NO_TILE, "padding");
+    const uint8_t *values = record + (bytes ? fmt_record_values(metadata, w) : 0), *bad = record + metadata;
+    while (bad < values && !*bad)
+        bad++;
+    if (bad == values)
+        for (bad += stored; bad < record + bytes && !*bad;)
+            bad++;
+    if (bad < record + bytes)
+        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, bad), PICI_NO_TILE, "padding");
     for (unsigned i = 0; i < r->tiles; i++) {
         struct pici_tile *t = &r->tile[i];
         t->values = values;
@@ -119,6 +123,9 @@ int pici_tile_has_run(const struct pici_tile *t, unsigned len, unsigned width_lo
 }
 
 /* ---- writing ---- */
+
+/* Values of a group from which on it is worth to write them past the caches. */
+enum { STREAM_LEAST = 16 << 10 };
 
 /* The elements of a tile that may be partial, whole: with zeros after them, in made. */
 static const uint8_t *whole_tile(uint8_t made[TILE * 8], const uint8_t *src, size_t n, unsigned width_log2)
@@ -193,13 +200,11 @@ __attribute__((noinline)) static void write_tile_carefully(struct pici_pack_tile
     run->values = values + stored;
 }
 
-void pici_write_group(const struct pici_plan *p, const struct pici_move *move, const uint8_t *src, size_t n,
-                      unsigned width_log2, uint8_t *out, size_t room, int stream)
+/* The occupancy and the descriptors, and the zeros before the values; returns where the payloads begin. */
+static uint8_t *write_descriptors(const struct pici_plan *p, unsigned width_log2, uint8_t *out)
 {
     uint8_t *first = out + 4, *second = first;
     uint32_t bits = 0;
-    if (!p->nnz)
-        return;
     for (unsigned i = 0; i < p->tiles; i++)
         second += p->tile[i].n != 0;
     for (unsigned i = 0; i < p->tiles; i++) {
@@ -213,9 +218,15 @@ void pici_write_group(const struct pici_plan *p, const struct pici_move *move, c
             *second++ = (uint8_t)(descriptor >> 8);
     }
     store_le32(out, bits);
-    uint8_t *const values = out + (p->record - p->values);
-    memset(out + p->metadata, 0, (size_t)(values - (out + p->metadata)));
+    memset(out + p->metadata, 0, (size_t)(fmt_record_values(p->metadata, width_log2) - p->metadata));
+    return second;
+}
 
+void pici_write_group(const struct pici_plan *p, const struct pici_move *move, const uint8_t *src, size_t n,
+                      unsigned width_log2, uint8_t *out, size_t room, int stream)
+{
+    if (!p->nnz)
+        return;
     size_t whole = n / TILE;
     if (room - p->record < PICI_SLACK || whole < p->tiles) /* what is written too much is to be written again */
         for (size_t after = 0, t = p->tiles; t-- > 0 && after < PICI_SLACK;) {
@@ -227,9 +238,9 @@ void pici_write_group(const struct pici_plan *p, const struct pici_move *move, c
                                   .word = p->word,
                                   .tile = p->tile,
                                   .tiles = whole,
-                                  .stream = stream && p->values >= 16384,
-                                  .payload = second,
-                                  .values = values};
+                                  .stream = stream && p->values >= STREAM_LEAST,
+                                  .payload = write_descriptors(p, width_log2, out),
+                                  .values = out + fmt_record_values(p->metadata, width_log2)};
     if (whole)
         move->pack_tiles(&run);
     for (size_t t = whole; t < p->tiles; t++) {
@@ -238,4 +249,37 @@ void pici_write_group(const struct pici_plan *p, const struct pici_move *move, c
         run.tile = p->tile + t;
         write_tile_carefully(&run, move, n - t * TILE < TILE ? n - t * TILE : TILE, width_log2);
     }
+    memset(run.values, 0, (size_t)(out + p->record - run.values));
+}
+
+int pici_write_group_alike(struct pici_plan *p, const struct pici_move *move, const uint8_t *src, unsigned width_log2,
+                           uint8_t *out, int stream)
+{
+    const unsigned container = p->tile[0].container;
+    p->tiles = GROUP_TILES;
+    p->metadata = 4 + GROUP_TILES * (2 + (size_t)fmt_payload(container, TILE));
+    struct pici_pack_tiles run = {.src = src,
+                                  .tiles = GROUP_TILES,
+                                  .stream = stream,
+                                  .payload = out + 4 + (size_t)2 * GROUP_TILES,
+                                  .values = out + fmt_record_values(p->metadata, width_log2)};
+    const uint8_t *const values = run.values;
+    if (move->pack_alike(&run, p->tile) < GROUP_TILES)
+        return 0;
+    p->nnz = 0;
+    for (unsigned i = 0; i < GROUP_TILES; i++)
+        p->nnz += p->tile[i].n;
+    p->values = (size_t)(run.values - values);
+    p->record = (size_t)fmt_record(p->metadata, p->values, width_log2);
+    write_descriptors(p, width_log2, out);
+    memset(run.values, 0, (size_t)(out + p->record - run.values));
+    return 1;
+}
+
+int pici_plan_alike(const struct pici_plan *p)
+{
+    unsigned alike = 0;
+    while (alike < p->tiles && p->tile[alike].container == p->tile[0].container)
+        alike++;
+    return alike == GROUP_TILES && (p->tile[0].container == TILE_BITS || p->tile[0].container == TILE_RAW);
 }

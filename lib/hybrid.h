@@ -45,4 +45,13 @@ void pici_plan_group(struct pici_plan *, const struct pici_move *, const uint8_t
 void pici_write_group(const struct pici_plan *, const struct pici_move *, const uint8_t *src, size_t n,
                       unsigned width_log2, uint8_t *out, size_t room, int stream);
 
+/* Are its tiles GROUP_TILES of one container, a bitvector or raw? Then so are the next group's, likely enough; and for these
+ * the place of the values is known beforehand, so that one look at each tile will do. */
+int pici_plan_alike(const struct pici_plan *);
+
+/* Write the record of a whole group whose tiles are like those of the plan, which is that of another group, and becomes this
+ * one's; out has room for the longest and PICI_SLACK. 0 if they are not: the plan is of no use then. */
+int pici_write_group_alike(struct pici_plan *, const struct pici_move *, const uint8_t *src, unsigned width_log2,
+                           uint8_t *out, int stream);
+
 #endif

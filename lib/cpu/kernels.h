@@ -95,6 +95,9 @@ struct pici_move {
     /* A bit an element of so many whole tiles, and each tile's nonzeros. */
     void (*masks)(uint64_t (*word)[TILE_COLS], struct pici_tile *, const uint8_t *src, size_t tiles);
     void (*pack_tiles)(struct pici_pack_tiles *);
+    /* The same of tiles that are expected to be of the container of tile[0], a bitvector or raw, without words and n given:
+     * sets the n of all. Returns the tiles done: all, or those before the first that is of another. */
+    size_t (*pack_alike)(struct pici_pack_tiles *, struct pici_tile *tile);
     /* Returns the tiles done: all of them, or those before the first of which a payload is not as the rules have it (but
      * for `container`), or a value is zero. */
     size_t (*unpack_tiles)(const struct pici_unpack_tiles *);
