@@ -49,7 +49,7 @@ void pici_parallel(int n, size_t stack, void (*work)(void *, int), void *context
     int started = 0, have_attr = pthread_attr_init(&attr) == 0;
     if (have_attr)
         have_attr = pthread_attr_setstacksize(&attr, stack) == 0;
-    for (; have_attr && started < n; started++) {
+    for (; have_attr && started < n - 1; started++) {
         task[started] = (struct task){.work = work, .context = context, .i = started};
         if (pthread_create(&task[started].thread, &attr, start, &task[started]) != 0)
             break;

@@ -91,7 +91,7 @@ FIELD(zeros, memset(m, 0, len))
 
 FIELD(block_magic, m[MSG_BYTES + rng_below(r, 4)] ^= 0x20)
 FIELD(block_version, m[MSG_BYTES + B_VERSION] = 2)
-FIELD(block_hybrid, m[MSG_BYTES + B_FORMAT] = PICI_HYBRID)
+FIELD(block_unknown, m[MSG_BYTES + B_FORMAT] = PICI_HYBRID + 1)
 FIELD(block_format, m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_DENSE ? PICI_PICI : PICI_DENSE))
 FIELD(block_dtype, m[MSG_BYTES + B_DTYPE] = (uint8_t)(m[MSG_BYTES + B_DTYPE] == PICI_F32 ? PICI_U32 : PICI_F32))
 FIELD(block_count, add(m + MSG_BYTES + B_COUNT, 8, rng_next(r) | 1))
@@ -175,7 +175,7 @@ static const struct untruth {
     LIE(zeros),
     LIE(block_magic),
     {"block_version", block_version, PICI_E_VERSION},
-    {"block_hybrid", block_hybrid, PICI_E_UNSUPPORTED},
+    {"block_unknown", block_unknown, PICI_E_UNSUPPORTED},
     {"block_format", block_format, ANY},
     LIE(block_dtype),
     LIE(block_count),

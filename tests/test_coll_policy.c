@@ -272,17 +272,18 @@ Test(coll_policy, agrees_with_the_codec)
             static const uint8_t zero[8];
             nnz += memcmp(src + e * pici_dtype_width(t), zero, pici_dtype_width(t)) != 0;
         }
-        enum pici_format best = pici_policy_format(PICI_AUTO, t, &n, &nnz, 1);
+        /* the policy knows the formats whose length follows from the number of nonzeros */
+        enum pici_format best = PICI_DENSE;
+        size_t least = SIZE_MAX;
         for (int f = PICI_DENSE; f <= PICI_COO; f++) {
             size_t len;
             cr_assert_eq(pici_compress(block, 40000 * 16, &len, src, n, t, (enum pici_format)f, NULL), PICI_OK);
             cr_assert_eq(pici_policy_bytes((enum pici_format)f, t, &n, &nnz, 1), len);
+            best = len < least ? (enum pici_format)f : best;
+            least = len < least ? len : least;
         }
-        size_t len;
-        struct pici_info info = PICI_INFO_INIT;
-        cr_assert_eq(pici_compress(block, 40000 * 16, &len, src, n, t, PICI_AUTO, NULL), PICI_OK);
-        cr_assert_eq(pici_inspect(&info, block, len), PICI_OK);
-        cr_assert_eq(info.format, best, "%s, %ju of %ju", pici_dtype_name(t), (uintmax_t)nnz, (uintmax_t)n);
+        cr_assert_eq(pici_policy_format(PICI_AUTO, t, &n, &nnz, 1), best, "%s, %ju of %ju", pici_dtype_name(t),
+                     (uintmax_t)nnz, (uintmax_t)n);
     }
     free(src);
     free(block);
