@@ -3,7 +3,7 @@
  * Codec throughput beside the machine's memory speed.
  *
  * For each sparsity, one repetition times every yardstick (memcpy and three passes over memory) and then compress,
- * decompress and scatter-add of every kernel table that this host can run, each once, so that noise of the host hits all
+ * decompress and scatter-add of pici and of hybrid with every kernel table that this host can run, each once, so that noise of the host hits all
  * of them alike. Tables show medians over the repetitions, in GB/s (1e9 bytes) of dense bytes. Results are checked
  * before anything is timed. Without arguments it prints all sections; with any that describe data, that one table. */
 #define _GNU_SOURCE
@@ -17,6 +17,8 @@
 enum { MAX_ISAS = 8, MAX_THREADS = 64, MAX_REPS = 1000 };
 enum { RESIDENT_BYTES = 16 << 20, UNRELATED_BYTES = 64 << 20 }; /* see measure() */
 enum op { COMPRESS, DECOMPRESS, SCATTER_ADD, OPS };
+static const enum pici_format formats[] = {PICI_PICI, PICI_HYBRID};
+enum { FORMATS = COUNT_OF(formats), KINDS = FORMATS * OPS }; /* rows of an ISA: of each format each op */
 static const char op_letter[] = "CDA";
 static const char *const op_name[] = {"compress", "decompress", "scatter_add"};
 
@@ -57,12 +59,28 @@ static struct {
     size_t records; /* of JSON so far */
 } run;
 
-/* What is measured: the yardsticks and then OPS per ISA, all that again for the second thread count. */
-enum { MAX_ROWS = 2 * (YARDSTICKS + OPS * MAX_ISAS) };
+/* What is measured: the yardsticks and then KINDS per ISA, all that again for the second thread count. */
+enum { MAX_ROWS = 2 * (YARDSTICKS + KINDS * MAX_ISAS) };
 
 static size_t rows_per_threads(void)
 {
-    return YARDSTICKS + OPS * run.isas;
+    return YARDSTICKS + KINDS * run.isas;
+}
+
+/* Of a row beyond the yardsticks. */
+static const struct pici_isa *row_isa(size_t row)
+{
+    return run.isa[(row - YARDSTICKS) / KINDS];
+}
+
+static enum op row_op(size_t row)
+{
+    return (enum op)((row - YARDSTICKS) % OPS);
+}
+
+static size_t row_format(size_t row) /* index of formats */
+{
+    return (row - YARDSTICKS) % KINDS / OPS;
 }
 
 static const char *isa_label(const struct pici_isa *isa)
@@ -73,10 +91,12 @@ static const char *isa_label(const struct pici_isa *isa)
                                           : isa->name;
 }
 
-static double target(const struct section *s, int threads, const struct pici_isa *isa, enum op op, double sparsity)
+static double target(const struct section *s, int threads, size_t row, double sparsity)
 {
-    if (s->dtype != PICI_F32 || s->bytes != (size_t)64 << 20 || s->pattern != UNIFORM || threads != 1 || s->checksum ||
-        s->huge)
+    const struct pici_isa *isa = row_isa(row);
+    const enum op op = row_op(row);
+    if (formats[row_format(row)] != PICI_PICI || s->dtype != PICI_F32 || s->bytes != (size_t)64 << 20 ||
+        s->pattern != UNIFORM || threads != 1 || s->checksum || s->huge)
         return 0;
     for (size_t i = 0; i < COUNT_OF(floors); i++)
         for (size_t c = 0; c < COUNT_OF(floor_sparsity); c++)
@@ -87,8 +107,8 @@ static double target(const struct section *s, int threads, const struct pici_isa
 
 /* One column's data. */
 struct data {
-    uint8_t *src, *dst, *block, *unrelated;
-    size_t cap, len;
+    uint8_t *src, *dst, *block[FORMATS], *unrelated;
+    size_t cap, len[FORMATS];
     uint64_t n;
     enum pici_dtype dtype;
 };
@@ -101,18 +121,18 @@ static void ok(enum pici_status s, const char *what)
     }
 }
 
-static void codec(struct data *d, enum op op, const struct pici_opts *opts)
+static void codec(struct data *d, size_t f, enum op op, const struct pici_opts *opts)
 {
     if (op == COMPRESS)
-        ok(pici_compress(d->block, d->cap, &d->len, d->src, d->n, d->dtype, PICI_PICI, opts), "compress");
+        ok(pici_compress(d->block[f], d->cap, &d->len[f], d->src, d->n, d->dtype, formats[f], opts), "compress");
     else if (op == DECOMPRESS)
-        ok(pici_decompress(d->dst, d->n, d->block, d->len, opts), "decompress");
+        ok(pici_decompress(d->dst, d->n, d->block[f], d->len[f], opts), "decompress");
     else
-        ok(pici_scatter_add(d->dst, d->n, d->block, d->len, opts), "scatter-add");
+        ok(pici_scatter_add(d->dst, d->n, d->block[f], d->len[f], opts), "scatter-add");
 }
 
 /* Every table gives the same block, the source back, the source when added to zero, and the same sum as the others. */
-static void check(struct data *d, const struct section *s, int threads)
+static void check(struct data *d, size_t f, const struct section *s, int threads)
 {
     const struct pici_opts opts = {sizeof opts, threads, s->checksum};
     const size_t bytes = d->n * pici_dtype_width(d->dtype);
@@ -123,25 +143,25 @@ static void check(struct data *d, const struct section *s, int threads)
 
     for (size_t i = 0; i < run.isas; i++) {
         pici_isa_force(run.isa[i]);
-        memset(d->block, 0xaa, d->cap);
-        codec(d, COMPRESS, &opts);
-        if (i && (d->len != len || memcmp(d->block, block, len)))
+        memset(d->block[f], 0xaa, d->cap);
+        codec(d, f, COMPRESS, &opts);
+        if (i && (d->len[f] != len || memcmp(d->block[f], block, len)))
             die("wrong result: kernels disagree on a block");
-        len = d->len;
-        memcpy(block, d->block, len);
+        len = d->len[f];
+        memcpy(block, d->block[f], len);
 
         memset(d->dst, 0xaa, bytes);
-        codec(d, DECOMPRESS, &opts);
+        codec(d, f, DECOMPRESS, &opts);
         if (memcmp(d->dst, d->src, bytes))
             die("wrong result: decompress is not the inverse of compress");
 
         memset(d->dst, 0, bytes);
-        codec(d, SCATTER_ADD, &opts);
+        codec(d, f, SCATTER_ADD, &opts);
         if (memcmp(d->dst, d->src, bytes))
             die("wrong result: scatter-add to zero is not the source");
 
         memcpy(d->dst, addend, bytes);
-        codec(d, SCATTER_ADD, &opts);
+        codec(d, f, SCATTER_ADD, &opts);
         if (i && memcmp(d->dst, sum, bytes))
             die("wrong result: kernels disagree on a sum");
         memcpy(sum, d->dst, bytes);
@@ -189,7 +209,7 @@ static double measure(size_t row, struct data *d, const struct section *s, int t
     const struct pici_opts opts = {sizeof opts, threads, s->checksum};
     const size_t bytes = d->n * pici_dtype_width(d->dtype);
     if (row >= YARDSTICKS)
-        pici_isa_force(run.isa[(row - YARDSTICKS) / OPS]);
+        pici_isa_force(row_isa(row));
     if (passes == 1)
         yardstick(READ, NULL, d->unrelated, UNRELATED_BYTES);
     const double start = seconds(run.clock);
@@ -197,7 +217,7 @@ static double measure(size_t row, struct data *d, const struct section *s, int t
         if (row < YARDSTICKS)
             yardstick_threads((enum yardstick)row, d, bytes, threads);
         else
-            codec(d, (row - YARDSTICKS) % OPS, &opts);
+            codec(d, row_format(row), row_op(row), &opts);
     return (seconds(run.clock) - start) / passes;
 }
 
@@ -211,15 +231,18 @@ static void measure_section(const struct section *s, double median_s[][MAX_COLUM
     double *const sample = calloc(total * (size_t)s->reps, sizeof *sample);
     if (!sample)
         die("out of memory");
-    d.cap = pici_bound(PICI_PICI, s->dtype, d.n);
+    for (size_t f = 0; f < FORMATS; f++)
+        d.cap = pici_bound(formats[f], s->dtype, d.n) > d.cap ? pici_bound(formats[f], s->dtype, d.n) : d.cap;
     d.src = buffer(s->bytes, s->huge);
     d.dst = buffer(s->bytes, s->huge);
-    d.block = buffer(d.cap, s->huge);
+    for (size_t f = 0; f < FORMATS; f++)
+        d.block[f] = buffer(d.cap, s->huge);
     d.unrelated = buffer(UNRELATED_BYTES, 0);
 
     for (size_t c = 0; c < s->columns; c++) {
         fill(d.src, d.n, s->dtype, 1 - s->sparsity[c] / 100, s->pattern);
-        check(&d, s, s->threads);
+        for (size_t f = 0; f < FORMATS; f++)
+            check(&d, f, s, s->threads);
         for (int rep = -1; rep < s->reps; rep++) /* -1: once untimed */
             for (size_t row = 0; row < total; row++) {
                 const double t = measure(row % rows, &d, s, row < rows ? 1 : s->threads, passes);
@@ -233,7 +256,8 @@ static void measure_section(const struct section *s, double median_s[][MAX_COLUM
     }
     free(d.src);
     free(d.dst);
-    free(d.block);
+    for (size_t f = 0; f < FORMATS; f++)
+        free(d.block[f]);
     free(d.unrelated);
     free(sample);
 }
@@ -243,8 +267,8 @@ static void row_label(char *label, size_t bytes, size_t row)
     if (row < YARDSTICKS)
         snprintf(label, bytes, "%s", yardstick_name((enum yardstick)row));
     else
-        snprintf(label, bytes, "%s %c", isa_label(run.isa[(row - YARDSTICKS) / OPS]),
-                 op_letter[(row - YARDSTICKS) % OPS]);
+        snprintf(label, bytes, "%s %s%c", isa_label(row_isa(row)), row_format(row) ? "hybrid " : "",
+                 op_letter[row_op(row)]);
 }
 
 static void heading(const char *what, const struct section *s)
@@ -278,13 +302,11 @@ static void print_tables(const struct section *s, int threads, double t[][MAX_CO
 
     heading("times memcpy", s);
     for (size_t row = YARDSTICKS; row < rows; row++) {
-        const struct pici_isa *isa = run.isa[(row - YARDSTICKS) / OPS];
-        const enum op op = (row - YARDSTICKS) % OPS;
         row_label(label, sizeof label, row);
         printf("  %-32s", label);
         size_t row_targets = 0;
         for (size_t c = 0; c < s->columns; c++) {
-            const double x = t[MEMCPY][c] / t[row][c], want = target(s, threads, isa, op, s->sparsity[c]);
+            const double x = t[MEMCPY][c] / t[row][c], want = target(s, threads, row, s->sparsity[c]);
             row_targets += want > 0;
             missed += x < want;
             printf(" %9.2f%s", x, x < want ? "!" : " ");
@@ -294,16 +316,30 @@ static void print_tables(const struct section *s, int threads, double t[][MAX_CO
         if (row_targets) {
             printf("  %-32s", "    target");
             for (size_t c = 0; c < s->columns; c++)
-                printf(" %9.2f ", target(s, threads, isa, op, s->sparsity[c]));
+                printf(" %9.2f ", target(s, threads, row, s->sparsity[c]));
             printf("\n");
         }
     }
     if (targets)
         printf("  %zu of %zu targets missed (!)\n", missed, targets);
 
+    /* its target: at most a tenth slower, from 99% zeros on faster (scatter-add: none) */
+    heading("hybrid, times pici", s);
+    for (size_t row = YARDSTICKS; row < rows; row++) {
+        if (formats[row_format(row)] == PICI_PICI)
+            continue;
+        row_label(label, sizeof label, row);
+        printf("  %-32s", label);
+        for (size_t c = 0; c < s->columns; c++) {
+            const double x = t[row - OPS][c] / t[row][c], want = s->sparsity[c] >= 99 ? 1 : 0.9;
+            printf(" %9.2f%s", x, row_op(row) != SCATTER_ADD && threads == 1 && x < want ? "!" : " ");
+        }
+        printf("\n");
+    }
+
     heading("times its limit", s);
     for (size_t row = YARDSTICKS; row < rows; row++) {
-        const enum yardstick y = limit[(row - YARDSTICKS) % OPS];
+        const enum yardstick y = limit[row_op(row)];
         row_label(label, sizeof label, row);
         snprintf(label + strlen(label), sizeof label - strlen(label), " / %s", yardstick_name(y));
         printf("  %-32s", label);
@@ -334,17 +370,17 @@ static void print_json(const struct section *s, int threads, double median_s[][M
     for (size_t row = 0; row < rows_per_threads(); row++)
         for (size_t c = 0; c < s->columns; c++) {
             const int yard = row < YARDSTICKS;
-            const struct pici_isa *isa = yard ? NULL : run.isa[(row - YARDSTICKS) / OPS];
-            const enum op op = yard ? OPS : (row - YARDSTICKS) % OPS;
             printf("%s\n  {\"dtype\":\"%s\",\"bytes\":%zu,\"pattern\":\"%s\",\"sparsity\":%g,\"threads\":%d,"
-                   "\"checksum\":%d,\"huge_pages\":%d,\"repetitions\":%d,\"kernels\":\"%s\",\"what\":\"%s\",\"median_"
+                   "\"checksum\":%d,\"huge_pages\":%d,\"repetitions\":%d,\"kernels\":\"%s\",\"format\":\"%s\",\"what\":"
+                   "\"%s\",\"median_"
                    "s\":%.9g,"
                    "\"best_s\":%.9g,\"gb_s\":%.4g,\"memcpy_ratio\":%.4g",
                    run.records++ ? "," : "", pici_dtype_name(s->dtype), s->bytes, pattern_name[s->pattern],
-                   s->sparsity[c], threads, s->checksum, s->huge, s->reps, yard ? "" : isa->name,
-                   yard ? yardstick_name((enum yardstick)row) : op_name[op], median_s[row][c], best_s[row][c],
+                   s->sparsity[c], threads, s->checksum, s->huge, s->reps, yard ? "" : row_isa(row)->name,
+                   yard ? "" : pici_format_name(formats[row_format(row)]),
+                   yard ? yardstick_name((enum yardstick)row) : op_name[row_op(row)], median_s[row][c], best_s[row][c],
                    (double)s->bytes / median_s[row][c] / 1e9, median_s[MEMCPY][c] / median_s[row][c]);
-            const double want = yard ? 0 : target(s, threads, isa, op, s->sparsity[c]);
+            const double want = yard ? 0 : target(s, threads, row, s->sparsity[c]);
             if (want > 0)
                 printf(",\"target\":%g", want);
             printf("}");

@@ -11,7 +11,7 @@
 
 static const char *const dtype_names[] = {"",   "f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2", "i8",
                                           "u8", "i16", "u16", "i32", "u32",  "i64",    "u64"};
-static const char *const format_names[] = {"dense", "pici", "coo"};
+static const char *const format_names[] = {"dense", "pici", "coo", "hybrid"};
 
 static FILE *out;
 
@@ -100,7 +100,7 @@ static void put_bytes(const uint8_t *p, size_t len)
 
 static uint64_t cases;
 
-enum { DENSE = 1, PICI = 2, COO = 4, SEALED = 8, ALL = 7 };
+enum { DENSE = 1, PICI = 2, COO = 4, HYBRID = 8, ALL = 15, SEALED = 16 };
 
 /* One case of the elements in src, with its blocks in the formats of the mask; SEALED: and with a checksum. */
 static void put_case(const char *pattern, unsigned dtype, uint64_t n, const void *src, unsigned mask)
@@ -114,7 +114,7 @@ static void put_case(const char *pattern, unsigned dtype, uint64_t n, const void
     for (uint64_t i = 0; i < n; i++)
         ref_put(bytes + i * width, width, ref_load(src, i, width));
     put_bytes(bytes, (size_t)n * width);
-    for (unsigned format = 0; format < 3; format++)
+    for (unsigned format = 0; format < 4; format++)
         for (int sealed = 0; sealed <= (mask & SEALED ? 1 : 0); sealed++) {
             if (!(mask >> format & 1))
                 continue;
@@ -182,6 +182,39 @@ static void put_specials(void)
         put_list("specials", table[i].dtype, 130, 10, at, table[i].values, ALL | SEALED);
 }
 
+/* For hybrid: each container, at the numbers where another becomes cheaper, and groups of tiles. */
+static void put_containers(void)
+{
+    static const struct {
+        const char *pattern;
+        unsigned dtype;
+        unsigned n, nnz, step; /* nonzeros at 0, step, 2 * step, ... */
+    } tiles[] = {
+        {"offsets12", REF_U8, 4096, 31, 132},  {"offsets8", REF_U8, 4096, 32, 128},
+        {"offsets8", REF_U16, 4096, 496, 8},   {"bitvector", REF_U16, 4096, 497, 8},
+        {"run", REF_U8, 4096, 255, 1},         {"run", REF_U8, 4096, 256, 1},
+        {"run", REF_U8, 4000, 400, 1},         {"bitvector", REF_U8, 4096, 3584, 1},
+        {"raw", REF_U8, 4096, 3585, 1},        {"raw", REF_U16, 900, 850, 1},
+        {"offsets12", REF_U8, 100, 31, 2},     {"raw", REF_U8, 50, 30, 1},
+        {"offsets12", REF_U64, 4096, 31, 132},
+    };
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+        const unsigned width = ref_width(tiles[i].dtype);
+        char name[40];
+        uint8_t *src = memory((size_t)tiles[i].n * width);
+        state = ++cases;
+        for (unsigned k = 0; k < tiles[i].nnz; k++)
+            ref_store(src, k * tiles[i].step, width, next() | 1);
+        snprintf(name, sizeof name, "%s-%u", tiles[i].pattern, tiles[i].nnz);
+        put_case(name, tiles[i].dtype, tiles[i].n, src, HYBRID);
+        free(src);
+    }
+    const uint64_t n = 64 * 4096 - 5000, at[6] = {0, 131071, 131072, 135168, 135169, n - 1};
+    put_list("groups", REF_U8, n, 6, at, NULL, HYBRID | SEALED);
+    put_list("group-between", REF_U8, n, 1, at + 5, NULL, HYBRID);
+    put_list("group-after", REF_U8, n, 2, at, NULL, HYBRID);
+}
+
 static void put_roundtrips(void)
 {
     static const unsigned widths[4] = {REF_U8, REF_BF16, REF_F32, REF_F64};
@@ -200,40 +233,56 @@ static void put_roundtrips(void)
             put_random("zero", widths[w], n, 0, 0, ALL);
             put_list("ends", widths[w], n, 2, ends, NULL, ALL | SEALED);
             put_random("percent", widths[w], n, n > 8192 ? 5 : 10, 0, ALL);
-            put_random("constant", widths[w], n, 1000, 1, DENSE | PICI);
+            put_random("constant", widths[w], n, 1000, 1, DENSE | PICI | HYBRID);
             if (n == 4096) { /* one element in each corner, and the second of the first row and of the first column */
                 const uint64_t corners[6] = {0, 1, 63, 64, 4032, 4095};
                 put_list("corners", widths[w], n, 6, corners, NULL, ALL);
             }
         }
     put_random("tenth", REF_F16, 4097, 100, 0, ALL);
-    put_random("half", REF_I8, 4095, 500, 0, DENSE | PICI);
+    put_random("half", REF_I8, 4095, 500, 0, DENSE | PICI | HYBRID);
     put_random("tail", REF_U64, 3 * 4096 + 5, 2, 0, ALL);
     for (unsigned dtype = REF_F32; dtype <= REF_U64; dtype++)
         put_random("seven", dtype, 7, 600, 0, ALL | SEALED);
     put_specials();
+    put_containers();
 }
 
 /* ---- verify.txt ---- */
 
 /* Blocks to be broken. P: elements 0, 1, 65 and 4095 of tile 0, 4096 and 4099 of tile 1; words at 48, tile 1's at 560,
  * index at 1072, padding at 1080, values at 1088, end at 1112. C: index at 48, padding at 68, values at 80, end at 90.
- * W: positions of 64 bits, at 48; values at 64, end at 68. D: values at 48, end at 54. E*: N = 0. */
-enum base { D, P, C, W, ED, EP, EC, BASES };
+ * W: positions of 64 bits, at 48; values at 64, end at 68. D: values at 48, end at 54. E*: N = 0.
+ * H: directory at 48, R0 64. Record 0 at 64: occupancy, descriptors 3 at 68, 0x90 at 69, second byte at 70, 12-bit offsets of
+ * tile 0 at 71, counts of tile 2 at 76 and offsets at 92, values at 132 (tile 2's at 138), padding at 218. Record 1 at 220,
+ * of tile 32, which has 300 elements: descriptor 224, offsets 225, values 228, end 232.
+ * B: record at 64; descriptors at 68 (bitvector), 69 (raw, of 600 elements), 70 and 71; bits at 72, values at
+ * 584 and 1949, padding at 2549, end 2552. R: record at 64, descriptor at 68, bits at 70 (of 4000), values 582, padding 882, end 884.
+ * Q: record at 64, descriptor 68, offsets 69, padding at 75, values at 76, padding at 92, end 96. */
+enum base { D, P, C, W, H, B, R, Q, ED, EP, EC, EH, BASES };
 
 static const struct {
     unsigned dtype, format;
     uint64_t n;
     unsigned nnz;
     uint64_t at[6];
+    struct {
+        uint64_t first, step;
+        unsigned n;
+    } run[2];
 } bases[BASES] = {
     [D] = {REF_U16, REF_DENSE, 3, 3, {0, 1, 2}},
     [P] = {REF_F32, REF_PICI, 4100, 6, {0, 1, 65, 4095, 4096, 4099}},
     [C] = {REF_I16, REF_COO, 5000, 5, {0, 7, 8, 4095, 4999}},
     [W] = {REF_F16, REF_COO, UINT64_C(0x100000005), 2, {3, UINT64_C(0x100000004)}},
+    [H] = {REF_I16, REF_HYBRID, 131372, 5, {0, 7, 4095, 131077, 131371}, {{8192, 100, 40}}},
+    [B] = {REF_I8, REF_HYBRID, 4696, 0, {0}, {{0, 3, 1365}, {4096, 1, 580}}},
+    [R] = {REF_U8, REF_HYBRID, 4000, 0, {0}, {{256, 1, 300}}},
+    [Q] = {REF_F32, REF_HYBRID, 4096, 4, {1, 50, 99, 4000}, {{0}}},
     [ED] = {REF_I8, REF_DENSE, 0, 0, {0}},
     [EP] = {REF_F64, REF_PICI, 0, 0, {0}},
     [EC] = {REF_U32, REF_COO, 0, 0, {0}},
+    [EH] = {REF_F32, REF_HYBRID, 0, 0, {0}},
 };
 
 static uint8_t *make_base(size_t *len, enum base base)
@@ -243,6 +292,9 @@ static uint8_t *make_base(size_t *len, enum base base)
         uint8_t *src = memory((size_t)bases[base].n * width);
         for (unsigned k = 0; k < bases[base].nnz; k++)
             ref_store(src, bases[base].at[k], width, next() | 1);
+        for (unsigned r = 0; r < 2; r++)
+            for (unsigned k = 0; k < bases[base].run[r].n; k++)
+                ref_store(src, bases[base].run[r].first + k * bases[base].run[r].step, width, 0x2a);
         uint8_t *block = ref_encode(len, src, bases[base].n, bases[base].dtype, bases[base].format, 0);
         free(src);
         if (!block)
@@ -287,7 +339,7 @@ static void put_verdict(const struct verdict *v)
 {
     size_t len;
     state = ++cases;
-    uint8_t *base = make_base(&len, v->base), *block = memory(len + 64);
+    uint8_t *base = make_base(&len, v->base), *block = memory(len + 64 + (size_t)(v->grow > 0 ? v->grow : 0));
     memcpy(block, base, len);
     len = (size_t)((ptrdiff_t)len + v->grow);
     if (v->seal == BEFORE)

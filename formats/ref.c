@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER = 48, TILE = 4096, SIDE = 64, TILE_BYTES = 512 };
+enum { HEADER = 48, TILE = 4096, SIDE = 64, TILE_BYTES = 512, GROUP = 32, RUN = 256 };
+enum { OFFSETS12, OFFSETS8, BITVECTOR, RAW }; /* containers */
 
 unsigned ref_width(unsigned dtype)
 {
@@ -132,6 +133,21 @@ static enum ref_status bad_header(struct ref_fault *fault, const char *rule, uin
     return breach(fault, REF_E_CORRUPT, rule, offset, REF_NO_TILE);
 }
 
+/* Of hybrid, beside the others the fields that the block says, values_offset and with it the length. */
+static int lay_out_hybrid(struct ref_header *h, uint64_t values_offset)
+{
+    h->groups = h->tiles / GROUP + (h->tiles % GROUP > 0);
+    h->unit = h->width <= 2 ? 4 : 2 * h->width;
+    h->index_offset = HEADER;
+    h->records = (HEADER + h->groups * h->index_width + 15) / 16 * 16;
+    h->values_offset = values_offset;
+    if (values_offset < h->records || values_offset > h->records + 514 * h->tiles + h->groups * (3 + h->unit) ||
+        (h->nnz == 0 && values_offset > h->records) || h->nnz > (UINT64_MAX - values_offset) / h->width)
+        return 0;
+    h->block_bytes = values_offset + h->nnz * h->width;
+    return (h->block_bytes - h->records) % h->unit == 0;
+}
+
 /* The fields of h that follow from the others; 0 if a length is beyond 64 bits. index_offset is right in any case. */
 static int lay_out(struct ref_header *h)
 {
@@ -156,7 +172,7 @@ enum ref_status ref_header(struct ref_header *h, const uint8_t *block, size_t le
     if (block[4] != 1)
         return breach(fault, REF_E_VERSION, "version", 4, REF_NO_TILE);
     h->format = block[5];
-    if (h->format > REF_COO)
+    if (h->format > REF_HYBRID)
         return breach(fault, REF_E_UNSUPPORTED, "format", 5, REF_NO_TILE);
     h->dtype = block[6];
     h->width = ref_width(h->dtype);
@@ -173,8 +189,8 @@ enum ref_status ref_header(struct ref_header *h, const uint8_t *block, size_t le
     h->nnz = ref_get(block + 16, 8);
     if (h->nnz > h->count || (h->format == REF_DENSE && h->nnz != h->count))
         return bad_header(fault, "nnz", 16);
-    h->tiles = h->format == REF_PICI ? h->count / TILE + (h->count % TILE > 0) : 0;
-    int fits = lay_out(h);
+    h->tiles = h->format == REF_PICI || h->format == REF_HYBRID ? h->count / TILE + (h->count % TILE > 0) : 0;
+    int fits = h->format == REF_HYBRID ? lay_out_hybrid(h, ref_get(block + 32, 8)) : lay_out(h);
     if (ref_get(block + 24, 8) != h->index_offset)
         return bad_header(fault, "offsets", 24);
     if (!fits || ref_get(block + 32, 8) != h->values_offset)
@@ -255,6 +271,280 @@ static enum ref_status verify_coo(const struct ref_header *h, const uint8_t *blo
     return s;
 }
 
+/* ---- hybrid: a group at a time ---- */
+
+struct tile {
+    unsigned n, container;          /* n = 0: empty */
+    uint64_t descriptor;            /* where its first byte is */
+    uint64_t payload, values;       /* where they are */
+    uint64_t payload_bytes, stored; /* stored: how many values */
+};
+
+struct group {
+    uint64_t first; /* tile */
+    unsigned tiles;
+    uint64_t at, end; /* of the record */
+    struct tile tile[GROUP];
+};
+
+static uint64_t tile_elements(const struct ref_header *h, uint64_t t)
+{
+    return h->count - t * TILE < TILE ? h->count - t * TILE : TILE;
+}
+
+static uint64_t payload_bytes(unsigned container, unsigned n)
+{
+    return container == OFFSETS12 ? (3 * n + 1) / 2 : container == OFFSETS8 ? 16 + n : container == BITVECTOR ? 512 : 0;
+}
+
+/* The container of a tile with n nonzeros among len elements; full: a run of 256 of them has no zero. */
+static unsigned cheapest(const struct ref_header *h, unsigned n, uint64_t len, int full)
+{
+    unsigned best = RAW;
+    uint64_t least = (len - n) * h->width;
+    for (unsigned c = BITVECTOR + 1; c-- > 0;) {
+        if ((c == OFFSETS12 && n > 31) || (c == OFFSETS8 && (n < 32 || full)))
+            continue;
+        if (payload_bytes(c, n) <= least) {
+            least = payload_bytes(c, n);
+            best = c;
+        }
+    }
+    return best;
+}
+
+/* The descriptors of group g and with them all its places, checked up to the padding before the values. */
+static enum ref_status read_group(struct group *r, const struct ref_header *h, const uint8_t *block, uint64_t g,
+                                  struct ref_fault *fault)
+{
+    const uint64_t entry = HEADER + g * h->index_width, units = (h->block_bytes - h->records) / h->unit;
+    uint64_t begin = ref_get(block + entry, h->index_width), end = units;
+    *r = (struct group){.first = g * GROUP};
+    r->tiles = h->tiles - r->first < GROUP ? (unsigned)(h->tiles - r->first) : GROUP;
+    if (g == 0 && begin != 0)
+        return breach(fault, REF_E_CORRUPT, "directory", entry, 0);
+    if (g + 1 < h->groups) {
+        end = ref_get(block + entry + h->index_width, h->index_width);
+        if (end < begin || end > units)
+            return breach(fault, REF_E_CORRUPT, "directory", entry + h->index_width, r->first + GROUP);
+    }
+    r->at = h->records + begin * h->unit;
+    r->end = h->records + end * h->unit;
+    if (r->at == r->end)
+        return REF_OK;
+    const uint64_t bits = ref_get(block + r->at, 4);
+    unsigned some = 0, two = 0;
+    if (bits == 0 || bits >> r->tiles != 0)
+        return breach(fault, REF_E_CORRUPT, "occupancy", r->at, r->first);
+    for (unsigned i = 0; i < r->tiles; i++)
+        some += bits >> i & 1;
+    if (r->at + 4 + some > r->end)
+        return breach(fault, REF_E_CORRUPT, "record-length", r->at, r->first);
+    for (unsigned i = 0; i < some; i++)
+        two += block[r->at + 4 + i] >> 7;
+    uint64_t at = r->at + 4, second = at + some, payload = second + two;
+    if (payload > r->end)
+        return breach(fault, REF_E_CORRUPT, "record-length", r->at, r->first);
+    uint64_t stored = 0;
+    for (unsigned i = 0; i < r->tiles; i++) {
+        struct tile *t = &r->tile[i];
+        const uint64_t len = tile_elements(h, r->first + i);
+        if (!(bits >> i & 1))
+            continue;
+        t->descriptor = at;
+        t->n = block[at];
+        if (block[at] & 0x80) {
+            t->n = (block[at] & 15) * 256 + block[second++] + 1;
+            t->container = block[at] >> 4 & 3;
+        }
+        const int formed = block[at] & 0x80 ? !(block[at] & 0x40) && t->container : t->n >= 1 && t->n <= 31;
+        if (!formed || t->n > len ||
+            (t->container != cheapest(h, t->n, len, 0) && t->container != cheapest(h, t->n, len, 1)))
+            return breach(fault, REF_E_CORRUPT, "descriptor", at, r->first + i);
+        at++;
+        t->payload = payload;
+        payload += t->payload_bytes = payload_bytes(t->container, t->n);
+        stored += t->stored = t->container == RAW ? len : t->n;
+    }
+    if ((payload - r->at + stored * h->width + h->unit - 1) / h->unit * h->unit != r->end - r->at)
+        return breach(fault, REF_E_CORRUPT, "record-length", r->at, r->first);
+    uint64_t value = (payload + h->width - 1) / h->width * h->width, after = value + stored * h->width;
+    for (; payload < r->end; payload++)
+        if (block[payload] && (payload < value || payload >= after))
+            return breach(fault, REF_E_CORRUPT, "padding", payload, REF_NO_TILE);
+    for (unsigned i = 0; i < r->tiles; i++) {
+        r->tile[i].values = value;
+        value += r->tile[i].stored * h->width;
+    }
+    return REF_OK;
+}
+
+static uint64_t tile_value(const struct ref_header *h, const uint8_t *block, const struct tile *t, uint64_t k)
+{
+    return ref_get(block + t->values + k * h->width, h->width);
+}
+
+/* The offsets in the tile of its nonzeros, which need not be right; returns how many. place: where each is in the block. */
+static unsigned tile_offsets(uint64_t offset[TILE], uint64_t place[TILE], const struct ref_header *h,
+                             const uint8_t *block, const struct tile *t)
+{
+    unsigned n = 0;
+    const uint8_t *p = block + t->payload;
+    switch (t->container) {
+    case OFFSETS12:
+        for (; n < t->n; n++) {
+            place[n] = t->payload + n / 2 * 3 + n % 2;
+            offset[n] = ref_get(block + place[n], 2) >> (n % 2 ? 4 : 0) & 4095;
+        }
+        return n;
+    case OFFSETS8:
+        for (unsigned run = 0; run < 16; run++)
+            for (unsigned i = 0; i < p[run] && n < t->n; i++, n++) {
+                place[n] = t->payload + 16 + n;
+                offset[n] = run * RUN + block[place[n]];
+            }
+        return n;
+    case BITVECTOR:
+        for (unsigned i = 0; i < TILE; i++)
+            if (p[i / 8] >> i % 8 & 1) {
+                place[n] = t->payload + i / 64 * 8;
+                offset[n++] = i;
+            }
+        return n;
+    default:
+        for (unsigned i = 0; i < t->stored; i++)
+            if (tile_value(h, block, t, i)) {
+                place[n] = t->values + i * h->width;
+                offset[n++] = i;
+            }
+        return n;
+    }
+}
+
+static int has_full_run(const uint64_t *offset, unsigned n)
+{
+    for (unsigned i = 0; i + RUN <= n; i++)
+        if (offset[i] % RUN == 0 && offset[i + RUN - 1] == offset[i] + RUN - 1)
+            return 1;
+    return 0;
+}
+
+static enum ref_status verify_tile(const struct ref_header *h, const uint8_t *block, const struct tile *t, uint64_t i,
+                                   struct ref_fault *fault)
+{
+    const uint64_t len = tile_elements(h, i);
+    uint64_t offset[TILE], place[TILE];
+    const int lists = t->container == OFFSETS12 || t->container == OFFSETS8;
+    unsigned n = tile_offsets(offset, place, h, block, t);
+    if (t->container == OFFSETS8) {
+        unsigned sum = 0;
+        for (unsigned run = 0; run < 16; run++)
+            sum += block[t->payload + run];
+        if (sum != t->n)
+            return breach(fault, REF_E_CORRUPT, "tile-count", t->descriptor, i);
+    }
+    for (unsigned k = 0; k < n; k++) {
+        if (lists && k > 0 && offset[k] <= offset[k - 1])
+            return breach(fault, REF_E_CORRUPT, "rising", place[k], i);
+        if (offset[k] >= len)
+            return breach(fault, REF_E_CORRUPT, "past-end", place[k], i);
+    }
+    if (t->container == OFFSETS12 && t->n % 2 && block[t->payload + t->payload_bytes - 1] > 15)
+        return breach(fault, REF_E_CORRUPT, "padding", t->payload + t->payload_bytes - 1, i);
+    if (n != t->n)
+        return breach(fault, REF_E_CORRUPT, "tile-count", t->descriptor, i);
+    if (t->container != cheapest(h, n, len, has_full_run(offset, n)))
+        return breach(fault, REF_E_CORRUPT, "container", t->descriptor, i);
+    for (uint64_t k = 0; t->container != RAW && k < n; k++)
+        if (tile_value(h, block, t, k) == 0)
+            return breach(fault, REF_E_CORRUPT, "stored-zero", t->values + k * h->width, i);
+    return REF_OK;
+}
+
+static enum ref_status verify_hybrid(const struct ref_header *h, const uint8_t *block, struct ref_fault *fault)
+{
+    uint64_t total = 0;
+    for (uint64_t i = HEADER + h->groups * h->index_width; i < h->records; i++)
+        if (block[i])
+            return breach(fault, REF_E_CORRUPT, "padding", i, REF_NO_TILE);
+    for (uint64_t g = 0; g < h->groups; g++) {
+        struct group r;
+        enum ref_status s = read_group(&r, h, block, g, fault);
+        for (unsigned i = 0; i < r.tiles && !s; i++) {
+            total += r.tile[i].n;
+            if (r.tile[i].n)
+                s = verify_tile(h, block, &r.tile[i], r.first + i, fault);
+        }
+        if (s)
+            return s;
+    }
+    return total == h->nnz ? REF_OK : breach(fault, REF_E_CORRUPT, "total", 16, REF_NO_TILE);
+}
+
+/* The record of the group that begins at src element first, to p; returns its end. */
+static uint8_t *encode_group(uint8_t *p, const struct ref_header *h, const void *src, uint64_t g)
+{
+    uint64_t tiles = h->tiles - g * GROUP < GROUP ? h->tiles - g * GROUP : GROUP, bits = 0;
+    unsigned n[GROUP] = {0}, container[GROUP] = {0};
+    uint64_t bytes = 4, stored = 0;
+    for (uint64_t i = 0; i < tiles; i++) {
+        const uint64_t first = (g * GROUP + i) * TILE, len = tile_elements(h, g * GROUP + i);
+        unsigned run[16] = {0};
+        int full = 0;
+        for (uint64_t k = 0; k < len; k++)
+            run[k / RUN] += ref_load(src, first + k, h->width) != 0;
+        for (unsigned k = 0; k < 16; k++) {
+            n[i] += run[k];
+            full |= run[k] == RUN;
+        }
+        if (!n[i])
+            continue;
+        bits |= UINT64_C(1) << i;
+        container[i] = cheapest(h, n[i], len, full);
+        bytes += (container[i] == OFFSETS12 ? 1 : 2) + payload_bytes(container[i], n[i]);
+        stored += container[i] == RAW ? len : n[i];
+    }
+    if (!bits)
+        return p;
+    uint8_t *value = p + (bytes + h->width - 1) / h->width * h->width;
+    uint8_t *end = p + (bytes + stored * h->width + h->unit - 1) / h->unit * h->unit;
+    ref_put(p, 4, bits);
+    p += 4;
+    for (unsigned i = 0; i < tiles; i++)
+        if (n[i])
+            *p++ = (uint8_t)(container[i] == OFFSETS12 ? n[i] : 0x80 | container[i] << 4 | (n[i] - 1) / 256);
+    for (unsigned i = 0; i < tiles; i++)
+        if (n[i] && container[i] != OFFSETS12)
+            *p++ = (uint8_t)((n[i] - 1) % 256);
+    for (uint64_t i = 0; i < tiles; i++) {
+        const uint64_t first = (g * GROUP + i) * TILE, len = tile_elements(h, g * GROUP + i);
+        unsigned done = 0;
+        for (uint64_t k = 0; k < len && n[i]; k++) {
+            uint64_t v = ref_load(src, first + k, h->width);
+            if (v || container[i] == RAW) {
+                ref_put(value, h->width, v);
+                value += h->width;
+            }
+            if (!v)
+                continue;
+            if (container[i] == BITVECTOR)
+                p[k / 8] |= (uint8_t)(1u << k % 8);
+            if (container[i] == OFFSETS8) {
+                p[k / RUN]++;
+                p[16 + done] = (uint8_t)k;
+            }
+            if (container[i] == OFFSETS12) {
+                p[done / 2 * 3 + done % 2] |= (uint8_t)(k << done % 2 * 4);
+                p[done / 2 * 3 + done % 2 + 1] |= (uint8_t)(k >> (done % 2 ? 4 : 8));
+            }
+            done++;
+        }
+        if (n[i])
+            p += payload_bytes(container[i], n[i]);
+    }
+    return end;
+}
+
 /* ref_verify, which also leaves the header. */
 static enum ref_status verify(struct ref_header *h, const uint8_t *block, size_t len, struct ref_fault *fault)
 {
@@ -272,6 +562,8 @@ static enum ref_status verify(struct ref_header *h, const uint8_t *block, size_t
     }
     if (h->format == REF_PICI)
         return verify_pici(h, block, fault);
+    if (h->format == REF_HYBRID)
+        return verify_hybrid(h, block, fault);
     return h->format == REF_COO ? verify_coo(h, block, fault) : REF_OK;
 }
 
@@ -287,19 +579,35 @@ uint8_t *ref_encode(size_t *len, const void *src, uint64_t n, unsigned dtype, un
 {
     struct ref_header h = {.format = format, .dtype = dtype, .count = n, .width = ref_width(dtype)};
     *len = 0;
-    if (!h.width || format > REF_COO)
+    if (!h.width || format > REF_HYBRID)
         return NULL;
     if (format != REF_DENSE && n > UINT64_C(0x100000000))
         h.flags = 1;
     h.index_width = h.flags ? 8 : 4;
-    h.tiles = format == REF_PICI ? n / TILE + (n % TILE > 0) : 0;
+    h.tiles = format == REF_PICI || format == REF_HYBRID ? n / TILE + (n % TILE > 0) : 0;
     for (uint64_t i = 0; i < n; i++)
         h.nnz += format == REF_DENSE || ref_load(src, i, h.width) != 0;
-    if (!lay_out(&h) || h.block_bytes > SIZE_MAX)
+    if (format == REF_HYBRID) { /* room for the longest */
+        lay_out_hybrid(&h, 0);
+        if (n > (SIZE_MAX - h.records - 2 * h.tiles - h.groups * (3 + h.unit)) / h.width)
+            return NULL;
+        h.block_bytes = h.records + n * h.width + 2 * h.tiles + h.groups * (3 + h.unit);
+    } else if (!lay_out(&h) || h.block_bytes > SIZE_MAX) {
         return NULL;
+    }
     uint8_t *block = calloc(1, (size_t)h.block_bytes);
     if (!block)
         return NULL;
+    if (format == REF_HYBRID) {
+        uint8_t *p = block + h.records;
+        for (uint64_t g = 0; g < h.groups; g++) {
+            ref_put(block + HEADER + g * h.index_width, h.index_width,
+                    (uint64_t)(p - block - (ptrdiff_t)h.records) / h.unit);
+            p = encode_group(p, &h, src, g);
+        }
+        h.block_bytes = (uint64_t)(p - block);
+        h.values_offset = h.block_bytes - h.nnz * h.width;
+    }
     memcpy(block, "\x50\x49\x43\x49", 4);
     block[4] = 1;
     block[5] = (uint8_t)format;
@@ -325,7 +633,7 @@ uint8_t *ref_encode(size_t *len, const void *src, uint64_t n, unsigned dtype, un
                     ref_put(values + k++ * h.width, h.width, v);
                 }
         }
-    } else {
+    } else if (format != REF_HYBRID) {
         for (uint64_t i = 0; i < n; i++) {
             uint64_t v = ref_load(src, i, h.width);
             if (format == REF_COO) {
@@ -344,14 +652,33 @@ uint8_t *ref_encode(size_t *len, const void *src, uint64_t n, unsigned dtype, un
 
 /* ---- decode and add ---- */
 
-/* Element i of dst becomes, or grows by, stored value k. */
-static void take(const struct ref_header *h, void *dst, uint64_t i, const uint8_t *block, uint64_t k, int add)
+/* Element i of dst becomes, or grows by, v. */
+static void take_value(const struct ref_header *h, void *dst, uint64_t i, uint64_t v, int add)
 {
-    uint64_t v = ref_get(block + h->values_offset + k * h->width, h->width);
     if (!add)
         ref_store(dst, i, h->width, v);
     else if (v)
         ref_store(dst, i, h->width, ref_add(h->dtype, ref_load(dst, i, h->width), v));
+}
+
+/* Stored value k. */
+static void take(const struct ref_header *h, void *dst, uint64_t i, const uint8_t *block, uint64_t k, int add)
+{
+    take_value(h, dst, i, ref_get(block + h->values_offset + k * h->width, h->width), add);
+}
+
+static void take_group(const struct ref_header *h, void *dst, const uint8_t *block, uint64_t g, int add)
+{
+    uint64_t offset[TILE], place[TILE];
+    struct group r;
+    read_group(&r, h, block, g, NULL);
+    for (unsigned i = 0; i < r.tiles; i++) {
+        const struct tile *t = &r.tile[i];
+        const unsigned n = t->n ? tile_offsets(offset, place, h, block, t) : 0;
+        for (unsigned k = 0; k < n; k++)
+            take_value(h, dst, (r.first + i) * TILE + offset[k],
+                       tile_value(h, block, t, t->container == RAW ? offset[k] : k), add);
+    }
 }
 
 static enum ref_status apply(void *dst, uint64_t n, const uint8_t *block, size_t len, int add)
@@ -374,6 +701,9 @@ static enum ref_status apply(void *dst, uint64_t n, const uint8_t *block, size_t
                     if (word >> r & 1)
                         take(&h, dst, t * TILE + r * SIDE + c, block, k++, add);
             }
+    } else if (h.format == REF_HYBRID) {
+        for (uint64_t g = 0; g < h.groups; g++)
+            take_group(&h, dst, block, g, add);
     } else {
         for (uint64_t k = 0; k < h.nnz; k++)
             take(&h, dst, h.format == REF_COO ? position(&h, block, k) : k, block, k, add);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A second codec, written from block.md alone: slow, bit by bit, no kernels, nothing shared with lib/ or include/pici.
+ * A second codec, written from block.md and hybrid.md alone: slow, bit by bit, no kernels, nothing shared with lib/ or include/pici.
  * Tests and fuzzers compare the library with it; the golden vectors were made by it. Floating point is done in integers,
  * so that no rounding mode, excess precision or flushing of denormals can bend it. */
 #ifndef PICI_FORMATS_REF_H
@@ -52,8 +52,10 @@ struct ref_header {
     unsigned format, dtype, flags;
     uint64_t count, nnz, index_offset, values_offset, checksum;
     unsigned width, index_width; /* bytes */
-    uint64_t tiles;              /* of pici, else 0 */
+    uint64_t tiles;              /* of pici and hybrid, else 0 */
     uint64_t block_bytes;
+    uint64_t groups, records; /* of hybrid: how many records, and where they begin */
+    unsigned unit;
 };
 
 /* Bytes of an element; 0 for a dtype that does not exist. */

@@ -59,7 +59,7 @@ static void as_elements(const uint8_t *data, size_t len)
 {
     const unsigned dtype = 1 + len % 14;
     const size_t n = len / ref_width(dtype);
-    for (unsigned format = PICI_DENSE; format <= PICI_COO; format++) {
+    for (unsigned format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         size_t want, got;
         uint8_t *block = ref_encode(&want, data, n, dtype, format, 0), *out = memory(want);
         for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {

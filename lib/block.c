@@ -32,7 +32,7 @@ enum pici_status pici_block_parse(struct pici_block *b, const void *block, size_
         return breach(fault, PICI_E_CORRUPT, HDR_MAGIC, "magic");
     if (p[HDR_VERSION] != FMT_VERSION)
         return breach(fault, PICI_E_VERSION, HDR_VERSION, "version");
-    if (p[HDR_FORMAT] > FMT_COO)
+    if (p[HDR_FORMAT] > FMT_HYBRID)
         return breach(fault, PICI_E_UNSUPPORTED, HDR_FORMAT, "format");
     if (fmt_width_log2(p[HDR_DTYPE]) < 0)
         return breach(fault, PICI_E_CORRUPT, HDR_DTYPE, "dtype");
@@ -50,10 +50,12 @@ enum pici_status pici_block_parse(struct pici_block *b, const void *block, size_
         return breach(fault, PICI_E_CORRUPT, HDR_FLAGS, "index-width");
     if (b->nnz > b->count || (b->format == FMT_DENSE && b->nnz != b->count))
         return breach(fault, PICI_E_CORRUPT, HDR_NNZ, "nnz");
-    int fits = fmt_layout(&b->at, b->format, b->dtype, b->count, b->nnz);
+    const uint64_t values = load_le64(p + HDR_VALUES_OFFSET);
+    int fits = b->format == FMT_HYBRID ? fmt_layout_hybrid(&b->at, b->dtype, b->count, b->nnz, values)
+                                       : fmt_layout(&b->at, b->format, b->dtype, b->count, b->nnz);
     if (load_le64(p + HDR_INDEX_OFFSET) != b->at.index_offset)
         return breach(fault, PICI_E_CORRUPT, HDR_INDEX_OFFSET, "offsets");
-    if (!fits || load_le64(p + HDR_VALUES_OFFSET) != b->at.values_offset)
+    if (!fits || values != b->at.values_offset)
         return breach(fault, PICI_E_CORRUPT, HDR_VALUES_OFFSET, "offsets");
     if (b->checksum && !(b->flags & FLAG_CHECKSUM))
         return breach(fault, PICI_E_CORRUPT, HDR_CHECKSUM, "checksum-flag");
@@ -79,7 +81,7 @@ enum pici_status pici_block_checksum(const struct pici_block *b, struct pici_fau
 
 enum pici_status pici_block_padding(const struct pici_block *b, struct pici_fault *fault)
 {
-    for (uint64_t i = b->at.index_offset + b->at.index_bytes; i < b->at.values_offset; i++)
+    for (uint64_t i = b->at.index_offset + b->at.index_bytes; i < b->at.body_offset; i++)
         if (b->bytes[i])
             return breach(fault, PICI_E_CORRUPT, i, "padding");
     return PICI_OK;

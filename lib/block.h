@@ -12,7 +12,7 @@ struct pici_block {
     const uint8_t *bytes; /* the header */
     const uint8_t *bits;  /* pici: the bitvector */
     const uint8_t *index;
-    const uint8_t *values;
+    const uint8_t *values; /* not of hybrid, whose values are in its records */
     struct fmt_layout at;
     unsigned format, dtype, flags;
     uint64_t count, nnz, checksum;
@@ -31,7 +31,7 @@ enum pici_status pici_block_whole(struct pici_block *b, size_t len, struct pici_
 /* Check the rule "checksum" (nothing without the flag). Reads the whole block. */
 enum pici_status pici_block_checksum(const struct pici_block *b, struct pici_fault *fault);
 
-/* Check the rule "padding". */
+/* Check the rule "padding" after the index. */
 enum pici_status pici_block_padding(const struct pici_block *b, struct pici_fault *fault);
 
 /* Write the 48 bytes of a header whose layout is l; checksum 0. The magic goes last. */

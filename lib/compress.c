@@ -8,12 +8,17 @@
 #include "bytes.h"
 #include "codec.h"
 #include "cpu/kernels.h"
+#include "hybrid.h"
 #include "parallel.h"
 
 size_t pici_bound(enum pici_format format, enum pici_dtype dtype, uint64_t n)
 {
     struct fmt_layout l;
     unsigned f = format == PICI_AUTO ? FMT_DENSE : (unsigned)format;
+    if (f == FMT_HYBRID && fmt_width_log2((unsigned)dtype) >= 0) {
+        const uint64_t most = fmt_bound_hybrid((unsigned)dtype, n);
+        return most > SIZE_MAX ? 0 : (size_t)most;
+    }
     if (f > FMT_COO || fmt_width_log2((unsigned)dtype) < 0 || !fmt_layout(&l, f, (unsigned)dtype, n, n) ||
         l.block_bytes > SIZE_MAX)
         return 0;
@@ -290,6 +295,81 @@ static enum pici_status compress_coo(const struct job *j, struct parts *p, uint6
     return atomic_load(&p->changed) ? PICI_E_ARG : PICI_OK;
 }
 
+/* ---- hybrid ---- */
+
+/* Threads take groups as they come and look at each; the lengths of their records are summed in the order of the groups; then
+ * every thread knows where its record belongs, and writes it. */
+struct records {
+    const struct job *job;
+    const struct fmt_layout *layout;
+    size_t cap, groups;
+    atomic_size_t next; /* group to take */
+    atomic_size_t turn; /* group whose length is to be added */
+    size_t end;         /* of the records before turn, SIZE_MAX: did not fit; this and nnz belong to who has the turn */
+    uint64_t nnz;
+};
+
+static void write_records(void *context, int thread)
+{
+    struct records *r = context;
+    const struct job *j = r->job;
+    const unsigned w = j->width_log2;
+    struct pici_plan plan;
+    int alike = 0;
+    (void)thread;
+    for (size_t g; (g = atomic_fetch_add(&r->next, 1)) < r->groups;) {
+        const size_t first = g * GROUP_TILES * TILE, left = j->n - first;
+        const size_t n = left < (size_t)GROUP_TILES * TILE ? left : (size_t)GROUP_TILES * TILE;
+        const uint8_t *src = j->src + (first << w);
+        /* the longest record, of whole tiles, fits in twice its values */
+        if (alike && n == (size_t)GROUP_TILES * TILE && r->end <= r->cap && (r->cap - r->end) / 2 >> w >= n &&
+            pici_write_group_alike(&plan, j->move, src, w, j->block + r->end, j->stream)) {
+            store_index(j->block + HDR_BYTES, r->layout->index_width, g,
+                        (r->end - r->layout->body_offset) / fmt_unit(w));
+            r->end += plan.record;
+            r->nnz += plan.nnz;
+            atomic_store_explicit(&r->turn, g + 1, memory_order_release);
+            continue;
+        }
+        pici_plan_group(&plan, j->move, src, n, w);
+        alike = j->threads == 1 && pici_plan_alike(&plan);
+
+        while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
+            sched_yield();
+        const size_t at = r->end;
+        const int fits = at <= r->cap && plan.record <= r->cap - at;
+        r->end = fits ? at + plan.record : SIZE_MAX;
+        r->nnz += plan.nnz;
+        atomic_store_explicit(&r->turn, g + 1, memory_order_release);
+        if (!fits) {
+            atomic_store(&r->next, r->groups);
+            continue;
+        }
+        store_index(j->block + HDR_BYTES, r->layout->index_width, g, (at - r->layout->body_offset) / fmt_unit(w));
+        pici_write_group(&plan, j->move, src, n, w, j->block + at, j->threads > 1 ? plan.record : r->cap - at,
+                         j->stream);
+    }
+}
+
+/* cap: bytes that it may take, of those that there are. */
+static enum pici_status compress_hybrid(const struct job *j, size_t cap, struct fmt_layout *l, uint64_t *nnz)
+{
+    (void)fmt_layout_hybrid(l, j->dtype, j->n, 0, 0);
+    if (l->body_offset > cap)
+        return PICI_E_SPACE;
+    struct records r = {
+        .job = j, .layout = l, .cap = cap, .groups = (size_t)fmt_groups(l->tiles), .end = (size_t)l->body_offset};
+    memset(j->block + HDR_BYTES, 0, (size_t)l->body_offset - HDR_BYTES);
+    if (j->threads > 1)
+        pici_parallel(j->threads, 256 << 10, write_records, &r);
+    else
+        write_records(&r, 0);
+    if (r.end == SIZE_MAX)
+        return PICI_E_SPACE;
+    *nnz = r.nnz;
+    return fmt_layout_hybrid(l, j->dtype, j->n, r.nnz, r.end - (r.nnz << j->width_log2)) ? PICI_OK : PICI_E_ARG;
+}
+
 /* ---- all formats ---- */
 
 /* The smallest format; of equals the lowest number. */
@@ -322,7 +402,9 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
     if (j->cap < HDR_BYTES)
         return PICI_E_SPACE;
     memset(j->block, 0, HDR_BYTES); /* until it is whole, it is not to look like a block */
-    if (f == FMT_PICI) {
+    if (f == FMT_HYBRID) {
+        s = compress_hybrid(j, j->cap, &l, &nnz);
+    } else if (f == FMT_PICI) {
         s = compress_pici(j, &nnz);
     } else if (f == FMT_COO) {
         s = compress_coo(j, &parts, nnz);
@@ -334,7 +416,7 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
     }
     if (s)
         return s;
-    if (!fmt_layout(&l, f, j->dtype, j->n, nnz))
+    if (f != FMT_HYBRID && !fmt_layout(&l, f, j->dtype, j->n, nnz))
         return PICI_E_SPACE;
     unsigned flags = fmt_flags(f, j->n) | (checksum ? FLAG_CHECKSUM : 0u);
     pici_block_emit(j->block, &l, f, j->dtype, flags, j->n, nnz);
@@ -357,8 +439,6 @@ enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void 
     enum pici_status s = pici_opts_get(&o, opts);
     if (s)
         return s;
-    if (format == PICI_HYBRID)
-        return PICI_E_UNSUPPORTED;
     struct job j = {.block = block,
                     .cap = cap,
                     .src = src,

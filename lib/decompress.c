@@ -7,6 +7,7 @@
 #include "bytes.h"
 #include "codec.h"
 #include "cpu/kernels.h"
+#include "hybrid.h"
 #include "parallel.h"
 
 /* One call, its arguments and the block's header checked: decode, or with `add` add, elements. */
@@ -143,6 +144,89 @@ static int unpack_coo(const struct job *j, uint8_t *dst, uint64_t first, size_t 
     return run.i == run.end && !run.zero;
 }
 
+/* ---- hybrid ---- */
+
+/* A tile whose payload and values are copied first: it is too near to the end of the block for a kernel, or partial, or wanted
+ * in part. Elements [off, off + n) of its len to dst. */
+static int unpack_stored_tile(const struct job *j, uint8_t *dst, const struct pici_tile *t, unsigned len, unsigned off,
+                              size_t n)
+{
+    const unsigned w = j->b->at.width_log2, payload = fmt_payload(t->container, t->n);
+    const size_t stored = (size_t)fmt_stored(t->container, t->n, len) << w;
+    const size_t zeros = t->container == TILE_RAW ? (size_t)(TILE - len) << w : PICI_SLACK;
+    uint8_t tile[TILE * 8], values[TILE * 8 + PICI_SLACK], where[TILE_BITS_BYTES + PICI_SLACK];
+    if (!t->n) {
+        if (!j->add)
+            memset(dst, 0, n << w);
+        return 1;
+    }
+    memcpy(where, t->payload, payload);
+    memset(where + payload, 0, PICI_SLACK);
+    memcpy(values, t->values, stored);
+    memset(values + stored, 0, zeros);
+    const struct pici_tile copy = {where, values, t->n, t->container};
+    struct pici_unpack_tiles one = {.dst = dst, .tile = &copy, .tiles = 1};
+    if (n == TILE)
+        return (j->add ? j->add->unpack_tiles(&one) : j->move->unpack_tiles(&one)) == 1;
+    one.dst = tile;
+    if (j->move->unpack_tiles(&one) != 1)
+        return 0;
+    /* stored values are not zero, so what is past the end shows */
+    if (len < TILE && j->move->count(tile + ((size_t)len << w), TILE - len))
+        return 0;
+    if (!j->add)
+        memcpy(dst, tile + ((size_t)off << w), n << w);
+    else
+        j->add->dense(dst, tile + ((size_t)off << w), n);
+    return 1;
+}
+
+/* Elements [first, first + n), in whose groups so many elements are not zero. */
+static int unpack_hybrid(const struct job *j, uint8_t *dst, uint64_t first, size_t n, uint64_t *nnz)
+{
+    const struct pici_block *b = j->b;
+    const unsigned w = b->at.width_log2;
+    const uint8_t *const end = b->bytes + b->at.block_bytes;
+    struct pici_group r;
+    for (*nnz = 0; n;) {
+        if (pici_group_read(&r, b, first / TILE / GROUP_TILES, NULL))
+            return 0;
+        *nnz += r.nnz;
+        for (unsigned i = (unsigned)(first / TILE % GROUP_TILES); i < r.tiles && n;) {
+            const unsigned len = pici_tile_elements(b, r.first + i), off = (unsigned)(first % TILE);
+            unsigned tiles = 0;
+            /* whole tiles that a kernel may read, and a little beyond */
+            while (!off && i + tiles < r.tiles && n / TILE > tiles) {
+                const struct pici_tile *t = &r.tile[i + tiles];
+                if (t->n &&
+                    ((size_t)(end - t->values) < ((size_t)fmt_stored(t->container, t->n, TILE) << w) + PICI_SLACK ||
+                     (size_t)(end - t->payload) < fmt_payload(t->container, t->n) + PICI_SLACK ||
+                     (r.runs >> (i + tiles) & 1 && !pici_tile_has_run(t, TILE, w))))
+                    break;
+                tiles++;
+            }
+            size_t done = (size_t)tiles * TILE;
+            if (tiles) {
+                const struct pici_unpack_tiles run = {
+                    .dst = dst, .tile = r.tile + i, .tiles = tiles, .stream = j->stream};
+                if ((j->add ? j->add->unpack_tiles(&run) : j->move->unpack_tiles(&run)) != tiles)
+                    return 0;
+                i += tiles;
+            } else {
+                done = n < len - off ? n : len - off;
+                if ((r.runs >> i & 1 && !pici_tile_has_run(&r.tile[i], len, w)) ||
+                    !unpack_stored_tile(j, dst, &r.tile[i], len, off, done))
+                    return 0;
+                i++;
+            }
+            first += done;
+            dst += done << w;
+            n -= done;
+        }
+    }
+    return 1;
+}
+
 /* ---- dense, and all ---- */
 
 static int unpack_dense(const struct job *j, uint8_t *dst, uint64_t first, size_t n)
@@ -164,30 +248,35 @@ static int unpack_dense(const struct job *j, uint8_t *dst, uint64_t first, size_
     return 1;
 }
 
-static int unpack(const struct job *j, uint8_t *dst, uint64_t first, size_t n)
+/* nnz: of hybrid, the nonzeros of the groups concerned. */
+static int unpack(const struct job *j, uint8_t *dst, uint64_t first, size_t n, uint64_t *nnz)
 {
-    return j->b->format == FMT_PICI  ? unpack_pici(j, dst, first, n)
-           : j->b->format == FMT_COO ? unpack_coo(j, dst, first, n)
-                                     : unpack_dense(j, dst, first, n);
+    return j->b->format == FMT_PICI     ? unpack_pici(j, dst, first, n)
+           : j->b->format == FMT_COO    ? unpack_coo(j, dst, first, n)
+           : j->b->format == FMT_HYBRID ? unpack_hybrid(j, dst, first, n, nnz)
+                                        : unpack_dense(j, dst, first, n);
 }
 
-/* The whole block, in parts of whole tiles, one a thread. */
+/* The whole block, in parts of whole tiles, or of hybrid groups, one a thread. */
 struct parts {
     const struct job *job;
     uint8_t *dst;
     int threads;
     atomic_int wrong;
+    uint64_t nnz[PICI_MAX_THREADS]; /* hybrid: of each part */
 };
 
 static void unpack_thread(void *context, int i)
 {
     struct parts *p = context;
     const struct job *j = p->job;
-    uint64_t tiles = fmt_tiles(j->b->count), each = tiles / (unsigned)p->threads, rest = tiles % (unsigned)p->threads;
+    const uint64_t tiles = fmt_tiles(j->b->count), piece = j->b->format == FMT_HYBRID ? GROUP_TILES * TILE : TILE;
+    const uint64_t pieces = piece == TILE ? tiles : fmt_groups(tiles);
+    const uint64_t each = pieces / (unsigned)p->threads, rest = pieces % (unsigned)p->threads;
     uint64_t begin = each * (unsigned)i + ((unsigned)i < rest ? (unsigned)i : rest);
     uint64_t end = begin + each + ((unsigned)i < rest);
-    uint64_t first = begin * TILE, last = end * TILE < j->b->count ? end * TILE : j->b->count;
-    if (!unpack(j, p->dst + (first << j->b->at.width_log2), first, (size_t)(last - first)))
+    uint64_t first = begin * piece, last = end * piece < j->b->count ? end * piece : j->b->count;
+    if (!unpack(j, p->dst + (first << j->b->at.width_log2), first, (size_t)(last - first), &p->nnz[i]))
         atomic_store(&p->wrong, 1);
 }
 
@@ -224,14 +313,23 @@ static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t l
                     .move = isa->move[b.at.width_log2],
                     .add = add ? isa->add[b.dtype] : NULL,
                     .stream = output >= (uint64_t)PICI_STREAM_BYTES >> b.at.width_log2};
-    struct parts p = {.job = &j, .dst = dst, .threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES)};
+    struct parts p;
+    p.job = &j;
+    p.dst = dst;
+    p.threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES);
+    atomic_init(&p.wrong, 0);
     if (n == 0)
         return PICI_OK;
     if (p.threads > 1)
         pici_parallel(p.threads, 256 << 10, unpack_thread, &p);
     else
         unpack_thread(&p, 0);
-    return atomic_load(&p.wrong) ? PICI_E_CORRUPT : PICI_OK;
+    if (atomic_load(&p.wrong))
+        return PICI_E_CORRUPT;
+    uint64_t nnz = 0;
+    for (int i = 0; b.format == FMT_HYBRID && i < p.threads; i++)
+        nnz += p.nnz[i];
+    return b.format == FMT_HYBRID && nnz != b.nnz ? PICI_E_CORRUPT : PICI_OK;
 }
 
 enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
@@ -261,7 +359,10 @@ enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, co
         return PICI_E_ARG;
     struct job j = {
         .b = &b, .move = pici_isa()->move[b.at.width_log2], .stream = n << b.at.width_log2 >= PICI_STREAM_BYTES};
-    return !n || unpack(&j, dst, first, (size_t)n) ? PICI_OK : PICI_E_CORRUPT;
+    uint64_t nnz = b.nnz;
+    if (n && !unpack(&j, dst, first, (size_t)n, &nnz))
+        return PICI_E_CORRUPT;
+    return b.format == FMT_HYBRID && n == b.count && nnz != b.nnz ? PICI_E_CORRUPT : PICI_OK;
 }
 
 enum pici_status pici_inspect(struct pici_info *info, const void *block, size_t len)

@@ -119,7 +119,7 @@ int pici_desc_parse(struct pici_desc *d, const uint8_t *p, size_t len)
 size_t pici_chunk_bound(enum pici_dtype dtype, uint64_t n)
 {
     size_t most = 0;
-    for (int f = PICI_DENSE; f <= PICI_COO; f++) {
+    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
         size_t b = pici_bound((enum pici_format)f, dtype, n);
         most = b > most ? b : most;
     }

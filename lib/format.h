@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The layout of a block: its constants, and pure integer functions of them. Includes nothing of ours and knows no
- * hardware, so that host, device and tests share it. Specification: formats/block.md. */
+ * hardware, so that host, device and tests share it. Specifications: formats/block.md, formats/hybrid.md. */
 #ifndef PICI_LIB_FORMAT_H
 #define PICI_LIB_FORMAT_H
 
@@ -40,6 +40,17 @@ enum {
     TILE_BITS_BYTES = TILE_COLS * 8, /* bytes of bitvector */
 };
 
+/* hybrid: tiles in groups, a record each; in a tile, one of these says where its nonzeros are. */
+enum {
+    GROUP_TILES = 32,
+    RUN = 256,           /* elements whose offsets are a byte each */
+    RUNS = TILE / RUN,   /* of a tile */
+    OFFSETS12_MOST = 31, /* nonzeros */
+    OFFSETS8_MOST = 496, /* beyond, the bitvector is shorter */
+    DESCRIPTOR_TWO = 128 /* the bit of a first byte that a second belongs to */
+};
+enum { TILE_OFFSETS12 = 0, TILE_OFFSETS8 = 1, TILE_BITS = 2, TILE_RAW = 3, TILE_EMPTY = 4 /* not stored */ };
+
 /* log2 of the bytes of an element of dtype; -1 for a dtype that does not exist. */
 FMT_FN int fmt_width_log2(unsigned dtype)
 {
@@ -51,9 +62,10 @@ FMT_FN int fmt_width_log2(unsigned dtype)
 
 /* Where the parts of a block are. */
 struct fmt_layout {
-    uint64_t tiles;         /* pici: tiles; else 0 */
+    uint64_t tiles;         /* pici and hybrid: tiles; else 0 */
     uint64_t index_offset;  /* bytes */
     uint64_t index_bytes;   /* without the padding */
+    uint64_t body_offset;   /* bytes: where the padding ends; hybrid: of the first record, else values_offset */
     uint64_t values_offset; /* bytes */
     uint64_t block_bytes;
     unsigned index_width; /* bytes: 4 or 8; 0 in dense */
@@ -92,6 +104,93 @@ FMT_FN int fmt_muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c)
     return 1;
 }
 
+/* ---- hybrid ---- */
+
+FMT_FN uint64_t fmt_groups(uint64_t tiles)
+{
+    return tiles / GROUP_TILES + (tiles % GROUP_TILES != 0);
+}
+
+/* What records are aligned to, and counted in. */
+FMT_FN unsigned fmt_unit(unsigned width_log2)
+{
+    return width_log2 <= 1 ? 4 : 2u << width_log2;
+}
+
+/* Bytes that say where the n nonzeros of a tile are. */
+FMT_FN unsigned fmt_payload(unsigned container, unsigned n)
+{
+    return container == TILE_OFFSETS12  ? (3 * n + 1) / 2
+           : container == TILE_OFFSETS8 ? RUNS + n
+           : container == TILE_BITS     ? TILE_BITS_BYTES
+                                        : 0;
+}
+
+/* The container of a tile of n > 0 nonzeros among len elements; full: a run of 256 of them has no zero. */
+FMT_FN unsigned fmt_container(unsigned n, unsigned len, unsigned width_log2, int full)
+{
+    unsigned list = n <= OFFSETS12_MOST ? TILE_OFFSETS12 : TILE_OFFSETS8;
+    unsigned best = n > OFFSETS12_MOST && (full || n > OFFSETS8_MOST) ? TILE_BITS : list;
+    return (len - n) << width_log2 < fmt_payload(best, n) ? TILE_RAW : best;
+}
+
+/* The values that such a tile stores. */
+FMT_FN unsigned fmt_stored(unsigned container, unsigned n, unsigned len)
+{
+    return container == TILE_RAW ? len : n;
+}
+
+/* A descriptor: its first byte, and its second in bits 8 to 15. */
+FMT_FN unsigned fmt_descriptor(unsigned container, unsigned n)
+{
+    return container == TILE_OFFSETS12 ? n : DESCRIPTOR_TWO | container << 4 | (n - 1) >> 8 | ((n - 1) & 255) << 8;
+}
+
+/* Where the values of a record begin that has so many bytes before them, without the padding. */
+FMT_FN uint64_t fmt_record_values(uint64_t metadata, unsigned width_log2)
+{
+    const uint64_t rest = (UINT64_C(1) << width_log2) - 1;
+    return (metadata + rest) & ~rest;
+}
+
+/* The bytes of a record whose parts have these. */
+FMT_FN uint64_t fmt_record(uint64_t metadata, uint64_t values, unsigned width_log2)
+{
+    const uint64_t rest = fmt_unit(width_log2) - 1;
+    return (fmt_record_values(metadata, width_log2) + values + rest) & ~rest;
+}
+
+/* The layout of a hybrid block of a valid dtype whose header says values_offset. 0 if that cannot be (index_offset is set
+ * nevertheless). */
+FMT_FN int fmt_layout_hybrid(struct fmt_layout *l, unsigned dtype, uint64_t count, uint64_t nnz, uint64_t values_offset)
+{
+    l->tiles = fmt_tiles(count);
+    l->index_width = fmt_index_width(count);
+    l->width_log2 = (unsigned)fmt_width_log2(dtype);
+    l->index_offset = HDR_BYTES;
+    const uint64_t groups = fmt_groups(l->tiles); /* all that follows is below 2^63 */
+    const unsigned unit = fmt_unit(l->width_log2);
+    l->index_bytes = groups * l->index_width;
+    l->body_offset = (HDR_BYTES + l->index_bytes + 15) & ~UINT64_C(15);
+    l->values_offset = values_offset;
+    const uint64_t most = nnz ? l->tiles * (TILE_BITS_BYTES + 2) + groups * (3 + unit) : 0;
+    return values_offset >= l->body_offset && values_offset - l->body_offset <= most &&
+           fmt_muladd(&l->block_bytes, nnz, UINT64_C(1) << l->width_log2, values_offset) &&
+           (l->block_bytes - l->body_offset) % unit == 0;
+}
+
+/* Bytes of the longest hybrid block; 0 if beyond 64 bits. */
+FMT_FN uint64_t fmt_bound_hybrid(unsigned dtype, uint64_t count)
+{
+    struct fmt_layout l;
+    uint64_t bytes;
+    (void)fmt_layout_hybrid(&l, dtype, count, 0, 0);
+    const uint64_t rest = l.body_offset + 2 * l.tiles + fmt_groups(l.tiles) * (3 + fmt_unit(l.width_log2));
+    return fmt_muladd(&bytes, count, UINT64_C(1) << l.width_log2, rest) ? bytes : 0;
+}
+
+/* ---- the others ---- */
+
 /* The layout of a block of format (dense, pici or coo) and a valid dtype, which holds nnz values (dense: nnz == count).
  * 0 if a length is beyond 64 bits (index_offset is set nevertheless). */
 FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uint64_t count, uint64_t nnz)
@@ -106,6 +205,7 @@ FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uin
         return 0;
     l->index_bytes = end - l->index_offset;
     l->values_offset = format == FMT_DENSE ? HDR_BYTES : (end + 15) & ~UINT64_C(15);
+    l->body_offset = l->values_offset;
     return fmt_muladd(&l->block_bytes, nnz, UINT64_C(1) << l->width_log2, l->values_offset);
 }
 

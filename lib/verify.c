@@ -4,12 +4,11 @@
 #include "bytes.h"
 #include "codec.h"
 #include "cpu/kernels.h"
+#include "hybrid.h"
 
-/* The first of n values from number `at` on that is zero; n if none. */
-static uint64_t find_zero(const struct pici_block *b, uint64_t at, uint64_t n)
+/* The first of n values at p that is zero; n if none. */
+static uint64_t first_zero(const uint8_t *p, uint64_t n, unsigned w)
 {
-    const unsigned w = b->at.width_log2;
-    const uint8_t *p = b->values + (at << w);
     if (pici_isa()->move[w]->count(p, (size_t)n) == n)
         return n;
     for (uint64_t i = 0; i < n; i++) {
@@ -20,6 +19,12 @@ static uint64_t find_zero(const struct pici_block *b, uint64_t at, uint64_t n)
             return i;
     }
     return n;
+}
+
+/* The same of values from number `at` on. */
+static uint64_t find_zero(const struct pici_block *b, uint64_t at, uint64_t n)
+{
+    return first_zero(b->values + (at << b->at.width_log2), n, b->at.width_log2);
 }
 
 static uint64_t value_offset(const struct pici_block *b, uint64_t i)
@@ -71,6 +76,101 @@ static enum pici_status verify_entries(const struct pici_block *b, struct pici_f
     return PICI_OK;
 }
 
+static enum pici_status tile_fault(struct pici_fault *fault, const struct pici_block *b, const uint8_t *at,
+                                   uint64_t tile, const char *rule)
+{
+    return pici_fault_at(fault, PICI_E_CORRUPT, (uint64_t)(at - b->bytes), tile, rule);
+}
+
+/* The offsets of tile i of a group, from its payload: below len, and rising. */
+static enum pici_status verify_offsets(const struct pici_block *b, const struct pici_group *r, unsigned i, unsigned len,
+                                       struct pici_fault *fault)
+{
+    const struct pici_tile *t = &r->tile[i];
+    const int eight = t->container == TILE_OFFSETS8;
+    const uint8_t *p = t->payload, *const last = p + fmt_payload(t->container, t->n) - 1;
+    unsigned sum = 0, next = 0;
+    for (unsigned run = 0; eight && run < RUNS; run++)
+        sum += t->payload[run];
+    if (eight && sum != t->n)
+        return tile_fault(fault, b, pici_tile_descriptor(r, i), r->first + i, "tile-count");
+    p += eight ? RUNS : 0;
+    for (unsigned k = 0, run = 0, left = t->payload[0]; k < t->n; k++) {
+        unsigned at;
+        if (eight) {
+            for (; !left; left = t->payload[run])
+                run++;
+            left--;
+            at = run * RUN + *p;
+        } else {
+            at = (unsigned)(p[0] | p[1] << 8) >> (k % 2 ? 4 : 0) & (TILE - 1);
+        }
+        if (at < next)
+            return tile_fault(fault, b, p, r->first + i, "rising");
+        if (at >= len)
+            return tile_fault(fault, b, p, r->first + i, "past-end");
+        next = at + 1;
+        p += eight || k % 2 == 0 ? 1 : 2;
+    }
+    if (!eight && t->n % 2 && *last > 15)
+        return tile_fault(fault, b, last, r->first + i, "padding");
+    return PICI_OK;
+}
+
+/* The words of a tile: of elements that exist, and n bits. */
+static enum pici_status verify_words(const struct pici_block *b, const struct pici_group *r, unsigned i, unsigned len,
+                                     struct pici_fault *fault)
+{
+    const struct pici_tile *t = &r->tile[i];
+    unsigned n = 0;
+    for (unsigned row = 0; row < TILE_ROWS; row++) {
+        const uint64_t word = load_le64(t->payload + (size_t)8 * row);
+        const unsigned exist = len > row * TILE_COLS ? len - row * TILE_COLS : 0;
+        if (exist < TILE_COLS && word >> exist)
+            return tile_fault(fault, b, t->payload + (size_t)8 * row, r->first + i, "past-end");
+        n += (unsigned)__builtin_popcountll(word);
+    }
+    return n == t->n ? PICI_OK : tile_fault(fault, b, pici_tile_descriptor(r, i), r->first + i, "tile-count");
+}
+
+static enum pici_status verify_tile(const struct pici_block *b, const struct pici_group *r, unsigned i,
+                                    struct pici_fault *fault)
+{
+    const struct pici_tile *t = &r->tile[i];
+    const unsigned w = b->at.width_log2, len = pici_tile_elements(b, r->first + i);
+    enum pici_status s = PICI_OK;
+    if (t->container == TILE_EMPTY)
+        return s;
+    if (t->container == TILE_RAW && pici_isa()->move[w]->count(t->values, len) != t->n)
+        return tile_fault(fault, b, pici_tile_descriptor(r, i), r->first + i, "tile-count");
+    if (t->container == TILE_BITS)
+        s = verify_words(b, r, i, len, fault);
+    else if (t->container != TILE_RAW)
+        s = verify_offsets(b, r, i, len, fault);
+    if (s)
+        return s;
+    if (r->runs >> i & 1 && !pici_tile_has_run(t, len, w))
+        return tile_fault(fault, b, pici_tile_descriptor(r, i), r->first + i, "container");
+    const uint64_t zero = t->container == TILE_RAW ? t->n : first_zero(t->values, t->n, w);
+    return zero == t->n ? PICI_OK : tile_fault(fault, b, t->values + (zero << w), r->first + i, "stored-zero");
+}
+
+static enum pici_status verify_groups(const struct pici_block *b, struct pici_fault *fault)
+{
+    const uint64_t groups = fmt_groups(b->at.tiles);
+    uint64_t nnz = 0;
+    struct pici_group r;
+    for (uint64_t g = 0; g < groups; g++) {
+        enum pici_status s = pici_group_read(&r, b, g, fault);
+        for (unsigned i = 0; !s && i < r.tiles; i++)
+            s = verify_tile(b, &r, i, fault);
+        if (s)
+            return s;
+        nnz += r.nnz;
+    }
+    return nnz == b->nnz ? PICI_OK : pici_fault_at(fault, PICI_E_CORRUPT, HDR_NNZ, PICI_NO_TILE, "total");
+}
+
 static enum pici_status verify(const void *block, size_t len, struct pici_fault *fault)
 {
     struct pici_block b;
@@ -78,7 +178,10 @@ static enum pici_status verify(const void *block, size_t len, struct pici_fault 
     if (s || (s = pici_block_whole(&b, len, fault)) != PICI_OK || (s = pici_block_checksum(&b, fault)) != PICI_OK ||
         (s = pici_block_padding(&b, fault)) != PICI_OK)
         return s;
-    return b.format == FMT_PICI ? verify_tiles(&b, fault) : b.format == FMT_COO ? verify_entries(&b, fault) : PICI_OK;
+    return b.format == FMT_PICI     ? verify_tiles(&b, fault)
+           : b.format == FMT_COO    ? verify_entries(&b, fault)
+           : b.format == FMT_HYBRID ? verify_groups(&b, fault)
+                                    : PICI_OK;
 }
 
 enum pici_status pici_verify(const void *block, size_t len)

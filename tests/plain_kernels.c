@@ -75,7 +75,7 @@ static void formats(struct subject *s, enum pattern pattern)
     src = test_alloc((size_t)s->n * pici_dtype_width(s->dtype));
     pattern_fill(src, s->n, s->dtype, pattern, &rig.rng);
     s->src = src;
-    for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+    for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         s->format = (enum pici_format)format;
         s->checksum = rng_chance(&rig.rng, 100000);
         tally(pattern_name(pattern), check_codec(&rig, s));

@@ -14,7 +14,7 @@ static void add_all(enum pici_dtype dtype, uint64_t n, const void *dst, const vo
 {
     const unsigned width = ref_width(dtype);
     uint8_t *got = test_alloc((size_t)n * width);
-    for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+    for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         size_t len;
         uint8_t *block = ref_encode(&len, x, n, dtype, (unsigned)format, 0);
         cr_assert_not_null(block);
@@ -310,7 +310,7 @@ static void try_untouched(enum pici_dtype dtype, enum pattern pattern)
                   : dtype == PICI_F64 ? UINT64_C(0xfff0000000000001)
                                       : 0x7f81);
     pattern_fill(x, n, dtype, pattern, &rng);
-    for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+    for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         size_t len;
         uint8_t *block = ref_encode(&len, x, n, dtype, (unsigned)format, 0);
         for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {

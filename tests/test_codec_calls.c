@@ -65,7 +65,7 @@ Test(codec_calls, compress_unknown_dtype_or_format)
 Test(codec_calls, compress_beyond_memory)
 {
     static uint8_t out[4096];
-    static const int formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_AUTO};
+    static const int formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID, PICI_AUTO};
     for (unsigned f = 0; f < 4; f++) {
         refuse(PICI_E_ARG, out, sizeof out, src, UINT64_MAX, PICI_F32, formats[f], NULL);
         refuse(PICI_E_ARG, out, sizeof out, src, UINT64_C(1) << 62, PICI_F32, formats[f], NULL);
@@ -79,7 +79,7 @@ Test(codec_calls, compress_overlap)
 {
     uint8_t *both = test_alloc(16384);
     size_t len;
-    for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+    for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         memset(both, 0, 16384);
         refuse(PICI_E_ARG, both, 8192, both, 500, PICI_F32, format, NULL);
         refuse(PICI_E_ARG, both, 8192, both + 8191, 500, PICI_F32, format, NULL);
@@ -133,7 +133,7 @@ static void try_capacities(enum pici_dtype dtype, uint64_t n, enum pattern patte
     rig_init(&rig, (size_t)n * ref_width(dtype), n);
     void *in = test_alloc((size_t)n * ref_width(dtype));
     pattern_fill(in, n, dtype, pattern, &rig.rng);
-    for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+    for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         size_t full, len;
         uint8_t *want = ref_encode(&full, in, n, dtype, (unsigned)format, 0);
         for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
@@ -260,7 +260,7 @@ Test(codec_calls, bound)
     cr_expect_eq(pici_bound(PICI_PICI, PICI_F32, 100), 48u + 512 + 16 + 400);
     cr_expect_eq(pici_bound(PICI_PICI, PICI_F64, 5 * 4096 + 1), 48u + 6 * 512 + 32 + 8 * (5 * 4096 + 1));
     cr_expect_eq(pici_bound(PICI_COO, PICI_I16, 101), 48u + 416 + 202);
-    static const enum pici_format formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_AUTO};
+    static const enum pici_format formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID, PICI_AUTO};
     for (unsigned f = 0; f < 4; f++) {
         cr_expect_eq(pici_bound(formats[f], PICI_U8, 0), 48u);
         cr_expect_eq(pici_bound(formats[f], PICI_F64, UINT64_MAX), 0u);

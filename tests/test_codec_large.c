@@ -125,7 +125,7 @@ Test(codec_large, threads_without_end)
     cr_assert(src && one && all);
     for (uint64_t i = 0; i < n; i += 1000)
         src[i] = (uint8_t)(i / 1000 | 1);
-    for (int format = PICI_PICI; format <= PICI_COO; format++) {
+    for (int format = PICI_PICI; format <= PICI_HYBRID; format++) {
         cr_expect_eq(pici_compress(one, cap, &len, src, n, PICI_U8, (enum pici_format)format, NULL), PICI_OK);
         cr_expect_eq(pici_compress(all, cap, &again, src, n, PICI_U8, (enum pici_format)format, &many), PICI_OK);
         cr_expect_eq(len, again);

@@ -32,7 +32,7 @@ static void try_ranges(uint64_t n, const uint64_t *ends, size_t number, enum pat
     void *src = test_alloc((size_t)n * 8);
     for (unsigned w = 0; w < 4; w++) {
         pattern_fill(src, n, widths[w], pattern, &rig.rng);
-        for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+        for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
             size_t len;
             uint8_t *block = ref_encode(&len, src, n, widths[w], (unsigned)format, format == PICI_COO);
             uint8_t *in = guard_place(&rig.block, len, GUARD_END, 0);
@@ -87,7 +87,7 @@ Test(codec_range, outside_is_refused)
 {
     float src[100] = {0, 1, 2}, out[100];
     uint8_t block[2048];
-    for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+    for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         size_t len;
         cr_assert_eq(pici_compress(block, sizeof block, &len, src, 100, PICI_F32, (enum pici_format)format, NULL),
                      PICI_OK);

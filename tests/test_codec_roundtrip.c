@@ -20,7 +20,7 @@ static void try_formats(struct rig *rig, void *src, uint64_t n, enum pici_dtype 
 {
     struct subject s = {.src = src, .n = n, .dtype = dtype, .threads = threads};
     pattern_fill(src, n, dtype, pattern, &rig->rng);
-    for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+    for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         s.format = (enum pici_format)format;
         s.checksum = rng_chance(&rig->rng, 100000);
         const char *bad = check_codec(rig, &s);
@@ -151,7 +151,7 @@ static void try_positions(enum pici_dtype dtype, unsigned every)
     for (uint64_t i = 0; i < n; i += i < 200 || i > 3990 ? 1 : every) {
         struct subject s = {.src = src, .n = n, .dtype = dtype, .threads = 1};
         ref_store(src, i, width, UINT64_C(1) << rng_below(&rig.rng, 8 * width)); /* a single bit, too */
-        for (int format = PICI_PICI; format <= PICI_COO; format++) {
+        for (int format = PICI_PICI; format <= PICI_HYBRID; format++) {
             s.format = (enum pici_format)format;
             const char *bad = check_codec(&rig, &s);
             cr_expect_null(bad, "at %d: %s", (int)i, bad);
@@ -192,7 +192,7 @@ Test(codec_roundtrip, special_values)
     rig_init(&rig, sizeof src, 3);
     for (int wide = 0; wide <= 1; wide++)
         for (unsigned gap = 1; gap <= 3; gap++)
-            for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+            for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
                 const unsigned width = wide ? 8 : 4;
                 struct subject s = {.src = src, .n = 600, .dtype = wide ? PICI_F64 : PICI_F32, .threads = 1};
                 memset(src, 0, sizeof src);
@@ -214,7 +214,7 @@ static void try_threads(enum pici_dtype dtype, enum pattern pattern)
     rig_init(&rig, (size_t)n * ref_width(dtype), pattern);
     void *src = test_alloc((size_t)n * ref_width(dtype));
     pattern_fill(src, n, dtype, pattern, &rig.rng);
-    for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+    for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         size_t len;
         uint8_t *block = ref_encode(&len, src, n, dtype, (unsigned)format, format == PICI_PICI);
         for (unsigned i = 0; i < sizeof threads / sizeof *threads; i += format == PICI_PICI ? 1 : 3) {
@@ -288,7 +288,7 @@ static void try_auto(struct rig *rig, const void *src, uint64_t n, enum pici_dty
     for (uint64_t i = 0; i < n; i++)
         nnz += ref_load(src, i, width) != 0;
     unsigned best = PICI_DENSE;
-    for (unsigned f = PICI_PICI; f <= PICI_COO; f++)
+    for (unsigned f = PICI_PICI; f <= PICI_HYBRID; f++)
         if (bytes_of(f, dtype, n, nnz) < bytes_of(best, dtype, n, nnz))
             best = f;
     *chosen |= 1u << best;

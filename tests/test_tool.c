@@ -189,7 +189,7 @@ Test(tool, sizes_of_blocks)
                 struct sizes s = {0};
                 sizes_add(&s, (enum pici_dtype)dtype, n, nnz);
                 size_t len;
-                for (int f = PICI_DENSE; f <= PICI_COO; f++) {
+                for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
                     cr_assert_eq(pici_compress(block, sizeof block, &len, src, n, (enum pici_dtype)dtype,
                                                (enum pici_format)f, NULL),
                                  PICI_OK);

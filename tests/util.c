@@ -303,7 +303,9 @@ int roundtrips_read(const char *directory, void (*fn)(const struct roundtrip *, 
             uint8_t *block = byte_string(&t, &c.len);
             if (!block || !dense)
                 break;
-            c.format = strcmp(format, "dense") == 0 ? PICI_DENSE : strcmp(format, "pici") == 0 ? PICI_PICI : PICI_COO;
+            for (int f = PICI_DENSE; f <= PICI_HYBRID; f++)
+                if (strcmp(format, pici_format_name((enum pici_format)f)) == 0)
+                    c.format = (enum pici_format)f;
             c.checksum = strcmp(checksum, "checksum") == 0;
             c.block = block;
             fn(&c, context);

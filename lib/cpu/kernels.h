@@ -51,6 +51,33 @@ struct pici_scatter {
     int zero; /* out: set if a value was zero, else left */
 };
 
+/* A tile of a hybrid block. */
+struct pici_tile {
+    const uint8_t *payload, *values;
+    uint16_t n;        /* nonzeros; 0 exactly if empty */
+    uint8_t container; /* TILE_EMPTY, ... */
+};
+
+/* A run of whole tiles of a hybrid block to write, one after the other. Payloads are written exactly; values with up to
+ * PICI_SLACK bytes too many. */
+struct pici_pack_tiles {
+    const uint8_t *src;                /* tiles * TILE elements */
+    const uint64_t (*word)[TILE_COLS]; /* of each tile a bit an element */
+    const struct pici_tile *tile;      /* n and container of each */
+    size_t tiles;
+    int stream;
+    uint8_t *payload, *values; /* in, out: where the next belong */
+};
+
+/* A run of whole tiles of a hybrid block to decode, or to add. Payloads and values are untrusted; both may be read to
+ * PICI_SLACK bytes past their ends. */
+struct pici_unpack_tiles {
+    uint8_t *dst; /* tiles * TILE elements */
+    const struct pici_tile *tile;
+    size_t tiles;
+    int stream;
+};
+
 /* Kernels that move elements of one width. */
 struct pici_move {
     /* Nonzero elements among n. */
@@ -65,6 +92,15 @@ struct pici_move {
                        uint64_t first);
     /* Fills dst with zeros and the entries. */
     void (*unpack_coo)(struct pici_scatter *);
+    /* A bit an element of so many whole tiles, and each tile's nonzeros. */
+    void (*masks)(uint64_t (*word)[TILE_COLS], struct pici_tile *, const uint8_t *src, size_t tiles);
+    void (*pack_tiles)(struct pici_pack_tiles *);
+    /* The same of tiles that are expected to be of the container of tile[0], a bitvector or raw, without words and n given:
+     * sets the n of all. Returns the tiles done: all, or those before the first that is of another. */
+    size_t (*pack_alike)(struct pici_pack_tiles *, struct pici_tile *tile);
+    /* Returns the tiles done: all of them, or those before the first of which a payload is not as the rules have it (but
+     * for `container`), or a value is zero. */
+    size_t (*unpack_tiles)(const struct pici_unpack_tiles *);
 };
 
 /* Kernels that add elements of one dtype; the arithmetic is that of pici_scatter_add. */
@@ -73,6 +109,7 @@ struct pici_add {
     void (*dense)(uint8_t *dst, const uint8_t *src, size_t n);
     size_t (*unpack)(struct pici_unpack *); /* as unpack above */
     void (*unpack_coo)(struct pici_scatter *);
+    size_t (*unpack_tiles)(const struct pici_unpack_tiles *); /* so too */
 };
 
 /* Kernels of other arithmetic on dense elements in host order, at any alignment, of a dtype whose bits are described: as

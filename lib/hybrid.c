@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "hybrid.h"
+
+#include "bytes.h"
+
+/* ---- reading ---- */
+
+unsigned pici_tile_elements(const struct pici_block *b, uint64_t t)
+{
+    const uint64_t left = b->count - t * TILE;
+    return left < TILE ? (unsigned)left : TILE;
+}
+
+const uint8_t *pici_tile_descriptor(const struct pici_group *r, unsigned i)
+{
+    const uint32_t before = load_le32(r->record) & ((UINT32_C(1) << i) - 1);
+    return r->record + 4 + __builtin_popcount(before);
+}
+
+static uint64_t offset_of(const struct pici_block *b, const uint8_t *p)
+{
+    return (uint64_t)(p - b->bytes);
+}
+
+/* A tile of len elements from its descriptor; 0 if that is wrong. */
+static int read_descriptor(struct pici_tile *t, int *run, unsigned first, unsigned second, unsigned len,
+                           unsigned width_log2)
+{
+    const unsigned n = first & DESCRIPTOR_TWO ? (first & 15) * 256 + second + 1 : first;
+    const unsigned container = first & DESCRIPTOR_TWO ? first >> 4 & 3 : TILE_OFFSETS12;
+    if ((first & DESCRIPTOR_TWO ? (first & 64) || !container : !n || n > OFFSETS12_MOST) || n > len)
+        return 0;
+    *run = container != fmt_container(n, len, width_log2, 0);
+    if (*run && container != fmt_container(n, len, width_log2, 1))
+        return 0;
+    t->n = (uint16_t)n;
+    t->container = (uint8_t)container;
+    return 1;
+}
+
+enum pici_status pici_group_read(struct pici_group *r, const struct pici_block *b, uint64_t g, struct pici_fault *fault)
+{
+    const unsigned iw = b->at.index_width, w = b->at.width_log2, unit = fmt_unit(w);
+    const uint64_t units = (b->at.block_bytes - b->at.body_offset) / unit, groups = fmt_groups(b->at.tiles);
+    const uint64_t entry = b->at.index_offset + g * iw, begin = load_index(b->index, iw, g);
+    uint64_t end = units;
+    r->first = g * GROUP_TILES;
+    r->tiles = b->at.tiles - r->first < GROUP_TILES ? (unsigned)(b->at.tiles - r->first) : GROUP_TILES;
+    r->nnz = 0;
+    r->runs = 0;
+    if (g == 0 ? begin != 0 : begin > units)
+        return pici_fault_at(fault, PICI_E_CORRUPT, entry, r->first, "directory");
+    if (g + 1 < groups) {
+        end = load_index(b->index, iw, g + 1);
+        if (end < begin || end > units)
+            return pici_fault_at(fault, PICI_E_CORRUPT, entry + iw, r->first + GROUP_TILES, "directory");
+    }
+    const uint8_t *const record = r->record = b->bytes + b->at.body_offset + begin * unit;
+    const size_t bytes = (size_t)((end - begin) * unit);
+    uint32_t bits = bytes ? load_le32(record) : 0;
+    if (bytes && (!bits || (r->tiles < GROUP_TILES && bits >> r->tiles)))
+        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, record), r->first, "occupancy");
+
+    const uint8_t *first = record + 4, *second = first + __builtin_popcount(bits), *payload = second;
+    for (size_t i = 0, some = (size_t)(second - first); i < some && 4 + some <= bytes; i++)
+        payload += first[i] >> 7;
+    if (bytes && (size_t)(payload - record) > bytes)
+        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, record), r->first, "record-length");
+    size_t metadata = bytes ? (size_t)(payload - record) : 0, stored = 0;
+    for (unsigned i = 0; i < r->tiles; i++, bits >>= 1) {
+        struct pici_tile *t = &r->tile[i];
+        const unsigned len = pici_tile_elements(b, r->first + i);
+        int run;
+        *t = (struct pici_tile){.payload = b->bytes, .container = TILE_EMPTY};
+        if (!(bits & 1))
+            continue;
+        if (!read_descriptor(t, &run, *first, *first & DESCRIPTOR_TWO ? *second : 0, len, w))
+            return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, first), r->first + i, "descriptor");
+        second += *first++ >> 7;
+        r->runs |= (uint32_t)run << i;
+        r->nnz += t->n;
+        t->payload = payload; /* within the record, once its length has been checked */
+        payload = (const uint8_t *)((uintptr_t)payload + fmt_payload(t->container, t->n));
+        metadata += fmt_payload(t->container, t->n);
+        stored += (size_t)fmt_stored(t->container, t->n, len) << w;
+    }
+    if (fmt_record(metadata, stored, w) != bytes)
+        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, record), r->first, "record-length");
+    const uint8_t *values = record + (bytes ? fmt_record_values(metadata, w) : 0), *bad = record + metadata;
+    while (bad < values && !*bad)
+        bad++;
+    if (bad == values)
+        for (bad += stored; bad < record + bytes && !*bad;)
+            bad++;
+    if (bad < record + bytes)
+        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, bad), PICI_NO_TILE, "padding");
+    for (unsigned i = 0; i < r->tiles; i++) {
+        struct pici_tile *t = &r->tile[i];
+        t->values = values;
+        if (t->n)
+            values += (size_t)fmt_stored(t->container, t->n, pici_tile_elements(b, r->first + i)) << w;
+    }
+    return PICI_OK;
+}
+
+int pici_tile_has_run(const struct pici_tile *t, unsigned len, unsigned width_log2)
+{
+    for (unsigned first = 0; first + RUN <= len; first += RUN) {
+        unsigned full = 0;
+        if (t->container == TILE_BITS)
+            while (full < RUN && load_le64(t->payload + (first + full) / 8) == UINT64_MAX)
+                full += 64;
+        else
+            for (unsigned any = 1; full < RUN && any; full += any != 0) {
+                any = 0;
+                for (unsigned k = 0; k < 1u << width_log2; k++)
+                    any |= t->values[((size_t)(first + full) << width_log2) + k];
+            }
+        if (full == RUN)
+            return 1;
+    }
+    return 0;
+}
+
+/* ---- writing ---- */
+
+/* Values of a group from which on it is worth to write them past the caches. */
+enum { STREAM_LEAST = 16 << 10 };
+
+/* The elements of a tile that may be partial, whole: with zeros after them, in made. */
+static const uint8_t *whole_tile(uint8_t made[TILE * 8], const uint8_t *src, size_t n, unsigned width_log2)
+{
+    if (n >= TILE)
+        return src;
+    memcpy(made, src, n << width_log2);
+    memset(made + (n << width_log2), 0, (TILE - n) << width_log2);
+    return made;
+}
+
+static int words_have_run(const uint64_t word[TILE_COLS])
+{
+    for (int i = 0; i < TILE_COLS; i += RUN / 64)
+        if ((word[i] & word[i + 1] & word[i + 2] & word[i + 3]) == UINT64_MAX)
+            return 1;
+    return 0;
+}
+
+__attribute__((noinline)) static void masks_partial(struct pici_plan *p, const struct pici_move *move,
+                                                    const uint8_t *src, size_t n, unsigned width_log2)
+{
+    uint8_t made[TILE * 8];
+    const size_t whole = n / TILE;
+    const uint8_t *tile = whole_tile(made, src + (whole * TILE << width_log2), n % TILE, width_log2);
+    move->masks(p->word + whole, p->tile + whole, tile, 1);
+}
+
+void pici_plan_group(struct pici_plan *p, const struct pici_move *move, const uint8_t *src, size_t n,
+                     unsigned width_log2)
+{
+    p->tiles = (unsigned)fmt_tiles(n);
+    move->masks(p->word, p->tile, src, n / TILE);
+    if (n % TILE)
+        masks_partial(p, move, src, n, width_log2);
+    p->metadata = p->values = 0;
+    p->nnz = 0;
+    for (unsigned i = 0; i < p->tiles; i++, n -= n < TILE ? n : TILE) {
+        struct pici_tile *t = &p->tile[i];
+        const unsigned len = n < TILE ? (unsigned)n : TILE;
+        t->container = TILE_EMPTY;
+        if (!t->n)
+            continue;
+        const int run = t->n >= RUN && t->n <= OFFSETS8_MOST && words_have_run(p->word[i]);
+        const unsigned container = fmt_container(t->n, len, width_log2, run);
+        t->container = (uint8_t)container;
+        p->nnz += t->n;
+        p->metadata += 1 + (container != TILE_OFFSETS12) + fmt_payload(container, t->n);
+        p->values += (size_t)fmt_stored(container, t->n, len) << width_log2;
+    }
+    p->metadata += p->nnz ? 4 : 0;
+    p->record = (size_t)fmt_record(p->metadata, p->values, width_log2);
+}
+
+/* One tile by way of the stack: it is partial, or there is no room for what the kernel writes too much. */
+__attribute__((noinline)) static void write_tile_carefully(struct pici_pack_tiles *run, const struct pici_move *move,
+                                                           size_t n, unsigned width_log2)
+{
+    uint8_t made[TILE * 8], out[TILE * 8 + PICI_SLACK], *const values = run->values;
+    const size_t stored = (size_t)fmt_stored(run->tile->container, run->tile->n, (unsigned)n) << width_log2;
+    struct pici_pack_tiles one = *run;
+    one.src = whole_tile(made, run->src, n, width_log2);
+    one.tiles = 1;
+    one.stream = 0;
+    one.values = out;
+    move->pack_tiles(&one);
+    if (run->tile->n)
+        memcpy(values, out, stored);
+    else
+        return;
+    run->payload = one.payload;
+    run->values = values + stored;
+}
+
+/* The occupancy and the descriptors, and the zeros before the values; returns where the payloads begin. */
+static uint8_t *write_descriptors(const struct pici_plan *p, unsigned width_log2, uint8_t *out)
+{
+    uint8_t *first = out + 4, *second = first;
+    uint32_t bits = 0;
+    for (unsigned i = 0; i < p->tiles; i++)
+        second += p->tile[i].n != 0;
+    for (unsigned i = 0; i < p->tiles; i++) {
+        const struct pici_tile *t = &p->tile[i];
+        if (!t->n)
+            continue;
+        const unsigned descriptor = fmt_descriptor(t->container, t->n);
+        bits |= UINT32_C(1) << i;
+        *first++ = (uint8_t)descriptor;
+        if (t->container != TILE_OFFSETS12)
+            *second++ = (uint8_t)(descriptor >> 8);
+    }
+    store_le32(out, bits);
+    memset(out + p->metadata, 0, (size_t)(fmt_record_values(p->metadata, width_log2) - p->metadata));
+    return second;
+}
+
+void pici_write_group(const struct pici_plan *p, const struct pici_move *move, const uint8_t *src, size_t n,
+                      unsigned width_log2, uint8_t *out, size_t room, int stream)
+{
+    if (!p->nnz)
+        return;
+    size_t whole = n / TILE;
+    if (room - p->record < PICI_SLACK || whole < p->tiles) /* what is written too much is to be written again */
+        for (size_t after = 0, t = p->tiles; t-- > 0 && after < PICI_SLACK;) {
+            const unsigned len = n - t * TILE < TILE ? (unsigned)(n - t * TILE) : TILE;
+            after += p->tile[t].n ? (size_t)fmt_stored(p->tile[t].container, p->tile[t].n, len) << width_log2 : 0;
+            whole = t < whole ? t : whole;
+        }
+    struct pici_pack_tiles run = {.src = src,
+                                  .word = p->word,
+                                  .tile = p->tile,
+                                  .tiles = whole,
+                                  .stream = stream && p->values >= STREAM_LEAST,
+                                  .payload = write_descriptors(p, width_log2, out),
+                                  .values = out + fmt_record_values(p->metadata, width_log2)};
+    if (whole)
+        move->pack_tiles(&run);
+    for (size_t t = whole; t < p->tiles; t++) {
+        run.src = src + (t * TILE << width_log2);
+        run.word = p->word + t;
+        run.tile = p->tile + t;
+        write_tile_carefully(&run, move, n - t * TILE < TILE ? n - t * TILE : TILE, width_log2);
+    }
+    memset(run.values, 0, (size_t)(out + p->record - run.values));
+}
+
+int pici_write_group_alike(struct pici_plan *p, const struct pici_move *move, const uint8_t *src, unsigned width_log2,
+                           uint8_t *out, int stream)
+{
+    const unsigned container = p->tile[0].container;
+    p->tiles = GROUP_TILES;
+    p->metadata = 4 + GROUP_TILES * (2 + (size_t)fmt_payload(container, TILE));
+    struct pici_pack_tiles run = {.src = src,
+                                  .tiles = GROUP_TILES,
+                                  .stream = stream,
+                                  .payload = out + 4 + (size_t)2 * GROUP_TILES,
+                                  .values = out + fmt_record_values(p->metadata, width_log2)};
+    const uint8_t *const values = run.values;
+    if (move->pack_alike(&run, p->tile) < GROUP_TILES)
+        return 0;
+    p->nnz = 0;
+    for (unsigned i = 0; i < GROUP_TILES; i++)
+        p->nnz += p->tile[i].n;
+    p->values = (size_t)(run.values - values);
+    p->record = (size_t)fmt_record(p->metadata, p->values, width_log2);
+    write_descriptors(p, width_log2, out);
+    memset(run.values, 0, (size_t)(out + p->record - run.values));
+    return 1;
+}
+
+int pici_plan_alike(const struct pici_plan *p)
+{
+    unsigned alike = 0;
+    while (alike < p->tiles && p->tile[alike].container == p->tile[0].container)
+        alike++;
+    return alike == GROUP_TILES && (p->tile[0].container == TILE_BITS || p->tile[0].container == TILE_RAW);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The records of a hybrid block, group by group: read, or planned and written. Specification: formats/hybrid.md. */
+#ifndef PICI_LIB_HYBRID_H
+#define PICI_LIB_HYBRID_H
+
+#include "block.h"
+#include "cpu/kernels.h"
+
+/* A group of a block, its descriptors checked; what payloads and values hold is not. */
+struct pici_group {
+    uint64_t first;        /* tile */
+    unsigned tiles, nnz;   /* nnz: as the descriptors say */
+    const uint8_t *record; /* or its end, of a group without nonzeros */
+    struct pici_tile tile[GROUP_TILES];
+    uint32_t runs; /* tiles that must have a run of 256 nonzeros, or their container would be another */
+};
+
+/* Read group g: the rules from "directory" to a record's "padding". */
+enum pici_status pici_group_read(struct pici_group *, const struct pici_block *, uint64_t g, struct pici_fault *);
+
+/* Elements of tile t that exist. */
+unsigned pici_tile_elements(const struct pici_block *, uint64_t t);
+
+/* Has such a tile, a bitvector or raw, a run of 256 nonzeros? */
+int pici_tile_has_run(const struct pici_tile *, unsigned len, unsigned width_log2);
+
+/* Where the descriptor of tile i of a group is. */
+const uint8_t *pici_tile_descriptor(const struct pici_group *, unsigned i);
+
+/* A group to be written. */
+struct pici_plan {
+    uint64_t word[GROUP_TILES][TILE_COLS]; /* a bit an element, in their order */
+    struct pici_tile tile[GROUP_TILES];    /* n and container */
+    unsigned tiles;
+    uint32_t nnz;
+    size_t metadata, values, record; /* bytes */
+};
+
+/* Look at the group of n elements at src. */
+void pici_plan_group(struct pici_plan *, const struct pici_move *, const uint8_t *src, size_t n, unsigned width_log2);
+
+/* Write its record; room, at least the record: bytes at out that may be written to, and there a little too many. stream: past
+ * the caches. */
+void pici_write_group(const struct pici_plan *, const struct pici_move *, const uint8_t *src, size_t n,
+                      unsigned width_log2, uint8_t *out, size_t room, int stream);
+
+/* Are its tiles GROUP_TILES of one container, a bitvector or raw? Then so are the next group's, likely enough; and for these
+ * the place of the values is known beforehand, so that one look at each tile will do. */
+int pici_plan_alike(const struct pici_plan *);
+
+/* Write the record of a whole group whose tiles are like those of the plan, which is that of another group, and becomes this
+ * one's; out has room for the longest and PICI_SLACK. 0 if they are not: the plan is of no use then. */
+int pici_write_group_alike(struct pici_plan *, const struct pici_move *, const uint8_t *src, unsigned width_log2,
+                           uint8_t *out, int stream);
+
+#endif
