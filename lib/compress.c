@@ -303,6 +303,7 @@ struct records {
     const struct job *job;
     const struct fmt_layout *layout;
     size_t cap, groups;
+    int measure;        /* sum the lengths only */
     atomic_size_t next; /* group to take */
     atomic_size_t turn; /* group whose length is to be added */
     size_t end;         /* of the records before turn, SIZE_MAX: did not fit; this and nnz belong to who has the turn */
@@ -315,7 +316,7 @@ static void write_records(void *context, int thread)
     const struct job *j = r->job;
     const unsigned w = j->width_log2;
     struct pici_plan plan;
-    int alike = 0;
+    int alike = 0; /* is the next group likely to be as the last? */
     (void)thread;
     for (size_t g; (g = atomic_fetch_add(&r->next, 1)) < r->groups;) {
         const size_t first = g * GROUP_TILES * TILE, left = j->n - first;
@@ -332,7 +333,7 @@ static void write_records(void *context, int thread)
             continue;
         }
         pici_plan_group(&plan, j->move, src, n, w);
-        alike = j->threads == 1 && pici_plan_alike(&plan);
+        alike = j->threads == 1 && !r->measure && pici_plan_alike(&plan);
 
         while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
             sched_yield();
@@ -341,14 +342,35 @@ static void write_records(void *context, int thread)
         r->end = fits ? at + plan.record : SIZE_MAX;
         r->nnz += plan.nnz;
         atomic_store_explicit(&r->turn, g + 1, memory_order_release);
-        if (!fits) {
+        if (!fits)
             atomic_store(&r->next, r->groups);
+        if (!fits || r->measure)
             continue;
-        }
         store_index(j->block + HDR_BYTES, r->layout->index_width, g, (at - r->layout->body_offset) / fmt_unit(w));
         pici_write_group(&plan, j->move, src, n, w, j->block + at, j->threads > 1 ? plan.record : r->cap - at,
                          j->stream);
     }
+}
+
+static void run_records(struct records *r)
+{
+    r->groups = (size_t)fmt_groups(r->layout->tiles);
+    r->end = (size_t)r->layout->body_offset;
+    if (r->job->threads > 1)
+        pici_parallel(r->job->threads, 256 << 10, write_records, r);
+    else
+        write_records(r, 0);
+}
+
+/* The length that a hybrid block would have. */
+static uint64_t measure_hybrid(const struct job *j, uint64_t *nnz)
+{
+    struct fmt_layout l;
+    (void)fmt_layout_hybrid(&l, j->dtype, j->n, 0, 0);
+    struct records r = {.job = j, .layout = &l, .cap = SIZE_MAX - 1, .measure = 1};
+    run_records(&r);
+    *nnz = r.nnz;
+    return r.end == SIZE_MAX ? UINT64_MAX : r.end;
 }
 
 /* cap: bytes that it may take, of those that there are. */
@@ -372,18 +394,51 @@ static enum pici_status compress_hybrid(const struct job *j, size_t cap, struct 
 
 /* ---- all formats ---- */
 
-/* The smallest format; of equals the lowest number. */
+/* The length of a block of format (not hybrid) with nnz nonzeros; UINT64_MAX: beyond 64 bits. */
+static uint64_t length(const struct job *j, unsigned format, uint64_t nnz)
+{
+    struct fmt_layout l;
+    return fmt_layout(&l, format, j->dtype, j->n, format == FMT_DENSE ? j->n : nnz) ? l.block_bytes : UINT64_MAX;
+}
+
+/* The smallest format but hybrid; of equals the lowest number. */
 static unsigned smallest(const struct job *j, uint64_t nnz)
 {
     unsigned best = FMT_DENSE;
-    uint64_t least = UINT64_MAX;
-    for (unsigned f = FMT_DENSE; f <= FMT_COO; f++) {
-        struct fmt_layout l;
-        if (fmt_layout(&l, f, j->dtype, j->n, f == FMT_DENSE ? j->n : nnz) && l.block_bytes < least) {
-            least = l.block_bytes;
+    for (unsigned f = FMT_PICI; f <= FMT_COO; f++)
+        if (length(j, f, nnz) < length(j, best, nnz))
             best = f;
-        }
-    }
+    return best;
+}
+
+/* Is the first group so full that hybrid is not worth a try? */
+static int looks_dense(const struct job *j)
+{
+    const size_t n = j->n < (size_t)GROUP_TILES * TILE ? j->n : (size_t)GROUP_TILES * TILE;
+    return j->move->count(j->src, n) >= n - n / 64;
+}
+
+/* What AUTO takes: the smallest; of equals the lowest number. Hybrid is the smallest for nearly all inputs, so it is tried
+ * first: then it is there (*done), and has counted the nonzeros on its way; or it is not shorter than dense, or has no room, and
+ * then whatever else has room is shorter. Of what looks dense, the lengths are found out first. */
+static unsigned choose(const struct job *j, struct parts *p, uint64_t *nnz, struct fmt_layout *l, int *done)
+{
+    const uint64_t dense = length(j, FMT_DENSE, 0);
+    const int full = looks_dense(j);
+    uint64_t hybrid = UINT64_MAX;
+    *done = !full && compress_hybrid(j, j->cap < dense ? j->cap : (size_t)dense - 1, l, nnz) == PICI_OK;
+    if (*done)
+        hybrid = l->block_bytes;
+    else if (full)
+        hybrid = measure_hybrid(j, nnz);
+    else
+        *nnz = count_parts(p);
+    const unsigned best = smallest(j, *nnz);
+    if (hybrid < length(j, best, *nnz))
+        return FMT_HYBRID;
+    if (best == FMT_COO && hybrid != UINT64_MAX)
+        count_parts(p);
+    *done = 0;
     return best;
 }
 
@@ -394,16 +449,17 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
     uint64_t nnz = 0;
     enum pici_status s = PICI_OK;
     struct fmt_layout l;
+    int done = 0;
 
-    if (format == PICI_AUTO || format == PICI_COO)
+    if (format == PICI_COO)
         nnz = count_parts(&parts);
-    if (format == PICI_AUTO)
-        f = smallest(j, nnz);
     if (j->cap < HDR_BYTES)
         return PICI_E_SPACE;
     memset(j->block, 0, HDR_BYTES); /* until it is whole, it is not to look like a block */
+    if (format == PICI_AUTO)
+        f = choose(j, &parts, &nnz, &l, &done);
     if (f == FMT_HYBRID) {
-        s = compress_hybrid(j, j->cap, &l, &nnz);
+        s = done ? PICI_OK : compress_hybrid(j, j->cap, &l, &nnz);
     } else if (f == FMT_PICI) {
         s = compress_pici(j, &nnz);
     } else if (f == FMT_COO) {

@@ -122,6 +122,41 @@ int pici_tile_has_run(const struct pici_tile *t, unsigned len, unsigned width_lo
     return 0;
 }
 
+enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
+{
+    struct pici_block b;
+    if (!mix || mix->size < sizeof *mix || !block)
+        return PICI_E_ARG;
+    enum pici_status s = pici_block_parse(&b, block, len, NULL);
+    if (s || (s = pici_block_whole(&b, len, NULL)) != PICI_OK)
+        return s;
+    if (b.format != FMT_HYBRID)
+        return PICI_E_ARG;
+    struct pici_mix m = {.size = mix->size, .other_bytes = b.at.block_bytes};
+    struct pici_group r;
+    const uint64_t groups = fmt_groups(b.at.tiles);
+    for (uint64_t g = 0; g < groups; g++) {
+        if ((s = pici_group_read(&r, &b, g, NULL)) != PICI_OK)
+            return s;
+        for (unsigned i = 0; i < r.tiles; i++) {
+            const struct pici_tile *t = &r.tile[i];
+            const unsigned c = t->container;
+            m.tiles[c]++;
+            if (c == TILE_EMPTY)
+                continue;
+            const uint64_t positions = 1 + (c != TILE_OFFSETS12) + fmt_payload(c, t->n);
+            const uint64_t values = (uint64_t)fmt_stored(c, t->n, pici_tile_elements(&b, r.first + i))
+                                    << b.at.width_log2;
+            m.nnz[c] += t->n;
+            m.position_bytes[c] += positions;
+            m.value_bytes[c] += values;
+            m.other_bytes -= positions + values;
+        }
+    }
+    *mix = m;
+    return PICI_OK;
+}
+
 /* ---- writing ---- */
 
 /* Values of a group from which on it is worth to write them past the caches. */

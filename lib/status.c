@@ -46,3 +46,9 @@ const char *pici_format_name(enum pici_format f)
     static const char names[][8] = {"dense", "pici", "coo", "hybrid"};
     return f == PICI_AUTO ? "auto" : (unsigned)f <= PICI_HYBRID ? names[f] : NULL;
 }
+
+const char *pici_container_name(enum pici_container c)
+{
+    static const char names[][10] = {"offsets12", "offsets8", "bitvector", "raw", "empty"};
+    return (unsigned)c < PICI_CONTAINERS ? names[c] : NULL;
+}

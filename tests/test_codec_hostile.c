@@ -44,6 +44,10 @@ static const struct shape {
     {4096, PICI_F64, PICI_PICI, PATTERN_0_1, 0},   {4097, PICI_I16, PICI_PICI, PATTERN_0_1, 0},
     {0, PICI_U64, PICI_COO, PATTERN_ZERO, 0},      {70, PICI_F16, PICI_COO, PATTERN_30, 0},
     {5000, PICI_F8E5M2, PICI_COO, PATTERN_0_1, 1}, {200, PICI_I64, PICI_COO, PATTERN_8, 0},
+    {0, PICI_F32, PICI_HYBRID, PATTERN_ZERO, 0},   {70, PICI_F32, PICI_HYBRID, PATTERN_30, 0},
+    {130, PICI_U8, PICI_HYBRID, PATTERN_90, 1},    {5000, PICI_BF16, PICI_HYBRID, PATTERN_1, 0},
+    {4097, PICI_F64, PICI_HYBRID, PATTERN_0_1, 0}, {600, PICI_I8, PICI_HYBRID, PATTERN_RUNS, 0},
+    {300, PICI_I32, PICI_HYBRID, PATTERN_FULL, 0},
 };
 
 enum { SHAPES = sizeof shapes / sizeof *shapes };
@@ -111,7 +115,12 @@ Test(codec_hostile, every_byte_changed_pici_of_a_tile)
 
 Test(codec_hostile, every_byte_changed_coo)
 {
-    try_changes(8, SHAPES, 0);
+    try_changes(8, 12, 0);
+}
+
+Test(codec_hostile, every_byte_changed_hybrid)
+{
+    try_changes(12, SHAPES, 0);
 }
 
 Test(codec_hostile, every_byte_changed_and_sealed)
@@ -160,9 +169,9 @@ Test(codec_hostile, fields_changed)
                 ref_put(copy + 16, 8, odd[nnz]);
                 copy[7] = (uint8_t)((copy[7] & 2) | (copy[5] != 0 && odd[count] > UINT64_C(1) << 32));
                 /* the offsets as they ought to be, modulo 2^64 */
-                uint64_t tiles = copy[5] == 1 ? odd[count] / 4096 + (odd[count] % 4096 != 0) : 0;
-                uint64_t index = 48 + 512 * tiles, entry = copy[7] & 1 ? 8 : 4;
-                uint64_t entries = copy[5] == 1 ? tiles : copy[5] == 2 ? odd[nnz] : 0;
+                uint64_t tiles = copy[5] % 2 ? odd[count] / 4096 + (odd[count] % 4096 != 0) : 0;
+                uint64_t index = copy[5] == 1 ? 48 + 512 * tiles : 48, entry = copy[7] & 1 ? 8 : 4;
+                uint64_t entries = copy[5] == 1 ? tiles : copy[5] == 2 ? odd[nnz] : copy[5] ? tiles / 32 + 1 : 0;
                 ref_put(copy + 24, 8, index);
                 ref_put(copy + 32, 8, (index + entries * entry + 15) / 16 * 16);
                 expect_agreement(&rig, copy, len, "fields", (size_t)(count * 100 + nnz));
@@ -213,6 +222,11 @@ Test(codec_hostile, mutations_of_coo)
     try_random(5, PICI_COO);
 }
 
+Test(codec_hostile, mutations_of_hybrid)
+{
+    try_random(10, PICI_HYBRID);
+}
+
 Test(codec_hostile, noise)
 {
     struct rig rig;
@@ -225,7 +239,7 @@ Test(codec_hostile, noise)
         if (round % 2 && len >= 8)
             memcpy(noise, "PICI\1", 5);
         if (round % 4 == 3 && len >= 8) {
-            noise[5] %= 3;
+            noise[5] %= 4;
             noise[6] = (uint8_t)(1 + noise[6] % 14);
             noise[7] &= 2;
         }

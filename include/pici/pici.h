@@ -4,7 +4,7 @@
  *
  * A block is one run of n elements of one dtype, encoded; it carries its own length, format and dtype. "Nonzero" means
  * that some bit of the element is set, so that -0.0, NaN payloads and denormals survive exactly. The bytes of a block are
- * specified in formats/block.md and are the same from every CPU, at any thread count.
+ * specified in formats/block.md and formats/hybrid.md and are the same from every CPU, at any thread count.
  *
  * Every function returns a status and is thread-safe. The codec allocates nothing, needs up to 128 KiB of stack, and keeps no
  * state but the choice of CPU kernels, made at the first call (environment variable PICI_CPU=scalar|avx2|avx512 lowers it;
@@ -83,7 +83,7 @@ enum pici_format {
     PICI_DENSE = 0,  /* the elements as they are */
     PICI_PICI = 1,   /* a bitvector in 64 x 64 tiles, a prefix sum a tile, the nonzero values */
     PICI_COO = 2,    /* positions and values */
-    PICI_HYBRID = 3, /* reserved; PICI_E_UNSUPPORTED in this version */
+    PICI_HYBRID = 3, /* in each tile of 4096 elements the smallest of offsets, a bitvector and the elements */
     PICI_AUTO = 255  /* the smallest; ties go to the lowest number; the choice may change between versions */
 };
 
@@ -121,8 +121,7 @@ PICI_API size_t pici_bound(enum pici_format, enum pici_dtype, uint64_t n);
  * Fits whenever cap >= pici_bound(format, dtype, n), and whenever the block itself fits in cap. On an
  * error block either was not touched (a bad argument) or does not begin with a valid header.
  * PICI_E_ARG: unknown dtype or format, null (src: with n > 0), overlap, n beyond memory. PICI_E_SPACE: did not fit.
- * PICI_E_UNSUPPORTED: PICI_HYBRID.
- * Allocates nothing; threads > 1 start and join threads. Layout: formats/block.md. */
+ * Allocates nothing; threads > 1 start and join threads. Layout: formats/block.md, formats/hybrid.md. */
 PICI_API enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void *src, uint64_t n,
                                         enum pici_dtype, enum pici_format, const struct pici_opts *);
 
@@ -134,7 +133,7 @@ PICI_API enum pici_status pici_decompress(void *dst, uint64_t n, const void *blo
                                           const struct pici_opts *);
 
 /* Decode elements [first, first + n) only. Reads the header, the tiles concerned and their index entries (coo: a binary
- * search of the positions, then those in the range), and checks what it reads; not the checksum.
+ * search of the positions, then those in the range; hybrid: the metadata of the tiles' groups too), and checks what it reads; not the checksum.
  * PICI_E_ARG: as above, or the range is not within the block's count. */
 PICI_API enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
                                                 const struct pici_opts *);
@@ -162,13 +161,41 @@ struct pici_fault {
     enum pici_status status; /* as returned; PICI_OK: nothing is wrong, and the rest is zero and null */
     uint64_t offset;         /* byte of the block where the breach shows */
     uint64_t tile;           /* the tile (elements tile*4096 ...) that it concerns, or PICI_NO_TILE */
-    const char *rule;        /* the rule's name in formats/block.md, as "tile-index"; static */
+    const char *rule;        /* the rule's name in formats/block.md or hybrid.md, as "tile-index"; static */
 };
 #define PICI_FAULT_INIT {sizeof(struct pici_fault), PICI_OK, 0, 0, NULL}
 #define PICI_NO_TILE UINT64_MAX
 
-/* As pici_verify, and says where and what. One fault, the first in the order of formats/block.md. fault may be NULL. */
+/* As pici_verify, and says where and what. One fault, the first in the order of the specification. fault may be NULL. */
 PICI_API enum pici_status pici_verify_at(const void *block, size_t len, struct pici_fault *fault);
+
+/* The containers of a hybrid tile, by the number that the block has for them; and one without nonzeros. */
+enum pici_container {
+    PICI_OFFSETS12 = 0,
+    PICI_OFFSETS8 = 1,
+    PICI_BITVECTOR = 2,
+    PICI_RAW = 3,
+    PICI_EMPTY = 4,
+    PICI_CONTAINERS = 5
+};
+
+/* "offsets12", "offsets8", "bitvector", "raw", "empty"; NULL for a container that does not exist; static. */
+PICI_API const char *pici_container_name(enum pici_container);
+
+/* What the tiles of a hybrid block are kept in. Set size with PICI_MIX_INIT. */
+struct pici_mix {
+    size_t size;
+    uint64_t tiles[PICI_CONTAINERS];
+    uint64_t nnz[PICI_CONTAINERS];            /* nonzeros in them */
+    uint64_t position_bytes[PICI_CONTAINERS]; /* descriptors and payloads */
+    uint64_t value_bytes[PICI_CONTAINERS];
+    uint64_t other_bytes; /* header, directory, occupancy, padding: with these the block's length */
+};
+#define PICI_MIX_INIT {sizeof(struct pici_mix), {0}, {0}, {0}, {0}, 0}
+
+/* Count them, adding nothing up from what mix held before. Checks the header, the directory and all descriptors, but neither
+ * payloads and values nor the checksum. PICI_E_ARG: null, or the block is not hybrid. Other errors: the block. */
+PICI_API enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len);
 
 #ifdef __cplusplus
 }
