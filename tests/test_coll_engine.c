@@ -89,7 +89,7 @@ static void fold_all(struct bench *b, enum pici_dtype dtype, uint64_t n, const v
         for (uint64_t i = 0; i < n; i++)
             ref_store(want, i, width,
                       coll_fold(dtype, (enum pici_op)op, ref_load(dst, i, width), ref_load(x, i, width)));
-        for (unsigned format = REF_DENSE; format <= REF_COO; format++) {
+        for (unsigned format = REF_DENSE; format <= REF_HYBRID; format++) {
             size_t len;
             uint8_t *block = ref_encode(&len, x, n, dtype, format, (int)rng_below(&b->rng, 2));
             cr_assert_not_null(block);
@@ -218,7 +218,7 @@ static void try_known(struct bench *b, enum pici_dtype dtype, uint64_t a, uint64
         ref_store(xs, i, width, x);
         ref_store(wants, i, width, want);
     }
-    for (unsigned format = REF_DENSE; format <= REF_COO; format++) {
+    for (unsigned format = REF_DENSE; format <= REF_HYBRID; format++) {
         size_t len;
         uint8_t *block = ref_encode(&len, xs, 99, dtype, format, 0);
         try_block(b, as, 99, block, len, dtype, op, PICI_OK, wants, xs);
@@ -284,7 +284,7 @@ static void try_damage(enum pici_dtype dtype, uint64_t n, enum pattern pattern, 
     struct bench b;
     bench_init(&b, n);
     pattern_fill(src, n, dtype, pattern, &b.rng);
-    for (unsigned format = REF_DENSE; format <= REF_COO; format++)
+    for (unsigned format = REF_DENSE; format <= REF_HYBRID; format++)
         for (int checksum = 0; checksum < 2; checksum++) {
             size_t len;
             uint8_t *block = ref_encode(&len, src, n, dtype, format, checksum), *copy = test_alloc(len + 1);
@@ -313,6 +313,31 @@ static void try_damage(enum pici_dtype dtype, uint64_t n, enum pattern pattern, 
             pici_isa_force(NULL);
             free(block);
             free(copy);
+        }
+    free(src);
+    bench_free(&b);
+}
+
+/* What no range of a hybrid block shows: the nonzeros of its header are one more, or less, than its tiles have. */
+Test(coll_engine, hybrid_total)
+{
+    enum { N = 2 * TILE_N + 77 };
+    float *src = test_alloc(N * sizeof *src);
+    struct bench b;
+    bench_init(&b, 3);
+    pattern_fill(src, N, PICI_F32, PATTERN_30, &b.rng);
+    for (int less = 0; less < 2; less++)
+        for (int i = 0; i < 20; i++) {
+            const uint64_t by = less ? UINT64_MAX : 1;
+            size_t len;
+            uint8_t *block = ref_encode(&len, src, N, PICI_F32, REF_HYBRID, i & 1);
+            ref_put(block + 16, 8, ref_get(block + 16, 8) + by);
+            ref_put(block + 32, 8, ref_get(block + 32, 8) - 4 * by);
+            if (i & 1)
+                ref_seal(block, len);
+            cr_assert_eq(verdict(block, len, PICI_F32, N), PICI_E_CORRUPT);
+            try_bytes(&b, block, len, PICI_F32, N);
+            free(block);
         }
     free(src);
     bench_free(&b);
