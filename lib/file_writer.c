@@ -247,8 +247,6 @@ static enum pici_status check_opts(struct pici_writer *w, const struct pici_writ
         return fail(w, PICI_E_ARG, "options are not initialized");
     if (w->opts.threads < 0 || !w->opts.chunk_elements || w->opts.chunk_elements > PICI_CHUNK_MAX)
         return fail(w, PICI_E_ARG, "threads are not negative, chunk elements are 1 to %u", PICI_CHUNK_MAX);
-    if (w->opts.format == PICI_HYBRID)
-        return fail(w, PICI_E_UNSUPPORTED, "the format hybrid is not in this version");
     if (!pici_format_name(w->opts.format))
         return fail(w, PICI_E_ARG, "unknown format %d", (int)w->opts.format);
     enum pici_status s = pici_zstd_level(w->opts.zstd_level);

@@ -20,9 +20,9 @@ for args in '' frob --frob compress 'compress a b' 'compress --frob a.npy' 'comp
     # shellcheck disable=SC2086
     expect 2 "picitool $args" "$tool" $args
 done
-expect 2 "hybrid" "$tool" compress -f hybrid a.npy -o x.pici
-says "hybrid" 'not supported in this version' "$err"
-absent "hybrid" x.pici
+expect 2 "no format" "$tool" compress -f hybrids a.npy -o x.pici
+says "no format" 'not one of auto, dense, pici, coo, hybrid' "$err"
+absent "no format" x.pici
 expect 2 "an option that is none" "$tool" compress --frob a.npy
 says "an option that is none: hint" 'see picitool compress --help' "$err"
 for verb in '' compress decompress test list inspect 'block encode' 'block decode' block bench; do

@@ -31,7 +31,7 @@ for n in 0 1 7 8 9 15; do
     head -c $n n1200 >raw.bin
     round raw.bin raw --dtype f64
 done
-for format in auto dense pici coo; do
+for format in auto dense pici coo hybrid; do
     round n9600 raw --dtype f32 -f $format
 done
 

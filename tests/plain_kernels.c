@@ -105,14 +105,19 @@ int main(int argc, char **argv)
             formats(&s, (enum pattern)pattern);
         }
 
-    for (unsigned w = 2; w < 4; w++) {
-        struct subject s = {.n = LARGE / (1u << w) + 4100, .dtype = widths[w], .format = PICI_PICI, .threads = 1};
-        void *src = test_alloc((size_t)s.n << w);
-        pattern_fill(src, s.n, s.dtype, PATTERN_TILES, &rig.rng);
-        s.src = src;
-        tally("large", check_codec(&rig, &s));
-        free(src);
-    }
+    static const enum pattern large[] = {PATTERN_TILES, PATTERN_FULL, PATTERN_50};
+    for (unsigned w = 2; w < 4; w++)
+        for (unsigned i = 0; i < sizeof large / sizeof *large; i++) {
+            struct subject s = {.n = LARGE / (1u << w) + 4100, .dtype = widths[w], .threads = 1};
+            void *src = test_alloc((size_t)s.n << w);
+            pattern_fill(src, s.n, s.dtype, large[i], &rig.rng);
+            s.src = src;
+            for (int format = PICI_PICI; format <= PICI_HYBRID; format += PICI_HYBRID - PICI_PICI) {
+                s.format = (enum pici_format)format;
+                tally("large", check_codec(&rig, &s));
+            }
+            free(src);
+        }
     rig_free(&rig);
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;

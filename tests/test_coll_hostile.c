@@ -93,14 +93,8 @@ FIELD(block_magic, m[MSG_BYTES + rng_below(r, 4)] ^= 0x20)
 FIELD(block_version, m[MSG_BYTES + B_VERSION] = 2)
 FIELD(block_hybrid,
       m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_HYBRID ? PICI_COO : PICI_HYBRID))
-FIELD(block_unknown, m[MSG_BYTES + B_FORMAT] = 4)
+FIELD(block_unknown, m[MSG_BYTES + B_FORMAT] = PICI_HYBRID + 1)
 FIELD(block_format, m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_DENSE ? PICI_PICI : PICI_DENSE))
-/* Descriptors that do not add up to what the header says, in a block of the right length. */
-FIELD(
-    block_total, uint8_t *b = m + MSG_BYTES; add(b + B_NNZ, 8, 1); if (b[B_FORMAT] == PICI_HYBRID) {
-        add(b + 32, 8, 0 - (uint64_t)ref_width(b[B_DTYPE]));
-        ref_seal(b, block_bytes(b));
-    })
 FIELD(block_dtype, m[MSG_BYTES + B_DTYPE] = (uint8_t)(m[MSG_BYTES + B_DTYPE] == PICI_F32 ? PICI_U32 : PICI_F32))
 FIELD(block_count, add(m + MSG_BYTES + B_COUNT, 8, rng_next(r) | 1))
 FIELD(block_nnz, add(m + MSG_BYTES + B_NNZ, 8, rng_next(r) | 1))
@@ -122,6 +116,20 @@ static size_t another_block(uint8_t *m, uint64_t n, unsigned type)
     free(block);
     return MSG_BYTES + bytes;
 }
+
+/* Descriptors that do not add up to the nonzeros of the header, in a hybrid block of the right length and checksum. */
+static size_t block_total(uint8_t *m, size_t len, struct rng *r)
+{
+    uint8_t *block = m + MSG_BYTES;
+    (void)r;
+    add(block + B_NNZ, 8, 1);
+    if (block[B_FORMAT] == PICI_HYBRID) {
+        add(block + B_OFFSETS + 8, 8, 0 - (uint64_t)ref_width(block[B_DTYPE]));
+        ref_seal(block, block_bytes(block));
+    }
+    return len;
+}
+
 FIELD(other_count, len = another_block(m, ref_get(m + MSG_BYTES + B_COUNT, 8) + 1, m[DTYPE]))
 FIELD(other_dtype,
       len = another_block(m, ref_get(m + MSG_BYTES + B_COUNT, 8), m[DTYPE] == PICI_F32 ? PICI_U32 : PICI_F32))

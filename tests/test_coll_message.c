@@ -142,7 +142,7 @@ Test(coll_message, bad_blocks)
         p[4] = 2;
         refuse(p, len, PICI_F32, n, PICI_E_VERSION);
         p[4] = 1;
-        p[5] = 4;
+        p[5] = PICI_HYBRID + 1;
         refuse(p, len, PICI_F32, n, PICI_E_UNSUPPORTED);
     }
     guard_free(&g);

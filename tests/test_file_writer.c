@@ -98,8 +98,6 @@ Test(file_writer, wrong_openings)
     opts.chunk_elements = PICI_CHUNK_MAX + 1;
     expect_open_fails(PICI_E_ARG, NULL, 0, &opts, "chunk elements");
     opts = defaults;
-    opts.format = PICI_HYBRID;
-    expect_open_fails(PICI_E_UNSUPPORTED, NULL, 0, &opts, "hybrid");
     opts.format = (enum pici_format)77;
     expect_open_fails(PICI_E_ARG, NULL, 0, &opts, "format");
     struct pici_attr attrs[] = {{"b", "", 0}, {"a", "", 0}, {"b", "x", 1}};

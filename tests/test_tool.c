@@ -178,6 +178,7 @@ Test(tool, sizes_of_blocks)
     enum { MOST = 3 * 4096 + 5 };
     static uint64_t src[MOST];
     static uint8_t block[MOST * 14 + 4096];
+    struct scratch scratch = {0};
     for (int dtype = PICI_F32; dtype <= PICI_U64; dtype++) {
         size_t width = pici_dtype_width((enum pici_dtype)dtype);
         for (uint64_t n = 0; n <= MOST; n = n * 3 + 1) {
@@ -187,7 +188,9 @@ Test(tool, sizes_of_blocks)
                 for (uint64_t i = 0; i < n; i += every, nnz++)
                     ((uint8_t *)src)[i * width] = 1;
                 struct sizes s = {0};
-                sizes_add(&s, (enum pici_dtype)dtype, n, nnz);
+                struct pici_mix mix;
+                cr_assert(measure_mix(&mix, &scratch, (enum pici_dtype)dtype, src, n));
+                sizes_add(&s, (enum pici_dtype)dtype, n, nnz, &mix);
                 size_t len;
                 for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
                     cr_assert_eq(pici_compress(block, sizeof block, &len, src, n, (enum pici_dtype)dtype,
@@ -202,6 +205,7 @@ Test(tool, sizes_of_blocks)
             }
         }
     }
+    free(scratch.p);
 }
 
 Test(tool, swapping)

@@ -23,6 +23,7 @@ struct job {
     struct output png, svg;
     struct image *image; /* NULL: not wanted */
     struct progress progress;
+    struct scratch scratch;
     bool found; /* the tensor of --tensor */
 };
 
@@ -55,11 +56,15 @@ static struct measured *begin(struct job *j, const char *name, size_t len, enum 
 }
 
 /* Count a chunk. */
-static void count(struct job *j, struct measured *m, const void *elements, uint64_t n)
+static int count(struct job *j, struct measured *m, const void *elements, uint64_t n)
 {
+    struct pici_mix mix;
     uint64_t nnz = density_add(j->report.map, elements, n, pici_dtype_width(m->dtype));
-    sizes_add(&m->sizes, m->dtype, n, nnz);
+    if (!measure_mix(&mix, &j->scratch, m->dtype, elements, n))
+        return tool_nomem(j->in.name);
+    sizes_add(&m->sizes, m->dtype, n, nnz, &mix);
     progress_at(&j->progress, j->in.at, j->report.total.dense_bytes + m->sizes.dense_bytes);
+    return TOOL_OK;
 }
 
 /* End a tensor: its sparkline and its panel. */
@@ -73,6 +78,7 @@ static int end(struct job *j, struct measured *m)
     heat_line(f, d, REPORT_SPARK);
     if (fclose(f) != 0)
         return tool_nomem(j->in.name);
+    sizes_end(&m->sizes);
     sizes_sum(&j->report.total, &m->sizes);
     j->report.stored += m->stored;
     if (j->image) {
@@ -112,7 +118,7 @@ static int inspect_reading(struct job *j, struct reading *r)
             const char *p = r->piece;
             for (uint64_t at = 0; status == TOOL_OK && at < n; at += t.chunk_elements) {
                 uint64_t k = n - at < t.chunk_elements ? n - at : t.chunk_elements;
-                count(j, m, p + at * pici_dtype_width(t.dtype), k);
+                status = count(j, m, p + at * pici_dtype_width(t.dtype), k);
             }
         }
         if (status == TOOL_OK)
@@ -166,7 +172,9 @@ static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_
             if (status)
                 return status;
             if (m)
-                count(j, m, piece, n);
+                status = count(j, m, piece, n);
+            if (status)
+                return status;
             left -= n;
         }
         status = m ? end(j, m) : TOOL_OK;
@@ -221,16 +229,24 @@ static int inspect_block(struct job *j)
         if (!m || !piece || ((j->o->png || j->o->svg) && !j->image))
             status = tool_nomem(j->in.name);
     }
+    /* pieces are of whole groups, whose records do not depend on what is beside them */
+    struct pici_mix all = PICI_MIX_INIT, mix;
+    all.other_bytes = hybrid_head(info.count);
     for (uint64_t done = 0; status == TOOL_OK && done < info.count; done += BLOCK_PIECE) {
         uint64_t n = info.count - done < BLOCK_PIECE ? info.count - done : BLOCK_PIECE;
         enum pici_status s = pici_decompress_range(piece, done, n, block, len, NULL);
         if (s)
             status = tool_bad(j->in.name, "%s", pici_strerror(s));
-        else
+        else if (!measure_mix(&mix, &j->scratch, info.dtype, piece, n))
+            status = tool_nomem(j->in.name);
+        else {
             density_add(j->report.map, piece, n, pici_dtype_width(info.dtype));
+            mix.other_bytes -= hybrid_head(n);
+            mix_sum(&all, &mix);
+        }
     }
     if (status == TOOL_OK) {
-        sizes_add(&m->sizes, info.dtype, info.count, j->report.map->nnz);
+        sizes_add(&m->sizes, info.dtype, info.count, j->report.map->nnz, &all);
         m->stored = len;
         status = end(j, m);
     }
@@ -291,6 +307,7 @@ int verb_inspect(const struct tool_options *o)
     output_discard(&j.svg);
     image_free(j.image);
     report_free(&j.report);
+    free(j.scratch.p);
     input_close(&j.in);
     return status;
 }

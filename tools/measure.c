@@ -1,22 +1,73 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "measure.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz)
+bool measure_mix(struct pici_mix *mix, struct scratch *t, enum pici_dtype dtype, const void *elements, uint64_t n)
+{
+    const size_t cap = pici_bound(PICI_HYBRID, dtype, n);
+    size_t len;
+    if (cap > t->cap) {
+        free(t->p);
+        t->p = malloc(cap);
+        t->cap = t->p ? cap : 0;
+    }
+    *mix = (struct pici_mix)PICI_MIX_INIT;
+    return cap && t->p && pici_compress(t->p, cap, &len, elements, n, dtype, PICI_HYBRID, NULL) == PICI_OK &&
+           pici_mix(mix, t->p, len) == PICI_OK;
+}
+
+void mix_sum(struct pici_mix *total, const struct pici_mix *mix)
+{
+    for (int c = 0; c < PICI_CONTAINERS; c++) {
+        total->tiles[c] += mix->tiles[c];
+        total->nnz[c] += mix->nnz[c];
+        total->position_bytes[c] += mix->position_bytes[c];
+        total->value_bytes[c] += mix->value_bytes[c];
+    }
+    total->other_bytes += mix->other_bytes;
+}
+
+uint64_t hybrid_head(uint64_t n)
+{
+    enum { HEADER = 48, GROUP = 32 * 4096, ENTRY = 4 };
+    return (HEADER + (n + GROUP - 1) / GROUP * ENTRY + 15) / 16 * 16;
+}
+
+uint64_t mix_bytes(const struct pici_mix *mix)
+{
+    uint64_t bytes = mix->other_bytes;
+    for (int c = 0; c < PICI_CONTAINERS; c++)
+        bytes += mix->position_bytes[c] + mix->value_bytes[c];
+    return bytes;
+}
+
+void sizes_end(struct sizes *s)
+{
+    const double n = (double)s->elements, set = (double)s->nnz, unset = n - set;
+    double bits = 0;
+    if (set > 0 && unset > 0)
+        bits = set * log2(n / set) + unset * log2(n / unset);
+    s->bound = s->elements ? set * ((double)s->dense_bytes / n) + bits / 8 : 0;
+}
+
+void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix)
 {
     /* pici_bound is the length of a block without zeros. A pici block is shorter by the zeros' values; a coo block of nnz
      * values is as long as one of nnz elements without zeros, for its positions are 32 bits wide at either count. */
     uint64_t width = pici_dtype_width(dtype), best = UINT64_MAX;
     const uint64_t bytes[FORMATS] = {[PICI_DENSE] = pici_bound(PICI_DENSE, dtype, n),
                                      [PICI_PICI] = pici_bound(PICI_PICI, dtype, n) - (n - nnz) * width,
-                                     [PICI_COO] = pici_bound(PICI_COO, dtype, nnz)};
+                                     [PICI_COO] = pici_bound(PICI_COO, dtype, nnz),
+                                     [PICI_HYBRID] = mix_bytes(mix)};
     for (int f = 0; f < FORMATS; f++) {
         s->bytes[f] += bytes[f];
         if (bytes[f] < best)
             best = bytes[f];
     }
+    mix_sum(&s->mix, mix);
     s->best += best;
     s->elements += n;
     s->nnz += nnz;
@@ -27,6 +78,8 @@ void sizes_sum(struct sizes *total, const struct sizes *s)
 {
     for (int f = 0; f < FORMATS; f++)
         total->bytes[f] += s->bytes[f];
+    mix_sum(&total->mix, &s->mix);
+    total->bound += s->bound;
     total->best += s->best;
     total->elements += s->elements;
     total->nnz += s->nnz;

@@ -11,17 +11,39 @@
 #include "density.h"
 #include "pici/pici.h"
 
-enum { FORMATS = 3 }; /* PICI_DENSE, PICI_PICI, PICI_COO */
+enum { FORMATS = 4 }; /* PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID */
 
 struct sizes {
     uint64_t elements, nnz;
     uint64_t bytes[FORMATS]; /* of the blocks that a .pici file would have, by format */
     uint64_t best;           /* the same, each chunk in its smallest format */
     uint64_t dense_bytes;    /* of the elements alone */
+    struct pici_mix mix;     /* of the hybrid blocks */
+    double bound;            /* the entropy bound: values, and the bits that positions drawn at random need; in bytes */
 };
 
-/* Count a block of n elements, at most 2^32, of which nnz are nonzero. */
-void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz);
+/* Memory for hybrid blocks, to measure them. Zeroed at first; its p is to be freed. */
+struct scratch {
+    uint8_t *p;
+    size_t cap;
+};
+
+/* What a hybrid block of these elements would be made of; false: no memory. */
+bool measure_mix(struct pici_mix *mix, struct scratch *, enum pici_dtype dtype, const void *elements, uint64_t n);
+
+/* Add up; other_bytes too. */
+void mix_sum(struct pici_mix *total, const struct pici_mix *mix);
+
+/* Of a hybrid block of n elements, at most 2^32: the bytes of its header and directory. */
+uint64_t hybrid_head(uint64_t n);
+
+uint64_t mix_bytes(const struct pici_mix *mix);
+
+/* Count a block of n elements, at most 2^32, of which nnz are nonzero, and which has this mix as hybrid. */
+void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix);
+
+/* All blocks of a tensor have been counted: set bound. */
+void sizes_end(struct sizes *s);
 
 /* Add up. */
 void sizes_sum(struct sizes *total, const struct sizes *s);

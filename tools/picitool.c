@@ -169,8 +169,6 @@ static int parse_format(const char *s, struct tool_options *o)
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(s, pici_format_name(formats[i])) == 0) {
             o->format = formats[i];
-            if (o->format == PICI_HYBRID)
-                return tool_usage(NULL, "--format hybrid: not supported in this version");
             return TOOL_OK;
         }
     return tool_usage(NULL, "--format %s: not one of auto, dense, pici, coo, hybrid", s);

@@ -2,6 +2,7 @@
 #include "report.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "heat.h"
@@ -10,6 +11,12 @@
 static double ratio(uint64_t dense, uint64_t other)
 {
     return other ? (double)dense / (double)other : 0;
+}
+
+/* A format's bytes, as a multiple of the entropy bound; not a number if that is none. */
+static double over(const struct sizes *s, int f)
+{
+    return s->bound > 0 ? (double)s->bytes[f] / s->bound : (double)NAN;
 }
 
 void measured_json(struct jsonout *j, const struct measured *m)
@@ -39,6 +46,21 @@ static void json_sizes(struct jsonout *j, const struct sizes *s, uint64_t stored
     jsonout_end(j, '}');
     jsonout_string(j, "best", pici_format_name(sizes_best(s)));
     jsonout_real(j, "ratio", ratio(s->dense_bytes, s->best));
+    jsonout_real(j, "entropy_bound_bytes", s->bound);
+    jsonout_begin(j, "times_entropy_bound", '{');
+    for (int f = 0; f < FORMATS; f++)
+        jsonout_real(j, pici_format_name((enum pici_format)f), over(s, f));
+    jsonout_end(j, '}');
+    jsonout_begin(j, "hybrid_containers", '{');
+    for (int c = 0; c < PICI_CONTAINERS; c++) {
+        jsonout_begin(j, pici_container_name((enum pici_container)c), '{');
+        jsonout_u64(j, "tiles", s->mix.tiles[c]);
+        jsonout_u64(j, "nonzero", s->mix.nnz[c]);
+        jsonout_u64(j, "position_bytes", s->mix.position_bytes[c]);
+        jsonout_u64(j, "value_bytes", s->mix.value_bytes[c]);
+        jsonout_end(j, '}');
+    }
+    jsonout_end(j, '}');
     if (stored)
         jsonout_u64(j, "stored_bytes", stored);
 }
@@ -79,6 +101,18 @@ static void print_heading(const struct report *r)
     puts("\n");
 }
 
+/* What hybrid keeps the tiles in. */
+static void print_mix(const struct sizes *s)
+{
+    char nonzero[TERM_TEXT], positions[TERM_TEXT], values[TERM_TEXT];
+    printf("\n  %-9s  %10s  %8s  %10s  %10s\n", "hybrid's", "tiles", "nonzero", "positions", "values");
+    for (int c = 0; c < PICI_CONTAINERS; c++)
+        if (s->mix.tiles[c])
+            printf("  %-9s  %10" PRIu64 "  %8s  %10s  %10s\n", pici_container_name((enum pici_container)c),
+                   s->mix.tiles[c], term_percent(nonzero, s->mix.nnz[c], s->nnz ? s->nnz : 1),
+                   term_bytes(positions, s->mix.position_bytes[c]), term_bytes(values, s->mix.value_bytes[c]));
+}
+
 static void print_one(const struct report *r)
 {
     enum { MAP_WIDE = 96, MAP_HIGH = 24 };
@@ -98,12 +132,16 @@ static void print_one(const struct report *r)
     printf("  elements   %" PRIu64 "\n  nonzero    %" PRIu64 "\n\n", s->elements, s->nnz);
     for (int f = 0; f < FORMATS; f++) {
         printf("  %-9s  %10s", pici_format_name((enum pici_format)f), term_bytes(bytes, s->bytes[f]));
-        printf("  %7.2fx%s\n", ratio(s->dense_bytes, s->bytes[f]), (int)sizes_best(s) == f ? "  smallest" : "");
+        printf("  %7.2fx", ratio(s->dense_bytes, s->bytes[f]));
+        if (s->bound > 0)
+            printf("  %8.2f of the entropy bound", over(s, f));
+        printf("%s\n", (int)sizes_best(s) == f ? "  smallest" : "");
     }
     if (m->stored)
         printf("  %-9s  %10s  %7.2fx\n", "stored", term_bytes(bytes, m->stored), ratio(s->dense_bytes, m->stored));
     if (!r->map || !r->map->elements)
         return;
+    print_mix(s);
     unsigned width = term_width(stdout);
     width = width == 0 ? 64 : width < 8 ? 4 : width - 4 < MAP_WIDE ? width - 4 : MAP_WIDE;
     puts("");
@@ -182,7 +220,7 @@ static void put_sizes(const struct extent *e, const struct sizes *s, uint64_t st
         printf("  %8s", term_bytes(text, s->bytes[f]));
     if (e->stored)
         printf("  %8s", stored ? term_bytes(text, stored) : "-");
-    printf("  %-5s  %6.2f", best, ratio(s->dense_bytes, s->best));
+    printf("  %-6s  %6.2f", best, ratio(s->dense_bytes, s->best));
 }
 
 static void print_table(const struct report *r)
@@ -190,7 +228,7 @@ static void print_table(const struct report *r)
     enum { NAME_LEAST = 16, SIZE = 10, SPARK = 2 + REPORT_SPARK };
     struct extent e = {.dense = true, .stored = r->stored != 0, .spark = true};
     struct columns c;
-    size_t rest = 9 + 3 * SIZE + (e.stored ? SIZE : 0) + 7 + 8;
+    size_t rest = 9 + 4 * SIZE + (e.stored ? SIZE : 0) + 8 + 8;
     /* A narrow terminal goes without sparklines, then without the size as it is, before names are cut to nothing. */
     columns_fit(&c, r, rest + SPARK);
     if (!c.fits && c.name < NAME_LEAST) {
@@ -202,8 +240,8 @@ static void print_table(const struct report *r)
         columns_fit(&c, r, rest - SIZE);
     }
     columns_head(&c);
-    printf("  %7s%s  %8s  %8s", "DENSITY", e.dense ? "     DENSE" : "", "PICI", "COO");
-    printf("%s  %-5s  %6s%s\n", e.stored ? "    STORED" : "", "BEST", "RATIO", e.spark ? "  WHERE" : "");
+    printf("  %7s%s  %8s  %8s  %8s", "DENSITY", e.dense ? "     DENSE" : "", "PICI", "COO", "HYBRID");
+    printf("%s  %-6s  %6s%s\n", e.stored ? "    STORED" : "", "BEST", "RATIO", e.spark ? "  WHERE" : "");
     for (size_t i = 0; i < r->tensors; i++) {
         const struct measured *m = &r->tensor[i];
         columns_row(&c, m);

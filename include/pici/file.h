@@ -75,7 +75,7 @@ struct pici_tensor {
 /* Begin a file: its header and attributes (in any order; stored sorted by key).
  * *w is set on an error too, so that pici_writer_error can say what was wrong: close it always. Null: no memory.
  * Output goes to write strictly forward; small pieces are gathered to about 64 KiB.
- * PICI_E_ARG: null, bad options or attributes.  PICI_E_UNSUPPORTED: PICI_HYBRID, or zstd in a build without it.
+ * PICI_E_ARG: null, bad options or attributes.  PICI_E_UNSUPPORTED: zstd in a build without it.
  * PICI_E_IO: write said so. */
 PICI_API enum pici_status pici_writer_open(struct pici_writer **w, pici_write_fn write, void *ctx,
                                            const struct pici_attr *attrs, size_t n_attrs,
