@@ -87,9 +87,9 @@ struct entry {
     int peer;                      /* or -1: pici */
     int dense;                     /* one of those that the sparse ones are held against */
     enum pici_algorithm algorithm; /* pici's */
-    int format; /* as in settings */
-    double sparsity; /* of the data, percent */
-    int out;         /* left out, or cannot do this */
+    int format;                    /* as in settings */
+    double sparsity;               /* of the data, percent */
+    int out;                       /* left out, or cannot do this */
     double time[MAX_REPS];
     double wrong;                                               /* elements on all ranks; < 0: not checked */
     double wire_bytes, dense_bytes, encode_s, decode_s, wait_s; /* of all ranks, in the last repetition */

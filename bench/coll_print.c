@@ -60,8 +60,8 @@ void format_words(int format, char *words, size_t bytes)
         snprintf(words, bytes, "%s", pici_format_name((enum pici_format)format));
     for (unsigned f = PICI_DENSE; format >= AUTO_AMONG && f <= PICI_HYBRID; f++)
         if ((unsigned)(format - AUTO_AMONG) >> f & 1 && at < bytes)
-            at += (size_t)snprintf(words + at, bytes - at, "%s%s", at ? "+" : "",
-                                   pici_format_name((enum pici_format)f));
+            at +=
+                (size_t)snprintf(words + at, bytes - at, "%s%s", at ? "+" : "", pici_format_name((enum pici_format)f));
 }
 
 void entry_name(const struct world *w, const struct entry *e, char *name, size_t bytes)
@@ -146,8 +146,8 @@ static void print_record(const struct world *w, const struct settings *s, const 
         fprintf(s->json,
                 ",\"algorithm\":\"%s\",\"format\":\"%s\",\"wire_bytes\":%.0f,\"dense_wire_bytes\":%.0f,\"ideal\":%.5g,"
                 "\"encode_s\":%.6g,\"decode_s\":%.6g,\"wait_s\":%.6g",
-                algorithm_name[e->algorithm], format, e->wire_bytes,
-                e->dense_bytes, f->ideal, e->encode_s, e->decode_s, e->wait_s);
+                algorithm_name[e->algorithm], format, e->wire_bytes, e->dense_bytes, f->ideal, e->encode_s, e->decode_s,
+                e->wait_s);
     if (e->wrong >= 0)
         fprintf(s->json, ",\"wrong\":%.0f", e->wrong);
     if (f->of_ideal > 0)
