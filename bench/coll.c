@@ -27,7 +27,8 @@ static const char usage[] =
     "  -o, --op NAME              sum, avg, min or max\n"
     "  --collective LIST          all_reduce,reduce_scatter,all_gather\n"
     "  --algorithm LIST           auto, ring, recursive; auto\n"
-    "  --format LIST              auto, pici, coo, dense; auto\n"
+    "  --format LIST              auto, pici, coo, hybrid, dense; or several joined by +, which is auto among these; "
+    "auto\n"
     "  --pattern LIST             uniform, identical (positions, on all ranks), clustered, block; uniform\n"
     "  --sparsity LIST            percentages, 0,20,50,80,90,95,99,99.9\n"
     "  --mpi all|none|LIST        which algorithms of MPI take part, as the table names them, all\n"
@@ -78,10 +79,20 @@ static size_t parse_bytes(const char *text)
 
 static struct list parse_formats(char *text)
 {
-    static const char *const names[] = {"dense", "pici", "coo", "hybrid", "auto"};
-    struct list l = parse_list(text, names, COUNT_OF(names));
-    for (int i = 0; i < l.n; i++)
-        l.v[i] = l.v[i] == COUNT_OF(names) - 1 ? PICI_AUTO : l.v[i];
+    struct list l = {0, {0}};
+    for (char *rest = text, *word; (word = strsep(&rest, ","));) {
+        const int one = !strchr(word, '+');
+        unsigned set = 0, f = 0;
+        if (l.n == MAX_LIST)
+            bad_usage();
+        for (char *name; (name = strsep(&word, "+")); set |= 1u << f) {
+            for (f = PICI_DENSE; f <= PICI_HYBRID && strcmp(name, pici_format_name((enum pici_format)f));)
+                f++;
+            if (f > PICI_HYBRID && !(one && !strcmp(name, "auto")))
+                bad_usage();
+        }
+        l.v[l.n++] = !one ? AUTO_AMONG + (int)set : f > PICI_HYBRID ? PICI_AUTO : (int)f;
+    }
     return l;
 }
 

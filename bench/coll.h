@@ -10,6 +10,9 @@
 #include "coll_data.h"
 #include "pici/coll.h"
 
+/* In lists of formats, an enum pici_format; or this and a bit 1 << format for each that AUTO may choose. */
+enum { AUTO_AMONG = 256 };
+
 enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 8, COLLECTIVES = PICI_ALL_REDUCE + 1 };
 extern const char *const collective_name[COLLECTIVES];
 extern const char *const op_name[PICI_MAX + 1];
@@ -84,9 +87,9 @@ struct entry {
     int peer;                      /* or -1: pici */
     int dense;                     /* one of those that the sparse ones are held against */
     enum pici_algorithm algorithm; /* pici's */
-    enum pici_format format;
-    double sparsity; /* of the data, percent */
-    int out;         /* left out, or cannot do this */
+    int format;                    /* as in settings */
+    double sparsity;               /* of the data, percent */
+    int out;                       /* left out, or cannot do this */
     double time[MAX_REPS];
     double wrong;                                               /* elements on all ranks; < 0: not checked */
     double wire_bytes, dense_bytes, encode_s, decode_s, wait_s; /* of all ranks, in the last repetition */
@@ -107,6 +110,7 @@ struct point {
 double run_all(struct world *, const struct settings *);
 
 /* What coll_run hands to coll_print, on rank 0. */
+void format_words(int format, char *words, size_t bytes); /* "pici+coo" */
 void entry_name(const struct world *, const struct entry *, char *name, size_t bytes);
 void print_head(const struct world *, const struct settings *);
 void print_left_out(const struct world *, const struct settings *, const struct entry *, double behind);

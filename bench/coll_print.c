@@ -53,13 +53,26 @@ static struct figures figures_of(const struct world *w, const struct settings *s
     return f;
 }
 
+void format_words(int format, char *words, size_t bytes)
+{
+    size_t at = 0;
+    if (format < AUTO_AMONG)
+        snprintf(words, bytes, "%s", pici_format_name((enum pici_format)format));
+    for (unsigned f = PICI_DENSE; format >= AUTO_AMONG && f <= PICI_HYBRID; f++)
+        if ((unsigned)(format - AUTO_AMONG) >> f & 1 && at < bytes)
+            at +=
+                (size_t)snprintf(words + at, bytes - at, "%s%s", at ? "+" : "", pici_format_name((enum pici_format)f));
+}
+
 void entry_name(const struct world *w, const struct entry *e, char *name, size_t bytes)
 {
+    char format[32] = "dense";
+    if (!e->dense)
+        format_words(e->format, format, sizeof format);
     if (e->peer >= 0)
         snprintf(name, bytes, "%s %s", w->peer[e->peer].call, w->peer[e->peer].algorithm);
     else
-        snprintf(name, bytes, "pici %s %s", algorithm_name[e->algorithm],
-                 e->dense ? "dense" : pici_format_name(e->format));
+        snprintf(name, bytes, "pici %s %s", algorithm_name[e->algorithm], format);
 }
 
 void print_head(const struct world *w, const struct settings *s)
@@ -115,8 +128,10 @@ static void print_line(const struct world *w, const struct settings *s, const st
 static void print_record(const struct world *w, const struct settings *s, const struct point *p, const struct entry *e,
                          const struct figures *f)
 {
-    char name[80];
+    char name[80], format[32] = "dense";
     entry_name(w, e, name, sizeof name);
+    if (e->peer < 0 && !e->dense)
+        format_words(e->format, format, sizeof format);
     fprintf(
         s->json,
         "%s\n  {\"collective\":\"%s\",\"dtype\":\"%s\",\"op\":\"%s\",\"pattern\":\"%s\",\"bytes\":%zu,\"count\":%llu,"
@@ -131,8 +146,8 @@ static void print_record(const struct world *w, const struct settings *s, const 
         fprintf(s->json,
                 ",\"algorithm\":\"%s\",\"format\":\"%s\",\"wire_bytes\":%.0f,\"dense_wire_bytes\":%.0f,\"ideal\":%.5g,"
                 "\"encode_s\":%.6g,\"decode_s\":%.6g,\"wait_s\":%.6g",
-                algorithm_name[e->algorithm], e->dense ? "dense" : pici_format_name(e->format), e->wire_bytes,
-                e->dense_bytes, f->ideal, e->encode_s, e->decode_s, e->wait_s);
+                algorithm_name[e->algorithm], format, e->wire_bytes, e->dense_bytes, f->ideal, e->encode_s, e->decode_s,
+                e->wait_s);
     if (e->wrong >= 0)
         fprintf(s->json, ",\"wrong\":%.0f", e->wrong);
     if (f->of_ideal > 0)

@@ -76,7 +76,8 @@ static void ours(struct world *w, const struct settings *s, const struct point *
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
     enum pici_status status;
     o.algorithm = e->algorithm;
-    o.format = e->format;
+    o.format = e->format < AUTO_AMONG ? (enum pici_format)e->format : PICI_AUTO;
+    o.formats = e->format < AUTO_AMONG ? 0 : (unsigned)(e->format - AUTO_AMONG);
     o.stats = stats;
     if (e->dense)
         o.inter_threshold = o.intra_threshold = o.ag_threshold = 1;
@@ -198,7 +199,7 @@ static void invite(const struct world *w, const struct settings *s, struct point
                 for (int f = 0; f < s->formats.n; f++) {
                     struct entry *e = add(p, order);
                     e->algorithm = (enum pici_algorithm)s->algorithms.v[a];
-                    e->format = (enum pici_format)s->formats.v[f];
+                    e->format = s->formats.v[f];
                     e->sparsity = s->sparsity[y];
                 }
 }

@@ -39,15 +39,18 @@ bench=$build/bench_coll
 small='-b 48K -e 200K -f 4 -n 1 --screen 64K --sparsity 0,90,99'
 
 # shellcheck disable=SC2086 # a list of words
-check 0 threads "$bench" $small -t 3 --algorithm ring,recursive --format auto,coo --pattern uniform,identical,clustered,block
+check 0 threads "$bench" $small -t 3 --algorithm ring,recursive --format auto,coo,hybrid,pici+coo --pattern uniform,identical,clustered,block
 says '^# wrong elements: 0$'
+says ' pici ring hybrid  *99% '
+says ' pici recursive pici+coo  *99% '
 for t in f16 bf16 f64 i8 u64; do
     for o in sum avg min max; do
         check 0 "$t $o" "$bench" -b 20K -n 1 -w 0 -t 2 -d $t -o $o --sparsity 50
     done
 done
 # shellcheck disable=SC2086
-check 0 json "$bench" $small -t 2 --targets --json="$tmp/threads.json"
+check 0 json "$bench" $small -t 2 --format auto,dense+coo+hybrid --targets --json="$tmp/threads.json"
+check 0 'formats in the json' grep -q '"format":"dense+coo+hybrid"' "$tmp/threads.json"
 if command -v python3 >/dev/null 2>&1; then
     check 0 plot bench/plot -o "$tmp" "$tmp/threads.json"
     for f in speedup size; do
@@ -58,7 +61,7 @@ if command -v python3 >/dev/null 2>&1; then
 else
     echo "skip: no python3: plots not drawn"
 fi
-for bad in '-t 0' '-n 0' '-b x' '-f 1' '-d f33' '-o mul' '--sparsity 101' '--algorithm star' '--format zip' 'extra'; do
+for bad in '-t 0' '-n 0' '-b x' '-f 1' '-d f33' '-o mul' '--sparsity 101' '--algorithm star' '--format zip' '--format auto+coo' '--format coo+' 'extra'; do
     # shellcheck disable=SC2086
     check 2 "refuse $bad" "$bench" $bad
 done

@@ -14,14 +14,18 @@
 
 void coll_case_options(struct coll_case *c, struct rng *r, int p)
 {
-    static const enum pici_format formats[] = {PICI_AUTO, PICI_PICI, PICI_COO, PICI_DENSE};
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_HYBRID, PICI_PICI, PICI_COO, PICI_AUTO, PICI_DENSE};
+    static const double bandwidths[] = {0, 1, 1e9, 1e18};
     static const float thresholds[] = {-1, 0, 1, 0.5f};
     static const uint64_t slices[] = {0, 1, 16384, 20000, 65536};
     struct pici_coll_opts *o = &c->opts;
     const enum pici_algorithm algorithm = o->algorithm;
     *o = (struct pici_coll_opts)PICI_COLL_OPTS_INIT;
     o->algorithm = algorithm;
-    o->format = formats[rng_below(r, 4)];
+    o->format = formats[rng_below(r, 6)];
+    o->formats = rng_chance(r, 500000) ? 0 : 1u << PICI_PICI << rng_below(r, 3) | (unsigned)rng_below(r, 16);
+    o->inter_bandwidth = bandwidths[rng_below(r, 4)];
+    o->intra_bandwidth = bandwidths[rng_below(r, 4)];
     o->inter_threshold = thresholds[rng_below(r, 4)];
     o->intra_threshold = rng_chance(r, 700000) ? o->inter_threshold : thresholds[rng_below(r, 4)];
     o->ag_threshold = rng_chance(r, 700000) ? o->inter_threshold : thresholds[rng_below(r, 4)];
@@ -65,12 +69,12 @@ const char *coll_case_words(const struct coll_case *c, int p)
     const struct pici_coll_opts *o = &c->opts;
     int n = snprintf(words, sizeof words,
                      "%s %s %s algorithm %d ranks %d count %llu %s seed %llu%s%s%s format %s thresholds %g %g %g "
-                     "checksum %d slice %llu window %d nodes",
+                     "checksum %d slice %llu window %d formats %#x bandwidths %g %g nodes",
                      collective_name(c->collective), pici_dtype_name(c->dtype), ops[c->op], (int)o->algorithm, p,
                      (unsigned long long)c->count, pattern_name(c->pattern), (unsigned long long)c->seed,
                      c->tame ? " tame" : "", c->in_place ? " in place" : "", c->own_scratch ? " own scratch" : "",
                      pici_format_name(o->format), o->inter_threshold, o->intra_threshold, o->ag_threshold, o->checksum,
-                     (unsigned long long)o->slice_bytes, o->window);
+                     (unsigned long long)o->slice_bytes, o->window, o->formats, o->inter_bandwidth, o->intra_bandwidth);
     for (int i = 0; i < p && n < (int)sizeof words - 16; i++)
         n += snprintf(words + n, sizeof words - (size_t)n, " %d", c->node_of[i]);
     return words;
@@ -393,7 +397,8 @@ static const char *differ(struct coll_rank *k, const char *what, const struct co
 static const char *judge_stats(const struct coll_case *c, const struct pici_coll_stats *s, int p)
 {
     const struct pici_coll_opts *o = &c->opts;
-    const uint64_t sparse = s->sends[PICI_PICI] + s->sends[PICI_COO], all = sparse + s->sends[PICI_DENSE];
+    const uint64_t sparse = s->sends[PICI_PICI] + s->sends[PICI_COO] + s->sends[PICI_HYBRID],
+                   all = sparse + s->sends[PICI_DENSE];
     const int gathers = c->collective != PICI_REDUCE_SCATTER, reduces = c->collective != PICI_ALL_GATHER;
     const int dense = o->format == PICI_DENSE || ((!gathers || o->ag_threshold >= 1) &&
                                                   (!reduces || (o->inter_threshold >= 1 && o->intra_threshold >= 1)));
@@ -407,12 +412,16 @@ static const char *judge_stats(const struct coll_case *c, const struct pici_coll
         return all ? "blocks of nothing were sent" : "no block was sent";
     if (dense && (sparse || s->wire_bytes != s->dense_bytes))
         return "not all was dense";
-    if ((o->format == PICI_PICI || o->format == PICI_COO) && never && s->sends[PICI_DENSE])
+    if (o->format != PICI_AUTO && o->format != PICI_DENSE && never && s->sends[PICI_DENSE])
         return "something was dense";
-    if ((o->format == PICI_PICI && s->sends[PICI_COO]) || (o->format == PICI_COO && s->sends[PICI_PICI]))
-        return "another format than was asked for";
-    if (s->sends[PICI_HYBRID])
-        return "a format that does not exist";
+    for (unsigned f = PICI_PICI; f <= PICI_HYBRID; f++)
+        if (s->sends[f] && (o->format == PICI_AUTO ? o->formats && !(o->formats >> f & 1) : o->format != f))
+            return "another format than was asked for";
+    uint64_t tiles = 0;
+    for (int i = 0; i < PICI_CONTAINERS; i++)
+        tiles += s->tiles[i];
+    if (tiles && !s->sends[PICI_HYBRID])
+        return "tiles of no hybrid block";
     return NULL;
 }
 

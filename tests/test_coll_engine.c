@@ -89,7 +89,7 @@ static void fold_all(struct bench *b, enum pici_dtype dtype, uint64_t n, const v
         for (uint64_t i = 0; i < n; i++)
             ref_store(want, i, width,
                       coll_fold(dtype, (enum pici_op)op, ref_load(dst, i, width), ref_load(x, i, width)));
-        for (unsigned format = REF_DENSE; format <= REF_COO; format++) {
+        for (unsigned format = REF_DENSE; format <= REF_HYBRID; format++) {
             size_t len;
             uint8_t *block = ref_encode(&len, x, n, dtype, format, (int)rng_below(&b->rng, 2));
             cr_assert_not_null(block);
@@ -218,7 +218,7 @@ static void try_known(struct bench *b, enum pici_dtype dtype, uint64_t a, uint64
         ref_store(xs, i, width, x);
         ref_store(wants, i, width, want);
     }
-    for (unsigned format = REF_DENSE; format <= REF_COO; format++) {
+    for (unsigned format = REF_DENSE; format <= REF_HYBRID; format++) {
         size_t len;
         uint8_t *block = ref_encode(&len, xs, 99, dtype, format, 0);
         try_block(b, as, 99, block, len, dtype, op, PICI_OK, wants, xs);
@@ -284,7 +284,7 @@ static void try_damage(enum pici_dtype dtype, uint64_t n, enum pattern pattern, 
     struct bench b;
     bench_init(&b, n);
     pattern_fill(src, n, dtype, pattern, &b.rng);
-    for (unsigned format = REF_DENSE; format <= REF_COO; format++)
+    for (unsigned format = REF_DENSE; format <= REF_HYBRID; format++)
         for (int checksum = 0; checksum < 2; checksum++) {
             size_t len;
             uint8_t *block = ref_encode(&len, src, n, dtype, format, checksum), *copy = test_alloc(len + 1);
@@ -313,6 +313,81 @@ static void try_damage(enum pici_dtype dtype, uint64_t n, enum pattern pattern, 
             pici_isa_force(NULL);
             free(block);
             free(copy);
+        }
+    free(src);
+    bench_free(&b);
+}
+
+/* Several groups of a hybrid block, which pieces of a fold do not end with; tiles of all containers. */
+Test(coll_engine, hybrid_groups)
+{
+    enum { N = 70 * TILE_N + 77 };
+    static const enum pici_dtype dtypes[] = {PICI_F32, PICI_F64, PICI_BF16, PICI_I8};
+    static const unsigned nonzeros[] = {3, 200, 0, 2000, 4000, 40, 4096};
+    const size_t cap = pici_bound(PICI_HYBRID, PICI_F64, N);
+    uint8_t *x = test_alloc(N * 8), *dst = test_alloc(N * 8), *got = test_alloc(N * 8), *block = test_alloc(cap),
+            *temp = test_alloc(9 * TILE_N * 8);
+    struct rng rng = {4};
+    for (int d = 0; d < 4; d++)
+        for (int op = PICI_SUM; op <= PICI_MAX; op++)
+            for (int tiles = 1; tiles <= 9; tiles += 4) {
+                const unsigned width = ref_width(dtypes[d]);
+                uint64_t wrong = 0, counted[PICI_CONTAINERS] = {0};
+                size_t len;
+                pattern_fill(dst, N, dtypes[d], PATTERN_50, &rng);
+                pattern_fill(x, N, dtypes[d], PATTERN_FULL, &rng);
+                for (uint64_t i = 0; i < N; i++)
+                    if (i * 2049 % TILE_N >= nonzeros[i / TILE_N % 7])
+                        ref_store(x, i, width, 0);
+                cr_assert_eq(engine->encode(block, cap, &len, x, N, dtypes[d], PICI_HYBRID, 1), PICI_OK);
+                memcpy(got, dst, N * width);
+                cr_assert_eq(
+                    engine->fold(got, N, block, len, dtypes[d], (enum pici_op)op, temp, (uint64_t)tiles * TILE_N),
+                    PICI_OK);
+                for (uint64_t i = 0; i < N; i++)
+                    wrong += ref_load(got, i, width) !=
+                             coll_fold(dtypes[d], (enum pici_op)op, ref_load(dst, i, width), ref_load(x, i, width));
+                cr_expect_eq(wrong, 0u, "%s op %d, %d tiles at a time: %ju wrong", pici_dtype_name(dtypes[d]), op,
+                             tiles, (uintmax_t)wrong);
+                engine->mix(counted, block, len);
+                engine->mix(counted, block, len); /* adds up */
+                cr_expect_eq(counted[PICI_EMPTY], 20u);
+                for (int c = 0; c < PICI_CONTAINERS; c++)
+                    cr_expect_gt(counted[c], 0u, "no tile of container %d", c);
+                cr_assert_eq(engine->encode(block, cap, &len, x, N, dtypes[d], PICI_COO, 0), PICI_OK);
+                engine->mix(counted, block, len);
+                engine->mix(counted, block, 47);
+                cr_expect_eq(counted[PICI_EMPTY] + counted[PICI_OFFSETS12] + counted[PICI_OFFSETS8] +
+                                 counted[PICI_BITVECTOR] + counted[PICI_RAW],
+                             142u);
+            }
+    free(x);
+    free(dst);
+    free(got);
+    free(block);
+    free(temp);
+}
+
+/* What no range of a hybrid block shows: the nonzeros of its header are one more, or less, than its tiles have. */
+Test(coll_engine, hybrid_total)
+{
+    enum { N = 2 * TILE_N + 77 };
+    float *src = test_alloc(N * sizeof *src);
+    struct bench b;
+    bench_init(&b, 3);
+    pattern_fill(src, N, PICI_F32, PATTERN_30, &b.rng);
+    for (int less = 0; less < 2; less++)
+        for (int i = 0; i < 20; i++) {
+            const uint64_t by = less ? UINT64_MAX : 1;
+            size_t len;
+            uint8_t *block = ref_encode(&len, src, N, PICI_F32, REF_HYBRID, i & 1);
+            ref_put(block + 16, 8, ref_get(block + 16, 8) + by);
+            ref_put(block + 32, 8, ref_get(block + 32, 8) - 4 * by);
+            if (i & 1)
+                ref_seal(block, len);
+            cr_assert_eq(verdict(block, len, PICI_F32, N), PICI_E_CORRUPT);
+            try_bytes(&b, block, len, PICI_F32, N);
+            free(block);
         }
     free(src);
     bench_free(&b);

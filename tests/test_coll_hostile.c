@@ -91,6 +91,8 @@ FIELD(zeros, memset(m, 0, len))
 
 FIELD(block_magic, m[MSG_BYTES + rng_below(r, 4)] ^= 0x20)
 FIELD(block_version, m[MSG_BYTES + B_VERSION] = 2)
+FIELD(block_hybrid,
+      m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_HYBRID ? PICI_COO : PICI_HYBRID))
 FIELD(block_unknown, m[MSG_BYTES + B_FORMAT] = PICI_HYBRID + 1)
 FIELD(block_format, m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_DENSE ? PICI_PICI : PICI_DENSE))
 FIELD(block_dtype, m[MSG_BYTES + B_DTYPE] = (uint8_t)(m[MSG_BYTES + B_DTYPE] == PICI_F32 ? PICI_U32 : PICI_F32))
@@ -114,11 +116,26 @@ static size_t another_block(uint8_t *m, uint64_t n, unsigned type)
     free(block);
     return MSG_BYTES + bytes;
 }
+
+/* Descriptors that do not add up to the nonzeros of the header, in a hybrid block of the right length and checksum. */
+static size_t block_total(uint8_t *m, size_t len, struct rng *r)
+{
+    uint8_t *block = m + MSG_BYTES;
+    (void)r;
+    add(block + B_NNZ, 8, 1);
+    if (block[B_FORMAT] == PICI_HYBRID) {
+        add(block + B_OFFSETS + 8, 8, 0 - (uint64_t)ref_width(block[B_DTYPE]));
+        ref_seal(block, block_bytes(block));
+    }
+    return len;
+}
+
 FIELD(other_count, len = another_block(m, ref_get(m + MSG_BYTES + B_COUNT, 8) + 1, m[DTYPE]))
 FIELD(other_dtype,
       len = another_block(m, ref_get(m + MSG_BYTES + B_COUNT, 8), m[DTYPE] == PICI_F32 ? PICI_U32 : PICI_F32))
-FIELD(body_sealed, m[MSG_BYTES + HEADER + 7] ^= 0x80;
-      if (m[MSG_BYTES + B_FORMAT] != PICI_DENSE) ref_seal(m + MSG_BYTES, block_bytes(m + MSG_BYTES)))
+FIELD(body_sealed, const size_t block = block_bytes(m + MSG_BYTES); m[MSG_BYTES + HEADER + 7] ^= 0x80;
+      if (block == HEADER) len--; /* it has no body */
+      else if (m[MSG_BYTES + B_FORMAT] != PICI_DENSE) ref_seal(m + MSG_BYTES, block))
 
 FIELD(first_block_only, len = MSG_BYTES + block_bytes(m + MSG_BYTES) - (ref_get(m + BLOCKS, 4) == 1))
 FIELD(first_block_missing, size_t first = block_bytes(m + MSG_BYTES);
@@ -175,8 +192,10 @@ static const struct untruth {
     LIE(zeros),
     LIE(block_magic),
     {"block_version", block_version, PICI_E_VERSION},
+    {"block_hybrid", block_hybrid, ANY},
     {"block_unknown", block_unknown, PICI_E_UNSUPPORTED},
     {"block_format", block_format, ANY},
+    LIE(block_total),
     LIE(block_dtype),
     LIE(block_count),
     LIE(block_nnz),

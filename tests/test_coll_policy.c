@@ -17,6 +17,7 @@ Test(coll_policy, defaults)
     } cases[] = {{PICI_PICI, 0.5F, 0.6F, 0.1F},
                  {PICI_AUTO, 0.5F, 0.6F, 0.1F},
                  {PICI_COO, 0.6F, 0.7F, 0.5F},
+                 {PICI_HYBRID, 0.5F, 0.6F, 0.1F},
                  {PICI_DENSE, 1, 1, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_expect_eq(pici_policy_default(POLICY_INTER, cases[i].format), cases[i].inter);
@@ -203,6 +204,18 @@ Test(coll_policy, leaves_dense_with_gain_only)
     }
 }
 
+/* ---- formats ---- */
+
+enum { OLD = 1u << PICI_PICI | 1u << PICI_COO, ALL = OLD | 1u << PICI_HYBRID };
+
+/* Over a link so slow that bytes alone count. */
+static enum pici_format by_bytes(enum pici_dtype t, const uint64_t *n, const uint64_t *nnz, int blocks,
+                                 unsigned formats)
+{
+    const struct policy_auto by = {.formats = formats, .bandwidth = 1};
+    return pici_policy_format(PICI_AUTO, t, n, nnz, blocks, &by);
+}
+
 /* One whole tile of f32. dense: 48 + 16384 = 16432. pici: the values begin at pad16(48 + 512 + 4) = 576. coo: at
  * pad16(48 + 4 nnz). */
 Test(coll_policy, format_of_a_tile)
@@ -218,47 +231,67 @@ Test(coll_policy, format_of_a_tile)
                  {4096, PICI_DENSE, 16432}};
     const uint64_t n = 4096;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        enum pici_format f = pici_policy_format(PICI_AUTO, PICI_F32, &n, &cases[i].nnz, 1);
+        enum pici_format f = by_bytes(PICI_F32, &n, &cases[i].nnz, 1, OLD);
         cr_expect_eq(f, cases[i].format, "%ju: %s", (uintmax_t)cases[i].nnz, pici_format_name(f));
         cr_expect_eq(pici_policy_bytes(f, PICI_F32, &n, &cases[i].nnz, 1), cases[i].bytes);
     }
     cr_expect_eq(pici_policy_bytes(PICI_COO, PICI_F32, &n, &cases[2].nnz, 1), 576 + 516);
     cr_expect_eq(pici_policy_bytes(PICI_PICI, PICI_F32, &n, &cases[4].nnz, 1), 16432);
+
+    /* hybrid: the directory ends at 64; a group of 4 bytes, 2 of descriptor, 16 + nnz, and padding to 8 */
+    cr_expect_eq(by_bytes(PICI_F32, &n, &cases[0].nnz, 1, ALL), PICI_COO); /* 48 bytes, not 64 */
+    cr_expect_eq(by_bytes(PICI_F32, &n, &cases[1].nnz, 1, ALL), PICI_HYBRID);
+    cr_expect_eq(by_bytes(PICI_F32, &n, &cases[3].nnz, 1, ALL), PICI_PICI); /* a bitvector either way */
+    cr_expect_eq(by_bytes(PICI_F32, &n, &cases[5].nnz, 1, ALL), PICI_DENSE);
+    cr_expect_leq(llabs((long long)pici_policy_bytes(PICI_HYBRID, PICI_F32, &n, &cases[1].nnz, 1) -
+                        (64 + 4 + 2 + 16 + 128 + 512 + 2)),
+                  4);
 }
 
 Test(coll_policy, format_of_several_blocks)
 {
     /* Alone the empty tile would be coo (48 bytes), the full one dense (16432). Together: dense 2 * 16432 = 32864, pici
-     * 576 + 576 + 16384 = 17536, coo 48 + 16432 + 16384 = 32864. */
+     * 576 + 576 + 16384 = 17536, coo 48 + 16432 + 16384 = 32864; hybrid 64 + 64 + 16384 and a few bytes. */
     const uint64_t n[] = {4096, 4096}, nnz[] = {0, 4096};
     cr_expect_eq(pici_policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 2), 32864);
     cr_expect_eq(pici_policy_bytes(PICI_PICI, PICI_F32, n, nnz, 2), 17536);
     cr_expect_eq(pici_policy_bytes(PICI_COO, PICI_F32, n, nnz, 2), 32864);
-    cr_expect_eq(pici_policy_format(PICI_AUTO, PICI_F32, n, nnz, 2), PICI_PICI);
+    cr_expect_leq(llabs((long long)pici_policy_bytes(PICI_HYBRID, PICI_F32, n, nnz, 2) - (128 + 16384 + 8)), 4);
+    cr_expect_eq(by_bytes(PICI_F32, n, nnz, 2, OLD), PICI_PICI);
+    cr_expect_eq(by_bytes(PICI_F32, n, nnz, 2, ALL), PICI_HYBRID);
 
     /* Empty blocks are 48 bytes in each format. */
     const uint64_t none[] = {0, 0, 0};
     cr_expect_eq(pici_policy_bytes(PICI_COO, PICI_F64, none, none, 3), 144);
-    cr_expect_eq(pici_policy_format(PICI_AUTO, PICI_F64, none, none, 3), PICI_DENSE);
+    cr_expect_eq(pici_policy_bytes(PICI_HYBRID, PICI_F64, none, none, 3), 144);
+    cr_expect_eq(by_bytes(PICI_F64, none, none, 3, ALL), PICI_DENSE);
 
-    static const enum pici_format given[] = {PICI_DENSE, PICI_PICI, PICI_COO};
-    for (int i = 0; i < 3; i++)
-        cr_expect_eq(pici_policy_format(given[i], PICI_F32, n, nnz, 2), given[i]);
+    static const enum pici_format given[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
+    const struct policy_auto by = {.formats = OLD, .bandwidth = 1};
+    for (int i = 0; i < 4; i++)
+        cr_expect_eq(pici_policy_format(given[i], PICI_F32, n, nnz, 2, &by), given[i]);
 }
 
 Test(coll_policy, bytes_beyond_memory)
 {
     const uint64_t n[] = {UINT64_C(1) << 61, UINT64_C(1) << 61}, nnz[] = {1, 1};
+    const struct policy_auto by = {.formats = ALL, .bandwidth = 1};
     cr_expect_eq(pici_policy_bytes(PICI_DENSE, PICI_F64, n, nnz, 1), 0);
+    cr_expect_eq(pici_policy_bytes(PICI_HYBRID, PICI_F64, n, n, 1), 0);
     cr_expect_eq(pici_policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 1), (UINT64_C(1) << 63) + 48);
     cr_expect_eq(pici_policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 2), 0);
-    cr_expect_eq(pici_policy_format(PICI_AUTO, PICI_F64, n, nnz, 2), PICI_COO);
+    cr_expect_eq(pici_policy_bytes(PICI_HYBRID, PICI_F32, n, n, 2), 0);
+    cr_expect_eq(pici_policy_format(PICI_AUTO, PICI_F64, n, nnz, 2, &by), PICI_COO);
     cr_expect_eq(pici_policy_bytes(PICI_AUTO, PICI_F32, n, nnz, 1), 0);
-    cr_expect_eq(pici_policy_bytes(PICI_HYBRID, PICI_F32, n, nnz, 1), 0);
+    cr_expect_eq(pici_policy_bytes((enum pici_format)4, PICI_F32, n, nnz, 1), 0);
     cr_expect_eq(pici_policy_bytes(PICI_COO, (enum pici_dtype)0, n, nnz, 1), 0);
+    cr_expect_eq(pici_policy_bytes(PICI_HYBRID, (enum pici_dtype)15, n, nnz, 1), 0);
+    cr_expect_lt(pici_policy_seconds(PICI_DENSE, PICI_F32, nnz, nnz, 1, &by), 0);
+    cr_expect_lt(pici_policy_seconds(PICI_AUTO, PICI_F32, nnz, nnz, 1, &by), 0);
+    cr_expect_lt(pici_policy_seconds(PICI_PICI, PICI_F64, n, n, 2, &by), 0);
 }
 
-/* The codec's own lengths, and of one block its own choice. */
+/* The codec's own lengths; and its own choice, where lengths are exact. */
 Test(coll_policy, agrees_with_the_codec)
 {
     static const uint64_t sizes[] = {0, 1, 63, 4095, 4096, 4097, 3 * 4096 + 5, 40000};
@@ -272,19 +305,106 @@ Test(coll_policy, agrees_with_the_codec)
             static const uint8_t zero[8];
             nnz += memcmp(src + e * pici_dtype_width(t), zero, pici_dtype_width(t)) != 0;
         }
-        /* the policy knows the formats whose length follows from the number of nonzeros */
-        enum pici_format best = PICI_DENSE;
-        size_t least = SIZE_MAX;
-        for (int f = PICI_DENSE; f <= PICI_COO; f++) {
-            size_t len;
-            cr_assert_eq(pici_compress(block, 40000 * 16, &len, src, n, t, (enum pici_format)f, NULL), PICI_OK);
-            cr_assert_eq(pici_policy_bytes((enum pici_format)f, t, &n, &nnz, 1), len);
-            best = len < least ? (enum pici_format)f : best;
-            least = len < least ? len : least;
+        size_t len[PICI_HYBRID + 1];
+        for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
+            cr_assert_eq(pici_compress(block, 40000 * 16, &len[f], src, n, t, (enum pici_format)f, NULL), PICI_OK);
+            if (f != PICI_HYBRID)
+                cr_assert_eq(pici_policy_bytes((enum pici_format)f, t, &n, &nnz, 1), len[f]);
         }
-        cr_assert_eq(pici_policy_format(PICI_AUTO, t, &n, &nnz, 1), best, "%s, %ju of %ju", pici_dtype_name(t),
-                     (uintmax_t)nnz, (uintmax_t)n);
+        const enum pici_format best = by_bytes(t, &n, &nnz, 1, OLD);
+        for (int f = PICI_DENSE; f <= PICI_COO; f++)
+            cr_assert(len[best] < len[f] || (len[best] == len[f] && (int)best <= f), "%s, %ju of %ju",
+                      pici_dtype_name(t), (uintmax_t)nnz, (uintmax_t)n);
     }
     free(src);
     free(block);
+}
+
+/* The length expected of a hybrid block, and that of one with independent positions; then of one whose nonzeros cluster. */
+Test(coll_policy, expected_hybrid)
+{
+    enum { MOST = 1 << 20 };
+    static const double densities[] = {0.0001, 0.0003, 0.001, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1,
+                                       0.12,   0.15,   0.3,   0.5,   0.8,   0.87, 0.9,  0.97, 1};
+    static const enum pici_dtype dtypes[] = {PICI_F32, PICI_BF16, PICI_F64, PICI_I8};
+    static const struct {
+        uint64_t n;
+        double within;
+    } sizes[] = {{MOST, 0.02}, {300001, 0.02}, {33 * 4096, 0.05}};
+    struct rng rng = {11};
+    const size_t cap = pici_bound(PICI_HYBRID, PICI_F64, MOST);
+    uint8_t *src = test_alloc(MOST * 8), *block = test_alloc(cap);
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+            for (size_t i = 0; i < sizeof densities / sizeof *densities; i++) {
+                const uint64_t n = sizes[k].n;
+                const size_t width = pici_dtype_width(dtypes[d]);
+                uint64_t nnz = 0;
+                size_t len;
+                memset(src, 0, (size_t)n * width);
+                for (uint64_t e = 0; e < n; e++)
+                    if ((double)(rng_next(&rng) >> 11) < densities[i] * 9007199254740992.0) {
+                        src[e * width] = 1;
+                        nnz++;
+                    }
+                cr_assert_eq(pici_compress(block, cap, &len, src, n, dtypes[d], PICI_HYBRID, NULL), PICI_OK);
+                const double expected = (double)pici_policy_bytes(PICI_HYBRID, dtypes[d], &n, &nnz, 1);
+                cr_expect(fabs(expected - (double)len) < sizes[k].within * (double)len + 24,
+                          "%s, %ju of %ju: %g, not %zu", pici_dtype_name(dtypes[d]), (uintmax_t)nnz, (uintmax_t)n,
+                          expected, len);
+
+                memset(src, 0, (size_t)n * width);
+                for (uint64_t e = 0; e < nnz; e++)
+                    src[(n - nnz) / 3 * width + e * width] = 1;
+                cr_assert_eq(pici_compress(block, cap, &len, src, n, dtypes[d], PICI_HYBRID, NULL), PICI_OK);
+                cr_expect_leq((double)len, expected * 1.001 + 32, "%s, a run of %ju of %ju", pici_dtype_name(dtypes[d]),
+                              (uintmax_t)nnz, (uintmax_t)n);
+            }
+    free(src);
+    free(block);
+}
+
+/* More bandwidth, less time, until coding alone counts; the choice goes from the fewest bytes to the least coding, and
+ * names each of the formats at most once on its way. */
+Test(coll_policy, time)
+{
+    static const double densities[] = {0, 0.0001, 0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.9, 1};
+    const uint64_t n = 1 << 20;
+    for (int t = PICI_F32; t <= PICI_U64; t++)
+        for (int gather = 0; gather < 2; gather++)
+            for (size_t i = 0; i < sizeof densities / sizeof *densities; i++) {
+                const uint64_t nnz = (uint64_t)((double)n * densities[i]);
+                unsigned seen = 0;
+                enum pici_format last = PICI_AUTO;
+                double before[PICI_HYBRID + 1] = {0};
+                size_t bytes = 0;
+                for (double bandwidth = 1; bandwidth < 1e18; bandwidth *= 1.5) {
+                    const struct policy_auto by = {ALL, bandwidth, gather};
+                    const enum pici_format f = pici_policy_format(PICI_AUTO, (enum pici_dtype)t, &n, &nnz, 1, &by);
+                    const size_t now = pici_policy_bytes(f, (enum pici_dtype)t, &n, &nnz, 1);
+                    for (int g = PICI_PICI; g <= PICI_HYBRID; g++) {
+                        const double s = pici_policy_seconds((enum pici_format)g, (enum pici_dtype)t, &n, &nnz, 1, &by);
+                        cr_assert(s > 0 && (!before[g] || s < before[g]));
+                        before[g] = s;
+                        cr_assert(f == PICI_DENSE || pici_policy_seconds(f, (enum pici_dtype)t, &n, &nnz, 1, &by) <= s);
+                    }
+                    cr_assert(f == last || !(seen >> f & 1), "%s again", pici_format_name(f));
+                    cr_assert(f == PICI_DENSE || last == PICI_DENSE || now >= bytes, "fewer bytes on a faster link");
+                    bytes = now;
+                    seen |= 1u << f;
+                    last = f;
+                }
+            }
+}
+
+/* What may be chosen is; dense is the answer where nothing else may be. */
+Test(coll_policy, formats_allowed)
+{
+    const uint64_t n = 1 << 20, nnz = 1 << 13;
+    for (unsigned formats = 0; formats < 16; formats++)
+        for (double bandwidth = 1; bandwidth < 1e12; bandwidth *= 10) {
+            const struct policy_auto by = {.formats = formats, .bandwidth = bandwidth};
+            const enum pici_format f = pici_policy_format(PICI_AUTO, PICI_F32, &n, &nnz, 1, &by);
+            cr_expect(f == PICI_DENSE ? !(formats & ALL) : formats >> f & 1, "%#x: %s", formats, pici_format_name(f));
+        }
 }

@@ -161,6 +161,20 @@ static enum pici_status no_number(struct step *s, int rank)
     return sum(s, rank, &o);
 }
 
+static enum pici_status no_bandwidth(struct step *s, int rank)
+{
+    struct pici_coll_opts o = defaults;
+    o.inter_bandwidth = rank == s->odd ? NAN : 1e9;
+    return sum(s, rank, &o);
+}
+
+static enum pici_status negative_bandwidth(struct step *s, int rank)
+{
+    struct pici_coll_opts o = defaults;
+    o.intra_bandwidth = rank == s->odd ? -1 : 0;
+    return sum(s, rank, &o);
+}
+
 static enum pici_status small_scratch(struct step *s, int rank)
 {
     struct pici_coll_opts o = defaults;
@@ -253,6 +267,8 @@ static const struct {
     {"a window of 65", wide_window, PICI_E_ARG, 1},
     {"a window of -1", negative_window, PICI_E_ARG, 1},
     {"a threshold that is no number", no_number, PICI_E_ARG, 1},
+    {"a bandwidth that is no number", no_bandwidth, PICI_E_ARG, 1},
+    {"a negative bandwidth", negative_bandwidth, PICI_E_ARG, 1},
     {"a byte of scratch too few", small_scratch, PICI_E_SPACE, 2},
     {"another count", other_count, PICI_E_PEER, 2},
     {"another count, zero", other_count_zero, PICI_E_PEER, 2},
@@ -339,12 +355,16 @@ Test(coll_calls, refused_at_once)
     o.algorithm = (enum pici_algorithm) - 1;
     cr_expect_eq(sum_of(comm, PICI_F32, PICI_SUM, &o), PICI_E_UNSUPPORTED);
     o = defaults;
-    static const int formats[] = {PICI_HYBRID, 4, 254, 256, -1};
-    for (int i = 0; i < 5; i++) {
+    static const int formats[] = {4, 254, 256, -1};
+    for (int i = 0; i < 4; i++) {
         o.format = (enum pici_format)formats[i];
         cr_expect_eq(sum_of(comm, PICI_F32, PICI_SUM, &o), PICI_E_UNSUPPORTED, "format %d", formats[i]);
         cr_expect_eq(pici_comm_scratch(comm, PICI_ALL_REDUCE, 1, PICI_F32, PICI_SUM, &o), 0u);
     }
+
+    o = defaults;
+    o.formats = 1u << (PICI_HYBRID + 1);
+    cr_expect_eq(sum_of(comm, PICI_F32, PICI_SUM, &o), PICI_E_UNSUPPORTED);
 
     cr_expect_eq(sum_of(NULL, PICI_F32, PICI_SUM, NULL), PICI_E_ARG);
     o = defaults;
@@ -623,7 +643,7 @@ Test(coll_calls, environment)
         const char *name, *bad[6], *fine[4];
     } variables[] = {
         {"PICI_ALGORITHM", {"", "rings", "1", "RING", "ring "}, {"auto", "ring", "recursive"}},
-        {"PICI_FORMAT", {"", "hybrid", "5", "pici,coo", "\xff"}, {"auto", "dense", "pici", "coo"}},
+        {"PICI_FORMAT", {"", "hybrids", "5", "pici,coo", "\xff"}, {"dense", "pici", "coo", "hybrid"}},
         {"PICI_INTER_THRESHOLD", {"", "x", "-0.1", "1.1", "nan", "0.5x"}, {"0", "1", "0.25", "1e-3"}},
         {"PICI_INTRA_THRESHOLD", {"", "x", "-1", "2", "inf", "0,5"}, {"0", "1", "0.25"}},
         {"PICI_AG_THRESHOLD", {"", "x", "-1", "2", "NAN", "0.5 0.6"}, {"0", "1", "0.25"}},
@@ -631,6 +651,11 @@ Test(coll_calls, environment)
         {"PICI_CHECKSUM", {"", "yes", "2", "-1", "01x", "1 0"}, {"0", "1"}},
         {"PICI_SLICE_BYTES", {"", "1M", "-4096", "0.5", "99999999999999999999"}, {"1", "65536"}},
         {"PICI_WINDOW", {"", "65", "-1", "four", "3.0"}, {"1", "64"}},
+        {"PICI_INTER_BANDWIDTH", {"", "fast", "0", "-1e9", "nan", "1e9 B"}, {"1", "25e6", "1.25e9", "1e18"}},
+        {"PICI_INTRA_BANDWIDTH", {"", "10G", "-0", "inf", "1e19", "0x"}, {"1", "5e9"}},
+        {"PICI_AUTO_FORMATS",
+         {"", "auto", "pici,", ",pici", "pici coo", "pici,coo,zip"},
+         {"pici,coo,hybrid", "hybrid", "dense", "coo,coo"}},
         {"PICI_TRACE", {""}, {NULL}},
     };
     struct pici_comm *comm[2];

@@ -61,11 +61,12 @@ static int objects(const char *text, size_t len)
     }
 }
 
-static const struct trace_event sent = {"send", 12.5, 12.500001234, 7,    0, 2,       5,
-                                        1,      1,    PICI_COO,     0.01, 0, 1048624, 20544},
-                                received = {"recv", 1e6, 1e6 + 0.25, 8, 1, 0, 0, 2, 0, PICI_DENSE, 1, 1, 4096, 4144},
-                                waited = {"wait", 3, 3, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0},
-                                whole = {"all-reduce", 3, 4, UINT64_MAX, -1, -1, -1, -1, -1, -1, -1, 0, 100, 50};
+static const struct trace_event sent = {"send", 12.5,     12.500001234, 7, 0,       2,     5,  1,
+                                        1,      PICI_COO, 0.01,         0, 1048624, 20544, {0}},
+                                received = {"recv", 1e6,        1e6 + 0.25, 8, 1,    0,    0,  2,
+                                            0,      PICI_DENSE, 1,          1, 4096, 4144, {0}},
+                                waited = {"wait", 3, 3, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, {0}},
+                                whole = {"all-reduce", 3, 4, UINT64_MAX, -1, -1, -1, -1, -1, -1, -1, 0, 100, 50, {0}};
 
 Test(coll_trace, lines)
 {
@@ -101,8 +102,12 @@ Test(coll_trace, lines)
 Test(coll_trace, many)
 {
     enum { N = 5000 };
-    struct trace_event e = {"reduce-scatter", 1e9, 1e10,        UINT64_MAX,  0, INT32_MAX,  INT32_MAX,
-                            INT32_MAX,        1,   PICI_HYBRID, 0.999999999, 1, UINT64_MAX, UINT64_MAX};
+    struct trace_event e = {
+        "reduce-scatter", 1e9,         1e10,
+        UINT64_MAX,       0,           INT32_MAX,
+        INT32_MAX,        INT32_MAX,   1,
+        PICI_HYBRID,      0.999999999, 1,
+        UINT64_MAX,       UINT64_MAX,  {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX}};
     struct trace *t;
     size_t len;
     cr_assert_eq(pici_trace_open(&t, path, 3), PICI_OK);

@@ -34,28 +34,35 @@ enum pici_op {
  * depends on the collective, the count, the dtype, the ranks and the node map only: never on density or time. */
 enum pici_algorithm { PICI_ALGO_AUTO = 0, PICI_ALGO_RING = 1, PICI_ALGO_RECURSIVE = 2 };
 
-/* What a call did on this rank. Set size with PICI_COLL_STATS_INIT; the rest is overwritten, on errors too. */
+/* What a call did on this rank. Set size with PICI_COLL_STATS_INIT; the rest is overwritten, on errors too. A size that an
+ * earlier version had gets what that version knew. */
 struct pici_coll_stats {
     size_t size;
-    uint64_t wire_bytes;  /* sent, all messages whole */
-    uint64_t dense_bytes; /* what the same messages would have been had all been dense */
-    uint64_t sends[4];    /* blocks sent, by enum pici_format; the forwarded ones too */
-    double encode_s;      /* counting, encoding, and putting together what is handed on */
-    double decode_s;      /* adding and decoding */
-    double wait_s;        /* asleep in pici_wait or in a blocking call, the rounds of agreement included */
+    uint64_t wire_bytes;             /* sent, all messages whole */
+    uint64_t dense_bytes;            /* what the same messages would have been had all been dense */
+    uint64_t sends[4];               /* blocks sent, by enum pici_format; the forwarded ones too */
+    double encode_s;                 /* counting, encoding, and putting together what is handed on */
+    double decode_s;                 /* adding and decoding */
+    double wait_s;                   /* asleep in pici_wait or in a blocking call, the rounds of agreement included */
+    uint64_t tiles[PICI_CONTAINERS]; /* of the hybrid blocks sent, by enum pici_container; the forwarded ones too */
 };
-#define PICI_COLL_STATS_INIT {sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0}
+#define PICI_COLL_STATS_INIT {sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0, {0}}
 
-/* Options. Set with PICI_COLL_OPTS_INIT, which says "default" everywhere; opts == NULL means that too. A default is what
+/* Options. Set with PICI_COLL_OPTS_INIT, which says "default" everywhere; opts == NULL means that too, and so do the fields beyond
+ * a size that an earlier version had. A default is what
  * the environment said when the communicator was made (docs/collectives.md lists the variables), else the number here; what
- * reads as "default" (AUTO too) leaves the environment's word standing. Fields from algorithm on, but for format, thresholds, timeout and stats, must be the same on all ranks.
+ * reads as "default" (AUTO too) leaves the environment's word standing. Fields from algorithm on, but for format, thresholds, timeout, stats and what AUTO chooses by, must be the same on all ranks.
  *
  * A send is dense iff its threshold > 0 and its sparsity <= that; 0: never, 1 and more: always. Defaults depend on the format: for
- * pici and AUTO 0.5, 0.6 and 0.1; for coo 0.6, 0.7 and 0.5. */
+ * pici, hybrid and AUTO 0.5, 0.6 and 0.1; for coo 0.6, 0.7 and 0.5.
+ *
+ * AUTO takes, for a message that is sent sparse, that of pici, coo and hybrid which is expected to take the least time: its
+ * bytes over the link's bandwidth, and a constant for coding so many elements with so many nonzeros. Or dense, if that has no
+ * more bytes. */
 struct pici_coll_opts {
     size_t size;
     enum pici_algorithm algorithm;
-    enum pici_format format;       /* AUTO: per message the smallest of pici, coo and dense */
+    enum pici_format format;       /* AUTO: per message, as above */
     float inter_threshold;         /* reducing, to another node; < 0: default */
     float intra_threshold;         /* reducing, inside a node */
     float ag_threshold;            /* all-gather, and the all-gather phase of all-reduce */
@@ -65,12 +72,15 @@ struct pici_coll_opts {
     uint64_t slice_bytes; /* dense bytes of a slice; 0: default, 1 MiB; 4 MiB over several nodes */
     int window;           /* slices in flight; 0: default, 4; at most 64 */
     void *scratch;
-    size_t scratch_bytes; /* this memory instead of the communicator's, or NULL; any alignment; until the call
+    size_t scratch_bytes;   /* this memory instead of the communicator's, or NULL; any alignment; until the call
         * ends (over MPI, after PICI_E_TIMEOUT, until MPI_Finalize: what was in flight may still arrive) */
+    double inter_bandwidth; /* of the link to another node, bytes per second; 0: default, 1.25e8 */
+    double intra_bandwidth; /* inside a node; 0: default, 5e9 */
+    unsigned formats;       /* that AUTO may choose, a bit 1 << enum pici_format each, besides dense; 0: default, all */
 };
 #define PICI_COLL_OPTS_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0                \
+        sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0       \
     }
 
 /* The three collectives. Buffers: any alignment, host byte order; send is only read, and may not overlap recv but in place:

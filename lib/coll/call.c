@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <math.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,6 +22,12 @@ static size_t align_up(size_t bytes)
     return (bytes + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
 }
 
+/* What the first version of these structs had; others have been in none. */
+enum {
+    OPTS_FIRST = offsetof(struct pici_coll_opts, inter_bandwidth),
+    STATS_FIRST = offsetof(struct pici_coll_stats, tiles)
+};
+
 /* What is wrong at once, on every rank alike; and the options, checked as far as that goes. */
 static enum pici_status check_call(struct pici_coll_opts *o, const struct pici_comm *comm, enum pici_dtype dtype,
                                    enum pici_op op, const struct pici_coll_opts *opts)
@@ -28,14 +35,18 @@ static enum pici_status check_call(struct pici_coll_opts *o, const struct pici_c
     static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
     if (!comm)
         return PICI_E_ARG;
-    *o = opts ? *opts : defaults;
-    if (o->size < sizeof *o || (o->stats && o->stats->size != sizeof *o->stats))
+    *o = defaults;
+    if (opts && opts->size != OPTS_FIRST && opts->size < sizeof *o)
+        return PICI_E_ARG;
+    if (opts)
+        memcpy(o, opts, opts->size < sizeof *o ? opts->size : sizeof *o);
+    if (o->stats && o->stats->size != STATS_FIRST && o->stats->size != sizeof *o->stats)
         return PICI_E_ARG;
     for (size_t i = sizeof *o; i < o->size; i++) /* a later version's options, of which we know the zero only */
         if (((const uint8_t *)opts)[i])
             return PICI_E_UNSUPPORTED;
     if (!pici_dtype_width(dtype) || (unsigned)op > PICI_MAX || (unsigned)o->algorithm > PICI_ALGO_RECURSIVE ||
-        (o->format != PICI_DENSE && o->format != PICI_PICI && o->format != PICI_COO && o->format != PICI_AUTO))
+        ((unsigned)o->format > PICI_HYBRID && o->format != PICI_AUTO) || o->formats >> (PICI_HYBRID + 1))
         return PICI_E_UNSUPPORTED;
     return comm->broken || comm->pid != getpid() ? PICI_E_BROKEN : PICI_OK;
 }
@@ -93,9 +104,8 @@ static enum pici_status lay_out(const struct pici_comm *comm, struct coll_call *
         c->window = c->slices ? (int)c->slices : 1;
 
     size_t block = 0;
-    static const enum pici_format formats[] = {PICI_DENSE, PICI_PICI, PICI_COO};
-    for (int i = 0; i < 3; i++) {
-        size_t bound = pici_bound(formats[i], c->dtype, c->slice);
+    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
+        size_t bound = pici_bound((enum pici_format)f, c->dtype, c->slice);
         if (!bound)
             return PICI_E_ARG;
         block = bound > block ? bound : block;
@@ -134,13 +144,20 @@ static enum pici_status resolve(struct coll_call *c, const struct pici_comm *com
     c->memory = o->scratch;
     c->memory_bytes = o->scratch ? o->scratch_bytes : 0;
     c->stats = o->stats;
+    c->stats_bytes = o->stats ? o->stats->size : 0;
     const float said[POLICY_LINKS] = {o->inter_threshold, o->intra_threshold, o->ag_threshold};
-    int nan = 0;
+    int wrong = 0;
     for (int i = 0; i < POLICY_LINKS; i++) {
         float t = said[i] < 0 ? d->threshold[i] : said[i];
         c->threshold[i] = t < 0 ? pici_policy_default((enum policy_link)i, c->format) : t;
-        nan |= isnan(said[i]);
+        wrong |= isnan(said[i]);
     }
+    const double bandwidth[] = {o->inter_bandwidth, o->intra_bandwidth};
+    for (int i = 0; i < 2; i++) {
+        c->bandwidth[i] = bandwidth[i] > 0 ? bandwidth[i] : d->bandwidth[i];
+        wrong |= !(bandwidth[i] >= 0); /* or a NaN */
+    }
+    c->formats = o->formats ? o->formats : d->formats ? d->formats : ~0u;
     if (!fmt_muladd(&c->total, c->count, c->kind == PICI_ALL_REDUCE ? 1 : (uint64_t)p, 0) ||
         c->total > SIZE_MAX / 2 / c->width) {
         c->total = 0;
@@ -148,7 +165,7 @@ static enum pici_status resolve(struct coll_call *c, const struct pici_comm *com
     }
     if (!c->algorithm)
         c->algorithm = choose(comm, c);
-    if (nan || c->window < 0 || c->window > COLL_MAX_WINDOW) {
+    if (wrong || c->window < 0 || c->window > COLL_MAX_WINDOW) {
         c->window = 1;
         return PICI_E_ARG;
     }
@@ -276,8 +293,10 @@ static void finish(struct pici_comm *comm)
     r->next = NULL;
     r->comm = NULL; /* which may be freed before the caller asks */
     r->state = COLL_DONE;
-    if (r->call.stats)
-        *r->call.stats = r->stats;
+    if (r->call.stats) {
+        r->stats.size = r->call.stats_bytes;
+        memcpy(r->call.stats, &r->stats, r->call.stats_bytes);
+    }
     if (!comm->leak)
         free(r->memory);
     r->memory = NULL;

@@ -120,8 +120,9 @@ static uint8_t *sum_at(const struct pici_request *r, const struct coll_chain *ch
 
 /* ---- tracing */
 
+/* tiles: NULL, or of each kind how many it sent. */
 static void trace(struct pici_request *r, const char *name, const struct coll_chain *chain, int peer, double begin,
-                  int format, double density, int extrapolated, uint64_t dense, uint64_t wire)
+                  int format, double density, int extrapolated, uint64_t dense, uint64_t wire, const uint64_t *tiles)
 {
     struct pici_comm *comm = r->comm;
     if (!comm->trace)
@@ -140,10 +141,27 @@ static void trace(struct pici_request *r, const char *name, const struct coll_ch
                             .extrapolated = extrapolated,
                             .dense_bytes = dense,
                             .wire_bytes = wire};
+    if (tiles)
+        memcpy(e.tiles, tiles, sizeof e.tiles);
     pici_trace_add(comm->trace, &e);
 }
 
 /* ---- sending */
+
+/* A block is sent: count it, and its tiles, which are also added to those of its message. */
+static void tally(struct pici_request *r, enum pici_format format, const uint8_t *block, size_t len,
+                  uint64_t tiles[PICI_CONTAINERS])
+{
+    uint64_t own[PICI_CONTAINERS] = {0};
+    r->stats.sends[format]++;
+    if (format != PICI_HYBRID)
+        return;
+    r->comm->engine->mix(own, block, len);
+    for (int i = 0; i < PICI_CONTAINERS; i++) {
+        tiles[i] += own[i];
+        r->stats.tiles[i] += own[i];
+    }
+}
 
 static void put_prefix(const struct pici_request *r, struct coll_buffer *b, enum msg_kind kind, int blocks)
 {
@@ -170,11 +188,16 @@ static const uint8_t *source(const struct pici_request *r, const struct coll_cha
     return chain->has[segment] ? sum_at(r, chain, segment, first) : c->send + first * c->width;
 }
 
-/* Choose the format of a message of `blocks` segments, n and nnz of each in r. */
+/* Choose the format of a message of `blocks` segments, n and nnz of each in r. What is gathered crosses all links, so the slower
+ * ones count. */
 static enum pici_format choose(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
-                               float threshold, double *density, int *extrapolated)
+                               int gather, int inter, double *density, int *extrapolated)
 {
     const struct coll_call *c = &r->call;
+    const enum policy_link link = inter ? POLICY_INTER : POLICY_INTRA;
+    const float threshold = c->threshold[gather ? POLICY_AG : link];
+    const enum policy_link slowest = gather && r->comm->nodes > 1 ? POLICY_INTER : link;
+    const struct policy_auto by = {.formats = c->formats, .bandwidth = c->bandwidth[slowest], .gather = gather};
     uint64_t n = 0, nnz = 0;
     *density = POLICY_UNKNOWN;
     *extrapolated = 0;
@@ -194,7 +217,7 @@ static enum pici_format choose(struct pici_request *r, struct coll_chain *chain,
         dense = pici_policy_dense(sparsity, threshold);
     }
     pici_policy_sent(&chain->policy, *density, dense);
-    return dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, r->n, r->nnz, step->send_count);
+    return dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, r->n, r->nnz, step->send_count, &by);
 }
 
 /* The message that encodes this step's segments from memory: sums, or what this rank owns. */
@@ -208,12 +231,8 @@ static enum pici_status encode(struct pici_request *r, struct coll_chain *chain,
     const int inter = comm->node_of[to] != comm->node_of[comm->rank];
     double density;
     int extrapolated;
-    enum pici_format format = choose(r, chain, step,
-                                     c->threshold[gather  ? POLICY_AG
-                                                  : inter ? POLICY_INTER
-                                                          : POLICY_INTRA],
-                                     &density, &extrapolated);
-    uint64_t dense_bytes = MSG_BYTES;
+    enum pici_format format = choose(r, chain, step, gather, inter, &density, &extrapolated);
+    uint64_t dense_bytes = MSG_BYTES, tiles[PICI_CONTAINERS] = {0};
     put_prefix(r, b, MSG_DATA, step->send_count);
     for (int i = 0; i < step->send_count; i++) {
         int segment = (step->send_first + i) % comm->ranks;
@@ -232,13 +251,13 @@ static enum pici_status encode(struct pici_request *r, struct coll_chain *chain,
         if (gather)
             chain->encoded[segment] = (struct coll_encoded){
                 .block = b->bytes + b->len, .len = len, .message = step->send_count == 1 ? b : NULL, .format = format};
+        tally(r, format, b->bytes + b->len, len, tiles);
         b->len += len;
         dense_bytes += HDR_BYTES + n * c->width;
-        r->stats.sends[format]++;
     }
     r->stats.encode_s += pici_coll_now() - begin;
     r->stats.dense_bytes += dense_bytes;
-    trace(r, "send", chain, to, begin, format, density, extrapolated, dense_bytes, b->len);
+    trace(r, "send", chain, to, begin, format, density, extrapolated, dense_bytes, b->len, tiles);
     return PICI_OK;
 }
 
@@ -250,7 +269,7 @@ static struct coll_buffer *forward(struct pici_request *r, struct coll_chain *ch
     const struct coll_call *c = &r->call;
     const double begin = pici_coll_now();
     struct coll_buffer *b = step->send_count == 1 ? chain->encoded[step->send_first].message : NULL;
-    uint64_t dense_bytes = MSG_BYTES;
+    uint64_t dense_bytes = MSG_BYTES, tiles[PICI_CONTAINERS] = {0};
     if (b) {
         b->users++;
     } else {
@@ -266,12 +285,13 @@ static struct coll_buffer *forward(struct pici_request *r, struct coll_chain *ch
             memcpy(b->bytes + b->len, e->block, e->len);
             b->len += e->len;
         }
+        tally(r, e->format, e->block, e->len, tiles);
         dense_bytes += HDR_BYTES + n * c->width;
-        r->stats.sends[e->format]++;
     }
     r->stats.encode_s += pici_coll_now() - begin;
     r->stats.dense_bytes += dense_bytes;
-    trace(r, "send", chain, to, begin, chain->encoded[step->send_first].format, POLICY_UNKNOWN, 0, dense_bytes, b->len);
+    trace(r, "send", chain, to, begin, chain->encoded[step->send_first].format, POLICY_UNKNOWN, 0, dense_bytes, b->len,
+          tiles);
     return b;
 }
 
@@ -437,7 +457,7 @@ static void take_in(struct pici_request *r, struct coll_chain *chain, const stru
     f->buffer->len = f->bytes;
     r->stats.decode_s += pici_coll_now() - begin;
     trace(r, "recv", chain, f->peer, begin, info.format,
-          dense || !elements ? POLICY_UNKNOWN : (double)nnz / (double)elements, 0, dense_bytes, f->bytes);
+          dense || !elements ? POLICY_UNKNOWN : (double)nnz / (double)elements, 0, dense_bytes, f->bytes, NULL);
 }
 
 /* Take in the next message in the order, if it is there and its turn has come. */

@@ -79,11 +79,11 @@ static int set_algorithm(struct coll_settings *s, const char *text)
 
 static int set_format(struct coll_settings *s, const char *text)
 {
-    static const enum pici_format formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_AUTO};
-    const char *words[4];
-    for (int i = 0; i < 4; i++)
+    static const enum pici_format formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID, PICI_AUTO};
+    const char *words[5];
+    for (int i = 0; i < 5; i++)
         words[i] = pici_format_name(formats[i]);
-    int i = read_word(text, words, 4);
+    int i = read_word(text, words, 5);
     s->format = i < 0 ? PICI_AUTO : formats[i];
     return i >= 0;
 }
@@ -135,6 +135,43 @@ static int set_window(struct coll_settings *s, const char *text)
     return ok;
 }
 
+static int read_bandwidth(const char *text, double *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtod(text, &end);
+    return errno == 0 && end != text && *end == '\0' && *value > 0 && *value <= 1e18; /* not a NaN */
+}
+
+static int set_inter_bandwidth(struct coll_settings *s, const char *text)
+{
+    return read_bandwidth(text, &s->bandwidth[POLICY_INTER]);
+}
+
+static int set_intra_bandwidth(struct coll_settings *s, const char *text)
+{
+    return read_bandwidth(text, &s->bandwidth[POLICY_INTRA]);
+}
+
+/* Names of formats, with a comma between two. */
+static int set_formats(struct coll_settings *s, const char *text)
+{
+    s->formats = 0;
+    for (;;) {
+        const size_t len = strcspn(text, ",");
+        unsigned f = PICI_DENSE;
+        while (f <= PICI_HYBRID && (strlen(pici_format_name((enum pici_format)f)) != len ||
+                                    strncmp(text, pici_format_name((enum pici_format)f), len) != 0))
+            f++;
+        if (f > PICI_HYBRID)
+            return 0;
+        s->formats |= 1u << f;
+        if (!text[len])
+            return 1;
+        text += len + 1;
+    }
+}
+
 static int set_trace(struct coll_settings *s, const char *text)
 {
     s->trace = text;
@@ -148,7 +185,7 @@ static enum pici_status read_environment(struct coll_settings *s)
         int (*set)(struct coll_settings *, const char *);
     } variables[] = {
         {"PICI_ALGORITHM", "auto, ring or recursive", set_algorithm},
-        {"PICI_FORMAT", "auto, dense, pici or coo", set_format},
+        {"PICI_FORMAT", "auto, dense, pici, coo or hybrid", set_format},
         {"PICI_INTER_THRESHOLD", "a number from 0 to 1", set_inter},
         {"PICI_INTRA_THRESHOLD", "a number from 0 to 1", set_intra},
         {"PICI_AG_THRESHOLD", "a number from 0 to 1", set_ag},
@@ -156,10 +193,17 @@ static enum pici_status read_environment(struct coll_settings *s)
         {"PICI_CHECKSUM", "0 or 1", set_checksum},
         {"PICI_SLICE_BYTES", "bytes, from 1 to 2^40", set_slice},
         {"PICI_WINDOW", "a number from 1 to 64", set_window},
+        {"PICI_INTER_BANDWIDTH", "bytes per second", set_inter_bandwidth},
+        {"PICI_INTRA_BANDWIDTH", "bytes per second", set_intra_bandwidth},
+        {"PICI_AUTO_FORMATS", "a list of dense, pici, coo and hybrid, with commas", set_formats},
         {"PICI_TRACE", "the path of a file", set_trace},
     };
-    *s = (struct coll_settings){
-        .format = PICI_AUTO, .threshold = {-1, -1, -1}, .timeout_ms = 60000, .window = 4, .slice_bytes = 1 << 20};
+    *s = (struct coll_settings){.format = PICI_AUTO,
+                                .threshold = {-1, -1, -1},
+                                .timeout_ms = 60000,
+                                .window = 4,
+                                .slice_bytes = 1 << 20,
+                                .bandwidth = {1.25e8, 5e9}};
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *text = getenv(variables[i].name);
         if (text && !variables[i].set(s, text)) {

@@ -25,6 +25,8 @@ struct coll_settings {
     int window;           /* 0: 4 */
     uint64_t slice_bytes; /* 0: by the node map */
     const char *trace;    /* path, or NULL */
+    double bandwidth[2];  /* by POLICY_INTER, POLICY_INTRA; bytes per second */
+    unsigned formats;     /* that AUTO may choose; 0: all */
 };
 
 struct pici_comm {
@@ -61,6 +63,8 @@ struct coll_call {
     enum pici_algorithm algorithm;
     enum pici_format format;
     float threshold[POLICY_LINKS];
+    double bandwidth[2];
+    unsigned formats;
     int timeout_ms, checksum;
     size_t width;
     int steps[2];     /* of each phase; 0: the phase is not part of it */
@@ -74,7 +78,8 @@ struct coll_call {
     size_t message;   /* capacity of a buffer */
     size_t scratch;   /* bytes of all */
     struct pici_coll_stats *stats;
-    void *memory; /* the caller's scratch, or NULL */
+    size_t stats_bytes; /* of the caller's version */
+    void *memory;       /* the caller's scratch, or NULL */
     size_t memory_bytes;
 };
 

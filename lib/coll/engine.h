@@ -27,6 +27,9 @@ struct pici_engine {
     enum pici_status (*fold)(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype, enum pici_op,
                              void *temp, uint64_t temp_elements);
 
+    /* Add to tiles those of a block by container; nothing, if it is not a valid hybrid block. */
+    void (*mix)(uint64_t tiles[PICI_CONTAINERS], const void *block, size_t len);
+
     /* AVG's end: dst = dst / ranks, as the operation says. */
     void (*divide)(void *dst, uint64_t n, enum pici_dtype, int ranks);
 };

@@ -57,16 +57,36 @@ static enum pici_status host_decode(void *dst, uint64_t n, const void *block, si
     return s ? s : pici_decompress_slice(dst, n, block, len, output);
 }
 
-/* Decode piece by piece, each of which stays in a core's cache until it is reduced. Ranges do not check the checksum
- * and the padding; of all else, ranges that make up the whole leave nothing out. */
+static void host_mix(uint64_t tiles[PICI_CONTAINERS], const void *block, size_t len)
+{
+    struct pici_mix mix = PICI_MIX_INIT;
+    (void)pici_mix(&mix, block, len); /* without tiles, if the block is not hybrid */
+    for (int i = 0; i < PICI_CONTAINERS; i++)
+        tiles[i] += mix.tiles[i];
+}
+
+/* Rules about a block as a whole, for which ranges are not checked: the checksum, the padding, hybrid's "total". */
+static enum pici_status check_whole(const struct pici_block *b, size_t len)
+{
+    struct pici_mix mix = PICI_MIX_INIT;
+    uint64_t nnz = 0;
+    enum pici_status s = pici_block_checksum(b, NULL);
+    if (!s)
+        s = pici_block_padding(b, NULL);
+    if (s || b->format != FMT_HYBRID || (s = pici_mix(&mix, b->bytes, len)) != PICI_OK)
+        return s;
+    for (int i = 0; i < PICI_CONTAINERS; i++)
+        nnz += mix.nnz[i];
+    return nnz == b->nnz ? PICI_OK : PICI_E_CORRUPT;
+}
+
+/* Decode piece by piece, each of which stays in a core's cache until it is reduced. */
 static enum pici_status fold_order(uint8_t *dst, const struct pici_block *b, size_t len, int max, void *temp,
                                    uint64_t temp_elements)
 {
     const unsigned w = b->at.width_log2;
     const uint64_t most = UINT64_C(64 << 10) >> w, piece = (temp_elements < most ? temp_elements : most) / TILE * TILE;
-    enum pici_status s = pici_block_checksum(b, NULL);
-    if (!s)
-        s = pici_block_padding(b, NULL);
+    enum pici_status s = check_whole(b, len);
     for (uint64_t at = 0, now; !s && at < b->count; at += now) {
         now = b->count - at < piece ? b->count - at : piece;
         s = pici_decompress_range(temp, at, now, b->bytes, len, NULL);
@@ -103,5 +123,6 @@ const struct pici_engine pici_engine_host = {
     .encode = host_encode,
     .decode = host_decode,
     .fold = host_fold,
+    .mix = host_mix,
     .divide = host_divide,
 };

@@ -53,35 +53,149 @@ void pici_policy_received(struct policy_chain *c, int dense)
     c->doubted |= !dense;
 }
 
+/* ---- bytes ---- */
+
+/* The nonzeros of a block, as far as they are known: not where they are. */
+struct spread {
+    double n, nnz, density;
+};
+
+/* The chance that some of len elements are not zero, if positions are independent. */
+static double chance(const struct spread *s, uint64_t len)
+{
+    double none = 1, x = 1 - s->density;
+    if ((double)len == s->n)
+        return 1;
+    for (; len; len >>= 1, x *= x)
+        if (len & 1)
+            none *= x;
+    return 1 - none;
+}
+
+/* Bytes expected of a tile of len elements. Its container is that of the mean of its nonzeros: the cheapest of several that
+ * grow with the nonzeros at rates of their own is, over all tiles, no more than that, and hardly less. */
+static double tile_bytes(const struct spread *s, uint64_t len, unsigned width)
+{
+    const double m = s->density * (double)len, some = chance(s, len);
+    double where = TILE_BITS_BYTES, zeros = ((double)len - m) * width, descriptor = 2 * some;
+    if (m < OFFSETS12_MOST + 1) {
+        where = 1.5 * m + some * (2 - some) / 4; /* half a byte more where the number is odd */
+        descriptor = some;
+    } else if (m <= OFFSETS8_MOST) {
+        where = RUNS + m;
+    }
+    return m * width + (where < zeros ? where : zeros) + descriptor;
+}
+
+/* What a group of len elements has besides its tiles: occupancy and padding. */
+static double group_bytes(const struct spread *s, uint64_t len, unsigned unit)
+{
+    return chance(s, len) * (4 + (unit - 1) / 2.0);
+}
+
+static double hybrid_bytes(unsigned dtype, uint64_t n, uint64_t nnz)
+{
+    struct fmt_layout l;
+    (void)fmt_layout_hybrid(&l, dtype, n, 0, 0);
+    if (!nnz)
+        return (double)l.body_offset;
+    const struct spread s = {(double)n, (double)nnz, (double)nnz / (double)n};
+    const unsigned width = 1u << l.width_log2, unit = fmt_unit(l.width_log2);
+    const uint64_t group = (uint64_t)GROUP_TILES * TILE, tiles = n / TILE, groups = n / group;
+    double bytes = (double)l.body_offset + (double)groups * group_bytes(&s, group, unit);
+    if (tiles)
+        bytes += (double)tiles * tile_bytes(&s, TILE, width);
+    if (n % TILE)
+        bytes += tile_bytes(&s, n % TILE, width);
+    if (n % group)
+        bytes += group_bytes(&s, n % group, unit);
+    return bytes;
+}
+
 size_t pici_policy_bytes(enum pici_format format, enum pici_dtype dtype, const uint64_t *n, const uint64_t *nnz,
                          int blocks)
 {
     size_t bytes = 0;
-    if ((unsigned)format > FMT_COO || fmt_width_log2((unsigned)dtype) < 0)
+    if ((unsigned)format > FMT_HYBRID || fmt_width_log2((unsigned)dtype) < 0)
         return 0;
     for (int i = 0; i < blocks; i++) {
         struct fmt_layout l;
-        if (!fmt_layout(&l, (unsigned)format, (unsigned)dtype, n[i], format == PICI_DENSE ? n[i] : nnz[i]) ||
-            l.block_bytes > SIZE_MAX - bytes)
+        if (format == PICI_HYBRID) {
+            const double more = hybrid_bytes((unsigned)dtype, n[i], nnz[i]);
+            if (more >= (double)(SIZE_MAX - bytes))
+                return 0;
+            l.block_bytes = (uint64_t)(more + 0.5);
+        } else if (!fmt_layout(&l, (unsigned)format, (unsigned)dtype, n[i], format == PICI_DENSE ? n[i] : nnz[i])) {
+            return 0;
+        }
+        if (l.block_bytes > SIZE_MAX - bytes)
             return 0;
         bytes += (size_t)l.block_bytes;
     }
     return bytes;
 }
 
+/* ---- time ---- */
+
+/* Nanoseconds of a tile of f32: of one without nonzeros, and what so many take besides; in between, along a line. To encode it
+ * and add it; to encode it and decode it. Other widths take as much more or less as a tile has bytes, but the nonzeros of wider ones
+ * no more. By slices of 4 MiB that are not in the caches, one thread, on a Xeon with AVX-512; of slices that are, picitool
+ * bench --format auto --size 4M --sparsity 0,80,90,95,99,100 says the like. */
+enum { POINTS = 5 };
+static const double points[POINTS] = {41, 205, 410, 819, TILE}; /* 1, 5, 10, 20 and 100% */
+static const struct {
+    double empty, more[POINTS];
+} coding[2][FMT_HYBRID + 1] = {
+    {[FMT_PICI] = {1170, {600, 2090, 2210, 2330, 3860}},
+     [FMT_COO] = {1560, {830, 2190, 2970, 4050, 12900}},
+     [FMT_HYBRID] = {690, {420, 1240, 2200, 1560, 4600}}},
+    {[FMT_PICI] = {1930, {700, 1890, 2100, 2030, 2730}},
+     [FMT_COO] = {3240, {340, 450, 740, 1690, 9280}},
+     [FMT_HYBRID] = {1670, {620, 1650, 1870, 1630, 3040}}},
+};
+
+static double coding_ns(unsigned format, unsigned dtype, uint64_t n, uint64_t nnz, int gather)
+{
+    const double tiles = (double)n / TILE, m = n ? (double)nnz / tiles : 0;
+    const double *more = coding[gather][format].more;
+    double before = 0, at = 0;
+    int i = 0;
+    for (; i < POINTS - 1 && m > points[i]; i++) {
+        before = more[i];
+        at = points[i];
+    }
+    const double along = (m - at) / (points[i] - at);
+    const double wide = (double)(1u << fmt_width_log2(dtype)) / 4, narrow = wide < 1 ? wide : 1;
+    return tiles * (wide * coding[gather][format].empty + narrow * (before + along * (more[i] - before)));
+}
+
+double pici_policy_seconds(enum pici_format format, enum pici_dtype dtype, const uint64_t *n, const uint64_t *nnz,
+                           int blocks, const struct policy_auto *by)
+{
+    const size_t bytes = format == PICI_DENSE ? 0 : pici_policy_bytes(format, dtype, n, nnz, blocks);
+    double ns = 0;
+    if (!bytes)
+        return -1;
+    for (int i = 0; i < blocks; i++)
+        ns += coding_ns((unsigned)format, (unsigned)dtype, n[i], nnz[i], by->gather);
+    return (double)bytes / by->bandwidth + 1e-9 * ns;
+}
+
 enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dtype, const uint64_t *n,
-                                    const uint64_t *nnz, int blocks)
+                                    const uint64_t *nnz, int blocks, const struct policy_auto *by)
 {
     if (format != PICI_AUTO)
         return format;
     enum pici_format best = PICI_DENSE;
-    size_t least = SIZE_MAX;
-    for (unsigned f = FMT_DENSE; f <= FMT_COO; f++) {
-        size_t bytes = pici_policy_bytes((enum pici_format)f, dtype, n, nnz, blocks);
-        if (bytes && bytes < least) {
-            least = bytes;
+    double least = -1;
+    for (unsigned f = FMT_PICI; f <= FMT_HYBRID; f++) {
+        const double s =
+            by->formats >> f & 1 ? pici_policy_seconds((enum pici_format)f, dtype, n, nnz, blocks, by) : -1;
+        if (s >= 0 && (least < 0 || s < least)) {
+            least = s;
             best = (enum pici_format)f;
         }
     }
-    return best;
+    const size_t dense = pici_policy_bytes(PICI_DENSE, dtype, n, nnz, blocks);
+    return dense && dense <= pici_policy_bytes(best, dtype, n, nnz, blocks) ? PICI_DENSE : best;
 }

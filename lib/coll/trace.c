@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE = 512, BUFFER = 64 << 10 }; /* an event's most bytes; those of a buffer */
+enum { LINE = 768, BUFFER = 64 << 10 }; /* an event's most bytes; those of a buffer */
 
 /* There is always room for a line: the buffer is written when it is nearly full, and at a collective's end. */
 struct trace {
@@ -127,6 +127,9 @@ void pici_trace_add(struct trace *t, const struct trace_event *e)
     }
     if (e->dense_bytes || e->wire_bytes)
         PUT(t, ",\"dense_bytes\":%" PRIu64 ",\"wire_bytes\":%" PRIu64, e->dense_bytes, e->wire_bytes);
+    for (int i = 0; i < PICI_CONTAINERS; i++)
+        if (e->tiles[i])
+            PUT(t, ",\"%s\":%" PRIu64, pici_container_name((enum pici_container)i), e->tiles[i]);
     PUT(t, "}}");
     if (BUFFER - t->used < LINE || tid == COLLECTIVES)
         flush(t);

@@ -23,6 +23,7 @@ struct trace_event {
     double density;
     int extrapolated; /* 1: density was, 0: it was counted */
     uint64_t dense_bytes, wire_bytes;
+    uint64_t tiles[PICI_CONTAINERS]; /* of the hybrid blocks sent */
 };
 
 /* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. A viewer's process is the rank; its threads are the sends, the receives, the
