@@ -222,7 +222,7 @@ ifeq ($(origin CXX),default)
 CXX := $(shell printf '%s\n' '$(CC)' | sed 's/clang$$/clang++/; s/clang-\([0-9]*\)$$/clang++-\1/; s/gcc/g++/; s/^cc$$/c++/')
 endif
 EMU_DIR = $(BUILD)/obj/emu
-EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out tests/emu/self.cc,$(sort $(wildcard tests/emu/*.cc))))
+EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out tests/emu/self.cc tests/emu/mutant.cc,$(sort $(wildcard tests/emu/*.cc))))
 EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o)
 EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
 EMU_COMPILE = $(CXX) -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
@@ -257,6 +257,10 @@ $(BUILD)/emu_self: $(EMU_DIR)/self.o $(EMU_OBJ)
 $(EMU_TESTS): $(BUILD)/emu_%: $(EMU_DIR)/test_%.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(A)
 	$(say) LD $@
 	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
+
+.PHONY: check-mutants
+check-mutants: $(A)
+	@CXX='$(CXX)' tests/emu/mutants $(BUILD)
 
 # On a GPU if there is one, and else over the emulator.
 check-cuda:
@@ -313,6 +317,16 @@ $(BUILD)/bench_coll: $(call obj,$(filter-out bench/coll_mpi.c,$(COLL_SRC))) $(A)
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 endif
 
+# On a GPU.
+.PHONY: bench-cuda bench-cuda-program
+$(BUILD)/bench_cuda: $(CUDADIR)/obj/bench/bench_cuda.o $(CUDA_A) $(A)
+	$(say) LD $@
+	$(Q)$(NVCC) -o $@ $^ -lcusparse $(LIBS) -lm
+
+bench-cuda-program: $(BUILD)/bench_cuda
+bench-cuda: $(BUILD)/bench_cuda
+	@$(BUILD)/bench_cuda $(BENCH_ARGS)
+
 bench-coll: $(BUILD)/bench_coll
 	@$(BUILD)/bench_coll $(BENCH_ARGS)
 
@@ -360,7 +374,7 @@ check-full: test-programs
 		PICI_CPU=$$isa PICI_TEST_FULL=1 $(TEST_ENV) tests/run $(BUILD) || exit 1; \
 	done
 	$(Q)$(MAKE) BUILD=$(BUILD)/asan SANITIZE=address,undefined check
-	$(Q)$(MAKE) fuzz-replay check-portable check-avx512
+	$(Q)$(MAKE) fuzz-replay check-portable check-avx512 check-mutants
 
 check-portable:
 	@MAKE='$(MAKE)' tests/portable $(BUILD)/portable
@@ -476,6 +490,7 @@ endif
 ## make mpi-examples    $(MPIDIR)/train, for mpirun
 ## make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda
 ## make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
+## make check-mutants   device functions damaged in one place each: the emulator catches them all
 ## make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU
 ## make install         DESTDIR= PREFIX=/usr/local; and uninstall; libpici_mpi and libpici_cuda too if they were made
 ## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites

@@ -9,11 +9,10 @@
 
 namespace pici {
 
-/* The shared memory of a thread block, aligned to 16: this, and a stage for each of its warps. What is written at one
- * partition is read until the next, and so there are two of each. */
+/* The shared memory of a thread block, aligned to 16: this, and a stage for each of its warps. */
 struct alignas(16) block_memory {
-    uint64_t base[2], ticket[2], fault;
-    uint32_t count[2][LANES];
+    uint64_t base, ticket, fault;
+    uint32_t count[LANES];
 };
 
 /* Bytes of shared memory that a thread block of so many threads needs, to read blocks and to make them. */
@@ -105,11 +104,11 @@ template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T
 }
 
 /* Make one partition of a block. prefix says how many values precede it: its publish(total) is called by the first warp as
- * soon as the partition's own are counted, its resolve(total) later, for the answer. parity: of the number of calls so far.
- * Values that do not fit are counted, not written. Returns how many there are up to here; the same in all threads. */
+ * soon as the partition's own are counted, its resolve(total) later, for the answer. Two barriers: counts are written before
+ * the first and read between the two, base is written there and read after the second, and so both may be written again
+ * at the next call. Values that do not fit are counted, not written. Returns how many there are up to here; the same in all threads. */
 template <unsigned FORMAT, class T, class PREFIX>
-PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory *shared, unsigned parity,
-                                 PREFIX &prefix)
+PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory *shared, PREFIX &prefix)
 {
     uint8_t *stage = stage_of < FORMAT == PICI_COO ? COO_STAGE_BYTES<T> : STAGE_BYTES < T >> (shared);
     const uint64_t t = part * warps() + warp();
@@ -128,9 +127,9 @@ PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory
             put_columns(m.block + HEADER_BYTES, t, c);
     }
     if (lane == 0)
-        hw::put(&shared->count[parity][warp()], nnz);
+        hw::put(&shared->count[warp()], nnz);
     hw::syncthreads();
-    const uint32_t count = lane < warps() ? hw::get(&shared->count[parity][lane]) : 0;
+    const uint32_t count = lane < warps() ? hw::get(&shared->count[lane]) : 0;
     const uint32_t total = warp_sum(count), earlier = warp_sum(lane < warp() ? count : 0);
     if (warp() == 0)
         prefix.publish(total);
@@ -143,10 +142,10 @@ PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory
     if (warp() == 0) {
         const uint64_t base = prefix.resolve(total);
         if (lane == 0)
-            hw::put(&shared->base[parity], base);
+            hw::put(&shared->base, base);
     }
     hw::syncthreads();
-    const uint64_t base = hw::get(&shared->base[parity]), at = base + earlier, fit = values_that_fit(m);
+    const uint64_t base = hw::get(&shared->base), at = base + earlier, fit = values_that_fit(m);
     if (mine) {
         if (fit - at < nnz || fit < at)
             nnz = fit > at ? (unsigned)(fit - at) : 0;
@@ -253,7 +252,7 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
             carry prefix = {0};
             nnz = 0;
             for (uint64_t part = 0; part < partitions(n); part++)
-                nnz = make_partition<FORMAT>(m, part, shared, part & 1, prefix);
+                nnz = make_partition<FORMAT>(m, part, shared, prefix);
         }
     }
     if (fits) {

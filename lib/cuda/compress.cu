@@ -20,7 +20,7 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, ENCODE_BLOCKS<T>) encode_kerne
         return;
     }
     claim_partitions(job, shared, parts, [&](look_back &prefix) {
-        const uint64_t nnz = make_partition<PICI_PICI>(m, prefix.part, shared, prefix.parity, prefix);
+        const uint64_t nnz = make_partition<PICI_PICI>(m, prefix.part, shared, prefix);
         if (prefix.part + 1 == parts && warp() == 0)
             finish_block(m, nnz, job.call.result);
     });

@@ -30,11 +30,10 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 8) coo_count_kernel(const pici
         const uint64_t t = prefix.part * warps() + warp();
         const uint32_t nnz = warp_sum(t < tiles_of(n) ? (uint32_t)warp_count(src, n, t, tiles_of(n)) : 0);
         if (hw::lane() == 0)
-            hw::put(&shared->count[prefix.parity][warp()], nnz);
+            hw::put(&shared->count[warp()], nnz);
         hw::syncthreads();
         if (warp() == 0) {
-            const uint32_t total =
-                warp_sum(hw::lane() < warps() ? hw::get(&shared->count[prefix.parity][hw::lane()]) : 0);
+            const uint32_t total = warp_sum(hw::lane() < warps() ? hw::get(&shared->count[hw::lane()]) : 0);
             prefix.publish(total);
             prefix.resolve(total);
         }
@@ -51,10 +50,9 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) coo_kernel(const pici_cuda_
     const uint64_t parts = partitions(m.to.count);
     m.to.nnz = parts ? hw::load(job.state + parts - 1) & STATE_VALUE : 0;
     if (layout(m.to) && m.to.block_bytes <= m.cap) {
-        unsigned parity = 0;
-        for (uint64_t part = hw::block_x(); part < parts; part += hw::blocks_x(), parity ^= 1) {
+        for (uint64_t part = hw::block_x(); part < parts; part += hw::blocks_x()) {
             counted prefix = {job.state, part};
-            make_partition<PICI_COO>(m, part, shared, parity, prefix);
+            make_partition<PICI_COO>(m, part, shared, prefix);
         }
     }
     if (hw::block_x() == 0 && warp() == 0)

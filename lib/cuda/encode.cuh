@@ -22,7 +22,6 @@ struct look_back {
     uint64_t *state;
     block_memory *shared;
     uint64_t part;
-    unsigned parity;
     uint32_t next;
 
     PICI_DEV_MEMBER void publish(uint64_t total)
@@ -60,23 +59,24 @@ struct look_back {
         if (lane == 0) {
             if (part)
                 hw::store_relaxed(state + part, STATE_ALL | (before + total));
-            hw::put(&shared->ticket[parity ^ 1], (uint64_t)next);
+            hw::put(&shared->ticket, (uint64_t)next);
         }
         return before;
     }
 };
 
-/* Call each(part, prefix) for the partitions that this thread block claims. each calls prefix.publish and resolve between
- * two barriers of the thread block. */
+/* Call each(prefix) for the partitions that this thread block claims. each has its first warp call prefix.publish and
+ * resolve between two barriers of the thread block: all have read the ticket before the first, and it is there again
+ * after the second. */
 template <class EACH>
 PICI_DEV void claim_partitions(const pici_cuda_encode_job &job, block_memory *shared, uint64_t parts, EACH each)
 {
-    look_back prefix = {job.control, job.state, shared, 0, 0, 0};
+    look_back prefix = {job.control, job.state, shared, 0, 0};
     if (hw::thread() == 0)
-        hw::put(&shared->ticket[0], (uint64_t)hw::atomic_add(&job.control->ticket, 1u));
+        hw::put(&shared->ticket, (uint64_t)hw::atomic_add(&job.control->ticket, 1u));
     hw::syncthreads();
-    for (;; prefix.parity ^= 1) {
-        prefix.part = hw::get(&shared->ticket[prefix.parity]);
+    for (;;) {
+        prefix.part = hw::get(&shared->ticket);
         if (prefix.part >= parts)
             break;
         each(prefix);
