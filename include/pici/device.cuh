@@ -100,6 +100,15 @@ template <class T> PICI_DEV void store_edge(const dense_tile<T> &d, unsigned r, 
         hw::store(d.at + i + 1, b);
 }
 
+/* The lane's pair of row r. PAIRS: d.pairs, known when compiling, so that it is asked once a tile. */
+template <bool PAIRS, class T> PICI_DEV raw_pair<T> load_row(const dense_tile<const T> &d, unsigned r)
+{
+    if constexpr (PAIRS)
+        return hw::load((const raw_pair<T> *)d.at + r * LANES + hw::lane());
+    else
+        return load_edge(d, r);
+}
+
 /* The lane's two columns as values in registers, so that memory is read once: 128 registers of 32 bits for 4-byte elements,
  * half of that for narrower ones. Elements of 8 bytes have too many: they are read twice, the second time from a cache. */
 template <class T> struct held_tile {
@@ -108,12 +117,13 @@ template <class T> struct held_tile {
     dense_tile<const T> from;
 };
 
-template <class T> PICI_DEV raw_pair<T> held_row(const held_tile<T> &h, unsigned r)
+/* Row r: from registers, or, of 8 bytes, from memory again. */
+template <bool PAIRS, class T> PICI_DEV raw_pair<T> held_row(const held_tile<T> &h, unsigned r)
 {
     if constexpr (held_tile<T>::holds)
         return h.row[r];
     else
-        return h.from.pairs ? hw::load((const raw_pair<T> *)h.from.at + r * LANES + hw::lane()) : load_edge(h.from, r);
+        return load_row<PAIRS>(h.from, r);
 }
 
 template <class T> PICI_DEV void tile_load(held_tile<T> &h, const dense_tile<const T> &from)
@@ -138,35 +148,34 @@ struct columns {
     uint64_t word[2];
 };
 
-template <class T, unsigned FIRST> PICI_DEV void half_columns(uint32_t half[2], const held_tile<T> &h)
+template <bool PAIRS, unsigned FIRST, class T> PICI_DEV void half_columns(uint32_t half[2], const held_tile<T> &h)
 {
     half[0] = half[1] = 0;
-    if constexpr (held_tile<T>::holds) {
-        PICI_UNROLL
-        for (unsigned r = 0; r < 32; r++) {
-            half[0] |= (first_of<T>(h.row[FIRST + r]) != 0 ? 1u : 0u) << r;
-            half[1] |= (second_of<T>(h.row[FIRST + r]) != 0 ? 1u : 0u) << r;
-        }
-    } else {
-        PICI_UNROLL_16
-        for (unsigned r = 0; r < 32; r++) {
-            const raw_pair<T> v = held_row(h, FIRST + r);
-            half[0] |= (first_of<T>(v) != 0 ? 1u : 0u) << r;
-            half[1] |= (second_of<T>(v) != 0 ? 1u : 0u) << r;
-        }
+    PICI_UNROLL
+    for (unsigned r = 0; r < 32; r++) {
+        const raw_pair<T> v = held_row<PAIRS>(h, FIRST + r);
+        half[0] |= (first_of<T>(v) != 0 ? 1u : 0u) << r;
+        half[1] |= (second_of<T>(v) != 0 ? 1u : 0u) << r;
     }
+}
+
+template <bool PAIRS, class T> PICI_DEV columns all_columns(const held_tile<T> &h)
+{
+    uint32_t lo[2], hi[2];
+    half_columns<PAIRS, 0>(lo, h);
+    half_columns<PAIRS, 32>(hi, h);
+    columns c;
+    c.word[0] = lo[0] | (uint64_t)hi[0] << 32;
+    c.word[1] = lo[1] | (uint64_t)hi[1] << 32;
+    return c;
 }
 
 /* Build the 64 words of a tile, two a lane. */
 template <class T> PICI_DEV columns tile_columns(const held_tile<T> &h)
 {
-    uint32_t lo[2], hi[2];
-    half_columns<T, 0>(lo, h);
-    half_columns<T, 32>(hi, h);
-    columns c;
-    c.word[0] = lo[0] | (uint64_t)hi[0] << 32;
-    c.word[1] = lo[1] | (uint64_t)hi[1] << 32;
-    return c;
+    if (!held_tile<T>::holds && !h.from.pairs)
+        return all_columns<false>(h);
+    return all_columns<true>(h);
 }
 
 /* Bits of a tile; the same in all lanes. */
@@ -219,29 +228,35 @@ PICI_DEV columns get_columns(const uint8_t *bits, uint64_t t)
 template <class T> constexpr unsigned STAGE_BYTES = TILE * sizeof(T) + 16;
 template <class T> constexpr unsigned COO_STAGE_BYTES = TILE *(sizeof(T) + 2) + 16;
 
-/* Gather the tile's values at stage, column by column; before: tile_offset. Ends with them visible to the warp. */
-template <class T> PICI_DEV void tile_pack(uint8_t *stage, const held_tile<T> &h, const columns &c, unsigned before)
+template <bool PAIRS, class T> PICI_DEV void pack_rows(T *a, T *b, const held_tile<T> &h)
 {
-    T *a = (T *)stage + before, *b = a + hw::popc(c.word[0]);
-    if constexpr (held_tile<T>::holds) {
+    constexpr unsigned GROUP =
+        held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows that are asked for before any is used */
+    PICI_UNROLL_1
+    for (unsigned row = 0; row < ROWS; row += GROUP) {
+        raw_pair<T> v[GROUP];
         PICI_UNROLL
-        for (unsigned r = 0; r < ROWS; r++) {
-            const T x = first_of<T>(h.row[r]), y = second_of<T>(h.row[r]);
+        for (unsigned r = 0; r < GROUP; r++)
+            v[r] = held_row<PAIRS>(h, GROUP == ROWS ? r : row + r);
+        PICI_UNROLL
+        for (unsigned r = 0; r < GROUP; r++) {
+            const T x = first_of<T>(v[r]), y = second_of<T>(v[r]);
             if (x)
                 hw::put(a++, x);
             if (y)
                 hw::put(b++, y);
         }
-    } else {
-        PICI_UNROLL_16
-        for (unsigned r = 0; r < ROWS; r++) {
-            const raw_pair<T> v = held_row(h, r);
-            if (first_of<T>(v))
-                hw::put(a++, first_of<T>(v));
-            if (second_of<T>(v))
-                hw::put(b++, second_of<T>(v));
-        }
     }
+}
+
+/* Gather the tile's values at stage, column by column; before: tile_offset. Ends with them visible to the warp. */
+template <class T> PICI_DEV void tile_pack(uint8_t *stage, const held_tile<T> &h, const columns &c, unsigned before)
+{
+    T *a = (T *)stage + before, *b = a + hw::popc(c.word[0]);
+    if (!held_tile<T>::holds && !h.from.pairs)
+        pack_rows<false>(a, b, h);
+    else
+        pack_rows<true>(a, b, h);
     hw::syncwarp();
 }
 
@@ -252,21 +267,23 @@ template <class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsi
         for (unsigned i = hw::lane(); i < n; i += LANES)
             hw::store(to + i, hw::get((const T *)stage + i));
     } else {
-        const unsigned skew = (unsigned)((uintptr_t)to % 4), end = skew + n * (unsigned)sizeof(T);
+        constexpr unsigned WIDTH = sizeof(T);
+        const unsigned lane = hw::lane(), skew = (unsigned)((uintptr_t)to % 4), end = skew + n * WIDTH;
+        const unsigned first = skew ? 1 : 0, whole = n * WIDTH / 4; /* words that two staged ones make, or one does */
         uint8_t *words = (uint8_t *)to - skew;
         const uint32_t *from = (const uint32_t *)stage;
-        for (unsigned i = hw::lane(); 4 * i < end; i += LANES) {
-            if (4 * i >= skew && 4 * i + 4 <= end - skew) { /* all of what is staged there was written */
-                /* the word's first bytes come from the staged word before */
-                uint32_t v = hw::get(from + i);
-                if (skew)
-                    v = hw::funnel_l(hw::get(from + i - 1), v, 8 * skew);
-                hw::store((uint32_t *)words + i, v);
-            } else {
-                for (unsigned k = 4 * i < skew ? skew : 4 * i; k < 4 * i + 4 && k < end; k += sizeof(T))
-                    hw::store((T *)(words + k), hw::get((const T *)(stage + (k - skew))));
-            }
+        PICI_UNROLL_4
+        for (unsigned i = first + lane; i < whole; i += LANES) {
+            uint32_t v = hw::get(from + i);
+            if (skew)
+                v = hw::funnel_l(hw::get(from + i - 1), v, 8 * skew);
+            hw::store((uint32_t *)words + i, v);
         }
+        /* what is left at both ends, an element a lane */
+        const unsigned rest = 4 * (whole > first ? whole : first);
+        const unsigned k = lane < 8 ? skew + lane * WIDTH : rest + (lane - 8) * WIDTH;
+        if (k < end && (lane < 8 ? first && k < 4 : true))
+            hw::store((T *)(words + k), hw::get((const T *)(stage + (k - skew))));
     }
 }
 
@@ -281,39 +298,69 @@ template <class T> PICI_DEV bool any_zero(uint32_t v)
         return v == 0;
 }
 
+/* Copy units [first, end) of 4 bytes or of a value from `from` to the same places at `to`, if PUT, GROUP a lane at a time:
+ * all loads of a group are in flight before the first is stored, since compilers do not move a load before a store. Beyond
+ * the end a lane loads the last unit again, for a load that depends on nothing costs less than a branch. */
+template <bool PUT, class T, unsigned GROUP, class U>
+PICI_DEV bool copy_in_group(U *to, const U *from, unsigned first, unsigned end)
+{
+    U v[GROUP];
+    bool zero = false;
+    PICI_UNROLL
+    for (unsigned k = 0; k < GROUP; k++) {
+        const unsigned i = first + hw::lane() + k * LANES;
+        v[k] = hw::load_once(from + (i < end ? i : end - 1));
+    }
+    PICI_UNROLL
+    for (unsigned k = 0; k < GROUP; k++) {
+        const unsigned i = first + hw::lane() + k * LANES;
+        if constexpr (sizeof(U) == sizeof(T))
+            zero |= v[k] == 0;
+        else
+            zero |= any_zero<T>(v[k]);
+        if constexpr (PUT)
+            if (i < end)
+                hw::put(to + i, v[k]);
+    }
+    return zero;
+}
+
+template <bool PUT, class T, class U> PICI_DEV bool copy_in_units(U *to, const U *from, unsigned first, unsigned end)
+{
+    constexpr unsigned GROUP = 16, FEW = 4;
+    bool zero = false;
+    PICI_UNROLL_1
+    while (first < end && end - first > FEW * LANES) {
+        zero |= copy_in_group<PUT, T, GROUP>(to, from, first, end);
+        first += GROUP * LANES;
+    }
+    if (first < end)
+        zero |= copy_in_group<PUT, T, FEW>(to, from, first, end);
+    return zero;
+}
+
 /* Copy n values of a block to stage, if PUT, and look for zeros among them, as bool of a lane. They lie as many bytes from
  * stage as `from` does from a multiple of four: the result in `values`. Ends with them visible to the warp. */
 template <bool PUT, class T> PICI_DEV bool warp_copy_in(T *&values, uint8_t *stage, const T *from, unsigned n)
 {
     bool zero = false;
     if constexpr (sizeof(T) >= 4) {
-        PICI_UNROLL_16
-        for (unsigned i = hw::lane(); i < n; i += LANES) {
-            const T v = hw::load_once(from + i);
-            zero |= v == 0;
-            if constexpr (PUT)
-                hw::put((T *)stage + i, v);
-        }
         if constexpr (PUT)
             values = (T *)stage;
+        zero = copy_in_units<PUT, T>((T *)stage, from, 0, n);
     } else {
         const unsigned skew = (unsigned)((uintptr_t)from % 4), end = skew + n * (unsigned)sizeof(T);
         const uint8_t *words = (const uint8_t *)from - skew;
-        PICI_UNROLL_16
-        for (unsigned i = hw::lane(); 4 * i < end; i += LANES) {
-            if (4 * i >= skew && 4 * i + 4 <= end) {
-                const uint32_t v = hw::load_once((const uint32_t *)words + i);
-                zero |= any_zero<T>(v);
-                if constexpr (PUT)
-                    hw::put((uint32_t *)stage + i, v);
-            } else {
-                for (unsigned k = 4 * i < skew ? skew : 4 * i; k < 4 * i + 4 && k < end; k += sizeof(T)) {
-                    const T v = hw::load((const T *)(words + k));
-                    zero |= v == 0;
-                    if constexpr (PUT)
-                        hw::put((T *)(stage + k), v);
-                }
-            }
+        const unsigned first = skew ? 1 : 0, whole = end / 4; /* words that are wholly of values */
+        zero = copy_in_units<PUT, T>((uint32_t *)stage, (const uint32_t *)words, first, whole);
+        /* what is left of the first word and of the last */
+        const unsigned lane = hw::lane(), per = 4 / sizeof(T), k = lane < per ? lane : whole * per + lane - per;
+        const bool head = lane < per && first, tail = lane >= per && lane < 2 * per && (whole || !first);
+        if ((head || tail) && k * sizeof(T) >= skew && k * sizeof(T) < end) {
+            const T v = hw::load((const T *)words + k);
+            zero |= v == 0;
+            if constexpr (PUT)
+                hw::put((T *)stage + k, v);
         }
         if constexpr (PUT)
             values = (T *)(stage + skew);
@@ -336,22 +383,21 @@ template <class T> PICI_DEV unsigned warp_find_zero(const T *values, unsigned n)
 
 /* ---- a tile from its values. Every bit of c stands for an element that exists ---- */
 
-/* Write all of a tile's elements; values: staged. */
-template <class T>
-PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
+template <bool PAIRS, class T>
+PICI_DEV void scatter_rows(const dense_tile<T> &d, const T *a, const T *b, const columns &c)
 {
-    const T *a = values + before, *b = a + hw::popc(c.word[0]);
     raw_pair<T> *out = (raw_pair<T> *)d.at + hw::lane();
+    PICI_UNROLL_1
     for (unsigned half = 0; half < 2; half++) {
         const uint32_t u = (uint32_t)(c.word[0] >> 32 * half), w = (uint32_t)(c.word[1] >> 32 * half);
-        PICI_UNROLL_16
+        PICI_UNROLL
         for (unsigned r = 0; r < 32; r++) {
             T x = 0, y = 0;
             if (u >> r & 1)
                 x = hw::get(a++);
             if (w >> r & 1)
                 y = hw::get(b++);
-            if (d.pairs)
+            if constexpr (PAIRS)
                 hw::store_once(out + (32 * half + r) * LANES, join<T>(x, y));
             else
                 store_edge(d, 32 * half + r, x, y);
@@ -359,12 +405,21 @@ PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const column
     }
 }
 
-/* Add to a tile's elements, row by row; values: staged. A pair is read and written if one of its elements is added to. */
-template <class SUM, class T>
-PICI_DEV void tile_add_rows(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
+/* Write all of a tile's elements; values: staged. */
+template <class T>
+PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
 {
-    constexpr unsigned AHEAD = sizeof(T) == 8 ? 4 : 8; /* rows whose elements are asked for before any is added to */
     const T *a = values + before, *b = a + hw::popc(c.word[0]);
+    if (d.pairs)
+        scatter_rows<true>(d, a, b, c);
+    else
+        scatter_rows<false>(d, a, b, c);
+}
+
+template <class SUM, bool PAIRS, class T>
+PICI_DEV void add_rows(const dense_tile<T> &d, const T *a, const T *b, const columns &c)
+{
+    constexpr unsigned AHEAD = sizeof(T) == 8 ? 8 : 16; /* rows whose elements are asked for before any is added to */
     raw_pair<T> *out = (raw_pair<T> *)d.at + hw::lane();
     const dense_tile<const T> from = {d.at, d.left, d.pairs};
     PICI_UNROLL_1
@@ -375,7 +430,7 @@ PICI_DEV void tile_add_rows(const dense_tile<T> &d, const T *values, const colum
         for (unsigned r = 0; r < AHEAD; r++) {
             v[r] = raw_pair<T>();
             if ((u | w) >> r & 1)
-                v[r] = d.pairs ? hw::load(out + (row + r) * LANES) : load_edge(from, row + r);
+                v[r] = load_row<PAIRS>(from, row + r);
         }
         PICI_UNROLL
         for (unsigned r = 0; r < AHEAD; r++) {
@@ -386,12 +441,23 @@ PICI_DEV void tile_add_rows(const dense_tile<T> &d, const T *values, const colum
                 x = SUM::sum(x, hw::get(a++));
             if (w >> r & 1)
                 y = SUM::sum(y, hw::get(b++));
-            if (d.pairs)
+            if constexpr (PAIRS)
                 hw::store(out + (row + r) * LANES, join<T>(x, y));
             else
                 store_edge(d, row + r, x, y);
         }
     }
+}
+
+/* Add to a tile's elements, row by row; values: staged. A pair is read and written if one of its elements is added to. */
+template <class SUM, class T>
+PICI_DEV void tile_add_rows(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
+{
+    const T *a = values + before, *b = a + hw::popc(c.word[0]);
+    if (d.pairs)
+        add_rows<SUM, true>(d, a, b, c);
+    else
+        add_rows<SUM, false>(d, a, b, c);
 }
 
 /* A tile with no more values than this is added to value by value. Few of them share a sector of memory; with more, lanes
@@ -411,12 +477,25 @@ PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *val
             hw::put(at++, (uint16_t)((hw::ffs(word) - 1) * COLS + 2 * hw::lane() + k));
     hw::syncwarp();
     bool zero = false;
-    PICI_UNROLL_4
-    for (unsigned i = hw::lane(); i < n; i += LANES) {
-        const T x = hw::load_once(values + i);
-        T *out = d.at + hw::get(list + i);
-        zero |= x == 0;
-        hw::store(out, SUM::sum(hw::load(out), x));
+    constexpr unsigned GROUP = 4; /* sums in flight */
+    PICI_UNROLL_1
+    for (unsigned first = hw::lane(); first < n; first += GROUP * LANES) {
+        T x[GROUP], old[GROUP], *out[GROUP];
+        PICI_UNROLL
+        for (unsigned k = 0; k < GROUP; k++) {
+            const unsigned i = first + k * LANES, at = i < n ? i : n - 1; /* the last one again: see copy_in_group */
+            x[k] = hw::load_once(values + at);
+            out[k] = d.at + hw::get(list + at);
+        }
+        PICI_UNROLL
+        for (unsigned k = 0; k < GROUP; k++)
+            old[k] = hw::load(out[k]);
+        PICI_UNROLL
+        for (unsigned k = 0; k < GROUP; k++) {
+            zero |= x[k] == 0;
+            if (first + k * LANES < n)
+                hw::store(out[k], SUM::sum(old[k], x[k]));
+        }
     }
     return zero;
 }
@@ -551,21 +630,43 @@ PICI_DEV uint64_t warp_coo_entries(const block_view &v, T *dst, uint64_t share, 
 {
     const T *values = (const T *)(v.bytes + v.values_offset);
     uint64_t wrong = 0;
-    PICI_UNROLL_4
-    for (uint64_t i = share * LANES + hw::lane(); i < v.nnz; i += shares * LANES) {
-        const uint64_t p = load_index(v, i), before = i ? load_index(v, i - 1) : 0;
-        const T x = hw::load_once(values + i);
-        uint64_t f = 0;
-        if (i && p <= before)
-            f = entry_fault(i, COO_RISING);
-        else if (p >= v.count)
-            f = entry_fault(i, COO_PAST_END);
-        else if (x == 0)
-            f = entry_fault(i, COO_ZERO);
-        wrong = first_fault(wrong, f);
-        if constexpr (DO == ADD)
-            if (!f)
-                hw::store(dst + p, SUM::sum(hw::load(dst + p), x));
+    constexpr unsigned GROUP = 4; /* entries in flight */
+    const uint64_t step = shares * LANES;
+    PICI_UNROLL_1
+    for (uint64_t first = share * LANES + hw::lane(); first < v.nnz; first += GROUP * step) {
+        uint64_t p[GROUP], before[GROUP];
+        T x[GROUP], old[GROUP];
+        bool good[GROUP];
+        PICI_UNROLL
+        for (unsigned k = 0; k < GROUP; k++) {
+            const uint64_t i = first + k * step;
+            const bool exists = i < v.nnz;
+            p[k] = exists ? load_index(v, i) : 0;
+            before[k] = exists && i ? load_index(v, i - 1) : 0;
+            x[k] = exists ? hw::load_once(values + i) : (T)1;
+            old[k] = 0;
+        }
+        PICI_UNROLL
+        for (unsigned k = 0; k < GROUP; k++) {
+            const uint64_t i = first + k * step;
+            uint64_t f = 0;
+            if (i < v.nnz)
+                f = i && p[k] <= before[k] ? entry_fault(i, COO_RISING)
+                    : p[k] >= v.count      ? entry_fault(i, COO_PAST_END)
+                    : x[k] == 0            ? entry_fault(i, COO_ZERO)
+                                           : 0;
+            wrong = first_fault(wrong, f);
+            good[k] = i < v.nnz && !f;
+            if constexpr (DO == ADD)
+                if (good[k])
+                    old[k] = hw::load(dst + p[k]);
+        }
+        if constexpr (DO == ADD) {
+            PICI_UNROLL
+            for (unsigned k = 0; k < GROUP; k++)
+                if (good[k])
+                    hw::store(dst + p[k], SUM::sum(old[k], x[k]));
+        }
     }
     return wrong;
 }
@@ -603,8 +704,18 @@ PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint6
             hw::store(out, dense_quad<SUM, T>(hw::load((const raw128 *)out), x));
         }
     } else {
-        PICI_UNROLL_4
-        for (uint64_t q = first; q < quads; q += step)
+        constexpr unsigned GROUP = 4;
+        uint64_t q = first;
+        for (; q + (GROUP - 1) * step < quads; q += GROUP * step) {
+            raw128 v[GROUP];
+            PICI_UNROLL
+            for (unsigned k = 0; k < GROUP; k++)
+                v[k] = hw::load_once((const raw128 *)src + q + k * step);
+            PICI_UNROLL
+            for (unsigned k = 0; k < GROUP; k++)
+                hw::store_once((raw128 *)dst + q + k * step, v[k]);
+        }
+        for (; q < quads; q += step)
             hw::store_once((raw128 *)dst + q, hw::load_once((const raw128 *)src + q));
     }
     for (uint64_t i = quads * PER + first; i < n; i += step) {

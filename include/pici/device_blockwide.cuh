@@ -70,8 +70,7 @@ PICI_DEV uint64_t partitions(uint64_t count)
     return tiles_of(count) / warps() + (tiles_of(count) % warps() != 0);
 }
 
-/* Gather a tile's values and places in the order of the elements. */
-template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T> &h)
+template <bool PAIRS, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, const held_tile<T> &h)
 {
     const unsigned lane = hw::lane(), below = (1u << lane) - 1;
     T *values = (T *)stage;
@@ -83,7 +82,7 @@ template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T
         raw_pair<T> v[ROW_GROUP];
         PICI_UNROLL
         for (unsigned r = 0; r < ROW_GROUP; r++)
-            v[r] = held_row(h, row + r);
+            v[r] = held_row<PAIRS>(h, row + r);
         PICI_UNROLL
         for (unsigned r = 0; r < ROW_GROUP; r++) {
             const T x = first_of<T>(v[r]), y = second_of<T>(v[r]);
@@ -100,6 +99,15 @@ template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T
             at += hw::popc(even) + hw::popc(odd);
         }
     }
+}
+
+/* Gather a tile's values and places in the order of the elements. */
+template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T> &h)
+{
+    if (!held_tile<T>::holds && !h.from.pairs)
+        pack_rows_coo<false>(stage, h);
+    else
+        pack_rows_coo<true>(stage, h);
     hw::syncwarp();
 }
 
