@@ -6,7 +6,7 @@
 #
 # Files are found by their names: lib/*.c lib/cpu/*.c are the library, tools/*.c the tool, tests/test_*.c one Criterion
 # program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each, tests/mpi_*.c a program each for
-# mpirun.
+# mpirun, lib/cuda/*.cu the library for GPUs, tests/cuda_*.cu a program each for a GPU and for the emulator.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -69,7 +69,7 @@ endif
 # ---- files
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-PUBLIC_H := $(sort $(wildcard include/pici/*.h))
+PUBLIC_H := $(sort $(wildcard include/pici/*.h include/pici/*.cuh))
 LIB_OBJ := $(call obj,$(sort $(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c) $(filter-out lib/transport/mpi.c,$(wildcard lib/transport/*.c))))
 TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
@@ -174,6 +174,98 @@ $(MPI_TESTS): $(MPIDIR)/%: $(MPIDIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(MPI_
 
 -include $(shell find $(MPIDIR)/obj -name '*.d' 2>/dev/null)
 
+# ---- CUDA: kernels, a library of their own, through nvcc. The same sources are also compiled as C++ and run over an emulator
+# of thread blocks, wherever there is a C++ compiler: $(BUILD)/emu_*.
+
+NVCC = nvcc
+CUDA_ARCHS = 80 90 100
+CUDADIR = $(BUILD)/cuda
+CUDA_A = $(CUDADIR)/libpici_cuda.a
+CUDA_SRC := $(sort $(wildcard lib/cuda/*.cu))
+CUDA_TESTS := $(patsubst tests/cuda_%.cu,$(CUDADIR)/cuda_%,$(sort $(wildcard tests/cuda_*.cu)))
+CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+	-gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+NVCC_FLAGS = -std=c++17 -O3 -g -Iinclude -Ilib -I. $(CUDA_CODE) -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden \
+	$(if $(WERROR),-Werror all-warnings) -MMD -MP
+NVCCFLAGS =
+
+.PHONY: cuda cuda-tests check-cuda
+cuda: $(CUDA_A)
+cuda-tests: $(CUDA_TESTS)
+
+$(CUDADIR)/obj/flags: FORCE
+	@mkdir -p $(@D)
+	@echo "$(NVCC) $(NVCC_FLAGS) $(NVCCFLAGS)" | cmp -s - $@ || echo "$(NVCC) $(NVCC_FLAGS) $(NVCCFLAGS)" >$@
+
+$(CUDADIR)/obj/lib/%.o: lib/%.cu $(CUDADIR)/obj/flags
+	$(say) NVCC $<
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCCFLAGS) -DPICI_BUILD -c -o $@ $<
+
+$(CUDADIR)/obj/%.o: %.cu $(CUDADIR)/obj/flags
+	$(say) NVCC $<
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCCFLAGS) -Itests -c -o $@ $<
+
+$(CUDA_A): $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o)
+	$(say) AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(CUDA_TESTS): $(CUDADIR)/%: $(CUDADIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(CUDA_A) $(A)
+	$(say) LD $@
+	$(Q)$(NVCC) -o $@ $^ $(LIBS) -lm
+
+-include $(shell find $(CUDADIR)/obj -name '*.d' 2>/dev/null)
+
+# A C++ compiler of the same make as CC, unless one is named.
+ifeq ($(origin CXX),default)
+CXX := $(shell printf '%s\n' '$(CC)' | sed 's/clang$$/clang++/; s/clang-\([0-9]*\)$$/clang++-\1/; s/gcc/g++/; s/^cc$$/c++/')
+endif
+EMU_DIR = $(BUILD)/obj/emu
+EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out tests/emu/self.cc tests/emu/mutant.cc,$(sort $(wildcard tests/emu/*.cc))))
+EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o)
+EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
+EMU_COMPILE = $(CXX) -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
+	$(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer) $(CFLAGS) \
+	-Itests/emu -Iinclude -Ilib -I. -Itests -MMD -MP
+
+.PHONY: cuda-emu print-cxx
+print-cxx:
+	@echo '$(CXX)'
+
+cuda-emu: $(BUILD)/emu_self $(EMU_TESTS)
+
+$(EMU_DIR)/%.o: tests/emu/%.cc $(BUILD)/obj/flags
+	$(say) CXX $<
+	@mkdir -p $(@D)
+	$(Q)$(EMU_COMPILE) -c -o $@ $<
+
+$(EMU_DIR)/lib_%.o: lib/cuda/%.cu $(BUILD)/obj/flags
+	$(say) CXX $<
+	@mkdir -p $(@D)
+	$(Q)$(EMU_COMPILE) -c -o $@ $<
+
+$(EMU_DIR)/test_%.o: tests/cuda_%.cu $(BUILD)/obj/flags
+	$(say) CXX $<
+	@mkdir -p $(@D)
+	$(Q)$(EMU_COMPILE) -c -o $@ $<
+
+$(BUILD)/emu_self: $(EMU_DIR)/self.o $(EMU_OBJ)
+	$(say) LD $@
+	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^
+
+$(EMU_TESTS): $(BUILD)/emu_%: $(EMU_DIR)/test_%.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(A)
+	$(say) LD $@
+	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
+
+.PHONY: check-mutants
+check-mutants: $(A)
+	@CXX='$(CXX)' tests/emu/mutants $(BUILD)
+
+# On a GPU if there is one, and else over the emulator.
+check-cuda:
+	@MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' NVCC='$(NVCC)' CUDADIR='$(CUDADIR)' tests/gpu
+
 # ---- examples and benchmarks
 
 .PHONY: demo bench bench-peers bench-coll bench-net
@@ -225,6 +317,16 @@ $(BUILD)/bench_coll: $(call obj,$(filter-out bench/coll_mpi.c,$(COLL_SRC))) $(A)
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 endif
 
+# On a GPU.
+.PHONY: bench-cuda bench-cuda-program
+$(BUILD)/bench_cuda: $(CUDADIR)/obj/bench/bench_cuda.o $(CUDA_A) $(A)
+	$(say) LD $@
+	$(Q)$(NVCC) -o $@ $^ -lcusparse $(LIBS) -lm
+
+bench-cuda-program: $(BUILD)/bench_cuda
+bench-cuda: $(BUILD)/bench_cuda
+	@$(BUILD)/bench_cuda $(BENCH_ARGS)
+
 bench-coll: $(BUILD)/bench_coll
 	@$(BUILD)/bench_coll $(BENCH_ARGS)
 
@@ -272,7 +374,7 @@ check-full: test-programs
 		PICI_CPU=$$isa PICI_TEST_FULL=1 $(TEST_ENV) tests/run $(BUILD) || exit 1; \
 	done
 	$(Q)$(MAKE) BUILD=$(BUILD)/asan SANITIZE=address,undefined check
-	$(Q)$(MAKE) fuzz-replay check-portable check-avx512
+	$(Q)$(MAKE) fuzz-replay check-portable check-avx512 check-mutants
 
 check-portable:
 	@MAKE='$(MAKE)' tests/portable $(BUILD)/portable
@@ -328,7 +430,7 @@ pc = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCL
 	pici.pc.in >$(DESTDIR)$(PKGCONFIGDIR)/$(1).pc && chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/$(1).pc
 
 .PHONY: install uninstall
-install: all $(filter mpi,$(MAKECMDGOALS))
+install: all $(filter mpi cuda,$(MAKECMDGOALS))
 	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(BINDIR) $(DESTDIR)$(PKGCONFIGDIR) \
 		$(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(A) $(DESTDIR)$(LIBDIR)/libpici.a
@@ -341,6 +443,10 @@ install: all $(filter mpi,$(MAKECMDGOALS))
 		install -m 644 $(MPI_A) $(DESTDIR)$(LIBDIR)/libpici_mpi.a && \
 		$(call pc,pici_mpi,Sparse collectives over MPI (link through mpicc),pici,); \
 	fi
+	if [ -e $(CUDA_A) ]; then \
+		install -m 644 $(CUDA_A) $(DESTDIR)$(LIBDIR)/libpici_cuda.a && \
+		$(call pc,pici_cuda,The codec on a GPU (link with the CUDA runtime),pici,); \
+	fi
 	$(if $(TOOL),install -m 755 $(TOOL) $(DESTDIR)$(BINDIR)/picitool)
 	$(if $(wildcard tools/picitool.1),install -m 644 tools/picitool.1 $(DESTDIR)$(MANDIR)/man1/picitool.1)
 
@@ -348,6 +454,7 @@ uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/libpici.a $(DESTDIR)$(LIBDIR)/libpici.so $(DESTDIR)$(LIBDIR)/libpici.so.$(SOVERSION) \
 		$(DESTDIR)$(LIBDIR)/libpici.so.$(VERSION) $(PUBLIC_H:include/%=$(DESTDIR)$(INCLUDEDIR)/%) \
 		$(DESTDIR)$(LIBDIR)/libpici_mpi.a $(DESTDIR)$(PKGCONFIGDIR)/pici_mpi.pc \
+		$(DESTDIR)$(LIBDIR)/libpici_cuda.a $(DESTDIR)$(PKGCONFIGDIR)/pici_cuda.pc \
 		$(DESTDIR)$(PKGCONFIGDIR)/pici.pc $(DESTDIR)$(BINDIR)/picitool $(DESTDIR)$(MANDIR)/man1/picitool.1
 	-rmdir $(DESTDIR)$(INCLUDEDIR)/pici 2>/dev/null
 
@@ -381,7 +488,11 @@ endif
 ## make vectors         write formats/vectors anew
 ## make mpi             $(MPIDIR)/libpici_mpi.a through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
 ## make mpi-examples    $(MPIDIR)/train, for mpirun
-## make install         DESTDIR= PREFIX=/usr/local; and uninstall; libpici_mpi too if it was made
+## make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda
+## make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
+## make check-mutants   device functions damaged in one place each: the emulator catches them all
+## make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU
+## make install         DESTDIR= PREFIX=/usr/local; and uninstall; libpici_mpi and libpici_cuda too if they were made
 ## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites
 ## make clean
 ##

@@ -204,7 +204,7 @@ FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uin
         end > UINT64_MAX - 15)
         return 0;
     l->index_bytes = end - l->index_offset;
-    l->values_offset = format == FMT_DENSE ? HDR_BYTES : (end + 15) & ~UINT64_C(15);
+    l->values_offset = format == FMT_DENSE ? (uint64_t)HDR_BYTES : (end + 15) & ~UINT64_C(15);
     l->body_offset = l->values_offset;
     return fmt_muladd(&l->block_bytes, nnz, UINT64_C(1) << l->width_log2, l->values_offset);
 }

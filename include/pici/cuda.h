@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The codec on a GPU: blocks made and read in device memory, the same bytes as pici.h's. In libpici_cuda, a library of its
+ * own; link with the CUDA runtime. Compute capability 8.0 and above. How to embed the device functions in kernels of one's
+ * own: pici/device.cuh.
+ *
+ * A call checks its arguments, puts at most three kernels and fills of memory into the stream, and returns; it allocates
+ * nothing, waits for nothing, keeps no state, and so can be captured into a graph. What depends on data is found out on
+ * the device: a struct pici_cuda_result there has the status and the length once the stream is past the call. All pointers
+ * but those to jobs are to memory that the current device can use. They must stay until then.
+ *
+ * Blocks and workspaces are aligned to 16, results to 8, elements to their width, lengths in device memory to 8. The host's
+ * status of a call:
+ *   PICI_E_ARG      null, misaligned, overlapping, unknown dtype or format, a workspace that is too small
+ *   PICI_E_SPACE    no block of these elements could fit in cap, whatever they are
+ *   PICI_E_UNSUPPORTED  PICI_HYBRID; PICI_AUTO, which would have to know the elements
+ *   PICI_E_DEVICE   the CUDA runtime refused: no device, too old a device, or an error before
+ * Then nothing was put into the stream, unless it is PICI_E_DEVICE. */
+#ifndef PICI_CUDA_H
+#define PICI_CUDA_H
+
+#include <cuda_runtime.h>
+
+#include "pici/pici.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a call came to: 40 bytes, written on the device. */
+struct pici_cuda_result {
+    uint64_t len;    /* bytes of the block; 0 unless PICI_OK */
+    int32_t status;  /* enum pici_status */
+    uint32_t rule;   /* pici_verify_cuda: the rule that is broken, see pici_cuda_rule; else 0 */
+    uint64_t offset; /* and where, as in struct pici_fault; else 0 */
+    uint64_t tile;
+};
+
+/* A rule's name in formats/block.md, as "tile-index"; NULL for 0 and unknown numbers; static. */
+PICI_API const char *pici_cuda_rule(uint32_t rule);
+
+/* Bytes of workspace for one call on a block of n elements, made in any format, or read. 0 for an unknown dtype, or if that
+ * is beyond size_t. Reading needs PICI_CUDA_READ_WORKSPACE, whatever n is. A batch needs the sum, each part rounded up to 16.
+ * Calls that may run at the same time need a workspace each. */
+PICI_API size_t pici_cuda_workspace(enum pici_dtype, uint64_t n);
+#define PICI_CUDA_READ_WORKSPACE 64
+
+/* Encode n elements of src as one block.
+ *   block  [cap bytes]            undefined unless the result is PICI_OK; then it does not begin with a header
+ *   result                        len, status: PICI_OK, or PICI_E_SPACE
+ * PICI_PICI reads src once, PICI_COO twice: its values cannot be placed before they are counted. No checksum. */
+PICI_API enum pici_status pici_compress_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *src,
+                                             uint64_t n, enum pici_dtype, enum pici_format, void *workspace,
+                                             size_t workspace_bytes, cudaStream_t);
+
+/* Decode a block to the n elements of dtype that it was made of.
+ *   dst    [n elements]   unspecified unless the result is PICI_OK
+ *   block  [len bytes]    any bytes at all: every rule of the format is checked. A checksum is, too, at the
+ *                         speed of one warp, since it is serial by nature
+ *   len_at                NULL; or where the device has the length, as in &result->len of the call that made the block:
+ *                         then len is what there is room for, and a greater length is PICI_E_ARG
+ * The result's status: as pici_decompress's; PICI_E_ARG: the block is not of n elements of this dtype. */
+PICI_API enum pici_status pici_decompress_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t len,
+                                               const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
+                                               size_t workspace_bytes, cudaStream_t);
+
+/* Add a block to the n elements of dtype at dst, as pici_scatter_add does, to the same bits; infinity minus infinity, whose
+ * sign is the host's there, gives the NaN whose sign is clear. All else as pici_decompress_cuda. */
+PICI_API enum pici_status pici_scatter_add_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t len,
+                                                const uint64_t *len_at, struct pici_cuda_result *result,
+                                                void *workspace, size_t workspace_bytes, cudaStream_t);
+
+/* Check every rule of the format. The result has what pici_verify_at would say. */
+PICI_API enum pici_status pici_verify_cuda(const void *block, size_t len, const uint64_t *len_at,
+                                           struct pici_cuda_result *result, void *workspace, size_t workspace_bytes,
+                                           cudaStream_t);
+
+/* ---- many blocks a call: jobs[count] are read before the call returns. Outputs must not overlap ---- */
+
+struct pici_cuda_encode {
+    void *block;
+    size_t cap;
+    struct pici_cuda_result *result;
+    const void *src;
+    uint64_t n;
+};
+
+struct pici_cuda_decode {
+    void *dst; /* not used by verify */
+    uint64_t n;
+    const void *block;
+    size_t len;
+    const uint64_t *len_at;
+    struct pici_cuda_result *result;
+};
+
+/* A kernel serves up to 32 jobs: of more, there are more kernels than three. */
+PICI_API enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype,
+                                                   enum pici_format, void *workspace, size_t workspace_bytes,
+                                                   cudaStream_t);
+PICI_API enum pici_status pici_decompress_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype,
+                                                     void *workspace, size_t workspace_bytes, cudaStream_t);
+PICI_API enum pici_status pici_scatter_add_batch_cuda(const struct pici_cuda_decode *jobs, size_t count,
+                                                      enum pici_dtype, void *workspace, size_t workspace_bytes,
+                                                      cudaStream_t);
+PICI_API enum pici_status pici_verify_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, void *workspace,
+                                                 size_t workspace_bytes, cudaStream_t);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * dst + x in a dtype's own arithmetic, on elements as bits: the rules of formats/block.md, "Adding". Hardware adds floats
+ * and nothing else: its conversions lose NaN payloads. The one result that is the host's own choice, infinity minus
+ * infinity, has its sign clear here. */
+#ifndef PICI_DEVICE_ADD_CUH
+#define PICI_DEVICE_ADD_CUH
+
+#include "pici/device_hw.cuh"
+#include "pici/pici.h"
+
+namespace pici {
+
+/* An IEEE-like format of M mantissa bits below a sign bit; INF as IEEE 754 has it, else only an all-ones magnitude is
+ * special, a NaN (OCP's e4m3). */
+template <int SIGN, int M, int BIAS, bool INF> struct narrow_float {
+    static constexpr uint32_t top = (1u << SIGN) - 1, implicit = 1u << M, all_ones = top + 1 - implicit;
+    static constexpr uint32_t quiet = INF ? implicit >> 1 : 0;
+
+    PICI_DEV_MEMBER static bool is_nan(uint32_t h)
+    {
+        return INF ? (h & top) > all_ones : (h & top) == top;
+    }
+
+    /* Exact; not of a NaN. */
+    PICI_DEV_MEMBER static uint32_t widen(uint32_t h)
+    {
+        const uint32_t smallest = (128u - BIAS) << 23; /* 2^(1 - bias), the smallest normal */
+        const uint32_t magnitude = h & top, shifted = magnitude << (23 - M);
+        uint32_t r = shifted + ((127u - BIAS) << 23);
+        if (magnitude < implicit)
+            r = hw::add_f32(shifted + smallest, smallest | 0x80000000u);
+        if (INF && magnitude == all_ones)
+            r = 0x7f800000u;
+        return r | (h >> SIGN & 1) << 31;
+    }
+
+    /* To nearest even; not of a NaN. */
+    PICI_DEV_MEMBER static uint32_t narrow(uint32_t u)
+    {
+        const uint32_t smallest = (128u - BIAS) << 23;
+        const uint32_t ulp = (127u + 24 - BIAS - M) << 23; /* a float whose last place is the smallest denormal */
+        const int shift = 23 - M;
+        const uint32_t magnitude = u & 0x7fffffffu;
+        uint32_t r;
+        if (magnitude < smallest)
+            r = hw::add_f32(magnitude, ulp) - ulp;
+        else
+            r = (magnitude - ((127u - BIAS) << 23) + ((1u << (shift - 1)) - 1) + (magnitude >> shift & 1)) >> shift;
+        const uint32_t most = INF ? all_ones : top;
+        if (r > most || magnitude >= 0x7f800000u)
+            r = most;
+        return r | u >> 31 << SIGN;
+    }
+
+    PICI_DEV_MEMBER static uint32_t sum(uint32_t d, uint32_t x)
+    {
+        if (is_nan(d))
+            return d | quiet;
+        if (is_nan(x))
+            return x | quiet;
+        const uint32_t s = hw::add_f32(widen(d), widen(x));
+        return (s & 0x7fffffffu) > 0x7f800000u ? all_ones | quiet : narrow(s);
+    }
+};
+
+template <unsigned DTYPE> struct arith; /* element: the dtype as bits; sum(d, x) */
+
+template <> struct arith<PICI_F32> {
+    typedef uint32_t element;
+    PICI_DEV_MEMBER static uint32_t sum(uint32_t d, uint32_t x)
+    {
+        const uint32_t s = hw::add_f32(d, x);
+        if ((s & 0x7fffffffu) <= 0x7f800000u)
+            return s;
+        if ((d & 0x7fffffffu) > 0x7f800000u)
+            return d | 0x00400000u;
+        return (x & 0x7fffffffu) > 0x7f800000u ? x | 0x00400000u : 0x7fc00000u;
+    }
+};
+
+template <> struct arith<PICI_F64> {
+    typedef uint64_t element;
+    PICI_DEV_MEMBER static bool is_nan(uint64_t v)
+    {
+        return (v & UINT64_C(0x7fffffffffffffff)) > UINT64_C(0x7ff0000000000000);
+    }
+    PICI_DEV_MEMBER static uint64_t sum(uint64_t d, uint64_t x)
+    {
+        const uint64_t s = hw::add_f64(d, x), quiet = UINT64_C(0x0008000000000000);
+        if (!is_nan(s))
+            return s;
+        return is_nan(d) ? d | quiet : is_nan(x) ? x | quiet : UINT64_C(0x7ff8000000000000);
+    }
+};
+
+template <> struct arith<PICI_F16> {
+    typedef uint16_t element;
+    PICI_DEV_MEMBER static uint16_t sum(uint16_t d, uint16_t x)
+    {
+        return (uint16_t)narrow_float<15, 10, 15, true>::sum(d, x);
+    }
+};
+
+/* bf16 has float's exponent: its conversions are shifts, and a carry out of the mantissa overflows to infinity. */
+template <> struct arith<PICI_BF16> {
+    typedef uint16_t element;
+    PICI_DEV_MEMBER static uint16_t sum(uint16_t d, uint16_t x)
+    {
+        const uint32_t s = arith<PICI_F32>::sum((uint32_t)d << 16, (uint32_t)x << 16);
+        return (uint16_t)(((s & 0x7fffffffu) > 0x7f800000u ? s : s + 0x7fff + (s >> 16 & 1)) >> 16);
+    }
+};
+
+template <> struct arith<PICI_F8E4M3> {
+    typedef uint8_t element;
+    PICI_DEV_MEMBER static uint8_t sum(uint8_t d, uint8_t x)
+    {
+        return (uint8_t)narrow_float<7, 3, 7, false>::sum(d, x);
+    }
+};
+
+template <> struct arith<PICI_F8E5M2> {
+    typedef uint8_t element;
+    PICI_DEV_MEMBER static uint8_t sum(uint8_t d, uint8_t x)
+    {
+        return (uint8_t)narrow_float<7, 2, 15, true>::sum(d, x);
+    }
+};
+
+/* Integers wrap, signed ones as unsigned ones do. */
+template <class T> struct arith_wrap {
+    typedef T element;
+    PICI_DEV_MEMBER static T sum(T d, T x)
+    {
+        return (T)(d + x);
+    }
+};
+
+template <> struct arith<PICI_I8> : arith_wrap<uint8_t> {
+};
+template <> struct arith<PICI_U8> : arith_wrap<uint8_t> {
+};
+template <> struct arith<PICI_I16> : arith_wrap<uint16_t> {
+};
+template <> struct arith<PICI_U16> : arith_wrap<uint16_t> {
+};
+template <> struct arith<PICI_I32> : arith_wrap<uint32_t> {
+};
+template <> struct arith<PICI_U32> : arith_wrap<uint32_t> {
+};
+template <> struct arith<PICI_I64> : arith_wrap<uint64_t> {
+};
+template <> struct arith<PICI_U64> : arith_wrap<uint64_t> {
+};
+
+} // namespace pici
+
+#endif

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A block on the device: where its parts are, its header, its faults in their order. Specification: formats/block.md. */
+#ifndef PICI_DEVICE_BLOCK_CUH
+#define PICI_DEVICE_BLOCK_CUH
+
+#include "pici/device_hw.cuh"
+#include "pici/pici.h"
+
+namespace pici {
+
+enum : uint32_t {
+    LANES = 32,
+    ROWS = 64,
+    COLS = 64,
+    TILE = ROWS * COLS,        /* elements */
+    TILE_BITS_BYTES = COLS * 8 /* of bitvector */
+};
+enum : uint32_t { HEADER_BYTES = 48, CHECKSUM_AT = 40 };
+enum : uint32_t { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2 };
+constexpr uint32_t MAGIC = 0x49434950; /* P I C I */
+
+/* The rules of a block in the order in which their breach is reported; pici_cuda_rule has the names. */
+enum rule : uint32_t {
+    RULE_NONE,
+    RULE_SIZE,
+    RULE_MAGIC,
+    RULE_VERSION,
+    RULE_FORMAT,
+    RULE_DTYPE,
+    RULE_FLAGS,
+    RULE_INDEX_WIDTH,
+    RULE_NNZ,
+    RULE_OFFSETS,
+    RULE_CHECKSUM_FLAG,
+    RULE_LENGTH,
+    RULE_CHECKSUM,
+    RULE_PADDING,
+    RULE_PAST_END,
+    RULE_TILE_INDEX,
+    RULE_RISING,
+    RULE_STORED_ZERO
+};
+
+PICI_DEV_HOST int width_log2(unsigned dtype)
+{
+    /* f32 f64 f16 bf16 f8 f8 i8 u8 i16 u16 i32 u32 i64 u64, two bits each from dtype 1 on */
+    return dtype < 1 || dtype > 14 ? -1 : (int)(UINT32_C(0x0fa5005e) >> 2 * (dtype - 1) & 3);
+}
+
+PICI_DEV_HOST uint64_t tiles_of(uint64_t count)
+{
+    return count / TILE + (count % TILE != 0);
+}
+
+/* A block's header, and where its parts are. */
+struct block_view {
+    const uint8_t *bytes;
+    uint64_t count, nnz, checksum;
+    uint64_t tiles;         /* pici: tiles; else 0 */
+    uint64_t index_offset;  /* bytes */
+    uint64_t index_end;     /* where the padding begins */
+    uint64_t values_offset; /* bytes */
+    uint64_t block_bytes;
+    uint32_t format, dtype, flags;
+    uint32_t index_width; /* bytes: 4 or 8; 0 in dense */
+    uint32_t width_log2;  /* of an element */
+};
+
+PICI_DEV_HOST int muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c) /* 0 if beyond 64 bits */
+{
+    if (b && a > (UINT64_MAX - c) / b)
+        return 0;
+    *r = a * b + c;
+    return 1;
+}
+
+/* Fill v's layout from its format (dense, pici, coo), dtype, count and nnz. 0 if a length is beyond 64 bits. */
+PICI_DEV_HOST int layout(block_view &v)
+{
+    v.tiles = v.format == PICI_PICI ? tiles_of(v.count) : 0;
+    v.index_width = v.format == PICI_DENSE ? 0u : v.count > UINT64_C(1) << 32 ? 8u : 4u;
+    v.width_log2 = (uint32_t)width_log2(v.dtype);
+    v.index_offset = HEADER_BYTES + v.tiles * TILE_BITS_BYTES;
+    v.index_end = v.values_offset = v.block_bytes = 0;
+    if (!muladd(&v.index_end, v.format == PICI_PICI ? v.tiles : v.nnz, v.index_width, v.index_offset) ||
+        v.index_end > UINT64_MAX - 15)
+        return 0;
+    v.values_offset = v.format == PICI_DENSE ? (uint64_t)HEADER_BYTES : (v.index_end + 15) & ~UINT64_C(15);
+    return muladd(&v.block_bytes, v.nnz, UINT64_C(1) << v.width_log2, v.values_offset);
+}
+
+/* The header's six words. */
+PICI_DEV void header_words(uint64_t word[6], const block_view &v)
+{
+    const uint32_t flags = v.index_width == 8 ? (uint32_t)FLAG_INDEX64 : 0u;
+    word[0] = MAGIC | UINT64_C(1) << 32 | (uint64_t)v.format << 40 | (uint64_t)v.dtype << 48 | (uint64_t)flags << 56;
+    word[1] = v.count;
+    word[2] = v.nnz;
+    word[3] = v.index_offset;
+    word[4] = v.values_offset;
+    word[5] = 0;
+}
+
+/* One thread: write a header, of which v's layout is filled, or unless `good` 48 zero bytes. block: aligned to 16. */
+PICI_DEV void put_header(uint8_t *block, const block_view &v, bool good)
+{
+    uint64_t word[6] = {0, 0, 0, 0, 0, 0};
+    if (good)
+        header_words(word, v);
+    PICI_UNROLL
+    for (unsigned i = 0; i < 6; i++)
+        hw::store((uint64_t *)block + i, word[i]);
+}
+
+struct breach {
+    uint32_t rule;
+    uint64_t at; /* byte of the block */
+};
+
+/* Every rule of the header, "length" too, in [block, block + len); fills v. block: aligned to 16. */
+PICI_DEV breach parse(block_view &v, const uint8_t *block, uint64_t len)
+{
+    v.bytes = block;
+    v.format = PICI_DENSE;
+    v.dtype = v.flags = 0;
+    v.count = v.nnz = v.tiles = v.block_bytes = v.values_offset = v.index_offset = v.index_end = 0;
+    v.index_width = v.width_log2 = 0;
+    v.checksum = 0;
+    if (len < HEADER_BYTES)
+        return breach{RULE_SIZE, len};
+    const uint64_t *word = (const uint64_t *)block;
+    const uint64_t first = hw::load(word);
+    const unsigned format = first >> 40 & 255, dtype = first >> 48 & 255, flags = (unsigned)(first >> 56);
+    if ((uint32_t)first != MAGIC)
+        return breach{RULE_MAGIC, 0};
+    if ((first >> 32 & 255) != 1)
+        return breach{RULE_VERSION, 4};
+    if (format > PICI_COO)
+        return breach{RULE_FORMAT, 5};
+    if (width_log2(dtype) < 0)
+        return breach{RULE_DTYPE, 6};
+    if (flags & ~(unsigned)(FLAG_INDEX64 | FLAG_CHECKSUM))
+        return breach{RULE_FLAGS, 7};
+    v.format = format;
+    v.dtype = dtype;
+    v.flags = flags;
+    v.count = hw::load(word + 1);
+    v.nnz = hw::load(word + 2);
+    v.checksum = hw::load(word + 5);
+    const int fits = layout(v);
+    if ((flags & FLAG_INDEX64) != (v.index_width == 8 ? (unsigned)FLAG_INDEX64 : 0u))
+        return breach{RULE_INDEX_WIDTH, 7};
+    if (v.nnz > v.count || (format == PICI_DENSE && v.nnz != v.count))
+        return breach{RULE_NNZ, 16};
+    if (hw::load(word + 3) != v.index_offset)
+        return breach{RULE_OFFSETS, 24};
+    if (!fits || hw::load(word + 4) != v.values_offset)
+        return breach{RULE_OFFSETS, 32};
+    if (v.checksum && !(flags & FLAG_CHECKSUM))
+        return breach{RULE_CHECKSUM_FLAG, CHECKSUM_AT};
+    if (len != v.block_bytes)
+        return breach{RULE_LENGTH, len < v.block_bytes ? len : v.block_bytes};
+    return breach{RULE_NONE, 0};
+}
+
+PICI_DEV int rule_status(uint32_t rule)
+{
+    return rule == RULE_NONE       ? PICI_OK
+           : rule == RULE_VERSION  ? PICI_E_VERSION
+           : rule == RULE_FORMAT   ? PICI_E_UNSUPPORTED
+           : rule == RULE_CHECKSUM ? PICI_E_CHECKSUM
+                                   : PICI_E_CORRUPT;
+}
+
+PICI_DEV uint64_t load_index(const block_view &v, uint64_t i)
+{
+    const uint8_t *index = v.bytes + v.index_offset;
+    return v.index_width == 8 ? hw::load((const uint64_t *)index + i) : hw::load((const uint32_t *)index + i);
+}
+
+PICI_DEV void store_index(uint8_t *index, unsigned width, uint64_t i, uint64_t v)
+{
+    if (width == 8)
+        hw::store((uint64_t *)index + i, v);
+    else
+        hw::store((uint32_t *)index + i, (uint32_t)v);
+}
+
+/* ---- what is wrong with the rest of a block, as a number: 0 if nothing; of two faults the first is the greater ---- */
+
+enum : uint64_t { FAULT_CHECKSUM = 0, FAULT_PADDING = 1, FAULT_BODY = 2 };
+enum : unsigned { /* stages of a tile of pici, in the order in which they are checked, and of an entry of coo */
+                  TILE_PAST_END = 0,
+                  TILE_ENTRY = 1,
+                  TILE_MORE = 2, /* bits than nnz */
+                  TILE_ZERO = 3,
+                  COO_RISING = 0,
+                  COO_PAST_END = 1,
+                  COO_ZERO = 2
+};
+
+PICI_DEV uint64_t fault(uint64_t part, uint64_t order)
+{
+    return ~(part << 62 | order);
+}
+
+PICI_DEV uint64_t tile_fault(uint64_t tile, unsigned stage, unsigned sub)
+{
+    return fault(FAULT_BODY, tile << 14 | stage << 12 | sub);
+}
+
+PICI_DEV uint64_t entry_fault(uint64_t i, unsigned stage)
+{
+    return fault(FAULT_BODY, i << 2 | stage);
+}
+
+PICI_DEV uint64_t first_fault(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+PICI_DEV int fault_status(uint64_t f)
+{
+    return !f ? PICI_OK : ~f >> 62 == FAULT_CHECKSUM ? PICI_E_CHECKSUM : PICI_E_CORRUPT;
+}
+
+/* A fault that VERIFY found, in words: what pici_verify_at would say. */
+struct finding {
+    uint32_t rule;
+    uint64_t at, tile;
+};
+
+PICI_DEV finding explain(const block_view &v, uint64_t f)
+{
+    finding x = {RULE_NONE, 0, 0};
+    if (!f)
+        return x;
+    const uint64_t part = ~f >> 62, order = ~f << 2 >> 2;
+    x.tile = PICI_NO_TILE;
+    if (part == FAULT_CHECKSUM) {
+        x.rule = RULE_CHECKSUM;
+        x.at = CHECKSUM_AT;
+    } else if (part == FAULT_PADDING) {
+        x.rule = RULE_PADDING;
+        x.at = v.index_end + order;
+    } else if (v.format == PICI_PICI) {
+        const uint64_t t = order >> 14, sub = order & 4095;
+        const unsigned stage = order >> 12 & 3;
+        x.rule = stage == TILE_PAST_END ? RULE_PAST_END : stage == TILE_ZERO ? RULE_STORED_ZERO : RULE_TILE_INDEX;
+        if (t >= v.tiles) { /* fewer bits in all than nnz */
+            x.rule = RULE_TILE_INDEX;
+            x.at = 16;
+            return x;
+        }
+        x.tile = t;
+        x.at = stage == TILE_PAST_END ? HEADER_BYTES + t * TILE_BITS_BYTES + 8 * sub
+               : stage == TILE_ENTRY  ? v.index_offset + t * v.index_width
+               : stage == TILE_MORE   ? 16
+                                      : v.values_offset + ((load_index(v, t) + sub) << v.width_log2);
+    } else {
+        const uint64_t i = order >> 2;
+        const unsigned stage = order & 3;
+        x.rule = stage == COO_RISING ? RULE_RISING : stage == COO_PAST_END ? RULE_PAST_END : RULE_STORED_ZERO;
+        x.at = stage == COO_ZERO ? v.values_offset + (i << v.width_log2) : v.index_offset + i * v.index_width;
+        if (stage != COO_PAST_END)
+            x.tile = load_index(v, i) / TILE;
+    }
+    return x;
+}
+
+/* ---- XXH64 (seed 0) of a block with its checksum as zero: four lanes, one after another by nature, and so slow ---- */
+
+constexpr uint64_t XXH_1 = UINT64_C(0x9e3779b185ebca87), XXH_2 = UINT64_C(0xc2b2ae3d27d4eb4f),
+                   XXH_3 = UINT64_C(0x165667b19e3779f9), XXH_4 = UINT64_C(0x85ebca77c2b2ae63),
+                   XXH_5 = UINT64_C(0x27d4eb2f165667c5);
+
+PICI_DEV uint64_t rotl(uint64_t v, unsigned by)
+{
+    return v << by | v >> (64 - by);
+}
+
+PICI_DEV uint64_t xxh_round(uint64_t acc, uint64_t v)
+{
+    return rotl(acc + v * XXH_2, 31) * XXH_1;
+}
+
+/* A warp: the hash of len >= 48 bytes, aligned to 16; the same in all lanes. */
+PICI_DEV uint64_t warp_hash(const uint8_t *p, uint64_t len)
+{
+    const unsigned lane = hw::lane();
+    const uint64_t *word = (const uint64_t *)p;
+    uint64_t acc = lane == 0 ? XXH_1 + XXH_2 : lane == 1 ? XXH_2 : lane == 2 ? 0 : 0 - XXH_1, at = 0;
+    for (; len - at >= 32; at += 32)
+        if (lane < 4)
+            acc = xxh_round(acc, at / 8 + lane == CHECKSUM_AT / 8 ? 0 : hw::load(word + at / 8 + lane));
+    uint64_t h = 0, v[4];
+    PICI_UNROLL
+    for (unsigned i = 0; i < 4; i++)
+        v[i] = hw::shfl(acc, i);
+    h = rotl(v[0], 1) + rotl(v[1], 7) + rotl(v[2], 12) + rotl(v[3], 18);
+    PICI_UNROLL
+    for (unsigned i = 0; i < 4; i++)
+        h = (h ^ xxh_round(0, v[i])) * XXH_1 + XXH_4;
+    h += len;
+    for (; len - at >= 8; at += 8)
+        h = rotl(h ^ xxh_round(0, at == CHECKSUM_AT ? 0 : hw::load(word + at / 8)), 27) * XXH_1 + XXH_4;
+    if (len - at >= 4) {
+        h = rotl(h ^ hw::load((const uint32_t *)(p + at)) * XXH_1, 23) * XXH_2 + XXH_3;
+        at += 4;
+    }
+    for (; at < len; at++)
+        h = rotl(h ^ p[at] * XXH_5, 11) * XXH_1;
+    h = (h ^ h >> 33) * XXH_2;
+    h = (h ^ h >> 29) * XXH_3;
+    return h ^ h >> 32;
+}
+
+} // namespace pici
+
+#endif

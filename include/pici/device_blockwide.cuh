@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Whole blocks by one thread block, and the making of pici and coo blocks a partition at a time, which a grid of thread
+ * blocks does as well. Part of pici/device.cuh. */
+#ifndef PICI_DEVICE_BLOCKWIDE_CUH
+#define PICI_DEVICE_BLOCKWIDE_CUH
+
+#include "pici/device.cuh"
+
+namespace pici {
+
+/* The shared memory of a thread block, aligned to 16: this, and a stage for each of its warps. */
+struct alignas(16) block_memory {
+    uint64_t base, ticket, fault;
+    uint32_t count[LANES];
+};
+
+/* Bytes of shared memory that a thread block of so many threads needs, to read blocks and to make them. */
+template <class T> constexpr unsigned READ_BYTES(unsigned threads)
+{
+    return (unsigned)sizeof(block_memory) + threads / LANES * STAGE_BYTES<T>;
+}
+
+template <class T> constexpr unsigned MAKE_BYTES(unsigned format, unsigned threads)
+{
+    return (unsigned)sizeof(block_memory) + threads / LANES *
+                                                (format == PICI_COO    ? COO_STAGE_BYTES<T>
+                                                 : format == PICI_PICI ? STAGE_BYTES<T>
+                                                                       : 0);
+}
+
+PICI_DEV unsigned warps()
+{
+    return hw::threads() / LANES;
+}
+
+PICI_DEV unsigned warp()
+{
+    return hw::thread() / LANES;
+}
+
+template <unsigned BYTES> PICI_DEV uint8_t *stage_of(block_memory *m)
+{
+    return (uint8_t *)(m + 1) + warp() * BYTES;
+}
+
+PICI_DEV uint32_t warp_sum(uint32_t v)
+{
+    for (unsigned by = LANES / 2; by; by /= 2)
+        v += hw::shfl_down(v, by);
+    return hw::shfl(v, 0);
+}
+
+/* What is to be made of n elements: to holds the layout, as far as it is known, of a block of room bytes. */
+template <class T> struct making {
+    const T *src;
+    uint8_t *block;
+    uint64_t cap;
+    block_view to; /* format, dtype, count; pici: the layout; coo: the layout once nnz is known */
+};
+
+template <class T> PICI_DEV uint64_t values_that_fit(const making<T> &m)
+{
+    return m.cap > m.to.values_offset ? (m.cap - m.to.values_offset) / sizeof(T) : 0;
+}
+
+/* A partition is a tile for each warp of a thread block. */
+PICI_DEV uint64_t partitions(uint64_t count)
+{
+    return tiles_of(count) / warps() + (tiles_of(count) % warps() != 0);
+}
+
+template <bool PAIRS, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, const held_tile<T> &h)
+{
+    const unsigned lane = hw::lane(), below = (1u << lane) - 1;
+    T *values = (T *)stage;
+    uint16_t *places = (uint16_t *)(stage + TILE * sizeof(T));
+    unsigned at = 0;
+    constexpr unsigned ROW_GROUP = 8; /* rows that are asked for before any is looked at */
+    PICI_UNROLL
+    for (unsigned row = 0; row < ROWS; row += ROW_GROUP) {
+        raw_pair<T> v[ROW_GROUP];
+        PICI_UNROLL
+        for (unsigned r = 0; r < ROW_GROUP; r++)
+            v[r] = held_row<PAIRS>(h, row + r);
+        PICI_UNROLL
+        for (unsigned r = 0; r < ROW_GROUP; r++) {
+            const T x = first_of<T>(v[r]), y = second_of<T>(v[r]);
+            const unsigned even = hw::ballot(x != 0), odd = hw::ballot(y != 0);
+            const unsigned k = at + hw::popc(even & below) + hw::popc(odd & below), place = (row + r) * COLS + 2 * lane;
+            if (x) {
+                hw::put(values + k, x);
+                hw::put(places + k, (uint16_t)place);
+            }
+            if (y) {
+                hw::put(values + k + (x != 0), y);
+                hw::put(places + k + (x != 0), (uint16_t)(place + 1));
+            }
+            at += hw::popc(even) + hw::popc(odd);
+        }
+    }
+}
+
+/* Gather a tile's values and places in the order of the elements. */
+template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T> &h)
+{
+    if (!held_tile<T>::holds && !h.from.pairs)
+        pack_rows_coo<false>(stage, h);
+    else
+        pack_rows_coo<true>(stage, h);
+    hw::syncwarp();
+}
+
+/* Make one partition of a block. prefix says how many values precede it: its publish(total) is called by the first warp as
+ * soon as the partition's own are counted, its resolve(total) later, for the answer. Two barriers: counts are written before
+ * the first and read between the two, base is written there and read after the second, and so both may be written again
+ * at the next call. Values that do not fit are counted, not written. Returns how many there are up to here; the same in all threads. */
+template <unsigned FORMAT, class T, class PREFIX>
+PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory *shared, PREFIX &prefix)
+{
+    uint8_t *stage = stage_of < FORMAT == PICI_COO ? COO_STAGE_BYTES<T> : STAGE_BYTES < T >> (shared);
+    const uint64_t t = part * warps() + warp();
+    const bool mine = t < tiles_of(m.to.count);
+    const unsigned lane = hw::lane();
+    held_tile<T> h;
+    h.from = dense_tile<const T>();
+    columns c = {{0, 0}};
+    unsigned before = 0, nnz = 0;
+    if (mine) {
+        tile_load(h, tile_at(m.src, m.to.count, t));
+        c = tile_columns(h);
+        before = tile_offset(c);
+        nnz = hw::shfl(before + hw::popc(c.word[0]) + hw::popc(c.word[1]), LANES - 1);
+        if (FORMAT == PICI_PICI)
+            put_columns(m.block + HEADER_BYTES, t, c);
+    }
+    if (lane == 0)
+        hw::put(&shared->count[warp()], nnz);
+    hw::syncthreads();
+    const uint32_t count = lane < warps() ? hw::get(&shared->count[lane]) : 0;
+    const uint32_t total = warp_sum(count), earlier = warp_sum(lane < warp() ? count : 0);
+    if (warp() == 0)
+        prefix.publish(total);
+    if (mine) {
+        if constexpr (FORMAT == PICI_COO)
+            tile_pack_coo(stage, h);
+        else
+            tile_pack(stage, h, c, before);
+    }
+    if (warp() == 0) {
+        const uint64_t base = prefix.resolve(total);
+        if (lane == 0)
+            hw::put(&shared->base, base);
+    }
+    hw::syncthreads();
+    const uint64_t base = hw::get(&shared->base), at = base + earlier, fit = values_that_fit(m);
+    if (mine) {
+        if (fit - at < nnz || fit < at)
+            nnz = fit > at ? (unsigned)(fit - at) : 0;
+        warp_copy_out((T *)(m.block + m.to.values_offset) + at, stage, nnz);
+        uint8_t *index = m.block + m.to.index_offset;
+        if constexpr (FORMAT == PICI_COO) {
+            const uint16_t *places = (const uint16_t *)(stage + TILE * sizeof(T));
+            for (unsigned i = lane; i < nnz; i += LANES)
+                store_index(index, m.to.index_width, at + i, t * TILE + hw::get(places + i));
+        } else if (lane == 0) {
+            store_index(index, m.to.index_width, t, at);
+        }
+    }
+    return base + total;
+}
+
+/* One warp, once all nnz values are known: the padding, and the header, or 48 zero bytes if the block did not fit. Returns
+ * the block's length, or 0. */
+template <class T> PICI_DEV uint64_t make_end(const making<T> &m, uint64_t nnz)
+{
+    block_view v = m.to;
+    v.nnz = v.format == PICI_DENSE ? v.count : nnz;
+    const bool fits = layout(v) && v.block_bytes <= m.cap;
+    if (fits && v.index_end + hw::lane() < v.values_offset)
+        hw::store(m.block + v.index_end + hw::lane(), (uint8_t)0);
+    if (hw::lane() == 0)
+        put_header(m.block, v, fits);
+    return fits ? v.block_bytes : 0;
+}
+
+/* How many of the elements of tiles share, share + shares, ... are not zero; of a lane. */
+template <class T> PICI_DEV uint64_t warp_count(const T *src, uint64_t n, uint64_t share, uint64_t shares)
+{
+    uint64_t sum = 0;
+    for (uint64_t t = share; t < tiles_of(n); t += shares) {
+        const dense_tile<const T> d = tile_at(src, n, t);
+        unsigned k = 0;
+        if (d.pairs) {
+            const raw_pair<T> *p = (const raw_pair<T> *)d.at + hw::lane();
+            PICI_UNROLL_16
+            for (unsigned r = 0; r < ROWS; r++) {
+                const raw_pair<T> v = hw::load(p + r * LANES);
+                k += (first_of<T>(v) != 0) + (second_of<T>(v) != 0);
+            }
+        } else {
+            for (unsigned i = hw::lane(); i < d.left; i += LANES)
+                k += hw::load(d.at + i) != 0;
+        }
+        sum += k;
+    }
+    return sum;
+}
+
+/* ---- by one thread block ---- */
+
+/* Values before a partition where one thread block makes them all in turn. */
+struct carry {
+    uint64_t sum;
+    PICI_DEV_MEMBER void publish(uint64_t)
+    {
+    }
+    PICI_DEV_MEMBER uint64_t resolve(uint64_t total)
+    {
+        const uint64_t base = sum;
+        sum += total;
+        return base;
+    }
+};
+
+/* Encode n elements as one block of dtype, whose bits are T's, in the format dense, pici or coo.
+ *   block [cap bytes]   aligned to 16; on an error it does not begin with a header
+ *   memory              shared, MAKE_BYTES<T>(FORMAT, threads) of it, aligned to 16; free again at the return
+ * Returns the block's length, the same in all threads, which see the block; 0: it did not fit. */
+template <unsigned FORMAT, class T>
+PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64_t n, unsigned dtype, void *memory)
+{
+    block_memory *shared = (block_memory *)memory;
+    making<T> m = {src, (uint8_t *)block, cap, block_view()};
+    uint64_t nnz = n, len = 0;
+    m.to.format = FORMAT;
+    m.to.dtype = dtype;
+    m.to.count = n;
+    if (cap < HEADER_BYTES)
+        return 0;
+    hw::syncthreads(); /* whatever the memory was used for */
+    if constexpr (FORMAT == PICI_COO) {
+        uint64_t sum = warp_count(src, n, warp(), warps());
+        for (unsigned by = LANES / 2; by; by /= 2)
+            sum += hw::shfl_down(sum, by);
+        if (hw::lane() == 0) /* the stages are not in use yet */
+            hw::put((uint64_t *)(shared + 1) + warp(), sum);
+        hw::syncthreads();
+        nnz = 0;
+        for (unsigned w = 0; w < warps(); w++)
+            nnz += hw::get((const uint64_t *)(shared + 1) + w);
+        hw::syncthreads();
+    }
+    m.to.nnz = FORMAT == PICI_PICI ? 0 : nnz;
+    bool fits = layout(m.to) && m.to.block_bytes <= cap;
+    if (fits) {
+        if constexpr (FORMAT == PICI_DENSE) {
+            warp_dense<DECODE, void>((T *)(m.block + HEADER_BYTES), src, n, warp(), warps());
+        } else {
+            carry prefix = {0};
+            nnz = 0;
+            for (uint64_t part = 0; part < partitions(n); part++)
+                nnz = make_partition<FORMAT>(m, part, shared, prefix);
+        }
+    }
+    if (fits) {
+        m.to.nnz = nnz;
+        fits = layout(m.to) && m.to.block_bytes <= cap;
+        len = fits ? m.to.block_bytes : 0;
+        if (warp() == 0)
+            make_end(m, nnz);
+    } else if (hw::thread() == 0) {
+        put_header(m.block, m.to, false);
+    }
+    hw::syncthreads();
+    return len;
+}
+
+/* Check a block, and decode it to the n elements at dst, or add it to them, as DO says.
+ *   len     bytes of the block: any bytes at all, aligned to 16
+ *   SUM     arith<dtype> for ADD, else void
+ *   memory  as block_compress has it, READ_BYTES<T>(threads)
+ * Returns a status, the same in all threads, which see dst. PICI_E_ARG: the block is not of n elements as wide as T, or
+ * with ADD not of this dtype. */
+template <reading DO, class SUM, class T>
+PICI_DEV int block_read(T *dst, uint64_t n, unsigned dtype, const void *block, uint64_t len, void *memory)
+{
+    block_memory *shared = (block_memory *)memory;
+    block_view v = block_view();
+    const breach b = parse(v, (const uint8_t *)block, len);
+    if (b.rule)
+        return rule_status(b.rule);
+    if (v.count != n || v.dtype != dtype || sizeof(T) != 1u << v.width_log2)
+        return PICI_E_ARG;
+    hw::syncthreads(); /* whatever the memory was used for */
+    if (hw::thread() == 0)
+        hw::put(&shared->fault, (uint64_t)0);
+    hw::syncthreads();
+    const uint64_t wrong = warp_read<DO, SUM>(v, dst, warp(), warps(), stage_of<STAGE_BYTES<T>>(shared));
+    if (wrong)
+        hw::shared_max(&shared->fault, wrong);
+    hw::syncthreads();
+    return fault_status(hw::get(&shared->fault));
+}
+
+template <class T>
+PICI_DEV int block_decompress(T *dst, uint64_t n, unsigned dtype, const void *block, uint64_t len, void *memory)
+{
+    return block_read<DECODE, void>(dst, n, dtype, block, len, memory);
+}
+
+template <unsigned DTYPE>
+PICI_DEV int block_scatter_add(typename arith<DTYPE>::element *dst, uint64_t n, const void *block, uint64_t len,
+                               void *memory)
+{
+    return block_read<ADD, arith<DTYPE>>(dst, n, DTYPE, block, len, memory);
+}
+
+} // namespace pici
+
+#endif

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What pici/device.cuh asks of the hardware, one function each, so that the same device code also runs on a host over an
+ * emulator that supplies this list instead, and defines PICI_DEVICE_HW. Thread blocks are one-dimensional. Needs compute
+ * capability 8.0. */
+#ifndef PICI_DEVICE_HW_CUH
+#define PICI_DEVICE_HW_CUH
+
+#include <stdint.h>
+
+#ifndef PICI_DEVICE_HW
+
+#define PICI_DEV static __device__ __forceinline__      /* a function for the device */
+#define PICI_DEV_HOST static __host__ __device__ inline /* for both */
+#define PICI_DEV_MEMBER __device__ __forceinline__
+#define PICI_UNROLL _Pragma("unroll")
+#define PICI_UNROLL_16 _Pragma("unroll 16")
+#define PICI_UNROLL_4 _Pragma("unroll 4")
+#define PICI_UNROLL_1 _Pragma("unroll 1")
+
+namespace pici {
+
+/* Two neighbouring elements of 8 bytes, or 16 bytes of anything, moved at once. */
+struct alignas(16) raw128 {
+    uint64_t lo, hi;
+};
+
+namespace hw {
+
+constexpr unsigned ALL = 0xffffffffu; /* the lanes of a warp */
+
+PICI_DEV unsigned thread()
+{
+    return threadIdx.x;
+}
+
+PICI_DEV unsigned threads()
+{
+    return blockDim.x;
+}
+
+PICI_DEV unsigned lane()
+{
+    return threadIdx.x % 32;
+}
+
+PICI_DEV unsigned block_x()
+{
+    return blockIdx.x;
+}
+
+PICI_DEV unsigned block_y()
+{
+    return blockIdx.y;
+}
+
+PICI_DEV unsigned blocks_x()
+{
+    return gridDim.x;
+}
+
+/* ---- among the lanes of a warp ---- */
+
+template <class T> PICI_DEV T shfl(T v, unsigned from, unsigned mask = ALL)
+{
+    return __shfl_sync(mask, v, (int)from);
+}
+
+template <class T> PICI_DEV T shfl_up(T v, unsigned by, unsigned mask = ALL)
+{
+    return __shfl_up_sync(mask, v, by);
+}
+
+template <class T> PICI_DEV T shfl_down(T v, unsigned by, unsigned mask = ALL)
+{
+    return __shfl_down_sync(mask, v, by);
+}
+
+PICI_DEV unsigned ballot(bool b, unsigned mask = ALL)
+{
+    return __ballot_sync(mask, b);
+}
+
+PICI_DEV void syncwarp(unsigned mask = ALL)
+{
+    __syncwarp(mask);
+}
+
+PICI_DEV void syncthreads()
+{
+    __syncthreads();
+}
+
+/* ---- bits ---- */
+
+PICI_DEV unsigned popc(uint64_t v)
+{
+    return (unsigned)__popcll(v);
+}
+
+PICI_DEV unsigned ffs(uint64_t v) /* from 1; 0 of none */
+{
+    return (unsigned)__ffsll((long long)v);
+}
+
+PICI_DEV uint32_t funnel_l(uint32_t lo, uint32_t hi, unsigned bits) /* the upper word of hi:lo << bits, bits < 32 */
+{
+    return __funnelshift_l(lo, hi, bits);
+}
+
+/* ---- shared memory ---- */
+
+template <class T> PICI_DEV T get(const T *p)
+{
+    return *p;
+}
+
+template <class T> PICI_DEV void put(T *p, T v)
+{
+    *p = v;
+}
+
+PICI_DEV void shared_max(uint64_t *p, uint64_t v) /* atomic */
+{
+    atomicMax((unsigned long long *)p, (unsigned long long)v);
+}
+
+/* ---- device memory: read or written once, and so not worth keeping in a cache ---- */
+
+PICI_DEV uint8_t load_once(const uint8_t *p)
+{
+    return __ldcs(p);
+}
+
+PICI_DEV uint16_t load_once(const uint16_t *p)
+{
+    return __ldcs(p);
+}
+
+PICI_DEV uint32_t load_once(const uint32_t *p)
+{
+    return __ldcs(p);
+}
+
+PICI_DEV uint64_t load_once(const uint64_t *p)
+{
+    return __ldcs((const unsigned long long *)p);
+}
+
+PICI_DEV raw128 load_once(const raw128 *p)
+{
+    const ulonglong2 v = __ldcs((const ulonglong2 *)p);
+    return raw128{v.x, v.y};
+}
+
+PICI_DEV raw128 load(const raw128 *p)
+{
+    const ulonglong2 v = *(const ulonglong2 *)p;
+    return raw128{v.x, v.y};
+}
+
+template <class T> PICI_DEV T load(const T *p)
+{
+    return *p;
+}
+
+PICI_DEV void store_once(uint8_t *p, uint8_t v)
+{
+    __stcs(p, v);
+}
+
+PICI_DEV void store_once(uint16_t *p, uint16_t v)
+{
+    __stcs(p, v);
+}
+
+PICI_DEV void store_once(uint32_t *p, uint32_t v)
+{
+    __stcs(p, v);
+}
+
+PICI_DEV void store_once(uint64_t *p, uint64_t v)
+{
+    __stcs((unsigned long long *)p, (unsigned long long)v);
+}
+
+PICI_DEV void store_once(raw128 *p, raw128 v)
+{
+    __stcs((ulonglong2 *)p, make_ulonglong2(v.lo, v.hi));
+}
+
+template <class T> PICI_DEV void store(T *p, T v)
+{
+    *p = v;
+}
+
+PICI_DEV void store(raw128 *p, raw128 v)
+{
+    *(ulonglong2 *)p = make_ulonglong2(v.lo, v.hi);
+}
+
+/* ---- between thread blocks ---- */
+
+PICI_DEV uint32_t atomic_add(uint32_t *p, uint32_t v)
+{
+    return atomicAdd(p, v);
+}
+
+PICI_DEV uint64_t atomic_add(uint64_t *p, uint64_t v)
+{
+    return atomicAdd((unsigned long long *)p, (unsigned long long)v);
+}
+
+PICI_DEV void atomic_max(uint64_t *p, uint64_t v)
+{
+    atomicMax((unsigned long long *)p, (unsigned long long)v);
+}
+
+/* A word that says all there is to say: it orders nothing else. */
+PICI_DEV uint64_t load_relaxed(const uint64_t *p)
+{
+    uint64_t v;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+
+PICI_DEV void store_relaxed(uint64_t *p, uint64_t v)
+{
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+PICI_DEV void fence()
+{
+    __threadfence();
+}
+
+PICI_DEV void pause() /* in a loop that waits for another thread block */
+{
+    __nanosleep(20);
+}
+
+/* ---- floats, as bits. Denormals count whatever the flags of the compilation; NaNs are the caller's affair ---- */
+
+PICI_DEV uint32_t add_f32(uint32_t a, uint32_t b)
+{
+    float s;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(s) : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
+    return __float_as_uint(s);
+}
+
+PICI_DEV uint64_t add_f64(uint64_t a, uint64_t b)
+{
+    return (uint64_t)__double_as_longlong(
+        __dadd_rn(__longlong_as_double((long long)a), __longlong_as_double((long long)b)));
+}
+
+} // namespace hw
+} // namespace pici
+
+#endif
+#endif

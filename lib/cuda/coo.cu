@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * coo blocks, in two passes over the elements: where values begin depends on how many there are. The first counts them, and
+ * leaves in each partition's word how many there are up to its end. */
+#include "encode.cuh"
+
+using namespace pici;
+
+/* Values before a partition, as the first pass left them. */
+struct counted {
+    const uint64_t *state;
+    uint64_t part;
+    PICI_DEV_MEMBER void publish(uint64_t)
+    {
+    }
+    PICI_DEV_MEMBER uint64_t resolve(uint64_t)
+    {
+        return part ? hw::load(state + part - 1) & STATE_VALUE : 0;
+    }
+};
+
+template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 8) coo_count_kernel(const pici_cuda_encode_jobs jobs)
+{
+    PICI_SHARED(memory);
+    block_memory *shared = (block_memory *)memory;
+    const pici_cuda_encode_job job = jobs.job[hw::block_y()];
+    const T *src = (const T *)job.call.src;
+    const uint64_t n = job.call.n;
+    claim_partitions(job, shared, partitions(n), [&](look_back &prefix) {
+        const uint64_t t = prefix.part * warps() + warp();
+        const uint32_t nnz = warp_sum(t < tiles_of(n) ? (uint32_t)warp_count(src, n, t, tiles_of(n)) : 0);
+        if (hw::lane() == 0)
+            hw::put(&shared->count[warp()], nnz);
+        hw::syncthreads();
+        if (warp() == 0) {
+            const uint32_t total = warp_sum(hw::lane() < warps() ? hw::get(&shared->count[hw::lane()]) : 0);
+            prefix.publish(total);
+            prefix.resolve(total);
+        }
+        hw::syncthreads();
+    });
+}
+
+template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) coo_kernel(const pici_cuda_encode_jobs jobs)
+{
+    PICI_SHARED(memory);
+    block_memory *shared = (block_memory *)memory;
+    const pici_cuda_encode_job job = jobs.job[hw::block_y()];
+    making<T> m = making_of<T>(job, PICI_COO, jobs.dtype);
+    const uint64_t parts = partitions(m.to.count);
+    m.to.nnz = parts ? hw::load(job.state + parts - 1) & STATE_VALUE : 0;
+    if (layout(m.to) && m.to.block_bytes <= m.cap) {
+        for (uint64_t part = hw::block_x(); part < parts; part += hw::blocks_x()) {
+            counted prefix = {job.state, part};
+            make_partition<PICI_COO>(m, part, shared, prefix);
+        }
+    }
+    if (hw::block_x() == 0 && warp() == 0)
+        finish_block(m, m.to.nnz, job.call.result);
+}
+
+template <class T>
+static cudaError_t launch_coo(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+{
+    constexpr unsigned threads = ENCODE_THREADS<T>;
+    const uint64_t parts = (tiles_of(n) + threads / 32 - 1) / (threads / 32);
+    const cudaError_t e =
+        launch_jobs(coo_count_kernel<T>, parts, count, threads, (unsigned)sizeof(block_memory), 8, *jobs, stream);
+    return e ? e
+             : launch_jobs(coo_kernel<T>, parts, count, threads, MAKE_BYTES<T>(PICI_COO, threads), 2, *jobs, stream);
+}
+
+cudaError_t pici_cuda_launch_coo(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+{
+#define LAUNCH(T) launch_coo<T>(jobs, count, n, stream)
+    BY_WIDTH(jobs->dtype, LAUNCH)
+#undef LAUNCH
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The functions of pici/cuda.h: arguments, workspaces, batches. */
+#include "format.h"
+#include "launch.cuh"
+
+/* pici/device_block.cuh stands alone, and so says again what format.h says. */
+static_assert((int)pici::TILE == TILE && (int)pici::COLS == TILE_COLS &&
+                  (int)pici::TILE_BITS_BYTES == TILE_BITS_BYTES && (int)pici::HEADER_BYTES == HDR_BYTES &&
+                  (int)pici::CHECKSUM_AT == HDR_CHECKSUM && (int)pici::FLAG_INDEX64 == FLAG_INDEX64 &&
+                  (int)pici::FLAG_CHECKSUM == FLAG_CHECKSUM && (int)PICI_DENSE == FMT_DENSE &&
+                  (int)PICI_PICI == FMT_PICI && (int)PICI_COO == FMT_COO,
+              "two descriptions of one layout");
+static_assert(ENCODE_THREADS<uint8_t> / 32 == encode_tiles(1) && ENCODE_THREADS<uint16_t> / 32 == encode_tiles(2) &&
+                  ENCODE_THREADS<uint32_t> / 32 == encode_tiles(4) && ENCODE_THREADS<uint64_t> / 32 == encode_tiles(8),
+              "a word of the workspace a partition");
+
+static_assert(sizeof(pici_cuda_control) == PICI_CUDA_READ_WORKSPACE, "the workspace of a reader");
+static_assert(sizeof(pici_cuda_encode_jobs) <= 4096 && sizeof(pici_cuda_decode_jobs) <= 4096, "arguments of a kernel");
+static_assert(sizeof(pici_cuda_result) == 32 || sizeof(pici_cuda_result) == 40, "a public struct");
+
+static bool is_aligned_to(const void *p, uintptr_t bytes)
+{
+    return (uintptr_t)p % bytes == 0;
+}
+
+static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+{
+    const uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
+    return a_bytes && b_bytes && (p < q ? q - p < a_bytes : p - q < b_bytes);
+}
+
+/* The workspace of a job that makes a block: the control, and a word a partition. */
+static uint64_t encode_bytes(unsigned width, uint64_t n)
+{
+    const uint64_t tiles = pici::tiles_of(n), each = encode_tiles(width);
+    return sizeof(pici_cuda_control) + ((tiles / each + (tiles % each != 0)) * 8 + 15) / 16 * 16;
+}
+
+const char *pici_cuda_rule(uint32_t rule)
+{
+    static const char names[][16] = {"size",        "magic",    "version",    "format",        "dtype",      "flags",
+                                     "index-width", "nnz",      "offsets",    "checksum-flag", "length",     "checksum",
+                                     "padding",     "past-end", "tile-index", "rising",        "stored-zero"};
+    static_assert(sizeof names / sizeof *names == pici::RULE_STORED_ZERO, "a name a rule");
+    return rule < pici::RULE_SIZE || rule > pici::RULE_STORED_ZERO ? NULL : names[rule - pici::RULE_SIZE];
+}
+
+size_t pici_cuda_workspace(enum pici_dtype dtype, uint64_t n)
+{
+    const int w = pici::width_log2((unsigned)dtype);
+    if (w < 0)
+        return 0;
+    const uint64_t bytes = encode_bytes(1u << w, n);
+    return bytes > SIZE_MAX ? 0 : (size_t)bytes;
+}
+
+/* A workspace being given out, or null when there is too little. */
+struct workspace {
+    uint8_t *at;
+    uint64_t left;
+};
+
+static uint8_t *take(struct workspace *w, uint64_t bytes)
+{
+    if (bytes > w->left)
+        return nullptr;
+    uint8_t *p = w->at;
+    w->at += bytes;
+    w->left -= bytes;
+    return p;
+}
+
+/* ---- making blocks ---- */
+
+static enum pici_status check_encode(const struct pici_cuda_encode *c, unsigned dtype, unsigned format)
+{
+    const unsigned w = (unsigned)pici::width_log2(dtype);
+    if (!c->block || !c->result || (!c->src && c->n) || !is_aligned_to(c->block, 16) || !is_aligned_to(c->result, 8) ||
+        !is_aligned_to(c->src, (uintptr_t)1 << w) || c->n > SIZE_MAX >> w ||
+        overlap(c->block, c->cap, c->src, c->n << w) || overlap(c->result, sizeof *c->result, c->block, c->cap) ||
+        overlap(c->result, sizeof *c->result, c->src, c->n << w))
+        return PICI_E_ARG;
+    pici::block_view v;
+    v.format = format;
+    v.dtype = dtype;
+    v.count = c->n;
+    v.nnz = format == PICI_DENSE ? c->n : 0;
+    return pici::layout(v) && v.block_bytes <= c->cap ? PICI_OK : PICI_E_SPACE;
+}
+
+enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype dtype,
+                                          enum pici_format format, void *workspace, size_t workspace_bytes,
+                                          cudaStream_t stream)
+{
+    const int w = pici::width_log2((unsigned)dtype);
+    struct workspace space = {(uint8_t *)workspace, workspace_bytes};
+    if ((!jobs && count) || w < 0 || (!workspace && count) || !is_aligned_to(workspace, 16))
+        return PICI_E_ARG;
+    if (format == PICI_HYBRID || format == PICI_AUTO)
+        return PICI_E_UNSUPPORTED;
+    if (format != PICI_DENSE && format != PICI_PICI && format != PICI_COO)
+        return PICI_E_ARG;
+    for (size_t i = 0; i < count; i++) {
+        const enum pici_status s = check_encode(jobs + i, (unsigned)dtype, (unsigned)format);
+        if (s)
+            return s;
+        if (!take(&space, encode_bytes(1u << w, jobs[i].n)))
+            return PICI_E_ARG;
+    }
+    if (!count)
+        return PICI_OK;
+    const uint64_t used = workspace_bytes - space.left;
+    space = {(uint8_t *)workspace, used};
+    cudaError_t e = cudaSuccess;
+    if (format != PICI_DENSE)
+        e = cudaMemsetAsync(workspace, 0, (size_t)used, stream);
+    for (size_t i = 0; i < count && !e; i += BATCH) {
+        struct pici_cuda_encode_jobs of = {};
+        uint64_t most = 0;
+        unsigned k = 0;
+        for (; k < BATCH && i + k < count; k++) {
+            const uint64_t n = jobs[i + k].n;
+            uint8_t *p = take(&space, encode_bytes(1u << w, n));
+            of.job[k].call = jobs[i + k];
+            of.job[k].control = (pici_cuda_control *)p;
+            of.job[k].state = (uint64_t *)(p + sizeof(pici_cuda_control));
+            most = n > most ? n : most;
+        }
+        of.dtype = (unsigned)dtype;
+        e = (format == PICI_PICI  ? pici_cuda_launch_encode
+             : format == PICI_COO ? pici_cuda_launch_coo
+                                  : pici_cuda_launch_dense)(&of, k, most, stream);
+    }
+    return e ? PICI_E_DEVICE : PICI_OK;
+}
+
+enum pici_status pici_compress_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *src,
+                                    uint64_t n, enum pici_dtype dtype, enum pici_format format, void *workspace,
+                                    size_t workspace_bytes, cudaStream_t stream)
+{
+    const struct pici_cuda_encode job = {block, cap, result, src, n};
+    return pici_compress_batch_cuda(&job, 1, dtype, format, workspace, workspace_bytes, stream);
+}
+
+/* ---- reading blocks ---- */
+
+typedef cudaError_t launch_reader(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
+
+/* dtype 0: verify. */
+static enum pici_status read_batch(launch_reader *reader, const struct pici_cuda_decode *jobs, size_t count,
+                                   unsigned dtype, void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    const unsigned w = dtype ? (unsigned)pici::width_log2(dtype) : 0;
+    if ((!jobs && count) || (!workspace && count) || !is_aligned_to(workspace, 16) ||
+        workspace_bytes / sizeof(pici_cuda_control) < count)
+        return PICI_E_ARG;
+    for (size_t i = 0; i < count; i++) {
+        const struct pici_cuda_decode *c = jobs + i;
+        if (!c->block || !c->result || !is_aligned_to(c->block, 16) || !is_aligned_to(c->result, 8) ||
+            !is_aligned_to(c->len_at, 8))
+            return PICI_E_ARG;
+        if (dtype &&
+            ((!c->dst && c->n) || !is_aligned_to(c->dst, (uintptr_t)1 << w) || c->n > SIZE_MAX >> w ||
+             overlap(c->dst, c->n << w, c->block, c->len) || overlap(c->dst, c->n << w, c->result, sizeof *c->result)))
+            return PICI_E_ARG;
+    }
+    if (!count)
+        return PICI_OK;
+    pici_cuda_control *control = (pici_cuda_control *)workspace;
+    cudaError_t e = cudaMemsetAsync(workspace, 0, count * sizeof *control, stream);
+    for (size_t i = 0; i < count && !e; i += BATCH) {
+        struct pici_cuda_decode_jobs of = {};
+        uint64_t most = 0;
+        unsigned k = 0;
+        for (; k < BATCH && i + k < count; k++) {
+            const uint64_t work = dtype ? jobs[i + k].n : jobs[i + k].len;
+            of.job[k].call = jobs[i + k];
+            of.job[k].control = control + i + k;
+            most = work > most ? work : most;
+        }
+        of.dtype = dtype;
+        e = reader(&of, k, most, stream);
+    }
+    return e ? PICI_E_DEVICE : PICI_OK;
+}
+
+enum pici_status pici_decompress_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype dtype,
+                                            void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    if (pici::width_log2((unsigned)dtype) < 0)
+        return PICI_E_ARG;
+    return read_batch(pici_cuda_launch_decode, jobs, count, (unsigned)dtype, workspace, workspace_bytes, stream);
+}
+
+enum pici_status pici_scatter_add_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype dtype,
+                                             void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    if (pici::width_log2((unsigned)dtype) < 0)
+        return PICI_E_ARG;
+    return read_batch(pici_cuda_launch_add, jobs, count, (unsigned)dtype, workspace, workspace_bytes, stream);
+}
+
+enum pici_status pici_verify_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, void *workspace,
+                                        size_t workspace_bytes, cudaStream_t stream)
+{
+    return read_batch(pici_cuda_launch_verify, jobs, count, 0, workspace, workspace_bytes, stream);
+}
+
+enum pici_status pici_decompress_cuda(void *dst, uint64_t n, enum pici_dtype dtype, const void *block, size_t len,
+                                      const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
+                                      size_t workspace_bytes, cudaStream_t stream)
+{
+    const struct pici_cuda_decode job = {dst, n, block, len, len_at, result};
+    return pici_decompress_batch_cuda(&job, 1, dtype, workspace, workspace_bytes, stream);
+}
+
+enum pici_status pici_scatter_add_cuda(void *dst, uint64_t n, enum pici_dtype dtype, const void *block, size_t len,
+                                       const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
+                                       size_t workspace_bytes, cudaStream_t stream)
+{
+    const struct pici_cuda_decode job = {dst, n, block, len, len_at, result};
+    return pici_scatter_add_batch_cuda(&job, 1, dtype, workspace, workspace_bytes, stream);
+}
+
+enum pici_status pici_verify_cuda(const void *block, size_t len, const uint64_t *len_at,
+                                  struct pici_cuda_result *result, void *workspace, size_t workspace_bytes,
+                                  cudaStream_t stream)
+{
+    const struct pici_cuda_decode job = {nullptr, 0, block, len, len_at, result};
+    return pici_verify_batch_cuda(&job, 1, workspace, workspace_bytes, stream);
+}

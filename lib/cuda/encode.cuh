@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Making blocks by a grid: partitions, claimed one after another, and how each learns how many values precede it: by a
+ * single pass with decoupled look-back (Merrill and Garland, NVR-2016-002). */
+#ifndef PICI_LIB_CUDA_ENCODE_CUH
+#define PICI_LIB_CUDA_ENCODE_CUH
+
+#include "launch.cuh"
+
+namespace pici {
+
+/* The state of a partition: nothing known; how many values it has; how many there are up to its end. A word says both the
+ * kind and the number, and so no other memory need be ordered. */
+constexpr unsigned STATE_SHIFT = 62;
+constexpr uint64_t STATE_OWN = UINT64_C(1) << STATE_SHIFT, STATE_ALL = UINT64_C(2) << STATE_SHIFT,
+                   STATE_VALUE = STATE_OWN - 1;
+
+/* Values before a partition, from those before it in the grid. Whoever claimed a partition runs, and those before it were
+ * claimed earlier: no thread block waits for one that has not begun. */
+struct look_back {
+    pici_cuda_control *control;
+    uint64_t *state;
+    block_memory *shared;
+    uint64_t part;
+    uint32_t next;
+
+    PICI_DEV_MEMBER void publish(uint64_t total)
+    {
+        if (hw::lane() == 0) {
+            hw::store_relaxed(state + part, (part ? STATE_OWN : STATE_ALL) | total);
+            next = hw::atomic_add(&control->ticket, 1u);
+        }
+    }
+
+    PICI_DEV_MEMBER uint64_t resolve(uint64_t total)
+    {
+        const unsigned lane = hw::lane();
+        uint64_t before = 0;
+        /* lane 0 looks at the partition before, lane 1 at that before it ... */
+        for (uint64_t near = part; near;) {
+            const bool exists = lane < near;
+            uint64_t s;
+            unsigned known, all, wanted;
+            for (;;) {
+                s = exists ? hw::load_relaxed(state + (near - 1 - lane)) : STATE_ALL;
+                known = hw::ballot(s >> STATE_SHIFT != 0);
+                all = hw::ballot(s >> STATE_SHIFT == 2);
+                wanted = all ? all ^ (all - 1) : hw::ALL; /* up to the nearest that knows all */
+                if ((known & wanted) == wanted)
+                    break;
+                hw::pause();
+            }
+            uint64_t sum = wanted >> lane & 1 ? s & STATE_VALUE : 0;
+            for (unsigned by = LANES / 2; by; by /= 2)
+                sum += hw::shfl_down(sum, by);
+            before += hw::shfl(sum, 0);
+            near = all || near <= LANES ? 0 : near - LANES;
+        }
+        if (lane == 0) {
+            if (part)
+                hw::store_relaxed(state + part, STATE_ALL | (before + total));
+            hw::put(&shared->ticket, (uint64_t)next);
+        }
+        return before;
+    }
+};
+
+/* Call each(prefix) for the partitions that this thread block claims. each has its first warp call prefix.publish and
+ * resolve between two barriers of the thread block: all have read the ticket before the first, and it is there again
+ * after the second. */
+template <class EACH>
+PICI_DEV void claim_partitions(const pici_cuda_encode_job &job, block_memory *shared, uint64_t parts, EACH each)
+{
+    look_back prefix = {job.control, job.state, shared, 0, 0};
+    if (hw::thread() == 0)
+        hw::put(&shared->ticket, (uint64_t)hw::atomic_add(&job.control->ticket, 1u));
+    hw::syncthreads();
+    for (;;) {
+        prefix.part = hw::get(&shared->ticket);
+        if (prefix.part >= parts)
+            break;
+        each(prefix);
+    }
+}
+
+template <class T> PICI_DEV making<T> making_of(const pici_cuda_encode_job &job, unsigned format, unsigned dtype)
+{
+    making<T> m = {(const T *)job.call.src, (uint8_t *)job.call.block, job.call.cap, block_view()};
+    m.to.format = format;
+    m.to.dtype = dtype;
+    m.to.count = job.call.n;
+    m.to.nnz = 0;
+    return m;
+}
+
+/* One warp: the end of the block, and the result. */
+template <class T> PICI_DEV void finish_block(const making<T> &m, uint64_t nnz, pici_cuda_result *result)
+{
+    const uint64_t len = make_end(m, nnz);
+    if (hw::lane() == 0)
+        *result = pici_cuda_result{len, len ? PICI_OK : PICI_E_SPACE, 0, 0, 0};
+}
+
+} // namespace pici
+
+/* Call LAUNCH(T) with the type of the dtype's bits. */
+#define BY_WIDTH(dtype, LAUNCH)                                                                                        \
+    switch (pici::width_log2(dtype)) {                                                                                 \
+    case 0: return LAUNCH(uint8_t);                                                                                    \
+    case 1: return LAUNCH(uint16_t);                                                                                   \
+    case 2: return LAUNCH(uint32_t);                                                                                   \
+    default: return LAUNCH(uint64_t);                                                                                  \
+    }
+
+#endif

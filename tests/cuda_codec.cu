@@ -1,0 +1,675 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Blocks made and read by the functions of pici/cuda.h, and by thread blocks with those of pici/device.cuh, against
+ * formats/ref.c, byte for byte: every width, dtype and format, golden vectors, corrupt blocks. On a GPU; or on a host, over
+ * the emulator of thread blocks (then with fewer cases, and without what only a GPU has: graphs, streams at a time). The
+ * last line is "N passed, N failed".
+ *   cuda_codec [--quick] [DIRECTORY]      of the vectors; formats/vectors otherwise */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <vector>
+
+#include "cuda/launch.cuh"
+extern "C" {
+#include "formats/ref.h"
+#include "util.h"
+}
+
+#ifdef PICI_DEVICE_HW
+static const bool on_gpu = false;
+#else
+static const bool on_gpu = true;
+#endif
+static bool thorough = on_gpu; /* the emulator is slow, and so are the checkers of memory */
+
+static unsigned passed, failed;
+static struct rng rng = {1};
+static cudaStream_t stream;
+
+__attribute__((format(printf, 2, 3))) static void tally(bool good, const char *format, ...)
+{
+    if (good) {
+        passed++;
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    printf("FAIL ");
+    vprintf(format, args);
+    printf("\n");
+    va_end(args);
+    if (++failed > 50) {
+        printf("too many\n%u passed, %u failed\n", passed, failed);
+        exit(1);
+    }
+}
+
+/* Everything so far has happened, and nothing went wrong on the device. */
+static bool device_good(void)
+{
+    const cudaError_t e = cudaStreamSynchronize(stream), last = cudaGetLastError();
+    if (!e && !last)
+        return true;
+    printf("device: %s\n", cudaGetErrorString(e ? e : last));
+    if (on_gpu && e) { /* nothing works after that */
+        printf("%u passed, %u failed\n", passed, failed + 1);
+        exit(1);
+    }
+    return false;
+}
+
+/* Device memory, skew bytes from an address aligned to 16. */
+class buffer {
+  public:
+    explicit buffer(size_t n, size_t skew = 0, const void *from = NULL) : bytes(n)
+    {
+        if (cudaMalloc(&base, n + skew ? n + skew : 1) != cudaSuccess) {
+            printf("FAIL no device memory\n");
+            exit(1);
+        }
+        at = (uint8_t *)base + skew;
+        if (from)
+            put(from);
+    }
+    ~buffer()
+    {
+        cudaStreamSynchronize(stream);
+        cudaFree(base);
+    }
+    buffer(const buffer &) = delete;
+    void put(const void *from)
+    {
+        cudaMemcpyAsync(at, from, bytes, cudaMemcpyHostToDevice, stream);
+    }
+    std::vector<uint8_t> get(size_t n) const
+    {
+        std::vector<uint8_t> v(n + 1);
+        cudaMemcpyAsync(v.data(), at, n, cudaMemcpyDeviceToHost, stream);
+        device_good();
+        return v;
+    }
+    uint8_t *at;
+    size_t bytes;
+
+  private:
+    void *base;
+};
+
+class result_buffer : public buffer {
+  public:
+    result_buffer() : buffer(sizeof(struct pici_cuda_result))
+    {
+    }
+    struct pici_cuda_result *to()
+    {
+        return (struct pici_cuda_result *)at;
+    }
+    struct pici_cuda_result read() const
+    {
+        struct pici_cuda_result r;
+        cudaMemcpyAsync(&r, at, sizeof r, cudaMemcpyDeviceToHost, stream);
+        if (!device_good())
+            r.status = 1;
+        return r;
+    }
+};
+
+static uint64_t first_word(const buffer &b, unsigned i = 0)
+{
+    uint64_t v;
+    memcpy(&v, b.get(16).data() + 8 * i, sizeof v);
+    return v;
+}
+
+/* An element's alignment that is enough, and sometimes no more than that. */
+static size_t some_skew(enum pici_dtype dtype)
+{
+    return rng_chance(&rng, 500000) ? 0 : rng_below(&rng, 5) * pici_dtype_width(dtype);
+}
+
+static size_t align16(size_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+/* The sum that the reference made of elements before and x, as a GPU has it: infinity minus infinity gives the other NaN on
+ * some hosts. */
+static void as_on_gpu(uint8_t *after, const uint8_t *before, const uint8_t *x, uint64_t n, enum pici_dtype dtype)
+{
+    static const struct {
+        enum pici_dtype dtype;
+        uint64_t magnitude, inf;
+    } kinds[] = {{PICI_F32, 0x7fffffff, 0x7f800000},
+                 {PICI_F64, UINT64_C(0x7fffffffffffffff), UINT64_C(0x7ff0000000000000)},
+                 {PICI_F16, 0x7fff, 0x7c00},
+                 {PICI_BF16, 0x7fff, 0x7f80},
+                 {PICI_F8E5M2, 0x7f, 0x7c}};
+    const unsigned w = (unsigned)pici_dtype_width(dtype);
+    for (const auto &k : kinds)
+        for (uint64_t i = 0; k.dtype == dtype && i < n; i++)
+            if ((ref_load(before, i, w) & k.magnitude) == k.inf && (ref_load(x, i, w) & k.magnitude) == k.inf &&
+                (ref_load(after, i, w) & k.magnitude) > k.inf)
+                ref_store(after, i, w, ref_load(after, i, w) & k.magnitude);
+}
+
+/* ---- whole blocks by one thread block ---- */
+
+struct blockwide {
+    uint8_t *block;
+    uint64_t cap, len, n;
+    void *dense;
+    uint64_t *out; /* a length or a status, of thread 0, and whether all threads have it */
+    unsigned format, dtype;
+};
+
+template <class T> PICI_KERNEL(1024, 1) blockwide_compress(const blockwide b)
+{
+    PICI_SHARED(memory);
+    uint64_t len = 0;
+    if (b.format == PICI_DENSE)
+        len = pici::block_compress<PICI_DENSE>(b.block, b.cap, (const T *)b.dense, b.n, b.dtype, memory);
+    else if (b.format == PICI_PICI)
+        len = pici::block_compress<PICI_PICI>(b.block, b.cap, (const T *)b.dense, b.n, b.dtype, memory);
+    else
+        len = pici::block_compress<PICI_COO>(b.block, b.cap, (const T *)b.dense, b.n, b.dtype, memory);
+    if (pici::hw::thread() == 0)
+        b.out[0] = len;
+    pici::hw::atomic_add(b.out + 1, len);
+}
+
+template <class T> PICI_KERNEL(1024, 1) blockwide_decompress(const blockwide b)
+{
+    PICI_SHARED(memory);
+    const int status = pici::block_decompress((T *)b.dense, b.n, b.dtype, b.block, b.len, memory);
+    if (pici::hw::thread() == 0)
+        b.out[0] = (uint64_t)status;
+    pici::hw::atomic_add(b.out + 1, (uint64_t)status);
+}
+
+template <unsigned DTYPE> PICI_KERNEL(1024, 1) blockwide_add(const blockwide b)
+{
+    PICI_SHARED(memory);
+    typedef typename pici::arith<DTYPE>::element T;
+    const int status = pici::block_scatter_add<DTYPE>((T *)b.dense, b.n, b.block, b.len, memory);
+    if (pici::hw::thread() == 0)
+        b.out[0] = (uint64_t)status;
+    pici::hw::atomic_add(b.out + 1, (uint64_t)status);
+}
+
+static void launch_blockwide(void (*kernel)(blockwide), unsigned threads, unsigned shared, const blockwide &b)
+{
+    cudaMemsetAsync(b.out, 0, 16, stream);
+    tally(launch(kernel, 1, 1, threads, shared, b, stream) == cudaSuccess, "launch with %u bytes of shared memory",
+          shared);
+}
+
+template <class T>
+static void check_blockwide(const void *src, uint64_t n, enum pici_dtype dtype, enum pici_format format,
+                            const uint8_t *block, size_t len, const void *add_to, const void *sum)
+{
+    const unsigned threads = 32 << rng_below(&rng, 3);
+    const size_t bytes = (size_t)n * sizeof(T), skew = some_skew(dtype);
+    buffer dense(bytes, skew, src), made(len), out(16);
+    blockwide b = {made.at, len, len, n, dense.at, (uint64_t *)out.at, (unsigned)format, (unsigned)dtype};
+    launch_blockwide(blockwide_compress<T>, threads, pici::MAKE_BYTES<T>(format, threads), b);
+    tally(device_good() && first_word(out) == len && first_word(out, 1) == len * threads,
+          "block_compress %s %s n=%zu: length %zu, not %zu", pici_dtype_name(dtype), pici_format_name(format),
+          (size_t)n, (size_t)first_word(out), len);
+    tally(memcmp(made.get(len).data(), block, len) == 0, "block_compress %s %s n=%zu differs", pici_dtype_name(dtype),
+          pici_format_name(format), (size_t)n);
+    if (len > 48) {
+        buffer less(len - 1);
+        b.block = less.at;
+        b.cap = len - 1;
+        launch_blockwide(blockwide_compress<T>, threads, pici::MAKE_BYTES<T>(format, threads), b);
+        tally(device_good() && first_word(out) == 0, "block_compress into a byte less");
+    }
+
+    made.put(block);
+    b.block = made.at;
+    cudaMemsetAsync(dense.at, 0x5a, bytes, stream);
+    launch_blockwide(blockwide_decompress<T>, threads, pici::READ_BYTES<T>(threads), b);
+    tally(device_good() && first_word(out) == 0 && memcmp(dense.get(bytes).data(), src, bytes) == 0,
+          "block_decompress %s %s n=%zu", pici_dtype_name(dtype), pici_format_name(format), (size_t)n);
+    if (dtype == PICI_F32 || dtype == PICI_BF16) {
+        dense.put(add_to);
+        launch_blockwide(dtype == PICI_F32 ? blockwide_add<PICI_F32> : blockwide_add<PICI_BF16>, threads,
+                         pici::READ_BYTES<T>(threads), b);
+        tally(device_good() && first_word(out) == 0 && memcmp(dense.get(bytes).data(), sum, bytes) == 0,
+              "block_scatter_add %s %s n=%zu", pici_dtype_name(dtype), pici_format_name(format), (size_t)n);
+    }
+    if (len > 48) { /* a value lost */
+        b.len = len - 1;
+        launch_blockwide(blockwide_decompress<T>, threads, pici::READ_BYTES<T>(threads), b);
+        tally(device_good() && (int64_t)first_word(out) == PICI_E_CORRUPT, "block_decompress of less");
+    }
+}
+
+/* ---- one block, both directions ---- */
+
+static void check_block(const void *src, uint64_t n, enum pici_dtype dtype, enum pici_format format, int checksum,
+                        const uint8_t *block, size_t len, const char *what)
+{
+    const size_t width = pici_dtype_width(dtype), bytes = (size_t)n * width;
+    const size_t space = pici_cuda_workspace(dtype, n);
+    buffer workspace(space);
+    result_buffer result;
+    struct pici_cuda_result r;
+    enum pici_status s;
+
+    if (!checksum) {
+        buffer in(bytes, some_skew(dtype), src), out(len);
+        s = pici_compress_cuda(out.at, len, result.to(), in.at, n, dtype, format, workspace.at, space, stream);
+        r = result.read();
+        tally(!s && !r.status && r.len == len, "compress %s %s %s n=%zu: %d, %d, length %zu, not %zu", what,
+              pici_dtype_name(dtype), pici_format_name(format), (size_t)n, s, r.status, (size_t)r.len, len);
+        tally(memcmp(out.get(len).data(), block, len) == 0, "compress %s %s %s n=%zu differs", what,
+              pici_dtype_name(dtype), pici_format_name(format), (size_t)n);
+        if (len > 48) {
+            const size_t less = rng_chance(&rng, 500000) ? len - 1 : 48 + rng_below(&rng, len - 48);
+            buffer small(less, 0, block);
+            s = pici_compress_cuda(small.at, less, result.to(), in.at, n, dtype, format, workspace.at, space, stream);
+            r = result.read();
+            struct pici_info info = PICI_INFO_INIT;
+            tally(s == PICI_E_SPACE || (!s && r.status == PICI_E_SPACE && r.len == 0 &&
+                                        pici_inspect(&info, small.get(less).data(), less) != PICI_OK),
+                  "compress %s %s %s n=%zu into %zu bytes: %d, %d", what, pici_dtype_name(dtype),
+                  pici_format_name(format), (size_t)n, less, s, r.status);
+        }
+    }
+
+    buffer in(len, 0, block), at(8, 0, &len);
+    const bool from_device = rng_chance(&rng, 500000);
+    s = pici_verify_cuda(in.at, len, from_device ? (uint64_t *)at.at : NULL, result.to(), workspace.at,
+                         PICI_CUDA_READ_WORKSPACE, stream);
+    r = result.read();
+    tally(!s && !r.status && r.len == len && !r.rule && !r.offset && !r.tile, "verify %s %s n=%zu: %d %s", what,
+          pici_format_name(format), (size_t)n, r.status, r.rule ? pici_cuda_rule(r.rule) : "");
+    {
+        buffer out(bytes, some_skew(dtype));
+        s = pici_decompress_cuda(out.at, n, dtype, in.at, len, from_device ? (uint64_t *)at.at : NULL, result.to(),
+                                 workspace.at, PICI_CUDA_READ_WORKSPACE, stream);
+        r = result.read();
+        tally(!s && !r.status && r.len == len && memcmp(out.get(bytes).data(), src, bytes) == 0,
+              "decompress %s %s %s n=%zu: %d", what, pici_dtype_name(dtype), pici_format_name(format), (size_t)n,
+              r.status);
+    }
+    std::vector<uint8_t> before(bytes + 1), after;
+    pattern_fill(before.data(), n, dtype, rng_chance(&rng, 500000) ? PATTERN_FULL : PATTERN_50, &rng);
+    after = before;
+    ref_scatter_add(after.data(), n, block, len);
+    as_on_gpu(after.data(), before.data(), (const uint8_t *)src, n, dtype);
+    {
+        buffer out(bytes, some_skew(dtype), before.data());
+        s = pici_scatter_add_cuda(out.at, n, dtype, in.at, len, NULL, result.to(), workspace.at,
+                                  PICI_CUDA_READ_WORKSPACE, stream);
+        r = result.read();
+        const std::vector<uint8_t> got = out.get(bytes);
+        uint64_t i = 0;
+        while (i < n && memcmp(&got[i * width], &after[i * width], width) == 0)
+            i++;
+        tally(!s && !r.status && i == n, "scatter-add %s %s %s n=%zu: %d, element %zu: %llx + %llx gave %llx, not %llx",
+              what, pici_dtype_name(dtype), pici_format_name(format), (size_t)n, r.status, (size_t)i,
+              i < n ? (unsigned long long)ref_load(before.data(), i, (unsigned)width) : 0,
+              i < n ? (unsigned long long)ref_load(src, i, (unsigned)width) : 0,
+              i < n ? (unsigned long long)ref_load(got.data(), i, (unsigned)width) : 0,
+              i < n ? (unsigned long long)ref_load(after.data(), i, (unsigned)width) : 0);
+    }
+    if (!checksum && (thorough || n < 9000)) {
+        if (width == 1)
+            check_blockwide<uint8_t>(src, n, dtype, format, block, len, before.data(), after.data());
+        else if (width == 2)
+            check_blockwide<uint16_t>(src, n, dtype, format, block, len, before.data(), after.data());
+        else if (width == 4)
+            check_blockwide<uint32_t>(src, n, dtype, format, block, len, before.data(), after.data());
+        else
+            check_blockwide<uint64_t>(src, n, dtype, format, block, len, before.data(), after.data());
+    }
+}
+
+/* Every format of one input. */
+static void check_formats(uint64_t n, enum pici_dtype dtype, enum pattern pattern)
+{
+    void *src = test_alloc((size_t)n * pici_dtype_width(dtype) + 1);
+    pattern_fill(src, n, dtype, pattern, &rng);
+    for (int format = PICI_DENSE; format <= PICI_COO; format++) {
+        size_t len;
+        uint8_t *block = ref_encode(&len, src, n, dtype, (unsigned)format, 0);
+        check_block(src, n, dtype, (enum pici_format)format, 0, block, len, pattern_name(pattern));
+        free(block);
+    }
+    free(src);
+}
+
+/* ---- any bytes at all ---- */
+
+/* Verify, decode and add, with the reference's status, and verify with its fault. */
+static void check_hostile(const uint8_t *block, size_t len, const char *what)
+{
+    enum { ROOM = 3 * 4096 + 5 };
+    struct ref_fault want;
+    struct ref_header h;
+    const int header = ref_header(&h, block, len, NULL), status = ref_verify(block, len, &want);
+    const bool good = !header && h.block_bytes == len, fits = good && h.count <= ROOM;
+    const uint64_t n = fits ? h.count : 5;
+    const enum pici_dtype dtype = good ? (enum pici_dtype)h.dtype : PICI_U8;
+    const size_t bytes = (size_t)n * pici_dtype_width(dtype);
+    buffer in(len, 0, block), workspace(PICI_CUDA_READ_WORKSPACE), out(bytes, some_skew(dtype));
+    result_buffer result;
+    pici_verify_cuda(in.at, len, NULL, result.to(), workspace.at, workspace.bytes, stream);
+    struct pici_cuda_result r = result.read();
+    const char *rule = pici_cuda_rule(r.rule);
+    tally(r.status == (int)want.status && r.offset == want.offset && r.tile == want.tile &&
+              strcmp(rule ? rule : "-", want.rule ? want.rule : "-") == 0 && r.len == (status ? 0 : len),
+          "verify %s: %d %s at %zu tile %zu, not %d %s at %zu tile %zu", what, r.status, rule ? rule : "-",
+          (size_t)r.offset, (size_t)r.tile, (int)want.status, want.rule ? want.rule : "-", (size_t)want.offset,
+          (size_t)want.tile);
+    for (int add = 0; add <= 1; add++) {
+        cudaMemsetAsync(out.at, 0, bytes, stream);
+        (add ? pici_scatter_add_cuda : pici_decompress_cuda)(out.at, n, dtype, in.at, len, NULL, result.to(),
+                                                             workspace.at, workspace.bytes, stream);
+        r = result.read();
+        const int expected = good && !fits ? PICI_E_ARG : status;
+        tally(r.status == expected, "%s %s: %d, not %d", add ? "scatter-add" : "decompress", what, r.status, expected);
+        if (!expected && bytes) {
+            std::vector<uint8_t> dense(bytes);
+            ref_decode(dense.data(), n, block, len);
+            /* zero plus x, but for NaNs made quiet */
+            tally(add || memcmp(out.get(bytes).data(), dense.data(), bytes) == 0, "decompress %s differs", what);
+        }
+    }
+}
+
+static void try_roundtrip(const struct roundtrip *v, void *context)
+{
+    unsigned *number = (unsigned *)context;
+    if (!thorough && (*number)++ % 3) /* all sizes, dtypes and formats are among the others */
+        return;
+    check_block(v->dense, v->n, v->dtype, v->format, v->checksum, v->block, v->len, v->name);
+    if (v->len > 1200)
+        return;
+    std::vector<uint8_t> copy(v->len);
+    for (int i = 0; i < 4; i++) {
+        memcpy(copy.data(), v->block, v->len);
+        copy[rng_below(&rng, i % 2 || v->len < 49 ? v->len : v->len / 2 + 24)] ^= (uint8_t)(1u << rng_below(&rng, 8));
+        check_hostile(copy.data(), v->len, v->name);
+    }
+}
+
+static void try_verdict(const struct verdict *v, void *unused)
+{
+    (void)unused;
+    check_hostile(v->block, v->len, v->name);
+}
+
+/* Valid blocks of several tiles with bytes changed, mostly where words, entries and positions are. */
+static void check_damaged(unsigned times)
+{
+    static const enum pici_dtype dtypes[] = {PICI_U8, PICI_BF16, PICI_F32, PICI_F64};
+    for (unsigned i = 0; i < times; i++) {
+        const enum pici_dtype dtype = dtypes[rng_below(&rng, 4)];
+        const uint64_t n = 1 + rng_below(&rng, 3 * 4096);
+        void *src = test_alloc((size_t)n * pici_dtype_width(dtype));
+        size_t len;
+        pattern_fill(src, n, dtype, i % 2 ? PATTERN_3 : PATTERN_RUNS, &rng);
+        uint8_t *block = ref_encode(&len, src, n, dtype, i % 3 ? PICI_PICI : PICI_COO, i % 8 == 0);
+        const uint64_t values = ref_get(block + 32, 8);
+        for (unsigned k = 0; k < 1 + i % 3; k++) {
+            const size_t at =
+                rng_chance(&rng, 800000) && values > 48 ? 48 + rng_below(&rng, values - 48) : rng_below(&rng, len);
+            if (rng_chance(&rng, 500000))
+                block[at] ^= (uint8_t)(1u << rng_below(&rng, 8));
+            else
+                block[at] = rng_chance(&rng, 500000) ? 0 : 255;
+        }
+        check_hostile(block, len, "a damaged block");
+        free(block);
+        free(src);
+    }
+}
+
+/* ---- calls ---- */
+
+static void check_batch(enum pici_dtype dtype, enum pici_format format)
+{
+    enum { JOBS = 37 };
+    std::vector<struct pici_cuda_encode> make(JOBS);
+    std::vector<struct pici_cuda_decode> read(JOBS);
+    std::vector<uint8_t> dense[JOBS], expected[JOBS];
+    std::vector<buffer *> held;
+    size_t space = 0;
+    for (unsigned i = 0; i < JOBS; i++) {
+        const uint64_t n = i % 5 == 0 ? rng_below(&rng, 3) : rng_below(&rng, i % 7 ? 3000 : 30000);
+        const size_t bytes = (size_t)n * pici_dtype_width(dtype), bound = pici_bound(format, dtype, n);
+        size_t len;
+        dense[i].resize(bytes + 1);
+        pattern_fill(dense[i].data(), n, dtype, PATTERN_12, &rng);
+        uint8_t *block = ref_encode(&len, dense[i].data(), n, dtype, format, 0);
+        expected[i].assign(block, block + len);
+        free(block);
+        buffer *src = new buffer(bytes, 0, dense[i].data()), *out = new buffer(bound), *back = new buffer(bytes);
+        result_buffer *result = new result_buffer, *result2 = new result_buffer;
+        held.insert(held.end(), {src, out, back, result, result2});
+        make[i] = {out->at, bound, result->to(), src->at, n};
+        read[i] = {back->at, n, out->at, bound, &result->to()->len, result2->to()};
+        space += align16(pici_cuda_workspace(dtype, n));
+    }
+    buffer workspace(space);
+    enum pici_status s = pici_compress_batch_cuda(make.data(), JOBS, dtype, format, workspace.at, space, stream);
+    /* the host does not know the lengths, and need not */
+    const enum pici_status s2 = pici_decompress_batch_cuda(read.data(), JOBS, dtype, workspace.at, space, stream);
+    device_good();
+    for (unsigned i = 0; i < JOBS; i++) {
+        struct pici_cuda_result r[2] = {};
+        cudaMemcpyAsync(&r[0], make[i].result, sizeof r[0], cudaMemcpyDeviceToHost, stream);
+        cudaMemcpyAsync(&r[1], read[i].result, sizeof r[1], cudaMemcpyDeviceToHost, stream);
+        device_good();
+        tally(
+            !s && !s2 && !r[0].status && !r[1].status && r[0].len == expected[i].size() &&
+                memcmp(held[5 * i + 1]->get(expected[i].size()).data(), expected[i].data(), expected[i].size()) == 0 &&
+                memcmp(held[5 * i + 2]->get(held[5 * i + 2]->bytes).data(), dense[i].data(), held[5 * i + 2]->bytes) ==
+                    0,
+            "batch %s %s, job %u: %d %d, %d %d", pici_dtype_name(dtype), pici_format_name(format), i, s, s2,
+            r[0].status, r[1].status);
+    }
+    s = pici_verify_batch_cuda(read.data(), JOBS, workspace.at, space, stream);
+    device_good();
+    for (unsigned i = 0; i < JOBS; i++) {
+        struct pici_cuda_result r;
+        cudaMemcpyAsync(&r, read[i].result, sizeof r, cudaMemcpyDeviceToHost, stream);
+        device_good();
+        tally(!s && !r.status && r.len == expected[i].size(), "verify in a batch, job %u: %d", i, r.status);
+    }
+    s = pici_compress_batch_cuda(make.data(), JOBS, dtype, format, workspace.at, space - 16, stream);
+    tally(s == PICI_E_ARG, "batch with too small a workspace: %d", s);
+    for (buffer *b : held)
+        delete b;
+}
+
+static void check_arguments(void)
+{
+    enum { N = 100 };
+    const size_t cap = pici_bound(PICI_PICI, PICI_F32, N), space = pici_cuda_workspace(PICI_F32, N);
+    std::vector<uint8_t> zero(4 * N);
+    buffer src(4 * N, 0, zero.data()), out(cap + 16), workspace(space + 16), dst(4 * N), at(16);
+    result_buffer result;
+    uint64_t *length = (uint64_t *)at.at;
+    struct pici_cuda_result *to = result.to();
+#define COMPRESS(b, c, r, s, n, t, f, w, ws) pici_compress_cuda(b, c, r, s, n, t, f, w, ws, stream)
+#define REFUSES(what, call) tally((call) == what, "%s", #call)
+    REFUSES(PICI_E_ARG, COMPRESS(NULL, cap, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at + 8, cap, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, NULL, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, NULL, N, PICI_F32, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at + 2, N - 1, PICI_F32, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, (enum pici_dtype)15, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, (enum pici_format)4, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, NULL, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, workspace.at + 8, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space - 1));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, UINT64_MAX / 2, PICI_F32, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, out.at + 16, 4, PICI_F32, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_UNSUPPORTED, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_HYBRID, workspace.at, space));
+    REFUSES(PICI_E_UNSUPPORTED, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_AUTO, workspace.at, space));
+    REFUSES(PICI_E_SPACE, COMPRESS(out.at, 48 + 512 + 15, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_SPACE, COMPRESS(out.at, 47, to, src.at, N, PICI_F32, PICI_COO, workspace.at, space));
+    REFUSES(PICI_E_SPACE, COMPRESS(out.at, 48 + 4 * N - 1, to, src.at, N, PICI_F32, PICI_DENSE, workspace.at, space));
+    REFUSES(PICI_OK, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
+    const struct pici_cuda_result r = result.read();
+    tally(!r.status && r.len == 48 + 512 + 16, "compress of zeros: %d, %zu", r.status, (size_t)r.len);
+    const size_t len = (size_t)r.len;
+    cudaMemcpyAsync(length, &len, sizeof len, cudaMemcpyHostToDevice, stream);
+#define READ(d, n, t, b, l, la, r, w, ws) pici_decompress_cuda(d, n, t, b, l, la, r, w, ws, stream)
+    REFUSES(PICI_E_ARG, READ(NULL, N, PICI_F32, out.at, len, NULL, to, workspace.at, space));
+    REFUSES(PICI_E_ARG, READ(dst.at + 1, N - 1, PICI_F32, out.at, len, NULL, to, workspace.at, space));
+    REFUSES(PICI_E_ARG, READ(dst.at, N, PICI_F32, NULL, len, NULL, to, workspace.at, space));
+    REFUSES(PICI_E_ARG, READ(dst.at, N, PICI_F32, out.at + 4, len, NULL, to, workspace.at, space));
+    REFUSES(PICI_E_ARG, READ(dst.at, N, PICI_F32, out.at, len, (uint64_t *)(at.at + 4), to, workspace.at, space));
+    REFUSES(PICI_E_ARG, READ(dst.at, N, PICI_F32, out.at, len, NULL, NULL, workspace.at, space));
+    REFUSES(PICI_E_ARG, READ(dst.at, N, PICI_F32, out.at, len, NULL, to, workspace.at, 63));
+    REFUSES(PICI_E_ARG, READ(out.at + 16, 16, PICI_F32, out.at, len, NULL, to, workspace.at, space));
+    REFUSES(PICI_E_ARG, READ(dst.at, N, (enum pici_dtype)0, out.at, len, NULL, to, workspace.at, space));
+#define ANSWERS(what, call)                                                                                            \
+    tally((call) == PICI_OK && result.read().status == what, "%s: %d", #call, result.read().status)
+    ANSWERS(PICI_E_ARG, READ(dst.at, N - 1, PICI_F32, out.at, len, NULL, to, workspace.at, space));
+    ANSWERS(PICI_E_ARG, READ(dst.at, N, PICI_I32, out.at, len, NULL, to, workspace.at, space));
+    ANSWERS(PICI_E_ARG, READ(dst.at, N, PICI_F32, out.at, len - 1, length, to, workspace.at, space));
+    ANSWERS(PICI_OK, READ(dst.at, N, PICI_F32, out.at, len + 1, length, to, workspace.at, space));
+    ANSWERS(PICI_E_CORRUPT, READ(dst.at, N, PICI_F32, out.at, len + 1, NULL, to, workspace.at, space));
+    ANSWERS(PICI_E_CORRUPT, READ(dst.at, N, PICI_F32, out.at, 47, NULL, to, workspace.at, space));
+    ANSWERS(PICI_E_CORRUPT, READ(dst.at, N, PICI_F32, out.at, 0, NULL, to, workspace.at, space));
+    REFUSES(PICI_OK, pici_decompress_batch_cuda(NULL, 0, PICI_F32, NULL, 0, stream));
+    REFUSES(0, pici_cuda_workspace((enum pici_dtype)0, 1));
+    tally(!pici_cuda_rule(0) && !pici_cuda_rule(18) && strcmp(pici_cuda_rule(1), "size") == 0 &&
+              strcmp(pici_cuda_rule(17), "stored-zero") == 0,
+          "names of rules");
+}
+
+#ifndef PICI_DEVICE_HW
+/* Compress, decompress and add in a graph that is run again on other data; several streams at a time. */
+static void check_streams(void)
+{
+    enum { N = 3000000, STREAMS = 4 };
+    const size_t bytes = (size_t)N * 4, cap = pici_bound(PICI_PICI, PICI_F32, N),
+                 space = pici_cuda_workspace(PICI_F32, N);
+    struct {
+        buffer *src, *out, *back, *workspace;
+        result_buffer *result, *result2;
+        cudaStream_t stream;
+        cudaGraphExec_t exec;
+    } s[STREAMS];
+    std::vector<uint8_t> dense(bytes);
+    for (auto &k : s) {
+        k.src = new buffer(bytes);
+        k.out = new buffer(cap);
+        k.back = new buffer(bytes);
+        k.workspace = new buffer(space);
+        k.result = new result_buffer;
+        k.result2 = new result_buffer;
+        cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking);
+        cudaGraph_t graph;
+        cudaStreamBeginCapture(k.stream, cudaStreamCaptureModeGlobal);
+        enum pici_status a = pici_compress_cuda(k.out->at, cap, k.result->to(), k.src->at, N, PICI_F32, PICI_PICI,
+                                                k.workspace->at, space, k.stream);
+        enum pici_status b = pici_decompress_cuda(k.back->at, N, PICI_F32, k.out->at, cap, &k.result->to()->len,
+                                                  k.result2->to(), k.workspace->at, space, k.stream);
+        enum pici_status c = pici_scatter_add_cuda(k.back->at, N, PICI_F32, k.out->at, cap, &k.result->to()->len,
+                                                   k.result2->to(), k.workspace->at, space, k.stream);
+        const cudaError_t e = cudaStreamEndCapture(k.stream, &graph);
+        tally(!a && !b && !c && !e && cudaGraphInstantiate(&k.exec, graph, 0) == cudaSuccess, "graph: %d %d %d %d", a,
+              b, c, e);
+        cudaGraphDestroy(graph);
+    }
+    for (unsigned round = 0; round < 3; round++) {
+        std::vector<std::vector<uint8_t>> in(STREAMS), twice(STREAMS);
+        for (unsigned i = 0; i < STREAMS; i++) {
+            in[i].resize(bytes);
+            pattern_fill(in[i].data(), N, PICI_F32, (enum pattern)(PATTERN_1 + (i + round) % 5), &rng);
+            s[i].src->put(in[i].data());
+        }
+        device_good();
+        for (auto &k : s)
+            cudaGraphLaunch(k.exec, k.stream);
+        for (unsigned i = 0; i < STREAMS; i++) {
+            cudaStreamSynchronize(s[i].stream);
+            size_t len;
+            uint8_t *block = ref_encode(&len, in[i].data(), N, PICI_F32, PICI_PICI, 0);
+            const struct pici_cuda_result r = s[i].result->read(), r2 = s[i].result2->read();
+            std::vector<uint8_t> sum = in[i];
+            ref_scatter_add(sum.data(), N, block, len);
+            as_on_gpu(sum.data(), in[i].data(), in[i].data(), N, PICI_F32);
+            tally(!r.status && !r2.status && r.len == len && memcmp(s[i].out->get(len).data(), block, len) == 0 &&
+                      memcmp(s[i].back->get(bytes).data(), sum.data(), bytes) == 0,
+                  "graph %u, round %u: %d %d", i, round, r.status, r2.status);
+            free(block);
+        }
+    }
+    for (auto &k : s) {
+        cudaGraphExecDestroy(k.exec);
+        cudaStreamDestroy(k.stream);
+        delete k.src;
+        delete k.out;
+        delete k.back;
+        delete k.workspace;
+        delete k.result;
+        delete k.result2;
+    }
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    static const uint64_t sizes[] = {0,    1,    2,    31,   63,   64,   65,    127,   128,   129,   1000, 4031,
+                                     4095, 4096, 4097, 4160, 8191, 8192, 12287, 12293, 16384, 20001, 40000};
+    static const enum pici_dtype widths[] = {PICI_U8, PICI_BF16, PICI_F32, PICI_F64};
+    const char *directory = "formats/vectors";
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0)
+            thorough = false;
+        else
+            directory = argv[i];
+    }
+#ifdef PICI_DEVICE_HW
+    printf("thread blocks emulated on the host: no GPU was used\n");
+#else
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        printf("skip: no CUDA device: nothing ran on a GPU\n");
+        return 77;
+    }
+    cudaDeviceProp device;
+    cudaGetDeviceProperties(&device, 0);
+    printf("on %s, compute capability %d.%d\n", device.name, device.major, device.minor);
+    cudaStreamCreate(&stream);
+#endif
+    check_arguments();
+    unsigned number = 0;
+    tally(roundtrips_read(directory, try_roundtrip, &number) > 500 && verdicts_read(directory, try_verdict, NULL) > 140,
+          "%s: vectors are missing or malformed", directory);
+    for (unsigned w = 0; w < 4; w++)
+        for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            check_formats(sizes[i], widths[w], (enum pattern)((i + 5 * w) % PATTERNS));
+            if (thorough)
+                for (unsigned p = 0; p < PATTERNS; p++)
+                    check_formats(sizes[i], widths[w], (enum pattern)p);
+        }
+    for (unsigned dtype = PICI_F32; dtype <= PICI_U64; dtype++)
+        for (unsigned p = PATTERN_3; p <= PATTERN_TILES; p += thorough ? 1 : 3)
+            check_formats(4096 + 70 + 4096 * (p % 3), (enum pici_dtype)dtype, (enum pattern)p);
+    for (unsigned w = 0; w < 4; w++)
+        for (unsigned p = thorough ? 0 : PATTERN_TILES; p < PATTERNS; p++) /* many partitions, claimed in some order */
+            check_formats(thorough ? 6000001 : 70 * 4096 + 33, widths[w], (enum pattern)p);
+    check_damaged(thorough ? 2000 : 250);
+    check_batch(PICI_F32, PICI_PICI);
+    check_batch(PICI_BF16, PICI_COO);
+    check_batch(PICI_U8, PICI_DENSE);
+#ifndef PICI_DEVICE_HW
+    check_streams();
+    cudaStreamDestroy(stream);
+#endif
+    printf("%u passed, %u failed\n", passed, failed);
+    return failed != 0;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Blocks made and read by one emulated thread block, compared with the library's: the program that tests/emu/mutants
+ * compiles against damaged copies of pici/device.cuh. Exit status 0: nothing is wrong. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "pici/device.cuh"
+
+static unsigned wrong;
+
+static void expect(bool good, const char *what)
+{
+    if (!good && wrong++ < 3)
+        printf("  %s%s%s\n", what, *emu::error() ? ": " : "", emu::error());
+}
+
+template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n, unsigned percent)
+{
+    const unsigned threads = 96, shared = pici::MAKE_BYTES<T>(PICI_COO, threads);
+    const size_t bytes = n * sizeof(T), cap = pici_bound((enum pici_format)FORMAT, (enum pici_dtype)DTYPE, n);
+    std::vector<T> src(n), sum(n), back(n);
+    std::vector<uint8_t> want(cap);
+    size_t len;
+    for (uint64_t i = 0; i < n; i++) {
+        src[i] = (unsigned)rand() % 100 < percent ? (T)(rand() % 250 + 1) : (T)0;
+        sum[i] = (T)rand();
+    }
+    if (pici_compress(want.data(), cap, &len, src.data(), n, (enum pici_dtype)DTYPE, (enum pici_format)FORMAT, NULL))
+        abort();
+    void *block, *dense;
+    cudaMalloc(&block, len);
+    cudaMalloc(&dense, bytes);
+    memcpy(dense, src.data(), bytes);
+    int status = 1;
+    uint64_t made = 0;
+    bool ran = emu::launch(1, 1, threads, shared, [&] {
+        made = pici::block_compress<FORMAT>(block, len, (const T *)dense, n, DTYPE, emu::shared_memory());
+    });
+    expect(ran && made == len && memcmp(block, want.data(), len) == 0, "compress");
+    memcpy(block, want.data(), len);
+    ran = emu::launch(1, 1, threads, shared,
+                      [&] { status = pici::block_decompress((T *)dense, n, DTYPE, block, len, emu::shared_memory()); });
+    expect(ran && status == 0 && memcmp(dense, src.data(), bytes) == 0, "decompress");
+    memcpy(dense, sum.data(), bytes);
+    pici_scatter_add(sum.data(), n, want.data(), len, NULL);
+    ran = emu::launch(1, 1, threads, shared, [&] {
+        status = pici::block_scatter_add<DTYPE>((T *)dense, n, block, len, emu::shared_memory());
+    });
+    expect(ran && status == 0 && memcmp(dense, sum.data(), bytes) == 0, "scatter-add");
+    cudaFree(block);
+    cudaFree(dense);
+    expect(cudaGetLastError() == cudaSuccess, "written outside");
+}
+
+/* A tile at a time by a warp alone, with no barrier but those of the functions: there and back. */
+template <class T> static void check_warp()
+{
+    std::vector<T> src(pici::TILE), back(pici::TILE), values(pici::TILE), want;
+    for (T &x : src)
+        x = rand() % 3 ? (T)0 : (T)(rand() % 250 + 1);
+    for (unsigned c = 0; c < pici::COLS; c++)
+        for (unsigned r = 0; r < pici::ROWS; r++)
+            if (src[r * pici::COLS + c])
+                want.push_back(src[r * pici::COLS + c]);
+    unsigned nnz = 0;
+    const bool ran = emu::launch(1, 1, 32, pici::COO_STAGE_BYTES<T>, [&] {
+        uint8_t *stage = emu::shared_memory();
+        pici::held_tile<T> h;
+        tile_load(h, pici::tile_at((const T *)src.data(), pici::TILE, 0));
+        pici::tile_pack_coo(stage, h);
+        pici::warp_copy_out(values.data(), stage, pici::tile_nnz(pici::tile_columns(h)));
+        pici::hw::syncwarp();
+        const pici::columns c = pici::tile_columns(h);
+        const unsigned before = pici::tile_offset(c), n = pici::tile_nnz(c);
+        pici::tile_pack(stage, h, c, before);
+        pici::warp_copy_out(values.data(), stage, n);
+        T *staged;
+        pici::hw::syncwarp();
+        pici::warp_copy_in<true>(staged, stage, (const T *)values.data(), n);
+        pici::tile_scatter(pici::tile_at(back.data(), pici::TILE, 0), (const T *)staged, c, before);
+        if (pici::hw::lane() == 0)
+            nnz = n;
+    });
+    expect(ran && nnz == want.size() && memcmp(values.data(), want.data(), nnz * sizeof(T)) == 0, "a tile's values");
+    expect(ran && back == src, "a tile");
+}
+
+int main(void)
+{
+    static const uint64_t sizes[] = {1, 4096 * 7, 4096 * 4 + 778};
+    check_warp<uint16_t>();
+    check_warp<uint32_t>();
+    check_warp<uint64_t>();
+    for (uint64_t n : sizes)
+        for (unsigned percent : {2, 50}) {
+            check<uint8_t, PICI_U8, PICI_PICI>(n, percent);
+            check<uint32_t, PICI_U32, PICI_PICI>(n, percent);
+            check<uint16_t, PICI_U16, PICI_COO>(n, percent);
+            check<uint64_t, PICI_U64, PICI_COO>(n, percent);
+        }
+    return wrong != 0;
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Thread blocks on the host: what pici/device_hw.cuh has on a GPU. Every thread of a block is a fiber. A fiber runs until it
+ * waits for others: lanes of its warp in a shuffle, ballot or __syncwarp, threads of its block in __syncthreads; then
+ * any other that can run does, by a seed. Several thread blocks are in flight, begun in any order. A launch fails, and says
+ * why, if
+ *   - lanes that meet do not agree on the operation, its place in the source, or the mask, or are not in their own mask;
+ *   - a shuffle reads a lane that is not in the mask;
+ *   - threads wait for one that has ended, or that waits elsewhere, or nobody gets on;
+ *   - two threads use a byte of shared memory, one of them writing, with no barrier between them that orders the two (a
+ *     shuffle or a ballot is none), or one reads a byte that nobody wrote, or is out of bounds;
+ *   - an access is not aligned as a GPU needs it.
+ * Accesses to device memory outside a buffer hit a guard page, or the address sanitizer. */
+#ifndef PICI_TESTS_WARP_EMU_H
+#define PICI_TESTS_WARP_EMU_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <functional>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define EMU_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EMU_ASAN 1
+#endif
+#endif
+
+#define PICI_DEVICE_HW 1 /* pici/device_hw.cuh leaves it to us */
+#define PICI_DEV static inline
+#define PICI_DEV_HOST static inline
+#define PICI_DEV_MEMBER inline
+#define PICI_UNROLL
+#define PICI_UNROLL_16
+#define PICI_UNROLL_4
+#define PICI_UNROLL_1
+
+namespace emu {
+
+/* Run a kernel: grid_x * grid_y blocks of so many threads, with so many bytes of shared memory each. False if it failed. */
+bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_bytes,
+            const std::function<void()> &kernel);
+
+/* Why the last launch failed, or "". */
+const char *error();
+
+/* From now on: the order in which fibers run. */
+void seed(uint64_t);
+
+/* The greatest number of thread blocks in flight at once. */
+void resident(unsigned blocks);
+
+/* ---- within a kernel ---- */
+
+struct thread_id {
+    unsigned thread, threads, block_x, block_y, blocks_x;
+};
+const thread_id &self();
+uint8_t *shared_memory();
+
+enum op { SHFL, SHFL_UP, SHFL_DOWN, BALLOT, SYNCWARP, SYNCTHREADS };
+
+/* Meet the lanes of mask: value is what this lane brings, arg the operation's argument. Returns what it gets. */
+uint64_t meet(op, unsigned mask, uint64_t value, unsigned arg, unsigned line);
+void touch_shared(const void *p, size_t bytes, bool write, bool atomic, unsigned line);
+void aligned(const void *p, size_t bytes, unsigned line);
+/* Let others run: in a loop that waits for them. */
+void yield();
+/* Now and then, let others run. */
+void maybe_yield();
+[[noreturn]] void fail(const char *format, ...);
+
+} // namespace emu
+
+#define EMU_LINE unsigned line = (unsigned)__builtin_LINE()
+
+namespace pici {
+
+struct alignas(16) raw128 {
+    uint64_t lo, hi;
+};
+
+namespace hw {
+
+constexpr unsigned ALL = 0xffffffffu;
+
+PICI_DEV unsigned thread()
+{
+    return emu::self().thread;
+}
+
+PICI_DEV unsigned threads()
+{
+    return emu::self().threads;
+}
+
+PICI_DEV unsigned lane()
+{
+    return emu::self().thread % 32;
+}
+
+PICI_DEV unsigned block_x()
+{
+    return emu::self().block_x;
+}
+
+PICI_DEV unsigned block_y()
+{
+    return emu::self().block_y;
+}
+
+PICI_DEV unsigned blocks_x()
+{
+    return emu::self().blocks_x;
+}
+
+template <class T> PICI_DEV T shfl(T v, unsigned from, unsigned mask = ALL, EMU_LINE)
+{
+    return (T)emu::meet(emu::SHFL, mask, (uint64_t)v, from, line);
+}
+
+template <class T> PICI_DEV T shfl_up(T v, unsigned by, unsigned mask = ALL, EMU_LINE)
+{
+    return (T)emu::meet(emu::SHFL_UP, mask, (uint64_t)v, by, line);
+}
+
+template <class T> PICI_DEV T shfl_down(T v, unsigned by, unsigned mask = ALL, EMU_LINE)
+{
+    return (T)emu::meet(emu::SHFL_DOWN, mask, (uint64_t)v, by, line);
+}
+
+PICI_DEV unsigned ballot(bool b, unsigned mask = ALL, EMU_LINE)
+{
+    return (unsigned)emu::meet(emu::BALLOT, mask, b, 0, line);
+}
+
+PICI_DEV void syncwarp(unsigned mask = ALL, EMU_LINE)
+{
+    emu::meet(emu::SYNCWARP, mask, 0, 0, line);
+}
+
+PICI_DEV void syncthreads(EMU_LINE)
+{
+    emu::meet(emu::SYNCTHREADS, ALL, 0, 0, line);
+}
+
+PICI_DEV unsigned popc(uint64_t v)
+{
+    return (unsigned)__builtin_popcountll(v);
+}
+
+PICI_DEV unsigned ffs(uint64_t v)
+{
+    return (unsigned)__builtin_ffsll((long long)v);
+}
+
+PICI_DEV uint32_t funnel_l(uint32_t lo, uint32_t hi, unsigned bits)
+{
+    return (uint32_t)(((uint64_t)hi << 32 | lo) << bits >> 32);
+}
+
+template <class T> PICI_DEV T get(const T *p, EMU_LINE)
+{
+    emu::aligned(p, sizeof(T), line);
+    emu::touch_shared(p, sizeof(T), false, false, line);
+    T v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+template <class T> PICI_DEV void put(T *p, T v, EMU_LINE)
+{
+    emu::aligned(p, sizeof(T), line);
+    emu::touch_shared(p, sizeof(T), true, false, line);
+    memcpy(p, &v, sizeof v);
+}
+
+PICI_DEV void shared_max(uint64_t *p, uint64_t v, EMU_LINE)
+{
+    emu::aligned(p, sizeof v, line);
+    emu::touch_shared(p, sizeof v, true, true, line);
+    if (*p < v)
+        *p = v;
+}
+
+template <class T> PICI_DEV T load(const T *p, EMU_LINE)
+{
+    emu::aligned(p, sizeof(T), line);
+    return *p;
+}
+
+template <class T> PICI_DEV void store(T *p, T v, EMU_LINE)
+{
+    emu::aligned(p, sizeof(T), line);
+    *p = v;
+}
+
+template <class T> PICI_DEV T load_once(const T *p, EMU_LINE)
+{
+    return load(p, line);
+}
+
+template <class T> PICI_DEV void store_once(T *p, T v, EMU_LINE)
+{
+    store(p, v, line);
+}
+
+template <class T> PICI_DEV T atomic_add(T *p, T v, EMU_LINE)
+{
+    emu::aligned(p, sizeof(T), line);
+    emu::maybe_yield();
+    const T old = *p;
+    *p = old + v;
+    return old;
+}
+
+PICI_DEV void atomic_max(uint64_t *p, uint64_t v, EMU_LINE)
+{
+    emu::aligned(p, sizeof v, line);
+    emu::maybe_yield();
+    if (*p < v)
+        *p = v;
+}
+
+PICI_DEV uint64_t load_relaxed(const uint64_t *p, EMU_LINE)
+{
+    emu::maybe_yield();
+    return load(p, line);
+}
+
+PICI_DEV void store_relaxed(uint64_t *p, uint64_t v, EMU_LINE)
+{
+    emu::maybe_yield();
+    store(p, v, line);
+}
+
+PICI_DEV void fence()
+{
+    emu::maybe_yield();
+}
+
+PICI_DEV void pause()
+{
+    emu::yield();
+}
+
+PICI_DEV uint32_t add_f32(uint32_t a, uint32_t b)
+{
+    float x, y;
+    memcpy(&x, &a, 4);
+    memcpy(&y, &b, 4);
+    x += y;
+    memcpy(&a, &x, 4);
+    return a;
+}
+
+PICI_DEV uint64_t add_f64(uint64_t a, uint64_t b)
+{
+    double x, y;
+    memcpy(&x, &a, 8);
+    memcpy(&y, &b, 8);
+    x += y;
+    memcpy(&a, &x, 8);
+    return a;
+}
+
+} // namespace hw
+} // namespace pici
+
+#endif
