@@ -39,6 +39,16 @@ static void roundtrip(const uint8_t *src, size_t n, enum pici_dtype dtype, enum 
     require(pici_verify(block, got) == PICI_OK);
     require(pici_decompress(back, n, block, got, NULL) == PICI_OK);
     require(!bytes || memcmp(back, src, bytes) == 0);
+    if (info.format == PICI_HYBRID) {
+        struct pici_mix mix = PICI_MIX_INIT;
+        require(pici_mix(&mix, block, got) == PICI_OK);
+        uint64_t all = mix.other_bytes, nnz = 0;
+        for (int c = 0; c < PICI_CONTAINERS; c++) {
+            all += mix.position_bytes[c] + mix.value_bytes[c];
+            nnz += mix.nnz[c];
+        }
+        require(all == got && nnz == info.nnz);
+    }
     /* exactly as much room as it takes; then a byte less */
     uint8_t *tight = memory(got);
     require(pici_compress(tight, got, &again, src, n, dtype, format, &opts) == PICI_OK && again == got);
@@ -55,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     static const enum pici_format formats[5] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID, PICI_AUTO};
     if (len < 2)
         return 0;
-    const enum pici_format format = formats[data[0] & 3];
+    const enum pici_format format = formats[(data[0] & 3) + (data[0] >> 3 & 1)];
     const int checksum = data[0] >> 2 & 1;
     const size_t spread = (size_t)1 << (data[0] >> 4);
     const enum pici_dtype dtype = (enum pici_dtype)(1 + data[1] % 14);

@@ -37,7 +37,7 @@ expect 1 "inspect --tensor, of none" "$tool" inspect --tensor x b.safetensors
 LC_ALL=C expect 0 "inspect in ASCII" "$tool" inspect a.npy
 LC_ALL=C grep -q '[^ -~]' "$out" && fail "inspect in ASCII is not" || pass
 expect 0 bench "$tool" bench --size 64K --reps 3 --sparsity 0,99.5
-[ "$(grep -c '^ *[0-9.]*% ' "$out")" = 6 ] && pass || fail "bench: not two times three lines"
+[ "$(grep -c '^ *[0-9.]*% ' "$out")" = 8 ] && pass || fail "bench: not two times four lines"
 expect 0 "bench of a file" "$tool" bench --reps 1 -f pici a.npy
 says "bench of a file" 'a.npy, tensor data: f32, 1.17 KiB' "$out"
 

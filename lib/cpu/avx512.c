@@ -96,10 +96,10 @@ static inline void words_list(uint16_t *list, const uint64_t word[64])
     for (uint64_t rows = NONEMPTY(word); rows; rows &= rows - 1) {
         const unsigned r = (unsigned)__builtin_ctzll(rows), k = (unsigned)__builtin_popcountll(word[r]);
         __m512i some = _mm512_mask_compress_epi8(columns, word[r], columns), row = _mm512_set1_epi16((short)(64 * r));
-        store((uint8_t *)list, _mm512_or_si512(_mm512_cvtepu8_epi16(_mm512_castsi512_si256(some)), row));
+        store((uint8_t *)list, _mm512_add_epi16(_mm512_cvtepu8_epi16(_mm512_castsi512_si256(some)), row));
         if (k > 32) {
             __m512i high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(some, 1));
-            store((uint8_t *)(list + 32), _mm512_or_si512(high, row));
+            store((uint8_t *)(list + 32), _mm512_add_epi16(high, row));
         }
         list += k;
     }
