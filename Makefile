@@ -191,7 +191,7 @@ NVCCFLAGS =
 
 .PHONY: cuda cuda-tests check-cuda
 cuda: $(CUDA_A)
-cuda-tests: $(CUDA_TESTS)
+cuda-tests: $(CUDA_TESTS) $(CUDADIR)/example
 
 $(CUDADIR)/obj/flags: FORCE
 	@mkdir -p $(@D)
@@ -210,6 +210,15 @@ $(CUDADIR)/obj/%.o: %.cu $(CUDADIR)/obj/flags
 $(CUDA_A): $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o)
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# The example of docs/cuda.md.
+$(CUDADIR)/example.cu: docs/cuda.md
+	@mkdir -p $(@D)
+	$(Q)awk '/^```cuda$$/ { on = 1; next } /^```$$/ { on = 0 } on' $< >$@
+
+$(CUDADIR)/example: $(CUDADIR)/example.cu $(CUDA_A) $(A)
+	$(say) NVCC $<
+	$(Q)$(NVCC) $(filter-out -MMD -MP -Ilib -I.,$(NVCC_FLAGS)) $(NVCCFLAGS) -o $@ $^ $(LIBS)
 
 $(CUDA_TESTS): $(CUDADIR)/%: $(CUDADIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(CUDA_A) $(A)
 	$(say) LD $@
