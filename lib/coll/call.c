@@ -135,12 +135,8 @@ static enum pici_status resolve(struct coll_call *c, const struct pici_comm *com
     c->format = o->format != PICI_AUTO ? o->format : d->format;
     c->timeout_ms = o->timeout_ms ? o->timeout_ms : d->timeout_ms;
     c->checksum = o->checksum ? o->checksum > 0 : d->checksum;
-    /* Over a network larger pieces: MPI asks the peer before it sends one, and the answer waits in the link's queues. */
-    c->window = o->window ? o->window : d->window ? d->window : 4;
-    const uint64_t slice_bytes = o->slice_bytes    ? o->slice_bytes
-                                 : d->slice_bytes  ? d->slice_bytes
-                                 : comm->nodes > 1 ? 4 << 20
-                                                   : 1 << 20;
+    c->window = o->window ? o->window : d->window;
+    const uint64_t slice_bytes = o->slice_bytes ? o->slice_bytes : d->slice_bytes;
     c->memory = o->scratch;
     c->memory_bytes = o->scratch ? o->scratch_bytes : 0;
     c->stats = o->stats;

@@ -22,11 +22,11 @@ struct coll_settings {
     enum pici_format format;
     float threshold[POLICY_LINKS]; /* < 0: the format's */
     int timeout_ms, checksum;
-    int window;           /* 0: 4 */
-    uint64_t slice_bytes; /* 0: by the node map */
-    const char *trace;    /* path, or NULL */
-    double bandwidth[2];  /* by POLICY_INTER, POLICY_INTRA; bytes per second */
-    unsigned formats;     /* that AUTO may choose; 0: all */
+    int window;
+    uint64_t slice_bytes;
+    const char *trace;   /* path, or NULL */
+    double bandwidth[2]; /* by POLICY_INTER, POLICY_INTRA; bytes per second */
+    unsigned formats;    /* that AUTO may choose; 0: all */
 };
 
 struct pici_comm {
