@@ -371,7 +371,7 @@ static enum ref_status read_group(struct group *r, const struct ref_header *h, c
         return breach(fault, REF_E_CORRUPT, "record-length", r->at, r->first);
     uint64_t value = (payload + h->width - 1) / h->width * h->width, after = value + stored * h->width;
     for (; payload < r->end; payload++)
-        if (block[payload] && (payload < value || payload >= after))
+        if ((payload < value || payload >= after) && block[payload])
             return breach(fault, REF_E_CORRUPT, "padding", payload, REF_NO_TILE);
     for (unsigned i = 0; i < r->tiles; i++) {
         r->tile[i].values = value;
