@@ -3,15 +3,17 @@
  * Codec throughput beside the machine's memory speed.
  *
  * For each sparsity, one repetition times every yardstick (memcpy and three passes over memory) and then compress,
- * decompress and scatter-add of pici and of hybrid with every kernel table that this host can run, each once, so that noise of the host hits all
- * of them alike. Tables show medians over the repetitions, in GB/s (1e9 bytes) of dense bytes. Results are checked
- * before anything is timed. Without arguments it prints all sections; with any that describe data, that one table. */
+ * decompress and scatter-add of pici and of hybrid with every kernel table that this host can run, each once, so that
+ * noise of the host hits all of them alike. Tables show medians over the repetitions, in GB/s (1e9 bytes) of dense
+ * bytes. Results are checked before anything is timed. Without arguments it prints all sections, of which the first is
+ * the sizes of blocks, with limits that decide on the exit status; with any that describe data, that one table. */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <pthread.h>
 
 #include "common.h"
 #include "cpu/kernels.h"
+#include "sizes.h"
 #include "yardstick.h"
 
 enum { MAX_ISAS = 8, MAX_THREADS = 64, MAX_REPS = 1000 };
@@ -371,10 +373,8 @@ static void print_json(const struct section *s, int threads, double median_s[][M
         for (size_t c = 0; c < s->columns; c++) {
             const int yard = row < YARDSTICKS;
             printf("%s\n  {\"dtype\":\"%s\",\"bytes\":%zu,\"pattern\":\"%s\",\"sparsity\":%g,\"threads\":%d,"
-                   "\"checksum\":%d,\"huge_pages\":%d,\"repetitions\":%d,\"kernels\":\"%s\",\"format\":\"%s\",\"what\":"
-                   "\"%s\",\"median_"
-                   "s\":%.9g,"
-                   "\"best_s\":%.9g,\"gb_s\":%.4g,\"memcpy_ratio\":%.4g",
+                   "\"checksum\":%d,\"huge_pages\":%d,\"repetitions\":%d,\"kernels\":\"%s\",\"format\":\"%s\","
+                   "\"what\":\"%s\",\"median_s\":%.9g,\"best_s\":%.9g,\"gb_s\":%.4g,\"memcpy_ratio\":%.4g",
                    run.records++ ? "," : "", pici_dtype_name(s->dtype), s->bytes, pattern_name[s->pattern],
                    s->sparsity[c], threads, s->checksum, s->huge, s->reps, yard ? "" : row_isa(row)->name,
                    yard ? "" : pici_format_name(formats[row_format(row)]),
@@ -464,9 +464,11 @@ static const char usage[] =
     "  -r, --reps N       repetitions, 15\n"
     "  --best             print the fastest repetition instead of the median\n"
     "  --cpu-time         processor time, for a machine busy with other things; one thread only\n"
-    "  --quick            the first section alone, 3 repetitions\n"
+    "  --sizes            sizes beside the entropy bound, nothing timed\n"
+    "  --quick            sizes and the first timed section, 3 repetitions\n"
     "  --json             one array of records\n"
-    "Without --dtype, --size, --pattern, --sparsity, --threads, --checksum, --huge-pages or --quick: all sections.\n";
+    "Without --dtype, --size, --pattern, --sparsity, --threads, --checksum, --huge-pages, --sizes or --quick: all\n"
+    "sections. The exit status is 1 if sizes are beyond their limits.\n";
 
 static _Noreturn void bad_usage(void)
 {
@@ -480,11 +482,11 @@ int main(int argc, char **argv)
         {"isa", 1, NULL, 'i'},        {"dtype", 1, NULL, 'd'},   {"size", 1, NULL, 's'},     {"pattern", 1, NULL, 'p'},
         {"sparsity", 1, NULL, 'y'},   {"threads", 1, NULL, 't'}, {"reps", 1, NULL, 'r'},     {"checksum", 0, NULL, 'c'},
         {"huge-pages", 0, NULL, 'g'}, {"best", 0, NULL, 'b'},    {"cpu-time", 0, NULL, 'u'}, {"quick", 0, NULL, 'q'},
-        {"json", 0, NULL, 'j'},       {"help", 0, NULL, 'h'},    {NULL, 0, NULL, 0},
+        {"json", 0, NULL, 'j'},       {"help", 0, NULL, 'h'},    {"sizes", 0, NULL, 'z'},    {NULL, 0, NULL, 0},
     };
     struct section s = {PICI_F32, (size_t)64 << 20, UNIFORM, 1, 0, 0, 15, COUNT_OF(floor_sparsity), {0}};
     const char *isa = NULL;
-    int one = 0, quick = 0, c;
+    int one = 0, quick = 0, sizes = 0, missed = 0, c;
 
     memcpy(s.sparsity, floor_sparsity, sizeof floor_sparsity);
     run.clock = CLOCK_MONOTONIC;
@@ -523,6 +525,7 @@ int main(int argc, char **argv)
         case 'b': run.best = 1; break;
         case 'u': run.clock = CLOCK_THREAD_CPUTIME_ID; break;
         case 'q': quick = 1; break;
+        case 'z': sizes = 1; break;
         case 'j': run.json = 1; break;
         case 'h': fputs(usage, stdout); return 0;
         default: bad_usage();
@@ -552,11 +555,14 @@ int main(int argc, char **argv)
         printf("\nbuffers: page-aligned, touched before; transparent huge pages: %s\n", huge_pages(line, sizeof line));
         printf("C compress, D decompress, A scatter-add; columns: share of zeros\n");
     }
+    if (sizes || quick || !one)
+        missed = print_sizes(run.json, &run.records);
+    fflush(stdout);
     if (one)
         do_section(&s);
-    else
+    else if (!sizes)
         all_sections(&s);
     if (run.json)
         printf("\n]\n");
-    return fflush(stdout) || ferror(stdout);
+    return fflush(stdout) || ferror(stdout) || missed;
 }

@@ -210,9 +210,10 @@ static enum ref_status verify_padding(const struct ref_header *h, const uint8_t 
     return REF_OK;
 }
 
-static int value_is_zero(const struct ref_header *h, const uint8_t *block, uint64_t k)
+/* Stored value k, but of hybrid. */
+static uint64_t stored_value(const struct ref_header *h, const uint8_t *block, uint64_t k)
 {
-    return ref_get(block + h->values_offset + k * h->width, h->width) == 0;
+    return ref_get(block + h->values_offset + k * h->width, h->width);
 }
 
 /* Word c of tile t: a column, whose bit r is row r. */
@@ -243,7 +244,7 @@ static enum ref_status verify_pici(const struct ref_header *h, const uint8_t *bl
         if (total > h->nnz)
             return breach(fault, REF_E_CORRUPT, "tile-index", 16, t);
         for (uint64_t k = before; k < total; k++)
-            if (value_is_zero(h, block, k))
+            if (!stored_value(h, block, k))
                 return breach(fault, REF_E_CORRUPT, "stored-zero", h->values_offset + k * h->width, t);
     }
     if (s == REF_OK && total != h->nnz)
@@ -265,7 +266,7 @@ static enum ref_status verify_coo(const struct ref_header *h, const uint8_t *blo
             s = breach(fault, REF_E_CORRUPT, "rising", entry, at / TILE);
         else if (at >= h->count)
             s = breach(fault, REF_E_CORRUPT, "past-end", entry, REF_NO_TILE);
-        else if (value_is_zero(h, block, k))
+        else if (!stored_value(h, block, k))
             s = breach(fault, REF_E_CORRUPT, "stored-zero", h->values_offset + k * h->width, at / TILE);
     }
     return s;
@@ -370,7 +371,7 @@ static enum ref_status read_group(struct group *r, const struct ref_header *h, c
         return breach(fault, REF_E_CORRUPT, "record-length", r->at, r->first);
     uint64_t value = (payload + h->width - 1) / h->width * h->width, after = value + stored * h->width;
     for (; payload < r->end; payload++)
-        if (block[payload] && (payload < value || payload >= after))
+        if ((payload < value || payload >= after) && block[payload])
             return breach(fault, REF_E_CORRUPT, "padding", payload, REF_NO_TILE);
     for (unsigned i = 0; i < r->tiles; i++) {
         r->tile[i].values = value;
@@ -384,7 +385,8 @@ static uint64_t tile_value(const struct ref_header *h, const uint8_t *block, con
     return ref_get(block + t->values + k * h->width, h->width);
 }
 
-/* The offsets in the tile of its nonzeros, which need not be right; returns how many. place: where each is in the block. */
+/* The offsets in the tile of its nonzeros, which need not be right; returns how many. place: where each is in the
+ * block. */
 static unsigned tile_offsets(uint64_t offset[TILE], uint64_t place[TILE], const struct ref_header *h,
                              const uint8_t *block, const struct tile *t)
 {
@@ -489,18 +491,14 @@ static uint8_t *encode_group(uint8_t *p, const struct ref_header *h, const void 
     uint64_t bytes = 4, stored = 0;
     for (uint64_t i = 0; i < tiles; i++) {
         const uint64_t first = (g * GROUP + i) * TILE, len = tile_elements(h, g * GROUP + i);
-        unsigned run[16] = {0};
-        int full = 0;
+        uint64_t offset[TILE];
         for (uint64_t k = 0; k < len; k++)
-            run[k / RUN] += ref_load(src, first + k, h->width) != 0;
-        for (unsigned k = 0; k < 16; k++) {
-            n[i] += run[k];
-            full |= run[k] == RUN;
-        }
+            if (ref_load(src, first + k, h->width))
+                offset[n[i]++] = k;
         if (!n[i])
             continue;
         bits |= UINT64_C(1) << i;
-        container[i] = cheapest(h, n[i], len, full);
+        container[i] = cheapest(h, n[i], len, has_full_run(offset, n[i]));
         bytes += (container[i] == OFFSETS12 ? 1 : 2) + payload_bytes(container[i], n[i]);
         stored += container[i] == RAW ? len : n[i];
     }
@@ -608,11 +606,8 @@ uint8_t *ref_encode(size_t *len, const void *src, uint64_t n, unsigned dtype, un
         h.block_bytes = (uint64_t)(p - block);
         h.values_offset = h.block_bytes - h.nnz * h.width;
     }
-    memcpy(block, "\x50\x49\x43\x49", 4);
-    block[4] = 1;
-    block[5] = (uint8_t)format;
-    block[6] = (uint8_t)dtype;
-    block[7] = (uint8_t)h.flags;
+    const uint8_t head[8] = {0x50, 0x49, 0x43, 0x49, 1, (uint8_t)format, (uint8_t)dtype, (uint8_t)h.flags};
+    memcpy(block, head, sizeof head);
     ref_put(block + 8, 8, n);
     ref_put(block + 16, 8, h.nnz);
     ref_put(block + 24, 8, h.index_offset);
@@ -653,18 +648,12 @@ uint8_t *ref_encode(size_t *len, const void *src, uint64_t n, unsigned dtype, un
 /* ---- decode and add ---- */
 
 /* Element i of dst becomes, or grows by, v. */
-static void take_value(const struct ref_header *h, void *dst, uint64_t i, uint64_t v, int add)
+static void take(const struct ref_header *h, void *dst, uint64_t i, uint64_t v, int add)
 {
     if (!add)
         ref_store(dst, i, h->width, v);
     else if (v)
         ref_store(dst, i, h->width, ref_add(h->dtype, ref_load(dst, i, h->width), v));
-}
-
-/* Stored value k. */
-static void take(const struct ref_header *h, void *dst, uint64_t i, const uint8_t *block, uint64_t k, int add)
-{
-    take_value(h, dst, i, ref_get(block + h->values_offset + k * h->width, h->width), add);
 }
 
 static void take_group(const struct ref_header *h, void *dst, const uint8_t *block, uint64_t g, int add)
@@ -676,8 +665,8 @@ static void take_group(const struct ref_header *h, void *dst, const uint8_t *blo
         const struct tile *t = &r.tile[i];
         const unsigned n = t->n ? tile_offsets(offset, place, h, block, t) : 0;
         for (unsigned k = 0; k < n; k++)
-            take_value(h, dst, (r.first + i) * TILE + offset[k],
-                       tile_value(h, block, t, t->container == RAW ? offset[k] : k), add);
+            take(h, dst, (r.first + i) * TILE + offset[k], tile_value(h, block, t, t->container == RAW ? offset[k] : k),
+                 add);
     }
 }
 
@@ -699,14 +688,14 @@ static enum ref_status apply(void *dst, uint64_t n, const uint8_t *block, size_t
                 uint64_t word = bits_of_column(block, t, c);
                 for (unsigned r = 0; r < SIDE; r++)
                     if (word >> r & 1)
-                        take(&h, dst, t * TILE + r * SIDE + c, block, k++, add);
+                        take(&h, dst, t * TILE + r * SIDE + c, stored_value(&h, block, k++), add);
             }
     } else if (h.format == REF_HYBRID) {
         for (uint64_t g = 0; g < h.groups; g++)
             take_group(&h, dst, block, g, add);
     } else {
         for (uint64_t k = 0; k < h.nnz; k++)
-            take(&h, dst, h.format == REF_COO ? position(&h, block, k) : k, block, k, add);
+            take(&h, dst, h.format == REF_COO ? position(&h, block, k) : k, stored_value(&h, block, k), add);
     }
     return REF_OK;
 }

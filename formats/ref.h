@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A second codec, written from block.md and hybrid.md alone: slow, bit by bit, no kernels, nothing shared with lib/ or include/pici.
- * Tests and fuzzers compare the library with it; the golden vectors were made by it. Floating point is done in integers,
- * so that no rounding mode, excess precision or flushing of denormals can bend it. */
+ * A second codec, written from block.md and hybrid.md alone: slow, bit by bit, no kernels, nothing shared with lib/ or
+ * include/pici. Tests and fuzzers compare the library with it; the golden vectors were made by it. Floating point is done
+ * in integers, so that no rounding mode, excess precision or flushing of denormals can bend it. */
 #ifndef PICI_FORMATS_REF_H
 #define PICI_FORMATS_REF_H
 

@@ -133,7 +133,8 @@ PICI_API enum pici_status pici_decompress(void *dst, uint64_t n, const void *blo
                                           const struct pici_opts *);
 
 /* Decode elements [first, first + n) only. Reads the header, the tiles concerned and their index entries (coo: a binary
- * search of the positions, then those in the range; hybrid: the metadata of the tiles' groups too), and checks what it reads; not the checksum.
+ * search of the positions, then those in the range; hybrid: the metadata of the tiles' groups too), and checks what it
+ * reads; not the checksum.
  * PICI_E_ARG: as above, or the range is not within the block's count. */
 PICI_API enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
                                                 const struct pici_opts *);
@@ -193,8 +194,9 @@ struct pici_mix {
 };
 #define PICI_MIX_INIT {sizeof(struct pici_mix), {0}, {0}, {0}, {0}, 0}
 
-/* Count them, adding nothing up from what mix held before. Checks the header, the directory and all descriptors, but neither
- * payloads and values nor the checksum. PICI_E_ARG: null, or the block is not hybrid. Other errors: the block. */
+/* Count the block's tiles and their bytes; mix gets the counts of this block alone, whatever it held before. Checks the
+ * header, the directory and all descriptors, but neither payloads and values nor the checksum.
+ * PICI_E_ARG: null, or the block is not hybrid. Other errors: the block. */
 PICI_API enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len);
 
 #ifdef __cplusplus
