@@ -130,8 +130,8 @@ FMT_FN unsigned fmt_payload(unsigned container, unsigned n)
 FMT_FN unsigned fmt_container(unsigned n, unsigned len, unsigned width_log2, int full)
 {
     unsigned list = n <= OFFSETS12_MOST ? TILE_OFFSETS12 : TILE_OFFSETS8;
-    unsigned best = n > OFFSETS12_MOST && (full || n > OFFSETS8_MOST) ? TILE_BITS : list;
-    return (len - n) << width_log2 < fmt_payload(best, n) ? TILE_RAW : best;
+    unsigned best = n > OFFSETS12_MOST && (full || n > OFFSETS8_MOST) ? (unsigned)TILE_BITS : list;
+    return (len - n) << width_log2 < fmt_payload(best, n) ? (unsigned)TILE_RAW : best;
 }
 
 /* The values that such a tile stores. */

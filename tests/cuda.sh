@@ -22,6 +22,7 @@ for program in "$build"/emu_*; do
     if [ $status = 0 ] && grep -q '^[1-9][0-9]* passed, 0 failed' "$log"; then
         passed=$((passed + $(sed -n 's/^\([0-9][0-9]*\) passed.*/\1/p' "$log" | tail -n 1)))
         echo "ok $(basename "$program"): $(tail -n 1 "$log")"
+        grep '^skip:' "$log"
     else
         tail -n 40 "$log"
         echo "FAIL $(basename "$program"), exit status $status"
