@@ -80,8 +80,8 @@ static void zero_padding(const struct job *j, const struct fmt_layout *l)
 
 /* Pack one tile by way of the stack: it is partial, or there is no room for what the kernel may write too much. room: the
  * values that fit. Returns the values, or TILE + 1 if they do not fit. */
-static unsigned pack_tile_carefully(const struct job *j, const uint8_t *src, size_t n, uint8_t *bits, uint8_t *values,
-                                    uint64_t room)
+__attribute__((noinline)) static unsigned pack_tile_carefully(const struct job *j, const uint8_t *src, size_t n,
+                                                              uint8_t *bits, uint8_t *values, uint64_t room)
 {
     uint8_t tile[TILE * 8], out[TILE * 8 + PICI_SLACK], index[8];
     size_t w = (size_t)1 << j->width_log2;

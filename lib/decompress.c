@@ -166,8 +166,8 @@ static int unpack_stored_tile(const struct job *j, uint8_t *dst, const struct pi
     memset(values + stored, 0, zeros);
     const struct pici_tile copy = {where, values, t->n, t->container};
     struct pici_unpack_tiles one = {.dst = dst, .tile = &copy, .tiles = 1};
-    if (n == TILE)
-        return (j->add ? j->add->unpack_tiles(&one) : j->move->unpack_tiles(&one)) == 1;
+    if (n == TILE && !j->add)
+        return j->move->unpack_tiles(&one) == 1;
     one.dst = tile;
     if (j->move->unpack_tiles(&one) != 1)
         return 0;
@@ -265,6 +265,8 @@ struct parts {
     atomic_int wrong;
     uint64_t nnz[PICI_MAX_THREADS]; /* hybrid: of each part */
 };
+
+_Static_assert((int)PICI_PIECE_TILES >= (int)GROUP_TILES, "each thread has a group at least");
 
 static void unpack_thread(void *context, int i)
 {

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-/* What a call came to: 40 bytes, written on the device. */
+/* What a call came to: 32 bytes, written on the device. */
 struct pici_cuda_result {
     uint64_t len;    /* bytes of the block; 0 unless PICI_OK */
     int32_t status;  /* enum pici_status */
@@ -70,7 +70,8 @@ PICI_API enum pici_status pici_scatter_add_cuda(void *dst, uint64_t n, enum pici
                                                 const uint64_t *len_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);
 
-/* Check every rule of the format. The result has what pici_verify_at would say. */
+/* Check every rule of the format. The result has what pici_verify_at would say; a hybrid block is
+ * PICI_E_UNSUPPORTED here. */
 PICI_API enum pici_status pici_verify_cuda(const void *block, size_t len, const uint64_t *len_at,
                                            struct pici_cuda_result *result, void *workspace, size_t workspace_bytes,
                                            cudaStream_t);

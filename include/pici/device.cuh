@@ -260,7 +260,7 @@ template <class T> PICI_DEV void tile_pack(uint8_t *stage, const held_tile<T> &h
     hw::syncwarp();
 }
 
-/* Copy n values from stage to a block, in words of 4 bytes whatever the width. */
+/* Copy n values from stage to a block, in words of 4 bytes whatever the width. stage may be used again after a __syncwarp(). */
 template <class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsigned n)
 {
     if constexpr (sizeof(T) >= 4) {
@@ -405,7 +405,7 @@ PICI_DEV void scatter_rows(const dense_tile<T> &d, const T *a, const T *b, const
     }
 }
 
-/* Write all of a tile's elements; values: staged. */
+/* Write all of a tile's elements; values: staged. stage may be used again after a __syncwarp(). */
 template <class T>
 PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
 {
@@ -449,7 +449,8 @@ PICI_DEV void add_rows(const dense_tile<T> &d, const T *a, const T *b, const col
     }
 }
 
-/* Add to a tile's elements, row by row; values: staged. A pair is read and written if one of its elements is added to. */
+/* Add to a tile's elements, row by row; values: staged. A pair is read and written if one of its elements is added to.
+ * stage may be used again after a __syncwarp(). */
 template <class SUM, class T>
 PICI_DEV void tile_add_rows(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
 {
@@ -465,7 +466,7 @@ PICI_DEV void tile_add_rows(const dense_tile<T> &d, const T *values, const colum
 constexpr unsigned SPARSE_TILE = 512;
 
 /* Add n <= SPARSE_TILE values of a block: list the places of the tile's bits by __ffsll, and go through the list. Returns
- * whether a value is zero, of a lane. */
+ * whether a value is zero, of a lane. stage may be used again after a __syncwarp(). */
 template <class SUM, class T>
 PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *values, const columns &c, unsigned before,
                             unsigned n)

@@ -300,7 +300,9 @@ PICI_DEV int block_read(T *dst, uint64_t n, unsigned dtype, const void *block, u
     if (wrong)
         hw::shared_max(&shared->fault, wrong);
     hw::syncthreads();
-    return fault_status(hw::get(&shared->fault));
+    const uint64_t first = hw::get(&shared->fault);
+    hw::syncthreads(); /* the memory is the caller's again */
+    return fault_status(first);
 }
 
 template <class T>

@@ -17,7 +17,7 @@ static_assert(ENCODE_THREADS<uint8_t> / 32 == encode_tiles(1) && ENCODE_THREADS<
 
 static_assert(sizeof(pici_cuda_control) == PICI_CUDA_READ_WORKSPACE, "the workspace of a reader");
 static_assert(sizeof(pici_cuda_encode_jobs) <= 4096 && sizeof(pici_cuda_decode_jobs) <= 4096, "arguments of a kernel");
-static_assert(sizeof(pici_cuda_result) == 32 || sizeof(pici_cuda_result) == 40, "a public struct");
+static_assert(sizeof(pici_cuda_result) == 32, "a public struct");
 
 static bool is_aligned_to(const void *p, uintptr_t bytes)
 {
