@@ -97,10 +97,13 @@ $(BUILD)/obj/flags: FORCE
 COMPILE_FLAGS = $(CPPFLAGS) $(BASE) $(CFLAGS) -MMD -MP
 COMPILE = $(CC) $(COMPILE_FLAGS)
 
+# x87 arithmetic rounds twice: doubles would be added wrongly, once in a thousand times or so.
+I386_FLAGS := $(if $(filter i386-% i486-% i586-% i686-%,$(shell $(CC) -dumpmachine 2>/dev/null)),-msse2 -mfpmath=sse)
+
 $(BUILD)/obj/lib/cpu/%.o: lib/cpu/%.c $(BUILD)/obj/flags
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(COMPILE) $(LIB_FLAGS) $(CPU_CFLAGS) -c -o $@ $<
+	$(Q)$(COMPILE) $(LIB_FLAGS) $(I386_FLAGS) $(CPU_CFLAGS) -c -o $@ $<
 
 $(BUILD)/obj/lib/%.o: lib/%.c $(BUILD)/obj/flags
 	$(say) CC $<
