@@ -140,7 +140,7 @@ $(BUILD)/obj/tools.a: $(TOOL_OBJ)
 
 $(BUILD)/picitool: $(call obj,tools/picitool.c) $(BUILD)/obj/tools.a $(A)
 	$(say) LD $@
-	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm -lm
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 
 # ---- the transport over MPI, a library of its own. What is made for one MPI lies under MPIDIR, so that several live side
 # by side: make mpi mpi-tests MPICC=mpicc.mpich MPIDIR=build/mpich

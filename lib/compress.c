@@ -315,16 +315,19 @@ static void write_records(void *context, int thread)
     struct records *r = context;
     const struct job *j = r->job;
     const unsigned w = j->width_log2;
+    const size_t whole = (size_t)GROUP_TILES * TILE;
     struct pici_plan plan;
-    int alike = 0; /* is the next group likely to be as the last? */
+    struct pici_room room;
+    enum pici_expect expect = EXPECT_SPARSE; /* which shows soon if it is wrong */
     (void)thread;
     for (size_t g; (g = atomic_fetch_add(&r->next, 1)) < r->groups;) {
-        const size_t first = g * GROUP_TILES * TILE, left = j->n - first;
-        const size_t n = left < (size_t)GROUP_TILES * TILE ? left : (size_t)GROUP_TILES * TILE;
+        const size_t first = g * whole, left = j->n - first, n = left < whole ? left : whole;
         const uint8_t *src = j->src + (first << w);
+        if (n < whole || r->measure)
+            expect = EXPECT_ANY;
         /* the longest record, of whole tiles, fits in twice its values */
-        if (alike && n == (size_t)GROUP_TILES * TILE && r->end <= r->cap && (r->cap - r->end) / 2 >> w >= n &&
-            pici_write_group_alike(&plan, j->move, src, w, j->block + r->end, j->stream)) {
+        if (expect == EXPECT_ALIKE && j->threads == 1 && r->end <= r->cap && (r->cap - r->end) / 2 >> w >= n &&
+            pici_write_alike(&plan, j->move, src, w, j->block + r->end, j->stream)) {
             store_index(j->block + HDR_BYTES, r->layout->index_width, g,
                         (r->end - r->layout->body_offset) / fmt_unit(w));
             r->end += plan.record;
@@ -332,8 +335,10 @@ static void write_records(void *context, int thread)
             atomic_store_explicit(&r->turn, g + 1, memory_order_release);
             continue;
         }
-        pici_plan_group(&plan, j->move, src, n, w);
-        alike = j->threads == 1 && !r->measure && pici_plan_alike(&plan);
+        const int sparse = expect == EXPECT_SPARSE && pici_plan_sparse(&plan, &room, j->move, src, w);
+        if (!sparse)
+            pici_plan_group(&plan, &room, j->move, src, n, w);
+        expect = pici_plan_expect(&plan);
 
         while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
             sched_yield();
@@ -347,8 +352,11 @@ static void write_records(void *context, int thread)
         if (!fits || r->measure)
             continue;
         store_index(j->block + HDR_BYTES, r->layout->index_width, g, (at - r->layout->body_offset) / fmt_unit(w));
-        pici_write_group(&plan, j->move, src, n, w, j->block + at, j->threads > 1 ? plan.record : r->cap - at,
-                         j->stream);
+        if (sparse)
+            pici_write_sparse(&plan, &room, w, j->block + at);
+        else
+            pici_write_group(&plan, &room, j->move, src, n, w, j->block + at,
+                             j->threads > 1 ? plan.record : r->cap - at, j->stream);
     }
 }
 
@@ -379,13 +387,9 @@ static enum pici_status compress_hybrid(const struct job *j, size_t cap, struct 
     (void)fmt_layout_hybrid(l, j->dtype, j->n, 0, 0);
     if (l->body_offset > cap)
         return PICI_E_SPACE;
-    struct records r = {
-        .job = j, .layout = l, .cap = cap, .groups = (size_t)fmt_groups(l->tiles), .end = (size_t)l->body_offset};
+    struct records r = {.job = j, .layout = l, .cap = cap};
     memset(j->block + HDR_BYTES, 0, (size_t)l->body_offset - HDR_BYTES);
-    if (j->threads > 1)
-        pici_parallel(j->threads, 256 << 10, write_records, &r);
-    else
-        write_records(&r, 0);
+    run_records(&r);
     if (r.end == SIZE_MAX)
         return PICI_E_SPACE;
     *nnz = r.nnz;

@@ -159,11 +159,13 @@ enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
 
 /* ---- writing ---- */
 
-/* Values of a group from which on it is worth to write them past the caches. */
-enum { STREAM_LEAST = 16 << 10 };
+enum {
+    STREAM_LEAST = 16 << 10, /* bytes of values of a group from which on it is worth to write them past the caches */
+    SPARSE_MANY = 100        /* nonzeros of a tile from which on pack_sparse is worth it */
+};
 
 /* The elements of a tile that may be partial, whole: with zeros after them, in made. */
-static const uint8_t *whole_tile(uint8_t made[TILE * 8], const uint8_t *src, size_t n, unsigned width_log2)
+static const uint8_t *whole_tile(uint8_t *made, const uint8_t *src, size_t n, unsigned width_log2)
 {
     if (n >= TILE)
         return src;
@@ -180,60 +182,66 @@ static int words_have_run(const uint64_t word[TILE_COLS])
     return 0;
 }
 
-__attribute__((noinline)) static void masks_partial(struct pici_plan *p, const struct pici_move *move,
-                                                    const uint8_t *src, size_t n, unsigned width_log2)
+/* Choose the container of tile i, of len elements and n nonzeros. run: has it a run of 256 of these? */
+static void plan_tile(struct pici_plan *p, unsigned i, unsigned len, unsigned width_log2, int run)
 {
-    uint8_t made[TILE * 8];
-    const size_t whole = n / TILE;
-    const uint8_t *tile = whole_tile(made, src + (whole * TILE << width_log2), n % TILE, width_log2);
-    move->masks(p->word + whole, p->tile + whole, tile, 1);
+    struct pici_tile *t = &p->tile[i];
+    t->container = TILE_EMPTY;
+    if (!t->n)
+        return;
+    const unsigned container = fmt_container(t->n, len, width_log2, run);
+    t->container = (uint8_t)container;
+    p->nnz += t->n;
+    p->metadata += 1 + (container != TILE_OFFSETS12) + fmt_payload(container, t->n);
+    p->values += (size_t)fmt_stored(container, t->n, len) << width_log2;
 }
 
-void pici_plan_group(struct pici_plan *p, const struct pici_move *move, const uint8_t *src, size_t n,
-                     unsigned width_log2)
+static void plan_begin(struct pici_plan *p, unsigned tiles)
 {
-    p->tiles = (unsigned)fmt_tiles(n);
-    move->masks(p->word, p->tile, src, n / TILE);
-    if (n % TILE)
-        masks_partial(p, move, src, n, width_log2);
+    p->tiles = tiles;
     p->metadata = p->values = 0;
     p->nnz = 0;
-    for (unsigned i = 0; i < p->tiles; i++, n -= n < TILE ? n : TILE) {
-        struct pici_tile *t = &p->tile[i];
-        const unsigned len = n < TILE ? (unsigned)n : TILE;
-        t->container = TILE_EMPTY;
-        if (!t->n)
-            continue;
-        const int run = t->n >= RUN && t->n <= OFFSETS8_MOST && words_have_run(p->word[i]);
-        const unsigned container = fmt_container(t->n, len, width_log2, run);
-        t->container = (uint8_t)container;
-        p->nnz += t->n;
-        p->metadata += 1 + (container != TILE_OFFSETS12) + fmt_payload(container, t->n);
-        p->values += (size_t)fmt_stored(container, t->n, len) << width_log2;
-    }
+}
+
+static void plan_end(struct pici_plan *p, unsigned width_log2)
+{
     p->metadata += p->nnz ? 4 : 0;
     p->record = (size_t)fmt_record(p->metadata, p->values, width_log2);
 }
 
-/* One tile by way of the stack: it is partial, or there is no room for what the kernel writes too much. */
-__attribute__((noinline)) static void write_tile_carefully(struct pici_pack_tiles *run, const struct pici_move *move,
-                                                           size_t n, unsigned width_log2)
+void pici_plan_group(struct pici_plan *p, struct pici_room *room, const struct pici_move *move, const uint8_t *src,
+                     size_t n, unsigned width_log2)
 {
-    uint8_t made[TILE * 8], out[TILE * 8 + PICI_SLACK], *const values = run->values;
+    const size_t whole = n / TILE;
+    plan_begin(p, (unsigned)fmt_tiles(n));
+    move->masks(p->word, p->tile, src, whole);
+    if (n % TILE)
+        move->masks(p->word + whole, p->tile + whole,
+                    whole_tile(room->bytes, src + (whole * TILE << width_log2), n % TILE, width_log2), 1);
+    for (unsigned i = 0; i < p->tiles; i++, n -= n < TILE ? n : TILE)
+        plan_tile(p, i, n < TILE ? (unsigned)n : TILE, width_log2, p->tile[i].n >= RUN && words_have_run(p->word[i]));
+    plan_end(p, width_log2);
+}
+
+/* One tile by way of the room: it is partial, or there is no space for what the kernel writes too much. */
+static void write_tile_carefully(struct pici_pack_tiles *run, struct pici_room *room, const struct pici_move *move,
+                                 size_t n, unsigned width_log2)
+{
+    if (!run->tile->n)
+        return;
     const size_t stored = (size_t)fmt_stored(run->tile->container, run->tile->n, (unsigned)n) << width_log2;
+    uint8_t *const out = room->bytes + TILE * 8;
     struct pici_pack_tiles one = *run;
-    one.src = whole_tile(made, run->src, n, width_log2);
+    one.src = whole_tile(room->bytes, run->src, n, width_log2);
     one.tiles = 1;
     one.stream = 0;
     one.values = out;
     move->pack_tiles(&one);
-    if (run->tile->n)
-        memcpy(values, out, stored);
-    else
-        return;
+    memcpy(run->values, out, stored);
     run->payload = one.payload;
-    run->values = values + stored;
+    run->values += stored;
 }
+_Static_assert(sizeof(struct pici_room) >= 2 * TILE * 8 + PICI_SLACK, "a tile and its values");
 
 /* The occupancy and the descriptors, and the zeros before the values; returns where the payloads begin. */
 static uint8_t *write_descriptors(const struct pici_plan *p, unsigned width_log2, uint8_t *out)
@@ -257,13 +265,13 @@ static uint8_t *write_descriptors(const struct pici_plan *p, unsigned width_log2
     return second;
 }
 
-void pici_write_group(const struct pici_plan *p, const struct pici_move *move, const uint8_t *src, size_t n,
-                      unsigned width_log2, uint8_t *out, size_t room, int stream)
+void pici_write_group(const struct pici_plan *p, struct pici_room *room, const struct pici_move *move,
+                      const uint8_t *src, size_t n, unsigned width_log2, uint8_t *out, size_t space, int stream)
 {
     if (!p->nnz)
         return;
     size_t whole = n / TILE;
-    if (room - p->record < PICI_SLACK || whole < p->tiles) /* what is written too much is to be written again */
+    if (space - p->record < PICI_SLACK || whole < p->tiles) /* what is written too much is to be written again */
         for (size_t after = 0, t = p->tiles; t-- > 0 && after < PICI_SLACK;) {
             const unsigned len = n - t * TILE < TILE ? (unsigned)(n - t * TILE) : TILE;
             after += p->tile[t].n ? (size_t)fmt_stored(p->tile[t].container, p->tile[t].n, len) << width_log2 : 0;
@@ -282,13 +290,60 @@ void pici_write_group(const struct pici_plan *p, const struct pici_move *move, c
         run.src = src + (t * TILE << width_log2);
         run.word = p->word + t;
         run.tile = p->tile + t;
-        write_tile_carefully(&run, move, n - t * TILE < TILE ? n - t * TILE : TILE, width_log2);
+        write_tile_carefully(&run, room, move, n - t * TILE < TILE ? n - t * TILE : TILE, width_log2);
     }
     memset(run.values, 0, (size_t)(out + p->record - run.values));
 }
 
-int pici_write_group_alike(struct pici_plan *p, const struct pici_move *move, const uint8_t *src, unsigned width_log2,
-                           uint8_t *out, int stream)
+static int is_short(unsigned container)
+{
+    return container <= TILE_OFFSETS8 || container == TILE_EMPTY;
+}
+
+int pici_plan_sparse(struct pici_plan *p, struct pici_room *room, const struct pici_move *move, const uint8_t *src,
+                     unsigned width_log2)
+{
+    struct pici_pack_tiles run = {
+        .src = src, .tiles = 1, .payload = room->bytes, .values = room->bytes + ROOM_PAYLOADS};
+    plan_begin(p, GROUP_TILES);
+    for (unsigned i = 0, n = 0; i < GROUP_TILES; i++, run.src += (size_t)TILE << width_log2) {
+        const size_t left = (ROOM_VALUES - p->values) >> width_log2;
+        const unsigned most = left < OFFSETS8_MOST ? (unsigned)left : OFFSETS8_MOST;
+        const int once = n >= SPARSE_MANY; /* as the tile before */
+        run.word = p->word + i;
+        run.tile = p->tile + i;
+        if (once)
+            p->tile[i].n = (uint16_t)move->pack_sparse(run.payload, run.values, run.src, most);
+        else
+            move->masks(p->word + i, p->tile + i, run.src, 1);
+        n = p->tile[i].n;
+        plan_tile(p, i, TILE, width_log2, !once && n >= RUN && words_have_run(p->word[i]));
+        if (n > most || !is_short(run.tile->container))
+            return 0;
+        if (!once) {
+            move->pack_tiles(&run);
+        } else if (n) {
+            run.payload += fmt_payload(run.tile->container, n);
+            run.values += (size_t)n << width_log2;
+        }
+    }
+    plan_end(p, width_log2);
+    return 1;
+}
+
+void pici_write_sparse(const struct pici_plan *p, const struct pici_room *room, unsigned width_log2, uint8_t *out)
+{
+    if (!p->nnz)
+        return;
+    uint8_t *const payload = write_descriptors(p, width_log2, out);
+    memcpy(payload, room->bytes, (size_t)(out + p->metadata - payload));
+    uint8_t *const values = out + fmt_record_values(p->metadata, width_log2);
+    memcpy(values, room->bytes + ROOM_PAYLOADS, p->values);
+    memset(values + p->values, 0, (size_t)(out + p->record - (values + p->values)));
+}
+
+int pici_write_alike(struct pici_plan *p, const struct pici_move *move, const uint8_t *src, unsigned width_log2,
+                     uint8_t *out, int stream)
 {
     const unsigned container = p->tile[0].container;
     p->tiles = GROUP_TILES;
@@ -311,10 +366,15 @@ int pici_write_group_alike(struct pici_plan *p, const struct pici_move *move, co
     return 1;
 }
 
-int pici_plan_alike(const struct pici_plan *p)
+enum pici_expect pici_plan_expect(const struct pici_plan *p)
 {
-    unsigned alike = 0;
-    while (alike < p->tiles && p->tile[alike].container == p->tile[0].container)
-        alike++;
-    return alike == GROUP_TILES && (p->tile[0].container == TILE_BITS || p->tile[0].container == TILE_RAW);
+    const unsigned container = p->tile[0].container;
+    unsigned alike = 0, sparse = 0;
+    for (unsigned i = 0; i < p->tiles; i++) {
+        alike += p->tile[i].container == container;
+        sparse += is_short(p->tile[i].container);
+    }
+    return sparse == p->tiles                                                          ? EXPECT_SPARSE
+           : alike == GROUP_TILES && (container == TILE_BITS || container == TILE_RAW) ? EXPECT_ALIKE
+                                                                                       : EXPECT_ANY;
 }

@@ -37,21 +37,40 @@ struct pici_plan {
     size_t metadata, values, record; /* bytes */
 };
 
+/* Room to make things in: a tile that is partial, or the parts of a record whose place is not known yet, payloads first. */
+enum { ROOM_PAYLOADS = GROUP_TILES * (RUNS + OFFSETS8_MOST), ROOM_VALUES = 54 << 10 };
+struct pici_room {
+    uint8_t bytes[ROOM_PAYLOADS + ROOM_VALUES + PICI_SLACK];
+};
+
+/* What is a group to be expected like, after the one of this plan? */
+enum pici_expect {
+    EXPECT_ANY,
+    EXPECT_ALIKE, /* all tiles of one container, a bitvector or raw: the place of the values is known beforehand */
+    EXPECT_SPARSE /* no such tiles: payloads and values are short */
+};
+enum pici_expect pici_plan_expect(const struct pici_plan *);
+
 /* Look at the group of n elements at src. */
-void pici_plan_group(struct pici_plan *, const struct pici_move *, const uint8_t *src, size_t n, unsigned width_log2);
+void pici_plan_group(struct pici_plan *, struct pici_room *, const struct pici_move *, const uint8_t *src, size_t n,
+                     unsigned width_log2);
 
-/* Write its record; room, at least the record: bytes at out that may be written to, and there a little too many. stream: past
+/* Write its record; space, at least the record: bytes at out that may be written to, and there a little too many. stream: past
  * the caches. */
-void pici_write_group(const struct pici_plan *, const struct pici_move *, const uint8_t *src, size_t n,
-                      unsigned width_log2, uint8_t *out, size_t room, int stream);
+void pici_write_group(const struct pici_plan *, struct pici_room *, const struct pici_move *, const uint8_t *src,
+                      size_t n, unsigned width_log2, uint8_t *out, size_t space, int stream);
 
-/* Are its tiles GROUP_TILES of one container, a bitvector or raw? Then so are the next group's, likely enough; and for these
- * the place of the values is known beforehand, so that one look at each tile will do. */
-int pici_plan_alike(const struct pici_plan *);
+/* Two ways to look at each tile of a whole group once, for groups that are as expected; 0 for others, of which the plan is of no
+ * use then.
+ *
+ * EXPECT_SPARSE: plan, and make payloads and values in the room, from where pici_write_sparse puts them into the record. */
+int pici_plan_sparse(struct pici_plan *, struct pici_room *, const struct pici_move *, const uint8_t *src,
+                     unsigned width_log2);
+void pici_write_sparse(const struct pici_plan *, const struct pici_room *, unsigned width_log2, uint8_t *out);
 
-/* Write the record of a whole group whose tiles are like those of the plan, which is that of another group, and becomes this
- * one's; out has room for the longest and PICI_SLACK. 0 if they are not: the plan is of no use then. */
-int pici_write_group_alike(struct pici_plan *, const struct pici_move *, const uint8_t *src, unsigned width_log2,
-                           uint8_t *out, int stream);
+/* EXPECT_ALIKE: write the record of a group whose tiles are like those of the plan, which is that of another group, and becomes
+ * this one's; out has room for the longest and PICI_SLACK. */
+int pici_write_alike(struct pici_plan *, const struct pici_move *, const uint8_t *src, unsigned width_log2,
+                     uint8_t *out, int stream);
 
 #endif

@@ -119,20 +119,28 @@ Test(codec_hybrid, groups_alike)
 {
     static const enum pici_dtype dtypes[] = {PICI_I8, PICI_F16, PICI_F32, PICI_F64};
     enum { GROUP = 32 * 4096 };
-    static const char kinds[] = "bbrrbrbsbbrerr"; /* of the groups: bitvectors, raw, sparse, empty */
+    /* of the groups: bitvectors, raw, sparse (lists that are short, long, and too long to be made in one pass), empty */
+    static const char kinds[] = "sslfllbbrrbrbslbfflerr";
     const uint64_t n = (sizeof kinds - 1) * (uint64_t)GROUP + 5000;
     struct rig rig;
     rig_init(&rig, (size_t)n * 8, 1);
     uint8_t *src = test_alloc((size_t)n * 8);
     for (unsigned w = 0; w < 4; w++)
-        for (int odd = 0; odd <= 1; odd++) {
+        for (int odd = 0; odd <= 2; odd++) {
             struct subject s = {src, n, dtypes[w], PICI_HYBRID, 0, 1};
             memset(src, 0, (size_t)n << w);
             for (uint64_t i = 0; i < n; i++) {
                 const char kind = kinds[i / GROUP < sizeof kinds - 1 ? i / GROUP : 0];
-                unsigned percent = kind == 'b' ? 50 : kind == 'r' ? 100 : kind == 's' ? 2 : 0;
-                if (odd && i / 4096 % 32 == 20) /* one tile is of another kind */
+                unsigned percent = kind == 'b'   ? 50
+                                   : kind == 'r' ? 100
+                                   : kind == 'f' ? 11
+                                   : kind == 'l' ? 8
+                                   : kind == 's' ? 2
+                                                 : 0;
+                if (odd == 1 && i / 4096 % 32 == 20) /* one tile is of another kind */
                     percent = percent == 50 ? 3 : 60;
+                if (odd == 2 && i / 4096 % 32 == 25) /* of few nonzeros, of which 256 lie side by side */
+                    percent = i / 256 % 16 == i / GROUP % 16 ? 100 : 2;
                 if (rng_below(&rig.rng, 100) < percent)
                     ref_store(src, i, 1u << w, value_random(&rig.rng, dtypes[w]));
             }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Inputs of more elements than 32 bits count, more threads than a call will start, and a process that has no memory left.
+ * Inputs of more elements than 32 bits count, more threads than a call will start, a thread that has little stack, and a process
+ * that has no memory left.
  * PICI_TEST_FULL=1 adds what takes half a gigabyte or minutes. */
 #define _DEFAULT_SOURCE
 #include <criterion/criterion.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +147,71 @@ Test(codec_large, threads_without_end)
 #define SANITIZED 1
 #endif
 #endif
+
+/* ---- stack ---- */
+
+#ifndef SANITIZED
+struct on_stack {
+    uint8_t *src, *out, *block;
+    size_t cap;
+    int threads;
+    unsigned failed;
+};
+
+/* Everything that the codec does, in a thread. Groups that are sparse, alike and mixed, and a tile that is partial. */
+static void *use_codec(void *context)
+{
+    static const enum pici_dtype dtypes[] = {PICI_U8, PICI_BF16, PICI_F8E4M3, PICI_F32, PICI_F64};
+    struct on_stack *x = context;
+    const struct pici_opts opts = {sizeof opts, x->threads, 1};
+    for (unsigned d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (int f = PICI_DENSE; f <= PICI_HYBRID + 1; f++) {
+            const enum pici_format format = f > PICI_HYBRID ? PICI_AUTO : (enum pici_format)f;
+            const uint64_t n = 5 * 32 * 4096 + 4097;
+            size_t len;
+            x->failed += pici_compress(x->block, x->cap, &len, x->src, n, dtypes[d], format, &opts) != PICI_OK;
+            x->failed += pici_verify(x->block, len) != PICI_OK;
+            x->failed += pici_decompress(x->out, n, x->block, len, &opts) != PICI_OK;
+            x->failed += pici_decompress_range(x->out, 5, n - 9, x->block, len, &opts) != PICI_OK;
+            x->failed += pici_scatter_add(x->out, n, x->block, len, &opts) != PICI_OK;
+        }
+    return NULL;
+}
+#endif
+
+/* As much stack as pici.h promises to need is enough, on every ISA: beyond it lies a guard page. */
+Test(codec_large, stack)
+{
+#ifdef SANITIZED
+    printf("skip: a thread with little stack (the sanitizer needs some)\n");
+#else
+    enum { N = 5 * 32 * 4096 + 4097, OWN = 32 << 10 /* of the thread itself */ };
+    struct on_stack x = {.src = test_alloc(N * 8), .out = test_alloc(N * 8), .cap = N * 12 + 4096};
+    struct rng rng = {5};
+    x.block = test_alloc(x.cap);
+    memset(x.src, 0, N * 8);
+    for (size_t i = 0; i < N; i++)
+        if (rng_below(&rng, 100) < 2 + i / (32 * 4096) * 16 || i / 4096 % 32 == 9)
+            x.src[8 * i + 7] = x.src[8 * i + 1] = 1;
+    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
+        pici_isa_force(*isa);
+        for (x.threads = 1; x.threads <= 3; x.threads += 2) {
+            pthread_attr_t attr;
+            pthread_t thread;
+            cr_assert_eq(pthread_attr_init(&attr), 0);
+            cr_assert_eq(pthread_attr_setstacksize(&attr, (x.threads > 1 ? 384 << 10 : 128 << 10) + OWN), 0);
+            cr_assert_eq(pthread_create(&thread, &attr, use_codec, &x), 0);
+            pthread_join(thread, NULL);
+            pthread_attr_destroy(&attr);
+            cr_expect_eq(x.failed, 0, "%s", (*isa)->name);
+        }
+    }
+    pici_isa_force(NULL);
+    free(x.src);
+    free(x.out);
+    free(x.block);
+#endif
+}
 
 #ifndef SANITIZED
 /* Use some stack now, for it cannot grow later. */

@@ -86,25 +86,16 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
     }
 }
 
-/* The same row by row, where a row's bytes are columns. */
-static inline void words_list(uint16_t *list, const uint64_t word[64])
+/* Which bits a word has, each a byte, plus first. Writes up to LIST_SLACK too many. */
+static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
 {
     uint8_t numbers[64];
     for (int i = 0; i < 64; i++)
         numbers[i] = (uint8_t)i;
-    const __m512i columns = load(numbers);
-    for (uint64_t rows = NONEMPTY(word); rows; rows &= rows - 1) {
-        const unsigned r = (unsigned)__builtin_ctzll(rows), k = (unsigned)__builtin_popcountll(word[r]);
-        __m512i some = _mm512_mask_compress_epi8(columns, word[r], columns), row = _mm512_set1_epi16((short)(64 * r));
-        store((uint8_t *)list, _mm512_add_epi16(_mm512_cvtepu8_epi16(_mm512_castsi512_si256(some)), row));
-        if (k > 32) {
-            __m512i high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(some, 1));
-            store((uint8_t *)(list + 32), _mm512_add_epi16(high, row));
-        }
-        list += k;
-    }
+    const __m512i bits = load(numbers);
+    store(out, _mm512_add_epi8(_mm512_mask_compress_epi8(bits, word, bits), _mm512_set1_epi8((char)first)));
 }
-#define HAVE_WORDS_LIST
+#define WORDS_MANY 200 /* nonzeros of a tile from which that is better than one by one */
 
 #define POPCOUNT64(w) ((unsigned)__builtin_popcountll(w))
 #define STREAM_LINES stream_lines

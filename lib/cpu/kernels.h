@@ -95,6 +95,10 @@ struct pici_move {
     /* A bit an element of so many whole tiles, and each tile's nonzeros. */
     void (*masks)(uint64_t (*word)[TILE_COLS], struct pici_tile *, const uint8_t *src, size_t tiles);
     void (*pack_tiles)(struct pici_pack_tiles *);
+    /* Both for one tile in one pass, if it has at most `most` <= OFFSETS8_MOST nonzeros, and no run of 256: the payload of its
+     * list, and its values, with up to PICI_SLACK bytes too many. Returns its nonzeros, or, of another tile, more than most.
+     * Slower than the two where there are few. */
+    unsigned (*pack_sparse)(uint8_t *payload, uint8_t *values, const uint8_t *src, unsigned most);
     /* The same of tiles that are expected to be of the container of tile[0], a bitvector or raw, without words and n given:
      * sets the n of all. Returns the tiles done: all, or those before the first that is of another. */
     size_t (*pack_alike)(struct pici_pack_tiles *, struct pici_tile *tile);
