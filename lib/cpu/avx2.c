@@ -218,11 +218,13 @@ static inline uint64_t row_mask_32(const uint8_t *p)
 #define PACK_MANY 750
 #define UNPACK_MANY 150
 #define BITS 8
+#define LIST_MANY LIST_MOST /* expanding narrow elements takes longer */
 #define ROW_MASK row_mask_8
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 16
+#define LIST_MANY LIST_MOST
 #define ROW_MASK row_mask_16
 #include "cpu/many.inc"
 #include "cpu/move.inc"
