@@ -164,13 +164,17 @@ enum {
     SPARSE_MANY = 100        /* nonzeros of a tile from which on pack_sparse is worth it */
 };
 
-/* The elements of a tile that may be partial, whole: with zeros after them, in made. */
-static const uint8_t *whole_tile(uint8_t *made, const uint8_t *src, size_t n, unsigned width_log2)
+const uint8_t *pici_source_tile(const struct pici_source *s, size_t first, size_t n, uint8_t made[TILE * 8])
 {
-    if (n >= TILE)
+    const unsigned w = s->width_log2;
+    const uint8_t *src = s->src + (first << w);
+    if (s->base)
+        s->move->difference(made, src, s->base + (first << w), n);
+    else if (n < TILE)
+        memcpy(made, src, n << w);
+    else
         return src;
-    memcpy(made, src, n << width_log2);
-    memset(made + (n << width_log2), 0, (TILE - n) << width_log2);
+    memset(made + (n << w), 0, (TILE - n) << w);
     return made;
 }
 
@@ -209,34 +213,40 @@ static void plan_end(struct pici_plan *p, unsigned width_log2)
     p->record = (size_t)fmt_record(p->metadata, p->values, width_log2);
 }
 
-void pici_plan_group(struct pici_plan *p, struct pici_room *room, const struct pici_move *move, const uint8_t *src,
-                     size_t n, unsigned width_log2)
+/* Elements of tile t of a group of n. */
+static unsigned tile_elements(size_t t, size_t n)
 {
-    const size_t whole = n / TILE;
-    plan_begin(p, (unsigned)fmt_tiles(n));
-    move->masks(p->word, p->tile, src, whole);
-    if (n % TILE)
-        move->masks(p->word + whole, p->tile + whole,
-                    whole_tile(room->bytes, src + (whole * TILE << width_log2), n % TILE, width_log2), 1);
-    for (unsigned i = 0; i < p->tiles; i++, n -= n < TILE ? n : TILE)
-        plan_tile(p, i, n < TILE ? (unsigned)n : TILE, width_log2, p->tile[i].n >= RUN && words_have_run(p->word[i]));
-    plan_end(p, width_log2);
+    return n - t * TILE < TILE ? (unsigned)(n - t * TILE) : TILE;
 }
 
-/* One tile by way of the room: it is partial, or there is no space for what the kernel writes too much. */
-static void write_tile_carefully(struct pici_pack_tiles *run, struct pici_room *room, const struct pici_move *move,
-                                 size_t n, unsigned width_log2)
+void pici_plan_group(struct pici_plan *p, struct pici_room *room, const struct pici_source *s, size_t first, size_t n)
+{
+    const size_t whole = s->base ? 0 : n / TILE;
+    plan_begin(p, (unsigned)fmt_tiles(n));
+    s->move->masks(p->word, p->tile, s->src + (first << s->width_log2), whole);
+    for (size_t t = whole; t < p->tiles; t++)
+        s->move->masks(p->word + t, p->tile + t,
+                       pici_source_tile(s, first + t * TILE, tile_elements(t, n), room->bytes), 1);
+    for (unsigned t = 0; t < p->tiles; t++)
+        plan_tile(p, t, tile_elements(t, n), s->width_log2, p->tile[t].n >= RUN && words_have_run(p->word[t]));
+    plan_end(p, s->width_log2);
+}
+
+/* The tile of n elements from `first` on by way of the room: it is a difference, or partial, or there is no space for what the
+ * kernel writes too much. */
+static void write_tile_carefully(struct pici_pack_tiles *run, struct pici_room *room, const struct pici_source *s,
+                                 size_t first, unsigned n)
 {
     if (!run->tile->n)
         return;
-    const size_t stored = (size_t)fmt_stored(run->tile->container, run->tile->n, (unsigned)n) << width_log2;
+    const size_t stored = (size_t)fmt_stored(run->tile->container, run->tile->n, n) << s->width_log2;
     uint8_t *const out = room->bytes + TILE * 8;
     struct pici_pack_tiles one = *run;
-    one.src = whole_tile(room->bytes, run->src, n, width_log2);
+    one.src = pici_source_tile(s, first, n, room->bytes);
     one.tiles = 1;
     one.stream = 0;
     one.values = out;
-    move->pack_tiles(&one);
+    s->move->pack_tiles(&one);
     memcpy(run->values, out, stored);
     run->payload = one.payload;
     run->values += stored;
@@ -265,19 +275,21 @@ static uint8_t *write_descriptors(const struct pici_plan *p, unsigned width_log2
     return second;
 }
 
-void pici_write_group(const struct pici_plan *p, struct pici_room *room, const struct pici_move *move,
-                      const uint8_t *src, size_t n, unsigned width_log2, uint8_t *out, size_t space, int stream)
+void pici_write_group(const struct pici_plan *p, struct pici_room *room, const struct pici_source *s, size_t first,
+                      size_t n, uint8_t *out, size_t space, int stream)
 {
+    const unsigned width_log2 = s->width_log2;
     if (!p->nnz)
         return;
-    size_t whole = n / TILE;
+    size_t whole = s->base ? 0 : n / TILE;
     if (space - p->record < PICI_SLACK || whole < p->tiles) /* what is written too much is to be written again */
         for (size_t after = 0, t = p->tiles; t-- > 0 && after < PICI_SLACK;) {
-            const unsigned len = n - t * TILE < TILE ? (unsigned)(n - t * TILE) : TILE;
-            after += p->tile[t].n ? (size_t)fmt_stored(p->tile[t].container, p->tile[t].n, len) << width_log2 : 0;
+            after += p->tile[t].n
+                         ? (size_t)fmt_stored(p->tile[t].container, p->tile[t].n, tile_elements(t, n)) << width_log2
+                         : 0;
             whole = t < whole ? t : whole;
         }
-    struct pici_pack_tiles run = {.src = src,
+    struct pici_pack_tiles run = {.src = s->src + (first << width_log2),
                                   .word = p->word,
                                   .tile = p->tile,
                                   .tiles = whole,
@@ -285,12 +297,11 @@ void pici_write_group(const struct pici_plan *p, struct pici_room *room, const s
                                   .payload = write_descriptors(p, width_log2, out),
                                   .values = out + fmt_record_values(p->metadata, width_log2)};
     if (whole)
-        move->pack_tiles(&run);
+        s->move->pack_tiles(&run);
     for (size_t t = whole; t < p->tiles; t++) {
-        run.src = src + (t * TILE << width_log2);
         run.word = p->word + t;
         run.tile = p->tile + t;
-        write_tile_carefully(&run, room, move, n - t * TILE < TILE ? n - t * TILE : TILE, width_log2);
+        write_tile_carefully(&run, room, s, first + t * TILE, tile_elements(t, n));
     }
     memset(run.values, 0, (size_t)(out + p->record - run.values));
 }
@@ -300,34 +311,36 @@ static int is_short(unsigned container)
     return container <= TILE_OFFSETS8 || container == TILE_EMPTY;
 }
 
-int pici_plan_sparse(struct pici_plan *p, struct pici_room *room, const struct pici_move *move, const uint8_t *src,
-                     unsigned width_log2)
+int pici_plan_sparse(struct pici_plan *p, struct pici_room *room, const struct pici_source *s, size_t first)
 {
-    struct pici_pack_tiles run = {
-        .src = src, .tiles = 1, .payload = room->bytes, .values = room->bytes + ROOM_PAYLOADS};
+    const unsigned w = s->width_log2;
+    const size_t values = ROOM_VALUES - (s->base ? (size_t)TILE << w : 0); /* of the rest, a tile is made */
+    struct pici_pack_tiles run = {.tiles = 1, .payload = room->bytes, .values = room->bytes + ROOM_PAYLOADS};
     plan_begin(p, GROUP_TILES);
-    for (unsigned i = 0, n = 0; i < GROUP_TILES; i++, run.src += (size_t)TILE << width_log2) {
-        const size_t left = (ROOM_VALUES - p->values) >> width_log2;
+    for (unsigned i = 0, n = 0; i < GROUP_TILES; i++) {
+        const size_t left = (values - p->values) >> w;
         const unsigned most = left < OFFSETS8_MOST ? (unsigned)left : OFFSETS8_MOST;
         const int once = n >= SPARSE_MANY; /* as the tile before */
+        run.src =
+            pici_source_tile(s, first + (size_t)i * TILE, TILE, room->bytes + ROOM_PAYLOADS + values + PICI_SLACK);
         run.word = p->word + i;
         run.tile = p->tile + i;
         if (once)
-            p->tile[i].n = (uint16_t)move->pack_sparse(run.payload, run.values, run.src, most);
+            p->tile[i].n = (uint16_t)s->move->pack_sparse(run.payload, run.values, run.src, most);
         else
-            move->masks(p->word + i, p->tile + i, run.src, 1);
+            s->move->masks(p->word + i, p->tile + i, run.src, 1);
         n = p->tile[i].n;
-        plan_tile(p, i, TILE, width_log2, !once && n >= RUN && words_have_run(p->word[i]));
+        plan_tile(p, i, TILE, w, !once && n >= RUN && words_have_run(p->word[i]));
         if (n > most || !is_short(run.tile->container))
             return 0;
         if (!once) {
-            move->pack_tiles(&run);
+            s->move->pack_tiles(&run);
         } else if (n) {
             run.payload += fmt_payload(run.tile->container, n);
-            run.values += (size_t)n << width_log2;
+            run.values += (size_t)n << w;
         }
     }
-    plan_end(p, width_log2);
+    plan_end(p, w);
     return 1;
 }
 
@@ -342,19 +355,18 @@ void pici_write_sparse(const struct pici_plan *p, const struct pici_room *room, 
     memset(values + p->values, 0, (size_t)(out + p->record - (values + p->values)));
 }
 
-int pici_write_alike(struct pici_plan *p, const struct pici_move *move, const uint8_t *src, unsigned width_log2,
-                     uint8_t *out, int stream)
+int pici_write_alike(struct pici_plan *p, const struct pici_source *s, size_t first, uint8_t *out, int stream)
 {
-    const unsigned container = p->tile[0].container;
+    const unsigned container = p->tile[0].container, width_log2 = s->width_log2;
     p->tiles = GROUP_TILES;
     p->metadata = 4 + GROUP_TILES * (2 + (size_t)fmt_payload(container, TILE));
-    struct pici_pack_tiles run = {.src = src,
+    struct pici_pack_tiles run = {.src = s->src + (first << width_log2),
                                   .tiles = GROUP_TILES,
                                   .stream = stream,
                                   .payload = out + 4 + (size_t)2 * GROUP_TILES,
                                   .values = out + fmt_record_values(p->metadata, width_log2)};
     const uint8_t *const values = run.values;
-    if (move->pack_alike(&run, p->tile) < GROUP_TILES)
+    if (s->move->pack_alike(&run, p->tile) < GROUP_TILES)
         return 0;
     p->nnz = 0;
     for (unsigned i = 0; i < GROUP_TILES; i++)

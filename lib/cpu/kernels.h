@@ -82,6 +82,8 @@ struct pici_unpack_tiles {
 struct pici_move {
     /* Nonzero elements among n. */
     uint64_t (*count)(const uint8_t *src, size_t n);
+    /* dst[i] = a[i] ^ b[i] for n elements; dst overlaps neither. Asks for what follows them. */
+    void (*difference)(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n);
     void (*pack)(struct pici_pack *);
     /* Returns the tiles done: all of them, or those before the first whose index entry is not at, or that needs values
      * from limit on. */
@@ -107,7 +109,8 @@ struct pici_move {
     size_t (*unpack_tiles)(const struct pici_unpack_tiles *);
 };
 
-/* Kernels that add elements of one dtype; the arithmetic is that of pici_scatter_add. */
+/* Kernels that add elements of one dtype; the arithmetic is that of pici_scatter_add. Or, for pici_apply, those that XOR
+ * elements of one width: read + as ^. */
 struct pici_add {
     /* dst[i] += src[i] wherever src[i] is nonzero; both in host order, at any alignment. */
     void (*dense)(uint8_t *dst, const uint8_t *src, size_t n);
@@ -129,6 +132,7 @@ struct pici_isa {
     const char *name;
     const struct pici_move *move[4];            /* by log2 of the width */
     const struct pici_add *add[DTYPE_LAST + 1]; /* by dtype; [0] is null */
+    const struct pici_add *flip[4];             /* XOR, by log2 of the width */
     const struct pici_reduce *reduce;
 };
 
