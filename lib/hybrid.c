@@ -162,6 +162,9 @@ enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
 /* Values of a group from which on it is worth to write them past the caches. */
 enum { STREAM_LEAST = 16 << 10 };
 
+/* Nonzeros of a tile of a delta below which it is less to do to pack both sides than to make their difference. */
+enum { DIFFERENCE_FEW = 64 };
+
 const uint8_t *pici_source_tile(const struct pici_source *s, size_t first, size_t n, uint8_t made[TILE * 8])
 {
     const unsigned w = s->width_log2;
@@ -239,7 +242,7 @@ __attribute__((noinline)) static void write_tile_carefully(struct pici_pack_tile
     one.tiles = 1;
     one.stream = 0;
     one.values = out;
-    if (s->base && n == TILE) { /* the difference of what is stored: of few values, less to do than that of the tile */
+    if (s->base && n == TILE && run->tile->n < DIFFERENCE_FEW) { /* the difference of what is stored */
         uint8_t *const payload = run->payload;
         one.src = s->base + (first << s->width_log2);
         s->move->pack_tiles(&one);
