@@ -280,7 +280,7 @@ check-cuda:
 
 # ---- examples and benchmarks
 
-.PHONY: demo bench bench-peers bench-coll bench-net
+.PHONY: demo bench bench-peers bench-delta bench-coll bench-net
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
@@ -299,12 +299,21 @@ $(BUILD)/bench: $(BUILD)/obj/bench/bench.o $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 
+$(BUILD)/delta_files: $(BUILD)/obj/bench/delta_files.o $(A)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
 $(BUILD)/peers: $(BUILD)/obj/bench/peers.o $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(shell $(PKG_CONFIG) --libs $(PEERS)) $(LIBS) -lm
 
 bench: $(BUILD)/bench
 	@$(BUILD)/bench $(BENCH_ARGS)
+
+# Deltas in memory, and of files: 5 GiB below BUILD.
+bench-delta: $(BUILD)/bench $(BUILD)/delta_files $(BUILD)/picitool
+	@$(BUILD)/bench --delta $(BENCH_ARGS)
+	@$(BUILD)/delta_files $(BUILD)/picitool $(BUILD)
 
 HAVE_PEERS := $(filter 3,$(words $(foreach p,$(PEERS),$(call have,$(p)))))
 bench-peers: $(if $(HAVE_PEERS),$(BUILD)/peers)
@@ -496,6 +505,7 @@ endif
 ## make check-avx512    plain tests where there is AVX-512: here, or else in an emulated machine (minutes)
 ## make fuzz            every fuzzer for FUZZ_SECONDS=60 (clang); fuzz-replay: the seed corpora only
 ## make bench           throughput beside memcpy; bench-peers: and beside other compressors
+## make bench-delta     deltas: in memory beside memcpy, of files beside reading them
 ## make bench-coll      collectives among threads; bench-net: beside Open MPI's, on rate-limited hosts (root; half an hour)
 ## make vectors         write formats/vectors anew
 ## make mpi             $(MPIDIR)/libpici_mpi.a through MPICC=mpicc; MPIDIR=$(BUILD)/mpi

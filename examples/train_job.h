@@ -1,58 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What train does before any rank begins: its options, and the job that they ask for. */
+ * The command line of train. */
 #ifndef EXAMPLES_TRAIN_JOB_H
 #define EXAMPLES_TRAIN_JOB_H
 
-#include <errno.h>
 #include <getopt.h>
-#include <math.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "libsvm.h"
-#include "model.h"
+#include "job.h"
 
 enum { MAX_RANKS = 256 };
-
-struct options {
-    bool network, shard;
-    int ranks, steps, batch, hidden, order;
-    double rate, keep; /* per cent */
-    uint64_t seed;
-    const char *path; /* or NULL: generate data */
-};
-
-/* What all ranks share, and only read. */
-struct job {
-    struct options o;
-    struct libsvm data;
-    struct model model;
-    float upper;   /* label of the upper class */
-    size_t *order; /* [data.rows], shuffled: the first `taught` are to learn from, the others are held out */
-    size_t taught, held;
-    size_t n, share; /* weights, padded to the same share for each rank */
-};
-
-static int own_rank; /* among processes */
-
-static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void complain(const char *format, ...)
-{
-    char text[1024] = "", who[32] = "";
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (own_rank > 0)
-        snprintf(who, sizeof who, "rank %d: ", own_rank);
-    fprintf(stderr, "train: %s%s\n", who, text); /* one call, so that those of several processes do not mix */
-}
-
-/* ---- the command line */
 
 static void usage(FILE *to)
 {
@@ -146,156 +102,6 @@ static int parse_options(int argc, char **argv, struct options *o)
         return 2;
     }
     return -1;
-}
-
-/* splitmix64 */
-static uint64_t random_bits(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-/* [0, 1) */
-static double uniform(uint64_t *state)
-{
-    return (double)(random_bits(state) >> 11) / (double)(UINT64_C(1) << 53);
-}
-
-/* ---- data */
-
-/* A made-up survey: each row gives one answer to each question, some answers more often than others; the class depends
- * on the answers, on pairs of them, and on chance. False if there is no memory. */
-static bool generate(struct libsvm *d, uint64_t seed)
-{
-    enum { EXAMPLES = 20000, QUESTIONS = 14, ANSWERS = 9 };
-    uint64_t state = seed;
-    if (!libsvm_allocate(d, EXAMPLES, (size_t)EXAMPLES * QUESTIONS))
-        return false;
-    d->features = QUESTIONS * ANSWERS;
-    for (size_t n = 0; d->rows < EXAMPLES; d->start[++d->rows] = n) {
-        double score = 2 * uniform(&state) - 1;
-        uint64_t before = 0;
-        for (uint32_t q = 0; q < QUESTIONS; q++, n++) {
-            const double u = uniform(&state);
-            d->index[n] = q * ANSWERS + (uint32_t)(u * u * ANSWERS);
-            d->value[n] = 1;
-            uint64_t single = seed + d->index[n], pair = (seed + before) * 1000 + d->index[n];
-            score += (uniform(&single) - 0.5) + 2 * (uniform(&pair) - 0.5);
-            before = d->index[n];
-        }
-        d->label[d->rows] = score > 0 ? 1 : -1;
-    }
-    return true;
-}
-
-/* The whole file, whatever it is; NULL, complained, if that fails. */
-static char *read_file(const char *path, size_t *len)
-{
-    errno = 0;
-    FILE *const f = fopen(path, "rb");
-    char *bytes = NULL;
-    size_t cap = 0, n = 0;
-    while (f && !ferror(f) && !feof(f)) {
-        if (n == cap) {
-            char *const more = cap > SIZE_MAX / 4 ? NULL : realloc(bytes, cap = 2 * cap + 65536);
-            if (!more) {
-                errno = ENOMEM;
-                break;
-            }
-            bytes = more;
-        }
-        n += fread(bytes + n, 1, cap - n, f);
-    }
-    const bool whole = f && feof(f) && !ferror(f);
-    if (!whole) {
-        complain("%s: %s", path, strerror(errno ? errno : EIO));
-        free(bytes);
-    }
-    if (f)
-        fclose(f);
-    *len = n;
-    return whole ? bytes : NULL;
-}
-
-static bool load(struct libsvm *d, const struct options *o)
-{
-    if (!o->path) {
-        if (generate(d, o->seed))
-            return true;
-        complain("no memory");
-        return false;
-    }
-    size_t len;
-    struct libsvm_error err;
-    char *const text = read_file(o->path, &len);
-    if (!text)
-        return false;
-    const bool ok = libsvm_parse(d, text, len, &err);
-    if (!ok && err.line)
-        complain("%s: line %zu: %s", o->path, err.line, err.why);
-    else if (!ok)
-        complain("%s: %s", o->path, err.why);
-    free(text);
-    return ok;
-}
-
-/* The two labels there are; false if there are more, or fewer. */
-static bool two_classes(const struct libsvm *d, float *upper)
-{
-    float low = d->label[0], high = d->label[0];
-    for (size_t r = 1; r < d->rows; r++) {
-        low = fminf(low, d->label[r]);
-        high = fmaxf(high, d->label[r]);
-    }
-    for (size_t r = 0; r < d->rows; r++)
-        if (d->label[r] != low && d->label[r] != high)
-            return false;
-    *upper = high;
-    return low != high;
-}
-
-static void job_free(struct job *j)
-{
-    libsvm_free(&j->data);
-    free(j->order);
-}
-
-/* False, complained, if there is something wrong; job_free either way. */
-static bool job_init(struct job *j, const struct options *o)
-{
-    memset(j, 0, sizeof *j);
-    j->o = *o;
-    if (!load(&j->data, o))
-        return false;
-    const char *const name = o->path ? o->path : "data";
-    const size_t rows = j->data.rows;
-    if (rows < 16 || !two_classes(&j->data, &j->upper)) {
-        complain("%s: not 16 examples or more with labels of two kinds", name);
-        return false;
-    }
-    if (!model_init(&j->model, &j->data, o->network ? (uint32_t)o->hidden : 0, o->order)) {
-        complain("%s: %u features: too many weights; lower %s", name, (unsigned)j->data.features,
-                 o->network ? "--hidden" : "--order");
-        return false;
-    }
-    j->share = (j->model.weights + (size_t)o->ranks - 1) / (size_t)o->ranks;
-    j->n = j->share * (size_t)o->ranks;
-    j->order = malloc(rows * sizeof *j->order);
-    if (!j->order) {
-        complain("no memory");
-        return false;
-    }
-    uint64_t state = o->seed;
-    for (size_t i = 0; i < rows; i++) {
-        const size_t k = (size_t)(random_bits(&state) % (i + 1));
-        j->order[i] = j->order[k];
-        j->order[k] = i;
-    }
-    j->held = rows / 8;
-    j->taught = rows - j->held;
-    return true;
 }
 
 #endif

@@ -229,11 +229,11 @@ static size_t part_begin(const struct job *j, int i)
 }
 
 /* Nonzeros of elements [first, end). */
-static uint64_t count(const struct job *j, size_t first, size_t end)
+__attribute__((noinline)) static uint64_t count(const struct job *j, size_t first, size_t end)
 {
     uint8_t made[TILE * 8] __attribute__((aligned(64)));
     uint64_t nnz = 0;
-    if (!j->in.base)
+    if (!j->in.base && first < end)
         return j->in.move->count(j->in.src + (first << j->in.width_log2), end - first);
     for (size_t n; first < end; first += n) {
         n = end - first < TILE ? end - first : TILE;
@@ -456,7 +456,7 @@ static unsigned choose(const struct job *j, struct parts *p, uint64_t *nnz, stru
     return best;
 }
 
-static void copy_dense(const struct job *j)
+__attribute__((noinline)) static void copy_dense(const struct job *j)
 {
     uint8_t made[TILE * 8] __attribute__((aligned(64))), *out = j->block + HDR_BYTES;
     if (!j->in.base)

@@ -152,8 +152,8 @@ static int unpack_coo(const struct job *j, uint8_t *dst, uint64_t first, size_t 
 
 /* A tile whose payload and values are copied first: it is too near to the end of the block for a kernel, or partial, or wanted
  * in part. Elements [off, off + n) of its len to dst. */
-static int unpack_stored_tile(const struct job *j, uint8_t *dst, const struct pici_tile *t, unsigned len, unsigned off,
-                              size_t n)
+__attribute__((noinline)) static int unpack_stored_tile(const struct job *j, uint8_t *dst, const struct pici_tile *t,
+                                                        unsigned len, unsigned off, size_t n)
 {
     const unsigned w = j->b->at.width_log2, payload = fmt_payload(t->container, t->n);
     const size_t stored = (size_t)fmt_stored(t->container, t->n, len) << w;
@@ -233,7 +233,7 @@ static int unpack_hybrid(const struct job *j, uint8_t *dst, uint64_t first, size
 
 /* ---- dense, and all ---- */
 
-static int unpack_dense(const struct job *j, uint8_t *dst, uint64_t first, size_t n)
+__attribute__((noinline)) static int unpack_dense(const struct job *j, uint8_t *dst, uint64_t first, size_t n)
 {
     const uint8_t *src = j->b->values + (first << j->b->at.width_log2);
     const unsigned w = j->b->at.width_log2;

@@ -169,7 +169,8 @@ struct pici_pack_how {
     int zstd_level;
 };
 
-void pici_pack_chunk(struct pici_packer *, const void *src, uint64_t n, const struct pici_pack_how *);
+/* base: null, or what the chunk is a delta from. */
+void pici_pack_chunk(struct pici_packer *, const void *base, const void *src, uint64_t n, const struct pici_pack_how *);
 void pici_packer_free(struct pici_packer *);
 
 /* Decoding: one chunk as it was read, and what it was found to be. */
@@ -191,7 +192,8 @@ enum pici_chunk_use {
     CHUNK_HASH,   /* check body-hash only */
     CHUNK_OPEN,   /* the rules but those inside the block; pici_decompress_range may follow */
     CHUNK_VERIFY, /* all rules */
-    CHUNK_DECODE  /* all rules, and decode to dst */
+    CHUNK_DECODE, /* all rules, and decode to dst */
+    CHUNK_APPLY   /* all rules, and XOR into dst */
 };
 
 /* Sets status, and rule and fault. threads: inside the block. */

@@ -8,6 +8,7 @@
 #include "bytes.h"
 #include "file.h"
 #include "parallel.h"
+#include "pici/delta.h"
 #include "xxh64.h"
 
 #ifdef PICI_HAVE_ZSTD
@@ -103,14 +104,17 @@ static void free_zstd(void *compress, void *decompress)
 
 /* ---- Encoding ---- */
 
-void pici_pack_chunk(struct pici_packer *k, const void *src, uint64_t n, const struct pici_pack_how *how)
+void pici_pack_chunk(struct pici_packer *k, const void *base, const void *src, uint64_t n,
+                     const struct pici_pack_how *how)
 {
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = how->threads;
     opts.checksum = 1;
     k->kind = REC_BLCK;
     k->status = pici_buf_fit(&k->block, pici_bound(how->format, how->dtype, n));
-    if (!k->status)
+    if (!k->status && base)
+        k->status = pici_diff(k->block.p, k->block.cap, &k->block.len, base, src, n, how->dtype, how->format, &opts);
+    else if (!k->status)
         k->status = pici_compress(k->block.p, k->block.cap, &k->block.len, src, n, how->dtype, how->format, &opts);
     if (k->status || !how->zstd_level)
         return;
@@ -182,13 +186,13 @@ static enum pici_status check_all(struct pici_chunk *c)
     return pici_verify_at(p, len, &c->fault);
 }
 
-static enum pici_status decode(struct pici_chunk *c, void *dst, int threads)
+static enum pici_status decode(struct pici_chunk *c, enum pici_chunk_use use, void *dst, int threads)
 {
     struct pici_opts opts = PICI_OPTS_INIT;
     size_t len;
     const uint8_t *p = pici_chunk_block(c, &len);
     opts.threads = threads;
-    return pici_decompress(dst, c->count, p, len, &opts);
+    return (use == CHUNK_APPLY ? pici_apply : pici_decompress)(dst, c->count, p, len, &opts);
 }
 
 static enum pici_status use(struct pici_chunk *c, enum pici_chunk_use use, void *dst, int threads)
@@ -196,7 +200,7 @@ static enum pici_status use(struct pici_chunk *c, enum pici_chunk_use use, void 
     enum pici_status s;
     if (use == CHUNK_VERIFY)
         return check_all(c);
-    if (use != CHUNK_DECODE) {
+    if (use < CHUNK_DECODE) {
         s = check_hash(c);
         return s || use == CHUNK_HASH ? s : open_chunk(c);
     }
@@ -208,7 +212,7 @@ static enum pici_status use(struct pici_chunk *c, enum pici_chunk_use use, void 
     if (!s && c->kind == REC_BLCK && c->body_hash != load_le64(c->stored.p + HDR_CHECKSUM))
         s = PICI_E_CHECKSUM;
     if (!s)
-        s = decode(c, dst, threads);
+        s = decode(c, use, dst, threads);
     if (!s || s == PICI_E_NOMEM)
         return s;
     enum pici_status first = check_all(c);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codec.h"
 #include "file_reader.h"
 #include "format.h"
 
@@ -88,7 +89,7 @@ struct batch {
 static void use_one(void *context, int k)
 {
     const struct batch *b = context;
-    pici_use_chunk(&b->r->chunks[k], b->use, b->use == CHUNK_DECODE ? b->dst + (size_t)k * b->stride : NULL,
+    pici_use_chunk(&b->r->chunks[k], b->use, b->use >= CHUNK_DECODE ? b->dst + (size_t)k * b->stride : NULL,
                    b->threads);
 }
 
@@ -129,9 +130,9 @@ static enum pici_status open_part(struct pici_reader *r, uint64_t i, const struc
     return s;
 }
 
-/* n elements of chunk number from `from` on. */
+/* n elements of chunk number from `from` on, decoded or applied. */
 static enum pici_status read_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number,
-                                  uint64_t from, uint64_t n, void *dst)
+                                  uint64_t from, uint64_t n, enum pici_chunk_use use, void *dst)
 {
     struct pici_chunk *c = &r->part;
     struct pici_opts opts = PICI_OPTS_INIT;
@@ -141,7 +142,7 @@ static enum pici_status read_part(struct pici_reader *r, uint64_t i, const struc
         return s;
     size_t len;
     const uint8_t *block = pici_chunk_block(c, &len);
-    s = pici_decompress_range(dst, from, n, block, len, &opts);
+    s = (use == CHUNK_APPLY ? pici_apply_range : pici_decompress_range)(dst, from, n, block, len, &opts);
     if (!s)
         return PICI_OK;
     pici_use_chunk(c, CHUNK_VERIFY, NULL, 1); /* to say what is wrong */
@@ -152,9 +153,9 @@ static enum pici_status read_part(struct pici_reader *r, uint64_t i, const struc
     return s;
 }
 
-/* Elements [first, first + n) of tensor i. */
+/* Elements [first, first + n) of tensor i, decoded or applied. */
 static enum pici_status read_elements(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first,
-                                      uint64_t n, void *dst)
+                                      uint64_t n, enum pici_chunk_use use, void *dst)
 {
     const uint64_t chunk = d->chunk_elements;
     uint8_t *to = dst;
@@ -163,11 +164,11 @@ static enum pici_status read_elements(struct pici_reader *r, uint64_t i, const s
         enum pici_status s;
         if (from || here > n) {
             here = here < n ? here : n;
-            s = read_part(r, i, d, number, from, here, to);
+            s = read_part(r, i, d, number, from, here, use, to);
         } else {
             uint64_t whole = first + n == d->count ? d->chunks - number : n / chunk;
             int k = whole < (uint64_t)r->slots ? (int)whole : r->slots;
-            s = use_chunks(r, i, d, number, k, CHUNK_DECODE, to);
+            s = use_chunks(r, i, d, number, k, use, to);
             here = number + (uint64_t)k == d->chunks ? d->count - first : (uint64_t)k * chunk;
         }
         if (s)
@@ -202,7 +203,7 @@ enum pici_status pici_reader_read(struct pici_reader *r, void *dst, uint64_t n)
     if (n > d.count - r->pos || (n && !dst))
         return pici_reader_fail(r, PICI_E_ARG, NULL, "null, or %" PRIu64 " elements where %" PRIu64 " remain", n,
                                 (d.count - r->pos));
-    s = read_elements(r, r->current, &d, r->pos, n, dst);
+    s = read_elements(r, r->current, &d, r->pos, n, CHUNK_DECODE, dst);
     if (!s)
         r->pos += n;
     return s;
@@ -236,7 +237,8 @@ static enum pici_status describe(struct pici_reader *r, uint64_t i, struct pici_
     return PICI_OK;
 }
 
-enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n, void *dst)
+static enum pici_status range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n, enum pici_chunk_use use,
+                              void *dst)
 {
     struct pici_desc d;
     enum pici_status s = describe(r, i, &d);
@@ -245,7 +247,17 @@ enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t i, uint6
     if (first > d.count || n > d.count - first || (n && !dst))
         return pici_reader_fail(r, PICI_E_ARG, NULL, "null, or elements [%" PRIu64 ", +%" PRIu64 ") of %" PRIu64, first,
                                 n, d.count);
-    return read_elements(r, i, &d, first, n, dst);
+    return read_elements(r, i, &d, first, n, use, dst);
+}
+
+enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n, void *dst)
+{
+    return range(r, i, first, n, CHUNK_DECODE, dst);
+}
+
+enum pici_status pici_reader_apply_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n, void *dst)
+{
+    return range(r, i, first, n, CHUNK_APPLY, dst);
 }
 
 enum pici_status pici_reader_chunk(struct pici_reader *r, uint64_t i, uint64_t c, struct pici_chunk_info *info)

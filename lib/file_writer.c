@@ -394,7 +394,7 @@ enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_ten
 
 struct batch {
     struct pici_writer *w;
-    const uint8_t *src;
+    const uint8_t *base, *src; /* base: or null */
     uint64_t elements;
     struct pici_pack_how how;
 };
@@ -403,7 +403,8 @@ static void pack(void *context, int i)
 {
     const struct batch *b = context;
     uint64_t chunk = b->w->desc.chunk_elements, first = (uint64_t)i * chunk, n = b->elements - first;
-    pici_pack_chunk(&b->w->packers[i], b->src + (size_t)first * b->w->desc.width, n < chunk ? n : chunk, &b->how);
+    size_t at = (size_t)first * b->w->desc.width;
+    pici_pack_chunk(&b->w->packers[i], b->base ? b->base + at : NULL, b->src + at, n < chunk ? n : chunk, &b->how);
 }
 
 static enum pici_status emit_chunk(struct pici_writer *w, const struct pici_packer *k)
@@ -422,10 +423,10 @@ static enum pici_status emit_chunk(struct pici_writer *w, const struct pici_pack
 }
 
 /* Encode and write elements, which are whole chunks but for the tensor's last, and no more than there are packers. */
-static enum pici_status put_chunks(struct pici_writer *w, const void *src, uint64_t elements)
+static enum pici_status put_chunks(struct pici_writer *w, const void *base, const void *src, uint64_t elements)
 {
     int n = (int)((elements - 1) / w->desc.chunk_elements) + 1;
-    struct batch b = {.w = w, .src = src, .elements = elements};
+    struct batch b = {.w = w, .base = base, .src = src, .elements = elements};
     b.how = (struct pici_pack_how){.dtype = w->desc.dtype,
                                    .format = w->opts.format,
                                    .threads = n == 1 ? w->opts.threads : 1,
@@ -442,7 +443,18 @@ static enum pici_status put_chunks(struct pici_writer *w, const void *src, uint6
     return s;
 }
 
-enum pici_status pici_writer_data(struct pici_writer *w, const void *p, size_t bytes)
+/* Elements that wait for more: of a delta, the difference. */
+static void stage(struct pici_writer *w, const uint8_t *base, const uint8_t *p, size_t n)
+{
+    uint8_t *to = w->staged.p + w->staged.len;
+    memcpy(to, p, n);
+    for (size_t i = 0; base && i < n; i++)
+        to[i] ^= base[i];
+    w->staged.len += n;
+}
+
+/* base: or null. */
+static enum pici_status put(struct pici_writer *w, const uint8_t *base, const void *p, size_t bytes)
 {
     enum pici_status s = enter(w);
     if (s)
@@ -458,25 +470,38 @@ enum pici_status pici_writer_data(struct pici_writer *w, const void *p, size_t b
             whole = batch; /* what makes a batch, or the rest of the tensor */
         if (!w->staged.len && bytes >= whole) {
             w->left -= whole;
-            s = put_chunks(w, at, whole / w->desc.width);
+            s = put_chunks(w, base, at, whole / w->desc.width);
             at += whole;
+            base = base ? base + whole : NULL;
             bytes -= (size_t)whole;
             continue;
         }
         size_t n = whole - w->staged.len < bytes ? (size_t)(whole - w->staged.len) : bytes;
         if (pici_buf_fit(&w->staged, whole))
             return no_memory(w);
-        memcpy(w->staged.p + w->staged.len, at, n);
-        w->staged.len += n;
+        stage(w, base, at, n);
         w->left -= n;
         at += n;
+        base = base ? base + n : NULL;
         bytes -= n;
         if (w->staged.len == whole) {
             w->staged.len = 0;
-            s = put_chunks(w, w->staged.p, whole / w->desc.width);
+            s = put_chunks(w, NULL, w->staged.p, whole / w->desc.width);
         }
     }
     return s;
+}
+
+enum pici_status pici_writer_data(struct pici_writer *w, const void *p, size_t bytes)
+{
+    return put(w, NULL, p, bytes);
+}
+
+enum pici_status pici_writer_diff(struct pici_writer *w, const void *base, const void *p, size_t bytes)
+{
+    if (w && bytes && !base)
+        return w->failed ? w->failed : fail(w, PICI_E_ARG, "the base is null");
+    return put(w, base, p, bytes);
 }
 
 /* ---- The end ---- */

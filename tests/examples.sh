@@ -94,6 +94,20 @@ awk 'BEGIN { for (i = 0; i < 60; i++) print i % 2, "1:3e38 2:3e38" }' >"$tmp/div
 run 1 "a loss that is not finite" "$build/train" "$tmp/diverges"
 says "a loss that is not finite" 'not finite' "$tmp/err"
 
+# Fine-tuning, with a second process and, where there is one, zstd
+run 0 "finetune" "$build/finetune" -s 3 -u 64
+says "finetune" 'The other process had the very bytes after each of 3 steps' "$tmp/out"
+run 0 "finetune without zstd" env PATH=/nonexistent "$build/finetune" -s 1 -u 16
+says "finetune without zstd" 'SKIPPED: no zstd' "$tmp/out"
+command -v zstd >/dev/null 2>&1 || echo "skip finetune beside zstd --patch-from: no zstd"
+for bad in '-s 0' '-u x' '-r 0' '-r 2' '-q' 'a b'; do
+    # shellcheck disable=SC2086 # two words
+    run 2 "finetune $bad" "$build/finetune" $bad
+done
+"$build/finetune" "$tmp/none" >"$tmp/out" 2>"$tmp/err"
+[ $? = 1 ] && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "FAIL finetune: no file"; }
+says "finetune: no file" '^finetune: .*No such file' "$tmp/err"
+
 # Usage
 for bad in '-t 0' '-t 257' '-t 1.5' '-s -1' '-s 1e9' '-k 0' '-k 101' '-k nan' '-o 4' '-b x' '-r -1' '-u 0' '--seed 1.5' '-m tree' \
     '-q' '-t' 'a b'; do

@@ -15,6 +15,7 @@
 
 #include "cpu/kernels.h"
 #include "formats/ref.h"
+#include "pici/delta.h"
 #include "util.h"
 
 static int full(void)
@@ -174,6 +175,8 @@ static void *use_codec(void *context)
             x->failed += pici_decompress(x->out, n, x->block, len, &opts) != PICI_OK;
             x->failed += pici_decompress_range(x->out, 5, n - 9, x->block, len, &opts) != PICI_OK;
             x->failed += pici_scatter_add(x->out, n, x->block, len, &opts) != PICI_OK;
+            x->failed += pici_diff(x->block, x->cap, &len, x->out, x->src, n, dtypes[d], format, &opts) != PICI_OK;
+            x->failed += pici_apply(x->out, n, x->block, len, &opts) != PICI_OK;
         }
     return NULL;
 }

@@ -21,32 +21,15 @@ struct job {
     uint8_t *piece; /* [PIECE] */
 };
 
-/* Say why the writer failed: the output's own error comes first. */
 static int writer_failed(const struct job *j, enum pici_status s)
 {
-    if (s == PICI_E_IO && j->out.err)
-        return output_failed(&j->out);
-    tool_bad(j->out.name, "%s", j->writer ? pici_writer_error(j->writer) : pici_strerror(s));
-    return s == PICI_E_UNSUPPORTED ? TOOL_USAGE : TOOL_BAD;
+    return output_writer_failed(&j->out, j->writer, s);
 }
 
 static int copy_tensor(struct job *j, const struct source_tensor *t)
 {
-    struct pici_attr attrs[3];
-    size_t n = 0;
-    attrs[n++] = (struct pici_attr){ATTR_DTYPE, t->dtype_text, strlen(t->dtype_text)};
-    if (t->big_endian)
-        attrs[n++] = (struct pici_attr){ATTR_ENDIAN, "big", 3};
-    if (t->fortran)
-        attrs[n++] = (struct pici_attr){ATTR_ORDER, "F", 1};
-    struct pici_tensor out = PICI_TENSOR_INIT;
-    out.name = t->name;
-    out.name_len = t->name_len;
-    out.dtype = t->dtype;
-    out.rank = t->rank;
-    out.shape = t->shape;
-    out.attrs = attrs;
-    out.n_attrs = n;
+    struct pici_attr attrs[SOURCE_ATTRS];
+    struct pici_tensor out = source_describe(t, attrs);
     enum pici_status s = pici_writer_tensor(j->writer, &out);
     if (s == PICI_E_ARG) /* a name, say, that is longer than a .pici file's may be */
         return tool_bad(j->in.name, "%s", pici_writer_error(j->writer));

@@ -44,6 +44,14 @@ static int copy(struct reading *r, struct output *out)
     return status;
 }
 
+static int refuse_delta(const struct reading *r)
+{
+    bool is;
+    int status = reading_is_delta(r, &is);
+    return status == TOOL_OK && is ? tool_bad(r->in->name, "a delta, which needs its base: use picitool apply")
+                                   : status;
+}
+
 /* IN without .pici, or - for -; NULL if there is no telling, which has been said, or no memory. The caller's to free. */
 static char *default_output(const char *in)
 {
@@ -73,6 +81,8 @@ int verb_decompress(const struct tool_options *o)
     if (status == TOOL_OK) {
         /* The header first, so that what is no .pici file leaves no trace. */
         status = reading_open(&r, &in, o->threads, false);
+        if (status == TOOL_OK)
+            status = refuse_delta(&r);
         if (status == TOOL_OK) {
             status = output_open(&out, out_path, &in, o->force);
             if (status == TOOL_OK)

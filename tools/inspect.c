@@ -133,7 +133,10 @@ static int inspect_file(struct job *j)
     struct reading r;
     int status = reading_open(&r, &j->in, j->o->threads, true);
     uint64_t tensors = 0;
-    j->report.type = "pici";
+    bool is_delta = false;
+    if (status == TOOL_OK)
+        status = reading_is_delta(&r, &is_delta);
+    j->report.type = is_delta ? "delta" : "pici";
     if (status == TOOL_OK && j->in.regular) {
         enum pici_status s = pici_reader_count(r.reader, &tensors);
         if (s)

@@ -122,6 +122,23 @@ int input_take(void *ctx, void *p, size_t cap, size_t *got)
     return in->err;
 }
 
+int input_read_at(void *ctx, void *p, size_t n, uint64_t offset)
+{
+    struct input *in = ctx;
+    in->at = offset;
+    while (n) {
+        ssize_t k = pread(in->fd, p, n < IO_MOST ? n : IO_MOST, (off_t)offset);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0) /* 0: the file has become shorter since it was opened */
+            return in->err = k < 0 ? errno : EIO;
+        p = (char *)p + k;
+        n -= (size_t)k;
+        offset += (uint64_t)k;
+    }
+    return 0;
+}
+
 int input_read(struct input *in, void *buf, size_t len, size_t *got)
 {
     int err = input_take(in, buf, len, got);
@@ -182,6 +199,12 @@ static bool same_file(const struct input *in, const struct stat *st)
     return in && S_ISREG(st->st_mode) && in->dev == st->st_dev && in->ino == st->st_ino;
 }
 
+bool input_is(const struct input *in, const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && same_file(in, &st);
+}
+
 static int refuse_terminal(const char *name)
 {
     return tool_usage(name, "is a terminal, and the output is binary: use -o FILE or a pipe");
@@ -206,8 +229,7 @@ int output_open(struct output *out, const char *path, const struct input *in, bo
     *out = (struct output){.name = path, .fd = -1};
     if (strcmp(path, "-") == 0)
         return open_stdout(out, in);
-    struct stat st;
-    if (stat(path, &st) == 0 && same_file(in, &st))
+    if (input_is(in, path))
         return tool_usage(path, "is the input file");
     sigset_t old;
     hold_signals(&old);
@@ -248,6 +270,14 @@ int output_put(void *ctx, const void *data, size_t len)
 int output_failed(const struct output *out)
 {
     return tool_bad_at(out->name, out->at, "%s", strerror(out->err));
+}
+
+int output_writer_failed(const struct output *out, const struct pici_writer *w, enum pici_status s)
+{
+    if (s == PICI_E_IO && out->err)
+        return output_failed(out);
+    tool_bad(out->name, "%s", w ? pici_writer_error(w) : pici_strerror(s));
+    return s == PICI_E_UNSUPPORTED ? TOOL_USAGE : TOOL_BAD;
 }
 
 int output_write(struct output *out, const void *p, size_t len)

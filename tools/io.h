@@ -44,6 +44,12 @@ int input_slurp(struct input *in, uint8_t **data, size_t *len);
 /* A pici_read_fn, ctx an input: says nothing and returns errno, which stays in in->err. */
 int input_take(void *ctx, void *p, size_t cap, size_t *got);
 
+/* A pici_read_at_fn, ctx an input that is regular; as input_take. */
+int input_read_at(void *ctx, void *p, size_t n, uint64_t offset);
+
+/* Whether path is the regular file that is open. in may be NULL. */
+bool input_is(const struct input *in, const char *path);
+
 void input_close(struct input *in);
 
 struct output {
@@ -65,6 +71,9 @@ int output_put(void *ctx, const void *p, size_t len);
 
 /* Say that output_put failed; returns TOOL_BAD. */
 int output_failed(const struct output *out);
+
+/* Say why a writer to this output failed: the output's own error comes first. w may be NULL. Returns an exit status. */
+int output_writer_failed(const struct output *out, const struct pici_writer *w, enum pici_status);
 
 /* Make the output stay. */
 int output_commit(struct output *out);

@@ -43,7 +43,56 @@ static int gather(struct reading *r, struct report *report, uint64_t *chunks)
     }
 }
 
-static void list_json(const struct report *r, uint64_t chunks)
+/* A delta, and the names of what it removes. */
+struct listed_delta {
+    bool is, whole; /* whole: the rest is known, which a stream does not tell beforehand */
+    struct delta d;
+    struct pici_attr removed;
+};
+
+static int gather_delta(struct reading *r, struct listed_delta *d)
+{
+    int status = reading_is_delta(r, &d->is);
+    if (status || !d->is || !r->in->regular)
+        return status;
+    status = reading_delta(r, &d->d);
+    d->whole = status == TOOL_OK;
+    return status ? status : reading_attr(r, PICI_FILE, DELTA_REMOVED, &d->removed);
+}
+
+static void list_delta_json(struct jsonout *j, const struct listed_delta *d)
+{
+    size_t at = 0, len;
+    const char *name;
+    bool good;
+    jsonout_begin(j, "delta", '{');
+    for (int k = 0; d->whole && k < DELTA_KINDS; k++)
+        jsonout_u64(j, delta_kind_name((enum delta_kind)k), d->d.kinds[k]);
+    if (d->whole) {
+        jsonout_begin(j, "removed", '[');
+        while (delta_removed_next(&d->removed, &at, &name, &len, &good))
+            jsonout_text(j, NULL, name, len);
+        jsonout_end(j, ']');
+    }
+    jsonout_end(j, '}');
+}
+
+static void list_delta(const struct listed_delta *d)
+{
+    size_t at = 0, len;
+    const char *name;
+    bool good;
+    for (int k = 0; k < DELTA_KINDS; k++)
+        printf("%s%" PRIu64 " %s", k ? ", " : "\n", d->d.kinds[k], delta_kind_name((enum delta_kind)k));
+    printf(", %" PRIu64 " removed%s", d->d.removed, d->d.removed ? ":" : "");
+    while (delta_removed_next(&d->removed, &at, &name, &len, &good)) {
+        char text[256];
+        printf(" %s", parse_printable(text, sizeof text, name, len));
+    }
+    puts("");
+}
+
+static void list_json(const struct report *r, uint64_t chunks, const struct listed_delta *d)
 {
     struct jsonout j = {.f = stdout};
     jsonout_begin(&j, NULL, '{');
@@ -71,6 +120,8 @@ static void list_json(const struct report *r, uint64_t chunks)
         jsonout_u64(&j, "stored_bytes", r->stored);
     jsonout_u64(&j, "chunks", chunks);
     jsonout_end(&j, '}');
+    if (d->is)
+        list_delta_json(&j, d);
     jsonout_end(&j, '}');
 }
 
@@ -85,11 +136,11 @@ static void list_row(const struct sizes *s, uint64_t stored, uint64_t chunks)
     printf("  %6" PRIu64 "\n", chunks);
 }
 
-static void list_print(const struct report *r, uint64_t chunks)
+static void list_print(const struct report *r, uint64_t chunks, const struct listed_delta *d)
 {
     char bytes[TERM_TEXT];
     term_puts(stdout, r->file);
-    printf(": pici");
+    printf(d->is ? ": delta" : ": pici");
     if (*r->type) {
         printf(", from ");
         term_puts(stdout, r->type);
@@ -110,6 +161,8 @@ static void list_print(const struct report *r, uint64_t chunks)
     }
     columns_total(&c);
     list_row(&r->total, r->stored, chunks);
+    if (d->whole)
+        list_delta(d);
 }
 
 int verb_list(const struct tool_options *o)
@@ -117,6 +170,7 @@ int verb_list(const struct tool_options *o)
     struct input in;
     struct reading r;
     struct report report = {0};
+    struct listed_delta delta = {0};
     struct pici_attr type = {0};
     char type_text[16] = "";
     uint64_t chunks = 0;
@@ -130,15 +184,18 @@ int verb_list(const struct tool_options *o)
         memcpy(type_text, type.value, type.len);
     if (status == TOOL_OK)
         status = gather(&r, &report, &chunks);
+    if (status == TOOL_OK)
+        status = gather_delta(&r, &delta);
     if (status == TOOL_OK) {
         report.file = in.name;
         report.type = type_text;
         report.file_bytes = in.bytes;
         if (o->json)
-            list_json(&report, chunks);
+            list_json(&report, chunks, &delta);
         else
-            list_print(&report, chunks);
+            list_print(&report, chunks, &delta);
     }
+    delta_close(&delta.d);
     report_free(&report);
     reading_close(&r);
     input_close(&in);
@@ -146,6 +203,22 @@ int verb_list(const struct tool_options *o)
 }
 
 /* ---- test */
+
+/* The rules of a delta, beside those of any file; of a stream only the latter can be known. */
+static int test_delta(struct input *in)
+{
+    struct reading r;
+    struct delta d = {0};
+    bool is = false;
+    int status = reading_open(&r, in, 1, true);
+    if (status == TOOL_OK)
+        status = reading_is_delta(&r, &is);
+    if (status == TOOL_OK && is)
+        status = reading_delta(&r, &d);
+    delta_close(&d);
+    reading_close(&r);
+    return status;
+}
 
 static int test_file(struct input *in, const struct tool_options *o)
 {
@@ -157,7 +230,7 @@ static int test_file(struct input *in, const struct tool_options *o)
             status = reading_failed(&r, s);
     }
     reading_close(&r);
-    return status;
+    return status == TOOL_OK && in->regular ? test_delta(in) : status;
 }
 
 static int test_block(struct input *in)

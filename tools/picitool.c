@@ -32,6 +32,7 @@ enum option_id {
     OPT_SIZE,
     OPT_SPARSITY,
     OPT_REPS,
+    OPT_IN_PLACE,
     OPT_HELP,
     OPTIONS
 };
@@ -60,6 +61,7 @@ static const struct {
     [OPT_SPARSITY] = {'S', "sparsity", "LIST", false,
                       "share of zeros in percent, as 90 or 50,90,99.9\n(default 0,50,80,90,95,99,99.9)"},
     [OPT_REPS] = {'r', "reps", "N", false, "repetitions, of which the median counts (default 7)"},
+    [OPT_IN_PLACE] = {0, "in-place", NULL, false, "put the result in BASE's place, whole or not at all"},
     [OPT_HELP] = {'h', "help", NULL, false, "this text"},
 };
 
@@ -87,6 +89,14 @@ static const struct verb {
     {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and what each format makes of it",
      "IN is a .pici, .npy, .safetensors or raw file, or a bare block.", 1, 1,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+    {NULL, "diff", verb_diff, "BASE NEW", "write the delta that leads from one file of tensors to another",
+     "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are kept as the bits "
+     "that\n"
+     "differ, others whole.",
+     2, 2, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
+    {NULL, "apply", verb_apply, "BASE DELTA...", "apply one delta, or several in a row",
+     "BASE must be what the first delta was made from: the hash of each tensor is checked, and that of each result.", 2,
+     INT32_MAX, BIT(OPT_THREADS) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_IN_PLACE)},
     {"block", "encode", verb_block_encode, "IN OUT", "encode raw elements as one bare block", NULL, 2, 2,
      BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE)},
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
@@ -242,6 +252,7 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_MAX_SIZE: return parse_size("max-size", value, &o->max_bytes);
     case OPT_SIZE: o->bench_bytes_set = true; return parse_size("size", value, &o->bench_bytes);
     case OPT_SPARSITY: return parse_sparsity(value, o);
+    case OPT_IN_PLACE: o->in_place = true; return TOOL_OK;
     case OPT_REPS: return parse_int("reps", value, 1, 10000, &o->reps);
     case OPT_HELP:
     case OPTIONS: break;

@@ -2,7 +2,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "reading.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,31 +54,13 @@ int reading_failed(const struct reading *r, enum pici_status s)
     return tool_bad_at(r->in->name, offset, "%.*s: %s", (int)(at - words), words, at + strlen(midst));
 }
 
-/* A pici_read_at_fn. */
-static int read_at(void *ctx, void *p, size_t n, uint64_t offset)
-{
-    struct input *in = ctx;
-    in->at = offset;
-    while (n) {
-        ssize_t k = pread(in->fd, p, n, (off_t)offset);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0) /* 0: the file has become shorter since it was opened */
-            return in->err = k < 0 ? errno : EIO;
-        p = (char *)p + k;
-        n -= (size_t)k;
-        offset += (uint64_t)k;
-    }
-    return 0;
-}
-
 int reading_open(struct reading *r, struct input *in, int threads, bool at_random)
 {
     long cores = threads ? threads : sysconf(_SC_NPROCESSORS_ONLN);
     *r = (struct reading){.in = in, .threads = cores > 0 ? (int)cores : 1};
     struct pici_reader_opts opts = PICI_READER_OPTS_INIT;
     opts.threads = threads;
-    enum pici_status s = at_random && in->regular ? pici_reader_open_at(&r->reader, read_at, in, in->bytes, &opts)
+    enum pici_status s = at_random && in->regular ? pici_reader_open_at(&r->reader, input_read_at, in, in->bytes, &opts)
                                                   : pici_reader_open_stream(&r->reader, input_take, in, &opts);
     return s ? reading_failed(r, s) : TOOL_OK;
 }
@@ -130,6 +111,19 @@ int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *
     int status = reading_attr(r, i, key, &a);
     *is = status == TOOL_OK && a.key && a.len == strlen(value) && memcmp(a.value, value, a.len) == 0;
     return status;
+}
+
+int reading_is_delta(const struct reading *r, bool *is)
+{
+    enum pici_status s = delta_is(r->reader, is);
+    return s ? reading_failed(r, s) : TOOL_OK;
+}
+
+int reading_delta(const struct reading *r, struct delta *d)
+{
+    struct parse_error err;
+    enum pici_status s = delta_open(d, r->reader, &err);
+    return !s ? TOOL_OK : err.what[0] ? tool_bad(r->in->name, "%s", err.what) : reading_failed(r, s);
 }
 
 void reading_close(struct reading *r)

@@ -5,6 +5,7 @@
 #ifndef PICI_TOOLS_READING_H
 #define PICI_TOOLS_READING_H
 
+#include "delta.h"
 #include "io.h"
 
 /* What the first bytes of a file say that it is, or else its name (path), if that ends in .pici or .blk. */
@@ -35,6 +36,12 @@ int reading_attr(struct reading *r, uint64_t i, const char *key, struct pici_att
 
 /* Whether an attribute is there and has this value. */
 int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *value, bool *is);
+
+/* Whether the file is a delta. */
+int reading_is_delta(const struct reading *r, bool *is);
+
+/* Read what makes the file, which is a delta and read at random, one: d is for delta_close unless that fails. */
+int reading_delta(const struct reading *r, struct delta *d);
 
 /* Say what the reader says is wrong. Returns TOOL_BAD. */
 int reading_failed(const struct reading *r, enum pici_status s);

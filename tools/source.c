@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attrs.h"
+
 enum { HEAD_STEP = 1 << 20 };
 
 bool source_host_is_big_endian(void)
@@ -128,6 +130,23 @@ void source_close(struct source *s)
     safetensors_free(&s->safetensors);
     memset(&s->safetensors, 0, sizeof s->safetensors);
     s->head = s->part = NULL;
+}
+
+struct pici_tensor source_describe(const struct source_tensor *t, struct pici_attr attrs[SOURCE_ATTRS])
+{
+    struct pici_tensor out = PICI_TENSOR_INIT;
+    out.name = t->name;
+    out.name_len = t->name_len;
+    out.dtype = t->dtype;
+    out.rank = t->rank;
+    out.shape = t->shape;
+    out.attrs = attrs;
+    attrs[out.n_attrs++] = (struct pici_attr){ATTR_DTYPE, t->dtype_text, strlen(t->dtype_text)};
+    if (t->big_endian)
+        attrs[out.n_attrs++] = (struct pici_attr){ATTR_ENDIAN, "big", 3};
+    if (t->fortran)
+        attrs[out.n_attrs++] = (struct pici_attr){ATTR_ORDER, "F", 1};
+    return out;
 }
 
 /* Describe a tensor: rank dimensions of items that have item_elements elements each. */

@@ -63,6 +63,11 @@ int source_take(struct source *s, void *buf, size_t bytes);
 
 void source_close(struct source *s);
 
+/* The tensor as a .pici file has it, with up to SOURCE_ATTRS attributes that tell what it was like, at attrs. It points at what t
+ * points at. */
+enum { SOURCE_ATTRS = 3 };
+struct pici_tensor source_describe(const struct source_tensor *t, struct pici_attr attrs[SOURCE_ATTRS]);
+
 bool source_host_is_big_endian(void);
 
 /* Reverse the bytes of each element of width bytes: 1, 2, 4 or 8. */

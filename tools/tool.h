@@ -25,7 +25,7 @@ struct tool_options {
     const char *png; /* NULL: not wanted; so are the next two */
     const char *svg;
     const char *tensor;
-    bool force, json, checksum;
+    bool force, json, checksum, in_place;
     uint64_t max_bytes;   /* 1 GiB */
     uint64_t bench_bytes; /* 64 MiB */
     bool bench_bytes_set;
@@ -44,6 +44,8 @@ int verb_inspect(const struct tool_options *);
 int verb_block_encode(const struct tool_options *);
 int verb_block_decode(const struct tool_options *);
 int verb_bench(const struct tool_options *);
+int verb_diff(const struct tool_options *);
+int verb_apply(const struct tool_options *);
 
 /* "picitool: FILE: what" on stderr, as one line whatever the bytes of file and arguments; returns TOOL_BAD. file may be
  * NULL. */

@@ -24,8 +24,8 @@ extern "C" {
 PICI_API enum pici_status pici_diff(void *block, size_t cap, size_t *len, const void *base, const void *src, uint64_t n,
                                     enum pici_dtype, enum pici_format, const struct pici_opts *);
 
-/* dst[i] ^= x for each stored x: in place, base becomes src, and with the same block again base. Other elements are not
- * written, and nearly none are read.
+/* dst[i] ^= x for each stored x: in place, base becomes src, and with the same block again base. Other elements keep their
+ * bits; where few are stored, most of dst is not touched.
  *   dst   [n elements]  any alignment, host byte order; unspecified unless PICI_OK; must not overlap block
  *   block [len bytes]   any bytes at all: every rule of the format is checked
  * Some of a block that is not valid may have been applied before that shows: pici_verify it first where dst cannot be had

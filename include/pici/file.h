@@ -95,6 +95,10 @@ PICI_API enum pici_status pici_writer_tensor(struct pici_writer *w, const struct
  * After any other error the file cannot be completed, and each later call returns the same. */
 PICI_API enum pici_status pici_writer_data(struct pici_writer *w, const void *p, size_t bytes);
 
+/* The same of the elements' delta from base [bytes], base ^ p: see pici/delta.h. Of the pieces of a tensor each may come by
+ * either function. */
+PICI_API enum pici_status pici_writer_diff(struct pici_writer *w, const void *base, const void *p, size_t bytes);
+
 /* Write the index and what is still buffered. Only then is the file whole. PICI_E_ARG: the last tensor is incomplete. */
 PICI_API enum pici_status pici_writer_finish(struct pici_writer *w);
 
@@ -209,6 +213,11 @@ PICI_API enum pici_status pici_reader_find(struct pici_reader *r, const char *na
  * PICI_E_ARG: no such tensor, or the range is not within it. */
 PICI_API enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n,
                                                  void *dst);
+
+/* The same, XORed into dst: the tensor is a delta, see pici/delta.h. Chunks are read whole and checked before they are
+ * applied; on an error dst is unspecified nevertheless. */
+PICI_API enum pici_status pici_reader_apply_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n,
+                                                  void *dst);
 
 /* How chunk c of the i-th tensor is stored. Random access only. Reads the whole chunk and checks its checksum. */
 PICI_API enum pici_status pici_reader_chunk(struct pici_reader *r, uint64_t i, uint64_t c,

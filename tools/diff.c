@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * picitool diff: one pass over both files, a piece of a tensor at a time. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attrs.h"
+#include "delta.h"
+#include "tensors.h"
+#include "term.h"
+#include "xxh64.h"
+
+enum { PIECE_MOST = 256 << 20 }; /* bytes */
+
+struct job {
+    const struct tool_options *o;
+    struct tensors base, next;
+    struct output out;
+    struct pici_writer *writer;
+    struct progress progress;
+    size_t piece;       /* elements read at a time */
+    uint8_t *from, *to; /* [piece] of the widest */
+    uint64_t *table;    /* [next.n][2]: hashes of base and result */
+};
+
+static int writer_failed(const struct job *j, enum pici_status s)
+{
+    return output_writer_failed(&j->out, j->writer, s);
+}
+
+/* Do two tensors of one name differ in their elements only? */
+static bool alike(const struct source_tensor *a, const struct source_tensor *b)
+{
+    return a->dtype == b->dtype && a->count == b->count && a->rank == b->rank && a->big_endian == b->big_endian &&
+           a->fortran == b->fortran && strcmp(a->dtype_text, b->dtype_text) == 0 &&
+           memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
+}
+
+/* The names of the base's tensors that the result has not, as DELTA_REMOVED has them. The value is the caller's to free. */
+static int list_removed(const struct job *j, struct pici_attr *removed)
+{
+    size_t len = 0;
+    uint8_t *p = NULL;
+    *removed = (struct pici_attr){DELTA_REMOVED, NULL, 0};
+    for (size_t i = 0; i < j->base.n; i++) {
+        const struct source_tensor *t = &j->base.tensor[i].t;
+        if (tensors_find(&j->next, t->name, t->name_len))
+            continue;
+        uint8_t *bigger = realloc(p, len + 4 + t->name_len);
+        if (!bigger) {
+            free(p);
+            return tool_nomem(j->out.name);
+        }
+        p = bigger;
+        for (int k = 0; k < 4; k++)
+            p[len + (size_t)k] = (uint8_t)(t->name_len >> 8 * k);
+        memcpy(p + len + 4, t->name, t->name_len);
+        len += 4 + t->name_len;
+    }
+    removed->value = p;
+    removed->len = len;
+    return TOOL_OK;
+}
+
+static int begin(struct job *j)
+{
+    const char *type = tool_type_name(j->next.source.type);
+    struct pici_attr removed;
+    int status = list_removed(j, &removed);
+    if (status)
+        return status;
+    struct pici_attr attrs[4] = {{DELTA_VERSION, "1", 1}, {ATTR_TYPE, type, strlen(type)}};
+    size_t n = 2;
+    if (j->next.source.head_len)
+        attrs[n++] = (struct pici_attr){ATTR_HEAD, j->next.source.head, j->next.source.head_len};
+    if (removed.len)
+        attrs[n++] = removed;
+    struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    opts.format = j->o->format;
+    opts.threads = j->o->threads;
+    opts.zstd_level = j->o->zstd;
+    enum pici_status s = pici_writer_open(&j->writer, output_put, &j->out, attrs, n, &opts);
+    free((void *)removed.value);
+    if (s)
+        return writer_failed(j, s);
+    long threads = j->o->threads ? j->o->threads : sysconf(_SC_NPROCESSORS_ONLN);
+    size_t most = PIECE_MOST / sizeof(uint64_t) / opts.chunk_elements;
+    j->piece = opts.chunk_elements * (threads < 1 ? 1 : (size_t)threads < most ? (size_t)threads : most);
+    j->from = malloc(j->piece * sizeof(uint64_t));
+    j->to = malloc(j->piece * sizeof(uint64_t));
+    j->table = calloc(j->next.n + 1, 2 * sizeof *j->table);
+    return j->from && j->to && j->table ? TOOL_OK : tool_nomem(j->out.name);
+}
+
+static int write_tensor(struct job *j, const struct pici_tensor *t)
+{
+    enum pici_status s = pici_writer_tensor(j->writer, t);
+    if (s == PICI_E_ARG) /* a name, say, that is longer than a .pici file's may be */
+        return tool_bad(j->next.in.name, "%s", pici_writer_error(j->writer));
+    return s ? writer_failed(j, s) : TOOL_OK;
+}
+
+/* The next bytes of a tensor, hashed as they are in the file, then in host order. */
+static int take(struct tensors *s, const struct tensor_at *t, uint64_t from, uint8_t *buf, size_t bytes,
+                struct pici_xxh64 *hash)
+{
+    int status = tensors_read(s, t, from, buf, bytes);
+    if (status)
+        return status;
+    pici_xxh64_update(hash, buf, bytes);
+    tensor_swap(&t->t, buf, bytes);
+    return TOOL_OK;
+}
+
+static int diff_tensor(struct job *j, size_t i)
+{
+    const struct tensor_at *t = &j->next.tensor[i], *b = tensors_find(&j->base, t->t.name, t->t.name_len);
+    const enum delta_kind kind = !b ? DELTA_ADDED : alike(&b->t, &t->t) ? DELTA_XOR : DELTA_REPLACED;
+    struct pici_attr attrs[SOURCE_ATTRS + 1];
+    struct pici_tensor out = source_describe(&t->t, attrs);
+    attrs[out.n_attrs++] = (struct pici_attr){DELTA_KIND, delta_kind_name(kind), strlen(delta_kind_name(kind))};
+    struct pici_xxh64 base, result;
+    pici_xxh64_init(&base, 0);
+    pici_xxh64_init(&result, 0);
+    int status = write_tensor(j, &out);
+    for (uint64_t at = 0; status == TOOL_OK && at < t->bytes;) {
+        const uint64_t left = t->bytes - at, most = j->piece * t->width;
+        const size_t n = left < most ? (size_t)left : (size_t)most;
+        if (kind == DELTA_XOR)
+            status = take(&j->base, b, at, j->from, n, &base);
+        if (status == TOOL_OK)
+            status = take(&j->next, t, at, j->to, n, &result);
+        if (status)
+            return status;
+        enum pici_status s =
+            kind == DELTA_XOR ? pici_writer_diff(j->writer, j->from, j->to, n) : pici_writer_data(j->writer, j->to, n);
+        if (s)
+            return writer_failed(j, s);
+        at += n;
+        progress_at(&j->progress, t->at + at, t->at + at);
+    }
+    j->table[2 * i] = kind == DELTA_XOR ? pici_xxh64_digest(&base) : 0;
+    j->table[2 * i + 1] = pici_xxh64_digest(&result);
+    return status;
+}
+
+/* The last tensor. */
+static int write_table(struct job *j)
+{
+    const uint64_t shape[] = {j->next.n, 2};
+    size_t len = strlen(DELTA_HASHES);
+    char *name = malloc(len + j->next.n + 1); /* each tensor can take one name away */
+    if (!name)
+        return tool_nomem(j->out.name);
+    memcpy(name, DELTA_HASHES, len);
+    while (tensors_find(&j->next, name, len))
+        name[len++] = '+';
+    struct pici_tensor t = PICI_TENSOR_INIT;
+    t.name = name;
+    t.name_len = len;
+    t.dtype = PICI_U64;
+    t.rank = 2;
+    t.shape = shape;
+    int status = write_tensor(j, &t);
+    free(name);
+    enum pici_status s = status ? PICI_OK : pici_writer_data(j->writer, j->table, j->next.n * 2 * sizeof *j->table);
+    return s ? writer_failed(j, s) : status;
+}
+
+static int diff(struct job *j)
+{
+    int status = begin(j);
+    progress_start(&j->progress, j->next.in.name, j->next.in.bytes);
+    for (size_t i = 0; status == TOOL_OK && i < j->next.n; i++)
+        status = diff_tensor(j, i);
+    if (status == TOOL_OK)
+        status = write_table(j);
+    if (status == TOOL_OK) {
+        enum pici_status s = pici_writer_finish(j->writer);
+        status = s ? writer_failed(j, s) : TOOL_OK;
+    }
+    progress_end(&j->progress);
+    return status;
+}
+
+int verb_diff(const struct tool_options *o)
+{
+    struct job j = {.o = o, .out.fd = -1};
+    if (!o->out)
+        return tool_usage(NULL, "diff: where to? use -o DELTA");
+    int status = tensors_open(&j.base, o->args[0], o);
+    if (status)
+        return status;
+    status = tensors_open(&j.next, o->args[1], o);
+    if (status == TOOL_OK && j.base.source.type != j.next.source.type)
+        status = tool_usage(o->args[1], "taken as %s, and the base as %s: use --type",
+                            tool_type_name(j.next.source.type), tool_type_name(j.base.source.type));
+    if (status == TOOL_OK && input_is(&j.base.in, o->out))
+        status = tool_usage(o->out, "is the base");
+    if (status == TOOL_OK)
+        status = output_open(&j.out, o->out, &j.next.in, o->force);
+    if (status == TOOL_OK)
+        status = diff(&j);
+    if (status == TOOL_OK)
+        status = output_commit(&j.out);
+    pici_writer_close(j.writer);
+    output_discard(&j.out);
+    free(j.from);
+    free(j.to);
+    free(j.table);
+    tensors_close(&j.next);
+    tensors_close(&j.base);
+    return status;
+}

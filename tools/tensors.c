@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include "tensors.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Add t, whose elements begin where the input stands, and pass over them. */
+static int add(struct tensors *s, const struct source_tensor *t)
+{
+    if (s->n == s->room) {
+        size_t room = s->room ? 2 * s->room : 16;
+        struct tensor_at *bigger = room <= SIZE_MAX / sizeof *bigger ? realloc(s->tensor, room * sizeof *bigger) : NULL;
+        if (!bigger)
+            return tool_nomem(s->in.name);
+        s->tensor = bigger;
+        s->room = room;
+    }
+    struct tensor_at *to = &s->tensor[s->n];
+    *to = (struct tensor_at){.t = *t, .at = s->in.at, .width = pici_dtype_width(t->dtype)};
+    to->bytes = t->count * to->width;
+    to->t.name = malloc(t->name_len + 1); /* that of a source lives until its next */
+    if (!to->t.name)
+        return tool_nomem(s->in.name);
+    memcpy((char *)to->t.name, t->name, t->name_len + 1);
+    s->n++;
+    s->in.at += to->bytes;
+    if (s->in.at > s->in.bytes)
+        return tool_bad_at(s->in.name, s->in.bytes, "the file ends here, within its tensors");
+    return lseek(s->in.fd, (off_t)s->in.at, SEEK_SET) < 0 ? tool_bad_at(s->in.name, s->in.at, "%s", strerror(errno))
+                                                          : TOOL_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct source_tensor *x = &(*(struct tensor_at *const *)a)->t, *y = &(*(struct tensor_at *const *)b)->t;
+    const int order = memcmp(x->name, y->name, x->name_len < y->name_len ? x->name_len : y->name_len);
+    return order ? order : (x->name_len > y->name_len) - (x->name_len < y->name_len);
+}
+
+static int read_all(struct tensors *s)
+{
+    for (bool more = true; more;) {
+        struct source_tensor t;
+        int status = source_next(&s->source, &t, &more);
+        if (status == TOOL_OK && more)
+            status = add(s, &t);
+        if (status)
+            return status;
+    }
+    s->by_name = malloc((s->n + 1) * sizeof *s->by_name);
+    if (!s->by_name)
+        return tool_nomem(s->in.name);
+    for (size_t i = 0; i < s->n; i++)
+        s->by_name[i] = &s->tensor[i];
+    qsort(s->by_name, s->n, sizeof *s->by_name, by_name);
+    return TOOL_OK;
+}
+
+int tensors_open(struct tensors *s, const char *path, const struct tool_options *o)
+{
+    *s = (struct tensors){0};
+    int status = input_open(&s->in, path);
+    if (status)
+        return status;
+    if (!s->in.regular)
+        status = tool_bad(s->in.name, "empty, or not a file that can be read at random");
+    if (status == TOOL_OK)
+        status = source_open(&s->source, &s->in, path, o);
+    if (status == TOOL_OK)
+        status = read_all(s);
+    if (status)
+        tensors_close(s);
+    return status;
+}
+
+const struct tensor_at *tensors_find(const struct tensors *s, const char *name, size_t len)
+{
+    struct tensor_at wanted = {.t = {.name = name, .name_len = len}}, *key = &wanted;
+    struct tensor_at *const *found = bsearch(&key, s->by_name, s->n, sizeof *s->by_name, by_name);
+    return found ? *found : NULL;
+}
+
+int tensors_read(struct tensors *s, const struct tensor_at *t, uint64_t from, void *buf, size_t bytes)
+{
+    const int err = input_read_at(&s->in, buf, bytes, t->at + from);
+    return err ? tool_bad_at(s->in.name, t->at + from, "%s", strerror(err)) : TOOL_OK;
+}
+
+void tensor_swap(const struct source_tensor *t, void *buf, size_t bytes)
+{
+    if (t->big_endian != source_host_is_big_endian())
+        source_swap(buf, bytes, pici_dtype_width(t->dtype));
+}
+
+void tensors_close(struct tensors *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        free((char *)s->tensor[i].t.name);
+    free(s->tensor);
+    free(s->by_name);
+    source_close(&s->source);
+    input_close(&s->in);
+    *s = (struct tensors){.in.fd = -1};
+}
