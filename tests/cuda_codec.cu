@@ -163,7 +163,15 @@ struct blockwide {
     void *dense;
     uint64_t *out; /* a length or a status, of thread 0, and whether all threads have it */
     unsigned format, dtype;
+    unsigned shared; /* bytes of memory */
 };
+
+/* The memory is the caller's again: whoever still looks at it there is in for a surprise. */
+PICI_DEV void scribble(uint8_t *memory, const blockwide &b)
+{
+    for (unsigned i = pici::hw::thread(); i < b.shared / 4; i += pici::hw::threads())
+        pici::hw::put((uint32_t *)memory + i, 0xdeadbeefu);
+}
 
 template <class T> PICI_KERNEL(1024, 1) blockwide_compress(const blockwide b)
 {
@@ -177,6 +185,7 @@ template <class T> PICI_KERNEL(1024, 1) blockwide_compress(const blockwide b)
         len = pici::block_compress<PICI_COO>(b.block, b.cap, (const T *)b.dense, b.n, b.dtype, memory);
     else
         len = pici::block_compress<PICI_HYBRID>(b.block, b.cap, (const T *)b.dense, b.n, b.dtype, memory);
+    scribble(memory, b);
     if (pici::hw::thread() == 0)
         b.out[0] = len;
     pici::hw::atomic_add(b.out + 1, len);
@@ -186,6 +195,7 @@ template <class T> PICI_KERNEL(1024, 1) blockwide_decompress(const blockwide b)
 {
     PICI_SHARED(memory);
     const int status = pici::block_decompress((T *)b.dense, b.n, b.dtype, b.block, b.len, memory);
+    scribble(memory, b);
     if (pici::hw::thread() == 0)
         b.out[0] = (uint64_t)status;
     pici::hw::atomic_add(b.out + 1, (uint64_t)status);
@@ -196,13 +206,15 @@ template <unsigned DTYPE> PICI_KERNEL(1024, 1) blockwide_add(const blockwide b)
     PICI_SHARED(memory);
     typedef typename pici::arith<DTYPE>::element T;
     const int status = pici::block_scatter_add<DTYPE>((T *)b.dense, b.n, b.block, b.len, memory);
+    scribble(memory, b);
     if (pici::hw::thread() == 0)
         b.out[0] = (uint64_t)status;
     pici::hw::atomic_add(b.out + 1, (uint64_t)status);
 }
 
-static void launch_blockwide(void (*kernel)(blockwide), unsigned threads, unsigned shared, const blockwide &b)
+static void launch_blockwide(void (*kernel)(blockwide), unsigned threads, unsigned shared, blockwide b)
 {
+    b.shared = shared;
     cudaMemsetAsync(b.out, 0, 16, stream);
     tally(launch(kernel, 1, 1, threads, shared, b, stream) == cudaSuccess, "launch with %u bytes of shared memory",
           shared);
@@ -215,7 +227,7 @@ static void check_blockwide(const void *src, uint64_t n, enum pici_dtype dtype, 
     const unsigned threads = 32 << rng_below(&rng, 3);
     const size_t bytes = (size_t)n * sizeof(T), skew = some_skew(dtype);
     buffer dense(bytes, skew, src), made(len), out(16);
-    blockwide b = {made.at, len, len, n, dense.at, (uint64_t *)out.at, (unsigned)format, (unsigned)dtype};
+    blockwide b = {made.at, len, len, n, dense.at, (uint64_t *)out.at, (unsigned)format, (unsigned)dtype, 0};
     launch_blockwide(blockwide_compress<T>, threads, pici::MAKE_BYTES<T>(format, threads), b);
     tally(device_good() && first_word(out) == len && first_word(out, 1) == len * threads,
           "block_compress %s %s n=%zu: length %zu, not %zu", pici_dtype_name(dtype), pici_format_name(format),
@@ -543,6 +555,12 @@ static void check_arguments(void)
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, UINT64_MAX / 2, PICI_F32, PICI_PICI, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, out.at + 16, 4, PICI_F32, PICI_PICI, workspace.at, space));
     REFUSES(PICI_E_UNSUPPORTED, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_AUTO, workspace.at, space));
+    /* the workspace in the block, in the elements; around the result */
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, out.at + 48, space));
+    REFUSES(PICI_E_ARG, COMPRESS(workspace.at, cap, to, src.at, N, PICI_F32, PICI_DENSE, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, workspace.at + 16, 4, PICI_F32, PICI_COO, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, (struct pici_cuda_result *)(workspace.at + space - 8), src.at, N,
+                                 PICI_F32, PICI_HYBRID, workspace.at, space));
     REFUSES(PICI_E_SPACE, COMPRESS(out.at, 48 + 512 + 15, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
     REFUSES(PICI_E_SPACE, COMPRESS(out.at, 63, to, src.at, N, PICI_F32, PICI_HYBRID, workspace.at, space));
     REFUSES(PICI_OK, COMPRESS(out.at, 64, to, src.at, N, PICI_F32, PICI_HYBRID, workspace.at, space));
@@ -562,6 +580,11 @@ static void check_arguments(void)
     REFUSES(PICI_E_ARG, READ(dst.at, N, PICI_F32, out.at, len, NULL, NULL, workspace.at, space));
     REFUSES(PICI_E_ARG, READ(dst.at, N, PICI_F32, out.at, len, NULL, to, workspace.at, 63));
     REFUSES(PICI_E_ARG, READ(out.at + 16, 16, PICI_F32, out.at, len, NULL, to, workspace.at, space));
+    REFUSES(PICI_E_ARG, READ(dst.at, N, PICI_F32, out.at, len, NULL, to, out.at + 16, 64));
+    REFUSES(PICI_E_ARG, READ(workspace.at, N, PICI_F32, out.at, len, NULL, to, workspace.at + 32, space - 32));
+    REFUSES(PICI_E_ARG, READ(dst.at, N, PICI_F32, out.at, len, (uint64_t *)workspace.at, to, workspace.at, space));
+    REFUSES(PICI_E_ARG, READ(dst.at, N, PICI_F32, out.at, len, NULL, (struct pici_cuda_result *)(workspace.at + 32),
+                             workspace.at, space));
     REFUSES(PICI_E_ARG, READ(dst.at, N, (enum pici_dtype)0, out.at, len, NULL, to, workspace.at, space));
 #define ANSWERS(what, call)                                                                                            \
     tally((call) == PICI_OK && result.read().status == what, "%s: %d", #call, result.read().status)

@@ -222,8 +222,10 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
                 hw::store(record + pad, (uint8_t)0);
         }
     }
+    /* backwards, for what is read again may still be in a cache; below 0 is beyond all tiles */
     PICI_UNROLL_1
-    for (unsigned i = warp(); fits && i < tiles; i += warps()) {
+    for (unsigned i = warp() + ((tiles - warp() + warps() - 1) / warps() - 1) * warps(); fits && i < tiles;
+         i -= warps()) {
         const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
         uint8_t *const payload = record + hw::shfl(g.payload, i), *const values = record + hw::shfl(g.own_values, i);
         if (n)

@@ -121,6 +121,11 @@ enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, s
         return PICI_OK;
     const uint64_t used = workspace_bytes - space.left;
     space = {(uint8_t *)workspace, used};
+    for (size_t i = 0; i < count; i++)
+        if (overlap(workspace, used, jobs[i].block, jobs[i].cap) ||
+            overlap(workspace, used, jobs[i].src, jobs[i].n << w) ||
+            overlap(workspace, used, jobs[i].result, sizeof *jobs[i].result))
+            return PICI_E_ARG;
     cudaError_t e = cudaSuccess;
     if (format != PICI_DENSE)
         e = cudaMemsetAsync(workspace, 0, (size_t)used, stream);
@@ -165,20 +170,23 @@ static enum pici_status read_batch(launch_reader *reader, const struct pici_cuda
     if ((!jobs && count) || (!workspace && count) || !is_aligned_to(workspace, 16) ||
         workspace_bytes / sizeof(pici_cuda_control) < count)
         return PICI_E_ARG;
+    const uint64_t used = count * sizeof(pici_cuda_control);
     for (size_t i = 0; i < count; i++) {
         const struct pici_cuda_decode *c = jobs + i;
         if (!c->block || !c->result || !is_aligned_to(c->block, 16) || !is_aligned_to(c->result, 8) ||
-            !is_aligned_to(c->len_at, 8))
+            !is_aligned_to(c->len_at, 8) || overlap(workspace, used, c->block, c->len) ||
+            overlap(workspace, used, c->result, sizeof *c->result) ||
+            (c->len_at && overlap(workspace, used, c->len_at, sizeof *c->len_at)))
             return PICI_E_ARG;
-        if (dtype &&
-            ((!c->dst && c->n) || !is_aligned_to(c->dst, (uintptr_t)1 << w) || c->n > SIZE_MAX >> w ||
-             overlap(c->dst, c->n << w, c->block, c->len) || overlap(c->dst, c->n << w, c->result, sizeof *c->result)))
+        if (dtype && ((!c->dst && c->n) || !is_aligned_to(c->dst, (uintptr_t)1 << w) || c->n > SIZE_MAX >> w ||
+                      overlap(c->dst, c->n << w, c->block, c->len) || overlap(c->dst, c->n << w, workspace, used) ||
+                      overlap(c->dst, c->n << w, c->result, sizeof *c->result)))
             return PICI_E_ARG;
     }
     if (!count)
         return PICI_OK;
     pici_cuda_control *control = (pici_cuda_control *)workspace;
-    cudaError_t e = cudaMemsetAsync(workspace, 0, count * sizeof *control, stream);
+    cudaError_t e = cudaMemsetAsync(workspace, 0, (size_t)used, stream);
     for (size_t i = 0; i < count && !e; i += BATCH) {
         struct pici_cuda_decode_jobs of = {};
         uint64_t most = 0;

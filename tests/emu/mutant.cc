@@ -56,8 +56,11 @@ template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n
     });
     expect(ran && made == len && memcmp(block, want.data(), len) == 0, "compress");
     memcpy(block, want.data(), len);
-    ran = emu::launch(1, 1, threads, shared,
-                      [&] { status = pici::block_decompress((T *)dense, n, DTYPE, block, len, emu::shared_memory()); });
+    ran = emu::launch(1, 1, threads, shared, [&] {
+        status = pici::block_decompress((T *)dense, n, DTYPE, block, len, emu::shared_memory());
+        for (unsigned i = pici::hw::thread(); i < read / 4; i += threads) /* it is ours again */
+            pici::hw::put((uint32_t *)emu::shared_memory() + i, 0xdeadbeefu);
+    });
     expect(ran && status == 0 && memcmp(dense, src.data(), bytes) == 0, "decompress");
     memcpy(dense, sum.data(), bytes);
     pici_scatter_add(sum.data(), n, want.data(), len, NULL);
