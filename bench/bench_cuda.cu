@@ -430,31 +430,43 @@ template <class T, enum pici_dtype DTYPE> static void bench(size_t bytes, double
                 }),
         least_add);
 
-    must(pici_compress_cuda(block2, cap, result, b.src[0], n, DTYPE, PICI_COO, workspace, space, stream));
-    const uint64_t coo = fetch(result, "compress to coo").len;
-    const double least_coo = (double)bytes + (double)coo;
-    row(t, "compress", "coo",
-        time_of(count, bytes,
-                [&](unsigned i) {
-                    must(pici_compress_cuda(block2, cap, result, b.src[i], n, DTYPE, PICI_COO, workspace, space,
-                                            stream));
-                }),
-        least_coo);
-    must(pici_compress_cuda(block2, cap, result, b.src[0], n, DTYPE, PICI_COO, workspace, space, stream));
-    row(t, "decompress", "coo",
-        time_of(count, bytes,
-                [&](unsigned i) {
-                    must(pici_decompress_cuda(b.dst[i], n, DTYPE, block2, coo, NULL, result, workspace, space, stream));
-                }),
-        least_coo);
-    fetch(result, "decompress of coo");
-    row(t, "scatter-add", "coo",
-        time_of(count, bytes,
-                [&](unsigned i) {
-                    must(
-                        pici_scatter_add_cuda(b.dst[i], n, DTYPE, block2, coo, NULL, result, workspace, space, stream));
-                }),
-        (double)coo + 64 * sectors);
+    const struct {
+        enum pici_format format;
+        const char *name;
+    } others[] = {{PICI_HYBRID, "hybrid"}, {PICI_COO, "coo"}};
+    for (const auto &o : others) {
+        const auto make = [&](unsigned i) {
+            must(pici_compress_cuda(block2, cap, result, b.src[i], n, DTYPE, o.format, workspace, space, stream));
+        };
+        /* right first */
+        make(0);
+        const uint64_t other = fetch(result, o.name).len;
+        must(pici_verify_cuda(block2, other, NULL, result, workspace, space, stream));
+        fetch(result, o.name);
+        CUDA(cudaMemsetAsync(b.dst[0], 0xa5, bytes, stream));
+        must(pici_decompress_cuda(b.dst[0], n, DTYPE, block2, other, NULL, result, workspace, space, stream));
+        fetch(result, o.name);
+        must_equal(b.dst[0], b.src[0], bytes, "what was decompressed");
+
+        row(t, "compress", o.name, time_of(count, bytes, make), (double)(bytes + other));
+        make(0);
+        row(t, "decompress", o.name,
+            time_of(count, bytes,
+                    [&](unsigned i) {
+                        must(pici_decompress_cuda(b.dst[i], n, DTYPE, block2, other, NULL, result, workspace, space,
+                                                  stream));
+                    }),
+            (double)(bytes + other));
+        fetch(result, o.name);
+        row(t, "scatter-add", o.name,
+            time_of(count, bytes,
+                    [&](unsigned i) {
+                        must(pici_scatter_add_cuda(b.dst[i], n, DTYPE, block2, other, NULL, result, workspace, space,
+                                                   stream));
+                    }),
+            (double)other + 64 * sectors);
+        fetch(result, o.name);
+    }
     CUDA(cudaFree(block2));
     cub_rows(t, b, count, n, least);
     if (nnz < (uint64_t)1 << 31 && n % 4096 == 0)

@@ -13,7 +13,8 @@
  * status of a call:
  *   PICI_E_ARG      null, misaligned, overlapping, unknown dtype or format, a workspace that is too small
  *   PICI_E_SPACE    no block of these elements could fit in cap, whatever they are
- *   PICI_E_UNSUPPORTED  PICI_HYBRID; PICI_AUTO, which would have to know the elements
+ *   PICI_E_UNSUPPORTED  PICI_AUTO: which format is the smallest, and so what must be launched, the elements say, and these
+ *                   are on the device; hybrid is nearly always the smallest, or close
  *   PICI_E_DEVICE   the CUDA runtime refused: no device, too old a device, or an error before
  * Then nothing was put into the stream, unless it is PICI_E_DEVICE. */
 #ifndef PICI_CUDA_H
@@ -48,7 +49,9 @@ PICI_API size_t pici_cuda_workspace(enum pici_dtype, uint64_t n);
 /* Encode n elements of src as one block.
  *   block  [cap bytes]            undefined unless the result is PICI_OK; then it does not begin with a header
  *   result                        len, status: PICI_OK, or PICI_E_SPACE
- * PICI_PICI reads src once, PICI_COO twice: its values cannot be placed before they are counted. No checksum. */
+ * PICI_PICI reads src once. PICI_HYBRID too, but for tiles of which more than 2 KiB are values, which it reads again, soon
+ * after, so that most come from a cache. PICI_COO reads src twice: its values cannot be placed before they are counted. No
+ * checksum: XXH64 is serial, and would take longer than all else by far. */
 PICI_API enum pici_status pici_compress_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *src,
                                              uint64_t n, enum pici_dtype, enum pici_format, void *workspace,
                                              size_t workspace_bytes, cudaStream_t);
@@ -70,8 +73,7 @@ PICI_API enum pici_status pici_scatter_add_cuda(void *dst, uint64_t n, enum pici
                                                 const uint64_t *len_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);
 
-/* Check every rule of the format. The result has what pici_verify_at would say; a hybrid block is
- * PICI_E_UNSUPPORTED here. */
+/* Check every rule of the format. The result has what pici_verify_at would say. */
 PICI_API enum pici_status pici_verify_cuda(const void *block, size_t len, const uint64_t *len_at,
                                            struct pici_cuda_result *result, void *workspace, size_t workspace_bytes,
                                            cudaStream_t);

@@ -78,7 +78,7 @@ template <class T> PICI_DEV dense_tile<T> tile_at(T *dense, uint64_t n, uint64_t
 {
     dense_tile<T> d;
     d.at = dense + t * TILE;
-    d.left = n - t * TILE < TILE ? (unsigned)(n - t * TILE) : (unsigned)TILE;
+    d.left = elements_of(n, t);
     d.pairs = d.left == TILE && is_aligned(dense, 2 * sizeof(T));
     return d;
 }
@@ -143,7 +143,7 @@ template <class T> PICI_DEV void tile_load(held_tile<T> &h, const dense_tile<con
     }
 }
 
-/* The lane's two columns of the bitvector. */
+/* A lane's two words of a tile's bits: in pici, its columns; in hybrid rows 2 * lane and 2 * lane + 1. */
 struct columns {
     uint64_t word[2];
 };
@@ -178,26 +178,46 @@ template <class T> PICI_DEV columns tile_columns(const held_tile<T> &h)
     return all_columns<true>(h);
 }
 
-/* Bits of a tile; the same in all lanes. */
-PICI_DEV unsigned tile_nnz(const columns &c)
+/* ---- sums over the lanes of a warp ---- */
+
+PICI_DEV uint32_t warp_sum(uint32_t v)
 {
-    unsigned n = hw::popc(c.word[0]) + hw::popc(c.word[1]);
     for (unsigned by = LANES / 2; by; by /= 2)
-        n += hw::shfl_down(n, by);
-    return hw::shfl(n, 0);
+        v += hw::shfl_down(v, by);
+    return hw::shfl(v, 0);
 }
 
-/* How many of the tile's values precede those of the lane's first column; a lane's. */
-PICI_DEV unsigned tile_offset(const columns &c)
+/* The sum of the lanes below; a lane's. */
+template <class T> PICI_DEV T warp_scan(T own)
 {
-    const unsigned own = hw::popc(c.word[0]) + hw::popc(c.word[1]);
-    unsigned sum = own;
+    T sum = own;
     for (unsigned by = 1; by < LANES; by *= 2) {
-        const unsigned before = hw::shfl_up(sum, by);
+        const T before = hw::shfl_up(sum, by);
         if (hw::lane() >= by)
             sum += before;
     }
     return sum - own;
+}
+
+/* Bits of a tile; the same in all lanes. */
+PICI_DEV unsigned tile_nnz(const columns &c)
+{
+    return warp_sum(hw::popc(c.word[0]) + hw::popc(c.word[1]));
+}
+
+/* How many of the tile's values precede those of the lane's first word; a lane's. */
+PICI_DEV unsigned tile_offset(const columns &c)
+{
+    return warp_scan(hw::popc(c.word[0]) + hw::popc(c.word[1]));
+}
+
+/* Go through the bits of the lane's two words: to each(which word, which bit). */
+template <class EACH> PICI_DEV void each_bit(const columns &c, EACH each)
+{
+    PICI_UNROLL
+    for (unsigned k = 0; k < 2; k++)
+        for (uint64_t word = c.word[k]; word; word &= word - 1)
+            each(k, hw::ffs(word) - 1);
 }
 
 /* Does column c of a tile of which `left` elements exist have a bit for one that does not? */
@@ -258,6 +278,23 @@ template <class T> PICI_DEV void tile_pack(uint8_t *stage, const held_tile<T> &h
     else
         pack_rows<true>(a, b, h);
     hw::syncwarp();
+}
+
+/* Rank the elements of rows of which the lane has the pairs, the first of which is preceded by `at` values in the order of the
+ * elements: each(r, x, y, even, odd, k) of each row, whose nonzeros at even and at odd places are these ballots, and the
+ * lane's pair, preceded by k values, is x, y. Returns how many precede the next row. */
+template <class T, unsigned GROUP, class EACH>
+PICI_DEV unsigned rank_rows(const raw_pair<T> (&v)[GROUP], unsigned at, EACH each)
+{
+    const unsigned below = (1u << hw::lane()) - 1;
+    PICI_UNROLL
+    for (unsigned r = 0; r < GROUP; r++) {
+        const T x = first_of<T>(v[r]), y = second_of<T>(v[r]);
+        const unsigned even = hw::ballot(x != 0), odd = hw::ballot(y != 0);
+        each(r, x, y, even, odd, at + hw::popc(even & below) + hw::popc(odd & below));
+        at += hw::popc(even) + hw::popc(odd);
+    }
+    return at;
 }
 
 /* Copy n values from stage to a block, in words of 4 bytes whatever the width. stage may be used again after a __syncwarp(). */
@@ -381,66 +418,100 @@ template <class T> PICI_DEV unsigned warp_find_zero(const T *values, unsigned n)
     return n;
 }
 
-/* ---- a tile from its values. Every bit of c stands for an element that exists ---- */
+/* ---- a tile from its values. Every bit stands for an element that exists ---- */
 
-template <bool PAIRS, class T>
-PICI_DEV void scatter_rows(const dense_tile<T> &d, const T *a, const T *b, const columns &c)
+/* Which elements of the lane's pairs there are, and where their values are, pici's way: each lane goes down its columns.
+ * rows(first): of rows first to first + 31, place(r) is asked for row first + r, in any order; its lowest two bits say which
+ * of the pair is there. take() then fetches these, row by row. SCATTER, ADD: how many rows at a time, for want of registers. */
+template <class T> struct by_columns {
+    static constexpr unsigned SCATTER = 32, ADD = sizeof(T) == 8 ? 8 : 16;
+    const T *a, *b; /* staged: the next values of either column */
+    columns c;
+    uint32_t u, w;
+
+    PICI_DEV_MEMBER by_columns(const T *values, const columns &of, unsigned before)
+        : a(values + before), b(a + hw::popc(of.word[0])), c(of), u(0), w(0)
+    {
+    }
+    PICI_DEV_MEMBER void rows(unsigned first)
+    {
+        u = (uint32_t)(c.word[0] >> first);
+        w = (uint32_t)(c.word[1] >> first);
+    }
+    PICI_DEV_MEMBER unsigned place(unsigned r) const
+    {
+        return (u >> r & 1) | (w >> r & 1) << 1;
+    }
+    PICI_DEV_MEMBER void take(unsigned place, T &x, T &y)
+    {
+        if (place & 1)
+            x = hw::get(a++);
+        if (place & 2)
+            y = hw::get(b++);
+    }
+};
+
+template <bool PAIRS, class T, class FROM> PICI_DEV void scatter_rows(const dense_tile<T> &d, FROM &from)
 {
     raw_pair<T> *out = (raw_pair<T> *)d.at + hw::lane();
     PICI_UNROLL_1
-    for (unsigned half = 0; half < 2; half++) {
-        const uint32_t u = (uint32_t)(c.word[0] >> 32 * half), w = (uint32_t)(c.word[1] >> 32 * half);
+    for (unsigned row = 0; row < ROWS; row += FROM::SCATTER) {
+        from.rows(row);
         PICI_UNROLL
-        for (unsigned r = 0; r < 32; r++) {
+        for (unsigned r = 0; r < FROM::SCATTER; r++) {
             T x = 0, y = 0;
-            if (u >> r & 1)
-                x = hw::get(a++);
-            if (w >> r & 1)
-                y = hw::get(b++);
+            from.take(from.place(r), x, y);
             if constexpr (PAIRS)
-                hw::store_once(out + (32 * half + r) * LANES, join<T>(x, y));
+                hw::store_once(out + (row + r) * LANES, join<T>(x, y));
             else
-                store_edge(d, 32 * half + r, x, y);
+                store_edge(d, row + r, x, y);
         }
     }
 }
 
-/* Write all of a tile's elements; values: staged. stage may be used again after a __syncwarp(). */
+/* Write all of a tile's elements, from by_columns or another such. stage may be used again after a __syncwarp(). */
+template <class T, class FROM> PICI_DEV void tile_scatter_from(const dense_tile<T> &d, FROM from)
+{
+    if (d.pairs)
+        scatter_rows<true>(d, from);
+    else
+        scatter_rows<false>(d, from);
+}
+
+/* The same of pici's order; values: staged. */
 template <class T>
 PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
 {
-    const T *a = values + before, *b = a + hw::popc(c.word[0]);
-    if (d.pairs)
-        scatter_rows<true>(d, a, b, c);
-    else
-        scatter_rows<false>(d, a, b, c);
+    tile_scatter_from(d, by_columns<T>(values, c, before));
 }
 
-template <class SUM, bool PAIRS, class T>
-PICI_DEV void add_rows(const dense_tile<T> &d, const T *a, const T *b, const columns &c)
+template <class SUM, bool PAIRS, class T, class FROM> PICI_DEV void add_rows(const dense_tile<T> &d, FROM &from)
 {
-    constexpr unsigned AHEAD = sizeof(T) == 8 ? 8 : 16; /* rows whose elements are asked for before any is added to */
+    constexpr unsigned AHEAD = FROM::ADD; /* rows whose elements are asked for before any is added to */
     raw_pair<T> *out = (raw_pair<T> *)d.at + hw::lane();
-    const dense_tile<const T> from = {d.at, d.left, d.pairs};
+    const dense_tile<const T> old = {d.at, d.left, d.pairs};
     PICI_UNROLL_1
     for (unsigned row = 0; row < ROWS; row += AHEAD) {
-        const unsigned u = (unsigned)(c.word[0] >> row), w = (unsigned)(c.word[1] >> row);
+        unsigned place[AHEAD];
         raw_pair<T> v[AHEAD];
+        from.rows(row);
         PICI_UNROLL
         for (unsigned r = 0; r < AHEAD; r++) {
+            place[r] = from.place(r);
             v[r] = raw_pair<T>();
-            if ((u | w) >> r & 1)
-                v[r] = load_row<PAIRS>(from, row + r);
+            if (place[r] & 3)
+                v[r] = load_row<PAIRS>(old, row + r);
         }
         PICI_UNROLL
         for (unsigned r = 0; r < AHEAD; r++) {
-            if (!((u | w) >> r & 1))
+            if (!(place[r] & 3))
                 continue;
-            T x = first_of<T>(v[r]), y = second_of<T>(v[r]);
-            if (u >> r & 1)
-                x = SUM::sum(x, hw::get(a++));
-            if (w >> r & 1)
-                y = SUM::sum(y, hw::get(b++));
+            T x = first_of<T>(v[r]), y = second_of<T>(v[r]), a = 0, b = 0;
+            from.take(place[r], a, b);
+            if (place[r] & 1)
+                x = SUM::sum(x, a);
+            if (place[r] & 2)
+                y = SUM::sum(y, b);
             if constexpr (PAIRS)
                 hw::store(out + (row + r) * LANES, join<T>(x, y));
             else
@@ -449,16 +520,56 @@ PICI_DEV void add_rows(const dense_tile<T> &d, const T *a, const T *b, const col
     }
 }
 
-/* Add to a tile's elements, row by row; values: staged. A pair is read and written if one of its elements is added to.
- * stage may be used again after a __syncwarp(). */
+/* Add to a tile's elements, row by row, from by_columns or another such. A pair is read and written if one of its elements is
+ * added to. stage may be used again after a __syncwarp(). */
+template <class SUM, class T, class FROM> PICI_DEV void tile_add_from(const dense_tile<T> &d, FROM from)
+{
+    if (d.pairs)
+        add_rows<SUM, true>(d, from);
+    else
+        add_rows<SUM, false>(d, from);
+}
+
+/* The same of pici's order; values: staged. */
 template <class SUM, class T>
 PICI_DEV void tile_add_rows(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
 {
-    const T *a = values + before, *b = a + hw::popc(c.word[0]);
-    if (d.pairs)
-        add_rows<SUM, true>(d, a, b, c);
+    tile_add_from<SUM>(d, by_columns<T>(values, c, before));
+}
+
+/* Write all of a tile's elements, as they are at stage, aligned to 16, or as zeros if that is null. */
+template <class T> PICI_DEV void tile_put(const dense_tile<T> &d, const uint8_t *stage)
+{
+    constexpr unsigned QUADS = TILE * sizeof(T) / 16;
+    if (d.left == TILE && is_aligned(d.at, 16))
+        for (unsigned q = hw::lane(); q < QUADS; q += LANES)
+            hw::store_once((raw128 *)d.at + q, stage ? hw::get((const raw128 *)stage + q) : raw128{0, 0});
     else
-        add_rows<SUM, false>(d, a, b, c);
+        for (unsigned k = hw::lane(); k < d.left; k += LANES)
+            hw::store(d.at + k, stage ? hw::get((const T *)stage + k) : (T)0);
+}
+
+/* A tile of zeros at stage. Ends with them visible to the warp. */
+template <class T> PICI_DEV void stage_zeros(uint8_t *stage)
+{
+    constexpr unsigned QUADS = TILE * sizeof(T) / 16;
+    for (unsigned q = hw::lane(); q < QUADS; q += LANES)
+        hw::put((raw128 *)stage + q, raw128{0, 0});
+    hw::syncwarp();
+}
+
+/* Add x to the elements at `at`, all of different places, which are good: all are loaded before the first is stored. */
+template <class SUM, class T, class I, unsigned GROUP>
+PICI_DEV void add_at(T *dst, const I (&at)[GROUP], const T (&x)[GROUP], const bool (&good)[GROUP])
+{
+    T old[GROUP];
+    PICI_UNROLL
+    for (unsigned k = 0; k < GROUP; k++)
+        old[k] = good[k] ? hw::load(dst + at[k]) : (T)0;
+    PICI_UNROLL
+    for (unsigned k = 0; k < GROUP; k++)
+        if (good[k])
+            hw::store(dst + at[k], SUM::sum(old[k], x[k]));
 }
 
 /* A tile with no more values than this is added to value by value. Few of them share a sector of memory; with more, lanes
@@ -471,32 +582,25 @@ template <class SUM, class T>
 PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *values, const columns &c, unsigned before,
                             unsigned n)
 {
-    uint16_t *list = (uint16_t *)stage, *at = list + before;
-    PICI_UNROLL
-    for (unsigned k = 0; k < 2; k++)
-        for (uint64_t word = c.word[k]; word; word &= word - 1)
-            hw::put(at++, (uint16_t)((hw::ffs(word) - 1) * COLS + 2 * hw::lane() + k));
+    uint16_t *list = (uint16_t *)stage, *end = list + before;
+    each_bit(c, [&](unsigned k, unsigned row) { hw::put(end++, (uint16_t)(row * COLS + 2 * hw::lane() + k)); });
     hw::syncwarp();
     bool zero = false;
     constexpr unsigned GROUP = 4; /* sums in flight */
     PICI_UNROLL_1
     for (unsigned first = hw::lane(); first < n; first += GROUP * LANES) {
-        T x[GROUP], old[GROUP], *out[GROUP];
+        T x[GROUP];
+        uint16_t at[GROUP];
+        bool good[GROUP];
         PICI_UNROLL
         for (unsigned k = 0; k < GROUP; k++) {
-            const unsigned i = first + k * LANES, at = i < n ? i : n - 1; /* the last one again: see copy_in_group */
-            x[k] = hw::load_once(values + at);
-            out[k] = d.at + hw::get(list + at);
-        }
-        PICI_UNROLL
-        for (unsigned k = 0; k < GROUP; k++)
-            old[k] = hw::load(out[k]);
-        PICI_UNROLL
-        for (unsigned k = 0; k < GROUP; k++) {
+            const unsigned i = first + k * LANES;
+            good[k] = i < n;
+            x[k] = hw::load_once(values + (good[k] ? i : n - 1)); /* the last one again: see copy_in_group */
+            at[k] = hw::get(list + (good[k] ? i : n - 1));
             zero |= x[k] == 0;
-            if (first + k * LANES < n)
-                hw::store(out[k], SUM::sum(old[k], x[k]));
         }
+        add_at<SUM>(d.at, at, x, good);
     }
     return zero;
 }
@@ -512,7 +616,7 @@ PICI_DEV uint64_t tile_read(const block_view &v, uint64_t t, T *dst, uint8_t *st
 {
     const columns c = get_columns(v.bytes + HEADER_BYTES, t);
     const uint64_t entry = load_index(v, t), next = t + 1 < v.tiles ? load_index(v, t + 1) : 0;
-    const unsigned left = v.count - t * TILE < TILE ? (unsigned)(v.count - t * TILE) : (unsigned)TILE;
+    const unsigned left = elements_of(v.count, t);
     if (left < TILE) {
         const unsigned lane = hw::lane();
         const unsigned even = hw::ballot(past_end(c.word[0], 2 * lane, left)),
@@ -558,117 +662,6 @@ PICI_DEV uint64_t tile_read(const block_view &v, uint64_t t, T *dst, uint8_t *st
     }
     if constexpr (DO != VERIFY)
         hw::syncwarp();
-    return wrong;
-}
-
-/* ---- coo ---- */
-
-/* The first entry whose position is not below p, if positions rise; some entry in any case. */
-PICI_DEV uint64_t warp_lower_bound(const block_view &v, uint64_t p)
-{
-    uint64_t lo = 0, n = v.nnz; /* it is lo + k, 0 <= k <= n */
-    while (n) {
-        /* of each of 32 equal parts, whether its last entry is below p */
-        const uint64_t step = (n + LANES - 1) / LANES, last = (hw::lane() + 1) * step - 1;
-        const unsigned below = hw::ballot(last < n && load_index(v, lo + last) < p);
-        const unsigned parts = below == hw::ALL ? LANES : hw::ffs(~below) - 1;
-        if (step == 1)
-            return lo + parts;
-        /* the rest is shorter than a part, or what is left after the last whole one */
-        lo += parts * step;
-        n -= parts * step;
-        n = n < step - 1 ? n : step - 1;
-    }
-    return lo;
-}
-
-/* Decode tiles [t, end) of a coo block, each made in shared memory and written whole. Checks the entries concerned, and
- * that they are those of these tiles. Returns a fault, if not always the first. */
-template <class T>
-PICI_DEV uint64_t warp_coo_decode(const block_view &v, uint64_t t, uint64_t end, T *dst, uint8_t *stage)
-{
-    constexpr unsigned QUADS = TILE * sizeof(T) / 16;
-    const T *values = (const T *)(v.bytes + v.values_offset);
-    T *tile = (T *)stage;
-    uint64_t i = t ? warp_lower_bound(v, t * TILE) : 0;
-    const uint64_t stop = end < tiles_of(v.count) ? warp_lower_bound(v, end * TILE) : v.nnz;
-    if (t == end)
-        return 0;
-    for (; t < end; t++) {
-        const dense_tile<T> d = tile_at(dst, v.count, t);
-        for (unsigned q = hw::lane(); q < QUADS; q += LANES)
-            hw::put((raw128 *)stage + q, raw128{0, 0});
-        hw::syncwarp();
-        for (unsigned taken = LANES; taken == LANES; i += taken) {
-            const uint64_t e = i + hw::lane();
-            const uint64_t p = e < stop ? load_index(v, e) : UINT64_MAX;
-            const uint64_t before = e < stop && e ? load_index(v, e - 1) : 0;
-            const unsigned others = ~hw::ballot(e < stop && p < t * TILE + d.left);
-            taken = others ? hw::ffs(others) - 1 : LANES;
-            const T x = hw::lane() < taken ? hw::load_once(values + e) : (T)0;
-            if (hw::ballot(hw::lane() < taken && (p < t * TILE || (e && p <= before) || x == 0))) {
-                hw::syncwarp();
-                return entry_fault(i, COO_RISING);
-            }
-            if (hw::lane() < taken)
-                hw::put(tile + (p - t * TILE), x);
-        }
-        hw::syncwarp();
-        if (d.left == TILE && is_aligned(d.at, 16))
-            for (unsigned q = hw::lane(); q < QUADS; q += LANES)
-                hw::store_once((raw128 *)d.at + q, hw::get((const raw128 *)stage + q));
-        else
-            for (unsigned k = hw::lane(); k < d.left; k += LANES)
-                hw::store(d.at + k, hw::get(tile + k));
-        hw::syncwarp();
-    }
-    return i == stop ? 0 : entry_fault(i, COO_RISING);
-}
-
-/* Check, and with ADD add, each entry: one of `shares` warps. Returns a fault of a lane. */
-template <reading DO, class SUM, class T>
-PICI_DEV uint64_t warp_coo_entries(const block_view &v, T *dst, uint64_t share, uint64_t shares)
-{
-    const T *values = (const T *)(v.bytes + v.values_offset);
-    uint64_t wrong = 0;
-    constexpr unsigned GROUP = 4; /* entries in flight */
-    const uint64_t step = shares * LANES;
-    PICI_UNROLL_1
-    for (uint64_t first = share * LANES + hw::lane(); first < v.nnz; first += GROUP * step) {
-        uint64_t p[GROUP], before[GROUP];
-        T x[GROUP], old[GROUP];
-        bool good[GROUP];
-        PICI_UNROLL
-        for (unsigned k = 0; k < GROUP; k++) {
-            const uint64_t i = first + k * step;
-            const bool exists = i < v.nnz;
-            p[k] = exists ? load_index(v, i) : 0;
-            before[k] = exists && i ? load_index(v, i - 1) : 0;
-            x[k] = exists ? hw::load_once(values + i) : (T)1;
-            old[k] = 0;
-        }
-        PICI_UNROLL
-        for (unsigned k = 0; k < GROUP; k++) {
-            const uint64_t i = first + k * step;
-            uint64_t f = 0;
-            if (i < v.nnz)
-                f = i && p[k] <= before[k] ? entry_fault(i, COO_RISING)
-                    : p[k] >= v.count      ? entry_fault(i, COO_PAST_END)
-                    : x[k] == 0            ? entry_fault(i, COO_ZERO)
-                                           : 0;
-            wrong = first_fault(wrong, f);
-            good[k] = i < v.nnz && !f;
-            if constexpr (DO == ADD)
-                if (good[k])
-                    old[k] = hw::load(dst + p[k]);
-        }
-        if constexpr (DO == ADD) {
-            PICI_UNROLL
-            for (unsigned k = 0; k < GROUP; k++)
-                if (good[k])
-                    hw::store(dst + p[k], SUM::sum(old[k], x[k]));
-        }
-    }
     return wrong;
 }
 
@@ -730,42 +723,10 @@ PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint6
     }
 }
 
-/* ---- a block, read by any number of warps ---- */
-
-/* One of `shares` warps' part of reading a block whose header was parsed and found good, of elements of T. Returns a fault
- * of a lane: it is the first of the part with VERIFY, except that of the block's checksum the first warp knows. */
-template <reading DO, class SUM, class T>
-PICI_DEV uint64_t warp_read(const block_view &v, T *dst, uint64_t share, uint64_t shares, uint8_t *stage)
-{
-    uint64_t wrong = 0;
-    if (share == 0) {
-        const uint64_t pad = v.index_end + hw::lane();
-        const unsigned dirty = hw::ballot(pad < v.values_offset && v.bytes[pad] != 0);
-        if (dirty)
-            wrong = fault(FAULT_PADDING, hw::ffs(dirty) - 1);
-        if (v.flags & FLAG_CHECKSUM)
-            if (warp_hash(v.bytes, v.block_bytes) != v.checksum)
-                wrong = fault(FAULT_CHECKSUM, 0);
-    }
-    if (v.format == PICI_PICI) {
-        for (uint64_t t = share; t < v.tiles; t += shares)
-            wrong = first_fault(wrong, tile_read<DO, SUM>(v, t, dst, stage));
-    } else if (v.format == PICI_COO) {
-        if constexpr (DO == DECODE) {
-            const uint64_t tiles = tiles_of(v.count), each = tiles / shares + (tiles % shares != 0);
-            const uint64_t first = share * each < tiles ? share * each : tiles;
-            const uint64_t end = tiles - first < each ? tiles : first + each;
-            wrong = first_fault(wrong, warp_coo_decode(v, first, end, dst, stage));
-        } else {
-            wrong = first_fault(wrong, warp_coo_entries<DO, SUM>(v, dst, share, shares));
-        }
-    } else if constexpr (DO != VERIFY) {
-        warp_dense<DO, SUM>(dst, (const T *)(v.bytes + v.values_offset), v.count, share, shares);
-    }
-    return wrong;
-}
-
 } // namespace pici
+
+#include "pici/device_coo.cuh"
+#include "pici/device_hybrid.cuh"
 
 #include "pici/device_blockwide.cuh"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A block on the device: where its parts are, its header, its faults in their order. Specification: formats/block.md. */
+ * A block on the device: where its parts are, its header, its faults in their order. Specifications: formats/block.md,
+ * formats/hybrid.md. */
 #ifndef PICI_DEVICE_BLOCK_CUH
 #define PICI_DEVICE_BLOCK_CUH
 
@@ -16,11 +17,21 @@ enum : uint32_t {
     TILE = ROWS * COLS,        /* elements */
     TILE_BITS_BYTES = COLS * 8 /* of bitvector */
 };
+/* hybrid: tiles in groups, a record each; in a tile, one of these says where its nonzeros are. */
+enum : uint32_t {
+    GROUP_TILES = 32,
+    RUN = 256,           /* elements whose offsets are a byte each */
+    RUNS = TILE / RUN,   /* of a tile */
+    OFFSETS12_MOST = 31, /* nonzeros */
+    OFFSETS8_MOST = 496, /* beyond, the bitvector is shorter */
+    DESCRIPTOR_TWO = 128 /* the bit of a first byte that a second belongs to */
+};
+enum container : uint32_t { OFFSETS12, OFFSETS8, BITVECTOR, RAW };
 enum : uint32_t { HEADER_BYTES = 48, CHECKSUM_AT = 40 };
 enum : uint32_t { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2 };
 constexpr uint32_t MAGIC = 0x49434950; /* P I C I */
 
-/* The rules of a block in the order in which their breach is reported; pici_cuda_rule has the names. */
+/* The rules of a block, those of the header in the order in which their breach is reported; pici_cuda_rule has the names. */
 enum rule : uint32_t {
     RULE_NONE,
     RULE_SIZE,
@@ -39,7 +50,14 @@ enum rule : uint32_t {
     RULE_PAST_END,
     RULE_TILE_INDEX,
     RULE_RISING,
-    RULE_STORED_ZERO
+    RULE_STORED_ZERO,
+    RULE_DIRECTORY,
+    RULE_OCCUPANCY,
+    RULE_RECORD_LENGTH,
+    RULE_DESCRIPTOR,
+    RULE_TILE_COUNT,
+    RULE_CONTAINER,
+    RULE_TOTAL
 };
 
 PICI_DEV_HOST int width_log2(unsigned dtype)
@@ -53,13 +71,31 @@ PICI_DEV_HOST uint64_t tiles_of(uint64_t count)
     return count / TILE + (count % TILE != 0);
 }
 
+PICI_DEV_HOST uint64_t groups_of(uint64_t tiles)
+{
+    return tiles / GROUP_TILES + (tiles % GROUP_TILES != 0);
+}
+
+/* Elements of tile t of count that exist. */
+PICI_DEV_HOST unsigned elements_of(uint64_t count, uint64_t t)
+{
+    return count - t * TILE < TILE ? (unsigned)(count - t * TILE) : (unsigned)TILE;
+}
+
+/* What records of hybrid are aligned to, and counted in; bytes. */
+PICI_DEV_HOST unsigned unit_of(unsigned width_log2)
+{
+    return width_log2 <= 1 ? 4 : 2u << width_log2;
+}
+
 /* A block's header, and where its parts are. */
 struct block_view {
     const uint8_t *bytes;
     uint64_t count, nnz, checksum;
-    uint64_t tiles;         /* pici: tiles; else 0 */
+    uint64_t tiles;         /* pici and hybrid: tiles; else 0 */
     uint64_t index_offset;  /* bytes */
     uint64_t index_end;     /* where the padding begins */
+    uint64_t body_offset;   /* and where it ends: of hybrid's records, else of the values */
     uint64_t values_offset; /* bytes */
     uint64_t block_bytes;
     uint32_t format, dtype, flags;
@@ -75,19 +111,30 @@ PICI_DEV_HOST int muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c) /* 0 i
     return 1;
 }
 
-/* Fill v's layout from its format (dense, pici, coo), dtype, count and nnz. 0 if a length is beyond 64 bits. */
+/* Fill v's layout from its format, dtype, count and nnz, and of hybrid from the header's values_offset, or from 0, which
+ * stands for that of a block without nonzeros. 0 if there is no such block, or a length is beyond 64 bits. */
 PICI_DEV_HOST int layout(block_view &v)
 {
-    v.tiles = v.format == PICI_PICI ? tiles_of(v.count) : 0;
+    const bool hybrid = v.format == PICI_HYBRID;
+    const uint64_t said = hybrid ? v.values_offset : 0;
+    v.tiles = v.format == PICI_PICI || hybrid ? tiles_of(v.count) : 0;
     v.index_width = v.format == PICI_DENSE ? 0u : v.count > UINT64_C(1) << 32 ? 8u : 4u;
     v.width_log2 = (uint32_t)width_log2(v.dtype);
-    v.index_offset = HEADER_BYTES + v.tiles * TILE_BITS_BYTES;
-    v.index_end = v.values_offset = v.block_bytes = 0;
-    if (!muladd(&v.index_end, v.format == PICI_PICI ? v.tiles : v.nnz, v.index_width, v.index_offset) ||
-        v.index_end > UINT64_MAX - 15)
+    v.index_offset = HEADER_BYTES + (hybrid ? 0 : v.tiles * TILE_BITS_BYTES);
+    v.index_end = v.body_offset = v.values_offset = v.block_bytes = 0;
+    const uint64_t groups = groups_of(v.tiles), entries = hybrid ? groups : v.format == PICI_PICI ? v.tiles : v.nnz;
+    if (!muladd(&v.index_end, entries, v.index_width, v.index_offset) || v.index_end > UINT64_MAX - 15)
         return 0;
-    v.values_offset = v.format == PICI_DENSE ? (uint64_t)HEADER_BYTES : (v.index_end + 15) & ~UINT64_C(15);
-    return muladd(&v.block_bytes, v.nnz, UINT64_C(1) << v.width_log2, v.values_offset);
+    v.body_offset = v.format == PICI_DENSE ? (uint64_t)HEADER_BYTES : (v.index_end + 15) & ~UINT64_C(15);
+    v.values_offset = said ? said : v.body_offset;
+    if (!muladd(&v.block_bytes, v.nnz, UINT64_C(1) << v.width_log2, v.values_offset))
+        return 0;
+    if (!hybrid)
+        return 1;
+    const unsigned unit = unit_of(v.width_log2);
+    const uint64_t most = v.nnz ? v.tiles * (TILE_BITS_BYTES + 2) + groups * (3 + unit) : 0;
+    return v.values_offset >= v.body_offset && v.values_offset - v.body_offset <= most &&
+           (v.block_bytes - v.body_offset) % unit == 0;
 }
 
 /* The header's six words. */
@@ -124,7 +171,7 @@ PICI_DEV breach parse(block_view &v, const uint8_t *block, uint64_t len)
     v.bytes = block;
     v.format = PICI_DENSE;
     v.dtype = v.flags = 0;
-    v.count = v.nnz = v.tiles = v.block_bytes = v.values_offset = v.index_offset = v.index_end = 0;
+    v.count = v.nnz = v.tiles = v.block_bytes = v.values_offset = v.body_offset = v.index_offset = v.index_end = 0;
     v.index_width = v.width_log2 = 0;
     v.checksum = 0;
     if (len < HEADER_BYTES)
@@ -136,7 +183,7 @@ PICI_DEV breach parse(block_view &v, const uint8_t *block, uint64_t len)
         return breach{RULE_MAGIC, 0};
     if ((first >> 32 & 255) != 1)
         return breach{RULE_VERSION, 4};
-    if (format > PICI_COO)
+    if (format > PICI_HYBRID)
         return breach{RULE_FORMAT, 5};
     if (width_log2(dtype) < 0)
         return breach{RULE_DTYPE, 6};
@@ -148,6 +195,7 @@ PICI_DEV breach parse(block_view &v, const uint8_t *block, uint64_t len)
     v.count = hw::load(word + 1);
     v.nnz = hw::load(word + 2);
     v.checksum = hw::load(word + 5);
+    v.values_offset = hw::load(word + 4); /* of the others, layout() knows */
     const int fits = layout(v);
     if ((flags & FLAG_INDEX64) != (v.index_width == 8 ? (unsigned)FLAG_INDEX64 : 0u))
         return breach{RULE_INDEX_WIDTH, 7};
@@ -225,7 +273,7 @@ PICI_DEV int fault_status(uint64_t f)
     return !f ? PICI_OK : ~f >> 62 == FAULT_CHECKSUM ? PICI_E_CHECKSUM : PICI_E_CORRUPT;
 }
 
-/* A fault that VERIFY found, in words: what pici_verify_at would say. */
+/* A fault that VERIFY found, in words: what pici_verify_at would say. Of hybrid's body, warp_explain knows. */
 struct finding {
     uint32_t rule;
     uint64_t at, tile;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Whole blocks by one thread block, and the making of pici and coo blocks a partition at a time, which a grid of thread
- * blocks does as well. Part of pici/device.cuh. */
+ * Whole blocks by one thread block, and the making of pici and coo blocks a partition at a time, of hybrid blocks a group at
+ * a time, which a grid of thread blocks does as well. Part of pici/device.cuh. */
 #ifndef PICI_DEVICE_BLOCKWIDE_CUH
 #define PICI_DEVICE_BLOCKWIDE_CUH
 
@@ -9,24 +9,25 @@
 
 namespace pici {
 
-/* The shared memory of a thread block, aligned to 16: this, and a stage for each of its warps. */
+/* The shared memory of a thread block, aligned to 16: this, and a stage for each of its warps, or, to make hybrid, for each
+ * tile of a group. */
 struct alignas(16) block_memory {
-    uint64_t base, ticket, fault;
-    uint32_t count[LANES];
+    uint64_t base, ticket, fault, nnz;
+    uint32_t count[LANES]; /* of values, by warp; hybrid: by tile */
 };
 
 /* Bytes of shared memory that a thread block of so many threads needs, to read blocks and to make them. */
 template <class T> constexpr unsigned READ_BYTES(unsigned threads)
 {
-    return (unsigned)sizeof(block_memory) + threads / LANES * STAGE_BYTES<T>;
+    return (unsigned)sizeof(block_memory) + threads / LANES * READ_STAGE_BYTES<T>;
 }
 
 template <class T> constexpr unsigned MAKE_BYTES(unsigned format, unsigned threads)
 {
-    return (unsigned)sizeof(block_memory) + threads / LANES *
-                                                (format == PICI_COO    ? COO_STAGE_BYTES<T>
-                                                 : format == PICI_PICI ? STAGE_BYTES<T>
-                                                                       : 0);
+    return (unsigned)sizeof(block_memory) + (format == PICI_HYBRID ? GROUP_TILES * (unsigned)sizeof(made_tile)
+                                             : format == PICI_COO  ? threads / LANES * COO_STAGE_BYTES<T>
+                                             : format == PICI_PICI ? threads / LANES * STAGE_BYTES<T>
+                                                                   : 0);
 }
 
 PICI_DEV unsigned warps()
@@ -44,19 +45,13 @@ template <unsigned BYTES> PICI_DEV uint8_t *stage_of(block_memory *m)
     return (uint8_t *)(m + 1) + warp() * BYTES;
 }
 
-PICI_DEV uint32_t warp_sum(uint32_t v)
-{
-    for (unsigned by = LANES / 2; by; by /= 2)
-        v += hw::shfl_down(v, by);
-    return hw::shfl(v, 0);
-}
-
 /* What is to be made of n elements: to holds the layout, as far as it is known, of a block of room bytes. */
 template <class T> struct making {
     const T *src;
     uint8_t *block;
     uint64_t cap;
-    block_view to; /* format, dtype, count; pici: the layout; coo: the layout once nnz is known */
+    block_view
+        to; /* format, dtype, count; the layout: of pici and hybrid that of no values, of coo once nnz is known */
 };
 
 template <class T> PICI_DEV uint64_t values_that_fit(const making<T> &m)
@@ -72,7 +67,6 @@ PICI_DEV uint64_t partitions(uint64_t count)
 
 template <bool PAIRS, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, const held_tile<T> &h)
 {
-    const unsigned lane = hw::lane(), below = (1u << lane) - 1;
     T *values = (T *)stage;
     uint16_t *places = (uint16_t *)(stage + TILE * sizeof(T));
     unsigned at = 0;
@@ -83,11 +77,8 @@ template <bool PAIRS, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, const
         PICI_UNROLL
         for (unsigned r = 0; r < ROW_GROUP; r++)
             v[r] = held_row<PAIRS>(h, row + r);
-        PICI_UNROLL
-        for (unsigned r = 0; r < ROW_GROUP; r++) {
-            const T x = first_of<T>(v[r]), y = second_of<T>(v[r]);
-            const unsigned even = hw::ballot(x != 0), odd = hw::ballot(y != 0);
-            const unsigned k = at + hw::popc(even & below) + hw::popc(odd & below), place = (row + r) * COLS + 2 * lane;
+        at = rank_rows<T>(v, at, [&](unsigned r, T x, T y, unsigned, unsigned, unsigned k) {
+            const unsigned place = (row + r) * COLS + 2 * hw::lane();
             if (x) {
                 hw::put(values + k, x);
                 hw::put(places + k, (uint16_t)place);
@@ -96,8 +87,7 @@ template <bool PAIRS, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, const
                 hw::put(values + k + (x != 0), y);
                 hw::put(places + k + (x != 0), (uint16_t)(place + 1));
             }
-            at += hw::popc(even) + hw::popc(odd);
-        }
+        });
     }
 }
 
@@ -170,6 +160,86 @@ PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory
     return base + total;
 }
 
+/* Up to and with a group: units of records. And the group's own nonzeros. */
+struct group_end {
+    uint64_t units;
+    uint32_t nnz;
+};
+
+/* Make group `number` of a hybrid block, by a thread block, a tile a warp at a time. prefix, of units of records, and the two
+ * barriers: as in make_partition. A record that does not fit is not written. The same in all threads. */
+template <class T, class PREFIX>
+PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory *shared, PREFIX &prefix)
+{
+    made_tile *made = (made_tile *)(shared + 1);
+    const unsigned lane = hw::lane(), below = (1u << lane) - 1, unit = unit_of(LOG2<T>);
+    const uint64_t first = number * GROUP_TILES, left = m.to.tiles - first;
+    const unsigned tiles = left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES;
+    constexpr uint32_t FULL = 1u << 31; /* beside a count: has a run of 256 nonzeros */
+    PICI_UNROLL_1
+    for (unsigned i = warp(); i < tiles; i += warps()) {
+        const columns c = tile_survey(made + i, tile_at(m.src, m.to.count, first + i));
+        const uint32_t n = tile_nnz(c) | (has_run(c) ? FULL : 0);
+        if (lane == 0)
+            hw::put(&shared->count[i], n);
+    }
+    hw::syncthreads();
+    group g = group();
+    const uint32_t count = lane < tiles ? hw::get(&shared->count[lane]) : 0;
+    const unsigned len = lane < tiles ? elements_of(m.to.count, first + lane) : 0;
+    g.n = count & ~FULL;
+    g.container = g.n ? container_of(g.n, len, LOG2<T>, count & FULL) : 0;
+    const uint32_t bytes = group_lay(g, len, LOG2<T>), nnz = warp_sum(g.n);
+    if (warp() == 0)
+        prefix.publish(bytes / unit);
+    PICI_UNROLL_1
+    for (unsigned i = warp(); i < tiles; i += warps())
+        tile_payload(made + i, hw::shfl(g.container, i), hw::shfl(g.n, i));
+    if (warp() == 0) {
+        const uint64_t base = prefix.resolve(bytes / unit);
+        if (lane == 0)
+            hw::put(&shared->base, base);
+    }
+    hw::syncthreads();
+    const uint64_t base = hw::get(&shared->base), end = base + bytes / unit;
+    const bool fits = m.to.body_offset + end * unit <= m.cap;
+    uint8_t *const record = m.block + m.to.body_offset + base * unit;
+    if (warp() == 0) {
+        if (lane == 0)
+            store_index(m.block + HEADER_BYTES, m.to.index_width, number, base);
+        if (fits && g.bits) {
+            const unsigned two = hw::ballot(g.n != 0 && g.container != OFFSETS12);
+            const unsigned descriptor = descriptor_of(g.container, g.n);
+            const uint32_t pad = padding_byte(g, bytes);
+            uint8_t *const descriptors = record + 4;
+            if (lane == 0)
+                hw::store((uint32_t *)record, g.bits);
+            if (g.n)
+                hw::store(descriptors + hw::popc(g.bits & below), (uint8_t)descriptor);
+            if (two >> lane & 1)
+                hw::store(descriptors + hw::popc(g.bits) + hw::popc(two & below), (uint8_t)(descriptor >> 8));
+            if (pad)
+                hw::store(record + pad, (uint8_t)0);
+        }
+    }
+    /* backwards, for what is read again may still be in a cache; below 0 is beyond all tiles */
+    PICI_UNROLL_1
+    for (unsigned i = warp() + ((tiles - warp() + warps() - 1) / warps() - 1) * warps(); fits && i < tiles;
+         i -= warps()) {
+        const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
+        uint8_t *const payload = record + hw::shfl(g.payload, i), *const values = record + hw::shfl(g.own_values, i);
+        if (n)
+            tile_write(payload, (T *)values, made + i, tile_at(m.src, m.to.count, first + i), container, n);
+    }
+    return group_end{end, nnz};
+}
+
+/* The layout of a hybrid block, once it is known how many units its records are, and how many nonzeros there are. */
+template <class T> PICI_DEV void end_of_groups(making<T> &m, uint64_t units, uint64_t nnz)
+{
+    m.to.values_offset = m.to.body_offset + units * unit_of(LOG2<T>) - nnz * sizeof(T);
+}
+
 /* One warp, once all nnz values are known: the padding, and the header, or 48 zero bytes if the block did not fit. Returns
  * the block's length, or 0. */
 template <class T> PICI_DEV uint64_t make_end(const making<T> &m, uint64_t nnz)
@@ -177,7 +247,7 @@ template <class T> PICI_DEV uint64_t make_end(const making<T> &m, uint64_t nnz)
     block_view v = m.to;
     v.nnz = v.format == PICI_DENSE ? v.count : nnz;
     const bool fits = layout(v) && v.block_bytes <= m.cap;
-    if (fits && v.index_end + hw::lane() < v.values_offset)
+    if (fits && v.index_end + hw::lane() < v.body_offset)
         hw::store(m.block + v.index_end + hw::lane(), (uint8_t)0);
     if (hw::lane() == 0)
         put_header(m.block, v, fits);
@@ -207,9 +277,58 @@ template <class T> PICI_DEV uint64_t warp_count(const T *src, uint64_t n, uint64
     return sum;
 }
 
+/* ---- a block, read by any number of warps ---- */
+
+/* What a warp found in its part of a block. */
+struct found {
+    uint64_t fault; /* a lane's */
+    uint64_t nnz;   /* hybrid: nonzeros of its tiles, the same in all lanes; else 0 */
+};
+
+/* One of `shares` warps' part of reading a block whose header was parsed and found good, of elements of T. The fault is the
+ * first of the part with VERIFY, except that of the block's checksum the first warp knows. */
+template <reading DO, class SUM, class T>
+PICI_DEV found warp_read(const block_view &v, T *dst, uint64_t share, uint64_t shares, uint8_t *stage)
+{
+    uint64_t wrong = 0, nnz = 0;
+    if (share == 0) {
+        const uint64_t pad = v.index_end + hw::lane();
+        const unsigned dirty = hw::ballot(pad < v.body_offset && v.bytes[pad] != 0);
+        if (dirty)
+            wrong = fault(FAULT_PADDING, hw::ffs(dirty) - 1);
+        if (v.flags & FLAG_CHECKSUM)
+            if (warp_hash(v.bytes, v.block_bytes) != v.checksum)
+                wrong = fault(FAULT_CHECKSUM, 0);
+    }
+    if (v.format == PICI_PICI) {
+        for (uint64_t t = share; t < v.tiles; t += shares)
+            wrong = first_fault(wrong, tile_read<DO, SUM>(v, t, dst, stage));
+    } else if (v.format == PICI_COO) {
+        if constexpr (DO == DECODE) {
+            const uint64_t tiles = tiles_of(v.count), each = tiles / shares + (tiles % shares != 0);
+            const uint64_t first = share * each < tiles ? share * each : tiles;
+            const uint64_t end = tiles - first < each ? tiles : first + each;
+            wrong = first_fault(wrong, warp_coo_decode(v, first, end, dst, stage));
+        } else {
+            wrong = first_fault(wrong, warp_coo_entries<DO, SUM>(v, dst, share, shares));
+        }
+    } else if (v.format == PICI_HYBRID) {
+        wrong = first_fault(wrong, warp_hybrid<DO, SUM>(nnz, v, dst, share, shares, stage));
+    } else if constexpr (DO != VERIFY) {
+        warp_dense<DO, SUM>(dst, (const T *)(v.bytes + v.values_offset), v.count, share, shares);
+    }
+    return found{wrong, nnz};
+}
+
+/* The first fault of a block whose warps found these in all. */
+PICI_DEV uint64_t whole_fault(const block_view &v, uint64_t first, uint64_t nnz)
+{
+    return first ? first : v.format == PICI_HYBRID && nnz != v.nnz ? group_fault(groups_of(v.tiles), GROUP_FIRST) : 0;
+}
+
 /* ---- by one thread block ---- */
 
-/* Values before a partition where one thread block makes them all in turn. */
+/* What precedes a partition or a group where one thread block makes them all in turn. */
 struct carry {
     uint64_t sum;
     PICI_DEV_MEMBER void publish(uint64_t)
@@ -223,7 +342,7 @@ struct carry {
     }
 };
 
-/* Encode n elements as one block of dtype, whose bits are T's, in the format dense, pici or coo.
+/* Encode n elements as one block of dtype, whose bits are T's, in the format dense, pici, coo or hybrid.
  *   block [cap bytes]   aligned to 16; on an error it does not begin with a header
  *   memory              shared, MAKE_BYTES<T>(FORMAT, threads) of it, aligned to 16; free again at the return
  * Returns the block's length, the same in all threads, which see the block; 0: it did not fit. */
@@ -251,11 +370,20 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
             nnz += hw::get((const uint64_t *)(shared + 1) + w);
         hw::syncthreads();
     }
-    m.to.nnz = FORMAT == PICI_PICI ? 0 : nnz;
+    m.to.nnz = FORMAT == PICI_PICI || FORMAT == PICI_HYBRID ? 0 : nnz;
     bool fits = layout(m.to) && m.to.block_bytes <= cap;
     if (fits) {
         if constexpr (FORMAT == PICI_DENSE) {
             warp_dense<DECODE, void>((T *)(m.block + HEADER_BYTES), src, n, warp(), warps());
+        } else if constexpr (FORMAT == PICI_HYBRID) {
+            carry prefix = {0};
+            group_end end = {0, 0};
+            nnz = 0;
+            for (uint64_t number = 0; number < groups_of(m.to.tiles); number++) {
+                end = make_group(m, number, shared, prefix);
+                nnz += end.nnz;
+            }
+            end_of_groups(m, end.units, nnz);
         } else {
             carry prefix = {0};
             nnz = 0;
@@ -293,14 +421,18 @@ PICI_DEV int block_read(T *dst, uint64_t n, unsigned dtype, const void *block, u
     if (v.count != n || v.dtype != dtype || sizeof(T) != 1u << v.width_log2)
         return PICI_E_ARG;
     hw::syncthreads(); /* whatever the memory was used for */
-    if (hw::thread() == 0)
+    if (hw::thread() == 0) {
         hw::put(&shared->fault, (uint64_t)0);
+        hw::put(&shared->nnz, (uint64_t)0);
+    }
     hw::syncthreads();
-    const uint64_t wrong = warp_read<DO, SUM>(v, dst, warp(), warps(), stage_of<STAGE_BYTES<T>>(shared));
-    if (wrong)
-        hw::shared_max(&shared->fault, wrong);
+    const found f = warp_read<DO, SUM>(v, dst, warp(), warps(), stage_of<READ_STAGE_BYTES<T>>(shared));
+    if (f.fault)
+        hw::shared_max(&shared->fault, f.fault);
+    if (hw::lane() == 0)
+        hw::shared_add(&shared->nnz, f.nnz);
     hw::syncthreads();
-    const uint64_t first = hw::get(&shared->fault);
+    const uint64_t first = whole_fault(v, hw::get(&shared->fault), hw::get(&shared->nnz));
     hw::syncthreads(); /* the memory is the caller's again */
     return fault_status(first);
 }

@@ -125,6 +125,11 @@ PICI_DEV void shared_max(uint64_t *p, uint64_t v) /* atomic */
     atomicMax((unsigned long long *)p, (unsigned long long)v);
 }
 
+PICI_DEV void shared_add(uint64_t *p, uint64_t v) /* atomic */
+{
+    atomicAdd((unsigned long long *)p, (unsigned long long)v);
+}
+
 /* ---- device memory: read or written once, and so not worth keeping in a cache ---- */
 
 PICI_DEV uint8_t load_once(const uint8_t *p)

@@ -4,7 +4,7 @@
 using namespace pici;
 
 template <unsigned DTYPE>
-PICI_KERNEL(DECODE_THREADS<typename arith<DTYPE>::element>, DECODE_BLOCKS<typename arith<DTYPE>::element>)
+PICI_KERNEL(DECODE_THREADS<typename arith<DTYPE>::element>, ADD_BLOCKS<typename arith<DTYPE>::element>)
 add_kernel(const pici_cuda_decode_jobs jobs)
 {
     PICI_SHARED(memory);
@@ -17,7 +17,7 @@ static cudaError_t launch_add(const pici_cuda_decode_jobs *jobs, unsigned count,
     typedef typename arith<DTYPE>::element T;
     constexpr unsigned threads = DECODE_THREADS<T>;
     return launch_jobs(add_kernel<DTYPE>, (tiles_of(n) + threads / 32 - 1) / (threads / 32), count, threads,
-                       READ_BYTES<T>(threads), DECODE_BLOCKS<T>, *jobs, stream);
+                       READ_BYTES<T>(threads), ADD_BLOCKS<T>, *jobs, stream);
 }
 
 cudaError_t pici_cuda_launch_add(const pici_cuda_decode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)

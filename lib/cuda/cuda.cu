@@ -9,11 +9,18 @@ static_assert((int)pici::TILE == TILE && (int)pici::COLS == TILE_COLS &&
                   (int)pici::TILE_BITS_BYTES == TILE_BITS_BYTES && (int)pici::HEADER_BYTES == HDR_BYTES &&
                   (int)pici::CHECKSUM_AT == HDR_CHECKSUM && (int)pici::FLAG_INDEX64 == FLAG_INDEX64 &&
                   (int)pici::FLAG_CHECKSUM == FLAG_CHECKSUM && (int)PICI_DENSE == FMT_DENSE &&
-                  (int)PICI_PICI == FMT_PICI && (int)PICI_COO == FMT_COO,
+                  (int)PICI_PICI == FMT_PICI && (int)PICI_COO == FMT_COO && (int)PICI_HYBRID == FMT_HYBRID &&
+                  (int)pici::GROUP_TILES == GROUP_TILES && (int)pici::RUN == RUN && (int)pici::RUNS == RUNS &&
+                  (int)pici::OFFSETS12_MOST == OFFSETS12_MOST && (int)pici::OFFSETS8_MOST == OFFSETS8_MOST &&
+                  (int)pici::DESCRIPTOR_TWO == DESCRIPTOR_TWO && (int)pici::OFFSETS12 == TILE_OFFSETS12 &&
+                  (int)pici::OFFSETS8 == TILE_OFFSETS8 && (int)pici::BITVECTOR == TILE_BITS &&
+                  (int)pici::RAW == TILE_RAW,
               "two descriptions of one layout");
 static_assert(ENCODE_THREADS<uint8_t> / 32 == encode_tiles(1) && ENCODE_THREADS<uint16_t> / 32 == encode_tiles(2) &&
                   ENCODE_THREADS<uint32_t> / 32 == encode_tiles(4) && ENCODE_THREADS<uint64_t> / 32 == encode_tiles(8),
               "a word of the workspace a partition");
+
+static_assert(GROUP_TILES >= encode_tiles(1) && GROUP_TILES >= encode_tiles(8), "and a word a group");
 
 static_assert(sizeof(pici_cuda_control) == PICI_CUDA_READ_WORKSPACE, "the workspace of a reader");
 static_assert(sizeof(pici_cuda_encode_jobs) <= 4096 && sizeof(pici_cuda_decode_jobs) <= 4096, "arguments of a kernel");
@@ -39,11 +46,13 @@ static uint64_t encode_bytes(unsigned width, uint64_t n)
 
 const char *pici_cuda_rule(uint32_t rule)
 {
-    static const char names[][16] = {"size",        "magic",    "version",    "format",        "dtype",      "flags",
-                                     "index-width", "nnz",      "offsets",    "checksum-flag", "length",     "checksum",
-                                     "padding",     "past-end", "tile-index", "rising",        "stored-zero"};
-    static_assert(sizeof names / sizeof *names == pici::RULE_STORED_ZERO, "a name a rule");
-    return rule < pici::RULE_SIZE || rule > pici::RULE_STORED_ZERO ? NULL : names[rule - pici::RULE_SIZE];
+    static const char names[][16] = {"size",       "magic",       "version",   "format",    "dtype",
+                                     "flags",      "index-width", "nnz",       "offsets",   "checksum-flag",
+                                     "length",     "checksum",    "padding",   "past-end",  "tile-index",
+                                     "rising",     "stored-zero", "directory", "occupancy", "record-length",
+                                     "descriptor", "tile-count",  "container", "total"};
+    static_assert(sizeof names / sizeof *names == pici::RULE_TOTAL, "a name a rule");
+    return rule < pici::RULE_SIZE || rule > pici::RULE_TOTAL ? NULL : names[rule - pici::RULE_SIZE];
 }
 
 size_t pici_cuda_workspace(enum pici_dtype dtype, uint64_t n)
@@ -81,7 +90,7 @@ static enum pici_status check_encode(const struct pici_cuda_encode *c, unsigned 
         overlap(c->block, c->cap, c->src, c->n << w) || overlap(c->result, sizeof *c->result, c->block, c->cap) ||
         overlap(c->result, sizeof *c->result, c->src, c->n << w))
         return PICI_E_ARG;
-    pici::block_view v;
+    pici::block_view v = pici::block_view();
     v.format = format;
     v.dtype = dtype;
     v.count = c->n;
@@ -97,9 +106,9 @@ enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, s
     struct workspace space = {(uint8_t *)workspace, workspace_bytes};
     if ((!jobs && count) || w < 0 || (!workspace && count) || !is_aligned_to(workspace, 16))
         return PICI_E_ARG;
-    if (format == PICI_HYBRID || format == PICI_AUTO)
+    if (format == PICI_AUTO)
         return PICI_E_UNSUPPORTED;
-    if (format != PICI_DENSE && format != PICI_PICI && format != PICI_COO)
+    if (format != PICI_DENSE && format != PICI_PICI && format != PICI_COO && format != PICI_HYBRID)
         return PICI_E_ARG;
     for (size_t i = 0; i < count; i++) {
         const enum pici_status s = check_encode(jobs + i, (unsigned)dtype, (unsigned)format);
@@ -112,6 +121,11 @@ enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, s
         return PICI_OK;
     const uint64_t used = workspace_bytes - space.left;
     space = {(uint8_t *)workspace, used};
+    for (size_t i = 0; i < count; i++)
+        if (overlap(workspace, used, jobs[i].block, jobs[i].cap) ||
+            overlap(workspace, used, jobs[i].src, jobs[i].n << w) ||
+            overlap(workspace, used, jobs[i].result, sizeof *jobs[i].result))
+            return PICI_E_ARG;
     cudaError_t e = cudaSuccess;
     if (format != PICI_DENSE)
         e = cudaMemsetAsync(workspace, 0, (size_t)used, stream);
@@ -128,9 +142,10 @@ enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, s
             most = n > most ? n : most;
         }
         of.dtype = (unsigned)dtype;
-        e = (format == PICI_PICI  ? pici_cuda_launch_encode
-             : format == PICI_COO ? pici_cuda_launch_coo
-                                  : pici_cuda_launch_dense)(&of, k, most, stream);
+        e = (format == PICI_PICI     ? pici_cuda_launch_encode
+             : format == PICI_COO    ? pici_cuda_launch_coo
+             : format == PICI_HYBRID ? pici_cuda_launch_hybrid
+                                     : pici_cuda_launch_dense)(&of, k, most, stream);
     }
     return e ? PICI_E_DEVICE : PICI_OK;
 }
@@ -155,20 +170,23 @@ static enum pici_status read_batch(launch_reader *reader, const struct pici_cuda
     if ((!jobs && count) || (!workspace && count) || !is_aligned_to(workspace, 16) ||
         workspace_bytes / sizeof(pici_cuda_control) < count)
         return PICI_E_ARG;
+    const uint64_t used = count * sizeof(pici_cuda_control);
     for (size_t i = 0; i < count; i++) {
         const struct pici_cuda_decode *c = jobs + i;
         if (!c->block || !c->result || !is_aligned_to(c->block, 16) || !is_aligned_to(c->result, 8) ||
-            !is_aligned_to(c->len_at, 8))
+            !is_aligned_to(c->len_at, 8) || overlap(workspace, used, c->block, c->len) ||
+            overlap(workspace, used, c->result, sizeof *c->result) ||
+            (c->len_at && overlap(workspace, used, c->len_at, sizeof *c->len_at)))
             return PICI_E_ARG;
-        if (dtype &&
-            ((!c->dst && c->n) || !is_aligned_to(c->dst, (uintptr_t)1 << w) || c->n > SIZE_MAX >> w ||
-             overlap(c->dst, c->n << w, c->block, c->len) || overlap(c->dst, c->n << w, c->result, sizeof *c->result)))
+        if (dtype && ((!c->dst && c->n) || !is_aligned_to(c->dst, (uintptr_t)1 << w) || c->n > SIZE_MAX >> w ||
+                      overlap(c->dst, c->n << w, c->block, c->len) || overlap(c->dst, c->n << w, workspace, used) ||
+                      overlap(c->dst, c->n << w, c->result, sizeof *c->result)))
             return PICI_E_ARG;
     }
     if (!count)
         return PICI_OK;
     pici_cuda_control *control = (pici_cuda_control *)workspace;
-    cudaError_t e = cudaMemsetAsync(workspace, 0, count * sizeof *control, stream);
+    cudaError_t e = cudaMemsetAsync(workspace, 0, (size_t)used, stream);
     for (size_t i = 0; i < count && !e; i += BATCH) {
         struct pici_cuda_decode_jobs of = {};
         uint64_t most = 0;

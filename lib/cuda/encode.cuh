@@ -9,8 +9,8 @@
 
 namespace pici {
 
-/* The state of a partition: nothing known; how many values it has; how many there are up to its end. A word says both the
- * kind and the number, and so no other memory need be ordered. */
+/* The state of a partition: nothing known; how many values it has; how many there are up to its end. (Of a group of hybrid:
+ * units of its record.) A word says both the kind and the number, and so no other memory need be ordered. */
 constexpr unsigned STATE_SHIFT = 62;
 constexpr uint64_t STATE_OWN = UINT64_C(1) << STATE_SHIFT, STATE_ALL = UINT64_C(2) << STATE_SHIFT,
                    STATE_VALUE = STATE_OWN - 1;

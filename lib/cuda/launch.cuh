@@ -35,14 +35,16 @@ enum { BATCH = 32 }; /* jobs a kernel: their structs are its arguments, of which
 struct pici_cuda_control {
     uint64_t fault;  /* the first that was found */
     uint32_t done;   /* thread blocks that have ended */
-    uint32_t ticket; /* partitions that were claimed */
-    uint32_t reserved[12];
+    uint32_t ticket; /* partitions that were claimed, or groups */
+    uint64_t nnz;    /* hybrid: in the tiles of thread blocks that have ended */
+    uint64_t units;  /* hybrid, made: of records, once the last is */
+    uint32_t reserved[8];
 };
 
 struct pici_cuda_encode_job {
     struct pici_cuda_encode call;
     struct pici_cuda_control *control;
-    uint64_t *state; /* a word a partition */
+    uint64_t *state; /* a word a partition, or a group */
 };
 
 struct pici_cuda_encode_jobs {
@@ -65,6 +67,7 @@ template <class T> constexpr unsigned ENCODE_THREADS = sizeof(T) == 8 ? 64 : 128
 template <class T> constexpr unsigned ENCODE_BLOCKS = sizeof(T) >= 4 ? 3 : 4;
 template <class T> constexpr unsigned DECODE_THREADS = sizeof(T) == 8 ? 64 : 128;
 template <class T> constexpr unsigned DECODE_BLOCKS = sizeof(T) >= 4 ? 3 : 6;
+template <class T> constexpr unsigned ADD_BLOCKS = sizeof(T) >= 4 ? 3 : 4; /* with room for its registers */
 
 /* Tiles of a partition. */
 PICI_DEV_HOST constexpr unsigned encode_tiles(unsigned width)
@@ -89,10 +92,28 @@ static inline cudaError_t launch_jobs(void (*kernel)(P), uint64_t parts, unsigne
     return launch(kernel, x ? (unsigned)x : 1, jobs, threads, shared, p, stream);
 }
 
-/* In compress.cu, coo.cu, decompress.cu, add.cu and verify.cu: jobs of which the largest has so many elements. */
+namespace pici {
+
+/* All threads, at their end: true in the first warp of the last thread block of a job, and what others have added to the
+ * control is there. */
+PICI_DEV bool last_of_job(pici_cuda_control *control)
+{
+    hw::fence();
+    hw::syncthreads();
+    if (warp() != 0)
+        return false;
+    const uint32_t before = hw::shfl(hw::lane() == 0 ? hw::atomic_add(&control->done, 1u) : 0, 0);
+    hw::fence();
+    return before + 1 == hw::blocks_x();
+}
+
+} // namespace pici
+
+/* In compress.cu, coo.cu, hybrid.cu, decompress.cu, add.cu and verify.cu: jobs of which the largest has so many elements. */
 cudaError_t pici_cuda_launch_encode(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_dense(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_coo(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
+cudaError_t pici_cuda_launch_hybrid(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_decode(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_add(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_verify(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t bytes, cudaStream_t);

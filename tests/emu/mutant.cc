@@ -19,15 +19,28 @@ static void expect(bool good, const char *what)
         printf("  %s%s%s\n", what, *emu::error() ? ": " : "", emu::error());
 }
 
+enum { MIXED = 101 }; /* percent: tiles for each of hybrid's containers */
+
+/* Is element i to be there? Of mixed tiles: none, a few, more, half, all, or a run of 256 and a few. */
+static bool wanted(uint64_t i, unsigned percent)
+{
+    static const unsigned of4096[] = {0, 10, 100, 2000, 4096, 10};
+    if (percent != MIXED)
+        return (unsigned)rand() % 100 < percent;
+    const unsigned kind = (unsigned)(i / pici::TILE % 6);
+    return (unsigned)rand() % 4096 < of4096[kind] || (kind == 5 && i % pici::TILE / pici::RUN == 3);
+}
+
 template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n, unsigned percent)
 {
-    const unsigned threads = 96, shared = pici::MAKE_BYTES<T>(PICI_COO, threads);
+    const unsigned threads = 96, make = pici::MAKE_BYTES<T>(FORMAT, threads), read = pici::READ_BYTES<T>(threads);
+    const unsigned shared = make > read ? make : read;
     const size_t bytes = n * sizeof(T), cap = pici_bound((enum pici_format)FORMAT, (enum pici_dtype)DTYPE, n);
     std::vector<T> src(n), sum(n), back(n);
     std::vector<uint8_t> want(cap);
     size_t len;
     for (uint64_t i = 0; i < n; i++) {
-        src[i] = (unsigned)rand() % 100 < percent ? (T)(rand() % 250 + 1) : (T)0;
+        src[i] = wanted(i, percent) ? (T)(rand() % 250 + 1) : (T)0;
         sum[i] = (T)rand();
     }
     if (pici_compress(want.data(), cap, &len, src.data(), n, (enum pici_dtype)DTYPE, (enum pici_format)FORMAT, NULL))
@@ -43,8 +56,11 @@ template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n
     });
     expect(ran && made == len && memcmp(block, want.data(), len) == 0, "compress");
     memcpy(block, want.data(), len);
-    ran = emu::launch(1, 1, threads, shared,
-                      [&] { status = pici::block_decompress((T *)dense, n, DTYPE, block, len, emu::shared_memory()); });
+    ran = emu::launch(1, 1, threads, shared, [&] {
+        status = pici::block_decompress((T *)dense, n, DTYPE, block, len, emu::shared_memory());
+        for (unsigned i = pici::hw::thread(); i < read / 4; i += threads) /* it is ours again */
+            pici::hw::put((uint32_t *)emu::shared_memory() + i, 0xdeadbeefu);
+    });
     expect(ran && status == 0 && memcmp(dense, src.data(), bytes) == 0, "decompress");
     memcpy(dense, sum.data(), bytes);
     pici_scatter_add(sum.data(), n, want.data(), len, NULL);
@@ -103,5 +119,11 @@ int main(void)
             check<uint16_t, PICI_U16, PICI_COO>(n, percent);
             check<uint64_t, PICI_U64, PICI_COO>(n, percent);
         }
+    for (uint64_t n : {4096 * 32 + 778, 4096 * 6}) {
+        check<uint16_t, PICI_U16, PICI_HYBRID>(n, MIXED);
+        check<uint32_t, PICI_U32, PICI_HYBRID>(n, MIXED);
+    }
+    check<uint8_t, PICI_U8, PICI_HYBRID>(4096 * 7 + 5, MIXED);
+    check<uint64_t, PICI_U64, PICI_HYBRID>(4096 * 7 + 5, MIXED);
     return wrong != 0;
 }

@@ -185,6 +185,13 @@ PICI_DEV void shared_max(uint64_t *p, uint64_t v, EMU_LINE)
         *p = v;
 }
 
+PICI_DEV void shared_add(uint64_t *p, uint64_t v, EMU_LINE)
+{
+    emu::aligned(p, sizeof v, line);
+    emu::touch_shared(p, sizeof v, true, true, line);
+    *p += v;
+}
+
 template <class T> PICI_DEV T load(const T *p, EMU_LINE)
 {
     emu::aligned(p, sizeof(T), line);

@@ -1,0 +1,716 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * hybrid blocks, by warps: groups and their tiles, read, and the parts of tiles made. Bits and offsets of a tile are in the
+ * order of its elements, so that a ballot is half a word, and what a row's lanes take from shared memory or put there lies
+ * side by side. Part of pici/device.cuh. Specification: formats/hybrid.md. */
+#ifndef PICI_DEVICE_HYBRID_CUH
+#define PICI_DEVICE_HYBRID_CUH
+
+#include "pici/device.cuh"
+
+namespace pici {
+
+/* ---- containers ---- */
+
+/* Bytes that say where the n nonzeros of a tile are. */
+PICI_DEV unsigned payload_bytes(unsigned container, unsigned n)
+{
+    return container == OFFSETS12   ? (3 * n + 1) / 2
+           : container == OFFSETS8  ? RUNS + n
+           : container == BITVECTOR ? (unsigned)TILE_BITS_BYTES
+                                    : 0;
+}
+
+/* The container of a tile of n > 0 nonzeros among len elements; full: a run of 256 of them has no zero. */
+PICI_DEV unsigned container_of(unsigned n, unsigned len, unsigned width_log2, bool full)
+{
+    const unsigned list = n <= OFFSETS12_MOST ? OFFSETS12 : OFFSETS8;
+    const unsigned best = n > OFFSETS12_MOST && (full || n > OFFSETS8_MOST) ? (unsigned)BITVECTOR : list;
+    return (len - n) << width_log2 < payload_bytes(best, n) ? (unsigned)RAW : best;
+}
+
+/* A descriptor: its first byte, and its second in bits 8 to 15. */
+PICI_DEV unsigned descriptor_of(unsigned container, unsigned n)
+{
+    return container == OFFSETS12 ? n : DESCRIPTOR_TWO | container << 4 | (n - 1) >> 8 | ((n - 1) & 255) << 8;
+}
+
+/* ---- groups ---- */
+
+template <class T> constexpr unsigned LOG2 = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
+
+/* A group, of which each lane knows a tile. Places are bytes from the beginning of the record, and 32 bits for parts that
+ * a record of such tiles can have, whatever the directory says. */
+struct group {
+    const uint8_t *record;
+    uint64_t first;      /* tile */
+    unsigned tiles;      /* that exist */
+    uint32_t bits;       /* those with a nonzero */
+    uint32_t metadata;   /* bytes */
+    uint32_t values;     /* where they begin */
+    uint32_t stored;     /* bytes of values */
+    unsigned n;          /* a lane's: nonzeros of its tile, and if there are any: */
+    unsigned container;  /* a lane's */
+    uint32_t payload;    /* a lane's: where it is */
+    uint32_t own_values; /* a lane's: where they begin */
+    bool full; /* a lane's, when read: the tile must have a run of 256 nonzeros, or its container would be another */
+};
+
+/* Lay out a record from each lane's n and container; len: elements of the lane's tile. Returns its bytes. */
+PICI_DEV uint32_t group_lay(group &g, unsigned len, unsigned width_log2)
+{
+    g.bits = hw::ballot(g.n != 0);
+    const unsigned two = hw::ballot(g.n != 0 && g.container != OFFSETS12);
+    const uint32_t descriptors = 4 + hw::popc(g.bits) + hw::popc(two);
+    const uint32_t payload = g.n ? payload_bytes(g.container, g.n) : 0;
+    const uint32_t stored = (g.n ? g.container == RAW ? len : g.n : 0) << width_log2;
+    const uint64_t both = (uint64_t)stored << 32 | payload; /* two sums at once */
+    const uint64_t before = warp_scan(both), all = hw::shfl(before + both, LANES - 1);
+    const uint32_t rest = (1u << width_log2) - 1, unit = unit_of(width_log2);
+    g.metadata = g.bits ? descriptors + (uint32_t)all : 0;
+    g.values = (g.metadata + rest) & ~rest;
+    g.stored = (uint32_t)(all >> 32);
+    g.payload = descriptors + (uint32_t)before;
+    g.own_values = g.values + (uint32_t)(before >> 32);
+    return (g.values + g.stored + unit - 1) & ~(unit - 1);
+}
+
+/* The lane's byte of the padding before a record's values, or after them; 0 if it has none. */
+PICI_DEV uint32_t padding_byte(const group &g, uint32_t bytes)
+{
+    const unsigned lane = hw::lane(), half = LANES / 2;
+    const uint32_t at = lane < half ? g.metadata + lane : g.values + g.stored + lane - half;
+    return at < (lane < half ? g.values : bytes) ? at : 0;
+}
+
+/* Faults of hybrid, in their order: by group, in a group by stage; those of a tile have a rule, and say which offset, row or
+ * value. A directory with more groups than there is room for here takes a TiB. */
+enum group_stage : unsigned {
+    GROUP_FIRST, /* entry 0; of the group after the last: the sum of all tiles */
+    GROUP_ENTRY, /* the next group's */
+    GROUP_OCCUPANCY,
+    GROUP_DESCRIPTORS, /* do not fit */
+    GROUP_DESCRIPTOR,  /* a tile's */
+    GROUP_LENGTH,      /* of the record */
+    GROUP_PADDING,     /* sub: which lane's byte */
+    GROUP_TILE
+};
+
+PICI_DEV uint64_t group_fault(uint64_t number, unsigned stage, unsigned tile = 0, unsigned rule = RULE_NONE,
+                              unsigned sub = 0)
+{
+    return fault(FAULT_BODY, number << 25 | stage << 22 | tile << 17 | rule << 12 | sub);
+}
+
+/* Is the descriptor of a tile of len elements wrong? Fills the lane's n, container and full. */
+PICI_DEV bool bad_descriptor(group &g, unsigned first, unsigned second, unsigned len, unsigned width_log2)
+{
+    const bool two = (first & DESCRIPTOR_TWO) != 0;
+    g.n = two ? (first & 15) * 256 + second + 1 : first;
+    g.container = two ? first >> 4 & 3 : (unsigned)OFFSETS12;
+    if ((two ? (first & 64) || !g.container : !g.n || g.n > OFFSETS12_MOST) || g.n > len)
+        return true;
+    g.full = g.container != container_of(g.n, len, width_log2, false);
+    return g.full && g.container != container_of(g.n, len, width_log2, true);
+}
+
+/* What must be kept in registers of a hybrid block that is read: all else follows. */
+struct hybrid_view {
+    const uint8_t *bytes;
+    uint64_t count, units; /* elements; of records */
+};
+
+PICI_DEV hybrid_view hybrid_of(const block_view &v)
+{
+    return hybrid_view{v.bytes, v.count, (v.block_bytes - v.body_offset) / unit_of(v.width_log2)};
+}
+
+/* Read what group `number` says of its tiles: the rules from "directory" to a record's "padding". Returns a fault, the same
+ * in all lanes. */
+PICI_DEV uint64_t group_open(group &g, const hybrid_view &h, unsigned width_log2, uint64_t number)
+{
+    const unsigned lane = hw::lane(), below = (1u << lane) - 1, unit = unit_of(width_log2);
+    block_view v = block_view();
+    v.format = PICI_HYBRID;
+    v.dtype = PICI_U8;
+    v.count = h.count;
+    layout(v); /* its directory */
+    v.bytes = h.bytes;
+    const uint64_t begin = load_index(v, number);
+    g = group();
+    g.first = number * GROUP_TILES;
+    g.tiles = v.tiles - g.first < GROUP_TILES ? (unsigned)(v.tiles - g.first) : (unsigned)GROUP_TILES;
+    if (number == 0 && begin != 0)
+        return group_fault(0, GROUP_FIRST);
+    if (begin > h.units) /* as the group before says too */
+        return group_fault(number - 1, GROUP_ENTRY);
+    const uint64_t end = g.first + g.tiles < v.tiles ? load_index(v, number + 1) : h.units;
+    if (end < begin || end > h.units)
+        return group_fault(number, GROUP_ENTRY);
+    g.record = v.bytes + v.body_offset + begin * unit;
+    if (begin == end)
+        return 0;
+    const uint64_t bytes = (end - begin) * unit;
+    g.bits = hw::load((const uint32_t *)g.record);
+    if (!g.bits || (g.tiles < GROUP_TILES && g.bits >> g.tiles))
+        return group_fault(number, GROUP_OCCUPANCY);
+    const unsigned some = hw::popc(g.bits);
+    if (4 + some > bytes)
+        return group_fault(number, GROUP_DESCRIPTORS);
+    const bool mine = g.bits >> lane & 1;
+    const unsigned first = mine ? hw::load(g.record + 4 + hw::popc(g.bits & below)) : 0;
+    const unsigned two = hw::ballot((first & DESCRIPTOR_TWO) != 0);
+    if (4 + some + hw::popc(two) > bytes)
+        return group_fault(number, GROUP_DESCRIPTORS);
+    const unsigned second = two >> lane & 1 ? hw::load(g.record + 4 + some + hw::popc(two & below)) : 0;
+    const unsigned len = mine ? elements_of(v.count, g.first + lane) : 0;
+    const unsigned bad = hw::ballot(mine && bad_descriptor(g, first, second, len, width_log2));
+    if (bad)
+        return group_fault(number, GROUP_DESCRIPTOR, hw::ffs(bad) - 1);
+    if (group_lay(g, len, width_log2) != bytes)
+        return group_fault(number, GROUP_LENGTH);
+    const uint32_t pad = padding_byte(g, (uint32_t)bytes);
+    const unsigned dirty = hw::ballot(pad && hw::load(g.record + pad) != 0);
+    return dirty ? group_fault(number, GROUP_PADDING, 0, RULE_NONE, hw::ffs(dirty) - 1) : 0;
+}
+
+/* ---- reading a tile ---- */
+
+/* A reader's stage has the values of a tile, and those of hybrid beside it the words of a bitvector, where values cannot be,
+ * since raw would be shorter; then how many values precede each half of a word. */
+template <class T> constexpr unsigned READ_STAGE_BYTES = STAGE_BYTES<T> + 2 * ROWS * 2;
+template <class T> constexpr unsigned STAGED_ROWS = STAGE_BYTES<T> - TILE_BITS_BYTES;
+
+/* Which elements there are of a tile whose words are rows, as by_columns has it: the values of a row follow one another. */
+template <class T> struct by_rows {
+    static constexpr unsigned SCATTER = 16, ADD = by_columns<T>::ADD;
+    const T *values;       /* staged */
+    const uint32_t *half;  /* the lane's, of the first row */
+    const uint16_t *ranks; /* of these halves */
+    unsigned row;
+
+    PICI_DEV_MEMBER by_rows(const T *staged, const uint8_t *stage)
+        : values(staged), half((const uint32_t *)(stage + STAGED_ROWS<T>)+hw::lane() / 16),
+          ranks((const uint16_t *)(stage + STAGE_BYTES<T>)+hw::lane() / 16), row(0)
+    {
+    }
+    PICI_DEV_MEMBER void rows(unsigned first)
+    {
+        row = first;
+    }
+    PICI_DEV_MEMBER unsigned place(unsigned r) const
+    {
+        const unsigned at = 2 * (row + r), by = 2 * (hw::lane() % 16);
+        const uint32_t bits = hw::get(half + at);
+        return (hw::get(ranks + at) + hw::popc(bits & ((1u << by) - 1))) << 2 | (bits >> by & 3);
+    }
+    PICI_DEV_MEMBER void take(unsigned place, T &x, T &y)
+    {
+        const T *p = values + (place >> 2);
+        if (place & 1)
+            x = hw::get(p);
+        if (place & 2)
+            y = hw::get(p + (place & 1));
+    }
+};
+
+/* Put the lane's rows, and how many values precede each half of them, where by_rows looks for them. */
+template <class T> PICI_DEV void stage_rows(uint8_t *stage, const columns &c, unsigned before)
+{
+    uint64_t ranks = 0;
+    PICI_UNROLL
+    for (unsigned k = 0; k < 4; k++) {
+        ranks |= (uint64_t)before << 16 * k;
+        before += hw::popc((uint32_t)(c.word[k / 2] >> 32 * (k % 2)));
+    }
+    hw::put((raw128 *)(stage + STAGED_ROWS<T>)+hw::lane(), raw128{c.word[0], c.word[1]});
+    hw::put((uint64_t *)(stage + STAGE_BYTES<T>)+hw::lane(), ranks);
+}
+
+/* The same of a raw tile, whose values are its elements, zeros too. */
+template <class T> struct by_elements {
+    static constexpr unsigned SCATTER = by_rows<T>::SCATTER, ADD = by_rows<T>::ADD;
+    const T *values; /* staged */
+    unsigned left, row;
+
+    PICI_DEV_MEMBER by_elements(const T *staged, unsigned len) : values(staged), left(len), row(0)
+    {
+    }
+    PICI_DEV_MEMBER void rows(unsigned first)
+    {
+        row = first;
+    }
+    PICI_DEV_MEMBER unsigned place(unsigned r) const
+    {
+        const unsigned i = (row + r) * COLS + 2 * hw::lane();
+        const bool x = i < left && hw::get(values + i) != 0, y = i + 1 < left && hw::get(values + i + 1) != 0;
+        return i << 2 | (x ? 1 : 0) | (y ? 2 : 0);
+    }
+    PICI_DEV_MEMBER void take(unsigned place, T &x, T &y)
+    {
+        const T *p = values + (place >> 2);
+        if (place & 1)
+            x = hw::get(p);
+        if (place & 2)
+            y = hw::get(p + 1);
+    }
+};
+
+/* A tile that is to be read; all is the same in all lanes. */
+struct tile_of_group {
+    const uint8_t *payload, *values;
+    unsigned n, container, len;
+    bool full; /* see struct group */
+};
+
+/* The lane's two rows of the bitvector at p, of any alignment. */
+PICI_DEV columns load_rows(const uint8_t *p)
+{
+    const unsigned skew = (unsigned)((uintptr_t)p % 4);
+    const uint32_t *from = (const uint32_t *)(p - skew) + 4 * hw::lane();
+    uint32_t w[5];
+    PICI_UNROLL
+    for (unsigned i = 0; i < 5; i++)
+        w[i] = i < 4 || skew ? hw::load(from + i) : 0;
+    if (skew) {
+        PICI_UNROLL
+        for (unsigned i = 0; i < 4; i++)
+            w[i] = hw::funnel_l(w[i], w[i + 1], 32 - 8 * skew);
+    }
+    columns c;
+    c.word[0] = w[0] | (uint64_t)w[1] << 32;
+    c.word[1] = w[2] | (uint64_t)w[3] << 32;
+    return c;
+}
+
+/* Has a tile of these rows a run of 256 nonzeros? The same in all lanes. */
+PICI_DEV bool has_run(const columns &c)
+{
+    const unsigned ones = hw::ballot((c.word[0] & c.word[1]) == UINT64_MAX);
+    return (ones & ones >> 1 & 0x55555555) != 0;
+}
+
+/* What is wrong with a tile: a rule, and which offset, row or value. */
+struct tile_breach {
+    unsigned rule, sub;
+};
+
+/* A list of offsets. With DECODE its elements are made at stage and written whole. */
+template <reading DO, class SUM, class T> PICI_DEV tile_breach list_read(const tile_of_group &t, T *dst, uint8_t *stage)
+{
+    constexpr unsigned GROUP = 2; /* offsets of a lane in flight */
+    const unsigned lane = hw::lane();
+    const bool eight = t.container == OFFSETS8;
+    const T *values = (const T *)t.values;
+    unsigned end = 0, next = 0,
+             zero = t.n; /* a lane's: of its run; and the first offset that may come, the first zero */
+    if (eight) {
+        const unsigned count = lane < RUNS ? hw::load(t.payload + lane) : 0;
+        end = warp_scan(count) + count;
+        if (hw::shfl(end, LANES - 1) != t.n)
+            return tile_breach{RULE_TILE_COUNT, 0};
+    }
+    if constexpr (DO == DECODE)
+        stage_zeros<T>(stage);
+    PICI_UNROLL_1
+    for (unsigned first = 0; first < t.n; first += GROUP * LANES) {
+        unsigned at[GROUP];
+        T x[GROUP];
+        bool good[GROUP];
+        PICI_UNROLL
+        for (unsigned k = 0; k < GROUP; k++) {
+            const unsigned i = first + k * LANES + lane;
+            const uint8_t *p = t.payload + (eight ? RUNS + i : i / 2 * 3 + i % 2);
+            good[k] = i < t.n;
+            x[k] = good[k] ? hw::load_once(values + i) : (T)1;
+            at[k] = good[k] ? hw::load(p) : 0;
+            if (!eight && good[k])
+                at[k] = (at[k] | (unsigned)hw::load(p + 1) << 8) >> (i % 2 ? 4 : 0) & (TILE - 1);
+        }
+        PICI_UNROLL
+        for (unsigned k = 0; k < GROUP; k++) {
+            const unsigned i = first + k * LANES;
+            if (eight) { /* its run: the first that ends beyond it */
+                unsigned run = 0;
+                PICI_UNROLL
+                for (unsigned step = RUNS / 2; step; step /= 2)
+                    run += i + lane >= hw::shfl(end, run + step - 1) ? step : 0;
+                at[k] += run * RUN;
+            }
+            const unsigned before = hw::shfl_up(at[k] + 1, 1), least = lane ? before : next;
+            const unsigned bad = hw::ballot(good[k] && (at[k] < least || at[k] >= t.len));
+            if (bad) {
+                const unsigned at_fault = hw::ffs(bad) - 1;
+                const bool falls = hw::shfl(at[k] < least ? 1u : 0u, at_fault) != 0;
+                return tile_breach{falls ? (unsigned)RULE_RISING : (unsigned)RULE_PAST_END, i + at_fault};
+            }
+            next = hw::shfl(at[k] + 1, LANES - 1);
+            const unsigned zeros = hw::ballot(x[k] == 0);
+            if (zeros && zero == t.n)
+                zero = i + hw::ffs(zeros) - 1;
+            if constexpr (DO == DECODE)
+                if (good[k])
+                    hw::put((T *)stage + at[k], x[k]);
+        }
+        if constexpr (DO == ADD)
+            add_at<SUM>(dst, at, x, good);
+    }
+    if constexpr (DO == DECODE)
+        hw::syncwarp();
+    if (!eight && t.n % 2 && hw::load(t.payload + payload_bytes(OFFSETS12, t.n) - 1) > 15)
+        return tile_breach{RULE_PADDING, 0};
+    return zero < t.n ? tile_breach{RULE_STORED_ZERO, zero} : tile_breach{RULE_NONE, 0};
+}
+
+/* The words of a bitvector, which all the checks but those of values find good if the result does. */
+PICI_DEV tile_breach check_rows(const tile_of_group &t, const columns &c, unsigned n)
+{
+    const unsigned row = 2 * hw::lane(), exist = t.len > row * COLS ? t.len - row * COLS : 0; /* of both rows */
+    const bool even = exist < COLS && c.word[0] >> exist != 0;
+    const bool odd = exist < 2 * COLS && (exist <= COLS ? c.word[1] : c.word[1] >> (exist - COLS)) != 0;
+    const unsigned evens = hw::ballot(even), any = hw::ballot(even || odd);
+    if (any) {
+        const unsigned lane = hw::ffs(any) - 1;
+        return tile_breach{RULE_PAST_END, 2 * lane + (evens >> lane & 1 ? 0 : 1)};
+    }
+    return tile_breach{n != t.n                ? (unsigned)RULE_TILE_COUNT
+                       : t.full && !has_run(c) ? (unsigned)RULE_CONTAINER
+                                               : (unsigned)RULE_NONE,
+                       0};
+}
+
+/* The elements of a raw tile, in the block or where they are staged. */
+template <bool STAGED, class T> PICI_DEV tile_breach check_elements(const tile_of_group &t, const T *values)
+{
+    unsigned n = 0, ones = 0;
+    bool run = false;
+    PICI_UNROLL_4
+    for (unsigned first = 0; first < t.len; first += LANES) {
+        const unsigned i = first + hw::lane();
+        T x = 0;
+        if (i < t.len)
+            x = STAGED ? hw::get(values + i) : hw::load_once(values + i);
+        const unsigned some = hw::ballot(x != 0);
+        n += hw::popc(some);
+        ones = (first % RUN ? ones : 0) + (some == hw::ALL ? (unsigned)LANES : 0u);
+        run |= ones == RUN;
+    }
+    return tile_breach{n != t.n         ? (unsigned)RULE_TILE_COUNT
+                       : t.full && !run ? (unsigned)RULE_CONTAINER
+                                        : (unsigned)RULE_NONE,
+                       0};
+}
+
+/* A tile that is not empty, whose descriptor is good: check it, and do with it what DO says, if it is good. stage may be used
+ * again at once. */
+template <reading DO, class SUM, class T>
+PICI_DEV tile_breach tile_of_group_read(const tile_of_group &t, const dense_tile<T> &d, uint8_t *stage)
+{
+    if (t.container <= OFFSETS8) {
+        const tile_breach b = list_read<DO, SUM>(t, d.at, stage);
+        if constexpr (DO == DECODE) {
+            if (!b.rule)
+                tile_put(d, stage);
+            hw::syncwarp();
+        }
+        return b;
+    }
+    const T *from = (const T *)t.values;
+    T *values = nullptr;
+    tile_breach b;
+    if (t.container == RAW) {
+        if constexpr (DO == VERIFY) {
+            b = check_elements<false>(t, from);
+        } else {
+            warp_copy_in<true>(values, stage, from, t.len);
+            b = check_elements<true>(t, (const T *)values);
+            if (!b.rule) {
+                if constexpr (DO == DECODE)
+                    tile_scatter_from(d, by_elements<T>(values, t.len));
+                else
+                    tile_add_from<SUM>(d, by_elements<T>(values, t.len));
+            }
+        }
+    } else {
+        const columns c = load_rows(t.payload);
+        const unsigned before = tile_offset(c);
+        b = check_rows(t, c, hw::shfl(before + hw::popc(c.word[0]) + hw::popc(c.word[1]), LANES - 1));
+        if (!b.rule) {
+            if constexpr (DO != VERIFY)
+                stage_rows<T>(stage, c, before);
+            if (hw::ballot(warp_copy_in<DO != VERIFY>(values, stage, from, t.n)))
+                b = tile_breach{RULE_STORED_ZERO, warp_find_zero(from, t.n)};
+            else if constexpr (DO == DECODE)
+                tile_scatter_from(d, by_rows<T>(values, stage));
+            else if constexpr (DO == ADD)
+                tile_add_from<SUM>(d, by_rows<T>(values, stage));
+        }
+    }
+    if constexpr (DO != VERIFY)
+        hw::syncwarp();
+    return b;
+}
+
+/* One of `shares` warps' part of reading a hybrid block. Returns a fault, the first of the part, and in nnz the nonzeros of
+ * its tiles, both the same in all lanes. */
+template <reading DO, class SUM, class T>
+PICI_DEV uint64_t warp_hybrid(uint64_t &nnz, const block_view &v, T *dst, uint64_t share, uint64_t shares,
+                              uint8_t *stage)
+{
+    /* Neighbouring tiles at a time, since who takes one reads its group's descriptors; but so few that all have work. */
+    const hybrid_view h = hybrid_of(v);
+    unsigned each = GROUP_TILES;
+    while (each > 1 && v.tiles / each < 4 * shares)
+        each /= 2;
+    const uint64_t step = shares * each;
+    uint64_t wrong = 0;
+    nnz = 0;
+    PICI_UNROLL_1
+    for (uint64_t t = share * each; t < tiles_of(h.count); t += step) {
+        const unsigned first = (unsigned)(t % GROUP_TILES);
+        group g;
+        const uint64_t f = group_open(g, h, LOG2<T>, t / GROUP_TILES);
+        if (f) {
+            wrong = first_fault(wrong, f);
+            continue;
+        }
+        nnz += warp_sum(hw::lane() - first < each ? g.n : 0);
+        const unsigned end = g.tiles < first + each ? g.tiles : first + each;
+        const unsigned kind = g.n | g.container << 16 | (g.full ? 1u : 0u) << 18; /* one register for three */
+        PICI_UNROLL_1
+        for (unsigned i = first; i < end; i++) {
+            const unsigned its = hw::shfl(kind, i);
+            tile_of_group tile;
+            tile.n = its & 0xffff;
+            tile.container = its >> 16 & 3;
+            tile.payload = g.record + hw::shfl(g.payload, i);
+            tile.values = g.record + hw::shfl(g.own_values, i);
+            tile.full = its >> 18 != 0;
+            tile.len = elements_of(h.count, t - first + i);
+            dense_tile<T> d = dense_tile<T>();
+            if constexpr (DO != VERIFY)
+                d = tile_at(dst, h.count, t - first + i);
+            if (tile.n == 0) {
+                if constexpr (DO == DECODE)
+                    tile_put(d, nullptr);
+                continue;
+            }
+            const tile_breach b = tile_of_group_read<DO, SUM>(tile, d, stage);
+            if (b.rule)
+                wrong = first_fault(wrong, group_fault(t / GROUP_TILES, GROUP_TILE, i, b.rule, b.sub));
+        }
+    }
+    return wrong;
+}
+
+/* A warp: a fault that VERIFY found, in words: what pici_verify_at would say. The same in all lanes. */
+PICI_DEV finding warp_explain(const block_view &v, uint64_t f)
+{
+    if (!f || ~f >> 62 != FAULT_BODY || v.format != PICI_HYBRID)
+        return explain(v, f);
+    const uint64_t order = ~f << 2 >> 2, number = order >> 25;
+    const unsigned stage = order >> 22 & 7, i = order >> 17 & 31, rule = order >> 12 & 31, sub = order & 4095;
+    finding x = {RULE_TOTAL, 16, PICI_NO_TILE};
+    if (number == groups_of(v.tiles))
+        return x;
+    group g;
+    group_open(g, hybrid_of(v), v.width_log2, number); /* as far as the fault */
+    const uint64_t record = (uint64_t)(g.record - v.bytes),
+                   descriptor = record + 4 + hw::popc(g.bits & ((1u << i) - 1));
+    const uint64_t payload = record + hw::shfl(g.payload, i), values = record + hw::shfl(g.own_values, i);
+    const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
+    x.tile = g.first;
+    switch (stage) {
+    case GROUP_FIRST:
+        x.rule = RULE_DIRECTORY;
+        x.at = v.index_offset;
+        break;
+    case GROUP_ENTRY:
+        x.rule = RULE_DIRECTORY;
+        x.at = v.index_offset + (number + 1) * v.index_width;
+        x.tile = g.first + GROUP_TILES;
+        break;
+    case GROUP_OCCUPANCY:
+        x.rule = RULE_OCCUPANCY;
+        x.at = record;
+        break;
+    case GROUP_DESCRIPTORS:
+    case GROUP_LENGTH:
+        x.rule = RULE_RECORD_LENGTH;
+        x.at = record;
+        break;
+    case GROUP_DESCRIPTOR:
+        x.rule = RULE_DESCRIPTOR;
+        x.at = descriptor;
+        x.tile = g.first + i;
+        break;
+    case GROUP_PADDING:
+        x.rule = RULE_PADDING;
+        x.at = record + (sub < LANES / 2 ? g.metadata + sub : g.values + g.stored + sub - LANES / 2);
+        x.tile = PICI_NO_TILE;
+        break;
+    default:
+        x.rule = rule;
+        x.tile = g.first + i;
+        x.at = rule == RULE_TILE_COUNT || rule == RULE_CONTAINER ? descriptor
+               : rule == RULE_STORED_ZERO                        ? values + ((uint64_t)sub << v.width_log2)
+               : rule == RULE_PADDING                            ? payload + payload_bytes(container, n) - 1
+               : container == OFFSETS12                          ? payload + sub / 2 * 3 + sub % 2
+               : container == OFFSETS8                           ? payload + RUNS + sub
+                                                                 : payload + 8 * sub;
+    }
+    return x;
+}
+
+/* ---- the parts of a tile, made ---- */
+
+/* Of a tile of a group that is being made, in shared memory: its bits, then its payload; and its first values. */
+struct alignas(16) made_tile {
+    uint8_t bits[TILE_BITS_BYTES];
+    uint8_t values[2048];
+};
+
+/* A tile with no more values than this is read once. */
+template <class T> constexpr unsigned KEPT = sizeof made_tile::values / sizeof(T);
+
+/* The bits of v, each followed by a zero. */
+PICI_DEV uint64_t spread(uint32_t v)
+{
+    uint64_t x = v;
+    x = (x | x << 16) & UINT64_C(0x0000ffff0000ffff);
+    x = (x | x << 8) & UINT64_C(0x00ff00ff00ff00ff);
+    x = (x | x << 4) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    x = (x | x << 2) & UINT64_C(0x3333333333333333);
+    return (x | x << 1) & UINT64_C(0x5555555555555555);
+}
+
+/* Put those of x, y that are not zero to values, of which k precede x, but none beyond the first `most`. */
+template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T x, T y, unsigned most)
+{
+    if (x && k < most)
+        hw::put(values + k, x);
+    k += x != 0;
+    if (y && k < most)
+        hw::put(values + k, y);
+}
+
+template <bool PAIRS, class T> PICI_DEV columns survey_rows(made_tile *to, const dense_tile<const T> &d)
+{
+    constexpr unsigned AHEAD = sizeof(T) >= 4 ? 64 / sizeof(T) : 16 * sizeof(T); /* rows in flight */
+    uint32_t even[2] = {0, 0}, odd[2] = {0, 0};
+    unsigned at = 0;
+    PICI_UNROLL_1
+    for (unsigned row = 0; row < ROWS; row += AHEAD) {
+        raw_pair<T> v[AHEAD];
+        PICI_UNROLL
+        for (unsigned r = 0; r < AHEAD; r++)
+            v[r] = load_row<PAIRS>(d, row + r);
+        at = rank_rows<T>(v, at, [&](unsigned r, T x, T y, unsigned evens, unsigned odds, unsigned k) {
+            if ((row + r) / 2 == hw::lane()) {
+                even[r % 2] = evens;
+                odd[r % 2] = odds;
+            }
+            put_ranked((T *)to->values, k, x, y, KEPT<T>);
+        });
+    }
+    columns c;
+    PICI_UNROLL
+    for (unsigned k = 0; k < 2; k++)
+        c.word[k] = spread(even[k]) | spread(odd[k]) << 1;
+    return c;
+}
+
+/* Look at a tile: put its bits and its first values to `to`, and return the lane's rows. */
+template <class T> PICI_DEV columns tile_survey(made_tile *to, const dense_tile<const T> &d)
+{
+    const columns c = d.pairs ? survey_rows<true>(to, d) : survey_rows<false>(to, d);
+    hw::put((raw128 *)to->bits + hw::lane(), raw128{c.word[0], c.word[1]});
+    return c;
+}
+
+/* Make a tile's payload of its bits, in their place; bitvector and raw: nothing to do. Barriers must stand between this, what
+ * put the bits, and what uses the payload. */
+PICI_DEV void tile_payload(made_tile *of, unsigned container, unsigned n)
+{
+    if (container > OFFSETS8)
+        return;
+    const unsigned lane = hw::lane();
+    const raw128 rows = hw::get((const raw128 *)of->bits + lane);
+    const columns c = {{rows.lo, rows.hi}};
+    unsigned at = tile_offset(c);
+    hw::syncwarp();
+    if (container == OFFSETS8) {
+        uint8_t *const offsets = of->bits + RUNS;
+        const unsigned own = hw::popc(c.word[0]) + hw::popc(c.word[1]), other = hw::shfl_down(own, 1);
+        if (lane % 2 == 0) /* a run is four rows */
+            hw::put(of->bits + lane / 2, (uint8_t)(own + other));
+        each_bit(c, [&](unsigned k, unsigned bit) { hw::put(offsets + at++, (uint8_t)((2 * lane + k) * COLS + bit)); });
+        return;
+    }
+    uint16_t *const list = (uint16_t *)(of->bits + 64);
+    const unsigned bytes = payload_bytes(OFFSETS12, n);
+    each_bit(c, [&](unsigned k, unsigned bit) { hw::put(list + at++, (uint16_t)((2 * lane + k) * COLS + bit)); });
+    hw::syncwarp();
+    for (unsigned b = lane; b < bytes; b += LANES) {
+        const unsigned k = b / 3 * 2, lo = hw::get(list + k), hi = k + 1 < n ? hw::get(list + k + 1) : 0;
+        hw::put(of->bits + b, (uint8_t)((lo | hi << 12) >> 8 * (b % 3)));
+    }
+}
+
+/* Copy a tile's elements to a block, or of them the nonzeros, by way of stage, a few rows at a time. */
+template <bool PAIRS, class T> PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &d, bool raw)
+{
+    constexpr unsigned AHEAD = sizeof(T) == 8 ? 4 : 16 / sizeof(T); /* what is kept has room for these */
+    T *const values = (T *)stage;
+    const unsigned lane = hw::lane();
+    raw_pair<T> v[AHEAD];
+    PICI_UNROLL_1
+    for (unsigned row = 0; row <= ROWS; row += AHEAD) {
+        unsigned n = 0;
+        if (row) { /* those asked for in the round before */
+            if (raw) {
+                const unsigned first = (row - AHEAD) * COLS;
+                n = d.left <= first ? 0 : d.left - first < AHEAD * COLS ? d.left - first : AHEAD * COLS;
+                PICI_UNROLL
+                for (unsigned r = 0; r < AHEAD; r++) {
+                    hw::put(values + r * COLS + 2 * lane, first_of<T>(v[r]));
+                    hw::put(values + r * COLS + 2 * lane + 1, second_of<T>(v[r]));
+                }
+            } else {
+                n = rank_rows<T>(v, 0, [&](unsigned, T x, T y, unsigned, unsigned, unsigned k) {
+                    put_ranked(values, k, x, y, KEPT<T>);
+                });
+            }
+        }
+        if (row < ROWS) {
+            PICI_UNROLL
+            for (unsigned r = 0; r < AHEAD; r++)
+                v[r] = load_row<PAIRS>(d, row + r);
+        }
+        if (row) {
+            hw::syncwarp();
+            warp_copy_out(to, stage, n);
+            to += n;
+            hw::syncwarp();
+        }
+    }
+}
+
+/* Write a tile that was surveyed, and whose payload was made, to its places in a record. `of` may be used again at once. */
+template <class T>
+PICI_DEV void tile_write(uint8_t *payload, T *values, made_tile *of, const dense_tile<const T> &d, unsigned container,
+                         unsigned n)
+{
+    warp_copy_out(payload, of->bits, payload_bytes(container, n));
+    if (container != RAW && n <= KEPT<T>)
+        warp_copy_out(values, of->values, n);
+    else if (d.pairs)
+        write_rows<true>(values, of->values, d, container == RAW);
+    else
+        write_rows<false>(values, of->values, d, container == RAW);
+    hw::syncwarp();
+}
+
+} // namespace pici
+
+#endif

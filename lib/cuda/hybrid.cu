@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * hybrid blocks, in one pass over the elements, a group at a time: where a record begins, those before it say by their lengths.
+ * What is in all of them is known when the last thread block ends, and that one writes the header. */
+#include "encode.cuh"
+
+using namespace pici;
+
+constexpr unsigned HYBRID_THREADS = 256, HYBRID_BLOCKS = 2;
+
+template <class T> PICI_KERNEL(HYBRID_THREADS, HYBRID_BLOCKS) hybrid_kernel(const pici_cuda_encode_jobs jobs)
+{
+    PICI_SHARED(memory);
+    block_memory *shared = (block_memory *)memory;
+    const pici_cuda_encode_job job = jobs.job[hw::block_y()];
+    making<T> m = making_of<T>(job, PICI_HYBRID, jobs.dtype);
+    layout(m.to);
+    const uint64_t groups = groups_of(m.to.tiles);
+    uint64_t nnz = 0;
+    claim_partitions(job, shared, groups, [&](look_back &prefix) {
+        const group_end end = make_group(m, prefix.part, shared, prefix);
+        nnz += end.nnz;
+        if (prefix.part + 1 == groups && hw::thread() == 0)
+            hw::atomic_add(&job.control->units, end.units);
+    });
+    if (hw::thread() == 0)
+        hw::atomic_add(&job.control->nnz, nnz);
+    if (last_of_job(job.control)) {
+        nnz = hw::load_relaxed(&job.control->nnz);
+        end_of_groups(m, hw::load_relaxed(&job.control->units), nnz);
+        finish_block(m, nnz, job.call.result);
+    }
+}
+
+template <class T>
+static cudaError_t launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+{
+    return launch_jobs(hybrid_kernel<T>, groups_of(tiles_of(n)), count, HYBRID_THREADS,
+                       MAKE_BYTES<T>(PICI_HYBRID, HYBRID_THREADS), HYBRID_BLOCKS, *jobs, stream);
+}
+
+cudaError_t pici_cuda_launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+{
+#define LAUNCH(T) launch_hybrid<T>(jobs, count, n, stream)
+    BY_WIDTH(jobs->dtype, LAUNCH)
+#undef LAUNCH
+}
