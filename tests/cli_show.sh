@@ -128,7 +128,7 @@ fi
 
 # ---- the manual names every option of every verb
 if [ -r "$root/tools/picitool.1" ]; then
-    for verb in compress decompress test list inspect 'block encode' 'block decode' bench; do
+    for verb in compress decompress test list inspect extract 'block encode' 'block decode' bench; do
         says "the manual: $verb" "^\.Cm $verb$" "$root/tools/picitool.1"
         # shellcheck disable=SC2086
         for option in $("$tool" $verb --help | sed -n 's/^  .*--\([a-z-]*\).*/\1/p'); do

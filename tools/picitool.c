@@ -25,6 +25,7 @@ enum option_id {
     OPT_FORCE,
     OPT_JSON,
     OPT_TENSOR,
+    OPT_RANGE,
     OPT_PNG,
     OPT_SVG,
     OPT_CHECKSUM,
@@ -42,7 +43,7 @@ static const struct {
     bool value_optional;
     const char *help;
 } options[OPTIONS] = {
-    [OPT_FORMAT] = {'f', "format", "FORMAT", false, "auto (the smallest; default), dense, pici or coo"},
+    [OPT_FORMAT] = {'f', "format", "FORMAT", false, "auto (the smallest; default), dense, pici, coo or hybrid"},
     [OPT_DTYPE] = {'d', "dtype", "DTYPE", false,
                    "type of raw elements: f32 f64 f16 bf16 f8e4m3 f8e5m2\ni8 u8 i16 u16 i32 u32 i64 u64"},
     [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy or safetensors (default: by its name)"},
@@ -52,6 +53,7 @@ static const struct {
     [OPT_FORCE] = {0, "force", NULL, false, "overwrite what exists"},
     [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
     [OPT_TENSOR] = {'n', "tensor", "NAME", false, "only the tensor of this name"},
+    [OPT_RANGE] = {0, "range", "A:B", false, "elements A to B - 1, counted from 0; A: and :B leave one end open"},
     [OPT_PNG] = {0, "png", "FILE", false, "draw the density of each tile to a PNG"},
     [OPT_SVG] = {0, "svg", "FILE", false, "draw the density of each tile to an SVG"},
     [OPT_CHECKSUM] = {0, "checksum", NULL, false, "store a checksum in the block"},
@@ -87,6 +89,10 @@ static const struct verb {
     {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and what each format makes of it",
      "IN is a .pici, .npy, .safetensors or raw file, or a bare block.", 1, 1,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+    {NULL, "extract", verb_extract, "IN", "write a tensor of a .pici file, or a range of its elements",
+     "OUT is .npy if its name says so, else raw little-endian elements; standard output by default.\n"
+     "Only the chunks concerned are read. --tensor may be left out if there is one tensor.",
+     1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
     {"block", "encode", verb_block_encode, "IN OUT", "encode raw elements as one bare block", NULL, 2, 2,
      BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE)},
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
@@ -201,6 +207,17 @@ static int parse_size(const char *option, const char *s, uint64_t *bytes)
     return tool_usage(NULL, "--%s %s: not a number of bytes, as 4096, 512K or 2G", option, s);
 }
 
+static int parse_range(const char *s, struct tool_options *o)
+{
+    const char *p = s;
+    bool ok = *p == ':' || tool_parse_digits(&p, &o->range.first);
+    ok = ok && *p++ == ':';
+    o->range.given = true;
+    o->range.to_end = ok && !*p;
+    ok = ok && (o->range.to_end || (tool_parse_digits(&p, &o->range.last) && !*p && o->range.first <= o->range.last));
+    return ok ? TOOL_OK : tool_usage(NULL, "--range %s: not a range of elements, as 0:1000, 500: or :20", s);
+}
+
 static int parse_sparsity(const char *s, struct tool_options *o)
 {
     enum { MOST = 16 };
@@ -236,6 +253,7 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_FORCE: o->force = true; return TOOL_OK;
     case OPT_JSON: o->json = true; return TOOL_OK;
     case OPT_TENSOR: o->tensor = value; return TOOL_OK;
+    case OPT_RANGE: return parse_range(value, o);
     case OPT_PNG: o->png = value; return TOOL_OK;
     case OPT_SVG: o->svg = value; return TOOL_OK;
     case OPT_CHECKSUM: o->checksum = true; return TOOL_OK;

@@ -75,12 +75,11 @@ static int read_at(void *ctx, void *p, size_t n, uint64_t offset)
 
 int reading_open(struct reading *r, struct input *in, int threads, bool at_random)
 {
-    long cores = threads ? threads : sysconf(_SC_NPROCESSORS_ONLN);
-    *r = (struct reading){.in = in, .threads = cores > 0 ? (int)cores : 1};
+    *r = (struct reading){.in = in, .threads = tool_threads(threads), .at_random = at_random && in->regular};
     struct pici_reader_opts opts = PICI_READER_OPTS_INIT;
     opts.threads = threads;
-    enum pici_status s = at_random && in->regular ? pici_reader_open_at(&r->reader, read_at, in, in->bytes, &opts)
-                                                  : pici_reader_open_stream(&r->reader, input_take, in, &opts);
+    enum pici_status s = r->at_random ? pici_reader_open_at(&r->reader, read_at, in, in->bytes, &opts)
+                                      : pici_reader_open_stream(&r->reader, input_take, in, &opts);
     return s ? reading_failed(r, s) : TOOL_OK;
 }
 
@@ -93,16 +92,17 @@ int reading_next(struct reading *r, struct pici_tensor_info *t, bool *more)
     return s ? reading_failed(r, s) : TOOL_OK;
 }
 
-int reading_piece(struct reading *r, const struct pici_tensor_info *t, uint64_t *done, uint64_t *n)
+/* Whole chunks, as many as there are threads, but for the first and the last of a range. */
+int reading_range(struct reading *r, const struct pici_tensor_info *t, uint64_t first, uint64_t last, uint64_t *n)
 {
     size_t width = pici_dtype_width(t->dtype), chunk = t->chunk_elements * width;
     size_t chunks = PIECE_MOST / chunk;
-    if (chunks > (size_t)r->threads)
-        chunks = (size_t)r->threads;
+    if (chunks > r->threads)
+        chunks = r->threads;
     if (chunks == 0)
         chunks = 1;
-    uint64_t most = (uint64_t)chunks * t->chunk_elements;
-    *n = t->count - *done < most ? t->count - *done : most;
+    uint64_t most = (uint64_t)chunks * t->chunk_elements - first % t->chunk_elements;
+    *n = last - first < most ? last - first : most;
     if (*n == 0)
         return TOOL_OK;
     size_t need = (size_t)*n * width;
@@ -113,9 +113,16 @@ int reading_piece(struct reading *r, const struct pici_tensor_info *t, uint64_t 
         if (!r->piece)
             return tool_nomem(r->in->name);
     }
-    enum pici_status s = pici_reader_read(r->reader, r->piece, *n);
-    *done += *n;
+    enum pici_status s = r->at_random ? pici_reader_read_range(r->reader, t->index, first, *n, r->piece)
+                                      : pici_reader_read(r->reader, r->piece, *n);
     return s ? reading_failed(r, s) : TOOL_OK;
+}
+
+int reading_piece(struct reading *r, const struct pici_tensor_info *t, uint64_t *done, uint64_t *n)
+{
+    int status = reading_range(r, t, *done, t->count, n);
+    *done += *n;
+    return status;
 }
 
 int reading_attr(struct reading *r, uint64_t i, const char *key, struct pici_attr *a)

@@ -14,9 +14,10 @@ int reading_kind(struct input *in, const char *path, enum reading_kind *kind);
 struct reading {
     struct input *in;
     struct pici_reader *reader;
-    void *piece; /* elements of the current tensor */
+    bool at_random;
+    void *piece; /* elements of a tensor */
     size_t piece_cap;
-    int threads;
+    unsigned threads;
 };
 
 /* at_random: by the index at the end if the input can seek, else forward. Forward reading checks the file as a whole, at
@@ -29,6 +30,9 @@ int reading_next(struct reading *r, struct pici_tensor_info *t, bool *more);
 /* The next elements of tensor t, as many as are convenient, from element *done on: *n of them at r->piece, none at its
  * end. Advances *done. */
 int reading_piece(struct reading *r, const struct pici_tensor_info *t, uint64_t *done, uint64_t *n);
+
+/* The same of elements [first, last): *n of them from first on. Unless at random, first is where the last call ended. */
+int reading_range(struct reading *r, const struct pici_tensor_info *t, uint64_t first, uint64_t last, uint64_t *n);
 
 /* An attribute of tensor i or of PICI_FILE; *a has a null key if there is none. */
 int reading_attr(struct reading *r, uint64_t i, const char *key, struct pici_attr *a);

@@ -32,6 +32,12 @@ void source_swap(void *p, size_t bytes, size_t width)
         SWAP(uint64_t, __builtin_bswap64)
 }
 
+void source_swap_raw(void *p, size_t bytes, size_t width)
+{
+    if (source_host_is_big_endian())
+        source_swap(p, bytes, width);
+}
+
 static int refuse(const struct source *s, const struct parse_error *e)
 {
     return tool_bad_at(s->in->name, e->offset, "%s", e->what);
@@ -299,5 +305,16 @@ int source_take(struct source *s, void *buf, size_t bytes)
     }
     s->left -= bytes;
     source_swap(buf, bytes, s->swap_width);
+    return TOOL_OK;
+}
+
+int source_give(struct source *s, void *buf, size_t bytes, const uint8_t **p)
+{
+    *p = buf;
+    if (!s->from_part || s->swap_width != 1)
+        return source_take(s, buf, bytes);
+    *p = s->part + s->part_at;
+    s->part_at += bytes;
+    s->left -= bytes;
     return TOOL_OK;
 }

@@ -61,11 +61,17 @@ int source_next(struct source *s, struct source_tensor *t, bool *more);
 /* Read bytes of the current tensor, whole elements, to buf in host byte order. */
 int source_take(struct source *s, void *buf, size_t bytes);
 
+/* The same, to where *p then points: to buf, or to where they are already, until the next call. */
+int source_give(struct source *s, void *buf, size_t bytes, const uint8_t **p);
+
 void source_close(struct source *s);
 
 bool source_host_is_big_endian(void);
 
 /* Reverse the bytes of each element of width bytes: 1, 2, 4 or 8. */
 void source_swap(void *p, size_t bytes, size_t width);
+
+/* The same where the host is not little-endian, as raw files are. */
+void source_swap_raw(void *p, size_t bytes, size_t width);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
 #include "tool.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "term.h"
 
@@ -67,6 +69,12 @@ int tool_nomem(const char *file)
     return tool_bad(file, "out of memory");
 }
 
+unsigned tool_threads(int asked)
+{
+    long n = asked ? asked : sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (unsigned)n : 1;
+}
+
 const char *tool_input_name(const char *path)
 {
     return strcmp(path, "-") == 0 ? "standard input" : path;
@@ -86,18 +94,25 @@ enum tool_type tool_type_of(const char *path)
     return dot && strcmp(dot, ".safetensors") == 0 ? TYPE_SAFETENSORS : TYPE_RAW;
 }
 
+bool tool_parse_digits(const char **s, uint64_t *v)
+{
+    if (**s < '0' || **s > '9')
+        return false;
+    for (*v = 0; **s >= '0' && **s <= '9'; ++*s) {
+        unsigned digit = (unsigned)(**s - '0');
+        if (*v > (UINT64_MAX - digit) / 10)
+            return false;
+        *v = *v * 10 + digit;
+    }
+    return true;
+}
+
 bool tool_parse_bytes(const char *s, uint64_t *bytes)
 {
     static const char suffixes[] = "KMGT";
-    uint64_t v = 0;
-    if (*s < '0' || *s > '9')
+    uint64_t v;
+    if (!tool_parse_digits(&s, &v))
         return false;
-    for (; *s >= '0' && *s <= '9'; s++) {
-        unsigned digit = (unsigned)(*s - '0');
-        if (v > (UINT64_MAX - digit) / 10)
-            return false;
-        v = v * 10 + digit;
-    }
     const char *suffix = *s ? strchr(suffixes, *s >= 'a' ? *s - 'a' + 'A' : *s) : NULL;
     if (suffix) {
         unsigned shift = 10 * (unsigned)(suffix - suffixes + 1);

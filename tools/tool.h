@@ -25,6 +25,10 @@ struct tool_options {
     const char *png; /* NULL: not wanted; so are the next two */
     const char *svg;
     const char *tensor;
+    struct {
+        bool given, to_end;   /* to_end: last was left out */
+        uint64_t first, last; /* elements [first, last) */
+    } range;
     bool force, json, checksum;
     uint64_t max_bytes;   /* 1 GiB */
     uint64_t bench_bytes; /* 64 MiB */
@@ -41,6 +45,7 @@ int verb_decompress(const struct tool_options *);
 int verb_test(const struct tool_options *);
 int verb_list(const struct tool_options *);
 int verb_inspect(const struct tool_options *);
+int verb_extract(const struct tool_options *);
 int verb_block_encode(const struct tool_options *);
 int verb_block_decode(const struct tool_options *);
 int verb_bench(const struct tool_options *);
@@ -61,6 +66,9 @@ const char *tool_last_error(void);
 /* tool_bad(file, "out of memory"). */
 int tool_nomem(const char *file);
 
+/* How many threads --threads asks for; 0 is one for each core that is online. At least 1. */
+unsigned tool_threads(int asked);
+
 /* The name to show for an operand: "-" is "standard input". */
 const char *tool_input_name(const char *path);
 
@@ -73,5 +81,8 @@ enum tool_type tool_type_of(const char *path);
 /* A number with an optional suffix K, M, G or T (powers of 1024, with or without iB). False if it is not one or is
  * beyond 64 bits. */
 bool tool_parse_bytes(const char *s, uint64_t *bytes);
+
+/* The digits at *s, which is moved behind them. False if there are none or they are beyond 64 bits. */
+bool tool_parse_digits(const char **s, uint64_t *v);
 
 #endif
