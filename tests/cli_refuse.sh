@@ -226,5 +226,20 @@ done
 [ $? = 1 ] && [ "$(wc -l <"$out")" = 2 ] && [ "$(wc -l <"$err")" = 3 ] && pass || fail "test of several files: a line each"
 says "test of several files" '^a.safetensors.pici: ok$' "$out"
 
+# ---- --keep-going restores the rest
+at=$(($(wc -c <a.npy.pici) - 400)) # in the one chunk, which is before the index
+{ head -c $at a.npy.pici; byte $(($(od -An -tu1 -j $at -N 1 a.npy.pici) ^ 4)); tail -c +$((at + 2)) a.npy.pici; } >hurt.pici
+expect 1 "test of a damaged chunk" "$tool" test hurt.pici
+says "test of a damaged chunk" "hurt.pici: offset [0-9]+: chunk 0 of tensor 'data' \(elements 0 to 299\): .* \(.*\)$" "$err"
+expect 1 "--keep-going" "$tool" decompress --keep-going -o hurt.npy hurt.pici
+says "--keep-going" "chunk 0 of tensor 'data' \(elements 0 to 299\): .*; set to zero$" "$err"
+{ npy 1 "'<f4'" False '(300,)'; zeros 1200; } >zero.npy
+same "--keep-going" zero.npy hurt.npy
+cat hurt.pici | "$tool" decompress --keep-going - >hurt2.npy 2>"$err"
+judge 1 "--keep-going of a pipe" $?
+same "--keep-going of a pipe" zero.npy hurt2.npy
+expect 0 "--keep-going, of a whole file" "$tool" decompress --keep-going -o whole.npy a.npy.pici
+same "--keep-going, of a whole file" a.npy whole.npy
+
 clean "after all that"
 finish

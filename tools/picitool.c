@@ -29,6 +29,7 @@ enum option_id {
     OPT_PNG,
     OPT_SVG,
     OPT_CHECKSUM,
+    OPT_KEEP_GOING,
     OPT_MAX_SIZE,
     OPT_SIZE,
     OPT_SPARSITY,
@@ -57,7 +58,12 @@ static const struct {
     [OPT_PNG] = {0, "png", "FILE", false, "draw the density of each tile to a PNG"},
     [OPT_SVG] = {0, "svg", "FILE", false, "draw the density of each tile to an SVG"},
     [OPT_CHECKSUM] = {0, "checksum", NULL, false, "store a checksum in the block"},
-    [OPT_MAX_SIZE] = {0, "max-size", "BYTES", false, "most bytes to decode to (default 1G; suffixes K M G T)"},
+    [OPT_KEEP_GOING] = {0, "keep-going", NULL, false,
+                        "restore what a damaged file still has, zeros for the rest; say\nwhat is lost, a line each; "
+                        "the exit status is then 1"},
+    [OPT_MAX_SIZE] = {0, "max-size", "BYTES", false,
+                      "most bytes to decode a bare block to, or to fill with zeros with\n--keep-going (default 1G; "
+                      "suffixes K M G T)"},
     [OPT_SIZE] = {'s', "size", "BYTES", false, "dense bytes of the synthetic data (default 64M)"},
     [OPT_SPARSITY] = {'S', "sparsity", "LIST", false,
                       "share of zeros in percent, as 90 or 50,90,99.9\n(default 0,50,80,90,95,99,99.9)"},
@@ -81,7 +87,7 @@ static const struct verb {
      1, 1, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
     {NULL, "decompress", verb_decompress, "IN", "restore the very bytes that were compressed",
      "OUT is by default IN without .pici, or standard output if IN is -.", 1, 1,
-     BIT(OPT_THREADS) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
+     BIT(OPT_THREADS) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_KEEP_GOING) | BIT(OPT_MAX_SIZE)},
     {NULL, "test", verb_test, "IN...", "check every byte of .pici files and bare blocks",
      "Prints one line for each bad file: its name, the offset, and what is wrong.", 1, INT32_MAX,
      BIT(OPT_THREADS) | BIT(OPT_JSON)},
@@ -257,6 +263,7 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_PNG: o->png = value; return TOOL_OK;
     case OPT_SVG: o->svg = value; return TOOL_OK;
     case OPT_CHECKSUM: o->checksum = true; return TOOL_OK;
+    case OPT_KEEP_GOING: o->keep_going = true; return TOOL_OK;
     case OPT_MAX_SIZE: return parse_size("max-size", value, &o->max_bytes);
     case OPT_SIZE: o->bench_bytes_set = true; return parse_size("size", value, &o->bench_bytes);
     case OPT_SPARSITY: return parse_sparsity(value, o);

@@ -15,7 +15,11 @@ struct reading {
     struct input *in;
     struct pici_reader *reader;
     bool at_random;
-    void *piece; /* elements of a tensor */
+    bool keep_going;    /* what is lost is said and zero, and reading goes on */
+    bool broke_off;     /* forward: nothing more can be read */
+    uint64_t lost;      /* how often that was said */
+    uint64_t fill_most; /* bytes of zeros in the place of what a file that broke off would have had */
+    void *piece;        /* elements of a tensor */
     size_t piece_cap;
     unsigned threads;
 };
@@ -23,6 +27,11 @@ struct reading {
 /* at_random: by the index at the end if the input can seek, else forward. Forward reading checks the file as a whole, at
  * random only what is read. */
 int reading_open(struct reading *r, struct input *in, int threads, bool at_random);
+
+/* The same to restore what can be restored. At random, where the index is good, each chunk stands or falls alone. Forward all
+ * is lost from the first fault on: the rest of its tensor is zeros, up to fill_most bytes. From then on the other functions
+ * say what is lost and succeed. */
+int reading_salvage(struct reading *r, struct input *in, int threads, uint64_t fill_most);
 
 /* Go to the next tensor; *more is false after the last, and then a file read forward is known to be whole. */
 int reading_next(struct reading *r, struct pici_tensor_info *t, bool *more);

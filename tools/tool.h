@@ -29,7 +29,7 @@ struct tool_options {
         bool given, to_end;   /* to_end: last was left out */
         uint64_t first, last; /* elements [first, last) */
     } range;
-    bool force, json, checksum;
+    bool force, json, checksum, keep_going;
     uint64_t max_bytes;   /* 1 GiB */
     uint64_t bench_bytes; /* 64 MiB */
     bool bench_bytes_set;
