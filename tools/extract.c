@@ -6,8 +6,23 @@
 #include "npy.h"
 #include "reading.h"
 #include "source.h"
+#include "suggest.h"
 #include "term.h"
 #include "tool.h"
+
+static int no_tensor(struct reading *r, const struct tool_options *o, uint64_t tensors)
+{
+    struct suggest near;
+    suggest_start(&near, o->tensor);
+    for (uint64_t i = 0; i < tensors; i++) {
+        struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+        enum pici_status s = pici_reader_tensor(r->reader, i, &t);
+        if (s)
+            return reading_failed(r, s);
+        suggest_word(&near, t.name);
+    }
+    return tool_no_tensor(r->in->name, &near);
+}
 
 /* The tensor of --tensor, or the only one. */
 static int find(struct reading *r, const struct tool_options *o, struct pici_tensor_info *t)
@@ -20,7 +35,7 @@ static int find(struct reading *r, const struct tool_options *o, struct pici_ten
     if (s == PICI_OK && o->tensor) {
         s = pici_reader_find(r->reader, o->tensor, strlen(o->tensor), t);
         if (s == PICI_E_ARG)
-            return tool_bad(r->in->name, "has no tensor %s", o->tensor);
+            return no_tensor(r, o, tensors);
     } else if (s == PICI_OK) {
         s = pici_reader_tensor(r->reader, 0, t);
     }

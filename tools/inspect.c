@@ -11,6 +11,7 @@
 #include "reading.h"
 #include "report.h"
 #include "source.h"
+#include "suggest.h"
 #include "term.h"
 #include "tool.h"
 
@@ -24,15 +25,18 @@ struct job {
     struct image *image; /* NULL: not wanted */
     struct progress progress;
     struct scratch scratch;
-    bool found; /* the tensor of --tensor */
+    bool found;          /* the tensor of --tensor */
+    struct suggest near; /* to it */
 };
 
 /* Whether a tensor is to be looked at. */
-static bool wanted(struct job *j, const char *name, size_t len)
+static bool wanted(struct job *j, const char *name, size_t len) /* then a NUL */
 {
     const char *only = j->o->tensor;
     bool yes = !only || (strlen(only) == len && memcmp(only, name, len) == 0);
     j->found = j->found || yes;
+    if (only && !yes)
+        suggest_word(&j->near, name);
     return yes;
 }
 
@@ -272,7 +276,7 @@ static int inspect(struct job *j)
     status = kind == READING_FILE ? inspect_file(j) : kind == READING_BLOCK ? inspect_block(j) : inspect_source(j);
     progress_end(&j->progress);
     if (status == TOOL_OK && !j->found && j->o->tensor)
-        status = tool_bad(j->in.name, "has no tensor %s", j->o->tensor);
+        status = tool_no_tensor(j->in.name, &j->near);
     return status;
 }
 
@@ -282,6 +286,7 @@ int verb_inspect(const struct tool_options *o)
         return tool_usage(o->png, "cannot be both --png and --svg");
     bool to_stdout = (o->png && strcmp(o->png, "-") == 0) || (o->svg && strcmp(o->svg, "-") == 0);
     struct job j = {.o = o, .png.fd = -1, .svg.fd = -1};
+    suggest_start(&j.near, o->tensor);
     int status = input_open(&j.in, o->args[0]);
     if (status)
         return status;

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "io.h"
+#include "names.h"
+#include "suggest.h"
 #include "tool.h"
 
 enum option_id {
@@ -62,8 +64,8 @@ static const struct {
                         "restore what a damaged file still has, zeros for the rest; say\nwhat is lost, a line each; "
                         "the exit status is then 1"},
     [OPT_MAX_SIZE] = {0, "max-size", "BYTES", false,
-                      "most bytes to decode a bare block to, or to fill with zeros with\n--keep-going (default 1G; "
-                      "suffixes K M G T)"},
+                      "most bytes to decode a bare block to, or of zeros for what a file\nthat breaks off "
+                      "has lost (default 1G; suffixes K M G T)"},
     [OPT_SIZE] = {'s', "size", "BYTES", false, "dense bytes of the synthetic data (default 64M)"},
     [OPT_SPARSITY] = {'S', "sparsity", "LIST", false,
                       "share of zeros in percent, as 90 or 50,90,99.9\n(default 0,50,80,90,95,99,99.9)"},
@@ -131,6 +133,12 @@ static void print_usage(void)
          "Exit status: 0 done, 1 bad data or I/O, 2 usage.");
 }
 
+/* Whether a verb takes an option. */
+static bool takes(const struct verb *v, int option)
+{
+    return (v->takes | BIT(OPT_HELP)) >> option & 1;
+}
+
 static void print_verb_help(const struct verb *v)
 {
     char name[32];
@@ -141,7 +149,7 @@ static void print_verb_help(const struct verb *v)
         puts(v->details);
     puts("");
     for (int i = 0; i < OPTIONS; i++) {
-        if (!((v->takes | BIT(OPT_HELP)) >> i & 1))
+        if (!takes(v, i))
             continue;
         char left[40], letter[8] = "    ";
         const char *value = options[i].value ? options[i].value : "";
@@ -175,35 +183,57 @@ static int parse_int(const char *option, const char *s, long least, long most, i
     return TOOL_OK;
 }
 
+/* The i-th word that an option takes, NULL after the last. */
+static const char *format_word(int i)
+{
+    return i == 0 ? pici_format_name(PICI_AUTO) : pici_format_name((enum pici_format)(i - 1));
+}
+
+static const char *dtype_word(int i)
+{
+    return pici_dtype_name((enum pici_dtype)(PICI_F32 + i));
+}
+
+static const char *type_word(int i)
+{
+    return TYPE_RAW + i < TYPES ? tool_type_name((enum tool_type)(TYPE_RAW + i)) : NULL;
+}
+
+/* Which of an option's words s is. */
+static int parse_word(const char *option, const char *s, const char *(*word)(int), int *i)
+{
+    char all[160], hint[SUGGEST_HINT];
+    size_t at = 0;
+    struct suggest near;
+    suggest_start(&near, s);
+    for (*i = 0; word(*i); ++*i) {
+        if (strcmp(s, word(*i)) == 0)
+            return TOOL_OK;
+        suggest_word(&near, word(*i));
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", *i ? ", " : "", word(*i));
+    }
+    return tool_usage(NULL, "--%s %s: not one of %s%s", option, s, all, suggest_hint(&near, "", hint));
+}
+
 static int parse_format(const char *s, struct tool_options *o)
 {
-    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (strcmp(s, pici_format_name(formats[i])) == 0) {
-            o->format = formats[i];
-            return TOOL_OK;
-        }
-    return tool_usage(NULL, "--format %s: not one of auto, dense, pici, coo, hybrid", s);
+    int i, status = parse_word("format", s, format_word, &i);
+    o->format = i ? (enum pici_format)(i - 1) : PICI_AUTO;
+    return status;
 }
 
 static int parse_dtype(const char *s, struct tool_options *o)
 {
-    for (int d = PICI_F32; d <= PICI_U64; d++)
-        if (strcmp(s, pici_dtype_name((enum pici_dtype)d)) == 0) {
-            o->dtype = d;
-            return TOOL_OK;
-        }
-    return tool_usage(NULL, "--dtype %s: not one of f32 f64 f16 bf16 f8e4m3 f8e5m2 i8 u8 i16 u16 i32 u32 i64 u64", s);
+    int i, status = parse_word("dtype", s, dtype_word, &i);
+    o->dtype = PICI_F32 + i;
+    return status;
 }
 
 static int parse_type(const char *s, struct tool_options *o)
 {
-    for (int t = TYPE_RAW; t <= TYPE_SAFETENSORS; t++)
-        if (strcmp(s, tool_type_name((enum tool_type)t)) == 0) {
-            o->type = (enum tool_type)t;
-            return TOOL_OK;
-        }
-    return tool_usage(NULL, "--type %s: not one of raw, npy, safetensors", s);
+    int i, status = parse_word("type", s, type_word, &i);
+    o->type = (enum tool_type)(TYPE_RAW + i);
+    return status;
 }
 
 static int parse_size(const char *option, const char *s, uint64_t *bytes)
@@ -274,6 +304,23 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     return TOOL_OK;
 }
 
+/* word, as "--tensr=x", is no option of the verb, or has a value that the option does not take. */
+static int no_option(const struct verb *v, const char *name, const char *word)
+{
+    char typed[64], hint[SUGGEST_HINT];
+    struct suggest near;
+    const char *letters = word + (word[0] == '-') + (word[0] == '-' && word[1] == '-');
+    snprintf(typed, sizeof typed, "%.*s", (int)strcspn(letters, "="), letters);
+    suggest_start(&near, typed);
+    for (int i = 0; i < OPTIONS; i++)
+        if (takes(v, i) && strcmp(options[i].name, typed) == 0)
+            return tool_usage(NULL, "%s: --%s takes no value; see picitool %s --help", name, typed, name);
+        else if (takes(v, i))
+            suggest_word(&near, options[i].name);
+    suggest_hint(&near, "--", hint);
+    return tool_usage(NULL, "%s: no option %s%s%s see picitool %s --help", name, word, hint, hint[0] ? "" : ";", name);
+}
+
 /* Parse what follows the verb; argv[0] is its last word. *help: --help was there, and nothing else matters. */
 static int parse_arguments(const struct verb *v, int argc, char **argv, struct tool_options *o, bool *help)
 {
@@ -283,7 +330,7 @@ static int parse_arguments(const struct verb *v, int argc, char **argv, struct t
     size_t at = 1;
     verb_name(v, name);
     for (int i = 0; i < OPTIONS; i++) {
-        if (!((v->takes | BIT(OPT_HELP)) >> i & 1))
+        if (!takes(v, i))
             continue;
         int has = !options[i].value ? no_argument : options[i].value_optional ? optional_argument : required_argument;
         longs[n++] = (struct option){options[i].name, has, NULL, 256 + i};
@@ -301,7 +348,7 @@ static int parse_arguments(const struct verb *v, int argc, char **argv, struct t
         if (c == '?' && optopt > 0 && optopt < 256)
             return tool_usage(NULL, "%s: no option -%c; see picitool %s --help", name, optopt, name);
         if (c == '?')
-            return tool_usage(NULL, "%s: no option %s; see picitool %s --help", name, argv[optind - 1], name);
+            return no_option(v, name, argv[optind - 1]);
         int id = c - 256;
         for (int i = 0; id < 0 && i < OPTIONS; i++)
             if (options[i].letter == c)
@@ -356,6 +403,77 @@ static int run_group(const char *group, int argc, char **argv)
     return tool_usage(NULL, "%s: encode or decode? see picitool %s --help", group, group);
 }
 
+/* ---- completion: picitool --complete WORD..., for the shells. The last word is being typed; what it may become is
+ * printed, a line each, with a tab and what it means. Nothing is printed where files may stand. */
+
+static void offer(const char *begun, const char *dashes, const char *word, const char *meaning)
+{
+    char whole[1024];
+    snprintf(whole, sizeof whole, "%s%s", dashes, word);
+    if (strlen(dashes) + strlen(word) < sizeof whole && strncmp(whole, begun, strlen(begun)) == 0)
+        printf("%s\t%.*s\n", whole, (int)strcspn(meaning, "\n"), meaning);
+}
+
+/* The value of an option: one of its words, or a tensor of a file among the other words. */
+static void offer_values(enum option_id id, const char *begun, char **words, int n)
+{
+    const char *(*word)(int) = id == OPT_FORMAT  ? format_word
+                               : id == OPT_DTYPE ? dtype_word
+                               : id == OPT_TYPE  ? type_word
+                                                 : NULL;
+    for (int i = 0; word && word(i); i++)
+        offer(begun, "", word(i), options[id].name);
+    for (int i = 0; id == OPT_TENSOR && i < n; i++)
+        names_each(words[i], begun, offer);
+}
+
+/* The option whose value is begun after a word, or -1. */
+static int option_before(const struct verb *v, const char *word)
+{
+    for (int i = 0; i < OPTIONS; i++) {
+        const char letter[] = {'-', options[i].letter, 0};
+        if (takes(v, i) && options[i].value && !options[i].value_optional && word[0] == '-' &&
+            (strcmp(word, letter) == 0 || (word[1] == '-' && strcmp(word + 2, options[i].name) == 0)))
+            return i;
+    }
+    return -1;
+}
+
+static void complete_verb(const struct verb *v, char **words, int n)
+{
+    const char *begun = words[n - 1];
+    int id = n > 1 ? option_before(v, words[n - 2]) : -1;
+    if (id >= 0)
+        offer_values((enum option_id)id, begun, words, n - 2);
+    for (int i = 0; id < 0 && begun[0] == '-' && i < OPTIONS; i++)
+        if (takes(v, i))
+            offer(begun, "--", options[i].name, options[i].help);
+}
+
+static void complete(char **words, int n)
+{
+    const char *begun = n ? words[n - 1] : "";
+    for (int i = 0; i < VERBS; i++) {
+        const struct verb *v = &verbs[i];
+        const char *first = v->group ? v->group : v->name;
+        bool again = i && v->group && v[-1].group && strcmp(v->group, v[-1].group) == 0;
+        if (n <= 1 && !again)
+            offer(begun, "", first, v->group ? "bare blocks" : v->summary);
+        if (n < 2 || strcmp(words[0], first) != 0)
+            continue;
+        if (!v->group)
+            complete_verb(v, words + 1, n - 1);
+        else if (n == 2)
+            offer(begun, "", v->name, v->summary);
+        else if (strcmp(words[1], v->name) == 0)
+            complete_verb(v, words + 2, n - 2);
+    }
+    if (n <= 1) {
+        offer(begun, "--", "help", "what the verbs are");
+        offer(begun, "--", "version", "which version this is");
+    }
+}
+
 static int run(int argc, char **argv)
 {
     if (argc < 2)
@@ -369,13 +487,23 @@ static int run(int argc, char **argv)
         printf("picitool %s\n", pici_version());
         return TOOL_OK;
     }
+    if (strcmp(word, "--complete") == 0) {
+        complete(argv + 2, argc - 2);
+        return TOOL_OK;
+    }
     for (int i = 0; i < VERBS; i++) {
         if (verbs[i].group && strcmp(word, verbs[i].group) == 0)
             return run_group(verbs[i].group, argc - 1, argv + 1);
         if (!verbs[i].group && strcmp(word, verbs[i].name) == 0)
             return run_verb(&verbs[i], argc - 1, argv + 1);
     }
-    return tool_usage(NULL, "no verb %s; see picitool --help", word);
+    struct suggest near;
+    char hint[SUGGEST_HINT];
+    suggest_start(&near, word);
+    for (int i = 0; i < VERBS; i++)
+        suggest_word(&near, verbs[i].group ? verbs[i].group : verbs[i].name);
+    suggest_hint(&near, "", hint);
+    return tool_usage(NULL, "no verb %s%s%s see picitool --help", word, hint, hint[0] ? "" : ";");
 }
 
 int main(int argc, char **argv)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "suggest.h"
 #include "term.h"
 
 /* Long enough for any message of ours with names of a length that a person would read; the rest is cut. */
@@ -62,6 +63,12 @@ int tool_usage(const char *file, const char *what, ...)
     say(file, "", what, args);
     va_end(args);
     return TOOL_USAGE;
+}
+
+int tool_no_tensor(const char *file, const struct suggest *near)
+{
+    char hint[SUGGEST_HINT];
+    return tool_bad(file, "has no tensor %s%s", near->typed, suggest_hint(near, "", hint));
 }
 
 int tool_nomem(const char *file)

@@ -12,7 +12,7 @@
 
 enum { TOOL_OK = 0, TOOL_BAD = 1, TOOL_USAGE = 2 }; /* exit status: done; bad data or I/O; usage */
 
-enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS };
+enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPES };
 
 /* What the command line says. Options that a verb does not take keep their defaults. */
 struct tool_options {
@@ -59,6 +59,10 @@ int tool_bad_at(const char *file, uint64_t offset, const char *what, ...) __attr
 
 /* "picitool: FILE: what"; returns TOOL_USAGE. file may be NULL. */
 int tool_usage(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
+
+/* tool_bad: file has no tensor of the name that near was begun with; another is meant, perhaps. */
+struct suggest;
+int tool_no_tensor(const char *file, const struct suggest *near);
 
 /* What the last of these said, without the program and the file. */
 const char *tool_last_error(void);
