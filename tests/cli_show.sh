@@ -85,13 +85,13 @@ else
 fi
 
 # ---- pictures
-expect 0 "--png and --svg" "$tool" inspect --png p.png --svg p.svg b.safetensors.pici
+expect 0 "--heatmap, PNG" "$tool" inspect --heatmap p.png b.safetensors.pici
+expect 0 "--heatmap, SVG" "$tool" inspect --heatmap p.svg b.safetensors.pici
 safetensors '{}' >empty.safetensors
-expect 0 "pictures of no tensors" "$tool" inspect --png empty.png --svg empty.svg empty.safetensors
-"$tool" inspect --png - a.npy >stdout.png 2>"$err"
-judge 0 "--png -" $?
-"$tool" inspect --png file.png a.npy >/dev/null
-same "--png - or a file" stdout.png file.png
+expect 0 "a PNG of no tensors" "$tool" inspect --heatmap empty.png empty.safetensors
+expect 0 "an SVG of no tensors" "$tool" inspect --heatmap empty.svg empty.safetensors
+expect 0 "--heatmap and --json" "$tool" inspect --json --heatmap file.png a.npy
+says "--heatmap and --json" '"nonzero": ' "$out"
 if command -v python3 >/dev/null 2>&1; then
     python3 - >"$out" 2>&1 <<'END'
 import struct, xml.dom.minidom, zlib
@@ -128,7 +128,7 @@ fi
 
 # ---- the manual names every option of every verb
 if [ -r "$root/tools/picitool.1" ]; then
-    for verb in compress decompress test list inspect extract 'block encode' 'block decode' bench; do
+    for verb in compress decompress test list inspect report extract 'block encode' 'block decode' bench; do
         says "the manual: $verb" "^\.Cm $verb$" "$root/tools/picitool.1"
         # shellcheck disable=SC2086
         for option in $("$tool" $verb --help | sed -n 's/^  .*--\([a-z-]*\).*/\1/p'); do

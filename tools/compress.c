@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _POSIX_C_SOURCE 200809L
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,21 +106,11 @@ static int copy(struct job *j, const struct tool_options *o)
     return s ? writer_failed(j, s) : TOOL_OK;
 }
 
-/* IN.pici, or - for -. The caller's to free. */
-static char *default_output(const char *in)
-{
-    size_t cap = strlen(in) + sizeof ".pici";
-    char *out = malloc(cap);
-    if (out)
-        snprintf(out, cap, strcmp(in, "-") == 0 ? "%s" : "%s.pici", in);
-    return out;
-}
-
 int verb_compress(const struct tool_options *o)
 {
     const char *path = o->args[0];
     struct job j = {.out.fd = -1};
-    char *out = o->out ? strdup(o->out) : default_output(path);
+    char *out = o->out ? strdup(o->out) : tool_output_name(path, ".pici");
     int status = out ? input_open(&j.in, path) : tool_nomem(path);
     if (status == TOOL_OK) {
         status = source_open(&j.source, &j.in, path, o);

@@ -6,7 +6,9 @@
 
 #include "attrs.h"
 #include "blocks.h"
+#include "compare.h"
 #include "heat.h"
+#include "html.h"
 #include "image.h"
 #include "reading.h"
 #include "report.h"
@@ -21,8 +23,9 @@ struct job {
     const struct tool_options *o;
     struct input in;
     struct report report;
-    struct output png, svg;
-    struct image *image; /* NULL: not wanted */
+    bool pictured;           /* an image is wanted */
+    struct image *image;     /* NULL: none yet */
+    struct compare *compare; /* NULL: not wanted */
     struct progress progress;
     struct scratch scratch;
     bool found;          /* the tensor of --tensor */
@@ -38,6 +41,15 @@ static bool wanted(struct job *j, const char *name, size_t len) /* then a NUL */
     if (only && !yes)
         suggest_word(&j->near, name);
     return yes;
+}
+
+/* A picture of that many tensors, if one is wanted. */
+static int begin_image(struct job *j, uint64_t tensors)
+{
+    if (!j->pictured)
+        return TOOL_OK;
+    j->image = image_new(j->in.name, j->o->tensor ? 1 : tensors);
+    return j->image ? TOOL_OK : tool_nomem(j->in.name);
 }
 
 /* Begin a tensor of the report. */
@@ -67,6 +79,8 @@ static int count(struct job *j, struct measured *m, const void *elements, uint64
     if (!measure_mix(&mix, &j->scratch, m->dtype, elements, n))
         return tool_nomem(j->in.name);
     sizes_add(&m->sizes, m->dtype, n, nnz, &mix);
+    if (j->compare && !compare_add(j->compare, m->dtype, elements, n, &m->sizes.pici, &m->sizes.zstd))
+        return tool_nomem(j->in.name);
     progress_at(&j->progress, j->in.at, j->report.total.dense_bytes + m->sizes.dense_bytes);
     return TOOL_OK;
 }
@@ -143,10 +157,8 @@ static int inspect_file(struct job *j)
         if (s)
             status = reading_failed(&r, s);
     }
-    if (status == TOOL_OK && (j->o->png || j->o->svg)) {
-        j->image = image_new(j->in.name, j->o->tensor ? 1 : tensors);
-        status = j->image ? TOOL_OK : tool_nomem(j->in.name);
-    }
+    if (status == TOOL_OK)
+        status = begin_image(j, tensors);
     if (status == TOOL_OK)
         status = inspect_reading(j, &r);
     reading_close(&r);
@@ -196,11 +208,8 @@ static int inspect_source(struct job *j)
         return status;
     j->report.type = tool_type_name(s.type);
     void *piece = malloc(opts.chunk_elements * sizeof(uint64_t));
-    if (j->o->png || j->o->svg)
-        j->image = image_new(j->in.name, j->o->tensor ? 1 : s.tensors);
-    if (!piece || ((j->o->png || j->o->svg) && !j->image))
-        status = tool_nomem(j->in.name);
-    else
+    status = piece ? begin_image(j, s.tensors) : tool_nomem(j->in.name);
+    if (status == TOOL_OK)
         status = inspect_tensors(j, &s, piece, opts.chunk_elements);
     free(piece);
     source_close(&s);
@@ -228,10 +237,7 @@ static int inspect_block(struct job *j)
         m = begin(j, pici_format_name(info.format), strlen(pici_format_name(info.format)), info.dtype, &info.count, 1,
                   NULL, 0);
         piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
-        if (j->o->png || j->o->svg)
-            j->image = image_new(j->in.name, 1);
-        if (!m || !piece || ((j->o->png || j->o->svg) && !j->image))
-            status = tool_nomem(j->in.name);
+        status = m && piece ? begin_image(j, 1) : tool_nomem(j->in.name);
     }
     /* pieces are of whole groups, whose records do not depend on what is beside them */
     struct pici_mix all = PICI_MIX_INIT, mix;
@@ -245,6 +251,8 @@ static int inspect_block(struct job *j)
             status = tool_nomem(j->in.name);
         else {
             density_add(j->report.map, piece, n, pici_dtype_width(info.dtype));
+            if (j->compare && !compare_add(j->compare, info.dtype, piece, n, &m->sizes.pici, &m->sizes.zstd))
+                status = tool_nomem(j->in.name);
             mix.other_bytes -= hybrid_head(n);
             mix_sum(&all, &mix);
         }
@@ -280,39 +288,76 @@ static int inspect(struct job *j)
     return status;
 }
 
+static void end_job(struct job *j)
+{
+    image_free(j->image);
+    compare_free(j->compare);
+    report_free(&j->report);
+    free(j->scratch.p);
+    input_close(&j->in);
+}
+
+static int begin_compare(struct job *j)
+{
+    if (!j->o->compare)
+        return TOOL_OK;
+    if (!compare_possible())
+        return tool_usage(NULL, "inspect: --compare needs zstd, which this build does not have");
+    j->report.zstd_level = j->o->compare;
+    j->compare = compare_new(j->o->compare);
+    return j->compare ? TOOL_OK : tool_nomem(j->in.name);
+}
+
 int verb_inspect(const struct tool_options *o)
 {
-    if (o->png && o->svg && strcmp(o->png, o->svg) == 0)
-        return tool_usage(o->png, "cannot be both --png and --svg");
-    bool to_stdout = (o->png && strcmp(o->png, "-") == 0) || (o->svg && strcmp(o->svg, "-") == 0);
-    struct job j = {.o = o, .png.fd = -1, .svg.fd = -1};
+    const char *kind = o->heatmap ? tool_extension(o->heatmap) : "";
+    bool svg = strcmp(kind, ".svg") == 0;
+    struct output heatmap = {.fd = -1};
+    struct job j = {.o = o, .pictured = o->heatmap != NULL};
+    if (o->heatmap && !svg && strcmp(kind, ".png") != 0)
+        return tool_usage(o->heatmap, "--heatmap draws to a file whose name ends in .png or .svg");
     suggest_start(&j.near, o->tensor);
     int status = input_open(&j.in, o->args[0]);
     if (status)
         return status;
-    if (o->png)
-        status = output_open(&j.png, o->png, &j.in, o->force);
-    if (status == TOOL_OK && o->svg)
-        status = output_open(&j.svg, o->svg, &j.in, o->force);
+    status = begin_compare(&j);
+    if (status == TOOL_OK && o->heatmap)
+        status = output_open(&heatmap, o->heatmap, &j.in, o->force);
     if (status == TOOL_OK)
         status = inspect(&j);
-    if (status == TOOL_OK && o->png)
-        status = image_png(j.image, &j.png);
-    if (status == TOOL_OK && o->svg)
-        status = image_svg(j.image, &j.svg);
-    if (status == TOOL_OK && o->png)
-        status = output_commit(&j.png);
-    if (status == TOOL_OK && o->svg)
-        status = output_commit(&j.svg);
-    if (status == TOOL_OK && !to_stdout && o->json)
+    if (status == TOOL_OK && o->heatmap)
+        status = svg ? image_svg(j.image, &heatmap) : image_png(j.image, &heatmap);
+    if (status == TOOL_OK && o->heatmap)
+        status = output_commit(&heatmap);
+    if (status == TOOL_OK && o->json)
         report_json(&j.report);
-    else if (status == TOOL_OK && !to_stdout)
+    else if (status == TOOL_OK)
         report_print(&j.report);
-    output_discard(&j.png);
-    output_discard(&j.svg);
-    image_free(j.image);
-    report_free(&j.report);
-    free(j.scratch.p);
-    input_close(&j.in);
+    output_discard(&heatmap);
+    end_job(&j);
+    return status;
+}
+
+int verb_report(const struct tool_options *o)
+{
+    struct output page = {.fd = -1};
+    struct job j = {.o = o, .pictured = true};
+    char *path = o->out ? strdup(o->out) : tool_output_name(o->args[0], ".html");
+    if (!path)
+        return tool_nomem(o->args[0]);
+    suggest_start(&j.near, o->tensor);
+    int status = input_open(&j.in, o->args[0]);
+    if (status == TOOL_OK) {
+        status = output_open(&page, path, &j.in, o->force);
+        if (status == TOOL_OK)
+            status = inspect(&j);
+        if (status == TOOL_OK)
+            status = html_report(&j.report, j.image, &page);
+        if (status == TOOL_OK)
+            status = output_commit(&page);
+        output_discard(&page);
+        end_job(&j);
+    }
+    free(path);
     return status;
 }

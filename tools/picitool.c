@@ -28,8 +28,8 @@ enum option_id {
     OPT_JSON,
     OPT_TENSOR,
     OPT_RANGE,
-    OPT_PNG,
-    OPT_SVG,
+    OPT_HEATMAP,
+    OPT_COMPARE,
     OPT_CHECKSUM,
     OPT_KEEP_GOING,
     OPT_MAX_SIZE,
@@ -57,8 +57,8 @@ static const struct {
     [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
     [OPT_TENSOR] = {'n', "tensor", "NAME", false, "only the tensor of this name"},
     [OPT_RANGE] = {0, "range", "A:B", false, "elements A to B - 1, counted from 0; A: and :B leave one end open"},
-    [OPT_PNG] = {0, "png", "FILE", false, "draw the density of each tile to a PNG"},
-    [OPT_SVG] = {0, "svg", "FILE", false, "draw the density of each tile to an SVG"},
+    [OPT_HEATMAP] = {0, "heatmap", "FILE", false, "draw the density of each tile to FILE.png or FILE.svg"},
+    [OPT_COMPARE] = {0, "compare", "LEVEL", true, "also time zstd on the same chunks (default level 3)"},
     [OPT_CHECKSUM] = {0, "checksum", NULL, false, "store a checksum in the block"},
     [OPT_KEEP_GOING] = {0, "keep-going", NULL, false,
                         "restore what a damaged file still has, zeros for the rest; say\nwhat is lost, a line each; "
@@ -72,6 +72,8 @@ static const struct {
     [OPT_REPS] = {'r', "reps", "N", false, "repetitions, of which the median counts (default 7)"},
     [OPT_HELP] = {'h', "help", NULL, false, "this text"},
 };
+
+enum { ZSTD_DEFAULT = 3 /* zstd's own */ };
 
 #define BIT(option) (1u << (option))
 #define INPUT_BITS (BIT(OPT_DTYPE) | BIT(OPT_TYPE))
@@ -96,7 +98,12 @@ static const struct verb {
     {NULL, "list", verb_list, "IN", "list the tensors of a .pici file", NULL, 1, 1, BIT(OPT_JSON)},
     {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and what each format makes of it",
      "IN is a .pici, .npy, .safetensors or raw file, or a bare block.", 1, 1,
-     INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+     INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_COMPARE) | BIT(OPT_FORCE) |
+         BIT(OPT_THREADS)},
+    {NULL, "report", verb_report, "IN", "make a page of where a file's nonzeros are, to look at in a browser",
+     "The page is one HTML file that needs nothing beside it. OUT is by default IN.html, or standard\n"
+     "output if IN is -.",
+     1, 1, INPUT_BITS | BIT(OPT_TENSOR) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
     {NULL, "extract", verb_extract, "IN", "write a tensor of a .pici file, or a range of its elements",
      "OUT is .npy if its name says so, else raw little-endian elements; standard output by default.\n"
      "Only the chunks concerned are read. --tensor may be left out if there is one tensor.",
@@ -282,16 +289,16 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_DTYPE: return parse_dtype(value, o);
     case OPT_TYPE: return parse_type(value, o);
     case OPT_THREADS: return parse_int("threads", value, 0, 4096, &o->threads);
-    case OPT_ZSTD:
-        o->zstd = 3; /* zstd's own default */
-        return value ? parse_int("zstd", value, 1, 22, &o->zstd) : TOOL_OK;
+    case OPT_ZSTD: o->zstd = ZSTD_DEFAULT; return value ? parse_int("zstd", value, 1, 22, &o->zstd) : TOOL_OK;
     case OPT_OUT: o->out = value; return TOOL_OK;
     case OPT_FORCE: o->force = true; return TOOL_OK;
     case OPT_JSON: o->json = true; return TOOL_OK;
     case OPT_TENSOR: o->tensor = value; return TOOL_OK;
     case OPT_RANGE: return parse_range(value, o);
-    case OPT_PNG: o->png = value; return TOOL_OK;
-    case OPT_SVG: o->svg = value; return TOOL_OK;
+    case OPT_HEATMAP: o->heatmap = value; return TOOL_OK;
+    case OPT_COMPARE:
+        o->compare = ZSTD_DEFAULT;
+        return value ? parse_int("compare", value, 1, 22, &o->compare) : TOOL_OK;
     case OPT_CHECKSUM: o->checksum = true; return TOOL_OK;
     case OPT_KEEP_GOING: o->keep_going = true; return TOOL_OK;
     case OPT_MAX_SIZE: return parse_size("max-size", value, &o->max_bytes);

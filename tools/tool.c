@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -93,12 +94,27 @@ const char *tool_type_name(enum tool_type t)
     return names[t];
 }
 
-enum tool_type tool_type_of(const char *path)
+const char *tool_extension(const char *path)
 {
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
-    if (dot && strcmp(dot, ".npy") == 0)
+    return dot ? dot : "";
+}
+
+char *tool_output_name(const char *in, const char *extension)
+{
+    size_t cap = strlen(in) + strlen(extension) + 1;
+    char *out = malloc(cap);
+    if (out)
+        snprintf(out, cap, "%s%s", in, strcmp(in, "-") == 0 ? "" : extension);
+    return out;
+}
+
+enum tool_type tool_type_of(const char *path)
+{
+    const char *extension = tool_extension(path);
+    if (strcmp(extension, ".npy") == 0)
         return TYPE_NPY;
-    return dot && strcmp(dot, ".safetensors") == 0 ? TYPE_SAFETENSORS : TYPE_RAW;
+    return strcmp(extension, ".safetensors") == 0 ? TYPE_SAFETENSORS : TYPE_RAW;
 }
 
 bool tool_parse_digits(const char **s, uint64_t *v)

@@ -19,11 +19,11 @@ struct tool_options {
     enum pici_format format; /* PICI_AUTO */
     int dtype;               /* enum pici_dtype; 0: not given */
     enum tool_type type;
-    int threads;     /* 1; 0: all cores */
-    int zstd;        /* level; 0: none */
-    const char *out; /* NULL: not given */
-    const char *png; /* NULL: not wanted; so are the next two */
-    const char *svg;
+    int threads; /* 1; 0: all cores */
+    int zstd;    /* level; 0: none; so is compare */
+    int compare;
+    const char *out;     /* NULL: not given */
+    const char *heatmap; /* NULL: not wanted; so is the next */
     const char *tensor;
     struct {
         bool given, to_end;   /* to_end: last was left out */
@@ -45,6 +45,7 @@ int verb_decompress(const struct tool_options *);
 int verb_test(const struct tool_options *);
 int verb_list(const struct tool_options *);
 int verb_inspect(const struct tool_options *);
+int verb_report(const struct tool_options *);
 int verb_extract(const struct tool_options *);
 int verb_block_encode(const struct tool_options *);
 int verb_block_decode(const struct tool_options *);
@@ -78,6 +79,12 @@ const char *tool_input_name(const char *path);
 
 /* "raw", "npy" or "safetensors". */
 const char *tool_type_name(enum tool_type);
+
+/* What path ends in, from the last dot of its last part on; "" if there is none. */
+const char *tool_extension(const char *path);
+
+/* The default name of what is made of in: in and an extension, or - for -. The caller's to free; NULL: no memory. */
+char *tool_output_name(const char *in, const char *extension);
 
 /* The type that a path's extension tells; raw for any other. */
 enum tool_type tool_type_of(const char *path);
