@@ -117,7 +117,9 @@ static int load_source(struct bench *b, struct input *in)
         return status;
     }
     while (status == TOOL_OK && (status = source_next(&s, &t, &more)) == TOOL_OK && more) {
-        status = take(b, t.name, t.name_len, t.dtype, t.count, &into);
+        into = NULL;
+        if (!t.filler)
+            status = take(b, t.name, t.name_len, t.dtype, t.count, &into);
         if (status == TOOL_OK && into)
             status = source_take(&s, into, b->bytes);
         else if (status == TOOL_OK)

@@ -104,7 +104,7 @@ int verb_extract(const struct tool_options *given)
         return status;
     if (!in.regular) {
         input_close(&in);
-        return tool_usage(in.name, "cannot be read at random: extract needs a file, not a pipe");
+        return tool_usage(in.name, "is empty or cannot be read at random: extract needs a file, not a pipe");
     }
     status = reading_open(&r, &in, o.threads, true);
     if (status == TOOL_OK)

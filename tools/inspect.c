@@ -175,7 +175,7 @@ static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_
             return status;
         size_t width = pici_dtype_width(t.dtype);
         struct measured *m = NULL;
-        if (wanted(j, t.name, t.name_len)) {
+        if (!t.filler && wanted(j, t.name, t.name_len)) {
             m = begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, t.dtype_text, strlen(t.dtype_text));
             if (!m)
                 return tool_nomem(j->in.name);

@@ -182,6 +182,23 @@ int input_slurp(struct input *in, uint8_t **data, size_t *len)
     return tool_nomem(in->name);
 }
 
+int input_read_at(void *ctx, void *p, size_t n, uint64_t offset)
+{
+    struct input *in = ctx;
+    in->at = offset;
+    while (n) {
+        ssize_t k = pread(in->fd, p, n, (off_t)offset);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0) /* 0: the file has become shorter since it was opened */
+            return in->err = k < 0 ? errno : EIO;
+        p = (char *)p + k;
+        n -= (size_t)k;
+        offset += (uint64_t)k;
+    }
+    return 0;
+}
+
 void input_close(struct input *in)
 {
     if (in->fd > STDERR_FILENO)

@@ -48,8 +48,9 @@ static const struct {
 } options[OPTIONS] = {
     [OPT_FORMAT] = {'f', "format", "FORMAT", false, "auto (the smallest; default), dense, pici, coo or hybrid"},
     [OPT_DTYPE] = {'d', "dtype", "DTYPE", false,
-                   "type of raw elements: f32 f64 f16 bf16 f8e4m3 f8e5m2\ni8 u8 i16 u16 i32 u32 i64 u64"},
-    [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy or safetensors (default: by its name)"},
+                   "type of raw elements and of storages in a .pt: f32 f64 f16 bf16 f8e4m3 f8e5m2\ni8 u8 i16 u16 i32 "
+                   "u32 i64 u64"},
+    [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy, safetensors or pt (default: by its name)"},
     [OPT_THREADS] = {'T', "threads", "N", false, "threads (default 1; 0: one for each core)"},
     [OPT_ZSTD] = {'z', "zstd", "LEVEL", true, "also compress chunks with zstd where that is smaller"},
     [OPT_OUT] = {'o', "output", "OUT", false, "where to write; - is standard output"},
@@ -85,7 +86,7 @@ static const struct verb {
     int least, most; /* operands */
     unsigned takes;  /* options */
 } verbs[] = {
-    {NULL, "compress", verb_compress, "IN", "compress a raw, .npy or .safetensors file to .pici",
+    {NULL, "compress", verb_compress, "IN", "compress a raw, .npy, .safetensors or .pt file to .pici",
      "IN may be -, standard input; its type is then raw unless --type says otherwise.\n"
      "OUT is by default IN.pici, or standard output if IN is -.",
      1, 1, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
@@ -97,7 +98,7 @@ static const struct verb {
      BIT(OPT_THREADS) | BIT(OPT_JSON)},
     {NULL, "list", verb_list, "IN", "list the tensors of a .pici file", NULL, 1, 1, BIT(OPT_JSON)},
     {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and what each format makes of it",
-     "IN is a .pici, .npy, .safetensors or raw file, or a bare block.", 1, 1,
+     "IN is a .pici, .npy, .safetensors, .pt or raw file, or a bare block.", 1, 1,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_COMPARE) | BIT(OPT_FORCE) |
          BIT(OPT_THREADS)},
     {NULL, "report", verb_report, "IN", "make a page of where a file's nonzeros are, to look at in a browser",

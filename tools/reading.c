@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _POSIX_C_SOURCE 200809L
 #include "reading.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tool.h"
 
@@ -76,30 +73,12 @@ static void lose(struct reading *r, enum pici_status s, const char *so)
     r->lost++;
 }
 
-/* A pici_read_at_fn. */
-static int read_at(void *ctx, void *p, size_t n, uint64_t offset)
-{
-    struct input *in = ctx;
-    in->at = offset;
-    while (n) {
-        ssize_t k = pread(in->fd, p, n, (off_t)offset);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0) /* 0: the file has become shorter since it was opened */
-            return in->err = k < 0 ? errno : EIO;
-        p = (char *)p + k;
-        n -= (size_t)k;
-        offset += (uint64_t)k;
-    }
-    return 0;
-}
-
 int reading_open(struct reading *r, struct input *in, int threads, bool at_random)
 {
     *r = (struct reading){.in = in, .threads = tool_threads(threads), .at_random = at_random && in->regular};
     struct pici_reader_opts opts = PICI_READER_OPTS_INIT;
     opts.threads = threads;
-    enum pici_status s = r->at_random ? pici_reader_open_at(&r->reader, read_at, in, in->bytes, &opts)
+    enum pici_status s = r->at_random ? pici_reader_open_at(&r->reader, input_read_at, in, in->bytes, &opts)
                                       : pici_reader_open_stream(&r->reader, input_take, in, &opts);
     return s ? reading_failed(r, s) : TOOL_OK;
 }
@@ -114,7 +93,7 @@ static void mend(uint8_t *p, size_t n, uint64_t offset)
 
 static int mended_at(void *ctx, void *p, size_t n, uint64_t offset)
 {
-    int err = read_at(ctx, p, n, offset);
+    int err = input_read_at(ctx, p, n, offset);
     if (!err)
         mend(p, n, offset);
     return err;
@@ -169,7 +148,7 @@ static bool of_the_end(const struct reading *r, uint64_t offset)
     const char *words = pici_reader_error(r->reader);
     if (strncmp(words, "the index", 9) == 0 || strncmp(words, "the trailer", 11) == 0)
         return true;
-    if (!r->in->regular || r->in->bytes < TRAILER || read_at(r->in, t, TRAILER, r->in->bytes - TRAILER))
+    if (!r->in->regular || r->in->bytes < TRAILER || input_read_at(r->in, t, TRAILER, r->in->bytes - TRAILER))
         return false;
     for (int i = 8; i-- > 0;)
         index = index << 8 | t[i];

@@ -90,7 +90,7 @@ const char *tool_input_name(const char *path)
 
 const char *tool_type_name(enum tool_type t)
 {
-    static const char *const names[] = {"", "raw", "npy", "safetensors"};
+    static const char *const names[] = {"", "raw", "npy", "safetensors", "pt"};
     return names[t];
 }
 
@@ -114,7 +114,9 @@ enum tool_type tool_type_of(const char *path)
     const char *extension = tool_extension(path);
     if (strcmp(extension, ".npy") == 0)
         return TYPE_NPY;
-    return strcmp(extension, ".safetensors") == 0 ? TYPE_SAFETENSORS : TYPE_RAW;
+    if (strcmp(extension, ".safetensors") == 0)
+        return TYPE_SAFETENSORS;
+    return strcmp(extension, ".pt") == 0 || strcmp(extension, ".pth") == 0 ? TYPE_PT : TYPE_RAW;
 }
 
 bool tool_parse_digits(const char **s, uint64_t *v)

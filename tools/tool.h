@@ -12,7 +12,7 @@
 
 enum { TOOL_OK = 0, TOOL_BAD = 1, TOOL_USAGE = 2 }; /* exit status: done; bad data or I/O; usage */
 
-enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPES };
+enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_PT, TYPES };
 
 /* What the command line says. Options that a verb does not take keep their defaults. */
 struct tool_options {
@@ -77,7 +77,7 @@ unsigned tool_threads(int asked);
 /* The name to show for an operand: "-" is "standard input". */
 const char *tool_input_name(const char *path);
 
-/* "raw", "npy" or "safetensors". */
+/* "raw", "npy", "safetensors" or "pt". */
 const char *tool_type_name(enum tool_type);
 
 /* What path ends in, from the last dot of its last part on; "" if there is none. */
