@@ -220,7 +220,14 @@ static void columns_put(const struct columns *c, const char *name, const char *d
 
 void columns_head(const struct columns *c)
 {
+    term_on(stdout, TERM_BOLD);
     columns_put(c, "NAME", "DTYPE", "SHAPE");
+}
+
+void columns_end(void)
+{
+    term_off(stdout);
+    putchar('\n');
 }
 
 void columns_row(const struct columns *c, const struct measured *m)
@@ -231,6 +238,7 @@ void columns_row(const struct columns *c, const struct measured *m)
 
 void columns_total(const struct columns *c)
 {
+    term_on(stdout, TERM_BOLD);
     columns_put(c, "total", "", "");
 }
 
@@ -268,16 +276,19 @@ static void print_table(const struct report *r)
     }
     columns_head(&c);
     printf("  %7s%s  %8s  %8s  %8s", "DENSITY", e.dense ? "     DENSE" : "", "PICI", "COO", "HYBRID");
-    printf("%s  %-6s  %6s%s\n", e.stored ? "    STORED" : "", "BEST", "RATIO", e.spark ? "  WHERE" : "");
+    printf("%s  %-6s  %6s%s", e.stored ? "    STORED" : "", "BEST", "RATIO", e.spark ? "  WHERE" : "");
+    columns_end();
     for (size_t i = 0; i < r->tensors; i++) {
         const struct measured *m = &r->tensor[i];
         columns_row(&c, m);
         put_sizes(&e, &m->sizes, m->stored, pici_format_name(sizes_best(&m->sizes)));
-        printf("%s%s\n", e.spark ? "  " : "", e.spark ? m->spark : "");
+        heat_on(stdout, m->sizes.nnz, m->sizes.elements);
+        printf("%s%s", e.spark ? "  " : "", e.spark ? m->spark : "");
+        columns_end();
     }
     columns_total(&c);
     put_sizes(&e, &r->total, r->stored, "");
-    puts("");
+    columns_end();
 }
 
 static void print_rival(const char *name, const struct sizes *s, const struct rival *r)

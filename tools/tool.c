@@ -23,7 +23,10 @@ static void say(const char *file, const char *at, const char *what, va_list args
     vsnprintf(message + len, sizeof message - (size_t)len, what, args);
     progress_wipe();
     fflush(stdout); /* so that both streams, on one terminal, keep their order */
-    fputs("picitool: ", stderr);
+    term_on(stderr, TERM_RED);
+    fputs("picitool:", stderr);
+    term_off(stderr);
+    putc(' ', stderr);
     if (file) {
         term_puts(stderr, file);
         fputs(": ", stderr);
