@@ -27,6 +27,10 @@ LIBDIR = $(PREFIX)/lib
 INCLUDEDIR = $(PREFIX)/include
 BINDIR = $(PREFIX)/bin
 MANDIR = $(PREFIX)/share/man
+BASHDIR = $(PREFIX)/share/bash-completion/completions
+ZSHDIR = $(PREFIX)/share/zsh/site-functions
+FISHDIR = $(PREFIX)/share/fish/vendor_completions.d
+MAGICDIR = $(PREFIX)/share/file/magic
 PKGCONFIGDIR = $(LIBDIR)/pkgconfig
 DESTDIR =
 
@@ -445,15 +449,24 @@ fuzz:
 
 # ---- installing
 
+# A page for each verb, out of the one that has them all.
+VERBS := $(shell sed -n 's/^\.It Cm \([a-z]*\).*/\1/p' tools/picitool.1 | sort -u)
+VERB_PAGES := $(VERBS:%=$(BUILD)/man/picitool-%.1)
+.PHONY: man
+man: $(VERB_PAGES)
+$(BUILD)/man/picitool-%.1: tools/picitool.1 tools/verb-man
+	@mkdir -p $(@D)
+	$(Q)awk -f tools/verb-man -v verb=$* $< >$@
+
 # A line of shell that writes a .pc file: library, description, what it requires, what it requires when linked statically.
 pc = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 	-e 's|@NAME@|$(1)|; s|@DESCRIPTION@|$(2)|; s|@REQUIRES@|$(3)|; s|@PRIVATE@|$(4)|' \
 	pici.pc.in >$(DESTDIR)$(PKGCONFIGDIR)/$(1).pc && chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/$(1).pc
 
 .PHONY: install uninstall
-install: all $(filter mpi cuda,$(MAKECMDGOALS))
+install: all man $(filter mpi cuda,$(MAKECMDGOALS))
 	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(BINDIR) $(DESTDIR)$(PKGCONFIGDIR) \
-		$(DESTDIR)$(MANDIR)/man1
+		$(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR) $(DESTDIR)$(MAGICDIR)
 	install -m 644 $(A) $(DESTDIR)$(LIBDIR)/libpici.a
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)/libpici.so.$(VERSION)
 	ln -sf libpici.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libpici.so.$(SOVERSION)
@@ -469,14 +482,20 @@ install: all $(filter mpi cuda,$(MAKECMDGOALS))
 		$(call pc,pici_cuda,The codec on a GPU (link with the CUDA runtime),pici,); \
 	fi
 	$(if $(TOOL),install -m 755 $(TOOL) $(DESTDIR)$(BINDIR)/picitool)
-	$(if $(wildcard tools/picitool.1),install -m 644 tools/picitool.1 $(DESTDIR)$(MANDIR)/man1/picitool.1)
+	install -m 644 tools/picitool.1 $(VERB_PAGES) $(DESTDIR)$(MANDIR)/man1/
+	install -m 644 tools/completion/picitool.bash $(DESTDIR)$(BASHDIR)/picitool
+	install -m 644 tools/completion/_picitool $(DESTDIR)$(ZSHDIR)/_picitool
+	install -m 644 tools/completion/picitool.fish $(DESTDIR)$(FISHDIR)/picitool.fish
+	install -m 644 tools/pici.magic $(DESTDIR)$(MAGICDIR)/pici
 
 uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/libpici.a $(DESTDIR)$(LIBDIR)/libpici.so $(DESTDIR)$(LIBDIR)/libpici.so.$(SOVERSION) \
 		$(DESTDIR)$(LIBDIR)/libpici.so.$(VERSION) $(PUBLIC_H:include/%=$(DESTDIR)$(INCLUDEDIR)/%) \
 		$(DESTDIR)$(LIBDIR)/libpici_mpi.a $(DESTDIR)$(PKGCONFIGDIR)/pici_mpi.pc \
 		$(DESTDIR)$(LIBDIR)/libpici_cuda.a $(DESTDIR)$(PKGCONFIGDIR)/pici_cuda.pc \
-		$(DESTDIR)$(PKGCONFIGDIR)/pici.pc $(DESTDIR)$(BINDIR)/picitool $(DESTDIR)$(MANDIR)/man1/picitool.1
+		$(DESTDIR)$(PKGCONFIGDIR)/pici.pc $(DESTDIR)$(BINDIR)/picitool $(DESTDIR)$(MANDIR)/man1/picitool.1 \
+		$(VERBS:%=$(DESTDIR)$(MANDIR)/man1/picitool-%.1) $(DESTDIR)$(BASHDIR)/picitool $(DESTDIR)$(ZSHDIR)/_picitool \
+		$(DESTDIR)$(FISHDIR)/picitool.fish $(DESTDIR)$(MAGICDIR)/pici
 	-rmdir $(DESTDIR)$(INCLUDEDIR)/pici 2>/dev/null
 
 # ---- the rest

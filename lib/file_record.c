@@ -19,14 +19,20 @@ static int say_where(const struct pici_reader *r, char *out, size_t cap)
     case PART_HEADER: return snprintf(out, cap, "the file header at byte %" PRIu64, at);
     case PART_META: return snprintf(out, cap, "the file's attributes at byte %" PRIu64, at);
     case PART_NEXT: return snprintf(out, cap, "the record at byte %" PRIu64, at);
-    case PART_TENS: return snprintf(out, cap, "tensor %" PRIu64 " at byte %" PRIu64, tensor, at);
+    case PART_TENS:
+        if (tensor >= r->index.n) /* forward: what should say its name is what is wrong */
+            return snprintf(out, cap, "tensor %" PRIu64 " at byte %" PRIu64, tensor, at);
+        pici_index_desc(&r->index, (size_t)tensor, &d);
+        return snprintf(out, cap, "tensor %s at byte %" PRIu64, pici_quote(quoted, d.name, d.name_len), at);
     case PART_INDEX: return snprintf(out, cap, "the index at byte %" PRIu64, at);
     case PART_TRAILER: return snprintf(out, cap, "the trailer at byte %" PRIu64, at);
     case PART_CHUNK: break;
     }
     pici_index_desc(&r->index, (size_t)tensor, &d);
     pici_quote(quoted, d.name, d.name_len);
-    return snprintf(out, cap, "chunk %" PRIu64 " of tensor %s at byte %" PRIu64, r->where_chunk, quoted, at);
+    const uint64_t first = r->where_chunk * d.chunk_elements;
+    return snprintf(out, cap, "chunk %" PRIu64 " of tensor %s (elements %" PRIu64 " to %" PRIu64 ") at byte %" PRIu64,
+                    r->where_chunk, quoted, first, first + pici_desc_chunk(&d, r->where_chunk) - 1, at);
 }
 
 enum pici_status pici_reader_fail(struct pici_reader *r, enum pici_status s, const char *rule, const char *format, ...)

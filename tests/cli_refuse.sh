@@ -11,7 +11,7 @@ numbers 300 >n1200
 # ---- usage: 2, and a hint
 for args in '' frob --frob compress 'compress a b' 'compress --frob a.npy' 'compress -Q a.npy' 'compress --dtype' \
     'compress --dtype f99 n1200' 'compress -f zip a.npy' 'compress -T -1 a.npy' 'compress -T x a.npy' 'compress --zstd=0 a.npy' \
-    'compress --type zip a.npy' 'compress --force=1 a.npy' 'compress --json a.npy' 'compress n1200' 'compress --dtype f32 a.npy' \
+    'compress --type zip a.npy' 'inspect --compare=0 a.npy' 'inspect --compare=23 a.npy' 'report' 'report a b' 'compress --force=1 a.npy' 'compress --json a.npy' 'compress n1200' 'compress --dtype f32 a.npy' \
     'compress -' decompress 'decompress a.npy' 'test' 'list' 'list a b' 'inspect' 'inspect n1200' 'block' 'block frob' \
     'block encode' 'block encode n1200 x' 'block encode --dtype f32 n1200' 'block decode --max-size 1Q n1200 x' \
     'block decode --max-size -1 n1200 x' 'block decode --max-size 99999999999999999999 n1200 x' \
@@ -25,7 +25,7 @@ says "no format" 'not one of auto, dense, pici, coo, hybrid' "$err"
 absent "no format" x.pici
 expect 2 "an option that is none" "$tool" compress --frob a.npy
 says "an option that is none: hint" 'see picitool compress --help' "$err"
-for verb in '' compress decompress test list inspect 'block encode' 'block decode' block bench; do
+for verb in '' compress decompress test list inspect report extract 'block encode' 'block decode' block bench; do
     # shellcheck disable=SC2086
     expect 0 "picitool $verb --help" "$tool" $verb --help
     says "picitool $verb --help" "Usage: picitool ${verb:-VERB}" "$out"
@@ -47,8 +47,14 @@ kept compress "$tool" compress -o old a.npy
 kept decompress "$tool" decompress -o old a.npy.pici
 kept "block encode" "$tool" block encode --dtype f32 n1200 old
 kept "block decode" "$tool" block decode a.blk old
-kept "inspect --png" "$tool" inspect --png old a.npy
-kept "inspect --svg" "$tool" inspect --svg old a.npy
+kept report "$tool" report -o old a.npy
+kept extract "$tool" extract -o old a.npy.pici
+cp old old.png
+cp old old.svg
+for kind in png svg; do
+    expect 2 "inspect --heatmap over what exists" "$tool" inspect --heatmap old.$kind a.npy
+    [ "$(cat old.$kind)" = old ] && pass || fail "inspect --heatmap: touched what exists"
+done
 cp a.npy.pici before
 expect 2 "compress over its default output" "$tool" compress a.npy
 same "compress over its default output" before a.npy.pici
@@ -76,8 +82,13 @@ ln a.npy hard
 expect 2 "compress onto a hard link of it" "$tool" compress --force -o hard a.npy
 ln -s a.npy soft
 expect 2 "compress onto a link to it" "$tool" compress --force -o soft a.npy
-expect 2 "inspect --png onto itself" "$tool" inspect --force --png a.npy a.npy
-expect 2 "one file for both pictures" "$tool" inspect --png p --svg p a.npy
+ln -s a.npy soft.png
+expect 2 "inspect --heatmap onto itself" "$tool" inspect --force --heatmap soft.png a.npy
+expect 2 "report onto itself" "$tool" report --force -o a.npy a.npy
+for name in p p.gif p.pngs - .png/x; do
+    expect 2 "a picture of no known kind" "$tool" inspect --heatmap $name a.npy
+    absent "a picture of no known kind" $name
+done
 "$tool" compress --type npy - <a.npy 1<>a.npy 2>"$err"
 judge 2 "standard output that is standard input" $?
 
@@ -105,7 +116,9 @@ if [ -c /dev/full ]; then
     expect 1 "decompress to a full device" "$tool" decompress -o /dev/full a.npy.pici
     expect 1 "block encode to a full device" "$tool" block encode --dtype f32 n1200 /dev/full
     expect 1 "block decode to a full device" "$tool" block decode a.blk /dev/full
-    expect 1 "inspect --png to a full device" "$tool" inspect --png /dev/full a.npy
+    ln -s /dev/full full.png
+    expect 1 "inspect --heatmap to a full device" "$tool" inspect --heatmap full.png a.npy
+    expect 1 "report to a full device" "$tool" report -o /dev/full a.npy
     for args in 'compress -o - a.npy' 'decompress -o - a.npy.pici' 'list a.npy.pici' 'inspect --json a.npy' 'test a.npy.pici' --help; do
         # shellcheck disable=SC2086
         "$tool" $args >/dev/full 2>"$err"
@@ -225,6 +238,21 @@ done
 "$tool" test a.npy.pici bad.pici nofile a.safetensors.pici cut.pici >"$out" 2>"$err"
 [ $? = 1 ] && [ "$(wc -l <"$out")" = 2 ] && [ "$(wc -l <"$err")" = 3 ] && pass || fail "test of several files: a line each"
 says "test of several files" '^a.safetensors.pici: ok$' "$out"
+
+# ---- --keep-going restores the rest
+at=$(($(wc -c <a.npy.pici) - 400)) # in the one chunk, which is before the index
+{ head -c $at a.npy.pici; byte $(($(od -An -tu1 -j $at -N 1 a.npy.pici) ^ 4)); tail -c +$((at + 2)) a.npy.pici; } >hurt.pici
+expect 1 "test of a damaged chunk" "$tool" test hurt.pici
+says "test of a damaged chunk" "hurt.pici: offset [0-9]+: chunk 0 of tensor 'data' \(elements 0 to 299\): .* \(.*\)$" "$err"
+expect 1 "--keep-going" "$tool" decompress --keep-going -o hurt.npy hurt.pici
+says "--keep-going" "chunk 0 of tensor 'data' \(elements 0 to 299\): .*; set to zero$" "$err"
+{ npy 1 "'<f4'" False '(300,)'; zeros 1200; } >zero.npy
+same "--keep-going" zero.npy hurt.npy
+cat hurt.pici | "$tool" decompress --keep-going - >hurt2.npy 2>"$err"
+judge 1 "--keep-going of a pipe" $?
+same "--keep-going of a pipe" zero.npy hurt2.npy
+expect 0 "--keep-going, of a whole file" "$tool" decompress --keep-going -o whole.npy a.npy.pici
+same "--keep-going, of a whole file" a.npy whole.npy
 
 clean "after all that"
 finish

@@ -85,13 +85,16 @@ else
 fi
 
 # ---- pictures
-expect 0 "--png and --svg" "$tool" inspect --png p.png --svg p.svg b.safetensors.pici
+expect 0 "--heatmap, PNG" "$tool" inspect --heatmap p.png b.safetensors.pici
+expect 0 "--heatmap, SVG" "$tool" inspect --heatmap p.svg b.safetensors.pici
 safetensors '{}' >empty.safetensors
-expect 0 "pictures of no tensors" "$tool" inspect --png empty.png --svg empty.svg empty.safetensors
-"$tool" inspect --png - a.npy >stdout.png 2>"$err"
-judge 0 "--png -" $?
-"$tool" inspect --png file.png a.npy >/dev/null
-same "--png - or a file" stdout.png file.png
+expect 0 "--png and --svg" "$tool" inspect --png p1 --svg p2 b.safetensors.pici
+expect 0 "--png is --heatmap's" cmp p1 p.png
+expect 0 "--svg is --heatmap's" cmp p2 p.svg
+expect 0 "a PNG of no tensors" "$tool" inspect --heatmap empty.png empty.safetensors
+expect 0 "an SVG of no tensors" "$tool" inspect --heatmap empty.svg empty.safetensors
+expect 0 "--heatmap and --json" "$tool" inspect --json --heatmap file.png a.npy
+says "--heatmap and --json" '"nonzero": ' "$out"
 if command -v python3 >/dev/null 2>&1; then
     python3 - >"$out" 2>&1 <<'END'
 import struct, xml.dom.minidom, zlib
@@ -128,7 +131,7 @@ fi
 
 # ---- the manual names every option of every verb
 if [ -r "$root/tools/picitool.1" ]; then
-    for verb in compress decompress test list inspect 'block encode' 'block decode' bench; do
+    for verb in compress decompress test list inspect report extract 'block encode' 'block decode' bench; do
         says "the manual: $verb" "^\.Cm $verb$" "$root/tools/picitool.1"
         # shellcheck disable=SC2086
         for option in $("$tool" $verb --help | sed -n 's/^  .*--\([a-z-]*\).*/\1/p'); do
@@ -155,11 +158,31 @@ if command -v script >/dev/null 2>&1; then
     grep -q "$(printf '\033\\[48;')" "$out" && pass || fail "a map on a terminal has no colours"
     NO_COLOR=1 TERM=xterm script -qec "$tool inspect a.npy" /dev/null >"$out" 2>&1 </dev/null
     grep -q "$(printf '\033')" "$out" && fail "NO_COLOR, and colours all the same" || pass
+    esc=$(printf '\033')
+    for args in 'inspect b.safetensors' 'list b.safetensors.pici' 'test a.npy.pici' 'test cut.pici'; do
+        TERM=xterm script -qec "$tool $args" /dev/null >"$out" 2>&1 </dev/null
+        grep -q "$esc\\[[0-9;]*m" "$out" && pass || fail "$args on a terminal has no colours"
+        NO_COLOR=1 TERM=xterm script -qec "$tool $args" /dev/null >"$out" 2>&1 </dev/null
+        grep -q "$esc" "$out" && fail "$args: NO_COLOR, and colours all the same" || pass
+        TERM=dumb script -qec "$tool $args" /dev/null >"$out" 2>&1 </dev/null
+        grep -q "$esc" "$out" && fail "$args: TERM=dumb, and colours all the same" || pass
+        # shellcheck disable=SC2086
+        TERM=xterm "$tool" $args >"$out" 2>&1
+        grep -q "$esc" "$out" && fail "$args: no terminal, and colours all the same" || pass
+    done
     # progress, once work has lasted a second, and gone at the end
     { printf 'cat a.npy; sleep 1.3; head -c 20000000 /dev/zero'; } >slow.sh
     TERM=xterm script -qec "sh slow.sh | $tool compress --type npy -o slow.pici -" /dev/null >"$out" 2>&1 </dev/null
     grep -q 'standard input .*/s' "$out" && pass || fail "no progress on a terminal"
     [ "$(tail -c 3 "$out" | od -An -tx1)" = ' 1b 5b 4b' ] && pass || fail "progress stays"
+    if [ "${ZSTD:-}" = 1 ]; then # of a file, whose end is known
+        head -c 8500000 /dev/urandom >random
+        TERM=xterm script -qec "$tool compress --dtype u8 --zstd=19 random" /dev/null >"$out" 2>&1 </dev/null
+        says "rate and time left on a terminal" 'random .* [KM]iB/s  [0-9]+%  [0-9]+ s left' "$out"
+        rm -f random random.pici
+    else
+        skip "progress of a file: a build without zstd, and so without anything slow"
+    fi
     sh slow.sh | "$tool" compress --type npy -o slow2.pici - 2>"$err"
     judge 0 "no progress in a pipe" $?
     same "with and without progress" slow.pici slow2.pici

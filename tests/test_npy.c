@@ -639,3 +639,34 @@ Test(npy, golden_overflow)
     cr_assert(parse(&a, data, len, UINT64_MAX, &err), "%s", err.what);
     cr_assert_eq(a.count, UINT64_C(1) << 32);
 }
+
+/* What is written is read as what was meant, at every dtype and rank. */
+Test(npy, headers_are_written)
+{
+    char head[NPY_WRITE_ROOM];
+    uint64_t shape[NPY_WRITE_RANK];
+    for (int dtype = PICI_F32; dtype <= PICI_U64; dtype++)
+        for (unsigned rank = 0; rank <= NPY_WRITE_RANK; rank++)
+            for (int fortran = 0; fortran < 2; fortran++) {
+                struct npy a;
+                struct parse_error err;
+                for (unsigned d = 0; d < rank; d++)
+                    shape[d] = d ? 1 : rank + 5;
+                size_t len = npy_write_header(head, (enum pici_dtype)dtype, fortran, shape, rank);
+                cr_assert(parse(&a, head, len, UINT64_MAX, &err), "%s", err.what);
+                cr_assert_eq(a.data_offset, len);
+                cr_assert_eq(len % 64, 0);
+                cr_assert_eq(a.fortran_order, fortran);
+                cr_assert(a.rank == rank && (!rank || memcmp(a.shape, shape, rank * sizeof *shape) == 0));
+                cr_assert_eq(a.data_bytes, (rank ? rank + 5 : 1) * pici_dtype_width((enum pici_dtype)dtype));
+                bool named = dtype != PICI_BF16 && dtype != PICI_F8E4M3 && dtype != PICI_F8E5M2;
+                cr_assert(!named || (a.dtype == (enum pici_dtype)dtype && !a.swap));
+            }
+    for (unsigned d = 0; d < NPY_WRITE_RANK; d++)
+        shape[d] = INT64_MAX; /* the longest text */
+    cr_assert_leq(npy_write_header(head, PICI_U64, false, shape, NPY_WRITE_RANK), sizeof head);
+    shape[0] = 7;
+    cr_assert_not_null(strstr(head + 10, "'shape': (9223372036854775807, "));
+    npy_write_header(head, PICI_F32, false, shape, 1);
+    cr_assert_eq(strncmp(head + 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (7,), }  ", 59), 0);
+}

@@ -13,6 +13,7 @@
 #include "tools/jsonout.h"
 #include "tools/measure.h"
 #include "tools/source.h"
+#include "tools/suggest.h"
 #include "tools/term.h"
 #include "tools/tool.h"
 
@@ -271,4 +272,62 @@ Test(tool, json_is_json)
             cr_assert_eq(strtod(text + t.start, NULL), 1.0 / 3);
     }
     free(text);
+}
+
+/* The nearest word, or none. */
+Test(tool, suggestions)
+{
+    static const char *const words[] = {"compress", "decompress", "test", "list", "inspect", "f16", "f32", "bf16", "x"};
+    static const struct {
+        const char *typed, *hint;
+    } cases[] = {
+        {"compress", "; did you mean --compress?"},
+        {"comprss", "; did you mean --compress?"},
+        {"ocmpress", "; did you mean --compress?"},
+        {"decomprs", "; did you mean --decompress?"},
+        {"tets", "; did you mean --test?"},
+        {"ins", "; did you mean --inspect?"},
+        {"f61", "; did you mean --f16?"},
+        {"f33", "; did you mean --f32?"},
+        {"bf6", "; did you mean --bf16?"},
+        {"", ""},
+        {"y", ""},
+        {"zzzz", ""},
+        {"completely different", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct suggest near;
+        char hint[SUGGEST_HINT];
+        suggest_start(&near, cases[i].typed);
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+            suggest_word(&near, words[k]);
+        cr_expect_str_eq(suggest_hint(&near, "--", hint), cases[i].hint, "%s: %s", cases[i].typed, hint);
+    }
+    char longest[512];
+    struct suggest near;
+    memset(longest, 'a', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    for (size_t n = 1; n < sizeof longest; n += 7) {
+        suggest_start(&near, longest + n);
+        for (size_t k = 0; k < sizeof longest; k += 11)
+            suggest_word(&near, longest + k);
+        char hint[SUGGEST_HINT];
+        cr_assert_lt(strlen(suggest_hint(&near, "--", hint)), sizeof hint);
+    }
+}
+
+Test(tool, names_of_outputs)
+{
+    char *out = tool_output_name("d.x/a", ".pici");
+    cr_assert_str_eq(out, "d.x/a.pici");
+    free(out);
+    out = tool_output_name("-", ".pici");
+    cr_assert_str_eq(out, "-");
+    free(out);
+    cr_assert_str_eq(tool_extension("d.x/a"), "");
+    cr_assert_str_eq(tool_extension("d.x/a.svg.png"), ".png");
+    cr_assert_eq(tool_type_of("m.pth"), TYPE_PT);
+    cr_assert_eq(tool_type_of("m.pt"), TYPE_PT);
+    cr_assert_eq(tool_threads(3), 3);
+    cr_assert_geq(tool_threads(0), 1);
 }

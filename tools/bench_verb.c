@@ -7,6 +7,7 @@
 #include "measure.h"
 #include "reading.h"
 #include "source.h"
+#include "suggest.h"
 #include "term.h"
 #include "tool.h"
 
@@ -23,6 +24,7 @@ struct bench {
     size_t block_cap;
     double *seconds; /* [1 + OPS * FORMATS][reps], memcpy first */
     struct jsonout json;
+    struct suggest near; /* to --tensor */
 };
 
 static int out_of_memory(const struct bench *b)
@@ -83,6 +85,8 @@ static int take(struct bench *b, const char *name, size_t len, enum pici_dtype d
     uint64_t bytes = n * pici_dtype_width(dtype);
     const char *only = b->o->tensor;
     *buf = NULL;
+    if (only)
+        suggest_word(&b->near, name);
     if (only ? strlen(only) != len || memcmp(only, name, len) != 0 : b->src && bytes <= b->bytes)
         return TOOL_OK;
     free(b->src);
@@ -113,7 +117,9 @@ static int load_source(struct bench *b, struct input *in)
         return status;
     }
     while (status == TOOL_OK && (status = source_next(&s, &t, &more)) == TOOL_OK && more) {
-        status = take(b, t.name, t.name_len, t.dtype, t.count, &into);
+        into = NULL;
+        if (!t.filler)
+            status = take(b, t.name, t.name_len, t.dtype, t.count, &into);
         if (status == TOOL_OK && into)
             status = source_take(&s, into, b->bytes);
         else if (status == TOOL_OK)
@@ -157,8 +163,7 @@ static int load(struct bench *b)
     if (status == TOOL_OK)
         status = kind == READING_FILE ? load_file(b, &in) : load_source(b, &in);
     if (status == TOOL_OK && !b->name)
-        status =
-            b->o->tensor ? tool_bad(in.name, "has no tensor %s", b->o->tensor) : tool_bad(in.name, "has no tensors");
+        status = b->o->tensor ? tool_no_tensor(in.name, &b->near) : tool_bad(in.name, "has no tensors");
     if (status == TOOL_OK && b->n == 0)
         status = tool_bad(in.name, "tensor %s has no elements", b->name);
     input_close(&in);
@@ -332,6 +337,7 @@ int verb_bench(const struct tool_options *o)
     static const double all[] = {0, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999};
     struct bench b = {.o = o, .dtype = o->dtype ? (enum pici_dtype)o->dtype : PICI_F32};
     int status = TOOL_OK;
+    suggest_start(&b.near, o->tensor);
     if (o->nargs == 0 && (o->type || o->tensor))
         return tool_usage(NULL, "bench: --type and --tensor are for a FILE");
     if (o->nargs && (o->sparsity || o->bench_bytes_set))

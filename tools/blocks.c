@@ -22,13 +22,6 @@ int block_check(const char *name, const uint8_t *block, size_t len)
                        fault.rule);
 }
 
-/* Raw files are little-endian, elements in memory are the host's. */
-static void swap_raw(void *p, size_t bytes, size_t width)
-{
-    if (source_host_is_big_endian())
-        source_swap(p, bytes, width);
-}
-
 static int encode(const char *name, uint8_t *data, size_t len, struct output *out, const struct tool_options *o)
 {
     enum pici_dtype dtype = (enum pici_dtype)o->dtype;
@@ -43,7 +36,7 @@ static int encode(const char *name, uint8_t *data, size_t len, struct output *ou
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = o->threads;
     opts.checksum = o->checksum;
-    swap_raw(data, len, width);
+    source_swap_raw(data, len, width);
     enum pici_status s = pici_compress(block, cap, &block_len, data, len / width, dtype, o->format, &opts);
     int status = s ? tool_bad(name, "%s", pici_strerror(s)) : output_write(out, block, block_len);
     free(block);
@@ -86,7 +79,7 @@ static int decode(const uint8_t *block, const struct pici_info *info, struct out
     for (uint64_t done = 0; status == TOOL_OK && done < info->count;) {
         size_t n = info->count - done < PIECE ? (size_t)(info->count - done) : PIECE;
         enum pici_status s = pici_decompress_range(piece, done, n, block, info->block_bytes, &opts);
-        swap_raw(piece, n * width, width);
+        source_swap_raw(piece, n * width, width);
         status = s ? tool_bad(o->args[0], "%s", pici_strerror(s)) : output_write(out, piece, n * width);
         done += n;
     }

@@ -25,6 +25,10 @@ struct canvas {
 struct canvas *canvas_png(struct output *out, unsigned width, unsigned height);
 struct canvas *canvas_svg(struct output *out, unsigned width, unsigned height);
 
+/* The same as an element of a page. */
+struct markup;
+struct canvas *canvas_svg_in(struct markup *page, unsigned width, unsigned height);
+
 void ink_colour(unsigned ink, uint8_t rgb[3]);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _POSIX_C_SOURCE 200809L
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +9,7 @@
 #include "term.h"
 #include "tool.h"
 
-enum { PIECE = 4 << 20 }; /* bytes read at a time */
+enum { PIECE_MOST = 256 << 20 }; /* bytes read at a time, unless one chunk is longer */
 
 struct job {
     struct input in;
@@ -18,7 +17,9 @@ struct job {
     struct output out;
     struct pici_writer *writer;
     struct progress progress;
-    uint8_t *piece; /* [PIECE] */
+    uint8_t *piece; /* a chunk for each thread, so that the writer encodes them where they are */
+    size_t chunks;  /* in it */
+    uint32_t chunk_elements;
 };
 
 static int writer_failed(const struct job *j, enum pici_status s)
@@ -35,13 +36,15 @@ static int copy_tensor(struct job *j, const struct source_tensor *t)
         return tool_bad(j->in.name, "%s", pici_writer_error(j->writer));
     if (s)
         return writer_failed(j, s);
-    uint64_t left = t->count * pici_dtype_width(t->dtype);
+    const size_t width = pici_dtype_width(t->dtype), most = j->chunks * j->chunk_elements * width;
+    uint64_t left = t->count * width;
     while (left) {
-        size_t k = left < PIECE ? (size_t)left : PIECE;
-        int status = source_take(&j->source, j->piece, k);
+        const uint8_t *p;
+        size_t k = left < most ? (size_t)left : most;
+        int status = source_give(&j->source, j->piece, k, &p);
         if (status)
             return status;
-        s = pici_writer_data(j->writer, j->piece, k);
+        s = pici_writer_data(j->writer, p, k);
         if (s)
             return writer_failed(j, s);
         left -= k;
@@ -58,6 +61,14 @@ static int copy(struct job *j, const struct tool_options *o)
     opts.format = o->format;
     opts.threads = o->threads;
     opts.zstd_level = o->zstd;
+    j->chunk_elements = opts.chunk_elements;
+    j->chunks = tool_threads(o->threads);
+    size_t chunk = opts.chunk_elements * sizeof(uint64_t);
+    if (j->chunks > PIECE_MOST / chunk)
+        j->chunks = PIECE_MOST / chunk;
+    j->piece = malloc(j->chunks * chunk);
+    if (!j->piece)
+        return tool_nomem(j->in.name);
     enum pici_status s = pici_writer_open(&j->writer, output_put, &j->out, attrs, j->source.head_len ? 2 : 1, &opts);
     if (s)
         return writer_failed(j, s);
@@ -78,23 +89,12 @@ static int copy(struct job *j, const struct tool_options *o)
     return s ? writer_failed(j, s) : TOOL_OK;
 }
 
-/* IN.pici, or - for -. The caller's to free. */
-static char *default_output(const char *in)
-{
-    size_t cap = strlen(in) + sizeof ".pici";
-    char *out = malloc(cap);
-    if (out)
-        snprintf(out, cap, strcmp(in, "-") == 0 ? "%s" : "%s.pici", in);
-    return out;
-}
-
 int verb_compress(const struct tool_options *o)
 {
     const char *path = o->args[0];
     struct job j = {.out.fd = -1};
-    char *out = o->out ? strdup(o->out) : default_output(path);
-    j.piece = malloc(PIECE);
-    int status = out && j.piece ? input_open(&j.in, path) : tool_nomem(path);
+    char *out = o->out ? strdup(o->out) : tool_output_name(path, ".pici");
+    int status = out ? input_open(&j.in, path) : tool_nomem(path);
     if (status == TOOL_OK) {
         status = source_open(&j.source, &j.in, path, o);
         if (status == TOOL_OK) {

@@ -80,7 +80,8 @@ int verb_decompress(const struct tool_options *o)
     int status = input_open(&in, path);
     if (status == TOOL_OK) {
         /* The header first, so that what is no .pici file leaves no trace. */
-        status = reading_open(&r, &in, o->threads, false);
+        status = o->keep_going ? reading_salvage(&r, &in, o->threads, o->max_bytes)
+                               : reading_open(&r, &in, o->threads, false);
         if (status == TOOL_OK)
             status = refuse_delta(&r);
         if (status == TOOL_OK) {
@@ -89,6 +90,8 @@ int verb_decompress(const struct tool_options *o)
                 status = copy(&r, &out);
             if (status == TOOL_OK)
                 status = output_commit(&out);
+            if (status == TOOL_OK && r.lost)
+                status = TOOL_BAD;
             output_discard(&out);
         }
         reading_close(&r);

@@ -85,6 +85,14 @@ static void paint(FILE *f, bool background, unsigned level)
     fprintf(f, "\033[%d;5;%um", background ? 48 : 38, code);
 }
 
+void heat_on(FILE *f, uint64_t nnz, uint64_t elements)
+{
+    enum { LEAST = 350 }; /* lest it be too dark to see */
+    unsigned level = elements ? heat_level(nnz, elements) : 0;
+    if (term_colours(f))
+        paint(f, false, level < LEAST ? LEAST : level);
+}
+
 /* A cell of the map: a block of colour, or a shade. */
 static void put_cell(FILE *f, bool colours, unsigned level)
 {

@@ -29,6 +29,9 @@ extern const struct heat_tick heat_ticks[HEAT_TICKS];
 /* One line of at most width characters, without a newline; nothing for a tensor without elements. */
 void heat_line(FILE *f, const struct density *d, unsigned width);
 
+/* What is written to f from here on is in the colour of a density, if f takes colours, until term_off. */
+void heat_on(FILE *f, uint64_t nnz, uint64_t elements);
+
 /* A map of at most width x lines characters, cells in the order of the elements, each line after indent spaces; then its
  * scale. In colours if f takes them. Returns about how many elements a cell has. */
 uint64_t heat_map(FILE *f, const struct density *d, unsigned indent, unsigned width, unsigned lines);

@@ -175,10 +175,10 @@ static void draw_scale(struct canvas *c, unsigned x, unsigned y)
     }
 }
 
-static int draw(const struct image *im, struct canvas *c, struct output *out)
+static int draw(const struct image *im, struct canvas *c)
 {
     if (!c)
-        return tool_nomem(out->name);
+        return tool_nomem(im->title);
     unsigned y = MARGIN, x = MARGIN + LABEL;
     c->rect(c, 0, 0, c->width, c->height, INK_PAPER);
     label(c, MARGIN, y, im->title, (WIDTH - 2 * MARGIN) / CANVAS_CHAR, INK_TEXT);
@@ -212,10 +212,15 @@ static unsigned image_height(const struct image *im)
 
 int image_png(const struct image *im, struct output *out)
 {
-    return draw(im, canvas_png(out, WIDTH, image_height(im)), out);
+    return draw(im, canvas_png(out, WIDTH, image_height(im)));
 }
 
 int image_svg(const struct image *im, struct output *out)
 {
-    return draw(im, canvas_svg(out, WIDTH, image_height(im)), out);
+    return draw(im, canvas_svg(out, WIDTH, image_height(im)));
+}
+
+int image_svg_in(const struct image *im, struct markup *page)
+{
+    return draw(im, canvas_svg_in(page, WIDTH, image_height(im)));
 }

@@ -19,6 +19,10 @@ bool image_add(struct image *im, const char *name, const char *caption, const st
 int image_png(const struct image *im, struct output *out);
 int image_svg(const struct image *im, struct output *out);
 
+/* The same as an element of a page. */
+struct markup;
+int image_svg_in(const struct image *im, struct markup *page);
+
 void image_free(struct image *im);
 
 #endif

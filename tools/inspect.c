@@ -6,11 +6,14 @@
 
 #include "attrs.h"
 #include "blocks.h"
+#include "compare.h"
 #include "heat.h"
+#include "html.h"
 #include "image.h"
 #include "reading.h"
 #include "report.h"
 #include "source.h"
+#include "suggest.h"
 #include "term.h"
 #include "tool.h"
 
@@ -20,20 +23,33 @@ struct job {
     const struct tool_options *o;
     struct input in;
     struct report report;
-    struct output png, svg;
-    struct image *image; /* NULL: not wanted */
+    bool pictured;           /* an image is wanted */
+    struct image *image;     /* NULL: none yet */
+    struct compare *compare; /* NULL: not wanted */
     struct progress progress;
     struct scratch scratch;
-    bool found; /* the tensor of --tensor */
+    bool found;          /* the tensor of --tensor */
+    struct suggest near; /* to it */
 };
 
 /* Whether a tensor is to be looked at. */
-static bool wanted(struct job *j, const char *name, size_t len)
+static bool wanted(struct job *j, const char *name, size_t len) /* then a NUL */
 {
     const char *only = j->o->tensor;
     bool yes = !only || (strlen(only) == len && memcmp(only, name, len) == 0);
     j->found = j->found || yes;
+    if (only && !yes)
+        suggest_word(&j->near, name);
     return yes;
+}
+
+/* A picture of that many tensors, if one is wanted. */
+static int begin_image(struct job *j, uint64_t tensors)
+{
+    if (!j->pictured)
+        return TOOL_OK;
+    j->image = image_new(j->in.name, j->o->tensor ? 1 : tensors);
+    return j->image ? TOOL_OK : tool_nomem(j->in.name);
 }
 
 /* Begin a tensor of the report. */
@@ -63,6 +79,8 @@ static int count(struct job *j, struct measured *m, const void *elements, uint64
     if (!measure_mix(&mix, &j->scratch, m->dtype, elements, n))
         return tool_nomem(j->in.name);
     sizes_add(&m->sizes, m->dtype, n, nnz, &mix);
+    if (j->compare && !compare_add(j->compare, m->dtype, elements, n, &m->sizes.pici, &m->sizes.zstd))
+        return tool_nomem(j->in.name);
     progress_at(&j->progress, j->in.at, j->report.total.dense_bytes + m->sizes.dense_bytes);
     return TOOL_OK;
 }
@@ -142,10 +160,8 @@ static int inspect_file(struct job *j)
         if (s)
             status = reading_failed(&r, s);
     }
-    if (status == TOOL_OK && (j->o->png || j->o->svg)) {
-        j->image = image_new(j->in.name, j->o->tensor ? 1 : tensors);
-        status = j->image ? TOOL_OK : tool_nomem(j->in.name);
-    }
+    if (status == TOOL_OK)
+        status = begin_image(j, tensors);
     if (status == TOOL_OK)
         status = inspect_reading(j, &r);
     reading_close(&r);
@@ -162,7 +178,7 @@ static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_
             return status;
         size_t width = pici_dtype_width(t.dtype);
         struct measured *m = NULL;
-        if (wanted(j, t.name, t.name_len)) {
+        if (!t.filler && wanted(j, t.name, t.name_len)) {
             m = begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, t.dtype_text, strlen(t.dtype_text));
             if (!m)
                 return tool_nomem(j->in.name);
@@ -195,11 +211,8 @@ static int inspect_source(struct job *j)
         return status;
     j->report.type = tool_type_name(s.type);
     void *piece = malloc(opts.chunk_elements * sizeof(uint64_t));
-    if (j->o->png || j->o->svg)
-        j->image = image_new(j->in.name, j->o->tensor ? 1 : s.tensors);
-    if (!piece || ((j->o->png || j->o->svg) && !j->image))
-        status = tool_nomem(j->in.name);
-    else
+    status = piece ? begin_image(j, s.tensors) : tool_nomem(j->in.name);
+    if (status == TOOL_OK)
         status = inspect_tensors(j, &s, piece, opts.chunk_elements);
     free(piece);
     source_close(&s);
@@ -227,10 +240,7 @@ static int inspect_block(struct job *j)
         m = begin(j, pici_format_name(info.format), strlen(pici_format_name(info.format)), info.dtype, &info.count, 1,
                   NULL, 0);
         piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
-        if (j->o->png || j->o->svg)
-            j->image = image_new(j->in.name, 1);
-        if (!m || !piece || ((j->o->png || j->o->svg) && !j->image))
-            status = tool_nomem(j->in.name);
+        status = m && piece ? begin_image(j, 1) : tool_nomem(j->in.name);
     }
     /* pieces are of whole groups, whose records do not depend on what is beside them */
     struct pici_mix all = PICI_MIX_INIT, mix;
@@ -244,6 +254,8 @@ static int inspect_block(struct job *j)
             status = tool_nomem(j->in.name);
         else {
             density_add(j->report.map, piece, n, pici_dtype_width(info.dtype));
+            if (j->compare && !compare_add(j->compare, info.dtype, piece, n, &m->sizes.pici, &m->sizes.zstd))
+                status = tool_nomem(j->in.name);
             mix.other_bytes -= hybrid_head(n);
             mix_sum(&all, &mix);
         }
@@ -275,42 +287,85 @@ static int inspect(struct job *j)
     status = kind == READING_FILE ? inspect_file(j) : kind == READING_BLOCK ? inspect_block(j) : inspect_source(j);
     progress_end(&j->progress);
     if (status == TOOL_OK && !j->found && j->o->tensor)
-        status = tool_bad(j->in.name, "has no tensor %s", j->o->tensor);
+        status = tool_no_tensor(j->in.name, &j->near);
     return status;
+}
+
+static void end_job(struct job *j)
+{
+    image_free(j->image);
+    compare_free(j->compare);
+    report_free(&j->report);
+    free(j->scratch.p);
+    input_close(&j->in);
+}
+
+static int begin_compare(struct job *j)
+{
+    if (!j->o->compare)
+        return TOOL_OK;
+    if (!compare_possible())
+        return tool_usage(NULL, "inspect: --compare needs zstd, which this build does not have");
+    j->report.zstd_level = j->o->compare;
+    j->compare = compare_new(j->o->compare);
+    return j->compare ? TOOL_OK : tool_nomem(j->in.name);
 }
 
 int verb_inspect(const struct tool_options *o)
 {
+    struct output png = {.fd = -1}, svg = {.fd = -1};
+    struct job j = {.o = o, .pictured = o->png || o->svg};
     if (o->png && o->svg && strcmp(o->png, o->svg) == 0)
         return tool_usage(o->png, "cannot be both --png and --svg");
-    bool to_stdout = (o->png && strcmp(o->png, "-") == 0) || (o->svg && strcmp(o->svg, "-") == 0);
-    struct job j = {.o = o, .png.fd = -1, .svg.fd = -1};
+    suggest_start(&j.near, o->tensor);
     int status = input_open(&j.in, o->args[0]);
     if (status)
         return status;
-    if (o->png)
-        status = output_open(&j.png, o->png, &j.in, o->force);
+    status = begin_compare(&j);
+    if (status == TOOL_OK && o->png)
+        status = output_open(&png, o->png, &j.in, o->force);
     if (status == TOOL_OK && o->svg)
-        status = output_open(&j.svg, o->svg, &j.in, o->force);
+        status = output_open(&svg, o->svg, &j.in, o->force);
     if (status == TOOL_OK)
         status = inspect(&j);
     if (status == TOOL_OK && o->png)
-        status = image_png(j.image, &j.png);
+        status = image_png(j.image, &png);
     if (status == TOOL_OK && o->svg)
-        status = image_svg(j.image, &j.svg);
+        status = image_svg(j.image, &svg);
     if (status == TOOL_OK && o->png)
-        status = output_commit(&j.png);
+        status = output_commit(&png);
     if (status == TOOL_OK && o->svg)
-        status = output_commit(&j.svg);
-    if (status == TOOL_OK && !to_stdout && o->json)
+        status = output_commit(&svg);
+    if (status == TOOL_OK && o->json)
         report_json(&j.report);
-    else if (status == TOOL_OK && !to_stdout)
+    else if (status == TOOL_OK)
         report_print(&j.report);
-    output_discard(&j.png);
-    output_discard(&j.svg);
-    image_free(j.image);
-    report_free(&j.report);
-    free(j.scratch.p);
-    input_close(&j.in);
+    output_discard(&png);
+    output_discard(&svg);
+    end_job(&j);
+    return status;
+}
+
+int verb_report(const struct tool_options *o)
+{
+    struct output page = {.fd = -1};
+    struct job j = {.o = o, .pictured = true};
+    char *path = o->out ? strdup(o->out) : tool_output_name(o->args[0], ".html");
+    if (!path)
+        return tool_nomem(o->args[0]);
+    suggest_start(&j.near, o->tensor);
+    int status = input_open(&j.in, o->args[0]);
+    if (status == TOOL_OK) {
+        status = output_open(&page, path, &j.in, o->force);
+        if (status == TOOL_OK)
+            status = inspect(&j);
+        if (status == TOOL_OK)
+            status = html_report(&j.report, j.image, &page);
+        if (status == TOOL_OK)
+            status = output_commit(&page);
+        output_discard(&page);
+        end_job(&j);
+    }
+    free(path);
     return status;
 }

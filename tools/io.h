@@ -44,7 +44,8 @@ int input_slurp(struct input *in, uint8_t **data, size_t *len);
 /* A pici_read_fn, ctx an input: says nothing and returns errno, which stays in in->err. */
 int input_take(void *ctx, void *p, size_t cap, size_t *got);
 
-/* A pici_read_at_fn, ctx an input that is regular; as input_take. */
+/* A pici_read_at_fn, ctx an input that is regular: as input_take, but at is where it read, and the next input_take goes on from
+ * where the last one ended. */
 int input_read_at(void *ctx, void *p, size_t n, uint64_t offset);
 
 /* Whether path is the regular file that is open. in may be NULL. */

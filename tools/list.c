@@ -133,7 +133,8 @@ static void list_row(const struct sizes *s, uint64_t stored, uint64_t chunks)
         printf("  %8s  %6.2f", term_bytes(bytes, stored), (double)s->dense_bytes / (double)stored);
     else
         printf("  %8s  %6s", "-", "-");
-    printf("  %6" PRIu64 "\n", chunks);
+    printf("  %6" PRIu64, chunks);
+    columns_end();
 }
 
 static void list_print(const struct report *r, uint64_t chunks, const struct listed_delta *d)
@@ -153,7 +154,8 @@ static void list_print(const struct report *r, uint64_t chunks, const struct lis
     struct columns c;
     columns_fit(&c, r, 2 + 12 + 2 + 8 + 2 + 8 + 2 + 6 + 2 + 6);
     columns_head(&c);
-    printf("  %12s  %8s  %8s  %6s  %6s\n", "ELEMENTS", "BYTES", "STORED", "RATIO", "CHUNKS");
+    printf("  %12s  %8s  %8s  %6s  %6s", "ELEMENTS", "BYTES", "STORED", "RATIO", "CHUNKS");
+    columns_end();
     for (size_t i = 0; i < r->tensors; i++) {
         const struct measured *m = &r->tensor[i];
         columns_row(&c, m);
@@ -261,7 +263,11 @@ static int test_one(const char *path, const struct tool_options *o)
     progress_end(&progress);
     if (status == TOOL_OK && !o->json) {
         term_puts(stdout, in.name);
-        puts(": ok");
+        fputs(": ", stdout);
+        term_on(stdout, TERM_GREEN);
+        fputs("ok", stdout);
+        term_off(stdout);
+        putchar('\n');
     }
     input_close(&in);
     return status;

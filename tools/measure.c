@@ -5,17 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool scratch_fit(struct scratch *t, size_t n)
+{
+    if (n > t->cap) {
+        free(t->p);
+        t->p = malloc(n);
+        t->cap = t->p ? n : 0;
+    }
+    return t->p != NULL;
+}
+
 bool measure_mix(struct pici_mix *mix, struct scratch *t, enum pici_dtype dtype, const void *elements, uint64_t n)
 {
     const size_t cap = pici_bound(PICI_HYBRID, dtype, n);
     size_t len;
-    if (cap > t->cap) {
-        free(t->p);
-        t->p = malloc(cap);
-        t->cap = t->p ? cap : 0;
-    }
     *mix = (struct pici_mix)PICI_MIX_INIT;
-    return cap && t->p && pici_compress(t->p, cap, &len, elements, n, dtype, PICI_HYBRID, NULL) == PICI_OK &&
+    return cap && scratch_fit(t, cap) &&
+           pici_compress(t->p, cap, &len, elements, n, dtype, PICI_HYBRID, NULL) == PICI_OK &&
            pici_mix(mix, t->p, len) == PICI_OK;
 }
 
@@ -74,11 +80,20 @@ void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz,
     s->dense_bytes += n * width;
 }
 
+static void rival_sum(struct rival *total, const struct rival *r)
+{
+    total->bytes += r->bytes;
+    total->compress += r->compress;
+    total->decompress += r->decompress;
+}
+
 void sizes_sum(struct sizes *total, const struct sizes *s)
 {
     for (int f = 0; f < FORMATS; f++)
         total->bytes[f] += s->bytes[f];
     mix_sum(&total->mix, &s->mix);
+    rival_sum(&total->pici, &s->pici);
+    rival_sum(&total->zstd, &s->zstd);
     total->bound += s->bound;
     total->best += s->best;
     total->elements += s->elements;

@@ -13,20 +13,30 @@
 
 enum { FORMATS = 4 }; /* PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID */
 
+/* A compressor, in comparison with another: what it takes, summed over chunks. */
+struct rival {
+    uint64_t bytes;
+    double compress, decompress; /* seconds */
+};
+
 struct sizes {
     uint64_t elements, nnz;
     uint64_t bytes[FORMATS]; /* of the blocks that a .pici file would have, by format */
     uint64_t best;           /* the same, each chunk in its smallest format */
     uint64_t dense_bytes;    /* of the elements alone */
     struct pici_mix mix;     /* of the hybrid blocks */
+    struct rival pici, zstd; /* with --compare */
     double bound;            /* the entropy bound: values, and the bits that positions drawn at random need; in bytes */
 };
 
-/* Memory for hybrid blocks, to measure them. Zeroed at first; its p is to be freed. */
+/* Memory for blocks, to measure them. Zeroed at first; its p is to be freed. */
 struct scratch {
     uint8_t *p;
     size_t cap;
 };
+
+/* Room for n bytes, whose contents may go; false: no memory. */
+bool scratch_fit(struct scratch *, size_t n);
 
 /* What a hybrid block of these elements would be made of; false: no memory. */
 bool measure_mix(struct pici_mix *mix, struct scratch *, enum pici_dtype dtype, const void *elements, uint64_t n);
@@ -72,6 +82,7 @@ struct report {
     size_t tensors, room;
     struct sizes total;
     uint64_t stored;     /* of all tensors; 0: not known */
+    int zstd_level;      /* of --compare; 0: nothing is compared */
     struct density *map; /* of the last tensor, or NULL */
 };
 

@@ -6,6 +6,7 @@
 #include "npy.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -446,4 +447,29 @@ bool npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_b
                           out->data_bytes - there);
     out->trailing_bytes = there - out->data_bytes;
     return true;
+}
+
+size_t npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype dtype, bool fortran_order, const uint64_t *shape,
+                        unsigned rank)
+{
+    static const char descr[][4] = {
+        [PICI_F32] = "<f4",    [PICI_F64] = "<f8", [PICI_F16] = "<f2", [PICI_BF16] = "|V2", [PICI_F8E4M3] = "|V1",
+        [PICI_F8E5M2] = "|V1", [PICI_I8] = "|i1",  [PICI_U8] = "|u1",  [PICI_I16] = "<i2",  [PICI_U16] = "<u2",
+        [PICI_I32] = "<i4",    [PICI_U32] = "<u4", [PICI_I64] = "<i8", [PICI_U64] = "<u8"};
+    enum { FIXED = 10, ALIGN = 64 };
+    size_t at =
+        FIXED + (size_t)snprintf(out + FIXED, NPY_WRITE_ROOM - FIXED, "{'descr': '%s', 'fortran_order': %s, 'shape': (",
+                                 descr[dtype], fortran_order ? "True" : "False");
+    for (unsigned d = 0; d < rank; d++) /* at most 22 characters each */
+        at += (size_t)snprintf(out + at, NPY_WRITE_ROOM - at, "%" PRIu64 "%s", shape[d],
+                               d + 1 < rank ? ", "
+                               : rank == 1  ? ","
+                                            : "");
+    at += (size_t)snprintf(out + at, NPY_WRITE_ROOM - at, "), }");
+    const size_t all = (at + 1 + ALIGN - 1) / ALIGN * ALIGN;
+    memset(out + at, ' ', all - at - 1);
+    out[all - 1] = '\n';
+    memcpy(out, magic, sizeof magic);
+    memcpy(out + 6, (char[]){1, 0, (char)(all - FIXED), (char)((all - FIXED) >> 8)}, 4);
+    return all;
 }

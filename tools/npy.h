@@ -66,4 +66,11 @@ bool npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct p
  * fields are not compared, and that the long doubles of other machines pass. */
 bool npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_bytes, struct parse_error *err);
 
+enum { NPY_WRITE_RANK = 32, NPY_WRITE_ROOM = 1024 };
+
+/* Write a header of version 1.0 for little-endian elements of a shape of at most NPY_WRITE_RANK dimensions; returns its
+ * length. NumPy has no name for bf16 and f8: they are written as it writes those of ml_dtypes, V2 and V1. */
+size_t npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype, bool fortran_order, const uint64_t *shape,
+                        unsigned rank);
+
 #endif

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "io.h"
+#include "names.h"
+#include "suggest.h"
 #include "tool.h"
 
 enum option_id {
@@ -25,9 +27,13 @@ enum option_id {
     OPT_FORCE,
     OPT_JSON,
     OPT_TENSOR,
+    OPT_RANGE,
+    OPT_HEATMAP,
     OPT_PNG,
     OPT_SVG,
+    OPT_COMPARE,
     OPT_CHECKSUM,
+    OPT_KEEP_GOING,
     OPT_MAX_SIZE,
     OPT_SIZE,
     OPT_SPARSITY,
@@ -43,20 +49,29 @@ static const struct {
     bool value_optional;
     const char *help;
 } options[OPTIONS] = {
-    [OPT_FORMAT] = {'f', "format", "FORMAT", false, "auto (the smallest; default), dense, pici or coo"},
+    [OPT_FORMAT] = {'f', "format", "FORMAT", false, "auto (the smallest; default), dense, pici, coo or hybrid"},
     [OPT_DTYPE] = {'d', "dtype", "DTYPE", false,
-                   "type of raw elements: f32 f64 f16 bf16 f8e4m3 f8e5m2\ni8 u8 i16 u16 i32 u32 i64 u64"},
-    [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy or safetensors (default: by its name)"},
+                   "type of raw elements and of storages in a .pt: f32 f64 f16 bf16 f8e4m3 f8e5m2\ni8 u8 i16 u16 i32 "
+                   "u32 i64 u64"},
+    [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy, safetensors or pt (default: by its name)"},
     [OPT_THREADS] = {'T', "threads", "N", false, "threads (default 1; 0: one for each core)"},
     [OPT_ZSTD] = {'z', "zstd", "LEVEL", true, "also compress chunks with zstd where that is smaller"},
     [OPT_OUT] = {'o', "output", "OUT", false, "where to write; - is standard output"},
     [OPT_FORCE] = {0, "force", NULL, false, "overwrite what exists"},
     [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
     [OPT_TENSOR] = {'n', "tensor", "NAME", false, "only the tensor of this name"},
-    [OPT_PNG] = {0, "png", "FILE", false, "draw the density of each tile to a PNG"},
-    [OPT_SVG] = {0, "svg", "FILE", false, "draw the density of each tile to an SVG"},
+    [OPT_RANGE] = {0, "range", "A:B", false, "elements A to B - 1, counted from 0; A: and :B leave one end open"},
+    [OPT_HEATMAP] = {0, "heatmap", "FILE", false, "draw the density of each tile to FILE.png or FILE.svg"},
+    [OPT_PNG] = {0, "png", "FILE", false, "the same as a PNG, whatever the file's name"},
+    [OPT_SVG] = {0, "svg", "FILE", false, "the same as an SVG"},
+    [OPT_COMPARE] = {0, "compare", "LEVEL", true, "also time zstd on the same chunks (default level 3)"},
     [OPT_CHECKSUM] = {0, "checksum", NULL, false, "store a checksum in the block"},
-    [OPT_MAX_SIZE] = {0, "max-size", "BYTES", false, "most bytes to decode to (default 1G; suffixes K M G T)"},
+    [OPT_KEEP_GOING] = {0, "keep-going", NULL, false,
+                        "restore what a damaged file still has, zeros for the rest; say\nwhat is lost, a line each; "
+                        "the exit status is then 1"},
+    [OPT_MAX_SIZE] = {0, "max-size", "BYTES", false,
+                      "most bytes to decode a bare block to, or of zeros for what a file\nthat breaks off "
+                      "has lost (default 1G; suffixes K M G T)"},
     [OPT_SIZE] = {'s', "size", "BYTES", false, "dense bytes of the synthetic data (default 64M)"},
     [OPT_SPARSITY] = {'S', "sparsity", "LIST", false,
                       "share of zeros in percent, as 90 or 50,90,99.9\n(default 0,50,80,90,95,99,99.9)"},
@@ -64,6 +79,8 @@ static const struct {
     [OPT_IN_PLACE] = {0, "in-place", NULL, false, "put the result in BASE's place, whole or not at all"},
     [OPT_HELP] = {'h', "help", NULL, false, "this text"},
 };
+
+enum { ZSTD_DEFAULT = 3 /* zstd's own */ };
 
 #define BIT(option) (1u << (option))
 #define INPUT_BITS (BIT(OPT_DTYPE) | BIT(OPT_TYPE))
@@ -75,20 +92,29 @@ static const struct verb {
     int least, most; /* operands */
     unsigned takes;  /* options */
 } verbs[] = {
-    {NULL, "compress", verb_compress, "IN", "compress a raw, .npy or .safetensors file to .pici",
+    {NULL, "compress", verb_compress, "IN", "compress a raw, .npy, .safetensors or .pt file to .pici",
      "IN may be -, standard input; its type is then raw unless --type says otherwise.\n"
      "OUT is by default IN.pici, or standard output if IN is -.",
      1, 1, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
     {NULL, "decompress", verb_decompress, "IN", "restore the very bytes that were compressed",
      "OUT is by default IN without .pici, or standard output if IN is -.", 1, 1,
-     BIT(OPT_THREADS) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
+     BIT(OPT_THREADS) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_KEEP_GOING) | BIT(OPT_MAX_SIZE)},
     {NULL, "test", verb_test, "IN...", "check every byte of .pici files and bare blocks",
      "Prints one line for each bad file: its name, the offset, and what is wrong.", 1, INT32_MAX,
      BIT(OPT_THREADS) | BIT(OPT_JSON)},
     {NULL, "list", verb_list, "IN", "list the tensors of a .pici file", NULL, 1, 1, BIT(OPT_JSON)},
     {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and what each format makes of it",
-     "IN is a .pici, .npy, .safetensors or raw file, or a bare block.", 1, 1,
-     INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+     "IN is a .pici, .npy, .safetensors, .pt or raw file, or a bare block.", 1, 1,
+     INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
+         BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+    {NULL, "report", verb_report, "IN", "make a page of where a file's nonzeros are, to look at in a browser",
+     "The page is one HTML file that needs nothing beside it. OUT is by default IN.html, or standard\n"
+     "output if IN is -.",
+     1, 1, INPUT_BITS | BIT(OPT_TENSOR) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+    {NULL, "extract", verb_extract, "IN", "write a tensor of a .pici file, or a range of its elements",
+     "OUT is .npy if its name says so, else raw little-endian elements; standard output by default.\n"
+     "Only the chunks concerned are read. --tensor may be left out if there is one tensor.",
+     1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
     {NULL, "diff", verb_diff, "BASE NEW", "write the delta that leads from one file of tensors to another",
      "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are kept as the bits "
      "that\n"
@@ -129,6 +155,12 @@ static void print_usage(void)
          "Exit status: 0 done, 1 bad data or I/O, 2 usage.");
 }
 
+/* Whether a verb takes an option. */
+static bool takes(const struct verb *v, int option)
+{
+    return (v->takes | BIT(OPT_HELP)) >> option & 1;
+}
+
 static void print_verb_help(const struct verb *v)
 {
     char name[32];
@@ -139,7 +171,7 @@ static void print_verb_help(const struct verb *v)
         puts(v->details);
     puts("");
     for (int i = 0; i < OPTIONS; i++) {
-        if (!((v->takes | BIT(OPT_HELP)) >> i & 1))
+        if (!takes(v, i))
             continue;
         char left[40], letter[8] = "    ";
         const char *value = options[i].value ? options[i].value : "";
@@ -173,35 +205,57 @@ static int parse_int(const char *option, const char *s, long least, long most, i
     return TOOL_OK;
 }
 
+/* The i-th word that an option takes, NULL after the last. */
+static const char *format_word(int i)
+{
+    return i == 0 ? pici_format_name(PICI_AUTO) : pici_format_name((enum pici_format)(i - 1));
+}
+
+static const char *dtype_word(int i)
+{
+    return pici_dtype_name((enum pici_dtype)(PICI_F32 + i));
+}
+
+static const char *type_word(int i)
+{
+    return TYPE_RAW + i < TYPES ? tool_type_name((enum tool_type)(TYPE_RAW + i)) : NULL;
+}
+
+/* Which of an option's words s is. */
+static int parse_word(const char *option, const char *s, const char *(*word)(int), int *i)
+{
+    char all[160], hint[SUGGEST_HINT];
+    size_t at = 0;
+    struct suggest near;
+    suggest_start(&near, s);
+    for (*i = 0; word(*i); ++*i) {
+        if (strcmp(s, word(*i)) == 0)
+            return TOOL_OK;
+        suggest_word(&near, word(*i));
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", *i ? ", " : "", word(*i));
+    }
+    return tool_usage(NULL, "--%s %s: not one of %s%s", option, s, all, suggest_hint(&near, "", hint));
+}
+
 static int parse_format(const char *s, struct tool_options *o)
 {
-    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (strcmp(s, pici_format_name(formats[i])) == 0) {
-            o->format = formats[i];
-            return TOOL_OK;
-        }
-    return tool_usage(NULL, "--format %s: not one of auto, dense, pici, coo, hybrid", s);
+    int i, status = parse_word("format", s, format_word, &i);
+    o->format = i ? (enum pici_format)(i - 1) : PICI_AUTO;
+    return status;
 }
 
 static int parse_dtype(const char *s, struct tool_options *o)
 {
-    for (int d = PICI_F32; d <= PICI_U64; d++)
-        if (strcmp(s, pici_dtype_name((enum pici_dtype)d)) == 0) {
-            o->dtype = d;
-            return TOOL_OK;
-        }
-    return tool_usage(NULL, "--dtype %s: not one of f32 f64 f16 bf16 f8e4m3 f8e5m2 i8 u8 i16 u16 i32 u32 i64 u64", s);
+    int i, status = parse_word("dtype", s, dtype_word, &i);
+    o->dtype = PICI_F32 + i;
+    return status;
 }
 
 static int parse_type(const char *s, struct tool_options *o)
 {
-    for (int t = TYPE_RAW; t <= TYPE_SAFETENSORS; t++)
-        if (strcmp(s, tool_type_name((enum tool_type)t)) == 0) {
-            o->type = (enum tool_type)t;
-            return TOOL_OK;
-        }
-    return tool_usage(NULL, "--type %s: not one of raw, npy, safetensors", s);
+    int i, status = parse_word("type", s, type_word, &i);
+    o->type = (enum tool_type)(TYPE_RAW + i);
+    return status;
 }
 
 static int parse_size(const char *option, const char *s, uint64_t *bytes)
@@ -209,6 +263,29 @@ static int parse_size(const char *option, const char *s, uint64_t *bytes)
     if (tool_parse_bytes(s, bytes))
         return TOOL_OK;
     return tool_usage(NULL, "--%s %s: not a number of bytes, as 4096, 512K or 2G", option, s);
+}
+
+static int parse_heatmap(const char *value, struct tool_options *o)
+{
+    const char *kind = tool_extension(value);
+    if (strcmp(kind, ".png") == 0)
+        o->png = value;
+    else if (strcmp(kind, ".svg") == 0)
+        o->svg = value;
+    else
+        return tool_usage(value, "--heatmap draws to a file whose name ends in .png or .svg");
+    return TOOL_OK;
+}
+
+static int parse_range(const char *s, struct tool_options *o)
+{
+    const char *p = s;
+    bool ok = *p == ':' || tool_parse_digits(&p, &o->range.first);
+    ok = ok && *p++ == ':';
+    o->range.given = true;
+    o->range.to_end = ok && !*p;
+    ok = ok && (o->range.to_end || (tool_parse_digits(&p, &o->range.last) && !*p && o->range.first <= o->range.last));
+    return ok ? TOOL_OK : tool_usage(NULL, "--range %s: not a range of elements, as 0:1000, 500: or :20", s);
 }
 
 static int parse_sparsity(const char *s, struct tool_options *o)
@@ -239,16 +316,20 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_DTYPE: return parse_dtype(value, o);
     case OPT_TYPE: return parse_type(value, o);
     case OPT_THREADS: return parse_int("threads", value, 0, 4096, &o->threads);
-    case OPT_ZSTD:
-        o->zstd = 3; /* zstd's own default */
-        return value ? parse_int("zstd", value, 1, 22, &o->zstd) : TOOL_OK;
+    case OPT_ZSTD: o->zstd = ZSTD_DEFAULT; return value ? parse_int("zstd", value, 1, 22, &o->zstd) : TOOL_OK;
     case OPT_OUT: o->out = value; return TOOL_OK;
     case OPT_FORCE: o->force = true; return TOOL_OK;
     case OPT_JSON: o->json = true; return TOOL_OK;
     case OPT_TENSOR: o->tensor = value; return TOOL_OK;
+    case OPT_RANGE: return parse_range(value, o);
+    case OPT_HEATMAP: return parse_heatmap(value, o);
     case OPT_PNG: o->png = value; return TOOL_OK;
     case OPT_SVG: o->svg = value; return TOOL_OK;
+    case OPT_COMPARE:
+        o->compare = ZSTD_DEFAULT;
+        return value ? parse_int("compare", value, 1, 22, &o->compare) : TOOL_OK;
     case OPT_CHECKSUM: o->checksum = true; return TOOL_OK;
+    case OPT_KEEP_GOING: o->keep_going = true; return TOOL_OK;
     case OPT_MAX_SIZE: return parse_size("max-size", value, &o->max_bytes);
     case OPT_SIZE: o->bench_bytes_set = true; return parse_size("size", value, &o->bench_bytes);
     case OPT_SPARSITY: return parse_sparsity(value, o);
@@ -260,6 +341,23 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     return TOOL_OK;
 }
 
+/* word, as "--tensr=x", is no option of the verb, or has a value that the option does not take. */
+static int no_option(const struct verb *v, const char *name, const char *word)
+{
+    char typed[64], hint[SUGGEST_HINT];
+    struct suggest near;
+    const char *letters = word + (word[0] == '-') + (word[0] == '-' && word[1] == '-');
+    snprintf(typed, sizeof typed, "%.*s", (int)strcspn(letters, "="), letters);
+    suggest_start(&near, typed);
+    for (int i = 0; i < OPTIONS; i++)
+        if (takes(v, i) && strcmp(options[i].name, typed) == 0)
+            return tool_usage(NULL, "%s: --%s takes no value; see picitool %s --help", name, typed, name);
+        else if (takes(v, i))
+            suggest_word(&near, options[i].name);
+    suggest_hint(&near, "--", hint);
+    return tool_usage(NULL, "%s: no option %s%s%s see picitool %s --help", name, word, hint, hint[0] ? "" : ";", name);
+}
+
 /* Parse what follows the verb; argv[0] is its last word. *help: --help was there, and nothing else matters. */
 static int parse_arguments(const struct verb *v, int argc, char **argv, struct tool_options *o, bool *help)
 {
@@ -269,7 +367,7 @@ static int parse_arguments(const struct verb *v, int argc, char **argv, struct t
     size_t at = 1;
     verb_name(v, name);
     for (int i = 0; i < OPTIONS; i++) {
-        if (!((v->takes | BIT(OPT_HELP)) >> i & 1))
+        if (!takes(v, i))
             continue;
         int has = !options[i].value ? no_argument : options[i].value_optional ? optional_argument : required_argument;
         longs[n++] = (struct option){options[i].name, has, NULL, 256 + i};
@@ -287,7 +385,7 @@ static int parse_arguments(const struct verb *v, int argc, char **argv, struct t
         if (c == '?' && optopt > 0 && optopt < 256)
             return tool_usage(NULL, "%s: no option -%c; see picitool %s --help", name, optopt, name);
         if (c == '?')
-            return tool_usage(NULL, "%s: no option %s; see picitool %s --help", name, argv[optind - 1], name);
+            return no_option(v, name, argv[optind - 1]);
         int id = c - 256;
         for (int i = 0; id < 0 && i < OPTIONS; i++)
             if (options[i].letter == c)
@@ -342,6 +440,77 @@ static int run_group(const char *group, int argc, char **argv)
     return tool_usage(NULL, "%s: encode or decode? see picitool %s --help", group, group);
 }
 
+/* ---- completion: picitool --complete WORD..., for the shells. The last word is being typed; what it may become is
+ * printed, a line each, with a tab and what it means. Nothing is printed where files may stand. */
+
+static void offer(const char *begun, const char *dashes, const char *word, const char *meaning)
+{
+    char whole[1024];
+    snprintf(whole, sizeof whole, "%s%s", dashes, word);
+    if (strlen(dashes) + strlen(word) < sizeof whole && strncmp(whole, begun, strlen(begun)) == 0)
+        printf("%s\t%.*s\n", whole, (int)strcspn(meaning, "\n"), meaning);
+}
+
+/* The value of an option: one of its words, or a tensor of a file among the other words. */
+static void offer_values(enum option_id id, const char *begun, char **words, int n)
+{
+    const char *(*word)(int) = id == OPT_FORMAT  ? format_word
+                               : id == OPT_DTYPE ? dtype_word
+                               : id == OPT_TYPE  ? type_word
+                                                 : NULL;
+    for (int i = 0; word && word(i); i++)
+        offer(begun, "", word(i), options[id].name);
+    for (int i = 0; id == OPT_TENSOR && i < n; i++)
+        names_each(words[i], begun, offer);
+}
+
+/* The option whose value is begun after a word, or -1. */
+static int option_before(const struct verb *v, const char *word)
+{
+    for (int i = 0; i < OPTIONS; i++) {
+        const char letter[] = {'-', options[i].letter, 0};
+        if (takes(v, i) && options[i].value && !options[i].value_optional && word[0] == '-' &&
+            (strcmp(word, letter) == 0 || (word[1] == '-' && strcmp(word + 2, options[i].name) == 0)))
+            return i;
+    }
+    return -1;
+}
+
+static void complete_verb(const struct verb *v, char **words, int n)
+{
+    const char *begun = words[n - 1];
+    int id = n > 1 ? option_before(v, words[n - 2]) : -1;
+    if (id >= 0)
+        offer_values((enum option_id)id, begun, words, n - 2);
+    for (int i = 0; id < 0 && begun[0] == '-' && i < OPTIONS; i++)
+        if (takes(v, i))
+            offer(begun, "--", options[i].name, options[i].help);
+}
+
+static void complete(char **words, int n)
+{
+    const char *begun = n ? words[n - 1] : "";
+    for (int i = 0; i < VERBS; i++) {
+        const struct verb *v = &verbs[i];
+        const char *first = v->group ? v->group : v->name;
+        bool again = i && v->group && v[-1].group && strcmp(v->group, v[-1].group) == 0;
+        if (n <= 1 && !again)
+            offer(begun, "", first, v->group ? "bare blocks" : v->summary);
+        if (n < 2 || strcmp(words[0], first) != 0)
+            continue;
+        if (!v->group)
+            complete_verb(v, words + 1, n - 1);
+        else if (n == 2)
+            offer(begun, "", v->name, v->summary);
+        else if (strcmp(words[1], v->name) == 0)
+            complete_verb(v, words + 2, n - 2);
+    }
+    if (n <= 1) {
+        offer(begun, "--", "help", "what the verbs are");
+        offer(begun, "--", "version", "which version this is");
+    }
+}
+
 static int run(int argc, char **argv)
 {
     if (argc < 2)
@@ -355,13 +524,23 @@ static int run(int argc, char **argv)
         printf("picitool %s\n", pici_version());
         return TOOL_OK;
     }
+    if (strcmp(word, "--complete") == 0) {
+        complete(argv + 2, argc - 2);
+        return TOOL_OK;
+    }
     for (int i = 0; i < VERBS; i++) {
         if (verbs[i].group && strcmp(word, verbs[i].group) == 0)
             return run_group(verbs[i].group, argc - 1, argv + 1);
         if (!verbs[i].group && strcmp(word, verbs[i].name) == 0)
             return run_verb(&verbs[i], argc - 1, argv + 1);
     }
-    return tool_usage(NULL, "no verb %s; see picitool --help", word);
+    struct suggest near;
+    char hint[SUGGEST_HINT];
+    suggest_start(&near, word);
+    for (int i = 0; i < VERBS; i++)
+        suggest_word(&near, verbs[i].group ? verbs[i].group : verbs[i].name);
+    suggest_hint(&near, "", hint);
+    return tool_usage(NULL, "no verb %s%s%s see picitool --help", word, hint, hint[0] ? "" : ";");
 }
 
 int main(int argc, char **argv)

@@ -65,6 +65,31 @@ static void json_sizes(struct jsonout *j, const struct sizes *s, uint64_t stored
         jsonout_u64(j, "stored_bytes", stored);
 }
 
+static double gbs(const struct sizes *s, double seconds)
+{
+    return seconds > 0 ? (double)s->dense_bytes / seconds / 1e9 : (double)NAN;
+}
+
+static void json_rival(struct jsonout *j, const char *name, const struct sizes *s, const struct rival *r)
+{
+    jsonout_begin(j, name, '{');
+    jsonout_u64(j, "bytes", r->bytes);
+    jsonout_real(j, "compress_gb_per_second", gbs(s, r->compress));
+    jsonout_real(j, "decompress_gb_per_second", gbs(s, r->decompress));
+    jsonout_end(j, '}');
+}
+
+static void json_compare(struct jsonout *j, const struct report *r, const struct sizes *s)
+{
+    if (!r->zstd_level)
+        return;
+    jsonout_begin(j, "compare", '{');
+    jsonout_u64(j, "zstd_level", (uint64_t)r->zstd_level);
+    json_rival(j, "pici", s, &s->pici);
+    json_rival(j, "zstd", s, &s->zstd);
+    jsonout_end(j, '}');
+}
+
 void report_json(const struct report *r)
 {
     struct jsonout j = {.f = stdout};
@@ -79,11 +104,13 @@ void report_json(const struct report *r)
         jsonout_begin(&j, NULL, '{');
         measured_json(&j, m);
         json_sizes(&j, &m->sizes, m->stored);
+        json_compare(&j, r, &m->sizes);
         jsonout_end(&j, '}');
     }
     jsonout_end(&j, ']');
     jsonout_begin(&j, "total", '{');
     json_sizes(&j, &r->total, r->stored);
+    json_compare(&j, r, &r->total);
     jsonout_end(&j, '}');
     jsonout_end(&j, '}');
 }
@@ -193,7 +220,14 @@ static void columns_put(const struct columns *c, const char *name, const char *d
 
 void columns_head(const struct columns *c)
 {
+    term_on(stdout, TERM_BOLD);
     columns_put(c, "NAME", "DTYPE", "SHAPE");
+}
+
+void columns_end(void)
+{
+    term_off(stdout);
+    putchar('\n');
 }
 
 void columns_row(const struct columns *c, const struct measured *m)
@@ -204,6 +238,7 @@ void columns_row(const struct columns *c, const struct measured *m)
 
 void columns_total(const struct columns *c)
 {
+    term_on(stdout, TERM_BOLD);
     columns_put(c, "total", "", "");
 }
 
@@ -241,16 +276,36 @@ static void print_table(const struct report *r)
     }
     columns_head(&c);
     printf("  %7s%s  %8s  %8s  %8s", "DENSITY", e.dense ? "     DENSE" : "", "PICI", "COO", "HYBRID");
-    printf("%s  %-6s  %6s%s\n", e.stored ? "    STORED" : "", "BEST", "RATIO", e.spark ? "  WHERE" : "");
+    printf("%s  %-6s  %6s%s", e.stored ? "    STORED" : "", "BEST", "RATIO", e.spark ? "  WHERE" : "");
+    columns_end();
     for (size_t i = 0; i < r->tensors; i++) {
         const struct measured *m = &r->tensor[i];
         columns_row(&c, m);
         put_sizes(&e, &m->sizes, m->stored, pici_format_name(sizes_best(&m->sizes)));
-        printf("%s%s\n", e.spark ? "  " : "", e.spark ? m->spark : "");
+        heat_on(stdout, m->sizes.nnz, m->sizes.elements);
+        printf("%s%s", e.spark ? "  " : "", e.spark ? m->spark : "");
+        columns_end();
     }
     columns_total(&c);
     put_sizes(&e, &r->total, r->stored, "");
-    puts("");
+    columns_end();
+}
+
+static void print_rival(const char *name, const struct sizes *s, const struct rival *r)
+{
+    char bytes[TERM_TEXT], percent[TERM_TEXT];
+    printf("  %-9s  %10s  %7s  %7.2f GB/s  %7.2f GB/s\n", name, term_bytes(bytes, r->bytes),
+           term_percent(percent, r->bytes, s->dense_bytes), gbs(s, r->compress), gbs(s, r->decompress));
+}
+
+/* Speeds are of dense bytes. */
+static void print_compare(const struct report *r)
+{
+    char zstd[TERM_TEXT];
+    snprintf(zstd, sizeof zstd, "zstd -%d", r->zstd_level);
+    printf("\n  %-9s  %10s  %7s  %12s  %12s   one thread, the same chunks\n", "", "size", "", "compress", "decompress");
+    print_rival("pici", &r->total, &r->total.pici);
+    print_rival(zstd, &r->total, &r->total.zstd);
 }
 
 void report_print(const struct report *r)
@@ -260,4 +315,6 @@ void report_print(const struct report *r)
         print_one(r);
     else if (r->tensors)
         print_table(r);
+    if (r->zstd_level && r->total.elements)
+        print_compare(r);
 }

@@ -31,4 +31,7 @@ void columns_head(const struct columns *c);
 void columns_row(const struct columns *c, const struct measured *m);
 void columns_total(const struct columns *c);
 
+/* The end of such a line: column names and sums are bold where there are colours. */
+void columns_end(void);
+
 #endif

@@ -34,6 +34,12 @@ void source_swap(void *p, size_t bytes, size_t width)
         SWAP(uint64_t, __builtin_bswap64)
 }
 
+void source_swap_raw(void *p, size_t bytes, size_t width)
+{
+    if (source_host_is_big_endian())
+        source_swap(p, bytes, width);
+}
+
 static int refuse(const struct source *s, const struct parse_error *e)
 {
     return tool_bad_at(s->in->name, e->offset, "%s", e->what);
@@ -110,14 +116,44 @@ static int open_raw(struct source *s, const struct tool_options *o)
     return TOOL_OK;
 }
 
+/* Whether an entry is a storage as torch.save names them: NAME/data/NUMBER. */
+static bool is_storage(const struct zip_entry *e)
+{
+    const char *number = strrchr(e->name, '/');
+    return number && number - e->name > 5 && memcmp(number - 5, "/data", 5) == 0 && number[1] &&
+           strspn(number + 1, "0123456789") == strlen(number + 1);
+}
+
+static int open_pt(struct source *s, const struct tool_options *o)
+{
+    struct parse_error err;
+    if (!s->in->regular)
+        return tool_usage(s->in->name, "is empty or cannot be read at random: a .pt needs a file, not a pipe");
+    bool ok = zip_open(&s->zip, input_read_at, s->in, s->in->bytes, &err);
+    s->in->at = 0;
+    if (!ok)
+        return refuse(s, &err);
+    s->raw_dtype = o->dtype ? (enum pici_dtype)o->dtype : PICI_U8;
+    for (size_t i = 0; i < s->zip.count; i++) {
+        const struct zip_entry *e = &s->zip.entries[i];
+        if (is_storage(e) && !e->stored)
+            return tool_bad_at(s->in->name, e->header, "entry '%s' is compressed: storages must be stored", e->name);
+        s->tensors += is_storage(e);
+    }
+    return TOOL_OK;
+}
+
 int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o)
 {
     memset(s, 0, sizeof *s);
     s->in = in;
     s->type = o->type ? o->type : tool_type_of(path);
-    if (s->type != TYPE_RAW && o->dtype)
-        return tool_usage(in->name, "--dtype is for raw input; this is taken as .%s", tool_type_name(s->type));
-    int status = s->type == TYPE_NPY ? open_npy(s) : s->type == TYPE_SAFETENSORS ? open_safetensors(s) : open_raw(s, o);
+    if (s->type != TYPE_RAW && s->type != TYPE_PT && o->dtype)
+        return tool_usage(in->name, "--dtype is for raw input and .pt; this is taken as .%s", tool_type_name(s->type));
+    int status = s->type == TYPE_NPY           ? open_npy(s)
+                 : s->type == TYPE_SAFETENSORS ? open_safetensors(s)
+                 : s->type == TYPE_PT          ? open_pt(s, o)
+                                               : open_raw(s, o);
     if (status)
         source_close(s);
     return status;
@@ -127,6 +163,7 @@ void source_close(struct source *s)
 {
     free(s->head);
     free(s->part);
+    zip_free(&s->zip);
     safetensors_free(&s->safetensors);
     memset(&s->safetensors, 0, sizeof s->safetensors);
     s->head = s->part = NULL;
@@ -280,6 +317,34 @@ static int next_safetensors(struct source *s, struct source_tensor *t, bool *mor
     return TOOL_OK;
 }
 
+static int next_pt(struct source *s, struct source_tensor *t, bool *more)
+{
+    const struct zip *z = &s->zip;
+    while (s->entry < z->count && !is_storage(&z->entries[s->entry]))
+        s->entry++;
+    const struct zip_entry *e = s->entry < z->count ? &z->entries[s->entry] : NULL;
+    const uint64_t begin = e ? e->begin : s->in->bytes;
+    if (s->done < begin) {
+        plain(s, t, "zip", PICI_U8, begin - s->done);
+        t->filler = true;
+        s->done = begin;
+        return TOOL_OK;
+    }
+    *more = e != NULL;
+    if (!e)
+        return TOOL_OK;
+    const uint64_t bytes = e->end - e->begin;
+    t->name = e->name;
+    t->name_len = e->name_len;
+    t->dtype = bytes % pici_dtype_width(s->raw_dtype) ? PICI_U8 : s->raw_dtype;
+    t->dtype_text = pici_dtype_name(t->dtype);
+    const uint64_t count = bytes / pici_dtype_width(t->dtype);
+    describe(s, t, count, &count, 1, count, 1);
+    s->done = e->end;
+    s->entry++;
+    return TOOL_OK;
+}
+
 /* After the last tensor. Of a regular file the length was known; a .safetensors stream may not go on either. */
 static int expect_end(struct source *s)
 {
@@ -298,6 +363,7 @@ int source_next(struct source *s, struct source_tensor *t, bool *more)
     *more = true;
     int status = s->type == TYPE_NPY           ? next_npy(s, t, more)
                  : s->type == TYPE_SAFETENSORS ? next_safetensors(s, t, more)
+                 : s->type == TYPE_PT          ? next_pt(s, t, more)
                                                : next_raw(s, t, more);
     return status || *more ? status : expect_end(s);
 }
@@ -318,5 +384,16 @@ int source_take(struct source *s, void *buf, size_t bytes)
     }
     s->left -= bytes;
     source_swap(buf, bytes, s->swap_width);
+    return TOOL_OK;
+}
+
+int source_give(struct source *s, void *buf, size_t bytes, const uint8_t **p)
+{
+    *p = buf;
+    if (!s->from_part || s->swap_width != 1)
+        return source_take(s, buf, bytes);
+    *p = s->part + s->part_at;
+    s->part_at += bytes;
+    s->left -= bytes;
     return TOOL_OK;
 }

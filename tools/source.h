@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A file of tensors as others write it, raw, .npy or .safetensors, read strictly forward: a head of bytes, then tensors
+ * A file of tensors as others write it, raw, .npy, .safetensors or .pt, read strictly forward: a head of bytes, then tensors
  * whose bytes follow each other to the end of the file. So head and tensors, in order, are the whole file.
  *
  *   raw          no head; "data", and "tail" for the bytes of an incomplete last element
  *   npy          the header is the head; "data", and "tail" for bytes after the array
  *   safetensors  the header is the head; tensors in the order of their bytes
+ *   pt           no head; the entries of torch.save that are storages, of the dtype that is asked for or u8, in the order of
+ *                their bytes, and "zip", "zip.1", ... for the bytes between and after them. Not from a stream
  *
  * Where the length is not known, of a raw stream and of the tail of an .npy stream, there are tensors of at most
  * PICI_CHUNK_MAX elements each: "data", "data.1", "data.2", ... Functions return an exit status, as those of io.h. */
@@ -16,6 +18,7 @@
 #include "npy.h"
 #include "safetensors.h"
 #include "tool.h"
+#include "zip.h"
 
 struct source_tensor {
     const char *name; /* [name_len bytes], then a NUL; lives until the next source_next */
@@ -28,6 +31,7 @@ struct source_tensor {
     uint64_t count;                /* elements */
     bool big_endian;               /* in the file; source_take gives host order */
     bool fortran;                  /* the first index is the fastest */
+    bool filler;                   /* bytes of the file that are no tensor's, only carried */
 };
 
 struct source {
@@ -39,10 +43,13 @@ struct source {
 
     /* how far it has been read */
     enum { SOURCE_DATA, SOURCE_TAIL, SOURCE_END } stage;
-    uint64_t next; /* of the stage's tensors */
-    enum pici_dtype raw_dtype;
+    uint64_t next;             /* of the stage's tensors */
+    enum pici_dtype raw_dtype; /* of pt too */
     struct npy npy;
     struct safetensors safetensors;
+    struct zip zip;
+    size_t entry;  /* the next of zip's */
+    uint64_t done; /* bytes of the file that zip's tensors have had */
     uint64_t left; /* bytes of the current tensor not read */
     uint8_t *part; /* of a stream of unknown length: what was read to see how much there is */
     size_t part_len, part_at;
@@ -61,6 +68,9 @@ int source_next(struct source *s, struct source_tensor *t, bool *more);
 /* Read bytes of the current tensor, whole elements, to buf in host byte order. */
 int source_take(struct source *s, void *buf, size_t bytes);
 
+/* The same, to where *p then points: to buf, or to where they are already, until the next call. */
+int source_give(struct source *s, void *buf, size_t bytes, const uint8_t **p);
+
 void source_close(struct source *s);
 
 /* The tensor as a .pici file has it, with up to SOURCE_ATTRS attributes that tell what it was like, at attrs. It points at what t
@@ -72,5 +82,8 @@ bool source_host_is_big_endian(void);
 
 /* Reverse the bytes of each element of width bytes: 1, 2, 4 or 8. */
 void source_swap(void *p, size_t bytes, size_t width);
+
+/* The same where the host is not little-endian, as raw files are. */
+void source_swap_raw(void *p, size_t bytes, size_t width);
 
 #endif

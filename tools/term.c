@@ -132,6 +132,18 @@ bool term_colours(FILE *f)
     return isatty(fileno(f)) && term && strcmp(term, "dumb") != 0 && !(no && *no);
 }
 
+void term_on(FILE *f, enum term_style style)
+{
+    if (term_colours(f))
+        fprintf(f, "\033[%s%dm", style == TERM_BOLD ? "" : "1;", (int)style);
+}
+
+void term_off(FILE *f)
+{
+    if (term_colours(f))
+        fputs("\033[0m", f);
+}
+
 bool term_utf8(void)
 {
     return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;

@@ -33,6 +33,11 @@ unsigned term_width(FILE *f);
 /* Whether f takes colours: a terminal, TERM is not "dumb", NO_COLOR is not set. */
 bool term_colours(FILE *f);
 
+/* Text from here on in a style, if f takes colours; and plain again. */
+enum term_style { TERM_BOLD = 1, TERM_RED = 31, TERM_GREEN = 32 };
+void term_on(FILE *f, enum term_style);
+void term_off(FILE *f);
+
 /* Whether the locale's characters are UTF-8. */
 bool term_utf8(void);
 

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
 #include "tool.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "suggest.h"
 #include "term.h"
 
 /* Long enough for any message of ours with names of a length that a person would read; the rest is cut. */
@@ -19,7 +23,10 @@ static void say(const char *file, const char *at, const char *what, va_list args
     vsnprintf(message + len, sizeof message - (size_t)len, what, args);
     progress_wipe();
     fflush(stdout); /* so that both streams, on one terminal, keep their order */
-    fputs("picitool: ", stderr);
+    term_on(stderr, TERM_RED);
+    fputs("picitool:", stderr);
+    term_off(stderr);
+    putc(' ', stderr);
     if (file) {
         term_puts(stderr, file);
         fputs(": ", stderr);
@@ -62,9 +69,21 @@ int tool_usage(const char *file, const char *what, ...)
     return TOOL_USAGE;
 }
 
+int tool_no_tensor(const char *file, const struct suggest *near)
+{
+    char hint[SUGGEST_HINT];
+    return tool_bad(file, "has no tensor %s%s", near->typed, suggest_hint(near, "", hint));
+}
+
 int tool_nomem(const char *file)
 {
     return tool_bad(file, "out of memory");
+}
+
+unsigned tool_threads(int asked)
+{
+    long n = asked ? asked : sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (unsigned)n : 1;
 }
 
 const char *tool_input_name(const char *path)
@@ -74,30 +93,54 @@ const char *tool_input_name(const char *path)
 
 const char *tool_type_name(enum tool_type t)
 {
-    static const char *const names[] = {"", "raw", "npy", "safetensors"};
+    static const char *const names[] = {"", "raw", "npy", "safetensors", "pt"};
     return names[t];
+}
+
+const char *tool_extension(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+    return dot ? dot : "";
+}
+
+char *tool_output_name(const char *in, const char *extension)
+{
+    size_t cap = strlen(in) + strlen(extension) + 1;
+    char *out = malloc(cap);
+    if (out)
+        snprintf(out, cap, "%s%s", in, strcmp(in, "-") == 0 ? "" : extension);
+    return out;
 }
 
 enum tool_type tool_type_of(const char *path)
 {
-    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
-    if (dot && strcmp(dot, ".npy") == 0)
+    const char *extension = tool_extension(path);
+    if (strcmp(extension, ".npy") == 0)
         return TYPE_NPY;
-    return dot && strcmp(dot, ".safetensors") == 0 ? TYPE_SAFETENSORS : TYPE_RAW;
+    if (strcmp(extension, ".safetensors") == 0)
+        return TYPE_SAFETENSORS;
+    return strcmp(extension, ".pt") == 0 || strcmp(extension, ".pth") == 0 ? TYPE_PT : TYPE_RAW;
+}
+
+bool tool_parse_digits(const char **s, uint64_t *v)
+{
+    if (**s < '0' || **s > '9')
+        return false;
+    for (*v = 0; **s >= '0' && **s <= '9'; ++*s) {
+        unsigned digit = (unsigned)(**s - '0');
+        if (*v > (UINT64_MAX - digit) / 10)
+            return false;
+        *v = *v * 10 + digit;
+    }
+    return true;
 }
 
 bool tool_parse_bytes(const char *s, uint64_t *bytes)
 {
     static const char suffixes[] = "KMGT";
-    uint64_t v = 0;
-    if (*s < '0' || *s > '9')
+    uint64_t v;
+    if (!tool_parse_digits(&s, &v))
         return false;
-    for (; *s >= '0' && *s <= '9'; s++) {
-        unsigned digit = (unsigned)(*s - '0');
-        if (v > (UINT64_MAX - digit) / 10)
-            return false;
-        v = v * 10 + digit;
-    }
     const char *suffix = *s ? strchr(suffixes, *s >= 'a' ? *s - 'a' + 'A' : *s) : NULL;
     if (suffix) {
         unsigned shift = 10 * (unsigned)(suffix - suffixes + 1);

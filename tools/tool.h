@@ -12,20 +12,25 @@
 
 enum { TOOL_OK = 0, TOOL_BAD = 1, TOOL_USAGE = 2 }; /* exit status: done; bad data or I/O; usage */
 
-enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS };
+enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_PT, TYPES };
 
 /* What the command line says. Options that a verb does not take keep their defaults. */
 struct tool_options {
     enum pici_format format; /* PICI_AUTO */
     int dtype;               /* enum pici_dtype; 0: not given */
     enum tool_type type;
-    int threads;     /* 1; 0: all cores */
-    int zstd;        /* level; 0: none */
+    int threads; /* 1; 0: all cores */
+    int zstd;    /* level; 0: none; so is compare */
+    int compare;
     const char *out; /* NULL: not given */
     const char *png; /* NULL: not wanted; so are the next two */
     const char *svg;
     const char *tensor;
-    bool force, json, checksum, in_place;
+    struct {
+        bool given, to_end;   /* to_end: last was left out */
+        uint64_t first, last; /* elements [first, last) */
+    } range;
+    bool force, json, checksum, keep_going, in_place;
     uint64_t max_bytes;   /* 1 GiB */
     uint64_t bench_bytes; /* 64 MiB */
     bool bench_bytes_set;
@@ -41,6 +46,8 @@ int verb_decompress(const struct tool_options *);
 int verb_test(const struct tool_options *);
 int verb_list(const struct tool_options *);
 int verb_inspect(const struct tool_options *);
+int verb_report(const struct tool_options *);
+int verb_extract(const struct tool_options *);
 int verb_block_encode(const struct tool_options *);
 int verb_block_decode(const struct tool_options *);
 int verb_bench(const struct tool_options *);
@@ -57,17 +64,30 @@ int tool_bad_at(const char *file, uint64_t offset, const char *what, ...) __attr
 /* "picitool: FILE: what"; returns TOOL_USAGE. file may be NULL. */
 int tool_usage(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
+/* tool_bad: file has no tensor of the name that near was begun with; another is meant, perhaps. */
+struct suggest;
+int tool_no_tensor(const char *file, const struct suggest *near);
+
 /* What the last of these said, without the program and the file. */
 const char *tool_last_error(void);
 
 /* tool_bad(file, "out of memory"). */
 int tool_nomem(const char *file);
 
+/* How many threads --threads asks for; 0 is one for each core that is online. At least 1. */
+unsigned tool_threads(int asked);
+
 /* The name to show for an operand: "-" is "standard input". */
 const char *tool_input_name(const char *path);
 
-/* "raw", "npy" or "safetensors". */
+/* "raw", "npy", "safetensors" or "pt". */
 const char *tool_type_name(enum tool_type);
+
+/* What path ends in, from the last dot of its last part on; "" if there is none. */
+const char *tool_extension(const char *path);
+
+/* The default name of what is made of in: in and an extension, or - for -. The caller's to free; NULL: no memory. */
+char *tool_output_name(const char *in, const char *extension);
 
 /* The type that a path's extension tells; raw for any other. */
 enum tool_type tool_type_of(const char *path);
@@ -75,5 +95,8 @@ enum tool_type tool_type_of(const char *path);
 /* A number with an optional suffix K, M, G or T (powers of 1024, with or without iB). False if it is not one or is
  * beyond 64 bits. */
 bool tool_parse_bytes(const char *s, uint64_t *bytes);
+
+/* The digits at *s, which is moved behind them. False if there are none or they are beyond 64 bits. */
+bool tool_parse_digits(const char **s, uint64_t *v);
 
 #endif

@@ -239,9 +239,9 @@ PICI_API enum pici_status pici_reader_attr_count(struct pici_reader *r, uint64_t
  * beginning to its end and goes on as before. */
 PICI_API enum pici_status pici_reader_verify(struct pici_reader *r);
 
-/* What went wrong in the last call that failed, one line, as "chunk 3 of tensor 'w' at byte 123456: checksum mismatch
- * (body-hash)"; the word in parentheses is the rule in formats/file.md. "" if none failed. Lives until the next call.
- * r may be NULL. */
+/* What went wrong in the last call that failed, one line, as "chunk 3 of tensor 'w' (elements 3145728 to 4194303) at byte
+ * 123456: checksum mismatch (body-hash)"; the last word in parentheses is the rule in formats/file.md. "" if none failed.
+ * Lives until the next call. r may be NULL. */
 PICI_API const char *pici_reader_error(const struct pici_reader *r);
 
 /* Which byte of the file those words are about: where the record begins that has the breach. Only of a failure that the

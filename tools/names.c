@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "names.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "pici/file.h"
+#include "safetensors.h"
+
+enum { HEAD_MOST = 16 << 20 /* bytes of a header that a shell waits for */ };
+
+static bool fits_a_line(const char *name, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
+            return false;
+    return len != 0;
+}
+
+static bool in_pici(const char *path, const char *begun,
+                    void (*offer)(const char *, const char *, const char *, const char *))
+{
+    struct pici_reader *r;
+    int more = 1;
+    bool opened = pici_reader_open_path(&r, path, NULL) == PICI_OK;
+    while (opened && more) {
+        struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+        if (pici_reader_next(r, &t, &more) != PICI_OK)
+            break;
+        if (more && fits_a_line(t.name, t.name_len))
+            offer(begun, "", t.name, pici_dtype_name(t.dtype));
+    }
+    pici_reader_close(r);
+    return opened;
+}
+
+static void in_safetensors(const char *path, const char *begun,
+                           void (*offer)(const char *, const char *, const char *, const char *))
+{
+    uint8_t first[SAFETENSORS_PREFIX_BYTES], *head = NULL;
+    struct safetensors s;
+    struct parse_error err;
+    uint64_t need;
+    FILE *f = fopen(path, "rb");
+    bool ok = f && fread(first, 1, sizeof first, f) == sizeof first &&
+              safetensors_header_bytes(&need, first, sizeof first, &err) && need <= HEAD_MOST &&
+              (head = malloc((size_t)need)) && fseek(f, 0, SEEK_SET) == 0 && fread(head, 1, (size_t)need, f) == need &&
+              safetensors_parse(&s, head, (size_t)need, UINT64_MAX, &err);
+    for (size_t i = 0; ok && i < s.count; i++)
+        if (fits_a_line(s.tensors[i].name, s.tensors[i].name_bytes))
+            offer(begun, "", s.tensors[i].name, s.tensors[i].source_dtype);
+    if (ok)
+        safetensors_free(&s);
+    free(head);
+    if (f)
+        fclose(f);
+}
+
+void names_each(const char *path, const char *begun,
+                void (*offer)(const char *begun, const char *dashes, const char *word, const char *meaning))
+{
+    if (!in_pici(path, begun, offer))
+        in_safetensors(path, begun, offer);
+}
