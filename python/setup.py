@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Package pici with libpici.so inside, which make builds from the tree that this folder is part of (in BUILD, as make)."""
+"""Package pici with libpici.so inside, which make builds from the tree that this folder is part of. PICI_BUILD names
+make's folder, if it is not build."""
 import os
 import shutil
 import subprocess
@@ -14,8 +15,8 @@ except ImportError:  # before setuptools 70
     from wheel.bdist_wheel import bdist_wheel
 
 TREE = Path(__file__).resolve().parent.parent
-BUILD = TREE / os.environ.get("BUILD", "build")
-WORK = BUILD / "python"  # what setuptools makes on the way
+BUILD = os.path.relpath(TREE / os.environ.get("PICI_BUILD", "build"), TREE)  # relative, as make itself has it
+WORK = TREE / BUILD / "python"  # what setuptools makes on the way
 
 
 class WithLibrary(build_py):
@@ -27,10 +28,10 @@ class WithLibrary(build_py):
             raise SystemExit(
                 "pici: there are no C sources around this folder: build in the repository, or from a wheel"
             )
-        subprocess.check_call(["make", "-C", TREE, f"BUILD={BUILD}", BUILD / "libpici.so"])
+        subprocess.check_call(["make", "-C", TREE, f"BUILD={BUILD}", f"{BUILD}/libpici.so"])
         package = self.get_package_dir("pici") if self.editable_mode else Path(self.build_lib) / "pici"
         library = Path(package) / "libpici.so"
-        shutil.copyfile(BUILD / "libpici.so", library)
+        shutil.copyfile(TREE / BUILD / "libpici.so", library)
         if shutil.which("strip"):  # of what debuggers read, four fifths of it
             subprocess.check_call(["strip", "--strip-unneeded", library])
 

@@ -28,16 +28,15 @@ run() {
 
 install() { # what pip makes of the tree, and only that
     site=$tmp/site
-    BUILD="$build" "$python" -m pip wheel -q --no-index --no-build-isolation --no-deps -w "$tmp/dist" ./python &&
+    PICI_BUILD="$build" "$python" -m pip wheel -q --no-index --no-build-isolation --no-deps -w "$tmp/dist" ./python &&
         "$python" -m pip install -q --no-index --no-deps --target "$site" "$tmp"/dist/*.whl || return 1
     case $(ls "$tmp/dist") in
         pici-[0-9]*-py3-none-linux_*.whl) ;;
         *) echo "the wheel is called $(ls "$tmp/dist")"; return 1 ;;
     esac
-    for f in __init__.py py.typed libpici.so; do
-        [ -e "$site/pici/$f" ] || { echo "not in the wheel: $f"; return 1; }
+    for f in pici/__init__.py pici/py.typed pici/libpici.so LICENSE; do
+        find "$site" -path "*/$f" | grep -q . || { echo "not in the wheel: $f"; return 1; }
     done
-    ls "$site"/pici-*/LICENSE >/dev/null
     export PYTHONPATH="$site"
 }
 

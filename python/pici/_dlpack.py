@@ -85,7 +85,7 @@ def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
     d = _dtypes.BY_DLPACK.get((t.code, t.bits))
     item = t.bits // 8
     storage = d.storage if d else np.dtype(f"u{item}")
-    shape = tuple(t.shape[: t.ndim])
+    shape = tuple(t.shape[: t.ndim]) if t.ndim else ()
     if 0 in shape:
         return np.empty(shape, storage), d
     interface = {

@@ -88,8 +88,8 @@ class DLPack(unittest.TestCase):
         gc.collect()
         self.assertIsNone(gone())
 
-    def test_read_only(self):
-        """A versioned capsule can say that its owner does not want its elements written to."""
+    def test_what_capsules_say(self):
+        """Of one that NumPy would not make: read-only, an offset, versions and types that are not known."""
         x = np.zeros(8, np.float32)
         flags = _dlpack._Versioned(major=1, flags=_dlpack.READ_ONLY)
         shape = (ctypes.c_int64 * 1)(8)
@@ -99,7 +99,7 @@ class DLPack(unittest.TestCase):
             ("PyCapsule_New", ctypes.pythonapi)
         )
 
-        class Frozen:
+        class Made:
             def __dlpack__(self, **_):
                 return new(ctypes.addressof(flags), b"dltensor_versioned", None)
 
@@ -107,16 +107,19 @@ class DLPack(unittest.TestCase):
                 return (1, 0)
 
         block = pici.compress(np.ones(8, np.float32))
-        self.assertEqual(pici.compress(Frozen()), pici.compress(x))
-        self.assertRaises(ValueError, pici.scatter_add, Frozen(), block)
+        self.assertEqual(pici.compress(Made()), pici.compress(x))
+        self.assertRaises(ValueError, pici.scatter_add, Made(), block)
         self.assertEqual(x.tolist(), [0] * 8)
         flags.flags = 0
-        pici.scatter_add(Frozen(), block)
+        pici.scatter_add(Made(), block)
         self.assertEqual(x.tolist(), [1] * 8)
+        x[:] = np.arange(8)
+        t.byte_offset, shape[0] = 8, 6
+        self.assertEqual(pici.decompress(pici.compress(Made())).tolist(), [2, 3, 4, 5, 6, 7])
         flags.major = 2
-        self.assertRaises(BufferError, pici.compress, Frozen())
+        self.assertRaises(BufferError, pici.compress, Made())
         flags.major, t.lanes = 1, 4
-        self.assertRaises(BufferError, pici.compress, Frozen())
+        self.assertRaises(BufferError, pici.compress, Made())
 
     def test_refusals(self):
         x = np.zeros(8, np.float32)
