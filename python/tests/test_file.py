@@ -30,6 +30,26 @@ class Files(unittest.TestCase):
     def open(self, **options):
         return self.enterContext(pici.open(self.path, **options))
 
+    def one_at_a_time(self, function, work):
+        """work(k) in four threads: the library's readers and writers are for one at a time, and no GIL keeps others out."""
+        real, inside, most = getattr(pici.file.lib, function), [], []
+
+        def slowly(*args):
+            inside.append(args)
+            time.sleep(0.001)
+            status = real(*args)
+            most.append(len(inside))
+            inside.pop()
+            return status
+
+        with unittest.mock.patch.object(pici.file.lib, function, slowly):
+            threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(set(most), {1})
+
 
 class Reading(Files):
     def test_roundtrip(self):
@@ -197,20 +217,10 @@ class Reading(Files):
         self.assertRaises(TypeError, pici.open, 3)
 
     def test_threads_take_turns(self):
-        """The library's reader is for one thread at a time, and no GIL keeps the others out."""
         x = sparse("u32", 100000)
         pici.save(self.path, {"x": x}, chunk_elements=1000)
         t = self.open()["x"]
-        read_range, inside, wrong = pici.file.lib.pici_reader_read_range, [], []
-
-        def slowly(*args):
-            inside.append(args)
-            time.sleep(0.001)
-            status = read_range(*args)
-            if len(inside) != 1:
-                wrong.append("two at a time")
-            inside.pop()
-            return status
+        wrong = []
 
         def work(seed):
             rng = np.random.default_rng(seed)
@@ -218,12 +228,7 @@ class Reading(Files):
                 if t.read(first, 500).tobytes() != x[first : first + 500].tobytes():
                     wrong.append(first)
 
-        with unittest.mock.patch.object(pici.file.lib, "pici_reader_read_range", slowly):
-            threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+        self.one_at_a_time("pici_reader_read_range", work)
         self.assertEqual(wrong, [])
 
 
@@ -278,6 +283,14 @@ class Writing(Files):
                 w.add("x", x, dtype="bf16")
             made.append(self.path.read_bytes())
         self.assertEqual(made, made[:1] * 4)
+
+    def test_threads_take_turns(self):
+        with pici.create(self.path) as w:
+            w.begin("x", (4000,), "u8")
+            self.one_at_a_time("pici_writer_data", lambda k: [w.append(bytes([k]) * 50) for _ in range(20)])
+        pieces = self.open()["x"][...].reshape(80, 50)
+        self.assertTrue((pieces == pieces[:, :1]).all())
+        self.assertEqual(np.bincount(pieces[:, 0]).tolist(), [20] * 4)
 
     def test_zstd(self):
         x = np.tile(np.arange(1, 101, dtype=np.float32), 100)
