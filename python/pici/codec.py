@@ -67,11 +67,29 @@ def _opts(threads: int, checksum: bool = False) -> _abi.Opts:
     return _abi.Opts(threads=_abi.u31(threads, "threads"), checksum=int(bool(checksum)))
 
 
-def _head(block: _arrays.Storage) -> tuple[DType, int, int]:
-    """dtype, count and length."""
+def _head(block: _arrays.Storage) -> tuple[DType, int]:
+    """dtype and count."""
     info = _abi.Info()
     _check(lib.pici_inspect(info, block.ctypes.data, block.size), block)
-    return BY_CODE[info.dtype], info.count, info.block_bytes
+    return BY_CODE[info.dtype], info.count
+
+
+def _encode(function: Any, d: DType, sources: list[_arrays.Storage], format: str, opts: _abi.Opts) -> bytes:
+    """The block that a function makes of one array, or of several of the same length."""
+    f, n = format_code(format), sources[0].size
+    block = np.empty(lib.pici_bound(f, d.code, n), np.uint8)
+    used = ctypes.c_size_t()
+    _check(function(block.ctypes.data, block.size, used, *(s.ctypes.data for s in sources), n, d.code, f, opts))
+    return block[: used.value].tobytes()
+
+
+def _into(function: Any, out: Any, block: Any, dtype: Optional[str], threads: int) -> None:
+    """What a function does to out with a block of as many elements."""
+    b = _arrays.octets(block)
+    opts = _opts(threads)
+    d, count = _head(b)
+    dst = _arrays.writable(out, d, count, dtype)
+    _check(function(dst.ctypes.data, count, b.ctypes.data, b.size, opts), b)
 
 
 def format_code(name: str) -> int:
@@ -90,19 +108,14 @@ def compress(
     checksum: store an XXH64 of the block, which readers check.
     """
     elements, d = _arrays.readable(array, dtype)
-    f = format_code(format)
-    opts = _opts(threads, checksum)
-    block = np.empty(lib.pici_bound(f, d.code, elements.size), np.uint8)
-    used = ctypes.c_size_t()
-    _check(lib.pici_compress(block.ctypes.data, block.size, used, elements.ctypes.data, elements.size, d.code, f, opts))
-    return block[: used.value].tobytes()
+    return _encode(lib.pici_compress, d, [elements], format, _opts(threads, checksum))
 
 
 def decompress(block: Any, *, to: str = "numpy", threads: int = 1, max_bytes: Optional[int] = _arrays.MAX_BYTES) -> Any:
     """All elements of a block, in one dimension."""
     b = _arrays.octets(block)
     opts = _opts(threads)
-    d, count, _ = _head(b)
+    d, count = _head(b)
     deliver = _arrays.delivery(d, to)
     out = _arrays.empty(d, count, max_bytes)
     _check(lib.pici_decompress(out.ctypes.data, count, b.ctypes.data, b.size, opts), b)
@@ -122,7 +135,7 @@ def decompress_range(
     b = _arrays.octets(block)
     opts = _opts(threads)
     first, count = _abi.u64(first, "first"), _abi.u64(count, "count")
-    d, n, _ = _head(b)
+    d, n = _head(b)
     if first + count > n:
         raise ValueError(f"elements [{first}, {first + count}) of a block of {n}")
     deliver = _arrays.delivery(d, to)
@@ -133,11 +146,7 @@ def decompress_range(
 
 def decompress_into(out: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
     """All elements of a block to out, which has as many of the same dtype. On an error its elements are unspecified."""
-    b = _arrays.octets(block)
-    opts = _opts(threads)
-    d, count, _ = _head(b)
-    dst = _arrays.writable(out, d, count, dtype)
-    _check(lib.pici_decompress(dst.ctypes.data, count, b.ctypes.data, b.size, opts), b)
+    _into(lib.pici_decompress, out, block, dtype, threads)
 
 
 def scatter_add(dst: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
@@ -145,11 +154,7 @@ def scatter_add(dst: Any, block: Any, *, dtype: Optional[str] = None, threads: i
     and f8 in f32, rounded once; integers wrap. Elements that are zero in the block keep their bits.
 
     dst has as many elements as the block, of the same dtype. On an error they are unspecified."""
-    b = _arrays.octets(block)
-    opts = _opts(threads)
-    d, count, _ = _head(b)
-    to = _arrays.writable(dst, d, count, dtype)
-    _check(lib.pici_scatter_add(to.ctypes.data, count, b.ctypes.data, b.size, opts), b)
+    _into(lib.pici_scatter_add, dst, block, dtype, threads)
 
 
 def inspect(block: Any) -> Info:
