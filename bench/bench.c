@@ -13,6 +13,7 @@
 
 #include "common.h"
 #include "cpu/kernels.h"
+#include "delta.h"
 #include "sizes.h"
 #include "yardstick.h"
 
@@ -465,6 +466,8 @@ static const char usage[] =
     "  --best             print the fastest repetition instead of the median\n"
     "  --cpu-time         processor time, for a machine busy with other things; one thread only\n"
     "  --sizes            sizes beside the entropy bound, nothing timed\n"
+    "  --delta            deltas: of 1G of bf16, 0.1, 1 and 3% changed, unless --dtype, --size and --sparsity say "
+    "otherwise\n"
     "  --quick            sizes and the first timed section, 3 repetitions\n"
     "  --json             one array of records\n"
     "Without --dtype, --size, --pattern, --sparsity, --threads, --checksum, --huge-pages, --sizes or --quick: all\n"
@@ -482,16 +485,19 @@ int main(int argc, char **argv)
         {"isa", 1, NULL, 'i'},        {"dtype", 1, NULL, 'd'},   {"size", 1, NULL, 's'},     {"pattern", 1, NULL, 'p'},
         {"sparsity", 1, NULL, 'y'},   {"threads", 1, NULL, 't'}, {"reps", 1, NULL, 'r'},     {"checksum", 0, NULL, 'c'},
         {"huge-pages", 0, NULL, 'g'}, {"best", 0, NULL, 'b'},    {"cpu-time", 0, NULL, 'u'}, {"quick", 0, NULL, 'q'},
-        {"json", 0, NULL, 'j'},       {"help", 0, NULL, 'h'},    {"sizes", 0, NULL, 'z'},    {NULL, 0, NULL, 0},
+        {"json", 0, NULL, 'j'},       {"help", 0, NULL, 'h'},    {"sizes", 0, NULL, 'z'},    {"delta", 0, NULL, 'D'},
+        {NULL, 0, NULL, 0},
     };
     struct section s = {PICI_F32, (size_t)64 << 20, UNIFORM, 1, 0, 0, 15, COUNT_OF(floor_sparsity), {0}};
     const char *isa = NULL;
-    int one = 0, quick = 0, sizes = 0, missed = 0, c;
+    int one = 0, quick = 0, sizes = 0, delta = 0, missed = 0, c;
+    unsigned given = 0; /* of dtype, size and sparsity: bits 0, 1, 2 */
 
     memcpy(s.sparsity, floor_sparsity, sizeof floor_sparsity);
     run.clock = CLOCK_MONOTONIC;
     while ((c = getopt_long(argc, argv, "r:h", options, NULL)) != -1) {
         one |= c && strchr("dspytcgq", c) != NULL;
+        given |= c == 'd' ? 1u : c == 's' ? 2u : c == 'y' ? 4u : 0u;
         switch (c) {
         case 'i': isa = optarg; break;
         case 'd':
@@ -526,6 +532,7 @@ int main(int argc, char **argv)
         case 'u': run.clock = CLOCK_THREAD_CPUTIME_ID; break;
         case 'q': quick = 1; break;
         case 'z': sizes = 1; break;
+        case 'D': delta = 1; break;
         case 'j': run.json = 1; break;
         case 'h': fputs(usage, stdout); return 0;
         default: bad_usage();
@@ -555,10 +562,19 @@ int main(int argc, char **argv)
         printf("\nbuffers: page-aligned, touched before; transparent huge pages: %s\n", huge_pages(line, sizeof line));
         printf("C compress, D decompress, A scatter-add; columns: share of zeros\n");
     }
-    if (sizes || quick || !one)
+    if (delta) {
+        double changed[MAX_COLUMNS] = {0.1, 1, 3};
+        for (size_t i = 0; given & 4 && i < s.columns; i++)
+            changed[i] = 100 - s.sparsity[i];
+        missed = print_delta(given & 1 ? s.dtype : PICI_BF16, given & 2 ? s.bytes : (size_t)1 << 30, changed,
+                             given & 4 ? s.columns : 3, s.threads, s.reps, run.isa, run.isas, run.clock, run.json,
+                             &run.records);
+    } else if (sizes || quick || !one)
         missed = print_sizes(run.json, &run.records);
     fflush(stdout);
-    if (one)
+    if (delta)
+        ;
+    else if (one)
         do_section(&s);
     else if (!sizes)
         all_sections(&s);

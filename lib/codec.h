@@ -21,6 +21,10 @@ int pici_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_byte
  * past the caches. */
 enum pici_status pici_decompress_slice(void *dst, uint64_t n, const void *block, size_t len, uint64_t output);
 
+/* As pici_decompress_range, for pici_apply. */
+enum pici_status pici_apply_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
+                                  const struct pici_opts *opts);
+
 /* Copy n elements of 1 << width_log2 bytes, swapping them on a big-endian host. */
 void pici_copy_stored(void *dst, const void *src, size_t n, unsigned width_log2);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_bound and pici_compress. */
+ * pici_bound, pici_compress and pici_diff. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "cpu/kernels.h"
 #include "hybrid.h"
 #include "parallel.h"
+#include "pici/delta.h"
 
 size_t pici_bound(enum pici_format format, enum pici_dtype dtype, uint64_t n)
 {
@@ -58,16 +59,15 @@ void pici_copy_stored(void *dst, const void *src, size_t n, unsigned width_log2)
             d[i * w + j] = s[i * w + (w - 1 - j)];
 }
 
-/* One call of pici_compress, its arguments checked. */
+/* One call of pici_compress or pici_diff, its arguments checked. */
 struct job {
     uint8_t *block;
     size_t cap;
-    const uint8_t *src;
+    struct pici_source in;
     size_t n;
-    unsigned dtype, width_log2;
+    unsigned dtype;
     int threads; /* that the work is worth */
     int stream;
-    const struct pici_move *move;
 };
 
 static void zero_padding(const struct job *j, const struct fmt_layout *l)
@@ -78,56 +78,54 @@ static void zero_padding(const struct job *j, const struct fmt_layout *l)
 
 /* ---- pici ---- */
 
-/* Pack one tile by way of the stack: it is partial, or there is no room for what the kernel may write too much. room: the
- * values that fit. Returns the values, or TILE + 1 if they do not fit. */
-__attribute__((noinline)) static unsigned pack_tile_carefully(const struct job *j, const uint8_t *src, size_t n,
-                                                              uint8_t *bits, uint8_t *values, uint64_t room)
+/* Pack the tile that begins with element `first` by way of the stack: it is a difference, or partial, or there is no room for
+ * what the kernel may write too much. room: the values that fit. Returns the values, or TILE + 1 if they do not fit. */
+__attribute__((noinline)) static unsigned pack_tile_carefully(const struct job *j, size_t first, uint8_t *bits,
+                                                              uint8_t *values, uint64_t room)
 {
-    uint8_t tile[TILE * 8], out[TILE * 8 + PICI_SLACK], index[8];
-    size_t w = (size_t)1 << j->width_log2;
-    if (n < TILE) {
-        memcpy(tile, src, n * w);
-        memset(tile + n * w, 0, (TILE - n) * w);
-        src = tile;
-    }
-    struct pici_pack run = {.src = src, .bits = bits, .index = index, .index_width = 4, .values = out, .tiles = 1};
-    j->move->pack(&run);
+    uint8_t tile[TILE * 8] __attribute__((aligned(64))), out[TILE * 8 + PICI_SLACK], index[8];
+    const size_t n = j->n - first < TILE ? j->n - first : TILE;
+    struct pici_pack run = {.src = pici_source_tile(&j->in, first, n, tile),
+                            .bits = bits,
+                            .index = index,
+                            .index_width = 4,
+                            .values = out,
+                            .tiles = 1};
+    j->in.move->pack(&run);
     if (run.at > room)
         return TILE + 1;
-    memcpy(values, out, (size_t)run.at * w);
+    memcpy(values, out, (size_t)run.at << j->in.width_log2);
     return (unsigned)run.at;
 }
 
 static enum pici_status pack_serial(const struct job *j, const struct fmt_layout *l, uint64_t *nnz)
 {
-    const uint64_t room = (j->cap - l->values_offset) >> j->width_log2;
-    const uint64_t slack = PICI_SLACK >> j->width_log2;
-    struct pici_pack run = {.src = j->src,
-                            .bits = j->block + HDR_BYTES,
+    const uint64_t room = (j->cap - l->values_offset) >> j->in.width_log2;
+    const uint64_t slack = PICI_SLACK >> j->in.width_log2;
+    struct pici_pack run = {.bits = j->block + HDR_BYTES,
                             .index = j->block + l->index_offset,
                             .index_width = l->index_width,
                             .stream = j->stream,
                             .values = j->block + l->values_offset};
     size_t left = j->n;
     while (left) {
-        size_t whole = left / TILE, safe = 0;
-        if (room - run.at > slack)
+        size_t first = j->n - left, whole = left / TILE, safe = 0;
+        if (!j->in.base && room - run.at > slack)
             safe = (size_t)((room - run.at - slack) / TILE);
         run.tiles = whole < safe ? whole : safe;
         size_t done = run.tiles;
         if (done) {
-            j->move->pack(&run);
+            run.src = j->in.src + (first << j->in.width_log2);
+            j->in.move->pack(&run);
         } else {
-            size_t n = left < TILE ? left : TILE;
-            uint8_t *values = run.values + ((size_t)run.at << j->width_log2);
-            unsigned k = pack_tile_carefully(j, run.src, n, run.bits, values, room - run.at);
+            uint8_t *values = run.values + ((size_t)run.at << j->in.width_log2);
+            unsigned k = pack_tile_carefully(j, first, run.bits, values, room - run.at);
             if (k > TILE)
                 return PICI_E_SPACE;
             store_index(run.index, run.index_width, 0, run.at);
             run.at += k;
             done = 1;
         }
-        run.src += done * TILE << j->width_log2; /* past the end behind a partial tile; not used then */
         run.bits += done * TILE_BITS_BYTES;
         run.index += done * run.index_width;
         left -= left < done * TILE ? left : done * TILE;
@@ -154,26 +152,24 @@ static void pack_chunks(void *context, int thread)
     struct chain *c = context;
     const struct job *j = c->job;
     const struct fmt_layout *l = c->layout;
-    const uint64_t room = (j->cap - l->values_offset) >> j->width_log2;
+    const uint64_t room = (j->cap - l->values_offset) >> j->in.width_log2;
     uint8_t values[CHUNK_BYTES + PICI_SLACK], index[CHUNK_BYTES / TILE * 4];
     (void)thread;
     for (size_t i; (i = atomic_fetch_add(&c->next, 1)) < c->chunks;) {
-        size_t tile = i * c->chunk_tiles, first = tile * TILE, left = j->n - first;
-        struct pici_pack run = {.src = j->src + (first << j->width_log2),
+        size_t tile = i * c->chunk_tiles, first = tile * TILE, left = j->n - first,
+               whole = j->in.base ? 0 : left / TILE;
+        struct pici_pack run = {.src = j->in.src + (first << j->in.width_log2),
                                 .bits = j->block + HDR_BYTES + tile * TILE_BITS_BYTES,
                                 .index = index,
                                 .index_width = 4,
                                 .values = values,
-                                .tiles = left / TILE < c->chunk_tiles ? left / TILE : c->chunk_tiles};
-        j->move->pack(&run);
+                                .tiles = whole < c->chunk_tiles ? whole : c->chunk_tiles};
+        j->in.move->pack(&run);
         size_t tiles = run.tiles;
-        if (tiles < c->chunk_tiles && left > tiles * TILE) { /* the partial tile */
-            size_t done = tiles * TILE;
+        for (; tiles < c->chunk_tiles && left > tiles * TILE; tiles++) { /* the partial tile; of a difference, all */
             store_index(index, 4, tiles, run.at);
-            run.at += pack_tile_carefully(j, run.src + (done << j->width_log2), left - done,
-                                          run.bits + tiles * TILE_BITS_BYTES,
-                                          values + ((size_t)run.at << j->width_log2), TILE);
-            tiles++;
+            run.at += pack_tile_carefully(j, first + tiles * TILE, run.bits + tiles * TILE_BITS_BYTES,
+                                          values + ((size_t)run.at << j->in.width_log2), TILE);
         }
 
         while (atomic_load_explicit(&c->turn, memory_order_acquire) != i)
@@ -188,7 +184,8 @@ static void pack_chunks(void *context, int thread)
         }
         for (size_t t = 0; t < tiles; t++)
             store_index(j->block + l->index_offset, l->index_width, tile + t, base + load_le32(index + 4 * t));
-        memcpy(j->block + l->values_offset + ((size_t)base << j->width_log2), values, (size_t)run.at << j->width_log2);
+        memcpy(j->block + l->values_offset + ((size_t)base << j->in.width_log2), values,
+               (size_t)run.at << j->in.width_log2);
     }
 }
 
@@ -198,7 +195,7 @@ static enum pici_status compress_pici(const struct job *j, uint64_t *nnz)
     if (!fmt_layout(&l, FMT_PICI, j->dtype, j->n, 0) || l.block_bytes > j->cap)
         return PICI_E_SPACE;
     if (j->threads > 1) {
-        struct chain c = {.job = j, .layout = &l, .chunk_tiles = CHUNK_BYTES / TILE >> j->width_log2};
+        struct chain c = {.job = j, .layout = &l, .chunk_tiles = CHUNK_BYTES / TILE >> j->in.width_log2};
         c.chunks = (size_t)((l.tiles + c.chunk_tiles - 1) / c.chunk_tiles);
         pici_parallel(j->threads, CHUNK_BYTES + (256 << 10), pack_chunks, &c);
         *nnz = c.nnz;
@@ -231,12 +228,25 @@ static size_t part_begin(const struct job *j, int i)
     return t * TILE < j->n ? (size_t)(t * TILE) : j->n;
 }
 
+/* Nonzeros of elements [first, end). */
+static uint64_t count(const struct job *j, size_t first, size_t end)
+{
+    uint8_t made[TILE * 8] __attribute__((aligned(64)));
+    uint64_t nnz = 0;
+    if (!j->in.base)
+        return j->in.move->count(j->in.src + (first << j->in.width_log2), end - first);
+    for (size_t n; first < end; first += n) {
+        n = end - first < TILE ? end - first : TILE;
+        nnz += j->in.move->count(pici_source_tile(&j->in, first, n, made), n);
+    }
+    return nnz;
+}
+
 static void count_part(void *context, int i)
 {
     struct parts *p = context;
-    const struct job *j = p->job;
-    size_t a = part_begin(j, i), b = part_begin(j, i + 1);
-    p->before[i + 1] = b > a ? j->move->count(j->src + (a << j->width_log2), b - a) : 0;
+    size_t a = part_begin(p->job, i), b = part_begin(p->job, i + 1);
+    p->before[i + 1] = b > a ? count(p->job, a, b) : 0;
 }
 
 static void run_parts(struct parts *p, void (*work)(void *, int))
@@ -262,17 +272,18 @@ static void pack_coo_part(void *context, int i)
     struct parts *p = context;
     const struct job *j = p->job;
     const struct fmt_layout *l = &p->layout;
-    const unsigned iw = l->index_width, w = 1u << j->width_log2;
+    const unsigned iw = l->index_width, w = 1u << j->in.width_log2;
     uint8_t *index = j->block + l->index_offset, *values = j->block + l->values_offset;
     uint8_t index_end[TILE * 8 + PICI_SLACK], values_end[TILE * 8 + PICI_SLACK];
+    uint8_t made[TILE * 8] __attribute__((aligned(64)));
     uint64_t at = p->before[i], end = p->before[i + 1];
     for (size_t first = part_begin(j, i), stop = part_begin(j, i + 1), n; first < stop; first += n) {
-        const uint8_t *src = j->src + (first << j->width_log2);
         n = stop - first < TILE ? stop - first : TILE;
+        const uint8_t *src = pici_source_tile(&j->in, first, n, made);
         if (end - at >= TILE + PICI_SLACK) {
-            at += j->move->pack_coo(index + at * iw, iw, values + at * w, src, n, first);
+            at += j->in.move->pack_coo(index + at * iw, iw, values + at * w, src, n, first);
         } else {
-            size_t k = j->move->pack_coo(index_end, iw, values_end, src, n, first);
+            size_t k = j->in.move->pack_coo(index_end, iw, values_end, src, n, first);
             if (k > end - at) {
                 at = UINT64_MAX;
                 break;
@@ -314,17 +325,16 @@ static void write_records(void *context, int thread)
 {
     struct records *r = context;
     const struct job *j = r->job;
-    const unsigned w = j->width_log2;
+    const unsigned w = j->in.width_log2;
     struct pici_plan plan;
     int alike = 0; /* is the next group likely to be as the last? */
     (void)thread;
     for (size_t g; (g = atomic_fetch_add(&r->next, 1)) < r->groups;) {
         const size_t first = g * GROUP_TILES * TILE, left = j->n - first;
         const size_t n = left < (size_t)GROUP_TILES * TILE ? left : (size_t)GROUP_TILES * TILE;
-        const uint8_t *src = j->src + (first << w);
         /* the longest record, of whole tiles, fits in twice its values */
         if (alike && n == (size_t)GROUP_TILES * TILE && r->end <= r->cap && (r->cap - r->end) / 2 >> w >= n &&
-            pici_write_group_alike(&plan, j->move, src, w, j->block + r->end, j->stream)) {
+            pici_write_group_alike(&plan, &j->in, first, j->block + r->end, j->stream)) {
             store_index(j->block + HDR_BYTES, r->layout->index_width, g,
                         (r->end - r->layout->body_offset) / fmt_unit(w));
             r->end += plan.record;
@@ -332,8 +342,8 @@ static void write_records(void *context, int thread)
             atomic_store_explicit(&r->turn, g + 1, memory_order_release);
             continue;
         }
-        pici_plan_group(&plan, j->move, src, n, w);
-        alike = j->threads == 1 && !r->measure && pici_plan_alike(&plan);
+        pici_plan_group(&plan, &j->in, first, n);
+        alike = j->threads == 1 && !r->measure && !j->in.base && pici_plan_alike(&plan);
 
         while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
             sched_yield();
@@ -347,8 +357,7 @@ static void write_records(void *context, int thread)
         if (!fits || r->measure)
             continue;
         store_index(j->block + HDR_BYTES, r->layout->index_width, g, (at - r->layout->body_offset) / fmt_unit(w));
-        pici_write_group(&plan, j->move, src, n, w, j->block + at, j->threads > 1 ? plan.record : r->cap - at,
-                         j->stream);
+        pici_write_group(&plan, &j->in, first, n, j->block + at, j->threads > 1 ? plan.record : r->cap - at, j->stream);
     }
 }
 
@@ -389,7 +398,7 @@ static enum pici_status compress_hybrid(const struct job *j, size_t cap, struct 
     if (r.end == SIZE_MAX)
         return PICI_E_SPACE;
     *nnz = r.nnz;
-    return fmt_layout_hybrid(l, j->dtype, j->n, r.nnz, r.end - (r.nnz << j->width_log2)) ? PICI_OK : PICI_E_ARG;
+    return fmt_layout_hybrid(l, j->dtype, j->n, r.nnz, r.end - (r.nnz << j->in.width_log2)) ? PICI_OK : PICI_E_ARG;
 }
 
 /* ---- all formats ---- */
@@ -415,7 +424,7 @@ static unsigned smallest(const struct job *j, uint64_t nnz)
 static int looks_dense(const struct job *j)
 {
     const size_t n = j->n < (size_t)GROUP_TILES * TILE ? j->n : (size_t)GROUP_TILES * TILE;
-    return j->move->count(j->src, n) >= n - n / 64;
+    return count(j, 0, n) >= n - n / 64;
 }
 
 /* What AUTO takes: the smallest; of equals the lowest number. Hybrid is the smallest for nearly all inputs, so it is tried
@@ -442,6 +451,18 @@ static unsigned choose(const struct job *j, struct parts *p, uint64_t *nnz, stru
     return best;
 }
 
+static void copy_dense(const struct job *j)
+{
+    uint8_t made[TILE * 8] __attribute__((aligned(64))), *out = j->block + HDR_BYTES;
+    if (!j->in.base)
+        pici_copy_stored(out, j->in.src, j->n, j->in.width_log2);
+    for (size_t first = 0, n; j->in.base && first < j->n; first += n) {
+        n = j->n - first < TILE ? j->n - first : TILE;
+        pici_copy_stored(out + (first << j->in.width_log2), pici_source_tile(&j->in, first, n, made), n,
+                         j->in.width_log2);
+    }
+}
+
 static enum pici_status compress(const struct job *j, enum pici_format format, int checksum, size_t *len)
 {
     struct parts parts = {.job = j};
@@ -466,9 +487,9 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
         s = compress_coo(j, &parts, nnz);
     } else {
         nnz = j->n;
-        if (j->n > (j->cap - HDR_BYTES) >> j->width_log2)
+        if (j->n > (j->cap - HDR_BYTES) >> j->in.width_log2)
             return PICI_E_SPACE;
-        pici_copy_stored(j->block + HDR_BYTES, j->src, j->n, j->width_log2);
+        copy_dense(j);
     }
     if (s)
         return s;
@@ -482,27 +503,40 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
     return PICI_OK;
 }
 
-enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void *src, uint64_t n, enum pici_dtype dtype,
-                               enum pici_format format, const struct pici_opts *opts)
+/* base: or null. */
+static enum pici_status encode(void *block, size_t cap, size_t *len, const void *base, const void *src, uint64_t n,
+                               enum pici_dtype dtype, enum pici_format format, const struct pici_opts *opts)
 {
     struct pici_opts o;
     int w = fmt_width_log2((unsigned)dtype);
-    if (len)
-        *len = 0;
     if (!block || !len || (!src && n) || w < 0 || !pici_format_name(format) || n > SIZE_MAX >> w ||
-        pici_overlap(block, cap, src, n << w))
+        pici_overlap(block, cap, src, n << w) || pici_overlap(block, cap, base, base ? n << w : 0))
         return PICI_E_ARG;
     enum pici_status s = pici_opts_get(&o, opts);
     if (s)
         return s;
     struct job j = {.block = block,
                     .cap = cap,
-                    .src = src,
+                    .in = {src, base, pici_isa()->move[w], (unsigned)w},
                     .n = (size_t)n,
                     .dtype = (unsigned)dtype,
-                    .width_log2 = (unsigned)w,
                     .threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES),
-                    .stream = n << w >= PICI_STREAM_BYTES,
-                    .move = pici_isa()->move[w]};
+                    .stream = n << w >= PICI_STREAM_BYTES};
     return compress(&j, format, o.checksum, len);
+}
+
+enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void *src, uint64_t n, enum pici_dtype dtype,
+                               enum pici_format format, const struct pici_opts *opts)
+{
+    if (len)
+        *len = 0;
+    return encode(block, cap, len, NULL, src, n, dtype, format, opts);
+}
+
+enum pici_status pici_diff(void *block, size_t cap, size_t *len, const void *base, const void *src, uint64_t n,
+                           enum pici_dtype dtype, enum pici_format format, const struct pici_opts *opts)
+{
+    if (len)
+        *len = 0;
+    return n && !base ? PICI_E_ARG : encode(block, cap, len, base, src, n, dtype, format, opts);
 }

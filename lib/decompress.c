@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_decompress, pici_decompress_range, pici_scatter_add and pici_inspect. */
+ * pici_decompress, pici_decompress_range, pici_scatter_add, pici_apply and pici_inspect. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -9,8 +9,12 @@
 #include "cpu/kernels.h"
 #include "hybrid.h"
 #include "parallel.h"
+#include "pici/delta.h"
 
-/* One call, its arguments and the block's header checked: decode, or with `add` add, elements. */
+/* What is done to the elements. */
+enum deed { DECODE, ADD, FLIP };
+
+/* One call, its arguments and the block's header checked: decode elements, or with `add` add or XOR them. */
 struct job {
     const struct pici_block *b;
     const struct pici_move *move;
@@ -297,9 +301,14 @@ static enum pici_status check_output(const struct pici_block *b, const void *dst
     return PICI_OK;
 }
 
+static const struct pici_add *kernels(const struct pici_block *b, enum deed deed)
+{
+    return deed == ADD ? pici_isa()->add[b->dtype] : deed == FLIP ? pici_isa()->flip[b->at.width_log2] : NULL;
+}
+
 /* output: elements of what dst is all, or a part, of. */
 static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts,
-                              int add, uint64_t output)
+                              enum deed deed, uint64_t output)
 {
     struct pici_opts o;
     struct pici_block b;
@@ -310,10 +319,9 @@ static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t l
         return PICI_E_ARG;
     if ((s = pici_block_checksum(&b, NULL)) != PICI_OK || (s = pici_block_padding(&b, NULL)) != PICI_OK)
         return s;
-    const struct pici_isa *isa = pici_isa();
     struct job j = {.b = &b,
-                    .move = isa->move[b.at.width_log2],
-                    .add = add ? isa->add[b.dtype] : NULL,
+                    .move = pici_isa()->move[b.at.width_log2],
+                    .add = kernels(&b, deed),
                     .stream = output >= (uint64_t)PICI_STREAM_BYTES >> b.at.width_log2};
     struct parts p;
     p.job = &j;
@@ -336,21 +344,26 @@ static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t l
 
 enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
 {
-    return whole(dst, n, block, len, opts, 0, n);
+    return whole(dst, n, block, len, opts, DECODE, n);
 }
 
 enum pici_status pici_decompress_slice(void *dst, uint64_t n, const void *block, size_t len, uint64_t output)
 {
-    return whole(dst, n, block, len, NULL, 0, output);
+    return whole(dst, n, block, len, NULL, DECODE, output);
 }
 
 enum pici_status pici_scatter_add(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
 {
-    return whole(dst, n, block, len, opts, 1, n);
+    return whole(dst, n, block, len, opts, ADD, n);
 }
 
-enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
-                                       const struct pici_opts *opts)
+enum pici_status pici_apply(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
+{
+    return whole(dst, n, block, len, opts, FLIP, n);
+}
+
+static enum pici_status range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
+                              const struct pici_opts *opts, enum deed deed)
 {
     struct pici_opts o;
     struct pici_block b;
@@ -359,12 +372,26 @@ enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, co
         return s;
     if (first > b.count || n > b.count - first || check_output(&b, dst, n, len))
         return PICI_E_ARG;
-    struct job j = {
-        .b = &b, .move = pici_isa()->move[b.at.width_log2], .stream = n << b.at.width_log2 >= PICI_STREAM_BYTES};
+    struct job j = {.b = &b,
+                    .move = pici_isa()->move[b.at.width_log2],
+                    .add = kernels(&b, deed),
+                    .stream = n << b.at.width_log2 >= PICI_STREAM_BYTES};
     uint64_t nnz = b.nnz;
     if (n && !unpack(&j, dst, first, (size_t)n, &nnz))
         return PICI_E_CORRUPT;
     return b.format == FMT_HYBRID && n == b.count && nnz != b.nnz ? PICI_E_CORRUPT : PICI_OK;
+}
+
+enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
+                                       const struct pici_opts *opts)
+{
+    return range(dst, first, n, block, len, opts, DECODE);
+}
+
+enum pici_status pici_apply_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
+                                  const struct pici_opts *opts)
+{
+    return range(dst, first, n, block, len, opts, FLIP);
 }
 
 enum pici_status pici_inspect(struct pici_info *info, const void *block, size_t len)

@@ -162,13 +162,17 @@ enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
 /* Values of a group from which on it is worth to write them past the caches. */
 enum { STREAM_LEAST = 16 << 10 };
 
-/* The elements of a tile that may be partial, whole: with zeros after them, in made. */
-static const uint8_t *whole_tile(uint8_t made[TILE * 8], const uint8_t *src, size_t n, unsigned width_log2)
+const uint8_t *pici_source_tile(const struct pici_source *s, size_t first, size_t n, uint8_t made[TILE * 8])
 {
-    if (n >= TILE)
+    const unsigned w = s->width_log2;
+    const uint8_t *src = s->src + (first << w);
+    if (s->base)
+        s->move->difference(made, src, s->base + (first << w), n);
+    else if (n < TILE)
+        memcpy(made, src, n << w);
+    else
         return src;
-    memcpy(made, src, n << width_log2);
-    memset(made + (n << width_log2), 0, (TILE - n) << width_log2);
+    memset(made + (n << w), 0, (TILE - n) << w);
     return made;
 }
 
@@ -180,22 +184,28 @@ static int words_have_run(const uint64_t word[TILE_COLS])
     return 0;
 }
 
-__attribute__((noinline)) static void masks_partial(struct pici_plan *p, const struct pici_move *move,
-                                                    const uint8_t *src, size_t n, unsigned width_log2)
+/* Elements of tile t of a group of n. */
+static size_t tile_elements(size_t t, size_t n)
 {
-    uint8_t made[TILE * 8];
-    const size_t whole = n / TILE;
-    const uint8_t *tile = whole_tile(made, src + (whole * TILE << width_log2), n % TILE, width_log2);
-    move->masks(p->word + whole, p->tile + whole, tile, 1);
+    return n - t * TILE < TILE ? n - t * TILE : TILE;
 }
 
-void pici_plan_group(struct pici_plan *p, const struct pici_move *move, const uint8_t *src, size_t n,
-                     unsigned width_log2)
+/* Of the n < TILE elements from `first` on, the tile number t of the group. */
+__attribute__((noinline)) static void masks_partial(struct pici_plan *p, const struct pici_source *s, size_t first,
+                                                    size_t n, size_t t)
 {
+    uint8_t made[TILE * 8];
+    s->move->masks(p->word + t, p->tile + t, NULL, pici_source_tile(s, first, n, made), 1);
+}
+
+void pici_plan_group(struct pici_plan *p, const struct pici_source *s, size_t first, size_t n)
+{
+    const unsigned width_log2 = s->width_log2;
+    const size_t at = first << width_log2, whole = n / TILE;
     p->tiles = (unsigned)fmt_tiles(n);
-    move->masks(p->word, p->tile, src, n / TILE);
+    s->move->masks(p->word, p->tile, s->base ? s->base + at : NULL, s->src + at, whole);
     if (n % TILE)
-        masks_partial(p, move, src, n, width_log2);
+        masks_partial(p, s, first + whole * TILE, n % TILE, whole);
     p->metadata = p->values = 0;
     p->nnz = 0;
     for (unsigned i = 0; i < p->tiles; i++, n -= n < TILE ? n : TILE) {
@@ -215,22 +225,34 @@ void pici_plan_group(struct pici_plan *p, const struct pici_move *move, const ui
     p->record = (size_t)fmt_record(p->metadata, p->values, width_log2);
 }
 
-/* One tile by way of the stack: it is partial, or there is no room for what the kernel writes too much. */
-__attribute__((noinline)) static void write_tile_carefully(struct pici_pack_tiles *run, const struct pici_move *move,
-                                                           size_t n, unsigned width_log2)
+/* The tile of n elements from `first` on by way of the stack: it is a difference, or partial, or there is no room for what
+ * the kernel writes too much. */
+__attribute__((noinline)) static void write_tile_carefully(struct pici_pack_tiles *run, const struct pici_source *s,
+                                                           size_t first, size_t n)
 {
-    uint8_t made[TILE * 8], out[TILE * 8 + PICI_SLACK], *const values = run->values;
-    const size_t stored = (size_t)fmt_stored(run->tile->container, run->tile->n, (unsigned)n) << width_log2;
+    uint8_t made[TILE * 8 + PICI_SLACK] __attribute__((aligned(64))), out[TILE * 8 + PICI_SLACK];
+    uint8_t *const values = run->values;
+    const size_t stored = (size_t)fmt_stored(run->tile->container, run->tile->n, (unsigned)n) << s->width_log2;
     struct pici_pack_tiles one = *run;
-    one.src = whole_tile(made, run->src, n, width_log2);
+    if (!run->tile->n)
+        return;
     one.tiles = 1;
     one.stream = 0;
     one.values = out;
-    move->pack_tiles(&one);
-    if (run->tile->n)
+    if (s->base && n == TILE) { /* the difference of what is stored: of few values, less to do than that of the tile */
+        uint8_t *const payload = run->payload;
+        one.src = s->base + (first << s->width_log2);
+        s->move->pack_tiles(&one);
+        one.payload = payload;
+        one.values = made;
+        one.src = s->src + (first << s->width_log2);
+        s->move->pack_tiles(&one);
+        s->move->difference(values, made, out, stored >> s->width_log2);
+    } else {
+        one.src = pici_source_tile(s, first, n, made);
+        s->move->pack_tiles(&one);
         memcpy(values, out, stored);
-    else
-        return;
+    }
     run->payload = one.payload;
     run->values = values + stored;
 }
@@ -257,19 +279,20 @@ static uint8_t *write_descriptors(const struct pici_plan *p, unsigned width_log2
     return second;
 }
 
-void pici_write_group(const struct pici_plan *p, const struct pici_move *move, const uint8_t *src, size_t n,
-                      unsigned width_log2, uint8_t *out, size_t room, int stream)
+void pici_write_group(const struct pici_plan *p, const struct pici_source *s, size_t first, size_t n, uint8_t *out,
+                      size_t room, int stream)
 {
+    const unsigned width_log2 = s->width_log2;
     if (!p->nnz)
         return;
-    size_t whole = n / TILE;
+    size_t whole = s->base ? 0 : n / TILE;
     if (room - p->record < PICI_SLACK || whole < p->tiles) /* what is written too much is to be written again */
         for (size_t after = 0, t = p->tiles; t-- > 0 && after < PICI_SLACK;) {
-            const unsigned len = n - t * TILE < TILE ? (unsigned)(n - t * TILE) : TILE;
+            const unsigned len = (unsigned)tile_elements(t, n);
             after += p->tile[t].n ? (size_t)fmt_stored(p->tile[t].container, p->tile[t].n, len) << width_log2 : 0;
             whole = t < whole ? t : whole;
         }
-    struct pici_pack_tiles run = {.src = src,
+    struct pici_pack_tiles run = {.src = s->src + (first << width_log2),
                                   .word = p->word,
                                   .tile = p->tile,
                                   .tiles = whole,
@@ -277,29 +300,27 @@ void pici_write_group(const struct pici_plan *p, const struct pici_move *move, c
                                   .payload = write_descriptors(p, width_log2, out),
                                   .values = out + fmt_record_values(p->metadata, width_log2)};
     if (whole)
-        move->pack_tiles(&run);
+        s->move->pack_tiles(&run);
     for (size_t t = whole; t < p->tiles; t++) {
-        run.src = src + (t * TILE << width_log2);
         run.word = p->word + t;
         run.tile = p->tile + t;
-        write_tile_carefully(&run, move, n - t * TILE < TILE ? n - t * TILE : TILE, width_log2);
+        write_tile_carefully(&run, s, first + t * TILE, tile_elements(t, n));
     }
     memset(run.values, 0, (size_t)(out + p->record - run.values));
 }
 
-int pici_write_group_alike(struct pici_plan *p, const struct pici_move *move, const uint8_t *src, unsigned width_log2,
-                           uint8_t *out, int stream)
+int pici_write_group_alike(struct pici_plan *p, const struct pici_source *s, size_t first, uint8_t *out, int stream)
 {
-    const unsigned container = p->tile[0].container;
+    const unsigned container = p->tile[0].container, width_log2 = s->width_log2;
     p->tiles = GROUP_TILES;
     p->metadata = 4 + GROUP_TILES * (2 + (size_t)fmt_payload(container, TILE));
-    struct pici_pack_tiles run = {.src = src,
+    struct pici_pack_tiles run = {.src = s->src + (first << width_log2),
                                   .tiles = GROUP_TILES,
                                   .stream = stream,
                                   .payload = out + 4 + (size_t)2 * GROUP_TILES,
                                   .values = out + fmt_record_values(p->metadata, width_log2)};
     const uint8_t *const values = run.values;
-    if (move->pack_alike(&run, p->tile) < GROUP_TILES)
+    if (s->move->pack_alike(&run, p->tile) < GROUP_TILES)
         return 0;
     p->nnz = 0;
     for (unsigned i = 0; i < GROUP_TILES; i++)

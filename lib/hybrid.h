@@ -28,6 +28,17 @@ int pici_tile_has_run(const struct pici_tile *, unsigned len, unsigned width_log
 /* Where the descriptor of tile i of a group is. */
 const uint8_t *pici_tile_descriptor(const struct pici_group *, unsigned i);
 
+/* What is encoded: the elements at src; with a base, in what bits they differ from it (their XOR). */
+struct pici_source {
+    const uint8_t *src, *base; /* base: or null */
+    const struct pici_move *move;
+    unsigned width_log2;
+};
+
+/* The tile that begins with element `first`, of which n <= TILE exist: where it is; or in made, if it is a difference, or if
+ * it is partial, with zeros after its elements. */
+const uint8_t *pici_source_tile(const struct pici_source *, size_t first, size_t n, uint8_t made[TILE * 8]);
+
 /* A group to be written. */
 struct pici_plan {
     uint64_t word[GROUP_TILES][TILE_COLS]; /* a bit an element, in their order */
@@ -37,21 +48,20 @@ struct pici_plan {
     size_t metadata, values, record; /* bytes */
 };
 
-/* Look at the group of n elements at src. */
-void pici_plan_group(struct pici_plan *, const struct pici_move *, const uint8_t *src, size_t n, unsigned width_log2);
+/* Look at the group of n elements from `first` on. */
+void pici_plan_group(struct pici_plan *, const struct pici_source *, size_t first, size_t n);
 
 /* Write its record; room, at least the record: bytes at out that may be written to, and there a little too many. stream: past
  * the caches. */
-void pici_write_group(const struct pici_plan *, const struct pici_move *, const uint8_t *src, size_t n,
-                      unsigned width_log2, uint8_t *out, size_t room, int stream);
+void pici_write_group(const struct pici_plan *, const struct pici_source *, size_t first, size_t n, uint8_t *out,
+                      size_t room, int stream);
 
 /* Are its tiles GROUP_TILES of one container, a bitvector or raw? Then so are the next group's, likely enough; and for these
  * the place of the values is known beforehand, so that one look at each tile will do. */
 int pici_plan_alike(const struct pici_plan *);
 
-/* Write the record of a whole group whose tiles are like those of the plan, which is that of another group, and becomes this
+/* Write the record of a whole group (no difference) whose tiles are like those of the plan, which is that of another group, and becomes this
  * one's; out has room for the longest and PICI_SLACK. 0 if they are not: the plan is of no use then. */
-int pici_write_group_alike(struct pici_plan *, const struct pici_move *, const uint8_t *src, unsigned width_log2,
-                           uint8_t *out, int stream);
+int pici_write_group_alike(struct pici_plan *, const struct pici_source *, size_t first, uint8_t *out, int stream);
 
 #endif

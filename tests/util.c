@@ -12,6 +12,7 @@
 
 #include "cpu/kernels.h"
 #include "formats/ref.h"
+#include "pici/delta.h"
 
 /* ---- random numbers ---- */
 
@@ -525,13 +526,59 @@ static const char *check_add(struct rig *rig, const struct subject *s, const uin
     return NULL;
 }
 
+/* The block as the delta from before to flipped, which is before ^ src: made, and applied there and back. */
+static const char *check_delta(struct rig *rig, const struct subject *s, const uint8_t *block, size_t len,
+                               enum guard_side side, const char *isa, const uint8_t *before, const uint8_t *flipped)
+{
+    const size_t bytes = (size_t)s->n * ref_width(s->dtype);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.threads = s->threads;
+    opts.checksum = s->checksum;
+    for (size_t cap = len; cap + 1 >= len; cap--) { /* its own length is enough, and a byte less is not */
+        const uint8_t *src = place(rig, &rig->src, bytes, side, flipped),
+                      *base = place(rig, &rig->dst, bytes, side, before);
+        uint8_t *out = place(rig, &rig->block, cap, side, NULL);
+        size_t got = 1;
+        enum pici_status status = pici_diff(out, cap, &got, base, src, s->n, s->dtype, s->format, &opts);
+        if (status != (cap < len ? PICI_E_SPACE : PICI_OK) || got != (cap < len ? 0 : len))
+            return wrong(s, isa, "diff into %zu bytes of %zu: %s, %zu bytes", cap, len, pici_strerror(status), got);
+        if (cap == len && memcmp(out, block, len) != 0)
+            return wrong(s, isa, "diff: byte %zu differs", first_difference(out, block, len));
+        if (!guard_intact(&rig->block) || !guard_intact(&rig->src) || !guard_intact(&rig->dst) ||
+            (bytes && (memcmp(src, flipped, bytes) != 0 || memcmp(base, before, bytes) != 0)))
+            return wrong(s, isa, "diff: wrote outside");
+    }
+    const uint8_t *in = place(rig, &rig->block, len, side, block);
+    uint8_t *out = place(rig, &rig->dst, bytes, side, before);
+    for (int again = 0; again <= 1; again++) {
+        const uint8_t *want = again ? before : flipped;
+        enum pici_status status = pici_apply(out, s->n, in, len, &opts);
+        if (status)
+            return wrong(s, isa, "apply: %s", pici_strerror(status));
+        if (bytes && memcmp(out, want, bytes) != 0)
+            return wrong(s, isa, "apply%s: byte %zu differs", again ? " twice" : "",
+                         first_difference(out, want, bytes));
+        if (!guard_intact(&rig->dst) || memcmp(in, block, len) != 0)
+            return wrong(s, isa, "apply: wrote outside");
+    }
+    return NULL;
+}
+
+static void flip(uint8_t *dst, const uint8_t *src, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        dst[i] ^= src[i];
+}
+
 const char *check_block(struct rig *rig, const struct subject *s, const uint8_t *block, size_t len)
 {
     const size_t bytes = (size_t)s->n * ref_width(s->dtype);
     const char *bad = NULL;
-    uint8_t *before = test_alloc(bytes), *after = test_alloc(bytes);
+    uint8_t *before = test_alloc(bytes), *after = test_alloc(bytes), *flipped = test_alloc(bytes);
     pattern_fill(before, s->n, s->dtype, rng_chance(&rig->rng, 500000) ? PATTERN_FULL : PATTERN_50, &rig->rng);
     memcpy(after, before, bytes);
+    memcpy(flipped, before, bytes);
+    flip(flipped, s->src, bytes);
     if (ref_scatter_add(after, s->n, block, len))
         bad = wrong(s, "ref", "scatter-add");
     for (const struct pici_isa *const *isa = pici_isas(); *isa && !bad; isa++) {
@@ -542,11 +589,14 @@ const char *check_block(struct rig *rig, const struct subject *s, const uint8_t 
                 bad = check_decode(rig, s, block, len, (enum guard_side)side, (*isa)->name);
             if (!bad)
                 bad = check_add(rig, s, block, len, (enum guard_side)side, (*isa)->name, before, after);
+            if (!bad)
+                bad = check_delta(rig, s, block, len, (enum guard_side)side, (*isa)->name, before, flipped);
         }
     }
     pici_isa_force(NULL);
     free(before);
     free(after);
+    free(flipped);
     return bad;
 }
 
@@ -623,7 +673,12 @@ const char *check_readers(struct rig *rig, const uint8_t *block, size_t len, uin
     struct subject s = {.n = fits ? h.count : 5, .dtype = PICI_U8, .threads = 1};
     const char *bad = NULL;
     uint8_t *decoded = test_alloc((size_t)s.n * 8), *before = test_alloc((size_t)s.n * 8),
-            *after = test_alloc((size_t)s.n * 8);
+            *after = test_alloc((size_t)s.n * 8), *flipped = test_alloc((size_t)s.n * 8);
+    static const struct {
+        const char *name;
+        enum pici_status (*call)(void *, uint64_t, const void *, size_t, const struct pici_opts *);
+    } readers[] = {{"decompress", pici_decompress}, {"scatter-add", pici_scatter_add}, {"apply", pici_apply}};
+    const uint8_t *const outcome[] = {decoded, after, flipped};
     if (good) {
         s.dtype = (enum pici_dtype)h.dtype;
         s.format = (enum pici_format)h.format;
@@ -634,6 +689,8 @@ const char *check_readers(struct rig *rig, const uint8_t *block, size_t len, uin
     if (fits && !status) {
         ref_decode(decoded, s.n, block, len);
         ref_scatter_add(after, s.n, block, len);
+        memcpy(flipped, before, bytes);
+        flip(flipped, decoded, bytes);
         s.src = decoded;
     }
     for (const struct pici_isa *const *isa = pici_isas(); *isa && !bad; isa++) {
@@ -648,16 +705,16 @@ const char *check_readers(struct rig *rig, const uint8_t *block, size_t len, uin
                 bad = check_inspect(&s, in, len, &h, header, name);
             if (bad)
                 break;
-            for (int add = 0; add <= 1 && !bad; add++) {
+            for (int i = 0; i < 3 && !bad; i++) {
                 uint8_t *out = place(rig, &rig->dst, bytes, (enum guard_side)side, before);
-                enum pici_status got = (add ? pici_scatter_add : pici_decompress)(out, s.n, in, len, NULL);
+                enum pici_status got = readers[i].call(out, s.n, in, len, NULL);
                 if (got != want)
-                    bad = wrong(&s, name, "%s: %s, but it breaks %s", add ? "scatter-add" : "decompress",
-                                pici_strerror(got), fault.rule ? fault.rule : "nothing");
-                else if (!got && bytes && memcmp(out, add ? after : decoded, bytes) != 0)
-                    bad = wrong(&s, name, "%s: differs", add ? "scatter-add" : "decompress");
+                    bad = wrong(&s, name, "%s: %s, but it breaks %s", readers[i].name, pici_strerror(got),
+                                fault.rule ? fault.rule : "nothing");
+                else if (!got && bytes && memcmp(out, outcome[i], bytes) != 0)
+                    bad = wrong(&s, name, "%s: differs", readers[i].name);
                 else if (!guard_intact(&rig->dst))
-                    bad = wrong(&s, name, "%s: wrote outside", add ? "scatter-add" : "decompress");
+                    bad = wrong(&s, name, "%s: wrote outside", readers[i].name);
             }
             if (!bad && fits && !status)
                 bad = check_ranges(rig, &s, in, len, (enum guard_side)side, name);
@@ -671,5 +728,6 @@ const char *check_readers(struct rig *rig, const uint8_t *block, size_t len, uin
     free(decoded);
     free(before);
     free(after);
+    free(flipped);
     return bad;
 }

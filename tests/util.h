@@ -132,8 +132,8 @@ struct rig {
 void rig_init(struct rig *, size_t bytes, uint64_t seed);
 void rig_free(struct rig *);
 
-/* Encode, verify, inspect, decode, decode ranges and add with every ISA of this host, in guarded buffers at either
- * end and at odd addresses, and compare each result with the reference's. Null if all is well; else what is not, in a
+/* Encode, verify, inspect, decode, decode ranges, add, and as a delta make and apply, with every ISA of this host, in
+ * guarded buffers at either end and at odd addresses, and compare each result with the reference's. Null if all is well; else what is not, in a
  * static buffer. Leaves the automatic choice of an ISA. */
 const char *check_codec(struct rig *, const struct subject *);
 

@@ -82,6 +82,8 @@ struct pici_unpack_tiles {
 struct pici_move {
     /* Nonzero elements among n. */
     uint64_t (*count)(const uint8_t *src, size_t n);
+    /* dst[i] = a[i] ^ b[i] for n elements; dst overlaps neither. Asks for what follows them. */
+    void (*difference)(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n);
     void (*pack)(struct pici_pack *);
     /* Returns the tiles done: all of them, or those before the first whose index entry is not at, or that needs values
      * from limit on. */
@@ -92,8 +94,9 @@ struct pici_move {
                        uint64_t first);
     /* Fills dst with zeros and the entries. */
     void (*unpack_coo)(struct pici_scatter *);
-    /* A bit an element of so many whole tiles, and each tile's nonzeros. */
-    void (*masks)(uint64_t (*word)[TILE_COLS], struct pici_tile *, const uint8_t *src, size_t tiles);
+    /* A bit an element of so many whole tiles, and each tile's nonzeros; with a base, not null, of base ^ src. */
+    void (*masks)(uint64_t (*word)[TILE_COLS], struct pici_tile *, const uint8_t *base, const uint8_t *src,
+                  size_t tiles);
     void (*pack_tiles)(struct pici_pack_tiles *);
     /* The same of tiles that are expected to be of the container of tile[0], a bitvector or raw, without words and n given:
      * sets the n of all. Returns the tiles done: all, or those before the first that is of another. */
@@ -103,7 +106,8 @@ struct pici_move {
     size_t (*unpack_tiles)(const struct pici_unpack_tiles *);
 };
 
-/* Kernels that add elements of one dtype; the arithmetic is that of pici_scatter_add. */
+/* Kernels that add elements of one dtype; the arithmetic is that of pici_scatter_add. Or, for pici_apply, those that XOR
+ * elements of one width: read + as ^. */
 struct pici_add {
     /* dst[i] += src[i] wherever src[i] is nonzero; both in host order, at any alignment. */
     void (*dense)(uint8_t *dst, const uint8_t *src, size_t n);
@@ -125,6 +129,7 @@ struct pici_isa {
     const char *name;
     const struct pici_move *move[4];            /* by log2 of the width */
     const struct pici_add *add[DTYPE_LAST + 1]; /* by dtype; [0] is null */
+    const struct pici_add *flip[4];             /* XOR, by log2 of the width */
     const struct pici_reduce *reduce;
 };
 
