@@ -5,6 +5,9 @@
     pici.scatter_add(total, block)              # total += gradient, touching what is not zero
     gradient = pici.decompress(block)
 
+    delta = pici.diff(old, new)                 # what changed, bit for bit
+    pici.apply(old, delta)                      # old is new now
+
     pici.save("model.pici", {"w": w})
     with pici.open("model.pici") as f:
         rows = f["w"][10:20]                    # reads the chunks that have these rows
@@ -12,7 +15,18 @@
 See pici.codec and pici.file for what arrays may be, and pici.errors for what is raised.
 """
 from . import _abi
-from .codec import Info, compress, decompress, decompress_into, decompress_range, inspect, scatter_add, verify
+from .codec import (
+    Info,
+    apply,
+    compress,
+    decompress,
+    decompress_into,
+    decompress_range,
+    diff,
+    inspect,
+    scatter_add,
+    verify,
+)
 from .errors import (
     ArgumentError,
     BrokenError,
@@ -56,11 +70,13 @@ __all__ = [
     "UnsupportedError",
     "VersionError",
     "Writer",
+    "apply",
     "compress",
     "create",
     "decompress",
     "decompress_into",
     "decompress_range",
+    "diff",
     "inspect",
     "open",
     "save",

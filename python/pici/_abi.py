@@ -121,6 +121,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_decompress": (STATUS, [P, c_uint64, P, c_size_t, POINTER(Opts)]),
     "pici_decompress_range": (STATUS, [P, c_uint64, c_uint64, P, c_size_t, POINTER(Opts)]),
     "pici_scatter_add": (STATUS, [P, c_uint64, P, c_size_t, POINTER(Opts)]),
+    "pici_diff": (STATUS, [P, c_size_t, POINTER(c_size_t), P, P, c_uint64, ENUM, ENUM, POINTER(Opts)]),
+    "pici_apply": (STATUS, [P, c_uint64, P, c_size_t, POINTER(Opts)]),
     "pici_inspect": (STATUS, [POINTER(Info), P, c_size_t]),
     "pici_verify_at": (STATUS, [P, c_size_t, POINTER(Fault)]),
     "pici_writer_open": (STATUS, [POINTER(P), P, P, POINTER(Attr), c_size_t, POINTER(WriterOpts)]),

@@ -157,6 +157,37 @@ def scatter_add(dst: Any, block: Any, *, dtype: Optional[str] = None, threads: i
     _into(lib.pici_scatter_add, dst, block, dtype, threads)
 
 
+def diff(
+    base: Any,
+    new: Any,
+    *,
+    format: str = "auto",
+    dtype: Optional[str] = None,
+    threads: int = 1,
+    checksum: bool = False,
+) -> bytes:
+    """One block of what changed from base to new, two arrays of the same shape and dtype: of the XOR of their elements,
+    bit for bit and without a temporary array. Options as for compress().
+
+    It does not say what it is a delta of: keep a hash beside it where that could be mistaken."""
+    old, d = _arrays.readable(base, dtype)
+    elements, found = _arrays.readable(new, dtype)
+    if found != d:
+        raise TypeError(f"the elements are {d.name} in one array and {found.name} in the other")
+    if old.shape != elements.shape:
+        raise ValueError(f"the arrays differ in shape: {old.shape} and {elements.shape}")
+    return _encode(lib.pici_diff, d, [old, elements], format, _opts(threads, checksum))
+
+
+def apply(dst: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
+    """dst[i] ^= x for each element x that the block stores, in place: what diff(base, new) made turns base into new, and
+    new back into base.
+
+    dst has as many elements as the block, of the same dtype. On an error they are unspecified: verify() the block first
+    where they cannot be had again."""
+    _into(lib.pici_apply, dst, block, dtype, threads)
+
+
 def inspect(block: Any) -> Info:
     """What the header says, checked as far as a header can be: the first 48 bytes of a block are enough, so that a reader
     of a stream learns how many follow."""

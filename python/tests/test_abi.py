@@ -10,7 +10,7 @@ from vectors import TREE
 WIDTHS = {"int": ctypes.c_int, "unsigned": ctypes.c_uint, "size_t": ctypes.c_size_t, "uint32_t": ctypes.c_uint32}
 WIDTHS["uint64_t"] = ctypes.c_uint64
 POINTERS = (ctypes.c_void_p, ctypes.c_char_p)
-HEADERS = ("pici.h", "file.h")
+HEADERS = ("pici.h", "delta.h", "file.h")
 
 
 def is_pointer(t):

@@ -187,10 +187,9 @@ class Add(unittest.TestCase):
 
     def test_refusals(self):
         block = pici.compress(np.ones(4, np.float32))
-        add, into = pici.scatter_add, pici.decompress_into
         frozen = np.zeros(4, np.float32)
         frozen.flags.writeable = False
-        for write in (add, into):
+        for write in (pici.scatter_add, pici.decompress_into, pici.apply):
             for wrong in (np.zeros(4), np.zeros(4, np.int32), np.zeros(4, np.uint32)):
                 self.assertRaises(TypeError, write, wrong, block)
             for wrong in (np.zeros(5, np.float32), np.zeros(8, np.float32)[::2], np.zeros(4, ">f4"), frozen, bytes(16)):
@@ -198,7 +197,7 @@ class Add(unittest.TestCase):
             self.assertRaises(TypeError, write, [0.0] * 4, block)
         self.assertEqual(frozen.tolist(), [0] * 4)
         taken = np.zeros(4, np.uint32)
-        add(taken, block, dtype="f32")
+        pici.scatter_add(taken, block, dtype="f32")
         self.assertEqual(taken.view(np.float32).tolist(), [1] * 4)
 
     def test_overlap(self):
@@ -209,6 +208,46 @@ class Add(unittest.TestCase):
             pici.scatter_add(both[20:120], both)
         self.assertIsNone(caught.exception.fault)
         self.assertIsInstance(caught.exception, ValueError)
+
+
+class Delta(unittest.TestCase):
+    def test_against_numpy(self):
+        for d in _dtypes.ALL:
+            for n in LENGTHS:
+                base = sparse(d.name, n, 0.9)
+                new = base ^ sparse(d.name, n, 0.02, 1) if d.storage.kind in "iu" else base.copy()
+                new[::50] = sparse(d.name, n, 0.9, 2)[::50]
+                unsigned = f"u{d.storage.itemsize}"
+                xor = (base.view(unsigned) ^ new.view(unsigned)).view(d.storage)
+                for form in FORMATS:
+                    with self.subTest(dtype=d.name, n=n, format=form):
+                        delta = pici.diff(base, new, dtype=d.name, format=form)
+                        self.assertEqual(delta, pici.compress(xor, dtype=d.name, format=form))
+                        self.assertEqual(delta, pici.diff(new, base, dtype=d.name, format=form, threads=2))
+                        dst = base.copy()
+                        self.assertIsNone(pici.apply(dst, delta, dtype=d.name))
+                        self.assertEqual(dst.tobytes(), new.tobytes())
+                        pici.apply(dst, delta, dtype=d.name, threads=2)
+                        self.assertEqual(dst.tobytes(), base.tobytes())
+
+    def test_arrays(self):
+        base = sparse("f32", 600).reshape(20, 30)
+        new = base + np.float32(1)
+        delta = pici.diff(base, new, checksum=True)
+        self.assertEqual(pici.diff(np.asfortranarray(base), new.astype(">f4"), checksum=True), delta)
+        self.assertEqual(pici.inspect(pici.diff(base, base)).nnz, 0)
+        self.assertRaises(ValueError, pici.diff, base, new.T)
+        self.assertRaises(TypeError, pici.diff, base, new.view(np.int32))
+        self.assertRaises(TypeError, pici.diff, base, new, dtype="f64")
+
+    def test_damaged(self):
+        base = np.zeros(5000, np.int16)
+        for checksum, error in ((False, pici.CorruptError), (True, pici.ChecksumError)):
+            delta = bytearray(pici.diff(base, np.arange(5000, dtype=np.int16), format="pici", checksum=checksum))
+            delta[-1:] = delta[-2:-1] = b"\0"
+            with self.assertRaises(error) as caught:
+                pici.apply(base.copy(), delta)
+            self.assertEqual(caught.exception.fault.rule, "checksum" if checksum else "stored-zero")
 
 
 class Concurrent(unittest.TestCase):

@@ -90,7 +90,7 @@ class Damage(unittest.TestCase):
                 at = rng.integers(48, bad.size, 8)
                 bad[at] = rng.integers(0, 256, 8)
                 room = np.full(x.size + 128, -7, np.int16)
-                for call in (pici.scatter_add, pici.decompress_into):
+                for call in (pici.scatter_add, pici.decompress_into, pici.apply):
                     error = error_of(call, room[64:-64], bad)
                     if error is not None:
                         self.assertIsInstance(error, pici.CorruptError)
