@@ -479,6 +479,7 @@ uninstall:
 .PHONY: clean format lint help
 format:
 	@tools/format
+	@! command -v black >/dev/null || black --quiet python
 
 lint:
 	@CC='$(CC)' tools/lint

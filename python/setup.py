@@ -15,6 +15,8 @@ except ImportError:  # before setuptools 70
     from wheel.bdist_wheel import bdist_wheel
 
 TREE = Path(__file__).resolve().parent.parent
+if not (TREE / "Makefile").exists():
+    raise SystemExit("pici: there are no C sources around this folder: build in the repository, or take a wheel")
 BUILD = os.path.relpath(TREE / os.environ.get("PICI_BUILD", "build"), TREE)  # relative, as make itself has it
 WORK = TREE / BUILD / "python"  # what setuptools makes on the way
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _dtypes
 
-HOST = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged: the CPU may read and write there
+HOST = (1, 3, 11)  # kDLCPU, kDLCUDAHost, kDLROCMHost
 READ_ONLY = 1  # a flag of versioned tensors
 
 

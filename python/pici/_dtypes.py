@@ -60,7 +60,8 @@ def numpy_dtype(d: DType) -> np.dtype[Any]:
     if not d.narrow:
         return d.storage
     try:
-        return np.dtype(getattr(importlib.import_module("ml_dtypes"), d.narrow))
+        dtype: np.dtype[Any] = np.dtype(getattr(importlib.import_module("ml_dtypes"), d.narrow))
+        return dtype
     except ImportError as e:
         raise ImportError(
             f"NumPy has no {d.name}: install ml_dtypes, or ask for to='bits' ({d.storage}), 'torch' or 'dlpack'"
