@@ -145,7 +145,8 @@ def decompress_range(
 
 
 def decompress_into(out: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
-    """All elements of a block to out, which has as many of the same dtype. On an error its elements are unspecified."""
+    """All elements of a block to out, which has as many of the same dtype: an array that is used again saves the time in which
+    the system makes a new one. On an error its elements are unspecified."""
     _into(lib.pici_decompress, out, block, dtype, threads)
 
 
