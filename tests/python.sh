@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# pici for Python (make check-python): python/tests, against the package as pip installs it from a wheel made here, without
-# a network; where there is no pip, against the source tree. With sanitizers the interpreter gets their runtime beforehand.
-# PYTHON names the interpreter; without it the first of python3 and /usr/bin/python3 that has NumPy.
+# pici for Python (make check-python): python/tests, against the package as pip installs it from a wheel made here,
+# without a network; where there is no pip, against the source tree. With sanitizers the interpreter gets their runtime
+# beforehand. PYTHON names the interpreter; without it the first of python3 and /usr/bin/python3 that has NumPy.
 set -eu
 tree=$PWD
 build=$(cd "${BUILD:-build}" && pwd)
@@ -19,7 +19,7 @@ for p in ${PYTHON:-python3 /usr/bin/python3}; do
         break
     fi
 done
-[ -n "$python" ] || { echo "skip: pici for Python: no python3 (3.9 or later) with NumPy: ${PYTHON:-make deps installs it}"; exit 77; }
+[ -n "$python" ] || { echo "skip: pici for Python: no python3 (3.9 or later) with NumPy${PYTHON:+: $PYTHON}"; exit 77; }
 
 # run COMMAND...: with what the library needs loaded before
 run() {
@@ -49,7 +49,8 @@ case ${SANITIZE:-} in
     '')
         if ! "$python" -c 'import setuptools, pip' 2>/dev/null; then
             from_tree "$python has no pip or setuptools"
-        elif ! "$python" -c 'import wheel' 2>/dev/null && ! "$python" -c 'import setuptools.command.bdist_wheel' 2>/dev/null; then
+        elif ! "$python" -c 'import wheel' 2>/dev/null &&
+            ! "$python" -c 'import setuptools.command.bdist_wheel' 2>/dev/null; then
             from_tree "$python has no wheel"
         else
             install || { echo "FAIL: no wheel, or not what it should be"; exit 1; }
@@ -61,7 +62,7 @@ case ${SANITIZE:-} in
             runtime=$("${CC:-cc}" -print-file-name="$name" 2>/dev/null || true)
             [ ! -e "$runtime" ] || break
         done
-        [ -e "$runtime" ] || { echo "skip: pici for Python: no runtime of ${CC:-cc}'s address sanitizer to load"; exit 77; }
+        [ -e "$runtime" ] || { echo "skip: pici for Python: no runtime of ${CC:-cc}'s address sanitizer"; exit 77; }
         # The interpreter itself leaks at its end, and a limit of memory is tested by asking for too much.
         export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0:allocator_may_return_null=1"
         run() {

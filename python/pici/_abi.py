@@ -158,7 +158,7 @@ def _load() -> ctypes.CDLL:
         version = ctypes.cast(library.pici_version, ctypes.CFUNCTYPE(c_char_p))().decode()
     except (OSError, AttributeError) as e:
         raise ImportError(
-            f"pici: cannot load libpici: {e}. pip install brings one along; PICI_LIBRARY=path/to/libpici.so names another"
+            f"pici: cannot load libpici: {e}. pip install brings one; PICI_LIBRARY=path/to/libpici.so names another"
         ) from e
     if version.split(".")[:2] != VERSION.split("."):
         raise ImportError(f"pici: {path} is version {version}; this package is for {VERSION}")

@@ -70,8 +70,8 @@ class _Holder:
 
 
 def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
-    """The elements of what has __dlpack__, without a copy, and their dtype if it is one of ours. Those of other types, and
-    of bf16 and f8, are unsigned integers."""
+    """The elements of what has __dlpack__, without a copy, and their dtype if it is one of ours. Those of other types,
+    and of bf16 and f8, are unsigned integers."""
     device = int(x.__dlpack_device__()[0])
     if device not in HOST:
         raise BufferError(f"the elements are on a device (DLPack's type {device}): bring them to the host first")

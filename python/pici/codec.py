@@ -2,8 +2,8 @@
 """Blocks: one run of elements each, encoded.
 
 Elements come as a NumPy array, as anything that has __dlpack__ (a torch tensor), or as anything with a buffer
-(array.array, mmap); dtype= takes them for another dtype of their width, as "bf16" where they are its bits in uint16. They are
-read and written in place, and must stay as they are meanwhile: the GIL is released.
+(array.array, mmap); dtype= takes them for another dtype of their width, as "bf16" where they are its bits in uint16.
+They are read and written in place, and must stay as they are meanwhile: the GIL is released.
 
 threads: 1; 0 is one for each core. max_bytes: a block of 48 bytes can truthfully claim 2^60 zeros, so what would take
 more memory is refused (LimitError); None lifts the limit.
@@ -145,14 +145,14 @@ def decompress_range(
 
 
 def decompress_into(out: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
-    """All elements of a block to out, which has as many of the same dtype: an array that is used again saves the time in which
-    the system makes a new one. On an error its elements are unspecified."""
+    """All elements of a block to out, which has as many of the same dtype: an array that is used again saves the time
+    in which the system makes a new one. On an error its elements are unspecified."""
     _into(lib.pici_decompress, out, block, dtype, threads)
 
 
 def scatter_add(dst: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
-    """dst[i] += x for each element x that the block stores, in the dtype's own arithmetic: IEEE for f32 and f64; f16, bf16
-    and f8 in f32, rounded once; integers wrap. Elements that are zero in the block keep their bits.
+    """dst[i] += x for each element x that the block stores, in the dtype's own arithmetic: IEEE for f32 and f64; f16,
+    bf16 and f8 in f32, rounded once; integers wrap. Elements that are zero in the block keep their bits.
 
     dst has as many elements as the block, of the same dtype. On an error they are unspecified."""
     _into(lib.pici_scatter_add, dst, block, dtype, threads)
@@ -181,8 +181,8 @@ def diff(
 
 
 def apply(dst: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
-    """dst[i] ^= x for each element x that the block stores, in place: what diff(base, new) made turns base into new, and
-    new back into base.
+    """dst[i] ^= x for each element x that the block stores, in place: what diff(base, new) made turns base into new,
+    and new back into base.
 
     dst has as many elements as the block, of the same dtype. On an error they are unspecified: verify() the block first
     where they cannot be had again."""
@@ -190,8 +190,8 @@ def apply(dst: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1
 
 
 def inspect(block: Any) -> Info:
-    """What the header says, checked as far as a header can be: the first 48 bytes of a block are enough, so that a reader
-    of a stream learns how many follow."""
+    """What the header says, checked as far as a header can be: the first 48 bytes of a block are enough, so that a
+    reader of a stream learns how many follow."""
     b = _arrays.octets(block)
     info = _abi.Info()
     _check(lib.pici_inspect(info, b.ctypes.data, b.size), b)
@@ -199,8 +199,8 @@ def inspect(block: Any) -> Info:
 
 
 def verify(block: Any) -> None:
-    """Check every rule of the format, and the checksum if there is one. Raises CorruptError, ChecksumError, VersionError or
-    UnsupportedError, whose fault says where and why."""
+    """Check every rule of the format, and the checksum if there is one. Raises CorruptError, ChecksumError,
+    VersionError or UnsupportedError, whose fault says where and why."""
     b = _arrays.octets(block)
     found = _abi.Fault()
     _check(lib.pici_verify_at(b.ctypes.data, b.size, found), b)

@@ -49,9 +49,9 @@ def _bytes(name: str) -> bytes:
 class Tensor:
     """A tensor of an open file, of which nothing has been read yet.
 
-    t[...] reads like an ndarray is indexed, by integers, slices and an ellipsis, and returns an ndarray of its own memory. Of
-    the file it touches the chunks that hold the elements between the first and the last one asked for. numpy.asarray(t) and
-    from_dlpack(t) read it all.
+    t[...] reads like an ndarray is indexed, by integers, slices and an ellipsis, and returns an ndarray of its own
+    memory. Leading integers and the slice after them narrow what is read, to the chunks that hold it; the rest is done
+    in memory. numpy.asarray(t) and from_dlpack(t) read it all.
     """
 
     def __init__(self, file: File, info: _abi.TensorInfo) -> None:
@@ -276,8 +276,8 @@ def open(path: Path, *, threads: int = 1, max_bytes: Optional[int] = _arrays.MAX
     """Open a .pici file: its header and index are read, and of its tensors what is asked for later.
 
     threads: for reads that span chunks; 1, or 0 for one for each core.
-    max_bytes: of memory for the elements of one read, since a short file can truthfully claim very many zeros; what needs
-    more is refused (LimitError). None lifts the limit.
+    max_bytes: of memory for the elements of one read, since a short file can truthfully claim very many zeros; what
+    needs more is refused (LimitError). None lifts the limit.
     """
     return File(path, threads=threads, max_bytes=max_bytes)
 
@@ -307,8 +307,8 @@ def _abandon(writer: ctypes.c_void_p, out: ctypes.c_void_p) -> None:
 
 
 class Writer:
-    """A .pici file that is being written; it appears under its name, whole, at close(). In a with statement that is left by
-    an exception it does not appear. Use create()."""
+    """A .pici file that is being written; it appears under its name, whole, at close(). In a with statement that is
+    left by an exception it does not appear. Use create()."""
 
     def __init__(
         self,

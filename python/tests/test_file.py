@@ -31,7 +31,7 @@ class Files(unittest.TestCase):
         return self.enterContext(pici.open(self.path, **options))
 
     def one_at_a_time(self, function, work):
-        """work(k) in four threads: the library's readers and writers are for one at a time, and no GIL keeps others out."""
+        """work(k) in four threads: the library's readers and writers are for one, and no GIL keeps others out."""
         real, inside, most = getattr(pici.file.lib, function), [], []
 
         def slowly(*args):
