@@ -26,11 +26,8 @@ class WithLibrary(build_py):
 
     def run(self):
         super().run()
-        if not (TREE / "Makefile").exists():
-            raise SystemExit(
-                "pici: there are no C sources around this folder: build in the repository, or from a wheel"
-            )
-        subprocess.check_call(["make", "-C", TREE, f"BUILD={BUILD}", f"{BUILD}/libpici.so"])
+        jobs = [] if "MAKEFLAGS" in os.environ else [f"-j{os.cpu_count() or 1}"]
+        subprocess.check_call(["make", *jobs, "-C", TREE, f"BUILD={BUILD}", f"{BUILD}/libpici.so"])
         package = self.get_package_dir("pici") if self.editable_mode else Path(self.build_lib) / "pici"
         library = Path(package) / "libpici.so"
         shutil.copyfile(TREE / BUILD / "libpici.so", library)
