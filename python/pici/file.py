@@ -275,6 +275,9 @@ class File(Mapping[str, Tensor]):
 def open(path: Path, *, threads: int = 1, max_bytes: Optional[int] = _arrays.MAX_BYTES) -> File:
     """Open a .pici file: its header and index are read, and of its tensors what is asked for later.
 
+    What picitool diff writes is such a file too; its attrs have "delta.version", and its tensors are what
+    changed.
+
     threads: for reads that span chunks; 1, or 0 for one for each core.
     max_bytes: of memory for the elements of one read, since a short file can truthfully claim very many zeros; what
     needs more is refused (LimitError). None lifts the limit.
