@@ -374,7 +374,7 @@ UNIT = $(if $(CRITERION),$(if $(UNIT_OBJ),$(BUILD)/tests))
 XXHASH := $(call have,libxxhash)
 $(UNIT_OBJ): CPPFLAGS += $(if $(XXHASH),-DPICI_TEST_XXHASH)
 
-.PHONY: check check-full check-portable check-avx512 plain test-programs
+.PHONY: check check-full check-portable check-avx512 check-python plain test-programs
 $(PLAIN): $(BUILD)/%: $(BUILD)/obj/tests/%.o $(TEST_PARTS)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
@@ -400,6 +400,10 @@ check-full: test-programs
 	done
 	$(Q)$(MAKE) BUILD=$(BUILD)/asan SANITIZE=address,undefined check
 	$(Q)$(MAKE) fuzz-replay check-portable check-avx512 check-mutants
+
+# PYTHON=python3: the interpreter, which needs NumPy; else one is looked for.
+check-python: all
+	@$(TEST_ENV) PICITOOL='$(BUILD)/picitool' tests/python.sh
 
 check-portable:
 	@MAKE='$(MAKE)' tests/portable $(BUILD)/portable
@@ -503,6 +507,7 @@ uninstall:
 .PHONY: clean format lint help
 format:
 	@tools/format
+	@! command -v black >/dev/null || black --quiet python
 
 lint:
 	@CC='$(CC)' tools/lint
@@ -519,6 +524,7 @@ endif
 ## make demo            a small network's real gradients to a .pici file and back; needs a C compiler and make only
 ## make deps            install what the tests need (Debian packages)
 ## make check           run what tests can run here, and name what cannot
+## make check-python    the Python package (python/), as a wheel; a part of check
 ## make check-full      every ISA level, sanitizers, corpora and the next two too
 ## make check-portable  plain tests for aarch64, s390x (big-endian) and i686, under qemu
 ## make check-avx512    plain tests where there is AVX-512: here, or else in an emulated machine (minutes)

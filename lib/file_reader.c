@@ -317,10 +317,12 @@ enum pici_status pici_reader_open_path(struct pici_reader **out, const char *pat
         return out && path ? PICI_E_NOMEM : PICI_E_ARG;
     r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait at a FIFO */
     if (r->fd < 0 || fstat(r->fd, &st) != 0) {
+        const int e = errno;
         snprintf(r->error, sizeof r->error, "cannot open: ");
-        pici_errno_text(errno, r->error + strlen(r->error), sizeof r->error - strlen(r->error));
+        pici_errno_text(e, r->error + strlen(r->error), sizeof r->error - strlen(r->error));
         if (r->fd >= 0)
             close(r->fd);
+        errno = e;
         return r->failed = PICI_E_IO;
     }
     r->own_fd = 1;

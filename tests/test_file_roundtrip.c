@@ -4,6 +4,7 @@
 #define _XOPEN_SOURCE 700
 #include "test_file.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -542,7 +543,9 @@ Test(file_roundtrip, by_path)
     READ_OK(r, pici_reader_verify(r));
     pici_reader_close(r);
     unlink(path);
+    errno = 0;
     cr_assert_eq(pici_reader_open_path(&r, path, NULL), PICI_E_IO);
+    cr_assert_eq(errno, ENOENT);
     cr_assert_str_eq(pici_reader_error(r), "cannot open: No such file or directory");
     pici_reader_close(r);
     cr_assert_eq(pici_reader_open_path(&r, "/dev/null", NULL), PICI_E_ARG);

@@ -182,7 +182,8 @@ PICI_API enum pici_status pici_reader_open_fd(struct pici_reader **r, int fd, co
 PICI_API enum pici_status pici_reader_open_at(struct pici_reader **r, pici_read_at_fn read_at, void *ctx,
                                               uint64_t file_bytes, const struct pici_reader_opts *opts);
 
-/* The same from a regular file (else PICI_E_ARG: a pipe can be read forward, with pici_reader_open_fd). */
+/* The same from a regular file (else PICI_E_ARG: a pipe can be read forward, with pici_reader_open_fd). Where it cannot be
+ * opened, PICI_E_IO, and errno says why. */
 PICI_API enum pici_status pici_reader_open_path(struct pici_reader **r, const char *path,
                                                 const struct pici_reader_opts *opts);
 

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The C ABI of libpici, declared for ctypes as include/pici/*.h declares it, and the library itself.
+
+A CDLL releases the GIL for as long as a call lasts. ctypes cuts integers to their C width without a word: what callers
+give goes through u31() or u64() first.
+"""
+from __future__ import annotations
+
+import ctypes
+import operator
+import os
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+VERSION = "0.1"  # of the header: a library of another one may declare other things
+SONAME = "libpici.so.0"
+NO_TILE = 2**64 - 1  # PICI_NO_TILE
+FILE = 2**64 - 1  # PICI_FILE
+RANK_MAX = 32  # PICI_RANK_MAX
+CHUNK_MAX = 4194304  # PICI_CHUNK_MAX
+
+FORMATS = {"dense": 0, "pici": 1, "coo": 2, "hybrid": 3, "auto": 255}
+
+STATUS = c_int  # enum pici_status
+ENUM = c_int  # any other
+
+
+class Sized(ctypes.Structure):
+    """A struct that begins with its own size. It is otherwise zero, which is what the initializers of those below have,
+    but for what these set."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(size=ctypes.sizeof(self), **fields)
+
+
+class Opts(Sized):
+    _fields_ = [("size", c_size_t), ("threads", c_int), ("checksum", c_int)]
+
+
+class Info(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("format", ENUM),
+        ("dtype", ENUM),
+        ("count", c_uint64),
+        ("nnz", c_uint64),
+        ("block_bytes", c_size_t),
+    ]
+
+
+class Fault(Sized):
+    _fields_ = [("size", c_size_t), ("status", STATUS), ("offset", c_uint64), ("tile", c_uint64), ("rule", c_char_p)]
+
+
+class Attr(ctypes.Structure):
+    _fields_ = [("key", c_char_p), ("value", c_void_p), ("len", c_size_t)]
+
+
+class WriterOpts(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("format", ENUM),
+        ("threads", c_int),
+        ("zstd_level", c_int),
+        ("chunk_elements", c_uint32),
+    ]
+
+
+class Tensor(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("name_len", c_size_t),
+        ("dtype", ENUM),
+        ("rank", c_uint),
+        ("shape", POINTER(c_uint64)),
+        ("attrs", POINTER(Attr)),
+        ("n_attrs", c_size_t),
+    ]
+
+
+class ReaderOpts(Sized):
+    _fields_ = [("size", c_size_t), ("threads", c_int)]
+
+
+class TensorInfo(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("index", c_uint64),
+        ("name", c_void_p),
+        ("name_len", c_size_t),
+        ("dtype", ENUM),
+        ("rank", c_uint),
+        ("shape", c_uint64 * RANK_MAX),
+        ("count", c_uint64),
+        ("chunk_elements", c_uint32),
+        ("chunks", c_uint64),
+        ("attrs", c_uint32),
+        ("stored_bytes", c_uint64),
+    ]
+
+
+STRUCTS = {
+    "pici_opts": Opts,
+    "pici_info": Info,
+    "pici_fault": Fault,
+    "pici_attr": Attr,
+    "pici_writer_opts": WriterOpts,
+    "pici_tensor": Tensor,
+    "pici_reader_opts": ReaderOpts,
+    "pici_tensor_info": TensorInfo,
+}
+
+P = c_void_p
+FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "pici_strerror": (c_char_p, [STATUS]),
+    "pici_version": (c_char_p, []),
+    "pici_bound": (c_size_t, [ENUM, ENUM, c_uint64]),
+    "pici_compress": (STATUS, [P, c_size_t, POINTER(c_size_t), P, c_uint64, ENUM, ENUM, POINTER(Opts)]),
+    "pici_decompress": (STATUS, [P, c_uint64, P, c_size_t, POINTER(Opts)]),
+    "pici_decompress_range": (STATUS, [P, c_uint64, c_uint64, P, c_size_t, POINTER(Opts)]),
+    "pici_scatter_add": (STATUS, [P, c_uint64, P, c_size_t, POINTER(Opts)]),
+    "pici_diff": (STATUS, [P, c_size_t, POINTER(c_size_t), P, P, c_uint64, ENUM, ENUM, POINTER(Opts)]),
+    "pici_apply": (STATUS, [P, c_uint64, P, c_size_t, POINTER(Opts)]),
+    "pici_inspect": (STATUS, [POINTER(Info), P, c_size_t]),
+    "pici_verify_at": (STATUS, [P, c_size_t, POINTER(Fault)]),
+    "pici_writer_open": (STATUS, [POINTER(P), P, P, POINTER(Attr), c_size_t, POINTER(WriterOpts)]),
+    "pici_writer_tensor": (STATUS, [P, POINTER(Tensor)]),
+    "pici_writer_data": (STATUS, [P, P, c_size_t]),
+    "pici_writer_finish": (STATUS, [P]),
+    "pici_writer_error": (c_char_p, [P]),
+    "pici_writer_close": (None, [P]),
+    "pici_reader_open_path": (STATUS, [POINTER(P), c_char_p, POINTER(ReaderOpts)]),
+    "pici_reader_count": (STATUS, [P, POINTER(c_uint64)]),
+    "pici_reader_tensor": (STATUS, [P, c_uint64, POINTER(TensorInfo)]),
+    "pici_reader_find": (STATUS, [P, c_char_p, c_size_t, POINTER(TensorInfo)]),
+    "pici_reader_read_range": (STATUS, [P, c_uint64, c_uint64, c_uint64, P]),
+    "pici_reader_attr_at": (STATUS, [P, c_uint64, c_uint32, POINTER(Attr)]),
+    "pici_reader_attr_count": (STATUS, [P, c_uint64, POINTER(c_uint32)]),
+    "pici_reader_verify": (STATUS, [P]),
+    "pici_reader_error": (c_char_p, [P]),
+    "pici_reader_error_offset": (c_uint64, [P]),
+    "pici_reader_close": (None, [P]),
+    "pici_outfile_open": (STATUS, [POINTER(P), c_char_p, c_int]),
+    "pici_outfile_write": (c_int, [P, P, c_size_t]),
+    "pici_outfile_commit": (STATUS, [P]),
+    "pici_outfile_abort": (None, [P]),
+}
+
+
+def _load() -> ctypes.CDLL:
+    """The library that PICI_LIBRARY names, else the one that was installed with this package, else the system's."""
+    beside = Path(__file__).with_name("libpici.so")
+    path = os.environ.get("PICI_LIBRARY") or (str(beside) if beside.exists() else SONAME)
+    try:
+        library = ctypes.CDLL(path, use_errno=True)
+        version = ctypes.cast(library.pici_version, ctypes.CFUNCTYPE(c_char_p))().decode()
+    except (OSError, AttributeError) as e:
+        raise ImportError(
+            f"pici: cannot load libpici: {e}. pip install brings one; PICI_LIBRARY=path/to/libpici.so names another"
+        ) from e
+    if version.split(".")[:2] != VERSION.split("."):
+        raise ImportError(f"pici: {path} is version {version}; this package is for {VERSION}")
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+lib = _load()
+
+
+def u31(value: int, what: str) -> int:
+    """A number that fits an int and is not negative."""
+    value = operator.index(value)
+    if not 0 <= value < 2**31:
+        raise ValueError(f"{what} is {value}, not from 0 to {2**31 - 1}")
+    return value
+
+
+def u64(value: int, what: str) -> int:
+    value = operator.index(value)
+    if not 0 <= value < 2**64:
+        raise ValueError(f"{what} is {value}, not from 0 to {2**64 - 1}")
+    return value

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""DLPack in both directions, for all dtypes: NumPy's own knows neither bf16 nor f8.
+
+In: the capsule is left as it is and held, so that its owner frees it when the array is gone. Out: a capsule that NumPy
+makes of the unsigned integers, in which the type is set right.
+"""
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from typing import Any, Optional
+
+import numpy as np
+
+from . import _dtypes
+
+HOST = (1, 3, 11)  # kDLCPU, kDLCUDAHost, kDLROCMHost
+READ_ONLY = 1  # a flag of versioned tensors
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("ndim", c_int32),
+        ("code", c_uint8),
+        ("bits", c_uint8),
+        ("lanes", c_uint16),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),  # in elements; null: row-major
+        ("byte_offset", c_uint64),
+    ]
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = [
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("manager", c_void_p),
+        ("deleter", c_void_p),
+        ("flags", c_uint64),
+        ("tensor", _Tensor),
+    ]
+
+
+# Prototypes of our own: attributes of ctypes.pythonapi belong to everybody.
+_is_valid = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
+def _open(capsule: object) -> tuple[_Tensor, int]:
+    """The tensor inside, and its flags."""
+    if _is_valid(capsule, b"dltensor_versioned"):
+        versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
+        if versioned.major != 1:
+            raise BufferError(f"DLPack of version {versioned.major}.{versioned.minor} is not known here")
+        return versioned.tensor, versioned.flags
+    if _is_valid(capsule, b"dltensor"):
+        return _Tensor.from_address(_pointer(capsule, b"dltensor")), 0
+    raise BufferError("not a DLPack capsule, or one that was used already")
+
+
+class _Holder:
+    """Memory for NumPy, which keeps this object, and so the capsule, for as long as there is an array on it."""
+
+    def __init__(self, capsule: object, interface: dict[str, Any]) -> None:
+        self.capsule = capsule
+        self.__array_interface__ = interface
+
+
+def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
+    """The elements of what has __dlpack__, without a copy, and their dtype if it is one of ours. Those of other types,
+    and of bf16 and f8, are unsigned integers."""
+    device = int(x.__dlpack_device__()[0])
+    if device not in HOST:
+        raise BufferError(f"the elements are on a device (DLPack's type {device}): bring them to the host first")
+    try:
+        capsule = x.__dlpack__(max_version=(1, 1))
+    except TypeError:  # older than versions
+        capsule = x.__dlpack__()
+    t, flags = _open(capsule)
+    if t.lanes != 1 or t.bits not in (8, 16, 32, 64):
+        raise BufferError(f"elements of {t.bits} bits and {t.lanes} lanes are of no dtype here")
+    d = _dtypes.BY_DLPACK.get((t.code, t.bits))
+    item = t.bits // 8
+    storage = d.storage if d else np.dtype(f"u{item}")
+    shape = tuple(t.shape[: t.ndim]) if t.ndim else ()
+    if 0 in shape:
+        return np.empty(shape, storage), d
+    interface = {
+        "version": 3,
+        "shape": shape,
+        "typestr": storage.str,
+        "data": (t.data + t.byte_offset, bool(flags & READ_ONLY)),
+        "strides": tuple(s * item for s in t.strides[: t.ndim]) if t.strides else None,
+    }
+    return np.asarray(_Holder(capsule, interface)), d
+
+
+class DLPackArray:
+    """Elements for whatever reads DLPack, as torch.from_dlpack(x), under the dtype that they have."""
+
+    def __init__(self, storage: np.ndarray[Any, Any], dtype: _dtypes.DType) -> None:
+        self._storage = storage
+        self._dtype = dtype
+
+    def __dlpack__(self, **wanted: Any) -> Any:
+        capsule = self._storage.__dlpack__(**wanted)
+        t, _ = _open(capsule)
+        t.code, t.bits = self._dtype.dlpack
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._storage.__dlpack_device__()

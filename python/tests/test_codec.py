@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Blocks, against the golden vectors and against NumPy."""
+import array
+import mmap
+import tempfile
+import threading
+import unittest
+
+import numpy as np
+
+import pici
+from pici import _dtypes
+from vectors import roundtrips
+
+FORMATS = ["dense", "pici", "coo", "hybrid", "auto"]
+LENGTHS = [0, 1, 63, 64, 65, 4095, 4096, 4097, 3 * 4096 + 5, 70 * 4096]
+
+
+def sparse(dtype, n, density=0.05, seed=0):
+    """Elements of any bits, most of them zero, as they are stored."""
+    d = _dtypes.BY_NAME[dtype]
+    rng = np.random.default_rng(seed + n)
+    bits = rng.integers(0, 256, n * d.storage.itemsize, np.uint8).view(d.storage)
+    return np.where(rng.random(n) < density, bits, np.zeros((), d.storage)).astype(d.storage)
+
+
+class Vectors(unittest.TestCase):
+    def test_both_directions(self):
+        blocks = 0
+        for name, dtype, n, dense, made in roundtrips():
+            storage = _dtypes.BY_NAME[dtype].storage
+            elements = np.frombuffer(dense, storage.newbyteorder("<")).astype(storage)
+            self.assertEqual(elements.size, n)
+            for form, checksum, block in made:
+                with self.subTest(case=name, format=form, checksum=checksum):
+                    self.assertEqual(pici.compress(elements, dtype=dtype, format=form, checksum=checksum), block)
+                    back = pici.decompress(block, to="bits")
+                    self.assertEqual((back.dtype, back.tobytes()), (storage, elements.tobytes()))
+                    blocks += 1
+        self.assertGreater(blocks, 500)
+
+
+class Roundtrip(unittest.TestCase):
+    def test_dtypes_formats_lengths(self):
+        for d in _dtypes.ALL:
+            for n in LENGTHS:
+                x = sparse(d.name, n)
+                for form in FORMATS:
+                    with self.subTest(dtype=d.name, n=n, format=form):
+                        block = pici.compress(x, dtype=d.name, format=form)
+                        self.assertIsInstance(block, bytes)
+                        info = pici.inspect(block[:48])
+                        self.assertEqual((info.dtype, info.count, info.block_bytes), (d.name, n, len(block)))
+                        if form not in ("auto", "dense"):
+                            self.assertEqual(info.nnz, np.count_nonzero(x.view(f"u{d.storage.itemsize}")))
+                        pici.verify(block)
+                        self.assertEqual(pici.decompress(block, to="bits").tobytes(), x.tobytes())
+
+    def test_types_of_numpy(self):
+        for d in _dtypes.ALL:
+            if d.narrow:
+                continue
+            x = sparse(d.name, 5000)
+            block = pici.compress(x)
+            self.assertEqual(pici.inspect(block).dtype, d.name)
+            self.assertEqual(pici.decompress(block).dtype, x.dtype)
+
+    def test_threads_and_checksum(self):
+        x = sparse("f32", 1 << 20)
+        for form in FORMATS:
+            one = pici.compress(x, format=form, checksum=True)
+            for threads in (0, 2, 7):
+                self.assertEqual(pici.compress(x, format=form, checksum=True, threads=threads), one)
+                self.assertEqual(pici.decompress(one, threads=threads).tobytes(), x.tobytes())
+
+    def test_any_array(self):
+        x = sparse("f32", 6 * 7 * 8).reshape(6, 7, 8)
+        plain = pici.compress(x)
+        frozen = x.copy()
+        frozen.flags.writeable = False
+        unaligned = np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(np.float32)
+        self.assertFalse(unaligned.flags.aligned)
+        fortran, buffer = np.asfortranarray(x), array.array("f", x.tobytes())
+        for same in (x.astype(">f4"), fortran, x[::-1][::-1], frozen, unaligned, memoryview(x), buffer):
+            self.assertEqual(pici.compress(same), plain)
+        self.assertEqual(pici.compress(x[:, ::2, 3]), pici.compress(x[:, ::2, 3].ravel()))
+        self.assertEqual(pici.compress(np.float32(1)), pici.compress(np.ones(1, np.float32)))
+        self.assertEqual(pici.inspect(pici.compress(b"")), pici.Info("dense", "u8", 0, 0, 48))
+        self.assertEqual(pici.decompress(pici.compress(b"\0\1\2")).tolist(), [0, 1, 2])
+
+    def test_dtype_by_request(self):
+        bits = np.array([0, 0x3F80, 0], np.uint16)
+        block = pici.compress(bits, dtype="bf16")
+        self.assertEqual(pici.inspect(block).dtype, "bf16")
+        mask = np.array([True, False, True])
+        self.assertEqual(pici.decompress(pici.compress(mask, dtype="u8")).tolist(), [1, 0, 1])
+        for wrong, dtype in (
+            (mask, None),
+            (bits, "f32"),
+            (np.zeros(2, np.complex64), None),
+            (bits.astype(object), None),
+        ):
+            self.assertRaises(TypeError, pici.compress, wrong, dtype=dtype)
+        self.assertRaises(ValueError, pici.compress, bits, dtype="bfloat16")
+        for what in ([1.0], 1.0, None, "text"):
+            self.assertRaises(TypeError, pici.compress, what)
+
+    def test_any_bytes(self):
+        x = sparse("u16", 9000)
+        block = pici.compress(x)
+        for same in (bytearray(block), memoryview(block), np.frombuffer(block, np.uint8), memoryview(b"x" + block)[1:]):
+            self.assertEqual(pici.decompress(same).tobytes(), x.tobytes())
+        with tempfile.TemporaryFile() as f:
+            f.write(block)
+            f.flush()
+            with mmap.mmap(f.fileno(), len(block)) as m:
+                self.assertEqual(pici.decompress(m).tobytes(), x.tobytes())
+        self.assertRaises(TypeError, pici.decompress, "text")
+        self.assertRaises((ValueError, BufferError), pici.decompress, np.zeros(200, np.uint8)[::2])
+
+    def test_arguments(self):
+        x = np.zeros(8, np.float32)
+        block = pici.compress(x)
+        self.assertRaises(ValueError, pici.compress, x, format="zip")
+        self.assertRaises(ValueError, pici.compress, x, threads=-1)
+        self.assertRaises(ValueError, pici.compress, x, threads=2**32)
+        self.assertRaises(TypeError, pici.compress, x, threads=1.5)
+        self.assertRaises(ValueError, pici.decompress, block, to="list")
+
+
+class Parts(unittest.TestCase):
+    def test_ranges(self):
+        x = sparse("i32", 5 * 4096 + 17)
+        rng = np.random.default_rng(1)
+        for form in FORMATS:
+            block = pici.compress(x, format=form)
+            ends = [(0, 0), (0, x.size), (x.size, 0), (4096, 4096)]
+            for first, count in ends + [(int(a), int(b)) for a, b in rng.integers(0, x.size // 2, (40, 2))]:
+                part = pici.decompress_range(block, first, count)
+                self.assertEqual(part.tobytes(), x[first : first + count].tobytes())
+        for first, count in ((0, x.size + 1), (x.size + 1, 0), (-1, 1), (0, -1), (2**64, 0), (2**64 - 1, 2)):
+            with self.assertRaisesRegex(ValueError, "of a block of 20497|not from 0"):
+                pici.decompress_range(block, first, count)
+
+    def test_limit(self):
+        zeros = pici.compress(np.zeros(1 << 20, np.float32), format="coo")
+        self.assertRaises(pici.LimitError, pici.decompress, zeros, max_bytes=(4 << 20) - 1)
+        self.assertEqual(pici.decompress(zeros, max_bytes=4 << 20).size, 1 << 20)
+        self.assertEqual(pici.decompress(zeros, max_bytes=None).size, 1 << 20)
+        self.assertEqual(pici.decompress_range(zeros, 5, 2, max_bytes=8).tolist(), [0, 0])
+
+    def test_into(self):
+        x = sparse("f64", 10000)
+        block = pici.compress(x)
+        out = np.ones((100, 100))
+        self.assertIsNone(pici.decompress_into(out, block))
+        self.assertEqual(out.tobytes(), x.tobytes())
+        raw = bytearray(80000)
+        pici.decompress_into(raw, pici.compress(x.view(np.uint8)))
+        self.assertEqual(raw, x.tobytes())
+
+
+class Add(unittest.TestCase):
+    def test_against_numpy(self):
+        rng = np.random.default_rng(2)
+        for d in _dtypes.ALL:
+            if d.narrow:
+                continue
+            n = 3 * 4096 + 5
+            if d.storage.kind == "f":
+                x = np.where(rng.random(n) < 0.1, rng.standard_normal(n), 0).astype(d.storage)
+                y = rng.standard_normal(n).astype(d.storage)
+            else:
+                x, y = sparse(d.name, n), sparse(d.name, n, 0.9, 1)
+            for form in FORMATS:
+                for threads in (1, 2):
+                    with self.subTest(dtype=d.name, format=form):
+                        total = y.copy()
+                        self.assertIsNone(pici.scatter_add(total, pici.compress(x, format=form), threads=threads))
+                        np.testing.assert_array_equal(total, y + x)
+
+    def test_bf16_by_bits(self):
+        one, two, big = 0x3F80, 0x4000, 0x7F7F
+        total = np.array([one, one, big], np.uint16)
+        pici.scatter_add(total, pici.compress(np.array([one, 0, big], np.uint16), dtype="bf16"), dtype="bf16")
+        self.assertEqual(total.tolist(), [two, one, 0x7F80])
+
+    def test_refusals(self):
+        block = pici.compress(np.ones(4, np.float32))
+        frozen = np.zeros(4, np.float32)
+        frozen.flags.writeable = False
+        for write in (pici.scatter_add, pici.decompress_into, pici.apply):
+            for wrong in (np.zeros(4), np.zeros(4, np.int32), np.zeros(4, np.uint32)):
+                self.assertRaises(TypeError, write, wrong, block)
+            for wrong in (np.zeros(5, np.float32), np.zeros(8, np.float32)[::2], np.zeros(4, ">f4"), frozen, bytes(16)):
+                self.assertRaises((ValueError, TypeError), write, wrong, block)
+            self.assertRaises(TypeError, write, [0.0] * 4, block)
+        self.assertEqual(frozen.tolist(), [0] * 4)
+        taken = np.zeros(4, np.uint32)
+        pici.scatter_add(taken, block, dtype="f32")
+        self.assertEqual(taken.view(np.float32).tolist(), [1] * 4)
+
+    def test_overlap(self):
+        x = np.zeros(100, np.uint8)
+        block = pici.compress(x, format="dense")
+        both = np.frombuffer(bytearray(block), np.uint8)
+        with self.assertRaises(pici.ArgumentError) as caught:
+            pici.scatter_add(both[20:120], both)
+        self.assertIsNone(caught.exception.fault)
+        self.assertIsInstance(caught.exception, ValueError)
+
+
+class Delta(unittest.TestCase):
+    def test_against_numpy(self):
+        for d in _dtypes.ALL:
+            for n in LENGTHS:
+                base = sparse(d.name, n, 0.9)
+                new = base ^ sparse(d.name, n, 0.02, 1) if d.storage.kind in "iu" else base.copy()
+                new[::50] = sparse(d.name, n, 0.9, 2)[::50]
+                unsigned = f"u{d.storage.itemsize}"
+                xor = (base.view(unsigned) ^ new.view(unsigned)).view(d.storage)
+                for form in FORMATS:
+                    with self.subTest(dtype=d.name, n=n, format=form):
+                        delta = pici.diff(base, new, dtype=d.name, format=form)
+                        self.assertEqual(delta, pici.compress(xor, dtype=d.name, format=form))
+                        self.assertEqual(delta, pici.diff(new, base, dtype=d.name, format=form, threads=2))
+                        dst = base.copy()
+                        self.assertIsNone(pici.apply(dst, delta, dtype=d.name))
+                        self.assertEqual(dst.tobytes(), new.tobytes())
+                        pici.apply(dst, delta, dtype=d.name, threads=2)
+                        self.assertEqual(dst.tobytes(), base.tobytes())
+
+    def test_arrays(self):
+        base = sparse("f32", 600).reshape(20, 30)
+        new = base + np.float32(1)
+        delta = pici.diff(base, new, checksum=True)
+        self.assertEqual(pici.diff(np.asfortranarray(base), new.astype(">f4"), checksum=True), delta)
+        self.assertEqual(pici.inspect(pici.diff(base, base)).nnz, 0)
+        self.assertRaises(ValueError, pici.diff, base, new.T)
+        self.assertRaises(TypeError, pici.diff, base, new.view(np.int32))
+        self.assertRaises(TypeError, pici.diff, base, new, dtype="f64")
+
+    def test_damaged(self):
+        base = np.zeros(5000, np.int16)
+        for checksum, error in ((False, pici.CorruptError), (True, pici.ChecksumError)):
+            delta = bytearray(pici.diff(base, np.arange(5000, dtype=np.int16), format="pici", checksum=checksum))
+            delta[-1:] = delta[-2:-1] = b"\0"
+            with self.assertRaises(error) as caught:
+                pici.apply(base.copy(), delta)
+            self.assertEqual(caught.exception.fault.rule, "checksum" if checksum else "stored-zero")
+
+
+class Concurrent(unittest.TestCase):
+    def test_many_threads(self):
+        x = [sparse("f32", 300000, 0.1, seed) for seed in range(4)]
+        wrong = []
+
+        def work(k):
+            for _ in range(5):
+                if pici.decompress(pici.compress(x[k], threads=2)).tobytes() != x[k].tobytes():
+                    wrong.append(k)
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Elements of other libraries: DLPack, torch, ml_dtypes."""
+import ctypes
+import gc
+import importlib
+import unittest
+import unittest.mock
+import weakref
+
+import numpy as np
+
+import pici
+from pici import _arrays, _dlpack, _dtypes
+from test_codec import sparse
+
+
+def installed(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+torch = installed("torch")
+ml_dtypes = installed("ml_dtypes")
+
+
+class Foreign:
+    """An array of another library: nothing but DLPack, of whichever age."""
+
+    def __init__(self, storage, dtype, versions=True, device=1):
+        self.inner = _dlpack.DLPackArray(storage, _dtypes.BY_NAME[dtype])
+        self.versions = versions
+        self.device = device
+
+    def __dlpack__(self, **wanted):
+        if wanted and not self.versions:
+            raise TypeError("no such argument")
+        return self.inner.__dlpack__()
+
+    def __dlpack_device__(self):
+        return (self.device, 0)
+
+
+class DLPack(unittest.TestCase):
+    def test_in(self):
+        for d in _dtypes.ALL:
+            for versions in (True, False):
+                x = sparse(d.name, 6000).reshape(60, 100)
+                block = pici.compress(Foreign(x, d.name, versions))
+                self.assertEqual(block, pici.compress(x, dtype=d.name))
+
+    def test_in_strides_and_offsets(self):
+        x = sparse("f32", 6000).reshape(60, 100)
+        for part in (x[3:, 5:], x[:, ::3], x.T, x[:1, :1].reshape(()), x[5:5]):
+            self.assertEqual(pici.compress(Foreign(part, "f32")), pici.compress(part))
+
+    def test_written_in_place(self):
+        for d in _dtypes.ALL:
+            x, y = sparse(d.name, 5000), np.zeros(5000, d.storage)
+            block = pici.compress(x, dtype=d.name)
+            pici.decompress_into(Foreign(y, d.name), block)
+            self.assertEqual(y.tobytes(), x.tobytes())
+        y = np.ones(5000, np.float32)
+        pici.scatter_add(Foreign(y, "f32"), pici.compress(y))
+        self.assertTrue((y == 2).all())
+
+    def test_out(self):
+        for d in _dtypes.ALL:
+            x = sparse(d.name, 5000)
+            out = pici.decompress(pici.compress(x, dtype=d.name), to="dlpack")
+            self.assertEqual(out.__dlpack_device__(), (1, 0))
+            back, found = _dlpack.imported(out)
+            self.assertEqual((found, back.tobytes()), (d, x.tobytes()))
+            if not d.narrow:
+                self.assertEqual(np.from_dlpack(out).tobytes(), x.tobytes())
+
+    def test_lifetime(self):
+        """Memory lives as long as something looks at it, and no longer."""
+        x = np.arange(1000, dtype=np.float32)
+        gone = weakref.ref(x)
+        seen, _ = _dlpack.imported(Foreign(x, "f32"))
+        part = seen[500:]
+        del x, seen
+        gc.collect()
+        self.assertEqual(part[0], 500)
+        del part
+        gc.collect()
+        self.assertIsNone(gone())
+
+    def test_what_capsules_say(self):
+        """Of one that NumPy would not make: read-only, an offset, versions and types that are not known."""
+        x = np.zeros(8, np.float32)
+        flags = _dlpack._Versioned(major=1, flags=_dlpack.READ_ONLY)
+        shape = (ctypes.c_int64 * 1)(8)
+        t = flags.tensor
+        t.data, t.device_type, t.ndim, t.code, t.bits, t.lanes, t.shape = x.ctypes.data, 1, 1, 2, 32, 1, shape
+        new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+            ("PyCapsule_New", ctypes.pythonapi)
+        )
+
+        class Made:
+            def __dlpack__(self, **_):
+                return new(ctypes.addressof(flags), b"dltensor_versioned", None)
+
+            def __dlpack_device__(self):
+                return (1, 0)
+
+        block = pici.compress(np.ones(8, np.float32))
+        self.assertEqual(pici.compress(Made()), pici.compress(x))
+        self.assertRaises(ValueError, pici.scatter_add, Made(), block)
+        self.assertEqual(x.tolist(), [0] * 8)
+        flags.flags = 0
+        pici.scatter_add(Made(), block)
+        self.assertEqual(x.tolist(), [1] * 8)
+        x[:] = np.arange(8)
+        t.byte_offset, shape[0] = 8, 6
+        self.assertEqual(pici.decompress(pici.compress(Made())).tolist(), [2, 3, 4, 5, 6, 7])
+        flags.major = 2
+        self.assertRaises(BufferError, pici.compress, Made())
+        flags.major, t.lanes = 1, 4
+        self.assertRaises(BufferError, pici.compress, Made())
+
+    def test_refusals(self):
+        x = np.zeros(8, np.float32)
+        with self.assertRaisesRegex(BufferError, "device"):
+            pici.compress(Foreign(x, "f32", device=2))
+        used = Foreign(x, "f32")
+        used.__class__ = type("Used", (Foreign,), {"__dlpack__": lambda self, **_: object()})
+        self.assertRaises(BufferError, pici.compress, used)
+
+
+class WithoutMlDtypes(unittest.TestCase):
+    def test_says_what_to_do(self):
+        block = pici.compress(np.zeros(4, np.uint16), dtype="bf16")
+        with unittest.mock.patch.dict("sys.modules", {"ml_dtypes": None}):
+            with self.assertRaisesRegex(ImportError, "ml_dtypes.*to='bits'"):
+                pici.decompress(block)
+            self.assertEqual(pici.decompress(block, to="bits").dtype, np.uint16)
+
+
+@unittest.skipUnless(ml_dtypes, "no ml_dtypes: bf16 and f8 as NumPy arrays")
+class MlDtypes(unittest.TestCase):
+    def test_roundtrip_and_add(self):
+        for d in _dtypes.ALL:
+            if not d.narrow:
+                continue
+            dtype = np.dtype(getattr(ml_dtypes, d.narrow))
+            x = sparse(d.name, 9000).view(dtype)
+            block = pici.compress(x)
+            self.assertEqual(pici.inspect(block).dtype, d.name)
+            back = pici.decompress(block)
+            self.assertEqual((back.dtype, back.tobytes()), (dtype, x.tobytes()))
+            small = np.array([0, 1, 0, 0.5] * 50, dtype)
+            total = np.array([2, 2, 3, 3] * 50, dtype)
+            pici.scatter_add(total, pici.compress(small))
+            self.assertEqual(total.astype(np.float32).tolist(), [2, 3, 3, 3.5] * 50)
+
+
+@unittest.skipUnless(torch, "no torch: its tensors, in and out")
+class Torch(unittest.TestCase):
+    TYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64"]
+
+    def tensor(self, name, n=5000):
+        bits = sparse("u8", n * torch.empty(0, dtype=getattr(torch, name)).element_size(), 0.02)
+        return torch.from_numpy(bits).view(getattr(torch, name))
+
+    def bits(self, t):
+        return t.contiguous().view(torch.uint8).numpy().tobytes()
+
+    def test_in_and_out(self):
+        for name in self.TYPES:
+            with self.subTest(name):
+                t = self.tensor(name)
+                block = pici.compress(t)
+                out = pici.decompress(block, to="torch")
+                self.assertEqual((out.dtype, self.bits(out)), (t.dtype, self.bits(t)))
+                out = torch.from_dlpack(pici.decompress(block, to="dlpack"))
+                self.assertEqual((out.dtype, self.bits(out)), (t.dtype, self.bits(t)))
+                into = torch.zeros_like(t)
+                pici.decompress_into(into, block)
+                self.assertEqual(self.bits(into), self.bits(t))
+
+    def test_strides(self):
+        t = self.tensor("bfloat16").reshape(50, 100).t()
+        self.assertEqual(pici.compress(t), pici.compress(t.contiguous()))
+
+    def test_add(self):
+        for name in ("float32", "bfloat16", "int16"):
+            x = torch.zeros(9000, dtype=getattr(torch, name))
+            x[::100] = 3
+            total = torch.full((90, 100), 2, dtype=x.dtype)
+            pici.scatter_add(total, pici.compress(x))
+            self.assertTrue(torch.equal(total.reshape(-1), x + 2))
+
+    def test_f8(self):
+        for name, dtype in (("float8_e4m3fn", "f8e4m3"), ("float8_e5m2", "f8e5m2")):
+            if not hasattr(torch, name):
+                block = pici.compress(np.zeros(4, np.uint8), dtype=dtype)
+                self.assertRaises(TypeError, pici.decompress, block, to="torch")
+                continue
+            t = self.tensor(name)
+            block = pici.compress(t.view(torch.uint8), dtype=dtype)
+            out = pici.decompress(block, to="torch")
+            self.assertEqual((out.dtype, self.bits(out)), (t.dtype, self.bits(t)))
+
+    def test_gradients_are_not_lost(self):
+        with self.assertRaises(Exception):
+            pici.compress(torch.ones(4, requires_grad=True))
+
+
+class Delivery(unittest.TestCase):
+    def test_refused_before_any_work(self):
+        for d in _dtypes.ALL:
+            self.assertRaises(ValueError, _arrays.delivery, d, "bits ")

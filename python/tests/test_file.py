@@ -1,0 +1,415 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Files, against NumPy, and against picitool where PICITOOL says where it is."""
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import unittest.mock
+from pathlib import Path
+
+import numpy as np
+
+import pici
+from pici import _dlpack, _dtypes
+from test_codec import sparse
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        self.dir = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.path = self.dir / "x.pici"
+
+    def enterContext(self, manager):  # as Python 3.11's
+        result = manager.__enter__()
+        self.addCleanup(manager.__exit__, None, None, None)
+        return result
+
+    def open(self, **options):
+        return self.enterContext(pici.open(self.path, **options))
+
+    def one_at_a_time(self, function, work):
+        """work(k) in four threads: the library's readers and writers are for one, and no GIL keeps others out."""
+        real, inside, most = getattr(pici.file.lib, function), [], []
+
+        def slowly(*args):
+            inside.append(args)
+            time.sleep(0.001)
+            status = real(*args)
+            most.append(len(inside))
+            inside.pop()
+            return status
+
+        with unittest.mock.patch.object(pici.file.lib, function, slowly):
+            threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(set(most), {1})
+
+
+class Reading(Files):
+    def test_roundtrip(self):
+        arrays = {d.name: sparse(d.name, 30000).reshape(3, 100, 100) for d in _dtypes.ALL}
+        for options in ({}, {"threads": 2, "chunk_elements": 1000}, {"format": "pici"}):
+            with pici.create(self.path, overwrite=True, **options) as w:
+                for name, x in arrays.items():
+                    w.add(name, x, dtype=name)
+                w.add("", np.float64(2.5))
+                w.add("empty", np.zeros((3, 0, 2), np.int8))
+            with pici.open(str(self.path)) as f:
+                self.assertEqual(list(f), [*arrays, "", "empty"])
+                self.assertEqual(len(f), len(arrays) + 2)
+                f.verify()
+                for name, x in arrays.items():
+                    t = f[name]
+                    self.assertEqual((t.name, t.dtype, t.shape, t.size), (name, name, x.shape, x.size))
+                    self.assertEqual((len(t), t.ndim, t.nbytes), (3, 3, x.nbytes))
+                    self.assertEqual(t.chunk_elements, options.get("chunk_elements", 1 << 20))
+                    self.assertLess(0, t.stored_bytes)
+                    self.assertEqual(t.read(to="bits").tobytes(), x.tobytes())
+                self.assertEqual((f[""].shape, f[""][()], f[""][...].shape), ((), 2.5, ()))
+                self.assertRaises(TypeError, len, f[""])
+                self.assertEqual(f["empty"][...].shape, (3, 0, 2))
+                self.assertEqual(f["empty"].read().tolist(), [])
+
+    def test_names_and_attributes(self):
+        names = ["plain", "", "ünïcödé", "nul\0inside", "not \udcff utf-8", "<script>"]
+        attrs = {"a": b"", "bytes": bytes(range(256)), "ü": b"x" * 1000}
+        with pici.create(self.path, attrs={"file": b"whole"}) as w:
+            for i, name in enumerate(names):
+                w.add(name, np.full(3, i, np.int8), attrs=attrs if i == 1 else None)
+        f = self.open()
+        self.assertEqual(list(f), names)
+        for i, name in enumerate(names):
+            self.assertEqual(f[name][...].tolist(), [i] * 3)
+            self.assertIn(name, f)
+        self.assertEqual(f.attrs, {"file": b"whole"})
+        self.assertEqual((f[names[0]].attrs, f[names[1]].attrs, f[names[2]].attrs), ({}, attrs, {}))
+        self.assertNotIn("no such", f)
+        self.assertNotIn(5, f)
+        self.assertRaises(KeyError, f.__getitem__, "no such")
+
+    def test_indexing(self):
+        x = sparse("i32", 7 * 11 * 13).reshape(7, 11, 13)
+        pici.save(self.path, {"x": x}, chunk_elements=100)
+        t = self.open()["x"]
+        rng = np.random.default_rng(4)
+
+        def one(n):
+            kind = rng.integers(4)
+            if kind == 0:
+                return int(rng.integers(-n, n))
+            if kind == 1:
+                return np.int64(rng.integers(-n, n))
+            ends = [None if rng.random() < 0.3 else int(e) for e in rng.integers(-n - 2, n + 3, 2)]
+            step = None if kind == 2 else int(rng.choice([-3, -2, -1, 1, 2, 3, 20]))
+            return slice(ends[0], ends[1], step)
+
+        for _ in range(600):
+            key = [one(n) for n in x.shape[: rng.integers(0, 4)]]
+            if rng.random() < 0.3:
+                at = int(rng.integers(0, len(key) + 1))
+                key = (
+                    [one(n) for n in x.shape[:at]]
+                    + [...]
+                    + [one(n) for n in x.shape[3 - (len(key) - at) :]][: len(key) - at]
+                )
+            key = tuple(key)
+            want, got = x[key], t[key]
+            with self.subTest(key=key):
+                self.assertEqual((type(got), got.shape, got.dtype), (type(want), want.shape, want.dtype))
+                np.testing.assert_array_equal(got, want)
+        self.assertEqual(t[2].tolist(), x[2].tolist())
+        self.assertEqual([row.sum() for row in t], [row.sum() for row in x])
+        for key in ((0, 0, 0, 0), 7, -8, (..., ...), (0, 11), (slice(2), 0, 13)):
+            self.assertRaises(IndexError, t.__getitem__, key)
+        for key in (None, [0, 1], True, x > 0, 1.5, "x", (slice(2), [0])):
+            self.assertRaises(TypeError, t.__getitem__, key)
+
+    def test_ranges(self):
+        x = sparse("f16", 10000)
+        pici.save(self.path, {"x": x}, chunk_elements=999)
+        for threads in (1, 3):
+            t = self.open(threads=threads)["x"]
+            for first, count in ((0, 0), (0, 10000), (10000, 0), (998, 2), (999, 999), (5, 9000)):
+                self.assertEqual(t.read(first, count).tobytes(), x[first : first + count].tobytes())
+            self.assertEqual(t.read(9000).tobytes(), x[9000:].tobytes())
+            for first, count in ((0, 10001), (10001, 0), (-1, 1), (1, -1), (2**64, 0), (10001, None)):
+                self.assertRaises(ValueError, t.read, first, count)
+
+    def test_only_the_chunks_needed(self):
+        """With one chunk destroyed all others can be read, and that one is an error."""
+        x = np.arange(1, 10001, dtype=np.int32).reshape(100, 100)
+        pici.save(self.path, {"x": x, "y": x}, chunk_elements=1000, format="dense")
+        raw = bytearray(self.path.read_bytes())
+        at = raw.index(np.int32(5001).tobytes())  # the sixth chunk, rows 50 to 59
+        raw[at] ^= 1
+        self.path.write_bytes(raw)
+        f = self.open()
+        for name, bad in (("x", range(50, 60)), ("y", ())):
+            for i in range(100):
+                if i in bad:
+                    with self.assertRaises(pici.ChecksumError) as caught:
+                        f[name][i]
+                    self.assertEqual(caught.exception.fault.rule, "body-hash")
+                    self.assertLess(at - 100, caught.exception.fault.offset)
+                    self.assertLess(caught.exception.fault.offset, at)
+                    self.assertIn("chunk 5 of tensor 'x'", str(caught.exception))
+                else:
+                    np.testing.assert_array_equal(f[name][i], x[i])
+        np.testing.assert_array_equal(f["x"][10:50, 3], x[10:50, 3])
+        np.testing.assert_array_equal(f["x"][60:], x[60:])
+        self.assertRaises(pici.ChecksumError, f["x"].__getitem__, slice(45, 65))
+        self.assertRaises(pici.ChecksumError, f.verify)
+
+    def test_arrays_and_dlpack(self):
+        x = sparse("f32", 600).reshape(20, 30)
+        bits = sparse("bf16", 600).reshape(20, 30)
+        with pici.create(self.path) as w:
+            w.add("x", x)
+            w.add("b", bits, dtype="bf16")
+        f = self.open()
+        np.testing.assert_array_equal(np.asarray(f["x"]), x)
+        self.assertEqual(np.asarray(f["x"], np.float64).dtype, np.float64)
+        np.testing.assert_array_equal(np.from_dlpack(f["x"]), x)
+        back, d = _dlpack.imported(f["b"])
+        self.assertEqual((d.name, back.shape, back.tobytes()), ("bf16", (20, 30), bits.tobytes()))
+        self.assertEqual(pici.compress(f["b"]), pici.compress(bits, dtype="bf16"))
+
+    def test_limit(self):
+        pici.save(self.path, {"x": np.zeros(1000, np.float32)})
+        f = self.open(max_bytes=400)
+        self.assertEqual(f["x"][:100].size, 100)
+        self.assertRaises(pici.LimitError, f["x"].__getitem__, ...)
+        self.assertRaises(pici.LimitError, np.asarray, f["x"])
+        self.assertEqual(self.open(max_bytes=None)["x"][...].size, 1000)
+
+    def test_closed(self):
+        pici.save(self.path, {"x": np.ones(10)})
+        f = pici.open(self.path)
+        t = f["x"]
+        self.assertIn("x.pici", repr(f))
+        f.close()
+        f.close()
+        for use in (lambda: t[...], lambda: f["x"], lambda: len(f), lambda: list(f), lambda: f.attrs, f.verify):
+            self.assertRaisesRegex(ValueError, "closed", use)
+        self.assertIn("closed", repr(f))
+
+    def test_no_descriptor_is_left(self):
+        pici.save(self.path, {"x": np.ones(10)})
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(50):
+            pici.open(self.path)["x"][...]
+            self.assertRaises(pici.Error, pici.open, __file__)
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+
+    def test_errors_of_the_system(self):
+        with self.assertRaises(FileNotFoundError) as caught:
+            pici.open(self.path)
+        self.assertIsInstance(caught.exception, pici.IoError)
+        self.assertEqual((caught.exception.filename, caught.exception.status), (str(self.path), -41))
+        self.assertRaises(pici.ArgumentError, pici.open, self.dir)
+        self.assertRaises(ValueError, pici.open, str(self.path) + "\0.pici")
+        self.assertRaises(TypeError, pici.open, 3)
+
+    def test_threads_take_turns(self):
+        x = sparse("u32", 100000)
+        pici.save(self.path, {"x": x}, chunk_elements=1000)
+        t = self.open()["x"]
+        wrong = []
+
+        def work(seed):
+            rng = np.random.default_rng(seed)
+            for first in rng.integers(0, 99000, 20).tolist():
+                if t.read(first, 500).tobytes() != x[first : first + 500].tobytes():
+                    wrong.append(first)
+
+        self.one_at_a_time("pici_reader_read_range", work)
+        self.assertEqual(wrong, [])
+
+
+class Hostile(Files):
+    def test_every_byte(self):
+        """No byte of a file can be changed without its being noticed, and nothing worse comes of it."""
+        pici.save(self.path, {"x": np.arange(40, dtype=np.uint8), "y": np.zeros(9)}, chunk_elements=30)
+        good = self.path.read_bytes()
+        for at in range(len(good)):
+            bad = bytearray(good)
+            bad[at] ^= 1 << at % 8
+            self.path.write_bytes(bad)
+            with self.assertRaises(pici.Error, msg=at) as caught:
+                with pici.open(self.path) as f:
+                    f.verify()
+            self.assertIsNotNone(caught.exception.fault, at)
+            self.assertLessEqual(caught.exception.fault.offset, len(good))
+            try:
+                with pici.open(self.path) as f:
+                    for t in f.values():
+                        t[...]
+                        t.attrs
+            except pici.Error:
+                pass
+
+    def test_every_length(self):
+        pici.save(self.path, {"x": np.arange(40, dtype=np.uint8)})
+        good = self.path.read_bytes()
+        for n in range(len(good)):
+            self.path.write_bytes(good[:n])
+            self.assertRaises(pici.CorruptError, pici.open, self.path)
+
+    def test_foreign(self):
+        self.assertRaises(pici.CorruptError, pici.open, __file__)
+
+
+class Writing(Files):
+    def test_pieces(self):
+        x = sparse("f32", 50000).reshape(500, 100)
+        pici.save(self.path, {"x": x}, chunk_elements=777)
+        with pici.create(self.dir / "pieces", chunk_elements=777) as w:
+            w.begin("x", (500, 100), "f32")
+            for i in range(0, 500, 50):
+                w.append(x[i : i + 50])
+        self.assertEqual((self.dir / "pieces").read_bytes(), self.path.read_bytes())
+
+    def test_same_bytes_at_any_thread_count(self):
+        x = sparse("bf16", 50000)
+        made = []
+        for threads in (0, 1, 2, 5):
+            with pici.create(self.path, threads=threads, chunk_elements=1000, overwrite=True) as w:
+                w.add("x", x, dtype="bf16")
+            made.append(self.path.read_bytes())
+        self.assertEqual(made, made[:1] * 4)
+
+    def test_threads_take_turns(self):
+        with pici.create(self.path) as w:
+            w.begin("x", (4000,), "u8")
+            self.one_at_a_time("pici_writer_data", lambda k: [w.append(bytes([k]) * 50) for _ in range(20)])
+        pieces = self.open()["x"][...].reshape(80, 50)
+        self.assertTrue((pieces == pieces[:, :1]).all())
+        self.assertEqual(np.bincount(pieces[:, 0]).tolist(), [20] * 4)
+
+    def test_zstd(self):
+        x = np.tile(np.arange(1, 101, dtype=np.float32), 100)
+        try:
+            pici.save(self.path, {"x": x}, zstd=3)
+        except pici.UnsupportedError:
+            self.skipTest("libpici without zstd: frames in files")
+        self.assertLess(self.path.stat().st_size, x.nbytes // 4)
+        self.assertEqual(self.open()["x"][...].tobytes(), x.tobytes())
+
+    def test_whole_or_not_at_all(self):
+        x = np.ones(10)
+        with self.assertRaises(ZeroDivisionError):
+            with pici.create(self.path) as w:
+                w.add("x", x)
+                1 / 0
+        self.assertEqual(os.listdir(self.dir), [])
+        w = pici.create(self.path)
+        w.add("x", x)
+        self.assertFalse(self.path.exists())
+        del w
+        self.assertEqual(os.listdir(self.dir), [])
+        w = pici.create(self.path)
+        w.begin("x", (3,), "f64")
+        with self.assertRaisesRegex(pici.ArgumentError, "missing"):
+            w.close()
+        self.assertEqual(os.listdir(self.dir), [])
+        self.assertRaisesRegex(ValueError, "closed", w.add, "y", x)
+        w.close()
+        w.abort()
+
+    def test_existing(self):
+        self.path.write_bytes(b"precious")
+        with self.assertRaises(FileExistsError) as caught:
+            pici.save(self.path, {})
+        self.assertIsInstance(caught.exception, pici.IoError)
+        self.assertEqual(self.path.read_bytes(), b"precious")
+        pici.save(self.path, {}, overwrite=True)
+        self.assertEqual(list(self.open()), [])
+        with pici.create(self.dir / "late") as w:
+            (self.dir / "late").write_bytes(b"precious")
+            self.assertRaises(FileExistsError, w.close)
+        self.assertEqual((self.dir / "late").read_bytes(), b"precious")
+        self.assertRaises(FileNotFoundError, pici.create, self.dir / "no" / "folder")
+
+    def test_refusals(self):
+        with pici.create(self.path) as w:
+            w.add("x", np.ones(3))
+            self.assertRaises(pici.ArgumentError, w.add, "x", np.ones(3))
+            self.assertRaises(TypeError, w.add, "z", np.ones(3, bool))
+            w.begin("y", (4,), "i8")
+            self.assertRaises(TypeError, w.append, np.ones(4))
+            self.assertRaises(pici.ArgumentError, w.append, np.ones(5, np.int8))
+            self.assertRaises(pici.ArgumentError, w.add, "z", np.ones(3))
+            w.append(np.ones(4, np.int8))
+            self.assertRaises(ValueError, w.begin, "z", (-1,), "i8")
+            self.assertRaises(ValueError, w.begin, "z", (1,) * 33, "i8")
+            self.assertRaises(ValueError, w.begin, "z", (1,), "int8")
+            self.assertRaises(pici.ArgumentError, w.begin, "z", (2**62, 2), "i8")
+            self.assertRaises(ValueError, w.begin, "z", (1,), "i8", attrs={"a\0b": b""})
+            self.assertRaises(pici.ArgumentError, w.begin, "z", (1,), "i8", attrs={"k" * 256: b""})
+        self.assertEqual(list(self.open()), ["x", "y"])
+        for wrong in (
+            {"chunk_elements": 0},
+            {"chunk_elements": 2**22 + 1},
+            {"threads": -1},
+            {"format": "zip"},
+            {"zstd": -1},
+        ):
+            self.assertRaises(ValueError, pici.create, self.dir / "wrong", **wrong)
+        self.assertRaises(pici.ArgumentError, pici.create, self.dir / "wrong", attrs={"": b""})
+        self.assertEqual(os.listdir(self.dir), ["x.pici"])
+
+    def test_full_device(self):
+        with self.assertRaises(pici.IoError):
+            with pici.create("/dev/full") as w:
+                w.add("x", np.ones(1 << 20))
+
+
+class Gil(Files):
+    def test_released(self):
+        """Opening a FIFO to write waits for a reader, who is in this process: with the GIL held neither would go on."""
+        program = (
+            "import os, sys, threading, pici\n"
+            "fifo = sys.argv[1]\n"
+            "writer = threading.Thread(target=lambda: pici.save(fifo, {'x': b'12345'}), daemon=True)\n"
+            "writer.start()\n"
+            "data = open(fifo, 'rb').read()\n"
+            "writer.join()\n"
+            "open(fifo + '.pici', 'wb').write(data)\n"
+        )
+        fifo = self.dir / "fifo"
+        os.mkfifo(fifo)
+        subprocess.run([sys.executable, "-c", program, fifo], check=True, timeout=60)
+        with pici.open(f"{fifo}.pici") as f:
+            self.assertEqual(f["x"][...].tobytes(), b"12345")
+
+
+TOOL = os.environ.get("PICITOOL", "")
+
+
+@unittest.skipUnless(TOOL and os.access(TOOL, os.X_OK), "no picitool: files of the other program")
+class Tool(Files):
+    def tool(self, *args):
+        own = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}  # a sanitizer's runtime is in the tool already
+        subprocess.run([TOOL, *map(str, args)], check=True, stdout=subprocess.DEVNULL, env=own)
+
+    def test_both_ways(self):
+        x = sparse("f32", 5000).reshape(50, 100)
+        np.save(self.dir / "x.npy", x)
+        self.tool("compress", "-o", self.path, self.dir / "x.npy")
+        f = self.open()
+        (t,) = f.values()
+        self.assertEqual(t[...].tobytes(), x.tobytes())
+        self.assertEqual(f.attrs["source.type"], b"npy")
+        pici.save(self.dir / "y.pici", {"x": x})
+        self.tool("test", self.dir / "y.pici")
+        self.tool("decompress", "-o", self.dir / "y.raw", self.dir / "y.pici")
+        self.assertEqual((self.dir / "y.raw").read_bytes(), x.tobytes())
+        x.tofile(self.dir / "x.raw")
+        self.tool("block", "encode", "-f", "hybrid", "--dtype", "f32", self.dir / "x.raw", self.dir / "x.blk")
+        self.assertEqual((self.dir / "x.blk").read_bytes(), pici.compress(x, format="hybrid"))

@@ -1,0 +1,83 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# pici for Python (make check-python): python/tests, against the package as pip installs it from a wheel made here,
+# without a network; where there is no pip, against the source tree. With sanitizers the interpreter gets their runtime
+# beforehand. PYTHON names the interpreter; without it the first of python3 and /usr/bin/python3 that has NumPy.
+set -eu
+tree=$PWD
+build=$(cd "${BUILD:-build}" && pwd)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+unset PYTHONPATH PICI_LIBRARY
+[ -z "${PICITOOL:-}" ] || export PICITOOL="$build/picitool"
+
+python=
+for p in ${PYTHON:-python3 /usr/bin/python3}; do
+    if "$p" -c 'import sys, numpy; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+        python=$p
+        break
+    fi
+done
+[ -n "$python" ] || { echo "skip: pici for Python: no python3 (3.9 or later) with NumPy${PYTHON:+: $PYTHON}"; exit 77; }
+
+# run COMMAND...: with what the library needs loaded before
+run() {
+    "$@"
+}
+
+install() { # what pip makes of the tree, and only that
+    site=$tmp/site
+    PICI_BUILD="$build" "$python" -m pip wheel -q --no-index --no-build-isolation --no-deps -w "$tmp/dist" ./python &&
+        "$python" -m pip install -q --no-index --no-deps --target "$site" "$tmp"/dist/*.whl || return 1
+    case $(ls "$tmp/dist") in
+        pici-[0-9]*-py3-none-linux_*.whl) ;;
+        *) echo "the wheel is called $(ls "$tmp/dist")"; return 1 ;;
+    esac
+    for f in pici/__init__.py pici/py.typed pici/libpici.so LICENSE; do
+        find "$site" -path "*/$f" | grep -q . || { echo "not in the wheel: $f"; return 1; }
+    done
+    export PYTHONPATH="$site"
+}
+
+from_tree() { # WHY
+    echo "skip: pici for Python as a wheel: $1"
+    export PYTHONPATH="$tree/python" PICI_LIBRARY="$build/libpici.so"
+}
+
+case ${SANITIZE:-} in
+    '')
+        if ! "$python" -c 'import setuptools, pip' 2>/dev/null; then
+            from_tree "$python has no pip or setuptools"
+        elif ! "$python" -c 'import wheel' 2>/dev/null &&
+            ! "$python" -c 'import setuptools.command.bdist_wheel' 2>/dev/null; then
+            from_tree "$python has no wheel"
+        else
+            install || { echo "FAIL: no wheel, or not what it should be"; exit 1; }
+        fi
+        ;;
+    *address*)
+        from_tree "built with sanitizers"
+        for name in "libclang_rt.asan-$(uname -m).so" libasan.so; do
+            runtime=$("${CC:-cc}" -print-file-name="$name" 2>/dev/null || true)
+            [ ! -e "$runtime" ] || break
+        done
+        [ -e "$runtime" ] || { echo "skip: pici for Python: no runtime of ${CC:-cc}'s address sanitizer"; exit 77; }
+        # The interpreter itself leaks at its end, and a limit of memory is tested by asking for too much.
+        export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0:allocator_may_return_null=1"
+        run() {
+            env LD_PRELOAD="$runtime" "$@"
+        }
+        ;;
+    *)
+        echo "skip: pici for Python: built with -fsanitize=$SANITIZE"
+        exit 77
+        ;;
+esac
+
+# The program that README.md shows.
+awk '/^```python$/ { on = 1; next } /^```$/ { on = 0 } on' README.md >"$tmp/readme.py"
+[ -s "$tmp/readme.py" ] || { echo "FAIL: README.md shows no program"; exit 1; }
+(cd "$tmp" && run "$python" readme.py)
+
+run "$python" python/tests/run.py
