@@ -27,7 +27,7 @@ static bool wanted(uint64_t i, unsigned percent)
     static const unsigned of4096[] = {0, 10, 100, 2000, 4096, 10};
     if (percent != MIXED)
         return (unsigned)rand() % 100 < percent;
-    const unsigned kind = (unsigned)(i / pici::TILE % 6);
+    const unsigned kind = (unsigned)((i / pici::TILE + 2) % 6);
     return (unsigned)rand() % 4096 < of4096[kind] || (kind == 5 && i % pici::TILE / pici::RUN == 3);
 }
 
