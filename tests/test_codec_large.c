@@ -188,7 +188,7 @@ Test(codec_large, stack)
 #ifdef SANITIZED
     printf("skip: a thread with little stack (the sanitizer needs some)\n");
 #else
-    enum { N = 5 * 32 * 4096 + 4097, OWN = 32 << 10 /* of the thread itself */ };
+    enum { N = 5 * 32 * 4096 + 4097, OWN = 16 << 10 /* of the thread itself */ };
     struct on_stack x = {.src = test_alloc(N * 8), .out = test_alloc(N * 8), .cap = N * 12 + 4096};
     struct rng rng = {5};
     x.block = test_alloc(x.cap);
@@ -202,7 +202,7 @@ Test(codec_large, stack)
             pthread_attr_t attr;
             pthread_t thread;
             cr_assert_eq(pthread_attr_init(&attr), 0);
-            cr_assert_eq(pthread_attr_setstacksize(&attr, (x.threads > 1 ? 384 << 10 : 128 << 10) + OWN), 0);
+            cr_assert_eq(pthread_attr_setstacksize(&attr, (x.threads > 1 ? 384 << 10 : 160 << 10) + OWN), 0);
             cr_assert_eq(pthread_create(&thread, &attr, use_codec, &x), 0);
             pthread_join(thread, NULL);
             pthread_attr_destroy(&attr);

@@ -6,7 +6,7 @@
  * that some bit of the element is set, so that -0.0, NaN payloads and denormals survive exactly. The bytes of a block are
  * specified in formats/block.md and formats/hybrid.md and are the same from every CPU, at any thread count.
  *
- * Every function returns a status and is thread-safe. The codec allocates nothing, needs up to 128 KiB of stack (384 KiB
+ * Every function returns a status and is thread-safe. The codec allocates nothing, needs up to 160 KiB of stack (384 KiB
  * with threads > 1), and keeps no state but the choice of CPU kernels, made at the first call (environment variable
  * PICI_CPU=scalar|avx2|avx512 lowers it; any other value is ignored). opts == NULL means PICI_OPTS_INIT. */
 #ifndef PICI_PICI_H
