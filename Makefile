@@ -539,6 +539,7 @@ endif
 ## make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
 ## make check-mutants   device functions damaged in one place each: the emulator catches them all
 ## make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU
+## make man             $(BUILD)/man, a manual page for each of picitool's verbs
 ## make install         DESTDIR= PREFIX=/usr/local; and uninstall; libpici_mpi and libpici_cuda too if they were made
 ## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites
 ## make clean

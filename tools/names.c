@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
 #include "names.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "pici/file.h"
 #include "safetensors.h"
@@ -60,6 +62,7 @@ static void in_safetensors(const char *path, const char *begun,
 void names_each(const char *path, const char *begun,
                 void (*offer)(const char *begun, const char *dashes, const char *word, const char *meaning))
 {
-    if (!in_pici(path, begun, offer))
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && !in_pici(path, begun, offer)) /* not to wait at a FIFO */
         in_safetensors(path, begun, offer);
 }
