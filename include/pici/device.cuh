@@ -487,7 +487,7 @@ PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const column
 
 template <class SUM, bool PAIRS, class T, class FROM> PICI_DEV void add_rows(const dense_tile<T> &d, FROM &from)
 {
-    constexpr unsigned AHEAD = FROM::ADD; /* rows whose elements are asked for before any is added to */
+    constexpr unsigned AHEAD = PAIRS ? FROM::ADD : 4; /* rows whose elements are asked for before any is added to */
     raw_pair<T> *out = (raw_pair<T> *)d.at + hw::lane();
     const dense_tile<const T> old = {d.at, d.left, d.pairs};
     PICI_UNROLL_1

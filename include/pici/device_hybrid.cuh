@@ -229,7 +229,8 @@ template <class T> PICI_DEV void stage_rows(uint8_t *stage, const columns &c, un
 
 /* The same of a raw tile, whose values are its elements, zeros too. */
 template <class T> struct by_elements {
-    static constexpr unsigned SCATTER = by_rows<T>::SCATTER, ADD = by_rows<T>::ADD;
+    /* such tiles are few, and compilers slow */
+    static constexpr unsigned SCATTER = 8, ADD = 4;
     const T *values; /* staged */
     unsigned left, row;
 
