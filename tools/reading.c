@@ -273,7 +273,10 @@ int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *
 int reading_is_delta(const struct reading *r, bool *is)
 {
     enum pici_status s = delta_is(r->reader, is);
-    return s ? reading_failed(r, s) : TOOL_OK;
+    if (!s || !goes_on(r, s))
+        return s ? reading_failed(r, s) : TOOL_OK;
+    *is = false; /* who reads the attributes for what they say tells of their loss */
+    return TOOL_OK;
 }
 
 int reading_delta(const struct reading *r, struct delta *d)
