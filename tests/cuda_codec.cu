@@ -5,135 +5,7 @@
  * the emulator of thread blocks (then with fewer cases, and without what only a GPU has: graphs, streams at a time). The
  * last line is "N passed, N failed".
  *   cuda_codec [--quick] [DIRECTORY]      of the vectors; formats/vectors otherwise */
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <vector>
-
-#include "cuda/launch.cuh"
-extern "C" {
-#include "formats/ref.h"
-#include "util.h"
-}
-
-#ifdef PICI_DEVICE_HW
-static const bool on_gpu = false;
-#else
-static const bool on_gpu = true;
-#endif
-static bool thorough = on_gpu; /* the emulator is slow, and so are the checkers of memory */
-
-static unsigned passed, failed;
-static struct rng rng = {1};
-static cudaStream_t stream;
-
-__attribute__((format(printf, 2, 3))) static void tally(bool good, const char *format, ...)
-{
-    if (good) {
-        passed++;
-        return;
-    }
-    va_list args;
-    va_start(args, format);
-    printf("FAIL ");
-    vprintf(format, args);
-    printf("\n");
-    va_end(args);
-    if (++failed > 50) {
-        printf("too many\n%u passed, %u failed\n", passed, failed);
-        exit(1);
-    }
-}
-
-/* Everything so far has happened, and nothing went wrong on the device. */
-static bool device_good(void)
-{
-    const cudaError_t e = cudaStreamSynchronize(stream), last = cudaGetLastError();
-    if (!e && !last)
-        return true;
-    printf("device: %s\n", cudaGetErrorString(e ? e : last));
-    if (on_gpu && e) { /* nothing works after that */
-        printf("%u passed, %u failed\n", passed, failed + 1);
-        exit(1);
-    }
-    return false;
-}
-
-/* Device memory, skew bytes from an address aligned to 16. */
-class buffer {
-  public:
-    explicit buffer(size_t n, size_t skew = 0, const void *from = NULL) : bytes(n)
-    {
-        if (cudaMalloc(&base, n + skew ? n + skew : 1) != cudaSuccess) {
-            printf("FAIL no device memory\n");
-            exit(1);
-        }
-        at = (uint8_t *)base + skew;
-        if (from)
-            put(from);
-    }
-    ~buffer()
-    {
-        cudaStreamSynchronize(stream);
-        cudaFree(base);
-    }
-    buffer(const buffer &) = delete;
-    void put(const void *from)
-    {
-        cudaMemcpyAsync(at, from, bytes, cudaMemcpyHostToDevice, stream);
-    }
-    std::vector<uint8_t> get(size_t n) const
-    {
-        std::vector<uint8_t> v(n + 1);
-        cudaMemcpyAsync(v.data(), at, n, cudaMemcpyDeviceToHost, stream);
-        device_good();
-        return v;
-    }
-    uint8_t *at;
-    size_t bytes;
-
-  private:
-    void *base;
-};
-
-class result_buffer : public buffer {
-  public:
-    result_buffer() : buffer(sizeof(struct pici_cuda_result))
-    {
-    }
-    struct pici_cuda_result *to()
-    {
-        return (struct pici_cuda_result *)at;
-    }
-    struct pici_cuda_result read() const
-    {
-        struct pici_cuda_result r;
-        cudaMemcpyAsync(&r, at, sizeof r, cudaMemcpyDeviceToHost, stream);
-        if (!device_good())
-            r.status = 1;
-        return r;
-    }
-};
-
-static uint64_t first_word(const buffer &b, unsigned i = 0)
-{
-    uint64_t v;
-    memcpy(&v, b.get(16).data() + 8 * i, sizeof v);
-    return v;
-}
-
-/* An element's alignment that is enough, and sometimes no more than that. */
-static size_t some_skew(enum pici_dtype dtype)
-{
-    return rng_chance(&rng, 500000) ? 0 : rng_below(&rng, 5) * pici_dtype_width(dtype);
-}
-
-static size_t align16(size_t n)
-{
-    return (n + 15) / 16 * 16;
-}
+#include "cuda_device.cuh"
 
 /* The sum that the reference made of elements before and x, as a GPU has it: infinity minus infinity gives the other NaN on
  * some hosts. */
@@ -161,44 +33,43 @@ struct blockwide {
     uint8_t *block;
     uint64_t cap, len, n;
     void *dense;
-    uint64_t *out; /* a length or a status, of thread 0, and whether all threads have it */
+    const void *base; /* compress: of a delta, else null */
+    uint64_t *out;    /* a length or a status, of thread 0, and whether all threads have it */
     unsigned format, dtype;
     unsigned shared; /* bytes of memory */
 };
 
-/* The memory is the caller's again: whoever still looks at it there is in for a surprise. */
-PICI_DEV void scribble(uint8_t *memory, const blockwide &b)
+/* What all threads were told. The memory is the caller's again: whoever still looks at it there is in for a surprise. */
+PICI_DEV void answer(const blockwide &b, uint8_t *memory, uint64_t told)
 {
     for (unsigned i = pici::hw::thread(); i < b.shared / 4; i += pici::hw::threads())
         pici::hw::put((uint32_t *)memory + i, 0xdeadbeefu);
+    if (pici::hw::thread() == 0)
+        b.out[0] = told;
+    pici::hw::atomic_add(b.out + 1, told);
 }
 
 template <class T> PICI_KERNEL(1024, 1) blockwide_compress(const blockwide b)
 {
     PICI_SHARED(memory);
+    const T *src = (const T *)b.dense, *base = (const T *)b.base;
     uint64_t len = 0;
     if (b.format == PICI_DENSE)
-        len = pici::block_compress<PICI_DENSE>(b.block, b.cap, (const T *)b.dense, b.n, b.dtype, memory);
+        len = pici::block_compress<PICI_DENSE>(b.block, b.cap, src, b.n, b.dtype, memory, base);
     else if (b.format == PICI_PICI)
-        len = pici::block_compress<PICI_PICI>(b.block, b.cap, (const T *)b.dense, b.n, b.dtype, memory);
+        len = pici::block_compress<PICI_PICI>(b.block, b.cap, src, b.n, b.dtype, memory, base);
     else if (b.format == PICI_COO)
-        len = pici::block_compress<PICI_COO>(b.block, b.cap, (const T *)b.dense, b.n, b.dtype, memory);
+        len = pici::block_compress<PICI_COO>(b.block, b.cap, src, b.n, b.dtype, memory, base);
     else
-        len = pici::block_compress<PICI_HYBRID>(b.block, b.cap, (const T *)b.dense, b.n, b.dtype, memory);
-    scribble(memory, b);
-    if (pici::hw::thread() == 0)
-        b.out[0] = len;
-    pici::hw::atomic_add(b.out + 1, len);
+        len = pici::block_compress<PICI_HYBRID>(b.block, b.cap, src, b.n, b.dtype, memory, base);
+    answer(b, memory, len);
 }
 
 template <class T> PICI_KERNEL(1024, 1) blockwide_decompress(const blockwide b)
 {
     PICI_SHARED(memory);
     const int status = pici::block_decompress((T *)b.dense, b.n, b.dtype, b.block, b.len, memory);
-    scribble(memory, b);
-    if (pici::hw::thread() == 0)
-        b.out[0] = (uint64_t)status;
-    pici::hw::atomic_add(b.out + 1, (uint64_t)status);
+    answer(b, memory, (uint64_t)status);
 }
 
 template <unsigned DTYPE> PICI_KERNEL(1024, 1) blockwide_add(const blockwide b)
@@ -206,10 +77,14 @@ template <unsigned DTYPE> PICI_KERNEL(1024, 1) blockwide_add(const blockwide b)
     PICI_SHARED(memory);
     typedef typename pici::arith<DTYPE>::element T;
     const int status = pici::block_scatter_add<DTYPE>((T *)b.dense, b.n, b.block, b.len, memory);
-    scribble(memory, b);
-    if (pici::hw::thread() == 0)
-        b.out[0] = (uint64_t)status;
-    pici::hw::atomic_add(b.out + 1, (uint64_t)status);
+    answer(b, memory, (uint64_t)status);
+}
+
+template <class T> PICI_KERNEL(1024, 1) blockwide_apply(const blockwide b)
+{
+    PICI_SHARED(memory);
+    const int status = pici::block_apply((T *)b.dense, b.n, b.dtype, b.block, b.len, memory);
+    answer(b, memory, (uint64_t)status);
 }
 
 static void launch_blockwide(void (*kernel)(blockwide), unsigned threads, unsigned shared, blockwide b)
@@ -222,18 +97,28 @@ static void launch_blockwide(void (*kernel)(blockwide), unsigned threads, unsign
 
 template <class T>
 static void check_blockwide(const void *src, uint64_t n, enum pici_dtype dtype, enum pici_format format,
-                            const uint8_t *block, size_t len, const void *add_to, const void *sum)
+                            const uint8_t *block, size_t len, const void *before, const void *sum, const void *flipped)
 {
     const unsigned threads = 32 << rng_below(&rng, 3);
     const size_t bytes = (size_t)n * sizeof(T), skew = some_skew(dtype);
     buffer dense(bytes, skew, src), made(len), out(16);
-    blockwide b = {made.at, len, len, n, dense.at, (uint64_t *)out.at, (unsigned)format, (unsigned)dtype, 0};
+    blockwide b = {made.at, len, len, n, dense.at, NULL, (uint64_t *)out.at, (unsigned)format, (unsigned)dtype, 0};
     launch_blockwide(blockwide_compress<T>, threads, pici::MAKE_BYTES<T>(format, threads), b);
     tally(device_good() && first_word(out) == len && first_word(out, 1) == len * threads,
           "block_compress %s %s n=%zu: length %zu, not %zu", pici_dtype_name(dtype), pici_format_name(format),
           (size_t)n, (size_t)first_word(out), len);
     tally(memcmp(made.get(len).data(), block, len) == 0, "block_compress %s %s n=%zu differs", pici_dtype_name(dtype),
           pici_format_name(format), (size_t)n);
+    {
+        buffer base(bytes, some_skew(dtype), before), changed(bytes, some_skew(dtype), flipped), delta(len);
+        blockwide d = b;
+        d.block = delta.at;
+        d.dense = changed.at;
+        d.base = base.at;
+        launch_blockwide(blockwide_compress<T>, threads, pici::MAKE_BYTES<T>(format, threads), d);
+        tally(device_good() && first_word(out) == len && memcmp(delta.get(len).data(), block, len) == 0,
+              "block_compress with a base %s %s n=%zu", pici_dtype_name(dtype), pici_format_name(format), (size_t)n);
+    }
     if (len > 48) {
         buffer less(len - 1);
         b.block = less.at;
@@ -248,8 +133,12 @@ static void check_blockwide(const void *src, uint64_t n, enum pici_dtype dtype, 
     launch_blockwide(blockwide_decompress<T>, threads, pici::READ_BYTES<T>(threads), b);
     tally(device_good() && first_word(out) == 0 && memcmp(dense.get(bytes).data(), src, bytes) == 0,
           "block_decompress %s %s n=%zu", pici_dtype_name(dtype), pici_format_name(format), (size_t)n);
+    dense.put(before);
+    launch_blockwide(blockwide_apply<T>, threads, pici::READ_BYTES<T>(threads), b);
+    tally(device_good() && first_word(out) == 0 && memcmp(dense.get(bytes).data(), flipped, bytes) == 0,
+          "block_apply %s %s n=%zu", pici_dtype_name(dtype), pici_format_name(format), (size_t)n);
     if (dtype == PICI_F32 || dtype == PICI_BF16) {
-        dense.put(add_to);
+        dense.put(before);
         launch_blockwide(dtype == PICI_F32 ? blockwide_add<PICI_F32> : blockwide_add<PICI_BF16>, threads,
                          pici::READ_BYTES<T>(threads), b);
         tally(device_good() && first_word(out) == 0 && memcmp(dense.get(bytes).data(), sum, bytes) == 0,
@@ -273,24 +162,39 @@ static void check_block(const void *src, uint64_t n, enum pici_dtype dtype, enum
     result_buffer result;
     struct pici_cuda_result r;
     enum pici_status s;
+    std::vector<uint8_t> before(bytes + 1), after, flipped;
+    pattern_fill(before.data(), n, dtype, rng_chance(&rng, 500000) ? PATTERN_FULL : PATTERN_50, &rng);
+    after = flipped = before;
+    ref_scatter_add(after.data(), n, block, len);
+    as_on_gpu(after.data(), before.data(), (const uint8_t *)src, n, dtype);
+    for (size_t i = 0; i < bytes; i++)
+        flipped[i] ^= ((const uint8_t *)src)[i];
 
-    if (!checksum) {
-        buffer in(bytes, some_skew(dtype), src), out(len);
-        s = pici_compress_cuda(out.at, len, result.to(), in.at, n, dtype, format, workspace.at, space, stream);
+    for (int diff = 0; diff <= 1 && !checksum; diff++) {
+        const char *const name = diff ? "diff" : "compress";
+        buffer base(bytes, some_skew(dtype), before.data()), in(bytes, some_skew(dtype), diff ? flipped.data() : src),
+            out(len);
+        const auto make = [&](void *to, size_t cap) {
+            return diff
+                       ? pici_diff_cuda(to, cap, result.to(), base.at, in.at, n, dtype, format, workspace.at, space,
+                                        stream)
+                       : pici_compress_cuda(to, cap, result.to(), in.at, n, dtype, format, workspace.at, space, stream);
+        };
+        s = make(out.at, len);
         r = result.read();
-        tally(!s && !r.status && r.len == len, "compress %s %s %s n=%zu: %d, %d, length %zu, not %zu", what,
+        tally(!s && !r.status && r.len == len, "%s %s %s %s n=%zu: %d, %d, length %zu, not %zu", name, what,
               pici_dtype_name(dtype), pici_format_name(format), (size_t)n, s, r.status, (size_t)r.len, len);
-        tally(memcmp(out.get(len).data(), block, len) == 0, "compress %s %s %s n=%zu differs", what,
+        tally(memcmp(out.get(len).data(), block, len) == 0, "%s %s %s %s n=%zu differs", name, what,
               pici_dtype_name(dtype), pici_format_name(format), (size_t)n);
         if (len > 48) {
             const size_t less = rng_chance(&rng, 500000) ? len - 1 : 48 + rng_below(&rng, len - 48);
             buffer small(less, 0, block);
-            s = pici_compress_cuda(small.at, less, result.to(), in.at, n, dtype, format, workspace.at, space, stream);
+            s = make(small.at, less);
             r = result.read();
             struct pici_info info = PICI_INFO_INIT;
             tally(s == PICI_E_SPACE || (!s && r.status == PICI_E_SPACE && r.len == 0 &&
                                         pici_inspect(&info, small.get(less).data(), less) != PICI_OK),
-                  "compress %s %s %s n=%zu into %zu bytes: %d, %d", what, pici_dtype_name(dtype),
+                  "%s %s %s %s n=%zu into %zu bytes: %d, %d", name, what, pici_dtype_name(dtype),
                   pici_format_name(format), (size_t)n, less, s, r.status);
         }
     }
@@ -311,11 +215,6 @@ static void check_block(const void *src, uint64_t n, enum pici_dtype dtype, enum
               "decompress %s %s %s n=%zu: %d", what, pici_dtype_name(dtype), pici_format_name(format), (size_t)n,
               r.status);
     }
-    std::vector<uint8_t> before(bytes + 1), after;
-    pattern_fill(before.data(), n, dtype, rng_chance(&rng, 500000) ? PATTERN_FULL : PATTERN_50, &rng);
-    after = before;
-    ref_scatter_add(after.data(), n, block, len);
-    as_on_gpu(after.data(), before.data(), (const uint8_t *)src, n, dtype);
     {
         buffer out(bytes, some_skew(dtype), before.data());
         s = pici_scatter_add_cuda(out.at, n, dtype, in.at, len, NULL, result.to(), workspace.at,
@@ -332,15 +231,27 @@ static void check_block(const void *src, uint64_t n, enum pici_dtype dtype, enum
               i < n ? (unsigned long long)ref_load(got.data(), i, (unsigned)width) : 0,
               i < n ? (unsigned long long)ref_load(after.data(), i, (unsigned)width) : 0);
     }
+    {
+        buffer out(bytes, some_skew(dtype), before.data());
+        for (int again = 0; again <= 1; again++) {
+            s = pici_apply_cuda(out.at, n, dtype, in.at, len, from_device ? (uint64_t *)at.at : NULL, result.to(),
+                                workspace.at, PICI_CUDA_READ_WORKSPACE, stream);
+            r = result.read();
+            tally(!s && !r.status && r.len == len &&
+                      memcmp(out.get(bytes).data(), (again ? before : flipped).data(), bytes) == 0,
+                  "apply %s%s %s %s n=%zu: %d", again ? "again " : "", what, pici_dtype_name(dtype),
+                  pici_format_name(format), (size_t)n, r.status);
+        }
+    }
     if (!checksum && (thorough || n < 9000 || (format == PICI_HYBRID && n < 33 * 4096))) { /* more than a group */
         if (width == 1)
-            check_blockwide<uint8_t>(src, n, dtype, format, block, len, before.data(), after.data());
+            check_blockwide<uint8_t>(src, n, dtype, format, block, len, before.data(), after.data(), flipped.data());
         else if (width == 2)
-            check_blockwide<uint16_t>(src, n, dtype, format, block, len, before.data(), after.data());
+            check_blockwide<uint16_t>(src, n, dtype, format, block, len, before.data(), after.data(), flipped.data());
         else if (width == 4)
-            check_blockwide<uint32_t>(src, n, dtype, format, block, len, before.data(), after.data());
+            check_blockwide<uint32_t>(src, n, dtype, format, block, len, before.data(), after.data(), flipped.data());
         else
-            check_blockwide<uint64_t>(src, n, dtype, format, block, len, before.data(), after.data());
+            check_blockwide<uint64_t>(src, n, dtype, format, block, len, before.data(), after.data(), flipped.data());
     }
 }
 
@@ -407,18 +318,23 @@ static void check_hostile(const uint8_t *block, size_t len, const char *what)
           "verify %s: %d %s at %zu tile %zu, not %d %s at %zu tile %zu", what, r.status, rule ? rule : "-",
           (size_t)r.offset, (size_t)r.tile, (int)want.status, want.rule ? want.rule : "-", (size_t)want.offset,
           (size_t)want.tile);
-    for (int add = 0; add <= 1; add++) {
+    static const struct {
+        const char *name;
+        decltype(pici_decompress_cuda) *call;
+    } readers[] = {
+        {"decompress", pici_decompress_cuda}, {"scatter-add", pici_scatter_add_cuda}, {"apply", pici_apply_cuda}};
+    for (const auto &reader : readers) {
         cudaMemsetAsync(out.at, 0, bytes, stream);
-        (add ? pici_scatter_add_cuda : pici_decompress_cuda)(out.at, n, dtype, in.at, len, NULL, result.to(),
-                                                             workspace.at, workspace.bytes, stream);
+        reader.call(out.at, n, dtype, in.at, len, NULL, result.to(), workspace.at, workspace.bytes, stream);
         r = result.read();
         const int expected = good && !fits ? PICI_E_ARG : status;
-        tally(r.status == expected, "%s %s: %d, not %d", add ? "scatter-add" : "decompress", what, r.status, expected);
+        tally(r.status == expected, "%s %s: %d, not %d", reader.name, what, r.status, expected);
         if (!expected && bytes) {
             std::vector<uint8_t> dense(bytes);
             ref_decode(dense.data(), n, block, len);
             /* zero plus x, but for NaNs made quiet */
-            tally(add || memcmp(out.get(bytes).data(), dense.data(), bytes) == 0, "decompress %s differs", what);
+            tally(reader.call == pici_scatter_add_cuda || memcmp(out.get(bytes).data(), dense.data(), bytes) == 0,
+                  "%s %s differs", reader.name, what);
         }
     }
 }
@@ -508,13 +424,15 @@ static void check_wide_index(void)
 
 /* ---- calls ---- */
 
-static void check_batch(enum pici_dtype dtype, enum pici_format format)
+/* diff: made as deltas, and applied; else compressed, whatever their bases, and decompressed. */
+static void check_batch(enum pici_dtype dtype, enum pici_format format, bool diff)
 {
     enum { JOBS = 37 };
     std::vector<struct pici_cuda_encode> make(JOBS);
     std::vector<struct pici_cuda_decode> read(JOBS);
     std::vector<uint8_t> dense[JOBS], expected[JOBS];
     std::vector<buffer *> held;
+    const unsigned each = 6;
     size_t space = 0;
     for (unsigned i = 0; i < JOBS; i++) {
         const uint64_t n = i % 5 == 0 ? rng_below(&rng, 3) : rng_below(&rng, i % 7 ? 3000 : 30000);
@@ -525,30 +443,37 @@ static void check_batch(enum pici_dtype dtype, enum pici_format format)
         uint8_t *block = ref_encode(&len, dense[i].data(), n, dtype, format, 0);
         expected[i].assign(block, block + len);
         free(block);
-        buffer *src = new buffer(bytes, 0, dense[i].data()), *out = new buffer(bound), *back = new buffer(bytes);
+        std::vector<uint8_t> before(bytes + 1);
+        pattern_fill(before.data(), n, dtype, PATTERN_50, &rng);
+        for (size_t k = 0; k < bytes && diff; k++)
+            dense[i][k] ^= before[k];
+        buffer *src = new buffer(bytes, 0, dense[i].data()), *out = new buffer(bound),
+               *base = new buffer(bytes, 0, before.data()), *back = new buffer(bytes, 0, before.data());
         result_buffer *result = new result_buffer, *result2 = new result_buffer;
-        held.insert(held.end(), {src, out, back, result, result2});
-        make[i] = {out->at, bound, result->to(), src->at, n};
+        held.insert(held.end(), {src, out, back, result, result2, base});
+        make[i] = {out->at, bound, result->to(), src->at, n, base->at};
         read[i] = {back->at, n, out->at, bound, &result->to()->len, result2->to()};
         space += align16(pici_cuda_workspace(dtype, n));
     }
     buffer workspace(space);
-    enum pici_status s = pici_compress_batch_cuda(make.data(), JOBS, dtype, format, workspace.at, space, stream);
+    const auto encode = diff ? pici_diff_batch_cuda : pici_compress_batch_cuda;
+    const auto decode = diff ? pici_apply_batch_cuda : pici_decompress_batch_cuda;
+    enum pici_status s = encode(make.data(), JOBS, dtype, format, workspace.at, space, stream);
     /* the host does not know the lengths, and need not */
-    const enum pici_status s2 = pici_decompress_batch_cuda(read.data(), JOBS, dtype, workspace.at, space, stream);
+    const enum pici_status s2 = decode(read.data(), JOBS, dtype, workspace.at, space, stream);
     device_good();
     for (unsigned i = 0; i < JOBS; i++) {
         struct pici_cuda_result r[2] = {};
         cudaMemcpyAsync(&r[0], make[i].result, sizeof r[0], cudaMemcpyDeviceToHost, stream);
         cudaMemcpyAsync(&r[1], read[i].result, sizeof r[1], cudaMemcpyDeviceToHost, stream);
         device_good();
-        tally(
-            !s && !s2 && !r[0].status && !r[1].status && r[0].len == expected[i].size() &&
-                memcmp(held[5 * i + 1]->get(expected[i].size()).data(), expected[i].data(), expected[i].size()) == 0 &&
-                memcmp(held[5 * i + 2]->get(held[5 * i + 2]->bytes).data(), dense[i].data(), held[5 * i + 2]->bytes) ==
-                    0,
-            "batch %s %s, job %u: %d %d, %d %d", pici_dtype_name(dtype), pici_format_name(format), i, s, s2,
-            r[0].status, r[1].status);
+        tally(!s && !s2 && !r[0].status && !r[1].status && r[0].len == expected[i].size() &&
+                  memcmp(held[each * i + 1]->get(expected[i].size()).data(), expected[i].data(), expected[i].size()) ==
+                      0 &&
+                  memcmp(held[each * i + 2]->get(held[each * i + 2]->bytes).data(), dense[i].data(),
+                         held[each * i + 2]->bytes) == 0,
+              "batch %s%s %s, job %u: %d %d, %d %d", diff ? "of deltas " : "", pici_dtype_name(dtype),
+              pici_format_name(format), i, s, s2, r[0].status, r[1].status);
     }
     s = pici_verify_batch_cuda(read.data(), JOBS, workspace.at, space, stream);
     device_good();
@@ -558,7 +483,7 @@ static void check_batch(enum pici_dtype dtype, enum pici_format format)
         device_good();
         tally(!s && !r.status && r.len == expected[i].size(), "verify in a batch, job %u: %d", i, r.status);
     }
-    s = pici_compress_batch_cuda(make.data(), JOBS, dtype, format, workspace.at, space - 16, stream);
+    s = encode(make.data(), JOBS, dtype, format, workspace.at, space - 16, stream);
     tally(s == PICI_E_ARG, "batch with too small a workspace: %d", s);
     for (buffer *b : held)
         delete b;
@@ -594,6 +519,15 @@ static void check_arguments(void)
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, workspace.at + 16, 4, PICI_F32, PICI_COO, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, (struct pici_cuda_result *)(workspace.at + space - 8), src.at, N,
                                  PICI_F32, PICI_HYBRID, workspace.at, space));
+#define DIFF(b, r, base, s, n, w, ws) pici_diff_cuda(b, cap, r, base, s, n, PICI_F32, PICI_PICI, w, ws, stream)
+    REFUSES(PICI_E_ARG, DIFF(out.at, to, NULL, src.at, N, workspace.at, space));
+    REFUSES(PICI_E_ARG, DIFF(out.at, to, src.at, NULL, N, workspace.at, space));
+    REFUSES(PICI_E_ARG, DIFF(out.at, to, src.at + 2, src.at, N - 1, workspace.at, space));
+    REFUSES(PICI_E_ARG, DIFF(out.at, to, out.at + 16, src.at, 4, workspace.at, space));
+    REFUSES(PICI_E_ARG, DIFF(out.at, to, workspace.at + 16, src.at, 4, workspace.at, space));
+    REFUSES(PICI_E_ARG, DIFF(out.at, (struct pici_cuda_result *)src.at, src.at, dst.at, N, workspace.at, space));
+    REFUSES(PICI_OK, DIFF(out.at, to, NULL, NULL, 0, workspace.at, space));
+    REFUSES(PICI_OK, DIFF(out.at, to, src.at, src.at, N, workspace.at, space));
     REFUSES(PICI_E_SPACE, COMPRESS(out.at, 48 + 512 + 15, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
     REFUSES(PICI_E_SPACE, COMPRESS(out.at, 63, to, src.at, N, PICI_F32, PICI_HYBRID, workspace.at, space));
     REFUSES(PICI_OK, COMPRESS(out.at, 64, to, src.at, N, PICI_F32, PICI_HYBRID, workspace.at, space));
@@ -758,10 +692,12 @@ int main(int argc, char **argv)
     else
         printf("skip: 2^32 elements in hybrid, which take the emulator minutes\n");
     check_damaged(thorough ? 2000 : 400);
-    check_batch(PICI_F32, PICI_PICI);
-    check_batch(PICI_BF16, PICI_COO);
-    check_batch(PICI_U8, PICI_DENSE);
-    check_batch(PICI_F32, PICI_HYBRID);
+    for (int diff = 0; diff <= 1; diff++) {
+        check_batch(PICI_F32, PICI_PICI, diff);
+        check_batch(PICI_BF16, PICI_COO, diff);
+        check_batch(PICI_U8, PICI_DENSE, diff);
+        check_batch(PICI_F32, PICI_HYBRID, diff);
+    }
 #ifndef PICI_DEVICE_HW
     check_streams(PICI_PICI);
     check_streams(PICI_HYBRID);

@@ -56,6 +56,14 @@ PICI_API enum pici_status pici_compress_cuda(void *block, size_t cap, struct pic
                                              uint64_t n, enum pici_dtype, enum pici_format, void *workspace,
                                              size_t workspace_bytes, cudaStream_t);
 
+/* Encode what src has that base has not, base[i] ^ src[i], as one block: the very block that pici_diff makes. They are made
+ * where compress reads an element, and stored nowhere: base is read when src is, and as often.
+ *   base   [n elements]           may overlap src; not block, result or workspace
+ * All else as pici_compress_cuda. Fastest where base and src are both aligned to two elements (dense: to 16 bytes). */
+PICI_API enum pici_status pici_diff_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *base,
+                                         const void *src, uint64_t n, enum pici_dtype, enum pici_format,
+                                         void *workspace, size_t workspace_bytes, cudaStream_t);
+
 /* Decode a block to the n elements of dtype that it was made of.
  *   dst    [n elements]   unspecified unless the result is PICI_OK
  *   block  [len bytes]    any bytes at all: every rule of the format is checked. A checksum is, too, at the
@@ -73,6 +81,12 @@ PICI_API enum pici_status pici_scatter_add_cuda(void *dst, uint64_t n, enum pici
                                                 const uint64_t *len_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);
 
+/* dst[i] ^= x for each stored x, as pici_apply does: base becomes src in place, and with the same block again base. All else as
+ * pici_scatter_add_cuda; what of a block was applied before it proved corrupt is not taken back. */
+PICI_API enum pici_status pici_apply_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t len,
+                                          const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
+                                          size_t workspace_bytes, cudaStream_t);
+
 /* Check every rule of the format. The result has what pici_verify_at would say. */
 PICI_API enum pici_status pici_verify_cuda(const void *block, size_t len, const uint64_t *len_at,
                                            struct pici_cuda_result *result, void *workspace, size_t workspace_bytes,
@@ -86,6 +100,7 @@ struct pici_cuda_encode {
     struct pici_cuda_result *result;
     const void *src;
     uint64_t n;
+    const void *base; /* used by diff only */
 };
 
 struct pici_cuda_decode {
@@ -101,11 +116,15 @@ struct pici_cuda_decode {
 PICI_API enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype,
                                                    enum pici_format, void *workspace, size_t workspace_bytes,
                                                    cudaStream_t);
+PICI_API enum pici_status pici_diff_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype,
+                                               enum pici_format, void *workspace, size_t workspace_bytes, cudaStream_t);
 PICI_API enum pici_status pici_decompress_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype,
                                                      void *workspace, size_t workspace_bytes, cudaStream_t);
 PICI_API enum pici_status pici_scatter_add_batch_cuda(const struct pici_cuda_decode *jobs, size_t count,
                                                       enum pici_dtype, void *workspace, size_t workspace_bytes,
                                                       cudaStream_t);
+PICI_API enum pici_status pici_apply_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype,
+                                                void *workspace, size_t workspace_bytes, cudaStream_t);
 PICI_API enum pici_status pici_verify_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, void *workspace,
                                                  size_t workspace_bytes, cudaStream_t);
 

@@ -59,6 +59,17 @@ template <class T> PICI_DEV raw_pair<T> join(T a, T b)
         return (raw_pair<T>)((raw_pair<T>)a | (raw_pair<T>)b << 8 * sizeof(T));
 }
 
+/* What differs between two units of a row. */
+template <class U> PICI_DEV U differing(U a, U b)
+{
+    return (U)(a ^ b);
+}
+
+PICI_DEV raw128 differing(raw128 a, raw128 b)
+{
+    return raw128{a.lo ^ b.lo, a.hi ^ b.hi};
+}
+
 /* Whether p, to elements, can be read and written in pairs and in units of 16 bytes. */
 PICI_DEV bool is_aligned(const void *p, unsigned bytes)
 {
@@ -69,25 +80,44 @@ PICI_DEV bool is_aligned(const void *p, unsigned bytes)
 
 template <class T> struct dense_tile {
     T *at;
-    unsigned left; /* elements that exist: TILE, or fewer in the last */
-    bool pairs;    /* all exist, and rows can be read in pairs */
+    unsigned left;     /* elements that exist: TILE, or fewer in the last */
+    bool pairs;        /* all exist, and rows can be read in pairs */
+    T *base = nullptr; /* null; or, of a tile to be read, the elements with which those at `at` are XORed */
 };
 
-/* Tile t of n elements. */
-template <class T> PICI_DEV dense_tile<T> tile_at(T *dense, uint64_t n, uint64_t t)
+/* Tile t of n elements; or of what they have that those at base have not. */
+template <class T> PICI_DEV dense_tile<T> tile_at(T *dense, uint64_t n, uint64_t t, T *base = nullptr)
 {
     dense_tile<T> d;
     d.at = dense + t * TILE;
     d.left = elements_of(n, t);
-    d.pairs = d.left == TILE && is_aligned(dense, 2 * sizeof(T));
+    d.pairs = d.left == TILE && is_aligned(dense, 2 * sizeof(T)) && is_aligned(base, 2 * sizeof(T));
+    if (base)
+        d.base = base + t * TILE;
     return d;
 }
 
-/* The lane's pair of row r, element by element: what does not exist is zero. */
-template <class T> PICI_DEV raw_pair<T> load_edge(const dense_tile<const T> &d, unsigned r)
+/* How rows are read, known when compiling, so that it is asked once a tile: in pairs, or else element by element; XORed with
+ * those of a base, or else alone. */
+constexpr unsigned ROW_PAIRS = 1, ROW_DELTA = 2;
+
+template <unsigned HOW> struct access_of {
+    static constexpr unsigned value = HOW;
+};
+
+/* Call each with how the tile's rows are read, as an access_of. */
+template <class T, class EACH> PICI_DEV auto by_access(const dense_tile<const T> &d, EACH each)
+{
+    if (d.base)
+        return d.pairs ? each(access_of<ROW_PAIRS | ROW_DELTA>()) : each(access_of<ROW_DELTA>());
+    return d.pairs ? each(access_of<ROW_PAIRS>()) : each(access_of<0>());
+}
+
+/* The lane's pair of row r of `left` elements, one by one: what does not exist is zero. */
+template <class T> PICI_DEV raw_pair<T> load_edge(const T *at, unsigned left, unsigned r)
 {
     const unsigned i = r * COLS + 2 * hw::lane();
-    const T a = i < d.left ? hw::load(d.at + i) : (T)0, b = i + 1 < d.left ? hw::load(d.at + i + 1) : (T)0;
+    const T a = i < left ? hw::load(at + i) : (T)0, b = i + 1 < left ? hw::load(at + i + 1) : (T)0;
     return join<T>(a, b);
 }
 
@@ -100,13 +130,26 @@ template <class T> PICI_DEV void store_edge(const dense_tile<T> &d, unsigned r, 
         hw::store(d.at + i + 1, b);
 }
 
-/* The lane's pair of row r. PAIRS: d.pairs, known when compiling, so that it is asked once a tile. */
-template <bool PAIRS, class T> PICI_DEV raw_pair<T> load_row(const dense_tile<const T> &d, unsigned r)
+template <bool ONCE, class T> PICI_DEV raw_pair<T> load_pair(const T *at, unsigned r)
 {
-    if constexpr (PAIRS)
-        return hw::load((const raw_pair<T> *)d.at + r * LANES + hw::lane());
+    const raw_pair<T> *p = (const raw_pair<T> *)at + r * LANES + hw::lane();
+    return ONCE ? hw::load_once(p) : hw::load(p);
+}
+
+/* The lane's pair of row r. ONCE: pairs that will not be read again. */
+template <unsigned HOW, bool ONCE = false, class T>
+PICI_DEV raw_pair<T> load_row(const dense_tile<const T> &d, unsigned r)
+{
+    const auto load = [&](const T *at) {
+        if constexpr (HOW & ROW_PAIRS)
+            return load_pair<ONCE>(at, r);
+        else
+            return load_edge(at, d.left, r);
+    };
+    if constexpr (HOW & ROW_DELTA)
+        return differing(load(d.at), load(d.base));
     else
-        return load_edge(d, r);
+        return load(d.at);
 }
 
 /* The lane's two columns as values in registers, so that memory is read once: 128 registers of 32 bits for 4-byte elements,
@@ -118,28 +161,32 @@ template <class T> struct held_tile {
 };
 
 /* Row r: from registers, or, of 8 bytes, from memory again. */
-template <bool PAIRS, class T> PICI_DEV raw_pair<T> held_row(const held_tile<T> &h, unsigned r)
+template <unsigned HOW, class T> PICI_DEV raw_pair<T> held_row(const held_tile<T> &h, unsigned r)
 {
     if constexpr (held_tile<T>::holds)
         return h.row[r];
     else
-        return load_row<PAIRS>(h.from, r);
+        return load_row<HOW>(h.from, r);
+}
+
+/* Call each with how held_row gets the rows, as by_access does; from registers, it is all the same. */
+template <class T, class EACH> PICI_DEV auto by_held(const held_tile<T> &h, EACH each)
+{
+    if constexpr (held_tile<T>::holds)
+        return each(access_of<ROW_PAIRS>());
+    else
+        return by_access(h.from, each);
 }
 
 template <class T> PICI_DEV void tile_load(held_tile<T> &h, const dense_tile<const T> &from)
 {
     h.from = from;
     if constexpr (held_tile<T>::holds) {
-        if (from.pairs) {
-            const raw_pair<T> *p = (const raw_pair<T> *)from.at + hw::lane();
+        by_access(from, [&](auto how) {
             PICI_UNROLL
             for (unsigned r = 0; r < ROWS; r++)
-                h.row[r] = hw::load_once(p + r * LANES);
-        } else {
-            PICI_UNROLL
-            for (unsigned r = 0; r < ROWS; r++)
-                h.row[r] = load_edge(from, r);
-        }
+                h.row[r] = load_row<how.value, true>(from, r);
+        });
     }
 }
 
@@ -148,22 +195,29 @@ struct columns {
     uint64_t word[2];
 };
 
-template <bool PAIRS, unsigned FIRST, class T> PICI_DEV void half_columns(uint32_t half[2], const held_tile<T> &h)
+template <unsigned HOW, unsigned FIRST, class T> PICI_DEV void half_columns(uint32_t half[2], const held_tile<T> &h)
 {
+    constexpr unsigned AHEAD = held_tile<T>::holds || !(HOW & ROW_DELTA)
+                                   ? 32
+                                   : 8; /* rows in flight; of a delta they take twice the registers */
     half[0] = half[1] = 0;
-    PICI_UNROLL
-    for (unsigned r = 0; r < 32; r++) {
-        const raw_pair<T> v = held_row<PAIRS>(h, FIRST + r);
-        half[0] |= (first_of<T>(v) != 0 ? 1u : 0u) << r;
-        half[1] |= (second_of<T>(v) != 0 ? 1u : 0u) << r;
+    PICI_UNROLL_1
+    for (unsigned row = 0; row < 32; row += AHEAD) {
+        PICI_UNROLL
+        for (unsigned k = 0; k < AHEAD; k++) {
+            const unsigned r = AHEAD == 32 ? k : row + k;
+            const raw_pair<T> v = held_row<HOW>(h, FIRST + r);
+            half[0] |= (first_of<T>(v) != 0 ? 1u : 0u) << r;
+            half[1] |= (second_of<T>(v) != 0 ? 1u : 0u) << r;
+        }
     }
 }
 
-template <bool PAIRS, class T> PICI_DEV columns all_columns(const held_tile<T> &h)
+template <unsigned HOW, class T> PICI_DEV columns all_columns(const held_tile<T> &h)
 {
     uint32_t lo[2], hi[2];
-    half_columns<PAIRS, 0>(lo, h);
-    half_columns<PAIRS, 32>(hi, h);
+    half_columns<HOW, 0>(lo, h);
+    half_columns<HOW, 32>(hi, h);
     columns c;
     c.word[0] = lo[0] | (uint64_t)hi[0] << 32;
     c.word[1] = lo[1] | (uint64_t)hi[1] << 32;
@@ -173,9 +227,7 @@ template <bool PAIRS, class T> PICI_DEV columns all_columns(const held_tile<T> &
 /* Build the 64 words of a tile, two a lane. */
 template <class T> PICI_DEV columns tile_columns(const held_tile<T> &h)
 {
-    if (!held_tile<T>::holds && !h.from.pairs)
-        return all_columns<false>(h);
-    return all_columns<true>(h);
+    return by_held(h, [&](auto how) { return all_columns<how.value>(h); });
 }
 
 /* ---- sums over the lanes of a warp ---- */
@@ -248,7 +300,7 @@ PICI_DEV columns get_columns(const uint8_t *bits, uint64_t t)
 template <class T> constexpr unsigned STAGE_BYTES = TILE * sizeof(T) + 16;
 template <class T> constexpr unsigned COO_STAGE_BYTES = TILE *(sizeof(T) + 2) + 16;
 
-template <bool PAIRS, class T> PICI_DEV void pack_rows(T *a, T *b, const held_tile<T> &h)
+template <unsigned HOW, class T> PICI_DEV void pack_rows(T *a, T *b, const held_tile<T> &h)
 {
     constexpr unsigned GROUP =
         held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows that are asked for before any is used */
@@ -257,7 +309,7 @@ template <bool PAIRS, class T> PICI_DEV void pack_rows(T *a, T *b, const held_ti
         raw_pair<T> v[GROUP];
         PICI_UNROLL
         for (unsigned r = 0; r < GROUP; r++)
-            v[r] = held_row<PAIRS>(h, GROUP == ROWS ? r : row + r);
+            v[r] = held_row<HOW>(h, GROUP == ROWS ? r : row + r);
         PICI_UNROLL
         for (unsigned r = 0; r < GROUP; r++) {
             const T x = first_of<T>(v[r]), y = second_of<T>(v[r]);
@@ -273,10 +325,7 @@ template <bool PAIRS, class T> PICI_DEV void pack_rows(T *a, T *b, const held_ti
 template <class T> PICI_DEV void tile_pack(uint8_t *stage, const held_tile<T> &h, const columns &c, unsigned before)
 {
     T *a = (T *)stage + before, *b = a + hw::popc(c.word[0]);
-    if (!held_tile<T>::holds && !h.from.pairs)
-        pack_rows<false>(a, b, h);
-    else
-        pack_rows<true>(a, b, h);
+    by_held(h, [&](auto how) { pack_rows<how.value>(a, b, h); });
     hw::syncwarp();
 }
 
@@ -488,6 +537,7 @@ PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const column
 template <class SUM, bool PAIRS, class T, class FROM> PICI_DEV void add_rows(const dense_tile<T> &d, FROM &from)
 {
     constexpr unsigned AHEAD = PAIRS ? FROM::ADD : 4; /* rows whose elements are asked for before any is added to */
+    constexpr unsigned HOW = PAIRS ? ROW_PAIRS : 0;
     raw_pair<T> *out = (raw_pair<T> *)d.at + hw::lane();
     const dense_tile<const T> old = {d.at, d.left, d.pairs};
     PICI_UNROLL_1
@@ -500,7 +550,7 @@ template <class SUM, bool PAIRS, class T, class FROM> PICI_DEV void add_rows(con
             place[r] = from.place(r);
             v[r] = raw_pair<T>();
             if (place[r] & 3)
-                v[r] = load_row<PAIRS>(old, row + r);
+                v[r] = load_row<HOW>(old, row + r);
         }
         PICI_UNROLL
         for (unsigned r = 0; r < AHEAD; r++) {
@@ -609,7 +659,7 @@ PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *val
 enum reading { VERIFY, DECODE, ADD };
 
 /* Tile t of a pici block: check its every rule and its part of the index, then do with it what DO says. Nothing is done
- * where the tile itself is wrong. SUM: arith<dtype>, for ADD. Returns a fault, the same in all lanes. stage may be used
+ * where the tile itself is wrong. SUM: arith<dtype> or arith_xor, for ADD. Returns a fault, the same in all lanes. stage may be used
  * again at once. */
 template <reading DO, class SUM, class T>
 PICI_DEV uint64_t tile_read(const block_view &v, uint64_t t, T *dst, uint8_t *stage)
@@ -683,12 +733,13 @@ template <class SUM, class T> PICI_DEV raw128 dense_quad(raw128 d, raw128 x)
     return raw128{dense_word<SUM, T>(d.lo, x.lo), dense_word<SUM, T>(d.hi, x.hi)};
 }
 
-/* n elements from src to dst, copied or added where not zero: one of `shares` warps. */
+/* n elements from src to dst, copied or added where not zero: one of `shares` warps. base: null; or, with DECODE, what is
+ * copied is XORed with it. */
 template <reading DO, class SUM, class T>
-PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint64_t shares)
+PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint64_t shares, const T *base = nullptr)
 {
     constexpr unsigned PER = 16 / sizeof(T);
-    const uint64_t quads = is_aligned(dst, 16) && is_aligned(src, 16) ? n / PER : 0;
+    const uint64_t quads = is_aligned(dst, 16) && is_aligned(src, 16) && is_aligned(base, 16) ? n / PER : 0;
     const uint64_t first = share * LANES + hw::lane(), step = shares * LANES;
     if constexpr (DO == ADD) {
         PICI_UNROLL_1
@@ -699,18 +750,22 @@ PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint6
         }
     } else {
         constexpr unsigned GROUP = 4;
+        const auto quad = [&](uint64_t q) {
+            const raw128 x = hw::load_once((const raw128 *)src + q);
+            return base ? differing(x, hw::load_once((const raw128 *)base + q)) : x;
+        };
         uint64_t q = first;
         for (; q + (GROUP - 1) * step < quads; q += GROUP * step) {
             raw128 v[GROUP];
             PICI_UNROLL
             for (unsigned k = 0; k < GROUP; k++)
-                v[k] = hw::load_once((const raw128 *)src + q + k * step);
+                v[k] = quad(q + k * step);
             PICI_UNROLL
             for (unsigned k = 0; k < GROUP; k++)
                 hw::store_once((raw128 *)dst + q + k * step, v[k]);
         }
         for (; q < quads; q += step)
-            hw::store_once((raw128 *)dst + q, hw::load_once((const raw128 *)src + q));
+            hw::store_once((raw128 *)dst + q, quad(q));
     }
     for (uint64_t i = quads * PER + first; i < n; i += step) {
         const T x = hw::load(src + i);
@@ -718,7 +773,7 @@ PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint6
             if (x)
                 hw::store(dst + i, SUM::sum(hw::load(dst + i), x));
         } else {
-            hw::store(dst + i, x);
+            hw::store(dst + i, base ? differing(x, hw::load(base + i)) : x);
         }
     }
 }

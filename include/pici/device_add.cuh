@@ -137,6 +137,15 @@ template <class T> struct arith_wrap {
     }
 };
 
+/* A delta's, which asks for no more than the width. */
+template <class T> struct arith_xor {
+    typedef T element;
+    PICI_DEV_MEMBER static T sum(T d, T x)
+    {
+        return (T)(d ^ x);
+    }
+};
+
 template <> struct arith<PICI_I8> : arith_wrap<uint8_t> {
 };
 template <> struct arith<PICI_U8> : arith_wrap<uint8_t> {

@@ -45,13 +45,14 @@ template <unsigned BYTES> PICI_DEV uint8_t *stage_of(block_memory *m)
     return (uint8_t *)(m + 1) + warp() * BYTES;
 }
 
-/* What is to be made of n elements: to holds the layout, as far as it is known, of a block of room bytes. */
+/* What is to be made of n elements, or of what they have that those at base have not: to holds the layout, as far as it is known, of a block of room bytes. */
 template <class T> struct making {
     const T *src;
     uint8_t *block;
     uint64_t cap;
     block_view
         to; /* format, dtype, count; the layout: of pici and hybrid that of no values, of coo once nnz is known */
+    const T *base = nullptr;
 };
 
 template <class T> PICI_DEV uint64_t values_that_fit(const making<T> &m)
@@ -65,18 +66,18 @@ PICI_DEV uint64_t partitions(uint64_t count)
     return tiles_of(count) / warps() + (tiles_of(count) % warps() != 0);
 }
 
-template <bool PAIRS, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, const held_tile<T> &h)
+template <unsigned HOW, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, const held_tile<T> &h)
 {
     T *values = (T *)stage;
     uint16_t *places = (uint16_t *)(stage + TILE * sizeof(T));
     unsigned at = 0;
-    constexpr unsigned ROW_GROUP = 8; /* rows that are asked for before any is looked at */
-    PICI_UNROLL
-    for (unsigned row = 0; row < ROWS; row += ROW_GROUP) {
-        raw_pair<T> v[ROW_GROUP];
+    constexpr unsigned GROUP = held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows asked for before any is looked at */
+    PICI_UNROLL_1
+    for (unsigned row = 0; row < ROWS; row += GROUP) {
+        raw_pair<T> v[GROUP];
         PICI_UNROLL
-        for (unsigned r = 0; r < ROW_GROUP; r++)
-            v[r] = held_row<PAIRS>(h, row + r);
+        for (unsigned r = 0; r < GROUP; r++)
+            v[r] = held_row<HOW>(h, GROUP == ROWS ? r : row + r);
         at = rank_rows<T>(v, at, [&](unsigned r, T x, T y, unsigned, unsigned, unsigned k) {
             const unsigned place = (row + r) * COLS + 2 * hw::lane();
             if (x) {
@@ -94,10 +95,7 @@ template <bool PAIRS, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, const
 /* Gather a tile's values and places in the order of the elements. */
 template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T> &h)
 {
-    if (!held_tile<T>::holds && !h.from.pairs)
-        pack_rows_coo<false>(stage, h);
-    else
-        pack_rows_coo<true>(stage, h);
+    by_held(h, [&](auto how) { pack_rows_coo<how.value>(stage, h); });
     hw::syncwarp();
 }
 
@@ -117,7 +115,7 @@ PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory
     columns c = {{0, 0}};
     unsigned before = 0, nnz = 0;
     if (mine) {
-        tile_load(h, tile_at(m.src, m.to.count, t));
+        tile_load(h, tile_at(m.src, m.to.count, t, m.base));
         c = tile_columns(h);
         before = tile_offset(c);
         nnz = hw::shfl(before + hw::popc(c.word[0]) + hw::popc(c.word[1]), LANES - 1);
@@ -178,7 +176,7 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
     constexpr uint32_t FULL = 1u << 31; /* beside a count: has a run of 256 nonzeros */
     PICI_UNROLL_1
     for (unsigned i = warp(); i < tiles; i += warps()) {
-        const columns c = tile_survey(made + i, tile_at(m.src, m.to.count, first + i));
+        const columns c = tile_survey(made + i, tile_at(m.src, m.to.count, first + i, m.base));
         const uint32_t n = tile_nnz(c) | (has_run(c) ? FULL : 0);
         if (lane == 0)
             hw::put(&shared->count[i], n);
@@ -229,7 +227,7 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
         const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
         uint8_t *const payload = record + hw::shfl(g.payload, i), *const values = record + hw::shfl(g.own_values, i);
         if (n)
-            tile_write(payload, (T *)values, made + i, tile_at(m.src, m.to.count, first + i), container, n);
+            tile_write(payload, (T *)values, made + i, tile_at(m.src, m.to.count, first + i, m.base), container, n);
     }
     return group_end{end, nnz};
 }
@@ -254,25 +252,26 @@ template <class T> PICI_DEV uint64_t make_end(const making<T> &m, uint64_t nnz)
     return fits ? v.block_bytes : 0;
 }
 
-/* How many of the elements of tiles share, share + shares, ... are not zero; of a lane. */
-template <class T> PICI_DEV uint64_t warp_count(const T *src, uint64_t n, uint64_t share, uint64_t shares)
+/* How many of the elements of tiles share, share + shares, ... are not zero; of a lane. base: as tile_at has it. */
+template <class T>
+PICI_DEV uint64_t warp_count(const T *src, uint64_t n, uint64_t share, uint64_t shares, const T *base = nullptr)
 {
     uint64_t sum = 0;
     for (uint64_t t = share; t < tiles_of(n); t += shares) {
-        const dense_tile<const T> d = tile_at(src, n, t);
-        unsigned k = 0;
-        if (d.pairs) {
-            const raw_pair<T> *p = (const raw_pair<T> *)d.at + hw::lane();
-            PICI_UNROLL_16
-            for (unsigned r = 0; r < ROWS; r++) {
-                const raw_pair<T> v = hw::load(p + r * LANES);
-                k += (first_of<T>(v) != 0) + (second_of<T>(v) != 0);
+        const dense_tile<const T> d = tile_at(src, n, t, base);
+        by_access(d, [&](auto how) {
+            constexpr unsigned AHEAD = how.value & ROW_DELTA ? 8 : 16; /* rows in flight */
+            unsigned k = 0;
+            PICI_UNROLL_1
+            for (unsigned row = 0; row < ROWS; row += AHEAD) {
+                PICI_UNROLL
+                for (unsigned r = 0; r < AHEAD; r++) {
+                    const raw_pair<T> v = load_row<how.value>(d, row + r);
+                    k += (first_of<T>(v) != 0) + (second_of<T>(v) != 0);
+                }
             }
-        } else {
-            for (unsigned i = hw::lane(); i < d.left; i += LANES)
-                k += hw::load(d.at + i) != 0;
-        }
-        sum += k;
+            sum += k;
+        });
     }
     return sum;
 }
@@ -345,12 +344,14 @@ struct carry {
 /* Encode n elements as one block of dtype, whose bits are T's, in the format dense, pici, coo or hybrid.
  *   block [cap bytes]   aligned to 16; on an error it does not begin with a header
  *   memory              shared, MAKE_BYTES<T>(FORMAT, threads) of it, aligned to 16; free again at the return
+ *   base [n elements]   null; or the block is of base[i] ^ src[i], a delta that block_apply takes
  * Returns the block's length, the same in all threads, which see the block; 0: it did not fit. */
 template <unsigned FORMAT, class T>
-PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64_t n, unsigned dtype, void *memory)
+PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64_t n, unsigned dtype, void *memory,
+                                 const T *base = nullptr)
 {
     block_memory *shared = (block_memory *)memory;
-    making<T> m = {src, (uint8_t *)block, cap, block_view()};
+    making<T> m = {src, (uint8_t *)block, cap, block_view(), base};
     uint64_t nnz = n, len = 0;
     m.to.format = FORMAT;
     m.to.dtype = dtype;
@@ -359,7 +360,7 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
         return 0;
     hw::syncthreads(); /* whatever the memory was used for */
     if constexpr (FORMAT == PICI_COO) {
-        uint64_t sum = warp_count(src, n, warp(), warps());
+        uint64_t sum = warp_count(src, n, warp(), warps(), base);
         for (unsigned by = LANES / 2; by; by /= 2)
             sum += hw::shfl_down(sum, by);
         if (hw::lane() == 0) /* the stages are not in use yet */
@@ -374,7 +375,7 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
     bool fits = layout(m.to) && m.to.block_bytes <= cap;
     if (fits) {
         if constexpr (FORMAT == PICI_DENSE) {
-            warp_dense<DECODE, void>((T *)(m.block + HEADER_BYTES), src, n, warp(), warps());
+            warp_dense<DECODE, void>((T *)(m.block + HEADER_BYTES), src, n, warp(), warps(), base);
         } else if constexpr (FORMAT == PICI_HYBRID) {
             carry prefix = {0};
             group_end end = {0, 0};
@@ -406,7 +407,7 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
 
 /* Check a block, and decode it to the n elements at dst, or add it to them, as DO says.
  *   len     bytes of the block: any bytes at all, aligned to 16
- *   SUM     arith<dtype> for ADD, else void
+ *   SUM     arith<dtype> or arith_xor<T> for ADD, else void
  *   memory  as block_compress has it, READ_BYTES<T>(threads)
  * Returns a status, the same in all threads, which see dst. PICI_E_ARG: the block is not of n elements as wide as T, or
  * with ADD not of this dtype. */
@@ -448,6 +449,12 @@ PICI_DEV int block_scatter_add(typename arith<DTYPE>::element *dst, uint64_t n, 
                                void *memory)
 {
     return block_read<ADD, arith<DTYPE>>(dst, n, DTYPE, block, len, memory);
+}
+
+template <class T>
+PICI_DEV int block_apply(T *dst, uint64_t n, unsigned dtype, const void *block, uint64_t len, void *memory)
+{
+    return block_read<ADD, arith_xor<T>>(dst, n, dtype, block, len, memory);
 }
 
 } // namespace pici

@@ -14,7 +14,6 @@
 #define PICI_DEV_HOST static __host__ __device__ inline /* for both */
 #define PICI_DEV_MEMBER __device__ __forceinline__
 #define PICI_UNROLL _Pragma("unroll")
-#define PICI_UNROLL_16 _Pragma("unroll 16")
 #define PICI_UNROLL_4 _Pragma("unroll 4")
 #define PICI_UNROLL_1 _Pragma("unroll 1")
 

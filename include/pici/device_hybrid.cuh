@@ -595,7 +595,7 @@ template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T x, T y, uns
         hw::put(values + k, y);
 }
 
-template <bool PAIRS, class T> PICI_DEV columns survey_rows(made_tile *to, const dense_tile<const T> &d)
+template <unsigned HOW, class T> PICI_DEV columns survey_rows(made_tile *to, const dense_tile<const T> &d)
 {
     constexpr unsigned AHEAD = sizeof(T) >= 4 ? 64 / sizeof(T) : 16 * sizeof(T); /* rows in flight */
     uint32_t even[2] = {0, 0}, odd[2] = {0, 0};
@@ -605,7 +605,7 @@ template <bool PAIRS, class T> PICI_DEV columns survey_rows(made_tile *to, const
         raw_pair<T> v[AHEAD];
         PICI_UNROLL
         for (unsigned r = 0; r < AHEAD; r++)
-            v[r] = load_row<PAIRS>(d, row + r);
+            v[r] = load_row<HOW>(d, row + r);
         at = rank_rows<T>(v, at, [&](unsigned r, T x, T y, unsigned evens, unsigned odds, unsigned k) {
             if ((row + r) / 2 == hw::lane()) {
                 even[r % 2] = evens;
@@ -624,7 +624,7 @@ template <bool PAIRS, class T> PICI_DEV columns survey_rows(made_tile *to, const
 /* Look at a tile: put its bits and its first values to `to`, and return the lane's rows. */
 template <class T> PICI_DEV columns tile_survey(made_tile *to, const dense_tile<const T> &d)
 {
-    const columns c = d.pairs ? survey_rows<true>(to, d) : survey_rows<false>(to, d);
+    const columns c = by_access(d, [&](auto how) { return survey_rows<how.value>(to, d); });
     hw::put((raw128 *)to->bits + hw::lane(), raw128{c.word[0], c.word[1]});
     return c;
 }
@@ -659,7 +659,7 @@ PICI_DEV void tile_payload(made_tile *of, unsigned container, unsigned n)
 }
 
 /* Copy a tile's elements to a block, or of them the nonzeros, by way of stage, a few rows at a time. */
-template <bool PAIRS, class T> PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &d, bool raw)
+template <unsigned HOW, class T> PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &d, bool raw)
 {
     constexpr unsigned AHEAD = sizeof(T) == 8 ? 4 : 16 / sizeof(T); /* what is kept has room for these */
     T *const values = (T *)stage;
@@ -686,7 +686,7 @@ template <bool PAIRS, class T> PICI_DEV void write_rows(T *to, uint8_t *stage, c
         if (row < ROWS) {
             PICI_UNROLL
             for (unsigned r = 0; r < AHEAD; r++)
-                v[r] = load_row<PAIRS>(d, row + r);
+                v[r] = load_row<HOW>(d, row + r);
         }
         if (row) {
             hw::syncwarp();
@@ -705,10 +705,8 @@ PICI_DEV void tile_write(uint8_t *payload, T *values, made_tile *of, const dense
     warp_copy_out(payload, of->bits, payload_bytes(container, n));
     if (container != RAW && n <= KEPT<T>)
         warp_copy_out(values, of->values, n);
-    else if (d.pairs)
-        write_rows<true>(values, of->values, d, container == RAW);
     else
-        write_rows<false>(values, of->values, d, container == RAW);
+        by_access(d, [&](auto how) { write_rows<how.value>(values, of->values, d, container == RAW); });
     hw::syncwarp();
 }
 

@@ -3,21 +3,28 @@
 
 using namespace pici;
 
-template <unsigned DTYPE>
-PICI_KERNEL(DECODE_THREADS<typename arith<DTYPE>::element>, ADD_BLOCKS<typename arith<DTYPE>::element>)
+/* SUM: arith<dtype> or arith_xor. */
+template <class SUM>
+PICI_KERNEL(DECODE_THREADS<typename SUM::element>, ADD_BLOCKS<typename SUM::element>)
 add_kernel(const pici_cuda_decode_jobs jobs)
 {
     PICI_SHARED(memory);
-    decode_job<ADD, arith<DTYPE>, typename arith<DTYPE>::element>(jobs.job[hw::block_y()], jobs.dtype, memory);
+    decode_job<ADD, SUM, typename SUM::element>(jobs.job[hw::block_y()], jobs.dtype, memory);
+}
+
+template <class SUM>
+static cudaError_t launch_sum(const pici_cuda_decode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+{
+    typedef typename SUM::element T;
+    constexpr unsigned threads = DECODE_THREADS<T>;
+    return launch_jobs(add_kernel<SUM>, (tiles_of(n) + threads / 32 - 1) / (threads / 32), count, threads,
+                       READ_BYTES<T>(threads), ADD_BLOCKS<T>, *jobs, stream);
 }
 
 template <unsigned DTYPE>
 static cudaError_t launch_add(const pici_cuda_decode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
 {
-    typedef typename arith<DTYPE>::element T;
-    constexpr unsigned threads = DECODE_THREADS<T>;
-    return launch_jobs(add_kernel<DTYPE>, (tiles_of(n) + threads / 32 - 1) / (threads / 32), count, threads,
-                       READ_BYTES<T>(threads), ADD_BLOCKS<T>, *jobs, stream);
+    return launch_sum<arith<DTYPE>>(jobs, count, n, stream);
 }
 
 cudaError_t pici_cuda_launch_add(const pici_cuda_decode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
@@ -38,4 +45,11 @@ cudaError_t pici_cuda_launch_add(const pici_cuda_decode_jobs *jobs, unsigned cou
     case PICI_U32: return launch_add<PICI_U32>(jobs, count, n, stream);
     default: return launch_add<PICI_U64>(jobs, count, n, stream);
     }
+}
+
+cudaError_t pici_cuda_launch_apply(const pici_cuda_decode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+{
+#define LAUNCH(T) launch_sum<arith_xor<T>>(jobs, count, n, stream)
+    BY_WIDTH(jobs->dtype, LAUNCH)
+#undef LAUNCH
 }

@@ -26,14 +26,14 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, ENCODE_BLOCKS<T>) encode_kerne
     });
 }
 
-template <class T> PICI_KERNEL(256, 4) dense_kernel(const pici_cuda_encode_jobs jobs)
+template <class T> PICI_KERNEL(256, 5) dense_kernel(const pici_cuda_encode_jobs jobs)
 {
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     const making<T> m = making_of<T>(job, PICI_DENSE, jobs.dtype);
     const uint64_t n = m.to.count;
     if (m.cap >= HEADER_BYTES && (m.cap - HEADER_BYTES) / sizeof(T) >= n)
         warp_dense<DECODE, void>((T *)(m.block + HEADER_BYTES), m.src, n, hw::block_x() * warps() + warp(),
-                                 hw::blocks_x() * warps());
+                                 hw::blocks_x() * warps(), m.base);
     if (hw::block_x() == 0 && warp() == 0)
         finish_block(m, n, job.call.result);
 }

@@ -24,11 +24,11 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 8) coo_count_kernel(const pici
     PICI_SHARED(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
-    const T *src = (const T *)job.call.src;
+    const T *src = (const T *)job.call.src, *base = (const T *)job.call.base;
     const uint64_t n = job.call.n;
     claim_partitions(job, shared, partitions(n), [&](look_back &prefix) {
         const uint64_t t = prefix.part * warps() + warp();
-        const uint32_t nnz = warp_sum(t < tiles_of(n) ? (uint32_t)warp_count(src, n, t, tiles_of(n)) : 0);
+        const uint32_t nnz = warp_sum(t < tiles_of(n) ? (uint32_t)warp_count(src, n, t, tiles_of(n), base) : 0);
         if (hw::lane() == 0)
             hw::put(&shared->count[warp()], nnz);
         hw::syncthreads();

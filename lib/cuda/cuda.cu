@@ -82,13 +82,21 @@ static uint8_t *take(struct workspace *w, uint64_t bytes)
 
 /* ---- making blocks ---- */
 
-static enum pici_status check_encode(const struct pici_cuda_encode *c, unsigned dtype, unsigned format)
+/* Can these be a job's elements, its src or its base? */
+static bool is_input(const struct pici_cuda_encode *c, const void *elements, unsigned w)
+{
+    return (elements || !c->n) && is_aligned_to(elements, (uintptr_t)1 << w) &&
+           !overlap(c->block, c->cap, elements, c->n << w) &&
+           !overlap(c->result, sizeof *c->result, elements, c->n << w);
+}
+
+/* diff: of what src has that base has not. */
+static enum pici_status check_encode(const struct pici_cuda_encode *c, bool diff, unsigned dtype, unsigned format)
 {
     const unsigned w = (unsigned)pici::width_log2(dtype);
-    if (!c->block || !c->result || (!c->src && c->n) || !is_aligned_to(c->block, 16) || !is_aligned_to(c->result, 8) ||
-        !is_aligned_to(c->src, (uintptr_t)1 << w) || c->n > SIZE_MAX >> w ||
-        overlap(c->block, c->cap, c->src, c->n << w) || overlap(c->result, sizeof *c->result, c->block, c->cap) ||
-        overlap(c->result, sizeof *c->result, c->src, c->n << w))
+    if (!c->block || !c->result || !is_aligned_to(c->block, 16) || !is_aligned_to(c->result, 8) ||
+        c->n > SIZE_MAX >> w || !is_input(c, c->src, w) || (diff && !is_input(c, c->base, w)) ||
+        overlap(c->result, sizeof *c->result, c->block, c->cap))
         return PICI_E_ARG;
     pici::block_view v = pici::block_view();
     v.format = format;
@@ -98,9 +106,9 @@ static enum pici_status check_encode(const struct pici_cuda_encode *c, unsigned 
     return pici::layout(v) && v.block_bytes <= c->cap ? PICI_OK : PICI_E_SPACE;
 }
 
-enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype dtype,
-                                          enum pici_format format, void *workspace, size_t workspace_bytes,
-                                          cudaStream_t stream)
+static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t count, bool diff,
+                                     enum pici_dtype dtype, enum pici_format format, void *workspace,
+                                     size_t workspace_bytes, cudaStream_t stream)
 {
     const int w = pici::width_log2((unsigned)dtype);
     struct workspace space = {(uint8_t *)workspace, workspace_bytes};
@@ -111,7 +119,7 @@ enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, s
     if (format != PICI_DENSE && format != PICI_PICI && format != PICI_COO && format != PICI_HYBRID)
         return PICI_E_ARG;
     for (size_t i = 0; i < count; i++) {
-        const enum pici_status s = check_encode(jobs + i, (unsigned)dtype, (unsigned)format);
+        const enum pici_status s = check_encode(jobs + i, diff, (unsigned)dtype, (unsigned)format);
         if (s)
             return s;
         if (!take(&space, encode_bytes(1u << w, jobs[i].n)))
@@ -124,6 +132,7 @@ enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, s
     for (size_t i = 0; i < count; i++)
         if (overlap(workspace, used, jobs[i].block, jobs[i].cap) ||
             overlap(workspace, used, jobs[i].src, jobs[i].n << w) ||
+            (diff && overlap(workspace, used, jobs[i].base, jobs[i].n << w)) ||
             overlap(workspace, used, jobs[i].result, sizeof *jobs[i].result))
             return PICI_E_ARG;
     cudaError_t e = cudaSuccess;
@@ -137,6 +146,8 @@ enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, s
             const uint64_t n = jobs[i + k].n;
             uint8_t *p = take(&space, encode_bytes(1u << w, n));
             of.job[k].call = jobs[i + k];
+            if (!diff)
+                of.job[k].call.base = nullptr;
             of.job[k].control = (pici_cuda_control *)p;
             of.job[k].state = (uint64_t *)(p + sizeof(pici_cuda_control));
             most = n > most ? n : most;
@@ -150,12 +161,34 @@ enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, s
     return e ? PICI_E_DEVICE : PICI_OK;
 }
 
+enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype dtype,
+                                          enum pici_format format, void *workspace, size_t workspace_bytes,
+                                          cudaStream_t stream)
+{
+    return encode_batch(jobs, count, false, dtype, format, workspace, workspace_bytes, stream);
+}
+
+enum pici_status pici_diff_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype dtype,
+                                      enum pici_format format, void *workspace, size_t workspace_bytes,
+                                      cudaStream_t stream)
+{
+    return encode_batch(jobs, count, true, dtype, format, workspace, workspace_bytes, stream);
+}
+
 enum pici_status pici_compress_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *src,
                                     uint64_t n, enum pici_dtype dtype, enum pici_format format, void *workspace,
                                     size_t workspace_bytes, cudaStream_t stream)
 {
-    const struct pici_cuda_encode job = {block, cap, result, src, n};
+    const struct pici_cuda_encode job = {block, cap, result, src, n, nullptr};
     return pici_compress_batch_cuda(&job, 1, dtype, format, workspace, workspace_bytes, stream);
+}
+
+enum pici_status pici_diff_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *base,
+                                const void *src, uint64_t n, enum pici_dtype dtype, enum pici_format format,
+                                void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    const struct pici_cuda_encode job = {block, cap, result, src, n, base};
+    return pici_diff_batch_cuda(&job, 1, dtype, format, workspace, workspace_bytes, stream);
 }
 
 /* ---- reading blocks ---- */
@@ -219,6 +252,14 @@ enum pici_status pici_scatter_add_batch_cuda(const struct pici_cuda_decode *jobs
     return read_batch(pici_cuda_launch_add, jobs, count, (unsigned)dtype, workspace, workspace_bytes, stream);
 }
 
+enum pici_status pici_apply_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype dtype,
+                                       void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    if (pici::width_log2((unsigned)dtype) < 0)
+        return PICI_E_ARG;
+    return read_batch(pici_cuda_launch_apply, jobs, count, (unsigned)dtype, workspace, workspace_bytes, stream);
+}
+
 enum pici_status pici_verify_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, void *workspace,
                                         size_t workspace_bytes, cudaStream_t stream)
 {
@@ -239,6 +280,14 @@ enum pici_status pici_scatter_add_cuda(void *dst, uint64_t n, enum pici_dtype dt
 {
     const struct pici_cuda_decode job = {dst, n, block, len, len_at, result};
     return pici_scatter_add_batch_cuda(&job, 1, dtype, workspace, workspace_bytes, stream);
+}
+
+enum pici_status pici_apply_cuda(void *dst, uint64_t n, enum pici_dtype dtype, const void *block, size_t len,
+                                 const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
+                                 size_t workspace_bytes, cudaStream_t stream)
+{
+    const struct pici_cuda_decode job = {dst, n, block, len, len_at, result};
+    return pici_apply_batch_cuda(&job, 1, dtype, workspace, workspace_bytes, stream);
 }
 
 enum pici_status pici_verify_cuda(const void *block, size_t len, const uint64_t *len_at,

@@ -44,7 +44,7 @@ PICI_DEV int header_status(block_view &v, const pici_cuda_decode &call, unsigned
     return !status && (v.count != call.n || v.dtype != dtype) ? PICI_E_ARG : status;
 }
 
-/* Decode, or add: SUM is void or arith<dtype>. */
+/* Decode, or add: SUM is void, or arith<dtype> or arith_xor. */
 template <reading DO, class SUM, class T>
 PICI_DEV void decode_job(const pici_cuda_decode_job &job, unsigned dtype, uint8_t *memory)
 {

@@ -19,10 +19,7 @@ static cudaError_t launch_decode(const pici_cuda_decode_jobs *jobs, unsigned cou
 
 cudaError_t pici_cuda_launch_decode(const pici_cuda_decode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
 {
-    switch (width_log2(jobs->dtype)) {
-    case 0: return launch_decode<uint8_t>(jobs, count, n, stream);
-    case 1: return launch_decode<uint16_t>(jobs, count, n, stream);
-    case 2: return launch_decode<uint32_t>(jobs, count, n, stream);
-    default: return launch_decode<uint64_t>(jobs, count, n, stream);
-    }
+#define LAUNCH(T) launch_decode<T>(jobs, count, n, stream)
+    BY_WIDTH(jobs->dtype, LAUNCH)
+#undef LAUNCH
 }

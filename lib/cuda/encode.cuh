@@ -85,7 +85,8 @@ PICI_DEV void claim_partitions(const pici_cuda_encode_job &job, block_memory *sh
 
 template <class T> PICI_DEV making<T> making_of(const pici_cuda_encode_job &job, unsigned format, unsigned dtype)
 {
-    making<T> m = {(const T *)job.call.src, (uint8_t *)job.call.block, job.call.cap, block_view()};
+    making<T> m = {(const T *)job.call.src, (uint8_t *)job.call.block, job.call.cap, block_view(),
+                   (const T *)job.call.base};
     m.to.format = format;
     m.to.dtype = dtype;
     m.to.count = job.call.n;
@@ -102,14 +103,5 @@ template <class T> PICI_DEV void finish_block(const making<T> &m, uint64_t nnz, 
 }
 
 } // namespace pici
-
-/* Call LAUNCH(T) with the type of the dtype's bits. */
-#define BY_WIDTH(dtype, LAUNCH)                                                                                        \
-    switch (pici::width_log2(dtype)) {                                                                                 \
-    case 0: return LAUNCH(uint8_t);                                                                                    \
-    case 1: return LAUNCH(uint16_t);                                                                                   \
-    case 2: return LAUNCH(uint32_t);                                                                                   \
-    default: return LAUNCH(uint64_t);                                                                                  \
-    }
 
 #endif

@@ -109,6 +109,15 @@ PICI_DEV bool last_of_job(pici_cuda_control *control)
 
 } // namespace pici
 
+/* Call LAUNCH(T) with the type of the dtype's bits. */
+#define BY_WIDTH(dtype, LAUNCH)                                                                                        \
+    switch (pici::width_log2(dtype)) {                                                                                 \
+    case 0: return LAUNCH(uint8_t);                                                                                    \
+    case 1: return LAUNCH(uint16_t);                                                                                   \
+    case 2: return LAUNCH(uint32_t);                                                                                   \
+    default: return LAUNCH(uint64_t);                                                                                  \
+    }
+
 /* In compress.cu, coo.cu, hybrid.cu, decompress.cu, add.cu and verify.cu: jobs of which the largest has so many elements. */
 cudaError_t pici_cuda_launch_encode(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_dense(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
@@ -116,6 +125,7 @@ cudaError_t pici_cuda_launch_coo(const struct pici_cuda_encode_jobs *, unsigned 
 cudaError_t pici_cuda_launch_hybrid(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_decode(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_add(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
+cudaError_t pici_cuda_launch_apply(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_verify(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t bytes, cudaStream_t);
 
 #endif

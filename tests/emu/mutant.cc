@@ -55,6 +55,26 @@ template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n
         made = pici::block_compress<FORMAT>(block, len, (const T *)dense, n, DTYPE, emu::shared_memory());
     });
     expect(ran && made == len && memcmp(block, want.data(), len) == 0, "compress");
+    void *other;
+    const unsigned skew = percent == 50; /* elements: rows cannot be read in pairs then */
+    cudaMalloc(&other, bytes + skew * sizeof(T));
+    T *base = (T *)other + skew;
+    for (uint64_t i = 0; i < n; i++) {
+        base[i] = sum[i];
+        ((T *)dense)[i] ^= sum[i];
+    }
+    memset(block, 0, len);
+    ran = emu::launch(1, 1, threads, shared, [&] {
+        made =
+            pici::block_compress<FORMAT>(block, len, (const T *)dense, n, DTYPE, emu::shared_memory(), (const T *)base);
+    });
+    expect(ran && made == len && memcmp(block, want.data(), len) == 0, "delta");
+    memcpy(block, want.data(), len);
+    ran = emu::launch(1, 1, threads, read,
+                      [&] { status = pici::block_apply(base, n, DTYPE, block, len, emu::shared_memory()); });
+    expect(ran && status == 0 && memcmp(dense, base, bytes) == 0, "apply");
+    cudaFree(other);
+    status = 1;
     memcpy(block, want.data(), len);
     ran = emu::launch(1, 1, threads, shared, [&] {
         status = pici::block_decompress((T *)dense, n, DTYPE, block, len, emu::shared_memory());

@@ -33,7 +33,6 @@
 #define PICI_DEV_HOST static inline
 #define PICI_DEV_MEMBER inline
 #define PICI_UNROLL
-#define PICI_UNROLL_16
 #define PICI_UNROLL_4
 #define PICI_UNROLL_1
 
