@@ -597,7 +597,8 @@ template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T x, T y, uns
 
 template <unsigned HOW, class T> PICI_DEV columns survey_rows(made_tile *to, const dense_tile<const T> &d)
 {
-    constexpr unsigned AHEAD = sizeof(T) >= 4 ? 64 / sizeof(T) : 16 * sizeof(T); /* rows in flight */
+    constexpr unsigned FLIGHT = sizeof(T) >= 4 ? 64 / sizeof(T) : 16 * sizeof(T); /* rows */
+    constexpr unsigned AHEAD = HOW & ROW_DELTA ? FLIGHT / 2 : FLIGHT;
     uint32_t even[2] = {0, 0}, odd[2] = {0, 0};
     unsigned at = 0;
     PICI_UNROLL_1
