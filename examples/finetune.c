@@ -30,32 +30,29 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static bool put(int fd, const void *p, size_t n)
+/* All of n bytes, written or read. */
+static bool transfer(int fd, char *p, size_t n, bool out)
 {
-    for (const char *at = p; n;) {
-        const ssize_t k = write(fd, at, n);
+    while (n) {
+        const ssize_t k = out ? write(fd, p, n) : read(fd, p, n);
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
             return false;
-        at += k;
+        p += k;
         n -= (size_t)k;
     }
     return true;
 }
 
+static bool put(int fd, const void *p, size_t n)
+{
+    return transfer(fd, (char *)p, n, true); /* which only reads it */
+}
+
 static bool get(int fd, void *p, size_t n)
 {
-    for (char *at = p; n;) {
-        const ssize_t k = read(fd, at, n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return false;
-        at += k;
-        n -= (size_t)k;
-    }
-    return true;
+    return transfer(fd, p, n, false);
 }
 
 /* FNV-1a, by words. */

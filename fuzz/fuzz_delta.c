@@ -7,25 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/fuzz.h"
 #include "pici/delta.h"
 
 enum { LIMIT = 1 << 20 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
-
-static void *memory(size_t bytes)
-{
-    void *p = calloc(1, bytes ? bytes : 1);
-    if (!p)
-        abort();
-    return p;
-}
-
-static void require(int truth)
-{
-    if (!truth)
-        abort();
-}
 
 static void flip(uint8_t *dst, const uint8_t *src, size_t bytes)
 {

@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/fuzz.h"
 #include "tools/delta.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 struct memory {
     uint8_t p[1 << 16];
@@ -24,12 +23,6 @@ static int append(void *to, const void *p, size_t n)
     memcpy(m->p + m->len, p, n);
     m->len += n;
     return 0;
-}
-
-static void require(int truth)
-{
-    if (!truth)
-        abort();
 }
 
 /* The input, from which pieces are taken. */

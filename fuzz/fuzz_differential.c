@@ -6,27 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/fuzz.h"
 #include "cpu/kernels.h"
 #include "formats/ref.h"
 #include "pici/pici.h"
 
 enum { LIMIT = 1 << 20 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
-
-static void *memory(size_t bytes)
-{
-    void *p = calloc(1, bytes ? bytes : 1);
-    if (!p)
-        abort();
-    return p;
-}
-
-static void require(int truth)
-{
-    if (!truth)
-        abort();
-}
 
 static void as_block(const uint8_t *block, size_t len)
 {

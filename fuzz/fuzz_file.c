@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "fuzz/fuzz.h"
 #include "attrs.h"
 #include "formats/ref.h"
 #include "pici/file.h"
@@ -20,8 +21,6 @@
         if (!(x))                                                                                                      \
             abort();                                                                                                   \
     } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 /* ---- making the hashes fit ---- */
 

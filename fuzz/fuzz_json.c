@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/fuzz.h"
 #include "json.h"
 
 #define CHECK(x)                                                                                                       \
@@ -11,8 +12,6 @@
         if (!(x))                                                                                                      \
             abort();                                                                                                   \
     } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {

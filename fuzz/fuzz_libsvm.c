@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/fuzz.h"
 #include "examples/libsvm.h"
 
 #define CHECK(x)                                                                                                       \
@@ -13,8 +14,6 @@
         if (!(x))                                                                                                      \
             abort();                                                                                                   \
     } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 static void check(const struct libsvm *d)
 {

@@ -11,27 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/fuzz.h"
 #include "coll/engine.h"
 #include "coll/message.h"
 #include "formats/ref.h"
 
 enum { LIMIT = 1 << 18, TILE = 4096 }; /* elements */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
-
-static void *memory(size_t bytes)
-{
-    void *p = calloc(1, bytes ? bytes : 1);
-    if (!p)
-        abort();
-    return p;
-}
-
-static void require(int truth)
-{
-    if (!truth)
-        abort();
-}
 
 /* Something to fold into: all kinds of bits. */
 static void fill(uint8_t *p, size_t bytes)

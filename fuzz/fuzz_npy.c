@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/fuzz.h"
 #include "npy.h"
 
 #define CHECK(x)                                                                                                       \
@@ -12,8 +13,6 @@
         if (!(x))                                                                                                      \
             abort();                                                                                                   \
     } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 static void check(const struct npy *a)
 {

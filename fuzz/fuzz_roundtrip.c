@@ -7,23 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/fuzz.h"
 #include "pici/pici.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
-
-static void *memory(size_t bytes)
-{
-    void *p = malloc(bytes ? bytes : 1);
-    if (!p)
-        abort();
-    return p;
-}
-
-static void require(int truth)
-{
-    if (!truth)
-        abort();
-}
 
 static void roundtrip(const uint8_t *src, size_t n, enum pici_dtype dtype, enum pici_format format, int checksum)
 {

@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/fuzz.h"
 #include "formats/ref.h"
 #include "pici/pici.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 static void compare(const uint8_t *block, size_t len)
 {

@@ -246,7 +246,7 @@ static void count_part(void *context, int i)
 {
     struct parts *p = context;
     size_t a = part_begin(p->job, i), b = part_begin(p->job, i + 1);
-    p->before[i + 1] = b > a ? count(p->job, a, b) : 0;
+    p->before[i + 1] = count(p->job, a, b);
 }
 
 static void run_parts(struct parts *p, void (*work)(void *, int))
