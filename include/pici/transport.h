@@ -5,7 +5,10 @@
  *
  * Messages from one rank to another arrive in the order in which they were sent: the nth message sent to a peer is the
  * nth that is received from this rank there. Nothing else is ordered. Many may be in flight. All functions are called
- * by the thread that drives the communicator, one at a time, never inside another; none may block but wait. */
+ * by the thread that drives the communicator, one at a time, never inside another; none may block but wait.
+ *
+ * A rank sends as many messages as it receives. It asks for the nth before it sends its nth, and the two are an exchange: what is sent in one
+ * depends on what was received in those before alone (see `more`). */
 #ifndef PICI_TRANSPORT_H
 #define PICI_TRANSPORT_H
 
@@ -49,8 +52,19 @@ struct pici_transport {
 
     /* The last failure in words, or "". NULL: it has none. */
     const char *(*error)(void *context);
+
+    /* Where the bytes of a message may be: in the host's memory; there, or in a GPU's; of messages that hold elements, in a GPU's alone. */
+    enum pici_memory { PICI_MEMORY_HOST = 0, PICI_MEMORY_ANY = 1, PICI_MEMORY_DEVICE = 2 } memory;
+
+    /* NULL, or told before each send: does this rank's next send come without waiting for what is received in exchange for
+     * this one? The same on all ranks. */
+    void (*more)(void *context, int more);
 };
-#define PICI_TRANSPORT_INIT {sizeof(struct pici_transport), NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+#define PICI_TRANSPORT_INIT                                                                                            \
+    {                                                                                                                  \
+        sizeof(struct pici_transport), NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, PICI_MEMORY_HOST,   \
+            NULL                                                                                                       \
+    }
 
 /* Make a communicator of one rank over a transport, which is copied; the communicator closes it, here too if this
  * fails. Not collective. PICI_E_ARG: null, a function that must be there is not, rank or ranks out of range, or an
