@@ -6,7 +6,7 @@
 #
 # Files are found by their names: lib/*.c lib/cpu/*.c are the library, tools/*.c the tool, tests/test_*.c one Criterion
 # program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each, tests/mpi_*.c a program each for
-# mpirun, lib/cuda/*.cu the library for GPUs, tests/cuda_*.cu a program each for a GPU and for the emulator.
+# mpirun, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and for the emulator.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -74,7 +74,7 @@ endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 PUBLIC_H := $(sort $(wildcard include/pici/*.h include/pici/*.cuh))
-LIB_OBJ := $(call obj,$(sort $(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c) $(filter-out lib/transport/mpi.c,$(wildcard lib/transport/*.c))))
+LIB_OBJ := $(call obj,$(sort $(filter-out lib/coll/engine_cuda.c lib/transport/mpi.c,$(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c lib/transport/*.c))))
 TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
@@ -189,6 +189,8 @@ CUDA_ARCHS = 80 90 100
 CUDADIR = $(BUILD)/cuda
 CUDA_A = $(CUDADIR)/libpici_cuda.a
 CUDA_SRC := $(sort $(wildcard lib/cuda/*.cu))
+CUDA_OBJ = $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o) $(CUDADIR)/obj/lib/coll/engine_cuda.o
+CUDA_HOME = $(abspath $(dir $(shell command -v $(NVCC)))..)
 CUDA_TESTS := $(patsubst tests/cuda_%.cu,$(CUDADIR)/cuda_%,$(sort $(wildcard tests/cuda_*.cu)))
 CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
@@ -214,7 +216,12 @@ $(CUDADIR)/obj/%.o: %.cu $(CUDADIR)/obj/flags
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCCFLAGS) -Itests -c -o $@ $<
 
-$(CUDA_A): $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o)
+$(CUDADIR)/obj/lib/coll/%.o: lib/coll/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(LIB_FLAGS) -isystem $(CUDA_HOME)/include -c -o $@ $<
+
+$(CUDA_A): $(CUDA_OBJ)
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -240,7 +247,7 @@ endif
 EMU_DIR = $(BUILD)/obj/emu
 EMU_SELF := self streams
 EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out $(EMU_SELF:%=tests/emu/%.cc) tests/emu/mutant.cc,$(sort $(wildcard tests/emu/*.cc))))
-EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o)
+EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o
 EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
 EMU_COMPILE = $(CXX) -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
 	$(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer) $(CFLAGS) \
@@ -266,6 +273,11 @@ $(EMU_DIR)/lib_%.o: lib/cuda/%.cu $(BUILD)/obj/flags
 	$(say) CXX $<
 	@mkdir -p $(@D)
 	$(Q)$(EMU_COMPILE) -c -o $@ $<
+
+$(EMU_DIR)/lib_%.o: lib/coll/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(LIB_FLAGS) -Itests/emu -c -o $@ $<
 
 $(EMU_DIR)/test_%.o: tests/cuda_%.cu $(BUILD)/obj/flags
 	$(say) CXX $<

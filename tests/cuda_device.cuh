@@ -22,7 +22,7 @@ static const bool on_gpu = false;
 #else
 static const bool on_gpu = true;
 #endif
-static bool thorough = on_gpu; /* the emulator is slow, and so are the checkers of memory */
+__attribute__((unused)) static bool thorough = on_gpu; /* the emulator is slow, and so are the checkers of memory */
 
 static unsigned passed, failed;
 static struct rng rng = {1};
@@ -116,7 +116,7 @@ class result_buffer : public buffer {
     }
 };
 
-static uint64_t first_word(const buffer &b, unsigned i = 0)
+__attribute__((unused)) static uint64_t first_word(const buffer &b, unsigned i = 0)
 {
     uint64_t v;
     memcpy(&v, b.get(16).data() + 8 * i, sizeof v);
@@ -124,7 +124,7 @@ static uint64_t first_word(const buffer &b, unsigned i = 0)
 }
 
 /* An element's alignment that is enough, and sometimes no more than that. */
-static size_t some_skew(enum pici_dtype dtype)
+__attribute__((unused)) static size_t some_skew(enum pici_dtype dtype)
 {
     return rng_chance(&rng, 500000) ? 0 : rng_below(&rng, 5) * pici_dtype_width(dtype);
 }

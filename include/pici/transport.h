@@ -18,6 +18,10 @@
 extern "C" {
 #endif
 
+/* Where the bytes of a message may be: in the host's memory; there, or in a GPU's; of messages that hold elements, in a
+ * GPU's alone. */
+enum pici_memory { PICI_MEMORY_HOST = 0, PICI_MEMORY_ANY = 1, PICI_MEMORY_DEVICE = 2 };
+
 struct pici_transport {
     size_t size;   /* PICI_TRANSPORT_INIT */
     void *context; /* handed to every function */
@@ -53,8 +57,7 @@ struct pici_transport {
     /* The last failure in words, or "". NULL: it has none. */
     const char *(*error)(void *context);
 
-    /* Where the bytes of a message may be: in the host's memory; there, or in a GPU's; of messages that hold elements, in a GPU's alone. */
-    enum pici_memory { PICI_MEMORY_HOST = 0, PICI_MEMORY_ANY = 1, PICI_MEMORY_DEVICE = 2 } memory;
+    enum pici_memory memory;
 
     /* NULL, or told before each send: does this rank's next send come without waiting for what is received in exchange for
      * this one? The same on all ranks. */

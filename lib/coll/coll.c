@@ -90,26 +90,21 @@ enum pici_status pici_coll_data_begin(struct pici_request *r)
 {
     struct coll_call *c = &r->call;
     const struct pici_engine *e = r->engine;
-    if (e->begin) {
-        enum pici_status s = e->begin(r->self, r->mark, c->lanes);
-        r->mark = NULL;
-        if (s)
-            return s;
-    }
-    if (r->comm->ranks == 1 && c->send != c->recv)
-        e->copy(c->lanes ? r->chains[0].lane : NULL, c->recv, c->send, c->count, c->dtype);
-    if (!c->slices)
-        return PICI_OK;
-    for (int i = 0; i < c->buffers; i++) {
+    for (int i = 0; i < c->buffers && c->slices; i++) {
         r->buffers[i] = (struct coll_buffer){.bytes = r->messages + (size_t)i * c->message};
         r->free[r->frees++] = &r->buffers[i];
     }
-    for (int i = 0; i < c->window; i++) {
+    for (int i = 0; i < c->window && c->slices; i++) {
         r->chains[i].slice = (uint64_t)i;
-        r->chains[i].acc = r->sums + (size_t)i * c->accumulators * c->slice * c->width;
+        r->chains[i].acc = r->sums + (size_t)i * (size_t)c->accumulators * c->slice * c->width;
         pici_policy_begin(&r->chains[i].policy);
     }
-    return PICI_OK;
+    void *mark = r->mark;
+    r->mark = NULL;
+    enum pici_status s = e->begin ? e->begin(r->self, mark, c->lanes) : PICI_OK;
+    if (!s && r->comm->ranks == 1 && c->send != c->recv)
+        e->copy(c->lanes ? r->chains[0].lane : NULL, c->recv, c->send, c->count, c->dtype);
+    return s;
 }
 
 /* Where this rank sums slice [first, first + n) of a segment: what it owns in the caller's memory. */

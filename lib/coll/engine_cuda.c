@@ -354,8 +354,10 @@ static enum pici_status gpu_ready(struct pici_lane *l, int *done)
         seal(l);
     if (l->pending) {
         const cudaError_t e = cudaEventQuery(l->event);
-        if (e == cudaErrorNotReady)
+        if (e == cudaErrorNotReady) {
+            (void)cudaGetLastError(); /* it would be found there */
             return PICI_OK;
+        }
         l->pending = 0;
         if (e)
             gpu_begun(l, e, "the GPU");
@@ -466,7 +468,7 @@ static const uint8_t *gpu_head(struct pici_lane *l, int i, size_t at)
         return l->looked + (i < 0 ? 0 : at);
     if (i < 0)
         return l->host_heads->prefix;
-    return (uint64_t)i < l->host_heads->found && l->host_head[i].at == at ? l->host_head[i].header : none;
+    return (uint64_t)i <= l->host_heads->found && l->host_head[i].at == at ? l->host_head[i].header : none;
 }
 
 /* Where a block can be read: aligned, on the GPU; and its result. */
