@@ -110,7 +110,7 @@ cudaError_t release(void *p, cudaMemoryType type)
         emu::die("%p is freed, which was not allocated so", p);
     allocation &a = found->second;
     if (!emu::finish_device(a.device))
-        emu::die("%p is freed, and its device is blocked for ever: %s", p, emu::blocked());
+        emu::die("%p is freed, and its device (ranks want one each) is blocked for ever: %s", p, emu::blocked());
     open_one(found->first, a);
     const uint8_t *from = a.map + page(), *end = a.map + a.map_bytes - page();
 #ifdef EMU_ASAN
@@ -144,6 +144,8 @@ cudaError_t check_copy(const void *to, const void *from, size_t bytes, cudaMemcp
     cudaMemoryType types[2];
     if (!is_known(to, bytes, types) || !is_known(from, bytes, types + 1))
         return emu::sticky();
+    if ((uintptr_t)to < (uintptr_t)from + bytes && (uintptr_t)from < (uintptr_t)to + bytes)
+        return emu::fault(cudaErrorInvalidValue, "a copy of %zu bytes from %p to %p, which overlap", bytes, from, to);
     const bool to_device = types[0] == cudaMemoryTypeDevice, from_device = types[1] == cudaMemoryTypeDevice;
     if (kind != cudaMemcpyDefault &&
         (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||

@@ -236,6 +236,7 @@ static void memory()
           "not within a buffer");
     stays("a copy beyond pinned memory", cudaMemcpy(t.host + 1023, t.device, 5, cudaMemcpyDefault),
           "not within a buffer");
+    stays("a copy onto itself", cudaMemcpyAsync(t.device + 1, t.device, 8, cudaMemcpyDefault, t.a), "overlap");
     stays("a fill beyond a buffer", cudaMemsetAsync(t.device, 0, 4097, t.a), "not within a buffer");
     stays("a fill of pageable memory", cudaMemsetAsync(here, 0, 4, t.a), "no buffer");
     stays("a copy in another direction", cudaMemcpyAsync(t.device, t.host, 4, cudaMemcpyDeviceToHost, t.a),
