@@ -356,7 +356,7 @@ enum pici_status pici_comm_engine(struct pici_comm *comm, const struct pici_engi
         comm->other->close(comm->other_self, 0);
     comm->other = engine;
     comm->other_self = self;
-    const struct pici_mover mover = {.self = self, .owns = engine->owns, .move = engine->move};
+    const struct pici_mover mover = {.self = self, .owns = engine->holds, .move = engine->move};
     pici_transport_threads_mover(&comm->transport, &mover);
     return PICI_OK;
 }

@@ -42,7 +42,10 @@ struct pici_engine {
     /* Memory and lanes for a call, those of the last one if they are enough. */
     enum pici_status (*room)(void *self, const struct engine_needs *, uint8_t **messages, uint8_t **sums,
                              struct pici_lane **lanes);
-    int (*move)(void *self, void *to, const void *from, size_t bytes); /* at once; 0: it did not work */
+    /* For messages between threads: is it in the memory that room gave, and not the host's? Copy from anywhere to anywhere, at
+     * once; 0: it did not work. */
+    int (*holds)(void *self, const void *p);
+    int (*move)(void *self, void *to, const void *from, size_t bytes);
     int (*halt)(void *self);             /* wait for a while until no lane has anything to do; 1: one still has */
     void (*close)(void *self, int leak); /* leak: messages may still be read or written by others: never free these */
     const char *(*error)(void *self);    /* in words, or "" */

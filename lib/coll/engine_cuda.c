@@ -265,6 +265,14 @@ static enum pici_status gpu_begin(void *self, void *mark, int lanes)
     return s;
 }
 
+/* Asked of ourselves, not of the GPU, which may be lost. */
+static int gpu_holds(void *self, const void *p)
+{
+    const struct gpu *g = self;
+    const uintptr_t at = (uintptr_t)p - (uintptr_t)g->messages.p;
+    return g->messages.p && !g->messages.pinned && at < g->messages.bytes;
+}
+
 static int gpu_move(void *self, void *to, const void *from, size_t bytes)
 {
     struct gpu *g = self;
@@ -537,6 +545,7 @@ static const struct pici_engine engine = {
     .enter = gpu_enter,
     .begin = gpu_begin,
     .room = gpu_room,
+    .holds = gpu_holds,
     .move = gpu_move,
     .halt = gpu_halt,
     .close = gpu_close,
