@@ -232,9 +232,9 @@ class buffers {
     {
         for (void *&p : at) {
             cudaMalloc(&p, bytes);
-            cudaMemsetAsync(p, 0, bytes, NULL);
+            cudaMemsetAsync(p, 0, bytes, stream);
         }
-        cudaStreamSynchronize(NULL);
+        cudaStreamSynchronize(stream);
     }
     ~buffers()
     {
@@ -393,15 +393,11 @@ static void damaged(void)
 int main(int argc, char **argv)
 {
     rng.state = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    if (!device_begin())
+        return 77;
 #ifdef PICI_DEVICE_HW
     emu::seed(rng.state);
     emu::defer(rng.state);
-#else
-    int devices;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices) {
-        printf("skip: no GPU\n");
-        return 77;
-    }
 #endif
     all_kinds();
     errors();

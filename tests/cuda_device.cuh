@@ -66,7 +66,7 @@ static bool device_begin(void)
 }
 
 /* Everything so far has happened, and nothing went wrong on the device. */
-static bool device_good(void)
+static inline bool device_good(void)
 {
     const cudaError_t e = cudaStreamSynchronize(stream), last = cudaGetLastError();
     if (!e && !last)
