@@ -37,14 +37,14 @@ namespace {
 constexpr int DEVICES = 64;
 constexpr unsigned ROUNDS = 100; /* in which nothing could happen: then nothing ever will */
 constexpr auto NAP = std::chrono::milliseconds(20);
-constexpr unsigned NAPS = 500; /* for other threads to do something */
 
 struct world {
     std::recursive_mutex lock;
     std::condition_variable_any changed;
     uint64_t changes = 0; /* operations queued and run */
+    unsigned naps = 500;  /* for other threads to make one */
     unsigned depth = 0;   /* of calls */
-    bool deferred = false, executing = false;
+    bool deferred = false;
     uint64_t seed = 1, random = 1;
     cudaError_t fault = cudaSuccess, worded = cudaSuccess; /* what words are about, even when it is no more */
     char words[400] = "";
@@ -70,6 +70,7 @@ struct registered {
 
 thread_local cudaError_t last = cudaSuccess;
 thread_local int device = 0;
+thread_local bool inside; /* an operation */
 
 template <class T> T *keep(std::map<const void *, std::unique_ptr<T>> &all, T *made)
 {
@@ -138,11 +139,9 @@ uint64_t some_operations()
 /* Run the first of a stream if it can happen. */
 bool execute(CUstream_st *s)
 {
-    if (s->queued.front().any_memory)
-        emu::open_memory();
-    w.executing = true;
+    inside = true;
     const bool happened = s->queued.front().run();
-    w.executing = false;
+    inside = false;
     if (!happened)
         return false;
     s->queued.pop_front();
@@ -157,7 +156,7 @@ bool execute(CUstream_st *s)
 /* Run one operation, of a random stream whose first can happen. */
 bool execute()
 {
-    if (w.executing)
+    if (inside)
         return false;
     std::vector<CUstream_st *> order = w.busy;
     for (size_t i = order.size(); i > 1; i--)
@@ -181,7 +180,7 @@ template <class F> bool until(F holds)
 {
     unsigned rounds = 0, naps = 0;
     uint64_t seen = w.changes;
-    if (w.executing)
+    if (inside)
         emu::die("an operation waits for others");
     while (!holds()) {
         if (execute()) {
@@ -190,7 +189,7 @@ template <class F> bool until(F holds)
             if (w.changes != seen)
                 naps = 0;
             seen = w.changes;
-            if (threads == 1 || ++naps > NAPS) {
+            if (threads == 1 || ++naps > w.naps) {
                 const CUstream_st *s = w.busy.empty() ? nullptr : w.busy.front();
                 snprintf(w.blocked, sizeof w.blocked, "stream %zu of device %d, %zu operations, the first a %s",
                          s ? s->number : 0, s ? s->device : 0, s ? s->queued.size() : 0,
@@ -249,7 +248,7 @@ bool deferred()
 
 bool executing()
 {
-    return w.executing;
+    return inside;
 }
 
 int current_device()
@@ -331,10 +330,16 @@ const char *blocked()
     return w.blocked;
 }
 
+void patience(unsigned milliseconds)
+{
+    const call c;
+    w.naps = milliseconds / (unsigned)NAP.count();
+}
+
 size_t defer(uint64_t seed)
 {
     const call c;
-    if (w.executing)
+    if (inside)
         die("an operation defers");
     size_t forgotten = 0;
     for (CUstream_st *s : w.busy) {
@@ -356,7 +361,7 @@ void enqueue(cudaStream_t stream, std::function<bool()> run)
     CUstream_st *s = find(stream);
     if (!s)
         die("an operation for a stream that is none");
-    const operation o = {"foreign operation", true, std::move(run)};
+    const operation o = {"foreign operation", std::move(run)};
     if (w.deferred)
         enter(s, o);
     else
@@ -369,7 +374,7 @@ cudaError_t enqueue_kernel(cudaStream_t stream, std::function<bool()> run)
     const CUstream_st *s = find(stream);
     if (s && s->device != device)
         return refuse(cudaErrorInvalidResourceHandle);
-    return queue(stream, {"kernel", true, [run] {
+    return queue(stream, {"kernel", [run] {
                               if (!run())
                                   fault(cudaErrorLaunchFailure, "%s", error());
                               return true;
@@ -521,7 +526,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (flags)
         return emu::refuse(cudaErrorInvalidValue);
     const std::shared_ptr<bool> happened = e->happened;
-    return emu::queue(stream, {"wait for an event", false, [happened] { return !happened || *happened; }});
+    return emu::queue(stream, {"wait for an event", [happened] { return !happened || *happened; }});
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
@@ -543,8 +548,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (!e || !s || e->device != s->device)
         return bad_handle();
     const std::shared_ptr<bool> happened = std::make_shared<bool>(false);
-    const cudaError_t error =
-        emu::queue(stream, {"record of an event", false, [happened] { return *happened = true; }});
+    const cudaError_t error = emu::queue(stream, {"record of an event", [happened] { return *happened = true; }});
     if (!error)
         e->happened = happened;
     return error;

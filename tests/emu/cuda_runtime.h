@@ -18,7 +18,7 @@
  * A failure stays: nearly every call returns it from then on, and cudaGetErrorString has its words.
  *
  * Any number of threads may call; one at a time gets on. While there are several, a stream counts as blocked for ever once
- * none has done anything for ten seconds. There are many devices, which use each other's memory: cudaSetDevice gives ranks
+ * none has done anything for a while. There are many devices, which use each other's memory: cudaSetDevice gives ranks
  * one each. */
 #ifndef PICI_TESTS_EMU_CUDA_RUNTIME_H
 #define PICI_TESTS_EMU_CUDA_RUNTIME_H
@@ -153,6 +153,9 @@ bool step();
 
 /* Run all; false if some are blocked for ever. */
 bool settle();
+
+/* That while: ten seconds, if not said. */
+void patience(unsigned milliseconds);
 
 /* Do these bytes lie in one buffer of device memory? */
 bool is_device(const void *, size_t);
