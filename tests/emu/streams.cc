@@ -239,10 +239,16 @@ static void memory()
     });
     ends("pinned memory freed as if it was the device's", "was not allocated", [&] { cudaFree(t.host); });
 
+    tally(cudaMemcpyAsync(t.device, here, sizeof here, cudaMemcpyDefault, t.b) == cudaSuccess,
+          "a copy from pageable memory, with nothing to wait for", "");
+    cudaStreamSynchronize(t.b);
+    bool open = false; /* until then there is something in the stream */
+    emu::enqueue(t.a, [&] { return open; });
     stays("a copy from pageable memory", cudaMemcpyAsync(t.device, here, sizeof here, cudaMemcpyDefault, t.a),
           "not pinned: waits for the stream");
     stays("a copy to pageable memory", cudaMemcpyAsync(here, t.device, sizeof here, cudaMemcpyDeviceToHost, t.a),
           "not pinned: waits for the stream");
+    open = true;
     tally(cudaMemcpy(t.device, here, sizeof here, cudaMemcpyHostToDevice) == cudaSuccess &&
               cudaMemcpy(here + 1, t.device, 4, cudaMemcpyDefault) == cudaSuccess && here[1] == 1 && here[2] == 3,
           "pageable memory, and waiting", "");
