@@ -242,13 +242,12 @@ static void memory()
     tally(cudaMemcpyAsync(t.device, here, sizeof here, cudaMemcpyDefault, t.b) == cudaSuccess,
           "a copy from pageable memory, with nothing to wait for", "");
     cudaStreamSynchronize(t.b);
-    bool open = false; /* until then there is something in the stream */
-    emu::enqueue(t.a, [&] { return open; });
+    emu::enqueue(t.a, [] { return false; }); /* until all begins anew */
     stays("a copy from pageable memory", cudaMemcpyAsync(t.device, here, sizeof here, cudaMemcpyDefault, t.a),
           "not pinned: waits for the stream");
+    emu::enqueue(t.a, [] { return false; });
     stays("a copy to pageable memory", cudaMemcpyAsync(here, t.device, sizeof here, cudaMemcpyDeviceToHost, t.a),
           "not pinned: waits for the stream");
-    open = true;
     tally(cudaMemcpy(t.device, here, sizeof here, cudaMemcpyHostToDevice) == cudaSuccess &&
               cudaMemcpy(here + 1, t.device, 4, cudaMemcpyDefault) == cudaSuccess && here[1] == 1 && here[2] == 3,
           "pageable memory, and waiting", "");
