@@ -5,7 +5,11 @@
  *
  * Messages from one rank to another arrive in the order in which they were sent: the nth message sent to a peer is the
  * nth that is received from this rank there. Nothing else is ordered. Many may be in flight. All functions are called
- * by the thread that drives the communicator, one at a time, never inside another; none may block but wait. */
+ * by the thread that drives the communicator, one at a time, never inside another; none may block but wait.
+ *
+ * Each rank receives as many messages as it sends. Its nth receive is posted before its nth send, and the two are an
+ * exchange; what it sends in exchange n its peer receives in exchange n. That message depends on what the rank received
+ * in exchanges before n only (before n - 1, if `more` was 1 for exchange n - 1). */
 #ifndef PICI_TRANSPORT_H
 #define PICI_TRANSPORT_H
 
@@ -14,6 +18,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Where the bytes of a message may be: in the host's memory; there or in a GPU's; the elements' messages in a GPU's
+ * alone. */
+enum pici_memory { PICI_MEMORY_HOST = 0, PICI_MEMORY_ANY = 1, PICI_MEMORY_DEVICE = 2 };
 
 struct pici_transport {
     size_t size;   /* PICI_TRANSPORT_INIT */
@@ -49,8 +57,14 @@ struct pici_transport {
 
     /* The last failure in words, or "". NULL: it has none. */
     const char *(*error)(void *context);
+
+    enum pici_memory memory;
+
+    /* NULL, or told before each send: does the next send of this rank come without waiting for the message that is
+     * received in exchange for this one? The same on all ranks. */
+    void (*more)(void *context, int more);
 };
-#define PICI_TRANSPORT_INIT {sizeof(struct pici_transport), NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+#define PICI_TRANSPORT_INIT {sizeof(struct pici_transport), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, PICI_MEMORY_HOST, 0}
 
 /* Make a communicator of one rank over a transport, which is copied; the communicator closes it, here too if this
  * fails. Not collective. PICI_E_ARG: null, a function that must be there is not, rank or ranks out of range, or an
