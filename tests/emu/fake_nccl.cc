@@ -34,6 +34,7 @@ struct launch {
 };
 
 struct world {
+    bool faulty = false; /* all that is under way in it ends as it is */
     std::vector<std::unique_ptr<ncclComm>> comms;
     std::vector<std::deque<std::shared_ptr<op>>> sends, recvs; /* [from * ranks + to] at work, of no match yet */
     std::vector<std::shared_ptr<op>> gathers;                  /* [ranks] */
@@ -43,7 +44,7 @@ struct world {
 
 struct ncclComm {
     world *w;
-    int rank;
+    int rank, device;
     bool gone = false;
     std::deque<std::shared_ptr<launch>> order; /* issued, not ended */
     std::shared_ptr<launch> held;              /* not in its stream yet */
@@ -74,7 +75,7 @@ thread_local int depth;
 thread_local std::vector<std::shared_ptr<launch>> group;
 
 /* Under the lock. */
-__attribute__((format(printf, 1, 2))) void wrong(const char *format, ...)
+__attribute__((format(printf, 2, 3))) void wrong(world *w, const char *format, ...)
 {
     char text[200];
     va_list args;
@@ -83,18 +84,20 @@ __attribute__((format(printf, 1, 2))) void wrong(const char *format, ...)
     va_end(args);
     if (fault.first.empty())
         fault.first = text;
+    if (w)
+        w->faulty = true;
 }
 
 /* ---- in a stream ---- */
 
-void match(ncclComm *comm, int from, int to)
+void match(world *w, int from, int to)
 {
-    const size_t at = (size_t)from * comm->w->comms.size() + (size_t)to;
-    auto &sends = comm->w->sends[at], &recvs = comm->w->recvs[at];
+    const size_t at = (size_t)from * w->comms.size() + (size_t)to;
+    auto &sends = w->sends[at], &recvs = w->recvs[at];
     while (!sends.empty() && !recvs.empty()) {
         op &s = *sends.front(), &r = *recvs.front();
         if (s.bytes != r.bytes)
-            wrong("rank %d sends %zu bytes where rank %d receives %zu", from, s.bytes, to, r.bytes);
+            wrong(w, "rank %d sends %zu bytes where rank %d receives %zu", from, s.bytes, to, r.bytes);
         else
             memcpy(r.to, s.copy.empty() ? s.from : s.copy.data(), s.bytes);
         s.done = r.done = true;
@@ -111,7 +114,7 @@ void gather(world *w)
     for (const auto &to : w->gathers) {
         for (size_t r = 0; r < w->gathers.size(); r++) {
             if (w->gathers[r]->bytes != to->bytes)
-                wrong("ranks gather %zu and %zu bytes", to->bytes, w->gathers[r]->bytes);
+                wrong(w, "ranks gather %zu and %zu bytes", to->bytes, w->gathers[r]->bytes);
             else
                 memcpy(to->to + r * to->bytes, w->gathers[r]->from, to->bytes);
         }
@@ -147,7 +150,7 @@ bool proceed(const std::shared_ptr<launch> &l)
 {
     const std::lock_guard<std::mutex> guard(lock);
     ncclComm *comm = l->comm;
-    if (comm->gone || !fault.first.empty())
+    if (comm->gone || comm->w->faulty)
         return true;
     if (comm->order.front() != l)
         return false;
@@ -156,9 +159,9 @@ bool proceed(const std::shared_ptr<launch> &l)
     bool done = true;
     for (const auto &o : l->ops) {
         if (o->kind == SEND)
-            match(comm, comm->rank, o->peer);
+            match(comm->w, comm->rank, o->peer);
         else if (o->kind == RECV)
-            match(comm, o->peer, comm->rank);
+            match(comm->w, o->peer, comm->rank);
         else
             gather(comm->w);
         done = done && o->done;
@@ -208,14 +211,14 @@ ncclResult_t add(ncclComm *comm, cudaStream_t stream, const op &like, bool on_de
             return r;
         }
         if (comm->gone)
-            wrong("rank %d uses a communicator that is no more", comm->rank);
+            wrong(comm->w, "rank %d uses a communicator that is no more", comm->rank);
         else if (comm->held)
-            wrong("rank %d uses a communicator that is not ready", comm->rank);
+            wrong(comm->w, "rank %d uses a communicator that is not ready", comm->rank);
         else if (!on_device)
-            wrong("rank %d: %zu bytes that are not the device's", comm->rank, like.bytes);
+            wrong(comm->w, "rank %d: %zu bytes that are not the device's", comm->rank, like.bytes);
         else if (like.kind != GATHER && (like.peer < 0 || like.peer >= ranks || like.peer == comm->rank))
-            wrong("rank %d has no peer %d", comm->rank, like.peer);
-        if (!fault.first.empty())
+            wrong(comm->w, "rank %d has no peer %d", comm->rank, like.peer);
+        if (comm->w->faulty)
             return ncclInvalidUsage;
         std::shared_ptr<launch> l;
         for (const auto &g : group)
@@ -226,7 +229,7 @@ ncclResult_t add(ncclComm *comm, cudaStream_t stream, const op &like, bool on_de
             group.push_back(l);
         }
         if (l->stream != stream) {
-            wrong("rank %d: a group in two streams", comm->rank);
+            wrong(comm->w, "rank %d: a group in two streams", comm->rank);
             return ncclInvalidUsage;
         }
         l->ops.push_back(std::make_shared<op>(like));
@@ -240,7 +243,7 @@ size_t width(ncclDataType_t type)
 }
 
 /* It is the device's, all of it. */
-bool device(const void *p, size_t bytes)
+bool in_device(const void *p, size_t bytes)
 {
     return !bytes || emu::is_device(p, bytes);
 }
@@ -265,7 +268,7 @@ void leave(ncclComm *comm)
 
 } // namespace
 
-ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ranks, const int *)
+ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ranks, const int *devices)
 {
     const std::lock_guard<std::mutex> guard(lock);
     auto w = std::make_unique<world>();
@@ -278,6 +281,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ranks, const int *)
         comms[r] = w->comms.back().get();
         comms[r]->w = w.get();
         comms[r]->rank = r;
+        comms[r]->device = devices ? devices[r] : r;
     }
     worlds.push_back(std::move(w));
     return ncclSuccess;
@@ -287,7 +291,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     const std::lock_guard<std::mutex> guard(lock);
     if (!comm->order.empty() || comm->held)
-        wrong("rank %d destroys a communicator at work", comm->rank);
+        wrong(comm->w, "rank %d destroys a communicator at work", comm->rank);
     leave(comm);
     return ncclSuccess;
 }
@@ -317,9 +321,9 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommCuDevice(const ncclComm_t, int *number)
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 {
-    *number = 0;
+    *device = comm->device;
     return ncclSuccess;
 }
 
@@ -328,11 +332,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
     std::shared_ptr<launch> ready;
     {
         const std::lock_guard<std::mutex> guard(lock);
-        *result = comm->async ? comm->async : !fault.first.empty() ? ncclInternalError : ncclSuccess;
+        *result = comm->async ? comm->async : comm->w->faulty ? ncclInternalError : ncclSuccess;
         if (comm->async)
             comm->last = "broken, as was asked for";
         if (comm->gone)
-            wrong("rank %d asks of a communicator that is no more", comm->rank);
+            wrong(comm->w, "rank %d asks of a communicator that is no more", comm->rank);
         if (comm->held && comm->looks-- > 0)
             *result = ncclInProgress;
         else
@@ -345,9 +349,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 
 const char *ncclGetErrorString(ncclResult_t r)
 {
-    static const char *const words[] = {"no error",         "unhandled cuda error", "unhandled system error",
-                                        "internal error",   "invalid argument",     "invalid usage",
-                                        "remote process exited or there was a network error", "NCCL operation in progress"};
+    static const char *const words[] = {"no error",
+                                        "unhandled cuda error",
+                                        "unhandled system error",
+                                        "internal error",
+                                        "invalid argument",
+                                        "invalid usage",
+                                        "remote process exited or there was a network error",
+                                        "NCCL operation in progress"};
     return words[r];
 }
 
@@ -367,7 +376,7 @@ ncclResult_t ncclGroupEnd(void)
 {
     if (!depth) {
         const std::lock_guard<std::mutex> guard(lock);
-        wrong("a group ends that did not start");
+        wrong(nullptr, "a group ends that did not start");
         return ncclInvalidUsage;
     }
     return --depth ? ncclSuccess : end_group();
@@ -377,13 +386,13 @@ ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int p
                       cudaStream_t stream)
 {
     const size_t bytes = count * width(type);
-    return add(comm, stream, {SEND, peer, (const uint8_t *)data, nullptr, bytes, false, {}}, device(data, bytes));
+    return add(comm, stream, {SEND, peer, (const uint8_t *)data, nullptr, bytes, false, {}}, in_device(data, bytes));
 }
 
 ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
 {
     const size_t bytes = count * width(type);
-    return add(comm, stream, {RECV, peer, nullptr, (uint8_t *)data, bytes, false, {}}, device(data, bytes));
+    return add(comm, stream, {RECV, peer, nullptr, (uint8_t *)data, bytes, false, {}}, in_device(data, bytes));
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t sendcount, ncclDataType_t type, ncclComm_t comm,
@@ -391,7 +400,7 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t sendcount, ncclD
 {
     const size_t bytes = sendcount * width(type);
     return add(comm, stream, {GATHER, -1, (const uint8_t *)send, (uint8_t *)recv, bytes, false, {}},
-               device(send, bytes) && device(recv, bytes * comm->w->comms.size()));
+               in_device(send, bytes) && in_device(recv, bytes * comm->w->comms.size()));
 }
 
 /* ---- what a test wants ---- */

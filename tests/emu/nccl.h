@@ -31,9 +31,16 @@ typedef enum {
     ncclRemoteError = 6,
     ncclInProgress = 7
 } ncclResult_t;
-typedef enum { ncclInt8 = 0, ncclUint8 = 1, ncclInt32 = 2, ncclUint32 = 3, ncclInt64 = 4, ncclUint64 = 5 } ncclDataType_t;
+typedef enum {
+    ncclInt8 = 0,
+    ncclUint8 = 1,
+    ncclInt32 = 2,
+    ncclUint32 = 3,
+    ncclInt64 = 4,
+    ncclUint64 = 5
+} ncclDataType_t;
 
-/* Communicators of all ranks; devices: NULL. */
+/* Communicators of all ranks; devices NULL: rank r has device r. */
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ranks, const int *devices);
 ncclResult_t ncclCommDestroy(ncclComm_t);
 /* Its operations end, as they are; those of its peers stay stuck. */
