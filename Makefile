@@ -238,7 +238,8 @@ ifeq ($(origin CXX),default)
 CXX := $(shell printf '%s\n' '$(CC)' | sed 's/clang$$/clang++/; s/clang-\([0-9]*\)$$/clang++-\1/; s/gcc/g++/; s/^cc$$/c++/')
 endif
 EMU_DIR = $(BUILD)/obj/emu
-EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out tests/emu/self.cc tests/emu/mutant.cc,$(sort $(wildcard tests/emu/*.cc))))
+EMU_SELF := self streams
+EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out $(EMU_SELF:%=tests/emu/%.cc) tests/emu/mutant.cc,$(sort $(wildcard tests/emu/*.cc))))
 EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o)
 EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
 EMU_COMPILE = $(CXX) -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
@@ -249,12 +250,17 @@ EMU_COMPILE = $(CXX) -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow
 print-cxx:
 	@echo '$(CXX)'
 
-cuda-emu: $(BUILD)/emu_self $(EMU_TESTS)
+cuda-emu: $(EMU_SELF:%=$(BUILD)/emu_%) $(EMU_TESTS)
 
 $(EMU_DIR)/%.o: tests/emu/%.cc $(BUILD)/obj/flags
 	$(say) CXX $<
 	@mkdir -p $(@D)
 	$(Q)$(EMU_COMPILE) -c -o $@ $<
+
+$(EMU_DIR)/%.o: tests/emu/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -Wmissing-prototypes -Itests/emu -c -o $@ $<
 
 $(EMU_DIR)/lib_%.o: lib/cuda/%.cu $(BUILD)/obj/flags
 	$(say) CXX $<
@@ -266,7 +272,8 @@ $(EMU_DIR)/test_%.o: tests/cuda_%.cu $(BUILD)/obj/flags
 	@mkdir -p $(@D)
 	$(Q)$(EMU_COMPILE) -c -o $@ $<
 
-$(BUILD)/emu_self: $(EMU_DIR)/self.o $(EMU_OBJ)
+$(BUILD)/emu_streams: $(EMU_DIR)/streams_c.o
+$(EMU_SELF:%=$(BUILD)/emu_%): $(BUILD)/emu_%: $(EMU_DIR)/%.o $(EMU_OBJ)
 	$(say) LD $@
 	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^
 

@@ -1,94 +1,551 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "cuda_runtime.h"
+#include "cuda_state.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
-#ifdef EMU_ASAN
-#include <sanitizer/asan_interface.h>
-#endif
+/* Handles stay for ever, so that one that was destroyed is known as such. */
+struct CUstream_st {
+    int device;
+    size_t number;
+    bool destroyed;
+    std::deque<emu::operation> queued;
+    uint64_t issued, done; /* so far */
+};
+
+/* What an event stands for: its last record, which a wait keeps. */
+struct CUevent_st {
+    int device;
+    bool destroyed;
+    std::shared_ptr<bool> happened; /* null: never recorded, which counts as happened */
+};
 
 namespace {
 
-struct buffer {
-    uint8_t *map;
-    size_t map_bytes, bytes, slack;
+constexpr int DEVICES = 64;
+constexpr unsigned ROUNDS = 100; /* in which nothing could happen: then nothing ever will */
+constexpr auto NAP = std::chrono::milliseconds(20);
+constexpr unsigned NAPS = 500; /* for other threads to do something */
+
+struct world {
+    std::recursive_mutex lock;
+    std::condition_variable_any changed;
+    uint64_t changes = 0; /* operations queued and run */
+    unsigned depth = 0;   /* of calls */
+    bool deferred = false, executing = false;
+    uint64_t random = 1;
+    cudaError_t fault = cudaSuccess, worded = cudaSuccess; /* what words are about, even when it is no more */
+    char words[400] = "";
+    char blocked[200] = "";
+    std::map<const void *, std::unique_ptr<CUstream_st>> streams;
+    std::map<const void *, std::unique_ptr<CUevent_st>> events;
+    CUstream_st *null_stream[DEVICES] = {};
+    std::vector<CUstream_st *> busy; /* with something queued */
+} w;
+
+std::atomic<unsigned> threads; /* that have called */
+
+struct registered {
+    registered()
+    {
+        threads++;
+    }
+    ~registered()
+    {
+        threads--;
+    }
 };
 
-std::map<void *, buffer> buffers;
-bool failed;
+thread_local cudaError_t last = cudaSuccess;
+thread_local int device = 0;
 
-constexpr uint8_t PAINT = 0x5c;
+template <class T> T *keep(std::map<const void *, std::unique_ptr<T>> &all, T *made)
+{
+    all[made].reset(made);
+    return made;
+}
+
+template <class T> T *known(const std::map<const void *, std::unique_ptr<T>> &all, const T *handle)
+{
+    const auto found = all.find(handle);
+    return found == all.end() ? nullptr : found->second.get();
+}
+
+CUstream_st *make_stream()
+{
+    return keep(w.streams, new CUstream_st{device, w.streams.size(), false, {}, 0, 0});
+}
+
+/* Null: it cannot be used, and that was said. */
+CUstream_st *find(cudaStream_t handle)
+{
+    if (!handle) {
+        if (!w.null_stream[device])
+            w.null_stream[device] = make_stream();
+        return w.null_stream[device];
+    }
+    CUstream_st *s = known(w.streams, handle);
+    if (s && s->destroyed)
+        emu::fault(cudaErrorInvalidResourceHandle, "a stream that was destroyed is used");
+    return s && !s->destroyed ? s : nullptr;
+}
+
+CUevent_st *find(cudaEvent_t handle)
+{
+    CUevent_st *e = known(w.events, handle);
+    if (e && e->destroyed)
+        emu::fault(cudaErrorInvalidResourceHandle, "an event that was destroyed is used");
+    return e && !e->destroyed ? e : nullptr;
+}
+
+/* Of a call with such a handle. */
+cudaError_t bad_handle()
+{
+    return emu::sticky() ? emu::sticky() : emu::refuse(cudaErrorInvalidResourceHandle);
+}
+
+/* Run one operation, of a random stream whose first can happen. */
+bool execute()
+{
+    if (w.executing)
+        return false;
+    std::vector<CUstream_st *> left = w.busy;
+    while (!left.empty()) {
+        CUstream_st *&chosen = left[emu::next_random(w.random) % left.size()];
+        CUstream_st *const s = chosen;
+        chosen = left.back();
+        left.pop_back();
+        if (s->queued.front().any_memory)
+            emu::open_memory();
+        w.executing = true;
+        const bool happened = s->queued.front().run();
+        w.executing = false;
+        if (!happened)
+            continue;
+        s->queued.pop_front();
+        s->done++;
+        if (s->queued.empty())
+            w.busy.erase(std::find(w.busy.begin(), w.busy.end(), s));
+        w.changes++;
+        w.changed.notify_all();
+        return true;
+    }
+    return false;
+}
+
+void enter(CUstream_st *s, const emu::operation &o)
+{
+    if (s->queued.empty())
+        w.busy.push_back(s);
+    s->queued.push_back(o);
+    s->issued++;
+    w.changes++;
+    w.changed.notify_all();
+}
+
+/* Run operations until it holds. False if that is never: nothing can happen, and no other thread does anything either. */
+template <class F> bool until(F holds)
+{
+    unsigned rounds = 0, naps = 0;
+    uint64_t seen = w.changes;
+    if (w.executing)
+        emu::die("an operation waits for others");
+    while (!holds()) {
+        if (execute()) {
+            rounds = 0;
+        } else if (++rounds >= ROUNDS) {
+            if (w.changes != seen)
+                naps = 0;
+            seen = w.changes;
+            if (threads == 1 || ++naps > NAPS) {
+                const CUstream_st *s = w.busy.empty() ? nullptr : w.busy.front();
+                snprintf(w.blocked, sizeof w.blocked, "stream %zu of device %d, %zu operations, the first a %s",
+                         s ? s->number : 0, s ? s->device : 0, s ? s->queued.size() : 0,
+                         s ? s->queued.front().what : "lost one");
+                return false;
+            }
+            emu::shut_memory();
+            w.depth = 0; /* it is one: nobody waits within an operation */
+            w.changed.wait_for(w.lock, NAP);
+            w.depth = 1;
+        }
+    }
+    return true;
+}
+
+/* Whether a device or a stream is done, and well. */
+cudaError_t waited(bool done)
+{
+    if (!done)
+        return emu::fault(cudaErrorLaunchTimeout, "blocked for ever: %s", w.blocked);
+    return w.deferred ? w.fault : cudaGetLastError();
+}
+
+cudaError_t queried(bool done)
+{
+    if (w.deferred && w.fault)
+        return w.fault;
+    return done ? cudaSuccess : emu::refuse(cudaErrorNotReady);
+}
 
 } // namespace
 
-cudaError_t cudaMalloc(void **p, size_t bytes)
+namespace emu {
+
+call::call()
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    buffer b;
-    b.bytes = bytes;
-    b.slack = (16 - bytes % 16) % 16;
-    b.map_bytes = (bytes + b.slack + page - 1) / page * page + 2 * page;
-    b.map = (uint8_t *)mmap(nullptr, b.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (b.map == MAP_FAILED)
-        return cudaErrorMemoryAllocation;
-    uint8_t *end = b.map + b.map_bytes - page;
-    mprotect(b.map, page, PROT_NONE);
-    mprotect(end, page, PROT_NONE);
-    uint8_t *at = end - b.slack - bytes;
-    memset(b.map + page, PAINT, (size_t)(end - b.map) - page);
-    memset(at, 0xa7, bytes);
-#ifdef EMU_ASAN
-    ASAN_POISON_MEMORY_REGION(b.map + page, (size_t)(end - b.map) - page);
-    ASAN_UNPOISON_MEMORY_REGION(at, bytes);
-#endif
-    buffers[at] = b;
-    *p = at;
+    static thread_local registered once;
+    (void)once;
+    w.lock.lock();
+    if (w.depth++ == 0)
+        for (uint64_t n = w.deferred ? next_random(w.random) % 4 : 0; n && execute(); n--)
+            ;
+}
+
+call::~call()
+{
+    if (--w.depth == 0)
+        shut_memory();
+    w.lock.unlock();
+}
+
+bool deferred()
+{
+    return w.deferred;
+}
+
+bool executing()
+{
+    return w.executing;
+}
+
+int current_device()
+{
+    return device;
+}
+
+cudaError_t fault(cudaError_t e, const char *format, ...)
+{
+    if (w.fault)
+        return w.fault;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(w.words, sizeof w.words, format, args);
+    va_end(args);
+    return w.fault = w.worded = e;
+}
+
+cudaError_t sticky()
+{
+    return w.deferred ? w.fault : cudaSuccess;
+}
+
+cudaError_t refuse(cudaError_t e)
+{
+    return last = e;
+}
+
+void die(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "emulated CUDA: ");
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "\n");
+    va_end(args);
+    abort();
+}
+
+cudaError_t queue(cudaStream_t stream, const operation &o)
+{
+    CUstream_st *s = find(stream);
+    if (!s)
+        return bad_handle();
+    if (sticky())
+        return sticky();
+    if (w.deferred)
+        enter(s, o);
+    else if (!o.run())
+        return fault(cudaErrorLaunchTimeout, "a %s blocks, and nothing is deferred", o.what);
     return cudaSuccess;
 }
 
-cudaError_t cudaFree(void *p)
+bool finish_device(int d)
 {
-    if (!p)
-        return cudaSuccess;
-    const auto found = buffers.find(p);
-    if (found == buffers.end())
-        abort();
-    const buffer b = found->second;
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const uint8_t *from = b.map + page, *end = b.map + b.map_bytes - page;
-#ifdef EMU_ASAN
-    ASAN_UNPOISON_MEMORY_REGION(from, (size_t)(end - from));
-#endif
-    for (const uint8_t *q = from; q < end; q++)
-        if ((q < (uint8_t *)p || q >= (uint8_t *)p + b.bytes) && *q != PAINT) {
-            fprintf(stderr, "written outside a buffer of %zu bytes, at %td\n", b.bytes, q - (uint8_t *)p);
-            failed = true;
-            break;
-        }
-    munmap(b.map, b.map_bytes);
-    buffers.erase(found);
-    return cudaSuccess;
+    std::vector<std::pair<CUstream_st *, uint64_t>> all;
+    for (CUstream_st *s : w.busy)
+        if (s->device == d)
+            all.push_back({s, s->issued});
+    return until(
+        [&] { return std::all_of(all.begin(), all.end(), [](const auto &p) { return p.first->done >= p.second; }); });
 }
+
+bool finish_stream(cudaStream_t stream)
+{
+    CUstream_st *s = find(stream);
+    const uint64_t issued = s ? s->issued : 0;
+    return !s || until([&] { return s->done >= issued; });
+}
+
+const char *blocked()
+{
+    return w.blocked;
+}
+
+size_t defer(uint64_t seed)
+{
+    const call c;
+    if (w.executing)
+        die("an operation defers");
+    size_t forgotten = 0;
+    for (CUstream_st *s : w.busy) {
+        forgotten += s->queued.size();
+        s->done += s->queued.size();
+        s->queued.clear();
+    }
+    w.busy.clear();
+    w.deferred = true;
+    w.random = seed;
+    w.fault = last = cudaSuccess;
+    watch_memory();
+    return forgotten;
+}
+
+void enqueue(cudaStream_t stream, std::function<bool()> run)
+{
+    const call c;
+    CUstream_st *s = find(stream);
+    if (!s)
+        die("an operation for a stream that is none");
+    const operation o = {"foreign operation", true, std::move(run)};
+    if (w.deferred)
+        enter(s, o);
+    else
+        queue(stream, o);
+}
+
+cudaError_t enqueue_kernel(cudaStream_t stream, std::function<bool()> run)
+{
+    const call c;
+    const CUstream_st *s = find(stream);
+    if (s && s->device != device)
+        return refuse(cudaErrorInvalidResourceHandle);
+    return queue(stream, {"kernel", true, [run] {
+                              if (!run())
+                                  fault(cudaErrorLaunchFailure, "%s", error());
+                              return true;
+                          }});
+}
+
+bool step()
+{
+    const std::lock_guard<std::recursive_mutex> held(w.lock);
+    w.depth++;
+    const bool happened = execute();
+    if (--w.depth == 0)
+        shut_memory();
+    return happened;
+}
+
+bool settle()
+{
+    const call c;
+    return until([] { return w.busy.empty(); });
+}
+
+} // namespace emu
+
+using emu::call;
 
 cudaError_t cudaGetLastError(void)
 {
-    const bool was = failed;
-    failed = false;
-    return was ? cudaErrorLaunchFailure : cudaSuccess;
+    const call c;
+    const cudaError_t e = w.fault ? w.fault : last;
+    last = cudaSuccess;
+    if (!w.deferred)
+        w.fault = cudaSuccess;
+    return e;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    const call c;
+    return w.fault ? w.fault : last;
+}
+
+#define EMU_ERROR_CASE(name, value, words)                                                                             \
+    case name: *text = words; return #name;
+
+static const char *look_up(cudaError_t e, const char **text)
+{
+    switch (e) {
+        EMU_ERRORS(EMU_ERROR_CASE)
+    default: *text = "unrecognized error code"; return *text;
+    }
 }
 
 const char *cudaGetErrorString(cudaError_t e)
 {
-    return e == cudaSuccess ? "success" : e == cudaErrorLaunchFailure ? emu::error() : "out of memory";
+    const call c;
+    const char *text;
+    look_up(e, &text);
+    return e != cudaSuccess && e == w.worded ? w.words : text;
 }
 
-void emu::launched(bool good)
+const char *cudaGetErrorName(cudaError_t e)
 {
-    if (!good)
-        failed = true;
+    const char *text;
+    return look_up(e, &text);
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = DEVICES;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *d)
+{
+    *d = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int d)
+{
+    const call c;
+    if (d < 0 || d >= DEVICES)
+        return emu::refuse(cudaErrorInvalidDevice);
+    device = d;
+    return emu::sticky();
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int d)
+{
+    const call c;
+    if (d < 0 || d >= DEVICES)
+        return emu::refuse(cudaErrorInvalidDevice);
+    switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+    case cudaDevAttrUnifiedAddressing: *value = 1; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
+    }
+    return emu::refuse(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    const call c;
+    return waited(emu::finish_device(device));
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    const call c;
+    if (!stream || flags > cudaStreamNonBlocking)
+        return emu::refuse(cudaErrorInvalidValue);
+    if (emu::sticky())
+        return emu::sticky();
+    *stream = make_stream();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    const call c;
+    CUstream_st *s = stream ? find(stream) : nullptr;
+    if (!s)
+        return bad_handle();
+    s->destroyed = true;
+    return emu::sticky();
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    const call c;
+    const CUstream_st *s = find(stream);
+    return s ? queried(s->queued.empty()) : bad_handle();
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    const call c;
+    return find(stream) ? waited(emu::finish_stream(stream)) : bad_handle();
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    const call c;
+    const CUevent_st *e = find(event);
+    if (!e)
+        return bad_handle();
+    if (flags)
+        return emu::refuse(cudaErrorInvalidValue);
+    const std::shared_ptr<bool> happened = e->happened;
+    return emu::queue(stream, {"wait for an event", false, [happened] { return !happened || *happened; }});
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    const call c;
+    if (!event || flags > (cudaEventBlockingSync | cudaEventDisableTiming))
+        return emu::refuse(cudaErrorInvalidValue);
+    if (emu::sticky())
+        return emu::sticky();
+    *event = keep(w.events, new CUevent_st{device, false, nullptr});
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    const call c;
+    CUevent_st *e = find(event);
+    const CUstream_st *s = find(stream);
+    if (!e || !s || e->device != s->device)
+        return bad_handle();
+    const std::shared_ptr<bool> happened = std::make_shared<bool>(false);
+    const cudaError_t error =
+        emu::queue(stream, {"record of an event", false, [happened] { return *happened = true; }});
+    if (!error)
+        e->happened = happened;
+    return error;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    const call c;
+    const CUevent_st *e = find(event);
+    return e ? queried(!e->happened || *e->happened) : bad_handle();
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    const call c;
+    const CUevent_st *e = find(event);
+    if (!e)
+        return bad_handle();
+    const std::shared_ptr<bool> happened = e->happened;
+    return waited(until([&] { return !happened || *happened; }));
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    const call c;
+    CUevent_st *e = find(event);
+    if (!e)
+        return bad_handle();
+    e->destroyed = true;
+    return emu::sticky();
 }

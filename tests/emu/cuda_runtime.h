@@ -1,67 +1,170 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * As much of the CUDA runtime as the library and its tests use, on the emulator. A buffer ends before a page that cannot be
- * touched, and what is between them must stay as it was. Everything has happened when a call returns. */
+ * As much of the CUDA runtime as the library and its tests use, on the emulator; for C and for C++. A buffer ends before a
+ * page that cannot be touched, and what is between them must stay as it was.
+ *
+ * Everything has happened when a call returns, until emu::defer: then copies, fills, kernels, events and waits for them are
+ * queued in their stream, and happen later. Every call first runs a few that stand first in a stream, chosen by a seed, so
+ * that what no event orders happens in any order, and what nobody waited for has often not happened. Streams of a device wait
+ * for each other by events alone; the null stream is one more stream. Then
+ *   - device memory cannot be touched but by operations: a segmentation fault, with words;
+ *   - cudaMemcpyAsync from or to memory that is not pinned is a failure: on a GPU it may wait for the stream;
+ *   - a copy or a fill beyond a buffer is one, or in another direction than it says;
+ *   - a kernel launched into a stream, or an event recorded in one, of another than the current device is refused;
+ *   - a handle that was destroyed is a failure;
+ *   - what waits for a stream that is blocked for ever fails; freeing memory then ends the program, for a GPU would hang.
+ * A failure stays: nearly every call returns it from then on, and cudaGetErrorString has its words.
+ *
+ * Any number of threads may call: one of them gets on at a time. While there are several, a stream counts as blocked once
+ * nothing has happened for ten seconds. There are many devices, and all their memory is one: a rank each, by cudaSetDevice. */
 #ifndef PICI_TESTS_EMU_CUDA_RUNTIME_H
 #define PICI_TESTS_EMU_CUDA_RUNTIME_H
 
 #include <stddef.h>
-#include <string.h>
+#include <stdint.h>
+
+#define EMU_ERRORS(X)                                                                                                  \
+    X(cudaSuccess, 0, "no error")                                                                                      \
+    X(cudaErrorInvalidValue, 1, "invalid argument")                                                                    \
+    X(cudaErrorMemoryAllocation, 2, "out of memory")                                                                   \
+    X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                                        \
+    X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                           \
+    X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                                  \
+    X(cudaErrorNotReady, 600, "device not ready")                                                                      \
+    X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                                        \
+    X(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")                                          \
+    X(cudaErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region")              \
+    X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                                       \
+    X(cudaErrorUnknown, 999, "unknown error")
+
+#define EMU_ERROR_VALUE(name, value, words) name = value,
+enum cudaError { EMU_ERRORS(EMU_ERROR_VALUE) };
+#undef EMU_ERROR_VALUE
+typedef enum cudaError cudaError_t;
+
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost = 0,
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3,
+    cudaMemcpyDefault = 4
+};
+
+enum cudaMemoryType {
+    cudaMemoryTypeUnregistered = 0,
+    cudaMemoryTypeHost = 1,
+    cudaMemoryTypeDevice = 2,
+    cudaMemoryTypeManaged = 3
+};
+
+struct cudaPointerAttributes {
+    enum cudaMemoryType type;
+    int device;
+    void *devicePointer;
+    void *hostPointer;
+    long reserved[8];
+};
+
+enum cudaDeviceAttr {
+    cudaDevAttrMultiProcessorCount = 16, /* 1: few, so that a thread block has many parts to do */
+    cudaDevAttrUnifiedAddressing = 41,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76
+};
+
+#define cudaStreamDefault 0x00
+#define cudaStreamNonBlocking 0x01
+#define cudaEventDefault 0x00
+#define cudaEventBlockingSync 0x01
+#define cudaEventDisableTiming 0x02
+#define cudaHostAllocDefault 0x00
+#define cudaHostAllocPortable 0x01
+#define cudaHostAllocMapped 0x02
+
+typedef struct CUstream_st *cudaStream_t;
+typedef struct CUevent_st *cudaEvent_t;
+
+#ifdef __cplusplus
+#define EMU_DEFAULT(v) = v
+extern "C" {
+#else
+#define EMU_DEFAULT(v)
+#endif
+
+/* Errors. As on a GPU, cudaErrorNotReady is a last error too. */
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaPeekAtLastError(void);
+const char *cudaGetErrorString(cudaError_t);
+const char *cudaGetErrorName(cudaError_t);
+
+/* Devices. */
+cudaError_t cudaGetDeviceCount(int *);
+cudaError_t cudaGetDevice(int *);
+cudaError_t cudaSetDevice(int);
+cudaError_t cudaDeviceGetAttribute(int *, enum cudaDeviceAttr, int device);
+cudaError_t cudaDeviceSynchronize(void);
+
+/* Memory. Freeing waits for all that is queued on the memory's device. */
+cudaError_t cudaMalloc(void **, size_t);
+cudaError_t cudaFree(void *);
+cudaError_t cudaHostAlloc(void **, size_t, unsigned flags);
+cudaError_t cudaMallocHost(void **, size_t);
+cudaError_t cudaFreeHost(void *);
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *, const void *);
+cudaError_t cudaMemcpy(void *, const void *, size_t, enum cudaMemcpyKind);
+cudaError_t cudaMemcpyAsync(void *, const void *, size_t, enum cudaMemcpyKind, cudaStream_t EMU_DEFAULT(NULL));
+cudaError_t cudaMemsetAsync(void *, int, size_t, cudaStream_t EMU_DEFAULT(NULL));
+
+/* Streams. A destroyed one still does what is queued in it. */
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t);
+cudaError_t cudaStreamQuery(cudaStream_t);
+cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags EMU_DEFAULT(0));
+
+/* Events. An event is in the state of its last record; a wait is for the record before it. */
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t EMU_DEFAULT(NULL));
+cudaError_t cudaEventQuery(cudaEvent_t);
+cudaError_t cudaEventSynchronize(cudaEvent_t);
+cudaError_t cudaEventDestroy(cudaEvent_t);
+
+#ifdef __cplusplus
+}
+
+#include <functional>
 
 #include "warp_emu.h"
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorLaunchFailure = 719 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
-typedef struct emu_stream *cudaStream_t;
-
-cudaError_t cudaMalloc(void **, size_t);
-cudaError_t cudaFree(void *);
-cudaError_t cudaGetLastError(void);
-const char *cudaGetErrorString(cudaError_t);
-
-static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t)
-{
-    if (bytes)
-        memmove(to, from, bytes);
-    return cudaSuccess;
-}
-
-static inline cudaError_t cudaMemsetAsync(void *p, int v, size_t bytes, cudaStream_t)
-{
-    if (bytes)
-        memset(p, v, bytes);
-    return cudaSuccess;
-}
-
-static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
-{
-    return cudaGetLastError();
-}
-
-static inline cudaError_t cudaGetDevice(int *device)
-{
-    *device = 0;
-    return cudaSuccess;
-}
-
-/* Few, so that a thread block has many parts to do. */
-static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
-{
-    *value = 1;
-    return cudaSuccess;
-}
-
 namespace emu {
-void launched(bool good);
+
+/* From now on, operations are queued. Forgets the failure, and what is still queued: returns how much that was. */
+size_t defer(uint64_t seed);
+
+/* Queue an operation: true once it has happened, false while it must be tried again. It may touch all device memory, and
+ * must not wait. */
+void enqueue(cudaStream_t, std::function<bool()>);
+
+/* Run one operation that stands first in a stream; false if none can happen now. */
+bool step();
+
+/* Run all; false if some are blocked for ever. */
+bool settle();
+
+/* Do these bytes lie in one buffer of device memory? */
+bool is_device(const void *, size_t);
+
+/* What launch() puts in a stream: false if the kernel failed. */
+cudaError_t enqueue_kernel(cudaStream_t, std::function<bool()>);
+
 } // namespace emu
 
 template <class P>
 static inline cudaError_t launch(void (*kernel)(P), unsigned x, unsigned y, unsigned threads, unsigned shared,
-                                 const P &p, cudaStream_t)
+                                 const P &p, cudaStream_t stream)
 {
-    emu::launched(emu::launch(x, y, threads, shared, [&] { kernel(p); }));
-    return cudaSuccess;
+    return emu::enqueue_kernel(stream, [=] { return emu::launch(x, y, threads, shared, [&] { kernel(p); }); });
 }
+#endif
 
 #endif

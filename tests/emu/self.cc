@@ -2,25 +2,14 @@
  *
  * The emulator of thread blocks itself: that it does what a GPU does, and that kernels with a fault are caught, each for
  * what is wrong with it. The last line is "N passed, N failed". */
-#include <stdio.h>
 #include <string.h>
 
 #include "cuda_runtime.h"
+#include "tally.h"
 
 using namespace pici;
 
-static unsigned passed, failed;
 static uint32_t out[256]; /* of a kernel, by thread */
-
-static void tally(bool good, const char *what, const char *got)
-{
-    if (good) {
-        passed++;
-    } else {
-        failed++;
-        printf("FAIL %s: %s\n", what, got);
-    }
-}
 
 /* Whatever the order in which its threads run, the kernel fails, and for this reason. */
 template <class K> static void caught(const char *what, const char *why, unsigned threads, K kernel)

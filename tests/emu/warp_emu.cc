@@ -83,10 +83,7 @@ struct world {
 
 uint64_t next_random()
 {
-    uint64_t z = w.random += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
+    return emu::next_random(w.random);
 }
 
 void *stack_take()
@@ -336,6 +333,14 @@ void end_block(block *b)
 }
 
 } // namespace
+
+uint64_t next_random(uint64_t &state)
+{
+    uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
 
 const thread_id &self()
 {

@@ -48,6 +48,9 @@ const char *error();
 /* From now on: the order in which fibers run. */
 void seed(uint64_t);
 
+/* The next of a sequence that the state begins. */
+uint64_t next_random(uint64_t &state);
+
 /* The greatest number of thread blocks in flight at once. */
 void resident(unsigned blocks);
 

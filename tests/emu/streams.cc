@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The emulated CUDA runtime itself: that its streams do what a GPU's do, and that host code with a fault is caught, each for
+ * what is wrong with it. The last line is "N passed, N failed". */
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "streams_c.h"
+#include "tally.h"
+
+using namespace pici;
+
+static const uint64_t SEEDS = 200;
+
+static bool worded(cudaError_t e, const char *words)
+{
+    return e && strstr(cudaGetErrorString(e), words);
+}
+
+/* The call fails for this reason, and so does all that comes after it. */
+static void stays(const char *what, cudaError_t e, const char *why)
+{
+    void *p = nullptr;
+    tally(worded(e, why), what, cudaGetErrorString(e));
+    tally(cudaGetLastError() == e && cudaGetLastError() == e && cudaStreamQuery(nullptr) == e &&
+              cudaStreamSynchronize(nullptr) == e && cudaMalloc(&p, 1) == e && !p,
+          what, "the failure does not stay");
+    emu::defer(1);
+    tally(cudaGetLastError() == cudaSuccess, what, "the failure is there after all has begun anew");
+}
+
+/* It ends the program, for this reason. */
+template <class F> static void ends(const char *what, const char *why, F f)
+{
+    int ends[2];
+    if (pipe(ends))
+        abort();
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], 2);
+        alarm(60);
+        f();
+        _exit(0);
+    }
+    close(ends[1]);
+    std::string said;
+    char text[1000];
+    for (ssize_t n; (n = read(ends[0], text, sizeof text)) > 0;)
+        said.append(text, (size_t)n);
+    close(ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    tally(child > 0 && status != 0 && said.find(why) != std::string::npos, what, said.c_str());
+}
+
+struct things {
+    cudaStream_t a, b;
+    cudaEvent_t e;
+    uint32_t *host, *device; /* a page each */
+    things()
+    {
+        if (cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking) ||
+            cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking) ||
+            cudaEventCreateWithFlags(&e, cudaEventDisableTiming) || cudaMallocHost((void **)&host, 4096) ||
+            cudaMalloc((void **)&device, 4096))
+            tally(false, "making things", cudaGetErrorString(cudaPeekAtLastError()));
+    }
+    ~things()
+    {
+        cudaFree(device);
+        cudaFreeHost(host);
+    }
+};
+
+static void nothing_deferred()
+{
+    tally(there_and_back(1000, 0) == 1 && there_and_back(1000, ALL_OF_IT) == 1, "all has happened", "it has not");
+    things t;
+    int n = 0;
+    emu::enqueue(t.a, [&] { return ++n; });
+    tally(n == 1 && cudaStreamQuery(t.a) == cudaSuccess && cudaEventRecord(t.e, t.a) == cudaSuccess &&
+              cudaEventQuery(t.e) == cudaSuccess && !emu::step() && emu::settle(),
+          "an operation has happened", "it has not");
+    emu::enqueue(t.a, [] { return false; });
+    tally(worded(cudaStreamSynchronize(t.a), "blocks") && cudaGetLastError() == cudaSuccess,
+          "one that cannot happen is a failure, once", "");
+}
+
+/* Right by every seed, or wrong by some of them. */
+static void by_seed(const char *what, int which, bool right)
+{
+    uint64_t arrived = 0, broke = 0;
+    for (uint64_t s = 1; s <= SEEDS; s++) {
+        tally(emu::defer(s) == 0, what, "something was left");
+        const int good = there_and_back(100, which);
+        arrived += good == 1;
+        broke += good < 0;
+    }
+    tally(broke == 0 && (right ? arrived == SEEDS : arrived < SEEDS), what, std::to_string(arrived).c_str());
+}
+
+static void order()
+{
+    by_seed("there and back", ALL_OF_IT, true);
+    by_seed("no wait for the event", ALL_OF_IT & ~WAIT, false);
+    by_seed("an event that is recorded too early", ALL_OF_IT & ~RECORD_LAST, false);
+    by_seed("nobody waited for the stream", ALL_OF_IT & ~SYNCHRONIZE, false);
+    by_seed("a source that is written while it is being sent", ALL_OF_IT & ~KEEP_SOURCE, false);
+}
+
+static void events()
+{
+    for (uint64_t s = 1; s <= SEEDS / 10; s++) {
+        emu::defer(s);
+        things t;
+        tally(cudaEventQuery(t.e) == cudaSuccess && cudaEventSynchronize(t.e) == cudaSuccess &&
+                  cudaStreamWaitEvent(t.a, t.e, 0) == cudaSuccess && cudaStreamSynchronize(t.a) == cudaSuccess,
+              "an event that was never recorded has happened", "");
+        bool first = false, second = false;
+        emu::enqueue(t.a, [&] { return first; });
+        cudaEventRecord(t.e, t.a);
+        cudaStreamWaitEvent(t.b, t.e, 0);
+        emu::enqueue(t.a, [&] { return second; });
+        cudaEventRecord(t.e, t.a);
+        tally(!emu::settle() && cudaStreamQuery(t.b) == cudaErrorNotReady, "a wait for a record to come", "");
+        tally(cudaGetLastError() == cudaErrorNotReady && cudaGetLastError() == cudaSuccess, "not ready is an error",
+              "");
+        first = true;
+        tally(cudaStreamSynchronize(t.b) == cudaSuccess && cudaEventQuery(t.e) == cudaErrorNotReady,
+              "recorded twice: a wait is for the record before it, the event for the last", "");
+        second = true;
+        tally(cudaEventSynchronize(t.e) == cudaSuccess && cudaEventQuery(t.e) == cudaSuccess && emu::settle(),
+              "recorded twice: both", "");
+        cudaGetLastError();
+    }
+}
+
+static void blocked()
+{
+    const auto never = [] { return false; };
+    emu::defer(1);
+    things t;
+    emu::enqueue(t.a, never);
+    stays("a stream that is blocked for ever", cudaStreamSynchronize(t.a), "blocked for ever");
+    emu::enqueue(t.a, never);
+    cudaEventRecord(t.e, t.a);
+    stays("an event behind what is blocked for ever", cudaEventSynchronize(t.e), "blocked for ever");
+    emu::enqueue(t.a, never);
+    stays("a device that is blocked for ever", cudaDeviceSynchronize(), "blocked for ever");
+    emu::enqueue(nullptr, never);
+    stays("a copy behind what is blocked for ever", cudaMemcpy(t.host, t.device, 4, cudaMemcpyDefault), "blocked for");
+
+    bool open = false;
+    emu::enqueue(t.a, [&] { return open; });
+    cudaEventRecord(t.e, t.a);
+    cudaStreamWaitEvent(t.b, t.e, 0);
+    cudaMemsetAsync(t.device, 1, 4, t.b);
+    tally(!emu::step() && !emu::settle() && cudaGetLastError() == cudaSuccess, "nothing can happen", "it did");
+    tally(emu::defer(2) == 4, "what was queued is forgotten", "not all of it");
+    tally(cudaStreamSynchronize(t.b) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess, "and blocks nothing",
+          "");
+    unsigned tries = 0;
+    emu::enqueue(t.a, [&] { return ++tries == 20; });
+    tally(cudaStreamSynchronize(t.a) == cudaSuccess && tries == 20, "an operation is tried until it happens", "");
+
+    ends("memory freed, and its device is blocked", "blocked for ever", [&] {
+        emu::enqueue(t.a, never);
+        cudaFree(t.device);
+    });
+    ends("pinned memory freed, and its device is blocked", "blocked for ever", [&] {
+        emu::enqueue(t.a, never);
+        cudaFreeHost(t.host);
+    });
+    ends("an operation that waits", "waits for others", [&] {
+        emu::enqueue(t.a, [&] { return cudaStreamSynchronize(t.b) == cudaSuccess; });
+        emu::settle();
+    });
+    bool happened = false;
+    cudaMallocHost((void **)&t.device, 8);
+    emu::enqueue(t.a, [&] { return happened = true; });
+    tally(cudaFreeHost(t.device) == cudaSuccess && happened, "freeing waits for what is queued", "");
+    cudaMalloc((void **)&t.device, 8);
+    cudaSetDevice(1);
+    cudaMemsetAsync(t.device, 1, 8);
+    emu::enqueue(nullptr, never);
+    cudaSetDevice(0);
+    tally(cudaFree(t.device) == cudaSuccess && !emu::settle(), "freeing does not wait for another device", "");
+    t.device = nullptr;
+    emu::defer(1);
+}
+
+static void memory()
+{
+    emu::defer(5);
+    things t;
+    uint32_t here[4] = {1, 2, 3, 4};
+    volatile uint32_t *device = t.device;
+    ends("host code that reads device memory", "host code touches byte 4 of a buffer of 4096",
+         [&] { t.host[0] = device[1]; });
+    ends("host code that writes device memory", "host code touches byte 8 of a buffer of 4096", [&] { device[2] = 1; });
+    ends("the same while others use it", "host code touches byte 0 of", [&] {
+        emu::enqueue(t.a, [&] {
+            t.device[0] = 7;
+            return true;
+        });
+        emu::settle();
+        device[0] = 1;
+    });
+    ends("beyond device memory", "an operation touches byte 4096 of", [&] {
+        emu::enqueue(t.a, [&] { return device[1024] != 0; });
+        emu::settle();
+    });
+    ends("memory freed twice", "was not allocated", [&] {
+        cudaFree(t.device);
+        cudaFree(t.device);
+    });
+    ends("pinned memory freed as if it was the device's", "was not allocated", [&] { cudaFree(t.host); });
+
+    stays("a copy from pageable memory", cudaMemcpyAsync(t.device, here, sizeof here, cudaMemcpyDefault, t.a),
+          "not pinned: waits for the stream");
+    stays("a copy to pageable memory", cudaMemcpyAsync(here, t.device, sizeof here, cudaMemcpyDeviceToHost, t.a),
+          "not pinned: waits for the stream");
+    tally(cudaMemcpy(t.device, here, sizeof here, cudaMemcpyHostToDevice) == cudaSuccess &&
+              cudaMemcpy(here + 1, t.device, 4, cudaMemcpyDefault) == cudaSuccess && here[1] == 1 && here[2] == 3,
+          "pageable memory, and waiting", "");
+    stays("a copy from beyond a buffer", cudaMemcpyAsync(t.host, t.device + 1, 4096, cudaMemcpyDefault, t.a),
+          "not within a buffer");
+    stays("a copy to before a buffer", cudaMemcpyAsync(t.device - 1, t.host, 8, cudaMemcpyDefault, t.a),
+          "not within a buffer");
+    stays("a copy beyond pinned memory", cudaMemcpy(t.host + 1023, t.device, 5, cudaMemcpyDefault),
+          "not within a buffer");
+    stays("a fill beyond a buffer", cudaMemsetAsync(t.device, 0, 4097, t.a), "not within a buffer");
+    stays("a fill of pageable memory", cudaMemsetAsync(here, 0, 4, t.a), "no buffer");
+    stays("a copy in another direction", cudaMemcpyAsync(t.device, t.host, 4, cudaMemcpyDeviceToHost, t.a),
+          "from host to device");
+    {
+        void *p;
+        cudaMalloc(&p, 41);
+        cudaMemsetAsync(p, 0, 41, t.a);
+#ifndef EMU_ASAN /* which would end all */
+        emu::enqueue(t.a, [p] {
+            ((volatile uint8_t *)p)[41] = 1;
+            return true;
+        });
+        stays("a byte written beyond a buffer", cudaFree(p), "written outside a buffer of 41 bytes, at 41");
+#else
+        cudaFree(p);
+#endif
+    }
+
+    struct cudaPointerAttributes a;
+    tally(cudaPointerGetAttributes(&a, t.device + 1) == cudaSuccess && a.type == cudaMemoryTypeDevice &&
+              a.devicePointer == t.device + 1 && !a.hostPointer && a.device == 0,
+          "attributes of device memory", "");
+    tally(cudaPointerGetAttributes(&a, t.host) == cudaSuccess && a.type == cudaMemoryTypeHost &&
+              a.hostPointer == t.host,
+          "attributes of pinned memory", "");
+    tally(cudaPointerGetAttributes(&a, here) == cudaSuccess && a.type == cudaMemoryTypeUnregistered &&
+              a.hostPointer == here && !a.devicePointer,
+          "attributes of other memory", "");
+    tally(emu::is_device(t.device, 4096) && emu::is_device(t.device + 1024, 0) && !emu::is_device(t.device + 1, 4096) &&
+              !emu::is_device(t.host, 4) && !emu::is_device(here, 4) && !emu::is_device(nullptr, 0),
+          "is_device", "");
+}
+
+static void handles()
+{
+    for (unsigned which = 0; which < 5; which++) {
+        emu::defer(which);
+        things t;
+        bool happened = false;
+        emu::enqueue(t.a, [&] { return happened = true; });
+        cudaEventRecord(t.e, t.a);
+        cudaStreamWaitEvent(t.b, t.e, 0);
+        if (which < 3)
+            cudaStreamDestroy(t.a);
+        else
+            cudaEventDestroy(t.e);
+        const cudaError_t e = which == 0   ? cudaMemsetAsync(t.device, 0, 1, t.a)
+                              : which == 1 ? cudaStreamQuery(t.a)
+                              : which == 2 ? cudaStreamDestroy(t.a)
+                              : which == 3 ? cudaEventRecord(t.e, t.b)
+                                           : cudaStreamWaitEvent(t.b, t.e, 0);
+        tally(emu::settle() && happened, "what is queued in a stream that is destroyed happens", "it does not");
+        stays("a handle that was destroyed", e, "destroyed is used");
+    }
+    cudaStream_t none = (cudaStream_t)&none;
+    tally(cudaStreamQuery(none) == cudaErrorInvalidResourceHandle &&
+              cudaGetLastError() == cudaErrorInvalidResourceHandle && cudaGetLastError() == cudaSuccess,
+          "no handle", "");
+    tally(cudaEventQuery(nullptr) == cudaErrorInvalidResourceHandle && cudaGetLastError(), "no event", "");
+    tally(!strcmp(cudaGetErrorName(cudaErrorNotReady), "cudaErrorNotReady") &&
+              !strcmp(cudaGetErrorString(cudaErrorNotReady), "device not ready"),
+          "names of errors", cudaGetErrorName(cudaErrorNotReady));
+}
+
+struct addends {
+    uint32_t *sum;
+    const uint32_t *x;
+    uint32_t n, more;
+};
+
+static void add(addends a)
+{
+    for (uint32_t i = hw::thread(); i < a.n; i += hw::threads())
+        hw::store(a.sum + i, hw::load(a.sum + i) + hw::load(a.x + i) + a.more);
+}
+
+static void misaligned(addends a)
+{
+    hw::load((const uint32_t *)((const uint8_t *)a.x + 1));
+}
+
+static void kernels()
+{
+    for (uint64_t s = 1; s <= SEEDS / 10; s++) {
+        emu::defer(s);
+        things t;
+        for (uint32_t i = 0; i < 100; i++)
+            t.host[i] = i;
+        cudaMemcpyAsync(t.device, t.host, 400, cudaMemcpyHostToDevice, t.a);
+        addends a = {t.device, t.host, 100, 1};
+        launch(add, 1, 1, 64, 0, a, t.a);
+        a.more = 1000; /* too late */
+        cudaMemcpyAsync(t.host + 500, t.device, 400, cudaMemcpyDeviceToHost, t.a);
+        tally(cudaStreamSynchronize(t.a) == cudaSuccess && t.host[500] == 1 && t.host[599] == 199,
+              "a kernel's arguments are those of its launch", std::to_string(t.host[599]).c_str());
+        cudaSetDevice(3);
+        tally(launch(add, 1, 1, 64, 0, a, t.a) == cudaErrorInvalidResourceHandle &&
+                  cudaEventRecord(t.e, nullptr) == cudaErrorInvalidResourceHandle,
+              "a stream of another device", "not refused");
+        cudaSetDevice(0);
+        tally(launch(misaligned, 1, 1, 32, 0, a, t.a) == cudaSuccess, "a kernel fails after its launch", "before");
+        stays("a kernel that fails", cudaStreamSynchronize(t.a), "not aligned");
+    }
+    tally(cudaSetDevice(-1) == cudaErrorInvalidDevice && cudaSetDevice(1 << 20) == cudaErrorInvalidDevice &&
+              cudaGetLastError() == cudaErrorInvalidDevice,
+          "no device", "");
+}
+
+/* Ranks on threads of their own: each round, what a rank's stream does needs what its neighbour's has done. */
+static void threads()
+{
+    enum { RANKS = 4, ROUNDS = 50 };
+    emu::defer(11);
+    unsigned done[RANKS] = {0};
+    bool good[RANKS] = {false};
+    std::vector<std::thread> ranks;
+    for (int r = 0; r < RANKS; r++)
+        ranks.emplace_back([&, r] {
+            cudaSetDevice(r);
+            things t;
+            bool all = true;
+            for (uint32_t k = 1; k <= ROUNDS; k++) {
+                t.host[0] = k;
+                cudaMemcpyAsync(t.device, t.host, 4, cudaMemcpyHostToDevice, t.a);
+                emu::enqueue(t.a, [&, r, k] {
+                    const unsigned left = done[(r + RANKS - 1) % RANKS];
+                    if (r && left < k)
+                        return false;
+                    done[r] = k;
+                    return true;
+                });
+                cudaMemcpyAsync(t.host + 1, t.device, 4, cudaMemcpyDeviceToHost, t.a);
+                all &= k % 5 ? cudaStreamSynchronize(t.a) == cudaSuccess : true;
+                while (cudaStreamQuery(t.a) == cudaErrorNotReady)
+                    std::this_thread::yield();
+                all &= t.host[1] == k;
+            }
+            good[r] = all;
+        });
+    for (std::thread &rank : ranks)
+        rank.join();
+    for (int r = 0; r < RANKS; r++)
+        tally(good[r] && done[r] == ROUNDS, "ranks on threads", cudaGetErrorString(cudaPeekAtLastError()));
+}
+
+int main(void)
+{
+    nothing_deferred();
+    order();
+    events();
+    blocked();
+    memory();
+    handles();
+    kernels();
+    threads();
+    printf("%u passed, %u failed\n", passed, failed);
+    return failed != 0;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Host code in C over the emulated CUDA runtime. */
+#ifndef PICI_TESTS_EMU_STREAMS_C_H
+#define PICI_TESTS_EMU_STREAMS_C_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What may be left out of it. */
+enum { WAIT = 1, RECORD_LAST = 2, SYNCHRONIZE = 4, KEEP_SOURCE = 8, ALL_OF_IT = 15 };
+
+/* Send n words to the device by one stream and back by another, which waits for an event: whether they arrived, or -1. */
+int there_and_back(unsigned n, int what);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the emulator's tests of itself share: a tally. Include once a program. */
+#ifndef PICI_TESTS_EMU_TALLY_H
+#define PICI_TESTS_EMU_TALLY_H
+
+#include <stdio.h>
+
+static unsigned passed, failed;
+
+static void tally(bool good, const char *what, const char *got)
+{
+    if (good) {
+        passed++;
+    } else {
+        failed++;
+        printf("FAIL %s: %s\n", what, got);
+    }
+}
+
+#endif
