@@ -6,7 +6,8 @@
 #
 # Files are found by their names: lib/*.c lib/cpu/*.c are the library, tools/*.c the tool, tests/test_*.c one Criterion
 # program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each, tests/mpi_*.c a program each for
-# mpirun, lib/cuda/*.cu the library for GPUs, tests/cuda_*.cu a program each for a GPU and for the emulator.
+# mpirun, lib/cuda/*.cu the library for GPUs, tests/cuda_*.cu a program each for a GPU and for the emulator, tests/emu_*.cc
+# a program each for the emulator.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -73,8 +74,9 @@ endif
 # ---- files
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+NCCL_SRC := lib/transport/nccl.c
 PUBLIC_H := $(sort $(wildcard include/pici/*.h include/pici/*.cuh))
-LIB_OBJ := $(call obj,$(sort $(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c) $(filter-out lib/transport/mpi.c,$(wildcard lib/transport/*.c))))
+LIB_OBJ := $(call obj,$(sort $(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c) $(filter-out lib/transport/mpi.c $(NCCL_SRC),$(wildcard lib/transport/*.c))))
 TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
@@ -233,6 +235,38 @@ $(CUDA_TESTS): $(CUDADIR)/%: $(CUDADIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(C
 
 -include $(shell find $(CUDADIR)/obj -name '*.d' 2>/dev/null)
 
+# ---- the transport over NCCL, a library of its own. Headers and libraries of CUDA and NCCL: those of nvcc's toolkit.
+
+CUDA_HOME := $(patsubst %/bin/nvcc,%,$(shell command -v $(NVCC)))
+NCCL_HOME = $(CUDA_HOME)
+NCCLDIR = $(BUILD)/nccl
+NCCL_A = $(NCCLDIR)/libpici_nccl.a
+NCCL_INCLUDES = -isystem $(NCCL_HOME)/include -isystem $(CUDA_HOME)/include
+NCCL_LINK = $(LINK) -L$(NCCL_HOME)/lib -L$(NCCL_HOME)/lib64 -L$(CUDA_HOME)/lib64
+
+.PHONY: nccl nccl-tests
+nccl: $(NCCL_A)
+nccl-tests: $(NCCLDIR)/nccl
+
+$(NCCLDIR)/obj/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(COMPILE_FLAGS) $(NCCL_INCLUDES)' | cmp -s - $@ || echo '$(CC) $(COMPILE_FLAGS) $(NCCL_INCLUDES)' >$@
+
+$(NCCLDIR)/obj/%.o: %.c $(NCCLDIR)/obj/flags
+	$(say) NCCL $<
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(COMPILE_FLAGS) $(if $(filter lib/%,$<),$(LIB_FLAGS)) $(NCCL_INCLUDES) -c -o $@ $<
+
+$(NCCL_A): $(NCCL_SRC:%.c=$(NCCLDIR)/obj/%.o)
+	$(say) AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(NCCLDIR)/nccl: $(NCCLDIR)/obj/tests/nccl.o $(NCCL_A) $(CUDA_A) $(A)
+	$(say) LD $@
+	$(Q)$(NCCL_LINK) -o $@ $^ -lnccl -lcudart -lstdc++ $(LIBS) -lm
+
+-include $(shell find $(NCCLDIR)/obj -name '*.d' 2>/dev/null)
+
 # A C++ compiler of the same make as CC, unless one is named.
 ifeq ($(origin CXX),default)
 CXX := $(shell printf '%s\n' '$(CC)' | sed 's/clang$$/clang++/; s/clang-\([0-9]*\)$$/clang++-\1/; s/gcc/g++/; s/^cc$$/c++/')
@@ -241,7 +275,9 @@ EMU_DIR = $(BUILD)/obj/emu
 EMU_SELF := self streams
 EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out $(EMU_SELF:%=tests/emu/%.cc) tests/emu/mutant.cc,$(sort $(wildcard tests/emu/*.cc))))
 EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o)
+EMU_HOST_OBJ := $(NCCL_SRC:%.c=$(EMU_DIR)/%.o)
 EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
+EMU_ONLY := $(patsubst tests/%.cc,$(BUILD)/%,$(sort $(wildcard tests/emu_*.cc)))
 EMU_COMPILE = $(CXX) -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
 	$(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer) $(CFLAGS) \
 	-Itests/emu -Iinclude -Ilib -I. -Itests -MMD -MP
@@ -250,7 +286,7 @@ EMU_COMPILE = $(CXX) -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow
 print-cxx:
 	@echo '$(CXX)'
 
-cuda-emu: $(EMU_SELF:%=$(BUILD)/emu_%) $(EMU_TESTS)
+cuda-emu: $(EMU_SELF:%=$(BUILD)/emu_%) $(EMU_TESTS) $(EMU_ONLY)
 
 $(EMU_DIR)/%.o: tests/emu/%.cc $(BUILD)/obj/flags
 	$(say) CXX $<
@@ -262,6 +298,12 @@ $(EMU_DIR)/%.o: tests/emu/%.c $(BUILD)/obj/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -Wmissing-prototypes -Itests/emu -c -o $@ $<
 
+# Host code of the libraries over CUDA and NCCL.
+$(EMU_DIR)/lib/%.o: lib/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(LIB_FLAGS) -Itests/emu -c -o $@ $<
+
 $(EMU_DIR)/lib_%.o: lib/cuda/%.cu $(BUILD)/obj/flags
 	$(say) CXX $<
 	@mkdir -p $(@D)
@@ -272,12 +314,21 @@ $(EMU_DIR)/test_%.o: tests/cuda_%.cu $(BUILD)/obj/flags
 	@mkdir -p $(@D)
 	$(Q)$(EMU_COMPILE) -c -o $@ $<
 
+$(EMU_DIR)/emu_%.o: tests/emu_%.cc $(BUILD)/obj/flags
+	$(say) CXX $<
+	@mkdir -p $(@D)
+	$(Q)$(EMU_COMPILE) -c -o $@ $<
+
 $(BUILD)/emu_streams: $(EMU_DIR)/streams_c.o
 $(EMU_SELF:%=$(BUILD)/emu_%): $(BUILD)/emu_%: $(EMU_DIR)/%.o $(EMU_OBJ)
 	$(say) LD $@
 	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^
 
 $(EMU_TESTS): $(BUILD)/emu_%: $(EMU_DIR)/test_%.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(A)
+	$(say) LD $@
+	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
+
+$(EMU_ONLY): $(BUILD)/%: $(EMU_DIR)/%.o $(EMU_HOST_OBJ) $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(A)
 	$(say) LD $@
 	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
 

@@ -5,10 +5,11 @@
  * end, for 1 to 64 ranks; in orders that are wrong they do not. The last line is "N passed, N failed". */
 #include <stdint.h>
 
+#include "emu/nccl.h"
 #include "emu/tally.h"
 #include "emu_exchanges.h"
-#include "transport/nccl_transport.h"
 extern "C" {
+#include "transport/nccl_transport.h"
 #include "util.h"
 }
 

@@ -33,9 +33,10 @@
 
 enum {
     HOST_BYTES = 4096, /* of a message in the host's memory */
-    LIVE = 4,          /* exchanges from the first that has not ended to the last whose header was issued */
-    NODES_SECONDS = 60
+    LIVE = 4           /* exchanges from the first that has not ended to the last whose header was issued */
 };
+
+int pici_nccl_seconds = 60;
 
 struct request {
     struct request *kin;  /* the next of all requests */
@@ -427,11 +428,11 @@ static int64_t seconds(void)
 static enum pici_status nccl_nodes(void *context, int *node_of)
 {
     struct nccl *n = context;
-    const int64_t end = seconds() + NODES_SECONDS;
+    const int64_t end = seconds() + pici_nccl_seconds;
     n->looks = 0;
     for (advance(n); n->stream && !n->hosts_known; advance(n)) {
         if (!n->broken && seconds() > end) {
-            say(n, "some rank did not make its communicator within %d s", NODES_SECONDS);
+            say(n, "some rank did not make its communicator within %d s", pici_nccl_seconds);
             n->broken = PICI_E_TIMEOUT;
         }
         if (n->broken)

@@ -26,7 +26,7 @@ struct op {
 };
 
 /* What one communicator has in a group. */
-struct launch {
+struct batch {
     ncclComm *comm;
     cudaStream_t stream;
     std::vector<std::shared_ptr<op>> ops;
@@ -46,8 +46,8 @@ struct ncclComm {
     world *w;
     int rank, device;
     bool gone = false;
-    std::deque<std::shared_ptr<launch>> order; /* issued, not ended */
-    std::shared_ptr<launch> held;              /* not in its stream yet */
+    std::deque<std::shared_ptr<batch>> order; /* issued, not ended */
+    std::shared_ptr<batch> held;              /* not in its stream yet */
     int slow = 0, looks = 0;
     ncclResult_t async = ncclSuccess, refused = ncclSuccess;
     std::string last;
@@ -72,7 +72,7 @@ struct faults {
 } fault;
 
 thread_local int depth;
-thread_local std::vector<std::shared_ptr<launch>> group;
+thread_local std::vector<std::shared_ptr<batch>> group;
 
 /* Under the lock. */
 __attribute__((format(printf, 2, 3))) void wrong(world *w, const char *format, ...)
@@ -124,7 +124,7 @@ void gather(world *w)
         g = nullptr;
 }
 
-void start(launch &l)
+void start(batch &l)
 {
     world *w = l.comm->w;
     const int ranks = (int)w->comms.size(), me = l.comm->rank;
@@ -146,7 +146,7 @@ void start(launch &l)
 }
 
 /* Try to do it. */
-bool proceed(const std::shared_ptr<launch> &l)
+bool proceed(const std::shared_ptr<batch> &l)
 {
     const std::lock_guard<std::mutex> guard(lock);
     ncclComm *comm = l->comm;
@@ -173,7 +173,7 @@ bool proceed(const std::shared_ptr<launch> &l)
 
 /* ---- calls ---- */
 
-void submit(const std::shared_ptr<launch> &l)
+void submit(const std::shared_ptr<batch> &l)
 {
     {
         const std::lock_guard<std::mutex> guard(lock);
@@ -185,9 +185,9 @@ void submit(const std::shared_ptr<launch> &l)
 ncclResult_t end_group(void)
 {
     ncclResult_t r = ncclSuccess;
-    std::vector<std::shared_ptr<launch>> launches;
-    launches.swap(group);
-    for (const auto &l : launches) {
+    std::vector<std::shared_ptr<batch>> batches;
+    batches.swap(group);
+    for (const auto &l : batches) {
         if (l->comm->slow) {
             l->comm->held = l;
             l->comm->looks = l->comm->slow;
@@ -220,12 +220,12 @@ ncclResult_t add(ncclComm *comm, cudaStream_t stream, const op &like, bool on_de
             wrong(comm->w, "rank %d has no peer %d", comm->rank, like.peer);
         if (comm->w->faulty)
             return ncclInvalidUsage;
-        std::shared_ptr<launch> l;
+        std::shared_ptr<batch> l;
         for (const auto &g : group)
             if (g->comm == comm)
                 l = g;
         if (!l) {
-            l = std::make_shared<launch>(launch{comm, stream, {}, false});
+            l = std::make_shared<batch>(batch{comm, stream, {}, false});
             group.push_back(l);
         }
         if (l->stream != stream) {
@@ -329,7 +329,7 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 {
-    std::shared_ptr<launch> ready;
+    std::shared_ptr<batch> ready;
     {
         const std::lock_guard<std::mutex> guard(lock);
         *result = comm->async ? comm->async : comm->w->faulty ? ncclInternalError : ncclSuccess;
