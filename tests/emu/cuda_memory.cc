@@ -96,6 +96,7 @@ cudaError_t allocate(void **p, size_t bytes, cudaMemoryType type)
     if (emu::deferred() && type == cudaMemoryTypeDevice)
         opened.push_back(at);
     allocations[at] = a;
+    opened.reserve(2 * allocations.size() + 1); /* so that opening one allocates nothing */
     *p = at;
     return cudaSuccess;
 }
@@ -110,7 +111,7 @@ cudaError_t release(void *p, cudaMemoryType type)
         emu::die("%p is freed, which was not allocated so", p);
     allocation &a = found->second;
     if (!emu::finish_device(a.device))
-        emu::die("%p is freed, and its device is blocked for ever: %s", p, emu::blocked());
+        emu::die("%p is freed, and its device (ranks want one each) is blocked for ever: %s", p, emu::blocked());
     open_one(found->first, a);
     const uint8_t *from = a.map + page(), *end = a.map + a.map_bytes - page();
 #ifdef EMU_ASAN
@@ -144,6 +145,8 @@ cudaError_t check_copy(const void *to, const void *from, size_t bytes, cudaMemcp
     cudaMemoryType types[2];
     if (!is_known(to, bytes, types) || !is_known(from, bytes, types + 1))
         return emu::sticky();
+    if ((uintptr_t)to < (uintptr_t)from + bytes && (uintptr_t)from < (uintptr_t)to + bytes)
+        return emu::fault(cudaErrorInvalidValue, "a copy of %zu bytes from %p to %p, which overlap", bytes, from, to);
     const bool to_device = types[0] == cudaMemoryTypeDevice, from_device = types[1] == cudaMemoryTypeDevice;
     if (kind != cudaMemcpyDefault &&
         (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
@@ -159,14 +162,12 @@ cudaError_t check_copy(const void *to, const void *from, size_t bytes, cudaMemcp
 }
 
 /* When it happens: still there? */
-bool open_range(const void *p, size_t bytes, bool pageable)
+bool is_there(const void *p, size_t bytes, bool pageable)
 {
-    const auto found = find(p, bytes);
-    if (found != allocations.end())
-        open_one(found->first, found->second);
-    else if (!pageable)
-        emu::fault(cudaErrorIllegalAddress, "%zu bytes at %p were freed before they were used", bytes, p);
-    return pageable || found != allocations.end();
+    if (pageable || find(p, bytes) != allocations.end())
+        return true;
+    emu::fault(cudaErrorIllegalAddress, "%zu bytes at %p were freed before they were used", bytes, p);
+    return false;
 }
 
 cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream, bool pageable)
@@ -179,25 +180,28 @@ cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, 
     if (e)
         return e;
     pageable = pageable || !emu::deferred();
-    return emu::queue(stream, {"copy", false, [=] {
-                                   if (open_range(to, bytes, pageable) && open_range(from, bytes, pageable))
+    return emu::queue(stream, {"copy", [=] {
+                                   if (is_there(to, bytes, pageable) && is_there(from, bytes, pageable))
                                        memmove(to, from, bytes);
                                    return true;
                                }});
 }
 
-/* ---- host code that touches device memory ---- */
+/* ---- who touches device memory? ---- */
 
 struct sigaction before;
-bool watching;
 
 void on_fault(int, siginfo_t *info, void *)
 {
     const uint8_t *at = (const uint8_t *)info->si_addr;
-    for (const auto &entry : allocations) {
-        const allocation &a = entry.second;
+    for (auto &entry : allocations) {
+        allocation &a = entry.second;
         if (at < a.map || at >= a.map + a.map_bytes)
             continue;
+        if (emu::executing() && a.shut && at >= a.map + page() && at < a.map + a.map_bytes - page()) {
+            open_one(entry.first, a);
+            return;
+        }
         char text[200];
         const int n = snprintf(text, sizeof text, "emulated CUDA: %s touches byte %td of a buffer of %zu bytes of %s\n",
                                emu::executing() ? "an operation" : "host code", at - entry.first, a.bytes,
@@ -212,8 +216,9 @@ void on_fault(int, siginfo_t *info, void *)
 
 void emu::watch_memory()
 {
+    static bool watching;
     for (const auto &entry : allocations)
-        if (!entry.second.shut)
+        if (!entry.second.shut && entry.second.type == cudaMemoryTypeDevice)
             opened.push_back(entry.first);
     if (watching)
         return;
@@ -222,12 +227,6 @@ void emu::watch_memory()
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigaction(SIGSEGV, &action, &before);
-}
-
-void emu::open_memory()
-{
-    for (auto &entry : allocations)
-        open_one(entry.first, entry.second);
 }
 
 void emu::shut_memory()
@@ -324,8 +323,8 @@ cudaError_t cudaMemsetAsync(void *p, int v, size_t bytes, cudaStream_t stream)
         return emu::sticky();
     if (type == cudaMemoryTypeUnregistered)
         return emu::fault(cudaErrorIllegalAddress, "a fill of %p, which is no buffer", p);
-    return emu::queue(stream, {"fill", false, [=] {
-                                   if (open_range(p, bytes, !emu::deferred()))
+    return emu::queue(stream, {"fill", [=] {
+                                   if (is_there(p, bytes, !emu::deferred()))
                                        memset(p, v, bytes);
                                    return true;
                                }});

@@ -37,15 +37,15 @@ namespace {
 constexpr int DEVICES = 64;
 constexpr unsigned ROUNDS = 100; /* in which nothing could happen: then nothing ever will */
 constexpr auto NAP = std::chrono::milliseconds(20);
-constexpr unsigned NAPS = 500; /* for other threads to do something */
 
 struct world {
     std::recursive_mutex lock;
     std::condition_variable_any changed;
     uint64_t changes = 0; /* operations queued and run */
+    unsigned naps = 500;  /* for other threads to make one */
     unsigned depth = 0;   /* of calls */
-    bool deferred = false, executing = false;
-    uint64_t random = 1;
+    bool deferred = false;
+    uint64_t seed = 1, random = 1;
     cudaError_t fault = cudaSuccess, worded = cudaSuccess; /* what words are about, even when it is no more */
     char words[400] = "";
     char blocked[200] = "";
@@ -70,6 +70,7 @@ struct registered {
 
 thread_local cudaError_t last = cudaSuccess;
 thread_local int device = 0;
+thread_local bool inside; /* an operation */
 
 template <class T> T *keep(std::map<const void *, std::unique_ptr<T>> &all, T *made)
 {
@@ -116,33 +117,52 @@ cudaError_t bad_handle()
     return emu::sticky() ? emu::sticky() : emu::refuse(cudaErrorInvalidResourceHandle);
 }
 
+/* By the seed, some streams are slow: they get on where no other can, and else now and then. What is first in a chain of
+ * operations is often late only then. */
+bool slow(const CUstream_st *s)
+{
+    uint64_t state = w.seed + s->number;
+    return emu::next_random(state) % 3 == 0 && emu::next_random(w.random) % 64;
+}
+
+/* What a call runs: by the seed, one operation now and then, or several each time. */
+uint64_t some_operations()
+{
+    static const struct {
+        unsigned most, one_in;
+    } kinds[] = {{1, 10}, {1, 1}, {3, 1}, {12, 1}};
+    const auto &kind = kinds[w.seed % 4];
+    return w.deferred && emu::next_random(w.random) % kind.one_in == 0 ? emu::next_random(w.random) % (kind.most + 1)
+                                                                       : 0;
+}
+
+/* Run the first of a stream if it can happen. */
+bool execute(CUstream_st *s)
+{
+    inside = true;
+    const bool happened = s->queued.front().run();
+    inside = false;
+    if (!happened)
+        return false;
+    s->queued.pop_front();
+    s->done++;
+    if (s->queued.empty())
+        w.busy.erase(std::find(w.busy.begin(), w.busy.end(), s));
+    w.changes++;
+    w.changed.notify_all();
+    return true;
+}
+
 /* Run one operation, of a random stream whose first can happen. */
 bool execute()
 {
-    if (w.executing)
+    if (inside)
         return false;
-    std::vector<CUstream_st *> left = w.busy;
-    while (!left.empty()) {
-        CUstream_st *&chosen = left[emu::next_random(w.random) % left.size()];
-        CUstream_st *const s = chosen;
-        chosen = left.back();
-        left.pop_back();
-        if (s->queued.front().any_memory)
-            emu::open_memory();
-        w.executing = true;
-        const bool happened = s->queued.front().run();
-        w.executing = false;
-        if (!happened)
-            continue;
-        s->queued.pop_front();
-        s->done++;
-        if (s->queued.empty())
-            w.busy.erase(std::find(w.busy.begin(), w.busy.end(), s));
-        w.changes++;
-        w.changed.notify_all();
-        return true;
-    }
-    return false;
+    std::vector<CUstream_st *> order = w.busy;
+    for (size_t i = order.size(); i > 1; i--)
+        std::swap(order[i - 1], order[emu::next_random(w.random) % i]);
+    std::stable_partition(order.begin(), order.end(), [](const CUstream_st *s) { return !slow(s); });
+    return std::any_of(order.begin(), order.end(), [](CUstream_st *s) { return execute(s); });
 }
 
 void enter(CUstream_st *s, const emu::operation &o)
@@ -160,7 +180,7 @@ template <class F> bool until(F holds)
 {
     unsigned rounds = 0, naps = 0;
     uint64_t seen = w.changes;
-    if (w.executing)
+    if (inside)
         emu::die("an operation waits for others");
     while (!holds()) {
         if (execute()) {
@@ -169,7 +189,7 @@ template <class F> bool until(F holds)
             if (w.changes != seen)
                 naps = 0;
             seen = w.changes;
-            if (threads == 1 || ++naps > NAPS) {
+            if (threads == 1 || ++naps > w.naps) {
                 const CUstream_st *s = w.busy.empty() ? nullptr : w.busy.front();
                 snprintf(w.blocked, sizeof w.blocked, "stream %zu of device %d, %zu operations, the first a %s",
                          s ? s->number : 0, s ? s->device : 0, s ? s->queued.size() : 0,
@@ -210,7 +230,7 @@ call::call()
     (void)once;
     w.lock.lock();
     if (w.depth++ == 0)
-        for (uint64_t n = w.deferred ? next_random(w.random) % 4 : 0; n && execute(); n--)
+        for (uint64_t n = some_operations(); n && execute(); n--)
             ;
 }
 
@@ -228,7 +248,7 @@ bool deferred()
 
 bool executing()
 {
-    return w.executing;
+    return inside;
 }
 
 int current_device()
@@ -304,10 +324,16 @@ const char *blocked()
     return w.blocked;
 }
 
+void patience(unsigned milliseconds)
+{
+    const call c;
+    w.naps = milliseconds / (unsigned)NAP.count();
+}
+
 size_t defer(uint64_t seed)
 {
     const call c;
-    if (w.executing)
+    if (inside)
         die("an operation defers");
     size_t forgotten = 0;
     for (CUstream_st *s : w.busy) {
@@ -317,7 +343,7 @@ size_t defer(uint64_t seed)
     }
     w.busy.clear();
     w.deferred = true;
-    w.random = seed;
+    w.seed = w.random = seed;
     w.fault = last = cudaSuccess;
     watch_memory();
     return forgotten;
@@ -329,7 +355,7 @@ void enqueue(cudaStream_t stream, std::function<bool()> run)
     CUstream_st *s = find(stream);
     if (!s)
         die("an operation for a stream that is none");
-    const operation o = {"foreign operation", true, std::move(run)};
+    const operation o = {"foreign operation", std::move(run)};
     if (w.deferred)
         enter(s, o);
     else
@@ -342,7 +368,7 @@ cudaError_t enqueue_kernel(cudaStream_t stream, std::function<bool()> run)
     const CUstream_st *s = find(stream);
     if (s && s->device != device)
         return refuse(cudaErrorInvalidResourceHandle);
-    return queue(stream, {"kernel", true, [run] {
+    return queue(stream, {"kernel", [run] {
                               if (!run())
                                   fault(cudaErrorLaunchFailure, "%s", error());
                               return true;
@@ -494,7 +520,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (flags)
         return emu::refuse(cudaErrorInvalidValue);
     const std::shared_ptr<bool> happened = e->happened;
-    return emu::queue(stream, {"wait for an event", false, [happened] { return !happened || *happened; }});
+    return emu::queue(stream, {"wait for an event", [happened] { return !happened || *happened; }});
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
@@ -516,8 +542,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (!e || !s || e->device != s->device)
         return bad_handle();
     const std::shared_ptr<bool> happened = std::make_shared<bool>(false);
-    const cudaError_t error =
-        emu::queue(stream, {"record of an event", false, [happened] { return *happened = true; }});
+    const cudaError_t error = emu::queue(stream, {"record of an event", [happened] { return *happened = true; }});
     if (!error)
         e->happened = happened;
     return error;

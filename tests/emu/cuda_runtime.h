@@ -4,19 +4,21 @@
  * page that cannot be touched, and what is between them must stay as it was.
  *
  * Everything has happened when a call returns, until emu::defer: then copies, fills, kernels, events and waits for them are
- * queued in their stream, and happen later. Every call first runs a few that stand first in a stream, chosen by a seed, so
- * that what no event orders happens in any order, and what nobody waited for has often not happened. Streams of a device wait
- * for each other by events alone; the null stream is one more stream. Then
+ * queued in their stream, and happen later. Every call first runs some that stand first in a stream; which and how many, and
+ * which streams are slow, a seed says. So what no event orders happens in any order, and what nobody waited for has often not
+ * happened. Streams wait for each other by events alone; the null stream is one more stream. Then
  *   - device memory cannot be touched but by operations: a segmentation fault, with words;
  *   - cudaMemcpyAsync from or to memory that is not pinned is a failure: on a GPU it may wait for the stream;
- *   - a copy or a fill beyond a buffer is one, or in another direction than it says;
+ *   - so is a copy or a fill beyond a buffer, a copy onto itself, or in another direction than it says;
+ *   - so is the use of a handle that was destroyed;
  *   - a kernel launched into a stream, or an event recorded in one, of another than the current device is refused;
- *   - a handle that was destroyed is a failure;
- *   - what waits for a stream that is blocked for ever fails; freeing memory then ends the program, for a GPU would hang.
+ *   - waiting for a stream that is blocked for ever is a failure; freeing memory of its device, which waits for all streams of
+ *     that, ends the program.
  * A failure stays: nearly every call returns it from then on, and cudaGetErrorString has its words.
  *
- * Any number of threads may call: one of them gets on at a time. While there are several, a stream counts as blocked once
- * nothing has happened for ten seconds. There are many devices, and all their memory is one: a rank each, by cudaSetDevice. */
+ * Any number of threads may call; one at a time gets on. While there are several, a stream counts as blocked for ever once
+ * none has done anything for a while. There are many devices, which use each other's memory: cudaSetDevice gives ranks
+ * one each. */
 #ifndef PICI_TESTS_EMU_CUDA_RUNTIME_H
 #define PICI_TESTS_EMU_CUDA_RUNTIME_H
 
@@ -150,6 +152,9 @@ bool step();
 
 /* Run all; false if some are blocked for ever. */
 bool settle();
+
+/* That while: ten seconds, if not said. */
+void patience(unsigned milliseconds);
 
 /* Do these bytes lie in one buffer of device memory? */
 bool is_device(const void *, size_t);

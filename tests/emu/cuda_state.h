@@ -17,7 +17,7 @@ class call {
     call(const call &) = delete;
 };
 
-/* Operations are queued; one is being run. */
+/* Operations are queued; this thread is running one. */
 bool deferred();
 bool executing();
 
@@ -31,7 +31,6 @@ cudaError_t refuse(cudaError_t);
 
 struct operation {
     const char *what;
-    bool any_memory; /* may touch all that is the device's */
     std::function<bool()> run;
 };
 
@@ -46,10 +45,9 @@ int current_device();
 
 /* ---- cuda_memory.cc ---- */
 
-/* When the outermost call ends, device memory is shut: nobody can touch it; from the first time on, who does is reported. */
+/* When the outermost call ends, device memory is shut. What an operation then touches is opened until the next end; whoever
+ * else touches it is told so, and faults. */
 void watch_memory();
-/* For the rest of the call it can be touched. */
-void open_memory();
 void shut_memory();
 
 } // namespace emu

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -236,6 +237,7 @@ static void memory()
           "not within a buffer");
     stays("a copy beyond pinned memory", cudaMemcpy(t.host + 1023, t.device, 5, cudaMemcpyDefault),
           "not within a buffer");
+    stays("a copy onto itself", cudaMemcpyAsync(t.device + 1, t.device, 8, cudaMemcpyDefault, t.a), "overlap");
     stays("a fill beyond a buffer", cudaMemsetAsync(t.device, 0, 4097, t.a), "not within a buffer");
     stays("a fill of pageable memory", cudaMemsetAsync(here, 0, 4, t.a), "no buffer");
     stays("a copy in another direction", cudaMemcpyAsync(t.device, t.host, 4, cudaMemcpyDeviceToHost, t.a),
@@ -380,6 +382,26 @@ static void threads()
         rank.join();
     for (int r = 0; r < RANKS; r++)
         tally(good[r] && done[r] == ROUNDS, "ranks on threads", cudaGetErrorString(cudaPeekAtLastError()));
+
+    std::atomic<int> stage(0);
+    std::thread other([&] {
+        cudaStreamQuery(nullptr); /* there are two from now on */
+        stage = 1;
+        usleep(50000);
+        stage = 2;
+        while (stage < 3)
+            usleep(1000);
+    });
+    while (stage == 0)
+        usleep(1000);
+    emu::enqueue(nullptr, [&] { return stage == 2; });
+    tally(cudaStreamSynchronize(nullptr) == cudaSuccess, "what another thread lets happen, late", "blocked");
+    emu::patience(100);
+    emu::enqueue(nullptr, [&] { return stage == 3; });
+    tally(worded(cudaStreamSynchronize(nullptr), "blocked for ever"), "what another thread does not let happen", "");
+    stage = 3;
+    other.join();
+    tally(emu::settle(), "what it lets happen in the end", "blocked");
 }
 
 int main(void)
