@@ -6,8 +6,8 @@
 #
 # Files are found by their names: lib/*.c lib/cpu/*.c are the library, tools/*.c the tool, tests/test_*.c one Criterion
 # program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each, tests/mpi_*.c a program each for
-# mpirun, lib/cuda/*.cu the library for GPUs, tests/cuda_*.cu a program each for a GPU and for the emulator, tests/emu_*.cc
-# a program each for the emulator.
+# mpirun, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and for
+# the emulator, tests/emu_*.cc a program each for the emulator alone.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -74,9 +74,8 @@ endif
 # ---- files
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-NCCL_SRC := lib/transport/nccl.c
 PUBLIC_H := $(sort $(wildcard include/pici/*.h include/pici/*.cuh))
-LIB_OBJ := $(call obj,$(sort $(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c) $(filter-out lib/transport/mpi.c $(NCCL_SRC),$(wildcard lib/transport/*.c))))
+LIB_OBJ := $(call obj,$(sort $(filter-out lib/coll/engine_cuda.c lib/transport/mpi.c lib/transport/nccl.c,$(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c lib/transport/*.c))))
 TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
@@ -191,6 +190,8 @@ CUDA_ARCHS = 80 90 100
 CUDADIR = $(BUILD)/cuda
 CUDA_A = $(CUDADIR)/libpici_cuda.a
 CUDA_SRC := $(sort $(wildcard lib/cuda/*.cu))
+CUDA_OBJ = $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o) $(CUDADIR)/obj/lib/coll/engine_cuda.o
+CUDA_HOME = $(abspath $(dir $(shell command -v $(NVCC)))..)
 CUDA_TESTS := $(patsubst tests/cuda_%.cu,$(CUDADIR)/cuda_%,$(sort $(wildcard tests/cuda_*.cu)))
 CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
@@ -216,7 +217,12 @@ $(CUDADIR)/obj/%.o: %.cu $(CUDADIR)/obj/flags
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCCFLAGS) -Itests -c -o $@ $<
 
-$(CUDA_A): $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o)
+$(CUDADIR)/obj/lib/coll/%.o: lib/coll/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(LIB_FLAGS) -isystem $(CUDA_HOME)/include -c -o $@ $<
+
+$(CUDA_A): $(CUDA_OBJ)
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -237,7 +243,6 @@ $(CUDA_TESTS): $(CUDADIR)/%: $(CUDADIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(C
 
 # ---- the transport over NCCL, a library of its own. Headers and libraries of CUDA and NCCL: those of nvcc's toolkit.
 
-CUDA_HOME := $(patsubst %/bin/nvcc,%,$(shell command -v $(NVCC)))
 NCCL_HOME = $(CUDA_HOME)
 NCCLDIR = $(BUILD)/nccl
 NCCL_A = $(NCCLDIR)/libpici_nccl.a
@@ -257,7 +262,7 @@ $(NCCLDIR)/obj/%.o: %.c $(NCCLDIR)/obj/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(COMPILE_FLAGS) $(if $(filter lib/%,$<),$(LIB_FLAGS)) $(NCCL_INCLUDES) -c -o $@ $<
 
-$(NCCL_A): $(NCCL_SRC:%.c=$(NCCLDIR)/obj/%.o)
+$(NCCL_A): $(NCCLDIR)/obj/lib/transport/nccl.o
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -274,8 +279,7 @@ endif
 EMU_DIR = $(BUILD)/obj/emu
 EMU_SELF := self streams
 EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out $(EMU_SELF:%=tests/emu/%.cc) tests/emu/mutant.cc,$(sort $(wildcard tests/emu/*.cc))))
-EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o)
-EMU_HOST_OBJ := $(NCCL_SRC:%.c=$(EMU_DIR)/%.o)
+EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o $(EMU_DIR)/lib_nccl.o
 EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
 EMU_ONLY := $(patsubst tests/%.cc,$(BUILD)/%,$(sort $(wildcard tests/emu_*.cc)))
 EMU_COMPILE = $(CXX) -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
@@ -298,16 +302,20 @@ $(EMU_DIR)/%.o: tests/emu/%.c $(BUILD)/obj/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -Wmissing-prototypes -Itests/emu -c -o $@ $<
 
-# Host code of the libraries over CUDA and NCCL.
-$(EMU_DIR)/lib/%.o: lib/%.c $(BUILD)/obj/flags
-	$(say) CC $<
-	@mkdir -p $(@D)
-	$(Q)$(COMPILE) $(LIB_FLAGS) -Itests/emu -c -o $@ $<
-
 $(EMU_DIR)/lib_%.o: lib/cuda/%.cu $(BUILD)/obj/flags
 	$(say) CXX $<
 	@mkdir -p $(@D)
 	$(Q)$(EMU_COMPILE) -c -o $@ $<
+
+$(EMU_DIR)/lib_%.o: lib/coll/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(LIB_FLAGS) -Itests/emu -c -o $@ $<
+
+$(EMU_DIR)/lib_%.o: lib/transport/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(LIB_FLAGS) -Itests/emu -c -o $@ $<
 
 $(EMU_DIR)/test_%.o: tests/cuda_%.cu $(BUILD)/obj/flags
 	$(say) CXX $<
@@ -328,7 +336,7 @@ $(EMU_TESTS): $(BUILD)/emu_%: $(EMU_DIR)/test_%.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BU
 	$(say) LD $@
 	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
 
-$(EMU_ONLY): $(BUILD)/%: $(EMU_DIR)/%.o $(EMU_HOST_OBJ) $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(A)
+$(EMU_ONLY): $(BUILD)/%: $(EMU_DIR)/%.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(A)
 	$(say) LD $@
 	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
 

@@ -32,22 +32,22 @@ static void take_block(const uint8_t *block, size_t len, size_t n, enum pici_dty
     uint8_t *got = memory(bytes), *want = memory(bytes), *temp = memory(TILE * width),
             *more = memory(bytes + TILE * width);
     const enum pici_status verdict = pici_verify(block, len);
-    require(e->decode(got, n, block, len, dtype, n) == verdict);
+    require(e->decode(NULL, got, n, block, len, dtype, n) == verdict);
     if (!verdict)
         require(ref_decode(want, n, block, len) == REF_OK && (!n || memcmp(got, want, bytes) == 0));
 
     fill(got, bytes);
     fill(want, bytes);
-    require(e->fold(got, n, block, len, dtype, op, temp, TILE) == verdict);
+    require(e->fold(NULL, got, n, block, len, dtype, op, temp, TILE) == verdict);
     if (!verdict && (op == PICI_SUM || op == PICI_AVG))
         require(ref_scatter_add(want, n, block, len) == REF_OK && (!n || memcmp(got, want, bytes) == 0));
     if (!verdict && (op == PICI_MIN || op == PICI_MAX)) { /* in one piece, and once more */
-        require(e->fold(want, n, block, len, dtype, op, more, n + TILE) == PICI_OK);
+        require(e->fold(NULL, want, n, block, len, dtype, op, more, n + TILE) == PICI_OK);
         require(!n || memcmp(got, want, bytes) == 0);
-        require(e->fold(want, n, block, len, dtype, op, temp, TILE) == PICI_OK);
+        require(e->fold(NULL, want, n, block, len, dtype, op, temp, TILE) == PICI_OK);
         require(!n || memcmp(got, want, bytes) == 0);
     }
-    e->divide(got, n, dtype, 1 + (int)(len % 6000));
+    e->divide(NULL, got, n, dtype, 1 + (int)(len % 6000));
     free(got);
     free(want);
     free(temp);
@@ -71,24 +71,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (!s) {
         pici_msg_put(again, &prefix);
         require(memcmp(again, message, MSG_BYTES) == 0);
-        struct msg_cursor cursor = {message + MSG_BYTES, message + (len - head)};
+        const uint8_t *block = message + MSG_BYTES;
         for (size_t i = 0; i < blocks && !s; i++) {
             struct pici_info info = PICI_INFO_INIT;
-            const uint8_t *block, *before = cursor.at;
-            size_t bytes;
+            const size_t left = (size_t)(message + (len - head) - block);
             uint64_t n = ref_get(data + 2 + 3 * i, 3);
-            if ((data[1] & 16) && cursor.end - cursor.at >= 48)
-                n = ref_get(cursor.at + 8, 8);
+            if ((data[1] & 16) && left >= 48)
+                n = ref_get(block + 8, 8);
             if (n > LIMIT)
                 break;
-            s = pici_msg_block(&cursor, dtype, n, &block, &bytes, &info);
+            s = pici_msg_block(block, left, dtype, n, &info);
             require(s == PICI_OK || s == PICI_E_CORRUPT || s == PICI_E_VERSION || s == PICI_E_UNSUPPORTED);
             if (s)
-                require(cursor.at == before);
-            else
-                require(block == before && cursor.at == block + bytes && bytes <= (size_t)(cursor.end - before));
-            if (!s)
-                take_block(block, bytes, (size_t)n, dtype, op);
+                break;
+            require(info.block_bytes <= left);
+            take_block(block, info.block_bytes, (size_t)n, dtype, op);
+            block += info.block_bytes;
         }
     }
     free(message);

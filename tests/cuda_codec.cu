@@ -652,19 +652,8 @@ int main(int argc, char **argv)
         else
             directory = argv[i];
     }
-#ifdef PICI_DEVICE_HW
-    printf("thread blocks emulated on the host: no GPU was used\n");
-#else
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        printf("skip: no CUDA device: nothing ran on a GPU\n");
+    if (!device_begin())
         return 77;
-    }
-    cudaDeviceProp device;
-    cudaGetDeviceProperties(&device, 0);
-    printf("on %s, compute capability %d.%d\n", device.name, device.major, device.minor);
-    cudaStreamCreate(&stream);
-#endif
     check_arguments();
     unsigned number = 0;
     tally(roundtrips_read(directory, try_roundtrip, &number) > 500 && verdicts_read(directory, try_verdict, NULL) > 140,

@@ -22,7 +22,7 @@ static const bool on_gpu = false;
 #else
 static const bool on_gpu = true;
 #endif
-static bool thorough = on_gpu; /* the emulator is slow, and so are the checkers of memory */
+__attribute__((unused)) static bool thorough = on_gpu; /* the emulator is slow, and so are the checkers of memory */
 
 static unsigned passed, failed;
 static struct rng rng = {1};
@@ -46,8 +46,27 @@ __attribute__((format(printf, 2, 3))) static void tally(bool good, const char *f
     }
 }
 
+/* Before all else. False, having said so, where there is no device to run on. */
+static bool device_begin(void)
+{
+#ifdef PICI_DEVICE_HW
+    printf("thread blocks emulated on the host: no GPU was used\n");
+#else
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        printf("skip: no CUDA device: nothing ran on a GPU\n");
+        return false;
+    }
+    cudaDeviceProp device;
+    cudaGetDeviceProperties(&device, 0);
+    printf("on %s, compute capability %d.%d\n", device.name, device.major, device.minor);
+    cudaStreamCreate(&stream);
+#endif
+    return true;
+}
+
 /* Everything so far has happened, and nothing went wrong on the device. */
-static bool device_good(void)
+static inline bool device_good(void)
 {
     const cudaError_t e = cudaStreamSynchronize(stream), last = cudaGetLastError();
     if (!e && !last)
@@ -116,7 +135,7 @@ class result_buffer : public buffer {
     }
 };
 
-static uint64_t first_word(const buffer &b, unsigned i = 0)
+static inline uint64_t first_word(const buffer &b, unsigned i = 0)
 {
     uint64_t v;
     memcpy(&v, b.get(16).data() + 8 * i, sizeof v);
@@ -124,12 +143,12 @@ static uint64_t first_word(const buffer &b, unsigned i = 0)
 }
 
 /* An element's alignment that is enough, and sometimes no more than that. */
-static size_t some_skew(enum pici_dtype dtype)
+static inline size_t some_skew(enum pici_dtype dtype)
 {
     return rng_chance(&rng, 500000) ? 0 : rng_below(&rng, 5) * pici_dtype_width(dtype);
 }
 
-static size_t align16(size_t n)
+static inline size_t align16(size_t n)
 {
     return (n + 15) / 16 * 16;
 }

@@ -194,22 +194,24 @@ static int fails(int which)
     return limb == which && calls_left-- == 0;
 }
 
-static enum pici_status encode(void *block, size_t cap, size_t *len, const void *src, uint64_t n, enum pici_dtype dtype,
+static enum pici_status encode(struct pici_lane *lane, uint8_t *message, size_t at, size_t cap, size_t *len,
+                               const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
                                enum pici_format format, int checksum)
 {
-    return fails(0) ? PICI_E_IO : pici_engine_host.encode(block, cap, len, src, n, dtype, format, checksum);
+    return fails(0) ? PICI_E_IO
+                    : pici_engine_host.encode(lane, message, at, cap, len, src, n, runs, dtype, format, checksum);
 }
 
-static enum pici_status decode(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype dtype,
-                               uint64_t whole)
+static enum pici_status decode(struct pici_lane *lane, void *dst, uint64_t n, const void *block, size_t len,
+                               enum pici_dtype dtype, uint64_t whole)
 {
-    return fails(1) ? PICI_E_IO : pici_engine_host.decode(dst, n, block, len, dtype, whole);
+    return fails(1) ? PICI_E_IO : pici_engine_host.decode(lane, dst, n, block, len, dtype, whole);
 }
 
-static enum pici_status fold(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype dtype,
-                             enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status fold(struct pici_lane *lane, void *dst, uint64_t n, const void *block, size_t len,
+                             enum pici_dtype dtype, enum pici_op op, void *temp, uint64_t temp_elements)
 {
-    return fails(2) ? PICI_E_IO : pici_engine_host.fold(dst, n, block, len, dtype, op, temp, temp_elements);
+    return fails(2) ? PICI_E_IO : pici_engine_host.fold(lane, dst, n, block, len, dtype, op, temp, temp_elements);
 }
 
 struct ill {

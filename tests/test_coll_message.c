@@ -91,31 +91,22 @@ static uint8_t *make(size_t at[BLOCKS + 1])
 
 Test(coll_message, cursor)
 {
-    size_t at[BLOCKS + 1], len;
+    size_t at[BLOCKS + 1];
     uint8_t *all = make(at);
-    const uint8_t *block;
     struct pici_info info = PICI_INFO_INIT;
-    struct msg_cursor c = {all, all + at[BLOCKS]};
     for (int i = 0; i < BLOCKS; i++) {
-        cr_assert_eq(pici_msg_block(&c, PICI_F32, counts[i], &block, &len, &info), PICI_OK);
-        cr_expect(block == all + at[i] && len == at[i + 1] - at[i] && c.at == all + at[i + 1]);
-        cr_expect(info.count == counts[i] && info.block_bytes == len && info.format == (enum pici_format)(i % 3));
+        cr_assert_eq(pici_msg_block(all + at[i], at[BLOCKS] - at[i], PICI_F32, counts[i], &info), PICI_OK);
+        cr_expect(info.count == counts[i] && info.block_bytes == at[i + 1] - at[i] &&
+                  info.format == (enum pici_format)(i % 3));
     }
-    cr_expect_eq(c.at, c.end);
-    cr_expect_eq(pici_msg_block(&c, PICI_F32, 0, &block, &len, &info), PICI_E_CORRUPT, "no block is left");
+    cr_expect_eq(pici_msg_block(all + at[BLOCKS], 0, PICI_F32, 0, &info), PICI_E_CORRUPT, "no block is left");
     free(all);
 }
 
-/* A refusal leaves the cursor where it is. */
 static void refuse(const uint8_t *p, size_t len, enum pici_dtype dtype, uint64_t n, enum pici_status want)
 {
     struct pici_info info = PICI_INFO_INIT;
-    struct msg_cursor c = {p, p + len};
-    const uint8_t *block;
-    size_t bytes;
-    cr_expect_eq(pici_msg_block(&c, dtype, n, &block, &bytes, &info), want, "%zu bytes, n %llu", len,
-                 (unsigned long long)n);
-    cr_expect_eq(c.at, p);
+    cr_expect_eq(pici_msg_block(p, len, dtype, n, &info), want, "%zu bytes, n %llu", len, (unsigned long long)n);
 }
 
 Test(coll_message, bad_blocks)

@@ -379,7 +379,7 @@ Test(coll_policy, time)
                 double before[PICI_HYBRID + 1] = {0};
                 size_t bytes = 0;
                 for (double bandwidth = 1; bandwidth < 1e18; bandwidth *= 1.5) {
-                    const struct policy_auto by = {ALL, bandwidth, gather};
+                    const struct policy_auto by = {ALL, bandwidth, gather, 0};
                     const enum pici_format f = pici_policy_format(PICI_AUTO, (enum pici_dtype)t, &n, &nnz, 1, &by);
                     const size_t now = pici_policy_bytes(f, (enum pici_dtype)t, &n, &nnz, 1);
                     for (int g = PICI_PICI; g <= PICI_HYBRID; g++) {

@@ -128,6 +128,27 @@ PICI_API enum pici_status pici_apply_batch_cuda(const struct pici_cuda_decode *j
 PICI_API enum pici_status pici_verify_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, void *workspace,
                                                  size_t workspace_bytes, cudaStream_t);
 
+/* ---- collectives */
+
+struct pici_comm;
+
+/* From the next collective on (pici/coll.h), buffers may be in this GPU's memory: both of a call, aligned to their elements, on any of the
+ * ranks, so that some may have theirs there and some in the host's memory (over NCCL: all there). The current device is
+ * the stream's, here and in all calls on the communicator.
+ *
+ * A call begins when the stream has done what was put into it before the call (or its _start). It is driven by the host: it
+ * returns when the collective has ended, and what is put into the stream afterwards finds the result; between _start and the end of
+ * pici_wait nothing happens but inside pici_test and pici_wait. So a stream that is being captured into a graph cannot be used (PICI_E_DEVICE).
+ * Why: how many bytes a message has, the elements say, and who sends and who receives must know it.
+ *
+ * Messages go from the GPU's memory where the transport can do that (threads, NCCL, an MPI that says so) and else through pinned
+ * memory of the host. Memory of the GPU is the communicator's, made in the first call and at larger ones; pici_comm_scratch and
+ * pici_comm_reserve do not speak of it, and opts->scratch and opts->checksum are PICI_E_UNSUPPORTED. Containers of hybrid
+ * blocks are counted in stats where messages go through the host. A communicator has one such stream; another replaces it.
+ *
+ * PICI_E_ARG: null. PICI_E_NOMEM. PICI_E_DEVICE: no device. PICI_E_BROKEN, also while requests are in flight. */
+PICI_API enum pici_status pici_comm_cuda(struct pici_comm *, cudaStream_t);
+
 #ifdef __cplusplus
 }
 #endif

@@ -232,7 +232,7 @@ template <class T> PICI_DEV columns tile_columns(const held_tile<T> &h)
 
 /* ---- sums over the lanes of a warp ---- */
 
-PICI_DEV uint32_t warp_sum(uint32_t v)
+template <class T> PICI_DEV T warp_sum(T v)
 {
     for (unsigned by = LANES / 2; by; by /= 2)
         v += hw::shfl_down(v, by);
@@ -717,20 +717,24 @@ PICI_DEV uint64_t tile_read(const block_view &v, uint64_t t, T *dst, uint8_t *st
 
 /* ---- dense ---- */
 
-template <class SUM, class T> PICI_DEV uint64_t dense_word(uint64_t d, uint64_t x)
+/* f(d, x) of each of the elements in two words. */
+template <class T, class F> PICI_DEV uint64_t map_word(uint64_t d, uint64_t x, F f)
 {
     uint64_t r = 0;
     PICI_UNROLL
-    for (unsigned k = 0; k < 8; k += sizeof(T)) {
-        const T old = (T)(d >> 8 * k), add = (T)(x >> 8 * k);
-        r |= (uint64_t)(add ? SUM::sum(old, add) : old) << 8 * k;
-    }
+    for (unsigned k = 0; k < 8; k += sizeof(T))
+        r |= (uint64_t)f((T)(d >> 8 * k), (T)(x >> 8 * k)) << 8 * k;
     return r;
+}
+
+template <class T, class F> PICI_DEV raw128 map_quad(raw128 d, raw128 x, F f)
+{
+    return raw128{map_word<T>(d.lo, x.lo, f), map_word<T>(d.hi, x.hi, f)};
 }
 
 template <class SUM, class T> PICI_DEV raw128 dense_quad(raw128 d, raw128 x)
 {
-    return raw128{dense_word<SUM, T>(d.lo, x.lo), dense_word<SUM, T>(d.hi, x.hi)};
+    return map_quad<T>(d, x, [](T old, T add) { return add ? SUM::sum(old, add) : old; });
 }
 
 /* n elements from src to dst, copied or added where not zero: one of `shares` warps. base: null; or, with DECODE, what is

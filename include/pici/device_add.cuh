@@ -64,6 +64,10 @@ template <int SIGN, int M, int BIAS, bool INF> struct narrow_float {
     }
 };
 
+typedef narrow_float<15, 10, 15, true> float16;
+typedef narrow_float<7, 3, 7, false> float8_e4m3;
+typedef narrow_float<7, 2, 15, true> float8_e5m2;
+
 template <unsigned DTYPE> struct arith; /* element: the dtype as bits; sum(d, x) */
 
 template <> struct arith<PICI_F32> {
@@ -98,7 +102,7 @@ template <> struct arith<PICI_F16> {
     typedef uint16_t element;
     PICI_DEV_MEMBER static uint16_t sum(uint16_t d, uint16_t x)
     {
-        return (uint16_t)narrow_float<15, 10, 15, true>::sum(d, x);
+        return (uint16_t)float16::sum(d, x);
     }
 };
 
@@ -116,7 +120,7 @@ template <> struct arith<PICI_F8E4M3> {
     typedef uint8_t element;
     PICI_DEV_MEMBER static uint8_t sum(uint8_t d, uint8_t x)
     {
-        return (uint8_t)narrow_float<7, 3, 7, false>::sum(d, x);
+        return (uint8_t)float8_e4m3::sum(d, x);
     }
 };
 
@@ -124,7 +128,7 @@ template <> struct arith<PICI_F8E5M2> {
     typedef uint8_t element;
     PICI_DEV_MEMBER static uint8_t sum(uint8_t d, uint8_t x)
     {
-        return (uint8_t)narrow_float<7, 2, 15, true>::sum(d, x);
+        return (uint8_t)float8_e5m2::sum(d, x);
     }
 };
 

@@ -258,6 +258,19 @@ PICI_DEV uint64_t add_f64(uint64_t a, uint64_t b)
         __dadd_rn(__longlong_as_double((long long)a), __longlong_as_double((long long)b)));
 }
 
+PICI_DEV uint32_t div_f32(uint32_t a, uint32_t b)
+{
+    float q;
+    asm("div.rn.f32 %0, %1, %2;" : "=f"(q) : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
+    return __float_as_uint(q);
+}
+
+PICI_DEV uint64_t div_f64(uint64_t a, uint64_t b)
+{
+    return (uint64_t)__double_as_longlong(
+        __ddiv_rn(__longlong_as_double((long long)a), __longlong_as_double((long long)b)));
+}
+
 } // namespace hw
 } // namespace pici
 

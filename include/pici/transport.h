@@ -19,8 +19,8 @@
 extern "C" {
 #endif
 
-/* Where the bytes of a message may be: in the host's memory; there or in a GPU's; the elements' messages in a GPU's
- * alone. */
+/* Where the bytes of a message may be: in the host's memory; there, or in a GPU's; of messages that hold elements, in a
+ * GPU's alone. */
 enum pici_memory { PICI_MEMORY_HOST = 0, PICI_MEMORY_ANY = 1, PICI_MEMORY_DEVICE = 2 };
 
 struct pici_transport {

@@ -121,6 +121,7 @@ static enum pici_status lay_out(const struct pici_comm *comm, struct coll_call *
         !fmt_muladd(&all, sums, (uint64_t)c->window, all) || all > SIZE_MAX / 2)
         return PICI_E_ARG;
     c->message = align_up(MSG_BYTES + block * (size_t)c->widest);
+    c->sums = c->slices ? (size_t)sums * (size_t)c->window : 0;
     c->scratch = c->slices ? (size_t)all : 0;
     return PICI_OK;
 }
@@ -202,10 +203,12 @@ static enum pici_status make_arrays(struct pici_request *r)
 {
     const struct coll_call *c = &r->call;
     const size_t p = (size_t)r->comm->ranks, w = (size_t)c->window, held = (size_t)c->held,
-                 buffers = (size_t)c->buffers;
+                 buffers = (size_t)c->buffers, wide = (size_t)c->widest;
+    const struct coll_chain *like = r->chains;
+    const size_t each = sizeof *like->n + sizeof *like->nnz + sizeof *like->len + sizeof *like->src;
     const size_t bytes = w * sizeof *r->chains + buffers * (sizeof *r->buffers + sizeof *r->free) +
                          2 * w * sizeof *r->sends + (held ? w * p * sizeof *r->chains->encoded : 0) +
-                         w * held * sizeof *r->chains->held + 2 * (size_t)c->widest * sizeof *r->n + w * p;
+                         w * held * sizeof *r->chains->held + w * wide * each + w * p;
     uint8_t *at = calloc(1, bytes);
     if (!at)
         return PICI_E_NOMEM;
@@ -221,11 +224,46 @@ static enum pici_status make_arrays(struct pici_request *r)
             r->chains[i].held = (void *)at, at += held * sizeof *r->chains->held;
         }
     }
-    r->n = (void *)at, at += (size_t)c->widest * sizeof *r->n;
-    r->nnz = (void *)at, at += (size_t)c->widest * sizeof *r->nnz;
+    for (size_t i = 0; i < w; i++) {
+        struct coll_chain *chain = &r->chains[i];
+        chain->n = (void *)at, at += wide * sizeof *chain->n;
+        chain->nnz = (void *)at, at += wide * sizeof *chain->nnz;
+        chain->src = (void *)at, at += wide * sizeof *chain->src;
+        chain->len = (void *)at, at += wide * sizeof *chain->len;
+    }
     for (size_t i = 0; i < w; i++)
         r->chains[i].has = at, at += p;
     return PICI_OK;
+}
+
+/* Where are the elements? */
+static enum pici_status choose_engine(struct pici_request *r)
+{
+    struct pici_comm *comm = r->comm;
+    struct coll_call *c = &r->call;
+    const struct pici_engine *e = comm->other;
+    const int sends = e && c->count && e->owns(comm->other_self, c->send),
+              receives = e && c->count && e->owns(comm->other_self, c->recv);
+    if (sends != receives || ((uintptr_t)c->send | (uintptr_t)c->recv) % (sends ? c->width : 1)) {
+        pici_coll_note(comm,
+                       sends != receives ? "rank %d: one buffer is in a GPU's memory, the other is not"
+                                         : "rank %d: a buffer in a GPU's memory is not aligned to its elements",
+                       comm->rank);
+        return PICI_E_ARG;
+    }
+    if (!sends && c->count && comm->ranks > 1 && comm->transport.memory == PICI_MEMORY_DEVICE) {
+        pici_coll_note(comm, "rank %d: buffers in the host's memory, where messages cannot be", comm->rank);
+        return PICI_E_ARG;
+    }
+    if (!sends)
+        return PICI_OK;
+    r->engine = e;
+    r->self = comm->other_self;
+    c->lanes = comm->ranks > 1 ? c->window : c->send != c->recv;
+    enum pici_status s = e->enter(r->self, &r->mark);
+    if (s)
+        pici_coll_note(comm, "rank %d: %s: %s", comm->rank, e->name, e->error(r->self));
+    return s;
 }
 
 /* Queue a call. What is wrong with it on this rank alone is for the ranks to hear of. */
@@ -235,12 +273,15 @@ static void queue(struct pici_request *r, const struct coll_call *call, struct p
     static const struct pici_coll_stats none = PICI_COLL_STATS_INIT;
     *r = (struct pici_request){.comm = comm, .call = *call, .stats = none, .culprit = INT_MAX};
     r->sequence = comm->sequence++;
+    r->engine = comm->engine;
     enum pici_status s = resolve(&r->call, comm, o);
     if (s || buffers_wrong(&r->call, comm)) {
         pici_coll_note(comm, "rank %d: null or overlapping buffers, or a count or option out of range", comm->rank);
         pici_coll_fail(r, PICI_E_ARG, comm->rank);
     } else if ((s = make_arrays(r))) {
         pici_coll_note(comm, "rank %d: no memory for the call", comm->rank);
+        pici_coll_fail(r, s, comm->rank);
+    } else if ((s = choose_engine(r))) {
         pici_coll_fail(r, s, comm->rank);
     }
     if (comm->tail)
@@ -293,6 +334,9 @@ static void finish(struct pici_comm *comm)
         r->stats.size = r->call.stats_bytes;
         memcpy(r->call.stats, &r->stats, r->call.stats_bytes);
     }
+    if (r->mark)
+        (void)r->engine->begin(r->self, r->mark, 0);
+    r->mark = NULL;
     if (!comm->leak)
         free(r->memory);
     r->memory = NULL;
@@ -310,6 +354,8 @@ static void finish(struct pici_comm *comm)
 void pici_coll_break(struct pici_comm *comm, enum pici_status s, enum pici_status why)
 {
     comm->broken = s;
+    if (comm->head && comm->head->engine->halt && comm->head->engine->halt(comm->head->self))
+        comm->leak = 1;
     if (comm->transport.abandon(comm->transport.context, why))
         comm->leak = 1;
     while (comm->head) {
@@ -319,27 +365,57 @@ void pici_coll_break(struct pici_comm *comm, enum pici_status s, enum pici_statu
     }
 }
 
+/* The engine's own memory, for elements that are not in the host's. */
+static enum pici_status take_room(struct pici_request *r)
+{
+    struct coll_call *c = &r->call;
+    struct pici_comm *comm = r->comm;
+    if (c->memory) {
+        pici_coll_note(comm, "rank %d: scratch memory of the caller's is for buffers in the host's", comm->rank);
+        return PICI_E_UNSUPPORTED;
+    }
+    struct pici_lane **lanes = calloc((size_t)c->lanes + 1, sizeof *lanes);
+    const struct engine_needs needs = {.dtype = c->dtype,
+                                       .op = c->op,
+                                       .slice = c->slice,
+                                       .blocks = c->widest,
+                                       .lanes = c->lanes,
+                                       .messages = c->slices ? (size_t)c->buffers * c->message : 0,
+                                       .sums = c->sums,
+                                       .device = comm->transport.memory != PICI_MEMORY_HOST,
+                                       .checksum = (unsigned)c->checksum};
+    enum pici_status s = lanes ? r->engine->room(r->self, &needs, &r->messages, &r->sums, lanes) : PICI_E_NOMEM;
+    for (int i = 0; i < c->lanes && !s; i++)
+        r->chains[i].lane = lanes[i];
+    free(lanes);
+    if (s)
+        pici_coll_note(comm, "rank %d: %s: %s", comm->rank, r->engine->name, r->engine->error(r->self));
+    return s;
+}
+
 /* The memory that the head's messages and sums are in. */
 static enum pici_status take_scratch(struct pici_request *r)
 {
     struct coll_call *c = &r->call;
     struct pici_comm *comm = r->comm;
+    if (r->engine->room)
+        return take_room(r);
     if (!c->memory && comm->scratch_bytes < c->scratch) {
-        uint8_t *more = comm->engine->alloc(c->scratch);
-        if (!more) {
+        enum pici_status s = pici_comm_grow(comm, c->scratch);
+        if (s) {
             pici_coll_note(comm, "rank %d: no memory for %zu bytes of scratch", comm->rank, c->scratch);
-            return PICI_E_NOMEM;
+            return s;
         }
-        if (comm->scratch)
-            comm->engine->free(comm->scratch, comm->scratch_bytes);
-        comm->scratch = more;
-        comm->scratch_bytes = c->scratch;
     } else if (c->memory && c->memory_bytes < c->scratch) {
         pici_coll_note(comm, "rank %d: %zu bytes of scratch where %zu are needed", comm->rank, c->memory_bytes,
                        c->scratch);
         return PICI_E_SPACE;
     }
-    r->own_scratch = c->memory ? c->memory : comm->scratch;
+    uint8_t *at = c->memory ? c->memory : comm->scratch;
+    at += -(uintptr_t)at % COLL_ALIGN;
+    r->messages = at;
+    r->sums = at + (size_t)c->buffers * c->message;
+    r->temp = r->sums + c->sums;
     return PICI_OK;
 }
 
@@ -366,7 +442,10 @@ static int advance(struct pici_comm *comm)
             s = r->status;
             break;
         }
-        pici_coll_data_begin(r);
+        if ((s = pici_coll_data_begin(r))) {
+            pici_coll_note(comm, "rank %d: %s", comm->rank, r->engine->error(r->self));
+            pici_coll_fail(r, s, comm->rank);
+        }
         r->state = COLL_DATA;
         return 1;
     case COLL_DATA:
@@ -437,7 +516,7 @@ static void run(struct pici_request *r)
             continue;
         }
         double begin = pici_coll_now();
-        if (t->wait)
+        if (t->wait && !(head->state == COLL_DATA && pici_coll_busy(head)))
             t->wait(t->context, left > 0.1 ? 100 : (int)(left * 1e3) + 1);
         else
             sched_yield();

@@ -8,7 +8,10 @@
  * received; so the nth message to a peer is the nth that it expects from here.
  *
  * This cannot lock up: a message is taken in once this rank has sent its own of the same place, and is sent once that of the step before was taken in.
- * Where all ranks wait, take the one that is furthest behind in the order: all that it waits for was sent. */
+ * Where all ranks wait, take the one that is furthest behind in the order: all that it waits for was sent.
+ *
+ * An engine that is asynchronous has a lane for each chain, and a chain goes from stage to stage when its lane has nothing left to do.
+ * Then messages are made, and taken in, as soon as may be, whatever their order; sent, and done with, they are in order still. */
 #include <limits.h>
 #include <string.h>
 
@@ -83,26 +86,25 @@ static void let_go(struct pici_request *r, struct coll_chain *chain)
         drop(r, chain->held[--chain->holds]);
 }
 
-void pici_coll_data_begin(struct pici_request *r)
+enum pici_status pici_coll_data_begin(struct pici_request *r)
 {
     struct coll_call *c = &r->call;
-    struct pici_comm *comm = r->comm;
-    if (comm->ranks == 1 && c->send != c->recv)
-        comm->engine->copy(c->recv, c->send, c->count, c->dtype);
-    if (!c->slices)
-        return;
-    uint8_t *at = r->own_scratch;
-    at += -(uintptr_t)at % COLL_ALIGN;
-    for (int i = 0; i < c->buffers; i++, at += c->message) {
-        r->buffers[i] = (struct coll_buffer){.bytes = at};
+    const struct pici_engine *e = r->engine;
+    for (int i = 0; i < c->buffers && c->slices; i++) {
+        r->buffers[i] = (struct coll_buffer){.bytes = r->messages + (size_t)i * c->message};
         r->free[r->frees++] = &r->buffers[i];
     }
-    for (int i = 0; i < c->window; i++, at += (size_t)c->accumulators * c->slice * c->width) {
+    for (int i = 0; i < c->window && c->slices; i++) {
         r->chains[i].slice = (uint64_t)i;
-        r->chains[i].acc = at;
+        r->chains[i].acc = r->sums + (size_t)i * (size_t)c->accumulators * c->slice * c->width;
         pici_policy_begin(&r->chains[i].policy);
     }
-    r->temp = at;
+    void *mark = r->mark;
+    r->mark = NULL;
+    enum pici_status s = e->begin ? e->begin(r->self, mark, c->lanes) : PICI_OK;
+    if (!s && r->comm->ranks == 1 && c->send != c->recv)
+        e->copy(c->lanes ? r->chains[0].lane : NULL, c->recv, c->send, c->count, c->dtype);
+    return s;
 }
 
 /* Where this rank sums slice [first, first + n) of a segment: what it owns in the caller's memory. */
@@ -120,15 +122,15 @@ static uint8_t *sum_at(const struct pici_request *r, const struct coll_chain *ch
 
 /* ---- tracing */
 
-/* tiles: NULL, or of each kind how many it sent. */
-static void trace(struct pici_request *r, const char *name, const struct coll_chain *chain, int peer, double begin,
-                  int format, double density, int extrapolated, uint64_t dense, uint64_t wire, const uint64_t *tiles)
+/* A message was made, or taken in. tiles: NULL, or of each kind how many it sent. */
+static void trace(struct pici_request *r, const char *name, const struct coll_chain *chain, int peer, size_t wire,
+                  const uint64_t *tiles)
 {
     struct pici_comm *comm = r->comm;
     if (!comm->trace)
         return;
     struct trace_event e = {.name = name,
-                            .begin = begin,
+                            .begin = chain->begin,
                             .end = pici_coll_now(),
                             .sequence = r->sequence,
                             .phase = phase_of(&r->call, chain->step),
@@ -136,34 +138,55 @@ static void trace(struct pici_request *r, const char *name, const struct coll_ch
                             .slice = (int)chain->slice,
                             .peer = peer,
                             .inter = comm->node_of[peer] != comm->node_of[comm->rank],
-                            .format = format,
-                            .density = density,
-                            .extrapolated = extrapolated,
-                            .dense_bytes = dense,
+                            .format = (int)chain->format,
+                            .density = chain->density,
+                            .extrapolated = chain->extrapolated,
+                            .dense_bytes = chain->dense_bytes,
                             .wire_bytes = wire};
     if (tiles)
         memcpy(e.tiles, tiles, sizeof e.tiles);
     pici_trace_add(comm->trace, &e);
 }
 
+/* ---- stages */
+
+/* Has the engine done what this chain's stage began? And how did it go. */
+static int ready(const struct pici_request *r, const struct coll_chain *chain, enum pici_status *s)
+{
+    int done = 1;
+    *s = r->engine->ready ? r->engine->ready(chain->lane, &done) : PICI_OK;
+    return done;
+}
+
+/* Until then there is nothing else to wait for. */
+int pici_coll_busy(const struct pici_request *r)
+{
+    int busy = !r->call.slices && r->call.lanes;
+    for (int i = 0; i < r->call.window && r->engine->ready; i++) {
+        const enum coll_stage stage = r->chains[i].stage;
+        busy |= stage == STAGE_COUNTING || stage == STAGE_MAKING || stage == STAGE_LOOKING || stage == STAGE_TAKING;
+    }
+    return busy;
+}
+
 /* ---- sending */
 
 /* A block is sent: count it, and its tiles, which are also added to those of its message. */
-static void tally(struct pici_request *r, enum pici_format format, const uint8_t *block, size_t len,
-                  uint64_t tiles[PICI_CONTAINERS])
+static void tally(struct pici_request *r, struct coll_chain *chain, enum pici_format format, const uint8_t *block,
+                  size_t len)
 {
     uint64_t own[PICI_CONTAINERS] = {0};
     r->stats.sends[format]++;
     if (format != PICI_HYBRID)
         return;
-    r->comm->engine->mix(own, block, len);
+    r->engine->mix(chain->lane, own, block, len);
     for (int i = 0; i < PICI_CONTAINERS; i++) {
-        tiles[i] += own[i];
+        chain->tiles[i] += own[i];
         r->stats.tiles[i] += own[i];
     }
 }
 
-static void put_prefix(const struct pici_request *r, struct coll_buffer *b, enum msg_kind kind, int blocks)
+static void put_prefix(const struct pici_request *r, struct coll_chain *chain, enum msg_kind kind, int blocks)
 {
     struct msg_prefix prefix = {.kind = kind,
                                 .dtype = (unsigned)r->call.dtype,
@@ -173,8 +196,10 @@ static void put_prefix(const struct pici_request *r, struct coll_buffer *b, enum
                                 .count = r->call.total,
                                 .status = kind == MSG_POISON ? r->status : 0,
                                 .blocks = (uint32_t)blocks};
-    pici_msg_put(b->bytes, &prefix);
-    b->len = MSG_BYTES;
+    uint8_t bytes[MSG_BYTES];
+    pici_msg_put(bytes, &prefix);
+    r->engine->prefix(chain->lane, chain->out->bytes, bytes, MSG_BYTES);
+    chain->out->len = MSG_BYTES;
 }
 
 /* The elements of a segment's slice that this rank sends, from memory: a sum, or what it contributes itself. */
@@ -188,93 +213,123 @@ static const uint8_t *source(const struct pici_request *r, const struct coll_cha
     return chain->has[segment] ? sum_at(r, chain, segment, first) : c->send + first * c->width;
 }
 
-/* Choose the format of a message of `blocks` segments, n and nnz of each in r. What is gathered crosses all links, so the slower
- * ones count. */
-static enum pici_format choose(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
-                               int gather, int inter, double *density, int *extrapolated)
+/* Which link a message goes over; what is gathered crosses all links, so the slower ones count. */
+static enum policy_link link_of(const struct pici_request *r, const struct pici_plan_step *step, int gather,
+                                int slowest)
 {
-    const struct coll_call *c = &r->call;
-    const enum policy_link link = inter ? POLICY_INTER : POLICY_INTRA;
-    const float threshold = c->threshold[gather ? POLICY_AG : link];
-    const enum policy_link slowest = gather && r->comm->nodes > 1 ? POLICY_INTER : link;
-    const struct policy_auto by = {.formats = c->formats, .bandwidth = c->bandwidth[slowest], .gather = gather};
-    uint64_t n = 0, nnz = 0;
-    *density = POLICY_UNKNOWN;
-    *extrapolated = 0;
-    if (c->format == PICI_DENSE || (threshold <= 0 && c->format != PICI_AUTO))
-        return c->format; /* whatever the density */
-    int dense = !pici_policy_count(&chain->policy, threshold, density);
-    if (dense) {
-        *extrapolated = *density >= 0;
-    } else {
-        for (int i = 0; i < step->send_count; i++) {
-            const uint8_t *src = source(r, chain, (step->send_first + i) % r->comm->ranks, &r->n[i]);
-            n += r->n[i];
-            nnz += r->nnz[i] = r->comm->engine->count(src, r->n[i], c->dtype);
-        }
-        double sparsity = pici_policy_sparsity(nnz, n);
-        *density = 1 - sparsity;
-        dense = pici_policy_dense(sparsity, threshold);
-    }
-    pici_policy_sent(&chain->policy, *density, dense);
-    return dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, r->n, r->nnz, step->send_count, &by);
-}
-
-/* The message that encodes this step's segments from memory: sums, or what this rank owns. */
-static enum pici_status encode(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
-                               struct coll_buffer *b, int to)
-{
-    const struct coll_call *c = &r->call;
     const struct pici_comm *comm = r->comm;
-    const double begin = pici_coll_now();
-    const int gather = phase_of(c, chain->step) == PLAN_ALL_GATHER;
-    const int inter = comm->node_of[to] != comm->node_of[comm->rank];
-    double density;
-    int extrapolated;
-    enum pici_format format = choose(r, chain, step, gather, inter, &density, &extrapolated);
-    uint64_t dense_bytes = MSG_BYTES, tiles[PICI_CONTAINERS] = {0};
-    put_prefix(r, b, MSG_DATA, step->send_count);
-    for (int i = 0; i < step->send_count; i++) {
-        int segment = (step->send_first + i) % comm->ranks;
-        uint64_t n;
-        size_t len;
-        const uint8_t *src = source(r, chain, segment, &n);
-        if (c->kind == PICI_ALL_GATHER) {
-            uint8_t *place = c->recv + (size_t)comm->rank * c->count * c->width + (src - c->send);
-            if (place != src)
-                comm->engine->copy(place, src, n, c->dtype);
-        }
-        enum pici_status s =
-            comm->engine->encode(b->bytes + b->len, c->message - b->len, &len, src, n, c->dtype, format, c->checksum);
-        if (s)
-            return s;
-        if (gather)
-            chain->encoded[segment] = (struct coll_encoded){
-                .block = b->bytes + b->len, .len = len, .message = step->send_count == 1 ? b : NULL, .format = format};
-        tally(r, format, b->bytes + b->len, len, tiles);
-        b->len += len;
-        dense_bytes += HDR_BYTES + n * c->width;
-    }
-    r->stats.encode_s += pici_coll_now() - begin;
-    r->stats.dense_bytes += dense_bytes;
-    trace(r, "send", chain, to, begin, format, density, extrapolated, dense_bytes, b->len, tiles);
-    return PICI_OK;
+    const int inter = comm->node_of[comm->order[step->to]] != comm->node_of[comm->rank];
+    return inter || (slowest && gather && comm->nodes > 1) ? POLICY_INTER : POLICY_INTRA;
 }
 
-/* The message of blocks that this rank holds encoded: that which they came in, if it is the same, else copied together. Returns
- * the buffer to send, with a user more. */
-static struct coll_buffer *forward(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
-                                   int to)
+/* Choose the format of a message. 0: its nonzeros must be counted first. */
+static int choose(const struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step, int gather)
 {
     const struct coll_call *c = &r->call;
-    const double begin = pici_coll_now();
+    const float threshold = c->threshold[gather ? POLICY_AG : link_of(r, step, gather, 0)];
+    chain->density = POLICY_UNKNOWN;
+    chain->extrapolated = 0;
+    chain->format = c->format;
+    if (c->format == PICI_DENSE || (threshold <= 0 && c->format != PICI_AUTO))
+        return 1; /* whatever the density */
+    if (pici_policy_count(&chain->policy, threshold, &chain->density))
+        return 0;
+    chain->extrapolated = chain->density >= 0;
+    pici_policy_sent(&chain->policy, chain->density, 1);
+    chain->format = PICI_DENSE;
+    return 1;
+}
+
+/* The same, after they were. */
+static void choose_counted(const struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
+                           int gather)
+{
+    const struct coll_call *c = &r->call;
+    const float threshold = c->threshold[gather ? POLICY_AG : link_of(r, step, gather, 0)];
+    const struct policy_auto by = {.formats = c->formats,
+                                   .bandwidth = c->bandwidth[link_of(r, step, gather, 1)],
+                                   .gather = gather,
+                                   .coding = r->engine->coding};
+    uint64_t n = 0, nnz = 0;
+    for (int i = 0; i < step->send_count; i++) {
+        n += chain->n[i];
+        nnz += chain->nnz[i];
+    }
+    const double sparsity = pici_policy_sparsity(nnz, n);
+    const int dense = pici_policy_dense(sparsity, threshold);
+    chain->density = 1 - sparsity;
+    pici_policy_sent(&chain->policy, chain->density, dense);
+    chain->format =
+        dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, chain->n, chain->nnz, step->send_count, &by);
+}
+
+/* The message is made; it is of data. */
+static void end_message(struct pici_request *r, struct coll_chain *chain, int to)
+{
+    r->stats.encode_s += pici_coll_now() - chain->begin;
+    r->stats.dense_bytes += chain->dense_bytes;
+    trace(r, "send", chain, to, chain->out->len, chain->tiles);
+    chain->stage = STAGE_MADE;
+}
+
+/* What is sent from now on instead of data. */
+static void begin_poison(struct pici_request *r, struct coll_chain *chain)
+{
+    chain->making = MAKE_POISON;
+    put_prefix(r, chain, MSG_POISON, 0);
+    chain->stage = STAGE_MAKING;
+}
+
+/* What went wrong, in words: the engine's if it has any. */
+static const char *words(const struct pici_request *r, enum pici_status s)
+{
+    const char *own = s == PICI_E_DEVICE && r->engine->error ? r->engine->error(r->self) : "";
+    return own[0] ? own : pici_strerror(s);
+}
+
+static void fail_encode(struct pici_request *r, struct coll_chain *chain, enum pici_status s)
+{
+    pici_coll_note(r->comm, "rank %d: cannot encode: %s", r->comm->rank, words(r, s));
+    pici_coll_fail(r, s, r->comm->rank);
+    begin_poison(r, chain);
+}
+
+/* Encode this step's segments from memory: sums, or what this rank owns. The format is chosen. */
+static void begin_encode(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step)
+{
+    const struct coll_call *c = &r->call;
+    put_prefix(r, chain, MSG_DATA, step->send_count);
+    for (int i = 0; i < step->send_count && c->kind == PICI_ALL_GATHER; i++) {
+        const uint8_t *src = chain->src[i];
+        uint8_t *place = c->recv + (size_t)r->comm->rank * c->count * c->width + (src - c->send);
+        if (place != src)
+            r->engine->copy(chain->lane, place, src, chain->n[i], c->dtype);
+    }
+    chain->making = MAKE_BLOCKS;
+    chain->stage = STAGE_MAKING;
+    enum pici_status s =
+        r->engine->encode(chain->lane, chain->out->bytes, MSG_BYTES, c->message, chain->len, (const void **)chain->src,
+                          chain->n, step->send_count, c->dtype, chain->format, c->checksum);
+    if (s)
+        fail_encode(r, chain, s);
+}
+
+/* The message of blocks that this rank holds encoded: that which they came in, if it is the same, else copied together. */
+static void begin_forward(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step)
+{
+    const struct coll_call *c = &r->call;
     struct coll_buffer *b = step->send_count == 1 ? chain->encoded[step->send_first].message : NULL;
-    uint64_t dense_bytes = MSG_BYTES, tiles[PICI_CONTAINERS] = {0};
+    chain->making = MAKE_FORWARD;
+    chain->stage = STAGE_MAKING;
+    chain->format = chain->encoded[step->send_first].format;
+    chain->density = POLICY_UNKNOWN;
+    chain->extrapolated = 0;
     if (b) {
         b->users++;
+        chain->out = b;
     } else {
-        b = take(r);
-        put_prefix(r, b, MSG_DATA, step->send_count);
+        b = chain->out = take(r);
+        put_prefix(r, chain, MSG_DATA, step->send_count);
     }
     for (int i = 0; i < step->send_count; i++) {
         int segment = (step->send_first + i) % r->comm->ranks;
@@ -282,58 +337,144 @@ static struct coll_buffer *forward(struct pici_request *r, struct coll_chain *ch
         uint64_t first, n;
         pici_coll_slice(r->comm, c, segment, chain->slice, &first, &n);
         if (e->message != b) {
-            memcpy(b->bytes + b->len, e->block, e->len);
+            r->engine->put(chain->lane, b->bytes + b->len, e->block, e->len);
             b->len += e->len;
         }
-        tally(r, e->format, e->block, e->len, tiles);
-        dense_bytes += HDR_BYTES + n * c->width;
+        tally(r, chain, e->format, e->block, e->len);
+        chain->dense_bytes += HDR_BYTES + n * c->width;
     }
-    r->stats.encode_s += pici_coll_now() - begin;
-    r->stats.dense_bytes += dense_bytes;
-    trace(r, "send", chain, to, begin, chain->encoded[step->send_first].format, POLICY_UNKNOWN, 0, dense_bytes, b->len,
-          tiles);
-    return b;
+    if (c->held == 1)
+        let_go(r, chain);
 }
 
-/* Send the next message in the order, if its chain has come that far. */
+/* The encoded blocks are there. */
+static void end_encode(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step, int gather)
+{
+    struct coll_buffer *b = chain->out;
+    for (int i = 0; i < step->send_count; i++) {
+        const uint8_t *block = b->bytes + b->len;
+        if (gather)
+            chain->encoded[(step->send_first + i) % r->comm->ranks] =
+                (struct coll_encoded){.block = block,
+                                      .len = chain->len[i],
+                                      .message = step->send_count == 1 ? b : NULL,
+                                      .format = chain->format};
+        tally(r, chain, chain->format, block, chain->len[i]);
+        b->len += chain->len[i];
+        chain->dense_bytes += HDR_BYTES + chain->n[i] * r->call.width;
+    }
+    if (gather && r->call.steps[PLAN_ALL_GATHER] > 1 && r->call.held > 1)
+        hold(chain, b);
+}
+
+/* Begin to make this step's message. */
+static void begin_message(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step)
+{
+    const struct coll_call *c = &r->call;
+    const int gathered = chain->step - c->steps[PLAN_REDUCE_SCATTER];
+    chain->begin = pici_coll_now();
+    chain->dense_bytes = MSG_BYTES;
+    memset(chain->tiles, 0, sizeof chain->tiles);
+    r->making++;
+    if (!r->status && gathered > 0) {
+        begin_forward(r, chain, step);
+        return;
+    }
+    chain->out = take(r);
+    if (r->status) {
+        begin_poison(r, chain);
+        return;
+    }
+    for (int i = 0; i < step->send_count; i++)
+        chain->src[i] = source(r, chain, (step->send_first + i) % r->comm->ranks, &chain->n[i]);
+    if (choose(r, chain, step, gathered >= 0)) {
+        begin_encode(r, chain, step);
+        return;
+    }
+    r->engine->count(chain->lane, (const void **)chain->src, chain->n, step->send_count, c->dtype, chain->nnz);
+    chain->stage = STAGE_COUNTING;
+}
+
+/* Make a chain's next message, as far as that goes without waiting. */
+static void make_message(struct pici_request *r, struct coll_chain *chain, int *moved)
+{
+    const struct coll_call *c = &r->call;
+    const int gather = phase_of(c, chain->step) == PLAN_ALL_GATHER;
+    struct pici_plan_step step;
+    enum pici_status s;
+    if (chain->sent || chain->stage == STAGE_MADE || chain->slice >= c->slices)
+        return;
+    step_at(r, chain->step, &step);
+    if (chain->stage == STAGE_REST) {
+        if (r->sending + r->making >= c->window)
+            return;
+        begin_message(r, chain, &step);
+        *moved = 1;
+    }
+    if (chain->stage == STAGE_COUNTING) {
+        if (!ready(r, chain, &s))
+            return;
+        *moved = 1;
+        if (s) {
+            fail_encode(r, chain, s);
+        } else {
+            choose_counted(r, chain, &step, gather);
+            begin_encode(r, chain, &step);
+        }
+    }
+    if (chain->stage == STAGE_MAKING) {
+        if (!ready(r, chain, &s))
+            return;
+        *moved = 1;
+        if (chain->making == MAKE_POISON) {
+            chain->stage = STAGE_MADE;
+            if (s) /* and what is sent is not even that */
+                pici_coll_fail(r, s, r->comm->rank);
+            return;
+        }
+        if (s) {
+            fail_encode(r, chain, s);
+            return;
+        }
+        if (chain->making == MAKE_BLOCKS)
+            end_encode(r, chain, &step, gather);
+        end_message(r, chain, r->comm->order[step.to]);
+    }
+}
+
+/* Send the next message in the order, if it is made. */
 static enum pici_status try_send(struct pici_request *r, int *moved)
 {
     const struct coll_call *c = &r->call;
     struct pici_comm *comm = r->comm;
+    const struct pici_transport *t = &comm->transport;
+    if (past_end(r, &r->next_send))
+        return PICI_OK;
     struct coll_chain *chain = &r->chains[r->next_send.chain];
-    if (past_end(r, &r->next_send) || r->sending == c->window || chain->sent || chain->step != r->next_send.step ||
-        chain->slice != slice_at(r, &r->next_send))
+    make_message(r, chain, moved);
+    for (int i = 0; i < c->window && r->engine->ready; i++) /* more at a time */
+        make_message(r, &r->chains[i], moved);
+    if (chain->stage != STAGE_MADE)
         return PICI_OK;
     struct pici_plan_step step;
     step_at(r, chain->step, &step);
     const int to = comm->order[step.to];
-    const int gathered = chain->step - c->steps[PLAN_REDUCE_SCATTER];
-    struct coll_buffer *b;
-    if (r->status || gathered <= 0) {
-        b = take(r);
-        enum pici_status s = r->status ? PICI_OK : encode(r, chain, &step, b, to);
-        if (s) {
-            pici_coll_note(comm, "rank %d: cannot encode: %s", comm->rank, pici_strerror(s));
-            pici_coll_fail(r, s, comm->rank);
-        }
-        if (r->status)
-            put_prefix(r, b, MSG_POISON, 0);
-        else if (gathered == 0 && gathered + 1 < c->steps[PLAN_ALL_GATHER] && c->held > 1)
-            hold(chain, b);
-    } else {
-        b = forward(r, chain, &step, to);
-        if (c->held == 1)
-            let_go(r, chain);
-    }
+    const struct coll_place last = r->next_send;
+    next_place(r, &r->next_send);
+    if (t->more) /* of the next message, what goes before it is what this chain's neighbour takes in: but is there one? */
+        t->more(t->context,
+                !past_end(r, &r->next_send) && c->slices - last.round * (uint64_t)c->window > 1 && c->window > 1);
     struct coll_flight *f = &r->sends[r->sending];
-    *f = (struct coll_flight){.buffer = b, .peer = to};
-    enum pici_status s = comm->transport.send(comm->transport.context, to, b->bytes, b->len, &f->request);
+    *f = (struct coll_flight){.buffer = chain->out, .peer = to};
+    enum pici_status s = t->send(t->context, to, f->buffer->bytes, f->buffer->len, &f->request);
     if (s)
         return pici_coll_lost(comm, to, s);
     r->sending++;
-    r->stats.wire_bytes += b->len;
+    r->making--;
+    r->stats.wire_bytes += f->buffer->len;
+    chain->stage = STAGE_REST;
+    chain->out = NULL;
     chain->sent = 1;
-    next_place(r, &r->next_send);
     *moved = 1;
     return PICI_OK;
 }
@@ -400,98 +541,145 @@ static enum pici_status take_block(struct pici_request *r, struct coll_chain *ch
                                    uint64_t n, const uint8_t *block, size_t len)
 {
     const struct coll_call *c = &r->call;
-    const struct pici_engine *e = r->comm->engine;
+    const struct pici_engine *e = r->engine;
     if (phase_of(c, chain->step) == PLAN_ALL_GATHER)
-        return e->decode(c->recv + first * c->width, n, block, len, c->dtype, c->total);
+        return e->decode(chain->lane, c->recv + first * c->width, n, block, len, c->dtype, c->total);
     uint8_t *sum = sum_at(r, chain, segment, first);
     const uint8_t *own = c->send + first * c->width;
     if (!chain->has[segment] && sum != own)
-        e->copy(sum, own, n, c->dtype);
+        e->copy(chain->lane, sum, own, n, c->dtype);
     chain->has[segment] = 1;
-    return e->fold(sum, n, block, len, c->dtype, c->op, r->temp, COLL_TEMP_BYTES / c->width);
+    return e->fold(chain->lane, sum, n, block, len, c->dtype, c->op, r->temp, COLL_TEMP_BYTES / c->width);
 }
 
-/* Take in the message of a step. What is wrong with it is noted. */
-static void take_in(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
-                    const struct coll_flight *f)
+/* Begin to take in the message of a step. */
+static enum pici_status begin_take(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
+                                   const struct coll_flight *f)
 {
     const struct coll_call *c = &r->call;
-    struct pici_comm *comm = r->comm;
-    const double begin = pici_coll_now();
+    const struct pici_engine *e = r->engine;
+    const uint8_t *bytes = f->buffer->bytes;
     const int gather = phase_of(c, chain->step) == PLAN_ALL_GATHER;
     struct msg_prefix prefix;
     struct pici_info info = PICI_INFO_INIT;
-    uint64_t dense_bytes = MSG_BYTES, elements = 0, nnz = 0;
-    int dense = 1;
-    enum pici_status s = f->status ? f->status : pici_msg_get(&prefix, f->buffer->bytes, f->bytes);
+    uint64_t elements = 0, nnz = 0;
+    size_t at = MSG_BYTES;
+    enum pici_status s = pici_msg_get(&prefix, e->head ? e->head(chain->lane, -1, 0) : bytes, f->bytes);
     if (!s)
         s = check_prefix(r, &prefix, step->recv_count, f->peer);
-    struct msg_cursor cursor = {f->buffer->bytes + MSG_BYTES, f->buffer->bytes + f->bytes};
+    chain->dense = 1;
+    chain->dense_bytes = MSG_BYTES;
     for (int i = 0; i < step->recv_count && !s && !r->status; i++) {
-        int segment = (step->recv_first + i) % comm->ranks;
+        int segment = (step->recv_first + i) % r->comm->ranks;
         uint64_t first, n;
-        const uint8_t *block;
-        size_t len;
-        pici_coll_slice(comm, c, segment, chain->slice, &first, &n);
-        s = pici_msg_block(&cursor, c->dtype, n, &block, &len, &info);
+        pici_coll_slice(r->comm, c, segment, chain->slice, &first, &n);
+        s = pici_msg_block(e->head ? e->head(chain->lane, i, at) : bytes + at, f->bytes - at, c->dtype, n, &info);
         if (!s)
-            s = take_block(r, chain, segment, first, n, block, len);
+            s = take_block(r, chain, segment, first, n, bytes + at, info.block_bytes);
         if (gather)
-            chain->encoded[segment] = (struct coll_encoded){
-                .block = block, .len = len, .message = step->recv_count == 1 ? f->buffer : NULL, .format = info.format};
-        dense &= info.format == PICI_DENSE;
-        dense_bytes += HDR_BYTES + n * c->width;
+            chain->encoded[segment] = (struct coll_encoded){.block = bytes + at,
+                                                            .len = info.block_bytes,
+                                                            .message = step->recv_count == 1 ? f->buffer : NULL,
+                                                            .format = info.format};
+        at += info.block_bytes;
+        chain->dense &= info.format == PICI_DENSE;
+        chain->dense_bytes += HDR_BYTES + n * c->width;
         elements += n;
         nnz += info.nnz;
     }
-    if (!s && !r->status && cursor.at != cursor.end)
+    if (!s && !r->status && at != f->bytes)
         s = PICI_E_CORRUPT;
+    if (!s && !r->status && c->op == PICI_AVG && chain->step + 1 == c->steps[PLAN_REDUCE_SCATTER]) {
+        uint64_t first, n;
+        pici_coll_slice(r->comm, c, r->comm->position, chain->slice, &first, &n);
+        e->divide(chain->lane, sum_at(r, chain, r->comm->position, first), n, c->dtype, r->comm->ranks);
+    }
+    chain->format = info.format;
+    chain->density = chain->dense || !elements ? POLICY_UNKNOWN : (double)nnz / (double)elements;
+    chain->extrapolated = 0;
+    return s;
+}
+
+/* Take in the message that a chain waits for, as far as that goes without waiting. What is wrong with it is noted. */
+static void take_message(struct pici_request *r, struct coll_chain *chain, const struct coll_flight *f, int *moved)
+{
+    const struct pici_engine *e = r->engine;
+    struct pici_plan_step step;
+    enum pici_status s;
+    if (!chain->sent || chain->stage == STAGE_TAKEN)
+        return;
+    step_at(r, chain->step, &step);
+    if (chain->stage == STAGE_REST) {
+        chain->begin = pici_coll_now();
+        chain->stage = STAGE_LOOKING;
+        if (e->look && !r->status && !f->status)
+            e->look(chain->lane, f->buffer->bytes, f->bytes, step.recv_count);
+        *moved = 1;
+    }
+    if (chain->stage == STAGE_LOOKING) {
+        if (!ready(r, chain, &s))
+            return;
+        chain->status = f->status ? f->status : s;
+        if (!chain->status && !r->status)
+            chain->status = begin_take(r, chain, &step, f);
+        chain->stage = STAGE_TAKING;
+        *moved = 1;
+    }
+    if (!ready(r, chain, &s))
+        return;
+    chain->stage = STAGE_TAKEN;
+    s = chain->status ? chain->status : s;
     if (s) {
-        pici_coll_note(comm, "from rank %d: %s", f->peer, pici_strerror(s));
-        pici_coll_fail(r, s, comm->rank);
+        pici_coll_note(r->comm, "from rank %d: %s", f->peer, words(r, s));
+        pici_coll_fail(r, s, r->comm->rank);
     }
     if (r->status)
         return;
-    if (!gather)
-        pici_policy_received(&chain->policy, dense);
+    if (phase_of(&r->call, chain->step) == PLAN_REDUCE_SCATTER)
+        pici_policy_received(&chain->policy, chain->dense);
     f->buffer->len = f->bytes;
-    r->stats.decode_s += pici_coll_now() - begin;
-    trace(r, "recv", chain, f->peer, begin, info.format,
-          dense || !elements ? POLICY_UNKNOWN : (double)nnz / (double)elements, 0, dense_bytes, f->bytes, NULL);
+    r->stats.decode_s += pici_coll_now() - chain->begin;
+    trace(r, "recv", chain, f->peer, f->bytes, NULL);
 }
 
-/* Take in the next message in the order, if it is there and its turn has come. */
+/* The message that a flight of the next ones brought, if it is there. */
+static enum pici_status arrived(struct pici_request *r, struct coll_flight *f)
+{
+    const struct pici_transport *t = &r->comm->transport;
+    if (f->done)
+        return PICI_OK;
+    enum pici_status s = t->test(t->context, f->request, &f->done, &f->bytes);
+    if (s && s != PICI_E_CORRUPT)
+        return pici_coll_lost(r->comm, f->peer, s);
+    f->status = s; /* longer than any message can be */
+    return PICI_OK;
+}
+
+/* Take in what arrived, and be done with the next message in the order, if it was taken in. */
 static enum pici_status try_receive(struct pici_request *r, int *moved)
 {
     const struct coll_call *c = &r->call;
-    const struct pici_transport *t = &r->comm->transport;
-    if (r->folded == r->posted)
-        return PICI_OK;
-    struct coll_flight *f = &r->recvs[r->folded % (uint64_t)c->window];
-    if (!f->done) {
-        enum pici_status s = t->test(t->context, f->request, &f->done, &f->bytes);
-        if (s && s != PICI_E_CORRUPT)
-            return pici_coll_lost(r->comm, f->peer, s);
-        f->status = s; /* longer than any message can be */
+    struct coll_place at = r->next_fold;
+    for (uint64_t i = r->folded; i < r->posted; i++, next_place(r, &at)) {
+        struct coll_flight *f = &r->recvs[i % (uint64_t)c->window];
+        enum pici_status s = arrived(r, f);
+        if (s)
+            return s;
+        if (f->done && r->chains[at.chain].step == at.step && r->chains[at.chain].slice == slice_at(r, &at))
+            take_message(r, &r->chains[at.chain], f, moved);
+        if (!r->engine->ready)
+            break; /* one at a time */
     }
     struct coll_chain *chain = &r->chains[r->next_fold.chain];
-    if (!f->done || !chain->sent)
+    if (r->folded == r->posted || chain->stage != STAGE_TAKEN)
         return PICI_OK;
-    struct pici_plan_step step;
-    step_at(r, chain->step, &step);
-    if (!r->status)
-        take_in(r, chain, &step, f);
+    struct coll_flight *f = &r->recvs[r->folded % (uint64_t)c->window];
     next_place(r, &r->next_fold);
     chain->sent = 0;
+    chain->stage = STAGE_REST;
     chain->step++;
-    if (chain->step == c->steps[PLAN_REDUCE_SCATTER]) {
+    if (chain->step == c->steps[PLAN_REDUCE_SCATTER])
         pici_policy_begin(&chain->policy);
-        if (c->op == PICI_AVG && !r->status) {
-            uint64_t first, n;
-            pici_coll_slice(r->comm, c, r->comm->position, chain->slice, &first, &n);
-            r->comm->engine->divide(sum_at(r, chain, r->comm->position, first), n, c->dtype, r->comm->ranks);
-        }
-    }
     if (chain->step > c->steps[PLAN_REDUCE_SCATTER] && chain->step < steps_of(c) && !r->status)
         hold(chain, f->buffer);
     drop(r, f->buffer);
@@ -512,7 +700,7 @@ enum pici_status pici_coll_data(struct pici_request *r, int *moved, int *done)
     enum pici_status s;
     if (!r->call.slices) {
         *done = 1;
-        return PICI_OK;
+        return r->call.lanes ? r->engine->ready(r->chains[0].lane, done) : PICI_OK;
     }
     if ((s = post(r, moved)) || (s = try_send(r, moved)) || (s = try_receive(r, moved)) || (s = reap(r, moved)))
         return s;

@@ -232,6 +232,8 @@ static void release(struct pici_comm *comm)
 {
     if (comm->scratch && !comm->leak)
         comm->engine->free(comm->scratch, comm->scratch_bytes);
+    if (comm->other)
+        comm->other->close(comm->other_self, comm->leak);
     if (!comm->leak)
         free(comm->agreements);
     free(comm->spare);
@@ -346,6 +348,19 @@ enum pici_status pici_comm_set_nodes(struct pici_comm *comm, const int *node_of)
     return PICI_OK;
 }
 
+enum pici_status pici_comm_engine(struct pici_comm *comm, const struct pici_engine *engine, void *self)
+{
+    if (comm->broken || comm->head || comm->pid != getpid())
+        return PICI_E_BROKEN;
+    if (comm->other)
+        comm->other->close(comm->other_self, 0);
+    comm->other = engine;
+    comm->other_self = self;
+    const struct pici_mover mover = {.self = self, .owns = engine->holds, .move = engine->move};
+    pici_transport_threads_mover(&comm->transport, &mover);
+    return PICI_OK;
+}
+
 const char *pici_comm_error(const struct pici_comm *comm)
 {
     return comm ? comm->error : made;
@@ -366,6 +381,18 @@ int pici_comm_size(const struct pici_comm *comm)
     return comm ? comm->ranks : 0;
 }
 
+enum pici_status pici_comm_grow(struct pici_comm *comm, size_t bytes)
+{
+    uint8_t *more = comm->engine->alloc(bytes);
+    if (!more)
+        return PICI_E_NOMEM;
+    if (comm->scratch)
+        comm->engine->free(comm->scratch, comm->scratch_bytes);
+    comm->scratch = more;
+    comm->scratch_bytes = bytes;
+    return PICI_OK;
+}
+
 enum pici_status pici_comm_reserve(struct pici_comm *comm, size_t bytes)
 {
     if (!comm)
@@ -376,14 +403,7 @@ enum pici_status pici_comm_reserve(struct pici_comm *comm, size_t bytes)
         return PICI_OK;
     if (comm->head)
         return PICI_E_BROKEN; /* a collective works in it */
-    uint8_t *more = comm->engine->alloc(bytes);
-    if (!more)
-        return PICI_E_NOMEM;
-    if (comm->scratch)
-        comm->engine->free(comm->scratch, comm->scratch_bytes);
-    comm->scratch = more;
-    comm->scratch_bytes = bytes;
-    return PICI_OK;
+    return pici_comm_grow(comm, bytes);
 }
 
 void pici_comm_free(struct pici_comm *comm)

@@ -31,7 +31,9 @@ struct coll_settings {
 
 struct pici_comm {
     struct pici_transport transport;
-    const struct pici_engine *engine;
+    const struct pici_engine *engine; /* for elements in the host's memory */
+    const struct pici_engine *other;  /* for elements that this one owns, with its context; or NULL */
+    void *other_self;
     struct coll_settings settings;
     int rank, ranks;
     int position; /* order[position] == rank */
@@ -71,12 +73,14 @@ struct coll_call {
     uint64_t slice;   /* elements, a multiple of TILE */
     uint64_t slices;  /* of a segment, the last maybe empty; 0: there is no data */
     int window;       /* slices at a time */
+    int lanes;        /* of the engine; 0: it has none, or nothing to do */
     int widest;       /* blocks in a message at the most */
     int buffers;      /* for messages */
     int held;         /* messages that a chain keeps at the most */
     int accumulators; /* a chain's */
     size_t message;   /* capacity of a buffer */
     size_t scratch;   /* bytes of all */
+    size_t sums;      /* of which those are for the accumulators */
     struct pici_coll_stats *stats;
     size_t stats_bytes; /* of the caller's version */
     void *memory;       /* the caller's scratch, or NULL */
@@ -103,11 +107,35 @@ struct coll_encoded {
     enum pici_format format;
 };
 
+/* What a chain has begun last. Its message is made, sent, and then another taken in. */
+enum coll_stage {
+    STAGE_REST,
+    STAGE_COUNTING, /* the nonzeros of what is to be sent */
+    STAGE_MAKING,   /* the message */
+    STAGE_MADE,     /* which waits for its turn */
+    STAGE_LOOKING,  /* at what came in */
+    STAGE_TAKING,   /* that */
+    STAGE_TAKEN     /* and waits for its turn */
+};
+enum coll_making { MAKE_BLOCKS, MAKE_FORWARD, MAKE_POISON };
+
 /* A slice on its way through the steps; there are `window` of them. */
 struct coll_chain {
     uint64_t slice;
-    int step;                     /* now, over both phases */
-    int sent;                     /* this step's message was encoded */
+    int step; /* now, over both phases */
+    int sent; /* this step's message was */
+    enum coll_stage stage;
+    enum coll_making making;
+    struct pici_lane *lane;
+    struct coll_buffer *out; /* the message that is made */
+    uint64_t *n, *nnz;       /* [widest] of its blocks, */
+    size_t *len;             /* [widest] and their bytes, */
+    const void **src;        /* [widest] what they are made of */
+    enum pici_format format; /* of the message at hand, as what follows */
+    double density, begin;
+    int extrapolated, dense;
+    enum pici_status status; /* of taking it in */
+    uint64_t dense_bytes, tiles[PICI_CONTAINERS];
     uint8_t *acc;                 /* ring: one slice; recursive: one a segment */
     uint8_t *has;                 /* [ranks] the accumulator of this segment is in use */
     struct coll_encoded *encoded; /* [ranks] all-gather: the blocks of these segments */
@@ -156,18 +184,19 @@ struct pici_request {
 
     struct coll_agreement agree;
 
-    uint8_t *own_scratch; /* where the call's scratch is */
+    const struct pici_engine *engine;
+    void *self, *mark;        /* the engine's */
+    uint8_t *messages, *sums; /* the call's scratch */
     struct coll_chain *chains;
     struct coll_buffer *buffers;
     struct coll_buffer **free; /* stack */
     int frees;
     struct coll_flight *sends, *recvs; /* [window] each; recvs is a ring */
-    int sending;                       /* sends in use */
+    int sending, making;               /* sends in use; messages that are made but not sent */
     uint64_t posted, folded;           /* messages, of those that this rank receives */
     struct coll_place next_post, next_send, next_fold;
-    uint64_t *n, *nnz; /* [widest] of the blocks of the message at hand */
-    uint8_t *temp;     /* COLL_TEMP_BYTES, for fold */
-    void *memory;      /* of all the arrays above */
+    uint8_t *temp; /* COLL_TEMP_BYTES, for fold */
+    void *memory;  /* of all the arrays above */
 };
 
 /* comm.c: note why something failed. The first note of a communicator stays. comm NULL: for this thread. */
@@ -178,6 +207,9 @@ void pici_coll_note(struct pici_comm *, const char *format, ...);
 /* Note that a message from or to a peer failed; returns s. */
 enum pici_status pici_coll_lost(struct pici_comm *, int peer, enum pici_status s);
 double pici_coll_now(void);
+
+/* More scratch memory, of so many bytes: PICI_E_NOMEM leaves what there is. */
+enum pici_status pici_comm_grow(struct pici_comm *, size_t bytes);
 
 /* Note a failure on this rank (culprit: who did it), keep to the plan. The worst status wins. */
 void pici_coll_fail(struct pici_request *, enum pici_status, int culprit);
@@ -191,8 +223,9 @@ int pici_coll_agree_rounds(int ranks); /* 2 * AGREE_BYTES of comm->agreements ea
 void pici_coll_agree_begin(struct pici_request *, enum msg_kind);
 enum pici_status pici_coll_agree(struct pici_request *, enum msg_kind, int *moved, int *done);
 
-/* coll.c: the data. Lay out the scratch, and move on. Returns a failure of the transport. */
-void pici_coll_data_begin(struct pici_request *);
+/* coll.c: the data. Begin, which may be a failure of this rank; move on: a failure of the transport. */
+enum pici_status pici_coll_data_begin(struct pici_request *);
 enum pici_status pici_coll_data(struct pici_request *, int *moved, int *done);
+int pici_coll_busy(const struct pici_request *); /* has the engine something to do? */
 
 #endif

@@ -21,23 +21,38 @@ static void host_free(void *p, size_t bytes)
     free(p);
 }
 
-static void host_copy(void *dst, const void *src, uint64_t n, enum pici_dtype dtype)
+static void host_copy(struct pici_lane *lane, void *dst, const void *src, uint64_t n, enum pici_dtype dtype)
 {
+    (void)lane;
     if (n)
         memcpy(dst, src, (size_t)n * pici_dtype_width(dtype));
 }
 
-static uint64_t host_count(const void *src, uint64_t n, enum pici_dtype dtype)
+static void host_count(struct pici_lane *lane, const void *const *src, const uint64_t *n, int runs,
+                       enum pici_dtype dtype, uint64_t *nnz)
 {
-    return n ? pici_isa()->move[fmt_width_log2((unsigned)dtype)]->count(src, (size_t)n) : 0;
+    (void)lane;
+    for (int i = 0; i < runs; i++)
+        nnz[i] = n[i] ? pici_isa()->move[fmt_width_log2((unsigned)dtype)]->count(src[i], (size_t)n[i]) : 0;
 }
 
-static enum pici_status host_encode(void *block, size_t cap, size_t *len, const void *src, uint64_t n,
-                                    enum pici_dtype dtype, enum pici_format format, int checksum)
+static void host_put(struct pici_lane *lane, uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    (void)lane;
+    memcpy(to, from, bytes);
+}
+
+static enum pici_status host_encode(struct pici_lane *lane, uint8_t *message, size_t at, size_t cap, size_t *len,
+                                    const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
+                                    enum pici_format format, int checksum)
 {
     struct pici_opts opts = PICI_OPTS_INIT;
+    enum pici_status s = PICI_OK;
+    (void)lane;
     opts.checksum = checksum;
-    return pici_compress(block, cap, len, src, n, dtype, format, &opts);
+    for (int i = 0; i < runs && !s; i++, at += len[i - 1])
+        s = pici_compress(message + at, cap - at, &len[i], src[i], n[i], dtype, format, &opts);
+    return s;
 }
 
 /* The header of a block that is to be there whole, and to hold n elements of dtype. */
@@ -49,17 +64,19 @@ static enum pici_status expect(struct pici_block *b, uint64_t n, const void *blo
     return b->dtype == (unsigned)dtype && b->count == n ? PICI_OK : PICI_E_CORRUPT;
 }
 
-static enum pici_status host_decode(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype dtype,
-                                    uint64_t output)
+static enum pici_status host_decode(struct pici_lane *lane, void *dst, uint64_t n, const void *block, size_t len,
+                                    enum pici_dtype dtype, uint64_t output)
 {
     struct pici_block b;
+    (void)lane;
     enum pici_status s = expect(&b, n, block, len, dtype);
     return s ? s : pici_decompress_slice(dst, n, block, len, output);
 }
 
-static void host_mix(uint64_t tiles[PICI_CONTAINERS], const void *block, size_t len)
+static void host_mix(struct pici_lane *lane, uint64_t tiles[PICI_CONTAINERS], const void *block, size_t len)
 {
     struct pici_mix mix = PICI_MIX_INIT;
+    (void)lane;
     (void)pici_mix(&mix, block, len); /* without tiles, if the block is not hybrid */
     for (int i = 0; i < PICI_CONTAINERS; i++)
         tiles[i] += mix.tiles[i];
@@ -96,10 +113,11 @@ static enum pici_status fold_order(uint8_t *dst, const struct pici_block *b, siz
     return s;
 }
 
-static enum pici_status host_fold(void *dst, uint64_t n, const void *block, size_t len, enum pici_dtype dtype,
-                                  enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status host_fold(struct pici_lane *lane, void *dst, uint64_t n, const void *block, size_t len,
+                                  enum pici_dtype dtype, enum pici_op op, void *temp, uint64_t temp_elements)
 {
     struct pici_block b;
+    (void)lane;
     enum pici_status s = expect(&b, n, block, len, dtype);
     if (s)
         return s;
@@ -108,8 +126,9 @@ static enum pici_status host_fold(void *dst, uint64_t n, const void *block, size
     return pici_scatter_add(dst, n, block, len, NULL);
 }
 
-static void host_divide(void *dst, uint64_t n, enum pici_dtype dtype, int ranks)
+static void host_divide(struct pici_lane *lane, void *dst, uint64_t n, enum pici_dtype dtype, int ranks)
 {
+    (void)lane;
     if (n)
         pici_divide(dst, (size_t)n, (unsigned)dtype, ranks);
 }
@@ -120,9 +139,12 @@ const struct pici_engine pici_engine_host = {
     .free = host_free,
     .copy = host_copy,
     .count = host_count,
+    .prefix = host_put,
     .encode = host_encode,
+    .put = host_put,
     .decode = host_decode,
     .fold = host_fold,
     .mix = host_mix,
     .divide = host_divide,
+    .coding = 1,
 };

@@ -46,17 +46,11 @@ enum pici_status pici_msg_get(struct msg_prefix *m, const uint8_t *p, size_t len
     return PICI_OK;
 }
 
-enum pici_status pici_msg_block(struct msg_cursor *c, enum pici_dtype dtype, uint64_t n, const uint8_t **block,
-                                size_t *len, struct pici_info *info)
+enum pici_status pici_msg_block(const uint8_t *header, size_t left, enum pici_dtype dtype, uint64_t n,
+                                struct pici_info *info)
 {
-    const size_t left = (size_t)(c->end - c->at);
-    enum pici_status s = pici_inspect(info, c->at, left);
+    enum pici_status s = pici_inspect(info, header, left);
     if (s)
         return s;
-    if (info->dtype != dtype || info->count != n || info->block_bytes > left)
-        return PICI_E_CORRUPT;
-    *block = c->at;
-    *len = info->block_bytes;
-    c->at += *len;
-    return PICI_OK;
+    return info->dtype == dtype && info->count == n && info->block_bytes <= left ? PICI_OK : PICI_E_CORRUPT;
 }

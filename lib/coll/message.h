@@ -25,14 +25,9 @@ void pici_msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *);
  * else is judged. */
 enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *p, size_t len);
 
-/* A cursor over the blocks of a message. */
-struct msg_cursor {
-    const uint8_t *at, *end;
-};
-
-/* The next block, which must hold n elements of dtype; its header is checked, its length is within the message.
- * PICI_E_CORRUPT, _VERSION, _UNSUPPORTED. */
-enum pici_status pici_msg_block(struct msg_cursor *, enum pici_dtype, uint64_t n, const uint8_t **block, size_t *len,
+/* Of a block, the header, which begins where so many bytes of the message are left: the block must hold n elements of dtype and be
+ * within the message. Only the header is read. PICI_E_CORRUPT, _VERSION, _UNSUPPORTED. */
+enum pici_status pici_msg_block(const uint8_t *header, size_t left, enum pici_dtype dtype, uint64_t n,
                                 struct pici_info *);
 
 #endif

@@ -178,7 +178,7 @@ double pici_policy_seconds(enum pici_format format, enum pici_dtype dtype, const
         return -1;
     for (int i = 0; i < blocks; i++)
         ns += coding_ns((unsigned)format, (unsigned)dtype, n[i], nnz[i], by->gather);
-    return (double)bytes / by->bandwidth + 1e-9 * ns;
+    return (double)bytes / by->bandwidth + 1e-9 * ns * (by->coding > 0 ? by->coding : 1);
 }
 
 enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dtype, const uint64_t *n,

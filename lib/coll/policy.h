@@ -61,6 +61,7 @@ struct policy_auto {
     unsigned formats; /* that it may choose, a bit 1 << format each; dense it always may */
     double bandwidth; /* of the link, bytes per second, above 0 */
     int gather;       /* who receives the blocks decodes them, rather than add them */
+    double coding;    /* the time that coding takes, as a part of what it takes the host; 0: the same */
 };
 
 /* The seconds that a message of this format (pici, coo or hybrid) is expected to take: its bytes over the link, and its coding on

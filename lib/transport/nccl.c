@@ -28,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "pici/cuda.h"
 #include "transport/nap.h"
 #include "transport/nccl_transport.h"
 
@@ -574,6 +575,11 @@ enum pici_status pici_comm_nccl(struct pici_comm **out, ncclComm_t comm, cudaStr
     enum pici_status s = pici_transport_nccl(&t, comm);
     if (s || (s = pici_comm_transport(out, &t)))
         return s;
-    (void)stream;
-    return PICI_OK;
+    s = pici_comm_cuda(*out, stream);
+    if (s) {
+        pici_comm_failed(pici_comm_error(*out));
+        pici_comm_free(*out);
+        *out = NULL;
+    }
+    return s;
 }

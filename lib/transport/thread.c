@@ -22,6 +22,7 @@ enum { SMALL = 256 }; /* bytes of a message that is copied when it is sent */
 
 struct message {
     struct message *next;
+    const struct pici_mover *mover; /* NULL: it is in the host's memory */
     struct request *sender; /* whose data it is, and who waits for its end; NULL: small, freed by who takes it */
     const uint8_t *data;
     size_t bytes;
@@ -50,6 +51,7 @@ struct rank {
     struct request *posted;          /* receives without a message, oldest first */
     uint64_t seen;                   /* events before the last wait ended */
     uint64_t *sent;                  /* [ranks] messages, for faults */
+    struct pici_mover mover;         /* owns is NULL: all is in the host's memory */
     int silent;                      /* stalled by a fault */
     int gave_up;
 
@@ -150,11 +152,18 @@ static void request_end(struct request *q)
     q->owner->idle = q;
 }
 
-/* The message of a send: the request's own if it is large, else a copy. NULL: no memory. */
+/* The rank's mover if it owns this memory, else NULL. */
+static const struct pici_mover *mover_of(const struct rank *r, const void *p)
+{
+    return r->mover.owns && r->mover.owns(r->mover.self, p) ? &r->mover : NULL;
+}
+
+/* The message of a send: the request's own if it is large, or not in the host's memory, else a copy. NULL: no memory. */
 static struct message *message_new(struct request *q, const void *data, size_t bytes)
 {
     struct message *m = &q->message;
-    const int small = bytes <= SMALL;
+    const struct pici_mover *mover = mover_of(q->owner, data);
+    const int small = bytes <= SMALL && !mover;
     if (small) {
         m = malloc(sizeof *m + bytes);
         if (!m)
@@ -163,7 +172,7 @@ static struct message *message_new(struct request *q, const void *data, size_t b
             memcpy(m + 1, data, bytes);
         data = m + 1;
     }
-    *m = (struct message){.sender = small ? NULL : q, .data = data, .bytes = bytes, .flip = NO_FLIP};
+    *m = (struct message){.mover = mover, .sender = small ? NULL : q, .data = data, .bytes = bytes, .flip = NO_FLIP};
     q->done = small;
     return m;
 }
@@ -187,12 +196,15 @@ static void message_end(struct message *m, enum pici_status status)
 static void take(struct request *q)
 {
     const struct message *m = q->arrived;
+    const struct pici_mover *into = mover_of(q->owner, q->into), *mover = m->mover ? m->mover : into;
     if (m->bytes > q->cap)
         q->status = PICI_E_CORRUPT;
     else {
-        if (m->bytes)
+        if (mover && m->bytes)
+            q->status = mover->move(mover->self, q->into, m->data, m->bytes) ? PICI_OK : PICI_E_TRANSPORT;
+        else if (m->bytes)
             memcpy(q->into, m->data, m->bytes);
-        if (m->flip != NO_FLIP)
+        if (m->flip != NO_FLIP && !into)
             q->into[m->flip / 8] ^= (uint8_t)(1 << m->flip % 8);
         q->bytes = m->bytes;
     }
@@ -469,6 +481,15 @@ enum pici_status pici_transport_threads(struct pici_transport *transports, int r
             .close = thread_close,
         };
     return PICI_OK;
+}
+
+void pici_transport_threads_mover(struct pici_transport *t, const struct pici_mover *mover)
+{
+    struct rank *r = t->context;
+    if (t->send != thread_send)
+        return;
+    r->mover = *mover;
+    t->memory = PICI_MEMORY_ANY;
 }
 
 void pici_transport_threads_faults(struct pici_transport *t, const struct pici_thread_faults *faults)

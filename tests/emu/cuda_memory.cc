@@ -176,6 +176,7 @@ cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, 
         return emu::sticky();
     if (!to || !from || (unsigned)kind > cudaMemcpyDefault)
         return emu::refuse(cudaErrorInvalidValue);
+    pageable = pageable || emu::is_idle(stream); /* there is nothing that it could wait for */
     const cudaError_t e = emu::deferred() ? check_copy(to, from, bytes, kind, pageable) : cudaSuccess;
     if (e)
         return e;

@@ -319,6 +319,12 @@ bool finish_stream(cudaStream_t stream)
     return !s || until([&] { return s->done >= issued; });
 }
 
+bool is_idle(cudaStream_t stream)
+{
+    const CUstream_st *s = find(stream);
+    return s && s->queued.empty();
+}
+
 const char *blocked()
 {
     return w.blocked;

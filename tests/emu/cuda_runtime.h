@@ -8,7 +8,8 @@
  * which streams are slow, a seed says. So what no event orders happens in any order, and what nobody waited for has often not
  * happened. Streams wait for each other by events alone; the null stream is one more stream. Then
  *   - device memory cannot be touched but by operations: a segmentation fault, with words;
- *   - cudaMemcpyAsync from or to memory that is not pinned is a failure: on a GPU it may wait for the stream;
+ *   - cudaMemcpyAsync from or to memory that is not pinned is a failure: on a GPU it may wait for the stream; but for one in
+ *     which nothing is queued;
  *   - so is a copy or a fill beyond a buffer, a copy onto itself, or in another direction than it says;
  *   - so is the use of a handle that was destroyed;
  *   - a kernel launched into a stream, or an event recorded in one, of another than the current device is refused;

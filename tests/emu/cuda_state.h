@@ -39,6 +39,7 @@ cudaError_t queue(cudaStream_t, const operation &);
 /* Wait for a device, or a stream. False if that would take for ever; blocked() says by what. */
 bool finish_device(int device);
 bool finish_stream(cudaStream_t);
+bool is_idle(cudaStream_t);
 const char *blocked();
 
 int current_device();

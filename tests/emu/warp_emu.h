@@ -275,6 +275,26 @@ PICI_DEV uint64_t add_f64(uint64_t a, uint64_t b)
     return a;
 }
 
+PICI_DEV uint32_t div_f32(uint32_t a, uint32_t b)
+{
+    float x, y;
+    memcpy(&x, &a, 4);
+    memcpy(&y, &b, 4);
+    x /= y;
+    memcpy(&a, &x, 4);
+    return a;
+}
+
+PICI_DEV uint64_t div_f64(uint64_t a, uint64_t b)
+{
+    double x, y;
+    memcpy(&x, &a, 8);
+    memcpy(&y, &b, 8);
+    x /= y;
+    memcpy(&a, &x, 8);
+    return a;
+}
+
 } // namespace hw
 } // namespace pici
 

@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The engine for elements in a GPU's memory: the codec of pici/cuda.h, and the kernels below it. Each lane is a stream.
+ *
+ * Messages are in the GPU's memory too if the transport can send from there. If not they are in pinned host memory, and blocks
+ * are copied on a lane's stream, to it once their length is known, and from it into a place of the lane's before they are
+ * read. What the host must know (lengths, statuses, counts, the heads of blocks) is copied to pinned memory behind
+ * the work that makes it, and an event tells when it is there: nothing ever waits but for an event to be asked again. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "coll/engine.h"
+#include "cuda/reduce.h"
+#include "pici/cuda.h"
+
+enum { ALIGN = 256, HALT_MS = 1000, PREFIX = 32 };
+
+struct pici_lane {
+    struct gpu *gpu;
+    cudaStream_t stream;
+    cudaEvent_t event;       /* behind all that was begun */
+    int open, pending;       /* something was begun since it was last recorded; it was, and did not happen yet */
+    enum pici_status status; /* the worst so far */
+    unsigned used;           /* results that reading blocks will have written */
+    uint8_t *slots;          /* [blocks] of gpu->slot bytes: where blocks are aligned to 16 */
+    uint8_t *workspace;
+    uint8_t *temp; /* a slice */
+
+    /* on the GPU, and where the host finds them */
+    struct pici_cuda_result *results, *host_results; /* [blocks] */
+    uint64_t *counts, *host_counts;                  /* [blocks] */
+    struct pici_cuda_heads *heads, *host_heads;
+    struct pici_cuda_head *head, *host_head; /* [blocks] */
+    uint8_t *host_prefix;
+
+    /* what is being made or looked at */
+    uint64_t *nnz; /* counting */
+    size_t *len;   /* encoding */
+    int runs, in_slots;
+    uint8_t *message;
+    size_t at, cap;
+    const uint8_t *looked;
+    int looking; /* at so many blocks */
+};
+
+/* A piece of memory that grows. */
+struct piece {
+    uint8_t *p;
+    size_t bytes;
+    int pinned;
+};
+
+struct gpu {
+    cudaStream_t caller, moves; /* moves: of messages between threads */
+    int device;
+    struct pici_lane *lane;
+    int lanes; /* made */
+    struct engine_needs needs;
+    struct piece messages, sums, work, results;
+    size_t slot, workspace; /* bytes of one */
+    char error[160];
+};
+
+static enum pici_status status_of(struct gpu *g, cudaError_t e, const char *what)
+{
+    if (e == cudaSuccess)
+        return PICI_OK;
+    snprintf(g->error, sizeof g->error, "%s: %s", what, cudaGetErrorString(e));
+    (void)cudaGetLastError(); /* it is told, and is not to be told again to the caller's program */
+    return e == cudaErrorMemoryAllocation ? PICI_E_NOMEM : PICI_E_DEVICE;
+}
+
+/* Something was begun on a lane, or could not be. */
+static void begun(struct pici_lane *l, enum pici_status s, const char *what)
+{
+    l->open = 1;
+    if (s && !l->gpu->error[0])
+        snprintf(l->gpu->error, sizeof l->gpu->error, "%s: %s", what, pici_strerror(s));
+    if (s < l->status)
+        l->status = s;
+}
+
+static void gpu_begun(struct pici_lane *l, cudaError_t e, const char *what)
+{
+    begun(l, status_of(l->gpu, e, what), what);
+}
+
+static void copy_bytes(struct pici_lane *l, void *to, const void *from, size_t bytes)
+{
+    if (bytes)
+        gpu_begun(l, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, l->stream), "cudaMemcpyAsync");
+}
+
+/* ---- memory and lanes ---- */
+
+static int gpu_owns(void *self, const void *p)
+{
+    struct cudaPointerAttributes a;
+    (void)self;
+    if (!p || cudaPointerGetAttributes(&a, p) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
+}
+
+static void piece_free(struct piece *p)
+{
+    if (p->p)
+        (void)(p->pinned ? cudaFreeHost(p->p) : cudaFree(p->p));
+    p->p = NULL;
+    p->bytes = 0;
+}
+
+static enum pici_status piece_grow(struct gpu *g, struct piece *p, size_t bytes, int pinned)
+{
+    if (p->p && p->bytes >= bytes && p->pinned == pinned)
+        return PICI_OK;
+    piece_free(p);
+    p->pinned = pinned;
+    cudaError_t e = pinned ? cudaHostAlloc((void **)&p->p, bytes ? bytes : 1, cudaHostAllocDefault)
+                           : cudaMalloc((void **)&p->p, bytes ? bytes : 1);
+    p->bytes = e ? 0 : bytes;
+    return status_of(g, e, pinned ? "cudaHostAlloc" : "cudaMalloc");
+}
+
+static enum pici_status make_lanes(struct gpu *g, int lanes)
+{
+    if (lanes <= g->lanes)
+        return PICI_OK;
+    struct pici_lane *more = realloc(g->lane, (size_t)lanes * sizeof *more);
+    if (!more) {
+        snprintf(g->error, sizeof g->error, "no memory for %d lanes", lanes);
+        return PICI_E_NOMEM;
+    }
+    g->lane = more;
+    for (; g->lanes < lanes; g->lanes++) {
+        struct pici_lane *l = &g->lane[g->lanes];
+        memset(l, 0, sizeof *l);
+        enum pici_status s =
+            status_of(g, cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        if (s)
+            return s;
+        s = status_of(g, cudaEventCreateWithFlags(&l->event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        if (s) {
+            (void)cudaStreamDestroy(l->stream);
+            return s;
+        }
+    }
+    return PICI_OK;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Give out bytes of a piece; of none, only count them. */
+static void *take(uint8_t *piece, size_t *at, size_t bytes)
+{
+    void *p = piece ? piece + *at : NULL;
+    *at += aligned(bytes);
+    return p;
+}
+
+/* What a lane has, in pieces of the GPU's and of pinned memory; NULL: only count. */
+static void give(const struct gpu *g, struct pici_lane *l, uint8_t *work, size_t *at_work, uint8_t *pinned,
+                 size_t *at_pinned)
+{
+    const struct engine_needs *n = &g->needs;
+    const size_t blocks = (size_t)n->blocks, results = blocks * sizeof *l->results, counts = blocks * sizeof *l->counts,
+                 head = blocks * sizeof *l->head;
+    const int order = n->op == PICI_MIN || n->op == PICI_MAX;
+    l->slots = take(work, at_work, blocks * g->slot);
+    l->workspace = take(work, at_work, blocks * g->workspace);
+    l->temp = take(work, at_work, order ? (size_t)n->slice * pici_dtype_width(n->dtype) : 0);
+    l->results = take(work, at_work, results);
+    l->counts = take(work, at_work, counts);
+    l->heads = take(work, at_work, sizeof *l->heads);
+    l->head = take(work, at_work, head);
+    l->host_results = take(pinned, at_pinned, results);
+    l->host_counts = take(pinned, at_pinned, counts);
+    l->host_heads = take(pinned, at_pinned, sizeof *l->heads);
+    l->host_head = take(pinned, at_pinned, head);
+    l->host_prefix = take(pinned, at_pinned, PREFIX);
+}
+
+static enum pici_status gpu_room(void *self, const struct engine_needs *needs, uint8_t **messages, uint8_t **sums,
+                                 struct pici_lane **lanes)
+{
+    struct gpu *g = self;
+    struct pici_lane none;
+    size_t bound = 0, work = 0, pinned = 0;
+    int device = 0;
+    g->error[0] = '\0';
+    enum pici_status s = status_of(g, cudaGetDevice(&device), "cudaGetDevice");
+    if (s)
+        return s;
+    if (device != g->device) {
+        snprintf(g->error, sizeof g->error, "device %d is current, the communicator's is %d", device, g->device);
+        return PICI_E_DEVICE;
+    }
+    if (needs->checksum) {
+        snprintf(g->error, sizeof g->error, "a GPU makes blocks without checksums");
+        return PICI_E_UNSUPPORTED;
+    }
+    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
+        const size_t bytes = pici_bound((enum pici_format)f, needs->dtype, needs->slice);
+        bound = bytes > bound ? bytes : bound;
+    }
+    g->needs = *needs;
+    g->slot = aligned(bound);
+    g->workspace = aligned(pici_cuda_workspace(needs->dtype, needs->slice));
+    for (int i = 0; i < needs->lanes; i++)
+        give(g, &none, NULL, &work, NULL, &pinned);
+    if ((s = make_lanes(g, needs->lanes)) || (s = piece_grow(g, &g->work, work, 0)) ||
+        (s = piece_grow(g, &g->results, pinned, 1)) ||
+        (s = piece_grow(g, &g->messages, needs->messages, !needs->device)) ||
+        (s = piece_grow(g, &g->sums, needs->sums, 0)))
+        return s;
+    work = pinned = 0;
+    for (int i = 0; i < needs->lanes; i++) {
+        struct pici_lane *l = lanes[i] = &g->lane[i];
+        l->gpu = g;
+        give(g, l, g->work.p, &work, g->results.p, &pinned);
+        l->open = l->pending = l->looking = 0;
+        l->used = 0;
+        l->nnz = NULL;
+        l->len = NULL;
+        l->status = PICI_OK;
+    }
+    *messages = g->messages.p;
+    *sums = g->sums.p;
+    return PICI_OK;
+}
+
+static enum pici_status gpu_enter(void *self, void **mark)
+{
+    struct gpu *g = self;
+    cudaEvent_t event;
+    g->error[0] = '\0';
+    enum pici_status s =
+        status_of(g, cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    if (s)
+        return s;
+    s = status_of(g, cudaEventRecord(event, g->caller), "cudaEventRecord");
+    if (s)
+        (void)cudaEventDestroy(event);
+    else
+        *mark = event;
+    return s;
+}
+
+static enum pici_status gpu_begin(void *self, void *mark, int lanes)
+{
+    struct gpu *g = self;
+    enum pici_status s = PICI_OK;
+    for (int i = 0; i < lanes && mark && !s; i++)
+        s = status_of(g, cudaStreamWaitEvent(g->lane[i].stream, (cudaEvent_t)mark, 0), "cudaStreamWaitEvent");
+    if (mark)
+        (void)cudaEventDestroy((cudaEvent_t)mark);
+    return s;
+}
+
+/* Asked of ourselves, not of the GPU, which may be lost. */
+static int gpu_holds(void *self, const void *p)
+{
+    const struct gpu *g = self;
+    const uintptr_t at = (uintptr_t)p - (uintptr_t)g->messages.p;
+    return g->messages.p && !g->messages.pinned && at < g->messages.bytes;
+}
+
+static int gpu_move(void *self, void *to, const void *from, size_t bytes)
+{
+    struct gpu *g = self;
+    cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->moves);
+    if (!e)
+        e = cudaStreamSynchronize(g->moves);
+    return !e;
+}
+
+static int gpu_halt(void *self)
+{
+    struct gpu *g = self;
+    static const struct timespec ms = {0, 1000000};
+    int left = HALT_MS;
+    for (int i = 0; i < g->lanes && left >= 0; i++)
+        while (cudaStreamQuery(g->lane[i].stream) == cudaErrorNotReady && left-- > 0)
+            nanosleep(&ms, NULL);
+    (void)cudaGetLastError();
+    return left < 0;
+}
+
+static void gpu_close(void *self, int leak)
+{
+    struct gpu *g = self;
+    for (int i = 0; i < g->lanes && !leak; i++) {
+        (void)cudaEventDestroy(g->lane[i].event);
+        (void)cudaStreamDestroy(g->lane[i].stream);
+    }
+    (void)cudaStreamDestroy(g->moves);
+    if (!leak) { /* or what is under way would be waited for, for ever maybe */
+        piece_free(&g->messages);
+        piece_free(&g->sums);
+        piece_free(&g->work);
+        piece_free(&g->results);
+    }
+    free(g->lane);
+    free(g);
+}
+
+static const char *gpu_error(void *self)
+{
+    const struct gpu *g = self;
+    return g->error;
+}
+
+/* ---- a lane's end ---- */
+
+/* All that was begun is to be found out about. */
+static void seal(struct pici_lane *l)
+{
+    copy_bytes(l, l->host_results, l->results, l->used * sizeof *l->results);
+    if (l->nnz)
+        copy_bytes(l, l->host_counts, l->counts, (size_t)l->runs * sizeof *l->counts);
+    if (l->looking) {
+        copy_bytes(l, l->host_heads, l->heads, sizeof *l->heads);
+        copy_bytes(l, l->host_head, l->head, (size_t)l->looking * sizeof *l->head);
+    }
+    gpu_begun(l, cudaEventRecord(l->event, l->stream), "cudaEventRecord");
+    l->open = 0;
+    l->pending = 1;
+}
+
+/* The lengths of blocks are known: put them where they belong. Returns whether that is still to be done. */
+static int place_blocks(struct pici_lane *l)
+{
+    size_t at = l->at;
+    for (int i = 0; i < l->runs && !l->status; i++) {
+        const struct pici_cuda_result *r = &l->host_results[i];
+        if (r->status || r->len > l->cap - at) {
+            begun(l, r->status ? (enum pici_status)r->status : PICI_E_SPACE, "a block");
+            break;
+        }
+        l->len[i] = (size_t)r->len;
+        if (l->in_slots)
+            copy_bytes(l, l->message + at, l->slots + (size_t)i * l->gpu->slot, l->len[i]);
+        at += l->len[i];
+    }
+    l->len = NULL;
+    l->used = 0;
+    return l->in_slots;
+}
+
+static enum pici_status gpu_ready(struct pici_lane *l, int *done)
+{
+    *done = 0;
+    if (l->open)
+        seal(l);
+    if (l->pending) {
+        const cudaError_t e = cudaEventQuery(l->event);
+        if (e == cudaErrorNotReady) {
+            (void)cudaGetLastError(); /* it would be found there */
+            return PICI_OK;
+        }
+        l->pending = 0;
+        if (e)
+            gpu_begun(l, e, "the GPU");
+        l->open = 0;
+        if (l->nnz)
+            memcpy(l->nnz, l->host_counts, (size_t)l->runs * sizeof *l->nnz);
+        l->nnz = NULL;
+        l->looking = 0;
+        if (l->len && place_blocks(l)) {
+            seal(l);
+            return PICI_OK;
+        }
+        for (unsigned i = 0; i < l->used && !e; i++)
+            if (l->host_results[i].status < l->status)
+                l->status = (enum pici_status)l->host_results[i].status;
+        l->used = 0;
+        l->open = 0;
+    }
+    *done = 1;
+    const enum pici_status s = l->status;
+    l->status = PICI_OK;
+    return s;
+}
+
+/* ---- what lanes do ---- */
+
+static void gpu_copy(struct pici_lane *l, void *dst, const void *src, uint64_t n, enum pici_dtype dtype)
+{
+    copy_bytes(l, dst, src, (size_t)n * pici_dtype_width(dtype));
+}
+
+static void gpu_count(struct pici_lane *l, const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
+                      uint64_t *nnz)
+{
+    struct pici_cuda_count jobs[32];
+    for (int i = 0, k; i < runs; i += k) {
+        for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && i + k < runs; k++)
+            jobs[k] = (struct pici_cuda_count){src[i + k], n[i + k], &l->counts[i + k]};
+        gpu_begun(l, pici_cuda_count(jobs, (unsigned)k, (unsigned)dtype, l->stream), "counting");
+    }
+    l->nnz = nnz;
+    l->runs = runs;
+}
+
+static void gpu_prefix(struct pici_lane *l, uint8_t *message, const uint8_t *prefix, size_t bytes)
+{
+    if (!l->gpu->needs.device) {
+        memcpy(message, prefix, bytes);
+        return;
+    }
+    memcpy(l->host_prefix, prefix, bytes);
+    copy_bytes(l, message, l->host_prefix, bytes);
+}
+
+static void gpu_put(struct pici_lane *l, uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    if (l->gpu->needs.device)
+        copy_bytes(l, to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
+static enum pici_status gpu_encode(struct pici_lane *l, uint8_t *message, size_t at, size_t cap, size_t *len,
+                                   const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
+                                   enum pici_format format, int checksum)
+{
+    const struct gpu *g = l->gpu;
+    struct pici_cuda_encode jobs[32];
+    (void)checksum; /* room refused it */
+    l->in_slots = !(g->needs.device && runs == 1);
+    enum pici_status s = PICI_OK;
+    for (int i = 0, k; i < runs && !s; i += k) {
+        for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && i + k < runs; k++)
+            jobs[k] =
+                (struct pici_cuda_encode){.block = l->in_slots ? l->slots + (size_t)(i + k) * g->slot : message + at,
+                                          .cap = l->in_slots ? g->slot : cap - at,
+                                          .result = &l->results[i + k],
+                                          .src = src[i + k],
+                                          .n = n[i + k]};
+        s = pici_compress_batch_cuda(jobs, (size_t)k, dtype, format, l->workspace + (size_t)i * g->workspace,
+                                     (size_t)k * g->workspace, l->stream);
+    }
+    l->open = 1;
+    if (s)
+        return s;
+    l->message = message;
+    l->at = at;
+    l->cap = cap;
+    l->len = len;
+    l->runs = runs;
+    l->used = (unsigned)runs;
+    return PICI_OK;
+}
+
+static void gpu_look(struct pici_lane *l, const uint8_t *message, size_t bytes, int blocks)
+{
+    l->looked = message;
+    if (!l->gpu->needs.device)
+        return;
+    l->looking = blocks;
+    gpu_begun(l, pici_cuda_look(l->heads, l->head, message, bytes, (unsigned)blocks, l->stream), "looking");
+}
+
+static const uint8_t *gpu_head(struct pici_lane *l, int i, size_t at)
+{
+    static const uint8_t none[48];
+    if (!l->gpu->needs.device)
+        return l->looked + (i < 0 ? 0 : at);
+    if (i < 0)
+        return l->host_heads->prefix;
+    return (uint64_t)i <= l->host_heads->found && l->host_head[i].at == at ? l->host_head[i].header : none;
+}
+
+/* Where a block can be read: aligned, on the GPU; and its result. */
+static const void *legible(struct pici_lane *l, const void *block, size_t len)
+{
+    if (l->gpu->needs.device && (uintptr_t)block % 16 == 0)
+        return block;
+    uint8_t *slot = l->slots + l->used * l->gpu->slot;
+    copy_bytes(l, slot, block, len);
+    return slot;
+}
+
+static enum pici_status read_block(struct pici_lane *l, void *dst, uint64_t n, const void *block, size_t len,
+                                   enum pici_dtype dtype, int add)
+{
+    struct gpu *g = l->gpu;
+    if (len > g->slot || l->used == (unsigned)g->needs.blocks)
+        return PICI_E_CORRUPT; /* longer than any block of a slice */
+    const void *from = legible(l, block, len);
+    enum pici_status s = (add ? pici_scatter_add_cuda : pici_decompress_cuda)(
+        dst, n, dtype, from, len, NULL, &l->results[l->used], l->workspace + l->used * g->workspace,
+        PICI_CUDA_READ_WORKSPACE, l->stream);
+    l->open = 1;
+    l->used += !s;
+    return s;
+}
+
+static enum pici_status gpu_decode(struct pici_lane *l, void *dst, uint64_t n, const void *block, size_t len,
+                                   enum pici_dtype dtype, uint64_t output)
+{
+    (void)output;
+    return read_block(l, dst, n, block, len, dtype, 0);
+}
+
+static enum pici_status gpu_fold(struct pici_lane *l, void *dst, uint64_t n, const void *block, size_t len,
+                                 enum pici_dtype dtype, enum pici_op op, void *temp, uint64_t temp_elements)
+{
+    (void)temp;
+    (void)temp_elements;
+    if (op != PICI_MIN && op != PICI_MAX)
+        return read_block(l, dst, n, block, len, dtype, 1);
+    enum pici_status s = read_block(l, l->temp, n, block, len, dtype, 0);
+    if (!s)
+        gpu_begun(l, pici_cuda_order(dst, l->temp, n, (unsigned)dtype, op == PICI_MAX, l->stream), "comparing");
+    return s;
+}
+
+static void gpu_mix(struct pici_lane *l, uint64_t tiles[PICI_CONTAINERS], const void *block, size_t len)
+{
+    struct pici_mix mix = PICI_MIX_INIT;
+    if (!l->gpu->needs.device)
+        (void)pici_mix(&mix, block, len); /* without tiles, if the block is not hybrid */
+    for (int i = 0; i < PICI_CONTAINERS; i++)
+        tiles[i] += mix.tiles[i];
+}
+
+static void gpu_divide(struct pici_lane *l, void *dst, uint64_t n, enum pici_dtype dtype, int ranks)
+{
+    gpu_begun(l, pici_cuda_divide(dst, n, (unsigned)dtype, ranks, l->stream), "dividing");
+}
+
+/* coding: what the traffic of docs/cuda.md says of a GPU of 3 TB/s, beside the host's constants; not measured. */
+static const struct pici_engine engine = {
+    .name = "CUDA",
+    .owns = gpu_owns,
+    .enter = gpu_enter,
+    .begin = gpu_begin,
+    .room = gpu_room,
+    .holds = gpu_holds,
+    .move = gpu_move,
+    .halt = gpu_halt,
+    .close = gpu_close,
+    .error = gpu_error,
+    .ready = gpu_ready,
+    .copy = gpu_copy,
+    .count = gpu_count,
+    .prefix = gpu_prefix,
+    .encode = gpu_encode,
+    .put = gpu_put,
+    .look = gpu_look,
+    .head = gpu_head,
+    .decode = gpu_decode,
+    .fold = gpu_fold,
+    .mix = gpu_mix,
+    .divide = gpu_divide,
+    .coding = 0.01,
+};
+
+enum pici_status pici_comm_cuda(struct pici_comm *comm, cudaStream_t stream)
+{
+    if (!comm)
+        return PICI_E_ARG;
+    struct gpu *g = calloc(1, sizeof *g);
+    if (!g)
+        return PICI_E_NOMEM;
+    g->caller = stream;
+    enum pici_status s = status_of(g, cudaGetDevice(&g->device), "cudaGetDevice");
+    if (!s)
+        s = status_of(g, cudaStreamCreateWithFlags(&g->moves, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    if (!s && (s = pici_comm_engine(comm, &engine, g)))
+        (void)cudaStreamDestroy(g->moves);
+    if (s)
+        free(g);
+    return s;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The lesser or greater of two elements, and an element divided by a number of ranks, on elements as bits: what
+ * cpu/reduce.h says, to the bit. Sums: pici/device_add.cuh. */
+#ifndef PICI_LIB_CUDA_ARITH_CUH
+#define PICI_LIB_CUDA_ARITH_CUH
+
+#include <string.h>
+
+#include "pici/device_add.cuh"
+#include "pici/device_block.cuh"
+
+namespace pici {
+
+/* How the elements of a dtype compare, as lib/cpu/reduce.inc does it: as unsigned integers, once some bits are turned. */
+struct ordering {
+    uint64_t fold; /* turned in elements whose sign is set */
+    uint64_t turn; /* turned in all */
+    uint64_t most; /* the greatest magnitude that is not a NaN */
+    uint64_t quiet;
+};
+
+static inline ordering ordering_of(unsigned dtype, int max)
+{
+    static const uint8_t mantissas[PICI_F8E5M2 + 1] = {0, 23, 52, 10, 7, 3, 2};
+    const uint64_t sign = UINT64_C(1) << ((8u << width_log2(dtype)) - 1), below = sign - 1;
+    ordering o = {0, sign, below, 0};
+    if (dtype <= PICI_F8E5M2) {
+        const uint64_t one = UINT64_C(1) << mantissas[dtype];
+        o.fold = below;
+        o.most = dtype == PICI_F8E4M3 ? below - 1 : sign - one;
+        o.quiet = dtype == PICI_F8E4M3 ? 0 : one / 2;
+    } else if (dtype == PICI_U8 || dtype == PICI_U16 || dtype == PICI_U32 || dtype == PICI_U64) {
+        o.turn = 0;
+    }
+    if (max)
+        o.turn ^= sign | below;
+    return o;
+}
+
+template <class T> PICI_DEV T first_in_order(T d, T x, const ordering &o)
+{
+    constexpr unsigned TOP = 8 * sizeof(T) - 1;
+    constexpr T BELOW = (T)((UINT64_C(1) << TOP) - 1);
+    const auto rank = [&](T v) { return (T)(v ^ ((T)(0 - (v >> TOP)) & (T)o.fold) ^ (T)o.turn); };
+    const bool nan_d = (d & BELOW) > (T)o.most, nan_x = (x & BELOW) > (T)o.most;
+    const T first = !nan_d && (nan_x || rank(x) < rank(d)) ? x : d;
+    return nan_d || nan_x ? (T)(first | (T)o.quiet) : first;
+}
+
+/* What elements are divided by, as the arithmetic of each of them needs it. */
+struct divisor {
+    uint64_t f64;
+    uint32_t f32; /* rounded */
+    int by;
+};
+
+static inline divisor divisor_of(int by)
+{
+    const double f64 = by;
+    const float f32 = (float)by;
+    divisor d = {0, 0, by};
+    memcpy(&d.f64, &f64, sizeof f64);
+    memcpy(&d.f32, &f32, sizeof f32);
+    return d;
+}
+
+/* Up to here, a quotient of floats of 16 bits or fewer may be rounded to f32's precision before it is to its own: see
+ * pici_divide in cpu/reduce.c. */
+enum { BY_FEW = 4096 };
+
+/* bf16 among the narrow floats; what has float's exponent is converted by shifts. */
+struct bfloat16 : narrow_float<15, 7, 127, true> {
+    PICI_DEV_MEMBER static uint32_t widen(uint32_t h)
+    {
+        return h << 16;
+    }
+    PICI_DEV_MEMBER static uint32_t narrow(uint32_t u)
+    {
+        return (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    }
+};
+
+/* element: the dtype as bits; of(x, by): the quotient. FLOAT: a narrow float, by <= BY_FEW. */
+template <class FLOAT, class T> struct quotient_by_few {
+    typedef T element;
+    PICI_DEV_MEMBER static T of(T x, const divisor &by)
+    {
+        return (T)(FLOAT::is_nan(x) ? x | FLOAT::quiet : FLOAT::narrow(hw::div_f32(FLOAT::widen(x), by.f32)));
+    }
+};
+
+/* By any number. The bits of a magnitude, where a double has exponent and mantissa, are its value times a power of two,
+ * denormals too; and so the quotient is rounded as an integer. */
+template <class FLOAT, class T> struct quotient_by_many {
+    typedef T element;
+    PICI_DEV_MEMBER static T of(T x, const divisor &by)
+    {
+        constexpr uint64_t LAST = (UINT64_C(1) << 52) / FLOAT::implicit; /* place of the mantissa */
+        const uint32_t magnitude = x & FLOAT::top;
+        if (FLOAT::is_nan(x))
+            return (T)(x | FLOAT::quiet);
+        if (FLOAT::quiet && magnitude == FLOAT::all_ones) /* infinity */
+            return x;
+        const uint64_t q = hw::div_f64(magnitude * LAST, by.f64);
+        return (T)((q + (LAST / 2 - 1) + (q / LAST & 1)) / LAST | (x & (FLOAT::top + 1)));
+    }
+};
+
+struct quotient_f32 {
+    typedef uint32_t element;
+    PICI_DEV_MEMBER static uint32_t of(uint32_t x, const divisor &by)
+    {
+        return (x & 0x7fffffffu) > 0x7f800000u ? x | 0x00400000u : hw::div_f32(x, by.f32);
+    }
+};
+
+struct quotient_f64 {
+    typedef uint64_t element;
+    PICI_DEV_MEMBER static uint64_t of(uint64_t x, const divisor &by)
+    {
+        return arith<PICI_F64>::is_nan(x) ? x | UINT64_C(0x0008000000000000) : hw::div_f64(x, by.f64);
+    }
+};
+
+/* T: an integer, signed or not; WIDE: one of its kind that has room for every divisor. */
+template <class T, class WIDE, class ELEMENT> struct quotient_integer {
+    typedef ELEMENT element;
+    PICI_DEV_MEMBER static ELEMENT of(ELEMENT x, const divisor &by)
+    {
+        return (ELEMENT)((WIDE)(T)x / (WIDE)by.by);
+    }
+};
+
+} // namespace pici
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "reduce.h"
+
+#include "arith.cuh"
+#include "launch.cuh"
+
+using namespace pici;
+
+static_assert(sizeof(struct pici_cuda_heads) == 48 && sizeof(struct pici_cuda_head) == 56, "read as bytes on the host");
+
+/* ---- dense elements, by all threads: 16 bytes at a time, where that is possible ---- */
+
+/* Threads of a block, and blocks that a multiprocessor has room for. */
+constexpr unsigned THREADS = 256, COUNT_BLOCKS = 6, ORDER_BLOCKS = 8, DIVIDE_BLOCKS = 5;
+
+template <class T> constexpr unsigned PER_QUAD = 16 / sizeof(T);
+
+/* Which of n elements are in quads: those before the first are `before`. */
+struct quads {
+    uint64_t before, count;
+};
+
+/* Of two arrays those that are in both, which is none unless these are as far from an address aligned to 16. */
+template <class T> PICI_DEV quads quads_of(const T *a, const T *b, uint64_t n)
+{
+    const uint64_t before = (0 - (uintptr_t)a) % 16 / sizeof(T);
+    return before > n || !is_aligned((const void *)((uintptr_t)a ^ (uintptr_t)b), 16)
+               ? quads{n, 0}
+               : quads{before, (n - before) / PER_QUAD<T>};
+}
+
+/* Call quad with each number of a quad, AT_ONCE of them together, and one with that of each element beside them. */
+template <class T, unsigned AT_ONCE, class QUAD, class ONE>
+PICI_DEV void each_quad(const quads &in, uint64_t n, QUAD quad, ONE one)
+{
+    const uint64_t first = hw::block_x() * (uint64_t)hw::threads() + hw::thread(),
+                   step = hw::blocks_x() * (uint64_t)hw::threads(), within = in.count * PER_QUAD<T>;
+    uint64_t q = first;
+    if constexpr (AT_ONCE > 1)
+        for (; q + (AT_ONCE - 1) * step < in.count; q += AT_ONCE * step) {
+            PICI_UNROLL
+            for (unsigned k = 0; k < AT_ONCE; k++)
+                quad(q + k * step);
+        }
+    PICI_UNROLL_1
+    for (; q < in.count; q += step)
+        quad(q);
+    PICI_UNROLL_1
+    for (uint64_t i = first; i < n - within; i += step)
+        one(i < in.before ? i : i + within);
+}
+
+/* d = f(d, x) for each of n elements d at dst and x at src. src: null, where f does not look at x. */
+template <class T, class F> PICI_DEV void update(T *dst, const T *src, uint64_t n, F f)
+{
+    const quads in = quads_of((const T *)dst, src ? src : dst, n);
+    raw128 *const to = (raw128 *)(dst + in.before);
+    const raw128 *const from = (const raw128 *)(src ? src + in.before : nullptr);
+    const auto update_quad = [&](uint64_t q) {
+        const raw128 x = src ? hw::load_once(from + q) : raw128{0, 0};
+        hw::store(to + q, map_quad<T>(hw::load((const raw128 *)to + q), x, f));
+    };
+    const auto update_one = [&](uint64_t i) {
+        hw::store(dst + i, f(hw::load(dst + i), src ? hw::load(src + i) : (T)0));
+    };
+    each_quad<T, 1>(in, n, update_quad, update_one);
+}
+
+/* Thread blocks that have something to do with n elements of so many bytes. */
+static uint64_t parts_of(uint64_t n, unsigned width)
+{
+    return n / (16 / width * THREADS) + 1;
+}
+
+/* ---- counting ---- */
+
+struct count_jobs {
+    struct pici_cuda_count job[BATCH];
+};
+
+PICI_KERNEL(32, 1) zero_kernel(const count_jobs jobs)
+{
+    if (hw::thread() == 0)
+        hw::store(jobs.job[hw::block_y()].nnz, UINT64_C(0));
+}
+
+/* How many of the elements in a word are not zero: the top bit of each says so of the bits below it, or by itself. */
+template <class T> PICI_DEV unsigned nonzeros_of(uint64_t word)
+{
+    constexpr uint64_t TOPS = UINT64_MAX / (T) ~(T)0 << (8 * sizeof(T) - 1);
+    return hw::popc((((word & ~TOPS) + ~TOPS) | word) & TOPS);
+}
+
+template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_jobs jobs)
+{
+    PICI_SHARED(memory);
+    uint64_t *const all = (uint64_t *)memory;
+    const struct pici_cuda_count job = jobs.job[hw::block_y()];
+    const T *const src = (const T *)job.src;
+    const quads in = quads_of(src, src, job.n);
+    const raw128 *const from = (const raw128 *)(src + in.before);
+    uint64_t nnz = 0;
+    if (hw::thread() == 0)
+        hw::put(all, UINT64_C(0));
+    const auto count_quad = [&](uint64_t q) {
+        const raw128 v = hw::load_once(from + q);
+        nnz += nonzeros_of<T>(v.lo) + nonzeros_of<T>(v.hi);
+    };
+    each_quad<T, 4>(in, job.n, count_quad, [&](uint64_t i) { nnz += hw::load(src + i) != 0; });
+    nnz = warp_sum(nnz);
+    hw::syncthreads();
+    if (hw::lane() == 0)
+        hw::shared_add(all, nnz);
+    hw::syncthreads();
+    if (hw::thread() == 0)
+        hw::atomic_add(job.nnz, hw::get(all));
+}
+
+static cudaError_t count_batch(const count_jobs &jobs, unsigned count, unsigned dtype, uint64_t n, cudaStream_t stream)
+{
+    const cudaError_t e = launch(zero_kernel, 1, count, 32, 0, jobs, stream);
+    if (e || !n)
+        return e;
+#define LAUNCH(T) launch_jobs(count_kernel<T>, parts_of(n, sizeof(T)), count, THREADS, 8, COUNT_BLOCKS, jobs, stream)
+    BY_WIDTH(dtype, LAUNCH)
+#undef LAUNCH
+}
+
+cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, unsigned dtype, cudaStream_t stream)
+{
+    cudaError_t e = cudaSuccess;
+    for (unsigned i = 0, k; i < count && !e; i += k) {
+        count_jobs of = {};
+        uint64_t most = 0;
+        for (k = 0; k < BATCH && k < count - i; k++) {
+            of.job[k] = jobs[i + k];
+            most = most < of.job[k].n ? of.job[k].n : most;
+        }
+        e = count_batch(of, k, dtype, most, stream);
+    }
+    return e;
+}
+
+/* ---- the lesser and the greater ---- */
+
+struct order_job {
+    void *dst;
+    const void *src;
+    uint64_t n;
+    ordering by;
+};
+
+template <class T> PICI_KERNEL(THREADS, ORDER_BLOCKS) order_kernel(const order_job job)
+{
+    update((T *)job.dst, (const T *)job.src, job.n, [&](T d, T x) { return first_in_order(d, x, job.by); });
+}
+
+cudaError_t pici_cuda_order(void *dst, const void *src, uint64_t n, unsigned dtype, int max, cudaStream_t stream)
+{
+    const order_job job = {dst, src, n, ordering_of(dtype, max)};
+    if (!n)
+        return cudaSuccess;
+#define LAUNCH(T) launch_jobs(order_kernel<T>, parts_of(n, sizeof(T)), 1, THREADS, 0, ORDER_BLOCKS, job, stream)
+    BY_WIDTH(dtype, LAUNCH)
+#undef LAUNCH
+}
+
+/* ---- quotients ---- */
+
+struct divide_job {
+    void *dst;
+    uint64_t n;
+    divisor by;
+};
+
+template <class QUOTIENT> PICI_KERNEL(THREADS, DIVIDE_BLOCKS) divide_kernel(const divide_job job)
+{
+    typedef typename QUOTIENT::element T;
+    update((T *)job.dst, (const T *)nullptr, job.n, [&](T d, T) { return QUOTIENT::of(d, job.by); });
+}
+
+template <class QUOTIENT> static cudaError_t launch_divide(const divide_job &job, cudaStream_t stream)
+{
+    constexpr unsigned width = sizeof(typename QUOTIENT::element);
+    return launch_jobs(divide_kernel<QUOTIENT>, parts_of(job.n, width), 1, THREADS, 0, DIVIDE_BLOCKS, job, stream);
+}
+
+template <class FLOAT, class T> static cudaError_t launch_narrow(const divide_job &job, cudaStream_t stream)
+{
+    return job.by.by <= BY_FEW ? launch_divide<quotient_by_few<FLOAT, T>>(job, stream)
+                               : launch_divide<quotient_by_many<FLOAT, T>>(job, stream);
+}
+
+cudaError_t pici_cuda_divide(void *dst, uint64_t n, unsigned dtype, int by, cudaStream_t stream)
+{
+    const divide_job job = {dst, n, divisor_of(by)};
+    if (!n)
+        return cudaSuccess;
+    switch (dtype) {
+    case PICI_F32: return launch_divide<quotient_f32>(job, stream);
+    case PICI_F64: return launch_divide<quotient_f64>(job, stream);
+    case PICI_F16: return launch_narrow<float16, uint16_t>(job, stream);
+    case PICI_BF16: return launch_narrow<bfloat16, uint16_t>(job, stream);
+    case PICI_F8E4M3: return launch_narrow<float8_e4m3, uint8_t>(job, stream);
+    case PICI_F8E5M2: return launch_narrow<float8_e5m2, uint8_t>(job, stream);
+    case PICI_I8: return launch_divide<quotient_integer<int8_t, int32_t, uint8_t>>(job, stream);
+    case PICI_U8: return launch_divide<quotient_integer<uint8_t, uint32_t, uint8_t>>(job, stream);
+    case PICI_I16: return launch_divide<quotient_integer<int16_t, int32_t, uint16_t>>(job, stream);
+    case PICI_U16: return launch_divide<quotient_integer<uint16_t, uint32_t, uint16_t>>(job, stream);
+    case PICI_I32: return launch_divide<quotient_integer<int32_t, int32_t, uint32_t>>(job, stream);
+    case PICI_U32: return launch_divide<quotient_integer<uint32_t, uint32_t, uint32_t>>(job, stream);
+    case PICI_I64: return launch_divide<quotient_integer<int64_t, int64_t, uint64_t>>(job, stream);
+    default: return launch_divide<quotient_integer<uint64_t, uint64_t, uint64_t>>(job, stream);
+    }
+}
+
+/* ---- messages ---- */
+
+struct look_job {
+    struct pici_cuda_heads *out;
+    struct pici_cuda_head *heads;
+    const uint8_t *message;
+    uint64_t bytes;
+    unsigned blocks;
+};
+
+/* Lane i's word of n bytes at p, at any address; zero beyond them. */
+PICI_DEV uint64_t word_of(const uint8_t *p, uint64_t n)
+{
+    uint64_t word = 0;
+    PICI_UNROLL
+    for (unsigned k = 0; k < 8; k++)
+        if (8 * hw::lane() + k < n)
+            word |= (uint64_t)hw::load(p + 8 * hw::lane() + k) << 8 * k;
+    return word;
+}
+
+/* One warp: each block's place follows from the header before. */
+PICI_KERNEL(32, 1) look_kernel(const look_job job)
+{
+    constexpr unsigned PREFIX_BYTES = sizeof job.out->prefix;
+    const unsigned lane = hw::lane();
+    uint64_t at = job.bytes < PREFIX_BYTES ? job.bytes : PREFIX_BYTES;
+    const uint64_t prefix = word_of(job.message, at);
+    if (lane < PREFIX_BYTES / 8)
+        hw::store((uint64_t *)job.out->prefix + lane, prefix);
+    unsigned found = 0;
+    for (; found < job.blocks; found++) {
+        struct pici_cuda_head *const head = job.heads + found;
+        const uint64_t left = job.bytes - at,
+                       own = word_of(job.message + at, left < HEADER_BYTES ? left : (uint64_t)HEADER_BYTES);
+        if (lane == 0)
+            hw::store(&head->at, at);
+        if (lane < HEADER_BYTES / 8)
+            hw::store((uint64_t *)head->header + lane, own);
+        alignas(16) uint64_t header[HEADER_BYTES / 8];
+        PICI_UNROLL
+        for (unsigned i = 0; i < HEADER_BYTES / 8; i++)
+            header[i] = hw::shfl(own, i);
+        block_view v;
+        const breach b = parse(v, (const uint8_t *)header, left);
+        if ((b.rule && b.rule != RULE_LENGTH) || v.block_bytes > left)
+            break;
+        at += v.block_bytes;
+    }
+    if (lane == 0) {
+        hw::store(&job.out->found, (uint64_t)found);
+        hw::store(&job.out->end, at);
+    }
+}
+
+cudaError_t pici_cuda_look(struct pici_cuda_heads *out, struct pici_cuda_head *heads, const void *message,
+                           uint64_t bytes, unsigned blocks, cudaStream_t stream)
+{
+    const look_job job = {out, heads, (const uint8_t *)message, bytes, blocks};
+    return launch(look_kernel, 1, 1, 32, 0, job, stream);
+}

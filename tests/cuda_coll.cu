@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Collectives on buffers in a GPU's memory, beside the same ones in the host's, bit for bit: ranks of this process, by way
+ * of threads' transport, with messages in the GPU's memory and in pinned memory. One thread drives all ranks by turns, so that over
+ * the emulator a seed decides which rank and which stream gets on. */
+#include "cuda_device.cuh"
+
+extern "C" {
+#include "coll/comm.h"
+#include "transport/thread.h"
+}
+
+enum { PAST = 16 }; /* bytes behind a buffer, which must stay as they are */
+
+struct coll {
+    enum pici_collective kind;
+    enum pici_dtype dtype;
+    enum pici_op op;
+    uint64_t count; /* the caller's */
+    enum pattern pattern;
+    bool in_place;
+    struct pici_coll_opts opts;
+};
+
+/* Elements of send and of recv. */
+static uint64_t sent(const struct coll *c, int ranks)
+{
+    return c->kind == PICI_REDUCE_SCATTER ? c->count * (uint64_t)ranks : c->count;
+}
+
+static uint64_t received(const struct coll *c, int ranks)
+{
+    return c->kind == PICI_ALL_GATHER ? c->count * (uint64_t)ranks : c->count;
+}
+
+static enum pici_status start(const struct coll *c, const void *send, void *recv, struct pici_comm *comm,
+                              struct pici_request **r)
+{
+    switch (c->kind) {
+    case PICI_ALL_GATHER: return pici_all_gather_start(send, recv, c->count, c->dtype, comm, &c->opts, r);
+    case PICI_REDUCE_SCATTER:
+        return pici_reduce_scatter_start(send, recv, c->count, c->dtype, c->op, comm, &c->opts, r);
+    default: return pici_all_reduce_start(send, recv, c->count, c->dtype, c->op, comm, &c->opts, r);
+    }
+}
+
+/* Move all ranks on by turns, until they are done. */
+static std::vector<enum pici_status> drive(std::vector<struct pici_request *> &requests)
+{
+    const size_t ranks = requests.size();
+    std::vector<enum pici_status> status(ranks, PICI_OK);
+    for (size_t left = ranks; left;) {
+        const size_t i = rng_below(&rng, ranks);
+        int done = 0;
+        if (!requests[i])
+            continue;
+        status[i] = pici_test(&requests[i], &done);
+        left -= (size_t)done;
+    }
+    return status;
+}
+
+/* One rank's elements, where the call wants them: in one piece of memory if in place. */
+struct place {
+    size_t send_at, recv_at, bytes;
+};
+
+static struct place place_of(const struct coll *c, int ranks, int rank)
+{
+    const size_t width = pici_dtype_width(c->dtype), send = (size_t)sent(c, ranks) * width,
+                 recv = (size_t)received(c, ranks) * width, own = (size_t)rank * (size_t)c->count * width;
+    struct place p = {0, align16(send), align16(send) + recv};
+    if (c->in_place) {
+        p.bytes = send > recv ? send : recv;
+        p.send_at = c->kind == PICI_ALL_GATHER ? own : 0;
+        p.recv_at = c->kind == PICI_REDUCE_SCATTER ? own : 0;
+    }
+    return p;
+}
+
+class team {
+  public:
+    /* direct: messages in the GPU's memory */
+    team(int ranks, bool direct) : comms((size_t)ranks)
+    {
+        if (pici_comm_threads(comms.data(), ranks)) {
+            printf("FAIL no communicators\n");
+            exit(1);
+        }
+        for (struct pici_comm *comm : comms) {
+            cudaStream_t s;
+            cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+            streams.push_back(s);
+            tally(pici_comm_cuda(comm, s) == PICI_OK, "pici_comm_cuda");
+            if (!direct)
+                comm->transport.memory = PICI_MEMORY_HOST;
+        }
+    }
+    ~team()
+    {
+        for (struct pici_comm *comm : comms)
+            pici_comm_free(comm);
+        for (cudaStream_t s : streams)
+            cudaStreamDestroy(s);
+    }
+    team(const team &) = delete;
+    std::vector<struct pici_comm *> comms;
+    std::vector<cudaStream_t> streams;
+};
+
+/* Is this element a NaN? */
+static bool is_nan(const uint8_t *p, enum pici_dtype dtype)
+{
+    uint64_t v = 0;
+    memcpy(&v, p, pici_dtype_width(dtype));
+    switch (dtype) {
+    case PICI_F32: return (v & 0x7fffffff) > 0x7f800000;
+    case PICI_F64: return (v & INT64_MAX) > UINT64_C(0x7ff0000000000000);
+    case PICI_F16: return (v & 0x7fff) > 0x7c00;
+    case PICI_BF16: return (v & 0x7fff) > 0x7f80;
+    case PICI_F8E4M3: return (v & 0x7f) == 0x7f;
+    case PICI_F8E5M2: return (v & 0x7f) > 0x7c;
+    default: return false;
+    }
+}
+
+/* Are these the same bytes? But for the sign of infinity minus infinity, which is the host's own there. */
+static bool same(const uint8_t *got, const uint8_t *want, const struct coll *c, const struct place *p, uint64_t n)
+{
+    const size_t width = pici_dtype_width(c->dtype), end = p->recv_at + (size_t)n * width;
+    if (memcmp(got, want, p->recv_at) != 0 || memcmp(got + end, want + end, p->bytes + PAST - end) != 0)
+        return false;
+    for (size_t at = p->recv_at; at < end; at += width)
+        if (memcmp(got + at, want + at, width) != 0 && !(is_nan(got + at, c->dtype) && is_nan(want + at, c->dtype)))
+            return false;
+    return true;
+}
+
+/* A call on the host, then on the GPU; memory reaches the GPU by way of each rank's stream, which nobody waits for. */
+static void compare(const team &t, const struct coll *c, const char *what)
+{
+    const int ranks = (int)t.comms.size();
+    std::vector<std::vector<uint8_t>> host;
+    std::vector<uint8_t *> dev, pinned;
+    std::vector<struct pici_request *> requests((size_t)ranks);
+    for (int i = 0; i < ranks; i++) {
+        const struct place p = place_of(c, ranks, i);
+        uint8_t *d, *h;
+        host.emplace_back(p.bytes + PAST, (uint8_t)0x3c);
+        pattern_fill(host.back().data() + p.send_at, sent(c, ranks), c->dtype, c->pattern, &rng);
+        cudaMalloc((void **)&d, p.bytes + PAST);
+        cudaMallocHost((void **)&h, p.bytes + PAST);
+        memcpy(h, host.back().data(), p.bytes + PAST);
+        dev.push_back(d);
+        pinned.push_back(h);
+    }
+    for (int i = 0; i < ranks; i++) {
+        const struct place p = place_of(c, ranks, i);
+        uint8_t *at = host[(size_t)i].data();
+        start(c, at + p.send_at, at + p.recv_at, t.comms[(size_t)i], &requests[(size_t)i]);
+    }
+    for (enum pici_status s : drive(requests))
+        tally(s == PICI_OK, "%s: on the host: %s", what, pici_strerror(s));
+    for (int i = 0; i < ranks; i++) {
+        const struct place p = place_of(c, ranks, i);
+        uint8_t *at = dev[(size_t)i];
+        cudaMemcpyAsync(at, pinned[(size_t)i], p.bytes + PAST, cudaMemcpyHostToDevice, t.streams[(size_t)i]);
+        start(c, at + p.send_at, at + p.recv_at, t.comms[(size_t)i], &requests[(size_t)i]);
+    }
+    const std::vector<enum pici_status> status = drive(requests);
+    for (int i = 0; i < ranks; i++) {
+        const struct place p = place_of(c, ranks, i);
+        cudaMemcpyAsync(pinned[(size_t)i], dev[(size_t)i], p.bytes + PAST, cudaMemcpyDeviceToHost,
+                        t.streams[(size_t)i]);
+        cudaStreamSynchronize(t.streams[(size_t)i]);
+        tally(status[(size_t)i] == PICI_OK, "%s: rank %d of %d: %s (%s)", what, i, ranks,
+              pici_strerror(status[(size_t)i]), pici_comm_error(t.comms[(size_t)i]));
+        tally(same(pinned[(size_t)i], host[(size_t)i].data(), c, &p, received(c, ranks)),
+              "%s: rank %d of %d: kind %d %s op %d count %llu %s: not the host's bytes", what, i, ranks, (int)c->kind,
+              pici_dtype_name(c->dtype), (int)c->op, (unsigned long long)c->count, c->in_place ? "in place" : "");
+        cudaFree(dev[(size_t)i]);
+        cudaFreeHost(pinned[(size_t)i]);
+    }
+    const cudaError_t e = cudaGetLastError();
+    tally(e == cudaSuccess, "%s: %s", what, cudaGetErrorString(e));
+}
+
+static struct coll some_case(void)
+{
+    static const enum pici_dtype dtypes[] = {PICI_F32, PICI_BF16,   PICI_F64, PICI_I32,
+                                             PICI_F16, PICI_F8E4M3, PICI_U8,  PICI_I64};
+    static const enum pattern patterns[] = {PATTERN_ZERO, PATTERN_FULL, PATTERN_1,
+                                            PATTERN_30,   PATTERN_90,   PATTERN_TILES};
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_AUTO, PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
+    static const uint64_t counts[] = {0, 1, 3, 100, 4096, 4097, 9000, 20000};
+    struct coll c = {};
+    const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
+    c.kind = (enum pici_collective)(PICI_ALL_GATHER + rng_below(&rng, 3));
+    c.dtype = dtypes[rng_below(&rng, 2) ? rng_below(&rng, 4) : rng_below(&rng, 8)];
+    c.op = (enum pici_op)rng_below(&rng, 4);
+    c.count = counts[rng_below(&rng, 8)];
+    c.pattern = patterns[rng_below(&rng, 6)];
+    c.in_place = rng_below(&rng, 2);
+    c.opts = defaults;
+    c.opts.algorithm = (enum pici_algorithm)rng_below(&rng, 3);
+    c.opts.format = formats[rng_below(&rng, 6)];
+    c.opts.slice_bytes = rng_below(&rng, 3) ? 1 : 100000;
+    c.opts.window = (int)rng_below(&rng, 5);
+    if (rng_below(&rng, 3) == 0)
+        c.opts.inter_threshold = c.opts.intra_threshold = c.opts.ag_threshold = 0;
+    return c;
+}
+
+static void all_kinds(void)
+{
+    static const int ranks[] = {1, 2, 3, 4, 5, 8};
+    const int cases = on_gpu ? 200 : 12;
+    for (int p : ranks)
+        for (int direct = 0; direct < 2; direct++) {
+            team t(p, direct);
+            for (int i = 0; i < cases; i++) {
+                const struct coll c = some_case();
+                compare(t, &c, direct ? "direct" : "through the host");
+            }
+        }
+}
+
+/* Buffers on the device, [ranks] of so many bytes, zero. */
+class buffers {
+  public:
+    buffers(size_t n, size_t bytes) : at(n)
+    {
+        for (void *&p : at) {
+            cudaMalloc(&p, bytes);
+            cudaMemsetAsync(p, 0, bytes, stream);
+        }
+        cudaStreamSynchronize(stream);
+    }
+    ~buffers()
+    {
+        for (void *p : at)
+            cudaFree(p);
+    }
+    buffers(const buffers &) = delete;
+    std::vector<void *> at;
+};
+
+/* All ranks call all-reduce on a buffer each; rank 0 with these options, and in its own buffer so many bytes further on. */
+static std::vector<enum pici_status> reduce(team &t, const std::vector<void *> &at, uint64_t count, size_t skew,
+                                            const struct pici_coll_opts *opts)
+{
+    std::vector<struct pici_request *> requests(t.comms.size());
+    for (size_t i = 0; i < requests.size(); i++) {
+        uint8_t *p = (uint8_t *)at[i] + (i ? 0 : skew);
+        enum pici_status s =
+            pici_all_reduce_start(p, p, count, PICI_F32, PICI_SUM, t.comms[i], i ? NULL : opts, &requests[i]);
+        if (s)
+            return std::vector<enum pici_status>(requests.size(), s);
+    }
+    return drive(requests);
+}
+
+static void refused(const char *what, const std::vector<enum pici_status> &status, enum pici_status want)
+{
+    for (enum pici_status s : status)
+        tally(s == want, "%s: %s", what, pici_strerror(s));
+}
+
+/* What a rank cannot do, all ranks hear of. */
+static void errors(void)
+{
+    enum { N = 5000 };
+    buffers b(3, N * 4 + 8);
+    struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+    uint8_t memory[64];
+    {
+        team t(3, true);
+        refused("misaligned", reduce(t, b.at, N, 2, NULL), PICI_E_ARG);
+        refused("afterwards", reduce(t, b.at, N, 0, NULL), PICI_E_BROKEN);
+    }
+    {
+        team t(3, true);
+        o.checksum = 1;
+        refused("checksum", reduce(t, b.at, N, 0, &o), PICI_E_UNSUPPORTED);
+        o.checksum = 0;
+    }
+    {
+        team t(3, true);
+        o.scratch = memory;
+        o.scratch_bytes = sizeof memory;
+        refused("scratch", reduce(t, b.at, N, 0, &o), PICI_E_UNSUPPORTED);
+    }
+    {
+        team t(3, true);
+        std::vector<float> host(N);
+        std::vector<struct pici_request *> requests(3);
+        for (size_t i = 0; i < 3; i++)
+            pici_all_reduce_start(i ? b.at[i] : host.data(), b.at[i], N, PICI_F32, PICI_SUM, t.comms[i], NULL,
+                                  &requests[i]);
+        refused("one buffer here, one there", drive(requests), PICI_E_ARG);
+    }
+    tally(pici_comm_cuda(NULL, NULL) == PICI_E_ARG, "no communicator");
+    tally(cudaGetLastError() == cudaSuccess, "after errors");
+}
+
+/* One rank has its elements in the host's memory, the others theirs in the GPU's; and two calls are in flight. */
+static void mixed(void)
+{
+    enum { N = 9001 };
+    for (int direct = 0; direct < 2; direct++) {
+        team t(3, direct);
+        buffers b(3, N * 4), more(3, N * 4);
+        std::vector<uint32_t> host(N), got(N);
+        uint32_t *pinned;
+        cudaMallocHost((void **)&pinned, N * 4);
+        for (size_t i = 0; i < N; i++)
+            host[i] = pinned[i] = i % 7 ? 0 : (uint32_t)i;
+        std::vector<struct pici_request *> first(3), second(3);
+        for (size_t i = 0; i < 3; i++) {
+            void *p = i ? b.at[i] : host.data();
+            if (i)
+                cudaMemcpyAsync(p, pinned, N * 4, cudaMemcpyHostToDevice, t.streams[i]);
+            pici_all_reduce_start(p, p, N, PICI_U32, PICI_SUM, t.comms[i], NULL, &first[i]);
+            cudaMemcpyAsync(more.at[i], pinned, N * 4, cudaMemcpyHostToDevice, t.streams[i]);
+            pici_all_reduce_start(more.at[i], more.at[i], N, PICI_U32, PICI_MAX, t.comms[i], NULL, &second[i]);
+        }
+        refused("mixed", drive(first), PICI_OK);
+        refused("the second in flight", drive(second), PICI_OK);
+        for (size_t i = 0; i < 3; i++) {
+            if (i)
+                cudaMemcpy(host.data(), b.at[i], N * 4, cudaMemcpyDeviceToHost);
+            cudaMemcpy(got.data(), more.at[i], N * 4, cudaMemcpyDeviceToHost);
+            bool sums = true, maxima = true;
+            for (size_t k = 0; k < N; k++) {
+                sums &= host[k] == 3 * pinned[k];
+                maxima &= got[k] == pinned[k];
+            }
+            tally(sums && maxima, "mixed: rank %zu", i);
+        }
+        cudaFreeHost(pinned);
+        tally(cudaGetLastError() == cudaSuccess, "after mixed");
+    }
+}
+
+/* Messages are damaged on their way: every rank comes to an end, with an error if not with the sum; nothing is touched that should not be,
+ * which is for the emulator or the GPU's checkers to say. */
+static void damaged(void)
+{
+    enum { N = 20000, RANKS = 3 };
+    unsigned fine = 0, failed_calls = 0;
+    for (uint64_t seed = 0; seed < (on_gpu ? 300 : 40); seed++) {
+        struct pici_transport transports[RANKS];
+        struct pici_thread_faults faults = {};
+        faults.seed = seed;
+        faults.flip = 0.02;
+        faults.truncate = seed % 3 ? 0 : 0.02;
+        tally(pici_transport_threads(transports, RANKS) == PICI_OK, "transports");
+        pici_transport_threads_faults(&transports[0], &faults);
+        buffers b(RANKS, N * 2);
+        uint16_t *pinned;
+        cudaMallocHost((void **)&pinned, N * 2);
+        pattern_fill(pinned, N, PICI_BF16, seed & 1 ? PATTERN_1 : PATTERN_30, &rng);
+        std::vector<struct pici_comm *> comms(RANKS);
+        std::vector<struct pici_request *> requests(RANKS);
+        struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+        o.slice_bytes = 1;
+        o.timeout_ms = 2000;
+        o.format = (enum pici_format)(1 + seed % 3);
+        o.algorithm = seed & 4 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE;
+        for (size_t i = 0; i < RANKS; i++) {
+            cudaMemcpy(b.at[i], pinned, N * 2, cudaMemcpyHostToDevice);
+            tally(pici_comm_transport(&comms[i], &transports[i]) == PICI_OK, "communicator");
+            tally(pici_comm_cuda(comms[i], NULL) == PICI_OK, "pici_comm_cuda");
+            comms[i]->transport.memory = PICI_MEMORY_HOST;
+            pici_all_reduce_start(b.at[i], b.at[i], N, PICI_BF16, PICI_SUM, comms[i], &o, &requests[i]);
+        }
+        for (enum pici_status s : drive(requests)) {
+            fine += s == PICI_OK;
+            failed_calls += s != PICI_OK;
+            tally(s == PICI_OK || s == PICI_E_CORRUPT || s == PICI_E_VERSION || s == PICI_E_UNSUPPORTED ||
+                      s == PICI_E_PEER || s == PICI_E_TIMEOUT || s == PICI_E_CHECKSUM,
+                  "damaged: %s", pici_strerror(s));
+        }
+        for (struct pici_comm *comm : comms)
+            pici_comm_free(comm);
+        cudaFreeHost(pinned);
+    }
+    tally(fine && failed_calls, "damaged: %u calls fine, %u failed", fine, failed_calls);
+    printf("damaged messages: %u calls fine, %u failed\n", fine, failed_calls);
+    tally(cudaGetLastError() == cudaSuccess, "after damage: %s", cudaGetErrorString(cudaPeekAtLastError()));
+}
+
+int main(int argc, char **argv)
+{
+    rng.state = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    if (!device_begin())
+        return 77;
+#ifdef PICI_DEVICE_HW
+    emu::seed(rng.state);
+    emu::defer(rng.state);
+#endif
+    all_kinds();
+    errors();
+    mixed();
+    damaged();
+    printf("%u passed, %u failed\n", passed, failed);
+    return failed != 0;
+}
