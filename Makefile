@@ -251,7 +251,7 @@ NCCL_LINK = $(LINK) -L$(NCCL_HOME)/lib -L$(NCCL_HOME)/lib64 -L$(CUDA_HOME)/lib64
 
 .PHONY: nccl nccl-tests
 nccl: $(NCCL_A)
-nccl-tests: $(NCCLDIR)/nccl
+nccl-tests: $(NCCLDIR)/nccl_link
 
 $(NCCLDIR)/obj/flags: FORCE
 	@mkdir -p $(@D)
@@ -266,7 +266,7 @@ $(NCCL_A): $(NCCLDIR)/obj/lib/transport/nccl.o
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(NCCLDIR)/nccl: $(NCCLDIR)/obj/tests/nccl.o $(NCCL_A) $(CUDA_A) $(A)
+$(NCCLDIR)/nccl_link: $(NCCLDIR)/obj/tests/nccl_link.o $(NCCL_A) $(CUDA_A) $(A)
 	$(say) LD $@
 	$(Q)$(NCCL_LINK) -o $@ $^ -lnccl -lcudart -lstdc++ $(LIBS) -lm
 

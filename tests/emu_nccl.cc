@@ -14,6 +14,7 @@
 #include "emu/tally.h"
 #include "emu_exchanges.h"
 extern "C" {
+#include "pici/cuda.h"
 #include "transport/nccl_transport.h"
 #include "util.h"
 }
@@ -443,9 +444,9 @@ static void failures(uint64_t seed)
         const char *what = "a failure of the device";
         std::vector<party> all = two(seed);
         const auto a = begin(all[0], 100, CAP);
-        cudaMemcpyAsync(all[0].device, "pageable", 8, cudaMemcpyHostToDevice, nullptr); /* a failure that stays */
+        cudaMemsetAsync(all[0].device, 0, 2 * CAP + 1, nullptr); /* a failure that stays */
         tally(ends(all, {a}) == statuses{PICI_E_DEVICE, PICI_E_DEVICE}, what, "went unnoticed");
-        say(what, all, 0, "pinned");
+        say(what, all, 0, "not within a buffer");
         cudaSetDevice(0);
         tally(all[0].t.abandon(all[0].t.context, PICI_E_DEVICE) == 1, what, "not in use");
         for (auto &p : all) {
@@ -505,6 +506,76 @@ static void making()
         ncclCommDestroy(c);
     const std::string fault = emu::nccl_fault();
     tally(fault.empty() && emu::settle(), "making communicators", fault.c_str());
+}
+
+/* ---- collectives ---- */
+
+/* An all-reduce of integers, by ranks that one thread drives by turns. "": the sum is right. */
+static std::string reduce(const collective &c, uint64_t n, unsigned ppm, uint64_t seed)
+{
+    struct rng rng = {seed};
+    emu::defer(seed);
+    emu::nccl_eager(seed % 3 ? 0 : 100);
+    std::vector<party> all = make(c.ranks, 0);
+    std::vector<struct pici_comm *> comms(all.size());
+    std::vector<struct pici_request *> requests(all.size());
+    std::vector<uint32_t> sum(n), own(n);
+    std::string wrong;
+    for (size_t r = 0; r < all.size(); r++) {
+        cudaSetDevice((int)r);
+        all[r].t.nodes = nullptr; /* it would wait */
+        cudaMalloc((void **)&all[r].device, n * 4);
+        for (uint64_t i = 0; i < n; i++)
+            sum[i] += own[i] = rng_chance(&rng, ppm) ? (uint32_t)rng_next(&rng) : 0;
+        cudaMemcpy(all[r].device, own.data(), n * 4, cudaMemcpyHostToDevice);
+        struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+        o.algorithm = (enum pici_algorithm)c.algorithm;
+        o.window = c.window;
+        o.slice_bytes = 1;
+        if (pici_comm_transport(&comms[r], &all[r].t) || pici_comm_cuda(comms[r], nullptr) ||
+            pici_all_reduce_start(all[r].device, all[r].device, n, PICI_U32, PICI_SUM, comms[r], &o, &requests[r]))
+            return std::string("begin: ") + pici_comm_error(nullptr);
+    }
+    for (size_t left = all.size(); left;) {
+        const size_t r = (size_t)rng_below(&rng, all.size());
+        int done = 0;
+        cudaSetDevice((int)r);
+        if (!requests[r])
+            continue;
+        const enum pici_status s = pici_test(&requests[r], &done);
+        if (s)
+            wrong = "rank " + std::to_string(r) + ": " + pici_strerror(s) + ": " + pici_comm_error(comms[r]);
+        left -= (size_t)done;
+    }
+    for (size_t r = 0; r < all.size(); r++) {
+        cudaSetDevice((int)r);
+        cudaMemcpy(own.data(), all[r].device, n * 4, cudaMemcpyDeviceToHost);
+        if (wrong.empty() && own != sum)
+            wrong = "rank " + std::to_string(r) + ": another sum";
+        pici_comm_free(comms[r]);
+        all[r].t.context = nullptr;
+    }
+    drop(all);
+    return !wrong.empty() ? wrong : !emu::settle() || cudaGetLastError() ? "not all is well" : emu::nccl_fault();
+}
+
+static void collectives()
+{
+    static const int windows[] = {1, 3};
+    uint64_t seed = 1;
+    for (int p = 1; p <= 4; p++)
+        for (const auto algorithm : {PLAN_RING, PLAN_RECURSIVE})
+            for (const int window : windows) {
+                const collective c = {algorithm, p, window, 0};
+                const uint64_t n = (uint64_t)p * 4096 * (2 * (uint64_t)window - (window > 1)) - seed;
+                const std::string wrong = reduce(c, n, seed % 4 ? 5000 : 900000, seed);
+                tally(wrong.empty(),
+                      ("all-reduce of " + std::to_string(p) + " ranks, window " + std::to_string(window) + ", seed " +
+                       std::to_string(seed))
+                          .c_str(),
+                      wrong.c_str());
+                seed++;
+            }
 }
 
 /* ---- the fake itself ---- */
@@ -621,6 +692,7 @@ int main()
     for (uint64_t seed = 1; seed <= 4; seed++)
         failures(seed);
     all_traffic();
+    collectives();
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;
 }

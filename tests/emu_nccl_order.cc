@@ -176,7 +176,8 @@ int main()
                 snprintf(what, sizeof what, "%d ranks, %s, window %d", p, algorithm == PLAN_RING ? "ring" : "recursive",
                          window);
                 tally(ends(c, right, false, 0), what, "locks up");
-                tally(ends(c, right, true, 0), what, "locks up while it connects");
+                if (p <= 24)
+                    tally(ends(c, right, true, 0), what, "locks up while it connects");
                 if (p <= 8)
                     tally(ends(c, right, p & 1, (uint64_t)p), what, "locks up, by a seed");
             }
@@ -189,7 +190,6 @@ int main()
         bool good;
     } orders[] = {{"never ahead: slow, but right", never_ahead, 4, true},
                   {"ahead though the next message waits for this one", always_ahead, 1, false},
-                  {"ahead though the next message waits for this one, in the last round", always_ahead, 2, false},
                   {"two ahead", two_ahead, 2, false},
                   {"ahead if the message happens to be there", if_it_is_there, 4, false},
                   {"not the same on all ranks", one_rank_never, 4, false}};

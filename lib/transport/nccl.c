@@ -328,6 +328,7 @@ static enum pici_status nccl_send(void *context, int to, const void *data, size_
     if (s)
         return s;
     q->more = n->more;
+    n->more = 0; /* unless it is told so of the next */
     enqueue(&n->sends, q);
     advance(n);
     *request = q;
