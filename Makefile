@@ -6,7 +6,8 @@
 #
 # Files are found by their names: lib/*.c lib/cpu/*.c are the library, tools/*.c the tool, tests/test_*.c one Criterion
 # program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each, tests/mpi_*.c a program each for
-# mpirun, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and for the emulator.
+# mpirun, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and for
+# the emulator, tests/emu_*.cc a program each for the emulator alone.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -74,7 +75,7 @@ endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 PUBLIC_H := $(sort $(wildcard include/pici/*.h include/pici/*.cuh))
-LIB_OBJ := $(call obj,$(sort $(filter-out lib/coll/engine_cuda.c lib/transport/mpi.c,$(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c lib/transport/*.c))))
+LIB_OBJ := $(call obj,$(sort $(filter-out lib/coll/engine_cuda.c lib/transport/mpi.c lib/transport/nccl.c,$(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c lib/transport/*.c))))
 TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
@@ -240,6 +241,37 @@ $(CUDA_TESTS): $(CUDADIR)/%: $(CUDADIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(C
 
 -include $(shell find $(CUDADIR)/obj -name '*.d' 2>/dev/null)
 
+# ---- the transport over NCCL, a library of its own. Headers and libraries of CUDA and NCCL: those of nvcc's toolkit.
+
+NCCL_HOME = $(CUDA_HOME)
+NCCLDIR = $(BUILD)/nccl
+NCCL_A = $(NCCLDIR)/libpici_nccl.a
+NCCL_INCLUDES = -isystem $(NCCL_HOME)/include -isystem $(CUDA_HOME)/include
+NCCL_LINK = $(LINK) -L$(NCCL_HOME)/lib -L$(NCCL_HOME)/lib64 -L$(CUDA_HOME)/lib64
+
+.PHONY: nccl nccl-tests
+nccl: $(NCCL_A)
+nccl-tests: $(NCCLDIR)/nccl_link
+
+$(NCCLDIR)/obj/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(COMPILE_FLAGS) $(NCCL_INCLUDES)' | cmp -s - $@ || echo '$(CC) $(COMPILE_FLAGS) $(NCCL_INCLUDES)' >$@
+
+$(NCCLDIR)/obj/%.o: %.c $(NCCLDIR)/obj/flags
+	$(say) NCCL $<
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(COMPILE_FLAGS) $(if $(filter lib/%,$<),$(LIB_FLAGS)) $(NCCL_INCLUDES) -c -o $@ $<
+
+$(NCCL_A): $(NCCLDIR)/obj/lib/transport/nccl.o
+	$(say) AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(NCCLDIR)/nccl_link: $(NCCLDIR)/obj/tests/nccl_link.o $(NCCL_A) $(CUDA_A) $(A)
+	$(say) LD $@
+	$(Q)$(NCCL_LINK) -o $@ $^ -lnccl -lcudart -lstdc++ $(LIBS) -lm
+
+-include $(shell find $(NCCLDIR)/obj -name '*.d' 2>/dev/null)
+
 # A C++ compiler of the same make as CC, unless one is named.
 ifeq ($(origin CXX),default)
 CXX := $(shell printf '%s\n' '$(CC)' | sed 's/clang$$/clang++/; s/clang-\([0-9]*\)$$/clang++-\1/; s/gcc/g++/; s/^cc$$/c++/')
@@ -247,8 +279,9 @@ endif
 EMU_DIR = $(BUILD)/obj/emu
 EMU_SELF := self streams
 EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out $(EMU_SELF:%=tests/emu/%.cc) tests/emu/mutant.cc,$(sort $(wildcard tests/emu/*.cc))))
-EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o
+EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o $(EMU_DIR)/lib_nccl.o
 EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
+EMU_ONLY := $(patsubst tests/%.cc,$(BUILD)/%,$(sort $(wildcard tests/emu_*.cc)))
 EMU_COMPILE = $(CXX) -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
 	$(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer) $(CFLAGS) \
 	-Itests/emu -Iinclude -Ilib -I. -Itests -MMD -MP
@@ -257,7 +290,7 @@ EMU_COMPILE = $(CXX) -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow
 print-cxx:
 	@echo '$(CXX)'
 
-cuda-emu: $(EMU_SELF:%=$(BUILD)/emu_%) $(EMU_TESTS)
+cuda-emu: $(EMU_SELF:%=$(BUILD)/emu_%) $(EMU_TESTS) $(EMU_ONLY)
 
 $(EMU_DIR)/%.o: tests/emu/%.cc $(BUILD)/obj/flags
 	$(say) CXX $<
@@ -279,7 +312,17 @@ $(EMU_DIR)/lib_%.o: lib/coll/%.c $(BUILD)/obj/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) $(LIB_FLAGS) -Itests/emu -c -o $@ $<
 
+$(EMU_DIR)/lib_%.o: lib/transport/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(LIB_FLAGS) -Itests/emu -c -o $@ $<
+
 $(EMU_DIR)/test_%.o: tests/cuda_%.cu $(BUILD)/obj/flags
+	$(say) CXX $<
+	@mkdir -p $(@D)
+	$(Q)$(EMU_COMPILE) -c -o $@ $<
+
+$(EMU_DIR)/emu_%.o: tests/emu_%.cc $(BUILD)/obj/flags
 	$(say) CXX $<
 	@mkdir -p $(@D)
 	$(Q)$(EMU_COMPILE) -c -o $@ $<
@@ -290,6 +333,10 @@ $(EMU_SELF:%=$(BUILD)/emu_%): $(BUILD)/emu_%: $(EMU_DIR)/%.o $(EMU_OBJ)
 	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^
 
 $(EMU_TESTS): $(BUILD)/emu_%: $(EMU_DIR)/test_%.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(A)
+	$(say) LD $@
+	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
+
+$(EMU_ONLY): $(BUILD)/%: $(EMU_DIR)/%.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(A)
 	$(say) LD $@
 	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
 

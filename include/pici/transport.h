@@ -7,8 +7,9 @@
  * nth that is received from this rank there. Nothing else is ordered. Many may be in flight. All functions are called
  * by the thread that drives the communicator, one at a time, never inside another; none may block but wait.
  *
- * A rank sends as many messages as it receives. It asks for the nth before it sends its nth, and the two are an exchange: what is sent in one
- * depends on what was received in those before alone (see `more`). */
+ * Each rank receives as many messages as it sends. Its nth receive is posted before its nth send, and the two are an
+ * exchange; what it sends in exchange n its peer receives in exchange n. That message depends on what the rank received
+ * in exchanges before n only (before n - 1, if `more` was 1 for exchange n - 1). */
 #ifndef PICI_TRANSPORT_H
 #define PICI_TRANSPORT_H
 
@@ -59,15 +60,11 @@ struct pici_transport {
 
     enum pici_memory memory;
 
-    /* NULL, or told before each send: does this rank's next send come without waiting for what is received in exchange for
-     * this one? The same on all ranks. */
+    /* NULL, or told before each send: does the next send of this rank come without waiting for the message that is
+     * received in exchange for this one? The same on all ranks. */
     void (*more)(void *context, int more);
 };
-#define PICI_TRANSPORT_INIT                                                                                            \
-    {                                                                                                                  \
-        sizeof(struct pici_transport), NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, PICI_MEMORY_HOST,   \
-            NULL                                                                                                       \
-    }
+#define PICI_TRANSPORT_INIT {sizeof(struct pici_transport), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, PICI_MEMORY_HOST, 0}
 
 /* Make a communicator of one rank over a transport, which is copied; the communicator closes it, here too if this
  * fails. Not collective. PICI_E_ARG: null, a function that must be there is not, rank or ranks out of range, or an

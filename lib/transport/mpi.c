@@ -6,19 +6,14 @@
  * in theirs. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "transport/mpi_transport.h"
+#include "transport/nap.h"
 
 enum { TAGS = 32768 }; /* every MPI has these; far more than messages in flight */
-
-/* With nothing to do, look again at once for a while, after others had the processor; then sleep between looks. With 2 to
- * 8 ranks on 2 cores, fewer looks take up to a half longer, more or endless ones no less. */
-enum { LOOKS = 200, NAP_NS = 50000 };
 
 enum { WORDS = MPI_MAX_ERROR_STRING + 64 };
 
@@ -179,14 +174,7 @@ static enum pici_status mpi_test(void *context, void *request, int *done, size_t
 static void mpi_wait(void *context, int timeout_ms)
 {
     struct mpi *m = context;
-    static const struct timespec nap = {0, NAP_NS};
-    if (timeout_ms <= 0)
-        return;
-    if (m->looks < LOOKS) {
-        m->looks++;
-        sched_yield();
-    } else
-        nanosleep(&nap, NULL);
+    pici_transport_nap(&m->looks, timeout_ms);
 }
 
 /* MPI may not be asked to cancel a send, nor does it stop a receive that a message has begun to fill. */

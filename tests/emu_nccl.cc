@@ -1,0 +1,698 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The transport over NCCL, over a fake of it: ranks of one thread go through the exchanges of all-reduces, each when a
+ * seed says so, and every byte arrives; what goes wrong ends in words, and nobody waits for what is stuck. And the fake
+ * itself: that it catches what is wrong. The last line is "N passed, N failed". */
+#include <stdlib.h>
+#include <string.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "emu/nccl.h"
+#include "emu/tally.h"
+#include "emu_exchanges.h"
+extern "C" {
+#include "pici/cuda.h"
+#include "transport/nccl_transport.h"
+#include "util.h"
+}
+
+enum { CAP = 6000, ON_HOST = 4096 };
+
+struct traffic {
+    collective c;
+    uint64_t seed;
+};
+
+/* ---- ranks ---- */
+
+struct party {
+    ncclComm_t comm = nullptr;
+    struct pici_transport t = PICI_TRANSPORT_INIT;
+    std::vector<exchange> exchanges;
+    std::vector<void *> sends, recvs; /* requests, of those that were begun and have not ended */
+    std::vector<bool> sent_well, came;
+    uint8_t *device = nullptr;       /* [2 * window][CAP] sent from, received into */
+    std::vector<uint8_t> host, want; /* [2 * window][ON_HOST]; scratch */
+    size_t posted = 0, sent = 0, taken = 0;
+    std::string wrong;
+};
+
+static std::string words(const char *what, enum pici_status s, const struct pici_transport &t)
+{
+    return std::string(what) + ": " + pici_strerror(s) + " " + t.error(t.context);
+}
+
+/* Which node a rank says it is on. */
+static int node_of(int rank)
+{
+    return rank % 3 == 2 ? 0 : rank;
+}
+
+static std::vector<party> make(int ranks, int nodes_seed)
+{
+    std::vector<ncclComm_t> comms((size_t)ranks);
+    std::vector<party> all((size_t)ranks);
+    ncclCommInitAll(comms.data(), ranks, nullptr);
+    for (int r = 0; r < ranks; r++) {
+        party &p = all[(size_t)r];
+        cudaSetDevice(r);
+        if (nodes_seed)
+            setenv("NCCL_HOSTID", ("host " + std::to_string(node_of(r))).c_str(), 1);
+        p.comm = comms[(size_t)r];
+        const enum pici_status s = pici_transport_nccl(&p.t, p.comm);
+        if (s)
+            p.wrong = std::string("making: ") + pici_comm_error(nullptr);
+        unsetenv("NCCL_HOSTID");
+    }
+    return all;
+}
+
+static void check_nodes(std::vector<party> &all, bool said)
+{
+    for (size_t r = 0; r < all.size(); r++) {
+        std::vector<int> nodes(all.size(), -1);
+        cudaSetDevice((int)r);
+        if (all[r].t.nodes(all[r].t.context, nodes.data()))
+            all[r].wrong = std::string("nodes: ") + all[r].t.error(all[r].t.context);
+        for (size_t i = 0; i < all.size() && all[r].wrong.empty(); i++)
+            if (nodes[i] != (said ? node_of((int)i) : 0))
+                all[r].wrong = "rank " + std::to_string(i) + " is not on node " + std::to_string(nodes[i]);
+    }
+}
+
+static void drop(std::vector<party> &all)
+{
+    for (size_t r = 0; r < all.size(); r++) {
+        cudaSetDevice((int)r);
+        if (all[r].t.context)
+            all[r].t.close(all[r].t.context);
+        cudaFree(all[r].device);
+        ncclCommDestroy(all[r].comm);
+    }
+}
+
+/* ---- traffic ---- */
+
+/* What a rank sends in an exchange, known on both sides. */
+struct message {
+    struct rng rng;
+    size_t bytes;
+};
+
+static message message_of(const traffic &f, int from, size_t k, bool data)
+{
+    static const size_t some[] = {0, 1, 8, 136, ON_HOST, CAP - 1, CAP};
+    message m = {{f.seed ^ (uint64_t)from << 48 ^ (uint64_t)k << 16}, 0};
+    const size_t most = data ? CAP : ON_HOST, n = some[rng_below(&m.rng, sizeof some / sizeof *some)];
+    m.bytes = rng_chance(&m.rng, 400000) || n > most ? (size_t)rng_below(&m.rng, most + 1) : n;
+    return m;
+}
+
+static void fill(std::vector<uint8_t> &to, message m)
+{
+    to.resize(m.bytes);
+    for (auto &b : to)
+        b = (uint8_t)rng_next(&m.rng);
+}
+
+/* Where the bytes of this side are: small ones of data now and then in the host's memory. */
+static uint8_t *place(party &p, const traffic &f, size_t k, size_t bytes, bool sends, bool &on_host)
+{
+    const size_t slot = k % (size_t)f.c.window + (sends ? 0 : (size_t)f.c.window);
+    struct rng rng = {f.seed + 1000 * k + (uint64_t)p.t.rank * 2 + sends};
+    on_host = !p.exchanges[k].data || (bytes <= ON_HOST && rng_chance(&rng, 200000));
+    return on_host ? p.host.data() + slot * ON_HOST : p.device + slot * CAP;
+}
+
+static bool post(party &p, const traffic &f, struct rng *rng)
+{
+    const size_t k = p.posted;
+    if (k == p.exchanges.size() || k - p.taken >= (size_t)p.exchanges[k].window)
+        return false;
+    bool on_host;
+    const message m = message_of(f, p.exchanges[k].from, k, p.exchanges[k].data);
+    uint8_t *to = place(p, f, k, m.bytes, false, on_host);
+    const size_t most = on_host ? ON_HOST : CAP, cap = rng_below(rng, 2) ? m.bytes : most;
+    if (on_host)
+        memset(to, 0x11, most);
+    else
+        cudaMemsetAsync(to, 0x11, most);
+    cudaStreamSynchronize(nullptr);
+    const enum pici_status s = p.t.recv(p.t.context, p.exchanges[k].from, to, cap, &p.recvs[k]);
+    if (s)
+        p.wrong = words("recv", s, p.t);
+    p.posted++;
+    return true;
+}
+
+static bool send(party &p, const traffic &f)
+{
+    const size_t k = p.sent;
+    if (k == p.posted || p.exchanges[k].after >= (long)p.taken ||
+        (k >= (size_t)f.c.window && !p.sent_well[k - (size_t)f.c.window]))
+        return false;
+    bool on_host;
+    const message m = message_of(f, p.t.rank, k, p.exchanges[k].data);
+    uint8_t *from = place(p, f, k, m.bytes, true, on_host);
+    fill(p.want, m);
+    if (m.bytes)
+        cudaMemcpy(from, p.want.data(), m.bytes, cudaMemcpyDefault);
+    p.t.more(p.t.context, p.exchanges[k].more);
+    const enum pici_status s = p.t.send(p.t.context, p.exchanges[k].to, m.bytes ? from : nullptr, m.bytes, &p.sends[k]);
+    if (s)
+        p.wrong = words("send", s, p.t);
+    p.sent++;
+    return true;
+}
+
+/* What came is what was sent, and nothing behind it was touched. */
+static void look(party &p, const traffic &f, size_t k, size_t bytes)
+{
+    bool on_host;
+    const message m = message_of(f, p.exchanges[k].from, k, p.exchanges[k].data);
+    const uint8_t *at = place(p, f, k, m.bytes, false, on_host);
+    std::vector<uint8_t> got(on_host ? ON_HOST : CAP);
+    cudaMemcpy(got.data(), at, got.size(), cudaMemcpyDefault);
+    fill(p.want, m);
+    p.want.resize(got.size(), 0x11);
+    if (bytes != m.bytes)
+        p.wrong = "exchange " + std::to_string(k) + ": a message of the wrong length";
+    else if (got != p.want)
+        p.wrong = "exchange " + std::to_string(k) + ": wrong bytes";
+}
+
+/* One of those that are under way, whichever. */
+static bool test(party &p, const traffic &f, struct rng *rng)
+{
+    const size_t from = p.taken > (size_t)f.c.window ? p.taken - (size_t)f.c.window : 0;
+    if (p.posted == from)
+        return false;
+    const size_t k = from + (size_t)rng_below(rng, p.posted - from);
+    const bool sends = rng_below(rng, 2);
+    void *&request = sends ? p.sends[k] : p.recvs[k];
+    int done = 0;
+    size_t bytes = (size_t)-1;
+    if (!request)
+        return false;
+    const enum pici_status s = p.t.test(p.t.context, request, &done, &bytes);
+    if (s)
+        p.wrong = words("test", s, p.t);
+    if (!done || s)
+        return s != PICI_OK;
+    request = nullptr;
+    if (!sends)
+        look(p, f, k, bytes);
+    (sends ? p.sent_well : p.came)[k] = true;
+    return true;
+}
+
+static bool take(party &p)
+{
+    if (p.taken == p.sent || !p.came[p.taken])
+        return false;
+    p.taken++;
+    return true;
+}
+
+/* All ranks through all exchanges. "": all is well. */
+static std::string play(const traffic &f)
+{
+    struct rng rng = {f.seed};
+    emu::defer(f.seed);
+    emu::nccl_eager(f.seed % 3 ? 0 : f.seed % 2 ? 100 : CAP);
+    const bool said = f.seed & 1;
+    std::vector<party> all = make(f.c.ranks, said);
+    check_nodes(all, said);
+    size_t left = 0, idle = 0;
+    for (int r = 0; r < f.c.ranks; r++) {
+        party &p = all[(size_t)r];
+        cudaSetDevice(r);
+        if (rng_below(&rng, 2))
+            emu::nccl_slow(p.comm, (int)rng_below(&rng, 4));
+        p.exchanges = exchanges_of(f.c, r);
+        left += p.exchanges.size();
+        p.sends.resize(p.exchanges.size());
+        p.recvs = p.sends;
+        p.sent_well.resize(p.exchanges.size());
+        p.came = p.sent_well;
+        p.host.resize((size_t)f.c.window * 2 * ON_HOST);
+        if (cudaMalloc((void **)&p.device, (size_t)f.c.window * 2 * CAP))
+            p.wrong = "no memory";
+    }
+    while (left && idle < 3000 * all.size()) {
+        const size_t r = (size_t)rng_below(&rng, all.size());
+        party &p = all[r];
+        cudaSetDevice((int)r);
+        const size_t before = p.taken;
+        bool moved = false;
+        for (uint64_t turns = rng_below(&rng, 12); turns && p.wrong.empty(); turns--)
+            switch (rng_below(&rng, 4)) {
+            case 0: moved |= post(p, f, &rng); break;
+            case 1: moved |= send(p, f); break;
+            case 2: moved |= test(p, f, &rng); break;
+            case 3: moved |= take(p); break;
+            }
+        if (cudaPeekAtLastError())
+            p.wrong = "CUDA's last error is not what it was";
+        idle = moved ? 0 : idle + 1;
+        left -= p.taken - before;
+        if (!p.wrong.empty())
+            return "rank " + std::to_string(r) + ": " + p.wrong;
+    }
+    if (left)
+        return "stuck, with " + std::to_string(left) + " exchanges left; " + emu::nccl_fault();
+    for (size_t r = 0; r < all.size(); r++) /* sends end after receives, or before */
+        for (size_t k = 0; k < all[r].sends.size(); k++)
+            for (int done = 0; all[r].sends[k] && !done;) {
+                cudaSetDevice((int)r);
+                if (all[r].t.test(all[r].t.context, all[r].sends[k], &done, nullptr))
+                    return "a send failed";
+            }
+    drop(all);
+    if (!emu::settle() || cudaGetLastError())
+        return "something is left in a stream";
+    return emu::nccl_fault();
+}
+
+static void all_traffic()
+{
+    static const int ranks[] = {1, 2, 3, 4, 5, 8}, windows[] = {1, 2, 4};
+    uint64_t seed = 1;
+    for (const int p : ranks)
+        for (const auto algorithm : {PLAN_RING, PLAN_RECURSIVE})
+            for (const int window : windows)
+                for (int i = 0; i < 3; i++) {
+                    const traffic f = {{algorithm, p, window, 2 * window - (window > 1)}, seed++};
+                    const std::string wrong = play(f);
+                    tally(wrong.empty(),
+                          ("traffic of " + std::to_string(p) + " ranks, window " + std::to_string(window) + ", seed " +
+                           std::to_string(f.seed))
+                              .c_str(),
+                          wrong.c_str());
+                }
+}
+
+/* ---- what goes wrong ---- */
+
+struct pair_of_messages {
+    void *send = nullptr, *recv = nullptr;
+};
+
+/* Two ranks, each with memory on its device. */
+static std::vector<party> two(uint64_t seed)
+{
+    emu::defer(seed);
+    emu::nccl_eager(0);
+    std::vector<party> all = make(2, 0);
+    check_nodes(all, false);
+    for (int r = 0; r < 2; r++) {
+        cudaSetDevice(r);
+        cudaMalloc((void **)&all[(size_t)r].device, 2 * CAP);
+        tally(all[(size_t)r].wrong.empty() && all[(size_t)r].device, "two ranks", all[(size_t)r].wrong.c_str());
+    }
+    return all;
+}
+
+static pair_of_messages begin(party &p, size_t bytes, size_t cap)
+{
+    pair_of_messages m;
+    cudaSetDevice(p.t.rank);
+    const int peer = 1 - p.t.rank;
+    p.t.more(p.t.context, 0);
+    tally(!p.t.recv(p.t.context, peer, p.device + CAP, cap, &m.recv) &&
+              !p.t.send(p.t.context, peer, p.device, bytes, &m.send),
+          "an exchange begins", p.t.error(p.t.context));
+    return m;
+}
+
+enum { NEVER = 1 };
+
+/* The end of each, in order; NEVER: for a long while there is none. All ranks move on. */
+static std::vector<int> ends(std::vector<party> &all, const std::vector<pair_of_messages> &messages)
+{
+    std::vector<void *> requests;
+    for (const auto &m : messages) {
+        requests.push_back(m.recv);
+        requests.push_back(m.send);
+    }
+    std::vector<int> status(requests.size(), NEVER);
+    for (int tries = 0; tries < 300; tries++)
+        for (size_t i = 0; i < requests.size(); i++) {
+            const struct pici_transport &t = all[i / 2].t;
+            int done = 0;
+            if (status[i] != NEVER)
+                continue;
+            cudaSetDevice(t.rank);
+            const enum pici_status s = t.test(t.context, requests[i], &done, nullptr);
+            if (done)
+                status[i] = s;
+            t.wait(t.context, tries & 1);
+        }
+    return status;
+}
+
+/* Given up and closed, at once; what is left in streams ends with the communicators. */
+static void give_up(const char *what, std::vector<party> &all, const std::vector<int> &in_use, bool abort_first)
+{
+    for (size_t r = 0; r < all.size(); r++) {
+        cudaSetDevice((int)r);
+        tally(all[r].t.abandon(all[r].t.context, PICI_E_TIMEOUT) == in_use[r], what, "in use");
+    }
+    for (int when = 0; when < 2; when++)
+        for (size_t r = 0; r < all.size(); r++) {
+            cudaSetDevice((int)r);
+            if (when == abort_first)
+                all[r].t.close(all[r].t.context);
+            else
+                ncclCommAbort(all[r].comm);
+        }
+    tally(emu::settle() && cudaGetLastError() == cudaSuccess, what, "something is stuck");
+    const std::string fault = emu::nccl_fault();
+    tally(fault.empty(), what, fault.c_str());
+    for (auto &p : all)
+        cudaFree(p.device);
+}
+
+typedef std::vector<int> statuses;
+
+static void say(const char *what, const std::vector<party> &all, size_t rank, const char *said)
+{
+    const char *error = all[rank].t.error(all[rank].t.context);
+    tally(strstr(error, said), what, error);
+}
+
+static void failures(uint64_t seed)
+{
+    const bool abort_first = seed & 1;
+    {
+        const char *what = "a message that is too long";
+        std::vector<party> all = two(seed);
+        const auto a = begin(all[0], 100, CAP), b = begin(all[1], 200, 99);
+        tally(ends(all, {a, b}) == statuses{NEVER, NEVER, PICI_E_CORRUPT, PICI_E_TRANSPORT}, what, "ends otherwise");
+        say(what, all, 1, "rank 0 announced 100 bytes where there is room for 99");
+        void *request;
+        tally(all[1].t.send(all[1].t.context, 0, nullptr, 0, &request) == PICI_E_TRANSPORT &&
+                  all[1].t.recv(all[1].t.context, 0, nullptr, 0, &request) == PICI_E_TRANSPORT,
+              what, "there is one after it");
+        give_up(what, all, {1, 0}, abort_first);
+    }
+    {
+        const char *what = "a peer that does not come";
+        std::vector<party> all = two(seed);
+        tally(ends(all, {begin(all[0], 100, CAP)}) == statuses{NEVER, NEVER}, what, "it came");
+        give_up(what, all, {1, 0}, abort_first);
+    }
+    {
+        const char *what = "an asynchronous error";
+        std::vector<party> all = two(seed);
+        const auto a = begin(all[0], 100, CAP), b = begin(all[1], 100, CAP);
+        tally(ends(all, {a, b}) == statuses{0, 0, 0, 0}, what, "there was one before");
+        const auto c = begin(all[0], 0, 0);
+        emu::nccl_break(all[0].comm, ncclRemoteError);
+        tally(ends(all, {c}) == statuses{PICI_E_TRANSPORT, PICI_E_TRANSPORT}, what, "went unnoticed");
+        say(what, all, 0, "remote process exited or there was a network error: broken, as was asked for");
+        give_up(what, all, {1, 0}, abort_first);
+    }
+    {
+        const char *what = "NCCL refuses";
+        std::vector<party> all = two(seed);
+        emu::nccl_refuse(all[0].comm, ncclSystemError);
+        const auto a = begin(all[0], 1, 1), b = begin(all[1], 1, 1);
+        tally(ends(all, {a, b}) == statuses{PICI_E_TRANSPORT, PICI_E_TRANSPORT, NEVER, NEVER}, what, "ends otherwise");
+        say(what, all, 0, "ncclSend: unhandled system error: refused");
+        tally(ncclGroupEnd() == ncclInvalidUsage && !emu::nccl_fault().empty(), what, "a group is left open");
+        give_up(what, all, {1, 1}, abort_first);
+    }
+    {
+        const char *what = "a long message of the host's";
+        std::vector<party> all = two(seed);
+        std::vector<uint8_t> host(ON_HOST + 1);
+        void *request;
+        cudaSetDevice(0);
+        const struct pici_transport &t = all[0].t;
+        tally(t.send(t.context, 1, host.data(), host.size(), &request) == PICI_E_ARG, what, "is sent");
+        say(what, all, 0, "4097 bytes in the host's memory");
+        tally(t.recv(t.context, 1, host.data(), host.size(), &request) == PICI_E_ARG, what, "is received");
+        const auto a = begin(all[0], CAP, CAP), b = begin(all[1], 0, CAP);
+        tally(ends(all, {a, b}) == statuses{0, 0, 0, 0}, what, "was not all");
+        give_up(what, all, {0, 0}, abort_first);
+    }
+    {
+        const char *what = "a failure of the device";
+        std::vector<party> all = two(seed);
+        const auto a = begin(all[0], 100, CAP);
+        cudaMemsetAsync(all[0].device, 0, 2 * CAP + 1, nullptr); /* a failure that stays */
+        tally(ends(all, {a}) == statuses{PICI_E_DEVICE, PICI_E_DEVICE}, what, "went unnoticed");
+        say(what, all, 0, "not within a buffer");
+        cudaSetDevice(0);
+        tally(all[0].t.abandon(all[0].t.context, PICI_E_DEVICE) == 1, what, "not in use");
+        for (auto &p : all) {
+            p.t.close(p.t.context);
+            ncclCommAbort(p.comm);
+        }
+    }
+}
+
+static void making()
+{
+    emu::defer(3);
+    emu::nccl_eager(0);
+    struct pici_transport t;
+    struct pici_comm *comm = nullptr;
+    ncclComm_t comms[3];
+    ncclCommInitAll(comms, 3, nullptr);
+    tally(pici_transport_nccl(nullptr, comms[0]) == PICI_E_ARG && pici_transport_nccl(&t, nullptr) == PICI_E_ARG &&
+              pici_comm_nccl(nullptr, comms[0], nullptr) == PICI_E_ARG &&
+              pici_comm_nccl(&comm, nullptr, nullptr) == PICI_E_ARG && !comm && pici_comm_error(nullptr)[0],
+          "null", "");
+    cudaSetDevice(2);
+    tally(pici_transport_nccl(&t, comms[1]) == PICI_E_ARG && strstr(pici_comm_error(nullptr), "device 1"),
+          "another device", pici_comm_error(nullptr));
+    emu::nccl_refuse(comms[2], ncclInternalError);
+    tally(pici_transport_nccl(&t, comms[2]) == PICI_E_TRANSPORT && strstr(pici_comm_error(nullptr), "ncclAllGather"),
+          "NCCL refuses", pici_comm_error(nullptr));
+    pici_nccl_seconds = 1;
+    tally(pici_comm_nccl(&comm, comms[2], nullptr) == PICI_E_TIMEOUT && !comm &&
+              strstr(pici_comm_error(nullptr), "some rank"),
+          "a rank that does not make its communicator", pici_comm_error(nullptr));
+    pici_nccl_seconds = 60;
+    for (auto c : comms)
+        ncclCommAbort(c);
+    tally(emu::settle(), "a rank that does not make its communicator", "something is stuck");
+
+    ncclCommInitAll(comms, 1, nullptr);
+    cudaSetDevice(0);
+    tally(!pici_comm_nccl(&comm, comms[0], nullptr) && pici_comm_size(comm) == 1, "one rank", pici_comm_error(nullptr));
+    pici_comm_free(comm);
+    ncclCommDestroy(comms[0]);
+
+    ncclCommInitAll(comms, 3, nullptr);
+    std::vector<std::thread> ranks;
+    int good[3] = {0};
+    for (int r = 0; r < 3; r++)
+        ranks.emplace_back([&, r] {
+            struct pici_comm *c;
+            cudaSetDevice(r);
+            good[r] = pici_comm_nccl(&c, comms[r], nullptr) == PICI_OK && pici_comm_rank(c) == r;
+            pici_comm_free(c);
+        });
+    for (auto &r : ranks)
+        r.join();
+    tally(good[0] && good[1] && good[2], "three ranks, on threads", pici_comm_error(nullptr));
+    for (auto c : comms)
+        ncclCommDestroy(c);
+    const std::string fault = emu::nccl_fault();
+    tally(fault.empty() && emu::settle(), "making communicators", fault.c_str());
+}
+
+/* ---- collectives ---- */
+
+/* An all-reduce of integers, by ranks that one thread drives by turns. "": the sum is right. */
+static std::string reduce(const collective &c, uint64_t n, unsigned ppm, uint64_t seed)
+{
+    struct rng rng = {seed};
+    emu::defer(seed);
+    emu::nccl_eager(seed % 3 ? 0 : 100);
+    std::vector<party> all = make(c.ranks, 0);
+    std::vector<struct pici_comm *> comms(all.size());
+    std::vector<struct pici_request *> requests(all.size());
+    std::vector<uint32_t> sum(n), own(n);
+    std::string wrong;
+    for (size_t r = 0; r < all.size(); r++) {
+        cudaSetDevice((int)r);
+        all[r].t.nodes = nullptr; /* it would wait */
+        cudaMalloc((void **)&all[r].device, n * 4);
+        for (uint64_t i = 0; i < n; i++)
+            sum[i] += own[i] = rng_chance(&rng, ppm) ? (uint32_t)rng_next(&rng) : 0;
+        cudaMemcpy(all[r].device, own.data(), n * 4, cudaMemcpyHostToDevice);
+        struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+        o.algorithm = (enum pici_algorithm)c.algorithm;
+        o.window = c.window;
+        o.slice_bytes = 1;
+        if (pici_comm_transport(&comms[r], &all[r].t) || pici_comm_cuda(comms[r], nullptr) ||
+            pici_all_reduce_start(all[r].device, all[r].device, n, PICI_U32, PICI_SUM, comms[r], &o, &requests[r]))
+            return std::string("begin: ") + pici_comm_error(nullptr);
+    }
+    for (size_t left = all.size(); left;) {
+        const size_t r = (size_t)rng_below(&rng, all.size());
+        int done = 0;
+        cudaSetDevice((int)r);
+        if (!requests[r])
+            continue;
+        const enum pici_status s = pici_test(&requests[r], &done);
+        if (s)
+            wrong = "rank " + std::to_string(r) + ": " + pici_strerror(s) + ": " + pici_comm_error(comms[r]);
+        left -= (size_t)done;
+    }
+    for (size_t r = 0; r < all.size(); r++) {
+        cudaSetDevice((int)r);
+        cudaMemcpy(own.data(), all[r].device, n * 4, cudaMemcpyDeviceToHost);
+        if (wrong.empty() && own != sum)
+            wrong = "rank " + std::to_string(r) + ": another sum";
+        pici_comm_free(comms[r]);
+        all[r].t.context = nullptr;
+    }
+    drop(all);
+    return !wrong.empty() ? wrong : !emu::settle() || cudaGetLastError() ? "not all is well" : emu::nccl_fault();
+}
+
+static void collectives()
+{
+    static const int windows[] = {1, 3};
+    uint64_t seed = 1;
+    for (int p = 1; p <= 4; p++)
+        for (const auto algorithm : {PLAN_RING, PLAN_RECURSIVE})
+            for (const int window : windows) {
+                const collective c = {algorithm, p, window, 0};
+                const uint64_t n = (uint64_t)p * 4096 * (2 * (uint64_t)window - (window > 1)) - seed;
+                const std::string wrong = reduce(c, n, seed % 4 ? 5000 : 900000, seed);
+                tally(wrong.empty(),
+                      ("all-reduce of " + std::to_string(p) + " ranks, window " + std::to_string(window) + ", seed " +
+                       std::to_string(seed))
+                          .c_str(),
+                      wrong.c_str());
+                seed++;
+            }
+}
+
+/* ---- the fake itself ---- */
+
+struct fake {
+    ncclComm_t comm[2];
+    cudaStream_t stream[2];
+    uint8_t *device[2];
+    uint8_t host[8] = {0};
+    fake()
+    {
+        emu::defer(9);
+        emu::nccl_eager(0);
+        ncclCommInitAll(comm, 2, nullptr);
+        for (int r = 0; r < 2; r++) {
+            cudaSetDevice(r);
+            cudaStreamCreateWithFlags(&stream[r], cudaStreamNonBlocking);
+            cudaMalloc((void **)&device[r], 16);
+        }
+    }
+    void send(int r, size_t n)
+    {
+        ncclSend(device[r], n, ncclUint8, 1 - r, comm[r], stream[r]);
+    }
+    void recv(int r, size_t n)
+    {
+        ncclRecv(device[r] + 8, n, ncclUint8, 1 - r, comm[r], stream[r]);
+    }
+    ~fake()
+    {
+        for (int r = 0; r < 2; r++) {
+            ncclCommAbort(comm[r]);
+            cudaFree(device[r]);
+        }
+    }
+};
+
+/* Done wrong, it is caught, for what it is. */
+template <class F> static void caught(const char *what, const char *why, F f)
+{
+    fake n;
+    f(n);
+    emu::settle();
+    const std::string fault = emu::nccl_fault();
+    tally(fault.find(why) != std::string::npos && !fault.empty(), what, fault.c_str());
+}
+
+static void the_fake()
+{
+    for (int grouped = 0; grouped < 2; grouped++) {
+        fake n;
+        for (int r = 0; r < 2; r++) {
+            if (grouped)
+                ncclGroupStart();
+            n.send(r, 8);
+            n.recv(r, 8);
+            if (grouped)
+                ncclGroupEnd();
+        }
+        tally(emu::settle() == (bool)grouped && emu::nccl_fault().empty(), "a send before a receive, on both sides",
+              grouped ? "is stuck" : "is not stuck");
+    }
+    {
+        fake n;
+        cudaStream_t other;
+        cudaSetDevice(0);
+        cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+        n.send(0, 8);
+        ncclRecv(n.device[0] + 8, 8, ncclUint8, 1, n.comm[0], other);
+        n.send(1, 8);
+        tally(!emu::settle(), "a receive in another stream, behind a send that is stuck", "is not stuck");
+        n.recv(1, 8);
+        tally(!emu::settle(), "two that wait for each other", "do not");
+    }
+    caught("other counts", "rank 0 sends 8 bytes where rank 1 receives 7", [](fake &n) {
+        n.send(0, 8);
+        n.recv(1, 7);
+    });
+    caught("host memory", "8 bytes that are not the device's",
+           [](fake &n) { ncclSend(n.host, 8, ncclUint8, 1, n.comm[0], n.stream[0]); });
+    caught("beyond a buffer", "17 bytes that are not the device's", [](fake &n) { n.send(0, 17); });
+    caught("itself", "rank 0 has no peer 0",
+           [](fake &n) { ncclSend(n.device[0], 8, ncclUint8, 0, n.comm[0], n.stream[0]); });
+    caught("two streams", "a group in two streams", [](fake &n) {
+        ncclGroupStart();
+        n.send(0, 8);
+        ncclRecv(n.device[0], 8, ncclUint8, 1, n.comm[0], nullptr);
+        ncclGroupEnd();
+    });
+    caught("a group that did not start", "ends that did not start", [](fake &) { ncclGroupEnd(); });
+    caught("a communicator that is not ready", "is not ready", [](fake &n) {
+        emu::nccl_slow(n.comm[0], 2);
+        n.send(0, 8);
+        n.recv(0, 8);
+    });
+    caught("a communicator that is no more", "is no more", [](fake &n) {
+        ncclCommDestroy(n.comm[0]);
+        n.send(0, 8);
+    });
+    caught("destroyed at work", "destroys a communicator at work", [](fake &n) {
+        n.send(0, 8);
+        ncclCommDestroy(n.comm[0]);
+    });
+    caught("other counts gathered", "gather", [](fake &n) {
+        for (int r = 0; r < 2; r++)
+            ncclAllGather(n.device[r], n.device[r] + 8, r ? 1 : 2, ncclUint8, n.comm[r], n.stream[r]);
+    });
+}
+
+int main()
+{
+    the_fake();
+    making();
+    for (uint64_t seed = 1; seed <= 4; seed++)
+        failures(seed);
+    all_traffic();
+    collectives();
+    printf("%u passed, %u failed\n", passed, failed);
+    return failed != 0;
+}
