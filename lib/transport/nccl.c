@@ -32,10 +32,11 @@
 #include "transport/nap.h"
 #include "transport/nccl_transport.h"
 
-enum {
-    HOST_BYTES = 4096, /* of a message in the host's memory */
-    LIVE = 4           /* exchanges from the first that has not ended to the last whose header was issued */
-};
+enum { HOST_BYTES = 4096 }; /* of a message in the host's memory */
+
+/* Exchanges from the first that has not ended to the last whose header was issued: P(k) is issued when H(k) has ended, and
+ * with it P(k-2), which is before it; H(k+2) is the last header then. */
+enum { LIVE = 4 };
 
 int pici_nccl_seconds = 60;
 
@@ -238,7 +239,7 @@ static int issue(struct nccl *n)
 {
     const int more = n->headers > n->payloads && n->exchange[n->payloads % LIVE].send->more;
     if (pici_nccl_header_next(n->headers, n->payloads, more)) {
-        if (!n->sends.first || !n->recvs.first || n->headers - n->payloads_ended == LIVE)
+        if (!n->sends.first || !n->recvs.first)
             return 0;
         issue_header(n);
     } else {
@@ -265,6 +266,7 @@ static void advance(struct nccl *n)
         }
         if (!n->hosts_known)
             n->hosts_known = past(n, n->hosts);
+        /* in this order: where a header has ended, so have the payloads before it */
         for (; n->headers_ended < n->headers && past(n, n->exchange[n->headers_ended % LIVE].header); moved = 1)
             n->headers_ended++;
         for (; n->payloads_ended < n->payloads && past(n, n->exchange[n->payloads_ended % LIVE].payload); moved = 1)
