@@ -5,6 +5,9 @@
  * the emulator a seed decides which rank and which stream gets on. */
 #include "cuda_device.cuh"
 
+#include <chrono>
+#include <thread>
+
 extern "C" {
 #include "coll/comm.h"
 #include "transport/thread.h"
@@ -354,6 +357,75 @@ static void mixed(void)
     }
 }
 
+/* A thread a rank, which waits in its call; and a rank that comes late, or never. */
+static void threads(void)
+{
+    enum { N = 9001, RANKS = 3 };
+    for (int direct = 0; direct < 2; direct++)
+        for (int late = 0; late < 3; late++) {
+            team t(RANKS, direct);
+            buffers b(RANKS, N * 4);
+            std::vector<std::thread> ranks;
+            std::vector<enum pici_status> status(RANKS, PICI_OK);
+            struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+            o.slice_bytes = 1;
+            o.timeout_ms = late == 2 ? 200 : 60000;
+            std::vector<uint32_t> host(N);
+            for (size_t i = 0; i < N; i++)
+                host[i] = i % 9 ? 0 : (uint32_t)i;
+            for (void *p : b.at)
+                cudaMemcpy(p, host.data(), N * 4, cudaMemcpyHostToDevice);
+            for (size_t i = 0; i < RANKS; i++)
+                ranks.emplace_back([&, i] {
+                    if (i == 0 && late)
+                        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                    if (i == 0 && late == 2)
+                        return;
+                    status[i] = pici_all_reduce(b.at[i], b.at[i], N, PICI_U32, PICI_SUM, t.comms[i], &o);
+                });
+            for (std::thread &rank : ranks)
+                rank.join();
+            for (size_t i = late == 2; i < RANKS; i++) {
+                std::vector<uint32_t> got(N);
+                tally(status[i] == (late == 2 ? PICI_E_TIMEOUT : PICI_OK), "threads, late %d: %s", late,
+                      pici_strerror(status[i]));
+                cudaMemcpy(got.data(), b.at[i], N * 4, cudaMemcpyDeviceToHost);
+                bool good = true;
+                for (size_t k = 0; k < N; k++)
+                    good &= late == 2 || got[k] == RANKS * host[k];
+                tally(good, "threads: rank %zu", i);
+            }
+            tally(cudaGetLastError() == cudaSuccess, "after threads");
+        }
+}
+
+/* A communicator is freed while its work is under way. */
+static void freed(void)
+{
+    enum { N = 30000, RANKS = 2 };
+    for (unsigned steps = 0; steps < 60; steps += 4) {
+        team t(RANKS, steps % 8 == 0);
+        buffers b(RANKS, N * 4);
+        std::vector<struct pici_request *> requests(RANKS);
+        struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+        o.slice_bytes = 1;
+        o.format = PICI_HYBRID;
+        for (size_t i = 0; i < RANKS; i++)
+            pici_all_reduce_start(b.at[i], b.at[i], N, PICI_F32, PICI_SUM, t.comms[i], &o, &requests[i]);
+        for (unsigned k = 0; k < steps; k++) {
+            int done;
+            tally(pici_test(&requests[k % RANKS], &done) == PICI_OK, "before it is freed");
+        }
+        bool ended = !requests[0];
+        pici_comm_free(t.comms[0]);
+        t.comms[0] = NULL;
+        tally(pici_wait(&requests[0]) == (ended ? PICI_OK : PICI_E_BROKEN), "freed");
+        const enum pici_status s = pici_wait(&requests[1]);
+        tally(ended || s == PICI_E_PEER || s == PICI_OK, "the peer of one that is gone: %s", pici_strerror(s));
+        tally(cudaGetLastError() == cudaSuccess, "after one was freed: %s", cudaGetErrorString(cudaPeekAtLastError()));
+    }
+}
+
 /* Messages are damaged on their way: every rank comes to an end, with an error if not with the sum; nothing is touched that should not be,
  * which is for the emulator or the GPU's checkers to say. */
 static void damaged(void)
@@ -414,6 +486,8 @@ int main(int argc, char **argv)
     all_kinds();
     errors();
     mixed();
+    threads();
+    freed();
     damaged();
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;
