@@ -251,7 +251,7 @@ NCCL_LINK = $(LINK) -L$(NCCL_HOME)/lib -L$(NCCL_HOME)/lib64 -L$(CUDA_HOME)/lib64
 
 .PHONY: nccl nccl-tests
 nccl: $(NCCL_A)
-nccl-tests: $(NCCLDIR)/nccl_link
+nccl-tests: $(NCCLDIR)/nccl_link $(NCCLDIR)/example.o
 
 $(NCCLDIR)/obj/flags: FORCE
 	@mkdir -p $(@D)
@@ -265,6 +265,15 @@ $(NCCLDIR)/obj/%.o: %.c $(NCCLDIR)/obj/flags
 $(NCCL_A): $(NCCLDIR)/obj/lib/transport/nccl.o
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# The example of docs/collectives.md.
+$(NCCLDIR)/example.c: docs/collectives.md
+	@mkdir -p $(@D)
+	$(Q)awk '/^```nccl$$/ { on = 1; next } /^```$$/ { on = 0 } on' $< >$@
+
+$(NCCLDIR)/example.o: $(NCCLDIR)/example.c
+	$(say) CC $<
+	$(Q)$(COMPILE) $(NCCL_INCLUDES) -c -o $@ $<
 
 $(NCCLDIR)/nccl_link: $(NCCLDIR)/obj/tests/nccl_link.o $(NCCL_A) $(CUDA_A) $(A)
 	$(say) LD $@

@@ -69,7 +69,7 @@ struct pici_coll_opts {
     int timeout_ms;                /* in which nothing moves, late peers included; 0: 60 s; < 0: none */
     struct pici_coll_stats *stats; /* or NULL; written when the call ends */
     int checksum;         /* 1: an XXH64 in each block, checked by who receives it; 0: default (off); < 0: off */
-    uint64_t slice_bytes; /* dense bytes of a slice; 0: default, 1 MiB */
+    uint64_t slice_bytes; /* dense bytes of a slice; 0: default, 1 MiB, over NCCL 8 */
     int window;           /* slices in flight; 0: default, 4; at most 64 */
     void *scratch;
     size_t scratch_bytes;   /* this memory instead of the communicator's, or NULL; any alignment; until the call

@@ -13,7 +13,11 @@
 #include "coll/comm.h"
 #include "codec.h"
 
-enum { SLICES_WORTH = 64 << 10 }; /* dense bytes below which a slice is not worth its messages */
+enum {
+    SLICES_WORTH = 64 << 10, /* dense bytes below which a slice is not worth its messages */
+    SLICE = 1 << 20,         /* by default; on GPUs enough that a message takes longer than the host takes to begin it, */
+    SLICE_ON_GPU = 8 << 20   /* and that a window of them fills a GPU */
+};
 
 /* ---- arguments */
 
@@ -137,7 +141,8 @@ static enum pici_status resolve(struct coll_call *c, const struct pici_comm *com
     c->timeout_ms = o->timeout_ms ? o->timeout_ms : d->timeout_ms;
     c->checksum = o->checksum ? o->checksum > 0 : d->checksum;
     c->window = o->window ? o->window : d->window;
-    const uint64_t slice_bytes = o->slice_bytes ? o->slice_bytes : d->slice_bytes;
+    const uint64_t usual = comm->transport.memory == PICI_MEMORY_DEVICE ? SLICE_ON_GPU : SLICE;
+    const uint64_t slice_bytes = o->slice_bytes ? o->slice_bytes : d->slice_bytes ? d->slice_bytes : usual;
     c->memory = o->scratch;
     c->memory_bytes = o->scratch ? o->scratch_bytes : 0;
     c->stats = o->stats;

@@ -202,7 +202,6 @@ static enum pici_status read_environment(struct coll_settings *s)
                                 .threshold = {-1, -1, -1},
                                 .timeout_ms = 60000,
                                 .window = 4,
-                                .slice_bytes = 1 << 20,
                                 .bandwidth = {1.25e8, 5e9}};
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *text = getenv(variables[i].name);

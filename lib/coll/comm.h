@@ -23,7 +23,7 @@ struct coll_settings {
     float threshold[POLICY_LINKS]; /* < 0: the format's */
     int timeout_ms, checksum;
     int window;
-    uint64_t slice_bytes;
+    uint64_t slice_bytes; /* 0: by what the transport moves */
     const char *trace;   /* path, or NULL */
     double bandwidth[2]; /* by POLICY_INTER, POLICY_INTRA; bytes per second */
     unsigned formats;    /* that AUTO may choose; 0: all */
