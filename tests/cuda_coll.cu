@@ -136,6 +136,17 @@ static bool same(const uint8_t *got, const uint8_t *want, const struct coll *c, 
     return true;
 }
 
+/* Over the emulator: what follows in a stream happens late. */
+static void dawdle(cudaStream_t s)
+{
+#ifdef PICI_DEVICE_HW
+    for (uint64_t left = rng_below(&rng, 200); left; left--)
+        emu::enqueue(s, [] { return true; });
+#else
+    (void)s;
+#endif
+}
+
 /* A call on the host, then on the GPU; memory reaches the GPU by way of each rank's stream, which nobody waits for. */
 static void compare(const team &t, const struct coll *c, const char *what)
 {
@@ -164,6 +175,7 @@ static void compare(const team &t, const struct coll *c, const char *what)
     for (int i = 0; i < ranks; i++) {
         const struct place p = place_of(c, ranks, i);
         uint8_t *at = dev[(size_t)i];
+        dawdle(t.streams[(size_t)i]);
         cudaMemcpyAsync(at, pinned[(size_t)i], p.bytes + PAST, cudaMemcpyHostToDevice, t.streams[(size_t)i]);
         start(c, at + p.send_at, at + p.recv_at, t.comms[(size_t)i], &requests[(size_t)i]);
     }

@@ -8,6 +8,8 @@
 
 #include <limits.h>
 
+#include <algorithm>
+
 #include "cuda/reduce.h"
 extern "C" {
 #include "cpu/reduce.h"
@@ -25,15 +27,17 @@ class elements {
     /* Are these there now, and all else as it was? */
     bool are(const std::vector<uint8_t> &want)
     {
-        memcpy(whole.data() + skew, want.data(), bytes);
-        return memcmp(memory.get(whole.size()).data(), whole.data(), whole.size()) == 0;
+        std::copy_n(want.begin(), bytes, whole.begin() + (ptrdiff_t)skew);
+        std::vector<uint8_t> now = memory.get(whole.size());
+        now.resize(whole.size());
+        return now == whole;
     }
 
   private:
     std::vector<uint8_t> with(const std::vector<uint8_t> &from)
     {
         std::vector<uint8_t> v(skew + bytes + (size_t)rng_below(&rng, 2) * 16, 0xe5);
-        memcpy(v.data() + skew, from.data(), bytes);
+        std::copy_n(from.begin(), bytes, v.begin() + (ptrdiff_t)skew);
         return v;
     }
     size_t skew, bytes;
@@ -155,8 +159,8 @@ static void check_places(enum pici_dtype dtype)
 
 static void check_values(enum pici_dtype dtype)
 {
-    static const int by[] = {1,    2,    3,    4,     6,       7,        17,        100,         255,
-                             4095, 4096, 4097, 65537, 1000003, 16777217, 100000007, INT_MAX - 1, INT_MAX};
+    static const int by[] = {1,    2,    3,    4,     6,       7,        17,        100,         255,    4095,
+                             4096, 4097, 8192, 65537, 1000003, 16777217, 100000007, INT_MAX - 1, INT_MAX};
     const unsigned width = (unsigned)pici_dtype_width(dtype);
     const std::vector<uint64_t> special = specials(dtype);
     std::vector<uint64_t> a, b, all;

@@ -103,7 +103,7 @@ template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_j
     if (hw::thread() == 0)
         hw::put(all, UINT64_C(0));
     const auto count_quad = [&](uint64_t q) {
-        const raw128 v = hw::load_once(from + q);
+        const raw128 v = hw::load(from + q); /* what is counted is encoded next: it may stay in a cache */
         nnz += nonzeros_of<T>(v.lo) + nonzeros_of<T>(v.hi);
     };
     each_quad<T, 4>(in, job.n, count_quad, [&](uint64_t i) { nnz += hw::load(src + i) != 0; });

@@ -180,9 +180,9 @@ cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, 
     const cudaError_t e = emu::deferred() ? check_copy(to, from, bytes, kind, pageable) : cudaSuccess;
     if (e)
         return e;
-    pageable = pageable || !emu::deferred();
+    const bool any_to = find(to, bytes) == allocations.end(), any_from = find(from, bytes) == allocations.end();
     return emu::queue(stream, {"copy", [=] {
-                                   if (is_there(to, bytes, pageable) && is_there(from, bytes, pageable))
+                                   if (is_there(to, bytes, any_to) && is_there(from, bytes, any_from))
                                        memmove(to, from, bytes);
                                    return true;
                                }});

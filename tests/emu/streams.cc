@@ -193,8 +193,23 @@ static void blocked()
     emu::enqueue(nullptr, never);
     cudaSetDevice(0);
     tally(cudaFree(t.device) == cudaSuccess && !emu::settle(), "freeing does not wait for another device", "");
+    for (const bool copy : {false, true}) {
+        emu::defer(1);
+        cudaMalloc((void **)&t.device, 8);
+        cudaSetDevice(1);
+        open = false;
+        emu::enqueue(nullptr, [&] { return open; });
+        if (copy)
+            cudaMemcpyAsync(t.host, t.device, 8, cudaMemcpyDefault);
+        else
+            cudaMemsetAsync(t.device, 1, 8);
+        cudaSetDevice(0);
+        tally(cudaFree(t.device) == cudaSuccess && !emu::settle(), "even for one that uses the memory", "");
+        open = true;
+        tally(emu::settle(), "which then gets on", "blocked");
+        stays("memory that was freed before it is used", cudaGetLastError(), "freed before");
+    }
     t.device = nullptr;
-    emu::defer(1);
 }
 
 static void memory()
@@ -224,8 +239,13 @@ static void memory()
     });
     ends("pinned memory freed as if it was the device's", "was not allocated", [&] { cudaFree(t.host); });
 
+    tally(cudaMemcpyAsync(t.device, here, sizeof here, cudaMemcpyDefault, t.b) == cudaSuccess,
+          "a copy from pageable memory, with nothing to wait for", "");
+    cudaStreamSynchronize(t.b);
+    emu::enqueue(t.a, [] { return false; }); /* until all begins anew */
     stays("a copy from pageable memory", cudaMemcpyAsync(t.device, here, sizeof here, cudaMemcpyDefault, t.a),
           "not pinned: waits for the stream");
+    emu::enqueue(t.a, [] { return false; });
     stays("a copy to pageable memory", cudaMemcpyAsync(here, t.device, sizeof here, cudaMemcpyDeviceToHost, t.a),
           "not pinned: waits for the stream");
     tally(cudaMemcpy(t.device, here, sizeof here, cudaMemcpyHostToDevice) == cudaSuccess &&
@@ -383,11 +403,16 @@ static void threads()
     for (int r = 0; r < RANKS; r++)
         tally(good[r] && done[r] == ROUNDS, "ranks on threads", cudaGetErrorString(cudaPeekAtLastError()));
 
+    emu::patience(100);
     std::atomic<int> stage(0);
     std::thread other([&] {
+        cudaSetDevice(1);
         cudaStreamQuery(nullptr); /* there are two from now on */
         stage = 1;
-        usleep(50000);
+        for (unsigned i = 0; i < 6; i++) { /* more than patience, but something happens */
+            usleep(40000);
+            emu::enqueue(nullptr, [] { return true; });
+        }
         stage = 2;
         while (stage < 3)
             usleep(1000);
@@ -396,7 +421,6 @@ static void threads()
         usleep(1000);
     emu::enqueue(nullptr, [&] { return stage == 2; });
     tally(cudaStreamSynchronize(nullptr) == cudaSuccess, "what another thread lets happen, late", "blocked");
-    emu::patience(100);
     emu::enqueue(nullptr, [&] { return stage == 3; });
     tally(worded(cudaStreamSynchronize(nullptr), "blocked for ever"), "what another thread does not let happen", "");
     stage = 3;
