@@ -549,7 +549,7 @@ pc = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCL
 	pici.pc.in >$(DESTDIR)$(PKGCONFIGDIR)/$(1).pc && chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/$(1).pc
 
 .PHONY: install uninstall
-install: all man $(filter mpi cuda,$(MAKECMDGOALS))
+install: all man $(filter mpi cuda nccl,$(MAKECMDGOALS))
 	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(BINDIR) $(DESTDIR)$(PKGCONFIGDIR) \
 		$(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR) $(DESTDIR)$(MAGICDIR)
 	install -m 644 $(A) $(DESTDIR)$(LIBDIR)/libpici.a
@@ -566,6 +566,10 @@ install: all man $(filter mpi cuda,$(MAKECMDGOALS))
 		install -m 644 $(CUDA_A) $(DESTDIR)$(LIBDIR)/libpici_cuda.a && \
 		$(call pc,pici_cuda,The codec on a GPU (link with the CUDA runtime),pici,); \
 	fi
+	if [ -e $(NCCL_A) ]; then \
+		install -m 644 $(NCCL_A) $(DESTDIR)$(LIBDIR)/libpici_nccl.a && \
+		$(call pc,pici_nccl,Sparse collectives over NCCL (link with NCCL and the CUDA runtime),pici_cuda,); \
+	fi
 	$(if $(TOOL),install -m 755 $(TOOL) $(DESTDIR)$(BINDIR)/picitool)
 	install -m 644 tools/picitool.1 $(VERB_PAGES) $(DESTDIR)$(MANDIR)/man1/
 	install -m 644 tools/completion/picitool.bash $(DESTDIR)$(BASHDIR)/picitool
@@ -578,6 +582,7 @@ uninstall:
 		$(DESTDIR)$(LIBDIR)/libpici.so.$(VERSION) $(PUBLIC_H:include/%=$(DESTDIR)$(INCLUDEDIR)/%) \
 		$(DESTDIR)$(LIBDIR)/libpici_mpi.a $(DESTDIR)$(PKGCONFIGDIR)/pici_mpi.pc \
 		$(DESTDIR)$(LIBDIR)/libpici_cuda.a $(DESTDIR)$(PKGCONFIGDIR)/pici_cuda.pc \
+		$(DESTDIR)$(LIBDIR)/libpici_nccl.a $(DESTDIR)$(PKGCONFIGDIR)/pici_nccl.pc \
 		$(DESTDIR)$(PKGCONFIGDIR)/pici.pc $(DESTDIR)$(BINDIR)/picitool $(DESTDIR)$(MANDIR)/man1/picitool.1 \
 		$(VERBS:%=$(DESTDIR)$(MANDIR)/man1/picitool-%.1) $(DESTDIR)$(BASHDIR)/picitool $(DESTDIR)$(ZSHDIR)/_picitool \
 		$(DESTDIR)$(FISHDIR)/picitool.fish $(DESTDIR)$(MAGICDIR)/pici
@@ -617,11 +622,12 @@ endif
 ## make mpi             $(MPIDIR)/libpici_mpi.a through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
 ## make mpi-examples    $(MPIDIR)/train, for mpirun
 ## make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda
+## make nccl            $(NCCLDIR)/libpici_nccl.a; NCCLDIR=$(BUILD)/nccl, NCCL_HOME=the CUDA toolkit
 ## make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
 ## make check-mutants   device functions damaged in one place each: the emulator catches them all
 ## make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU
 ## make man             $(BUILD)/man, a manual page for each of picitool's verbs
-## make install         DESTDIR= PREFIX=/usr/local; and uninstall; libpici_mpi and libpici_cuda too if they were made
+## make install         DESTDIR= PREFIX=/usr/local; and uninstall; libpici_mpi, libpici_cuda and libpici_nccl too if they were made
 ## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites
 ## make clean
 ##

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The order in which the transport over NCCL issues its operations, without NCCL: ranks go through the exchanges of an
- * all-reduce, an operation ends when its peers are at the same one, and those of a rank run one after the other. All come to the
- * end, for 1 to 64 ranks; in orders that are wrong they do not. The last line is "N passed, N failed". */
+ * The order in which the transport over NCCL issues its operations, without NCCL: ranks go through the exchanges of
+ * an all-reduce, an operation ends when its peers are at the same one, and those of a rank run one after the other.
+ * All come to the end, for 1 to 64 ranks; in orders that are wrong they do not. The last line is "N passed, N
+ * failed". */
 #include <stdint.h>
 
 #include "emu/nccl.h"
@@ -133,8 +134,8 @@ static bool run(model &m, rank &r)
     return true;
 }
 
-/* Do all come to the end? seed 0: each rank in turn, as far as it goes; for what can happen next stays possible, so that is as good as any
- * other turn, unless the order depends on it. */
+/* Do all come to the end? seed 0: each rank in turn, as far as it goes; for what can happen next stays possible, so
+ * that is as good as any other turn, unless the order depends on it. */
 static bool ends(const collective &c, order *next, bool connects, uint64_t seed)
 {
     struct rng rng = {seed};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The libraries link with NCCL's own; where there is a GPU, a communicator of one rank is made over it, and reduces. Exit
- * status 77: no GPU, as NCCL says. */
+ * The libraries link with NCCL's own; where there is a GPU, a communicator of one rank is made over it, and reduces.
+ * Exit status 77: no GPU, as NCCL says. */
 #include <stdio.h>
 
 #include "pici/cuda.h"

@@ -100,8 +100,10 @@ static const struct verb {
      "OUT is by default IN without .pici, or standard output if IN is -.", 1, 1,
      BIT(OPT_THREADS) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_KEEP_GOING) | BIT(OPT_MAX_SIZE)},
     {NULL, "test", verb_test, "IN...", "check every byte of .pici files and bare blocks",
-     "Prints one line for each bad file: its name, the offset, and what is wrong.", 1, INT32_MAX,
-     BIT(OPT_THREADS) | BIT(OPT_JSON)},
+     "Prints one line for each bad file: its name, the offset, and what is wrong there first. (decompress --keep-going "
+     "says\n"
+     "all that is lost.)",
+     1, INT32_MAX, BIT(OPT_THREADS) | BIT(OPT_JSON)},
     {NULL, "list", verb_list, "IN", "list the tensors of a .pici file", NULL, 1, 1, BIT(OPT_JSON)},
     {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and what each format makes of it",
      "IN is a .pici, .npy, .safetensors, .pt or raw file, or a bare block.", 1, 1,

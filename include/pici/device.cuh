@@ -184,8 +184,12 @@ template <class T> PICI_DEV void tile_load(held_tile<T> &h, const dense_tile<con
     if constexpr (held_tile<T>::holds) {
         by_access(from, [&](auto how) {
             PICI_UNROLL
-            for (unsigned r = 0; r < ROWS; r++)
+            for (unsigned r = 0; r < ROWS; r++) {
+                /* or compilers ask for all rows of both before they XOR any, and have not the registers */
+                if (how.value == (ROW_PAIRS | ROW_DELTA) && r % 16 == 0)
+                    hw::syncwarp();
                 h.row[r] = load_row<how.value, true>(from, r);
+            }
         });
     }
 }

@@ -662,7 +662,8 @@ PICI_DEV void tile_payload(made_tile *of, unsigned container, unsigned n)
 /* Copy a tile's elements to a block, or of them the nonzeros, by way of stage, a few rows at a time. */
 template <unsigned HOW, class T> PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &d, bool raw)
 {
-    constexpr unsigned AHEAD = sizeof(T) == 8 ? 4 : 16 / sizeof(T); /* what is kept has room for these */
+    constexpr unsigned MOST = sizeof(T) == 8 ? 4 : 16 / sizeof(T); /* what is kept has room for these */
+    constexpr unsigned AHEAD = HOW & ROW_DELTA ? MOST / 2 : MOST;
     T *const values = (T *)stage;
     const unsigned lane = hw::lane();
     raw_pair<T> v[AHEAD];

@@ -7,8 +7,8 @@
 #include <sched.h>
 #include <time.h>
 
-/* With nothing to do, look again at once for a while, after others had the processor; then sleep between looks. With 2 to
- * 8 ranks on 2 cores, fewer looks take up to a half longer, more or endless ones no less. */
+/* With nothing to do, look again at once for a while, after others had the processor; then sleep between looks. With
+ * 2 to 8 ranks on 2 cores, fewer looks take up to a half longer, more or endless ones no less. */
 enum { LOOKS = 200, NAP_NS = 50000 };
 
 /* *looks: in vain, since something ended. */

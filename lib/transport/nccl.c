@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport over NCCL. There both sides of a message must know its length, and the operations of a communicator run one
- * after the other, in the order in which they were issued. So an exchange k is two operations: its header H(k), in which a rank sends the
- * length of its message and receives that of the other, and its payload P(k), in which it sends and receives so many bytes. An
- * operation is a group of a send and a receive; a payload's are left out where they are of no bytes.
+ * The transport over NCCL. There both sides of a message must know its length, and the operations of a communicator
+ * run one after the other, in the order in which they were issued. So an exchange k is two operations: its header
+ * H(k), in which a rank sends the length of its message and receives that of the other, and its payload P(k), in
+ * which it sends and receives so many bytes. An operation is a group of a send and a receive; a payload's are left
+ * out where they are of no bytes.
  *
- * While P(k) is in flight the lengths of exchange k + 1 should get through already, or each message waits for a trip to the
- * host. So H(k+1) is issued before P(k) if `more` says that no rank waits for P(k) before it sends its next message; else
- * after it. Never two ahead: H(k+2) comes after P(k). The order follows from what `more` said alone, never from what
- * happens to be there, so it is the same on all ranks: H(0) P(0) H(1) H(2) P(1) P(2), say.
+ * While P(k) is in flight the lengths of exchange k + 1 should get through already, or each message waits for a trip
+ * to the host. So H(k+1) is issued before P(k) if `more` says that no rank waits for P(k) before it sends its next
+ * message; else after it. Never two ahead: H(k+2) comes after P(k). The order follows from what `more` said alone,
+ * never from what happens to be there, so it is the same on all ranks: H(0) P(0) H(1) H(2) P(1) P(2), say.
  *
- * This cannot lock up. Take the first operation in the order that does not end on all ranks. All those before it do, and those
- * alone are before it in any rank's stream. If it was issued on all ranks, it runs there, with the same peers at work on the same
- * operation, and ends. So on some rank it was not issued. If it is P(k): its header is before it, so the lengths are known, and nothing else is
- * needed. If it is H(k): message k was not sent or its receive not posted. That waits for exchanges before k at the most;
- * their payloads are before H(k) in the order, and have ended, unless H(k) goes ahead of P(k-1). Then `more` was 1 for
- * exchange k - 1, and message k waits for exchanges before k - 1 at the most; P(k-2) is before H(k). Where NCCL does not return from
- * issuing an operation until the peers issue theirs, as when it connects, the same holds: they are not held up by
- * anything but what is before it.
+ * This cannot lock up. Take the first operation in the order that does not end on all ranks. All those before it do,
+ * and those alone are before it in any rank's stream. If it was issued on all ranks, it runs there, with the same
+ * peers at work on the same operation, and ends. So on some rank it was not issued. If it is P(k): its header is
+ * before it, so the lengths are known, and nothing else is needed. If it is H(k): message k was not sent or its
+ * receive not posted. That waits for exchanges before k at the most; their payloads are before H(k) in the order, and
+ * have ended, unless H(k) goes ahead of P(k-1). Then `more` was 1 for exchange k - 1, and message k waits for
+ * exchanges before k - 1 at the most; P(k-2) is before H(k). Where NCCL does not return from issuing an operation
+ * until the peers issue theirs, as when it connects, the same holds: they are not held up by anything but what is
+ * before it.
  *
  * A message of the host's, which is small, goes by way of memory here, pinned and on the device. */
 #define _POSIX_C_SOURCE 200809L
@@ -32,10 +34,11 @@
 #include "transport/nap.h"
 #include "transport/nccl_transport.h"
 
-enum {
-    HOST_BYTES = 4096, /* of a message in the host's memory */
-    LIVE = 4           /* exchanges from the first that has not ended to the last whose header was issued */
-};
+enum { HOST_BYTES = 4096 }; /* of a message in the host's memory */
+
+/* Exchanges from the first that has not ended to the last whose header was issued: P(k) is issued when H(k) has
+ * ended, and with it P(k-2), which is before it; H(k+2) is the last header then. */
+enum { LIVE = 4 };
 
 int pici_nccl_seconds = 60;
 
@@ -95,8 +98,8 @@ __attribute__((format(printf, 2, 3))) static void say(struct nccl *n, const char
     va_end(args);
 }
 
-/* Did CUDA do it? It is told here, so not once more by the program's next call. The first failure is the end: what follows in the
- * order cannot be done. */
+/* Did CUDA do it? It is told here, so not once more by the program's next call. The first failure is the end: what
+ * follows in the order cannot be done. */
 static int cuda_good(struct nccl *n, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess)
@@ -238,7 +241,7 @@ static int issue(struct nccl *n)
 {
     const int more = n->headers > n->payloads && n->exchange[n->payloads % LIVE].send->more;
     if (pici_nccl_header_next(n->headers, n->payloads, more)) {
-        if (!n->sends.first || !n->recvs.first || n->headers - n->payloads_ended == LIVE)
+        if (!n->sends.first || !n->recvs.first)
             return 0;
         issue_header(n);
     } else {
@@ -265,6 +268,7 @@ static void advance(struct nccl *n)
         }
         if (!n->hosts_known)
             n->hosts_known = past(n, n->hosts);
+        /* in this order: where a header has ended, so have the payloads before it */
         for (; n->headers_ended < n->headers && past(n, n->exchange[n->headers_ended % LIVE].header); moved = 1)
             n->headers_ended++;
         for (; n->payloads_ended < n->payloads && past(n, n->exchange[n->payloads_ended % LIVE].payload); moved = 1)
@@ -386,7 +390,8 @@ static int busy(const struct nccl *n)
     return n->launching || e != cudaSuccess;
 }
 
-/* NCCL has no word for it but the end of the communicator, which is the caller's. The peers have a timeout of their own. */
+/* NCCL has no word for it but the end of the communicator, which is the caller's. The peers have a timeout of their
+ * own. */
 static int nccl_abandon(void *context, enum pici_status why)
 {
     (void)why;

@@ -55,7 +55,8 @@ struct ncclComm {
 
 namespace {
 
-/* Guards all that follows and what it leads to. Taken inside the emulator's lock, so the emulator is not called under it. */
+/* Guards all that follows and what it leads to. Taken inside the emulator's lock, so the emulator is not called under
+ * it. */
 std::mutex lock;
 std::vector<std::unique_ptr<world>> worlds; /* for good: streams may speak of them */
 size_t eager;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * As much of NCCL as the library uses, among ranks of one process, over streams that are deferred (emu::defer). It is as
- * unkind as NCCL may be: a message gets through when both sides are at work on it, the operations of a communicator run one
- * after the other in the order of issue, and those of a group together. What NCCL leaves undefined is a fault: counts that
- * differ, memory that is not the device's, a communicator used while it is not ready. Ranks that wait for each other in a
- * circle stay stuck: emu::settle() says so.
+ * As much of NCCL as the library uses, among ranks of one process, over streams that are deferred (emu::defer). It is
+ * as unkind as NCCL may be: a message gets through when both sides are at work on it, the operations of a
+ * communicator run one after the other in the order of issue, and those of a group together. What NCCL leaves
+ * undefined is a fault: counts that differ, memory that is not the device's, a communicator used while it is not
+ * ready. Ranks that wait for each other in a circle stay stuck: emu::settle() says so.
  *
  * Valid C, as NCCL's own is. */
 #ifndef PICI_TESTS_EMU_NCCL_H
@@ -73,11 +73,12 @@ void nccl_break(ncclComm_t, ncclResult_t);
 /* The next call that puts an operation into a stream fails. */
 void nccl_refuse(ncclComm_t, ncclResult_t);
 
-/* A communicator that does not block (ncclConfig_t): ncclGroupEnd says ncclInProgress, and its operations are in the stream only when
- * ncclCommGetAsyncError has said ncclInProgress so many times. */
+/* A communicator that does not block (ncclConfig_t): ncclGroupEnd says ncclInProgress, and its operations are in the
+ * stream only when ncclCommGetAsyncError has said ncclInProgress so many times. */
 void nccl_slow(ncclComm_t, int looks);
 
-/* Messages of so many bytes or fewer are on their way as soon as the sender is at work, and it does not wait. NCCL buffers some. */
+/* Messages of so many bytes or fewer are on their way as soon as the sender is at work, and it does not wait. NCCL
+ * buffers some. */
 void nccl_eager(size_t bytes);
 
 } // namespace emu
