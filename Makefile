@@ -7,7 +7,7 @@
 # Files are found by their names: lib/*.c lib/cpu/*.c are the library, tools/*.c the tool, tests/test_*.c one Criterion
 # program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each, tests/mpi_*.c a program each for
 # mpirun, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and for
-# the emulator, tests/emu_*.cc a program each for the emulator alone.
+# the emulator, tests/emu_*.cc a program each for the emulator alone, and tests/mpi_cuda.cu one for that and mpirun.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -291,7 +291,8 @@ EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out $(EMU_SELF:%=te
 EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o $(EMU_DIR)/lib_nccl.o
 EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
 EMU_ONLY := $(patsubst tests/%.cc,$(BUILD)/%,$(sort $(wildcard tests/emu_*.cc)))
-EMU_COMPILE = $(CXX) -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
+EMU_COMPILE = $(CXX) $(EMU_FLAGS)
+EMU_FLAGS = -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
 	$(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer) $(CFLAGS) \
 	-Itests/emu -Iinclude -Ilib -I. -Itests -MMD -MP
 
@@ -348,6 +349,20 @@ $(EMU_TESTS): $(BUILD)/emu_%: $(EMU_DIR)/test_%.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BU
 $(EMU_ONLY): $(BUILD)/%: $(EMU_DIR)/%.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(A)
 	$(say) LD $@
 	$(Q)$(CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
+
+# Collectives over MPI, on the emulator's memory: the MPI's compiler is told to be CXX.
+MPI_CXX = OMPI_CC='$(CXX)' MPICH_CC='$(CXX)' $(MPICC)
+.PHONY: mpi-cuda-emu
+mpi-cuda-emu: $(MPIDIR)/mpi_cuda
+
+$(MPIDIR)/obj/tests/mpi_cuda.o: tests/mpi_cuda.cu $(MPIDIR)/obj/flags
+	$(say) MPI $<
+	@mkdir -p $(@D)
+	$(Q)$(MPI_CXX) $(EMU_FLAGS) -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX -c -o $@ $<
+
+$(MPIDIR)/mpi_cuda: $(MPIDIR)/obj/tests/mpi_cuda.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(MPI_A) $(A)
+	$(say) LD $@
+	$(Q)$(MPI_CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
 
 .PHONY: check-mutants
 check-mutants: $(A)

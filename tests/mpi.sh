@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The programs tests/mpi_*.c under mpirun, with each MPI that is here: Open MPI, whose ranks yield, at many numbers of ranks,
-# and MPICH, whose ranks wait busily, at few. A program gets --full with PICI_TEST_FULL=1, and --quick where it would take
-# forever.
+# The programs tests/mpi_*.c, and mpi_cuda.cu over an emulator of GPUs, under mpirun, with each MPI that is here: Open MPI,
+# whose ranks yield, at many numbers of ranks, and MPICH, whose ranks wait busily, at few. A program gets --full with
+# PICI_TEST_FULL=1, and --quick where it would take forever.
 set -u
 make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
 case ${SANITIZE:-} in *thread*)
@@ -37,28 +37,39 @@ launch() {
     timeout "${LIMIT:-300}" "$@" >"$log" 2>&1 </dev/null
 }
 
+attempt() { # NAME RANKS PROGRAM [FLAG]
+    # shellcheck disable=SC2086 # no word or one
+    if launch "$1" "$2" "$build/$1/$3" ${4:-} && grep -q '[1-9][0-9]* passed' "$log"; then
+        passed=$((passed + $(sed -n 's/^\([0-9][0-9]*\) passed.*/\1/p' "$log" | tail -n 1)))
+        echo "ok $3, $1, $2 ranks: $(grep ' passed' "$log" | tail -n 1)"
+        grep -i '^skip' "$log"
+    else
+        failed=$((failed + 1))
+        tail -n 40 "$log"
+        echo "FAIL $3, $1, $2 ranks"
+    fi
+}
+
 try() { # NAME RANKS [FLAG]
     for program in tests/mpi_*.c; do
-        program=$(basename "$program" .c)
-        # shellcheck disable=SC2086 # no word or one
-        if launch "$1" "$2" "$build/$1/$program" ${3:-} && grep -q '[1-9][0-9]* passed' "$log"; then
-            passed=$((passed + $(sed -n 's/^\([0-9][0-9]*\) passed.*/\1/p' "$log" | tail -n 1)))
-            echo "ok $program, $1, $2 ranks: $(grep ' passed' "$log" | tail -n 1)"
-            grep -i '^skip' "$log"
-        else
-            failed=$((failed + 1))
-            tail -n 40 "$log"
-            echo "FAIL $program, $1, $2 ranks"
-        fi
+        attempt "$1" "$2" "$(basename "$program" .c)" "${3:-}"
     done
 }
 
-compile() { # NAME COMPILER
-    "$make" -s BUILD="$build" MPIDIR="$build/$1" MPICC="$2" CC="$cc" SANITIZE="${SANITIZE:-}" mpi-tests >"$log" 2>&1 &&
+# On buffers in a GPU's memory, over the emulator that tests/cuda.sh is about; in the build that goes through everything.
+emulated() { # NAME COMPILER
+    [ -z "$all" ] || ! command -v "$cxx" >/dev/null 2>&1 || ! compile "$1" "$2" mpi-cuda-emu && return
+    for ranks in 1 2 3; do
+        attempt "$1" "$ranks" mpi_cuda
+    done
+}
+
+compile() { # NAME COMPILER TARGET
+    "$make" -s BUILD="$build" MPIDIR="$build/$1" MPICC="$2" CC="$cc" SANITIZE="${SANITIZE:-}" "$3" >"$log" 2>&1 &&
         return
     cat "$log"
     failed=$((failed + 1))
-    echo "FAIL $1: does not build"
+    echo "FAIL $1: $3 does not build"
     return 1
 }
 
@@ -78,10 +89,11 @@ found=$(find_mpi openmpi 'Open MPI')
 openmpi_cc=${found% *} openmpi_run=${found#* }
 found=$(find_mpi mpich HYDRA)
 mpich_cc=${found% *} mpich_run=${found#* }
+cxx=$("$make" -s BUILD="$build" CC="$cc" print-cxx)
 
 if [ -z "$openmpi_cc" ]; then
     echo "skip: no Open MPI (libopenmpi-dev, openmpi-bin)"
-elif compile openmpi "$openmpi_cc"; then
+elif compile openmpi "$openmpi_cc" mpi-tests; then
     for ranks in 2 3 5; do
         try openmpi "$ranks" ${full:+--full}
     done
@@ -91,16 +103,21 @@ elif compile openmpi "$openmpi_cc"; then
             try openmpi "$ranks" --quick
         done
     fi
+    emulated openmpi "$openmpi_cc"
 fi
 if [ -z "$mpich_cc" ]; then
     echo "skip: no MPICH (libmpich-dev, mpich)"
-elif compile mpich "$mpich_cc"; then
+elif compile mpich "$mpich_cc" mpi-tests; then
     for ranks in 2 ${all:+1 3 4}; do
         try mpich "$ranks" ${full:+--full}
     done
     for ranks in ${full:+8 17}; do
         try mpich "$ranks" --quick
     done
+    emulated mpich "$mpich_cc"
 fi
+[ -n "$all" ] || echo "skip: collectives over MPI on a GPU's memory, emulated: another build's"
+command -v "$cxx" >/dev/null 2>&1 || echo "skip: no C++ compiler ($cxx): collectives over MPI on a GPU's memory, emulated"
+echo "skip: an MPI that takes a GPU's memory: to the one here, the emulator's was ordinary memory"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

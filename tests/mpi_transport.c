@@ -3,6 +3,7 @@
  * The transport over MPI: traffic among all ranks, in one piece and in many; messages longer than their receivers;
  * requests given up; who shares a node; what is refused. By tests/mpi.sh, under mpirun.
  *     mpi_transport [--quick] */
+#define _POSIX_C_SOURCE 200809L
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,6 +157,27 @@ static void errors(void)
     expect(wrong, "errors");
 }
 
+static enum pici_memory memory_with(const char *said)
+{
+    setenv("PICI_MPI_CUDA", said, 1);
+    struct pici_transport t = open_transport(MPI_COMM_WORLD);
+    t.close(t.context);
+    return t.memory;
+}
+
+/* Where messages may be is what the environment says, whatever MPI does. */
+static void memory(void)
+{
+    struct pici_transport t;
+    expect(memory_with("1") == PICI_MEMORY_ANY ? NULL : "1", "PICI_MPI_CUDA");
+    expect(memory_with("0") == PICI_MEMORY_HOST ? NULL : "0", "PICI_MPI_CUDA");
+    setenv("PICI_MPI_CUDA", rank == ranks - 1 ? "yes" : "1", 1);
+    const enum pici_status s = pici_transport_mpi(&t, MPI_COMM_WORLD);
+    expect(s == PICI_E_ARG && strstr(pici_comm_error(NULL), "PICI_MPI_CUDA is \"yes\"") ? NULL : pici_comm_error(NULL),
+           "PICI_MPI_CUDA=yes on one rank");
+    unsetenv("PICI_MPI_CUDA");
+}
+
 static void wrong_calls(void)
 {
     struct pici_comm *comm = (void *)&rank;
@@ -203,6 +225,7 @@ int main(int argc, char **argv)
     }
     nodes();
     errors();
+    memory();
     wrong_calls();
     if (rank == 0)
         printf("%d passed, %d failed\n", passed, failed);

@@ -13,6 +13,12 @@
 #include "transport/mpi_transport.h"
 #include "transport/nap.h"
 
+#if defined OPEN_MPI && defined __has_include
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+#endif
+
 enum { TAGS = 32768 }; /* every MPI has these; far more than messages in flight */
 
 enum { WORDS = MPI_MAX_ERROR_STRING + 64 };
@@ -263,6 +269,29 @@ static int duplicate(MPI_Comm comm, MPI_Comm *dup)
     return rc;
 }
 
+/* May messages be in a GPU's memory? As PICI_MPI_CUDA says, or else this MPI. */
+static enum pici_status find_memory(enum pici_memory *memory, char words[WORDS])
+{
+    const char *said = getenv("PICI_MPI_CUDA");
+    int yes = 0;
+    if (said && strcmp(said, "0") != 0 && strcmp(said, "1") != 0) {
+        snprintf(words, WORDS, "environment variable PICI_MPI_CUDA is \"%.80s\", which is not 0 or 1", said);
+        return PICI_E_ARG;
+    }
+    if (said)
+        yes = said[0] == '1';
+    else {
+#if defined MPIX_GPU_SUPPORT_CUDA /* MPICH, from version 4 on */
+        if (MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &yes) != MPI_SUCCESS)
+            yes = 0;
+#elif defined MPIX_CUDA_AWARE_SUPPORT /* Open MPI: with the extension, whether it is 0 or 1 */
+        yes = MPIX_Query_cuda_support();
+#endif
+    }
+    *memory = yes ? PICI_MEMORY_ANY : PICI_MEMORY_HOST;
+    return PICI_OK;
+}
+
 /* A node is known by the lowest rank on it. */
 static enum pici_status find_nodes(struct mpi *m)
 {
@@ -308,7 +337,11 @@ enum pici_status pici_transport_mpi(struct pici_transport *t, MPI_Comm comm)
         m->received = calloc((size_t)m->ranks, sizeof *m->received);
         m->node_of = calloc((size_t)m->ranks, sizeof *m->node_of);
     }
-    s = agree(none.comm, m && m->sent && m->received && m->node_of ? PICI_OK : PICI_E_NOMEM, words);
+    enum pici_memory memory = PICI_MEMORY_HOST;
+    s = PICI_E_NOMEM;
+    if (m && m->sent && m->received && m->node_of)
+        s = find_memory(&memory, words);
+    s = agree(none.comm, s, words);
     if (s) {
         if (m)
             mpi_close(m);
@@ -331,6 +364,7 @@ enum pici_status pici_transport_mpi(struct pici_transport *t, MPI_Comm comm)
         .close = mpi_close,
         .nodes = mpi_nodes,
         .error = mpi_error,
+        .memory = memory,
     };
     return PICI_OK;
 }

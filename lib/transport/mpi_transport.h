@@ -7,8 +7,8 @@
 #include "pici/mpi.h"
 #include "pici/transport.h"
 
-/* Fill in a transport over a duplicate of an intracommunicator. Collective; the same status on all ranks. PICI_E_NOMEM,
- * PICI_E_TRANSPORT. */
+/* Fill in a transport over a duplicate of an intracommunicator. Collective; the same status on all ranks. PICI_E_ARG,
+ * PICI_E_NOMEM, PICI_E_TRANSPORT. */
 enum pici_status pici_transport_mpi(struct pici_transport *, MPI_Comm);
 
 /* Bytes that MPI is handed at once; the same on all ranks. Changed by tests only, while nothing is in flight. */
