@@ -346,7 +346,7 @@ static std::vector<int> ends(std::vector<party> &all, const std::vector<pair_of_
         for (size_t i = 0; i < requests.size(); i++) {
             const struct pici_transport &t = all[i / 2].t;
             int done = 0;
-            if (status[i] != NEVER)
+            if (status[i] != NEVER || !requests[i])
                 continue;
             cudaSetDevice(t.rank);
             const enum pici_status s = t.test(t.context, requests[i], &done, nullptr);
