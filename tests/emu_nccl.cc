@@ -51,7 +51,7 @@ static int node_of(int rank)
     return rank % 3 == 2 ? 0 : rank;
 }
 
-static std::vector<party> make(int ranks, int nodes_seed)
+static std::vector<party> make(int ranks, bool said, bool slow)
 {
     std::vector<ncclComm_t> comms((size_t)ranks);
     std::vector<party> all((size_t)ranks);
@@ -59,7 +59,9 @@ static std::vector<party> make(int ranks, int nodes_seed)
     for (int r = 0; r < ranks; r++) {
         party &p = all[(size_t)r];
         cudaSetDevice(r);
-        if (nodes_seed)
+        if (slow)
+            emu::nccl_slow(comms[(size_t)r], r % 3);
+        if (said)
             setenv("NCCL_HOSTID", ("host " + std::to_string(node_of(r))).c_str(), 1);
         p.comm = comms[(size_t)r];
         const enum pici_status s = pici_transport_nccl(&p.t, p.comm);
@@ -223,9 +225,10 @@ static std::string play(const traffic &f)
     struct rng rng = {f.seed};
     emu::defer(f.seed);
     emu::nccl_eager(f.seed % 3 ? 0 : f.seed % 2 ? 100 : CAP);
-    const bool said = f.seed & 1;
-    std::vector<party> all = make(f.c.ranks, said);
-    check_nodes(all, said);
+    const bool said = f.seed & 1, slow = f.seed & 2;
+    std::vector<party> all = make(f.c.ranks, said, slow);
+    if (!slow) /* else rank 0 waits for others, which this thread must move on */
+        check_nodes(all, said);
     size_t left = 0, idle = 0;
     for (int r = 0; r < f.c.ranks; r++) {
         party &p = all[(size_t)r];
@@ -306,7 +309,7 @@ static std::vector<party> two(uint64_t seed)
 {
     emu::defer(seed);
     emu::nccl_eager(0);
-    std::vector<party> all = make(2, 0);
+    std::vector<party> all = make(2, false, false);
     check_nodes(all, false);
     for (int r = 0; r < 2; r++) {
         cudaSetDevice(r);
@@ -343,7 +346,7 @@ static std::vector<int> ends(std::vector<party> &all, const std::vector<pair_of_
         for (size_t i = 0; i < requests.size(); i++) {
             const struct pici_transport &t = all[i / 2].t;
             int done = 0;
-            if (status[i] != NEVER)
+            if (status[i] != NEVER || !requests[i])
                 continue;
             cudaSetDevice(t.rank);
             const enum pici_status s = t.test(t.context, requests[i], &done, nullptr);
@@ -516,7 +519,7 @@ static std::string reduce(const collective &c, uint64_t n, unsigned ppm, uint64_
     struct rng rng = {seed};
     emu::defer(seed);
     emu::nccl_eager(seed % 3 ? 0 : 100);
-    std::vector<party> all = make(c.ranks, 0);
+    std::vector<party> all = make(c.ranks, false, seed & 1);
     std::vector<struct pici_comm *> comms(all.size());
     std::vector<struct pici_request *> requests(all.size());
     std::vector<uint32_t> sum(n), own(n);
