@@ -138,6 +138,7 @@ int main(void)
             check<uint32_t, PICI_U32, PICI_PICI>(n, percent);
             check<uint16_t, PICI_U16, PICI_COO>(n, percent);
             check<uint64_t, PICI_U64, PICI_COO>(n, percent);
+            check<uint32_t, PICI_U32, PICI_DENSE>(n, percent);
         }
     for (uint64_t n : {4096 * 32 + 778, 4096 * 6}) {
         check<uint16_t, PICI_U16, PICI_HYBRID>(n, MIXED);
