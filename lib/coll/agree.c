@@ -170,6 +170,8 @@ enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int
             if (s)
                 return pici_coll_lost(comm, from, s);
             write_word(out, r, kind);
+            if (t->more)
+                t->more(t->context, 0); /* the next word waits for the peer's */
             s = t->send(t->context, to, out, AGREE_BYTES, &a->out.request);
             if (s)
                 return pici_coll_lost(comm, to, s);
