@@ -6,8 +6,8 @@
 #
 # Files are found by their names: lib/*.c lib/cpu/*.c are the library, tools/*.c the tool, tests/test_*.c one Criterion
 # program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each, tests/mpi_*.c a program each for
-# mpirun, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and for
-# the emulator, tests/emu_*.cc a program each for the emulator alone, and tests/mpi_cuda.cu one for that and mpirun.
+# mpirun, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and
+# for the emulator, tests/emu_*.cc a program each for the emulator alone, and tests/mpi_cuda.cu one for that and mpirun.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -247,7 +247,7 @@ NCCL_HOME = $(CUDA_HOME)
 NCCLDIR = $(BUILD)/nccl
 NCCL_A = $(NCCLDIR)/libpici_nccl.a
 NCCL_INCLUDES = -isystem $(NCCL_HOME)/include -isystem $(CUDA_HOME)/include
-NCCL_LINK = $(LINK) -L$(NCCL_HOME)/lib -L$(NCCL_HOME)/lib64 -L$(CUDA_HOME)/lib64
+NCCL_LIBS = -L$(NCCL_HOME)/lib -L$(NCCL_HOME)/lib64 -L$(CUDA_HOME)/lib64 -lnccl -lcudart -lstdc++
 
 .PHONY: nccl nccl-tests
 nccl: $(NCCL_A)
@@ -277,7 +277,7 @@ $(NCCLDIR)/example.o: $(NCCLDIR)/example.c
 
 $(NCCLDIR)/nccl_link: $(NCCLDIR)/obj/tests/nccl_link.o $(NCCL_A) $(CUDA_A) $(A)
 	$(say) LD $@
-	$(Q)$(NCCL_LINK) -o $@ $^ -lnccl -lcudart -lstdc++ $(LIBS) -lm
+	$(Q)$(LINK) -o $@ $^ $(NCCL_LIBS) $(LIBS) -lm
 
 -include $(shell find $(NCCLDIR)/obj -name '*.d' 2>/dev/null)
 
@@ -287,7 +287,8 @@ CXX := $(shell printf '%s\n' '$(CC)' | sed 's/clang$$/clang++/; s/clang-\([0-9]*
 endif
 EMU_DIR = $(BUILD)/obj/emu
 EMU_SELF := self streams
-EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out $(EMU_SELF:%=tests/emu/%.cc) tests/emu/mutant.cc,$(sort $(wildcard tests/emu/*.cc))))
+EMU_ALONE := $(EMU_SELF) mutant deferred
+EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out $(EMU_ALONE:%=tests/emu/%.cc),$(sort $(wildcard tests/emu/*.cc))))
 EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o $(EMU_DIR)/lib_nccl.o
 EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
 EMU_ONLY := $(patsubst tests/%.cc,$(BUILD)/%,$(sort $(wildcard tests/emu_*.cc)))
@@ -416,21 +417,60 @@ bench-peers: $(if $(HAVE_PEERS),$(BUILD)/peers)
 # Collectives. Ranks are threads, or processes under mpirun if there is an MPI to link with: Open MPI, if it is one of
 # several, since all of its algorithms can compete.
 COLL_MPICC := $(or $(shell command -v mpicc.openmpi),$(shell command -v mpicc))
-COLL_SRC := $(sort $(wildcard bench/coll*.c))
-$(MPIDIR)/obj/bench/%.o: private override CPPFLAGS += -DBENCH_MPI
+COLL_SRC := $(sort $(filter-out bench/coll_cuda.c,$(wildcard bench/coll*.c)))
+COLL_CUDA_SRC = $(COLL_SRC) bench/coll_cuda.c
+$(MPIDIR)/obj/bench/%.o: private override CPPFLAGS += -DBENCH_MPI $(if $(BENCH_CUDA),-DBENCH_CUDA $(NCCL_INCLUDES))
 $(MPIDIR)/bench_coll: $(COLL_SRC:%.c=$(MPIDIR)/obj/%.o) $(MPI_A) $(A)
 	$(say) LD $@
 	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
 
+$(MPIDIR)/bench_coll_cuda: $(COLL_CUDA_SRC:%.c=$(MPIDIR)/obj/%.o) $(MPI_A) $(NCCL_A) $(CUDA_A) $(A)
+	$(say) LD $@
+	$(Q)$(MPI_LINK) -o $@ $^ $(NCCL_LIBS) $(LIBS) -lm
+
+# The same over the emulator and the fake of NCCL: to see that it works, not how fast.
+COLL_EMU = $(EMU_DIR)/deferred.o $(EMU_LIB_OBJ) $(EMU_OBJ)
+$(MPIDIR)/bench_coll_emu: $(COLL_CUDA_SRC:%.c=$(MPIDIR)/obj/%.o) $(COLL_EMU) $(MPI_A) $(A)
+	$(say) LD $@
+	$(Q)$(MPI_CXX) $(LINK_FLAGS) -Wl,--wrap=main -o $@ $^ $(LIBS) -lm
+
 ifneq ($(COLL_MPICC),)
+coll = $(Q)$(MAKE) MPICC=$(COLL_MPICC) MPIDIR=$(BUILD)/$(1) $(BUILD)/$(1)/$(@F) $(2)
 $(BUILD)/bench_coll: $(A) FORCE
-	$(Q)$(MAKE) MPICC=$(COLL_MPICC) MPIDIR=$(BUILD)/bench-mpi $(BUILD)/bench-mpi/bench_coll
-	$(Q)ln -f $(BUILD)/bench-mpi/bench_coll $@
+	+$(call coll,bench-mpi)
+	$(Q)ln -f $(BUILD)/bench-mpi/$(@F) $@
+
+$(BUILD)/bench_coll_cuda: $(NCCL_A) $(CUDA_A) $(A) FORCE
+	+$(call coll,bench-cuda,BENCH_CUDA=1)
+	$(Q)ln -f $(BUILD)/bench-cuda/$(@F) $@
+
+$(BUILD)/bench_coll_emu: $(COLL_EMU) $(A) FORCE
+	+$(call coll,bench-emu,BENCH_CUDA=1 NCCL_INCLUDES=-Itests/emu)
+	$(Q)ln -f $(BUILD)/bench-emu/$(@F) $@
 else
-$(BUILD)/bench_coll: $(call obj,$(filter-out bench/coll_mpi.c,$(COLL_SRC))) $(A)
+coll = $(patsubst %.c,$(1)/%.o,$(filter-out bench/coll_mpi.c,$(2)))
+$(BUILD)/bench_coll: $(call coll,$(BUILD)/obj,$(COLL_SRC)) $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+$(NCCLDIR)/obj/bench/%.o $(EMU_DIR)/bench/%.o: private override CPPFLAGS += -DBENCH_CUDA
+$(BUILD)/bench_coll_cuda: $(call coll,$(NCCLDIR)/obj,$(COLL_CUDA_SRC)) $(NCCL_A) $(CUDA_A) $(A)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(NCCL_LIBS) $(LIBS) -lm
+
+$(EMU_DIR)/bench/%.o: bench/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -Itests/emu -c -o $@ $<
+
+$(BUILD)/bench_coll_emu: $(call coll,$(EMU_DIR),$(COLL_CUDA_SRC)) $(COLL_EMU) $(A)
+	$(say) LD $@
+	$(Q)$(CXX) $(LINK_FLAGS) -Wl,--wrap=main -o $@ $^ $(LIBS) -lm
 endif
+
+.PHONY: bench-coll-cuda bench-coll-emu
+bench-coll-cuda: $(BUILD)/bench_coll_cuda
+bench-coll-emu: $(BUILD)/bench_coll_emu
 
 # On a GPU.
 .PHONY: bench-cuda bench-cuda-program
@@ -634,6 +674,7 @@ endif
 ## make nccl            $(NCCLDIR)/libpici_nccl.a; NCCLDIR=$(BUILD)/nccl, NCCL_HOME=the CUDA toolkit
 ## make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
 ## make check-mutants   device functions damaged in one place each: the emulator catches them all
+## make bench-coll-cuda $(BUILD)/bench_coll_cuda, whose --cuda measures them on GPUs, beside NCCL's
 ## make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU
 ## make man             $(BUILD)/man, a manual page for each of picitool's verbs
 ## make install         DESTDIR= PREFIX=/usr/local; and uninstall; libpici_mpi, libpici_cuda and libpici_nccl too if they were made

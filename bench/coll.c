@@ -31,7 +31,12 @@ static const char usage[] =
     "auto\n"
     "  --pattern LIST             uniform, identical (positions, on all ranks), clustered, block; uniform\n"
     "  --sparsity LIST            percentages, 0,20,50,80,90,95,99,99.9\n"
-    "  --mpi all|none|LIST        which algorithms of MPI take part, as the table names them, all\n"
+    "  --mpi all|none|LIST        which algorithms of MPI (with --cuda: of NCCL) take part, as the table names them, "
+    "all\n"
+    "  --cuda[=nccl|mpi]          elements in the memory of GPUs, beside NCCL's collectives; pici's messages go over "
+    "NCCL "
+    "under\n"
+    "                             mpirun, and else from thread to thread; or as is said here\n"
     "  --screen BYTES[KMG]        run dense contestants at this size first, and leave out those that take half as "
     "long\n"
     "                             again as the best, or more; 8M; 0: none\n"
@@ -77,6 +82,18 @@ static size_t parse_bytes(const char *text)
     return v;
 }
 
+static enum device_use parse_device(const char *text)
+{
+#ifndef BENCH_CUDA
+    die("built without CUDA: make bench-coll-cuda");
+#endif
+    if (!text)
+        return DEVICE_DEFAULT;
+    if (strcmp(text, "nccl") != 0 && strcmp(text, "mpi") != 0)
+        bad_usage();
+    return *text == 'n' ? DEVICE_NCCL : DEVICE_MPI;
+}
+
 static struct list parse_formats(char *text)
 {
     struct list l = {0, {0}};
@@ -103,7 +120,15 @@ static int body(struct world *w, const void *argument)
     const int separate = s.json_path && strcmp(s.json_path, "-");
     if (w->rank == 0 && s.json_path && !(s.json = separate ? fopen(s.json_path, "w") : stdout))
         die(s.json_path);
+#ifdef BENCH_CUDA
+    if (s.device)
+        device_begin(w, &s);
+#endif
     const double wrong = run_all(w, &s);
+#ifdef BENCH_CUDA
+    if (s.device)
+        device_end(w);
+#endif
     const int failed = separate && s.json && (ferror(s.json) | fclose(s.json));
     return wrong > 0 || failed;
 }
@@ -119,7 +144,7 @@ static int under_mpirun(void)
 
 int main(int argc, char **argv)
 {
-    enum { BY_SEND = 256, COLLECTIVE, ALGORITHM, FORMAT, PATTERN, SPARSITY, MPI_PEERS, SCREEN, TARGETS, JSON };
+    enum { BY_SEND = 256, COLLECTIVE, ALGORITHM, FORMAT, PATTERN, SPARSITY, MPI_PEERS, CUDA, SCREEN, TARGETS, JSON };
     static const struct option options[] = {
         {"minbytes", 1, NULL, 'b'},
         {"maxbytes", 1, NULL, 'e'},
@@ -138,6 +163,7 @@ int main(int argc, char **argv)
         {"pattern", 1, NULL, PATTERN},
         {"sparsity", 1, NULL, SPARSITY},
         {"mpi", 1, NULL, MPI_PEERS},
+        {"cuda", 2, NULL, CUDA},
         {"screen", 1, NULL, SCREEN},
         {"targets", 0, NULL, TARGETS},
         {"json", 2, NULL, JSON},
@@ -199,6 +225,7 @@ int main(int argc, char **argv)
                 bad_usage();
             break;
         case MPI_PEERS: s.peers = optarg; break;
+        case CUDA: s.device = parse_device(optarg); break;
         case SCREEN: s.screen = strcmp(optarg, "0") ? parse_bytes(optarg) : 0; break;
         case TARGETS: s.targets = 1; break;
         case JSON: s.json_path = optarg ? optarg : "-"; break;
@@ -211,6 +238,8 @@ int main(int argc, char **argv)
     s.last = s.last < s.first ? s.first : s.last;
     if (s.json_path && !strcmp(s.json_path, "-"))
         s.table = NULL;
+    if (s.device == DEVICE_MPI && !under_mpirun())
+        bad_usage();
     int status;
     if (!under_mpirun())
         status = world_threads(s.threads, body, &s);

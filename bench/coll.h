@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * bench_coll: options (coll.c), the ranks and MPI's collectives (coll_threads.c, coll_mpi.c), what they contribute
- * (coll_data.c), measuring (coll_run.c), tables and records (coll_print.c). */
+ * bench_coll: options (coll.c), the ranks and MPI's collectives (coll_threads.c, coll_mpi.c), a GPU's memory and NCCL's
+ * collectives (coll_cuda.c), what they contribute (coll_data.c), measuring (coll_run.c), tables and records
+ * (coll_print.c). */
 #ifndef PICI_BENCH_COLL_H
 #define PICI_BENCH_COLL_H
 
@@ -17,6 +18,9 @@ enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 8, COLLECTIV
 extern const char *const collective_name[COLLECTIVES];
 extern const char *const op_name[PICI_MAX + 1];
 extern const char *const algorithm_name[PICI_ALGO_RECURSIVE + 1];
+
+struct world;
+struct settings;
 
 /* ---- the ranks of a run, threads of one process or processes under mpirun, as one of them sees the others */
 
@@ -35,15 +39,30 @@ struct peer {
     char algorithm[64];
 };
 
+/* Memory of a GPU, as one rank uses it. */
+struct device {
+    char name[256];
+    const char *transport, *note; /* of pici's messages; what else there is to say, or "" */
+    void *(*alloc)(size_t bytes);
+    void (*free)(void *);
+    void (*finish)(struct world *); /* wait for all that was begun */
+    /* From anywhere to anywhere, so many times, and finish. */
+    void (*copy)(struct world *, void *to, const void *from, size_t bytes, int times);
+};
+
 struct world {
     int rank, ranks, nodes, orders, peers;
+    int local, locals; /* which am I of those on this node, and how many they are */
+    int processes;     /* a rank each, not threads of one */
     struct order order[MAX_ORDERS];
     const struct peer *peer;
-    const char *library; /* that brings the peers, or "threads" */
+    const char *library;   /* that brings the peers, or "threads" */
+    struct device *device; /* where elements are; NULL: the host */
 
     void (*barrier)(struct world *);
     void (*sum)(struct world *, double *v, int n); /* over all ranks, for all ranks; n <= WORLD_MOST */
     void (*max)(struct world *, double *v, int n);
+    void (*share)(struct world *, void *data, size_t bytes); /* rank 0's with all */
 
     /* Run peer i over the ranks in an order. 0: it cannot do this (the same answer on all ranks). */
     int (*run)(struct world *, int i, int order, const void *send, void *recv, uint64_t count, enum pici_dtype,
@@ -56,6 +75,12 @@ int world_threads(int ranks, world_body *body, const void *argument);
 #ifdef BENCH_MPI
 int world_mpi(world_body *body, const void *argument);
 #endif
+#ifdef BENCH_CUDA
+/* From now on elements are in a GPU's memory, one for each rank of a node as far as there are, and NCCL's collectives
+ * are the peers; and the end of that. Both by all ranks. */
+void device_begin(struct world *, const struct settings *);
+void device_end(struct world *);
+#endif
 
 /* ---- what is to be measured */
 
@@ -63,7 +88,12 @@ struct list {
     int n, v[MAX_LIST];
 };
 
+/* Elements are in a GPU's memory, and pici's messages go over what is right, NCCL for processes and memory for threads; or
+ * as is said. */
+enum device_use { DEVICE_NONE, DEVICE_DEFAULT, DEVICE_NCCL, DEVICE_MPI };
+
 struct settings {
+    enum device_use device;
     size_t first, last, step; /* bytes */
     double factor;
     int by_send; /* bytes are those of a rank's send buffer, not of its larger one */
@@ -104,6 +134,8 @@ struct point {
     size_t bytes;   /* of the larger buffer */
     int entries;
     struct entry *entry;
+    size_t copied;         /* bytes that each rank's GPU copied, all at once; 0: none */
+    double copy[MAX_REPS]; /* seconds of the slowest rank */
 };
 
 /* Measure all points; the number of wrong elements. */

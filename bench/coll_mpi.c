@@ -27,6 +27,7 @@ static const struct {
 
 struct mpi_world {
     struct world world;
+    int peers; /* as the world's, until it has others */
     struct peer peer[MAX_PEERS];
     struct {
         enum call call;
@@ -48,6 +49,12 @@ static void sum(struct world *w, double *v, int n)
 static void max(struct world *w, double *v, int n)
 {
     MPI_Allreduce(MPI_IN_PLACE, v, n, MPI_DOUBLE, MPI_MAX, ((struct mpi_world *)w)->comm[0]);
+}
+
+static void share(struct world *w, void *data, size_t bytes)
+{
+    (void)w;
+    MPI_Bcast(data, (int)bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
 }
 
 /* ---- a control variable of the library */
@@ -195,6 +202,8 @@ static void make_orders(struct mpi_world *m)
     int node[w->ranks], leader = w->rank;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &shared);
     MPI_Bcast(&leader, 1, MPI_INT, 0, shared);
+    MPI_Comm_rank(shared, &w->local);
+    MPI_Comm_size(shared, &w->locals);
     MPI_Comm_free(&shared);
     MPI_Allgather(&leader, 1, MPI_INT, node, 1, MPI_INT, MPI_COMM_WORLD);
 
@@ -231,17 +240,20 @@ int world_mpi(world_body *body, const void *argument)
     w->barrier = barrier;
     w->sum = sum;
     w->max = max;
+    w->share = share;
+    w->processes = 1;
     w->run = run;
     w->peer = m.peer;
     make_orders(&m);
     for (enum call c = 0; c < CALLS; c++)
         add_peers(&m, c);
+    m.peers = w->peers;
 
     const int status = body(w, argument);
 
     for (int o = 0; o < w->orders; o++) {
         pici_comm_free(w->order[o].comm);
-        for (int i = 0; i < w->peers; i++)
+        for (int i = 0; i < m.peers; i++)
             MPI_Comm_free(&m.means[i].comm[o]);
         MPI_Comm_free(&m.comm[o]);
     }

@@ -28,11 +28,18 @@ struct figures {
     double speedup;                    /* over the best dense */
     double ideal;                      /* dense wire bytes / wire bytes; 0: unknown */
     double of_ideal, least_speedup;    /* targets, or 0 */
+    double copy;                       /* GB/s of a GPU; 0: none was asked */
+    double encode, decode;             /* dense bytes a second, as a part of what the GPU copies */
 };
 
 static double bus_factor(enum pici_collective c, int ranks) /* as nccl-tests has it */
 {
     return (c == PICI_ALL_REDUCE ? 2.0 : 1.0) * (ranks - 1) / ranks;
+}
+
+static double copy_rate(const struct settings *s, const struct point *p) /* GB/s */
+{
+    return (double)p->copied / median(p->copy, (size_t)s->reps) / 1e9;
 }
 
 static struct figures figures_of(const struct world *w, const struct settings *s, const struct point *p,
@@ -43,6 +50,12 @@ static struct figures figures_of(const struct world *w, const struct settings *s
     f.busbw = f.algbw * bus_factor(p->collective, w->ranks);
     f.speedup = yardstick / f.median;
     f.ideal = e->wire_bytes > 0 ? e->dense_bytes / e->wire_bytes : 0;
+    if (p->copied)
+        f.copy = copy_rate(s, p);
+    if (p->copied && e->encode_s > 0 && e->decode_s > 0) {
+        f.encode = e->dense_bytes / e->encode_s / 1e9 / f.copy;
+        f.decode = e->dense_bytes / e->decode_s / 1e9 / f.copy;
+    }
     if (s->targets && !e->dense && p->spread == SPREAD_UNIFORM && e->algorithm == PICI_ALGO_AUTO &&
         e->format == PICI_AUTO)
         for (size_t i = 0; i < COUNT_OF(targets); i++)
@@ -87,6 +100,13 @@ void print_head(const struct world *w, const struct settings *s)
     fprintf(s->table, "# %d ranks on %d node%s; times: median of %d, of the slowest rank; GB/s of dense bytes\n",
             w->ranks, w->nodes, w->nodes > 1 ? "s" : "", s->reps);
     fprintf(s->table, "# speedup: over the fastest dense; ideal: dense wire bytes / wire bytes; wire: of all ranks\n");
+    if (w->device)
+        fprintf(s->table,
+                "# in the memory of %s; pici over %s%s\n"
+                "# enc, dec: dense bytes / time encoding, and adding or decoding; as a part of the GPU's copy rate, "
+                "that of "
+                "all ranks at once\n",
+                w->device->name, w->device->transport, w->device->note);
 }
 
 void print_left_out(const struct world *w, const struct settings *s, const struct entry *e, double behind)
@@ -118,6 +138,10 @@ static void print_line(const struct world *w, const struct settings *s, const st
     fprintf(s->table, " %8.3f", f->speedup);
     if (!e->dense && f->ideal > 0)
         fprintf(s->table, " %8.2f %6.2f", f->ideal, f->speedup / f->ideal);
+    else if (f->encode > 0)
+        fprintf(s->table, " %8s %6s", "", "");
+    if (f->encode > 0)
+        fprintf(s->table, " %6.3f %6.3f", f->encode, f->decode);
     if (f->of_ideal > 0)
         fprintf(s->table, "  >= %.2f of ideal%s", f->of_ideal, f->speedup < f->of_ideal * f->ideal ? " !" : "");
     if (f->least_speedup > 0)
@@ -148,6 +172,11 @@ static void print_record(const struct world *w, const struct settings *s, const 
                 "\"encode_s\":%.6g,\"decode_s\":%.6g,\"wait_s\":%.6g",
                 algorithm_name[e->algorithm], format, e->wire_bytes, e->dense_bytes, f->ideal, e->encode_s, e->decode_s,
                 e->wait_s);
+    if (w->device)
+        fprintf(s->json, ",\"device\":\"%s\",\"transport\":\"%s\",\"copy_gb_s\":%.6g", w->device->name,
+                w->device->transport, f->copy);
+    if (f->encode > 0)
+        fprintf(s->json, ",\"encode_of_copy\":%.4g,\"decode_of_copy\":%.4g", f->encode, f->decode);
     if (e->wrong >= 0)
         fprintf(s->json, ",\"wrong\":%.0f", e->wrong);
     if (f->of_ideal > 0)
@@ -168,12 +197,14 @@ void print_point(const struct world *w, const struct settings *s, const struct p
     }
     if (s->table && p->first) {
         fprintf(s->table, "\n# %s, %s\n", collective_name[p->collective], spread_name[p->spread]);
-        fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s %8s %8s %6s%s\n", "size", "count",
+        fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s %8s %8s %6s%s%s\n", "size", "count",
                 "type", "op", "order", "what", "zeros", "time", "algbw", "busbw", "#wrong", "wire", "speedup", "ideal",
-                "ratio", s->targets ? "  target (! missed)" : "");
+                "ratio", w->device ? "    enc    dec" : "", s->targets ? "  target (! missed)" : "");
         fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s\n", "(B)", "(elements)", "", "", "",
                 "", "", "(us)", "(GB/s)", "(GB/s)", "", "(MiB)");
     }
+    if (s->table && p->copied)
+        fprintf(s->table, "# %zu bytes: a GPU copies %.4g GB/s\n", p->copied, copy_rate(s, p));
     for (int i = 0; i < p->entries; i++) {
         const struct entry *e = &p->entry[i];
         if (e->out)

@@ -7,9 +7,12 @@
 
 static const double far_behind = 1.5; /* times the best */
 
+enum { COPIES = 16 }; /* of a GPU's memory, measured together */
+
 /* The buffers of a rank, and what is in send. */
 struct buffers {
     uint8_t *send, *recv;
+    void *send_at, *recv_at; /* where calls find them: there, or in a GPU's memory */
     size_t send_bytes, recv_bytes;
     int rank; /* whose data, -1: nobody's */
     double sparsity;
@@ -82,17 +85,23 @@ static void ours(struct world *w, const struct settings *s, const struct point *
     if (e->dense)
         o.inter_threshold = o.intra_threshold = o.ag_threshold = 1;
     switch (p->collective) {
-    case PICI_ALL_REDUCE: status = pici_all_reduce(b->send, b->recv, p->count, s->dtype, s->op, comm, &o); break;
+    case PICI_ALL_REDUCE: status = pici_all_reduce(b->send_at, b->recv_at, p->count, s->dtype, s->op, comm, &o); break;
     case PICI_REDUCE_SCATTER:
-        status = pici_reduce_scatter(b->send, b->recv, p->count, s->dtype, s->op, comm, &o);
+        status = pici_reduce_scatter(b->send_at, b->recv_at, p->count, s->dtype, s->op, comm, &o);
         break;
-    default: status = pici_all_gather(b->send, b->recv, p->count, s->dtype, comm, &o);
+    default: status = pici_all_gather(b->send_at, b->recv_at, p->count, s->dtype, comm, &o);
     }
     if (status) {
         fprintf(stderr, "bench_coll: rank %d: %s: %s: %s\n", w->rank, collective_name[p->collective],
                 pici_strerror(status), pici_comm_error(comm));
         exit(1);
     }
+}
+
+static void copy(struct world *w, void *to, const void *from, size_t bytes)
+{
+    if (to != from)
+        w->device->copy(w, to, from, bytes, 1);
 }
 
 /* Run an entry once: the seconds of the slowest rank, < 0 if it cannot do this. */
@@ -106,17 +115,22 @@ static double measure(struct world *w, const struct settings *s, const struct po
 
     if (b->rank != rank || b->sparsity != e->sparsity) {
         source_fill(&source, b->send, rank, b->send_bytes / pici_dtype_width(s->dtype));
+        copy(w, b->send_at, b->send, b->send_bytes);
         b->rank = rank;
         b->sparsity = e->sparsity;
     }
-    if (check)
+    if (check) {
         memset(b->recv, 0x55, b->recv_bytes);
+        copy(w, b->recv_at, b->recv, b->recv_bytes);
+    }
     w->barrier(w);
     const double start = seconds(CLOCK_MONOTONIC);
     if (e->peer >= 0)
-        able = w->run(w, e->peer, e->order, b->send, b->recv, p->count, s->dtype, s->op);
+        able = w->run(w, e->peer, e->order, b->send_at, b->recv_at, p->count, s->dtype, s->op);
     else
         ours(w, s, p, e, b, &stats);
+    if (w->device)
+        w->device->finish(w);
     double time = seconds(CLOCK_MONOTONIC) - start;
     w->max(w, &time, 1);
     if (!able)
@@ -124,8 +138,10 @@ static double measure(struct world *w, const struct settings *s, const struct po
 
     double total[] = {
         (double)stats.wire_bytes, (double)stats.dense_bytes, stats.encode_s, stats.decode_s, stats.wait_s, 0};
-    if (check && source_exact(&source))
+    if (check && source_exact(&source)) {
+        copy(w, b->recv, b->recv_at, b->recv_bytes);
         total[5] = count_wrong(w, &source, p, b);
+    }
     w->sum(w, total, COUNT_OF(total));
     e->wire_bytes = total[0];
     e->dense_bytes = total[1];
@@ -140,15 +156,35 @@ static struct buffers allocate(const struct world *w, const struct settings *s, 
 {
     struct buffers b = {.rank = -1};
     shape(w, p->collective, s->dtype, p->count, &b.send_bytes, &b.recv_bytes);
-    b.send = buffer(b.send_bytes, 0);
-    b.recv = buffer(b.recv_bytes, 0);
+    b.send_at = b.send = buffer(b.send_bytes, 0);
+    b.recv_at = b.recv = buffer(b.recv_bytes, 0);
+    if (w->device) {
+        b.send_at = w->device->alloc(b.send_bytes);
+        b.recv_at = w->device->alloc(b.recv_bytes);
+    }
     return b;
 }
 
-static void release(struct buffers *b)
+static void release(const struct world *w, struct buffers *b)
 {
+    if (w->device) {
+        w->device->free(b->send_at);
+        w->device->free(b->recv_at);
+    }
     free(b->send);
     free(b->recv);
+}
+
+/* How fast the GPU copies as many bytes as a call has at the least, while those of all ranks do. */
+static double measure_copy(struct world *w, struct point *p, const struct buffers *b)
+{
+    p->copied = b->send_bytes < b->recv_bytes ? b->send_bytes : b->recv_bytes;
+    w->barrier(w);
+    const double start = seconds(CLOCK_MONOTONIC);
+    w->device->copy(w, b->recv_at, b->send_at, p->copied, COPIES);
+    double time = (seconds(CLOCK_MONOTONIC) - start) / COPIES;
+    w->max(w, &time, 1);
+    return time;
 }
 
 /* ---- contestants */
@@ -230,7 +266,7 @@ static void screen(struct world *w, const struct settings *s, struct point *p)
                 print_left_out(w, s, e, e->time[0] / best);
         }
     }
-    release(&b);
+    release(w, &b);
 }
 
 static double run_point(struct world *w, const struct settings *s, struct point *p)
@@ -240,7 +276,7 @@ static double run_point(struct world *w, const struct settings *s, struct point 
     if (s->screen && s->screen < p->bytes)
         screen(w, s, p);
     struct buffers b = allocate(w, s, p);
-    for (int rep = -s->warmup; rep < s->reps; rep++)
+    for (int rep = -s->warmup; rep < s->reps; rep++) {
         for (int i = 0; i < p->entries; i++) {
             struct entry *e = &p->entry[i];
             if (e->out)
@@ -252,7 +288,11 @@ static double run_point(struct world *w, const struct settings *s, struct point 
             if (e->wrong > 0)
                 wrong += e->wrong;
         }
-    release(&b);
+        const double time = w->device ? measure_copy(w, p, &b) : 0;
+        if (rep >= 0)
+            p->copy[rep] = time;
+    }
+    release(w, &b);
     if (w->rank == 0)
         print_point(w, s, p);
     free(p->entry);

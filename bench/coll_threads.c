@@ -9,6 +9,7 @@
 struct meeting {
     pthread_barrier_t barrier;
     double (*slot)[WORLD_MOST]; /* one a rank */
+    const void *shared;
 };
 
 struct thread_world {
@@ -49,6 +50,17 @@ static void max(struct world *w, double *v, int n)
     combine(w, v, n, 1);
 }
 
+static void share(struct world *w, void *data, size_t bytes)
+{
+    struct meeting *m = ((struct thread_world *)w)->meeting;
+    if (w->rank == 0)
+        m->shared = data;
+    barrier(w);
+    if (w->rank)
+        memcpy(data, m->shared, bytes);
+    barrier(w);
+}
+
 static void *rank_main(void *arg)
 {
     struct thread_world *t = arg;
@@ -69,7 +81,14 @@ int world_threads(int ranks, world_body *body, const void *argument)
         die(pici_comm_error(NULL));
     for (int r = 0; r < ranks; r++) {
         t[r] = (struct thread_world){
-            {.rank = r, .ranks = ranks, .nodes = 1, .orders = 1, .order = {{"-", r, comms[r]}}, .library = "threads"},
+            {.rank = r,
+             .ranks = ranks,
+             .nodes = 1,
+             .orders = 1,
+             .order = {{"-", r, comms[r]}},
+             .local = r,
+             .locals = ranks,
+             .library = "threads"},
             &meeting,
             body,
             argument,
@@ -78,6 +97,7 @@ int world_threads(int ranks, world_body *body, const void *argument)
         t[r].world.barrier = barrier;
         t[r].world.sum = sum;
         t[r].world.max = max;
+        t[r].world.share = share;
         if (r && pthread_create(&thread[r], NULL, rank_main, &t[r]))
             die("cannot start a thread");
     }
@@ -86,7 +106,7 @@ int world_threads(int ranks, world_body *body, const void *argument)
         pthread_join(thread[r], NULL);
     const int status = t[0].status;
     for (int r = 0; r < ranks; r++)
-        pici_comm_free(comms[r]);
+        pici_comm_free(t[r].world.order[0].comm);
     pthread_barrier_destroy(&meeting.barrier);
     free(meeting.slot);
     free(thread);

@@ -65,6 +65,8 @@ for bad in '-t 0' '-n 0' '-b x' '-f 1' '-d f33' '-o mul' '--sparsity 101' '--alg
     # shellcheck disable=SC2086
     check 2 "refuse $bad" "$bench" $bad
 done
+check 1 'no CUDA' "$bench" --cuda
+says 'make bench-coll-cuda'
 check 1 'no such file' "$bench" -b 4K -n 1 -t 2 --sparsity 0 --json="$tmp/none/x.json"
 
 if command -v mpirun.openmpi >/dev/null 2>&1; then

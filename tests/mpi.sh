@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The programs tests/mpi_*.c, and mpi_cuda.cu over an emulator of GPUs, under mpirun, with each MPI that is here: Open MPI,
-# whose ranks yield, at many numbers of ranks, and MPICH, whose ranks wait busily, at few. A program gets --full with
+# The programs tests/mpi_*.c, and mpi_cuda.cu over an emulator of GPUs, under mpirun, with each MPI that is here: Open
+# MPI, whose ranks yield, at many numbers of ranks, and MPICH, whose ranks wait busily, at few. A program gets --full with
 # PICI_TEST_FULL=1, and --quick where it would take forever.
 set -u
 make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
@@ -56,7 +56,7 @@ try() { # NAME RANKS [FLAG]
     done
 }
 
-# On buffers in a GPU's memory, over the emulator that tests/cuda.sh is about; in the build that goes through everything.
+# On buffers in a GPU's memory, over the emulator of tests/cuda.sh; in the build that goes through everything.
 emulated() { # NAME COMPILER
     [ -z "$all" ] || ! command -v "$cxx" >/dev/null 2>&1 || ! compile "$1" "$2" mpi-cuda-emu && return
     for ranks in 1 2 3; do
@@ -116,8 +116,9 @@ elif compile mpich "$mpich_cc" mpi-tests; then
     done
     emulated mpich "$mpich_cc"
 fi
-[ -n "$all" ] || echo "skip: collectives over MPI on a GPU's memory, emulated: another build's"
-command -v "$cxx" >/dev/null 2>&1 || echo "skip: no C++ compiler ($cxx): collectives over MPI on a GPU's memory, emulated"
+if [ -z "$all" ] || ! command -v "$cxx" >/dev/null 2>&1; then
+    echo "skip: collectives over MPI on an emulated GPU's memory: no C++ compiler, or not this compiler's to test"
+fi
 echo "skip: an MPI that takes a GPU's memory: to the one here, the emulator's was ordinary memory"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

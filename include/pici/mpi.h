@@ -19,9 +19,10 @@ extern "C" {
  * words in pici_comm_error; nothing calls MPI_Abort. A peer that died is noticed as far as the MPI library lets its
  * caller live: most end the whole job. One that stalls is PICI_E_TIMEOUT.
  *
- * Messages go to MPI from a GPU's memory (pici_comm_cuda) where MPI says that it takes such addresses:
- * MPIX_Query_cuda_support of Open MPI, MPIX_GPU_query_support of MPICH. Else, and with PICI_MPI_CUDA=0 in the environment,
- * they go by way of pinned memory. PICI_MPI_CUDA=1 hands them over whatever MPI says: one that does not take them crashes.
+ * Messages go to MPI from a GPU's memory (pici_comm_cuda) where MPI says that it takes such addresses, asked by
+ * MPIX_Query_cuda_support of Open MPI or MPIX_GPU_query_support of MPICH. Else, and with PICI_MPI_CUDA=0 in the
+ * environment, they go by way of pinned memory. PICI_MPI_CUDA=1 hands them over whatever MPI says: one that does not
+ * take them crashes.
  *
  * pici_comm_free, before MPI_Finalize, frees the duplicate; that is collective by the book, though neither Open MPI nor
  * MPICH waits in it. After an error, or with requests in flight, the duplicate stays with MPI, and the scratch of

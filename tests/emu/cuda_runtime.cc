@@ -463,6 +463,15 @@ cudaError_t cudaSetDevice(int d)
     return emu::sticky();
 }
 
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int d)
+{
+    const call c;
+    if (!p || d < 0 || d >= DEVICES)
+        return emu::refuse(cudaErrorInvalidDevice);
+    *p = {"no GPU: an emulator", 9, 0};
+    return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int d)
 {
     const call c;

@@ -68,6 +68,11 @@ struct cudaPointerAttributes {
     long reserved[8];
 };
 
+struct cudaDeviceProp {
+    char name[256];
+    int major, minor;
+};
+
 enum cudaDeviceAttr {
     cudaDevAttrMultiProcessorCount = 16, /* 1: few, so that a thread block has many parts to do */
     cudaDevAttrUnifiedAddressing = 41,
@@ -104,6 +109,7 @@ const char *cudaGetErrorName(cudaError_t);
 cudaError_t cudaGetDeviceCount(int *);
 cudaError_t cudaGetDevice(int *);
 cudaError_t cudaSetDevice(int);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *, int device);
 cudaError_t cudaDeviceGetAttribute(int *, enum cudaDeviceAttr, int device);
 cudaError_t cudaDeviceSynchronize(void);
 

@@ -4,7 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <condition_variable>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,7 +17,10 @@
 
 namespace {
 
-enum kind { SEND, RECV, GATHER };
+enum kind { SEND, RECV, GATHER, REDUCE, SCATTER };
+
+/* to[n] = the op of these arrays of each rank. */
+using reduction = std::function<void(uint8_t *to, const std::vector<const uint8_t *> &from, size_t bytes)>;
 
 struct op {
     enum kind kind;
@@ -23,6 +30,7 @@ struct op {
     size_t bytes;
     bool done;
     std::vector<uint8_t> copy; /* of a message that went ahead */
+    reduction reduce = nullptr;
 };
 
 /* What one communicator has in a group. */
@@ -107,19 +115,32 @@ void match(world *w, int from, int to)
     }
 }
 
+/* What all ranks do together, once they are all at it. */
 void gather(world *w)
 {
-    for (const auto &g : w->gathers)
+    const size_t ranks = w->gathers.size();
+    std::vector<const uint8_t *> from;
+    for (const auto &g : w->gathers) {
         if (!g)
             return;
-    for (const auto &to : w->gathers) {
-        for (size_t r = 0; r < w->gathers.size(); r++) {
-            if (w->gathers[r]->bytes != to->bytes)
-                wrong(w, "ranks gather %zu and %zu bytes", to->bytes, w->gathers[r]->bytes);
-            else
-                memcpy(to->to + r * to->bytes, w->gathers[r]->from, to->bytes);
+        from.push_back(g->from);
+    }
+    const op &first = *w->gathers[0];
+    const size_t all = first.kind == REDUCE ? first.bytes : first.bytes * ranks;
+    std::vector<uint8_t> result(all);
+    for (const auto &g : w->gathers)
+        if (g->kind != first.kind || g->bytes != first.bytes) {
+            wrong(w, "ranks gather %zu and %zu bytes", first.bytes, g->bytes);
+            return;
         }
-        to->done = true;
+    if (first.kind != GATHER)
+        first.reduce(result.data(), from, all);
+    for (size_t r = 0; r < ranks && first.kind == GATHER; r++)
+        memcpy(result.data() + r * first.bytes, from[r], first.bytes);
+    for (size_t r = 0; r < ranks; r++) {
+        op &g = *w->gathers[r];
+        memcpy(g.to, result.data() + (g.kind == SCATTER ? r * g.bytes : 0), g.kind == SCATTER ? g.bytes : all);
+        g.done = true;
     }
     for (auto &g : w->gathers)
         g = nullptr;
@@ -131,7 +152,7 @@ void start(batch &l)
     const int ranks = (int)w->comms.size(), me = l.comm->rank;
     l.started = true;
     for (const auto &o : l.ops) {
-        if (o->kind != SEND)
+        if (o->kind == RECV || o->kind == GATHER)
             memset(o->to, 0xee, o->kind == RECV ? o->bytes : o->bytes * (size_t)ranks);
         if (o->kind == SEND) {
             if (o->bytes <= eager) {
@@ -217,7 +238,7 @@ ncclResult_t add(ncclComm *comm, cudaStream_t stream, const op &like, bool on_de
             wrong(comm->w, "rank %d uses a communicator that is not ready", comm->rank);
         else if (!on_device)
             wrong(comm->w, "rank %d: %zu bytes that are not the device's", comm->rank, like.bytes);
-        else if (like.kind != GATHER && (like.peer < 0 || like.peer >= ranks || like.peer == comm->rank))
+        else if (like.kind <= RECV && (like.peer < 0 || like.peer >= ranks || like.peer == comm->rank))
             wrong(comm->w, "rank %d has no peer %d", comm->rank, like.peer);
         if (comm->w->faulty)
             return ncclInvalidUsage;
@@ -240,7 +261,49 @@ ncclResult_t add(ncclComm *comm, cudaStream_t stream, const op &like, bool on_de
 
 size_t width(ncclDataType_t type)
 {
-    return type <= ncclUint8 ? 1 : type <= ncclUint32 ? 4 : 8;
+    switch (type) {
+    case ncclInt8:
+    case ncclUint8: return 1;
+    case ncclFloat16:
+    case ncclBfloat16: return 2;
+    case ncclInt64:
+    case ncclUint64:
+    case ncclFloat64: return 8;
+    default: return 4;
+    }
+}
+
+template <class T> reduction reduction_of(ncclRedOp_t how)
+{
+    return [how](uint8_t *to, const std::vector<const uint8_t *> &from, size_t bytes) {
+        for (size_t at = 0; at < bytes; at += sizeof(T)) {
+            T sum, x;
+            memcpy(&sum, from[0] + at, sizeof sum);
+            for (size_t r = 1; r < from.size(); r++) {
+                memcpy(&x, from[r] + at, sizeof x);
+                sum = how == ncclMin ? std::min(sum, x) : how == ncclMax ? std::max(sum, x) : (T)(sum + x);
+            }
+            if (how == ncclAvg)
+                sum = (T)(sum / (T)from.size());
+            memcpy(to + at, &sum, sizeof sum);
+        }
+    };
+}
+
+/* Null: it does not know how. */
+reduction reduction_of(ncclDataType_t type, ncclRedOp_t how)
+{
+    if (how == ncclProd)
+        return nullptr;
+    switch (type) {
+    case ncclInt32: return reduction_of<int32_t>(how);
+    case ncclUint32: return reduction_of<uint32_t>(how);
+    case ncclInt64: return reduction_of<int64_t>(how);
+    case ncclUint64: return reduction_of<uint64_t>(how);
+    case ncclFloat32: return reduction_of<float>(how);
+    case ncclFloat64: return reduction_of<double>(how);
+    default: return nullptr;
+    }
 }
 
 /* It is the device's, all of it. */
@@ -269,22 +332,59 @@ void leave(ncclComm *comm)
 
 } // namespace
 
-ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ranks, const int *devices)
+/* Under the lock. */
+static world *new_world(int ranks)
 {
-    const std::lock_guard<std::mutex> guard(lock);
-    auto w = std::make_unique<world>();
+    worlds.push_back(std::make_unique<world>());
+    world *w = worlds.back().get();
     const size_t n = (size_t)ranks;
     w->sends.resize(n * n);
     w->recvs.resize(n * n);
     w->gathers.resize(n);
     for (int r = 0; r < ranks; r++) {
         w->comms.push_back(std::make_unique<ncclComm>());
-        comms[r] = w->comms.back().get();
-        comms[r]->w = w.get();
-        comms[r]->rank = r;
+        w->comms.back()->w = w;
+        w->comms.back()->rank = r;
+    }
+    return w;
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ranks, const int *devices)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    world *w = new_world(ranks);
+    for (int r = 0; r < ranks; r++) {
+        comms[r] = w->comms[(size_t)r].get();
         comms[r]->device = devices ? devices[r] : r;
     }
-    worlds.push_back(std::move(w));
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    static int n;
+    const std::lock_guard<std::mutex> guard(lock);
+    snprintf(id->internal, sizeof id->internal, "%d", n++);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank)
+{
+    struct party {
+        world *w = nullptr;
+        int here = 0;
+    };
+    static std::map<std::string, party> parties;
+    static std::condition_variable come;
+    std::unique_lock<std::mutex> guard(lock);
+    party &p = parties[id.internal];
+    if (!p.w)
+        p.w = new_world(ranks);
+    *comm = p.w->comms[(size_t)rank].get();
+    cudaGetDevice(&(*comm)->device);
+    p.here++;
+    come.notify_all();
+    come.wait(guard, [&] { return p.here >= ranks; });
     return ncclSuccess;
 }
 
@@ -387,21 +487,45 @@ ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int p
                       cudaStream_t stream)
 {
     const size_t bytes = count * width(type);
-    return add(comm, stream, {SEND, peer, (const uint8_t *)data, nullptr, bytes, false, {}}, in_device(data, bytes));
+    return add(comm, stream, {SEND, peer, (const uint8_t *)data, nullptr, bytes, false, {}, nullptr},
+               in_device(data, bytes));
 }
 
 ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
 {
     const size_t bytes = count * width(type);
-    return add(comm, stream, {RECV, peer, nullptr, (uint8_t *)data, bytes, false, {}}, in_device(data, bytes));
+    return add(comm, stream, {RECV, peer, nullptr, (uint8_t *)data, bytes, false, {}, nullptr}, in_device(data, bytes));
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t sendcount, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream)
 {
     const size_t bytes = sendcount * width(type);
-    return add(comm, stream, {GATHER, -1, (const uint8_t *)send, (uint8_t *)recv, bytes, false, {}},
+    return add(comm, stream, {GATHER, -1, (const uint8_t *)send, (uint8_t *)recv, bytes, false, {}, nullptr},
                in_device(send, bytes) && in_device(recv, bytes * comm->w->comms.size()));
+}
+
+static ncclResult_t reduce(enum kind kind, const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t how, ncclComm_t comm, cudaStream_t stream)
+{
+    const size_t bytes = count * width(type), all = kind == SCATTER ? bytes * comm->w->comms.size() : bytes;
+    const reduction r = reduction_of(type, how);
+    if (!r)
+        return ncclInvalidArgument;
+    return add(comm, stream, {kind, -1, (const uint8_t *)send, (uint8_t *)recv, bytes, false, {}, r},
+               in_device(send, all) && in_device(recv, bytes));
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t how,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return reduce(REDUCE, send, recv, count, type, how, comm, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t recvcount, ncclDataType_t type, ncclRedOp_t how,
+                               ncclComm_t comm, cudaStream_t stream)
+{
+    return reduce(SCATTER, send, recv, recvcount, type, how, comm, stream);
 }
 
 /* ---- what a test wants ---- */

@@ -37,11 +37,22 @@ typedef enum {
     ncclInt32 = 2,
     ncclUint32 = 3,
     ncclInt64 = 4,
-    ncclUint64 = 5
+    ncclUint64 = 5,
+    ncclFloat16 = 6,
+    ncclFloat32 = 7,
+    ncclFloat64 = 8,
+    ncclBfloat16 = 9
 } ncclDataType_t;
+typedef enum { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 } ncclRedOp_t;
+typedef struct {
+    char internal[128];
+} ncclUniqueId;
 
 /* Communicators of all ranks; devices NULL: rank r has device r. */
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ranks, const int *devices);
+ncclResult_t ncclGetUniqueId(ncclUniqueId *);
+/* One of them, on the current device; waits for the others. */
+ncclResult_t ncclCommInitRank(ncclComm_t *, int ranks, ncclUniqueId, int rank);
 ncclResult_t ncclCommDestroy(ncclComm_t);
 /* Its operations end, as they are; those of its peers stay stuck. */
 ncclResult_t ncclCommAbort(ncclComm_t);
@@ -58,6 +69,11 @@ ncclResult_t ncclGroupEnd(void);
 ncclResult_t ncclSend(const void *, size_t count, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
 ncclResult_t ncclRecv(void *, size_t count, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t sendcount, ncclDataType_t, ncclComm_t, cudaStream_t);
+/* Of 32 and 64 bits only; no products. */
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                           cudaStream_t);
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t recvcount, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                               cudaStream_t);
 
 #ifdef __cplusplus
 }
