@@ -42,6 +42,9 @@ for dtype in u8 f32 f64; do
 done
 expect 0 "u8 by default" "$tool" compress m.pt
 same "u8 by default" m.u8.pici m.pt.pici
+expect 0 "list of the .pt" "$tool" list --dtype f32 m.pt
+says "list of the .pt" '^m\.pt: pt, ' "$out"
+says "list of the .pt" '^model/data/0 +f32 +\[300\] ' "$out"
 expect 0 "list" "$tool" list m.f32.pici
 says "list" '^m\.f32\.pici: pici, from pt, ' "$out"
 says "list" '^model/data/0 +f32 +\[300\] ' "$out"

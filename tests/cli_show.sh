@@ -17,6 +17,10 @@ says list '^b\.safetensors\.pici: pici, from safetensors, .*, 3 tensors$' "$out"
 says list '^w +f32 +\[10, 30\] +300 ' "$out"
 says "list: controls are shown, not sent" '^"\\\\x1b\[31mé +u8 +\[3\] ' "$out"
 grep -q "$(printf '\033')" "$out" && fail "list sends an escape" || pass
+expect 0 "list of another file" "$tool" list b.safetensors
+says "list of another file" '^b\.safetensors: safetensors, .*, 3 tensors$' "$out"
+says "list of another file" '^w +f32 +\[10, 30\] +300 ' "$out"
+expect 1 "list of what is neither" "$tool" list "$0"
 expect 0 "list of a stream" sh -c 'cat b.safetensors.pici | "$0" list -' "$tool"
 says "list of a stream" '^w +f32 +\[10, 30\] +300 ' "$out"
 expect 0 inspect "$tool" inspect a.npy

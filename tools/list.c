@@ -7,10 +7,28 @@
 #include "blocks.h"
 #include "reading.h"
 #include "report.h"
+#include "tensors.h"
 #include "term.h"
 #include "tool.h"
 
 /* ---- list */
+
+/* A tensor more. NULL: no memory. */
+static struct measured *add(struct report *report, const char *name, size_t len, enum pici_dtype dtype,
+                            const uint64_t *shape, unsigned rank, uint64_t count)
+{
+    struct measured *m = report_add(report, name, len);
+    if (!m || !(m->shape = malloc(rank * sizeof *m->shape + 1)))
+        return NULL;
+    m->dtype = dtype;
+    m->rank = rank;
+    if (rank)
+        memcpy(m->shape, shape, rank * sizeof *m->shape);
+    m->sizes.elements = count;
+    m->sizes.dense_bytes = count * pici_dtype_width(dtype);
+    sizes_sum(&report->total, &m->sizes);
+    return m;
+}
 
 /* Gather what the index says, or, of a stream, the file itself. The report's sizes have elements and dense bytes only. */
 static int gather(struct reading *r, struct report *report, uint64_t *chunks)
@@ -21,19 +39,12 @@ static int gather(struct reading *r, struct report *report, uint64_t *chunks)
         int status = reading_next(r, &t, &more);
         if (status || !more)
             return status;
-        struct measured *m = report_add(report, t.name, t.name_len);
-        if (!m || !(m->shape = malloc(t.rank * sizeof *m->shape + 1)))
+        struct measured *m = add(report, t.name, t.name_len, t.dtype, t.shape, t.rank, t.count);
+        if (!m)
             return tool_nomem(r->in->name);
-        m->dtype = t.dtype;
-        m->rank = t.rank;
-        if (t.rank)
-            memcpy(m->shape, t.shape, t.rank * sizeof *m->shape);
-        m->sizes.elements = t.count;
-        m->sizes.dense_bytes = t.count * pici_dtype_width(t.dtype);
         m->stored = t.stored_bytes;
         m->chunks = t.chunks;
         *chunks += t.chunks;
-        sizes_sum(&report->total, &m->sizes);
         report->stored += m->stored;
         status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
         if (status == TOOL_OK)
@@ -41,6 +52,30 @@ static int gather(struct reading *r, struct report *report, uint64_t *chunks)
         if (status)
             return status;
     }
+}
+
+/* What another file than .pici says of its tensors. */
+static int gather_source(const struct tool_options *o, struct report *report, const char **type, uint64_t *bytes)
+{
+    struct tensors all;
+    int status = tensors_open(&all, o->args[0], o);
+    if (status)
+        return status;
+    *type = tool_type_name(all.source.type);
+    *bytes = all.in.bytes;
+    for (size_t i = 0; i < all.n && status == TOOL_OK; i++) {
+        const struct source_tensor *t = &all.tensor[i].t;
+        struct measured *m =
+            t->filler ? NULL : add(report, t->name, t->name_len, t->dtype, t->shape, t->rank, t->count);
+        if (m) {
+            m->big_endian = t->big_endian;
+            m->fortran = t->fortran;
+        } else if (!t->filler) {
+            status = tool_nomem(all.in.name);
+        }
+    }
+    tensors_close(&all);
+    return status;
 }
 
 /* A delta, and the names of what it removes. */
@@ -137,12 +172,16 @@ static void list_row(const struct sizes *s, uint64_t stored, uint64_t chunks)
     columns_end();
 }
 
-static void list_print(const struct report *r, uint64_t chunks, const struct listed_delta *d)
+/* other: another file than .pici. */
+static void list_print(const struct report *r, bool other, uint64_t chunks, const struct listed_delta *d)
 {
     char bytes[TERM_TEXT];
     term_puts(stdout, r->file);
-    printf(d->is ? ": delta" : ": pici");
-    if (*r->type) {
+    if (other)
+        printf(": %s", r->type);
+    else
+        printf(d->is ? ": delta" : ": pici");
+    if (*r->type && !other) {
         printf(", from ");
         term_puts(stdout, r->type);
     }
@@ -170,32 +209,39 @@ static void list_print(const struct report *r, uint64_t chunks, const struct lis
 int verb_list(const struct tool_options *o)
 {
     struct input in;
-    struct reading r;
+    struct reading r = {0};
     struct report report = {0};
     struct listed_delta delta = {0};
     struct pici_attr type = {0};
     char type_text[16] = "";
     uint64_t chunks = 0;
+    enum reading_kind kind = READING_OTHER;
     int status = input_open(&in, o->args[0]);
     if (status)
         return status;
-    status = reading_open(&r, &in, 1, true);
-    if (status == TOOL_OK)
-        status = reading_attr(&r, PICI_FILE, ATTR_TYPE, &type);
-    if (status == TOOL_OK && type.key && type.len < sizeof type_text)
-        memcpy(type_text, type.value, type.len);
-    if (status == TOOL_OK)
-        status = gather(&r, &report, &chunks);
-    if (status == TOOL_OK)
-        status = gather_delta(&r, &delta);
+    report.type = type_text;
+    report.file_bytes = in.bytes;
+    status = o->type || o->dtype ? TOOL_OK : reading_kind(&in, o->args[0], &kind);
+    const bool other = kind == READING_OTHER && (o->type || o->dtype || tool_type_of(o->args[0]) != TYPE_RAW);
+    if (status == TOOL_OK && other)
+        status = gather_source(o, &report, &report.type, &report.file_bytes);
+    if (status == TOOL_OK && !other) {
+        status = reading_open(&r, &in, 1, true);
+        if (status == TOOL_OK)
+            status = reading_attr(&r, PICI_FILE, ATTR_TYPE, &type);
+        if (status == TOOL_OK && type.key && type.len < sizeof type_text)
+            memcpy(type_text, type.value, type.len);
+        if (status == TOOL_OK)
+            status = gather(&r, &report, &chunks);
+        if (status == TOOL_OK)
+            status = gather_delta(&r, &delta);
+    }
     if (status == TOOL_OK) {
         report.file = in.name;
-        report.type = type_text;
-        report.file_bytes = in.bytes;
         if (o->json)
             list_json(&report, chunks, &delta);
         else
-            list_print(&report, chunks, &delta);
+            list_print(&report, other, chunks, &delta);
     }
     delta_close(&delta.d);
     report_free(&report);

@@ -104,7 +104,8 @@ static const struct verb {
      "says\n"
      "all that is lost.)",
      1, INT32_MAX, BIT(OPT_THREADS) | BIT(OPT_JSON)},
-    {NULL, "list", verb_list, "IN", "list the tensors of a .pici file", NULL, 1, 1, BIT(OPT_JSON)},
+    {NULL, "list", verb_list, "IN", "list the tensors of a file", "IN is a .pici, .npy, .safetensors, .pt or raw file.",
+     1, 1, INPUT_BITS | BIT(OPT_JSON)},
     {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and what each format makes of it",
      "IN is a .pici, .npy, .safetensors, .pt or raw file, or a bare block.", 1, 1,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
