@@ -103,9 +103,8 @@ void print_head(const struct world *w, const struct settings *s)
     if (w->device)
         fprintf(s->table,
                 "# in the memory of %s; pici over %s%s\n"
-                "# enc, dec: dense bytes / time encoding, and adding or decoding; as a part of the GPU's copy rate, "
-                "that of "
-                "all ranks at once\n",
+                "# enc, dec: dense bytes / time encoding, and adding or decoding, in the last repetition;\n"
+                "# as a part of what the GPU copies while those of all ranks do\n",
                 w->device->name, w->device->transport, w->device->note);
 }
 
