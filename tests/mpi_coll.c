@@ -10,22 +10,10 @@
 #include <string.h>
 
 #include "coll_util.h"
+#include "mpi_tally.h"
 #include "pici/mpi.h"
 
 enum { FLIGHTS = 4 };
-
-static int rank, ranks, passed, failed;
-
-/* Counted once if it holds on all ranks. */
-static void expect(const char *wrong, const char *what)
-{
-    int here = wrong != NULL, anywhere = 0;
-    if (wrong)
-        printf("FAIL %s, rank %d of %d: %s\n", what, rank, ranks, wrong);
-    MPI_Allreduce(&here, &anywhere, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    passed += !anywhere;
-    failed += anywhere;
-}
 
 static struct pici_comm *open_comm(MPI_Comm over)
 {

@@ -11,26 +11,16 @@
 
 #include <cuda_runtime.h>
 
+#include "mpi_tally.h"
+
 extern "C" {
 #include "coll_util.h"
 #include "pici/cuda.h"
 #include "pici/mpi.h"
 }
 
-static int rank, ranks, passed, failed;
 static struct rng rng = {1};
 static uint64_t hybrids, tiles; /* sent by this rank: blocks, and those that were counted in them */
-
-/* Counted once if it holds on all ranks. */
-static void expect(const char *wrong, const char *what)
-{
-    int here = wrong != NULL, anywhere = 0;
-    if (wrong)
-        printf("FAIL %s, rank %d of %d: %s\n", what, rank, ranks, wrong);
-    MPI_Allreduce(&here, &anywhere, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    passed += !anywhere;
-    failed += anywhere;
-}
 
 /* What the host's buffers have before the call; behind the stream that brings it, the call; and what it left. */
 static const char *compare(const struct coll_case *c, struct coll_rank *host, const struct coll_job *job,

@@ -11,20 +11,8 @@
 
 #include "transport/mpi_transport.h"
 #include "transport_util.h"
+#include "mpi_tally.h"
 #include "util.h"
-
-static int rank, ranks, passed, failed;
-
-/* Counted once if it holds on all ranks. */
-static void expect(const char *wrong, const char *what)
-{
-    int here = wrong != NULL, anywhere = 0;
-    if (wrong)
-        printf("FAIL %s, rank %d: %s\n", what, rank, wrong);
-    MPI_Allreduce(&here, &anywhere, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    passed += !anywhere;
-    failed += anywhere;
-}
 
 static struct pici_transport open_transport(MPI_Comm comm)
 {
