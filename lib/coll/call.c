@@ -416,6 +416,8 @@ static enum pici_status take_scratch(struct pici_request *r)
                        c->scratch);
         return PICI_E_SPACE;
     }
+    if (!c->scratch)
+        return PICI_OK;
     uint8_t *at = c->memory ? c->memory : comm->scratch;
     at += -(uintptr_t)at % COLL_ALIGN;
     r->messages = at;
