@@ -185,6 +185,9 @@ static void compare(const team &t, const struct coll *c, const char *what)
     const std::vector<enum pici_status> status = drive(requests);
     for (int i = 0; i < ranks; i++) {
         const struct place p = place_of(c, ranks, i);
+        tally(!c->count || cudaStreamQuery(t.streams[(size_t)i]) == cudaSuccess,
+              "%s: rank %d of %d: kind %d %s: ended before what the stream was given first", what, i, ranks,
+              (int)c->kind, c->in_place ? "in place" : "");
         cudaMemcpyAsync(pinned[(size_t)i], dev[(size_t)i], p.bytes + PAST, cudaMemcpyDeviceToHost,
                         t.streams[(size_t)i]);
         cudaStreamSynchronize(t.streams[(size_t)i]);

@@ -266,8 +266,10 @@ static enum pici_status gpu_begin(void *self, void *mark, int lanes)
 {
     struct gpu *g = self;
     enum pici_status s = PICI_OK;
-    for (int i = 0; i < lanes && mark && !s; i++)
+    for (int i = 0; i < lanes && mark && !s; i++) {
         s = status_of(g, cudaStreamWaitEvent(g->lane[i].stream, (cudaEvent_t)mark, 0), "cudaStreamWaitEvent");
+        g->lane[i].open = 1; /* to wait is to have something to do, and be it all */
+    }
     if (mark)
         (void)cudaEventDestroy((cudaEvent_t)mark);
     return s;
