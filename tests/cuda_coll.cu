@@ -185,6 +185,9 @@ static void compare(const team &t, const struct coll *c, const char *what)
     const std::vector<enum pici_status> status = drive(requests);
     for (int i = 0; i < ranks; i++) {
         const struct place p = place_of(c, ranks, i);
+        tally(!c->count || cudaStreamQuery(t.streams[(size_t)i]) == cudaSuccess,
+              "%s: rank %d of %d: kind %d %s: ended before what the stream was given first", what, i, ranks,
+              (int)c->kind, c->in_place ? "in place" : "");
         cudaMemcpyAsync(pinned[(size_t)i], dev[(size_t)i], p.bytes + PAST, cudaMemcpyDeviceToHost,
                         t.streams[(size_t)i]);
         cudaStreamSynchronize(t.streams[(size_t)i]);
@@ -316,6 +319,33 @@ static void errors(void)
     }
     tally(pici_comm_cuda(NULL, NULL) == PICI_E_ARG, "no communicator");
     tally(cudaGetLastError() == cudaSuccess, "after errors");
+}
+
+/* The current device is another one than the communicator's, from the middle of a call on: what cannot be launched is told in the
+ * runtime's words, and not once more to the program. */
+static void other_device(void)
+{
+    enum { N = 5000 };
+    team t(2, true);
+    buffers b(2, N * 4);
+    std::vector<struct pici_request *> requests(2);
+    struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+    int done;
+    o.format = PICI_PICI;
+    o.inter_threshold = o.intra_threshold = o.ag_threshold = 0;
+    for (size_t i = 0; i < 2; i++)
+        pici_all_reduce_start(b.at[i], b.at[i], N, PICI_F32, PICI_SUM, t.comms[i], &o, &requests[i]);
+    for (struct pici_request *&r : requests) /* rank 0 waits for the other's word then */
+        tally(pici_test(&r, &done) == PICI_OK && !done, "a call begins");
+    if (cudaSetDevice(1) == cudaSuccess) {
+        refused("another device", drive(requests), PICI_E_DEVICE);
+        cudaSetDevice(0);
+        tally(strstr(pici_comm_error(t.comms[0]), "encoding: ") != NULL, "words: %s", pici_comm_error(t.comms[0]));
+    } else {
+        (void)cudaGetLastError();
+        refused("one device", drive(requests), PICI_OK);
+    }
+    tally(cudaGetLastError() == cudaSuccess, "after another device");
 }
 
 /* One rank has its elements in the host's memory, the others theirs in the GPU's; and two calls are in flight. */
@@ -486,6 +516,7 @@ int main(int argc, char **argv)
 #endif
     all_kinds();
     errors();
+    other_device();
     mixed();
     threads();
     freed();

@@ -91,7 +91,8 @@ struct pici_coll_opts {
  * At once, nothing sent and nothing broken: PICI_E_ARG (null comm, an opts->size that no version had), PICI_E_UNSUPPORTED (dtype, op, algorithm or
  * format that this version does not have), PICI_E_BROKEN.
  * On all ranks: PICI_E_ARG (on some rank null, overlap, a count beyond memory), PICI_E_PEER (ranks that disagree on the call), PICI_E_SPACE
- * (opts->scratch too small), PICI_E_NOMEM, PICI_E_CORRUPT and _CHECKSUM (what a peer sent). As far as the transport can tell: PICI_E_TIMEOUT,
+ * (opts->scratch too small), PICI_E_NOMEM, PICI_E_CORRUPT and _CHECKSUM (what a peer sent), on a GPU also PICI_E_DEVICE and, for options that it
+ * does not have (pici/cuda.h), PICI_E_UNSUPPORTED. As far as the transport can tell: PICI_E_TIMEOUT,
  * PICI_E_TRANSPORT, PICI_E_PEER (a peer that is gone). pici_comm_error says in words
  * what broke the communicator. */
 PICI_API enum pici_status pici_all_gather(const void *send, void *recv, uint64_t sendcount, enum pici_dtype,

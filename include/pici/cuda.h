@@ -143,8 +143,9 @@ struct pici_comm;
  *
  * Messages go from the GPU's memory where the transport can do that (threads, NCCL, an MPI that says so) and else through pinned
  * memory of the host. Memory of the GPU is the communicator's, made in the first call and at larger ones; pici_comm_scratch and
- * pici_comm_reserve do not speak of it, and opts->scratch and opts->checksum are PICI_E_UNSUPPORTED. Containers of hybrid
- * blocks are counted in stats where messages go through the host. A communicator has one such stream; another replaces it.
+ * pici_comm_reserve do not speak of it; opts->scratch is PICI_E_UNSUPPORTED, and so are checksums, by opts->checksum or by
+ * PICI_CHECKSUM. Containers of hybrid blocks are counted in stats where messages go through the host. A communicator has one
+ * such stream; another replaces it.
  *
  * PICI_E_ARG: null. PICI_E_NOMEM. PICI_E_DEVICE: no device. PICI_E_BROKEN, also while requests are in flight. */
 PICI_API enum pici_status pici_comm_cuda(struct pici_comm *, cudaStream_t);

@@ -264,7 +264,7 @@ static enum pici_status choose_engine(struct pici_request *r)
         return PICI_OK;
     r->engine = e;
     r->self = comm->other_self;
-    c->lanes = comm->ranks > 1 ? c->window : c->send != c->recv;
+    c->lanes = c->window;
     enum pici_status s = e->enter(r->self, &r->mark);
     if (s)
         pici_coll_note(comm, "rank %d: %s: %s", comm->rank, e->name, e->error(r->self));

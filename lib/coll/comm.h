@@ -73,7 +73,7 @@ struct coll_call {
     uint64_t slice;   /* elements, a multiple of TILE */
     uint64_t slices;  /* of a segment, the last maybe empty; 0: there is no data */
     int window;       /* slices at a time */
-    int lanes;        /* of the engine; 0: it has none, or nothing to do */
+    int lanes;        /* of the engine; 0: it has none */
     int widest;       /* blocks in a message at the most */
     int buffers;      /* for messages */
     int held;         /* messages that a chain keeps at the most */

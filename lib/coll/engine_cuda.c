@@ -73,6 +73,14 @@ static enum pici_status status_of(struct gpu *g, cudaError_t e, const char *what
     return e == cudaErrorMemoryAllocation ? PICI_E_NOMEM : PICI_E_DEVICE;
 }
 
+/* What the codec says of a call; if the GPU's runtime refused, in that one's words. */
+static enum pici_status codec_status(struct gpu *g, enum pici_status s, const char *what)
+{
+    if (s == PICI_E_DEVICE)
+        (void)status_of(g, cudaGetLastError(), what);
+    return s;
+}
+
 /* Something was begun on a lane, or could not be. */
 static void begun(struct pici_lane *l, enum pici_status s, const char *what)
 {
@@ -258,8 +266,10 @@ static enum pici_status gpu_begin(void *self, void *mark, int lanes)
 {
     struct gpu *g = self;
     enum pici_status s = PICI_OK;
-    for (int i = 0; i < lanes && mark && !s; i++)
+    for (int i = 0; i < lanes && mark && !s; i++) {
         s = status_of(g, cudaStreamWaitEvent(g->lane[i].stream, (cudaEvent_t)mark, 0), "cudaStreamWaitEvent");
+        g->lane[i].open = 1; /* to wait is to have something to do, and be it all */
+    }
     if (mark)
         (void)cudaEventDestroy((cudaEvent_t)mark);
     return s;
@@ -279,6 +289,8 @@ static int gpu_move(void *self, void *to, const void *from, size_t bytes)
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->moves);
     if (!e)
         e = cudaStreamSynchronize(g->moves);
+    if (e)
+        (void)cudaGetLastError(); /* the words are not told: g->error is another thread's */
     return !e;
 }
 
@@ -450,7 +462,7 @@ static enum pici_status gpu_encode(struct pici_lane *l, uint8_t *message, size_t
     }
     l->open = 1;
     if (s)
-        return s;
+        return codec_status(l->gpu, s, "encoding");
     l->message = message;
     l->at = at;
     l->cap = cap;
@@ -501,7 +513,7 @@ static enum pici_status read_block(struct pici_lane *l, void *dst, uint64_t n, c
         PICI_CUDA_READ_WORKSPACE, l->stream);
     l->open = 1;
     l->used += !s;
-    return s;
+    return codec_status(g, s, "decoding");
 }
 
 static enum pici_status gpu_decode(struct pici_lane *l, void *dst, uint64_t n, const void *block, size_t len,

@@ -583,7 +583,7 @@ enum pici_status pici_comm_nccl(struct pici_comm **out, ncclComm_t comm, cudaStr
         return s;
     s = pici_comm_cuda(*out, stream);
     if (s) {
-        pici_comm_failed(pici_comm_error(*out));
+        pici_comm_failed(pici_strerror(s)); /* of the communicator nothing failed */
         pici_comm_free(*out);
         *out = NULL;
     }
