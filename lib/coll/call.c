@@ -15,8 +15,8 @@
 
 enum {
     SLICES_WORTH = 64 << 10, /* dense bytes below which a slice is not worth its messages */
-    SLICE = 1 << 20,         /* by default; on GPUs enough that a message takes longer than the host takes to begin it, */
-    SLICE_ON_GPU = 8 << 20   /* and that a window of them fills a GPU */
+    SLICE = 1 << 20,       /* by default; on GPUs enough that a message takes longer than the host takes to begin it, */
+    SLICE_ON_GPU = 8 << 20 /* and that a window of them fills a GPU */
 };
 
 /* ---- arguments */

@@ -198,11 +198,8 @@ static enum pici_status read_environment(struct coll_settings *s)
         {"PICI_AUTO_FORMATS", "a list of dense, pici, coo and hybrid, with commas", set_formats},
         {"PICI_TRACE", "the path of a file", set_trace},
     };
-    *s = (struct coll_settings){.format = PICI_AUTO,
-                                .threshold = {-1, -1, -1},
-                                .timeout_ms = 60000,
-                                .window = 4,
-                                .bandwidth = {1.25e8, 5e9}};
+    *s = (struct coll_settings){
+        .format = PICI_AUTO, .threshold = {-1, -1, -1}, .timeout_ms = 60000, .window = 4, .bandwidth = {1.25e8, 5e9}};
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *text = getenv(variables[i].name);
         if (text && !variables[i].set(s, text)) {

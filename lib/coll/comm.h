@@ -24,9 +24,9 @@ struct coll_settings {
     int timeout_ms, checksum;
     int window;
     uint64_t slice_bytes; /* 0: by what the transport moves */
-    const char *trace;   /* path, or NULL */
-    double bandwidth[2]; /* by POLICY_INTER, POLICY_INTRA; bytes per second */
-    unsigned formats;    /* that AUTO may choose; 0: all */
+    const char *trace;    /* path, or NULL */
+    double bandwidth[2];  /* by POLICY_INTER, POLICY_INTRA; bytes per second */
+    unsigned formats;     /* that AUTO may choose; 0: all */
 };
 
 struct pici_comm {
