@@ -405,6 +405,8 @@ static enum pici_status take_scratch(struct pici_request *r)
     struct pici_comm *comm = r->comm;
     if (r->engine->room)
         return take_room(r);
+    if (!c->scratch)
+        return PICI_OK; /* there is no data, and maybe no memory yet */
     if (!c->memory && comm->scratch_bytes < c->scratch) {
         enum pici_status s = pici_comm_grow(comm, c->scratch);
         if (s) {
