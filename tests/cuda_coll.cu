@@ -317,6 +317,18 @@ static void errors(void)
                                   &requests[i]);
         refused("one buffer here, one there", drive(requests), PICI_E_ARG);
     }
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 1) {
+        team t(3, true);
+        std::vector<void *> at = b.at;
+        cudaSetDevice(1);
+        cudaMalloc(&at[0], N * 4);
+        cudaSetDevice(0);
+        refused("another GPU's memory", reduce(t, at, N, 0, NULL), PICI_E_ARG);
+        cudaFree(at[0]);
+    } else {
+        printf("skip: memory of another GPU: there is one\n");
+    }
     tally(pici_comm_cuda(NULL, NULL) == PICI_E_ARG, "no communicator");
     tally(cudaGetLastError() == cudaSuccess, "after errors");
 }

@@ -147,6 +147,9 @@ struct pici_comm;
  * PICI_CHECKSUM. Containers of hybrid blocks are counted in stats where messages go through the host. A communicator has one
  * such stream; another replaces it.
  *
+ * Seconds in stats are of slices that overlap: their sum may be more than the call took. After PICI_E_TIMEOUT, if it was the stream
+ * that did not move, work may still wait behind it, and the buffers must stay until the stream is done.
+ *
  * PICI_E_ARG: null. PICI_E_NOMEM. PICI_E_DEVICE: no device. PICI_E_BROKEN, also while requests are in flight. */
 PICI_API enum pici_status pici_comm_cuda(struct pici_comm *, cudaStream_t);
 

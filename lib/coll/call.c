@@ -249,6 +249,10 @@ static enum pici_status choose_engine(struct pici_request *r)
     const struct pici_engine *e = comm->other;
     const int sends = e && c->count && e->owns(comm->other_self, c->send),
               receives = e && c->count && e->owns(comm->other_self, c->recv);
+    if (sends < 0 || receives < 0) {
+        pici_coll_note(comm, "rank %d: a buffer is in another GPU's memory than the stream's", comm->rank);
+        return PICI_E_ARG;
+    }
     if (sends != receives || ((uintptr_t)c->send | (uintptr_t)c->recv) % (sends ? c->width : 1)) {
         pici_coll_note(comm,
                        sends != receives ? "rank %d: one buffer is in a GPU's memory, the other is not"
@@ -418,8 +422,6 @@ static enum pici_status take_scratch(struct pici_request *r)
                        c->scratch);
         return PICI_E_SPACE;
     }
-    if (!c->scratch)
-        return PICI_OK;
     uint8_t *at = c->memory ? c->memory : comm->scratch;
     at += -(uintptr_t)at % COLL_ALIGN;
     r->messages = at;

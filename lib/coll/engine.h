@@ -34,7 +34,7 @@ struct pici_engine {
     const char *name;
 
     /* An engine with ready has these; another has memory for whoever asks: 64-byte aligned; NULL if there is none. */
-    int (*owns)(void *self, const void *p); /* is it memory of the engine's kind? */
+    int (*owns)(void *self, const void *p); /* is it memory of the engine's kind? < 0: it is, but not its own */
     /* Remember what the caller's stream has been given so far, and later have all lanes wait for that. *mark may be NULL
      * then; the second takes it back, with lanes 0 too, which does nothing else. */
     enum pici_status (*enter)(void *self, void **mark);

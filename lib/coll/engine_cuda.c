@@ -106,12 +106,14 @@ static void copy_bytes(struct pici_lane *l, void *to, const void *from, size_t b
 
 static int gpu_owns(void *self, const void *p)
 {
+    const struct gpu *g = self;
     struct cudaPointerAttributes a;
-    (void)self;
     if (!p || cudaPointerGetAttributes(&a, p) != cudaSuccess) {
         (void)cudaGetLastError();
         return 0;
     }
+    if (a.type == cudaMemoryTypeDevice && a.device != g->device)
+        return -1;
     return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
 }
 
@@ -249,9 +251,16 @@ static enum pici_status gpu_enter(void *self, void **mark)
 {
     struct gpu *g = self;
     cudaEvent_t event;
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     g->error[0] = '\0';
-    enum pici_status s =
-        status_of(g, cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    enum pici_status s = status_of(g, cudaStreamIsCapturing(g->caller, &capture), "cudaStreamIsCapturing");
+    if (!s && capture != cudaStreamCaptureStatusNone) {
+        snprintf(g->error, sizeof g->error, "the stream is being captured into a graph");
+        s = PICI_E_DEVICE;
+    }
+    if (s)
+        return s;
+    s = status_of(g, cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     if (s)
         return s;
     s = status_of(g, cudaEventRecord(event, g->caller), "cudaEventRecord");

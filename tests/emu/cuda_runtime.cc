@@ -513,6 +513,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return emu::sticky();
 }
 
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status)
+{
+    const call c;
+    *status = cudaStreamCaptureStatusNone;
+    return find(stream) ? emu::sticky() : bad_handle();
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     const call c;

@@ -89,6 +89,8 @@ enum cudaDeviceAttr {
 #define cudaHostAllocPortable 0x01
 #define cudaHostAllocMapped 0x02
 
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1 };
+
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 
@@ -128,6 +130,7 @@ cudaError_t cudaMemsetAsync(void *, int, size_t, cudaStream_t EMU_DEFAULT(NULL))
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t);
 cudaError_t cudaStreamQuery(cudaStream_t);
+cudaError_t cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus *); /* there are no graphs: none is */
 cudaError_t cudaStreamSynchronize(cudaStream_t);
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags EMU_DEFAULT(0));
 
