@@ -247,8 +247,8 @@ static enum pici_status choose_engine(struct pici_request *r)
     struct pici_comm *comm = r->comm;
     struct coll_call *c = &r->call;
     const struct pici_engine *e = comm->other;
-    const int sends = e && c->count && e->owns(comm->other_self, c->send),
-              receives = e && c->count && e->owns(comm->other_self, c->recv);
+    const int sends = e && c->count ? e->owns(comm->other_self, c->send) : 0,
+              receives = e && c->count ? e->owns(comm->other_self, c->recv) : 0;
     if (sends < 0 || receives < 0) {
         pici_coll_note(comm, "rank %d: a buffer is in another GPU's memory than the stream's", comm->rank);
         return PICI_E_ARG;
