@@ -700,7 +700,10 @@ enum pici_status pici_coll_data(struct pici_request *r, int *moved, int *done)
     enum pici_status s;
     if (!r->call.slices) {
         *done = 1;
-        return r->call.lanes ? r->engine->ready(r->chains[0].lane, done) : PICI_OK;
+        s = r->call.lanes ? r->engine->ready(r->chains[0].lane, done) : PICI_OK;
+        if (s)
+            pici_coll_note(r->comm, "rank %d: %s", r->comm->rank, words(r, s));
+        return s;
     }
     if ((s = post(r, moved)) || (s = try_send(r, moved)) || (s = try_receive(r, moved)) || (s = reap(r, moved)))
         return s;
