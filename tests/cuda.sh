@@ -14,7 +14,7 @@ if ! command -v "$cxx" >/dev/null 2>&1; then
     echo "skip: no C++ compiler ($cxx): nothing of the CUDA kernels compiled or run"
     exit 77
 fi
-"$make" -s BUILD="$build" CC="$cc" SANITIZE="${SANITIZE:-}" cuda-emu bench-coll-emu || exit 1
+"$make" -s -j"$(nproc)" BUILD="$build" CC="$cc" SANITIZE="${SANITIZE:-}" cuda-emu bench-coll-emu || exit 1
 passed=0 failed=0
 for program in "$build"/emu_*; do
     log=$build/check/$(basename "$program").log

@@ -24,7 +24,7 @@ fail() {
 }
 
 install() {
-    "$make" -s BUILD="$build" DESTDIR="$root" PREFIX=/usr/local "$1" >"$tmp/log" 2>&1 || {
+    "$make" -s -j"$(nproc)" BUILD="$build" DESTDIR="$root" PREFIX=/usr/local "$1" >"$tmp/log" 2>&1 || {
         cat "$tmp/log"
         fail "$1"
     }
@@ -109,7 +109,7 @@ if command -v pkg-config >/dev/null 2>&1; then
 
     # libpici_mpi, by its own .pc file and through mpicc; over one rank, which needs no mpirun
     if command -v mpicc >/dev/null 2>&1; then
-        "$make" -s BUILD="$build" CC="$cc" mpi >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "make mpi"; }
+        "$make" -s -j"$(nproc)" BUILD="$build" CC="$cc" mpi >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "make mpi"; }
         install install
         cat >"$tmp/mpi.c" <<'C'
 #include <pici/mpi.h>

@@ -65,7 +65,7 @@ emulated() { # NAME COMPILER
 }
 
 compile() { # NAME COMPILER TARGET
-    "$make" -s BUILD="$build" MPIDIR="$build/$1" MPICC="$2" CC="$cc" SANITIZE="${SANITIZE:-}" "$3" >"$log" 2>&1 &&
+    "$make" -s -j"$(nproc)" BUILD="$build" MPIDIR="$build/$1" MPICC="$2" CC="$cc" SANITIZE="${SANITIZE:-}" "$3" >"$log" 2>&1 &&
         return
     cat "$log"
     failed=$((failed + 1))
