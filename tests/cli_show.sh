@@ -181,7 +181,9 @@ if command -v script >/dev/null 2>&1; then
     [ "$(tail -c 3 "$out" | od -An -tx1)" = ' 1b 5b 4b' ] && pass || fail "progress stays"
     if [ "${ZSTD:-}" = 1 ]; then # of a file, whose end is known
         head -c 8500000 /dev/urandom >random
-        TERM=xterm script -qec "$tool compress --dtype u8 --zstd=19 random" /dev/null >"$out" 2>&1 </dev/null
+        # stopped in the middle, so that it takes a second on any machine
+        printf '%s compress --dtype u8 --zstd=19 random & sleep 0.1; kill -STOP $!; sleep 1.2; kill -CONT $!; wait $!\n' "$tool" >stop.sh
+        TERM=xterm script -qec "sh stop.sh" /dev/null >"$out" 2>&1 </dev/null
         says "rate and time left on a terminal" 'random .* [KM]iB/s  [0-9]+%  [0-9]+ s left' "$out"
         rm -f random random.pici
     else
