@@ -16,11 +16,14 @@ if ! command -v "$cxx" >/dev/null 2>&1; then
 fi
 "$make" -s -j"$(nproc)" BUILD="$build" CC="$cc" SANITIZE="${SANITIZE:-}" cuda-emu bench-coll-emu || exit 1
 passed=0 failed=0
+# shellcheck disable=SC2016 # for the other shell
+printf '%s\n' "$build"/emu_* | xargs -P "$(nproc)" -I '{}' sh -c \
+    'log=$1/check/$(basename "$2").log; timeout "$3" "$2" >"$log" 2>&1 </dev/null; echo $? >"$log.status"' \
+    sh "$build" '{}' "${LIMIT:-600}"
 for program in "$build"/emu_*; do
     log=$build/check/$(basename "$program").log
-    status=0
-    timeout "${LIMIT:-600}" "$program" >"$log" 2>&1 </dev/null || status=$?
-    if [ $status = 0 ] && grep -q '^[1-9][0-9]* passed, 0 failed' "$log"; then
+    status=$(cat "$log.status")
+    if [ "$status" = 0 ] && grep -q '^[1-9][0-9]* passed, 0 failed' "$log"; then
         passed=$((passed + $(sed -n 's/^\([0-9][0-9]*\) passed.*/\1/p' "$log" | tail -n 1)))
         echo "ok $(basename "$program"): $(tail -n 1 "$log")"
         grep '^skip:' "$log"
