@@ -15,8 +15,9 @@
 
 enum {
     SLICES_WORTH = 64 << 10, /* dense bytes below which a slice is not worth its messages */
-    SLICE = 1 << 20,       /* by default; on GPUs enough that a message takes longer than the host takes to begin it, */
-    SLICE_ON_GPU = 8 << 20 /* and that a window of them fills a GPU */
+    SLICE = 1 << 20,         /* by default */
+    SLICE_ON_GPU =
+        8 << 20 /* where messages are on GPUs: one takes longer than the host to begin it, a window fills a GPU */
 };
 
 /* ---- arguments */

@@ -70,7 +70,7 @@ struct pici_engine {
                                int checksum);
     void (*put)(struct pici_lane *, uint8_t *to, const uint8_t *from, size_t bytes); /* from one message to another */
 
-    /* Have the host see what a message of so many bytes begins with, and what its blocks, so many, begin with. Then: 
+    /* Have the host see what a message of so many bytes begins with, and what its blocks, so many, begin with. Then:
      * the prefix (i < 0), or the header of block i at offset at; all of these in the message. NULL: the host sees messages. */
     void (*look)(struct pici_lane *, const uint8_t *message, size_t bytes, int blocks);
     const uint8_t *(*head)(struct pici_lane *, int i, size_t at);
