@@ -7,8 +7,6 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "cpu/luts.h"
-
 #ifdef __clang__
 #pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt"))), apply_to = function)
 #else
@@ -182,55 +180,125 @@ static inline const uint8_t *expand_column_64(__m256i column[16], const uint8_t 
     return values;
 }
 
+/* ---- which elements are not zero: words of rows, and of columns ---- */
+
+/* A row of 64 elements as 64 bytes, which are zero where the elements are: packing saturates, but nothing to zero. They come in
+ * an order of their own, which `places` undoes. */
+typedef void row_bytes_fn(__m256i bytes[2], const uint8_t *row);
+typedef __m256i places_fn(__m256i bytes);
+
+static inline void row_bytes_8(__m256i bytes[2], const uint8_t *row)
+{
+    bytes[0] = load(row);
+    bytes[1] = load(row + 32);
+}
+
+static inline __m256i places_8(__m256i bytes)
+{
+    return bytes;
+}
+
+static inline void row_bytes_16(__m256i bytes[2], const uint8_t *row)
+{
+    bytes[0] = _mm256_packs_epi16(load(row), load(row + 32));
+    bytes[1] = _mm256_packs_epi16(load(row + 64), load(row + 96));
+}
+
+static inline __m256i places_16(__m256i bytes)
+{
+    return _mm256_permute4x64_epi64(bytes, 0xd8);
+}
+
+static inline void row_bytes_32(__m256i bytes[2], const uint8_t *row)
+{
+    for (int i = 0; i < 2; i++, row += 128)
+        bytes[i] = _mm256_packs_epi16(_mm256_packs_epi32(load(row), load(row + 32)),
+                                      _mm256_packs_epi32(load(row + 64), load(row + 96)));
+}
+
+static inline __m256i places_32(__m256i bytes)
+{
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
 /* 32 bits, of the bytes of v that are not zero. */
 static inline uint64_t nonzero_8(__m256i v)
 {
     return (uint32_t)~_mm256_movemask_epi8(_mm256_cmpeq_epi8(v, _mm256_setzero_si256()));
 }
 
-static inline uint64_t row_mask_8(const uint8_t *p)
+#define ROW(BITS)                                                                                                      \
+    static inline uint64_t row_mask_##BITS(const uint8_t *row)                                                         \
+    {                                                                                                                  \
+        __m256i bytes[2];                                                                                              \
+        row_bytes_##BITS(bytes, row);                                                                                  \
+        return nonzero_8(places_##BITS(bytes[0])) | nonzero_8(places_##BITS(bytes[1])) << 32;                          \
+    }
+ROW(8)
+ROW(16)
+ROW(32)
+
+/* Eight rows at a time to a byte a column, and eight of these to a word. */
+static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word[TILE_COLS], const uint8_t *tile,
+                                                                   int early, size_t width, row_bytes_fn *row_bytes,
+                                                                   places_fn *places)
 {
-    return nonzero_8(load(p)) | nonzero_8(load(p + 32)) << 32;
+    const __m256i zero = _mm256_setzero_si256();
+    __m256i part[2][8];
+    for (int g = 0; g < 8; g++) {
+        __m256i gathered[2] = {zero, zero}, bit = _mm256_set1_epi8(1);
+        UNROLL
+        for (int i = 0; i < 8; i++, tile += TILE_COLS * width, bit = _mm256_add_epi8(bit, bit)) {
+            __m256i bytes[2];
+            if (early)
+                PREFETCH_ROW((uintptr_t)tile + TILE / 2 * width, width);
+            row_bytes(bytes, tile);
+            for (int h = 0; h < 2; h++)
+                gathered[h] = _mm256_or_si256(gathered[h], _mm256_andnot_si256(_mm256_cmpeq_epi8(bytes[h], zero), bit));
+        }
+        part[0][g] = places(gathered[0]);
+        part[1][g] = places(gathered[1]);
+    }
+    for (int h = 0; h < 2; h++, word += TILE_COLS / 2) {
+        __m256i pair[8], four[8];
+        for (int i = 0; i < 4; i++) { /* columns 0 to 7 of each 16, then 8 to 15 */
+            pair[i] = _mm256_unpacklo_epi8(part[h][2 * i], part[h][2 * i + 1]);
+            pair[4 + i] = _mm256_unpackhi_epi8(part[h][2 * i], part[h][2 * i + 1]);
+        }
+        for (int i = 0; i < 8; i += 2) {
+            four[i] = _mm256_unpacklo_epi16(pair[i], pair[i + 1]);
+            four[i + 1] = _mm256_unpackhi_epi16(pair[i], pair[i + 1]);
+        }
+        for (int i = 0; i < 8; i++) { /* two columns, and two that lie 16 further */
+            const __m256i *f = &four[i / 4 * 4 + i / 2 % 2];
+            __m256i v = i % 2 ? _mm256_unpackhi_epi32(f[0], f[2]) : _mm256_unpacklo_epi32(f[0], f[2]);
+            _mm_storeu_si128((__m128i *)(word + 2 * i), _mm256_castsi256_si128(v));
+            _mm_storeu_si128((__m128i *)(word + 16 + 2 * i), _mm256_extracti128_si256(v, 1));
+        }
+    }
 }
 
-static inline uint64_t row_mask_16(const uint8_t *p)
-{
-    uint64_t mask = 0;
-    for (int i = 0; i < 2; i++, p += 64) {
-        __m256i zero = _mm256_setzero_si256();
-        __m256i a = _mm256_cmpeq_epi16(load(p), zero), b = _mm256_cmpeq_epi16(load(p + 32), zero);
-        __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi16(a, b), 0xd8);
-        mask |= (uint64_t)(uint32_t)~_mm256_movemask_epi8(both) << 32 * i;
-    }
-    return mask;
-}
-
-static inline uint64_t row_mask_32(const uint8_t *p)
-{
-    uint64_t zeros = 0;
-    for (int i = 0; i < 8; i++) {
-        __m256i z = _mm256_cmpeq_epi32(load(p + 32 * i), _mm256_setzero_si256());
-        zeros |= (uint64_t)(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(z)) << 8 * i;
-    }
-    return ~zeros;
-}
+#define COLUMNS(BITS, word, tile, early) columns_by_bytes(word, tile, early, BITS / 8, row_bytes_##BITS, places_##BITS)
 
 #define PACK_MANY 750
 #define UNPACK_MANY 150
 #define BITS 8
 #define LIST_MANY LIST_MOST /* expanding narrow elements takes longer */
 #define ROW_MASK row_mask_8
+#define TILE_COLUMNS(word, tile, early) COLUMNS(8, word, tile, early)
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 16
 #define LIST_MANY LIST_MOST
 #define ROW_MASK row_mask_16
+#define TILE_COLUMNS(word, tile, early) COLUMNS(16, word, tile, early)
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 32
 #define ROW_MASK row_mask_32
+#define TILE_COLUMNS(word, tile, early) COLUMNS(32, word, tile, early)
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 

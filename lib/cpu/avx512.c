@@ -66,26 +66,6 @@ ROW(64)
 
 #define NONEMPTY(word) row_mask_64((const uint8_t *)(word))
 
-/* A column's bytes of row numbers, compressed and widened. Up to 64 are written. */
-static inline void tile_offsets(uint16_t *list, const uint64_t word[64])
-{
-    uint8_t numbers[64];
-    for (int i = 0; i < 64; i++)
-        numbers[i] = (uint8_t)i;
-    const __m512i rows = load(numbers);
-    for (uint64_t columns = NONEMPTY(word); columns; columns &= columns - 1) {
-        const unsigned c = (unsigned)__builtin_ctzll(columns), k = (unsigned)__builtin_popcountll(word[c]);
-        __m512i some = _mm512_mask_compress_epi8(rows, word[c], rows), column = _mm512_set1_epi16((short)c);
-        __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(some));
-        store((uint8_t *)list, _mm512_add_epi16(_mm512_slli_epi16(low, 6), column));
-        if (k > 32) {
-            __m512i high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(some, 1));
-            store((uint8_t *)(list + 32), _mm512_add_epi16(_mm512_slli_epi16(high, 6), column));
-        }
-        list += k;
-    }
-}
-
 /* Which bits a word has, each a byte, plus first. Writes up to LIST_SLACK too many. */
 static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
 {
@@ -101,12 +81,34 @@ static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
 #define STREAM_LINES stream_lines
 #define STREAM_FENCE _mm_sfence
 #define STAGE_BYTES 256
-#define TILE_OFFSETS(n) ((n) + 64)
 #define HAVE_TILE_OFFSETS
 #define VECTOR_BYTES 64
 #define VEC __m512i
 #define VEC_OP(name) _mm512_##name
 #include "cpu/common.inc"
+
+/* A column's bytes of row numbers, compressed and widened. Up to 64 are written. */
+static inline void tile_offsets(uint16_t *list, const uint64_t word[TILE_COLS], unsigned n, struct asking *a)
+{
+    uint8_t numbers[64];
+    (void)n;
+    for (int i = 0; i < 64; i++)
+        numbers[i] = (uint8_t)i;
+    const __m512i rows = load(numbers);
+    for (uint64_t columns = NONEMPTY(word); columns; columns &= columns - 1) {
+        const unsigned c = (unsigned)__builtin_ctzll(columns), k = (unsigned)__builtin_popcountll(word[c]);
+        __m512i some = _mm512_mask_compress_epi8(rows, word[c], rows), column = _mm512_set1_epi16((short)c);
+        __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(some));
+        store((uint8_t *)list, _mm512_add_epi16(_mm512_slli_epi16(low, 6), column));
+        if (k > 32) {
+            __m512i high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(some, 1));
+            store((uint8_t *)(list + 32), _mm512_add_epi16(_mm512_slli_epi16(high, 6), column));
+        }
+        list += k;
+        if (a)
+            ask(a);
+    }
+}
 
 #define UNROLL_PACK                                                                                                    \
     UNROLL /* four registers of each of four columns, or as many otherwise: they need not touch memory */

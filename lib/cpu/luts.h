@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For each set of eight bits, eight bytes of lane numbers. Initialisers, worked out by the preprocessor. */
+ * For each set of eight bits, eight numbers of lanes. Initialisers, worked out by the preprocessor. */
 #ifndef PICI_LIB_CPU_LUTS_H
 #define PICI_LIB_CPU_LUTS_H
 
@@ -20,7 +20,23 @@
 /* Byte i of entry m: how many bits below bit i are set, if bit i is set; else 0x80. */
 #define LUT_EXPAND(m, i) ((uint64_t)((m) >> (i)&1 ? LUT_RANK(m, i) : 0x80) << 8 * (i))
 
+/* Number k of entry m: byte k of LUT_COMPRESS. */
+#define LUT_PLACE(m, k) (uint16_t)(LUT_EIGHT(LUT_COMPRESS, m) >> 8 * (k)&0xff)
+#define LUT_PLACES(m)                                                                                                  \
+    {                                                                                                                  \
+        LUT_PLACE(m, 0), LUT_PLACE(m, 1), LUT_PLACE(m, 2), LUT_PLACE(m, 3), LUT_PLACE(m, 4), LUT_PLACE(m, 5),          \
+            LUT_PLACE(m, 6), LUT_PLACE(m, 7)                                                                           \
+    }
+#define LUT_8_PLACES(m)                                                                                                \
+    LUT_PLACES(m), LUT_PLACES(m + 1), LUT_PLACES(m + 2), LUT_PLACES(m + 3), LUT_PLACES(m + 4), LUT_PLACES(m + 5),      \
+        LUT_PLACES(m + 6), LUT_PLACES(m + 7)
+#define LUT_64_PLACES(m)                                                                                               \
+    LUT_8_PLACES(m), LUT_8_PLACES(m + 8), LUT_8_PLACES(m + 16), LUT_8_PLACES(m + 24), LUT_8_PLACES(m + 32),            \
+        LUT_8_PLACES(m + 40), LUT_8_PLACES(m + 48), LUT_8_PLACES(m + 56)
+
 static const uint64_t lut_compress[256] = {LUT_256(LUT_COMPRESS)};
+static const uint16_t lut_places[256][8] = {LUT_64_PLACES(0), LUT_64_PLACES(64), LUT_64_PLACES(128),
+                                            LUT_64_PLACES(192)};
 static const uint64_t lut_expand[256] = {LUT_256(LUT_EXPAND)};
 
 #endif
