@@ -2,7 +2,7 @@
  *
  * Codec throughput beside the machine's memory speed.
  *
- * For each sparsity, one repetition times every yardstick (memcpy and three passes over memory) and then compress,
+ * For each sparsity, one repetition times every yardstick (memcpy and other passes over memory) and then compress,
  * decompress and scatter-add of pici and of hybrid with every kernel table that this host can run, each once, so that
  * noise of the host hits all of them alike. Tables show medians over the repetitions, in GB/s (1e9 bytes) of dense
  * bytes. Results are checked before anything is timed. Without arguments it prints all sections, of which the first is
@@ -114,6 +114,8 @@ struct data {
     size_t cap, len[FORMATS];
     uint64_t n;
     enum pici_dtype dtype;
+    uint32_t *place; /* where src is not zero */
+    size_t places;
 };
 
 static void ok(enum pici_status s, const char *what)
@@ -174,17 +176,45 @@ static void check(struct data *d, size_t f, const struct section *s, int threads
     free(block);
 }
 
+static void find_places(struct data *d)
+{
+    const size_t width = pici_dtype_width(d->dtype);
+    uint64_t x = 0;
+    d->places = 0;
+    for (uint64_t i = 0; i < d->n; i++) {
+        memcpy(&x, d->src + i * width, width);
+        d->place[d->places] = (uint32_t)i;
+        d->places += x != 0;
+    }
+}
+
+/* Scatter-add without a block: a place costs a load and, in time, a prefetch. */
+static void touch(uint8_t *dst, size_t width, const uint32_t *place, size_t n)
+{
+    enum { AHEAD = 64 };
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *const p = dst + place[i] * width;
+        __builtin_prefetch(dst + place[i + AHEAD < n ? i + AHEAD : n - 1] * width, 1, 2);
+        *p = (uint8_t)(*p + 1);
+    }
+}
+
 struct slice {
     enum yardstick what;
     uint8_t *dst;
     const uint8_t *src;
-    size_t bytes;
+    size_t bytes, width;
+    const uint32_t *place; /* elements of the whole */
+    size_t places;
 };
 
 static void *slice_main(void *arg)
 {
     const struct slice *s = arg;
-    yardstick(s->what, s->dst, s->src, s->bytes);
+    if (s->what == PLACES)
+        touch(s->dst, s->width, s->place, s->places);
+    else
+        yardstick(s->what, s->dst, s->src, s->bytes);
     return NULL;
 }
 
@@ -195,8 +225,14 @@ static void yardstick_threads(enum yardstick what, struct data *d, size_t bytes,
     struct slice slice[MAX_THREADS];
     const size_t each = bytes / (size_t)threads / 4096 * 4096;
     for (int i = 0; i < threads; i++) {
-        const size_t at = (size_t)i * each;
-        slice[i] = (struct slice){what, d->dst + at, d->src + at, i + 1 == threads ? bytes - at : each};
+        const size_t at = (size_t)i * each, some = d->places / (size_t)threads;
+        slice[i] = (struct slice){.what = what,
+                                  .dst = what == PLACES ? d->dst : d->dst + at,
+                                  .src = d->src + at,
+                                  .bytes = i + 1 == threads ? bytes - at : each,
+                                  .width = pici_dtype_width(d->dtype),
+                                  .place = d->place + (size_t)i * some,
+                                  .places = i + 1 == threads ? d->places - (size_t)i * some : some};
         if (i && pthread_create(&thread[i], NULL, slice_main, &slice[i]))
             die("cannot start a thread");
     }
@@ -234,6 +270,8 @@ static void measure_section(const struct section *s, double median_s[][MAX_COLUM
     double *const sample = calloc(total * (size_t)s->reps, sizeof *sample);
     if (!sample)
         die("out of memory");
+    if (d.n > UINT32_MAX)
+        die("--size: more than 2^32 elements");
     for (size_t f = 0; f < FORMATS; f++)
         d.cap = pici_bound(formats[f], s->dtype, d.n) > d.cap ? pici_bound(formats[f], s->dtype, d.n) : d.cap;
     d.src = buffer(s->bytes, s->huge);
@@ -241,9 +279,11 @@ static void measure_section(const struct section *s, double median_s[][MAX_COLUM
     for (size_t f = 0; f < FORMATS; f++)
         d.block[f] = buffer(d.cap, s->huge);
     d.unrelated = buffer(UNRELATED_BYTES, 0);
+    d.place = buffer((size_t)(d.n + 1) * sizeof *d.place, 0);
 
     for (size_t c = 0; c < s->columns; c++) {
         fill(d.src, d.n, s->dtype, 1 - s->sparsity[c] / 100, s->pattern);
+        find_places(&d);
         for (size_t f = 0; f < FORMATS; f++)
             check(&d, f, s, s->threads);
         for (int rep = -1; rep < s->reps; rep++) /* -1: once untimed */
@@ -262,6 +302,7 @@ static void measure_section(const struct section *s, double median_s[][MAX_COLUM
     for (size_t f = 0; f < FORMATS; f++)
         free(d.block[f]);
     free(d.unrelated);
+    free(d.place);
     free(sample);
 }
 
@@ -285,10 +326,16 @@ static void heading(const char *what, const struct section *s)
     printf("\n");
 }
 
+/* The pass over memory that a row cannot be faster than; scatter-add may leave some out. */
+static enum yardstick limit_of(size_t row)
+{
+    const int portable = !strcmp(row_isa(row)->name, "scalar");
+    return row_op(row) == COMPRESS ? READ : row_op(row) == SCATTER_ADD ? REWRITE : portable ? MEMSET : WRITE_ZERO;
+}
+
 /* The tables of one thread count; t[row] are its rows' seconds. */
 static void print_tables(const struct section *s, int threads, double t[][MAX_COLUMNS])
 {
-    static const enum yardstick limit[OPS] = {READ, WRITE_ZERO, REWRITE};
     const size_t rows = rows_per_threads();
     char title[64], label[64];
     size_t targets = 0, missed = 0;
@@ -342,12 +389,13 @@ static void print_tables(const struct section *s, int threads, double t[][MAX_CO
 
     heading("times its limit", s);
     for (size_t row = YARDSTICKS; row < rows; row++) {
-        const enum yardstick y = limit[row_op(row)];
+        const enum yardstick y = limit_of(row), other = row_op(row) == SCATTER_ADD ? PLACES : y;
         row_label(label, sizeof label, row);
-        snprintf(label + strlen(label), sizeof label - strlen(label), " / %s", yardstick_name(y));
+        snprintf(label + strlen(label), sizeof label - strlen(label), " / %s%s", yardstick_name(y),
+                 other == y ? "" : " or places");
         printf("  %-32s", label);
         for (size_t c = 0; c < s->columns; c++)
-            printf(" %9.2f ", t[y][c] / t[row][c]);
+            printf(" %9.2f ", (t[other][c] < t[y][c] ? t[other][c] : t[y][c]) / t[row][c]);
         printf("\n");
     }
 }

@@ -16,17 +16,20 @@ enum yardstick {
     READ,       /* load every byte */
     WRITE,      /* store every byte, past the cache where the CPU has such stores */
     WRITE_ZERO, /* the same with zeros, which some machines store twice as fast */
+    MEMSET,     /* libc's, to zero: what can be had without such stores */
     REWRITE,    /* load, change and store every byte in place */
+    PLACES,     /* change elements at known places, which are asked for in time; of who has the places */
     YARDSTICKS
 };
 
 static inline const char *yardstick_name(enum yardstick y)
 {
 #if defined(__x86_64__)
-    static const char *const name[] = {"memcpy", "pure read", "non-temporal fill", "non-temporal zeros",
-                                       "rewrite in place"};
+    static const char *const name[] = {"memcpy", "pure read",        "non-temporal fill", "non-temporal zeros",
+                                       "memset", "rewrite in place", "known places"};
 #else
-    static const char *const name[] = {"memcpy", "pure read", "memset", "memset to zero", "rewrite in place"};
+    static const char *const name[] = {"memcpy", "pure read",        "fill",        "fill with zeros",
+                                       "memset", "rewrite in place", "known places"};
 #endif
     return name[y];
 }
@@ -130,6 +133,7 @@ static inline void yardstick(enum yardstick y, uint8_t *dst, const uint8_t *src,
         memset(dst, byte, most);
 #endif
         break;
+    case MEMSET: memset(dst, 0, bytes); break;
     case REWRITE:
 #if defined(__x86_64__)
         if (avx2) {
