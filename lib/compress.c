@@ -184,8 +184,12 @@ static void pack_chunks(void *context, int thread)
         }
         for (size_t t = 0; t < tiles; t++)
             store_index(j->block + l->index_offset, l->index_width, tile + t, base + load_le32(index + 4 * t));
-        memcpy(j->block + l->values_offset + ((size_t)base << j->in.width_log2), values,
-               (size_t)run.at << j->in.width_log2);
+        uint8_t *const out = j->block + l->values_offset + ((size_t)base << j->in.width_log2);
+        const size_t bytes = (size_t)run.at << j->in.width_log2;
+        if (j->stream)
+            pici_isa()->copy(out, values, bytes);
+        else
+            memcpy(out, values, bytes);
     }
 }
 

@@ -134,6 +134,7 @@ struct pici_isa {
     const struct pici_add *add[DTYPE_LAST + 1]; /* by dtype; [0] is null */
     const struct pici_add *flip[4];             /* XOR, by log2 of the width */
     const struct pici_reduce *reduce;
+    void (*copy)(uint8_t *dst, const uint8_t *src, size_t n); /* past the caches, where there are such stores */
 };
 
 /* The best table that this host can run and PICI_CPU allows. Chosen at the first call. */
