@@ -90,7 +90,8 @@ __attribute__((noinline)) static unsigned pack_tile_carefully(const struct job *
                             .index = index,
                             .index_width = 4,
                             .values = out,
-                            .tiles = 1};
+                            .tiles = 1,
+                            .ahead = TILE << j->in.width_log2};
     j->in.move->pack(&run);
     if (run.at > room)
         return TILE + 1;
@@ -106,7 +107,8 @@ static enum pici_status pack_serial(const struct job *j, const struct fmt_layout
                             .index = j->block + l->index_offset,
                             .index_width = l->index_width,
                             .stream = j->stream,
-                            .values = j->block + l->values_offset};
+                            .values = j->block + l->values_offset,
+                            .ahead = TILE << j->in.width_log2};
     size_t left = j->n;
     while (left) {
         size_t first = j->n - left, whole = left / TILE, safe = 0;
@@ -134,8 +136,10 @@ static enum pici_status pack_serial(const struct job *j, const struct fmt_layout
     return PICI_OK;
 }
 
-/* Threads take chunks of tiles as they come and pack each into a buffer of their own, which stays in a core's cache; the
- * chunks' counts are summed in the order of the chunks; then every thread knows where its chunk belongs. */
+/* Threads take chunks of tiles as they come and make their words; the counts are summed in the order of the chunks; then every
+ * thread knows where its values belong, and packs them, out of its cache, asking meanwhile for the chunk that it will probably
+ * take next. That needs kernels that write exactly: what they wrote too much might be the next chunk's. With others, and for
+ * tiles that go by way of the stack, values are packed with the words, into a buffer. */
 enum { CHUNK_BYTES = 128 << 10 };
 
 struct chain {
@@ -152,31 +156,36 @@ static void pack_chunks(void *context, int thread)
     struct chain *c = context;
     const struct job *j = c->job;
     const struct fmt_layout *l = c->layout;
-    const uint64_t room = (j->cap - l->values_offset) >> j->in.width_log2;
-    uint8_t values[CHUNK_BYTES + PICI_SLACK], index[CHUNK_BYTES / TILE * 4];
+    const unsigned w = j->in.width_log2;
+    const uint64_t room = (j->cap - l->values_offset) >> w;
+    const int exact = j->stream && pici_isa()->copy;
+    uint8_t buffer[CHUNK_BYTES + PICI_SLACK], index[CHUNK_BYTES / TILE * 4];
     (void)thread;
     for (size_t i; (i = atomic_fetch_add(&c->next, 1)) < c->chunks;) {
-        size_t tile = i * c->chunk_tiles, first = tile * TILE, left = j->n - first,
-               whole = j->in.base ? 0 : left / TILE;
-        struct pici_pack run = {.src = j->in.src + (first << j->in.width_log2),
+        const size_t tile = i * c->chunk_tiles, first = tile * TILE, left = j->n - first,
+                     whole = j->in.base ? 0 : left / TILE;
+        struct pici_pack run = {.what = exact ? PACK_WORDS : PACK_ALL,
+                                .src = j->in.src + (first << w),
                                 .bits = j->block + HDR_BYTES + tile * TILE_BITS_BYTES,
                                 .index = index,
                                 .index_width = 4,
-                                .values = values,
-                                .tiles = whole < c->chunk_tiles ? whole : c->chunk_tiles};
+                                .stream = exact,
+                                .values = buffer,
+                                .tiles = whole < c->chunk_tiles ? whole : c->chunk_tiles,
+                                .ahead = exact ? (size_t)j->threads * CHUNK_BYTES : (size_t)TILE << w};
         j->in.move->pack(&run);
-        size_t tiles = run.tiles;
+        size_t tiles = run.tiles, n = (size_t)run.at;
         for (; tiles < c->chunk_tiles && left > tiles * TILE; tiles++) { /* the partial tile; of a difference, all */
-            store_index(index, 4, tiles, run.at);
-            run.at += pack_tile_carefully(j, first + tiles * TILE, run.bits + tiles * TILE_BITS_BYTES,
-                                          values + ((size_t)run.at << j->in.width_log2), TILE);
+            store_index(index, 4, tiles, n);
+            n += pack_tile_carefully(j, first + tiles * TILE, run.bits + tiles * TILE_BITS_BYTES, buffer + (n << w),
+                                     TILE);
         }
 
         while (atomic_load_explicit(&c->turn, memory_order_acquire) != i)
             sched_yield();
-        uint64_t base = c->nnz;
-        int fits = base <= room && run.at <= room - base;
-        c->nnz = fits ? base + run.at : UINT64_MAX;
+        const uint64_t base = c->nnz;
+        const int fits = base <= room && n <= room - base;
+        c->nnz = fits ? base + n : UINT64_MAX;
         atomic_store_explicit(&c->turn, i + 1, memory_order_release);
         if (!fits) {
             atomic_store(&c->next, c->chunks);
@@ -184,12 +193,17 @@ static void pack_chunks(void *context, int thread)
         }
         for (size_t t = 0; t < tiles; t++)
             store_index(j->block + l->index_offset, l->index_width, tile + t, base + load_le32(index + 4 * t));
-        uint8_t *const out = j->block + l->values_offset + ((size_t)base << j->in.width_log2);
-        const size_t bytes = (size_t)run.at << j->in.width_log2;
-        if (j->stream)
-            pici_isa()->copy(out, values, bytes);
-        else
-            memcpy(out, values, bytes);
+        uint8_t *const out = j->block + l->values_offset + ((size_t)base << w);
+        if (exact) {
+            const size_t done = (size_t)run.at << w;
+            run.what = PACK_VALUES;
+            run.values = out;
+            run.at = 0;
+            j->in.move->pack(&run);
+            pici_isa()->copy(out + done, buffer + done, (n << w) - done);
+        } else {
+            memcpy(out, buffer, n << w);
+        }
     }
 }
 

@@ -14,8 +14,16 @@
 /* Bytes that a kernel may write (compress) or read (decompress) past the last value of a run. */
 enum { PICI_SLACK = 64 };
 
+/* What of a run to make: threads make words first, of which the counts say where values belong. */
+enum pici_pack_what {
+    PACK_ALL,
+    PACK_WORDS, /* and the index */
+    PACK_VALUES /* of words that are there */
+};
+
 /* A run of whole tiles to compress. */
 struct pici_pack {
+    enum pici_pack_what what;
     const uint8_t *src;   /* tiles * TILE elements */
     uint8_t *bits;        /* tiles * TILE_BITS_BYTES */
     uint8_t *index;       /* tiles entries, of index_width bytes */
@@ -24,6 +32,7 @@ struct pici_pack {
     uint8_t *values;      /* the value numbered 0; writable to number at + tiles * TILE, plus PICI_SLACK */
     uint64_t at;          /* in, out: the number of the next value */
     size_t tiles;
+    size_t ahead; /* bytes from a tile to what to ask the memory for while its values are packed */
 };
 
 /* A run of whole tiles to decompress, or to add. The index, bits and values are untrusted. */
@@ -134,7 +143,8 @@ struct pici_isa {
     const struct pici_add *add[DTYPE_LAST + 1]; /* by dtype; [0] is null */
     const struct pici_add *flip[4];             /* XOR, by log2 of the width */
     const struct pici_reduce *reduce;
-    void (*copy)(uint8_t *dst, const uint8_t *src, size_t n); /* past the caches, where there are such stores */
+    /* Past the caches; null: there are no such stores. Where there are, a run to stream is written exactly. */
+    void (*copy)(uint8_t *dst, const uint8_t *src, size_t n);
 };
 
 /* The best table that this host can run and PICI_CPU allows. Chosen at the first call. */
