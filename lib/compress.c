@@ -381,7 +381,7 @@ static void write_records(void *context, int thread)
             continue;
         store_index(j->block + HDR_BYTES, r->layout->index_width, g, (at - r->layout->body_offset) / fmt_unit(w));
         if (sparse)
-            pici_write_sparse(&plan, &room, w, j->block + at);
+            pici_write_sparse(&plan, &room, w, j->block + at, j->stream);
         else
             pici_write_group(&plan, &room, &j->in, first, n, j->block + at, j->threads > 1 ? plan.record : r->cap - at,
                              j->stream);

@@ -344,14 +344,18 @@ int pici_plan_sparse(struct pici_plan *p, struct pici_room *room, const struct p
     return 1;
 }
 
-void pici_write_sparse(const struct pici_plan *p, const struct pici_room *room, unsigned width_log2, uint8_t *out)
+void pici_write_sparse(const struct pici_plan *p, const struct pici_room *room, unsigned width_log2, uint8_t *out,
+                       int stream)
 {
     if (!p->nnz)
         return;
     uint8_t *const payload = write_descriptors(p, width_log2, out);
     memcpy(payload, room->bytes, (size_t)(out + p->metadata - payload));
     uint8_t *const values = out + fmt_record_values(p->metadata, width_log2);
-    memcpy(values, room->bytes + ROOM_PAYLOADS, p->values);
+    if (stream && p->values >= STREAM_LEAST && pici_isa()->copy)
+        pici_isa()->copy(values, room->bytes + ROOM_PAYLOADS, p->values);
+    else
+        memcpy(values, room->bytes + ROOM_PAYLOADS, p->values);
     memset(values + p->values, 0, (size_t)(out + p->record - (values + p->values)));
 }
 

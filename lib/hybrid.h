@@ -76,7 +76,8 @@ void pici_write_group(const struct pici_plan *, struct pici_room *, const struct
  *
  * EXPECT_SPARSE: plan, and make payloads and values in the room, from where pici_write_sparse puts them into the record. */
 int pici_plan_sparse(struct pici_plan *, struct pici_room *, const struct pici_source *, size_t first);
-void pici_write_sparse(const struct pici_plan *, const struct pici_room *, unsigned width_log2, uint8_t *out);
+void pici_write_sparse(const struct pici_plan *, const struct pici_room *, unsigned width_log2, uint8_t *out,
+                       int stream);
 
 /* EXPECT_ALIKE, and no difference: write the record of a group whose tiles are like those of the plan, which is that of another
  * group, and becomes this one's; out has room for the longest and PICI_SLACK. */
