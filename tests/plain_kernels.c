@@ -92,7 +92,7 @@ static void words_first(unsigned w, enum pattern pattern)
     static const enum pici_dtype dtype[] = {PICI_U8, PICI_U16, PICI_U32, PICI_U64};
     pattern_fill(src, TILES * TILE, dtype[w], pattern, &rig.rng);
     for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++)
-        for (unsigned at = 0; at <= 64; at += 13) {
+        for (unsigned at = 0; at <= 64; at += 31) {
             const struct pici_move *move = (*isa)->move[w];
             struct pici_pack all = {.src = src, .bits = bits[0], .index = index[0], .index_width = 8, .tiles = TILES};
             all.ahead = (size_t)TILE << w;
