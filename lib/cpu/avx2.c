@@ -73,7 +73,7 @@ static inline uint64_t row_mask_64(const uint8_t *p)
 /* AVX2 cannot compress or expand: a table tells which of eight rows (of 64 bits: four) go where. Compressing writes the
  * whole eight, of which the next eight overwrite what is not wanted. */
 
-static inline __m128i lut(const uint64_t table[256], unsigned m)
+static inline __m128i lut(const uint64_t *table, unsigned m)
 {
     return _mm_loadl_epi64((const __m128i *)&table[m]);
 }
@@ -83,14 +83,6 @@ static inline __m128i pairs_8(__m128i place)
 {
     __m128i even = _mm_adds_epu8(place, place);
     return _mm_unpacklo_epi8(even, _mm_or_si128(even, _mm_set1_epi8(1)));
-}
-
-/* Places of 64 bits as pairs of places of 32, from places of 8; what was 0x80 is negative in *place. */
-static inline __m256i pairs_32(__m128i place8, __m256i *place)
-{
-    *place = _mm256_cvtepi8_epi64(place8);
-    __m256i even = _mm256_add_epi64(*place, *place);
-    return _mm256_or_si256(even, _mm256_slli_epi64(_mm256_add_epi64(even, _mm256_set1_epi64x(1)), 32));
 }
 
 static inline uint8_t *compress_column_8(uint8_t *out, const __m256i column[2], uint64_t word)
@@ -150,10 +142,8 @@ static inline uint8_t *compress_column_32(uint8_t *out, const __m256i column[8],
 static inline const uint8_t *expand_column_32(__m256i column[8], const uint8_t *values, uint64_t word)
 {
     for (int i = 0; i < 8; i++, word >>= 8) {
-        __m256i place = _mm256_cvtepi8_epi32(lut(lut_expand, word & 0xff));
-        __m256 v = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(load(values), place));
-        v = _mm256_blendv_ps(v, _mm256_setzero_ps(), _mm256_castsi256_ps(place));
-        column[i] = _mm256_castps_si256(v);
+        __m256i place = _mm256_cvtepu8_epi32(lut(lut_sign, word & 0xff));
+        column[i] = _mm256_sign_epi32(_mm256_permutevar8x32_epi32(load(values), place), place);
         values += 4 * POPCOUNT64(word & 0xff);
     }
     return values;
@@ -162,8 +152,8 @@ static inline const uint8_t *expand_column_32(__m256i column[8], const uint8_t *
 static inline uint8_t *compress_column_64(uint8_t *out, const __m256i column[16], uint64_t word)
 {
     for (int i = 0; i < 16; i++, word >>= 4) {
-        __m256i place, pairs = pairs_32(lut(lut_compress, word & 0xf), &place);
-        store(out, _mm256_permutevar8x32_epi32(column[i], pairs));
+        __m256i place = _mm256_cvtepu8_epi32(lut(lut_compress_pair, word & 0xf));
+        store(out, _mm256_permutevar8x32_epi32(column[i], place));
         out += 8 * POPCOUNT64(word & 0xf);
     }
     return out;
@@ -172,9 +162,8 @@ static inline uint8_t *compress_column_64(uint8_t *out, const __m256i column[16]
 static inline const uint8_t *expand_column_64(__m256i column[16], const uint8_t *values, uint64_t word)
 {
     for (int i = 0; i < 16; i++, word >>= 4) {
-        __m256i place, pairs = pairs_32(lut(lut_expand, word & 0xf), &place);
-        __m256d v = _mm256_castsi256_pd(_mm256_permutevar8x32_epi32(load(values), pairs));
-        column[i] = _mm256_castpd_si256(_mm256_blendv_pd(v, _mm256_setzero_pd(), _mm256_castsi256_pd(place)));
+        __m256i place = _mm256_cvtepu8_epi32(lut(lut_sign_pair, word & 0xf));
+        column[i] = _mm256_sign_epi32(_mm256_permutevar8x32_epi32(load(values), place), place);
         values += 8 * POPCOUNT64(word & 0xf);
     }
     return values;
@@ -281,7 +270,7 @@ static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word
 #define COLUMNS(BITS, word, tile, early) columns_by_bytes(word, tile, early, BITS / 8, row_bytes_##BITS, places_##BITS)
 
 #define PACK_MANY 750
-#define UNPACK_MANY 150
+#define UNPACK_MANY 300
 #define BITS 8
 #define LIST_MANY LIST_MOST /* expanding narrow elements takes longer */
 #define ROW_MASK row_mask_8

@@ -31,16 +31,13 @@ static inline __m512i load(const void *p)
     return _mm512_loadu_si512(p);
 }
 
-static inline __m256i half_load(const uint8_t *p, size_t apart)
-{
-    __m128i low = _mm_loadu_si128((const __m128i *)p), high = _mm_loadu_si128((const __m128i *)(p + apart));
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
-}
-
+/* From memory, lanes are merged without the only port that shuffles 512 bits. */
 static inline __m512i lanes_load(const uint8_t *p, size_t apart)
 {
-    __m512i low = _mm512_castsi256_si512(half_load(p, apart));
-    return _mm512_inserti64x4(low, half_load(p + 2 * apart, apart), 1);
+    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)p));
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + apart)), 1);
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + 2 * apart)), 2);
+    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + 3 * apart)), 3);
 }
 
 static inline void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
@@ -88,7 +85,8 @@ static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
 #include "cpu/common.inc"
 
 /* A column's bytes of row numbers, compressed and widened. Up to 64 are written. */
-static inline void tile_offsets(uint16_t *list, const uint64_t word[TILE_COLS], unsigned n, struct asking *a)
+static inline void tile_offsets(uint16_t *list, const uint64_t word[TILE_COLS], unsigned n, struct asking *a,
+                                struct lines *l)
 {
     uint8_t numbers[64];
     (void)n;
@@ -107,6 +105,8 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[TILE_COLS], 
         list += k;
         if (a)
             ask(a);
+        if (l)
+            lines_leave(l, 2);
     }
 }
 
@@ -150,7 +150,7 @@ COLUMN(64, uint8_t)
                               (__m512i)(acc), (__m512i)(bit))
 
 #define PACK_MANY 500
-#define UNPACK_MANY 200
+#define UNPACK_MANY 300
 #define BITS 8
 #define ROW_MASK row_mask_8
 #define GATHER(acc, v, bit) GATHER_N(8, acc, v, bit)

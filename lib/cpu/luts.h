@@ -34,9 +34,21 @@
     LUT_8_PLACES(m), LUT_8_PLACES(m + 8), LUT_8_PLACES(m + 16), LUT_8_PLACES(m + 24), LUT_8_PLACES(m + 32),            \
         LUT_8_PLACES(m + 40), LUT_8_PLACES(m + 48), LUT_8_PLACES(m + 56)
 
+/* The same for lanes of which three bits count: where LUT_EXPAND has 0, 8; and 0 where it has 0x80. */
+#define LUT_SIGN(m, i) ((uint64_t)((m) >> (i)&1 ? LUT_RANK(m, i) ? LUT_RANK(m, i) : 8 : 0) << 8 * (i))
+
+/* The same, of four bits, for lanes that are pairs of lanes. */
+#define LUT_SIGN_PAIR(m, i)                                                                                            \
+    ((uint64_t)((m) >> (i) / 2 & 1 ? LUT_RANK(m, (i) / 2) || (i) % 2 ? 2 * LUT_RANK(m, (i) / 2) + (i) % 2 : 8 : 0)     \
+     << 8 * (i))
+#define LUT_COMPRESS_PAIR(m, i) ((m) >> (i) / 2 & 1 ? (uint64_t)(i) << 8 * (2 * LUT_RANK(m, (i) / 2) + (i) % 2) : 0)
+
 static const uint64_t lut_compress[256] = {LUT_256(LUT_COMPRESS)};
 static const uint16_t lut_places[256][8] = {LUT_64_PLACES(0), LUT_64_PLACES(64), LUT_64_PLACES(128),
                                             LUT_64_PLACES(192)};
 static const uint64_t lut_expand[256] = {LUT_256(LUT_EXPAND)};
+static const uint64_t lut_sign[256] = {LUT_256(LUT_SIGN)};
+static const uint64_t lut_compress_pair[16] = {LUT_16(LUT_COMPRESS_PAIR, 0)};
+static const uint64_t lut_sign_pair[16] = {LUT_16(LUT_SIGN_PAIR, 0)};
 
 #endif

@@ -15,6 +15,7 @@
 union emulated {
     __m512i v;
     __m256i half[2];
+    __m128i lane[4];
     uint8_t e8[64];
     uint16_t e16[32];
     uint32_t e32[16];
@@ -168,18 +169,18 @@ static inline __m512i emulated_cvtepu8_epi16(__m256i a)
     return r.v;
 }
 
-static inline __m512i emulated_castsi256_si512(__m256i a)
+static inline __m512i emulated_castsi128_si512(__m128i a)
 {
     union emulated r;
-    memset(&r, 0xa5, sizeof r); /* the upper half is undefined */
-    r.half[0] = a;
+    memset(&r, 0xa5, sizeof r); /* the rest is undefined */
+    r.lane[0] = a;
     return r.v;
 }
 
-static inline __m512i emulated_inserti64x4(__m512i a, __m256i b, int at)
+static inline __m512i emulated_inserti32x4(__m512i a, __m128i b, int at)
 {
     union emulated r = {a};
-    r.half[at] = b;
+    r.lane[at] = b;
     return r.v;
 }
 
@@ -227,9 +228,9 @@ static inline __m256i emulated_extracti64x4_epi64(__m512i a, int at)
 #define _mm512_setzero_si512 emulated_setzero
 #define _mm512_slli_epi16 emulated_slli_epi16
 #define _mm512_cvtepu8_epi16 emulated_cvtepu8_epi16
-#define _mm512_castsi256_si512 emulated_castsi256_si512
-#undef _mm512_inserti64x4
-#define _mm512_inserti64x4 emulated_inserti64x4
+#define _mm512_castsi128_si512 emulated_castsi128_si512
+#undef _mm512_inserti32x4
+#define _mm512_inserti32x4 emulated_inserti32x4
 #undef _mm512_extracti64x4_epi64
 #define _mm512_extracti64x4_epi64 emulated_extracti64x4_epi64
 
