@@ -127,6 +127,43 @@ static void words_first(unsigned w, enum pattern pattern)
     free(out);
 }
 
+/* A buffer so large that it is restored past the caches: sparse tiles, dense ones and all between leave in turns, to where lines
+ * begin and to where they do not. */
+static void large(unsigned w)
+{
+    static const enum pici_dtype dtype[] = {PICI_U8, PICI_U16, PICI_U32, PICI_U64};
+    const uint64_t n = LARGE / (1u << w) + 4100;
+    const size_t bytes = (size_t)n << w;
+    uint8_t *src = test_alloc(bytes);
+    size_t len = 0;
+    pattern_fill(src, n, dtype[w], PATTERN_TILES, &rig.rng);
+    for (int format = PICI_PICI; format <= PICI_HYBRID; format += PICI_HYBRID - PICI_PICI) {
+        const size_t cap = pici_bound((enum pici_format)format, dtype[w], n);
+        uint8_t *block = test_alloc(cap), *out = test_alloc(bytes + 256);
+        const enum pici_status made = pici_compress(block, cap, &len, src, n, dtype[w], (enum pici_format)format, NULL);
+        for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++)
+            for (unsigned skew = 0; skew < 2; skew++) {
+                const size_t at = 64 - (uintptr_t)out % 64 + (skew << w);
+                const char *bad = NULL;
+                pici_isa_force(*isa);
+                memset(out, 0xa5, bytes + 256);
+                if (made || pici_decompress(out + at, n, block, len, NULL))
+                    bad = "status";
+                else if (memcmp(out + at, src, bytes) != 0)
+                    bad = "elements";
+                for (size_t i = 0; i < at; i++)
+                    bad = out[i] == 0xa5 ? bad : "bytes before";
+                for (size_t i = at + bytes; i < bytes + 256; i++)
+                    bad = out[i] == 0xa5 ? bad : "bytes behind";
+                tally("large", bad);
+            }
+        pici_isa_force(NULL);
+        free(block);
+        free(out);
+    }
+    free(src);
+}
+
 int main(int argc, char **argv)
 {
     const char *directory = argc > 1 ? argv[1] : "formats/vectors";
@@ -154,12 +191,14 @@ int main(int argc, char **argv)
         for (unsigned pattern = 0; pattern < PATTERNS; pattern++)
             words_first(w, (enum pattern)pattern);
 
-    static const enum pattern large[] = {PATTERN_TILES, PATTERN_FULL, PATTERN_50};
+    for (unsigned w = 0; w < 4; w++)
+        large(w);
+    static const enum pattern patterns[] = {PATTERN_TILES, PATTERN_FULL, PATTERN_50};
     for (unsigned w = 2; w < 4; w++)
-        for (unsigned i = 0; i < sizeof large / sizeof *large; i++) {
+        for (unsigned i = 0; i < sizeof patterns / sizeof *patterns; i++) {
             struct subject s = {.n = LARGE / (1u << w) + 4100, .dtype = widths[w], .threads = 1};
             void *src = test_alloc((size_t)s.n << w);
-            pattern_fill(src, s.n, s.dtype, large[i], &rig.rng);
+            pattern_fill(src, s.n, s.dtype, patterns[i], &rig.rng);
             s.src = src;
             for (int format = PICI_PICI; format <= PICI_HYBRID; format += PICI_HYBRID - PICI_PICI) {
                 s.format = (enum pici_format)format;
