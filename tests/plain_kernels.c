@@ -127,7 +127,7 @@ static void words_first(unsigned w, enum pattern pattern)
     free(out);
 }
 
-/* A buffer so large that it is restored past the caches: sparse tiles, dense ones and all between leave in turns, to where lines
+/* A buffer so large that it is restored past the caches: tiles of many densities leave in turns, to where lines
  * begin and to where they do not. */
 static void large(unsigned w)
 {

@@ -169,7 +169,8 @@ const char *pattern_name(enum pattern p)
 
 void pattern_fill(void *dst, uint64_t n, enum pici_dtype dtype, enum pattern pattern, struct rng *r)
 {
-    static const unsigned tile_ppm[] = {0, 300, 10000, 100000, 400000, 900000, 1000000};
+    static const unsigned tile_ppm[] = {0,     300,   3700,   10000,  16000,  40000,
+                                        64000, 73000, 100000, 400000, 900000, 1000000};
     const unsigned width = ref_width(dtype);
     const uint64_t chosen = n ? rng_below(r, n) : 0, line = rng_below(r, 64), equal = value_random(r, dtype);
     unsigned ppm = patterns[pattern].ppm;

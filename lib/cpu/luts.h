@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For each set of eight bits, eight numbers of lanes. Initialisers, worked out by the preprocessor. */
+ * For each set of eight bits, or of four, eight numbers of lanes. Initialisers, worked out by the preprocessor. */
 #ifndef PICI_LIB_CPU_LUTS_H
 #define PICI_LIB_CPU_LUTS_H
 
@@ -34,10 +34,11 @@
     LUT_8_PLACES(m), LUT_8_PLACES(m + 8), LUT_8_PLACES(m + 16), LUT_8_PLACES(m + 24), LUT_8_PLACES(m + 32),            \
         LUT_8_PLACES(m + 40), LUT_8_PLACES(m + 48), LUT_8_PLACES(m + 56)
 
-/* The same for lanes of which three bits count: where LUT_EXPAND has 0, 8; and 0 where it has 0x80. */
+/* LUT_EXPAND for a permutation of which three bits count, and a sign that keeps where it is positive and clears where it is zero: 8
+ * for its 0, and 0 for its 0x80. */
 #define LUT_SIGN(m, i) ((uint64_t)((m) >> (i)&1 ? LUT_RANK(m, i) ? LUT_RANK(m, i) : 8 : 0) << 8 * (i))
 
-/* The same, of four bits, for lanes that are pairs of lanes. */
+/* Of four bits, LUT_SIGN and LUT_COMPRESS for lanes that are pairs of lanes. */
 #define LUT_SIGN_PAIR(m, i)                                                                                            \
     ((uint64_t)((m) >> (i) / 2 & 1 ? LUT_RANK(m, (i) / 2) || (i) % 2 ? 2 * LUT_RANK(m, (i) / 2) + (i) % 2 : 8 : 0)     \
      << 8 * (i))
