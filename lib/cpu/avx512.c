@@ -105,8 +105,7 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[TILE_COLS], 
         list += k;
         if (a)
             ask(a);
-        if (l)
-            lines_leave(l, 2);
+        lines_leave(l, 2);
     }
 }
 
