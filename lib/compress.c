@@ -366,7 +366,7 @@ static void write_records(void *context, int thread)
         const int sparse = expect == EXPECT_SPARSE && pici_plan_sparse(&plan, &room, &j->in, first);
         if (!sparse)
             pici_plan_group(&plan, &room, &j->in, first, n);
-        expect = pici_plan_expect(&plan);
+        expect = pici_plan_expect(&plan, &j->in);
 
         while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
             sched_yield();

@@ -311,10 +311,16 @@ static int is_short(unsigned container)
     return container <= TILE_OFFSETS8 || container == TILE_EMPTY;
 }
 
+/* Bytes of the room for values; of the rest, a tile is made. */
+static size_t room_values(const struct pici_source *s)
+{
+    return ROOM_VALUES - (s->base ? (size_t)TILE << s->width_log2 : 0);
+}
+
 int pici_plan_sparse(struct pici_plan *p, struct pici_room *room, const struct pici_source *s, size_t first)
 {
     const unsigned w = s->width_log2;
-    const size_t values = ROOM_VALUES - (s->base ? (size_t)TILE << w : 0); /* of the rest, a tile is made */
+    const size_t values = room_values(s);
     struct pici_pack_tiles run = {.tiles = 1, .payload = room->bytes, .values = room->bytes + ROOM_PAYLOADS};
     plan_begin(p, GROUP_TILES);
     for (unsigned i = 0, n = 0; i < GROUP_TILES; i++) {
@@ -382,7 +388,7 @@ int pici_write_alike(struct pici_plan *p, const struct pici_source *s, size_t fi
     return 1;
 }
 
-enum pici_expect pici_plan_expect(const struct pici_plan *p)
+enum pici_expect pici_plan_expect(const struct pici_plan *p, const struct pici_source *s)
 {
     const unsigned container = p->tile[0].container;
     unsigned alike = 0, sparse = 0;
@@ -390,7 +396,7 @@ enum pici_expect pici_plan_expect(const struct pici_plan *p)
         alike += p->tile[i].container == container;
         sparse += is_short(p->tile[i].container);
     }
-    return sparse == p->tiles                                                          ? EXPECT_SPARSE
+    return sparse == p->tiles && p->values <= room_values(s)                           ? EXPECT_SPARSE
            : alike == GROUP_TILES && (container == TILE_BITS || container == TILE_RAW) ? EXPECT_ALIKE
                                                                                        : EXPECT_ANY;
 }

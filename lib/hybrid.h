@@ -55,13 +55,13 @@ struct pici_room {
     uint8_t bytes[ROOM_PAYLOADS + ROOM_VALUES + PICI_SLACK] __attribute__((aligned(64)));
 };
 
-/* What is a group to be expected like, after the one of this plan? */
+/* What is a group of this source to be expected like, after the one of this plan? */
 enum pici_expect {
     EXPECT_ANY,
     EXPECT_ALIKE, /* all tiles of one container, a bitvector or raw: the place of the values is known beforehand */
-    EXPECT_SPARSE /* no such tiles: payloads and values are short */
+    EXPECT_SPARSE /* no such tiles: payloads and values are short, and fit the room */
 };
-enum pici_expect pici_plan_expect(const struct pici_plan *);
+enum pici_expect pici_plan_expect(const struct pici_plan *, const struct pici_source *);
 
 /* Look at the group of n elements from `first` on. */
 void pici_plan_group(struct pici_plan *, struct pici_room *, const struct pici_source *, size_t first, size_t n);
