@@ -98,11 +98,15 @@ static inline uint8_t *compress_column_8(uint8_t *out, const __m256i column[2], 
 
 static inline const uint8_t *expand_column_8(__m256i column[2], const uint8_t *values, uint64_t word)
 {
-    uint8_t *rows = (uint8_t *)column;
-    for (int r = 0; r < TILE_ROWS; r += 8, word >>= 8) {
-        __m128i v = _mm_loadl_epi64((const __m128i *)values);
-        _mm_storel_epi64((__m128i *)(rows + r), _mm_shuffle_epi8(v, lut(lut_expand, word & 0xff)));
-        values += POPCOUNT64(word & 0xff);
+    for (int h = 0; h < 2; h++) {
+        __m128i eight[4];
+        UNROLL
+        for (int i = 0; i < 4; i++, word >>= 8) {
+            __m128i v = _mm_loadl_epi64((const __m128i *)values);
+            eight[i] = _mm_shuffle_epi8(v, lut(lut_expand, word & 0xff));
+            values += POPCOUNT64(word & 0xff);
+        }
+        column[h] = _mm256_set_m128i(_mm_unpacklo_epi64(eight[2], eight[3]), _mm_unpacklo_epi64(eight[0], eight[1]));
     }
     return values;
 }
@@ -120,11 +124,15 @@ static inline uint8_t *compress_column_16(uint8_t *out, const __m256i column[4],
 
 static inline const uint8_t *expand_column_16(__m256i column[4], const uint8_t *values, uint64_t word)
 {
-    uint8_t *rows = (uint8_t *)column;
-    for (int r = 0; r < TILE_ROWS; r += 8, word >>= 8) {
-        __m128i v = _mm_loadu_si128((const __m128i *)values);
-        _mm_storeu_si128((__m128i *)(rows + 2 * r), _mm_shuffle_epi8(v, pairs_8(lut(lut_expand, word & 0xff))));
-        values += 2 * POPCOUNT64(word & 0xff);
+    for (int h = 0; h < 4; h++) {
+        __m128i eight[2];
+        UNROLL
+        for (int i = 0; i < 2; i++, word >>= 8) {
+            __m128i v = _mm_loadu_si128((const __m128i *)values);
+            eight[i] = _mm_shuffle_epi8(v, pairs_8(lut(lut_expand, word & 0xff)));
+            values += 2 * POPCOUNT64(word & 0xff);
+        }
+        column[h] = _mm256_set_m128i(eight[1], eight[0]);
     }
     return values;
 }
