@@ -255,3 +255,59 @@ Test(codec_hybrid, ranges_know_their_groups_only)
     free(src);
     free(out);
 }
+
+/* What a list of byte offsets may have wrong, beside the reference, by every ISA: long lists become words by a kernel of their own. */
+Test(codec_hybrid, damaged_lists)
+{
+    enum { N = 4096, PAYLOAD = 48 + 16 + 4 + 2 /* of a block of one tile: counts, then offsets */ };
+    static const int some[] = {32, 100, 299, 300, 410, 496};
+    static float src[N], want[N], out[N];
+    struct rng rng = {11};
+    unsigned wrong = 0, right = 0;
+    for (unsigned i = 0; i < sizeof some / sizeof *some; i++) {
+        memset(src, 0, sizeof src);
+        for (int n = 0; n < some[i];) {
+            float *at = &src[rng_below(&rng, N)];
+            n += *at == 0;
+            *at = 1;
+        }
+        size_t len;
+        uint8_t *block = ref_encode(&len, src, N, PICI_F32, PICI_HYBRID, 0), *damaged = test_alloc(len);
+        for (int kind = 0; kind < 5; kind++)
+            for (int times = 0; times < 40; times++) {
+                uint8_t *count = damaged + PAYLOAD, *run = count + rng_below(&rng, RUNS - 1);
+                uint8_t *offset = count + RUNS + rng_below(&rng, (uint64_t)some[i] - 1);
+                memcpy(damaged, block, len);
+                if (kind == 0) { /* a count is wrong: of the last run's, only the sum tells */
+                    count[times % 2 ? RUNS - 1 : rng_below(&rng, RUNS)] += times % 4 < 2 ? 1 : -1;
+                } else if (kind == 1 && *run) { /* a run's last belongs to the next */
+                    run[0]--, run[1]++;
+                } else if (kind == 2) { /* two change places: wrong within a run */
+                    const uint8_t first = offset[0];
+                    offset[0] = offset[1], offset[1] = first;
+                } else if (kind == 3) { /* twice the same */
+                    offset[1] = offset[0];
+                } else if (kind == 4) { /* another one */
+                    *offset = (uint8_t)rng_next(&rng);
+                }
+                const int bad = ref_decode(want, N, damaged, len) != REF_OK;
+                wrong += bad;
+                right += !bad;
+                for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
+                    pici_isa_force(*isa);
+                    const enum pici_status s = pici_decompress(out, N, damaged, len, NULL);
+                    cr_expect_eq(s, bad ? PICI_E_CORRUPT : PICI_OK, "%s: %d, kind %d: %s", (*isa)->name, some[i], kind,
+                                 pici_strerror(s));
+                    cr_expect(bad || !memcmp(out, want, sizeof out), "%s: %d, kind %d", (*isa)->name, some[i], kind);
+                    memset(out, 0, sizeof out);
+                    const enum pici_status added = pici_scatter_add(out, N, damaged, len, NULL);
+                    cr_expect_eq(added, s, "%s: %d, kind %d: %s", (*isa)->name, some[i], kind, pici_strerror(added));
+                    cr_expect(bad || !memcmp(out, want, sizeof out), "%s: %d, kind %d", (*isa)->name, some[i], kind);
+                }
+                pici_isa_force(NULL);
+            }
+        free(damaged);
+        free(block);
+    }
+    cr_expect(wrong > 100 && right > 40, "%u wrong, %u right", wrong, right);
+}

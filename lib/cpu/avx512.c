@@ -109,6 +109,46 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[TILE_COLS], 
     }
 }
 
+/* As in tiles.inc, straight from the list's bytes: what goes by way of memory, and is loaded in other pieces than it was stored,
+ * waits until all that leaves past the caches has left. 32 offsets at a time, in any order, set their bits in four words. */
+#define HAVE_LIST_WORDS
+static inline int list_words(uint64_t word[TILE_COLS], const struct pici_tile *t)
+{
+    const __m512i zero = _mm512_setzero_si512(), none = _mm512_set1_epi8(-1), one = _mm512_set1_epi64(1),
+                  low = _mm512_set1_epi64(0xffff);
+    const uint8_t *p = t->payload + RUNS;
+    uint8_t count[RUNS]; /* read once, as in list_unpack8 */
+    uint32_t falls = 0;
+    memcpy(count, t->payload, RUNS);
+    if (t->container != TILE_OFFSETS8 || !counts_sum(count, t->n))
+        return 0;
+    for (unsigned run = 0; run < RUNS; run++, word += RUN / 64) {
+        const unsigned k = count[run];
+        __m512i w[RUN / 64] = {zero, zero, zero, zero};
+        for (unsigned i = 0; i < k; i += 32) {
+            const uint32_t here = _bzhi_u32(UINT32_MAX, k - i), next = _bzhi_u32(UINT32_MAX, k - i - 1);
+            const __m256i at = _mm256_maskz_loadu_epi8(here, p + i), after = _mm256_maskz_loadu_epi8(next, p + i + 1);
+            falls |= _mm256_mask_cmple_epu8_mask(next, after, at);
+            __m512i four = _mm512_mask_cvtepu8_epi16(none, here, at);
+            UNROLL
+            for (int g = 0; g < 4; g++, four = _mm512_srli_epi64(four, 16)) {
+                const __m512i offset = four & low;
+                UNROLL
+                for (int j = 0; j < RUN / 64; j++) /* shifted by 64 or more, it is 0 */
+                    w[j] |= _mm512_sllv_epi64(one, _mm512_sub_epi64(offset, _mm512_set1_epi64(64 * j)));
+            }
+        }
+        p += k;
+        const __m512i a = _mm512_unpacklo_epi64(w[0], w[1]) | _mm512_unpackhi_epi64(w[0], w[1]);
+        const __m512i b = _mm512_unpacklo_epi64(w[2], w[3]) | _mm512_unpackhi_epi64(w[2], w[3]);
+        const __m256i c = _mm512_castsi512_si256(a) | _mm512_extracti64x4_epi64(a, 1);
+        const __m256i d = _mm512_castsi512_si256(b) | _mm512_extracti64x4_epi64(b, 1);
+        _mm256_storeu_si256((__m256i *)word,
+                            _mm256_permute2x128_si256(c, d, 0x20) | _mm256_permute2x128_si256(c, d, 0x31));
+    }
+    return !falls;
+}
+
 #define UNROLL_PACK                                                                                                    \
     UNROLL /* four registers of each of four columns, or as many otherwise: they need not touch memory */
 

@@ -169,6 +169,58 @@ static inline __m512i emulated_cvtepu8_epi16(__m256i a)
     return r.v;
 }
 
+static inline __m512i emulated_mask_cvtepu8_epi16(__m512i src, __mmask32 m, __m256i a)
+{
+    union emulated r = {src};
+    const union emulated x = {emulated_cvtepu8_epi16(a)};
+    for (int i = 0; i < 32; i++)
+        r.e16[i] = m >> i & 1 ? x.e16[i] : r.e16[i];
+    return r.v;
+}
+
+static inline __m512i emulated_set1_epi64(long long x)
+{
+    union emulated r;
+    for (int i = 0; i < 8; i++)
+        r.e64[i] = (uint64_t)x;
+    return r.v;
+}
+
+static inline __m512i emulated_sub_epi64(__m512i a, __m512i b)
+{
+    union emulated x = {a}, y = {b};
+    for (int i = 0; i < 8; i++)
+        x.e64[i] -= y.e64[i];
+    return x.v;
+}
+
+static inline __m512i emulated_sllv_epi64(__m512i a, __m512i n)
+{
+    union emulated x = {a}, by = {n};
+    for (int i = 0; i < 8; i++)
+        x.e64[i] = by.e64[i] > 63 ? 0 : x.e64[i] << by.e64[i];
+    return x.v;
+}
+
+/* Touches no byte that it does not load. */
+static inline __m256i emulated_maskz_loadu_epi8(__mmask32 m, const void *p)
+{
+    union emulated r = {.e8 = {0}};
+    for (int i = 0; i < 32; i++)
+        if (m >> i & 1)
+            r.e8[i] = ((const uint8_t *)p)[i];
+    return r.half[0];
+}
+
+static inline __mmask32 emulated_mask_cmple_epu8_mask(__mmask32 m, __m256i a, __m256i b)
+{
+    const union emulated x = {.half = {a}}, y = {.half = {b}};
+    __mmask32 r = 0;
+    for (int i = 0; i < 32; i++)
+        r |= (__mmask32)(x.e8[i] <= y.e8[i]) << i;
+    return r & m;
+}
+
 static inline __m512i emulated_castsi128_si512(__m128i a)
 {
     union emulated r;
@@ -228,6 +280,13 @@ static inline __m256i emulated_extracti64x4_epi64(__m512i a, int at)
 #define _mm512_setzero_si512 emulated_setzero
 #define _mm512_slli_epi16 emulated_slli_epi16
 #define _mm512_cvtepu8_epi16 emulated_cvtepu8_epi16
+#define _mm512_mask_cvtepu8_epi16 emulated_mask_cvtepu8_epi16
+#define _mm512_set1_epi64 emulated_set1_epi64
+#define _mm512_sub_epi64 emulated_sub_epi64
+#define _mm512_sllv_epi64 emulated_sllv_epi64
+#define _mm256_maskz_loadu_epi8 emulated_maskz_loadu_epi8
+#undef _mm256_mask_cmple_epu8_mask
+#define _mm256_mask_cmple_epu8_mask emulated_mask_cmple_epu8_mask
 #define _mm512_castsi128_si512 emulated_castsi128_si512
 #undef _mm512_inserti32x4
 #define _mm512_inserti32x4 emulated_inserti32x4
