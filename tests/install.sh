@@ -81,10 +81,11 @@ C
 cp "$tmp/program.c" "$tmp/program.cc"
 
 if command -v pkg-config >/dev/null 2>&1; then
-    export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
+    # For this shell alone: a make that saw other flags would make all anew.
+    installed() { PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root" pkg-config "$@"; }
     # The root moves our paths; a dependency's stay, if it is found in the system's.
-    flags() { pkg-config "$@" | sed "s|-I$root/usr/include|-I/usr/include|g; s|-L$root/usr/lib|-L/usr/lib|g"; }
-    [ "$(pkg-config --modversion pici)" = "$(sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)" ] ||
+    flags() { installed "$@" | sed "s|-I$root/usr/include|-I/usr/include|g; s|-L$root/usr/lib|-L/usr/lib|g"; }
+    [ "$(installed --modversion pici)" = "$(sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)" ] ||
         fail "pkg-config --modversion"
     cd "$tmp"
     # shellcheck disable=SC2046 # flags are words
