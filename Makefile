@@ -4,7 +4,7 @@
 #     make BUILD=build/clang CC=clang
 #     make BUILD=build/asan SANITIZE=address,undefined check
 #
-# Files are found by their names: lib/*.c lib/cpu/*.c are the library, tools/*.c the tool, tests/test_*.c one Criterion
+# Files are found by their names: lib/*.c and lib/*/*.c are the library, tools/*.c and tools/*/*.c the tool, tests/test_*.c one Criterion
 # program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each, tests/mpi_*.c a program each for
 # mpirun, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and
 # for the emulator, tests/emu_*.cc a program each for the emulator alone, and tests/mpi_cuda.cu one for that and mpirun.
@@ -15,7 +15,7 @@ ifneq ($(filter deps,$(MAKECMDGOALS)),)
 AFTER := $(filter-out deps,$(MAKECMDGOALS))
 .PHONY: deps $(AFTER)
 deps:
-	@tools/deps
+	@tools/dev/deps
 	$(if $(AFTER),@$(MAKE) --no-print-directory $(AFTER))
 $(AFTER): deps
 	@:
@@ -75,8 +75,8 @@ endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 PUBLIC_H := $(sort $(wildcard include/pici/*.h include/pici/*.cuh))
-LIB_OBJ := $(call obj,$(sort $(filter-out lib/coll/engine_cuda.c lib/transport/mpi.c lib/transport/nccl.c,$(wildcard lib/*.c lib/cpu/*.c lib/coll/*.c lib/transport/*.c))))
-TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c))))
+LIB_OBJ := $(call obj,$(sort $(filter-out lib/coll/engine_cuda.c lib/transport/mpi.c lib/transport/nccl.c,$(wildcard lib/*.c lib/*/*.c))))
+TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c tools/*/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
 TEST_OBJ := $(call obj,$(sort $(filter-out tests/test_%,$(wildcard tests/*util.c))) $(wildcard formats/ref.c))
@@ -118,7 +118,7 @@ $(BUILD)/obj/lib/%.o: lib/%.c $(BUILD)/obj/flags
 $(BUILD)/obj/tools/%.o: tools/%.c $(BUILD)/obj/flags
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(COMPILE) -Wmissing-prototypes -c -o $@ $<
+	$(Q)$(COMPILE) -Itools -Wmissing-prototypes -c -o $@ $<
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/obj/flags
 	$(say) CC $<
@@ -588,9 +588,9 @@ VERBS := $(shell sed -n 's/^\.It Cm \([a-z]*\).*/\1/p' tools/picitool.1 | sort -
 VERB_PAGES := $(VERBS:%=$(BUILD)/man/picitool-%.1)
 .PHONY: man
 man: $(VERB_PAGES)
-$(BUILD)/man/picitool-%.1: tools/picitool.1 tools/verb-man
+$(BUILD)/man/picitool-%.1: tools/picitool.1 tools/dev/verb-man
 	@mkdir -p $(@D)
-	$(Q)awk -f tools/verb-man -v verb=$* $< >$@
+	$(Q)awk -f tools/dev/verb-man -v verb=$* $< >$@
 
 # A line of shell that writes a .pc file: library, description, what it requires, what it requires when linked statically.
 pc = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
@@ -641,11 +641,11 @@ uninstall:
 
 .PHONY: clean format lint help
 format:
-	@tools/format
+	@tools/dev/format
 	@! command -v black >/dev/null || black --quiet python
 
 lint:
-	@CC='$(CC)' tools/lint
+	@CC='$(CC)' tools/dev/lint
 
 clean:
 	rm -rf $(BUILD)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "json.h"
+#include "tools/parse/json.h"
 
 #define CHECK(x)                                                                                                       \
     do {                                                                                                               \

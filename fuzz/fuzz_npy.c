@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "npy.h"
+#include "tools/parse/npy.h"
 
 #define CHECK(x)                                                                                                       \
     do {                                                                                                               \

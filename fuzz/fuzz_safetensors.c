@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "safetensors.h"
+#include "tools/parse/safetensors.h"
 
 #define CHECK(x)                                                                                                       \
     do {                                                                                                               \

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "zip.h"
+#include "tools/parse/zip.h"
 
 #define CHECK(x)                                                                                                       \
     do {                                                                                                               \

@@ -122,7 +122,7 @@ fi
 verbs=$(sed -n 's/^\.It Cm \([a-z]*\).*/\1/p' "$root/tools/picitool.1" | sort -u)
 [ "$verbs" = "$("$tool" --complete '' | cut -f 1 | grep -v ^- | sort -u)" ] && pass || fail "the manual's verbs: $verbs"
 for verb in $verbs; do
-    expect 0 "the page of $verb" awk -f "$root/tools/verb-man" -v verb="$verb" "$root/tools/picitool.1"
+    expect 0 "the page of $verb" awk -f "$root/tools/dev/verb-man" -v verb="$verb" "$root/tools/picitool.1"
     cp "$out" "picitool-$verb.1"
     names=$verb
     [ "$verb" != block ] || names='block encode'

@@ -12,7 +12,7 @@
 #include "coll/comm.h"
 #include "coll_util.h"
 #include "formats/ref.h"
-#include "json.h"
+#include "tools/parse/json.h"
 
 enum { WATCHDOG_S = 900 };
 

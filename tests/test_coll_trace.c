@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "coll/trace.h"
-#include "json.h"
+#include "tools/parse/json.h"
 
 static char folder[] = "/tmp/pici-trace-XXXXXX", path[64], file[80];
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json.h"
+#include "tools/parse/json.h"
 
 /* The tokens of text [len bytes] as characters: { } [ ], k and s for keys and strings, n for numbers, t f 0 for true, false
  * and null, $ for the end, ! for an error. text is copied to memory of its own size, where a sanitizer watches its end. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "npy.h"
+#include "tools/parse/npy.h"
 
 #define DATA "../shared/data/"
 

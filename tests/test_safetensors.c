@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "safetensors.h"
+#include "tools/parse/safetensors.h"
 
 #define GOLDEN "../shared/data/golden/safetensors/"
 

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "tools/density.h"
-#include "tools/heat.h"
-#include "tools/json.h"
-#include "tools/jsonout.h"
+#include "tools/show/heat.h"
+#include "tools/parse/json.h"
+#include "tools/show/jsonout.h"
 #include "tools/measure.h"
 #include "tools/source.h"
 #include "tools/suggest.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/zip.h"
+#include "tools/parse/zip.h"
 #include "util.h"
 
 enum { ROOM = 4096, LOCAL = 30, ENTRY = 46 };

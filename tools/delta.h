@@ -4,7 +4,7 @@
 #ifndef PICI_TOOLS_DELTA_H
 #define PICI_TOOLS_DELTA_H
 
-#include "parse.h"
+#include "parse/parse.h"
 #include "pici/file.h"
 #include "tool.h"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "pici/file.h"
-#include "safetensors.h"
+#include "parse/safetensors.h"
 
 enum { HEAD_MOST = 16 << 20 /* bytes of a header that a shell waits for */ };
 

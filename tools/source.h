@@ -15,10 +15,10 @@
 #define PICI_TOOLS_SOURCE_H
 
 #include "io.h"
-#include "npy.h"
-#include "safetensors.h"
+#include "parse/npy.h"
+#include "parse/safetensors.h"
 #include "tool.h"
-#include "zip.h"
+#include "parse/zip.h"
 
 struct source_tensor {
     const char *name; /* [name_len bytes], then a NUL; lives until the next source_next */

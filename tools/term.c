@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "parse.h"
+#include "parse/parse.h"
 
 const char *term_bytes(char buf[TERM_TEXT], uint64_t bytes)
 {

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "coll/comm.h"
-#include "codec.h"
+#include "codec/codec.h"
 
 enum {
     SLICES_WORTH = 64 << 10, /* dense bytes below which a slice is not worth its messages */

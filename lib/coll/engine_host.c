@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec.h"
+#include "codec/codec.h"
 #include "coll/engine.h"
 #include "cpu/kernels.h"
 #include "cpu/reduce.h"

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the files of the codec share: checks of a caller's arguments, and elements between host and stored order. */
+#ifndef PICI_LIB_CODEC_CODEC_H
+#define PICI_LIB_CODEC_CODEC_H
+
+#include "codec/block.h"
+
+/* Output from this many dense bytes on is larger than the caches are worth: it is written past them. */
+enum { PICI_STREAM_BYTES = 4 << 20 };
+
+/* A worthwhile piece of work for a thread, in tiles. */
+enum { PICI_PIECE_TILES = 64 };
+
+/* Defaults, or the caller's options, checked. */
+enum pici_status pici_opts_get(struct pici_opts *out, const struct pici_opts *in);
+
+int pici_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes);
+
+/* As pici_decompress with default options, for a part of an output of so many elements, which decides whether to write
+ * past the caches. */
+enum pici_status pici_decompress_slice(void *dst, uint64_t n, const void *block, size_t len, uint64_t output);
+
+/* As pici_decompress_range, for pici_apply. */
+enum pici_status pici_apply_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
+                                  const struct pici_opts *opts);
+
+/* Copy n elements of 1 << width_log2 bytes, swapping them on a big-endian host. */
+void pici_copy_stored(void *dst, const void *src, size_t n, unsigned width_log2);
+
+#endif

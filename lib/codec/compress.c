@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * pici_bound, pici_compress and pici_diff. */
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "codec/codec.h"
+#include "cpu/kernels.h"
+#include "codec/hybrid.h"
+#include "codec/parallel.h"
+#include "pici/delta.h"
+
+size_t pici_bound(enum pici_format format, enum pici_dtype dtype, uint64_t n)
+{
+    struct fmt_layout l;
+    unsigned f = format == PICI_AUTO ? FMT_DENSE : (unsigned)format;
+    if (f == FMT_HYBRID && fmt_width_log2((unsigned)dtype) >= 0) {
+        const uint64_t most = fmt_bound_hybrid((unsigned)dtype, n);
+        return most > SIZE_MAX ? 0 : (size_t)most;
+    }
+    if (f > FMT_COO || fmt_width_log2((unsigned)dtype) < 0 || !fmt_layout(&l, f, (unsigned)dtype, n, n) ||
+        l.block_bytes > SIZE_MAX)
+        return 0;
+    return (size_t)l.block_bytes;
+}
+
+enum pici_status pici_opts_get(struct pici_opts *out, const struct pici_opts *in)
+{
+    static const struct pici_opts defaults = PICI_OPTS_INIT;
+    *out = in ? *in : defaults;
+    if (out->size < sizeof *out)
+        return PICI_E_ARG;
+    for (size_t i = sizeof *out; i < out->size; i++) /* a later version's options, of which we know the zero only */
+        if (((const uint8_t *)in)[i])
+            return PICI_E_UNSUPPORTED;
+    return out->threads < 0 || out->checksum < 0 || out->checksum > 1 ? PICI_E_ARG : PICI_OK;
+}
+
+int pici_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes && b_bytes && (x <= y ? y - x < a_bytes : x - y < b_bytes);
+}
+
+void pici_copy_stored(void *dst, const void *src, size_t n, unsigned width_log2)
+{
+    uint8_t *d = dst;
+    const uint8_t *s = src;
+    size_t w = (size_t)1 << width_log2;
+    if (!PICI_BIG_ENDIAN || w == 1) {
+        if (n)
+            memcpy(d, s, n * w);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < w; j++)
+            d[i * w + j] = s[i * w + (w - 1 - j)];
+}
+
+/* One call of pici_compress or pici_diff, its arguments checked. */
+struct job {
+    uint8_t *block;
+    size_t cap;
+    struct pici_source in;
+    size_t n;
+    unsigned dtype;
+    int threads; /* that the work is worth */
+    int stream;
+};
+
+static void zero_padding(const struct job *j, const struct fmt_layout *l)
+{
+    uint64_t end = l->index_offset + l->index_bytes;
+    memset(j->block + end, 0, (size_t)(l->values_offset - end));
+}
+
+/* ---- pici ---- */
+
+/* Pack the tile that begins with element `first` by way of the stack: it is a difference, or partial, or there is no room for
+ * what the kernel may write too much. room: the values that fit. Returns the values, or TILE + 1 if they do not fit. */
+__attribute__((noinline)) static unsigned pack_tile_carefully(const struct job *j, size_t first, uint8_t *bits,
+                                                              uint8_t *values, uint64_t room)
+{
+    uint8_t tile[TILE * 8] __attribute__((aligned(64))), out[TILE * 8 + PICI_SLACK], index[8];
+    const size_t n = j->n - first < TILE ? j->n - first : TILE;
+    struct pici_pack run = {.src = pici_source_tile(&j->in, first, n, tile),
+                            .bits = bits,
+                            .index = index,
+                            .index_width = 4,
+                            .values = out,
+                            .tiles = 1,
+                            .ahead = TILE << j->in.width_log2};
+    j->in.move->pack(&run);
+    if (run.at > room)
+        return TILE + 1;
+    memcpy(values, out, (size_t)run.at << j->in.width_log2);
+    return (unsigned)run.at;
+}
+
+static enum pici_status pack_serial(const struct job *j, const struct fmt_layout *l, uint64_t *nnz)
+{
+    const uint64_t room = (j->cap - l->values_offset) >> j->in.width_log2;
+    const uint64_t slack = PICI_SLACK >> j->in.width_log2;
+    struct pici_pack run = {.bits = j->block + HDR_BYTES,
+                            .index = j->block + l->index_offset,
+                            .index_width = l->index_width,
+                            .stream = j->stream,
+                            .values = j->block + l->values_offset,
+                            .ahead = TILE << j->in.width_log2};
+    size_t left = j->n;
+    while (left) {
+        size_t first = j->n - left, whole = left / TILE, safe = 0;
+        if (!j->in.base && room - run.at > slack)
+            safe = (size_t)((room - run.at - slack) / TILE);
+        run.tiles = whole < safe ? whole : safe;
+        size_t done = run.tiles;
+        if (done) {
+            run.src = j->in.src + (first << j->in.width_log2);
+            j->in.move->pack(&run);
+        } else {
+            uint8_t *values = run.values + ((size_t)run.at << j->in.width_log2);
+            unsigned k = pack_tile_carefully(j, first, run.bits, values, room - run.at);
+            if (k > TILE)
+                return PICI_E_SPACE;
+            store_index(run.index, run.index_width, 0, run.at);
+            run.at += k;
+            done = 1;
+        }
+        run.bits += done * TILE_BITS_BYTES;
+        run.index += done * run.index_width;
+        left -= left < done * TILE ? left : done * TILE;
+    }
+    *nnz = run.at;
+    return PICI_OK;
+}
+
+/* Threads take chunks of tiles as they come and make their words; the counts are summed in the order of the chunks; then every
+ * thread knows where its values belong, and packs them, out of its cache, asking meanwhile for the chunk that it will probably
+ * take next. That needs kernels that write exactly: what they wrote too much might be the next chunk's. With others, and for
+ * tiles that go by way of the stack, values are packed with the words, into a buffer. */
+enum { CHUNK_BYTES = 128 << 10 };
+
+struct chain {
+    const struct job *job;
+    const struct fmt_layout *layout;
+    size_t chunk_tiles, chunks;
+    atomic_size_t next; /* chunk to take */
+    atomic_size_t turn; /* chunk whose count is to be added to nnz */
+    uint64_t nnz;       /* of the chunks before turn, UINT64_MAX: did not fit; belongs to who has the turn */
+};
+
+static void pack_chunks(void *context, int thread)
+{
+    struct chain *c = context;
+    const struct job *j = c->job;
+    const struct fmt_layout *l = c->layout;
+    const unsigned w = j->in.width_log2;
+    const uint64_t room = (j->cap - l->values_offset) >> w;
+    const int exact = j->stream && pici_isa()->copy;
+    uint8_t buffer[CHUNK_BYTES + PICI_SLACK], index[CHUNK_BYTES / TILE * 4];
+    (void)thread;
+    for (size_t i; (i = atomic_fetch_add(&c->next, 1)) < c->chunks;) {
+        const size_t tile = i * c->chunk_tiles, first = tile * TILE, left = j->n - first,
+                     whole = j->in.base ? 0 : left / TILE;
+        struct pici_pack run = {.what = exact ? PACK_WORDS : PACK_ALL,
+                                .src = j->in.src + (first << w),
+                                .bits = j->block + HDR_BYTES + tile * TILE_BITS_BYTES,
+                                .index = index,
+                                .index_width = 4,
+                                .stream = exact,
+                                .values = buffer,
+                                .tiles = whole < c->chunk_tiles ? whole : c->chunk_tiles,
+                                .ahead = exact ? (size_t)j->threads * CHUNK_BYTES : (size_t)TILE << w};
+        j->in.move->pack(&run);
+        size_t tiles = run.tiles, n = (size_t)run.at;
+        for (; tiles < c->chunk_tiles && left > tiles * TILE; tiles++) { /* the partial tile; of a difference, all */
+            store_index(index, 4, tiles, n);
+            n += pack_tile_carefully(j, first + tiles * TILE, run.bits + tiles * TILE_BITS_BYTES, buffer + (n << w),
+                                     TILE);
+        }
+
+        while (atomic_load_explicit(&c->turn, memory_order_acquire) != i)
+            sched_yield();
+        const uint64_t base = c->nnz;
+        const int fits = base <= room && n <= room - base;
+        c->nnz = fits ? base + n : UINT64_MAX;
+        atomic_store_explicit(&c->turn, i + 1, memory_order_release);
+        if (!fits) {
+            atomic_store(&c->next, c->chunks);
+            continue;
+        }
+        for (size_t t = 0; t < tiles; t++)
+            store_index(j->block + l->index_offset, l->index_width, tile + t, base + load_le32(index + 4 * t));
+        uint8_t *const out = j->block + l->values_offset + ((size_t)base << w);
+        if (exact) {
+            const size_t done = (size_t)run.at << w;
+            run.what = PACK_VALUES;
+            run.values = out;
+            run.at = 0;
+            j->in.move->pack(&run);
+            pici_isa()->copy(out + done, buffer + done, (n << w) - done);
+        } else {
+            memcpy(out, buffer, n << w);
+        }
+    }
+}
+
+static enum pici_status compress_pici(const struct job *j, uint64_t *nnz)
+{
+    struct fmt_layout l;
+    if (!fmt_layout(&l, FMT_PICI, j->dtype, j->n, 0) || l.block_bytes > j->cap)
+        return PICI_E_SPACE;
+    if (j->threads > 1) {
+        struct chain c = {.job = j, .layout = &l, .chunk_tiles = CHUNK_BYTES / TILE >> j->in.width_log2};
+        c.chunks = (size_t)((l.tiles + c.chunk_tiles - 1) / c.chunk_tiles);
+        pici_parallel(j->threads, CHUNK_BYTES + (256 << 10), pack_chunks, &c);
+        *nnz = c.nnz;
+        if (*nnz == UINT64_MAX)
+            return PICI_E_SPACE;
+    } else {
+        enum pici_status s = pack_serial(j, &l, nnz);
+        if (s)
+            return s;
+    }
+    zero_padding(j, &l);
+    return PICI_OK;
+}
+
+/* ---- counting, and coo ---- */
+
+/* The input in parts, one a thread: its nonzeros, and then its entries. */
+struct parts {
+    const struct job *job;
+    struct fmt_layout layout;              /* of the entries */
+    uint64_t before[PICI_MAX_THREADS + 1]; /* nonzeros of the parts before each */
+    atomic_int changed;
+};
+
+static size_t part_begin(const struct job *j, int i)
+{
+    uint64_t tiles = fmt_tiles(j->n), t = tiles / (unsigned)j->threads * (unsigned)i;
+    uint64_t rest = tiles % (unsigned)j->threads;
+    t += (unsigned)i < rest ? (unsigned)i : rest;
+    return t * TILE < j->n ? (size_t)(t * TILE) : j->n;
+}
+
+/* Nonzeros of elements [first, end). */
+__attribute__((noinline)) static uint64_t count(const struct job *j, size_t first, size_t end)
+{
+    uint8_t made[TILE * 8] __attribute__((aligned(64)));
+    uint64_t nnz = 0;
+    if (!j->in.base && first < end)
+        return j->in.move->count(j->in.src + (first << j->in.width_log2), end - first);
+    for (size_t n; first < end; first += n) {
+        n = end - first < TILE ? end - first : TILE;
+        nnz += j->in.move->count(pici_source_tile(&j->in, first, n, made), n);
+    }
+    return nnz;
+}
+
+static void count_part(void *context, int i)
+{
+    struct parts *p = context;
+    size_t a = part_begin(p->job, i), b = part_begin(p->job, i + 1);
+    p->before[i + 1] = count(p->job, a, b);
+}
+
+static void run_parts(struct parts *p, void (*work)(void *, int))
+{
+    if (p->job->threads > 1)
+        pici_parallel(p->job->threads, 256 << 10, work, p);
+    else
+        work(p, 0);
+}
+
+static uint64_t count_parts(struct parts *p)
+{
+    run_parts(p, count_part);
+    p->before[0] = 0;
+    for (int i = 0; i < p->job->threads; i++)
+        p->before[i + 1] += p->before[i];
+    return p->before[p->job->threads];
+}
+
+/* The entries of one part. Kernels write a little too much: near the part's end by way of the stack. */
+static void pack_coo_part(void *context, int i)
+{
+    struct parts *p = context;
+    const struct job *j = p->job;
+    const struct fmt_layout *l = &p->layout;
+    const unsigned iw = l->index_width, w = 1u << j->in.width_log2;
+    uint8_t *index = j->block + l->index_offset, *values = j->block + l->values_offset;
+    uint8_t index_end[TILE * 8 + PICI_SLACK], values_end[TILE * 8 + PICI_SLACK];
+    uint8_t made[TILE * 8] __attribute__((aligned(64)));
+    uint64_t at = p->before[i], end = p->before[i + 1];
+    for (size_t first = part_begin(j, i), stop = part_begin(j, i + 1), n; first < stop; first += n) {
+        n = stop - first < TILE ? stop - first : TILE;
+        const uint8_t *src = pici_source_tile(&j->in, first, n, made);
+        if (end - at >= TILE + PICI_SLACK) {
+            at += j->in.move->pack_coo(index + at * iw, iw, values + at * w, src, n, first);
+        } else {
+            size_t k = j->in.move->pack_coo(index_end, iw, values_end, src, n, first);
+            if (k > end - at) {
+                at = UINT64_MAX;
+                break;
+            }
+            memcpy(index + at * iw, index_end, k * iw);
+            memcpy(values + at * w, values_end, k * w);
+            at += k;
+        }
+    }
+    if (at != end)
+        atomic_store(&p->changed, 1);
+}
+
+static enum pici_status compress_coo(const struct job *j, struct parts *p, uint64_t nnz)
+{
+    if (!fmt_layout(&p->layout, FMT_COO, j->dtype, j->n, nnz) || p->layout.block_bytes > j->cap)
+        return PICI_E_SPACE;
+    run_parts(p, pack_coo_part);
+    zero_padding(j, &p->layout);
+    return atomic_load(&p->changed) ? PICI_E_ARG : PICI_OK;
+}
+
+/* ---- hybrid ---- */
+
+/* Threads take groups as they come and look at each; the lengths of their records are summed in the order of the groups; then
+ * every thread knows where its record belongs, and writes it. */
+struct records {
+    const struct job *job;
+    const struct fmt_layout *layout;
+    size_t cap, groups;
+    int measure;        /* sum the lengths only */
+    atomic_size_t next; /* group to take */
+    atomic_size_t turn; /* group whose length is to be added */
+    size_t end;         /* of the records before turn, SIZE_MAX: did not fit; this and nnz belong to who has the turn */
+    uint64_t nnz;
+};
+
+static void write_records(void *context, int thread)
+{
+    struct records *r = context;
+    const struct job *j = r->job;
+    const unsigned w = j->in.width_log2;
+    const size_t whole = (size_t)GROUP_TILES * TILE;
+    struct pici_plan plan;
+    struct pici_room room;
+    enum pici_expect expect = EXPECT_SPARSE; /* which shows soon if it is wrong */
+    (void)thread;
+    for (size_t g; (g = atomic_fetch_add(&r->next, 1)) < r->groups;) {
+        const size_t first = g * whole, left = j->n - first, n = left < whole ? left : whole;
+        if (n < whole || r->measure)
+            expect = EXPECT_ANY;
+        /* the longest record, of whole tiles, fits in twice its values */
+        if (expect == EXPECT_ALIKE && !j->in.base && j->threads == 1 && r->end <= r->cap &&
+            (r->cap - r->end) / 2 >> w >= n && pici_write_alike(&plan, &j->in, first, j->block + r->end, j->stream)) {
+            store_index(j->block + HDR_BYTES, r->layout->index_width, g,
+                        (r->end - r->layout->body_offset) / fmt_unit(w));
+            r->end += plan.record;
+            r->nnz += plan.nnz;
+            atomic_store_explicit(&r->turn, g + 1, memory_order_release);
+            continue;
+        }
+        const int sparse = expect == EXPECT_SPARSE && pici_plan_sparse(&plan, &room, &j->in, first);
+        if (!sparse)
+            pici_plan_group(&plan, &room, &j->in, first, n);
+        expect = pici_plan_expect(&plan, &j->in);
+
+        while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
+            sched_yield();
+        const size_t at = r->end;
+        const int fits = at <= r->cap && plan.record <= r->cap - at;
+        r->end = fits ? at + plan.record : SIZE_MAX;
+        r->nnz += plan.nnz;
+        atomic_store_explicit(&r->turn, g + 1, memory_order_release);
+        if (!fits)
+            atomic_store(&r->next, r->groups);
+        if (!fits || r->measure)
+            continue;
+        store_index(j->block + HDR_BYTES, r->layout->index_width, g, (at - r->layout->body_offset) / fmt_unit(w));
+        if (sparse)
+            pici_write_sparse(&plan, &room, w, j->block + at, j->stream);
+        else
+            pici_write_group(&plan, &room, &j->in, first, n, j->block + at, j->threads > 1 ? plan.record : r->cap - at,
+                             j->stream);
+    }
+}
+
+static void run_records(struct records *r)
+{
+    r->groups = (size_t)fmt_groups(r->layout->tiles);
+    r->end = (size_t)r->layout->body_offset;
+    if (r->job->threads > 1)
+        pici_parallel(r->job->threads, 256 << 10, write_records, r);
+    else
+        write_records(r, 0);
+}
+
+/* The length that a hybrid block would have. */
+static uint64_t measure_hybrid(const struct job *j, uint64_t *nnz)
+{
+    struct fmt_layout l;
+    (void)fmt_layout_hybrid(&l, j->dtype, j->n, 0, 0);
+    struct records r = {.job = j, .layout = &l, .cap = SIZE_MAX - 1, .measure = 1};
+    run_records(&r);
+    *nnz = r.nnz;
+    return r.end == SIZE_MAX ? UINT64_MAX : r.end;
+}
+
+/* cap: bytes that it may take, of those that there are. */
+static enum pici_status compress_hybrid(const struct job *j, size_t cap, struct fmt_layout *l, uint64_t *nnz)
+{
+    (void)fmt_layout_hybrid(l, j->dtype, j->n, 0, 0);
+    if (l->body_offset > cap)
+        return PICI_E_SPACE;
+    struct records r = {.job = j, .layout = l, .cap = cap};
+    memset(j->block + HDR_BYTES, 0, (size_t)l->body_offset - HDR_BYTES);
+    run_records(&r);
+    if (r.end == SIZE_MAX)
+        return PICI_E_SPACE;
+    *nnz = r.nnz;
+    return fmt_layout_hybrid(l, j->dtype, j->n, r.nnz, r.end - (r.nnz << j->in.width_log2)) ? PICI_OK : PICI_E_ARG;
+}
+
+/* ---- all formats ---- */
+
+/* The length of a block of format (not hybrid) with nnz nonzeros; UINT64_MAX: beyond 64 bits. */
+static uint64_t length(const struct job *j, unsigned format, uint64_t nnz)
+{
+    struct fmt_layout l;
+    return fmt_layout(&l, format, j->dtype, j->n, format == FMT_DENSE ? j->n : nnz) ? l.block_bytes : UINT64_MAX;
+}
+
+/* The smallest format but hybrid; of equals the lowest number. */
+static unsigned smallest(const struct job *j, uint64_t nnz)
+{
+    unsigned best = FMT_DENSE;
+    for (unsigned f = FMT_PICI; f <= FMT_COO; f++)
+        if (length(j, f, nnz) < length(j, best, nnz))
+            best = f;
+    return best;
+}
+
+/* Is the first group so full that hybrid is not worth a try? */
+static int looks_dense(const struct job *j)
+{
+    const size_t n = j->n < (size_t)GROUP_TILES * TILE ? j->n : (size_t)GROUP_TILES * TILE;
+    return count(j, 0, n) >= n - n / 64;
+}
+
+/* What AUTO takes: the smallest; of equals the lowest number. Hybrid is the smallest for nearly all inputs, so it is tried
+ * first: then it is there (*done), and has counted the nonzeros on its way; or it is not shorter than dense, or has no room, and
+ * then whatever else has room is shorter. Of what looks dense, the lengths are found out first. */
+static unsigned choose(const struct job *j, struct parts *p, uint64_t *nnz, struct fmt_layout *l, int *done)
+{
+    const uint64_t dense = length(j, FMT_DENSE, 0);
+    const int full = looks_dense(j);
+    uint64_t hybrid = UINT64_MAX;
+    *done = !full && compress_hybrid(j, j->cap < dense ? j->cap : (size_t)dense - 1, l, nnz) == PICI_OK;
+    if (*done)
+        hybrid = l->block_bytes;
+    else if (full)
+        hybrid = measure_hybrid(j, nnz);
+    else
+        *nnz = count_parts(p);
+    const unsigned best = smallest(j, *nnz);
+    if (hybrid < length(j, best, *nnz))
+        return FMT_HYBRID;
+    if (best == FMT_COO && hybrid != UINT64_MAX)
+        count_parts(p);
+    *done = 0;
+    return best;
+}
+
+__attribute__((noinline)) static void copy_dense(const struct job *j)
+{
+    uint8_t made[TILE * 8] __attribute__((aligned(64))), *out = j->block + HDR_BYTES;
+    if (!j->in.base)
+        pici_copy_stored(out, j->in.src, j->n, j->in.width_log2);
+    for (size_t first = 0, n; j->in.base && first < j->n; first += n) {
+        n = j->n - first < TILE ? j->n - first : TILE;
+        pici_copy_stored(out + (first << j->in.width_log2), pici_source_tile(&j->in, first, n, made), n,
+                         j->in.width_log2);
+    }
+}
+
+static enum pici_status compress(const struct job *j, enum pici_format format, int checksum, size_t *len)
+{
+    struct parts parts = {.job = j};
+    unsigned f = (unsigned)format;
+    uint64_t nnz = 0;
+    enum pici_status s = PICI_OK;
+    struct fmt_layout l;
+    int done = 0;
+
+    if (format == PICI_COO)
+        nnz = count_parts(&parts);
+    if (j->cap < HDR_BYTES)
+        return PICI_E_SPACE;
+    memset(j->block, 0, HDR_BYTES); /* until it is whole, it is not to look like a block */
+    if (format == PICI_AUTO)
+        f = choose(j, &parts, &nnz, &l, &done);
+    if (f == FMT_HYBRID) {
+        s = done ? PICI_OK : compress_hybrid(j, j->cap, &l, &nnz);
+    } else if (f == FMT_PICI) {
+        s = compress_pici(j, &nnz);
+    } else if (f == FMT_COO) {
+        s = compress_coo(j, &parts, nnz);
+    } else {
+        nnz = j->n;
+        if (j->n > (j->cap - HDR_BYTES) >> j->in.width_log2)
+            return PICI_E_SPACE;
+        copy_dense(j);
+    }
+    if (s)
+        return s;
+    if (f != FMT_HYBRID && !fmt_layout(&l, f, j->dtype, j->n, nnz))
+        return PICI_E_SPACE;
+    unsigned flags = fmt_flags(f, j->n) | (checksum ? FLAG_CHECKSUM : 0u);
+    pici_block_emit(j->block, &l, f, j->dtype, flags, j->n, nnz);
+    if (checksum)
+        store_le64(j->block + HDR_CHECKSUM, pici_block_hash(j->block, (size_t)l.block_bytes));
+    *len = (size_t)l.block_bytes;
+    return PICI_OK;
+}
+
+/* base: or null. */
+static enum pici_status encode(void *block, size_t cap, size_t *len, const void *base, const void *src, uint64_t n,
+                               enum pici_dtype dtype, enum pici_format format, const struct pici_opts *opts)
+{
+    struct pici_opts o;
+    int w = fmt_width_log2((unsigned)dtype);
+    if (!block || !len || (!src && n) || w < 0 || !pici_format_name(format) || n > SIZE_MAX >> w ||
+        pici_overlap(block, cap, src, n << w) || pici_overlap(block, cap, base, base ? n << w : 0))
+        return PICI_E_ARG;
+    enum pici_status s = pici_opts_get(&o, opts);
+    if (s)
+        return s;
+    struct job j = {.block = block,
+                    .cap = cap,
+                    .in = {src, base, pici_isa()->move[w], (unsigned)w},
+                    .n = (size_t)n,
+                    .dtype = (unsigned)dtype,
+                    .threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES),
+                    .stream = n << w >= PICI_STREAM_BYTES};
+    return compress(&j, format, o.checksum, len);
+}
+
+enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void *src, uint64_t n, enum pici_dtype dtype,
+                               enum pici_format format, const struct pici_opts *opts)
+{
+    if (len)
+        *len = 0;
+    return encode(block, cap, len, NULL, src, n, dtype, format, opts);
+}
+
+enum pici_status pici_diff(void *block, size_t cap, size_t *len, const void *base, const void *src, uint64_t n,
+                           enum pici_dtype dtype, enum pici_format format, const struct pici_opts *opts)
+{
+    if (len)
+        *len = 0;
+    return n && !base ? PICI_E_ARG : encode(block, cap, len, base, src, n, dtype, format, opts);
+}

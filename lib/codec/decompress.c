@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * pici_decompress, pici_decompress_range, pici_scatter_add, pici_apply and pici_inspect. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "codec/codec.h"
+#include "cpu/kernels.h"
+#include "codec/hybrid.h"
+#include "codec/parallel.h"
+#include "pici/delta.h"
+
+/* What is done to the elements. */
+enum deed { DECODE, ADD, FLIP };
+
+/* One call, its arguments and the block's header checked: decode elements, or with `add` add or XOR them. */
+struct job {
+    const struct pici_block *b;
+    const struct pici_move *move;
+    const struct pici_add *add; /* or null: decode */
+    int stream;
+};
+
+/* ---- pici ---- */
+
+/* Decode tile t to dst (a whole tile of room), by way of a copy of its values, after checking its every rule: it is
+ * partial, or too near to the end of the block for a kernel, or wrong. at: in, out: values before the tile. */
+static int unpack_tile_carefully(const struct job *j, uint8_t *dst, uint64_t t, uint64_t *at)
+{
+    const struct pici_block *b = j->b;
+    const uint8_t *bits = b->bits + t * TILE_BITS_BYTES;
+    uint64_t left = b->count - t * TILE, nnz = 0;
+    for (unsigned c = 0; c < TILE_COLS; c++) {
+        uint64_t word = load_le64(bits + 8 * c);
+        if (fmt_past_end(word, c, left))
+            return 0;
+        nnz += (uint64_t)__builtin_popcountll(word);
+    }
+    if (load_index(b->index, b->at.index_width, t) != *at || nnz > b->nnz - *at)
+        return 0;
+
+    static const uint8_t first[4];
+    uint8_t values[TILE * 8 + PICI_SLACK];
+    memcpy(values, b->values + (*at << b->at.width_log2), (size_t)(nnz << b->at.width_log2));
+    memset(values + (nnz << b->at.width_log2), 0, PICI_SLACK);
+    struct pici_unpack run = {
+        .dst = dst, .bits = bits, .index = first, .index_width = 4, .values = values, .limit = nnz, .tiles = 1};
+    *at += nnz;
+    return (j->add ? j->add->unpack(&run) : j->move->unpack(&run)) == 1 && !run.zero;
+}
+
+/* A part of a tile: elements [first, first + n). */
+static int unpack_part(const struct job *j, uint8_t *dst, uint64_t first, size_t n, uint64_t *at)
+{
+    uint8_t tile[TILE * 8];
+    const struct job decode = {.b = j->b, .move = j->move};
+    const unsigned w = j->b->at.width_log2;
+    if (!unpack_tile_carefully(&decode, tile, first / TILE, at))
+        return 0;
+    const uint8_t *src = tile + (first % TILE << w);
+    if (!j->add)
+        memcpy(dst, src, n << w);
+    else
+        j->add->dense(dst, src, n);
+    return 1;
+}
+
+/* Elements [first, first + n) of a pici block. */
+static int unpack_pici(const struct job *j, uint8_t *dst, uint64_t first, size_t n)
+{
+    const struct pici_block *b = j->b;
+    const unsigned iw = b->at.index_width, w = b->at.width_log2;
+    const uint64_t slack = PICI_SLACK >> w;
+    uint64_t at = n ? load_index(b->index, iw, first / TILE) : 0;
+    if (at > b->nnz || (first < TILE && at))
+        return 0;
+    while (n) {
+        uint64_t t = first / TILE;
+        size_t off = (size_t)(first % TILE), done;
+        if (off || n < TILE) {
+            done = n < TILE - off ? n : TILE - off;
+            if (!unpack_part(j, dst, first, done, &at))
+                return 0;
+        } else {
+            struct pici_unpack run = {.dst = dst,
+                                      .bits = b->bits + t * TILE_BITS_BYTES,
+                                      .index = b->index + t * iw,
+                                      .index_width = iw,
+                                      .stream = j->stream,
+                                      .values = b->values,
+                                      .at = at,
+                                      .limit = b->nnz < slack ? 0 : b->nnz - slack,
+                                      .tiles = n / TILE};
+            size_t tiles = j->add ? j->add->unpack(&run) : j->move->unpack(&run);
+            at = run.at;
+            if (run.zero)
+                return 0;
+            if (tiles == 0) {
+                if (!unpack_tile_carefully(j, dst, t, &at))
+                    return 0;
+                tiles = 1;
+            }
+            done = tiles * TILE;
+        }
+        first += done;
+        dst += done << w;
+        n -= done;
+    }
+    /* what comes after agrees, and with it the last tile's count */
+    uint64_t next = fmt_tiles(first);
+    return at == (next < b->at.tiles ? load_index(b->index, iw, next) : b->nnz);
+}
+
+/* ---- coo ---- */
+
+/* The first entry whose position is not below p, if positions rise; some entry in any case. */
+static uint64_t lower_bound(const struct pici_block *b, uint64_t p)
+{
+    uint64_t lo = 0, n = b->nnz;
+    while (n) {
+        uint64_t half = n / 2;
+        if (load_index(b->index, b->at.index_width, lo + half) < p) {
+            lo += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return lo;
+}
+
+static int unpack_coo(const struct job *j, uint8_t *dst, uint64_t first, size_t n)
+{
+    const struct pici_block *b = j->b;
+    struct pici_scatter run = {.dst = dst,
+                               .first = first,
+                               .n = n,
+                               .index = b->index,
+                               .values = b->values,
+                               .index_width = b->at.index_width,
+                               .i = first ? lower_bound(b, first) : 0,
+                               .end = first + n < b->count ? lower_bound(b, first + n) : b->nnz};
+    if (j->add)
+        j->add->unpack_coo(&run);
+    else
+        j->move->unpack_coo(&run);
+    return run.i == run.end && !run.zero;
+}
+
+/* ---- hybrid ---- */
+
+/* A tile whose payload and values are copied first: it is too near to the end of the block for a kernel, or partial, or wanted
+ * in part. Elements [off, off + n) of its len to dst. */
+__attribute__((noinline)) static int unpack_stored_tile(const struct job *j, uint8_t *dst, const struct pici_tile *t,
+                                                        unsigned len, unsigned off, size_t n)
+{
+    const unsigned w = j->b->at.width_log2, payload = fmt_payload(t->container, t->n);
+    const size_t stored = (size_t)fmt_stored(t->container, t->n, len) << w;
+    const size_t zeros = t->container == TILE_RAW ? (size_t)(TILE - len) << w : PICI_SLACK;
+    uint8_t tile[TILE * 8], values[TILE * 8 + PICI_SLACK], where[TILE_BITS_BYTES + PICI_SLACK];
+    if (!t->n) {
+        if (!j->add)
+            memset(dst, 0, n << w);
+        return 1;
+    }
+    memcpy(where, t->payload, payload);
+    memset(where + payload, 0, PICI_SLACK);
+    memcpy(values, t->values, stored);
+    memset(values + stored, 0, zeros);
+    const struct pici_tile copy = {where, values, t->n, t->container};
+    struct pici_unpack_tiles one = {.dst = dst, .tile = &copy, .tiles = 1};
+    if (n == TILE && !j->add)
+        return j->move->unpack_tiles(&one) == 1;
+    one.dst = tile;
+    if (j->move->unpack_tiles(&one) != 1)
+        return 0;
+    /* stored values are not zero, so what is past the end shows */
+    if (len < TILE && j->move->count(tile + ((size_t)len << w), TILE - len))
+        return 0;
+    if (!j->add)
+        memcpy(dst, tile + ((size_t)off << w), n << w);
+    else
+        j->add->dense(dst, tile + ((size_t)off << w), n);
+    return 1;
+}
+
+/* Elements [first, first + n), in whose groups so many elements are not zero. */
+static int unpack_hybrid(const struct job *j, uint8_t *dst, uint64_t first, size_t n, uint64_t *nnz)
+{
+    const struct pici_block *b = j->b;
+    const unsigned w = b->at.width_log2;
+    const uint8_t *const end = b->bytes + b->at.block_bytes;
+    struct pici_group r;
+    for (*nnz = 0; n;) {
+        if (pici_group_read(&r, b, first / TILE / GROUP_TILES, NULL))
+            return 0;
+        *nnz += r.nnz;
+        for (unsigned i = (unsigned)(first / TILE % GROUP_TILES); i < r.tiles && n;) {
+            const unsigned len = pici_tile_elements(b, r.first + i), off = (unsigned)(first % TILE);
+            unsigned tiles = 0;
+            /* whole tiles that a kernel may read, and a little beyond */
+            while (!off && i + tiles < r.tiles && n / TILE > tiles) {
+                const struct pici_tile *t = &r.tile[i + tiles];
+                if (t->n &&
+                    ((size_t)(end - t->values) < ((size_t)fmt_stored(t->container, t->n, TILE) << w) + PICI_SLACK ||
+                     (size_t)(end - t->payload) < fmt_payload(t->container, t->n) + PICI_SLACK ||
+                     (r.runs >> (i + tiles) & 1 && !pici_tile_has_run(t, TILE, w))))
+                    break;
+                tiles++;
+            }
+            size_t done = (size_t)tiles * TILE;
+            if (tiles) {
+                const struct pici_unpack_tiles run = {
+                    .dst = dst, .tile = r.tile + i, .tiles = tiles, .stream = j->stream};
+                if ((j->add ? j->add->unpack_tiles(&run) : j->move->unpack_tiles(&run)) != tiles)
+                    return 0;
+                i += tiles;
+            } else {
+                done = n < len - off ? n : len - off;
+                if ((r.runs >> i & 1 && !pici_tile_has_run(&r.tile[i], len, w)) ||
+                    !unpack_stored_tile(j, dst, &r.tile[i], len, off, done))
+                    return 0;
+                i++;
+            }
+            first += done;
+            dst += done << w;
+            n -= done;
+        }
+    }
+    return 1;
+}
+
+/* ---- dense, and all ---- */
+
+__attribute__((noinline)) static int unpack_dense(const struct job *j, uint8_t *dst, uint64_t first, size_t n)
+{
+    const uint8_t *src = j->b->values + (first << j->b->at.width_log2);
+    const unsigned w = j->b->at.width_log2;
+    if (!j->add) {
+        pici_copy_stored(dst, src, n, w);
+    } else if (!PICI_BIG_ENDIAN) {
+        j->add->dense(dst, src, n);
+    } else {
+        uint8_t tile[TILE * 8];
+        for (size_t i = 0, now; i < n; i += now) {
+            now = n - i < TILE ? n - i : TILE;
+            pici_copy_stored(tile, src + (i << w), now, w);
+            j->add->dense(dst + (i << w), tile, now);
+        }
+    }
+    return 1;
+}
+
+/* nnz: of hybrid, the nonzeros of the groups concerned. */
+static int unpack(const struct job *j, uint8_t *dst, uint64_t first, size_t n, uint64_t *nnz)
+{
+    return j->b->format == FMT_PICI     ? unpack_pici(j, dst, first, n)
+           : j->b->format == FMT_COO    ? unpack_coo(j, dst, first, n)
+           : j->b->format == FMT_HYBRID ? unpack_hybrid(j, dst, first, n, nnz)
+                                        : unpack_dense(j, dst, first, n);
+}
+
+/* The whole block, in parts of whole tiles, or of hybrid groups, one a thread. */
+struct parts {
+    const struct job *job;
+    uint8_t *dst;
+    int threads;
+    atomic_int wrong;
+    uint64_t nnz[PICI_MAX_THREADS]; /* hybrid: of each part */
+};
+
+_Static_assert((int)PICI_PIECE_TILES >= (int)GROUP_TILES, "each thread has a group at least");
+
+static void unpack_thread(void *context, int i)
+{
+    struct parts *p = context;
+    const struct job *j = p->job;
+    const uint64_t tiles = fmt_tiles(j->b->count), piece = j->b->format == FMT_HYBRID ? GROUP_TILES * TILE : TILE;
+    const uint64_t pieces = piece == TILE ? tiles : fmt_groups(tiles);
+    const uint64_t each = pieces / (unsigned)p->threads, rest = pieces % (unsigned)p->threads;
+    uint64_t begin = each * (unsigned)i + ((unsigned)i < rest ? (unsigned)i : rest);
+    uint64_t end = begin + each + ((unsigned)i < rest);
+    uint64_t first = begin * piece, last = end * piece < j->b->count ? end * piece : j->b->count;
+    if (!unpack(j, p->dst + (first << j->b->at.width_log2), first, (size_t)(last - first), &p->nnz[i]))
+        atomic_store(&p->wrong, 1);
+}
+
+/* Parse a block that is to be there whole. */
+static enum pici_status parse(struct pici_block *b, const void *block, size_t len)
+{
+    enum pici_status s = pici_block_parse(b, block, len, NULL);
+    return s ? s : pici_block_whole(b, len, NULL);
+}
+
+static enum pici_status check_output(const struct pici_block *b, const void *dst, uint64_t n, size_t len)
+{
+    unsigned w = b->at.width_log2;
+    if ((!dst && n) || n > SIZE_MAX >> w || pici_overlap(dst, n << w, b->bytes, len))
+        return PICI_E_ARG;
+    return PICI_OK;
+}
+
+static const struct pici_add *kernels(const struct pici_block *b, enum deed deed)
+{
+    return deed == ADD ? pici_isa()->add[b->dtype] : deed == FLIP ? pici_isa()->flip[b->at.width_log2] : NULL;
+}
+
+/* output: elements of what dst is all, or a part, of. */
+static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts,
+                              enum deed deed, uint64_t output)
+{
+    struct pici_opts o;
+    struct pici_block b;
+    enum pici_status s = block ? pici_opts_get(&o, opts) : PICI_E_ARG;
+    if (s || (s = parse(&b, block, len)) != PICI_OK)
+        return s;
+    if (n != b.count || check_output(&b, dst, n, len))
+        return PICI_E_ARG;
+    if ((s = pici_block_checksum(&b, NULL)) != PICI_OK || (s = pici_block_padding(&b, NULL)) != PICI_OK)
+        return s;
+    struct job j = {.b = &b,
+                    .move = pici_isa()->move[b.at.width_log2],
+                    .add = kernels(&b, deed),
+                    .stream = output >= (uint64_t)PICI_STREAM_BYTES >> b.at.width_log2};
+    struct parts p;
+    p.job = &j;
+    p.dst = dst;
+    p.threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES);
+    atomic_init(&p.wrong, 0);
+    if (n == 0)
+        return PICI_OK;
+    if (p.threads > 1)
+        pici_parallel(p.threads, 256 << 10, unpack_thread, &p);
+    else
+        unpack_thread(&p, 0);
+    if (atomic_load(&p.wrong))
+        return PICI_E_CORRUPT;
+    uint64_t nnz = 0;
+    for (int i = 0; b.format == FMT_HYBRID && i < p.threads; i++)
+        nnz += p.nnz[i];
+    return b.format == FMT_HYBRID && nnz != b.nnz ? PICI_E_CORRUPT : PICI_OK;
+}
+
+enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
+{
+    return whole(dst, n, block, len, opts, DECODE, n);
+}
+
+enum pici_status pici_decompress_slice(void *dst, uint64_t n, const void *block, size_t len, uint64_t output)
+{
+    return whole(dst, n, block, len, NULL, DECODE, output);
+}
+
+enum pici_status pici_scatter_add(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
+{
+    return whole(dst, n, block, len, opts, ADD, n);
+}
+
+enum pici_status pici_apply(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
+{
+    return whole(dst, n, block, len, opts, FLIP, n);
+}
+
+static enum pici_status range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
+                              const struct pici_opts *opts, enum deed deed)
+{
+    struct pici_opts o;
+    struct pici_block b;
+    enum pici_status s = block ? pici_opts_get(&o, opts) : PICI_E_ARG;
+    if (s || (s = parse(&b, block, len)) != PICI_OK)
+        return s;
+    if (first > b.count || n > b.count - first || check_output(&b, dst, n, len))
+        return PICI_E_ARG;
+    struct job j = {.b = &b,
+                    .move = pici_isa()->move[b.at.width_log2],
+                    .add = kernels(&b, deed),
+                    .stream = n << b.at.width_log2 >= PICI_STREAM_BYTES};
+    uint64_t nnz = b.nnz;
+    if (n && !unpack(&j, dst, first, (size_t)n, &nnz))
+        return PICI_E_CORRUPT;
+    return b.format == FMT_HYBRID && n == b.count && nnz != b.nnz ? PICI_E_CORRUPT : PICI_OK;
+}
+
+enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
+                                       const struct pici_opts *opts)
+{
+    return range(dst, first, n, block, len, opts, DECODE);
+}
+
+enum pici_status pici_apply_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
+                                  const struct pici_opts *opts)
+{
+    return range(dst, first, n, block, len, opts, FLIP);
+}
+
+enum pici_status pici_inspect(struct pici_info *info, const void *block, size_t len)
+{
+    struct pici_block b;
+    if (!info || info->size < sizeof *info || !block)
+        return PICI_E_ARG;
+    enum pici_status s = pici_block_parse(&b, block, len, NULL);
+    if (s)
+        return s;
+    if (b.at.block_bytes > SIZE_MAX)
+        return PICI_E_UNSUPPORTED;
+    info->format = (enum pici_format)b.format;
+    info->dtype = (enum pici_dtype)b.dtype;
+    info->count = b.count;
+    info->nnz = b.nnz;
+    info->block_bytes = (size_t)b.at.block_bytes;
+    return PICI_OK;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "codec/parallel.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+static int cores(void)
+{
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set);
+#endif
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+int pici_thread_count(int threads, uint64_t pieces)
+{
+    if (pieces <= 1)
+        return 1;
+    if (threads == 0)
+        threads = cores();
+    if (threads > PICI_MAX_THREADS)
+        threads = PICI_MAX_THREADS;
+    return (uint64_t)threads > pieces ? (int)pieces : threads;
+}
+
+struct task {
+    pthread_t thread;
+    void (*work)(void *, int);
+    void *context;
+    int i;
+};
+
+static void *start(void *arg)
+{
+    struct task *t = arg;
+    t->work(t->context, t->i);
+    return NULL;
+}
+
+void pici_parallel(int n, size_t stack, void (*work)(void *, int), void *context)
+{
+    struct task task[PICI_MAX_THREADS];
+    pthread_attr_t attr;
+    int started = 0, have_attr = pthread_attr_init(&attr) == 0;
+    if (have_attr)
+        have_attr = pthread_attr_setstacksize(&attr, stack) == 0;
+    for (; have_attr && started < n - 1; started++) {
+        task[started] = (struct task){.work = work, .context = context, .i = started};
+        if (pthread_create(&task[started].thread, &attr, start, &task[started]) != 0)
+            break;
+    }
+    for (int i = started; i < n; i++)
+        work(context, i);
+    for (int i = 0; i < started; i++)
+        pthread_join(task[i].thread, NULL);
+    if (have_attr)
+        pthread_attr_destroy(&attr);
+}

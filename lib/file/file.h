@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the files of the .pici container share: the layout's constants, the index, attributes, and chunks.
+ * Specification: formats/file.md. */
+#ifndef PICI_LIB_FILE_FILE_H
+#define PICI_LIB_FILE_FILE_H
+
+#include <inttypes.h>
+#include <stdarg.h>
+
+#include "bytes.h"
+#include "pici/file.h"
+
+/* ---- Layout ---- */
+
+#define FILE_MAGIC "\x89PICI\r\n\x1a"
+#define FILE_END_MAGIC "PICI.END"
+
+enum { FILE_VERSION = 1, FILE_VERSION_AT = 8, FILE_RESERVED_AT = 12, FILE_HEADER_BYTES = 16 };
+enum { REC_KIND = 0, REC_RESERVED = 4, REC_BODY_BYTES = 8, REC_BODY_HASH = 16, REC_HASH = 24, REC_BYTES = 32 };
+enum { META_HEADER_BYTES = 8, ATTR_HEADER_BYTES = 8 };
+enum { DESC_DTYPE = 0, DESC_RANK = 1, DESC_RESERVED = 2, DESC_CHUNK = 4, DESC_NAME_LEN = 8, DESC_ATTRS = 12 };
+enum { DESC_HEADER_BYTES = 16 /* and the shape, and the name */ };
+enum { INDEX_HEADER_BYTES = 16, INDEX_ENTRY_BYTES = 16 /* and the description */, INDEX_CHUNK_BYTES = 16 };
+enum { TRAILER_INDEX = 0, TRAILER_INDEX_HASH = 8, TRAILER_HASH = 16, TRAILER_MAGIC = 24, TRAILER_BYTES = 32 };
+enum { REC_LEAST = 48 /* a record with its body */ };
+
+/* A record's kind, as a little-endian integer. */
+enum pici_rec {
+    REC_META = 'M' | 'E' << 8 | 'T' << 16 | 'A' << 24,
+    REC_TENS = 'T' | 'E' << 8 | 'N' << 16 | 'S' << 24,
+    REC_BLCK = 'B' | 'L' << 8 | 'C' << 16 | 'K' << 24,
+    REC_ZSTD = 'Z' | 'S' << 8 | 'T' << 16 | 'D' << 24,
+    REC_INDX = 'I' | 'N' << 8 | 'D' << 16 | 'X' << 24
+};
+
+/* Bytes of a record whose body is at most 2^63. */
+static inline uint64_t rec_bytes(uint64_t body_bytes)
+{
+    return REC_BYTES + ((body_bytes + 15) & ~UINT64_C(15));
+}
+
+/* n bytes and one to eight zero bytes, up to a multiple of 8. */
+static inline size_t text_bytes(size_t n)
+{
+    return (n | 7) + 1;
+}
+
+/* ---- Memory ---- */
+
+struct pici_buf {
+    uint8_t *p;
+    size_t len, cap;
+};
+
+/* Room for n bytes in all (pici_buf_fit), for n more (pici_buf_more: at growing steps, so that appending takes linear time).
+ * PICI_E_NOMEM leaves the buffer as it was. */
+enum pici_status pici_buf_fit(struct pici_buf *, uint64_t n);
+enum pici_status pici_buf_more(struct pici_buf *, uint64_t n);
+void pici_buf_free(struct pici_buf *);
+
+int pici_all_zero(const uint8_t *p, size_t n);
+
+/* ---- Words ---- */
+
+enum { PICI_ERROR_CAP = 512, PICI_QUOTE_CAP = 80 };
+
+/* name in single quotes, what is not printable ASCII escaped, cut with an ellipsis where it is long. Returns out. */
+const char *pici_quote(char out[PICI_QUOTE_CAP], const char *name, size_t len);
+
+/* What errno value e means, to out. Returns out. */
+const char *pici_errno_text(int e, char *out, size_t cap);
+
+/* ---- Descriptions and attributes ---- */
+
+/* A tensor's description, checked. Points into the bytes that it was parsed from. */
+struct pici_desc {
+    enum pici_dtype dtype;
+    unsigned rank;
+    uint32_t chunk_elements, n_attrs;
+    const uint8_t *shape; /* stored order */
+    const char *name;
+    size_t name_len, width; /* of an element */
+    uint64_t count, chunks;
+    size_t bytes; /* of the description itself */
+};
+
+/* Parse what begins at p. 0 if it breaks the rule "description". */
+int pici_desc_parse(struct pici_desc *, const uint8_t *p, size_t len);
+
+/* The product of shape, if times width it is below 2^63; 0 is returned otherwise. */
+int pici_shape_count(uint64_t *count, unsigned rank, const uint64_t *shape, size_t width);
+
+static inline uint64_t pici_desc_chunk(const struct pici_desc *d, uint64_t c) /* elements of chunk c */
+{
+    uint64_t left = d->count - c * d->chunk_elements;
+    return left < d->chunk_elements ? left : d->chunk_elements;
+}
+
+/* Bytes of the longest block of n elements. */
+size_t pici_chunk_bound(enum pici_dtype, uint64_t n);
+
+/* The attributes in the body of a META or TENS record. */
+struct pici_attrs {
+    struct pici_buf body;
+    struct pici_buf at; /* a size_t for each attribute: where in the body it begins */
+    uint32_t n;
+};
+
+/* Check the n attributes that follow the first `from` bytes of a->body and note where they are.
+ * PICI_E_CORRUPT: they break the rule "attributes".  PICI_E_NOMEM. */
+enum pici_status pici_attrs_parse(struct pici_attrs *a, size_t from, uint32_t n);
+void pici_attrs_get(const struct pici_attrs *a, uint32_t i, struct pici_attr *out);
+int pici_attrs_find(const struct pici_attrs *a, const char *key, uint32_t *i);
+void pici_attrs_free(struct pici_attrs *);
+
+/* ---- The index ---- */
+
+/* The body of an INDX record, as built while writing or reading forward, or as loaded; and the order of names. */
+struct pici_index {
+    struct pici_buf bytes;
+    struct pici_buf entries; /* a size_t for each tensor: where in bytes its entry begins */
+    struct pici_buf order;   /* tensor numbers in runs sorted by name; as much again for merging */
+    size_t n;                /* tensors */
+    int runs;
+    size_t run[64]; /* where each run begins; they shrink by half at least */
+};
+
+enum pici_status pici_index_begin(struct pici_index *, uint64_t meta_hash);
+enum pici_status pici_index_tensor(struct pici_index *, uint64_t offset, uint64_t hash, const uint8_t *desc,
+                                   size_t bytes);
+enum pici_status pici_index_chunk(struct pici_index *, uint64_t offset, uint64_t hash);
+
+/* Check ix->bytes, just read, as far as it can be checked alone: the descriptions, the offsets (those of records before
+ * index_offset) and the extent. PICI_E_CORRUPT: *rule says which. PICI_E_NOMEM. */
+enum pici_status pici_index_load(struct pici_index *ix, uint64_t index_offset, const char **rule);
+
+/* Is there a tensor of that name: its number. */
+int pici_index_find(const struct pici_index *, const char *name, size_t len, size_t *i);
+
+/* Sort all names into one run. 0 if two are equal: *i is one of the two. */
+int pici_index_unique(struct pici_index *, size_t *i);
+
+/* The description of tensor i < n. */
+void pici_index_desc(const struct pici_index *, size_t i, struct pici_desc *);
+
+/* A record that the index knows: tensor i's TENS record, or its chunk c. */
+struct pici_place {
+    uint64_t offset, end, hash;
+};
+void pici_index_tens(const struct pici_index *, size_t i, uint64_t index_offset, struct pici_place *);
+void pici_index_blck(const struct pici_index *, size_t i, uint64_t c, uint64_t index_offset, struct pici_place *);
+void pici_index_free(struct pici_index *);
+
+/* ---- Chunks ---- */
+
+/* Encoding: one chunk on its way into the file. */
+struct pici_packer {
+    struct pici_buf block, frame;
+    void *zstd;
+    enum pici_rec kind; /* REC_BLCK: what to store is in block, REC_ZSTD: in frame */
+    enum pici_status status;
+};
+
+struct pici_pack_how {
+    enum pici_dtype dtype;
+    enum pici_format format;
+    int threads; /* inside the block */
+    int zstd_level;
+};
+
+/* base: null, or what the chunk is a delta from. */
+void pici_pack_chunk(struct pici_packer *, const void *base, const void *src, uint64_t n, const struct pici_pack_how *);
+void pici_packer_free(struct pici_packer *);
+
+/* Decoding: one chunk as it was read, and what it was found to be. */
+struct pici_chunk {
+    uint64_t tensor, number, offset; /* which, and where its record begins; tensor is PICI_FILE: none */
+    uint64_t body_hash;              /* of its record */
+    enum pici_rec kind;
+    enum pici_dtype dtype; /* that its tensor wants */
+    uint64_t count;
+    struct pici_buf stored, block; /* the body of the record; the block out of a zstd frame */
+    void *zstd;
+
+    enum pici_status status;
+    const char *rule;        /* of formats/file.md, if the status says that one is broken */
+    struct pici_fault fault; /* rule "block": which one of formats/block.md */
+};
+
+enum pici_chunk_use {
+    CHUNK_HASH,   /* check body-hash only */
+    CHUNK_OPEN,   /* the rules but those inside the block; pici_decompress_range may follow */
+    CHUNK_VERIFY, /* all rules */
+    CHUNK_DECODE, /* all rules, and decode to dst */
+    CHUNK_APPLY   /* all rules, and XOR into dst */
+};
+
+/* Sets status, and rule and fault. threads: inside the block. */
+void pici_use_chunk(struct pici_chunk *, enum pici_chunk_use, void *dst, int threads);
+
+/* The block of a chunk that is open. */
+const uint8_t *pici_chunk_block(const struct pici_chunk *, size_t *len);
+void pici_chunk_free(struct pici_chunk *);
+
+/* Is zstd in this build, with this level. */
+enum pici_status pici_zstd_level(int level);
+
+/* Do work(context, i) for i in [0, n): on n threads if there is more than one. */
+void pici_chunks_parallel(int n, void (*work)(void *context, int i), void *context);
+
+/* ---- Descriptors ---- */
+
+/* Callbacks whose ctx is an int *. */
+int pici_fd_write(void *fd, const void *p, size_t n);
+int pici_fd_read(void *fd, void *p, size_t cap, size_t *got);
+int pici_fd_read_at(void *fd, void *p, size_t n, uint64_t offset);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A strict JSON tokenizer (RFC 8259) over text in memory: one token a call, no allocation, no recursion. Every byte is
+ * checked on the way: grammar, UTF-8, escapes (surrogates in pairs only), numbers. */
+#ifndef PICI_TOOLS_PARSE_JSON_H
+#define PICI_TOOLS_PARSE_JSON_H
+
+#include "parse/parse.h"
+
+enum json_type {
+    JSON_ERROR, /* see json.error; every later call says the same */
+    JSON_END,   /* the text was one value and white space; every later call says the same */
+    JSON_OBJECT,
+    JSON_OBJECT_END,
+    JSON_ARRAY,
+    JSON_ARRAY_END,
+    JSON_KEY, /* a string before a colon; its value comes next */
+    JSON_STRING,
+    JSON_NUMBER,
+    JSON_TRUE,
+    JSON_FALSE,
+    JSON_NULL
+};
+
+enum { JSON_MAX_DEPTH = 64 }; /* objects and arrays inside one another; deeper is an error */
+
+struct json_token {
+    enum json_type type;
+    size_t start, len; /* in the text; of strings and keys, what is between the quotes */
+};
+
+struct json {
+    const uint8_t *text;
+    size_t len, pos;
+    uint64_t in_array; /* bit d: the container at depth d + 1 is an array */
+    unsigned depth;    /* containers that are open */
+    uint8_t expect;    /* internal: what may come next */
+    uint64_t base;     /* added to offsets in errors */
+    struct parse_error *error;
+};
+
+/* Begin with text [len bytes], which must outlive the tokens. base: the text's place in its file, for errors. */
+void json_init(struct json *, const void *text, size_t len, uint64_t base, struct parse_error *error);
+
+/* The next token. Containers come as a begin and an end token, with keys and values between them; commas and colons are
+ * checked and left out. */
+struct json_token json_next(struct json *);
+
+/* Resolve the escapes of a key or string: UTF-8 to out, which has room for token.len bytes (no escape grows), without a
+ * terminator. Returns its length. */
+size_t json_string(const struct json *, struct json_token, char *out);
+
+/* The token's value, if it is a number written as an unsigned integer (digits only) of 64 bits. */
+bool json_u64(const struct json *, struct json_token, uint64_t *value);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The header of NumPy's .npy files: versions 1.0, 2.0 and 3.0, as NumPy and others write them. It says how the data that
+ * follow are to be carried: as which of pici's dtypes, how many elements, in which byte order.
+ *
+ * Reading goes in two steps, so that it works on a pipe:
+ *     read NPY_PREFIX_BYTES bytes;   npy_header_bytes(): how long the header is
+ *     read the rest of the header;   npy_parse(): what it says
+ * Nothing is allocated, nothing is read outside the bytes given, and every number is checked before it is used. */
+#ifndef PICI_TOOLS_PARSE_NPY_H
+#define PICI_TOOLS_PARSE_NPY_H
+
+#include "pici/pici.h"
+
+#include "parse/parse.h"
+
+enum {
+    NPY_PREFIX_BYTES = 12,        /* magic, version, length of the text. Every .npy file is longer */
+    NPY_MAX_HEADER_TEXT = 1 << 20 /* bytes of header text, from its length field; longer is refused */
+};
+#define NPY_MAX_HEADER_BYTES (NPY_PREFIX_BYTES + NPY_MAX_HEADER_TEXT) /* room for any header accepted */
+
+enum { NPY_MAX_RANK = 64 }; /* as in NumPy 2 */
+
+/* A header, understood. The carried run is data_bytes bytes from data_offset on: count elements of dtype.
+ *
+ *   descr                 dtype  item_elements
+ *   b1 (any byte value)   u8     1
+ *   i1 ... i8, u1 ... u8  i8 ... i64, u8 ... u64   1
+ *   f2 f4 f8              f16, f32, f64            1
+ *   c8 c16                f32, f64                 2 (so that a zero component is seen)
+ *   f12 f16 c24 c32       u8     bytes of the item (long doubles of whatever machine wrote them)
+ *   M8 m8 [unit]          i64    1
+ *   Sn Vn, structured     u8     bytes of the item
+ *   Un                    u32    n
+ *   O, and structures that hold one: refused, for their data are a pickle */
+struct npy {
+    enum pici_dtype dtype;
+    bool swap;                    /* the file's bytes are big-endian, in units of dtype; false for one-byte dtypes.
+                                     '=' and '|' and no mark at all count as little-endian */
+    bool fortran_order;           /* the first index is the fastest; the data are carried in the order of the file */
+    unsigned rank;                /* dimensions; 0: a scalar, of one item */
+    uint64_t shape[NPY_MAX_RANK]; /* as the header has it, in items */
+    uint64_t items;               /* product of shape */
+    uint64_t item_elements;       /* elements of dtype that make up one item; 0 for items of no bytes ('S0') */
+    uint64_t count;               /* items * item_elements */
+    uint64_t data_offset;         /* length of the header, prefix included */
+    uint64_t data_bytes;          /* count * width of dtype; data_offset + data_bytes is below 2^63 */
+    uint64_t trailing_bytes;      /* bytes of the file after the data; 0 where the file's length is unknown */
+    char descr[64]; /* 'descr' for people: <f4, |b1, [('x', '<f8'), ...; printable ASCII, shortened to fit */
+};
+
+/* How many bytes the header has.
+ *   first [len bytes]  the beginning of the file, len >= NPY_PREFIX_BYTES unless the file is shorter (which is an error)
+ *   need  out          length of the header, prefix included: data_offset. At most NPY_MAX_HEADER_BYTES
+ * False, with *err set: not a .npy file, a version other than 1.0, 2.0, 3.0, or a header too long to be honest. */
+bool npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err);
+
+/* Understand a header.
+ *   head [len bytes]  the beginning of the file, as far as npy_header_bytes wants it; what follows is not looked at
+ *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: whoever reads on must then see that
+ *                     data_bytes bytes come, and carries what comes after them)
+ * False, with *err set and *out unspecified: a header that is not NumPy's, an object dtype, a shape whose data are beyond
+ * 2^63 bytes, a file too short for its shape. Stricter than NumPy, which asks Python, about spellings that no writer is
+ * known to use (hexadecimal numbers, dtype names as 'float32', comments, duplicate keys); laxer in that the names of
+ * fields are not compared, and that the long doubles of other machines pass. */
+bool npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_bytes, struct parse_error *err);
+
+enum { NPY_WRITE_RANK = 32, NPY_WRITE_ROOM = 1024 };
+
+/* Write a header of version 1.0 for little-endian elements of a shape of at most NPY_WRITE_RANK dimensions; returns its
+ * length. NumPy has no name for bf16 and f8: they are written as it writes those of ml_dtypes, V2 and V1. */
+size_t npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype, bool fortran_order, const uint64_t *shape,
+                        unsigned rank);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "parse/parse.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+char *parse_printable(char *out, size_t cap, const void *text, size_t len)
+{
+    static const char hex[] = "0123456789abcdef";
+    const uint8_t *p = text;
+    size_t n = 0;
+    size_t room = 0; /* length of out at the last place where "..." still fits */
+    for (size_t i = 0; i < len; i++) {
+        bool plain = p[i] >= 0x20 && p[i] < 0x7f;
+        size_t want = plain ? 1 : 4;
+        if (n + 4 <= cap)
+            room = n;
+        if (n + want >= cap) {
+            memcpy(out + room, "...", 4);
+            return out;
+        }
+        if (plain) {
+            out[n] = (char)p[i];
+        } else {
+            memcpy(out + n, "\\x", 2);
+            out[n + 2] = hex[p[i] >> 4];
+            out[n + 3] = hex[p[i] & 15];
+        }
+        n += want;
+    }
+    out[n] = '\0';
+    return out;
+}
+
+bool parse_fail(struct parse_error *err, uint64_t offset, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    err->offset = offset;
+    vsnprintf(err->what, sizeof err->what, format, args);
+    va_end(args);
+    return false;
+}
+
+size_t parse_utf8(const uint8_t *p, const uint8_t *end)
+{
+    /* The second byte's range depends on the first: it shuts out overlong forms, surrogates and what is too large. */
+    uint8_t low = 0x80, high = 0xbf;
+    size_t n;
+    if (p[0] < 0x80) {
+        return 1;
+    } else if (p[0] >= 0xc2 && p[0] <= 0xdf) {
+        n = 2;
+    } else if (p[0] >= 0xe0 && p[0] <= 0xef) {
+        n = 3;
+        low = p[0] == 0xe0 ? 0xa0 : low;
+        high = p[0] == 0xed ? 0x9f : high;
+    } else if (p[0] >= 0xf0 && p[0] <= 0xf4) {
+        n = 4;
+        low = p[0] == 0xf0 ? 0x90 : low;
+        high = p[0] == 0xf4 ? 0x8f : high;
+    } else {
+        return 0;
+    }
+    if ((size_t)(end - p) < n || p[1] < low || p[1] > high)
+        return 0;
+    for (size_t i = 2; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}

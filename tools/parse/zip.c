@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "parse/zip.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    END_BYTES = 22, /* of the end record, without its comment */
+    COMMENT_MOST = 65535,
+    LOCATOR_BYTES = 20,
+    END64_BYTES = 56,
+    DIRECTORY_BYTES = 46, /* of an entry of the directory, without name, extra fields and comment */
+    LOCAL_BYTES = 30      /* of a local header, without name and extra fields */
+};
+
+struct parser {
+    struct zip *out;
+    pici_read_at_fn read_at;
+    void *ctx;
+    uint64_t file_bytes;
+    struct parse_error *err;
+    uint64_t entries, directory, directory_bytes; /* as the end records say */
+};
+
+static uint64_t le(const uint8_t *p, int bytes)
+{
+    uint64_t v = 0;
+    while (bytes-- > 0)
+        v = v << 8 | p[bytes];
+    return v;
+}
+
+/* n bytes at offset, which the caller has found to be within the file. */
+static bool get(struct parser *p, void *to, size_t n, uint64_t offset)
+{
+    return !n || p->read_at(p->ctx, to, n, offset) == 0 || parse_fail(p->err, offset, "cannot be read");
+}
+
+/* A field of the end record that zip64 has again: a, unless it is all ones. */
+static bool agree(uint64_t a, int bytes, uint64_t b)
+{
+    return a == b || a == (UINT64_C(1) << 8 * bytes) - 1;
+}
+
+/* The records at the end of the file: where the directory is. */
+static bool find_directory(struct parser *p)
+{
+    uint8_t *tail = malloc(END_BYTES + COMMENT_MOST), end64[END64_BYTES], locator[LOCATOR_BYTES];
+    size_t len = p->file_bytes < END_BYTES + COMMENT_MOST ? (size_t)p->file_bytes : END_BYTES + COMMENT_MOST;
+    if (!tail)
+        return parse_fail(p->err, 0, "out of memory");
+    bool found = false, read = get(p, tail, len, p->file_bytes - len);
+    uint8_t e[END_BYTES];
+    uint64_t at = 0;
+    for (size_t i = len; read && !found && i-- >= END_BYTES;) { /* the comment reaches to the end of the file */
+        const uint8_t *q = tail + i + 1 - END_BYTES;
+        size_t comment = len - (i + 1);
+        found = memcmp(q, "PK\5\6", 4) == 0 && le(q + 20, 2) == comment;
+        memcpy(e, q, sizeof e);
+        at = p->file_bytes - comment - END_BYTES;
+    }
+    free(tail);
+    if (!read)
+        return false;
+    if (!found)
+        return parse_fail(p->err, p->file_bytes, "not a zip file: it does not end as one");
+    p->entries = le(e + 10, 2);
+    p->directory_bytes = le(e + 12, 4);
+    p->directory = le(e + 16, 4);
+    bool one_disk = le(e + 4, 4) == 0 && le(e + 8, 2) == p->entries;
+    uint64_t ends = at;
+    if (at >= LOCATOR_BYTES && !get(p, locator, sizeof locator, at - LOCATOR_BYTES))
+        return false;
+    if (at >= LOCATOR_BYTES && memcmp(locator, "PK\6\7", 4) == 0) {
+        ends = le(locator + 8, 8);
+        if (ends > at - LOCATOR_BYTES || at - LOCATOR_BYTES - ends != END64_BYTES)
+            return parse_fail(p->err, at - LOCATOR_BYTES, "the end record of zip64 is not where it must be");
+        if (!get(p, end64, sizeof end64, ends))
+            return false;
+        one_disk = le(locator + 4, 4) == 0 && le(locator + 16, 4) == 1 && le(end64 + 16, 8) == 0 &&
+                   le(end64 + 24, 8) == le(end64 + 32, 8);
+        if (memcmp(end64, "PK\6\6", 4) != 0 || le(end64 + 4, 8) != END64_BYTES - 12 ||
+            !agree(p->entries, 2, le(end64 + 32, 8)) || !agree(p->directory_bytes, 4, le(end64 + 40, 8)) ||
+            !agree(p->directory, 4, le(end64 + 48, 8)))
+            return parse_fail(p->err, ends, "the end records of zip and zip64 do not agree");
+        p->entries = le(end64 + 32, 8);
+        p->directory_bytes = le(end64 + 40, 8);
+        p->directory = le(end64 + 48, 8);
+    }
+    if (!one_disk)
+        return parse_fail(p->err, at, "a zip file of several disks");
+    if (p->directory_bytes > ends || p->directory != ends - p->directory_bytes)
+        return parse_fail(p->err, at, "the directory does not end where the end records begin");
+    if (p->directory_bytes > ZIP_MAX_DIRECTORY)
+        return parse_fail(p->err, at, "a directory of %" PRIu64 " bytes, above the limit of %d", p->directory_bytes,
+                          ZIP_MAX_DIRECTORY);
+    if (p->entries > p->directory_bytes / DIRECTORY_BYTES)
+        return parse_fail(p->err, at, "more entries than the directory has room for");
+    return true;
+}
+
+/* What zip64 says of an entry, in the place of fields that are all ones: sizes and offset, in this order. */
+static bool wide_fields(const uint8_t *extra, size_t len, uint64_t *const field[3])
+{
+    static const uint32_t ones = UINT32_MAX;
+    bool wanted = *field[0] == ones || *field[1] == ones || *field[2] == ones;
+    while (len >= 4) {
+        size_t n = (size_t)le(extra + 2, 2);
+        if (n > len - 4)
+            return false;
+        if (le(extra, 2) == 1) {
+            const uint8_t *p = extra + 4, *end = p + n;
+            for (int i = 0; i < 3; i++) {
+                if (*field[i] != ones)
+                    continue;
+                if (end - p < 8)
+                    return false;
+                *field[i] = le(p, 8);
+                p += 8;
+            }
+            return true;
+        }
+        extra += 4 + n;
+        len -= 4 + n;
+    }
+    return len == 0 && !wanted;
+}
+
+/* The entry at q, of the directory's at bytes, with left bytes of it to come; *used is how many it takes. */
+static bool take_entry(struct parser *p, const uint8_t *q, uint64_t left, uint64_t at, char **names, uint64_t *used)
+{
+    struct zip_entry *e = &p->out->entries[p->out->count];
+    char name[64];
+    if (left < DIRECTORY_BYTES || memcmp(q, "PK\1\2", 4) != 0)
+        return parse_fail(p->err, at, "not an entry of a zip directory");
+    size_t name_len = (size_t)le(q + 28, 2), extra = (size_t)le(q + 30, 2), comment = (size_t)le(q + 32, 2);
+    *used = (uint64_t)DIRECTORY_BYTES + name_len + extra + comment;
+    if (*used > left)
+        return parse_fail(p->err, at, "an entry that is longer than the directory");
+    memcpy(*names, q + DIRECTORY_BYTES, name_len);
+    (*names)[name_len] = 0;
+    *e = (struct zip_entry){.name = *names, .name_len = name_len};
+    *names += name_len + 1;
+    p->out->count++;
+    parse_printable(name, sizeof name, e->name, e->name_len);
+    if (memchr(e->name, 0, e->name_len))
+        return parse_fail(p->err, at, "an entry with a NUL in its name");
+    uint64_t packed = le(q + 20, 4), bytes = le(q + 24, 4), *const wide[3] = {&bytes, &packed, &e->header};
+    e->header = le(q + 42, 4);
+    if (!wide_fields(q + DIRECTORY_BYTES + name_len, extra, wide))
+        return parse_fail(p->err, at, "entry '%s' has extra fields that are none", name);
+    if (le(q + 8, 2) & 1)
+        return parse_fail(p->err, at, "entry '%s' is encrypted", name);
+    e->method = (unsigned)le(q + 10, 2);
+    e->stored = e->method == 0;
+    if ((e->stored && packed != bytes) || le(q + 34, 2) != 0)
+        return parse_fail(p->err, at, "entry '%s' is stored in %" PRIu64 " bytes, but has %" PRIu64 ", or is elsewhere",
+                          name, packed, bytes);
+    if (e->header > p->directory || p->directory - e->header < LOCAL_BYTES ||
+        packed > p->directory - e->header - LOCAL_BYTES)
+        return parse_fail(p->err, at, "entry '%s' is not before the directory", name);
+    e->begin = bytes;
+    e->end = packed; /* both until the local header tells where they are */
+    return true;
+}
+
+/* The local header, which may leave sizes to a descriptor after the data (bit 3 of the flags). */
+static bool take_local(struct parser *p, struct zip_entry *e)
+{
+    char name[64];
+    static const uint32_t ones = UINT32_MAX;
+    uint8_t h[LOCAL_BYTES], own[256];
+    parse_printable(name, sizeof name, e->name, e->name_len);
+    if (!get(p, h, sizeof h, e->header))
+        return false;
+    const uint64_t bytes = e->end, packed = le(h + 18, 4), whole = le(h + 22, 4), room = p->directory - e->header;
+    uint64_t head = LOCAL_BYTES + le(h + 26, 2) + le(h + 28, 2);
+    bool later = le(h + 6, 2) & 8, said = (packed == bytes || packed == ones) && (whole == e->begin || whole == ones);
+    bool ok = memcmp(h, "PK\3\4", 4) == 0 && !(le(h + 6, 2) & 1) && le(h + 8, 2) == e->method &&
+              le(h + 26, 2) == e->name_len && (said || (later && packed == 0 && whole == 0)) && head <= room &&
+              bytes <= room - head;
+    for (size_t at = 0, n; ok && at < e->name_len; at += n) {
+        n = e->name_len - at < sizeof own ? e->name_len - at : sizeof own;
+        if (!get(p, own, n, e->header + LOCAL_BYTES + at))
+            return false;
+        ok = memcmp(own, e->name + at, n) == 0;
+    }
+    if (!ok)
+        return parse_fail(p->err, e->header, "the header of entry '%s' is not as the directory says", name);
+    e->begin = e->header + head;
+    e->end = e->begin + bytes;
+    return true;
+}
+
+static int by_header(const void *a, const void *b)
+{
+    const struct zip_entry *x = a, *y = b;
+    return (x->header > y->header) - (x->header < y->header);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct zip_entry *)a)->name, ((const struct zip_entry *)b)->name);
+}
+
+/* Entries in the order of their bytes: none in another, no two of one name. */
+static bool check_entries(struct parser *p)
+{
+    struct zip *z = p->out;
+    char name[64];
+    if (z->count)
+        qsort(z->entries, z->count, sizeof *z->entries, by_name);
+    for (size_t i = 1; i < z->count; i++)
+        if (strcmp(z->entries[i - 1].name, z->entries[i].name) == 0)
+            return parse_fail(p->err, z->entries[i].header, "two entries are named '%s'",
+                              parse_printable(name, sizeof name, z->entries[i].name, z->entries[i].name_len));
+    if (z->count)
+        qsort(z->entries, z->count, sizeof *z->entries, by_header);
+    for (size_t i = 1; i < z->count; i++)
+        if (z->entries[i].header < z->entries[i - 1].end)
+            return parse_fail(p->err, z->entries[i].header, "entry '%s' begins inside another",
+                              parse_printable(name, sizeof name, z->entries[i].name, z->entries[i].name_len));
+    return true;
+}
+
+static bool read_entries(struct parser *p)
+{
+    struct zip *z = p->out;
+    uint8_t *directory = malloc((size_t)p->directory_bytes + 1);
+    z->entries = malloc((size_t)p->entries * sizeof *z->entries + 1);
+    z->names = malloc((size_t)p->directory_bytes + 1); /* an entry is longer than its name and a NUL */
+    char *names = z->names;
+    bool ok = directory && z->entries && z->names;
+    if (!ok)
+        parse_fail(p->err, 0, "out of memory");
+    ok = ok && get(p, directory, (size_t)p->directory_bytes, p->directory);
+    uint64_t at = 0, used = 0;
+    for (uint64_t i = 0; ok && i < p->entries; i++, at += used)
+        ok = take_entry(p, directory + at, p->directory_bytes - at, p->directory + at, &names, &used);
+    free(directory);
+    if (ok && at != p->directory_bytes)
+        ok = parse_fail(p->err, p->directory + at, "the directory goes on after its last entry");
+    for (size_t i = 0; ok && i < z->count; i++)
+        ok = take_local(p, &z->entries[i]);
+    return ok && check_entries(p);
+}
+
+bool zip_open(struct zip *out, pici_read_at_fn read_at, void *ctx, uint64_t file_bytes, struct parse_error *err)
+{
+    struct parser p = {.out = out, .read_at = read_at, .ctx = ctx, .file_bytes = file_bytes, .err = err};
+    *out = (struct zip){0};
+    if (file_bytes > INT64_MAX)
+        return parse_fail(err, 0, "a file beyond 63 bits");
+    bool ok = find_directory(&p) && read_entries(&p);
+    if (!ok)
+        zip_free(out);
+    return ok;
+}
+
+void zip_free(struct zip *z)
+{
+    free(z->entries);
+    free(z->names);
+    *z = (struct zip){0};
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Writing JSON (RFC 8259): values in order, commas and escapes by themselves. Whoever begins an object or array ends it.
+ * key is NULL in an array and at the top. Errors are those of the FILE. */
+#ifndef PICI_TOOLS_SHOW_JSONOUT_H
+#define PICI_TOOLS_SHOW_JSONOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct jsonout {
+    FILE *f;
+    unsigned depth;
+    bool some; /* the innermost object or array has a member already */
+};
+
+void jsonout_begin(struct jsonout *j, const char *key, char bracket); /* '{' or '[' */
+void jsonout_end(struct jsonout *j, char bracket);                    /* '}' or ']'; at the top also a newline */
+void jsonout_u64(struct jsonout *j, const char *key, uint64_t v);     /* all digits */
+void jsonout_bool(struct jsonout *j, const char *key, bool v);
+void jsonout_null(struct jsonout *j, const char *key);
+
+/* A number with the fewest digits, from 15, that bring the same double back; null for what JSON has no number for. */
+void jsonout_real(struct jsonout *j, const char *key, double v);
+
+/* Text of len bytes, NULs among them: UTF-8 as it is, control characters escaped, each byte that is not UTF-8 as U+FFFD. */
+void jsonout_text(struct jsonout *j, const char *key, const char *s, size_t len);
+
+/* A NUL-terminated text. */
+void jsonout_string(struct jsonout *j, const char *key, const char *s);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "show/markup.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "parse/parse.h"
+#include "tool.h"
+
+int markup_flush(struct markup *m)
+{
+    if (!m->status && m->len)
+        m->status = output_write(m->out, m->buffer, m->len);
+    m->len = 0;
+    return m->status;
+}
+
+void markup_put(struct markup *m, const char *format, ...)
+{
+    if (m->len > sizeof m->buffer / 2)
+        markup_flush(m);
+    va_list args;
+    va_start(args, format);
+    m->len += (size_t)vsnprintf(m->buffer + m->len, sizeof m->buffer - m->len, format, args);
+    va_end(args);
+}
+
+void markup_text(struct markup *m, const char *text, size_t len)
+{
+    const uint8_t *p = (const uint8_t *)text, *end = p + len;
+    while (p < end) {
+        size_t k = parse_utf8(p, end);
+        bool refused = k == 0 || *p < 0x20 || *p == 0x7f || (k == 2 && p[0] == 0xc2 && p[1] < 0xa0) ||
+                       (k == 3 && p[0] == 0xef && p[1] == 0xbf && p[2] >= 0xbe);
+        if (refused) {
+            markup_put(m, "\\x%02x", *p);
+            k = 1;
+        } else if (strchr("<>&\"'", *p)) {
+            markup_put(m, "&#%u;", *p);
+        } else {
+            markup_put(m, "%.*s", (int)k, (const char *)p);
+        }
+        p += k;
+    }
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "show/jsonout.h"
+#include "measure.h"
+#include "reading.h"
+#include "source.h"
+#include "suggest.h"
+#include "term.h"
+#include "tool.h"
+
+enum { COMPRESS, DECOMPRESS, SCATTER_ADD, OPS, LEAST_TIMED = 4 << 20, SCRATCH = 1 << 20 };
+
+struct bench {
+    const struct tool_options *o;
+    const char *name; /* of the file's tensor; NULL: synthetic */
+    char *name_storage;
+    enum pici_dtype dtype;
+    uint64_t n; /* elements */
+    size_t bytes;
+    uint8_t *src, *dst, *block;
+    size_t block_cap;
+    double *seconds; /* [1 + OPS * FORMATS][reps], memcpy first */
+    struct jsonout json;
+    struct suggest near; /* to --tensor */
+};
+
+static int out_of_memory(const struct bench *b)
+{
+    char text[TERM_TEXT];
+    return tool_bad(b->name ? b->o->args[0] : NULL, "out of memory for %s of elements and what is made of them",
+                    term_bytes(text, b->bytes));
+}
+
+/* ---- data */
+
+static uint64_t next_random(uint64_t *state) /* splitmix64 */
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* Bits of a value that is not zero; of floats one between 1 and 2 in size, for denormals are slow to add on some CPUs. */
+static uint64_t value(enum pici_dtype dtype, uint64_t random)
+{
+    switch (dtype) {
+    case PICI_F64: return (random & UINT64_C(0x800fffffffffffff)) | UINT64_C(0x3ff0000000000000);
+    case PICI_F32: return (random & 0x807fffffu) | 0x3f800000u;
+    case PICI_F16: return (random & 0x83ffu) | 0x3c00u;
+    case PICI_BF16: return (random & 0x807fu) | 0x3f80u;
+    case PICI_F8E4M3: return (random & 0x87u) | 0x38u;
+    case PICI_F8E5M2: return (random & 0x83u) | 0x3cu;
+    default: return random | 1;
+    }
+}
+
+/* Uniformly random positions, always the same. */
+static void fill(struct bench *b, double sparsity)
+{
+    size_t width = pici_dtype_width(b->dtype);
+    uint64_t state = 1;
+    for (uint64_t i = 0; i < b->n; i++) {
+        uint64_t v = 0, r = next_random(&state);
+        if ((double)(r >> 11) * 0x1p-53 >= sparsity)
+            v = value(b->dtype, next_random(&state));
+        uint8_t v8 = (uint8_t)v;
+        uint16_t v16 = (uint16_t)v;
+        uint32_t v32 = (uint32_t)v;
+        memcpy(b->src + i * width,
+               width == 1   ? (void *)&v8
+               : width == 2 ? (void *)&v16
+               : width == 4 ? (void *)&v32
+                            : &v,
+               width);
+    }
+}
+
+/* Make a tensor the data if it is longer than what there is: *buf becomes room for its bytes, or NULL if it is not. */
+static int take(struct bench *b, const char *name, size_t len, enum pici_dtype dtype, uint64_t n, uint8_t **buf)
+{
+    uint64_t bytes = n * pici_dtype_width(dtype);
+    const char *only = b->o->tensor;
+    *buf = NULL;
+    if (only)
+        suggest_word(&b->near, name);
+    if (only ? strlen(only) != len || memcmp(only, name, len) != 0 : b->src && bytes <= b->bytes)
+        return TOOL_OK;
+    free(b->src);
+    free(b->name_storage);
+    b->src = bytes < SIZE_MAX ? malloc((size_t)bytes + 1) : NULL;
+    b->name_storage = malloc(len + 1);
+    if (!b->src || !b->name_storage)
+        return tool_nomem(b->o->args[0]);
+    memcpy(b->name_storage, name, len);
+    b->name_storage[len] = 0;
+    b->name = b->name_storage;
+    b->dtype = dtype;
+    b->n = n;
+    b->bytes = (size_t)bytes;
+    *buf = b->src;
+    return TOOL_OK;
+}
+
+static int load_source(struct bench *b, struct input *in)
+{
+    struct source s;
+    struct source_tensor t;
+    bool more = true;
+    uint8_t *into, *scratch = malloc(SCRATCH);
+    int status = scratch ? source_open(&s, in, b->o->args[0], b->o) : tool_nomem(in->name);
+    if (status) {
+        free(scratch);
+        return status;
+    }
+    while (status == TOOL_OK && (status = source_next(&s, &t, &more)) == TOOL_OK && more) {
+        into = NULL;
+        if (!t.filler)
+            status = take(b, t.name, t.name_len, t.dtype, t.count, &into);
+        if (status == TOOL_OK && into)
+            status = source_take(&s, into, b->bytes);
+        else if (status == TOOL_OK)
+            for (uint64_t left = s.left; left && status == TOOL_OK; left = s.left)
+                status = source_take(&s, scratch, left < SCRATCH ? (size_t)left : SCRATCH);
+    }
+    source_close(&s);
+    free(scratch);
+    return status;
+}
+
+static int load_file(struct bench *b, struct input *in)
+{
+    struct reading r;
+    struct pici_tensor_info t;
+    bool more = true;
+    uint8_t *into;
+    int status = reading_open(&r, in, b->o->threads, true);
+    while (status == TOOL_OK && (status = reading_next(&r, &t, &more)) == TOOL_OK && more) {
+        status = take(b, t.name, t.name_len, t.dtype, t.count, &into);
+        enum pici_status s = status == TOOL_OK && into ? pici_reader_read(r.reader, into, t.count) : PICI_OK;
+        if (s)
+            status = reading_failed(&r, s);
+    }
+    reading_close(&r);
+    return status;
+}
+
+/* The longest tensor of the file, or that of --tensor. */
+static int load(struct bench *b)
+{
+    struct input in;
+    enum reading_kind kind = READING_OTHER;
+    int status = input_open(&in, b->o->args[0]);
+    if (status)
+        return status;
+    if (!b->o->type && !b->o->dtype)
+        status = reading_kind(&in, b->o->args[0], &kind);
+    if (status == TOOL_OK && kind == READING_BLOCK)
+        status = tool_usage(in.name, "is a bare block; bench takes tensors");
+    if (status == TOOL_OK)
+        status = kind == READING_FILE ? load_file(b, &in) : load_source(b, &in);
+    if (status == TOOL_OK && !b->name)
+        status = b->o->tensor ? tool_no_tensor(in.name, &b->near) : tool_bad(in.name, "has no tensors");
+    if (status == TOOL_OK && b->n == 0)
+        status = tool_bad(in.name, "tensor %s has no elements", b->name);
+    input_close(&in);
+    return status;
+}
+
+/* ---- measuring */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* GB/s of dense bytes, by the median of a row. */
+static double speed(const struct bench *b, int row)
+{
+    int reps = b->o->reps;
+    double *t = b->seconds + (size_t)row * (size_t)reps;
+    qsort(t, (size_t)reps, sizeof *t, by_value);
+    double median = reps % 2 ? t[reps / 2] : (t[reps / 2 - 1] + t[reps / 2]) / 2;
+    return (double)b->bytes / median / 1e9;
+}
+
+/* Time one operation: seconds of one run. */
+static enum pici_status time_op(struct bench *b, int op, enum pici_format f, size_t *len, double *seconds)
+{
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.threads = b->o->threads;
+    /* What is too short for the clock is done many times over. */
+    size_t times = b->bytes < LEAST_TIMED ? LEAST_TIMED / b->bytes : 1;
+    enum pici_status s = PICI_OK;
+    double start = term_now();
+    for (size_t i = 0; i < times && s == PICI_OK; i++)
+        s = op == COMPRESS     ? pici_compress(b->block, b->block_cap, len, b->src, b->n, b->dtype, f, &opts)
+            : op == DECOMPRESS ? pici_decompress(b->dst, b->n, b->block, *len, &opts)
+                               : pici_scatter_add(b->dst, b->n, b->block, *len, &opts);
+    *seconds = (term_now() - start) / (double)times;
+    return s;
+}
+
+static double time_memcpy(struct bench *b)
+{
+    size_t times = b->bytes < LEAST_TIMED ? LEAST_TIMED / b->bytes : 1;
+    double start = term_now();
+    for (size_t i = 0; i < times; i++) {
+        memcpy(b->dst, b->src, b->bytes);
+        __asm__ volatile("" : : "r"(b->dst) : "memory"); /* each copy is to be made */
+    }
+    return (term_now() - start) / (double)times;
+}
+
+static bool skipped(const struct bench *b, int f)
+{
+    return b->o->format != PICI_AUTO && (int)b->o->format != f;
+}
+
+static void tell(struct bench *b, double sparsity, const size_t len[FORMATS])
+{
+    double copy = speed(b, 0);
+    char bytes[TERM_TEXT];
+    for (int f = 0; f < FORMATS; f++) {
+        if (skipped(b, f))
+            continue;
+        double gbs[OPS];
+        for (int op = 0; op < OPS; op++)
+            gbs[op] = speed(b, 1 + OPS * f + op);
+        const char *format = pici_format_name((enum pici_format)f);
+        if (b->o->json) {
+            static const char *const names[OPS] = {"compress", "decompress", "scatter_add"};
+            jsonout_begin(&b->json, NULL, '{');
+            jsonout_real(&b->json, "sparsity", sparsity);
+            jsonout_string(&b->json, "format", format);
+            jsonout_u64(&b->json, "block_bytes", len[f]);
+            jsonout_begin(&b->json, "gb_per_second", '{');
+            jsonout_real(&b->json, "memcpy", copy);
+            for (int op = 0; op < OPS; op++)
+                jsonout_real(&b->json, names[op], gbs[op]);
+            jsonout_end(&b->json, '}');
+            jsonout_end(&b->json, '}');
+        } else {
+            printf("%7.5g%%  %-6s  %8s", 100 * sparsity, format, term_bytes(bytes, len[f]));
+            for (int op = 0; op < OPS; op++)
+                printf("  %6.1f %5.2fx", gbs[op], gbs[op] / copy);
+            printf("  %6.1f\n", copy);
+        }
+    }
+    fflush(stdout);
+}
+
+/* Every operation once a repetition, so that the noise of the machine hits all of them alike. */
+static int measure(struct bench *b, double sparsity)
+{
+    size_t len[FORMATS] = {0};
+    memset(b->dst, 0, b->bytes);
+    memset(b->block, 0, b->block_cap);
+    for (int rep = -1; rep < b->o->reps; rep++) { /* -1: to warm up, and to check */
+        double t = time_memcpy(b);
+        if (rep >= 0)
+            b->seconds[rep] = t;
+        for (int f = 0; f < FORMATS; f++) {
+            for (int op = 0; op < OPS && !skipped(b, f); op++) {
+                enum pici_status s = time_op(b, op, (enum pici_format)f, &len[f], &t);
+                if (s)
+                    return tool_bad(b->name, "%s: %s", pici_format_name((enum pici_format)f), pici_strerror(s));
+                if (rep < 0 && op == DECOMPRESS && memcmp(b->dst, b->src, b->bytes) != 0)
+                    return tool_bad(b->name, "%s: decompressed to other bytes", pici_format_name((enum pici_format)f));
+                if (rep >= 0)
+                    b->seconds[(size_t)(1 + OPS * f + op) * (size_t)b->o->reps + (size_t)rep] = t;
+            }
+        }
+    }
+    tell(b, sparsity, len);
+    return TOOL_OK;
+}
+
+static int allocate(struct bench *b)
+{
+    for (int f = 0; f < FORMATS; f++) {
+        size_t cap = pici_bound((enum pici_format)f, b->dtype, b->n);
+        if (!skipped(b, f) && cap > b->block_cap)
+            b->block_cap = cap;
+        if (!skipped(b, f) && cap == 0)
+            return out_of_memory(b);
+    }
+    if (!b->src)
+        b->src = malloc(b->bytes);
+    b->dst = malloc(b->bytes);
+    b->block = malloc(b->block_cap);
+    b->seconds = malloc((1 + OPS * FORMATS) * (size_t)b->o->reps * sizeof(double));
+    return b->src && b->dst && b->block && b->seconds ? TOOL_OK : out_of_memory(b);
+}
+
+static void heading(struct bench *b)
+{
+    const struct tool_options *o = b->o;
+    char bytes[TERM_TEXT];
+    if (o->json) {
+        b->json.f = stdout;
+        jsonout_begin(&b->json, NULL, '{');
+        if (b->name) {
+            jsonout_string(&b->json, "file", tool_input_name(o->args[0]));
+            jsonout_string(&b->json, "tensor", b->name);
+        }
+        jsonout_string(&b->json, "version", pici_version());
+        jsonout_string(&b->json, "dtype", pici_dtype_name(b->dtype));
+        jsonout_u64(&b->json, "elements", b->n);
+        jsonout_u64(&b->json, "bytes", b->bytes);
+        jsonout_u64(&b->json, "threads", (uint64_t)o->threads);
+        jsonout_u64(&b->json, "repetitions", (uint64_t)o->reps);
+        jsonout_begin(&b->json, "results", '[');
+        return;
+    }
+    if (b->name) {
+        term_puts(stdout, tool_input_name(o->args[0]));
+        fputs(", tensor ", stdout);
+        term_puts(stdout, b->name);
+        fputs(": ", stdout);
+    }
+    printf("%s, %s, ", pici_dtype_name(b->dtype), term_bytes(bytes, b->bytes));
+    if (o->threads)
+        printf("%d thread%s", o->threads, o->threads == 1 ? "" : "s");
+    else
+        fputs("a thread for each core", stdout);
+    printf("; GB/s of dense bytes and times memcpy, medians of %d\n\n", o->reps);
+    puts("sparsity  format      size      compress     decompress    scatter-add  memcpy");
+}
+
+int verb_bench(const struct tool_options *o)
+{
+    static const double all[] = {0, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999};
+    struct bench b = {.o = o, .dtype = o->dtype ? (enum pici_dtype)o->dtype : PICI_F32};
+    int status = TOOL_OK;
+    suggest_start(&b.near, o->tensor);
+    if (o->nargs == 0 && (o->type || o->tensor))
+        return tool_usage(NULL, "bench: --type and --tensor are for a FILE");
+    if (o->nargs && (o->sparsity || o->bench_bytes_set))
+        return tool_usage(NULL, "bench: --size and --sparsity are for synthetic data, without a FILE");
+    if (o->nargs) {
+        status = load(&b);
+    } else {
+        b.n = o->bench_bytes / pici_dtype_width(b.dtype);
+        b.bytes = (size_t)(b.n * pici_dtype_width(b.dtype));
+        if (!b.n || b.bytes / pici_dtype_width(b.dtype) != b.n)
+            return tool_usage(NULL, "bench: --size %" PRIu64 ": too small or too large", o->bench_bytes);
+    }
+    if (status == TOOL_OK)
+        status = allocate(&b);
+    if (status == TOOL_OK) {
+        heading(&b);
+        if (b.name) {
+            struct density d;
+            density_init(&d);
+            density_add(&d, b.src, b.n, pici_dtype_width(b.dtype));
+            status = measure(&b, 1 - (double)d.nnz / (double)b.n);
+        }
+        const double *list = o->sparsity ? o->sparsity : all;
+        int lists = o->sparsity ? o->sparsities : (int)(sizeof all / sizeof *all);
+        for (int i = 0; !b.name && i < lists && status == TOOL_OK; i++) {
+            fill(&b, list[i]);
+            status = measure(&b, list[i]);
+        }
+        if (o->json) {
+            jsonout_end(&b.json, ']');
+            jsonout_end(&b.json, '}');
+        }
+    }
+    free(b.name_storage);
+    free(b.src);
+    free(b.dst);
+    free(b.block);
+    free(b.seconds);
+    return status;
+}

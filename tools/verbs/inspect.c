@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attrs.h"
+#include "blocks.h"
+#include "compare.h"
+#include "show/heat.h"
+#include "show/html.h"
+#include "show/image.h"
+#include "reading.h"
+#include "show/report.h"
+#include "source.h"
+#include "suggest.h"
+#include "term.h"
+#include "tool.h"
+
+enum { BLOCK_PIECE = 1 << 20, DTYPE_TEXT = 64 /* characters shown of an original's type */ };
+
+struct job {
+    const struct tool_options *o;
+    struct input in;
+    struct report report;
+    bool pictured;           /* an image is wanted */
+    struct image *image;     /* NULL: none yet */
+    struct compare *compare; /* NULL: not wanted */
+    struct progress progress;
+    struct scratch scratch;
+    bool found;          /* the tensor of --tensor */
+    struct suggest near; /* to it */
+};
+
+/* Whether a tensor is to be looked at. */
+static bool wanted(struct job *j, const char *name, size_t len) /* then a NUL */
+{
+    const char *only = j->o->tensor;
+    bool yes = !only || (strlen(only) == len && memcmp(only, name, len) == 0);
+    j->found = j->found || yes;
+    if (only && !yes)
+        suggest_word(&j->near, name);
+    return yes;
+}
+
+/* A picture of that many tensors, if one is wanted. */
+static int begin_image(struct job *j, uint64_t tensors)
+{
+    if (!j->pictured)
+        return TOOL_OK;
+    j->image = image_new(j->in.name, j->o->tensor ? 1 : tensors);
+    return j->image ? TOOL_OK : tool_nomem(j->in.name);
+}
+
+/* Begin a tensor of the report. */
+static struct measured *begin(struct job *j, const char *name, size_t len, enum pici_dtype dtype, const uint64_t *shape,
+                              unsigned rank, const char *dtype_text, size_t dtype_len)
+{
+    struct measured *m = report_add(&j->report, name, len);
+    if (!m)
+        return NULL;
+    m->dtype = dtype;
+    m->rank = rank;
+    m->shape = malloc(rank * sizeof *shape + 1);
+    m->dtype_text = dtype_text ? strndup(dtype_text, dtype_len < DTYPE_TEXT ? dtype_len : DTYPE_TEXT) : NULL;
+    if (!m->shape || (dtype_text && !m->dtype_text))
+        return NULL;
+    if (rank)
+        memcpy(m->shape, shape, rank * sizeof *shape);
+    density_init(j->report.map);
+    return m;
+}
+
+/* Count a chunk. */
+static int count(struct job *j, struct measured *m, const void *elements, uint64_t n)
+{
+    struct pici_mix mix;
+    uint64_t nnz = density_add(j->report.map, elements, n, pici_dtype_width(m->dtype));
+    if (!measure_mix(&mix, &j->scratch, m->dtype, elements, n))
+        return tool_nomem(j->in.name);
+    sizes_add(&m->sizes, m->dtype, n, nnz, &mix);
+    if (j->compare && !compare_add(j->compare, m->dtype, elements, n, &m->sizes.pici, &m->sizes.zstd))
+        return tool_nomem(j->in.name);
+    progress_at(&j->progress, j->in.at, j->report.total.dense_bytes + m->sizes.dense_bytes);
+    return TOOL_OK;
+}
+
+/* End a tensor: its sparkline and its panel. */
+static int end(struct job *j, struct measured *m)
+{
+    const struct density *d = j->report.map;
+    size_t len;
+    FILE *f = open_memstream(&m->spark, &len);
+    if (!f)
+        return tool_nomem(j->in.name);
+    heat_line(f, d, REPORT_SPARK);
+    if (fclose(f) != 0)
+        return tool_nomem(j->in.name);
+    sizes_end(&m->sizes);
+    sizes_sum(&j->report.total, &m->sizes);
+    j->report.stored += m->stored;
+    if (j->image) {
+        char shape[96], percent[TERM_TEXT], caption[160];
+        snprintf(caption, sizeof caption, "%s %s %s", term_percent(percent, d->nnz, d->elements),
+                 pici_dtype_name(m->dtype), term_shape(shape, sizeof shape, m->shape, m->rank));
+        if (!image_add(j->image, m->name, caption, d))
+            return tool_nomem(j->in.name);
+    }
+    return TOOL_OK;
+}
+
+static int inspect_reading(struct job *j, struct reading *r)
+{
+    for (;;) {
+        struct pici_tensor_info t;
+        struct pici_attr dtype = {0};
+        bool more;
+        int status = reading_next(r, &t, &more);
+        if (status || !more)
+            return status;
+        if (!wanted(j, t.name, t.name_len))
+            continue;
+        status = reading_attr(r, t.index, ATTR_DTYPE, &dtype);
+        if (status)
+            return status;
+        struct measured *m =
+            begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, dtype.key ? dtype.value : NULL, dtype.len);
+        if (!m)
+            return tool_nomem(j->in.name);
+        m->stored = t.stored_bytes;
+        status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
+        if (status == TOOL_OK)
+            status = reading_attr_is(r, t.index, ATTR_ORDER, "F", &m->fortran);
+        for (uint64_t done = 0, n = 1; status == TOOL_OK && n;) {
+            status = reading_piece(r, &t, &done, &n);
+            const char *p = r->piece;
+            for (uint64_t at = 0; status == TOOL_OK && at < n; at += t.chunk_elements) {
+                uint64_t k = n - at < t.chunk_elements ? n - at : t.chunk_elements;
+                status = count(j, m, p + at * pici_dtype_width(t.dtype), k);
+            }
+        }
+        if (status == TOOL_OK)
+            status = end(j, m);
+        if (status)
+            return status;
+    }
+}
+
+static int inspect_file(struct job *j)
+{
+    struct reading r;
+    int status = reading_open(&r, &j->in, j->o->threads, true);
+    uint64_t tensors = 0;
+    bool is_delta = false;
+    if (status == TOOL_OK)
+        status = reading_is_delta(&r, &is_delta);
+    j->report.type = is_delta ? "delta" : "pici";
+    if (status == TOOL_OK && j->in.regular) {
+        enum pici_status s = pici_reader_count(r.reader, &tensors);
+        if (s)
+            status = reading_failed(&r, s);
+    }
+    if (status == TOOL_OK)
+        status = begin_image(j, tensors);
+    if (status == TOOL_OK)
+        status = inspect_reading(j, &r);
+    reading_close(&r);
+    return status;
+}
+
+static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_t chunk)
+{
+    for (;;) {
+        struct source_tensor t;
+        bool more;
+        int status = source_next(s, &t, &more);
+        if (status || !more)
+            return status;
+        size_t width = pici_dtype_width(t.dtype);
+        struct measured *m = NULL;
+        if (!t.filler && wanted(j, t.name, t.name_len)) {
+            m = begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, t.dtype_text, strlen(t.dtype_text));
+            if (!m)
+                return tool_nomem(j->in.name);
+            m->big_endian = t.big_endian;
+            m->fortran = t.fortran;
+        }
+        for (uint64_t left = t.count; left;) {
+            uint64_t n = left < chunk ? left : chunk;
+            status = source_take(s, piece, (size_t)n * width);
+            if (status)
+                return status;
+            if (m)
+                status = count(j, m, piece, n);
+            if (status)
+                return status;
+            left -= n;
+        }
+        status = m ? end(j, m) : TOOL_OK;
+        if (status)
+            return status;
+    }
+}
+
+static int inspect_source(struct job *j)
+{
+    const struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    struct source s;
+    int status = source_open(&s, &j->in, j->o->args[0], j->o);
+    if (status)
+        return status;
+    j->report.type = tool_type_name(s.type);
+    void *piece = malloc(opts.chunk_elements * sizeof(uint64_t));
+    status = piece ? begin_image(j, s.tensors) : tool_nomem(j->in.name);
+    if (status == TOOL_OK)
+        status = inspect_tensors(j, &s, piece, opts.chunk_elements);
+    free(piece);
+    source_close(&s);
+    return status;
+}
+
+static int inspect_block(struct job *j)
+{
+    uint8_t *block, *piece = NULL;
+    size_t len;
+    struct pici_info info = PICI_INFO_INIT;
+    int status = input_slurp(&j->in, &block, &len);
+    if (status)
+        return status;
+    status = block_check(j->in.name, block, len);
+    if (status == TOOL_OK && pici_inspect(&info, block, len) != PICI_OK)
+        status = tool_bad(j->in.name, "not a block");
+    if (status == TOOL_OK && info.count > j->o->max_bytes / pici_dtype_width(info.dtype))
+        status = tool_bad_at(j->in.name, 8, "a valid block of %" PRIu64 " elements of %s: too many to look at each",
+                             info.count, pici_dtype_name(info.dtype));
+    struct measured *m = NULL;
+    if (status == TOOL_OK) {
+        j->report.type = "block";
+        j->found = true;
+        m = begin(j, pici_format_name(info.format), strlen(pici_format_name(info.format)), info.dtype, &info.count, 1,
+                  NULL, 0);
+        piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
+        status = m && piece ? begin_image(j, 1) : tool_nomem(j->in.name);
+    }
+    /* pieces are of whole groups, whose records do not depend on what is beside them */
+    struct pici_mix all = PICI_MIX_INIT, mix;
+    all.other_bytes = hybrid_head(info.count);
+    for (uint64_t done = 0; status == TOOL_OK && done < info.count; done += BLOCK_PIECE) {
+        uint64_t n = info.count - done < BLOCK_PIECE ? info.count - done : BLOCK_PIECE;
+        enum pici_status s = pici_decompress_range(piece, done, n, block, len, NULL);
+        if (s)
+            status = tool_bad(j->in.name, "%s", pici_strerror(s));
+        else if (!measure_mix(&mix, &j->scratch, info.dtype, piece, n))
+            status = tool_nomem(j->in.name);
+        else {
+            density_add(j->report.map, piece, n, pici_dtype_width(info.dtype));
+            if (j->compare && !compare_add(j->compare, info.dtype, piece, n, &m->sizes.pici, &m->sizes.zstd))
+                status = tool_nomem(j->in.name);
+            mix.other_bytes -= hybrid_head(n);
+            mix_sum(&all, &mix);
+        }
+    }
+    if (status == TOOL_OK) {
+        sizes_add(&m->sizes, info.dtype, info.count, j->report.map->nnz, &all);
+        m->stored = len;
+        status = end(j, m);
+    }
+    free(piece);
+    free(block);
+    return status;
+}
+
+static int inspect(struct job *j)
+{
+    enum reading_kind kind = READING_OTHER;
+    int status = TOOL_OK;
+    if (!j->o->type && !j->o->dtype)
+        status = reading_kind(&j->in, j->o->args[0], &kind);
+    if (status)
+        return status;
+    j->report.file = j->in.name;
+    j->report.file_bytes = j->in.bytes;
+    j->report.map = malloc(sizeof *j->report.map);
+    if (!j->report.map)
+        return tool_nomem(j->in.name);
+    progress_start(&j->progress, j->in.name, j->in.bytes);
+    status = kind == READING_FILE ? inspect_file(j) : kind == READING_BLOCK ? inspect_block(j) : inspect_source(j);
+    progress_end(&j->progress);
+    if (status == TOOL_OK && !j->found && j->o->tensor)
+        status = tool_no_tensor(j->in.name, &j->near);
+    return status;
+}
+
+static void end_job(struct job *j)
+{
+    image_free(j->image);
+    compare_free(j->compare);
+    report_free(&j->report);
+    free(j->scratch.p);
+    input_close(&j->in);
+}
+
+static int begin_compare(struct job *j)
+{
+    if (!j->o->compare)
+        return TOOL_OK;
+    if (!compare_possible())
+        return tool_usage(NULL, "inspect: --compare needs zstd, which this build does not have");
+    j->report.zstd_level = j->o->compare;
+    j->compare = compare_new(j->o->compare);
+    return j->compare ? TOOL_OK : tool_nomem(j->in.name);
+}
+
+int verb_inspect(const struct tool_options *o)
+{
+    struct output png = {.fd = -1}, svg = {.fd = -1};
+    struct job j = {.o = o, .pictured = o->png || o->svg};
+    if (o->png && o->svg && strcmp(o->png, o->svg) == 0)
+        return tool_usage(o->png, "cannot be both --png and --svg");
+    suggest_start(&j.near, o->tensor);
+    int status = input_open(&j.in, o->args[0]);
+    if (status)
+        return status;
+    status = begin_compare(&j);
+    if (status == TOOL_OK && o->png)
+        status = output_open(&png, o->png, &j.in, o->force);
+    if (status == TOOL_OK && o->svg)
+        status = output_open(&svg, o->svg, &j.in, o->force);
+    if (status == TOOL_OK)
+        status = inspect(&j);
+    if (status == TOOL_OK && o->png)
+        status = image_png(j.image, &png);
+    if (status == TOOL_OK && o->svg)
+        status = image_svg(j.image, &svg);
+    if (status == TOOL_OK && o->png)
+        status = output_commit(&png);
+    if (status == TOOL_OK && o->svg)
+        status = output_commit(&svg);
+    if (status == TOOL_OK && o->json)
+        report_json(&j.report);
+    else if (status == TOOL_OK)
+        report_print(&j.report);
+    output_discard(&png);
+    output_discard(&svg);
+    end_job(&j);
+    return status;
+}
+
+int verb_report(const struct tool_options *o)
+{
+    struct output page = {.fd = -1};
+    struct job j = {.o = o, .pictured = true};
+    char *path = o->out ? strdup(o->out) : tool_output_name(o->args[0], ".html");
+    if (!path)
+        return tool_nomem(o->args[0]);
+    suggest_start(&j.near, o->tensor);
+    int status = input_open(&j.in, o->args[0]);
+    if (status == TOOL_OK) {
+        status = output_open(&page, path, &j.in, o->force);
+        if (status == TOOL_OK)
+            status = inspect(&j);
+        if (status == TOOL_OK)
+            status = html_report(&j.report, j.image, &page);
+        if (status == TOOL_OK)
+            status = output_commit(&page);
+        output_discard(&page);
+        end_job(&j);
+    }
+    free(path);
+    return status;
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attrs.h"
+#include "blocks.h"
+#include "reading.h"
+#include "show/report.h"
+#include "tensors.h"
+#include "term.h"
+#include "tool.h"
+
+/* ---- list */
+
+/* A tensor more. NULL: no memory. */
+static struct measured *add(struct report *report, const char *name, size_t len, enum pici_dtype dtype,
+                            const uint64_t *shape, unsigned rank, uint64_t count)
+{
+    struct measured *m = report_add(report, name, len);
+    if (!m || !(m->shape = malloc(rank * sizeof *m->shape + 1)))
+        return NULL;
+    m->dtype = dtype;
+    m->rank = rank;
+    if (rank)
+        memcpy(m->shape, shape, rank * sizeof *m->shape);
+    m->sizes.elements = count;
+    m->sizes.dense_bytes = count * pici_dtype_width(dtype);
+    sizes_sum(&report->total, &m->sizes);
+    return m;
+}
+
+/* Gather what the index says, or, of a stream, the file itself. The report's sizes have elements and dense bytes only. */
+static int gather(struct reading *r, struct report *report, uint64_t *chunks)
+{
+    for (;;) {
+        struct pici_tensor_info t;
+        bool more;
+        int status = reading_next(r, &t, &more);
+        if (status || !more)
+            return status;
+        struct measured *m = add(report, t.name, t.name_len, t.dtype, t.shape, t.rank, t.count);
+        if (!m)
+            return tool_nomem(r->in->name);
+        m->stored = t.stored_bytes;
+        m->chunks = t.chunks;
+        *chunks += t.chunks;
+        report->stored += m->stored;
+        status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
+        if (status == TOOL_OK)
+            status = reading_attr_is(r, t.index, ATTR_ORDER, "F", &m->fortran);
+        if (status)
+            return status;
+    }
+}
+
+/* What another file than .pici says of its tensors. */
+static int gather_source(const struct tool_options *o, struct report *report, const char **type, uint64_t *bytes)
+{
+    struct tensors all;
+    int status = tensors_open(&all, o->args[0], o);
+    if (status)
+        return status;
+    *type = tool_type_name(all.source.type);
+    *bytes = all.in.bytes;
+    for (size_t i = 0; i < all.n && status == TOOL_OK; i++) {
+        const struct source_tensor *t = &all.tensor[i].t;
+        struct measured *m =
+            t->filler ? NULL : add(report, t->name, t->name_len, t->dtype, t->shape, t->rank, t->count);
+        if (m) {
+            m->big_endian = t->big_endian;
+            m->fortran = t->fortran;
+        } else if (!t->filler) {
+            status = tool_nomem(all.in.name);
+        }
+    }
+    tensors_close(&all);
+    return status;
+}
+
+/* A delta, and the names of what it removes. */
+struct listed_delta {
+    bool is, whole; /* whole: the rest is known, which a stream does not tell beforehand */
+    struct delta d;
+    struct pici_attr removed;
+};
+
+static int gather_delta(struct reading *r, struct listed_delta *d)
+{
+    int status = reading_is_delta(r, &d->is);
+    if (status || !d->is || !r->in->regular)
+        return status;
+    status = reading_delta(r, &d->d);
+    d->whole = status == TOOL_OK;
+    return status ? status : reading_attr(r, PICI_FILE, DELTA_REMOVED, &d->removed);
+}
+
+static void list_delta_json(struct jsonout *j, const struct listed_delta *d)
+{
+    size_t at = 0, len;
+    const char *name;
+    bool good;
+    jsonout_begin(j, "delta", '{');
+    for (int k = 0; d->whole && k < DELTA_KINDS; k++)
+        jsonout_u64(j, delta_kind_name((enum delta_kind)k), d->d.kinds[k]);
+    if (d->whole) {
+        jsonout_begin(j, "removed", '[');
+        while (delta_removed_next(&d->removed, &at, &name, &len, &good))
+            jsonout_text(j, NULL, name, len);
+        jsonout_end(j, ']');
+    }
+    jsonout_end(j, '}');
+}
+
+static void list_delta(const struct listed_delta *d)
+{
+    size_t at = 0, len;
+    const char *name;
+    bool good;
+    for (int k = 0; k < DELTA_KINDS; k++)
+        printf("%s%" PRIu64 " %s", k ? ", " : "\n", d->d.kinds[k], delta_kind_name((enum delta_kind)k));
+    printf(", %" PRIu64 " removed%s", d->d.removed, d->d.removed ? ":" : "");
+    while (delta_removed_next(&d->removed, &at, &name, &len, &good)) {
+        char text[256];
+        printf(" %s", parse_printable(text, sizeof text, name, len));
+    }
+    puts("");
+}
+
+static void list_json(const struct report *r, uint64_t chunks, const struct listed_delta *d)
+{
+    struct jsonout j = {.f = stdout};
+    jsonout_begin(&j, NULL, '{');
+    jsonout_string(&j, "file", r->file);
+    jsonout_string(&j, "source", r->type);
+    if (r->file_bytes)
+        jsonout_u64(&j, "file_bytes", r->file_bytes);
+    jsonout_begin(&j, "tensors", '[');
+    for (size_t i = 0; i < r->tensors; i++) {
+        const struct measured *m = &r->tensor[i];
+        jsonout_begin(&j, NULL, '{');
+        measured_json(&j, m);
+        jsonout_u64(&j, "elements", m->sizes.elements);
+        jsonout_u64(&j, "bytes", m->sizes.dense_bytes);
+        if (m->stored)
+            jsonout_u64(&j, "stored_bytes", m->stored);
+        jsonout_u64(&j, "chunks", m->chunks);
+        jsonout_end(&j, '}');
+    }
+    jsonout_end(&j, ']');
+    jsonout_begin(&j, "total", '{');
+    jsonout_u64(&j, "elements", r->total.elements);
+    jsonout_u64(&j, "bytes", r->total.dense_bytes);
+    if (r->stored)
+        jsonout_u64(&j, "stored_bytes", r->stored);
+    jsonout_u64(&j, "chunks", chunks);
+    jsonout_end(&j, '}');
+    if (d->is)
+        list_delta_json(&j, d);
+    jsonout_end(&j, '}');
+}
+
+static void list_row(const struct sizes *s, uint64_t stored, uint64_t chunks)
+{
+    char bytes[TERM_TEXT];
+    printf("  %12" PRIu64 "  %8s", s->elements, term_bytes(bytes, s->dense_bytes));
+    if (stored)
+        printf("  %8s  %6.2f", term_bytes(bytes, stored), (double)s->dense_bytes / (double)stored);
+    else
+        printf("  %8s  %6s", "-", "-");
+    printf("  %6" PRIu64, chunks);
+    columns_end();
+}
+
+/* other: another file than .pici. */
+static void list_print(const struct report *r, bool other, uint64_t chunks, const struct listed_delta *d)
+{
+    char bytes[TERM_TEXT];
+    term_puts(stdout, r->file);
+    if (other)
+        printf(": %s", r->type);
+    else
+        printf(d->is ? ": delta" : ": pici");
+    if (*r->type && !other) {
+        printf(", from ");
+        term_puts(stdout, r->type);
+    }
+    if (r->file_bytes)
+        printf(", %s", term_bytes(bytes, r->file_bytes));
+    printf(", %zu tensor%s\n\n", r->tensors, r->tensors == 1 ? "" : "s");
+    if (!r->tensors)
+        return;
+    struct columns c;
+    columns_fit(&c, r, 2 + 12 + 2 + 8 + 2 + 8 + 2 + 6 + 2 + 6);
+    columns_head(&c);
+    printf("  %12s  %8s  %8s  %6s  %6s", "ELEMENTS", "BYTES", "STORED", "RATIO", "CHUNKS");
+    columns_end();
+    for (size_t i = 0; i < r->tensors; i++) {
+        const struct measured *m = &r->tensor[i];
+        columns_row(&c, m);
+        list_row(&m->sizes, m->stored, m->chunks);
+    }
+    columns_total(&c);
+    list_row(&r->total, r->stored, chunks);
+    if (d->whole)
+        list_delta(d);
+}
+
+int verb_list(const struct tool_options *o)
+{
+    struct input in;
+    struct reading r = {0};
+    struct report report = {0};
+    struct listed_delta delta = {0};
+    struct pici_attr type = {0};
+    char type_text[16] = "";
+    uint64_t chunks = 0;
+    enum reading_kind kind = READING_OTHER;
+    int status = input_open(&in, o->args[0]);
+    if (status)
+        return status;
+    report.type = type_text;
+    report.file_bytes = in.bytes;
+    status = o->type || o->dtype ? TOOL_OK : reading_kind(&in, o->args[0], &kind);
+    const bool other = kind == READING_OTHER && (o->type || o->dtype || tool_type_of(o->args[0]) != TYPE_RAW);
+    if (status == TOOL_OK && other)
+        status = gather_source(o, &report, &report.type, &report.file_bytes);
+    if (status == TOOL_OK && !other) {
+        status = reading_open(&r, &in, 1, true);
+        if (status == TOOL_OK)
+            status = reading_attr(&r, PICI_FILE, ATTR_TYPE, &type);
+        if (status == TOOL_OK && type.key && type.len < sizeof type_text)
+            memcpy(type_text, type.value, type.len);
+        if (status == TOOL_OK)
+            status = gather(&r, &report, &chunks);
+        if (status == TOOL_OK)
+            status = gather_delta(&r, &delta);
+    }
+    if (status == TOOL_OK) {
+        report.file = in.name;
+        if (o->json)
+            list_json(&report, chunks, &delta);
+        else
+            list_print(&report, other, chunks, &delta);
+    }
+    delta_close(&delta.d);
+    report_free(&report);
+    reading_close(&r);
+    input_close(&in);
+    return status;
+}
+
+/* ---- test */
+
+/* The rules of a delta, beside those of any file; of a stream only the latter can be known. */
+static int test_delta(struct input *in)
+{
+    struct reading r;
+    struct delta d = {0};
+    bool is = false;
+    int status = reading_open(&r, in, 1, true);
+    if (status == TOOL_OK)
+        status = reading_is_delta(&r, &is);
+    if (status == TOOL_OK && is)
+        status = reading_delta(&r, &d);
+    delta_close(&d);
+    reading_close(&r);
+    return status;
+}
+
+static int test_file(struct input *in, const struct tool_options *o)
+{
+    struct reading r;
+    int status = reading_open(&r, in, o->threads, false);
+    if (status == TOOL_OK) {
+        enum pici_status s = pici_reader_verify(r.reader);
+        if (s)
+            status = reading_failed(&r, s);
+    }
+    reading_close(&r);
+    return status == TOOL_OK && in->regular ? test_delta(in) : status;
+}
+
+static int test_block(struct input *in)
+{
+    uint8_t *block;
+    size_t len;
+    int status = input_slurp(in, &block, &len);
+    if (status == TOOL_OK) {
+        status = block_check(in->name, block, len);
+        free(block);
+    }
+    return status;
+}
+
+static int test_one(const char *path, const struct tool_options *o)
+{
+    struct input in;
+    struct progress progress;
+    enum reading_kind kind;
+    int status = input_open(&in, path);
+    if (status)
+        return status;
+    progress_start(&progress, in.name, in.bytes);
+    in.progress = &progress;
+    status = reading_kind(&in, path, &kind);
+    if (status == TOOL_OK)
+        status = kind == READING_BLOCK ? test_block(&in) : test_file(&in, o);
+    progress_end(&progress);
+    if (status == TOOL_OK && !o->json) {
+        term_puts(stdout, in.name);
+        fputs(": ", stdout);
+        term_on(stdout, TERM_GREEN);
+        fputs("ok", stdout);
+        term_off(stdout);
+        putchar('\n');
+    }
+    input_close(&in);
+    return status;
+}
+
+int verb_test(const struct tool_options *o)
+{
+    int worst = TOOL_OK;
+    struct jsonout j = {.f = stdout};
+    if (o->json)
+        jsonout_begin(&j, NULL, '[');
+    for (int i = 0; i < o->nargs; i++) {
+        int status = test_one(o->args[i], o);
+        if (status > worst)
+            worst = status;
+        if (o->json) {
+            jsonout_begin(&j, NULL, '{');
+            jsonout_string(&j, "file", o->args[i]);
+            jsonout_bool(&j, "ok", status == TOOL_OK);
+            if (status)
+                jsonout_string(&j, "error", tool_last_error());
+            jsonout_end(&j, '}');
+        }
+    }
+    if (o->json)
+        jsonout_end(&j, ']');
+    return worst;
+}
