@@ -17,9 +17,11 @@ enum pici_status pici_opts_get(struct pici_opts *out, const struct pici_opts *in
 
 int pici_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes);
 
-/* As pici_decompress with default options, for a part of an output of so many elements, which decides whether to write
- * past the caches. */
-enum pici_status pici_decompress_slice(void *dst, uint64_t n, const void *block, size_t len, uint64_t output);
+/* A block whose header is parsed and whole: as pici_decompress and pici_scatter_add with default options. dst [b->count]
+ * does not overlap the block. output: elements of the array that dst is a part of; from PICI_STREAM_BYTES on it is written
+ * with non-temporal stores. */
+enum pici_status pici_block_decode(void *dst, const struct pici_block *b, uint64_t output);
+enum pici_status pici_block_add(void *dst, const struct pici_block *b);
 
 /* As pici_decompress_range, for pici_apply. */
 enum pici_status pici_apply_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,

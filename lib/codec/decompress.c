@@ -306,29 +306,22 @@ static const struct pici_add *kernels(const struct pici_block *b, enum deed deed
     return deed == ADD ? pici_isa()->add[b->dtype] : deed == FLIP ? pici_isa()->flip[b->at.width_log2] : NULL;
 }
 
-/* output: elements of what dst is all, or a part, of. */
-static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts,
-                              enum deed deed, uint64_t output)
+/* A whole block whose header is checked, to dst [b->count elements]. output: elements of what dst is all, or a part, of. */
+static enum pici_status whole(void *dst, const struct pici_block *b, int threads, enum deed deed, uint64_t output)
 {
-    struct pici_opts o;
-    struct pici_block b;
-    enum pici_status s = block ? pici_opts_get(&o, opts) : PICI_E_ARG;
-    if (s || (s = parse(&b, block, len)) != PICI_OK)
+    enum pici_status s = pici_block_checksum(b, NULL);
+    if (s || (s = pici_block_padding(b, NULL)) != PICI_OK)
         return s;
-    if (n != b.count || check_output(&b, dst, n, len))
-        return PICI_E_ARG;
-    if ((s = pici_block_checksum(&b, NULL)) != PICI_OK || (s = pici_block_padding(&b, NULL)) != PICI_OK)
-        return s;
-    struct job j = {.b = &b,
-                    .move = pici_isa()->move[b.at.width_log2],
-                    .add = kernels(&b, deed),
-                    .stream = output >= (uint64_t)PICI_STREAM_BYTES >> b.at.width_log2};
+    struct job j = {.b = b,
+                    .move = pici_isa()->move[b->at.width_log2],
+                    .add = kernels(b, deed),
+                    .stream = output >= (uint64_t)PICI_STREAM_BYTES >> b->at.width_log2};
     struct parts p;
     p.job = &j;
     p.dst = dst;
-    p.threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES);
+    p.threads = pici_thread_count(threads, fmt_tiles(b->count) / PICI_PIECE_TILES);
     atomic_init(&p.wrong, 0);
-    if (n == 0)
+    if (b->count == 0)
         return PICI_OK;
     if (p.threads > 1)
         pici_parallel(p.threads, 256 << 10, unpack_thread, &p);
@@ -337,29 +330,48 @@ static enum pici_status whole(void *dst, uint64_t n, const void *block, size_t l
     if (atomic_load(&p.wrong))
         return PICI_E_CORRUPT;
     uint64_t nnz = 0;
-    for (int i = 0; b.format == FMT_HYBRID && i < p.threads; i++)
+    for (int i = 0; b->format == FMT_HYBRID && i < p.threads; i++)
         nnz += p.nnz[i];
-    return b.format == FMT_HYBRID && nnz != b.nnz ? PICI_E_CORRUPT : PICI_OK;
+    return b->format == FMT_HYBRID && nnz != b->nnz ? PICI_E_CORRUPT : PICI_OK;
+}
+
+/* The same from untrusted bytes and a caller's arguments. */
+static enum pici_status call(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts,
+                             enum deed deed)
+{
+    struct pici_opts o;
+    struct pici_block b;
+    enum pici_status s = block ? pici_opts_get(&o, opts) : PICI_E_ARG;
+    if (s || (s = parse(&b, block, len)) != PICI_OK)
+        return s;
+    if (n != b.count || check_output(&b, dst, n, len))
+        return PICI_E_ARG;
+    return whole(dst, &b, o.threads, deed, n);
+}
+
+enum pici_status pici_block_decode(void *dst, const struct pici_block *b, uint64_t output)
+{
+    return whole(dst, b, 1, DECODE, output);
+}
+
+enum pici_status pici_block_add(void *dst, const struct pici_block *b)
+{
+    return whole(dst, b, 1, ADD, b->count);
 }
 
 enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
 {
-    return whole(dst, n, block, len, opts, DECODE, n);
-}
-
-enum pici_status pici_decompress_slice(void *dst, uint64_t n, const void *block, size_t len, uint64_t output)
-{
-    return whole(dst, n, block, len, NULL, DECODE, output);
+    return call(dst, n, block, len, opts, DECODE);
 }
 
 enum pici_status pici_scatter_add(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
 {
-    return whole(dst, n, block, len, opts, ADD, n);
+    return call(dst, n, block, len, opts, ADD);
 }
 
 enum pici_status pici_apply(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
 {
-    return whole(dst, n, block, len, opts, FLIP, n);
+    return call(dst, n, block, len, opts, FLIP);
 }
 
 static enum pici_status range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,

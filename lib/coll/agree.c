@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The rounds in which all ranks come to know what all ranks know: before the data, that they make the same call and can do
- * it; after the data, whether it went well. Dissemination: in round k a rank sends all it knows to the rank 2^k further on; what it knows is
- * combined by functions for which hearing a thing twice does no harm (the worst status, the lowest and the highest call). Does not depend on the
- * call, so that ranks that disagree find out. Messages: formats/message.md. */
+ * The rounds in which all ranks learn what all ranks know: before the data, that they make the same call and can do it;
+ * after the data, whether it succeeded. Dissemination: in round k a rank sends all it knows to the rank 2^k further on.
+ * What it knows is combined by functions for which hearing a thing twice does no harm (the worst status, the lowest and the
+ * highest call). Nothing here depends on the call, so that ranks that disagree find out. Messages: formats/message.md. */
 #include <limits.h>
 #include <string.h>
 
 #include "bytes.h"
-#include "coll/comm.h"
+#include "coll/request.h"
 #include "xxh64.h"
 
 /* Payload, after the prefix. */
 enum {
-    AT_STATUS = MSG_BYTES,
+    AT_VERSION = MSG_BYTES,
+    AT_LENGTH = AT_VERSION + 4,
+    AT_STATUS = AT_VERSION + 8,
     AT_CULPRIT = AT_STATUS + 4,
     AT_LOW_RANK = AT_STATUS + 8,
     AT_HIGH_RANK = AT_STATUS + 12,
@@ -21,6 +23,8 @@ enum {
     AT_HIGH = AT_LOW + AGREE_CALL_BYTES,
     AT_HASH = AT_HIGH + AGREE_CALL_BYTES
 };
+
+enum { OLD_BYTES = 136 }; /* of this message in version 0, which did not say its version */
 
 /* A call, of AGREE_CALL_BYTES. */
 enum {
@@ -52,7 +56,7 @@ static void describe(uint8_t *p, const struct pici_request *r)
     p[CALL_ALGORITHM] = (uint8_t)c->algorithm;
     store_le32(p + CALL_WINDOW, (uint32_t)c->window);
     store_le64(p + CALL_COUNT, c->count);
-    store_le64(p + CALL_SLICE, c->slice);
+    store_le64(p + CALL_SLICE, c->slice_bytes);
     store_le64(p + CALL_SEQUENCE, r->sequence);
     uint64_t nodes = 0; /* of the order that follows from the map */
     for (int i = 0; i < r->comm->ranks; i++)
@@ -71,7 +75,7 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
                  {"op", CALL_OP, 1},
                  {"count", CALL_COUNT, 8},
                  {"algorithm", CALL_ALGORITHM, 1},
-                 {"slice", CALL_SLICE, 8},
+                 {"bytes of a slice", CALL_SLICE, 8},
                  {"window", CALL_WINDOW, 4},
                  {"number of the call", CALL_SEQUENCE, 8},
                  {"node map", CALL_NODES, 8}};
@@ -103,9 +107,10 @@ static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind k
                                 .dtype = (unsigned)r->call.dtype,
                                 .op = (unsigned)r->call.op,
                                 .algorithm = (unsigned)r->call.algorithm,
-                                .sequence = r->sequence,
-                                .count = r->call.total};
+                                .sequence = r->sequence};
     pici_msg_put(p, &prefix);
+    store_le32(p + AT_VERSION, MSG_VERSION);
+    store_le32(p + AT_LENGTH, AGREE_BYTES);
     store_le32(p + AT_STATUS, (uint32_t)r->status);
     store_le32(p + AT_CULPRIT, (uint32_t)r->culprit);
     store_le32(p + AT_LOW_RANK, a->low_rank);
@@ -115,21 +120,37 @@ static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind k
     store_le64(p + AT_HASH, pici_xxh64(p, AT_HASH, 0));
 }
 
+/* A word as some version of the library writes it? Every version has the prefix, the length of its own from version 1 on,
+ * and a hash at the end. */
+static int is_word(const uint8_t *p, size_t len, enum msg_kind kind, uint32_t *version)
+{
+    struct msg_prefix prefix;
+    if (pici_msg_get(&prefix, p, len) || prefix.kind != kind || len < OLD_BYTES ||
+        load_le64(p + len - 8) != pici_xxh64(p, len - 8, 0))
+        return 0;
+    *version = len == OLD_BYTES ? 0 : load_le32(p + AT_VERSION);
+    return len == OLD_BYTES || load_le32(p + AT_LENGTH) == len;
+}
+
 /* Take in what a peer knows. */
 static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum msg_kind kind, int peer)
 {
     struct coll_agreement *a = &r->agree;
-    struct msg_prefix prefix;
-    if (len != AGREE_BYTES || pici_msg_get(&prefix, p, len) || prefix.kind != kind ||
-        load_le64(p + AT_HASH) != pici_xxh64(p, AT_HASH, 0)) {
+    uint32_t version;
+    if (!is_word(p, len, kind, &version) || (version == MSG_VERSION && len != AGREE_BYTES)) {
         pici_coll_note(r->comm, "rank %d sent garbage where its %s was due", peer,
                        kind == MSG_HELLO ? "call" : "verdict");
         pici_coll_fail(r, PICI_E_CORRUPT, peer);
         return;
     }
+    if (version != MSG_VERSION) {
+        pici_coll_note(r->comm, "rank %d runs another version of the library: its messages are of version %lu, ours of %d",
+                       peer, (unsigned long)version, MSG_VERSION);
+        pici_coll_fail(r, PICI_E_PEER, peer);
+        return;
+    }
     if (load_le32(p + AT_STATUS))
-        pici_coll_fail(r, (enum pici_status)(int32_t)load_le32(p + AT_STATUS),
-                       (int)(load_le32(p + AT_CULPRIT) & INT_MAX));
+        pici_coll_fail(r, pici_msg_status(load_le32(p + AT_STATUS)), (int)(load_le32(p + AT_CULPRIT) & INT_MAX));
     if (memcmp(p + AT_LOW, a->low, AGREE_CALL_BYTES) < 0) {
         memcpy(a->low, p + AT_LOW, AGREE_CALL_BYTES);
         a->low_rank = load_le32(p + AT_LOW_RANK);
@@ -161,17 +182,17 @@ enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int
     enum pici_status s;
     for (; a->round < a->rounds; a->round++, a->posted = 0) {
         int far = 1 << a->round;
-        uint8_t *out = comm->agreements + (size_t)a->round * 2 * AGREE_BYTES, *in = out + AGREE_BYTES;
+        uint8_t *out = comm->agreements + (size_t)a->round * (AGREE_BYTES + AGREE_ROOM), *in = out + AGREE_BYTES;
         int to = (int)(((long)comm->rank + far) % p), from = (int)(((long)comm->rank + p - far) % p);
         if (!a->posted) {
             a->in = (struct coll_flight){.peer = from};
             a->out = (struct coll_flight){.peer = to};
-            s = t->recv(t->context, from, in, AGREE_BYTES, &a->in.request);
+            pici_step_receives(comm, 1);
+            s = t->recv(t->context, from, in, AGREE_ROOM, &a->in.request);
             if (s)
                 return pici_coll_lost(comm, from, s);
             write_word(out, r, kind);
-            if (t->more)
-                t->more(t->context, 0); /* the next word waits for the peer's */
+            pici_step_sends(comm, 1, 0); /* the next word waits for the peer's */
             s = t->send(t->context, to, out, AGREE_BYTES, &a->out.request);
             if (s)
                 return pici_coll_lost(comm, to, s);

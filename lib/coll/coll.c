@@ -1,70 +1,77 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The loop over steps: the data of a collective.
+ * The only loop over steps: the data of a collective.
  *
- * A segment is cut into slices, and `window` of them are under way at a time, each a chain through all the steps: send my message of the step,
- * then take in the peer's, go on to the next step. Chains wait for the network by turns, so that one is encoded while another is in flight
- * and a third is added. The messages of all chains have one order (round of slices, step, slice), the same on every rank, in which they are sent and
- * received; so the nth message to a peer is the nth that it expects from here.
+ * A segment is cut into slices, and `window` of them are under way at a time. Each goes through all the steps of the
+ * schedule: make and send this rank's messages of the step, then take in those that it receives, then the next step. While
+ * one slice is encoded another is in flight and a third is added. All ranks keep one order of places (round of slices, step,
+ * slice): in this order messages are sent and receives are posted, so that the nth message to a peer is the nth that the
+ * peer expects from here. A rank may have no message to send or to receive at a place.
  *
- * This cannot lock up: a message is taken in once this rank has sent its own of the same place, and is sent once that of the step before was taken in.
- * Where all ranks wait, take the one that is furthest behind in the order: all that it waits for was sent.
+ * There is no deadlock. A rank goes past a place once it has sent its messages and taken in those that it receives there; it
+ * sends the messages of a place once it is past the previous step's place of the same slice. Where all ranks wait, take one
+ * that is furthest behind in the order: its peers at that place are there or further, so what it waits for was sent.
  *
- * An engine that is asynchronous has a lane for each chain, and a chain goes from stage to stage when its lane has nothing left to do.
- * Then messages are made, and taken in, as soon as may be, whatever their order; sent, and done with, they are in order still. */
+ * An asynchronous engine has a lane for each slice, and a slice goes from stage to stage when its lane has nothing left to do.
+ * Then messages are made and taken in as soon as they can be, in any order; they are still sent, and places passed, in the
+ * one order. */
 #include <limits.h>
 #include <string.h>
 
-#include "coll/comm.h"
+#include "coll/request.h"
 
-static int steps_of(const struct coll_call *c)
+static const struct coll_layout *layout_of(const struct pici_request *r)
 {
-    return c->steps[0] + c->steps[1];
+    return &r->call.at;
 }
 
-static int phase_of(const struct coll_call *c, int step)
-{
-    return step < c->steps[PLAN_REDUCE_SCATTER] ? PLAN_REDUCE_SCATTER : PLAN_ALL_GATHER;
-}
-
-static void step_at(const struct pici_request *r, int step, struct pici_plan_step *s)
-{
-    const struct coll_call *c = &r->call;
-    int phase = phase_of(c, step);
-    pici_plan_step(s, (enum plan_algorithm)c->algorithm, (enum plan_phase)phase, r->comm->ranks, r->comm->position,
-                   phase == PLAN_REDUCE_SCATTER ? step : step - c->steps[PLAN_REDUCE_SCATTER]);
-}
-
-/* ---- the order of messages */
+/* ---- the order of places */
 
 static uint64_t slice_at(const struct pici_request *r, const struct coll_place *at)
 {
-    return at->round * (uint64_t)r->call.window + (uint64_t)at->chain;
+    return at->round * (uint64_t)layout_of(r)->window + (uint64_t)at->run;
 }
 
 static int past_end(const struct pici_request *r, const struct coll_place *at)
 {
-    return slice_at(r, at) >= r->call.slices;
+    return slice_at(r, at) >= layout_of(r)->slices;
 }
 
 static void next_place(const struct pici_request *r, struct coll_place *at)
 {
-    at->chain++;
-    if (at->chain < r->call.window && !past_end(r, at))
+    at->run++;
+    if (at->run < layout_of(r)->window && !past_end(r, at))
         return;
-    at->chain = 0;
-    if (++at->step < steps_of(&r->call))
+    at->run = 0;
+    if (++at->step < layout_of(r)->steps)
         return;
     at->step = 0;
     at->round++;
 }
 
-/* ---- memory */
+static void step_at(const struct pici_request *r, int step, struct schedule_step *s)
+{
+    const struct coll_layout *l = layout_of(r);
+    l->schedule->step(l->schedule, &l->shape, step, s);
+}
+
+/* The step that a slice is at. */
+static const struct schedule_step *step_of(const struct pici_request *r, struct slice_run *run)
+{
+    if (!run->known) {
+        step_at(r, run->step, &run->now);
+        run->known = 1;
+    }
+    return &run->now;
+}
+
+/* ---- buffers of messages */
 
 static struct coll_buffer *take(struct pici_request *r)
 {
     struct coll_buffer *b = r->free[--r->frees];
     b->users = 1;
+    b->flights = 0;
     return b;
 }
 
@@ -74,74 +81,115 @@ static void drop(struct pici_request *r, struct coll_buffer *b)
         r->free[r->frees++] = b;
 }
 
-static void hold(struct coll_chain *chain, struct coll_buffer *b)
+/* Keep a block for a later step. */
+static void keep(struct slice_run *run, int segment, struct coll_buffer *b, const uint8_t *block, size_t len,
+                 enum pici_format format)
 {
+    run->encoded[segment] = (struct coll_encoded){.block = block, .len = len, .message = b, .format = format};
     b->users++;
-    chain->held[chain->holds++] = b;
 }
 
-static void let_go(struct pici_request *r, struct coll_chain *chain)
+static void let_go(struct pici_request *r, struct slice_run *run, int segment)
 {
-    while (chain->holds)
-        drop(r, chain->held[--chain->holds]);
+    struct coll_buffer *b = run->encoded[segment].message;
+    run->encoded[segment].message = NULL;
+    if (b)
+        drop(r, b);
 }
 
-enum pici_status pici_coll_data_begin(struct pici_request *r)
+/* ---- sums */
+
+/* A slice begins: none of its sums has anything yet. */
+static void begin_slice(const struct pici_request *r, struct slice_run *run, uint64_t slice)
 {
-    struct coll_call *c = &r->call;
-    const struct pici_engine *e = r->engine;
-    for (int i = 0; i < c->buffers && c->slices; i++) {
-        r->buffers[i] = (struct coll_buffer){.bytes = r->messages + (size_t)i * c->message};
-        r->free[r->frees++] = &r->buffers[i];
-    }
-    for (int i = 0; i < c->window && c->slices; i++) {
-        r->chains[i].slice = (uint64_t)i;
-        r->chains[i].acc = r->sums + (size_t)i * (size_t)c->accumulators * c->slice * c->width;
-        pici_policy_begin(&r->chains[i].policy);
-    }
-    void *mark = r->mark;
-    r->mark = NULL;
-    enum pici_status s = e->begin ? e->begin(r->self, mark, c->lanes) : PICI_OK;
-    if (!s && r->comm->ranks == 1 && c->send != c->recv)
-        e->copy(c->lanes ? r->chains[0].lane : NULL, c->recv, c->send, c->count, c->dtype);
-    return s;
+    const struct coll_layout *l = layout_of(r);
+    run->slice = slice;
+    run->step = run->known = 0;
+    memset(run->sum, 0, (size_t)l->shape.ranks * sizeof *run->sum);
+    for (run->free_slots = 0; run->free_slots < l->limits.sums; run->free_slots++)
+        run->slots[run->free_slots] = run->free_slots;
+    pici_policy_begin(&run->history);
 }
 
-/* Where this rank sums slice [first, first + n) of a segment: what it owns in the caller's memory. */
-static uint8_t *sum_at(const struct pici_request *r, const struct coll_chain *chain, int segment, uint64_t first)
+static uint8_t *slot_at(const struct pici_request *r, const struct slice_run *run, int slot)
+{
+    return run->acc + (size_t)slot * layout_of(r)->slice * r->call.width;
+}
+
+/* Where a result belongs in the receive buffer: elements from `first` of the total on. */
+static uint8_t *result_at(const struct pici_request *r, int segment, uint64_t first)
 {
     const struct coll_call *c = &r->call;
-    if (segment == r->comm->position) {
-        uint64_t own = 0, len;
-        if (c->kind == PICI_REDUCE_SCATTER)
-            pici_coll_segment(r->comm, c, segment, &own, &len);
-        return c->recv + (first - own) * c->width;
+    uint64_t base = 0, len;
+    if (c->kind == PICI_REDUCE_SCATTER)
+        pici_coll_segment(r->comm, c, segment, &base, &len);
+    return c->recv + (first - base) * c->width;
+}
+
+/* Where the sum of a segment's slice is. There is one. */
+static uint8_t *sum_at(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t first)
+{
+    const int where = run->sum[segment];
+    return where == SUM_IN_RECV ? result_at(r, segment, first) : slot_at(r, run, where - 1);
+}
+
+/* This rank's sum of a segment's slice; the first time it is its own contribution. */
+static uint8_t *sum_of(const struct pici_request *r, struct slice_run *run, int segment, uint64_t first, uint64_t n)
+{
+    const struct coll_call *c = &r->call;
+    if (run->sum[segment] != SUM_NONE)
+        return sum_at(r, run, segment, first);
+    const int in_recv = segment == r->comm->position || layout_of(r)->limits.sums_in_recv;
+    run->sum[segment] = in_recv ? SUM_IN_RECV : 1 + run->slots[--run->free_slots];
+    uint8_t *sum = sum_at(r, run, segment, first);
+    const uint8_t *own = c->send + first * c->width;
+    if (sum != own)
+        r->engine->copy(run->lane, sum, own, n, c->dtype);
+    return sum;
+}
+
+/* A sum in a slot was passed on: the slot may hold another. */
+static void pass_on(struct slice_run *run, int segment)
+{
+    if (run->sum[segment] > 0) {
+        run->slots[run->free_slots++] = run->sum[segment] - 1;
+        run->sum[segment] = SUM_NONE;
     }
-    return chain->acc + (c->accumulators == 1 ? 0 : (size_t)segment) * c->slice * c->width;
+}
+
+/* The elements of a segment's slice that this rank encodes: its own contribution, a sum, or a result. */
+static const uint8_t *source(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t *n)
+{
+    const struct coll_call *c = &r->call;
+    uint64_t first;
+    pici_coll_slice(r->comm, c, segment, run->slice, &first, n);
+    if (c->kind == PICI_ALL_GATHER)
+        return c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width;
+    return run->sum[segment] == SUM_NONE ? c->send + first * c->width : sum_at(r, run, segment, first);
 }
 
 /* ---- tracing */
 
-/* A message was made, or taken in. tiles: NULL, or of each kind how many it sent. */
-static void trace(struct pici_request *r, const char *name, const struct coll_chain *chain, int peer, size_t wire,
+/* A message was made, or taken in. tiles: NULL, or of each container how many it sent. */
+static void trace(struct pici_request *r, const char *name, const struct slice_run *run, int peer, size_t wire,
                   const uint64_t *tiles)
 {
     struct pici_comm *comm = r->comm;
     if (!comm->trace)
         return;
     struct trace_event e = {.name = name,
-                            .begin = chain->begin,
+                            .begin = run->begin,
                             .end = pici_coll_now(),
                             .sequence = r->sequence,
-                            .phase = phase_of(&r->call, chain->step),
-                            .step = chain->step,
-                            .slice = (int)chain->slice,
+                            .phase = (int)run->now.phase,
+                            .step = run->step,
+                            .slice = (int)run->slice,
                             .peer = peer,
                             .inter = comm->node_of[peer] != comm->node_of[comm->rank],
-                            .format = (int)chain->format,
-                            .density = chain->density,
-                            .extrapolated = chain->extrapolated,
-                            .dense_bytes = chain->dense_bytes,
+                            .format = (int)run->format,
+                            .density = run->density,
+                            .extrapolated = run->extrapolated,
+                            .dense_bytes = run->dense_bytes,
                             .wire_bytes = wire};
     if (tiles)
         memcpy(e.tiles, tiles, sizeof e.tiles);
@@ -150,20 +198,20 @@ static void trace(struct pici_request *r, const char *name, const struct coll_ch
 
 /* ---- stages */
 
-/* Has the engine done what this chain's stage began? And how did it go. */
-static int ready(const struct pici_request *r, const struct coll_chain *chain, enum pici_status *s)
+/* Has the engine done what this slice's stage began? And did it succeed. */
+static int ready(const struct pici_request *r, const struct slice_run *run, enum pici_status *s)
 {
-    int done = 1;
-    *s = r->engine->ready ? r->engine->ready(chain->lane, &done) : PICI_OK;
+    int done;
+    *s = r->engine->ready(run->lane, &done);
     return done;
 }
 
-/* Until then there is nothing else to wait for. */
-int pici_coll_busy(const struct pici_request *r)
+static int busy(const struct pici_request *r)
 {
-    int busy = !r->call.slices && r->call.lanes;
-    for (int i = 0; i < r->call.window && r->engine->ready; i++) {
-        const enum coll_stage stage = r->chains[i].stage;
+    const struct coll_layout *l = layout_of(r);
+    int busy = !l->slices;
+    for (int i = 0; i < l->window && r->engine->asynchronous; i++) {
+        const enum coll_stage stage = r->runs[i].stage;
         busy |= stage == STAGE_COUNTING || stage == STAGE_MAKING || stage == STAGE_LOOKING || stage == STAGE_TAKING;
     }
     return busy;
@@ -171,315 +219,335 @@ int pici_coll_busy(const struct pici_request *r)
 
 /* ---- sending */
 
-/* A block is sent: count it, and its tiles, which are also added to those of its message. */
-static void tally(struct pici_request *r, struct coll_chain *chain, enum pici_format format, const uint8_t *block,
+/* Count a block that is sent, and its tiles, which are also added to those of its message. */
+static void tally(struct pici_request *r, struct slice_run *run, enum pici_format format, const uint8_t *block,
                   size_t len)
 {
     uint64_t own[PICI_CONTAINERS] = {0};
     r->stats.sends[format]++;
     if (format != PICI_HYBRID)
         return;
-    r->engine->mix(chain->lane, own, block, len);
+    r->engine->containers(run->lane, own, block, len);
     for (int i = 0; i < PICI_CONTAINERS; i++) {
-        chain->tiles[i] += own[i];
+        run->tiles[i] += own[i];
         r->stats.tiles[i] += own[i];
     }
 }
 
-static void put_prefix(const struct pici_request *r, struct coll_chain *chain, enum msg_kind kind, int blocks)
+static void put_prefix(const struct pici_request *r, const struct slice_run *run, struct coll_buffer *b,
+                       enum msg_kind kind, int blocks)
 {
-    struct msg_prefix prefix = {.kind = kind,
-                                .dtype = (unsigned)r->call.dtype,
-                                .op = (unsigned)r->call.op,
-                                .algorithm = (unsigned)r->call.algorithm,
-                                .sequence = r->sequence,
-                                .count = r->call.total,
-                                .status = kind == MSG_POISON ? r->status : 0,
-                                .blocks = (uint32_t)blocks};
+    const struct msg_prefix prefix = {.kind = kind,
+                                      .dtype = (unsigned)r->call.dtype,
+                                      .op = (unsigned)r->call.op,
+                                      .algorithm = (unsigned)layout_of(r)->schedule->id,
+                                      .sequence = r->sequence,
+                                      .slice = run->slice,
+                                      .step = (uint32_t)run->step,
+                                      .status = kind == MSG_POISON ? r->status : 0,
+                                      .blocks = (uint32_t)blocks};
     uint8_t bytes[MSG_BYTES];
     pici_msg_put(bytes, &prefix);
-    r->engine->prefix(chain->lane, chain->out->bytes, bytes, MSG_BYTES);
-    chain->out->len = MSG_BYTES;
+    r->engine->prefix(run->lane, b->bytes, bytes, MSG_BYTES);
 }
 
-/* The elements of a segment's slice that this rank sends, from memory: a sum, or what it contributes itself. */
-static const uint8_t *source(const struct pici_request *r, const struct coll_chain *chain, int segment, uint64_t *n)
+/* A new message; its blocks follow. */
+static struct coll_buffer *begin_buffer(struct pici_request *r, struct slice_run *run, enum msg_kind kind, int blocks)
 {
-    const struct coll_call *c = &r->call;
-    uint64_t first;
-    pici_coll_slice(r->comm, c, segment, chain->slice, &first, n);
-    if (c->kind == PICI_ALL_GATHER)
-        return c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width;
-    return chain->has[segment] ? sum_at(r, chain, segment, first) : c->send + first * c->width;
+    struct coll_buffer *b = run->out[run->message] = take(r);
+    put_prefix(r, run, b, kind, blocks);
+    b->len = MSG_BYTES;
+    b->blocks = blocks;
+    return b;
 }
 
-/* Which link a message goes over; what is gathered crosses all links, so the slower ones count. */
-static enum policy_link link_of(const struct pici_request *r, const struct pici_plan_step *step, int gather,
-                                int slowest)
+/* The link to a peer; what is gathered goes over all links, so then the slower ones count. */
+static enum policy_link link_to(const struct pici_request *r, int position, int gather)
 {
     const struct pici_comm *comm = r->comm;
-    const int inter = comm->node_of[comm->order[step->to]] != comm->node_of[comm->rank];
-    return inter || (slowest && gather && comm->nodes > 1) ? POLICY_INTER : POLICY_INTRA;
+    const int inter = comm->node_of[comm->order[position]] != comm->node_of[comm->rank];
+    return inter || (gather && comm->nodes > 1) ? POLICY_INTER : POLICY_INTRA;
 }
 
-/* Choose the format of a message. 0: its nonzeros must be counted first. */
-static int choose(const struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step, int gather)
+static float threshold_of(const struct pici_request *r, const struct schedule_message *m, int gather)
+{
+    return pici_policy_threshold(&r->call.threshold, r->call.format, link_to(r, m->peer, 0), gather);
+}
+
+/* Choose the format of a message without looking at it. 0: its nonzeros must be counted first. */
+static int choose_uncounted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
-    const float threshold = c->threshold[gather ? POLICY_AG : link_of(r, step, gather, 0)];
-    chain->density = POLICY_UNKNOWN;
-    chain->extrapolated = 0;
-    chain->format = c->format;
+    const float threshold = threshold_of(r, m, run->now.phase == PHASE_GATHER);
+    run->density = POLICY_UNKNOWN;
+    run->extrapolated = 0;
+    run->format = c->format;
     if (c->format == PICI_DENSE || (threshold <= 0 && c->format != PICI_AUTO))
         return 1; /* whatever the density */
-    if (pici_policy_count(&chain->policy, threshold, &chain->density))
+    if (pici_policy_count(&run->history, threshold, m->contributions, &run->density))
         return 0;
-    chain->extrapolated = chain->density >= 0;
-    pici_policy_sent(&chain->policy, chain->density, 1);
-    chain->format = PICI_DENSE;
+    run->extrapolated = run->density >= 0;
+    pici_policy_sent(&run->history, run->density, m->contributions, 1);
+    run->format = PICI_DENSE;
     return 1;
 }
 
-/* The same, after they were. */
-static void choose_counted(const struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
-                           int gather)
+/* Choose it by the nonzeros counted. */
+static void choose_counted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
-    const float threshold = c->threshold[gather ? POLICY_AG : link_of(r, step, gather, 0)];
+    const int gather = run->now.phase == PHASE_GATHER;
     const struct policy_auto by = {.formats = c->formats,
-                                   .bandwidth = c->bandwidth[link_of(r, step, gather, 1)],
+                                   .bandwidth = c->bandwidth[link_to(r, m->peer, gather)],
                                    .gather = gather,
-                                   .coding = r->engine->coding};
+                                   .cost_scale = r->engine->cost_scale};
     uint64_t n = 0, nnz = 0;
-    for (int i = 0; i < step->send_count; i++) {
-        n += chain->n[i];
-        nnz += chain->nnz[i];
+    for (int i = 0; i < m->count; i++) {
+        n += run->n[i];
+        nnz += run->nnz[i];
     }
     const double sparsity = pici_policy_sparsity(nnz, n);
-    const int dense = pici_policy_dense(sparsity, threshold);
-    chain->density = 1 - sparsity;
-    pici_policy_sent(&chain->policy, chain->density, dense);
-    chain->format =
-        dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, chain->n, chain->nnz, step->send_count, &by);
+    const int dense = pici_policy_dense(sparsity, threshold_of(r, m, gather));
+    run->density = 1 - sparsity;
+    pici_policy_sent(&run->history, run->density, m->contributions, dense);
+    run->format = dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, run->n, run->nnz, m->count, &by);
 }
 
-/* The message is made; it is of data. */
-static void end_message(struct pici_request *r, struct coll_chain *chain, int to)
+/* Send this instead of data from now on. */
+static void begin_poison(struct pici_request *r, struct slice_run *run)
 {
-    r->stats.encode_s += pici_coll_now() - chain->begin;
-    r->stats.dense_bytes += chain->dense_bytes;
-    trace(r, "send", chain, to, chain->out->len, chain->tiles);
-    chain->stage = STAGE_MADE;
+    run->making = MAKE_POISON;
+    (void)begin_buffer(r, run, MSG_POISON, 0);
+    run->stage = STAGE_MAKING;
 }
 
-/* What is sent from now on instead of data. */
-static void begin_poison(struct pici_request *r, struct coll_chain *chain)
+static void fail_encode(struct pici_request *r, struct slice_run *run, enum pici_status s)
 {
-    chain->making = MAKE_POISON;
-    put_prefix(r, chain, MSG_POISON, 0);
-    chain->stage = STAGE_MAKING;
-}
-
-/* What went wrong, in words: the engine's if it has any. */
-static const char *words(const struct pici_request *r, enum pici_status s)
-{
-    const char *own = s == PICI_E_DEVICE && r->engine->error ? r->engine->error(r->self) : "";
-    return own[0] ? own : pici_strerror(s);
-}
-
-static void fail_encode(struct pici_request *r, struct coll_chain *chain, enum pici_status s)
-{
-    pici_coll_note(r->comm, "rank %d: cannot encode: %s", r->comm->rank, words(r, s));
+    pici_coll_note(r->comm, "rank %d: cannot encode: %s", r->comm->rank, pici_request_words(r, s));
     pici_coll_fail(r, s, r->comm->rank);
-    begin_poison(r, chain);
+    if (run->out[run->message])
+        drop(r, run->out[run->message]);
+    begin_poison(r, run);
 }
 
-/* Encode this step's segments from memory: sums, or what this rank owns. The format is chosen. */
-static void begin_encode(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step)
+/* Encode a message's segments. The format is chosen. */
+static void begin_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
-    put_prefix(r, chain, MSG_DATA, step->send_count);
-    for (int i = 0; i < step->send_count && c->kind == PICI_ALL_GATHER; i++) {
-        const uint8_t *src = chain->src[i];
-        uint8_t *place = c->recv + (size_t)r->comm->rank * c->count * c->width + (src - c->send);
-        if (place != src)
-            r->engine->copy(chain->lane, place, src, chain->n[i], c->dtype);
-    }
-    chain->making = MAKE_BLOCKS;
-    chain->stage = STAGE_MAKING;
-    enum pici_status s =
-        r->engine->encode(chain->lane, chain->out->bytes, MSG_BYTES, c->message, chain->len, (const void **)chain->src,
-                          chain->n, step->send_count, c->dtype, chain->format, c->checksum);
+    struct coll_buffer *b = begin_buffer(r, run, MSG_DATA, m->count);
+    run->making = MAKE_BLOCKS;
+    run->stage = STAGE_MAKING;
+    enum pici_status s = r->engine->encode(run->lane, b->bytes, MSG_BYTES, layout_of(r)->message, run->len, run->src,
+                                           run->n, m->count, c->dtype, run->format, c->checksum);
     if (s)
-        fail_encode(r, chain, s);
+        fail_encode(r, run, s);
 }
 
-/* The message of blocks that this rank holds encoded: that which they came in, if it is the same, else copied together. */
-static void begin_forward(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step)
+/* The blocks are there. */
+static void end_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
-    const struct coll_call *c = &r->call;
-    struct coll_buffer *b = step->send_count == 1 ? chain->encoded[step->send_first].message : NULL;
-    chain->making = MAKE_FORWARD;
-    chain->stage = STAGE_MAKING;
-    chain->format = chain->encoded[step->send_first].format;
-    chain->density = POLICY_UNKNOWN;
-    chain->extrapolated = 0;
+    struct coll_buffer *b = run->out[run->message];
+    for (int i = 0; i < m->count; i++) {
+        const uint8_t *block = b->bytes + b->len;
+        if (m->keep)
+            keep(run, m->segments[i], b, block, run->len[i], run->format);
+        else if (run->now.phase == PHASE_REDUCE)
+            pass_on(run, m->segments[i]);
+        tally(r, run, run->format, block, run->len[i]);
+        b->len += run->len[i];
+        run->dense_bytes += HDR_BYTES + run->n[i] * r->call.width;
+    }
+}
+
+/* The message that holds a message's blocks and no others, in this order, and is not in flight; or NULL. */
+static struct coll_buffer *whole_message(const struct slice_run *run, const struct schedule_message *m)
+{
+    struct coll_buffer *b = run->encoded[m->segments[0]].message;
+    const uint8_t *at = b ? b->bytes + MSG_BYTES : NULL;
+    if (!b || b->blocks != m->count || b->flights)
+        return NULL;
+    for (int i = 0; i < m->count; i++) {
+        const struct coll_encoded *e = &run->encoded[m->segments[i]];
+        if (e->message != b || e->block != at)
+            return NULL;
+        at += e->len;
+    }
+    return b;
+}
+
+/* A message of kept blocks: the one that they came in, if it is the same but for its prefix, else a copy. */
+static void begin_forward(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    struct coll_buffer *b = whole_message(run, m), *copy = NULL;
+    run->making = MAKE_FORWARD;
+    run->stage = STAGE_MAKING;
+    run->format = run->encoded[m->segments[0]].format;
+    run->density = POLICY_UNKNOWN;
+    run->extrapolated = 0;
     if (b) {
         b->users++;
-        chain->out = b;
+        run->out[run->message] = b;
+        put_prefix(r, run, b, MSG_DATA, m->count);
     } else {
-        b = chain->out = take(r);
-        put_prefix(r, chain, MSG_DATA, step->send_count);
+        copy = begin_buffer(r, run, MSG_DATA, m->count);
     }
-    for (int i = 0; i < step->send_count; i++) {
-        int segment = (step->send_first + i) % r->comm->ranks;
-        const struct coll_encoded *e = &chain->encoded[segment];
+    for (int i = 0; i < m->count; i++) {
+        const int segment = m->segments[i];
+        const struct coll_encoded *e = &run->encoded[segment];
         uint64_t first, n;
-        pici_coll_slice(r->comm, c, segment, chain->slice, &first, &n);
-        if (e->message != b) {
-            r->engine->put(chain->lane, b->bytes + b->len, e->block, e->len);
-            b->len += e->len;
+        pici_coll_slice(r->comm, &r->call, segment, run->slice, &first, &n);
+        if (copy) {
+            r->engine->put(run->lane, copy->bytes + copy->len, e->block, e->len);
+            copy->len += e->len;
         }
-        tally(r, chain, e->format, e->block, e->len);
-        chain->dense_bytes += HDR_BYTES + n * c->width;
+        tally(r, run, e->format, e->block, e->len);
+        run->dense_bytes += HDR_BYTES + n * r->call.width;
     }
-    if (c->held == 1)
-        let_go(r, chain);
 }
 
-/* The encoded blocks are there. */
-static void end_encode(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step, int gather)
-{
-    struct coll_buffer *b = chain->out;
-    for (int i = 0; i < step->send_count; i++) {
-        const uint8_t *block = b->bytes + b->len;
-        if (gather)
-            chain->encoded[(step->send_first + i) % r->comm->ranks] =
-                (struct coll_encoded){.block = block,
-                                      .len = chain->len[i],
-                                      .message = step->send_count == 1 ? b : NULL,
-                                      .format = chain->format};
-        tally(r, chain, chain->format, block, chain->len[i]);
-        b->len += chain->len[i];
-        chain->dense_bytes += HDR_BYTES + chain->n[i] * r->call.width;
-    }
-    if (gather && r->call.steps[PLAN_ALL_GATHER] > 1 && r->call.held > 1)
-        hold(chain, b);
-}
-
-/* Begin to make this step's message. */
-static void begin_message(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step)
+/* Begin to make the next message of the step. */
+static void begin_message(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
-    const int gathered = chain->step - c->steps[PLAN_REDUCE_SCATTER];
-    chain->begin = pici_coll_now();
-    chain->dense_bytes = MSG_BYTES;
-    memset(chain->tiles, 0, sizeof chain->tiles);
-    r->making++;
-    if (!r->status && gathered > 0) {
-        begin_forward(r, chain, step);
-        return;
-    }
-    chain->out = take(r);
+    run->begin = pici_coll_now();
+    run->dense_bytes = MSG_BYTES;
+    memset(run->tiles, 0, sizeof run->tiles);
+    run->out[run->message] = NULL;
     if (r->status) {
-        begin_poison(r, chain);
+        begin_poison(r, run);
         return;
     }
-    for (int i = 0; i < step->send_count; i++)
-        chain->src[i] = source(r, chain, (step->send_first + i) % r->comm->ranks, &chain->n[i]);
-    if (choose(r, chain, step, gathered >= 0)) {
-        begin_encode(r, chain, step);
+    if (m->action == SEND_FORWARD) {
+        begin_forward(r, run, m);
         return;
     }
-    r->engine->count(chain->lane, (const void **)chain->src, chain->n, step->send_count, c->dtype, chain->nnz);
-    chain->stage = STAGE_COUNTING;
+    for (int i = 0; i < m->count; i++)
+        run->src[i] = source(r, run, m->segments[i], &run->n[i]);
+    if (choose_uncounted(r, run, m)) {
+        begin_encode(r, run, m);
+        return;
+    }
+    r->engine->count(run->lane, run->src, run->n, m->count, c->dtype, run->nnz);
+    run->stage = STAGE_COUNTING;
 }
 
-/* Make a chain's next message, as far as that goes without waiting. */
-static void make_message(struct pici_request *r, struct coll_chain *chain, int *moved)
+/* A message of data is made. */
+static void end_message(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    struct coll_buffer *b = run->out[run->message];
+    if (run->making == MAKE_BLOCKS)
+        end_encode(r, run, m);
+    for (int i = 0; i < m->count && run->making == MAKE_FORWARD && !m->keep; i++)
+        let_go(r, run, m->segments[i]);
+    r->stats.encode_s += pici_coll_now() - run->begin;
+    r->stats.dense_bytes += run->dense_bytes;
+    trace(r, "send", run, r->comm->order[m->peer], b->len, run->tiles);
+}
+
+/* The own contribution to an all-gather goes to its place in the result. */
+static void place_own(struct pici_request *r, const struct slice_run *run)
 {
     const struct coll_call *c = &r->call;
-    const int gather = phase_of(c, chain->step) == PLAN_ALL_GATHER;
-    struct pici_plan_step step;
-    enum pici_status s;
-    if (chain->sent || chain->stage == STAGE_MADE || chain->slice >= c->slices)
-        return;
-    step_at(r, chain->step, &step);
-    if (chain->stage == STAGE_REST) {
-        if (r->sending + r->making >= c->window)
-            return;
-        begin_message(r, chain, &step);
-        *moved = 1;
-    }
-    if (chain->stage == STAGE_COUNTING) {
-        if (!ready(r, chain, &s))
-            return;
-        *moved = 1;
-        if (s) {
-            fail_encode(r, chain, s);
-        } else {
-            choose_counted(r, chain, &step, gather);
-            begin_encode(r, chain, &step);
-        }
-    }
-    if (chain->stage == STAGE_MAKING) {
-        if (!ready(r, chain, &s))
-            return;
-        *moved = 1;
-        if (chain->making == MAKE_POISON) {
-            chain->stage = STAGE_MADE;
-            if (s) /* and what is sent is not even that */
-                pici_coll_fail(r, s, r->comm->rank);
-            return;
-        }
-        if (s) {
-            fail_encode(r, chain, s);
-            return;
-        }
-        if (chain->making == MAKE_BLOCKS)
-            end_encode(r, chain, &step, gather);
-        end_message(r, chain, r->comm->order[step.to]);
-    }
+    uint64_t n;
+    const uint8_t *src = source(r, run, r->comm->position, &n);
+    uint8_t *place = c->recv + (size_t)r->comm->rank * c->count * c->width + (src - c->send);
+    if (place != src)
+        r->engine->copy(run->lane, place, src, n, c->dtype);
 }
 
-/* Send the next message in the order, if it is made. */
+/* Begin a step: are there buffers for its messages? */
+static int begin_step(struct pici_request *r, struct slice_run *run)
+{
+    const struct coll_layout *l = layout_of(r);
+    const struct schedule_step *step = step_of(r, run);
+    if (r->sending + r->making + step->sends > l->window * l->limits.sends)
+        return 0;
+    r->making += step->sends;
+    run->message = 0;
+    if (run->step == 0 && r->call.kind == PICI_ALL_GATHER && !r->status)
+        place_own(r, run);
+    return 1;
+}
+
+/* Make the messages of a slice's step, as far as that goes without waiting. */
+static void make_messages(struct pici_request *r, struct slice_run *run, int *moved)
+{
+    enum pici_status s;
+    if (run->sent || run->stage > STAGE_MAKING || run->slice >= layout_of(r)->slices)
+        return;
+    if (run->stage == STAGE_REST && run->message < 0) {
+        if (!begin_step(r, run))
+            return;
+        *moved = 1;
+    }
+    while (run->message < run->now.sends) {
+        const struct schedule_message *m = &run->now.send[run->message];
+        if (run->stage == STAGE_REST)
+            begin_message(r, run, m);
+        if (!ready(r, run, &s))
+            return;
+        *moved = 1;
+        if (run->stage == STAGE_COUNTING) {
+            if (s) {
+                fail_encode(r, run, s);
+            } else {
+                choose_counted(r, run, m);
+                begin_encode(r, run, m);
+            }
+            continue;
+        }
+        if (run->making != MAKE_POISON && s) {
+            fail_encode(r, run, s);
+            continue;
+        }
+        if (run->making != MAKE_POISON)
+            end_message(r, run, m);
+        else if (s)
+            pici_coll_fail(r, s, r->comm->rank); /* not even the poison can be made */
+        run->stage = STAGE_REST;
+        run->message++;
+    }
+    run->stage = STAGE_MADE;
+}
+
+/* Send the messages of the next place in the order, if they are made. */
 static enum pici_status try_send(struct pici_request *r, int *moved)
 {
-    const struct coll_call *c = &r->call;
+    const struct coll_layout *l = layout_of(r);
     struct pici_comm *comm = r->comm;
     const struct pici_transport *t = &comm->transport;
     if (past_end(r, &r->next_send))
         return PICI_OK;
-    struct coll_chain *chain = &r->chains[r->next_send.chain];
-    make_message(r, chain, moved);
-    for (int i = 0; i < c->window && r->engine->ready; i++) /* more at a time */
-        make_message(r, &r->chains[i], moved);
-    if (chain->stage != STAGE_MADE)
+    struct slice_run *run = &r->runs[r->next_send.run];
+    make_messages(r, run, moved);
+    for (int i = 0; i < l->window && r->engine->asynchronous; i++)
+        make_messages(r, &r->runs[i], moved);
+    if (run->stage != STAGE_MADE)
         return PICI_OK;
-    struct pici_plan_step step;
-    step_at(r, chain->step, &step);
-    const int to = comm->order[step.to];
     const struct coll_place last = r->next_send;
     next_place(r, &r->next_send);
-    if (t->more) /* of the next message, what goes before it is what this chain's neighbour takes in: but is there one? */
-        t->more(t->context,
-                !past_end(r, &r->next_send) && c->slices - last.round * (uint64_t)c->window > 1 && c->window > 1);
-    struct coll_flight *f = &r->sends[r->sending];
-    *f = (struct coll_flight){.buffer = chain->out, .peer = to};
-    enum pici_status s = t->send(t->context, to, f->buffer->bytes, f->buffer->len, &f->request);
-    if (s)
-        return pici_coll_lost(comm, to, s);
-    r->sending++;
-    r->making--;
-    r->stats.wire_bytes += f->buffer->len;
-    chain->stage = STAGE_REST;
-    chain->out = NULL;
-    chain->sent = 1;
+    /* The next messages are another slice's, so they do not wait for what this slice receives now: if there is another. */
+    pici_step_sends(comm, run->now.sends,
+                    !past_end(r, &r->next_send) && l->slices - last.round * (uint64_t)l->window > 1 && l->window > 1);
+    for (int i = 0; i < run->now.sends; i++) {
+        struct coll_flight *f = &r->sends[r->sending];
+        *f = (struct coll_flight){.buffer = run->out[i], .peer = comm->order[run->now.send[i].peer]};
+        enum pici_status s = t->send(t->context, f->peer, f->buffer->bytes, f->buffer->len, &f->request);
+        if (s)
+            return pici_coll_lost(comm, f->peer, s);
+        f->buffer->flights++;
+        r->sending++;
+        r->making--;
+        r->stats.wire_bytes += f->buffer->len;
+    }
+    run->stage = STAGE_REST;
+    run->sent = 1;
+    run->message = 0;
     *moved = 1;
     return PICI_OK;
 }
 
-/* Reap what was sent. */
+/* Free the buffers of sends that have ended. */
 static enum pici_status reap(struct pici_request *r, int *moved)
 {
     const struct pici_transport *t = &r->comm->transport;
@@ -489,6 +557,7 @@ static enum pici_status reap(struct pici_request *r, int *moved)
         if (s)
             return pici_coll_lost(r->comm, r->sends[i].peer, s);
         if (done) {
+            r->sends[i].buffer->flights--;
             drop(r, r->sends[i].buffer);
             r->sends[i] = r->sends[--r->sending];
             *moved = 1;
@@ -501,18 +570,29 @@ static enum pici_status reap(struct pici_request *r, int *moved)
 
 /* ---- receiving */
 
-/* Have a receive posted for each of the next messages. */
+/* The receives of a place: `at` counts places. */
+static struct coll_flight *row(const struct pici_request *r, uint64_t at)
+{
+    const struct coll_layout *l = layout_of(r);
+    return r->recvs + (size_t)(at % (uint64_t)l->window) * (size_t)l->limits.receives;
+}
+
+/* Have the receives of the next places posted. */
 static enum pici_status post(struct pici_request *r, int *moved)
 {
+    const struct coll_layout *l = layout_of(r);
     const struct pici_transport *t = &r->comm->transport;
-    while (r->posted - r->folded < (uint64_t)r->call.window && !past_end(r, &r->next_post)) {
-        struct pici_plan_step step;
-        step_at(r, r->next_post.step, &step);
-        struct coll_flight *f = &r->recvs[r->posted % (uint64_t)r->call.window];
-        *f = (struct coll_flight){.buffer = take(r), .peer = r->comm->order[step.from]};
-        enum pici_status s = t->recv(t->context, f->peer, f->buffer->bytes, r->call.message, &f->request);
-        if (s)
-            return pici_coll_lost(r->comm, f->peer, s);
+    while (r->posted - r->folded < (uint64_t)l->window && !past_end(r, &r->next_post)) {
+        if (r->posting_step != r->next_post.step)
+            step_at(r, r->posting_step = r->next_post.step, &r->posting);
+        pici_step_receives(r->comm, r->posting.receives);
+        for (int i = 0; i < r->posting.receives; i++) {
+            struct coll_flight *f = &row(r, r->posted)[i];
+            *f = (struct coll_flight){.buffer = take(r), .peer = r->comm->order[r->posting.receive[i].peer]};
+            enum pici_status s = t->recv(t->context, f->peer, f->buffer->bytes, l->message, &f->request);
+            if (s)
+                return pici_coll_lost(r->comm, f->peer, s);
+        }
         r->posted++;
         next_place(r, &r->next_post);
         *moved = 1;
@@ -521,128 +601,93 @@ static enum pici_status post(struct pici_request *r, int *moved)
 }
 
 /* Does a prefix say what it must here? */
-static enum pici_status check_prefix(struct pici_request *r, const struct msg_prefix *m, int blocks, int peer)
+static enum pici_status check_prefix(struct pici_request *r, const struct slice_run *run, const struct msg_prefix *p,
+                                     int blocks, int peer)
 {
     const struct coll_call *c = &r->call;
-    if (m->kind == MSG_POISON && m->sequence == r->sequence && m->status < 0) {
-        pici_coll_fail(r, (enum pici_status)m->status, INT_MAX);
+    const int here = p->sequence == r->sequence && p->slice == run->slice && p->step == (uint32_t)run->step;
+    if (here && p->kind == MSG_POISON && p->status < 0) {
+        pici_coll_fail(r, pici_msg_status((uint32_t)p->status), INT_MAX);
         return PICI_OK;
     }
-    if (m->kind == MSG_DATA && m->sequence == r->sequence && m->dtype == (unsigned)c->dtype &&
-        m->op == (unsigned)c->op && m->algorithm == (unsigned)c->algorithm && m->count == c->total && m->status == 0 &&
-        m->blocks == (uint32_t)blocks)
+    if (here && p->kind == MSG_DATA && p->dtype == (unsigned)c->dtype && p->op == (unsigned)c->op &&
+        p->algorithm == (unsigned)layout_of(r)->schedule->id && p->blocks == (uint32_t)blocks)
         return PICI_OK;
     pici_coll_note(r->comm, "rank %d sent a message that does not belong here", peer);
     return PICI_E_CORRUPT;
 }
 
-/* Add a block to the sum of its segment, or put it where it belongs. */
-static enum pici_status take_block(struct pici_request *r, struct coll_chain *chain, int segment, uint64_t first,
-                                   uint64_t n, const uint8_t *block, size_t len)
+/* Do with a block what the schedule says. */
+static enum pici_status take_block(struct pici_request *r, struct slice_run *run, enum schedule_action action,
+                                   int segment, uint64_t first, const uint8_t *block, const struct pici_block *b)
 {
     const struct coll_call *c = &r->call;
     const struct pici_engine *e = r->engine;
-    if (phase_of(c, chain->step) == PLAN_ALL_GATHER)
-        return e->decode(chain->lane, c->recv + first * c->width, n, block, len, c->dtype, c->total);
-    uint8_t *sum = sum_at(r, chain, segment, first);
-    const uint8_t *own = c->send + first * c->width;
-    if (!chain->has[segment] && sum != own)
-        e->copy(chain->lane, sum, own, n, c->dtype);
-    chain->has[segment] = 1;
-    return e->fold(chain->lane, sum, n, block, len, c->dtype, c->op, r->temp, COLL_TEMP_BYTES / c->width);
+    if (action == TAKE_KEEP)
+        return PICI_OK;
+    if (action == TAKE_PLACE)
+        return e->decode(run->lane, result_at(r, segment, first), block, b, c->total);
+    return e->fold(run->lane, sum_of(r, run, segment, first, b->count), block, b, c->op, r->room.temp,
+                   COLL_TEMP_BYTES / c->width);
 }
 
-/* Begin to take in the message of a step. */
-static enum pici_status begin_take(struct pici_request *r, struct coll_chain *chain, const struct pici_plan_step *step,
-                                   const struct coll_flight *f)
+/* Sums of this slice that have all contributions after this step: divide them for an average. */
+static void complete(struct pici_request *r, struct slice_run *run)
+{
+    const struct coll_call *c = &r->call;
+    const enum schedule_complete what = c->op == PICI_AVG ? run->now.complete : COMPLETE_NONE;
+    for (int i = 0; i < r->comm->ranks && what != COMPLETE_NONE; i++) {
+        uint64_t first, n;
+        if (what == COMPLETE_OWN && i != r->comm->position)
+            continue;
+        pici_coll_slice(r->comm, c, i, run->slice, &first, &n);
+        r->engine->divide(run->lane, sum_of(r, run, i, first, n), n, c->dtype, r->comm->ranks);
+    }
+}
+
+/* Begin to take in the message at hand, which the engine has looked at. */
+static enum pici_status begin_take(struct pici_request *r, struct slice_run *run, const struct schedule_message *m,
+                                   struct coll_flight *f)
 {
     const struct coll_call *c = &r->call;
     const struct pici_engine *e = r->engine;
     const uint8_t *bytes = f->buffer->bytes;
-    const int gather = phase_of(c, chain->step) == PLAN_ALL_GATHER;
     struct msg_prefix prefix;
-    struct pici_info info = PICI_INFO_INIT;
+    struct pici_block b = {0};
     uint64_t elements = 0, nnz = 0;
     size_t at = MSG_BYTES;
-    enum pici_status s = pici_msg_get(&prefix, e->head ? e->head(chain->lane, -1, 0) : bytes, f->bytes);
+    enum pici_status s = pici_msg_get(&prefix, e->head(run->lane, -1, 0), f->bytes);
     if (!s)
-        s = check_prefix(r, &prefix, step->recv_count, f->peer);
-    chain->dense = 1;
-    chain->dense_bytes = MSG_BYTES;
-    for (int i = 0; i < step->recv_count && !s && !r->status; i++) {
-        int segment = (step->recv_first + i) % r->comm->ranks;
+        s = check_prefix(r, run, &prefix, m->count, f->peer);
+    run->dense = 1;
+    run->dense_bytes = MSG_BYTES;
+    for (int i = 0; i < m->count && !s && !r->status; i++) {
+        const int segment = m->segments[i];
         uint64_t first, n;
-        pici_coll_slice(r->comm, c, segment, chain->slice, &first, &n);
-        s = pici_msg_block(e->head ? e->head(chain->lane, i, at) : bytes + at, f->bytes - at, c->dtype, n, &info);
-        if (!s)
-            s = take_block(r, chain, segment, first, n, bytes + at, info.block_bytes);
-        if (gather)
-            chain->encoded[segment] = (struct coll_encoded){.block = bytes + at,
-                                                            .len = info.block_bytes,
-                                                            .message = step->recv_count == 1 ? f->buffer : NULL,
-                                                            .format = info.format};
-        at += info.block_bytes;
-        chain->dense &= info.format == PICI_DENSE;
-        chain->dense_bytes += HDR_BYTES + n * c->width;
+        pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
+        s = pici_msg_block(&b, e->head(run->lane, i, at), f->bytes - at, c->dtype, n);
+        if (s)
+            break;
+        s = take_block(r, run, m->action, segment, first, bytes + at, &b);
+        if (m->keep && !s)
+            keep(run, segment, f->buffer, bytes + at, (size_t)b.at.block_bytes, (enum pici_format)b.format);
+        at += (size_t)b.at.block_bytes;
+        run->dense &= b.format == PICI_DENSE;
+        run->dense_bytes += HDR_BYTES + n * c->width;
         elements += n;
-        nnz += info.nnz;
+        nnz += b.nnz;
     }
     if (!s && !r->status && at != f->bytes)
         s = PICI_E_CORRUPT;
-    if (!s && !r->status && c->op == PICI_AVG && chain->step + 1 == c->steps[PLAN_REDUCE_SCATTER]) {
-        uint64_t first, n;
-        pici_coll_slice(r->comm, c, r->comm->position, chain->slice, &first, &n);
-        e->divide(chain->lane, sum_at(r, chain, r->comm->position, first), n, c->dtype, r->comm->ranks);
-    }
-    chain->format = info.format;
-    chain->density = chain->dense || !elements ? POLICY_UNKNOWN : (double)nnz / (double)elements;
-    chain->extrapolated = 0;
+    f->buffer->len = f->bytes;
+    f->buffer->blocks = m->count;
+    run->format = (enum pici_format)b.format;
+    run->density = run->dense || !elements ? POLICY_UNKNOWN : (double)nnz / (double)elements;
+    run->extrapolated = 0;
     return s;
 }
 
-/* Take in the message that a chain waits for, as far as that goes without waiting. What is wrong with it is noted. */
-static void take_message(struct pici_request *r, struct coll_chain *chain, const struct coll_flight *f, int *moved)
-{
-    const struct pici_engine *e = r->engine;
-    struct pici_plan_step step;
-    enum pici_status s;
-    if (!chain->sent || chain->stage == STAGE_TAKEN)
-        return;
-    step_at(r, chain->step, &step);
-    if (chain->stage == STAGE_REST) {
-        chain->begin = pici_coll_now();
-        chain->stage = STAGE_LOOKING;
-        if (e->look && !r->status && !f->status)
-            e->look(chain->lane, f->buffer->bytes, f->bytes, step.recv_count);
-        *moved = 1;
-    }
-    if (chain->stage == STAGE_LOOKING) {
-        if (!ready(r, chain, &s))
-            return;
-        chain->status = f->status ? f->status : s;
-        if (!chain->status && !r->status)
-            chain->status = begin_take(r, chain, &step, f);
-        chain->stage = STAGE_TAKING;
-        *moved = 1;
-    }
-    if (!ready(r, chain, &s))
-        return;
-    chain->stage = STAGE_TAKEN;
-    s = chain->status ? chain->status : s;
-    if (s) {
-        pici_coll_note(r->comm, "from rank %d: %s", f->peer, words(r, s));
-        pici_coll_fail(r, s, r->comm->rank);
-    }
-    if (r->status)
-        return;
-    if (phase_of(&r->call, chain->step) == PLAN_REDUCE_SCATTER)
-        pici_policy_received(&chain->policy, chain->dense);
-    f->buffer->len = f->bytes;
-    r->stats.decode_s += pici_coll_now() - chain->begin;
-    trace(r, "recv", chain, f->peer, f->bytes, NULL);
-}
-
-/* The message that a flight of the next ones brought, if it is there. */
+/* Has a message arrived? */
 static enum pici_status arrived(struct pici_request *r, struct coll_flight *f)
 {
     const struct pici_transport *t = &r->comm->transport;
@@ -655,54 +700,150 @@ static enum pici_status arrived(struct pici_request *r, struct coll_flight *f)
     return PICI_OK;
 }
 
-/* Take in what arrived, and be done with the next message in the order, if it was taken in. */
+/* A message is taken in, or failed to be. */
+static void end_take(struct pici_request *r, struct slice_run *run, const struct coll_flight *f, enum pici_status s)
+{
+    s = run->status ? run->status : s;
+    if (s) {
+        pici_coll_note(r->comm, "from rank %d: %s", f->peer, pici_request_words(r, s));
+        pici_coll_fail(r, s, r->comm->rank);
+    }
+    if (r->status)
+        return;
+    if (run->now.phase == PHASE_REDUCE)
+        pici_policy_received(&run->history, run->dense);
+    r->stats.decode_s += pici_coll_now() - run->begin;
+    trace(r, "recv", run, f->peer, f->bytes, NULL);
+}
+
+/* Take in the messages of a slice's step, in the order of its list, as far as that goes without waiting. What is wrong with
+ * one is noted. at: its receives. Returns a failure of the transport. */
+static enum pici_status take_messages(struct pici_request *r, struct slice_run *run, struct coll_flight *at, int *moved)
+{
+    const struct schedule_step *step = step_of(r, run);
+    enum pici_status s;
+    if (!run->sent || run->stage == STAGE_TAKEN)
+        return PICI_OK;
+    while (run->message < step->receives) {
+        struct coll_flight *f = &at[run->message];
+        const struct schedule_message *m = &step->receive[run->message];
+        if (run->stage == STAGE_REST) {
+            if ((s = arrived(r, f)) || !f->done)
+                return s;
+            run->begin = pici_coll_now();
+            run->stage = STAGE_LOOKING;
+            if (!r->status && !f->status)
+                r->engine->look(run->lane, f->buffer->bytes, f->bytes, m->count);
+            *moved = 1;
+        }
+        if (run->stage == STAGE_LOOKING) {
+            if (!ready(r, run, &s))
+                return PICI_OK;
+            run->status = f->status ? f->status : s;
+            if (!run->status && !r->status)
+                run->status = begin_take(r, run, m, f);
+            if (run->message + 1 == step->receives && !run->status && !r->status)
+                complete(r, run);
+            run->stage = STAGE_TAKING;
+            *moved = 1;
+        }
+        if (!ready(r, run, &s))
+            return PICI_OK;
+        end_take(r, run, f, s);
+        run->stage = STAGE_REST;
+        run->message++;
+    }
+    if (!step->receives && !r->status) { /* a sum may be complete before the first message: of a single contribution */
+        if (run->stage == STAGE_REST)
+            complete(r, run);
+        run->stage = STAGE_TAKING;
+        if (!ready(r, run, &s))
+            return PICI_OK;
+        if (s)
+            pici_coll_fail(r, s, r->comm->rank);
+    }
+    run->stage = STAGE_TAKEN;
+    return PICI_OK;
+}
+
+/* A slice's step is done with. */
+static void end_step(struct pici_request *r, struct slice_run *run, struct coll_flight *at)
+{
+    const struct coll_layout *l = layout_of(r);
+    const enum schedule_phase phase = step_of(r, run)->phase;
+    for (int i = 0; i < run->now.receives; i++)
+        drop(r, at[i].buffer);
+    run->sent = run->known = 0;
+    run->stage = STAGE_REST;
+    run->message = -1;
+    if (++run->step < l->steps) {
+        if (step_of(r, run)->phase != phase)
+            pici_policy_begin(&run->history);
+        return;
+    }
+    for (int i = 0; i < l->shape.ranks && run->encoded; i++)
+        let_go(r, run, i);
+    begin_slice(r, run, run->slice + (uint64_t)l->window);
+}
+
+/* Take in what arrived, and go past the next place in the order, if everything there was taken in. */
 static enum pici_status try_receive(struct pici_request *r, int *moved)
 {
-    const struct coll_call *c = &r->call;
     struct coll_place at = r->next_fold;
     for (uint64_t i = r->folded; i < r->posted; i++, next_place(r, &at)) {
-        struct coll_flight *f = &r->recvs[i % (uint64_t)c->window];
-        enum pici_status s = arrived(r, f);
+        struct slice_run *run = &r->runs[at.run];
+        enum pici_status s = PICI_OK;
+        if (run->step == at.step && run->slice == slice_at(r, &at))
+            s = take_messages(r, run, row(r, i), moved);
         if (s)
             return s;
-        if (f->done && r->chains[at.chain].step == at.step && r->chains[at.chain].slice == slice_at(r, &at))
-            take_message(r, &r->chains[at.chain], f, moved);
-        if (!r->engine->ready)
+        if (!r->engine->asynchronous)
             break; /* one at a time */
     }
-    struct coll_chain *chain = &r->chains[r->next_fold.chain];
-    if (r->folded == r->posted || chain->stage != STAGE_TAKEN)
+    struct slice_run *run = &r->runs[r->next_fold.run];
+    if (r->folded == r->posted || run->stage != STAGE_TAKEN)
         return PICI_OK;
-    struct coll_flight *f = &r->recvs[r->folded % (uint64_t)c->window];
+    end_step(r, run, row(r, r->folded));
     next_place(r, &r->next_fold);
-    chain->sent = 0;
-    chain->stage = STAGE_REST;
-    chain->step++;
-    if (chain->step == c->steps[PLAN_REDUCE_SCATTER])
-        pici_policy_begin(&chain->policy);
-    if (chain->step > c->steps[PLAN_REDUCE_SCATTER] && chain->step < steps_of(c) && !r->status)
-        hold(chain, f->buffer);
-    drop(r, f->buffer);
-    if (chain->step == steps_of(c)) { /* the next slice */
-        let_go(r, chain);
-        memset(chain->has, 0, (size_t)r->comm->ranks);
-        pici_policy_begin(&chain->policy);
-        chain->step = 0;
-        chain->slice += (uint64_t)c->window;
-    }
     r->folded++;
     *moved = 1;
     return PICI_OK;
 }
 
-enum pici_status pici_coll_data(struct pici_request *r, int *moved, int *done)
+/* ---- the path */
+
+static enum pici_status begin(struct pici_request *r)
+{
+    const struct coll_call *c = &r->call;
+    const struct coll_layout *l = layout_of(r);
+    const struct pici_engine *e = r->engine;
+    for (int i = 0; i < l->buffers && l->slices; i++) {
+        r->buffers[i] = (struct coll_buffer){.bytes = r->room.messages + (size_t)i * l->message};
+        r->free[r->frees++] = &r->buffers[i];
+    }
+    for (int i = 0; i < l->window; i++) {
+        struct slice_run *run = &r->runs[i];
+        run->lane = r->lanes[i];
+        run->message = -1;
+        if (r->room.sums)
+            run->acc = r->room.sums + (size_t)i * (size_t)l->limits.sums * l->slice * c->width;
+        begin_slice(r, run, (uint64_t)i);
+    }
+    void *mark = r->mark;
+    r->mark = NULL;
+    enum pici_status s = e->begin(r->self, mark, l->window);
+    if (!s && !l->steps && c->send != c->recv)
+        e->copy(r->runs[0].lane, c->recv, c->send, c->count, c->dtype);
+    return s;
+}
+
+static enum pici_status move(struct pici_request *r, int *moved, int *done)
 {
     enum pici_status s;
-    if (!r->call.slices) {
-        *done = 1;
-        s = r->call.lanes ? r->engine->ready(r->chains[0].lane, done) : PICI_OK;
+    if (!layout_of(r)->slices) {
+        s = r->engine->ready(r->runs[0].lane, done);
         if (s)
-            pici_coll_note(r->comm, "rank %d: %s", r->comm->rank, words(r, s));
+            pici_coll_note(r->comm, "rank %d: %s", r->comm->rank, pici_request_words(r, s));
         return s;
     }
     if ((s = post(r, moved)) || (s = try_send(r, moved)) || (s = try_receive(r, moved)) || (s = reap(r, moved)))
@@ -710,3 +851,5 @@ enum pici_status pici_coll_data(struct pici_request *r, int *moved, int *done)
     *done = past_end(r, &r->next_fold) && r->sending == 0;
     return PICI_OK;
 }
+
+const struct coll_path pici_path_steps = {"steps", begin, move, busy};

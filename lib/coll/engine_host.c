@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The engine for elements in the host's memory: the codec, and the kernels below it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,17 +10,143 @@
 #include "cpu/kernels.h"
 #include "cpu/reduce.h"
 
-static void *host_alloc(size_t bytes)
+struct pici_lane {
+    const uint8_t *looked; /* the message whose heads are asked for */
+};
+
+struct host {
+    uint8_t *scratch;
+    size_t bytes;
+    struct pici_lane lane[COLL_MAX_WINDOW];
+    char error[120];
+};
+
+/* ---- memory */
+
+void *pici_engine_host_new(void)
 {
-    enum { LINE = 64 };
-    return bytes > SIZE_MAX - LINE ? NULL : aligned_alloc(LINE, (bytes + LINE) / LINE * LINE);
+    return calloc(1, sizeof(struct host));
 }
 
-static void host_free(void *p, size_t bytes)
+enum pici_status pici_engine_host_reserve(void *self, size_t bytes)
+{
+    struct host *h = self;
+    if (bytes <= h->bytes)
+        return PICI_OK;
+    uint8_t *more = bytes > SIZE_MAX - COLL_ALIGN ? NULL : aligned_alloc(COLL_ALIGN, (bytes + COLL_ALIGN) & -(size_t)COLL_ALIGN);
+    if (!more)
+        return PICI_E_NOMEM;
+    free(h->scratch);
+    h->scratch = more;
+    h->bytes = bytes;
+    return PICI_OK;
+}
+
+static enum pici_status host_room(void *self, const struct engine_needs *needs, struct engine_room *room,
+                                  struct pici_lane **lanes)
+{
+    struct host *h = self;
+    const size_t all = needs->messages + needs->sums + COLL_TEMP_BYTES + COLL_ALIGN;
+    h->error[0] = '\0';
+    for (int i = 0; i < needs->lanes; i++)
+        lanes[i] = &h->lane[i];
+    *room = (struct engine_room){0};
+    if (!needs->messages)
+        return PICI_OK; /* there is no data, and maybe no memory yet */
+    if (needs->memory && needs->memory_bytes < all) {
+        snprintf(h->error, sizeof h->error, "%zu bytes of scratch where %zu are needed", needs->memory_bytes, all);
+        return PICI_E_SPACE;
+    }
+    if (!needs->memory && pici_engine_host_reserve(h, all)) {
+        snprintf(h->error, sizeof h->error, "no memory for %zu bytes of scratch", all);
+        return PICI_E_NOMEM;
+    }
+    uint8_t *at = needs->memory ? needs->memory : h->scratch;
+    at += -(uintptr_t)at % COLL_ALIGN;
+    room->messages = at;
+    room->sums = at + needs->messages;
+    room->temp = room->sums + needs->sums;
+    return PICI_OK;
+}
+
+static void host_close(void *self, int leak)
+{
+    struct host *h = self;
+    if (!leak)
+        free(h->scratch);
+    free(h);
+}
+
+static const char *host_error(void *self)
+{
+    const struct host *h = self;
+    return h->error;
+}
+
+/* ---- what the host need not do: all memory is its own kind, and all work ends at once */
+
+static int host_owns(void *self, const void *p)
+{
+    (void)self;
+    (void)p;
+    return 1;
+}
+
+static enum pici_status host_enter(void *self, void **mark)
+{
+    (void)self;
+    *mark = NULL;
+    return PICI_OK;
+}
+
+static enum pici_status host_begin(void *self, void *mark, int lanes)
+{
+    (void)self;
+    (void)mark;
+    (void)lanes;
+    return PICI_OK;
+}
+
+static int host_holds(void *self, const void *p)
+{
+    (void)self;
+    (void)p;
+    return 0;
+}
+
+static int host_move(void *self, void *to, const void *from, size_t bytes)
+{
+    (void)self;
+    memcpy(to, from, bytes);
+    return 1;
+}
+
+static int host_halt(void *self)
+{
+    (void)self;
+    return 0;
+}
+
+static enum pici_status host_ready(struct pici_lane *lane, int *done)
+{
+    (void)lane;
+    *done = 1;
+    return PICI_OK;
+}
+
+static void host_look(struct pici_lane *lane, const uint8_t *message, size_t bytes, int blocks)
 {
     (void)bytes;
-    free(p);
+    (void)blocks;
+    lane->looked = message;
 }
+
+static const uint8_t *host_head(struct pici_lane *lane, int i, size_t at)
+{
+    return lane->looked + (i < 0 ? 0 : at);
+}
+
+/* ---- elements */
 
 static void host_copy(struct pici_lane *lane, void *dst, const void *src, uint64_t n, enum pici_dtype dtype)
 {
@@ -55,25 +182,24 @@ static enum pici_status host_encode(struct pici_lane *lane, uint8_t *message, si
     return s;
 }
 
-/* The header of a block that is to be there whole, and to hold n elements of dtype. */
-static enum pici_status expect(struct pici_block *b, uint64_t n, const void *block, size_t len, enum pici_dtype dtype)
+/* The block whose header was parsed elsewhere, where its bytes are. */
+static struct pici_block at_bytes(const struct pici_block *b, const uint8_t *bytes)
 {
-    enum pici_status s = pici_block_parse(b, block, len, NULL);
-    if (s || (s = pici_block_whole(b, len, NULL)) != PICI_OK)
-        return s;
-    return b->dtype == (unsigned)dtype && b->count == n ? PICI_OK : PICI_E_CORRUPT;
+    struct pici_block whole = *b;
+    whole.bytes = bytes;
+    (void)pici_block_whole(&whole, (size_t)b->at.block_bytes, NULL); /* sets pointers; the length is its own */
+    return whole;
 }
 
-static enum pici_status host_decode(struct pici_lane *lane, void *dst, uint64_t n, const void *block, size_t len,
-                                    enum pici_dtype dtype, uint64_t output)
+static enum pici_status host_decode(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
+                                    uint64_t output)
 {
-    struct pici_block b;
+    const struct pici_block whole = at_bytes(b, block);
     (void)lane;
-    enum pici_status s = expect(&b, n, block, len, dtype);
-    return s ? s : pici_decompress_slice(dst, n, block, len, output);
+    return pici_block_decode(dst, &whole, output);
 }
 
-static void host_mix(struct pici_lane *lane, uint64_t tiles[PICI_CONTAINERS], const void *block, size_t len)
+static void host_containers(struct pici_lane *lane, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t len)
 {
     struct pici_mix mix = PICI_MIX_INIT;
     (void)lane;
@@ -113,17 +239,14 @@ static enum pici_status fold_order(uint8_t *dst, const struct pici_block *b, siz
     return s;
 }
 
-static enum pici_status host_fold(struct pici_lane *lane, void *dst, uint64_t n, const void *block, size_t len,
-                                  enum pici_dtype dtype, enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status host_fold(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
+                                  enum pici_op op, void *temp, uint64_t temp_elements)
 {
-    struct pici_block b;
+    const struct pici_block whole = at_bytes(b, block);
     (void)lane;
-    enum pici_status s = expect(&b, n, block, len, dtype);
-    if (s)
-        return s;
     if (op == PICI_MIN || op == PICI_MAX)
-        return fold_order(dst, &b, len, op == PICI_MAX, temp, temp_elements);
-    return pici_scatter_add(dst, n, block, len, NULL);
+        return fold_order(dst, &whole, (size_t)b->at.block_bytes, op == PICI_MAX, temp, temp_elements);
+    return pici_block_add(dst, &whole);
 }
 
 static void host_divide(struct pici_lane *lane, void *dst, uint64_t n, enum pici_dtype dtype, int ranks)
@@ -134,17 +257,28 @@ static void host_divide(struct pici_lane *lane, void *dst, uint64_t n, enum pici
 }
 
 const struct pici_engine pici_engine_host = {
+    .size = sizeof(struct pici_engine),
     .name = "host",
-    .alloc = host_alloc,
-    .free = host_free,
+    .cost_scale = 1,
+    .owns = host_owns,
+    .enter = host_enter,
+    .begin = host_begin,
+    .room = host_room,
+    .holds = host_holds,
+    .move = host_move,
+    .halt = host_halt,
+    .close = host_close,
+    .error = host_error,
+    .ready = host_ready,
     .copy = host_copy,
     .count = host_count,
     .prefix = host_put,
     .encode = host_encode,
     .put = host_put,
+    .look = host_look,
+    .head = host_head,
     .decode = host_decode,
     .fold = host_fold,
-    .mix = host_mix,
+    .containers = host_containers,
     .divide = host_divide,
-    .coding = 1,
 };

@@ -5,18 +5,19 @@
 #ifndef PICI_LIB_COLL_MESSAGE_H
 #define PICI_LIB_COLL_MESSAGE_H
 
-#include "pici/pici.h"
+#include "codec/block.h"
 
-enum { MSG_BYTES = 32 };
+enum { MSG_BYTES = 32, MSG_VERSION = 1 };
 enum { MSG_MAGIC = 0x4d434950 }; /* "PICM" */
 enum msg_kind { MSG_DATA = 0, MSG_POISON = 1, MSG_HELLO = 2, MSG_CLOSING = 3 };
 
 struct msg_prefix {
     unsigned kind, dtype, op, algorithm;
     uint64_t sequence; /* of the collective, on its communicator */
-    uint64_t count;    /* total elements */
+    uint64_t slice;    /* data and poison: which slice the message is about; else 0 */
+    uint32_t step;     /* data and poison: at which step of the schedule; else 0 */
+    uint32_t blocks;   /* data: how many follow; else 0 */
     int32_t status;    /* poison: why; else 0 */
-    uint32_t blocks;
 };
 
 void pici_msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *);
@@ -25,9 +26,13 @@ void pici_msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *);
  * else is judged. */
 enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *p, size_t len);
 
-/* Of a block, the header, which begins where so many bytes of the message are left: the block must hold n elements of dtype and be
- * within the message. Only the header is read. PICI_E_CORRUPT, _VERSION, _UNSUPPORTED. */
-enum pici_status pici_msg_block(const uint8_t *header, size_t left, enum pici_dtype dtype, uint64_t n,
-                                struct pici_info *);
+/* A status that a peer sent: itself if it is one of enum pici_status, else PICI_E_CORRUPT. */
+enum pici_status pici_msg_status(uint32_t);
+
+/* Parse the header of a block, where `left` bytes of the message remain: the block must hold n elements of dtype and end
+ * within the message. Only the header is read; b->bytes is where it was read, which need not be the message.
+ * PICI_E_CORRUPT, _VERSION, _UNSUPPORTED. */
+enum pici_status pici_msg_block(struct pici_block *b, const uint8_t *header, size_t left, enum pici_dtype dtype,
+                                uint64_t n);
 
 #endif

@@ -3,12 +3,14 @@
 
 #include "format.h"
 
-float pici_policy_default(enum policy_link link, enum pici_format format)
+float pici_policy_threshold(const struct policy_thresholds *t, enum pici_format format, enum policy_link link, int gather)
 {
-    static const float pici[POLICY_LINKS] = {0.5F, 0.6F, 0.1F}, coo[POLICY_LINKS] = {0.6F, 0.7F, 0.5F};
-    if (format == PICI_DENSE)
-        return 1;
-    return (format == PICI_COO ? coo : pici)[link];
+    static const struct policy_thresholds pici = {{0.5F, 0.6F}, 0.1F}, coo = {{0.6F, 0.7F}, 0.5F};
+    const struct policy_thresholds *usual = format == PICI_COO ? &coo : &pici;
+    const float said = gather ? t->gather : t->reduce[link];
+    if (said >= 0)
+        return said;
+    return format == PICI_DENSE ? 1 : gather ? usual->gather : usual->reduce[link];
 }
 
 double pici_policy_sparsity(uint64_t nnz, uint64_t n)
@@ -21,36 +23,43 @@ int pici_policy_dense(double sparsity, float threshold)
     return threshold > 0 && (float)sparsity <= threshold;
 }
 
-void pici_policy_begin(struct policy_chain *c)
+void pici_policy_begin(struct policy_history *h)
 {
-    *c = (struct policy_chain){0};
+    *h = (struct policy_history){0};
 }
 
-int pici_policy_count(const struct policy_chain *c, float threshold, double *density)
+int pici_policy_count(const struct policy_history *h, float threshold, int contributions, double *density)
 {
     *density = POLICY_UNKNOWN;
     if (pici_policy_dense(1, threshold))
         return 0;
-    if (!c->last_dense || c->doubted)
+    if (!h->last_dense || h->doubted)
         return 1;
-    *density = c->last + c->first * (1 - c->last); /* so written, rounding cannot make it fall */
+    *density = h->last;
+    for (int m = contributions - h->contributions; m > 0 && *density < 1; m--) {
+        const double next = *density + h->first * (1 - *density); /* in this form rounding cannot make it fall */
+        if (next == *density)
+            break;
+        *density = next;
+    }
     return !pici_policy_dense(1 - *density, threshold);
 }
 
-void pici_policy_sent(struct policy_chain *c, double density, int dense)
+void pici_policy_sent(struct policy_history *h, double density, int contributions, int dense)
 {
-    c->doubted = 0;
+    h->doubted = 0;
     if (density < 0)
         return;
-    if (!c->sends++)
-        c->first = density;
-    c->last = density;
-    c->last_dense = dense;
+    if (!h->sends++)
+        h->first = density;
+    h->last = density;
+    h->contributions = contributions;
+    h->last_dense = dense;
 }
 
-void pici_policy_received(struct policy_chain *c, int dense)
+void pici_policy_received(struct policy_history *h, int dense)
 {
-    c->doubted |= !dense;
+    h->doubted |= !dense;
 }
 
 /* ---- bytes ---- */
@@ -178,7 +187,7 @@ double pici_policy_seconds(enum pici_format format, enum pici_dtype dtype, const
         return -1;
     for (int i = 0; i < blocks; i++)
         ns += coding_ns((unsigned)format, (unsigned)dtype, n[i], nnz[i], by->gather);
-    return (double)bytes / by->bandwidth + 1e-9 * ns * (by->coding > 0 ? by->coding : 1);
+    return (double)bytes / by->bandwidth + 1e-9 * ns * (by->cost_scale > 0 ? by->cost_scale : 1);
 }
 
 enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dtype, const uint64_t *n,

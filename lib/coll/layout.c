@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include "coll/layout.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include "codec/codec.h"
+#include "coll/message.h"
+#include "sized.h"
+
+enum {
+    SLICES_WORTH = 64 << 10,  /* dense bytes below which a slice is not worth its messages */
+    SLICE = 1 << 20,          /* by default */
+    SLICE_ON_GPU = 8 << 20,   /* by default where messages are on GPUs: a message takes the host longer to begin, and a window
+                               * of them is to fill a GPU */
+    FEW_STEPS_BELOW = 32 << 10 /* bytes a rank */
+};
+
+/* ---- arguments */
+
+enum { OPTS_FIRST = offsetof(struct pici_coll_opts, inter_bandwidth), STATS_FIRST = offsetof(struct pici_coll_stats, tiles) };
+
+enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_comm *comm, const struct coll_call *c,
+                                 const struct pici_coll_opts *opts)
+{
+    static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
+    if (!comm)
+        return PICI_E_ARG;
+    *o = defaults;
+    enum pici_status s = opts ? sized_read(o, sizeof *o, OPTS_FIRST, opts) : PICI_OK;
+    if (s)
+        return s;
+    if (o->stats && o->stats->size < STATS_FIRST)
+        return PICI_E_ARG;
+    const struct schedule *schedule = pici_schedule(o->algorithm);
+    if (!pici_dtype_width(c->dtype) || (unsigned)c->op > PICI_MAX ||
+        (o->algorithm && (!schedule || !(schedule->collectives >> c->kind & 1))) ||
+        ((unsigned)o->format > PICI_HYBRID && o->format != PICI_AUTO) || o->formats >> (PICI_HYBRID + 1))
+        return PICI_E_UNSUPPORTED;
+    s = pici_codec_exact.accepts(NULL, c->dtype, c->op);
+    return s ? s : comm->broken || comm->pid != getpid() ? PICI_E_BROKEN : PICI_OK;
+}
+
+enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *comm, const struct pici_coll_opts *o)
+{
+    const struct coll_settings *d = &comm->settings;
+    const int p = comm->ranks;
+    const struct schedule *usual = pici_schedule(d->algorithm);
+    c->width = pici_dtype_width(c->dtype);
+    c->codec = &pici_codec_exact;
+    c->algorithm = o->algorithm ? o->algorithm : usual && usual->collectives >> c->kind & 1 ? usual->id : PICI_ALGO_AUTO;
+    c->format = o->format != PICI_AUTO ? o->format : d->format;
+    c->timeout_ms = o->timeout_ms ? o->timeout_ms : d->timeout_ms;
+    c->checksum = o->checksum ? o->checksum > 0 : d->checksum;
+    c->window = o->window ? o->window : d->window;
+    const uint64_t usual_slice = comm->transport.memory == PICI_MEMORY_DEVICE ? SLICE_ON_GPU : SLICE;
+    c->slice_bytes = o->slice_bytes ? o->slice_bytes : d->slice_bytes ? d->slice_bytes : usual_slice;
+    c->memory = o->scratch;
+    c->memory_bytes = o->scratch ? o->scratch_bytes : 0;
+    c->stats = o->stats;
+    c->formats = o->formats ? o->formats : d->formats ? d->formats : ~0u;
+    const struct policy_thresholds said = {{o->inter_threshold, o->intra_threshold}, o->ag_threshold};
+    const double bandwidth[] = {o->inter_bandwidth, o->intra_bandwidth};
+    int wrong = isnan(said.gather);
+    c->threshold.gather = said.gather >= 0 ? said.gather : d->threshold.gather;
+    for (int i = 0; i < POLICY_LINKS; i++) {
+        c->threshold.reduce[i] = said.reduce[i] >= 0 ? said.reduce[i] : d->threshold.reduce[i];
+        c->bandwidth[i] = bandwidth[i] > 0 ? bandwidth[i] : d->bandwidth[i];
+        wrong |= isnan(said.reduce[i]) || !(bandwidth[i] >= 0); /* or a NaN */
+    }
+    if (!fmt_muladd(&c->total, c->count, c->kind == PICI_ALL_REDUCE ? 1 : (uint64_t)p, 0) ||
+        c->total > SIZE_MAX / 2 / c->width) {
+        c->total = 0;
+        return PICI_E_ARG;
+    }
+    if (wrong || c->window < 0 || c->window > COLL_MAX_WINDOW) {
+        c->window = 1;
+        return PICI_E_ARG;
+    }
+    return PICI_OK;
+}
+
+int pici_coll_buffers_wrong(const struct coll_call *c, const struct pici_comm *comm)
+{
+    if (!c->count)
+        return 0;
+    if (!c->send || !c->recv)
+        return 1;
+    const uint64_t one = c->count * c->width, all = c->total * c->width, own = (uint64_t)comm->rank * one;
+    switch (c->kind) {
+    case PICI_ALL_GATHER: return c->send != c->recv + own && pici_overlap(c->send, one, c->recv, all);
+    case PICI_REDUCE_SCATTER: return c->recv != c->send + own && pici_overlap(c->send, all, c->recv, one);
+    case PICI_ALL_REDUCE: return c->send != c->recv && pici_overlap(c->send, all, c->recv, all);
+    }
+    return 1;
+}
+
+/* ---- who owns what */
+
+void pici_coll_segment(const struct pici_comm *comm, const struct coll_call *c, int position, uint64_t *first,
+                       uint64_t *n)
+{
+    int rank = comm->order[position];
+    if (c->kind == PICI_ALL_REDUCE) {
+        pici_schedule_segment(c->total, comm->ranks, rank, first, n);
+    } else {
+        *first = (uint64_t)rank * c->count;
+        *n = c->count;
+    }
+}
+
+void pici_coll_slice(const struct pici_comm *comm, const struct coll_call *c, int position, uint64_t slice,
+                     uint64_t *first, uint64_t *n)
+{
+    uint64_t len, at = slice * c->at.slice;
+    pici_coll_segment(comm, c, position, first, &len);
+    at = at < len ? at : len;
+    *first += at;
+    *n = len - at < c->at.slice ? len - at : c->at.slice;
+}
+
+/* ---- the layout */
+
+/* Elements of a slice, and how many there are. */
+static void cut(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+{
+    const uint64_t widest = l->limits.segments ? (uint64_t)l->limits.segments : 1, unit = c->codec->unit(c->values);
+    uint64_t longest = 0, first, n;
+    for (int i = 0; i < comm->ranks; i++) {
+        pici_coll_segment(comm, c, i, &first, &n);
+        longest = n > longest ? n : longest;
+    }
+    const uint64_t most = c->slice_bytes / c->width / widest, least = SLICES_WORTH / c->width / widest;
+    uint64_t fair = longest / (uint64_t)c->window; /* so that there is something to overlap with */
+    fair = fair > least ? fair : least;
+    l->slice = (most < fair ? most : fair) / unit * unit;
+    l->slice = l->slice ? l->slice : unit;
+    l->slices = !l->steps ? 0 : longest / l->slice + (longest % l->slice != 0);
+    l->window = (uint64_t)c->window <= l->slices ? c->window : l->slices ? (int)l->slices : 1;
+}
+
+/* The longest block of a slice, in any format; 0: beyond memory. */
+static size_t longest_block(const struct coll_layout *l, const struct coll_call *c)
+{
+    size_t longest = 0;
+    for (int array = 0; array < c->codec->arrays; array++)
+        for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
+            const size_t bound = pici_bound((enum pici_format)f, c->codec->dtype(c->values, array, c->dtype),
+                                            c->codec->most(c->values, array, l->slice));
+            if (!bound)
+                return 0;
+            longest = bound > longest ? bound : longest;
+        }
+    return longest;
+}
+
+static enum pici_status lay_out(struct coll_layout *l, const struct schedule *schedule, const struct pici_comm *comm,
+                                const struct coll_call *c)
+{
+    *l = (struct coll_layout){
+        .schedule = schedule,
+        .shape = {.kind = c->kind, .ranks = comm->ranks, .position = comm->position, .bytes = c->total * c->width}};
+    if (comm->paired_only && !schedule->paired)
+        return PICI_E_UNSUPPORTED;
+    schedule->limits(schedule, &l->shape, &l->limits);
+    l->steps = schedule->steps(schedule, &l->shape);
+    cut(l, comm, c);
+    const struct schedule_limits *most = &l->limits;
+    const uint64_t blocks = (uint64_t)most->segments * (uint64_t)c->codec->arrays;
+    const size_t block = longest_block(l, c);
+    l->buffers = l->window * (most->receives + most->sends + most->kept);
+    uint64_t message, messages, sums, all;
+    if (!block || !fmt_muladd(&message, block, blocks, MSG_BYTES + COLL_ALIGN - 1) ||
+        !fmt_muladd(&messages, message &= ~(uint64_t)(COLL_ALIGN - 1), (uint64_t)l->buffers, 0) ||
+        !fmt_muladd(&sums, l->slice * c->width, (uint64_t)most->sums * (uint64_t)l->window, 0) ||
+        !fmt_muladd(&all, 1, messages, sums) || all > SIZE_MAX / 2)
+        return PICI_E_ARG;
+    l->message = (size_t)message;
+    l->messages = l->slices ? (size_t)messages : 0;
+    l->sums = l->slices ? (size_t)sums : 0;
+    return PICI_OK;
+}
+
+size_t pici_layout_scratch(const struct coll_layout *l)
+{
+    return l->messages ? l->messages + l->sums + COLL_TEMP_BYTES + COLL_ALIGN : 0;
+}
+
+/* The recursive algorithm has the fewest steps, which is what small data waits for. For large data it is the ring, where a
+ * message goes to a neighbour only: it crosses each link between nodes once, and keeps a dense run at the links' speed. */
+static const struct schedule *automatic(const struct pici_comm *comm, const struct coll_call *c)
+{
+    if (comm->forced)
+        return comm->forced;
+    const int small = c->total * c->width <= (uint64_t)comm->ranks * FEW_STEPS_BELOW;
+    return pici_schedule(small ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING);
+}
+
+enum pici_status pici_layout_choose(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+{
+    return lay_out(l, c->algorithm ? pici_schedule(c->algorithm) : automatic(comm, c), comm, c);
+}
+
+/* What AUTO chooses follows from the call, so there is one candidate. Where a choice depends on what the ranks agree on, this
+ * is the most of all candidates. */
+enum pici_status pici_layout_most(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+{
+    return pici_layout_choose(l, comm, c);
+}

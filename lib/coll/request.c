@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "coll/request.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sized.h"
+
+/* ---- failure */
+
+void pici_coll_fail(struct pici_request *r, enum pici_status s, int culprit)
+{
+    if (s < r->status || (s == r->status && culprit < r->culprit)) {
+        r->status = s;
+        r->culprit = culprit;
+    }
+}
+
+const char *pici_request_words(const struct pici_request *r, enum pici_status s)
+{
+    const char *own = r->engine->error(r->self);
+    return s == PICI_E_DEVICE && own[0] ? own : pici_strerror(s);
+}
+
+/* ---- queueing */
+
+/* Where are the elements? */
+static enum pici_status find_engine(struct pici_request *r)
+{
+    struct pici_comm *comm = r->comm;
+    const struct coll_call *c = &r->call;
+    const struct pici_engine *e = comm->other;
+    const int sends = e && c->count ? e->owns(comm->other_self, c->send) : 0,
+              receives = e && c->count ? e->owns(comm->other_self, c->recv) : 0;
+    const char *wrong = NULL;
+    if (sends < 0 || receives < 0)
+        wrong = "a buffer is in another GPU's memory than the stream's";
+    else if (sends != receives)
+        wrong = "one buffer is in a GPU's memory, the other is not";
+    else if (((uintptr_t)c->send | (uintptr_t)c->recv) % (sends ? c->width : 1))
+        wrong = "a buffer in a GPU's memory is not aligned to its elements";
+    else if (!sends && c->count && comm->ranks > 1 && comm->transport.memory == PICI_MEMORY_DEVICE)
+        wrong = "buffers in the host's memory, where messages cannot be";
+    if (wrong) {
+        pici_coll_note(comm, "rank %d: %s", comm->rank, wrong);
+        return PICI_E_ARG;
+    }
+    if (sends) {
+        r->engine = e;
+        r->self = comm->other_self;
+    }
+    enum pici_status s = r->engine->enter(r->self, &r->mark);
+    if (s)
+        pici_coll_note(comm, "rank %d: %s: %s", comm->rank, r->engine->name, r->engine->error(r->self));
+    return s;
+}
+
+void pici_request_queue(struct pici_request *r, const struct coll_call *call, struct pici_comm *comm,
+                        const struct pici_coll_opts *o)
+{
+    static const struct pici_coll_stats none = PICI_COLL_STATS_INIT;
+    *r = (struct pici_request){.comm = comm, .call = *call, .stats = none, .culprit = INT_MAX};
+    r->sequence = comm->sequence++;
+    r->engine = comm->engine;
+    r->self = comm->engine_self;
+    enum pici_status s = pici_coll_resolve(&r->call, comm, o);
+    if (s || pici_coll_buffers_wrong(&r->call, comm)) {
+        pici_coll_note(comm, "rank %d: null or overlapping buffers, or a count or option out of range", comm->rank);
+        pici_coll_fail(r, PICI_E_ARG, comm->rank);
+    } else if ((s = find_engine(r))) {
+        pici_coll_fail(r, s, comm->rank);
+    }
+    if (comm->tail)
+        comm->tail->next = r;
+    else
+        comm->head = r;
+    comm->tail = r;
+}
+
+/* ---- memory */
+
+/* Arrays one behind the other, each aligned for what it holds. With at == NULL nothing is placed, only counted. */
+struct tables {
+    uint8_t *at;
+    size_t bytes;
+};
+
+static void *place(struct tables *t, size_t n, size_t each)
+{
+    enum { ALIGN = 16 };
+    uint8_t *p = t->at ? t->at + t->bytes : NULL;
+    t->bytes += (n * each + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    return p;
+}
+
+static void place_run(struct tables *t, struct slice_run *run, const struct coll_layout *l)
+{
+    const struct schedule_limits *most = &l->limits;
+    const size_t wide = (size_t)most->segments, p = (size_t)l->shape.ranks;
+    void *step = place(t, 1, pici_schedule_step_bytes(most));
+    if (t->at)
+        pici_schedule_step_init(&run->now, most, step);
+    run->out = place(t, (size_t)most->sends, sizeof *run->out);
+    run->n = place(t, wide, sizeof *run->n);
+    run->nnz = place(t, wide, sizeof *run->nnz);
+    run->len = place(t, wide, sizeof *run->len);
+    run->src = place(t, wide, sizeof *run->src);
+    run->slots = place(t, (size_t)most->sums, sizeof *run->slots);
+    run->sum = place(t, p, sizeof *run->sum);
+    run->encoded = most->kept ? place(t, p, sizeof *run->encoded) : NULL;
+}
+
+static size_t place_tables(struct pici_request *r, const struct coll_layout *l, uint8_t *memory)
+{
+    struct tables t = {memory, 0};
+    const size_t w = (size_t)l->window, buffers = (size_t)l->buffers;
+    struct slice_run none;
+    r->runs = place(&t, w, sizeof *r->runs);
+    r->buffers = place(&t, buffers, sizeof *r->buffers);
+    r->free = place(&t, buffers, sizeof *r->free);
+    r->sends = place(&t, w * (size_t)l->limits.sends, sizeof *r->sends);
+    r->recvs = place(&t, w * (size_t)l->limits.receives, sizeof *r->recvs);
+    void *step = place(&t, 1, pici_schedule_step_bytes(&l->limits));
+    if (memory)
+        pici_schedule_step_init(&r->posting, &l->limits, step);
+    r->posting_step = -1;
+    for (size_t i = 0; i < w; i++)
+        place_run(&t, memory ? &r->runs[i] : &none, l);
+    return t.bytes;
+}
+
+void pici_request_tables(struct pici_request *r)
+{
+    struct pici_comm *comm = r->comm;
+    const size_t lanes = COLL_MAX_WINDOW * sizeof *r->lanes;
+    uint8_t *at = (uint8_t *)comm->tables + lanes;
+    memset(at, 0, place_tables(r, &r->call.at, NULL));
+    (void)place_tables(r, &r->call.at, at);
+    r->lanes = comm->tables;
+}
+
+enum pici_status pici_request_room(struct pici_request *r)
+{
+    struct coll_call *c = &r->call;
+    struct pici_comm *comm = r->comm;
+    struct coll_layout *l = &c->at;
+    enum pici_status s = pici_layout_most(l, comm, c);
+    if (s) {
+        pici_coll_note(comm,
+                       s == PICI_E_ARG ? "rank %d: a count beyond memory"
+                                       : "rank %d: the transport cannot carry this algorithm's messages",
+                       comm->rank);
+        return s;
+    }
+    const size_t tables = COLL_MAX_WINDOW * sizeof *r->lanes + place_tables(r, l, NULL);
+    if (tables > comm->tables_bytes) {
+        void *more = malloc(tables);
+        if (!more) {
+            pici_coll_note(comm, "rank %d: no memory for the call", comm->rank);
+            return PICI_E_NOMEM;
+        }
+        free(comm->tables);
+        comm->tables = more;
+        comm->tables_bytes = tables;
+    }
+    const struct engine_needs needs = {.dtype = c->dtype,
+                                       .op = c->op,
+                                       .slice = l->slice,
+                                       .blocks = l->limits.segments * c->codec->arrays,
+                                       .lanes = l->window,
+                                       .messages = l->messages,
+                                       .sums = l->sums,
+                                       .device = comm->transport.memory != PICI_MEMORY_HOST,
+                                       .checksum = (unsigned)c->checksum,
+                                       .memory = c->memory,
+                                       .memory_bytes = c->memory_bytes};
+    s = r->engine->room(r->self, &needs, &r->room, comm->tables);
+    if (s)
+        pici_coll_note(comm, "rank %d: %s%s%s", comm->rank, r->engine == comm->engine ? "" : r->engine->name,
+                       r->engine == comm->engine ? "" : ": ", r->engine->error(r->self));
+    return s;
+}
+
+/* ---- the transport's steps */
+
+void pici_step_receives(struct pici_comm *comm, int n)
+{
+    const struct pici_transport *t = &comm->transport;
+    if (t->receives)
+        t->receives(t->context, n);
+}
+
+void pici_step_sends(struct pici_comm *comm, int n, int more)
+{
+    const struct pici_transport *t = &comm->transport;
+    if (t->sends)
+        t->sends(t->context, n, more);
+    else if (t->more && n)
+        t->more(t->context, more);
+}
+
+/* ---- the end */
+
+void pici_request_finish(struct pici_comm *comm)
+{
+    static const char *const name[] = {"", "all-gather", "reduce-scatter", "all-reduce"};
+    struct pici_request *r = comm->head;
+    comm->head = r->next;
+    if (!comm->head)
+        comm->tail = NULL;
+    r->next = NULL;
+    r->comm = NULL; /* which may be freed before the caller asks */
+    r->state = COLL_DONE;
+    if (r->call.stats)
+        (void)sized_write(r->call.stats, &r->stats, sizeof r->stats, sizeof r->stats.size); /* its size was checked */
+    if (r->mark)
+        (void)r->engine->begin(r->self, r->mark, 0);
+    r->mark = NULL;
+    if (comm->trace && r->begin > 0) {
+        struct trace_event e = {
+            .name = name[r->call.kind], .begin = r->begin, .end = pici_coll_now(), .sequence = r->sequence};
+        e.phase = e.step = e.slice = e.peer = e.inter = e.format = -1;
+        e.density = -1;
+        e.dense_bytes = r->stats.dense_bytes;
+        e.wire_bytes = r->stats.wire_bytes;
+        pici_trace_add(comm->trace, &e);
+    }
+}
+
+void pici_coll_break(struct pici_comm *comm, enum pici_status s, enum pici_status why)
+{
+    comm->broken = s;
+    if (comm->head && comm->head->engine->halt(comm->head->self))
+        comm->leak = 1;
+    if (comm->transport.abandon(comm->transport.context, why))
+        comm->leak = 1;
+    while (comm->head) {
+        comm->head->status = s;
+        pici_request_finish(comm);
+        s = PICI_E_BROKEN; /* those behind it were not begun */
+    }
+}

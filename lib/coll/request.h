@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A collective that was started: its state, its tables, its life. */
+#ifndef PICI_LIB_COLL_REQUEST_H
+#define PICI_LIB_COLL_REQUEST_H
+
+#include "coll/layout.h"
+#include "coll/message.h"
+
+/* Memory of a message. Free when it has no users. */
+struct coll_buffer {
+    uint8_t *bytes;
+    size_t len;
+    int blocks;
+    int users;   /* posted receives, sends, and kept blocks */
+    int flights; /* sends of them: its bytes must not change */
+};
+
+/* A block that a later step forwards. */
+struct coll_encoded {
+    const uint8_t *block;
+    size_t len;
+    struct coll_buffer *message; /* that it is in; NULL: there is none of this segment */
+    enum pici_format format;
+};
+
+/* What was begun last for a slice. The messages of a step are made, sent, and then its received ones taken in. */
+enum coll_stage {
+    STAGE_REST,
+    STAGE_COUNTING, /* the nonzeros of what is to be sent */
+    STAGE_MAKING,   /* a message */
+    STAGE_MADE,     /* all of the step's, which wait for their turn */
+    STAGE_LOOKING,  /* at what came in */
+    STAGE_TAKING,   /* that in */
+    STAGE_TAKEN     /* all of the step's, which wait for their turn */
+};
+enum coll_making { MAKE_BLOCKS, MAKE_FORWARD, MAKE_POISON };
+
+/* One slice on its way through the steps; there are `window` of them at a time. */
+struct slice_run {
+    uint64_t slice;
+    int step, known;          /* now; `now` is that step */
+    struct schedule_step now; /* its messages */
+    int sent;                 /* they were sent */
+    int message;              /* which of them is being made, or taken in */
+    enum coll_stage stage;
+    enum coll_making making;
+    struct pici_lane *lane;
+    struct coll_buffer **out; /* [limits.sends] what was made */
+    uint64_t *n, *nnz;        /* [limits.segments] of a message's blocks, */
+    size_t *len;              /* their bytes, */
+    const void **src;         /* and what they are made of */
+    enum pici_format format;  /* of the message at hand, as what follows */
+    double density, begin;
+    int extrapolated, dense;
+    enum pici_status status; /* of taking it in */
+    uint64_t dense_bytes, tiles[PICI_CONTAINERS];
+    uint8_t *acc;                 /* [limits.sums] slices */
+    int *slots, free_slots;       /* stack of those not in use */
+    int *sum;                     /* [ranks] where the segment's sum is; SUM_NONE; SUM_IN_RECV; else 1 + the slot */
+    struct coll_encoded *encoded; /* [ranks] blocks to be forwarded; NULL if there are never any */
+    struct policy_history history;
+};
+enum { SUM_NONE = 0, SUM_IN_RECV = -1 };
+
+/* A place in the order of steps, which all ranks keep: rounds of `window` slices; in a round, step by step; in a step,
+ * slice by slice. */
+struct coll_place {
+    uint64_t round;
+    int step, run;
+};
+
+struct coll_flight {
+    void *request; /* of the transport */
+    struct coll_buffer *buffer;
+    int peer; /* rank */
+    int done;
+    size_t bytes;
+    enum pici_status status;
+};
+
+enum coll_state { COLL_WAITING, COLL_HELLO, COLL_DATA, COLL_CLOSING, COLL_DONE };
+
+enum { AGREE_CALL_BYTES = 40, AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + 8, AGREE_ROOM = 512 };
+
+/* The dissemination of a status, and of what the ranks think the call is: one message each way a round. */
+struct coll_agreement {
+    int round, rounds, posted;
+    struct coll_flight out, in;
+    uint32_t low_rank, high_rank; /* who made the lowest and the highest of the calls that ranks speak of */
+    uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
+};
+
+struct pici_request {
+    struct pici_request *next;
+    struct pici_comm *comm; /* NULL: it was freed */
+    struct coll_call call;
+    enum coll_state state;
+    enum pici_status status; /* this rank's knowledge so far; in the end everybody's */
+    int culprit;             /* the rank that it came from; INT_MAX: not known */
+    uint64_t sequence;
+    struct pici_coll_stats stats;
+    double begin, idle; /* seconds; idle: since when nothing moved, 0: it did */
+
+    struct coll_agreement agree;
+
+    const struct coll_path *path; /* of the data, once the layout is chosen */
+    const struct pici_engine *engine;
+    void *self, *mark; /* the engine's */
+    struct engine_room room;
+
+    /* tables, in the communicator's memory */
+    struct pici_lane **lanes; /* [window] */
+    struct slice_run *runs;   /* [window] */
+    struct coll_buffer *buffers;
+    struct coll_buffer **free; /* stack */
+    int frees;
+    struct coll_flight *sends;    /* [window * limits.sends] */
+    struct coll_flight *recvs;    /* [window][limits.receives]: rows in a ring */
+    int sending, making;          /* sends in use; messages of begun steps that are not sent */
+    struct schedule_step posting; /* the step of next_post, if posting_step says so */
+    int posting_step;
+    uint64_t posted, folded; /* places whose receives were posted; which were done with */
+    struct coll_place next_post, next_send, next_fold;
+};
+
+/* How the data of a call moves. begin may fail on this rank alone; move fails if the transport does. busy: the engine has
+ * something to do, so the transport is not to be waited for. */
+struct coll_path {
+    const char *name;
+    enum pici_status (*begin)(struct pici_request *);
+    enum pici_status (*move)(struct pici_request *, int *moved, int *done);
+    int (*busy)(const struct pici_request *);
+};
+
+extern const struct coll_path pici_path_steps; /* coll.c: the messages of a schedule */
+
+/* Note a failure on this rank (culprit: who did it), keep to the schedule. The worst status wins. */
+void pici_coll_fail(struct pici_request *, enum pici_status, int culprit);
+
+/* Queue a request of a call whose options were checked. What is wrong with it on this rank alone is for all ranks to hear
+ * of in the hello round. */
+void pici_request_queue(struct pici_request *, const struct coll_call *, struct pici_comm *,
+                        const struct pici_coll_opts *);
+
+/* The head's memory: scratch and tables for whatever layout is chosen. */
+enum pici_status pici_request_room(struct pici_request *);
+
+/* The head has ended: its caller is told, and the next one is the head. */
+void pici_request_finish(struct pici_comm *);
+
+/* The communicator is broken: everything in flight is given up, and the head's request ends with this status, those behind
+ * it with PICI_E_BROKEN. Peers may be told why. */
+void pici_coll_break(struct pici_comm *, enum pici_status, enum pici_status why);
+
+/* Words for a status of the engine's: its own if it has any. */
+const char *pici_request_words(const struct pici_request *, enum pici_status);
+
+/* Place the head's tables in the communicator's memory, once the layout is chosen. */
+void pici_request_tables(struct pici_request *);
+
+/* Tell a transport that wants to know which of the next receives and sends are of one step. */
+void pici_step_receives(struct pici_comm *, int n);
+void pici_step_sends(struct pici_comm *, int n, int more);
+
+/* agree.c: begin, and move on; *done = 1 when every rank's word has come in. Returns a failure of the transport. */
+int pici_coll_agree_rounds(int ranks); /* AGREE_BYTES + AGREE_ROOM of comm->agreements each */
+void pici_coll_agree_begin(struct pici_request *, enum msg_kind);
+enum pici_status pici_coll_agree(struct pici_request *, enum msg_kind, int *moved, int *done);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Schedules: who sends which segments to whom, step by step. Pure integers: no buffers, no I/O.
+ *
+ * The data of a collective is p segments, one owned by each rank. A call runs through numbered steps, the same number on
+ * every rank. In a step a rank sends a list of messages and receives a list of messages; either list may be empty. A
+ * message has one peer and a list of segments, which sender and receiver see in the same order. The nth message that a
+ * rank sends to a peer is the nth that the peer receives from it, and within a step a rank sends at most one message to
+ * each peer. Messages are received in the order of the list, which is the order of summation.
+ *
+ * Ranks here are positions (pici_schedule_order), not the caller's ranks. */
+#ifndef PICI_LIB_COLL_SCHEDULE_H
+#define PICI_LIB_COLL_SCHEDULE_H
+
+#include <stdint.h>
+
+#include "pici/coll.h"
+
+/* While reducing, messages hold partial sums; while gathering, results. */
+enum schedule_phase { PHASE_REDUCE = 0, PHASE_GATHER = 1, PHASES = 2 };
+
+/* What a schedule depends on. */
+struct schedule_call {
+    enum pici_collective kind;
+    int ranks, position; /* 0 <= position < ranks */
+    uint64_t bytes;      /* dense, of all segments together */
+};
+
+/* What is done with a message's blocks. */
+enum schedule_action {
+    SEND_ENCODE,  /* sender: encode the elements; reducing: this rank's sum of each segment, or its own contribution */
+    SEND_FORWARD, /* sender: the blocks as they were received or encoded before, byte for byte */
+    TAKE_REDUCE,  /* receiver: add to this rank's sum of each segment, which begins as its own contribution */
+    TAKE_PLACE,   /* receiver: decode into the result */
+    TAKE_KEEP     /* receiver: neither; only forward later */
+};
+
+struct schedule_message {
+    int peer;
+    int *segments; /* [count] */
+    int count;     /* >= 1 */
+    enum schedule_action action;
+    int keep;          /* a later step of this rank forwards these blocks (again) */
+    int contributions; /* reducing, sender: the most contributions that a sum in this message has */
+};
+
+/* Which of this rank's sums have all contributions once the step's messages are taken in. */
+enum schedule_complete { COMPLETE_NONE, COMPLETE_OWN, COMPLETE_ALL };
+
+struct schedule_step {
+    enum schedule_phase phase;
+    enum schedule_complete complete;
+    int sends, receives;
+    struct schedule_message *send, *receive;
+};
+
+/* The most that any step of any rank needs. All are 0 where there are no steps. */
+struct schedule_limits {
+    int sends, receives; /* messages of a step */
+    int segments;        /* of a message */
+    int sums;            /* segments not its own of which a rank holds a sum at a time */
+    int kept;            /* messages whose blocks a rank keeps at a time */
+    int sums_in_recv;    /* all-reduce: sums are built at their place in the receive buffer, and `sums` is 0 */
+};
+
+struct schedule_pattern; /* schedule.c */
+
+struct schedule {
+    enum pici_algorithm id;
+    const char *name;     /* in the environment and in command lines */
+    const char *doc;      /* steps of a phase, and who sends what to whom: a row of docs/collectives.md */
+    unsigned collectives; /* a bit 1 << enum pici_collective for each that it can do */
+    int paired;           /* in every step every rank sends one message and receives one */
+    int (*steps)(const struct schedule *, const struct schedule_call *);
+    /* Write step k, 0 <= k < steps, into s, which has room for the limits. */
+    void (*step)(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *s);
+    void (*limits)(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
+    const struct schedule_pattern *reduce, *gather; /* of schedules made of two phases */
+};
+
+/* All schedules, by rising id; ends with a row whose name is NULL. */
+extern const struct schedule pici_schedules[];
+
+/* NULL: there is none of this id. */
+const struct schedule *pici_schedule(enum pici_algorithm id);
+
+/* Memory of a step: bytes needed, and a step made of so many bytes aligned as pointers are. */
+size_t pici_schedule_step_bytes(const struct schedule_limits *);
+void pici_schedule_step_init(struct schedule_step *, const struct schedule_limits *, void *memory);
+
+/* Segment i of n elements: [*first, *first + *len). Cut at floor(i*n/p); for n >= 64*4096*p that is rounded down to a multiple
+ * of 4096 (the last ends at n). Any n. */
+void pici_schedule_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *len);
+
+/* The order of ranks: those of a node next to each other, nodes by their lowest rank, ranks rising within.
+ * order[position] = rank. */
+void pici_schedule_order(const int *node_of, int p, int *order);
+
+#endif

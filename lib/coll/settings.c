@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "coll/settings.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coll/engine.h"
+#include "coll/schedule.h"
+#include "sized.h"
+
+#define AT(member) offsetof(struct coll_settings, member), sizeof((struct coll_settings *)0)->member
+
+const struct setting pici_settings[] = {
+    {"PICI_ALGORITHM", "algorithm", SETTING_ALGORITHM, AT(algorithm), 0, 0, NULL, "auto"},
+    {"PICI_FORMAT", "format", SETTING_FORMAT, AT(format), 0, 0, NULL, "auto"},
+    {"PICI_AUTO_FORMATS", "formats", SETTING_FORMATS, AT(formats), 0, 0, NULL, "all"},
+    {"PICI_INTER_BANDWIDTH", "inter_bandwidth", SETTING_RATE, AT(bandwidth[POLICY_INTER]), 0, 1e18, "bytes per second",
+     "1.25e8"},
+    {"PICI_INTRA_BANDWIDTH", "intra_bandwidth", SETTING_RATE, AT(bandwidth[POLICY_INTRA]), 0, 1e18, "bytes per second",
+     "5e9"},
+    {"PICI_INTER_THRESHOLD", "inter_threshold", SETTING_REAL, AT(threshold.reduce[POLICY_INTER]), 0, 1,
+     "a number from 0 to 1", "by format"},
+    {"PICI_INTRA_THRESHOLD", "intra_threshold", SETTING_REAL, AT(threshold.reduce[POLICY_INTRA]), 0, 1,
+     "a number from 0 to 1", "by format"},
+    {"PICI_AG_THRESHOLD", "ag_threshold", SETTING_REAL, AT(threshold.gather), 0, 1, "a number from 0 to 1",
+     "by format"},
+    {"PICI_TIMEOUT_MS", "timeout_ms", SETTING_INT, AT(timeout_ms), -1, 1 << 30, "milliseconds, or -1 for none",
+     "60000"},
+    {"PICI_CHECKSUM", "checksum", SETTING_INT, AT(checksum), 0, 1, "0 or 1", "0"},
+    {"PICI_SLICE_BYTES", "slice_bytes", SETTING_BYTES, AT(slice_bytes), 1, 0x1p40, "bytes, from 1 to 2^40",
+     "1 MiB; over NCCL 8 MiB"},
+    {"PICI_WINDOW", "window", SETTING_INT, AT(window), 1, COLL_MAX_WINDOW, "a number from 1 to 64", "4"},
+    {"PICI_TRACE", NULL, SETTING_PATH, AT(trace), 0, 0, "the path of a file", "none"},
+    {NULL, NULL, SETTING_INT, 0, 0, 0, 0, NULL, NULL},
+};
+
+static const struct coll_settings usual = {.format = PICI_AUTO,
+                                           .threshold = {{-1, -1}, -1},
+                                           .timeout_ms = 60000,
+                                           .window = 4,
+                                           .bandwidth = {1.25e8, 5e9}};
+
+/* ---- words */
+
+static const enum pici_format formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+/* The ith name that a type allows, NULL behind the last, and its value. */
+static const char *name_of(enum setting_type type, int i, unsigned *value)
+{
+    if (type == SETTING_ALGORITHM) {
+        *value = i ? (unsigned)pici_schedules[i - 1].id : PICI_ALGO_AUTO;
+        return i ? pici_schedules[i - 1].name : "auto";
+    }
+    if (type == SETTING_FORMAT && i-- == 0) {
+        *value = PICI_AUTO;
+        return pici_format_name(PICI_AUTO);
+    }
+    *value = i < FORMATS ? (unsigned)formats[i] : 0;
+    return i < FORMATS ? pici_format_name(formats[i]) : NULL;
+}
+
+void pici_setting_values(const struct setting *s, char *words, size_t bytes)
+{
+    size_t at = 0;
+    unsigned value;
+    const char *name, *next;
+    if (s->values) {
+        snprintf(words, bytes, "%s", s->values);
+        return;
+    }
+    words[0] = '\0';
+    if (s->type == SETTING_FORMATS)
+        at += (size_t)snprintf(words, bytes, "a list, with commas, of ");
+    for (int i = 0; (name = name_of(s->type, i, &value)) && at < bytes; i++) {
+        next = name_of(s->type, i + 1, &value);
+        at += (size_t)snprintf(words + at, bytes - at, "%s%s", name,
+                               !next ? "" : name_of(s->type, i + 2, &value) ? ", " : " or ");
+    }
+}
+
+/* ---- the environment */
+
+static int read_name(enum setting_type type, const char *text, size_t len, unsigned *value)
+{
+    const char *name;
+    for (int i = 0; (name = name_of(type, i, value)); i++)
+        if (strlen(name) == len && memcmp(name, text, len) == 0)
+            return 1;
+    return 0;
+}
+
+static int read_names(const char *text, unsigned *set)
+{
+    unsigned value;
+    for (*set = 0;; text++) {
+        const size_t len = strcspn(text, ",");
+        if (!read_name(SETTING_FORMATS, text, len, &value))
+            return 0;
+        *set |= 1u << value;
+        text += len;
+        if (!*text)
+            return 1;
+    }
+}
+
+static int read_real(const char *text, double *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtod(text, &end);
+    return errno == 0 && end != text && *end == '\0';
+}
+
+static int read_integer(const char *text, long long *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return errno == 0 && end != text && *end == '\0';
+}
+
+/* Store a number of the member's width. */
+static void store(uint8_t *at, const struct setting *s, double real, long long integer)
+{
+    const float f = (float)real;
+    const int i = (int)integer;
+    const uint64_t u = (uint64_t)integer;
+    if (s->type == SETTING_REAL || s->type == SETTING_RATE)
+        memcpy(at, s->bytes == sizeof f ? (const void *)&f : (const void *)&real, s->bytes);
+    else
+        memcpy(at, s->bytes == sizeof i ? (const void *)&i : (const void *)&u, s->bytes);
+}
+
+/* One variable; 0: it makes no sense. */
+static int set(struct coll_settings *all, const struct setting *s, const char *text)
+{
+    uint8_t *at = (uint8_t *)all + s->at;
+    double real = 0;
+    long long integer = 0;
+    unsigned value;
+    switch (s->type) {
+    case SETTING_ALGORITHM:
+    case SETTING_FORMAT:
+        if (!read_name(s->type, text, strlen(text), &value))
+            return 0;
+        memcpy(at, &value, sizeof value); /* enumerators are unsigned ints here */
+        return 1;
+    case SETTING_FORMATS:
+        if (!read_names(text, &value))
+            return 0;
+        memcpy(at, &value, sizeof value);
+        return 1;
+    case SETTING_REAL: /* these comparisons are false for a NaN */
+        if (!read_real(text, &real) || !(real >= s->low && real <= s->high))
+            return 0;
+        break;
+    case SETTING_RATE:
+        if (!read_real(text, &real) || !(real > s->low && real <= s->high))
+            return 0;
+        break;
+    case SETTING_INT:
+    case SETTING_BYTES:
+        if (!read_integer(text, &integer) || (double)integer < s->low || (double)integer > s->high ||
+            (s->low < 0 && integer == 0))
+            return 0;
+        break;
+    case SETTING_PATH:
+        if (!text[0])
+            return 0;
+        memcpy(at, &text, sizeof text);
+        return 1;
+    }
+    store(at, s, real, integer);
+    return 1;
+}
+
+enum pici_status pici_settings_read(struct coll_settings *all, char *why, size_t bytes)
+{
+    _Static_assert(sizeof(enum pici_algorithm) == sizeof(unsigned) && sizeof(enum pici_format) == sizeof(unsigned),
+                   "enumerators are stored as unsigned ints");
+    *all = usual;
+    for (const struct setting *s = pici_settings; s->variable; s++) {
+        const char *text = getenv(s->variable);
+        if (text && !set(all, s, text)) {
+            char values[120];
+            pici_setting_values(s, values, sizeof values);
+            snprintf(why, bytes, "environment variable %s is \"%.80s\", which is not %s", s->variable, text, values);
+            return PICI_E_ARG;
+        }
+    }
+    return PICI_OK;
+}
+
+/* ---- the caller */
+
+/* PICI_OK, and *ours changed if it says something. */
+static int tune_threshold(float *ours, float said)
+{
+    if (said >= 0)
+        *ours = said;
+    return !isnan(said);
+}
+
+static int tune_bandwidth(double *ours, double said)
+{
+    if (said > 0)
+        *ours = said;
+    return said >= 0 && !isinf(said); /* not a NaN */
+}
+
+enum pici_status pici_settings_tune(struct coll_settings *all, const struct pici_tune *theirs)
+{
+    struct pici_tune t = PICI_TUNE_INIT;
+    struct coll_settings s = *all;
+    enum pici_status status = theirs ? sized_read(&t, sizeof t, sizeof t, theirs) : PICI_E_ARG;
+    if (status)
+        return status;
+    if ((t.algorithm && !pici_schedule(t.algorithm)) || ((unsigned)t.format > PICI_HYBRID && t.format != PICI_AUTO) ||
+        t.formats >> (PICI_HYBRID + 1))
+        return PICI_E_UNSUPPORTED;
+    if (!tune_threshold(&s.threshold.reduce[POLICY_INTER], t.inter_threshold) ||
+        !tune_threshold(&s.threshold.reduce[POLICY_INTRA], t.intra_threshold) ||
+        !tune_threshold(&s.threshold.gather, t.ag_threshold) ||
+        !tune_bandwidth(&s.bandwidth[POLICY_INTER], t.inter_bandwidth) ||
+        !tune_bandwidth(&s.bandwidth[POLICY_INTRA], t.intra_bandwidth) || t.window < 0 || t.window > COLL_MAX_WINDOW)
+        return PICI_E_ARG;
+    s.algorithm = t.algorithm ? t.algorithm : s.algorithm;
+    s.format = t.format != PICI_AUTO ? t.format : s.format;
+    s.formats = t.formats ? t.formats : s.formats;
+    s.window = t.window ? t.window : s.window;
+    s.slice_bytes = t.slice_bytes ? t.slice_bytes : s.slice_bytes;
+    s.timeout_ms = t.timeout_ms ? t.timeout_ms : s.timeout_ms;
+    s.checksum = t.checksum ? t.checksum > 0 : s.checksum;
+    *all = s;
+    return PICI_OK;
+}

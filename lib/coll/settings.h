@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What calls and communicators leave open: the environment's word, or the caller's by pici_comm_tune, else the library's.
+ * One table of variables, from which the environment is read and the table in docs/collectives.md is checked. */
+#ifndef PICI_LIB_COLL_SETTINGS_H
+#define PICI_LIB_COLL_SETTINGS_H
+
+#include "coll/policy.h"
+#include "pici/coll.h"
+
+struct coll_settings {
+    enum pici_algorithm algorithm;
+    enum pici_format format;
+    struct policy_thresholds threshold;
+    double bandwidth[POLICY_LINKS]; /* bytes per second */
+    unsigned formats;               /* that AUTO may choose; 0: all */
+    int timeout_ms, checksum, window;
+    uint64_t slice_bytes; /* 0: by what the transport moves */
+    const char *trace;    /* path, or NULL */
+};
+
+enum setting_type {
+    SETTING_ALGORITHM, /* a name in the registry of schedules, or "auto" */
+    SETTING_FORMAT,    /* a name of a format, or "auto" */
+    SETTING_FORMATS,   /* names of formats, with commas: a set of bits */
+    SETTING_REAL,      /* float or double in [low, high] */
+    SETTING_RATE,      /* double in (0, high] */
+    SETTING_INT,       /* int in [low, high] without 0 if low < 0 */
+    SETTING_BYTES,     /* uint64_t in [low, high] */
+    SETTING_PATH       /* not empty */
+};
+
+struct setting {
+    const char *variable;
+    const char *option; /* the member of struct pici_coll_opts or struct pici_tune, or NULL */
+    enum setting_type type;
+    size_t at, bytes; /* in struct coll_settings */
+    double low, high;
+    const char *values; /* in words; NULL: the names that the type allows */
+    const char *usual;  /* the default, in words */
+};
+
+/* Ends with a row whose variable is NULL. */
+extern const struct setting pici_settings[];
+
+/* The values of a row in words: "auto, ring or split". Writes at most so many bytes. */
+void pici_setting_values(const struct setting *, char *words, size_t bytes);
+
+/* Defaults, then the environment. PICI_E_ARG: a variable makes no sense; why [bytes] names it. */
+enum pici_status pici_settings_read(struct coll_settings *, char *why, size_t bytes);
+
+/* Change what a caller's tuning says; the rest stays. PICI_E_ARG, _UNSUPPORTED: nothing was changed. */
+enum pici_status pici_settings_tune(struct coll_settings *, const struct pici_tune *);
+
+#endif
