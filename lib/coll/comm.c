@@ -299,40 +299,6 @@ enum pici_status pici_comm_transport(struct pici_comm **out, const struct pici_t
     return s;
 }
 
-enum pici_status pici_comm_threads(struct pici_comm **comms, int ranks)
-{
-    made[0] = '\0';
-    if (!comms || ranks < 1 || ranks > COLL_MAX_RANKS) {
-        pici_coll_note(NULL, "%d ranks", ranks);
-        return PICI_E_ARG;
-    }
-    for (int i = 0; i < ranks; i++)
-        comms[i] = NULL;
-    struct pici_transport *t = calloc((size_t)ranks, sizeof *t);
-    enum pici_status s = t ? pici_transport_threads(t, ranks) : PICI_E_NOMEM;
-    if (s) {
-        pici_coll_note(NULL, "no memory for %d ranks", ranks);
-        free(t);
-        return s;
-    }
-    int i = 0;
-    for (; i < ranks && s == PICI_OK; i++)
-        s = pici_comm_transport(&comms[i], &t[i]); /* closes it where it fails */
-    if (s) {
-        char why[sizeof made];
-        memcpy(why, made, sizeof made);
-        for (; i < ranks; i++)
-            t[i].close(t[i].context);
-        for (i = 0; i < ranks; i++) {
-            pici_comm_free(comms[i]);
-            comms[i] = NULL;
-        }
-        memcpy(made, why, sizeof made);
-    }
-    free(t);
-    return s;
-}
-
 enum pici_status pici_comm_set_nodes(struct pici_comm *comm, const int *node_of)
 {
     if (!comm || !node_of)
