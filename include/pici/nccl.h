@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Communicators over NCCL, of elements in the memory of GPUs. In libpici_nccl, a library of its own: link with it, and
- * with libpici_cuda, libpici, NCCL and the CUDA runtime. */
+ * Communicators over NCCL, for elements in the memory of GPUs. They are in a library of their own: link with
+ * libpici_nccl, libpici_cuda, libpici, NCCL and the CUDA runtime. */
 #ifndef PICI_NCCL_H
 #define PICI_NCCL_H
 
@@ -13,24 +13,24 @@
 extern "C" {
 #endif
 
-/* Make a communicator over one of NCCL's, for elements on its GPU, which is the current device here and whenever the
- * communicator is used; buffers are used in the order of the stream (pici_comm_cuda). Collective; but a rank where it
- * fails does not tell the others: these wait for a minute, or find out in their first collective.
+/* Make a communicator over one of NCCL's, for elements in the memory of its GPU. That GPU is the current device in this
+ * call and whenever the communicator is used; buffers are used in the order of the stream (pici_comm_cuda). Collective.
+ * A rank where the call fails does not tell the others: they wait for a minute, or fail in their first collective.
  *
- * Nothing of the NCCL communicator is changed. It is used for sends and receives, on a stream of our own, inside our
- * calls only; so do not use it from the start of a collective to its end, and it must live as long as ours is used.
- * NCCL connects to a peer at the first message to it, and, unless the communicator is one that does not block, waits
- * there for the peer, however long: put a rank in a thread of its own, at least. What waits for the whole device, as
- * cudaFree does, also waits for peers while a collective is under way.
+ * The NCCL communicator is not changed. The library uses it for sends and receives on a stream of its own, only inside
+ * its calls. Do not use it from the start of a collective to its end; it must live as long as the new communicator is
+ * used. NCCL connects to a peer when the first message to it is issued, and waits there for the peer without limit,
+ * unless the NCCL communicator is nonblocking: give each rank a thread of its own at least. A call that waits for the
+ * whole device, such as cudaFree, also waits for peers while a collective is in flight.
  *
- * Ranks with the same NCCL_HOSTID, or without it the same host name and boot, share a node. Errors of NCCL are
- * PICI_E_TRANSPORT, those of CUDA PICI_E_DEVICE, with their words in pici_comm_error. After an error messages may be
- * stuck on the GPU. pici_comm_free does not wait for these: it leaves them their stream, events, scratch and some 64
- * KiB besides, for good. It calls nothing of NCCL's then, so call ncclCommAbort before it or after it, as you like.
+ * Ranks with the same NCCL_HOSTID share a node; without it, ranks with the same host name and boot. An error of NCCL is
+ * PICI_E_TRANSPORT, one of CUDA PICI_E_DEVICE, with its words in pici_comm_error. After an error messages may be stuck
+ * on the GPU. pici_comm_free does not wait for them and never frees what they use: their stream, events and memory. It
+ * then calls nothing of NCCL, so ncclCommAbort may be called before it or after it.
  *
- * PICI_E_ARG: null, the device is not the current one, or an environment variable that makes no sense. PICI_E_DEVICE,
- * PICI_E_NOMEM, PICI_E_TRANSPORT. PICI_E_TIMEOUT: some rank did not call within a minute. PICI_E_IO: the file of
- * PICI_TRACE. */
+ * PICI_E_ARG: null, the GPU is not the current device, or an invalid environment variable. PICI_E_DEVICE, PICI_E_NOMEM,
+ * PICI_E_TRANSPORT. PICI_E_TIMEOUT: some rank did not call within a minute. PICI_E_IO: the file of PICI_TRACE cannot be
+ * written. */
 PICI_API enum pici_status pici_comm_nccl(struct pici_comm **, ncclComm_t, cudaStream_t);
 
 #ifdef __cplusplus

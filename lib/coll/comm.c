@@ -151,8 +151,10 @@ enum pici_status pici_comm_engine(struct pici_comm *comm, const struct pici_engi
     comm->other = engine;
     comm->other_self = self;
     const struct pici_mover mover = {.self = self, .owns = engine->holds, .move = engine->move};
-    if (comm->transport.mover)
+    if (comm->transport.mover) {
         comm->transport.mover(comm->transport.context, &mover);
+        comm->transport.memory = PICI_MEMORY_ANY;
+    }
     return PICI_OK;
 }
 

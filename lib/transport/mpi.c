@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport over MPI. A message is one piece or many, for MPI counts in int: all of pici_mpi_piece bytes but the
- * last, which is shorter, maybe empty. So the receiver, who does not know the length, knows when it has all. The pieces
- * of a message follow each other, each begun when the one before has ended, and share a tag; messages in flight differ
- * in theirs. */
+ * The transport over MPI. MPI counts bytes in an int, so a message is one piece or several. All have pici_mpi_piece
+ * bytes but the last, which is shorter and may be empty: it tells the receiver, who does not know the length, that the
+ * message is complete. Each piece is begun when the one before has ended. The pieces of a message share a tag; messages
+ * in flight between two ranks have different tags. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 
 #include "transport/mpi_transport.h"
 #include "transport/nap.h"
+#include "transport/pool.h"
 
 #if defined OPEN_MPI && defined __has_include
 #if __has_include(<mpi-ext.h>)
@@ -19,20 +20,19 @@
 #endif
 #endif
 
-enum { TAGS = 32768 }; /* every MPI has these; far more than messages in flight */
+enum { TAGS = 32768 }; /* the least that MPI guarantees; far more than messages in flight */
 
 enum { WORDS = MPI_MAX_ERROR_STRING + 64 };
 
 int pici_mpi_piece = 1 << 30;
 
 struct request {
-    struct request *kin;  /* the next of all requests */
-    struct request *next; /* idle */
-    MPI_Request mpi;      /* of the piece under way; MPI_REQUEST_NULL: idle */
+    struct pool_item item;
+    MPI_Request mpi; /* of the piece in flight; MPI_REQUEST_NULL: not in use */
     int sends, peer, tag;
     uint8_t *data;
-    size_t bytes, at; /* length or capacity; bytes that are through */
-    int piece;        /* bytes of the piece under way: of a receive at the most */
+    size_t bytes, at; /* length or capacity; bytes of pieces that have ended */
+    int piece;        /* bytes of the piece in flight, at most if it is received */
 };
 
 struct mpi {
@@ -40,15 +40,15 @@ struct mpi {
     int rank, ranks;
     uint16_t *sent, *received; /* [ranks] messages so far, modulo TAGS: their tags */
     int *node_of;              /* [ranks] */
-    struct request *requests, *idle;
-    int looks; /* in vain, since something ended */
+    struct pool requests;
+    int looks; /* without success, since something ended */
     int abandoned;
-    int kept;                  /* close leaves it as it is */
-    enum pici_status no_nodes; /* node_of could not be found out */
+    int kept;                  /* close does nothing */
+    enum pici_status no_nodes; /* why node_of is not known */
     char error[WORDS];
 };
 
-/* What MPI returned, in our words. */
+/* MPI's return code as a status; what failed is noted in words. */
 static enum pici_status status_of(struct mpi *m, int rc, const char *what)
 {
     if (rc == MPI_SUCCESS)
@@ -61,8 +61,9 @@ static enum pici_status status_of(struct mpi *m, int rc, const char *what)
     return class == MPI_ERR_TRUNCATE ? PICI_E_CORRUPT : class == MPI_ERR_NO_MEM ? PICI_E_NOMEM : PICI_E_TRANSPORT;
 }
 
-/* MPI_Test. MPICH raises its errors on MPI_COMM_WORLD, whatever the communicator of the request: there they would end
- * the job if the program has not changed that. One thread at a time, lest one take our handler for the program's. */
+/* MPI_Test. MPICH raises errors of a test on MPI_COMM_WORLD, whatever the communicator of the request, and by default
+ * they end the job there. So that one's error handler is replaced meanwhile, by one thread at a time: a second would
+ * take ours for the program's. */
 static int test_request(MPI_Request *request, int *ended, MPI_Status *got)
 {
     static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
@@ -81,27 +82,10 @@ static int test_request(MPI_Request *request, int *ended, MPI_Status *got)
 
 /* ---- Requests ---- */
 
-static struct request *request_new(struct mpi *m)
-{
-    struct request *q = m->idle;
-    if (q) {
-        m->idle = q->next;
-        return q;
-    }
-    q = malloc(sizeof *q);
-    if (!q)
-        return NULL;
-    q->mpi = MPI_REQUEST_NULL;
-    q->kin = m->requests;
-    m->requests = q;
-    return q;
-}
-
 static void request_end(struct mpi *m, struct request *q)
 {
     q->mpi = MPI_REQUEST_NULL;
-    q->next = m->idle;
-    m->idle = q;
+    pool_give(&m->requests, &q->item);
 }
 
 /* Begin the piece at q->at. */
@@ -117,10 +101,11 @@ static enum pici_status begin(struct mpi *m, struct request *q)
 
 static enum pici_status start(struct mpi *m, struct request like, uint16_t *messages, void **request)
 {
-    struct request *q = request_new(m);
+    struct request *q = pool_take(&m->requests, sizeof *q);
     if (!q)
         return PICI_E_NOMEM;
-    like.kin = q->kin;
+    like.item = q->item;
+    like.mpi = MPI_REQUEST_NULL;
     like.tag = *messages;
     *messages = (uint16_t)((*messages + 1) % TAGS);
     *q = like;
@@ -176,21 +161,22 @@ static enum pici_status mpi_test(void *context, void *request, int *done, size_t
     return s;
 }
 
-/* MPI moves nothing on while nobody calls it, and has no wait that ends in time. */
+/* MPI makes progress only while it is called, and has no wait with a timeout. */
 static void mpi_wait(void *context, int timeout_ms)
 {
     struct mpi *m = context;
     pici_transport_nap(&m->looks, timeout_ms);
 }
 
-/* MPI may not be asked to cancel a send, nor does it stop a receive that a message has begun to fill. */
+/* MPI can neither cancel a send nor stop a receive that a message has begun to fill. */
 static int mpi_abandon(void *context, enum pici_status why)
 {
     struct mpi *m = context;
     int in_use = 0;
     (void)why; /* the peers have a timeout of their own */
     m->abandoned = 1;
-    for (struct request *q = m->requests; q; q = q->kin) {
+    for (struct pool_item *item = m->requests.all; item; item = item->older) {
+        struct request *q = (struct request *)item;
         if (q->mpi == MPI_REQUEST_NULL)
             continue;
         int ended = 0;
@@ -202,8 +188,8 @@ static int mpi_abandon(void *context, enum pici_status why)
     return in_use;
 }
 
-/* After abandon a late message may still come for this communicator: were it freed, a later one could get its number,
- * and the message. */
+/* After abandon the communicator is not freed: a message may still arrive for it, and a later communicator with the
+ * same number would receive that. */
 static void mpi_close(void *context)
 {
     struct mpi *m = context;
@@ -213,10 +199,7 @@ static void mpi_close(void *context)
     MPI_Finalized(&finalized);
     if (!finalized && !m->abandoned && m->comm != MPI_COMM_NULL)
         MPI_Comm_free(&m->comm);
-    for (struct request *q = m->requests, *kin; q; q = kin) {
-        kin = q->kin;
-        free(q);
-    }
+    pool_free(&m->requests);
     free(m->sent);
     free(m->received);
     free(m->node_of);
@@ -238,7 +221,7 @@ static const char *mpi_error(void *context)
 
 /* ---- Making one ---- */
 
-/* The worst status of all ranks, on all ranks, and the words of the first that has it. */
+/* Returns the worst status of all ranks on all ranks, with the words of the first rank that has it. */
 static enum pici_status agree(MPI_Comm comm, enum pici_status mine, char words[WORDS])
 {
     struct {
@@ -253,7 +236,7 @@ static enum pici_status agree(MPI_Comm comm, enum pici_status mine, char words[W
     return (enum pici_status)worst.status;
 }
 
-/* The duplicate returns its errors; so does the original meanwhile. */
+/* Duplicate a communicator so that the duplicate, and the original while it is duplicated, return errors. */
 static int duplicate(MPI_Comm comm, MPI_Comm *dup)
 {
     MPI_Errhandler theirs;
@@ -262,14 +245,14 @@ static int duplicate(MPI_Comm comm, MPI_Comm *dup)
         return rc;
     rc = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     if (rc == MPI_SUCCESS) {
-        rc = MPI_Comm_dup(comm, dup); /* copies it */
+        rc = MPI_Comm_dup(comm, dup); /* which inherits the handler */
         MPI_Comm_set_errhandler(comm, theirs);
     }
     MPI_Errhandler_free(&theirs);
     return rc;
 }
 
-/* May messages be in a GPU's memory? As PICI_MPI_CUDA says, or else this MPI. */
+/* Whether messages may be in a GPU's memory: PICI_MPI_CUDA tells, or else this MPI. */
 static enum pici_status find_memory(enum pici_memory *memory, char words[WORDS])
 {
     const char *said = getenv("PICI_MPI_CUDA");
@@ -284,7 +267,7 @@ static enum pici_status find_memory(enum pici_memory *memory, char words[WORDS])
 #if defined MPIX_GPU_SUPPORT_CUDA /* MPICH, from version 4 on */
         if (MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &yes) != MPI_SUCCESS)
             yes = 0;
-#elif defined MPIX_CUDA_AWARE_SUPPORT /* Open MPI: with the extension, whether it is 0 or 1 */
+#elif defined MPIX_CUDA_AWARE_SUPPORT /* Open MPI: defined, as 0 or 1, if there is the extension */
         yes = MPIX_Query_cuda_support();
 #endif
     }
@@ -292,7 +275,7 @@ static enum pici_status find_memory(enum pici_memory *memory, char words[WORDS])
     return PICI_OK;
 }
 
-/* A node is known by the lowest rank on it. */
+/* The number of a node is the lowest rank on it. */
 static enum pici_status find_nodes(struct mpi *m)
 {
     MPI_Comm node = MPI_COMM_NULL;
@@ -379,7 +362,7 @@ enum pici_status pici_comm_mpi(struct pici_comm **out, MPI_Comm comm)
         return s;
     struct mpi *m = t.context;
     char words[WORDS];
-    m->kept = 1; /* over it they agree */
+    m->kept = 1; /* if this fails, agree still needs the duplicate */
     s = pici_comm_transport(out, &t);
     m->kept = 0;
     snprintf(words, sizeof words, "rank %d: %.300s", m->rank, pici_comm_error(NULL));

@@ -1,67 +1,71 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport between threads. Each rank has a mailbox: for each peer the messages that it has sent, in order. Small
- * ones are copied into it, so that a sender may finish, and go, while its peer is slow. Of large ones only the place is
- * noted: the receiver copies from the sender's buffer straight to its own, outside of any lock, so that all ranks copy
- * at once.
+ * The transport between threads. Each rank has a mailbox with a queue for each peer: the messages that the peer has
+ * sent, in order. A small message is copied into the queue, so its sender need not wait for a slow receiver. Of a large
+ * one the queue has the address: the receiver copies from the sender's buffer to its own, without holding a lock, so
+ * all ranks copy at the same time.
  *
- * A rank's lock guards its mailbox and the ends of its sends; all else of a rank is its own thread's alone. No thread
- * ever holds two locks. */
+ * A rank's lock guards its mailbox and the ends of its sends. Only the rank's own thread uses the rest. No thread holds
+ * two locks. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "thread.h"
+#include "transport/pool.h"
+#include "transport/thread.h"
 
-enum { SMALL = 256 }; /* bytes of a message that is copied when it is sent */
+enum { SMALL = 256 }; /* a message of at most so many bytes is copied when it is sent */
+
+enum { MAX_RANKS = 1 << 20 }; /* as pici_comm_transport has it */
 
 #define NO_FLIP UINT64_MAX
 
 struct message {
     struct message *next;
-    const struct pici_mover *mover; /* NULL: it is in the host's memory */
-    struct request *sender; /* whose data it is, and who waits for its end; NULL: small, freed by who takes it */
+    const struct pici_mover *mover; /* NULL: the data is in host memory */
+    struct request *sender;         /* owns the data and waits for the end; NULL: small, and the receiver frees it */
     const uint8_t *data;
     size_t bytes;
-    uint64_t flip; /* this bit is to change, or NO_FLIP */
-    int64_t due;   /* not to be seen before this time; 0: at once */
+    uint64_t flip; /* the fault: the bit that changes, or NO_FLIP */
+    int64_t due;   /* the fault: the receiver does not see the message before this time; 0: no fault */
 };
 
 struct request {
+    struct pool_item item;
     struct rank *owner;
-    struct request *kin;  /* the next of all requests of the owner */
-    struct request *next; /* idle, posted or ready */
-    int sends, done;      /* done, and status, of one that sends: guarded by the owner's lock */
+    struct request *next; /* in the list of those posted, or ready */
+    int sends, done;      /* of a send, the owner's lock guards done and status */
     enum pici_status status;
     size_t bytes;            /* sent, or received */
-    struct message *arrived; /* of a receive, the rest too */
+    struct message *arrived; /* this and the next three: of a receive */
     uint8_t *into;
     size_t cap;
     int from;
-    struct message message; /* a large one that is sent */
+    struct message message; /* of a send of a large message */
 };
 
 struct rank {
     struct group *group;
     int number;
-    struct request *requests, *idle; /* all; those not in use */
-    struct request *posted;          /* receives without a message, oldest first */
-    uint64_t seen;                   /* events before the last wait ended */
-    uint64_t *sent;                  /* [ranks] messages, for faults */
-    struct pici_mover mover;         /* owns is NULL: all is in the host's memory */
-    int silent;                      /* stalled by a fault */
+    struct pool requests;
+    struct request *posted;  /* receives without a message, oldest first */
+    uint64_t seen;           /* events before the last wait ended */
+    uint64_t *sent;          /* [ranks] messages, for faults */
+    struct pici_mover mover; /* owns is NULL: all memory is the host's */
+    int silent;              /* stalled by a fault */
     int gave_up;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t events;       /* whatever may end a request of this rank: with it, changed is signalled */
-    enum pici_status left; /* not PICI_OK: why this rank takes no more messages */
+    uint64_t events;       /* counts what may end a request of this rank; each signals `changed` */
+    enum pici_status left; /* not PICI_OK: this rank takes no more messages, and why */
     struct link {
         struct message *first, *last;
-        enum pici_status ended; /* not PICI_OK: nothing follows, and why */
+        enum pici_status ended; /* not PICI_OK: no message follows, and why */
     } * from;                   /* [ranks] */
 };
 
@@ -80,7 +84,7 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* With its lock held: something happened that a rank may wait for. */
+/* Report an event to a rank that may wait for it. Its lock is held. */
 static void wake(struct rank *r)
 {
     r->events++;
@@ -91,7 +95,7 @@ static void wake(struct rank *r)
 
 enum chance { DROP, DELAY, TRUNCATE, FLIP, STALL, REFUSE, HOW_LATE, HOW_SHORT, WHICH_BIT };
 
-/* 64 random bits of a message: SplitMix64's finalizer over all that they depend on. */
+/* 64 pseudo-random bits for a message: SplitMix64's finalizer over the seed, the link, the message and the fault. */
 static uint64_t draw(const struct rank *me, int to, uint64_t number, enum chance what)
 {
     const uint64_t parts[] = {me->group->faults.seed, (uint64_t)me->number, (uint64_t)to, number, what};
@@ -110,7 +114,7 @@ static int happens(const struct rank *me, int to, uint64_t number, enum chance w
     return (double)(draw(me, to, number, what) >> 11) * 0x1p-53 < probability;
 }
 
-/* What goes wrong with the next message to `to`. PICI_E_NOMEM: refused; else *lost, or the message is changed. */
+/* Apply faults to the next message to `to`: change it, or set *lost. PICI_E_NOMEM: it is refused. */
 static enum pici_status misfortune(struct rank *me, int to, struct message *m, int *lost)
 {
     const struct pici_thread_faults *f = &me->group->faults;
@@ -132,33 +136,24 @@ static enum pici_status misfortune(struct rank *me, int to, struct message *m, i
 
 static struct request *request_new(struct rank *me)
 {
-    struct request *q = me->idle;
+    struct request *q = pool_take(&me->requests, sizeof *q);
     if (q)
-        me->idle = q->next;
-    else {
-        q = malloc(sizeof *q);
-        if (!q)
-            return NULL;
-        q->kin = me->requests;
-        me->requests = q;
-    }
-    *q = (struct request){.owner = me, .kin = q->kin};
+        q->owner = me;
     return q;
 }
 
 static void request_end(struct request *q)
 {
-    q->next = q->owner->idle;
-    q->owner->idle = q;
+    pool_give(&q->owner->requests, &q->item);
 }
 
-/* The rank's mover if it owns this memory, else NULL. */
+/* The rank's mover if the memory is of the mover's kind, else NULL. */
 static const struct pici_mover *mover_of(const struct rank *r, const void *p)
 {
     return r->mover.owns && r->mover.owns(r->mover.self, p) ? &r->mover : NULL;
 }
 
-/* The message of a send: the request's own if it is large, or not in the host's memory, else a copy. NULL: no memory. */
+/* The message of a send: the request's own if it is large or not in host memory, else a copy. NULL: no memory. */
 static struct message *message_new(struct request *q, const void *data, size_t bytes)
 {
     struct message *m = &q->message;
@@ -177,7 +172,7 @@ static struct message *message_new(struct request *q, const void *data, size_t b
     return m;
 }
 
-/* A message has been received or will never be: free it, or tell its sender. */
+/* A message was received, or never will be: free it, or end its sender's request. */
 static void message_end(struct message *m, enum pici_status status)
 {
     struct request *q = m->sender;
@@ -192,7 +187,7 @@ static void message_end(struct message *m, enum pici_status status)
     pthread_mutex_unlock(&q->owner->lock);
 }
 
-/* Copy an arrived message to where it goes. */
+/* Copy the message that arrived for a receive to the receive's buffer. */
 static void take(struct request *q)
 {
     const struct message *m = q->arrived;
@@ -211,13 +206,13 @@ static void take(struct request *q)
     message_end(q->arrived, PICI_OK);
 }
 
-/* Serve posted receives, as far as messages are there. */
+/* End posted receives whose messages have arrived. */
 static void progress(struct rank *me)
 {
     struct request *ready = NULL, **ready_end = &ready, *q;
     if (!me->posted)
         return;
-    const int64_t time = me->group->faulty ? now() : 0; /* one for all, or a later receive gets an earlier message */
+    const int64_t time = me->group->faulty ? now() : 0; /* one time for all receives keeps the order */
     pthread_mutex_lock(&me->lock);
     for (struct request **at = &me->posted; (q = *at);) {
         struct link *l = &me->from[q->from];
@@ -271,7 +266,7 @@ static enum pici_status thread_send(void *context, int to, const void *data, siz
         pthread_mutex_unlock(&peer->lock);
     }
     if (m)
-        message_end(m, PICI_OK); /* lost, but for all that its sender knows it arrived; or not sent at all */
+        message_end(m, PICI_OK); /* not sent; or lost, which the sender does not learn */
     if (s) {
         if (q)
             request_end(q);
@@ -318,7 +313,7 @@ static enum pici_status thread_test(void *context, void *request, int *done, siz
     return s;
 }
 
-/* Every event since the last wait ended was perhaps seen by a test, perhaps not: only if there was none, sleep. */
+/* A test may or may not have seen the events since the last wait ended, so sleep only if there were none. */
 static void thread_wait(void *context, int timeout_ms)
 {
     struct rank *me = context;
@@ -336,8 +331,8 @@ static void thread_wait(void *context, int timeout_ms)
     pthread_mutex_unlock(&me->lock);
 }
 
-/* Take what this rank has sent to a peer out of its mailbox, from the first large message on: what is before that needs
- * us no more. Returns the list. Nothing follows. */
+/* Remove this rank's messages from a peer's mailbox, from the first large one on: the small ones before it do not need
+ * this rank's memory. Returns the list of those removed. This rank sends no more to the peer. */
 static struct message *withdraw(const struct rank *me, struct rank *peer, enum pici_status why)
 {
     struct link *l = &peer->from[me->number];
@@ -366,7 +361,7 @@ static void end_all(struct message *m, enum pici_status status)
     }
 }
 
-/* Nobody touches a buffer of this rank afterwards. Of a stalled rank's end its peers hear nothing. */
+/* No other rank uses a buffer of this rank afterwards. The peers of a stalled rank do not learn that it gave up. */
 static int thread_abandon(void *context, enum pici_status why)
 {
     struct rank *me = context;
@@ -380,16 +375,18 @@ static int thread_abandon(void *context, enum pici_status why)
         if (r != me->number)
             end_all(withdraw(me, &me->group->rank[r], why), why);
 
-    /* What is left of our sends is being copied by peers this moment. */
+    /* The sends that have not ended are being copied by peers at this moment. */
     pthread_mutex_lock(&me->lock);
-    for (struct request *q = me->requests; q; q = q->kin)
+    for (struct pool_item *item = me->requests.all; item; item = item->older) {
+        const struct request *q = (const struct request *)item;
         while (q->sends && !q->done)
             pthread_cond_wait(&me->changed, &me->lock);
+    }
     if (!me->silent)
         me->left = why;
     pthread_mutex_unlock(&me->lock);
 
-    /* No message enters any more. */
+    /* No peer adds a message any more. */
     for (int r = 0; r < ranks && !me->silent; r++) {
         pthread_mutex_lock(&me->lock);
         struct message *m = me->from[r].first;
@@ -398,6 +395,12 @@ static int thread_abandon(void *context, enum pici_status why)
         end_all(m, why);
     }
     return 0;
+}
+
+static void thread_mover(void *context, const struct pici_mover *mover)
+{
+    struct rank *me = context;
+    me->mover = *mover;
 }
 
 static void group_free(struct group *g, int ranks)
@@ -418,10 +421,7 @@ static void thread_close(void *context)
 {
     struct rank *me = context;
     thread_abandon(me, PICI_E_PEER);
-    for (struct request *q = me->requests, *kin; q; q = kin) {
-        kin = q->kin;
-        free(q);
-    }
+    pool_free(&me->requests);
     if (atomic_fetch_sub(&me->group->open, 1) == 1)
         group_free(me->group, me->group->ranks);
 }
@@ -479,17 +479,9 @@ enum pici_status pici_transport_threads(struct pici_transport *transports, int r
             .wait = thread_wait,
             .abandon = thread_abandon,
             .close = thread_close,
+            .mover = thread_mover,
         };
     return PICI_OK;
-}
-
-void pici_transport_threads_mover(struct pici_transport *t, const struct pici_mover *mover)
-{
-    struct rank *r = t->context;
-    if (t->send != thread_send)
-        return;
-    r->mover = *mover;
-    t->memory = PICI_MEMORY_ANY;
 }
 
 void pici_transport_threads_faults(struct pici_transport *t, const struct pici_thread_faults *faults)
@@ -497,4 +489,41 @@ void pici_transport_threads_faults(struct pici_transport *t, const struct pici_t
     struct rank *r = t->context;
     r->group->faults = *faults;
     r->group->faulty = 1;
+}
+
+/* ---- Communicators ---- */
+
+enum pici_status pici_comm_threads(struct pici_comm **comms, int ranks)
+{
+    char why[256];
+    if (!comms || ranks < 1 || ranks > MAX_RANKS) {
+        snprintf(why, sizeof why, "%d ranks", ranks);
+        pici_comm_failed(comms ? why : "no place for the communicators");
+        return PICI_E_ARG;
+    }
+    for (int i = 0; i < ranks; i++)
+        comms[i] = NULL;
+    struct pici_transport *t = calloc((size_t)ranks, sizeof *t);
+    enum pici_status s = t ? pici_transport_threads(t, ranks) : PICI_E_NOMEM;
+    if (s) {
+        snprintf(why, sizeof why, "no memory for %d ranks", ranks);
+        pici_comm_failed(why);
+        free(t);
+        return s;
+    }
+    int i = 0;
+    for (; i < ranks && s == PICI_OK; i++)
+        s = pici_comm_transport(&comms[i], &t[i]); /* closes the transport if it fails */
+    if (s) {
+        snprintf(why, sizeof why, "%s", pici_comm_error(NULL));
+        for (; i < ranks; i++)
+            t[i].close(t[i].context);
+        for (i = 0; i < ranks; i++) {
+            pici_comm_free(comms[i]);
+            comms[i] = NULL;
+        }
+        pici_comm_failed(why);
+    }
+    free(t);
+    return s;
 }

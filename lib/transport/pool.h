@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A pool of objects of one type, for requests: those not in use are used again, and all are freed together. One thread
+ * at a time. */
+#ifndef PICI_LIB_TRANSPORT_POOL_H
+#define PICI_LIB_TRANSPORT_POOL_H
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The first member of every object. */
+struct pool_item {
+    struct pool_item *older; /* in the list of all objects */
+    struct pool_item *idle;  /* in the list of those not in use */
+};
+
+struct pool {
+    struct pool_item *all, *idle; /* all in use, and not; newest first */
+};
+
+/* An object of so many bytes, the same in every call; zero but for its item. NULL: no memory. */
+static inline void *pool_take(struct pool *p, size_t bytes)
+{
+    struct pool_item *item = p->idle;
+    if (item)
+        p->idle = item->idle;
+    else {
+        item = malloc(bytes);
+        if (!item)
+            return NULL;
+        item->older = p->all;
+        p->all = item;
+    }
+    memset(item + 1, 0, bytes - sizeof *item);
+    return item;
+}
+
+static inline void pool_give(struct pool *p, struct pool_item *item)
+{
+    item->idle = p->idle;
+    p->idle = item;
+}
+
+/* Free all objects, in use or not. */
+static inline void pool_free(struct pool *p)
+{
+    for (struct pool_item *item = p->all, *older; item; item = older) {
+        older = item->older;
+        free(item);
+    }
+    *p = (struct pool){NULL, NULL};
+}
+
+#endif
