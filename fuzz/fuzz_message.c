@@ -32,19 +32,21 @@ static void take_block(const uint8_t *block, size_t len, size_t n, enum pici_dty
     uint8_t *got = memory(bytes), *want = memory(bytes), *temp = memory(TILE * width),
             *more = memory(bytes + TILE * width);
     const enum pici_status verdict = pici_verify(block, len);
-    require(e->decode(NULL, got, n, block, len, dtype, n) == verdict);
+    struct pici_block b;
+    require(pici_msg_block(&b, block, len, dtype, n) == PICI_OK);
+    require(e->decode(NULL, got, block, &b, n) == verdict);
     if (!verdict)
         require(ref_decode(want, n, block, len) == REF_OK && (!n || memcmp(got, want, bytes) == 0));
 
     fill(got, bytes);
     fill(want, bytes);
-    require(e->fold(NULL, got, n, block, len, dtype, op, temp, TILE) == verdict);
+    require(e->fold(NULL, got, block, &b, op, temp, TILE) == verdict);
     if (!verdict && (op == PICI_SUM || op == PICI_AVG))
         require(ref_scatter_add(want, n, block, len) == REF_OK && (!n || memcmp(got, want, bytes) == 0));
     if (!verdict && (op == PICI_MIN || op == PICI_MAX)) { /* in one piece, and once more */
-        require(e->fold(NULL, want, n, block, len, dtype, op, more, n + TILE) == PICI_OK);
+        require(e->fold(NULL, want, block, &b, op, more, n + TILE) == PICI_OK);
         require(!n || memcmp(got, want, bytes) == 0);
-        require(e->fold(NULL, want, n, block, len, dtype, op, temp, TILE) == PICI_OK);
+        require(e->fold(NULL, want, block, &b, op, temp, TILE) == PICI_OK);
         require(!n || memcmp(got, want, bytes) == 0);
     }
     e->divide(NULL, got, n, dtype, 1 + (int)(len % 6000));
@@ -73,20 +75,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         require(memcmp(again, message, MSG_BYTES) == 0);
         const uint8_t *block = message + MSG_BYTES;
         for (size_t i = 0; i < blocks && !s; i++) {
-            struct pici_info info = PICI_INFO_INIT;
+            struct pici_block b;
             const size_t left = (size_t)(message + (len - head) - block);
             uint64_t n = ref_get(data + 2 + 3 * i, 3);
             if ((data[1] & 16) && left >= 48)
                 n = ref_get(block + 8, 8);
             if (n > LIMIT)
                 break;
-            s = pici_msg_block(block, left, dtype, n, &info);
+            s = pici_msg_block(&b, block, left, dtype, n);
             require(s == PICI_OK || s == PICI_E_CORRUPT || s == PICI_E_VERSION || s == PICI_E_UNSUPPORTED);
             if (s)
                 break;
-            require(info.block_bytes <= left);
-            take_block(block, info.block_bytes, (size_t)n, dtype, op);
-            block += info.block_bytes;
+            require(b.at.block_bytes <= left);
+            take_block(block, (size_t)b.at.block_bytes, (size_t)n, dtype, op);
+            block += b.at.block_bytes;
         }
     }
     free(message);

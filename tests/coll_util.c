@@ -12,6 +12,19 @@
 
 /* ---- a call ---- */
 
+int coll_algorithms(void)
+{
+    int n = 0;
+    while (pici_algorithm_name((enum pici_algorithm)(n + 1)))
+        n++;
+    return n;
+}
+
+enum pici_algorithm coll_algorithm(uint64_t i)
+{
+    return (enum pici_algorithm)(i + 1);
+}
+
 void coll_case_options(struct coll_case *c, struct rng *r, int p)
 {
     static const enum pici_format formats[] = {PICI_AUTO, PICI_HYBRID, PICI_PICI, PICI_COO, PICI_AUTO, PICI_DENSE};
@@ -51,7 +64,7 @@ void coll_case_options(struct coll_case *c, struct rng *r, int p)
 void coll_case_random(struct coll_case *c, struct rng *r, int p)
 {
     c->collective = (enum pici_collective)(1 + rng_below(r, 3));
-    c->opts.algorithm = (enum pici_algorithm)(1 + rng_below(r, 2));
+    c->opts.algorithm = coll_algorithm(rng_below(r, (uint64_t)coll_algorithms()));
     c->dtype = (enum pici_dtype)(1 + rng_below(r, 14));
     c->op = (enum pici_op)rng_below(r, 4);
     coll_case_options(c, r, p);
@@ -200,7 +213,8 @@ static void order_ranks(const int *node_of, int p, int *order)
 
 /* What the owner of an element ends with; x[d]: of the rank d positions before the owner, itself being d == 0. x is
  * used up. Ring: a partial sum travels up the positions, and each rank folds what it received into its own. Recursive:
- * the last of the positions halve again and again, each handing what it has to one that stays. */
+ * the last of the positions halve again and again, each handing what it has to one that stays. Split: the owner folds
+ * everyone's own contributions, those of lower positions first. */
 static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, uint64_t *x)
 {
     int any = 0;
@@ -211,6 +225,8 @@ static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, 
     if (a == PICI_ALGO_RING)
         for (int d = p - 1; d > 0; d--)
             x[d - 1] = coll_fold(c->dtype, c->op, x[d - 1], x[d]);
+    for (int d = 1; a == PICI_ALGO_SPLIT && d < p; d++)
+        x[0] = coll_fold(c->dtype, c->op, x[0], x[d]);
     for (int s = p, half; a == PICI_ALGO_RECURSIVE && s > 1; s = half) {
         half = (s + 1) / 2;
         for (int d = 0; d + half < s; d++)

@@ -27,6 +27,10 @@ struct coll_case {
     struct pici_coll_opts opts; /* but for stats and scratch */
 };
 
+/* All algorithms but AUTO: how many there are, and one of them, i < coll_algorithms(). */
+int coll_algorithms(void);
+enum pici_algorithm coll_algorithm(uint64_t i);
+
 /* Draw what does not change the result: place, options but the algorithm; and pattern, seed and nodes. */
 void coll_case_options(struct coll_case *, struct rng *, int p);
 /* Draw all but the count: no AUTO algorithm. */
@@ -50,8 +54,9 @@ uint64_t coll_divide(enum pici_dtype, uint64_t sum, int p);
 struct coll_job {
     int p;
     void *send[COLL_RANKS];
-    void *want[COLL_RANKS];  /* each rank's; one array where all have the same */
-    void *other[COLL_RANKS]; /* by the other algorithm, where opts say AUTO and it matters; else NULL */
+    void *want[COLL_RANKS]; /* each rank's; one array where all have the same */
+    void *other
+        [COLL_RANKS]; /* by the other algorithm that AUTO may choose, where opts say AUTO and it matters; else NULL */
 };
 
 void coll_job_make(struct coll_job *, const struct coll_case *, int p);

@@ -9,7 +9,7 @@
 #include <thread>
 
 extern "C" {
-#include "coll/comm.h"
+#include "coll/request.h"
 #include "transport/thread.h"
 }
 
@@ -220,7 +220,7 @@ static struct coll some_case(void)
     c.pattern = patterns[rng_below(&rng, 6)];
     c.in_place = rng_below(&rng, 2);
     c.opts = defaults;
-    c.opts.algorithm = (enum pici_algorithm)rng_below(&rng, 3);
+    c.opts.algorithm = (enum pici_algorithm)rng_below(&rng, (uint64_t)coll_algorithms() + 1);
     c.opts.format = formats[rng_below(&rng, 6)];
     c.opts.slice_bytes = rng_below(&rng, 3) ? 1 : 100000;
     c.opts.window = (int)rng_below(&rng, 5);
@@ -492,7 +492,7 @@ static void damaged(void)
         o.slice_bytes = 1;
         o.timeout_ms = 2000;
         o.format = (enum pici_format)(1 + seed % 3);
-        o.algorithm = seed & 4 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE;
+        o.algorithm = coll_algorithm(seed / 4 % (uint64_t)coll_algorithms());
         for (size_t i = 0; i < RANKS; i++) {
             cudaMemcpy(b.at[i], pinned, N * 2, cudaMemcpyHostToDevice);
             tally(pici_comm_transport(&comms[i], &transports[i]) == PICI_OK, "communicator");

@@ -37,7 +37,7 @@ static void every_kind(int p, struct rng *rng)
                                   .dtype = (enum pici_dtype)dtype,
                                   .op = (enum pici_op)((kind + 1) / 2 % 4),
                                   .count = rng_below(rng, 8) ? rng_below(rng, 300) : 4095 + rng_below(rng, 9000),
-                                  .opts.algorithm = (enum pici_algorithm)(1 + rng_below(rng, 2))};
+                                  .opts.algorithm = coll_algorithm(rng_below(rng, (uint64_t)coll_algorithms()))};
             coll_case_options(&c, rng, p);
             expect(coll_team_check(&team, &c), "one call");
         }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "coll/engine.h"
+#include "coll/message.h"
 #include "coll_util.h"
 #include "cpu/kernels.h"
 #include "formats/ref.h"
@@ -17,6 +18,30 @@
 enum { TILE_N = 4096, LARGEST = 3 * TILE_N + 5, EXTRA = 100 };
 
 static const struct pici_engine *const engine = &pici_engine_host;
+
+/* A block is parsed, as the loop over steps does, and must be all of the bytes. */
+static enum pici_status expect(struct pici_block *b, const uint8_t *block, size_t len, enum pici_dtype dtype,
+                               uint64_t n)
+{
+    enum pici_status s = pici_msg_block(b, block, len, dtype, n);
+    return s || b->at.block_bytes == len ? s : PICI_E_CORRUPT;
+}
+
+static enum pici_status fold(void *dst, uint64_t n, const uint8_t *block, size_t len, enum pici_dtype dtype,
+                             enum pici_op op, void *temp, uint64_t temp_elements)
+{
+    struct pici_block b;
+    enum pici_status s = expect(&b, block, len, dtype, n);
+    return s ? s : engine->fold(NULL, dst, block, &b, op, temp, temp_elements);
+}
+
+static enum pici_status decode(void *dst, uint64_t n, const uint8_t *block, size_t len, enum pici_dtype dtype,
+                               uint64_t output)
+{
+    struct pici_block b;
+    enum pici_status s = expect(&b, block, len, dtype, n);
+    return s ? s : engine->decode(NULL, dst, block, &b, output);
+}
 
 static enum pici_status encode(void *block, size_t cap, size_t *len, const void *src, uint64_t n, enum pici_dtype dtype,
                                enum pici_format format, int checksum)
@@ -71,7 +96,7 @@ static void try_block(struct bench *b, const void *dst, uint64_t n, const uint8_
     const uint64_t room = TILE_N + rng_below(&b->rng, 3) * (rng_below(&b->rng, 2) ? EXTRA : TILE_N);
     uint8_t *in = place(b, &b->block, len, block), *temp = place(b, &b->temp, (size_t)room * width, NULL);
     uint8_t *out = place(b, &b->dst, bytes, dst);
-    enum pici_status s = engine->fold(NULL, out, n, in, len, dtype, op, temp, room);
+    enum pici_status s = fold(out, n, in, len, dtype, op, temp, room);
     cr_expect_eq(s, status, "%s op %d n %llu: fold: %s, not %s", pici_dtype_name(dtype), (int)op, (unsigned long long)n,
                  pici_strerror(s), pici_strerror(status));
     cr_expect(guard_intact(&b->dst) && guard_intact(&b->temp), "fold wrote outside");
@@ -85,7 +110,7 @@ static void try_block(struct bench *b, const void *dst, uint64_t n, const uint8_
                            (unsigned long long)ref_load(want, i, (unsigned)width));
         }
     out = place(b, &b->dst, bytes, NULL);
-    s = engine->decode(NULL, out, n, in, len, dtype, rng_next(&b->rng) & 1 ? n : UINT64_C(1) << 30);
+    s = decode(out, n, in, len, dtype, rng_next(&b->rng) & 1 ? n : UINT64_C(1) << 30);
     cr_expect_eq(s, status, "%s n %llu: decode: %s, not %s", pici_dtype_name(dtype), (unsigned long long)n,
                  pici_strerror(s), pici_strerror(status));
     cr_expect(s || !n || memcmp(out, x, bytes) == 0, "%s n %llu: decoded something else", pici_dtype_name(dtype),
@@ -354,22 +379,21 @@ Test(coll_engine, hybrid_groups)
                         ref_store(x, i, width, 0);
                 cr_assert_eq(encode(block, cap, &len, x, N, dtypes[d], PICI_HYBRID, 1), PICI_OK);
                 memcpy(got, dst, N * width);
-                cr_assert_eq(
-                    engine->fold(NULL, got, N, block, len, dtypes[d], (enum pici_op)op, temp, (uint64_t)tiles * TILE_N),
-                    PICI_OK);
+                cr_assert_eq(fold(got, N, block, len, dtypes[d], (enum pici_op)op, temp, (uint64_t)tiles * TILE_N),
+                             PICI_OK);
                 for (uint64_t i = 0; i < N; i++)
                     wrong += ref_load(got, i, width) !=
                              coll_fold(dtypes[d], (enum pici_op)op, ref_load(dst, i, width), ref_load(x, i, width));
                 cr_expect_eq(wrong, 0u, "%s op %d, %d tiles at a time: %ju wrong", pici_dtype_name(dtypes[d]), op,
                              tiles, (uintmax_t)wrong);
-                engine->mix(NULL, counted, block, len);
-                engine->mix(NULL, counted, block, len); /* adds up */
+                engine->containers(NULL, counted, block, len);
+                engine->containers(NULL, counted, block, len); /* adds up */
                 cr_expect_eq(counted[PICI_EMPTY], 20u);
                 for (int c = 0; c < PICI_CONTAINERS; c++)
                     cr_expect_gt(counted[c], 0u, "no tile of container %d", c);
                 cr_assert_eq(encode(block, cap, &len, x, N, dtypes[d], PICI_COO, 0), PICI_OK);
-                engine->mix(NULL, counted, block, len);
-                engine->mix(NULL, counted, block, 47);
+                engine->containers(NULL, counted, block, len);
+                engine->containers(NULL, counted, block, 47);
                 cr_expect_eq(counted[PICI_EMPTY] + counted[PICI_OFFSETS12] + counted[PICI_OFFSETS8] +
                                  counted[PICI_BITVECTOR] + counted[PICI_RAW],
                              142u);
@@ -622,11 +646,10 @@ Test(coll_engine, nothing)
         for (int format = PICI_DENSE; format <= PICI_COO; format++) {
             cr_expect_eq(encode(block, sizeof block, &len, NULL, 0, t, (enum pici_format)format, 0), PICI_OK);
             cr_expect_eq(len, 48u);
-            cr_expect_eq(engine->decode(NULL, NULL, 0, block, len, t, 0), PICI_OK);
+            cr_expect_eq(decode(NULL, 0, block, len, t, 0), PICI_OK);
             for (int op = PICI_SUM; op <= PICI_MAX; op++)
-                cr_expect_eq(engine->fold(NULL, NULL, 0, block, len, t, (enum pici_op)op, NULL, 0), PICI_OK);
-            cr_expect_eq(engine->decode(NULL, NULL, 0, block, len, t == PICI_F32 ? PICI_U32 : PICI_F32, 0),
-                         PICI_E_CORRUPT);
+                cr_expect_eq(fold(NULL, 0, block, len, t, (enum pici_op)op, NULL, 0), PICI_OK);
+            cr_expect_eq(decode(NULL, 0, block, len, t == PICI_F32 ? PICI_U32 : PICI_F32, 0), PICI_E_CORRUPT);
         }
     }
 }
@@ -658,15 +681,53 @@ Test(coll_engine, encode_count_copy)
     free(block);
 }
 
+/* Scratch memory is aligned and kept; a caller's is used as it lies, if it is large enough. */
 Test(coll_engine, memory)
 {
-    for (size_t bytes = 0; bytes < 300; bytes += 7) {
-        uint8_t *p = engine->alloc(bytes);
-        cr_assert_not_null(p);
-        cr_expect_eq((uintptr_t)p % 64, 0u);
-        memset(p, 1, bytes);
-        engine->free(p, bytes);
+    void *self = pici_engine_host_new();
+    struct pici_lane *lanes[COLL_MAX_WINDOW];
+    struct engine_room room;
+    static uint8_t mine[COLL_TEMP_BYTES + 3 * COLL_ALIGN];
+    cr_assert_not_null(self);
+    for (size_t bytes = 64; bytes <= 1 << 20; bytes = bytes * 3 / 64 * 64 + 64) {
+        const struct engine_needs needs = {.lanes = COLL_MAX_WINDOW, .messages = bytes, .sums = 64};
+        cr_assert_eq(engine->room(self, &needs, &room, lanes), PICI_OK);
+        cr_expect_eq((uintptr_t)room.messages % COLL_ALIGN, 0u);
+        memset(room.messages, 1, bytes);
+        memset(room.sums, 2, 64);
+        memset(room.temp, 3, COLL_TEMP_BYTES);
+        cr_expect(room.messages[bytes - 1] == 1 && room.sums[63] == 2);
     }
-    cr_expect_null(engine->alloc(SIZE_MAX));
-    cr_expect_null(engine->alloc(SIZE_MAX - 63));
+    struct engine_needs needs = {
+        .lanes = 1, .messages = 64, .sums = 64, .memory = mine + 1, .memory_bytes = sizeof mine - 1};
+    cr_expect_eq(engine->room(self, &needs, &room, lanes), PICI_E_SPACE);
+    cr_expect(strstr(engine->error(self), "bytes of scratch"), "%s", engine->error(self));
+    needs.sums = 0;
+    cr_expect_eq(engine->room(self, &needs, &room, lanes), PICI_OK);
+    cr_expect(room.messages >= mine && room.temp + COLL_TEMP_BYTES <= mine + sizeof mine);
+    cr_expect_eq(pici_engine_host_reserve(self, SIZE_MAX), PICI_E_NOMEM);
+    cr_expect_eq(pici_engine_host_reserve(self, SIZE_MAX - 63), PICI_E_NOMEM);
+    engine->close(self, 0);
+}
+
+/* What the host need not do is there, does nothing, and succeeds. */
+Test(coll_engine, total)
+{
+    void *self = pici_engine_host_new();
+    void *mark = self;
+    int done = 0;
+    uint8_t from = 1, to = 0;
+    const void *const *functions = (const void *const *)(const void *)&engine->owns;
+    cr_expect_eq(engine->size, sizeof *engine);
+    for (size_t i = 0; &functions[i] < (const void *const *)(const void *)(engine + 1); i++)
+        cr_expect_not_null(functions[i], "function %zu", i);
+    cr_expect_eq(engine->enter(self, &mark), PICI_OK);
+    cr_expect_null(mark);
+    cr_expect_eq(engine->begin(self, mark, 4), PICI_OK);
+    cr_expect(engine->owns(self, &to) > 0 && !engine->holds(self, &to));
+    cr_expect(engine->move(self, &to, &from, 1) && to == 1);
+    cr_expect_eq(engine->halt(self), 0);
+    cr_expect_eq(engine->ready(NULL, &done), PICI_OK);
+    cr_expect_eq(done, 1);
+    engine->close(self, 1);
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "coll/comm.h"
+#include "coll/request.h"
 #include "coll_util.h"
 #include "transport/thread.h"
 
@@ -202,16 +202,16 @@ static enum pici_status encode(struct pici_lane *lane, uint8_t *message, size_t 
                     : pici_engine_host.encode(lane, message, at, cap, len, src, n, runs, dtype, format, checksum);
 }
 
-static enum pici_status decode(struct pici_lane *lane, void *dst, uint64_t n, const void *block, size_t len,
-                               enum pici_dtype dtype, uint64_t whole)
+static enum pici_status decode(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
+                               uint64_t whole)
 {
-    return fails(1) ? PICI_E_IO : pici_engine_host.decode(lane, dst, n, block, len, dtype, whole);
+    return fails(1) ? PICI_E_IO : pici_engine_host.decode(lane, dst, block, b, whole);
 }
 
-static enum pici_status fold(struct pici_lane *lane, void *dst, uint64_t n, const void *block, size_t len,
-                             enum pici_dtype dtype, enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status fold(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
+                             enum pici_op op, void *temp, uint64_t temp_elements)
 {
-    return fails(2) ? PICI_E_IO : pici_engine_host.fold(lane, dst, n, block, len, dtype, op, temp, temp_elements);
+    return fails(2) ? PICI_E_IO : pici_engine_host.fold(lane, dst, block, b, op, temp, temp_elements);
 }
 
 struct ill {
@@ -246,7 +246,7 @@ Test(coll_faults, inside)
 {
     alarm(WATCHDOG_S);
     for (int collective = PICI_ALL_GATHER; collective <= PICI_ALL_REDUCE; collective++)
-        for (int algorithm = PICI_ALGO_RING; algorithm <= PICI_ALGO_RECURSIVE; algorithm++)
+        for (int algorithm = 1; algorithm <= coll_algorithms(); algorithm++)
             for (int p = 2; p <= RANKS; p++)
                 for (int which = 0; which < LIMBS; which++) {
                     struct ill ill = {.limb = which, .failed = 1, .rank = which % p};

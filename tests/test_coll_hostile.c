@@ -16,7 +16,7 @@
 enum { HEADER = 48, FAR_TOO_LONG = 8 << 20, TIMEOUT_MS = 20000, RANKS = 5 };
 
 /* Places in a message. */
-enum { KIND = 4, DTYPE = 5, OP = 6, ALGORITHM = 7, SEQUENCE = 8, COUNT = 16, STATUS = 24, BLOCKS = 28 };
+enum { KIND = 4, DTYPE = 5, OP = 6, ALGORITHM = 7, SEQUENCE = 8, SLICE = 16, STEP = 24, STATUS = 28, BLOCKS = 28 };
 enum { B_VERSION = 4, B_FORMAT = 5, B_DTYPE = 6, B_COUNT = 8, B_NNZ = 16, B_OFFSETS = 24, B_CHECKSUM = 40 };
 
 /* ---- lies: each changes a message m of len bytes, behind which there is room, and returns its new length */
@@ -54,16 +54,19 @@ FIELD(op_none, m[OP] = 0x80)
 FIELD(algorithm, m[ALGORITHM] ^= 3)
 FIELD(sequence_next, add(m + SEQUENCE, 8, 1))
 FIELD(sequence_high, m[SEQUENCE + 7] ^= 0x80)
-FIELD(count_more, add(m + COUNT, 8, 1))
-FIELD(count_less, add(m + COUNT, 8, UINT64_MAX))
-FIELD(count_high, m[COUNT + 7] ^= 0x40)
-FIELD(status, ref_put(m + STATUS, 4, 0xfffffffb))
-FIELD(status_positive, ref_put(m + STATUS, 4, 5))
+FIELD(slice_next, add(m + SLICE, 8, 1))
+FIELD(slice_last, add(m + SLICE, 8, UINT64_MAX))
+FIELD(slice_high, m[SLICE + 7] ^= 0x40)
+FIELD(step_next, add(m + STEP, 4, 1))
+FIELD(step_last, add(m + STEP, 4, UINT32_MAX))
+FIELD(step_high, m[STEP + 3] ^= 0x80)
 FIELD(blocks_more, add(m + BLOCKS, 4, 1))
 FIELD(blocks_less, add(m + BLOCKS, 4, UINT32_MAX))
 FIELD(blocks_many, ref_put(m + BLOCKS, 4, UINT32_MAX))
 
 FIELD(poison_nomem, m[KIND] = MSG_POISON; ref_put(m + STATUS, 4, (uint32_t)PICI_E_NOMEM); len = MSG_BYTES)
+FIELD(poison_unknown, m[KIND] = MSG_POISON; ref_put(m + STATUS, 4, (uint32_t)-100); len = MSG_BYTES)
+FIELD(poison_unused, m[KIND] = MSG_POISON; ref_put(m + STATUS, 4, (uint32_t)-30); len = MSG_BYTES)
 FIELD(poison_positive, m[KIND] = MSG_POISON; ref_put(m + STATUS, 4, 40); len = MSG_BYTES)
 FIELD(poison_of_another, m[KIND] = MSG_POISON; ref_put(m + STATUS, 4, (uint32_t)PICI_E_NOMEM);
       add(m + SEQUENCE, 8, UINT64_MAX); len = MSG_BYTES)
@@ -166,15 +169,18 @@ static const struct untruth {
     LIE(algorithm),
     LIE(sequence_next),
     LIE(sequence_high),
-    LIE(count_more),
-    LIE(count_less),
-    LIE(count_high),
-    LIE(status),
-    LIE(status_positive),
+    LIE(slice_next),
+    LIE(slice_last),
+    LIE(slice_high),
+    LIE(step_next),
+    LIE(step_last),
+    LIE(step_high),
     LIE(blocks_more),
     LIE(blocks_less),
     LIE(blocks_many),
     {"poison_nomem", poison_nomem, PICI_E_NOMEM},
+    LIE(poison_unknown),
+    LIE(poison_unused),
     LIE(poison_positive),
     LIE(poison_of_another),
     LIE(empty),
@@ -373,7 +379,7 @@ Test(coll_hostile, data, .timeout = 300)
 
 /* Of these no lie is too small. */
 static const struct untruth word_lies[] = {
-    LIE(magic),      LIE(kind_none),    LIE(sequence_high), LIE(count_more), LIE(status),    LIE(empty),
+    LIE(magic),      LIE(kind_none),    LIE(sequence_high), LIE(slice_next), LIE(step_next), LIE(empty),
     LIE(cut_prefix), LIE(prefix_alone), LIE(cut_anywhere),  LIE(cut_last),   LIE(longer),    LIE(far_too_long),
     LIE(garbage),    LIE(garbage_tail), LIE(zeros),         LIE(bit),        LIE(block_bit),
 };

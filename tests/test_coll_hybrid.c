@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "coll/comm.h"
+#include "coll/request.h"
 #include "coll_util.h"
 
 enum { WATCHDOG_S = 900, RANKS = 4, TILE_N = 4096, TILES = 64, N = TILES * TILE_N }; /* elements of a segment */

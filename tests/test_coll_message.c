@@ -11,7 +11,7 @@
 
 static const uint8_t known[MSG_BYTES] = {
     'P',  'I',  'C',  'M',  1,    14,   3,    2,    0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01,
-    0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0xd8, 0xff, 0xff, 0xff, 0x24, 0x23, 0x22, 0x21,
+    0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21, 0xd8, 0xff, 0xff, 0xff,
 };
 
 Test(coll_message, prefix)
@@ -21,16 +21,20 @@ Test(coll_message, prefix)
                                  .op = 3,
                                  .algorithm = 2,
                                  .sequence = UINT64_C(0x0102030405060708),
-                                 .count = UINT64_C(0x1112131415161718),
-                                 .status = PICI_E_NOMEM,
-                                 .blocks = 0x21222324};
+                                 .slice = UINT64_C(0x1112131415161718),
+                                 .step = 0x21222324,
+                                 .status = PICI_E_NOMEM};
     struct msg_prefix got;
     uint8_t bytes[MSG_BYTES];
     pici_msg_put(bytes, &m);
     cr_assert_arr_eq(bytes, known, MSG_BYTES);
     cr_assert_eq(pici_msg_get(&got, bytes, MSG_BYTES), PICI_OK);
     cr_expect(got.kind == m.kind && got.dtype == m.dtype && got.op == m.op && got.algorithm == m.algorithm &&
-              got.sequence == m.sequence && got.count == m.count && got.status == m.status && got.blocks == m.blocks);
+              got.sequence == m.sequence && got.slice == m.slice && got.step == m.step && got.status == m.status &&
+              got.blocks == 0);
+    bytes[4] = MSG_DATA; /* what was the status is the number of blocks */
+    cr_assert_eq(pici_msg_get(&got, bytes, MSG_BYTES), PICI_OK);
+    cr_expect(got.blocks == (uint32_t)PICI_E_NOMEM && got.status == 0);
 }
 
 Test(coll_message, bad_prefix)
@@ -60,7 +64,7 @@ Test(coll_message, bad_prefix)
     bytes[4] = MSG_DATA;
     cr_expect_eq(pici_msg_get(&m, bytes, MSG_BYTES), PICI_OK);
     cr_expect(m.dtype == 255 && m.op == 255 && m.algorithm == 255 && m.sequence == UINT64_MAX &&
-              m.count == UINT64_MAX && m.status == -1 && m.blocks == UINT32_MAX);
+              m.slice == UINT64_MAX && m.step == UINT32_MAX && m.status == 0 && m.blocks == UINT32_MAX);
     guard_free(&g);
 }
 
@@ -93,20 +97,19 @@ Test(coll_message, cursor)
 {
     size_t at[BLOCKS + 1];
     uint8_t *all = make(at);
-    struct pici_info info = PICI_INFO_INIT;
+    struct pici_block b;
     for (int i = 0; i < BLOCKS; i++) {
-        cr_assert_eq(pici_msg_block(all + at[i], at[BLOCKS] - at[i], PICI_F32, counts[i], &info), PICI_OK);
-        cr_expect(info.count == counts[i] && info.block_bytes == at[i + 1] - at[i] &&
-                  info.format == (enum pici_format)(i % 3));
+        cr_assert_eq(pici_msg_block(&b, all + at[i], at[BLOCKS] - at[i], PICI_F32, counts[i]), PICI_OK);
+        cr_expect(b.count == counts[i] && b.at.block_bytes == at[i + 1] - at[i] && b.format == (unsigned)i % 3);
     }
-    cr_expect_eq(pici_msg_block(all + at[BLOCKS], 0, PICI_F32, 0, &info), PICI_E_CORRUPT, "no block is left");
+    cr_expect_eq(pici_msg_block(&b, all + at[BLOCKS], 0, PICI_F32, 0), PICI_E_CORRUPT, "no block is left");
     free(all);
 }
 
 static void refuse(const uint8_t *p, size_t len, enum pici_dtype dtype, uint64_t n, enum pici_status want)
 {
-    struct pici_info info = PICI_INFO_INIT;
-    cr_expect_eq(pici_msg_block(p, len, dtype, n, &info), want, "%zu bytes, n %llu", len, (unsigned long long)n);
+    struct pici_block b;
+    cr_expect_eq(pici_msg_block(&b, p, len, dtype, n), want, "%zu bytes, n %llu", len, (unsigned long long)n);
 }
 
 Test(coll_message, bad_blocks)
@@ -155,4 +158,16 @@ Test(coll_message, claims)
     p[7] = 1;
     ref_put(p + 16, 8, 0); /* none of them stored: a true block of 2^61 zeros */
     refuse(p, sizeof p, PICI_F64, 1000, PICI_E_CORRUPT);
+}
+
+/* A peer's status is one of ours, or it is corrupt. */
+Test(coll_message, statuses)
+{
+    for (int s = -100; s <= 100; s++) {
+        const int ours = strcmp(pici_strerror((enum pici_status)s), pici_strerror((enum pici_status)1)) != 0;
+        cr_expect_eq((int)pici_msg_status((uint32_t)s), ours ? s : PICI_E_CORRUPT, "%d: %s", s,
+                     pici_strerror((enum pici_status)s));
+    }
+    cr_expect_eq(pici_msg_status(UINT32_MAX / 2), PICI_E_CORRUPT);
+    cr_expect_eq(pici_msg_status(UINT32_C(1) << 31), PICI_E_CORRUPT);
 }

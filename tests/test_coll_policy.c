@@ -3,6 +3,7 @@
  * The policy, by examples worked out by hand, and what must hold of any chain of sends. */
 #include <criterion/criterion.h>
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -20,9 +21,16 @@ Test(coll_policy, defaults)
                  {PICI_HYBRID, 0.5F, 0.6F, 0.1F},
                  {PICI_DENSE, 1, 1, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cr_expect_eq(pici_policy_default(POLICY_INTER, cases[i].format), cases[i].inter);
-        cr_expect_eq(pici_policy_default(POLICY_INTRA, cases[i].format), cases[i].intra);
-        cr_expect_eq(pici_policy_default(POLICY_AG, cases[i].format), cases[i].ag);
+        static const struct policy_thresholds unsaid = {{-1, -1}, -1}, said = {{0.25F, 0.125F}, 0};
+        const enum pici_format f = cases[i].format;
+        cr_expect_eq(pici_policy_threshold(&unsaid, f, POLICY_INTER, 0), cases[i].inter);
+        cr_expect_eq(pici_policy_threshold(&unsaid, f, POLICY_INTRA, 0), cases[i].intra);
+        cr_expect_eq(pici_policy_threshold(&said, f, POLICY_INTER, 0), 0.25F);
+        cr_expect_eq(pici_policy_threshold(&said, f, POLICY_INTRA, 0), 0.125F);
+        for (int link = POLICY_INTER; link < POLICY_LINKS; link++) { /* what is gathered goes over all links */
+            cr_expect_eq(pici_policy_threshold(&unsaid, f, (enum policy_link)link, 1), cases[i].ag);
+            cr_expect_eq(pici_policy_threshold(&said, f, (enum policy_link)link, 1), 0);
+        }
     }
 }
 
@@ -65,21 +73,21 @@ Test(coll_policy, never_and_always)
 }
 
 /* A send that must be counted: its density, and what becomes of it. */
-static int counted(struct policy_chain *c, double density, float threshold)
+static int counted(struct policy_history *c, double density, float threshold)
 {
     double unused;
-    cr_assert(pici_policy_count(c, threshold, &unused));
+    cr_assert(pici_policy_count(c, threshold, c->contributions + 1, &unused));
     int dense = pici_policy_dense(1 - density, threshold);
-    pici_policy_sent(c, density, dense);
+    pici_policy_sent(c, density, c->contributions + 1, dense);
     return dense;
 }
 
 /* A send that goes dense uncounted: its density. */
-static double uncounted(struct policy_chain *c, float threshold)
+static double uncounted(struct policy_history *c, float threshold)
 {
     double density;
-    cr_assert(!pici_policy_count(c, threshold, &density));
-    pici_policy_sent(c, density, 1);
+    cr_assert(!pici_policy_count(c, threshold, c->contributions + 1, &density));
+    pici_policy_sent(c, density, c->contributions + 1, 1);
     return density;
 }
 
@@ -91,7 +99,7 @@ static int near(double x, double y)
 /* Half of the elements nonzero, at a threshold of a half: each step adds half of what was still zero. */
 Test(coll_policy, extrapolates_over_steps)
 {
-    struct policy_chain c;
+    struct policy_history c;
     pici_policy_begin(&c);
     cr_expect(counted(&c, 0.5, 0.5F));
     cr_expect_eq(uncounted(&c, 0.5F), 0.75);
@@ -106,10 +114,27 @@ Test(coll_policy, extrapolates_over_steps)
     cr_expect(near(uncounted(&c, 0.6F), 0.8704));
 }
 
+/* A message is predicted by the contributions that it has more than the one before: none, where each is sent alone; as many
+ * again, where sums are doubled. */
+Test(coll_policy, predicts_by_contributions)
+{
+    struct policy_history alone, doubled;
+    double density;
+    pici_policy_begin(&alone);
+    pici_policy_sent(&alone, 0.5, 1, 1);
+    cr_expect(!pici_policy_count(&alone, 0.5F, 1, &density) && density == 0.5);
+    doubled = alone;
+    cr_expect(!pici_policy_count(&doubled, 0.5F, 2, &density) && density == 0.75);
+    pici_policy_sent(&doubled, density, 2, 1);
+    cr_expect(!pici_policy_count(&doubled, 0.5F, 4, &density) && density == 0.9375);
+    pici_policy_sent(&doubled, density, 4, 1);
+    cr_expect(!pici_policy_count(&doubled, 0.5F, INT_MAX, &density) && density == 1); /* and this ends */
+}
+
 /* Sparse sends are counted, each of them, until one is dense; from its density on it is extrapolated. */
 Test(coll_policy, fills_in)
 {
-    struct policy_chain c;
+    struct policy_history c;
     pici_policy_begin(&c);
     cr_expect(!counted(&c, 0.25, 0.5F));
     cr_expect(!counted(&c, 0.4375, 0.5F));     /* 1 - 0.75^2 */
@@ -120,7 +145,7 @@ Test(coll_policy, fills_in)
 /* Slices of nonzeros at the same places on all ranks: the next segment's is empty, and the neighbour says so. */
 Test(coll_policy, recalibrates)
 {
-    struct policy_chain c;
+    struct policy_history c;
     pici_policy_begin(&c);
     cr_expect(counted(&c, 0.75, 0.5F));
     pici_policy_received(&c, 1);
@@ -140,17 +165,17 @@ Test(coll_policy, recalibrates)
 /* From inside a node, at 0.6, to another: 0.58 squared is 0.3364, dense at 0.5 but not at 0.3. */
 Test(coll_policy, links_differ)
 {
-    struct policy_chain c;
+    struct policy_history c;
     pici_policy_begin(&c);
     cr_expect(counted(&c, 0.42, 0.6F));
-    struct policy_chain d = c;
+    struct policy_history d = c;
     cr_expect(near(uncounted(&c, 0.5F), 0.6636));
     cr_expect(!counted(&d, 0.6636, 0.3F));
 }
 
 Test(coll_policy, a_phase_decides_anew)
 {
-    struct policy_chain c;
+    struct policy_history c;
     pici_policy_begin(&c);
     cr_expect(counted(&c, 0.9, 0.5F));
     cr_expect(near(uncounted(&c, 0.5F), 0.99));
@@ -162,7 +187,7 @@ Test(coll_policy, a_phase_decides_anew)
 
 Test(coll_policy, never_and_always_in_a_chain)
 {
-    struct policy_chain c;
+    struct policy_history c;
     pici_policy_begin(&c);
     for (int i = 0; i < 3; i++)
         cr_expect_eq(uncounted(&c, 1), POLICY_UNKNOWN);
@@ -181,7 +206,7 @@ Test(coll_policy, leaves_dense_with_gain_only)
 {
     struct rng rng = {42};
     for (int round = 0; round < 20000; round++) {
-        struct policy_chain c;
+        struct policy_history c;
         int steady = round & 1, went_dense = 0;
         float threshold = (float)rng_below(&rng, 1001) / 1000;
         pici_policy_begin(&c);
@@ -192,13 +217,13 @@ Test(coll_policy, leaves_dense_with_gain_only)
                 pici_policy_received(&c, (int)rng_below(&rng, 2));
             }
             double last = c.last;
-            int count = pici_policy_count(&c, threshold, &taken);
+            int count = pici_policy_count(&c, threshold, k + 1, &taken);
             cr_assert(!(steady && went_dense && count));
             cr_assert(count || threshold >= 1 ||
                       (taken >= last && taken <= 1 && pici_policy_dense(1 - taken, threshold)));
             int dense = !count || pici_policy_dense(1 - truth, threshold);
             cr_assert(dense || (float)(1 - truth) > threshold || threshold == 0);
-            pici_policy_sent(&c, count ? truth : taken, dense);
+            pici_policy_sent(&c, count ? truth : taken, k + 1, dense);
             went_dense |= dense;
         }
     }

@@ -58,21 +58,21 @@ ParameterizedTestParameters(coll_threads, matrix)
 
 ParameterizedTest(int *ranks, coll_threads, matrix)
 {
-    static const enum pici_algorithm algorithms[] = {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_AUTO};
+    const int algorithms = coll_algorithms();
     struct coll_team team;
     struct rng rng = {(uint64_t)*ranks};
     alarm(WATCHDOG_S);
     coll_team_init(&team, *ranks);
     for (int times = full() ? 12 : 2; times--;)
-        for (int a = 0; a < 3; a++)
+        for (int a = 0; a <= algorithms; a++)
             for (int w = 0; w < WHICHS; w++)
                 for (int t = PICI_F32; t <= PICI_U64; t++) {
                     struct coll_case c = {.collective = whichs[w].collective,
                                           .op = whichs[w].op,
                                           .dtype = (enum pici_dtype)t,
                                           .count = count_random(&rng, *ranks),
-                                          .opts.algorithm = algorithms[a]};
-                    if (a == 2 && rng_chance(&rng, 700000))
+                                          .opts.algorithm = (enum pici_algorithm)a};
+                    if (a == PICI_ALGO_AUTO && rng_chance(&rng, 700000))
                         continue;
                     coll_case_options(&c, &rng, *ranks);
                     check(&team, &c);
@@ -97,7 +97,8 @@ ParameterizedTest(int *ranks, coll_threads, rounds)
         struct coll_case c = {.collective = whichs[i % WHICHS].collective,
                               .op = whichs[i % WHICHS].op,
                               .dtype = (enum pici_dtype)(1 + rng_below(&rng, 14)),
-                              .opts.algorithm = i & 1 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE};
+                              .opts.algorithm =
+                                  coll_algorithm((uint64_t)(i + i / WHICHS) % (uint64_t)coll_algorithms())};
         c.count = 4096 * rng_below(&rng, 24) + rng_below(&rng, 3) - 1 + 4096;
         if (c.collective == PICI_ALL_REDUCE)
             c.count *= (uint64_t)*ranks;
@@ -122,7 +123,8 @@ Test(coll_threads, million)
                               .op = (enum pici_op)rng_below(&rng, 4),
                               .dtype = (enum pici_dtype)(1 + rng_below(&rng, 14)),
                               .count = 1000003,
-                              .opts.algorithm = i & 1 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE};
+                              .opts.algorithm =
+                                  coll_algorithm((uint64_t)(i + i / WHICHS) % (uint64_t)coll_algorithms())};
         if (c.collective == PICI_ALL_GATHER)
             c.op = PICI_SUM;
         coll_team_init(&team, p);

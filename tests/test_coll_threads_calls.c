@@ -350,7 +350,7 @@ Test(coll_calls, refused_at_once)
     cr_expect_eq(sum_of(comm, PICI_F32, (enum pici_op) - 1, NULL), PICI_E_UNSUPPORTED);
     cr_expect_eq(pici_all_gather(a, b, 1, (enum pici_dtype)99, comm, NULL), PICI_E_UNSUPPORTED);
     cr_expect_eq(pici_reduce_scatter(a, b, 1, PICI_U8, (enum pici_op)99, comm, NULL), PICI_E_UNSUPPORTED);
-    o.algorithm = (enum pici_algorithm)3;
+    o.algorithm = (enum pici_algorithm)(coll_algorithms() + 1);
     cr_expect_eq(sum_of(comm, PICI_F32, PICI_SUM, &o), PICI_E_UNSUPPORTED);
     o.algorithm = (enum pici_algorithm) - 1;
     cr_expect_eq(sum_of(comm, PICI_F32, PICI_SUM, &o), PICI_E_UNSUPPORTED);
@@ -642,7 +642,7 @@ Test(coll_calls, environment)
     static const struct {
         const char *name, *bad[6], *fine[4];
     } variables[] = {
-        {"PICI_ALGORITHM", {"", "rings", "1", "RING", "ring "}, {"auto", "ring", "recursive"}},
+        {"PICI_ALGORITHM", {"", "rings", "1", "RING", "ring "}, {"auto", "ring", "recursive", "split"}},
         {"PICI_FORMAT", {"", "hybrids", "5", "pici,coo", "\xff"}, {"dense", "pici", "coo", "hybrid"}},
         {"PICI_INTER_THRESHOLD", {"", "x", "-0.1", "1.1", "nan", "0.5x"}, {"0", "1", "0.25", "1e-3"}},
         {"PICI_INTRA_THRESHOLD", {"", "x", "-1", "2", "inf", "0,5"}, {"0", "1", "0.25"}},

@@ -37,7 +37,7 @@ enum pici_algorithm {
     PICI_ALGO_AUTO = 0,
     PICI_ALGO_RING = 1,      /* p - 1 steps to the neighbour */
     PICI_ALGO_RECURSIVE = 2, /* ceil(log2 p) steps: circulant halving and doubling, for any number of ranks */
-    PICI_ALGO_SPLIT = 3      /* p - 1 steps: each contribution goes straight to the rank that sums it; then all-gather */
+    PICI_ALGO_SPLIT = 3 /* p - 1 steps: each contribution goes straight to the rank that sums it; then all-gather */
 };
 
 /* The name of an algorithm, as PICI_ALGORITHM takes it: "auto", "ring", ...; NULL for one that does not exist; static.
@@ -78,15 +78,15 @@ struct pici_tune {
 
     /* each rank's own */
     enum pici_format format; /* of sparse messages; AUTO: leave */
-    unsigned formats;        /* that AUTO may choose besides dense, a bit 1 << enum pici_format each; 0: leave. Library: all */
-    float inter_threshold;   /* reducing, to another node; < 0: leave */
-    float intra_threshold;   /* reducing, inside a node; < 0: leave */
-    float ag_threshold;      /* all-gather, and the second phase of all-reduce; < 0: leave */
-    int checksum;            /* 1: an XXH64 in each block, checked by its receivers; < 0: off; 0: leave. Library: off */
-    double inter_bandwidth;  /* of the link to another node, bytes per second; 0: leave. Library: 1.25e8 */
-    double intra_bandwidth;  /* inside a node, bytes per second; 0: leave. Library: 5e9 */
-    int timeout_ms;          /* a call in which nothing moves for so long fails; < 0: never; 0: leave. Library: 60000 */
-    int reserved;            /* 0 */
+    unsigned formats; /* that AUTO may choose besides dense, a bit 1 << enum pici_format each; 0: leave. Library: all */
+    float inter_threshold;  /* reducing, to another node; < 0: leave */
+    float intra_threshold;  /* reducing, inside a node; < 0: leave */
+    float ag_threshold;     /* all-gather, and the second phase of all-reduce; < 0: leave */
+    int checksum;           /* 1: an XXH64 in each block, checked by its receivers; < 0: off; 0: leave. Library: off */
+    double inter_bandwidth; /* of the link to another node, bytes per second; 0: leave. Library: 1.25e8 */
+    double intra_bandwidth; /* inside a node, bytes per second; 0: leave. Library: 5e9 */
+    int timeout_ms;         /* a call in which nothing moves for so long fails; < 0: never; 0: leave. Library: 60000 */
+    int reserved;           /* 0 */
 };
 #define PICI_TUNE_INIT                                                                                                 \
     {                                                                                                                  \
@@ -113,7 +113,7 @@ struct pici_coll_opts {
     int checksum;                  /* T */
     uint64_t slice_bytes;          /* T = */
     int window;                    /* T = */
-    void *scratch;                 /* memory to work in instead of the communicator's, any alignment; or NULL. In use until
+    void *scratch; /* memory to work in instead of the communicator's, any alignment; or NULL. In use until
                                     * the call ends; over MPI after PICI_E_TIMEOUT until MPI_Finalize, since messages may
                                     * still arrive in it */
     size_t scratch_bytes;

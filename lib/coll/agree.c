@@ -144,8 +144,9 @@ static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum
         return;
     }
     if (version != MSG_VERSION) {
-        pici_coll_note(r->comm, "rank %d runs another version of the library: its messages are of version %lu, ours of %d",
-                       peer, (unsigned long)version, MSG_VERSION);
+        pici_coll_note(r->comm,
+                       "rank %d runs another version of the library: its messages are of version %lu, ours of %d", peer,
+                       (unsigned long)version, MSG_VERSION);
         pici_coll_fail(r, PICI_E_PEER, peer);
         return;
     }

@@ -96,8 +96,8 @@ struct pici_engine {
 
     /* dst = dst op block, element by element; elements that the block does not store are +0. Errors as decode's. SUM and AVG
      * add. temp [temp_elements]: room for decoded elements, at least TILE; used for MIN and MAX. */
-    enum pici_status (*fold)(struct pici_lane *, void *dst, const uint8_t *block, const struct pici_block *b, enum pici_op,
-                             void *temp, uint64_t temp_elements);
+    enum pici_status (*fold)(struct pici_lane *, void *dst, const uint8_t *block, const struct pici_block *b,
+                             enum pici_op, void *temp, uint64_t temp_elements);
 
     /* Add the number of tiles of each container in a hybrid block that this rank has made or checked; of other blocks, or
      * where the host does not see messages: nothing. Done on return. */
@@ -113,6 +113,7 @@ extern const struct pici_engine pici_engine_host;
 void *pici_engine_host_new(void);
 /* Make sure of scratch memory of so many bytes. PICI_E_NOMEM leaves what there is. */
 enum pici_status pici_engine_host_reserve(void *self, size_t bytes);
+size_t pici_engine_host_scratch(const void *self); /* how much there is */
 
 /* For libraries with an engine: have it serve the buffers that it owns, from the next call on. The communicator closes it.
  * PICI_E_BROKEN, also while requests are in flight, and PICI_E_UNSUPPORTED (another version's table): then the engine

@@ -33,13 +33,20 @@ enum pici_status pici_engine_host_reserve(void *self, size_t bytes)
     struct host *h = self;
     if (bytes <= h->bytes)
         return PICI_OK;
-    uint8_t *more = bytes > SIZE_MAX - COLL_ALIGN ? NULL : aligned_alloc(COLL_ALIGN, (bytes + COLL_ALIGN) & -(size_t)COLL_ALIGN);
+    uint8_t *more =
+        bytes > SIZE_MAX - COLL_ALIGN ? NULL : aligned_alloc(COLL_ALIGN, (bytes + COLL_ALIGN) & -(size_t)COLL_ALIGN);
     if (!more)
         return PICI_E_NOMEM;
     free(h->scratch);
     h->scratch = more;
     h->bytes = bytes;
     return PICI_OK;
+}
+
+size_t pici_engine_host_scratch(const void *self)
+{
+    const struct host *h = self;
+    return h->bytes;
 }
 
 static enum pici_status host_room(void *self, const struct engine_needs *needs, struct engine_room *room,

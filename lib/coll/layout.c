@@ -11,16 +11,20 @@
 #include "sized.h"
 
 enum {
-    SLICES_WORTH = 64 << 10,  /* dense bytes below which a slice is not worth its messages */
-    SLICE = 1 << 20,          /* by default */
-    SLICE_ON_GPU = 8 << 20,   /* by default where messages are on GPUs: a message takes the host longer to begin, and a window
+    SLICES_WORTH = 64 << 10, /* dense bytes below which a slice is not worth its messages */
+    SLICE = 1 << 20,         /* by default */
+    SLICE_ON_GPU =
+        8 << 20, /* by default where messages are on GPUs: a message takes the host longer to begin, and a window
                                * of them is to fill a GPU */
     FEW_STEPS_BELOW = 32 << 10 /* bytes a rank */
 };
 
 /* ---- arguments */
 
-enum { OPTS_FIRST = offsetof(struct pici_coll_opts, inter_bandwidth), STATS_FIRST = offsetof(struct pici_coll_stats, tiles) };
+enum {
+    OPTS_FIRST = offsetof(struct pici_coll_opts, inter_bandwidth),
+    STATS_FIRST = offsetof(struct pici_coll_stats, tiles)
+};
 
 enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_comm *comm, const struct coll_call *c,
                                  const struct pici_coll_opts *opts)
@@ -50,7 +54,9 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
     const struct schedule *usual = pici_schedule(d->algorithm);
     c->width = pici_dtype_width(c->dtype);
     c->codec = &pici_codec_exact;
-    c->algorithm = o->algorithm ? o->algorithm : usual && usual->collectives >> c->kind & 1 ? usual->id : PICI_ALGO_AUTO;
+    c->algorithm = o->algorithm                                 ? o->algorithm
+                   : usual && usual->collectives >> c->kind & 1 ? usual->id
+                                                                : PICI_ALGO_AUTO;
     c->format = o->format != PICI_AUTO ? o->format : d->format;
     c->timeout_ms = o->timeout_ms ? o->timeout_ms : d->timeout_ms;
     c->checksum = o->checksum ? o->checksum > 0 : d->checksum;

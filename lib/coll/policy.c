@@ -3,7 +3,8 @@
 
 #include "format.h"
 
-float pici_policy_threshold(const struct policy_thresholds *t, enum pici_format format, enum policy_link link, int gather)
+float pici_policy_threshold(const struct policy_thresholds *t, enum pici_format format, enum policy_link link,
+                            int gather)
 {
     static const struct policy_thresholds pici = {{0.5F, 0.6F}, 0.1F}, coo = {{0.6F, 0.7F}, 0.5F};
     const struct policy_thresholds *usual = format == PICI_COO ? &coo : &pici;

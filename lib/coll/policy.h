@@ -63,9 +63,9 @@ size_t pici_policy_bytes(enum pici_format, enum pici_dtype, const uint64_t *n, c
 
 /* What AUTO chooses by. */
 struct policy_auto {
-    unsigned formats; /* that it may choose, a bit 1 << format each; dense it always may */
-    double bandwidth; /* of the link, bytes per second, above 0 */
-    int gather;       /* the receiver decodes the blocks; else it adds them */
+    unsigned formats;  /* that it may choose, a bit 1 << format each; dense it always may */
+    double bandwidth;  /* of the link, bytes per second, above 0 */
+    int gather;        /* the receiver decodes the blocks; else it adds them */
     double cost_scale; /* seconds of coding on this engine / seconds on the host; 0: 1 */
 };
 

@@ -200,7 +200,8 @@ const struct schedule pici_schedules[] = {
      "ceil(log2 p) steps; partial sums of half of the segments at first, then of a quarter, ..., from as far away",
      TWO_PHASES, &recursive_pattern, &recursive_pattern},
     {PICI_ALGO_SPLIT, "split",
-     "p - 1 steps; each contribution straight to its owner. Gathers as recursive does up to 32 KiB a rank, else as ring",
+     "p - 1 steps; each contribution straight to its owner. Gathers as recursive does up to 32 KiB a rank, else as "
+     "ring",
      TWO_PHASES, &split_pattern, NULL},
     {0},
 };

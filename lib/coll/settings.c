@@ -38,11 +38,8 @@ const struct setting pici_settings[] = {
     {NULL, NULL, SETTING_INT, 0, 0, 0, 0, NULL, NULL},
 };
 
-static const struct coll_settings usual = {.format = PICI_AUTO,
-                                           .threshold = {{-1, -1}, -1},
-                                           .timeout_ms = 60000,
-                                           .window = 4,
-                                           .bandwidth = {1.25e8, 5e9}};
+static const struct coll_settings usual = {
+    .format = PICI_AUTO, .threshold = {{-1, -1}, -1}, .timeout_ms = 60000, .window = 4, .bandwidth = {1.25e8, 5e9}};
 
 /* ---- words */
 
@@ -79,7 +76,9 @@ void pici_setting_values(const struct setting *s, char *words, size_t bytes)
     for (int i = 0; (name = name_of(s->type, i, &value)) && at < bytes; i++) {
         next = name_of(s->type, i + 1, &value);
         at += (size_t)snprintf(words + at, bytes - at, "%s%s", name,
-                               !next ? "" : name_of(s->type, i + 2, &value) ? ", " : " or ");
+                               !next                             ? ""
+                               : name_of(s->type, i + 2, &value) ? ", "
+                                                                 : " or ");
     }
 }
 
