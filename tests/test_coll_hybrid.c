@@ -288,10 +288,17 @@ Test(coll_hybrid, earlier_structs)
     cr_expect_eq(stats.wire_bytes, 0u);
     for (int i = 0; i < PICI_CONTAINERS; i++)
         cr_expect_eq(stats.tiles[i], untouched);
-    for (size_t size = 0; size < sizeof o; size++) { /* no version had these */
+    for (size_t size = 0; size < offsetof(struct pici_coll_opts, inter_bandwidth); size++) { /* no version had these */
         o.size = size;
-        if (size != offsetof(struct pici_coll_opts, inter_bandwidth))
-            cr_expect_eq(pici_all_reduce(send, recv, 5000, PICI_F32, PICI_SUM, comm[0], &o), PICI_E_ARG);
+        cr_expect_eq(pici_all_reduce(send, recv, 5000, PICI_F32, PICI_SUM, comm[0], &o), PICI_E_ARG);
     }
+    const size_t later[] = {offsetof(struct pici_coll_opts, intra_bandwidth), offsetof(struct pici_coll_opts, formats)};
+    o.inter_bandwidth = 0;
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++) { /* what is beyond is left to its default */
+        o.size = later[i];
+        cr_expect_eq(pici_all_reduce(send, recv, 5000, PICI_F32, PICI_SUM, comm[0], &o), PICI_OK);
+    }
+    o.size = sizeof o;
+    cr_expect_eq(pici_all_reduce(send, recv, 5000, PICI_F32, PICI_SUM, comm[0], &o), PICI_E_UNSUPPORTED, "formats");
     pici_comm_free(comm[0]);
 }
