@@ -198,7 +198,7 @@ static void give(const struct gpu *g, struct pici_lane *l, uint8_t *work, size_t
     l->host_prefix = take(pinned, at_pinned, PREFIX);
 }
 
-static enum pici_status gpu_room(void *self, const struct engine_needs *needs, uint8_t **messages, uint8_t **sums,
+static enum pici_status gpu_room(void *self, const struct engine_needs *needs, struct engine_room *room,
                                  struct pici_lane **lanes)
 {
     struct gpu *g = self;
@@ -212,6 +212,10 @@ static enum pici_status gpu_room(void *self, const struct engine_needs *needs, u
     if (device != g->device) {
         snprintf(g->error, sizeof g->error, "device %d is current, the communicator's is %d", device, g->device);
         return PICI_E_DEVICE;
+    }
+    if (needs->memory) {
+        snprintf(g->error, sizeof g->error, "scratch memory of the caller's is for buffers in the host's");
+        return PICI_E_UNSUPPORTED;
     }
     if (needs->checksum) {
         snprintf(g->error, sizeof g->error, "a GPU makes blocks without checksums");
@@ -242,8 +246,7 @@ static enum pici_status gpu_room(void *self, const struct engine_needs *needs, u
         l->len = NULL;
         l->status = PICI_OK;
     }
-    *messages = g->messages.p;
-    *sums = g->sums.p;
+    *room = (struct engine_room){.messages = g->messages.p, .sums = g->sums.p};
     return PICI_OK;
 }
 
@@ -510,42 +513,43 @@ static const void *legible(struct pici_lane *l, const void *block, size_t len)
     return slot;
 }
 
-static enum pici_status read_block(struct pici_lane *l, void *dst, uint64_t n, const void *block, size_t len,
-                                   enum pici_dtype dtype, int add)
+static enum pici_status read_block(struct pici_lane *l, void *dst, const uint8_t *block, const struct pici_block *b,
+                                   int add)
 {
     struct gpu *g = l->gpu;
+    const size_t len = (size_t)b->at.block_bytes;
     if (len > g->slot || l->used == (unsigned)g->needs.blocks)
         return PICI_E_CORRUPT; /* longer than any block of a slice */
     const void *from = legible(l, block, len);
     enum pici_status s = (add ? pici_scatter_add_cuda : pici_decompress_cuda)(
-        dst, n, dtype, from, len, NULL, &l->results[l->used], l->workspace + l->used * g->workspace,
+        dst, b->count, (enum pici_dtype)b->dtype, from, len, NULL, &l->results[l->used], l->workspace + l->used * g->workspace,
         PICI_CUDA_READ_WORKSPACE, l->stream);
     l->open = 1;
     l->used += !s;
     return codec_status(g, s, "decoding");
 }
 
-static enum pici_status gpu_decode(struct pici_lane *l, void *dst, uint64_t n, const void *block, size_t len,
-                                   enum pici_dtype dtype, uint64_t output)
+static enum pici_status gpu_decode(struct pici_lane *l, void *dst, const uint8_t *block, const struct pici_block *b,
+                                   uint64_t output)
 {
     (void)output;
-    return read_block(l, dst, n, block, len, dtype, 0);
+    return read_block(l, dst, block, b, 0);
 }
 
-static enum pici_status gpu_fold(struct pici_lane *l, void *dst, uint64_t n, const void *block, size_t len,
-                                 enum pici_dtype dtype, enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status gpu_fold(struct pici_lane *l, void *dst, const uint8_t *block, const struct pici_block *b,
+                                 enum pici_op op, void *temp, uint64_t temp_elements)
 {
     (void)temp;
     (void)temp_elements;
     if (op != PICI_MIN && op != PICI_MAX)
-        return read_block(l, dst, n, block, len, dtype, 1);
-    enum pici_status s = read_block(l, l->temp, n, block, len, dtype, 0);
+        return read_block(l, dst, block, b, 1);
+    enum pici_status s = read_block(l, l->temp, block, b, 0);
     if (!s)
-        gpu_begun(l, pici_cuda_order(dst, l->temp, n, (unsigned)dtype, op == PICI_MAX, l->stream), "comparing");
+        gpu_begun(l, pici_cuda_order(dst, l->temp, b->count, b->dtype, op == PICI_MAX, l->stream), "comparing");
     return s;
 }
 
-static void gpu_mix(struct pici_lane *l, uint64_t tiles[PICI_CONTAINERS], const void *block, size_t len)
+static void gpu_containers(struct pici_lane *l, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t len)
 {
     struct pici_mix mix = PICI_MIX_INIT;
     if (!l->gpu->needs.device)
@@ -559,9 +563,12 @@ static void gpu_divide(struct pici_lane *l, void *dst, uint64_t n, enum pici_dty
     gpu_begun(l, pici_cuda_divide(dst, n, (unsigned)dtype, ranks, l->stream), "dividing");
 }
 
-/* coding: what the traffic of docs/cuda.md says of a GPU of 3 TB/s, beside the host's constants; not measured. */
+/* cost_scale: by the memory traffic that docs/cuda.md counts, on a GPU of 3 TB/s, against the host's constants; not measured. */
 static const struct pici_engine engine = {
+    .size = sizeof(struct pici_engine),
     .name = "CUDA",
+    .asynchronous = 1,
+    .cost_scale = 0.01,
     .owns = gpu_owns,
     .enter = gpu_enter,
     .begin = gpu_begin,
@@ -581,9 +588,8 @@ static const struct pici_engine engine = {
     .head = gpu_head,
     .decode = gpu_decode,
     .fold = gpu_fold,
-    .mix = gpu_mix,
+    .containers = gpu_containers,
     .divide = gpu_divide,
-    .coding = 0.01,
 };
 
 enum pici_status pici_comm_cuda(struct pici_comm *comm, cudaStream_t stream)
