@@ -2,8 +2,7 @@
  *
  * The transport over NCCL, over a fake of it: one thread drives all ranks through the steps of collectives, in an order
  * that a seed decides, and every byte arrives. Steps have one message a rank each way, several, or none. What goes wrong
- * ends in words, and nobody waits for what is stuck. And the fake itself: it catches what is wrong. The last line is "N
- * passed, N failed". */
+ * ends in words, and nobody waits for what is stuck. The last line is "N passed, N failed". */
 #include <stdlib.h>
 #include <string.h>
 
@@ -374,19 +373,24 @@ struct pair_of_messages {
     void *send = nullptr, *recv = nullptr;
 };
 
-/* Two ranks, each with memory on its device. */
-static std::vector<party> two(uint64_t seed)
+/* Ranks, each with memory on its device. */
+static std::vector<party> some(int ranks, uint64_t seed)
 {
     emu::defer(seed);
     emu::nccl_eager(0);
-    std::vector<party> all = make(2, false, false);
+    std::vector<party> all = make(ranks, false, false);
     check_nodes(all, false);
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < ranks; r++) {
         cudaSetDevice(r);
-        cudaMalloc((void **)&all[(size_t)r].device, 2 * CAP);
-        tally(all[(size_t)r].wrong.empty() && all[(size_t)r].device, "two ranks", all[(size_t)r].wrong.c_str());
+        cudaMalloc((void **)&all[(size_t)r].device, 4 * CAP);
+        tally(all[(size_t)r].wrong.empty() && all[(size_t)r].device, "some ranks", all[(size_t)r].wrong.c_str());
     }
     return all;
+}
+
+static std::vector<party> two(uint64_t seed)
+{
+    return some(2, seed);
 }
 
 static pair_of_messages begin(party &p, size_t bytes, size_t cap)
@@ -403,28 +407,66 @@ static pair_of_messages begin(party &p, size_t bytes, size_t cap)
 
 enum { NEVER = 1 };
 
+struct request_of {
+    size_t rank;
+    void *request;
+};
+
 /* The end of each, in order; NEVER: for a long while there is none. All ranks move on. */
-static std::vector<int> ends(std::vector<party> &all, const std::vector<pair_of_messages> &messages)
+static std::vector<int> ends(std::vector<party> &all, const std::vector<request_of> &requests)
 {
-    std::vector<void *> requests;
-    for (const auto &m : messages) {
-        requests.push_back(m.recv);
-        requests.push_back(m.send);
-    }
     std::vector<int> status(requests.size(), NEVER);
     for (int tries = 0; tries < 300; tries++)
         for (size_t i = 0; i < requests.size(); i++) {
-            const struct pici_transport &t = all[i / 2].t;
+            const struct pici_transport &t = all[requests[i].rank].t;
             int done = 0;
-            if (status[i] != NEVER || !requests[i])
+            if (status[i] != NEVER || !requests[i].request)
                 continue;
             cudaSetDevice(t.rank);
-            const enum pici_status s = t.test(t.context, requests[i], &done, nullptr);
+            const enum pici_status s = t.test(t.context, requests[i].request, &done, nullptr);
             if (done)
                 status[i] = s;
             t.wait(t.context, tries & 1);
         }
     return status;
+}
+
+/* The first messages are rank 0's. */
+static std::vector<int> ends(std::vector<party> &all, const std::vector<pair_of_messages> &messages)
+{
+    std::vector<request_of> requests;
+    for (size_t r = 0; r < messages.size(); r++) {
+        requests.push_back({r, messages[r].recv});
+        requests.push_back({r, messages[r].send});
+    }
+    return ends(all, requests);
+}
+
+/* A message of a step; in memory of the device, each of its rank in another part. */
+struct part {
+    int peer;
+    size_t bytes;
+};
+
+/* A rank begins a step; what it begins is added to the requests, receives first. */
+static void begin_step(party &p, const std::vector<part> &from, const std::vector<part> &to,
+                       std::vector<request_of> &requests)
+{
+    const struct pici_transport &t = p.t;
+    size_t at = 0;
+    cudaSetDevice(t.rank);
+    t.receives(t.context, (int)from.size());
+    for (const auto &m : from) {
+        requests.push_back({(size_t)t.rank, nullptr});
+        if (t.recv(t.context, m.peer, p.device + CAP * at++, m.bytes, &requests.back().request))
+            p.wrong = words("recv", PICI_E_TRANSPORT, t);
+    }
+    t.sends(t.context, (int)to.size(), 0);
+    for (const auto &m : to) {
+        requests.push_back({(size_t)t.rank, nullptr});
+        if (t.send(t.context, m.peer, p.device + CAP * at++, m.bytes, &requests.back().request))
+            p.wrong = words("send", PICI_E_TRANSPORT, t);
+    }
 }
 
 /* Given up and closed, at once; what is left in streams ends with the communicators. */
@@ -517,7 +559,7 @@ static void failures(uint64_t seed)
         const char *what = "a failure of the device";
         std::vector<party> all = two(seed);
         const auto a = begin(all[0], 100, CAP);
-        cudaMemsetAsync(all[0].device, 0, 2 * CAP + 1, nullptr); /* a failure that stays */
+        cudaMemsetAsync(all[0].device, 0, 4 * CAP + 1, nullptr); /* a failure that stays */
         tally(ends(all, {a}) == statuses{PICI_E_DEVICE, PICI_E_DEVICE}, what, "went unnoticed");
         say(what, all, 0, "not within a buffer");
         cudaSetDevice(0);
@@ -525,6 +567,80 @@ static void failures(uint64_t seed)
         for (auto &p : all) {
             p.t.close(p.t.context);
             ncclCommAbort(p.comm);
+        }
+    }
+}
+
+/* Steps in which ranks have several messages, or none. */
+static void uneven_failures(uint64_t seed)
+{
+    const bool abort_first = seed & 1;
+    {
+        const char *what = "a message that is too long, among others";
+        std::vector<party> all = some(3, seed);
+        std::vector<request_of> requests;
+        begin_step(all[0], {}, {{2, 100}}, requests);
+        begin_step(all[1], {}, {{2, 200}}, requests);
+        begin_step(all[2], {{0, 100}, {1, 199}}, {}, requests);
+        tally(ends(all, requests) == statuses{NEVER, NEVER, PICI_E_TRANSPORT, PICI_E_CORRUPT}, what, "ends otherwise");
+        say(what, all, 2, "rank 1 announced 200 bytes where there is room for 199");
+        give_up(what, all, {1, 1, 0}, abort_first);
+    }
+    {
+        const char *what = "a peer that stops, among others";
+        std::vector<party> all = some(3, seed);
+        std::vector<request_of> requests;
+        begin_step(all[0], {{1, 10}}, {{1, 20}, {2, 30}}, requests);
+        begin_step(all[1], {{0, 20}}, {{0, 10}}, requests);
+        begin_step(all[2], {{0, 30}}, {}, requests);
+        tally(ends(all, requests) == statuses{0, 0, 0, 0, 0, 0}, what, "does not begin");
+        requests.clear();
+        begin_step(all[0], {{1, 10}}, {{1, 20}, {2, 30}}, requests);
+        begin_step(all[1], {{0, 20}}, {{0, 10}}, requests);
+        tally(ends(all, requests) == statuses{NEVER, NEVER, NEVER, NEVER, NEVER}, what, "goes on");
+        give_up(what, all, {1, 1, 0}, abort_first);
+    }
+    {
+        const char *what = "a rank without messages";
+        std::vector<party> all = some(3, seed);
+        std::vector<request_of> none;
+        for (int k = 0; k < 60; k++) { /* whose steps are before those of the others, or after them */
+            std::vector<request_of> requests;
+            for (int i = 0; k == 30 && i < 60; i++)
+                begin_step(all[2], {}, {}, none);
+            begin_step(all[0], {{1, 10}}, {{1, (size_t)k}}, requests);
+            begin_step(all[1], {{0, CAP}}, {{0, 10}}, requests);
+            if (ends(all, requests) != statuses{0, 0, 0, 0})
+                all[0].wrong = "does not end";
+        }
+        std::vector<request_of> last;
+        begin_step(all[0], {}, {{2, CAP}, {1, 0}}, last);
+        begin_step(all[1], {{2, 1}, {0, 0}}, {}, last);
+        begin_step(all[2], {{0, CAP}}, {{1, 1}}, last);
+        tally(none.empty() && ends(all, last) == statuses{0, 0, 0, 0, 0, 0}, what, "does not end");
+        for (const auto &p : all)
+            tally(p.wrong.empty(), what, p.wrong.c_str());
+        give_up(what, all, {0, 0, 0}, abort_first);
+    }
+    {
+        const char *what = "a step that is not complete";
+        for (const int wrong : {0, 1, 2}) {
+            std::vector<party> all = two(seed);
+            const struct pici_transport &t = all[0].t;
+            void *request = nullptr;
+            cudaSetDevice(0);
+            t.receives(t.context, 2);
+            tally(!t.recv(t.context, 1, all[0].device, 1, &request), what, "does not begin");
+            t.sends(t.context, wrong == 2 ? -1 : 1, 0);
+            if (wrong == 0)
+                t.receives(t.context, 1);
+            else if (wrong == 1)
+                t.sends(t.context, 0, 0);
+            tally(ends(all, std::vector<request_of>{{0, request}}) == statuses{PICI_E_ARG} &&
+                      t.send(t.context, 1, nullptr, 0, &request) == PICI_E_ARG,
+                  what, "goes on");
+            say(what, all, 0, wrong == 2 ? "a step of -1 messages" : "where 1 of the one before are missing");
+            give_up(what, all, {0, 0}, abort_first);
         }
     }
 }
@@ -650,119 +766,13 @@ static void collectives()
             }
 }
 
-/* ---- the fake itself ---- */
-
-struct fake {
-    ncclComm_t comm[2];
-    cudaStream_t stream[2];
-    uint8_t *device[2];
-    uint8_t host[8] = {0};
-    fake()
-    {
-        emu::defer(9);
-        emu::nccl_eager(0);
-        ncclCommInitAll(comm, 2, nullptr);
-        for (int r = 0; r < 2; r++) {
-            cudaSetDevice(r);
-            cudaStreamCreateWithFlags(&stream[r], cudaStreamNonBlocking);
-            cudaMalloc((void **)&device[r], 16);
-        }
-    }
-    void send(int r, size_t n)
-    {
-        ncclSend(device[r], n, ncclUint8, 1 - r, comm[r], stream[r]);
-    }
-    void recv(int r, size_t n)
-    {
-        ncclRecv(device[r] + 8, n, ncclUint8, 1 - r, comm[r], stream[r]);
-    }
-    ~fake()
-    {
-        for (int r = 0; r < 2; r++) {
-            ncclCommAbort(comm[r]);
-            cudaFree(device[r]);
-        }
-    }
-};
-
-/* Done wrong, it is caught, for what it is. */
-template <class F> static void caught(const char *what, const char *why, F f)
-{
-    fake n;
-    f(n);
-    emu::settle();
-    const std::string fault = emu::nccl_fault();
-    tally(fault.find(why) != std::string::npos && !fault.empty(), what, fault.c_str());
-}
-
-static void the_fake()
-{
-    for (int grouped = 0; grouped < 2; grouped++) {
-        fake n;
-        for (int r = 0; r < 2; r++) {
-            if (grouped)
-                ncclGroupStart();
-            n.send(r, 8);
-            n.recv(r, 8);
-            if (grouped)
-                ncclGroupEnd();
-        }
-        tally(emu::settle() == (bool)grouped && emu::nccl_fault().empty(), "a send before a receive, on both sides",
-              grouped ? "is stuck" : "is not stuck");
-    }
-    {
-        fake n;
-        cudaStream_t other;
-        cudaSetDevice(0);
-        cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
-        n.send(0, 8);
-        ncclRecv(n.device[0] + 8, 8, ncclUint8, 1, n.comm[0], other);
-        n.send(1, 8);
-        tally(!emu::settle(), "a receive in another stream, behind a send that is stuck", "is not stuck");
-        n.recv(1, 8);
-        tally(!emu::settle(), "two that wait for each other", "do not");
-    }
-    caught("other counts", "rank 0 sends 8 bytes where rank 1 receives 7", [](fake &n) {
-        n.send(0, 8);
-        n.recv(1, 7);
-    });
-    caught("host memory", "8 bytes that are not the device's",
-           [](fake &n) { ncclSend(n.host, 8, ncclUint8, 1, n.comm[0], n.stream[0]); });
-    caught("beyond a buffer", "17 bytes that are not the device's", [](fake &n) { n.send(0, 17); });
-    caught("itself", "rank 0 has no peer 0",
-           [](fake &n) { ncclSend(n.device[0], 8, ncclUint8, 0, n.comm[0], n.stream[0]); });
-    caught("two streams", "a group in two streams", [](fake &n) {
-        ncclGroupStart();
-        n.send(0, 8);
-        ncclRecv(n.device[0], 8, ncclUint8, 1, n.comm[0], nullptr);
-        ncclGroupEnd();
-    });
-    caught("a group that did not start", "ends that did not start", [](fake &) { ncclGroupEnd(); });
-    caught("a communicator that is not ready", "is not ready", [](fake &n) {
-        emu::nccl_slow(n.comm[0], 2);
-        n.send(0, 8);
-        n.recv(0, 8);
-    });
-    caught("a communicator that is no more", "is no more", [](fake &n) {
-        ncclCommDestroy(n.comm[0]);
-        n.send(0, 8);
-    });
-    caught("destroyed at work", "destroys a communicator at work", [](fake &n) {
-        n.send(0, 8);
-        ncclCommDestroy(n.comm[0]);
-    });
-    caught("other counts gathered", "gather", [](fake &n) {
-        for (int r = 0; r < 2; r++)
-            ncclAllGather(n.device[r], n.device[r] + 8, r ? 1 : 2, ncclUint8, n.comm[r], n.stream[r]);
-    });
-}
-
 int main()
 {
-    the_fake();
     making();
-    for (uint64_t seed = 1; seed <= 4; seed++)
+    for (uint64_t seed = 1; seed <= 4; seed++) {
         failures(seed);
+        uneven_failures(seed);
+    }
     all_traffic();
     collectives();
     printf("%u passed, %u failed\n", passed, failed);
