@@ -1,62 +1,267 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The exchanges of a collective, as lib/coll makes them: with whom, and which of them waits for which. */
+ * The steps that a transport goes through in a collective: who sends to whom, and which step waits for which. Schedules
+ * of lib/coll, and others in which only some ranks have messages in a step, or several. */
 #ifndef PICI_TESTS_EMU_EXCHANGES_H
 #define PICI_TESTS_EMU_EXCHANGES_H
 
+#include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 extern "C" {
 #include "coll/plan.h"
+#include "pici/coll.h"
+#include "util.h"
 }
 
-struct exchange {
-    int to, from;
-    long after; /* its send waits until the message received in that one was taken in; -1: for none */
-    int more;   /* what the transport is told: the next one's does not wait for this one's */
-    int window; /* sends, and receives, in flight at a time */
-    bool data;
+/* ---- schedules: the messages of each step, as pairs of sender and receiver ---- */
+
+using messages = std::vector<std::pair<int, int>>;
+
+struct schedule {
+    std::string name;
+    int ranks;
+    bool paired; /* in each step a rank sends one message and receives one */
+    std::vector<messages> steps;
 };
 
+/* What a rank of p sends in each step of a schedule of lib/coll: to whom, and which segments. The only place that knows
+ * how lib/coll says this. */
+struct flat_step {
+    int to, first, count;
+};
+
+static inline std::vector<flat_step> flat_steps(enum pici_algorithm algorithm, bool gather, int p, int r)
+{
+    const enum plan_algorithm a = algorithm == PICI_ALGO_RING ? PLAN_RING : PLAN_RECURSIVE;
+    std::vector<flat_step> steps;
+    for (int k = 0; k < pici_plan_steps(a, p); k++) {
+        struct pici_plan_step s;
+        pici_plan_step(&s, a, gather ? PLAN_ALL_GATHER : PLAN_REDUCE_SCATTER, p, r, k);
+        steps.push_back({s.to, s.send_first, s.send_count});
+    }
+    return steps;
+}
+
+static inline const char *name_of(enum pici_algorithm a)
+{
+    return a == PICI_ALGO_RING ? "ring" : "recursive";
+}
+
+/* An all-reduce. */
+static inline schedule flat(enum pici_algorithm a, int p)
+{
+    schedule s = {name_of(a), p, true, {}};
+    for (const bool gather : {false, true}) {
+        const size_t before = s.steps.size(), steps = flat_steps(a, gather, p, 0).size();
+        s.steps.resize(before + steps);
+        for (int r = 0; r < p; r++) {
+            const auto mine = flat_steps(a, gather, p, r);
+            for (size_t k = 0; k < steps; k++)
+                s.steps[before + k].push_back({r, mine[k].to});
+        }
+    }
+    return s;
+}
+
+/* An all-reduce by recursive doubling, for any p: of the first 2 * rem ranks the even ones give their data to their
+ * neighbours before, and get the result after. */
+static inline schedule doubling(int p)
+{
+    schedule s = {"doubling", p, (p & (p - 1)) == 0, {}};
+    int p2 = 1;
+    while (2 * p2 <= p)
+        p2 *= 2;
+    const int rem = p - p2;
+    const auto rank_of = [rem](int v) { return v < rem ? 2 * v + 1 : v + rem; };
+    messages fold, unfold;
+    for (int i = 0; i < rem; i++) {
+        fold.push_back({2 * i, 2 * i + 1});
+        unfold.push_back({2 * i + 1, 2 * i});
+    }
+    if (rem)
+        s.steps.push_back(fold);
+    for (int far = 1; far < p2; far *= 2) {
+        messages step;
+        for (int v = 0; v < p2; v++)
+            step.push_back({rank_of(v), rank_of(v ^ far)});
+        s.steps.push_back(step);
+    }
+    if (rem)
+        s.steps.push_back(unfold);
+    return s;
+}
+
+/* An all-reduce on two levels: inside nodes of these sizes, and between nodes, for each lane among the ranks that carry
+ * it. A small node's ranks carry several lanes; a node with fewer inner steps is idle in the others; a message without
+ * segments is not sent. */
+static inline schedule two_levels(enum pici_algorithm outer, const std::vector<int> &sizes)
+{
+    const int nodes = (int)sizes.size(), widest = *std::max_element(sizes.begin(), sizes.end());
+    const enum pici_algorithm inner = widest <= 8 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE;
+    schedule s = {std::string("nodes-") + name_of(outer) + " of", 0, false, {}};
+    std::vector<int> first;
+    for (const int size : sizes) {
+        first.push_back(s.ranks);
+        s.ranks += size;
+        s.name += " " + std::to_string(size);
+    }
+    for (const bool gather : {false, true}) {
+        std::vector<messages> inside(flat_steps(inner, gather, widest, 0).size());
+        std::vector<messages> between(flat_steps(outer, gather, nodes, 0).size());
+        for (int i = 0; i < nodes; i++) {
+            for (int j = 0; j < sizes[(size_t)i]; j++) {
+                const auto mine = flat_steps(inner, gather, sizes[(size_t)i], j);
+                for (size_t k = 0; k < mine.size(); k++)
+                    inside[k].push_back({first[(size_t)i] + j, first[(size_t)i] + mine[k].to});
+            }
+            const auto mine = flat_steps(outer, gather, nodes, i);
+            for (int lane = 0; lane < widest; lane++)
+                for (size_t k = 0; k < mine.size(); k++) {
+                    const auto carrier = [&](int node) { return first[(size_t)node] + lane % sizes[(size_t)node]; };
+                    const std::pair<int, int> m = {carrier(i), carrier(mine[k].to)};
+                    bool segments = false;
+                    for (int n = 0; n < mine[k].count; n++)
+                        segments |= lane < sizes[(size_t)((mine[k].first + n) % nodes)];
+                    if (segments && std::find(between[k].begin(), between[k].end(), m) == between[k].end())
+                        between[k].push_back(m);
+                }
+        }
+        for (const auto &part : gather ? std::vector<std::vector<messages>>{between, inside}
+                                       : std::vector<std::vector<messages>>{inside, between})
+            s.steps.insert(s.steps.end(), part.begin(), part.end());
+    }
+    return s;
+}
+
+/* Ranks cut into nodes of 1 to `most`. */
+static inline std::vector<int> some_nodes(int ranks, int most, struct rng *rng)
+{
+    std::vector<int> sizes;
+    for (int left = ranks; left; left -= sizes.back())
+        sizes.push_back(1 + (int)rng_below(rng, (uint64_t)std::min(left, most)));
+    return sizes;
+}
+
+/* By turns a rank sends to all others, and receives from all others. */
+static inline schedule stars(int p)
+{
+    schedule s = {"one to many and many to one", p, false, {}};
+    for (int k = 0; k < 8; k++) {
+        messages step;
+        for (int r = 0; r < p; r++)
+            if (r != k % p)
+                step.push_back(k % 2 ? std::make_pair(k % p, r) : std::make_pair(r, k % p));
+        s.steps.push_back(step);
+    }
+    return s;
+}
+
+/* Any ranks send to any, at most one message from one to another in a step; some steps are empty for all. */
+static inline schedule random_steps(int p, int steps, struct rng *rng)
+{
+    static const unsigned ppm[] = {0, 20000, 100000, 300000, 1000000};
+    schedule s = {"random steps", p, false, {}};
+    for (int k = 0; k < steps; k++) {
+        const unsigned dense = ppm[rng_below(rng, sizeof ppm / sizeof *ppm)];
+        messages step;
+        for (int a = 0; a < p; a++)
+            for (int b = 0; b < p; b++)
+                if (a != b && rng_chance(rng, p > 8 ? dense / 8 : dense))
+                    step.push_back({a, b});
+        s.steps.push_back(step);
+    }
+    return s;
+}
+
+/* ---- what a transport is told ---- */
+
 struct collective {
-    enum plan_algorithm algorithm;
-    int ranks, window;
+    schedule plan;
+    int window; /* chains, each with a slice, that go through the steps by turns */
     long slices;
 };
 
-static inline void agree(std::vector<exchange> &all, const collective &c, int rank)
+static inline std::string name_of(const collective &c)
 {
-    for (long far = 1; far < c.ranks; far *= 2)
-        all.push_back({(int)((rank + far) % c.ranks), (int)((rank + c.ranks - far) % c.ranks), (long)all.size() - 1, 0,
-                       1, false});
+    return std::to_string(c.plan.ranks) + " ranks, " + c.plan.name + ", window " + std::to_string(c.window);
 }
 
-/* An all-reduce. `window` chains go through the steps by turns, each with a slice; the last round of slices may have
- * fewer. */
-static inline std::vector<exchange> exchanges_of(const collective &c, int rank)
+/* A step of all ranks. */
+struct stage {
+    messages all;
+    long after; /* waits until the messages of that step, and of those before it, were taken in; -1: for none */
+    int more;   /* the next one does not wait for this one */
+    int window; /* steps with sends in flight at a time, and with receives */
+    bool data;
+};
+
+/* The same for one rank. */
+struct step {
+    std::vector<int> to, from;
+    long after;
+    int more, window;
+    bool data;
+};
+
+static inline void agree(std::vector<stage> &all, int ranks)
 {
-    std::vector<exchange> all;
-    const int steps = pici_plan_steps(c.algorithm, c.ranks);
-    agree(all, c, rank);
+    for (int far = 1; far < ranks; far *= 2) {
+        messages step;
+        for (int r = 0; r < ranks; r++)
+            step.push_back({r, (r + far) % ranks});
+        all.push_back({step, (long)all.size() - 1, 0, 1, false});
+    }
+}
+
+/* The steps of a collective: agreement rounds, the data, agreement rounds. The last round of slices may have fewer. */
+static inline std::vector<stage> stages_of(const collective &c)
+{
+    std::vector<stage> all;
+    agree(all, c.plan.ranks);
     long chains = 0; /* of the round before */
     for (long first = 0; first < c.slices; first += c.window) {
-        const long next = c.slices - first < c.window ? c.slices - first : c.window;
-        for (int step = 0; step < 2 * steps; step++) {
-            struct pici_plan_step s;
-            pici_plan_step(&s, c.algorithm, step < steps ? PLAN_REDUCE_SCATTER : PLAN_ALL_GATHER, c.ranks, rank,
-                           step % steps);
+        const long next = std::min(c.slices - first, (long)c.window);
+        for (size_t k = 0; k < c.plan.steps.size(); k++)
             for (long chain = 0; chain < next; chain++) {
-                const long k = (long)all.size();
-                const long after = step ? k - next : first ? k - chains : k - 1 - chain;
-                all.push_back({s.to, s.from, after, 0, c.window, true});
+                const long i = (long)all.size(), after = k ? i - next : first ? i - chains : i - 1 - chain;
+                all.push_back({c.plan.steps[k], after, 0, c.window, true});
             }
-        }
         chains = next;
     }
-    agree(all, c, rank);
+    agree(all, c.plan.ranks);
     for (size_t k = 0; k + 1 < all.size(); k++)
         all[k].more = all[k + 1].after < (long)k;
     return all;
+}
+
+/* Each step waits for as much as it may, at random: for the step before it, or if that has `more`, for the one before
+ * that. */
+static inline std::vector<stage> random_stages(const schedule &s, struct rng *rng)
+{
+    std::vector<stage> all;
+    for (size_t k = 0; k < s.steps.size(); k++) {
+        const int before = k ? all[k - 1].more : 0, more = k + 1 < s.steps.size() && rng_below(rng, 3) > 0;
+        all.push_back({s.steps[k], (long)k - 1 - before, more, 1 + before + (int)rng_below(rng, 3), true});
+    }
+    return all;
+}
+
+static inline std::vector<step> steps_of(const std::vector<stage> &all, int rank)
+{
+    std::vector<step> mine;
+    for (const auto &s : all) {
+        mine.push_back({{}, {}, s.after, s.more, s.window, s.data});
+        for (const auto &m : s.all) {
+            if (m.first == rank)
+                mine.back().to.push_back(m.second);
+            if (m.second == rank)
+                mine.back().from.push_back(m.first);
+        }
+    }
+    return mine;
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport over NCCL, over a fake of it: ranks of one thread go through the exchanges of all-reduces, each when a
- * seed says so, and every byte arrives; what goes wrong ends in words, and nobody waits for what is stuck. And the fake
- * itself: that it catches what is wrong. The last line is "N passed, N failed". */
+ * The transport over NCCL, over a fake of it: one thread drives all ranks through the steps of collectives, in an order
+ * that a seed decides, and every byte arrives. Steps have one message a rank each way, several, or none. What goes wrong
+ * ends in words, and nobody waits for what is stuck. The last line is "N passed, N failed". */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,21 +22,32 @@ extern "C" {
 enum { CAP = 6000, ON_HOST = 4096 };
 
 struct traffic {
-    collective c;
+    std::vector<stage> stages;
+    int ranks;
     uint64_t seed;
+    bool announced; /* with receives and sends, else each message is a step of its own */
 };
+
+static int window_of(const traffic &f)
+{
+    int most = 1;
+    for (const auto &s : f.stages)
+        most = std::max(most, s.window);
+    return most;
+}
 
 /* ---- ranks ---- */
 
 struct party {
     ncclComm_t comm = nullptr;
     struct pici_transport t = PICI_TRANSPORT_INIT;
-    std::vector<exchange> exchanges;
-    std::vector<void *> sends, recvs; /* requests, of those that were begun and have not ended */
-    std::vector<bool> sent_well, came;
-    uint8_t *device = nullptr;       /* [2 * window][CAP] sent from, received into */
-    std::vector<uint8_t> host, want; /* [2 * window][ON_HOST]; scratch */
-    size_t posted = 0, sent = 0, taken = 0;
+    std::vector<step> steps;
+    std::vector<std::vector<void *>> sends, recvs; /* of each step the requests that were begun and have not ended */
+    std::vector<size_t> sends_left, recvs_left;    /* of each step, not ended */
+    uint8_t *device = nullptr;                     /* [2 * window][ranks][CAP] sent from, received into */
+    std::vector<uint8_t> host, want;               /* [2 * window][ranks][ON_HOST]; scratch */
+    size_t posted = 0, sent = 0, taken = 0;        /* steps */
+    bool announced_receives = false, announced_sends = false; /* of the next of these */
     std::string wrong;
 };
 
@@ -98,16 +109,16 @@ static void drop(std::vector<party> &all)
 
 /* ---- traffic ---- */
 
-/* What a rank sends in an exchange, known on both sides. */
+/* What a rank sends to another in a step, known on both sides. */
 struct message {
     struct rng rng;
     size_t bytes;
 };
 
-static message message_of(const traffic &f, int from, size_t k, bool data)
+static message message_of(const traffic &f, int from, int to, size_t k, bool data)
 {
     static const size_t some[] = {0, 1, 8, 136, ON_HOST, CAP - 1, CAP};
-    message m = {{f.seed ^ (uint64_t)from << 48 ^ (uint64_t)k << 16}, 0};
+    message m = {{f.seed ^ (uint64_t)from << 48 ^ (uint64_t)to << 40 ^ (uint64_t)k << 16}, 0};
     const size_t most = data ? CAP : ON_HOST, n = some[rng_below(&m.rng, sizeof some / sizeof *some)];
     m.bytes = rng_chance(&m.rng, 400000) || n > most ? (size_t)rng_below(&m.rng, most + 1) : n;
     return m;
@@ -120,129 +131,170 @@ static void fill(std::vector<uint8_t> &to, message m)
         b = (uint8_t)rng_next(&m.rng);
 }
 
-/* Where the bytes of this side are: small ones of data now and then in the host's memory. */
-static uint8_t *place(party &p, const traffic &f, size_t k, size_t bytes, bool sends, bool &on_host)
+/* Where the bytes of this side are: short ones of data now and then in host memory. */
+static uint8_t *place(party &p, const traffic &f, size_t k, int peer, size_t bytes, bool sends, bool &on_host)
 {
-    const size_t slot = k % (size_t)f.c.window + (sends ? 0 : (size_t)f.c.window);
-    struct rng rng = {f.seed + 1000 * k + (uint64_t)p.t.rank * 2 + sends};
-    on_host = !p.exchanges[k].data || (bytes <= ON_HOST && rng_chance(&rng, 200000));
+    const size_t window = (size_t)window_of(f);
+    const size_t slot = (k % window + (sends ? 0 : window)) * (size_t)f.ranks + (size_t)peer;
+    struct rng rng = {f.seed + 1000 * k + (uint64_t)p.t.rank * 2 + (uint64_t)peer * 500 + sends};
+    on_host = !p.steps[k].data || (bytes <= ON_HOST && rng_chance(&rng, 200000));
     return on_host ? p.host.data() + slot * ON_HOST : p.device + slot * CAP;
 }
 
+/* Post the next receive, or announce those of the next step. */
 static bool post(party &p, const traffic &f, struct rng *rng)
 {
     const size_t k = p.posted;
-    if (k == p.exchanges.size() || k - p.taken >= (size_t)p.exchanges[k].window)
+    if (k == p.steps.size() || k - p.taken >= (size_t)p.steps[k].window)
         return false;
-    bool on_host;
-    const message m = message_of(f, p.exchanges[k].from, k, p.exchanges[k].data);
-    uint8_t *to = place(p, f, k, m.bytes, false, on_host);
-    const size_t most = on_host ? ON_HOST : CAP, cap = rng_below(rng, 2) ? m.bytes : most;
-    if (on_host)
-        memset(to, 0x11, most);
-    else
-        cudaMemsetAsync(to, 0x11, most);
-    cudaStreamSynchronize(nullptr);
-    const enum pici_status s = p.t.recv(p.t.context, p.exchanges[k].from, to, cap, &p.recvs[k]);
-    if (s)
-        p.wrong = words("recv", s, p.t);
-    p.posted++;
+    const std::vector<int> &from = p.steps[k].from;
+    if (f.announced && !p.announced_receives)
+        p.t.receives(p.t.context, (int)from.size());
+    p.announced_receives = true;
+    if (p.recvs[k].size() < from.size()) {
+        bool on_host;
+        const int peer = from[p.recvs[k].size()];
+        const message m = message_of(f, peer, p.t.rank, k, p.steps[k].data);
+        uint8_t *to = place(p, f, k, peer, m.bytes, false, on_host);
+        const size_t most = on_host ? ON_HOST : CAP, cap = rng_below(rng, 2) ? m.bytes : most;
+        if (on_host)
+            memset(to, 0x11, most);
+        else
+            cudaMemsetAsync(to, 0x11, most);
+        cudaStreamSynchronize(nullptr);
+        p.recvs[k].push_back(nullptr);
+        const enum pici_status s = p.t.recv(p.t.context, peer, to, cap, &p.recvs[k].back());
+        if (s)
+            p.wrong = words("recv", s, p.t);
+    }
+    if (p.recvs[k].size() == from.size()) {
+        p.posted++;
+        p.announced_receives = false;
+    }
     return true;
 }
 
+/* Steps, from the first on, whose sends have ended. */
+static size_t sends_ended(const party &p)
+{
+    size_t k = 0;
+    while (k < p.sent && !p.sends_left[k])
+        k++;
+    return k;
+}
+
+/* Begin the next send, or announce those of the next step. */
 static bool send(party &p, const traffic &f)
 {
     const size_t k = p.sent;
-    if (k == p.posted || p.exchanges[k].after >= (long)p.taken ||
-        (k >= (size_t)f.c.window && !p.sent_well[k - (size_t)f.c.window]))
+    if (k == p.posted || p.steps[k].after >= (long)p.taken)
         return false;
-    bool on_host;
-    const message m = message_of(f, p.t.rank, k, p.exchanges[k].data);
-    uint8_t *from = place(p, f, k, m.bytes, true, on_host);
-    fill(p.want, m);
-    if (m.bytes)
-        cudaMemcpy(from, p.want.data(), m.bytes, cudaMemcpyDefault);
-    p.t.more(p.t.context, p.exchanges[k].more);
-    const enum pici_status s = p.t.send(p.t.context, p.exchanges[k].to, m.bytes ? from : nullptr, m.bytes, &p.sends[k]);
-    if (s)
-        p.wrong = words("send", s, p.t);
-    p.sent++;
+    if (k - sends_ended(p) >= (size_t)p.steps[k].window)
+        return false;
+    const std::vector<int> &to = p.steps[k].to;
+    if (f.announced && !p.announced_sends)
+        p.t.sends(p.t.context, (int)to.size(), p.steps[k].more);
+    p.announced_sends = true;
+    if (p.sends[k].size() < to.size()) {
+        bool on_host;
+        const int peer = to[p.sends[k].size()];
+        const message m = message_of(f, p.t.rank, peer, k, p.steps[k].data);
+        uint8_t *from = place(p, f, k, peer, m.bytes, true, on_host);
+        fill(p.want, m);
+        if (m.bytes)
+            cudaMemcpy(from, p.want.data(), m.bytes, cudaMemcpyDefault);
+        if (!f.announced)
+            p.t.more(p.t.context, p.steps[k].more);
+        p.sends[k].push_back(nullptr);
+        const enum pici_status s = p.t.send(p.t.context, peer, m.bytes ? from : nullptr, m.bytes, &p.sends[k].back());
+        if (s)
+            p.wrong = words("send", s, p.t);
+    }
+    if (p.sends[k].size() == to.size()) {
+        p.sent++;
+        p.announced_sends = false;
+    }
     return true;
 }
 
 /* What came is what was sent, and nothing behind it was touched. */
-static void look(party &p, const traffic &f, size_t k, size_t bytes)
+static void look(party &p, const traffic &f, size_t k, int peer, size_t bytes)
 {
     bool on_host;
-    const message m = message_of(f, p.exchanges[k].from, k, p.exchanges[k].data);
-    const uint8_t *at = place(p, f, k, m.bytes, false, on_host);
+    const message m = message_of(f, peer, p.t.rank, k, p.steps[k].data);
+    const uint8_t *at = place(p, f, k, peer, m.bytes, false, on_host);
     std::vector<uint8_t> got(on_host ? ON_HOST : CAP);
     cudaMemcpy(got.data(), at, got.size(), cudaMemcpyDefault);
     fill(p.want, m);
     p.want.resize(got.size(), 0x11);
-    if (bytes != m.bytes)
-        p.wrong = "exchange " + std::to_string(k) + ": a message of the wrong length";
-    else if (got != p.want)
-        p.wrong = "exchange " + std::to_string(k) + ": wrong bytes";
+    if (bytes != m.bytes || got != p.want)
+        p.wrong = "step " + std::to_string(k) + ", from rank " + std::to_string(peer) +
+                  (bytes != m.bytes ? ": a message of the wrong length" : ": wrong bytes");
 }
 
-/* One of those that are under way, whichever. */
+/* One of those that are in flight, whichever. */
 static bool test(party &p, const traffic &f, struct rng *rng)
 {
-    const size_t from = p.taken > (size_t)f.c.window ? p.taken - (size_t)f.c.window : 0;
-    if (p.posted == from)
+    const size_t from = std::min(p.taken, sends_ended(p)), to = std::min(p.posted + 1, p.steps.size());
+    if (to == from)
         return false;
-    const size_t k = from + (size_t)rng_below(rng, p.posted - from);
+    const size_t k = from + (size_t)rng_below(rng, to - from);
     const bool sends = rng_below(rng, 2);
-    void *&request = sends ? p.sends[k] : p.recvs[k];
+    std::vector<void *> &requests = sends ? p.sends[k] : p.recvs[k];
+    if (requests.empty())
+        return false;
+    const size_t i = (size_t)rng_below(rng, requests.size());
     int done = 0;
     size_t bytes = (size_t)-1;
-    if (!request)
+    if (!requests[i])
         return false;
-    const enum pici_status s = p.t.test(p.t.context, request, &done, &bytes);
+    const enum pici_status s = p.t.test(p.t.context, requests[i], &done, &bytes);
     if (s)
         p.wrong = words("test", s, p.t);
     if (!done || s)
         return s != PICI_OK;
-    request = nullptr;
+    requests[i] = nullptr;
     if (!sends)
-        look(p, f, k, bytes);
-    (sends ? p.sent_well : p.came)[k] = true;
+        look(p, f, k, p.steps[k].from[i], bytes);
+    (sends ? p.sends_left : p.recvs_left)[k]--;
     return true;
 }
 
 static bool take(party &p)
 {
-    if (p.taken == p.sent || !p.came[p.taken])
+    if (p.taken == p.sent || p.recvs_left[p.taken])
         return false;
     p.taken++;
     return true;
 }
 
-/* All ranks through all exchanges. "": all is well. */
+/* All ranks through all steps. "": all is well. */
 static std::string play(const traffic &f)
 {
     struct rng rng = {f.seed};
     emu::defer(f.seed);
     emu::nccl_eager(f.seed % 3 ? 0 : f.seed % 2 ? 100 : CAP);
     const bool said = f.seed & 1, slow = f.seed & 2;
-    std::vector<party> all = make(f.c.ranks, said, slow);
+    std::vector<party> all = make(f.ranks, said, slow);
     if (!slow) /* else rank 0 waits for others, which this thread must move on */
         check_nodes(all, said);
     size_t left = 0, idle = 0;
-    for (int r = 0; r < f.c.ranks; r++) {
+    for (int r = 0; r < f.ranks; r++) {
         party &p = all[(size_t)r];
         cudaSetDevice(r);
         if (rng_below(&rng, 2))
             emu::nccl_slow(p.comm, (int)rng_below(&rng, 4));
-        p.exchanges = exchanges_of(f.c, r);
-        left += p.exchanges.size();
-        p.sends.resize(p.exchanges.size());
+        p.steps = steps_of(f.stages, r);
+        left += p.steps.size();
+        p.sends.resize(p.steps.size());
         p.recvs = p.sends;
-        p.sent_well.resize(p.exchanges.size());
-        p.came = p.sent_well;
-        p.host.resize((size_t)f.c.window * 2 * ON_HOST);
-        if (cudaMalloc((void **)&p.device, (size_t)f.c.window * 2 * CAP))
+        for (const auto &s : p.steps) {
+            p.sends_left.push_back(s.to.size());
+            p.recvs_left.push_back(s.from.size());
+        }
+        const size_t places = (size_t)window_of(f) * 2 * (size_t)f.ranks;
+        p.host.resize(places * ON_HOST);
+        if (cudaMalloc((void **)&p.device, places * CAP))
             p.wrong = "no memory";
     }
     while (left && idle < 3000 * all.size()) {
@@ -266,36 +318,53 @@ static std::string play(const traffic &f)
             return "rank " + std::to_string(r) + ": " + p.wrong;
     }
     if (left)
-        return "stuck, with " + std::to_string(left) + " exchanges left; " + emu::nccl_fault();
-    for (size_t r = 0; r < all.size(); r++) /* sends end after receives, or before */
-        for (size_t k = 0; k < all[r].sends.size(); k++)
-            for (int done = 0; all[r].sends[k] && !done;) {
-                cudaSetDevice((int)r);
-                if (all[r].t.test(all[r].t.context, all[r].sends[k], &done, nullptr))
-                    return "a send failed";
-            }
+        return "stuck, with " + std::to_string(left) + " steps left; " + emu::nccl_fault();
+    for (size_t tries = 0; tries < 3000; tries++) /* sends end after receives, or before */
+        for (size_t r = 0; r < all.size(); r++)
+            for (auto &step : all[r].sends)
+                for (auto &request : step) {
+                    int done = 0;
+                    cudaSetDevice((int)r);
+                    if (request && all[r].t.test(all[r].t.context, request, &done, nullptr))
+                        return "a send failed";
+                    if (done)
+                        request = nullptr;
+                }
     drop(all);
     if (!emu::settle() || cudaGetLastError())
         return "something is left in a stream";
     return emu::nccl_fault();
 }
 
+static void try_traffic(const std::string &what, const traffic &f)
+{
+    const std::string wrong = play(f);
+    tally(wrong.empty(), ("traffic of " + what + ", seed " + std::to_string(f.seed)).c_str(), wrong.c_str());
+}
+
 static void all_traffic()
 {
-    static const int ranks[] = {1, 2, 3, 4, 5, 8}, windows[] = {1, 2, 4};
     uint64_t seed = 1;
-    for (const int p : ranks)
-        for (const auto algorithm : {PLAN_RING, PLAN_RECURSIVE})
-            for (const int window : windows)
-                for (int i = 0; i < 3; i++) {
-                    const traffic f = {{algorithm, p, window, 2 * window - (window > 1)}, seed++};
-                    const std::string wrong = play(f);
-                    tally(wrong.empty(),
-                          ("traffic of " + std::to_string(p) + " ranks, window " + std::to_string(window) + ", seed " +
-                           std::to_string(f.seed))
-                              .c_str(),
-                          wrong.c_str());
+    for (const int p : {1, 2, 3, 4, 5, 8})
+        for (const auto algorithm : {PICI_ALGO_RING, PICI_ALGO_RECURSIVE})
+            for (const int window : {1, 2, 4})
+                for (int i = 0; i < 3; i++, seed++) {
+                    const collective c = {flat(algorithm, p), window, 2 * window - (window > 1)};
+                    try_traffic(name_of(c), {stages_of(c), p, seed, i == 1});
                 }
+    struct rng rng = {seed};
+    for (const int p : {2, 3, 5, 6, 8})
+        for (const int window : {1, 2, 4}) {
+            const auto sizes = some_nodes(p, 3, &rng);
+            for (const auto &s : {doubling(p), two_levels(PICI_ALGO_RING, sizes),
+                                  two_levels(PICI_ALGO_RECURSIVE, sizes), stars(p), random_steps(p, 8, &rng)}) {
+                const collective c = {s, window, 2 * window - (window > 1)};
+                try_traffic(name_of(c), {stages_of(c), p, seed++, true});
+            }
+            for (int i = 0; i < 3; i++)
+                try_traffic(std::to_string(p) + " ranks, any order",
+                            {random_stages(random_steps(p, 40, &rng), &rng), p, seed++, true});
+        }
 }
 
 /* ---- what goes wrong ---- */
@@ -304,19 +373,24 @@ struct pair_of_messages {
     void *send = nullptr, *recv = nullptr;
 };
 
-/* Two ranks, each with memory on its device. */
-static std::vector<party> two(uint64_t seed)
+/* Ranks, each with memory on its device. */
+static std::vector<party> some(int ranks, uint64_t seed)
 {
     emu::defer(seed);
     emu::nccl_eager(0);
-    std::vector<party> all = make(2, false, false);
+    std::vector<party> all = make(ranks, false, false);
     check_nodes(all, false);
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < ranks; r++) {
         cudaSetDevice(r);
-        cudaMalloc((void **)&all[(size_t)r].device, 2 * CAP);
-        tally(all[(size_t)r].wrong.empty() && all[(size_t)r].device, "two ranks", all[(size_t)r].wrong.c_str());
+        cudaMalloc((void **)&all[(size_t)r].device, 4 * CAP);
+        tally(all[(size_t)r].wrong.empty() && all[(size_t)r].device, "some ranks", all[(size_t)r].wrong.c_str());
     }
     return all;
+}
+
+static std::vector<party> two(uint64_t seed)
+{
+    return some(2, seed);
 }
 
 static pair_of_messages begin(party &p, size_t bytes, size_t cap)
@@ -333,28 +407,66 @@ static pair_of_messages begin(party &p, size_t bytes, size_t cap)
 
 enum { NEVER = 1 };
 
+struct request_of {
+    size_t rank;
+    void *request;
+};
+
 /* The end of each, in order; NEVER: for a long while there is none. All ranks move on. */
-static std::vector<int> ends(std::vector<party> &all, const std::vector<pair_of_messages> &messages)
+static std::vector<int> ends(std::vector<party> &all, const std::vector<request_of> &requests)
 {
-    std::vector<void *> requests;
-    for (const auto &m : messages) {
-        requests.push_back(m.recv);
-        requests.push_back(m.send);
-    }
     std::vector<int> status(requests.size(), NEVER);
     for (int tries = 0; tries < 300; tries++)
         for (size_t i = 0; i < requests.size(); i++) {
-            const struct pici_transport &t = all[i / 2].t;
+            const struct pici_transport &t = all[requests[i].rank].t;
             int done = 0;
-            if (status[i] != NEVER || !requests[i])
+            if (status[i] != NEVER || !requests[i].request)
                 continue;
             cudaSetDevice(t.rank);
-            const enum pici_status s = t.test(t.context, requests[i], &done, nullptr);
+            const enum pici_status s = t.test(t.context, requests[i].request, &done, nullptr);
             if (done)
                 status[i] = s;
             t.wait(t.context, tries & 1);
         }
     return status;
+}
+
+/* The first messages are rank 0's. */
+static std::vector<int> ends(std::vector<party> &all, const std::vector<pair_of_messages> &messages)
+{
+    std::vector<request_of> requests;
+    for (size_t r = 0; r < messages.size(); r++) {
+        requests.push_back({r, messages[r].recv});
+        requests.push_back({r, messages[r].send});
+    }
+    return ends(all, requests);
+}
+
+/* A message of a step; in memory of the device, each of its rank in another part. */
+struct part {
+    int peer;
+    size_t bytes;
+};
+
+/* A rank begins a step; what it begins is added to the requests, receives first. */
+static void begin_step(party &p, const std::vector<part> &from, const std::vector<part> &to,
+                       std::vector<request_of> &requests)
+{
+    const struct pici_transport &t = p.t;
+    size_t at = 0;
+    cudaSetDevice(t.rank);
+    t.receives(t.context, (int)from.size());
+    for (const auto &m : from) {
+        requests.push_back({(size_t)t.rank, nullptr});
+        if (t.recv(t.context, m.peer, p.device + CAP * at++, m.bytes, &requests.back().request))
+            p.wrong = words("recv", PICI_E_TRANSPORT, t);
+    }
+    t.sends(t.context, (int)to.size(), 0);
+    for (const auto &m : to) {
+        requests.push_back({(size_t)t.rank, nullptr});
+        if (t.send(t.context, m.peer, p.device + CAP * at++, m.bytes, &requests.back().request))
+            p.wrong = words("send", PICI_E_TRANSPORT, t);
+    }
 }
 
 /* Given up and closed, at once; what is left in streams ends with the communicators. */
@@ -437,7 +549,7 @@ static void failures(uint64_t seed)
         cudaSetDevice(0);
         const struct pici_transport &t = all[0].t;
         tally(t.send(t.context, 1, host.data(), host.size(), &request) == PICI_E_ARG, what, "is sent");
-        say(what, all, 0, "4097 bytes in the host's memory");
+        say(what, all, 0, "4097 bytes in host memory");
         tally(t.recv(t.context, 1, host.data(), host.size(), &request) == PICI_E_ARG, what, "is received");
         const auto a = begin(all[0], CAP, CAP), b = begin(all[1], 0, CAP);
         tally(ends(all, {a, b}) == statuses{0, 0, 0, 0}, what, "was not all");
@@ -447,7 +559,7 @@ static void failures(uint64_t seed)
         const char *what = "a failure of the device";
         std::vector<party> all = two(seed);
         const auto a = begin(all[0], 100, CAP);
-        cudaMemsetAsync(all[0].device, 0, 2 * CAP + 1, nullptr); /* a failure that stays */
+        cudaMemsetAsync(all[0].device, 0, 4 * CAP + 1, nullptr); /* a failure that stays */
         tally(ends(all, {a}) == statuses{PICI_E_DEVICE, PICI_E_DEVICE}, what, "went unnoticed");
         say(what, all, 0, "not within a buffer");
         cudaSetDevice(0);
@@ -455,6 +567,80 @@ static void failures(uint64_t seed)
         for (auto &p : all) {
             p.t.close(p.t.context);
             ncclCommAbort(p.comm);
+        }
+    }
+}
+
+/* Steps in which ranks have several messages, or none. */
+static void uneven_failures(uint64_t seed)
+{
+    const bool abort_first = seed & 1;
+    {
+        const char *what = "a message that is too long, among others";
+        std::vector<party> all = some(3, seed);
+        std::vector<request_of> requests;
+        begin_step(all[0], {}, {{2, 100}}, requests);
+        begin_step(all[1], {}, {{2, 200}}, requests);
+        begin_step(all[2], {{0, 100}, {1, 199}}, {}, requests);
+        tally(ends(all, requests) == statuses{NEVER, NEVER, PICI_E_TRANSPORT, PICI_E_CORRUPT}, what, "ends otherwise");
+        say(what, all, 2, "rank 1 announced 200 bytes where there is room for 199");
+        give_up(what, all, {1, 1, 0}, abort_first);
+    }
+    {
+        const char *what = "a peer that stops, among others";
+        std::vector<party> all = some(3, seed);
+        std::vector<request_of> requests;
+        begin_step(all[0], {{1, 10}}, {{1, 20}, {2, 30}}, requests);
+        begin_step(all[1], {{0, 20}}, {{0, 10}}, requests);
+        begin_step(all[2], {{0, 30}}, {}, requests);
+        tally(ends(all, requests) == statuses{0, 0, 0, 0, 0, 0}, what, "does not begin");
+        requests.clear();
+        begin_step(all[0], {{1, 10}}, {{1, 20}, {2, 30}}, requests);
+        begin_step(all[1], {{0, 20}}, {{0, 10}}, requests);
+        tally(ends(all, requests) == statuses{NEVER, NEVER, NEVER, NEVER, NEVER}, what, "goes on");
+        give_up(what, all, {1, 1, 0}, abort_first);
+    }
+    {
+        const char *what = "a rank without messages";
+        std::vector<party> all = some(3, seed);
+        std::vector<request_of> none;
+        for (int k = 0; k < 60; k++) { /* whose steps are before those of the others, or after them */
+            std::vector<request_of> requests;
+            for (int i = 0; k == 30 && i < 60; i++)
+                begin_step(all[2], {}, {}, none);
+            begin_step(all[0], {{1, 10}}, {{1, (size_t)k}}, requests);
+            begin_step(all[1], {{0, CAP}}, {{0, 10}}, requests);
+            if (ends(all, requests) != statuses{0, 0, 0, 0})
+                all[0].wrong = "does not end";
+        }
+        std::vector<request_of> last;
+        begin_step(all[0], {}, {{2, CAP}, {1, 0}}, last);
+        begin_step(all[1], {{2, 1}, {0, 0}}, {}, last);
+        begin_step(all[2], {{0, CAP}}, {{1, 1}}, last);
+        tally(none.empty() && ends(all, last) == statuses{0, 0, 0, 0, 0, 0}, what, "does not end");
+        for (const auto &p : all)
+            tally(p.wrong.empty(), what, p.wrong.c_str());
+        give_up(what, all, {0, 0, 0}, abort_first);
+    }
+    {
+        const char *what = "a step that is not complete";
+        for (const int wrong : {0, 1, 2}) {
+            std::vector<party> all = two(seed);
+            const struct pici_transport &t = all[0].t;
+            void *request = nullptr;
+            cudaSetDevice(0);
+            t.receives(t.context, 2);
+            tally(!t.recv(t.context, 1, all[0].device, 1, &request), what, "does not begin");
+            t.sends(t.context, wrong == 2 ? -1 : 1, 0);
+            if (wrong == 0)
+                t.receives(t.context, 1);
+            else if (wrong == 1)
+                t.sends(t.context, 0, 0);
+            tally(ends(all, std::vector<request_of>{{0, request}}) == statuses{PICI_E_ARG} &&
+                      t.send(t.context, 1, nullptr, 0, &request) == PICI_E_ARG,
+                  what, "goes on");
+            say(what, all, 0, wrong == 2 ? "a step of -1 messages" : "where 1 of the one before are missing");
+            give_up(what, all, {0, 0}, abort_first);
         }
     }
 }
@@ -514,12 +700,12 @@ static void making()
 /* ---- collectives ---- */
 
 /* An all-reduce of integers, by ranks that one thread drives by turns. "": the sum is right. */
-static std::string reduce(const collective &c, uint64_t n, unsigned ppm, uint64_t seed)
+static std::string reduce(enum pici_algorithm algorithm, int ranks, int window, uint64_t n, unsigned ppm, uint64_t seed)
 {
     struct rng rng = {seed};
     emu::defer(seed);
     emu::nccl_eager(seed % 3 ? 0 : 100);
-    std::vector<party> all = make(c.ranks, false, seed & 1);
+    std::vector<party> all = make(ranks, false, seed & 1);
     std::vector<struct pici_comm *> comms(all.size());
     std::vector<struct pici_request *> requests(all.size());
     std::vector<uint32_t> sum(n), own(n);
@@ -532,8 +718,8 @@ static std::string reduce(const collective &c, uint64_t n, unsigned ppm, uint64_
             sum[i] += own[i] = rng_chance(&rng, ppm) ? (uint32_t)rng_next(&rng) : 0;
         cudaMemcpy(all[r].device, own.data(), n * 4, cudaMemcpyHostToDevice);
         struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
-        o.algorithm = (enum pici_algorithm)c.algorithm;
-        o.window = c.window;
+        o.algorithm = algorithm;
+        o.window = window;
         o.slice_bytes = 1;
         if (pici_comm_transport(&comms[r], &all[r].t) || pici_comm_cuda(comms[r], nullptr) ||
             pici_all_reduce_start(all[r].device, all[r].device, n, PICI_U32, PICI_SUM, comms[r], &o, &requests[r]))
@@ -567,11 +753,10 @@ static void collectives()
     static const int windows[] = {1, 3};
     uint64_t seed = 1;
     for (int p = 1; p <= 4; p++)
-        for (const auto algorithm : {PLAN_RING, PLAN_RECURSIVE})
+        for (const auto algorithm : {PICI_ALGO_RING, PICI_ALGO_RECURSIVE})
             for (const int window : windows) {
-                const collective c = {algorithm, p, window, 0};
                 const uint64_t n = (uint64_t)p * 4096 * (2 * (uint64_t)window - (window > 1)) - seed;
-                const std::string wrong = reduce(c, n, seed % 4 ? 5000 : 900000, seed);
+                const std::string wrong = reduce(algorithm, p, window, n, seed % 4 ? 5000 : 900000, seed);
                 tally(wrong.empty(),
                       ("all-reduce of " + std::to_string(p) + " ranks, window " + std::to_string(window) + ", seed " +
                        std::to_string(seed))
@@ -581,119 +766,13 @@ static void collectives()
             }
 }
 
-/* ---- the fake itself ---- */
-
-struct fake {
-    ncclComm_t comm[2];
-    cudaStream_t stream[2];
-    uint8_t *device[2];
-    uint8_t host[8] = {0};
-    fake()
-    {
-        emu::defer(9);
-        emu::nccl_eager(0);
-        ncclCommInitAll(comm, 2, nullptr);
-        for (int r = 0; r < 2; r++) {
-            cudaSetDevice(r);
-            cudaStreamCreateWithFlags(&stream[r], cudaStreamNonBlocking);
-            cudaMalloc((void **)&device[r], 16);
-        }
-    }
-    void send(int r, size_t n)
-    {
-        ncclSend(device[r], n, ncclUint8, 1 - r, comm[r], stream[r]);
-    }
-    void recv(int r, size_t n)
-    {
-        ncclRecv(device[r] + 8, n, ncclUint8, 1 - r, comm[r], stream[r]);
-    }
-    ~fake()
-    {
-        for (int r = 0; r < 2; r++) {
-            ncclCommAbort(comm[r]);
-            cudaFree(device[r]);
-        }
-    }
-};
-
-/* Done wrong, it is caught, for what it is. */
-template <class F> static void caught(const char *what, const char *why, F f)
-{
-    fake n;
-    f(n);
-    emu::settle();
-    const std::string fault = emu::nccl_fault();
-    tally(fault.find(why) != std::string::npos && !fault.empty(), what, fault.c_str());
-}
-
-static void the_fake()
-{
-    for (int grouped = 0; grouped < 2; grouped++) {
-        fake n;
-        for (int r = 0; r < 2; r++) {
-            if (grouped)
-                ncclGroupStart();
-            n.send(r, 8);
-            n.recv(r, 8);
-            if (grouped)
-                ncclGroupEnd();
-        }
-        tally(emu::settle() == (bool)grouped && emu::nccl_fault().empty(), "a send before a receive, on both sides",
-              grouped ? "is stuck" : "is not stuck");
-    }
-    {
-        fake n;
-        cudaStream_t other;
-        cudaSetDevice(0);
-        cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
-        n.send(0, 8);
-        ncclRecv(n.device[0] + 8, 8, ncclUint8, 1, n.comm[0], other);
-        n.send(1, 8);
-        tally(!emu::settle(), "a receive in another stream, behind a send that is stuck", "is not stuck");
-        n.recv(1, 8);
-        tally(!emu::settle(), "two that wait for each other", "do not");
-    }
-    caught("other counts", "rank 0 sends 8 bytes where rank 1 receives 7", [](fake &n) {
-        n.send(0, 8);
-        n.recv(1, 7);
-    });
-    caught("host memory", "8 bytes that are not the device's",
-           [](fake &n) { ncclSend(n.host, 8, ncclUint8, 1, n.comm[0], n.stream[0]); });
-    caught("beyond a buffer", "17 bytes that are not the device's", [](fake &n) { n.send(0, 17); });
-    caught("itself", "rank 0 has no peer 0",
-           [](fake &n) { ncclSend(n.device[0], 8, ncclUint8, 0, n.comm[0], n.stream[0]); });
-    caught("two streams", "a group in two streams", [](fake &n) {
-        ncclGroupStart();
-        n.send(0, 8);
-        ncclRecv(n.device[0], 8, ncclUint8, 1, n.comm[0], nullptr);
-        ncclGroupEnd();
-    });
-    caught("a group that did not start", "ends that did not start", [](fake &) { ncclGroupEnd(); });
-    caught("a communicator that is not ready", "is not ready", [](fake &n) {
-        emu::nccl_slow(n.comm[0], 2);
-        n.send(0, 8);
-        n.recv(0, 8);
-    });
-    caught("a communicator that is no more", "is no more", [](fake &n) {
-        ncclCommDestroy(n.comm[0]);
-        n.send(0, 8);
-    });
-    caught("destroyed at work", "destroys a communicator at work", [](fake &n) {
-        n.send(0, 8);
-        ncclCommDestroy(n.comm[0]);
-    });
-    caught("other counts gathered", "gather", [](fake &n) {
-        for (int r = 0; r < 2; r++)
-            ncclAllGather(n.device[r], n.device[r] + 8, r ? 1 : 2, ncclUint8, n.comm[r], n.stream[r]);
-    });
-}
-
 int main()
 {
-    the_fake();
     making();
-    for (uint64_t seed = 1; seed <= 4; seed++)
+    for (uint64_t seed = 1; seed <= 4; seed++) {
         failures(seed);
+        uneven_failures(seed);
+    }
     all_traffic();
     collectives();
     printf("%u passed, %u failed\n", passed, failed);

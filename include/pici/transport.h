@@ -88,9 +88,10 @@ struct pici_transport {
     /* The next n receives of this rank (n >= 0) are those of its next step. */
     void (*receives)(void *context, int n);
 
-    /* The next n sends of this rank (n >= 0) are those of its next step, whose `receives` came before. more = 1: what a
-     * rank sends in the step after this one depends only on what it received in steps before this one. Then the
-     * transport need not finish this step before it begins the next. The same on all ranks. */
+    /* The next n sends of this rank (n >= 0) are those of its next step, whose `receives` came before. more = 1: there
+     * is a step after this one, and it depends only on what ranks received in steps before this one. Then the
+     * transport may begin that step before this one ends, and may wait for it to begin. more = 0: it may depend on this
+     * one. The same on all ranks. */
     void (*sends)(void *context, int n, int more);
 
     /* From now on messages of this rank may also be in the mover's memory. The mover is copied; peers may call it from their

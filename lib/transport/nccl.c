@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport over NCCL. There both sides of a message must know its length, and the operations of a communicator
- * run one after the other, in the order in which they were issued. So an exchange k is two operations: its header
- * H(k), in which a rank sends the length of its message and receives that of the other, and its payload P(k), in
- * which it sends and receives so many bytes. An operation is a group of a send and a receive; a payload's are left
- * out where they are of no bytes.
+ * The transport over NCCL. NCCL wants both sides of a message to know its length, and runs the operations of a
+ * communicator one after the other, in the order in which the rank issued them. So a step k of pici/transport.h is two
+ * operations. In its header H(k) a rank sends the length of each of its messages to the receiver, and receives the
+ * lengths of those for itself. Its payload P(k) is the messages. An operation is one NCCL group of sends and receives.
+ * A rank without messages in a step issues nothing for it; messages of no bytes are left out of P(k).
  *
- * While P(k) is in flight the lengths of exchange k + 1 should get through already, or each message waits for a trip
- * to the host. So H(k+1) is issued before P(k) if `more` says that no rank waits for P(k) before it sends its next
- * message; else after it. Never two ahead: H(k+2) comes after P(k). The order follows from what `more` said alone,
- * never from what happens to be there, so it is the same on all ranks: H(0) P(0) H(1) H(2) P(1) P(2), say.
+ * The order. While P(k) is in flight the lengths of step k + 1 should be exchanged already, or each message waits for a
+ * round trip to the host. So H(k+1) comes before P(k) if `more` is 1 for step k, and after it if not. H(k+2) comes
+ * after P(k) always. Nothing but `more` decides the order, least of all which messages have arrived. `more` is the same
+ * on all ranks, so the order is: H(0) P(0) H(1) H(2) P(1) P(2), say.
  *
- * This cannot lock up. Take the first operation in the order that does not end on all ranks. All those before it do,
- * and those alone are before it in any rank's stream. If it was issued on all ranks, it runs there, with the same
- * peers at work on the same operation, and ends. So on some rank it was not issued. If it is P(k): its header is
- * before it, so the lengths are known, and nothing else is needed. If it is H(k): message k was not sent or its
- * receive not posted. That waits for exchanges before k at the most; their payloads are before H(k) in the order, and
- * have ended, unless H(k) goes ahead of P(k-1). Then `more` was 1 for exchange k - 1, and message k waits for
- * exchanges before k - 1 at the most; P(k-2) is before H(k). Where NCCL does not return from issuing an operation
- * until the peers issue theirs, as when it connects, the same holds: they are not held up by anything but what is
- * before it.
+ * There is no deadlock. For the proof let every rank issue every operation; that of a rank without messages is empty,
+ * and ends when it is issued. Suppose that some operation does not end on all ranks, and take the first in the order.
+ * All operations before it end on all ranks. Had all ranks issued it, it would be the first that is left in every
+ * rank's stream; then both sides of each of its messages are at work, and it ends. So some rank does not issue it.
+ *   - If it is P(k), that rank waits for nothing but H(k), which is before it and ends.
+ *   - If it is H(k), that rank waits until its messages of step k are begun, or it has said that there are none, and
+ *     until step k - LIVE has ended, whose payload is before H(k). By the contract the former waits for messages of
+ *     steps before k only. If P(k-1) is before H(k), the payloads of all these steps are before it, and end. If not,
+ *     `more` was 1 for step k - 1, so messages of steps before k - 1 only are waited for, and P(k-2) is before H(k).
+ * So every rank issues it: a contradiction. A call of NCCL may not return until the peers issue the same operation, as
+ * when it connects, and an allocation until operations issued before it have ended. Neither changes the proof, since a
+ * rank still waits for nothing but the operation itself and those before it. tests/emu_nccl_order.cc tries it out.
  *
- * A message of the host's, which is small, goes by way of memory here, pinned and on the device. */
+ * A message in host memory, which is short, is staged in memory of the transport, pinned and on the device. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,56 +36,70 @@
 #include "pici/cuda.h"
 #include "transport/nap.h"
 #include "transport/nccl_transport.h"
+#include "transport/pool.h"
 
-enum { HOST_BYTES = 4096 }; /* of a message in the host's memory */
+enum { HOST_BYTES = 4096 }; /* of a message in host memory, at most */
 
-/* Exchanges from the first that has not ended to the last whose header was issued: P(k) is issued when H(k) has
- * ended, and with it P(k-2), which is before it; H(k+2) is the last header then. */
+/* Steps from the first that has not ended to the last whose header was issued. P(k) may be in flight with P(k-1) before
+ * it in the stream, and H(k+1) and H(k+2) issued. */
 enum { LIVE = 4 };
 
 int pici_nccl_seconds = 60;
 
 struct request {
-    struct request *kin;  /* the next of all requests */
-    struct request *next; /* queued, or idle */
+    struct pool_item item;
+    struct request *next; /* of the same side */
     uint8_t *data;
-    size_t bytes; /* to be sent; or room for, and in the end received */
-    int peer, more, on_device, done;
+    size_t bytes; /* to send; or capacity, then the length received */
+    size_t at;    /* in host memory: where its bytes are staged in the step's room */
+    int peer, on_device, done;
     enum pici_status status;
 };
 
-struct queue {
+/* What a rank sends in a step, or what it receives. */
+struct side {
+    struct pool_item item;
+    struct side *next; /* in its queue */
+    int messages, begun;
+    int more;
     struct request *first, **end;
 };
 
-struct exchange {
-    struct request *send, *recv;
-    cudaEvent_t header, payload; /* it has ended */
+/* Sides of steps whose headers are not issued yet. */
+struct queue {
+    struct side *first, **end;
+    struct side *open; /* the last, if some of its messages are not begun, or NULL */
 };
 
-/* Twice the same: pinned, and on the device. */
-struct slots {
-    struct slot {
-        uint64_t out_bytes, in_bytes;
-        uint8_t out[HOST_BYTES], in[HOST_BYTES];
-    } slot[LIVE];           /* of exchanges, by their number modulo LIVE */
-    uint64_t host, hosts[]; /* [ranks] hashes of their names */
+/* Memory that a step stages lengths and messages in: twice the same, pinned and on the device. */
+struct room {
+    struct room *older; /* of all rooms */
+    uint8_t *pinned, *device;
+    size_t bytes;
+};
+
+struct step {
+    struct side *out, *in;
+    struct room *room; /* lengths to send, lengths received, then messages in host memory */
+    cudaEvent_t header, payload;
+    int has_header, has_payload; /* the event is recorded: the operation is not empty */
 };
 
 struct nccl {
     ncclComm_t comm;
     int rank, ranks;
     cudaStream_t stream; /* NULL: one rank */
-    struct slots *pinned, *device;
-    struct request *requests, *idle;
-    struct queue sends, recvs; /* of no exchange yet */
-    struct exchange exchange[LIVE];
+    struct pool requests, sides;
+    struct queue sends, recvs;
+    struct step step[LIVE];                             /* step k is at k modulo LIVE */
     uint64_t headers, payloads;                         /* issued */
     uint64_t headers_ended, payloads_ended;             /* of these */
     enum { NOTHING, HOSTS, HEADER, PAYLOAD } launching; /* NCCL is putting it into the stream */
+    struct room *rooms;                                 /* all */
+    struct room *names;                                 /* hash of this host's name, then [ranks] of all */
     cudaEvent_t hosts;
     int hosts_known;
-    int more; /* of the next send */
+    int more; /* of the next send, if it is a step of its own */
     int looks;
     enum pici_status broken;
     char error[200];
@@ -98,8 +115,8 @@ __attribute__((format(printf, 2, 3))) static void say(struct nccl *n, const char
     va_end(args);
 }
 
-/* Did CUDA do it? It is told here, so not once more by the program's next call. The first failure is the end: what
- * follows in the order cannot be done. */
+/* Whether a call of CUDA succeeded. Its error is cleared, so the program's next call does not report it again. The
+ * first failure ends the transport: what follows in the order cannot be done. */
 static int cuda_good(struct nccl *n, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess)
@@ -123,101 +140,211 @@ static int nccl_good(struct nccl *n, ncclResult_t r, const char *what)
     return 0;
 }
 
-/* ---- Operations ---- */
+/* ---- Staging memory ---- */
+
+/* A room stays until close, even if a larger one replaces it: freeing memory of the device would wait for all that the
+ * device does. NULL: no memory. */
+static struct room *room_new(struct nccl *n, size_t bytes)
+{
+    struct room *r = calloc(1, sizeof *r);
+    if (!r) {
+        say(n, "no memory for messages in host memory");
+        n->broken = PICI_E_NOMEM;
+        return NULL;
+    }
+    r->older = n->rooms;
+    n->rooms = r;
+    r->bytes = bytes;
+    if (!cuda_good(n, cudaHostAlloc((void **)&r->pinned, bytes, cudaHostAllocDefault), "cudaHostAlloc") ||
+        !cuda_good(n, cudaMalloc((void **)&r->device, bytes), "cudaMalloc"))
+        return NULL;
+    return r;
+}
+
+enum { ROOM_ALIGN = 16, ROOM_LEAST = ROOM_ALIGN + 2 * HOST_BYTES }; /* as an agreement round needs */
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
+}
+
+/* Give each message in host memory its place behind the lengths, and the step a room that has them all. 0: no
+ * memory. */
+static int make_room(struct nccl *n, struct step *x)
+{
+    const struct side *sides[] = {x->out, x->in};
+    size_t at = round_up(((size_t)x->out->messages + (size_t)x->in->messages) * sizeof(uint64_t));
+    for (int i = 0; i < 2; i++)
+        for (struct request *q = sides[i]->first; q; q = q->next)
+            if (!q->on_device) {
+                q->at = at;
+                at += round_up(q->bytes);
+            }
+    if (at <= x->room->bytes)
+        return 1;
+    struct room *larger = room_new(n, at > 2 * x->room->bytes ? at : 2 * x->room->bytes);
+    if (larger)
+        x->room = larger;
+    return larger != NULL;
+}
 
 static int copy(struct nccl *n, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     return !bytes || cuda_good(n, cudaMemcpyAsync(to, from, bytes, kind, n->stream), "cudaMemcpyAsync");
 }
 
-static void swap(struct nccl *n, const void *out, size_t out_bytes, int to, void *in, size_t in_bytes, int from)
+static int to_device(struct nccl *n, const struct room *r, size_t at, size_t bytes)
 {
-    if ((!out_bytes && !in_bytes) || !nccl_good(n, ncclGroupStart(), "ncclGroupStart"))
-        return;
-    if (out_bytes)
-        nccl_good(n, ncclSend(out, out_bytes, ncclUint8, to, n->comm, n->stream), "ncclSend");
-    if (in_bytes)
-        nccl_good(n, ncclRecv(in, in_bytes, ncclUint8, from, n->comm, n->stream), "ncclRecv");
-    nccl_good(n, ncclGroupEnd(), "ncclGroupEnd"); /* whatever went wrong: this thread's group must end */
+    return copy(n, r->device + at, r->pinned + at, bytes, cudaMemcpyHostToDevice);
 }
 
-static struct request *dequeue(struct queue *q)
+static int to_pinned(struct nccl *n, const struct room *r, size_t at, size_t bytes)
 {
-    struct request *r = q->first;
-    q->first = r->next;
+    return copy(n, r->pinned + at, r->device + at, bytes, cudaMemcpyDeviceToHost);
+}
+
+/* Where the lengths of received messages are in a step's room; those of sent ones are at its beginning. */
+static size_t lengths_received(const struct step *x)
+{
+    return (size_t)x->out->messages * sizeof(uint64_t);
+}
+
+/* ---- Operations ---- */
+
+/* One send and one receive of a group; of no bytes: none. */
+static void send_part(struct nccl *n, const void *data, size_t bytes, int to)
+{
+    if (bytes)
+        nccl_good(n, ncclSend(data, bytes, ncclUint8, to, n->comm, n->stream), "ncclSend");
+}
+
+static void recv_part(struct nccl *n, void *data, size_t bytes, int from)
+{
+    if (bytes)
+        nccl_good(n, ncclRecv(data, bytes, ncclUint8, from, n->comm, n->stream), "ncclRecv");
+}
+
+static struct step *step_at(struct nccl *n, uint64_t k)
+{
+    return &n->step[k % LIVE];
+}
+
+static struct side *dequeue(struct queue *q)
+{
+    struct side *s = q->first;
+    q->first = s->next;
     if (!q->first)
         q->end = &q->first;
-    return r;
+    return s;
 }
 
 static void issue_header(struct nccl *n)
 {
-    const size_t i = n->headers % LIVE;
-    struct exchange *x = &n->exchange[i];
-    struct slot *pinned = &n->pinned->slot[i], *device = &n->device->slot[i];
-    x->send = dequeue(&n->sends);
-    x->recv = dequeue(&n->recvs);
-    pinned->out_bytes = x->send->bytes;
-    if (copy(n, &device->out_bytes, &pinned->out_bytes, sizeof device->out_bytes, cudaMemcpyHostToDevice))
-        swap(n, &device->out_bytes, sizeof device->out_bytes, x->send->peer, &device->in_bytes, sizeof device->in_bytes,
-             x->recv->peer);
+    struct step *x = step_at(n, n->headers);
+    x->out = dequeue(&n->sends);
+    x->in = dequeue(&n->recvs);
+    x->has_header = x->out->messages || x->in->messages;
+    if (!x->has_header) {
+        n->headers++;
+        return;
+    }
+    if (!make_room(n, x))
+        return;
+    uint64_t *length = (uint64_t *)x->room->pinned;
+    for (const struct request *q = x->out->first; q; q = q->next)
+        *length++ = q->bytes;
+    if (to_device(n, x->room, 0, lengths_received(x)) && nccl_good(n, ncclGroupStart(), "ncclGroupStart")) {
+        uint8_t *at = x->room->device;
+        for (const struct request *q = x->out->first; q; q = q->next, at += sizeof(uint64_t))
+            send_part(n, at, sizeof(uint64_t), q->peer);
+        for (const struct request *q = x->in->first; q; q = q->next, at += sizeof(uint64_t))
+            recv_part(n, at, sizeof(uint64_t), q->peer);
+        nccl_good(n, ncclGroupEnd(), "ncclGroupEnd"); /* after any failure: this thread's group must end */
+    }
     n->launching = HEADER;
+}
+
+/* Take the lengths that came. 0: a message is too long for its receive. Then the transport ends: the peer's payload
+ * cannot be received. */
+static int take_lengths(struct nccl *n, const struct step *x)
+{
+    const uint64_t *length = (const uint64_t *)(x->room->pinned + lengths_received(x));
+    for (struct request *q = x->in->first; q; q = q->next, length++) {
+        if (*length > q->bytes) {
+            if (!n->broken)
+                say(n, "rank %d announced %llu bytes where there is room for %zu", q->peer, (unsigned long long)*length,
+                    q->bytes);
+            n->broken = PICI_E_TRANSPORT;
+            q->status = PICI_E_CORRUPT;
+            q->done = 1;
+        }
+        q->bytes = q->done ? 0 : (size_t)*length;
+    }
+    return !n->broken;
+}
+
+/* The bytes of a message that the operation reads or writes. */
+static uint8_t *bytes_of(const struct step *x, const struct request *q)
+{
+    return q->on_device ? q->data : x->room->device + q->at;
 }
 
 static void issue_payload(struct nccl *n)
 {
-    const size_t i = n->payloads % LIVE;
-    const struct exchange *x = &n->exchange[i];
-    struct request *out = x->send, *in = x->recv;
-    struct slot *pinned = &n->pinned->slot[i], *device = &n->device->slot[i];
-    if (pinned->in_bytes > in->bytes) {
-        say(n, "rank %d announced %llu bytes where there is room for %zu", in->peer,
-            (unsigned long long)pinned->in_bytes, in->bytes);
-        n->broken = PICI_E_TRANSPORT; /* for the peer's payload nobody can wait */
-        in->status = PICI_E_CORRUPT;
-        in->bytes = 0;
-        in->done = 1;
+    struct step *x = step_at(n, n->payloads);
+    x->has_payload = 0;
+    if (x->has_header && !take_lengths(n, x))
+        return;
+    for (const struct request *q = x->out->first; q; q = q->next) {
+        x->has_payload |= q->bytes > 0;
+        if (q->on_device || !q->bytes)
+            continue;
+        memcpy(x->room->pinned + q->at, q->data, q->bytes);
+        to_device(n, x->room, q->at, q->bytes);
+    }
+    for (const struct request *q = x->in->first; q; q = q->next)
+        x->has_payload |= q->bytes > 0;
+    if (!x->has_payload) {
+        n->payloads++;
         return;
     }
-    in->bytes = (size_t)pinned->in_bytes;
-    if (!out->on_device && out->bytes)
-        memcpy(pinned->out, out->data, out->bytes);
-    if (out->on_device || copy(n, device->out, pinned->out, out->bytes, cudaMemcpyHostToDevice))
-        swap(n, out->on_device ? out->data : device->out, out->bytes, out->peer, in->on_device ? in->data : device->in,
-             in->bytes, in->peer);
+    if (!n->broken && nccl_good(n, ncclGroupStart(), "ncclGroupStart")) {
+        for (const struct request *q = x->out->first; q; q = q->next)
+            send_part(n, bytes_of(x, q), q->bytes, q->peer);
+        for (const struct request *q = x->in->first; q; q = q->next)
+            recv_part(n, bytes_of(x, q), q->bytes, q->peer);
+        nccl_good(n, ncclGroupEnd(), "ncclGroupEnd");
+    }
     n->launching = PAYLOAD;
 }
 
-/* What NCCL was given is in the stream: what comes after it there. */
+/* NCCL has put into the stream what it was given: add what comes after it there. */
 static void launched(struct nccl *n)
 {
-    size_t i;
-    const struct request *in;
+    const struct step *x;
     switch (n->launching) {
     case NOTHING: break;
     case HOSTS:
-        copy(n, n->pinned->hosts, n->device->hosts, (size_t)n->ranks * sizeof *n->pinned->hosts,
-             cudaMemcpyDeviceToHost);
+        to_pinned(n, n->names, sizeof(uint64_t), (size_t)n->ranks * sizeof(uint64_t));
         cuda_good(n, cudaEventRecord(n->hosts, n->stream), "cudaEventRecord");
         break;
     case HEADER:
-        i = n->headers++ % LIVE;
-        copy(n, &n->pinned->slot[i].in_bytes, &n->device->slot[i].in_bytes, sizeof n->pinned->slot[i].in_bytes,
-             cudaMemcpyDeviceToHost);
-        cuda_good(n, cudaEventRecord(n->exchange[i].header, n->stream), "cudaEventRecord");
+        x = step_at(n, n->headers++);
+        to_pinned(n, x->room, lengths_received(x), (size_t)x->in->messages * sizeof(uint64_t));
+        cuda_good(n, cudaEventRecord(x->header, n->stream), "cudaEventRecord");
         break;
     case PAYLOAD:
-        i = n->payloads++ % LIVE;
-        in = n->exchange[i].recv;
-        if (!in->on_device)
-            copy(n, n->pinned->slot[i].in, n->device->slot[i].in, in->bytes, cudaMemcpyDeviceToHost);
-        cuda_good(n, cudaEventRecord(n->exchange[i].payload, n->stream), "cudaEventRecord");
+        x = step_at(n, n->payloads++);
+        for (const struct request *q = x->in->first; q; q = q->next)
+            if (!q->on_device)
+                to_pinned(n, x->room, q->at, q->bytes);
+        cuda_good(n, cudaEventRecord(x->payload, n->stream), "cudaEventRecord");
         break;
     }
     n->launching = NOTHING;
 }
 
-/* Is the stream past an event? Not yet is an error to CUDA, which the program's next call would be told. */
+/* Whether the stream is past an event. If not, CUDA reports an error, which the program's next call must not see. */
 static int past(struct nccl *n, cudaEvent_t event)
 {
     const cudaError_t e = cudaEventQuery(event);
@@ -226,22 +353,45 @@ static int past(struct nccl *n, cudaEvent_t event)
     return e != cudaErrorNotReady && cuda_good(n, e, "cudaEventQuery");
 }
 
-static void end_payload(struct nccl *n)
+static int header_ended(struct nccl *n)
 {
-    const size_t i = n->payloads_ended++ % LIVE;
-    const struct exchange *x = &n->exchange[i];
-    if (!x->recv->on_device && x->recv->bytes)
-        memcpy(x->recv->data, n->pinned->slot[i].in, x->recv->bytes);
-    x->send->done = x->recv->done = 1;
+    const struct step *x = step_at(n, n->headers_ended);
+    return !x->has_header || past(n, x->header);
+}
+
+static int payload_ended(struct nccl *n)
+{
+    const struct step *x = step_at(n, n->payloads_ended);
+    return !x->has_payload || past(n, x->payload);
+}
+
+static void end_step(struct nccl *n)
+{
+    const struct step *x = step_at(n, n->payloads_ended++);
+    struct side *sides[] = {x->out, x->in};
+    for (const struct request *q = x->in->first; q; q = q->next)
+        if (!q->on_device && q->bytes)
+            memcpy(q->data, x->room->pinned + q->at, q->bytes);
+    for (int i = 0; i < 2; i++) {
+        for (struct request *q = sides[i]->first; q; q = q->next)
+            q->done = 1;
+        pool_give(&n->sides, &sides[i]->item);
+    }
     n->looks = 0;
 }
 
-/* Is it in the order's turn, and there? Then issue it. */
+/* Whether all messages of the first side were begun. */
+static int complete(const struct queue *q)
+{
+    return q->first && q->first->begun == q->first->messages;
+}
+
+/* Issue the next operation of the order, if all that it needs is there. */
 static int issue(struct nccl *n)
 {
-    const int more = n->headers > n->payloads && n->exchange[n->payloads % LIVE].send->more;
+    const int more = n->headers > n->payloads && step_at(n, n->payloads)->out->more;
     if (pici_nccl_header_next(n->headers, n->payloads, more)) {
-        if (!n->sends.first || !n->recvs.first)
+        if (n->headers == n->payloads_ended + LIVE || !complete(&n->sends) || !complete(&n->recvs))
             return 0;
         issue_header(n);
     } else {
@@ -252,7 +402,7 @@ static int issue(struct nccl *n)
     return 1;
 }
 
-/* All that can be done without waiting. */
+/* Do all that can be done without waiting. */
 static void advance(struct nccl *n)
 {
     int moved = n->stream != NULL;
@@ -268,11 +418,11 @@ static void advance(struct nccl *n)
         }
         if (!n->hosts_known)
             n->hosts_known = past(n, n->hosts);
-        /* in this order: where a header has ended, so have the payloads before it */
-        for (; n->headers_ended < n->headers && past(n, n->exchange[n->headers_ended % LIVE].header); moved = 1)
+        /* headers first: once a header has ended, so have the payloads before it */
+        for (; n->headers_ended < n->headers && header_ended(n); moved = 1)
             n->headers_ended++;
-        for (; n->payloads_ended < n->payloads && past(n, n->exchange[n->payloads_ended % LIVE].payload); moved = 1)
-            end_payload(n);
+        for (; n->payloads_ended < n->payloads && payload_ended(n); moved = 1)
+            end_step(n);
         if (!n->broken)
             moved |= issue(n);
     }
@@ -280,42 +430,43 @@ static void advance(struct nccl *n)
 
 /* ---- What a communicator calls ---- */
 
-static void enqueue(struct queue *q, struct request *r)
+/* Begin a side of a step, of so many messages. */
+static void announce(struct nccl *n, struct queue *to, int messages, int more)
 {
-    *q->end = r;
-    q->end = &r->next;
+    if (n->broken)
+        return;
+    if (messages < 0 || to->open) {
+        say(n, "a step of %d messages begins where %d of the one before are missing", messages,
+            to->open ? to->open->messages - to->open->begun : 0);
+        n->broken = PICI_E_ARG;
+        return;
+    }
+    struct side *s = pool_take(&n->sides, sizeof *s);
+    if (!s) {
+        say(n, "no memory for a step");
+        n->broken = PICI_E_NOMEM;
+        return;
+    }
+    s->messages = messages;
+    s->more = more;
+    s->end = &s->first;
+    *to->end = s;
+    to->end = &s->next;
+    to->open = messages ? s : NULL;
 }
 
-static void request_end(struct nccl *n, struct request *q)
+static void nccl_receives(void *context, int messages)
 {
-    q->next = n->idle;
-    n->idle = q;
+    struct nccl *n = context;
+    announce(n, &n->recvs, messages, 0);
 }
 
-/* A request of these bytes, of which there may be none. */
-static enum pici_status request_new(struct nccl *n, int peer, void *data, size_t bytes, struct request **out)
+static void nccl_sends(void *context, int messages, int more)
 {
-    struct cudaPointerAttributes where = {.type = cudaMemoryTypeDevice};
-    struct request *q = n->idle;
-    if (n->broken || (bytes && !cuda_good(n, cudaPointerGetAttributes(&where, data), "cudaPointerGetAttributes")))
-        return n->broken;
-    const int on_device = where.type == cudaMemoryTypeDevice || where.type == cudaMemoryTypeManaged;
-    if (!on_device && bytes > HOST_BYTES) {
-        say(n, "a message of up to %zu bytes in the host's memory, where NCCL takes the GPU's", bytes);
-        return PICI_E_ARG;
-    }
-    if (q)
-        n->idle = q->next;
-    else {
-        q = malloc(sizeof *q);
-        if (!q)
-            return PICI_E_NOMEM;
-        q->kin = n->requests;
-        n->requests = q;
-    }
-    *q = (struct request){.kin = q->kin, .data = data, .bytes = bytes, .peer = peer, .on_device = on_device};
-    *out = q;
-    return PICI_OK;
+    struct nccl *n = context;
+    announce(n, &n->sends, messages, more);
+    if (!messages)
+        advance(n);
 }
 
 static void nccl_more(void *context, int more)
@@ -324,31 +475,55 @@ static void nccl_more(void *context, int more)
     n->more = more;
 }
 
+/* Add a message of so many bytes, or none, to the step that was announced; without one to a step of its own. */
+static enum pici_status begin(struct nccl *n, struct queue *to, int peer, void *data, size_t bytes, int more,
+                              void **request)
+{
+    struct cudaPointerAttributes where = {.type = cudaMemoryTypeDevice};
+    if (n->broken || (bytes && !cuda_good(n, cudaPointerGetAttributes(&where, data), "cudaPointerGetAttributes")))
+        return n->broken;
+    const int on_device = where.type == cudaMemoryTypeDevice || where.type == cudaMemoryTypeManaged;
+    if (!on_device && bytes > HOST_BYTES) {
+        say(n, "a message of up to %zu bytes in host memory, where NCCL takes the GPU's", bytes);
+        return PICI_E_ARG;
+    }
+    struct request *q = pool_take(&n->requests, sizeof *q);
+    if (!q)
+        return PICI_E_NOMEM;
+    if (!to->open)
+        announce(n, to, 1, more);
+    if (n->broken) {
+        pool_give(&n->requests, &q->item);
+        return n->broken;
+    }
+    q->data = data;
+    q->bytes = bytes;
+    q->peer = peer;
+    q->on_device = on_device;
+    struct side *s = to->open;
+    *s->end = q;
+    s->end = &q->next;
+    if (++s->begun == s->messages)
+        to->open = NULL;
+    *request = q;
+    return PICI_OK;
+}
+
 static enum pici_status nccl_send(void *context, int to, const void *data, size_t bytes, void **request)
 {
     struct nccl *n = context;
-    struct request *q;
-    enum pici_status s = request_new(n, to, (void *)data, bytes, &q);
+    enum pici_status s = begin(n, &n->sends, to, (void *)data, bytes, n->more, request);
     if (s)
         return s;
-    q->more = n->more;
-    n->more = 0; /* unless it is told so of the next */
-    enqueue(&n->sends, q);
+    n->more = 0; /* until the caller tells it of the next */
     advance(n);
-    *request = q;
     return PICI_OK;
 }
 
 static enum pici_status nccl_recv(void *context, int from, void *data, size_t cap, void **request)
 {
     struct nccl *n = context;
-    struct request *q;
-    enum pici_status s = request_new(n, from, data, cap, &q);
-    if (s)
-        return s;
-    enqueue(&n->recvs, q);
-    *request = q;
-    return PICI_OK;
+    return begin(n, &n->recvs, from, data, cap, 0, request);
 }
 
 static enum pici_status nccl_test(void *context, void *request, int *done, size_t *bytes)
@@ -368,7 +543,7 @@ static enum pici_status nccl_test(void *context, void *request, int *done, size_
     const enum pici_status s = q->status;
     if (bytes)
         *bytes = q->bytes;
-    request_end(n, q);
+    pool_give(&n->requests, &q->item);
     return s;
 }
 
@@ -378,8 +553,8 @@ static void nccl_wait(void *context, int timeout_ms)
     pici_transport_nap(&n->looks, timeout_ms);
 }
 
-/* Is anything of ours on its way? Even if no message's buffer is in use, whoever frees memory of the device then waits
- * for it. */
+/* Whether an operation is in flight. While one is, freeing memory of the device waits for it, even if no message's
+ * buffer is in use. */
 static int busy(const struct nccl *n)
 {
     if (!n->stream)
@@ -390,8 +565,8 @@ static int busy(const struct nccl *n)
     return n->launching || e != cudaSuccess;
 }
 
-/* NCCL has no word for it but the end of the communicator, which is the caller's. The peers have a timeout of their
- * own. */
+/* Only the end of the NCCL communicator would stop its operations, and that is the caller's. The peers have a timeout
+ * of their own. */
 static int nccl_abandon(void *context, enum pici_status why)
 {
     (void)why;
@@ -401,26 +576,28 @@ static int nccl_abandon(void *context, enum pici_status why)
 static void nccl_close(void *context)
 {
     struct nccl *n = context;
-    if (!busy(n)) { /* else NCCL may still use all of it, and to free some would be to wait */
+    if (!busy(n)) { /* else NCCL may still use all of it, and freeing some would wait */
         for (int i = 0; i < LIVE; i++) {
-            if (n->exchange[i].header)
-                cudaEventDestroy(n->exchange[i].header);
-            if (n->exchange[i].payload)
-                cudaEventDestroy(n->exchange[i].payload);
+            if (n->step[i].header)
+                cudaEventDestroy(n->step[i].header);
+            if (n->step[i].payload)
+                cudaEventDestroy(n->step[i].payload);
         }
         if (n->hosts)
             cudaEventDestroy(n->hosts);
         if (n->stream)
             cudaStreamDestroy(n->stream);
-        if (n->pinned)
-            cudaFreeHost(n->pinned);
-        if (n->device)
-            cudaFree(n->device);
+        for (const struct room *r = n->rooms; r; r = r->older) {
+            cudaFreeHost(r->pinned);
+            cudaFree(r->device);
+        }
     }
-    for (struct request *q = n->requests, *kin; q; q = kin) {
-        kin = q->kin;
-        free(q);
+    for (struct room *r = n->rooms, *older; r; r = older) {
+        older = r->older;
+        free(r);
     }
+    pool_free(&n->requests);
+    pool_free(&n->sides);
     free(n);
 }
 
@@ -431,7 +608,7 @@ static int64_t seconds(void)
     return (int64_t)t.tv_sec;
 }
 
-/* A node is known by the lowest rank on it. */
+/* The number of a node is the lowest rank on it. */
 static enum pici_status nccl_nodes(void *context, int *node_of)
 {
     struct nccl *n = context;
@@ -446,9 +623,10 @@ static enum pici_status nccl_nodes(void *context, int *node_of)
             return n->broken;
         pici_transport_nap(&n->looks, 1);
     }
+    const uint64_t *host = n->stream ? (const uint64_t *)n->names->pinned + 1 : NULL;
     for (int r = 0; r < n->ranks; r++) {
         node_of[r] = 0;
-        while (n->stream && n->pinned->hosts[node_of[r]] != n->pinned->hosts[r])
+        while (host && host[node_of[r]] != host[r])
             node_of[r]++;
     }
     return PICI_OK;
@@ -470,7 +648,7 @@ static uint64_t hash(uint64_t h, const char *text)
     return h;
 }
 
-/* What NCCL takes for a host's name: a word of the user's, or else what no two running systems have in common. */
+/* A hash by which NCCL tells hosts apart: of NCCL_HOSTID, or else of the host's name and boot. */
 static uint64_t host(void)
 {
     char name[256] = "", boot[64] = "";
@@ -493,26 +671,26 @@ static int event_new(struct nccl *n, cudaEvent_t *event)
     return cuda_good(n, cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
 }
 
-/* All that needs a GPU. */
+/* Make all that needs a GPU. */
 static void prepare(struct nccl *n)
 {
-    const size_t bytes = sizeof(struct slots) + (size_t)n->ranks * sizeof *n->pinned->hosts;
     if (!cuda_good(n, cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags") ||
-        !cuda_good(n, cudaHostAlloc((void **)&n->pinned, bytes, cudaHostAllocDefault), "cudaHostAlloc") ||
-        !cuda_good(n, cudaMalloc((void **)&n->device, bytes), "cudaMalloc") || !event_new(n, &n->hosts))
+        !event_new(n, &n->hosts) || !(n->names = room_new(n, ((size_t)n->ranks + 1) * sizeof(uint64_t))))
         return;
     for (int i = 0; i < LIVE; i++)
-        if (!event_new(n, &n->exchange[i].header) || !event_new(n, &n->exchange[i].payload))
+        if (!event_new(n, &n->step[i].header) || !event_new(n, &n->step[i].payload) ||
+            !(n->step[i].room = room_new(n, ROOM_LEAST)))
             return;
-    n->pinned->host = host();
-    if (copy(n, &n->device->host, &n->pinned->host, sizeof n->device->host, cudaMemcpyHostToDevice) &&
-        nccl_good(n, ncclAllGather(&n->device->host, n->device->hosts, 1, ncclUint64, n->comm, n->stream),
-                  "ncclAllGather"))
+    const uint64_t own = host();
+    uint8_t *names = n->names->device;
+    memcpy(n->names->pinned, &own, sizeof own);
+    if (to_device(n, n->names, 0, sizeof own) &&
+        nccl_good(n, ncclAllGather(names, names + sizeof own, 1, ncclUint64, n->comm, n->stream), "ncclAllGather"))
         n->launching = HOSTS;
     advance(n);
 }
 
-/* Who we are; or what is wrong. */
+/* Find rank, ranks and device; or what is wrong. */
 static enum pici_status look(struct nccl *n)
 {
     int theirs = -1, current = -1;
@@ -566,6 +744,8 @@ enum pici_status pici_transport_nccl(struct pici_transport *t, ncclComm_t comm)
         .error = nccl_error,
         .memory = PICI_MEMORY_DEVICE,
         .more = nccl_more,
+        .receives = nccl_receives,
+        .sends = nccl_sends,
     };
     return PICI_OK;
 }
@@ -583,7 +763,7 @@ enum pici_status pici_comm_nccl(struct pici_comm **out, ncclComm_t comm, cudaStr
         return s;
     s = pici_comm_cuda(*out, stream);
     if (s) {
-        pici_comm_failed(pici_strerror(s)); /* of the communicator nothing failed */
+        pici_comm_failed(pici_strerror(s)); /* pici_comm_transport succeeded and left no words */
         pici_comm_free(*out);
         *out = NULL;
     }

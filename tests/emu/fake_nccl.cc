@@ -388,9 +388,19 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int 
     return ncclSuccess;
 }
 
+/* Messages that its peers sent ahead and that it never received. */
+static void check_unmatched(const ncclComm *comm)
+{
+    const size_t ranks = comm->w->comms.size(), me = (size_t)comm->rank;
+    for (size_t from = 0; from < ranks; from++)
+        for (const auto &o : comm->w->sends[from * ranks + me])
+            wrong(comm->w, "rank %zu sent %zu bytes that rank %zu never receives", from, o->bytes, me);
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    check_unmatched(comm);
     if (!comm->order.empty() || comm->held)
         wrong(comm->w, "rank %d destroys a communicator at work", comm->rank);
     leave(comm);

@@ -53,6 +53,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ranks, const int *devices);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *);
 /* One of them, on the current device; waits for the others. */
 ncclResult_t ncclCommInitRank(ncclComm_t *, int ranks, ncclUniqueId, int rank);
+/* A message to it that it did not receive is a fault. */
 ncclResult_t ncclCommDestroy(ncclComm_t);
 /* Its operations end, as they are; those of its peers stay stuck. */
 ncclResult_t ncclCommAbort(ncclComm_t);
