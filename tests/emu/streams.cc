@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The emulated CUDA runtime itself: that its streams do what a GPU's do, and that host code with a fault is caught, each for
- * what is wrong with it. The last line is "N passed, N failed". */
+ * Tests of the emulated CUDA runtime: its streams do what a GPU's do, and it rejects faulty host code, each with the
+ * right message. The last line is "N passed, N failed". */
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ static bool worded(cudaError_t e, const char *words)
     return e && strstr(cudaGetErrorString(e), words);
 }
 
-/* The call fails for this reason, and so does all that comes after it. */
+/* The call fails with this message, and so do all later calls. */
 static void stays(const char *what, cudaError_t e, const char *why)
 {
     void *p = nullptr;
@@ -36,7 +36,7 @@ static void stays(const char *what, cudaError_t e, const char *why)
     tally(cudaGetLastError() == cudaSuccess, what, "the failure is there after all has begun anew");
 }
 
-/* It ends the program, for this reason. */
+/* The function ends the program with this message. */
 template <class F> static void ends(const char *what, const char *why, F f)
 {
     int ends[2];
@@ -94,7 +94,7 @@ static void nothing_deferred()
           "one that cannot happen is a failure, once", "");
 }
 
-/* Right by every seed, or wrong by some of them. */
+/* The result is right for every seed, or wrong for some. */
 static void by_seed(const char *what, int which, bool right)
 {
     uint64_t arrived = 0, broke = 0;
@@ -242,7 +242,7 @@ static void memory()
     tally(cudaMemcpyAsync(t.device, here, sizeof here, cudaMemcpyDefault, t.b) == cudaSuccess,
           "a copy from pageable memory, with nothing to wait for", "");
     cudaStreamSynchronize(t.b);
-    emu::enqueue(t.a, [] { return false; }); /* until all begins anew */
+    emu::enqueue(t.a, [] { return false; }); /* until the next defer */
     stays("a copy from pageable memory", cudaMemcpyAsync(t.device, here, sizeof here, cudaMemcpyDefault, t.a),
           "not pinned: waits for the stream");
     emu::enqueue(t.a, [] { return false; });
@@ -266,7 +266,7 @@ static void memory()
         void *p;
         cudaMalloc(&p, 41);
         cudaMemsetAsync(p, 0, 41, t.a);
-#ifndef EMU_ASAN /* which would end all */
+#ifndef EMU_ASAN /* it would end the program */
         emu::enqueue(t.a, [p] {
             ((volatile uint8_t *)p)[41] = 1;
             return true;
@@ -367,7 +367,8 @@ static void kernels()
           "no device", "");
 }
 
-/* Ranks on threads of their own: each round, what a rank's stream does needs what its neighbour's has done. */
+/* Each rank runs on its own thread. In each round, the operations of a rank's stream depend on those of its
+ * neighbour's. */
 static void threads()
 {
     enum { RANKS = 4, ROUNDS = 50 };
@@ -407,9 +408,9 @@ static void threads()
     std::atomic<int> stage(0);
     std::thread other([&] {
         cudaSetDevice(1);
-        cudaStreamQuery(nullptr); /* there are two from now on */
+        cudaStreamQuery(nullptr); /* two threads have called from now on */
         stage = 1;
-        for (unsigned i = 0; i < 6; i++) { /* more than patience, but something happens */
+        for (unsigned i = 0; i < 6; i++) { /* longer than patience, but with progress */
             usleep(40000);
             emu::enqueue(nullptr, [] { return true; });
         }
