@@ -108,10 +108,10 @@ cudaError_t release(void *p, cudaMemoryType type)
         return emu::sticky();
     const auto found = allocations.find((uint8_t *)p);
     if (found == allocations.end() || found->second.type != type)
-        emu::die("%p is freed, which was not allocated so", p);
+        emu::die("%p is freed, but was not allocated for this function", p);
     allocation &a = found->second;
     if (!emu::finish_device(a.device))
-        emu::die("%p is freed, and its device (ranks want one each) is blocked for ever: %s", p, emu::blocked());
+        emu::die("%p is freed while its device is blocked for ever (ranks need a device each): %s", p, emu::blocked());
     open_one(found->first, a);
     const uint8_t *from = a.map + page(), *end = a.map + a.map_bytes - page();
 #ifdef EMU_ASAN
@@ -324,7 +324,7 @@ cudaError_t cudaMemsetAsync(void *p, int v, size_t bytes, cudaStream_t stream)
     if (emu::deferred() && !is_known(p, bytes, &type))
         return emu::sticky();
     if (type == cudaMemoryTypeUnregistered)
-        return emu::fault(cudaErrorIllegalAddress, "a fill of %p, which is no buffer", p);
+        return emu::fault(cudaErrorIllegalAddress, "a fill of %p, which is not in a buffer", p);
     return emu::queue(stream, {"fill", [=] {
                                    if (is_there(p, bytes, !emu::deferred()))
                                        memset(p, v, bytes);

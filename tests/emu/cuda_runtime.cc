@@ -183,7 +183,7 @@ template <class F> bool until(F holds)
     unsigned rounds = 0, naps = 0;
     uint64_t seen = w.changes;
     if (inside)
-        emu::die("an operation waits for others");
+        emu::die("an operation must not wait");
     while (!holds()) {
         if (execute()) {
             rounds = 0;
@@ -300,7 +300,7 @@ cudaError_t queue(cudaStream_t stream, const operation &o)
     if (w.deferred)
         enter(s, o);
     else if (!o.run())
-        return fault(cudaErrorLaunchTimeout, "a %s blocks, and nothing is deferred", o.what);
+        return fault(cudaErrorLaunchTimeout, "a %s would block, and operations are not deferred", o.what);
     return cudaSuccess;
 }
 
@@ -342,7 +342,7 @@ size_t defer(uint64_t seed)
 {
     const call c;
     if (inside)
-        die("an operation defers");
+        die("an operation must not call defer");
     size_t forgotten = 0;
     for (CUstream_st *s : w.busy) {
         forgotten += s->queued.size();
@@ -362,7 +362,7 @@ void enqueue(cudaStream_t stream, std::function<bool()> run)
     const call c;
     CUstream_st *s = find(stream);
     if (!s)
-        die("an operation for a stream that is none");
+        die("an operation for a handle that is not a stream");
     const operation o = {"foreign operation", std::move(run)};
     if (w.deferred)
         enter(s, o);

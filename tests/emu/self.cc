@@ -146,7 +146,7 @@ static void bad_kernels()
         if (hw::thread() == 0)
             hw::put(words(), 2u);
     });
-    caught("a mask without oneself", "not in its own mask", 32, [] { hw::ballot(true, 0x7fffffff); });
+    caught("a mask without the lane itself", "not in its own mask", 32, [] { hw::ballot(true, 0x7fffffff); });
     caught("a mask with a lane that has ended", "has ended", 32, [] {
         if (hw::lane() != 9)
             hw::ballot(true);
@@ -183,12 +183,12 @@ static void bad_kernels()
         else
             hw::syncthreads();
     });
-    caught("shared memory that nobody wrote", "nobody wrote", 32, [] { hw::get(words() + 200); });
+    caught("shared memory that was not written", "was not written", 32, [] { hw::get(words() + 200); });
     caught("shared memory beyond its end", "outside shared memory", 32, [] { hw::put(words() + 256, 1u); });
     caught("a misaligned access", "not aligned", 32, [] { hw::put((uint32_t *)((uint8_t *)words() + 2), 1u); });
     caught("a misaligned pair in device memory", "not aligned", 32,
            [] { hw::load((const uint64_t *)((const uint8_t *)out + 4)); });
-    caught("waiting for what never comes", "nobody gets on", 32, [] {
+    caught("waiting for what never happens", "no thread makes progress", 32, [] {
         while (hw::load_relaxed((const uint64_t *)out) != 12345)
             hw::pause();
     });
@@ -202,7 +202,7 @@ static void bad_kernels()
             hw::pause();
         hw::store_relaxed(flag + hw::block_x(), 1);
     });
-    tally(!good && strstr(emu::error(), "nobody gets on"), "blocks that wait by number", emu::error());
+    tally(!good && strstr(emu::error(), "no thread makes progress"), "blocks that wait by number", emu::error());
     emu::resident(3);
 
     void *p;

@@ -31,9 +31,9 @@ static void stays(const char *what, cudaError_t e, const char *why)
     tally(worded(e, why), what, cudaGetErrorString(e));
     tally(cudaGetLastError() == e && cudaGetLastError() == e && cudaStreamQuery(nullptr) == e &&
               cudaStreamSynchronize(nullptr) == e && cudaMalloc(&p, 1) == e && !p,
-          what, "the failure does not stay");
+          what, "the failure does not persist");
     emu::defer(1);
-    tally(cudaGetLastError() == cudaSuccess, what, "the failure is there after all has begun anew");
+    tally(cudaGetLastError() == cudaSuccess, what, "the failure is still there after defer");
 }
 
 /* The function ends the program with this message. */
@@ -82,16 +82,16 @@ struct things {
 
 static void nothing_deferred()
 {
-    tally(there_and_back(1000, 0) == 1 && there_and_back(1000, ALL_OF_IT) == 1, "all has happened", "it has not");
+    tally(there_and_back(1000, 0) == 1 && there_and_back(1000, ALL_OF_IT) == 1, "all operations ran", "they did not");
     things t;
     int n = 0;
     emu::enqueue(t.a, [&] { return ++n; });
     tally(n == 1 && cudaStreamQuery(t.a) == cudaSuccess && cudaEventRecord(t.e, t.a) == cudaSuccess &&
               cudaEventQuery(t.e) == cudaSuccess && !emu::step() && emu::settle(),
-          "an operation has happened", "it has not");
+          "an operation ran", "it did not");
     emu::enqueue(t.a, [] { return false; });
     tally(worded(cudaStreamSynchronize(t.a), "blocks") && cudaGetLastError() == cudaSuccess,
-          "one that cannot happen is a failure, once", "");
+          "an operation that cannot run is a failure, once", "");
 }
 
 /* The result is right for every seed, or wrong for some. */
@@ -112,7 +112,7 @@ static void order()
     by_seed("there and back", ALL_OF_IT, true);
     by_seed("no wait for the event", ALL_OF_IT & ~WAIT, false);
     by_seed("an event that is recorded too early", ALL_OF_IT & ~RECORD_LAST, false);
-    by_seed("nobody waited for the stream", ALL_OF_IT & ~SYNCHRONIZE, false);
+    by_seed("no wait for the stream", ALL_OF_IT & ~SYNCHRONIZE, false);
     by_seed("a source that is written while it is being sent", ALL_OF_IT & ~KEEP_SOURCE, false);
 }
 
@@ -163,8 +163,8 @@ static void blocked()
     cudaEventRecord(t.e, t.a);
     cudaStreamWaitEvent(t.b, t.e, 0);
     cudaMemsetAsync(t.device, 1, 4, t.b);
-    tally(!emu::step() && !emu::settle() && cudaGetLastError() == cudaSuccess, "nothing can happen", "it did");
-    tally(emu::defer(2) == 4, "what was queued is forgotten", "not all of it");
+    tally(!emu::step() && !emu::settle() && cudaGetLastError() == cudaSuccess, "no operation is ready", "one was");
+    tally(emu::defer(2) == 4, "defer clears the queues", "not all of them");
     tally(cudaStreamSynchronize(t.b) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess, "and blocks nothing",
           "");
     unsigned tries = 0;
@@ -179,7 +179,7 @@ static void blocked()
         emu::enqueue(t.a, never);
         cudaFreeHost(t.host);
     });
-    ends("an operation that waits", "waits for others", [&] {
+    ends("an operation that waits", "must not wait", [&] {
         emu::enqueue(t.a, [&] { return cudaStreamSynchronize(t.b) == cudaSuccess; });
         emu::settle();
     });
@@ -206,7 +206,7 @@ static void blocked()
         cudaSetDevice(0);
         tally(cudaFree(t.device) == cudaSuccess && !emu::settle(), "even for one that uses the memory", "");
         open = true;
-        tally(emu::settle(), "which then gets on", "blocked");
+        tally(emu::settle(), "which then makes progress", "blocked");
         stays("memory that was freed before it is used", cudaGetLastError(), "freed before");
     }
     t.device = nullptr;
@@ -259,7 +259,7 @@ static void memory()
           "not within a buffer");
     stays("a copy onto itself", cudaMemcpyAsync(t.device + 1, t.device, 8, cudaMemcpyDefault, t.a), "overlap");
     stays("a fill beyond a buffer", cudaMemsetAsync(t.device, 0, 4097, t.a), "not within a buffer");
-    stays("a fill of pageable memory", cudaMemsetAsync(here, 0, 4, t.a), "no buffer");
+    stays("a fill of pageable memory", cudaMemsetAsync(here, 0, 4, t.a), "not in a buffer");
     stays("a copy in another direction", cudaMemcpyAsync(t.device, t.host, 4, cudaMemcpyDeviceToHost, t.a),
           "from host to device");
     {

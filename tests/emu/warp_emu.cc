@@ -293,7 +293,7 @@ void deadlock(const std::vector<std::unique_ptr<block>> &blocks)
                 for (unsigned l = 0; l < 32; l++) {
                     const fiber *o = b->fibers[f->id.thread / 32 * 32 + l].get();
                     if (f->mask >> l & 1 && (o->ended || o->what != f->what || o->line != f->line))
-                        return say("%s at line %u: lane %u of mask %08x never comes (block %u thread %u waits)",
+                        return say("%s at line %u: lane %u of mask %08x never arrives (block %u thread %u waits)",
                                    names[f->what], f->line, l, f->mask, b->fibers[0]->id.block_x, f->id.thread);
                 }
     say("deadlock");
@@ -432,7 +432,7 @@ void touch_shared(const void *p, size_t bytes, bool write, bool atomic, unsigned
             fail("race in shared memory: thread %u read byte %zu at line %u, now written at line %u", s.read.thread, i,
                  s.read.line, line);
         if (!write && s.write.thread == NOBODY)
-            fail("line %u: reads byte %zu of shared memory, which nobody wrote", line, i);
+            fail("line %u: reads byte %zu of shared memory, which was not written", line, i);
         use u;
         u.thread = f->id.thread;
         u.warp = warp;
@@ -482,7 +482,7 @@ bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_by
             break;
         }
         if (++w.idle > TOO_LONG) {
-            say("nobody gets on");
+            say("no thread makes progress");
             break;
         }
         fiber *f = w.ready[next_random() % w.ready.size()];
