@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Codec throughput beside the machine's memory speed.
+ * Throughput of the codec, compared with passes over memory.
  *
- * For each sparsity, one repetition times every yardstick (memcpy and other passes over memory) and then compress,
- * decompress and scatter-add of pici and of hybrid with every kernel table that this host can run, each once, so that
- * noise of the host hits all of them alike. Tables show medians over the repetitions, in GB/s (1e9 bytes) of dense
- * bytes. Results are checked before anything is timed. Without arguments it prints all sections, of which the first is
- * the sizes of blocks, with limits that decide on the exit status; with any that describe data, that one table. */
+ * For each sparsity, a repetition times every yardstick (memcpy and other passes over memory), then compress,
+ * decompress and scatter-add of pici and hybrid with every kernel table that this host can run. Each is timed once a
+ * repetition, so that noise of the host affects all of them alike. Tables show medians over the repetitions, in GB/s
+ * (1e9 bytes) of dense bytes. Results are checked before anything is timed. Without arguments all sections are
+ * printed; the first is the sizes of blocks, with limits that determine the exit status. With arguments that
+ * describe data, only that table is printed. */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <pthread.h>
@@ -21,7 +22,7 @@ enum { MAX_ISAS = 8, MAX_THREADS = 64, MAX_REPS = 1000 };
 enum { RESIDENT_BYTES = 16 << 20, UNRELATED_BYTES = 64 << 20 }; /* see measure() */
 enum op { COMPRESS, DECOMPRESS, SCATTER_ADD, OPS };
 static const enum pici_format formats[] = {PICI_PICI, PICI_HYBRID};
-enum { FORMATS = COUNT_OF(formats), KINDS = FORMATS * OPS }; /* rows of an ISA: of each format each op */
+enum { FORMATS = COUNT_OF(formats), KINDS = FORMATS * OPS }; /* rows of an ISA: each op for each format */
 static const char op_letter[] = "CDA";
 static const char *const op_name[] = {"compress", "decompress", "scatter_add"};
 
@@ -45,7 +46,7 @@ struct section {
     enum pici_dtype dtype;
     size_t bytes;
     enum pattern pattern;
-    int threads; /* above 1: measured beside one thread */
+    int threads; /* above 1: measured as well as one thread */
     int checksum;
     int huge; /* pages */
     int reps;
@@ -59,10 +60,10 @@ static struct {
     int best; /* print the fastest repetition instead of the median */
     clockid_t clock;
     int json;
-    size_t records; /* of JSON so far */
+    size_t records; /* JSON records printed so far */
 } run;
 
-/* What is measured: the yardsticks and then KINDS per ISA, all that again for the second thread count. */
+/* The rows measured: the yardsticks, then KINDS for each ISA; all of these again for the second number of threads. */
 enum { MAX_ROWS = 2 * (YARDSTICKS + KINDS * MAX_ISAS) };
 
 static size_t rows_per_threads(void)
@@ -70,7 +71,7 @@ static size_t rows_per_threads(void)
     return YARDSTICKS + KINDS * run.isas;
 }
 
-/* Of a row beyond the yardsticks. */
+/* The ISA of a row after the yardsticks. */
 static const struct pici_isa *row_isa(size_t row)
 {
     return run.isa[(row - YARDSTICKS) / KINDS];
@@ -114,7 +115,7 @@ struct data {
     size_t cap, len[FORMATS];
     uint64_t n;
     enum pici_dtype dtype;
-    uint32_t *place; /* where src is not zero */
+    uint32_t *place; /* indices of the nonzeros of src */
     size_t places;
 };
 
@@ -136,7 +137,8 @@ static void codec(struct data *d, size_t f, enum op op, const struct pici_opts *
         ok(pici_scatter_add(d->dst, d->n, d->block[f], d->len[f], opts), "scatter-add");
 }
 
-/* Every table gives the same block, the source back, the source when added to zero, and the same sum as the others. */
+/* Every table encodes the same block, decodes it to the source, adds it to zeros to give the source, and gives the
+ * same sum. */
 static void check(struct data *d, size_t f, const struct section *s, int threads)
 {
     const struct pici_opts opts = {sizeof opts, threads, s->checksum};
@@ -188,7 +190,7 @@ static void find_places(struct data *d)
     }
 }
 
-/* Scatter-add without a block: a place costs a load and, in time, a prefetch. */
+/* Scatter-add without a block: one load and one early prefetch for each nonzero. */
 static void touch(uint8_t *dst, size_t width, const uint32_t *place, size_t n)
 {
     enum { AHEAD = 64 };
@@ -204,7 +206,7 @@ struct slice {
     uint8_t *dst;
     const uint8_t *src;
     size_t bytes, width;
-    const uint32_t *place; /* elements of the whole */
+    const uint32_t *place; /* indices in the whole buffer */
     size_t places;
 };
 
@@ -218,7 +220,7 @@ static void *slice_main(void *arg)
     return NULL;
 }
 
-/* A yardstick over the whole buffer, in as many threads (started and joined, as the codec does). */
+/* Run a yardstick over the whole buffer, with threads that are started and joined as in the codec. */
 static void yardstick_threads(enum yardstick what, struct data *d, size_t bytes, int threads)
 {
     pthread_t thread[MAX_THREADS];
@@ -241,8 +243,9 @@ static void yardstick_threads(enum yardstick what, struct data *d, size_t bytes,
         pthread_join(thread[i], NULL);
 }
 
-/* Seconds that row takes, per pass. A small buffer is passed over several times and stays in the cache; before a large
- * one the cache is filled with something unrelated, so that no row profits from what the row before it has left there. */
+/* Seconds that a row takes for one pass. A small buffer is passed over several times, so that it stays in the cache.
+ * Before a large one the cache is filled with unrelated data, so that no row profits from what the row before left
+ * there. */
 static double measure(size_t row, struct data *d, const struct section *s, int threads, int passes)
 {
     const struct pici_opts opts = {sizeof opts, threads, s->checksum};
@@ -286,7 +289,7 @@ static void measure_section(const struct section *s, double median_s[][MAX_COLUM
         find_places(&d);
         for (size_t f = 0; f < FORMATS; f++)
             check(&d, f, s, s->threads);
-        for (int rep = -1; rep < s->reps; rep++) /* -1: once untimed */
+        for (int rep = -1; rep < s->reps; rep++) /* -1: warm-up, not timed */
             for (size_t row = 0; row < total; row++) {
                 const double t = measure(row % rows, &d, s, row < rows ? 1 : s->threads, passes);
                 if (rep >= 0)
@@ -326,7 +329,7 @@ static void heading(const char *what, const struct section *s)
     printf("\n");
 }
 
-/* The pass over memory that a row cannot be faster than; scatter-add may leave some out. */
+/* The pass over memory that limits a row. Scatter-add may skip part of it. */
 static enum yardstick limit_of(size_t row)
 {
     const int portable = !strcmp(row_isa(row)->name, "scalar");
@@ -373,7 +376,7 @@ static void print_tables(const struct section *s, int threads, double t[][MAX_CO
     if (targets)
         printf("  %zu of %zu targets missed (!)\n", missed, targets);
 
-    /* its target: at most a tenth slower, from 99% zeros on faster (scatter-add: none) */
+    /* target: at most a tenth slower than pici, and faster from 99% zeros on; none for scatter-add */
     heading("hybrid, times pici", s);
     for (size_t row = YARDSTICKS; row < rows; row++) {
         if (formats[row_format(row)] == PICI_PICI)
@@ -507,13 +510,13 @@ static const char usage[] =
     "  --size BYTES[KMG]  dense bytes, 64M\n"
     "  --pattern NAME     uniform, clustered or block\n"
     "  --sparsity LIST    percentages, 0,50,80,90,95,99,99.9\n"
-    "  --threads N        measure N threads beside one\n"
+    "  --threads N        measure N threads as well as one\n"
     "  --checksum         blocks with a checksum\n"
-    "  --huge-pages       buffers in huge pages, which a process has to ask for\n"
+    "  --huge-pages       buffers in huge pages (by madvise)\n"
     "  -r, --reps N       repetitions, 15\n"
     "  --best             print the fastest repetition instead of the median\n"
     "  --cpu-time         processor time, for a machine busy with other things; one thread only\n"
-    "  --sizes            sizes beside the entropy bound, nothing timed\n"
+    "  --sizes            sizes compared with the entropy bound; nothing is timed\n"
     "  --delta            deltas: of 1G of bf16, 0.1, 1 and 3% changed, unless --dtype, --size and --sparsity say "
     "otherwise\n"
     "  --quick            sizes and the first timed section, 3 repetitions\n"

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The codec on a GPU, beside what else does its job there: a device-to-device copy, CUB's DeviceSelect of values and of
- * pairs of index and value, cuSPARSE's conversions between dense and CSR or COO, a dense vector add. All in one run, by
- * events; warm; the median of many; buffers in rotation, several times the L2 in all.
+ * The codec on a GPU, compared with alternatives: a device-to-device copy, CUB's DeviceSelect of values and of pairs of
+ * index and value, cuSPARSE's conversions between dense and CSR or COO, and a dense vector addition. All are measured
+ * in one run with events, after a warm-up; the result is the median. Buffers are used in rotation; together they are
+ * several times the size of L2.
  *
- * floor: the time that the fewest bytes take at the rate of the copy, in the same table. To compress and to decompress: the
- * dense side and the block, once each. To scatter-add: the block, and each touched sector of 32 bytes read and written.
- * Before anything is timed, blocks are compared with those of the simple two-pass way, and go back to what they were.
+ * floor: the time to move the least number of bytes at the rate of the copy in the same table. For compress and
+ * decompress these are the dense elements and the block, once each; for scatter-add the block, and each touched sector
+ * of 32 bytes, read and written. Before anything is timed, blocks are compared with those of a simple two-pass encoder,
+ * and decoded.
  *   bench_cuda [--quick] [--json] [--size MIB]... [--dtype f32|bf16] */
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +70,7 @@ template <class T> __global__ void fill(T *p, uint64_t n, uint64_t seed, uint64_
     }
 }
 
-/* Sectors of 32 bytes that have an element that is not zero. */
+/* Count the sectors of 32 bytes that have a nonzero. */
 template <class T> __global__ void count_sectors(const T *p, uint64_t n, unsigned long long *sum)
 {
     constexpr unsigned PER = 32 / sizeof(T);
@@ -110,7 +112,7 @@ static unsigned long long counter_value(const unsigned long long *p)
     return v;
 }
 
-/* Buffers have room for whole units of 16 bytes, zero beyond their end. */
+/* Buffers are whole units of 16 bytes, with zeros beyond their end. */
 static void must_equal(const void *a, const void *b, size_t bytes, const char *what)
 {
     unsigned long long *sum = device_counter();
@@ -172,7 +174,7 @@ static void row(const table &t, const char *operation, const char *who, double s
     fflush(stdout);
 }
 
-/* ---- who else does it ---- */
+/* ---- alternatives ---- */
 
 struct not_zero {
     template <class T> __device__ bool operator()(T v) const
@@ -246,7 +248,8 @@ static void cusparse_rows(const table &t, const sets<T> &b, unsigned count, uint
         SPARSE(cusparseDenseToSparse_bufferSize(handle, dense[0], sparse, CUSPARSE_DENSETOSPARSE_ALG_DEFAULT, &bytes));
         SPARSE(cusparseSparseToDense_bufferSize(handle, sparse, back[0], CUSPARSE_SPARSETODENSE_ALG_DEFAULT, &bytes2));
         CUDA(cudaMalloc(&scratch, (bytes > bytes2 ? bytes : bytes2) + 16));
-        /* all rotated inputs have different numbers of nonzeros, and a descriptor has one: the first input throughout */
+        /* the rotated inputs have different numbers of nonzeros, but a descriptor has one: always use the first
+         * input */
         const double s = time_of(1, t.bytes, [&](unsigned) {
             SPARSE(
                 cusparseDenseToSparse_analysis(handle, dense[0], sparse, CUSPARSE_DENSETOSPARSE_ALG_DEFAULT, scratch));
@@ -357,7 +360,7 @@ template <class T, enum pici_dtype DTYPE> static void bench(size_t bytes, double
         CUDA(cudaGetLastError());
     }
 
-    /* right first */
+    /* check the results before timing */
     std::vector<uint64_t> lens;
     for (unsigned i = 0; i < count; i++) {
         CUDA(cudaMemsetAsync(b.block[i], 0, pici_cap, stream));
@@ -438,7 +441,7 @@ template <class T, enum pici_dtype DTYPE> static void bench(size_t bytes, double
         const auto make = [&](unsigned i) {
             must(pici_compress_cuda(block2, cap, result, b.src[i], n, DTYPE, o.format, workspace, space, stream));
         };
-        /* right first */
+        /* check the results before timing */
         make(0);
         const uint64_t other = fetch(result, o.name).len;
         must(pici_verify_cuda(block2, other, NULL, result, workspace, space, stream));

@@ -51,7 +51,8 @@ static void put_token(const char *token)
     column += (size_t)fprintf(out, " %s", token);
 }
 
-/* The run of equal units at p that covers most bytes: its length in units, and the unit; 0 if it is not worth a token. */
+/* The longest run of equal units at p, in bytes covered. Returns its length in units and sets *unit; 0 if no run is
+ * worth a token. */
 static size_t best_run(size_t *unit, const uint8_t *p, size_t len)
 {
     size_t covered = 0, best = 1;
@@ -102,7 +103,8 @@ static uint64_t cases;
 
 enum { DENSE = 1, PICI = 2, COO = 4, HYBRID = 8, ALL = 15, SEALED = 16 };
 
-/* One case of the elements in src, with its blocks in the formats of the mask; SEALED: and with a checksum. */
+/* Write a case: the elements in src, and their blocks in the formats of the mask; with SEALED also one with a
+ * checksum. */
 static void put_case(const char *pattern, unsigned dtype, uint64_t n, const void *src, unsigned mask)
 {
     unsigned width = ref_width(dtype);
@@ -132,7 +134,7 @@ static void put_case(const char *pattern, unsigned dtype, uint64_t n, const void
     free(back);
 }
 
-/* n elements, each nonzero with a probability of density / 1000; then all of one value if constant. */
+/* n elements, each nonzero with a probability of density / 1000. constant: all nonzeros have the same value. */
 static void put_random(const char *pattern, unsigned dtype, uint64_t n, unsigned density, int constant, unsigned mask)
 {
     unsigned width = ref_width(dtype);
@@ -162,9 +164,9 @@ static void put_specials(void)
 {
     static const struct {
         unsigned dtype;
-        uint64_t
-            values[10]; /* -0, least denormal, greatest denormal, one, greatest, infinity, quiet NaN, signalling NaN,
-                                their like with a sign and a payload */
+        /* -0, least denormal, greatest denormal, one, greatest, infinity, quiet NaN, signalling NaN, and both NaNs
+         * with a sign and a payload */
+        uint64_t values[10];
     } table[] = {
         {REF_F32,
          {0x80000000, 1, 0x7fffff, 0x3f800000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x7f800001, 0xffc12345, 0xffa12345}},
@@ -182,7 +184,7 @@ static void put_specials(void)
         put_list("specials", table[i].dtype, 130, 10, at, table[i].values, ALL | SEALED);
 }
 
-/* For hybrid: each container, at the numbers where another becomes cheaper, and groups of tiles. */
+/* For hybrid: each container, at the counts where another one becomes shorter; and groups of tiles. */
 static void put_containers(void)
 {
     static const struct {
@@ -250,15 +252,21 @@ static void put_roundtrips(void)
 
 /* ---- verify.txt ---- */
 
-/* Blocks to be broken. P: elements 0, 1, 65 and 4095 of tile 0, 4096 and 4099 of tile 1; words at 48, tile 1's at 560,
- * index at 1072, padding at 1080, values at 1088, end at 1112. C: index at 48, padding at 68, values at 80, end at 90.
- * W: positions of 64 bits, at 48; values at 64, end at 68. D: values at 48, end at 54. E*: N = 0.
- * H: directory at 48, R0 64. Record 0 at 64: occupancy, descriptors 3 at 68, 0x90 at 69, second byte at 70, 12-bit offsets of
- * tile 0 at 71, counts of tile 2 at 76 and offsets at 92, values at 132 (tile 2's at 138), padding at 218. Record 1 at 220,
- * of tile 32, which has 300 elements: descriptor 224, offsets 225, values 228, end 232.
- * B: record at 64; descriptors at 68 (bitvector), 69 (raw, of 600 elements), 70 and 71; bits at 72, values at
- * 584 and 1949, padding at 2549, end 2552. R: record at 64, descriptor at 68, bits at 70 (of 4000), values 582, padding 882, end 884.
- * Q: record at 64, descriptor 68, offsets 69, padding at 75, values at 76, padding at 92, end 96. */
+/* Valid blocks, which the cases change, and the offsets of their parts.
+ *   D    values 48, end 54
+ *   P    elements 0, 1, 65 and 4095 of tile 0, 4096 and 4099 of tile 1; words 48 and (tile 1's) 560, index 1072,
+ *        padding 1080, values 1088, end 1112
+ *   C    index 48, padding 68, values 80, end 90
+ *   W    positions of 64 bits: 48, values 64, end 68
+ *   H    directory 48, records from 64. Record 0 at 64: occupancy, descriptors 3 at 68 and 0x90 at 69, its second byte
+ *        70, 12-bit offsets of tile 0 at 71, counts of tile 2 at 76 and its offsets at 92, values 132 (tile 2's 138),
+ *        padding 218. Record 1 at 220, of tile 32, which has 300 elements: descriptor 224, offsets 225, values 228,
+ *        end 232
+ *   B    record 64; descriptors 68 (bitvector), 69 (raw, of 600 elements), 70 and 71; bits 72, values 584 and 1949,
+ *        padding 2549, end 2552
+ *   R    record 64, descriptor 68, bits (of 4000 elements) 70, values 582, padding 882, end 884
+ *   Q    record 64, descriptor 68, offsets 69, padding 75, values 76, padding 92, end 96
+ *   ED, EP, EC, EH    no elements */
 enum base { D, P, C, W, H, B, R, Q, ED, EP, EC, EH, BASES };
 
 static const struct {

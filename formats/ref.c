@@ -133,7 +133,8 @@ static enum ref_status bad_header(struct ref_fault *fault, const char *rule, uin
     return breach(fault, REF_E_CORRUPT, rule, offset, REF_NO_TILE);
 }
 
-/* Of hybrid, beside the others the fields that the block says, values_offset and with it the length. */
+/* The layout of hybrid: the fields that follow from the header's count and nnz, and those that follow from its
+ * values_offset. */
 static int lay_out_hybrid(struct ref_header *h, uint64_t values_offset)
 {
     h->groups = h->tiles / GROUP + (h->tiles % GROUP > 0);
@@ -148,7 +149,8 @@ static int lay_out_hybrid(struct ref_header *h, uint64_t values_offset)
     return (h->block_bytes - h->records) % h->unit == 0;
 }
 
-/* The fields of h that follow from the others; 0 if a length is beyond 64 bits. index_offset is right in any case. */
+/* Set the fields of h that follow from the others. Returns 0 if a length exceeds 64 bits; index_offset is set even
+ * then. */
 static int lay_out(struct ref_header *h)
 {
     uint64_t entries = h->format == REF_PICI ? h->tiles : h->format == REF_COO ? h->nnz : 0;
@@ -210,7 +212,7 @@ static enum ref_status verify_padding(const struct ref_header *h, const uint8_t 
     return REF_OK;
 }
 
-/* Stored value k, but of hybrid. */
+/* Stored value k of a block that is not hybrid. */
 static uint64_t stored_value(const struct ref_header *h, const uint8_t *block, uint64_t k)
 {
     return ref_get(block + h->values_offset + k * h->width, h->width);
@@ -298,7 +300,7 @@ static uint64_t payload_bytes(unsigned container, unsigned n)
     return container == OFFSETS12 ? (3 * n + 1) / 2 : container == OFFSETS8 ? 16 + n : container == BITVECTOR ? 512 : 0;
 }
 
-/* The container of a tile with n nonzeros among len elements; full: a run of 256 of them has no zero. */
+/* The container of a tile of len elements, n of them nonzero. full: it has a run of 256 nonzeros. */
 static unsigned cheapest(const struct ref_header *h, unsigned n, uint64_t len, int full)
 {
     unsigned best = RAW;
@@ -314,7 +316,7 @@ static unsigned cheapest(const struct ref_header *h, unsigned n, uint64_t len, i
     return best;
 }
 
-/* The descriptors of group g and with them all its places, checked up to the padding before the values. */
+/* Read the descriptors of group g and compute its layout. Checks the rules up to the padding of its record. */
 static enum ref_status read_group(struct group *r, const struct ref_header *h, const uint8_t *block, uint64_t g,
                                   struct ref_fault *fault)
 {
@@ -385,8 +387,8 @@ static uint64_t tile_value(const struct ref_header *h, const uint8_t *block, con
     return ref_get(block + t->values + k * h->width, h->width);
 }
 
-/* The offsets in the tile of its nonzeros, which need not be right; returns how many. place: where each is in the
- * block. */
+/* The offsets of a tile's nonzeros, as the block has them: they may be invalid. Returns how many. place: where each
+ * is in the block. */
 static unsigned tile_offsets(uint64_t offset[TILE], uint64_t place[TILE], const struct ref_header *h,
                              const uint8_t *block, const struct tile *t)
 {
@@ -483,7 +485,7 @@ static enum ref_status verify_hybrid(const struct ref_header *h, const uint8_t *
     return total == h->nnz ? REF_OK : breach(fault, REF_E_CORRUPT, "total", 16, REF_NO_TILE);
 }
 
-/* The record of the group that begins at src element first, to p; returns its end. */
+/* Write the record of the group that begins with element `first` of src to p; returns its end. */
 static uint8_t *encode_group(uint8_t *p, const struct ref_header *h, const void *src, uint64_t g)
 {
     uint64_t tiles = h->tiles - g * GROUP < GROUP ? h->tiles - g * GROUP : GROUP, bits = 0;
@@ -543,7 +545,7 @@ static uint8_t *encode_group(uint8_t *p, const struct ref_header *h, const void 
     return end;
 }
 
-/* ref_verify, which also leaves the header. */
+/* ref_verify, which also returns the header in *h. */
 static enum ref_status verify(struct ref_header *h, const uint8_t *block, size_t len, struct ref_fault *fault)
 {
     enum ref_status s = ref_header(h, block, len, fault);
@@ -585,7 +587,7 @@ uint8_t *ref_encode(size_t *len, const void *src, uint64_t n, unsigned dtype, un
     h.tiles = format == REF_PICI || format == REF_HYBRID ? n / TILE + (n % TILE > 0) : 0;
     for (uint64_t i = 0; i < n; i++)
         h.nnz += format == REF_DENSE || ref_load(src, i, h.width) != 0;
-    if (format == REF_HYBRID) { /* room for the longest */
+    if (format == REF_HYBRID) { /* as long as the longest */
         lay_out_hybrid(&h, 0);
         if (n > (SIZE_MAX - h.records - 2 * h.tiles - h.groups * (3 + h.unit)) / h.width)
             return NULL;
@@ -647,7 +649,7 @@ uint8_t *ref_encode(size_t *len, const void *src, uint64_t n, unsigned dtype, un
 
 /* ---- decode and add ---- */
 
-/* Element i of dst becomes, or grows by, v. */
+/* Set element i of dst to v, or add v to it. */
 static void take(const struct ref_header *h, void *dst, uint64_t i, uint64_t v, int add)
 {
     if (!add)
@@ -772,7 +774,7 @@ static uint64_t add_floats(const struct floating *f, uint64_t a, uint64_t b)
     s >>= 3;
     if (rest > 4 || (rest == 4 && (s & 1)))
         s++;
-    /* a carry out of the significand adds one to the exponent by itself, and so does a denormal that became normal */
+    /* a carry out of the significand increments the exponent, and so does a denormal that became normal */
     uint64_t bits = s >= one ? (e - 1) * one + s : s;
     if (f->infinity)
         return sign | (bits >= inf ? inf : bits);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Loads and stores of stored (little-endian) integers at any alignment. Includes nothing of ours. */
+ * Loads and stores of little-endian integers, as blocks have them, at any alignment. Includes no other header of
+ * this project. */
 #ifndef PICI_LIB_BYTES_H
 #define PICI_LIB_BYTES_H
 
@@ -54,7 +55,7 @@ static inline void store_le64(void *p, uint64_t v)
     memcpy(p, &v, sizeof v);
 }
 
-/* An index entry of width 4 or 8 bytes. */
+/* Entry i of an index whose entries have 4 or 8 bytes. */
 static inline uint64_t load_index(const uint8_t *index, unsigned width, uint64_t i)
 {
     return width == 8 ? load_le64(index + 8 * i) : load_le32(index + 4 * i);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The layout of a block: its constants, and pure integer functions of them. Includes nothing of ours and knows no
- * hardware, so that host, device and tests share it. Specifications: formats/block.md, formats/hybrid.md. */
+ * The layout of a block: its constants, and pure integer functions. Includes no other header of this project and
+ * uses no hardware, so that host, device and tests can share it. Specifications: formats/block.md,
+ * formats/hybrid.md. */
 #ifndef PICI_LIB_FORMAT_H
 #define PICI_LIB_FORMAT_H
 
@@ -40,32 +41,32 @@ enum {
     TILE_BITS_BYTES = TILE_COLS * 8, /* bytes of bitvector */
 };
 
-/* hybrid: tiles in groups, a record each; in a tile, one of these says where its nonzeros are. */
+/* hybrid: tiles form groups, and each group has a record. A tile's container says where its nonzeros are. */
 enum {
     GROUP_TILES = 32,
-    RUN = 256,           /* elements whose offsets are a byte each */
-    RUNS = TILE / RUN,   /* of a tile */
-    OFFSETS12_MOST = 31, /* nonzeros */
-    OFFSETS8_MOST = 496, /* beyond, the bitvector is shorter */
-    DESCRIPTOR_TWO = 128 /* the bit of a first byte that a second belongs to */
+    RUN = 256,           /* elements; an offset in a run is a byte */
+    RUNS = TILE / RUN,   /* in a tile */
+    OFFSETS12_MOST = 31, /* nonzeros of a tile of TILE_OFFSETS12 */
+    OFFSETS8_MOST = 496, /* nonzeros of a tile of TILE_OFFSETS8; with more, a bitvector is shorter */
+    DESCRIPTOR_TWO = 128 /* set in the first byte of a descriptor of two bytes */
 };
 enum { TILE_OFFSETS12 = 0, TILE_OFFSETS8 = 1, TILE_BITS = 2, TILE_RAW = 3, TILE_EMPTY = 4 /* not stored */ };
 
 /* log2 of the bytes of an element of dtype; -1 for a dtype that does not exist. */
 FMT_FN int fmt_width_log2(unsigned dtype)
 {
-    /* f32 f64 f16 bf16 f8 f8 i8 u8 i16 u16 i32 u32 i64 u64, two bits each from dtype 1 on */
+    /* two bits a dtype, from dtype 1 on: f32 f64 f16 bf16 f8 f8 i8 u8 i16 u16 i32 u32 i64 u64 */
     const uint32_t w = 2u | 3u << 2 | 1u << 4 | 1u << 6 | 0u << 8 | 0u << 10 | 0u << 12 | 0u << 14 | 1u << 16 |
                        1u << 18 | 2u << 20 | 2u << 22 | 3u << 24 | 3u << 26;
     return dtype < DTYPE_FIRST || dtype > DTYPE_LAST ? -1 : (int)(w >> 2 * (dtype - 1) & 3);
 }
 
-/* Where the parts of a block are. */
+/* Offsets and lengths of the parts of a block. */
 struct fmt_layout {
     uint64_t tiles;         /* pici and hybrid: tiles; else 0 */
     uint64_t index_offset;  /* bytes */
     uint64_t index_bytes;   /* without the padding */
-    uint64_t body_offset;   /* bytes: where the padding ends; hybrid: of the first record, else values_offset */
+    uint64_t body_offset;   /* bytes: where the padding ends; hybrid: first record; otherwise values_offset */
     uint64_t values_offset; /* bytes */
     uint64_t block_bytes;
     unsigned index_width; /* bytes: 4 or 8; 0 in dense */
@@ -77,7 +78,7 @@ FMT_FN uint64_t fmt_tiles(uint64_t count)
     return count / TILE + (count % TILE != 0);
 }
 
-/* Bytes of an index entry: a function of the count alone. */
+/* Bytes of an index entry; depends on the count alone. */
 FMT_FN unsigned fmt_index_width(uint64_t count)
 {
     return count > UINT64_C(1) << 32 ? 8 : 4;
@@ -88,14 +89,14 @@ FMT_FN unsigned fmt_flags(unsigned format, uint64_t count)
     return format != FMT_DENSE && fmt_index_width(count) == 8 ? FLAG_INDEX64 : 0;
 }
 
-/* Does column c of a tile of which `left` elements exist have a bit for one that does not? */
+/* Has column c of a tile of `left` elements a bit set beyond its end? */
 FMT_FN int fmt_past_end(uint64_t word, unsigned c, uint64_t left)
 {
     uint64_t rows = left > c ? (left - c + TILE_COLS - 1) / TILE_COLS : 0;
     return rows < TILE_ROWS && word >> rows != 0;
 }
 
-/* *r = a * b + c; 0 if that is beyond 64 bits. */
+/* *r = a * b + c; returns 0 if that exceeds 64 bits. */
 FMT_FN int fmt_muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c)
 {
     if (b && a > (UINT64_MAX - c) / b)
@@ -111,13 +112,13 @@ FMT_FN uint64_t fmt_groups(uint64_t tiles)
     return tiles / GROUP_TILES + (tiles % GROUP_TILES != 0);
 }
 
-/* What records are aligned to, and counted in. */
+/* The unit of records, in bytes: they are aligned to it, and the directory counts in it. */
 FMT_FN unsigned fmt_unit(unsigned width_log2)
 {
     return width_log2 <= 1 ? 4 : 2u << width_log2;
 }
 
-/* Bytes that say where the n nonzeros of a tile are. */
+/* Bytes of the payload of a tile of n nonzeros. */
 FMT_FN unsigned fmt_payload(unsigned container, unsigned n)
 {
     return container == TILE_OFFSETS12  ? (3 * n + 1) / 2
@@ -126,7 +127,7 @@ FMT_FN unsigned fmt_payload(unsigned container, unsigned n)
                                         : 0;
 }
 
-/* The container of a tile of n > 0 nonzeros among len elements; full: a run of 256 of them has no zero. */
+/* The container of a tile of len elements, n > 0 of them nonzero. full: it has a run of 256 nonzeros. */
 FMT_FN unsigned fmt_container(unsigned n, unsigned len, unsigned width_log2, int full)
 {
     unsigned list = n <= OFFSETS12_MOST ? TILE_OFFSETS12 : TILE_OFFSETS8;
@@ -134,34 +135,34 @@ FMT_FN unsigned fmt_container(unsigned n, unsigned len, unsigned width_log2, int
     return (len - n) << width_log2 < fmt_payload(best, n) ? (unsigned)TILE_RAW : best;
 }
 
-/* The values that such a tile stores. */
+/* The number of values that such a tile stores. */
 FMT_FN unsigned fmt_stored(unsigned container, unsigned n, unsigned len)
 {
     return container == TILE_RAW ? len : n;
 }
 
-/* A descriptor: its first byte, and its second in bits 8 to 15. */
+/* The descriptor of a tile: the first byte in bits 0 to 7, the second, if there is one, in bits 8 to 15. */
 FMT_FN unsigned fmt_descriptor(unsigned container, unsigned n)
 {
     return container == TILE_OFFSETS12 ? n : DESCRIPTOR_TWO | container << 4 | (n - 1) >> 8 | ((n - 1) & 255) << 8;
 }
 
-/* Where the values of a record begin that has so many bytes before them, without the padding. */
+/* Offset of the values in a record that has so many bytes of metadata before them and their padding. */
 FMT_FN uint64_t fmt_record_values(uint64_t metadata, unsigned width_log2)
 {
     const uint64_t rest = (UINT64_C(1) << width_log2) - 1;
     return (metadata + rest) & ~rest;
 }
 
-/* The bytes of a record whose parts have these. */
+/* Bytes of a record with so many bytes of metadata and of values. */
 FMT_FN uint64_t fmt_record(uint64_t metadata, uint64_t values, unsigned width_log2)
 {
     const uint64_t rest = fmt_unit(width_log2) - 1;
     return (fmt_record_values(metadata, width_log2) + values + rest) & ~rest;
 }
 
-/* The layout of a hybrid block of a valid dtype whose header says values_offset. 0 if that cannot be (index_offset is set
- * nevertheless). */
+/* The layout of a hybrid block of a valid dtype with this values_offset in its header. Returns 0 if there is no such
+ * block; index_offset is set even then. */
 FMT_FN int fmt_layout_hybrid(struct fmt_layout *l, unsigned dtype, uint64_t count, uint64_t nnz, uint64_t values_offset)
 {
     l->tiles = fmt_tiles(count);
@@ -179,7 +180,7 @@ FMT_FN int fmt_layout_hybrid(struct fmt_layout *l, unsigned dtype, uint64_t coun
            (l->block_bytes - l->body_offset) % unit == 0;
 }
 
-/* Bytes of the longest hybrid block; 0 if beyond 64 bits. */
+/* Bytes of the longest hybrid block; 0 if that exceeds 64 bits. */
 FMT_FN uint64_t fmt_bound_hybrid(unsigned dtype, uint64_t count)
 {
     struct fmt_layout l;
@@ -189,10 +190,10 @@ FMT_FN uint64_t fmt_bound_hybrid(unsigned dtype, uint64_t count)
     return fmt_muladd(&bytes, count, UINT64_C(1) << l.width_log2, rest) ? bytes : 0;
 }
 
-/* ---- the others ---- */
+/* ---- dense, pici, coo ---- */
 
-/* The layout of a block of format (dense, pici or coo) and a valid dtype, which holds nnz values (dense: nnz == count).
- * 0 if a length is beyond 64 bits (index_offset is set nevertheless). */
+/* The layout of a dense, pici or coo block of a valid dtype with nnz values (dense: nnz == count). Returns 0 if a
+ * length exceeds 64 bits; index_offset is set even then. */
 FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uint64_t count, uint64_t nnz)
 {
     l->tiles = format == FMT_PICI ? fmt_tiles(count) : 0;

@@ -25,7 +25,8 @@ static inline size_t sized_of(const void *theirs)
     return size;
 }
 
-/* Copy a caller's struct over ours [bytes], which holds the defaults; ours->size stays. first: bytes of the first version. */
+/* Copy a caller's struct over ours [bytes], which holds the defaults; ours->size stays. first: bytes of the first
+ * version. */
 static inline enum pici_status sized_read(void *ours, size_t bytes, size_t first, const void *theirs)
 {
     const size_t size = sized_of(theirs);
@@ -39,7 +40,8 @@ static inline enum pici_status sized_read(void *ours, size_t bytes, size_t first
     return PICI_OK;
 }
 
-/* Copy our result [bytes] to a caller's struct as far as that one goes; theirs->size stays. PICI_E_ARG leaves theirs alone. */
+/* Copy our result [bytes] to a caller's struct as far as that one goes; theirs->size stays. PICI_E_ARG leaves theirs
+ * alone. */
 static inline enum pici_status sized_write(void *theirs, const void *ours, size_t bytes, size_t first)
 {
     const size_t size = sized_of(theirs);

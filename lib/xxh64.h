@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * XXH64 (Yann Collet's xxHash, 64-bit), at once or in pieces. Tested against libxxhash. */
+ * XXH64 (Yann Collet's xxHash, 64-bit), of a buffer or of several pieces. Tested against libxxhash. */
 #ifndef PICI_LIB_XXH64_H
 #define PICI_LIB_XXH64_H
 

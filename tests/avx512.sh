@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The logic of the AVX-512 kernels on any CPU that has AVX2: lib/cpu/avx512.c compiled for AVX2, its intrinsics replaced
-# by plain C (tests/avx512/emulated.h), linked in place of the real one. The instructions themselves: make check-avx512.
+# Test the logic of the AVX-512 kernels on any CPU with AVX2: lib/cpu/avx512.c is compiled for AVX2, with its intrinsics in
+# plain C (tests/avx512/emulated.h), and linked in place of the real one. make check-avx512 tests the instructions.
 #   BUILD=DIR CC=... SANITIZE=... tests/avx512.sh      after make test-programs
 set -eu
 build=${BUILD:-build}
@@ -13,7 +13,7 @@ fi
 rm -rf "$dir"
 mkdir -p "$dir"
 
-# The target without AVX-512, lest the compiler use it, nor its registers as operands.
+# Compile without AVX-512 as a target, and without its registers as operands: the compiler must not use it.
 sed -e 's/avx512[a-z0-9]*,//g' -e 's/"+v"/"+m"/g' lib/cpu/avx512.c >"$dir/avx512.c"
 if grep -n 'target.*avx512' "$dir/avx512.c"; then
     echo "the target still has AVX-512"

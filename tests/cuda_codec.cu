@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Blocks made and read by the functions of pici/cuda.h, and by thread blocks with those of pici/device.cuh, against
- * formats/ref.c, byte for byte: every width, dtype and format, golden vectors, corrupt blocks. On a GPU; or on a host, over
- * the emulator of thread blocks (then with fewer cases, and without what only a GPU has: graphs, streams at a time). The
- * last line is "N passed, N failed".
+ * The functions of pici/cuda.h and those of pici/device.cuh, compared with formats/ref.c byte for byte: every width,
+ * dtype and format, golden vectors, corrupt blocks. Runs on a GPU; or on a host, over the emulator of thread blocks,
+ * with fewer cases and without graphs and concurrent streams. The last line is "N passed, N failed".
  *   cuda_codec [--quick] [DIRECTORY]      of the vectors; formats/vectors otherwise */
 #include "cuda_device.cuh"
 
-/* The sum that the reference made of elements before and x, as a GPU has it: infinity minus infinity gives the other NaN on
- * some hosts. */
+/* Change the reference's sums to those of a GPU: on some hosts infinity minus infinity gives a NaN with the other
+ * sign. */
 static void as_on_gpu(uint8_t *after, const uint8_t *before, const uint8_t *x, uint64_t n, enum pici_dtype dtype)
 {
     static const struct {
@@ -33,13 +32,14 @@ struct blockwide {
     uint8_t *block;
     uint64_t cap, len, n;
     void *dense;
-    const void *base; /* compress: of a delta, else null */
-    uint64_t *out;    /* a length or a status, of thread 0, and whether all threads have it */
+    const void *base; /* compress: the base of a delta, or null */
+    uint64_t *out;    /* the length or status that thread 0 got, and whether all threads got the same */
     unsigned format, dtype;
-    unsigned shared; /* bytes of memory */
+    unsigned shared; /* bytes of shared memory */
 };
 
-/* What all threads were told. The memory is the caller's again: whoever still looks at it there is in for a surprise. */
+/* Report what each thread got. Overwrites the shared memory, which belongs to the caller again: any later use of it
+ * fails the test. */
 PICI_DEV void answer(const blockwide &b, uint8_t *memory, uint64_t told)
 {
     for (unsigned i = pici::hw::thread(); i < b.shared / 4; i += pici::hw::threads())
@@ -144,7 +144,7 @@ static void check_blockwide(const void *src, uint64_t n, enum pici_dtype dtype, 
         tally(device_good() && first_word(out) == 0 && memcmp(dense.get(bytes).data(), sum, bytes) == 0,
               "block_scatter_add %s %s n=%zu", pici_dtype_name(dtype), pici_format_name(format), (size_t)n);
     }
-    if (len > 48) { /* a value lost */
+    if (len > 48) { /* a value is missing */
         b.len = len - 1;
         launch_blockwide(blockwide_decompress<T>, threads, pici::READ_BYTES<T>(threads), b);
         tally(device_good() && (int64_t)first_word(out) == PICI_E_CORRUPT, "block_decompress of less");
@@ -269,8 +269,8 @@ static void check_formats(uint64_t n, enum pici_dtype dtype, enum pattern patter
     free(src);
 }
 
-/* hybrid alone: n elements of which each tile of a group has its own container, by what kinds[] says of it: a number of
- * nonzeros anywhere, or RUN_AND a number beside a run of 256. */
+/* Hybrid only: n elements in which the tiles of a group have different containers. kinds[] has for each the number
+ * of nonzeros; with RUN_AND, a run of 256 besides. */
 static void check_containers(uint64_t n, enum pici_dtype dtype)
 {
     enum { RUN_AND = 10000 };
@@ -297,7 +297,7 @@ static void check_containers(uint64_t n, enum pici_dtype dtype)
 
 /* ---- any bytes at all ---- */
 
-/* Verify, decode and add, with the reference's status, and verify with its fault. */
+/* Verify, decode and add give the status of the reference; verify also gives its fault. */
 static void check_hostile(const uint8_t *block, size_t len, const char *what)
 {
     enum { ROOM = 3 * 4096 + 5 };
@@ -332,7 +332,7 @@ static void check_hostile(const uint8_t *block, size_t len, const char *what)
         if (!expected && bytes) {
             std::vector<uint8_t> dense(bytes);
             ref_decode(dense.data(), n, block, len);
-            /* zero plus x, but for NaNs made quiet */
+            /* zero plus x, except for NaNs, which become quiet */
             tally(reader.call == pici_scatter_add_cuda || memcmp(out.get(bytes).data(), dense.data(), bytes) == 0,
                   "%s %s differs", reader.name, what);
         }
@@ -342,7 +342,7 @@ static void check_hostile(const uint8_t *block, size_t len, const char *what)
 static void try_roundtrip(const struct roundtrip *v, void *context)
 {
     unsigned *number = (unsigned *)context;
-    if (!thorough && (*number)++ % 3) /* all sizes, dtypes and formats are among the others */
+    if (!thorough && (*number)++ % 3) /* the others still have all sizes, dtypes and formats */
         return;
     check_block(v->dense, v->n, v->dtype, v->format, v->checksum, v->block, v->len, v->name);
     if (v->len > 1200)
@@ -361,7 +361,7 @@ static void try_verdict(const struct verdict *v, void *unused)
     check_hostile(v->block, v->len, v->name);
 }
 
-/* Valid blocks of several tiles with bytes changed, mostly where words, entries and positions are. */
+/* Valid blocks of several tiles with some bytes changed, mostly in words, entries and positions. */
 static void check_damaged(unsigned times)
 {
     static const enum pici_dtype dtypes[] = {PICI_U8, PICI_BF16, PICI_F32, PICI_F64};
@@ -373,7 +373,7 @@ static void check_damaged(unsigned times)
         pattern_fill(src, n, dtype, i % 2 ? PATTERN_3 : PATTERN_RUNS, &rng);
         const enum pici_format format = i % 5 < 2 ? PICI_PICI : i % 5 == 2 ? PICI_COO : PICI_HYBRID;
         uint8_t *block = ref_encode(&len, src, n, dtype, format, i % 8 == 0);
-        /* of hybrid, metadata and values are mixed: a record begins with the former */
+        /* in hybrid each record has metadata, then values */
         const uint64_t values = format == PICI_HYBRID ? 48 + (len - 48) / 4 : ref_get(block + 32, 8);
         for (unsigned k = 0; k < 1 + i % 3; k++) {
             const size_t at =
@@ -389,7 +389,7 @@ static void check_damaged(unsigned times)
     }
 }
 
-/* hybrid's entries of 64 bits: 2^32 zeros and a one, verified; then each of some faults far behind. */
+/* Hybrid with directory entries of 64 bits: 2^32 zeros and a one; then with some faults near its end. */
 static void check_wide_index(void)
 {
     const uint64_t n = (UINT64_C(1) << 32) + 1, groups = n / (32 * 4096) + 1, body = (48 + 8 * groups + 15) / 16 * 16;
@@ -424,7 +424,7 @@ static void check_wide_index(void)
 
 /* ---- calls ---- */
 
-/* diff: made as deltas, and applied; else compressed, whatever their bases, and decompressed. */
+/* diff: encode deltas and apply them. Otherwise compress, ignoring the bases, and decompress. */
 static void check_batch(enum pici_dtype dtype, enum pici_format format, bool diff)
 {
     enum { JOBS = 37 };
@@ -459,7 +459,7 @@ static void check_batch(enum pici_dtype dtype, enum pici_format format, bool dif
     const auto encode = diff ? pici_diff_batch_cuda : pici_compress_batch_cuda;
     const auto decode = diff ? pici_apply_batch_cuda : pici_decompress_batch_cuda;
     enum pici_status s = encode(make.data(), JOBS, dtype, format, workspace.at, space, stream);
-    /* the host does not know the lengths, and need not */
+    /* the lengths stay on the device */
     const enum pici_status s2 = decode(read.data(), JOBS, dtype, workspace.at, space, stream);
     device_good();
     for (unsigned i = 0; i < JOBS; i++) {
@@ -513,7 +513,7 @@ static void check_arguments(void)
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, UINT64_MAX / 2, PICI_F32, PICI_PICI, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, out.at + 16, 4, PICI_F32, PICI_PICI, workspace.at, space));
     REFUSES(PICI_E_UNSUPPORTED, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_AUTO, workspace.at, space));
-    /* the workspace in the block, in the elements; around the result */
+    /* the workspace overlaps the block, the elements, the result */
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, out.at + 48, space));
     REFUSES(PICI_E_ARG, COMPRESS(workspace.at, cap, to, src.at, N, PICI_F32, PICI_DENSE, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, workspace.at + 16, 4, PICI_F32, PICI_COO, workspace.at, space));
@@ -570,8 +570,8 @@ static void check_arguments(void)
 }
 
 #ifndef PICI_DEVICE_HW
-/* Compress, decompress and add, then a delta from what was compressed to the sum, made and applied, in a graph that is run
- * again on other data; several streams at a time. */
+/* In a graph that is run again on other data: compress, decompress and add; then encode the delta from the input to
+ * the sum, and apply it. Several streams run at the same time. */
 static void check_streams(enum pici_format format)
 {
     enum { N = 3000000, STREAMS = 4, CALLS = 5 };
@@ -687,7 +687,7 @@ int main(int argc, char **argv)
         for (unsigned p = PATTERN_3; p <= PATTERN_TILES; p += thorough ? 1 : 3)
             check_formats(4096 + 70 + 4096 * (p % 3), (enum pici_dtype)dtype, (enum pattern)p);
     for (unsigned w = 0; w < 4; w++)
-        for (unsigned p = thorough ? 0 : PATTERN_TILES; p < PATTERNS; p++) /* many partitions, claimed in some order */
+        for (unsigned p = thorough ? 0 : PATTERN_TILES; p < PATTERNS; p++) /* many partitions, claimed in any order */
             check_formats(thorough ? 6000001 : 70 * 4096 + 33, widths[w], (enum pattern)p);
     for (unsigned w = 0; w < 4; w++) {
         const uint64_t group = 32 * 4096;

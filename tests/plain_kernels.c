@@ -12,7 +12,7 @@
 
 enum {
     ROOM = 3 * 4096 + 5, /* elements of 8 bytes */
-    LARGE = 4 << 20      /* bytes from which on output bypasses the caches */
+    LARGE = 4 << 20      /* bytes from which output is written with non-temporal stores */
 };
 
 static unsigned passed, failed;
@@ -35,7 +35,7 @@ static void roundtrip(const struct roundtrip *v, void *unused)
     tally(v->name, check_block(&rig, &s, v->block, v->len));
     if (v->len > 1200)
         return;
-    /* the like with a byte changed, mostly in what comes before the values */
+    /* with one byte changed, mostly before the values */
     uint8_t *copy = test_alloc(v->len);
     for (int i = 0; i < 6; i++) {
         memcpy(copy, v->block, v->len);
@@ -82,8 +82,8 @@ static void formats(struct subject *s, enum pattern pattern)
     }
 }
 
-/* Words first and values afterwards, as threads make them, are those of one pass. Where there are stores past the caches, so
- * written values are exact: next to them may be another thread's. */
+/* Words and then values, as threads make them, are the same as from one pass. With non-temporal stores, values are
+ * written exactly: the bytes next to them may be another thread's. */
 static void words_first(unsigned w, enum pattern pattern)
 {
     enum { TILES = 3, MOST = TILES * TILE * 8, AROUND = 256, SIZE = MOST + 2 * AROUND };
@@ -127,8 +127,8 @@ static void words_first(unsigned w, enum pattern pattern)
     free(out);
 }
 
-/* A buffer so large that it is restored past the caches: tiles of many densities leave in turns, to where lines
- * begin and to where they do not. */
+/* A buffer so large that it is decoded with non-temporal stores, with tiles of many densities, at addresses that are
+ * and are not aligned to a cache line. */
 static void large(unsigned w)
 {
     static const enum pici_dtype dtype[] = {PICI_U8, PICI_U16, PICI_U32, PICI_U64};

@@ -9,7 +9,7 @@
 #include "formats/ref.h"
 #include "util.h"
 
-/* dst += x by every ISA, out of a block of every format. Each of n sums is expected to be want's. */
+/* dst += x on every ISA, from a block of every format. Expects the n sums in want. */
 static void add_all(enum pici_dtype dtype, uint64_t n, const void *dst, const void *x, const void *want)
 {
     const unsigned width = ref_width(dtype);
@@ -39,7 +39,7 @@ static void add_all(enum pici_dtype dtype, uint64_t n, const void *dst, const vo
     free(got);
 }
 
-/* As add_all, where the reference knows the sums. */
+/* add_all, with the sums of the reference. */
 static void add_as_reference(enum pici_dtype dtype, uint64_t n, const void *dst, const void *x)
 {
     const unsigned width = ref_width(dtype);
@@ -134,7 +134,8 @@ static const struct sum sums[] = {
     {PICI_BF16, 0x3f80, 0xff80, 0xff80},
     {PICI_F8E5M2, 0x7c, 0xfb, 0x7c},
 
-    /* NaNs: dst's stays, else the block's is taken, made quiet; under a zero nothing happens */
+    /* NaNs: the one in dst stays, otherwise the block's is taken; both become quiet. A zero in the block changes
+     * nothing */
     {PICI_F32, 0x7f800001, 0x3f800000, 0x7fc00001},
     {PICI_F32, 0xffa12345, 0xffd54321, 0xffe12345},
     {PICI_F32, 0x3f800000, 0xff812345, 0xffc12345},
@@ -173,7 +174,7 @@ static const struct sum sums[] = {
     {PICI_U64, UINT64_MAX, 3, 2},
 };
 
-/* Each in every lane and every tail of a run of n: the whole vector, and what is left over. */
+/* Each sum in every lane of a vector and in every place of the rest of a run of n. */
 static void try_known(const struct sum *s, uint64_t n)
 {
     const unsigned width = ref_width(s->dtype);
@@ -199,7 +200,7 @@ Test(codec_add, known_answers)
     }
 }
 
-/* The one result that is the host's: the default NaN, the same from every ISA. */
+/* The one result that depends on the host: its default NaN. Every ISA gives the same. */
 Test(codec_add, infinity_minus_infinity)
 {
     static const struct {
@@ -252,7 +253,7 @@ Test(codec_add, all_u8)
     try_all_bytes(PICI_U8);
 }
 
-/* Random pairs: any bits; near one another; the second with the exponent of the first, to cancel and to round. */
+/* Random pairs: of any bits; close to each other; with the same exponent, so that sums cancel or are rounded. */
 static void try_pairs(enum pici_dtype dtype, unsigned mantissa)
 {
     enum { PAIRS = 1 << 18 };
@@ -295,7 +296,7 @@ PAIRS_OF(u64, PICI_U64, 60)
 
 /* ---- what is not added ---- */
 
-/* Zeros of a block, in dense among the stored ones, leave every bit of dst alone: signalling NaNs, -0, denormals. */
+/* Where a block has zeros (a dense block stores them), dst keeps every bit: signalling NaNs, -0, denormals. */
 static void try_untouched(enum pici_dtype dtype, enum pattern pattern)
 {
     const uint64_t n = 2 * 4096 + 99;

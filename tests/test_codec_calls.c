@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Calls that are wrong, capacities that are too small, and the small functions. */
+ * Invalid calls, capacities that are too small, and the small functions. */
 #include <criterion/criterion.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ TestSuite(codec_calls, .init = set_up);
 
 /* ---- compress ---- */
 
-/* The call fails so, gives no length and leaves no header. */
+/* The call fails with this status, sets the length to 0 and leaves no header. */
 static void refuse(enum pici_status want, void *out, size_t cap, const void *in, uint64_t n, int dtype, int format,
                    const struct pici_opts *opts)
 {
@@ -85,7 +85,7 @@ Test(codec_calls, compress_overlap)
         refuse(PICI_E_ARG, both + 1999, 8192, both, 500, PICI_F32, format, NULL);
         refuse(PICI_E_ARG, both + 100, 1000, both, 500, PICI_F32, format, NULL);
         refuse(PICI_E_ARG, both, 8192, both + 100, 500, PICI_F32, format, NULL);
-        /* neighbours do not overlap, nor does anything with nothing */
+        /* adjacent buffers do not overlap, and an empty one overlaps nothing */
         cr_expect_eq(pici_compress(both, 8192, &len, both + 8192, 500, PICI_F32, (enum pici_format)format, NULL),
                      PICI_OK);
         cr_expect_eq(pici_compress(both + 2000, 8192, &len, both, 500, PICI_F32, (enum pici_format)format, NULL),
@@ -122,8 +122,8 @@ Test(codec_calls, options)
     cr_expect_arr_eq(back, src, sizeof src);
 }
 
-/* Every capacity up to the length and a little beyond: too small is said and leaves no header, even over an old block;
- * the block's own length is enough, on one thread and on several. */
+/* Every capacity up to the block's length and a little more. If it is too small, the call reports that and leaves no
+ * header, even over an old block. The block's length is enough, with one thread and with several. */
 static void try_capacities(enum pici_dtype dtype, uint64_t n, enum pattern pattern, int threads, size_t step)
 {
     const struct pici_opts opts = {sizeof opts, threads, 0};
@@ -210,7 +210,8 @@ Test(codec_calls, decode_wrong)
         cr_expect_eq(decode[i](out, 500, block, 0, NULL), PICI_E_CORRUPT);
         cr_expect_eq(decode[i](block, 500, block, block_len, NULL), PICI_E_ARG);
         cr_expect_eq(decode[i](block + block_len - 1, 500, block, block_len, NULL), PICI_E_ARG);
-        cr_expect_eq(decode[i](block + block_len, 500, block, block_len, NULL), PICI_OK); /* a neighbour */
+        cr_expect_eq(decode[i](block + block_len, 500, block, block_len, NULL),
+                     PICI_OK); /* adjacent, not overlapping */
     }
 }
 
@@ -219,7 +220,7 @@ Test(codec_calls, decode_wrong)
 Test(codec_calls, inspect)
 {
     struct pici_info info = PICI_INFO_INIT;
-    cr_expect_eq(pici_inspect(&info, block, 48), PICI_OK); /* a beginning is enough */
+    cr_expect_eq(pici_inspect(&info, block, 48), PICI_OK); /* the header is enough */
     cr_expect_eq(info.format, PICI_PICI);
     cr_expect_eq(info.dtype, PICI_F32);
     cr_expect_eq(info.count, 500u);
@@ -314,7 +315,7 @@ Test(codec_calls, words)
         cr_assert_not_null(words);
         cr_expect(words[0] && words[strlen(words) - 1] != '.', "%d: %s", s, words);
     }
-    for (unsigned i = 0; i < 14; i++) /* each has words of its own */
+    for (unsigned i = 0; i < 14; i++) /* each has its own sentence */
         for (unsigned j = 0; j <= i; j++)
             cr_expect((strcmp(pici_strerror((enum pici_status)known[i]),
                               pici_strerror(j < i ? (enum pici_status)known[j] : (enum pici_status)7))) != 0);

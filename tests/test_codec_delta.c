@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_diff and pici_apply: wrong calls, the choice of a format, many threads, deltas in a row. That every block is made and
- * applied right by every ISA is checked with the codec's round trips (check_codec), hostile blocks with check_readers. */
+ * pici_diff and pici_apply: invalid calls, the format that AUTO takes, many threads, deltas applied in order. Round
+ * trips on every ISA are in check_codec, corrupt blocks in check_readers. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +66,7 @@ Test(codec_delta, overlap)
         refuse(PICI_E_ARG, all, 8192, all + 8191, all + 12000, 500, PICI_F32, format);
         refuse(PICI_E_ARG, all, 8192, all + 12000, all + 8191, 500, PICI_F32, format);
         refuse(PICI_E_ARG, all + 1999, 8192, all, all + 12000, 500, PICI_F32, format);
-        /* neighbours do not overlap; base and src may, and be the same */
+        /* adjacent buffers do not overlap; base and src may overlap, or be the same */
         cr_expect_eq(pici_diff(all + 4000, 8192, &len, all, all + 2000, 500, PICI_F32, (enum pici_format)format, NULL),
                      PICI_OK);
         cr_expect_eq(pici_diff(all, 8192, &len, all + 8193, all + 8192, 500, PICI_F32, (enum pici_format)format, NULL),
@@ -116,8 +116,8 @@ Test(codec_delta, checksum_first)
         cr_expect_eq(base[i], (float)i + 1);
 }
 
-/* AUTO makes of a difference the block that it makes of the same elements: at any density, on every ISA, at any thread
- * count. */
+/* AUTO encodes a difference as the same block as the elements of the difference: at any density, on every ISA, with
+ * any number of threads. */
 static void try_auto(enum pici_dtype dtype, uint64_t n, enum pattern pattern)
 {
     const size_t bytes = (size_t)n * ref_width(dtype), cap = pici_bound(PICI_AUTO, dtype, n);
@@ -159,8 +159,8 @@ Test(codec_delta, auto_takes_what_compress_takes)
             try_auto(dtypes[d], 130 * 4096 + 77, (enum pattern)pattern);
 }
 
-/* Deltas one after the other lead through all steps, and in reverse order back. */
-Test(codec_delta, chain)
+/* Deltas applied in order give all steps; in reverse order they lead back. */
+Test(codec_delta, in_order)
 {
     enum { STEPS = 6, N = 20000 };
     static uint16_t weights[STEPS + 1][N], now[N];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Blocks from a stranger: cut, changed, contrived. Every reader answers as the reference does and touches nothing outside
- * (check_readers). */
+ * Untrusted blocks: truncated, changed, contrived. Every reader returns what the reference returns and touches no
+ * memory outside of its buffers (check_readers). */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { ROOM = 3 * 4096 };
 
-/* A block of random content; free it. */
+/* A block of random elements; the caller frees it. */
 static uint8_t *make(struct rng *rng, size_t *len, uint64_t n, enum pici_dtype dtype, int format, enum pattern pattern,
                      int checksum)
 {
@@ -77,7 +77,8 @@ Test(codec_hostile, cut_at_every_byte)
     rig_free(&rig);
 }
 
-/* Each byte changed in several ways; with `seal`, the checksum set anew afterwards, so that the other rules decide. */
+/* Change each byte in several ways. With `seal`, correct the checksum afterwards, so that the other rules are
+ * tested. */
 static void try_changes(int from, int to, int seal)
 {
     struct rig rig;
@@ -129,7 +130,7 @@ Test(codec_hostile, every_byte_changed_and_sealed)
     try_changes(8, SHAPES, 1);
 }
 
-/* Words of the header with the values at which arithmetic might wrap. */
+/* Fields of the header at values where arithmetic might overflow. */
 Test(codec_hostile, fields_changed)
 {
     static const uint64_t odd[] = {0,
@@ -168,7 +169,7 @@ Test(codec_hostile, fields_changed)
                 ref_put(copy + 8, 8, odd[count]);
                 ref_put(copy + 16, 8, odd[nnz]);
                 copy[7] = (uint8_t)((copy[7] & 2) | (copy[5] != 0 && odd[count] > UINT64_C(1) << 32));
-                /* the offsets as they ought to be, modulo 2^64 */
+                /* the offsets that would be right, modulo 2^64 */
                 uint64_t tiles = copy[5] % 2 ? odd[count] / 4096 + (odd[count] % 4096 != 0) : 0;
                 uint64_t index = copy[5] == 1 ? 48 + 512 * tiles : 48, entry = copy[7] & 1 ? 8 : 4;
                 uint64_t entries = copy[5] == 1 ? tiles : copy[5] == 2 ? odd[nnz] : copy[5] ? tiles / 32 + 1 : 0;
@@ -183,7 +184,7 @@ Test(codec_hostile, fields_changed)
     rig_free(&rig);
 }
 
-/* A few changes at once, of blocks of up to three tiles. */
+/* Several changes at once, in blocks of up to three tiles. */
 static void try_random(uint64_t seed, int format)
 {
     struct rig rig;
@@ -198,7 +199,7 @@ static void try_random(uint64_t seed, int format)
             uint8_t *copy = test_alloc(len);
             memcpy(copy, block, len);
             for (uint64_t k = rng_below(&rig.rng, 4); k < 4;
-                 k++) { /* mostly not among the values, where little matters */
+                 k++) { /* mostly before the values, where few changes matter */
                 size_t at = (size_t)rng_below(&rig.rng, k % 2 ? len : values);
                 copy[at] = rng_chance(&rig.rng, 500000) ? 0 : (uint8_t)(copy[at] ^ 1u << rng_below(&rig.rng, 8));
             }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What hybrid is for: the length of its blocks, beside the entropy bound and the other formats; and what is its own in the
- * library: groups that are alike, entries of 64 bits, the mix of containers. */
+ * The length of hybrid blocks, compared with the entropy bound and with the other formats; and code that only hybrid
+ * has: groups that are alike, directory entries of 64 bits, counts of containers. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -22,14 +22,15 @@ static size_t length(enum pici_format format, void *block, size_t cap, const voi
     return len;
 }
 
-/* Bytes that n elements, of which nnz at uniformly random positions are not zero, need on average at the least. */
+/* The least number of bytes, on average, for n elements of which nnz at uniformly random positions are nonzero. */
 static double entropy_bound(double n, double nnz, double width)
 {
     const double p = nnz / n, bits = p > 0 && p < 1 ? -p * log2(p) - (1 - p) * log2(1 - p) : 0;
     return nnz * width + n * bits / 8;
 }
 
-/* The targets: at each density the most times the entropy bound, and from 0.1% on half a percent above the least other. */
+/* The targets: at each density a multiple of the entropy bound; from 0.1% on, at most half a percent longer than the
+ * shortest other format. */
 static void try_density(enum pici_dtype dtype, double sparse, double sparsest)
 {
     static const double densities[] = {1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 7e-3, 8e-3, 0.01, 0.02, 0.05, 0.1,
@@ -91,7 +92,7 @@ Test(codec_hybrid, length_of_zeros)
         printf("skip: ten nonzeros in 4 GiB (PICI_TEST_FULL=1 has it)\n");
 }
 
-/* The longest: dense and 0.2%, as data of any density, and by the bound. */
+/* The longest block is 0.2% longer than dense, for data of any density, and by pici_bound. */
 Test(codec_hybrid, length_at_worst)
 {
     static const enum pici_dtype dtypes[] = {PICI_I8, PICI_F16, PICI_F32, PICI_F64};
@@ -114,12 +115,12 @@ Test(codec_hybrid, length_at_worst)
     }
 }
 
-/* Groups like the one before, which are written in one pass, and groups that begin so and then are not. */
+/* Groups like the one before, which are written in one pass; and groups that begin like it and then differ. */
 Test(codec_hybrid, groups_alike)
 {
     static const enum pici_dtype dtypes[] = {PICI_I8, PICI_F16, PICI_F32, PICI_F64};
     enum { GROUP = 32 * 4096 };
-    /* of the groups: bitvectors, raw, sparse (lists that are short, long, and too long to be made in one pass), empty */
+    /* kind of each group: bitvector, raw, sparse (short lists, long ones, and lists too long for one pass), empty */
     static const char kinds[] = "sslfllbbrrbrbslbfflerr";
     const uint64_t n = (sizeof kinds - 1) * (uint64_t)GROUP + 5000;
     struct rig rig;
@@ -137,9 +138,9 @@ Test(codec_hybrid, groups_alike)
                                    : kind == 'l' ? 8
                                    : kind == 's' ? 2
                                                  : 0;
-                if (odd == 1 && i / 4096 % 32 == 20) /* one tile is of another kind */
+                if (odd == 1 && i / 4096 % 32 == 20) /* one tile differs */
                     percent = percent == 50 ? 3 : 60;
-                if (odd == 2 && i / 4096 % 32 == 25) /* of few nonzeros, of which 256 lie side by side */
+                if (odd == 2 && i / 4096 % 32 == 25) /* few nonzeros, 256 of them a run */
                     percent = i / 256 % 16 == i / GROUP % 16 ? 100 : 2;
                 if (rng_below(&rig.rng, 100) < percent)
                     ref_store(src, i, 1u << w, value_random(&rig.rng, dtypes[w]));
@@ -151,7 +152,7 @@ Test(codec_hybrid, groups_alike)
     rig_free(&rig);
 }
 
-/* Beyond 2^32 elements entries are of 64 bits: two records, in the first group and in the last. */
+/* Beyond 2^32 elements, directory entries have 64 bits. Two records, in the first and in the last group. */
 Test(codec_hybrid, more_than_32_bits)
 {
     const uint64_t count = (UINT64_C(1) << 32) + 5, groups = 32769, records = (48 + 8 * groups + 15) / 16 * 16;
@@ -228,7 +229,7 @@ Test(codec_hybrid, mix)
     cr_expect_eq(pici_mix(&m, block, length(PICI_PICI, block, sizeof block, src, 10, PICI_F32)), PICI_E_ARG);
 }
 
-/* Ranges read the directory's entries, the records of their groups, and nothing of the other groups' records. */
+/* A range reads directory entries and the records of its groups, but no record of another group. */
 Test(codec_hybrid, ranges_know_their_groups_only)
 {
     enum { GROUP = 32 * 4096, N = 5 * GROUP };
@@ -256,7 +257,8 @@ Test(codec_hybrid, ranges_know_their_groups_only)
     free(out);
 }
 
-/* What a list of byte offsets may have wrong, beside the reference, by every ISA: long lists become words by a kernel of their own. */
+/* Invalid lists of byte offsets, compared with the reference, on every ISA: long lists are unpacked by a kernel of
+ * their own. */
 Test(codec_hybrid, damaged_lists)
 {
     enum { N = 4096, PAYLOAD = 48 + 16 + 4 + 2 /* of a block of one tile: counts, then offsets */ };
@@ -278,16 +280,16 @@ Test(codec_hybrid, damaged_lists)
                 uint8_t *count = damaged + PAYLOAD, *run = count + rng_below(&rng, RUNS - 1);
                 uint8_t *offset = count + RUNS + rng_below(&rng, (uint64_t)some[i] - 1);
                 memcpy(damaged, block, len);
-                if (kind == 0) { /* a count is wrong: of the last run's, only the sum tells */
+                if (kind == 0) { /* a wrong count; in the last run only the sum shows it */
                     count[times % 2 ? RUNS - 1 : rng_below(&rng, RUNS)] += times % 4 < 2 ? 1 : -1;
-                } else if (kind == 1 && *run) { /* a run's last belongs to the next */
+                } else if (kind == 1 && *run) { /* the last of a run moves to the next one */
                     run[0]--, run[1]++;
-                } else if (kind == 2) { /* two change places: wrong within a run */
+                } else if (kind == 2) { /* two are swapped: invalid within a run */
                     const uint8_t first = offset[0];
                     offset[0] = offset[1], offset[1] = first;
-                } else if (kind == 3) { /* twice the same */
+                } else if (kind == 3) { /* the same twice */
                     offset[1] = offset[0];
-                } else if (kind == 4) { /* another one */
+                } else if (kind == 4) { /* a different offset */
                     *offset = (uint8_t)rng_next(&rng);
                 }
                 const int bad = ref_decode(want, N, damaged, len) != REF_OK;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Inputs of more elements than 32 bits count, more threads than a call will start, a thread that has little stack, and a process
- * that has no memory left.
- * PICI_TEST_FULL=1 adds what takes half a gigabyte or minutes. */
+ * Inputs of more than 2^32 elements, more threads than a call starts, a thread with a small stack, and a process
+ * without memory. PICI_TEST_FULL=1 adds tests that take half a gigabyte or minutes. */
 #define _DEFAULT_SOURCE
 #include <criterion/criterion.h>
 #include <limits.h>
@@ -23,7 +22,7 @@ static int full(void)
     return getenv("PICI_TEST_FULL") != NULL;
 }
 
-/* So many bytes of zeros, of which only those pages that are written take memory; null if that is too many. */
+/* So many bytes of zeros; only pages that are written take memory. Null if there is no address space. */
 static uint8_t *zeros(uint64_t bytes)
 {
     if (bytes > SIZE_MAX)
@@ -38,7 +37,7 @@ static const uint64_t wide = (UINT64_C(1) << 32) + 5;
 static const uint64_t places[] = {3, 4095, 4096, UINT64_C(0xffffffff), UINT64_C(0x100000000), UINT64_C(0x100000004)};
 enum { PLACES = sizeof places / sizeof *places };
 
-/* The elements 1, 2, ... at places; null, and a word about it, where that cannot be had. */
+/* Zeros, and the elements 1, 2, ... at places. Null, and a message, if there is no memory. */
 static uint8_t *wide_input(void)
 {
     uint8_t *src = zeros(wide);
@@ -75,7 +74,7 @@ Test(codec_large, coo_beyond_32_bits)
         want[48 + 8 * PLACES + i] = (uint8_t)(i + 1);
     }
     for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
-        if (isa[1] && !full()) /* the fastest will do */
+        if (isa[1] && !full()) /* only the fastest one */
             continue;
         size_t len = 0;
         pici_isa_force(*isa);
@@ -118,7 +117,7 @@ Test(codec_large, pici_beyond_32_bits)
 
 /* ---- threads ---- */
 
-/* As many threads as there can be at the most, each with work of its own. */
+/* The greatest number of threads, each with work to do. */
 Test(codec_large, threads_without_end)
 {
     const uint64_t n = UINT64_C(300) * 64 * 4096 + 100;
@@ -159,7 +158,7 @@ struct on_stack {
     unsigned failed;
 };
 
-/* Everything that the codec does, in a thread. Groups that are sparse, alike and mixed, and a tile that is partial. */
+/* All calls of the codec, on a thread. The input has sparse, alike and mixed groups, and a partial tile. */
 static void *use_codec(void *context)
 {
     static const enum pici_dtype dtypes[] = {PICI_U8, PICI_BF16, PICI_F8E4M3, PICI_F32, PICI_F64};
@@ -182,7 +181,7 @@ static void *use_codec(void *context)
 }
 #endif
 
-/* As much stack as pici.h promises to need is enough, on every ISA: beyond it lies a guard page. */
+/* The stack that pici.h documents is enough on every ISA. After it comes a guard page. */
 Test(codec_large, stack)
 {
 #ifdef SANITIZED
@@ -217,7 +216,7 @@ Test(codec_large, stack)
 }
 
 #ifndef SANITIZED
-/* Use some stack now, for it cannot grow later. */
+/* Use stack now, because it cannot grow later. */
 static __attribute__((noinline)) void grow_stack(void)
 {
     volatile uint8_t deep[1 << 20];
@@ -226,8 +225,8 @@ static __attribute__((noinline)) void grow_stack(void)
 }
 #endif
 
-/* A process that may map no more memory: the codec allocates nothing, and where no thread can be started the caller does
- * the work. */
+/* A process that cannot map more memory. The codec allocates nothing, and if no thread can be started the caller
+ * does the work. */
 Test(codec_large, without_memory)
 {
 #ifdef SANITIZED

@@ -104,7 +104,7 @@ Test(codec_range, outside_is_refused)
     }
 }
 
-/* What is broken elsewhere, and the checksum, do not matter to a range. */
+/* A range ignores faults in other tiles, and the checksum. */
 Test(codec_range, knows_its_tiles_only)
 {
     enum { N = 8 * 4096 };
@@ -121,7 +121,7 @@ Test(codec_range, knows_its_tiles_only)
         enum pici_status s = pici_decompress_range(out, t * 4096 + 10, 4000, block, len, NULL);
         if (t == 1 || t == 5 || t == 7)
             cr_expect_eq(s, PICI_E_CORRUPT, "tile %d", (int)t);
-        else if (t == 6) /* its count disagrees with tile 7's entry */
+        else if (t == 6) /* tile 7's entry contradicts its count */
             cr_expect(s == PICI_E_CORRUPT || s == PICI_OK);
         else
             cr_expect_eq(s, PICI_OK, "tile %d", (int)t);
@@ -134,8 +134,8 @@ Test(codec_range, knows_its_tiles_only)
     free(out);
 }
 
-/* The pages that hold nothing of the range may as well not be there: all but the header's and those with the tile's
- * words, index entry and values, and their neighbours. */
+/* A range does not touch other pages: all are unmapped except those with the header, with the tile's words, index
+ * entry and values, and the pages next to them. */
 Test(codec_range, touches_its_tiles_only)
 {
     enum { N = 64 * 4096, T = 40 };

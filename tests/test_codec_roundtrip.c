@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Every ISA against the reference: encode, verify, decode, decode ranges and add, by dtype, length, pattern and thread
- * count, between guard pages and at any alignment (all of it in check_codec). */
+ * Every ISA compared with the reference: encode, verify, decode, decode ranges and add, for each dtype, length,
+ * pattern and number of threads, between guard pages and at any alignment (check_codec). */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -28,8 +28,8 @@ static void try_formats(struct rig *rig, void *src, uint64_t n, enum pici_dtype 
     }
 }
 
-/* Each length in turn: full (which comes nearest to the end of the block) and with some other patterns; if none is asked
- * for, full or another by turns. */
+/* Each length: with no zeros (values then come nearest to the end of the block) and with some other patterns.
+ * Without other patterns: by turns with no zeros and with a random pattern. */
 static void try_lengths(enum pici_dtype dtype, uint64_t from, uint64_t to, int others)
 {
     struct rig rig;
@@ -100,7 +100,7 @@ PATTERNS_OF(u32, PICI_U32)
 PATTERNS_OF(i64, PICI_I64)
 PATTERNS_OF(u64, PICI_U64)
 
-/* Each number of nonzeros in a tile, so that every threshold between ways of packing is crossed. */
+/* Each number of nonzeros in a tile, which crosses every threshold between ways of packing. */
 static void try_counts(enum pici_dtype dtype)
 {
     const unsigned width = ref_width(dtype);
@@ -152,7 +152,7 @@ static void try_positions(enum pici_dtype dtype, unsigned every)
     memset(src, 0, (size_t)n * 8);
     for (uint64_t i = 0; i < n; i += i < 200 || i > 3990 ? 1 : every) {
         struct subject s = {.src = src, .n = n, .dtype = dtype, .threads = 1};
-        ref_store(src, i, width, UINT64_C(1) << rng_below(&rig.rng, 8 * width)); /* a single bit, too */
+        ref_store(src, i, width, UINT64_C(1) << rng_below(&rig.rng, 8 * width)); /* with a single bit set */
         for (int format = PICI_PICI; format <= PICI_HYBRID; format++) {
             s.format = (enum pici_format)format;
             const char *bad = check_codec(&rig, &s);
@@ -207,7 +207,7 @@ Test(codec_roundtrip, special_values)
     rig_free(&rig);
 }
 
-/* Thread counts, on inputs with work for seven and of more than 4 MiB, from which on output bypasses the caches. */
+/* Numbers of threads, with work for seven, and with more than 4 MiB, which is written with non-temporal stores. */
 static void try_threads(enum pici_dtype dtype, enum pattern pattern)
 {
     static const int threads[] = {1, 2, 3, 7, 0};
@@ -242,7 +242,7 @@ THREADS(f32_tiles, PICI_F32, PATTERN_TILES)
 THREADS(f64_runs, PICI_F64, PATTERN_RUNS)
 THREADS(f32_zero, PICI_F32, PATTERN_ZERO)
 
-/* Callers on several threads at once, the first call of the process (which chooses the kernels) among theirs. */
+/* Several threads call at the same time. The first call of the process, which selects the kernels, is among theirs. */
 enum { CALLERS = 6, CALLS = 60 };
 
 static void *call(void *context)
@@ -275,7 +275,7 @@ Test(codec_threads, concurrent_callers)
     }
 }
 
-/* Not of hybrid, whose length depends on more. */
+/* Not for hybrid, whose length does not follow from nnz. */
 static size_t bytes_of(unsigned format, enum pici_dtype dtype, uint64_t n, uint64_t nnz)
 {
     struct fmt_layout l = {0};
@@ -340,7 +340,7 @@ Test(codec_auto, smallest)
     rig_free(&rig);
 }
 
-/* Around the points where two formats are equally long, which a wrong count or a wrong comparison would shift. */
+/* Around the densities where two formats are equally long: a wrong count or comparison would shift them. */
 Test(codec_auto, ties)
 {
     struct rig rig;

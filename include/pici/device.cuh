@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Device functions that make and read blocks, to be called from kernels: for a warp and a tile, and for a thread block and
- * a whole block. docs/cuda.md shows how to embed them. Needs no library, compute capability 8.0, and C++17. Pointers into a
- * block are aligned to 16, those to elements to their width.
+ * Device functions that encode and decode blocks, to be called from your own kernels. docs/cuda.md has an example.
+ * Needs no library, compute capability 8.0, and C++17.
  *
- * Elements are moved as bits: T is uint8_t, uint16_t, uint32_t or uint64_t. Each lane of a warp owns two neighbouring
- * columns of a tile, 2 * lane and 2 * lane + 1, so that a row is read and written at once. Functions named warp_ and tile_
- * are called by whole warps, those named block_ by whole thread blocks of whole warps; their arguments are the same in all
- * lanes but for what is said to be a lane's. "stage" is shared memory of the warp's own: STAGE_BYTES<T>, aligned to 16. */
+ *   tile_*, warp_*    called by all lanes of a warp; work on a tile, or on a share of a block
+ *   block_*           called by all threads of a thread block, a multiple of 32; work on a whole block
+ *   T                 uint8_t, uint16_t, uint32_t or uint64_t: elements are moved as bits of the dtype's width
+ *   pointers          blocks are aligned to 16 bytes, elements to their width
+ *   "stage"           shared memory that belongs to the warp: STAGE_BYTES<T> bytes, aligned to 16
+ *   "a lane's"        arguments and results that may differ from lane to lane; all others must be the same in all
+ *                     lanes, or in all threads of the thread block for block_*
+ *
+ * Each lane owns two neighbouring columns of a tile, 2 * lane and 2 * lane + 1, so that a warp reads and writes a
+ * row at once. */
 #ifndef PICI_DEVICE_CUH
 #define PICI_DEVICE_CUH
 
@@ -59,7 +64,7 @@ template <class T> PICI_DEV raw_pair<T> join(T a, T b)
         return (raw_pair<T>)((raw_pair<T>)a | (raw_pair<T>)b << 8 * sizeof(T));
 }
 
-/* What differs between two units of a row. */
+/* The XOR of two units of a row. */
 template <class U> PICI_DEV U differing(U a, U b)
 {
     return (U)(a ^ b);
@@ -70,7 +75,7 @@ PICI_DEV raw128 differing(raw128 a, raw128 b)
     return raw128{a.lo ^ b.lo, a.hi ^ b.hi};
 }
 
-/* Whether p, to elements, can be read and written in pairs and in units of 16 bytes. */
+/* Is p aligned to so many bytes? */
 PICI_DEV bool is_aligned(const void *p, unsigned bytes)
 {
     return (uintptr_t)p % bytes == 0;
@@ -80,12 +85,12 @@ PICI_DEV bool is_aligned(const void *p, unsigned bytes)
 
 template <class T> struct dense_tile {
     T *at;
-    unsigned left;     /* elements that exist: TILE, or fewer in the last */
-    bool pairs;        /* all exist, and rows can be read in pairs */
-    T *base = nullptr; /* null; or, of a tile to be read, the elements with which those at `at` are XORed */
+    unsigned left;     /* elements of the tile: TILE, or fewer for the last */
+    bool pairs;        /* left == TILE, and rows can be read and written in pairs */
+    T *base = nullptr; /* null; or, for a tile that is read, elements with which those at `at` are XORed */
 };
 
-/* Tile t of n elements; or of what they have that those at base have not. */
+/* Tile t of the n elements at dense; with a base, of their XOR with the elements there. */
 template <class T> PICI_DEV dense_tile<T> tile_at(T *dense, uint64_t n, uint64_t t, T *base = nullptr)
 {
     dense_tile<T> d;
@@ -97,15 +102,15 @@ template <class T> PICI_DEV dense_tile<T> tile_at(T *dense, uint64_t n, uint64_t
     return d;
 }
 
-/* How rows are read, known when compiling, so that it is asked once a tile: in pairs, or else element by element; XORed with
- * those of a base, or else alone. */
+/* How rows are read: in pairs or element by element; XORed with those of a base or not. A template argument, so that
+ * the branch is taken once a tile. */
 constexpr unsigned ROW_PAIRS = 1, ROW_DELTA = 2;
 
 template <unsigned HOW> struct access_of {
     static constexpr unsigned value = HOW;
 };
 
-/* Call each with how the tile's rows are read, as an access_of. */
+/* Call each with the access_of that says how the tile's rows are read. */
 template <class T, class EACH> PICI_DEV auto by_access(const dense_tile<const T> &d, EACH each)
 {
     if (d.base)
@@ -113,7 +118,7 @@ template <class T, class EACH> PICI_DEV auto by_access(const dense_tile<const T>
     return d.pairs ? each(access_of<ROW_PAIRS>()) : each(access_of<0>());
 }
 
-/* The lane's pair of row r of `left` elements, one by one: what does not exist is zero. */
+/* The lane's pair of row r of a tile of `left` elements, read one by one; zeros beyond its end. */
 template <class T> PICI_DEV raw_pair<T> load_edge(const T *at, unsigned left, unsigned r)
 {
     const unsigned i = r * COLS + 2 * hw::lane();
@@ -136,7 +141,7 @@ template <bool ONCE, class T> PICI_DEV raw_pair<T> load_pair(const T *at, unsign
     return ONCE ? hw::load_once(p) : hw::load(p);
 }
 
-/* The lane's pair of row r. ONCE: pairs that will not be read again. */
+/* The lane's pair of row r. ONCE: it will not be read again, so it need not stay in a cache. */
 template <unsigned HOW, bool ONCE = false, class T>
 PICI_DEV raw_pair<T> load_row(const dense_tile<const T> &d, unsigned r)
 {
@@ -152,15 +157,16 @@ PICI_DEV raw_pair<T> load_row(const dense_tile<const T> &d, unsigned r)
         return load(d.at);
 }
 
-/* The lane's two columns as values in registers, so that memory is read once: 128 registers of 32 bits for 4-byte elements,
- * half of that for narrower ones. Elements of 8 bytes have too many: they are read twice, the second time from a cache. */
+/* The lane's two columns, held in registers so that memory is read once: 128 registers of 32 bits for 4-byte
+ * elements, half of that or less for narrower ones. Elements of 8 bytes would need too many: they are read twice,
+ * the second time from a cache. */
 template <class T> struct held_tile {
     static constexpr bool holds = sizeof(T) < 8;
     raw_pair<T> row[holds ? (unsigned)ROWS : 1u];
     dense_tile<const T> from;
 };
 
-/* Row r: from registers, or, of 8 bytes, from memory again. */
+/* Row r: from registers, or for elements of 8 bytes from memory. */
 template <unsigned HOW, class T> PICI_DEV raw_pair<T> held_row(const held_tile<T> &h, unsigned r)
 {
     if constexpr (held_tile<T>::holds)
@@ -169,7 +175,7 @@ template <unsigned HOW, class T> PICI_DEV raw_pair<T> held_row(const held_tile<T
         return load_row<HOW>(h.from, r);
 }
 
-/* Call each with how held_row gets the rows, as by_access does; from registers, it is all the same. */
+/* by_access for held_row. From registers, how rows are read does not matter. */
 template <class T, class EACH> PICI_DEV auto by_held(const held_tile<T> &h, EACH each)
 {
     if constexpr (held_tile<T>::holds)
@@ -178,6 +184,7 @@ template <class T, class EACH> PICI_DEV auto by_held(const held_tile<T> &h, EACH
         return by_access(h.from, each);
 }
 
+/* Load a tile. */
 template <class T> PICI_DEV void tile_load(held_tile<T> &h, const dense_tile<const T> &from)
 {
     h.from = from;
@@ -185,7 +192,8 @@ template <class T> PICI_DEV void tile_load(held_tile<T> &h, const dense_tile<con
         by_access(from, [&](auto how) {
             PICI_UNROLL
             for (unsigned r = 0; r < ROWS; r++) {
-                /* or compilers ask for all rows of both before they XOR any, and have not the registers */
+                /* limits the loads in flight: compilers would load all rows of both before any XOR, and run out of
+                 * registers */
                 if (how.value == (ROW_PAIRS | ROW_DELTA) && r % 16 == 0)
                     hw::syncwarp();
                 h.row[r] = load_row<how.value, true>(from, r);
@@ -194,7 +202,8 @@ template <class T> PICI_DEV void tile_load(held_tile<T> &h, const dense_tile<con
     }
 }
 
-/* A lane's two words of a tile's bits: in pici, its columns; in hybrid rows 2 * lane and 2 * lane + 1. */
+/* A lane's two words of a tile's bits. In pici they are the lane's columns; in hybrid, rows 2 * lane and 2 * lane +
+ * 1. */
 struct columns {
     uint64_t word[2];
 };
@@ -203,7 +212,7 @@ template <unsigned HOW, unsigned FIRST, class T> PICI_DEV void half_columns(uint
 {
     constexpr unsigned AHEAD = held_tile<T>::holds || !(HOW & ROW_DELTA)
                                    ? 32
-                                   : 8; /* rows in flight; of a delta they take twice the registers */
+                                   : 8; /* rows in flight; with a base they take twice the registers */
     half[0] = half[1] = 0;
     PICI_UNROLL_1
     for (unsigned row = 0; row < 32; row += AHEAD) {
@@ -228,7 +237,7 @@ template <unsigned HOW, class T> PICI_DEV columns all_columns(const held_tile<T>
     return c;
 }
 
-/* Build the 64 words of a tile, two a lane. */
+/* The 64 column words of a tile, two a lane. */
 template <class T> PICI_DEV columns tile_columns(const held_tile<T> &h)
 {
     return by_held(h, [&](auto how) { return all_columns<how.value>(h); });
@@ -236,6 +245,7 @@ template <class T> PICI_DEV columns tile_columns(const held_tile<T> &h)
 
 /* ---- sums over the lanes of a warp ---- */
 
+/* The sum of v over all lanes. */
 template <class T> PICI_DEV T warp_sum(T v)
 {
     for (unsigned by = LANES / 2; by; by /= 2)
@@ -243,7 +253,7 @@ template <class T> PICI_DEV T warp_sum(T v)
     return hw::shfl(v, 0);
 }
 
-/* The sum of the lanes below; a lane's. */
+/* The exclusive prefix sum: the sum of `own` over the lanes below; a lane's. */
 template <class T> PICI_DEV T warp_scan(T own)
 {
     T sum = own;
@@ -255,19 +265,19 @@ template <class T> PICI_DEV T warp_scan(T own)
     return sum - own;
 }
 
-/* Bits of a tile; the same in all lanes. */
+/* The number of bits set in a tile. */
 PICI_DEV unsigned tile_nnz(const columns &c)
 {
     return warp_sum(hw::popc(c.word[0]) + hw::popc(c.word[1]));
 }
 
-/* How many of the tile's values precede those of the lane's first word; a lane's. */
+/* The number of the tile's values that precede those of the lane's first word; a lane's. */
 PICI_DEV unsigned tile_offset(const columns &c)
 {
     return warp_scan(hw::popc(c.word[0]) + hw::popc(c.word[1]));
 }
 
-/* Go through the bits of the lane's two words: to each(which word, which bit). */
+/* Call each(word, bit) for each bit set in the lane's two words; word is 0 or 1. */
 template <class EACH> PICI_DEV void each_bit(const columns &c, EACH each)
 {
     PICI_UNROLL
@@ -276,14 +286,14 @@ template <class EACH> PICI_DEV void each_bit(const columns &c, EACH each)
             each(k, hw::ffs(word) - 1);
 }
 
-/* Does column c of a tile of which `left` elements exist have a bit for one that does not? */
+/* Has column c of a tile of `left` elements a bit set beyond its end? */
 PICI_DEV bool past_end(uint64_t word, unsigned c, unsigned left)
 {
     const unsigned rows = left > c ? (left - c + COLS - 1) / COLS : 0;
     return rows < ROWS && word >> rows != 0;
 }
 
-/* The lane's columns of tile t of the bitvector at bits, written or read. */
+/* Write, and read, the lane's columns of tile t of the bitvector at bits. */
 PICI_DEV void put_columns(uint8_t *bits, uint64_t t, const columns &c)
 {
     hw::store((raw128 *)(bits + t * TILE_BITS_BYTES) + hw::lane(), raw128{c.word[0], c.word[1]});
@@ -300,14 +310,14 @@ PICI_DEV columns get_columns(const uint8_t *bits, uint64_t t)
 
 /* ---- values between shared memory and a block ---- */
 
-/* A tile's values, and a few bytes so that they can lie as the block has them. Coo has positions beside them. */
+/* Shared memory for a tile's values, plus a few bytes so that they can have the same alignment as in the block. Coo
+ * needs positions too. */
 template <class T> constexpr unsigned STAGE_BYTES = TILE * sizeof(T) + 16;
 template <class T> constexpr unsigned COO_STAGE_BYTES = TILE *(sizeof(T) + 2) + 16;
 
 template <unsigned HOW, class T> PICI_DEV void pack_rows(T *a, T *b, const held_tile<T> &h)
 {
-    constexpr unsigned GROUP =
-        held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows that are asked for before any is used */
+    constexpr unsigned GROUP = held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows that are loaded before any is used */
     PICI_UNROLL_1
     for (unsigned row = 0; row < ROWS; row += GROUP) {
         raw_pair<T> v[GROUP];
@@ -325,7 +335,8 @@ template <unsigned HOW, class T> PICI_DEV void pack_rows(T *a, T *b, const held_
     }
 }
 
-/* Gather the tile's values at stage, column by column; before: tile_offset. Ends with them visible to the warp. */
+/* Gather the tile's values at stage, column by column. before: tile_offset(c), a lane's. When it returns they are
+ * visible to the warp. */
 template <class T> PICI_DEV void tile_pack(uint8_t *stage, const held_tile<T> &h, const columns &c, unsigned before)
 {
     T *a = (T *)stage + before, *b = a + hw::popc(c.word[0]);
@@ -333,9 +344,10 @@ template <class T> PICI_DEV void tile_pack(uint8_t *stage, const held_tile<T> &h
     hw::syncwarp();
 }
 
-/* Rank the elements of rows of which the lane has the pairs, the first of which is preceded by `at` values in the order of the
- * elements: each(r, x, y, even, odd, k) of each row, whose nonzeros at even and at odd places are these ballots, and the
- * lane's pair, preceded by k values, is x, y. Returns how many precede the next row. */
+/* Rank the nonzeros of GROUP rows in the order of the elements. v: the lane's pair of each row; at: the number of
+ * values before the first row. Calls each(r, x, y, even, odd, k) for each row r: x, y is the lane's pair, which k
+ * values precede; even and odd are the ballots of nonzeros at even and at odd columns. Returns the number of values
+ * before the next row. */
 template <class T, unsigned GROUP, class EACH>
 PICI_DEV unsigned rank_rows(const raw_pair<T> (&v)[GROUP], unsigned at, EACH each)
 {
@@ -350,7 +362,8 @@ PICI_DEV unsigned rank_rows(const raw_pair<T> (&v)[GROUP], unsigned at, EACH eac
     return at;
 }
 
-/* Copy n values from stage to a block, in words of 4 bytes whatever the width. stage may be used again after a __syncwarp(). */
+/* Copy n values from stage to a block; narrow ones in words of 4 bytes. stage may be used again after a
+ * __syncwarp(). */
 template <class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsigned n)
 {
     if constexpr (sizeof(T) >= 4) {
@@ -359,7 +372,8 @@ template <class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsi
     } else {
         constexpr unsigned WIDTH = sizeof(T);
         const unsigned lane = hw::lane(), skew = (unsigned)((uintptr_t)to % 4), end = skew + n * WIDTH;
-        const unsigned first = skew ? 1 : 0, whole = n * WIDTH / 4; /* words that two staged ones make, or one does */
+        /* words [first, whole) of the block are whole; with skew, each is made of two staged ones */
+        const unsigned first = skew ? 1 : 0, whole = n * WIDTH / 4;
         uint8_t *words = (uint8_t *)to - skew;
         const uint32_t *from = (const uint32_t *)stage;
         PICI_UNROLL_4
@@ -369,7 +383,7 @@ template <class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsi
                 v = hw::funnel_l(hw::get(from + i - 1), v, 8 * skew);
             hw::store((uint32_t *)words + i, v);
         }
-        /* what is left at both ends, an element a lane */
+        /* the elements left over at both ends, one a lane */
         const unsigned rest = 4 * (whole > first ? whole : first);
         const unsigned k = lane < 8 ? skew + lane * WIDTH : rest + (lane - 8) * WIDTH;
         if (k < end && (lane < 8 ? first && k < 4 : true))
@@ -377,7 +391,7 @@ template <class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsi
     }
 }
 
-/* Whether some element of these bytes is zero. */
+/* Is one of the elements in this word zero? */
 template <class T> PICI_DEV bool any_zero(uint32_t v)
 {
     if constexpr (sizeof(T) == 1)
@@ -388,9 +402,10 @@ template <class T> PICI_DEV bool any_zero(uint32_t v)
         return v == 0;
 }
 
-/* Copy units [first, end) of 4 bytes or of a value from `from` to the same places at `to`, if PUT, GROUP a lane at a time:
- * all loads of a group are in flight before the first is stored, since compilers do not move a load before a store. Beyond
- * the end a lane loads the last unit again, for a load that depends on nothing costs less than a branch. */
+/* Copy units [first, first + GROUP * LANES), but not beyond end, from `from` to `to` (only if PUT), and return
+ * whether one of their elements is zero; a lane's. A unit is 4 bytes, or a wider element. All loads of a lane are in
+ * flight before its first store, because compilers do not move a load ahead of a store. Beyond the end a lane loads
+ * the last unit again: that costs less than a branch. */
 template <bool PUT, class T, unsigned GROUP, class U>
 PICI_DEV bool copy_in_group(U *to, const U *from, unsigned first, unsigned end)
 {
@@ -415,6 +430,7 @@ PICI_DEV bool copy_in_group(U *to, const U *from, unsigned first, unsigned end)
     return zero;
 }
 
+/* copy_in_group for all units [first, end). */
 template <bool PUT, class T, class U> PICI_DEV bool copy_in_units(U *to, const U *from, unsigned first, unsigned end)
 {
     constexpr unsigned GROUP = 16, FEW = 4;
@@ -429,8 +445,8 @@ template <bool PUT, class T, class U> PICI_DEV bool copy_in_units(U *to, const U
     return zero;
 }
 
-/* Copy n values of a block to stage, if PUT, and look for zeros among them, as bool of a lane. They lie as many bytes from
- * stage as `from` does from a multiple of four: the result in `values`. Ends with them visible to the warp. */
+/* Copy n values of a block to stage (only if PUT). Returns whether one is zero; a lane's. values: out, where they
+ * are in stage, with the same alignment to four bytes as `from`. When it returns they are visible to the warp. */
 template <bool PUT, class T> PICI_DEV bool warp_copy_in(T *&values, uint8_t *stage, const T *from, unsigned n)
 {
     bool zero = false;
@@ -441,9 +457,9 @@ template <bool PUT, class T> PICI_DEV bool warp_copy_in(T *&values, uint8_t *sta
     } else {
         const unsigned skew = (unsigned)((uintptr_t)from % 4), end = skew + n * (unsigned)sizeof(T);
         const uint8_t *words = (const uint8_t *)from - skew;
-        const unsigned first = skew ? 1 : 0, whole = end / 4; /* words that are wholly of values */
+        const unsigned first = skew ? 1 : 0, whole = end / 4; /* words that consist of values only */
         zero = copy_in_units<PUT, T>((uint32_t *)stage, (const uint32_t *)words, first, whole);
-        /* what is left of the first word and of the last */
+        /* the values in the first and in the last word, if these are partial */
         const unsigned lane = hw::lane(), per = 4 / sizeof(T), k = lane < per ? lane : whole * per + lane - per;
         const bool head = lane < per && first, tail = lane >= per && lane < 2 * per && (whole || !first);
         if ((head || tail) && k * sizeof(T) >= skew && k * sizeof(T) < end) {
@@ -460,7 +476,7 @@ template <bool PUT, class T> PICI_DEV bool warp_copy_in(T *&values, uint8_t *sta
     return zero;
 }
 
-/* The first of n values of a block that is zero; n if none. The same in all lanes. */
+/* The index of the first zero among n values of a block; n if there is none. */
 template <class T> PICI_DEV unsigned warp_find_zero(const T *values, unsigned n)
 {
     for (unsigned at = 0; at < n; at += LANES) {
@@ -471,14 +487,18 @@ template <class T> PICI_DEV unsigned warp_find_zero(const T *values, unsigned n)
     return n;
 }
 
-/* ---- a tile from its values. Every bit stands for an element that exists ---- */
+/* ---- a tile from its values. All bits set are of elements that the tile has ---- */
 
-/* Which elements of the lane's pairs there are, and where their values are, pici's way: each lane goes down its columns.
- * rows(first): of rows first to first + 31, place(r) is asked for row first + r, in any order; its lowest two bits say which
- * of the pair is there. take() then fetches these, row by row. SCATTER, ADD: how many rows at a time, for want of registers. */
+/* The source of a tile's elements for tile_scatter_from and tile_add_from, in pici's order: each lane goes down its two
+ * columns. Its interface, which by_rows and by_elements in device_hybrid.cuh have too:
+ *   rows(first)         the next calls of place are for rows first to first + 31
+ *   place(r)            in any order; bits 0 and 1: the first and the second element of the lane's pair in row first +
+ *                       r is nonzero
+ *   take(place, x, y)   in the order of the rows: fetch the values of those elements
+ *   SCATTER, ADD        rows at a time, as many as registers allow */
 template <class T> struct by_columns {
     static constexpr unsigned SCATTER = 32, ADD = sizeof(T) == 8 ? 8 : 16;
-    const T *a, *b; /* staged: the next values of either column */
+    const T *a, *b; /* the next staged value of each column */
     columns c;
     uint32_t u, w;
 
@@ -522,7 +542,8 @@ template <bool PAIRS, class T, class FROM> PICI_DEV void scatter_rows(const dens
     }
 }
 
-/* Write all of a tile's elements, from by_columns or another such. stage may be used again after a __syncwarp(). */
+/* Write all elements of a tile. FROM: by_columns or another with its interface. stage may be used again after a
+ * __syncwarp(). */
 template <class T, class FROM> PICI_DEV void tile_scatter_from(const dense_tile<T> &d, FROM from)
 {
     if (d.pairs)
@@ -531,7 +552,7 @@ template <class T, class FROM> PICI_DEV void tile_scatter_from(const dense_tile<
         scatter_rows<false>(d, from);
 }
 
-/* The same of pici's order; values: staged. */
+/* The same for values in pici's order, staged at `values`. */
 template <class T>
 PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
 {
@@ -540,7 +561,7 @@ PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const column
 
 template <class SUM, bool PAIRS, class T, class FROM> PICI_DEV void add_rows(const dense_tile<T> &d, FROM &from)
 {
-    constexpr unsigned AHEAD = PAIRS ? FROM::ADD : 4; /* rows whose elements are asked for before any is added to */
+    constexpr unsigned AHEAD = PAIRS ? FROM::ADD : 4; /* rows that are loaded before any is added to */
     constexpr unsigned HOW = PAIRS ? ROW_PAIRS : 0;
     raw_pair<T> *out = (raw_pair<T> *)d.at + hw::lane();
     const dense_tile<const T> old = {d.at, d.left, d.pairs};
@@ -574,8 +595,8 @@ template <class SUM, bool PAIRS, class T, class FROM> PICI_DEV void add_rows(con
     }
 }
 
-/* Add to a tile's elements, row by row, from by_columns or another such. A pair is read and written if one of its elements is
- * added to. stage may be used again after a __syncwarp(). */
+/* Add to a tile's elements, row by row. FROM: as for tile_scatter_from. A pair is read and written only if one of
+ * its elements is added to. stage may be used again after a __syncwarp(). */
 template <class SUM, class T, class FROM> PICI_DEV void tile_add_from(const dense_tile<T> &d, FROM from)
 {
     if (d.pairs)
@@ -584,14 +605,14 @@ template <class SUM, class T, class FROM> PICI_DEV void tile_add_from(const dens
         add_rows<SUM, false>(d, from);
 }
 
-/* The same of pici's order; values: staged. */
+/* The same for values in pici's order, staged at `values`. */
 template <class SUM, class T>
 PICI_DEV void tile_add_rows(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
 {
     tile_add_from<SUM>(d, by_columns<T>(values, c, before));
 }
 
-/* Write all of a tile's elements, as they are at stage, aligned to 16, or as zeros if that is null. */
+/* Write all elements of a tile from stage, which is aligned to 16; zeros if stage is null. */
 template <class T> PICI_DEV void tile_put(const dense_tile<T> &d, const uint8_t *stage)
 {
     constexpr unsigned QUADS = TILE * sizeof(T) / 16;
@@ -603,7 +624,7 @@ template <class T> PICI_DEV void tile_put(const dense_tile<T> &d, const uint8_t 
             hw::store(d.at + k, stage ? hw::get((const T *)stage + k) : (T)0);
 }
 
-/* A tile of zeros at stage. Ends with them visible to the warp. */
+/* Fill stage with a tile of zeros. When it returns they are visible to the warp. */
 template <class T> PICI_DEV void stage_zeros(uint8_t *stage)
 {
     constexpr unsigned QUADS = TILE * sizeof(T) / 16;
@@ -612,7 +633,8 @@ template <class T> PICI_DEV void stage_zeros(uint8_t *stage)
     hw::syncwarp();
 }
 
-/* Add x to the elements at `at`, all of different places, which are good: all are loaded before the first is stored. */
+/* dst[at[k]] += x[k] for each k where good[k]; a lane's. All places differ. All loads are issued before the first
+ * store. */
 template <class SUM, class T, class I, unsigned GROUP>
 PICI_DEV void add_at(T *dst, const I (&at)[GROUP], const T (&x)[GROUP], const bool (&good)[GROUP])
 {
@@ -626,12 +648,12 @@ PICI_DEV void add_at(T *dst, const I (&at)[GROUP], const T (&x)[GROUP], const bo
             hw::store(dst + at[k], SUM::sum(old[k], x[k]));
 }
 
-/* A tile with no more values than this is added to value by value. Few of them share a sector of memory; with more, lanes
- * that go through a column would each touch a sector of their own, again and again. */
+/* A tile with at most so many values is added value by value, since few of them share a sector of memory. With more,
+ * values are added row by row: lanes that each follow a column would touch the same sectors again and again. */
 constexpr unsigned SPARSE_TILE = 512;
 
-/* Add n <= SPARSE_TILE values of a block: list the places of the tile's bits by __ffsll, and go through the list. Returns
- * whether a value is zero, of a lane. stage may be used again after a __syncwarp(). */
+/* Add n <= SPARSE_TILE values of a block: list the offsets of the tile's bits, then add value by value. before:
+ * tile_offset(c), a lane's. Returns whether a value is zero; a lane's. stage may be used again after a __syncwarp(). */
 template <class SUM, class T>
 PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *values, const columns &c, unsigned before,
                             unsigned n)
@@ -650,7 +672,7 @@ PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *val
         for (unsigned k = 0; k < GROUP; k++) {
             const unsigned i = first + k * LANES;
             good[k] = i < n;
-            x[k] = hw::load_once(values + (good[k] ? i : n - 1)); /* the last one again: see copy_in_group */
+            x[k] = hw::load_once(values + (good[k] ? i : n - 1)); /* beyond the end as in copy_in_group */
             at[k] = hw::get(list + (good[k] ? i : n - 1));
             zero |= x[k] == 0;
         }
@@ -659,12 +681,12 @@ PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *val
     return zero;
 }
 
-/* What is done with a block's elements. */
+/* What is done with a block besides checking it. */
 enum reading { VERIFY, DECODE, ADD };
 
-/* Tile t of a pici block: check its every rule and its part of the index, then do with it what DO says. Nothing is done
- * where the tile itself is wrong. SUM: arith<dtype> or arith_xor, for ADD. Returns a fault, the same in all lanes. stage may be used
- * again at once. */
+/* Check all rules of tile t of a pici block, and its part of the index; if the tile itself is valid, decode it or
+ * add it to dst, as DO says. SUM: arith<dtype> or arith_xor<T> for ADD. Returns a fault. stage may be used again at
+ * once. */
 template <reading DO, class SUM, class T>
 PICI_DEV uint64_t tile_read(const block_view &v, uint64_t t, T *dst, uint8_t *stage)
 {
@@ -682,7 +704,8 @@ PICI_DEV uint64_t tile_read(const block_view &v, uint64_t t, T *dst, uint8_t *st
     }
     const unsigned before = tile_offset(c);
     const unsigned nnz = hw::shfl(before + hw::popc(c.word[0]) + hw::popc(c.word[1]), LANES - 1);
-    /* An entry beyond nnz is not the first fault, except of its tile: those before it do not add up to it. */
+    /* An entry beyond nnz is reported here, but an earlier tile has a fault too: the counts before do not add up to
+     * it. */
     if ((t == 0 && entry != 0) || entry > v.nnz)
         return tile_fault(t, TILE_ENTRY, 0);
     if (nnz > v.nnz - entry)
@@ -721,7 +744,7 @@ PICI_DEV uint64_t tile_read(const block_view &v, uint64_t t, T *dst, uint8_t *st
 
 /* ---- dense ---- */
 
-/* f(d, x) of each of the elements in two words. */
+/* f(d, x) of each pair of elements in two words. */
 template <class T, class F> PICI_DEV uint64_t map_word(uint64_t d, uint64_t x, F f)
 {
     uint64_t r = 0;
@@ -741,8 +764,8 @@ template <class SUM, class T> PICI_DEV raw128 dense_quad(raw128 d, raw128 x)
     return map_quad<T>(d, x, [](T old, T add) { return add ? SUM::sum(old, add) : old; });
 }
 
-/* n elements from src to dst, copied or added where not zero: one of `shares` warps. base: null; or, with DECODE, what is
- * copied is XORed with it. */
+/* Copy n elements from src to dst, or with ADD add those that are nonzero. Does the share of one of `shares` warps.
+ * base: null; or, not with ADD, elements with which those copied are XORed. */
 template <reading DO, class SUM, class T>
 PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint64_t shares, const T *base = nullptr)
 {

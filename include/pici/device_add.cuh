@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * dst + x in a dtype's own arithmetic, on elements as bits: the rules of formats/block.md, "Adding". Hardware adds floats
- * and nothing else: its conversions lose NaN payloads. The one result that is the host's own choice, infinity minus
- * infinity, has its sign clear here. */
+ * dst + x in a dtype's own arithmetic, on elements as bits; the rules are in formats/block.md, "Adding". Of the
+ * hardware's floating point only the addition is used, because its conversions lose NaN payloads. Infinity minus
+ * infinity, whose sign is not specified, gives a NaN with a clear sign. */
 #ifndef PICI_DEVICE_ADD_CUH
 #define PICI_DEVICE_ADD_CUH
 
@@ -11,8 +11,8 @@
 
 namespace pici {
 
-/* An IEEE-like format of M mantissa bits below a sign bit; INF as IEEE 754 has it, else only an all-ones magnitude is
- * special, a NaN (OCP's e4m3). */
+/* A floating-point format with the sign at bit SIGN, M mantissa bits, and this exponent BIAS. INF: infinities and
+ * NaNs as in IEEE 754; otherwise the only special magnitude is all ones, a NaN (OCP's e4m3). */
 template <int SIGN, int M, int BIAS, bool INF> struct narrow_float {
     static constexpr uint32_t top = (1u << SIGN) - 1, implicit = 1u << M, all_ones = top + 1 - implicit;
     static constexpr uint32_t quiet = INF ? implicit >> 1 : 0;
@@ -22,7 +22,7 @@ template <int SIGN, int M, int BIAS, bool INF> struct narrow_float {
         return INF ? (h & top) > all_ones : (h & top) == top;
     }
 
-    /* Exact; not of a NaN. */
+    /* Convert to f32, exactly. h is not a NaN. */
     PICI_DEV_MEMBER static uint32_t widen(uint32_t h)
     {
         const uint32_t smallest = (128u - BIAS) << 23; /* 2^(1 - bias), the smallest normal */
@@ -35,11 +35,11 @@ template <int SIGN, int M, int BIAS, bool INF> struct narrow_float {
         return r | (h >> SIGN & 1) << 31;
     }
 
-    /* To nearest even; not of a NaN. */
+    /* Convert from f32, rounding to nearest even. u is not a NaN. */
     PICI_DEV_MEMBER static uint32_t narrow(uint32_t u)
     {
         const uint32_t smallest = (128u - BIAS) << 23;
-        const uint32_t ulp = (127u + 24 - BIAS - M) << 23; /* a float whose last place is the smallest denormal */
+        const uint32_t ulp = (127u + 24 - BIAS - M) << 23; /* a float whose last bit is the smallest denormal */
         const int shift = 23 - M;
         const uint32_t magnitude = u & 0x7fffffffu;
         uint32_t r;
@@ -106,7 +106,7 @@ template <> struct arith<PICI_F16> {
     }
 };
 
-/* bf16 has float's exponent: its conversions are shifts, and a carry out of the mantissa overflows to infinity. */
+/* bf16 has float's exponent: conversions are shifts, and a carry out of the largest mantissa gives infinity. */
 template <> struct arith<PICI_BF16> {
     typedef uint16_t element;
     PICI_DEV_MEMBER static uint16_t sum(uint16_t d, uint16_t x)
@@ -132,7 +132,7 @@ template <> struct arith<PICI_F8E5M2> {
     }
 };
 
-/* Integers wrap, signed ones as unsigned ones do. */
+/* Integers wrap; signed and unsigned ones have the same sums. */
 template <class T> struct arith_wrap {
     typedef T element;
     PICI_DEV_MEMBER static T sum(T d, T x)
@@ -141,7 +141,7 @@ template <class T> struct arith_wrap {
     }
 };
 
-/* A delta's, which asks for no more than the width. */
+/* For deltas: only the width matters. */
 template <class T> struct arith_xor {
     typedef T element;
     PICI_DEV_MEMBER static T sum(T d, T x)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A block on the device: where its parts are, its header, its faults in their order. Specifications: formats/block.md,
+ * A block on the device: its layout, its header, and its faults. Specifications: formats/block.md,
  * formats/hybrid.md. */
 #ifndef PICI_DEVICE_BLOCK_CUH
 #define PICI_DEVICE_BLOCK_CUH
@@ -17,21 +17,22 @@ enum : uint32_t {
     TILE = ROWS * COLS,        /* elements */
     TILE_BITS_BYTES = COLS * 8 /* of bitvector */
 };
-/* hybrid: tiles in groups, a record each; in a tile, one of these says where its nonzeros are. */
+/* hybrid: tiles form groups, and each group has a record. A tile's container says where its nonzeros are. */
 enum : uint32_t {
     GROUP_TILES = 32,
-    RUN = 256,           /* elements whose offsets are a byte each */
-    RUNS = TILE / RUN,   /* of a tile */
-    OFFSETS12_MOST = 31, /* nonzeros */
-    OFFSETS8_MOST = 496, /* beyond, the bitvector is shorter */
-    DESCRIPTOR_TWO = 128 /* the bit of a first byte that a second belongs to */
+    RUN = 256,           /* elements; an offset in a run is a byte */
+    RUNS = TILE / RUN,   /* in a tile */
+    OFFSETS12_MOST = 31, /* nonzeros of a tile of OFFSETS12 */
+    OFFSETS8_MOST = 496, /* nonzeros of a tile of OFFSETS8; with more, a bitvector is shorter */
+    DESCRIPTOR_TWO = 128 /* set in the first byte of a descriptor of two bytes */
 };
 enum container : uint32_t { OFFSETS12, OFFSETS8, BITVECTOR, RAW };
 enum : uint32_t { HEADER_BYTES = 48, CHECKSUM_AT = 40 };
 enum : uint32_t { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2 };
 constexpr uint32_t MAGIC = 0x49434950; /* P I C I */
 
-/* The rules of a block, those of the header in the order in which their breach is reported; pici_cuda_rule has the names. */
+/* The rules of a block; pici_cuda_rule gives their names. Those of the header are in the order in which they are
+ * checked. */
 enum rule : uint32_t {
     RULE_NONE,
     RULE_SIZE,
@@ -62,7 +63,7 @@ enum rule : uint32_t {
 
 PICI_DEV_HOST int width_log2(unsigned dtype)
 {
-    /* f32 f64 f16 bf16 f8 f8 i8 u8 i16 u16 i32 u32 i64 u64, two bits each from dtype 1 on */
+    /* two bits a dtype, from dtype 1 on: f32 f64 f16 bf16 f8 f8 i8 u8 i16 u16 i32 u32 i64 u64 */
     return dtype < 1 || dtype > 14 ? -1 : (int)(UINT32_C(0x0fa5005e) >> 2 * (dtype - 1) & 3);
 }
 
@@ -76,26 +77,26 @@ PICI_DEV_HOST uint64_t groups_of(uint64_t tiles)
     return tiles / GROUP_TILES + (tiles % GROUP_TILES != 0);
 }
 
-/* Elements of tile t of count that exist. */
+/* Elements that tile t of count elements has. */
 PICI_DEV_HOST unsigned elements_of(uint64_t count, uint64_t t)
 {
     return count - t * TILE < TILE ? (unsigned)(count - t * TILE) : (unsigned)TILE;
 }
 
-/* What records of hybrid are aligned to, and counted in; bytes. */
+/* The unit of hybrid's records, in bytes: they are aligned to it, and the directory counts in it. */
 PICI_DEV_HOST unsigned unit_of(unsigned width_log2)
 {
     return width_log2 <= 1 ? 4 : 2u << width_log2;
 }
 
-/* A block's header, and where its parts are. */
+/* A block's header and layout. */
 struct block_view {
     const uint8_t *bytes;
     uint64_t count, nnz, checksum;
     uint64_t tiles;         /* pici and hybrid: tiles; else 0 */
     uint64_t index_offset;  /* bytes */
-    uint64_t index_end;     /* where the padding begins */
-    uint64_t body_offset;   /* and where it ends: of hybrid's records, else of the values */
+    uint64_t index_end;     /* bytes: where the index ends and padding begins */
+    uint64_t body_offset;   /* bytes: where the padding ends, and hybrid's records or the values begin */
     uint64_t values_offset; /* bytes */
     uint64_t block_bytes;
     uint32_t format, dtype, flags;
@@ -103,7 +104,8 @@ struct block_view {
     uint32_t width_log2;  /* of an element */
 };
 
-PICI_DEV_HOST int muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c) /* 0 if beyond 64 bits */
+/* *r = a * b + c; returns 0 if that exceeds 64 bits. */
+PICI_DEV_HOST int muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c)
 {
     if (b && a > (UINT64_MAX - c) / b)
         return 0;
@@ -111,8 +113,9 @@ PICI_DEV_HOST int muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c) /* 0 i
     return 1;
 }
 
-/* Fill v's layout from its format, dtype, count and nnz, and of hybrid from the header's values_offset, or from 0, which
- * stands for that of a block without nonzeros. 0 if there is no such block, or a length is beyond 64 bits. */
+/* Fill in v's layout from its format, dtype, count and nnz; for hybrid also from values_offset, as the header has
+ * it, where 0 stands for that of a block without nonzeros. Returns 0 if there is no such block, or a length exceeds
+ * 64 bits. */
 PICI_DEV_HOST int layout(block_view &v)
 {
     const bool hybrid = v.format == PICI_HYBRID;
@@ -137,7 +140,7 @@ PICI_DEV_HOST int layout(block_view &v)
            (v.block_bytes - v.body_offset) % unit == 0;
 }
 
-/* The header's six words. */
+/* The six words of a header, from v's layout. */
 PICI_DEV void header_words(uint64_t word[6], const block_view &v)
 {
     const uint32_t flags = v.index_width == 8 ? (uint32_t)FLAG_INDEX64 : 0u;
@@ -149,7 +152,8 @@ PICI_DEV void header_words(uint64_t word[6], const block_view &v)
     word[5] = 0;
 }
 
-/* One thread: write a header, of which v's layout is filled, or unless `good` 48 zero bytes. block: aligned to 16. */
+/* Called by one thread: write the header of a block with v's layout; 48 zero bytes if not `good`. block: aligned to
+ * 16. */
 PICI_DEV void put_header(uint8_t *block, const block_view &v, bool good)
 {
     uint64_t word[6] = {0, 0, 0, 0, 0, 0};
@@ -160,12 +164,14 @@ PICI_DEV void put_header(uint8_t *block, const block_view &v, bool good)
         hw::store((uint64_t *)block + i, word[i]);
 }
 
+/* A broken rule of the header, or RULE_NONE. */
 struct breach {
     uint32_t rule;
-    uint64_t at; /* byte of the block */
+    uint64_t at; /* offset in the block, in bytes */
 };
 
-/* Every rule of the header, "length" too, in [block, block + len); fills v. block: aligned to 16. */
+/* Check every rule of the header, and the rule "length", in [block, block + len), and fill in v. block: aligned to
+ * 16. */
 PICI_DEV breach parse(block_view &v, const uint8_t *block, uint64_t len)
 {
     v.bytes = block;
@@ -195,7 +201,7 @@ PICI_DEV breach parse(block_view &v, const uint8_t *block, uint64_t len)
     v.count = hw::load(word + 1);
     v.nnz = hw::load(word + 2);
     v.checksum = hw::load(word + 5);
-    v.values_offset = hw::load(word + 4); /* of the others, layout() knows */
+    v.values_offset = hw::load(word + 4); /* layout() uses it for hybrid, and computes it for the others */
     const int fits = layout(v);
     if ((flags & FLAG_INDEX64) != (v.index_width == 8 ? (unsigned)FLAG_INDEX64 : 0u))
         return breach{RULE_INDEX_WIDTH, 7};
@@ -212,6 +218,7 @@ PICI_DEV breach parse(block_view &v, const uint8_t *block, uint64_t len)
     return breach{RULE_NONE, 0};
 }
 
+/* The status of a block that breaks a rule. */
 PICI_DEV int rule_status(uint32_t rule)
 {
     return rule == RULE_NONE       ? PICI_OK
@@ -221,6 +228,7 @@ PICI_DEV int rule_status(uint32_t rule)
                                    : PICI_E_CORRUPT;
 }
 
+/* Entry i of the index. */
 PICI_DEV uint64_t load_index(const block_view &v, uint64_t i)
 {
     const uint8_t *index = v.bytes + v.index_offset;
@@ -235,13 +243,16 @@ PICI_DEV void store_index(uint8_t *index, unsigned width, uint64_t i, uint64_t v
         hw::store((uint32_t *)index + i, (uint32_t)v);
 }
 
-/* ---- what is wrong with the rest of a block, as a number: 0 if nothing; of two faults the first is the greater ---- */
+/* ---- faults beyond the header ----
+ *
+ * A fault is a number, 0 for none. Of two faults of a block, the one that is first in the order of the specification
+ * is the greater. So the maximum over all warps is the fault to report. */
 
 enum : uint64_t { FAULT_CHECKSUM = 0, FAULT_PADDING = 1, FAULT_BODY = 2 };
-enum : unsigned { /* stages of a tile of pici, in the order in which they are checked, and of an entry of coo */
+enum : unsigned { /* the checks of a tile of pici, and of an entry of coo, in their order */
                   TILE_PAST_END = 0,
                   TILE_ENTRY = 1,
-                  TILE_MORE = 2, /* bits than nnz */
+                  TILE_MORE = 2, /* more bits than nnz */
                   TILE_ZERO = 3,
                   COO_RISING = 0,
                   COO_PAST_END = 1,
@@ -263,6 +274,7 @@ PICI_DEV uint64_t entry_fault(uint64_t i, unsigned stage)
     return fault(FAULT_BODY, i << 2 | stage);
 }
 
+/* Of two faults the first. */
 PICI_DEV uint64_t first_fault(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
@@ -273,12 +285,13 @@ PICI_DEV int fault_status(uint64_t f)
     return !f ? PICI_OK : ~f >> 62 == FAULT_CHECKSUM ? PICI_E_CHECKSUM : PICI_E_CORRUPT;
 }
 
-/* A fault that VERIFY found, in words: what pici_verify_at would say. Of hybrid's body, warp_explain knows. */
+/* Where and why a block is not valid, as struct pici_fault. */
 struct finding {
     uint32_t rule;
     uint64_t at, tile;
 };
 
+/* The finding for a fault that VERIFY found, except in the records of a hybrid block, for which use warp_explain. */
 PICI_DEV finding explain(const block_view &v, uint64_t f)
 {
     finding x = {RULE_NONE, 0, 0};
@@ -296,7 +309,7 @@ PICI_DEV finding explain(const block_view &v, uint64_t f)
         const uint64_t t = order >> 14, sub = order & 4095;
         const unsigned stage = order >> 12 & 3;
         x.rule = stage == TILE_PAST_END ? RULE_PAST_END : stage == TILE_ZERO ? RULE_STORED_ZERO : RULE_TILE_INDEX;
-        if (t >= v.tiles) { /* fewer bits in all than nnz */
+        if (t >= v.tiles) { /* all tiles together have fewer bits than nnz */
             x.rule = RULE_TILE_INDEX;
             x.at = 16;
             return x;
@@ -317,7 +330,8 @@ PICI_DEV finding explain(const block_view &v, uint64_t f)
     return x;
 }
 
-/* ---- XXH64 (seed 0) of a block with its checksum as zero: four lanes, one after another by nature, and so slow ---- */
+/* ---- XXH64 (seed 0) of a block, with zero as its checksum. The algorithm has four serial lanes, so this is slow
+ * ---- */
 
 constexpr uint64_t XXH_1 = UINT64_C(0x9e3779b185ebca87), XXH_2 = UINT64_C(0xc2b2ae3d27d4eb4f),
                    XXH_3 = UINT64_C(0x165667b19e3779f9), XXH_4 = UINT64_C(0x85ebca77c2b2ae63),
@@ -333,7 +347,7 @@ PICI_DEV uint64_t xxh_round(uint64_t acc, uint64_t v)
     return rotl(acc + v * XXH_2, 31) * XXH_1;
 }
 
-/* A warp: the hash of len >= 48 bytes, aligned to 16; the same in all lanes. */
+/* Called by a warp: the hash of len >= 48 bytes at p, which is aligned to 16. */
 PICI_DEV uint64_t warp_hash(const uint8_t *p, uint64_t len)
 {
     const unsigned lane = hw::lane();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Whole blocks by one thread block, and the making of pici and coo blocks a partition at a time, of hybrid blocks a group at
- * a time, which a grid of thread blocks does as well. Part of pici/device.cuh. */
+ * Whole blocks by one thread block: block_compress, block_decompress, block_scatter_add, block_apply. And their
+ * parts, which the grids of lib/cuda use too: encoding a partition of a pici or coo block, or a group of a hybrid
+ * block; reading a warp's share of a block. Part of pici/device.cuh. */
 #ifndef PICI_DEVICE_BLOCKWIDE_CUH
 #define PICI_DEVICE_BLOCKWIDE_CUH
 
@@ -9,14 +10,14 @@
 
 namespace pici {
 
-/* The shared memory of a thread block, aligned to 16: this, and a stage for each of its warps, or, to make hybrid, for each
- * tile of a group. */
+/* The beginning of a thread block's shared memory, aligned to 16. After it comes a stage for each warp or, for
+ * encoding hybrid, a made_tile for each tile of a group. */
 struct alignas(16) block_memory {
     uint64_t base, ticket, fault, nnz;
-    uint32_t count[LANES]; /* of values, by warp; hybrid: by tile */
+    uint32_t count[LANES]; /* of values, for each warp; hybrid: for each tile */
 };
 
-/* Bytes of shared memory that a thread block of so many threads needs, to read blocks and to make them. */
+/* Bytes of shared memory that a thread block of so many threads needs, to read a block and to encode one. */
 template <class T> constexpr unsigned READ_BYTES(unsigned threads)
 {
     return (unsigned)sizeof(block_memory) + threads / LANES * READ_STAGE_BYTES<T>;
@@ -45,22 +46,24 @@ template <unsigned BYTES> PICI_DEV uint8_t *stage_of(block_memory *m)
     return (uint8_t *)(m + 1) + warp() * BYTES;
 }
 
-/* What is to be made of n elements, or of what they have that those at base have not: to holds the layout, as far as it is known, of a block of room bytes. */
+/* A block that is being encoded. */
 template <class T> struct making {
     const T *src;
     uint8_t *block;
-    uint64_t cap;
-    block_view
-        to; /* format, dtype, count; the layout: of pici and hybrid that of no values, of coo once nnz is known */
-    const T *base = nullptr;
+    uint64_t cap; /* bytes at block */
+    /* format, dtype, count, and the layout: for pici and hybrid that of a block without values; for coo set once nnz
+     * is known */
+    block_view to;
+    const T *base = nullptr; /* or elements with which those at src are XORed */
 };
 
+/* The number of values for which the block has room. */
 template <class T> PICI_DEV uint64_t values_that_fit(const making<T> &m)
 {
     return m.cap > m.to.values_offset ? (m.cap - m.to.values_offset) / sizeof(T) : 0;
 }
 
-/* A partition is a tile for each warp of a thread block. */
+/* The number of partitions: a partition is as many tiles as the thread block has warps. */
 PICI_DEV uint64_t partitions(uint64_t count)
 {
     return tiles_of(count) / warps() + (tiles_of(count) % warps() != 0);
@@ -71,7 +74,7 @@ template <unsigned HOW, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, con
     T *values = (T *)stage;
     uint16_t *places = (uint16_t *)(stage + TILE * sizeof(T));
     unsigned at = 0;
-    constexpr unsigned GROUP = held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows asked for before any is looked at */
+    constexpr unsigned GROUP = held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows that are loaded before any is used */
     PICI_UNROLL_1
     for (unsigned row = 0; row < ROWS; row += GROUP) {
         raw_pair<T> v[GROUP];
@@ -92,17 +95,21 @@ template <unsigned HOW, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, con
     }
 }
 
-/* Gather a tile's values and places in the order of the elements. */
+/* Gather a tile's values and offsets at stage, in the order of the elements. */
 template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T> &h)
 {
     by_held(h, [&](auto how) { pack_rows_coo<how.value>(stage, h); });
     hw::syncwarp();
 }
 
-/* Make one partition of a block. prefix says how many values precede it: its publish(total) is called by the first warp as
- * soon as the partition's own are counted, its resolve(total) later, for the answer. Two barriers: counts are written before
- * the first and read between the two, base is written there and read after the second, and so both may be written again
- * at the next call. Values that do not fit are counted, not written. Returns how many there are up to here; the same in all threads. */
+/* Encode one partition of a block, by all threads of a thread block. Returns the number of values up to its end. Values
+ * that do not fit are counted, not written.
+ *
+ * prefix finds the number of values before the partition. The first warp calls prefix.publish(total) as soon as the
+ * partition's values are counted, and later prefix.resolve(total), which returns the number.
+ *
+ * There are two barriers. shared->count is written before the first and read between the two; shared->base is
+ * written between the two and read after the second. So the next call may write both again. */
 template <unsigned FORMAT, class T, class PREFIX>
 PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory *shared, PREFIX &prefix)
 {
@@ -158,14 +165,15 @@ PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory
     return base + total;
 }
 
-/* Up to and with a group: units of records. And the group's own nonzeros. */
+/* Units of all records up to the end of a group, and the group's own nonzeros. */
 struct group_end {
     uint64_t units;
     uint32_t nnz;
 };
 
-/* Make group `number` of a hybrid block, by a thread block, a tile a warp at a time. prefix, of units of records, and the two
- * barriers: as in make_partition. A record that does not fit is not written. The same in all threads. */
+/* Encode group `number` of a hybrid block, by all threads of a thread block; each warp takes a tile at a time.
+ * prefix counts units of records; it and the two barriers are as in make_partition. A record that does not fit is
+ * not written. */
 template <class T, class PREFIX>
 PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory *shared, PREFIX &prefix)
 {
@@ -173,7 +181,7 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
     const unsigned lane = hw::lane(), below = (1u << lane) - 1, unit = unit_of(LOG2<T>);
     const uint64_t first = number * GROUP_TILES, left = m.to.tiles - first;
     const unsigned tiles = left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES;
-    constexpr uint32_t FULL = 1u << 31; /* beside a count: has a run of 256 nonzeros */
+    constexpr uint32_t FULL = 1u << 31; /* set in a tile's count: it has a run of 256 nonzeros */
     PICI_UNROLL_1
     for (unsigned i = warp(); i < tiles; i += warps()) {
         const columns c = tile_survey(made + i, tile_at(m.src, m.to.count, first + i, m.base));
@@ -220,7 +228,7 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
                 hw::store(record + pad, (uint8_t)0);
         }
     }
-    /* backwards, for what is read again may still be in a cache; below 0 is beyond all tiles */
+    /* backwards, since tiles read last are most likely still in a cache; i wraps around below 0, which ends the loop */
     PICI_UNROLL_1
     for (unsigned i = warp() + ((tiles - warp() + warps() - 1) / warps() - 1) * warps(); fits && i < tiles;
          i -= warps()) {
@@ -232,14 +240,14 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
     return group_end{end, nnz};
 }
 
-/* The layout of a hybrid block, once it is known how many units its records are, and how many nonzeros there are. */
+/* Complete the layout of a hybrid block from the units of all records and the number of nonzeros. */
 template <class T> PICI_DEV void end_of_groups(making<T> &m, uint64_t units, uint64_t nnz)
 {
     m.to.values_offset = m.to.body_offset + units * unit_of(LOG2<T>) - nnz * sizeof(T);
 }
 
-/* One warp, once all nnz values are known: the padding, and the header, or 48 zero bytes if the block did not fit. Returns
- * the block's length, or 0. */
+/* Called by one warp, once all nnz values are written: write the padding and the header, or 48 zero bytes if the
+ * block does not fit. Returns the block's length, or 0. */
 template <class T> PICI_DEV uint64_t make_end(const making<T> &m, uint64_t nnz)
 {
     block_view v = m.to;
@@ -252,7 +260,8 @@ template <class T> PICI_DEV uint64_t make_end(const making<T> &m, uint64_t nnz)
     return fits ? v.block_bytes : 0;
 }
 
-/* How many of the elements of tiles share, share + shares, ... are not zero; of a lane. base: as tile_at has it. */
+/* Count the nonzeros in tiles share, share + shares, ... of n elements. A lane's part of the sum. base: as for
+ * tile_at. */
 template <class T>
 PICI_DEV uint64_t warp_count(const T *src, uint64_t n, uint64_t share, uint64_t shares, const T *base = nullptr)
 {
@@ -276,16 +285,16 @@ PICI_DEV uint64_t warp_count(const T *src, uint64_t n, uint64_t share, uint64_t 
     return sum;
 }
 
-/* ---- a block, read by any number of warps ---- */
+/* ---- reading a block by any number of warps ---- */
 
-/* What a warp found in its part of a block. */
+/* What a warp found in its share of a block. */
 struct found {
     uint64_t fault; /* a lane's */
-    uint64_t nnz;   /* hybrid: nonzeros of its tiles, the same in all lanes; else 0 */
+    uint64_t nnz;   /* hybrid: nonzeros of its tiles; otherwise 0 */
 };
 
-/* One of `shares` warps' part of reading a block whose header was parsed and found good, of elements of T. The fault is the
- * first of the part with VERIFY, except that of the block's checksum the first warp knows. */
+/* Read share number `share` of `shares` of a block with a valid header, of elements as wide as T. With VERIFY, the
+ * fault is the first of the share. The warp with share 0 checks the checksum and the padding of the index. */
 template <reading DO, class SUM, class T>
 PICI_DEV found warp_read(const block_view &v, T *dst, uint64_t share, uint64_t shares, uint8_t *stage)
 {
@@ -319,7 +328,7 @@ PICI_DEV found warp_read(const block_view &v, T *dst, uint64_t share, uint64_t s
     return found{wrong, nnz};
 }
 
-/* The first fault of a block whose warps found these in all. */
+/* The first fault of a block. first: of all that its warps found; nnz: the sum of theirs. */
 PICI_DEV uint64_t whole_fault(const block_view &v, uint64_t first, uint64_t nnz)
 {
     return first ? first : v.format == PICI_HYBRID && nnz != v.nnz ? group_fault(groups_of(v.tiles), GROUP_FIRST) : 0;
@@ -327,7 +336,7 @@ PICI_DEV uint64_t whole_fault(const block_view &v, uint64_t first, uint64_t nnz)
 
 /* ---- by one thread block ---- */
 
-/* What precedes a partition or a group where one thread block makes them all in turn. */
+/* The prefix for a thread block that encodes all partitions or groups in order. */
 struct carry {
     uint64_t sum;
     PICI_DEV_MEMBER void publish(uint64_t)
@@ -341,11 +350,13 @@ struct carry {
     }
 };
 
-/* Encode n elements as one block of dtype, whose bits are T's, in the format dense, pici, coo or hybrid.
- *   block [cap bytes]   aligned to 16; on an error it does not begin with a header
- *   memory              shared, MAKE_BYTES<T>(FORMAT, threads) of it, aligned to 16; free again at the return
- *   base [n elements]   null; or the block is of base[i] ^ src[i], a delta that block_apply takes
- * Returns the block's length, the same in all threads, which see the block; 0: it did not fit. */
+/* Encode n elements as one block. FORMAT: PICI_DENSE, PICI_PICI, PICI_COO or PICI_HYBRID. T is as wide as dtype.
+ *   block   out, [cap bytes]   aligned to 16; if it does not fit, it does not begin with a valid header
+ *   src     [n elements]       aligned to their width
+ *   memory  shared memory      MAKE_BYTES<T>(FORMAT, threads) bytes, aligned to 16; may be used again after the return
+ *   base    [n elements]       or null. If not null, the block is of base[i] ^ src[i]: a delta for block_apply
+ * Called by all threads of a thread block. Returns the block's length in bytes; 0: it does not fit. All threads can
+ * then read the block. */
 template <unsigned FORMAT, class T>
 PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64_t n, unsigned dtype, void *memory,
                                  const T *base = nullptr)
@@ -358,7 +369,7 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
     m.to.count = n;
     if (cap < HEADER_BYTES)
         return 0;
-    hw::syncthreads(); /* whatever the memory was used for */
+    hw::syncthreads(); /* the caller may have used the memory */
     if constexpr (FORMAT == PICI_COO) {
         uint64_t sum = warp_count(src, n, warp(), warps(), base);
         for (unsigned by = LANES / 2; by; by /= 2)
@@ -405,12 +416,14 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
     return len;
 }
 
-/* Check a block, and decode it to the n elements at dst, or add it to them, as DO says.
- *   len     bytes of the block: any bytes at all, aligned to 16
- *   SUM     arith<dtype> or arith_xor<T> for ADD, else void
- *   memory  as block_compress has it, READ_BYTES<T>(threads)
- * Returns a status, the same in all threads, which see dst. PICI_E_ARG: the block is not of n elements as wide as T, or
- * with ADD not of this dtype. */
+/* Check a block, and decode it to the n elements at dst, or add it to them, as DO says. block_decompress,
+ * block_scatter_add and block_apply call this.
+ *   dst     [n elements]     aligned to their width; unspecified unless the status is PICI_OK
+ *   block   [len bytes]      aligned to 16; any bytes
+ *   memory  shared memory    READ_BYTES<T>(threads) bytes, aligned to 16; may be used again after the return
+ *   SUM                      arith<dtype> or arith_xor<T> for ADD, otherwise void
+ * Called by all threads of a thread block. Returns an enum pici_status; all threads can then read dst. PICI_E_ARG:
+ * the block is not of n elements of dtype, or T is not as wide as these. */
 template <reading DO, class SUM, class T>
 PICI_DEV int block_read(T *dst, uint64_t n, unsigned dtype, const void *block, uint64_t len, void *memory)
 {
@@ -421,7 +434,7 @@ PICI_DEV int block_read(T *dst, uint64_t n, unsigned dtype, const void *block, u
         return rule_status(b.rule);
     if (v.count != n || v.dtype != dtype || sizeof(T) != 1u << v.width_log2)
         return PICI_E_ARG;
-    hw::syncthreads(); /* whatever the memory was used for */
+    hw::syncthreads(); /* the caller may have used the memory */
     if (hw::thread() == 0) {
         hw::put(&shared->fault, (uint64_t)0);
         hw::put(&shared->nnz, (uint64_t)0);
@@ -438,12 +451,14 @@ PICI_DEV int block_read(T *dst, uint64_t n, unsigned dtype, const void *block, u
     return fault_status(first);
 }
 
+/* Decode a block: see block_read. */
 template <class T>
 PICI_DEV int block_decompress(T *dst, uint64_t n, unsigned dtype, const void *block, uint64_t len, void *memory)
 {
     return block_read<DECODE, void>(dst, n, dtype, block, len, memory);
 }
 
+/* dst[i] += x for each stored x: see block_read. */
 template <unsigned DTYPE>
 PICI_DEV int block_scatter_add(typename arith<DTYPE>::element *dst, uint64_t n, const void *block, uint64_t len,
                                void *memory)
@@ -451,6 +466,7 @@ PICI_DEV int block_scatter_add(typename arith<DTYPE>::element *dst, uint64_t n, 
     return block_read<ADD, arith<DTYPE>>(dst, n, DTYPE, block, len, memory);
 }
 
+/* dst[i] ^= x for each stored x: see block_read. */
 template <class T>
 PICI_DEV int block_apply(T *dst, uint64_t n, unsigned dtype, const void *block, uint64_t len, void *memory)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * coo blocks, read by warps. Part of pici/device.cuh. */
+ * Reading coo blocks by warps. Part of pici/device.cuh. */
 #ifndef PICI_DEVICE_COO_CUH
 #define PICI_DEVICE_COO_CUH
 
@@ -8,18 +8,18 @@
 
 namespace pici {
 
-/* The first entry whose position is not below p, if positions rise; some entry in any case. */
+/* The first entry whose position is at least p, if positions rise; if they do not, any entry. */
 PICI_DEV uint64_t warp_lower_bound(const block_view &v, uint64_t p)
 {
-    uint64_t lo = 0, n = v.nnz; /* it is lo + k, 0 <= k <= n */
+    uint64_t lo = 0, n = v.nnz; /* the result is in [lo, lo + n] */
     while (n) {
-        /* of each of 32 equal parts, whether its last entry is below p */
+        /* each lane looks at the last entry of one of 32 equal parts */
         const uint64_t step = (n + LANES - 1) / LANES, last = (hw::lane() + 1) * step - 1;
         const unsigned below = hw::ballot(last < n && load_index(v, lo + last) < p);
         const unsigned parts = below == hw::ALL ? LANES : hw::ffs(~below) - 1;
         if (step == 1)
             return lo + parts;
-        /* the rest is shorter than a part, or what is left after the last whole one */
+        /* the part that has the result, without its last entry; or what is left after the last whole part */
         lo += parts * step;
         n -= parts * step;
         n = n < step - 1 ? n : step - 1;
@@ -27,8 +27,8 @@ PICI_DEV uint64_t warp_lower_bound(const block_view &v, uint64_t p)
     return lo;
 }
 
-/* Decode tiles [t, end) of a coo block, each made in shared memory and written whole. Checks the entries concerned, and
- * that they are those of these tiles. Returns a fault, if not always the first. */
+/* Decode tiles [t, end) of a coo block. Each is built in shared memory and written whole. Checks the entries that it
+ * reads, and that no entry of these tiles is missed. Returns a fault, which need not be the first. */
 template <class T>
 PICI_DEV uint64_t warp_coo_decode(const block_view &v, uint64_t t, uint64_t end, T *dst, uint8_t *stage)
 {
@@ -62,7 +62,7 @@ PICI_DEV uint64_t warp_coo_decode(const block_view &v, uint64_t t, uint64_t end,
     return i == stop ? 0 : entry_fault(i, COO_RISING);
 }
 
-/* Check, and with ADD add, each entry: one of `shares` warps. Returns a fault of a lane. */
+/* Check each entry, and with ADD add it. Does the share of one of `shares` warps. Returns a fault; a lane's. */
 template <reading DO, class SUM, class T>
 PICI_DEV uint64_t warp_coo_entries(const block_view &v, T *dst, uint64_t share, uint64_t shares)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What pici/device.cuh asks of the hardware, one function each, so that the same device code also runs on a host over an
- * emulator that supplies this list instead, and defines PICI_DEVICE_HW. Thread blocks are one-dimensional. Needs compute
- * capability 8.0. */
+ * The hardware functions that pici/device.cuh uses. The same device code also runs on a host, over an emulator that
+ * defines these functions instead, and PICI_DEVICE_HW. Thread blocks are one-dimensional. Needs compute capability
+ * 8.0. */
 #ifndef PICI_DEVICE_HW_CUH
 #define PICI_DEVICE_HW_CUH
 
@@ -19,14 +19,14 @@
 
 namespace pici {
 
-/* Two neighbouring elements of 8 bytes, or 16 bytes of anything, moved at once. */
+/* 16 bytes that are loaded and stored at once: two elements of 8 bytes, or several narrower ones. */
 struct alignas(16) raw128 {
     uint64_t lo, hi;
 };
 
 namespace hw {
 
-constexpr unsigned ALL = 0xffffffffu; /* the lanes of a warp */
+constexpr unsigned ALL = 0xffffffffu; /* the mask of all lanes of a warp */
 
 PICI_DEV unsigned thread()
 {
@@ -97,7 +97,7 @@ PICI_DEV unsigned popc(uint64_t v)
     return (unsigned)__popcll(v);
 }
 
-PICI_DEV unsigned ffs(uint64_t v) /* from 1; 0 of none */
+PICI_DEV unsigned ffs(uint64_t v) /* index of the lowest bit set, counted from 1; 0 for v == 0 */
 {
     return (unsigned)__ffsll((long long)v);
 }
@@ -129,7 +129,7 @@ PICI_DEV void shared_add(uint64_t *p, uint64_t v) /* atomic */
     atomicAdd((unsigned long long *)p, (unsigned long long)v);
 }
 
-/* ---- device memory: read or written once, and so not worth keeping in a cache ---- */
+/* ---- device memory. _once: read or written once, so a cache need not keep it ---- */
 
 PICI_DEV uint8_t load_once(const uint8_t *p)
 {
@@ -220,7 +220,7 @@ PICI_DEV void atomic_max(uint64_t *p, uint64_t v)
     atomicMax((unsigned long long *)p, (unsigned long long)v);
 }
 
-/* A word that says all there is to say: it orders nothing else. */
+/* A word that is used by several thread blocks. The access orders no other memory. */
 PICI_DEV uint64_t load_relaxed(const uint64_t *p)
 {
     uint64_t v;
@@ -243,7 +243,7 @@ PICI_DEV void pause() /* in a loop that waits for another thread block */
     __nanosleep(20);
 }
 
-/* ---- floats, as bits. Denormals count whatever the flags of the compilation; NaNs are the caller's affair ---- */
+/* ---- floats as bits. Denormals are not flushed, whatever the compiler's flags. Callers handle NaNs ---- */
 
 PICI_DEV uint32_t add_f32(uint32_t a, uint32_t b)
 {

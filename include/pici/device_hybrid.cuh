@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * hybrid blocks, by warps: groups and their tiles, read, and the parts of tiles made. Bits and offsets of a tile are in the
- * order of its elements, so that a ballot is half a word, and what a row's lanes take from shared memory or put there lies
- * side by side. Part of pici/device.cuh. Specification: formats/hybrid.md. */
+ * Reading the groups and tiles of hybrid blocks by warps, and encoding the parts of tiles. A tile's bits and offsets
+ * are in the order of its elements. So a ballot gives half a word, and the lanes of a row access neighbouring places
+ * in shared memory. Part of pici/device.cuh. Specification: formats/hybrid.md. */
 #ifndef PICI_DEVICE_HYBRID_CUH
 #define PICI_DEVICE_HYBRID_CUH
 
@@ -21,7 +21,7 @@ PICI_DEV unsigned payload_bytes(unsigned container, unsigned n)
                                     : 0;
 }
 
-/* The container of a tile of n > 0 nonzeros among len elements; full: a run of 256 of them has no zero. */
+/* The container of a tile of len elements, n > 0 of them nonzero. full: it has a run of 256 nonzeros. */
 PICI_DEV unsigned container_of(unsigned n, unsigned len, unsigned width_log2, bool full)
 {
     const unsigned list = n <= OFFSETS12_MOST ? OFFSETS12 : OFFSETS8;
@@ -29,7 +29,7 @@ PICI_DEV unsigned container_of(unsigned n, unsigned len, unsigned width_log2, bo
     return (len - n) << width_log2 < payload_bytes(best, n) ? (unsigned)RAW : best;
 }
 
-/* A descriptor: its first byte, and its second in bits 8 to 15. */
+/* The descriptor of a tile: the first byte in bits 0 to 7, the second, if there is one, in bits 8 to 15. */
 PICI_DEV unsigned descriptor_of(unsigned container, unsigned n)
 {
     return container == OFFSETS12 ? n : DESCRIPTOR_TWO | container << 4 | (n - 1) >> 8 | ((n - 1) & 255) << 8;
@@ -39,24 +39,25 @@ PICI_DEV unsigned descriptor_of(unsigned container, unsigned n)
 
 template <class T> constexpr unsigned LOG2 = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
 
-/* A group, of which each lane knows a tile. Places are bytes from the beginning of the record, and 32 bits for parts that
- * a record of such tiles can have, whatever the directory says. */
+/* A group. Each lane holds a tile. Offsets are bytes from the beginning of the record. 32 bits are enough: they
+ * follow from the tiles, not from the directory. */
 struct group {
     const uint8_t *record;
-    uint64_t first;      /* tile */
-    unsigned tiles;      /* that exist */
-    uint32_t bits;       /* those with a nonzero */
-    uint32_t metadata;   /* bytes */
-    uint32_t values;     /* where they begin */
+    uint64_t first;      /* number of its first tile */
+    unsigned tiles;      /* tiles of the group */
+    uint32_t bits;       /* bit i: tile i has a nonzero */
+    uint32_t metadata;   /* bytes before the values' padding */
+    uint32_t values;     /* offset of the values */
     uint32_t stored;     /* bytes of values */
-    unsigned n;          /* a lane's: nonzeros of its tile, and if there are any: */
+    unsigned n;          /* a lane's: nonzeros of its tile. The members below are defined only if there are any */
     unsigned container;  /* a lane's */
-    uint32_t payload;    /* a lane's: where it is */
-    uint32_t own_values; /* a lane's: where they begin */
-    bool full; /* a lane's, when read: the tile must have a run of 256 nonzeros, or its container would be another */
+    uint32_t payload;    /* a lane's: offset of its tile's payload */
+    uint32_t own_values; /* a lane's: offset of its tile's values */
+    bool full; /* a lane's, when reading: the tile must have a run of 256 nonzeros, or its container is wrong */
 };
 
-/* Lay out a record from each lane's n and container; len: elements of the lane's tile. Returns its bytes. */
+/* Lay out a record from each lane's n and container. len: elements of the lane's tile. Returns the record's length
+ * in bytes. */
 PICI_DEV uint32_t group_lay(group &g, unsigned len, unsigned width_log2)
 {
     g.bits = hw::ballot(g.n != 0);
@@ -64,7 +65,7 @@ PICI_DEV uint32_t group_lay(group &g, unsigned len, unsigned width_log2)
     const uint32_t descriptors = 4 + hw::popc(g.bits) + hw::popc(two);
     const uint32_t payload = g.n ? payload_bytes(g.container, g.n) : 0;
     const uint32_t stored = (g.n ? g.container == RAW ? len : g.n : 0) << width_log2;
-    const uint64_t both = (uint64_t)stored << 32 | payload; /* two sums at once */
+    const uint64_t both = (uint64_t)stored << 32 | payload; /* two sums in one scan */
     const uint64_t before = warp_scan(both), all = hw::shfl(before + both, LANES - 1);
     const uint32_t rest = (1u << width_log2) - 1, unit = unit_of(width_log2);
     g.metadata = g.bits ? descriptors + (uint32_t)all : 0;
@@ -75,7 +76,8 @@ PICI_DEV uint32_t group_lay(group &g, unsigned len, unsigned width_log2)
     return (g.values + g.stored + unit - 1) & ~(unit - 1);
 }
 
-/* The lane's byte of the padding before a record's values, or after them; 0 if it has none. */
+/* Offset of the lane's byte of the padding before or after a record's values; 0 if the lane has none. bytes: of the
+ * record. */
 PICI_DEV uint32_t padding_byte(const group &g, uint32_t bytes)
 {
     const unsigned lane = hw::lane(), half = LANES / 2;
@@ -83,16 +85,17 @@ PICI_DEV uint32_t padding_byte(const group &g, uint32_t bytes)
     return at < (lane < half ? g.values : bytes) ? at : 0;
 }
 
-/* Faults of hybrid, in their order: by group, in a group by stage; those of a tile have a rule, and say which offset, row or
- * value. A directory with more groups than there is room for here takes a TiB. */
+/* The checks of a group, in their order. Faults of hybrid are ordered by group, then by these stages, then by tile.
+ * A fault of a tile also has the rule, and the index of the offset, row or value. The bits for the number of the
+ * group are enough for a directory of 1 TiB. */
 enum group_stage : unsigned {
-    GROUP_FIRST, /* entry 0; of the group after the last: the sum of all tiles */
-    GROUP_ENTRY, /* the next group's */
+    GROUP_FIRST, /* entry 0 of the directory; for the number after the last group: the total of nonzeros */
+    GROUP_ENTRY, /* the next group's entry of the directory */
     GROUP_OCCUPANCY,
-    GROUP_DESCRIPTORS, /* do not fit */
-    GROUP_DESCRIPTOR,  /* a tile's */
-    GROUP_LENGTH,      /* of the record */
-    GROUP_PADDING,     /* sub: which lane's byte */
+    GROUP_DESCRIPTORS, /* the record is too short for the descriptors */
+    GROUP_DESCRIPTOR,  /* the descriptor of a tile */
+    GROUP_LENGTH,      /* the length of the record */
+    GROUP_PADDING,     /* sub: the lane that has the byte */
     GROUP_TILE
 };
 
@@ -102,7 +105,7 @@ PICI_DEV uint64_t group_fault(uint64_t number, unsigned stage, unsigned tile = 0
     return fault(FAULT_BODY, number << 25 | stage << 22 | tile << 17 | rule << 12 | sub);
 }
 
-/* Is the descriptor of a tile of len elements wrong? Fills the lane's n, container and full. */
+/* Is the descriptor of a tile of len elements not valid? Sets the lane's n, container and full. */
 PICI_DEV bool bad_descriptor(group &g, unsigned first, unsigned second, unsigned len, unsigned width_log2)
 {
     const bool two = (first & DESCRIPTOR_TWO) != 0;
@@ -114,10 +117,10 @@ PICI_DEV bool bad_descriptor(group &g, unsigned first, unsigned second, unsigned
     return g.full && g.container != container_of(g.n, len, width_log2, true);
 }
 
-/* What must be kept in registers of a hybrid block that is read: all else follows. */
+/* What is kept in registers of a hybrid block while it is read. All else is computed from it. */
 struct hybrid_view {
     const uint8_t *bytes;
-    uint64_t count, units; /* elements; of records */
+    uint64_t count, units; /* count: elements; units: of all records */
 };
 
 PICI_DEV hybrid_view hybrid_of(const block_view &v)
@@ -125,8 +128,8 @@ PICI_DEV hybrid_view hybrid_of(const block_view &v)
     return hybrid_view{v.bytes, v.count, (v.block_bytes - v.body_offset) / unit_of(v.width_log2)};
 }
 
-/* Read what group `number` says of its tiles: the rules from "directory" to a record's "padding". Returns a fault, the same
- * in all lanes. */
+/* Read the descriptors of group `number`, and lay out its record. Checks the rules from "directory" to a record's
+ * "padding". Returns a fault. */
 PICI_DEV uint64_t group_open(group &g, const hybrid_view &h, unsigned width_log2, uint64_t number)
 {
     const unsigned lane = hw::lane(), below = (1u << lane) - 1, unit = unit_of(width_log2);
@@ -134,7 +137,7 @@ PICI_DEV uint64_t group_open(group &g, const hybrid_view &h, unsigned width_log2
     v.format = PICI_HYBRID;
     v.dtype = PICI_U8;
     v.count = h.count;
-    layout(v); /* its directory */
+    layout(v); /* for the offset of its directory */
     v.bytes = h.bytes;
     const uint64_t begin = load_index(v, number);
     g = group();
@@ -142,7 +145,7 @@ PICI_DEV uint64_t group_open(group &g, const hybrid_view &h, unsigned width_log2
     g.tiles = v.tiles - g.first < GROUP_TILES ? (unsigned)(v.tiles - g.first) : (unsigned)GROUP_TILES;
     if (number == 0 && begin != 0)
         return group_fault(0, GROUP_FIRST);
-    if (begin > h.units) /* as the group before says too */
+    if (begin > h.units) /* the fault of the group before */
         return group_fault(number - 1, GROUP_ENTRY);
     const uint64_t end = g.first + g.tiles < v.tiles ? load_index(v, number + 1) : h.units;
     if (end < begin || end > h.units)
@@ -176,17 +179,18 @@ PICI_DEV uint64_t group_open(group &g, const hybrid_view &h, unsigned width_log2
 
 /* ---- reading a tile ---- */
 
-/* A reader's stage has the values of a tile, and those of hybrid beside it the words of a bitvector, where values cannot be,
- * since raw would be shorter; then how many values precede each half of a word. */
+/* A reader's stage holds a tile's values. For hybrid it also holds the words of a bitvector, at the end of the room
+ * for values: a tile with so many values would be raw. After that come the numbers of values before each half of a
+ * word. */
 template <class T> constexpr unsigned READ_STAGE_BYTES = STAGE_BYTES<T> + 2 * ROWS * 2;
 template <class T> constexpr unsigned STAGED_ROWS = STAGE_BYTES<T> - TILE_BITS_BYTES;
 
-/* Which elements there are of a tile whose words are rows, as by_columns has it: the values of a row follow one another. */
+/* The interface of by_columns for a tile whose words are rows: the values of a row follow one another. */
 template <class T> struct by_rows {
     static constexpr unsigned SCATTER = 16, ADD = by_columns<T>::ADD;
     const T *values;       /* staged */
-    const uint32_t *half;  /* the lane's, of the first row */
-    const uint16_t *ranks; /* of these halves */
+    const uint32_t *half;  /* the half of row 0's word that has the lane's pair */
+    const uint16_t *ranks; /* the number of values before that half */
     unsigned row;
 
     PICI_DEV_MEMBER by_rows(const T *staged, const uint8_t *stage)
@@ -214,7 +218,8 @@ template <class T> struct by_rows {
     }
 };
 
-/* Put the lane's rows, and how many values precede each half of them, where by_rows looks for them. */
+/* Put the lane's two rows, and the numbers of values before each half of them, where by_rows reads them. before:
+ * values before the lane's rows; a lane's. */
 template <class T> PICI_DEV void stage_rows(uint8_t *stage, const columns &c, unsigned before)
 {
     uint64_t ranks = 0;
@@ -227,9 +232,9 @@ template <class T> PICI_DEV void stage_rows(uint8_t *stage, const columns &c, un
     hw::put((uint64_t *)(stage + STAGE_BYTES<T>)+hw::lane(), ranks);
 }
 
-/* The same of a raw tile, whose values are its elements, zeros too. */
+/* The interface of by_columns for a raw tile, which stores all its elements, zeros included. */
 template <class T> struct by_elements {
-    /* such tiles are few, and compilers slow */
+    /* few rows at a time: such tiles are rare, and long loops make compilation slow */
     static constexpr unsigned SCATTER = 8, ADD = 4;
     const T *values; /* staged */
     unsigned left, row;
@@ -257,14 +262,14 @@ template <class T> struct by_elements {
     }
 };
 
-/* A tile that is to be read; all is the same in all lanes. */
+/* A tile to read. */
 struct tile_of_group {
     const uint8_t *payload, *values;
     unsigned n, container, len;
     bool full; /* see struct group */
 };
 
-/* The lane's two rows of the bitvector at p, of any alignment. */
+/* The lane's two rows of the bitvector at p, which may have any alignment. */
 PICI_DEV columns load_rows(const uint8_t *p)
 {
     const unsigned skew = (unsigned)((uintptr_t)p % 4);
@@ -284,27 +289,27 @@ PICI_DEV columns load_rows(const uint8_t *p)
     return c;
 }
 
-/* Has a tile of these rows a run of 256 nonzeros? The same in all lanes. */
+/* Has a tile of these rows a run of 256 nonzeros? */
 PICI_DEV bool has_run(const columns &c)
 {
     const unsigned ones = hw::ballot((c.word[0] & c.word[1]) == UINT64_MAX);
     return (ones & ones >> 1 & 0x55555555) != 0;
 }
 
-/* What is wrong with a tile: a rule, and which offset, row or value. */
+/* The rule that a tile breaks, or RULE_NONE, and the index of the offset, row or value. */
 struct tile_breach {
     unsigned rule, sub;
 };
 
-/* A list of offsets. With DECODE its elements are made at stage and written whole. */
+/* Read a tile with a list of offsets. With DECODE its elements are left at stage. */
 template <reading DO, class SUM, class T> PICI_DEV tile_breach list_read(const tile_of_group &t, T *dst, uint8_t *stage)
 {
-    constexpr unsigned GROUP = 2; /* offsets of a lane in flight */
+    constexpr unsigned GROUP = 2; /* offsets in flight, for each lane */
     const unsigned lane = hw::lane();
     const bool eight = t.container == OFFSETS8;
     const T *values = (const T *)t.values;
-    unsigned end = 0, next = 0,
-             zero = t.n; /* a lane's: of its run; and the first offset that may come, the first zero */
+    unsigned end = 0;              /* a lane's: offsets up to the end of its run */
+    unsigned next = 0, zero = t.n; /* the least offset that may come next; the index of the first zero */
     if (eight) {
         const unsigned count = lane < RUNS ? hw::load(t.payload + lane) : 0;
         end = warp_scan(count) + count;
@@ -331,7 +336,7 @@ template <reading DO, class SUM, class T> PICI_DEV tile_breach list_read(const t
         PICI_UNROLL
         for (unsigned k = 0; k < GROUP; k++) {
             const unsigned i = first + k * LANES;
-            if (eight) { /* its run: the first that ends beyond it */
+            if (eight) { /* its run is the first that ends after it */
                 unsigned run = 0;
                 PICI_UNROLL
                 for (unsigned step = RUNS / 2; step; step /= 2)
@@ -363,10 +368,11 @@ template <reading DO, class SUM, class T> PICI_DEV tile_breach list_read(const t
     return zero < t.n ? tile_breach{RULE_STORED_ZERO, zero} : tile_breach{RULE_NONE, 0};
 }
 
-/* The words of a bitvector, which all the checks but those of values find good if the result does. */
+/* Check the words of a tile with a bitvector, whose n bits are set: all checks but those of the values. */
 PICI_DEV tile_breach check_rows(const tile_of_group &t, const columns &c, unsigned n)
 {
-    const unsigned row = 2 * hw::lane(), exist = t.len > row * COLS ? t.len - row * COLS : 0; /* of both rows */
+    /* exist: elements that exist from the lane's first row on */
+    const unsigned row = 2 * hw::lane(), exist = t.len > row * COLS ? t.len - row * COLS : 0;
     const bool even = exist < COLS && c.word[0] >> exist != 0;
     const bool odd = exist < 2 * COLS && (exist <= COLS ? c.word[1] : c.word[1] >> (exist - COLS)) != 0;
     const unsigned evens = hw::ballot(even), any = hw::ballot(even || odd);
@@ -380,7 +386,7 @@ PICI_DEV tile_breach check_rows(const tile_of_group &t, const columns &c, unsign
                        0};
 }
 
-/* The elements of a raw tile, in the block or where they are staged. */
+/* Check the elements of a raw tile, in the block or, if STAGED, in shared memory. */
 template <bool STAGED, class T> PICI_DEV tile_breach check_elements(const tile_of_group &t, const T *values)
 {
     unsigned n = 0, ones = 0;
@@ -402,8 +408,8 @@ template <bool STAGED, class T> PICI_DEV tile_breach check_elements(const tile_o
                        0};
 }
 
-/* A tile that is not empty, whose descriptor is good: check it, and do with it what DO says, if it is good. stage may be used
- * again at once. */
+/* Check a tile that is not empty and has a valid descriptor; if it is valid, decode it or add it to d, as DO says.
+ * stage may be used again at once. */
 template <reading DO, class SUM, class T>
 PICI_DEV tile_breach tile_of_group_read(const tile_of_group &t, const dense_tile<T> &d, uint8_t *stage)
 {
@@ -452,13 +458,14 @@ PICI_DEV tile_breach tile_of_group_read(const tile_of_group &t, const dense_tile
     return b;
 }
 
-/* One of `shares` warps' part of reading a hybrid block. Returns a fault, the first of the part, and in nnz the nonzeros of
- * its tiles, both the same in all lanes. */
+/* Read share number `share` of `shares` of a hybrid block. Returns the first fault of the share. nnz: out: the
+ * nonzeros of its tiles. */
 template <reading DO, class SUM, class T>
 PICI_DEV uint64_t warp_hybrid(uint64_t &nnz, const block_view &v, T *dst, uint64_t share, uint64_t shares,
                               uint8_t *stage)
 {
-    /* Neighbouring tiles at a time, since who takes one reads its group's descriptors; but so few that all have work. */
+    /* A warp takes several neighbouring tiles at a time, because each time it reads their group's descriptors; but
+     * few enough that all warps have work. */
     const hybrid_view h = hybrid_of(v);
     unsigned each = GROUP_TILES;
     while (each > 1 && v.tiles / each < 4 * shares)
@@ -477,7 +484,7 @@ PICI_DEV uint64_t warp_hybrid(uint64_t &nnz, const block_view &v, T *dst, uint64
         }
         nnz += warp_sum(hw::lane() - first < each ? g.n : 0);
         const unsigned end = g.tiles < first + each ? g.tiles : first + each;
-        const unsigned kind = g.n | g.container << 16 | (g.full ? 1u : 0u) << 18; /* one register for three */
+        const unsigned kind = g.n | g.container << 16 | (g.full ? 1u : 0u) << 18; /* three values in one register */
         PICI_UNROLL_1
         for (unsigned i = first; i < end; i++) {
             const unsigned its = hw::shfl(kind, i);
@@ -504,7 +511,7 @@ PICI_DEV uint64_t warp_hybrid(uint64_t &nnz, const block_view &v, T *dst, uint64
     return wrong;
 }
 
-/* A warp: a fault that VERIFY found, in words: what pici_verify_at would say. The same in all lanes. */
+/* Called by a warp: the finding for a fault that VERIFY found, in a block of any format. */
 PICI_DEV finding warp_explain(const block_view &v, uint64_t f)
 {
     if (!f || ~f >> 62 != FAULT_BODY || v.format != PICI_HYBRID)
@@ -515,7 +522,7 @@ PICI_DEV finding warp_explain(const block_view &v, uint64_t f)
     if (number == groups_of(v.tiles))
         return x;
     group g;
-    group_open(g, hybrid_of(v), v.width_log2, number); /* as far as the fault */
+    group_open(g, hybrid_of(v), v.width_log2, number); /* sets what was read before the fault */
     const uint64_t record = (uint64_t)(g.record - v.bytes),
                    descriptor = record + 4 + hw::popc(g.bits & ((1u << i) - 1));
     const uint64_t payload = record + hw::shfl(g.payload, i), values = record + hw::shfl(g.own_values, i);
@@ -563,18 +570,19 @@ PICI_DEV finding warp_explain(const block_view &v, uint64_t f)
     return x;
 }
 
-/* ---- the parts of a tile, made ---- */
+/* ---- encoding the parts of a tile ---- */
 
-/* Of a tile of a group that is being made, in shared memory: its bits, then its payload; and its first values. */
+/* A tile of a group that is being encoded, in shared memory: its bits, later replaced by its payload; and its first
+ * values. */
 struct alignas(16) made_tile {
     uint8_t bits[TILE_BITS_BYTES];
     uint8_t values[2048];
 };
 
-/* A tile with no more values than this is read once. */
+/* A tile with at most so many values is read only once. */
 template <class T> constexpr unsigned KEPT = sizeof made_tile::values / sizeof(T);
 
-/* The bits of v, each followed by a zero. */
+/* Insert a zero bit after each bit of v. */
 PICI_DEV uint64_t spread(uint32_t v)
 {
     uint64_t x = v;
@@ -585,7 +593,7 @@ PICI_DEV uint64_t spread(uint32_t v)
     return (x | x << 1) & UINT64_C(0x5555555555555555);
 }
 
-/* Put those of x, y that are not zero to values, of which k precede x, but none beyond the first `most`. */
+/* Store x and y, each if nonzero, at values + k and on; but nothing beyond the first `most` values. */
 template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T x, T y, unsigned most)
 {
     if (x && k < most)
@@ -597,7 +605,7 @@ template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T x, T y, uns
 
 template <unsigned HOW, class T> PICI_DEV columns survey_rows(made_tile *to, const dense_tile<const T> &d)
 {
-    constexpr unsigned FLIGHT = sizeof(T) >= 4 ? 64 / sizeof(T) : 16 * sizeof(T); /* rows */
+    constexpr unsigned FLIGHT = sizeof(T) >= 4 ? 64 / sizeof(T) : 16 * sizeof(T); /* rows in flight */
     constexpr unsigned AHEAD = HOW & ROW_DELTA ? FLIGHT / 2 : FLIGHT;
     uint32_t even[2] = {0, 0}, odd[2] = {0, 0};
     unsigned at = 0;
@@ -622,7 +630,7 @@ template <unsigned HOW, class T> PICI_DEV columns survey_rows(made_tile *to, con
     return c;
 }
 
-/* Look at a tile: put its bits and its first values to `to`, and return the lane's rows. */
+/* Read a tile: store its bits and its first values in *to, and return the lane's two rows. */
 template <class T> PICI_DEV columns tile_survey(made_tile *to, const dense_tile<const T> &d)
 {
     const columns c = by_access(d, [&](auto how) { return survey_rows<how.value>(to, d); });
@@ -630,8 +638,8 @@ template <class T> PICI_DEV columns tile_survey(made_tile *to, const dense_tile<
     return c;
 }
 
-/* Make a tile's payload of its bits, in their place; bitvector and raw: nothing to do. Barriers must stand between this, what
- * put the bits, and what uses the payload. */
+/* Replace a tile's bits by its payload. For a bitvector and for raw there is nothing to do. A barrier must come
+ * between storing the bits and this, and another between this and using the payload. */
 PICI_DEV void tile_payload(made_tile *of, unsigned container, unsigned n)
 {
     if (container > OFFSETS8)
@@ -644,7 +652,7 @@ PICI_DEV void tile_payload(made_tile *of, unsigned container, unsigned n)
     if (container == OFFSETS8) {
         uint8_t *const offsets = of->bits + RUNS;
         const unsigned own = hw::popc(c.word[0]) + hw::popc(c.word[1]), other = hw::shfl_down(own, 1);
-        if (lane % 2 == 0) /* a run is four rows */
+        if (lane % 2 == 0) /* a run is four rows, those of two lanes */
             hw::put(of->bits + lane / 2, (uint8_t)(own + other));
         each_bit(c, [&](unsigned k, unsigned bit) { hw::put(offsets + at++, (uint8_t)((2 * lane + k) * COLS + bit)); });
         return;
@@ -659,10 +667,10 @@ PICI_DEV void tile_payload(made_tile *of, unsigned container, unsigned n)
     }
 }
 
-/* Copy a tile's elements to a block, or of them the nonzeros, by way of stage, a few rows at a time. */
+/* Copy a tile's nonzeros, or with `raw` all its elements, to a block through stage, a few rows at a time. */
 template <unsigned HOW, class T> PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &d, bool raw)
 {
-    constexpr unsigned MOST = sizeof(T) == 8 ? 4 : 16 / sizeof(T); /* what is kept has room for these */
+    constexpr unsigned MOST = sizeof(T) == 8 ? 4 : 16 / sizeof(T); /* rows for which made_tile::values has room */
     constexpr unsigned AHEAD = HOW & ROW_DELTA ? MOST / 2 : MOST;
     T *const values = (T *)stage;
     const unsigned lane = hw::lane();
@@ -670,7 +678,7 @@ template <unsigned HOW, class T> PICI_DEV void write_rows(T *to, uint8_t *stage,
     PICI_UNROLL_1
     for (unsigned row = 0; row <= ROWS; row += AHEAD) {
         unsigned n = 0;
-        if (row) { /* those asked for in the round before */
+        if (row) { /* stage the rows loaded in the round before */
             if (raw) {
                 const unsigned first = (row - AHEAD) * COLS;
                 n = d.left <= first ? 0 : d.left - first < AHEAD * COLS ? d.left - first : AHEAD * COLS;
@@ -699,7 +707,8 @@ template <unsigned HOW, class T> PICI_DEV void write_rows(T *to, uint8_t *stage,
     }
 }
 
-/* Write a tile that was surveyed, and whose payload was made, to its places in a record. `of` may be used again at once. */
+/* Write payload and values of a tile to its record, after tile_survey and tile_payload. `of` may be used again at
+ * once. */
 template <class T>
 PICI_DEV void tile_write(uint8_t *payload, T *values, made_tile *of, const dense_tile<const T> &d, unsigned container,
                          unsigned n)

@@ -11,6 +11,7 @@
 #include "codec/hybrid.h"
 #include "codec/parallel.h"
 #include "pici/delta.h"
+#include "sized.h"
 
 size_t pici_bound(enum pici_format format, enum pici_dtype dtype, uint64_t n)
 {
@@ -29,12 +30,10 @@ size_t pici_bound(enum pici_format format, enum pici_dtype dtype, uint64_t n)
 enum pici_status pici_opts_get(struct pici_opts *out, const struct pici_opts *in)
 {
     static const struct pici_opts defaults = PICI_OPTS_INIT;
-    *out = in ? *in : defaults;
-    if (out->size < sizeof *out)
-        return PICI_E_ARG;
-    for (size_t i = sizeof *out; i < out->size; i++) /* a later version's options, of which we know the zero only */
-        if (((const uint8_t *)in)[i])
-            return PICI_E_UNSUPPORTED;
+    *out = defaults;
+    const enum pici_status s = in ? sized_read(out, sizeof *out, sizeof *out, in) : PICI_OK;
+    if (s)
+        return s;
     return out->threads < 0 || out->checksum < 0 || out->checksum > 1 ? PICI_E_ARG : PICI_OK;
 }
 
@@ -66,8 +65,8 @@ struct job {
     struct pici_source in;
     size_t n;
     unsigned dtype;
-    int threads; /* that the work is worth */
-    int stream;
+    int threads; /* to use */
+    int stream;  /* use non-temporal stores */
 };
 
 static void zero_padding(const struct job *j, const struct fmt_layout *l)
@@ -78,10 +77,11 @@ static void zero_padding(const struct job *j, const struct fmt_layout *l)
 
 /* ---- pici ---- */
 
-/* Pack the tile that begins with element `first` by way of the stack: it is a difference, or partial, or there is no room for
- * what the kernel may write too much. room: the values that fit. Returns the values, or TILE + 1 if they do not fit. */
-__attribute__((noinline)) static unsigned pack_tile_carefully(const struct job *j, size_t first, uint8_t *bits,
-                                                              uint8_t *values, uint64_t room)
+/* Pack the tile that begins with element `first` through a bounce buffer: because it is a difference, or partial, or
+ * because there is no room for what the kernel may write too much. room: number of values that fit. Returns the
+ * number of values, or TILE + 1 if they do not fit. */
+__attribute__((noinline)) static unsigned pack_tile_bounced(const struct job *j, size_t first, uint8_t *bits,
+                                                            uint8_t *values, uint64_t room)
 {
     uint8_t tile[TILE * 8] __attribute__((aligned(64))), out[TILE * 8 + PICI_SLACK], index[8];
     const size_t n = j->n - first < TILE ? j->n - first : TILE;
@@ -121,7 +121,7 @@ static enum pici_status pack_serial(const struct job *j, const struct fmt_layout
             j->in.move->pack(&run);
         } else {
             uint8_t *values = run.values + ((size_t)run.at << j->in.width_log2);
-            unsigned k = pack_tile_carefully(j, first, run.bits, values, room - run.at);
+            unsigned k = pack_tile_bounced(j, first, run.bits, values, room - run.at);
             if (k > TILE)
                 return PICI_E_SPACE;
             store_index(run.index, run.index_width, 0, run.at);
@@ -136,24 +136,26 @@ static enum pici_status pack_serial(const struct job *j, const struct fmt_layout
     return PICI_OK;
 }
 
-/* Threads take chunks of tiles as they come and make their words; the counts are summed in the order of the chunks; then every
- * thread knows where its values belong, and packs them, out of its cache, asking meanwhile for the chunk that it will probably
- * take next. That needs kernels that write exactly: what they wrote too much might be the next chunk's. With others, and for
- * tiles that go by way of the stack, values are packed with the words, into a buffer. */
+/* Each thread takes the next chunk of tiles and makes its words. The chunks' counts are summed in order, which tells
+ * the thread where its values go. Then it packs them, with the elements still in its cache, and prefetches the chunk
+ * that it will probably take next. This needs kernels that write exactly, because a byte too many could be the next
+ * chunk's. With other kernels, and for tiles that need a bounce buffer, values are packed together with the words,
+ * into a buffer on the stack. */
 enum { CHUNK_BYTES = 128 << 10 };
 
-struct chain {
+struct chunks {
     const struct job *job;
     const struct fmt_layout *layout;
     size_t chunk_tiles, chunks;
     atomic_size_t next; /* chunk to take */
-    atomic_size_t turn; /* chunk whose count is to be added to nnz */
-    uint64_t nnz;       /* of the chunks before turn, UINT64_MAX: did not fit; belongs to who has the turn */
+    atomic_size_t turn; /* chunk whose count is added next */
+    uint64_t
+        nnz; /* of the chunks before turn; UINT64_MAX: they did not fit. Only the thread whose turn it is may use it */
 };
 
 static void pack_chunks(void *context, int thread)
 {
-    struct chain *c = context;
+    struct chunks *c = context;
     const struct job *j = c->job;
     const struct fmt_layout *l = c->layout;
     const unsigned w = j->in.width_log2;
@@ -175,10 +177,10 @@ static void pack_chunks(void *context, int thread)
                                 .ahead = exact ? (size_t)j->threads * CHUNK_BYTES : (size_t)TILE << w};
         j->in.move->pack(&run);
         size_t tiles = run.tiles, n = (size_t)run.at;
-        for (; tiles < c->chunk_tiles && left > tiles * TILE; tiles++) { /* the partial tile; of a difference, all */
+        for (; tiles < c->chunk_tiles && left > tiles * TILE; tiles++) { /* a partial tile; with a base, all tiles */
             store_index(index, 4, tiles, n);
-            n += pack_tile_carefully(j, first + tiles * TILE, run.bits + tiles * TILE_BITS_BYTES, buffer + (n << w),
-                                     TILE);
+            n +=
+                pack_tile_bounced(j, first + tiles * TILE, run.bits + tiles * TILE_BITS_BYTES, buffer + (n << w), TILE);
         }
 
         while (atomic_load_explicit(&c->turn, memory_order_acquire) != i)
@@ -213,7 +215,7 @@ static enum pici_status compress_pici(const struct job *j, uint64_t *nnz)
     if (!fmt_layout(&l, FMT_PICI, j->dtype, j->n, 0) || l.block_bytes > j->cap)
         return PICI_E_SPACE;
     if (j->threads > 1) {
-        struct chain c = {.job = j, .layout = &l, .chunk_tiles = CHUNK_BYTES / TILE >> j->in.width_log2};
+        struct chunks c = {.job = j, .layout = &l, .chunk_tiles = CHUNK_BYTES / TILE >> j->in.width_log2};
         c.chunks = (size_t)((l.tiles + c.chunk_tiles - 1) / c.chunk_tiles);
         pici_parallel(j->threads, CHUNK_BYTES + (256 << 10), pack_chunks, &c);
         *nnz = c.nnz;
@@ -230,12 +232,12 @@ static enum pici_status compress_pici(const struct job *j, uint64_t *nnz)
 
 /* ---- counting, and coo ---- */
 
-/* The input in parts, one a thread: its nonzeros, and then its entries. */
+/* The input in parts, one a thread: first each thread counts its nonzeros, then it writes their entries. */
 struct parts {
     const struct job *job;
-    struct fmt_layout layout;              /* of the entries */
+    struct fmt_layout layout;              /* of the coo block */
     uint64_t before[PICI_MAX_THREADS + 1]; /* nonzeros of the parts before each */
-    atomic_int changed;
+    atomic_int changed;                    /* src changed between counting and writing */
 };
 
 static size_t part_begin(const struct job *j, int i)
@@ -249,13 +251,13 @@ static size_t part_begin(const struct job *j, int i)
 /* Nonzeros of elements [first, end). */
 __attribute__((noinline)) static uint64_t count(const struct job *j, size_t first, size_t end)
 {
-    uint8_t made[TILE * 8] __attribute__((aligned(64)));
+    uint8_t buffer[TILE * 8] __attribute__((aligned(64)));
     uint64_t nnz = 0;
     if (!j->in.base && first < end)
         return j->in.move->count(j->in.src + (first << j->in.width_log2), end - first);
     for (size_t n; first < end; first += n) {
         n = end - first < TILE ? end - first : TILE;
-        nnz += j->in.move->count(pici_source_tile(&j->in, first, n, made), n);
+        nnz += j->in.move->count(pici_source_tile(&j->in, first, n, buffer), n);
     }
     return nnz;
 }
@@ -284,7 +286,8 @@ static uint64_t count_parts(struct parts *p)
     return p->before[p->job->threads];
 }
 
-/* The entries of one part. Kernels write a little too much: near the part's end by way of the stack. */
+/* Write the entries of one part. Kernels write a little too much, so near the part's end they write to a bounce
+ * buffer. */
 static void pack_coo_part(void *context, int i)
 {
     struct parts *p = context;
@@ -293,11 +296,11 @@ static void pack_coo_part(void *context, int i)
     const unsigned iw = l->index_width, w = 1u << j->in.width_log2;
     uint8_t *index = j->block + l->index_offset, *values = j->block + l->values_offset;
     uint8_t index_end[TILE * 8 + PICI_SLACK], values_end[TILE * 8 + PICI_SLACK];
-    uint8_t made[TILE * 8] __attribute__((aligned(64)));
+    uint8_t buffer[TILE * 8] __attribute__((aligned(64)));
     uint64_t at = p->before[i], end = p->before[i + 1];
     for (size_t first = part_begin(j, i), stop = part_begin(j, i + 1), n; first < stop; first += n) {
         n = stop - first < TILE ? stop - first : TILE;
-        const uint8_t *src = pici_source_tile(&j->in, first, n, made);
+        const uint8_t *src = pici_source_tile(&j->in, first, n, buffer);
         if (end - at >= TILE + PICI_SLACK) {
             at += j->in.move->pack_coo(index + at * iw, iw, values + at * w, src, n, first);
         } else {
@@ -326,16 +329,16 @@ static enum pici_status compress_coo(const struct job *j, struct parts *p, uint6
 
 /* ---- hybrid ---- */
 
-/* Threads take groups as they come and look at each; the lengths of their records are summed in the order of the groups; then
- * every thread knows where its record belongs, and writes it. */
+/* Each thread takes the next group and lays out its record. The records' lengths are summed in the order of the
+ * groups, which tells the thread where its record goes. Then it writes it. */
 struct records {
     const struct job *job;
     const struct fmt_layout *layout;
     size_t cap, groups;
     int measure;        /* sum the lengths only */
     atomic_size_t next; /* group to take */
-    atomic_size_t turn; /* group whose length is to be added */
-    size_t end;         /* of the records before turn, SIZE_MAX: did not fit; this and nnz belong to who has the turn */
+    atomic_size_t turn; /* group whose length is added next */
+    size_t end; /* of the records before turn; SIZE_MAX: they did not fit. For the thread whose turn it is, as nnz */
     uint64_t nnz;
 };
 
@@ -345,35 +348,36 @@ static void write_records(void *context, int thread)
     const struct job *j = r->job;
     const unsigned w = j->in.width_log2;
     const size_t whole = (size_t)GROUP_TILES * TILE;
-    struct pici_plan plan;
-    struct pici_room room;
-    enum pici_expect expect = EXPECT_SPARSE; /* which shows soon if it is wrong */
+    struct pici_group_layout layout;
+    struct pici_scratch scratch;
+    enum pici_prediction predicted = PREDICT_SPARSE; /* cheap to find out if it is not */
     (void)thread;
     for (size_t g; (g = atomic_fetch_add(&r->next, 1)) < r->groups;) {
         const size_t first = g * whole, left = j->n - first, n = left < whole ? left : whole;
         if (n < whole || r->measure)
-            expect = EXPECT_ANY;
-        /* the longest record, of whole tiles, fits in twice its values */
-        if (expect == EXPECT_ALIKE && !j->in.base && j->threads == 1 && r->end <= r->cap &&
-            (r->cap - r->end) / 2 >> w >= n && pici_write_alike(&plan, &j->in, first, j->block + r->end, j->stream)) {
+            predicted = PREDICT_ANY;
+        /* the longest record of whole tiles is shorter than twice its elements */
+        if (predicted == PREDICT_ALIKE && !j->in.base && j->threads == 1 && r->end <= r->cap &&
+            (r->cap - r->end) / 2 >> w >= n &&
+            pici_group_write_alike(&layout, &j->in, first, j->block + r->end, j->stream)) {
             store_index(j->block + HDR_BYTES, r->layout->index_width, g,
                         (r->end - r->layout->body_offset) / fmt_unit(w));
-            r->end += plan.record;
-            r->nnz += plan.nnz;
+            r->end += layout.record;
+            r->nnz += layout.nnz;
             atomic_store_explicit(&r->turn, g + 1, memory_order_release);
             continue;
         }
-        const int sparse = expect == EXPECT_SPARSE && pici_plan_sparse(&plan, &room, &j->in, first);
+        const int sparse = predicted == PREDICT_SPARSE && pici_group_layout_sparse(&layout, &scratch, &j->in, first);
         if (!sparse)
-            pici_plan_group(&plan, &room, &j->in, first, n);
-        expect = pici_plan_expect(&plan, &j->in);
+            pici_group_layout_make(&layout, &scratch, &j->in, first, n);
+        predicted = pici_group_predict(&layout, &j->in);
 
         while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
             sched_yield();
         const size_t at = r->end;
-        const int fits = at <= r->cap && plan.record <= r->cap - at;
-        r->end = fits ? at + plan.record : SIZE_MAX;
-        r->nnz += plan.nnz;
+        const int fits = at <= r->cap && layout.record <= r->cap - at;
+        r->end = fits ? at + layout.record : SIZE_MAX;
+        r->nnz += layout.nnz;
         atomic_store_explicit(&r->turn, g + 1, memory_order_release);
         if (!fits)
             atomic_store(&r->next, r->groups);
@@ -381,10 +385,10 @@ static void write_records(void *context, int thread)
             continue;
         store_index(j->block + HDR_BYTES, r->layout->index_width, g, (at - r->layout->body_offset) / fmt_unit(w));
         if (sparse)
-            pici_write_sparse(&plan, &room, w, j->block + at, j->stream);
+            pici_group_write_sparse(&layout, &scratch, w, j->block + at, j->stream);
         else
-            pici_write_group(&plan, &room, &j->in, first, n, j->block + at, j->threads > 1 ? plan.record : r->cap - at,
-                             j->stream);
+            pici_group_write(&layout, &scratch, &j->in, first, n, j->block + at,
+                             j->threads > 1 ? layout.record : r->cap - at, j->stream);
     }
 }
 
@@ -409,7 +413,7 @@ static uint64_t measure_hybrid(const struct job *j, uint64_t *nnz)
     return r.end == SIZE_MAX ? UINT64_MAX : r.end;
 }
 
-/* cap: bytes that it may take, of those that there are. */
+/* cap: bytes that it may use; may be less than j->cap. */
 static enum pici_status compress_hybrid(const struct job *j, size_t cap, struct fmt_layout *l, uint64_t *nnz)
 {
     (void)fmt_layout_hybrid(l, j->dtype, j->n, 0, 0);
@@ -426,14 +430,14 @@ static enum pici_status compress_hybrid(const struct job *j, size_t cap, struct 
 
 /* ---- all formats ---- */
 
-/* The length of a block of format (not hybrid) with nnz nonzeros; UINT64_MAX: beyond 64 bits. */
+/* The length of a block of format (not hybrid) with nnz nonzeros; UINT64_MAX if that is beyond 64 bits. */
 static uint64_t length(const struct job *j, unsigned format, uint64_t nnz)
 {
     struct fmt_layout l;
     return fmt_layout(&l, format, j->dtype, j->n, format == FMT_DENSE ? j->n : nnz) ? l.block_bytes : UINT64_MAX;
 }
 
-/* The smallest format but hybrid; of equals the lowest number. */
+/* The smallest format other than hybrid; of equal ones, that with the lowest number. */
 static unsigned smallest(const struct job *j, uint64_t nnz)
 {
     unsigned best = FMT_DENSE;
@@ -443,17 +447,18 @@ static unsigned smallest(const struct job *j, uint64_t nnz)
     return best;
 }
 
-/* Is the first group so full that hybrid is not worth a try? */
+/* Has the first group so few zeros that trying hybrid would waste time? */
 static int looks_dense(const struct job *j)
 {
     const size_t n = j->n < (size_t)GROUP_TILES * TILE ? j->n : (size_t)GROUP_TILES * TILE;
     return count(j, 0, n) >= n - n / 64;
 }
 
-/* What AUTO takes: the smallest; of equals the lowest number. Hybrid is the smallest for nearly all inputs, so it is tried
- * first: then it is there (*done), and has counted the nonzeros on its way; or it is not shorter than dense, or has no room, and
- * then whatever else has room is shorter. Of what looks dense, the lengths are found out first. */
-static unsigned choose(const struct job *j, struct parts *p, uint64_t *nnz, struct fmt_layout *l, int *done)
+/* The format that AUTO uses: the smallest; of equal ones, that with the lowest number. Hybrid is the smallest for
+ * nearly all inputs, so the block is encoded as hybrid at once, which also counts the nonzeros; *done says that this
+ * block is final. If it does not fit, or is not shorter than dense, every format that fits is shorter than hybrid.
+ * If the input looks dense, hybrid's length is measured first. */
+static unsigned auto_format(const struct job *j, struct parts *p, uint64_t *nnz, struct fmt_layout *l, int *done)
 {
     const uint64_t dense = length(j, FMT_DENSE, 0);
     const int full = looks_dense(j);
@@ -476,12 +481,12 @@ static unsigned choose(const struct job *j, struct parts *p, uint64_t *nnz, stru
 
 __attribute__((noinline)) static void copy_dense(const struct job *j)
 {
-    uint8_t made[TILE * 8] __attribute__((aligned(64))), *out = j->block + HDR_BYTES;
+    uint8_t buffer[TILE * 8] __attribute__((aligned(64))), *out = j->block + HDR_BYTES;
     if (!j->in.base)
         pici_copy_stored(out, j->in.src, j->n, j->in.width_log2);
     for (size_t first = 0, n; j->in.base && first < j->n; first += n) {
         n = j->n - first < TILE ? j->n - first : TILE;
-        pici_copy_stored(out + (first << j->in.width_log2), pici_source_tile(&j->in, first, n, made), n,
+        pici_copy_stored(out + (first << j->in.width_log2), pici_source_tile(&j->in, first, n, buffer), n,
                          j->in.width_log2);
     }
 }
@@ -499,9 +504,9 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
         nnz = count_parts(&parts);
     if (j->cap < HDR_BYTES)
         return PICI_E_SPACE;
-    memset(j->block, 0, HDR_BYTES); /* until it is whole, it is not to look like a block */
+    memset(j->block, 0, HDR_BYTES); /* an unfinished block must not begin with a valid header */
     if (format == PICI_AUTO)
-        f = choose(j, &parts, &nnz, &l, &done);
+        f = auto_format(j, &parts, &nnz, &l, &done);
     if (f == FMT_HYBRID) {
         s = done ? PICI_OK : compress_hybrid(j, j->cap, &l, &nnz);
     } else if (f == FMT_PICI) {
@@ -526,7 +531,7 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
     return PICI_OK;
 }
 
-/* base: or null. */
+/* base: may be null. */
 static enum pici_status encode(void *block, size_t cap, size_t *len, const void *base, const void *src, uint64_t n,
                                enum pici_dtype dtype, enum pici_format format, const struct pici_opts *opts)
 {

@@ -10,23 +10,25 @@
 #include "codec/hybrid.h"
 #include "codec/parallel.h"
 #include "pici/delta.h"
+#include "sized.h"
 
-/* What is done to the elements. */
-enum deed { DECODE, ADD, FLIP };
+/* What is done with the stored elements: decode them to dst, or add them to dst, or XOR them into dst. */
+enum op { OP_DECODE, OP_ADD, OP_XOR };
 
-/* One call, its arguments and the block's header checked: decode elements, or with `add` add or XOR them. */
+/* One call; its arguments and the block's header have been checked. */
 struct job {
     const struct pici_block *b;
     const struct pici_move *move;
-    const struct pici_add *add; /* or null: decode */
+    const struct pici_add *add; /* adds or XORs; null: decode */
     int stream;
 };
 
 /* ---- pici ---- */
 
-/* Decode tile t to dst (a whole tile of room), by way of a copy of its values, after checking its every rule: it is
- * partial, or too near to the end of the block for a kernel, or wrong. at: in, out: values before the tile. */
-static int unpack_tile_carefully(const struct job *j, uint8_t *dst, uint64_t t, uint64_t *at)
+/* Decode or add tile t, with room for a whole tile at dst, from a bounce buffer of its values, and check all of its
+ * rules. For a tile that is partial, or too near to the end of the block for a kernel, or that a kernel rejected.
+ * *at: in, out: values before the tile. */
+static int unpack_tile_bounced(const struct job *j, uint8_t *dst, uint64_t t, uint64_t *at)
 {
     const struct pici_block *b = j->b;
     const uint8_t *bits = b->bits + t * TILE_BITS_BYTES;
@@ -50,13 +52,13 @@ static int unpack_tile_carefully(const struct job *j, uint8_t *dst, uint64_t t, 
     return (j->add ? j->add->unpack(&run) : j->move->unpack(&run)) == 1 && !run.zero;
 }
 
-/* A part of a tile: elements [first, first + n). */
+/* Elements [first, first + n), which are part of one tile. */
 static int unpack_part(const struct job *j, uint8_t *dst, uint64_t first, size_t n, uint64_t *at)
 {
     uint8_t tile[TILE * 8];
     const struct job decode = {.b = j->b, .move = j->move};
     const unsigned w = j->b->at.width_log2;
-    if (!unpack_tile_carefully(&decode, tile, first / TILE, at))
+    if (!unpack_tile_bounced(&decode, tile, first / TILE, at))
         return 0;
     const uint8_t *src = tile + (first % TILE << w);
     if (!j->add)
@@ -97,7 +99,7 @@ static int unpack_pici(const struct job *j, uint8_t *dst, uint64_t first, size_t
             if (run.zero)
                 return 0;
             if (tiles == 0) {
-                if (!unpack_tile_carefully(j, dst, t, &at))
+                if (!unpack_tile_bounced(j, dst, t, &at))
                     return 0;
                 tiles = 1;
             }
@@ -107,14 +109,14 @@ static int unpack_pici(const struct job *j, uint8_t *dst, uint64_t first, size_t
         dst += done << w;
         n -= done;
     }
-    /* what comes after agrees, and with it the last tile's count */
+    /* the next entry, or nnz, confirms the last tile's count */
     uint64_t next = fmt_tiles(first);
     return at == (next < b->at.tiles ? load_index(b->index, iw, next) : b->nnz);
 }
 
 /* ---- coo ---- */
 
-/* The first entry whose position is not below p, if positions rise; some entry in any case. */
+/* The first entry whose position is at least p, if positions rise; if they do not, any entry. */
 static uint64_t lower_bound(const struct pici_block *b, uint64_t p)
 {
     uint64_t lo = 0, n = b->nnz;
@@ -150,8 +152,8 @@ static int unpack_coo(const struct job *j, uint8_t *dst, uint64_t first, size_t 
 
 /* ---- hybrid ---- */
 
-/* A tile whose payload and values are copied first: it is too near to the end of the block for a kernel, or partial, or wanted
- * in part. Elements [off, off + n) of its len to dst. */
+/* Elements [off, off + n) of a tile of len elements, from bounce buffers of its payload and values. For a tile that
+ * is too near to the end of the block for a kernel, or partial, or needed only in part. */
 __attribute__((noinline)) static int unpack_stored_tile(const struct job *j, uint8_t *dst, const struct pici_tile *t,
                                                         unsigned len, unsigned off, size_t n)
 {
@@ -175,7 +177,7 @@ __attribute__((noinline)) static int unpack_stored_tile(const struct job *j, uin
     one.dst = tile;
     if (j->move->unpack_tiles(&one) != 1)
         return 0;
-    /* stored values are not zero, so what is past the end shows */
+    /* stored values are nonzero, so any that lie past the end are counted here */
     if (len < TILE && j->move->count(tile + ((size_t)len << w), TILE - len))
         return 0;
     if (!j->add)
@@ -185,7 +187,7 @@ __attribute__((noinline)) static int unpack_stored_tile(const struct job *j, uin
     return 1;
 }
 
-/* Elements [first, first + n), in whose groups so many elements are not zero. */
+/* Elements [first, first + n) of a hybrid block. *nnz: out: nonzeros of the groups they are in. */
 static int unpack_hybrid(const struct job *j, uint8_t *dst, uint64_t first, size_t n, uint64_t *nnz)
 {
     const struct pici_block *b = j->b;
@@ -199,7 +201,7 @@ static int unpack_hybrid(const struct job *j, uint8_t *dst, uint64_t first, size
         for (unsigned i = (unsigned)(first / TILE % GROUP_TILES); i < r.tiles && n;) {
             const unsigned len = pici_tile_elements(b, r.first + i), off = (unsigned)(first % TILE);
             unsigned tiles = 0;
-            /* whole tiles that a kernel may read, and a little beyond */
+            /* whole tiles that are followed by as many bytes as a kernel may read too many */
             while (!off && i + tiles < r.tiles && n / TILE > tiles) {
                 const struct pici_tile *t = &r.tile[i + tiles];
                 if (t->n &&
@@ -252,7 +254,7 @@ __attribute__((noinline)) static int unpack_dense(const struct job *j, uint8_t *
     return 1;
 }
 
-/* nnz: of hybrid, the nonzeros of the groups concerned. */
+/* *nnz: out, for hybrid only: nonzeros of the groups that were read. */
 static int unpack(const struct job *j, uint8_t *dst, uint64_t first, size_t n, uint64_t *nnz)
 {
     return j->b->format == FMT_PICI     ? unpack_pici(j, dst, first, n)
@@ -261,7 +263,7 @@ static int unpack(const struct job *j, uint8_t *dst, uint64_t first, size_t n, u
                                         : unpack_dense(j, dst, first, n);
 }
 
-/* The whole block, in parts of whole tiles, or of hybrid groups, one a thread. */
+/* The whole block in parts, one a thread, of whole tiles or, in hybrid, of whole groups. */
 struct parts {
     const struct job *job;
     uint8_t *dst;
@@ -270,7 +272,7 @@ struct parts {
     uint64_t nnz[PICI_MAX_THREADS]; /* hybrid: of each part */
 };
 
-_Static_assert((int)PICI_PIECE_TILES >= (int)GROUP_TILES, "each thread has a group at least");
+_Static_assert((int)PICI_PIECE_TILES >= (int)GROUP_TILES, "each thread has at least one group");
 
 static void unpack_thread(void *context, int i)
 {
@@ -286,7 +288,7 @@ static void unpack_thread(void *context, int i)
         atomic_store(&p->wrong, 1);
 }
 
-/* Parse a block that is to be there whole. */
+/* Parse the header of a block of which all bytes are present. */
 static enum pici_status parse(struct pici_block *b, const void *block, size_t len)
 {
     enum pici_status s = pici_block_parse(b, block, len, NULL);
@@ -301,20 +303,21 @@ static enum pici_status check_output(const struct pici_block *b, const void *dst
     return PICI_OK;
 }
 
-static const struct pici_add *kernels(const struct pici_block *b, enum deed deed)
+static const struct pici_add *kernels(const struct pici_block *b, enum op op)
 {
-    return deed == ADD ? pici_isa()->add[b->dtype] : deed == FLIP ? pici_isa()->flip[b->at.width_log2] : NULL;
+    return op == OP_ADD ? pici_isa()->add[b->dtype] : op == OP_XOR ? pici_isa()->xors[b->at.width_log2] : NULL;
 }
 
-/* A whole block whose header is checked, to dst [b->count elements]. output: elements of what dst is all, or a part, of. */
-static enum pici_status whole(void *dst, const struct pici_block *b, int threads, enum deed deed, uint64_t output)
+/* Decode or add a block whose header was checked to dst [b->count elements]. output: elements of the array that dst
+ * is all or a part of. */
+static enum pici_status whole(void *dst, const struct pici_block *b, int threads, enum op op, uint64_t output)
 {
     enum pici_status s = pici_block_checksum(b, NULL);
     if (s || (s = pici_block_padding(b, NULL)) != PICI_OK)
         return s;
     struct job j = {.b = b,
                     .move = pici_isa()->move[b->at.width_log2],
-                    .add = kernels(b, deed),
+                    .add = kernels(b, op),
                     .stream = output >= (uint64_t)PICI_STREAM_BYTES >> b->at.width_log2};
     struct parts p;
     p.job = &j;
@@ -335,9 +338,9 @@ static enum pici_status whole(void *dst, const struct pici_block *b, int threads
     return b->format == FMT_HYBRID && nnz != b->nnz ? PICI_E_CORRUPT : PICI_OK;
 }
 
-/* The same from untrusted bytes and a caller's arguments. */
+/* The same from untrusted bytes, after checking the caller's arguments. */
 static enum pici_status call(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts,
-                             enum deed deed)
+                             enum op op)
 {
     struct pici_opts o;
     struct pici_block b;
@@ -346,36 +349,36 @@ static enum pici_status call(void *dst, uint64_t n, const void *block, size_t le
         return s;
     if (n != b.count || check_output(&b, dst, n, len))
         return PICI_E_ARG;
-    return whole(dst, &b, o.threads, deed, n);
+    return whole(dst, &b, o.threads, op, n);
 }
 
 enum pici_status pici_block_decode(void *dst, const struct pici_block *b, uint64_t output)
 {
-    return whole(dst, b, 1, DECODE, output);
+    return whole(dst, b, 1, OP_DECODE, output);
 }
 
 enum pici_status pici_block_add(void *dst, const struct pici_block *b)
 {
-    return whole(dst, b, 1, ADD, b->count);
+    return whole(dst, b, 1, OP_ADD, b->count);
 }
 
 enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
 {
-    return call(dst, n, block, len, opts, DECODE);
+    return call(dst, n, block, len, opts, OP_DECODE);
 }
 
 enum pici_status pici_scatter_add(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
 {
-    return call(dst, n, block, len, opts, ADD);
+    return call(dst, n, block, len, opts, OP_ADD);
 }
 
 enum pici_status pici_apply(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *opts)
 {
-    return call(dst, n, block, len, opts, FLIP);
+    return call(dst, n, block, len, opts, OP_XOR);
 }
 
 static enum pici_status range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
-                              const struct pici_opts *opts, enum deed deed)
+                              const struct pici_opts *opts, enum op op)
 {
     struct pici_opts o;
     struct pici_block b;
@@ -386,7 +389,7 @@ static enum pici_status range(void *dst, uint64_t first, uint64_t n, const void 
         return PICI_E_ARG;
     struct job j = {.b = &b,
                     .move = pici_isa()->move[b.at.width_log2],
-                    .add = kernels(&b, deed),
+                    .add = kernels(&b, op),
                     .stream = n << b.at.width_log2 >= PICI_STREAM_BYTES};
     uint64_t nnz = b.nnz;
     if (n && !unpack(&j, dst, first, (size_t)n, &nnz))
@@ -397,29 +400,30 @@ static enum pici_status range(void *dst, uint64_t first, uint64_t n, const void 
 enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
                                        const struct pici_opts *opts)
 {
-    return range(dst, first, n, block, len, opts, DECODE);
+    return range(dst, first, n, block, len, opts, OP_DECODE);
 }
 
 enum pici_status pici_apply_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
                                   const struct pici_opts *opts)
 {
-    return range(dst, first, n, block, len, opts, FLIP);
+    return range(dst, first, n, block, len, opts, OP_XOR);
 }
 
 enum pici_status pici_inspect(struct pici_info *info, const void *block, size_t len)
 {
     struct pici_block b;
-    if (!info || info->size < sizeof *info || !block)
+    if (!info || sized_of(info) < sizeof *info || !block)
         return PICI_E_ARG;
     enum pici_status s = pici_block_parse(&b, block, len, NULL);
     if (s)
         return s;
     if (b.at.block_bytes > SIZE_MAX)
         return PICI_E_UNSUPPORTED;
-    info->format = (enum pici_format)b.format;
-    info->dtype = (enum pici_dtype)b.dtype;
-    info->count = b.count;
-    info->nnz = b.nnz;
-    info->block_bytes = (size_t)b.at.block_bytes;
-    return PICI_OK;
+    const struct pici_info found = {.size = sizeof found,
+                                    .format = (enum pici_format)b.format,
+                                    .dtype = (enum pici_dtype)b.dtype,
+                                    .count = b.count,
+                                    .nnz = b.nnz,
+                                    .block_bytes = (size_t)b.at.block_bytes};
+    return sized_write(info, &found, sizeof found, sizeof found);
 }

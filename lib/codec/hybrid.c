@@ -2,6 +2,7 @@
 #include "codec/hybrid.h"
 
 #include "bytes.h"
+#include "sized.h"
 
 /* ---- reading ---- */
 
@@ -22,7 +23,8 @@ static uint64_t offset_of(const struct pici_block *b, const uint8_t *p)
     return (uint64_t)(p - b->bytes);
 }
 
-/* A tile of len elements from its descriptor; 0 if that is wrong. */
+/* Set n and container of a tile of len elements from the two bytes of its descriptor; 0 if it is not valid. *run:
+ * the container is right only if the tile has a run of 256 nonzeros. */
 static int read_descriptor(struct pici_tile *t, int *run, unsigned first, unsigned second, unsigned len,
                            unsigned width_log2)
 {
@@ -79,7 +81,7 @@ enum pici_status pici_group_read(struct pici_group *r, const struct pici_block *
         second += *first++ >> 7;
         r->runs |= (uint32_t)run << i;
         r->nnz += t->n;
-        t->payload = payload; /* within the record, once its length has been checked */
+        t->payload = payload; /* not read before the record's length has been checked */
         payload = (const uint8_t *)((uintptr_t)payload + fmt_payload(t->container, t->n));
         metadata += fmt_payload(t->container, t->n);
         stored += (size_t)fmt_stored(t->container, t->n, len) << w;
@@ -125,14 +127,14 @@ int pici_tile_has_run(const struct pici_tile *t, unsigned len, unsigned width_lo
 enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
 {
     struct pici_block b;
-    if (!mix || mix->size < sizeof *mix || !block)
+    if (!mix || sized_of(mix) < sizeof *mix || !block)
         return PICI_E_ARG;
     enum pici_status s = pici_block_parse(&b, block, len, NULL);
     if (s || (s = pici_block_whole(&b, len, NULL)) != PICI_OK)
         return s;
     if (b.format != FMT_HYBRID)
         return PICI_E_ARG;
-    struct pici_mix m = {.size = mix->size, .other_bytes = b.at.block_bytes};
+    struct pici_mix m = {.size = sizeof m, .other_bytes = b.at.block_bytes};
     struct pici_group r;
     const uint64_t groups = fmt_groups(b.at.tiles);
     for (uint64_t g = 0; g < groups; g++) {
@@ -153,29 +155,28 @@ enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
             m.other_bytes -= positions + values;
         }
     }
-    *mix = m;
-    return PICI_OK;
+    return sized_write(mix, &m, sizeof m, sizeof m);
 }
 
 /* ---- writing ---- */
 
 enum {
-    STREAM_LEAST = 16 << 10, /* bytes of values of a group from which on it is worth to write them past the caches */
-    SPARSE_MANY = 100        /* nonzeros of a tile from which on pack_sparse is worth it */
+    STREAM_LEAST = 16 << 10, /* bytes of a group's values from which non-temporal stores are faster */
+    SPARSE_MANY = 100        /* nonzeros of a tile from which pack_sparse is faster */
 };
 
-const uint8_t *pici_source_tile(const struct pici_source *s, size_t first, size_t n, uint8_t made[TILE * 8])
+const uint8_t *pici_source_tile(const struct pici_source *s, size_t first, size_t n, uint8_t buffer[TILE * 8])
 {
     const unsigned w = s->width_log2;
     const uint8_t *src = s->src + (first << w);
     if (s->base)
-        s->move->difference(made, src, s->base + (first << w), n);
+        s->move->difference(buffer, src, s->base + (first << w), n);
     else if (n < TILE)
-        memcpy(made, src, n << w);
+        memcpy(buffer, src, n << w);
     else
         return src;
-    memset(made + (n << w), 0, (TILE - n) << w);
-    return made;
+    memset(buffer + (n << w), 0, (TILE - n) << w);
+    return buffer;
 }
 
 static int words_have_run(const uint64_t word[TILE_COLS])
@@ -186,8 +187,9 @@ static int words_have_run(const uint64_t word[TILE_COLS])
     return 0;
 }
 
-/* Choose the container of tile i, of len elements and n nonzeros. run: has it a run of 256 of these? */
-static void plan_tile(struct pici_plan *p, unsigned i, unsigned len, unsigned width_log2, int run)
+/* Set the container of tile i, which has len elements, by its n, and add the tile to the layout. run: has it a run
+ * of 256 nonzeros? */
+static void layout_tile(struct pici_group_layout *p, unsigned i, unsigned len, unsigned width_log2, int run)
 {
     struct pici_tile *t = &p->tile[i];
     t->container = TILE_EMPTY;
@@ -200,14 +202,14 @@ static void plan_tile(struct pici_plan *p, unsigned i, unsigned len, unsigned wi
     p->values += (size_t)fmt_stored(container, t->n, len) << width_log2;
 }
 
-static void plan_begin(struct pici_plan *p, unsigned tiles)
+static void layout_begin(struct pici_group_layout *p, unsigned tiles)
 {
     p->tiles = tiles;
     p->metadata = p->values = 0;
     p->nnz = 0;
 }
 
-static void plan_end(struct pici_plan *p, unsigned width_log2)
+static void layout_end(struct pici_group_layout *p, unsigned width_log2)
 {
     p->metadata += p->nnz ? 4 : 0;
     p->record = (size_t)fmt_record(p->metadata, p->values, width_log2);
@@ -219,30 +221,31 @@ static unsigned tile_elements(size_t t, size_t n)
     return n - t * TILE < TILE ? (unsigned)(n - t * TILE) : TILE;
 }
 
-void pici_plan_group(struct pici_plan *p, struct pici_room *room, const struct pici_source *s, size_t first, size_t n)
+void pici_group_layout_make(struct pici_group_layout *p, struct pici_scratch *scratch, const struct pici_source *s,
+                            size_t first, size_t n)
 {
     const size_t whole = s->base ? 0 : n / TILE;
-    plan_begin(p, (unsigned)fmt_tiles(n));
+    layout_begin(p, (unsigned)fmt_tiles(n));
     s->move->masks(p->word, p->tile, s->src + (first << s->width_log2), whole);
     for (size_t t = whole; t < p->tiles; t++)
         s->move->masks(p->word + t, p->tile + t,
-                       pici_source_tile(s, first + t * TILE, tile_elements(t, n), room->bytes), 1);
+                       pici_source_tile(s, first + t * TILE, tile_elements(t, n), scratch->bytes), 1);
     for (unsigned t = 0; t < p->tiles; t++)
-        plan_tile(p, t, tile_elements(t, n), s->width_log2, p->tile[t].n >= RUN && words_have_run(p->word[t]));
-    plan_end(p, s->width_log2);
+        layout_tile(p, t, tile_elements(t, n), s->width_log2, p->tile[t].n >= RUN && words_have_run(p->word[t]));
+    layout_end(p, s->width_log2);
 }
 
-/* The tile of n elements from `first` on by way of the room: it is a difference, or partial, or there is no space for what the
- * kernel writes too much. */
-static void write_tile_carefully(struct pici_pack_tiles *run, struct pici_room *room, const struct pici_source *s,
-                                 size_t first, unsigned n)
+/* Write the tile of n elements from `first` on through scratch, as a bounce buffer: because it is a difference, or
+ * partial, or because out has no space for what a kernel writes too much. */
+static void write_tile_bounced(struct pici_pack_tiles *run, struct pici_scratch *scratch, const struct pici_source *s,
+                               size_t first, unsigned n)
 {
     if (!run->tile->n)
         return;
     const size_t stored = (size_t)fmt_stored(run->tile->container, run->tile->n, n) << s->width_log2;
-    uint8_t *const out = room->bytes + TILE * 8;
+    uint8_t *const out = scratch->bytes + TILE * 8;
     struct pici_pack_tiles one = *run;
-    one.src = pici_source_tile(s, first, n, room->bytes);
+    one.src = pici_source_tile(s, first, n, scratch->bytes);
     one.tiles = 1;
     one.stream = 0;
     one.values = out;
@@ -251,10 +254,10 @@ static void write_tile_carefully(struct pici_pack_tiles *run, struct pici_room *
     run->payload = one.payload;
     run->values += stored;
 }
-_Static_assert(sizeof(struct pici_room) >= 2 * TILE * 8 + PICI_SLACK, "a tile and its values");
+_Static_assert(sizeof(struct pici_scratch) >= 2 * TILE * 8 + PICI_SLACK, "a tile and its values");
 
-/* The occupancy and the descriptors, and the zeros before the values; returns where the payloads begin. */
-static uint8_t *write_descriptors(const struct pici_plan *p, unsigned width_log2, uint8_t *out)
+/* Write occupancy, descriptors and the padding before the values; returns where the payloads begin. */
+static uint8_t *write_descriptors(const struct pici_group_layout *p, unsigned width_log2, uint8_t *out)
 {
     uint8_t *first = out + 4, *second = first;
     uint32_t bits = 0;
@@ -275,14 +278,15 @@ static uint8_t *write_descriptors(const struct pici_plan *p, unsigned width_log2
     return second;
 }
 
-void pici_write_group(const struct pici_plan *p, struct pici_room *room, const struct pici_source *s, size_t first,
-                      size_t n, uint8_t *out, size_t space, int stream)
+void pici_group_write(const struct pici_group_layout *p, struct pici_scratch *scratch, const struct pici_source *s,
+                      size_t first, size_t n, uint8_t *out, size_t space, int stream)
 {
     const unsigned width_log2 = s->width_log2;
     if (!p->nnz)
         return;
     size_t whole = s->base ? 0 : n / TILE;
-    if (space - p->record < PICI_SLACK || whole < p->tiles) /* what is written too much is to be written again */
+    if (space - p->record < PICI_SLACK ||
+        whole < p->tiles) /* what a kernel writes too much must be overwritten by later tiles */
         for (size_t after = 0, t = p->tiles; t-- > 0 && after < PICI_SLACK;) {
             after += p->tile[t].n
                          ? (size_t)fmt_stored(p->tile[t].container, p->tile[t].n, tile_elements(t, n)) << width_log2
@@ -301,7 +305,7 @@ void pici_write_group(const struct pici_plan *p, struct pici_room *room, const s
     for (size_t t = whole; t < p->tiles; t++) {
         run.word = p->word + t;
         run.tile = p->tile + t;
-        write_tile_carefully(&run, room, s, first + t * TILE, tile_elements(t, n));
+        write_tile_bounced(&run, scratch, s, first + t * TILE, tile_elements(t, n));
     }
     memset(run.values, 0, (size_t)(out + p->record - run.values));
 }
@@ -311,24 +315,25 @@ static int is_short(unsigned container)
     return container <= TILE_OFFSETS8 || container == TILE_EMPTY;
 }
 
-/* Bytes of the room for values; of the rest, a tile is made. */
-static size_t room_values(const struct pici_source *s)
+/* Bytes of scratch for values. With a base, the rest holds a tile of differences. */
+static size_t scratch_values(const struct pici_source *s)
 {
-    return ROOM_VALUES - (s->base ? (size_t)TILE << s->width_log2 : 0);
+    return SCRATCH_VALUES - (s->base ? (size_t)TILE << s->width_log2 : 0);
 }
 
-int pici_plan_sparse(struct pici_plan *p, struct pici_room *room, const struct pici_source *s, size_t first)
+int pici_group_layout_sparse(struct pici_group_layout *p, struct pici_scratch *scratch, const struct pici_source *s,
+                             size_t first)
 {
     const unsigned w = s->width_log2;
-    const size_t values = room_values(s);
-    struct pici_pack_tiles run = {.tiles = 1, .payload = room->bytes, .values = room->bytes + ROOM_PAYLOADS};
-    plan_begin(p, GROUP_TILES);
+    const size_t values = scratch_values(s);
+    struct pici_pack_tiles run = {.tiles = 1, .payload = scratch->bytes, .values = scratch->bytes + SCRATCH_PAYLOADS};
+    layout_begin(p, GROUP_TILES);
     for (unsigned i = 0, n = 0; i < GROUP_TILES; i++) {
         const size_t left = (values - p->values) >> w;
         const unsigned most = left < OFFSETS8_MOST ? (unsigned)left : OFFSETS8_MOST;
-        const int once = n >= SPARSE_MANY; /* as the tile before */
-        run.src =
-            pici_source_tile(s, first + (size_t)i * TILE, TILE, room->bytes + ROOM_PAYLOADS + values + PICI_SLACK);
+        const int once = n >= SPARSE_MANY; /* predicted from the tile before */
+        run.src = pici_source_tile(s, first + (size_t)i * TILE, TILE,
+                                   scratch->bytes + SCRATCH_PAYLOADS + values + PICI_SLACK);
         run.word = p->word + i;
         run.tile = p->tile + i;
         if (once)
@@ -336,7 +341,7 @@ int pici_plan_sparse(struct pici_plan *p, struct pici_room *room, const struct p
         else
             s->move->masks(p->word + i, p->tile + i, run.src, 1);
         n = p->tile[i].n;
-        plan_tile(p, i, TILE, w, !once && n >= RUN && words_have_run(p->word[i]));
+        layout_tile(p, i, TILE, w, !once && n >= RUN && words_have_run(p->word[i]));
         if (n > most || !is_short(run.tile->container))
             return 0;
         if (!once) {
@@ -346,26 +351,27 @@ int pici_plan_sparse(struct pici_plan *p, struct pici_room *room, const struct p
             run.values += (size_t)n << w;
         }
     }
-    plan_end(p, w);
+    layout_end(p, w);
     return 1;
 }
 
-void pici_write_sparse(const struct pici_plan *p, const struct pici_room *room, unsigned width_log2, uint8_t *out,
-                       int stream)
+void pici_group_write_sparse(const struct pici_group_layout *p, const struct pici_scratch *scratch, unsigned width_log2,
+                             uint8_t *out, int stream)
 {
     if (!p->nnz)
         return;
     uint8_t *const payload = write_descriptors(p, width_log2, out);
-    memcpy(payload, room->bytes, (size_t)(out + p->metadata - payload));
+    memcpy(payload, scratch->bytes, (size_t)(out + p->metadata - payload));
     uint8_t *const values = out + fmt_record_values(p->metadata, width_log2);
     if (stream && p->values >= STREAM_LEAST && pici_isa()->copy)
-        pici_isa()->copy(values, room->bytes + ROOM_PAYLOADS, p->values);
+        pici_isa()->copy(values, scratch->bytes + SCRATCH_PAYLOADS, p->values);
     else
-        memcpy(values, room->bytes + ROOM_PAYLOADS, p->values);
+        memcpy(values, scratch->bytes + SCRATCH_PAYLOADS, p->values);
     memset(values + p->values, 0, (size_t)(out + p->record - (values + p->values)));
 }
 
-int pici_write_alike(struct pici_plan *p, const struct pici_source *s, size_t first, uint8_t *out, int stream)
+int pici_group_write_alike(struct pici_group_layout *p, const struct pici_source *s, size_t first, uint8_t *out,
+                           int stream)
 {
     const unsigned container = p->tile[0].container, width_log2 = s->width_log2;
     p->tiles = GROUP_TILES;
@@ -388,7 +394,7 @@ int pici_write_alike(struct pici_plan *p, const struct pici_source *s, size_t fi
     return 1;
 }
 
-enum pici_expect pici_plan_expect(const struct pici_plan *p, const struct pici_source *s)
+enum pici_prediction pici_group_predict(const struct pici_group_layout *p, const struct pici_source *s)
 {
     const unsigned container = p->tile[0].container;
     unsigned alike = 0, sparse = 0;
@@ -396,7 +402,7 @@ enum pici_expect pici_plan_expect(const struct pici_plan *p, const struct pici_s
         alike += p->tile[i].container == container;
         sparse += is_short(p->tile[i].container);
     }
-    return sparse == p->tiles && p->values <= room_values(s)                           ? EXPECT_SPARSE
-           : alike == GROUP_TILES && (container == TILE_BITS || container == TILE_RAW) ? EXPECT_ALIKE
-                                                                                       : EXPECT_ANY;
+    return sparse == p->tiles && p->values <= scratch_values(s)                        ? PREDICT_SPARSE
+           : alike == GROUP_TILES && (container == TILE_BITS || container == TILE_RAW) ? PREDICT_ALIKE
+                                                                                       : PREDICT_ANY;
 }

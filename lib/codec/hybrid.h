@@ -1,86 +1,93 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The records of a hybrid block, group by group: read, or planned and written. Specification: formats/hybrid.md. */
+ * The records of a hybrid block, one for each group of tiles: reading, laying out, writing. Specification:
+ * formats/hybrid.md. */
 #ifndef PICI_LIB_CODEC_HYBRID_H
 #define PICI_LIB_CODEC_HYBRID_H
 
 #include "codec/block.h"
 #include "cpu/kernels.h"
 
-/* A group of a block, its descriptors checked; what payloads and values hold is not. */
+/* A group of a block. Its descriptors were checked; payloads and values were not. */
 struct pici_group {
-    uint64_t first;        /* tile */
-    unsigned tiles, nnz;   /* nnz: as the descriptors say */
-    const uint8_t *record; /* or its end, of a group without nonzeros */
+    uint64_t first;        /* number of its first tile */
+    unsigned tiles, nnz;   /* nnz: sum of the descriptors */
+    const uint8_t *record; /* of a group without nonzeros: where the next record begins */
     struct pici_tile tile[GROUP_TILES];
-    uint32_t runs; /* tiles that must have a run of 256 nonzeros, or their container would be another */
+    uint32_t runs; /* bit i: tile i must have a run of 256 nonzeros, because its container is right only then */
 };
 
-/* Read group g: the rules from "directory" to a record's "padding". */
+/* Read group g. Checks the rules from "directory" to a record's "padding". */
 enum pici_status pici_group_read(struct pici_group *, const struct pici_block *, uint64_t g, struct pici_fault *);
 
-/* Elements of tile t that exist. */
+/* Elements that tile t has. */
 unsigned pici_tile_elements(const struct pici_block *, uint64_t t);
 
-/* Has such a tile, a bitvector or raw, a run of 256 nonzeros? */
+/* Has a tile of len elements, a bitvector or raw, a run of 256 nonzeros? */
 int pici_tile_has_run(const struct pici_tile *, unsigned len, unsigned width_log2);
 
-/* Where the descriptor of tile i of a group is. */
+/* The first byte of the descriptor of tile i of a group. */
 const uint8_t *pici_tile_descriptor(const struct pici_group *, unsigned i);
 
-/* What is encoded: the elements at src; with a base, in what bits they differ from it (their XOR). */
+/* The elements to encode: those at src; with a base, the XOR of both. */
 struct pici_source {
-    const uint8_t *src, *base; /* base: or null */
+    const uint8_t *src, *base; /* base: may be null */
     const struct pici_move *move;
     unsigned width_log2;
 };
 
-/* The tile that begins with element `first`, of which n <= TILE exist: where it is; or in made, if it is a difference, or if
- * it is partial, with zeros after its elements. */
-const uint8_t *pici_source_tile(const struct pici_source *, size_t first, size_t n, uint8_t made[TILE * 8]);
+/* The tile that begins with element `first` and has n <= TILE elements. Returns its place in src; or buffer, filled
+ * with the tile and zeros up to TILE elements, if there is a base or n < TILE. */
+const uint8_t *pici_source_tile(const struct pici_source *, size_t first, size_t n, uint8_t buffer[TILE * 8]);
 
-/* A group to be written. */
-struct pici_plan {
-    uint64_t word[GROUP_TILES][TILE_COLS]; /* a bit an element, in their order */
-    struct pici_tile tile[GROUP_TILES];    /* n and container */
+/* The layout of a group's record that is to be written. */
+struct pici_group_layout {
+    uint64_t word[GROUP_TILES][TILE_COLS]; /* row words: a bit an element */
+    struct pici_tile tile[GROUP_TILES];    /* of each tile n and container */
     unsigned tiles;
     uint32_t nnz;
-    size_t metadata, values, record; /* bytes */
+    size_t metadata, values, record; /* bytes: before the values' padding, of values, of all */
 };
 
-/* Room to make things in: a tile that is partial or a difference, or the parts of a record whose place is not known yet,
- * payloads first. */
-enum { ROOM_PAYLOADS = GROUP_TILES * (RUNS + OFFSETS8_MOST), ROOM_VALUES = 54 << 10 };
-struct pici_room {
-    uint8_t bytes[ROOM_PAYLOADS + ROOM_VALUES + PICI_SLACK] __attribute__((aligned(64)));
+/* A buffer for a tile that is partial or a difference; or for payloads, then values, of a record whose place is not
+ * known yet. */
+enum { SCRATCH_PAYLOADS = GROUP_TILES * (RUNS + OFFSETS8_MOST), SCRATCH_VALUES = 54 << 10 };
+struct pici_scratch {
+    uint8_t bytes[SCRATCH_PAYLOADS + SCRATCH_VALUES + PICI_SLACK] __attribute__((aligned(64)));
 };
 
-/* What is a group of this source to be expected like, after the one of this plan? */
-enum pici_expect {
-    EXPECT_ANY,
-    EXPECT_ALIKE, /* all tiles of one container, a bitvector or raw: the place of the values is known beforehand */
-    EXPECT_SPARSE /* no such tiles: payloads and values are short, and fit the room */
+/* What the next group will probably be like. */
+enum pici_prediction {
+    PREDICT_ANY,
+    PREDICT_ALIKE, /* all tiles have the same container, bitvector or raw: where values begin is known beforehand */
+    PREDICT_SPARSE /* no bitvector and no raw tile: payloads and values fit in the scratch buffer */
 };
-enum pici_expect pici_plan_expect(const struct pici_plan *, const struct pici_source *);
+/* Predict the next group from the one just laid out. */
+enum pici_prediction pici_group_predict(const struct pici_group_layout *, const struct pici_source *);
 
-/* Look at the group of n elements from `first` on. */
-void pici_plan_group(struct pici_plan *, struct pici_room *, const struct pici_source *, size_t first, size_t n);
+/* Lay out the group of n elements from `first` on. */
+void pici_group_layout_make(struct pici_group_layout *, struct pici_scratch *, const struct pici_source *, size_t first,
+                            size_t n);
 
-/* Write its record; space, at least the record: bytes at out that may be written to, and there a little too many. stream: past
- * the caches. */
-void pici_write_group(const struct pici_plan *, struct pici_room *, const struct pici_source *, size_t first, size_t n,
-                      uint8_t *out, size_t space, int stream);
+/* Write the record at out. space, at least the record's length: bytes that may be written there; the record may be
+ * followed by garbage up to that. stream: use non-temporal stores. */
+void pici_group_write(const struct pici_group_layout *, struct pici_scratch *, const struct pici_source *, size_t first,
+                      size_t n, uint8_t *out, size_t space, int stream);
 
-/* Two ways to look at each tile of a whole group once, for groups that are as expected; 0 for others, of which the plan is of no
- * use then.
+/* Faster ways for a group of GROUP_TILES whole tiles that is as predicted: they read each tile once. They return 0 if
+ * the group is not as predicted; the layout is then undefined.
  *
- * EXPECT_SPARSE: plan, and make payloads and values in the room, from where pici_write_sparse puts them into the record. */
-int pici_plan_sparse(struct pici_plan *, struct pici_room *, const struct pici_source *, size_t first);
-void pici_write_sparse(const struct pici_plan *, const struct pici_room *, unsigned width_log2, uint8_t *out,
-                       int stream);
+ * PREDICT_SPARSE: lay out the group, with payloads and values in scratch. pici_group_write_sparse copies these into
+ * the record. */
+int pici_group_layout_sparse(struct pici_group_layout *, struct pici_scratch *, const struct pici_source *,
+                             size_t first);
+void pici_group_write_sparse(const struct pici_group_layout *, const struct pici_scratch *, unsigned width_log2,
+                             uint8_t *out, int stream);
 
-/* EXPECT_ALIKE, and no difference: write the record of a group whose tiles are like those of the plan, which is that of another
- * group, and becomes this one's; out has room for the longest and PICI_SLACK. */
-int pici_write_alike(struct pici_plan *, const struct pici_source *, size_t first, uint8_t *out, int stream);
+/* PREDICT_ALIKE, without a base: write the record of the group. On entry the layout is that of an earlier group,
+ * whose first tile's container is expected of all tiles here; on return it is that of this group. out has room for
+ * the longest record and PICI_SLACK. */
+int pici_group_write_alike(struct pici_group_layout *, const struct pici_source *, size_t first, uint8_t *out,
+                           int stream);
 
 #endif

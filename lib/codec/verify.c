@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_verify and pici_verify_at: every rule of formats/block.md, in its order, with the place of the breach. */
+ * pici_verify and pici_verify_at: check every rule of formats/block.md, in its order, and report where one is
+ * broken. */
 #include "bytes.h"
 #include "codec/codec.h"
 #include "cpu/kernels.h"
 #include "codec/hybrid.h"
+#include "sized.h"
 
 /* The first of n values at p that is zero; n if none. */
 static uint64_t first_zero(const uint8_t *p, uint64_t n, unsigned w)
@@ -21,7 +23,7 @@ static uint64_t first_zero(const uint8_t *p, uint64_t n, unsigned w)
     return n;
 }
 
-/* The same of values from number `at` on. */
+/* The same of n values of the block from number `at` on; counted from there. */
 static uint64_t find_zero(const struct pici_block *b, uint64_t at, uint64_t n)
 {
     return first_zero(b->values + (at << b->at.width_log2), n, b->at.width_log2);
@@ -82,7 +84,7 @@ static enum pici_status tile_fault(struct pici_fault *fault, const struct pici_b
     return pici_fault_at(fault, PICI_E_CORRUPT, (uint64_t)(at - b->bytes), tile, rule);
 }
 
-/* The offsets of tile i of a group, from its payload: below len, and rising. */
+/* Check the offsets of tile i of a group: they rise and are below len. */
 static enum pici_status verify_offsets(const struct pici_block *b, const struct pici_group *r, unsigned i, unsigned len,
                                        struct pici_fault *fault)
 {
@@ -117,7 +119,7 @@ static enum pici_status verify_offsets(const struct pici_block *b, const struct 
     return PICI_OK;
 }
 
-/* The words of a tile: of elements that exist, and n bits. */
+/* Check the words of tile i of a group: they have n bits, all below len. */
 static enum pici_status verify_words(const struct pici_block *b, const struct pici_group *r, unsigned i, unsigned len,
                                      struct pici_fault *fault)
 {
@@ -191,9 +193,11 @@ enum pici_status pici_verify(const void *block, size_t len)
 
 enum pici_status pici_verify_at(const void *block, size_t len, struct pici_fault *fault)
 {
-    if (!block || (fault && fault->size < sizeof *fault))
+    struct pici_fault found = PICI_FAULT_INIT;
+    if (!block || (fault && sized_of(fault) < sizeof found))
         return PICI_E_ARG;
+    const enum pici_status s = verify(block, len, &found);
     if (fault)
-        pici_fault_at(fault, PICI_OK, 0, 0, NULL);
-    return verify(block, len, fault);
+        sized_write(fault, &found, sizeof found, sizeof found);
+    return s;
 }

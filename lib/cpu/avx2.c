@@ -70,15 +70,15 @@ static inline uint64_t row_mask_64(const uint8_t *p)
 
 #define UNROLL_PACK
 
-/* AVX2 cannot compress or expand: a table tells which of eight rows (of 64 bits: four) go where. Compressing writes the
- * whole eight, of which the next eight overwrite what is not wanted. */
+/* AVX2 has no instruction that compresses or expands. A table gives the permutation for each mask of eight elements
+ * (of 64 bits: four). Compressing stores all eight; the next eight overwrite those that were not selected. */
 
 static inline __m128i lut(const uint64_t *table, unsigned m)
 {
     return _mm_loadl_epi64((const __m128i *)&table[m]);
 }
 
-/* Places of 16 bits, from places of 8: 0x80 stays out of range. */
+/* Indices of the bytes of 16-bit elements, from indices of elements: 0x80 stays out of range, so that it gives zero. */
 static inline __m128i pairs_8(__m128i place)
 {
     __m128i even = _mm_adds_epu8(place, place);
@@ -177,10 +177,11 @@ static inline const uint8_t *expand_column_64(__m256i column[16], const uint8_t 
     return values;
 }
 
-/* ---- which elements are not zero: words of rows, and of columns ---- */
+/* ---- which elements are nonzero: masks of rows, and words of columns ---- */
 
-/* A row of 64 elements as 64 bytes, which are zero where the elements are: packing saturates, but nothing to zero. They come in
- * an order of their own, which `places` undoes. */
+/* Narrow a row of 64 elements to 64 bytes, which are zero exactly where the elements are: packing saturates, but no
+ * nonzero becomes zero. The bytes are in the order of the packing instructions; a places_fn restores that of the
+ * elements. */
 typedef void row_bytes_fn(__m256i bytes[2], const uint8_t *row);
 typedef __m256i places_fn(__m256i bytes);
 
@@ -218,7 +219,7 @@ static inline __m256i places_32(__m256i bytes)
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-/* 32 bits, of the bytes of v that are not zero. */
+/* Bit i of 32: byte i of v is not zero. */
 static inline uint64_t nonzero_8(__m256i v)
 {
     return (uint32_t)~_mm256_movemask_epi8(_mm256_cmpeq_epi8(v, _mm256_setzero_si256()));
@@ -235,7 +236,7 @@ ROW(8)
 ROW(16)
 ROW(32)
 
-/* Eight rows at a time to a byte a column, and eight of these to a word. */
+/* The column words of a tile: eight rows become a byte for each column, and eight of these bytes its word. */
 static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word[TILE_COLS], const uint8_t *tile,
                                                                    int early, size_t width, row_bytes_fn *row_bytes,
                                                                    places_fn *places)
@@ -266,7 +267,7 @@ static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word
             four[i] = _mm256_unpacklo_epi16(pair[i], pair[i + 1]);
             four[i + 1] = _mm256_unpackhi_epi16(pair[i], pair[i + 1]);
         }
-        for (int i = 0; i < 8; i++) { /* two columns, and two that lie 16 further */
+        for (int i = 0; i < 8; i++) { /* two columns, and the two that are 16 further */
             const __m256i *f = &four[i / 4 * 4 + i / 2 % 2];
             __m256i v = i % 2 ? _mm256_unpackhi_epi32(f[0], f[2]) : _mm256_unpacklo_epi32(f[0], f[2]);
             _mm_storeu_si128((__m128i *)(word + 2 * i), _mm256_castsi256_si128(v));
@@ -280,9 +281,10 @@ static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word
 #define PACK_MANY 750
 #define UNPACK_MANY 300
 #define BITS 8
-#define LIST_MANY LIST_MOST /* expanding narrow elements takes longer */
+#define LIST_MANY LIST_MOST /* always by the list: expanding narrow elements takes longer */
 #define ROW_MASK row_mask_8
 #define TILE_COLUMNS(word, tile, early) COLUMNS(8, word, tile, early)
+#include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
@@ -290,17 +292,20 @@ static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word
 #define LIST_MANY LIST_MOST
 #define ROW_MASK row_mask_16
 #define TILE_COLUMNS(word, tile, early) COLUMNS(16, word, tile, early)
+#include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 32
 #define ROW_MASK row_mask_32
 #define TILE_COLUMNS(word, tile, early) COLUMNS(32, word, tile, early)
+#include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 64
 #define ROW_MASK row_mask_64
+#include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 

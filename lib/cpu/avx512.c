@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Kernels for AVX-512 (F, BW, VL, VBMI2), beside what AVX2 needs. */
+ * Kernels for AVX-512 (F, BW, VL, VBMI2) with what AVX2's kernels need. */
 #include "cpu/kernels.h"
 
 #if PICI_HAVE_X86
@@ -31,7 +31,7 @@ static inline __m512i load(const void *p)
     return _mm512_loadu_si512(p);
 }
 
-/* From memory, lanes are merged without the only port that shuffles 512 bits. */
+/* Inserting lanes from memory does not need the one port that shuffles 512 bits. */
 static inline __m512i lanes_load(const uint8_t *p, size_t apart)
 {
     __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)p));
@@ -46,7 +46,7 @@ static inline void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
         stream(dst, load(src));
 }
 
-/* Which of the 64 elements at p are not zero. */
+/* Bit i: element i of the 64 at p is nonzero. */
 #define ROW(BITS)                                                                                                      \
     static inline uint64_t row_mask_##BITS(const uint8_t *p)                                                           \
     {                                                                                                                  \
@@ -63,7 +63,7 @@ ROW(64)
 
 #define NONEMPTY(word) row_mask_64((const uint8_t *)(word))
 
-/* Which bits a word has, each a byte, plus first. Writes up to LIST_SLACK too many. */
+/* List the indices of the bits set in word, plus first, a byte each. Always writes 64 bytes. */
 static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
 {
     uint8_t numbers[64];
@@ -72,7 +72,7 @@ static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
     const __m512i bits = load(numbers);
     store(out, _mm512_add_epi8(_mm512_mask_compress_epi8(bits, word, bits), _mm512_set1_epi8((char)first)));
 }
-#define WORDS_MANY 200 /* nonzeros of a tile from which that is better than one by one */
+#define WORDS_MANY 200 /* nonzeros of a tile from which that is faster than one bit at a time */
 
 #define POPCOUNT64(w) ((unsigned)__builtin_popcountll(w))
 #define STREAM_LINES stream_lines
@@ -84,9 +84,11 @@ static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
 #define VEC_OP(name) _mm512_##name
 #include "cpu/common.inc"
 
-/* A column's bytes of row numbers, compressed and widened. Up to 64 are written. */
-static inline void tile_offsets(uint16_t *list, const uint64_t word[TILE_COLS], unsigned n, struct asking *a,
-                                struct lines *l)
+/* List the offsets of the bits of column words: compress the row numbers of each column, and widen them to offsets.
+ * Writes 32 offsets for a column of up to 32 nonzeros, and 64 for others. q: prefetch one line with each column. l:
+ * copy two lines with each. */
+static inline void tile_offsets(uint16_t *list, const uint64_t word[TILE_COLS], unsigned n, struct prefetch_queue *q,
+                                struct stream_queue *l)
 {
     uint8_t numbers[64];
     (void)n;
@@ -103,14 +105,15 @@ static inline void tile_offsets(uint16_t *list, const uint64_t word[TILE_COLS], 
             store((uint8_t *)(list + 32), _mm512_add_epi16(_mm512_slli_epi16(high, 6), column));
         }
         list += k;
-        if (a)
-            ask(a);
-        lines_leave(l, 2);
+        if (q)
+            prefetch_one(q);
+        stream_some(l, 2);
     }
 }
 
-/* As in tiles.inc, straight from the list's bytes: what goes by way of memory, and is loaded in other pieces than it was stored,
- * waits until all that leaves past the caches has left. 32 offsets at a time, in any order, set their bits in four words. */
+/* list_words of tiles.inc, straight from the list's bytes. A buffer that is loaded in other pieces than it was
+ * stored in would wait for all earlier non-temporal stores. 32 offsets at a time, in any order, set their bits in
+ * four words. */
 #define HAVE_LIST_WORDS
 static inline int list_words(uint64_t word[TILE_COLS], const struct pici_tile *t)
 {
@@ -134,7 +137,7 @@ static inline int list_words(uint64_t word[TILE_COLS], const struct pici_tile *t
             for (int g = 0; g < 4; g++, four = _mm512_srli_epi64(four, 16)) {
                 const __m512i offset = four & low;
                 UNROLL
-                for (int j = 0; j < RUN / 64; j++) /* shifted by 64 or more, it is 0 */
+                for (int j = 0; j < RUN / 64; j++) /* a shift by 64 or more gives 0 */
                     w[j] |= _mm512_sllv_epi64(one, _mm512_sub_epi64(offset, _mm512_set1_epi64(64 * j)));
             }
         }
@@ -149,11 +152,10 @@ static inline int list_words(uint64_t word[TILE_COLS], const struct pici_tile *t
     return !falls;
 }
 
-#define UNROLL_PACK                                                                                                    \
-    UNROLL /* four registers of each of four columns, or as many otherwise: they need not touch memory */
+#define UNROLL_PACK UNROLL /* unrolled, all 16 registers of the columns stay in registers */
 
-/* Compress over a copy of the source, expand over zeros: with the zeroing forms, one waits for the other on Zen 4. What
- * compressing writes too much, the next column overwrites. */
+/* Compress merges into a copy of the source, expand into zeros: on Zen 4 the zeroing forms depend on each other.
+ * Compressing stores whole registers; the next column overwrites what is too much. */
 #define COLUMN(BITS, MASK)                                                                                             \
     static inline uint8_t *compress_column_##BITS(uint8_t *out, const __m512i *column, uint64_t word)                  \
     {                                                                                                                  \
@@ -171,7 +173,7 @@ static inline int list_words(uint64_t word[TILE_COLS], const struct pici_tile *t
         for (int i = 0; i < BITS / 8; i++) {                                                                           \
             MASK m = (MASK)(word >> (i * 512 / BITS % 64));                                                            \
             __m512i v = load(values), zero = _mm512_setzero_si512();                                                   \
-            __asm__("" : "+v"(v), "+v"(zero)); /* else compilers take the zeroing form, and from memory */             \
+            __asm__("" : "+v"(v), "+v"(zero)); /* keeps compilers from the zeroing form, and from a memory operand */  \
             column[i] = _mm512_mask_expand_epi##BITS(zero, m, v);                                                      \
             values += POPCOUNT64(m) * (BITS / 8);                                                                      \
         }                                                                                                              \
@@ -183,7 +185,7 @@ COLUMN(16, uint32_t)
 COLUMN(32, uint16_t)
 COLUMN(64, uint8_t)
 
-/* A lane's bit is set at most once, so that adding is or. */
+/* A lane's bit is set at most once, so adding is the same as or. */
 #define GATHER_N(BITS, acc, v, bit)                                                                                    \
     _mm512_mask_add_epi##BITS((__m512i)(acc), _mm512_test_epi##BITS##_mask((__m512i)(v), (__m512i)(v)),                \
                               (__m512i)(acc), (__m512i)(bit))
@@ -193,24 +195,28 @@ COLUMN(64, uint8_t)
 #define BITS 8
 #define ROW_MASK row_mask_8
 #define GATHER(acc, v, bit) GATHER_N(8, acc, v, bit)
+#include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 16
 #define ROW_MASK row_mask_16
 #define GATHER(acc, v, bit) GATHER_N(16, acc, v, bit)
+#include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 32
 #define ROW_MASK row_mask_32
 #define GATHER(acc, v, bit) GATHER_N(32, acc, v, bit)
+#include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 64
 #define ROW_MASK row_mask_64
 #define GATHER(acc, v, bit) GATHER_N(64, acc, v, bit)
+#include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 

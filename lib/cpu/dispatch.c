@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which kernels to use: the best that the CPU and the operating system can run, lowered by PICI_CPU. */
+ * Selects the kernels: the best that the CPU and the operating system can run, or the lower ones that PICI_CPU
+ * names. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "cpu/kernels.h"
 
 #if PICI_HAVE_X86
-/* These also ask the operating system (XGETBV) whether it saves the registers. */
+/* __builtin_cpu_supports also checks (by XGETBV) that the operating system saves the registers. */
 static int has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
@@ -42,7 +43,8 @@ const struct pici_isa *const *pici_isas(void)
 #endif
 }
 
-static const struct pici_isa *choose(void)
+/* The table that PICI_CPU names, or the last that this host can run. */
+static const struct pici_isa *best_table(void)
 {
     const struct pici_isa *const *t = pici_isas(), *best = *t;
     const char *at_most = getenv("PICI_CPU");
@@ -54,19 +56,19 @@ static const struct pici_isa *choose(void)
     return best;
 }
 
-static _Atomic(const struct pici_isa *) chosen;
+static _Atomic(const struct pici_isa *) current;
 
 const struct pici_isa *pici_isa(void)
 {
-    const struct pici_isa *isa = atomic_load_explicit(&chosen, memory_order_acquire);
+    const struct pici_isa *isa = atomic_load_explicit(&current, memory_order_acquire);
     if (!isa) {
-        isa = choose();
-        atomic_store_explicit(&chosen, isa, memory_order_release);
+        isa = best_table();
+        atomic_store_explicit(&current, isa, memory_order_release);
     }
     return isa;
 }
 
 void pici_isa_force(const struct pici_isa *isa)
 {
-    atomic_store_explicit(&chosen, isa, memory_order_release);
+    atomic_store_explicit(&current, isa, memory_order_release);
 }

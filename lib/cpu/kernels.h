@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The CPU kernels: per instruction set one constant table of functions, the same contracts in each. Kernels know the
- * layout of tiles and entries, not headers; they cannot fail: what they find wrong in untrusted input is returned, and
- * block and codec decide. Nothing here reads or writes outside the ranges named, PICI_SLACK included. */
+ * The CPU kernels: one constant table of functions for each instruction set (ISA), all with the same contracts.
+ * Kernels know the layout of tiles and entries, not headers. They cannot fail: they return what they find wrong in
+ * untrusted input, and the callers in lib/codec decide. No kernel reads or writes outside the ranges stated here,
+ * PICI_SLACK included. */
 #ifndef PICI_LIB_CPU_KERNELS_H
 #define PICI_LIB_CPU_KERNELS_H
 
@@ -11,14 +12,14 @@
 
 #include "format.h"
 
-/* Bytes that a kernel may write (compress) or read (decompress) past the last value of a run. */
+/* Bytes that a kernel may write (compress) or read (decompress) past the last value of a run of tiles. */
 enum { PICI_SLACK = 64 };
 
-/* What of a run to make: threads make words first, of which the counts say where values belong. */
+/* What to make of a run. With threads, words come first: their counts tell each thread where its values go. */
 enum pici_pack_what {
     PACK_ALL,
-    PACK_WORDS, /* and the index */
-    PACK_VALUES /* of words that are there */
+    PACK_WORDS, /* words and index; counts the values */
+    PACK_VALUES /* values, from words made before */
 };
 
 /* A run of whole tiles to compress. */
@@ -26,16 +27,16 @@ struct pici_pack {
     enum pici_pack_what what;
     const uint8_t *src;   /* tiles * TILE elements */
     uint8_t *bits;        /* tiles * TILE_BITS_BYTES */
-    uint8_t *index;       /* tiles entries, of index_width bytes */
+    uint8_t *index;       /* `tiles` entries of index_width bytes */
     unsigned index_width; /* 4 or 8 */
-    int stream;           /* the output is larger than the caches: write values past them */
-    uint8_t *values;      /* the value numbered 0; writable to number at + tiles * TILE, plus PICI_SLACK */
+    int stream;           /* use non-temporal stores for values, because the output is larger than the caches */
+    uint8_t *values;      /* where value number 0 is; writable up to number at + tiles * TILE, plus PICI_SLACK bytes */
     uint64_t at;          /* in, out: the number of the next value */
     size_t tiles;
-    size_t ahead; /* bytes from a tile to what to ask the memory for while its values are packed */
+    size_t ahead; /* bytes from a tile to what is prefetched while its values are packed */
 };
 
-/* A run of whole tiles to decompress, or to add. The index, bits and values are untrusted. */
+/* A run of whole tiles to decompress, or to add. Index, bits and values are untrusted. */
 struct pici_unpack {
     uint8_t *dst;        /* tiles * TILE elements */
     const uint8_t *bits; /* as above */
@@ -44,9 +45,9 @@ struct pici_unpack {
     int stream;
     const uint8_t *values; /* the value numbered 0 */
     uint64_t at;           /* in, out: the number of the next value */
-    uint64_t limit;        /* values that may be read: numbers 0..limit-1, plus PICI_SLACK bytes */
+    uint64_t limit;        /* values that may be read: numbers 0 to limit - 1, plus PICI_SLACK bytes */
     size_t tiles;
-    int zero; /* out: set if a value was zero, else left */
+    int zero; /* out: set if a value was zero, otherwise left as it was */
 };
 
 /* coo entries that lie in the dense range [first, first + n). Positions and values are untrusted. */
@@ -55,31 +56,30 @@ struct pici_scatter {
     uint64_t first, n;
     const uint8_t *index, *values; /* entry 0 */
     unsigned index_width;
-    uint64_t i,
-        end;  /* in, out: entries [i, end) are to be placed; i stops at the first that does not rise or is outside */
-    int zero; /* out: set if a value was zero, else left */
+    uint64_t i, end; /* in, out: place entries [i, end); i stops at the first that does not rise or is out of range */
+    int zero;        /* out: set if a value was zero, otherwise left as it was */
 };
 
 /* A tile of a hybrid block. */
 struct pici_tile {
     const uint8_t *payload, *values;
-    uint16_t n;        /* nonzeros; 0 exactly if empty */
+    uint16_t n;        /* nonzeros; 0 only if empty */
     uint8_t container; /* TILE_EMPTY, ... */
 };
 
-/* A run of whole tiles of a hybrid block to write, one after the other. Payloads are written exactly; values with up to
- * PICI_SLACK bytes too many. */
+/* A run of whole tiles of a hybrid block to write. Payloads are written exactly, values with up to PICI_SLACK bytes
+ * too many. */
 struct pici_pack_tiles {
     const uint8_t *src;                /* tiles * TILE elements */
-    const uint64_t (*word)[TILE_COLS]; /* of each tile a bit an element */
+    const uint64_t (*word)[TILE_COLS]; /* for each tile, a bit an element */
     const struct pici_tile *tile;      /* n and container of each */
     size_t tiles;
     int stream;
-    uint8_t *payload, *values; /* in, out: where the next belong */
+    uint8_t *payload, *values; /* in, out: where the next ones go */
 };
 
-/* A run of whole tiles of a hybrid block to decode, or to add. Payloads and values are untrusted; both may be read to
- * PICI_SLACK bytes past their ends. */
+/* A run of whole tiles of a hybrid block to decode, or to add. Payloads and values are untrusted. Both may be read
+ * up to PICI_SLACK bytes past their ends. */
 struct pici_unpack_tiles {
     uint8_t *dst; /* tiles * TILE elements */
     const struct pici_tile *tile;
@@ -89,71 +89,73 @@ struct pici_unpack_tiles {
 
 /* Kernels that move elements of one width. */
 struct pici_move {
-    /* Nonzero elements among n. */
+    /* Returns the nonzeros among n elements. */
     uint64_t (*count)(const uint8_t *src, size_t n);
-    /* dst[i] = a[i] ^ b[i] for n elements; dst overlaps neither. Asks for what follows them. */
+    /* dst[i] = a[i] ^ b[i] for n elements; dst overlaps neither. Prefetches what follows a and b. */
     void (*difference)(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n);
     void (*pack)(struct pici_pack *);
-    /* Returns the tiles done: all of them, or those before the first whose index entry is not at, or that needs values
-     * from limit on. */
+    /* Returns the tiles done: all of them, or those before the first whose index entry is not `at`, or whose values
+     * go beyond limit. */
     size_t (*unpack)(struct pici_unpack *);
-    /* Positions (first + i) and values of the nonzero elements among n <= TILE. Writes up to PICI_SLACK bytes past the
-     * last of each. Returns how many. */
+    /* Store positions (first + i) and values of the nonzeros among n <= TILE elements. Writes up to PICI_SLACK bytes
+     * past the last of each. Returns how many there are. */
     size_t (*pack_coo)(uint8_t *index, unsigned index_width, uint8_t *values, const uint8_t *src, size_t n,
                        uint64_t first);
-    /* Fills dst with zeros and the entries. */
+    /* Fill dst with zeros, then store the entries. */
     void (*unpack_coo)(struct pici_scatter *);
-    /* A bit an element of so many whole tiles, and each tile's nonzeros. */
+    /* Make the row words of whole tiles, a bit an element, and set each tile's n. */
     void (*masks)(uint64_t (*word)[TILE_COLS], struct pici_tile *, const uint8_t *src, size_t tiles);
     void (*pack_tiles)(struct pici_pack_tiles *);
-    /* Both for one tile in one pass, if it has at most `most` <= OFFSETS8_MOST nonzeros, and no run of 256: the payload of its
-     * list, and its values, with up to PICI_SLACK bytes too many. Returns its nonzeros, or, of another tile, more than most.
-     * Slower than the two where there are few. */
+    /* masks and pack_tiles in one pass, for one tile with at most `most` <= OFFSETS8_MOST nonzeros and no run of
+     * 256: write the payload of its list, and its values with up to PICI_SLACK bytes too many. Returns its nonzeros;
+     * for any other tile, more than most. Slower than the two if there are few nonzeros. */
     unsigned (*pack_sparse)(uint8_t *payload, uint8_t *values, const uint8_t *src, unsigned most);
-    /* The same of tiles that are expected to be of the container of tile[0], a bitvector or raw, without words and n given:
-     * sets the n of all. Returns the tiles done: all, or those before the first that is of another. */
+    /* masks and pack_tiles in one pass, for tiles that are expected to have the container of tile[0], a bitvector or
+     * raw. The run's word and tile are not used; sets n and container of the tiles done. Returns the tiles done:
+     * all, or those before the first that has another container. */
     size_t (*pack_alike)(struct pici_pack_tiles *, struct pici_tile *tile);
-    /* Returns the tiles done: all of them, or those before the first of which a payload is not as the rules have it (but
-     * for `container`), or a value is zero. */
+    /* Returns the tiles done: all of them, or those before the first whose payload breaks a rule of the format (the
+     * rule "container" is not checked), or that has a zero among its values. */
     size_t (*unpack_tiles)(const struct pici_unpack_tiles *);
 };
 
-/* Kernels that add elements of one dtype; the arithmetic is that of pici_scatter_add. Or, for pici_apply, those that XOR
- * elements of one width: read + as ^. */
+/* Kernels that add elements of one dtype, in the arithmetic of pici_scatter_add. A table of the same type XORs
+ * elements of one width, for pici_apply: there, read + as ^. */
 struct pici_add {
     /* dst[i] += src[i] wherever src[i] is nonzero; both in host order, at any alignment. */
     void (*dense)(uint8_t *dst, const uint8_t *src, size_t n);
-    size_t (*unpack)(struct pici_unpack *); /* as unpack above */
+    size_t (*unpack)(struct pici_unpack *); /* returns what unpack above does */
     void (*unpack_coo)(struct pici_scatter *);
-    size_t (*unpack_tiles)(const struct pici_unpack_tiles *); /* so too */
+    size_t (*unpack_tiles)(const struct pici_unpack_tiles *); /* and this what unpack_tiles above does */
 };
 
-/* Kernels of other arithmetic on dense elements in host order, at any alignment, of a dtype whose bits are described: as
- * pici_reduce and pici_divide in reduce.h have it. */
+/* Kernels of other arithmetic on dense elements, in host order, at any alignment; struct pici_kind describes their
+ * dtype. reduce.h has the contracts: pici_reduce, pici_divide. */
 struct pici_kind;
 struct pici_reduce {
     void (*order[4])(uint8_t *dst, const uint8_t *src, size_t n, const struct pici_kind *, int max); /* by log2 width */
-    void (*divide[4])(uint8_t *dst, size_t n, const struct pici_kind *, int by);         /* floats, so too */
-    void (*divide_16_by_many)(uint8_t *dst, size_t n, const struct pici_kind *, int by); /* where by > 4096 */
+    void (*divide[4])(uint8_t *dst, size_t n, const struct pici_kind *, int by);         /* floats; by log2 width */
+    void (*divide_16_by_many)(uint8_t *dst, size_t n, const struct pici_kind *, int by); /* for by > 4096 */
 };
 
 struct pici_isa {
     const char *name;
     const struct pici_move *move[4];            /* by log2 of the width */
     const struct pici_add *add[DTYPE_LAST + 1]; /* by dtype; [0] is null */
-    const struct pici_add *flip[4];             /* XOR, by log2 of the width */
+    const struct pici_add *xors[4];             /* by log2 of the width */
     const struct pici_reduce *reduce;
-    /* Past the caches; null: there are no such stores. Where there are, a run to stream is written exactly. */
+    /* Copy n bytes with non-temporal stores. Null: this ISA has none. If not null, a run with stream set is written
+     * exactly, without PICI_SLACK. */
     void (*copy)(uint8_t *dst, const uint8_t *src, size_t n);
 };
 
-/* The best table that this host can run and PICI_CPU allows. Chosen at the first call. */
+/* The best table that this host can run and PICI_CPU allows, found at the first call. */
 const struct pici_isa *pici_isa(void);
 
-/* The tables that this host can run, from the lowest, and a null. */
+/* The tables that this host can run, the slowest ISA first; ends with a null. */
 const struct pici_isa *const *pici_isas(void);
 
-/* For tests and benchmarks: use this table from now on; null: back to the choice. */
+/* For tests and benchmarks: use this table from now on; null: the best one again. */
 void pici_isa_force(const struct pici_isa *);
 
 extern const struct pici_isa pici_isa_scalar;

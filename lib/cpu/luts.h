@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For each set of eight bits, or of four, eight numbers of lanes. Initialisers, worked out by the preprocessor. */
+ * Look-up tables: for each mask of eight bits, or of four, the indices that compress or expand eight lanes. The
+ * preprocessor computes the initialisers. Entry m is for mask m; its eight indices are bytes, or numbers of 16 bits. */
 #ifndef PICI_LIB_CPU_LUTS_H
 #define PICI_LIB_CPU_LUTS_H
 
@@ -14,13 +15,13 @@
 #define LUT_64(E, m) LUT_16(E, m), LUT_16(E, m + 16), LUT_16(E, m + 32), LUT_16(E, m + 48)
 #define LUT_256(E) LUT_64(E, 0), LUT_64(E, 64), LUT_64(E, 128), LUT_64(E, 192)
 
-/* Byte k of entry m: the place of the k-th bit that is set in m; beyond the last, 0. */
+/* Compress: byte k of entry m is the index of the k-th bit set in m; beyond the last, 0. */
 #define LUT_COMPRESS(m, i) ((m) >> (i)&1 ? (uint64_t)(i) << 8 * LUT_RANK(m, i) : 0)
 
-/* Byte i of entry m: how many bits below bit i are set, if bit i is set; else 0x80. */
+/* Expand: byte i of entry m is the number of bits set below bit i, if bit i is set; else 0x80. */
 #define LUT_EXPAND(m, i) ((uint64_t)((m) >> (i)&1 ? LUT_RANK(m, i) : 0x80) << 8 * (i))
 
-/* Number k of entry m: byte k of LUT_COMPRESS. */
+/* The same as LUT_COMPRESS, in numbers of 16 bits. */
 #define LUT_PLACE(m, k) (uint16_t)(LUT_EIGHT(LUT_COMPRESS, m) >> 8 * (k)&0xff)
 #define LUT_PLACES(m)                                                                                                  \
     {                                                                                                                  \
@@ -34,11 +35,11 @@
     LUT_8_PLACES(m), LUT_8_PLACES(m + 8), LUT_8_PLACES(m + 16), LUT_8_PLACES(m + 24), LUT_8_PLACES(m + 32),            \
         LUT_8_PLACES(m + 40), LUT_8_PLACES(m + 48), LUT_8_PLACES(m + 56)
 
-/* LUT_EXPAND for a permutation of which three bits count, and a sign that keeps where it is positive and clears where it is zero: 8
- * for its 0, and 0 for its 0x80. */
+/* Expand by a permutation that uses the low three bits of an index, then by an instruction that clears lanes where
+ * the index is zero: LUT_EXPAND with 8 in place of 0, and 0 in place of 0x80. */
 #define LUT_SIGN(m, i) ((uint64_t)((m) >> (i)&1 ? LUT_RANK(m, i) ? LUT_RANK(m, i) : 8 : 0) << 8 * (i))
 
-/* Of four bits, LUT_SIGN and LUT_COMPRESS for lanes that are pairs of lanes. */
+/* LUT_SIGN and LUT_COMPRESS of masks of four bits, where each bit stands for a pair of lanes. */
 #define LUT_SIGN_PAIR(m, i)                                                                                            \
     ((uint64_t)((m) >> (i) / 2 & 1 ? LUT_RANK(m, (i) / 2) || (i) % 2 ? 2 * LUT_RANK(m, (i) / 2) + (i) % 2 : 8 : 0)     \
      << 8 * (i))

@@ -38,8 +38,9 @@ void pici_reduce(uint8_t *dst, const uint8_t *src, size_t n, unsigned dtype, int
     pici_isa()->reduce->order[fmt_width_log2(dtype)](dst, src, n, &kinds[dtype], max);
 }
 
-/* Up to 32 bits by way of double, for speed: x / by, where it is not an integer, is at least 1 / by > 2^-31 from one,
- * and less than 2^32, so that rounding cannot reach it. */
+/* Integers of up to 32 bits are divided as doubles, for speed. The result is right: where x / by is not an integer,
+ * it differs from the nearest one by at least 1 / by > 2^-31. It is less than 2^32, so a double cannot round to that
+ * integer. */
 #define DIVIDE_INTEGER(name, type, quotient)                                                                           \
     static void divide_##name(uint8_t *dst, size_t n, const struct pici_kind *k, int by)                               \
     {                                                                                                                  \
@@ -60,12 +61,13 @@ DIVIDE_INTEGER(u32, uint32_t, (double)x / by)
 DIVIDE_INTEGER(i64, int64_t, x / by)
 DIVIDE_INTEGER(u64, uint64_t, x / (uint64_t)by)
 
-/* Narrow floats are rounded twice, the quotient to a lane's p = 24 or 53 bits, and that to the m + 1 that they have;
- * yet the result is that of one rounding. To differ, the first would have to reach a middle c between two neighbours
- * which x / by is not. With e the quotient's exponent (of denormals the least), c is a multiple of u = 2^(e - m - 1),
- * and so are x and c * by; they are not equal, so that x / by is at least u / by away from c. The first rounding moves
- * it by 2^(e - p) at the most, which is less while by < 2^(p - m - 1): in float up to 2^13 for f16 and beyond for the
- * others, in double always. */
+/* Narrow floats are rounded twice: the quotient to p = 24 or 53 bits, those of a lane, and then to the m + 1 bits of
+ * the dtype. The result is the same as of one rounding. For it to differ, the first rounding would have to reach a
+ * midpoint c between two neighbouring values, where x / by itself is not c. Let e be the quotient's exponent (for
+ * denormals the least one). Then c is a multiple of u = 2^(e - m - 1), and so are x and c * by. These two are not
+ * equal, so x / by is at least u / by away from c. The first rounding moves the quotient by 2^(e - p) at most, which
+ * is less than that if by < 2^(p - m - 1): in float for by up to 2^13 with f16, and more with the other dtypes; in
+ * double always. */
 void pici_divide(uint8_t *dst, size_t n, unsigned dtype, int by)
 {
     typedef void divide(uint8_t *, size_t, const struct pici_kind *, int);
@@ -81,7 +83,7 @@ void pici_divide(uint8_t *dst, size_t n, unsigned dtype, int by)
         f(dst, n, k, by);
         return;
     }
-    uint8_t quotient[256]; /* of each byte that there is */
+    uint8_t quotient[256]; /* of every possible byte */
     for (unsigned i = 0; i < 256; i++)
         quotient[i] = (uint8_t)i;
     f(quotient, 256, k, by);

@@ -29,7 +29,7 @@ static cudaError_t launch_add(const pici_cuda_decode_jobs *jobs, unsigned count,
 
 cudaError_t pici_cuda_launch_add(const pici_cuda_decode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
 {
-    /* integers of one width, signed or not, are added alike */
+    /* signed and unsigned integers of one width are added by the same kernel */
     switch (jobs->dtype) {
     case PICI_F32: return launch_add<PICI_F32>(jobs, count, n, stream);
     case PICI_F64: return launch_add<PICI_F64>(jobs, count, n, stream);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The lesser or greater of two elements, and an element divided by a number of ranks, on elements as bits: what
- * cpu/reduce.h says, to the bit. Sums: pici/device_add.cuh. */
+ * The smaller or greater of two elements, and an element divided by a number of ranks, on elements as bits. The
+ * results have the same bits as those of cpu/reduce.h. Sums are in pici/device_add.cuh. */
 #ifndef PICI_LIB_CUDA_ARITH_CUH
 #define PICI_LIB_CUDA_ARITH_CUH
 
@@ -12,10 +12,10 @@
 
 namespace pici {
 
-/* How the elements of a dtype compare, as lib/cpu/reduce.inc does it: as unsigned integers, once some bits are turned. */
+/* How the elements of a dtype compare: as unsigned integers, after some bits are inverted, as in lib/cpu/reduce.inc. */
 struct ordering {
-    uint64_t fold; /* turned in elements whose sign is set */
-    uint64_t turn; /* turned in all */
+    uint64_t fold; /* bits inverted in elements whose sign is set */
+    uint64_t turn; /* bits inverted in all elements */
     uint64_t most; /* the greatest magnitude that is not a NaN */
     uint64_t quiet;
 };
@@ -48,7 +48,7 @@ template <class T> PICI_DEV T first_in_order(T d, T x, const ordering &o)
     return nan_d || nan_x ? (T)(first | (T)o.quiet) : first;
 }
 
-/* What elements are divided by, as the arithmetic of each of them needs it. */
+/* A divisor, in each type in which elements are divided. */
 struct divisor {
     uint64_t f64;
     uint32_t f32; /* rounded */
@@ -65,11 +65,11 @@ static inline divisor divisor_of(int by)
     return d;
 }
 
-/* Up to here, a quotient of floats of 16 bits or fewer may be rounded to f32's precision before it is to its own: see
- * pici_divide in cpu/reduce.c. */
+/* The greatest divisor by which floats of 16 bits or fewer may be divided in f32: up to here, rounding the quotient
+ * twice gives the same as once. Proof: pici_divide in cpu/reduce.c. */
 enum { BY_FEW = 4096 };
 
-/* bf16 among the narrow floats; what has float's exponent is converted by shifts. */
+/* bf16 as a narrow float. It has float's exponent, so it is converted by shifts. */
 struct bfloat16 : narrow_float<15, 7, 127, true> {
     PICI_DEV_MEMBER static uint32_t widen(uint32_t h)
     {
@@ -81,7 +81,8 @@ struct bfloat16 : narrow_float<15, 7, 127, true> {
     }
 };
 
-/* element: the dtype as bits; of(x, by): the quotient. FLOAT: a narrow float, by <= BY_FEW. */
+/* The quotient_ structs: element is the dtype as bits; of(x, by) is the quotient. This one: FLOAT is a narrow float,
+ * by <= BY_FEW. */
 template <class FLOAT, class T> struct quotient_by_few {
     typedef T element;
     PICI_DEV_MEMBER static T of(T x, const divisor &by)
@@ -90,13 +91,13 @@ template <class FLOAT, class T> struct quotient_by_few {
     }
 };
 
-/* By any number. The bits of a magnitude, where a double has exponent and mantissa, are its value times a power of two,
- * denormals too; and so the quotient is rounded as an integer. */
+/* Any divisor. The magnitude, shifted to where a double has its exponent and mantissa, is a double: the value times
+ * a power of two, for denormals too. So the quotient can be rounded as an integer. */
 template <class FLOAT, class T> struct quotient_by_many {
     typedef T element;
     PICI_DEV_MEMBER static T of(T x, const divisor &by)
     {
-        constexpr uint64_t LAST = (UINT64_C(1) << 52) / FLOAT::implicit; /* place of the mantissa */
+        constexpr uint64_t LAST = (UINT64_C(1) << 52) / FLOAT::implicit; /* the mantissa's last place */
         const uint32_t magnitude = x & FLOAT::top;
         if (FLOAT::is_nan(x))
             return (T)(x | FLOAT::quiet);
@@ -123,7 +124,7 @@ struct quotient_f64 {
     }
 };
 
-/* T: an integer, signed or not; WIDE: one of its kind that has room for every divisor. */
+/* T: a signed or unsigned integer; WIDE: one of the same signedness that can hold every divisor. */
 template <class T, class WIDE, class ELEMENT> struct quotient_integer {
     typedef ELEMENT element;
     PICI_DEV_MEMBER static ELEMENT of(ELEMENT x, const divisor &by)

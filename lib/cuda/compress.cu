@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici blocks, in one pass over the elements: where values begin depends on n alone, and so a partition can place its own
- * once it knows how many precede them. And dense blocks. */
+ * Encoding pici blocks in one pass over the elements, and dense blocks. In a pici block, where values begin depends
+ * on n alone, so a partition can place its values as soon as it knows how many precede them. */
 #include "encode.cuh"
 
 using namespace pici;

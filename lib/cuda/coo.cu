@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * coo blocks, in two passes over the elements: where values begin depends on how many there are. The first counts them, and
- * leaves in each partition's word how many there are up to its end. */
+ * Encoding coo blocks, in two passes over the elements, because where values begin depends on how many there are.
+ * The first pass counts them, and leaves in each partition's word the number of values up to its end. */
 #include "encode.cuh"
 
 using namespace pici;
 
-/* Values before a partition, as the first pass left them. */
+/* The number of values before a partition, from the first pass. */
 struct counted {
     const uint64_t *state;
     uint64_t part;

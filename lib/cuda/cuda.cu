@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The functions of pici/cuda.h: arguments, workspaces, batches. */
+ * The functions of pici/cuda.h: they check arguments, divide up the workspace, and launch kernels for up to BATCH
+ * jobs at a time. */
 #include "format.h"
 #include "launch.cuh"
 
-/* pici/device_block.cuh stands alone, and so says again what format.h says. */
+/* pici/device_block.cuh does not include format.h, so its constants are compared here. */
 static_assert((int)pici::TILE == TILE && (int)pici::COLS == TILE_COLS &&
                   (int)pici::TILE_BITS_BYTES == TILE_BITS_BYTES && (int)pici::HEADER_BYTES == HDR_BYTES &&
                   (int)pici::CHECKSUM_AT == HDR_CHECKSUM && (int)pici::FLAG_INDEX64 == FLAG_INDEX64 &&
@@ -15,16 +16,17 @@ static_assert((int)pici::TILE == TILE && (int)pici::COLS == TILE_COLS &&
                   (int)pici::DESCRIPTOR_TWO == DESCRIPTOR_TWO && (int)pici::OFFSETS12 == TILE_OFFSETS12 &&
                   (int)pici::OFFSETS8 == TILE_OFFSETS8 && (int)pici::BITVECTOR == TILE_BITS &&
                   (int)pici::RAW == TILE_RAW,
-              "two descriptions of one layout");
+              "device_block.cuh and format.h must agree");
 static_assert(ENCODE_THREADS<uint8_t> / 32 == encode_tiles(1) && ENCODE_THREADS<uint16_t> / 32 == encode_tiles(2) &&
                   ENCODE_THREADS<uint32_t> / 32 == encode_tiles(4) && ENCODE_THREADS<uint64_t> / 32 == encode_tiles(8),
-              "a word of the workspace a partition");
+              "the workspace has a word for each partition");
 
-static_assert(GROUP_TILES >= encode_tiles(1) && GROUP_TILES >= encode_tiles(8), "and a word a group");
+static_assert(GROUP_TILES >= encode_tiles(1) && GROUP_TILES >= encode_tiles(8), "and a word for each group");
 
-static_assert(sizeof(pici_cuda_control) == PICI_CUDA_READ_WORKSPACE, "the workspace of a reader");
-static_assert(sizeof(pici_cuda_encode_jobs) <= 4096 && sizeof(pici_cuda_decode_jobs) <= 4096, "arguments of a kernel");
-static_assert(sizeof(pici_cuda_result) == 32, "a public struct");
+static_assert(sizeof(pici_cuda_control) == PICI_CUDA_READ_WORKSPACE, "PICI_CUDA_READ_WORKSPACE is a control");
+static_assert(sizeof(pici_cuda_encode_jobs) <= 4096 && sizeof(pici_cuda_decode_jobs) <= 4096,
+              "a kernel has at most 4 KiB of arguments");
+static_assert(sizeof(pici_cuda_result) == 32, "the size is part of the ABI");
 
 static bool is_aligned_to(const void *p, uintptr_t bytes)
 {
@@ -37,7 +39,7 @@ static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_b
     return a_bytes && b_bytes && (p < q ? q - p < a_bytes : p - q < b_bytes);
 }
 
-/* The workspace of a job that makes a block: the control, and a word a partition. */
+/* Bytes of workspace to encode a block: the control, and a word for each partition. */
 static uint64_t encode_bytes(unsigned width, uint64_t n)
 {
     const uint64_t tiles = pici::tiles_of(n), each = encode_tiles(width);
@@ -51,7 +53,7 @@ const char *pici_cuda_rule(uint32_t rule)
                                      "length",     "checksum",    "padding",   "past-end",  "tile-index",
                                      "rising",     "stored-zero", "directory", "occupancy", "record-length",
                                      "descriptor", "tile-count",  "container", "total"};
-    static_assert(sizeof names / sizeof *names == pici::RULE_TOTAL, "a name a rule");
+    static_assert(sizeof names / sizeof *names == pici::RULE_TOTAL, "each rule has a name");
     return rule < pici::RULE_SIZE || rule > pici::RULE_TOTAL ? NULL : names[rule - pici::RULE_SIZE];
 }
 
@@ -64,12 +66,13 @@ size_t pici_cuda_workspace(enum pici_dtype dtype, uint64_t n)
     return bytes > SIZE_MAX ? 0 : (size_t)bytes;
 }
 
-/* A workspace being given out, or null when there is too little. */
+/* What is left of a workspace. */
 struct workspace {
     uint8_t *at;
     uint64_t left;
 };
 
+/* Take the next bytes of a workspace; null if there are too few. */
 static uint8_t *take(struct workspace *w, uint64_t bytes)
 {
     if (bytes > w->left)
@@ -80,9 +83,9 @@ static uint8_t *take(struct workspace *w, uint64_t bytes)
     return p;
 }
 
-/* ---- making blocks ---- */
+/* ---- encoding ---- */
 
-/* Can these be a job's elements, its src or its base? */
+/* Are these valid as a job's src or base? */
 static bool is_input(const struct pici_cuda_encode *c, const void *elements, unsigned w)
 {
     return (elements || !c->n) && is_aligned_to(elements, (uintptr_t)1 << w) &&
@@ -90,7 +93,7 @@ static bool is_input(const struct pici_cuda_encode *c, const void *elements, uns
            !overlap(c->result, sizeof *c->result, elements, c->n << w);
 }
 
-/* diff: of what src has that base has not. */
+/* diff: there is a base. */
 static enum pici_status check_encode(const struct pici_cuda_encode *c, bool diff, unsigned dtype, unsigned format)
 {
     const unsigned w = (unsigned)pici::width_log2(dtype);
@@ -191,11 +194,11 @@ enum pici_status pici_diff_cuda(void *block, size_t cap, struct pici_cuda_result
     return pici_diff_batch_cuda(&job, 1, dtype, format, workspace, workspace_bytes, stream);
 }
 
-/* ---- reading blocks ---- */
+/* ---- decoding and checking ---- */
 
 typedef cudaError_t launch_reader(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 
-/* dtype 0: verify. */
+/* dtype: 0 for verify. */
 static enum pici_status read_batch(launch_reader *reader, const struct pici_cuda_decode *jobs, size_t count,
                                    unsigned dtype, void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {

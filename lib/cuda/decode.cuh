@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading blocks by a grid: every thread block parses the header, takes its share of tiles, and notes the first fault; the
- * last to end writes the result. */
+ * Reading blocks by a grid. Every thread block parses the header, reads its share of the tiles, and records the
+ * first fault in the control. The thread block that ends last writes the result. */
 #ifndef PICI_LIB_CUDA_DECODE_CUH
 #define PICI_LIB_CUDA_DECODE_CUH
 
@@ -9,14 +9,14 @@
 
 namespace pici {
 
-/* The length of a job's block, or false if it is more than there is. */
+/* Set *len to the length of a job's block; false if it exceeds the room there. */
 PICI_DEV bool length_of(const pici_cuda_decode &call, uint64_t *len)
 {
     *len = call.len_at ? hw::load(call.len_at) : call.len;
     return *len <= call.len;
 }
 
-/* One of all warps' part of reading a job's block. What it found goes to the control. */
+/* Read this warp's share of a job's block, and record what it found in the control. */
 template <reading DO, class SUM, class T>
 PICI_DEV void read_share(const block_view &v, T *dst, uint8_t *stage, pici_cuda_control *control)
 {
@@ -28,13 +28,13 @@ PICI_DEV void read_share(const block_view &v, T *dst, uint8_t *stage, pici_cuda_
         hw::atomic_add(&control->nnz, f.nnz);
 }
 
-/* The first fault of a block, where last_of_job() is true. */
+/* The first fault of a block. For the warp for which last_of_job() is true. */
 PICI_DEV uint64_t fault_of_job(const block_view &v, const pici_cuda_control *control)
 {
     return whole_fault(v, hw::load_relaxed(&control->fault), hw::load_relaxed(&control->nnz));
 }
 
-/* The status of a job as far as its block's header says. */
+/* Parse the header of a job's block into v and *len. Returns the job's status as far as the header determines it. */
 PICI_DEV int header_status(block_view &v, const pici_cuda_decode &call, unsigned dtype, uint64_t *len)
 {
     v = block_view();
@@ -44,7 +44,7 @@ PICI_DEV int header_status(block_view &v, const pici_cuda_decode &call, unsigned
     return !status && (v.count != call.n || v.dtype != dtype) ? PICI_E_ARG : status;
 }
 
-/* Decode, or add: SUM is void, or arith<dtype> or arith_xor. */
+/* Decode (SUM: void) or add (SUM: arith<dtype> or arith_xor<T>) a job's block. */
 template <reading DO, class SUM, class T>
 PICI_DEV void decode_job(const pici_cuda_decode_job &job, unsigned dtype, uint8_t *memory)
 {
@@ -53,7 +53,7 @@ PICI_DEV void decode_job(const pici_cuda_decode_job &job, unsigned dtype, uint8_
     uint64_t len;
     if (!header_status(v, job.call, dtype, &len))
         read_share<DO, SUM>(v, (T *)job.call.dst, stage_of<READ_STAGE_BYTES<T>>(shared), job.control);
-    if (last_of_job(job.control)) { /* the header again: kept all the while, it would take registers from all */
+    if (last_of_job(job.control)) { /* parsed again: keeping v until here would cost all threads registers */
         int status = header_status(v, job.call, dtype, &len);
         if (!status)
             status = fault_status(fault_of_job(v, job.control));

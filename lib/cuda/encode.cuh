@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Making blocks by a grid: partitions, claimed one after another, and how each learns how many values precede it: by a
- * single pass with decoupled look-back (Merrill and Garland, NVR-2016-002). */
+ * Encoding blocks by a grid. Thread blocks claim partitions one after another. Each finds out how many values
+ * precede its partition in a single pass with decoupled look-back (Merrill and Garland, NVR-2016-002). */
 #ifndef PICI_LIB_CUDA_ENCODE_CUH
 #define PICI_LIB_CUDA_ENCODE_CUH
 
@@ -9,14 +9,15 @@
 
 namespace pici {
 
-/* The state of a partition: nothing known; how many values it has; how many there are up to its end. (Of a group of hybrid:
- * units of its record.) A word says both the kind and the number, and so no other memory need be ordered. */
+/* The state of a partition, in one word: nothing is known (0); the number of its values (STATE_OWN); the number of
+ * values up to its end (STATE_ALL). For a group of hybrid the numbers are units of its record. One word holds the
+ * kind and the number, so no other memory needs to be ordered with it. */
 constexpr unsigned STATE_SHIFT = 62;
 constexpr uint64_t STATE_OWN = UINT64_C(1) << STATE_SHIFT, STATE_ALL = UINT64_C(2) << STATE_SHIFT,
                    STATE_VALUE = STATE_OWN - 1;
 
-/* Values before a partition, from those before it in the grid. Whoever claimed a partition runs, and those before it were
- * claimed earlier: no thread block waits for one that has not begun. */
+/* Finds the number of values before a partition. A thread block that claimed a partition is running, and all
+ * partitions before it were claimed earlier. So no thread block waits for one that has not begun. */
 struct look_back {
     pici_cuda_control *control;
     uint64_t *state;
@@ -24,6 +25,7 @@ struct look_back {
     uint64_t part;
     uint32_t next;
 
+    /* The partition has `total` values: publish that, and claim the next partition. */
     PICI_DEV_MEMBER void publish(uint64_t total)
     {
         if (hw::lane() == 0) {
@@ -32,11 +34,13 @@ struct look_back {
         }
     }
 
+    /* Wait for the partitions before, and publish the number of values up to the end. Returns the number before the
+     * partition. */
     PICI_DEV_MEMBER uint64_t resolve(uint64_t total)
     {
         const unsigned lane = hw::lane();
         uint64_t before = 0;
-        /* lane 0 looks at the partition before, lane 1 at that before it ... */
+        /* lane i reads the state of partition near - 1 - i */
         for (uint64_t near = part; near;) {
             const bool exists = lane < near;
             uint64_t s;
@@ -45,7 +49,7 @@ struct look_back {
                 s = exists ? hw::load_relaxed(state + (near - 1 - lane)) : STATE_ALL;
                 known = hw::ballot(s >> STATE_SHIFT != 0);
                 all = hw::ballot(s >> STATE_SHIFT == 2);
-                wanted = all ? all ^ (all - 1) : hw::ALL; /* up to the nearest that knows all */
+                wanted = all ? all ^ (all - 1) : hw::ALL; /* the lanes up to the nearest partition in STATE_ALL */
                 if ((known & wanted) == wanted)
                     break;
                 hw::pause();
@@ -65,9 +69,9 @@ struct look_back {
     }
 };
 
-/* Call each(prefix) for the partitions that this thread block claims. each has its first warp call prefix.publish and
- * resolve between two barriers of the thread block: all have read the ticket before the first, and it is there again
- * after the second. */
+/* Call each(prefix) for each partition that this thread block claims. In each, the first warp calls prefix.publish
+ * and prefix.resolve between two barriers of the thread block: all threads read the ticket before the first, and the
+ * next ticket is there after the second. */
 template <class EACH>
 PICI_DEV void claim_partitions(const pici_cuda_encode_job &job, block_memory *shared, uint64_t parts, EACH each)
 {
@@ -83,6 +87,7 @@ PICI_DEV void claim_partitions(const pici_cuda_encode_job &job, block_memory *sh
     }
 }
 
+/* What a job is to encode; the layout is not filled in. */
 template <class T> PICI_DEV making<T> making_of(const pici_cuda_encode_job &job, unsigned format, unsigned dtype)
 {
     making<T> m = {(const T *)job.call.src, (uint8_t *)job.call.block, job.call.cap, block_view(),
@@ -94,7 +99,7 @@ template <class T> PICI_DEV making<T> making_of(const pici_cuda_encode_job &job,
     return m;
 }
 
-/* One warp: the end of the block, and the result. */
+/* Called by one warp: write the end of the block, and the result. */
 template <class T> PICI_DEV void finish_block(const making<T> &m, uint64_t nnz, pici_cuda_result *result)
 {
     const uint64_t len = make_end(m, nnz);

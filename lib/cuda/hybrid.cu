@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * hybrid blocks, in one pass over the elements, a group at a time: where a record begins, those before it say by their lengths.
- * What is in all of them is known when the last thread block ends, and that one writes the header. */
+ * Encoding hybrid blocks, in one pass over the elements, a group at a time. Where a record begins follows from the
+ * lengths of those before it. The totals are known when the last thread block ends, and that one writes the header. */
 #include "encode.cuh"
 
 using namespace pici;

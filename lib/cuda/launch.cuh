@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the kernels of lib/cuda and the functions that launch them share: a kernel takes one struct of jobs by value, and
+ * What the kernels of lib/cuda and the functions that launch them share. A kernel takes one struct of jobs by value;
  * the y coordinate of a thread block is the number of its job. */
 #ifndef PICI_LIB_CUDA_LAUNCH_CUH
 #define PICI_LIB_CUDA_LAUNCH_CUH
@@ -29,22 +29,22 @@ static inline cudaError_t launch(void (*kernel)(P), unsigned x, unsigned y, unsi
 }
 #endif
 
-enum { BATCH = 32 }; /* jobs a kernel: their structs are its arguments, of which there may be 4 KiB */
+enum { BATCH = 32 }; /* jobs of one kernel: they are its arguments, which are limited to 4 KiB */
 
-/* At the beginning of a job's workspace. All zero when its first kernel begins. */
+/* At the beginning of a job's workspace. All bytes are zero when its first kernel begins. */
 struct pici_cuda_control {
-    uint64_t fault;  /* the first that was found */
+    uint64_t fault;  /* the first that was found, as in device_block.cuh */
     uint32_t done;   /* thread blocks that have ended */
-    uint32_t ticket; /* partitions that were claimed, or groups */
-    uint64_t nnz;    /* hybrid: in the tiles of thread blocks that have ended */
-    uint64_t units;  /* hybrid, made: of records, once the last is */
+    uint32_t ticket; /* partitions, or groups, that were claimed */
+    uint64_t nnz;    /* hybrid: nonzeros in the tiles of thread blocks that have ended */
+    uint64_t units;  /* encoding hybrid: of all records, once the last group is laid out */
     uint32_t reserved[8];
 };
 
 struct pici_cuda_encode_job {
     struct pici_cuda_encode call;
     struct pici_cuda_control *control;
-    uint64_t *state; /* a word a partition, or a group */
+    uint64_t *state; /* a word for each partition, or group */
 };
 
 struct pici_cuda_encode_jobs {
@@ -59,24 +59,25 @@ struct pici_cuda_decode_job {
 
 struct pici_cuda_decode_jobs {
     struct pici_cuda_decode_job job[BATCH];
-    unsigned dtype; /* 0: any */
+    unsigned dtype; /* 0: any, for verify */
 };
 
-/* Threads of a block, and blocks that a multiprocessor has room for, by the width of an element: a stage a warp. */
+/* Threads of a thread block, and thread blocks that fit on a multiprocessor, by the width of an element. Each warp
+ * has a stage in shared memory. */
 template <class T> constexpr unsigned ENCODE_THREADS = sizeof(T) == 8 ? 64 : 128;
 template <class T> constexpr unsigned ENCODE_BLOCKS = sizeof(T) >= 4 ? 3 : 4;
 template <class T> constexpr unsigned DECODE_THREADS = sizeof(T) == 8 ? 64 : 128;
 template <class T> constexpr unsigned DECODE_BLOCKS = sizeof(T) >= 4 ? 3 : 6;
-template <class T> constexpr unsigned ADD_BLOCKS = sizeof(T) >= 4 ? 3 : 4; /* with room for its registers */
+template <class T> constexpr unsigned ADD_BLOCKS = sizeof(T) >= 4 ? 3 : 4; /* its registers allow fewer */
 
-/* Tiles of a partition. */
+/* Tiles of a partition: one for each warp of a thread block. */
 PICI_DEV_HOST constexpr unsigned encode_tiles(unsigned width)
 {
     return width == 8 ? 2 : 4;
 }
 
-/* Launch on jobs of which the largest has so many parts, each the work of one thread block: enough blocks to fill the
- * device, for they take parts until there are none. */
+/* Launch a kernel on jobs, the largest of which has `parts` parts, each the work of one thread block. Launches just
+ * enough thread blocks to fill the device: each takes parts until none are left. */
 template <class P>
 static inline cudaError_t launch_jobs(void (*kernel)(P), uint64_t parts, unsigned jobs, unsigned threads,
                                       unsigned shared, unsigned per_multiprocessor, const P &p, cudaStream_t stream)
@@ -94,8 +95,8 @@ static inline cudaError_t launch_jobs(void (*kernel)(P), uint64_t parts, unsigne
 
 namespace pici {
 
-/* All threads, at their end: true in the first warp of the last thread block of a job, and what others have added to the
- * control is there. */
+/* Called by all threads, at their end. True in the first warp of the thread block of a job that ends last; what the
+ * others added to the control is then visible to it. */
 PICI_DEV bool last_of_job(pici_cuda_control *control)
 {
     hw::fence();
@@ -109,7 +110,7 @@ PICI_DEV bool last_of_job(pici_cuda_control *control)
 
 } // namespace pici
 
-/* Call LAUNCH(T) with the type of the dtype's bits. */
+/* Return LAUNCH(T), where T is the unsigned integer of the dtype's width. */
 #define BY_WIDTH(dtype, LAUNCH)                                                                                        \
     switch (pici::width_log2(dtype)) {                                                                                 \
     case 0: return LAUNCH(uint8_t);                                                                                    \
@@ -118,7 +119,8 @@ PICI_DEV bool last_of_job(pici_cuda_control *control)
     default: return LAUNCH(uint64_t);                                                                                  \
     }
 
-/* In compress.cu, coo.cu, hybrid.cu, decompress.cu, add.cu and verify.cu: jobs of which the largest has so many elements. */
+/* In compress.cu, coo.cu, hybrid.cu, decompress.cu, add.cu and verify.cu. n: elements of the largest job; bytes: its
+ * block's length. */
 cudaError_t pici_cuda_launch_encode(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_dense(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_coo(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);

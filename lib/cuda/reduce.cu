@@ -8,19 +8,19 @@ using namespace pici;
 
 static_assert(sizeof(struct pici_cuda_heads) == 48 && sizeof(struct pici_cuda_head) == 56, "read as bytes on the host");
 
-/* ---- dense elements, by all threads: 16 bytes at a time, where that is possible ---- */
+/* ---- dense elements, by all threads of a grid: in quads of 16 bytes where alignment allows ---- */
 
-/* Threads of a block, and blocks that a multiprocessor has room for. */
+/* Threads of a thread block, and thread blocks that fit on a multiprocessor. */
 constexpr unsigned THREADS = 256, COUNT_BLOCKS = 6, ORDER_BLOCKS = 8, DIVIDE_BLOCKS = 5;
 
 template <class T> constexpr unsigned PER_QUAD = 16 / sizeof(T);
 
-/* Which of n elements are in quads: those before the first are `before`. */
+/* Which of n elements are in quads: `before` elements come first, then `count` quads. */
 struct quads {
     uint64_t before, count;
 };
 
-/* Of two arrays those that are in both, which is none unless these are as far from an address aligned to 16. */
+/* The quads of two arrays; none unless both are equally far from an address aligned to 16. */
 template <class T> PICI_DEV quads quads_of(const T *a, const T *b, uint64_t n)
 {
     const uint64_t before = (0 - (uintptr_t)a) % 16 / sizeof(T);
@@ -29,7 +29,7 @@ template <class T> PICI_DEV quads quads_of(const T *a, const T *b, uint64_t n)
                : quads{before, (n - before) / PER_QUAD<T>};
 }
 
-/* Call quad with each number of a quad, AT_ONCE of them together, and one with that of each element beside them. */
+/* Call quad(q) for each quad, AT_ONCE of them together, and one(i) for each element outside of quads. */
 template <class T, unsigned AT_ONCE, class QUAD, class ONE>
 PICI_DEV void each_quad(const quads &in, uint64_t n, QUAD quad, ONE one)
 {
@@ -50,7 +50,7 @@ PICI_DEV void each_quad(const quads &in, uint64_t n, QUAD quad, ONE one)
         one(i < in.before ? i : i + within);
 }
 
-/* d = f(d, x) for each of n elements d at dst and x at src. src: null, where f does not look at x. */
+/* d = f(d, x) for each of n elements d at dst and x at src. src: may be null if f does not use x. */
 template <class T, class F> PICI_DEV void update(T *dst, const T *src, uint64_t n, F f)
 {
     const quads in = quads_of((const T *)dst, src ? src : dst, n);
@@ -66,7 +66,7 @@ template <class T, class F> PICI_DEV void update(T *dst, const T *src, uint64_t 
     each_quad<T, 1>(in, n, update_quad, update_one);
 }
 
-/* Thread blocks that have something to do with n elements of so many bytes. */
+/* The number of thread blocks that n elements of `width` bytes keep busy. */
 static uint64_t parts_of(uint64_t n, unsigned width)
 {
     return n / (16 / width * THREADS) + 1;
@@ -84,7 +84,8 @@ PICI_KERNEL(32, 1) zero_kernel(const count_jobs jobs)
         hw::store(jobs.job[hw::block_y()].nnz, UINT64_C(0));
 }
 
-/* How many of the elements in a word are not zero: the top bit of each says so of the bits below it, or by itself. */
+/* The number of nonzero elements in a word. Adding the largest magnitude carries into an element's top bit if a
+ * lower bit is set. */
 template <class T> PICI_DEV unsigned nonzeros_of(uint64_t word)
 {
     constexpr uint64_t TOPS = UINT64_MAX / (T) ~(T)0 << (8 * sizeof(T) - 1);
@@ -103,7 +104,7 @@ template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_j
     if (hw::thread() == 0)
         hw::put(all, UINT64_C(0));
     const auto count_quad = [&](uint64_t q) {
-        const raw128 v = hw::load(from + q); /* what is counted is encoded next: it may stay in a cache */
+        const raw128 v = hw::load(from + q); /* not load_once: it is encoded next, so it should stay in a cache */
         nnz += nonzeros_of<T>(v.lo) + nonzeros_of<T>(v.hi);
     };
     each_quad<T, 4>(in, job.n, count_quad, [&](uint64_t i) { nnz += hw::load(src + i) != 0; });
@@ -141,7 +142,7 @@ cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, 
     return e;
 }
 
-/* ---- the lesser and the greater ---- */
+/* ---- minimum and maximum ---- */
 
 struct order_job {
     void *dst;
@@ -224,7 +225,7 @@ struct look_job {
     unsigned blocks;
 };
 
-/* Lane i's word of n bytes at p, at any address; zero beyond them. */
+/* The lane's word of n bytes at p, which has any alignment; zeros beyond them. */
 PICI_DEV uint64_t word_of(const uint8_t *p, uint64_t n)
 {
     uint64_t word = 0;
@@ -235,7 +236,7 @@ PICI_DEV uint64_t word_of(const uint8_t *p, uint64_t n)
     return word;
 }
 
-/* One warp: each block's place follows from the header before. */
+/* One warp: each block's offset follows from the header of the one before. */
 PICI_KERNEL(32, 1) look_kernel(const look_job job)
 {
     constexpr unsigned PREFIX_BYTES = sizeof job.out->prefix;

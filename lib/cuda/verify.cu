@@ -25,7 +25,7 @@ verify_kernel(const pici_cuda_decode_jobs jobs)
             }
     }
     if (last_of_job(job.control)) {
-        block_view v = block_view(); /* again, as in decode_job */
+        block_view v = block_view(); /* parsed again, as in decode_job */
         breach b = {RULE_NONE, 0};
         if (whole)
             b = parse(v, (const uint8_t *)job.call.block, len);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The AVX-512 intrinsics that lib/cpu/avx512.c uses, in plain C after Intel's description of each, so that the logic of
- * its kernels runs on a CPU without AVX-512 (tests/avx512.sh). It proves nothing about the instructions themselves nor
- * about what a compiler makes of them for AVX-512: that takes such a CPU, or tests/avx512/run. An intrinsic that is
- * missing here does not compile. */
+ * The AVX-512 intrinsics that lib/cpu/avx512.c uses, in plain C after Intel's descriptions. They let the logic of
+ * its kernels run on a CPU without AVX-512 (tests/avx512.sh). They do not test the instructions, nor the code that a
+ * compiler generates for AVX-512: that takes such a CPU, or tests/avx512/run. An intrinsic that is missing here does
+ * not compile. */
 #ifndef PICI_TESTS_AVX512_EMULATED_H
 #define PICI_TESTS_AVX512_EMULATED_H
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The register as an array; the types' own operators would be what is tested. */
+/* The register as an array. The operators of the vector types are not used, because they are under test. */
 union emulated {
     __m512i v;
     __m256i half[2];
@@ -22,8 +22,7 @@ union emulated {
     uint64_t e64[8];
 };
 
-/* By element width: test, masked add, masked compress and expand, unpack low and high. A macro, since C has no other way
- * to write a function for four types. */
+/* For each element width: test, masked add, masked compress and expand, unpack low and high. */
 #define EMULATE(W, MASK)                                                                                               \
     static inline MASK emulated_test_epi##W##_mask(__m512i a, __m512i b)                                               \
     {                                                                                                                  \
@@ -95,7 +94,7 @@ static inline void emulated_store(void *p, __m512i a)
     memcpy(p, &a, sizeof a);
 }
 
-/* Faults as the instruction would if p is not aligned. */
+/* Faults, as the instruction does, if p is not aligned. */
 static inline void emulated_stream(void *p, __m512i a)
 {
     if ((uintptr_t)p % sizeof a)

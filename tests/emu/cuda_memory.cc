@@ -22,13 +22,13 @@ struct allocation {
     size_t map_bytes, bytes;
     cudaMemoryType type;
     int device;
-    bool shut; /* cannot be touched: device memory, once operations are deferred */
+    bool shut; /* inaccessible: device memory, once operations are deferred */
 };
 
 constexpr uint8_t PAINT = 0x5c, UNSET = 0xa7;
 
 std::map<uint8_t *, allocation> allocations;
-std::vector<uint8_t *> opened; /* to be shut */
+std::vector<uint8_t *> opened; /* to be made inaccessible again */
 
 size_t page()
 {
@@ -51,7 +51,7 @@ void open_one(uint8_t *at, allocation &a)
     opened.push_back(at);
 }
 
-/* The one that has all these bytes, or some of them. */
+/* The allocation that has all of these bytes, or some of them. */
 std::map<uint8_t *, allocation>::iterator find(const void *p, size_t bytes, bool all = true)
 {
     auto found = allocations.upper_bound((uint8_t *)p);
@@ -96,7 +96,7 @@ cudaError_t allocate(void **p, size_t bytes, cudaMemoryType type)
     if (emu::deferred() && type == cudaMemoryTypeDevice)
         opened.push_back(at);
     allocations[at] = a;
-    opened.reserve(2 * allocations.size() + 1); /* so that opening one allocates nothing */
+    opened.reserve(2 * allocations.size() + 1); /* so that the signal handler need not allocate */
     *p = at;
     return cudaSuccess;
 }
@@ -108,10 +108,10 @@ cudaError_t release(void *p, cudaMemoryType type)
         return emu::sticky();
     const auto found = allocations.find((uint8_t *)p);
     if (found == allocations.end() || found->second.type != type)
-        emu::die("%p is freed, which was not allocated so", p);
+        emu::die("%p is freed, but was not allocated for this function", p);
     allocation &a = found->second;
     if (!emu::finish_device(a.device))
-        emu::die("%p is freed, and its device (ranks want one each) is blocked for ever: %s", p, emu::blocked());
+        emu::die("%p is freed while its device is blocked for ever (ranks need a device each): %s", p, emu::blocked());
     open_one(found->first, a);
     const uint8_t *from = a.map + page(), *end = a.map + a.map_bytes - page();
 #ifdef EMU_ASAN
@@ -128,7 +128,8 @@ cudaError_t release(void *p, cudaMemoryType type)
     return emu::sticky();
 }
 
-/* One side of a copy, or a fill: is it memory of a known kind? Pageable memory counts as cudaMemoryTypeUnregistered. */
+/* Is one side of a copy, or the target of a fill, memory of a known kind? Pageable memory is
+ * cudaMemoryTypeUnregistered. */
 bool is_known(const void *p, size_t bytes, cudaMemoryType *type)
 {
     const auto found = find(p, bytes);
@@ -139,7 +140,7 @@ bool is_known(const void *p, size_t bytes, cudaMemoryType *type)
     return false;
 }
 
-/* When it is queued: a copy that is as it says, and can be done without waiting. */
+/* When a copy is queued: does its kind match its memory, and can it be done without waiting? */
 cudaError_t check_copy(const void *to, const void *from, size_t bytes, cudaMemcpyKind kind, bool pageable)
 {
     cudaMemoryType types[2];
@@ -161,7 +162,7 @@ cudaError_t check_copy(const void *to, const void *from, size_t bytes, cudaMemcp
     return cudaSuccess;
 }
 
-/* When it happens: still there? */
+/* When an operation runs: is its memory still allocated? */
 bool is_there(const void *p, size_t bytes, bool pageable)
 {
     if (pageable || find(p, bytes) != allocations.end())
@@ -176,7 +177,7 @@ cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, 
         return emu::sticky();
     if (!to || !from || (unsigned)kind > cudaMemcpyDefault)
         return emu::refuse(cudaErrorInvalidValue);
-    pageable = pageable || emu::is_idle(stream); /* there is nothing that it could wait for */
+    pageable = pageable || emu::is_idle(stream); /* an idle stream has nothing to wait for */
     const cudaError_t e = emu::deferred() ? check_copy(to, from, bytes, kind, pageable) : cudaSuccess;
     if (e)
         return e;
@@ -188,7 +189,7 @@ cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, 
                                }});
 }
 
-/* ---- who touches device memory? ---- */
+/* ---- detecting accesses to device memory by host code ---- */
 
 struct sigaction before;
 
@@ -210,7 +211,7 @@ void on_fault(int, siginfo_t *info, void *)
         if (n > 0 && write(2, text, (size_t)n) < 0)
             _exit(1);
     }
-    sigaction(SIGSEGV, &before, nullptr); /* and now again, as if we were not here */
+    sigaction(SIGSEGV, &before, nullptr); /* the access faults again, with the handler from before */
 }
 
 } // namespace
@@ -323,7 +324,7 @@ cudaError_t cudaMemsetAsync(void *p, int v, size_t bytes, cudaStream_t stream)
     if (emu::deferred() && !is_known(p, bytes, &type))
         return emu::sticky();
     if (type == cudaMemoryTypeUnregistered)
-        return emu::fault(cudaErrorIllegalAddress, "a fill of %p, which is no buffer", p);
+        return emu::fault(cudaErrorIllegalAddress, "a fill of %p, which is not in a buffer", p);
     return emu::queue(stream, {"fill", [=] {
                                    if (is_there(p, bytes, !emu::deferred()))
                                        memset(p, v, bytes);

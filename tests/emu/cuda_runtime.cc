@@ -16,46 +16,47 @@
 #include <utility>
 #include <vector>
 
-/* Handles stay for ever, so that one that was destroyed is known as such. */
+/* Handles are never reused, so that the use of a destroyed one is detected. */
 struct CUstream_st {
     int device;
     size_t number;
     bool destroyed;
     std::deque<emu::operation> queued;
-    uint64_t issued, done; /* so far */
+    uint64_t issued, done; /* operations so far */
 };
 
-/* What an event stands for: its last record, which a wait keeps. */
+/* An event is its last record, which a wait refers to. */
 struct CUevent_st {
     int device;
     bool destroyed;
-    std::shared_ptr<bool> happened; /* null: never recorded, which counts as happened */
+    std::shared_ptr<bool> happened; /* null: never recorded, which counts as completed */
 };
 
 namespace {
 
 constexpr int DEVICES = 64;
-constexpr unsigned ROUNDS = 100; /* in which nothing could happen: then nothing ever will */
+constexpr unsigned ROUNDS = 100; /* without progress, after which a deadlock is assumed */
 constexpr auto NAP = std::chrono::milliseconds(20);
 
 struct world {
     std::recursive_mutex lock;
     std::condition_variable_any changed;
-    uint64_t changes = 0; /* operations queued and run */
-    unsigned naps = 500;  /* for other threads to make one */
-    unsigned depth = 0;   /* of calls */
+    uint64_t changes = 0; /* number of operations queued and run */
+    unsigned naps = 500;  /* time for other threads to change something */
+    unsigned depth = 0;   /* nesting of calls */
     bool deferred = false;
     uint64_t seed = 1, random = 1;
-    cudaError_t fault = cudaSuccess, worded = cudaSuccess; /* what words are about, even when it is no more */
+    cudaError_t fault = cudaSuccess,
+                worded = cudaSuccess; /* worded: what the error string describes, also after the fault was cleared */
     char words[400] = "";
     char blocked[200] = "";
     std::map<const void *, std::unique_ptr<CUstream_st>> streams;
     std::map<const void *, std::unique_ptr<CUevent_st>> events;
     CUstream_st *null_stream[DEVICES] = {};
-    std::vector<CUstream_st *> busy; /* with something queued */
+    std::vector<CUstream_st *> busy; /* streams with operations queued */
 } w;
 
-std::atomic<unsigned> threads; /* that have called */
+std::atomic<unsigned> threads; /* threads that have made a call */
 
 struct registered {
     registered()
@@ -70,7 +71,7 @@ struct registered {
 
 thread_local cudaError_t last = cudaSuccess;
 thread_local int device = 0;
-thread_local bool inside; /* an operation */
+thread_local bool inside; /* this thread is running an operation */
 
 template <class T> T *keep(std::map<const void *, std::unique_ptr<T>> &all, T *made)
 {
@@ -89,7 +90,7 @@ CUstream_st *make_stream()
     return keep(w.streams, new CUstream_st{device, w.streams.size(), false, {}, 0, 0});
 }
 
-/* Null: it cannot be used, and that was said. */
+/* The stream of a handle. Null: it cannot be used, and the fault has been recorded. */
 CUstream_st *find(cudaStream_t handle)
 {
     if (!handle) {
@@ -111,21 +112,21 @@ CUevent_st *find(cudaEvent_t handle)
     return e && !e->destroyed ? e : nullptr;
 }
 
-/* Of a call with such a handle. */
+/* The result of a call with a handle that cannot be used. */
 cudaError_t bad_handle()
 {
     return emu::sticky() ? emu::sticky() : emu::refuse(cudaErrorInvalidResourceHandle);
 }
 
-/* By the seed, some streams are slow: they get on where no other can, and else now and then. What is first in a chain of
- * operations is often late only then. */
+/* The seed makes some streams slow: they run if no other can, and otherwise rarely. Some errors show only if the
+ * first of several dependent operations is late. */
 bool slow(const CUstream_st *s)
 {
     uint64_t state = w.seed + s->number;
     return emu::next_random(state) % 3 == 0 && emu::next_random(w.random) % 64;
 }
 
-/* What a call runs: by the seed, one operation now and then, or several each time. */
+/* How many operations a call runs: depending on the seed, sometimes one, or several each time. */
 uint64_t some_operations()
 {
     static const struct {
@@ -136,7 +137,7 @@ uint64_t some_operations()
                                                                        : 0;
 }
 
-/* Run the first of a stream if it can happen. */
+/* Run the first operation of a stream if it is ready. */
 bool execute(CUstream_st *s)
 {
     inside = true;
@@ -153,7 +154,7 @@ bool execute(CUstream_st *s)
     return true;
 }
 
-/* Run one operation, of a random stream whose first can happen. */
+/* Run one operation: the first of a random stream where it is ready. */
 bool execute()
 {
     if (inside)
@@ -175,13 +176,14 @@ void enter(CUstream_st *s, const emu::operation &o)
     w.changed.notify_all();
 }
 
-/* Run operations until it holds. False if that is never: nothing can happen, and no other thread does anything either. */
+/* Run operations until `holds` returns true. False after a deadlock: no operation is ready, and no other thread
+ * changes anything. */
 template <class F> bool until(F holds)
 {
     unsigned rounds = 0, naps = 0;
     uint64_t seen = w.changes;
     if (inside)
-        emu::die("an operation waits for others");
+        emu::die("an operation must not wait");
     while (!holds()) {
         if (execute()) {
             rounds = 0;
@@ -197,7 +199,7 @@ template <class F> bool until(F holds)
                 return false;
             }
             emu::shut_memory();
-            w.depth = 0; /* it is one: nobody waits within an operation */
+            w.depth = 0; /* depth is 1 here: no operation waits */
             w.changed.wait_for(w.lock, NAP);
             w.depth = 1;
         }
@@ -205,7 +207,7 @@ template <class F> bool until(F holds)
     return true;
 }
 
-/* Whether a device or a stream is done, and well. */
+/* The result of waiting for a device or a stream. */
 cudaError_t waited(bool done)
 {
     if (!done)
@@ -298,7 +300,7 @@ cudaError_t queue(cudaStream_t stream, const operation &o)
     if (w.deferred)
         enter(s, o);
     else if (!o.run())
-        return fault(cudaErrorLaunchTimeout, "a %s blocks, and nothing is deferred", o.what);
+        return fault(cudaErrorLaunchTimeout, "a %s would block, and operations are not deferred", o.what);
     return cudaSuccess;
 }
 
@@ -340,7 +342,7 @@ size_t defer(uint64_t seed)
 {
     const call c;
     if (inside)
-        die("an operation defers");
+        die("an operation must not call defer");
     size_t forgotten = 0;
     for (CUstream_st *s : w.busy) {
         forgotten += s->queued.size();
@@ -360,7 +362,7 @@ void enqueue(cudaStream_t stream, std::function<bool()> run)
     const call c;
     CUstream_st *s = find(stream);
     if (!s)
-        die("an operation for a stream that is none");
+        die("an operation for a handle that is not a stream");
     const operation o = {"foreign operation", std::move(run)};
     if (w.deferred)
         enter(s, o);

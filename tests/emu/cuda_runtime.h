@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * As much of the CUDA runtime as the library and its tests use, on the emulator; for C and for C++. A buffer ends before a
- * page that cannot be touched, and what is between them must stay as it was.
+ * The part of the CUDA runtime that the library and its tests use, on the emulator; for C and C++. Each buffer ends
+ * before an inaccessible page; the bytes between must not change.
  *
- * Everything has happened when a call returns, until emu::defer: then copies, fills, kernels, events and waits for them are
- * queued in their stream, and happen later. Every call first runs some that stand first in a stream; which and how many, and
- * which streams are slow, a seed says. So what no event orders happens in any order, and what nobody waited for has often not
- * happened. Streams wait for each other by events alone; the null stream is one more stream. Then
- *   - device memory cannot be touched but by operations: a segmentation fault, with words;
- *   - cudaMemcpyAsync from or to memory that is not pinned is a failure: on a GPU it may wait for the stream; but for one in
- *     which nothing is queued;
- *   - so is a copy or a fill beyond a buffer, a copy onto itself, or in another direction than it says;
- *   - so is the use of a handle that was destroyed;
- *   - a kernel launched into a stream, or an event recorded in one, of another than the current device is refused;
- *   - waiting for a stream that is blocked for ever is a failure; freeing memory of its device, which waits for all streams of
- *     that, ends the program.
- * A failure stays: nearly every call returns it from then on, and cudaGetErrorString has its words.
+ * Until emu::defer, every operation completes before its call returns. After it, copies, fills, kernels, events and
+ * waits for events are queued in their stream and run later. Every call first runs some of the operations that are
+ * first in a stream. A seed determines which, how many, and which streams are slow. So operations that no event orders
+ * run in any order, and those that were not waited for have often not run. Streams wait for each other only by events;
+ * the null stream is like any other. Deferred operation also means:
+ *   - host code cannot access device memory: it gets a segmentation fault, with a message;
+ *   - cudaMemcpyAsync with host memory that is not pinned is a failure unless the stream is empty, because on a GPU it
+ *     may wait for the stream;
+ *   - a copy or a fill beyond a buffer, an overlapping copy, and a copy with the wrong direction are failures;
+ *   - the use of a destroyed handle is a failure;
+ *   - launching a kernel into a stream of another device than the current one, or recording an event there, is refused;
+ *   - waiting for a stream that is blocked for ever is a failure; freeing memory of its device, which waits for all of
+ *     its streams, ends the
+ *     program.
+ * A failure persists: nearly every later call returns it, and cudaGetErrorString describes it.
  *
- * Any number of threads may call; one at a time gets on. While there are several, a stream counts as blocked for ever once
- * none has done anything for a while. There are many devices, which use each other's memory: cudaSetDevice gives ranks
- * one each. */
+ * Any number of threads may call; they run one at a time. If there are several, a stream counts as blocked for ever
+ * once none has done anything for a while. There are many devices, which can access each other's memory; ranks
+ * select one each by cudaSetDevice. */
 #ifndef PICI_TESTS_EMU_CUDA_RUNTIME_H
 #define PICI_TESTS_EMU_CUDA_RUNTIME_H
 
@@ -74,7 +76,7 @@ struct cudaDeviceProp {
 };
 
 enum cudaDeviceAttr {
-    cudaDevAttrMultiProcessorCount = 16, /* 1: few, so that a thread block has many parts to do */
+    cudaDevAttrMultiProcessorCount = 16, /* 1, so that each thread block has many parts to do */
     cudaDevAttrUnifiedAddressing = 41,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76
@@ -101,7 +103,7 @@ extern "C" {
 #define EMU_DEFAULT(v)
 #endif
 
-/* Errors. As on a GPU, cudaErrorNotReady is a last error too. */
+/* Errors. As on a GPU, cudaGetLastError also returns cudaErrorNotReady. */
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 const char *cudaGetErrorString(cudaError_t);
@@ -126,11 +128,11 @@ cudaError_t cudaMemcpy(void *, const void *, size_t, enum cudaMemcpyKind);
 cudaError_t cudaMemcpyAsync(void *, const void *, size_t, enum cudaMemcpyKind, cudaStream_t EMU_DEFAULT(NULL));
 cudaError_t cudaMemsetAsync(void *, int, size_t, cudaStream_t EMU_DEFAULT(NULL));
 
-/* Streams. A destroyed one still does what is queued in it. */
+/* Streams. A destroyed stream still runs what is queued in it. */
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t);
 cudaError_t cudaStreamQuery(cudaStream_t);
-cudaError_t cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus *); /* there are no graphs: none is */
+cudaError_t cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus *); /* never: there are no graphs */
 cudaError_t cudaStreamSynchronize(cudaStream_t);
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags EMU_DEFAULT(0));
 
@@ -150,26 +152,26 @@ cudaError_t cudaEventDestroy(cudaEvent_t);
 
 namespace emu {
 
-/* From now on, operations are queued. Forgets the failure, and what is still queued: returns how much that was. */
+/* Defer operations from now on. Clears the failure and the queues; returns how many operations were still queued. */
 size_t defer(uint64_t seed);
 
-/* Queue an operation: true once it has happened, false while it must be tried again. It may touch all device memory, and
- * must not wait. */
+/* Queue an operation. It returns true once it is done, and false if it must be called again. It may access all
+ * device memory, and must not wait. */
 void enqueue(cudaStream_t, std::function<bool()>);
 
-/* Run one operation that stands first in a stream; false if none can happen now. */
+/* Run one operation that is first in a stream; false if none is ready. */
 bool step();
 
-/* Run all; false if some are blocked for ever. */
+/* Run all operations; false if some are blocked for ever. */
 bool settle();
 
-/* That while: ten seconds, if not said. */
+/* How long without progress counts as blocked for ever; ten seconds by default. */
 void patience(unsigned milliseconds);
 
-/* Do these bytes lie in one buffer of device memory? */
+/* Are these bytes within one buffer of device memory? */
 bool is_device(const void *, size_t);
 
-/* What launch() puts in a stream: false if the kernel failed. */
+/* Queue what launch() makes of a kernel; it returns false if the kernel failed. */
 cudaError_t enqueue_kernel(cudaStream_t, std::function<bool()>);
 
 } // namespace emu

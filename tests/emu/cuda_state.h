@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Between the parts of the emulated CUDA runtime: cuda_runtime.cc has errors, devices, streams and events, cuda_memory.cc
- * memory and copies. All but die() is for those who hold a call. */
+ * The interface between the parts of the emulated CUDA runtime: cuda_runtime.cc has errors, devices, streams and
+ * events; cuda_memory.cc has memory and copies. All functions but die() need an object of class call. */
 #ifndef PICI_TESTS_EMU_CUDA_STATE_H
 #define PICI_TESTS_EMU_CUDA_STATE_H
 
@@ -9,7 +9,8 @@
 
 namespace emu {
 
-/* As long as it lives, other threads wait. The outermost one first runs a few operations, and in the end shuts memory. */
+/* While one exists, other threads wait. The outermost one first runs some operations, and at its end makes device
+ * memory inaccessible. */
 class call {
   public:
     call();
@@ -17,15 +18,17 @@ class call {
     call(const call &) = delete;
 };
 
-/* Operations are queued; this thread is running one. */
+/* deferred: operations are queued. executing: this thread is running one. */
 bool deferred();
 bool executing();
 
-/* A failure that stays, with words for cudaGetErrorString, unless there was one before. Returns the one that stays. */
+/* Record a persistent failure and its description for cudaGetErrorString, unless there already is one. Returns the
+ * persistent one. */
 __attribute__((format(printf, 2, 3))) cudaError_t fault(cudaError_t, const char *format, ...);
-/* The failure that stays: calls return it. None while nothing is deferred: then it waits to be asked for. */
+/* The persistent failure, which calls return. cudaSuccess while operations are not deferred: then only
+ * cudaGetLastError returns it. */
 cudaError_t sticky();
-/* A call that did nothing: its error is this thread's last. */
+/* The call did nothing: set this thread's last error. */
 cudaError_t refuse(cudaError_t);
 [[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char *format, ...);
 
@@ -34,9 +37,9 @@ struct operation {
     std::function<bool()> run;
 };
 
-/* Put in a stream, or run at once. */
+/* Put an operation into a stream, or run it if operations are not deferred. */
 cudaError_t queue(cudaStream_t, const operation &);
-/* Wait for a device, or a stream. False if that would take for ever; blocked() says by what. */
+/* Wait for a device, or a stream. False if it is blocked for ever; blocked() tells by what. */
 bool finish_device(int device);
 bool finish_stream(cudaStream_t);
 bool is_idle(cudaStream_t);
@@ -46,8 +49,8 @@ int current_device();
 
 /* ---- cuda_memory.cc ---- */
 
-/* When the outermost call ends, device memory is shut. What an operation then touches is opened until the next end; whoever
- * else touches it is told so, and faults. */
+/* Make device memory inaccessible when the outermost call ends. Memory that an operation accesses becomes accessible
+ * until the next such end; any other access is reported and faults. */
 void watch_memory();
 void shut_memory();
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For programs that know nothing of the emulator, linked with -Wl,--wrap=main: operations are deferred. */
+ * Defers operations in programs that do not use the emulator's interface. They are linked with -Wl,--wrap=main. */
 #include "cuda_runtime.h"
 
 extern "C" int __real_main(int argc, char **argv);

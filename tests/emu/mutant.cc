@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Blocks made and read by one emulated thread block, compared with the library's: the program that tests/emu/mutants
- * compiles against damaged copies of pici/device.cuh. Exit status 0: nothing is wrong. */
+ * Encodes and decodes blocks with one emulated thread block, and compares them with the library's. tests/emu/mutants
+ * compiles it against damaged copies of pici/device.cuh. The exit status is 0 if no error was found. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +19,10 @@ static void expect(bool good, const char *what)
         printf("  %s%s%s\n", what, *emu::error() ? ": " : "", emu::error());
 }
 
-enum { MIXED = 101 }; /* percent: tiles for each of hybrid's containers */
+enum { MIXED = 101 }; /* instead of a percentage: tiles for each of hybrid's containers */
 
-/* Is element i to be there? Of mixed tiles: none, a few, more, half, all, or a run of 256 and a few. */
+/* Should element i be nonzero? With MIXED, tiles have by turns none, a few, more, half, all, or a run of 256 and a
+ * few. */
 static bool wanted(uint64_t i, unsigned percent)
 {
     static const unsigned of4096[] = {0, 10, 100, 2000, 4096, 10};
@@ -56,7 +57,7 @@ template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n
     });
     expect(ran && made == len && memcmp(block, want.data(), len) == 0, "compress");
     void *other;
-    const unsigned skew = percent == 50; /* elements: rows cannot be read in pairs then */
+    const unsigned skew = percent == 50; /* elements; if not 0, rows cannot be read in pairs */
     cudaMalloc(&other, bytes + skew * sizeof(T));
     T *base = (T *)other + skew;
     for (uint64_t i = 0; i < n; i++) {
@@ -78,7 +79,7 @@ template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n
     memcpy(block, want.data(), len);
     ran = emu::launch(1, 1, threads, shared, [&] {
         status = pici::block_decompress((T *)dense, n, DTYPE, block, len, emu::shared_memory());
-        for (unsigned i = pici::hw::thread(); i < read / 4; i += threads) /* it is ours again */
+        for (unsigned i = pici::hw::thread(); i < read / 4; i += threads) /* the memory is the caller's again */
             pici::hw::put((uint32_t *)emu::shared_memory() + i, 0xdeadbeefu);
     });
     expect(ran && status == 0 && memcmp(dense, src.data(), bytes) == 0, "decompress");
@@ -93,7 +94,7 @@ template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n
     expect(cudaGetLastError() == cudaSuccess, "written outside");
 }
 
-/* A tile at a time by a warp alone, with no barrier but those of the functions: there and back. */
+/* Encode and decode a tile at a time by a single warp, with no barriers but those in the functions. */
 template <class T> static void check_warp()
 {
     std::vector<T> src(pici::TILE), back(pici::TILE), values(pici::TILE), want;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * As much of NCCL as the library uses, among ranks of one process, over streams that are deferred (emu::defer). It is
- * as unkind as NCCL may be: a message gets through when both sides are at work on it, the operations of a
- * communicator run one after the other in the order of issue, and those of a group together. What NCCL leaves
- * undefined is a fault: counts that differ, memory that is not the device's, a communicator used while it is not
- * ready. Ranks that wait for each other in a circle stay stuck: emu::settle() says so.
+ * The part of NCCL that the library uses, among ranks of one process, over deferred streams (emu::defer). It gives no
+ * more guarantees than NCCL: a message is transferred only while both sides run it; the operations of a communicator
+ * run one after another in the order of issue; those of a group run together. What NCCL leaves undefined is a fault:
+ * counts that differ, memory that is not the device's, a communicator that is used before it is ready. Ranks that wait
+ * for each other in a cycle deadlock: emu::settle() reports that.
  *
- * Valid C, as NCCL's own is. */
+ * Valid C, as NCCL's header is. */
 #ifndef PICI_TESTS_EMU_NCCL_H
 #define PICI_TESTS_EMU_NCCL_H
 
@@ -48,14 +48,14 @@ typedef struct {
     char internal[128];
 } ncclUniqueId;
 
-/* Communicators of all ranks; devices NULL: rank r has device r. */
+/* Create the communicators of all ranks. devices NULL: rank r uses device r. */
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ranks, const int *devices);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *);
-/* One of them, on the current device; waits for the others. */
+/* Create one rank's communicator on the current device; waits for the others. */
 ncclResult_t ncclCommInitRank(ncclComm_t *, int ranks, ncclUniqueId, int rank);
 /* A message to it that it did not receive is a fault. */
 ncclResult_t ncclCommDestroy(ncclComm_t);
-/* Its operations end, as they are; those of its peers stay stuck. */
+/* Its operations end at once, incomplete; those of its peers stay blocked. */
 ncclResult_t ncclCommAbort(ncclComm_t);
 ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclCommCount(const ncclComm_t, int *ranks);
@@ -70,7 +70,7 @@ ncclResult_t ncclGroupEnd(void);
 ncclResult_t ncclSend(const void *, size_t count, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
 ncclResult_t ncclRecv(void *, size_t count, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t sendcount, ncclDataType_t, ncclComm_t, cudaStream_t);
-/* Of 32 and 64 bits only; no products. */
+/* Only types of 32 and 64 bits; no products. */
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t,
                            cudaStream_t);
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t recvcount, ncclDataType_t, ncclRedOp_t, ncclComm_t,
@@ -81,21 +81,20 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t recvcount, n
 
 namespace emu {
 
-/* What was done wrong first, or ""; and forget it. A program that ends without having asked ends with an error. */
+/* The first fault, or ""; clears it. A program that ends with a fault that was not read exits with an error. */
 std::string nccl_fault();
 
-/* From now on ncclCommGetAsyncError says this. */
+/* Make ncclCommGetAsyncError return this from now on. */
 void nccl_break(ncclComm_t, ncclResult_t);
 
-/* The next call that puts an operation into a stream fails. */
+/* Make the next call that puts an operation into a stream fail. */
 void nccl_refuse(ncclComm_t, ncclResult_t);
 
-/* A communicator that does not block (ncclConfig_t): ncclGroupEnd says ncclInProgress, and its operations are in the
- * stream only when ncclCommGetAsyncError has said ncclInProgress so many times. */
+/* Make a communicator nonblocking (ncclConfig_t): ncclGroupEnd returns ncclInProgress, and its operations are put
+ * into the stream only after ncclCommGetAsyncError has returned ncclInProgress `looks` times. */
 void nccl_slow(ncclComm_t, int looks);
 
-/* Messages of so many bytes or fewer are on their way as soon as the sender is at work, and it does not wait. NCCL
- * buffers some. */
+/* Buffer messages of up to so many bytes: the sender does not wait for the receiver. NCCL buffers some. */
 void nccl_eager(size_t bytes);
 
 } // namespace emu

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The emulator of thread blocks itself: that it does what a GPU does, and that kernels with a fault are caught, each for
- * what is wrong with it. The last line is "N passed, N failed". */
+ * Tests of the emulator of thread blocks: it does what a GPU does, and it rejects faulty kernels, each with the
+ * right message. The last line is "N passed, N failed". */
 #include <string.h>
 
 #include "cuda_runtime.h"
@@ -9,9 +9,9 @@
 
 using namespace pici;
 
-static uint32_t out[256]; /* of a kernel, by thread */
+static uint32_t out[256]; /* output of a kernel, one for each thread */
 
-/* Whatever the order in which its threads run, the kernel fails, and for this reason. */
+/* In every order of its threads, the kernel fails with this message. */
 template <class K> static void caught(const char *what, const char *why, unsigned threads, K kernel)
 {
     for (uint64_t s = 1; s <= 10; s++) {
@@ -97,7 +97,7 @@ static void good_kernels()
             memset(flag, 0, sizeof flag);
             emu::seed(s);
             all &= emu::launch(64, 1, 32, 64, [] {
-                /* blocks in the order of tickets, each after the one before */
+                /* thread blocks take tickets; each waits for the one before */
                 const uint32_t t = hw::shfl(hw::lane() == 0 ? hw::atomic_add(&ticket, 1u) : 0, 0);
                 while (t && hw::load_relaxed(flag + t - 1) == 0)
                     hw::pause();
@@ -112,7 +112,7 @@ static void good_kernels()
 
 static void bad_kernels()
 {
-    /* a read that nothing orders comes before the write, or after: there is no telling which */
+    /* a read that no barrier orders may come before or after the write */
     caught("a missing __syncwarp", "shared memory", 32, [] {
         hw::put(words() + hw::lane(), 1u);
         hw::get(words() + (hw::lane() ^ 1));
@@ -146,7 +146,7 @@ static void bad_kernels()
         if (hw::thread() == 0)
             hw::put(words(), 2u);
     });
-    caught("a mask without oneself", "not in its own mask", 32, [] { hw::ballot(true, 0x7fffffff); });
+    caught("a mask without the lane itself", "not in its own mask", 32, [] { hw::ballot(true, 0x7fffffff); });
     caught("a mask with a lane that has ended", "has ended", 32, [] {
         if (hw::lane() != 9)
             hw::ballot(true);
@@ -183,16 +183,16 @@ static void bad_kernels()
         else
             hw::syncthreads();
     });
-    caught("shared memory that nobody wrote", "nobody wrote", 32, [] { hw::get(words() + 200); });
+    caught("shared memory that was not written", "was not written", 32, [] { hw::get(words() + 200); });
     caught("shared memory beyond its end", "outside shared memory", 32, [] { hw::put(words() + 256, 1u); });
     caught("a misaligned access", "not aligned", 32, [] { hw::put((uint32_t *)((uint8_t *)words() + 2), 1u); });
     caught("a misaligned pair in device memory", "not aligned", 32,
            [] { hw::load((const uint64_t *)((const uint8_t *)out + 4)); });
-    caught("waiting for what never comes", "nobody gets on", 32, [] {
+    caught("waiting for what never happens", "no thread makes progress", 32, [] {
         while (hw::load_relaxed((const uint64_t *)out) != 12345)
             hw::pause();
     });
-    /* blocks that wait for the one before by number: right on a GPU only if they happen to begin in that order */
+    /* each thread block waits for the one with the number before: works on a GPU only if they begin in that order */
     static uint64_t flag[8];
     memset(flag, 0, sizeof flag);
     emu::resident(1);
@@ -202,13 +202,13 @@ static void bad_kernels()
             hw::pause();
         hw::store_relaxed(flag + hw::block_x(), 1);
     });
-    tally(!good && strstr(emu::error(), "nobody gets on"), "blocks that wait by number", emu::error());
+    tally(!good && strstr(emu::error(), "no thread makes progress"), "blocks that wait by number", emu::error());
     emu::resident(3);
 
     void *p;
     cudaMalloc(&p, 41);
     ((volatile uint8_t *)p)[0] = 1;
-#ifndef EMU_ASAN /* which would end all */
+#ifndef EMU_ASAN /* it would end the program */
     ((volatile uint8_t *)p)[41] = 1;
     cudaFree(p);
     tally(cudaGetLastError() != cudaSuccess, "a byte written beyond a buffer", "not caught");

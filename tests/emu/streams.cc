@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The emulated CUDA runtime itself: that its streams do what a GPU's do, and that host code with a fault is caught, each for
- * what is wrong with it. The last line is "N passed, N failed". */
+ * Tests of the emulated CUDA runtime: its streams do what a GPU's do, and it rejects faulty host code, each with the
+ * right message. The last line is "N passed, N failed". */
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,19 +24,19 @@ static bool worded(cudaError_t e, const char *words)
     return e && strstr(cudaGetErrorString(e), words);
 }
 
-/* The call fails for this reason, and so does all that comes after it. */
+/* The call fails with this message, and so do all later calls. */
 static void stays(const char *what, cudaError_t e, const char *why)
 {
     void *p = nullptr;
     tally(worded(e, why), what, cudaGetErrorString(e));
     tally(cudaGetLastError() == e && cudaGetLastError() == e && cudaStreamQuery(nullptr) == e &&
               cudaStreamSynchronize(nullptr) == e && cudaMalloc(&p, 1) == e && !p,
-          what, "the failure does not stay");
+          what, "the failure does not persist");
     emu::defer(1);
-    tally(cudaGetLastError() == cudaSuccess, what, "the failure is there after all has begun anew");
+    tally(cudaGetLastError() == cudaSuccess, what, "the failure is still there after defer");
 }
 
-/* It ends the program, for this reason. */
+/* The function ends the program with this message. */
 template <class F> static void ends(const char *what, const char *why, F f)
 {
     int ends[2];
@@ -82,19 +82,19 @@ struct things {
 
 static void nothing_deferred()
 {
-    tally(there_and_back(1000, 0) == 1 && there_and_back(1000, ALL_OF_IT) == 1, "all has happened", "it has not");
+    tally(there_and_back(1000, 0) == 1 && there_and_back(1000, ALL_OF_IT) == 1, "all operations ran", "they did not");
     things t;
     int n = 0;
     emu::enqueue(t.a, [&] { return ++n; });
     tally(n == 1 && cudaStreamQuery(t.a) == cudaSuccess && cudaEventRecord(t.e, t.a) == cudaSuccess &&
               cudaEventQuery(t.e) == cudaSuccess && !emu::step() && emu::settle(),
-          "an operation has happened", "it has not");
+          "an operation ran", "it did not");
     emu::enqueue(t.a, [] { return false; });
     tally(worded(cudaStreamSynchronize(t.a), "blocks") && cudaGetLastError() == cudaSuccess,
-          "one that cannot happen is a failure, once", "");
+          "an operation that cannot run is a failure, once", "");
 }
 
-/* Right by every seed, or wrong by some of them. */
+/* The result is right for every seed, or wrong for some. */
 static void by_seed(const char *what, int which, bool right)
 {
     uint64_t arrived = 0, broke = 0;
@@ -112,7 +112,7 @@ static void order()
     by_seed("there and back", ALL_OF_IT, true);
     by_seed("no wait for the event", ALL_OF_IT & ~WAIT, false);
     by_seed("an event that is recorded too early", ALL_OF_IT & ~RECORD_LAST, false);
-    by_seed("nobody waited for the stream", ALL_OF_IT & ~SYNCHRONIZE, false);
+    by_seed("no wait for the stream", ALL_OF_IT & ~SYNCHRONIZE, false);
     by_seed("a source that is written while it is being sent", ALL_OF_IT & ~KEEP_SOURCE, false);
 }
 
@@ -163,8 +163,8 @@ static void blocked()
     cudaEventRecord(t.e, t.a);
     cudaStreamWaitEvent(t.b, t.e, 0);
     cudaMemsetAsync(t.device, 1, 4, t.b);
-    tally(!emu::step() && !emu::settle() && cudaGetLastError() == cudaSuccess, "nothing can happen", "it did");
-    tally(emu::defer(2) == 4, "what was queued is forgotten", "not all of it");
+    tally(!emu::step() && !emu::settle() && cudaGetLastError() == cudaSuccess, "no operation is ready", "one was");
+    tally(emu::defer(2) == 4, "defer clears the queues", "not all of them");
     tally(cudaStreamSynchronize(t.b) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess, "and blocks nothing",
           "");
     unsigned tries = 0;
@@ -179,7 +179,7 @@ static void blocked()
         emu::enqueue(t.a, never);
         cudaFreeHost(t.host);
     });
-    ends("an operation that waits", "waits for others", [&] {
+    ends("an operation that waits", "must not wait", [&] {
         emu::enqueue(t.a, [&] { return cudaStreamSynchronize(t.b) == cudaSuccess; });
         emu::settle();
     });
@@ -206,7 +206,7 @@ static void blocked()
         cudaSetDevice(0);
         tally(cudaFree(t.device) == cudaSuccess && !emu::settle(), "even for one that uses the memory", "");
         open = true;
-        tally(emu::settle(), "which then gets on", "blocked");
+        tally(emu::settle(), "which then makes progress", "blocked");
         stays("memory that was freed before it is used", cudaGetLastError(), "freed before");
     }
     t.device = nullptr;
@@ -242,7 +242,7 @@ static void memory()
     tally(cudaMemcpyAsync(t.device, here, sizeof here, cudaMemcpyDefault, t.b) == cudaSuccess,
           "a copy from pageable memory, with nothing to wait for", "");
     cudaStreamSynchronize(t.b);
-    emu::enqueue(t.a, [] { return false; }); /* until all begins anew */
+    emu::enqueue(t.a, [] { return false; }); /* until the next defer */
     stays("a copy from pageable memory", cudaMemcpyAsync(t.device, here, sizeof here, cudaMemcpyDefault, t.a),
           "not pinned: waits for the stream");
     emu::enqueue(t.a, [] { return false; });
@@ -259,14 +259,14 @@ static void memory()
           "not within a buffer");
     stays("a copy onto itself", cudaMemcpyAsync(t.device + 1, t.device, 8, cudaMemcpyDefault, t.a), "overlap");
     stays("a fill beyond a buffer", cudaMemsetAsync(t.device, 0, 4097, t.a), "not within a buffer");
-    stays("a fill of pageable memory", cudaMemsetAsync(here, 0, 4, t.a), "no buffer");
+    stays("a fill of pageable memory", cudaMemsetAsync(here, 0, 4, t.a), "not in a buffer");
     stays("a copy in another direction", cudaMemcpyAsync(t.device, t.host, 4, cudaMemcpyDeviceToHost, t.a),
           "from host to device");
     {
         void *p;
         cudaMalloc(&p, 41);
         cudaMemsetAsync(p, 0, 41, t.a);
-#ifndef EMU_ASAN /* which would end all */
+#ifndef EMU_ASAN /* it would end the program */
         emu::enqueue(t.a, [p] {
             ((volatile uint8_t *)p)[41] = 1;
             return true;
@@ -367,7 +367,8 @@ static void kernels()
           "no device", "");
 }
 
-/* Ranks on threads of their own: each round, what a rank's stream does needs what its neighbour's has done. */
+/* Each rank runs on its own thread. In each round, the operations of a rank's stream depend on those of its
+ * neighbour's. */
 static void threads()
 {
     enum { RANKS = 4, ROUNDS = 50 };
@@ -407,9 +408,9 @@ static void threads()
     std::atomic<int> stage(0);
     std::thread other([&] {
         cudaSetDevice(1);
-        cudaStreamQuery(nullptr); /* there are two from now on */
+        cudaStreamQuery(nullptr); /* two threads have called from now on */
         stage = 1;
-        for (unsigned i = 0; i < 6; i++) { /* more than patience, but something happens */
+        for (unsigned i = 0; i < 6; i++) { /* longer than patience, but with progress */
             usleep(40000);
             emu::enqueue(nullptr, [] { return true; });
         }

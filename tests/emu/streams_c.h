@@ -8,10 +8,11 @@
 extern "C" {
 #endif
 
-/* What may be left out of it. */
+/* What there_and_back leaves out. */
 enum { WAIT = 1, RECORD_LAST = 2, SYNCHRONIZE = 4, KEEP_SOURCE = 8, ALL_OF_IT = 15 };
 
-/* Send n words to the device by one stream and back by another, which waits for an event: whether they arrived, or -1. */
+/* Copy n words to the device in one stream, and back in another that waits for an event. Returns whether they are
+ * right, or -1. */
 int there_and_back(unsigned n, int what);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the emulator's tests of itself share: a tally. Include once a program. */
+ * Counts passed and failed checks, for the tests of the emulator. Include it once a program. */
 #ifndef PICI_TESTS_EMU_TALLY_H
 #define PICI_TESTS_EMU_TALLY_H
 

@@ -22,9 +22,10 @@ namespace {
 
 constexpr size_t STACK = 256 << 10;
 constexpr unsigned NOBODY = ~0u, MANY = ~1u;
-constexpr uint64_t TOO_LONG = 3u * 1000 * 1000; /* fibers run without one that meets another */
+constexpr uint64_t TOO_LONG =
+    3u * 1000 * 1000; /* switches of fibers without a barrier or another meeting: then the launch fails */
 
-/* Who used a byte of shared memory last, and when: barriers of its block and its warp so far. */
+/* The last use of a byte of shared memory: by which thread, and after how many barriers of its block and its warp. */
 struct use {
     unsigned thread = NOBODY, warp = NOBODY, line = 0;
     uint64_t block_time = 0, warp_time = 0;
@@ -33,7 +34,7 @@ struct use {
 struct byte_state {
     use read, write;
     bool atomic = false;
-    uint64_t block = 0; /* whose: of another, all this is nothing */
+    uint64_t block = 0; /* the thread block; for any other block there was no use */
 };
 
 struct block;
@@ -48,7 +49,7 @@ struct fiber {
     op what = SHFL;
     unsigned mask = 0, arg = 0, line = 0;
     uint64_t value = 0, result = 0;
-    size_t slot = 0; /* among those that can run */
+    size_t slot = 0; /* index among the fibers that can run */
 };
 
 struct block {
@@ -59,7 +60,7 @@ struct block {
     std::unique_ptr<uint8_t[]> memory;
     uint8_t *shared = nullptr;
     std::vector<byte_state> state;
-    size_t bytes = 0; /* of shared memory, and of state in use */
+    size_t bytes = 0; /* of shared memory, and of its state */
     uint64_t number = 0;
 };
 
@@ -74,7 +75,7 @@ struct world {
     void *scheduler_fake = nullptr;
     const void *scheduler_stack = nullptr;
     size_t scheduler_bytes = 0;
-    std::vector<void *> stacks; /* not in use */
+    std::vector<void *> stacks; /* free */
     std::vector<std::vector<byte_state>> states;
     uint64_t blocks = 0; /* so far */
     uint64_t idle = 0;
@@ -112,7 +113,7 @@ void make_unready(fiber *f)
     w.ready.pop_back();
 }
 
-/* ---- switching: fibers to the scheduler and back, past the kernel ---- */
+/* ---- switching between fibers and the scheduler ---- */
 
 void entered()
 {
@@ -121,7 +122,7 @@ void entered()
 #endif
 }
 
-/* To the scheduler; comes back when it runs this fiber again. */
+/* Switch to the scheduler; returns when it runs this fiber again. */
 void leave(fiber *f)
 {
 #ifdef EMU_ASAN
@@ -191,7 +192,7 @@ void say(const char *format, ...)
     va_end(args);
 }
 
-/* Whether the use came before the present of f, by a barrier. */
+/* Does a barrier order the use before what f does now? */
 bool ordered(const use &u, const fiber *f)
 {
     const unsigned warp = f->id.thread / 32;
@@ -206,7 +207,7 @@ void wake(fiber *f)
     w.idle = 0;
 }
 
-/* All lanes of the mask have met: give each its result. */
+/* All lanes of the mask have arrived: give each its result. */
 void complete_warp(block *b, unsigned warp, const fiber *of)
 {
     uint64_t value[32] = {0};
@@ -241,7 +242,7 @@ void complete_warp(block *b, unsigned warp, const fiber *of)
             wake(b->fibers[warp * 32 + l].get());
 }
 
-/* f waits: have all arrived that it waits for? */
+/* f has arrived and waits: if all that it waits for have arrived, let them go on. */
 void arrived(fiber *f)
 {
     block *b = f->in;
@@ -254,7 +255,7 @@ void arrived(fiber *f)
                 if (o->what == SYNCTHREADS)
                     return say("syncthreads at line %u: thread %u is in that at line %u", f->line, o->id.thread,
                                o->line);
-                return; /* it may come yet */
+                return; /* it may still arrive */
             }
             if (!o->waiting)
                 return;
@@ -283,7 +284,7 @@ void arrived(fiber *f)
     complete_warp(b, warp, f);
 }
 
-/* Nobody can run: who waits for whom? */
+/* No fiber can run: report which ones wait for which. */
 void deadlock(const std::vector<std::unique_ptr<block>> &blocks)
 {
     for (auto &b : blocks)
@@ -292,7 +293,7 @@ void deadlock(const std::vector<std::unique_ptr<block>> &blocks)
                 for (unsigned l = 0; l < 32; l++) {
                     const fiber *o = b->fibers[f->id.thread / 32 * 32 + l].get();
                     if (f->mask >> l & 1 && (o->ended || o->what != f->what || o->line != f->line))
-                        return say("%s at line %u: lane %u of mask %08x never comes (block %u thread %u waits)",
+                        return say("%s at line %u: lane %u of mask %08x never arrives (block %u thread %u waits)",
                                    names[f->what], f->line, l, f->mask, b->fibers[0]->id.block_x, f->id.thread);
                 }
     say("deadlock");
@@ -373,7 +374,7 @@ void fail(const char *format, ...)
     va_start(args, format);
     set_error(format, args);
     va_end(args);
-    leave(w.now); /* for good */
+    leave(w.now); /* and never return */
     abort();
 }
 
@@ -431,7 +432,7 @@ void touch_shared(const void *p, size_t bytes, bool write, bool atomic, unsigned
             fail("race in shared memory: thread %u read byte %zu at line %u, now written at line %u", s.read.thread, i,
                  s.read.line, line);
         if (!write && s.write.thread == NOBODY)
-            fail("line %u: reads byte %zu of shared memory, which nobody wrote", line, i);
+            fail("line %u: reads byte %zu of shared memory, which was not written", line, i);
         use u;
         u.thread = f->id.thread;
         u.warp = warp;
@@ -443,7 +444,7 @@ void touch_shared(const void *p, size_t bytes, bool write, bool atomic, unsigned
             s.read = use();
             s.atomic = atomic;
         } else {
-            if (!ordered(s.read, f)) { /* two read at a time: whoever writes must come after both */
+            if (!ordered(s.read, f)) { /* two unordered reads: a later write must be ordered after both */
                 u.thread = MANY;
                 if (s.read.warp != warp)
                     u.warp = MANY;
@@ -481,7 +482,7 @@ bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_by
             break;
         }
         if (++w.idle > TOO_LONG) {
-            say("nobody gets on");
+            say("no thread makes progress");
             break;
         }
         fiber *f = w.ready[next_random() % w.ready.size()];
@@ -491,7 +492,7 @@ bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_by
         make_unready(f);
         w.idle = 0;
         block *b = f->in;
-        for (auto &o : b->fibers) /* does one wait for it? */
+        for (auto &o : b->fibers) /* does a fiber wait for this one? */
             if (o->waiting && (o->what == SYNCTHREADS ||
                                (o->id.thread / 32 == f->id.thread / 32 && o->mask >> f->id.thread % 32 & 1)))
                 say("%s at line %u of thread %u: thread %u has ended", names[o->what], o->line, o->id.thread,

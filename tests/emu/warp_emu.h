@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Thread blocks on the host: what pici/device_hw.cuh has on a GPU. Every thread of a block is a fiber. A fiber runs until it
- * waits for others: lanes of its warp in a shuffle, ballot or __syncwarp, threads of its block in __syncthreads; then
- * any other that can run does, by a seed. Several thread blocks are in flight, begun in any order. A launch fails, and says
- * why, if
- *   - lanes that meet do not agree on the operation, its place in the source, or the mask, or are not in their own mask;
+ * Emulates thread blocks on the host: the functions that pici/device_hw.cuh has on a GPU. Every thread of a block is a
+ * fiber. A fiber runs until it waits for others: lanes of its warp in a shuffle, ballot or __syncwarp, or threads of
+ * its block in __syncthreads. Then another fiber runs, chosen by a seed. Several thread blocks are in flight, begun in
+ * any order. A launch fails with a message if
+ *   - lanes that meet disagree about the operation, its place in the source, or the mask, or are not in their own mask;
  *   - a shuffle reads a lane that is not in the mask;
- *   - threads wait for one that has ended, or that waits elsewhere, or nobody gets on;
- *   - two threads use a byte of shared memory, one of them writing, with no barrier between them that orders the two (a
- *     shuffle or a ballot is none), or one reads a byte that nobody wrote, or is out of bounds;
+ *   - threads wait for one that has ended or that waits elsewhere, or no thread makes progress;
+ *   - two threads use a byte of shared memory, at least one of them writes, and no barrier orders the two (a shuffle or
+ *     a ballot does not);
+ *   - a thread reads a byte of shared memory that was not written, or accesses memory out of bounds;
  *   - an access is not aligned as a GPU needs it.
- * Accesses to device memory outside a buffer hit a guard page, or the address sanitizer. */
+ * Accesses to device memory outside a buffer are caught by guard pages or the address sanitizer. */
 #ifndef PICI_TESTS_WARP_EMU_H
 #define PICI_TESTS_WARP_EMU_H
 
@@ -28,7 +29,7 @@
 #endif
 #endif
 
-#define PICI_DEVICE_HW 1 /* pici/device_hw.cuh leaves it to us */
+#define PICI_DEVICE_HW 1 /* pici/device_hw.cuh then defines nothing */
 #define PICI_DEV static inline
 #define PICI_DEV_HOST static inline
 #define PICI_DEV_MEMBER inline
@@ -38,17 +39,18 @@
 
 namespace emu {
 
-/* Run a kernel: grid_x * grid_y blocks of so many threads, with so many bytes of shared memory each. False if it failed. */
+/* Run a kernel with grid_x * grid_y thread blocks, each with so many threads and bytes of shared memory. False if it
+ * failed. */
 bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_bytes,
             const std::function<void()> &kernel);
 
 /* Why the last launch failed, or "". */
 const char *error();
 
-/* From now on: the order in which fibers run. */
+/* Set the seed for the order in which fibers run. */
 void seed(uint64_t);
 
-/* The next of a sequence that the state begins. */
+/* The next number of the pseudorandom sequence with this state. */
 uint64_t next_random(uint64_t &state);
 
 /* The greatest number of thread blocks in flight at once. */
@@ -64,13 +66,13 @@ uint8_t *shared_memory();
 
 enum op { SHFL, SHFL_UP, SHFL_DOWN, BALLOT, SYNCWARP, SYNCTHREADS };
 
-/* Meet the lanes of mask: value is what this lane brings, arg the operation's argument. Returns what it gets. */
+/* Wait for the lanes of mask. value: this lane's operand; arg: the operation's argument. Returns this lane's result. */
 uint64_t meet(op, unsigned mask, uint64_t value, unsigned arg, unsigned line);
 void touch_shared(const void *p, size_t bytes, bool write, bool atomic, unsigned line);
 void aligned(const void *p, size_t bytes, unsigned line);
-/* Let others run: in a loop that waits for them. */
+/* Let other fibers run, in a loop that waits for them. */
 void yield();
-/* Now and then, let others run. */
+/* Let other fibers run, at random. */
 void maybe_yield();
 [[noreturn]] void fail(const char *format, ...);
 

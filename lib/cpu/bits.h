@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Bits of 64-bit words, and loop unrolling: what the files of every ISA use before common.inc too. */
+#ifndef PICI_LIB_CPU_BITS_H
+#define PICI_LIB_CPU_BITS_H
+
+#include <stdint.h>
+
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#define CTZ64(w) ((unsigned)__builtin_ctzll(w)) /* w is not zero */
+
+/* In each byte the number of bits set in that byte of w. */
+static inline uint64_t byte_counts(uint64_t w)
+{
+    w -= w >> 1 & UINT64_C(0x5555555555555555);
+    w = (w & UINT64_C(0x3333333333333333)) + (w >> 2 & UINT64_C(0x3333333333333333));
+    return (w + (w >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+}
+
+#endif
