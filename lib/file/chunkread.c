@@ -10,7 +10,7 @@
 
 /* ---- One chunk ---- */
 
-/* Read chunk number of tensor i to c, not yet looked into. Of d only its numbers are used: what it points at may move. */
+/* Read the record of a chunk to c, without checking its body. d's pointers are stale once the index has grown. */
 static enum pici_status load(struct pici_reader *r, struct pici_chunk *c, uint64_t i, uint64_t number,
                              const struct pici_desc *d)
 {
@@ -48,7 +48,7 @@ static enum pici_status load(struct pici_reader *r, struct pici_chunk *c, uint64
     return PICI_OK;
 }
 
-/* What was found to be wrong with a chunk. */
+/* Set the error message of a chunk that was used without success. */
 static enum pici_status report(struct pici_reader *r, const struct pici_chunk *c)
 {
     enum pici_status s = c->status;
@@ -77,13 +77,13 @@ static enum pici_status report(struct pici_reader *r, const struct pici_chunk *c
     return pici_reader_fail(r, s, rule, "%s", pici_strerror(s));
 }
 
-/* ---- Several ---- */
+/* ---- Several chunks ---- */
 
 struct batch {
     struct pici_reader *r;
     enum pici_chunk_use use;
     uint8_t *dst;
-    size_t stride; /* bytes between two chunks' elements */
+    size_t stride; /* bytes from a chunk's elements to the next chunk's */
     int threads;   /* inside each block */
 };
 
@@ -94,7 +94,6 @@ static void use_one(void *context, int k)
                    b->threads);
 }
 
-/* Read n chunks, no more than there are slots, and use them. */
 enum pici_status pici_reader_chunks(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first, int n,
                                     enum pici_chunk_use use, void *dst)
 {
@@ -108,13 +107,12 @@ enum pici_status pici_reader_chunks(struct pici_reader *r, uint64_t i, const str
     b.threads = n == 1 ? r->threads : 1;
     if (loaded)
         pici_chunks_parallel(loaded, use_one, &b);
-    for (int k = 0; k < loaded; k++) /* what is wrong with an earlier one comes first */
+    for (int k = 0; k < loaded; k++) /* the first chunk with a fault is reported */
         if (r->chunks[k].status)
             return report(r, &r->chunks[k]);
     return unread;
 }
 
-/* Chunk number into r->part, its block open. */
 enum pici_status pici_reader_open_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number)
 {
     struct pici_chunk *c = &r->part;
@@ -123,7 +121,8 @@ enum pici_status pici_reader_open_part(struct pici_reader *r, uint64_t i, const 
     enum pici_status s = load(r, c, i, number, d);
     if (s)
         return s;
-    pici_use_chunk(c, r->read ? CHUNK_VERIFY : CHUNK_OPEN, NULL, 1); /* forward, no part of it stays unread */
+    pici_use_chunk(c, r->read ? CHUNK_VERIFY : CHUNK_OPEN, NULL,
+                   1); /* forward: all of it is checked, as reads may end in it */
     if (!c->status)
         return PICI_OK;
     s = report(r, c);
@@ -131,7 +130,7 @@ enum pici_status pici_reader_open_part(struct pici_reader *r, uint64_t i, const 
     return s;
 }
 
-/* n elements of chunk number from `from` on, decoded or applied. */
+/* Decode or apply n elements of a chunk, from element `from` of the chunk on. */
 static enum pici_status read_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number,
                                   uint64_t from, uint64_t n, enum pici_chunk_use use, void *dst)
 {
@@ -146,7 +145,7 @@ static enum pici_status read_part(struct pici_reader *r, uint64_t i, const struc
     s = (use == CHUNK_APPLY ? pici_apply_range : pici_decompress_range)(dst, from, n, block, len, &opts);
     if (!s)
         return PICI_OK;
-    pici_use_chunk(c, CHUNK_VERIFY, NULL, 1); /* to say what is wrong */
+    pici_use_chunk(c, CHUNK_VERIFY, NULL, 1); /* find the rule that is broken */
     if (!c->status)
         c->status = s;
     s = report(r, c);
@@ -154,7 +153,6 @@ static enum pici_status read_part(struct pici_reader *r, uint64_t i, const struc
     return s;
 }
 
-/* Elements [first, first + n) of tensor i, decoded or applied. */
 enum pici_status pici_reader_elements(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first,
                                       uint64_t n, enum pici_chunk_use use, void *dst)
 {

@@ -58,7 +58,7 @@ static enum pici_status start(struct pici_reader *r, const struct pici_reader_op
     return s;
 }
 
-/* A reader, if the arguments are good and there is memory; else *out is null. */
+/* Allocate a reader. *out is null if the arguments are wrong or there is no memory. */
 static struct pici_reader *make(struct pici_reader **out, int good)
 {
     return out ? *out = good ? calloc(1, sizeof **out) : NULL : NULL;
@@ -125,7 +125,7 @@ enum pici_status pici_reader_open_path(struct pici_reader **out, const char *pat
     struct stat st;
     if (!r)
         return out && path ? PICI_E_NOMEM : PICI_E_ARG;
-    r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait at a FIFO */
+    r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO would block */
     if (r->fd < 0 || fstat(r->fd, &st) != 0) {
         const int e = errno;
         snprintf(r->error, sizeof r->error, "cannot open: ");
@@ -173,7 +173,7 @@ uint64_t pici_reader_error_offset(const struct pici_reader *r)
 
 /* ---- Tensors ---- */
 
-/* What the file says of tensor i, to a caller's struct of whatever version. PICI_E_ARG: its size never existed. */
+/* What the file says of tensor i, to the caller's struct, which may be of another version. */
 static enum pici_status give_info(const struct pici_reader *r, size_t i, struct pici_tensor_info *to)
 {
     struct pici_tensor_info t;
@@ -205,7 +205,7 @@ static enum pici_status give_info(const struct pici_reader *r, size_t i, struct 
     return sized_write(to, &t, sizeof t, sizeof t);
 }
 
-/* Forward: the record after the last tensor's. */
+/* Forward: the record after the current tensor. */
 static enum pici_status next_record(struct pici_reader *r, struct pici_tensor_info *t, int *more)
 {
     struct pici_record rec;
