@@ -259,12 +259,24 @@ struct pici_outfile;
 /* Begin to write the file at path under a temporary name (".pici-" and more) in the same directory.
  *   force == 0   an existing path, a dangling symlink too, is refused now (PICI_E_IO, errno EEXIST), and again at the
  *                commit should it have appeared meanwhile
- *   force != 0   an existing regular file is replaced at the commit; the new one keeps its permission bits. If path is a
- *                symlink the file that it points to is replaced; a dangling symlink is replaced itself
+ *   force != 0   an existing regular file is replaced at the commit; the new one keeps its permissions (below). If path is
+ *                a symlink the file that it points to is replaced; a dangling symlink is replaced itself
  * A FIFO or a character device (/dev/null, /dev/stdout of a terminal or a pipe) is opened and written as it is, with or
- * without force: there is nothing to be overwritten and no whole. A directory, block device or socket is refused.
+ * without force: it is neither replaced nor removed. A directory, block device or socket is refused.
+ * A new file has mode 0666 without the bits of the umask.
  * On PICI_E_IO errno says why. PICI_E_ARG: null. *o is NULL unless PICI_OK. */
 PICI_API enum pici_status pici_outfile_open(struct pici_outfile **o, const char *path, int force);
+
+/* The same for a file that is made from others: a new file gets the permissions of the regular files among the n open
+ * descriptors, whatever the umask; of several, what they all permit. Without a regular file among them, as above. Where
+ * an existing file is replaced, the new one keeps the permissions of that one.
+ * Permissions are the mode's read, write and execute bits (never set-user-ID or set-group-ID), an access control list, the
+ * group, and the owner; the last two are set where this process may (the owner: as root). They are set on the temporary
+ * file before anything is written to it, and at no moment does it permit more. Where the group cannot be kept, or differs
+ * among the n, group and others get what both had. Where an access control list cannot be kept, or one of several files has
+ * one, group and others get nothing. PICI_E_ARG: also if from is null with n > 0. */
+PICI_API enum pici_status pici_outfile_open_like(struct pici_outfile **o, const char *path, int force, const int *from,
+                                                 size_t n);
 
 /* The descriptor to write to. The file's until commit or abort. */
 PICI_API int pici_outfile_fd(const struct pici_outfile *o);
@@ -272,8 +284,12 @@ PICI_API int pici_outfile_fd(const struct pici_outfile *o);
 /* Write n bytes; ctx is the outfile, so that this is a pici_write_fn. Returns 0 or an errno value. */
 PICI_API int pici_outfile_write(void *outfile, const void *p, size_t n);
 
-/* Make it appear: fsync, close, rename (without force: link, which fails where the name exists), fsync the directory.
- * Frees o. On PICI_E_IO errno says why, and the temporary file is gone; path is as it was, except when only what comes
+/* Make it appear: fsync, close, rename, fsync the directory. Frees o. Interrupted calls are repeated.
+ * Whatever ends the process, path is as it was or has the whole new file. Without force the rename is one that fails where
+ * the name exists (renameat2 with RENAME_NOREPLACE); where the file system has no such rename, a link, after which the
+ * temporary name is removed; where it has no links either, the name is looked up and then the file renamed, so that a file
+ * which another process creates at path between these two calls is replaced.
+ * On PICI_E_IO errno says why, and the temporary file is gone; path is as it was, except when only what comes
  * after the rename or link failed: then the new file is there whole, but may not survive a power failure. */
 PICI_API enum pici_status pici_outfile_commit(struct pici_outfile *o);
 
