@@ -36,6 +36,7 @@ struct job {
     uint8_t *piece;
     size_t piece_cap;
     uint64_t *at;  /* [steps]: the trail */
+    int *from;     /* [steps + 1]: descriptors of the deltas and the base */
     bool not_base; /* the base is not what the first delta was made from: why says of which tensor */
     char why[256];
 };
@@ -284,13 +285,17 @@ static int another_base(struct job *j)
 static int apply(struct job *j)
 {
     const char *path = j->o->in_place ? j->o->args[0] : j->o->out;
-    for (int k = 0; k < j->steps; k++)
+    for (int k = 0; k < j->steps; k++) {
         if (input_is(&j->step[k].in, path))
             return tool_usage(path, "is a delta to be applied");
+        j->from[k] = j->step[k].in.fd;
+    }
+    j->from[j->steps] = j->base.in.fd;
     int status = check(j);
     if (status == TOOL_OK)
-        status = j->o->in_place ? output_open(&j->out, path, NULL, true)
-                                : output_open(&j->out, path, &j->base.in, j->o->force);
+        status = j->o->in_place
+                     ? output_open(&j->out, path, NULL, true)
+                     : output_open_from(&j->out, path, &j->base.in, j->from, (size_t)j->steps + 1, j->o->force);
     if (status == TOOL_OK)
         status = make(j);
     if (j->not_base)
@@ -308,7 +313,8 @@ int verb_apply(const struct tool_options *o)
     struct job j = {.o = o, .steps = o->nargs - 1, .out.fd = -1, .base.in.fd = -1};
     j.step = calloc((size_t)j.steps, sizeof *j.step);
     j.at = calloc((size_t)j.steps, sizeof *j.at);
-    int status = j.step && j.at ? TOOL_OK : tool_nomem(o->args[0]);
+    j.from = calloc((size_t)j.steps + 1, sizeof *j.from);
+    int status = j.step && j.at && j.from ? TOOL_OK : tool_nomem(o->args[0]);
     for (int k = 0; status == TOOL_OK && k < j.steps; k++)
         status = open_step(&j.step[k], o->args[1 + k], o);
     if (status == TOOL_OK)
@@ -323,6 +329,7 @@ int verb_apply(const struct tool_options *o)
     tensors_close(&j.base);
     free(j.step);
     free(j.at);
+    free(j.from);
     free(j.piece);
     return status;
 }

@@ -200,7 +200,7 @@ int verb_diff(const struct tool_options *o)
     if (status == TOOL_OK && input_is(&j.base.in, o->out))
         status = tool_usage(o->out, "is the base");
     if (status == TOOL_OK)
-        status = output_open(&j.out, o->out, &j.next.in, o->force);
+        status = output_open_from(&j.out, o->out, &j.next.in, (const int[]){j.next.in.fd, j.base.in.fd}, 2, o->force);
     if (status == TOOL_OK)
         status = diff(&j);
     if (status == TOOL_OK)
