@@ -12,7 +12,9 @@
  * Same input, same options, same bytes: at any thread count, on any CPU (with zstd: for one version of libzstd).
  *
  * A writer, reader or outfile may be used by one thread at a time. Structs that may grow begin with their size: set them
- * with their initializer. opts == NULL means the initializer's values. */
+ * with their initializer. A size below that of the struct's first version is PICI_E_ARG. Of a larger struct than this
+ * library knows, what it does not know must be zero where it is read (else PICI_E_UNSUPPORTED), and becomes zero where it is
+ * written. opts == NULL means the initializer's values. */
 #ifndef PICI_FILE_H
 #define PICI_FILE_H
 
@@ -75,7 +77,8 @@ struct pici_tensor {
 /* Begin a file: its header and attributes (in any order; stored sorted by key).
  * *w is set on an error too, so that pici_writer_error can say what was wrong: close it always. Null: no memory.
  * Output goes to write strictly forward; small pieces are gathered to about 64 KiB.
- * PICI_E_ARG: null, bad options or attributes.  PICI_E_UNSUPPORTED: zstd in a build without it.
+ * PICI_E_ARG: null, bad options or attributes.  PICI_E_UNSUPPORTED: zstd in a build without it, or options of a newer
+ * version.
  * PICI_E_IO: write said so. */
 PICI_API enum pici_status pici_writer_open(struct pici_writer **w, pici_write_fn write, void *ctx,
                                            const struct pici_attr *attrs, size_t n_attrs,
@@ -86,8 +89,8 @@ PICI_API enum pici_status pici_writer_open_fd(struct pici_writer **w, int fd, co
                                               size_t n_attrs, const struct pici_writer_opts *opts);
 
 /* Begin the next tensor; the one before must have got all its elements. What t points at is copied.
- * PICI_E_ARG: the last tensor is incomplete, the name is in use, or something is out of its limits; nothing was written
- * and the writer goes on as if not called. */
+ * PICI_E_ARG: the last tensor is incomplete, the name is in use, or something is out of its limits. PICI_E_UNSUPPORTED: t is
+ * of a newer version. Of both, nothing was written and the writer goes on as if not called. */
 PICI_API enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_tensor *t);
 
 /* The next bytes of the tensor's elements (row-major by convention, host byte order); a piece may end inside an element.
@@ -170,7 +173,8 @@ struct pici_chunk_info {
  *   PICI_E_CORRUPT       a rule of formats/file.md or formats/block.md is broken, a truncated file included
  *   PICI_E_CHECKSUM      some bytes are not those that were written
  *   PICI_E_VERSION       a version of the format that this library does not know
- *   PICI_E_UNSUPPORTED   a chunk needs zstd, which this build does not have (the rest of the file can be read at random)
+ *   PICI_E_UNSUPPORTED   a chunk needs zstd, which this build does not have (the rest of the file can be read at random); on
+ *                        opening also: options of a newer version
  *   PICI_E_IO, _NOMEM */
 PICI_API enum pici_status pici_reader_open_stream(struct pici_reader **r, pici_read_fn read, void *ctx,
                                                   const struct pici_reader_opts *opts);
@@ -187,7 +191,8 @@ PICI_API enum pici_status pici_reader_open_at(struct pici_reader **r, pici_read_
 PICI_API enum pici_status pici_reader_open_path(struct pici_reader **r, const char *path,
                                                 const struct pici_reader_opts *opts);
 
-/* The same from memory, which must stay as it is until the reader is closed. */
+/* The same from memory, which must stay as it is until the reader is closed. file may be null if len is 0: no bytes are a
+ * truncated file, PICI_E_CORRUPT. */
 PICI_API enum pici_status pici_reader_open_memory(struct pici_reader **r, const void *file, size_t len,
                                                   const struct pici_reader_opts *opts);
 
@@ -246,7 +251,7 @@ PICI_API enum pici_status pici_reader_verify(struct pici_reader *r);
 PICI_API const char *pici_reader_error(const struct pici_reader *r);
 
 /* Which byte of the file those words are about: where the record begins that has the breach. Only of a failure that the
- * file's bytes caused: PICI_E_CORRUPT, _CHECKSUM, _VERSION and _UNSUPPORTED. */
+ * file's bytes caused: PICI_E_CORRUPT, _CHECKSUM, _VERSION, and _UNSUPPORTED but for the options. */
 PICI_API uint64_t pici_reader_error_offset(const struct pici_reader *r);
 
 /* Free the reader; r may be NULL. */
