@@ -123,7 +123,7 @@ static int trace(struct job *j, uint64_t i, struct trail *to)
             to->base = tensors_find(&j->base, t.name, t.name_len);
             if (!to->base)
                 return not_base(j, &t, "there is none");
-            if (!same_shape(to->base->t.dtype, to->base->t.rank, to->base->t.shape, &t))
+            if (!same_shape(to->base->dtype, to->base->rank, to->base->shape, &t))
                 return not_base(j, &t, "is of another type or shape");
             break;
         }
@@ -165,7 +165,7 @@ static int make_piece(struct job *j, const struct trail *trail, uint64_t from, u
         if (status)
             return status;
         pici_xxh64_update(base, j->piece, bytes);
-        tensor_swap(&trail->base->t, j->piece, bytes);
+        tensor_swap(trail->base->big_endian, width, j->piece, bytes);
     } else {
         s = pici_reader_read_range(j->step[k].r.reader, j->at[k], from, n, j->piece);
         if (s)
@@ -185,17 +185,16 @@ static int make_tensor(struct job *j, uint64_t i)
     struct trail trail;
     struct pici_xxh64 base, result;
     struct step *end = &j->step[j->steps - 1];
-    struct source_tensor how = {0}; /* in which byte order it goes out */
+    bool big_endian; /* as it is written */
     char name[QUOTE];
     int status = trace(j, i, &trail);
     if (status == TOOL_OK)
-        status = reading_attr_is(&end->r, i, ATTR_ENDIAN, "big", &how.big_endian);
+        status = reading_attr_is(&end->r, i, ATTR_ENDIAN, "big", &big_endian);
     if (status)
         return status;
-    how.dtype = trail.t.dtype;
     pici_xxh64_init(&base, 0);
     pici_xxh64_init(&result, 0);
-    const size_t width = pici_dtype_width(how.dtype);
+    const size_t width = pici_dtype_width(trail.t.dtype);
     const uint64_t chunks = PIECE_MOST / width / trail.t.chunk_elements, threads = (uint64_t)end->r.threads;
     const uint64_t most = trail.t.chunk_elements * (chunks < 1 ? 1 : chunks < threads ? chunks : threads);
     for (uint64_t at = 0, n; at < trail.t.count; at += n) {
@@ -211,7 +210,7 @@ static int make_tensor(struct job *j, uint64_t i)
         status = make_piece(j, &trail, at, n, &base);
         if (status)
             return status;
-        tensor_swap(&how, j->piece, bytes);
+        tensor_swap(big_endian, width, j->piece, bytes);
         pici_xxh64_update(&result, j->piece, bytes);
         status = output_write(&j->out, j->piece, bytes);
         if (status)

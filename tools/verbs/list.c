@@ -64,7 +64,7 @@ static int gather_source(const struct tool_options *o, struct report *report, co
     *type = tool_type_name(all.source.type);
     *bytes = all.in.bytes;
     for (size_t i = 0; i < all.n && status == TOOL_OK; i++) {
-        const struct source_tensor *t = &all.tensor[i].t;
+        const struct tensor_at *t = &all.tensor[i];
         struct measured *m =
             t->filler ? NULL : add(report, t->name, t->name_len, t->dtype, t->shape, t->rank, t->count);
         if (m) {
