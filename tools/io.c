@@ -196,7 +196,7 @@ int input_slurp(struct input *in, uint8_t **data, size_t *len)
         cap *= 2;
     }
     free(p);
-    return tool_nomem(in->name);
+    return tool_nomem(in->name, "the whole input");
 }
 
 void input_close(struct input *in)

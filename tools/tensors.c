@@ -14,7 +14,7 @@ static int add(struct tensors *s, const struct source_tensor *t)
         size_t room = s->room + s->room / 2 + 16;
         struct tensor_at *bigger = room <= SIZE_MAX / sizeof *bigger ? realloc(s->tensor, room * sizeof *bigger) : NULL;
         if (!bigger)
-            return tool_nomem(s->in.name);
+            return tool_nomem(s->in.name, "the list of tensors");
         s->tensor = bigger;
         s->room = room;
     }
@@ -33,7 +33,7 @@ static int add(struct tensors *s, const struct source_tensor *t)
     const size_t shape_bytes = t->rank * sizeof *t->shape;
     char *copy = malloc(shape_bytes + t->name_len + 1); /* a source's name lives until its next tensor */
     if (!copy)
-        return tool_nomem(s->in.name);
+        return tool_nomem(s->in.name, "the name of a tensor");
     memcpy(copy, t->shape, shape_bytes);
     memcpy(copy + shape_bytes, t->name, t->name_len + 1);
     to->shape = (uint64_t *)(void *)copy;
@@ -65,7 +65,7 @@ static int read_all(struct tensors *s)
     }
     s->by_name = malloc((s->n + 1) * sizeof *s->by_name);
     if (!s->by_name)
-        return tool_nomem(s->in.name);
+        return tool_nomem(s->in.name, "the list of names");
     for (size_t i = 0; i < s->n; i++)
         s->by_name[i] = &s->tensor[i];
     qsort(s->by_name, s->n, sizeof *s->by_name, by_name);

@@ -205,7 +205,7 @@ static int make_tensor(struct job *j, uint64_t i)
             j->piece = malloc(bytes);
             j->piece_cap = j->piece ? bytes : 0;
             if (!j->piece)
-                return tool_nomem(j->out.name);
+                return tool_nomem(j->out.name, "a piece of the result");
         }
         status = make_piece(j, &trail, at, n, &base);
         if (status)
@@ -313,7 +313,7 @@ int verb_apply(const struct tool_options *o)
     j.step = calloc((size_t)j.steps, sizeof *j.step);
     j.at = calloc((size_t)j.steps, sizeof *j.at);
     j.from = calloc((size_t)j.steps + 1, sizeof *j.from);
-    int status = j.step && j.at && j.from ? TOOL_OK : tool_nomem(o->args[0]);
+    int status = j.step && j.at && j.from ? TOOL_OK : tool_nomem(o->args[0], "the list of deltas");
     for (int k = 0; status == TOOL_OK && k < j.steps; k++)
         status = open_step(&j.step[k], o->args[1 + k], o);
     if (status == TOOL_OK)

@@ -51,7 +51,7 @@ static int list_removed(const struct job *j, struct pici_attr *removed)
         uint8_t *bigger = realloc(p, len + 4 + t->name_len);
         if (!bigger) {
             free(p);
-            return tool_nomem(j->out.name);
+            return tool_nomem(j->out.name, "the names of removed tensors");
         }
         p = bigger;
         for (int k = 0; k < 4; k++)
@@ -91,7 +91,7 @@ static int begin(struct job *j)
     j->from = malloc(j->piece * sizeof(uint64_t));
     j->to = malloc(j->piece * sizeof(uint64_t));
     j->table = calloc(j->next.n + 1, 2 * sizeof *j->table);
-    return j->from && j->to && j->table ? TOOL_OK : tool_nomem(j->out.name);
+    return j->from && j->to && j->table ? TOOL_OK : tool_nomem(j->out.name, "the elements and the hashes");
 }
 
 static int write_tensor(struct job *j, const struct pici_tensor *t)
@@ -154,7 +154,7 @@ static int write_table(struct job *j)
     size_t len = strlen(DELTA_HASHES);
     char *name = malloc(len + j->next.n + 1); /* each tensor can take one name away */
     if (!name)
-        return tool_nomem(j->out.name);
+        return tool_nomem(j->out.name, "the name of the table of hashes");
     memcpy(name, DELTA_HASHES, len);
     while (tensors_find(&j->next, name, len))
         name[len++] = '+';

@@ -41,7 +41,7 @@ static int gather(struct reading *r, struct report *report, uint64_t *chunks)
             return status;
         struct measured *m = add(report, t.name, t.name_len, t.dtype, t.shape, t.rank, t.count);
         if (!m)
-            return tool_nomem(r->in->name);
+            return tool_nomem(r->in->name, "the list of tensors");
         m->stored = t.stored_bytes;
         m->chunks = t.chunks;
         *chunks += t.chunks;
@@ -71,7 +71,7 @@ static int gather_source(const struct tool_options *o, struct report *report, co
             m->big_endian = t->big_endian;
             m->fortran = t->fortran;
         } else if (!t->filler) {
-            status = tool_nomem(all.in.name);
+            status = tool_nomem(all.in.name, "the list of tensors");
         }
     }
     tensors_close(&all);
