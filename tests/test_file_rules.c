@@ -468,6 +468,30 @@ Test(file_rules, rules_of_the_index)
     sink_free(&k);
 }
 
+/* No bytes, in memory that is there or null, by each way to open: a truncated file. */
+Test(file_rules, no_bytes)
+{
+    struct source from = {.p = NULL};
+    struct pici_reader *r;
+    for (int how = 0; how < 4; how++) {
+        enum pici_status s = how == 0   ? pici_reader_open_memory(&r, NULL, 0, NULL)
+                             : how == 1 ? pici_reader_open_memory(&r, "", 0, NULL)
+                             : how == 2 ? pici_reader_open_stream(&r, source_read, &from, NULL)
+                                        : pici_reader_open_path(&r, "/dev/null", NULL);
+        if (how == 3) {
+            cr_assert(s == PICI_E_ARG && strstr(pici_reader_error(r), "not a regular file"));
+        } else {
+            cr_assert_eq(s, PICI_E_CORRUPT, "%d: %d", how, s);
+            cr_assert_not_null(strstr(pici_reader_error(r), "(truncated)"), "%s", pici_reader_error(r));
+            cr_assert_eq(pici_reader_error_offset(r), 0);
+            cr_assert_eq(pici_reader_verify(r), PICI_E_CORRUPT);
+        }
+        pici_reader_close(r);
+    }
+    cr_assert_eq(pici_reader_open_memory(&r, NULL, 1, NULL), PICI_E_ARG);
+    cr_assert_null(r);
+}
+
 /* ---- claims ---- */
 
 #if defined(__SANITIZE_ADDRESS__)

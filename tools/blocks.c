@@ -32,7 +32,7 @@ static int encode(const char *name, uint8_t *data, size_t len, struct output *ou
     size_t cap = pici_bound(o->format, dtype, len / width); /* 0: beyond memory */
     uint8_t *block = cap ? malloc(cap) : NULL;
     if (!block)
-        return tool_nomem(name);
+        return tool_nomem(name, "the block");
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = o->threads;
     opts.checksum = o->checksum;
@@ -75,7 +75,7 @@ static int decode(const uint8_t *block, const struct pici_info *info, struct out
     uint8_t *piece = malloc(PIECE * width);
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = o->threads;
-    int status = piece ? TOOL_OK : tool_nomem(o->args[0]);
+    int status = piece ? TOOL_OK : tool_nomem(o->args[0], "a piece of the elements");
     for (uint64_t done = 0; status == TOOL_OK && done < info->count;) {
         size_t n = info->count - done < PIECE ? (size_t)(info->count - done) : PIECE;
         enum pici_status s = pici_decompress_range(piece, done, n, block, info->block_bytes, &opts);

@@ -102,7 +102,9 @@ static enum pici_status read_hashes(struct delta *d, struct pici_reader *r, stru
     d->kind = calloc((size_t)d->tensors + 1, sizeof *d->kind);
     d->hash = calloc((size_t)d->tensors + 1, sizeof *d->hash);
     table = calloc((size_t)d->tensors + 1, 2 * sizeof *table);
-    s = d->kind && d->hash && table ? pici_reader_read_range(r, d->tensors, 0, 2 * d->tensors, table) : PICI_E_NOMEM;
+    if (!d->kind || !d->hash || !table)
+        parse_fail(err, 0, "out of memory for the table of hashes");
+    s = err->what[0] ? PICI_E_NOMEM : pici_reader_read_range(r, d->tensors, 0, 2 * d->tensors, table);
     for (uint64_t i = 0; !s && i < d->tensors; i++)
         d->hash[i] = (struct delta_hashes){table[2 * i], table[2 * i + 1]};
     free(table);

@@ -196,7 +196,7 @@ int input_slurp(struct input *in, uint8_t **data, size_t *len)
         cap *= 2;
     }
     free(p);
-    return tool_nomem(in->name);
+    return tool_nomem(in->name, "the whole input");
 }
 
 void input_close(struct input *in)
@@ -240,6 +240,12 @@ static int open_stdout(struct output *out, const struct input *in)
 
 int output_open(struct output *out, const char *path, const struct input *in, bool force)
 {
+    return output_open_from(out, path, in, in ? &in->fd : NULL, in != NULL, force);
+}
+
+int output_open_from(struct output *out, const char *path, const struct input *in, const int *from, size_t n,
+                     bool force)
+{
     *out = (struct output){.name = path, .fd = -1};
     if (strcmp(path, "-") == 0)
         return open_stdout(out, in);
@@ -247,7 +253,7 @@ int output_open(struct output *out, const char *path, const struct input *in, bo
         return tool_usage(path, "is the input file");
     sigset_t old;
     hold_signals(&old);
-    enum pici_status s = pici_outfile_open(&out->file, path, force);
+    enum pici_status s = pici_outfile_open_like(&out->file, path, force, from, n);
     int err = errno;
     if (s == PICI_OK)
         replace_unfinished(NULL, out->file);
@@ -310,7 +316,7 @@ int output_commit(struct output *out)
         err = s == PICI_OK ? 0 : errno;
         sigprocmask(SIG_SETMASK, &old, NULL);
         out->file = NULL;
-    } else if (close(out->fd) < 0) { /* some file systems tell only now that the disk is full */
+    } else if (close(out->fd) < 0 && errno != EINTR) { /* some file systems tell only now that the disk is full */
         err = errno;
     }
     out->fd = -1;

@@ -62,8 +62,12 @@ struct output {
 };
 
 /* path "-": standard output. Refused, with TOOL_USAGE: an existing file unless force, the file that in reads (in may be
- * NULL), a terminal. Devices and pipes are written in place. */
+ * NULL), a terminal. Devices and pipes are written in place. A new file gets the permissions of the file that in reads. */
 int output_open(struct output *out, const char *path, const struct input *in, bool force);
+
+/* The same; a new file gets the permissions that the files open at from [n] have in common. */
+int output_open_from(struct output *out, const char *path, const struct input *in, const int *from, size_t n,
+                     bool force);
 
 int output_write(struct output *out, const void *p, size_t len);
 

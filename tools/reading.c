@@ -44,6 +44,8 @@ static int say(const struct reading *r, enum pici_status s, const char *so)
     if (!r->reader)
         return tool_bad(r->in->name, "%s", pici_strerror(s));
     const char *words = pici_reader_error(r->reader);
+    if (!*words) /* of a failure that is not the reader's own */
+        words = pici_strerror(s);
     uint64_t offset = pici_reader_error_offset(r->reader);
     if (!of_the_bytes && !(s == PICI_E_IO && r->keep_going))
         return tool_bad(r->in->name, "%s", words);
@@ -233,7 +235,7 @@ int reading_range(struct reading *r, const struct pici_tensor_info *t, uint64_t 
         r->piece = malloc(need);
         r->piece_cap = r->piece ? need : 0;
         if (!r->piece)
-            return tool_nomem(r->in->name);
+            return tool_nomem(r->in->name, "the elements of the chunks");
     }
     if (r->broke_off) {
         memset(r->piece, 0, need);

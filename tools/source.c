@@ -54,7 +54,7 @@ static int read_head(struct source *s, uint64_t need)
             want = need - s->head_len < s->head_len ? (size_t)(need - s->head_len) : s->head_len;
         uint8_t *bigger = want <= SIZE_MAX - s->head_len ? realloc(s->head, s->head_len + want) : NULL;
         if (!bigger)
-            return tool_nomem(s->in->name);
+            return tool_nomem(s->in->name, "the file's header");
         s->head = bigger;
         int status = input_read(s->in, s->head + s->head_len, want, &got);
         if (status)
@@ -238,7 +238,7 @@ static int read_part(struct source *s, size_t width)
 {
     size_t cap = (size_t)PICI_CHUNK_MAX * width;
     if (!s->part && !(s->part = malloc(cap)))
-        return tool_nomem(s->in->name);
+        return tool_nomem(s->in->name, "a piece of the stream");
     int status = input_read(s->in, s->part, cap, &s->part_len);
     s->part_at = 0;
     s->from_part = true;

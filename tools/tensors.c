@@ -11,20 +11,33 @@
 static int add(struct tensors *s, const struct source_tensor *t)
 {
     if (s->n == s->room) {
-        size_t room = s->room ? 2 * s->room : 16;
+        size_t room = s->room + s->room / 2 + 16;
         struct tensor_at *bigger = room <= SIZE_MAX / sizeof *bigger ? realloc(s->tensor, room * sizeof *bigger) : NULL;
         if (!bigger)
-            return tool_nomem(s->in.name);
+            return tool_nomem(s->in.name, "the list of tensors");
         s->tensor = bigger;
         s->room = room;
     }
     struct tensor_at *to = &s->tensor[s->n];
-    *to = (struct tensor_at){.t = *t, .at = s->in.at, .width = pici_dtype_width(t->dtype)};
+    *to = (struct tensor_at){.name_len = t->name_len,
+                             .dtype_text = t->dtype_text,
+                             .at = s->in.at,
+                             .count = t->count,
+                             .dtype = t->dtype,
+                             .rank = (uint8_t)t->rank,
+                             .width = (uint8_t)pici_dtype_width(t->dtype),
+                             .big_endian = t->big_endian,
+                             .fortran = t->fortran,
+                             .filler = t->filler};
     to->bytes = t->count * to->width;
-    to->t.name = malloc(t->name_len + 1); /* that of a source lives until its next */
-    if (!to->t.name)
-        return tool_nomem(s->in.name);
-    memcpy((char *)to->t.name, t->name, t->name_len + 1);
+    const size_t shape_bytes = t->rank * sizeof *t->shape;
+    char *copy = malloc(shape_bytes + t->name_len + 1); /* a source's name lives until its next tensor */
+    if (!copy)
+        return tool_nomem(s->in.name, "the name of a tensor");
+    memcpy(copy, t->shape, shape_bytes);
+    memcpy(copy + shape_bytes, t->name, t->name_len + 1);
+    to->shape = (uint64_t *)(void *)copy;
+    to->name = copy + shape_bytes;
     s->n++;
     s->in.at += to->bytes;
     if (s->in.at > s->in.bytes)
@@ -35,7 +48,7 @@ static int add(struct tensors *s, const struct source_tensor *t)
 
 static int by_name(const void *a, const void *b)
 {
-    const struct source_tensor *x = &(*(struct tensor_at *const *)a)->t, *y = &(*(struct tensor_at *const *)b)->t;
+    const struct tensor_at *x = *(struct tensor_at *const *)a, *y = *(struct tensor_at *const *)b;
     const int order = memcmp(x->name, y->name, x->name_len < y->name_len ? x->name_len : y->name_len);
     return order ? order : (x->name_len > y->name_len) - (x->name_len < y->name_len);
 }
@@ -52,7 +65,7 @@ static int read_all(struct tensors *s)
     }
     s->by_name = malloc((s->n + 1) * sizeof *s->by_name);
     if (!s->by_name)
-        return tool_nomem(s->in.name);
+        return tool_nomem(s->in.name, "the list of names");
     for (size_t i = 0; i < s->n; i++)
         s->by_name[i] = &s->tensor[i];
     qsort(s->by_name, s->n, sizeof *s->by_name, by_name);
@@ -78,7 +91,7 @@ int tensors_open(struct tensors *s, const char *path, const struct tool_options 
 
 const struct tensor_at *tensors_find(const struct tensors *s, const char *name, size_t len)
 {
-    struct tensor_at wanted = {.t = {.name = name, .name_len = len}}, *key = &wanted;
+    struct tensor_at wanted = {.name = name, .name_len = len}, *key = &wanted;
     struct tensor_at *const *found = bsearch(&key, s->by_name, s->n, sizeof *s->by_name, by_name);
     return found ? *found : NULL;
 }
@@ -89,16 +102,31 @@ int tensors_read(struct tensors *s, const struct tensor_at *t, uint64_t from, vo
     return err ? tool_bad_at(s->in.name, t->at + from, "%s", strerror(err)) : TOOL_OK;
 }
 
-void tensor_swap(const struct source_tensor *t, void *buf, size_t bytes)
+struct source_tensor tensors_source(const struct tensor_at *t)
 {
-    if (t->big_endian != source_host_is_big_endian())
-        source_swap(buf, bytes, pici_dtype_width(t->dtype));
+    struct source_tensor s = {.name = t->name,
+                              .name_len = t->name_len,
+                              .dtype_text = t->dtype_text,
+                              .dtype = t->dtype,
+                              .rank = t->rank,
+                              .count = t->count,
+                              .big_endian = t->big_endian,
+                              .fortran = t->fortran,
+                              .filler = t->filler};
+    memcpy(s.shape, t->shape, t->rank * sizeof *t->shape);
+    return s;
+}
+
+void tensor_swap(bool big_endian, size_t width, void *buf, size_t bytes)
+{
+    if (big_endian != source_host_is_big_endian())
+        source_swap(buf, bytes, width);
 }
 
 void tensors_close(struct tensors *s)
 {
     for (size_t i = 0; i < s->n; i++)
-        free((char *)s->tensor[i].t.name);
+        free(s->tensor[i].shape);
     free(s->tensor);
     free(s->by_name);
     source_close(&s->source);

@@ -7,10 +7,17 @@
 
 #include "source.h"
 
+/* What a file says of a tensor, in little memory: there may be millions of them. */
 struct tensor_at {
-    struct source_tensor t;
+    uint64_t *shape;  /* [rank] */
+    const char *name; /* [name_len], then a NUL; in the memory of shape */
+    size_t name_len;
+    const char *dtype_text;
     uint64_t at, bytes; /* of the file */
-    size_t width;
+    uint64_t count;
+    enum pici_dtype dtype;
+    uint8_t rank, width;
+    bool big_endian, fortran, filler;
 };
 
 struct tensors {
@@ -30,8 +37,11 @@ const struct tensor_at *tensors_find(const struct tensors *, const char *name, s
 /* Bytes [from, from + bytes) of a tensor, as they are in the file. */
 int tensors_read(struct tensors *, const struct tensor_at *, uint64_t from, void *buf, size_t bytes);
 
-/* Reverse the elements of such bytes if the file's are not in host order. */
-void tensor_swap(const struct source_tensor *, void *buf, size_t bytes);
+/* The tensor as its source gave it; what it points at is the list's. */
+struct source_tensor tensors_source(const struct tensor_at *);
+
+/* Reverse the bytes of each element of width bytes, if it is not in host order. */
+void tensor_swap(bool big_endian, size_t width, void *buf, size_t bytes);
 
 void tensors_close(struct tensors *);
 

@@ -75,9 +75,9 @@ int tool_no_tensor(const char *file, const struct suggest *near)
     return tool_bad(file, "has no tensor %s%s", near->typed, suggest_hint(near, "", hint));
 }
 
-int tool_nomem(const char *file)
+int tool_nomem(const char *file, const char *what)
 {
-    return tool_bad(file, "out of memory");
+    return tool_bad(file, "out of memory for %s", what);
 }
 
 unsigned tool_threads(int asked)

@@ -71,8 +71,8 @@ int tool_no_tensor(const char *file, const struct suggest *near);
 /* What the last of these said, without the program and the file. */
 const char *tool_last_error(void);
 
-/* tool_bad(file, "out of memory"). */
-int tool_nomem(const char *file);
+/* tool_bad: out of memory for what. */
+int tool_nomem(const char *file, const char *what);
 
 /* How many threads --threads asks for; 0 is one for each core that is online. At least 1. */
 unsigned tool_threads(int asked);

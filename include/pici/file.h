@@ -12,7 +12,9 @@
  * Same input, same options, same bytes: at any thread count, on any CPU (with zstd: for one version of libzstd).
  *
  * A writer, reader or outfile may be used by one thread at a time. Structs that may grow begin with their size: set them
- * with their initializer. opts == NULL means the initializer's values. */
+ * with their initializer. A size below that of the struct's first version is PICI_E_ARG. Of a larger struct than this
+ * library knows, what it does not know must be zero where it is read (else PICI_E_UNSUPPORTED), and becomes zero where it is
+ * written. opts == NULL means the initializer's values. */
 #ifndef PICI_FILE_H
 #define PICI_FILE_H
 
@@ -75,7 +77,8 @@ struct pici_tensor {
 /* Begin a file: its header and attributes (in any order; stored sorted by key).
  * *w is set on an error too, so that pici_writer_error can say what was wrong: close it always. Null: no memory.
  * Output goes to write strictly forward; small pieces are gathered to about 64 KiB.
- * PICI_E_ARG: null, bad options or attributes.  PICI_E_UNSUPPORTED: zstd in a build without it.
+ * PICI_E_ARG: null, bad options or attributes.  PICI_E_UNSUPPORTED: zstd in a build without it, or options of a newer
+ * version.
  * PICI_E_IO: write said so. */
 PICI_API enum pici_status pici_writer_open(struct pici_writer **w, pici_write_fn write, void *ctx,
                                            const struct pici_attr *attrs, size_t n_attrs,
@@ -86,8 +89,8 @@ PICI_API enum pici_status pici_writer_open_fd(struct pici_writer **w, int fd, co
                                               size_t n_attrs, const struct pici_writer_opts *opts);
 
 /* Begin the next tensor; the one before must have got all its elements. What t points at is copied.
- * PICI_E_ARG: the last tensor is incomplete, the name is in use, or something is out of its limits; nothing was written
- * and the writer goes on as if not called. */
+ * PICI_E_ARG: the last tensor is incomplete, the name is in use, or something is out of its limits. PICI_E_UNSUPPORTED: t is
+ * of a newer version. Of both, nothing was written and the writer goes on as if not called. */
 PICI_API enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_tensor *t);
 
 /* The next bytes of the tensor's elements (row-major by convention, host byte order); a piece may end inside an element.
@@ -170,7 +173,8 @@ struct pici_chunk_info {
  *   PICI_E_CORRUPT       a rule of formats/file.md or formats/block.md is broken, a truncated file included
  *   PICI_E_CHECKSUM      some bytes are not those that were written
  *   PICI_E_VERSION       a version of the format that this library does not know
- *   PICI_E_UNSUPPORTED   a chunk needs zstd, which this build does not have (the rest of the file can be read at random)
+ *   PICI_E_UNSUPPORTED   a chunk needs zstd, which this build does not have (the rest of the file can be read at random); on
+ *                        opening also: options of a newer version
  *   PICI_E_IO, _NOMEM */
 PICI_API enum pici_status pici_reader_open_stream(struct pici_reader **r, pici_read_fn read, void *ctx,
                                                   const struct pici_reader_opts *opts);
@@ -187,7 +191,8 @@ PICI_API enum pici_status pici_reader_open_at(struct pici_reader **r, pici_read_
 PICI_API enum pici_status pici_reader_open_path(struct pici_reader **r, const char *path,
                                                 const struct pici_reader_opts *opts);
 
-/* The same from memory, which must stay as it is until the reader is closed. */
+/* The same from memory, which must stay as it is until the reader is closed. file may be null if len is 0: no bytes are a
+ * truncated file, PICI_E_CORRUPT. */
 PICI_API enum pici_status pici_reader_open_memory(struct pici_reader **r, const void *file, size_t len,
                                                   const struct pici_reader_opts *opts);
 
@@ -246,7 +251,7 @@ PICI_API enum pici_status pici_reader_verify(struct pici_reader *r);
 PICI_API const char *pici_reader_error(const struct pici_reader *r);
 
 /* Which byte of the file those words are about: where the record begins that has the breach. Only of a failure that the
- * file's bytes caused: PICI_E_CORRUPT, _CHECKSUM, _VERSION and _UNSUPPORTED. */
+ * file's bytes caused: PICI_E_CORRUPT, _CHECKSUM, _VERSION, and _UNSUPPORTED but for the options. */
 PICI_API uint64_t pici_reader_error_offset(const struct pici_reader *r);
 
 /* Free the reader; r may be NULL. */
@@ -259,12 +264,24 @@ struct pici_outfile;
 /* Begin to write the file at path under a temporary name (".pici-" and more) in the same directory.
  *   force == 0   an existing path, a dangling symlink too, is refused now (PICI_E_IO, errno EEXIST), and again at the
  *                commit should it have appeared meanwhile
- *   force != 0   an existing regular file is replaced at the commit; the new one keeps its permission bits. If path is a
- *                symlink the file that it points to is replaced; a dangling symlink is replaced itself
+ *   force != 0   an existing regular file is replaced at the commit; the new one keeps its permissions (below). If path is
+ *                a symlink the file that it points to is replaced; a dangling symlink is replaced itself
  * A FIFO or a character device (/dev/null, /dev/stdout of a terminal or a pipe) is opened and written as it is, with or
- * without force: there is nothing to be overwritten and no whole. A directory, block device or socket is refused.
+ * without force: it is neither replaced nor removed. A directory, block device or socket is refused.
+ * A new file has mode 0666 without the bits of the umask.
  * On PICI_E_IO errno says why. PICI_E_ARG: null. *o is NULL unless PICI_OK. */
 PICI_API enum pici_status pici_outfile_open(struct pici_outfile **o, const char *path, int force);
+
+/* The same for a file that is made from others: a new file gets the permissions of the regular files among the n open
+ * descriptors, whatever the umask; of several, what they all permit. Without a regular file among them, as above. Where
+ * an existing file is replaced, the new one keeps the permissions of that one.
+ * Permissions are the mode's read, write and execute bits (never set-user-ID or set-group-ID), an access control list, the
+ * group, and the owner; the last two are set where this process may (the owner: as root). They are set on the temporary
+ * file before anything is written to it, and at no moment does it permit more. Where the group cannot be kept, or differs
+ * among the n, group and others get what both had. Where an access control list cannot be kept, or one of several files has
+ * one, group and others get nothing. PICI_E_ARG: also if from is null with n > 0. */
+PICI_API enum pici_status pici_outfile_open_like(struct pici_outfile **o, const char *path, int force, const int *from,
+                                                 size_t n);
 
 /* The descriptor to write to. The file's until commit or abort. */
 PICI_API int pici_outfile_fd(const struct pici_outfile *o);
@@ -272,8 +289,12 @@ PICI_API int pici_outfile_fd(const struct pici_outfile *o);
 /* Write n bytes; ctx is the outfile, so that this is a pici_write_fn. Returns 0 or an errno value. */
 PICI_API int pici_outfile_write(void *outfile, const void *p, size_t n);
 
-/* Make it appear: fsync, close, rename (without force: link, which fails where the name exists), fsync the directory.
- * Frees o. On PICI_E_IO errno says why, and the temporary file is gone; path is as it was, except when only what comes
+/* Make it appear: fsync, close, rename, fsync the directory. Frees o. Interrupted calls are repeated.
+ * Whatever ends the process, path is as it was or has the whole new file. Without force the rename is one that fails where
+ * the name exists (renameat2 with RENAME_NOREPLACE); where the file system has no such rename, a link, after which the
+ * temporary name is removed; where it has no links either, the name is looked up and then the file renamed, so that a file
+ * which another process creates at path between these two calls is replaced.
+ * On PICI_E_IO errno says why, and the temporary file is gone; path is as it was, except when only what comes
  * after the rename or link failed: then the new file is there whole, but may not survive a power failure. */
 PICI_API enum pici_status pici_outfile_commit(struct pici_outfile *o);
 

@@ -2,8 +2,7 @@
  *
  * Output that appears whole or not at all. All names are relative to a descriptor of the directory, so that neither
  * chdir nor a renamed directory leads elsewhere. */
-#define _POSIX_C_SOURCE 200809L
-#define _XOPEN_SOURCE 700 /* realpath */
+#define _GNU_SOURCE /* renameat2 */
 #define _FILE_OFFSET_BITS 64
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+
 #include "file/file.h"
+#include "file/perms.h"
 
 struct pici_outfile {
     int fd;
@@ -46,10 +50,21 @@ void pici_outfile_unlink(const struct pici_outfile *o)
     errno = e;
 }
 
-/* fsync; a file system that has no such thing is as good as it gets. */
+/* fsync, where the file system has it. */
 static int sync_fd(int fd)
 {
-    return fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP ? 0 : -1;
+    int bad;
+    do {
+        bad = fsync(fd) != 0;
+    } while (bad && errno == EINTR);
+    return bad && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
+}
+
+/* An interrupted close has closed the descriptor, which another thread may have by now: it is not to be repeated. What is of
+ * a file is on the disk before, by fsync. */
+static int close_fd(int fd)
+{
+    return close(fd) == 0 || errno == EINTR ? 0 : -1;
 }
 
 /* Split path into o->dir and o->name. PICI_OK or why not. */
@@ -71,15 +86,15 @@ static enum pici_status place(struct pici_outfile *o, const char *path)
     return o->dir < 0 ? PICI_E_IO : PICI_OK;
 }
 
-/* Create the temporary file, with the permissions of old if there is one. */
-static enum pici_status create(struct pici_outfile *o, const struct stat *old)
+/* Create the temporary file. perms: null for those of any new file. */
+static enum pici_status create(struct pici_outfile *o, const struct pici_perms *perms)
 {
     for (unsigned k = 0; k < 100; k++) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
         snprintf(o->temp, sizeof o->temp, ".pici-%ld-%lx%08lx-%u", (long)getpid(), (unsigned long)now.tv_sec,
                  (unsigned long)now.tv_nsec, k);
-        o->fd = openat(o->dir, o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, old ? 0600 : 0666);
+        o->fd = openat(o->dir, o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, perms ? 0600 : 0666);
         if (o->fd >= 0) {
             o->temp_exists = 1;
             break;
@@ -87,16 +102,31 @@ static enum pici_status create(struct pici_outfile *o, const struct stat *old)
         if (errno != EEXIST)
             return PICI_E_IO;
     }
-    if (o->fd >= 0 && (!old || fchmod(o->fd, old->st_mode & 0777) == 0))
+    int e = o->fd < 0 ? errno : perms ? pici_perms_set(perms, o->fd) : 0;
+    if (!e)
         return PICI_OK;
     pici_outfile_unlink(o);
+    errno = e;
     return PICI_E_IO;
 }
 
-static enum pici_status begin(struct pici_outfile *o, const char *path)
+/* An existing file that is to be replaced: its permissions, and its path without symlinks, for the caller to free. */
+static enum pici_status replaced(const char *path, const struct stat *st, struct pici_perms *perms, char **real)
 {
-    struct stat st, *old = NULL;
+    *real = realpath(path, NULL);
+    if (!*real)
+        return errno == ENOMEM ? PICI_E_NOMEM : PICI_E_IO;
+    return pici_perms_of_path(perms, *real, st) ? PICI_E_NOMEM : PICI_OK;
+}
+
+/* from [n]: descriptors that a new file takes its permissions of. */
+static enum pici_status begin(struct pici_outfile *o, const char *path, const int *from, size_t n)
+{
+    struct pici_perms perms = {0};
+    struct stat st;
     char *real = NULL;
+    int given = 1;
+    enum pici_status s = PICI_OK;
     if (stat(path, &st) == 0) {
         if (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)) {
             o->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
@@ -106,20 +136,21 @@ static enum pici_status begin(struct pici_outfile *o, const char *path)
             errno = S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? EEXIST : ENOTSUP;
             return PICI_E_IO;
         }
-        old = &st;
-        path = real = realpath(path, NULL);
-        if (!real)
-            return PICI_E_IO;
+        s = replaced(path, &st, &perms, &real);
     } else if (errno != ENOENT) {
         return PICI_E_IO;
     } else if (!o->force && lstat(path, &st) == 0) {
         errno = EEXIST; /* a dangling symlink */
         return PICI_E_IO;
+    } else if (pici_perms_of_fds(&perms, from, n, &given)) {
+        s = PICI_E_NOMEM;
     }
-    enum pici_status s = place(o, path);
     if (!s)
-        s = create(o, old);
+        s = place(o, real ? real : path);
+    if (!s)
+        s = create(o, given ? &perms : NULL);
     int e = errno;
+    pici_perms_free(&perms);
     free(real);
     errno = e;
     return s;
@@ -127,17 +158,23 @@ static enum pici_status begin(struct pici_outfile *o, const char *path)
 
 enum pici_status pici_outfile_open(struct pici_outfile **out, const char *path, int force)
 {
+    return pici_outfile_open_like(out, path, force, NULL, 0);
+}
+
+enum pici_status pici_outfile_open_like(struct pici_outfile **out, const char *path, int force, const int *from,
+                                        size_t n)
+{
     if (!out)
         return PICI_E_ARG;
     *out = NULL;
-    if (!path || !*path)
+    if (!path || !*path || (n && !from))
         return PICI_E_ARG;
     struct pici_outfile *o = calloc(1, sizeof *o);
     if (!o)
         return PICI_E_NOMEM;
     o->fd = o->dir = -1;
     o->force = force;
-    enum pici_status s = begin(o, path);
+    enum pici_status s = begin(o, path, from, n);
     if (s)
         release(o);
     else
@@ -156,24 +193,42 @@ int pici_outfile_write(void *outfile, const void *p, size_t n)
     return pici_fd_write(&o->fd, p, n);
 }
 
-/* Give the temporary file its name, unless another has it. */
-static int link_new(struct pici_outfile *o)
+/* renameat2 with RENAME_NOREPLACE; fails where the system or the file system lacks it. */
+static int rename_new(int dir, const char *from, const char *to)
 {
+#if defined(RENAME_NOREPLACE)
+    return renameat2(dir, from, dir, to, RENAME_NOREPLACE);
+#elif defined(SYS_renameat2)
+    return (int)syscall(SYS_renameat2, dir, from, dir, to, 1u /* RENAME_NOREPLACE */);
+#else
+    (void)dir;
+    (void)from;
+    (void)to;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+/* Give the temporary file its name, unless another file has it. Nothing but the whole file ever has the name: a process
+ * that is killed between two of these calls leaves no other. */
+static int name_new(struct pici_outfile *o)
+{
+    struct stat st;
+    if (rename_new(o->dir, o->temp, o->name) == 0)
+        return 0;
+    if (errno == EEXIST)
+        return -1;
     if (linkat(o->dir, o->temp, o->dir, o->name, 0) == 0)
         return unlinkat(o->dir, o->temp, 0);
     if (errno == EEXIST)
         return -1;
-    /* A file system without links: claim the name with an empty file, then replace that. */
-    int fd = openat(o->dir, o->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0)
+    /* A file system with neither. Claiming the name with an empty file would leave that behind when killed; so a file that
+     * another process creates between these two calls is replaced. */
+    if (fstatat(o->dir, o->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        errno = EEXIST;
+    if (errno != ENOENT)
         return -1;
-    close(fd);
-    if (renameat(o->dir, o->temp, o->dir, o->name) == 0)
-        return 0;
-    int e = errno;
-    unlinkat(o->dir, o->name, 0);
-    errno = e;
-    return -1;
+    return renameat(o->dir, o->temp, o->dir, o->name);
 }
 
 enum pici_status pici_outfile_commit(struct pici_outfile *o)
@@ -184,13 +239,13 @@ enum pici_status pici_outfile_commit(struct pici_outfile *o)
     int fd = o->fd;
     o->fd = -1;
     int e = errno;
-    if (close(fd) != 0 && !bad) {
+    if (close_fd(fd) != 0 && !bad) {
         bad = 1;
         e = errno;
     }
     errno = e;
     if (!bad && !special) {
-        bad = o->force ? renameat(o->dir, o->temp, o->dir, o->name) != 0 : link_new(o) != 0;
+        bad = o->force ? renameat(o->dir, o->temp, o->dir, o->name) != 0 : name_new(o) != 0;
         if (!bad) {
             o->temp_exists = 0;
             bad = sync_fd(o->dir) != 0;

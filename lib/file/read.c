@@ -1,195 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading the chunks of a .pici file. Whole chunks are read for as many threads as there are and decoded where they
- * belong; of a chunk that is wanted in part the block is kept. */
+ * The public functions that read elements of a .pici file, or verify the whole file. */
 #include <stdio.h>
-#include <string.h>
 
-#include "codec/codec.h"
 #include "file/reader.h"
-#include "format.h"
-
-/* ---- One chunk ---- */
-
-/* Read chunk number of tensor i to c, not yet looked into. Of d only its numbers are used: what it points at may move. */
-static enum pici_status load(struct pici_reader *r, struct pici_chunk *c, uint64_t i, uint64_t number,
-                             const struct pici_desc *d)
-{
-    struct pici_place place, *known = NULL;
-    struct pici_record rec;
-    c->tensor = PICI_FILE;
-    if (!r->read) {
-        pici_index_blck(&r->index, (size_t)i, number, r->index_offset, &place);
-        known = &place;
-    }
-    pici_reader_look_at(r, PART_CHUNK, known ? place.offset : r->at);
-    r->where_tensor = i;
-    r->where_chunk = number;
-    enum pici_status s = known ? pici_reader_header_at(r, &rec, known) : pici_reader_header(r, &rec, 0);
-    if (!s && rec.kind != REC_BLCK && rec.kind != REC_ZSTD)
-        s = pici_reader_wrong_kind(r);
-    if (s)
-        return s;
-    c->kind = (enum pici_rec)rec.kind;
-    c->dtype = d->dtype;
-    c->count = pici_desc_chunk(d, number);
-    uint64_t most = pici_chunk_bound(c->dtype, c->count);
-    if (c->kind == REC_BLCK ? rec.body_bytes < HDR_BYTES || rec.body_bytes > most
-                            : rec.body_bytes < 1 || rec.body_bytes >= most)
-        return pici_reader_wrong_length(r, &rec);
-    s = pici_reader_body(r, &rec, &c->stored);
-    if (!s && r->read && pici_index_chunk(&r->index, rec.offset, rec.hash))
-        s = pici_reader_no_memory(r);
-    if (s)
-        return s;
-    c->number = number;
-    c->offset = rec.offset;
-    c->body_hash = rec.body_hash;
-    c->tensor = i;
-    return PICI_OK;
-}
-
-/* What was found to be wrong with a chunk. */
-static enum pici_status report(struct pici_reader *r, const struct pici_chunk *c)
-{
-    enum pici_status s = c->status;
-    const char *rule = c->rule;
-    pici_reader_look_at(r, PART_CHUNK, c->offset);
-    r->where_tensor = c->tensor;
-    r->where_chunk = c->number;
-    if (s == PICI_E_NOMEM || !rule)
-        return pici_reader_fail(r, s, NULL, "%s", pici_strerror(s));
-    if (s == PICI_E_CHECKSUM && c->fault.status == PICI_OK)
-        return pici_reader_fail(r, s, rule, "checksum mismatch");
-    if (c->fault.status)
-        return pici_reader_fail(r, s, rule, "its block breaks the rule '%s' at byte %" PRIu64 " of the block",
-                                c->fault.rule, c->fault.offset);
-    static const struct {
-        const char *rule, *words;
-    } say[] = {{"zstd", "needs zstd, which this build does not have"},
-               {"zstd-frame", "not a zstd frame of a block"},
-               {"block-checksum", "its block has no checksum"},
-               {"block-tensor", "its block is not of the tensor's dtype or of the chunk's length"}};
-    for (size_t i = 0; i < sizeof say / sizeof say[0]; i++)
-        if (strcmp(rule, say[i].rule) == 0)
-            return pici_reader_fail(r, s, rule, "%s", say[i].words);
-    return pici_reader_fail(r, s, rule, "%s", pici_strerror(s));
-}
-
-/* ---- Several ---- */
-
-struct batch {
-    struct pici_reader *r;
-    enum pici_chunk_use use;
-    uint8_t *dst;
-    size_t stride; /* bytes between two chunks' elements */
-    int threads;   /* inside each block */
-};
-
-static void use_one(void *context, int k)
-{
-    const struct batch *b = context;
-    pici_use_chunk(&b->r->chunks[k], b->use, b->use >= CHUNK_DECODE ? b->dst + (size_t)k * b->stride : NULL,
-                   b->threads);
-}
-
-/* Read n chunks, no more than there are slots, and use them. */
-static enum pici_status use_chunks(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first, int n,
-                                   enum pici_chunk_use use, void *dst)
-{
-    enum pici_status unread = PICI_OK;
-    int loaded = 0;
-    while (loaded < n && !unread) {
-        unread = load(r, &r->chunks[loaded], i, first + (uint64_t)loaded, d);
-        loaded += !unread;
-    }
-    struct batch b = {.r = r, .use = use, .dst = dst, .stride = d->chunk_elements * d->width};
-    b.threads = n == 1 ? r->threads : 1;
-    if (loaded)
-        pici_chunks_parallel(loaded, use_one, &b);
-    for (int k = 0; k < loaded; k++) /* what is wrong with an earlier one comes first */
-        if (r->chunks[k].status)
-            return report(r, &r->chunks[k]);
-    return unread;
-}
-
-/* Chunk number into r->part, its block open. */
-static enum pici_status open_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number)
-{
-    struct pici_chunk *c = &r->part;
-    if (c->tensor == i && c->number == number)
-        return PICI_OK;
-    enum pici_status s = load(r, c, i, number, d);
-    if (s)
-        return s;
-    pici_use_chunk(c, r->read ? CHUNK_VERIFY : CHUNK_OPEN, NULL, 1); /* forward, no part of it stays unread */
-    if (!c->status)
-        return PICI_OK;
-    s = report(r, c);
-    c->tensor = PICI_FILE;
-    return s;
-}
-
-/* n elements of chunk number from `from` on, decoded or applied. */
-static enum pici_status read_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number,
-                                  uint64_t from, uint64_t n, enum pici_chunk_use use, void *dst)
-{
-    struct pici_chunk *c = &r->part;
-    struct pici_opts opts = PICI_OPTS_INIT;
-    opts.threads = r->threads;
-    enum pici_status s = open_part(r, i, d, number);
-    if (s)
-        return s;
-    size_t len;
-    const uint8_t *block = pici_chunk_block(c, &len);
-    s = (use == CHUNK_APPLY ? pici_apply_range : pici_decompress_range)(dst, from, n, block, len, &opts);
-    if (!s)
-        return PICI_OK;
-    pici_use_chunk(c, CHUNK_VERIFY, NULL, 1); /* to say what is wrong */
-    if (!c->status)
-        c->status = s;
-    s = report(r, c);
-    c->tensor = PICI_FILE;
-    return s;
-}
-
-/* Elements [first, first + n) of tensor i, decoded or applied. */
-static enum pici_status read_elements(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first,
-                                      uint64_t n, enum pici_chunk_use use, void *dst)
-{
-    const uint64_t chunk = d->chunk_elements;
-    uint8_t *to = dst;
-    while (n) {
-        uint64_t number = first / chunk, from = first % chunk, here = pici_desc_chunk(d, number) - from;
-        enum pici_status s;
-        if (from || here > n) {
-            here = here < n ? here : n;
-            s = read_part(r, i, d, number, from, here, use, to);
-        } else {
-            uint64_t whole = first + n == d->count ? d->chunks - number : n / chunk;
-            int k = whole < (uint64_t)r->slots ? (int)whole : r->slots;
-            s = use_chunks(r, i, d, number, k, use, to);
-            here = number + (uint64_t)k == d->chunks ? d->count - first : (uint64_t)k * chunk;
-        }
-        if (s)
-            return s;
-        to += (size_t)here * d->width;
-        first += here;
-        n -= here;
-    }
-    return PICI_OK;
-}
-
-/* ---- The public functions ---- */
-
-/* The description of the current tensor. */
-static void current(const struct pici_reader *r, struct pici_desc *d)
-{
-    if (r->read)
-        pici_desc_parse(d, r->attrs.body.p, r->attrs.body.len);
-    else
-        pici_index_desc(&r->index, (size_t)r->current, d);
-}
+#include "sized.h"
 
 enum pici_status pici_reader_read(struct pici_reader *r, void *dst, uint64_t n)
 {
@@ -198,41 +13,27 @@ enum pici_status pici_reader_read(struct pici_reader *r, void *dst, uint64_t n)
     if (s)
         return s;
     if (r->current == PICI_FILE)
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "there is no current tensor");
-    current(r, &d);
+        return pici_reader_refuse(r, PICI_E_ARG, "there is no current tensor");
+    pici_reader_current(r, &d);
     if (n > d.count - r->pos || (n && !dst))
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "null, or %" PRIu64 " elements where %" PRIu64 " remain", n,
-                                (d.count - r->pos));
-    s = read_elements(r, r->current, &d, r->pos, n, CHUNK_DECODE, dst);
+        return pici_reader_refuse(r, PICI_E_ARG, "null, or %" PRIu64 " elements where %" PRIu64 " remain", n,
+                                  (d.count - r->pos));
+    s = pici_reader_elements(r, r->current, &d, r->pos, n, CHUNK_DECODE, dst);
     if (!s)
         r->pos += n;
     return s;
 }
 
-enum pici_status pici_reader_pass(struct pici_reader *r)
-{
-    struct pici_desc d;
-    if (r->current == PICI_FILE)
-        return PICI_OK;
-    current(r, &d);
-    uint64_t c = r->pos / d.chunk_elements + (r->pos % d.chunk_elements != 0);
-    for (enum pici_status s; c < d.chunks; c++)
-        if ((s = use_chunks(r, r->current, &d, c, 1, CHUNK_HASH, NULL)) != PICI_OK)
-            return s;
-    r->pos = d.count;
-    return PICI_OK;
-}
-
-/* The i-th tensor's description, of a reader at random. */
+/* Random access: the description of tensor i. */
 static enum pici_status describe(struct pici_reader *r, uint64_t i, struct pici_desc *d)
 {
     enum pici_status s = pici_reader_enter(r);
     if (s)
         return s;
     if (r->read)
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "a forward reader has no random access");
+        return pici_reader_refuse(r, PICI_E_ARG, "a forward reader has no random access");
     if (i >= r->index.n)
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "no tensor %" PRIu64 ": there are %zu", i, r->index.n);
+        return pici_reader_refuse(r, PICI_E_ARG, "no tensor %" PRIu64 ": there are %zu", i, r->index.n);
     pici_index_desc(&r->index, (size_t)i, d);
     return PICI_OK;
 }
@@ -245,9 +46,9 @@ static enum pici_status range(struct pici_reader *r, uint64_t i, uint64_t first,
     if (s)
         return s;
     if (first > d.count || n > d.count - first || (n && !dst))
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "null, or elements [%" PRIu64 ", +%" PRIu64 ") of %" PRIu64, first,
-                                n, d.count);
-    return read_elements(r, i, &d, first, n, use, dst);
+        return pici_reader_refuse(r, PICI_E_ARG, "null, or elements [%" PRIu64 ", +%" PRIu64 ") of %" PRIu64, first, n,
+                                  d.count);
+    return pici_reader_elements(r, i, &d, first, n, use, dst);
 }
 
 enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n, void *dst)
@@ -266,21 +67,21 @@ enum pici_status pici_reader_chunk(struct pici_reader *r, uint64_t i, uint64_t c
     enum pici_status s = describe(r, i, &d);
     if (s)
         return s;
-    if (!info || info->size != sizeof *info || c >= d.chunks)
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "null, not initialized, or no chunk %" PRIu64 " of %" PRIu64, c,
-                                d.chunks);
-    s = open_part(r, i, &d, c);
+    if (!info || sized_of(info) < sizeof *info || c >= d.chunks)
+        return pici_reader_refuse(r, PICI_E_ARG, "null, not initialized, or no chunk %" PRIu64 " of %" PRIu64, c,
+                                  d.chunks);
+    s = pici_reader_open_part(r, i, &d, c);
     if (s)
         return s;
-    static const struct pici_chunk_info none = PICI_CHUNK_INFO_INIT;
+    struct pici_chunk_info own = PICI_CHUNK_INFO_INIT;
     size_t len;
     const uint8_t *block = pici_chunk_block(&r->part, &len);
-    *info = none;
-    info->offset = r->part.offset;
-    info->stored_bytes = r->part.stored.len;
-    info->first = c * d.chunk_elements;
-    info->zstd = r->part.kind == REC_ZSTD;
-    return pici_inspect(&info->block, block, len);
+    own.offset = r->part.offset;
+    own.stored_bytes = r->part.stored.len;
+    own.first = c * d.chunk_elements;
+    own.zstd = r->part.kind == REC_ZSTD;
+    s = pici_inspect(&own.block, block, len);
+    return s ? s : sized_write(info, &own, sizeof own, sizeof own);
 }
 
 /* ---- Verification ---- */
@@ -294,10 +95,10 @@ static enum pici_status verify_forward(struct pici_reader *r)
         enum pici_status s = pici_reader_next(r, &t, &more);
         if (s || !more)
             return s;
-        current(r, &d);
+        pici_reader_current(r, &d);
         for (uint64_t c = 0; c < d.chunks && !s;) {
             int k = d.chunks - c < (uint64_t)r->slots ? (int)(d.chunks - c) : r->slots;
-            s = use_chunks(r, r->current, &d, c, k, CHUNK_VERIFY, NULL);
+            s = pici_reader_chunks(r, r->current, &d, c, k, CHUNK_VERIFY, NULL);
             c += (uint64_t)k;
         }
         if (s)
@@ -306,7 +107,7 @@ static enum pici_status verify_forward(struct pici_reader *r)
     }
 }
 
-/* A reader at random as the source of a forward one. */
+/* The file of a random-access reader as the source of a forward reader. */
 struct source {
     struct pici_reader *r;
     uint64_t at;
@@ -328,7 +129,7 @@ enum pici_status pici_reader_verify(struct pici_reader *r)
     if (s)
         return s;
     if (r->read && (r->current != PICI_FILE || r->ended))
-        return pici_reader_fail(r, PICI_E_ARG, NULL, "the file has been read in part");
+        return pici_reader_refuse(r, PICI_E_ARG, "the file has been read in part");
     if (r->read)
         return verify_forward(r);
     struct source from = {.r = r};

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A reader of .pici files, between its three files: record.c has bytes, records and words for what is wrong,
- * reader.c opens a file and reads what describes its tensors, read.c reads chunks. */
+ * The reader of .pici files. Each of its files calls only those before it in this list:
+ *   record.c      bytes from the source, records, error messages
+ *   metadata.c    file header, META and TENS records, index, trailer
+ *   chunkread.c   the chunks of a tensor
+ *   reader.c      opening and closing; the public functions for tensors and attributes
+ *   read.c        the public functions that read elements or verify the file */
 #ifndef PICI_LIB_FILE_READER_H
 #define PICI_LIB_FILE_READER_H
 
@@ -9,37 +13,38 @@
 
 enum { READER_IN_BYTES = 64 << 10 };
 
+/* The part of the file that an error message names. */
 enum pici_part { PART_HEADER, PART_META, PART_NEXT, PART_TENS, PART_CHUNK, PART_INDEX, PART_TRAILER };
 
 struct pici_reader {
-    pici_read_fn read;       /* a forward reader's; else null */
-    pici_read_at_fn read_at; /* a reader's at random */
+    pici_read_fn read;       /* of a forward reader; else null */
+    pici_read_at_fn read_at; /* of a random-access reader; else null */
     void *ctx;
     int fd, own_fd;
     const uint8_t *memory;
-    uint64_t file_bytes; /* at random */
+    uint64_t file_bytes; /* random access */
 
-    uint8_t *in; /* forward: what has been read ahead */
+    uint8_t *in; /* forward: bytes read ahead */
     size_t in_at, in_len;
-    uint64_t at; /* forward: bytes of the file that have been used */
+    uint64_t at; /* forward: bytes of the file consumed */
 
-    struct pici_index index; /* forward: as far as it has been seen */
-    uint64_t index_offset;   /* at random */
+    struct pici_index index; /* forward: of the records read so far */
+    uint64_t index_offset;   /* random access */
     struct pici_attrs file_attrs;
-    struct pici_attrs attrs; /* of tensor attrs_of; forward: the whole TENS record's body */
+    struct pici_attrs attrs; /* of tensor attrs_of; forward: the whole body of its TENS record */
     uint64_t attrs_of;
     int have_file_attrs;
 
-    uint64_t current; /* of next and read; PICI_FILE before the first */
+    uint64_t current; /* tensor of pici_reader_next and _read; PICI_FILE before the first */
     uint64_t pos;     /* elements of it that have been read */
-    int ended;        /* no tensor is left */
+    int ended;        /* there is no further tensor */
 
     int slots, threads;
     struct pici_chunk *chunks; /* [slots] */
-    struct pici_chunk part;    /* the last chunk that was read in part */
+    struct pici_chunk part;    /* the last chunk of which a part was read */
 
-    enum pici_status failed; /* forward: no further */
-    enum pici_part where;    /* what is being read, for words; */
+    enum pici_status failed; /* every further call returns it */
+    enum pici_part where;    /* what is being read, for error messages */
     uint64_t where_offset, where_tensor, where_chunk;
     char error[PICI_ERROR_CAP];
 };
@@ -50,37 +55,82 @@ struct pici_record {
     uint32_t kind;
 };
 
-/* A call on a reader: may it go on? Clears the words of the last. */
+/* ---- record.c ---- */
+
+/* Begin a public call: clears the error message. Returns the status of the failure after which the reader cannot go on. */
 enum pici_status pici_reader_enter(struct pici_reader *r);
 
-/* Put what is wrong in words, with where it is. rule may be null. Returns s. */
+/* Set the error message of a failure while reading: where, what, and the rule (may be null). Ends a forward reader. Returns s. */
 __attribute__((format(printf, 4, 5))) enum pici_status pici_reader_fail(struct pici_reader *r, enum pici_status s,
                                                                         const char *rule, const char *format, ...);
-enum pici_status pici_reader_no_memory(struct pici_reader *r);
+
+/* Set the error message of a wrong call, after which the reader goes on. Returns s. */
+__attribute__((format(printf, 3, 4))) enum pici_status pici_reader_refuse(struct pici_reader *r, enum pici_status s,
+                                                                          const char *format, ...);
+
+/* PICI_E_NOMEM: there is no memory for `what`. */
+enum pici_status pici_reader_no_memory(struct pici_reader *r, const char *what);
 
 enum pici_status pici_reader_wrong_kind(struct pici_reader *r);
 enum pici_status pici_reader_wrong_length(struct pici_reader *r, const struct pici_record *rec);
 
-/* What follows is about this part of the file. */
+/* Error messages name this part of the file from now on. */
 void pici_reader_look_at(struct pici_reader *r, enum pici_part part, uint64_t offset);
 
 /* Forward: the next n bytes; or up to n, and 0 only at the end. */
 enum pici_status pici_reader_take(struct pici_reader *r, void *p, size_t n);
 enum pici_status pici_reader_take_some(struct pici_reader *r, uint8_t *p, size_t n, size_t *got);
 
-/* At random: the n bytes at offset. */
+/* Random access: the n bytes at offset. */
 enum pici_status pici_reader_pull(struct pici_reader *r, uint64_t offset, void *p, size_t n);
 
-/* The header of the next record, or at random of the one at offset. */
+/* The header of the record at offset; of a forward reader, of the next record. */
 enum pici_status pici_reader_header(struct pici_reader *r, struct pici_record *rec, uint64_t offset);
 
-/* At random: the header of a record that must be as the index has it. */
+/* Random access: the header of the record at place; it must be the one that the index lists. */
 enum pici_status pici_reader_header_at(struct pici_reader *r, struct pici_record *rec, const struct pici_place *place);
 
-/* The body of a record whose length has been found within its limits; checks its padding. */
-enum pici_status pici_reader_body(struct pici_reader *r, const struct pici_record *rec, struct pici_buf *body);
+/* The body of a record, whose length the caller has checked; checks the padding. `what`: for a lack of memory. */
+enum pici_status pici_reader_body(struct pici_reader *r, const struct pici_record *rec, struct pici_buf *body,
+                                  const char *what);
 
-/* Go over what is left of the current tensor. */
+/* ---- metadata.c ---- */
+
+enum pici_status pici_reader_file_header(struct pici_reader *r);
+
+/* The META record to r->file_attrs; *hash is its header_hash. place: null in a forward reader. */
+enum pici_status pici_reader_meta(struct pici_reader *r, const struct pici_place *place, uint64_t *hash);
+
+/* The TENS record of tensor i, whose header has been read, to r->attrs. */
+enum pici_status pici_reader_tens(struct pici_reader *r, const struct pici_record *rec, uint64_t i,
+                                  struct pici_desc *d);
+
+/* Random access: the attributes of tensor i or of PICI_FILE. */
+enum pici_status pici_reader_load_attrs(struct pici_reader *r, uint64_t i);
+
+/* Random access: the trailer and the index to r->index. */
+enum pici_status pici_reader_index(struct pici_reader *r);
+
+/* Forward: the rest of the file from the INDX record on, whose header has been read. */
+enum pici_status pici_reader_end(struct pici_reader *r, const struct pici_record *rec);
+
+/* ---- chunkread.c ---- */
+
+/* The description of the current tensor. */
+void pici_reader_current(const struct pici_reader *r, struct pici_desc *d);
+
+/* Read n <= r->slots chunks of tensor i from chunk `first` on, and use them. dst: null unless they are decoded or applied. */
+enum pici_status pici_reader_chunks(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first, int n,
+                                    enum pici_chunk_use use, void *dst);
+
+/* Read chunk number of tensor i to r->part; its block is open. */
+enum pici_status pici_reader_open_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number);
+
+/* Elements [first, first + n) of tensor i, decoded or applied. */
+enum pici_status pici_reader_elements(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first,
+                                      uint64_t n, enum pici_chunk_use use, void *dst);
+
+/* Forward: pass over the rest of the current tensor, checking checksums. */
 enum pici_status pici_reader_pass(struct pici_reader *r);
 
 #endif

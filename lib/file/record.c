@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Under a reader of .pici files: bytes from either kind of source, records, and words for what is wrong. */
+ * The base of the reader of .pici files: bytes from either kind of source, records, error messages. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "file/reader.h"
 #include "xxh64.h"
 
-/* ---- Words ---- */
+/* ---- Error messages ---- */
 
 static int say_where(const struct pici_reader *r, char *out, size_t cap)
 {
@@ -20,7 +20,7 @@ static int say_where(const struct pici_reader *r, char *out, size_t cap)
     case PART_META: return snprintf(out, cap, "the file's attributes at byte %" PRIu64, at);
     case PART_NEXT: return snprintf(out, cap, "the record at byte %" PRIu64, at);
     case PART_TENS:
-        if (tensor >= r->index.n) /* forward: what should say its name is what is wrong */
+        if (tensor >= r->index.n) /* forward: the record that has its name is the one with the fault */
             return snprintf(out, cap, "tensor %" PRIu64 " at byte %" PRIu64, tensor, at);
         pici_index_desc(&r->index, (size_t)tensor, &d);
         return snprintf(out, cap, "tensor %s at byte %" PRIu64, pici_quote(quoted, d.name, d.name_len), at);
@@ -38,25 +38,31 @@ static int say_where(const struct pici_reader *r, char *out, size_t cap)
 enum pici_status pici_reader_fail(struct pici_reader *r, enum pici_status s, const char *rule, const char *format, ...)
 {
     va_list args;
-    size_t cap = sizeof r->error, at = 0;
-    if (s != PICI_E_ARG) {
-        at += (size_t)say_where(r, r->error, cap);
-        at += (size_t)snprintf(r->error + at, cap - at, ": ");
-    }
+    size_t cap = sizeof r->error, at = (size_t)say_where(r, r->error, cap);
+    at += (size_t)snprintf(r->error + at, cap - at, ": ");
     va_start(args, format);
     int n = vsnprintf(r->error + at, cap - at, format, args);
     va_end(args);
     at += n > 0 ? (size_t)n : 0;
     if (rule && at < cap)
         snprintf(r->error + at, cap - at, " (%s)", rule);
-    if (s != PICI_E_ARG && r->read)
+    if (r->read)
         r->failed = s;
     return s;
 }
 
-enum pici_status pici_reader_no_memory(struct pici_reader *r)
+enum pici_status pici_reader_refuse(struct pici_reader *r, enum pici_status s, const char *format, ...)
 {
-    return pici_reader_fail(r, PICI_E_NOMEM, NULL, "out of memory");
+    va_list args;
+    va_start(args, format);
+    vsnprintf(r->error, sizeof r->error, format, args);
+    va_end(args);
+    return s;
+}
+
+enum pici_status pici_reader_no_memory(struct pici_reader *r, const char *what)
+{
+    return pici_reader_fail(r, PICI_E_NOMEM, NULL, "out of memory for %s", what);
 }
 
 static enum pici_status io_error(struct pici_reader *r, int e)
@@ -83,7 +89,6 @@ void pici_reader_look_at(struct pici_reader *r, enum pici_part part, uint64_t of
 
 /* ---- Bytes ---- */
 
-/* Up to n bytes, at least one but at the end. */
 enum pici_status pici_reader_take_some(struct pici_reader *r, uint8_t *p, size_t n, size_t *got)
 {
     if (r->in_at == r->in_len && n < READER_IN_BYTES) {
@@ -148,10 +153,11 @@ enum pici_status pici_reader_header(struct pici_reader *r, struct pici_record *r
     return PICI_OK;
 }
 
-/* Does the record end there. */
+/* Whether the record ends at `end`. */
 static int ends_at(const struct pici_record *rec, uint64_t end)
 {
-    return rec->body_bytes <= end && rec_bytes(rec->body_bytes) == end - rec->offset; /* the first lest it wrap */
+    return rec->body_bytes <= end &&
+           rec_bytes(rec->body_bytes) == end - rec->offset; /* the first comparison keeps rec_bytes from wrapping */
 }
 
 enum pici_status pici_reader_header_at(struct pici_reader *r, struct pici_record *rec, const struct pici_place *place)
@@ -173,23 +179,24 @@ enum pici_status pici_reader_wrong_length(struct pici_reader *r, const struct pi
                             rec->body_bytes);
 }
 
-enum pici_status pici_reader_body(struct pici_reader *r, const struct pici_record *rec, struct pici_buf *body)
+enum pici_status pici_reader_body(struct pici_reader *r, const struct pici_record *rec, struct pici_buf *body,
+                                  const char *what)
 {
     uint64_t all = rec_bytes(rec->body_bytes) - REC_BYTES;
     enum pici_status s = PICI_OK;
     body->len = 0;
     if (r->read) {
-        while (!s && body->len < all) { /* as much at a time as has truly come before, and 64 KiB */
+        while (!s && body->len < all) { /* at most as much as has been read, and 64 KiB */
             uint64_t n = all - body->len, step = (uint64_t)body->len + READER_IN_BYTES;
             n = n < step ? n : step;
             if (pici_buf_fit(body, body->len + n))
-                return pici_reader_no_memory(r);
+                return pici_reader_no_memory(r, what);
             s = pici_reader_take(r, body->p + body->len, (size_t)n);
             body->len += (size_t)n;
         }
     } else {
         if (pici_buf_fit(body, all))
-            return pici_reader_no_memory(r);
+            return pici_reader_no_memory(r, what);
         s = pici_reader_pull(r, rec->offset + REC_BYTES, body->p, (size_t)all);
     }
     if (s)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Writing a .pici file, strictly forward. Elements gather until there is a chunk for each thread, or are encoded where
- * they are if the caller brings that many at once; the records follow in order. */
+ * Writing a .pici file, strictly forward. Elements are buffered until there is a chunk for each thread; where the caller
+ * brings that many at once they are encoded from the caller's memory. The records are written in order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "file/file.h"
 #include "format.h"
 #include "codec/parallel.h"
+#include "sized.h"
 #include "xxh64.h"
 
 enum { OUT_BYTES = 64 << 10 };
@@ -16,9 +17,9 @@ enum { OUT_BYTES = 64 << 10 };
 struct pici_writer {
     pici_write_fn write;
     void *ctx;
-    int fd; /* what ctx points at, if opened by descriptor */
+    int fd; /* of pici_writer_open_fd: ctx points at it */
     struct pici_writer_opts opts;
-    int slots; /* chunks at once */
+    int slots; /* chunks encoded at a time */
     struct pici_packer *packers;
 
     uint64_t at;  /* bytes of the file so far, the buffered ones included */
@@ -26,12 +27,12 @@ struct pici_writer {
     uint8_t *out; /* [OUT_BYTES] */
 
     struct pici_index index;
-    struct pici_desc desc;  /* of the current tensor; its name and shape are not to be used */
-    uint64_t left;          /* bytes of it that are still to come */
-    struct pici_buf staged; /* elements that wait for more */
+    struct pici_desc desc;  /* of the current tensor; its pointers are stale */
+    uint64_t left;          /* bytes of it that are missing */
+    struct pici_buf staged; /* elements of an incomplete batch */
     struct pici_buf text;   /* the current tensor's description */
 
-    enum pici_status failed; /* no further: every call returns it */
+    enum pici_status failed; /* every further call returns it */
     int finished;
     char error[PICI_ERROR_CAP];
 };
@@ -48,9 +49,9 @@ __attribute__((format(printf, 3, 4))) static enum pici_status fail(struct pici_w
     return s;
 }
 
-static enum pici_status no_memory(struct pici_writer *w)
+static enum pici_status no_memory(struct pici_writer *w, const char *what)
 {
-    return fail(w, PICI_E_NOMEM, "out of memory at byte %" PRIu64, w->at);
+    return fail(w, PICI_E_NOMEM, "out of memory for %s, at byte %" PRIu64, what, w->at);
 }
 
 /* ---- Bytes ---- */
@@ -119,7 +120,7 @@ static int by_key(const void *a, const void *b)
     return strcmp((*(const struct pici_attr *const *)a)->key, (*(const struct pici_attr *const *)b)->key);
 }
 
-/* The attributes sorted by key, to be freed; *bytes is what they take in a record. PICI_E_ARG: said why. */
+/* Sort the attributes by key: *sorted is for the caller to free, *bytes what they take in a record. */
 static enum pici_status sort_attrs(struct pici_writer *w, const struct pici_attr ***sorted,
                                    const struct pici_attr *attrs, size_t n, uint64_t *bytes)
 {
@@ -144,7 +145,7 @@ static enum pici_status sort_attrs(struct pici_writer *w, const struct pici_attr
         return PICI_OK;
     const struct pici_attr **p = malloc(n * sizeof *p);
     if (!p)
-        return no_memory(w);
+        return no_memory(w, "the attributes");
     for (size_t i = 0; i < n; i++)
         p[i] = &attrs[i];
     qsort(p, n, sizeof *p, by_key);
@@ -158,10 +159,10 @@ static enum pici_status sort_attrs(struct pici_writer *w, const struct pici_attr
     return PICI_OK;
 }
 
-/* A record of a head and attributes goes out in pieces, and through the hash before: where a piece goes. */
+/* A record's body is emitted twice, in pieces: to the hash, which the header before it has, and to the file. */
 struct sink {
-    struct pici_writer *w; /* to the file; or */
-    struct pici_xxh64 *h;  /* to the hash */
+    struct pici_writer *w; /* the file; or */
+    struct pici_xxh64 *h;  /* the hash */
     enum pici_status status;
 };
 
@@ -234,7 +235,7 @@ static enum pici_status begin(struct pici_writer *w, const struct pici_attr *att
         s = emit_described(w, REC_META, head, sizeof head, sorted, n, bytes, &hash);
     }
     if (!s && (s = pici_index_begin(&w->index, hash)) != PICI_OK)
-        no_memory(w);
+        no_memory(w, "the index");
     free(sorted);
     return s;
 }
@@ -242,14 +243,15 @@ static enum pici_status begin(struct pici_writer *w, const struct pici_attr *att
 static enum pici_status check_opts(struct pici_writer *w, const struct pici_writer_opts *opts)
 {
     static const struct pici_writer_opts defaults = PICI_WRITER_OPTS_INIT;
-    w->opts = opts ? *opts : defaults;
-    if (w->opts.size != sizeof w->opts)
-        return fail(w, PICI_E_ARG, "options are not initialized");
+    w->opts = defaults;
+    enum pici_status s = opts ? sized_read(&w->opts, sizeof w->opts, sizeof w->opts, opts) : PICI_OK;
+    if (s)
+        return fail(w, s, s == PICI_E_ARG ? "options are not initialized" : "options of a newer version are set");
     if (w->opts.threads < 0 || !w->opts.chunk_elements || w->opts.chunk_elements > PICI_CHUNK_MAX)
         return fail(w, PICI_E_ARG, "threads are not negative, chunk elements are 1 to %u", PICI_CHUNK_MAX);
     if (!pici_format_name(w->opts.format))
         return fail(w, PICI_E_ARG, "unknown format %d", (int)w->opts.format);
-    enum pici_status s = pici_zstd_level(w->opts.zstd_level);
+    s = pici_zstd_level(w->opts.zstd_level);
     if (s == PICI_E_UNSUPPORTED)
         return fail(w, s, "needs zstd, which this build does not have");
     return s ? fail(w, s, "zstd has no level %d", w->opts.zstd_level) : PICI_OK;
@@ -266,7 +268,7 @@ static enum pici_status start(struct pici_writer *w, const struct pici_attr *att
     w->slots = pici_thread_count(w->opts.threads, UINT64_MAX);
     w->packers = calloc((size_t)w->slots, sizeof *w->packers);
     w->out = malloc(OUT_BYTES);
-    return w->packers && w->out ? begin(w, attrs, n) : no_memory(w);
+    return w->packers && w->out ? begin(w, attrs, n) : no_memory(w, "the writer");
 }
 
 enum pici_status pici_writer_open(struct pici_writer **out, pici_write_fn write, void *ctx,
@@ -302,7 +304,7 @@ enum pici_status pici_writer_open_fd(struct pici_writer **out, int fd, const str
 
 /* ---- Tensors ---- */
 
-/* A call on a writer: may it go on? Clears the words of the last. */
+/* Begin a public call: clears the error message. Returns the status of the failure after which the writer cannot go on. */
 static enum pici_status enter(struct pici_writer *w)
 {
     if (!w)
@@ -328,8 +330,8 @@ static enum pici_status describe(struct pici_writer *w, const struct pici_tensor
     char quoted[PICI_QUOTE_CAP];
     uint64_t count;
     size_t width = pici_dtype_width(t->dtype), other;
-    if (t->size != sizeof *t || (t->name_len && !t->name) || (t->rank && !t->shape))
-        return fail(w, PICI_E_ARG, "a tensor that is not initialized, or null");
+    if ((t->name_len && !t->name) || (t->rank && !t->shape))
+        return fail(w, PICI_E_ARG, "a tensor whose name or shape is null");
     if (t->name_len > PICI_NAME_MAX)
         return fail(w, PICI_E_ARG, "a tensor's name of %zu bytes, more than %u", t->name_len, PICI_NAME_MAX);
     pici_quote(quoted, t->name, t->name_len);
@@ -344,7 +346,7 @@ static enum pici_status describe(struct pici_writer *w, const struct pici_tensor
 
     size_t name_at = DESC_HEADER_BYTES + 8 * (size_t)t->rank, bytes = name_at + text_bytes(t->name_len);
     if (pici_buf_fit(&w->text, bytes))
-        return no_memory(w);
+        return no_memory(w, "the tensor's description");
     uint8_t *p = w->text.p;
     memset(p, 0, bytes);
     p[DESC_DTYPE] = (uint8_t)t->dtype;
@@ -360,8 +362,20 @@ static enum pici_status describe(struct pici_writer *w, const struct pici_tensor
     return PICI_OK;
 }
 
-enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_tensor *t)
+/* Copy the caller's struct. After an error the writer goes on. */
+static enum pici_status take_tensor(struct pici_writer *w, struct pici_tensor *own, const struct pici_tensor *t)
 {
+    enum pici_status s = sized_read(own, sizeof *own, sizeof *own, t);
+    if (s == PICI_E_UNSUPPORTED) {
+        fail(w, PICI_E_ARG, "members of a newer version of the tensor are set");
+        return s;
+    }
+    return s ? fail(w, s, "a tensor that is not initialized") : PICI_OK;
+}
+
+enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_tensor *tensor)
+{
+    struct pici_tensor own = PICI_TENSOR_INIT;
     const struct pici_attr **sorted;
     uint64_t bytes, hash = 0;
     enum pici_status s = enter(w);
@@ -369,19 +383,22 @@ enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_ten
         return s;
     if (w->left)
         return incomplete(w);
-    if (!t)
+    if (!tensor)
         return fail(w, PICI_E_ARG, "tensor is null");
-    s = sort_attrs(w, &sorted, t->attrs, t->n_attrs, &bytes);
+    s = take_tensor(w, &own, tensor);
+    if (s)
+        return s;
+    s = sort_attrs(w, &sorted, own.attrs, own.n_attrs, &bytes);
     if (!s)
-        s = describe(w, t);
+        s = describe(w, &own);
     if (!s && bytes > PICI_TENSOR_META_MAX - w->text.len)
         s = fail(w, PICI_E_ARG, "a tensor's name and attributes take %" PRIu64 " bytes, more than %u",
                  (bytes + w->text.len), PICI_TENSOR_META_MAX);
     uint64_t offset = w->at;
     if (!s)
-        s = emit_described(w, REC_TENS, w->text.p, w->text.len, sorted, t->n_attrs, bytes, &hash);
+        s = emit_described(w, REC_TENS, w->text.p, w->text.len, sorted, own.n_attrs, bytes, &hash);
     if (!s && (s = pici_index_tensor(&w->index, offset, hash, w->text.p, w->text.len)) != PICI_OK)
-        no_memory(w);
+        no_memory(w, "the index");
     free(sorted);
     if (!s) {
         pici_desc_parse(&w->desc, w->text.p, w->text.len);
@@ -394,7 +411,7 @@ enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_ten
 
 struct batch {
     struct pici_writer *w;
-    const uint8_t *base, *src; /* base: or null */
+    const uint8_t *base, *src; /* base: null unless a delta */
     uint64_t elements;
     struct pici_pack_how how;
 };
@@ -418,11 +435,11 @@ static enum pici_status emit_chunk(struct pici_writer *w, const struct pici_pack
     if (!s)
         s = emit_padding(w);
     if (!s && (s = pici_index_chunk(&w->index, offset, hash)) != PICI_OK)
-        no_memory(w);
+        no_memory(w, "the index");
     return s;
 }
 
-/* Encode and write elements, which are whole chunks but for the tensor's last, and no more than there are packers. */
+/* Encode and write the elements of at most w->slots chunks. Only the tensor's last chunk may be shorter than the others. */
 static enum pici_status put_chunks(struct pici_writer *w, const void *base, const void *src, uint64_t elements)
 {
     int n = (int)((elements - 1) / w->desc.chunk_elements) + 1;
@@ -435,7 +452,9 @@ static enum pici_status put_chunks(struct pici_writer *w, const void *base, cons
     enum pici_status s = PICI_OK;
     for (int i = 0; i < n && !s; i++) {
         s = w->packers[i].status;
-        if (s)
+        if (s == PICI_E_NOMEM)
+            no_memory(w, "a chunk");
+        else if (s)
             w->failed = fail(w, s, "cannot encode a chunk: %s", pici_strerror(s));
         else
             s = emit_chunk(w, &w->packers[i]);
@@ -443,7 +462,7 @@ static enum pici_status put_chunks(struct pici_writer *w, const void *base, cons
     return s;
 }
 
-/* Elements that wait for more: of a delta, the difference. */
+/* Buffer elements; of a delta, the difference. */
 static void stage(struct pici_writer *w, const uint8_t *base, const uint8_t *p, size_t n)
 {
     uint8_t *to = w->staged.p + w->staged.len;
@@ -453,7 +472,7 @@ static void stage(struct pici_writer *w, const uint8_t *base, const uint8_t *p, 
     w->staged.len += n;
 }
 
-/* base: or null. */
+/* base: null unless the elements are a delta. */
 static enum pici_status put(struct pici_writer *w, const uint8_t *base, const void *p, size_t bytes)
 {
     enum pici_status s = enter(w);
@@ -467,7 +486,7 @@ static enum pici_status put(struct pici_writer *w, const uint8_t *base, const vo
     while (bytes && !s) {
         uint64_t batch = (uint64_t)w->slots * w->desc.chunk_elements * w->desc.width, whole = w->staged.len + w->left;
         if (whole > batch)
-            whole = batch; /* what makes a batch, or the rest of the tensor */
+            whole = batch; /* a batch, or the rest of the tensor */
         if (!w->staged.len && bytes >= whole) {
             w->left -= whole;
             s = put_chunks(w, base, at, whole / w->desc.width);
@@ -478,7 +497,7 @@ static enum pici_status put(struct pici_writer *w, const uint8_t *base, const vo
         }
         size_t n = whole - w->staged.len < bytes ? (size_t)(whole - w->staged.len) : bytes;
         if (pici_buf_fit(&w->staged, whole))
-            return no_memory(w);
+            return no_memory(w, "a chunk");
         stage(w, base, at, n);
         w->left -= n;
         at += n;

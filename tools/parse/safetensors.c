@@ -81,7 +81,7 @@ static uint64_t place(struct json_token t)
 
 static bool no_memory(struct parser *p, uint64_t offset)
 {
-    return parse_fail(p->err, offset, "out of memory");
+    return parse_fail(p->err, offset, "out of memory for the tensors of the header");
 }
 
 /* The next token, which must be of that type. */
@@ -347,7 +347,7 @@ bool safetensors_parse(struct safetensors *out, const uint8_t *head, size_t len,
     json_init(&p.json, head + SAFETENSORS_PREFIX_BYTES, text_bytes, SAFETENSORS_PREFIX_BYTES, err);
     /* A key's two quotes make room for its terminator; one more byte, lest malloc(0) be taken for a failure. */
     p.names_end = out->names = malloc(text_bytes + 1);
-    bool ok = out->names ? parse_header(&p) : parse_fail(err, 0, "out of memory");
+    bool ok = out->names ? parse_header(&p) : parse_fail(err, 0, "out of memory for the names of the header");
     const uint64_t *shape = out->shapes;
     for (size_t i = 0; ok && i < out->count; i++) {
         if (out->tensors[i].rank == 0)

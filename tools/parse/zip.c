@@ -49,7 +49,7 @@ static bool find_directory(struct parser *p)
     uint8_t *tail = malloc(END_BYTES + COMMENT_MOST), end64[END64_BYTES], locator[LOCATOR_BYTES];
     size_t len = p->file_bytes < END_BYTES + COMMENT_MOST ? (size_t)p->file_bytes : END_BYTES + COMMENT_MOST;
     if (!tail)
-        return parse_fail(p->err, 0, "out of memory");
+        return parse_fail(p->err, 0, "out of memory for the end of the file");
     bool found = false, read = get(p, tail, len, p->file_bytes - len);
     uint8_t e[END_BYTES];
     uint64_t at = 0;
@@ -233,7 +233,7 @@ static bool read_entries(struct parser *p)
     char *names = z->names;
     bool ok = directory && z->entries && z->names;
     if (!ok)
-        parse_fail(p->err, 0, "out of memory");
+        parse_fail(p->err, 0, "out of memory for the directory");
     ok = ok && get(p, directory, (size_t)p->directory_bytes, p->directory);
     uint64_t at = 0, used = 0;
     for (uint64_t i = 0; ok && i < p->entries; i++, at += used)

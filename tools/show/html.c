@@ -94,7 +94,7 @@ int html_report(const struct report *r, const struct image *im, struct output *o
     struct markup *m = calloc(1, sizeof *m);
     char text[TERM_TEXT];
     if (!m)
-        return tool_nomem(out->name);
+        return tool_nomem(out->name, "the page");
     m->out = out;
     markup_put(
         m, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"

@@ -178,7 +178,7 @@ static void draw_scale(struct canvas *c, unsigned x, unsigned y)
 static int draw(const struct image *im, struct canvas *c)
 {
     if (!c)
-        return tool_nomem(im->title);
+        return tool_nomem(im->title, "the picture");
     unsigned y = MARGIN, x = MARGIN + LABEL;
     c->rect(c, 0, 0, c->width, c->height, INK_PAPER);
     label(c, MARGIN, y, im->title, (WIDTH - 2 * MARGIN) / CANVAS_CHAR, INK_TEXT);

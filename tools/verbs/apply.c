@@ -36,6 +36,7 @@ struct job {
     uint8_t *piece;
     size_t piece_cap;
     uint64_t *at;  /* [steps]: the trail */
+    int *from;     /* [steps + 1]: descriptors of the deltas and the base */
     bool not_base; /* the base is not what the first delta was made from: why says of which tensor */
     char why[256];
 };
@@ -122,7 +123,7 @@ static int trace(struct job *j, uint64_t i, struct trail *to)
             to->base = tensors_find(&j->base, t.name, t.name_len);
             if (!to->base)
                 return not_base(j, &t, "there is none");
-            if (!same_shape(to->base->t.dtype, to->base->t.rank, to->base->t.shape, &t))
+            if (!same_shape(to->base->dtype, to->base->rank, to->base->shape, &t))
                 return not_base(j, &t, "is of another type or shape");
             break;
         }
@@ -164,7 +165,7 @@ static int make_piece(struct job *j, const struct trail *trail, uint64_t from, u
         if (status)
             return status;
         pici_xxh64_update(base, j->piece, bytes);
-        tensor_swap(&trail->base->t, j->piece, bytes);
+        tensor_swap(trail->base->big_endian, width, j->piece, bytes);
     } else {
         s = pici_reader_read_range(j->step[k].r.reader, j->at[k], from, n, j->piece);
         if (s)
@@ -184,17 +185,16 @@ static int make_tensor(struct job *j, uint64_t i)
     struct trail trail;
     struct pici_xxh64 base, result;
     struct step *end = &j->step[j->steps - 1];
-    struct source_tensor how = {0}; /* in which byte order it goes out */
+    bool big_endian; /* as it is written */
     char name[QUOTE];
     int status = trace(j, i, &trail);
     if (status == TOOL_OK)
-        status = reading_attr_is(&end->r, i, ATTR_ENDIAN, "big", &how.big_endian);
+        status = reading_attr_is(&end->r, i, ATTR_ENDIAN, "big", &big_endian);
     if (status)
         return status;
-    how.dtype = trail.t.dtype;
     pici_xxh64_init(&base, 0);
     pici_xxh64_init(&result, 0);
-    const size_t width = pici_dtype_width(how.dtype);
+    const size_t width = pici_dtype_width(trail.t.dtype);
     const uint64_t chunks = PIECE_MOST / width / trail.t.chunk_elements, threads = (uint64_t)end->r.threads;
     const uint64_t most = trail.t.chunk_elements * (chunks < 1 ? 1 : chunks < threads ? chunks : threads);
     for (uint64_t at = 0, n; at < trail.t.count; at += n) {
@@ -205,12 +205,12 @@ static int make_tensor(struct job *j, uint64_t i)
             j->piece = malloc(bytes);
             j->piece_cap = j->piece ? bytes : 0;
             if (!j->piece)
-                return tool_nomem(j->out.name);
+                return tool_nomem(j->out.name, "a piece of the result");
         }
         status = make_piece(j, &trail, at, n, &base);
         if (status)
             return status;
-        tensor_swap(&how, j->piece, bytes);
+        tensor_swap(big_endian, width, j->piece, bytes);
         pici_xxh64_update(&result, j->piece, bytes);
         status = output_write(&j->out, j->piece, bytes);
         if (status)
@@ -284,13 +284,17 @@ static int another_base(struct job *j)
 static int apply(struct job *j)
 {
     const char *path = j->o->in_place ? j->o->args[0] : j->o->out;
-    for (int k = 0; k < j->steps; k++)
+    for (int k = 0; k < j->steps; k++) {
         if (input_is(&j->step[k].in, path))
             return tool_usage(path, "is a delta to be applied");
+        j->from[k] = j->step[k].in.fd;
+    }
+    j->from[j->steps] = j->base.in.fd;
     int status = check(j);
     if (status == TOOL_OK)
-        status = j->o->in_place ? output_open(&j->out, path, NULL, true)
-                                : output_open(&j->out, path, &j->base.in, j->o->force);
+        status = j->o->in_place
+                     ? output_open(&j->out, path, NULL, true)
+                     : output_open_from(&j->out, path, &j->base.in, j->from, (size_t)j->steps + 1, j->o->force);
     if (status == TOOL_OK)
         status = make(j);
     if (j->not_base)
@@ -308,7 +312,8 @@ int verb_apply(const struct tool_options *o)
     struct job j = {.o = o, .steps = o->nargs - 1, .out.fd = -1, .base.in.fd = -1};
     j.step = calloc((size_t)j.steps, sizeof *j.step);
     j.at = calloc((size_t)j.steps, sizeof *j.at);
-    int status = j.step && j.at ? TOOL_OK : tool_nomem(o->args[0]);
+    j.from = calloc((size_t)j.steps + 1, sizeof *j.from);
+    int status = j.step && j.at && j.from ? TOOL_OK : tool_nomem(o->args[0], "the list of deltas");
     for (int k = 0; status == TOOL_OK && k < j.steps; k++)
         status = open_step(&j.step[k], o->args[1 + k], o);
     if (status == TOOL_OK)
@@ -323,6 +328,7 @@ int verb_apply(const struct tool_options *o)
     tensors_close(&j.base);
     free(j.step);
     free(j.at);
+    free(j.from);
     free(j.piece);
     return status;
 }

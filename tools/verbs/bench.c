@@ -94,7 +94,7 @@ static int take(struct bench *b, const char *name, size_t len, enum pici_dtype d
     b->src = bytes < SIZE_MAX ? malloc((size_t)bytes + 1) : NULL;
     b->name_storage = malloc(len + 1);
     if (!b->src || !b->name_storage)
-        return tool_nomem(b->o->args[0]);
+        return tool_nomem(b->o->args[0], "the elements");
     memcpy(b->name_storage, name, len);
     b->name_storage[len] = 0;
     b->name = b->name_storage;
@@ -111,7 +111,7 @@ static int load_source(struct bench *b, struct input *in)
     struct source_tensor t;
     bool more = true;
     uint8_t *into, *scratch = malloc(SCRATCH);
-    int status = scratch ? source_open(&s, in, b->o->args[0], b->o) : tool_nomem(in->name);
+    int status = scratch ? source_open(&s, in, b->o->args[0], b->o) : tool_nomem(in->name, "the input");
     if (status) {
         free(scratch);
         return status;

@@ -68,7 +68,7 @@ static int copy(struct job *j, const struct tool_options *o)
         j->chunks = PIECE_MOST / chunk;
     j->piece = malloc(j->chunks * chunk);
     if (!j->piece)
-        return tool_nomem(j->in.name);
+        return tool_nomem(j->in.name, "the elements of the chunks");
     enum pici_status s = pici_writer_open(&j->writer, output_put, &j->out, attrs, j->source.head_len ? 2 : 1, &opts);
     if (s)
         return writer_failed(j, s);
@@ -94,7 +94,7 @@ int verb_compress(const struct tool_options *o)
     const char *path = o->args[0];
     struct job j = {.out.fd = -1};
     char *out = o->out ? strdup(o->out) : tool_output_name(path, ".pici");
-    int status = out ? input_open(&j.in, path) : tool_nomem(path);
+    int status = out ? input_open(&j.in, path) : tool_nomem(path, "the output's name");
     if (status == TOOL_OK) {
         status = source_open(&j.source, &j.in, path, o);
         if (status == TOOL_OK) {

@@ -52,32 +52,33 @@ static int refuse_delta(const struct reading *r)
                                    : status;
 }
 
-/* IN without .pici, or - for -; NULL if there is no telling, which has been said, or no memory. The caller's to free. */
-static char *default_output(const char *in)
+/* The name of the output, the caller's to free: as given, or IN without .pici, or - for -. */
+static int output_name(const struct tool_options *o, char **out)
 {
-    size_t len = strlen(in);
-    if (strcmp(in, "-") == 0)
-        return strdup(in);
-    if (len < 6 || strcmp(in + len - 5, ".pici") != 0 || in[len - 6] == '/') {
-        tool_usage(in, "does not end in .pici: use -o OUT");
-        return NULL;
-    }
-    char *out = strdup(in);
-    if (out)
-        out[len - 5] = 0;
-    return out;
+    const char *in = o->args[0];
+    const size_t len = strlen(in);
+    const bool stream = strcmp(in, "-") == 0;
+    if (!o->out && !stream && (len < 6 || strcmp(in + len - 5, ".pici") != 0 || in[len - 6] == '/'))
+        return tool_usage(in, "does not end in .pici: use -o OUT");
+    *out = strdup(o->out ? o->out : in);
+    if (!*out)
+        return tool_nomem(in, "the output's name");
+    if (!o->out && !stream)
+        (*out)[len - 5] = 0;
+    return TOOL_OK;
 }
 
 int verb_decompress(const struct tool_options *o)
 {
     const char *path = o->args[0];
-    char *out_path = o->out ? strdup(o->out) : default_output(path);
-    if (!out_path)
-        return o->out ? tool_nomem(path) : TOOL_USAGE;
+    char *out_path;
     struct input in;
     struct output out;
     struct reading r;
-    int status = input_open(&in, path);
+    int status = output_name(o, &out_path);
+    if (status)
+        return status;
+    status = input_open(&in, path);
     if (status == TOOL_OK) {
         /* The header first, so that what is no .pici file leaves no trace. */
         status = o->keep_going ? reading_salvage(&r, &in, o->threads, o->max_bytes)

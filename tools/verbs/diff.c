@@ -31,7 +31,7 @@ static int writer_failed(const struct job *j, enum pici_status s)
 }
 
 /* Do two tensors of one name differ in their elements only? */
-static bool alike(const struct source_tensor *a, const struct source_tensor *b)
+static bool alike(const struct tensor_at *a, const struct tensor_at *b)
 {
     return a->dtype == b->dtype && a->count == b->count && a->rank == b->rank && a->big_endian == b->big_endian &&
            a->fortran == b->fortran && strcmp(a->dtype_text, b->dtype_text) == 0 &&
@@ -45,13 +45,13 @@ static int list_removed(const struct job *j, struct pici_attr *removed)
     uint8_t *p = NULL;
     *removed = (struct pici_attr){DELTA_REMOVED, NULL, 0};
     for (size_t i = 0; i < j->base.n; i++) {
-        const struct source_tensor *t = &j->base.tensor[i].t;
+        const struct tensor_at *t = &j->base.tensor[i];
         if (tensors_find(&j->next, t->name, t->name_len))
             continue;
         uint8_t *bigger = realloc(p, len + 4 + t->name_len);
         if (!bigger) {
             free(p);
-            return tool_nomem(j->out.name);
+            return tool_nomem(j->out.name, "the names of removed tensors");
         }
         p = bigger;
         for (int k = 0; k < 4; k++)
@@ -91,7 +91,7 @@ static int begin(struct job *j)
     j->from = malloc(j->piece * sizeof(uint64_t));
     j->to = malloc(j->piece * sizeof(uint64_t));
     j->table = calloc(j->next.n + 1, 2 * sizeof *j->table);
-    return j->from && j->to && j->table ? TOOL_OK : tool_nomem(j->out.name);
+    return j->from && j->to && j->table ? TOOL_OK : tool_nomem(j->out.name, "the elements and the hashes");
 }
 
 static int write_tensor(struct job *j, const struct pici_tensor *t)
@@ -110,16 +110,17 @@ static int take(struct tensors *s, const struct tensor_at *t, uint64_t from, uin
     if (status)
         return status;
     pici_xxh64_update(hash, buf, bytes);
-    tensor_swap(&t->t, buf, bytes);
+    tensor_swap(t->big_endian, t->width, buf, bytes);
     return TOOL_OK;
 }
 
 static int diff_tensor(struct job *j, size_t i)
 {
-    const struct tensor_at *t = &j->next.tensor[i], *b = tensors_find(&j->base, t->t.name, t->t.name_len);
-    const enum delta_kind kind = !b ? DELTA_ADDED : alike(&b->t, &t->t) ? DELTA_XOR : DELTA_REPLACED;
+    const struct tensor_at *t = &j->next.tensor[i], *b = tensors_find(&j->base, t->name, t->name_len);
+    const enum delta_kind kind = !b ? DELTA_ADDED : alike(b, t) ? DELTA_XOR : DELTA_REPLACED;
     struct pici_attr attrs[SOURCE_ATTRS + 1];
-    struct pici_tensor out = source_describe(&t->t, attrs);
+    const struct source_tensor source = tensors_source(t);
+    struct pici_tensor out = source_describe(&source, attrs);
     attrs[out.n_attrs++] = (struct pici_attr){DELTA_KIND, delta_kind_name(kind), strlen(delta_kind_name(kind))};
     struct pici_xxh64 base, result;
     pici_xxh64_init(&base, 0);
@@ -153,7 +154,7 @@ static int write_table(struct job *j)
     size_t len = strlen(DELTA_HASHES);
     char *name = malloc(len + j->next.n + 1); /* each tensor can take one name away */
     if (!name)
-        return tool_nomem(j->out.name);
+        return tool_nomem(j->out.name, "the name of the table of hashes");
     memcpy(name, DELTA_HASHES, len);
     while (tensors_find(&j->next, name, len))
         name[len++] = '+';
@@ -200,7 +201,7 @@ int verb_diff(const struct tool_options *o)
     if (status == TOOL_OK && input_is(&j.base.in, o->out))
         status = tool_usage(o->out, "is the base");
     if (status == TOOL_OK)
-        status = output_open(&j.out, o->out, &j.next.in, o->force);
+        status = output_open_from(&j.out, o->out, &j.next.in, (const int[]){j.next.in.fd, j.base.in.fd}, 2, o->force);
     if (status == TOOL_OK)
         status = diff(&j);
     if (status == TOOL_OK)

@@ -49,7 +49,7 @@ static int begin_image(struct job *j, uint64_t tensors)
     if (!j->pictured)
         return TOOL_OK;
     j->image = image_new(j->in.name, j->o->tensor ? 1 : tensors);
-    return j->image ? TOOL_OK : tool_nomem(j->in.name);
+    return j->image ? TOOL_OK : tool_nomem(j->in.name, "the picture");
 }
 
 /* Begin a tensor of the report. */
@@ -77,10 +77,10 @@ static int count(struct job *j, struct measured *m, const void *elements, uint64
     struct pici_mix mix;
     uint64_t nnz = density_add(j->report.map, elements, n, pici_dtype_width(m->dtype));
     if (!measure_mix(&mix, &j->scratch, m->dtype, elements, n))
-        return tool_nomem(j->in.name);
+        return tool_nomem(j->in.name, "the measured blocks");
     sizes_add(&m->sizes, m->dtype, n, nnz, &mix);
     if (j->compare && !compare_add(j->compare, m->dtype, elements, n, &m->sizes.pici, &m->sizes.zstd))
-        return tool_nomem(j->in.name);
+        return tool_nomem(j->in.name, "the comparison");
     progress_at(&j->progress, j->in.at, j->report.total.dense_bytes + m->sizes.dense_bytes);
     return TOOL_OK;
 }
@@ -92,10 +92,10 @@ static int end(struct job *j, struct measured *m)
     size_t len;
     FILE *f = open_memstream(&m->spark, &len);
     if (!f)
-        return tool_nomem(j->in.name);
+        return tool_nomem(j->in.name, "the density line");
     heat_line(f, d, REPORT_SPARK);
     if (fclose(f) != 0)
-        return tool_nomem(j->in.name);
+        return tool_nomem(j->in.name, "the density line");
     sizes_end(&m->sizes);
     sizes_sum(&j->report.total, &m->sizes);
     j->report.stored += m->stored;
@@ -104,7 +104,7 @@ static int end(struct job *j, struct measured *m)
         snprintf(caption, sizeof caption, "%s %s %s", term_percent(percent, d->nnz, d->elements),
                  pici_dtype_name(m->dtype), term_shape(shape, sizeof shape, m->shape, m->rank));
         if (!image_add(j->image, m->name, caption, d))
-            return tool_nomem(j->in.name);
+            return tool_nomem(j->in.name, "the picture");
     }
     return TOOL_OK;
 }
@@ -126,7 +126,7 @@ static int inspect_reading(struct job *j, struct reading *r)
         struct measured *m =
             begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, dtype.key ? dtype.value : NULL, dtype.len);
         if (!m)
-            return tool_nomem(j->in.name);
+            return tool_nomem(j->in.name, "the list of tensors");
         m->stored = t.stored_bytes;
         status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
         if (status == TOOL_OK)
@@ -181,7 +181,7 @@ static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_
         if (!t.filler && wanted(j, t.name, t.name_len)) {
             m = begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, t.dtype_text, strlen(t.dtype_text));
             if (!m)
-                return tool_nomem(j->in.name);
+                return tool_nomem(j->in.name, "the list of tensors");
             m->big_endian = t.big_endian;
             m->fortran = t.fortran;
         }
@@ -211,7 +211,7 @@ static int inspect_source(struct job *j)
         return status;
     j->report.type = tool_type_name(s.type);
     void *piece = malloc(opts.chunk_elements * sizeof(uint64_t));
-    status = piece ? begin_image(j, s.tensors) : tool_nomem(j->in.name);
+    status = piece ? begin_image(j, s.tensors) : tool_nomem(j->in.name, "a chunk of elements");
     if (status == TOOL_OK)
         status = inspect_tensors(j, &s, piece, opts.chunk_elements);
     free(piece);
@@ -240,7 +240,7 @@ static int inspect_block(struct job *j)
         m = begin(j, pici_format_name(info.format), strlen(pici_format_name(info.format)), info.dtype, &info.count, 1,
                   NULL, 0);
         piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
-        status = m && piece ? begin_image(j, 1) : tool_nomem(j->in.name);
+        status = m && piece ? begin_image(j, 1) : tool_nomem(j->in.name, "a piece of the block");
     }
     /* pieces are of whole groups, whose records do not depend on what is beside them */
     struct pici_mix all = PICI_MIX_INIT, mix;
@@ -251,11 +251,11 @@ static int inspect_block(struct job *j)
         if (s)
             status = tool_bad(j->in.name, "%s", pici_strerror(s));
         else if (!measure_mix(&mix, &j->scratch, info.dtype, piece, n))
-            status = tool_nomem(j->in.name);
+            status = tool_nomem(j->in.name, "the measured blocks");
         else {
             density_add(j->report.map, piece, n, pici_dtype_width(info.dtype));
             if (j->compare && !compare_add(j->compare, info.dtype, piece, n, &m->sizes.pici, &m->sizes.zstd))
-                status = tool_nomem(j->in.name);
+                status = tool_nomem(j->in.name, "the comparison");
             mix.other_bytes -= hybrid_head(n);
             mix_sum(&all, &mix);
         }
@@ -282,7 +282,7 @@ static int inspect(struct job *j)
     j->report.file_bytes = j->in.bytes;
     j->report.map = malloc(sizeof *j->report.map);
     if (!j->report.map)
-        return tool_nomem(j->in.name);
+        return tool_nomem(j->in.name, "the density map");
     progress_start(&j->progress, j->in.name, j->in.bytes);
     status = kind == READING_FILE ? inspect_file(j) : kind == READING_BLOCK ? inspect_block(j) : inspect_source(j);
     progress_end(&j->progress);
@@ -308,7 +308,7 @@ static int begin_compare(struct job *j)
         return tool_usage(NULL, "inspect: --compare needs zstd, which this build does not have");
     j->report.zstd_level = j->o->compare;
     j->compare = compare_new(j->o->compare);
-    return j->compare ? TOOL_OK : tool_nomem(j->in.name);
+    return j->compare ? TOOL_OK : tool_nomem(j->in.name, "the comparison");
 }
 
 int verb_inspect(const struct tool_options *o)
@@ -352,7 +352,7 @@ int verb_report(const struct tool_options *o)
     struct job j = {.o = o, .pictured = true};
     char *path = o->out ? strdup(o->out) : tool_output_name(o->args[0], ".html");
     if (!path)
-        return tool_nomem(o->args[0]);
+        return tool_nomem(o->args[0], "the output's name");
     suggest_start(&j.near, o->tensor);
     int status = input_open(&j.in, o->args[0]);
     if (status == TOOL_OK) {

@@ -41,7 +41,7 @@ static int gather(struct reading *r, struct report *report, uint64_t *chunks)
             return status;
         struct measured *m = add(report, t.name, t.name_len, t.dtype, t.shape, t.rank, t.count);
         if (!m)
-            return tool_nomem(r->in->name);
+            return tool_nomem(r->in->name, "the list of tensors");
         m->stored = t.stored_bytes;
         m->chunks = t.chunks;
         *chunks += t.chunks;
@@ -64,14 +64,14 @@ static int gather_source(const struct tool_options *o, struct report *report, co
     *type = tool_type_name(all.source.type);
     *bytes = all.in.bytes;
     for (size_t i = 0; i < all.n && status == TOOL_OK; i++) {
-        const struct source_tensor *t = &all.tensor[i].t;
+        const struct tensor_at *t = &all.tensor[i];
         struct measured *m =
             t->filler ? NULL : add(report, t->name, t->name_len, t->dtype, t->shape, t->rank, t->count);
         if (m) {
             m->big_endian = t->big_endian;
             m->fortran = t->fortran;
         } else if (!t->filler) {
-            status = tool_nomem(all.in.name);
+            status = tool_nomem(all.in.name, "the list of tensors");
         }
     }
     tensors_close(&all);
