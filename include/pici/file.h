@@ -308,10 +308,13 @@ PICI_API int pici_outfile_fd(const struct pici_outfile *o);
 /* Write n bytes. A pici_write_fn: pass the outfile as ctx. Returns 0, or an errno value. */
 PICI_API int pici_outfile_write(void *outfile, const void *p, size_t n);
 
-/* Make the file appear at path: fsync, close, rename, fsync of the directory. Without force the rename fails if path
- * exists. Frees o in any case.
- * PICI_E_IO: errno says why, and the temporary file is gone. path is then unchanged, unless only the fsync of the
- * directory failed: the new file is there and whole, but may not survive a power failure. */
+/* Make the file appear at path: fsync, close, rename, fsync of the directory. Frees o in any case. If the process is
+ * killed meanwhile, path is unchanged or has the whole new file.
+ * Without force the rename fails if path exists: renameat2 with RENAME_NOREPLACE, or link where the file system lacks
+ * it. Where it lacks both, path is looked up and then renamed over: a file that another process creates in between is
+ * replaced.
+ * PICI_E_IO: errno says why, and the temporary file is gone. path is then unchanged, unless only what follows the
+ * rename failed: then the new file is there and whole, but may not survive a power failure. */
 PICI_API enum pici_status pici_outfile_commit(struct pici_outfile *o);
 
 /* Remove the temporary file and free o; NULL is ignored. */
