@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A small network learns; each step sends the largest 1% of its gradient as a pici block to a replica, which adds it to
- * its own weights. The last gradient then goes to a file and back by picitool, and the codec is timed beside memcpy.
+ * Trains a small network. Each step sends the largest 1% of the gradient as a pici block to a replica, which adds it to
+ * its own weights. Then picitool compresses the last gradient to a file and restores it, and the codec is timed beside
+ * memcpy.
  *     demo PICITOOL DIR      run by make demo
- * Needs libc alone. Ends with status 1 if anything is not byte for byte what it must be. */
+ * Needs only libc. Exits with status 1 if any result is not byte for byte what it must be. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <math.h>
@@ -52,7 +53,7 @@ static double seconds(void)
 
 /* ---- the network: two layers, ReLU, softmax, cross entropy */
 
-/* Uniform in [-1, 1); the same numbers in every run. */
+/* Pseudo-random, uniform in [-1, 1); the same sequence in every run. */
 static float uniform(void)
 {
     static uint64_t state = 1;
@@ -60,7 +61,7 @@ static float uniform(void)
     return (float)((double)(state >> 40) / (1 << 23) - 1.0);
 }
 
-/* An example: noise around the centre of a random class, which is returned. */
+/* Generate an example x [IN]: noise around the centre of a random class. Returns the class. */
 static int example(float *x)
 {
     static float centre[OUT][IN];
@@ -80,7 +81,7 @@ static void axpy(float *restrict y, float a, const float *restrict x, int n)
         y[i] += a * x[i];
 }
 
-/* Adds rate times the gradient of one example's loss to g; returns the loss. */
+/* Add rate times the gradient of one example's loss to g [PARAMS]. Returns the loss. */
 static double learn(float *g, const float *w, const float *x, int label, float rate)
 {
     static float hidden[HIDDEN], dhidden[HIDDEN];
@@ -116,7 +117,8 @@ static double learn(float *g, const float *w, const float *x, int label, float r
 
 /* ---- the largest 1% */
 
-/* Moves, negated, the largest 1% of pending to send, which is zero elsewhere. */
+/* Move the largest 1% of pending [PARAMS], negated, to send [PARAMS]; set all other elements of send to zero. Returns
+ * how many were moved. */
 static size_t keep_largest(float *send, float *pending)
 {
     static size_t count[TOPK_COUNTS];
@@ -234,7 +236,7 @@ static void do_scatter_add(struct work *w)
     must(pici_scatter_add(w->dst, PARAMS, w->block, w->len, NULL), "scatter-add");
 }
 
-/* Median GB/s of dense bytes. */
+/* Median speed of an operation, in GB/s of dense bytes. */
 static double speed(void (*operation)(struct work *), struct work *w)
 {
     double t[REPETITIONS];

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Fine-tuning in bf16, and a second process that is to have the same weights after each step, as one that makes the rollouts
- * of reinforcement learning. They are shipped through a socket twice over: whole, and as deltas; and through files by
- * zstd --patch-from, where there is a zstd. Prints bytes and time of each: of zstd with its files and processes.
+ * Fine-tunes a model in bf16 while a second process gets the same weights after each step, as a process that generates
+ * rollouts for reinforcement learning does. The weights are sent through a socket in two ways, whole and as deltas;
+ * and, if zstd is installed, through files by zstd --patch-from. Prints the bytes and the time of each way; for zstd,
+ * the time includes its files and processes.
  *     finetune [-s STEPS] [-u HIDDEN] [-r RATE] [FILE]
- * FILE has examples of two classes in LIBSVM's text format; without one, data are generated. Learning is by Adam: first at a
- * rate of 0.001, for a model to start from, then at RATE. Ends with status 1 if the other process ever has another byte. */
+ * FILE has examples of two classes in LIBSVM's text format; without it, data are generated. Training is by Adam: first
+ * at a rate of 0.001, to get a pretrained model, then at RATE. Exits with status 1 if a byte of the weights ever
+ * differs in the second process. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <getopt.h>
@@ -30,7 +32,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* All of n bytes, written or read. */
+/* Write (out) or read all n bytes. False on an error or at the end of the stream. */
 static bool transfer(int fd, char *p, size_t n, bool out)
 {
     while (n) {
@@ -47,7 +49,7 @@ static bool transfer(int fd, char *p, size_t n, bool out)
 
 static bool put(int fd, const void *p, size_t n)
 {
-    return transfer(fd, (char *)p, n, true); /* which only reads it */
+    return transfer(fd, (char *)p, n, true); /* writing does not change p */
 }
 
 static bool get(int fd, void *p, size_t n)
@@ -64,13 +66,13 @@ static uint64_t hash(const uint16_t *w, size_t n)
     return h;
 }
 
-/* ---- the other process: it has weights, and does as it is told */
+/* ---- the second process: it holds weights and executes orders */
 
 struct order {
-    uint64_t ship, bytes; /* what follows: weights, or a block */
+    uint64_t ship, bytes; /* enum ship; the bytes that follow: weights, or a block */
 };
 
-/* Answers each order with 0 once it is done, or with the hash. */
+/* Execute orders until the socket is closed. Answers each order with 0 when it is done; HASH with the hash. */
 static int worker(int fd, size_t n, size_t cap)
 {
     uint16_t *const w = calloc(n, sizeof *w);
@@ -103,13 +105,13 @@ static bool ship(int fd, enum ship how, const void *p, size_t bytes, uint64_t *a
 
 /* ---- zstd --patch-from */
 
-/* 0, or another exit status; 127 without a zstd. */
+/* Run zstd in dir. Returns its exit status; 127 if zstd is not installed. */
 static int zstd(const char *dir, const char *const arguments[])
 {
     const pid_t pid = fork();
     int status;
     if (pid == 0) {
-        const int null = open("/dev/null", O_WRONLY); /* it likes to tell of its window */
+        const int null = open("/dev/null", O_WRONLY); /* it prints notes about its window */
         if (null >= 0 && dup2(null, 1) == 1 && dup2(null, 2) == 2 && chdir(dir) == 0)
             execvp("zstd", (char *const *)arguments);
         _exit(127);
@@ -126,8 +128,8 @@ static bool save(const char *dir, const char *name, const void *p, size_t bytes)
     return fd >= 0 && close(fd) == 0 && ok;
 }
 
-/* The patch's length and its time there and back, files included; false, complained, if it cannot be made or does not lead to
- * the weights. */
+/* Make and apply a patch with zstd. *bytes: its length; *s: the seconds for both, files included. False, after a
+ * message, if it cannot be made or does not give the weights. */
 static bool patch(const char *dir, const uint16_t *before, const uint16_t *now, size_t n, uint64_t *bytes, double *s)
 {
     static const char *const make[] = {"zstd", "-qf", "--patch-from=before", "now", "-o", "patch", NULL};
@@ -170,12 +172,13 @@ struct trainer {
     struct job job;
     struct model_place place;
     size_t n;
-    float *master, *shown, *g, *m, *v; /* weights in f32, as the bf16 has them; gradient; its moments */
-    uint16_t *now, *before;            /* bf16 */
+    float *master, *shown, *g, *m, *v; /* f32 weights; the bf16 weights as f32; gradient; its first and second
+    moments */
+    uint16_t *now, *before;            /* bf16 weights: after and before this step */
     int steps;
 };
 
-/* To nearest even. */
+/* Round to nearest even. */
 static uint16_t round_bf16(float x)
 {
     uint32_t u;
@@ -192,7 +195,7 @@ static void show(struct trainer *t)
     }
 }
 
-/* One step of Adam on a batch; its loss. */
+/* One step of Adam on a batch. Returns the loss. */
 static double learn(struct trainer *t, double rate)
 {
     const struct job *const j = &t->job;
@@ -254,14 +257,15 @@ static void trainer_free(struct trainer *t)
     free(t->before);
 }
 
-/* ---- both */
+/* ---- training and shipping */
 
 struct cost {
     uint64_t bytes;
     double s;
 };
 
-/* One step, shipped in each way. at: whether zstd is to be tried. */
+/* Train one step and ship the weights in each way, adding to cost. dir: for the files of zstd; NULL: do not run zstd.
+ * row: print a line. */
 static bool step(struct trainer *t, int fd, void *block, size_t cap, double rate, const char *dir, int row,
                  struct cost cost[3])
 {
@@ -278,7 +282,7 @@ static bool step(struct trainer *t, int fd, void *block, size_t cap, double rate
         return false;
     cost[0].s += seconds() - begin;
     cost[0].bytes += t->n * sizeof *t->now;
-    if (!ship(fd, WHOLE, t->before, t->n * sizeof *t->now, &answer)) /* and back, for the next way */
+    if (!ship(fd, WHOLE, t->before, t->n * sizeof *t->now, &answer)) /* restore it for the next way */
         return false;
 
     begin = seconds();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What is trained: examples, generated or read, a model for them, and their order. */
+ * A training job: examples, generated or read from a file; a model for them; and the order in which they are used. */
 #ifndef EXAMPLES_JOB_H
 #define EXAMPLES_JOB_H
 
@@ -20,21 +20,21 @@ struct options {
     int ranks, steps, batch, hidden, order;
     double rate, keep; /* per cent */
     uint64_t seed;
-    const char *path; /* or NULL: generate data */
+    const char *path; /* file of examples; NULL: generate data */
 };
 
-/* What all ranks share, and only read. */
+/* Shared by all ranks, which only read it. */
 struct job {
     struct options o;
     struct libsvm data;
     struct model model;
     float upper;   /* label of the upper class */
-    size_t *order; /* [data.rows], shuffled: the first `taught` are to learn from, the others are held out */
+    size_t *order; /* [data.rows] shuffled row numbers: the first `taught` for training, the others held out */
     size_t taught, held;
-    size_t n, share; /* weights, padded to the same share for each rank */
+    size_t n, share; /* weights, padded to a multiple of the ranks; weights of each rank's share */
 };
 
-static int own_rank; /* among processes */
+static int own_rank; /* of this process under MPI */
 static const char *own_name = "train";
 
 static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -47,10 +47,10 @@ static void complain(const char *format, ...)
     va_end(args);
     if (own_rank > 0)
         snprintf(who, sizeof who, "rank %d: ", own_rank);
-    fprintf(stderr, "%s: %s%s\n", own_name, who, text); /* one call, so that those of several processes do not mix */
+    fprintf(stderr, "%s: %s%s\n", own_name, who, text); /* one call, so that lines of several processes do not mix */
 }
 
-/* splitmix64 */
+/* splitmix64, a pseudo-random generator */
 static uint64_t random_bits(uint64_t *state)
 {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
@@ -59,7 +59,7 @@ static uint64_t random_bits(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* [0, 1) */
+/* Uniform in [0, 1). */
 static double uniform(uint64_t *state)
 {
     return (double)(random_bits(state) >> 11) / (double)(UINT64_C(1) << 53);
@@ -67,8 +67,8 @@ static double uniform(uint64_t *state)
 
 /* ---- data */
 
-/* A made-up survey: each row gives one answer to each question, some answers more often than others; the class depends
- * on the answers, on pairs of them, and on chance. False if there is no memory. */
+/* Generate a survey: each row has one answer to each question, and some answers are more frequent than others. The
+ * class depends on the answers, on pairs of neighbouring answers, and on chance. False if there is no memory. */
 static bool generate(struct libsvm *d, uint64_t seed)
 {
     enum { EXAMPLES = 20000, QUESTIONS = 14, ANSWERS = 9 };
@@ -92,7 +92,7 @@ static bool generate(struct libsvm *d, uint64_t seed)
     return true;
 }
 
-/* The whole file, whatever it is; NULL, complained, if that fails. */
+/* Read a whole file; the caller frees it. NULL, after a message, on an error. */
 static char *read_file(const char *path, size_t *len)
 {
     errno = 0;
@@ -143,7 +143,7 @@ static bool load(struct libsvm *d, const struct options *o)
     return ok;
 }
 
-/* The two labels there are; false if there are more, or fewer. */
+/* Find the greater of exactly two labels. False if there are not exactly two. */
 static bool two_classes(const struct libsvm *d, float *upper)
 {
     float low = d->label[0], high = d->label[0];
@@ -164,7 +164,7 @@ static void job_free(struct job *j)
     free(j->order);
 }
 
-/* False, complained, if there is something wrong; job_free either way. */
+/* False, after a message, on an error. The caller calls job_free in any case. */
 static bool job_init(struct job *j, const struct options *o)
 {
     memset(j, 0, sizeof *j);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Examples in LIBSVM's text format, a line each:
- *     LABEL INDEX:VALUE INDEX:VALUE ...      # until the end of the line
- * Labels and values are finite decimal numbers, indices whole ones that rise from 1 on. What is not listed is zero. */
+ * Examples in LIBSVM's text format, one on each line:
+ *     LABEL INDEX:VALUE INDEX:VALUE ...      # a comment until the end of the line
+ * Labels and values are finite decimal numbers. Indices are integers from 1, in rising order. Features that are not
+ * listed are zero. */
 #ifndef EXAMPLES_LIBSVM_H
 #define EXAMPLES_LIBSVM_H
 
@@ -20,12 +21,12 @@ struct libsvm {
     uint32_t features; /* the highest index */
     size_t *start;     /* [rows + 1]: row r has the entries [start[r], start[r + 1]) */
     float *label;      /* [rows] */
-    uint32_t *index;   /* of an entry, from 0 on, rising within a row */
-    float *value;
+    uint32_t *index;   /* [entries] features, from 0, rising within a row */
+    float *value;      /* [entries] */
 };
 
 struct libsvm_error {
-    size_t line; /* from 1 on; 0: no line in particular */
+    size_t line; /* from 1; 0: no line in particular */
     const char *why;
 };
 
@@ -38,14 +39,15 @@ static inline void libsvm_free(struct libsvm *d)
     memset(d, 0, sizeof *d);
 }
 
-/* Room for as many rows and entries; false if there is no memory. What free then takes is in *d either way. */
+/* Allocate arrays for so many rows and entries. False if there is no memory. The caller calls libsvm_free in any
+ * case. */
 static inline bool libsvm_allocate(struct libsvm *d, size_t rows, size_t entries)
 {
     memset(d, 0, sizeof *d);
     if (rows == SIZE_MAX || entries == SIZE_MAX)
         return false;
     d->start = calloc(rows + 1, sizeof *d->start);
-    d->label = calloc(rows + 1, sizeof *d->label); /* one more, for none may be a null pointer */
+    d->label = calloc(rows + 1, sizeof *d->label); /* one more, since calloc(0) may return NULL */
     d->index = calloc(entries + 1, sizeof *d->index);
     d->value = calloc(entries + 1, sizeof *d->value);
     return d->start && d->label && d->index && d->value;
@@ -61,7 +63,7 @@ static inline void libsvm_skip_blanks(struct libsvm_cursor *c)
         c->at++;
 }
 
-/* The characters from here on that can be part of a number. */
+/* The number of characters from the cursor on that are in set. */
 static inline size_t libsvm_span(const struct libsvm_cursor *c, const char *set)
 {
     size_t n = 0;
@@ -70,7 +72,8 @@ static inline size_t libsvm_span(const struct libsvm_cursor *c, const char *set)
     return n;
 }
 
-/* A decimal number: none of strtod's hexadecimals, infinities and NaNs, nor what a float cannot hold. */
+/* Parse a decimal number. Refuses the hexadecimal numbers, infinities and NaNs of strtod, and what a float cannot
+ * hold. */
 static inline bool libsvm_number(struct libsvm_cursor *c, float *number)
 {
     char copy[64], *end;
@@ -95,7 +98,7 @@ static inline bool libsvm_index(struct libsvm_cursor *c, uint32_t *index)
     return v >= 1 && v <= LIBSVM_MAX_FEATURES;
 }
 
-/* Add the line at the cursor, up to its end, to *d, which has room for it. NULL, or why not. */
+/* Parse the line at the cursor and append it to *d, which has room for it. Returns NULL, or what is wrong. */
 static inline const char *libsvm_line(struct libsvm *d, struct libsvm_cursor *c)
 {
     libsvm_skip_blanks(c);
@@ -126,8 +129,8 @@ static inline const char *libsvm_line(struct libsvm *d, struct libsvm_cursor *c)
     return NULL;
 }
 
-/* Read len bytes of text, whatever they are: true and *d, for libsvm_free; or false, *err, and nothing to free. Memory
- * is proportional to len. */
+/* Parse len bytes of untrusted text. True: *d is set, for libsvm_free. False: *err is set, and nothing is to be freed.
+ * Memory is proportional to len. */
 static inline bool libsvm_parse(struct libsvm *d, const char *text, size_t len, struct libsvm_error *err)
 {
     size_t lines = 1, colons = 0;
@@ -136,7 +139,7 @@ static inline bool libsvm_parse(struct libsvm *d, const char *text, size_t len, 
         colons += text[i] == ':';
     }
     *err = (struct libsvm_error){0, NULL};
-    if (!libsvm_allocate(d, lines, colons + 1)) /* one more: an index is read before its colon is looked for */
+    if (!libsvm_allocate(d, lines, colons + 1)) /* one more: an index is stored before its colon is checked */
         err->why = "no memory";
     for (size_t at = 0; at < len && !err->why;) {
         const char *const newline = memchr(text + at, '\n', len - at);

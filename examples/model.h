@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Two classifiers of sparse examples into two classes, as functions of a flat array of weights, and their gradients:
- *     logistic   linear in the features and in products of up to 2 or 3 of them: a wide model, of which an example
- *                touches few weights, so that gradients are sparse by nature
- *     network    one hidden layer of rectified linear units: gradients are dense */
+ * Two classifiers of sparse examples into two classes, and their gradients. Weights are one flat array.
+ *     logistic   linear in the features and in products of up to 2 or 3 of them. The model is wide and an example uses
+ *                few weights, so gradients are sparse
+ *     network    one hidden layer of rectified linear units; gradients are dense */
 #ifndef EXAMPLES_MODEL_H
 #define EXAMPLES_MODEL_H
 
@@ -19,15 +19,15 @@
 #define MODEL_MAX_WEIGHTS (UINT64_C(1) << 28)
 
 struct model {
-    uint32_t hidden;   /* units; 0: logistic */
-    int order;         /* logistic: of the products */
+    uint32_t hidden;   /* hidden units; 0: logistic */
+    int order;         /* logistic: the most features of a product */
     uint32_t features; /* of the data */
-    size_t inputs;     /* of the most that a row has */
-    size_t
-        weights; /* logistic: one a product, the bias. network: W1 [features][hidden], b1 [hidden], w2 [hidden], b2 */
+    size_t inputs;     /* most inputs that a row has */
+    size_t weights;    /* logistic: one for each product, the bias. network: W1 [features][hidden], b1, w2 [hidden],
+    b2 */
 };
 
-/* What one thread needs to run a model. */
+/* Working memory of one thread. */
 struct model_place {
     uint32_t *index; /* a row's inputs */
     float *value;
@@ -35,10 +35,11 @@ struct model_place {
     float *hidden, *dhidden;
 };
 
-/* Nonempty sets of up to `order` of n things; more than MODEL_MAX_WEIGHTS if it is more than that. */
+/* The number of nonempty sets of up to `order` out of n features. If it exceeds MODEL_MAX_WEIGHTS, some number that
+ * does. */
 static inline uint64_t model_products(uint64_t n, int order)
 {
-    uint64_t sets = n, sum = n; /* sets: of k + 1 things */
+    uint64_t sets = n, sum = n; /* sets: those of exactly k + 1 features */
     for (int k = 1; k < order && sum <= MODEL_MAX_WEIGHTS; k++) {
         sets = sets * (n - (uint64_t)k) / ((uint64_t)k + 1);
         sum += sets;
@@ -67,7 +68,7 @@ static inline void model_place_free(struct model_place *s)
     free(s->dhidden);
 }
 
-/* False if there is no memory; model_place_free either way. */
+/* False if there is no memory. The caller calls model_place_free in any case. */
 static inline bool model_place_init(struct model_place *s, const struct model *m)
 {
     s->n = 0;
@@ -78,8 +79,9 @@ static inline bool model_place_init(struct model_place *s, const struct model *m
     return s->index && s->value && s->hidden && s->dhidden;
 }
 
-/* A row's inputs: its features and their products. A set of features has a number, which is where its weight is: those
- * of one feature come first, then pairs, then triples, each by its highest feature, then the next. */
+/* Compute a row's inputs: its features and their products. A set of features has a number, the index of its weight:
+ * single features come first, then pairs, then triples; each group is sorted by the highest feature, then by the
+ * next. */
 static inline void model_read(const struct model *m, struct model_place *s, const struct libsvm *d, size_t row)
 {
     const size_t rank = d->start[row + 1] - d->start[row];
@@ -107,7 +109,7 @@ static inline void model_read(const struct model *m, struct model_place *s, cons
     s->n = n;
 }
 
-/* The log-odds of a row's being in the upper class. What backward needs stays in *s. */
+/* The log-odds that a row is in the upper class. Keeps in *s what model_backward needs. */
 static inline double model_score(const struct model *m, struct model_place *s, const float *w, const struct libsvm *d,
                                  size_t row)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The k largest of n numbers, by magnitude: how gradients are made sparse. */
+ * The magnitude of the k-th largest of n numbers, to keep only the largest elements of a gradient. */
 #ifndef EXAMPLES_TOPK_H
 #define EXAMPLES_TOPK_H
 
@@ -14,11 +14,11 @@ static inline uint32_t magnitude(float x)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
-    return u & 0x7fffffff; /* orders as |x| does */
+    return u & 0x7fffffff; /* has the same order as |x| */
 }
 
-/* The magnitude of the k-th largest element, 1 <= k <= n, exactly: two counting passes, over the upper and the lower 16
- * bits. count: a place for them. */
+/* The exact magnitude of the k-th largest element of g [n], 1 <= k <= n. Two counting passes: over the upper, then the
+ * lower 16 bits. count: scratch memory for them. */
 static inline uint32_t kth_largest(const float *g, size_t n, size_t k, size_t count[TOPK_COUNTS])
 {
     uint32_t upper = 0, bucket = TOPK_COUNTS;

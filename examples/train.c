@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Data-parallel training, twice over: with dense collectives, then with sparse ones. Prints both loss curves, which
- * agree bit for bit, and what they cost.
+ * Data-parallel training, done twice: with dense and with sparse collectives. Prints both loss curves, which agree bit
+ * for bit, and the cost of both.
  *     train --help
- * Ranks are threads; built with PICI_EXAMPLE_MPI (make mpi-examples), they are those of mpirun. Ends with status 1 if
- * anything disagrees. */
+ * Ranks are threads; if built with PICI_EXAMPLE_MPI (make mpi-examples), they are the processes of mpirun. Exits with
+ * status 1 if the two runs disagree. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
@@ -28,24 +28,24 @@
 
 enum { REPORTS = 10, ROWS = REPORTS + 1, EVALUATED_AT_ONCE = 64 };
 
-/* A row of the table: of the weights before this step, and of what the step sent. */
+/* A row of the table: the quality of the weights before this step, and what the step sent. */
 struct row {
     int step;
-    double held_loss, held_right; /* of all examples held out */
-    uint64_t own, sum;            /* nonzeros of rank 0's gradient, of the sum */
-    uint64_t sent;                /* bytes so far, all ranks */
+    double held_loss, held_right; /* loss and accuracy on the held-out examples */
+    uint64_t own, sum;            /* nonzeros of rank 0's gradient, and of the sum */
+    uint64_t sent;                /* bytes sent so far by all ranks */
 };
 
-/* A training, dense or sparse. */
+/* A training run, dense or sparse. */
 struct run {
     bool dense;
-    double *loss; /* [steps], of each step's batch over all ranks */
+    double *loss; /* [steps] mean loss of each step's batch over all ranks */
     struct row row[ROWS];
     int rows;
     double held_loss, held_right; /* after the last step */
-    uint64_t sends[4];            /* blocks by format, all ranks */
-    double seconds, seconds_coll; /* of the slowest rank */
-    uint64_t digest;              /* of the weights */
+    uint64_t sends[4];            /* blocks sent by all ranks, by format */
+    double seconds, seconds_coll; /* of the slowest rank: in all, and in collectives */
+    uint64_t digest;              /* hash of the weights */
 };
 
 struct rank {
@@ -53,14 +53,14 @@ struct rank {
     struct pici_comm *comm;
     pthread_t thread;
     struct model_place place;
-    float *w, *g;      /* [n]: weights, and the gradient, which becomes the update */
-    float *squares;    /* [n, or share]: of all gradients so far */
-    float *pending;    /* [n]: of the gradient, what was not sent yet */
+    float *w, *g;      /* [n] weights; the gradient, which becomes the update */
+    float *squares;    /* [n, or share] sum of the squares of all gradients so far */
+    float *pending;    /* [n] the part of the gradients that was not sent yet */
     size_t *count;     /* [TOPK_COUNTS] */
     struct run run[2]; /* dense, sparse */
     double coll_s;     /* seconds in collectives */
     struct pici_coll_stats total;
-    char why[512]; /* of a failure */
+    char why[512]; /* message of a failure; "" if there is none */
 };
 
 static double seconds(void)
@@ -72,14 +72,14 @@ static double seconds(void)
 
 /* ---- one rank */
 
-/* Keep why; false. */
+/* Store the message of a failure. Returns false. */
 static bool failed(struct rank *r, const char *what, enum pici_status s)
 {
     snprintf(r->why, sizeof r->why, "%s: %s (%s)", what, pici_strerror(s), pici_comm_error(r->comm));
     return false;
 }
 
-/* The worst of all ranks' statuses: whoever cannot go on says so before the others wait for it. */
+/* The worst status of all ranks. A rank that cannot continue reports it here, before the others wait for it. */
 static enum pici_status agree(struct pici_comm *comm, enum pici_status own)
 {
     int32_t worst = own; /* errors are negative */
@@ -93,7 +93,7 @@ static double softplus(double t)
     return fmax(t, 0) + log1p(exp(-fabs(t)));
 }
 
-/* The gradient of this rank's part of a batch, added to g; the loss. */
+/* Add the gradient of this rank's part of a batch to g [n]. Returns the mean loss. */
 static double learn(struct rank *r, int step, float *g)
 {
     const struct job *const j = r->job;
@@ -109,8 +109,8 @@ static double learn(struct rank *r, int step, float *g)
     return loss / (double)batch;
 }
 
-/* Move the largest of what is pending to g, which is zero elsewhere. The rest waits, and nothing is lost ("error
- * feedback"). */
+/* Move the largest elements of pending to g; set all other elements of g to zero. The rest stays pending for later
+ * steps ("error feedback"). */
 static void keep_largest(struct rank *r)
 {
     const size_t n = r->job->model.weights;
@@ -124,8 +124,8 @@ static void keep_largest(struct rank *r)
     }
 }
 
-/* Adagrad, in place: g becomes what the weights are to be lowered by. Where g is +0 this is +0, not -0, which has a bit
- * set and would be sent. */
+/* Adagrad, in place: g becomes the update, which is subtracted from the weights. +0 stays +0; -0 has a bit set and
+ * would be sent as a nonzero. */
 static void update(float *g, float *squares, size_t n, float rate)
 {
     for (size_t i = 0; i < n; i++) {
@@ -142,7 +142,8 @@ static uint64_t nonzeros(const float *x, size_t n)
     return nnz;
 }
 
-/* Loss and accuracy on the examples held out, of which each rank takes its part. Meanwhile *request moves on. */
+/* Loss and accuracy on the held-out examples; each rank evaluates its part of them. Meanwhile it progresses *request,
+ * and then waits for it. */
 static bool evaluate(struct rank *r, double *loss, double *right, struct pici_request **request)
 {
     const struct job *const j = r->job;
@@ -181,8 +182,9 @@ static void add_stats(struct pici_coll_stats *to, const struct pici_coll_stats *
         to->sends[f] += s->sends[f];
 }
 
-/* A step: gradients of all ranks become one, it becomes the update, and everyone applies that. Either every rank gets
- * the whole sum and makes the whole update, or, with --shard, its share of both, and the updates are gathered. */
+/* One step: average the gradients of all ranks, compute the update, and apply it on every rank. Either every rank gets
+ * the whole average and computes the whole update; or, with --shard, each computes its share, and the updates are
+ * gathered. */
 static bool train_step(struct rank *r, struct run *run, int step)
 {
     const struct job *const j = r->job;
@@ -211,13 +213,13 @@ static bool train_step(struct rank *r, struct run *run, int step)
         s = pici_all_reduce_start(&loss, &loss, 1, PICI_F64, PICI_AVG, r->comm, NULL, &mean);
     r->coll_s += seconds() - begin;
 
-    /* The weights stay as they are until the sum is here: time to see how good they are. */
+    /* The weights do not change until the sum has arrived: evaluate them meanwhile. */
     if (row && s == PICI_OK && !evaluate(r, &row->held_loss, &row->held_right, &sum)) {
         pici_wait(&mean);
         return false;
     }
     begin = seconds();
-    const enum pici_status of_sum = pici_wait(&sum), of_mean = pici_wait(&mean); /* both, or they would not be freed */
+    const enum pici_status of_sum = pici_wait(&sum), of_mean = pici_wait(&mean); /* both, since waiting frees them */
     if (s == PICI_OK)
         s = of_sum != PICI_OK ? of_sum : of_mean;
     r->coll_s += seconds() - begin;
@@ -265,7 +267,7 @@ static bool digest(const float *w, size_t n, uint64_t *hash)
     return finite;
 }
 
-/* Sum up over all ranks what a run cost, and see that they all end with the same weights. */
+/* Add up the cost of a run over all ranks, and check that all ranks have the same weights. */
 static bool conclude(struct rank *r, struct run *run)
 {
     uint64_t sums[4 + ROWS] = {0}, low, high;
@@ -303,7 +305,7 @@ static bool train(struct rank *r, struct run *run)
 {
     const struct job *const j = r->job;
     uint64_t state = j->o.seed;
-    for (size_t i = 0; i < j->n; i++) /* of a network, small and unequal */
+    for (size_t i = 0; i < j->n; i++) /* for a network, small random weights */
         r->w[i] = j->o.network && i < j->model.weights ? (float)(0.2 * uniform(&state) - 0.1) : 0;
     memset(r->squares, 0, (j->o.shard ? j->share : j->n) * sizeof *r->squares);
     if (r->pending)
@@ -333,7 +335,7 @@ static void rank_free(struct rank *r)
     pici_comm_free(r->comm);
 }
 
-/* Both trainings of one rank. r->why if it fails; rank_free either way. */
+/* Both training runs of one rank. On a failure r->why has the message. The caller calls rank_free in any case. */
 static void *run_rank(void *argument)
 {
     struct rank *const r = argument;
@@ -354,12 +356,12 @@ static void *run_rank(void *argument)
         failed(r, "beginning", s);
     else if (train(r, &r->run[0]))
         train(r, &r->run[1]);
-    pici_comm_free(r->comm); /* now, so that nobody waits for a rank that failed alone */
+    pici_comm_free(r->comm); /* now, so that no rank waits for one that failed alone */
     r->comm = NULL;
     return NULL;
 }
 
-/* ---- what is printed */
+/* ---- output */
 
 static double mib(uint64_t bytes)
 {
@@ -396,7 +398,7 @@ static void print_heading(const struct job *j)
                                : "All-reduce of gradients; every rank makes the whole update");
 }
 
-/* Rank 0's table, of both runs. True if they agree. */
+/* Print rank 0's table of both runs. Returns true if the runs agree. */
 static bool print_table(const struct job *j, const struct run run[2])
 {
     const struct run *const dense = &run[0], *const sparse = &run[1];
@@ -436,7 +438,7 @@ static bool print_table(const struct job *j, const struct run run[2])
 
 /* ---- ranks */
 
-/* Print what ranks[0] found; the exit status. */
+/* Print the results of rank 0. Returns the exit status. */
 static int report(const struct job *j, const struct rank *r)
 {
     print_heading(j);
@@ -518,7 +520,7 @@ int main(int argc, char **argv)
         r[i] = (struct rank){.job = &j, .comm = comms[i]};
     while (started < ranks && pthread_create(&r[started].thread, NULL, run_rank, &r[started]) == 0)
         started++;
-    for (int i = started; i < ranks; i++) { /* so that the others see it gone */
+    for (int i = started; i < ranks; i++) { /* so that the others see that it is gone */
         pici_comm_free(r[i].comm);
         r[i].comm = NULL;
     }

@@ -49,7 +49,7 @@ static bool parse_int(const char *text, int least, int most, int *number)
     return true;
 }
 
-/* The exit status if the program is to end here, else -1. */
+/* Parse the command line into *o. Returns -1, or the exit status if the program ends here. */
 static int parse_options(int argc, char **argv, struct options *o)
 {
     enum { SEED = 256 };

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Package pici with libpici.so inside, which make builds from the tree that this folder is part of. PICI_BUILD names
-make's folder, if it is not build."""
+"""The package pici with libpici.so inside. make builds the library from the tree that this folder is part of;
+PICI_BUILD names the build folder, if it is not build."""
 import os
 import shutil
 import subprocess
@@ -18,11 +18,11 @@ TREE = Path(__file__).resolve().parent.parent
 if not (TREE / "Makefile").exists():
     raise SystemExit("pici: there are no C sources around this folder: build in the repository, or take a wheel")
 BUILD = os.path.relpath(TREE / os.environ.get("PICI_BUILD", "build"), TREE)  # relative, as make itself has it
-WORK = TREE / BUILD / "python"  # what setuptools makes on the way
+WORK = TREE / BUILD / "python"  # for the intermediate files of setuptools
 
 
 class WithLibrary(build_py):
-    """The modules, and beside them the library."""
+    """Copies the library beside the modules."""
 
     def run(self):
         super().run()
@@ -31,19 +31,19 @@ class WithLibrary(build_py):
         package = self.get_package_dir("pici") if self.editable_mode else Path(self.build_lib) / "pici"
         library = Path(package) / "libpici.so"
         shutil.copyfile(TREE / BUILD / "libpici.so", library)
-        if shutil.which("strip"):  # of what debuggers read, four fifths of it
+        if shutil.which("strip"):  # debug information is four fifths of the file
             subprocess.check_call(["strip", "--strip-unneeded", library])
 
 
 class Platform(Distribution):
-    """A wheel for one platform,"""
+    """Makes the wheel one for this platform, since it has a library inside."""
 
     def has_ext_modules(self):
         return True
 
 
 class AnyPython(bdist_wheel):
-    """and for every Python on it: there is no extension module, only a library that ctypes loads."""
+    """Makes the wheel one for every Python 3: there is no extension module, only a library that ctypes loads."""
 
     def get_tag(self):
         return "py3", "none", super().get_tag()[2]

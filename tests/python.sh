@@ -75,9 +75,11 @@ case ${SANITIZE:-} in
         ;;
 esac
 
-# The program that README.md shows.
-awk '/^```python$/ { on = 1; next } /^```$/ { on = 0 } on' README.md >"$tmp/readme.py"
-[ -s "$tmp/readme.py" ] || { echo "FAIL: README.md shows no program"; exit 1; }
-(cd "$tmp" && run "$python" readme.py)
+# The programs that README.md and docs/python.md show.
+for page in README.md docs/python.md; do
+    awk '/^```python$/ { on = 1; next } /^```$/ { on = 0 } on' "$page" >"$tmp/page.py"
+    [ -s "$tmp/page.py" ] || { echo "FAIL: $page shows no program"; exit 1; }
+    (cd "$tmp" && run "$python" page.py)
+done
 
 run "$python" python/tests/run.py

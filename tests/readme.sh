@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The C programs that README.md shows compile without a warning, and run.
+# The C programs that README.md and docs/c.md show compile without a warning, and run.
 set -eu
 root=$PWD
 build=$(cd "${BUILD:-build}" && pwd)
@@ -11,7 +11,11 @@ sanitize=${SANITIZE:+-fsanitize=$SANITIZE}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp"
-awk '/^```c$/ { on = 1; n++; next } /^```$/ { on = 0 } on { print > "program" n ".c" }' "$root/README.md"
+programs() { # FILE: its programs to program1.c, program2.c, ...
+    rm -f program*.c
+    awk '/^```c$/ { on = 1; n++; next } /^```$/ { on = 0 } on { print > "program" n ".c" }' "$1"
+}
+
 compile() { # CC SOURCE LIBS...
     of=$1 source=$2
     shift 2
@@ -21,13 +25,20 @@ compile() { # CC SOURCE LIBS...
 }
 
 n=0
-for f in program*.c; do
-    ! grep -q MPI_Init "$f" || continue
-    compile "$cc" "$f"
-    ./program
-    n=$((n + 1))
-done
-[ "$n" = 3 ] || { echo "README.md has $n programs, not 3"; exit 1; }
+run_all() { # FILE HOW-MANY
+    programs "$1"
+    ran=0
+    for f in program*.c; do
+        ! grep -q MPI_Init "$f" || continue
+        compile "$cc" "$f"
+        ./program
+        ran=$((ran + 1))
+    done
+    [ "$ran" = "$2" ] || { echo "$1 has $ran programs, not $2"; exit 1; }
+    n=$((n + ran))
+}
+run_all "$root/docs/c.md" 3
+run_all "$root/README.md" 2
 
 # The variation for MPI is a main for the program before it.
 if [ -n "$sanitize" ]; then
@@ -35,7 +46,7 @@ if [ -n "$sanitize" ]; then
 elif ! command -v mpicc.openmpi >/dev/null 2>&1; then
     echo "skip: the program over MPI: no mpicc.openmpi"
 else
-    sed '/^int main/,$d; s|<pici/coll.h>|<pici/mpi.h>|' program3.c | cat - program4.c >mpi.c
+    sed '/^int main/,$d; s|<pici/coll.h>|<pici/mpi.h>|' program2.c | cat - program3.c >mpi.c
     ${MAKE:-make} -s -C "$root" BUILD="$build" MPICC=mpicc.openmpi MPIDIR="$build/openmpi" mpi
     OMPI_CC=$cc compile mpicc.openmpi mpi.c "$build/openmpi/libpici_mpi.a"
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

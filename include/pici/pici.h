@@ -1,14 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici: lossless blocks for dense buffers that are mostly zero.
+ * pici: a lossless codec for dense buffers that are mostly zero.
  *
- * A block is one run of n elements of one dtype, encoded; it carries its own length, format and dtype. "Nonzero" means
- * that some bit of the element is set, so that -0.0, NaN payloads and denormals survive exactly. The bytes of a block are
- * specified in formats/block.md and formats/hybrid.md and are the same from every CPU, at any thread count.
+ * A block is the encoding of n consecutive elements of one dtype. Its header states its length, format and dtype. An
+ * element is nonzero if any of its bits is set, so -0.0, NaN payloads and denormals survive exactly. The same elements,
+ * dtype, format and checksum option give the same bytes on every CPU, at any thread count. The layout is specified in
+ * formats/block.md and formats/hybrid.md.
  *
- * Every function returns a status and is thread-safe. The codec allocates nothing, needs up to 160 KiB of stack (384 KiB
- * with threads > 1), and keeps no state but the choice of CPU kernels, made at the first call (environment variable
- * PICI_CPU=scalar|avx2|avx512 lowers it; any other value is ignored). opts == NULL means PICI_OPTS_INIT. */
+ * What holds for every function here, unless it says otherwise:
+ *   lengths     `n`, `first` and `count` are elements; `len`, `cap` and *_bytes are bytes
+ *   elements    in host byte order, at any address: no alignment is required. Blocks too may lie at any address
+ *   ownership   buffers belong to the caller and are used until the call returns. Nothing is kept
+ *   memory      nothing is allocated. A call needs up to 160 KiB of stack (384 KiB with threads > 1)
+ *   threads     every function is thread-safe. With opts->threads > 1 a call starts threads and joins them
+ *   errors      a function returns a status; it prints nothing and does not set errno
+ *   options     opts == NULL means PICI_OPTS_INIT
+ * The only state is the choice of CPU kernels, made at the first call: the best instruction set that the CPU has. The
+ * environment variable PICI_CPU=scalar|avx2|avx512 lowers the choice; any other value is ignored.
+ *
+ * Structs that may grow begin with their size; set them with their initializer. One rule tells versions apart:
+ *   size below the struct's first version   PICI_E_ARG
+ *   size smaller than the library's         an older caller: members beyond it have their defaults, and are not written
+ *   size larger than the library's          a newer caller: what it sets beyond the library's size must be zero, else
+ *                                           PICI_E_UNSUPPORTED; results beyond it become zero */
 #ifndef PICI_PICI_H
 #define PICI_PICI_H
 
@@ -30,30 +44,30 @@ extern "C" {
 enum pici_status {
     PICI_OK = 0,
 
-    /* your call */
-    PICI_E_ARG = -1,         /* null, out of range, overlapping, or a struct size that never existed */
+    /* the call is wrong */
+    PICI_E_ARG = -1,         /* null, out of range, overlapping, or a struct size below its first version */
     PICI_E_SPACE = -2,       /* the output does not fit in its capacity */
     PICI_E_UNSUPPORTED = -3, /* valid, but not in this build or version */
 
-    /* your data */
-    PICI_E_CORRUPT = -20,  /* breaks a rule of the format */
+    /* the bytes read are wrong */
+    PICI_E_CORRUPT = -20,  /* they break a rule of the format */
     PICI_E_VERSION = -21,  /* a version of the format that this library does not know */
-    PICI_E_CHECKSUM = -22, /* the bytes are not those that were written */
+    PICI_E_CHECKSUM = -22, /* a checksum does not match */
 
-    /* the world */
-    PICI_E_NOMEM = -40,
-    PICI_E_IO = -41,
-    PICI_E_PEER = -42,
-    PICI_E_TRANSPORT = -43,
-    PICI_E_TIMEOUT = -44,
-    PICI_E_DEVICE = -45,
-    PICI_E_BROKEN = -46 /* a communicator after an error */
+    /* the system, or another rank, failed */
+    PICI_E_NOMEM = -40,     /* an allocation failed */
+    PICI_E_IO = -41,        /* a file, pipe or callback failed */
+    PICI_E_PEER = -42,      /* another rank is gone, or made a different call */
+    PICI_E_TRANSPORT = -43, /* the transport under a communicator failed */
+    PICI_E_TIMEOUT = -44,   /* nothing moved for the time allowed */
+    PICI_E_DEVICE = -45,    /* the CUDA runtime refused a call */
+    PICI_E_BROKEN = -46     /* the communicator has failed before */
 };
 
-/* A sentence without a full stop; static. Any value is answered. */
+/* The meaning of a status in English, without a full stop. Static; never NULL, for any value. */
 PICI_API const char *pici_strerror(enum pici_status);
 
-/* The version of the library that runs, as PICI_VERSION is that of the header compiled against; static. */
+/* The version of the library at run time. PICI_VERSION is that of the header at compile time. Static. */
 PICI_API const char *pici_version(void);
 
 enum pici_dtype {
@@ -61,7 +75,7 @@ enum pici_dtype {
     PICI_F64,
     PICI_F16,
     PICI_BF16,
-    PICI_F8E4M3, /* OCP: no infinity */
+    PICI_F8E4M3, /* OCP: no infinities, one NaN of either sign */
     PICI_F8E5M2,
     PICI_I8,
     PICI_U8,
@@ -73,130 +87,152 @@ enum pici_dtype {
     PICI_U64
 };
 
-/* Bytes of an element: 1, 2, 4 or 8; 0 for a dtype that does not exist. */
+/* Bytes of one element: 1, 2, 4 or 8. 0 for an unknown dtype. */
 PICI_API size_t pici_dtype_width(enum pici_dtype);
 
-/* "f32", "bf16", ...; NULL for a dtype that does not exist; static. */
+/* "f32", "bf16", ... Static. NULL for an unknown dtype. */
 PICI_API const char *pici_dtype_name(enum pici_dtype);
 
 enum pici_format {
-    PICI_DENSE = 0,  /* the elements as they are */
-    PICI_PICI = 1,   /* a bitvector in 64 x 64 tiles, a prefix sum a tile, the nonzero values */
-    PICI_COO = 2,    /* positions and values */
-    PICI_HYBRID = 3, /* in each tile of 4096 elements the smallest of offsets, a bitvector and the elements */
-    PICI_AUTO = 255  /* the smallest; ties go to the lowest number; the choice may change between versions */
+    PICI_DENSE = 0,  /* all elements */
+    PICI_PICI = 1,   /* a bitvector in tiles of 64 x 64 bits, a prefix sum for each tile, and the nonzero values */
+    PICI_COO = 2,    /* the positions and the values of the nonzeros */
+    PICI_HYBRID = 3, /* for each tile of 4096 elements the smallest of: offsets, a bitvector, all elements */
+    PICI_AUTO = 255  /* the format with the shortest block; of equals, the lowest number. Later versions may choose
+                      * differently */
 };
 
-/* "dense", "pici", "coo", "hybrid", "auto"; NULL for a format that does not exist; static. */
+/* "dense", "pici", "coo", "hybrid", "auto". Static. NULL for an unknown format. */
 PICI_API const char *pici_format_name(enum pici_format);
 
-/* Options. Set with PICI_OPTS_INIT; size tells versions of the struct apart: what a later version added must be zero
- * (PICI_E_UNSUPPORTED), and less than this one is PICI_E_ARG. */
+/* Options of encoders and decoders. Set with PICI_OPTS_INIT. PICI_E_ARG: a member out of its range. */
 struct pici_opts {
     size_t size;
-    int threads;  /* 1; 0: one for each core of the process's affinity mask; never more than the work is worth */
-    int checksum; /* 0; 1: store an XXH64 of the block. Readers check it wherever it is present */
+    int threads;  /* default 1. 0: one for each core of the process's affinity mask. At most 256 are used, and fewer
+                   * for small blocks */
+    int checksum; /* default 0. 1: encoders store an XXH64 of the block. Decoders check one whenever it is present */
 };
 #define PICI_OPTS_INIT {sizeof(struct pici_opts), 1, 0}
 
-/* What a header says. Set size with PICI_INFO_INIT. */
+/* The contents of a block's header. Set with PICI_INFO_INIT. */
 struct pici_info {
     size_t size;
     enum pici_format format;
     enum pici_dtype dtype;
-    uint64_t count;     /* elements of the dense run */
-    uint64_t nnz;       /* values stored (dense: count) */
-    size_t block_bytes; /* length of the whole block */
+    uint64_t count;     /* elements that were encoded */
+    uint64_t nnz;       /* nonzero elements; in a dense block, count */
+    size_t block_bytes; /* bytes of the whole block */
 };
 #define PICI_INFO_INIT {sizeof(struct pici_info), PICI_DENSE, PICI_F32, 0, 0, 0}
 
-/* Bytes of the longest block of n elements (AUTO: of dense's). 0 if format or dtype is unknown or the length is beyond
- * size_t. Never less than 48 otherwise. */
+/* The length in bytes of the longest block of n elements in this format: a capacity that always suffices. For
+ * PICI_AUTO, that of a dense block. At least 48. 0 if format or dtype is unknown, or if the length does not fit in
+ * size_t. */
 PICI_API size_t pici_bound(enum pici_format, enum pici_dtype, uint64_t n);
 
 /* Encode n elements of src as one block.
- *   block [cap bytes]            undefined unless PICI_OK; any alignment; must not overlap src
- *   len   out, bytes             0 unless PICI_OK
- *   src   [n elements of dtype]  any alignment, host byte order
- * Fits whenever cap >= pici_bound(format, dtype, n), and whenever the block itself fits in cap. On an
- * error block either was not touched (a bad argument) or does not begin with a valid header.
- * PICI_E_ARG: unknown dtype or format, null (src: with n > 0), overlap, n beyond memory. PICI_E_SPACE: did not fit.
- * Allocates nothing; threads > 1 start and join threads. Layout: formats/block.md, formats/hybrid.md. */
+ *   block [cap bytes]            output; undefined unless PICI_OK. Must not overlap src
+ *   len   out, bytes             length of the block; 0 unless PICI_OK
+ *   src   [n elements of dtype]  must not change during the call
+ * Succeeds whenever cap >= pici_bound(format, dtype, n), and whenever the block itself fits in cap bytes. After an
+ * error, block does not begin with a valid header, unless the error is PICI_E_ARG: then it may be untouched.
+ * PICI_E_ARG: unknown dtype or format, null (src only if n > 0), overlap, more bytes than size_t holds, bad options.
+ * PICI_E_SPACE: the block does not fit. PICI_E_UNSUPPORTED: options of a later version.
+ * Layout: formats/block.md, formats/hybrid.md. */
 PICI_API enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void *src, uint64_t n,
                                         enum pici_dtype, enum pici_format, const struct pici_opts *);
 
 /* Decode a block to the n elements that it was made of.
- *   dst   [n elements]  any alignment, host byte order; unspecified unless PICI_OK; must not overlap block
- *   block [len bytes]   any bytes at all: every rule of the format is checked
- * PICI_E_ARG: null, overlap, n is not the block's count. PICI_E_CORRUPT, _VERSION, _CHECKSUM, _UNSUPPORTED: the block. */
+ *   dst   [n elements of the block's dtype]   output; unspecified unless PICI_OK. Must not overlap block
+ *   n     must equal the block's count: take both from pici_inspect
+ *   block [len bytes]                         untrusted: every rule of the format is checked, and the checksum if there
+ *                                             is one
+ * PICI_E_ARG: null (dst only if n > 0), overlap, n is not the block's count, bad options.
+ * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: what is wrong with the block. */
 PICI_API enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t len,
                                           const struct pici_opts *);
 
-/* Decode elements [first, first + n) only. Reads the header, the tiles concerned and their index entries (coo: a binary
- * search of the positions, then those in the range; hybrid: the metadata of the tiles' groups too), and checks what it
- * reads; not the checksum.
- * PICI_E_ARG: as above, or the range is not within the block's count. */
+/* Decode elements [first, first + n) of a block only. Reads, and checks, the header and what those elements need: their
+ * tiles and index entries; in a coo block the positions by binary search; in a hybrid block the metadata of their
+ * groups. Does not check the checksum.
+ *   dst   [n elements of the block's dtype]   output; unspecified unless PICI_OK. Must not overlap block
+ *   block [len bytes]                         untrusted, as in pici_decompress
+ * PICI_E_ARG: null, overlap, the range is not within the block's count, bad options. Other errors: as pici_decompress.
+ * Runs on the calling thread alone, whatever opts->threads is. */
 PICI_API enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
                                                 const struct pici_opts *);
 
-/* dst[i] += x for each stored x, in the dtype's own arithmetic; other elements keep their bits. (A dense block stores all
- * elements; there too those that are zero in all bits are not added.)
- *   f32, f64             IEEE addition
+/* Scatter-add: dst[i] += x for each nonzero element x that the block stores. Other elements of dst keep their bits.
+ *   dst   [n elements of the block's dtype]   read and written; unspecified unless PICI_OK. Must not overlap block
+ *   block [len bytes]                         untrusted, as in pici_decompress
+ * The addition is that of the dtype, with the same bits on every instruction set:
+ *   f32, f64             IEEE 754
  *   f16, bf16, f8        in f32, rounded once to nearest even; f8e4m3 overflows to NaN, the others to infinity
- *   integers             wrap
- * A NaN in dst stays, made quiet; else a NaN in the block is taken, made quiet. The same bits on every ISA.
- * dst as for pici_decompress; so are the errors. */
+ *   integers             modulo 2^bits
+ *   NaN                  that of dst if it has one, else that of the block; made quiet
+ * Errors: as pici_decompress. The exact words: formats/block.md, "Adding". */
 PICI_API enum pici_status pici_scatter_add(void *dst, uint64_t n, const void *block, size_t len,
                                            const struct pici_opts *);
 
-/* What the header says, checked as far as a header can be. len >= 48: a block's beginning is enough, so that a reader of
- * a stream learns how many bytes follow (info->block_bytes). PICI_E_CORRUPT if len < 48. */
+/* Read a block's header, checking every rule that the header alone can break.
+ *   info  out; unchanged unless PICI_OK
+ *   block [len bytes]   untrusted. The first 48 bytes suffice: info->block_bytes then tells a reader of a stream how
+ *                       many bytes the block has
+ * PICI_E_ARG: null. PICI_E_CORRUPT: len < 48, or the header breaks a rule. PICI_E_VERSION, PICI_E_UNSUPPORTED (an
+ * unknown format, or a block longer than size_t). */
 PICI_API enum pici_status pici_inspect(struct pici_info *info, const void *block, size_t len);
 
-/* Check every rule of the format, the checksum included when there is one. */
+/* Check a block [len bytes] against every rule of the format, and its checksum if there is one; decodes nothing.
+ * PICI_E_ARG: null. PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: what is wrong with the
+ * block. */
 PICI_API enum pici_status pici_verify(const void *block, size_t len);
 
-/* Where and why a block is not valid. Set size with PICI_FAULT_INIT. */
+/* Where a block breaks a rule, and which rule. Set with PICI_FAULT_INIT. */
 struct pici_fault {
     size_t size;
-    enum pici_status status; /* as returned; PICI_OK: nothing is wrong, and the rest is zero and null */
-    uint64_t offset;         /* byte of the block where the breach shows */
-    uint64_t tile;           /* the tile (elements tile*4096 ...) that it concerns, or PICI_NO_TILE */
-    const char *rule;        /* the rule's name in formats/block.md or hybrid.md, as "tile-index"; static */
+    enum pici_status status; /* as returned. PICI_OK: the block is valid, offset and tile are 0, rule is NULL */
+    uint64_t offset;         /* byte of the block at which the breach shows */
+    uint64_t tile;           /* the tile concerned, elements tile * 4096 and on; PICI_NO_TILE: none in particular */
+    const char *rule;        /* name of the rule in formats/block.md or hybrid.md, such as "tile-index". Static */
 };
 #define PICI_FAULT_INIT {sizeof(struct pici_fault), PICI_OK, 0, 0, NULL}
 #define PICI_NO_TILE UINT64_MAX
 
-/* As pici_verify, and says where and what. One fault, the first in the order of the specification. fault may be NULL. */
+/* As pici_verify, and reports the fault: the first in the order of the specification.
+ *   fault   out; may be NULL */
 PICI_API enum pici_status pici_verify_at(const void *block, size_t len, struct pici_fault *fault);
 
-/* The containers of a hybrid tile, by the number that the block has for them; and one without nonzeros. */
+/* The containers that a tile of a hybrid block may have; the first four have their numbers in formats/hybrid.md. */
 enum pici_container {
-    PICI_OFFSETS12 = 0,
-    PICI_OFFSETS8 = 1,
-    PICI_BITVECTOR = 2,
-    PICI_RAW = 3,
-    PICI_EMPTY = 4,
-    PICI_CONTAINERS = 5
+    PICI_OFFSETS12 = 0, /* a list of 12-bit offsets */
+    PICI_OFFSETS8 = 1,  /* 16 lists of 8-bit offsets */
+    PICI_BITVECTOR = 2, /* one bit for each element */
+    PICI_RAW = 3,       /* all elements */
+    PICI_EMPTY = 4,     /* nothing: the tile has no nonzeros */
+    PICI_CONTAINERS = 5 /* how many there are */
 };
 
-/* "offsets12", "offsets8", "bitvector", "raw", "empty"; NULL for a container that does not exist; static. */
+/* "offsets12", "offsets8", "bitvector", "raw", "empty". Static. NULL for an unknown container. */
 PICI_API const char *pici_container_name(enum pici_container);
 
-/* What the tiles of a hybrid block are kept in. Set size with PICI_MIX_INIT. */
+/* How a hybrid block spends its bytes, by container. Set with PICI_MIX_INIT. position_bytes, value_bytes and
+ * other_bytes add up to the length of the block. */
 struct pici_mix {
     size_t size;
-    uint64_t tiles[PICI_CONTAINERS];
-    uint64_t nnz[PICI_CONTAINERS];            /* nonzeros in them */
-    uint64_t position_bytes[PICI_CONTAINERS]; /* descriptors and payloads */
-    uint64_t value_bytes[PICI_CONTAINERS];
-    uint64_t other_bytes; /* header, directory, occupancy, padding: with these the block's length */
+    uint64_t tiles[PICI_CONTAINERS];          /* tiles with this container */
+    uint64_t nnz[PICI_CONTAINERS];            /* nonzeros in those tiles */
+    uint64_t position_bytes[PICI_CONTAINERS]; /* their descriptors and payloads */
+    uint64_t value_bytes[PICI_CONTAINERS];    /* their values */
+    uint64_t other_bytes;                     /* header, directory, occupancy bits, padding */
 };
 #define PICI_MIX_INIT {sizeof(struct pici_mix), {0}, {0}, {0}, {0}, 0}
 
-/* Count the block's tiles and their bytes; mix gets the counts of this block alone, whatever it held before. Checks the
- * header, the directory and all descriptors, but neither payloads and values nor the checksum.
- * PICI_E_ARG: null, or the block is not hybrid. Other errors: the block. */
+/* Count the tiles of a hybrid block and their bytes. Checks the header, the directory and all descriptors; does not
+ * check payloads, values or the checksum.
+ *   mix   out: overwritten, not added to; unchanged unless PICI_OK
+ *   block [len bytes]   untrusted
+ * PICI_E_ARG: null, or the block is not hybrid. PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_UNSUPPORTED: what is wrong with
+ * the block. Layout: formats/hybrid.md. */
 PICI_API enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len);
 
 #ifdef __cplusplus

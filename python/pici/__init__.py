@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""pici: lossless blocks for dense buffers that are mostly zero, and files of them.
+"""pici: a lossless codec for dense buffers that are mostly zero, and files of tensors.
 
     block = pici.compress(gradient)             # bytes
-    pici.scatter_add(total, block)              # total += gradient, touching what is not zero
+    pici.scatter_add(total, block)              # total += gradient, touching only what the block stores
     gradient = pici.decompress(block)
 
     delta = pici.diff(old, new)                 # what changed, bit for bit
-    pici.apply(old, delta)                      # old is new now
+    pici.apply(old, delta)                      # old equals new now
 
     pici.save("model.pici", {"w": w})
     with pici.open("model.pici") as f:
-        rows = f["w"][10:20]                    # reads the chunks that have these rows
+        rows = f["w"][10:20]                    # reads only the chunks that hold these rows
 
-See pici.codec and pici.file for what arrays may be, and pici.errors for what is raised.
+pici.codec says which arrays are accepted and returned, pici.file how files are read and written, and pici.errors what
+is raised.
 """
 from . import _abi
 from .codec import (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The C ABI of libpici, declared for ctypes as include/pici/*.h declares it, and the library itself.
+"""The C ABI of libpici, as include/pici/*.h declares it, for ctypes; and the loaded library.
 
-A CDLL releases the GIL for as long as a call lasts. ctypes cuts integers to their C width without a word: what callers
-give goes through u31() or u64() first.
+A CDLL releases the GIL during each call. ctypes silently truncates integers to their C width, so numbers from callers
+go through u31() or u64() first.
 """
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint6
 from pathlib import Path
 from typing import Any
 
-VERSION = "0.1"  # of the header: a library of another one may declare other things
+VERSION = "0.1"  # of the headers: a library of another version may have another ABI
 SONAME = "libpici.so.0"
 NO_TILE = 2**64 - 1  # PICI_NO_TILE
 FILE = 2**64 - 1  # PICI_FILE
@@ -27,8 +27,7 @@ ENUM = c_int  # any other
 
 
 class Sized(ctypes.Structure):
-    """A struct that begins with its own size. It is otherwise zero, which is what the initializers of those below have,
-    but for what these set."""
+    """A struct that begins with its own size. All other members are zero unless given, as in the C initializers."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(size=ctypes.sizeof(self), **fields)
@@ -150,7 +149,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def _load() -> ctypes.CDLL:
-    """The library that PICI_LIBRARY names, else the one that was installed with this package, else the system's."""
+    """Load the library that PICI_LIBRARY names; else the one installed with this package; else the system's."""
     beside = Path(__file__).with_name("libpici.so")
     path = os.environ.get("PICI_LIBRARY") or (str(beside) if beside.exists() else SONAME)
     try:
@@ -172,7 +171,7 @@ lib = _load()
 
 
 def u31(value: int, what: str) -> int:
-    """A number that fits an int and is not negative."""
+    """value, if it is from 0 to 2^31 - 1; else ValueError. what: its name in the message."""
     value = operator.index(value)
     if not 0 <= value < 2**31:
         raise ValueError(f"{what} is {value}, not from 0 to {2**31 - 1}")
@@ -180,6 +179,7 @@ def u31(value: int, what: str) -> int:
 
 
 def u64(value: int, what: str) -> int:
+    """value, if it is from 0 to 2^64 - 1; else ValueError. what: its name in the message."""
     value = operator.index(value)
     if not 0 <= value < 2**64:
         raise ValueError(f"{what} is {value}, not from 0 to {2**64 - 1}")

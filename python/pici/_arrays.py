@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What callers give and get, as memory that the library can read and write."""
+"""Arrays of callers as memory that the library can read and write."""
 from __future__ import annotations
 
 import importlib
@@ -17,7 +17,7 @@ MAX_BYTES = 1 << 30
 
 
 def _seen(x: Any) -> tuple[Storage, Optional[DType]]:
-    """An array of x's elements, without a copy, and their dtype if it is one of ours."""
+    """x as an ndarray, without a copy, and its dtype if it is one of the fourteen."""
     if isinstance(x, np.ndarray):
         x = np.asarray(x)  # no subclass
     else:
@@ -31,7 +31,7 @@ def _seen(x: Any) -> tuple[Storage, Optional[DType]]:
 
 
 def _typed(array: Storage, found: Optional[DType], dtype: Optional[str]) -> DType:
-    """The dtype to take the elements for: the one asked for, if it has their width."""
+    """The dtype of the elements: the one that the caller names, if it has their width; else the one that was found."""
     if dtype is None:
         if found is None:
             raise TypeError(f"elements of {array.dtype} are of no dtype here: dtype= says which to take them for")
@@ -43,7 +43,7 @@ def _typed(array: Storage, found: Optional[DType], dtype: Optional[str]) -> DTyp
 
 
 def readable(x: Any, dtype: Optional[str] = None) -> tuple[Storage, DType]:
-    """Elements to be read: row-major and in the host's byte order, copied only if x is not."""
+    """The elements of x, to be read: row-major and in the host's byte order. Copied only if x is not."""
     array, found = _seen(x)
     d = _typed(array, found, dtype)
     if not array.dtype.isnative:
@@ -54,7 +54,7 @@ def readable(x: Any, dtype: Optional[str] = None) -> tuple[Storage, DType]:
 
 
 def writable(x: Any, wanted: DType, count: int, dtype: Optional[str] = None) -> Storage:
-    """x's own memory, for a block of that dtype and count."""
+    """The memory of x itself, to be written, for a block of dtype `wanted` with `count` elements."""
     array, found = _seen(x)
     d = _typed(array, found, dtype)
     if d != wanted:
@@ -75,7 +75,7 @@ def octets(x: Any) -> Storage:
 
 
 def empty(d: DType, count: int, max_bytes: Optional[int]) -> Storage:
-    """Room for so many elements, which is what some bytes claim to hold."""
+    """A new array for `count` elements, a number that comes from untrusted bytes: LimitError beyond max_bytes."""
     need = count * d.storage.itemsize
     if max_bytes is not None and need > max_bytes:
         raise LimitError(f"{count} elements of {d.name} take {need} bytes; max_bytes is {max_bytes}")
@@ -83,7 +83,7 @@ def empty(d: DType, count: int, max_bytes: Optional[int]) -> Storage:
 
 
 def delivery(d: DType, to: str) -> Callable[[Storage], Any]:
-    """What makes of elements, as they are stored, what the caller asked for. Fails now if it cannot be had."""
+    """A function from stored elements to the type that `to` asks for. Raises now if that type is not available."""
     if to == "numpy":
         dtype = numpy_dtype(d)
         return lambda array: array.view(dtype)

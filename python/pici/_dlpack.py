@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DLPack in both directions, for all dtypes: NumPy's own knows neither bf16 nor f8.
+"""DLPack import and export for all dtypes; NumPy's own DLPack support has neither bf16 nor f8.
 
-In: the capsule is left as it is and held, so that its owner frees it when the array is gone. Out: a capsule that NumPy
-makes of the unsigned integers, in which the type is set right.
+Import: the capsule is kept unchanged for as long as an array uses its memory; then its owner frees it. Export: NumPy
+makes a capsule of unsigned integers, and the type in it is set to the real one.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from . import _dtypes
 
 HOST = (1, 3, 11)  # kDLCPU, kDLCUDAHost, kDLROCMHost
-READ_ONLY = 1  # a flag of versioned tensors
+READ_ONLY = 1  # a flag in versioned tensors
 
 
 class _Tensor(ctypes.Structure):
@@ -44,13 +44,13 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-# Prototypes of our own: attributes of ctypes.pythonapi belong to everybody.
+# Prototypes of our own: setting argtypes on ctypes.pythonapi would change them for all users of it.
 _is_valid = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 def _open(capsule: object) -> tuple[_Tensor, int]:
-    """The tensor inside, and its flags."""
+    """The tensor in a capsule, and its flags."""
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
         if versioned.major != 1:
@@ -62,7 +62,7 @@ def _open(capsule: object) -> tuple[_Tensor, int]:
 
 
 class _Holder:
-    """Memory for NumPy, which keeps this object, and so the capsule, for as long as there is an array on it."""
+    """Memory for NumPy. An array keeps a reference to this object, and so to the capsule."""
 
     def __init__(self, capsule: object, interface: dict[str, Any]) -> None:
         self.capsule = capsule
@@ -70,14 +70,14 @@ class _Holder:
 
 
 def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
-    """The elements of what has __dlpack__, without a copy, and their dtype if it is one of ours. Those of other types,
-    and of bf16 and f8, are unsigned integers."""
+    """The elements of an object with __dlpack__, without a copy, and their dtype if it is one of the fourteen. Elements
+    of other types, and of bf16 and f8, are given as unsigned integers."""
     device = int(x.__dlpack_device__()[0])
     if device not in HOST:
         raise BufferError(f"the elements are on a device (DLPack's type {device}): bring them to the host first")
     try:
         capsule = x.__dlpack__(max_version=(1, 1))
-    except TypeError:  # older than versions
+    except TypeError:  # from before DLPack 1.0, which has no versions
         capsule = x.__dlpack__()
     t, flags = _open(capsule)
     if t.lanes != 1 or t.bits not in (8, 16, 32, 64):
@@ -99,7 +99,7 @@ def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
 
 
 class DLPackArray:
-    """Elements for whatever reads DLPack, as torch.from_dlpack(x), under the dtype that they have."""
+    """Elements for any consumer of DLPack, such as torch.from_dlpack, with their real dtype."""
 
     def __init__(self, storage: np.ndarray[Any, Any], dtype: _dtypes.DType) -> None:
         self._storage = storage

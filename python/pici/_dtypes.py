@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The fourteen dtypes, and what NumPy, ml_dtypes, torch and DLPack call them."""
+"""The fourteen dtypes, and their names in NumPy, ml_dtypes, torch and DLPack."""
 from __future__ import annotations
 
 import importlib
@@ -11,8 +11,8 @@ import numpy as np
 class DType(NamedTuple):
     name: str
     code: int  # enum pici_dtype
-    storage: np.dtype[Any]  # NumPy's type; where it has none, the unsigned integer of that width
-    narrow: str  # "", or where NumPy has none: the name in ml_dtypes and in torch
+    storage: np.dtype[Any]  # NumPy's type; if NumPy has none, the unsigned integer of that width
+    narrow: str  # "" if NumPy has the type; else its name in ml_dtypes and torch
     dlpack: tuple[int, int]  # DLDataTypeCode, bits
 
 
@@ -44,7 +44,7 @@ ALL = _table()
 BY_NAME = {d.name: d for d in ALL}
 BY_CODE = {d.code: d for d in ALL}
 BY_DLPACK = {d.dlpack: d for d in ALL}
-#: NumPy's name of the type, or ml_dtypes'
+#: by the name in NumPy or ml_dtypes
 BY_NUMPY = {d.narrow or d.storage.name: d for d in ALL}
 
 
@@ -56,7 +56,7 @@ def named(name: str) -> DType:
 
 
 def numpy_dtype(d: DType) -> np.dtype[Any]:
-    """What NumPy has for it: for bf16 and f8, ml_dtypes."""
+    """The dtype of a NumPy array of it; for bf16 and f8, that of ml_dtypes."""
     if not d.narrow:
         return d.storage
     try:

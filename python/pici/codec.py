@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Blocks: one run of elements each, encoded.
+"""Blocks: the encoding of an array's elements as bytes, and back.
 
-Elements come as a NumPy array, as anything that has __dlpack__ (a torch tensor), or as anything with a buffer
-(array.array, mmap); dtype= takes them for another dtype of their width, as "bf16" where they are its bits in uint16.
-They are read and written in place, and must stay as they are meanwhile: the GIL is released.
+Arrays in: a NumPy array, an object with __dlpack__ (a torch tensor), or an object with a buffer (array.array, mmap).
+Arrays are read and written in place. The GIL is released meanwhile, so they must not be changed during a call.
 
-threads: 1; 0 is one for each core. max_bytes: a block of 48 bytes can truthfully claim 2^60 zeros, so what would take
-more memory is refused (LimitError); None lifts the limit.
+dtype: the dtype of the elements, if their type does not say it: "bf16" for bf16 whose bits are in an array of uint16.
+It must have the same width.
 
-to: what elements come back as.
-    "numpy"   an ndarray; bf16 and f8 have a type of ml_dtypes, which must be installed (else ImportError)
-    "bits"    the same, but bf16 and f8 are uint16 and uint8
+threads: default 1; 0 is one for each core.
+
+max_bytes: the most memory that a block's claim may cause to be allocated, default 1 GiB; more raises LimitError. A
+block of 48 bytes can truthfully claim 2^60 zeros. None lifts the limit.
+
+to: the type in which elements are returned.
+    "numpy"   an ndarray; bf16 and f8 are types of ml_dtypes, which must be installed (else ImportError)
+    "bits"    an ndarray; bf16 and f8 are uint16 and uint8
     "torch"   a torch tensor
     "dlpack"  an object for any library's from_dlpack
 """
@@ -32,20 +36,20 @@ _FORMAT_NAMES = {code: name for name, code in _abi.FORMATS.items()}
 
 @dataclass(frozen=True)
 class Info:
-    """What a block's header says."""
+    """The contents of a block's header."""
 
     format: str
     dtype: str
-    #: elements of the dense run
+    #: elements that were encoded
     count: int
-    #: values stored (dense: count)
+    #: nonzero elements; in a dense block, count
     nnz: int
-    #: length of the whole block
+    #: bytes of the whole block
     block_bytes: int
 
 
 def _refusal(status: int, block: Optional[_arrays.Storage] = None) -> Error:
-    """The exception for a status; with what is wrong with the block, if it is the block."""
+    """The exception for a status. If the block is what is wrong, it has the fault."""
     message = lib.pici_strerror(status).decode()
     if block is None:
         return make(status, message)
@@ -68,14 +72,14 @@ def _opts(threads: int, checksum: bool = False) -> _abi.Opts:
 
 
 def _head(block: _arrays.Storage) -> tuple[DType, int]:
-    """dtype and count."""
+    """dtype and count of a block."""
     info = _abi.Info()
     _check(lib.pici_inspect(info, block.ctypes.data, block.size), block)
     return BY_CODE[info.dtype], info.count
 
 
 def _encode(function: Any, d: DType, sources: list[_arrays.Storage], format: str, opts: _abi.Opts) -> bytes:
-    """The block that a function makes of one array, or of several of the same length."""
+    """The block that a C function makes of one array, or of two arrays of the same length."""
     f, n = format_code(format), sources[0].size
     block = np.empty(lib.pici_bound(f, d.code, n), np.uint8)
     used = ctypes.c_size_t()
@@ -84,7 +88,7 @@ def _encode(function: Any, d: DType, sources: list[_arrays.Storage], format: str
 
 
 def _into(function: Any, out: Any, block: Any, dtype: Optional[str], threads: int) -> None:
-    """What a function does to out with a block of as many elements."""
+    """Call a C function that changes out by a block of as many elements."""
     b = _arrays.octets(block)
     opts = _opts(threads)
     d, count = _head(b)
@@ -102,17 +106,17 @@ def format_code(name: str) -> int:
 def compress(
     array: Any, *, format: str = "auto", dtype: Optional[str] = None, threads: int = 1, checksum: bool = False
 ) -> bytes:
-    """One block of all elements of array, in row-major order; the shape is not kept.
+    """Encode all elements of array, in row-major order, as one block. The block does not store the shape.
 
-    format: "dense", "pici", "coo", "hybrid", or "auto", which is the smallest of them.
-    checksum: store an XXH64 of the block, which readers check.
+    format: "dense", "pici", "coo", "hybrid", or "auto", the one with the shortest block.
+    checksum: store an XXH64 of the block, which decoders check.
     """
     elements, d = _arrays.readable(array, dtype)
     return _encode(lib.pici_compress, d, [elements], format, _opts(threads, checksum))
 
 
 def decompress(block: Any, *, to: str = "numpy", threads: int = 1, max_bytes: Optional[int] = _arrays.MAX_BYTES) -> Any:
-    """All elements of a block, in one dimension."""
+    """Decode all elements of a block, as a one-dimensional array."""
     b = _arrays.octets(block)
     opts = _opts(threads)
     d, count = _head(b)
@@ -131,7 +135,8 @@ def decompress_range(
     threads: int = 1,
     max_bytes: Optional[int] = _arrays.MAX_BYTES,
 ) -> Any:
-    """Elements [first, first + count) of a block. Reads, and checks, what of the block they need, not the checksum."""
+    """Decode elements [first, first + count) of a block. Reads, and checks, only the parts of the block that these
+    elements need; does not check the checksum."""
     b = _arrays.octets(block)
     opts = _opts(threads)
     first, count = _abi.u64(first, "first"), _abi.u64(count, "count")
@@ -145,16 +150,16 @@ def decompress_range(
 
 
 def decompress_into(out: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
-    """All elements of a block to out, which has as many of the same dtype: an array that is used again saves the time
-    in which the system makes a new one. On an error its elements are unspecified."""
+    """Decode all elements of a block into out, an array with as many elements of the same dtype. Faster than
+    decompress() where an array can be reused. On an error its elements are unspecified."""
     _into(lib.pici_decompress, out, block, dtype, threads)
 
 
 def scatter_add(dst: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
-    """dst[i] += x for each element x that the block stores, in the dtype's own arithmetic: IEEE for f32 and f64; f16,
-    bf16 and f8 in f32, rounded once; integers wrap. Elements that are zero in the block keep their bits.
+    """dst[i] += x for each nonzero element x of the block. The arithmetic is that of the dtype: IEEE 754 for f32 and
+    f64; f16, bf16 and f8 in f32, rounded once; integers wrap. Where the block has zeros, dst keeps its bits.
 
-    dst has as many elements as the block, of the same dtype. On an error they are unspecified."""
+    dst has as many elements as the block, of the same dtype. On an error its elements are unspecified."""
     _into(lib.pici_scatter_add, dst, block, dtype, threads)
 
 
@@ -167,10 +172,10 @@ def diff(
     threads: int = 1,
     checksum: bool = False,
 ) -> bytes:
-    """One block of what changed from base to new, two arrays of the same shape and dtype: of the XOR of their elements,
-    bit for bit and without a temporary array. Options as for compress().
+    """Encode what changed from base to new, two arrays of the same shape and dtype, as one block: the XOR of their
+    elements, without a temporary array. Options: as for compress().
 
-    It does not say what it is a delta of: keep a hash beside it where that could be mistaken."""
+    The block does not record which array it applies to. Where a mix-up is possible, keep a hash beside it."""
     old, d = _arrays.readable(base, dtype)
     elements, found = _arrays.readable(new, dtype)
     if found != d:
@@ -181,17 +186,17 @@ def diff(
 
 
 def apply(dst: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
-    """dst[i] ^= x for each element x that the block stores, in place: what diff(base, new) made turns base into new,
-    and new back into base.
+    """dst[i] ^= x for each nonzero element x of the block, in place. A block from diff(base, new) turns base into new,
+    and new into base.
 
-    dst has as many elements as the block, of the same dtype. On an error they are unspecified: verify() the block first
-    where they cannot be had again."""
+    dst has as many elements as the block, of the same dtype. On an error its elements are unspecified: if dst cannot be
+    restored, verify() the block first."""
     _into(lib.pici_apply, dst, block, dtype, threads)
 
 
 def inspect(block: Any) -> Info:
-    """What the header says, checked as far as a header can be: the first 48 bytes of a block are enough, so that a
-    reader of a stream learns how many follow."""
+    """Read a block's header, checking every rule that the header alone can break. The first 48 bytes of a block are
+    enough: block_bytes of the result then tells a reader of a stream how many bytes the block has."""
     b = _arrays.octets(block)
     info = _abi.Info()
     _check(lib.pici_inspect(info, b.ctypes.data, b.size), b)
@@ -199,8 +204,8 @@ def inspect(block: Any) -> Info:
 
 
 def verify(block: Any) -> None:
-    """Check every rule of the format, and the checksum if there is one. Raises CorruptError, ChecksumError,
-    VersionError or UnsupportedError, whose fault says where and why."""
+    """Check a block against every rule of the format, and its checksum if there is one. Raises CorruptError,
+    ChecksumError, VersionError or UnsupportedError; the exception's fault says which rule is broken, and where."""
     b = _arrays.octets(block)
     found = _abi.Fault()
     _check(lib.pici_verify_at(b.ctypes.data, b.size, found), b)

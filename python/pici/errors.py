@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An exception for each status of the library."""
+"""An exception class for each status of the library."""
 from __future__ import annotations
 
 import errno
@@ -7,45 +7,49 @@ from typing import NamedTuple, Optional
 
 
 class Fault(NamedTuple):
-    """Where and why bytes are not as they must be."""
+    """Which rule of the format is broken, and where."""
 
-    #: byte of the block at which the breach shows; of a .pici file: where the record begins that has it
+    #: byte of the block at which the breach shows; in a .pici file, the beginning of the record that has it
     offset: int
-    #: tile of the block (elements tile * 4096 and on) that it concerns, if one
+    #: the tile of the block that it concerns (elements tile * 4096 and on); None: no tile in particular
     tile: Optional[int]
-    #: the rule's name in formats/block.md, hybrid.md or file.md
+    #: name of the rule in formats/block.md, hybrid.md or file.md
     rule: str
 
 
 class Error(Exception):
-    """The base of all below."""
+    """The base class of all exceptions here."""
 
-    #: the number in enum pici_status; None if it was not the library that refused
+    #: the number in enum pici_status; None if the error does not come from the library
     status: Optional[int] = None
-    #: what is wrong with the bytes, if it is the bytes
+    #: the rule that the bytes break, if the bytes are what is wrong
     fault: Optional[Fault] = None
 
 
 class LimitError(Error, ValueError):
-    """More memory than max_bytes would be needed for what the bytes claim to hold."""
+    """What the bytes claim to hold would need more memory than max_bytes."""
 
 
 class ArgumentError(Error, ValueError):
+    """The call is wrong: an argument is out of range, or two overlap."""
+
     status = -1
 
 
 class SpaceError(Error):
+    """The output does not fit in its capacity."""
+
     status = -2
 
 
 class UnsupportedError(Error):
-    """Valid, but not in this build or version: zstd that was not built in, a format of a later version."""
+    """Valid, but not supported by this build or version: zstd that was not built in, a format of a later version."""
 
     status = -3
 
 
 class CorruptError(Error, ValueError):
-    """A rule of the format is broken; fault says which, and where."""
+    """The bytes break a rule of the format; fault says which, and where."""
 
     status = -20
 
@@ -57,48 +61,65 @@ class VersionError(Error, ValueError):
 
 
 class ChecksumError(Error, ValueError):
-    """The bytes are not those that were written."""
+    """A checksum does not match."""
 
     status = -22
 
 
 class NoMemoryError(Error, MemoryError):
+    """The library could not allocate memory."""
+
     status = -40
 
 
 class IoError(Error, OSError):
+    """A file could not be read or written; errno says why, if it is known."""
+
     status = -41
 
 
 class NotFoundError(IoError, FileNotFoundError):
-    pass
+    """There is no such file."""
 
 
 class ExistsError(IoError, FileExistsError):
-    pass
+    """The file exists, and overwrite was not given."""
 
 
 class NoPermissionError(IoError, PermissionError):
-    pass
+    """The system does not permit it."""
+
+
+# The classes below are for statuses of collectives and GPUs, which this package does not use yet.
 
 
 class PeerError(Error):
+    """Another rank is gone, or made a different call."""
+
     status = -42
 
 
 class TransportError(Error):
+    """The transport under a communicator failed."""
+
     status = -43
 
 
 class TimedOutError(Error, TimeoutError):
+    """Nothing moved for the time allowed."""
+
     status = -44
 
 
 class DeviceError(Error):
+    """The CUDA runtime refused a call."""
+
     status = -45
 
 
 class BrokenError(Error):
+    """The communicator has failed before."""
+
     status = -46
 
 
@@ -132,7 +153,7 @@ _IO = {
 
 
 def make(status: int, message: str, fault: Optional[Fault] = None, code: int = 0, path: str = "") -> Error:
-    """The exception for a status. code: an errno value that says more of an IoError about path."""
+    """The exception for a status. code, path: the errno value and the file of an IoError, if they are known."""
     cls = CLASSES.get(status, Error)
     error: Error
     if cls is IoError:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The .pici file: named tensors, in checksummed chunks. Read at random, written as a stream.
+""".pici files: named tensors in checksummed chunks, read by random access and written as a stream.
 
-Whatever a file holds is an exception at the worst. A File or a Writer may be used by several threads: they take turns.
+A damaged or hostile file raises an exception and does nothing worse. Several threads may use the same File or Writer;
+they take turns.
 """
 from __future__ import annotations
 
@@ -47,11 +48,11 @@ def _bytes(name: str) -> bytes:
 
 
 class Tensor:
-    """A tensor of an open file, of which nothing has been read yet.
+    """A tensor of an open file. Its elements are read only when they are asked for.
 
-    t[...] reads like an ndarray is indexed, by integers, slices and an ellipsis, and returns an ndarray of its own
-    memory. Leading integers and the slice after them narrow what is read, to the chunks that hold it; the rest is done
-    in memory. numpy.asarray(t) and from_dlpack(t) read it all.
+    t[...] is indexed like an ndarray, by integers, slices and an ellipsis, and returns a new ndarray. Leading integers
+    and the first slice after them decide which chunks are read; the other indices are applied in memory.
+    numpy.asarray(t) and from_dlpack(t) read all elements.
     """
 
     def __init__(self, file: File, info: _abi.TensorInfo) -> None:
@@ -59,14 +60,14 @@ class Tensor:
         self._index: int = info.index
         self._d = BY_CODE[info.dtype]
         self.name = _text(ctypes.string_at(info.name, info.name_len))
-        #: pici's name for it: "f32", "bf16", ...
+        #: "f32", "bf16", ...
         self.dtype = self._d.name
         self.shape: tuple[int, ...] = tuple(info.shape[: info.rank])
-        #: elements
+        #: number of elements
         self.size: int = info.count
-        #: elements of each chunk but the last, which has what remains
+        #: elements of each chunk but the last, which has the rest
         self.chunk_elements: int = info.chunk_elements
-        #: bytes of the file that are this tensor's
+        #: bytes of this tensor's records in the file
         self.stored_bytes: int = info.stored_bytes
 
     def __repr__(self) -> str:
@@ -83,10 +84,11 @@ class Tensor:
 
     @property
     def attrs(self) -> dict[str, bytes]:
+        """The tensor's attributes."""
         return self._file._attrs(self._index)
 
     def read(self, first: int = 0, count: Optional[int] = None, *, to: str = "numpy") -> Any:
-        """Elements [first, first + count), or all from first on, in row-major order and one dimension."""
+        """Read elements [first, first + count), or all from first on, as a one-dimensional array in row-major order."""
         first = _abi.u64(first, "first")
         count = max(0, self.size - first) if count is None else _abi.u64(count, "count")
         if first + count > self.size:
@@ -113,7 +115,7 @@ class Tensor:
         if ellipsis:
             keys[ellipsis[0] : ellipsis[0] + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
         deliver = _arrays.delivery(self._d, "numpy")
-        # Leading integers and the slice after them are a run of elements; what remains is done in memory.
+        # Leading integers and the slice after them select a contiguous run of elements; the rest is applied in memory.
         first, shape = 0, self.shape
         rest: list[Any] = []
         for i, k in enumerate(keys):
@@ -158,7 +160,7 @@ class Tensor:
 
 
 class _Turn:
-    """The reader of a file, one thread at a time, for as long as it is not closed."""
+    """Gives a file's reader to one thread at a time. Raises if the file is closed."""
 
     def __init__(self, lock: threading.Lock, handle: ctypes.c_void_p) -> None:
         self._lock = lock
@@ -176,12 +178,12 @@ class _Turn:
 
 
 class File(Mapping[str, Tensor]):
-    """An open .pici file: its tensors by name, in the order of the file. Use open()."""
+    """An open .pici file: a mapping from names to tensors, in the order of the file. Made by open()."""
 
     def __init__(self, path: Path, *, threads: int = 1, max_bytes: Optional[int] = _arrays.MAX_BYTES) -> None:
         opts = _abi.ReaderOpts(threads=_abi.u31(threads, "threads"))
         self.path = os.fspath(path)
-        #: of memory, for the elements of one read; None: no limit
+        #: the most memory for the elements of one read; None: no limit
         self.max_bytes = max_bytes
         self._handle = ctypes.c_void_p()
         self._lock = threading.Lock()
@@ -201,7 +203,7 @@ class File(Mapping[str, Tensor]):
         return _Turn(self._lock, self._handle)
 
     def _check(self, status: int, code: int = 0) -> None:
-        """Raise what the reader says. With the lock held, or before anybody else has the file."""
+        """Raise the reader's error for a status. The caller holds the lock, or no other thread has the file yet."""
         if not status:
             return
         message = lib.pici_reader_error(self._handle).decode("utf-8", "replace") or lib.pici_strerror(status).decode()
@@ -210,7 +212,7 @@ class File(Mapping[str, Tensor]):
         raise make(status, message, fault, code, str(self.path))
 
     def close(self) -> None:
-        """Free what is open. Tensors read before stay; those not read cannot be any more."""
+        """Close the file. Arrays that were read stay valid; tensors can no longer be read."""
         with self._lock:
             self._handle.value = None
             self._free()
@@ -252,7 +254,7 @@ class File(Mapping[str, Tensor]):
 
     @property
     def attrs(self) -> dict[str, bytes]:
-        """Of the file itself."""
+        """The attributes of the file itself."""
         return self._attrs(_abi.FILE)
 
     def _attrs(self, index: int) -> dict[str, bytes]:
@@ -267,20 +269,20 @@ class File(Mapping[str, Tensor]):
         return found
 
     def verify(self) -> None:
-        """Read the whole file, and check every rule and checksum."""
+        """Read the whole file and check every rule and every checksum."""
         with self._reading() as r:
             self._check(lib.pici_reader_verify(r))
 
 
 def open(path: Path, *, threads: int = 1, max_bytes: Optional[int] = _arrays.MAX_BYTES) -> File:
-    """Open a .pici file: its header and index are read, and of its tensors what is asked for later.
+    """Open a .pici file. Reads its header and index; elements are read when they are asked for.
 
-    What picitool diff writes is such a file too; its attrs have "delta.version", and its tensors are what
-    changed.
+    A delta that picitool diff writes is such a file too: its attrs have "delta.version", and its tensors are the XOR of
+    both versions.
 
-    threads: for reads that span chunks; 1, or 0 for one for each core.
-    max_bytes: of memory for the elements of one read, since a short file can truthfully claim very many zeros; what
-    needs more is refused (LimitError). None lifts the limit.
+    threads: for reads that span chunks; default 1, 0 is one for each core.
+    max_bytes: the most memory for the elements of one read, default 1 GiB; more raises LimitError. A short file can
+    truthfully claim very many zeros. None lifts the limit.
     """
     return File(path, threads=threads, max_bytes=max_bytes)
 
@@ -310,8 +312,8 @@ def _abandon(writer: ctypes.c_void_p, out: ctypes.c_void_p) -> None:
 
 
 class Writer:
-    """A .pici file that is being written; it appears under its name, whole, at close(). In a with statement that is
-    left by an exception it does not appear. Use create()."""
+    """A .pici file that is being written. It appears at its path, whole, at close(). If an exception leaves the with
+    statement, it does not appear. Made by create()."""
 
     def __init__(
         self,
@@ -367,7 +369,7 @@ class Writer:
     def begin(
         self, name: str, shape: tuple[int, ...], dtype: str, *, attrs: Optional[Mapping[str, bytes]] = None
     ) -> None:
-        """Begin a tensor, whose elements append() brings. The one before must have all of its own."""
+        """Begin a tensor; append() adds its elements. The tensor before must be complete."""
         d = named(dtype)
         a = _attributes(attrs)
         key = _bytes(name)
@@ -388,7 +390,7 @@ class Writer:
             self._current = d
 
     def append(self, array: Any, *, dtype: Optional[str] = None) -> None:
-        """The next elements, any number of them, in row-major order."""
+        """Append elements to the current tensor, any number of them, in row-major order."""
         elements, d = _arrays.readable(array, dtype)
         with self._lock:
             w = self._open()
@@ -399,13 +401,14 @@ class Writer:
     def add(
         self, name: str, array: Any, *, dtype: Optional[str] = None, attrs: Optional[Mapping[str, bytes]] = None
     ) -> None:
-        """A whole tensor, of the array's shape."""
+        """Write a whole tensor with the shape of array."""
         elements, d = _arrays.readable(array, dtype)
         self.begin(name, elements.shape, d.name, attrs=attrs)
         self.append(elements, dtype=d.name)
 
     def close(self) -> None:
-        """Write the index, and let the file appear. On an exception it does not. Does nothing a second time."""
+        """Write the index and make the file appear at its path. If this raises, no file appears. A second call does
+        nothing."""
         with self._lock:
             if not self._writer:
                 return
@@ -422,7 +425,7 @@ class Writer:
                 self._raise(status, ctypes.get_errno())
 
     def abort(self) -> None:
-        """Leave no trace of the file. Does nothing after close()."""
+        """Give up: remove what was written. Does nothing after close()."""
         with self._lock:
             self._abort()
 
@@ -452,11 +455,13 @@ def create(
     attrs: Optional[Mapping[str, bytes]] = None,
     overwrite: bool = False,
 ) -> Writer:
-    """Begin to write a .pici file.
+    """Begin to write a .pici file. Nothing appears at path before close().
 
-    format: of the chunks; "auto" takes for each its smallest.
-    zstd: a level of libzstd; a frame is kept where it is smaller than the block. 0: none.
-    attrs: keys and values to keep beside the tensors.
+    format: of the chunks; "auto" takes the shortest for each.
+    threads: default 1; 0 is one for each core.
+    zstd: a level of libzstd; a chunk is stored as a zstd frame if that is shorter than its block. 0: no zstd.
+    chunk_elements: elements of a chunk, from 1 to 2^22.
+    attrs: attributes of the file: keys and values to keep beside the tensors.
     overwrite: replace an existing file, at close(); else FileExistsError.
     """
     return Writer(
@@ -471,7 +476,7 @@ def create(
 
 
 def save(path: Path, tensors: Mapping[str, Any], **options: Any) -> None:
-    """Write a .pici file of these arrays. options: as for create()."""
+    """Write arrays to a .pici file, by name. options: as for create()."""
     with create(path, **options) as w:
         for name, array in tensors.items():
             w.add(name, array)

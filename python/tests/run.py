@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run the tests beside this file. What was skipped is said once, as "skip: REASON"; the last line is "N passed"."""
+"""Run the tests beside this file. Prints each reason to skip once, as "skip: REASON"; the last line is "N passed"."""
 import sys
 import unittest
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What pici._abi declares, against the headers."""
+"""The declarations in pici._abi agree with the headers."""
 import ctypes
 import re
 import unittest
@@ -18,7 +18,7 @@ def is_pointer(t):
 
 
 def agrees(c, t):
-    """Whether ctypes' t is passed as C's c is, a type without the name of what has it."""
+    """Whether the ctypes type t is passed as the C type c is; c is without a parameter's name."""
     c = re.sub(r"\b(const|struct)\b", "", c).strip()
     if c == "void":
         return t is None
@@ -30,7 +30,7 @@ def agrees(c, t):
 
 
 def parameter(c):
-    """The type of a parameter, which may have a name."""
+    """The type of a parameter; its name, if it has one, is removed."""
     words = c.replace("*", " * ").split()
     if words[-1] == "*" or len([w for w in words if w not in ("const", "struct", "enum")]) == 1:
         return " ".join(words)

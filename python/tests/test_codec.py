@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Blocks, against the golden vectors and against NumPy."""
+"""Blocks agree with the golden vectors and with NumPy."""
 import array
 import mmap
 import tempfile
@@ -17,7 +17,7 @@ LENGTHS = [0, 1, 63, 64, 65, 4095, 4096, 4097, 3 * 4096 + 5, 70 * 4096]
 
 
 def sparse(dtype, n, density=0.05, seed=0):
-    """Elements of any bits, most of them zero, as they are stored."""
+    """Elements with random bits, most of them zero, in their storage type."""
     d = _dtypes.BY_NAME[dtype]
     rng = np.random.default_rng(seed + n)
     bits = rng.integers(0, 256, n * d.storage.itemsize, np.uint8).view(d.storage)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Elements of other libraries: DLPack, torch, ml_dtypes."""
+"""Arrays of other libraries: DLPack, torch, ml_dtypes."""
 import ctypes
 import gc
 import importlib
@@ -26,7 +26,7 @@ ml_dtypes = installed("ml_dtypes")
 
 
 class Foreign:
-    """An array of another library: nothing but DLPack, of whichever age."""
+    """An array of another library that supports only DLPack, with or without versions."""
 
     def __init__(self, storage, dtype, versions=True, device=1):
         self.inner = _dlpack.DLPackArray(storage, _dtypes.BY_NAME[dtype])
@@ -76,7 +76,7 @@ class DLPack(unittest.TestCase):
                 self.assertEqual(np.from_dlpack(out).tobytes(), x.tobytes())
 
     def test_lifetime(self):
-        """Memory lives as long as something looks at it, and no longer."""
+        """Memory lives exactly as long as something refers to it."""
         x = np.arange(1000, dtype=np.float32)
         gone = weakref.ref(x)
         seen, _ = _dlpack.imported(Foreign(x, "f32"))
@@ -89,7 +89,7 @@ class DLPack(unittest.TestCase):
         self.assertIsNone(gone())
 
     def test_what_capsules_say(self):
-        """Of one that NumPy would not make: read-only, an offset, versions and types that are not known."""
+        """Capsules that NumPy does not make: read-only, with an offset, of unknown versions and types."""
         x = np.zeros(8, np.float32)
         flags = _dlpack._Versioned(major=1, flags=_dlpack.READ_ONLY)
         shape = (ctypes.c_int64 * 1)(8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files, against NumPy, and against picitool where PICITOOL says where it is."""
+"""Files agree with NumPy, and with picitool if PICITOOL names it."""
 import os
 import subprocess
 import sys
@@ -31,7 +31,7 @@ class Files(unittest.TestCase):
         return self.enterContext(pici.open(self.path, **options))
 
     def one_at_a_time(self, function, work):
-        """work(k) in four threads: the library's readers and writers are for one, and no GIL keeps others out."""
+        """Run work(k) in four threads. The library's objects are for one thread, and the GIL is released."""
         real, inside, most = getattr(pici.file.lib, function), [], []
 
         def slowly(*args):
@@ -142,7 +142,7 @@ class Reading(Files):
                 self.assertRaises(ValueError, t.read, first, count)
 
     def test_only_the_chunks_needed(self):
-        """With one chunk destroyed all others can be read, and that one is an error."""
+        """If one chunk is destroyed, reading it raises, and all others can still be read."""
         x = np.arange(1, 10001, dtype=np.int32).reshape(100, 100)
         pici.save(self.path, {"x": x, "y": x}, chunk_elements=1000, format="dense")
         raw = bytearray(self.path.read_bytes())
@@ -234,7 +234,7 @@ class Reading(Files):
 
 class Hostile(Files):
     def test_every_byte(self):
-        """No byte of a file can be changed without its being noticed, and nothing worse comes of it."""
+        """Any changed byte of a file raises an exception and does nothing worse."""
         pici.save(self.path, {"x": np.arange(40, dtype=np.uint8), "y": np.zeros(9)}, chunk_elements=30)
         good = self.path.read_bytes()
         for at in range(len(good)):
@@ -372,7 +372,7 @@ class Writing(Files):
 
 class Gil(Files):
     def test_released(self):
-        """Opening a FIFO to write waits for a reader, who is in this process: with the GIL held neither would go on."""
+        """Opening a FIFO for writing waits for its reader, in this process: with the GIL held it would deadlock."""
         program = (
             "import os, sys, threading, pici\n"
             "fifo = sys.argv[1]\n"
@@ -395,7 +395,7 @@ TOOL = os.environ.get("PICITOOL", "")
 @unittest.skipUnless(TOOL and os.access(TOOL, os.X_OK), "no picitool: files of the other program")
 class Tool(Files):
     def tool(self, *args):
-        own = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}  # a sanitizer's runtime is in the tool already
+        own = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}  # the tool has the sanitizer's runtime already
         subprocess.run([TOOL, *map(str, args)], check=True, stdout=subprocess.DEVNULL, env=own)
 
     def test_both_ways(self):

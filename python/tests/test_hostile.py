@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Blocks that are not valid: the right exception, with the right fault, and nothing worse."""
+"""Invalid blocks raise the right exception with the right fault, and do nothing worse."""
 import pickle
 import unittest
 
@@ -80,7 +80,7 @@ class Damage(unittest.TestCase):
             self.assertIsInstance(error_of(pici.decompress, block + b"\0"), pici.CorruptError)
 
     def test_outputs_are_not_overrun(self):
-        """Random bytes behind good headers: whatever is answered, what lies around the output stays."""
+        """Random bytes after valid headers: whatever the result, the memory around the output does not change."""
         rng = np.random.default_rng(3)
         for form in ("pici", "coo", "hybrid"):
             x, block = self.block(form)
@@ -98,7 +98,7 @@ class Damage(unittest.TestCase):
                     self.assertTrue((room[:64] == -7).all() and (room[-64:] == -7).all())
 
     def test_claims(self):
-        """48 bytes that claim 2^60 zeros are not believed with memory."""
+        """48 bytes that claim 2^60 zeros do not cause an allocation of that size."""
         claims = [case for case in verdicts() if case[0] == "coo-2^60-zeros"]
         self.assertEqual(len(claims), 1)
         block = claims[0][-1]

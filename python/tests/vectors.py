@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Read formats/vectors/*.txt, whose README.md says how they are written."""
+"""Read formats/vectors/*.txt; README.md there specifies their syntax."""
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ def _octets(words):
 
 
 def roundtrips():
-    """(case, dtype, n, dense, [(format, checksum, block)]) each."""
+    """A list of (case, dtype, n, dense, [(format, checksum, block)])."""
     words = _words("roundtrip.txt")
     cases = []
     for word in words:
@@ -40,7 +40,7 @@ def roundtrips():
 
 
 def verdicts():
-    """(case, rule, status, offset, tile or None, block) each."""
+    """A list of (case, rule, status, offset, tile or None, block)."""
     words = _words("verify.txt")
     cases = []
     for word in words:
