@@ -172,7 +172,8 @@ echo '#include "codec/b.h"' | put lib/codec/a.c
 echo | put lib/codec/a.h
 echo '#include "codec/c.h"' | put lib/codec/b.h
 printf '\n#  include "codec/a.h"\n' | put lib/codec/c.h
-breaks "includes, by way of a third and of the source file of a header" "circle of includes: lib/codec/a, lib/codec/b, lib/codec/c
+breaks "includes, by way of a third and of the source file of a header" \
+    "circle of includes: lib/codec/a, lib/codec/b, lib/codec/c
     lib/codec/a -> lib/codec/b: lib/codec/a.c:1 includes lib/codec/b.h
     lib/codec/b -> lib/codec/c: lib/codec/b.h:1 includes lib/codec/c.h
     lib/codec/c -> lib/codec/a: lib/codec/c.h:2 includes lib/codec/a.h"

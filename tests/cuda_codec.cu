@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Blocks made and read by the functions of pici/cuda.h, and by thread blocks with those of pici/device.cuh, against
- * formats/ref.c, byte for byte: every width, dtype and format, golden vectors, corrupt blocks. On a GPU; or on a host, over
- * the emulator of thread blocks (then with fewer cases, and without what only a GPU has: graphs, streams at a time). The
- * last line is "N passed, N failed".
+ * formats/ref.c, byte for byte: every width, dtype and format, golden vectors, corrupt blocks. On a GPU; or on a host,
+ * over the emulator of thread blocks (then with fewer cases, and without what only a GPU has: graphs, streams at a
+ * time). The last line is "N passed, N failed".
  *   cuda_codec [--quick] [DIRECTORY]      of the vectors; formats/vectors otherwise */
 #include "cuda_device.cuh"
 
-/* The sum that the reference made of elements before and x, as a GPU has it: infinity minus infinity gives the other NaN on
- * some hosts. */
+/* The sum that the reference made of elements before and x, as a GPU has it: infinity minus infinity gives the other
+ * NaN on some hosts. */
 static void as_on_gpu(uint8_t *after, const uint8_t *before, const uint8_t *x, uint64_t n, enum pici_dtype dtype)
 {
     static const struct {
@@ -39,7 +39,8 @@ struct blockwide {
     unsigned shared; /* bytes of memory */
 };
 
-/* What all threads were told. The memory is the caller's again: whoever still looks at it there is in for a surprise. */
+/* Store what all threads were told. The memory is the caller's again: it is overwritten, so that a thread that still
+ * reads it is found out. */
 PICI_DEV void answer(const blockwide &b, uint8_t *memory, uint64_t told)
 {
     for (unsigned i = pici::hw::thread(); i < b.shared / 4; i += pici::hw::threads())
@@ -570,8 +571,8 @@ static void check_arguments(void)
 }
 
 #ifndef PICI_DEVICE_HW
-/* Compress, decompress and add, then a delta from what was compressed to the sum, made and applied, in a graph that is run
- * again on other data; several streams at a time. */
+/* Compress, decompress and add, then a delta from what was compressed to the sum, made and applied, in a graph that is
+ * run again on other data; several streams at a time. */
 static void check_streams(enum pici_format format)
 {
     enum { N = 3000000, STREAMS = 4, CALLS = 5 };

@@ -176,11 +176,11 @@ int main()
                 const collective c = {algorithm, p, window, 2 * window - (window > 1)};
                 snprintf(what, sizeof what, "%d ranks, %s, window %d", p, algorithm == PLAN_RING ? "ring" : "recursive",
                          window);
-                tally(ends(c, right, false, 0), what, "locks up");
+                tally(ends(c, right, false, 0), what, "deadlocks");
                 if (p <= 24)
-                    tally(ends(c, right, true, 0), what, "locks up while it connects");
+                    tally(ends(c, right, true, 0), what, "deadlocks while it connects");
                 if (p <= 8)
-                    tally(ends(c, right, p & 1, (uint64_t)p), what, "locks up, by a seed");
+                    tally(ends(c, right, p & 1, (uint64_t)p), what, "deadlocks, by a seed");
             }
 
     /* What is wrong with another order, and where it shows. */
@@ -202,7 +202,7 @@ int main()
                 for (uint64_t seed = 1; seed <= 20 && all; seed++)
                     all = ends(c, o.next, false, seed);
                 snprintf(what, sizeof what, "%s: %d ranks", o.what, p);
-                tally(all == o.good, what, all ? "does not lock up" : "locks up");
+                tally(all == o.good, what, all ? "does not deadlock" : "deadlocks");
             }
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;

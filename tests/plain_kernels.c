@@ -82,8 +82,8 @@ static void formats(struct subject *s, enum pattern pattern)
     }
 }
 
-/* Words first and values afterwards, as threads make them, are those of one pass. Where there are stores past the caches, so
- * written values are exact: next to them may be another thread's. */
+/* Words first and values afterwards, as threads make them, equal those of one pass. With non-temporal stores, too, only
+ * the values' own bytes are written: the bytes beside them may be another thread's. */
 static void words_first(unsigned w, enum pattern pattern)
 {
     enum { TILES = 3, MOST = TILES * TILE * 8, AROUND = 256, SIZE = MOST + 2 * AROUND };
@@ -127,8 +127,8 @@ static void words_first(unsigned w, enum pattern pattern)
     free(out);
 }
 
-/* A buffer so large that it is restored past the caches: tiles of many densities leave in turns, to where lines
- * begin and to where they do not. */
+/* A buffer so large that it is restored by non-temporal stores: tiles of many densities in turn, at addresses that are
+ * aligned to cache lines and at others. */
 static void large(unsigned w)
 {
     static const enum pici_dtype dtype[] = {PICI_U8, PICI_U16, PICI_U32, PICI_U64};

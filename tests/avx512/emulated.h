@@ -22,8 +22,8 @@ union emulated {
     uint64_t e64[8];
 };
 
-/* By element width: test, masked add, masked compress and expand, unpack low and high. A macro, since C has no other way
- * to write a function for four types. */
+/* By element width: test, masked add, masked compress and expand, unpack low and high. A macro, since C has no other
+ * way to write a function for four types. */
 #define EMULATE(W, MASK)                                                                                               \
     static inline MASK emulated_test_epi##W##_mask(__m512i a, __m512i b)                                               \
     {                                                                                                                  \

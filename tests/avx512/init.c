@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The first and only process of the emulated machine of tests/avx512/run: runs the programs named on the kernel's command
- * line (after --), then switches the machine off. The console is the serial port; its last line is "failures N". */
+ * The first and only process of the emulated machine of tests/avx512/run: runs the programs named on the kernel's
+ * command line (after --), then switches the machine off. The console is the serial port. The last line is
+ * "failures N". */
 #include <stdio.h>
 #include <sys/io.h>
 #include <sys/reboot.h>

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * As much of the CUDA runtime as the library and its tests use, on the emulator; for C and for C++. A buffer ends before a
- * page that cannot be touched, and what is between them must stay as it was.
+ * The part of the CUDA runtime that the library and its tests use, over the emulator; for C and for C++. Each buffer
+ * ends before a page that cannot be touched; the bytes between the two must stay as they were.
  *
- * Everything has happened when a call returns, until emu::defer: then copies, fills, kernels, events and waits for them are
- * queued in their stream, and happen later. Every call first runs some that stand first in a stream; which and how many, and
- * which streams are slow, a seed says. So what no event orders happens in any order, and what nobody waited for has often not
- * happened. Streams wait for each other by events alone; the null stream is one more stream. Then
- *   - device memory cannot be touched but by operations: a segmentation fault, with words;
- *   - cudaMemcpyAsync from or to memory that is not pinned is a failure: on a GPU it may wait for the stream; but for one in
- *     which nothing is queued;
- *   - so is a copy or a fill beyond a buffer, a copy onto itself, or in another direction than it says;
+ * Everything has happened when a call returns, until emu::defer is called. From then on copies, fills, kernels, events
+ * and waits for events are queued in their stream and happen later. Every call runs some operations that are first in
+ * their streams; a seed decides which and how many, and which streams are slow. So operations that no event orders
+ * happen in any order, and an operation that nobody waited for has often not happened. Streams wait for each other by
+ * events alone; the null stream is one more stream. Then
+ *   - only operations may touch device memory: anything else is a segmentation fault, with a message;
+ *   - cudaMemcpyAsync from or to memory that is not pinned is a failure if its stream has queued operations: on a GPU
+ *     it may wait for the stream;
+ *   - so is a copy or a fill beyond a buffer, a copy onto itself, or one in another direction than it says;
  *   - so is the use of a handle that was destroyed;
- *   - a kernel launched into a stream, or an event recorded in one, of another than the current device is refused;
- *   - waiting for a stream that is blocked for ever is a failure; freeing memory of its device, which waits for all streams of
- *     that, ends the program.
- * A failure stays: nearly every call returns it from then on, and cudaGetErrorString has its words.
+ *   - a kernel launched into a stream of another device than the current one is refused, as is an event recorded there;
+ *   - waiting for a stream that is blocked for ever is a failure; freeing memory of its device, which waits for all
+ *     streams of that device, ends the program.
+ * A failure stays: nearly every call returns it from then on, and cudaGetErrorString describes it.
  *
- * Any number of threads may call; one at a time gets on. While there are several, a stream counts as blocked for ever once
- * none has done anything for a while. There are many devices, which use each other's memory: cudaSetDevice gives ranks
- * one each. */
+ * Any number of threads may call; they take turns. While there are several, a stream counts as blocked for ever once no
+ * thread has done anything for a while. There are many devices, which use each other's memory: cudaSetDevice gives each
+ * rank its own. */
 #ifndef PICI_TESTS_EMU_CUDA_RUNTIME_H
 #define PICI_TESTS_EMU_CUDA_RUNTIME_H
 
@@ -153,8 +154,8 @@ namespace emu {
 /* From now on, operations are queued. Forgets the failure, and what is still queued: returns how much that was. */
 size_t defer(uint64_t seed);
 
-/* Queue an operation: true once it has happened, false while it must be tried again. It may touch all device memory, and
- * must not wait. */
+/* Queue an operation. It returns true once it has happened, false while it must be tried again. It may touch all device
+ * memory, and must not wait. */
 void enqueue(cudaStream_t, std::function<bool()>);
 
 /* Run one operation that stands first in a stream; false if none can happen now. */

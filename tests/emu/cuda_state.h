@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Between the parts of the emulated CUDA runtime: cuda_runtime.cc has errors, devices, streams and events, cuda_memory.cc
- * memory and copies. All but die() is for those who hold a call. */
+ * Between the parts of the emulated CUDA runtime: cuda_streams.cc has errors, devices, streams and events,
+ * cuda_memory.cc has memory and copies. All but die() needs a struct call that is alive. */
 #ifndef PICI_TESTS_EMU_CUDA_STATE_H
 #define PICI_TESTS_EMU_CUDA_STATE_H
 
@@ -9,7 +9,7 @@
 
 namespace emu {
 
-/* As long as it lives, other threads wait. The outermost one first runs a few operations, and in the end shuts memory. */
+/* While one lives, other threads wait. The outermost one first runs a few operations, and ends by shutting memory. */
 class call {
   public:
     call();
@@ -46,8 +46,8 @@ int current_device();
 
 /* ---- cuda_memory.cc ---- */
 
-/* When the outermost call ends, device memory is shut. What an operation then touches is opened until the next end; whoever
- * else touches it is told so, and faults. */
+/* When the outermost call ends, device memory is shut. What an operation then touches is opened until the next end;
+ * whoever else touches it is told so, and faults. */
 void watch_memory();
 void shut_memory();
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The emulator of thread blocks itself: that it does what a GPU does, and that kernels with a fault are caught, each for
- * what is wrong with it. The last line is "N passed, N failed". */
+ * The emulator of thread blocks itself: that it does what a GPU does, and that kernels with a fault are caught, each
+ * for what is wrong with it. The last line is "N passed, N failed". */
 #include <string.h>
 
 #include "cuda_runtime.h"

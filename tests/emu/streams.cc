@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The emulated CUDA runtime itself: that its streams do what a GPU's do, and that host code with a fault is caught, each for
- * what is wrong with it. The last line is "N passed, N failed". */
+ * The emulated CUDA runtime itself: that its streams do what a GPU's do, and that host code with a fault is caught,
+ * each for what is wrong with it. The last line is "N passed, N failed". */
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -11,7 +11,7 @@ extern "C" {
 /* What may be left out of it. */
 enum { WAIT = 1, RECORD_LAST = 2, SYNCHRONIZE = 4, KEEP_SOURCE = 8, ALL_OF_IT = 15 };
 
-/* Send n words to the device by one stream and back by another, which waits for an event: whether they arrived, or -1. */
+/* Send n words to the device by one stream and back by another, which waits for an event: did they arrive, or -1. */
 int there_and_back(unsigned n, int what);
 
 #ifdef __cplusplus

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Thread blocks on the host: what pici/device_hw.cuh has on a GPU. Every thread of a block is a fiber. A fiber runs until it
- * waits for others: lanes of its warp in a shuffle, ballot or __syncwarp, threads of its block in __syncthreads; then
- * any other that can run does, by a seed. Several thread blocks are in flight, begun in any order. A launch fails, and says
- * why, if
- *   - lanes that meet do not agree on the operation, its place in the source, or the mask, or are not in their own mask;
+ * Thread blocks on the host: what pici/device_hw.cuh has on a GPU. Every thread of a block is a fiber. A fiber runs
+ * until it waits for others: for the lanes of its warp in a shuffle, ballot or __syncwarp, for the threads of its block
+ * in __syncthreads. Then another fiber that can run does; a seed decides which. Several thread blocks are in flight,
+ * begun in any order. A launch fails, with a message, if
+ *   - lanes that meet disagree on the operation, its place in the source or the mask, or one is not in its own mask;
  *   - a shuffle reads a lane that is not in the mask;
- *   - threads wait for one that has ended, or that waits elsewhere, or nobody gets on;
+ *   - threads wait for one that has ended or that waits elsewhere, or no thread can run;
  *   - two threads use a byte of shared memory, one of them writing, with no barrier between them that orders the two (a
  *     shuffle or a ballot is none), or one reads a byte that nobody wrote, or is out of bounds;
  *   - an access is not aligned as a GPU needs it.
@@ -38,7 +38,7 @@
 
 namespace emu {
 
-/* Run a kernel: grid_x * grid_y blocks of so many threads, with so many bytes of shared memory each. False if it failed. */
+/* Run a kernel: grid_x * grid_y blocks, each of so many threads and bytes of shared memory. False if it failed. */
 bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_bytes,
             const std::function<void()> &kernel);
 

@@ -117,8 +117,8 @@ cudaError_t bad_handle()
     return emu::sticky() ? emu::sticky() : emu::refuse(cudaErrorInvalidResourceHandle);
 }
 
-/* By the seed, some streams are slow: they get on where no other can, and else now and then. What is first in a chain of
- * operations is often late only then. */
+/* By the seed, some streams are slow: they get on where no other can, and else now and then. What is first in a chain
+ * of operations is often late only then. */
 bool slow(const CUstream_st *s)
 {
     uint64_t state = w.seed + s->number;
@@ -175,7 +175,7 @@ void enter(CUstream_st *s, const emu::operation &o)
     w.changed.notify_all();
 }
 
-/* Run operations until it holds. False if that is never: nothing can happen, and no other thread does anything either. */
+/* Run operations until holds() does. False if it never will: nothing can happen, and no other thread does anything. */
 template <class F> bool until(F holds)
 {
     unsigned rounds = 0, naps = 0;
