@@ -4,10 +4,11 @@
 #     make BUILD=build/clang CC=clang
 #     make BUILD=build/asan SANITIZE=address,undefined check
 #
-# Files are found by their names: lib/*.c and lib/*/*.c are the library, tools/*.c and tools/*/*.c the tool, tests/test_*.c one Criterion
-# program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each, tests/mpi_*.c a program each for
-# mpirun, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and
-# for the emulator, tests/emu_*.cc a program each for the emulator alone, and tests/mpi_cuda.cu one for that and mpirun.
+# Files are found by their names: lib/*.c and lib/*/*.c are the library, tools/*.c and tools/*/*.c the tool,
+# tests/test_*.c one Criterion program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each,
+# tests/mpi_*.c a program each for mpirun, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs,
+# tests/cuda_*.cu a program each for a GPU and for the emulator, tests/emu_*.cc a program each for the emulator alone,
+# and tests/mpi_cuda.cu one for that and mpirun.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -60,7 +61,8 @@ say = @$(if $(filter 1,$(V))$(findstring s,$(firstword -$(MAKEFLAGS))),:,printf 
 
 WARN = -Wall -Wextra -Wshadow -Wpointer-arith -Wwrite-strings -Wstrict-prototypes -Wundef $(if $(WERROR),-Werror)
 override CPPFLAGS += -Iinclude -Ilib -D_FILE_OFFSET_BITS=64
-BASE = -std=c11 $(WARN) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+SANITIZE_FLAGS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+BASE = -std=c11 $(WARN) -pthread $(SANITIZE_FLAGS)
 LIB_FLAGS = -fPIC -fvisibility=hidden -Wmissing-prototypes -DPICI_BUILD
 LINK_FLAGS = -pthread $(CFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(LDFLAGS)
 LINK = $(CC) $(LINK_FLAGS)
@@ -75,7 +77,8 @@ endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 PUBLIC_H := $(sort $(wildcard include/pici/*.h include/pici/*.cuh))
-LIB_OBJ := $(call obj,$(sort $(filter-out lib/coll/engine_cuda.c lib/transport/mpi.c lib/transport/nccl.c,$(wildcard lib/*.c lib/*/*.c))))
+ELSEWHERE := lib/coll/engine_cuda.c lib/transport/mpi.c lib/transport/nccl.c
+LIB_OBJ := $(call obj,$(sort $(filter-out $(ELSEWHERE),$(wildcard lib/*.c lib/*/*.c))))
 TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c tools/*/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
@@ -147,8 +150,8 @@ $(BUILD)/picitool: $(call obj,tools/picitool.c) $(BUILD)/obj/tools.a $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 
-# ---- the transport over MPI, a library of its own. What is made for one MPI lies under MPIDIR, so that several live side
-# by side: make mpi mpi-tests MPICC=mpicc.mpich MPIDIR=build/mpich
+# ---- the transport over MPI, a library of its own. What is made for one MPI lies under MPIDIR, so that several live
+# side by side: make mpi mpi-tests MPICC=mpicc.mpich MPIDIR=build/mpich
 
 MPICC = mpicc
 MPIDIR = $(BUILD)/mpi
@@ -182,8 +185,8 @@ $(MPI_TESTS): $(MPIDIR)/%: $(MPIDIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(MPI_
 
 -include $(shell find $(MPIDIR)/obj -name '*.d' 2>/dev/null)
 
-# ---- CUDA: kernels, a library of their own, through nvcc. The same sources are also compiled as C++ and run over an emulator
-# of thread blocks, wherever there is a C++ compiler: $(BUILD)/emu_*.
+# ---- CUDA: kernels, a library of their own, through nvcc. The same sources are also compiled as C++ and run over an
+# emulator of thread blocks, wherever there is a C++ compiler: $(BUILD)/emu_*.
 
 NVCC = nvcc
 CUDA_ARCHS = 80 90 100
@@ -283,18 +286,20 @@ $(NCCLDIR)/nccl_link: $(NCCLDIR)/obj/tests/nccl_link.o $(NCCL_A) $(CUDA_A) $(A)
 
 # A C++ compiler of the same make as CC, unless one is named.
 ifeq ($(origin CXX),default)
-CXX := $(shell printf '%s\n' '$(CC)' | sed 's/clang$$/clang++/; s/clang-\([0-9]*\)$$/clang++-\1/; s/gcc/g++/; s/^cc$$/c++/')
+CXX := $(shell printf '%s\n' '$(CC)' | \
+	sed 's/clang$$/clang++/; s/clang-\([0-9]*\)$$/clang++-\1/; s/gcc/g++/; s/^cc$$/c++/')
 endif
 EMU_DIR = $(BUILD)/obj/emu
 EMU_SELF := self streams
 EMU_ALONE := $(EMU_SELF) mutant deferred
-EMU_OBJ := $(patsubst tests/emu/%.cc,$(EMU_DIR)/%.o,$(filter-out $(EMU_ALONE:%=tests/emu/%.cc),$(sort $(wildcard tests/emu/*.cc))))
+EMU_SRC := $(filter-out $(EMU_ALONE:%=tests/emu/%.cc),$(sort $(wildcard tests/emu/*.cc)))
+EMU_OBJ := $(EMU_SRC:tests/emu/%.cc=$(EMU_DIR)/%.o)
 EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o $(EMU_DIR)/lib_nccl.o
 EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
 EMU_ONLY := $(patsubst tests/%.cc,$(BUILD)/%,$(sort $(wildcard tests/emu_*.cc)))
 EMU_COMPILE = $(CXX) $(EMU_FLAGS)
 EMU_FLAGS = -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
-	$(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer) $(CFLAGS) \
+	$(SANITIZE_FLAGS) $(CFLAGS) \
 	-Itests/emu -Iinclude -Ilib -I. -Itests -MMD -MP
 
 .PHONY: cuda-emu print-cxx
@@ -592,7 +597,7 @@ $(BUILD)/man/picitool-%.1: tools/picitool.1 tools/dev/verb-man
 	@mkdir -p $(@D)
 	$(Q)awk -f tools/dev/verb-man -v verb=$* $< >$@
 
-# A line of shell that writes a .pc file: library, description, what it requires, what it requires when linked statically.
+# A line of shell that writes a .pc file: library, description, what it requires, and requires when linked statically.
 pc = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 	-e 's|@NAME@|$(1)|; s|@DESCRIPTION@|$(2)|; s|@REQUIRES@|$(3)|; s|@PRIVATE@|$(4)|' \
 	pici.pc.in >$(DESTDIR)$(PKGCONFIGDIR)/$(1).pc && chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/$(1).pc
@@ -666,7 +671,7 @@ endif
 ## make fuzz            every fuzzer for FUZZ_SECONDS=60 (clang); fuzz-replay: the seed corpora only
 ## make bench           throughput beside memcpy; bench-peers: and beside other compressors
 ## make bench-delta     deltas: in memory beside memcpy, of files beside reading them
-## make bench-coll      collectives among threads; bench-net: beside Open MPI's, on rate-limited hosts (root; half an hour)
+## make bench-coll      collectives among threads; bench-net: beside Open MPI's, on rate-limited hosts (root, 30 min)
 ## make vectors         write formats/vectors anew
 ## make mpi             $(MPIDIR)/libpici_mpi.a through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
 ## make mpi-examples    $(MPIDIR)/train, for mpirun
@@ -677,7 +682,7 @@ endif
 ## make bench-coll-cuda $(BUILD)/bench_coll_cuda, whose --cuda measures them on GPUs, beside NCCL's
 ## make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU
 ## make man             $(BUILD)/man, a manual page for each of picitool's verbs
-## make install         DESTDIR= PREFIX=/usr/local; and uninstall; libpici_mpi, libpici_cuda and libpici_nccl too if they were made
+## make install         DESTDIR= PREFIX=/usr/local; also libpici_mpi, libpici_cuda and libpici_nccl if made; uninstall
 ## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites
 ## make clean
 ##

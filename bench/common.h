@@ -77,8 +77,8 @@ static inline uint64_t rnd(uint64_t *state) /* splitmix64 */
 enum pattern { UNIFORM, CLUSTERED, BLOCK };
 static const char *const pattern_name[] = {"uniform", "clustered", "block"};
 
-/* A nonzero element's bits. Floats are finite, normal and have geometrically distributed exponents below 1, as gradients
- * do (so that a general compressor finds in them what it would find there); integers are uniform. */
+/* A nonzero element's bits. Floats are finite, normal and have geometrically distributed exponents below 1, as
+ * gradients do (so that a general compressor finds in them what it would find there); integers are uniform. */
 static inline uint64_t nonzero(enum pici_dtype t, uint64_t r)
 {
     const uint64_t e = (uint64_t)__builtin_ctzll(r >> 48 | 1 << 10); /* 0..10, each half as often as the last */

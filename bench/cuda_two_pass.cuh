@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici blocks the simple way: count each tile, scan the counts with CUB, read the elements again and place them. What the
- * library does in one pass must come out the same, and faster. */
+ * pici blocks the simple way: count each tile, scan the counts with CUB, read the elements again and place them. What
+ * the library does in one pass must come out the same, and faster. */
 #ifndef PICI_BENCH_CUDA_TWO_PASS_CUH
 #define PICI_BENCH_CUDA_TWO_PASS_CUH
 

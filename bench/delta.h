@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_diff and pici_apply beside memcpy and beside a pass that reads both buffers and writes nothing, and the delta's length
- * beside the entropy bound. The base is dense; of what follows it a share of the elements, at random positions, has other bits. */
+ * pici_diff and pici_apply beside memcpy and beside a pass that reads both buffers and writes nothing, and the delta's
+ * length beside the entropy bound. The base is dense; of what follows it a share of the elements, at random positions,
+ * has other bits. */
 #ifndef PICI_BENCH_DELTA_H
 #define PICI_BENCH_DELTA_H
 
@@ -73,8 +74,8 @@ static inline void delta_check(struct delta_bench *b)
     }
 }
 
-/* A table, or JSON records; a column for each share of changed elements in percent. Returns how many deltas are longer than the
- * limit. */
+/* A table, or JSON records; a column for each share of changed elements in percent. Returns how many deltas are longer
+ * than the limit. */
 static inline int print_delta(enum pici_dtype dtype, size_t bytes, const double *changed, size_t columns, int threads,
                               int reps, const struct pici_isa *const *isa, size_t isas, clockid_t clock, int json,
                               size_t *records)

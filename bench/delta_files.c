@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool diff and apply, end to end, beside reading the files that they read and copying one of them. Files are in the page
- * cache: a disk only adds to what they wait for.
+ * picitool diff and apply, end to end, beside reading the files that they read and copying one of them. Files are in
+ * the page cache: a disk only adds to what they wait for.
  *     delta_files PICITOOL DIR [MIB [PERCENT [REPETITIONS]]]
  * bf16, MIB a file (1024), PERCENT of the elements changed (1). Prints medians. */
 #define _GNU_SOURCE

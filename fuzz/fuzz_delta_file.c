@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The metadata of deltas (formats/delta.md): the input, a byte of choices and then text, goes into the attributes and the table
- * of hashes of a .pici file that is otherwise valid, as the hashes of that are hard to guess. What is accepted must keep the
- * rules. */
+ * The metadata of deltas (formats/delta.md): the input, a byte of choices and then text, goes into the attributes and
+ * the table of hashes of a .pici file that is otherwise valid, as the hashes of that are hard to guess. What is
+ * accepted must keep the rules. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The reference against every ISA: the input as a block, decoded and added; then as elements, encoded. Statuses and bytes
- * must be the same. */
+ * The reference against every ISA: the input as a block, decoded and added; then as elements, encoded. Statuses and
+ * bytes must be the same. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

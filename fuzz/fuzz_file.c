@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Any bytes as a .pici file, read forward, at random and verified: as they are, and with hashes made to fit, which no
- * mutation would ever hit. Whoever accepts must agree with the others; what is restored of the rest ends, and loses nothing
- * of a whole file. */
+ * mutation would ever hit. Whoever accepts must agree with the others; what is restored of the rest ends, and loses
+ * nothing of a whole file. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

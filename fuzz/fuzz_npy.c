@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a .npy file, and as the header text of one: what is accepted is consistent, and says the same whether the
- * length of the file is known or not. */
+ * Any bytes as a .npy file, and as the header text of one: what is accepted is consistent, and says the same whether
+ * the length of the file is known or not. */
 #include <stdlib.h>
 #include <string.h>
 

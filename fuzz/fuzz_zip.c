@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a zip file; and with a directory and end records made for the entries that they hold, which mutations would
- * seldom hit: what is accepted is consistent. */
+ * Any bytes as a zip file; and with a directory and end records made for the entries that they hold, which mutations
+ * would seldom hit: what is accepted is consistent. */
 #include <stdlib.h>
 #include <string.h>
 

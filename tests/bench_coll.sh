@@ -39,7 +39,8 @@ bench=$build/bench_coll
 small='-b 48K -e 200K -f 4 -n 1 --screen 64K --sparsity 0,90,99'
 
 # shellcheck disable=SC2086 # a list of words
-check 0 threads "$bench" $small -t 3 --algorithm ring,recursive --format auto,coo,hybrid,pici+coo --pattern uniform,identical,clustered,block
+check 0 threads "$bench" $small -t 3 --algorithm ring,recursive --format auto,coo,hybrid,pici+coo \
+    --pattern uniform,identical,clustered,block
 says '^# wrong elements: 0$'
 says ' pici ring hybrid  *99% '
 says ' pici recursive pici+coo  *99% '
@@ -61,7 +62,8 @@ if command -v python3 >/dev/null 2>&1; then
 else
     echo "skip: no python3: plots not drawn"
 fi
-for bad in '-t 0' '-n 0' '-b x' '-f 1' '-d f33' '-o mul' '--sparsity 101' '--algorithm star' '--format zip' '--format auto+coo' '--format coo+' 'extra'; do
+for bad in '-t 0' '-n 0' '-b x' '-f 1' '-d f33' '-o mul' '--sparsity 101' '--algorithm star' '--format zip' \
+    '--format auto+coo' '--format coo+' 'extra'; do
     # shellcheck disable=SC2086
     check 2 "refuse $bad" "$bench" $bad
 done
@@ -70,7 +72,8 @@ says 'make bench-coll-cuda'
 check 1 'no such file' "$bench" -b 4K -n 1 -t 2 --sparsity 0 --json="$tmp/none/x.json"
 
 if command -v mpirun.openmpi >/dev/null 2>&1; then
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI leaks
     # shellcheck disable=SC2086
     check 0 mpirun timeout 120 mpirun.openmpi --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n 3 \
         "$bench" $small --screen 0 --json="$tmp/mpi.json"

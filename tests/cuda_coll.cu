@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives on buffers in a GPU's memory, beside the same ones in the host's, bit for bit: ranks of this process, by way
- * of threads' transport, with messages in the GPU's memory and in pinned memory. One thread drives all ranks by turns, so that over
- * the emulator a seed decides which rank and which stream gets on. */
+ * Collectives on buffers in a GPU's memory, beside the same ones in the host's, bit for bit: ranks of this process, by
+ * way of threads' transport, with messages in the GPU's memory and in pinned memory. One thread drives all ranks by
+ * turns, so that over the emulator a seed decides which rank and which stream gets on. */
 #include "cuda_device.cuh"
 
 #include <chrono>
@@ -263,7 +263,8 @@ class buffers {
     std::vector<void *> at;
 };
 
-/* All ranks call all-reduce on a buffer each; rank 0 with these options, and in its own buffer so many bytes further on. */
+/* All ranks call all-reduce on a buffer each; rank 0 with these options and with its buffer moved by so
+ * many bytes. */
 static std::vector<enum pici_status> reduce(team &t, const std::vector<void *> &at, uint64_t count, size_t skew,
                                             const struct pici_coll_opts *opts)
 {
@@ -333,8 +334,8 @@ static void errors(void)
     tally(cudaGetLastError() == cudaSuccess, "after errors");
 }
 
-/* The current device is another one than the communicator's, from the middle of a call on: what cannot be launched is told in the
- * runtime's words, and not once more to the program. */
+/* The current device is another one than the communicator's, from the middle of a call on: what cannot be launched is
+ * told in the runtime's words, and not once more to the program. */
 static void other_device(void)
 {
     enum { N = 5000 };
@@ -468,8 +469,8 @@ static void freed(void)
     }
 }
 
-/* Messages are damaged on their way: every rank comes to an end, with an error if not with the sum; nothing is touched that should not be,
- * which is for the emulator or the GPU's checkers to say. */
+/* Messages are damaged on their way: every rank comes to an end, with an error if not with the sum; nothing is touched
+ * that should not be, which is for the emulator or the GPU's checkers to say. */
 static void damaged(void)
 {
     enum { N = 20000, RANKS = 3 };

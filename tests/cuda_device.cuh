@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What tests of kernels share, on a GPU and over the emulator: a tally, and memory of the device. Include once a program. */
+ * What tests of kernels share, on a GPU and over the emulator: a tally, and memory of the device. To be included
+ * once in a program. */
 #ifndef PICI_TESTS_CUDA_DEVICE_CUH
 #define PICI_TESTS_CUDA_DEVICE_CUH
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What cuda/reduce.h does to dense elements and to messages, against what the host does, to the bit: every pair of bytes,
- * every quotient of up to 16 bits, every distance from an aligned address, messages cut at every byte. On a GPU, or over the
- * emulator of thread blocks. The last line is "N passed, N failed".
+ * What cuda/reduce.h does to dense elements and to messages, against what the host does, to the bit: every pair of
+ * bytes, every quotient of up to 16 bits, every distance from an aligned address, messages cut at every byte. On a GPU,
+ * or over the emulator of thread blocks. The last line is "N passed, N failed".
  *   cuda_reduce [--quick] */
 #include "cuda_device.cuh"
 
@@ -50,8 +50,8 @@ class elements {
 
 /* ---- values ---- */
 
-/* Of every float's: zeros, the ends of the denormals, of the finite, and of the infinite; NaNs of either kind; and what of
- * these is an integer's. */
+/* Of every float's: zeros, the ends of the denormals, of the finite, and of the infinite; NaNs of either kind; and what
+ * of these is an integer's. */
 static std::vector<uint64_t> specials(enum pici_dtype dtype)
 {
     const unsigned bits = 8 * (unsigned)pici_dtype_width(dtype);
@@ -220,7 +220,8 @@ static void check_look(const std::vector<uint8_t> &message, size_t bytes, unsign
           (size_t)got.end, (size_t)want.found, (size_t)want.end);
 }
 
-/* A message of so many blocks, of up to n elements, which need not be of one dtype here. at: where they begin, and it ends. */
+/* A message of so many blocks, of up to n elements, which need not be of one dtype here. at: where each begins, then
+ * where the message ends. */
 static std::vector<uint8_t> make_message(unsigned blocks, uint64_t n, std::vector<size_t> *at)
 {
     std::vector<uint8_t> m(32);

@@ -109,8 +109,8 @@ done
 says "finetune: no file" '^finetune: .*No such file' "$tmp/err"
 
 # Usage
-for bad in '-t 0' '-t 257' '-t 1.5' '-s -1' '-s 1e9' '-k 0' '-k 101' '-k nan' '-o 4' '-b x' '-r -1' '-u 0' '--seed 1.5' '-m tree' \
-    '-q' '-t' 'a b'; do
+for bad in '-t 0' '-t 257' '-t 1.5' '-s -1' '-s 1e9' '-k 0' '-k 101' '-k nan' '-o 4' '-b x' '-r -1' '-u 0' \
+    '--seed 1.5' '-m tree' '-q' '-t' 'a b'; do
     # shellcheck disable=SC2086 # two words
     run 2 "train $bad" "$build/train" $bad
 done
@@ -130,9 +130,11 @@ else
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     train -t 3
     grep bit "$tmp/out" >"$tmp/threads"
-    run 0 "train, over MPI" mpirun.openmpi --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n 3 "$build/openmpi/train" -s 8 -b 16 -u 64
+    run 0 "train, over MPI" mpirun.openmpi --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n 3 \
+        "$build/openmpi/train" -s 8 -b 16 -u 64
     says "train, over MPI" "$(sed 's/[()]/./g' "$tmp/threads")" "$tmp/out"
-    mpirun.openmpi --oversubscribe --bind-to none -n 2 "$build/openmpi/train" "$tmp/none" >"$tmp/out" 2>"$tmp/err" </dev/null
+    mpirun.openmpi --oversubscribe --bind-to none -n 2 "$build/openmpi/train" "$tmp/none" \
+        >"$tmp/out" 2>"$tmp/err" </dev/null
     says "no file, over MPI" 'train: .*No such file' "$tmp/err"
 fi
 

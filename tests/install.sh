@@ -45,11 +45,13 @@ if command -v readelf >/dev/null 2>&1; then
     readelf -d "$lib/libpici.so" | grep -q 'SONAME.*\[libpici\.so\.0\]' || fail "soname"
     ok "soname"
 
-    # exactly the functions that the public headers mark PICI_API; those of mpi.h, cuda.h and nccl.h are in libraries of their own.
-    # Those apart that are for such a library.
+    # Exactly the functions that the public headers mark PICI_API: without mpi.h, cuda.h and nccl.h, whose functions are
+    # in libraries of their own, and without the private symbols that such a library uses.
     find include/pici -name '*.h' ! -name mpi.h ! -name cuda.h ! -name nccl.h -exec cat {} + |
-        sed -n '/PICI_API/{:more; /(/!{N; b more}; s/.*[^a-z0-9_]\(pici_[a-z0-9_]*\)(.*/\1/p}' | sort -u >"$tmp/declared"
-    nm -D --with-symbol-versions --defined-only "$lib/libpici.so" | awk '$2 != "A" && $3 !~ /PICI_PRIVATE/ { sub(/@.*/, "", $3); print $3 }' | sort -u >"$tmp/exported"
+        sed -n '/PICI_API/{:more; /(/!{N; b more}; s/.*[^a-z0-9_]\(pici_[a-z0-9_]*\)(.*/\1/p}' |
+        sort -u >"$tmp/declared"
+    nm -D --with-symbol-versions --defined-only "$lib/libpici.so" |
+        awk '$2 != "A" && $3 !~ /PICI_PRIVATE/ { sub(/@.*/, "", $3); print $3 }' | sort -u >"$tmp/exported"
     diff -u "$tmp/declared" "$tmp/exported" || fail "exported symbols are not those of the headers"
     ok "exports: $(wc -l <"$tmp/exported") symbols, those of the headers"
 else
@@ -89,7 +91,8 @@ if command -v pkg-config >/dev/null 2>&1; then
         fail "pkg-config --modversion"
     cd "$tmp"
     # shellcheck disable=SC2046 # flags are words
-    $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o shared program.c $(flags --cflags --libs pici) || fail "shared link"
+    $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o shared program.c $(flags --cflags --libs pici) ||
+        fail "shared link"
     LD_LIBRARY_PATH="$lib" ./shared >/dev/null || fail "the program with the shared library"
     ok "C, shared"
     # shellcheck disable=SC2046

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # The programs tests/mpi_*.c, and mpi_cuda.cu over an emulator of GPUs, under mpirun, with each MPI that is here: Open
-# MPI, whose ranks yield, at many numbers of ranks, and MPICH, whose ranks wait busily, at few. A program gets --full with
-# PICI_TEST_FULL=1, and --quick where it would take forever.
+# MPI, whose ranks yield, at many numbers of ranks, and MPICH, whose ranks wait busily, at few. A program gets --full
+# with PICI_TEST_FULL=1, and --quick where it would take forever.
 set -u
 make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
 case ${SANITIZE:-} in *thread*)
@@ -65,8 +65,8 @@ emulated() { # NAME COMPILER
 }
 
 compile() { # NAME COMPILER TARGET
-    "$make" -s -j"$(nproc)" BUILD="$build" MPIDIR="$build/$1" MPICC="$2" CC="$cc" SANITIZE="${SANITIZE:-}" "$3" >"$log" 2>&1 &&
-        return
+    "$make" -s -j"$(nproc)" BUILD="$build" MPIDIR="$build/$1" MPICC="$2" CC="$cc" SANITIZE="${SANITIZE:-}" "$3" \
+        >"$log" 2>&1 && return
     cat "$log"
     failed=$((failed + 1))
     echo "FAIL $1: $3 does not build"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One .pici file whose bytes are known, on any machine, without a test framework. The last line is "N passed, N failed". */
+ * One .pici file whose bytes are known, on any machine, without a test framework. The last line is
+ * "N passed, N failed". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

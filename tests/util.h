@@ -36,8 +36,8 @@ enum guard_side { GUARD_END, GUARD_START };
 
 /* Room for buffers of up to cap bytes. Aborts without memory. */
 void guard_init(struct guard *, size_t cap);
-/* A buffer of so many bytes, skew bytes from the inaccessible page at its end or start. What lies between the buffer and
- * the pages is painted, up to 256 bytes of it on either side. */
+/* A buffer of so many bytes, skew bytes from the inaccessible page at its end or start. What lies between the buffer
+ * and the pages is painted, up to 256 bytes of it on either side. */
 uint8_t *guard_place(struct guard *, size_t bytes, enum guard_side, size_t skew);
 /* Whether that paint is whole. */
 int guard_intact(const struct guard *);
@@ -48,8 +48,8 @@ void *test_alloc(size_t bytes);
 
 /* ---- data ---- */
 
-/* A value of dtype that is not all zero bits. Floats: mostly near one another, so that sums round, cancel and carry; also
- * -0, denormals, the greatest, infinities, NaNs of either kind, and any bits at all. */
+/* A value of dtype that is not all zero bits. Floats: mostly near one another, so that sums round, cancel and carry;
+ * also -0, denormals, the greatest, infinities, NaNs of either kind, and any bits at all. */
 uint64_t value_random(struct rng *, enum pici_dtype);
 
 enum pattern {
@@ -133,16 +133,16 @@ void rig_init(struct rig *, size_t bytes, uint64_t seed);
 void rig_free(struct rig *);
 
 /* Encode, verify, inspect, decode, decode ranges, add, and as a delta make and apply, with every ISA of this host, in
- * guarded buffers at either end and at odd addresses, and compare each result with the reference's. Null if all is well; else what is not, in a
- * static buffer. Leaves the automatic choice of an ISA. */
+ * guarded buffers at either end and at odd addresses, and compare each result with the reference's. Null if all is
+ * well; else what is not, in a static buffer. Leaves the automatic choice of an ISA. */
 const char *check_codec(struct rig *, const struct subject *);
 
 /* As check_codec, of a given block that the encoder must produce as well. */
 const char *check_block(struct rig *, const struct subject *, const uint8_t *block, size_t len);
 
-/* Any bytes at all, claiming up to room elements of 8 bytes that the rig was made for: with every ISA, every reader must
- * accept or reject them with the reference's status, pici_verify_at name the same fault, and what is decoded agree. Null
- * if all is well. */
+/* Any bytes at all, claiming up to room elements of 8 bytes that the rig was made for: with every ISA, every reader
+ * must accept or reject them with the reference's status, pici_verify_at name the same fault, and what is decoded
+ * agree. Null if all is well. */
 const char *check_readers(struct rig *, const uint8_t *block, size_t len, uint64_t room);
 
 #endif

@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# tools/dev/check-text: long lines and phrases are found where they are, and nowhere else.
+set -eu
+build=${BUILD:-build}
+command -v python3 >/dev/null 2>&1 || { echo "skip: no python3: tools/dev/check-text not tested"; exit 77; }
+mkdir -p "$build"
+tmp=$(mktemp -d "$build/text.XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+passed=0
+
+expect() { # WHAT CHECK FILE FAULTS: FILE has these faults ("" for none)
+    status=0
+    tools/dev/check-text "$2" "$tmp/$3" >"$tmp/out" 2>&1 || status=$?
+    printf '%s' "$4" | sed "s|^|$tmp/$3:|" >"$tmp/want"
+    [ ! -s "$tmp/want" ] || echo >>"$tmp/want"
+    if [ $status = "$([ -z "$4" ] && echo 0 || echo 1)" ] && cmp -s "$tmp/want" "$tmp/out"; then
+        passed=$((passed + 1))
+    else
+        diff -u "$tmp/want" "$tmp/out" || true
+        echo "FAIL $1 (exit status $status)"
+        exit 1
+    fi
+}
+
+line() { # N: so many characters, of two bytes each
+    printf "%$1s\n" | sed 's/ /é/g'
+}
+
+{ line 120; line 121; line 5; line 122; } >"$tmp/lines.c"
+expect "long lines" columns lines.c '2: 121 columns, more than 120
+4: 122 columns, more than 120'
+
+{ echo "| $(line 130) |"; echo "[a page](https://example.com/$(line 120)), <https://example.com/$(line 120)>"; } \
+    >"$tmp/table.md"
+expect "tables and links" columns table.md ''
+cp "$tmp/table.md" "$tmp/table.c"
+expect "what is no Markdown" columns table.c '1: 134 columns, more than 120
+2: 294 columns, more than 120'
+echo "[$(line 120)](b)" >"$tmp/link.md"
+expect "a link's text" columns link.md '1: 121 columns, more than 120'
+
+cat >"$tmp/words.c" <<'END'
+/* Waits in vain. */
+Locks up;
+enum deed { A };
+ * stores past the
+ * caches are
+END
+expect "phrases" words words.c '1: "in vain": say without success
+2: "Locks up": say deadlock
+3: "deed": say operation
+4: "past the caches": say non-temporal'
+
+printf '# stores past\n# the caches\n' >"$tmp/words.sh"
+expect "a phrase in a script's comment" words words.sh '1: "past the caches": say non-temporal'
+
+echo 'invain deed_of indeed; past the cache, lock upper' >"$tmp/other.c"
+expect "other words" words other.c ''
+echo "$passed passed"
