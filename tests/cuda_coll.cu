@@ -10,6 +10,7 @@
 
 extern "C" {
 #include "coll/request.h"
+#include "coll_util.h"
 #include "transport/thread.h"
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 extern "C" {
-#include "coll/plan.h"
+#include "coll/schedule.h"
 #include "pici/coll.h"
 #include "util.h"
 }
@@ -20,7 +20,7 @@ extern "C" {
 
 using messages = std::vector<std::pair<int, int>>;
 
-struct schedule {
+struct step_list {
     std::string name;
     int ranks;
     bool paired; /* in each step a rank sends one message and receives one */
@@ -35,25 +35,30 @@ struct flat_step {
 
 static inline std::vector<flat_step> flat_steps(enum pici_algorithm algorithm, bool gather, int p, int r)
 {
-    const enum plan_algorithm a = algorithm == PICI_ALGO_RING ? PLAN_RING : PLAN_RECURSIVE;
+    const struct schedule *s = pici_schedule(algorithm);
+    const struct schedule_call call = {gather ? PICI_ALL_GATHER : PICI_REDUCE_SCATTER, p, r, UINT64_MAX};
+    struct schedule_limits limits;
+    struct schedule_step step;
+    s->limits(s, &call, &limits);
+    std::vector<uint64_t> memory(pici_schedule_step_bytes(&limits) / sizeof(uint64_t) + 1);
+    pici_schedule_step_init(&step, &limits, memory.data());
     std::vector<flat_step> steps;
-    for (int k = 0; k < pici_plan_steps(a, p); k++) {
-        struct pici_plan_step s;
-        pici_plan_step(&s, a, gather ? PLAN_ALL_GATHER : PLAN_REDUCE_SCATTER, p, r, k);
-        steps.push_back({s.to, s.send_first, s.send_count});
+    for (int k = 0; k < s->steps(s, &call); k++) {
+        s->step(s, &call, k, &step);
+        steps.push_back({step.send->peer, step.send->segments[0], step.send->count});
     }
     return steps;
 }
 
 static inline const char *name_of(enum pici_algorithm a)
 {
-    return a == PICI_ALGO_RING ? "ring" : "recursive";
+    return pici_schedule(a)->name;
 }
 
 /* An all-reduce. */
-static inline schedule flat(enum pici_algorithm a, int p)
+static inline step_list flat(enum pici_algorithm a, int p)
 {
-    schedule s = {name_of(a), p, true, {}};
+    step_list s = {name_of(a), p, true, {}};
     for (const bool gather : {false, true}) {
         const size_t before = s.steps.size(), steps = flat_steps(a, gather, p, 0).size();
         s.steps.resize(before + steps);
@@ -68,9 +73,9 @@ static inline schedule flat(enum pici_algorithm a, int p)
 
 /* An all-reduce by recursive doubling, for any p: of the first 2 * rem ranks the even ones give their data to their
  * neighbours before, and get the result after. */
-static inline schedule doubling(int p)
+static inline step_list doubling(int p)
 {
-    schedule s = {"doubling", p, (p & (p - 1)) == 0, {}};
+    step_list s = {"doubling", p, (p & (p - 1)) == 0, {}};
     int p2 = 1;
     while (2 * p2 <= p)
         p2 *= 2;
@@ -97,11 +102,11 @@ static inline schedule doubling(int p)
 /* An all-reduce on two levels: inside nodes of these sizes, and between nodes, for each lane among the ranks that carry
  * it. A small node's ranks carry several lanes; a node with fewer inner steps is idle in the others; a message without
  * segments is not sent. */
-static inline schedule two_levels(enum pici_algorithm outer, const std::vector<int> &sizes)
+static inline step_list two_levels(enum pici_algorithm outer, const std::vector<int> &sizes)
 {
     const int nodes = (int)sizes.size(), widest = *std::max_element(sizes.begin(), sizes.end());
     const enum pici_algorithm inner = widest <= 8 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE;
-    schedule s = {std::string("nodes-") + name_of(outer) + " of", 0, false, {}};
+    step_list s = {std::string("nodes-") + name_of(outer) + " of", 0, false, {}};
     std::vector<int> first;
     for (const int size : sizes) {
         first.push_back(s.ranks);
@@ -146,9 +151,9 @@ static inline std::vector<int> some_nodes(int ranks, int most, struct rng *rng)
 }
 
 /* By turns a rank sends to all others, and receives from all others. */
-static inline schedule stars(int p)
+static inline step_list stars(int p)
 {
-    schedule s = {"one to many and many to one", p, false, {}};
+    step_list s = {"one to many and many to one", p, false, {}};
     for (int k = 0; k < 8; k++) {
         messages step;
         for (int r = 0; r < p; r++)
@@ -160,10 +165,10 @@ static inline schedule stars(int p)
 }
 
 /* Any ranks send to any, at most one message from one to another in a step; some steps are empty for all. */
-static inline schedule random_steps(int p, int steps, struct rng *rng)
+static inline step_list random_steps(int p, int steps, struct rng *rng)
 {
     static const unsigned ppm[] = {0, 20000, 100000, 300000, 1000000};
-    schedule s = {"random steps", p, false, {}};
+    step_list s = {"random steps", p, false, {}};
     for (int k = 0; k < steps; k++) {
         const unsigned dense = ppm[rng_below(rng, sizeof ppm / sizeof *ppm)];
         messages step;
@@ -179,7 +184,7 @@ static inline schedule random_steps(int p, int steps, struct rng *rng)
 /* ---- what a transport is told ---- */
 
 struct collective {
-    schedule plan;
+    step_list plan;
     int window; /* chains, each with a slice, that go through the steps by turns */
     long slices;
 };
@@ -239,7 +244,7 @@ static inline std::vector<stage> stages_of(const collective &c)
 
 /* Each step waits for as much as it may, at random: for the step before it, or if that has `more`, for the one before
  * that. */
-static inline std::vector<stage> random_stages(const schedule &s, struct rng *rng)
+static inline std::vector<stage> random_stages(const step_list &s, struct rng *rng)
 {
     std::vector<stage> all;
     for (size_t k = 0; k < s.steps.size(); k++) {

@@ -238,10 +238,11 @@ static long slices(int window)
 }
 
 /* Schedules of p ranks: all kinds. */
-static std::vector<schedule> schedules(int p, struct rng *rng)
+static std::vector<step_list> schedules(int p, struct rng *rng)
 {
     return {flat(PICI_ALGO_RING, p),
             flat(PICI_ALGO_RECURSIVE, p),
+            flat(PICI_ALGO_SPLIT, p),
             doubling(p),
             two_levels(PICI_ALGO_RING, some_nodes(p, p > 16 ? 12 : 5, rng)),
             two_levels(PICI_ALGO_RECURSIVE, some_nodes(p, p > 16 ? 8 : 4, rng)),
