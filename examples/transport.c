@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A transport of one's own: collectives among processes that are connected by Unix sockets, a pair for every two of them.
+ * A transport of one's own: collectives among processes, each two of which are connected by a pair of Unix sockets.
  *     transport [RANKS]
- * Adds sparse vectors of all processes and compares the sum with what it must be; ends with status 1 if it is not.
+ * Adds sparse vectors of all processes and compares the sum with what it must be. Exit status 1: they differ.
  *
- * A message is its length (8 bytes, little-endian) and its bytes. Nothing blocks: what a socket does not take or give now
- * waits in a queue, and every call moves all queues on. Needs libc alone. */
+ * On a socket a message is its length (8 bytes, little-endian) and its bytes. Each direction of each connection has a
+ * queue of requests, so messages from one rank to another keep their order, which is all that pici/transport.h asks: a
+ * rank need not receive as many messages as it sends. Therefore `receives` and `sends`, which tell steps apart, stay
+ * NULL. Nothing blocks: a request waits in its queue until the socket takes or gives its bytes, and every test serves
+ * all queues. Needs libc alone. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <poll.h>
@@ -24,14 +27,14 @@ enum { MAX_RANKS = 16, LENGTH_BYTES = 8 };
 /* ---- the transport */
 
 struct request {
-    struct request *next; /* in its queue, or idle */
-    struct request *kin;  /* the next of all, to free them */
+    struct request *next; /* in its queue, or in the list of those not in use */
+    struct request *all;  /* the next of all, to free them */
     enum pici_status status;
     int done;
     uint8_t length[LENGTH_BYTES];
     uint8_t *data;
-    size_t bytes; /* of data; of a receive the capacity until the length has come */
-    size_t at;    /* bytes that are through, those of the length included */
+    size_t bytes; /* of data; of a receive the capacity until the length has arrived */
+    size_t at;    /* bytes sent or received so far, with those of the length */
 };
 
 struct queue {
@@ -48,7 +51,7 @@ struct node {
     int rank, ranks;
     struct peer *peers; /* [ranks] */
     struct request *all, *idle;
-    int ended; /* a request has, since the last wait */
+    int ended; /* a request ended since the last wait */
     char error[128];
 };
 
@@ -61,7 +64,7 @@ static void end_first(struct node *me, struct queue *q, enum pici_status s)
     me->ended = 1;
 }
 
-/* Nothing can be exchanged with this peer any more. */
+/* End all requests of a peer, with which nothing can be exchanged any more. */
 static void lose(struct node *me, struct peer *p, enum pici_status s, const char *why)
 {
     snprintf(me->error, sizeof me->error, "rank %d: %s", (int)(p - me->peers), why);
@@ -74,7 +77,7 @@ static void lose(struct node *me, struct peer *p, enum pici_status s, const char
         end_first(me, &p->in, s);
 }
 
-/* A socket took or gave nothing, or less than nothing. Returns whether to try again. */
+/* A call on a socket returned n <= 0. Returns whether to call again. */
 static int again(struct node *me, struct peer *p, ssize_t n)
 {
     if (n < 0 && errno == EINTR)
@@ -107,7 +110,7 @@ static void pump_out(struct node *me, struct peer *p)
     }
 }
 
-/* Only while a receive is posted: what comes early stays in the socket, and so holds its sender back. */
+/* Reads only while a receive is posted. A message that is early stays in the socket, so its sender waits. */
 static void pump_in(struct node *me, struct peer *p)
 {
     struct request *r;
@@ -148,7 +151,7 @@ static enum pici_status post(struct node *me, struct peer *p, struct queue *q, v
         r = malloc(sizeof *r);
         if (!r)
             return PICI_E_NOMEM;
-        r->kin = me->all;
+        r->all = me->all;
         me->all = r;
     }
     r->next = NULL;
@@ -198,7 +201,7 @@ static enum pici_status node_test(void *context, void *request, int *done, size_
     return r->status;
 }
 
-/* A test of one request may have ended others: then there is nothing to sleep for. */
+/* A test of one request may have ended others: then do not sleep. */
 static void node_wait(void *context, int timeout_ms)
 {
     struct node *me = context;
@@ -211,12 +214,12 @@ static void node_wait(void *context, int timeout_ms)
             if (events)
                 fds[n++] = (struct pollfd){.fd = p->fd, .events = events};
         }
-        (void)poll(fds, n, timeout_ms); /* if it fails we are back early, and test */
+        (void)poll(fds, n, timeout_ms); /* if it fails, the caller is back early, and tests */
     }
     me->ended = 0;
 }
 
-/* The peers see their connections closed. The system holds copies of what was sent: no buffer is used any more. */
+/* Close all connections, which tells the peers. The system has copied what was sent, so no buffer is in use. */
 static int node_abandon(void *context, enum pici_status why)
 {
     struct node *me = context;
@@ -232,8 +235,8 @@ static void node_close(void *context)
     for (int i = 0; i < me->ranks; i++)
         if (me->peers[i].fd >= 0)
             close(me->peers[i].fd);
-    for (struct request *r = me->all, *kin; r; r = kin) {
-        kin = r->kin;
+    for (struct request *r = me->all, *next; r; r = next) {
+        next = r->all;
         free(r);
     }
     free(me->peers);
@@ -245,12 +248,11 @@ static const char *node_error(void *context)
     return ((struct node *)context)->error;
 }
 
-/* A communicator over these connected sockets, which it closes; fds[rank] is not used. */
-static enum pici_status make_communicator(struct pici_comm **comm, const int *fds, int rank, int ranks)
+/* A transport over these connected sockets, which it closes; fds[rank] is not used. */
+static enum pici_status make_transport(struct pici_transport *out, const int *fds, int rank, int ranks)
 {
     struct pici_transport t = PICI_TRANSPORT_INIT;
     struct node *me = calloc(1, sizeof *me);
-    *comm = NULL;
     if (!me || !(me->peers = calloc((size_t)ranks, sizeof *me->peers))) {
         free(me);
         pici_comm_failed("no memory for a transport");
@@ -270,7 +272,16 @@ static enum pici_status make_communicator(struct pici_comm **comm, const int *fd
     t.abandon = node_abandon;
     t.close = node_close;
     t.error = node_error;
-    return pici_comm_transport(comm, &t); /* closes it if it fails */
+    *out = t;
+    return PICI_OK;
+}
+
+static enum pici_status make_communicator(struct pici_comm **comm, const int *fds, int rank, int ranks)
+{
+    struct pici_transport t;
+    enum pici_status s = make_transport(&t, fds, rank, ranks);
+    *comm = NULL;
+    return s ? s : pici_comm_transport(comm, &t); /* which closes it if it fails */
 }
 
 /* ---- the program */
@@ -347,7 +358,7 @@ int main(int argc, char **argv)
         const pid_t pid = fork();
         if (pid < 0) {
             perror("transport: fork");
-            return 1; /* our children find their connections closed */
+            return 1; /* the children find their connections closed */
         }
         if (pid == 0)
             rank = child;

@@ -24,13 +24,26 @@ static struct pici_transport open_transport(MPI_Comm comm)
     return t;
 }
 
-static void traffic(const char *what, int messages, int window, size_t longest, size_t each_bytes)
+static void among_all(const char *what, const struct traffic *f)
 {
     struct pici_transport t = open_transport(MPI_COMM_WORLD);
-    const struct traffic f = {
-        .seed = 7, .messages = messages, .window = window, .longest = longest, .each_bytes = each_bytes};
-    expect(exchange(&t, &f), what);
+    expect(exchange(&t, f), what);
     t.close(t.context);
+}
+
+static void traffic(const char *what, int messages, int window, size_t longest, size_t each_bytes)
+{
+    among_all(what,
+              &(struct traffic){
+                  .seed = 7, .messages = messages, .window = window, .longest = longest, .each_bytes = each_bytes});
+}
+
+/* A rank sends more messages than it receives, or fewer, or none. */
+static void one_sided(int messages)
+{
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        among_all("one-sided", &(struct traffic){
+                                   .seed = seed, .messages = messages, .one_sided = 1, .window = 4, .longest = 300000});
 }
 
 /* Around multiples of a piece, and with the end's own piece empty. */
@@ -200,6 +213,7 @@ int main(int argc, char **argv)
     const int quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
     traffic("small", quick ? 5 : 200, 4, 300, 0);
     traffic("mixed", quick ? 5 : 40, 4, 300000, 0);
+    one_sided(quick ? 5 : 40);
     if (!quick) {
         traffic("large", 4, 2, 5 << 20, 0);
         pieces();

@@ -108,6 +108,10 @@ int main(void)
               exchange);
         among(ranks, &(struct traffic){.seed = (uint64_t)ranks, .messages = 5, .window = 2, .longest = 1 << 20},
               exchange);
+        for (uint64_t seed = 1; seed <= 5; seed++)
+            among(ranks,
+                  &(struct traffic){.seed = seed, .messages = 40, .one_sided = 1, .window = 3, .longest = 100000},
+                  exchange);
     }
     for (uint64_t seed = 0; seed < 100; seed++)
         among(2 + (int)seed % (RANKS - 1),

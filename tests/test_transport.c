@@ -283,38 +283,73 @@ Test(transport, wakes_up)
 
 struct job {
     struct pici_transport transport;
+    struct traffic traffic;
     const char *wrong;
 };
 
 static void *run(void *arg)
 {
-    static const struct traffic f = {.seed = 3, .messages = 20, .window = 4, .longest = 200000};
     struct job *j = arg;
-    const char *wrong = exchange(&j->transport, &f);
+    const char *wrong = exchange(&j->transport, &j->traffic);
     if (wrong)
         cr_log_error("%s", wrong);
     j->wrong = wrong ? "see above" : NULL;
     return NULL;
 }
 
+static void among(int ranks, const struct traffic *f)
+{
+    struct pici_transport t[17];
+    struct job jobs[17];
+    pthread_t threads[17];
+    cr_assert_eq(pici_transport_threads(t, ranks), PICI_OK);
+    for (int r = 0; r < ranks; r++) {
+        jobs[r] = (struct job){.transport = t[r], .traffic = *f};
+        cr_assert_eq(pthread_create(&threads[r], NULL, run, &jobs[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++) {
+        pthread_join(threads[r], NULL);
+        cr_assert_null(jobs[r].wrong);
+    }
+    close_all(t, ranks);
+}
+
+static const int sizes[] = {1, 2, 3, 8, 17};
+
 Test(transport, traffic)
 {
-    static const int sizes[] = {1, 2, 3, 8, 17};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct pici_transport t[17];
-        struct job jobs[17];
-        pthread_t threads[17];
-        cr_assert_eq(pici_transport_threads(t, sizes[i]), PICI_OK);
-        for (int r = 0; r < sizes[i]; r++) {
-            jobs[r].transport = t[r];
-            cr_assert_eq(pthread_create(&threads[r], NULL, run, &jobs[r]), 0);
-        }
-        for (int r = 0; r < sizes[i]; r++) {
-            pthread_join(threads[r], NULL);
-            cr_assert_null(jobs[r].wrong);
-        }
-        close_all(t, sizes[i]);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        among(sizes[i], &(struct traffic){.seed = 3, .messages = 20, .window = 4, .longest = 200000});
+}
+
+/* A rank sends more messages than it receives, or fewer, or none. */
+Test(transport, one_sided)
+{
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            among(sizes[i],
+                  &(struct traffic){.seed = seed, .messages = 20, .one_sided = 1, .window = 4, .longest = 200000});
+}
+
+/* One rank sends to all others, which send nothing: it needs no message to finish. */
+Test(transport, one_to_many)
+{
+    static uint8_t out[LARGE], in[LARGE];
+    struct pici_transport t[5];
+    void *s[5], *r;
+    cr_assert_eq(pici_transport_threads(t, 5), PICI_OK);
+    memset(out, 9, LARGE);
+    for (int to = 1; to < 5; to++)
+        cr_assert_eq(t[0].send(t[0].context, to, out, to % 2 ? LARGE : SMALL, &s[to]), PICI_OK);
+    for (int to = 1; to < 5; to++) {
+        const size_t bytes = to % 2 ? LARGE : SMALL;
+        memset(in, 0, LARGE);
+        cr_assert_eq(t[to].recv(t[to].context, 0, in, LARGE, &r), PICI_OK);
+        ended(&t[to], r, PICI_OK, bytes);
+        ended(&t[0], s[to], PICI_OK, bytes);
+        cr_assert_arr_eq(in, out, bytes);
     }
+    close_all(t, 5);
 }
 
 /* ---- Faults. Messages are numbered in their first four bytes, and small and large in turn. */

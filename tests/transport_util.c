@@ -38,6 +38,17 @@ static struct rng message_rng(const struct traffic *f, int from, int to, int num
     return r;
 }
 
+/* How many messages go from one rank to another: none over half of the links, if traffic is one-sided. */
+static int messages_of(const struct traffic *f, int from, int to)
+{
+    struct rng r = message_rng(f, from, to, -1);
+    if (from == to)
+        return 0;
+    if (!f->one_sided)
+        return f->messages;
+    return rng_below(&r, 2) ? 1 + (int)rng_below(&r, (uint64_t)f->messages) : 0;
+}
+
 /* Lengths around the boundary of small messages, and up to the longest. */
 static size_t length(const struct traffic *f, struct rng *r)
 {
@@ -142,13 +153,15 @@ const char *exchange(const struct pici_transport *t, const struct traffic *f)
     struct rng order = {f->seed + (uint64_t)t->rank};
     struct flight *flights = test_alloc((size_t)places * sizeof *flights);
     int *next = test_alloc((size_t)lanes * sizeof *next);
+    int *count = test_alloc((size_t)lanes * sizeof *count), left = 0;
     const char *what = NULL;
-    int left = lanes - 2;
     double moved_at = seconds();
     memset(flights, 0, (size_t)places * sizeof *flights);
-    for (int i = 0; i < lanes; i++)
-        next[i] = i / 2 == t->rank ? f->messages : 0;
-    left *= f->messages;
+    for (int i = 0; i < lanes; i++) {
+        next[i] = 0;
+        count[i] = i & 1 ? messages_of(f, i / 2, t->rank) : messages_of(f, t->rank, i / 2);
+        left += count[i];
+    }
     while (left > 0 && !what) {
         int moved = 0, start = (int)rng_below(&order, (uint64_t)places);
         for (int i = 0; i < places && !what; i++) {
@@ -158,7 +171,7 @@ const char *exchange(const struct pici_transport *t, const struct traffic *f)
             if (l->request) {
                 what = land(t, f, l, &landed);
                 left -= landed;
-            } else if (next[lane] < f->messages) {
+            } else if (next[lane] < count[lane]) {
                 *l = (struct flight){.peer = lane / 2, .number = next[lane]++, .receives = lane & 1};
                 what = launch(t, f, l);
                 landed = 1;
@@ -175,6 +188,7 @@ const char *exchange(const struct pici_transport *t, const struct traffic *f)
     if (!what) { /* else a buffer may be in use */
         free(flights);
         free(next);
+        free(count);
     }
     return what;
 }

@@ -8,15 +8,16 @@
 
 struct traffic {
     uint64_t seed;
-    int messages;      /* from each rank to each other */
+    int messages;      /* from each rank to each other, at most if one_sided */
+    int one_sided;     /* how many go from one rank to another, if any, the seed says for each pair and direction */
     int window;        /* of sends and of receives in flight with a peer */
     size_t longest;    /* bytes of a message at the most */
     size_t each_bytes; /* not 0: the length of every message */
 };
 
-/* Exchange messages of pseudo-random lengths and contents with every peer, tested in random order, and compare what
- * arrives, and in which order, with what was sent. All ranks call it with the same traffic. Null if all is well; else
- * what is not, in words that live as long as the thread. */
+/* Send messages of pseudo-random lengths and contents to every peer, and receive such from every peer; test the
+ * requests in random order; compare what arrives, and in which order, with what was sent. All ranks call it with the
+ * same traffic. Null if all is well; else what is not, in words that live as long as the thread. */
 const char *exchange(const struct pici_transport *, const struct traffic *);
 
 /* Wait for the end of one request, up to ten seconds: PICI_E_TIMEOUT. */

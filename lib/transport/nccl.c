@@ -22,7 +22,7 @@
  *     `more` was 1 for step k - 1, so messages of steps before k - 1 only are waited for, and P(k-2) is before H(k).
  * So every rank issues it: a contradiction. A call of NCCL may not return until the peers issue the same operation, as
  * when it connects, and an allocation until operations issued before it have ended. Neither changes the proof, since a
- * rank still waits for nothing but the operation itself and those before it. tests/emu_nccl_order.cc tries it out.
+ * rank still waits for nothing but the operation itself and those before it. tests/emu_nccl_order.cc tests all this.
  *
  * A message in host memory, which is short, is staged in memory of the transport, pinned and on the device. */
 #define _POSIX_C_SOURCE 200809L
@@ -40,8 +40,9 @@
 
 enum { HOST_BYTES = 4096 }; /* of a message in host memory, at most */
 
-/* Steps from the first that has not ended to the last whose header was issued. P(k) may be in flight with P(k-1) before
- * it in the stream, and H(k+1) and H(k+2) issued. */
+/* Steps in flight: H(k) is issued only after step k - LIVE has ended. More would not help a rank that has messages in
+ * all steps: it issues P(k) when H(k) has ended, and P(k-2) before that; then H(k+2) is the last header before
+ * P(k+1). */
 enum { LIVE = 4 };
 
 int pici_nccl_seconds = 60;
@@ -433,7 +434,7 @@ static void advance(struct nccl *n)
 /* Begin a side of a step, of so many messages. */
 static void announce(struct nccl *n, struct queue *to, int messages, int more)
 {
-    if (n->broken)
+    if (n->broken || (n->ranks == 1 && !messages))
         return;
     if (messages < 0 || to->open) {
         say(n, "a step of %d messages begins where %d of the one before are missing", messages,
