@@ -6,7 +6,9 @@
 #ifndef PICI_DEVICE_BLOCKWIDE_CUH
 #define PICI_DEVICE_BLOCKWIDE_CUH
 
-#include "pici/device.cuh"
+#include "pici/device_coo.cuh"
+#include "pici/device_dense.cuh"
+#include "pici/device_hybrid.cuh"
 
 namespace pici {
 

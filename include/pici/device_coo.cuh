@@ -4,7 +4,7 @@
 #ifndef PICI_DEVICE_COO_CUH
 #define PICI_DEVICE_COO_CUH
 
-#include "pici/device.cuh"
+#include "pici/device_tiles.cuh"
 
 namespace pici {
 

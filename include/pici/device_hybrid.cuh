@@ -6,7 +6,7 @@
 #ifndef PICI_DEVICE_HYBRID_CUH
 #define PICI_DEVICE_HYBRID_CUH
 
-#include "pici/device.cuh"
+#include "pici/device_tiles.cuh"
 
 namespace pici {
 

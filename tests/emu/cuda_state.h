@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The interface between the parts of the emulated CUDA runtime: cuda_runtime.cc has errors, devices, streams and
+ * The interface between the parts of the emulated CUDA runtime: cuda_streams.cc has errors, devices, streams and
  * events; cuda_memory.cc has memory and copies. All functions but die() need an object of class call. */
 #ifndef PICI_TESTS_EMU_CUDA_STATE_H
 #define PICI_TESTS_EMU_CUDA_STATE_H

@@ -1,0 +1,735 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Tiles of dense elements, read, packed, written and added by a warp. Part of pici/device.cuh. */
+#ifndef PICI_DEVICE_TILES_CUH
+#define PICI_DEVICE_TILES_CUH
+
+#include "pici/device_add.cuh"
+#include "pici/device_block.cuh"
+#include "pici/device_hw.cuh"
+#include "pici/pici.h"
+
+namespace pici {
+
+/* ---- two neighbouring elements ---- */
+
+template <class T> struct pair_of;
+template <> struct pair_of<uint8_t> {
+    typedef uint16_t raw;
+};
+template <> struct pair_of<uint16_t> {
+    typedef uint32_t raw;
+};
+template <> struct pair_of<uint32_t> {
+    typedef uint64_t raw;
+};
+template <> struct pair_of<uint64_t> {
+    typedef raw128 raw;
+};
+template <class T> using raw_pair = typename pair_of<T>::raw;
+
+template <class T> PICI_DEV T first_of(raw_pair<T> v)
+{
+    if constexpr (sizeof(T) == 8)
+        return v.lo;
+    else
+        return (T)v;
+}
+
+template <class T> PICI_DEV T second_of(raw_pair<T> v)
+{
+    if constexpr (sizeof(T) == 8)
+        return v.hi;
+    else
+        return (T)(v >> 8 * sizeof(T));
+}
+
+template <class T> PICI_DEV raw_pair<T> join(T a, T b)
+{
+    if constexpr (sizeof(T) == 8)
+        return raw128{a, b};
+    else
+        return (raw_pair<T>)((raw_pair<T>)a | (raw_pair<T>)b << 8 * sizeof(T));
+}
+
+/* The XOR of two units of a row. */
+template <class U> PICI_DEV U differing(U a, U b)
+{
+    return (U)(a ^ b);
+}
+
+PICI_DEV raw128 differing(raw128 a, raw128 b)
+{
+    return raw128{a.lo ^ b.lo, a.hi ^ b.hi};
+}
+
+/* Is p aligned to so many bytes? */
+PICI_DEV bool is_aligned(const void *p, unsigned bytes)
+{
+    return (uintptr_t)p % bytes == 0;
+}
+
+/* ---- a tile of dense elements ---- */
+
+template <class T> struct dense_tile {
+    T *at;
+    unsigned left;     /* elements of the tile: TILE, or fewer for the last */
+    bool pairs;        /* left == TILE, and rows can be read and written in pairs */
+    T *base = nullptr; /* null; or, for a tile that is read, elements with which those at `at` are XORed */
+};
+
+/* Tile t of the n elements at dense; with a base, of their XOR with the elements there. */
+template <class T> PICI_DEV dense_tile<T> tile_at(T *dense, uint64_t n, uint64_t t, T *base = nullptr)
+{
+    dense_tile<T> d;
+    d.at = dense + t * TILE;
+    d.left = elements_of(n, t);
+    d.pairs = d.left == TILE && is_aligned(dense, 2 * sizeof(T)) && is_aligned(base, 2 * sizeof(T));
+    if (base)
+        d.base = base + t * TILE;
+    return d;
+}
+
+/* How rows are read: in pairs or element by element; XORed with those of a base or not. A template argument, so that
+ * the branch is taken once a tile. */
+constexpr unsigned ROW_PAIRS = 1, ROW_DELTA = 2;
+
+template <unsigned HOW> struct access_of {
+    static constexpr unsigned value = HOW;
+};
+
+/* Call each with the access_of that says how the tile's rows are read. */
+template <class T, class EACH> PICI_DEV auto by_access(const dense_tile<const T> &d, EACH each)
+{
+    if (d.base)
+        return d.pairs ? each(access_of<ROW_PAIRS | ROW_DELTA>()) : each(access_of<ROW_DELTA>());
+    return d.pairs ? each(access_of<ROW_PAIRS>()) : each(access_of<0>());
+}
+
+/* The lane's pair of row r of a tile of `left` elements, read one by one; zeros beyond its end. */
+template <class T> PICI_DEV raw_pair<T> load_edge(const T *at, unsigned left, unsigned r)
+{
+    const unsigned i = r * COLS + 2 * hw::lane();
+    const T a = i < left ? hw::load(at + i) : (T)0, b = i + 1 < left ? hw::load(at + i + 1) : (T)0;
+    return join<T>(a, b);
+}
+
+template <class T> PICI_DEV void store_edge(const dense_tile<T> &d, unsigned r, T a, T b)
+{
+    const unsigned i = r * COLS + 2 * hw::lane();
+    if (i < d.left)
+        hw::store(d.at + i, a);
+    if (i + 1 < d.left)
+        hw::store(d.at + i + 1, b);
+}
+
+template <bool ONCE, class T> PICI_DEV raw_pair<T> load_pair(const T *at, unsigned r)
+{
+    const raw_pair<T> *p = (const raw_pair<T> *)at + r * LANES + hw::lane();
+    return ONCE ? hw::load_once(p) : hw::load(p);
+}
+
+/* The lane's pair of row r. ONCE: it will not be read again, so it need not stay in a cache. */
+template <unsigned HOW, bool ONCE = false, class T>
+PICI_DEV raw_pair<T> load_row(const dense_tile<const T> &d, unsigned r)
+{
+    const auto load = [&](const T *at) {
+        if constexpr (HOW & ROW_PAIRS)
+            return load_pair<ONCE>(at, r);
+        else
+            return load_edge(at, d.left, r);
+    };
+    if constexpr (HOW & ROW_DELTA)
+        return differing(load(d.at), load(d.base));
+    else
+        return load(d.at);
+}
+
+/* The lane's two columns, held in registers so that memory is read once: 128 registers of 32 bits for 4-byte
+ * elements, half of that or less for narrower ones. Elements of 8 bytes would need too many: they are read twice,
+ * the second time from a cache. */
+template <class T> struct held_tile {
+    static constexpr bool holds = sizeof(T) < 8;
+    raw_pair<T> row[holds ? (unsigned)ROWS : 1u];
+    dense_tile<const T> from;
+};
+
+/* Row r: from registers, or for elements of 8 bytes from memory. */
+template <unsigned HOW, class T> PICI_DEV raw_pair<T> held_row(const held_tile<T> &h, unsigned r)
+{
+    if constexpr (held_tile<T>::holds)
+        return h.row[r];
+    else
+        return load_row<HOW>(h.from, r);
+}
+
+/* by_access for held_row. From registers, how rows are read does not matter. */
+template <class T, class EACH> PICI_DEV auto by_held(const held_tile<T> &h, EACH each)
+{
+    if constexpr (held_tile<T>::holds)
+        return each(access_of<ROW_PAIRS>());
+    else
+        return by_access(h.from, each);
+}
+
+/* Load a tile. */
+template <class T> PICI_DEV void tile_load(held_tile<T> &h, const dense_tile<const T> &from)
+{
+    h.from = from;
+    if constexpr (held_tile<T>::holds) {
+        by_access(from, [&](auto how) {
+            PICI_UNROLL
+            for (unsigned r = 0; r < ROWS; r++) {
+                /* limits the loads in flight: compilers would load all rows of both before any XOR, and run out of
+                 * registers */
+                if (how.value == (ROW_PAIRS | ROW_DELTA) && r % 16 == 0)
+                    hw::syncwarp();
+                h.row[r] = load_row<how.value, true>(from, r);
+            }
+        });
+    }
+}
+
+/* A lane's two words of a tile's bits. In pici they are the lane's columns; in hybrid, rows 2 * lane and 2 * lane +
+ * 1. */
+struct columns {
+    uint64_t word[2];
+};
+
+template <unsigned HOW, unsigned FIRST, class T> PICI_DEV void half_columns(uint32_t half[2], const held_tile<T> &h)
+{
+    constexpr unsigned AHEAD = held_tile<T>::holds || !(HOW & ROW_DELTA)
+                                   ? 32
+                                   : 8; /* rows in flight; with a base they take twice the registers */
+    half[0] = half[1] = 0;
+    PICI_UNROLL_1
+    for (unsigned row = 0; row < 32; row += AHEAD) {
+        PICI_UNROLL
+        for (unsigned k = 0; k < AHEAD; k++) {
+            const unsigned r = AHEAD == 32 ? k : row + k;
+            const raw_pair<T> v = held_row<HOW>(h, FIRST + r);
+            half[0] |= (first_of<T>(v) != 0 ? 1u : 0u) << r;
+            half[1] |= (second_of<T>(v) != 0 ? 1u : 0u) << r;
+        }
+    }
+}
+
+template <unsigned HOW, class T> PICI_DEV columns all_columns(const held_tile<T> &h)
+{
+    uint32_t lo[2], hi[2];
+    half_columns<HOW, 0>(lo, h);
+    half_columns<HOW, 32>(hi, h);
+    columns c;
+    c.word[0] = lo[0] | (uint64_t)hi[0] << 32;
+    c.word[1] = lo[1] | (uint64_t)hi[1] << 32;
+    return c;
+}
+
+/* The 64 column words of a tile, two a lane. */
+template <class T> PICI_DEV columns tile_columns(const held_tile<T> &h)
+{
+    return by_held(h, [&](auto how) { return all_columns<how.value>(h); });
+}
+
+/* ---- sums over the lanes of a warp ---- */
+
+/* The sum of v over all lanes. */
+template <class T> PICI_DEV T warp_sum(T v)
+{
+    for (unsigned by = LANES / 2; by; by /= 2)
+        v += hw::shfl_down(v, by);
+    return hw::shfl(v, 0);
+}
+
+/* The exclusive prefix sum: the sum of `own` over the lanes below; a lane's. */
+template <class T> PICI_DEV T warp_scan(T own)
+{
+    T sum = own;
+    for (unsigned by = 1; by < LANES; by *= 2) {
+        const T before = hw::shfl_up(sum, by);
+        if (hw::lane() >= by)
+            sum += before;
+    }
+    return sum - own;
+}
+
+/* The number of bits set in a tile. */
+PICI_DEV unsigned tile_nnz(const columns &c)
+{
+    return warp_sum(hw::popc(c.word[0]) + hw::popc(c.word[1]));
+}
+
+/* The number of the tile's values that precede those of the lane's first word; a lane's. */
+PICI_DEV unsigned tile_offset(const columns &c)
+{
+    return warp_scan(hw::popc(c.word[0]) + hw::popc(c.word[1]));
+}
+
+/* Call each(word, bit) for each bit set in the lane's two words; word is 0 or 1. */
+template <class EACH> PICI_DEV void each_bit(const columns &c, EACH each)
+{
+    PICI_UNROLL
+    for (unsigned k = 0; k < 2; k++)
+        for (uint64_t word = c.word[k]; word; word &= word - 1)
+            each(k, hw::ffs(word) - 1);
+}
+
+/* Has column c of a tile of `left` elements a bit set beyond its end? */
+PICI_DEV bool past_end(uint64_t word, unsigned c, unsigned left)
+{
+    const unsigned rows = left > c ? (left - c + COLS - 1) / COLS : 0;
+    return rows < ROWS && word >> rows != 0;
+}
+
+/* Write, and read, the lane's columns of tile t of the bitvector at bits. */
+PICI_DEV void put_columns(uint8_t *bits, uint64_t t, const columns &c)
+{
+    hw::store((raw128 *)(bits + t * TILE_BITS_BYTES) + hw::lane(), raw128{c.word[0], c.word[1]});
+}
+
+PICI_DEV columns get_columns(const uint8_t *bits, uint64_t t)
+{
+    const raw128 v = hw::load_once((const raw128 *)(bits + t * TILE_BITS_BYTES) + hw::lane());
+    columns c;
+    c.word[0] = v.lo;
+    c.word[1] = v.hi;
+    return c;
+}
+
+/* ---- values between shared memory and a block ---- */
+
+/* Shared memory for a tile's values, plus a few bytes so that they can have the same alignment as in the block. Coo
+ * needs positions too. */
+template <class T> constexpr unsigned STAGE_BYTES = TILE * sizeof(T) + 16;
+template <class T> constexpr unsigned COO_STAGE_BYTES = TILE *(sizeof(T) + 2) + 16;
+
+template <unsigned HOW, class T> PICI_DEV void pack_rows(T *a, T *b, const held_tile<T> &h)
+{
+    constexpr unsigned GROUP = held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows that are loaded before any is used */
+    PICI_UNROLL_1
+    for (unsigned row = 0; row < ROWS; row += GROUP) {
+        raw_pair<T> v[GROUP];
+        PICI_UNROLL
+        for (unsigned r = 0; r < GROUP; r++)
+            v[r] = held_row<HOW>(h, GROUP == ROWS ? r : row + r);
+        PICI_UNROLL
+        for (unsigned r = 0; r < GROUP; r++) {
+            const T x = first_of<T>(v[r]), y = second_of<T>(v[r]);
+            if (x)
+                hw::put(a++, x);
+            if (y)
+                hw::put(b++, y);
+        }
+    }
+}
+
+/* Gather the tile's values at stage, column by column. before: tile_offset(c), a lane's. When it returns they are
+ * visible to the warp. */
+template <class T> PICI_DEV void tile_pack(uint8_t *stage, const held_tile<T> &h, const columns &c, unsigned before)
+{
+    T *a = (T *)stage + before, *b = a + hw::popc(c.word[0]);
+    by_held(h, [&](auto how) { pack_rows<how.value>(a, b, h); });
+    hw::syncwarp();
+}
+
+/* Rank the nonzeros of GROUP rows in the order of the elements. v: the lane's pair of each row; at: the number of
+ * values before the first row. Calls each(r, x, y, even, odd, k) for each row r: x, y is the lane's pair, which k
+ * values precede; even and odd are the ballots of nonzeros at even and at odd columns. Returns the number of values
+ * before the next row. */
+template <class T, unsigned GROUP, class EACH>
+PICI_DEV unsigned rank_rows(const raw_pair<T> (&v)[GROUP], unsigned at, EACH each)
+{
+    const unsigned below = (1u << hw::lane()) - 1;
+    PICI_UNROLL
+    for (unsigned r = 0; r < GROUP; r++) {
+        const T x = first_of<T>(v[r]), y = second_of<T>(v[r]);
+        const unsigned even = hw::ballot(x != 0), odd = hw::ballot(y != 0);
+        each(r, x, y, even, odd, at + hw::popc(even & below) + hw::popc(odd & below));
+        at += hw::popc(even) + hw::popc(odd);
+    }
+    return at;
+}
+
+/* Copy n values from stage to a block; narrow ones in words of 4 bytes. stage may be used again after a
+ * __syncwarp(). */
+template <class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsigned n)
+{
+    if constexpr (sizeof(T) >= 4) {
+        for (unsigned i = hw::lane(); i < n; i += LANES)
+            hw::store(to + i, hw::get((const T *)stage + i));
+    } else {
+        constexpr unsigned WIDTH = sizeof(T);
+        const unsigned lane = hw::lane(), skew = (unsigned)((uintptr_t)to % 4), end = skew + n * WIDTH;
+        /* words [first, whole) of the block are whole; with skew, each is made of two staged ones */
+        const unsigned first = skew ? 1 : 0, whole = n * WIDTH / 4;
+        uint8_t *words = (uint8_t *)to - skew;
+        const uint32_t *from = (const uint32_t *)stage;
+        PICI_UNROLL_4
+        for (unsigned i = first + lane; i < whole; i += LANES) {
+            uint32_t v = hw::get(from + i);
+            if (skew)
+                v = hw::funnel_l(hw::get(from + i - 1), v, 8 * skew);
+            hw::store((uint32_t *)words + i, v);
+        }
+        /* the elements left over at both ends, one a lane */
+        const unsigned rest = 4 * (whole > first ? whole : first);
+        const unsigned k = lane < 8 ? skew + lane * WIDTH : rest + (lane - 8) * WIDTH;
+        if (k < end && (lane < 8 ? first && k < 4 : true))
+            hw::store((T *)(words + k), hw::get((const T *)(stage + (k - skew))));
+    }
+}
+
+/* Is one of the elements in this word zero? */
+template <class T> PICI_DEV bool any_zero(uint32_t v)
+{
+    if constexpr (sizeof(T) == 1)
+        return ((v - 0x01010101u) & ~v & 0x80808080u) != 0;
+    else if constexpr (sizeof(T) == 2)
+        return ((v - 0x00010001u) & ~v & 0x80008000u) != 0;
+    else
+        return v == 0;
+}
+
+/* Copy units [first, first + GROUP * LANES), but not beyond end, from `from` to `to` (only if PUT), and return
+ * whether one of their elements is zero; a lane's. A unit is 4 bytes, or a wider element. All loads of a lane are in
+ * flight before its first store, because compilers do not move a load ahead of a store. Beyond the end a lane loads
+ * the last unit again: that costs less than a branch. */
+template <bool PUT, class T, unsigned GROUP, class U>
+PICI_DEV bool copy_in_group(U *to, const U *from, unsigned first, unsigned end)
+{
+    U v[GROUP];
+    bool zero = false;
+    PICI_UNROLL
+    for (unsigned k = 0; k < GROUP; k++) {
+        const unsigned i = first + hw::lane() + k * LANES;
+        v[k] = hw::load_once(from + (i < end ? i : end - 1));
+    }
+    PICI_UNROLL
+    for (unsigned k = 0; k < GROUP; k++) {
+        const unsigned i = first + hw::lane() + k * LANES;
+        if constexpr (sizeof(U) == sizeof(T))
+            zero |= v[k] == 0;
+        else
+            zero |= any_zero<T>(v[k]);
+        if constexpr (PUT)
+            if (i < end)
+                hw::put(to + i, v[k]);
+    }
+    return zero;
+}
+
+/* copy_in_group for all units [first, end). */
+template <bool PUT, class T, class U> PICI_DEV bool copy_in_units(U *to, const U *from, unsigned first, unsigned end)
+{
+    constexpr unsigned GROUP = 16, FEW = 4;
+    bool zero = false;
+    PICI_UNROLL_1
+    while (first < end && end - first > FEW * LANES) {
+        zero |= copy_in_group<PUT, T, GROUP>(to, from, first, end);
+        first += GROUP * LANES;
+    }
+    if (first < end)
+        zero |= copy_in_group<PUT, T, FEW>(to, from, first, end);
+    return zero;
+}
+
+/* Copy n values of a block to stage (only if PUT). Returns whether one is zero; a lane's. values: out, where they
+ * are in stage, with the same alignment to four bytes as `from`. When it returns they are visible to the warp. */
+template <bool PUT, class T> PICI_DEV bool warp_copy_in(T *&values, uint8_t *stage, const T *from, unsigned n)
+{
+    bool zero = false;
+    if constexpr (sizeof(T) >= 4) {
+        if constexpr (PUT)
+            values = (T *)stage;
+        zero = copy_in_units<PUT, T>((T *)stage, from, 0, n);
+    } else {
+        const unsigned skew = (unsigned)((uintptr_t)from % 4), end = skew + n * (unsigned)sizeof(T);
+        const uint8_t *words = (const uint8_t *)from - skew;
+        const unsigned first = skew ? 1 : 0, whole = end / 4; /* words that consist of values only */
+        zero = copy_in_units<PUT, T>((uint32_t *)stage, (const uint32_t *)words, first, whole);
+        /* the values in the first and in the last word, if these are partial */
+        const unsigned lane = hw::lane(), per = 4 / sizeof(T), k = lane < per ? lane : whole * per + lane - per;
+        const bool head = lane < per && first, tail = lane >= per && lane < 2 * per && (whole || !first);
+        if ((head || tail) && k * sizeof(T) >= skew && k * sizeof(T) < end) {
+            const T v = hw::load((const T *)words + k);
+            zero |= v == 0;
+            if constexpr (PUT)
+                hw::put((T *)stage + k, v);
+        }
+        if constexpr (PUT)
+            values = (T *)(stage + skew);
+    }
+    if constexpr (PUT)
+        hw::syncwarp();
+    return zero;
+}
+
+/* The index of the first zero among n values of a block; n if there is none. */
+template <class T> PICI_DEV unsigned warp_find_zero(const T *values, unsigned n)
+{
+    for (unsigned at = 0; at < n; at += LANES) {
+        const unsigned i = at + hw::lane(), zeros = hw::ballot(i < n && hw::load(values + i) == 0);
+        if (zeros)
+            return at + hw::ffs(zeros) - 1;
+    }
+    return n;
+}
+
+/* ---- a tile from its values. All bits set are of elements that the tile has ---- */
+
+/* The source of a tile's elements for tile_scatter_from and tile_add_from, in pici's order: each lane goes down its two
+ * columns. Its interface, which by_rows and by_elements in device_hybrid.cuh have too:
+ *   rows(first)         the next calls of place are for rows first to first + 31
+ *   place(r)            in any order; bits 0 and 1: the first and the second element of the lane's pair in row first +
+ *                       r is nonzero
+ *   take(place, x, y)   in the order of the rows: fetch the values of those elements
+ *   SCATTER, ADD        rows at a time, as many as registers allow */
+template <class T> struct by_columns {
+    static constexpr unsigned SCATTER = 32, ADD = sizeof(T) == 8 ? 8 : 16;
+    const T *a, *b; /* the next staged value of each column */
+    columns c;
+    uint32_t u, w;
+
+    PICI_DEV_MEMBER by_columns(const T *values, const columns &of, unsigned before)
+        : a(values + before), b(a + hw::popc(of.word[0])), c(of), u(0), w(0)
+    {
+    }
+    PICI_DEV_MEMBER void rows(unsigned first)
+    {
+        u = (uint32_t)(c.word[0] >> first);
+        w = (uint32_t)(c.word[1] >> first);
+    }
+    PICI_DEV_MEMBER unsigned place(unsigned r) const
+    {
+        return (u >> r & 1) | (w >> r & 1) << 1;
+    }
+    PICI_DEV_MEMBER void take(unsigned place, T &x, T &y)
+    {
+        if (place & 1)
+            x = hw::get(a++);
+        if (place & 2)
+            y = hw::get(b++);
+    }
+};
+
+template <bool PAIRS, class T, class FROM> PICI_DEV void scatter_rows(const dense_tile<T> &d, FROM &from)
+{
+    raw_pair<T> *out = (raw_pair<T> *)d.at + hw::lane();
+    PICI_UNROLL_1
+    for (unsigned row = 0; row < ROWS; row += FROM::SCATTER) {
+        from.rows(row);
+        PICI_UNROLL
+        for (unsigned r = 0; r < FROM::SCATTER; r++) {
+            T x = 0, y = 0;
+            from.take(from.place(r), x, y);
+            if constexpr (PAIRS)
+                hw::store_once(out + (row + r) * LANES, join<T>(x, y));
+            else
+                store_edge(d, row + r, x, y);
+        }
+    }
+}
+
+/* Write all elements of a tile. FROM: by_columns or another with its interface. stage may be used again after a
+ * __syncwarp(). */
+template <class T, class FROM> PICI_DEV void tile_scatter_from(const dense_tile<T> &d, FROM from)
+{
+    if (d.pairs)
+        scatter_rows<true>(d, from);
+    else
+        scatter_rows<false>(d, from);
+}
+
+/* The same for values in pici's order, staged at `values`. */
+template <class T>
+PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
+{
+    tile_scatter_from(d, by_columns<T>(values, c, before));
+}
+
+template <class SUM, bool PAIRS, class T, class FROM> PICI_DEV void add_rows(const dense_tile<T> &d, FROM &from)
+{
+    constexpr unsigned AHEAD = PAIRS ? FROM::ADD : 4; /* rows that are loaded before any is added to */
+    constexpr unsigned HOW = PAIRS ? ROW_PAIRS : 0;
+    raw_pair<T> *out = (raw_pair<T> *)d.at + hw::lane();
+    const dense_tile<const T> old = {d.at, d.left, d.pairs};
+    PICI_UNROLL_1
+    for (unsigned row = 0; row < ROWS; row += AHEAD) {
+        unsigned place[AHEAD];
+        raw_pair<T> v[AHEAD];
+        from.rows(row);
+        PICI_UNROLL
+        for (unsigned r = 0; r < AHEAD; r++) {
+            place[r] = from.place(r);
+            v[r] = raw_pair<T>();
+            if (place[r] & 3)
+                v[r] = load_row<HOW>(old, row + r);
+        }
+        PICI_UNROLL
+        for (unsigned r = 0; r < AHEAD; r++) {
+            if (!(place[r] & 3))
+                continue;
+            T x = first_of<T>(v[r]), y = second_of<T>(v[r]), a = 0, b = 0;
+            from.take(place[r], a, b);
+            if (place[r] & 1)
+                x = SUM::sum(x, a);
+            if (place[r] & 2)
+                y = SUM::sum(y, b);
+            if constexpr (PAIRS)
+                hw::store(out + (row + r) * LANES, join<T>(x, y));
+            else
+                store_edge(d, row + r, x, y);
+        }
+    }
+}
+
+/* Add to a tile's elements, row by row. FROM: as for tile_scatter_from. A pair is read and written only if one of
+ * its elements is added to. stage may be used again after a __syncwarp(). */
+template <class SUM, class T, class FROM> PICI_DEV void tile_add_from(const dense_tile<T> &d, FROM from)
+{
+    if (d.pairs)
+        add_rows<SUM, true>(d, from);
+    else
+        add_rows<SUM, false>(d, from);
+}
+
+/* The same for values in pici's order, staged at `values`. */
+template <class SUM, class T>
+PICI_DEV void tile_add_rows(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
+{
+    tile_add_from<SUM>(d, by_columns<T>(values, c, before));
+}
+
+/* Write all elements of a tile from stage, which is aligned to 16; zeros if stage is null. */
+template <class T> PICI_DEV void tile_put(const dense_tile<T> &d, const uint8_t *stage)
+{
+    constexpr unsigned QUADS = TILE * sizeof(T) / 16;
+    if (d.left == TILE && is_aligned(d.at, 16))
+        for (unsigned q = hw::lane(); q < QUADS; q += LANES)
+            hw::store_once((raw128 *)d.at + q, stage ? hw::get((const raw128 *)stage + q) : raw128{0, 0});
+    else
+        for (unsigned k = hw::lane(); k < d.left; k += LANES)
+            hw::store(d.at + k, stage ? hw::get((const T *)stage + k) : (T)0);
+}
+
+/* Fill stage with a tile of zeros. When it returns they are visible to the warp. */
+template <class T> PICI_DEV void stage_zeros(uint8_t *stage)
+{
+    constexpr unsigned QUADS = TILE * sizeof(T) / 16;
+    for (unsigned q = hw::lane(); q < QUADS; q += LANES)
+        hw::put((raw128 *)stage + q, raw128{0, 0});
+    hw::syncwarp();
+}
+
+/* dst[at[k]] += x[k] for each k where good[k]; a lane's. All places differ. All loads are issued before the first
+ * store. */
+template <class SUM, class T, class I, unsigned GROUP>
+PICI_DEV void add_at(T *dst, const I (&at)[GROUP], const T (&x)[GROUP], const bool (&good)[GROUP])
+{
+    T old[GROUP];
+    PICI_UNROLL
+    for (unsigned k = 0; k < GROUP; k++)
+        old[k] = good[k] ? hw::load(dst + at[k]) : (T)0;
+    PICI_UNROLL
+    for (unsigned k = 0; k < GROUP; k++)
+        if (good[k])
+            hw::store(dst + at[k], SUM::sum(old[k], x[k]));
+}
+
+/* A tile with at most so many values is added value by value, since few of them share a sector of memory. With more,
+ * values are added row by row: lanes that each follow a column would touch the same sectors again and again. */
+constexpr unsigned SPARSE_TILE = 512;
+
+/* Add n <= SPARSE_TILE values of a block: list the offsets of the tile's bits, then add value by value. before:
+ * tile_offset(c), a lane's. Returns whether a value is zero; a lane's. stage may be used again after a __syncwarp(). */
+template <class SUM, class T>
+PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *values, const columns &c, unsigned before,
+                            unsigned n)
+{
+    uint16_t *list = (uint16_t *)stage, *end = list + before;
+    each_bit(c, [&](unsigned k, unsigned row) { hw::put(end++, (uint16_t)(row * COLS + 2 * hw::lane() + k)); });
+    hw::syncwarp();
+    bool zero = false;
+    constexpr unsigned GROUP = 4; /* sums in flight */
+    PICI_UNROLL_1
+    for (unsigned first = hw::lane(); first < n; first += GROUP * LANES) {
+        T x[GROUP];
+        uint16_t at[GROUP];
+        bool good[GROUP];
+        PICI_UNROLL
+        for (unsigned k = 0; k < GROUP; k++) {
+            const unsigned i = first + k * LANES;
+            good[k] = i < n;
+            x[k] = hw::load_once(values + (good[k] ? i : n - 1)); /* beyond the end as in copy_in_group */
+            at[k] = hw::get(list + (good[k] ? i : n - 1));
+            zero |= x[k] == 0;
+        }
+        add_at<SUM>(d.at, at, x, good);
+    }
+    return zero;
+}
+
+/* What is done with a block besides checking it. */
+enum reading { VERIFY, DECODE, ADD };
+
+/* Check all rules of tile t of a pici block, and its part of the index; if the tile itself is valid, decode it or
+ * add it to dst, as DO says. SUM: arith<dtype> or arith_xor<T> for ADD. Returns a fault. stage may be used again at
+ * once. */
+template <reading DO, class SUM, class T>
+PICI_DEV uint64_t tile_read(const block_view &v, uint64_t t, T *dst, uint8_t *stage)
+{
+    const columns c = get_columns(v.bytes + HEADER_BYTES, t);
+    const uint64_t entry = load_index(v, t), next = t + 1 < v.tiles ? load_index(v, t + 1) : 0;
+    const unsigned left = elements_of(v.count, t);
+    if (left < TILE) {
+        const unsigned lane = hw::lane();
+        const unsigned even = hw::ballot(past_end(c.word[0], 2 * lane, left)),
+                       odd = hw::ballot(past_end(c.word[1], 2 * lane + 1, left));
+        if (even | odd) {
+            const unsigned e = even ? 2 * (hw::ffs(even) - 1) : COLS, o = odd ? 2 * (hw::ffs(odd) - 1) + 1 : COLS;
+            return tile_fault(t, TILE_PAST_END, e < o ? e : o);
+        }
+    }
+    const unsigned before = tile_offset(c);
+    const unsigned nnz = hw::shfl(before + hw::popc(c.word[0]) + hw::popc(c.word[1]), LANES - 1);
+    /* An entry beyond nnz is reported here, but an earlier tile has a fault too: the counts before do not add up to
+     * it. */
+    if ((t == 0 && entry != 0) || entry > v.nnz)
+        return tile_fault(t, TILE_ENTRY, 0);
+    if (nnz > v.nnz - entry)
+        return tile_fault(t, TILE_MORE, 0);
+    uint64_t wrong = 0;
+    if (t + 1 < v.tiles) {
+        if (next != entry + nnz)
+            wrong = tile_fault(t + 1, TILE_ENTRY, 0);
+    } else if (entry + nnz != v.nnz) {
+        wrong = tile_fault(t + 1, 0, 0);
+    }
+
+    const T *from = (const T *)(v.bytes + v.values_offset) + entry;
+    T *values = nullptr;
+    bool zero;
+    if constexpr (DO == ADD) {
+        if (nnz <= SPARSE_TILE)
+            zero = tile_add_list<SUM>(tile_at(dst, v.count, t), stage, from, c, before, nnz);
+        else
+            zero = warp_copy_in<true>(values, stage, from, nnz);
+    } else {
+        zero = warp_copy_in<DO == DECODE>(values, stage, from, nnz);
+    }
+    if (hw::ballot(zero)) {
+        wrong = tile_fault(t, TILE_ZERO, warp_find_zero(from, nnz));
+    } else if constexpr (DO == DECODE) {
+        tile_scatter(tile_at(dst, v.count, t), (const T *)values, c, before);
+    } else if constexpr (DO == ADD) {
+        if (nnz > SPARSE_TILE)
+            tile_add_rows<SUM>(tile_at(dst, v.count, t), (const T *)values, c, before);
+    }
+    if constexpr (DO != VERIFY)
+        hw::syncwarp();
+    return wrong;
+}
+
+} // namespace pici
+
+#endif
