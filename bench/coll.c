@@ -13,40 +13,53 @@
 
 enum { MAX_THREADS = 256, THREADS = 4 };
 
-static const char usage[] =
-    "usage: bench_coll [options], alone (ranks are threads) or under mpirun (each process is a rank)\n"
-    "  -b, --minbytes BYTES[KMG]  the smallest size, 64M: of a rank's larger buffer, as in nccl-tests\n"
-    "  -e, --maxbytes BYTES[KMG]  the largest, as the smallest\n"
-    "  -f, --stepfactor X         from one to the next, 2;  -i, --stepbytes BYTES: in steps of so many\n"
-    "  --by-send                  sizes are of a rank's send buffer\n"
-    "  -n, --iters N              repetitions, 5; medians are printed\n"
-    "  -w, --warmup N             untimed ones before, 1\n"
-    "  -c, --check 0|1            check the results of the last repetition, 1\n"
-    "  -t, --threads N            ranks, 4; without mpirun only\n"
-    "  -d, --datatype NAME        f32\n"
-    "  -o, --op NAME              sum, avg, min or max\n"
-    "  --collective LIST          all_reduce,reduce_scatter,all_gather\n"
-    "  --algorithm LIST           auto, ring, recursive; auto\n"
-    "  --format LIST              auto, pici, coo, hybrid, dense; or several joined by +, which is auto among these; "
-    "auto\n"
-    "  --pattern LIST             uniform, identical (positions, on all ranks), clustered, block; uniform\n"
-    "  --sparsity LIST            percentages, 0,20,50,80,90,95,99,99.9\n"
-    "  --mpi all|none|LIST        which algorithms of MPI (with --cuda: of NCCL) take part, as the table names them, "
-    "all\n"
-    "  --cuda[=nccl|mpi]          elements in the memory of GPUs, beside NCCL's collectives; pici's messages go over "
-    "NCCL "
-    "under\n"
-    "                             mpirun, and else from thread to thread; or as is said here\n"
-    "  --screen BYTES[KMG]        run dense contestants at this size first, and leave out those that take half as "
-    "long\n"
-    "                             again as the best, or more; 8M; 0: none\n"
-    "  --targets                  print the project's targets beside the figures\n"
-    "  --json[=FILE]              records instead of tables; into FILE: besides\n"
-    "Formats and thresholds beyond these: the environment of the library (docs/collectives.md).\n";
+static const char
+    usage[] = "usage: bench_coll [options], alone (ranks are threads) or under mpirun (each process is a rank)\n"
+              "  -b, --minbytes BYTES[KMG]  the smallest size, 64M: of a rank's larger buffer, as in nccl-tests\n"
+              "  -e, --maxbytes BYTES[KMG]  the largest, as the smallest\n"
+              "  -f, --stepfactor X         from one to the next, 2;  -i, --stepbytes BYTES: in steps of so many\n"
+              "  --by-send                  sizes are of a rank's send buffer\n"
+              "  -n, --iters N              repetitions, 5; medians are printed\n"
+              "  -w, --warmup N             untimed ones before, 1\n"
+              "  -c, --check 0|1            check the results of the last repetition, 1\n"
+              "  -t, --threads N            ranks, 4; without mpirun only\n"
+              "  -d, --datatype NAME        f32\n"
+              "  -o, --op NAME              sum, avg, min or max\n"
+              "  --collective LIST          all_reduce,reduce_scatter,all_gather\n"
+              "  --algorithm LIST           ",
+    usage_rest[] =
+        "; auto\n"
+        "  --format LIST              auto, pici, coo, hybrid, dense; or several joined by +, which is auto among "
+        "these; "
+        "auto\n"
+        "  --pattern LIST             uniform, identical (positions, on all ranks), clustered, block; uniform\n"
+        "  --sparsity LIST            percentages, 0,20,50,80,90,95,99,99.9\n"
+        "  --mpi all|none|LIST        which algorithms of MPI (with --cuda: of NCCL) take part, as the table names "
+        "them, "
+        "all\n"
+        "  --cuda[=nccl|mpi]          elements in the memory of GPUs, beside NCCL's collectives; pici's messages go "
+        "over "
+        "NCCL "
+        "under\n"
+        "                             mpirun, and else from thread to thread; or as is said here\n"
+        "  --screen BYTES[KMG]        run dense contestants at this size first, and leave out those that take half as "
+        "long\n"
+        "                             again as the best, or more; 8M; 0: none\n"
+        "  --targets                  print the project's targets beside the figures\n"
+        "  --json[=FILE]              records instead of tables; into FILE: besides\n"
+        "Formats and thresholds beyond these: the environment of the library (docs/collectives.md).\n";
+
+static void print_usage(FILE *f)
+{
+    fputs(usage, f);
+    for (int a = 0; pici_algorithm_name((enum pici_algorithm)a); a++)
+        fprintf(f, "%s%s", a ? ", " : "", pici_algorithm_name((enum pici_algorithm)a));
+    fputs(usage_rest, f);
+}
 
 static _Noreturn void bad_usage(void)
 {
-    fputs(usage, stderr);
+    print_usage(stderr);
     exit(2);
 }
 
@@ -111,6 +124,15 @@ static struct list parse_formats(char *text)
         l.v[l.n++] = !one ? AUTO_AMONG + (int)set : f > PICI_HYBRID ? PICI_AUTO : (int)f;
     }
     return l;
+}
+
+static struct list parse_algorithms(char *text)
+{
+    const char *names[MAX_LIST];
+    int n = 0;
+    for (; n < MAX_LIST && pici_algorithm_name((enum pici_algorithm)n); n++)
+        names[n] = pici_algorithm_name((enum pici_algorithm)n);
+    return parse_list(text, names, n);
 }
 
 /* What each rank does; the first one writes. */
@@ -217,7 +239,7 @@ int main(int argc, char **argv)
             s.op = (enum pici_op)l.v[0];
             break;
         case COLLECTIVE: s.collectives = parse_list(optarg, collective_name, COLLECTIVES); break;
-        case ALGORITHM: s.algorithms = parse_list(optarg, algorithm_name, COUNT_OF(algorithm_name)); break;
+        case ALGORITHM: s.algorithms = parse_algorithms(optarg); break;
         case FORMAT: s.formats = parse_formats(optarg); break;
         case PATTERN: s.spreads = parse_list(optarg, spread_name, SPREADS); break;
         case SPARSITY:
@@ -229,7 +251,7 @@ int main(int argc, char **argv)
         case SCREEN: s.screen = strcmp(optarg, "0") ? parse_bytes(optarg) : 0; break;
         case TARGETS: s.targets = 1; break;
         case JSON: s.json_path = optarg ? optarg : "-"; break;
-        case 'h': fputs(usage, stdout); return 0;
+        case 'h': print_usage(stdout); return 0;
         default: bad_usage();
         }
     }

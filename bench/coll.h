@@ -17,7 +17,6 @@ enum { AUTO_AMONG = 256 };
 enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 8, COLLECTIVES = PICI_ALL_REDUCE + 1 };
 extern const char *const collective_name[COLLECTIVES];
 extern const char *const op_name[PICI_MAX + 1];
-extern const char *const algorithm_name[PICI_ALGO_RECURSIVE + 1];
 
 struct world;
 struct settings;

@@ -6,7 +6,6 @@
 const char *const collective_name[COLLECTIVES] = {
     [PICI_ALL_GATHER] = "all_gather", [PICI_REDUCE_SCATTER] = "reduce_scatter", [PICI_ALL_REDUCE] = "all_reduce"};
 const char *const op_name[PICI_MAX + 1] = {"sum", "avg", "min", "max"};
-const char *const algorithm_name[PICI_ALGO_RECURSIVE + 1] = {"auto", "ring", "recursive"};
 
 static int records; /* in the JSON array so far */
 
@@ -85,7 +84,7 @@ void entry_name(const struct world *w, const struct entry *e, char *name, size_t
     if (e->peer >= 0)
         snprintf(name, bytes, "%s %s", w->peer[e->peer].call, w->peer[e->peer].algorithm);
     else
-        snprintf(name, bytes, "pici %s %s", algorithm_name[e->algorithm], format);
+        snprintf(name, bytes, "pici %s %s", pici_algorithm_name(e->algorithm), format);
 }
 
 void print_head(const struct world *w, const struct settings *s)
@@ -169,8 +168,8 @@ static void print_record(const struct world *w, const struct settings *s, const 
         fprintf(s->json,
                 ",\"algorithm\":\"%s\",\"format\":\"%s\",\"wire_bytes\":%.0f,\"dense_wire_bytes\":%.0f,\"ideal\":%.5g,"
                 "\"encode_s\":%.6g,\"decode_s\":%.6g,\"wait_s\":%.6g",
-                algorithm_name[e->algorithm], format, e->wire_bytes, e->dense_bytes, f->ideal, e->encode_s, e->decode_s,
-                e->wait_s);
+                pici_algorithm_name(e->algorithm), format, e->wire_bytes, e->dense_bytes, f->ideal, e->encode_s,
+                e->decode_s, e->wait_s);
     if (w->device)
         fprintf(s->json, ",\"device\":\"%s\",\"transport\":\"%s\",\"copy_gb_s\":%.6g", w->device->name,
                 w->device->transport, f->copy);

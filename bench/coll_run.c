@@ -221,7 +221,7 @@ static void invite(const struct world *w, const struct settings *s, struct point
                 e->dense = 1;
                 e->sparsity = s->sparsity[0];
             }
-        for (int a = PICI_ALGO_RING; a <= PICI_ALGO_RECURSIVE; a++) {
+        for (int a = PICI_ALGO_RING; pici_algorithm_name((enum pici_algorithm)a); a++) {
             struct entry *e = add(p, order);
             e->dense = 1;
             e->algorithm = (enum pici_algorithm)a;

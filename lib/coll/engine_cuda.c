@@ -522,8 +522,8 @@ static enum pici_status read_block(struct pici_lane *l, void *dst, const uint8_t
         return PICI_E_CORRUPT; /* longer than any block of a slice */
     const void *from = legible(l, block, len);
     enum pici_status s = (add ? pici_scatter_add_cuda : pici_decompress_cuda)(
-        dst, b->count, (enum pici_dtype)b->dtype, from, len, NULL, &l->results[l->used], l->workspace + l->used * g->workspace,
-        PICI_CUDA_READ_WORKSPACE, l->stream);
+        dst, b->count, (enum pici_dtype)b->dtype, from, len, NULL, &l->results[l->used],
+        l->workspace + l->used * g->workspace, PICI_CUDA_READ_WORKSPACE, l->stream);
     l->open = 1;
     l->used += !s;
     return codec_status(g, s, "decoding");
