@@ -35,9 +35,11 @@ enum pici_op {
  * time, so runs can be repeated. docs/collectives.md describes each. */
 enum pici_algorithm {
     PICI_ALGO_AUTO = 0,
-    PICI_ALGO_RING = 1,      /* p - 1 steps to the neighbour */
-    PICI_ALGO_RECURSIVE = 2, /* ceil(log2 p) steps: circulant halving and doubling, for any number of ranks */
-    PICI_ALGO_SPLIT = 3 /* p - 1 steps: each contribution goes straight to the rank that sums it; then all-gather */
+    PICI_ALGO_RING = 1, /* p - 1 steps a phase; messages go to the neighbour */
+    PICI_ALGO_RECURSIVE =
+        2,              /* ceil(log2 p) steps a phase, any p: recursive halving, then doubling, on a circulant graph */
+    PICI_ALGO_SPLIT = 3 /* reduce-scatter in p - 1 steps: each contribution goes straight to the rank that sums it. The
+                              * gather phase is that of recursive for up to 32 KiB a rank, else that of ring */
 };
 
 /* The name of an algorithm, as PICI_ALGORITHM takes it: "auto", "ring", ...; NULL for one that does not exist; static.
@@ -58,8 +60,9 @@ struct pici_coll_stats {
 };
 #define PICI_COLL_STATS_INIT {sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0, {0}}
 
-/* Tuning: how all calls on a communicator work. The defaults are what the environment said when the communicator was made,
- * else the library's. Bandwidths and thresholds decide between sparse and dense:
+/* Tuning: how all calls on a communicator work. PICI_TUNE_INIT leaves every member as it is; each comment gives the value that
+ * does so, and the library's default. What is in force at first is what the environment said when the communicator was made,
+ * else that default. Bandwidths and thresholds decide between sparse and dense:
  *
  *   A message is sent dense if its threshold is > 0 and its sparsity (the share of zero elements) is at most the threshold.
  *   So 0 means never dense, and 1 or more always. Library defaults, inter / intra / ag: 0.6 / 0.7 / 0.5 for format COO, else
@@ -69,10 +72,10 @@ struct pici_coll_stats {
  *   bytes over the link's bandwidth, plus a constant for coding so many elements with so many nonzeros; or dense, if dense
  *   has no more bytes. */
 struct pici_tune {
-    size_t size; /* PICI_TUNE_INIT, which changes nothing */
+    size_t size; /* PICI_TUNE_INIT */
 
     /* the same on all ranks */
-    enum pici_algorithm algorithm; /* AUTO: leave as it is. For the collectives that the algorithm has */
+    enum pici_algorithm algorithm; /* for the collectives that it has; AUTO: leave. Library: AUTO */
     int window;                    /* slices in flight, 1 to 64; 0: leave. Library: 4 */
     uint64_t slice_bytes;          /* dense bytes of a message; 0: leave. Library: 1 MiB, over NCCL 8 MiB */
 
@@ -98,12 +101,12 @@ struct pici_tune {
  * requests are in flight. */
 PICI_API enum pici_status pici_comm_tune(struct pici_comm *, const struct pici_tune *);
 
-/* Options: what one call is. opts == NULL is PICI_COLL_OPTS_INIT. The members marked T are those of struct pici_tune, for this
- * call only, with the same meaning and the same values for "leave as it is"; they are kept for programs written for 0.1, and
- * new ones better tune the communicator. Members marked = must be the same on all ranks. */
+/* Options: what one call is. opts == NULL is PICI_COLL_OPTS_INIT. A member marked T overrides, for this call, the member of
+ * struct pici_tune with the same name; its "leave" value leaves it as tuned. New programs should use pici_comm_tune. A member
+ * marked = must be the same on all ranks. */
 struct pici_coll_opts {
     size_t size;
-    enum pici_algorithm algorithm; /* = AUTO: as tuned, else chosen */
+    enum pici_algorithm algorithm; /* T = and if none is tuned either, AUTO chooses */
     enum pici_format format;       /* T */
     float inter_threshold;         /* T */
     float intra_threshold;         /* T */
@@ -143,7 +146,7 @@ struct pici_coll_opts {
  *   PICI_E_SPACE        opts->scratch is too small on some rank
  *   PICI_E_NOMEM        some rank has no memory
  *   PICI_E_CORRUPT, _CHECKSUM, _VERSION   what a rank received is not what may be sent
- *   PICI_E_TIMEOUT, _TRANSPORT            as far as the transport can tell
+ *   PICI_E_TIMEOUT, _TRANSPORT            may differ between ranks that no longer reach each other
  *   PICI_E_DEVICE, _UNSUPPORTED           on a GPU (pici/cuda.h)
  * pici_comm_error says in words what broke the communicator. */
 PICI_API enum pici_status pici_all_gather(const void *send, void *recv, uint64_t sendcount, enum pici_dtype,
@@ -200,7 +203,7 @@ PICI_API size_t pici_comm_scratch(const struct pici_comm *, enum pici_collective
 PICI_API enum pici_status pici_comm_reserve(struct pici_comm *, size_t bytes);
 
 /* Free a communicator. Not collective: requests in flight end with PICI_E_BROKEN (pici_wait still frees them), and peers see
- * this rank as gone. After a fork, the child may call nothing but this, and the parent is not disturbed by it. NULL is
+ * this rank as gone. After a fork, the child may call nothing but this, which does not affect the parent. NULL is
  * ignored. */
 PICI_API void pici_comm_free(struct pici_comm *);
 

@@ -11,7 +11,7 @@
  * block.
  *
  * Steps. Some transports must know which messages are in flight together; NCCL's does. They have the members `receives`
- * and `sends`. Others leave both NULL, and need nothing of this paragraph. All ranks of a communicator go through the
+ * and `sends`. Other transports leave both NULL and can skip this paragraph. All ranks of a communicator go through the
  * same number of steps in the same order. In a step a rank sends at most one message to a given peer, and what it sends
  * to a peer in step k that peer receives in step k. A rank may send several messages in a step, one or none, and
  * receive several, one or none. For step k a rank
