@@ -219,8 +219,8 @@ enum pici_status pici_settings_tune(struct coll_settings *all, const struct pici
     enum pici_status status = theirs ? sized_read(&t, sizeof t, sizeof t, theirs) : PICI_E_ARG;
     if (status)
         return status;
-    if ((t.algorithm && !pici_schedule(t.algorithm)) || ((unsigned)t.format > PICI_HYBRID && t.format != PICI_AUTO) ||
-        t.formats >> (PICI_HYBRID + 1))
+    if (t.reserved || (t.algorithm && !pici_schedule(t.algorithm)) ||
+        ((unsigned)t.format > PICI_HYBRID && t.format != PICI_AUTO) || t.formats >> (PICI_HYBRID + 1))
         return PICI_E_UNSUPPORTED;
     if (!tune_threshold(&s.threshold.reduce[POLICY_INTER], t.inter_threshold) ||
         !tune_threshold(&s.threshold.reduce[POLICY_INTRA], t.intra_threshold) ||
