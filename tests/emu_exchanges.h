@@ -16,11 +16,11 @@ extern "C" {
 #include "util.h"
 }
 
-/* ---- schedules: the messages of each step, as pairs of sender and receiver ---- */
+/* ---- plans: the messages of each step, as pairs of sender and receiver ---- */
 
 using messages = std::vector<std::pair<int, int>>;
 
-struct step_list {
+struct plan {
     std::string name;
     int ranks;
     bool paired; /* in each step a rank sends one message and receives one */
@@ -29,53 +29,60 @@ struct step_list {
 
 /* What a rank of p sends in each step of a schedule of lib/coll: to whom, and which segments. The only place that knows
  * how lib/coll says this. */
-struct flat_step {
-    int to, first, count;
+struct sent {
+    int to;
+    std::vector<int> segments;
 };
 
-static inline std::vector<flat_step> flat_steps(enum pici_algorithm algorithm, bool gather, int p, int r)
+static inline std::vector<std::vector<sent>> sent_by(const struct schedule *s, enum pici_collective kind, int p, int r)
 {
-    const struct schedule *s = pici_schedule(algorithm);
-    const struct schedule_call call = {gather ? PICI_ALL_GATHER : PICI_REDUCE_SCATTER, p, r, UINT64_MAX};
+    const struct schedule_call call = {kind, p, r, 1 << 20};
     struct schedule_limits limits;
     struct schedule_step step;
+    std::vector<std::vector<sent>> steps;
     s->limits(s, &call, &limits);
     std::vector<uint64_t> memory(pici_schedule_step_bytes(&limits) / sizeof(uint64_t) + 1);
     pici_schedule_step_init(&step, &limits, memory.data());
-    std::vector<flat_step> steps;
     for (int k = 0; k < s->steps(s, &call); k++) {
         s->step(s, &call, k, &step);
-        steps.push_back({step.send->peer, step.send->segments[0], step.send->count});
+        steps.emplace_back();
+        for (int i = 0; i < step.sends; i++) {
+            const struct schedule_message &m = step.send[i];
+            steps.back().push_back({m.peer, {m.segments, m.segments + m.count}});
+        }
     }
     return steps;
 }
 
-static inline const char *name_of(enum pici_algorithm a)
-{
-    return pici_schedule(a)->name;
-}
-
 /* An all-reduce. */
-static inline step_list flat(enum pici_algorithm a, int p)
+static inline plan flat(const struct schedule *by, int p)
 {
-    step_list s = {name_of(a), p, true, {}};
-    for (const bool gather : {false, true}) {
-        const size_t before = s.steps.size(), steps = flat_steps(a, gather, p, 0).size();
-        s.steps.resize(before + steps);
-        for (int r = 0; r < p; r++) {
-            const auto mine = flat_steps(a, gather, p, r);
-            for (size_t k = 0; k < steps; k++)
-                s.steps[before + k].push_back({r, mine[k].to});
-        }
+    plan s = {by->name, p, by->paired != 0, {}};
+    for (int r = 0; r < p; r++) {
+        const auto mine = sent_by(by, PICI_ALL_REDUCE, p, r);
+        s.steps.resize(mine.size());
+        for (size_t k = 0; k < mine.size(); k++)
+            for (const auto &m : mine[k])
+                s.steps[k].push_back({r, m.to});
     }
     return s;
 }
 
+/* The same by each schedule of lib/coll that can. */
+static inline std::vector<plan> flat_ones(int p)
+{
+    std::vector<plan> all;
+    for (const struct schedule *s = pici_schedules; s->name; s++)
+        if (s->collectives >> PICI_ALL_REDUCE & 1)
+            all.push_back(flat(s, p));
+    return all;
+}
+
 /* An all-reduce by recursive doubling, for any p: of the first 2 * rem ranks the even ones give their data to their
  * neighbours before, and get the result after. */
-static inline step_list doubling(int p)
+static inline plan doubling(int p)
 {
-    step_list s = {"doubling", p, (p & (p - 1)) == 0, {}};
+    plan s = {"doubling", p, (p & (p - 1)) == 0, {}};
     int p2 = 1;
     while (2 * p2 <= p)
         p2 *= 2;
@@ -102,40 +109,43 @@ static inline step_list doubling(int p)
 /* An all-reduce on two levels: inside nodes of these sizes, and between nodes, for each lane among the ranks that carry
  * it. A small node's ranks carry several lanes; a node with fewer inner steps is idle in the others; a message without
  * segments is not sent. */
-static inline step_list two_levels(enum pici_algorithm outer, const std::vector<int> &sizes)
+static inline plan two_levels(enum pici_algorithm outer, const std::vector<int> &sizes)
 {
     const int nodes = (int)sizes.size(), widest = *std::max_element(sizes.begin(), sizes.end());
-    const enum pici_algorithm inner = widest <= 8 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE;
-    step_list s = {std::string("nodes-") + name_of(outer) + " of", 0, false, {}};
+    const struct schedule *inner = pici_schedule(widest <= 8 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE);
+    const struct schedule *between_nodes = pici_schedule(outer);
+    plan s = {std::string("nodes-") + between_nodes->name + " of", 0, false, {}};
     std::vector<int> first;
     for (const int size : sizes) {
         first.push_back(s.ranks);
         s.ranks += size;
         s.name += " " + std::to_string(size);
     }
-    for (const bool gather : {false, true}) {
-        std::vector<messages> inside(flat_steps(inner, gather, widest, 0).size());
-        std::vector<messages> between(flat_steps(outer, gather, nodes, 0).size());
+    for (const auto kind : {PICI_REDUCE_SCATTER, PICI_ALL_GATHER}) {
+        std::vector<messages> inside(sent_by(inner, kind, widest, 0).size());
+        std::vector<messages> between(sent_by(between_nodes, kind, nodes, 0).size());
         for (int i = 0; i < nodes; i++) {
             for (int j = 0; j < sizes[(size_t)i]; j++) {
-                const auto mine = flat_steps(inner, gather, sizes[(size_t)i], j);
+                const auto mine = sent_by(inner, kind, sizes[(size_t)i], j);
                 for (size_t k = 0; k < mine.size(); k++)
-                    inside[k].push_back({first[(size_t)i] + j, first[(size_t)i] + mine[k].to});
+                    for (const auto &m : mine[k])
+                        inside[k].push_back({first[(size_t)i] + j, first[(size_t)i] + m.to});
             }
-            const auto mine = flat_steps(outer, gather, nodes, i);
+            const auto mine = sent_by(between_nodes, kind, nodes, i);
             for (int lane = 0; lane < widest; lane++)
-                for (size_t k = 0; k < mine.size(); k++) {
-                    const auto carrier = [&](int node) { return first[(size_t)node] + lane % sizes[(size_t)node]; };
-                    const std::pair<int, int> m = {carrier(i), carrier(mine[k].to)};
-                    bool segments = false;
-                    for (int n = 0; n < mine[k].count; n++)
-                        segments |= lane < sizes[(size_t)((mine[k].first + n) % nodes)];
-                    if (segments && std::find(between[k].begin(), between[k].end(), m) == between[k].end())
-                        between[k].push_back(m);
-                }
+                for (size_t k = 0; k < mine.size(); k++)
+                    for (const auto &sends : mine[k]) {
+                        const auto carrier = [&](int node) { return first[(size_t)node] + lane % sizes[(size_t)node]; };
+                        const std::pair<int, int> m = {carrier(i), carrier(sends.to)};
+                        bool segments = false;
+                        for (const int segment : sends.segments)
+                            segments |= lane < sizes[(size_t)segment];
+                        if (segments && std::find(between[k].begin(), between[k].end(), m) == between[k].end())
+                            between[k].push_back(m);
+                    }
         }
-        for (const auto &part : gather ? std::vector<std::vector<messages>>{between, inside}
-                                       : std::vector<std::vector<messages>>{inside, between})
+        for (const auto &part : kind == PICI_ALL_GATHER ? std::vector<std::vector<messages>>{between, inside}
+                                                        : std::vector<std::vector<messages>>{inside, between})
             s.steps.insert(s.steps.end(), part.begin(), part.end());
     }
     return s;
@@ -151,9 +161,9 @@ static inline std::vector<int> some_nodes(int ranks, int most, struct rng *rng)
 }
 
 /* By turns a rank sends to all others, and receives from all others. */
-static inline step_list stars(int p)
+static inline plan stars(int p)
 {
-    step_list s = {"one to many and many to one", p, false, {}};
+    plan s = {"one to many and many to one", p, false, {}};
     for (int k = 0; k < 8; k++) {
         messages step;
         for (int r = 0; r < p; r++)
@@ -165,10 +175,10 @@ static inline step_list stars(int p)
 }
 
 /* Any ranks send to any, at most one message from one to another in a step; some steps are empty for all. */
-static inline step_list random_steps(int p, int steps, struct rng *rng)
+static inline plan random_steps(int p, int steps, struct rng *rng)
 {
     static const unsigned ppm[] = {0, 20000, 100000, 300000, 1000000};
-    step_list s = {"random steps", p, false, {}};
+    plan s = {"random steps", p, false, {}};
     for (int k = 0; k < steps; k++) {
         const unsigned dense = ppm[rng_below(rng, sizeof ppm / sizeof *ppm)];
         messages step;
@@ -184,14 +194,14 @@ static inline step_list random_steps(int p, int steps, struct rng *rng)
 /* ---- what a transport is told ---- */
 
 struct collective {
-    step_list plan;
+    plan of;
     int window; /* chains, each with a slice, that go through the steps by turns */
     long slices;
 };
 
 static inline std::string name_of(const collective &c)
 {
-    return std::to_string(c.plan.ranks) + " ranks, " + c.plan.name + ", window " + std::to_string(c.window);
+    return std::to_string(c.of.ranks) + " ranks, " + c.of.name + ", window " + std::to_string(c.window);
 }
 
 /* A step of all ranks. */
@@ -225,18 +235,18 @@ static inline void agree(std::vector<stage> &all, int ranks)
 static inline std::vector<stage> stages_of(const collective &c)
 {
     std::vector<stage> all;
-    agree(all, c.plan.ranks);
+    agree(all, c.of.ranks);
     long chains = 0; /* of the round before */
     for (long first = 0; first < c.slices; first += c.window) {
         const long next = std::min(c.slices - first, (long)c.window);
-        for (size_t k = 0; k < c.plan.steps.size(); k++)
+        for (size_t k = 0; k < c.of.steps.size(); k++)
             for (long chain = 0; chain < next; chain++) {
                 const long i = (long)all.size(), after = k ? i - next : first ? i - chains : i - 1 - chain;
-                all.push_back({c.plan.steps[k], after, 0, c.window, true});
+                all.push_back({c.of.steps[k], after, 0, c.window, true});
             }
         chains = next;
     }
-    agree(all, c.plan.ranks);
+    agree(all, c.of.ranks);
     for (size_t k = 0; k + 1 < all.size(); k++)
         all[k].more = all[k + 1].after < (long)k;
     return all;
@@ -244,7 +254,7 @@ static inline std::vector<stage> stages_of(const collective &c)
 
 /* Each step waits for as much as it may, at random: for the step before it, or if that has `more`, for the one before
  * that. */
-static inline std::vector<stage> random_stages(const step_list &s, struct rng *rng)
+static inline std::vector<stage> random_stages(const plan &s, struct rng *rng)
 {
     std::vector<stage> all;
     for (size_t k = 0; k < s.steps.size(); k++) {

@@ -349,7 +349,7 @@ static void all_traffic()
         for (const auto algorithm : {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_SPLIT})
             for (const int window : {1, 2, 4})
                 for (int i = 0; i < 3; i++, seed++) {
-                    const collective c = {flat(algorithm, p), window, 2 * window - (window > 1)};
+                    const collective c = {flat(pici_schedule(algorithm), p), window, 2 * window - (window > 1)};
                     try_traffic(name_of(c), {stages_of(c), p, seed, i == 1});
                 }
     struct rng rng = {seed};

@@ -237,24 +237,23 @@ static long slices(int window)
     return 2 * window - (window > 1);
 }
 
-/* Schedules of p ranks: all kinds. */
-static std::vector<step_list> schedules(int p, struct rng *rng)
+/* Plans of p ranks: all kinds. */
+static std::vector<plan> plans(int p, struct rng *rng)
 {
-    return {flat(PICI_ALGO_RING, p),
-            flat(PICI_ALGO_RECURSIVE, p),
-            flat(PICI_ALGO_SPLIT, p),
-            doubling(p),
-            two_levels(PICI_ALGO_RING, some_nodes(p, p > 16 ? 12 : 5, rng)),
-            two_levels(PICI_ALGO_RECURSIVE, some_nodes(p, p > 16 ? 8 : 4, rng)),
-            stars(p),
-            random_steps(p, 12, rng)};
+    std::vector<plan> all = flat_ones(p);
+    all.push_back(doubling(p));
+    all.push_back(two_levels(PICI_ALGO_RING, some_nodes(p, p > 16 ? 12 : 5, rng)));
+    all.push_back(two_levels(PICI_ALGO_RECURSIVE, some_nodes(p, p > 16 ? 8 : 4, rng)));
+    all.push_back(stars(p));
+    all.push_back(random_steps(p, 12, rng));
+    return all;
 }
 
 int main()
 {
     struct rng rng = {1};
     for (int p = 1; p <= 64; p++) {
-        for (const auto &s : schedules(p, &rng))
+        for (const auto &s : plans(p, &rng))
             for (const int window : {1, 2, 4}) {
                 const collective c = {s, window, slices(window)};
                 all_end(name_of(c), stages_of(c), p);
@@ -277,7 +276,7 @@ int main()
                   {"a rank leaves out steps in which it has no messages", {right, true}, 4, false, true}};
     for (const auto &o : orders)
         for (int p = 2; p <= 17; p += 3) {
-            for (const auto &s : schedules(p, &rng)) {
+            for (const auto &s : plans(p, &rng)) {
                 if ((!s.paired || s.steps.size() < 2) && !o.good)
                     continue; /* it may show or not: below */
                 const collective c = {s, o.window, slices(o.window)};
