@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Schedules by brute force: a schedule is carried out on sets of ranks instead of sums. */
+#ifndef PICI_TESTS_SCHEDULE_UTIL_H
+#define PICI_TESTS_SCHEDULE_UTIL_H
+
+#include "coll/schedule.h"
+
+enum { SCHEDULE_RANKS = 64 }; /* at the most */
+
+/* A step whose lists have more room than the limits say, so that a schedule that breaks them is found out. Freed with free(). */
+struct schedule_step *schedule_room(const struct schedule_limits *, int ranks);
+
+/* Carry out all steps of all ranks (the call's position is of no account). exact: `contributions` is not only an upper bound,
+ * but the number. used, or NULL: the most that any step of any rank did need. Returns NULL, or what is wrong, in static memory:
+ *   - the two ends of a message differ, several messages to a peer in a step, a list beyond the limits, a message to oneself;
+ *   - a contribution is added twice or lost, or its sum is not told to be complete when it is, or is told so when it is not;
+ *   - a result is missing, arrives twice, or is placed before it is one;
+ *   - blocks are forwarded that are not kept, or kept and never forwarded;
+ *   - phases go back, or differ among ranks; a schedule that says that it is paired is not. */
+const char *schedule_check(const struct schedule *, const struct schedule_call *, int exact,
+                           struct schedule_limits *used);
+
+/* Only whether the two ends of each message of the call's position agree in step k, for any number of ranks. */
+const char *schedule_check_ends(const struct schedule *, const struct schedule_call *, int k);
+
+/* Whether in each step of each rank there is one message each way. */
+int schedule_is_paired(const struct schedule *, const struct schedule_call *);
+
+#endif
