@@ -42,5 +42,39 @@ cat big | small "$tool" compress --dtype f32 -T 2 - 2>"$err" >pipe.pici
 judge 0 "compress a pipe" $?
 cat pipe.pici | small "$tool" decompress -T 2 - 2>"$err" | cmp - big
 judge 0 "decompress a pipe" $?
+# ---- many tensors without elements: memory by what the header says of each, not by what it could say
+awk 'BEGIN {
+    for (i = 0; i < 100000; i++)
+        printf "%s\"%d\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}", i ? "," : "{", i
+    printf "}"
+}' >header
+{ le 8 "$(wc -c <header)"; cat header; } >many.safetensors
+limit=98304
+expect 0 "diff of many tensors" small "$tool" diff -o many.pici many.safetensors many.safetensors
+expect 0 "apply to many tensors" small "$tool" apply -o many.out many.safetensors many.pici
+same "apply to many tensors" many.safetensors many.out
+
+# ---- where there is not enough: says for what, and leaves nothing
+"$tool" diff --dtype f32 -o long.pici pipe.pici pipe.pici || fail "diff"
+for verb in "apply --force -o x many.safetensors many.pici" "diff --force -o x many.safetensors many.safetensors" \
+    "apply --force -o x pipe.pici long.pici" "compress --force -o x many.safetensors" "decompress --force -o x big.pici"; do
+    limit=5000 refused=0 done=0
+    while [ $done = 0 ] && [ $limit -lt 1000000 ]; do
+        limit=$((limit + limit / 10))
+        small "$tool" --version >"$out" 2>"$err" || continue # the tool itself does not fit
+        # shellcheck disable=SC2086
+        if small "$tool" $verb >"$out" 2>"$err"; then
+            done=1
+        else
+            refused=$((refused + 1))
+            [ "$(grep -c '' "$err")" = 1 ] && grep -Eq '^picitool: .*out of memory for [a-z]' "$err" && pass ||
+                fail "$verb, in $limit KiB: $(head -c 300 "$err")"
+            absent "$verb, in $limit KiB" x
+            clean "$verb, in $limit KiB"
+        fi
+        rm -f x
+    done
+    [ $done = 1 ] && [ $refused -gt 0 ] && pass || fail "$verb: refused $refused times, done $done"
+done
 [ -n "${PICI_TEST_FULL:-}" ] || skip "20 GiB in bounded memory (PICI_TEST_FULL=1)"
 finish

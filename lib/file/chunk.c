@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One chunk: elements to a block, perhaps in a zstd frame, and back. Several chunks at once are one thread each; each
- * has its own memory and says by itself what is wrong with it. */
+ * One chunk: elements to a block, which may be put into a zstd frame, and back. A chunk has its own memory and its own
+ * result, so that several can be worked on at once, one thread each. */
 #include <stdlib.h>
 
 #include "codec/block.h"
@@ -20,7 +20,7 @@ void pici_chunks_parallel(int n, void (*work)(void *, int), void *context)
     if (n == 1)
         work(context, 0);
     else
-        pici_parallel(n, 1 << 20, work, context); /* the codec and zstd stay well below */
+        pici_parallel(n, 1 << 20, work, context); /* stack of a thread, in bytes; the codec and zstd need less */
 }
 
 /* ---- zstd ---- */
@@ -32,7 +32,7 @@ enum pici_status pici_zstd_level(int level)
     return level == 0 || (level >= ZSTD_minCLevel() && level <= ZSTD_maxCLevel()) ? PICI_OK : PICI_E_ARG;
 }
 
-/* The block as a frame, its length in frame.len. */
+/* Compress the block to a frame. */
 static enum pici_status squeeze(struct pici_packer *k, int level)
 {
     if (!k->zstd && !(k->zstd = ZSTD_createCCtx()))
@@ -42,19 +42,19 @@ static enum pici_status squeeze(struct pici_packer *k, int level)
         return s;
     size_t n = ZSTD_compressCCtx(k->zstd, k->frame.p, k->frame.cap, k->block.p, k->block.len, level);
     if (ZSTD_isError(n))
-        return PICI_E_NOMEM; /* the capacity suffices and the level is one */
+        return PICI_E_NOMEM; /* the capacity suffices and the level is valid: nothing else fails */
     k->frame.len = n;
     return PICI_OK;
 }
 
-/* The frame's content to c->block. */
+/* Decompress the frame to c->block. */
 static enum pici_status unsqueeze(struct pici_chunk *c)
 {
     const void *frame = c->stored.p;
     size_t len = c->stored.len;
     unsigned long long n = ZSTD_getFrameContentSize(frame, len);
     c->rule = "zstd-frame";
-    if (len < 4 || load_le32(frame) != ZSTD_MAGICNUMBER) /* libzstd may also know the formats before its 1.0 */
+    if (len < 4 || load_le32(frame) != ZSTD_MAGICNUMBER) /* libzstd may also read the formats before its 1.0 */
         return PICI_E_CORRUPT;
     if (n == ZSTD_CONTENTSIZE_UNKNOWN || n == ZSTD_CONTENTSIZE_ERROR || n <= len ||
         n > pici_chunk_bound(c->dtype, c->count) || ZSTD_findFrameCompressedSize(frame, len) != len)
@@ -150,7 +150,7 @@ static enum pici_status check_hash(struct pici_chunk *c)
     return PICI_OK;
 }
 
-/* The rules of the chunk, in their order, apart from what is inside the block. */
+/* Check the rules of the chunk in their order, but for those inside the block. */
 static enum pici_status open_chunk(struct pici_chunk *c)
 {
     enum pici_status s = c->kind == REC_ZSTD ? unsqueeze(c) : PICI_OK;
@@ -172,7 +172,7 @@ static enum pici_status open_chunk(struct pici_chunk *c)
     return b.dtype == (unsigned)c->dtype && b.count == c->count ? PICI_OK : PICI_E_CORRUPT;
 }
 
-/* All rules, in their order. */
+/* Check all rules, in their order. */
 static enum pici_status check_all(struct pici_chunk *c)
 {
     enum pici_status s = check_hash(c);
@@ -204,8 +204,8 @@ static enum pici_status use(struct pici_chunk *c, enum pici_chunk_use use, void 
         s = check_hash(c);
         return s || use == CHUNK_HASH ? s : open_chunk(c);
     }
-    /* The codec checks the block's checksum, which is the record's hash: once is enough. What is wrong, if anything is,
-     * is then found in the order of the rules. */
+    /* In a BLCK record the codec checks the block's checksum, which is the record's hash, so it is not checked twice. Where
+     * something is wrong, check_all finds the first rule that is broken. */
     s = c->kind == REC_ZSTD ? check_hash(c) : PICI_OK;
     if (!s)
         s = open_chunk(c);

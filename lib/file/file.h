@@ -20,10 +20,10 @@ enum { FILE_VERSION = 1, FILE_VERSION_AT = 8, FILE_RESERVED_AT = 12, FILE_HEADER
 enum { REC_KIND = 0, REC_RESERVED = 4, REC_BODY_BYTES = 8, REC_BODY_HASH = 16, REC_HASH = 24, REC_BYTES = 32 };
 enum { META_HEADER_BYTES = 8, ATTR_HEADER_BYTES = 8 };
 enum { DESC_DTYPE = 0, DESC_RANK = 1, DESC_RESERVED = 2, DESC_CHUNK = 4, DESC_NAME_LEN = 8, DESC_ATTRS = 12 };
-enum { DESC_HEADER_BYTES = 16 /* and the shape, and the name */ };
-enum { INDEX_HEADER_BYTES = 16, INDEX_ENTRY_BYTES = 16 /* and the description */, INDEX_CHUNK_BYTES = 16 };
+enum { DESC_HEADER_BYTES = 16 /* then the shape and the name */ };
+enum { INDEX_HEADER_BYTES = 16, INDEX_ENTRY_BYTES = 16 /* then the description */, INDEX_CHUNK_BYTES = 16 };
 enum { TRAILER_INDEX = 0, TRAILER_INDEX_HASH = 8, TRAILER_HASH = 16, TRAILER_MAGIC = 24, TRAILER_BYTES = 32 };
-enum { REC_LEAST = 48 /* a record with its body */ };
+enum { REC_LEAST = 48 /* the shortest record, with its body and padding */ };
 
 /* A record's kind, as a little-endian integer. */
 enum pici_rec {
@@ -53,7 +53,7 @@ struct pici_buf {
     size_t len, cap;
 };
 
-/* Room for n bytes in all (pici_buf_fit), for n more (pici_buf_more: at growing steps, so that appending takes linear time).
+/* Make room for n bytes in all (pici_buf_fit), or for n more (pici_buf_more: capacity grows by half, for appending).
  * PICI_E_NOMEM leaves the buffer as it was. */
 enum pici_status pici_buf_fit(struct pici_buf *, uint64_t n);
 enum pici_status pici_buf_more(struct pici_buf *, uint64_t n);
@@ -61,34 +61,34 @@ void pici_buf_free(struct pici_buf *);
 
 int pici_all_zero(const uint8_t *p, size_t n);
 
-/* ---- Words ---- */
+/* ---- Error messages ---- */
 
 enum { PICI_ERROR_CAP = 512, PICI_QUOTE_CAP = 80 };
 
-/* name in single quotes, what is not printable ASCII escaped, cut with an ellipsis where it is long. Returns out. */
+/* name in single quotes to out. Bytes that are not printable ASCII are escaped; a long name is cut. Returns out. */
 const char *pici_quote(char out[PICI_QUOTE_CAP], const char *name, size_t len);
 
-/* What errno value e means, to out. Returns out. */
+/* The message of errno value e to out. Returns out. */
 const char *pici_errno_text(int e, char *out, size_t cap);
 
 /* ---- Descriptions and attributes ---- */
 
-/* A tensor's description, checked. Points into the bytes that it was parsed from. */
+/* A valid description of a tensor. Its pointers point into the bytes that it was parsed from. */
 struct pici_desc {
     enum pici_dtype dtype;
     unsigned rank;
     uint32_t chunk_elements, n_attrs;
-    const uint8_t *shape; /* stored order */
+    const uint8_t *shape; /* little-endian */
     const char *name;
     size_t name_len, width; /* of an element */
     uint64_t count, chunks;
     size_t bytes; /* of the description itself */
 };
 
-/* Parse what begins at p. 0 if it breaks the rule "description". */
+/* Parse the description at p. Returns 0 if it breaks the rule "description". */
 int pici_desc_parse(struct pici_desc *, const uint8_t *p, size_t len);
 
-/* The product of shape, if times width it is below 2^63; 0 is returned otherwise. */
+/* The product of shape. Returns 0 if the product times width is not below 2^63. */
 int pici_shape_count(uint64_t *count, unsigned rank, const uint64_t *shape, size_t width);
 
 static inline uint64_t pici_desc_chunk(const struct pici_desc *d, uint64_t c) /* elements of chunk c */
@@ -103,11 +103,11 @@ size_t pici_chunk_bound(enum pici_dtype, uint64_t n);
 /* The attributes in the body of a META or TENS record. */
 struct pici_attrs {
     struct pici_buf body;
-    struct pici_buf at; /* a size_t for each attribute: where in the body it begins */
+    struct pici_buf at; /* a size_t for each attribute: its offset in body */
     uint32_t n;
 };
 
-/* Check the n attributes that follow the first `from` bytes of a->body and note where they are.
+/* Check the n attributes that follow the first `from` bytes of a->body, and fill a->at.
  * PICI_E_CORRUPT: they break the rule "attributes".  PICI_E_NOMEM. */
 enum pici_status pici_attrs_parse(struct pici_attrs *a, size_t from, uint32_t n);
 void pici_attrs_get(const struct pici_attrs *a, uint32_t i, struct pici_attr *out);
@@ -116,14 +116,15 @@ void pici_attrs_free(struct pici_attrs *);
 
 /* ---- The index ---- */
 
-/* The body of an INDX record, as built while writing or reading forward, or as loaded; and the order of names. */
+/* The body of an INDX record, and the order of names. */
 struct pici_index {
     struct pici_buf bytes;
-    struct pici_buf entries; /* a size_t for each tensor: where in bytes its entry begins */
-    struct pici_buf order;   /* tensor numbers in runs sorted by name; as much again for merging */
-    size_t n;                /* tensors */
+    struct pici_buf entries; /* a size_t for each tensor: its entry's offset in bytes */
+    struct pici_buf
+        order; /* a size_t for each tensor: their numbers, in runs sorted by name; then as much space for merging */
+    size_t n;  /* tensors */
     int runs;
-    size_t run[64]; /* where each run begins; they shrink by half at least */
+    size_t run[64]; /* first place of each run in order; each run is at least twice as long as the next */
 };
 
 enum pici_status pici_index_begin(struct pici_index *, uint64_t meta_hash);
@@ -135,16 +136,16 @@ enum pici_status pici_index_chunk(struct pici_index *, uint64_t offset, uint64_t
  * index_offset) and the extent. PICI_E_CORRUPT: *rule says which. PICI_E_NOMEM. */
 enum pici_status pici_index_load(struct pici_index *ix, uint64_t index_offset, const char **rule);
 
-/* Is there a tensor of that name: its number. */
+/* Find the tensor of that name. Returns 0 if there is none. */
 int pici_index_find(const struct pici_index *, const char *name, size_t len, size_t *i);
 
-/* Sort all names into one run. 0 if two are equal: *i is one of the two. */
+/* Sort all names into one run. Returns 0 if two are equal: *i is one of the two. */
 int pici_index_unique(struct pici_index *, size_t *i);
 
 /* The description of tensor i < n. */
 void pici_index_desc(const struct pici_index *, size_t i, struct pici_desc *);
 
-/* A record that the index knows: tensor i's TENS record, or its chunk c. */
+/* Where the index says that a record is: the TENS record of tensor i, or its chunk c. */
 struct pici_place {
     uint64_t offset, end, hash;
 };
@@ -154,11 +155,11 @@ void pici_index_free(struct pici_index *);
 
 /* ---- Chunks ---- */
 
-/* Encoding: one chunk on its way into the file. */
+/* Encoding: the memory and the result of one chunk. */
 struct pici_packer {
     struct pici_buf block, frame;
     void *zstd;
-    enum pici_rec kind; /* REC_BLCK: what to store is in block, REC_ZSTD: in frame */
+    enum pici_rec kind; /* the body is block (REC_BLCK) or frame (REC_ZSTD) */
     enum pici_status status;
 };
 
@@ -169,31 +170,31 @@ struct pici_pack_how {
     int zstd_level;
 };
 
-/* base: null, or what the chunk is a delta from. */
+/* Encode n elements of src; of a delta, base is not null. Sets kind and status. */
 void pici_pack_chunk(struct pici_packer *, const void *base, const void *src, uint64_t n, const struct pici_pack_how *);
 void pici_packer_free(struct pici_packer *);
 
-/* Decoding: one chunk as it was read, and what it was found to be. */
+/* Decoding: the record of one chunk, and the result of checking it. */
 struct pici_chunk {
-    uint64_t tensor, number, offset; /* which, and where its record begins; tensor is PICI_FILE: none */
+    uint64_t tensor, number, offset; /* tensor: PICI_FILE if none is loaded; offset: of the record */
     uint64_t body_hash;              /* of its record */
     enum pici_rec kind;
-    enum pici_dtype dtype; /* that its tensor wants */
+    enum pici_dtype dtype; /* of the tensor */
     uint64_t count;
-    struct pici_buf stored, block; /* the body of the record; the block out of a zstd frame */
+    struct pici_buf stored, block; /* the record's body; the content of the zstd frame */
     void *zstd;
 
     enum pici_status status;
-    const char *rule;        /* of formats/file.md, if the status says that one is broken */
-    struct pici_fault fault; /* rule "block": which one of formats/block.md */
+    const char *rule;        /* of formats/file.md that is broken, by the status */
+    struct pici_fault fault; /* if the rule is "block": the rule of formats/block.md */
 };
 
 enum pici_chunk_use {
     CHUNK_HASH,   /* check body-hash only */
-    CHUNK_OPEN,   /* the rules but those inside the block; pici_decompress_range may follow */
-    CHUNK_VERIFY, /* all rules */
-    CHUNK_DECODE, /* all rules, and decode to dst */
-    CHUNK_APPLY   /* all rules, and XOR into dst */
+    CHUNK_OPEN,   /* check all rules but those inside the block; pici_decompress_range may follow */
+    CHUNK_VERIFY, /* check all rules */
+    CHUNK_DECODE, /* the same, and decode to dst */
+    CHUNK_APPLY   /* the same, and XOR into dst */
 };
 
 /* Sets status, and rule and fault. threads: inside the block. */
@@ -203,7 +204,7 @@ void pici_use_chunk(struct pici_chunk *, enum pici_chunk_use, void *dst, int thr
 const uint8_t *pici_chunk_block(const struct pici_chunk *, size_t *len);
 void pici_chunk_free(struct pici_chunk *);
 
-/* Is zstd in this build, with this level. */
+/* PICI_E_UNSUPPORTED: a build without zstd. PICI_E_ARG: zstd has no such level. Level 0 means no zstd. */
 enum pici_status pici_zstd_level(int level);
 
 /* Do work(context, i) for i in [0, n): on n threads if there is more than one. */

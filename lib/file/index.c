@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The index of a .pici file: built entry by entry (by the writer, and by the forward reader to compare), or loaded; names
- * in order. A file's names may be chosen to be slow in a hash table, so they are kept in sorted runs of falling lengths
- * (as a binary counter has its digits): linear-logarithmic time whatever the names. */
+ * The index of a .pici file. The writer and the forward reader build it entry by entry; the random-access reader loads it.
+ * Names are kept in sorted runs, each at least twice as long as the next, that are merged as they grow: O(n log n) whatever
+ * the names. With a hash table an attacker could choose names that collide. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,7 +148,7 @@ enum pici_status pici_attrs_parse(struct pici_attrs *a, size_t from, uint32_t n)
         if (memchr(key, 0, key_len) || !pici_all_zero(key + key_len, key_bytes - key_len) ||
             !pici_all_zero(value + value_len, value_bytes - value_len))
             return PICI_E_CORRUPT;
-        if (last && strcmp(last, (const char *)key) >= 0) /* which compares unsigned bytes */
+        if (last && strcmp(last, (const char *)key) >= 0) /* strcmp compares unsigned bytes */
             return PICI_E_CORRUPT;
         enum pici_status s = append(&a->at, &at, sizeof at);
         if (s)
@@ -204,7 +204,7 @@ static const char *name_of(const struct pici_index *ix, size_t i, size_t *len)
     return (const char *)desc + DESC_HEADER_BYTES + 8 * (size_t)desc[DESC_RANK];
 }
 
-/* Tensor i's name beside another. */
+/* Compare tensor i's name with another, as memcmp does. */
 static int compare(const struct pici_index *ix, size_t i, const char *name, size_t len)
 {
     size_t own;
@@ -218,7 +218,7 @@ static int compare(const struct pici_index *ix, size_t i, const char *name, size
 static void merge(struct pici_index *ix)
 {
     size_t a = ix->run[ix->runs - 2], b = ix->run[ix->runs - 1], left = b - a, out = a, i = 0;
-    size_t spare = ix->n; /* behind the numbers in use: the left run moves there */
+    size_t spare = ix->n; /* the left run moves behind the numbers in use */
     memcpy(ix->order.p + spare * sizeof a, ix->order.p + a * sizeof a, left * sizeof a);
     while (i < left && b < ix->n) {
         size_t x = get(&ix->order, spare + i), y = get(&ix->order, b), len;
@@ -233,7 +233,7 @@ static void merge(struct pici_index *ix)
     ix->runs--;
 }
 
-/* Enter the last tensor. Equal names are left to those who ask. */
+/* Enter the last tensor in the order of names. Equal names are found by pici_index_find and _unique. */
 static enum pici_status enter(struct pici_index *ix)
 {
     size_t i = ix->n;
@@ -325,7 +325,7 @@ enum pici_status pici_index_chunk(struct pici_index *ix, uint64_t offset, uint64
     return append(&ix->bytes, entry, sizeof entry);
 }
 
-/* Is the next record's offset possible: behind the one at `last`, which must have room, and before the end. */
+/* Whether a record can begin at offset: the record at `last` fits before it, and a record fits between it and the end. */
 static int follows(uint64_t offset, uint64_t last, uint64_t end)
 {
     return offset % 16 == 0 && offset > last && offset - last >= REC_LEAST && offset <= end &&
@@ -371,10 +371,10 @@ enum pici_status pici_index_load(struct pici_index *ix, uint64_t index_offset, c
 void pici_index_desc(const struct pici_index *ix, size_t i, struct pici_desc *d)
 {
     size_t at = get(&ix->entries, i) + INDEX_ENTRY_BYTES;
-    pici_desc_parse(d, ix->bytes.p + at, ix->bytes.len - at); /* was checked when it came in */
+    pici_desc_parse(d, ix->bytes.p + at, ix->bytes.len - at); /* it was checked when it was added */
 }
 
-/* Where the first record of tensor i begins, or the index if there is no such tensor. */
+/* The offset of tensor i's first record; of the index if there is no such tensor. */
 static uint64_t begins(const struct pici_index *ix, size_t i, uint64_t index_offset)
 {
     return i < ix->n ? load_le64(ix->bytes.p + get(&ix->entries, i)) : index_offset;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Descriptors as callbacks, and words for errors. */
+ * Callbacks that read and write descriptors; text for error messages. */
 #define _POSIX_C_SOURCE 200809L
 #define _FILE_OFFSET_BITS 64
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #include "file/file.h"
 
-enum { MOST_AT_ONCE = 1 << 30 }; /* below what any system takes in one call */
+enum { MOST_AT_ONCE = 1 << 30 }; /* systems have limits of bytes for one call, of which none is lower */
 
 int pici_fd_write(void *fd, const void *p, size_t n)
 {
@@ -45,7 +45,7 @@ int pici_fd_read_at(void *fd, void *p, size_t n, uint64_t offset)
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
-            return k < 0 ? errno : EIO; /* EIO: it has become shorter */
+            return k < 0 ? errno : EIO; /* EIO: the file has become shorter */
         at += k;
         n -= (size_t)k;
         offset += (uint64_t)k;

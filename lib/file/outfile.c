@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Output that appears whole or not at all. All names are relative to a descriptor of the directory, so that neither
- * chdir nor a renamed directory leads elsewhere. */
+ * Output that appears whole or not at all. Names are relative to a descriptor of the directory, so that the file stays in
+ * it if the process changes its directory or the directory is renamed. */
 #define _GNU_SOURCE /* renameat2 */
 #define _FILE_OFFSET_BITS 64
 #include <errno.h>
@@ -60,14 +60,14 @@ static int sync_fd(int fd)
     return bad && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
 }
 
-/* An interrupted close has closed the descriptor, which another thread may have by now: it is not to be repeated. What is of
- * a file is on the disk before, by fsync. */
+/* An interrupted close is not repeated: the descriptor is closed, and its number may be another thread's by now. The data
+ * of a file are on the disk already, by fsync. */
 static int close_fd(int fd)
 {
     return close(fd) == 0 || errno == EINTR ? 0 : -1;
 }
 
-/* Split path into o->dir and o->name. PICI_OK or why not. */
+/* Open the directory of path as o->dir; the rest is o->name. */
 static enum pici_status place(struct pici_outfile *o, const char *path)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
