@@ -20,7 +20,7 @@ extern "C" {
 
 using messages = std::vector<std::pair<int, int>>;
 
-struct plan {
+struct step_list {
     std::string name;
     int ranks;
     bool paired; /* in each step a rank sends one message and receives one */
@@ -55,9 +55,9 @@ static inline std::vector<std::vector<sent>> sent_by(const struct schedule *s, e
 }
 
 /* An all-reduce. */
-static inline plan flat(const struct schedule *by, int p)
+static inline step_list flat(const struct schedule *by, int p)
 {
-    plan s = {by->name, p, by->paired != 0, {}};
+    step_list s = {by->name, p, by->paired != 0, {}};
     for (int r = 0; r < p; r++) {
         const auto mine = sent_by(by, PICI_ALL_REDUCE, p, r);
         s.steps.resize(mine.size());
@@ -69,9 +69,9 @@ static inline plan flat(const struct schedule *by, int p)
 }
 
 /* The same by each schedule of lib/coll that can. */
-static inline std::vector<plan> flat_ones(int p)
+static inline std::vector<step_list> flat_ones(int p)
 {
-    std::vector<plan> all;
+    std::vector<step_list> all;
     for (const struct schedule *s = pici_schedules; s->name; s++)
         if (s->collectives >> PICI_ALL_REDUCE & 1)
             all.push_back(flat(s, p));
@@ -80,9 +80,9 @@ static inline std::vector<plan> flat_ones(int p)
 
 /* An all-reduce by recursive doubling, for any p: of the first 2 * rem ranks the even ones give their data to their
  * neighbours before, and get the result after. */
-static inline plan doubling(int p)
+static inline step_list doubling(int p)
 {
-    plan s = {"doubling", p, (p & (p - 1)) == 0, {}};
+    step_list s = {"doubling", p, (p & (p - 1)) == 0, {}};
     int p2 = 1;
     while (2 * p2 <= p)
         p2 *= 2;
@@ -109,12 +109,12 @@ static inline plan doubling(int p)
 /* An all-reduce on two levels: inside nodes of these sizes, and between nodes, for each lane among the ranks that carry
  * it. A small node's ranks carry several lanes; a node with fewer inner steps is idle in the others; a message without
  * segments is not sent. */
-static inline plan two_levels(enum pici_algorithm outer, const std::vector<int> &sizes)
+static inline step_list two_levels(enum pici_algorithm outer, const std::vector<int> &sizes)
 {
     const int nodes = (int)sizes.size(), widest = *std::max_element(sizes.begin(), sizes.end());
     const struct schedule *inner = pici_schedule(widest <= 8 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE);
     const struct schedule *between_nodes = pici_schedule(outer);
-    plan s = {std::string("nodes-") + between_nodes->name + " of", 0, false, {}};
+    step_list s = {std::string("nodes-") + between_nodes->name + " of", 0, false, {}};
     std::vector<int> first;
     for (const int size : sizes) {
         first.push_back(s.ranks);
@@ -161,9 +161,9 @@ static inline std::vector<int> some_nodes(int ranks, int most, struct rng *rng)
 }
 
 /* By turns a rank sends to all others, and receives from all others. */
-static inline plan stars(int p)
+static inline step_list stars(int p)
 {
-    plan s = {"one to many and many to one", p, false, {}};
+    step_list s = {"one to many and many to one", p, false, {}};
     for (int k = 0; k < 8; k++) {
         messages step;
         for (int r = 0; r < p; r++)
@@ -175,10 +175,10 @@ static inline plan stars(int p)
 }
 
 /* Any ranks send to any, at most one message from one to another in a step; some steps are empty for all. */
-static inline plan random_steps(int p, int steps, struct rng *rng)
+static inline step_list random_steps(int p, int steps, struct rng *rng)
 {
     static const unsigned ppm[] = {0, 20000, 100000, 300000, 1000000};
-    plan s = {"random steps", p, false, {}};
+    step_list s = {"random steps", p, false, {}};
     for (int k = 0; k < steps; k++) {
         const unsigned dense = ppm[rng_below(rng, sizeof ppm / sizeof *ppm)];
         messages step;
@@ -194,7 +194,7 @@ static inline plan random_steps(int p, int steps, struct rng *rng)
 /* ---- what a transport is told ---- */
 
 struct collective {
-    plan of;
+    step_list of;
     int window; /* chains, each with a slice, that go through the steps by turns */
     long slices;
 };
@@ -254,7 +254,7 @@ static inline std::vector<stage> stages_of(const collective &c)
 
 /* Each step waits for as much as it may, at random: for the step before it, or if that has `more`, for the one before
  * that. */
-static inline std::vector<stage> random_stages(const plan &s, struct rng *rng)
+static inline std::vector<stage> random_stages(const step_list &s, struct rng *rng)
 {
     std::vector<stage> all;
     for (size_t k = 0; k < s.steps.size(); k++) {

@@ -238,9 +238,9 @@ static long slices(int window)
 }
 
 /* Plans of p ranks: all kinds. */
-static std::vector<plan> plans(int p, struct rng *rng)
+static std::vector<step_list> plans(int p, struct rng *rng)
 {
-    std::vector<plan> all = flat_ones(p);
+    std::vector<step_list> all = flat_ones(p);
     all.push_back(doubling(p));
     all.push_back(two_levels(PICI_ALGO_RING, some_nodes(p, p > 16 ? 12 : 5, rng)));
     all.push_back(two_levels(PICI_ALGO_RECURSIVE, some_nodes(p, p > 16 ? 8 : 4, rng)));
