@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The transport over NCCL, over a fake of it: one thread drives all ranks through the steps of collectives, in an order
- * that a seed decides, and every byte arrives. Steps have one message a rank each way, several, or none. What goes wrong
- * ends in words, and nobody waits for what is stuck. The last line is "N passed, N failed". */
+ * that a seed decides, and every byte arrives. Steps have one message a rank each way, several, or none. What goes
+ * wrong ends in words, and nobody waits for what is stuck. The last line is "N passed, N failed". */
 #include <stdlib.h>
 #include <string.h>
 

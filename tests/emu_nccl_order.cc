@@ -3,8 +3,8 @@
  * The order in which the transport over NCCL issues its operations, without NCCL: ranks go through the steps of a
  * collective, an operation of a rank ends when its peers are at the same one, and those of a rank run one after the
  * other. All ranks come to the end, for 1 to 64 ranks, in schedules in which all ranks exchange messages in every step
- * and in others in which only some have messages in a step, or several. In wrong orders they do not: that is a deadlock.
- * The last line is "N passed, N failed". */
+ * and in others in which only some have messages in a step, or several. In wrong orders they do not: that is a
+ * deadlock. The last line is "N passed, N failed". */
 #include <stdint.h>
 
 #include "emu/nccl.h"
@@ -16,7 +16,8 @@ extern "C" {
 
 enum { LIVE = 4 }; /* of nccl.c */
 
-/* Is a header next, after so many headers and payloads? `ready`: by now the messages of that header's step were begun. */
+/* Is a header next, after so many headers and payloads? `ready`: by now the messages of that header's step were
+ * begun. */
 struct state {
     int rank;
     long headers, payloads;
