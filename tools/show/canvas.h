@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a picture is drawn on: rectangles and short texts, in pixels from the upper left corner. A canvas notes its first
- * failure, ignores what comes after it, and canvas->finish reports it. */
+ * The interface that pictures are drawn with: rectangles and short texts, in pixels from the upper left corner. png.h and
+ * svg.h make canvases. A canvas remembers its first failure, ignores later calls, and canvas->finish returns the failure. */
 #ifndef PICI_TOOLS_SHOW_CANVAS_H
 #define PICI_TOOLS_SHOW_CANVAS_H
 
@@ -21,14 +21,7 @@ struct canvas {
     unsigned width, height;
 };
 
-/* A canvas whose bytes go to out; NULL: no memory. */
-struct canvas *canvas_png(struct output *out, unsigned width, unsigned height);
-struct canvas *canvas_svg(struct output *out, unsigned width, unsigned height);
-
-/* The same as an element of a page. */
-struct markup;
-struct canvas *canvas_svg_in(struct markup *page, unsigned width, unsigned height);
-
+/* The colour of an ink. */
 void ink_colour(unsigned ink, uint8_t rgb[3]);
 
 #endif

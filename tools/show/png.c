@@ -2,10 +2,11 @@
  *
  * A canvas of pixels, written as PNG with a palette. The pixels are stored, not deflated: pictures are small, and a
  * compressor is more code than they are worth. */
+#include "show/png.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "show/canvas.h"
 #include "tool.h"
 
 enum { STEPS = 250, STORED_MOST = 65535, FONT_FIRST = 32, FONT_LAST = 126, FONT_WIDE = 5, DOT = 2 };

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A canvas that writes SVG. */
+#include "show/svg.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "show/canvas.h"
 #include "show/markup.h"
 
 struct svg {
