@@ -61,12 +61,11 @@ const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned di
 static size_t harmless(const char *s, size_t len, char out[8])
 {
     const uint8_t *p = (const uint8_t *)s;
-    size_t k = parse_utf8(p, p + len);
-    bool control = p[0] < 0x20 || p[0] == 0x7f || (k == 2 && p[0] == 0xc2 && p[1] < 0xa0);
-    if (k == 0 || control || (k > 1 && !term_utf8())) {
+    uint32_t c;
+    size_t k = parse_char(p, p + len, &c);
+    if (k == 0 || parse_hidden(c) || (k > 1 && !term_utf8())) {
         snprintf(out, 8, "\\x%02x", p[0]);
-        /* The second byte of a C1 control is then no UTF-8 and gets its own \xNN. */
-        return 1;
+        return 1; /* the other bytes of the sequence are no UTF-8 by themselves: each gets its own \xNN */
     }
     memcpy(out, s, k);
     out[k] = 0;

@@ -37,4 +37,12 @@ static inline bool parse_mul(uint64_t *product, uint64_t a, uint64_t b, uint64_t
  * values above U+10FFFF included). */
 size_t parse_utf8(const uint8_t *p, const uint8_t *end);
 
+/* The same, and the code point of the sequence at *c; *c is not set if the result is 0. */
+size_t parse_char(const uint8_t *p, const uint8_t *end, uint32_t *c);
+
+/* Whether a code point can make text look other than it is: controls (C0, DEL, C1), line and paragraph separators, format
+ * characters such as those that change the writing direction, characters that show nothing, and noncharacters. Whoever
+ * shows untrusted text escapes these. */
+bool parse_hidden(uint32_t c);
+
 #endif

@@ -25,7 +25,8 @@ void jsonout_null(struct jsonout *j, const char *key);
 /* A number with the fewest digits, from 15, that bring the same double back; null for what JSON has no number for. */
 void jsonout_real(struct jsonout *j, const char *key, double v);
 
-/* Text of len bytes, NULs among them: UTF-8 as it is, control characters escaped, each byte that is not UTF-8 as U+FFFD. */
+/* Text of len bytes, NULs among them: UTF-8 as it is, characters that parse_hidden names as \uNNNN, each byte that is not
+ * UTF-8 as U+FFFD. */
 void jsonout_text(struct jsonout *j, const char *key, const char *s, size_t len);
 
 /* A NUL-terminated text. */
