@@ -7,7 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "limit.h"
+
 /* Check every rule; says on stderr where and why a block is not valid. Returns an exit status. */
 int block_check(const char *name, const uint8_t *block, size_t len);
+
+/* Refuse a block that decodes to more bytes than the limit, zeros among them: 48 bytes may claim 2^60 zeros. */
+int block_within(const char *name, const struct pici_info *info, struct limit limit);
 
 #endif

@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "sparse.h"
 #include "term.h"
 #include "tool.h"
 
@@ -270,25 +272,66 @@ int output_open_from(struct output *out, const char *path, const struct input *i
     return TOOL_OK;
 }
 
-int output_put(void *ctx, const void *data, size_t len)
+void output_sparse(struct output *out)
 {
-    struct output *out = ctx;
-    const char *p = data;
+    out->block = out->file ? sparse_block(out->fd) : 0;
+}
+
+int output_claim(struct output *out, const char *from, uint64_t claimed)
+{
+    out->claimed = claimed;
+    if (!out->block)
+        return claimed > limit_now(&out->limit) ? limit_refused(&out->limit, from, claimed) : TOOL_OK;
+    /* A file of holes alone takes no time: if it cannot be that long, that is known now. */
+    int err = claimed > INT64_MAX ? EFBIG : ftruncate(out->fd, (off_t)claimed) < 0 ? errno : 0;
+    if (!err && ftruncate(out->fd, 0) < 0)
+        err = errno;
+    return err ? tool_bad(out->name, "a file of %" PRIu64 " bytes: %s", claimed, strerror(err)) : TOOL_OK;
+}
+
+/* Write bytes that are no hole. 0 or errno. */
+static int store(struct output *out, const uint8_t *p, size_t len)
+{
+    if (len > limit_now(&out->limit) - out->stored) {
+        out->over = true;
+        return EFBIG;
+    }
     while (len) {
-        ssize_t k = write(out->fd, p, len < IO_MOST ? len : IO_MOST);
+        const size_t n = len < IO_MOST ? len : IO_MOST;
+        ssize_t k = out->block ? pwrite(out->fd, p, n, (off_t)out->at) : write(out->fd, p, n);
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
-            return out->err = errno;
+            return errno;
         p += k;
         len -= (size_t)k;
         out->at += (uint64_t)k;
+        out->stored += (uint64_t)k;
+    }
+    return 0;
+}
+
+int output_put(void *ctx, const void *data, size_t len)
+{
+    struct output *out = ctx;
+    const uint8_t *p = data;
+    while (len) {
+        bool hole = false;
+        const size_t n = out->block ? sparse_run(p, len, out->at, out->block, &hole) : len;
+        if (hole)
+            out->at += n;
+        else if ((out->err = store(out, p, n)) != 0)
+            return out->err;
+        p += n;
+        len -= n;
     }
     return 0;
 }
 
 int output_failed(const struct output *out)
 {
+    if (out->over)
+        return limit_reached(&out->limit, out->name, out->claimed);
     return tool_bad_at(out->name, out->at, "%s", strerror(out->err));
 }
 
@@ -308,6 +351,10 @@ int output_write(struct output *out, const void *p, size_t len)
 int output_commit(struct output *out)
 {
     int err = 0;
+    if (out->block && ftruncate(out->fd, (off_t)out->at) < 0) { /* a hole at the end */
+        out->err = errno;
+        return output_failed(out);
+    }
     if (out->file) {
         sigset_t old;
         hold_signals(&old);

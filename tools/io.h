@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "limit.h"
 #include "pici/file.h"
 
 enum { INPUT_PEEK = 16 };
@@ -57,8 +58,13 @@ struct output {
     const char *name;          /* to show */
     struct pici_outfile *file; /* NULL: standard output */
     int fd;                    /* -1: closed */
-    uint64_t at;               /* bytes written */
+    uint64_t at;               /* bytes written, holes among them */
     int err;                   /* errno of a failed output_put */
+    unsigned block;            /* zeros of such blocks become holes; 0: are written */
+    struct limit limit;        /* of bytes that are not holes */
+    uint64_t stored;           /* these */
+    uint64_t claimed;          /* bytes that are to come in all; 0: not known */
+    bool over;                 /* output_put failed because of the limit */
 };
 
 /* path "-": standard output. Refused, with TOOL_USAGE: an existing file unless force, the file that in reads (in may be
@@ -69,9 +75,18 @@ int output_open(struct output *out, const char *path, const struct input *in, bo
 int output_open_from(struct output *out, const char *path, const struct input *in, const int *from, size_t n,
                      bool force);
 
+/* From now on zeros become holes where the output is a regular file of its own, opened by name, on a file system that keeps
+ * holes. Before the first byte. Standard output is left alone: others may write to the same file. */
+void output_sparse(struct output *out);
+
+/* Before the first byte: claimed bytes are to come, made of the file from. Refused if they exceed the limit, unless some may
+ * become holes, and if the file system allows no file of that length. */
+int output_claim(struct output *out, const char *from, uint64_t claimed);
+
 int output_write(struct output *out, const void *p, size_t len);
 
-/* A pici_write_fn, ctx an output: says nothing and returns errno, which stays in out->err. */
+/* A pici_write_fn, ctx an output: says nothing and returns errno, which stays in out->err. EFBIG also if out->limit is exceeded,
+ * before anything beyond it is written. */
 int output_put(void *ctx, const void *p, size_t len);
 
 /* Say that output_put failed; returns TOOL_BAD. */

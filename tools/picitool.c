@@ -35,6 +35,7 @@ enum option_id {
     OPT_CHECKSUM,
     OPT_KEEP_GOING,
     OPT_MAX_SIZE,
+    OPT_NO_SPARSE,
     OPT_SIZE,
     OPT_SPARSITY,
     OPT_REPS,
@@ -70,8 +71,9 @@ static const struct {
                         "restore what a damaged file still has, zeros for the rest; say\nwhat is lost, a line each; "
                         "the exit status is then 1"},
     [OPT_MAX_SIZE] = {0, "max-size", "BYTES", false,
-                      "most bytes to decode a bare block to, or of zeros for what a file\nthat breaks off "
-                      "has lost (default 1G; suffixes K M G T)"},
+                      "most bytes to write, holes not counted, or to decode a bare block to;\nnone is no limit "
+                      "(default: 1G, or 1024 times the input if that is more;\nsuffixes K M G T)"},
+    [OPT_NO_SPARSE] = {0, "no-sparse", NULL, false, "write zeros, not holes, to files"},
     [OPT_SIZE] = {'s', "size", "BYTES", false, "dense bytes of the synthetic data (default 64M)"},
     [OPT_SPARSITY] = {'S', "sparsity", "LIST", false,
                       "share of zeros in percent, as 90 or 50,90,99.9\n(default 0,50,80,90,95,99,99.9)"},
@@ -84,6 +86,8 @@ enum { ZSTD_DEFAULT = 3 /* zstd's own */ };
 
 #define BIT(option) (1u << (option))
 #define INPUT_BITS (BIT(OPT_DTYPE) | BIT(OPT_TYPE))
+#define OUTPUT_BITS (BIT(OPT_OUT) | BIT(OPT_FORCE))
+#define RESTORE_BITS (BIT(OPT_MAX_SIZE) | BIT(OPT_NO_SPARSE))
 
 static const struct verb {
     const char *group, *name; /* group NULL, or the word before the name */
@@ -95,10 +99,10 @@ static const struct verb {
     {NULL, "compress", verb_compress, "IN", "compress a raw, .npy, .safetensors or .pt file to .pici",
      "IN may be -, standard input; its type is then raw unless --type says otherwise.\n"
      "OUT is by default IN.pici, or standard output if IN is -.",
-     1, 1, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
+     1, 1, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | OUTPUT_BITS},
     {NULL, "decompress", verb_decompress, "IN", "restore the very bytes that were compressed",
      "OUT is by default IN without .pici, or standard output if IN is -.", 1, 1,
-     BIT(OPT_THREADS) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_KEEP_GOING) | BIT(OPT_MAX_SIZE)},
+     BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_KEEP_GOING) | RESTORE_BITS},
     {NULL, "test", verb_test, "IN...", "check every byte of .pici files and bare blocks",
      "Prints one line for each bad file: its name, the offset, and what is wrong there first. (decompress --keep-going "
      "says\n"
@@ -109,27 +113,27 @@ static const struct verb {
     {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and what each format makes of it",
      "IN is a .pici, .npy, .safetensors, .pt or raw file, or a bare block.", 1, 1,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
-         BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+         BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE)},
     {NULL, "report", verb_report, "IN", "make a page of where a file's nonzeros are, to look at in a browser",
      "The page is one HTML file that needs nothing beside it. OUT is by default IN.html, or standard\n"
      "output if IN is -.",
-     1, 1, INPUT_BITS | BIT(OPT_TENSOR) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+     1, 1, INPUT_BITS | BIT(OPT_TENSOR) | OUTPUT_BITS | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE)},
     {NULL, "extract", verb_extract, "IN", "write a tensor of a .pici file, or a range of its elements",
      "OUT is .npy if its name says so, else raw little-endian elements; standard output by default.\n"
      "Only the chunks concerned are read. --tensor may be left out if there is one tensor.",
-     1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+     1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | OUTPUT_BITS | BIT(OPT_THREADS) | RESTORE_BITS},
     {NULL, "diff", verb_diff, "BASE NEW", "write the delta that leads from one file of tensors to another",
      "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are kept as the bits "
      "that\n"
      "differ, others whole.",
-     2, 2, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
+     2, 2, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | OUTPUT_BITS},
     {NULL, "apply", verb_apply, "BASE DELTA...", "apply one delta, or several in a row",
      "BASE must be what the first delta was made from: the hash of each tensor is checked, and that of each result.", 2,
-     INT32_MAX, BIT(OPT_THREADS) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_IN_PLACE)},
+     INT32_MAX, BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_IN_PLACE) | RESTORE_BITS},
     {"block", "encode", verb_block_encode, "IN OUT", "encode raw elements as one bare block", NULL, 2, 2,
-     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE)},
+     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE) | BIT(OPT_MAX_SIZE)},
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
-     BIT(OPT_MAX_SIZE) | BIT(OPT_THREADS) | BIT(OPT_FORCE)},
+     BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS},
     {NULL, "bench", verb_bench, "[FILE]",
      "measure the codec against memcpy, on synthetic data or a file's largest tensor",
      "Synthetic data are of --dtype, f32 by default, at uniformly random positions. --format auto is every format.\n"
@@ -268,6 +272,13 @@ static int parse_size(const char *option, const char *s, uint64_t *bytes)
     return tool_usage(NULL, "--%s %s: not a number of bytes, as 4096, 512K or 2G", option, s);
 }
 
+static int parse_max_size(const char *s, struct tool_options *o)
+{
+    o->max_size.given = true;
+    o->max_size.bytes = UINT64_MAX;
+    return strcmp(s, "none") == 0 ? TOOL_OK : parse_size("max-size", s, &o->max_size.bytes);
+}
+
 static int parse_heatmap(const char *value, struct tool_options *o)
 {
     const char *kind = tool_extension(value);
@@ -333,7 +344,8 @@ static int take_option(enum option_id id, const char *value, struct tool_options
         return value ? parse_int("compare", value, 1, 22, &o->compare) : TOOL_OK;
     case OPT_CHECKSUM: o->checksum = true; return TOOL_OK;
     case OPT_KEEP_GOING: o->keep_going = true; return TOOL_OK;
-    case OPT_MAX_SIZE: return parse_size("max-size", value, &o->max_bytes);
+    case OPT_MAX_SIZE: return parse_max_size(value, o);
+    case OPT_NO_SPARSE: o->no_sparse = true; return TOOL_OK;
     case OPT_SIZE: o->bench_bytes_set = true; return parse_size("size", value, &o->bench_bytes);
     case OPT_SPARSITY: return parse_sparsity(value, o);
     case OPT_IN_PLACE: o->in_place = true; return TOOL_OK;
@@ -409,11 +421,7 @@ static int parse_arguments(const struct verb *v, int argc, char **argv, struct t
 
 static int run_verb(const struct verb *v, int argc, char **argv)
 {
-    struct tool_options o = {.format = PICI_AUTO,
-                             .threads = 1,
-                             .max_bytes = UINT64_C(1) << 30,
-                             .bench_bytes = UINT64_C(64) << 20,
-                             .reps = 7};
+    struct tool_options o = {.format = PICI_AUTO, .threads = 1, .bench_bytes = UINT64_C(64) << 20, .reps = 7};
     bool help;
     int status = parse_arguments(v, argc, argv, &o, &help);
     if (status)

@@ -30,8 +30,11 @@ struct tool_options {
         bool given, to_end;   /* to_end: last was left out */
         uint64_t first, last; /* elements [first, last) */
     } range;
-    bool force, json, checksum, keep_going, in_place;
-    uint64_t max_bytes;   /* 1 GiB */
+    bool force, json, checksum, keep_going, in_place, no_sparse;
+    struct {
+        bool given;
+        uint64_t bytes;   /* UINT64_MAX: no limit */
+    } max_size;           /* see limit.h */
     uint64_t bench_bytes; /* 64 MiB */
     bool bench_bytes_set;
     int reps;               /* 7 */

@@ -281,6 +281,20 @@ static int another_base(struct job *j)
     return is ? TOOL_OK : tool_bad(j->base.in.name, "%s", j->why);
 }
 
+/* Set the limit of the result, and hold what the last delta's index says of its length against it. */
+static int claim(struct job *j)
+{
+    uint64_t bytes, deltas = 0;
+    const struct step *end = last(j);
+    enum pici_status s = limit_claimed(end->r.reader, end->d.tensors, &bytes);
+    if (s)
+        return reading_failed(&end->r, s);
+    for (int k = 0; k < j->steps; k++)
+        deltas += j->step[k].in.bytes;
+    j->out.limit = limit_of_bytes(j->o, deltas, 2 * j->base.in.bytes);
+    return output_claim(&j->out, end->in.name, bytes);
+}
+
 static int apply(struct job *j)
 {
     const char *path = j->o->in_place ? j->o->args[0] : j->o->out;
@@ -295,6 +309,10 @@ static int apply(struct job *j)
         status = j->o->in_place
                      ? output_open(&j->out, path, NULL, true)
                      : output_open_from(&j->out, path, &j->base.in, j->from, (size_t)j->steps + 1, j->o->force);
+    if (status == TOOL_OK && !j->o->no_sparse)
+        output_sparse(&j->out);
+    if (status == TOOL_OK)
+        status = claim(j);
     if (status == TOOL_OK)
         status = make(j);
     if (j->not_base)

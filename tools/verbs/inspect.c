@@ -111,7 +111,9 @@ static int end(struct job *j, struct measured *m)
 
 static int inspect_reading(struct job *j, struct reading *r)
 {
-    for (;;) {
+    /* Nothing is written: by default a file is read to its end, which its chunks bound. */
+    const struct limit limit = {j->o->max_size.given, j->o->max_size.bytes, NULL};
+    for (uint64_t bytes = 0;;) {
         struct pici_tensor_info t;
         struct pici_attr dtype = {0};
         bool more;
@@ -120,6 +122,9 @@ static int inspect_reading(struct job *j, struct reading *r)
             return status;
         if (!wanted(j, t.name, t.name_len))
             continue;
+        bytes += t.count * pici_dtype_width(t.dtype);
+        if (bytes > limit_now(&limit))
+            return limit_refused(&limit, j->in.name, bytes);
         status = reading_attr(r, t.index, ATTR_DTYPE, &dtype);
         if (status)
             return status;
@@ -230,9 +235,8 @@ static int inspect_block(struct job *j)
     status = block_check(j->in.name, block, len);
     if (status == TOOL_OK && pici_inspect(&info, block, len) != PICI_OK)
         status = tool_bad(j->in.name, "not a block");
-    if (status == TOOL_OK && info.count > j->o->max_bytes / pici_dtype_width(info.dtype))
-        status = tool_bad_at(j->in.name, 8, "a valid block of %" PRIu64 " elements of %s: too many to look at each",
-                             info.count, pici_dtype_name(info.dtype));
+    if (status == TOOL_OK)
+        status = block_within(j->in.name, &info, limit_of_bytes(j->o, len, 0));
     struct measured *m = NULL;
     if (status == TOOL_OK) {
         j->report.type = "block";
