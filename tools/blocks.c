@@ -22,7 +22,7 @@ int block_check(const char *name, const uint8_t *block, size_t len)
                        fault.rule);
 }
 
-/* Bytes of the elements of a block; UINT64_MAX: beyond that. */
+/* Bytes of the elements of a block; UINT64_MAX if the product overflows. */
 static uint64_t block_bytes(const struct pici_info *info)
 {
     const size_t width = pici_dtype_width(info->dtype);
@@ -46,7 +46,7 @@ static int encode(const char *name, uint8_t *data, size_t len, struct output *ou
     if (len % width)
         return tool_bad_at(name, len - len % width, "%zu bytes are left over: not a whole number of %s", len % width,
                            pici_dtype_name(dtype));
-    size_t cap = pici_bound(o->format, dtype, len / width); /* 0: beyond memory */
+    size_t cap = pici_bound(o->format, dtype, len / width); /* 0: does not fit size_t */
     uint8_t *block = cap ? malloc(cap) : NULL;
     if (!block)
         return tool_nomem(name, "the block");
@@ -67,7 +67,7 @@ int verb_block_encode(const struct tool_options *o)
     uint8_t *data;
     size_t len;
     if (!o->dtype)
-        return tool_usage(NULL, "block encode: --dtype says of which type the elements are");
+        return tool_usage(NULL, "block encode: needs --dtype, the type of the elements");
     int status = input_open(&in, o->args[0]);
     if (status)
         return status;
@@ -86,7 +86,7 @@ int verb_block_encode(const struct tool_options *o)
     return status;
 }
 
-/* Write the elements of a block that is valid, piece by piece: however many there are, memory is that of a piece. */
+/* Write the elements of a valid block, piece by piece, so that memory does not grow with their number. */
 static int decode(const uint8_t *block, const struct pici_info *info, struct output *out, const struct tool_options *o)
 {
     size_t width = pici_dtype_width(info->dtype);

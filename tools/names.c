@@ -10,9 +10,9 @@
 #include "pici/file.h"
 #include "parse/safetensors.h"
 
-enum { HEAD_MOST = 16 << 20 /* bytes of a header that a shell waits for */ };
+enum { HEAD_MOST = 16 << 20 /* bytes; a longer header would keep the shell waiting */ };
 
-/* Whether a shell may show and insert the name: escaping would make it another name. */
+/* Whether a shell can show and insert the name as it is; an escaped name would be another name. */
 static bool can_be_shown(const char *name, size_t len)
 {
     const uint8_t *p = (const uint8_t *)name, *end = p + len;
@@ -68,6 +68,6 @@ void names_each(const char *path, const char *begun,
                 void (*offer)(const char *begun, const char *dashes, const char *word, const char *meaning))
 {
     struct stat st;
-    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && !in_pici(path, begun, offer)) /* not to wait at a FIFO */
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && !in_pici(path, begun, offer)) /* opening a FIFO would block */
         in_safetensors(path, begun, offer);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool: verbs, options, help. One table of options serves every verb: what a verb takes, what --help says of it and
- * what is an error follow from it. */
+ * picitool: verbs, options, help. The tables of options and of verbs determine which options a verb takes, what --help
+ * prints, and which command lines are errors. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
@@ -90,7 +90,7 @@ enum { ZSTD_DEFAULT = 3 /* zstd's own */ };
 #define RESTORE_BITS (BIT(OPT_MAX_SIZE) | BIT(OPT_NO_SPARSE))
 
 static const struct verb {
-    const char *group, *name; /* group NULL, or the word before the name */
+    const char *group, *name; /* group: the word before the name, or NULL */
     int (*run)(const struct tool_options *);
     const char *operands, *summary, *details;
     int least, most; /* operands */
@@ -110,7 +110,7 @@ static const struct verb {
      1, INT32_MAX, BIT(OPT_THREADS) | BIT(OPT_JSON)},
     {NULL, "list", verb_list, "IN", "list the tensors of a file", "IN is a .pici, .npy, .safetensors, .pt or raw file.",
      1, 1, INPUT_BITS | BIT(OPT_JSON)},
-    {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and what each format makes of it",
+    {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and its size in each format",
      "IN is a .pici, .npy, .safetensors, .pt or raw file, or a bare block.", 1, 1,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
          BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE)},
@@ -199,7 +199,7 @@ static void print_verb_help(const struct verb *v)
     }
 }
 
-/* Values. Each says what is wrong and returns TOOL_USAGE if so. */
+/* ---- parsing of values. Each function prints what is wrong and returns TOOL_USAGE if the value is not valid. */
 
 static int parse_int(const char *option, const char *s, long least, long most, int *out)
 {
@@ -212,7 +212,7 @@ static int parse_int(const char *option, const char *s, long least, long most, i
     return TOOL_OK;
 }
 
-/* The i-th word that an option takes, NULL after the last. */
+/* The i-th word that an option takes; NULL after the last. */
 static const char *format_word(int i)
 {
     return i == 0 ? pici_format_name(PICI_AUTO) : pici_format_name((enum pici_format)(i - 1));
@@ -313,7 +313,7 @@ static int parse_sparsity(const char *s, struct tool_options *o)
         if (n == MOST || end == p || (*end && *end != ',') || !isfinite(v) || v < 0 || v > 100)
             return tool_usage(NULL, "--sparsity %s: not percentages from 0 to 100, at most %d, with commas between", s,
                               MOST);
-        list[n++] = floor(v * 1e10 + 0.5) / 1e12; /* 99.9 gives 0.999, not the double beside it */
+        list[n++] = floor(v * 1e10 + 0.5) / 1e12; /* rounded, so that 99.9 gives exactly 0.999 */
         if (!*end)
             break;
         p = end;
@@ -356,7 +356,7 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     return TOOL_OK;
 }
 
-/* word, as "--tensr=x", is no option of the verb, or has a value that the option does not take. */
+/* Report word, as "--tensr=x": either it is no option of the verb, or the option takes no value. */
 static int no_option(const struct verb *v, const char *name, const char *word)
 {
     char typed[64], hint[SUGGEST_HINT];
@@ -373,7 +373,7 @@ static int no_option(const struct verb *v, const char *name, const char *word)
     return tool_usage(NULL, "%s: no option %s%s%s see picitool %s --help", name, word, hint, hint[0] ? "" : ";", name);
 }
 
-/* Parse what follows the verb; argv[0] is its last word. *help: --help was there, and nothing else matters. */
+/* Parse what follows the verb; argv[0] is the last word of the verb. *help: --help was given, so ignore the rest. */
 static int parse_arguments(const struct verb *v, int argc, char **argv, struct tool_options *o, bool *help)
 {
     char name[32], letters[3 * OPTIONS + 2] = ":";
@@ -448,11 +448,11 @@ static int run_group(const char *group, int argc, char **argv)
     }
     if (help)
         return TOOL_OK;
-    return tool_usage(NULL, "%s: encode or decode? see picitool %s --help", group, group);
+    return tool_usage(NULL, "%s: needs encode or decode; see picitool %s --help", group, group);
 }
 
-/* ---- completion: picitool --complete WORD..., for the shells. The last word is being typed; what it may become is
- * printed, a line each, with a tab and what it means. Nothing is printed where files may stand. */
+/* ---- completion: shells run picitool --complete WORD..., whose last word is being typed. Prints a line for each possible
+ * completion: the word, a tab, and its meaning. Prints nothing where the names of files belong. */
 
 static void offer(const char *begun, const char *dashes, const char *word, const char *meaning)
 {
@@ -462,7 +462,7 @@ static void offer(const char *begun, const char *dashes, const char *word, const
         printf("%s\t%.*s\n", whole, (int)strcspn(meaning, "\n"), meaning);
 }
 
-/* The value of an option: one of its words, or a tensor of a file among the other words. */
+/* Offer the values of an option: its words, or the tensors of the files named by the other words. */
 static void offer_values(enum option_id id, const char *begun, char **words, int n)
 {
     const char *(*word)(int) = id == OPT_FORMAT  ? format_word
@@ -475,7 +475,7 @@ static void offer_values(enum option_id id, const char *begun, char **words, int
         names_each(words[i], begun, offer);
 }
 
-/* The option whose value is begun after a word, or -1. */
+/* The option that word is, if its value comes next; else -1. */
 static int option_before(const struct verb *v, const char *word)
 {
     for (int i = 0; i < OPTIONS; i++) {
@@ -525,7 +525,7 @@ static void complete(char **words, int n)
 static int run(int argc, char **argv)
 {
     if (argc < 2)
-        return tool_usage(NULL, "which verb? see picitool --help");
+        return tool_usage(NULL, "needs a verb; see picitool --help");
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         print_usage();
@@ -559,7 +559,7 @@ int main(int argc, char **argv)
     io_start();
     setlocale(LC_CTYPE, "");
     int status = run(argc, argv);
-    /* A verb that wrote its output to descriptor 1 has closed it, and has nothing here. */
+    /* A verb that wrote to descriptor 1 has closed it, and left nothing in stdout. */
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == TOOL_OK)
         status = tool_bad("standard output", "%s", strerror(errno ? errno : EIO));

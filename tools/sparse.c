@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Larger blocks than the file system's find fewer holes; smaller ones leave no more space free. Network file systems name
- * the length of their transfers, which is far larger than a block. */
+/* Blocks smaller than the file system's save no space, and larger ones find fewer holes. Network file systems report the
+ * length of a transfer, which is far larger than a block, so that there is an upper limit. */
 enum { BLOCK_LEAST = 4096, BLOCK_MOST = 65536, TRIED = 16 /* blocks */, SECTOR = 512 /* unit of st_blocks */ };
 
 unsigned sparse_block(int fd)

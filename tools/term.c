@@ -16,7 +16,7 @@ const char *term_bytes(char buf[TERM_TEXT], uint64_t bytes)
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double v = (double)bytes;
     int u = 0;
-    while (v >= 1023.995 && u < 6) { /* what would print as 1024.00 */
+    while (v >= 1023.995 && u < 6) { /* that would print as 1024.00 */
         v /= 1024;
         u++;
     }
@@ -34,7 +34,7 @@ const char *term_percent(char buf[TERM_TEXT], uint64_t part, uint64_t whole)
         snprintf(buf, TERM_TEXT, "-");
     else if (part == 0 || part == whole)
         snprintf(buf, TERM_TEXT, "%s", part ? "100%" : "0%");
-    else if (v >= 99.95) /* not all, and must not look as if */
+    else if (v >= 99.95) /* must not look like 100% */
         snprintf(buf, TERM_TEXT, v < 99.995 ? "%.2f%%" : "~100%%", v);
     else
         snprintf(buf, TERM_TEXT, v >= 10 ? "%.1f%%" : v >= 1 ? "%.2f%%" : "%.2g%%", v);
@@ -47,7 +47,7 @@ const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned di
     for (unsigned i = 0; i < dims; i++) {
         char number[TERM_TEXT];
         int k = snprintf(number, sizeof number, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
-        if (at + (size_t)k + sizeof ", ...]" > cap) { /* keep room to say that there is more */
+        if (at + (size_t)k + sizeof ", ...]" > cap) { /* keep room for the ellipsis */
             at += (size_t)snprintf(buf + at, cap - at, "%s...", i ? ", " : "");
             break;
         }
@@ -57,7 +57,7 @@ const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned di
     return buf;
 }
 
-/* The next character of s, made harmless: writes it to out (NUL-terminated) and returns how many bytes of s it took. */
+/* Writes the next character of s to out, escaped if need be, with a NUL. Returns how many bytes of s it took. */
 static size_t harmless(const char *s, size_t len, char out[8])
 {
     const uint8_t *p = (const uint8_t *)s;
@@ -95,7 +95,7 @@ void term_column(FILE *f, const char *s, size_t width, bool cut)
     size_t all = term_puts(NULL, s), columns = 0, len = strlen(s);
     if (all <= width || !cut || !width) {
         columns = term_puts(f, s);
-    } else { /* the middle goes: names differ at their ends */
+    } else { /* leave out the middle: names differ at their ends */
         size_t head = (width - 1) / 2, tail = width - 1 - head, at = 0;
         bool gap = false;
         for (size_t i = 0; i < len;) {
