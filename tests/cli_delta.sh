@@ -126,12 +126,12 @@ cp a.safetensors damaged.safetensors
 printf x | dd of=damaged.safetensors bs=1 seek=$(($(wc -c <a.safetensors) - 2500)) conv=notrunc 2>/dev/null
 refused "a base with a byte changed" "tensor 'w': its XXH64 is" "$tool" apply -o x damaged.safetensors ab.pici
 refused "the result as base" "tensor 'w': its XXH64 is" "$tool" apply -o x b.safetensors ab.pici
-refused "a base without the tensor" "tensor 'w': there is none" "$tool" apply -o x none.safetensors ab.pici
+refused "a base without the tensor" "tensor 'w': the base has none" "$tool" apply -o x none.safetensors ab.pici
 refused "a base of another type" 'a.npy: ' "$tool" apply -o x a.npy ab.pici
-refused "the wrong order" 'not a delta of what bc.pici makes' "$tool" apply -o x b.safetensors bc.pici ab.pici
-refused "twice" 'not a delta of what ab.pici makes' "$tool" apply -o x a.safetensors ab.pici ab.pici
+refused "the wrong order" 'not a delta of the result of bc.pici' "$tool" apply -o x b.safetensors bc.pici ab.pici
+refused "twice" 'not a delta of the result of ab.pici' "$tool" apply -o x a.safetensors ab.pici ab.pici
 "$tool" diff -o npy.pici a.npy a.2.npy
-refused "a row of other types" 'a delta of npy' "$tool" apply -o x a.safetensors ab.pici npy.pici
+refused "a row of other types" 'a delta of type npy' "$tool" apply -o x a.safetensors ab.pici npy.pici
 "$tool" compress -o plain.pici a.npy
 refused "no delta" 'not a delta' "$tool" apply -o x a.npy plain.pici
 refused "no .pici file" 'a.npy: offset' "$tool" apply -o x a.npy a.npy

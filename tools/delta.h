@@ -42,8 +42,8 @@ enum pici_status delta_open(struct delta *d, struct pici_reader *, struct parse_
 
 void delta_close(struct delta *d);
 
-/* Get the next name in the value of DELTA_REMOVED. *at is the position, 0 at first, and is advanced. False at the end, and
- * where the value is malformed; *good is false then. */
+/* Get the next name in the value of DELTA_REMOVED. *at is the position, 0 at first, and is advanced. False at the end,
+ * and where the value is malformed; *good is false then. */
 bool delta_removed_next(const struct pici_attr *removed, size_t *at, const char **name, size_t *len, bool *good);
 
 #endif

@@ -45,8 +45,8 @@ int input_slurp(struct input *in, uint8_t **data, size_t *len);
 /* A pici_read_fn whose ctx is an input. Prints nothing; returns errno and keeps it in in->err. */
 int input_take(void *ctx, void *p, size_t cap, size_t *got);
 
-/* A pici_read_at_fn whose ctx is a regular input. Errors as for input_take. in->at becomes the offset. Does not move the
- * place from which input_take reads. */
+/* A pici_read_at_fn whose ctx is a regular input. Errors as for input_take. in->at becomes the offset. Does not move
+ * the place from which input_take reads. */
 int input_read_at(void *ctx, void *p, size_t n, uint64_t offset);
 
 /* Whether path names the regular file that in has open. in may be NULL. */
@@ -80,20 +80,21 @@ int output_open_from(struct output *out, const char *path, const struct input *i
  * the first byte is written. Has no effect on standard output, since other processes may write to the same file. */
 void output_sparse(struct output *out);
 
-/* Say how long the output will be, according to the file from. Call it before the first byte is written. Refuses a length
- * above the limit, unless zeros become holes, and a length that the file system does not allow. */
+/* Say how long the output will be, according to the file from. Call it before the first byte is written. Refuses a
+ * length above the limit, unless zeros become holes, and a length that the file system does not allow. */
 int output_claim(struct output *out, const char *from, uint64_t claimed);
 
 int output_write(struct output *out, const void *p, size_t len);
 
-/* A pici_write_fn whose ctx is an output. Prints nothing; returns errno and keeps it in out->err. Returns EFBIG, and writes
- * nothing, if out->limit would be exceeded. */
+/* A pici_write_fn whose ctx is an output. Prints nothing; returns errno and keeps it in out->err. Returns EFBIG, and
+ * writes nothing, if out->limit would be exceeded. */
 int output_put(void *ctx, const void *p, size_t len);
 
 /* Print why output_put failed. Returns TOOL_BAD. */
 int output_failed(const struct output *out);
 
-/* Print why a writer to this output failed: the output's own error if it has one. w may be NULL. Returns an exit status. */
+/* Print why a writer to this output failed: the output's own error if it has one. w may be NULL. Returns an exit
+ * status. */
 int output_writer_failed(const struct output *out, const struct pici_writer *w, enum pici_status);
 
 /* Give the complete output its name. */
@@ -102,9 +103,10 @@ int output_commit(struct output *out);
 /* Remove what was written. Does nothing after output_commit and after a failed output_open. */
 void output_discard(struct output *out);
 
-/* Set up signals and standard descriptors; call it once, before anything else. SIGINT, SIGTERM, SIGHUP and SIGPIPE remove
- * temporary files before they end the process, unless they were ignored when it started. SIGXFSZ is ignored, so that
- * write(2) fails instead. Closed descriptors among 0 to 2 are opened, so that no file takes the place of a stream. */
+/* Set up signals and standard descriptors; call it once, before anything else. SIGINT, SIGTERM, SIGHUP and SIGPIPE
+ * remove temporary files before they end the process, unless they were ignored when it started. SIGXFSZ is ignored, so
+ * that write(2) fails instead. Closed descriptors among 0 to 2 are opened, so that no file takes the place of a
+ * stream. */
 void io_start(void);
 
 #endif

@@ -451,8 +451,8 @@ static int run_group(const char *group, int argc, char **argv)
     return tool_usage(NULL, "%s: needs encode or decode; see picitool %s --help", group, group);
 }
 
-/* ---- completion: shells run picitool --complete WORD..., whose last word is being typed. Prints a line for each possible
- * completion: the word, a tab, and its meaning. Prints nothing where the names of files belong. */
+/* ---- completion: shells run picitool --complete WORD..., whose last word is being typed. Prints a line for each
+ * possible completion: the word, a tab, and its meaning. Prints nothing where the names of files belong. */
 
 static void offer(const char *begun, const char *dashes, const char *word, const char *meaning)
 {

@@ -140,8 +140,8 @@ int reading_salvage(struct reading *r, struct input *in, int threads, uint64_t f
     return s ? reading_failed(r, s) : TOOL_OK;
 }
 
-/* Whether an error at offset is in the index or the trailer, which follow all data. If the header of the index is damaged,
- * the trailer still says where the index begins. */
+/* Whether an error at offset is in the index or the trailer, which follow all data. If the header of the index is
+ * damaged, the trailer still says where the index begins. */
 static bool of_the_end(const struct reading *r, uint64_t offset)
 {
     enum { TRAILER = 32 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reads a .pici file, tensor by tensor and piece by piece. Functions return an exit status and print the reason, as those
- * of io.h do. */
+ * Reads a .pici file, tensor by tensor and piece by piece. Functions return an exit status and print the reason, as
+ * those of io.h do. */
 #ifndef PICI_TOOLS_READING_H
 #define PICI_TOOLS_READING_H
 
@@ -29,16 +29,16 @@ struct reading {
  * random access checks only what is read. */
 int reading_open(struct reading *r, struct input *in, int threads, bool at_random);
 
-/* The same for restoring what can be restored from a damaged file. If the index is intact, only damaged chunks are lost.
- * Else the file is read forward, and everything from the first error on is lost; the rest of that tensor becomes zeros,
- * at most fill_most bytes. The functions below then report losses and succeed. */
+/* The same for restoring what can be restored from a damaged file. If the index is intact, only damaged chunks are
+ * lost. Else the file is read forward, and everything from the first error on is lost; the rest of that tensor becomes
+ * zeros, at most fill_most bytes. The functions below then report losses and succeed. */
 int reading_salvage(struct reading *r, struct input *in, int threads, uint64_t fill_most);
 
 /* Go to the next tensor. *more is false after the last; a file read forward is then known to be complete. */
 int reading_next(struct reading *r, struct pici_tensor_info *t, bool *more);
 
-/* Read the next elements of tensor t, from element *done on: *n of them, at r->piece. *n is 0 at the tensor's end. Advances
- * *done. */
+/* Read the next elements of tensor t, from element *done on: *n of them, at r->piece. *n is 0 at the tensor's end.
+ * Advances *done. */
 int reading_piece(struct reading *r, const struct pici_tensor_info *t, uint64_t *done, uint64_t *n);
 
 /* The same for elements [first, last): *n of them from first on. A forward reader must continue where it stopped. */

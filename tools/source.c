@@ -192,7 +192,8 @@ static void describe(struct source *s, struct source_tensor *t, uint64_t count, 
 {
     size_t width = pici_dtype_width(t->dtype);
     t->count = count;
-    /* Beside a dimension of zero the others can be so large that their product overflows, which a .pici file cannot store. */
+    /* Beside a dimension of zero the others can be so large that their product overflows, which a .pici file cannot
+     * store. */
     uint64_t product = width;
     bool fits = rank + (item_elements != 1) <= PICI_RANK_MAX && item_elements != 0;
     for (unsigned i = 0; i < rank && fits; i++)

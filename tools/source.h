@@ -10,7 +10,8 @@
  *                bytes, and "zip", "zip.1", ... for the bytes between and after them. Not from a stream
  *
  * Raw streams and the tails of .npy streams, whose lengths are not known, become tensors of at most PICI_CHUNK_MAX
- * elements: "data", "data.1", "data.2", ... Functions return an exit status and print the reason, as those of io.h do. */
+ * elements: "data", "data.1", "data.2", ... Functions return an exit status and print the reason, as those of io.h
+ * do. */
 #ifndef PICI_TOOLS_SOURCE_H
 #define PICI_TOOLS_SOURCE_H
 

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Blocks smaller than the file system's save no space, and larger ones find fewer holes. Network file systems report the
- * length of a transfer, which is far larger than a block, so that there is an upper limit. */
+/* Blocks smaller than the file system's save no space, and larger ones find fewer holes. Network file systems report
+ * the length of a transfer, which is far larger than a block, so that there is an upper limit. */
 enum { BLOCK_LEAST = 4096, BLOCK_MOST = 65536, TRIED = 16 /* blocks */, SECTOR = 512 /* unit of st_blocks */ };
 
 unsigned sparse_block(int fd)

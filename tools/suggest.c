@@ -11,7 +11,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The edit distance of a and b, both shorter than LONGEST: insertions, deletions, replacements and swaps of neighbours. */
+/* The edit distance of a and b, both shorter than LONGEST: insertions, deletions, replacements and swaps of
+ * neighbours. */
 static size_t edits(const char *a, size_t m, const char *b, size_t n)
 {
     size_t rows[3][LONGEST], *before = rows[0], *last = rows[1], *now = rows[2];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Random access to the tensors of a raw, .npy or .safetensors file, by name. Functions return an exit status and print the
- * reason, as those of io.h do. */
+ * Random access to the tensors of a raw, .npy or .safetensors file, by name. Functions return an exit status and print
+ * the reason, as those of io.h do. */
 #ifndef PICI_TOOLS_TENSORS_H
 #define PICI_TOOLS_TENSORS_H
 

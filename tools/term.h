@@ -20,8 +20,8 @@ const char *term_percent(char buf[TERM_TEXT], uint64_t part, uint64_t whole);
 /* "[3, 224, 224]", cut to what fits in cap bytes; "[]" for a scalar. Returns buf. */
 const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned dims);
 
-/* Write an untrusted string to f: characters that parse_hidden names and bytes that are not UTF-8 become \xNN. Returns the
- * columns it takes, counting a code point as one. f may be NULL: only count. */
+/* Write an untrusted string to f: characters that parse_hidden names and bytes that are not UTF-8 become \xNN. Returns
+ * the columns it takes, counting a code point as one. f may be NULL: only count. */
 size_t term_puts(FILE *f, const char *s);
 
 /* As term_puts, padded to width columns; if cut, also cut to them, with an ellipsis in the middle. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the verbs of picitool share: the parsed command line, and error messages. A verb returns an exit status; if that is
- * not TOOL_OK, it has printed the reason on stderr, in one line. */
+ * What the verbs of picitool share: the parsed command line, and error messages. A verb returns an exit status; if that
+ * is not TOOL_OK, it has printed the reason on stderr, in one line. */
 #ifndef PICI_TOOLS_TOOL_H
 #define PICI_TOOLS_TOOL_H
 
@@ -57,8 +57,8 @@ int verb_bench(const struct tool_options *);
 int verb_diff(const struct tool_options *);
 int verb_apply(const struct tool_options *);
 
-/* Print "picitool: FILE: what" on stderr, as one line whatever bytes file and arguments contain. file may be NULL. Returns
- * TOOL_BAD. */
+/* Print "picitool: FILE: what" on stderr, as one line whatever bytes file and arguments contain. file may be NULL.
+ * Returns TOOL_BAD. */
 int tool_bad(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same as "picitool: FILE: offset N: what". Returns TOOL_BAD. */

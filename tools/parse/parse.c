@@ -10,7 +10,7 @@ char *parse_printable(char *out, size_t cap, const void *text, size_t len)
     static const char hex[] = "0123456789abcdef";
     const uint8_t *p = text;
     size_t n = 0;
-    size_t room = 0; /* length of out at the last place where "..." still fits */
+    size_t room = 0; /* the last position in out where "..." still fits */
     for (size_t i = 0; i < len; i++) {
         bool plain = p[i] >= 0x20 && p[i] < 0x7f;
         size_t want = plain ? 1 : 4;
@@ -45,7 +45,8 @@ bool parse_fail(struct parse_error *err, uint64_t offset, const char *format, ..
 
 size_t parse_utf8(const uint8_t *p, const uint8_t *end)
 {
-    /* The second byte's range depends on the first: it shuts out overlong forms, surrogates and what is too large. */
+    /* The range of the second byte depends on the first; it excludes overlong forms, surrogates and too large
+     * values. */
     uint8_t low = 0x80, high = 0xbf;
     size_t n;
     if (p[0] < 0x80) {

@@ -32,7 +32,7 @@ static void text(FILE *f, const char *s, size_t len)
     putc('"', f);
 }
 
-/* What stands before a value. */
+/* Writes what comes before a value: comma, indentation, key. */
 static void lead(struct jsonout *j, const char *key)
 {
     if (j->some)

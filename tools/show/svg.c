@@ -11,7 +11,7 @@
 struct svg {
     struct canvas canvas;
     struct markup *to;
-    struct markup own; /* what to is, unless it was given */
+    struct markup own; /* the target of to, unless that is a page */
 };
 
 static void put_fill(struct svg *s, unsigned ink)
@@ -48,7 +48,7 @@ static int svg_finish(struct canvas *c)
     return status;
 }
 
-/* The element itself, to a page that to is, or to a file. */
+/* Writes the start of the element. */
 static struct canvas *begin(struct svg *s, unsigned width, unsigned height)
 {
     s->canvas = (struct canvas){svg_rect, svg_text, svg_finish, s->to->out, width, height};

@@ -32,7 +32,7 @@ static int copy_tensor(struct job *j, const struct source_tensor *t)
     struct pici_attr attrs[SOURCE_ATTRS];
     struct pici_tensor out = source_describe(t, attrs);
     enum pici_status s = pici_writer_tensor(j->writer, &out);
-    if (s == PICI_E_ARG) /* a name, say, that is longer than a .pici file's may be */
+    if (s == PICI_E_ARG) /* as a name that is too long for a .pici file */
         return tool_bad(j->in.name, "%s", pici_writer_error(j->writer));
     if (s)
         return writer_failed(j, s);

@@ -44,8 +44,8 @@ static int copy(struct reading *r, struct output *out)
     return status;
 }
 
-/* Bytes that are to come, by the index; 0: not known. A file that is read forward is opened once more for that. What is wrong
- * with it is left for the reading to tell. */
+/* The length of the output by the index; 0: not known. A file that is read forward is opened once more for that. Errors
+ * are ignored here, since reading the file will find them. */
 static uint64_t claimed(const struct reading *r)
 {
     struct input *in = r->in;
@@ -70,7 +70,7 @@ static int refuse_delta(const struct reading *r)
                                    : status;
 }
 
-/* The name of the output, the caller's to free: as given, or IN without .pici, or - for -. */
+/* Makes the name of the output: as given, or IN without .pici, or - for -. The caller frees it. */
 static int output_name(const struct tool_options *o, char **out)
 {
     const char *in = o->args[0];
@@ -98,7 +98,7 @@ int verb_decompress(const struct tool_options *o)
         return status;
     status = input_open(&in, path);
     if (status == TOOL_OK) {
-        /* The header first, so that what is no .pici file leaves no trace. */
+        /* Read the header first, so that nothing is created for an input that is not a .pici file. */
         const struct limit limit = limit_of(o, &in);
         status = o->keep_going ? reading_salvage(&r, &in, o->threads, limit_now(&limit))
                                : reading_open(&r, &in, o->threads, false);

@@ -24,7 +24,7 @@ static int no_tensor(struct reading *r, const struct tool_options *o, uint64_t t
     return tool_no_tensor(r->in->name, &near);
 }
 
-/* The tensor of --tensor, or the only one. */
+/* Finds the tensor of --tensor, or the only one. */
 static int find(struct reading *r, const struct tool_options *o, struct pici_tensor_info *t)
 {
     uint64_t tensors;
