@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# A short file may describe very many elements: what picitool makes of it is limited, by default and by --max-size.
+# A short file can describe very many elements. The output of picitool is limited, by default and by --max-size.
 . tests/cli_common
 
 raise='; --max-size BYTES raises it, --max-size none lifts it$'
@@ -23,7 +23,7 @@ piped() { # WHAT STATUS BYTES ARGUMENTS...: as expect, from a pipe that gives $f
     [ "$(cat bytes)" = "$piped_bytes" ] && pass || fail "$piped_what: $(cat bytes) bytes, not $piped_bytes"
 }
 
-# ---- the default: 1 GiB or 1024 times the input, if zeros are written. The index tells before anything is written.
+# ---- the default: 1 GiB or 1024 times the input, if zeros are written; by the index, before anything is written
 claim=1153433600
 truncate -s $claim big || { skip "limits: no room for a sparse file"; finish; }
 "$tool" compress --dtype f32 big || fail compress
@@ -45,7 +45,7 @@ piped "as much as needed" 0 $claim decompress -o - --max-size $claim big.pici
 piped "a byte too few" 1 0 decompress -o - --max-size $((claim - 1)) big.pici
 "$tool" decompress -o - - <big.pici >/dev/null 2>"$err"
 judge 1 "decompress a file that is standard input" $?
-# a stream tells its length as it comes: what has been written is within the limit
+# the length of a stream is not known: it is written up to the limit
 feed=big.pici
 piped "decompress a pipe" 1 1073741824 decompress -o - -
 says "decompress a pipe" "standard output: the limit of 1073741824 bytes \(1\.00 GiB\) is reached$raise" "$err"
@@ -66,7 +66,7 @@ piped "1024 times what was read" 0 $((claim + 2200000)) decompress -o - -
 feed=/dev/null
 rm -f mixed mixed.pici
 
-# ---- apply: 2 times the base besides
+# ---- apply: at least 2 times the base
 printf abcd >small
 expect 0 "diff" "$tool" diff --dtype f32 -o d.pici small big
 refused "apply" "d\.pici: claims $claim bytes, more than the limit of 1073741824 \(1\.00 GiB\)" \
@@ -112,7 +112,7 @@ done
 expect 1 "--max-size 0" "$tool" decompress --max-size 0 -o x m.raw.pici
 absent "--max-size 0" x
 
-# where no index tells, the limit is reached while writing
+# without an index, the limit is found to be exceeded while writing
 "$tool" compress --dtype u8 n1200
 expect 1 "--keep-going" "$tool" decompress --keep-going --max-size 1199 -o x n1200.pici
 absent "--keep-going" x
@@ -134,7 +134,7 @@ expect 0 "inspect, enough" "$tool" inspect --max-size "$all" m.raw.pici
 refused "report" "claims $all bytes, more than the limit of .*" "$tool" report --max-size $((all - 1)) -o x m.raw.pici
 expect 0 "inspect has no limit of its own" "$tool" inspect big.pici
 
-# ---- a short file of bytes that are not zero
+# ---- a short file whose elements are not zero
 if [ "${ZSTD:-}" = 1 ]; then
     head -c 8388608 /dev/zero | tr '\0' x >xs
     expect 0 "compress with zstd" "$tool" compress --dtype u8 --zstd=9 xs

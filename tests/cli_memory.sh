@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# picitool holds pieces of a file, not the file: a sparse file is compressed, tested, listed, extracted from and restored in
-# little address space. 1 GiB in 64 MiB; with PICI_TEST_FULL=1 20 GiB in the same.
+# picitool does not hold a whole file in memory: a sparse file of 1 GiB is compressed, tested, listed, extracted from
+# and restored in 64 MiB of address space; with PICI_TEST_FULL=1, one of 20 GiB in the same space.
 . tests/cli_common
 if [ -n "${SANITIZE:-}" ]; then
     skip "memory of large files: a sanitizer needs address space of its own"
@@ -36,7 +36,7 @@ judge 0 decompress $?
 expect 0 extract small "$tool" extract --range $((gib * 268435456 - 300)): -o last big.pici
 same extract n1200 last
 
-# through pipes, where the length is not known; and with threads, for which the C library sets address space aside
+# through pipes, where the length is not known; and with threads, for which the C library reserves address space
 limit=$((limit * 4))
 cat big | small "$tool" compress --dtype f32 -T 2 - 2>"$err" >pipe.pici
 judge 0 "compress a pipe" $?

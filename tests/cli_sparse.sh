@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Zeros of restored files are holes: the same bytes, in less space; never in pipes nor on standard output.
+# Blocks of zeros in restored files are holes: the same bytes in less space. Pipes and standard output get all zeros.
 . tests/cli_common
 
 space() { # FILE: bytes of the disk that it takes
@@ -28,7 +28,8 @@ stores_zeros=1
 
 full() { # WHAT FILE ORIGINAL: the same bytes, all of them on the disk
     same "$1" "$3" "$2"
-    [ $stores_zeros = 0 ] || [ "$(space "$2")" -ge "$(wc -c <"$2")" ] && pass || fail "$1: takes only $(space "$2") bytes of $(wc -c <"$2")"
+    [ $stores_zeros = 0 ] || [ "$(space "$2")" -ge "$(wc -c <"$2")" ] && pass ||
+        fail "$1: takes only $(space "$2") bytes of $(wc -c <"$2")"
 }
 
 # Numbers, a hole of 1 MiB that begins and ends within blocks, numbers, a short hole, and zeros at the end.
@@ -122,14 +123,14 @@ printf before >x
 same "appended to a file" y x
 rm -f x y
 
-# ---- zeros only, many of them: they take no space, so that no limit is reached
+# ---- very many zeros: they take no space, so that the limit is not reached
 truncate -s 3G big
 expect 0 "compress 3 GiB of zeros" "$tool" compress --dtype u8 -T 2 big
 expect 0 "restore 3 GiB of zeros" "$tool" decompress -T 2 -o x big.pici
 [ "$(wc -c <x)" = 3221225472 ] && [ "$(space x)" -le 65536 ] && pass || fail "3 GiB of zeros take $(space x) bytes"
 rm -f x big
 
-# A length beyond what the file system, or the shell's limit, allows is told at once.
+# A length that the file system, or the shell's limit, does not allow is an error before anything is decoded.
 { printf PICI; byte 1 2 1 0; byte 0 0 0 0 0 0 0 16; le 8 0; le 8 48; le 8 48; zeros 8; } >bomb.blk # f32, 2^60
 { head -c 7 bomb.blk; byte 1; tail -c +9 bomb.blk; } >bomb2.blk
 expect 0 "2^60 zeros are a block" "$tool" test bomb2.blk
@@ -154,7 +155,7 @@ for other in /dev/shm /tmp /var/tmp; do
 done
 cd "$here" || exit 1
 
-# One without holes, by a library that makes ftruncate(2) give blocks to what it adds: zeros are then written, and count.
+# A file system without holes: a preloaded ftruncate(2) allocates what it adds. Zeros are then written, and count.
 cat >full.c <<'END'
 #define _GNU_SOURCE
 #include <fcntl.h>

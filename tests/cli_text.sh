@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Names from files and of files that hold characters which cannot be seen, or which change the direction of writing: no
-# output of picitool has them raw.
+# Names of tensors and of files may have characters that are invisible or that change the direction of writing. Every
+# output of picitool escapes them.
 . tests/cli_common
 
 # all of U+0080 to U+009F, U+061C, U+200B to U+200F, U+202A to U+202E, U+2060 to U+2069, U+FEFF, U+E0001
@@ -14,7 +14,7 @@ hidden=$(
 )
 some=$(byte 226 128 174)$(byte 226 129 166) # U+202E, U+2066
 
-# raw WHAT FILE: no character of these is in the file
+# raw WHAT FILE: fails if the file has one of these characters
 raw() {
     if LC_ALL=C grep -q -a -e "$(printf '\302[\200-\237]')" -e "$(printf '\330\234')" \
         -e "$(printf '\342\200[\213-\217\250-\256]')" -e "$(printf '\342\201[\240-\257]')" \
@@ -83,7 +83,8 @@ at=$((size - 1)) # in the trailer; and the chunk of the tensor, found by its nam
 expect 1 "a damaged file" "$tool" test cut.pici
 raw "a damaged file" "$err"
 at=$(grep -a -b -o "tensor" near.safetensors.pici | tail -n 2 | head -n 1 | cut -d : -f 1)
-{ head -c $((at + 20)) near.safetensors.pici; printf '\125\252\125'; tail -c +$((at + 24)) near.safetensors.pici; } >bad.pici
+{ head -c $((at + 20)) near.safetensors.pici; printf '\125\252\125'
+    tail -c +$((at + 24)) near.safetensors.pici; } >bad.pici
 "$tool" decompress --keep-going -o - bad.pici >/dev/null 2>"$err"
 raw "a damaged tensor" "$err"
 { safetensors '{"other":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'; printf a; } >other.safetensors
