@@ -58,17 +58,17 @@ static const struct {
     [OPT_THREADS] = {'T', "threads", "N", false, "threads (default 1; 0: one for each core)"},
     [OPT_ZSTD] = {'z', "zstd", "LEVEL", true, "also compress chunks with zstd where that is smaller"},
     [OPT_OUT] = {'o', "output", "OUT", false, "where to write; - is standard output"},
-    [OPT_FORCE] = {0, "force", NULL, false, "overwrite what exists"},
+    [OPT_FORCE] = {0, "force", NULL, false, "overwrite an existing output"},
     [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
     [OPT_TENSOR] = {'n', "tensor", "NAME", false, "only the tensor of this name"},
     [OPT_RANGE] = {0, "range", "A:B", false, "elements A to B - 1, counted from 0; A: and :B leave one end open"},
     [OPT_HEATMAP] = {0, "heatmap", "FILE", false, "draw the density of each tile to FILE.png or FILE.svg"},
     [OPT_PNG] = {0, "png", "FILE", false, "the same as a PNG, whatever the file's name"},
     [OPT_SVG] = {0, "svg", "FILE", false, "the same as an SVG"},
-    [OPT_COMPARE] = {0, "compare", "LEVEL", true, "also time zstd on the same chunks (default level 3)"},
+    [OPT_COMPARE] = {0, "compare", "LEVEL", true, "also measure zstd on the same chunks (default level 3)"},
     [OPT_CHECKSUM] = {0, "checksum", NULL, false, "store a checksum in the block"},
     [OPT_KEEP_GOING] = {0, "keep-going", NULL, false,
-                        "restore what a damaged file still has, zeros for the rest; say\nwhat is lost, a line each; "
+                        "restore the intact parts of a damaged file, zeros for the rest; print\na line for each loss; "
                         "the exit status is then 1"},
     [OPT_MAX_SIZE] = {0, "max-size", "BYTES", false,
                       "most bytes to write, holes not counted, or to decode a bare block to;\nnone is no limit "
@@ -78,7 +78,7 @@ static const struct {
     [OPT_SPARSITY] = {'S', "sparsity", "LIST", false,
                       "share of zeros in percent, as 90 or 50,90,99.9\n(default 0,50,80,90,95,99,99.9)"},
     [OPT_REPS] = {'r', "reps", "N", false, "repetitions, of which the median counts (default 7)"},
-    [OPT_IN_PLACE] = {0, "in-place", NULL, false, "put the result in BASE's place, whole or not at all"},
+    [OPT_IN_PLACE] = {0, "in-place", NULL, false, "replace BASE by the result"},
     [OPT_HELP] = {'h', "help", NULL, false, "this text"},
 };
 
@@ -100,13 +100,12 @@ static const struct verb {
      "IN may be -, standard input; its type is then raw unless --type says otherwise.\n"
      "OUT is by default IN.pici, or standard output if IN is -.",
      1, 1, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | OUTPUT_BITS},
-    {NULL, "decompress", verb_decompress, "IN", "restore the very bytes that were compressed",
+    {NULL, "decompress", verb_decompress, "IN", "restore exactly the bytes that were compressed",
      "OUT is by default IN without .pici, or standard output if IN is -.", 1, 1,
      BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_KEEP_GOING) | RESTORE_BITS},
     {NULL, "test", verb_test, "IN...", "check every byte of .pici files and bare blocks",
-     "Prints one line for each bad file: its name, the offset, and what is wrong there first. (decompress --keep-going "
-     "says\n"
-     "all that is lost.)",
+     "Prints one line for each bad file: its name, the offset, and the first error. (decompress --keep-going reports\n"
+     "all losses.)",
      1, INT32_MAX, BIT(OPT_THREADS) | BIT(OPT_JSON)},
     {NULL, "list", verb_list, "IN", "list the tensors of a file", "IN is a .pici, .npy, .safetensors, .pt or raw file.",
      1, 1, INPUT_BITS | BIT(OPT_JSON)},
@@ -115,17 +114,16 @@ static const struct verb {
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
          BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE)},
     {NULL, "report", verb_report, "IN", "make a page of where a file's nonzeros are, to look at in a browser",
-     "The page is one HTML file that needs nothing beside it. OUT is by default IN.html, or standard\n"
+     "The page is one HTML file without references to others. OUT is by default IN.html, or standard\n"
      "output if IN is -.",
      1, 1, INPUT_BITS | BIT(OPT_TENSOR) | OUTPUT_BITS | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE)},
     {NULL, "extract", verb_extract, "IN", "write a tensor of a .pici file, or a range of its elements",
      "OUT is .npy if its name says so, else raw little-endian elements; standard output by default.\n"
-     "Only the chunks concerned are read. --tensor may be left out if there is one tensor.",
+     "Only the chunks needed are read. --tensor may be left out if there is one tensor.",
      1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | OUTPUT_BITS | BIT(OPT_THREADS) | RESTORE_BITS},
-    {NULL, "diff", verb_diff, "BASE NEW", "write the delta that leads from one file of tensors to another",
-     "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are kept as the bits "
-     "that\n"
-     "differ, others whole.",
+    {NULL, "diff", verb_diff, "BASE NEW", "write the delta from one file of tensors to another",
+     "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are stored as the\n"
+     "bits that differ, others whole.",
      2, 2, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | OUTPUT_BITS},
     {NULL, "apply", verb_apply, "BASE DELTA...", "apply one delta, or several in a row",
      "BASE must be what the first delta was made from: the hash of each tensor is checked, and that of each result.", 2,
