@@ -74,7 +74,7 @@ int verb_block_encode(const struct tool_options *o)
     status = output_open(&out, o->args[1], &in, o->force);
     if (status == TOOL_OK)
         status = input_slurp(&in, &data, &len);
-    out.limit = limit_of(o, &in);
+    out.limit = input_limit(&in, o);
     if (status == TOOL_OK) {
         status = encode(in.name, data, len, &out, o);
         free(data);
@@ -121,7 +121,7 @@ int verb_block_decode(const struct tool_options *o)
         if (status == TOOL_OK && pici_inspect(&info, block, len) != PICI_OK)
             status = tool_bad(in.name, "not a block");
         if (status == TOOL_OK)
-            status = block_within(in.name, &info, limit_of_bytes(o, len, 0));
+            status = block_within(in.name, &info, limit_of(o, len, 0));
         if (status == TOOL_OK)
             status = output_open(&out, o->args[1], &in, o->force);
         if (status == TOOL_OK && !o->no_sparse)

@@ -201,6 +201,11 @@ int input_slurp(struct input *in, uint8_t **data, size_t *len)
     return tool_nomem(in->name, "the whole input");
 }
 
+struct limit input_limit(const struct input *in, const struct tool_options *o)
+{
+    return in->regular ? limit_of(o, in->bytes, 0) : limit_of_stream(o, &in->at);
+}
+
 void input_close(struct input *in)
 {
     if (in->fd > STDERR_FILENO)

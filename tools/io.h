@@ -52,6 +52,9 @@ int input_read_at(void *ctx, void *p, size_t n, uint64_t offset);
 /* Whether path names the regular file that in has open. in may be NULL. */
 bool input_is(const struct input *in, const char *path);
 
+/* The limit on what is made of the input, which must stay open as long as the limit is used. */
+struct limit input_limit(const struct input *in, const struct tool_options *o);
+
 void input_close(struct input *in);
 
 struct output {

@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "attrs.h"
-#include "io.h"
 #include "term.h"
 
 static const uint64_t default_most = UINT64_C(1) << 30;
@@ -20,18 +19,18 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-struct limit limit_of_bytes(const struct tool_options *o, uint64_t input_bytes, uint64_t least)
+struct limit limit_of(const struct tool_options *o, uint64_t input_bytes, uint64_t least)
 {
     if (o->max_size.given)
         return (struct limit){o->max_size.bytes != UINT64_MAX, o->max_size.bytes, NULL};
     return (struct limit){true, larger(larger(default_most, least), times_factor(input_bytes)), NULL};
 }
 
-struct limit limit_of(const struct tool_options *o, const struct input *in)
+struct limit limit_of_stream(const struct tool_options *o, const uint64_t *read)
 {
-    struct limit l = limit_of_bytes(o, in->bytes, 0);
-    if (!o->max_size.given && !in->regular)
-        l.grows = in;
+    struct limit l = limit_of(o, 0, 0);
+    if (!o->max_size.given)
+        l.read = read;
     return l;
 }
 
@@ -39,7 +38,7 @@ uint64_t limit_now(const struct limit *l)
 {
     if (!l->is)
         return UINT64_MAX;
-    return l->grows ? larger(l->most, times_factor(l->grows->at)) : l->most;
+    return l->read ? larger(l->most, times_factor(*l->read)) : l->most;
 }
 
 int limit_refused(const struct limit *l, const char *file, uint64_t claimed)

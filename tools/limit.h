@@ -16,20 +16,18 @@ enum { LIMIT_FACTOR = 1024 }; /* by default, output bytes for each byte of the i
 /* The end of every message about a limit. */
 #define LIMIT_RAISE "; --max-size BYTES raises it, --max-size none lifts it"
 
-struct input;
-
 struct limit {
     bool is;       /* false: no limit */
     uint64_t most; /* bytes */
-    /* Or NULL. A stream, whose length is not known: LIMIT_FACTOR times what has been read of it are allowed too. */
-    const struct input *grows;
+    const uint64_t
+        *read; /* of a stream, how many bytes have been read: LIMIT_FACTOR times these are allowed; or NULL */
 };
 
-/* --max-size, or by default the larger of 1 GiB and LIMIT_FACTOR times the input's length. */
-struct limit limit_of(const struct tool_options *o, const struct input *in);
+/* --max-size, or by default the largest of 1 GiB, LIMIT_FACTOR times the length of the input, and least. */
+struct limit limit_of(const struct tool_options *o, uint64_t input_bytes, uint64_t least);
 
-/* The same for an input of so many bytes. The default is not below least. */
-struct limit limit_of_bytes(const struct tool_options *o, uint64_t input_bytes, uint64_t least);
+/* The same for a stream, whose length is not known: *read is how many bytes have been read so far. */
+struct limit limit_of_stream(const struct tool_options *o, const uint64_t *read);
 
 /* How many bytes the limit allows at this time. UINT64_MAX: any number. */
 uint64_t limit_now(const struct limit *);

@@ -292,7 +292,7 @@ static int claim(struct job *j)
         return reading_failed(&end->r, s);
     for (int k = 0; k < j->steps; k++)
         deltas += j->step[k].in.bytes;
-    j->out.limit = limit_of_bytes(j->o, deltas, 2 * j->base.in.bytes);
+    j->out.limit = limit_of(j->o, deltas, 2 * j->base.in.bytes);
     return output_claim(&j->out, end->in.name, bytes);
 }
 

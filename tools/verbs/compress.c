@@ -99,7 +99,7 @@ int verb_compress(const struct tool_options *o)
         status = source_open(&j.source, &j.in, path, o);
         if (status == TOOL_OK) {
             status = output_open(&j.out, out, &j.in, o->force);
-            j.out.limit = limit_of(o, &j.in);
+            j.out.limit = input_limit(&j.in, o);
             if (status == TOOL_OK)
                 status = copy(&j, o);
             if (status == TOOL_OK)

@@ -99,7 +99,7 @@ int verb_decompress(const struct tool_options *o)
     status = input_open(&in, path);
     if (status == TOOL_OK) {
         /* Read the header first, so that nothing is created for an input that is not a .pici file. */
-        const struct limit limit = limit_of(o, &in);
+        const struct limit limit = input_limit(&in, o);
         status = o->keep_going ? reading_salvage(&r, &in, o->threads, limit_now(&limit))
                                : reading_open(&r, &in, o->threads, false);
         if (status == TOOL_OK)

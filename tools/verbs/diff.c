@@ -202,7 +202,7 @@ int verb_diff(const struct tool_options *o)
         status = tool_usage(o->out, "is the base");
     if (status == TOOL_OK)
         status = output_open_from(&j.out, o->out, &j.next.in, (const int[]){j.next.in.fd, j.base.in.fd}, 2, o->force);
-    j.out.limit = limit_of_bytes(o, j.base.in.bytes + j.next.in.bytes, 0);
+    j.out.limit = limit_of(o, j.base.in.bytes + j.next.in.bytes, 0);
     if (status == TOOL_OK)
         status = diff(&j);
     if (status == TOOL_OK)

@@ -85,7 +85,7 @@ static int extract(struct reading *r, struct tool_options *o)
         return tool_bad(r->in->name, "tensor %s has %" PRIu64 " elements: --range goes beyond them", t.name, t.count);
     const uint64_t bytes = (o->range.last - o->range.first) * pici_dtype_width(t.dtype);
     status = output_open(&out, path, r->in, o->force);
-    out.limit = limit_of(o, r->in);
+    out.limit = input_limit(r->in, o);
     if (status == TOOL_OK && !o->no_sparse)
         output_sparse(&out);
     if (status == TOOL_OK)

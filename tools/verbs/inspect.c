@@ -236,7 +236,7 @@ static int inspect_block(struct job *j)
     if (status == TOOL_OK && pici_inspect(&info, block, len) != PICI_OK)
         status = tool_bad(j->in.name, "not a block");
     if (status == TOOL_OK)
-        status = block_within(j->in.name, &info, limit_of_bytes(j->o, len, 0));
+        status = block_within(j->in.name, &info, limit_of(j->o, len, 0));
     struct measured *m = NULL;
     if (status == TOOL_OK) {
         j->report.type = "block";
