@@ -237,7 +237,8 @@ Test(keep_going, many_losses, .init = setup, .fini = teardown)
     sink_free(&r.file);
 }
 
-/* Bytes of elements that are restored of the file at in, with at most fill_most bytes of zeros for what it breaks off in. */
+/* Bytes of elements that are restored of the file at in, with at most fill_most bytes of zeros for what it breaks off
+ * in. */
 static uint64_t salvaged(uint64_t fill_most)
 {
     uint64_t bytes = 0;

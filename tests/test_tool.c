@@ -210,7 +210,8 @@ Test(tool, sizes_of_blocks)
     free(scratch.p);
 }
 
-/* Runs cover all bytes; holes are zeros, begin and end with blocks or pieces, and no block of zeros is left to be written. */
+/* Runs cover all bytes; holes are zeros, begin and end with blocks or pieces, and no block of zeros is left to be
+ * written. */
 Test(tool, runs_of_zeros)
 {
     enum { BLOCK = 64, N = 64 * 40 };
