@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# What goes with picitool: hints in errors, completion in three shells, a manual page for each verb, and what file(1) says.
+# What comes with picitool: hints in errors, completion in three shells, a manual page for each verb, magic for file(1).
 . tests/cli_common
 
 numbers 300 >n1200
-{ safetensors '{"layer 1.weight":{"dtype":"F32","shape":[10,30],"data_offsets":[0,1200]},"bias":{"dtype":"U8","shape":[3],"data_offsets":[1200,1203]},
+{ safetensors '{"layer 1.weight":{"dtype":"F32","shape":[10,30],"data_offsets":[0,1200]},
+"bias":{"dtype":"U8","shape":[3],"data_offsets":[1200,1203]},
 "no\u000aline":{"dtype":"U8","shape":[0],"data_offsets":[1203,1203]}}'; cat n1200; printf 'a\0b'; } >m.safetensors
 "$tool" compress m.safetensors || fail compress
 
@@ -40,7 +41,7 @@ hint 1 bias extract --tensor biass m.safetensors.pici
 hint 1 bias bench --tensor bia m.safetensors
 hint 1 '' extract --tensor nothing m.safetensors.pici
 
-# ---- completion: what the tool says
+# ---- completion: the words that the tool offers
 offers() { # WHAT WANTED-FIRST-COLUMN ARGUMENTS...
     offers_what=$1 offers_want=$2
     shift 2
@@ -87,14 +88,15 @@ try picitool compress --f
 try picitool compress ''
 END
     expect 0 "bash" bash try.bash "$root"
-    printf '%s\n' 'complete -o default -F _picitool picitool' 'compress|' 'layer\ 1.weight|' '--format|--force|' '|' >want
+    printf '%s\n' 'complete -o default -F _picitool picitool' 'compress|' 'layer\ 1.weight|' '--format|--force|' \
+        '|' >want
     same "bash" want "$out"
 else
     skip "completion in bash: no bash"
 fi
 if command -v zsh >/dev/null 2>&1; then
     expect 0 "zsh: syntax" zsh -n "$root/tools/completion/_picitool"
-    # what it would hand to zsh's own functions
+    # what it would pass to zsh's own functions
     cat >try.zsh <<'END'
 _describe() { print -r -- "$1: ${(Pj:|:)2}"; }
 _files() { print files; }
@@ -112,7 +114,8 @@ if command -v fish >/dev/null 2>&1; then
     HOME=$tmp XDG_CONFIG_HOME=$tmp XDG_DATA_HOME=$tmp
     export HOME XDG_CONFIG_HOME XDG_DATA_HOME
     expect 0 "fish: syntax" fish --no-execute "$root/tools/completion/picitool.fish"
-    expect 0 "fish" fish --no-config -c "source '$root/tools/completion/picitool.fish'; complete -C 'picitool extract m.safetensors.pici --tensor bi'"
+    expect 0 "fish" fish --no-config -c "source '$root/tools/completion/picitool.fish'
+complete -C 'picitool extract m.safetensors.pici --tensor bi'"
     says "fish" '^bias' "$out"
 else
     skip "completion in fish: no fish"
@@ -130,15 +133,18 @@ for verb in $verbs; do
     "$tool" $names --help | sed -n 's/^  .*--\([a-z-]*\).*/\1/p' >helped
     [ "$verb" != block ] || "$tool" block decode --help | sed -n 's/^  .*--\([a-z-]*\).*/\1/p' >>helped
     sort -u helped >want
-    grep '^\.It Fl' "picitool-$verb.1" | sed 's/ , Fl Fl/\n.It Fl Fl/g' | sed -n 's/^\.It Fl Fl \([a-z-]*\).*/\1/p' | sort -u >documented
+    grep '^\.It Fl' "picitool-$verb.1" | sed 's/ , Fl Fl/\n.It Fl Fl/g' |
+        sed -n 's/^\.It Fl Fl \([a-z-]*\).*/\1/p' | sort -u >documented
     same "the options of $verb" want documented
     if command -v mandoc >/dev/null 2>&1; then
-        mandoc -T lint -W warning "picitool-$verb.1" >"$out" 2>&1 && pass || fail "the form of the page of $verb: $(cat "$out")"
+        mandoc -T lint -W warning "picitool-$verb.1" >"$out" 2>&1 && pass ||
+            fail "the form of the page of $verb: $(cat "$out")"
     else
         skip "the form of the page of $verb: no mandoc"
     fi
     if command -v groff >/dev/null 2>&1; then
-        groff -ww -mandoc -T utf8 -z "picitool-$verb.1" 2>"$err" && [ ! -s "$err" ] && pass || fail "groff of $verb: $(cat "$err")"
+        groff -ww -mandoc -T utf8 -z "picitool-$verb.1" 2>"$err" && [ ! -s "$err" ] && pass ||
+            fail "groff of $verb: $(cat "$err")"
     else
         skip "groff of the page of $verb: no groff"
     fi
@@ -159,7 +165,8 @@ if command -v file >/dev/null 2>&1; then
     kind hybrid.blk "pici block, version 1, hybrid, i8, 1200 elements, $bytes values"
     printf 'PICImania' >text
     file -b -m "$root/tools/pici.magic" text | grep -q pici && fail "text is taken for a block" || pass
-    [ "$(file -b --mime-type -m "$root/tools/pici.magic" m.safetensors.pici)" = application/x-pici ] && pass || fail "the MIME type"
+    [ "$(file -b --mime-type -m "$root/tools/pici.magic" m.safetensors.pici)" = application/x-pici ] && pass ||
+        fail "the MIME type"
     expect 0 "the form of the magic" file -C -m "$root/tools/pici.magic"
 else
     skip "what file(1) says: no file"

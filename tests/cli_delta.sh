@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# picitool diff and apply: the very bytes come back, of files of every type, in a row and in place, whatever was added or
-# removed; another base is refused; what is killed leaves the old or the new.
+# picitool diff and apply: the same bytes come back, for files of every type, for several deltas and in place, whatever
+# was added or removed. Another base is refused. A killed process leaves the old file or the new one.
 . tests/cli_common
 
 numbers 300 >n1200
@@ -73,11 +73,15 @@ both a.npy tail.npy
 st() { # BYTES-OF-W NAMES...: files of w and others of 1200 bytes each
     printf '"w":{"dtype":"BF16","shape":[%s],"data_offsets":[0,%s]}' $(($1 / 2)) "$1"
 }
-{ safetensors "{$(st 9600),\"gone\":{\"dtype\":\"F32\",\"shape\":[300],\"data_offsets\":[9600,10800]},\"t\":{\"dtype\":\"F32\",\"shape\":[300],\"data_offsets\":[10800,12000]}}"
+{ safetensors "{$(st 9600),\"gone\":{\"dtype\":\"F32\",\"shape\":[300],\"data_offsets\":[9600,10800]},
+\"t\":{\"dtype\":\"F32\",\"shape\":[300],\"data_offsets\":[10800,12000]}}"
   cat n9600 n1200 n1200; } >a.safetensors
-{ safetensors "{$(st 9600),\"t\":{\"dtype\":\"F32\",\"shape\":[30,10],\"data_offsets\":[9600,10800]},\"delta.hashes\":{\"dtype\":\"U8\",\"shape\":[1200],\"data_offsets\":[10800,12000]}}"
+{ safetensors "{$(st 9600),\"t\":{\"dtype\":\"F32\",\"shape\":[30,10],\"data_offsets\":[9600,10800]},
+\"delta.hashes\":{\"dtype\":\"U8\",\"shape\":[1200],\"data_offsets\":[10800,12000]}}"
   cat m9600 n1200 n1200; } >b.safetensors
-{ safetensors "{\"t\":{\"dtype\":\"F32\",\"shape\":[30,10],\"data_offsets\":[0,1200]},\"delta.hashes\":{\"dtype\":\"I8\",\"shape\":[1200],\"data_offsets\":[1200,2400]},\"w\":{\"dtype\":\"BF16\",\"shape\":[4800],\"data_offsets\":[2400,12000]}}"
+{ safetensors "{\"t\":{\"dtype\":\"F32\",\"shape\":[30,10],\"data_offsets\":[0,1200]},
+\"delta.hashes\":{\"dtype\":\"I8\",\"shape\":[1200],\"data_offsets\":[1200,2400]},
+\"w\":{\"dtype\":\"BF16\",\"shape\":[4800],\"data_offsets\":[2400,12000]}}"
   head -c 1200 m9600; cat n1200 k9600; } >c.safetensors
 safetensors '{}' >none.safetensors
 both a.safetensors b.safetensors
@@ -95,7 +99,7 @@ says "list --json of a delta" '"delta":\{"xor":1,"added":1,"replaced":1,"removed
 says "inspect of a delta" '^ab.pici: delta' "$out"
 expect 0 "a row" "$tool" apply -o row a.safetensors ab.pici bc.pici
 same "a row" c.safetensors row
-# a delta is as good in any number of threads
+# the number of threads does not change a delta
 "$tool" diff -T 3 -o ab3.pici a.safetensors b.safetensors
 same "a delta by three threads" ab.pici ab3.pici
 expect 0 "apply -T 3" "$tool" apply -T 3 -o row --force a.safetensors ab.pici bc.pici
@@ -113,7 +117,7 @@ else
     skip "diff --zstd: a build without it"
 fi
 
-# ---- another base, a wrong row: said, and nothing written
+# ---- another base, deltas in the wrong order: an error, and nothing is written
 refused() { # WHAT PATTERN COMMAND...: status 1, and neither output nor temporary file
     refused_what=$1 refused_pattern=$2
     shift 2
@@ -126,12 +130,12 @@ cp a.safetensors damaged.safetensors
 printf x | dd of=damaged.safetensors bs=1 seek=$(($(wc -c <a.safetensors) - 2500)) conv=notrunc 2>/dev/null
 refused "a base with a byte changed" "tensor 'w': its XXH64 is" "$tool" apply -o x damaged.safetensors ab.pici
 refused "the result as base" "tensor 'w': its XXH64 is" "$tool" apply -o x b.safetensors ab.pici
-refused "a base without the tensor" "tensor 'w': there is none" "$tool" apply -o x none.safetensors ab.pici
+refused "a base without the tensor" "tensor 'w': the base has none" "$tool" apply -o x none.safetensors ab.pici
 refused "a base of another type" 'a.npy: ' "$tool" apply -o x a.npy ab.pici
-refused "the wrong order" 'not a delta of what bc.pici makes' "$tool" apply -o x b.safetensors bc.pici ab.pici
-refused "twice" 'not a delta of what ab.pici makes' "$tool" apply -o x a.safetensors ab.pici ab.pici
+refused "the wrong order" 'not a delta of the result of bc.pici' "$tool" apply -o x b.safetensors bc.pici ab.pici
+refused "twice" 'not a delta of the result of ab.pici' "$tool" apply -o x a.safetensors ab.pici ab.pici
 "$tool" diff -o npy.pici a.npy a.2.npy
-refused "a row of other types" 'a delta of npy' "$tool" apply -o x a.safetensors ab.pici npy.pici
+refused "a row of other types" 'a delta of type npy' "$tool" apply -o x a.safetensors ab.pici npy.pici
 "$tool" compress -o plain.pici a.npy
 refused "no delta" 'not a delta' "$tool" apply -o x a.npy plain.pici
 refused "no .pici file" 'a.npy: offset' "$tool" apply -o x a.npy a.npy
@@ -147,7 +151,8 @@ echo old >old
 for args in 'diff a.npy' 'diff a.npy a.2.npy' 'diff -o x a.npy' 'diff -o old a.npy a.2.npy' 'diff -o x n9600 m9600' \
     'diff -o x a.npy a.safetensors' 'diff --force -o a.npy a.npy a.2.npy' 'diff --force -o a.2.npy a.npy a.2.npy' \
     'apply a.npy' 'apply a.npy npy.pici' 'apply -o x --in-place a.npy npy.pici' 'apply -o old a.npy npy.pici' \
-    'apply --force -o a.npy a.npy npy.pici' 'apply --force -o npy.pici a.npy npy.pici' 'apply -o x --dtype f32 a.npy npy.pici'; do
+    'apply --force -o a.npy a.npy npy.pici' 'apply --force -o npy.pici a.npy npy.pici' \
+    'apply -o x --dtype f32 a.npy npy.pici'; do
     # shellcheck disable=SC2086
     expect 2 "picitool $args" "$tool" $args
     absent "picitool $args" x
@@ -182,7 +187,7 @@ while [ $n -lt "$bytes" ]; do
     n=$((n + 97))
 done
 
-# ---- in place: done once, however often it is asked for
+# ---- in place: applied once, however often it is run
 cp a.safetensors p.safetensors
 chmod 640 p.safetensors
 expect 0 "in place" "$tool" apply --in-place p.safetensors ab.pici
@@ -197,7 +202,7 @@ cp ab.pici selfdelta.pici
 expect 2 "to a delta of the row" "$tool" apply --force -o selfdelta.pici a.safetensors selfdelta.pici
 clean "in place"
 
-# ---- killed at any point: the old or the new, and then it can be done
+# ---- killed at any time: the old file or the new one, and the next run succeeds
 { npy 1 "'<u2'" False '(4509603,)'; cat long long; } >old.npy
 { npy 1 "'<u2'" False '(4509603,)'; cat long2 long2; } >new.npy
 "$tool" diff -o on.pici old.npy new.npy || fail "diff of old and new"

@@ -32,7 +32,7 @@ judge 0 "standard output by default" $?
 head -c 3 n1200 >want.raw
 same "standard output by default" want.raw x.raw
 
-# a damaged chunk harms no other
+# a damaged chunk does not affect others
 { head -c 250 long.pici; printf '\377'; tail -c +252 long.pici; } >hurt.pici
 cmp -s long.pici hurt.pici && fail "byte 250 was 255"
 expect 1 "a damaged chunk" "$tool" extract --range :10 -o y.raw hurt.pici
@@ -59,7 +59,8 @@ same "a range as .npy" want.npy part.npy
 expect 0 "big-endian" "$tool" extract -o little.npy big.npy.pici
 same "big-endian elements become little-endian" want.npy little.npy
 
-{ safetensors '{"w":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},"é x":{"dtype":"U8","shape":[3],"data_offsets":[12,15]}}'
+{ safetensors '{"w":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},
+"é x":{"dtype":"U8","shape":[3],"data_offsets":[12,15]}}'
   head -c 15 n1200; } >t.safetensors
 "$tool" compress t.safetensors
 expect 0 "--tensor" "$tool" extract --tensor 'é x' -o x.bin t.safetensors.pici
@@ -70,7 +71,8 @@ expect 0 "bf16 as .npy" "$tool" extract --tensor w -o w.npy t.safetensors.pici
 same "bf16 as .npy" want.npy w.npy
 
 # ---- refused
-for args in "--range 3 long.pici" "--range 5:4 long.pici" "--range a:b long.pici" "--range -1:4 long.pici" "--range 1:2:3 long.pici" \
+for args in "--range 3 long.pici" "--range 5:4 long.pici" "--range a:b long.pici" "--range -1:4 long.pici" \
+    "--range 1:2:3 long.pici" \
     "--range 1:18446744073709551616 long.pici" "t.safetensors.pici" "-" "" "long.pici long.pici"; do
     # shellcheck disable=SC2086
     expect 2 "extract $args" "$tool" extract -o z $args

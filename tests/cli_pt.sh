@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# picitool on the zip files of torch.save: storages are tensors, and the very bytes come back.
+# picitool on the zip files of torch.save: storages are tensors, and the same bytes come back.
 . tests/cli_common
 
-# entry NAME FILE: a local header and the file, at a multiple of 64 as torch.save pads it; its place goes to the directory
+# entry NAME FILE: a local header and the file, padded to a multiple of 64 as torch.save does; adds it to the directory
 directory=$tmp/logs/directory
 : >"$directory"
 entries=0
@@ -12,7 +12,8 @@ entry() {
     entry_pad=$((64 - (entry_at + 30 + ${#1} + 4) % 64))
     { printf 'PK\003\004'; le 2 45; le 2 0; le 2 "${3:-0}"; le 4 0; le 4 0; le 4 "$entry_bytes"; le 4 "$entry_bytes"
       le 2 ${#1}; le 2 $((entry_pad + 4)); printf '%sFB' "$1"; le 2 $entry_pad; zeros $entry_pad; cat "$2"; } >>m.pt
-    { printf 'PK\001\002'; le 2 0; le 2 45; le 2 0; le 2 "${3:-0}"; le 4 0; le 4 0; le 4 "$entry_bytes"; le 4 "$entry_bytes"
+    { printf 'PK\001\002'; le 2 0; le 2 45; le 2 0; le 2 "${3:-0}"; le 4 0; le 4 0
+        le 4 "$entry_bytes"; le 4 "$entry_bytes"
       le 2 ${#1}; zeros 6; zeros 6; le 4 "$entry_at"; printf %s "$1"; } >>"$directory"
     entries=$((entries + 1))
 }

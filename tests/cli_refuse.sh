@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# picitool refuses: wrong usage, what exists, bad data, full disks; says why in one line; leaves nothing behind.
+# picitool refuses wrong usage, existing outputs, bad data and full disks: one line says why, and nothing is left
+# behind.
 . tests/cli_common
 
 numbers 300 >n1200
@@ -10,8 +11,10 @@ numbers 300 >n1200
 
 # ---- usage: 2, and a hint
 for args in '' frob --frob compress 'compress a b' 'compress --frob a.npy' 'compress -Q a.npy' 'compress --dtype' \
-    'compress --dtype f99 n1200' 'compress -f zip a.npy' 'compress -T -1 a.npy' 'compress -T x a.npy' 'compress --zstd=0 a.npy' \
-    'compress --type zip a.npy' 'inspect --compare=0 a.npy' 'inspect --compare=23 a.npy' 'report' 'report a b' 'compress --force=1 a.npy' 'compress --json a.npy' 'compress n1200' 'compress --dtype f32 a.npy' \
+    'compress --dtype f99 n1200' 'compress -f zip a.npy' 'compress -T -1 a.npy' 'compress -T x a.npy' \
+    'compress --zstd=0 a.npy' \
+    'compress --type zip a.npy' 'inspect --compare=0 a.npy' 'inspect --compare=23 a.npy' 'report' \
+    'report a b' 'compress --force=1 a.npy' 'compress --json a.npy' 'compress n1200' 'compress --dtype f32 a.npy' \
     'compress -' decompress 'decompress a.npy' 'test' 'list' 'list a b' 'inspect' 'inspect n1200' 'block' 'block frob' \
     'block encode' 'block encode n1200 x' 'block encode --dtype f32 n1200' 'block decode --max-size 1Q n1200 x' \
     'block decode --max-size -1 n1200 x' 'block decode --max-size 99999999999999999999 n1200 x' \
@@ -33,7 +36,7 @@ done
 expect 0 "--version" "$tool" --version
 says "--version" '^picitool [0-9]+\.[0-9]+\.[0-9]+$' "$out"
 
-# ---- what exists stays, by every verb that writes, unless forced
+# ---- every verb that writes keeps existing files without --force
 "$tool" block encode --dtype f32 n1200 a.blk
 echo old >old
 kept() { # WHAT COMMAND...: refused because of "old", which is not touched
@@ -92,7 +95,7 @@ done
 "$tool" compress --type npy - <a.npy 1<>a.npy 2>"$err"
 judge 2 "standard output that is standard input" $?
 
-# ---- what is not there, is no file, or cannot be written
+# ---- inputs that do not exist or are no files, outputs that cannot be written
 expect 1 "no such file" "$tool" compress nofile.npy
 expect 1 "a directory" "$tool" compress --dtype u8 .
 expect 1 "a directory as output" "$tool" compress -o . a.npy
@@ -119,7 +122,8 @@ if [ -c /dev/full ]; then
     ln -s /dev/full full.png
     expect 1 "inspect --heatmap to a full device" "$tool" inspect --heatmap full.png a.npy
     expect 1 "report to a full device" "$tool" report -o /dev/full a.npy
-    for args in 'compress -o - a.npy' 'decompress -o - a.npy.pici' 'list a.npy.pici' 'inspect --json a.npy' 'test a.npy.pici' --help; do
+    for args in 'compress -o - a.npy' 'decompress -o - a.npy.pici' 'list a.npy.pici' 'inspect --json a.npy' \
+        'test a.npy.pici' --help; do
         # shellcheck disable=SC2086
         "$tool" $args >/dev/full 2>"$err"
         judge 1 "$args >/dev/full" $?
@@ -141,7 +145,7 @@ absent "standard input closed" x.pici
 ) && pass || fail "a limit on the size of files"
 absent "a limit on the size of files" x.blk
 
-# ---- a signal removes what was begun
+# ---- a signal removes unfinished outputs
 mkdir sig
 mkfifo pipe
 for signal in TERM HUP; do
@@ -236,14 +240,17 @@ for file in a.npy.pici a.safetensors.pici; do
     expect 1 "decompress $file with a byte after it" "$tool" decompress -o x.out bad.pici
 done
 "$tool" test a.npy.pici bad.pici nofile a.safetensors.pici cut.pici >"$out" 2>"$err"
-[ $? = 1 ] && [ "$(wc -l <"$out")" = 2 ] && [ "$(wc -l <"$err")" = 3 ] && pass || fail "test of several files: a line each"
+[ $? = 1 ] && [ "$(wc -l <"$out")" = 2 ] && [ "$(wc -l <"$err")" = 3 ] && pass ||
+    fail "test of several files: a line each"
 says "test of several files" '^a.safetensors.pici: ok$' "$out"
 
 # ---- --keep-going restores the rest
 at=$(($(wc -c <a.npy.pici) - 400)) # in the one chunk, which is before the index
-{ head -c $at a.npy.pici; byte $(($(od -An -tu1 -j $at -N 1 a.npy.pici) ^ 4)); tail -c +$((at + 2)) a.npy.pici; } >hurt.pici
+{ head -c $at a.npy.pici; byte $(($(od -An -tu1 -j $at -N 1 a.npy.pici) ^ 4))
+    tail -c +$((at + 2)) a.npy.pici; } >hurt.pici
 expect 1 "test of a damaged chunk" "$tool" test hurt.pici
-says "test of a damaged chunk" "hurt.pici: offset [0-9]+: chunk 0 of tensor 'data' \(elements 0 to 299\): .* \(.*\)$" "$err"
+says "test of a damaged chunk" \
+    "hurt.pici: offset [0-9]+: chunk 0 of tensor 'data' \(elements 0 to 299\): .* \(.*\)$" "$err"
 expect 1 "--keep-going" "$tool" decompress --keep-going -o hurt.npy hurt.pici
 says "--keep-going" "chunk 0 of tensor 'data' \(elements 0 to 299\): .*; set to zero$" "$err"
 { npy 1 "'<f4'" False '(300,)'; zeros 1200; } >zero.npy

@@ -1,11 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# picitool report, and inspect --compare: pages that need nothing beside them, whatever tensors are called; sizes that are true.
+# picitool report, and inspect --compare: pages without references to other files, whatever the names of tensors;
+# correct sizes.
 . tests/cli_common
 
 numbers 300 >n1200
-{ safetensors '{"<script>alert(1)</script>":{"dtype":"F32","shape":[10,30],"data_offsets":[0,1200]},"a \"b\" &amp; <!-- \u001b[31m é":{"dtype":"U8","shape":[3],"data_offsets":[1200,1203]},
-"</svg></table><img src=x onerror=alert(2)>":{"dtype":"I64","shape":[0,7],"data_offsets":[1203,1203]}}'; cat n1200; printf 'a\0b'; } >'m<b>.safetensors'
+{ safetensors '{"<script>alert(1)</script>":{"dtype":"F32","shape":[10,30],"data_offsets":[0,1200]},
+"a \"b\" &amp; <!-- \u001b[31m é":{"dtype":"U8","shape":[3],"data_offsets":[1200,1203]},
+"</svg></table><img src=x onerror=alert(2)>":{"dtype":"I64","shape":[0,7],"data_offsets":[1203,1203]}}'
+    cat n1200; printf 'a\0b'; } >'m<b>.safetensors'
 expect 0 report "$tool" report 'm<b>.safetensors'
 mv 'm<b>.safetensors.html' m.html
 "$tool" compress 'm<b>.safetensors'
@@ -65,7 +68,8 @@ else
 fi
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || :)
 if [ -n "$browser" ]; then
-    HOME=$tmp timeout 120 "$browser" --headless --no-sandbox --disable-gpu --dump-dom "file://$PWD/m.html" >dom.html 2>"$err" || fail "the browser: $(tail -n 3 "$err")"
+    HOME=$tmp timeout 120 "$browser" --headless --no-sandbox --disable-gpu --dump-dom "file://$PWD/m.html" \
+        >dom.html 2>"$err" || fail "the browser: $(tail -n 3 "$err")"
     says "in a browser" '&lt;script&gt;alert\(1\)&lt;/script&gt;' dom.html
     grep -qi '<script\|<img\|onerror=alert(2)>"' dom.html && fail "in a browser: a name became an element" || pass
     [ "$(grep -o '<td class="name">' dom.html | wc -l)" = 3 ] && pass || fail "in a browser: not three tensors"
@@ -97,7 +101,8 @@ END
     fi
     if command -v zstd >/dev/null 2>&1; then # the same library, of a file that is one chunk: a frame, and its checksum
         head -c 4000000 sparse >chunk
-        "$tool" inspect --compare --dtype f32 --json chunk | sed -n '/"total"/,$s/.*"bytes": \([0-9]*\),*/\1/p' | tail -n 1 >ours
+        "$tool" inspect --compare --dtype f32 --json chunk |
+            sed -n '/"total"/,$s/.*"bytes": \([0-9]*\),*/\1/p' | tail -n 1 >ours
         zstd -q -3 --no-check -c chunk | wc -c >theirs
         [ $(($(cat ours) - $(cat theirs))) -lt 64 ] && [ $(($(cat theirs) - $(cat ours))) -lt 64 ] && pass ||
             fail "zstd -3 made $(cat theirs) bytes, --compare says $(cat ours)"

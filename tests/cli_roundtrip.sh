@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# picitool compress and decompress: the very bytes come back, of files and through pipes.
+# picitool compress and decompress: the same bytes come back, from files and through pipes.
 . tests/cli_common
 
 # round FILE TYPE [OPTION...]: there and back, as files and through pipes
@@ -59,7 +59,7 @@ for f in fortran big bigfortran complex bool unicode bytes void scalar empty emp
     round $f.npy npy
 done
 
-# a big-endian file's elements are numbers in the .pici, whatever machine reads them
+# elements of a big-endian file are swapped in the .pici file, so that every machine reads the same numbers
 { npy 1 "'>i4'" False '(2,)'; byte 0 0 0 5 1 2 3 4; } >be.npy
 { npy 1 "'<i4'" False '(2,)'; byte 5 0 0 0 4 3 2 1; } >le.npy
 for f in be le; do
@@ -73,12 +73,15 @@ done
 
 # ---- .safetensors
 { safetensors '{"a":{"dtype":"F32","shape":[10,30],"data_offsets":[0,1200]}}'; cat n1200; } >one.safetensors
-{ safetensors '{"z":{"dtype":"BF16","shape":[2],"data_offsets":[16,20]},"a":{"dtype":"F64","shape":[2,1],"data_offsets":[0,16]},
-"":{"dtype":"I8","shape":[0,3],"data_offsets":[20,20]},"é\u0000\n":{"dtype":"U8","shape":[],"data_offsets":[20,21]},"__metadata__":{"k":"v"}}   '
+{ safetensors '{"z":{"dtype":"BF16","shape":[2],"data_offsets":[16,20]},
+"a":{"dtype":"F64","shape":[2,1],"data_offsets":[0,16]},
+"":{"dtype":"I8","shape":[0,3],"data_offsets":[20,20]},
+"é\u0000\n":{"dtype":"U8","shape":[],"data_offsets":[20,21]},"__metadata__":{"k":"v"}}   '
   head -c 21 n1200; } >several.safetensors
 safetensors '{}' >none.safetensors
 safetensors '    {}    ' >padded.safetensors
-{ safetensors '{"b":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]},"c":{"dtype":"C64","shape":[1],"data_offsets":[3,11]}}'
+{ safetensors '{"b":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]},
+"c":{"dtype":"C64","shape":[1],"data_offsets":[3,11]}}'
   head -c 11 n1200; } >bool.safetensors
 for f in one several none padded bool; do
     round $f.safetensors safetensors
@@ -134,7 +137,7 @@ if "$tool" compress --zstd -o z.pici v1.npy 2>"$err"; then
     for level in '' =1 =19; do
         round long raw --dtype u8 --zstd$level
     done
-    # elements that coo and pici leave alone, but that repeat
+    # elements that coo and pici do not make smaller, but that repeat
     awk 'BEGIN { for (i = 0; i < 20000; i++) printf "abcd" }' >repeat
     "$tool" compress --dtype f32 -o plain.pici repeat
     "$tool" compress --dtype f32 --zstd=9 -o zstd.pici repeat

@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# What picitool shows: list, inspect, test and bench, for people and as JSON, its pictures, and its ways with a terminal.
+# The output of list, inspect, test and bench, for people and as JSON; pictures; and what differs on a terminal.
 . tests/cli_common
 
 numbers 300 >n1200
 { npy 1 "'>f4'" True '(15, 20)'; cat n1200; } >a.npy
-{ safetensors '{"w":{"dtype":"F32","shape":[10,30],"data_offsets":[0,1200]},"\"\\\u001b[31mé":{"dtype":"U8","shape":[3],"data_offsets":[1200,1203]},
+{ safetensors '{"w":{"dtype":"F32","shape":[10,30],"data_offsets":[0,1200]},
+"\"\\\u001b[31mé":{"dtype":"U8","shape":[3],"data_offsets":[1200,1203]},
 "none":{"dtype":"I64","shape":[0,7],"data_offsets":[1203,1203]}}'; cat n1200; printf 'a\0b'; } >b.safetensors
 "$tool" compress a.npy && "$tool" compress b.safetensors || fail compress
 "$tool" block encode -f pici --dtype f32 n1200 c.blk
@@ -45,7 +46,7 @@ expect 0 bench "$tool" bench --size 64K --reps 3 --sparsity 0,99.5
 expect 0 "bench of a file" "$tool" bench --reps 1 -f pici a.npy
 says "bench of a file" 'a.npy, tensor data: f32, 1.17 KiB' "$out"
 
-# the sizes that inspect foretells are those of the blocks
+# the sizes that inspect predicts are those of the blocks
 for format in dense pici coo hybrid; do
     "$tool" block encode -f $format --dtype f32 n1200 $format.blk
     "$tool" inspect --json c.blk >c.json
@@ -174,15 +175,17 @@ if command -v script >/dev/null 2>&1; then
         TERM=xterm "$tool" $args >"$out" 2>&1
         grep -q "$esc" "$out" && fail "$args: no terminal, and colours all the same" || pass
     done
-    # progress, once work has lasted a second, and gone at the end
+    # progress appears after a second and is gone at the end
     { printf 'cat a.npy; sleep 1.3; head -c 20000000 /dev/zero'; } >slow.sh
     TERM=xterm script -qec "sh slow.sh | $tool compress --type npy -o slow.pici -" /dev/null >"$out" 2>&1 </dev/null
     grep -q 'standard input .*/s' "$out" && pass || fail "no progress on a terminal"
     [ "$(tail -c 3 "$out" | od -An -tx1)" = ' 1b 5b 4b' ] && pass || fail "progress stays"
     if [ "${ZSTD:-}" = 1 ]; then # of a file, whose end is known
         head -c 8500000 /dev/urandom >random
-        # stopped in the middle, so that it takes a second on any machine
-        printf '%s compress --dtype u8 --zstd=19 random & sleep 0.1; kill -STOP $!; sleep 1.2; kill -CONT $!; wait $!\n' "$tool" >stop.sh
+        # stop it in the middle, so that it takes a second on any machine
+        printf '%s compress --dtype u8 --zstd=19 random &\n' "$tool" >stop.sh
+        # shellcheck disable=SC2016
+        echo 'sleep 0.1; kill -STOP $!; sleep 1.2; kill -CONT $!; wait $!' >>stop.sh
         TERM=xterm script -qec "sh stop.sh" /dev/null >"$out" 2>&1 </dev/null
         says "rate and time left on a terminal" 'random .* [KM]iB/s  [0-9]+%  [0-9]+ s left' "$out"
         rm -f random random.pici

@@ -13,6 +13,7 @@
 #include "tools/show/jsonout.h"
 #include "tools/measure.h"
 #include "tools/source.h"
+#include "tools/sparse.h"
 #include "tools/suggest.h"
 #include "tools/term.h"
 #include "tools/tool.h"
@@ -207,6 +208,35 @@ Test(tool, sizes_of_blocks)
         }
     }
     free(scratch.p);
+}
+
+/* Runs cover all bytes; holes are zeros, begin and end with blocks or pieces, and no block of zeros is left to be
+ * written. */
+Test(tool, runs_of_zeros)
+{
+    enum { BLOCK = 64, N = 64 * 40 };
+    uint8_t p[N];
+    unsigned seed = 1;
+    for (int round = 0; round < 2000; round++) {
+        memset(p, 0, sizeof p);
+        for (int i = 0; i < round % 20; i++)
+            p[(seed = seed * 1103515245 + 12345) >> 8 & 2047] = 1;
+        const uint64_t at = seed % 200;
+        const size_t len = 1 + (seed >> 4) % N;
+        for (size_t done = 0, n; done < len; done += n) {
+            bool hole, some = false;
+            n = sparse_run(p + done, len - done, at + done, BLOCK, &hole);
+            cr_assert(n > 0 && n <= len - done);
+            cr_assert(done == 0 || (at + done) % BLOCK == 0);
+            for (size_t i = done; i < done + n; i++) {
+                const bool first = (at + i) % BLOCK == 0;
+                cr_assert(hole || !first || i == done || some, "a block of zeros is to be written");
+                some = first ? p[i] != 0 : some || p[i] != 0;
+                cr_assert(!hole || !p[i], "byte %zu is not zero", i);
+            }
+            cr_assert(hole || some);
+        }
+    }
 }
 
 Test(tool, swapping)

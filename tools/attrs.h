@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The attributes by which compress tells decompress, in a .pici file, what the original file was like. The original is
- * the head, then the tensors in order. Documented in picitool(1). */
+ * Attributes of a .pici file in which compress describes the original file for decompress. The original is the head,
+ * then the tensors in order. picitool(1) documents them. */
 #ifndef PICI_TOOLS_ATTRS_H
 #define PICI_TOOLS_ATTRS_H
 

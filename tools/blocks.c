@@ -22,6 +22,23 @@ int block_check(const char *name, const uint8_t *block, size_t len)
                        fault.rule);
 }
 
+/* Bytes of the elements of a block; UINT64_MAX if the product overflows. */
+static uint64_t block_bytes(const struct pici_info *info)
+{
+    const size_t width = pici_dtype_width(info->dtype);
+    return info->count <= UINT64_MAX / width ? info->count * width : UINT64_MAX;
+}
+
+int block_within(const char *name, const struct pici_info *info, struct limit limit)
+{
+    char text[TERM_TEXT];
+    const uint64_t most = limit_now(&limit);
+    if (block_bytes(info) <= most)
+        return TOOL_OK;
+    return tool_bad_at(name, 8, "%" PRIu64 " elements of %s, more than the limit of %" PRIu64 " bytes (%s)" LIMIT_RAISE,
+                       info->count, pici_dtype_name(info->dtype), most, term_bytes(text, most));
+}
+
 static int encode(const char *name, uint8_t *data, size_t len, struct output *out, const struct tool_options *o)
 {
     enum pici_dtype dtype = (enum pici_dtype)o->dtype;
@@ -29,7 +46,7 @@ static int encode(const char *name, uint8_t *data, size_t len, struct output *ou
     if (len % width)
         return tool_bad_at(name, len - len % width, "%zu bytes are left over: not a whole number of %s", len % width,
                            pici_dtype_name(dtype));
-    size_t cap = pici_bound(o->format, dtype, len / width); /* 0: beyond memory */
+    size_t cap = pici_bound(o->format, dtype, len / width); /* 0: does not fit size_t */
     uint8_t *block = cap ? malloc(cap) : NULL;
     if (!block)
         return tool_nomem(name, "the block");
@@ -50,13 +67,14 @@ int verb_block_encode(const struct tool_options *o)
     uint8_t *data;
     size_t len;
     if (!o->dtype)
-        return tool_usage(NULL, "block encode: --dtype says of which type the elements are");
+        return tool_usage(NULL, "block encode: needs --dtype, the type of the elements");
     int status = input_open(&in, o->args[0]);
     if (status)
         return status;
     status = output_open(&out, o->args[1], &in, o->force);
     if (status == TOOL_OK)
         status = input_slurp(&in, &data, &len);
+    out.limit = input_limit(&in, o);
     if (status == TOOL_OK) {
         status = encode(in.name, data, len, &out, o);
         free(data);
@@ -68,7 +86,7 @@ int verb_block_encode(const struct tool_options *o)
     return status;
 }
 
-/* Write the elements of a block that is valid, piece by piece: however many there are, memory is that of a piece. */
+/* Write the elements of a valid block, piece by piece, so that memory does not grow with their number. */
 static int decode(const uint8_t *block, const struct pici_info *info, struct output *out, const struct tool_options *o)
 {
     size_t width = pici_dtype_width(info->dtype);
@@ -102,13 +120,14 @@ int verb_block_decode(const struct tool_options *o)
         status = block_check(in.name, block, len);
         if (status == TOOL_OK && pici_inspect(&info, block, len) != PICI_OK)
             status = tool_bad(in.name, "not a block");
-        if (status == TOOL_OK && info.count > o->max_bytes / pici_dtype_width(info.dtype)) {
-            char most[TERM_TEXT];
-            status = tool_bad_at(in.name, 8, "decodes to %" PRIu64 " elements of %s, more than --max-size %s",
-                                 info.count, pici_dtype_name(info.dtype), term_bytes(most, o->max_bytes));
-        }
+        if (status == TOOL_OK)
+            status = block_within(in.name, &info, limit_of(o, len, 0));
         if (status == TOOL_OK)
             status = output_open(&out, o->args[1], &in, o->force);
+        if (status == TOOL_OK && !o->no_sparse)
+            output_sparse(&out);
+        if (status == TOOL_OK)
+            status = output_claim(&out, in.name, block_bytes(&info));
         if (status == TOOL_OK)
             status = decode(block, &info, &out, o);
         if (status == TOOL_OK)

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A bare block in memory. */
+ * Checks of a bare block in memory. */
 #ifndef PICI_TOOLS_BLOCKS_H
 #define PICI_TOOLS_BLOCKS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Check every rule; says on stderr where and why a block is not valid. Returns an exit status. */
+#include "limit.h"
+
+/* Check every rule of the format. If the block is not valid, say where and why on stderr. Returns an exit status. */
 int block_check(const char *name, const uint8_t *block, size_t len);
+
+/* Refuse a block that decodes to more bytes than the limit, zeros among them: 48 bytes may claim 2^60 zeros. */
+int block_within(const char *name, const struct pici_info *info, struct limit limit);
 
 #endif

@@ -54,7 +54,7 @@ static double median(double t[REPS])
     return a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
 }
 
-/* One way, once: false if the elements do not come back. */
+/* Compress and decompress once, with one of the two. False if the elements do not come back. */
 static bool try(struct compare *c, bool zstd, enum pici_dtype dtype, const void *elements, uint64_t n, size_t bytes,
                 size_t *packed, double *compress, double *decompress)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * libzstd beside the codec, on the same chunks, in one thread: sizes and times. */
+ * Sizes and times of libzstd and of the codec, on the same chunks, in one thread. */
 #ifndef PICI_TOOLS_COMPARE_H
 #define PICI_TOOLS_COMPARE_H
 
@@ -11,11 +11,11 @@ struct compare;
 /* Whether this build has libzstd. */
 bool compare_possible(void);
 
-/* Begin, with a level of zstd; NULL: no memory. */
+/* Start a comparison with this level of zstd. NULL: no memory. */
 struct compare *compare_new(int level);
 
-/* Encode and decode n elements both ways, several times by turns, of which the median counts. What they take is added to
- * both. False: no memory, or what came back was not what went in. */
+/* Encode and decode n elements with both, several times in turn. Adds the sizes and the median times to pici and zstd.
+ * False: no memory, or the elements did not come back. */
 bool compare_add(struct compare *, enum pici_dtype, const void *elements, uint64_t n, struct rival *pici,
                  struct rival *zstd);
 

@@ -20,7 +20,7 @@ static bool is_text(const struct pici_attr *a, const char *text)
 
 static enum pici_status broken(struct parse_error *err, const char *rule, const char *why)
 {
-    parse_fail(err, 0, "not a delta as it must be: %s (%s)", why, rule);
+    parse_fail(err, 0, "not a valid delta: %s (%s)", why, rule);
     return PICI_E_CORRUPT;
 }
 
@@ -51,7 +51,7 @@ bool delta_removed_next(const struct pici_attr *removed, size_t *at, const char 
     return *good;
 }
 
-/* The attributes of the file. */
+/* Reads the attributes of the file. */
 static enum pici_status read_file(struct delta *d, struct pici_reader *r, struct parse_error *err)
 {
     struct pici_attr a;
@@ -62,9 +62,9 @@ static enum pici_status read_file(struct delta *d, struct pici_reader *r, struct
     if (s)
         return s;
     if (!a.key)
-        return broken(err, "delta-version", "it does not say that it is one");
+        return broken(err, "delta-version", "the attribute delta.version is missing");
     if (!is_text(&a, "1")) {
-        broken(err, "delta-version", "of a version that is unknown here");
+        broken(err, "delta-version", "its version is unknown");
         return PICI_E_VERSION;
     }
     s = pici_reader_attr(r, PICI_FILE, ATTR_TYPE, &a);
@@ -73,16 +73,16 @@ static enum pici_status read_file(struct delta *d, struct pici_reader *r, struct
     for (d->type = TYPE_RAW; d->type <= TYPE_SAFETENSORS && !is_text(&a, tool_type_name(d->type));)
         d->type++;
     if (d->type > TYPE_SAFETENSORS)
-        return broken(err, "delta-type", "of no type of file that is known");
+        return broken(err, "delta-type", "its source.type is unknown");
     s = pici_reader_attr(r, PICI_FILE, DELTA_REMOVED, &a);
     if (s)
         return s;
     while (delta_removed_next(&a, &at, &name, &len, &good))
         d->removed++;
-    return good ? PICI_OK : broken(err, "delta-removed", "the names of removed tensors do not fill their place");
+    return good ? PICI_OK : broken(err, "delta-removed", "the list of removed tensors is malformed");
 }
 
-/* The table of hashes: what follows the tensors. */
+/* Reads the table of hashes, which is the last tensor. */
 static enum pici_status read_hashes(struct delta *d, struct pici_reader *r, struct parse_error *err)
 {
     struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
@@ -98,7 +98,7 @@ static enum pici_status read_hashes(struct delta *d, struct pici_reader *r, stru
         return s;
     if (t.dtype != PICI_U64 || t.rank != 2 || t.shape[0] != d->tensors || t.shape[1] != 2)
         return broken(err, "delta-hashes", "the last tensor is not a table of hashes");
-    /* as many tensors as the index truly describes */
+    /* d->tensors is bounded by the index, which has been read */
     d->kind = calloc((size_t)d->tensors + 1, sizeof *d->kind);
     d->hash = calloc((size_t)d->tensors + 1, sizeof *d->hash);
     table = calloc((size_t)d->tensors + 1, 2 * sizeof *table);
@@ -121,9 +121,9 @@ static enum pici_status read_kind(struct delta *d, uint64_t i, struct pici_reade
     while (k < DELTA_KINDS && !is_text(&a, delta_kind_name(k)))
         k++;
     if (k == DELTA_KINDS)
-        return broken(err, "delta-kind", "a tensor does not say what it is");
+        return broken(err, "delta-kind", "a tensor has no valid delta.kind");
     if (k != DELTA_XOR && d->hash[i].base)
-        return broken(err, "delta-hashes", "a hash of what the base has not");
+        return broken(err, "delta-hashes", "a hash of a base tensor that does not exist");
     d->kind[i] = (uint8_t)k;
     d->kinds[k]++;
     return PICI_OK;

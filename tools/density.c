@@ -11,7 +11,8 @@ void density_init(struct density *d)
 
 enum { COUNT_MOST = 1 << 20 };
 
-/* Nonzeros of n elements, n at most COUNT_MOST. One loop a width, so that the compiler makes vectors of it. */
+/* Counts the nonzeros of n elements, at most COUNT_MOST. Each width has a loop of its own, which the compiler
+ * vectorizes. */
 #define COUNT(name, type)                                                                                              \
     static uint64_t name(const unsigned char *p, size_t n)                                                             \
     {                                                                                                                  \

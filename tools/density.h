@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Where a tensor's nonzero elements are: counts by cell of equal length, in at most DENSITY_CELLS cells however long the
- * tensor is. "Nonzero" means that some bit is set. */
+ * Where a tensor's nonzero elements are: a count for each cell. Cells have equal lengths, and there are at most
+ * DENSITY_CELLS of them, however long the tensor is. "Nonzero" means that some bit is set. */
 #ifndef PICI_TOOLS_DENSITY_H
 #define PICI_TOOLS_DENSITY_H
 
@@ -21,13 +21,13 @@ void density_init(struct density *d);
 /* Count n more elements of width 1, 2, 4 or 8 bytes, at any alignment. Returns how many of them are nonzero. */
 uint64_t density_add(struct density *d, const void *p, uint64_t n, size_t width);
 
-/* Make cells twice as long, half as many. */
+/* Double the length of the cells, which halves their number. */
 void density_fold(struct density *d);
 
-/* Make cells of a tile, at least. */
+/* Make the cells at least as long as a tile. */
 void density_by_tile(struct density *d);
 
-/* Cells in use. */
+/* The number of cells in use. */
 size_t density_cells(const struct density *d);
 
 /* Nonzeros and elements of part i of parts of about equal length; i < parts <= density_cells. */

@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "sparse.h"
 #include "term.h"
 #include "tool.h"
 
@@ -32,7 +34,7 @@ static void on_signal(int sig)
 
 void io_start(void)
 {
-    /* A closed descriptor is given away such that its use still fails: reading from 0, writing to 1 and 2. */
+    /* Open /dev/null on each closed standard descriptor, in the mode in which using it still fails. */
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0)
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
@@ -52,7 +54,7 @@ static void hold_signals(sigset_t *old)
     sigprocmask(SIG_BLOCK, &all, old);
 }
 
-/* Exchange an entry of the list of unfinished outputs. */
+/* Replaces an entry of the list of unfinished outputs. */
 static void replace_unfinished(const struct pici_outfile *old, struct pici_outfile *new)
 {
     for (int i = 0; i < OUTPUTS; i++)
@@ -62,7 +64,7 @@ static void replace_unfinished(const struct pici_outfile *old, struct pici_outfi
         }
 }
 
-/* Fewer turns between the two ends of a pipe: as much as Linux lets anyone ask for. What is no pipe stays as it is. */
+/* Enlarge a pipe to the most that Linux allows any user, so that its two ends switch less often. No effect on files. */
 static void widen_pipe(int fd)
 {
 #ifdef F_SETPIPE_SZ
@@ -92,14 +94,14 @@ int input_open(struct input *in, const char *path)
         widen_pipe(fd);
     in->dev = st.st_dev;
     in->ino = st.st_ino;
-    /* A standard input that somebody has read from is a stream, not a file from its first byte; so is what claims to be
-     * empty, for many files in /proc do so and are not. */
+    /* A standard input that has been read from does not start at its first byte, so it is treated as a stream. So is a
+     * file of length 0: many files in /proc have that length and are not empty. */
     in->regular = S_ISREG(st.st_mode) && st.st_size > 0 && lseek(fd, 0, SEEK_CUR) == 0;
     in->bytes = in->regular ? (uint64_t)st.st_size : 0;
     return TOOL_OK;
 }
 
-/* Read from the descriptor until len bytes or the end. 0 or errno. */
+/* Reads len bytes from the descriptor, or fewer at the end. Returns 0 or errno. */
 static int read_all(struct input *in, void *buf, size_t len, size_t *got)
 {
     char *p = buf;
@@ -174,7 +176,7 @@ int input_peek(struct input *in, uint8_t *buf, size_t len, size_t *got)
 
 int input_slurp(struct input *in, uint8_t **data, size_t *len)
 {
-    /* One byte more than a file's size tells its end without growing; growth doubles, so memory follows what is there. */
+    /* One byte more than the file's length, so that its end is seen without growing the buffer. */
     size_t cap = 1 << 16, have = 0, got;
     if (in->regular && in->bytes >= in->at && in->bytes - in->at < SIZE_MAX / 2)
         cap = (size_t)(in->bytes - in->at) + 1;
@@ -197,6 +199,11 @@ int input_slurp(struct input *in, uint8_t **data, size_t *len)
     }
     free(p);
     return tool_nomem(in->name, "the whole input");
+}
+
+struct limit input_limit(const struct input *in, const struct tool_options *o)
+{
+    return in->regular ? limit_of(o, in->bytes, 0) : limit_of_stream(o, &in->at);
 }
 
 void input_close(struct input *in)
@@ -270,25 +277,66 @@ int output_open_from(struct output *out, const char *path, const struct input *i
     return TOOL_OK;
 }
 
-int output_put(void *ctx, const void *data, size_t len)
+void output_sparse(struct output *out)
 {
-    struct output *out = ctx;
-    const char *p = data;
+    out->block = out->file ? sparse_block(out->fd) : 0;
+}
+
+int output_claim(struct output *out, const char *from, uint64_t claimed)
+{
+    out->claimed = claimed;
+    if (!out->block)
+        return claimed > limit_now(&out->limit) ? limit_refused(&out->limit, from, claimed) : TOOL_OK;
+    /* Making the file that long, all hole, shows at once whether the file system allows it. */
+    int err = claimed > INT64_MAX ? EFBIG : ftruncate(out->fd, (off_t)claimed) < 0 ? errno : 0;
+    if (!err && ftruncate(out->fd, 0) < 0)
+        err = errno;
+    return err ? tool_bad(out->name, "a file of %" PRIu64 " bytes: %s", claimed, strerror(err)) : TOOL_OK;
+}
+
+/* Writes bytes that are not a hole. Returns 0 or errno. */
+static int store(struct output *out, const uint8_t *p, size_t len)
+{
+    if (len > limit_now(&out->limit) - out->stored) {
+        out->over = true;
+        return EFBIG;
+    }
     while (len) {
-        ssize_t k = write(out->fd, p, len < IO_MOST ? len : IO_MOST);
+        const size_t n = len < IO_MOST ? len : IO_MOST;
+        ssize_t k = out->block ? pwrite(out->fd, p, n, (off_t)out->at) : write(out->fd, p, n);
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
-            return out->err = errno;
+            return errno;
         p += k;
         len -= (size_t)k;
         out->at += (uint64_t)k;
+        out->stored += (uint64_t)k;
+    }
+    return 0;
+}
+
+int output_put(void *ctx, const void *data, size_t len)
+{
+    struct output *out = ctx;
+    const uint8_t *p = data;
+    while (len) {
+        bool hole = false;
+        const size_t n = out->block ? sparse_run(p, len, out->at, out->block, &hole) : len;
+        if (hole)
+            out->at += n;
+        else if ((out->err = store(out, p, n)) != 0)
+            return out->err;
+        p += n;
+        len -= n;
     }
     return 0;
 }
 
 int output_failed(const struct output *out)
 {
+    if (out->over)
+        return limit_reached(&out->limit, out->name, out->claimed);
     return tool_bad_at(out->name, out->at, "%s", strerror(out->err));
 }
 
@@ -308,6 +356,10 @@ int output_write(struct output *out, const void *p, size_t len)
 int output_commit(struct output *out)
 {
     int err = 0;
+    if (out->block && ftruncate(out->fd, (off_t)out->at) < 0) { /* a hole at the end */
+        out->err = errno;
+        return output_failed(out);
+    }
     if (out->file) {
         sigset_t old;
         hold_signals(&old);
@@ -316,7 +368,7 @@ int output_commit(struct output *out)
         err = s == PICI_OK ? 0 : errno;
         sigprocmask(SIG_SETMASK, &old, NULL);
         out->file = NULL;
-    } else if (close(out->fd) < 0 && errno != EINTR) { /* some file systems tell only now that the disk is full */
+    } else if (close(out->fd) < 0 && errno != EINTR) { /* some file systems report a full disk only here */
         err = errno;
     }
     out->fd = -1;

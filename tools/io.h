@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Input and output of the verbs. An output appears whole, under its name, or not at all (pici_outfile_open), also if a
- * signal ends the process. Functions that return an int return an exit status (tool.h) and have said why on stderr if it
- * is not TOOL_OK, unless noted. */
+ * Input and output of the verbs. An output appears under its name whole or not at all (pici_outfile_open), even if a
+ * signal ends the process. Unless noted, functions that return an int return an exit status (tool.h), and have printed
+ * the reason on stderr if it is not TOOL_OK. */
 #ifndef PICI_TOOLS_IO_H
 #define PICI_TOOLS_IO_H
 
@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "limit.h"
 #include "pici/file.h"
 
 enum { INPUT_PEEK = 16 };
@@ -19,12 +20,12 @@ struct input {
     const char *name; /* to show */
     int fd;
     uint64_t at;  /* bytes taken */
-    bool regular; /* a file, not empty and at its first byte when opened, that knows its size and can seek */
+    bool regular; /* a regular file, not empty, opened at its first byte: its length is known and it can seek */
     uint64_t bytes;
     dev_t dev;
     ino_t ino;
     int err;                    /* errno of a failed input_take */
-    struct progress *progress;  /* to be told of what is taken; or NULL */
+    struct progress *progress;  /* told how much has been taken; or NULL */
     uint8_t peeked[INPUT_PEEK]; /* [peek_len] bytes read but not taken yet, from peek_at on */
     unsigned peek_at, peek_len;
 };
@@ -32,24 +33,27 @@ struct input {
 /* path "-": standard input. A directory is refused. */
 int input_open(struct input *in, const char *path);
 
-/* The next bytes, up to INPUT_PEEK, without taking them. *got < len only at the end of the file. */
+/* Copy the next bytes, at most INPUT_PEEK, without taking them. *got < len only at the end of the file. */
 int input_peek(struct input *in, uint8_t *buf, size_t len, size_t *got);
 
 /* Read len bytes, or fewer only at the end of the file. */
 int input_read(struct input *in, void *buf, size_t len, size_t *got);
 
-/* Everything that is left, in memory of its own: *data is the caller's to free. */
+/* Read everything that is left into new memory. The caller frees *data. */
 int input_slurp(struct input *in, uint8_t **data, size_t *len);
 
-/* A pici_read_fn, ctx an input: says nothing and returns errno, which stays in in->err. */
+/* A pici_read_fn whose ctx is an input. Prints nothing; returns errno and keeps it in in->err. */
 int input_take(void *ctx, void *p, size_t cap, size_t *got);
 
-/* A pici_read_at_fn, ctx an input that is regular: as input_take, but at is where it read, and the next input_take goes on from
- * where the last one ended. */
+/* A pici_read_at_fn whose ctx is a regular input. Errors as for input_take. in->at becomes the offset. Does not move
+ * the place from which input_take reads. */
 int input_read_at(void *ctx, void *p, size_t n, uint64_t offset);
 
-/* Whether path is the regular file that is open. in may be NULL. */
+/* Whether path names the regular file that in has open. in may be NULL. */
 bool input_is(const struct input *in, const char *path);
+
+/* The limit on what is made of the input, which must stay open as long as the limit is used. */
+struct limit input_limit(const struct input *in, const struct tool_options *o);
 
 void input_close(struct input *in);
 
@@ -57,38 +61,55 @@ struct output {
     const char *name;          /* to show */
     struct pici_outfile *file; /* NULL: standard output */
     int fd;                    /* -1: closed */
-    uint64_t at;               /* bytes written */
+    uint64_t at;               /* bytes written, holes among them */
     int err;                   /* errno of a failed output_put */
+    unsigned block;            /* aligned blocks of so many zeros become holes; 0: none do */
+    struct limit limit;        /* on bytes that are not holes */
+    uint64_t stored;           /* bytes written that are not holes */
+    uint64_t claimed;          /* the length that the output will have; 0: not known */
+    bool over;                 /* output_put failed because of the limit */
 };
 
-/* path "-": standard output. Refused, with TOOL_USAGE: an existing file unless force, the file that in reads (in may be
- * NULL), a terminal. Devices and pipes are written in place. A new file gets the permissions of the file that in reads. */
+/* path "-": standard output. Refuses, with TOOL_USAGE, an existing file unless force, the file that in reads (in may be
+ * NULL), and a terminal. Devices and pipes are written in place. A new file gets the permissions of the file that in
+ * reads. */
 int output_open(struct output *out, const char *path, const struct input *in, bool force);
 
 /* The same; a new file gets the permissions that the files open at from [n] have in common. */
 int output_open_from(struct output *out, const char *path, const struct input *in, const int *from, size_t n,
                      bool force);
 
+/* Leave holes in place of zeros, if the output is a new regular file on a file system that keeps holes. Call it before
+ * the first byte is written. Has no effect on standard output, since other processes may write to the same file. */
+void output_sparse(struct output *out);
+
+/* Say how long the output will be, according to the file from. Call it before the first byte is written. Refuses a
+ * length above the limit, unless zeros become holes, and a length that the file system does not allow. */
+int output_claim(struct output *out, const char *from, uint64_t claimed);
+
 int output_write(struct output *out, const void *p, size_t len);
 
-/* A pici_write_fn, ctx an output: says nothing and returns errno, which stays in out->err. */
+/* A pici_write_fn whose ctx is an output. Prints nothing; returns errno and keeps it in out->err. Returns EFBIG, and
+ * writes nothing, if out->limit would be exceeded. */
 int output_put(void *ctx, const void *p, size_t len);
 
-/* Say that output_put failed; returns TOOL_BAD. */
+/* Print why output_put failed. Returns TOOL_BAD. */
 int output_failed(const struct output *out);
 
-/* Say why a writer to this output failed: the output's own error comes first. w may be NULL. Returns an exit status. */
+/* Print why a writer to this output failed: the output's own error if it has one. w may be NULL. Returns an exit
+ * status. */
 int output_writer_failed(const struct output *out, const struct pici_writer *w, enum pici_status);
 
-/* Make the output stay. */
+/* Give the complete output its name. */
 int output_commit(struct output *out);
 
-/* Remove what was written; harmless after output_commit and after an output_open that failed. */
+/* Remove what was written. Does nothing after output_commit and after a failed output_open. */
 void output_discard(struct output *out);
 
-/* From now on SIGINT, SIGTERM, SIGHUP and SIGPIPE remove temporary files before they end the process (unless ignored by
- * who started it), and SIGXFSZ is an error of write. Also makes descriptors 0 to 2 taken, so that no file is mistaken for
- * a standard stream. Once, first thing. */
+/* Set up signals and standard descriptors; call it once, before anything else. SIGINT, SIGTERM, SIGHUP and SIGPIPE
+ * remove temporary files before they end the process, unless they were ignored when it started. SIGXFSZ is ignored, so
+ * that write(2) fails instead. Closed descriptors among 0 to 2 are opened, so that no file takes the place of a
+ * stream. */
 void io_start(void);
 
 #endif

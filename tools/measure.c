@@ -61,8 +61,8 @@ void sizes_end(struct sizes *s)
 
 void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix)
 {
-    /* pici_bound is the length of a block without zeros. A pici block is shorter by the zeros' values; a coo block of nnz
-     * values is as long as one of nnz elements without zeros, for its positions are 32 bits wide at either count. */
+    /* pici_bound is the length of a block without zeros. A pici block is shorter by the values of its zeros. A coo
+     * block of nnz values is as long as one of nnz elements without zeros: positions have 32 bits at either count. */
     uint64_t width = pici_dtype_width(dtype), best = UINT64_MAX;
     const uint64_t bytes[FORMATS] = {[PICI_DENSE] = pici_bound(PICI_DENSE, dtype, n),
                                      [PICI_PICI] = pici_bound(PICI_PICI, dtype, n) - (n - nnz) * width,

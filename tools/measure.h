@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What list and inspect find out of tensors. */
+ * What list and inspect measure of tensors. */
 #ifndef PICI_TOOLS_MEASURE_H
 #define PICI_TOOLS_MEASURE_H
 
@@ -13,7 +13,7 @@
 
 enum { FORMATS = 4 }; /* PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID */
 
-/* A compressor, in comparison with another: what it takes, summed over chunks. */
+/* The size and the times of one of two compressors that are compared, summed over chunks. */
 struct rival {
     uint64_t bytes;
     double compress, decompress; /* seconds */
@@ -29,30 +29,30 @@ struct sizes {
     double bound;            /* the entropy bound: values, and the bits that positions drawn at random need; in bytes */
 };
 
-/* Memory for blocks, to measure them. Zeroed at first; its p is to be freed. */
+/* Memory for the blocks that are measured. Zero it before its first use; free p after the last. */
 struct scratch {
     uint8_t *p;
     size_t cap;
 };
 
-/* Room for n bytes, whose contents may go; false: no memory. */
+/* Make room for n bytes; the contents may be lost. False: no memory. */
 bool scratch_fit(struct scratch *, size_t n);
 
-/* What a hybrid block of these elements would be made of; false: no memory. */
+/* Find the containers that a hybrid block of these elements would have. False: no memory. */
 bool measure_mix(struct pici_mix *mix, struct scratch *, enum pici_dtype dtype, const void *elements, uint64_t n);
 
 /* Add up; other_bytes too. */
 void mix_sum(struct pici_mix *total, const struct pici_mix *mix);
 
-/* Of a hybrid block of n elements, at most 2^32: the bytes of its header and directory. */
+/* Bytes of the header and directory of a hybrid block of n elements, at most 2^32. */
 uint64_t hybrid_head(uint64_t n);
 
 uint64_t mix_bytes(const struct pici_mix *mix);
 
-/* Count a block of n elements, at most 2^32, of which nnz are nonzero, and which has this mix as hybrid. */
+/* Count a block of n elements, at most 2^32, with nnz nonzeros; mix: its containers as a hybrid block. */
 void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix);
 
-/* All blocks of a tensor have been counted: set bound. */
+/* Set bound, once all blocks of a tensor have been counted. */
 void sizes_end(struct sizes *s);
 
 /* Add up. */
@@ -71,7 +71,7 @@ struct measured {
     bool fortran, big_endian;
     struct sizes sizes;
     uint64_t stored; /* bytes in a .pici file; 0: not known, or none */
-    uint64_t chunks; /* there */
+    uint64_t chunks; /* in that file */
     char *spark;     /* sparkline, or NULL */
 };
 
@@ -86,7 +86,7 @@ struct report {
     struct density *map; /* of the last tensor, or NULL */
 };
 
-/* A new tensor at the end of the report, zeroed but for its name; NULL: no memory. */
+/* Append a tensor to the report, zeroed except for its name. NULL: no memory. */
 struct measured *report_add(struct report *r, const char *name, size_t name_len);
 
 void report_free(struct report *r);

@@ -10,13 +10,18 @@
 #include "pici/file.h"
 #include "parse/safetensors.h"
 
-enum { HEAD_MOST = 16 << 20 /* bytes of a header that a shell waits for */ };
+enum { HEAD_MOST = 16 << 20 /* bytes; a longer header would keep the shell waiting */ };
 
-static bool fits_a_line(const char *name, size_t len)
+/* Whether a shell can show and insert the name as it is; an escaped name would be another name. */
+static bool can_be_shown(const char *name, size_t len)
 {
-    for (size_t i = 0; i < len; i++)
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
+    const uint8_t *p = (const uint8_t *)name, *end = p + len;
+    uint32_t c;
+    for (size_t k; p < end; p += k) {
+        k = parse_char(p, end, &c);
+        if (k == 0 || parse_hidden(c))
             return false;
+    }
     return len != 0;
 }
 
@@ -30,7 +35,7 @@ static bool in_pici(const char *path, const char *begun,
         struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
         if (pici_reader_next(r, &t, &more) != PICI_OK)
             break;
-        if (more && fits_a_line(t.name, t.name_len))
+        if (more && can_be_shown(t.name, t.name_len))
             offer(begun, "", t.name, pici_dtype_name(t.dtype));
     }
     pici_reader_close(r);
@@ -50,7 +55,7 @@ static void in_safetensors(const char *path, const char *begun,
               (head = malloc((size_t)need)) && fseek(f, 0, SEEK_SET) == 0 && fread(head, 1, (size_t)need, f) == need &&
               safetensors_parse(&s, head, (size_t)need, UINT64_MAX, &err);
     for (size_t i = 0; ok && i < s.count; i++)
-        if (fits_a_line(s.tensors[i].name, s.tensors[i].name_bytes))
+        if (can_be_shown(s.tensors[i].name, s.tensors[i].name_bytes))
             offer(begun, "", s.tensors[i].name, s.tensors[i].source_dtype);
     if (ok)
         safetensors_free(&s);
@@ -63,6 +68,6 @@ void names_each(const char *path, const char *begun,
                 void (*offer)(const char *begun, const char *dashes, const char *word, const char *meaning))
 {
     struct stat st;
-    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && !in_pici(path, begun, offer)) /* not to wait at a FIFO */
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && !in_pici(path, begun, offer)) /* opening a FIFO would block */
         in_safetensors(path, begun, offer);
 }

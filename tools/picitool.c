@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool: verbs, options, help. One table of options serves every verb: what a verb takes, what --help says of it and
- * what is an error follow from it. */
+ * picitool: verbs, options, help. The tables of options and of verbs determine which options a verb takes, what --help
+ * prints, and which command lines are errors. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
@@ -35,6 +35,7 @@ enum option_id {
     OPT_CHECKSUM,
     OPT_KEEP_GOING,
     OPT_MAX_SIZE,
+    OPT_NO_SPARSE,
     OPT_SIZE,
     OPT_SPARSITY,
     OPT_REPS,
@@ -57,26 +58,27 @@ static const struct {
     [OPT_THREADS] = {'T', "threads", "N", false, "threads (default 1; 0: one for each core)"},
     [OPT_ZSTD] = {'z', "zstd", "LEVEL", true, "also compress chunks with zstd where that is smaller"},
     [OPT_OUT] = {'o', "output", "OUT", false, "where to write; - is standard output"},
-    [OPT_FORCE] = {0, "force", NULL, false, "overwrite what exists"},
+    [OPT_FORCE] = {0, "force", NULL, false, "overwrite an existing output"},
     [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
     [OPT_TENSOR] = {'n', "tensor", "NAME", false, "only the tensor of this name"},
     [OPT_RANGE] = {0, "range", "A:B", false, "elements A to B - 1, counted from 0; A: and :B leave one end open"},
     [OPT_HEATMAP] = {0, "heatmap", "FILE", false, "draw the density of each tile to FILE.png or FILE.svg"},
     [OPT_PNG] = {0, "png", "FILE", false, "the same as a PNG, whatever the file's name"},
     [OPT_SVG] = {0, "svg", "FILE", false, "the same as an SVG"},
-    [OPT_COMPARE] = {0, "compare", "LEVEL", true, "also time zstd on the same chunks (default level 3)"},
+    [OPT_COMPARE] = {0, "compare", "LEVEL", true, "also measure zstd on the same chunks (default level 3)"},
     [OPT_CHECKSUM] = {0, "checksum", NULL, false, "store a checksum in the block"},
     [OPT_KEEP_GOING] = {0, "keep-going", NULL, false,
-                        "restore what a damaged file still has, zeros for the rest; say\nwhat is lost, a line each; "
+                        "restore the intact parts of a damaged file, zeros for the rest; print\na line for each loss; "
                         "the exit status is then 1"},
     [OPT_MAX_SIZE] = {0, "max-size", "BYTES", false,
-                      "most bytes to decode a bare block to, or of zeros for what a file\nthat breaks off "
-                      "has lost (default 1G; suffixes K M G T)"},
+                      "most bytes to write, holes not counted, or to decode a bare block to;\nnone is no limit "
+                      "(default: 1G, or 1024 times the input if that is more;\nsuffixes K M G T)"},
+    [OPT_NO_SPARSE] = {0, "no-sparse", NULL, false, "write zeros, not holes, to files"},
     [OPT_SIZE] = {'s', "size", "BYTES", false, "dense bytes of the synthetic data (default 64M)"},
     [OPT_SPARSITY] = {'S', "sparsity", "LIST", false,
                       "share of zeros in percent, as 90 or 50,90,99.9\n(default 0,50,80,90,95,99,99.9)"},
     [OPT_REPS] = {'r', "reps", "N", false, "repetitions, of which the median counts (default 7)"},
-    [OPT_IN_PLACE] = {0, "in-place", NULL, false, "put the result in BASE's place, whole or not at all"},
+    [OPT_IN_PLACE] = {0, "in-place", NULL, false, "replace BASE by the result"},
     [OPT_HELP] = {'h', "help", NULL, false, "this text"},
 };
 
@@ -84,9 +86,11 @@ enum { ZSTD_DEFAULT = 3 /* zstd's own */ };
 
 #define BIT(option) (1u << (option))
 #define INPUT_BITS (BIT(OPT_DTYPE) | BIT(OPT_TYPE))
+#define OUTPUT_BITS (BIT(OPT_OUT) | BIT(OPT_FORCE))
+#define RESTORE_BITS (BIT(OPT_MAX_SIZE) | BIT(OPT_NO_SPARSE))
 
 static const struct verb {
-    const char *group, *name; /* group NULL, or the word before the name */
+    const char *group, *name; /* group: the word before the name, or NULL */
     int (*run)(const struct tool_options *);
     const char *operands, *summary, *details;
     int least, most; /* operands */
@@ -95,41 +99,39 @@ static const struct verb {
     {NULL, "compress", verb_compress, "IN", "compress a raw, .npy, .safetensors or .pt file to .pici",
      "IN may be -, standard input; its type is then raw unless --type says otherwise.\n"
      "OUT is by default IN.pici, or standard output if IN is -.",
-     1, 1, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
-    {NULL, "decompress", verb_decompress, "IN", "restore the very bytes that were compressed",
+     1, 1, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | OUTPUT_BITS},
+    {NULL, "decompress", verb_decompress, "IN", "restore exactly the bytes that were compressed",
      "OUT is by default IN without .pici, or standard output if IN is -.", 1, 1,
-     BIT(OPT_THREADS) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_KEEP_GOING) | BIT(OPT_MAX_SIZE)},
+     BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_KEEP_GOING) | RESTORE_BITS},
     {NULL, "test", verb_test, "IN...", "check every byte of .pici files and bare blocks",
-     "Prints one line for each bad file: its name, the offset, and what is wrong there first. (decompress --keep-going "
-     "says\n"
-     "all that is lost.)",
+     "Prints one line for each bad file: its name, the offset, and the first error. (decompress --keep-going reports\n"
+     "all losses.)",
      1, INT32_MAX, BIT(OPT_THREADS) | BIT(OPT_JSON)},
     {NULL, "list", verb_list, "IN", "list the tensors of a file", "IN is a .pici, .npy, .safetensors, .pt or raw file.",
      1, 1, INPUT_BITS | BIT(OPT_JSON)},
-    {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and what each format makes of it",
+    {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and its size in each format",
      "IN is a .pici, .npy, .safetensors, .pt or raw file, or a bare block.", 1, 1,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
-         BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+         BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE)},
     {NULL, "report", verb_report, "IN", "make a page of where a file's nonzeros are, to look at in a browser",
-     "The page is one HTML file that needs nothing beside it. OUT is by default IN.html, or standard\n"
+     "The page is one HTML file without references to others. OUT is by default IN.html, or standard\n"
      "output if IN is -.",
-     1, 1, INPUT_BITS | BIT(OPT_TENSOR) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
+     1, 1, INPUT_BITS | BIT(OPT_TENSOR) | OUTPUT_BITS | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE)},
     {NULL, "extract", verb_extract, "IN", "write a tensor of a .pici file, or a range of its elements",
      "OUT is .npy if its name says so, else raw little-endian elements; standard output by default.\n"
-     "Only the chunks concerned are read. --tensor may be left out if there is one tensor.",
-     1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_THREADS)},
-    {NULL, "diff", verb_diff, "BASE NEW", "write the delta that leads from one file of tensors to another",
-     "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are kept as the bits "
-     "that\n"
-     "differ, others whole.",
-     2, 2, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_OUT) | BIT(OPT_FORCE)},
+     "Only the chunks needed are read. --tensor may be left out if there is one tensor.",
+     1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | OUTPUT_BITS | BIT(OPT_THREADS) | RESTORE_BITS},
+    {NULL, "diff", verb_diff, "BASE NEW", "write the delta from one file of tensors to another",
+     "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are stored as the\n"
+     "bits that differ, others whole.",
+     2, 2, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | OUTPUT_BITS},
     {NULL, "apply", verb_apply, "BASE DELTA...", "apply one delta, or several in a row",
      "BASE must be what the first delta was made from: the hash of each tensor is checked, and that of each result.", 2,
-     INT32_MAX, BIT(OPT_THREADS) | BIT(OPT_OUT) | BIT(OPT_FORCE) | BIT(OPT_IN_PLACE)},
+     INT32_MAX, BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_IN_PLACE) | RESTORE_BITS},
     {"block", "encode", verb_block_encode, "IN OUT", "encode raw elements as one bare block", NULL, 2, 2,
-     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE)},
+     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE) | BIT(OPT_MAX_SIZE)},
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
-     BIT(OPT_MAX_SIZE) | BIT(OPT_THREADS) | BIT(OPT_FORCE)},
+     BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS},
     {NULL, "bench", verb_bench, "[FILE]",
      "measure the codec against memcpy, on synthetic data or a file's largest tensor",
      "Synthetic data are of --dtype, f32 by default, at uniformly random positions. --format auto is every format.\n"
@@ -195,7 +197,7 @@ static void print_verb_help(const struct verb *v)
     }
 }
 
-/* Values. Each says what is wrong and returns TOOL_USAGE if so. */
+/* ---- parsing of values. Each function prints what is wrong and returns TOOL_USAGE if the value is not valid. */
 
 static int parse_int(const char *option, const char *s, long least, long most, int *out)
 {
@@ -208,7 +210,7 @@ static int parse_int(const char *option, const char *s, long least, long most, i
     return TOOL_OK;
 }
 
-/* The i-th word that an option takes, NULL after the last. */
+/* The i-th word that an option takes; NULL after the last. */
 static const char *format_word(int i)
 {
     return i == 0 ? pici_format_name(PICI_AUTO) : pici_format_name((enum pici_format)(i - 1));
@@ -268,6 +270,13 @@ static int parse_size(const char *option, const char *s, uint64_t *bytes)
     return tool_usage(NULL, "--%s %s: not a number of bytes, as 4096, 512K or 2G", option, s);
 }
 
+static int parse_max_size(const char *s, struct tool_options *o)
+{
+    o->max_size.given = true;
+    o->max_size.bytes = UINT64_MAX;
+    return strcmp(s, "none") == 0 ? TOOL_OK : parse_size("max-size", s, &o->max_size.bytes);
+}
+
 static int parse_heatmap(const char *value, struct tool_options *o)
 {
     const char *kind = tool_extension(value);
@@ -302,7 +311,7 @@ static int parse_sparsity(const char *s, struct tool_options *o)
         if (n == MOST || end == p || (*end && *end != ',') || !isfinite(v) || v < 0 || v > 100)
             return tool_usage(NULL, "--sparsity %s: not percentages from 0 to 100, at most %d, with commas between", s,
                               MOST);
-        list[n++] = floor(v * 1e10 + 0.5) / 1e12; /* 99.9 gives 0.999, not the double beside it */
+        list[n++] = floor(v * 1e10 + 0.5) / 1e12; /* rounded, so that 99.9 gives exactly 0.999 */
         if (!*end)
             break;
         p = end;
@@ -333,7 +342,8 @@ static int take_option(enum option_id id, const char *value, struct tool_options
         return value ? parse_int("compare", value, 1, 22, &o->compare) : TOOL_OK;
     case OPT_CHECKSUM: o->checksum = true; return TOOL_OK;
     case OPT_KEEP_GOING: o->keep_going = true; return TOOL_OK;
-    case OPT_MAX_SIZE: return parse_size("max-size", value, &o->max_bytes);
+    case OPT_MAX_SIZE: return parse_max_size(value, o);
+    case OPT_NO_SPARSE: o->no_sparse = true; return TOOL_OK;
     case OPT_SIZE: o->bench_bytes_set = true; return parse_size("size", value, &o->bench_bytes);
     case OPT_SPARSITY: return parse_sparsity(value, o);
     case OPT_IN_PLACE: o->in_place = true; return TOOL_OK;
@@ -344,7 +354,7 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     return TOOL_OK;
 }
 
-/* word, as "--tensr=x", is no option of the verb, or has a value that the option does not take. */
+/* Report word, as "--tensr=x": either it is no option of the verb, or the option takes no value. */
 static int no_option(const struct verb *v, const char *name, const char *word)
 {
     char typed[64], hint[SUGGEST_HINT];
@@ -361,7 +371,7 @@ static int no_option(const struct verb *v, const char *name, const char *word)
     return tool_usage(NULL, "%s: no option %s%s%s see picitool %s --help", name, word, hint, hint[0] ? "" : ";", name);
 }
 
-/* Parse what follows the verb; argv[0] is its last word. *help: --help was there, and nothing else matters. */
+/* Parse what follows the verb; argv[0] is the last word of the verb. *help: --help was given, so ignore the rest. */
 static int parse_arguments(const struct verb *v, int argc, char **argv, struct tool_options *o, bool *help)
 {
     char name[32], letters[3 * OPTIONS + 2] = ":";
@@ -409,11 +419,7 @@ static int parse_arguments(const struct verb *v, int argc, char **argv, struct t
 
 static int run_verb(const struct verb *v, int argc, char **argv)
 {
-    struct tool_options o = {.format = PICI_AUTO,
-                             .threads = 1,
-                             .max_bytes = UINT64_C(1) << 30,
-                             .bench_bytes = UINT64_C(64) << 20,
-                             .reps = 7};
+    struct tool_options o = {.format = PICI_AUTO, .threads = 1, .bench_bytes = UINT64_C(64) << 20, .reps = 7};
     bool help;
     int status = parse_arguments(v, argc, argv, &o, &help);
     if (status)
@@ -440,11 +446,11 @@ static int run_group(const char *group, int argc, char **argv)
     }
     if (help)
         return TOOL_OK;
-    return tool_usage(NULL, "%s: encode or decode? see picitool %s --help", group, group);
+    return tool_usage(NULL, "%s: needs encode or decode; see picitool %s --help", group, group);
 }
 
-/* ---- completion: picitool --complete WORD..., for the shells. The last word is being typed; what it may become is
- * printed, a line each, with a tab and what it means. Nothing is printed where files may stand. */
+/* ---- completion: shells run picitool --complete WORD..., whose last word is being typed. Prints a line for each
+ * possible completion: the word, a tab, and its meaning. Prints nothing where the names of files belong. */
 
 static void offer(const char *begun, const char *dashes, const char *word, const char *meaning)
 {
@@ -454,7 +460,7 @@ static void offer(const char *begun, const char *dashes, const char *word, const
         printf("%s\t%.*s\n", whole, (int)strcspn(meaning, "\n"), meaning);
 }
 
-/* The value of an option: one of its words, or a tensor of a file among the other words. */
+/* Offer the values of an option: its words, or the tensors of the files named by the other words. */
 static void offer_values(enum option_id id, const char *begun, char **words, int n)
 {
     const char *(*word)(int) = id == OPT_FORMAT  ? format_word
@@ -467,7 +473,7 @@ static void offer_values(enum option_id id, const char *begun, char **words, int
         names_each(words[i], begun, offer);
 }
 
-/* The option whose value is begun after a word, or -1. */
+/* The option that word is, if its value comes next; else -1. */
 static int option_before(const struct verb *v, const char *word)
 {
     for (int i = 0; i < OPTIONS; i++) {
@@ -517,7 +523,7 @@ static void complete(char **words, int n)
 static int run(int argc, char **argv)
 {
     if (argc < 2)
-        return tool_usage(NULL, "which verb? see picitool --help");
+        return tool_usage(NULL, "needs a verb; see picitool --help");
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         print_usage();
@@ -551,7 +557,7 @@ int main(int argc, char **argv)
     io_start();
     setlocale(LC_CTYPE, "");
     int status = run(argc, argv);
-    /* A verb that wrote its output to descriptor 1 has closed it, and has nothing here. */
+    /* A verb that wrote to descriptor 1 has closed it, and left nothing in stdout. */
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == TOOL_OK)
         status = tool_bad("standard output", "%s", strerror(errno ? errno : EIO));

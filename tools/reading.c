@@ -35,7 +35,7 @@ int reading_kind(struct input *in, const char *path, enum reading_kind *kind)
     return TOOL_OK;
 }
 
-/* What the reader says is wrong, and what comes of it. */
+/* Prints the reader's error, and its consequence: so. */
 static int say(const struct reading *r, enum pici_status s, const char *so)
 {
     bool of_the_bytes = s == PICI_E_CORRUPT || s == PICI_E_CHECKSUM || s == PICI_E_VERSION || s == PICI_E_UNSUPPORTED;
@@ -49,7 +49,7 @@ static int say(const struct reading *r, enum pici_status s, const char *so)
     uint64_t offset = pici_reader_error_offset(r->reader);
     if (!of_the_bytes && !(s == PICI_E_IO && r->keep_going))
         return tool_bad(r->in->name, "%s", words);
-    /* The words have the offset in their midst; here it stands first, as in every error of the tool. */
+    /* The reader puts the offset inside its message; errors of the tool have it in front. */
     char midst[48];
     snprintf(midst, sizeof midst, " at byte %" PRIu64 ": ", offset);
     const char *at = strstr(words, midst);
@@ -63,7 +63,7 @@ int reading_failed(const struct reading *r, enum pici_status s)
     return say(r, s, "");
 }
 
-/* Whether to go on after s, of which lose is told then. */
+/* Whether to continue after the error s; then lose reports it. */
 static bool goes_on(const struct reading *r, enum pici_status s)
 {
     return r->keep_going && s != PICI_E_NOMEM && s != PICI_E_ARG;
@@ -85,8 +85,8 @@ int reading_open(struct reading *r, struct input *in, int threads, bool at_rando
     return s ? reading_failed(r, s) : TOOL_OK;
 }
 
-/* A file header that is damaged is the one thing that nothing else depends on: n bytes of the file at offset, with the
- * header as it must be. */
+/* Repairs the file header in p, the n bytes of the file at offset. Its bytes are always the same, so a damaged header
+ * loses nothing. */
 static void mend(uint8_t *p, size_t n, uint64_t offset)
 {
     for (uint64_t i = offset; i < sizeof file_header && i - offset < n; i++)
@@ -119,7 +119,7 @@ int reading_salvage(struct reading *r, struct input *in, int threads, uint64_t f
     if (status)
         return status;
     if (got < sizeof header || memcmp(header, file_header, got) != 0) {
-        tool_bad_at(in->name, 0, "the file header is not that of a .pici file of version 1; taken as one");
+        tool_bad_at(in->name, 0, "the file header is not that of a .pici file of version 1; read as one nevertheless");
         r->lost++;
     }
     struct pici_reader_opts opts = PICI_READER_OPTS_INIT;
@@ -135,13 +135,13 @@ int reading_salvage(struct reading *r, struct input *in, int threads, uint64_t f
         pici_reader_close(r->reader);
         in->at = 0;
     }
-    r->threads = 1; /* chunk by chunk, so that all before a fault are read */
+    r->threads = 1; /* one chunk at a time, so that all chunks before an error are read */
     s = pici_reader_open_stream(&r->reader, mended_take, in, NULL);
     return s ? reading_failed(r, s) : TOOL_OK;
 }
 
-/* All data stand before the index and the trailer: whether a fault at offset is there. Where the index's own header is
- * damaged, the trailer knows that it is one. */
+/* Whether an error at offset is in the index or the trailer, which follow all data. If the header of the index is
+ * damaged, the trailer still says where the index begins. */
 static bool of_the_end(const struct reading *r, uint64_t offset)
 {
     enum { TRAILER = 32 };
@@ -180,7 +180,7 @@ static enum pici_status take(struct reading *r, const struct pici_tensor_info *t
                         : pici_reader_read(r->reader, dst, n);
 }
 
-/* Elements [first, first + n), each chunk by itself; zeros for those that are lost. */
+/* Reads elements [first, first + n), each chunk separately, with zeros for lost chunks. */
 static int take_what_is_there(struct reading *r, const struct pici_tensor_info *t, uint64_t first, uint64_t n)
 {
     const size_t width = pici_dtype_width(t->dtype);
@@ -199,7 +199,8 @@ static int take_what_is_there(struct reading *r, const struct pici_tensor_info *
     return TOOL_OK;
 }
 
-/* Forward, s has gone wrong at element first: the rest of the tensor is zeros, or nothing if these would be too many. */
+/* Handles the error s of a forward reader at element first: the rest of the tensor is zeros, or is left out if it is
+ * longer than fill_most. */
 static int break_off(struct reading *r, const struct pici_tensor_info *t, uint64_t first, uint64_t *n,
                      enum pici_status s)
 {
@@ -216,7 +217,7 @@ static int break_off(struct reading *r, const struct pici_tensor_info *t, uint64
     return TOOL_OK;
 }
 
-/* Whole chunks, as many as there are threads, but for the first and the last of a range. */
+/* Reads whole chunks, one for each thread, except at both ends of a range. */
 int reading_range(struct reading *r, const struct pici_tensor_info *t, uint64_t first, uint64_t last, uint64_t *n)
 {
     size_t width = pici_dtype_width(t->dtype), chunk = t->chunk_elements * width;
@@ -277,7 +278,7 @@ int reading_is_delta(const struct reading *r, bool *is)
     enum pici_status s = delta_is(r->reader, is);
     if (!s || !goes_on(r, s))
         return s ? reading_failed(r, s) : TOOL_OK;
-    *is = false; /* who reads the attributes for what they say tells of their loss */
+    *is = false; /* the caller that needs the attributes reports that they are lost */
     return TOOL_OK;
 }
 

@@ -45,7 +45,7 @@ static int refuse(const struct source *s, const struct parse_error *e)
     return tool_bad_at(s->in->name, e->offset, "%s", e->what);
 }
 
-/* Read the head as far as need bytes, or to the end of the file. Grows with what is there, not with what is claimed. */
+/* Reads the head up to need bytes, or to the end of the file. Memory grows with the bytes read, not with need. */
 static int read_head(struct source *s, uint64_t need)
 {
     while (s->head_len < need) {
@@ -110,7 +110,7 @@ static int open_safetensors(struct source *s)
 static int open_raw(struct source *s, const struct tool_options *o)
 {
     if (!o->dtype)
-        return tool_usage(s->in->name, "taken as raw elements: --dtype says of which type");
+        return tool_usage(s->in->name, "is taken as raw elements: needs --dtype, their type");
     s->raw_dtype = (enum pici_dtype)o->dtype;
     s->tensors = s->in->regular ? 1 + (s->in->bytes % pici_dtype_width(s->raw_dtype) != 0) : 0;
     return TOOL_OK;
@@ -192,7 +192,8 @@ static void describe(struct source *s, struct source_tensor *t, uint64_t count, 
 {
     size_t width = pici_dtype_width(t->dtype);
     t->count = count;
-    /* With a dimension of zero the others may be anything; a product of them that overflows would not be stored. */
+    /* Beside a dimension of zero the others can be so large that their product overflows, which a .pici file cannot
+     * store. */
     uint64_t product = width;
     bool fits = rank + (item_elements != 1) <= PICI_RANK_MAX && item_elements != 0;
     for (unsigned i = 0; i < rank && fits; i++)
@@ -233,7 +234,7 @@ static void plain(struct source *s, struct source_tensor *t, const char *stem, e
     s->next++;
 }
 
-/* Read ahead in a stream of unknown length, to see how many elements come. */
+/* Reads ahead in a stream of unknown length, to learn how many elements follow. */
 static int read_part(struct source *s, size_t width)
 {
     size_t cap = (size_t)PICI_CHUNK_MAX * width;
@@ -345,7 +346,7 @@ static int next_pt(struct source *s, struct source_tensor *t, bool *more)
     return TOOL_OK;
 }
 
-/* After the last tensor. Of a regular file the length was known; a .safetensors stream may not go on either. */
+/* Checks the end of the input. The length of a regular file is known; a .safetensors stream must end here too. */
 static int expect_end(struct source *s)
 {
     uint8_t byte;

@@ -11,7 +11,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Characters to insert, delete, replace or exchange with their neighbour to make b of a, both shorter than LONGEST. */
+/* The edit distance of a and b, both shorter than LONGEST: insertions, deletions, replacements and swaps of
+ * neighbours. */
 static size_t edits(const char *a, size_t m, const char *b, size_t n)
 {
     size_t rows[3][LONGEST], *before = rows[0], *last = rows[1], *now = rows[2];
@@ -43,7 +44,7 @@ void suggest_word(struct suggest *s, const char *word)
     if (m >= LONGEST || n >= LONGEST)
         return;
     size_t d = edits(s->typed, m, word, n);
-    /* A third of the word, or one character, may be wrong; or the word was only begun. */
+    /* A third of the word, or one character, may be wrong; or only the beginning was typed. */
     if (m >= 2 && m < n && strncmp(s->typed, word, m) == 0)
         d = least(d, 1);
     if (d > (n < 3 ? 1 : n / 3) || d >= s->distance || d >= n)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * "Did you mean": the word of several that is nearest to what was typed. */
+ * "Did you mean": finds the word nearest to what was typed. */
 #ifndef PICI_TOOLS_SUGGEST_H
 #define PICI_TOOLS_SUGGEST_H
 
@@ -14,10 +14,10 @@ struct suggest {
     size_t distance;              /* its edits */
 };
 
-/* Begin; typed must live on, and may be NULL if nothing is asked. */
+/* Start a search. typed must stay valid; it may be NULL if nothing is searched for. */
 void suggest_start(struct suggest *, const char *typed);
 
-/* A word that it may have been. Of equally near ones the first stays. */
+/* Consider a word. Of equally near words the first is kept. */
 void suggest_word(struct suggest *, const char *word);
 
 /* "; did you mean WORD?", or "" if no word is near. prefix: what goes before the word, as "--". Returns buf. */

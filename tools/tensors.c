@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Add t, whose elements begin where the input stands, and pass over them. */
+/* Adds t, whose elements begin at the input's position, and skips them. */
 static int add(struct tensors *s, const struct source_tensor *t)
 {
     if (s->n == s->room) {
@@ -31,7 +31,7 @@ static int add(struct tensors *s, const struct source_tensor *t)
                              .filler = t->filler};
     to->bytes = t->count * to->width;
     const size_t shape_bytes = t->rank * sizeof *t->shape;
-    char *copy = malloc(shape_bytes + t->name_len + 1); /* a source's name lives until its next tensor */
+    char *copy = malloc(shape_bytes + t->name_len + 1); /* a source keeps a name only until source_next */
     if (!copy)
         return tool_nomem(s->in.name, "the name of a tensor");
     memcpy(copy, t->shape, shape_bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The tensors of a raw, .npy or .safetensors file by name, read at random. Functions return an exit status, as those of
- * io.h. */
+ * Random access to the tensors of a raw, .npy or .safetensors file, by name. Functions return an exit status and print
+ * the reason, as those of io.h do. */
 #ifndef PICI_TOOLS_TENSORS_H
 #define PICI_TOOLS_TENSORS_H
 
@@ -28,7 +28,7 @@ struct tensors {
     struct tensor_at **by_name; /* [n] */
 };
 
-/* Open, and read what describes the tensors. What is not a regular file, or is empty, is refused. */
+/* Open a file and read the descriptions of its tensors. Refuses what is not a regular file, and an empty one. */
 int tensors_open(struct tensors *, const char *path, const struct tool_options *o);
 
 /* The tensor of this name, or NULL. */
@@ -37,10 +37,10 @@ const struct tensor_at *tensors_find(const struct tensors *, const char *name, s
 /* Bytes [from, from + bytes) of a tensor, as they are in the file. */
 int tensors_read(struct tensors *, const struct tensor_at *, uint64_t from, void *buf, size_t bytes);
 
-/* The tensor as its source gave it; what it points at is the list's. */
+/* The tensor as its source gave it. Its pointers are those of the list. */
 struct source_tensor tensors_source(const struct tensor_at *);
 
-/* Reverse the bytes of each element of width bytes, if it is not in host order. */
+/* Swap the bytes of each element of width bytes, if it is not in host order. */
 void tensor_swap(bool big_endian, size_t width, void *buf, size_t bytes);
 
 void tensors_close(struct tensors *);

@@ -16,7 +16,7 @@ const char *term_bytes(char buf[TERM_TEXT], uint64_t bytes)
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double v = (double)bytes;
     int u = 0;
-    while (v >= 1023.995 && u < 6) { /* what would print as 1024.00 */
+    while (v >= 1023.995 && u < 6) { /* that would print as 1024.00 */
         v /= 1024;
         u++;
     }
@@ -34,7 +34,7 @@ const char *term_percent(char buf[TERM_TEXT], uint64_t part, uint64_t whole)
         snprintf(buf, TERM_TEXT, "-");
     else if (part == 0 || part == whole)
         snprintf(buf, TERM_TEXT, "%s", part ? "100%" : "0%");
-    else if (v >= 99.95) /* not all, and must not look as if */
+    else if (v >= 99.95) /* must not look like 100% */
         snprintf(buf, TERM_TEXT, v < 99.995 ? "%.2f%%" : "~100%%", v);
     else
         snprintf(buf, TERM_TEXT, v >= 10 ? "%.1f%%" : v >= 1 ? "%.2f%%" : "%.2g%%", v);
@@ -47,7 +47,7 @@ const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned di
     for (unsigned i = 0; i < dims; i++) {
         char number[TERM_TEXT];
         int k = snprintf(number, sizeof number, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
-        if (at + (size_t)k + sizeof ", ...]" > cap) { /* keep room to say that there is more */
+        if (at + (size_t)k + sizeof ", ...]" > cap) { /* keep room for the ellipsis */
             at += (size_t)snprintf(buf + at, cap - at, "%s...", i ? ", " : "");
             break;
         }
@@ -57,16 +57,15 @@ const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned di
     return buf;
 }
 
-/* The next character of s, made harmless: writes it to out (NUL-terminated) and returns how many bytes of s it took. */
+/* Writes the next character of s to out, escaped if need be, with a NUL. Returns how many bytes of s it took. */
 static size_t harmless(const char *s, size_t len, char out[8])
 {
     const uint8_t *p = (const uint8_t *)s;
-    size_t k = parse_utf8(p, p + len);
-    bool control = p[0] < 0x20 || p[0] == 0x7f || (k == 2 && p[0] == 0xc2 && p[1] < 0xa0);
-    if (k == 0 || control || (k > 1 && !term_utf8())) {
+    uint32_t c;
+    size_t k = parse_char(p, p + len, &c);
+    if (k == 0 || parse_hidden(c) || (k > 1 && !term_utf8())) {
         snprintf(out, 8, "\\x%02x", p[0]);
-        /* The second byte of a C1 control is then no UTF-8 and gets its own \xNN. */
-        return 1;
+        return 1; /* the other bytes of the sequence are no UTF-8 by themselves: each gets its own \xNN */
     }
     memcpy(out, s, k);
     out[k] = 0;
@@ -96,7 +95,7 @@ void term_column(FILE *f, const char *s, size_t width, bool cut)
     size_t all = term_puts(NULL, s), columns = 0, len = strlen(s);
     if (all <= width || !cut || !width) {
         columns = term_puts(f, s);
-    } else { /* the middle goes: names differ at their ends */
+    } else { /* leave out the middle: names differ at their ends */
         size_t head = (width - 1) / 2, tail = width - 1 - head, at = 0;
         bool gap = false;
         for (size_t i = 0; i < len;) {

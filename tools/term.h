@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What people read: sizes and shares in a few characters, text from strangers made harmless, and progress. */
+ * Text for people: short forms of sizes and shares, untrusted text with escapes, colours, and progress. */
 #ifndef PICI_TOOLS_TERM_H
 #define PICI_TOOLS_TERM_H
 
@@ -20,20 +20,20 @@ const char *term_percent(char buf[TERM_TEXT], uint64_t part, uint64_t whole);
 /* "[3, 224, 224]", cut to what fits in cap bytes; "[]" for a scalar. Returns buf. */
 const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned dims);
 
-/* Write a string from a stranger to f: control characters (C0, DEL, C1) and bytes that are not UTF-8 become \xNN. Returns
+/* Write an untrusted string to f: characters that parse_hidden names and bytes that are not UTF-8 become \xNN. Returns
  * the columns it takes, counting a code point as one. f may be NULL: only count. */
 size_t term_puts(FILE *f, const char *s);
 
 /* As term_puts, padded to width columns; if cut, also cut to them, with an ellipsis in the middle. */
 void term_column(FILE *f, const char *s, size_t width, bool cut);
 
-/* Columns of the terminal that f is; 0 if it is none. */
+/* The width of the terminal that f is; 0 if it is none. */
 unsigned term_width(FILE *f);
 
 /* Whether f takes colours: a terminal, TERM is not "dumb", NO_COLOR is not set. */
 bool term_colours(FILE *f);
 
-/* Text from here on in a style, if f takes colours; and plain again. */
+/* Switch a style on, and all styles off, if f takes colours. */
 enum term_style { TERM_BOLD = 1, TERM_RED = 31, TERM_GREEN = 32 };
 void term_on(FILE *f, enum term_style);
 void term_off(FILE *f);
@@ -41,8 +41,8 @@ void term_off(FILE *f);
 /* Whether the locale's characters are UTF-8. */
 bool term_utf8(void);
 
-/* Progress of a verb's work: a line on stderr, rewritten in place, shown only if stderr is a terminal and the work has
- * lasted over a second. */
+/* Progress of a verb's work: one line on stderr, which is rewritten in place. It is shown only on a terminal, and only
+ * after a second. */
 struct progress {
     const char *what; /* the file */
     uint64_t total;   /* bytes of the input; 0: not known */
@@ -52,12 +52,12 @@ struct progress {
 
 void progress_start(struct progress *p, const char *what, uint64_t total);
 void progress_at(struct progress *p, uint64_t done, uint64_t dense); /* done of total; dense: bytes of tensors so far */
-void progress_end(struct progress *p);                               /* wipes the line; before any other output */
+void progress_end(struct progress *p);                               /* erases the line; call it before other output */
 
-/* Wipe whatever progress line is up, so that an error starts on a line of its own. */
+/* Erase the progress line if there is one, so that an error starts on its own line. */
 void progress_wipe(void);
 
-/* Seconds of a clock that only rises. */
+/* Seconds of a monotonic clock. */
 double term_now(void);
 
 #endif

@@ -12,7 +12,7 @@
 #include "suggest.h"
 #include "term.h"
 
-/* Long enough for any message of ours with names of a length that a person would read; the rest is cut. */
+/* Enough for every message with names of readable length; longer ones are cut. */
 enum { MESSAGE = 4096 };
 
 static char message[MESSAGE];
@@ -22,7 +22,7 @@ static void say(const char *file, const char *at, const char *what, va_list args
     int len = snprintf(message, sizeof message, "%s", at);
     vsnprintf(message + len, sizeof message - (size_t)len, what, args);
     progress_wipe();
-    fflush(stdout); /* so that both streams, on one terminal, keep their order */
+    fflush(stdout); /* keeps the order of both streams on one terminal */
     term_on(stderr, TERM_RED);
     fputs("picitool:", stderr);
     term_off(stderr);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the verbs of picitool share: the parsed command line, and how errors are said. A verb returns an exit status and
- * has said why on stderr, in one line, whenever that is not TOOL_OK. */
+ * What the verbs of picitool share: the parsed command line, and error messages. A verb returns an exit status; if that
+ * is not TOOL_OK, it has printed the reason on stderr, in one line. */
 #ifndef PICI_TOOLS_TOOL_H
 #define PICI_TOOLS_TOOL_H
 
@@ -14,7 +14,7 @@ enum { TOOL_OK = 0, TOOL_BAD = 1, TOOL_USAGE = 2 }; /* exit status: done; bad da
 
 enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_PT, TYPES };
 
-/* What the command line says. Options that a verb does not take keep their defaults. */
+/* The parsed command line. Options that a verb does not take keep their defaults, which are given here. */
 struct tool_options {
     enum pici_format format; /* PICI_AUTO */
     int dtype;               /* enum pici_dtype; 0: not given */
@@ -30,8 +30,11 @@ struct tool_options {
         bool given, to_end;   /* to_end: last was left out */
         uint64_t first, last; /* elements [first, last) */
     } range;
-    bool force, json, checksum, keep_going, in_place;
-    uint64_t max_bytes;   /* 1 GiB */
+    bool force, json, checksum, keep_going, in_place, no_sparse;
+    struct {
+        bool given;
+        uint64_t bytes;   /* UINT64_MAX: no limit */
+    } max_size;           /* see limit.h */
     uint64_t bench_bytes; /* 64 MiB */
     bool bench_bytes_set;
     int reps;               /* 7 */
@@ -54,27 +57,27 @@ int verb_bench(const struct tool_options *);
 int verb_diff(const struct tool_options *);
 int verb_apply(const struct tool_options *);
 
-/* "picitool: FILE: what" on stderr, as one line whatever the bytes of file and arguments; returns TOOL_BAD. file may be
- * NULL. */
+/* Print "picitool: FILE: what" on stderr, as one line whatever bytes file and arguments contain. file may be NULL.
+ * Returns TOOL_BAD. */
 int tool_bad(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
-/* "picitool: FILE: offset N: what"; returns TOOL_BAD. */
+/* The same as "picitool: FILE: offset N: what". Returns TOOL_BAD. */
 int tool_bad_at(const char *file, uint64_t offset, const char *what, ...) __attribute__((format(printf, 3, 4)));
 
-/* "picitool: FILE: what"; returns TOOL_USAGE. file may be NULL. */
+/* The same as tool_bad for wrong usage. Returns TOOL_USAGE. */
 int tool_usage(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
-/* tool_bad: file has no tensor of the name that near was begun with; another is meant, perhaps. */
+/* tool_bad: file has no tensor of the name for which near searched; suggests the nearest one. */
 struct suggest;
 int tool_no_tensor(const char *file, const struct suggest *near);
 
-/* What the last of these said, without the program and the file. */
+/* The last message of these functions, without program and file. */
 const char *tool_last_error(void);
 
 /* tool_bad: out of memory for what. */
 int tool_nomem(const char *file, const char *what);
 
-/* How many threads --threads asks for; 0 is one for each core that is online. At least 1. */
+/* The number of threads for a value of --threads; 0 stands for the number of online cores. At least 1. */
 unsigned tool_threads(int asked);
 
 /* The name to show for an operand: "-" is "standard input". */
@@ -83,20 +86,20 @@ const char *tool_input_name(const char *path);
 /* "raw", "npy", "safetensors" or "pt". */
 const char *tool_type_name(enum tool_type);
 
-/* What path ends in, from the last dot of its last part on; "" if there is none. */
+/* The extension of path with its dot, "" if it has none. Dots in the names of directories do not count. */
 const char *tool_extension(const char *path);
 
-/* The default name of what is made of in: in and an extension, or - for -. The caller's to free; NULL: no memory. */
+/* The default name of an output: in with the extension appended, or - for -. The caller frees it. NULL: no memory. */
 char *tool_output_name(const char *in, const char *extension);
 
-/* The type that a path's extension tells; raw for any other. */
+/* The type by the extension of path; raw if the extension is unknown. */
 enum tool_type tool_type_of(const char *path);
 
-/* A number with an optional suffix K, M, G or T (powers of 1024, with or without iB). False if it is not one or is
- * beyond 64 bits. */
+/* Parse a number with an optional suffix K, M, G or T (powers of 1024, with or without iB). False if it is malformed or
+ * needs more than 64 bits. */
 bool tool_parse_bytes(const char *s, uint64_t *bytes);
 
-/* The digits at *s, which is moved behind them. False if there are none or they are beyond 64 bits. */
+/* Parse the digits at *s and advance *s past them. False if there are none or they need more than 64 bits. */
 bool tool_parse_digits(const char **s, uint64_t *v);
 
 #endif

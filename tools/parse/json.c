@@ -29,7 +29,7 @@ static struct json_token fail(struct json *j, size_t at, const char *what)
     return token(JSON_ERROR, at, at);
 }
 
-/* Something other than what is wanted: at the end of the text, a byte in the way. */
+/* Fails because something else than wanted comes: the end of the text, or another byte. */
 static struct json_token fail_wanted(struct json *j, const char *wanted)
 {
     char seen[8];
@@ -55,7 +55,7 @@ static int hex_digit(uint8_t c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The four hexadecimal digits at p, or -1. */
+/* The value of the four hexadecimal digits at p, or -1. */
 static int32_t hex4(const uint8_t *p, const uint8_t *end)
 {
     int32_t v = 0;
@@ -70,7 +70,7 @@ static int32_t hex4(const uint8_t *p, const uint8_t *end)
     return v;
 }
 
-/* Bytes of the escape sequence at p, which begins with a backslash; 0 if it is not a valid one. *c = what it means. */
+/* Decodes the escape sequence at p, which begins with a backslash, to *c. Returns its length; 0 if it is not valid. */
 static size_t escape(const uint8_t *p, const uint8_t *end, uint32_t *c)
 {
     if (end - p < 2)
@@ -100,7 +100,7 @@ static size_t escape(const uint8_t *p, const uint8_t *end, uint32_t *c)
     return 12;
 }
 
-/* A string begins at pos, with its quote. */
+/* Reads the string that begins at pos, with its quote. */
 static struct json_token string(struct json *j, enum json_type type)
 {
     const uint8_t *end = j->text + j->len;
@@ -122,7 +122,7 @@ static struct json_token string(struct json *j, enum json_type type)
     return fail(j, start - 1, "a JSON string without an end");
 }
 
-/* Past the digits at pos; false if there are none. */
+/* Skips the digits at pos. False if there are none. */
 static bool digits(struct json *j)
 {
     size_t start = j->pos;

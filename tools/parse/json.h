@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A strict JSON tokenizer (RFC 8259) over text in memory: one token a call, no allocation, no recursion. Every byte is
- * checked on the way: grammar, UTF-8, escapes (surrogates in pairs only), numbers. */
+ * A strict JSON tokenizer (RFC 8259) for text in memory: one token a call, no allocation, no recursion. It checks
+ * grammar, UTF-8, escapes (surrogates in pairs only) and numbers. */
 #ifndef PICI_TOOLS_PARSE_JSON_H
 #define PICI_TOOLS_PARSE_JSON_H
 
 #include "parse/parse.h"
 
 enum json_type {
-    JSON_ERROR, /* see json.error; every later call says the same */
-    JSON_END,   /* the text was one value and white space; every later call says the same */
+    JSON_ERROR, /* see json.error; every later call returns it too */
+    JSON_END,   /* the text was one value and white space; every later call returns it too */
     JSON_OBJECT,
     JSON_OBJECT_END,
     JSON_ARRAY,
@@ -39,11 +39,12 @@ struct json {
     struct parse_error *error;
 };
 
-/* Begin with text [len bytes], which must outlive the tokens. base: the text's place in its file, for errors. */
+/* Start at the beginning of text [len bytes], which must outlive the tokens. base: its offset in the file, for
+ * errors. */
 void json_init(struct json *, const void *text, size_t len, uint64_t base, struct parse_error *error);
 
-/* The next token. Containers come as a begin and an end token, with keys and values between them; commas and colons are
- * checked and left out. */
+/* The next token. A container is a begin token, its keys and values, and an end token. Commas and colons are checked
+ * and are no tokens. */
 struct json_token json_next(struct json *);
 
 /* Resolve the escapes of a key or string: UTF-8 to out, which has room for token.len bytes (no escape grows), without a

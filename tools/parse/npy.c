@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The text of the header is a Python literal: a dict of three keys. NumPy reads it with Python's own parser; here is the
- * part of that grammar which writers produce: strings, unsigned integers (with the L of Python 2), True and False,
- * tuples, and lists of tuples for structured types. */
+ * The text of the header is a Python literal: a dict of three keys. NumPy reads it with Python's own parser. This
+ * parser accepts the part of the grammar that writers produce: strings, unsigned integers (with the L of Python 2),
+ * True and False, tuples, and lists of tuples for structured types. */
 #include "parse/npy.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    NPY_MAX_DEPTH = 16,            /* structures inside one another */
+    NPY_MAX_DEPTH = 16,            /* of nested structures */
     NPY_MAX_ITEM_BYTES = INT32_MAX /* as in NumPy */
 };
 
@@ -21,13 +21,13 @@ struct cursor {
     struct parse_error *err;
 };
 
-/* A stretch of the text. */
+/* A part of the text. */
 struct text {
     const uint8_t *p;
     size_t len;
 };
 
-/* What one item is. */
+/* The type of one item. */
 struct item {
     enum pici_dtype dtype;
     bool swap;
@@ -74,7 +74,7 @@ static void skip_space(struct cursor *c)
     }
 }
 
-/* Whether the next thing is the byte ch; not taken. */
+/* Whether the next byte, after white space, is ch. Does not take it. */
 static bool at(struct cursor *c, char ch)
 {
     skip_space(c);
@@ -91,7 +91,7 @@ static bool fail_wanted(struct cursor *c, const char *wanted)
                       wanted);
 }
 
-/* Take the byte ch, or fail. */
+/* Takes the byte ch, or fails. */
 static bool take(struct cursor *c, char ch, const char *wanted)
 {
     if (!at(c, ch))
@@ -100,8 +100,8 @@ static bool take(struct cursor *c, char ch, const char *wanted)
     return true;
 }
 
-/* Go on to the next element of something that closing ends: take a comma, unless closing comes at once or after it.
- * *more = there is another. */
+/* Goes to the next element of a list that ends with the byte closing: takes the comma before it, if any. *more: there
+ * is a next element. */
 static bool next(struct cursor *c, char closing, const char *wanted, bool *more)
 {
     bool comma = at(c, ',');
@@ -110,10 +110,10 @@ static bool next(struct cursor *c, char closing, const char *wanted, bool *more)
     return comma || !*more || fail_wanted(c, wanted);
 }
 
-/* Take a string; *s = what is between the quotes, escapes and all (no name that matters here has any). */
+/* Takes a string. *s is the text between the quotes, with its escapes; no name that matters here has any. */
 static bool take_string(struct cursor *c, struct text *s, const char *wanted)
 {
-    if (at(c, 'u')) /* Python 2 wrote some with this mark */
+    if (at(c, 'u')) /* Python 2 wrote some strings with this prefix */
         c->p++;
     if (c->p == c->end || (*c->p != '\'' && *c->p != '"'))
         return fail_wanted(c, wanted);
@@ -141,7 +141,7 @@ static bool is_digit(uint8_t ch)
     return ch >= '0' && ch <= '9';
 }
 
-/* Take the digits at p; *n is at most INT64_MAX. False if it would be more, *digits = how many there are. */
+/* Takes the digits at p. *digits: how many there are. False if their value *n would be above INT64_MAX. */
 static bool take_digits(const uint8_t **p, const uint8_t *end, uint64_t *n, size_t *digits)
 {
     const uint8_t *start = *p;
@@ -155,7 +155,7 @@ static bool take_digits(const uint8_t **p, const uint8_t *end, uint64_t *n, size
     return true;
 }
 
-/* Take a dimension. where: 'shape' or 'descr', for messages. */
+/* Takes a dimension. where: 'shape' or 'descr', for messages. */
 static bool take_dim(struct cursor *c, uint64_t *n, const char *where)
 {
     size_t digits;
@@ -173,7 +173,7 @@ static bool take_dim(struct cursor *c, uint64_t *n, const char *where)
     return true;
 }
 
-/* Take a tuple of dimensions. */
+/* Takes a tuple of dimensions. */
 static bool take_dims(struct cursor *c, struct dims *d, const char *where)
 {
     if (!take(c, '(', "a tuple of dimensions"))
@@ -192,7 +192,8 @@ static bool take_dims(struct cursor *c, struct dims *d, const char *where)
     return take(c, ')', "')'");
 }
 
-/* Product of dims and of bytes each. As in NumPy a zero does not excuse the others from fitting in limit. */
+/* The product of the dimensions and of the bytes of an item. As in NumPy, the others must fit in limit even beside a
+ * zero. */
 static bool product(const struct dims *d, uint64_t bytes, uint64_t limit, uint64_t *items)
 {
     bool empty = false;
@@ -206,7 +207,7 @@ static bool product(const struct dims *d, uint64_t bytes, uint64_t limit, uint64
     return bytes <= limit;
 }
 
-/* Whether [p, end) is the [unit] of a time: a number and a name. What it means does not matter here. */
+/* Whether [p, end) is the [unit] of a time: a number and a name. Its meaning does not matter here. */
 static bool is_unit(const uint8_t *p, const uint8_t *end)
 {
     static const char *const units[] = {"Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"};
@@ -291,7 +292,8 @@ static bool understand_type(struct cursor *c, struct text s, struct item *item)
 
 static bool take_type(struct cursor *c, struct item *item, int depth);
 
-/* Take one field of a structure, (name, type) or (name, type, shape), where name may be (title, name); add its bytes. */
+/* Takes one field of a structure, (name, type) or (name, type, shape), and adds its bytes. The name may be (title,
+ * name). */
 static bool take_field(struct cursor *c, uint64_t *bytes, int depth)
 {
     struct text name;
@@ -331,7 +333,7 @@ static bool take_field(struct cursor *c, uint64_t *bytes, int depth)
     return take(c, ')', "')'");
 }
 
-/* Take a type: a string, or a list of fields. */
+/* Takes a type: a string, or a list of fields. */
 static bool take_type(struct cursor *c, struct item *item, int depth)
 {
     struct text s;
@@ -359,7 +361,7 @@ static bool take_bool(struct cursor *c, bool *value)
     return true;
 }
 
-/* Take the dict, and nothing after it but white space. */
+/* Takes the dict; only white space may follow it. */
 static bool take_header(struct cursor *c, struct npy *out, struct item *item, struct dims *dims, uint64_t *shape_place)
 {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};

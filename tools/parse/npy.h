@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The header of NumPy's .npy files: versions 1.0, 2.0 and 3.0, as NumPy and others write them. It says how the data that
- * follow are to be carried: as which of pici's dtypes, how many elements, in which byte order.
+ * Parses the header of NumPy's .npy files, versions 1.0, 2.0 and 3.0. The result says how the data that follow are
+ * stored in a .pici file: as which dtype, how many elements, and from which byte order.
  *
- * Reading goes in two steps, so that it works on a pipe:
- *     read NPY_PREFIX_BYTES bytes;   npy_header_bytes(): how long the header is
- *     read the rest of the header;   npy_parse(): what it says
- * Nothing is allocated, nothing is read outside the bytes given, and every number is checked before it is used. */
+ * Reading has two steps, so that it works on a pipe:
+ *     read NPY_PREFIX_BYTES bytes;   npy_header_bytes() gives the length of the header
+ *     read the rest of the header;   npy_parse() parses it
+ * Nothing is allocated. Nothing is read outside the bytes given. Every number is checked before it is used. */
 #ifndef PICI_TOOLS_PARSE_NPY_H
 #define PICI_TOOLS_PARSE_NPY_H
 
@@ -22,7 +22,7 @@ enum {
 
 enum { NPY_MAX_RANK = 64 }; /* as in NumPy 2 */
 
-/* A header, understood. The carried run is data_bytes bytes from data_offset on: count elements of dtype.
+/* A parsed header. The data are data_bytes bytes from data_offset on, and are taken as count elements of dtype.
  *
  *   descr                 dtype  item_elements
  *   b1 (any byte value)   u8     1
@@ -38,7 +38,7 @@ struct npy {
     enum pici_dtype dtype;
     bool swap;                    /* the file's bytes are big-endian, in units of dtype; false for one-byte dtypes.
                                      '=' and '|' and no mark at all count as little-endian */
-    bool fortran_order;           /* the first index is the fastest; the data are carried in the order of the file */
+    bool fortran_order;           /* the first index is the fastest. The order of the data does not change */
     unsigned rank;                /* dimensions; 0: a scalar, of one item */
     uint64_t shape[NPY_MAX_RANK]; /* as the header has it, in items */
     uint64_t items;               /* product of shape */
@@ -47,29 +47,29 @@ struct npy {
     uint64_t data_offset;         /* length of the header, prefix included */
     uint64_t data_bytes;          /* count * width of dtype; data_offset + data_bytes is below 2^63 */
     uint64_t trailing_bytes;      /* bytes of the file after the data; 0 where the file's length is unknown */
-    char descr[64]; /* 'descr' for people: <f4, |b1, [('x', '<f8'), ...; printable ASCII, shortened to fit */
+    char descr[64]; /* 'descr' for messages: <f4, |b1, [('x', '<f8'), ...; printable ASCII, shortened to fit */
 };
 
 /* How many bytes the header has.
- *   first [len bytes]  the beginning of the file, len >= NPY_PREFIX_BYTES unless the file is shorter (which is an error)
+ *   first [len bytes]  the beginning of the file, len >= NPY_PREFIX_BYTES unless the file is shorter (an error)
  *   need  out          length of the header, prefix included: data_offset. At most NPY_MAX_HEADER_BYTES
- * False, with *err set: not a .npy file, a version other than 1.0, 2.0, 3.0, or a header too long to be honest. */
+ * False, with *err set: not a .npy file, a version other than 1.0, 2.0, 3.0, or a header above the limit. */
 bool npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err);
 
-/* Understand a header.
- *   head [len bytes]  the beginning of the file, as far as npy_header_bytes wants it; what follows is not looked at
- *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: whoever reads on must then see that
- *                     data_bytes bytes come, and carries what comes after them)
- * False, with *err set and *out unspecified: a header that is not NumPy's, an object dtype, a shape whose data are beyond
- * 2^63 bytes, a file too short for its shape. Stricter than NumPy, which asks Python, about spellings that no writer is
- * known to use (hexadecimal numbers, dtype names as 'float32', comments, duplicate keys); laxer in that the names of
- * fields are not compared, and that the long doubles of other machines pass. */
+/* Parse a header.
+ *   head [len bytes]  the beginning of the file, as long as npy_header_bytes says; later bytes are ignored
+ *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: the caller must then check that
+ *                     data_bytes bytes follow, and keep what comes after them)
+ * False, with *err set and *out unspecified: a header that is not NumPy's, an object dtype, a shape whose data exceed
+ * 2^63 bytes, a file too short for its shape. This is stricter than NumPy, which uses Python's parser, about spellings
+ * that no known writer uses (hexadecimal numbers, dtype names as 'float32', comments, duplicate keys). It is laxer in
+ * two points: names of fields may be equal, and long doubles of other machines are accepted. */
 bool npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_bytes, struct parse_error *err);
 
 enum { NPY_WRITE_RANK = 32, NPY_WRITE_ROOM = 1024 };
 
 /* Write a header of version 1.0 for little-endian elements of a shape of at most NPY_WRITE_RANK dimensions; returns its
- * length. NumPy has no name for bf16 and f8: they are written as it writes those of ml_dtypes, V2 and V1. */
+ * length. NumPy has no names for bf16 and f8; they become V2 and V1, as NumPy writes those of ml_dtypes. */
 size_t npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype, bool fortran_order, const uint64_t *shape,
                         unsigned rank);
 

@@ -10,7 +10,7 @@ char *parse_printable(char *out, size_t cap, const void *text, size_t len)
     static const char hex[] = "0123456789abcdef";
     const uint8_t *p = text;
     size_t n = 0;
-    size_t room = 0; /* length of out at the last place where "..." still fits */
+    size_t room = 0; /* the last position in out where "..." still fits */
     for (size_t i = 0; i < len; i++) {
         bool plain = p[i] >= 0x20 && p[i] < 0x7f;
         size_t want = plain ? 1 : 4;
@@ -45,7 +45,8 @@ bool parse_fail(struct parse_error *err, uint64_t offset, const char *format, ..
 
 size_t parse_utf8(const uint8_t *p, const uint8_t *end)
 {
-    /* The second byte's range depends on the first: it shuts out overlong forms, surrogates and what is too large. */
+    /* The range of the second byte depends on the first; it excludes overlong forms, surrogates and too large
+     * values. */
     uint8_t low = 0x80, high = 0xbf;
     size_t n;
     if (p[0] < 0x80) {
@@ -69,4 +70,36 @@ size_t parse_utf8(const uint8_t *p, const uint8_t *end)
         if ((p[i] & 0xc0) != 0x80)
             return 0;
     return n;
+}
+
+size_t parse_char(const uint8_t *p, const uint8_t *end, uint32_t *c)
+{
+    const size_t n = parse_utf8(p, end);
+    if (n == 0)
+        return 0;
+    *c = n == 1 ? p[0] : p[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++)
+        *c = *c << 6 | (p[i] & 0x3f);
+    return n;
+}
+
+bool parse_hidden(uint32_t c)
+{
+    /* Unicode's general categories Cc, Cf, Zl and Zp, what has Default_Ignorable_Code_Point, and noncharacters. */
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {
+        {0x00, 0x1f},       {0x7f, 0x9f},       {0xad, 0xad},       {0x34f, 0x34f},     {0x600, 0x605},
+        {0x61c, 0x61c},     {0x6dd, 0x6dd},     {0x70f, 0x70f},     {0x890, 0x891},     {0x8e2, 0x8e2},
+        {0x115f, 0x1160},   {0x17b4, 0x17b5},   {0x180b, 0x180f},   {0x200b, 0x200f},   {0x2028, 0x202e},
+        {0x2060, 0x206f},   {0x3164, 0x3164},   {0xfdd0, 0xfdef},   {0xfe00, 0xfe0f},   {0xfeff, 0xfeff},
+        {0xffa0, 0xffa0},   {0xfff0, 0xfffb},   {0x110bd, 0x110bd}, {0x110cd, 0x110cd}, {0x13430, 0x1343f},
+        {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
+    };
+    if ((c & 0xfffe) == 0xfffe) /* the last two of each plane */
+        return true;
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges && ranges[i].first <= c; i++)
+        if (c <= ranges[i].last)
+            return true;
+    return false;
 }

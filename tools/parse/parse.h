@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the parsers of other people's files share: how they report what is wrong, and how they print untrusted bytes. */
+ * What the parsers of other formats share: how they report errors, and how untrusted bytes are shown. */
 #ifndef PICI_TOOLS_PARSE_PARSE_H
 #define PICI_TOOLS_PARSE_PARSE_H
 
@@ -10,21 +10,21 @@
 
 /* Where and why bytes were refused. Set whenever a parser returns false, and only then. */
 struct parse_error {
-    uint64_t offset; /* byte of the file where it shows */
+    uint64_t offset; /* of the byte of the file where the error is found */
     char what[176];  /* a phrase without a full stop, printable ASCII: "'shape' has a negative dimension" */
 };
 
-/* Bytes of untrusted text as they may appear in a message or in a table: printable ASCII as it is, the rest as \xNN,
- * cut off with "..." when it does not fit. NUL-terminated; out must have room for 8 bytes or more. Returns out. */
+/* Write untrusted text to out, for a message or a table: printable ASCII unchanged, other bytes as \xNN. Text that does
+ * not fit is cut and ends in "...". NUL-terminated; cap must be at least 8. Returns out. */
 char *parse_printable(char *out, size_t cap, const void *text, size_t len);
 
-/* Fill *err as printf does; control characters must not come in (see parse_printable). Returns false. */
+/* Fill *err, with a message as of printf. Untrusted text must have passed parse_printable. Returns false. */
 #ifdef __GNUC__
 __attribute__((format(printf, 3, 4)))
 #endif
 bool parse_fail(struct parse_error *err, uint64_t offset, const char *format, ...);
 
-/* *product = a * b. False, and *product unchanged, if that is above limit. */
+/* *product = a * b. False, and *product is unchanged, if the result is above limit. */
 static inline bool parse_mul(uint64_t *product, uint64_t a, uint64_t b, uint64_t limit)
 {
     if (b && a > limit / b)
@@ -33,8 +33,16 @@ static inline bool parse_mul(uint64_t *product, uint64_t a, uint64_t b, uint64_t
     return true;
 }
 
-/* Bytes of the UTF-8 sequence at p, which has end - p >= 1 bytes; 0 if it is not one (overlong forms, surrogates and
- * values above U+10FFFF included). */
+/* The length of the UTF-8 sequence at p, end - p >= 1. 0 if it is not valid, as overlong forms, surrogates and values
+ * above U+10FFFF are not. */
 size_t parse_utf8(const uint8_t *p, const uint8_t *end);
+
+/* The same; also decodes the sequence to *c, unless the result is 0. */
+size_t parse_char(const uint8_t *p, const uint8_t *end, uint32_t *c);
+
+/* Whether a code point is invisible or changes how other text looks: controls (C0, DEL, C1), separators of lines and
+ * paragraphs, format characters such as those that change the direction of writing, characters without a glyph, and
+ * noncharacters. They must be escaped where untrusted text is shown. */
+bool parse_hidden(uint32_t c);
 
 #endif

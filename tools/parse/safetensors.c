@@ -7,7 +7,7 @@
 
 #include "parse/json.h"
 
-/* The reference implementation's list, with the bits of an item, and what carries it. */
+/* The dtypes of the reference implementation, with the bits of an item, and the dtype in a .pici file. */
 static const struct source_dtype {
     char name[12];
     uint8_t bits;
@@ -58,7 +58,7 @@ bool safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t len, 
     return true;
 }
 
-/* Room for one more than count elements of each bytes: array, moved if need be; NULL when out of memory. */
+/* Makes room for one more than count elements of each bytes. Returns array, perhaps moved; NULL: out of memory. */
 static void *grow(void *array, size_t count, size_t *cap, size_t each)
 {
     uint64_t bytes;
@@ -73,7 +73,7 @@ static void *grow(void *array, size_t count, size_t *cap, size_t each)
     return p;
 }
 
-/* Where a token is in the file. */
+/* The offset of a token in the file. */
 static uint64_t place(struct json_token t)
 {
     return SAFETENSORS_PREFIX_BYTES + t.start;
@@ -84,7 +84,7 @@ static bool no_memory(struct parser *p, uint64_t offset)
     return parse_fail(p->err, offset, "out of memory for the tensors of the header");
 }
 
-/* The next token, which must be of that type. */
+/* Takes the next token, which must be of that type. */
 static bool next(struct parser *p, enum json_type type, const char *what, struct json_token *t)
 {
     *t = json_next(&p->json);
@@ -93,15 +93,15 @@ static bool next(struct parser *p, enum json_type type, const char *what, struct
     return t->type == JSON_ERROR ? false : parse_fail(p->err, place(*t), "%s", what);
 }
 
-/* Whether a key or string is word. */
+/* Whether a key or string equals word. */
 static bool is(const struct parser *p, struct json_token t, const char *word)
 {
-    char text[96]; /* every word written in \uXXXX would fit */
+    char text[96]; /* fits every word, even if all of it is written as \uXXXX */
     return t.len <= sizeof text && json_string(&p->json, t, text) == strlen(word) &&
            memcmp(text, word, strlen(word)) == 0;
 }
 
-/* Append a key, with its name resolved and terminated. */
+/* Appends a key, with its escapes resolved and a NUL. */
 static bool add_key(struct parser *p, struct keys *keys, struct json_token t)
 {
     struct key *list = grow(keys->list, keys->count, &keys->cap, sizeof *list);
@@ -126,7 +126,7 @@ static int by_name(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Sorts keys; of all that were there before, the first in the text is reported. */
+/* Sorts the keys. Of duplicates, reports the one that comes first in the text. */
 static bool no_duplicates(struct parser *p, struct keys *keys)
 {
     const struct key *worst = NULL;
@@ -310,7 +310,7 @@ static int by_data(const void *a, const void *b)
     return x->header_offset < y->header_offset ? -1 : x->header_offset > y->header_offset;
 }
 
-/* The tensors' data leave no hole, do not overlap and end with the file. */
+/* Checks that the tensors' data leave no gap, do not overlap and end with the file. */
 static bool check_layout(struct safetensors *out, uint64_t file_bytes, struct parse_error *err)
 {
     char name[64];
@@ -345,7 +345,7 @@ bool safetensors_parse(struct safetensors *out, const uint8_t *head, size_t len,
         return parse_fail(err, len < file_bytes ? len : file_bytes, "the file ends inside the header");
     size_t text_bytes = (size_t)(out->data_offset - SAFETENSORS_PREFIX_BYTES);
     json_init(&p.json, head + SAFETENSORS_PREFIX_BYTES, text_bytes, SAFETENSORS_PREFIX_BYTES, err);
-    /* A key's two quotes make room for its terminator; one more byte, lest malloc(0) be taken for a failure. */
+    /* A key's two quotes leave room for its NUL. One byte more, since malloc(0) may return NULL. */
     p.names_end = out->names = malloc(text_bytes + 1);
     bool ok = out->names ? parse_header(&p) : parse_fail(err, 0, "out of memory for the names of the header");
     const uint64_t *shape = out->shapes;

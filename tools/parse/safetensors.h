@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The header of .safetensors files: eight bytes of length, a JSON object, then the data of all tensors without a gap.
+ * Parses the header of .safetensors files: eight bytes of length, a JSON object, then the data of all tensors without
+ * gaps.
  *
- * Reading goes in two steps, so that it works on a pipe:
- *     read SAFETENSORS_PREFIX_BYTES bytes;   safetensors_header_bytes(): how long the header is
- *     read the rest of the header;           safetensors_parse(): what it says
+ * Reading has two steps, so that it works on a pipe:
+ *     read SAFETENSORS_PREFIX_BYTES bytes;   safetensors_header_bytes() gives the length of the header
+ *     read the rest of the header;           safetensors_parse() parses it
  *
- * All rules of the format are enforced: strict JSON in valid UTF-8, no duplicate keys at any level, "__metadata__" a map
- * of text to text, each tensor exactly {dtype, shape, data_offsets}, offsets that begin at 0, leave no hole and end with
- * the file, and a size that is dtype x shape with no overflow, in whole bytes. As the reference implementation does, and
- * against its text, white space before the opening brace is taken. Where that implementation is lax, this is not: it lets
- * duplicate names, other keys in a tensor, a tensor as a list and a "__metadata__" of null pass. */
+ * All rules of the format are enforced: strict JSON in valid UTF-8; no duplicate keys at any level; "__metadata__" a
+ * map of text to text; each tensor exactly {dtype, shape, data_offsets}; offsets that begin at 0, leave no gap and end
+ * with the file; a size that is dtype x shape with no overflow, in whole bytes. White space before the opening brace is
+ * accepted, as the reference implementation does although its specification forbids it. The reference implementation
+ * also accepts duplicate names, other keys in a tensor, a tensor as a list, and null as "__metadata__"; this parser
+ * does not. */
 #ifndef PICI_TOOLS_PARSE_SAFETENSORS_H
 #define PICI_TOOLS_PARSE_SAFETENSORS_H
 
@@ -23,7 +25,7 @@ enum {
     SAFETENSORS_MAX_HEADER_TEXT = 100000000 /* the reference implementation's limit */
 };
 
-/* One tensor. The carried run is end - begin bytes: count elements of dtype, little-endian as all data of the format.
+/* One tensor. Its end - begin bytes are taken as count elements of dtype, little-endian as all data of the format.
  *
  *   source dtype                                      dtype  item_elements
  *   F32 F64 F16 BF16 F8_E4M3 F8_E5M2, I8 ... U64      its namesake          1
@@ -33,18 +35,18 @@ enum {
 struct safetensors_tensor {
     const char *name;         /* UTF-8, escapes resolved, NUL-terminated; may be empty, may hold NULs and controls */
     size_t name_bytes;        /* without the terminator */
-    const char *source_dtype; /* as in the file: "BF16"; static */
-    enum pici_dtype dtype;    /* carried as */
+    const char *source_dtype; /* the file's own word, as "BF16"; static */
+    enum pici_dtype dtype;    /* in a .pici file */
     unsigned item_elements;   /* elements of dtype that make up one item; 0: items are smaller than a byte */
     unsigned rank;            /* dimensions; 0: a scalar, of one item */
     const uint64_t *shape;    /* [rank] as in the file, in items; NULL if rank is 0 */
     uint64_t items;           /* product of shape */
     uint64_t count;           /* elements of dtype: (end - begin) / width */
     uint64_t begin, end;      /* bytes of the file, from its very beginning (data_offsets + header) */
-    uint64_t header_offset;   /* where the header names it, for messages */
+    uint64_t header_offset;   /* of its name in the header, for messages */
 };
 
-/* A header, understood. */
+/* A parsed header. */
 struct safetensors {
     struct safetensors_tensor *tensors; /* [count] in the order of their data: each begins where the one before it ends
                                            (empty tensors at the same place: in the order of the header) */
@@ -62,13 +64,13 @@ struct safetensors {
  * False, with *err set: a file too short, or a header above the limit. */
 bool safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err);
 
-/* Understand a header.
+/* Parse a header.
  *   out               freed by the caller with safetensors_free; needs none after false
- *   head [len bytes]  the beginning of the file, as far as safetensors_header_bytes wants it; what follows is not looked
- *                     at, and nothing of head is referred to afterwards
- *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: whoever reads on must then see that
- *                     the file ends at out->file_bytes, neither before nor after)
- * Allocates in proportion to the text that is there, whatever it claims. False, with *err set: a rule is broken, or out of
+ *   head [len bytes]  the beginning of the file, as long as safetensors_header_bytes says. Later bytes are ignored.
+ *                     head may be freed afterwards
+ *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: the caller must then check that
+ *                     the file ends at out->file_bytes)
+ * Memory is proportional to the text, whatever the text claims. False, with *err set: a rule is broken, or out of
  * memory. */
 bool safetensors_parse(struct safetensors *out, const uint8_t *head, size_t len, uint64_t file_bytes,
                        struct parse_error *err);

@@ -31,19 +31,19 @@ static uint64_t le(const uint8_t *p, int bytes)
     return v;
 }
 
-/* n bytes at offset, which the caller has found to be within the file. */
+/* Reads n bytes at offset. The caller has checked that they are within the file. */
 static bool get(struct parser *p, void *to, size_t n, uint64_t offset)
 {
     return !n || p->read_at(p->ctx, to, n, offset) == 0 || parse_fail(p->err, offset, "cannot be read");
 }
 
-/* A field of the end record that zip64 has again: a, unless it is all ones. */
+/* The value of a field that zip64 repeats: a, unless a is all ones. */
 static bool agree(uint64_t a, int bytes, uint64_t b)
 {
     return a == b || a == (UINT64_C(1) << 8 * bytes) - 1;
 }
 
-/* The records at the end of the file: where the directory is. */
+/* Reads the records at the end of the file, which say where the directory is. */
 static bool find_directory(struct parser *p)
 {
     uint8_t *tail = malloc(END_BYTES + COMMENT_MOST), end64[END64_BYTES], locator[LOCATOR_BYTES];
@@ -53,7 +53,7 @@ static bool find_directory(struct parser *p)
     bool found = false, read = get(p, tail, len, p->file_bytes - len);
     uint8_t e[END_BYTES];
     uint64_t at = 0;
-    for (size_t i = len; read && !found && i-- >= END_BYTES;) { /* the comment reaches to the end of the file */
+    for (size_t i = len; read && !found && i-- >= END_BYTES;) { /* the comment ends with the file */
         const uint8_t *q = tail + i + 1 - END_BYTES;
         size_t comment = len - (i + 1);
         found = memcmp(q, "PK\5\6", 4) == 0 && le(q + 20, 2) == comment;
@@ -100,7 +100,7 @@ static bool find_directory(struct parser *p)
     return true;
 }
 
-/* What zip64 says of an entry, in the place of fields that are all ones: sizes and offset, in this order. */
+/* Reads from the zip64 extra field the values of fields that are all ones: sizes and offset, in this order. */
 static bool wide_fields(const uint8_t *extra, size_t len, uint64_t *const field[3])
 {
     static const uint32_t ones = UINT32_MAX;
@@ -127,7 +127,7 @@ static bool wide_fields(const uint8_t *extra, size_t len, uint64_t *const field[
     return len == 0 && !wanted;
 }
 
-/* The entry at q, of the directory's at bytes, with left bytes of it to come; *used is how many it takes. */
+/* Parses the entry at q, which is at offset at of the directory, with left bytes left there. *used: its length. */
 static bool take_entry(struct parser *p, const uint8_t *q, uint64_t left, uint64_t at, char **names, uint64_t *used)
 {
     struct zip_entry *e = &p->out->entries[p->out->count];
@@ -161,11 +161,11 @@ static bool take_entry(struct parser *p, const uint8_t *q, uint64_t left, uint64
         packed > p->directory - e->header - LOCAL_BYTES)
         return parse_fail(p->err, at, "entry '%s' is not before the directory", name);
     e->begin = bytes;
-    e->end = packed; /* both until the local header tells where they are */
+    e->end = packed; /* relative until the local header has been read */
     return true;
 }
 
-/* The local header, which may leave sizes to a descriptor after the data (bit 3 of the flags). */
+/* Checks the local header. With bit 3 of the flags, the sizes are in a descriptor after the data. */
 static bool take_local(struct parser *p, struct zip_entry *e)
 {
     char name[64];
@@ -204,7 +204,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct zip_entry *)a)->name, ((const struct zip_entry *)b)->name);
 }
 
-/* Entries in the order of their bytes: none in another, no two of one name. */
+/* Sorts the entries by their bytes; checks that none overlap and that names are unique. */
 static bool check_entries(struct parser *p)
 {
     struct zip *z = p->out;

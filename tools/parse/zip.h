@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The directory of a zip file, as torch.save writes them (.pt), with or without zip64: where the bytes of its entries are.
- * Whether these are compressed is said, and nothing is decompressed.
+ * Parses the directory of a zip file as torch.save writes them (.pt), with or without zip64: where the bytes of the
+ * entries are, and whether these are compressed. Nothing is decompressed.
  *
- * What a zip says in two places must agree, and entries are byte ranges of their own: local headers and data do not
- * overlap; the directory ends where the end records begin, and these end the file; there is one disk; nothing is encrypted;
- * names are unique. All else is an error. Checksums of data are not looked at. */
+ * A file is refused unless all this holds: values that a zip file stores twice agree; local headers and data do not
+ * overlap; the directory ends where the end records begin, and these end the file; there is one disk; nothing is
+ * encrypted; names are unique. Checksums of data are not checked. */
 #ifndef PICI_TOOLS_PARSE_ZIP_H
 #define PICI_TOOLS_PARSE_ZIP_H
 
@@ -18,10 +18,10 @@ enum { ZIP_MAX_DIRECTORY = 256 << 20 /* bytes; longer is refused */ };
 struct zip_entry {
     const char *name; /* [name_len], then a NUL; any bytes but NUL */
     size_t name_len;
-    bool stored;         /* as it is */
+    bool stored;         /* not compressed */
     unsigned method;     /* of compression */
     uint64_t header;     /* where its local header begins */
-    uint64_t begin, end; /* its bytes in the file */
+    uint64_t begin, end; /* offsets of its data in the file */
 };
 
 struct zip {
@@ -30,9 +30,9 @@ struct zip {
     char *names; /* owned: the storage of all names */
 };
 
-/* Understand a file of file_bytes bytes, of which read_at gives any.
+/* Parse the directory of a file of file_bytes bytes, which are read with read_at.
  *   out   freed by the caller with zip_free; needs none after false
- * Allocates in proportion to the directory that is there. False, with *err set: no such zip, out of memory, or read_at
+ * Memory is proportional to the directory. False, with *err set: not such a zip file, out of memory, or read_at
  * failed. */
 bool zip_open(struct zip *out, pici_read_at_fn read_at, void *ctx, uint64_t file_bytes, struct parse_error *err);
 

@@ -14,7 +14,7 @@ const struct heat_tick heat_ticks[HEAT_TICKS] = {
 unsigned heat_level(uint64_t nnz, uint64_t elements)
 {
     double density = (double)nnz / (double)elements * HEAT_TOP * HEAT_TOP * HEAT_TOP;
-    unsigned low = nnz ? 1 : 0, high = HEAT_TOP; /* the largest level whose cube is not above */
+    unsigned low = nnz ? 1 : 0, high = HEAT_TOP; /* search for the largest level whose cube is not above the density */
     while (nnz && low < high) {
         unsigned mid = (low + high + 1) / 2;
         if ((double)mid * mid * mid <= density)
@@ -31,7 +31,7 @@ void heat_colour(unsigned level, uint8_t rgb[3])
     static const uint8_t at[9][3] = {{0, 0, 4},     {31, 12, 72},   {85, 15, 109},  {136, 34, 106}, {186, 54, 85},
                                      {227, 89, 51}, {249, 140, 10}, {249, 201, 50}, {252, 255, 164}};
     if (level && level < 60)
-        level = 60; /* the least density must not look like none */
+        level = 60; /* the least density must differ from none */
     unsigned scaled = level * 8, i = scaled / HEAT_TOP, part = scaled % HEAT_TOP;
     for (int c = 0; c < 3; c++)
         rgb[c] = i >= 8 ? at[8][c] : (uint8_t)((at[i][c] * (HEAT_TOP - part) + at[i + 1][c] * part) / HEAT_TOP);
@@ -87,7 +87,7 @@ static void paint(FILE *f, bool background, unsigned level)
 
 void heat_on(FILE *f, uint64_t nnz, uint64_t elements)
 {
-    enum { LEAST = 350 }; /* lest it be too dark to see */
+    enum { LEAST = 350 }; /* darker ones cannot be seen */
     unsigned level = elements ? heat_level(nnz, elements) : 0;
     if (term_colours(f))
         paint(f, false, level < LEAST ? LEAST : level);
@@ -118,7 +118,7 @@ static void put_scale(FILE *f, bool colours, unsigned indent)
 uint64_t heat_map(FILE *f, const struct density *d, unsigned indent, unsigned width, unsigned lines)
 {
     bool colours = term_colours(f), halves = colours && term_utf8();
-    /* With both colours and UTF-8 a character shows two cells, one above the other. */
+    /* With colours and UTF-8, a character shows two cells, one above the other. */
     size_t rows = halves ? 2 * (size_t)lines : lines, cells = density_cells(d);
     if (!cells)
         return 0;

@@ -35,7 +35,7 @@ static void put_text(struct markup *m, const char *text)
     markup_text(m, text, strlen(text));
 }
 
-/* A bar of part of whole of the most em. */
+/* A bar, whose length is the share part / whole of most em. */
 static void put_bar(struct markup *m, double part, double whole, double most)
 {
     markup_put(m, "<span class=\"bar\" style=\"width:%.3fem\"></span>", whole > 0 ? most * part / whole : 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A report as one HTML page, which needs nothing beside it: no script, no network. */
+ * Writes a report as one HTML page, without scripts and without references to other files. */
 #ifndef PICI_TOOLS_SHOW_HTML_H
 #define PICI_TOOLS_SHOW_HTML_H
 

@@ -6,16 +6,18 @@
 #include <string.h>
 
 #include "show/canvas.h"
+#include "show/png.h"
+#include "show/svg.h"
 #include "term.h"
 #include "tool.h"
 
 enum {
-    PANELS = 1000,   /* that are drawn */
-    CELLS = 1 << 17, /* to be shared among them */
+    PANELS = 1000,   /* the most that are drawn */
+    CELLS = 1 << 17, /* of all panels */
     ACROSS = 64,     /* cells in a row */
     CELL = 8,        /* pixels of its width */
     TALL = 12,       /* and height */
-    MARGIN = 24,     /* pixels; so on */
+    MARGIN = 24,     /* pixels; so are the next ones */
     LABEL = 34 * CANVAS_CHAR,
     GAP = 12,
     WIDTH = MARGIN + LABEL + ACROSS * CELL + MARGIN,
@@ -107,24 +109,13 @@ void image_free(struct image *im)
     free(im);
 }
 
-void ink_colour(unsigned ink, uint8_t rgb[3])
-{
-    static const uint8_t others[INK_END - HEAT_TOP - 1][3] = {
-        {255, 255, 255}, {32, 32, 40}, {118, 118, 128}, {160, 160, 170}};
-    if (ink <= HEAT_TOP)
-        heat_colour(ink, rgb);
-    else
-        for (int i = 0; i < 3; i++)
-            rgb[i] = others[ink - HEAT_TOP - 1][i];
-}
-
 static unsigned panel_height(const struct panel *p)
 {
     unsigned rows = (p->cells + ACROSS - 1) / ACROSS * TALL;
     return rows < 2 * CANVAS_LINE ? 2 * CANVAS_LINE : rows;
 }
 
-/* The first characters of a label, as many as there is room for. */
+/* Draws as many of the first characters of a label as there is room for. */
 static void label(struct canvas *c, unsigned x, unsigned y, const char *text, unsigned room, unsigned ink)
 {
     char cut[4 * 96];
@@ -143,7 +134,8 @@ static void label(struct canvas *c, unsigned x, unsigned y, const char *text, un
     c->text(c, x, y, cut, ink);
 }
 
-/* Runs of cells of one colour are one rectangle. A line around all, for the lightest colours are near to paper. */
+/* Draws a run of cells of one colour as one rectangle, and a line around all cells, since the lightest ones are nearly
+ * white. */
 static void draw_cells(struct canvas *c, const struct panel *p, unsigned x, unsigned y)
 {
     unsigned full = p->cells / ACROSS, rest = p->cells % ACROSS;

@@ -9,17 +9,17 @@
 
 struct image;
 
-/* Begin a picture. tensors: how many panels to expect, so that many get smaller ones; 0: not known. NULL: no memory. */
+/* Begin a picture. tensors: how many panels to expect; the more, the smaller each. 0: not known. NULL: no memory. */
 struct image *image_new(const char *title, uint64_t tensors);
 
-/* Add a panel. Beyond a thousand they are only counted. False: no memory. */
+/* Add a panel. Panels beyond a thousand are only counted. False: no memory. */
 bool image_add(struct image *im, const char *name, const char *caption, const struct density *d);
 
 /* Write the picture; returns an exit status. */
 int image_png(const struct image *im, struct output *out);
 int image_svg(const struct image *im, struct output *out);
 
-/* The same as an element of a page. */
+/* The same as an element of an HTML page. */
 struct markup;
 int image_svg_in(const struct image *im, struct markup *page);
 

@@ -13,14 +13,15 @@ static void text(FILE *f, const char *s, size_t len)
     const uint8_t *p = (const uint8_t *)s, *end = p + len;
     putc('"', f);
     while (p < end) {
-        size_t k = parse_utf8(p, end);
+        uint32_t c;
+        size_t k = parse_char(p, end, &c);
         if (k == 0) {
             fputs("\\ufffd", f);
             k = 1;
-        } else if (*p < 0x20 || *p == 0x7f) {
-            fprintf(f, "\\u%04x", *p);
-        } else if (k == 2 && p[0] == 0xc2 && p[1] < 0xa0) { /* C1 controls: legal, but not for a terminal */
-            fprintf(f, "\\u%04x", p[1]);
+        } else if (parse_hidden(c) && c > 0xffff) {
+            fprintf(f, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + (c & 0x3ff));
+        } else if (parse_hidden(c)) { /* most are legal, but must not reach a terminal */
+            fprintf(f, "\\u%04x", c);
         } else {
             if (*p == '"' || *p == '\\')
                 putc('\\', f);
@@ -31,7 +32,7 @@ static void text(FILE *f, const char *s, size_t len)
     putc('"', f);
 }
 
-/* What stands before a value. */
+/* Writes what comes before a value: comma, indentation, key. */
 static void lead(struct jsonout *j, const char *key)
 {
     if (j->some)

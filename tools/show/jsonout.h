@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Writing JSON (RFC 8259): values in order, commas and escapes by themselves. Whoever begins an object or array ends it.
- * key is NULL in an array and at the top. Errors are those of the FILE. */
+ * Writes JSON (RFC 8259), value by value, with commas and escapes. The caller ends each object and array that it
+ * begins. key is NULL in an array and at the top level. Errors are those of the FILE. */
 #ifndef PICI_TOOLS_SHOW_JSONOUT_H
 #define PICI_TOOLS_SHOW_JSONOUT_H
 
@@ -22,10 +22,11 @@ void jsonout_u64(struct jsonout *j, const char *key, uint64_t v);     /* all dig
 void jsonout_bool(struct jsonout *j, const char *key, bool v);
 void jsonout_null(struct jsonout *j, const char *key);
 
-/* A number with the fewest digits, from 15, that bring the same double back; null for what JSON has no number for. */
+/* The fewest digits, at least 15, that are read back as the same double; null for infinities and NaN. */
 void jsonout_real(struct jsonout *j, const char *key, double v);
 
-/* Text of len bytes, NULs among them: UTF-8 as it is, control characters escaped, each byte that is not UTF-8 as U+FFFD. */
+/* Text of len bytes, NULs among them: UTF-8 as it is, characters that parse_hidden names as \uNNNN, each byte that is
+ * not UTF-8 as U+FFFD. */
 void jsonout_text(struct jsonout *j, const char *key, const char *s, size_t len);
 
 /* A NUL-terminated text. */

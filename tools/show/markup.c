@@ -30,10 +30,9 @@ void markup_text(struct markup *m, const char *text, size_t len)
 {
     const uint8_t *p = (const uint8_t *)text, *end = p + len;
     while (p < end) {
-        size_t k = parse_utf8(p, end);
-        bool refused = k == 0 || *p < 0x20 || *p == 0x7f || (k == 2 && p[0] == 0xc2 && p[1] < 0xa0) ||
-                       (k == 3 && p[0] == 0xef && p[1] == 0xbf && p[2] >= 0xbe);
-        if (refused) {
+        uint32_t c;
+        size_t k = parse_char(p, end, &c);
+        if (k == 0 || parse_hidden(c)) { /* XML 1.0 allows no C0 control, U+FFFE or U+FFFF, not even as an entity */
             markup_put(m, "\\x%02x", *p);
             k = 1;
         } else if (strchr("<>&\"'", *p)) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A canvas of pixels, written as PNG with a palette. The pixels are stored, not deflated: pictures are small, and a
- * compressor is more code than they are worth. */
+ * A canvas of pixels, written as PNG with a palette. The pixels are stored without compression, which would need more
+ * code than it saves in these small pictures. */
+#include "show/png.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "show/canvas.h"
 #include "tool.h"
 
 enum { STEPS = 250, STORED_MOST = 65535, FONT_FIRST = 32, FONT_LAST = 126, FONT_WIDE = 5, DOT = 2 };
@@ -17,8 +18,8 @@ struct png {
     int status;
 };
 
-/* Characters of 5 x 7 dots, as on small displays: five columns, the lowest bit on top; g, j, p, q, y and , go one dot
- * lower. */
+/* A font of 5 x 7 dots: five columns for each character, whose lowest bit is the top. g, j, p, q, y and the comma use
+ * an eighth row. */
 static const uint8_t font[FONT_LAST - FONT_FIRST + 1][FONT_WIDE] = {
     {0x00, 0x00, 0x00, 0x00, 0x00}, {0x00, 0x00, 0x5f, 0x00, 0x00}, {0x00, 0x07, 0x00, 0x07, 0x00},
     {0x14, 0x7f, 0x14, 0x7f, 0x14}, {0x24, 0x2a, 0x7f, 0x2a, 0x12}, {0x23, 0x13, 0x08, 0x64, 0x62},
@@ -54,7 +55,7 @@ static const uint8_t font[FONT_LAST - FONT_FIRST + 1][FONT_WIDE] = {
     {0x00, 0x41, 0x36, 0x08, 0x00}, {0x02, 0x01, 0x02, 0x04, 0x02},
 };
 
-/* Palette: STEPS + 1 levels, then the other inks. */
+/* The palette has STEPS + 1 levels, then the other inks. */
 static uint8_t palette_index(unsigned ink)
 {
     return (uint8_t)(ink <= HEAT_TOP ? (ink * STEPS + HEAT_TOP / 2) / HEAT_TOP : STEPS + (ink - HEAT_TOP));
@@ -63,7 +64,7 @@ static uint8_t palette_index(unsigned ink)
 static void png_rect(struct canvas *c, unsigned x, unsigned y, unsigned width, unsigned height, unsigned ink)
 {
     struct png *p = (struct png *)c;
-    /* The least level is not none: palette_index must not round it to 0. */
+    /* palette_index would round the least level to 0, which is none. */
     uint8_t index = ink && ink <= HEAT_TOP && palette_index(ink) == 0 ? 1 : palette_index(ink);
     for (unsigned row = y; row < y + height && row < c->height; row++)
         for (unsigned column = x; column < x + width && column < c->width; column++)
@@ -74,7 +75,7 @@ static void png_text(struct canvas *c, unsigned x, unsigned y, const char *text,
 {
     for (; *text; text++) {
         unsigned char ch = (unsigned char)*text;
-        if ((ch & 0xc0) == 0x80) /* the rest of a UTF-8 character: shown as one box */
+        if ((ch & 0xc0) == 0x80) /* the rest of a UTF-8 character, which is one box */
             continue;
         static const uint8_t box[FONT_WIDE] = {0x7f, 0x41, 0x41, 0x41, 0x7f};
         const uint8_t *columns = ch < FONT_FIRST || ch > FONT_LAST ? box : font[ch - FONT_FIRST];
@@ -94,7 +95,7 @@ static void be32(uint8_t *p, uint32_t v)
     p[3] = (uint8_t)v;
 }
 
-/* Write bytes that the chunk's CRC covers. */
+/* Writes bytes that the chunk's CRC covers. */
 static void put(struct png *p, const uint8_t *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
@@ -122,7 +123,7 @@ static void end_chunk(struct png *p)
     put(p, word, 4);
 }
 
-/* A row as one stored block: its filter type, 0, and its pixels. */
+/* Writes a row as one stored block: its filter type, 0, and its pixels. */
 static void put_row(struct png *p, unsigned row)
 {
     const struct canvas *c = &p->canvas;
@@ -146,7 +147,7 @@ static int png_finish(struct canvas *c)
     uint8_t header[13], zlib[2] = {0x78, 0x01}, adler[4], palette[COLOURS][3];
     be32(header, c->width);
     be32(header + 4, c->height);
-    memcpy(header + 8, "\x08\x03\0\0", 5); /* eight bits, palette, and no choices */
+    memcpy(header + 8, "\x08\x03\0\0", 5); /* eight bits, palette; the other fields have one value only */
     for (unsigned i = 0; i <= STEPS; i++)
         ink_colour(i * HEAT_TOP / STEPS, palette[i]);
     for (unsigned ink = HEAT_TOP + 1; ink < INK_END; ink++)
@@ -180,7 +181,7 @@ struct canvas *canvas_png(struct output *out, unsigned width, unsigned height)
         return NULL;
     p->canvas = (struct canvas){png_rect, png_text, png_finish, out, width, height};
     p->adler_a = 1;
-    /* A row must fit a stored block, all of them a chunk. */
+    /* A row must fit in a stored block, and all rows in a chunk. */
     if (width < STORED_MOST && height < UINT32_MAX / 2 / (width + 6))
         p->pixels = calloc(height, width);
     if (!p->pixels) {

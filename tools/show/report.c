@@ -13,7 +13,7 @@ static double ratio(uint64_t dense, uint64_t other)
     return other ? (double)dense / (double)other : 0;
 }
 
-/* A format's bytes, as a multiple of the entropy bound; not a number if that is none. */
+/* A format's bytes, as a multiple of the entropy bound; NaN if the bound is 0. */
 static double over(const struct sizes *s, int f)
 {
     return s->bound > 0 ? (double)s->bytes[f] / s->bound : (double)NAN;
@@ -128,7 +128,7 @@ static void print_heading(const struct report *r)
     puts("\n");
 }
 
-/* What hybrid keeps the tiles in. */
+/* Prints the table of hybrid containers. */
 static void print_mix(const struct sizes *s)
 {
     char nonzero[TERM_TEXT], positions[TERM_TEXT], values[TERM_TEXT];
@@ -205,7 +205,7 @@ void columns_fit(struct columns *c, const struct report *r, size_t rest)
         c->dtype = widest(c->dtype, strlen(dtype_cell(text, m)));
         c->shape = widest(c->shape, strlen(shape_cell(text, m)));
     }
-    /* In a terminal names give way, down to a dozen characters. */
+    /* On a terminal, names are cut to fit, down to a dozen characters. */
     rest += 2 + c->dtype + 2 + c->shape;
     c->fits = !c->cut || c->name + rest <= terminal;
     if (!c->fits)
@@ -242,7 +242,7 @@ void columns_total(const struct columns *c)
     columns_put(c, "total", "", "");
 }
 
-/* What a table of sizes has, besides its first columns. */
+/* The columns of a table of sizes after the first ones. */
 struct extent {
     bool dense, stored, spark;
 };
@@ -264,7 +264,7 @@ static void print_table(const struct report *r)
     struct extent e = {.dense = true, .stored = r->stored != 0, .spark = true};
     struct columns c;
     size_t rest = 9 + 4 * SIZE + (e.stored ? SIZE : 0) + 8 + 8;
-    /* A narrow terminal goes without sparklines, then without the size as it is, before names are cut to nothing. */
+    /* On a narrow terminal, leave out sparklines first, then the dense size, before names become too short. */
     columns_fit(&c, r, rest + SPARK);
     if (!c.fits && c.name < NAME_LEAST) {
         e.spark = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How list and inspect tell what they found, on standard output. */
+ * Prints what list and inspect have found on standard output. */
 #ifndef PICI_TOOLS_SHOW_REPORT_H
 #define PICI_TOOLS_SHOW_REPORT_H
 
@@ -9,29 +9,29 @@
 
 enum { REPORT_SPARK = 24 }; /* characters of a sparkline */
 
-/* As inspect: JSON, or for people, which is one tensor with a map, or a table of several. */
+/* The output of inspect: JSON; or text, which is a map of one tensor, or a table of several. */
 void report_json(const struct report *r);
 void report_print(const struct report *r);
 
-/* What a tensor is, as members of the object that j is in. */
+/* Write the description of a tensor as members of the current object of j. */
 void measured_json(struct jsonout *j, const struct measured *m);
 
 /* The first columns of a table: name, dtype, shape. */
 struct columns {
     size_t name, dtype, shape; /* their widths */
-    bool cut;                  /* names that are longer: on a terminal */
+    bool cut;                  /* longer names are cut, on a terminal */
     bool fits;                 /* the terminal has room for the longest name */
 };
 
-/* Choose widths; the columns that follow take rest characters, their gaps included. */
+/* Choose widths. The other columns take rest characters, with their gaps. */
 void columns_fit(struct columns *c, const struct report *r, size_t rest);
 
-/* The beginning of a line: of column names, of a tensor, of the sums. */
+/* Print the beginning of a line: column names, a tensor, or sums. */
 void columns_head(const struct columns *c);
 void columns_row(const struct columns *c, const struct measured *m);
 void columns_total(const struct columns *c);
 
-/* The end of such a line: column names and sums are bold where there are colours. */
+/* Print the end of such a line. With colours, column names and sums are bold. */
 void columns_end(void);
 
 #endif

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A canvas that writes SVG. */
+#include "show/svg.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "show/canvas.h"
 #include "show/markup.h"
 
 struct svg {
     struct canvas canvas;
     struct markup *to;
-    struct markup own; /* what to is, unless it was given */
+    struct markup own; /* the target of to, unless that is a page */
 };
 
 static void put_fill(struct svg *s, unsigned ink)
@@ -47,7 +48,7 @@ static int svg_finish(struct canvas *c)
     return status;
 }
 
-/* The element itself, to a page that to is, or to a file. */
+/* Writes the start of the element. */
 static struct canvas *begin(struct svg *s, unsigned width, unsigned height)
 {
     s->canvas = (struct canvas){svg_rect, svg_text, svg_finish, s->to->out, width, height};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool apply: each tensor of the last delta's result is traced back, through the deltas before, to where it was whole;
- * then it is made from there on, a piece at a time. That the tensors fit each other is known before anything is written, by
- * the hashes that the deltas have; the elements are hashed while they pass. */
+ * picitool apply. Each tensor of the last delta is traced back, through the earlier deltas, to where it is stored
+ * whole. From there the later deltas are applied to it, a piece at a time. Before anything is written, the hashes in
+ * the deltas show whether these belong together. The elements are hashed while they are processed. */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 enum { PIECE_MOST = 256 << 20, QUOTE = 96 };
 
-/* One delta of the row. */
+/* One of the deltas. */
 struct step {
     struct input in;
     struct reading r;
@@ -37,12 +37,12 @@ struct job {
     size_t piece_cap;
     uint64_t *at;  /* [steps]: the trail */
     int *from;     /* [steps + 1]: descriptors of the deltas and the base */
-    bool not_base; /* the base is not what the first delta was made from: why says of which tensor */
+    bool not_base; /* the base is not that of the first delta; why names the tensor */
     char why[256];
 };
 
-/* Where a tensor of the last result comes from: whole in the base, or in step `first`; and in that and each later step the delta of
- * tensor job.at[step]. */
+/* Where a tensor of the last result comes from: it is whole in the base or in step `first`. In step `first` and each
+ * later one, its delta is tensor job.at[step]. */
 struct trail {
     const struct tensor_at *base; /* or NULL */
     int first;
@@ -71,13 +71,13 @@ static int open_step(struct step *k, const char *path, const struct tool_options
     return status ? status : reading_delta(&k->r, &k->d);
 }
 
-/* The base, as of the type that the first delta says. */
+/* Opens the base, as a file of the type that the first delta names. */
 static int open_base(struct job *j)
 {
     const struct step *first = &j->step[0];
     struct tool_options o = {.type = first->d.type};
     struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
-    if (o.type == TYPE_RAW) { /* of the first tensor's type, "data", which there always is */
+    if (o.type == TYPE_RAW) { /* the dtype of the first tensor, "data", which always exists */
         enum pici_status s = pici_reader_tensor(first->r.reader, 0, &t);
         if (s)
             return reading_failed(&first->r, s);
@@ -86,14 +86,14 @@ static int open_base(struct job *j)
     return tensors_open(&j->base, j->o->args[0], &o);
 }
 
-/* ---- Before anything is written */
+/* ---- checks before anything is written */
 
 __attribute__((format(printf, 3, 4))) static int not_base(struct job *j, const struct pici_tensor_info *t,
                                                           const char *what, ...)
 {
     char name[QUOTE];
     va_list args;
-    int n = snprintf(j->why, sizeof j->why, "not what %s is a delta of: tensor '%s': ", j->step[0].in.name,
+    int n = snprintf(j->why, sizeof j->why, "not the base of %s: tensor '%s': ", j->step[0].in.name,
                      parse_printable(name, sizeof name, t->name, t->name_len));
     va_start(args, what);
     if (n > 0 && (size_t)n < sizeof j->why)
@@ -108,7 +108,7 @@ static bool same_shape(enum pici_dtype dtype, unsigned rank, const uint64_t *sha
     return dtype == t->dtype && rank == t->rank && memcmp(shape, t->shape, rank * sizeof *shape) == 0;
 }
 
-/* Tensor i of the last result. */
+/* Traces tensor i of the last result. */
 static int trace(struct job *j, uint64_t i, struct trail *to)
 {
     struct pici_tensor_info t = PICI_TENSOR_INFO_INIT, before = PICI_TENSOR_INFO_INIT;
@@ -122,9 +122,9 @@ static int trace(struct job *j, uint64_t i, struct trail *to)
         if (k == 0) {
             to->base = tensors_find(&j->base, t.name, t.name_len);
             if (!to->base)
-                return not_base(j, &t, "there is none");
+                return not_base(j, &t, "the base has none");
             if (!same_shape(to->base->dtype, to->base->rank, to->base->shape, &t))
-                return not_base(j, &t, "is of another type or shape");
+                return not_base(j, &t, "its type or shape differs");
             break;
         }
         s = pici_reader_find(j->step[k - 1].r.reader, t.name, t.name_len, &before);
@@ -132,7 +132,7 @@ static int trace(struct job *j, uint64_t i, struct trail *to)
             return reading_failed(&j->step[k - 1].r, s);
         if (s || before.index >= j->step[k - 1].d.tensors || !same_shape(before.dtype, before.rank, before.shape, &t) ||
             j->step[k].d.hash[i].base != j->step[k - 1].d.hash[before.index].result)
-            return tool_bad(j->step[k].in.name, "not a delta of what %s makes: tensor '%s' is another",
+            return tool_bad(j->step[k].in.name, "not a delta of the result of %s: tensor '%s' differs",
                             j->step[k - 1].in.name, parse_printable(name, sizeof name, t.name, t.name_len));
     }
     to->first = k;
@@ -145,16 +145,17 @@ static int check(struct job *j)
     int status = TOOL_OK;
     for (int k = 1; k < j->steps; k++)
         if (j->step[k].d.type != j->step[0].d.type)
-            return tool_bad(j->step[k].in.name, "a delta of %s, and %s of %s", tool_type_name(j->step[k].d.type),
-                            j->step[0].in.name, tool_type_name(j->step[0].d.type));
+            return tool_bad(j->step[k].in.name, "is a delta of type %s, but %s is of type %s",
+                            tool_type_name(j->step[k].d.type), j->step[0].in.name, tool_type_name(j->step[0].d.type));
     for (uint64_t i = 0; status == TOOL_OK && i < last(j)->d.tensors; i++)
         status = trace(j, i, &trail);
     return status;
 }
 
-/* ---- Making the result */
+/* ---- making the result */
 
-/* Elements [from, from + n) of a tensor at job.piece, in host order. base: hashes what is taken of the base. */
+/* Makes elements [from, from + n) of a tensor at job.piece, in host order. base: the hash of what is read of the
+ * base. */
 static int make_piece(struct job *j, const struct trail *trail, uint64_t from, uint64_t n, struct pici_xxh64 *base)
 {
     const size_t width = pici_dtype_width(trail->t.dtype), bytes = (size_t)n * width;
@@ -185,7 +186,7 @@ static int make_tensor(struct job *j, uint64_t i)
     struct trail trail;
     struct pici_xxh64 base, result;
     struct step *end = &j->step[j->steps - 1];
-    bool big_endian; /* as it is written */
+    bool big_endian; /* the byte order of the output */
     char name[QUOTE];
     int status = trace(j, i, &trail);
     if (status == TOOL_OK)
@@ -223,7 +224,7 @@ static int make_tensor(struct job *j, uint64_t i)
         return not_base(j, &trail.t, "its XXH64 is %016" PRIx64 ", not %016" PRIx64, was,
                         j->step[0].d.hash[j->at[0]].base);
     if (is != want->result)
-        return tool_bad(end->in.name, "tensor '%s' came out with the XXH64 %016" PRIx64 ", not %016" PRIx64,
+        return tool_bad(end->in.name, "the result of tensor '%s' has the XXH64 %016" PRIx64 ", not %016" PRIx64,
                         parse_printable(name, sizeof name, trail.t.name, trail.t.name_len), is, want->result);
     return TOOL_OK;
 }
@@ -242,7 +243,7 @@ static int make(struct job *j)
     return status;
 }
 
-/* Is the base the last result already? *is is false, and nothing said, if it is not. */
+/* Whether the base is the last result already. Prints nothing if it is not. */
 static int is_result(struct job *j, bool *is)
 {
     struct step *end = &j->step[j->steps - 1];
@@ -271,7 +272,7 @@ static int is_result(struct job *j, bool *is)
     return TOOL_OK;
 }
 
-/* The base is another: an error; but in place, what was stopped after it was done is done. */
+/* The base is not that of the first delta, which is an error; but in place, it may be the result of an earlier run. */
 static int another_base(struct job *j)
 {
     bool is = false;
@@ -281,12 +282,26 @@ static int another_base(struct job *j)
     return is ? TOOL_OK : tool_bad(j->base.in.name, "%s", j->why);
 }
 
+/* Sets the limit of the result and checks the length that the index of the last delta gives. */
+static int claim(struct job *j)
+{
+    uint64_t bytes, deltas = 0;
+    const struct step *end = last(j);
+    enum pici_status s = limit_claimed(end->r.reader, end->d.tensors, &bytes);
+    if (s)
+        return reading_failed(&end->r, s);
+    for (int k = 0; k < j->steps; k++)
+        deltas += j->step[k].in.bytes;
+    j->out.limit = limit_of(j->o, deltas, 2 * j->base.in.bytes);
+    return output_claim(&j->out, end->in.name, bytes);
+}
+
 static int apply(struct job *j)
 {
     const char *path = j->o->in_place ? j->o->args[0] : j->o->out;
     for (int k = 0; k < j->steps; k++) {
         if (input_is(&j->step[k].in, path))
-            return tool_usage(path, "is a delta to be applied");
+            return tool_usage(path, "is one of the deltas");
         j->from[k] = j->step[k].in.fd;
     }
     j->from[j->steps] = j->base.in.fd;
@@ -295,6 +310,10 @@ static int apply(struct job *j)
         status = j->o->in_place
                      ? output_open(&j->out, path, NULL, true)
                      : output_open_from(&j->out, path, &j->base.in, j->from, (size_t)j->steps + 1, j->o->force);
+    if (status == TOOL_OK && !j->o->no_sparse)
+        output_sparse(&j->out);
+    if (status == TOOL_OK)
+        status = claim(j);
     if (status == TOOL_OK)
         status = make(j);
     if (j->not_base)
@@ -308,7 +327,7 @@ static int apply(struct job *j)
 int verb_apply(const struct tool_options *o)
 {
     if (!o->out == !o->in_place)
-        return tool_usage(NULL, "apply: where to? either -o NEW or --in-place");
+        return tool_usage(NULL, "apply: needs either -o NEW or --in-place");
     struct job j = {.o = o, .steps = o->nargs - 1, .out.fd = -1, .base.in.fd = -1};
     j.step = calloc((size_t)j.steps, sizeof *j.step);
     j.at = calloc((size_t)j.steps, sizeof *j.at);

@@ -44,7 +44,7 @@ static uint64_t next_random(uint64_t *state) /* splitmix64 */
     return z ^ z >> 31;
 }
 
-/* Bits of a value that is not zero; of floats one between 1 and 2 in size, for denormals are slow to add on some CPUs. */
+/* Random bits of a nonzero value. Floats are between 1 and 2 in magnitude, since denormals are slow on some CPUs. */
 static uint64_t value(enum pici_dtype dtype, uint64_t random)
 {
     switch (dtype) {
@@ -58,7 +58,7 @@ static uint64_t value(enum pici_dtype dtype, uint64_t random)
     }
 }
 
-/* Uniformly random positions, always the same. */
+/* Fills uniformly random positions, the same in every run. */
 static void fill(struct bench *b, double sparsity)
 {
     size_t width = pici_dtype_width(b->dtype);
@@ -79,7 +79,7 @@ static void fill(struct bench *b, double sparsity)
     }
 }
 
-/* Make a tensor the data if it is longer than what there is: *buf becomes room for its bytes, or NULL if it is not. */
+/* Selects a tensor if it is longer than the one selected before: *buf is then memory for its bytes, else NULL. */
 static int take(struct bench *b, const char *name, size_t len, enum pici_dtype dtype, uint64_t n, uint8_t **buf)
 {
     uint64_t bytes = n * pici_dtype_width(dtype);
@@ -148,7 +148,7 @@ static int load_file(struct bench *b, struct input *in)
     return status;
 }
 
-/* The longest tensor of the file, or that of --tensor. */
+/* Reads the longest tensor of the file, or that of --tensor. */
 static int load(struct bench *b)
 {
     struct input in;
@@ -178,7 +178,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* GB/s of dense bytes, by the median of a row. */
+/* The median of a row, in GB/s of dense bytes. */
 static double speed(const struct bench *b, int row)
 {
     int reps = b->o->reps;
@@ -188,12 +188,12 @@ static double speed(const struct bench *b, int row)
     return (double)b->bytes / median / 1e9;
 }
 
-/* Time one operation: seconds of one run. */
+/* Times one operation. Returns the seconds of one run. */
 static enum pici_status time_op(struct bench *b, int op, enum pici_format f, size_t *len, double *seconds)
 {
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = b->o->threads;
-    /* What is too short for the clock is done many times over. */
+    /* Repeat what is too short for the clock. */
     size_t times = b->bytes < LEAST_TIMED ? LEAST_TIMED / b->bytes : 1;
     enum pici_status s = PICI_OK;
     double start = term_now();
@@ -211,7 +211,7 @@ static double time_memcpy(struct bench *b)
     double start = term_now();
     for (size_t i = 0; i < times; i++) {
         memcpy(b->dst, b->src, b->bytes);
-        __asm__ volatile("" : : "r"(b->dst) : "memory"); /* each copy is to be made */
+        __asm__ volatile("" : : "r"(b->dst) : "memory"); /* keeps the compiler from removing copies */
     }
     return (term_now() - start) / (double)times;
 }
@@ -254,7 +254,7 @@ static void tell(struct bench *b, double sparsity, const size_t len[FORMATS])
     fflush(stdout);
 }
 
-/* Every operation once a repetition, so that the noise of the machine hits all of them alike. */
+/* Runs every operation once in each repetition, so that noise of the machine affects all of them alike. */
 static int measure(struct bench *b, double sparsity)
 {
     size_t len[FORMATS] = {0};
@@ -270,7 +270,8 @@ static int measure(struct bench *b, double sparsity)
                 if (s)
                     return tool_bad(b->name, "%s: %s", pici_format_name((enum pici_format)f), pici_strerror(s));
                 if (rep < 0 && op == DECOMPRESS && memcmp(b->dst, b->src, b->bytes) != 0)
-                    return tool_bad(b->name, "%s: decompressed to other bytes", pici_format_name((enum pici_format)f));
+                    return tool_bad(b->name, "%s: decompressing gave other bytes",
+                                    pici_format_name((enum pici_format)f));
                 if (rep >= 0)
                     b->seconds[(size_t)(1 + OPS * f + op) * (size_t)b->o->reps + (size_t)rep] = t;
             }

@@ -32,7 +32,7 @@ static int copy_tensor(struct job *j, const struct source_tensor *t)
     struct pici_attr attrs[SOURCE_ATTRS];
     struct pici_tensor out = source_describe(t, attrs);
     enum pici_status s = pici_writer_tensor(j->writer, &out);
-    if (s == PICI_E_ARG) /* a name, say, that is longer than a .pici file's may be */
+    if (s == PICI_E_ARG) /* as a name that is too long for a .pici file */
         return tool_bad(j->in.name, "%s", pici_writer_error(j->writer));
     if (s)
         return writer_failed(j, s);
@@ -99,6 +99,7 @@ int verb_compress(const struct tool_options *o)
         status = source_open(&j.source, &j.in, path, o);
         if (status == TOOL_OK) {
             status = output_open(&j.out, out, &j.in, o->force);
+            j.out.limit = input_limit(&j.in, o);
             if (status == TOOL_OK)
                 status = copy(&j, o);
             if (status == TOOL_OK)

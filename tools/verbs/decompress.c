@@ -44,6 +44,24 @@ static int copy(struct reading *r, struct output *out)
     return status;
 }
 
+/* The length of the output by the index; 0: not known. A file that is read forward is opened once more for that. Errors
+ * are ignored here, since reading the file will find them. */
+static uint64_t claimed(const struct reading *r)
+{
+    struct input *in = r->in;
+    const struct input was = *in;
+    struct pici_reader *again = NULL;
+    uint64_t bytes = 0;
+    enum pici_status s = PICI_E_ARG;
+    if (r->at_random)
+        s = limit_claimed(r->reader, UINT64_MAX, &bytes);
+    else if (in->regular && pici_reader_open_at(&again, input_read_at, in, in->bytes, NULL) == PICI_OK)
+        s = limit_claimed(again, UINT64_MAX, &bytes);
+    pici_reader_close(again);
+    *in = was;
+    return s ? 0 : bytes;
+}
+
 static int refuse_delta(const struct reading *r)
 {
     bool is;
@@ -52,7 +70,7 @@ static int refuse_delta(const struct reading *r)
                                    : status;
 }
 
-/* The name of the output, the caller's to free: as given, or IN without .pici, or - for -. */
+/* Makes the name of the output: as given, or IN without .pici, or - for -. The caller frees it. */
 static int output_name(const struct tool_options *o, char **out)
 {
     const char *in = o->args[0];
@@ -80,13 +98,19 @@ int verb_decompress(const struct tool_options *o)
         return status;
     status = input_open(&in, path);
     if (status == TOOL_OK) {
-        /* The header first, so that what is no .pici file leaves no trace. */
-        status = o->keep_going ? reading_salvage(&r, &in, o->threads, o->max_bytes)
+        /* Read the header first, so that nothing is created for an input that is not a .pici file. */
+        const struct limit limit = input_limit(&in, o);
+        status = o->keep_going ? reading_salvage(&r, &in, o->threads, limit_now(&limit))
                                : reading_open(&r, &in, o->threads, false);
         if (status == TOOL_OK)
             status = refuse_delta(&r);
         if (status == TOOL_OK) {
             status = output_open(&out, out_path, &in, o->force);
+            out.limit = limit;
+            if (status == TOOL_OK && !o->no_sparse)
+                output_sparse(&out);
+            if (status == TOOL_OK)
+                status = output_claim(&out, in.name, claimed(&r));
             if (status == TOOL_OK)
                 status = copy(&r, &out);
             if (status == TOOL_OK)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool diff: one pass over both files, a piece of a tensor at a time. */
+ * picitool diff. Reads both files once, a piece of a tensor at a time. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static int writer_failed(const struct job *j, enum pici_status s)
     return output_writer_failed(&j->out, j->writer, s);
 }
 
-/* Do two tensors of one name differ in their elements only? */
+/* Whether two tensors of one name differ in their elements at most. */
 static bool alike(const struct tensor_at *a, const struct tensor_at *b)
 {
     return a->dtype == b->dtype && a->count == b->count && a->rank == b->rank && a->big_endian == b->big_endian &&
@@ -38,7 +38,7 @@ static bool alike(const struct tensor_at *a, const struct tensor_at *b)
            memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
 }
 
-/* The names of the base's tensors that the result has not, as DELTA_REMOVED has them. The value is the caller's to free. */
+/* Makes the attribute DELTA_REMOVED: the names of tensors that only the base has. The caller frees the value. */
 static int list_removed(const struct job *j, struct pici_attr *removed)
 {
     size_t len = 0;
@@ -97,12 +97,12 @@ static int begin(struct job *j)
 static int write_tensor(struct job *j, const struct pici_tensor *t)
 {
     enum pici_status s = pici_writer_tensor(j->writer, t);
-    if (s == PICI_E_ARG) /* a name, say, that is longer than a .pici file's may be */
+    if (s == PICI_E_ARG) /* as a name that is too long for a .pici file */
         return tool_bad(j->next.in.name, "%s", pici_writer_error(j->writer));
     return s ? writer_failed(j, s) : TOOL_OK;
 }
 
-/* The next bytes of a tensor, hashed as they are in the file, then in host order. */
+/* Reads the next bytes of a tensor. They are hashed as they are in the file, then swapped to host order. */
 static int take(struct tensors *s, const struct tensor_at *t, uint64_t from, uint8_t *buf, size_t bytes,
                 struct pici_xxh64 *hash)
 {
@@ -147,12 +147,12 @@ static int diff_tensor(struct job *j, size_t i)
     return status;
 }
 
-/* The last tensor. */
+/* Writes the last tensor, the table of hashes. */
 static int write_table(struct job *j)
 {
     const uint64_t shape[] = {j->next.n, 2};
     size_t len = strlen(DELTA_HASHES);
-    char *name = malloc(len + j->next.n + 1); /* each tensor can take one name away */
+    char *name = malloc(len + j->next.n + 1); /* each tensor may have one of the names */
     if (!name)
         return tool_nomem(j->out.name, "the name of the table of hashes");
     memcpy(name, DELTA_HASHES, len);
@@ -190,7 +190,7 @@ int verb_diff(const struct tool_options *o)
 {
     struct job j = {.o = o, .out.fd = -1};
     if (!o->out)
-        return tool_usage(NULL, "diff: where to? use -o DELTA");
+        return tool_usage(NULL, "diff: needs -o DELTA");
     int status = tensors_open(&j.base, o->args[0], o);
     if (status)
         return status;
@@ -202,6 +202,7 @@ int verb_diff(const struct tool_options *o)
         status = tool_usage(o->out, "is the base");
     if (status == TOOL_OK)
         status = output_open_from(&j.out, o->out, &j.next.in, (const int[]){j.next.in.fd, j.base.in.fd}, 2, o->force);
+    j.out.limit = limit_of(o, j.base.in.bytes + j.next.in.bytes, 0);
     if (status == TOOL_OK)
         status = diff(&j);
     if (status == TOOL_OK)

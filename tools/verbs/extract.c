@@ -24,7 +24,7 @@ static int no_tensor(struct reading *r, const struct tool_options *o, uint64_t t
     return tool_no_tensor(r->in->name, &near);
 }
 
-/* The tensor of --tensor, or the only one. */
+/* Finds the tensor of --tensor, or the only one. */
 static int find(struct reading *r, const struct tool_options *o, struct pici_tensor_info *t)
 {
     uint64_t tensors;
@@ -83,7 +83,13 @@ static int extract(struct reading *r, struct tool_options *o)
         o->range.last = t.count;
     if (o->range.first > o->range.last || o->range.last > t.count)
         return tool_bad(r->in->name, "tensor %s has %" PRIu64 " elements: --range goes beyond them", t.name, t.count);
+    const uint64_t bytes = (o->range.last - o->range.first) * pici_dtype_width(t.dtype);
     status = output_open(&out, path, r->in, o->force);
+    out.limit = input_limit(r->in, o);
+    if (status == TOOL_OK && !o->no_sparse)
+        output_sparse(&out);
+    if (status == TOOL_OK)
+        status = output_claim(&out, r->in->name, bytes);
     if (status == TOOL_OK && tool_type_of(path) == TYPE_NPY)
         status = write_npy_header(r, &t, o, &out);
     if (status == TOOL_OK)

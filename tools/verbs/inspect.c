@@ -17,7 +17,7 @@
 #include "term.h"
 #include "tool.h"
 
-enum { BLOCK_PIECE = 1 << 20, DTYPE_TEXT = 64 /* characters shown of an original's type */ };
+enum { BLOCK_PIECE = 1 << 20, DTYPE_TEXT = 64 /* the most characters shown of the original's type */ };
 
 struct job {
     const struct tool_options *o;
@@ -28,11 +28,11 @@ struct job {
     struct compare *compare; /* NULL: not wanted */
     struct progress progress;
     struct scratch scratch;
-    bool found;          /* the tensor of --tensor */
-    struct suggest near; /* to it */
+    bool found;          /* the tensor of --tensor has been found */
+    struct suggest near; /* names like that of --tensor */
 };
 
-/* Whether a tensor is to be looked at. */
+/* Whether a tensor is to be inspected. */
 static bool wanted(struct job *j, const char *name, size_t len) /* then a NUL */
 {
     const char *only = j->o->tensor;
@@ -43,7 +43,7 @@ static bool wanted(struct job *j, const char *name, size_t len) /* then a NUL */
     return yes;
 }
 
-/* A picture of that many tensors, if one is wanted. */
+/* Begins a picture of so many tensors, if one is wanted. */
 static int begin_image(struct job *j, uint64_t tensors)
 {
     if (!j->pictured)
@@ -52,7 +52,7 @@ static int begin_image(struct job *j, uint64_t tensors)
     return j->image ? TOOL_OK : tool_nomem(j->in.name, "the picture");
 }
 
-/* Begin a tensor of the report. */
+/* Begins a tensor of the report. */
 static struct measured *begin(struct job *j, const char *name, size_t len, enum pici_dtype dtype, const uint64_t *shape,
                               unsigned rank, const char *dtype_text, size_t dtype_len)
 {
@@ -71,7 +71,7 @@ static struct measured *begin(struct job *j, const char *name, size_t len, enum 
     return m;
 }
 
-/* Count a chunk. */
+/* Counts a chunk. */
 static int count(struct job *j, struct measured *m, const void *elements, uint64_t n)
 {
     struct pici_mix mix;
@@ -85,7 +85,7 @@ static int count(struct job *j, struct measured *m, const void *elements, uint64
     return TOOL_OK;
 }
 
-/* End a tensor: its sparkline and its panel. */
+/* Ends a tensor: makes its sparkline and its panel. */
 static int end(struct job *j, struct measured *m)
 {
     const struct density *d = j->report.map;
@@ -111,7 +111,9 @@ static int end(struct job *j, struct measured *m)
 
 static int inspect_reading(struct job *j, struct reading *r)
 {
-    for (;;) {
+    /* No default limit: nothing is written, and the number of chunks in the file bounds the work. */
+    const struct limit limit = {j->o->max_size.given, j->o->max_size.bytes, NULL};
+    for (uint64_t bytes = 0;;) {
         struct pici_tensor_info t;
         struct pici_attr dtype = {0};
         bool more;
@@ -120,6 +122,9 @@ static int inspect_reading(struct job *j, struct reading *r)
             return status;
         if (!wanted(j, t.name, t.name_len))
             continue;
+        bytes += t.count * pici_dtype_width(t.dtype);
+        if (bytes > limit_now(&limit))
+            return limit_refused(&limit, j->in.name, bytes);
         status = reading_attr(r, t.index, ATTR_DTYPE, &dtype);
         if (status)
             return status;
@@ -230,9 +235,8 @@ static int inspect_block(struct job *j)
     status = block_check(j->in.name, block, len);
     if (status == TOOL_OK && pici_inspect(&info, block, len) != PICI_OK)
         status = tool_bad(j->in.name, "not a block");
-    if (status == TOOL_OK && info.count > j->o->max_bytes / pici_dtype_width(info.dtype))
-        status = tool_bad_at(j->in.name, 8, "a valid block of %" PRIu64 " elements of %s: too many to look at each",
-                             info.count, pici_dtype_name(info.dtype));
+    if (status == TOOL_OK)
+        status = block_within(j->in.name, &info, limit_of(j->o, len, 0));
     struct measured *m = NULL;
     if (status == TOOL_OK) {
         j->report.type = "block";
@@ -242,7 +246,7 @@ static int inspect_block(struct job *j)
         piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
         status = m && piece ? begin_image(j, 1) : tool_nomem(j->in.name, "a piece of the block");
     }
-    /* pieces are of whole groups, whose records do not depend on what is beside them */
+    /* pieces are whole groups, whose records do not depend on other groups */
     struct pici_mix all = PICI_MIX_INIT, mix;
     all.other_bytes = hybrid_head(info.count);
     for (uint64_t done = 0; status == TOOL_OK && done < info.count; done += BLOCK_PIECE) {

@@ -13,7 +13,7 @@
 
 /* ---- list */
 
-/* A tensor more. NULL: no memory. */
+/* Adds a tensor. NULL: no memory. */
 static struct measured *add(struct report *report, const char *name, size_t len, enum pici_dtype dtype,
                             const uint64_t *shape, unsigned rank, uint64_t count)
 {
@@ -30,7 +30,7 @@ static struct measured *add(struct report *report, const char *name, size_t len,
     return m;
 }
 
-/* Gather what the index says, or, of a stream, the file itself. The report's sizes have elements and dense bytes only. */
+/* Reads the index, or all of a stream. The sizes in the report are elements and dense bytes only. */
 static int gather(struct reading *r, struct report *report, uint64_t *chunks)
 {
     for (;;) {
@@ -54,7 +54,7 @@ static int gather(struct reading *r, struct report *report, uint64_t *chunks)
     }
 }
 
-/* What another file than .pici says of its tensors. */
+/* Reads the header of a file that is not a .pici file. */
 static int gather_source(const struct tool_options *o, struct report *report, const char **type, uint64_t *bytes)
 {
     struct tensors all;
@@ -78,9 +78,9 @@ static int gather_source(const struct tool_options *o, struct report *report, co
     return status;
 }
 
-/* A delta, and the names of what it removes. */
+/* What list shows of a delta. */
 struct listed_delta {
-    bool is, whole; /* whole: the rest is known, which a stream does not tell beforehand */
+    bool is, whole; /* whole: d and removed are set; not for a stream */
     struct delta d;
     struct pici_attr removed;
 };
@@ -172,7 +172,7 @@ static void list_row(const struct sizes *s, uint64_t stored, uint64_t chunks)
     columns_end();
 }
 
-/* other: another file than .pici. */
+/* other: the file is not a .pici file. */
 static void list_print(const struct report *r, bool other, uint64_t chunks, const struct listed_delta *d)
 {
     char bytes[TERM_TEXT];
@@ -252,7 +252,7 @@ int verb_list(const struct tool_options *o)
 
 /* ---- test */
 
-/* The rules of a delta, beside those of any file; of a stream only the latter can be known. */
+/* Checks the rules of deltas, which takes random access, besides those of every file. */
 static int test_delta(struct input *in)
 {
     struct reading r;
