@@ -75,8 +75,7 @@ static struct table_message *add(struct table *t, int k, int from, int to, enum 
     if (t->messages == TABLE_MESSAGES || k >= TABLE_STEPS)
         abort();
     struct table_message *m = &t->m[t->messages++];
-    *m = (struct table_message){
-        .step = k, .from = from, .to = to, .send = send, .take = take, .contributions = t->p};
+    *m = (struct table_message){.step = k, .from = from, .to = to, .send = send, .take = take, .contributions = t->p};
     t->steps = k + 1 > t->steps ? k + 1 : t->steps;
     t->phase[k] = take == TAKE_REDUCE ? PHASE_REDUCE : PHASE_GATHER;
     return m;
@@ -127,7 +126,7 @@ static void end_table(struct table *t, int sums_in_recv)
         }
     struct schedule_call c = {.kind = t->kind, .ranks = t->p};
     struct schedule_limits used;
-    t->limits = (struct schedule_limits){COLL_RANKS,     COLL_RANKS, COLL_RANKS, sums_in_recv ? 0 : COLL_RANKS,
+    t->limits = (struct schedule_limits){COLL_RANKS,     COLL_RANKS,  COLL_RANKS, sums_in_recv ? 0 : COLL_RANKS,
                                          TABLE_MESSAGES, sums_in_recv};
     (void)schedule_check(&t->s, &c, 0, &used);
     t->limits = used;
@@ -249,8 +248,9 @@ void table_gossip(struct table *t, int p, struct rng *rng)
 void table_tree(struct table *t, int p, struct rng *rng)
 {
     int order[COLL_RANKS], parent[COLL_RANKS];
-    int up[COLL_RANKS] = {0}, down[COLL_RANKS] = {0}; /* the first step in which it can send to its parent, its children */
-    int sent[COLL_RANKS] = {0};                       /* one more than the last step in which it sent to one of these */
+    int up[COLL_RANKS] = {0},
+        down[COLL_RANKS] = {0}; /* the first step in which it can send to its parent, its children */
+    int sent[COLL_RANKS] = {0}; /* one more than the last step in which it sent to one of these */
     begin_table(t, "tree", PICI_ALL_REDUCE, p);
     for (int i = 0; i < p; i++)
         order[i] = i;
@@ -367,8 +367,8 @@ static void run_rank(void *context, int rank)
     struct coll_rank *k = &run->team->rank[rank];
     coll_rank_place(k, run->c, &run->job, run->team->comm[rank]);
     run->status[rank] = coll_rank_call(k, run->c, run->team->comm[rank]);
-    run->wrong[rank] = run->status[rank] ? pici_strerror(run->status[rank])
-                                         : coll_rank_judge(k, run->c, &run->job, rank);
+    run->wrong[rank] =
+        run->status[rank] ? pici_strerror(run->status[rank]) : coll_rank_judge(k, run->c, &run->job, rank);
 }
 
 /* All ranks sent the blocks of the same number of slices. */

@@ -142,7 +142,8 @@ struct holder {
     int placed[MOST]; /* the result arrived */
     int kept[MOST];   /* the number of the message whose block is kept; 0: none */
     struct content block[MOST];
-    uint64_t claim[CLAIMS]; /* of each message that was to be kept, and none of whose segments was forwarded since: these */
+    uint64_t
+        claim[CLAIMS]; /* of each message that was to be kept, and none of whose segments was forwarded since: these */
     int claims;
 };
 

@@ -226,7 +226,8 @@ static void two_rank(void *context, int rank)
     for (int i = 0; i < 2; i++) {
         const int at = rank % 2 ? i : 1 - i;
         const enum pici_status s = pici_wait(&request[at]);
-        const char *wrong = s ? pici_strerror(s) : coll_rank_judge(&two->rank[rank][at], &two->c[at], &two->job[at], rank);
+        const char *wrong =
+            s ? pici_strerror(s) : coll_rank_judge(&two->rank[rank][at], &two->c[at], &two->job[at], rank);
         two->wrong[rank] = wrong ? wrong : two->wrong[rank];
     }
 }

@@ -44,8 +44,8 @@ Test(coll_schedule, registry)
         cr_expect_str_neq(s->name, "auto");
         for (const struct schedule *t = pici_schedules; t < s; t++)
             cr_expect_str_neq(t->name, s->name);
-        cr_expect(s->collectives && !(s->collectives & ~(1u << PICI_ALL_GATHER | 1u << PICI_REDUCE_SCATTER |
-                                                         1u << PICI_ALL_REDUCE)),
+        cr_expect(s->collectives &&
+                      !(s->collectives & ~(1u << PICI_ALL_GATHER | 1u << PICI_REDUCE_SCATTER | 1u << PICI_ALL_REDUCE)),
                   "%s", s->name);
         cr_expect(s->steps && s->step && s->limits);
         cr_expect_eq(pici_schedule(s->id), s);
@@ -55,10 +55,10 @@ Test(coll_schedule, registry)
     cr_expect_geq(n, 3);
     cr_expect_null(pici_schedule(PICI_ALGO_AUTO));
     cr_expect_null(pici_schedule((enum pici_algorithm)(n + 1)));
-    cr_expect_null(pici_schedule((enum pici_algorithm)-1));
+    cr_expect_null(pici_schedule((enum pici_algorithm) - 1));
     cr_expect_str_eq(pici_algorithm_name(PICI_ALGO_AUTO), "auto");
     cr_expect_null(pici_algorithm_name((enum pici_algorithm)(n + 1)));
-    cr_expect_null(pici_algorithm_name((enum pici_algorithm)-1));
+    cr_expect_null(pici_algorithm_name((enum pici_algorithm) - 1));
 }
 
 /* ---- brute force */
@@ -339,9 +339,9 @@ static const struct one recursive5[] = {
 };
 
 static const struct one split5[] = {
-    REDUCE(1, 4, 1, COMPLETE_NONE, {1}, {0}, 1, 1),   REDUCE(2, 3, 1, COMPLETE_NONE, {2}, {0}, 1, 1),
-    REDUCE(3, 2, 1, COMPLETE_NONE, {3}, {0}, 1, 1),   REDUCE(4, 1, 1, COMPLETE_OWN, {4}, {0}, 1, 1),
-    GATHER(1, 4, SEND_ENCODE, 1, 1, {0}, {4}, 1, 1),  GATHER(2, 3, SEND_FORWARD, 1, 0, {0}, {3}, 1, 1),
+    REDUCE(1, 4, 1, COMPLETE_NONE, {1}, {0}, 1, 1),         REDUCE(2, 3, 1, COMPLETE_NONE, {2}, {0}, 1, 1),
+    REDUCE(3, 2, 1, COMPLETE_NONE, {3}, {0}, 1, 1),         REDUCE(4, 1, 1, COMPLETE_OWN, {4}, {0}, 1, 1),
+    GATHER(1, 4, SEND_ENCODE, 1, 1, {0}, {4}, 1, 1),        GATHER(2, 3, SEND_FORWARD, 1, 0, {0}, {3}, 1, 1),
     GATHER(3, 2, SEND_FORWARD, 0, 0, {4, 0}, {1, 2}, 2, 2),
 };
 
@@ -433,8 +433,10 @@ CHANGE(complete_nothing, s->complete, s->complete = COMPLETE_NONE)
 CHANGE(complete_early, !s->complete, s->complete = COMPLETE_OWN)
 CHANGE(complete_all, s->complete != COMPLETE_ALL, s->complete = COMPLETE_ALL)
 CHANGE(forward_what_is_new, s->send->action == SEND_ENCODE, s->send->action = SEND_FORWARD)
-CHANGE(encode_what_is_anothers, s->send->action == SEND_FORWARD && c->kind == PICI_ALL_GATHER &&
-       (s->send->count > 1 || s->send->segments[0] != c->position), s->send->action = SEND_ENCODE)
+CHANGE(encode_what_is_anothers,
+       s->send->action == SEND_FORWARD && c->kind == PICI_ALL_GATHER &&
+           (s->send->count > 1 || s->send->segments[0] != c->position),
+       s->send->action = SEND_ENCODE)
 CHANGE(reduce_results, s->receive->action == TAKE_PLACE, s->receive->action = TAKE_REDUCE)
 CHANGE(place_sums, s->receive->action == TAKE_REDUCE, s->receive->action = TAKE_PLACE)
 CHANGE(keep_only, 1, s->receive->action = TAKE_KEEP)
@@ -445,10 +447,9 @@ CHANGE(too_many_contributions, s->phase == PHASE_REDUCE, s->send->contributions 
 CHANGE(other_phase, 1, s->phase = s->phase == PHASE_REDUCE ? PHASE_GATHER : PHASE_REDUCE)
 
 /* In all steps of all ranks, so that both ends agree. */
-CHANGE(other_segments, 1, for (int i = 0; i < s->send->count; i++)
-           s->send->segments[i] = (s->send->segments[i] + 1) % c->ranks;
-       for (int i = 0; i < s->receive->count; i++)
-           s->receive->segments[i] = (s->receive->segments[i] + 1) % c->ranks)
+CHANGE(other_segments, 1,
+       for (int i = 0; i < s->send->count; i++) s->send->segments[i] = (s->send->segments[i] + 1) % c->ranks;
+       for (int i = 0; i < s->receive->count; i++) s->receive->segments[i] = (s->receive->segments[i] + 1) % c->ranks)
 CHANGE(no_message, 1, s->sends = s->receives = 0)
 
 enum where { ONE_RANK, ALL_RANKS, EVERYWHERE };
@@ -459,7 +460,7 @@ static const struct mutation {
 } mutations[] = {
 #define MUTATION(fn, where)                                                                                            \
     {                                                                                                                  \
-#fn, fn, where                                                                                                         \
+#fn, fn, where                                                                                                 \
     }
     MUTATION(send_to_next, ONE_RANK),
     MUTATION(send_to_self, ONE_RANK),

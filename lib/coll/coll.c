@@ -16,14 +16,8 @@
  * Then messages are made and taken in as soon as they can be, in any order; they are still sent, and places passed, in the
  * one order. */
 #include <limits.h>
-#include <string.h>
 
-#include "coll/request.h"
-
-static const struct coll_layout *layout_of(const struct pici_request *r)
-{
-    return &r->call.at;
-}
+#include "coll/slice.h"
 
 /* ---- the order of places */
 
@@ -49,162 +43,7 @@ static void next_place(const struct pici_request *r, struct coll_place *at)
     at->round++;
 }
 
-static void step_at(const struct pici_request *r, int step, struct schedule_step *s)
-{
-    const struct coll_layout *l = layout_of(r);
-    l->schedule->step(l->schedule, &l->shape, step, s);
-}
-
-/* The step that a slice is at. */
-static const struct schedule_step *step_of(const struct pici_request *r, struct slice_run *run)
-{
-    if (!run->known) {
-        step_at(r, run->step, &run->now);
-        run->known = 1;
-    }
-    return &run->now;
-}
-
-/* ---- buffers of messages */
-
-static struct coll_buffer *take(struct pici_request *r)
-{
-    struct coll_buffer *b = r->free[--r->frees];
-    b->users = 1;
-    b->flights = 0;
-    return b;
-}
-
-static void drop(struct pici_request *r, struct coll_buffer *b)
-{
-    if (--b->users == 0)
-        r->free[r->frees++] = b;
-}
-
-/* Keep a block for a later step. */
-static void keep(struct slice_run *run, int segment, struct coll_buffer *b, const uint8_t *block, size_t len,
-                 enum pici_format format)
-{
-    run->encoded[segment] = (struct coll_encoded){.block = block, .len = len, .message = b, .format = format};
-    b->users++;
-}
-
-static void let_go(struct pici_request *r, struct slice_run *run, int segment)
-{
-    struct coll_buffer *b = run->encoded[segment].message;
-    run->encoded[segment].message = NULL;
-    if (b)
-        drop(r, b);
-}
-
-/* ---- sums */
-
-/* A slice begins: none of its sums has anything yet. */
-static void begin_slice(const struct pici_request *r, struct slice_run *run, uint64_t slice)
-{
-    const struct coll_layout *l = layout_of(r);
-    run->slice = slice;
-    run->step = run->known = 0;
-    memset(run->sum, 0, (size_t)l->shape.ranks * sizeof *run->sum);
-    for (run->free_slots = 0; run->free_slots < l->limits.sums; run->free_slots++)
-        run->slots[run->free_slots] = run->free_slots;
-    pici_policy_begin(&run->history);
-}
-
-static uint8_t *slot_at(const struct pici_request *r, const struct slice_run *run, int slot)
-{
-    return run->acc + (size_t)slot * layout_of(r)->slice * r->call.width;
-}
-
-/* Where a result belongs in the receive buffer: elements from `first` of the total on. */
-static uint8_t *result_at(const struct pici_request *r, int segment, uint64_t first)
-{
-    const struct coll_call *c = &r->call;
-    uint64_t base = 0, len;
-    if (c->kind == PICI_REDUCE_SCATTER)
-        pici_coll_segment(r->comm, c, segment, &base, &len);
-    return c->recv + (first - base) * c->width;
-}
-
-/* Where the sum of a segment's slice is. There is one. */
-static uint8_t *sum_at(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t first)
-{
-    const int where = run->sum[segment];
-    return where == SUM_IN_RECV ? result_at(r, segment, first) : slot_at(r, run, where - 1);
-}
-
-/* This rank's sum of a segment's slice; the first time it is its own contribution. */
-static uint8_t *sum_of(const struct pici_request *r, struct slice_run *run, int segment, uint64_t first, uint64_t n)
-{
-    const struct coll_call *c = &r->call;
-    if (run->sum[segment] != SUM_NONE)
-        return sum_at(r, run, segment, first);
-    const int in_recv = segment == r->comm->position || layout_of(r)->limits.sums_in_recv;
-    run->sum[segment] = in_recv ? SUM_IN_RECV : 1 + run->slots[--run->free_slots];
-    uint8_t *sum = sum_at(r, run, segment, first);
-    const uint8_t *own = c->send + first * c->width;
-    if (sum != own)
-        r->engine->copy(run->lane, sum, own, n, c->dtype);
-    return sum;
-}
-
-/* A sum in a slot was passed on: the slot may hold another. */
-static void pass_on(struct slice_run *run, int segment)
-{
-    if (run->sum[segment] > 0) {
-        run->slots[run->free_slots++] = run->sum[segment] - 1;
-        run->sum[segment] = SUM_NONE;
-    }
-}
-
-/* The elements of a segment's slice that this rank encodes: its own contribution, a sum, or a result. */
-static const uint8_t *source(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t *n)
-{
-    const struct coll_call *c = &r->call;
-    uint64_t first;
-    pici_coll_slice(r->comm, c, segment, run->slice, &first, n);
-    if (c->kind == PICI_ALL_GATHER)
-        return c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width;
-    return run->sum[segment] == SUM_NONE ? c->send + first * c->width : sum_at(r, run, segment, first);
-}
-
-/* ---- tracing */
-
-/* A message was made, or taken in. tiles: NULL, or of each container how many it sent. */
-static void trace(struct pici_request *r, const char *name, const struct slice_run *run, int peer, size_t wire,
-                  const uint64_t *tiles)
-{
-    struct pici_comm *comm = r->comm;
-    if (!comm->trace)
-        return;
-    struct trace_event e = {.name = name,
-                            .begin = run->begin,
-                            .end = pici_coll_now(),
-                            .sequence = r->sequence,
-                            .phase = (int)run->now.phase,
-                            .step = run->step,
-                            .slice = (int)run->slice,
-                            .peer = peer,
-                            .inter = comm->node_of[peer] != comm->node_of[comm->rank],
-                            .format = (int)run->format,
-                            .density = run->density,
-                            .extrapolated = run->extrapolated,
-                            .dense_bytes = run->dense_bytes,
-                            .wire_bytes = wire};
-    if (tiles)
-        memcpy(e.tiles, tiles, sizeof e.tiles);
-    pici_trace_add(comm->trace, &e);
-}
-
 /* ---- stages */
-
-/* Has the engine done what this slice's stage began? And did it succeed. */
-static int ready(const struct pici_request *r, const struct slice_run *run, enum pici_status *s)
-{
-    int done;
-    *s = r->engine->ready(run->lane, &done);
-    return done;
-}
 
 static int busy(const struct pici_request *r)
 {
@@ -219,297 +58,6 @@ static int busy(const struct pici_request *r)
 
 /* ---- sending */
 
-/* Count a block that is sent, and its tiles, which are also added to those of its message. */
-static void tally(struct pici_request *r, struct slice_run *run, enum pici_format format, const uint8_t *block,
-                  size_t len)
-{
-    uint64_t own[PICI_CONTAINERS] = {0};
-    r->stats.sends[format]++;
-    if (format != PICI_HYBRID)
-        return;
-    r->engine->containers(run->lane, own, block, len);
-    for (int i = 0; i < PICI_CONTAINERS; i++) {
-        run->tiles[i] += own[i];
-        r->stats.tiles[i] += own[i];
-    }
-}
-
-static void put_prefix(const struct pici_request *r, const struct slice_run *run, struct coll_buffer *b,
-                       enum msg_kind kind, int blocks)
-{
-    const struct msg_prefix prefix = {.kind = kind,
-                                      .dtype = (unsigned)r->call.dtype,
-                                      .op = (unsigned)r->call.op,
-                                      .algorithm = (unsigned)layout_of(r)->schedule->id,
-                                      .sequence = r->sequence,
-                                      .slice = run->slice,
-                                      .step = (uint32_t)run->step,
-                                      .status = kind == MSG_POISON ? r->status : 0,
-                                      .blocks = (uint32_t)blocks};
-    uint8_t bytes[MSG_BYTES];
-    pici_msg_put(bytes, &prefix);
-    r->engine->prefix(run->lane, b->bytes, bytes, MSG_BYTES);
-}
-
-/* A new message; its blocks follow. */
-static struct coll_buffer *begin_buffer(struct pici_request *r, struct slice_run *run, enum msg_kind kind, int blocks)
-{
-    struct coll_buffer *b = run->out[run->message] = take(r);
-    put_prefix(r, run, b, kind, blocks);
-    b->len = MSG_BYTES;
-    b->blocks = blocks;
-    return b;
-}
-
-/* The link to a peer; what is gathered goes over all links, so then the slower ones count. */
-static enum policy_link link_to(const struct pici_request *r, int position, int gather)
-{
-    const struct pici_comm *comm = r->comm;
-    const int inter = comm->node_of[comm->order[position]] != comm->node_of[comm->rank];
-    return inter || (gather && comm->nodes > 1) ? POLICY_INTER : POLICY_INTRA;
-}
-
-static float threshold_of(const struct pici_request *r, const struct schedule_message *m, int gather)
-{
-    return pici_policy_threshold(&r->call.threshold, r->call.format, link_to(r, m->peer, 0), gather);
-}
-
-/* Choose the format of a message without looking at it. 0: its nonzeros must be counted first. */
-static int choose_uncounted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
-{
-    const struct coll_call *c = &r->call;
-    const float threshold = threshold_of(r, m, run->now.phase == PHASE_GATHER);
-    run->density = POLICY_UNKNOWN;
-    run->extrapolated = 0;
-    run->format = c->format;
-    if (c->format == PICI_DENSE || (threshold <= 0 && c->format != PICI_AUTO))
-        return 1; /* whatever the density */
-    if (pici_policy_count(&run->history, threshold, m->contributions, &run->density))
-        return 0;
-    run->extrapolated = run->density >= 0;
-    pici_policy_sent(&run->history, run->density, m->contributions, 1);
-    run->format = PICI_DENSE;
-    return 1;
-}
-
-/* Choose it by the nonzeros counted. */
-static void choose_counted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
-{
-    const struct coll_call *c = &r->call;
-    const int gather = run->now.phase == PHASE_GATHER;
-    const struct policy_auto by = {.formats = c->formats,
-                                   .bandwidth = c->bandwidth[link_to(r, m->peer, gather)],
-                                   .gather = gather,
-                                   .cost_scale = r->engine->cost_scale};
-    uint64_t n = 0, nnz = 0;
-    for (int i = 0; i < m->count; i++) {
-        n += run->n[i];
-        nnz += run->nnz[i];
-    }
-    const double sparsity = pici_policy_sparsity(nnz, n);
-    const int dense = pici_policy_dense(sparsity, threshold_of(r, m, gather));
-    run->density = 1 - sparsity;
-    pici_policy_sent(&run->history, run->density, m->contributions, dense);
-    run->format = dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, run->n, run->nnz, m->count, &by);
-}
-
-/* Send this instead of data from now on. */
-static void begin_poison(struct pici_request *r, struct slice_run *run)
-{
-    run->making = MAKE_POISON;
-    (void)begin_buffer(r, run, MSG_POISON, 0);
-    run->stage = STAGE_MAKING;
-}
-
-static void fail_encode(struct pici_request *r, struct slice_run *run, enum pici_status s)
-{
-    pici_coll_note(r->comm, "rank %d: cannot encode: %s", r->comm->rank, pici_request_words(r, s));
-    pici_coll_fail(r, s, r->comm->rank);
-    if (run->out[run->message])
-        drop(r, run->out[run->message]);
-    begin_poison(r, run);
-}
-
-/* Encode a message's segments. The format is chosen. */
-static void begin_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
-{
-    const struct coll_call *c = &r->call;
-    struct coll_buffer *b = begin_buffer(r, run, MSG_DATA, m->count);
-    run->making = MAKE_BLOCKS;
-    run->stage = STAGE_MAKING;
-    enum pici_status s = r->engine->encode(run->lane, b->bytes, MSG_BYTES, layout_of(r)->message, run->len, run->src,
-                                           run->n, m->count, c->dtype, run->format, c->checksum);
-    if (s)
-        fail_encode(r, run, s);
-}
-
-/* The blocks are there. */
-static void end_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
-{
-    struct coll_buffer *b = run->out[run->message];
-    for (int i = 0; i < m->count; i++) {
-        const uint8_t *block = b->bytes + b->len;
-        if (m->keep)
-            keep(run, m->segments[i], b, block, run->len[i], run->format);
-        else if (run->now.phase == PHASE_REDUCE)
-            pass_on(run, m->segments[i]);
-        tally(r, run, run->format, block, run->len[i]);
-        b->len += run->len[i];
-        run->dense_bytes += HDR_BYTES + run->n[i] * r->call.width;
-    }
-}
-
-/* The message that holds a message's blocks and no others, in this order, and is not in flight; or NULL. */
-static struct coll_buffer *whole_message(const struct slice_run *run, const struct schedule_message *m)
-{
-    struct coll_buffer *b = run->encoded[m->segments[0]].message;
-    const uint8_t *at = b ? b->bytes + MSG_BYTES : NULL;
-    if (!b || b->blocks != m->count || b->flights)
-        return NULL;
-    for (int i = 0; i < m->count; i++) {
-        const struct coll_encoded *e = &run->encoded[m->segments[i]];
-        if (e->message != b || e->block != at)
-            return NULL;
-        at += e->len;
-    }
-    return b;
-}
-
-/* A message of kept blocks: the one that they came in, if it is the same but for its prefix, else a copy. */
-static void begin_forward(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
-{
-    struct coll_buffer *b = whole_message(run, m), *copy = NULL;
-    run->making = MAKE_FORWARD;
-    run->stage = STAGE_MAKING;
-    run->format = run->encoded[m->segments[0]].format;
-    run->density = POLICY_UNKNOWN;
-    run->extrapolated = 0;
-    if (b) {
-        b->users++;
-        run->out[run->message] = b;
-        put_prefix(r, run, b, MSG_DATA, m->count);
-    } else {
-        copy = begin_buffer(r, run, MSG_DATA, m->count);
-    }
-    for (int i = 0; i < m->count; i++) {
-        const int segment = m->segments[i];
-        const struct coll_encoded *e = &run->encoded[segment];
-        uint64_t first, n;
-        pici_coll_slice(r->comm, &r->call, segment, run->slice, &first, &n);
-        if (copy) {
-            r->engine->put(run->lane, copy->bytes + copy->len, e->block, e->len);
-            copy->len += e->len;
-        }
-        tally(r, run, e->format, e->block, e->len);
-        run->dense_bytes += HDR_BYTES + n * r->call.width;
-    }
-}
-
-/* Begin to make the next message of the step. */
-static void begin_message(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
-{
-    const struct coll_call *c = &r->call;
-    run->begin = pici_coll_now();
-    run->dense_bytes = MSG_BYTES;
-    memset(run->tiles, 0, sizeof run->tiles);
-    run->out[run->message] = NULL;
-    if (r->status) {
-        begin_poison(r, run);
-        return;
-    }
-    if (m->action == SEND_FORWARD) {
-        begin_forward(r, run, m);
-        return;
-    }
-    for (int i = 0; i < m->count; i++)
-        run->src[i] = source(r, run, m->segments[i], &run->n[i]);
-    if (choose_uncounted(r, run, m)) {
-        begin_encode(r, run, m);
-        return;
-    }
-    r->engine->count(run->lane, run->src, run->n, m->count, c->dtype, run->nnz);
-    run->stage = STAGE_COUNTING;
-}
-
-/* A message of data is made. */
-static void end_message(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
-{
-    struct coll_buffer *b = run->out[run->message];
-    if (run->making == MAKE_BLOCKS)
-        end_encode(r, run, m);
-    for (int i = 0; i < m->count && run->making == MAKE_FORWARD && !m->keep; i++)
-        let_go(r, run, m->segments[i]);
-    r->stats.encode_s += pici_coll_now() - run->begin;
-    r->stats.dense_bytes += run->dense_bytes;
-    trace(r, "send", run, r->comm->order[m->peer], b->len, run->tiles);
-}
-
-/* The own contribution to an all-gather goes to its place in the result. */
-static void place_own(struct pici_request *r, const struct slice_run *run)
-{
-    const struct coll_call *c = &r->call;
-    uint64_t n;
-    const uint8_t *src = source(r, run, r->comm->position, &n);
-    uint8_t *place = c->recv + (size_t)r->comm->rank * c->count * c->width + (src - c->send);
-    if (place != src)
-        r->engine->copy(run->lane, place, src, n, c->dtype);
-}
-
-/* Begin a step: are there buffers for its messages? */
-static int begin_step(struct pici_request *r, struct slice_run *run)
-{
-    const struct coll_layout *l = layout_of(r);
-    const struct schedule_step *step = step_of(r, run);
-    if (r->sending + r->making + step->sends > l->window * l->limits.sends)
-        return 0;
-    r->making += step->sends;
-    run->message = 0;
-    if (run->step == 0 && r->call.kind == PICI_ALL_GATHER && !r->status)
-        place_own(r, run);
-    return 1;
-}
-
-/* Make the messages of a slice's step, as far as that goes without waiting. */
-static void make_messages(struct pici_request *r, struct slice_run *run, int *moved)
-{
-    enum pici_status s;
-    if (run->sent || run->stage > STAGE_MAKING || run->slice >= layout_of(r)->slices)
-        return;
-    if (run->stage == STAGE_REST && run->message < 0) {
-        if (!begin_step(r, run))
-            return;
-        *moved = 1;
-    }
-    while (run->message < run->now.sends) {
-        const struct schedule_message *m = &run->now.send[run->message];
-        if (run->stage == STAGE_REST)
-            begin_message(r, run, m);
-        if (!ready(r, run, &s))
-            return;
-        *moved = 1;
-        if (run->stage == STAGE_COUNTING) {
-            if (s) {
-                fail_encode(r, run, s);
-            } else {
-                choose_counted(r, run, m);
-                begin_encode(r, run, m);
-            }
-            continue;
-        }
-        if (run->making != MAKE_POISON && s) {
-            fail_encode(r, run, s);
-            continue;
-        }
-        if (run->making != MAKE_POISON)
-            end_message(r, run, m);
-        else if (s)
-            pici_coll_fail(r, s, r->comm->rank); /* not even the poison can be made */
-        run->stage = STAGE_REST;
-        run->message++;
-    }
-    run->stage = STAGE_MADE;
-}
-
 /* Send the messages of the next place in the order, if they are made. */
 static enum pici_status try_send(struct pici_request *r, int *moved)
 {
@@ -519,9 +67,9 @@ static enum pici_status try_send(struct pici_request *r, int *moved)
     if (past_end(r, &r->next_send))
         return PICI_OK;
     struct slice_run *run = &r->runs[r->next_send.run];
-    make_messages(r, run, moved);
+    pici_make_messages(r, run, moved);
     for (int i = 0; i < l->window && r->engine->asynchronous; i++)
-        make_messages(r, &r->runs[i], moved);
+        pici_make_messages(r, &r->runs[i], moved);
     if (run->stage != STAGE_MADE)
         return PICI_OK;
     const struct coll_place last = r->next_send;
@@ -558,7 +106,7 @@ static enum pici_status reap(struct pici_request *r, int *moved)
             return pici_coll_lost(r->comm, r->sends[i].peer, s);
         if (done) {
             r->sends[i].buffer->flights--;
-            drop(r, r->sends[i].buffer);
+            pici_slice_drop(r, r->sends[i].buffer);
             r->sends[i] = r->sends[--r->sending];
             *moved = 1;
         } else {
@@ -584,11 +132,11 @@ static enum pici_status post(struct pici_request *r, int *moved)
     const struct pici_transport *t = &r->comm->transport;
     while (r->posted - r->folded < (uint64_t)l->window && !past_end(r, &r->next_post)) {
         if (r->posting_step != r->next_post.step)
-            step_at(r, r->posting_step = r->next_post.step, &r->posting);
+            pici_slice_step_at(r, r->posting_step = r->next_post.step, &r->posting);
         pici_step_receives(r->comm, r->posting.receives);
         for (int i = 0; i < r->posting.receives; i++) {
             struct coll_flight *f = &row(r, r->posted)[i];
-            *f = (struct coll_flight){.buffer = take(r), .peer = r->comm->order[r->posting.receive[i].peer]};
+            *f = (struct coll_flight){.buffer = pici_slice_take(r), .peer = r->comm->order[r->posting.receive[i].peer]};
             enum pici_status s = t->recv(t->context, f->peer, f->buffer->bytes, l->message, &f->request);
             if (s)
                 return pici_coll_lost(r->comm, f->peer, s);
@@ -626,8 +174,8 @@ static enum pici_status take_block(struct pici_request *r, struct slice_run *run
     if (action == TAKE_KEEP)
         return PICI_OK;
     if (action == TAKE_PLACE)
-        return e->decode(run->lane, result_at(r, segment, first), block, b, c->total);
-    return e->fold(run->lane, sum_of(r, run, segment, first, b->count), block, b, c->op, r->room.temp,
+        return e->decode(run->lane, pici_slice_result(r, segment, first), block, b, c->total);
+    return e->fold(run->lane, pici_slice_sum(r, run, segment, first, b->count), block, b, c->op, r->room.temp,
                    COLL_TEMP_BYTES / c->width);
 }
 
@@ -641,7 +189,7 @@ static void complete(struct pici_request *r, struct slice_run *run)
         if (what == COMPLETE_OWN && i != r->comm->position)
             continue;
         pici_coll_slice(r->comm, c, i, run->slice, &first, &n);
-        r->engine->divide(run->lane, sum_of(r, run, i, first, n), n, c->dtype, r->comm->ranks);
+        r->engine->divide(run->lane, pici_slice_sum(r, run, i, first, n), n, c->dtype, r->comm->ranks);
     }
 }
 
@@ -670,7 +218,7 @@ static enum pici_status begin_take(struct pici_request *r, struct slice_run *run
             break;
         s = take_block(r, run, m->action, segment, first, bytes + at, &b);
         if (m->keep && !s)
-            keep(run, segment, f->buffer, bytes + at, (size_t)b.at.block_bytes, (enum pici_format)b.format);
+            pici_slice_keep(run, segment, f->buffer, bytes + at, (size_t)b.at.block_bytes, (enum pici_format)b.format);
         at += (size_t)b.at.block_bytes;
         run->dense &= b.format == PICI_DENSE;
         run->dense_bytes += HDR_BYTES + n * c->width;
@@ -713,14 +261,14 @@ static void end_take(struct pici_request *r, struct slice_run *run, const struct
     if (run->now.phase == PHASE_REDUCE)
         pici_policy_received(&run->history, run->dense);
     r->stats.decode_s += pici_coll_now() - run->begin;
-    trace(r, "recv", run, f->peer, f->bytes, NULL);
+    pici_slice_trace(r, "recv", run, f->peer, f->bytes, NULL);
 }
 
 /* Take in the messages of a slice's step, in the order of its list, as far as that goes without waiting. What is wrong with
  * one is noted. at: its receives. Returns a failure of the transport. */
 static enum pici_status take_messages(struct pici_request *r, struct slice_run *run, struct coll_flight *at, int *moved)
 {
-    const struct schedule_step *step = step_of(r, run);
+    const struct schedule_step *step = pici_slice_step(r, run);
     enum pici_status s;
     if (!run->sent || run->stage == STAGE_TAKEN)
         return PICI_OK;
@@ -737,7 +285,7 @@ static enum pici_status take_messages(struct pici_request *r, struct slice_run *
             *moved = 1;
         }
         if (run->stage == STAGE_LOOKING) {
-            if (!ready(r, run, &s))
+            if (!pici_slice_ready(r, run, &s))
                 return PICI_OK;
             run->status = f->status ? f->status : s;
             if (!run->status && !r->status)
@@ -747,7 +295,7 @@ static enum pici_status take_messages(struct pici_request *r, struct slice_run *
             run->stage = STAGE_TAKING;
             *moved = 1;
         }
-        if (!ready(r, run, &s))
+        if (!pici_slice_ready(r, run, &s))
             return PICI_OK;
         end_take(r, run, f, s);
         run->stage = STAGE_REST;
@@ -757,7 +305,7 @@ static enum pici_status take_messages(struct pici_request *r, struct slice_run *
         if (run->stage == STAGE_REST)
             complete(r, run);
         run->stage = STAGE_TAKING;
-        if (!ready(r, run, &s))
+        if (!pici_slice_ready(r, run, &s))
             return PICI_OK;
         if (s)
             pici_coll_fail(r, s, r->comm->rank);
@@ -770,20 +318,20 @@ static enum pici_status take_messages(struct pici_request *r, struct slice_run *
 static void end_step(struct pici_request *r, struct slice_run *run, struct coll_flight *at)
 {
     const struct coll_layout *l = layout_of(r);
-    const enum schedule_phase phase = step_of(r, run)->phase;
+    const enum schedule_phase phase = pici_slice_step(r, run)->phase;
     for (int i = 0; i < run->now.receives; i++)
-        drop(r, at[i].buffer);
+        pici_slice_drop(r, at[i].buffer);
     run->sent = run->known = 0;
     run->stage = STAGE_REST;
     run->message = -1;
     if (++run->step < l->steps) {
-        if (step_of(r, run)->phase != phase)
+        if (pici_slice_step(r, run)->phase != phase)
             pici_policy_begin(&run->history);
         return;
     }
     for (int i = 0; i < l->shape.ranks && run->encoded; i++)
-        let_go(r, run, i);
-    begin_slice(r, run, run->slice + (uint64_t)l->window);
+        pici_slice_let_go(r, run, i);
+    pici_slice_begin(r, run, run->slice + (uint64_t)l->window);
 }
 
 /* Take in what arrived, and go past the next place in the order, if everything there was taken in. */
@@ -827,7 +375,7 @@ static enum pici_status begin(struct pici_request *r)
         run->message = -1;
         if (r->room.sums)
             run->acc = r->room.sums + (size_t)i * (size_t)l->limits.sums * l->slice * c->width;
-        begin_slice(r, run, (uint64_t)i);
+        pici_slice_begin(r, run, (uint64_t)i);
     }
     void *mark = r->mark;
     r->mark = NULL;

@@ -163,8 +163,8 @@ static void two_phase_step(const struct schedule *s, const struct schedule_call 
     receive->action = TAKE_PLACE;
     send->keep = pattern->logarithmic && k + 1 < gathering; /* in a ring each block is forwarded once */
     /* Its last step forwards the p / 2 segments nearest to its own: with 3 or 5 ranks those of the step before are further. */
-    receive->keep = k + 1 < gathering &&
-                    (!pattern->logarithmic || around(t.send_first, -mirror(c->position, p), p) < p / 2);
+    receive->keep =
+        k + 1 < gathering && (!pattern->logarithmic || around(t.send_first, -mirror(c->position, p), p) < p / 2);
     send->contributions = receive->contributions = p;
 }
 

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Making the messages that a slice sends in a step: which format, which blocks. */
+#include <string.h>
+
+#include "coll/slice.h"
+
+/* Count a block that is sent, and its tiles, which are also added to those of its message. */
+static void tally(struct pici_request *r, struct slice_run *run, enum pici_format format, const uint8_t *block,
+                  size_t len)
+{
+    uint64_t own[PICI_CONTAINERS] = {0};
+    r->stats.sends[format]++;
+    if (format != PICI_HYBRID)
+        return;
+    r->engine->containers(run->lane, own, block, len);
+    for (int i = 0; i < PICI_CONTAINERS; i++) {
+        run->tiles[i] += own[i];
+        r->stats.tiles[i] += own[i];
+    }
+}
+
+static void put_prefix(const struct pici_request *r, const struct slice_run *run, struct coll_buffer *b,
+                       enum msg_kind kind, int blocks)
+{
+    const struct msg_prefix prefix = {.kind = kind,
+                                      .dtype = (unsigned)r->call.dtype,
+                                      .op = (unsigned)r->call.op,
+                                      .algorithm = (unsigned)layout_of(r)->schedule->id,
+                                      .sequence = r->sequence,
+                                      .slice = run->slice,
+                                      .step = (uint32_t)run->step,
+                                      .status = kind == MSG_POISON ? r->status : 0,
+                                      .blocks = (uint32_t)blocks};
+    uint8_t bytes[MSG_BYTES];
+    pici_msg_put(bytes, &prefix);
+    r->engine->prefix(run->lane, b->bytes, bytes, MSG_BYTES);
+}
+
+/* A new message; its blocks follow. */
+static struct coll_buffer *begin_buffer(struct pici_request *r, struct slice_run *run, enum msg_kind kind, int blocks)
+{
+    struct coll_buffer *b = run->out[run->message] = pici_slice_take(r);
+    put_prefix(r, run, b, kind, blocks);
+    b->len = MSG_BYTES;
+    b->blocks = blocks;
+    return b;
+}
+
+/* The link to a peer; what is gathered goes over all links, so then the slower ones count. */
+static enum policy_link link_to(const struct pici_request *r, int position, int gather)
+{
+    const struct pici_comm *comm = r->comm;
+    const int inter = comm->node_of[comm->order[position]] != comm->node_of[comm->rank];
+    return inter || (gather && comm->nodes > 1) ? POLICY_INTER : POLICY_INTRA;
+}
+
+static float threshold_of(const struct pici_request *r, const struct schedule_message *m, int gather)
+{
+    return pici_policy_threshold(&r->call.threshold, r->call.format, link_to(r, m->peer, 0), gather);
+}
+
+/* Choose the format of a message without looking at it. 0: its nonzeros must be counted first. */
+static int choose_uncounted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    const struct coll_call *c = &r->call;
+    const float threshold = threshold_of(r, m, run->now.phase == PHASE_GATHER);
+    run->density = POLICY_UNKNOWN;
+    run->extrapolated = 0;
+    run->format = c->format;
+    if (c->format == PICI_DENSE || (threshold <= 0 && c->format != PICI_AUTO))
+        return 1; /* whatever the density */
+    if (pici_policy_count(&run->history, threshold, m->contributions, &run->density))
+        return 0;
+    run->extrapolated = run->density >= 0;
+    pici_policy_sent(&run->history, run->density, m->contributions, 1);
+    run->format = PICI_DENSE;
+    return 1;
+}
+
+/* Choose it by the nonzeros counted. */
+static void choose_counted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    const struct coll_call *c = &r->call;
+    const int gather = run->now.phase == PHASE_GATHER;
+    const struct policy_auto by = {.formats = c->formats,
+                                   .bandwidth = c->bandwidth[link_to(r, m->peer, gather)],
+                                   .gather = gather,
+                                   .cost_scale = r->engine->cost_scale};
+    uint64_t n = 0, nnz = 0;
+    for (int i = 0; i < m->count; i++) {
+        n += run->n[i];
+        nnz += run->nnz[i];
+    }
+    const double sparsity = pici_policy_sparsity(nnz, n);
+    const int dense = pici_policy_dense(sparsity, threshold_of(r, m, gather));
+    run->density = 1 - sparsity;
+    pici_policy_sent(&run->history, run->density, m->contributions, dense);
+    run->format = dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, run->n, run->nnz, m->count, &by);
+}
+
+/* Send this instead of data from now on. */
+static void begin_poison(struct pici_request *r, struct slice_run *run)
+{
+    run->making = MAKE_POISON;
+    (void)begin_buffer(r, run, MSG_POISON, 0);
+    run->stage = STAGE_MAKING;
+}
+
+static void fail_encode(struct pici_request *r, struct slice_run *run, enum pici_status s)
+{
+    pici_coll_note(r->comm, "rank %d: cannot encode: %s", r->comm->rank, pici_request_words(r, s));
+    pici_coll_fail(r, s, r->comm->rank);
+    if (run->out[run->message])
+        pici_slice_drop(r, run->out[run->message]);
+    begin_poison(r, run);
+}
+
+/* Encode a message's segments. The format is chosen. */
+static void begin_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    const struct coll_call *c = &r->call;
+    struct coll_buffer *b = begin_buffer(r, run, MSG_DATA, m->count);
+    run->making = MAKE_BLOCKS;
+    run->stage = STAGE_MAKING;
+    enum pici_status s = r->engine->encode(run->lane, b->bytes, MSG_BYTES, layout_of(r)->message, run->len, run->src,
+                                           run->n, m->count, c->dtype, run->format, c->checksum);
+    if (s)
+        fail_encode(r, run, s);
+}
+
+/* The blocks are there. */
+static void end_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    struct coll_buffer *b = run->out[run->message];
+    for (int i = 0; i < m->count; i++) {
+        const uint8_t *block = b->bytes + b->len;
+        if (m->keep)
+            pici_slice_keep(run, m->segments[i], b, block, run->len[i], run->format);
+        else if (run->now.phase == PHASE_REDUCE)
+            pici_slice_pass_on(run, m->segments[i]);
+        tally(r, run, run->format, block, run->len[i]);
+        b->len += run->len[i];
+        run->dense_bytes += HDR_BYTES + run->n[i] * r->call.width;
+    }
+}
+
+/* The message that holds a message's blocks and no others, in this order, and is not in flight; or NULL. */
+static struct coll_buffer *whole_message(const struct slice_run *run, const struct schedule_message *m)
+{
+    struct coll_buffer *b = run->encoded[m->segments[0]].message;
+    const uint8_t *at = b ? b->bytes + MSG_BYTES : NULL;
+    if (!b || b->blocks != m->count || b->flights)
+        return NULL;
+    for (int i = 0; i < m->count; i++) {
+        const struct coll_encoded *e = &run->encoded[m->segments[i]];
+        if (e->message != b || e->block != at)
+            return NULL;
+        at += e->len;
+    }
+    return b;
+}
+
+/* A message of kept blocks: the one that they came in, if it is the same but for its prefix, else a copy. */
+static void begin_forward(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    struct coll_buffer *b = whole_message(run, m), *copy = NULL;
+    run->making = MAKE_FORWARD;
+    run->stage = STAGE_MAKING;
+    run->format = run->encoded[m->segments[0]].format;
+    run->density = POLICY_UNKNOWN;
+    run->extrapolated = 0;
+    if (b) {
+        b->users++;
+        run->out[run->message] = b;
+        put_prefix(r, run, b, MSG_DATA, m->count);
+    } else {
+        copy = begin_buffer(r, run, MSG_DATA, m->count);
+    }
+    for (int i = 0; i < m->count; i++) {
+        const int segment = m->segments[i];
+        const struct coll_encoded *e = &run->encoded[segment];
+        uint64_t first, n;
+        pici_coll_slice(r->comm, &r->call, segment, run->slice, &first, &n);
+        if (copy) {
+            r->engine->put(run->lane, copy->bytes + copy->len, e->block, e->len);
+            copy->len += e->len;
+        }
+        tally(r, run, e->format, e->block, e->len);
+        run->dense_bytes += HDR_BYTES + n * r->call.width;
+    }
+}
+
+/* Begin to make the next message of the step. */
+static void begin_message(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    const struct coll_call *c = &r->call;
+    run->begin = pici_coll_now();
+    run->dense_bytes = MSG_BYTES;
+    memset(run->tiles, 0, sizeof run->tiles);
+    run->out[run->message] = NULL;
+    if (r->status) {
+        begin_poison(r, run);
+        return;
+    }
+    if (m->action == SEND_FORWARD) {
+        begin_forward(r, run, m);
+        return;
+    }
+    for (int i = 0; i < m->count; i++)
+        run->src[i] = pici_slice_source(r, run, m->segments[i], &run->n[i]);
+    if (choose_uncounted(r, run, m)) {
+        begin_encode(r, run, m);
+        return;
+    }
+    r->engine->count(run->lane, run->src, run->n, m->count, c->dtype, run->nnz);
+    run->stage = STAGE_COUNTING;
+}
+
+/* A message of data is made. */
+static void end_message(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    struct coll_buffer *b = run->out[run->message];
+    if (run->making == MAKE_BLOCKS)
+        end_encode(r, run, m);
+    for (int i = 0; i < m->count && run->making == MAKE_FORWARD && !m->keep; i++)
+        pici_slice_let_go(r, run, m->segments[i]);
+    r->stats.encode_s += pici_coll_now() - run->begin;
+    r->stats.dense_bytes += run->dense_bytes;
+    pici_slice_trace(r, "send", run, r->comm->order[m->peer], b->len, run->tiles);
+}
+
+/* The own contribution to an all-gather goes to its place in the result. */
+static void place_own(struct pici_request *r, const struct slice_run *run)
+{
+    const struct coll_call *c = &r->call;
+    uint64_t n;
+    const uint8_t *src = pici_slice_source(r, run, r->comm->position, &n);
+    uint8_t *place = c->recv + (size_t)r->comm->rank * c->count * c->width + (src - c->send);
+    if (place != src)
+        r->engine->copy(run->lane, place, src, n, c->dtype);
+}
+
+/* Begin a step: are there buffers for its messages? */
+static int begin_step(struct pici_request *r, struct slice_run *run)
+{
+    const struct coll_layout *l = layout_of(r);
+    const struct schedule_step *step = pici_slice_step(r, run);
+    if (r->sending + r->making + step->sends > l->window * l->limits.sends)
+        return 0;
+    r->making += step->sends;
+    run->message = 0;
+    if (run->step == 0 && r->call.kind == PICI_ALL_GATHER && !r->status)
+        place_own(r, run);
+    return 1;
+}
+
+/* Make the messages of a slice's step, as far as that goes without waiting. */
+void pici_make_messages(struct pici_request *r, struct slice_run *run, int *moved)
+{
+    enum pici_status s;
+    if (run->sent || run->stage > STAGE_MAKING || run->slice >= layout_of(r)->slices)
+        return;
+    if (run->stage == STAGE_REST && run->message < 0) {
+        if (!begin_step(r, run))
+            return;
+        *moved = 1;
+    }
+    while (run->message < run->now.sends) {
+        const struct schedule_message *m = &run->now.send[run->message];
+        if (run->stage == STAGE_REST)
+            begin_message(r, run, m);
+        if (!pici_slice_ready(r, run, &s))
+            return;
+        *moved = 1;
+        if (run->stage == STAGE_COUNTING) {
+            if (s) {
+                fail_encode(r, run, s);
+            } else {
+                choose_counted(r, run, m);
+                begin_encode(r, run, m);
+            }
+            continue;
+        }
+        if (run->making != MAKE_POISON && s) {
+            fail_encode(r, run, s);
+            continue;
+        }
+        if (run->making != MAKE_POISON)
+            end_message(r, run, m);
+        else if (s)
+            pici_coll_fail(r, s, r->comm->rank); /* not even the poison can be made */
+        run->stage = STAGE_REST;
+        run->message++;
+    }
+    run->stage = STAGE_MADE;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "coll/slice.h"
+
+#include <string.h>
+
+/* ---- steps */
+
+void pici_slice_step_at(const struct pici_request *r, int step, struct schedule_step *s)
+{
+    const struct coll_layout *l = layout_of(r);
+    l->schedule->step(l->schedule, &l->shape, step, s);
+}
+
+/* The step that a slice is at. */
+const struct schedule_step *pici_slice_step(const struct pici_request *r, struct slice_run *run)
+{
+    if (!run->known) {
+        pici_slice_step_at(r, run->step, &run->now);
+        run->known = 1;
+    }
+    return &run->now;
+}
+
+/* ---- buffers of messages */
+
+struct coll_buffer *pici_slice_take(struct pici_request *r)
+{
+    struct coll_buffer *b = r->free[--r->frees];
+    b->users = 1;
+    b->flights = 0;
+    return b;
+}
+
+void pici_slice_drop(struct pici_request *r, struct coll_buffer *b)
+{
+    if (--b->users == 0)
+        r->free[r->frees++] = b;
+}
+
+/* Keep a block for a later step. */
+void pici_slice_keep(struct slice_run *run, int segment, struct coll_buffer *b, const uint8_t *block, size_t len,
+                     enum pici_format format)
+{
+    run->encoded[segment] = (struct coll_encoded){.block = block, .len = len, .message = b, .format = format};
+    b->users++;
+}
+
+void pici_slice_let_go(struct pici_request *r, struct slice_run *run, int segment)
+{
+    struct coll_buffer *b = run->encoded[segment].message;
+    run->encoded[segment].message = NULL;
+    if (b)
+        pici_slice_drop(r, b);
+}
+
+/* ---- sums */
+
+/* A slice begins: none of its sums has anything yet. */
+void pici_slice_begin(const struct pici_request *r, struct slice_run *run, uint64_t slice)
+{
+    const struct coll_layout *l = layout_of(r);
+    run->slice = slice;
+    run->step = run->known = 0;
+    memset(run->sum, 0, (size_t)l->shape.ranks * sizeof *run->sum);
+    for (run->free_slots = 0; run->free_slots < l->limits.sums; run->free_slots++)
+        run->slots[run->free_slots] = run->free_slots;
+    pici_policy_begin(&run->history);
+}
+
+static uint8_t *slot_at(const struct pici_request *r, const struct slice_run *run, int slot)
+{
+    return run->acc + (size_t)slot * layout_of(r)->slice * r->call.width;
+}
+
+/* Where a result belongs in the receive buffer: elements from `first` of the total on. */
+uint8_t *pici_slice_result(const struct pici_request *r, int segment, uint64_t first)
+{
+    const struct coll_call *c = &r->call;
+    uint64_t base = 0, len;
+    if (c->kind == PICI_REDUCE_SCATTER)
+        pici_coll_segment(r->comm, c, segment, &base, &len);
+    return c->recv + (first - base) * c->width;
+}
+
+/* Where the sum of a segment's slice is. There is one. */
+static uint8_t *sum_at(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t first)
+{
+    const int where = run->sum[segment];
+    return where == SUM_IN_RECV ? pici_slice_result(r, segment, first) : slot_at(r, run, where - 1);
+}
+
+/* This rank's sum of a segment's slice; the first time it is its own contribution. */
+uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int segment, uint64_t first, uint64_t n)
+{
+    const struct coll_call *c = &r->call;
+    if (run->sum[segment] != SUM_NONE)
+        return sum_at(r, run, segment, first);
+    const int in_recv = segment == r->comm->position || layout_of(r)->limits.sums_in_recv;
+    run->sum[segment] = in_recv ? SUM_IN_RECV : 1 + run->slots[--run->free_slots];
+    uint8_t *sum = sum_at(r, run, segment, first);
+    const uint8_t *own = c->send + first * c->width;
+    if (sum != own)
+        r->engine->copy(run->lane, sum, own, n, c->dtype);
+    return sum;
+}
+
+/* A sum in a slot was passed on: the slot may hold another. */
+void pici_slice_pass_on(struct slice_run *run, int segment)
+{
+    if (run->sum[segment] > 0) {
+        run->slots[run->free_slots++] = run->sum[segment] - 1;
+        run->sum[segment] = SUM_NONE;
+    }
+}
+
+/* The elements of a segment's slice that this rank encodes: its own contribution, a sum, or a result. */
+const uint8_t *pici_slice_source(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t *n)
+{
+    const struct coll_call *c = &r->call;
+    uint64_t first;
+    pici_coll_slice(r->comm, c, segment, run->slice, &first, n);
+    if (c->kind == PICI_ALL_GATHER)
+        return c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width;
+    return run->sum[segment] == SUM_NONE ? c->send + first * c->width : sum_at(r, run, segment, first);
+}
+
+/* ---- tracing */
+
+/* A message was made, or taken in. tiles: NULL, or of each container how many it sent. */
+void pici_slice_trace(struct pici_request *r, const char *name, const struct slice_run *run, int peer, size_t wire,
+                      const uint64_t *tiles)
+{
+    struct pici_comm *comm = r->comm;
+    if (!comm->trace)
+        return;
+    struct trace_event e = {.name = name,
+                            .begin = run->begin,
+                            .end = pici_coll_now(),
+                            .sequence = r->sequence,
+                            .phase = (int)run->now.phase,
+                            .step = run->step,
+                            .slice = (int)run->slice,
+                            .peer = peer,
+                            .inter = comm->node_of[peer] != comm->node_of[comm->rank],
+                            .format = (int)run->format,
+                            .density = run->density,
+                            .extrapolated = run->extrapolated,
+                            .dense_bytes = run->dense_bytes,
+                            .wire_bytes = wire};
+    if (tiles)
+        memcpy(e.tiles, tiles, sizeof e.tiles);
+    pici_trace_add(comm->trace, &e);
+}
+
+/* ---- stages */
+
+/* Has the engine done what this slice's stage began? And did it succeed. */
+int pici_slice_ready(const struct pici_request *r, const struct slice_run *run, enum pici_status *s)
+{
+    int done;
+    *s = r->engine->ready(run->lane, &done);
+    return done;
+}
