@@ -623,6 +623,20 @@ static void uneven_failures(uint64_t seed)
         give_up(what, all, {0, 0, 0}, abort_first);
     }
     {
+        const char *what = "a message, then more steps without any than are in flight at a time";
+        std::vector<party> all = some(3, seed);
+        std::vector<request_of> requests;
+        for (int k = 0; k <= 8; k++) { /* rank 0 sends in steps 0, 4 and 8 */
+            const size_t bytes = 1000 + (size_t)k;
+            const int to = k ? 2 : 1;
+            for (int r = 0; r < 3; r++)
+                begin_step(all[(size_t)r], k % 4 == 0 && r == to ? std::vector<part>{{0, bytes}} : std::vector<part>{},
+                           k % 4 == 0 && r == 0 ? std::vector<part>{{to, bytes}} : std::vector<part>{}, requests);
+        }
+        tally(ends(all, requests) == statuses(6, 0), what, "does not end");
+        give_up(what, all, {0, 0, 0}, abort_first);
+    }
+    {
         const char *what = "a step that is not complete";
         for (const int wrong : {0, 1, 2}) {
             std::vector<party> all = two(seed);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The example of a transport of one's own, by itself: traffic among processes, paired and one-sided; a peer that leaves.
- * Needs libc alone. */
+ * The example of a transport of one's own, by itself: traffic among processes, paired and one-sided; a peer that
+ * leaves. Needs libc alone. */
 int transport_main(int argc, char **argv);
 #define main transport_main
 #include "examples/transport.c"
@@ -73,7 +73,8 @@ static void among(int ranks, job *part, const struct traffic *f, const char *wha
     expect(good, ranks, what);
 }
 
-/* Rank 0 sends a message to each peer and leaves, without having received one. What it sent arrives; then it is gone. */
+/* Rank 0 sends a message to each peer and leaves, without having received one. What it sent arrives; then it is
+ * gone. */
 static const char *one_leaves(const struct pici_transport *t, const struct traffic *f)
 {
     static uint8_t bytes[1000];

@@ -94,11 +94,15 @@ struct pici_transport {
      * one. The same on all ranks. */
     void (*sends)(void *context, int n, int more);
 
-    /* From now on messages of this rank may also be in the mover's memory. The mover is copied; peers may call it from their
-     * threads. No message is in flight. NULL: the transport does not copy messages itself; `memory` says where they may be. */
+    /* From now on messages of this rank may also be in the mover's memory. The mover is copied; peers may call it from
+     * their threads. No message is in flight. NULL: the transport does not copy messages itself; `memory` says where
+     * they may be. */
     void (*mover)(void *context, const struct pici_mover *);
 };
-#define PICI_TRANSPORT_INIT {sizeof(struct pici_transport), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, PICI_MEMORY_HOST, 0, 0, 0, 0}
+#define PICI_TRANSPORT_INIT                                                                                            \
+    {                                                                                                                  \
+        sizeof(struct pici_transport), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, PICI_MEMORY_HOST, 0, 0, 0, 0                   \
+    }
 
 /* Make a communicator of one rank over a transport, which is copied. The communicator closes the transport, and this
  * call does if it fails. Not collective.
