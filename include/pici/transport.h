@@ -102,7 +102,10 @@ struct pici_transport {
      * `memory` alone says where messages may be. */
     void (*mover)(void *context, const struct pici_mover *);
 };
-#define PICI_TRANSPORT_INIT {sizeof(struct pici_transport), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, PICI_MEMORY_HOST, 0, 0, 0, 0}
+#define PICI_TRANSPORT_INIT                                                                                            \
+    {                                                                                                                  \
+        sizeof(struct pici_transport), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, PICI_MEMORY_HOST, 0, 0, 0, 0                   \
+    }
 
 /* Make a communicator of one rank over a transport, which is copied. The communicator closes the transport, and this
  * call does if it fails. Not collective.
