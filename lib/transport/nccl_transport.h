@@ -7,8 +7,8 @@
 #include "pici/nccl.h"
 #include "pici/transport.h"
 
-/* Fill in a transport over a communicator, which is used and not changed. All ranks must call it, but it returns without
- * waiting for the others; the transport's nodes() waits for them. PICI_E_ARG, PICI_E_DEVICE, PICI_E_NOMEM,
+/* Fill in a transport over a communicator, which is used and not changed. All ranks must call it, but it returns
+ * without waiting for the others; the transport's nodes() waits for them. PICI_E_ARG, PICI_E_DEVICE, PICI_E_NOMEM,
  * PICI_E_TRANSPORT. */
 enum pici_status pici_transport_nccl(struct pici_transport *, ncclComm_t);
 
