@@ -3,8 +3,8 @@
  * Sparse collectives beside dense ones: pici's own, and MPI's under mpirun. Flags and table are nccl-tests'.
  *
  * Contestants take turns within each repetition, so that noise of the host hits all of them alike; the dense ones run
- * once a repetition, pici at each sparsity. The fastest dense contestant of all, whatever its algorithm and the order of
- * its ranks, is what speedups are measured against. */
+ * once a repetition, pici at each sparsity. The fastest dense contestant of all, whatever its algorithm and the order
+ * of its ranks, is what speedups are measured against. */
 #define _GNU_SOURCE
 #include <getopt.h>
 

@@ -87,8 +87,8 @@ struct list {
     int n, v[MAX_LIST];
 };
 
-/* Elements are in a GPU's memory, and pici's messages go over what is right, NCCL for processes and memory for threads; or
- * as is said. */
+/* Elements are in a GPU's memory, and pici's messages go over what is right, NCCL for processes and memory for threads;
+ * or as is said. */
 enum device_use { DEVICE_NONE, DEVICE_DEFAULT, DEVICE_NCCL, DEVICE_MPI };
 
 struct settings {

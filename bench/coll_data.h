@@ -30,8 +30,8 @@ int source_exact(const struct source *);
 /* dst[0..n) = what `rank` contributes. */
 void source_fill(const struct source *, void *dst, int rank, uint64_t n);
 
-/* How many of got[0..n) are not what the op makes of the elements [first, first + n) of ranks [rank, rank + ranks). PICI_AVG: the
- * average over all ranks of the source. */
+/* How many of got[0..n) are not what the op makes of the elements [first, first + n) of ranks [rank, rank + ranks).
+ * PICI_AVG: the average over all ranks of the source. */
 uint64_t source_wrong(const struct source *, const void *got, int rank, int ranks, uint64_t first, uint64_t n);
 
 #endif

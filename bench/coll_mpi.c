@@ -176,7 +176,8 @@ static int run(struct world *w, int i, int order, const void *send, void *recv, 
 
 /* ---- the orders of ranks */
 
-/* Where I am if ranks are sorted by node (near), or by their place on their node (in turn). *nodes: how many there are. */
+/* Where I am if ranks are sorted by node (near), or by their place on their node (in turn). *nodes: how many there
+ * are. */
 static int place(const int *node, int rank, int ranks, int near, int *nodes)
 {
     int before = 0, mine = 0;

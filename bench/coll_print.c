@@ -9,7 +9,8 @@ const char *const op_name[PICI_MAX + 1] = {"sum", "avg", "min", "max"};
 
 static int records; /* in the JSON array so far */
 
-/* The project's targets: f32, 64 MiB a rank, uniform, sum, over links of 200 mbit/s: a share of the ideal speedup, or a speedup. */
+/* The project's targets, for f32, 64 MiB a rank, uniform positions, sum, links of 200 Mbit/s: a share of the ideal
+ * speedup, or a speedup. */
 static const struct {
     enum pici_collective collective;
     double sparsity, of_ideal, speedup;

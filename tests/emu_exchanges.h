@@ -16,7 +16,7 @@ extern "C" {
 #include "util.h"
 }
 
-/* ---- plans: the messages of each step, as pairs of sender and receiver ---- */
+/* ---- step lists: the messages of each step, as pairs of sender and receiver ---- */
 
 using messages = std::vector<std::pair<int, int>>;
 
@@ -195,7 +195,7 @@ static inline step_list random_steps(int p, int steps, struct rng *rng)
 
 struct collective {
     step_list of;
-    int window; /* chains, each with a slice, that go through the steps by turns */
+    int window; /* slices in flight, which go through the steps in turn */
     long slices;
 };
 
@@ -236,15 +236,15 @@ static inline std::vector<stage> stages_of(const collective &c)
 {
     std::vector<stage> all;
     agree(all, c.of.ranks);
-    long chains = 0; /* of the round before */
+    long before = 0; /* slices in the round before */
     for (long first = 0; first < c.slices; first += c.window) {
         const long next = std::min(c.slices - first, (long)c.window);
         for (size_t k = 0; k < c.of.steps.size(); k++)
-            for (long chain = 0; chain < next; chain++) {
-                const long i = (long)all.size(), after = k ? i - next : first ? i - chains : i - 1 - chain;
+            for (long slice = 0; slice < next; slice++) {
+                const long i = (long)all.size(), after = k ? i - next : first ? i - before : i - 1 - slice;
                 all.push_back({c.of.steps[k], after, 0, c.window, true});
             }
-        chains = next;
+        before = next;
     }
     agree(all, c.of.ranks);
     for (size_t k = 0; k + 1 < all.size(); k++)

@@ -238,8 +238,8 @@ static long slices(int window)
     return 2 * window - (window > 1);
 }
 
-/* Plans of p ranks: all kinds. */
-static std::vector<step_list> plans(int p, struct rng *rng)
+/* Step lists of p ranks, of all kinds. */
+static std::vector<step_list> step_lists(int p, struct rng *rng)
 {
     std::vector<step_list> all = flat_ones(p);
     all.push_back(doubling(p));
@@ -254,7 +254,7 @@ int main()
 {
     struct rng rng = {1};
     for (int p = 1; p <= 64; p++) {
-        for (const auto &s : plans(p, &rng))
+        for (const auto &s : step_lists(p, &rng))
             for (const int window : {1, 2, 4}) {
                 const collective c = {s, window, slices(window)};
                 all_end(name_of(c), stages_of(c), p);
@@ -277,7 +277,7 @@ int main()
                   {"a rank leaves out steps in which it has no messages", {right, true}, 4, false, true}};
     for (const auto &o : orders)
         for (int p = 2; p <= 17; p += 3) {
-            for (const auto &s : plans(p, &rng)) {
+            for (const auto &s : step_lists(p, &rng)) {
                 if ((!s.paired || s.steps.size() < 2) && !o.good)
                     continue; /* it may show or not: below */
                 const collective c = {s, o.window, slices(o.window)};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Hybrid blocks in the collectives: what they save on the wire, what statistics and trace say of their containers, which
- * formats AUTO may choose, and callers whose structs are of the version before. */
+ * Hybrid blocks in the collectives: what they save on the wire, what statistics and trace say of their containers,
+ * which formats AUTO may choose, and callers whose structs are of the version before. */
 #define _POSIX_C_SOURCE 200809L
 #include <criterion/criterion.h>
 #include <math.h>
@@ -95,8 +95,8 @@ static double hybrid_bytes(const uint32_t *src)
     return MSG_BYTES + (double)len;
 }
 
-/* What a ring sends, by the lengths of the blocks: partial sums of each segment, then all of it; or the segments. Before and
- * after it two rounds of agreement. */
+/* What a ring sends, by the lengths of the blocks: partial sums of each segment, then all of it; or the segments.
+ * Before and after it two rounds of agreement. */
 static double expected_bytes(const struct group *g)
 {
     uint32_t *sum = test_alloc(N * sizeof *sum);
@@ -118,7 +118,8 @@ static double expected_bytes(const struct group *g)
     return bytes;
 }
 
-/* By default, and over links of 200 mbit/s, a message a segment: the bytes are those that the lengths say, and fewer than without hybrid. */
+/* By default, over links of 200 Mbit/s, with one message for each segment: the bytes sent follow from the lengths of
+ * the blocks, and are fewer than without hybrid. */
 Test(coll_hybrid, wire_bytes)
 {
     static const struct {
@@ -171,8 +172,8 @@ static uint64_t sum_in(const char *text, const char *name, int *times)
     return all;
 }
 
-/* Tiles of five kinds in turn: each rank sends each segment that it gathers, its own and those handed on, once; both kinds
- * of blocks are counted in statistics and trace. */
+/* Tiles of five kinds in turn: each rank sends each segment that it gathers, its own and those handed on, once; both
+ * kinds of blocks are counted in statistics and trace. */
 Test(coll_hybrid, containers)
 {
     static const unsigned nonzeros[PICI_CONTAINERS] = {

@@ -318,8 +318,8 @@ static void ill_rank(void *context, int rank)
         ill->failed = calls_left < 0;
 }
 
-/* Wherever in its work a rank fails, all ranks return its error, also those that have no message at that step or never get one
- * from it; and soon. */
+/* Wherever in its work a rank fails, all ranks return its error, also those that have no message at that step or never
+ * get one from it; and soon. */
 static int ail(const struct table *t, struct ill *ill)
 {
     int times = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The policy, by examples worked out by hand, and what must hold of any chain of sends. */
+ * The policy: examples worked out by hand, and what must hold for any sequence of sends. */
 #include <criterion/criterion.h>
 
 #include <limits.h>
@@ -114,8 +114,8 @@ Test(coll_policy, extrapolates_over_steps)
     cr_expect(near(uncounted(&c, 0.6F), 0.8704));
 }
 
-/* A message is predicted by the contributions that it has more than the one before: none, where each is sent alone; as many
- * again, where sums are doubled. */
+/* A message is predicted by the contributions that it has more than the one before: none, where each is sent alone; as
+ * many again, where sums are doubled. */
 Test(coll_policy, predicts_by_contributions)
 {
     struct policy_history alone, doubled;
@@ -200,8 +200,8 @@ Test(coll_policy, never_and_always_in_a_chain)
         cr_expect(!counted(&c, 1, 0));
 }
 
-/* Any chain: what goes sparse was counted and is above its threshold. With one threshold and nothing sparse received, a
- * chain counts until it goes dense, and never again. */
+/* For any sequence of sends: a message that is sparse was counted and is above its threshold. With one threshold, and
+ * no sparse message received, nonzeros are counted until a message is dense, and never again. */
 Test(coll_policy, leaves_dense_with_gain_only)
 {
     struct rng rng = {42};
@@ -345,7 +345,8 @@ Test(coll_policy, agrees_with_the_codec)
     free(block);
 }
 
-/* The length expected of a hybrid block, and that of one with independent positions; then of one whose nonzeros cluster. */
+/* The length expected of a hybrid block, and that of one with independent positions; then of one whose nonzeros
+ * cluster. */
 Test(coll_policy, expected_hybrid)
 {
     enum { MOST = 1 << 20 };

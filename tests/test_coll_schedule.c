@@ -330,8 +330,8 @@ static const struct one ring5[] = {
     GATHER(1, 4, SEND_FORWARD, 0, 1, {3}, {2}, 1, 1), GATHER(1, 4, SEND_FORWARD, 0, 0, {2}, {1}, 1, 1),
 };
 
-/* In step 0 position 0 hands segments 3 and 4 three ahead, then 2 two ahead, then 1 one ahead. Of what it gathers it forwards
- * only the first. */
+/* In step 0 position 0 hands segments 3 and 4 three ahead, then 2 two ahead, then 1 one ahead. Of what it gathers it
+ * forwards only the first. */
 static const struct one recursive5[] = {
     REDUCE(3, 2, 1, COMPLETE_NONE, {3, 4}, {0, 1}, 2, 2), REDUCE(2, 3, 2, COMPLETE_NONE, {2}, {0}, 1, 1),
     REDUCE(1, 4, 4, COMPLETE_OWN, {1}, {0}, 1, 1),        GATHER(1, 4, SEND_ENCODE, 1, 1, {0}, {4}, 1, 1),

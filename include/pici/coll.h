@@ -3,14 +3,14 @@
  * Collectives for buffers that are mostly zero: all-gather, reduce-scatter and all-reduce among the ranks of a
  * communicator.
  *
- * Each message is sent sparse or dense, by its measured density, whichever takes less time. Results do not depend on that:
- * they are those of a dense run of the same algorithm, bit for bit, and every rank ends with identical bytes. Calls are
- * collective: all ranks of the communicator make them in the same order, with the same count, dtype, op and algorithm.
- * A call returns the same status on all ranks, as far as messages still get through. Algorithms, tuning and guarantees:
- * docs/collectives.md.
+ * Each message is sent sparse or dense, depending on its density, whichever is expected to take less time. Results do
+ * not depend on that: they are those of a dense run of the same algorithm, bit for bit, and all ranks end with
+ * identical bytes. Calls are collective: all ranks of the communicator make them in the same order, with the same
+ * count, dtype, op and algorithm. A call returns the same status on all ranks, as far as messages still get through.
+ * Algorithms, tuning and guarantees: docs/collectives.md.
  *
- * A communicator is used by one thread at a time. An error inside a collective breaks it: every later collective returns
- * PICI_E_BROKEN, and the communicator can only be asked for its error and be freed. */
+ * A communicator is used by one thread at a time. An error inside a collective breaks the communicator: every later
+ * collective returns PICI_E_BROKEN. A broken communicator can only report its error and be freed. */
 #ifndef PICI_COLL_H
 #define PICI_COLL_H
 
@@ -23,31 +23,31 @@ extern "C" {
 struct pici_comm;
 struct pici_request;
 
-/* Operations. f16, bf16 and f8 are reduced through f32 and rounded to nearest even at every step; integers wrap. */
+/* Operations. f16, bf16 and f8 are reduced in f32 and rounded to nearest even after every step; integers wrap. */
 enum pici_op {
     PICI_SUM = 0,
-    PICI_AVG = 1, /* the sum, divided by the number of ranks at the segment's owner; integers truncate toward zero */
+    PICI_AVG = 1, /* the sum, divided by the number of ranks at the end; integers truncate toward zero */
     PICI_MIN = 2, /* NaN if either is NaN; -0 < +0 */
     PICI_MAX = 3
 };
 
-/* Algorithms. AUTO is chosen by the collective, the count, the dtype, the ranks and the node map only, never by density or
- * time, so runs can be repeated. docs/collectives.md describes each. */
+/* Algorithms; docs/collectives.md describes each. AUTO chooses by the call (collective, count, dtype), the number of
+ * ranks, the node map and settings that are the same on all ranks. It never uses time or the data of one rank, so all
+ * ranks choose alike and runs can be repeated. SPLIT gathers as RECURSIVE does for up to 32 KiB a rank, else as
+ * RING. */
 enum pici_algorithm {
     PICI_ALGO_AUTO = 0,
-    PICI_ALGO_RING = 1, /* p - 1 steps a phase; messages go to the neighbour */
-    PICI_ALGO_RECURSIVE =
-        2,              /* ceil(log2 p) steps a phase, any p: recursive halving, then doubling, on a circulant graph */
-    PICI_ALGO_SPLIT = 3 /* reduce-scatter in p - 1 steps: each contribution goes straight to the rank that sums it. The
-                              * gather phase is that of recursive for up to 32 KiB a rank, else that of ring */
+    PICI_ALGO_RING = 1,      /* p - 1 steps a phase; messages go to the neighbour */
+    PICI_ALGO_RECURSIVE = 2, /* ceil(log2 p) steps a phase, for any p: halving, then doubling, on a circulant graph */
+    PICI_ALGO_SPLIT = 3      /* p - 1 steps; each contribution goes straight to the rank that sums it */
 };
 
-/* The name of an algorithm, as PICI_ALGORITHM takes it: "auto", "ring", ...; NULL for one that does not exist; static.
- * Names exist for the numbers from 0 up to the last algorithm, without a gap. */
+/* The name of an algorithm, as PICI_ALGORITHM takes it: "auto", "ring", ...; NULL if there is no such algorithm.
+ * Static. Algorithms have the numbers from 0 on, without a gap. */
 PICI_API const char *pici_algorithm_name(enum pici_algorithm);
 
-/* What a call did on this rank. Set size with PICI_COLL_STATS_INIT; everything else is written when the call ends, on errors
- * too. A smaller struct of an earlier version is written as far as it goes. */
+/* What a call did on this rank. Initialize with PICI_COLL_STATS_INIT. All members but size are written when the call
+ * ends, also on errors. Of an older, smaller struct, the members that it has are written. */
 struct pici_coll_stats {
     size_t size;
     uint64_t wire_bytes;             /* bytes of all messages sent, prefixes and agreement rounds included */
@@ -55,40 +55,40 @@ struct pici_coll_stats {
     uint64_t sends[4];               /* blocks sent, by enum pici_format; forwarded ones too */
     double encode_s;                 /* seconds: counting nonzeros, encoding, assembling messages */
     double decode_s;                 /* seconds: adding and decoding */
-    double wait_s;                   /* seconds asleep in pici_wait or in a blocking call, agreement rounds included */
+    double wait_s;                   /* seconds waiting in pici_wait or in a blocking call, agreement rounds included */
     uint64_t tiles[PICI_CONTAINERS]; /* tiles of the hybrid blocks sent, by enum pici_container; forwarded ones too */
 };
 #define PICI_COLL_STATS_INIT {sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0, {0}}
 
-/* Tuning: how all calls on a communicator work. PICI_TUNE_INIT leaves every member as it is; each comment gives the value that
- * does so, and the library's default. What is in force at first is what the environment said when the communicator was made,
- * else that default. Bandwidths and thresholds decide between sparse and dense:
+/* Tuning: how all calls on a communicator work. At first the values are those of the environment when the communicator
+ * was made, or else the library's defaults. Each comment gives the value that leaves the member as it is, and the
+ * default. Thresholds and bandwidths decide between sparse and dense:
  *
- *   A message is sent dense if its threshold is > 0 and its sparsity (the share of zero elements) is at most the threshold.
- *   So 0 means never dense, and 1 or more always. Library defaults, inter / intra / ag: 0.6 / 0.7 / 0.5 for format COO, else
- *   0.5 / 0.6 / 0.1.
+ *   A message is sent dense if its threshold is > 0 and its sparsity (the share of zero elements) is at most the
+ *   threshold. So 0 means never dense, and 1 or more always. Defaults of inter, intra and ag: 0.6, 0.7, 0.5 for format
+ *   COO, else 0.5, 0.6, 0.1.
  *
- *   A sparse message has the format asked for. With AUTO it has that of pici, coo and hybrid with the least expected time:
- *   bytes over the link's bandwidth, plus a constant for coding so many elements with so many nonzeros; or dense, if dense
- *   has no more bytes. */
+ *   Other messages have the format asked for. With AUTO they have that format of pici, coo and hybrid which is expected
+ *   to take the least time: bytes over the link's bandwidth, plus a constant for encoding and decoding so many elements
+ *   with so many nonzeros. If dense has no more bytes than that format, they are dense. */
 struct pici_tune {
     size_t size; /* PICI_TUNE_INIT */
 
     /* the same on all ranks */
-    enum pici_algorithm algorithm; /* for the collectives that it has; AUTO: leave. Library: AUTO */
-    int window;                    /* slices in flight, 1 to 64; 0: leave. Library: 4 */
-    uint64_t slice_bytes;          /* dense bytes of a message; 0: leave. Library: 1 MiB, over NCCL 8 MiB */
+    enum pici_algorithm algorithm; /* for the collectives that it can do; AUTO: leave. Default: AUTO */
+    int window;                    /* slices in flight, 1 to 64; 0: leave. Default: 4 */
+    uint64_t slice_bytes;          /* dense bytes of a message; 0: leave. Default: 1 MiB, over NCCL 8 MiB */
 
     /* each rank's own */
-    enum pici_format format; /* of sparse messages; AUTO: leave */
-    unsigned formats; /* that AUTO may choose besides dense, a bit 1 << enum pici_format each; 0: leave. Library: all */
-    float inter_threshold;  /* reducing, to another node; < 0: leave */
-    float intra_threshold;  /* reducing, inside a node; < 0: leave */
-    float ag_threshold;     /* all-gather, and the second phase of all-reduce; < 0: leave */
-    int checksum;           /* 1: an XXH64 in each block, checked by its receivers; < 0: off; 0: leave. Library: off */
-    double inter_bandwidth; /* of the link to another node, bytes per second; 0: leave. Library: 1.25e8 */
-    double intra_bandwidth; /* inside a node, bytes per second; 0: leave. Library: 5e9 */
-    int timeout_ms;         /* a call in which nothing moves for so long fails; < 0: never; 0: leave. Library: 60000 */
+    enum pici_format format; /* of sparse messages; AUTO: leave. Default: AUTO */
+    unsigned formats;       /* that AUTO may choose besides dense: bits 1 << enum pici_format; 0: leave. Default: all */
+    float inter_threshold;  /* for reducing to another node; < 0: leave */
+    float intra_threshold;  /* for reducing inside a node; < 0: leave */
+    float ag_threshold;     /* for all-gather, also that of an all-reduce; < 0: leave */
+    int checksum;           /* > 0: an XXH64 in each block, which receivers check; < 0: none; 0: leave. Default: none */
+    double inter_bandwidth; /* of the link to another node, bytes per second; 0: leave. Default: 1.25e8 */
+    double intra_bandwidth; /* of the link inside a node; 0: leave. Default: 5e9 */
+    int timeout_ms;         /* a call fails if nothing moves for so long; < 0: never; 0: leave. Default: 60000 */
     int reserved;           /* 0 */
 };
 #define PICI_TUNE_INIT                                                                                                 \
@@ -96,17 +96,17 @@ struct pici_tune {
         sizeof(struct pici_tune), PICI_ALGO_AUTO, 0, 0, PICI_AUTO, 0, -1, -1, -1, 0, 0, 0, 0, 0                        \
     }
 
-/* Change how the following calls on a communicator work. Not collective. PICI_E_ARG (null, a value out of range),
- * PICI_E_UNSUPPORTED (an algorithm or format that this version does not have): nothing was changed. PICI_E_BROKEN, also while
- * requests are in flight. */
+/* Change how the following calls on a communicator work. Not collective. On an error nothing is changed.
+ * PICI_E_ARG: null, or a value out of range. PICI_E_UNSUPPORTED: an algorithm, a format or a member that this version
+ * does not have. PICI_E_BROKEN: the communicator is broken, or requests are in flight. */
 PICI_API enum pici_status pici_comm_tune(struct pici_comm *, const struct pici_tune *);
 
-/* Options: what one call is. opts == NULL is PICI_COLL_OPTS_INIT. A member marked T overrides, for this call, the member of
- * struct pici_tune with the same name; its "leave" value leaves it as tuned. New programs should use pici_comm_tune. A member
- * marked = must be the same on all ranks. */
+/* Options of one call. NULL stands for PICI_COLL_OPTS_INIT. A member marked T overrides, for this call, the member of
+ * struct pici_tune with the same name; the value that leaves that member as it is has the same effect here. New
+ * programs should use pici_comm_tune. A member marked = must be the same on all ranks. */
 struct pici_coll_opts {
     size_t size;
-    enum pici_algorithm algorithm; /* T = and if none is tuned either, AUTO chooses */
+    enum pici_algorithm algorithm; /* T = if none is tuned either, AUTO chooses */
     enum pici_format format;       /* T */
     float inter_threshold;         /* T */
     float intra_threshold;         /* T */
@@ -116,9 +116,8 @@ struct pici_coll_opts {
     int checksum;                  /* T */
     uint64_t slice_bytes;          /* T = */
     int window;                    /* T = */
-    void *scratch; /* memory to work in instead of the communicator's, any alignment; or NULL. In use until
-                                    * the call ends; over MPI after PICI_E_TIMEOUT until MPI_Finalize, since messages may
-                                    * still arrive in it */
+    void *scratch; /* memory to use instead of the communicator's, any alignment; or NULL. In use until the call ends;
+                    * over MPI after PICI_E_TIMEOUT until MPI_Finalize, since messages may still arrive in it */
     size_t scratch_bytes;
     double inter_bandwidth; /* T */
     double intra_bandwidth; /* T */
@@ -129,23 +128,25 @@ struct pici_coll_opts {
         sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0       \
     }
 
-/* The three collectives. Counts are elements; buffers have any alignment and host byte order. send is only read, and must not
- * overlap recv but in place:
+/* The three collectives. Counts are elements. Buffers have any alignment and host byte order. send is only read. It
+ * must not overlap recv, except in place:
  *   all_gather      send [sendcount]               recv [ranks * sendcount]   in place: send == recv + rank*sendcount
  *   reduce_scatter  send [ranks * recvcount]       recv [recvcount]           in place: recv == send + rank*recvcount
  *   all_reduce      send [count]                   recv [count]               in place: send == recv
  * recv is unspecified unless PICI_OK is returned.
  *
- * Returned at once, with nothing sent and nothing broken:
- *   PICI_E_ARG          null comm, a size in opts or stats below that of the first version
- *   PICI_E_UNSUPPORTED  a dtype, op, algorithm, format or option that this version does not have
+ * Returned at once; nothing is sent, and the communicator is not broken:
+ *   PICI_E_ARG          null communicator, or a size in opts or stats below that of the first version
+ *   PICI_E_UNSUPPORTED  a dtype, op, algorithm, format or option that this version does not have, or an algorithm that
+ *                       cannot do this collective
  *   PICI_E_BROKEN       an earlier call failed
- * Returned by all ranks:
+ * Returned by all ranks; the communicator is broken:
  *   PICI_E_ARG          on some rank: null buffer, overlap, a count beyond memory, an option out of range
- *   PICI_E_PEER         ranks disagree on the call, or a peer is gone
+ *   PICI_E_PEER         ranks made different calls, run different versions of the library, or a peer is gone
+ *   PICI_E_UNSUPPORTED  the transport cannot carry this algorithm's messages
  *   PICI_E_SPACE        opts->scratch is too small on some rank
  *   PICI_E_NOMEM        some rank has no memory
- *   PICI_E_CORRUPT, _CHECKSUM, _VERSION   what a rank received is not what may be sent
+ *   PICI_E_CORRUPT, _CHECKSUM, _VERSION, _UNSUPPORTED   a rank received a message that is not valid
  *   PICI_E_TIMEOUT, _TRANSPORT            may differ between ranks that no longer reach each other
  *   PICI_E_DEVICE, _UNSUPPORTED           on a GPU (pici/cuda.h)
  * pici_comm_error says in words what broke the communicator. */
@@ -156,10 +157,11 @@ PICI_API enum pici_status pici_reduce_scatter(const void *send, void *recv, uint
 PICI_API enum pici_status pici_all_reduce(const void *send, void *recv, uint64_t count, enum pici_dtype, enum pici_op,
                                           struct pici_comm *, const struct pici_coll_opts *);
 
-/* The same, started: the call returns at once, and the work is done by the caller's thread inside pici_test and pici_wait.
- * Several may be in flight on a communicator; they run in the order in which they were started, whichever is waited for. Until
- * the request ends, the buffers, *opts->stats and opts->scratch must stay; opts itself is copied. *request is NULL unless
- * PICI_OK is returned; other statuses are those returned at once, above, and PICI_E_NOMEM. */
+/* The same collectives, nonblocking: the call returns at once, and the caller's thread does the work inside pici_test
+ * and pici_wait. Several may be in flight on a communicator. They run in the order in which they were started,
+ * whichever is waited for. Until the request ends, the buffers, *opts->stats and opts->scratch must stay; opts itself
+ * is copied. *request is NULL unless PICI_OK is returned. Other statuses are those above that are returned at once, and
+ * PICI_E_NOMEM. */
 PICI_API enum pici_status pici_all_gather_start(const void *send, void *recv, uint64_t sendcount, enum pici_dtype,
                                                 struct pici_comm *, const struct pici_coll_opts *,
                                                 struct pici_request **request);
@@ -170,40 +172,43 @@ PICI_API enum pici_status pici_all_reduce_start(const void *send, void *recv, ui
                                                 enum pici_op, struct pici_comm *, const struct pici_coll_opts *,
                                                 struct pici_request **request);
 
-/* Make progress without waiting. *done = 1: the collective has ended; its status is returned, and *request is freed and set to
- * NULL. Otherwise *done = 0 and PICI_OK. A NULL *request is done. */
+/* Make progress without waiting. If the collective has ended: *done = 1, its status is returned, and *request is freed
+ * and set to NULL. Otherwise: *done = 0 and PICI_OK. A NULL *request has ended with PICI_OK. */
 PICI_API enum pici_status pici_test(struct pici_request **request, int *done);
 
-/* Wait for the end of a collective. Its status is returned; *request is freed and set to NULL. A NULL *request is PICI_OK. */
+/* Wait until the collective has ended. Its status is returned; *request is freed and set to NULL. A NULL *request has
+ * ended with PICI_OK. */
 PICI_API enum pici_status pici_wait(struct pici_request **request);
 
-/* Make communicators among threads of this process: comms[ranks], of which each is used by one thread. All are NULL unless
- * PICI_OK. PICI_E_ARG: null, ranks < 1, or an environment variable with a value that it cannot have (pici_comm_error(NULL) names
- * it). PICI_E_NOMEM. PICI_E_IO: the file of PICI_TRACE. */
+/* Make communicators among threads of this process: comms[ranks], each used by one thread. All are NULL unless PICI_OK
+ * is returned. PICI_E_ARG: null, ranks < 1, or an environment variable with an invalid value (pici_comm_error(NULL)
+ * names it). PICI_E_NOMEM. PICI_E_IO: the file of PICI_TRACE. */
 PICI_API enum pici_status pici_comm_threads(struct pici_comm **comms, int ranks);
 
-/* Say which ranks share a node: node_of[ranks], any numbers, the same on all ranks. It decides the order of ranks in
- * schedules, and which thresholds and bandwidths hold. PICI_E_ARG: null. PICI_E_BROKEN, also while requests are in flight. */
+/* Say which ranks share a node: node_of[ranks], any numbers, the same array on all ranks; ranks with the same number
+ * share a node. It decides the order of ranks in an algorithm, and which thresholds and bandwidths apply. PICI_E_ARG:
+ * null. PICI_E_BROKEN: the communicator is broken, or requests are in flight. */
 PICI_API enum pici_status pici_comm_set_nodes(struct pici_comm *, const int *node_of);
 
-/* The first failure in words, with the rank where it happened as far as that is known; "" if there was none. Valid until the
- * communicator is freed. NULL: why this thread could not make its last communicator. */
+/* The first failure in words, with the rank where it happened as far as that is known; "" if there was none. Valid
+ * until the communicator is freed. For NULL: why this thread's last attempt to make a communicator failed. */
 PICI_API const char *pici_comm_error(const struct pici_comm *);
 
 PICI_API int pici_comm_rank(const struct pici_comm *);
 PICI_API int pici_comm_size(const struct pici_comm *);
 
-/* Scratch memory. A communicator allocates what a call needs, keeps it, and grows it for a larger call. pici_comm_scratch says
- * how many bytes a call with these arguments needs (count as in the call; 0 if the arguments are wrong). A program can
- * reserve them beforehand, so that the call allocates no more than small tables, or pass memory of its own in opts->scratch.
- * PICI_E_NOMEM, PICI_E_ARG (null), PICI_E_BROKEN, also when more is needed while requests are in flight. */
+/* Scratch memory. A communicator allocates what a call needs, keeps it, and enlarges it for a larger call.
+ * pici_comm_scratch returns the bytes that a call with these arguments needs (count as in the call; 0 if an argument is
+ * invalid). A program can allocate them beforehand by pici_comm_reserve, so that the call allocates only small tables,
+ * or pass memory of its own in opts->scratch. pici_comm_reserve: PICI_E_NOMEM, PICI_E_ARG (null), PICI_E_BROKEN (the
+ * communicator is broken, or requests are in flight). */
 enum pici_collective { PICI_ALL_GATHER = 1, PICI_REDUCE_SCATTER = 2, PICI_ALL_REDUCE = 3 };
 PICI_API size_t pici_comm_scratch(const struct pici_comm *, enum pici_collective, uint64_t count, enum pici_dtype,
                                   enum pici_op, const struct pici_coll_opts *);
 PICI_API enum pici_status pici_comm_reserve(struct pici_comm *, size_t bytes);
 
-/* Free a communicator. Not collective: requests in flight end with PICI_E_BROKEN (pici_wait still frees them), and peers see
- * this rank as gone. After a fork, the child may call nothing but this, which does not affect the parent. NULL is
+/* Free a communicator. Not collective. Requests in flight end with PICI_E_BROKEN (pici_wait still frees them), and
+ * peers see this rank as gone. After a fork, the child may call only this function; the parent is not affected. NULL is
  * ignored. */
 PICI_API void pici_comm_free(struct pici_comm *);
 

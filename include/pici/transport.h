@@ -4,8 +4,8 @@
  * A program supplies another by filling in this struct; examples/transport.c is one, over sockets.
  *
  * Messages from one rank to another arrive in the order in which they were sent: the nth message sent to a peer is the
- * nth that the peer receives from this rank. Nothing else is ordered or counted: a rank may send more messages than it
- * receives, or fewer. Many may be in flight.
+ * nth that the peer receives from this rank. Messages of different pairs of ranks have no order, and a rank may send
+ * more messages than it receives, or fewer. Many messages may be in flight.
  *
  * The thread that drives the communicator calls all functions, one at a time, never one inside another. Only wait may
  * block.
@@ -17,9 +17,9 @@
  * receive several, one or none. For step k a rank
  *   1. calls receives(n) and posts the step's n receives, then
  *   2. calls sends(n, more) and begins the step's n sends.
- * Receives may be posted some steps ahead: those of step k + 1 before sends(k), say. What a rank does for step k waits
- * for nothing but the end of messages of steps before k; if `more` was 1 for step k - 1, of steps before k - 1. For a
- * caller that never calls the two, the nth receive and the nth send of a rank are step n. */
+ * Receives may be posted some steps ahead, for instance those of step k + 1 before sends(k). What a rank does for step
+ * k waits only for the end of messages of steps before k; if `more` was 1 for step k - 1, only of steps before k - 1.
+ * If the caller never calls the two functions, the nth receive and the nth send of a rank are step n. */
 #ifndef PICI_TRANSPORT_H
 #define PICI_TRANSPORT_H
 
@@ -59,13 +59,14 @@ struct pici_transport {
      * is gone is PICI_E_PEER. */
     enum pici_status (*test)(void *context, void *request, int *done, size_t *bytes);
 
-    /* Sleep until a request of this rank might have ended, at most timeout_ms. Must not sleep through the end of a
-     * request since the last wait, whether it was tested or not. May return early. NULL: the caller yields the
-     * processor and tests again. */
+    /* Sleep until a request of this rank might have ended, at most timeout_ms. If a request has ended since the last
+     * wait, return at once, whether it was tested or not. May return early. NULL: the caller yields the processor and
+     * tests again. */
     void (*wait)(void *context, int timeout_ms);
 
     /* Give up all requests of this rank; `why` may be passed on to the peers. Returns 0 if no buffer is in use any
-     * more, 1 if some may still be read or written: the caller then never frees them. Only close follows. */
+     * more. Returns 1 if some may still be read or written; the caller then never frees them. The next call is
+     * close. */
     int (*abandon)(void *context, enum pici_status why);
 
     /* Free the context. No request is in flight, or all were abandoned. */
@@ -79,24 +80,26 @@ struct pici_transport {
 
     enum pici_memory memory;
 
-    /* NULL, or called before each send with the value that `sends` would have for it, the nth send and the nth receive
-     * of this rank being step n. Not called if `sends` is there. */
+    /* The form of `sends` in version 0.1, for one message each way in every step: the nth send and the nth receive of
+     * this rank are step n. Called before each send, with the same `more` that `sends` takes. Not called if `sends` is
+     * not NULL. May be NULL. */
     void (*more)(void *context, int more);
 
-    /* A transport of version 0.1 ends here. Both of the next are there, or both NULL. */
+    /* The struct of version 0.1 ends here. A transport with that size gets only calls in which every rank sends one
+     * message and receives one in each step. Of the next two members both are NULL, or none is. */
 
     /* The next n receives of this rank (n >= 0) are those of its next step. */
     void (*receives)(void *context, int n);
 
-    /* The next n sends of this rank (n >= 0) are those of its next step, whose `receives` came before. more = 1: there
-     * is a step after this one, and it depends only on what ranks received in steps before this one. Then the
-     * transport may begin that step before this one ends, and may wait for it to begin. more = 0: it may depend on this
-     * one. The same on all ranks. */
+    /* The next n sends of this rank (n >= 0) are those of its next step, for which `receives` was called before. more =
+     * 1: there is another step after this one, and it depends only on what ranks received in steps before this one.
+     * Then the transport may begin that step before this one ends, and may wait for it to begin. more = 0: the next
+     * step may depend on this one. All ranks pass the same value for a step. */
     void (*sends)(void *context, int n, int more);
 
-    /* From now on messages of this rank may also be in the mover's memory. The mover is copied; peers may call it from
-     * their threads. No message is in flight. NULL: the transport does not copy messages itself; `memory` says where
-     * they may be. */
+    /* For transports within a process, which copy messages themselves. From now on messages of this rank may also be in
+     * the mover's memory. The mover is copied; peers call it from their threads. No message is in flight. NULL:
+     * `memory` alone says where messages may be. */
     void (*mover)(void *context, const struct pici_mover *);
 };
 #define PICI_TRANSPORT_INIT                                                                                            \

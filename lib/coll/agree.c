@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The rounds in which all ranks learn what all ranks know: before the data, that they make the same call and can do it;
- * after the data, whether it succeeded. Dissemination: in round k a rank sends all it knows to the rank 2^k further on.
- * What it knows is combined by functions for which hearing a thing twice does no harm (the worst status, the lowest and the
- * highest call). Nothing here depends on the call, so that ranks that disagree find out. Messages: formats/message.md. */
+ * The rounds in which all ranks learn what any rank knows: before the data, whether all make the same call and can take
+ * part in it; after the data, whether it succeeded. Dissemination: in round k a rank sends all it knows to the rank 2^k
+ * ahead. Knowledge is combined by functions that are idempotent (the worst status, the lowest and the highest call), so
+ * hearing a thing twice does no harm. The messages do not depend on the call, so ranks that disagree still understand
+ * each other. Bytes: formats/message.md. */
 #include <limits.h>
 #include <string.h>
 
@@ -58,13 +59,13 @@ static void describe(uint8_t *p, const struct pici_request *r)
     store_le64(p + CALL_COUNT, c->count);
     store_le64(p + CALL_SLICE, c->slice_bytes);
     store_le64(p + CALL_SEQUENCE, r->sequence);
-    uint64_t nodes = 0; /* of the order that follows from the map */
+    uint64_t nodes = 0; /* a hash of the order of ranks, which follows from the node map */
     for (int i = 0; i < r->comm->ranks; i++)
         nodes = (nodes ^ (uint64_t)r->comm->order[i]) * UINT64_C(0x9e3779b97f4a7c15) + (nodes >> 29);
     store_le64(p + CALL_NODES, nodes);
 }
 
-/* In words, how two calls differ. */
+/* Note in words how two calls differ. */
 static void explain(struct pici_comm *comm, const struct coll_agreement *a)
 {
     static const char *const kind[] = {"?", "all-gather", "reduce-scatter", "all-reduce"};
@@ -120,8 +121,8 @@ static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind k
     store_le64(p + AT_HASH, pici_xxh64(p, AT_HASH, 0));
 }
 
-/* A word as some version of the library writes it? Every version has the prefix, the length of its own from version 1 on,
- * and a hash at the end. */
+/* Whether these bytes are a hello or closing message of any version. Every version has the prefix at the front and a
+ * hash at the end; from version 1 on it has its version and its length. */
 static int is_word(const uint8_t *p, size_t len, enum msg_kind kind, uint32_t *version)
 {
     struct msg_prefix prefix;
@@ -132,7 +133,7 @@ static int is_word(const uint8_t *p, size_t len, enum msg_kind kind, uint32_t *v
     return len == OLD_BYTES || load_le32(p + AT_LENGTH) == len;
 }
 
-/* Take in what a peer knows. */
+/* Combine what a peer knows with what this rank knows. */
 static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum msg_kind kind, int peer)
 {
     struct coll_agreement *a = &r->agree;
@@ -193,7 +194,7 @@ enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int
             if (s)
                 return pici_coll_lost(comm, from, s);
             write_word(out, r, kind);
-            pici_step_sends(comm, 1, 0); /* the next word waits for the peer's */
+            pici_step_sends(comm, 1, 0); /* the next message depends on the peer's */
             s = t->send(t->context, to, out, AGREE_BYTES, &a->out.request);
             if (s)
                 return pici_coll_lost(comm, to, s);
@@ -209,7 +210,7 @@ enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int
                 continue;
             s = t->test(t->context, f->request, &f->done, &f->bytes);
             if (s == PICI_E_CORRUPT && f->done)
-                f->bytes = 0; /* too long for a word: garbage */
+                f->bytes = 0; /* longer than any version's message: not valid */
             else if (s)
                 return pici_coll_lost(comm, f->peer, s);
             *moved |= f->done;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The public collectives: starting a call, moving the queue on, waiting. */
+ * The public collectives: starting a call, making progress on the queue, waiting. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <sched.h>
@@ -49,10 +49,11 @@ static enum pici_status start(struct coll_call call, struct pici_comm *comm, con
     return PICI_OK;
 }
 
-/* ---- moving on */
+/* ---- progress */
 
-/* The ranks have agreed on the call: lay it out, and begin with the data. What fails here on this rank alone the others hear
- * of by poison. Where there is not even a layout, this rank cannot take part: that breaks the communicator. */
+/* The ranks have agreed on the call: choose its layout and begin with the data. If the path cannot begin on this rank,
+ * the other ranks are told by poison. Without a layout this rank cannot even send poison: the communicator is
+ * broken. */
 static enum pici_status begin_data(struct pici_request *r)
 {
     struct pici_comm *comm = r->comm;
@@ -70,7 +71,7 @@ static enum pici_status begin_data(struct pici_request *r)
     return PICI_OK;
 }
 
-/* The head, as far as it goes without waiting. Returns whether anything moved. */
+/* Make progress on the head without waiting. Returns whether anything moved. */
 static int advance(struct pici_comm *comm)
 {
     struct pici_request *r = comm->head;
@@ -127,7 +128,8 @@ static int advance(struct pici_comm *comm)
     return moved;
 }
 
-/* As advance, and the clock of what does not move. */
+/* As advance, with the timeout: breaks the communicator if nothing has moved for too long. *left: seconds until
+ * then. */
 static int advance_in_time(struct pici_comm *comm, double *left)
 {
     struct pici_request *r = comm->head;
@@ -149,7 +151,7 @@ static int advance_in_time(struct pici_comm *comm, double *left)
 
 static void run(struct pici_request *r)
 {
-    /* until something moves, however often the transport looks */
+    /* one event until something moves, however often the transport wakes up */
     struct trace_event waited = {
         .name = "wait", .phase = -1, .step = -1, .slice = -1, .peer = -1, .inter = -1, .format = -1, .density = -1};
     while (r->state != COLL_DONE) {
@@ -207,7 +209,7 @@ enum pici_status pici_wait(struct pici_request **request)
     return s;
 }
 
-/* Start and wait: in memory that is there, so that nothing but the call itself can fail, on all ranks alike. */
+/* Start and wait, with the communicator's spare request: no allocation can fail on this rank alone. */
 static enum pici_status call_and_wait(struct coll_call call, struct pici_comm *comm, const struct pici_coll_opts *opts)
 {
     struct pici_coll_opts o;

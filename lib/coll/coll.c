@@ -2,18 +2,20 @@
  *
  * The only loop over steps: the data of a collective.
  *
- * A segment is cut into slices, and `window` of them are under way at a time. Each goes through all the steps of the
- * schedule: make and send this rank's messages of the step, then take in those that it receives, then the next step. While
- * one slice is encoded another is in flight and a third is added. All ranks keep one order of places (round of slices, step,
- * slice): in this order messages are sent and receives are posted, so that the nth message to a peer is the nth that the
- * peer expects from here. A rank may have no message to send or to receive at a place.
+ * A segment is cut into slices, and `window` of them are in flight at a time. Each slice goes through all steps of the
+ * schedule: make and send this rank's messages of the step, take in those that it receives, then the next step. While
+ * one slice is encoded, another is on its way and a third is added. A place is a step of a slice. All ranks use one
+ * order of places (round of `window` slices, then step, then slice): messages are sent and receives are posted in this
+ * order, so the nth message to a peer is the nth that the peer expects from this rank. At some places a rank may have
+ * nothing to send, or nothing to receive.
  *
- * There is no deadlock. A rank goes past a place once it has sent its messages and taken in those that it receives there; it
- * sends the messages of a place once it is past the previous step's place of the same slice. Where all ranks wait, take one
- * that is furthest behind in the order: its peers at that place are there or further, so what it waits for was sent.
+ * There is no deadlock. A rank passes a place when it has sent its messages there and taken in those that it receives
+ * there. It sends the messages of a place when it has passed the same slice's place in the step before. Suppose that
+ * all ranks wait, and take a rank whose next place is the first in the order. Its peers at that place have reached it
+ * too, so they have sent what the rank waits for: a contradiction.
  *
- * An asynchronous engine has a lane for each slice, and a slice goes from stage to stage when its lane has nothing left to do.
- * Then messages are made and taken in as soon as they can be, in any order; they are still sent, and places passed, in the
+ * An asynchronous engine has a lane for each slice. A slice proceeds to its next stage when its lane is idle. Then
+ * messages are made and taken in as soon as possible, in any order, but they are still sent, and places passed, in the
  * one order. */
 #include <limits.h>
 
@@ -74,7 +76,7 @@ static enum pici_status try_send(struct pici_request *r, int *moved)
         return PICI_OK;
     const struct coll_place last = r->next_send;
     next_place(r, &r->next_send);
-    /* The next messages are another slice's, so they do not wait for what this slice receives now: if there is another. */
+    /* If another slice is in flight, the next messages are that slice's and do not depend on what this one receives. */
     pici_step_sends(comm, run->now.sends,
                     !past_end(r, &r->next_send) && l->slices - last.round * (uint64_t)l->window > 1 && l->window > 1);
     for (int i = 0; i < run->now.sends; i++) {
@@ -125,7 +127,7 @@ static struct coll_flight *row(const struct pici_request *r, uint64_t at)
     return r->recvs + (size_t)(at % (uint64_t)l->window) * (size_t)l->limits.receives;
 }
 
-/* Have the receives of the next places posted. */
+/* Post the receives of the next places, up to `window` ahead. */
 static enum pici_status post(struct pici_request *r, int *moved)
 {
     const struct coll_layout *l = layout_of(r);
@@ -148,7 +150,7 @@ static enum pici_status post(struct pici_request *r, int *moved)
     return PICI_OK;
 }
 
-/* Does a prefix say what it must here? */
+/* Check that a prefix belongs to the message that is due. */
 static enum pici_status check_prefix(struct pici_request *r, const struct slice_run *run, const struct msg_prefix *p,
                                      int blocks, int peer)
 {
@@ -165,7 +167,7 @@ static enum pici_status check_prefix(struct pici_request *r, const struct slice_
     return PICI_E_CORRUPT;
 }
 
-/* Do with a block what the schedule says. */
+/* Add a block, decode it into the result, or leave it, as the schedule says. */
 static enum pici_status take_block(struct pici_request *r, struct slice_run *run, enum schedule_action action,
                                    int segment, uint64_t first, const uint8_t *block, const struct pici_block *b)
 {
@@ -179,7 +181,7 @@ static enum pici_status take_block(struct pici_request *r, struct slice_run *run
                    COLL_TEMP_BYTES / c->width);
 }
 
-/* Sums of this slice that have all contributions after this step: divide them for an average. */
+/* For an average: divide the sums of this slice that have all contributions after this step. */
 static void complete(struct pici_request *r, struct slice_run *run)
 {
     const struct coll_call *c = &r->call;
@@ -264,8 +266,8 @@ static void end_take(struct pici_request *r, struct slice_run *run, const struct
     pici_slice_trace(r, "recv", run, f->peer, f->bytes, NULL);
 }
 
-/* Take in the messages of a slice's step, in the order of its list, as far as that goes without waiting. What is wrong with
- * one is noted. at: its receives. Returns a failure of the transport. */
+/* Take in the messages of a slice's step, in the order of its list, as far as that goes without waiting. What is wrong
+ * with one is noted. at: its receives. Returns a failure of the transport. */
 static enum pici_status take_messages(struct pici_request *r, struct slice_run *run, struct coll_flight *at, int *moved)
 {
     const struct schedule_step *step = pici_slice_step(r, run);
@@ -314,7 +316,7 @@ static enum pici_status take_messages(struct pici_request *r, struct slice_run *
     return PICI_OK;
 }
 
-/* A slice's step is done with. */
+/* A slice's step has ended: free its buffers and go to the next step, or to the next slice. */
 static void end_step(struct pici_request *r, struct slice_run *run, struct coll_flight *at)
 {
     const struct coll_layout *l = layout_of(r);
@@ -334,7 +336,7 @@ static void end_step(struct pici_request *r, struct slice_run *run, struct coll_
     pici_slice_begin(r, run, run->slice + (uint64_t)l->window);
 }
 
-/* Take in what arrived, and go past the next place in the order, if everything there was taken in. */
+/* Take in what arrived. Pass the next place in the order if everything there was taken in. */
 static enum pici_status try_receive(struct pici_request *r, int *moved)
 {
     struct coll_place at = r->next_fold;
@@ -346,7 +348,7 @@ static enum pici_status try_receive(struct pici_request *r, int *moved)
         if (s)
             return s;
         if (!r->engine->asynchronous)
-            break; /* one at a time */
+            break; /* a synchronous engine takes in messages in the order of places */
     }
     struct slice_run *run = &r->runs[r->next_fold.run];
     if (r->folded == r->posted || run->stage != STAGE_TAKEN)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A communicator: what its collectives share. */
+ * A communicator: what all its collectives share. */
 #ifndef PICI_LIB_COLL_COMM_H
 #define PICI_LIB_COLL_COMM_H
 
@@ -16,10 +16,10 @@ enum { COLL_MAX_RANKS = 1 << 20 };
 
 struct pici_comm {
     struct pici_transport transport;
-    int paired_only;                  /* the transport is of a version that knows exchanges in pairs only */
+    int paired_only;                  /* the transport has the struct of 0.1: paired schedules only */
     const struct pici_engine *engine; /* for elements in the host's memory */
     void *engine_self;
-    const struct pici_engine *other; /* for elements that this one owns; or NULL */
+    const struct pici_engine *other; /* for elements in memory that it owns; or NULL */
     void *other_self;
     struct coll_settings settings;
     const struct schedule *forced; /* tests: instead of AUTO's choice; or NULL */
@@ -33,16 +33,16 @@ struct pici_comm {
     char error[256];
     uint64_t sequence;   /* of the next collective */
     uint8_t *agreements; /* the head's: memory of its rounds (agree.c) */
-    void *tables;        /* the head's: its arrays (layout.c) */
+    void *tables;        /* the head's: its arrays (request.c) */
     size_t tables_bytes;
-    int leak;                         /* the transport may still use memory of the head's: it is never freed */
-    struct pici_request *head, *tail; /* in the order started; only the head moves */
+    int leak;                         /* the transport may still use memory of a call: it is never freed */
+    struct pici_request *head, *tail; /* in the order started; only the head makes progress */
     struct pici_request *spare;       /* a blocking call's */
     struct trace *trace;
 };
 
-/* note.c. Note why something failed, in words. The first note of a communicator stays. comm NULL: for this thread, whose
- * last note stays. */
+/* note.c. Note in words why something failed. A communicator keeps the first note. comm NULL: for making communicators
+ * on this thread, which keeps the last note. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif

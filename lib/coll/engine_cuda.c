@@ -2,10 +2,10 @@
  *
  * The engine for elements in a GPU's memory: the codec of pici/cuda.h, and the kernels below it. Each lane is a stream.
  *
- * Messages are in the GPU's memory too if the transport can send from there. If not they are in pinned host memory, and blocks
- * are copied on a lane's stream, to it once their length is known, and from it into a place of the lane's before they are
- * read. What the host must know (lengths, statuses, counts, the heads of blocks) is copied to pinned memory behind
- * the work that makes it, and an event tells when it is there: nothing ever waits but for an event to be asked again. */
+ * If the transport can send from the GPU's memory, messages are there too. Otherwise they are in pinned host memory: a
+ * block is copied on the lane's stream, to the message when its length is known, or from the message to a slot of the
+ * lane before it is read. What the host must know (lengths, statuses, counts, headers of blocks) is copied to pinned
+ * memory after the work that produces it, followed by an event. The host polls that event and never blocks. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,15 +21,15 @@ enum { ALIGN = 256, HALT_MS = 1000, PREFIX = 32 };
 struct pici_lane {
     struct gpu *gpu;
     cudaStream_t stream;
-    cudaEvent_t event;       /* behind all that was begun */
-    int open, pending;       /* something was begun since it was last recorded; it was, and did not happen yet */
+    cudaEvent_t event;       /* recorded after all work that was begun */
+    int open, pending;       /* work was begun since it was last recorded; it is recorded and has not happened yet */
     enum pici_status status; /* the worst so far */
-    unsigned used;           /* results that reading blocks will have written */
+    unsigned used;           /* results in use */
     uint8_t *slots;          /* [blocks] of gpu->slot bytes: where blocks are aligned to 16 */
     uint8_t *workspace;
     uint8_t *temp; /* a slice */
 
-    /* on the GPU, and where the host finds them */
+    /* on the GPU, and their copies for the host */
     struct pici_cuda_result *results, *host_results; /* [blocks] */
     uint64_t *counts, *host_counts;                  /* [blocks] */
     struct pici_cuda_heads *heads, *host_heads;
@@ -69,11 +69,11 @@ static enum pici_status status_of(struct gpu *g, cudaError_t e, const char *what
     if (e == cudaSuccess)
         return PICI_OK;
     snprintf(g->error, sizeof g->error, "%s: %s", what, cudaGetErrorString(e));
-    (void)cudaGetLastError(); /* it is told, and is not to be told again to the caller's program */
+    (void)cudaGetLastError(); /* reported here, so not to the caller's program too */
     return e == cudaErrorMemoryAllocation ? PICI_E_NOMEM : PICI_E_DEVICE;
 }
 
-/* What the codec says of a call; if the GPU's runtime refused, in that one's words. */
+/* The codec's status of a call. If the CUDA runtime refused, notes the runtime's words. */
 static enum pici_status codec_status(struct gpu *g, enum pici_status s, const char *what)
 {
     if (s == PICI_E_DEVICE)
@@ -81,7 +81,7 @@ static enum pici_status codec_status(struct gpu *g, enum pici_status s, const ch
     return s;
 }
 
-/* Something was begun on a lane, or could not be. */
+/* Work was begun on a lane, or failed to. */
 static void begun(struct pici_lane *l, enum pici_status s, const char *what)
 {
     l->open = 1;
@@ -168,7 +168,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Give out bytes of a piece; of none, only count them. */
+/* Allocate bytes of a piece of memory; with NULL, only count them. */
 static void *take(uint8_t *piece, size_t *at, size_t bytes)
 {
     void *p = piece ? piece + *at : NULL;
@@ -176,7 +176,7 @@ static void *take(uint8_t *piece, size_t *at, size_t bytes)
     return p;
 }
 
-/* What a lane has, in pieces of the GPU's and of pinned memory; NULL: only count. */
+/* Place the arrays of a lane in GPU memory and in pinned memory; with NULL, only count their bytes. */
 static void give(const struct gpu *g, struct pici_lane *l, uint8_t *work, size_t *at_work, uint8_t *pinned,
                  size_t *at_pinned)
 {
@@ -280,14 +280,14 @@ static enum pici_status gpu_begin(void *self, void *mark, int lanes)
     enum pici_status s = PICI_OK;
     for (int i = 0; i < lanes && mark && !s; i++) {
         s = status_of(g, cudaStreamWaitEvent(g->lane[i].stream, (cudaEvent_t)mark, 0), "cudaStreamWaitEvent");
-        g->lane[i].open = 1; /* to wait is to have something to do, and be it all */
+        g->lane[i].open = 1; /* the wait is work too */
     }
     if (mark)
         (void)cudaEventDestroy((cudaEvent_t)mark);
     return s;
 }
 
-/* Asked of ourselves, not of the GPU, which may be lost. */
+/* By comparing addresses: the GPU may be lost. */
 static int gpu_holds(void *self, const void *p)
 {
     const struct gpu *g = self;
@@ -302,7 +302,7 @@ static int gpu_move(void *self, void *to, const void *from, size_t bytes)
     if (!e)
         e = cudaStreamSynchronize(g->moves);
     if (e)
-        (void)cudaGetLastError(); /* the words are not told: g->error is another thread's */
+        (void)cudaGetLastError(); /* its words are not noted: g->error belongs to another thread */
     return !e;
 }
 
@@ -326,7 +326,7 @@ static void gpu_close(void *self, int leak)
         (void)cudaStreamDestroy(g->lane[i].stream);
     }
     (void)cudaStreamDestroy(g->moves);
-    if (!leak) { /* or what is under way would be waited for, for ever maybe */
+    if (!leak) { /* freeing waits for work in flight, which may never end */
         piece_free(&g->messages);
         piece_free(&g->sums);
         piece_free(&g->work);
@@ -344,7 +344,7 @@ static const char *gpu_error(void *self)
 
 /* ---- a lane's end ---- */
 
-/* All that was begun is to be found out about. */
+/* Copy the results of all work that was begun to the host, and record an event after it. */
 static void seal(struct pici_lane *l)
 {
     copy_bytes(l, l->host_results, l->results, l->used * sizeof *l->results);
@@ -359,7 +359,8 @@ static void seal(struct pici_lane *l)
     l->pending = 1;
 }
 
-/* The lengths of blocks are known: put them where they belong. Returns whether that is still to be done. */
+/* The lengths of the blocks are known: begin to copy the blocks to their places in the message, if they are in slots.
+ * Returns whether copies were begun. */
 static int place_blocks(struct pici_lane *l)
 {
     size_t at = l->at;
@@ -387,7 +388,7 @@ static enum pici_status gpu_ready(struct pici_lane *l, int *done)
     if (l->pending) {
         const cudaError_t e = cudaEventQuery(l->event);
         if (e == cudaErrorNotReady) {
-            (void)cudaGetLastError(); /* it would be found there */
+            (void)cudaGetLastError(); /* cudaGetLastError would report it */
             return PICI_OK;
         }
         l->pending = 0;
@@ -503,7 +504,7 @@ static const uint8_t *gpu_head(struct pici_lane *l, int i, size_t at)
     return (uint64_t)i <= l->host_heads->found && l->host_head[i].at == at ? l->host_head[i].header : none;
 }
 
-/* Where a block can be read: aligned, on the GPU; and its result. */
+/* A copy of a block that the GPU can read, aligned; or the block itself, if it is. */
 static const void *legible(struct pici_lane *l, const void *block, size_t len)
 {
     if (l->gpu->needs.device && (uintptr_t)block % 16 == 0)
@@ -563,7 +564,8 @@ static void gpu_divide(struct pici_lane *l, void *dst, uint64_t n, enum pici_dty
     gpu_begun(l, pici_cuda_divide(dst, n, (unsigned)dtype, ranks, l->stream), "dividing");
 }
 
-/* cost_scale: by the memory traffic that docs/cuda.md counts, on a GPU of 3 TB/s, against the host's constants; not measured. */
+/* cost_scale: from the memory traffic that docs/cuda.md counts, on a GPU of 3 TB/s, beside the host's constants. It is
+ * not measured. */
 static const struct pici_engine engine = {
     .size = sizeof(struct pici_engine),
     .name = "CUDA",

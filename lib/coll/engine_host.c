@@ -11,7 +11,7 @@
 #include "cpu/reduce.h"
 
 struct pici_lane {
-    const uint8_t *looked; /* the message whose heads are asked for */
+    const uint8_t *looked; /* the message that was looked at last */
 };
 
 struct host {
@@ -59,7 +59,7 @@ static enum pici_status host_room(void *self, const struct engine_needs *needs, 
         lanes[i] = &h->lane[i];
     *room = (struct engine_room){0};
     if (!needs->messages)
-        return PICI_OK; /* there is no data, and maybe no memory yet */
+        return PICI_OK; /* there is no data to exchange */
     if (needs->memory && needs->memory_bytes < all) {
         snprintf(h->error, sizeof h->error, "%zu bytes of scratch where %zu are needed", needs->memory_bytes, all);
         return PICI_E_SPACE;
@@ -90,7 +90,7 @@ static const char *host_error(void *self)
     return h->error;
 }
 
-/* ---- what the host need not do: all memory is its own kind, and all work ends at once */
+/* ---- trivial functions: all memory is the host's, and work has ended when a function returns */
 
 static int host_owns(void *self, const void *p)
 {
@@ -189,12 +189,13 @@ static enum pici_status host_encode(struct pici_lane *lane, uint8_t *message, si
     return s;
 }
 
-/* The block whose header was parsed elsewhere, where its bytes are. */
+/* A block whose header was parsed from a copy, with pointers to where its bytes are. */
 static struct pici_block at_bytes(const struct pici_block *b, const uint8_t *bytes)
 {
     struct pici_block whole = *b;
     whole.bytes = bytes;
-    (void)pici_block_whole(&whole, (size_t)b->at.block_bytes, NULL); /* sets pointers; the length is its own */
+    (void)pici_block_whole(&whole, (size_t)b->at.block_bytes,
+                           NULL); /* sets pointers; cannot fail, since the length is the header's */
     return whole;
 }
 
@@ -210,12 +211,12 @@ static void host_containers(struct pici_lane *lane, uint64_t tiles[PICI_CONTAINE
 {
     struct pici_mix mix = PICI_MIX_INIT;
     (void)lane;
-    (void)pici_mix(&mix, block, len); /* without tiles, if the block is not hybrid */
+    (void)pici_mix(&mix, block, len); /* adds no tiles if the block is not hybrid */
     for (int i = 0; i < PICI_CONTAINERS; i++)
         tiles[i] += mix.tiles[i];
 }
 
-/* Rules about a block as a whole, for which ranges are not checked: the checksum, the padding, hybrid's "total". */
+/* The rules of a block that pici_decompress_range does not check: checksum, padding, hybrid's total. */
 static enum pici_status check_whole(const struct pici_block *b, size_t len)
 {
     struct pici_mix mix = PICI_MIX_INIT;
@@ -230,7 +231,7 @@ static enum pici_status check_whole(const struct pici_block *b, size_t len)
     return nnz == b->nnz ? PICI_OK : PICI_E_CORRUPT;
 }
 
-/* Decode piece by piece, each of which stays in a core's cache until it is reduced. */
+/* Decode in pieces that stay in a core's cache until they are reduced. */
 static enum pici_status fold_order(uint8_t *dst, const struct pici_block *b, size_t len, int max, void *temp,
                                    uint64_t temp_elements)
 {

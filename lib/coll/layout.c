@@ -11,7 +11,7 @@
 #include "sized.h"
 
 enum {
-    SLICES_WORTH = 64 << 10, /* dense bytes below which a slice is not worth its messages */
+    SLICES_WORTH = 64 << 10, /* dense bytes of a message: smaller slices cost more than they overlap */
     SLICE = 1 << 20,         /* by default */
     SLICE_ON_GPU =
         8 << 20, /* by default where messages are on GPUs: a message takes the host longer to begin, and a window
@@ -139,7 +139,7 @@ static void cut(struct coll_layout *l, const struct pici_comm *comm, const struc
         longest = n > longest ? n : longest;
     }
     const uint64_t most = c->slice_bytes / c->width / widest, least = SLICES_WORTH / c->width / widest;
-    uint64_t fair = longest / (uint64_t)c->window; /* so that there is something to overlap with */
+    uint64_t fair = longest / (uint64_t)c->window; /* elements for `window` slices a segment */
     fair = fair > least ? fair : least;
     l->slice = (most < fair ? most : fair) / unit * unit;
     l->slice = l->slice ? l->slice : unit;
@@ -147,7 +147,7 @@ static void cut(struct coll_layout *l, const struct pici_comm *comm, const struc
     l->window = (uint64_t)c->window <= l->slices ? c->window : l->slices ? (int)l->slices : 1;
 }
 
-/* The longest block of a slice, in any format; 0: beyond memory. */
+/* The bytes of a slice's longest block in any format; 0: more than size_t holds. */
 static size_t longest_block(const struct coll_layout *l, const struct coll_call *c)
 {
     size_t longest = 0;
@@ -194,8 +194,8 @@ size_t pici_layout_scratch(const struct coll_layout *l)
     return l->messages ? l->messages + l->sums + COLL_TEMP_BYTES + COLL_ALIGN : 0;
 }
 
-/* The recursive algorithm has the fewest steps, which is what small data waits for. For large data it is the ring, where a
- * message goes to a neighbour only: it crosses each link between nodes once, and keeps a dense run at the links' speed. */
+/* AUTO. For little data the recursive algorithm, which has the fewest steps. Otherwise the ring: its messages go to
+ * neighbours, so they cross each link between nodes once, and a dense run reaches the links' speed. */
 static const struct schedule *automatic(const struct pici_comm *comm, const struct coll_call *c)
 {
     if (comm->forced)
@@ -209,8 +209,8 @@ enum pici_status pici_layout_choose(struct coll_layout *l, const struct pici_com
     return lay_out(l, c->algorithm ? pici_schedule(c->algorithm) : automatic(comm, c), comm, c);
 }
 
-/* What AUTO chooses follows from the call, so there is one candidate. Where a choice depends on what the ranks agree on, this
- * is the most of all candidates. */
+/* Today the choice follows from the call, so there is one candidate. If it depended on what the ranks agree on, this
+ * would be the most that any candidate needs. */
 enum pici_status pici_layout_most(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
     return pici_layout_choose(l, comm, c);

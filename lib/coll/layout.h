@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One call: its arguments with all options resolved; and its layout: the schedule, who owns which elements, how segments are
- * cut into slices, and how much memory that takes. */
+ * One call: its arguments, with all options resolved; and its layout: the schedule, who owns which elements, how
+ * segments are cut into slices, and how much memory that takes. */
 #ifndef PICI_LIB_COLL_LAYOUT_H
 #define PICI_LIB_COLL_LAYOUT_H
 
 #include "coll/comm.h"
 #include "values/values.h"
 
-/* Follows from what is the same on all ranks. Counts are elements. */
+/* A function of what is the same on all ranks. Counts are elements. */
 struct coll_layout {
     const struct schedule *schedule;
     struct schedule_call shape;
     struct schedule_limits limits;
     int steps;
     uint64_t slice;        /* elements of a slice, a multiple of TILE */
-    uint64_t slices;       /* of a segment, the last maybe empty; 0: there is no data */
+    uint64_t slices;       /* of a segment; the last may be empty; 0: there is no data to exchange */
     int window;            /* slices at a time */
     int buffers;           /* for messages */
     size_t message;        /* bytes of a buffer */
-    size_t messages, sums; /* bytes of all buffers, and of all sums but those in the caller's memory */
+    size_t messages, sums; /* bytes of all buffers, and of the sums outside the receive buffer */
 };
 
 struct coll_call {
@@ -31,13 +31,13 @@ struct coll_call {
     enum pici_dtype dtype;
     enum pici_op op;
     size_t width;
-    enum pici_algorithm algorithm; /* asked for; AUTO: to be chosen */
+    enum pici_algorithm algorithm; /* as asked for; AUTO: chosen by the layout */
     enum pici_format format;
     struct policy_thresholds threshold;
     double bandwidth[POLICY_LINKS];
     unsigned formats;
     int timeout_ms, checksum;
-    int window;                     /* asked for, as the next */
+    int window;                     /* as asked for, like the next */
     uint64_t slice_bytes;           /* dense bytes of a message */
     const struct pici_codec *codec; /* of values, with its parameters */
     const struct pici_values *values;
@@ -47,21 +47,22 @@ struct coll_call {
     struct coll_layout at;
 };
 
-/* What is wrong at once, on every rank alike; and the options, with their defaults where the caller's struct ends. */
+/* Check what is wrong in the same way on all ranks, and so is returned at once. *out: the options, with defaults for
+ * members that the caller's struct does not have. */
 enum pici_status pici_coll_check(struct pici_coll_opts *out, const struct pici_comm *, const struct coll_call *,
                                  const struct pici_coll_opts *);
 
-/* Fill in what follows from options and settings. PICI_E_ARG, _UNSUPPORTED may be this rank's alone. */
+/* Resolve options and settings. An error, PICI_E_ARG, may be this rank's alone. */
 enum pici_status pici_coll_resolve(struct coll_call *, const struct pici_comm *, const struct pici_coll_opts *);
 
-/* Null buffers, or overlap but in place. */
+/* Whether buffers are null, or overlap other than in place. */
 int pici_coll_buffers_wrong(const struct coll_call *, const struct pici_comm *);
 
-/* Before the ranks have agreed: the most memory that any schedule needs that may be chosen afterwards. The rest of the
- * layout is that of one of them. PICI_E_ARG: beyond memory; PICI_E_UNSUPPORTED: the transport cannot carry it. */
+/* Before the ranks have agreed: a layout with the most memory that any schedule needs which may be chosen afterwards.
+ * PICI_E_ARG: beyond memory. PICI_E_UNSUPPORTED: the transport cannot carry the schedule. */
 enum pici_status pici_layout_most(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
 
-/* Once they have agreed: the same on all ranks. */
+/* After the ranks have agreed: the layout, the same on all ranks. */
 enum pici_status pici_layout_choose(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
 
 /* Bytes of scratch in the host's memory. */

@@ -73,7 +73,7 @@ static enum pici_status make(struct pici_comm *comm, const struct pici_transport
     return s;
 }
 
-/* The caller's transport, of this version or of 0.1, whose schedules had paired exchanges only. */
+/* Copy the caller's transport. One with the struct of 0.1 gets paired schedules only. */
 static enum pici_status copy_transport(struct pici_comm *comm, const struct pici_transport *t)
 {
     const struct pici_transport none = PICI_TRANSPORT_INIT;
@@ -184,10 +184,10 @@ void pici_comm_free(struct pici_comm *comm)
     if (!comm)
         return;
     if (comm->pid != getpid())
-        return; /* a child's copy: memory, threads and connections are the parent's business */
+        return; /* a copy in a child: memory, threads and connections belong to the parent */
     if (comm->head)
         pici_coll_break(comm, PICI_E_BROKEN, PICI_E_PEER);
-    (void)pici_trace_close(comm->trace); /* there is nobody left to tell */
+    (void)pici_trace_close(comm->trace); /* nobody is left to report it to */
     comm->transport.close(comm->transport.context);
     release(comm);
 }

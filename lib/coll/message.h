@@ -23,14 +23,14 @@ struct msg_prefix {
 void pici_msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *);
 
 /* Read a prefix from a message of len bytes. PICI_E_CORRUPT if it is too short, or magic or kind are wrong. Nothing
- * else is judged. */
+ * else is checked. */
 enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *p, size_t len);
 
 /* A status that a peer sent: itself if it is one of enum pici_status, else PICI_E_CORRUPT. */
 enum pici_status pici_msg_status(uint32_t);
 
-/* Parse the header of a block, where `left` bytes of the message remain: the block must hold n elements of dtype and end
- * within the message. Only the header is read; b->bytes is where it was read, which need not be the message.
+/* Parse the header of a block when `left` bytes of the message remain. The block must hold n elements of dtype and end
+ * within the message. Only the header is read, from a copy or from the message; b->bytes points to it.
  * PICI_E_CORRUPT, _VERSION, _UNSUPPORTED. */
 enum pici_status pici_msg_block(struct pici_block *b, const uint8_t *header, size_t left, enum pici_dtype dtype,
                                 uint64_t n);

@@ -8,7 +8,7 @@
 
 #include "coll/comm.h"
 
-/* Why this thread's last making of a communicator failed. */
+/* Why this thread's last attempt to make a communicator failed. */
 static _Thread_local char made[sizeof((struct pici_comm *)NULL)->error];
 
 double pici_coll_now(void)

@@ -38,7 +38,8 @@ int pici_policy_count(const struct policy_history *h, float threshold, int contr
         return 1;
     *density = h->last;
     for (int m = contributions - h->contributions; m > 0 && *density < 1; m--) {
-        const double next = *density + h->first * (1 - *density); /* in this form rounding cannot make it fall */
+        const double next =
+            *density + h->first * (1 - *density); /* in this form rounding cannot make the density fall */
         if (next == *density)
             break;
         *density = next;
@@ -65,12 +66,12 @@ void pici_policy_received(struct policy_history *h, int dense)
 
 /* ---- bytes ---- */
 
-/* The nonzeros of a block, as far as they are known: not where they are. */
+/* The number of nonzeros of a block; their positions are not known. */
 struct spread {
     double n, nnz, density;
 };
 
-/* The chance that some of len elements are not zero, if positions are independent. */
+/* The probability that at least one of len elements is not zero, if positions are independent. */
 static double chance(const struct spread *s, uint64_t len)
 {
     double none = 1, x = 1 - s->density;
@@ -82,14 +83,15 @@ static double chance(const struct spread *s, uint64_t len)
     return 1 - none;
 }
 
-/* Bytes expected of a tile of len elements. Its container is that of the mean of its nonzeros: the cheapest of several that
- * grow with the nonzeros at rates of their own is, over all tiles, no more than that, and hardly less. */
+/* The expected bytes of a tile of len elements. The container is taken to be the one that is cheapest for the expected
+ * number of nonzeros. Each tile takes its own cheapest container, so the mean over tiles is at most this, and hardly
+ * less. */
 static double tile_bytes(const struct spread *s, uint64_t len, unsigned width)
 {
     const double m = s->density * (double)len, some = chance(s, len);
     double where = TILE_BITS_BYTES, zeros = ((double)len - m) * width, descriptor = 2 * some;
     if (m < OFFSETS12_MOST + 1) {
-        where = 1.5 * m + some * (2 - some) / 4; /* half a byte more where the number is odd */
+        where = 1.5 * m + some * (2 - some) / 4; /* half a byte more if the number is odd */
         descriptor = some;
     } else if (m <= OFFSETS8_MOST) {
         where = RUNS + m;
@@ -97,7 +99,7 @@ static double tile_bytes(const struct spread *s, uint64_t len, unsigned width)
     return m * width + (where < zeros ? where : zeros) + descriptor;
 }
 
-/* What a group of len elements has besides its tiles: occupancy and padding. */
+/* The expected bytes of a group of len elements besides its tiles: occupancy and padding. */
 static double group_bytes(const struct spread *s, uint64_t len, unsigned unit)
 {
     return chance(s, len) * (4 + (unit - 1) / 2.0);
@@ -147,10 +149,11 @@ size_t pici_policy_bytes(enum pici_format format, enum pici_dtype dtype, const u
 
 /* ---- time ---- */
 
-/* Nanoseconds of a tile of f32: of one without nonzeros, and what so many take besides; in between, along a line. To encode it
- * and add it; to encode it and decode it. Other widths take as much more or less as a tile has bytes, but the nonzeros of wider ones
- * no more. By slices of 4 MiB that are not in the caches, one thread, on a Xeon with AVX-512; of slices that are, picitool
- * bench --format auto --size 4M --sparsity 0,80,90,95,99,100 says the like. */
+/* Nanoseconds for a tile of f32: `empty` without nonzeros, and `more` in addition for so many nonzeros, interpolated
+ * linearly. The first row is to encode and to add, the second to encode and to decode. For other widths `empty` is
+ * proportional to the bytes of a tile, and so is `more` for narrower types; for wider types `more` is that of f32.
+ * Measured with slices of 4 MiB that are not in the caches, one thread, on a Xeon with AVX-512. For slices in the
+ * caches compare picitool bench --format auto --size 4M --sparsity 0,80,90,95,99,100. */
 enum { POINTS = 5 };
 static const double points[POINTS] = {41, 205, 410, 819, TILE}; /* 1, 5, 10, 20 and 100% */
 static const struct {

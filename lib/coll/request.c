@@ -25,7 +25,7 @@ const char *pici_request_words(const struct pici_request *r, enum pici_status s)
 
 /* ---- queueing */
 
-/* Where are the elements? */
+/* Choose the engine by where the buffers are. */
 static enum pici_status find_engine(struct pici_request *r)
 {
     struct pici_comm *comm = r->comm;
@@ -80,7 +80,7 @@ void pici_request_queue(struct pici_request *r, const struct coll_call *call, st
 
 /* ---- memory */
 
-/* Arrays one behind the other, each aligned for what it holds. With at == NULL nothing is placed, only counted. */
+/* Arrays that follow each other in memory, each aligned. With at == NULL they are only counted. */
 struct tables {
     uint8_t *at;
     size_t bytes;
@@ -210,10 +210,11 @@ void pici_request_finish(struct pici_comm *comm)
     if (!comm->head)
         comm->tail = NULL;
     r->next = NULL;
-    r->comm = NULL; /* which may be freed before the caller asks */
+    r->comm = NULL; /* it may be freed before the caller asks for the status */
     r->state = COLL_DONE;
     if (r->call.stats)
-        (void)sized_write(r->call.stats, &r->stats, sizeof r->stats, sizeof r->stats.size); /* its size was checked */
+        (void)sized_write(r->call.stats, &r->stats, sizeof r->stats,
+                          sizeof r->stats.size); /* cannot fail: its size was checked */
     if (r->mark)
         (void)r->engine->begin(r->self, r->mark, 0);
     r->mark = NULL;
@@ -238,6 +239,6 @@ void pici_coll_break(struct pici_comm *comm, enum pici_status s, enum pici_statu
     while (comm->head) {
         comm->head->status = s;
         pici_request_finish(comm);
-        s = PICI_E_BROKEN; /* those behind it were not begun */
+        s = PICI_E_BROKEN; /* requests behind the head have not begun */
     }
 }

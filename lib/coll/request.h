@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A collective that was started: its state, its tables, its life. */
+ * A collective that was started: its state, its tables, its life from start to end. */
 #ifndef PICI_LIB_COLL_REQUEST_H
 #define PICI_LIB_COLL_REQUEST_H
 
@@ -13,58 +13,58 @@ struct coll_buffer {
     size_t len;
     int blocks;
     int users;   /* posted receives, sends, and kept blocks */
-    int flights; /* sends of them: its bytes must not change */
+    int flights; /* of the users, sends in flight: its bytes must not change */
 };
 
 /* A block that a later step forwards. */
 struct coll_encoded {
     const uint8_t *block;
     size_t len;
-    struct coll_buffer *message; /* that it is in; NULL: there is none of this segment */
+    struct coll_buffer *message; /* the buffer that holds it; NULL: no block of this segment is kept */
     enum pici_format format;
 };
 
-/* What was begun last for a slice. The messages of a step are made, sent, and then its received ones taken in. */
+/* What was begun last for a slice. In a step its messages are made and sent, then the received ones are taken in. */
 enum coll_stage {
     STAGE_REST,
-    STAGE_COUNTING, /* the nonzeros of what is to be sent */
-    STAGE_MAKING,   /* a message */
-    STAGE_MADE,     /* all of the step's, which wait for their turn */
-    STAGE_LOOKING,  /* at what came in */
-    STAGE_TAKING,   /* that in */
-    STAGE_TAKEN     /* all of the step's, which wait for their turn */
+    STAGE_COUNTING, /* counting the nonzeros of a message to be sent */
+    STAGE_MAKING,   /* making a message */
+    STAGE_MADE,     /* all messages of the step are made, and wait for their place in the order */
+    STAGE_LOOKING,  /* reading the headers of a received message */
+    STAGE_TAKING,   /* taking it in */
+    STAGE_TAKEN     /* all messages of the step are taken in; the step waits for its place in the order */
 };
 enum coll_making { MAKE_BLOCKS, MAKE_FORWARD, MAKE_POISON };
 
 /* One slice on its way through the steps; there are `window` of them at a time. */
 struct slice_run {
     uint64_t slice;
-    int step, known;          /* now; `now` is that step */
+    int step, known;          /* the step that it is at; 1: `now` is that step */
     struct schedule_step now; /* its messages */
-    int sent;                 /* they were sent */
-    int message;              /* which of them is being made, or taken in */
+    int sent;                 /* the messages of the step were sent */
+    int message;              /* the one that is being made or taken in; -1: the step has not begun */
     enum coll_stage stage;
     enum coll_making making;
     struct pici_lane *lane;
-    struct coll_buffer **out; /* [limits.sends] what was made */
+    struct coll_buffer **out; /* [limits.sends] the messages made */
     uint64_t *n, *nnz;        /* [limits.segments] of a message's blocks, */
     size_t *len;              /* their bytes, */
     const void **src;         /* and what they are made of */
-    enum pici_format format;  /* of the message at hand, as what follows */
+    enum pici_format format;  /* of the current message, like the next four lines */
     double density, begin;
     int extrapolated, dense;
     enum pici_status status; /* of taking it in */
     uint64_t dense_bytes, tiles[PICI_CONTAINERS];
     uint8_t *acc;                 /* [limits.sums] slices */
-    int *slots, free_slots;       /* stack of those not in use */
-    int *sum;                     /* [ranks] where the segment's sum is; SUM_NONE; SUM_IN_RECV; else 1 + the slot */
+    int *slots, free_slots;       /* stack of the slots that are free */
+    int *sum;                     /* [ranks] where each segment's sum is: SUM_NONE, SUM_IN_RECV, or 1 + its slot */
     struct coll_encoded *encoded; /* [ranks] blocks to be forwarded; NULL if there are never any */
     struct policy_history history;
 };
 enum { SUM_NONE = 0, SUM_IN_RECV = -1 };
 
-/* A place in the order of steps, which all ranks keep: rounds of `window` slices; in a round, step by step; in a step,
- * slice by slice. */
+/* A place in the order that all ranks keep: rounds of `window` slices; in a round, step by step; in a step, slice by
+ * slice. */
 struct coll_place {
     uint64_t round;
     int step, run;
@@ -83,11 +83,11 @@ enum coll_state { COLL_WAITING, COLL_HELLO, COLL_DATA, COLL_CLOSING, COLL_DONE }
 
 enum { AGREE_CALL_BYTES = 40, AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + 8, AGREE_ROOM = 512 };
 
-/* The dissemination of a status, and of what the ranks think the call is: one message each way a round. */
+/* The dissemination of a status and of the ranks' calls: one message sent and one received in each round. */
 struct coll_agreement {
     int round, rounds, posted;
     struct coll_flight out, in;
-    uint32_t low_rank, high_rank; /* who made the lowest and the highest of the calls that ranks speak of */
+    uint32_t low_rank, high_rank; /* who made the lowest and the highest of the calls known */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
 };
 
@@ -96,11 +96,11 @@ struct pici_request {
     struct pici_comm *comm; /* NULL: it was freed */
     struct coll_call call;
     enum coll_state state;
-    enum pici_status status; /* this rank's knowledge so far; in the end everybody's */
+    enum pici_status status; /* the worst that this rank knows of; in the end the result on all ranks */
     int culprit;             /* the rank that it came from; INT_MAX: not known */
     uint64_t sequence;
     struct pici_coll_stats stats;
-    double begin, idle; /* seconds; idle: since when nothing moved, 0: it did */
+    double begin, idle; /* seconds; idle: since when nothing has moved, 0: something just did */
 
     struct coll_agreement agree;
 
@@ -117,15 +117,15 @@ struct pici_request {
     int frees;
     struct coll_flight *sends;    /* [window * limits.sends] */
     struct coll_flight *recvs;    /* [window][limits.receives]: rows in a ring */
-    int sending, making;          /* sends in use; messages of begun steps that are not sent */
-    struct schedule_step posting; /* the step of next_post, if posting_step says so */
+    int sending, making;          /* sends in flight; messages of begun steps that are not sent yet */
+    struct schedule_step posting; /* step posting_step of the schedule */
     int posting_step;
-    uint64_t posted, folded; /* places whose receives were posted; which were done with */
+    uint64_t posted, folded; /* places whose receives were posted; places passed */
     struct coll_place next_post, next_send, next_fold;
 };
 
-/* How the data of a call moves. begin may fail on this rank alone; move fails if the transport does. busy: the engine has
- * something to do, so the transport is not to be waited for. */
+/* How the data of a call moves. begin may fail on this rank alone. move makes progress and fails if the transport does.
+ * busy: the engine has work, so do not sleep in the transport. */
 struct coll_path {
     const char *name;
     enum pici_status (*begin)(struct pici_request *);
@@ -135,35 +135,36 @@ struct coll_path {
 
 extern const struct coll_path pici_path_steps; /* coll.c: the messages of a schedule */
 
-/* Note a failure on this rank (culprit: who did it), keep to the schedule. The worst status wins. */
+/* Note a failure (culprit: on which rank). The call goes on with the schedule. The worst status wins. */
 void pici_coll_fail(struct pici_request *, enum pici_status, int culprit);
 
-/* Queue a request of a call whose options were checked. What is wrong with it on this rank alone is for all ranks to hear
- * of in the hello round. */
+/* Queue a request for a call whose options were checked. What is wrong with it on this rank alone, all ranks learn in
+ * the hello round. */
 void pici_request_queue(struct pici_request *, const struct coll_call *, struct pici_comm *,
                         const struct pici_coll_opts *);
 
-/* The head's memory: scratch and tables for whatever layout is chosen. */
+/* Provide the head's memory: scratch and tables for any layout that may be chosen. */
 enum pici_status pici_request_room(struct pici_request *);
 
-/* The head has ended: its caller is told, and the next one is the head. */
+/* End the head: write its statistics; the next request becomes the head. */
 void pici_request_finish(struct pici_comm *);
 
-/* The communicator is broken: everything in flight is given up, and the head's request ends with this status, those behind
- * it with PICI_E_BROKEN. Peers may be told why. */
+/* Break the communicator: give up everything in flight. The head ends with this status, the requests behind it with
+ * PICI_E_BROKEN. `why` may be passed on to the peers. */
 void pici_coll_break(struct pici_comm *, enum pici_status, enum pici_status why);
 
-/* Words for a status of the engine's: its own if it has any. */
+/* A status of the engine in words: the engine's own words if it has any. */
 const char *pici_request_words(const struct pici_request *, enum pici_status);
 
 /* Place the head's tables in the communicator's memory, once the layout is chosen. */
 void pici_request_tables(struct pici_request *);
 
-/* Tell a transport that wants to know which of the next receives and sends are of one step. */
+/* Tell the transport, if it asks for that, how many of the next receives or sends belong to one step. */
 void pici_step_receives(struct pici_comm *, int n);
 void pici_step_sends(struct pici_comm *, int n, int more);
 
-/* agree.c: begin, and move on; *done = 1 when every rank's word has come in. Returns a failure of the transport. */
+/* agree.c: begin a round of hello or closing, and make progress; *done = 1 at its end. Returns a failure of the
+ * transport. */
 int pici_coll_agree_rounds(int ranks); /* AGREE_BYTES + AGREE_ROOM of comm->agreements each */
 void pici_coll_agree_begin(struct pici_request *, enum msg_kind);
 enum pici_status pici_coll_agree(struct pici_request *, enum msg_kind, int *moved, int *done);

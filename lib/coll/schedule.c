@@ -23,7 +23,7 @@ struct run {
     int to, send_first, from, recv_first, count;
 };
 
-/* What its sums and kept messages come to: none, one, or one for each segment or step. */
+/* How many sums or kept messages a pattern needs: none, one, or one for each segment or step. */
 enum amount { NONE, ONE, EACH };
 
 struct schedule_pattern {
@@ -33,7 +33,7 @@ struct schedule_pattern {
     int (*contributions)(int p, int k);
 };
 
-/* Segment i starts at rank i + 1 and collects contributions all the way round to rank i. */
+/* The sum of segment i starts at position i + 1 and goes round to position i; each adds its contribution. */
 static void ring(struct run *s, int p, int r, int k)
 {
     s->to = around(r, 1, p);
@@ -43,9 +43,9 @@ static void ring(struct run *s, int p, int r, int k)
     s->count = 1;
 }
 
-/* Traeff's circulant schedule (doi 10.34726/10760). Before step k a rank has partial sums of the `had` segments from its own
- * on. It passes on all but the first `keep` = ceil(had / 2) of them, to the rank that far ahead, whose own is the first of
- * those. Halved and rounded up k times, p is ceil(p / 2^k). */
+/* Traeff's circulant schedule (doi 10.34726/10760). Before step k a position has partial sums of `had` segments, its
+ * own first. It keeps the first `keep` = ceil(had / 2) and sends the others to the position `keep` ahead, which owns
+ * the first of those. had is ceil(p / 2^k). */
 static void recursive(struct run *s, int p, int r, int k)
 {
     int had = ((p - 1) >> k) + 1, keep = ((p - 1) >> (k + 1)) + 1;
@@ -96,17 +96,18 @@ static int pattern_steps(const struct schedule_pattern *a, int p)
     return a->logarithmic ? steps : p - 1;
 }
 
-/* ---- schedules made of two phases. All-gather is a reduce-scatter backwards, with sending and receiving exchanged, and in a
- * mirror (rank and segment i become -i modulo p). Without the mirror the first messages of an all-reduce's second phase
- * would go to the other neighbour than the last of its first phase: they would share that link with messages that go the
- * other way, and leave this one idle later (measured: a tenth of the time of a dense all-reduce over a network). */
+/* ---- schedules made of two phases. All-gather is a reduce-scatter backwards, with sending and receiving exchanged,
+ * and mirrored: position and segment i become -i modulo p. Without the mirror, the second phase of an all-reduce would
+ * begin by sending to the other neighbour than the first phase ended with. Its messages would share that link with
+ * those of the first phase, and the other link would be idle (measured: a tenth of the time of a dense all-reduce over
+ * a network). */
 
 static int mirror(int i, int p)
 {
     return i ? p - i : 0;
 }
 
-/* The pattern of the gather phase; NULL: as the row says, by the size of the data. */
+/* The pattern of the all-gather phase: the schedule's own, or by the size of the data if it has none. */
 static const struct schedule_pattern *gather_of(const struct schedule *s, const struct schedule_call *c)
 {
     if (s->gather)
@@ -162,7 +163,8 @@ static void two_phase_step(const struct schedule *s, const struct schedule_call 
     send->action = k == 0 ? SEND_ENCODE : SEND_FORWARD;
     receive->action = TAKE_PLACE;
     send->keep = pattern->logarithmic && k + 1 < gathering; /* in a ring each block is forwarded once */
-    /* Its last step forwards the p / 2 segments nearest to its own: with 3 or 5 ranks those of the step before are further. */
+    /* The last step forwards the p / 2 segments nearest to its own. With 3 or 5 ranks, those received in the step
+     * before are further away. */
     receive->keep =
         k + 1 < gathering && (!pattern->logarithmic || around(t.send_first, -mirror(c->position, p), p) < p / 2);
     send->contributions = receive->contributions = p;
@@ -241,7 +243,7 @@ void pici_schedule_step_init(struct schedule_step *s, const struct schedule_limi
 static uint64_t cut(uint64_t n, int p, int i)
 {
     uint64_t parts = (uint64_t)p, at = (uint64_t)i;
-    uint64_t first = at * (n / parts) + at * (n % parts) / parts; /* floor(i*n/p), where i*n may be beyond 64 bits */
+    uint64_t first = at * (n / parts) + at * (n % parts) / parts; /* floor(i*n/p); i*n may not fit in 64 bits */
     return i < p && n / parts >= TILES_MIN * TILE ? first - first % TILE : first;
 }
 
@@ -259,7 +261,7 @@ void pici_schedule_order(const int *node_of, int p, int *order)
         while (seen < r && node_of[seen] != node_of[r])
             seen++;
         if (seen < r)
-            continue; /* placed with its node's lowest rank */
+            continue; /* it was placed with its node's lowest rank */
         for (int q = r; q < p; q++)
             if (node_of[q] == node_of[r])
                 order[at++] = q;

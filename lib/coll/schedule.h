@@ -2,8 +2,8 @@
  *
  * Schedules: who sends which segments to whom, step by step. Pure integers: no buffers, no I/O.
  *
- * The data of a collective is p segments, one owned by each rank. A call runs through numbered steps, the same number on
- * every rank. In a step a rank sends a list of messages and receives a list of messages; either list may be empty. A
+ * The data of a collective is p segments, one owned by each rank. A call runs through numbered steps, the same number
+ * on every rank. In a step a rank sends a list of messages and receives a list of messages; either list may be empty. A
  * message has one peer and a list of segments, which sender and receiver see in the same order. The nth message that a
  * rank sends to a peer is the nth that the peer receives from it, and within a step a rank sends at most one message to
  * each peer. Messages are received in the order of the list, which is the order of summation.
@@ -29,10 +29,10 @@ struct schedule_call {
 /* What is done with a message's blocks. */
 enum schedule_action {
     SEND_ENCODE,  /* sender: encode the elements; reducing: this rank's sum of each segment, or its own contribution */
-    SEND_FORWARD, /* sender: the blocks as they were received or encoded before, byte for byte */
-    TAKE_REDUCE,  /* receiver: add to this rank's sum of each segment, which begins as its own contribution */
+    SEND_FORWARD, /* sender: the blocks as they were received, or encoded before, byte for byte */
+    TAKE_REDUCE,  /* receiver: add to this rank's sum of each segment, which at first is its own contribution */
     TAKE_PLACE,   /* receiver: decode into the result */
-    TAKE_KEEP     /* receiver: neither; only forward later */
+    TAKE_KEEP     /* receiver: only keep it, to forward later */
 };
 
 struct schedule_message {
@@ -40,11 +40,11 @@ struct schedule_message {
     int *segments; /* [count] */
     int count;     /* >= 1 */
     enum schedule_action action;
-    int keep;          /* a later step of this rank forwards these blocks (again) */
-    int contributions; /* reducing, sender: the most contributions that a sum in this message has */
+    int keep;          /* a later step of this rank forwards these blocks */
+    int contributions; /* the most contributions that a sum in this message has; gathering: all */
 };
 
-/* Which of this rank's sums have all contributions once the step's messages are taken in. */
+/* Which of this rank's sums have all contributions after the step. */
 enum schedule_complete { COMPLETE_NONE, COMPLETE_OWN, COMPLETE_ALL };
 
 struct schedule_step {
@@ -54,11 +54,11 @@ struct schedule_step {
     struct schedule_message *send, *receive;
 };
 
-/* The most that any step of any rank needs. All are 0 where there are no steps. */
+/* The most that any step of any rank needs. All are 0 if there are no steps. */
 struct schedule_limits {
     int sends, receives; /* messages of a step */
     int segments;        /* of a message */
-    int sums;            /* segments not its own of which a rank holds a sum at a time */
+    int sums;            /* of segments not its own, that a rank holds at a time */
     int kept;            /* messages whose blocks a rank keeps at a time */
     int sums_in_recv;    /* all-reduce: sums are built at their place in the receive buffer, and `sums` is 0 */
 };
@@ -67,9 +67,9 @@ struct schedule_pattern; /* schedule.c */
 
 struct schedule {
     enum pici_algorithm id;
-    const char *name;     /* in the environment and in command lines */
-    const char *doc;      /* steps of a phase, and who sends what to whom: a row of docs/collectives.md */
-    unsigned collectives; /* a bit 1 << enum pici_collective for each that it can do */
+    const char *name;     /* in the environment and on command lines */
+    const char *doc;      /* the steps of a phase, and who sends what to whom: its row in docs/collectives.md */
+    unsigned collectives; /* those that it can do: bits 1 << enum pici_collective */
     int paired;           /* in every step every rank sends one message and receives one */
     int (*steps)(const struct schedule *, const struct schedule_call *);
     /* Write step k, 0 <= k < steps, into s, which has room for the limits. */
@@ -84,12 +84,12 @@ extern const struct schedule pici_schedules[];
 /* NULL: there is none of this id. */
 const struct schedule *pici_schedule(enum pici_algorithm id);
 
-/* Memory of a step: bytes needed, and a step made of so many bytes aligned as pointers are. */
+/* Memory of a step: the bytes needed, and a step in such memory, which is aligned for pointers. */
 size_t pici_schedule_step_bytes(const struct schedule_limits *);
 void pici_schedule_step_init(struct schedule_step *, const struct schedule_limits *, void *memory);
 
-/* Segment i of n elements: [*first, *first + *len). Cut at floor(i*n/p); for n >= 64*4096*p that is rounded down to a multiple
- * of 4096 (the last ends at n). Any n. */
+/* Segment i of n elements: [*first, *first + *len). Cut at floor(i*n/p); for n >= 64*4096*p that is rounded down to a
+ * multiple of 4096 (the last ends at n). Any n. */
 void pici_schedule_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *len);
 
 /* The order of ranks: those of a node next to each other, nodes by their lowest rank, ranks rising within.

@@ -5,7 +5,7 @@
 
 #include "coll/slice.h"
 
-/* Count a block that is sent, and its tiles, which are also added to those of its message. */
+/* Count a block that is sent, and its tiles, for the call and for its message. */
 static void tally(struct pici_request *r, struct slice_run *run, enum pici_format format, const uint8_t *block,
                   size_t len)
 {
@@ -37,7 +37,7 @@ static void put_prefix(const struct pici_request *r, const struct slice_run *run
     r->engine->prefix(run->lane, b->bytes, bytes, MSG_BYTES);
 }
 
-/* A new message; its blocks follow. */
+/* Begin a message: its buffer and prefix. Its blocks follow. */
 static struct coll_buffer *begin_buffer(struct pici_request *r, struct slice_run *run, enum msg_kind kind, int blocks)
 {
     struct coll_buffer *b = run->out[run->message] = pici_slice_take(r);
@@ -47,7 +47,7 @@ static struct coll_buffer *begin_buffer(struct pici_request *r, struct slice_run
     return b;
 }
 
-/* The link to a peer; what is gathered goes over all links, so then the slower ones count. */
+/* The link to a peer. A gathered block crosses all links: then the link between nodes counts, if there is one. */
 static enum policy_link link_to(const struct pici_request *r, int position, int gather)
 {
     const struct pici_comm *comm = r->comm;
@@ -60,7 +60,7 @@ static float threshold_of(const struct pici_request *r, const struct schedule_me
     return pici_policy_threshold(&r->call.threshold, r->call.format, link_to(r, m->peer, 0), gather);
 }
 
-/* Choose the format of a message without looking at it. 0: its nonzeros must be counted first. */
+/* Choose the format of a message without counting. 0: its nonzeros must be counted first. */
 static int choose_uncounted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
@@ -78,7 +78,7 @@ static int choose_uncounted(const struct pici_request *r, struct slice_run *run,
     return 1;
 }
 
-/* Choose it by the nonzeros counted. */
+/* Choose the format by the nonzeros counted. */
 static void choose_counted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
@@ -99,7 +99,7 @@ static void choose_counted(const struct pici_request *r, struct slice_run *run, 
     run->format = dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, run->n, run->nnz, m->count, &by);
 }
 
-/* Send this instead of data from now on. */
+/* Make poison instead of the message. */
 static void begin_poison(struct pici_request *r, struct slice_run *run)
 {
     run->making = MAKE_POISON;
@@ -116,7 +116,7 @@ static void fail_encode(struct pici_request *r, struct slice_run *run, enum pici
     begin_poison(r, run);
 }
 
-/* Encode a message's segments. The format is chosen. */
+/* Begin to encode a message, whose format is chosen. */
 static void begin_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
@@ -129,7 +129,7 @@ static void begin_encode(struct pici_request *r, struct slice_run *run, const st
         fail_encode(r, run, s);
 }
 
-/* The blocks are there. */
+/* The blocks are encoded. */
 static void end_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     struct coll_buffer *b = run->out[run->message];
@@ -145,7 +145,7 @@ static void end_encode(struct pici_request *r, struct slice_run *run, const stru
     }
 }
 
-/* The message that holds a message's blocks and no others, in this order, and is not in flight; or NULL. */
+/* The buffer that holds exactly the blocks of a message, in its order, and is not in flight; or NULL. */
 static struct coll_buffer *whole_message(const struct slice_run *run, const struct schedule_message *m)
 {
     struct coll_buffer *b = run->encoded[m->segments[0]].message;
@@ -161,7 +161,8 @@ static struct coll_buffer *whole_message(const struct slice_run *run, const stru
     return b;
 }
 
-/* A message of kept blocks: the one that they came in, if it is the same but for its prefix, else a copy. */
+/* Begin to make a message of kept blocks: reuse the buffer that they are in if only the prefix differs, else copy
+ * them. */
 static void begin_forward(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     struct coll_buffer *b = whole_message(run, m), *copy = NULL;
@@ -217,7 +218,7 @@ static void begin_message(struct pici_request *r, struct slice_run *run, const s
     run->stage = STAGE_COUNTING;
 }
 
-/* A message of data is made. */
+/* A data message is made. */
 static void end_message(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     struct coll_buffer *b = run->out[run->message];
@@ -230,7 +231,7 @@ static void end_message(struct pici_request *r, struct slice_run *run, const str
     pici_slice_trace(r, "send", run, r->comm->order[m->peer], b->len, run->tiles);
 }
 
-/* The own contribution to an all-gather goes to its place in the result. */
+/* Copy this rank's contribution to an all-gather to its place in the result. */
 static void place_own(struct pici_request *r, const struct slice_run *run)
 {
     const struct coll_call *c = &r->call;
@@ -241,7 +242,7 @@ static void place_own(struct pici_request *r, const struct slice_run *run)
         r->engine->copy(run->lane, place, src, n, c->dtype);
 }
 
-/* Begin a step: are there buffers for its messages? */
+/* Begin a step. 0: there are not enough free buffers for its messages yet. */
 static int begin_step(struct pici_request *r, struct slice_run *run)
 {
     const struct coll_layout *l = layout_of(r);

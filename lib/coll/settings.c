@@ -46,7 +46,7 @@ static const struct coll_settings usual = {
 static const enum pici_format formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-/* The ith name that a type allows, NULL behind the last, and its value. */
+/* The ith name that a type allows, and its value; NULL after the last. */
 static const char *name_of(enum setting_type type, int i, unsigned *value)
 {
     if (type == SETTING_ALGORITHM) {
@@ -135,7 +135,7 @@ static void store(uint8_t *at, const struct setting *s, double real, long long i
         memcpy(at, s->bytes == sizeof i ? (const void *)&i : (const void *)&u, s->bytes);
 }
 
-/* One variable; 0: it makes no sense. */
+/* Set one variable; 0: its value is invalid. */
 static int set(struct coll_settings *all, const struct setting *s, const char *text)
 {
     uint8_t *at = (uint8_t *)all + s->at;
@@ -147,14 +147,14 @@ static int set(struct coll_settings *all, const struct setting *s, const char *t
     case SETTING_FORMAT:
         if (!read_name(s->type, text, strlen(text), &value))
             return 0;
-        memcpy(at, &value, sizeof value); /* enumerators are unsigned ints here */
+        memcpy(at, &value, sizeof value); /* enumerations have the type unsigned int here */
         return 1;
     case SETTING_FORMATS:
         if (!read_names(text, &value))
             return 0;
         memcpy(at, &value, sizeof value);
         return 1;
-    case SETTING_REAL: /* these comparisons are false for a NaN */
+    case SETTING_REAL: /* both comparisons are false for a NaN */
         if (!read_real(text, &real) || !(real >= s->low && real <= s->high))
             return 0;
         break;
@@ -197,7 +197,7 @@ enum pici_status pici_settings_read(struct coll_settings *all, char *why, size_t
 
 /* ---- the caller */
 
-/* PICI_OK, and *ours changed if it says something. */
+/* Change *ours unless `said` leaves it as it is. 0: `said` is invalid. */
 static int tune_threshold(float *ours, float said)
 {
     if (said >= 0)

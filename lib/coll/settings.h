@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What calls and communicators leave open: the environment's word, or the caller's by pici_comm_tune, else the library's.
- * One table of variables, from which the environment is read and the table in docs/collectives.md is checked. */
+ * Settings of a communicator: defaults, changed by the environment, changed by pici_comm_tune. One table of variables:
+ * the environment is read by it, and a test compares it with the table in docs/collectives.md. */
 #ifndef PICI_LIB_COLL_SETTINGS_H
 #define PICI_LIB_COLL_SETTINGS_H
 
@@ -25,7 +25,7 @@ enum setting_type {
     SETTING_FORMATS,   /* names of formats, with commas: a set of bits */
     SETTING_REAL,      /* float or double in [low, high] */
     SETTING_RATE,      /* double in (0, high] */
-    SETTING_INT,       /* int in [low, high] without 0 if low < 0 */
+    SETTING_INT,       /* int in [low, high]; not 0 if low < 0 */
     SETTING_BYTES,     /* uint64_t in [low, high] */
     SETTING_PATH       /* not empty */
 };
@@ -46,10 +46,10 @@ extern const struct setting pici_settings[];
 /* The values of a row in words: "auto, ring or split". Writes at most so many bytes. */
 void pici_setting_values(const struct setting *, char *words, size_t bytes);
 
-/* Defaults, then the environment. PICI_E_ARG: a variable makes no sense; why [bytes] names it. */
+/* Set the defaults, then read the environment. PICI_E_ARG: a value is invalid; why [bytes] names the variable. */
 enum pici_status pici_settings_read(struct coll_settings *, char *why, size_t bytes);
 
-/* Change what a caller's tuning says; the rest stays. PICI_E_ARG, _UNSUPPORTED: nothing was changed. */
+/* Change what the caller's struct sets; the rest stays. PICI_E_ARG, _UNSUPPORTED: nothing is changed. */
 enum pici_status pici_settings_tune(struct coll_settings *, const struct pici_tune *);
 
 #endif

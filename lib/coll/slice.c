@@ -55,7 +55,7 @@ void pici_slice_let_go(struct pici_request *r, struct slice_run *run, int segmen
 
 /* ---- sums */
 
-/* A slice begins: none of its sums has anything yet. */
+/* Begin a slice: it has no sums yet. */
 void pici_slice_begin(const struct pici_request *r, struct slice_run *run, uint64_t slice)
 {
     const struct coll_layout *l = layout_of(r);
@@ -72,7 +72,7 @@ static uint8_t *slot_at(const struct pici_request *r, const struct slice_run *ru
     return run->acc + (size_t)slot * layout_of(r)->slice * r->call.width;
 }
 
-/* Where a result belongs in the receive buffer: elements from `first` of the total on. */
+/* The place of a result in the receive buffer; first: its first element in the total. */
 uint8_t *pici_slice_result(const struct pici_request *r, int segment, uint64_t first)
 {
     const struct coll_call *c = &r->call;
@@ -82,14 +82,14 @@ uint8_t *pici_slice_result(const struct pici_request *r, int segment, uint64_t f
     return c->recv + (first - base) * c->width;
 }
 
-/* Where the sum of a segment's slice is. There is one. */
+/* Where the sum of a segment's slice is, which exists. */
 static uint8_t *sum_at(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t first)
 {
     const int where = run->sum[segment];
     return where == SUM_IN_RECV ? pici_slice_result(r, segment, first) : slot_at(r, run, where - 1);
 }
 
-/* This rank's sum of a segment's slice; the first time it is its own contribution. */
+/* This rank's sum of a segment's slice; the first time it is a copy of its own contribution. */
 uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int segment, uint64_t first, uint64_t n)
 {
     const struct coll_call *c = &r->call;
@@ -104,7 +104,7 @@ uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int
     return sum;
 }
 
-/* A sum in a slot was passed on: the slot may hold another. */
+/* A sum in a slot was passed on: free the slot. */
 void pici_slice_pass_on(struct slice_run *run, int segment)
 {
     if (run->sum[segment] > 0) {
@@ -126,7 +126,7 @@ const uint8_t *pici_slice_source(const struct pici_request *r, const struct slic
 
 /* ---- tracing */
 
-/* A message was made, or taken in. tiles: NULL, or of each container how many it sent. */
+/* Record that a message was made or taken in. tiles: NULL, or the tiles of each container in a sent message. */
 void pici_slice_trace(struct pici_request *r, const char *name, const struct slice_run *run, int peer, size_t wire,
                       const uint64_t *tiles)
 {
@@ -154,7 +154,7 @@ void pici_slice_trace(struct pici_request *r, const char *name, const struct sli
 
 /* ---- stages */
 
-/* Has the engine done what this slice's stage began? And did it succeed. */
+/* Whether the engine has done what this slice's stage began; *s: whether that succeeded. */
 int pici_slice_ready(const struct pici_request *r, const struct slice_run *run, enum pici_status *s)
 {
     int done;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One slice on its way through the steps of a schedule: its buffers, its sums, its part of the trace. */
+ * One slice on its way through the steps of a schedule: its buffers, its sums, its events in the trace. */
 #ifndef PICI_LIB_COLL_SLICE_H
 #define PICI_LIB_COLL_SLICE_H
 
@@ -13,24 +13,24 @@ static inline const struct coll_layout *layout_of(const struct pici_request *r)
 
 /* ---- steps */
 
-/* Step `step` of the schedule; and the one that a slice is at. */
+/* Step `step` of the schedule; and the step that a slice is at. */
 void pici_slice_step_at(const struct pici_request *, int step, struct schedule_step *);
 const struct schedule_step *pici_slice_step(const struct pici_request *, struct slice_run *);
 
 /* ---- buffers of messages */
 
-/* A free buffer, with one user; and one user less. */
+/* Take a free buffer, with one user; and drop a user, the last of which frees the buffer. */
 struct coll_buffer *pici_slice_take(struct pici_request *);
 void pici_slice_drop(struct pici_request *, struct coll_buffer *);
 
-/* Keep a block, and so the buffer that it is in, for a later step; and no longer. */
+/* Keep a block, and so the buffer that it is in, for a later step; and stop keeping it. */
 void pici_slice_keep(struct slice_run *, int segment, struct coll_buffer *, const uint8_t *block, size_t len,
                      enum pici_format);
 void pici_slice_let_go(struct pici_request *, struct slice_run *, int segment);
 
 /* ---- elements. first: index of the slice's first element in the call's total; n: how many it has */
 
-/* A slice begins: no sum has anything yet, and the first step is next. */
+/* Begin a slice: it has no sums yet, and is at the first step. */
 void pici_slice_begin(const struct pici_request *, struct slice_run *, uint64_t slice);
 
 /* Where a segment's result belongs in the receive buffer. */
@@ -39,7 +39,7 @@ uint8_t *pici_slice_result(const struct pici_request *, int segment, uint64_t fi
 /* This rank's sum of a segment; the first time it is a copy of its own contribution. */
 uint8_t *pici_slice_sum(const struct pici_request *, struct slice_run *, int segment, uint64_t first, uint64_t n);
 
-/* A sum was passed on to another rank: its memory may hold another. Sums in the receive buffer stay. */
+/* A sum was sent to another rank: free its memory. Sums in the receive buffer stay. */
 void pici_slice_pass_on(struct slice_run *, int segment);
 
 /* The elements that this rank encodes: its own contribution, a sum, or a result. */
@@ -47,10 +47,10 @@ const uint8_t *pici_slice_source(const struct pici_request *, const struct slice
 
 /* ---- progress */
 
-/* Has the engine done what the slice's stage began? *s: did it succeed. */
+/* Whether the engine has done what the slice's stage began; *s: whether that succeeded. */
 int pici_slice_ready(const struct pici_request *, const struct slice_run *, enum pici_status *s);
 
-/* Record that a message was made or taken in. tiles: NULL, or how many of each container it sent. */
+/* Record that a message was made or taken in. tiles: NULL, or the tiles of each container in a sent message. */
 void pici_slice_trace(struct pici_request *, const char *name, const struct slice_run *, int peer, size_t wire,
                       const uint64_t *tiles);
 

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE = 768, BUFFER = 64 << 10 }; /* an event's most bytes; those of a buffer */
+enum { LINE = 768, BUFFER = 64 << 10 }; /* the most bytes of an event; the bytes of a buffer */
 
-/* There is always room for a line: the buffer is written when it is nearly full, and at a collective's end. */
+/* The buffer always has room for one event: it is written when it is nearly full, and at a collective's end. */
 struct trace {
     int fd, rank;
     enum pici_status status;
@@ -20,7 +20,7 @@ struct trace {
     char buffer[BUFFER];
 };
 
-/* Only whole events leave the buffer, so that the file ends with one even if the process does not get to close it. */
+/* Only whole events are written, so the file ends with a whole event even if the process is killed. */
 static void flush(struct trace *t)
 {
     const char *at = t->buffer;
@@ -38,10 +38,10 @@ static void flush(struct trace *t)
     t->used = 0;
 }
 
-/* Append to the line that is being made. Numbers are made of integers only: printf's %f writes the locale's decimal point. */
+/* Append to the current event. Numbers are printed as integers, since %f writes the locale's decimal point. */
 #define PUT(t, ...) ((t)->used += (size_t)snprintf((t)->buffer + (t)->used, BUFFER - (t)->used, __VA_ARGS__))
 
-/* A number >= 0 with so many decimals. */
+/* Append a number >= 0 with so many decimals. */
 static void put_decimal(struct trace *t, double x, int decimals)
 {
     uint64_t unit = 1;

@@ -8,11 +8,11 @@
 
 struct trace;
 
-/* One message sent ("send": its span is the encoding, or the handing on), received ("recv": its span is the decoding or
- * adding), a time of waiting ("wait"), or a whole collective ("all-reduce", ...). What does not apply is -1 (or 0 bytes), and
- * is left out of the file. */
+/* An event: a message sent ("send": from begin to end it is encoded or forwarded), a message received ("recv": it is
+ * decoded or added), a wait ("wait"), or a whole collective ("all-reduce", ...). Members that do not apply are -1, or 0
+ * bytes, and are left out of the file. */
 struct trace_event {
-    const char *name;  /* short, and no escapes needed */
+    const char *name;  /* short, without characters that JSON escapes */
     double begin, end; /* seconds, CLOCK_MONOTONIC */
     uint64_t sequence; /* of the collective */
     int phase;         /* 0 reduce-scatter, 1 all-gather */
@@ -21,17 +21,17 @@ struct trace_event {
     int inter;         /* 1: on another node, 0: on this one */
     int format;
     double density;
-    int extrapolated; /* 1: density was, 0: it was counted */
+    int extrapolated; /* 1: the density was predicted, 0: it was counted */
     uint64_t dense_bytes, wire_bytes;
     uint64_t tiles[PICI_CONTAINERS]; /* of the hybrid blocks sent */
 };
 
-/* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. A viewer's process is the rank; its threads are the sends, the receives, the
- * waits and the collectives. A collective's events are in the file when it has ended; then, as at any time, the file is whole
- * events and a valid trace that viewers accept: an array, whose end may be missing. */
+/* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. In a viewer the rank is a process, whose threads are sends, receives,
+ * waits and collectives. When a collective has ended, its events are in the file. At any time the file consists of
+ * whole events and is a trace that viewers accept: an array, whose closing bracket may be missing. */
 enum pici_status pici_trace_open(struct trace **, const char *path, int rank);
 void pici_trace_add(struct trace *, const struct trace_event *); /* NULL trace: nothing */
-/* PICI_E_IO if anything could not be written, now or before. */
+/* PICI_E_IO: an event could not be written, now or earlier. */
 enum pici_status pici_trace_close(struct trace *);
 
 #endif
