@@ -119,7 +119,7 @@ static void end_table(struct table *t, int sums_in_recv)
         for (int j = i + 1; j < t->messages; j++) {
             struct table_message *m = &t->m[i];
             const struct table_message *later = &t->m[j];
-            if (later->send != SEND_FORWARD || !shares_segment(m, later))
+            if (m->take == TAKE_REDUCE || later->send != SEND_FORWARD || !shares_segment(m, later))
                 continue;
             m->keep_sent |= later->from == m->from;
             m->keep_received |= later->from == m->to && later->step > m->step;
@@ -221,6 +221,8 @@ void table_gossip(struct table *t, int p, struct rng *rng)
     uint64_t held[COLL_RANKS], coming[COLL_RANKS];
     int encoded[COLL_RANKS] = {0}, k = 0;
     begin_table(t, "gossip", PICI_ALL_GATHER, p);
+    for (int i = 0; i < TABLE_STEPS; i++)
+        t->phase[i] = PHASE_GATHER; /* also of steps without any message */
     for (int r = 0; r < p; r++)
         held[r] = UINT64_C(1) << r;
     for (const int chatty = 1 + (int)rng_below(rng, 6); k < chatty; k++) {
@@ -395,6 +397,9 @@ const char *table_run(struct coll_team *team, const struct table *t, const struc
     struct run run = {.team = team, .c = c};
     if (c->collective != t->kind || c->opts.algorithm != PICI_ALGO_AUTO || team->p != t->p)
         abort();
+    const char *bad = table_check(t);
+    if (bad)
+        return bad;
     table_job(&run.job, t, c);
     for (int i = 0; i < t->p; i++)
         pici_comm_force(team->comm[i], &t->s);

@@ -12,8 +12,9 @@
 #include "coll_util.h"
 #include "formats/ref.h"
 #include "transport/thread.h"
+#include "xxh64.h"
 
-enum { HEADER = 48, FAR_TOO_LONG = 8 << 20, TIMEOUT_MS = 20000, RANKS = 5 };
+enum { HEADER = 48, FAR_TOO_LONG = 8 << 20, TIMEOUT_MS = 20000, RANKS = 5, EARLIER = 64 };
 
 /* Places in a message. */
 enum { KIND = 4, DTYPE = 5, OP = 6, ALGORITHM = 7, SEQUENCE = 8, SLICE = 16, STEP = 24, STATUS = 28, BLOCKS = 28 };
@@ -218,6 +219,62 @@ static const struct untruth {
 };
 enum { LIES = sizeof lies / sizeof *lies };
 
+/* ---- lies of hello and closing: a word of another version, or with a status that does not exist, and its hash right */
+
+enum { WORD_VERSION = 32, WORD_LENGTH = 36, WORD_STATUS = 40, WORD_01_BYTES = 136 };
+
+static size_t sealed(uint8_t *m, size_t len)
+{
+    ref_put(m + len - 8, 8, pici_xxh64(m, len - 8, 0));
+    return len;
+}
+
+static size_t word(uint8_t *m, size_t len, uint32_t version, uint32_t said)
+{
+    ref_put(m + WORD_VERSION, 4, version);
+    ref_put(m + WORD_LENGTH, 4, said);
+    return sealed(m, len);
+}
+
+FIELD(word_version_2, len = word(m, len, 2, (uint32_t)len))
+FIELD(word_version_none, len = word(m, len, UINT32_MAX, (uint32_t)len))
+FIELD(word_longer, memset(m + len, 0, 40); len = word(m, len + 40, 2, (uint32_t)len + 40))
+FIELD(word_shorter, len = word(m, len - 8, 3, (uint32_t)len - 8))
+FIELD(word_of_01, memmove(m + 32, m + WORD_STATUS, WORD_01_BYTES - 32); len = sealed(m, WORD_01_BYTES))
+
+FIELD(word_unsealed, ref_put(m + WORD_VERSION, 4, 2))
+FIELD(word_other_length, len = word(m, len, 1, (uint32_t)len + 8))
+FIELD(word_longer_of_this_version, memset(m + len, 0, 8); len = word(m, len + 8, 1, (uint32_t)len + 8))
+FIELD(word_longer_than_it_says, memset(m + len, 0, 8); len = word(m, len + 8, 2, (uint32_t)len))
+FIELD(word_too_long, memset(m + len, 0, 4096); len = word(m, len + 4096, 2, (uint32_t)len + 4096))
+FIELD(word_too_short, len = sealed(m, WORD_01_BYTES - 8))
+
+/* Numbers between, above and below those of enum pici_status. */
+static const int32_t no_status[] = {1, 40, INT32_MAX, -4, -19, -23, -30, -39, -47, -100, INT32_MIN, INT32_MIN + 1};
+enum { NO_STATUS = sizeof no_status / sizeof *no_status };
+
+FIELD(word_status_none, ref_put(m + WORD_STATUS, 4, (uint32_t)no_status[rng_below(r, NO_STATUS)]); len = sealed(m, len))
+FIELD(word_status_nomem, ref_put(m + WORD_STATUS, 4, (uint32_t)PICI_E_NOMEM); len = sealed(m, len))
+FIELD(poison_none, m[KIND] = MSG_POISON; ref_put(m + STATUS, 4, (uint32_t)no_status[rng_below(r, NO_STATUS)]);
+      len = MSG_BYTES)
+
+static const struct untruth version_lies[] = {
+    {"word_version_2", word_version_2, PICI_E_PEER}, {"word_version_none", word_version_none, PICI_E_PEER},
+    {"word_longer", word_longer, PICI_E_PEER},       {"word_shorter", word_shorter, PICI_E_PEER},
+    {"word_of_01", word_of_01, PICI_E_PEER},
+};
+static const struct untruth sealed_lies[] = {
+    LIE(word_unsealed),
+    LIE(word_other_length),
+    LIE(word_longer_of_this_version),
+    LIE(word_longer_than_it_says),
+    LIE(word_too_long),
+    LIE(word_too_short),
+    LIE(word_status_none),
+    {"word_status_nomem", word_status_nomem, PICI_E_NOMEM},
+};
+static const struct untruth poison_lies[] = {LIE(poison_none)};
+
 /* ---- a transport that lies once */
 
 struct liar {
@@ -228,12 +285,38 @@ struct liar {
     int sent;           /* of this kind */
     struct rng rng;
     uint8_t *copy; /* the message as it went out; NULL: it was not told */
+    uint8_t *earlier[EARLIER];
+    size_t earlier_bytes[EARLIER]; /* where the lie is none: the messages before, of which one is sent again */
 };
+
+/* The last of the messages before that is as long as this one; or NULL. Keeps this one. */
+static const uint8_t *replay(struct liar *l, const void *data, size_t bytes)
+{
+    const int at = l->sent - 1;
+    const uint8_t *again = NULL;
+    for (int i = 0; i < at && i < EARLIER; i++)
+        if (l->earlier_bytes[i] == bytes)
+            again = l->earlier[i];
+    if (at < EARLIER) {
+        l->earlier[at] = test_alloc(bytes);
+        l->earlier_bytes[at] = bytes;
+        memcpy(l->earlier[at], data, bytes);
+    }
+    return at == l->number ? again : NULL;
+}
 
 static enum pici_status liar_send(void *context, int to, const void *data, size_t bytes, void **request)
 {
     struct liar *l = context;
-    if (bytes > KIND && ((const uint8_t *)data)[KIND] == l->kind && l->sent++ == l->number) {
+    const int ours = bytes > KIND && ((const uint8_t *)data)[KIND] == l->kind;
+    l->sent += ours;
+    if (ours && !l->lie->tell) {
+        const uint8_t *again = replay(l, data, bytes);
+        if (again) {
+            l->copy = test_alloc(bytes);
+            data = memcpy(l->copy, again, bytes);
+        }
+    } else if (ours && l->sent - 1 == l->number) {
         l->copy = test_alloc(2 * bytes + FAR_TOO_LONG + HEADER);
         memcpy(l->copy, data, bytes);
         bytes = l->lie->tell(l->copy, bytes, &l->rng);
@@ -328,9 +411,10 @@ static int run_one(const struct coll_case *c, int p, const struct untruth *lie, 
         cr_assert_eq(pici_comm_transport(&run.comm[i], &t[i]), PICI_OK);
     coll_threads(p, run_rank, &run);
 
-    int failed = 0, honest = 1;
+    int failed = 0, honest = 1, names_it = lie->status != PICI_E_PEER;
     for (int i = 0; i < p; i++) {
         failed += run.status[i] != PICI_OK;
+        names_it |= strstr(pici_comm_error(run.comm[i]), "version") != NULL;
         honest &= !run.wrong[i] && (!run.status[i] || (run.again[i] == PICI_E_BROKEN && *pici_comm_error(run.comm[i])));
         const size_t at = strlen(statuses);
         snprintf(statuses + at, sizeof statuses - at, " %d%s%s", (int)run.status[i], run.wrong[i] ? " with " : "",
@@ -340,7 +424,9 @@ static int run_one(const struct coll_case *c, int p, const struct untruth *lie, 
                       : !run.liar.copy ? failed ? "failed without a lie" : NULL
                       : kind == MSG_CLOSING /* the last of it reaches some ranks only */
                           ? !failed ? "believed" : NULL
-                          : agreed(&run, lie->status) ? NULL : "not the same and right status";
+                          : !agreed(&run, lie->status) ? "not the same and right status"
+                      : names_it                   ? NULL
+                                                   : "nobody names the version";
     cr_expect_null(bad, "%s: %s in message %d of kind %d by rank %d: %s; statuses%s", bad, lie->name, number, (int)kind,
                    teller, coll_case_words(c, p), statuses);
     const int told = run.liar.copy != NULL;
@@ -350,6 +436,8 @@ static int run_one(const struct coll_case *c, int p, const struct untruth *lie, 
     }
     coll_job_free(&run.job);
     free(run.liar.copy);
+    for (int i = 0; i < EARLIER; i++)
+        free(run.liar.earlier[i]);
     return told;
 }
 
@@ -392,4 +480,57 @@ Test(coll_hostile, hello, .timeout = 300)
 Test(coll_hostile, closing, .timeout = 300)
 {
     try_lies(MSG_CLOSING, word_lies, sizeof word_lies / sizeof *word_lies, 20);
+}
+
+/* A rank of another version of the library: whatever else its words say, the error names the version. */
+Test(coll_hostile, hello_of_another_version, .timeout = 300)
+{
+    try_lies(MSG_HELLO, version_lies, sizeof version_lies / sizeof *version_lies, 20);
+}
+
+Test(coll_hostile, hello_with_its_hash, .timeout = 300)
+{
+    try_lies(MSG_HELLO, sealed_lies, sizeof sealed_lies / sizeof *sealed_lies, 30);
+}
+
+Test(coll_hostile, closing_with_its_hash, .timeout = 300)
+{
+    try_lies(MSG_CLOSING, sealed_lies, sizeof sealed_lies / sizeof *sealed_lies, 30);
+}
+
+Test(coll_hostile, poison_of_no_status, .timeout = 300)
+{
+    try_lies(MSG_DATA, poison_lies, 1, 100);
+}
+
+/* A message of the same call, as it was sent before, instead of a later one of the same length. Its blocks and their checksums
+ * are right, but it is about another slice or step. */
+Test(coll_hostile, replay, .timeout = 300)
+{
+    static const struct untruth again = {"replay", NULL, PICI_E_CORRUPT};
+    struct rng r = {77};
+    for (enum pici_collective kind = PICI_ALL_GATHER; kind <= PICI_ALL_REDUCE; kind++)
+        for (int a = 0; a < coll_algorithms(); a++)
+            for (int p = 2; p <= RANKS; p++) {
+                int told = 0;
+                for (int number = 1; number < 16; number++) {
+                    struct coll_case c = {.collective = kind,
+                                          .dtype = PICI_F32,
+                                          .op = PICI_SUM,
+                                          .count = (kind == PICI_ALL_REDUCE ? (uint64_t)p : 1) * 4 * 4096,
+                                          .pattern = PATTERN_50,
+                                          .seed = rng_next(&r),
+                                          .tame = 1,
+                                          .opts = PICI_COLL_OPTS_INIT};
+                    c.opts.algorithm = coll_algorithm((uint64_t)a);
+                    c.opts.format = PICI_DENSE;
+                    c.opts.slice_bytes = 1;
+                    c.opts.window = 1 + number % 4;
+                    c.opts.checksum = number % 2 ? 1 : -1;
+                    c.opts.timeout_ms = TIMEOUT_MS;
+                    told += run_one(&c, p, &again, MSG_DATA, number, rng_next(&r));
+                }
+                cr_expect_geq(told, 3, "%s, collective %d, %d ranks: too few replays: %d",
+                              pici_algorithm_name(coll_algorithm((uint64_t)a)), (int)kind, p, told);
+            }
 }
