@@ -219,7 +219,8 @@ static const struct untruth {
 };
 enum { LIES = sizeof lies / sizeof *lies };
 
-/* ---- lies of hello and closing: a word of another version, or with a status that does not exist, and its hash right */
+/* ---- lies of hello and closing: a word of another version, or with a status that does not exist, and its hash
+ * right */
 
 enum { WORD_VERSION = 32, WORD_LENGTH = 36, WORD_STATUS = 40, WORD_01_BYTES = 136 };
 
@@ -503,8 +504,8 @@ Test(coll_hostile, poison_of_no_status, .timeout = 300)
     try_lies(MSG_DATA, poison_lies, 1, 100);
 }
 
-/* A message of the same call, as it was sent before, instead of a later one of the same length. Its blocks and their checksums
- * are right, but it is about another slice or step. */
+/* A message of the same call, as it was sent before, instead of a later one of the same length. Its blocks and their
+ * checksums are right, but it is about another slice or step. */
 Test(coll_hostile, replay, .timeout = 300)
 {
     static const struct untruth again = {"replay", NULL, PICI_E_CORRUPT};

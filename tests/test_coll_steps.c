@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What collectives ask of a transport: that of version 0.1 gets exchanges in pairs only; a later one is told of every step,
- * and delivers a step as late as it may. */
+ * What collectives ask of a transport: that of version 0.1 gets exchanges in pairs only; a later one is told of every
+ * step, and delivers a step as late as it may. */
 #include <criterion/criterion.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -224,8 +224,8 @@ static void crew_free(struct crew *w)
     coll_job_free(&w->job);
 }
 
-/* What ranks were told fits together: the same number of steps, `more` the same, and what one sends to another in a step
- * the other receives in that step. Returns the steps in which some rank neither sends nor receives. */
+/* What ranks were told fits together: the same number of steps, `more` the same, and what one sends to another in a
+ * step the other receives in that step. Returns the steps in which some rank neither sends nor receives. */
 static int fits(const struct crew *w, const char *name)
 {
     int absent = 0;
@@ -249,8 +249,8 @@ static int fits(const struct crew *w, const char *name)
     return absent;
 }
 
-/* A call; t: the schedule, or NULL: that of the case's options; old: over transports of version 0.1. Returns fits(), and adds
- * the steps with `more`. */
+/* A call; t: the schedule, or NULL: that of the case's options; old: over transports of version 0.1. Returns fits(),
+ * and adds the steps with `more`. */
 static int record(struct crew *w, const struct table *t, int old, int *more)
 {
     struct pici_transport transport[RANKS];
@@ -297,7 +297,8 @@ static struct crew *crew_of(int p, enum pici_collective kind, int window)
     return w;
 }
 
-/* Every step is told of, also where a rank has no message; and with all that may be late as late as it may be, a call ends. */
+/* Every step is told of, also where a rank has no message; and with all that may be late as late as it may be, a call
+ * ends. */
 Test(coll_steps, every_step_is_told)
 {
     static struct table t;
