@@ -58,7 +58,8 @@ same "apply to many tensors" many.safetensors many.out
 # ---- where there is not enough: says for what, and leaves nothing
 "$tool" diff --dtype f32 -o long.pici header header || fail "diff"
 for verb in "apply --force -o x many.safetensors many.pici" "diff --force -o x many.safetensors many.safetensors" \
-    "apply --force -o x header long.pici" "compress --force -o x many.safetensors" "decompress --force -o x big.pici"; do
+    "apply --force -o x header long.pici" "compress --force -o x many.safetensors" \
+    "decompress --force -o x big.pici"; do
     limit=5000 refused=0 done=0
     while [ $done = 0 ] && [ $limit -lt 1000000 ]; do
         limit=$((limit + limit / 10))
