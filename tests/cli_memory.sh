@@ -54,11 +54,15 @@ expect 0 "diff of many tensors" small "$tool" diff -o many.pici many.safetensors
 limit=81920
 expect 0 "apply to many tensors" small "$tool" apply -o many.out many.safetensors many.pici
 same "apply to many tensors" many.safetensors many.out
+limit=65536
+expect 0 "list of many tensors" small "$tool" list many.safetensors
+expect 0 "list of many tensors in a .pici file" small "$tool" list many.pici
 
 # ---- where there is not enough: says for what, and leaves nothing
 "$tool" diff --dtype f32 -o long.pici header header || fail "diff"
 for verb in "apply --force -o x many.safetensors many.pici" "diff --force -o x many.safetensors many.safetensors" \
-    "apply --force -o x header long.pici" "compress --force -o x many.safetensors" "decompress --force -o x big.pici"; do
+    "apply --force -o x header long.pici" "compress --force -o x many.safetensors" \
+    "decompress --force -o x big.pici"; do
     limit=5000 refused=0 done=0
     while [ $done = 0 ] && [ $limit -lt 1000000 ]; do
         limit=$((limit + limit / 10))

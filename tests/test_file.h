@@ -19,8 +19,8 @@ struct sink {
 int sink_write(void *sink, const void *p, size_t n); /* pici_write_fn */
 void sink_free(struct sink *);
 
-/* Memory as a stream of pieces of up to `piece` bytes (0: as asked for), or at random; fails at call fail_at. low and high
- * bound what was asked for at random. */
+/* Memory as a stream of pieces of up to `piece` bytes (0: as asked for), or at random; fails at call fail_at. low and
+ * high bound what was asked for at random. */
 struct source {
     const uint8_t *p;
     size_t len, at, piece;
@@ -57,12 +57,12 @@ void expect_forward(const struct sink *k, const struct item *, size_t n, uint64_
 void expect_verified(const struct sink *k, int threads);
 void expect_items(const struct sink *k, const struct item *, size_t n); /* all of the above */
 
-/* A small file of four tensors: "coo" in three chunks, "dense" in one, "empty", "same" in two; two attributes of the file,
- * one of the second tensor. */
+/* A small file of four tensors: "coo" in three chunks, "dense" in one, "empty", "same" in two; two attributes of the
+ * file, one of the second tensor. */
 struct sink small_file(int zstd_level);
 
-/* Read all there is: the first error, PICI_OK if there is none; its words to `words`. read: the elements, in pieces that do
- * not fit the chunks, else pici_reader_verify. verify: that first. */
+/* Read all there is: the first error, PICI_OK if there is none; its words to `words`. read: the elements, in pieces
+ * that do not fit the chunks, else pici_reader_verify. verify: that first. */
 enum pici_status all_forward(const uint8_t *p, size_t len, int read, char words[512]);
 enum pici_status all_random(const uint8_t *p, size_t len, int verify, char words[512]);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How an output file gets its name and its permissions, where system calls fail, are interrupted, or are the last ones of the
- * process. The functions below take the place of the C library's in the whole program. */
+ * How an output file gets its name and its permissions, where system calls fail or are interrupted, or the process is
+ * killed between them. The functions below take the place of the C library's in the whole program. */
 #define _GNU_SOURCE
 #include "test_file.h"
 
@@ -17,12 +17,15 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "tools/io.h"
+#include "tools/tool.h"
+
 /* ---- System calls that can be made to fail ---- */
 
 static struct {
     int rename_new, link; /* errno of renameat2 with flags, of linkat; 0: works */
     int chown_group, chown_owner, set_acl;
-    int interrupted; /* fsync fails with EINTR that many times */
+    int interrupted; /* fsync and ftruncate fail with EINTR that many times */
     int die_at;      /* SIGKILL before that call, counted from 1; 0: never */
     int calls, synced;
     mode_t widest; /* of the modes that files had when they were changed */
@@ -73,6 +76,15 @@ int fsync(int fd)
     }
     hook.synced++;
     return (int)syscall(SYS_fsync, fd);
+}
+
+int ftruncate(int fd, off_t bytes)
+{
+    if (hook.interrupted) {
+        hook.interrupted--;
+        return failed(EINTR);
+    }
+    return (int)syscall(SYS_ftruncate, fd, bytes); /* off_t is of one register: these tests run on 64-bit machines */
 }
 
 static void note_mode(int fd)
@@ -252,6 +264,29 @@ Test(file_commit, interrupted_fsync)
         cr_assert_eq(hook.synced, 2); /* the file and the directory */
         cr_assert_str_eq(text_of("out"), "whole");
     }
+}
+
+/* The tool's output with holes, whose length is set three times and more. */
+Test(file_commit, interrupted_ftruncate)
+{
+    static const char zeros[1 << 18];
+    for (int n = 0; n < 4; n++)
+        for (int when = 0; when < 3; when++) {
+            struct output out;
+            memset(&hook, 0, sizeof hook);
+            cr_assert_eq(output_open(&out, "out", NULL, true), TOOL_OK);
+            hook.interrupted = when == 0 ? n : 0;
+            output_sparse(&out);
+            hook.interrupted += when == 1 ? n : 0;
+            cr_assert_eq(output_claim(&out, "in", sizeof zeros + 3), TOOL_OK);
+            cr_assert_eq(output_write(&out, "abc", 3), TOOL_OK);
+            cr_assert_eq(output_write(&out, zeros, sizeof zeros), TOOL_OK);
+            hook.interrupted += when == 2 ? n : 0;
+            cr_assert_eq(output_commit(&out), TOOL_OK);
+            cr_assert_eq(hook.interrupted, 0);
+            cr_assert_eq(status_of("out").st_size, sizeof zeros + 3);
+            cr_assert_str_eq(text_of("out"), "abc");
+        }
 }
 
 /* ---- Permissions ---- */

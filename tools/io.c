@@ -288,9 +288,9 @@ int output_claim(struct output *out, const char *from, uint64_t claimed)
     if (!out->block)
         return claimed > limit_now(&out->limit) ? limit_refused(&out->limit, from, claimed) : TOOL_OK;
     /* Making the file that long, all hole, shows at once whether the file system allows it. */
-    int err = claimed > INT64_MAX ? EFBIG : ftruncate(out->fd, (off_t)claimed) < 0 ? errno : 0;
-    if (!err && ftruncate(out->fd, 0) < 0)
-        err = errno;
+    int err = sparse_resize(out->fd, claimed);
+    if (!err)
+        err = sparse_resize(out->fd, 0);
     return err ? tool_bad(out->name, "a file of %" PRIu64 " bytes: %s", claimed, strerror(err)) : TOOL_OK;
 }
 
@@ -356,10 +356,8 @@ int output_write(struct output *out, const void *p, size_t len)
 int output_commit(struct output *out)
 {
     int err = 0;
-    if (out->block && ftruncate(out->fd, (off_t)out->at) < 0) { /* a hole at the end */
-        out->err = errno;
+    if (out->block && (out->err = sparse_resize(out->fd, out->at)) != 0) /* a hole at the end */
         return output_failed(out);
-    }
     if (out->file) {
         sigset_t old;
         hold_signals(&old);

@@ -136,6 +136,7 @@ void report_free(struct report *r)
         free(r->tensor[i].name);
         free(r->tensor[i].dtype_text);
         free(r->tensor[i].shape);
+        free(r->tensor[i].sizes);
         free(r->tensor[i].spark);
     }
     free(r->tensor);

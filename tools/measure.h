@@ -69,10 +69,11 @@ struct measured {
     unsigned rank;
     uint64_t *shape; /* [rank] */
     bool fortran, big_endian;
-    struct sizes sizes;
-    uint64_t stored; /* bytes in a .pici file; 0: not known, or none */
-    uint64_t chunks; /* in that file */
-    char *spark;     /* sparkline, or NULL */
+    uint64_t elements;
+    struct sizes *sizes; /* what inspect measures; NULL in a list, which may have millions of tensors */
+    uint64_t stored;     /* bytes in a .pici file; 0: not known, or none */
+    uint64_t chunks;     /* in that file */
+    char *spark;         /* sparkline, or NULL */
 };
 
 struct report {

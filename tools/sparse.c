@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "sparse.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,15 @@
 /* Blocks smaller than the file system's save no space, and larger ones find fewer holes. Network file systems report
  * the length of a transfer, which is far larger than a block, so that there is an upper limit. */
 enum { BLOCK_LEAST = 4096, BLOCK_MOST = 65536, TRIED = 16 /* blocks */, SECTOR = 512 /* unit of st_blocks */ };
+
+int sparse_resize(int fd, uint64_t bytes)
+{
+    int err = bytes > INT64_MAX ? EFBIG : 0;
+    while (!err && ftruncate(fd, (off_t)bytes) != 0)
+        if (errno != EINTR)
+            err = errno;
+    return err;
+}
 
 unsigned sparse_block(int fd)
 {
@@ -18,10 +28,10 @@ unsigned sparse_block(int fd)
     unsigned block = BLOCK_LEAST;
     while (block < BLOCK_MOST && block < (uint64_t)st.st_blksize)
         block *= 2;
-    const off_t tried = (off_t)block * TRIED;
-    const bool grew = ftruncate(fd, tried) == 0 && fstat(fd, &st) == 0;
-    const bool hole = grew && (uint64_t)st.st_blocks * SECTOR < (uint64_t)tried;
-    return ftruncate(fd, 0) == 0 && hole ? block : 0;
+    const uint64_t tried = (uint64_t)block * TRIED;
+    const bool grew = sparse_resize(fd, tried) == 0 && fstat(fd, &st) == 0;
+    const bool hole = grew && (uint64_t)st.st_blocks * SECTOR < tried;
+    return sparse_resize(fd, 0) || hole ? block : 0; /* a file that stays too long gets its length at the end */
 }
 
 static bool is_zero(const uint8_t *p, size_t len)

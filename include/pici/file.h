@@ -303,14 +303,14 @@ struct pici_outfile;
  * PICI_E_ARG: null or empty. PICI_E_IO: errno says why. PICI_E_NOMEM. */
 PICI_API enum pici_status pici_outfile_open(struct pici_outfile **o, const char *path, int force);
 
-/* The same for a file that is made from other files: a new file gets the permissions of the regular files among the n open
- * descriptors, whatever the umask; of several, what they all permit. Without a regular file among them, as above. Where
- * an existing file is replaced, the new one keeps the permissions of that one.
- * Permissions are the mode's read, write and execute bits (never set-user-ID or set-group-ID), an access control list, the
- * group, and the owner; the last two are set where this process may (the owner: as root). They are set on the temporary
- * file before anything is written to it, and at no moment does it permit more. Where the group cannot be kept, or differs
- * among the n, group and others get what both had. Where an access control list cannot be kept, or one of several files has
- * one, group and others get nothing. PICI_E_ARG: also if from is null with n > 0. */
+/* The same for a file that is made from other files: a new file gets the permissions of the regular files among the n
+ * open descriptors, whatever the umask; of several, what they all permit. Without a regular file among them, as above.
+ * Where an existing file is replaced, the new one keeps the permissions of that one.
+ * Permissions are the mode's read, write and execute bits (never set-user-ID or set-group-ID), an access control list,
+ * the group, and the owner; the last two are set where this process may (the owner: as root). They are set on the
+ * temporary file before anything is written to it, and at no moment does it permit more. Where the group cannot be
+ * kept, or differs among the n, group and others get what both had. Where an access control list cannot be kept, or one
+ * of several files has one, group and others get nothing. PICI_E_ARG: also if from is null with n > 0. */
 PICI_API enum pici_status pici_outfile_open_like(struct pici_outfile **o, const char *path, int force, const int *from,
                                                  size_t n);
 

@@ -204,8 +204,8 @@ static enum pici_status use(struct pici_chunk *c, enum pici_chunk_use use, void 
         s = check_hash(c);
         return s || use == CHUNK_HASH ? s : open_chunk(c);
     }
-    /* In a BLCK record the codec checks the block's checksum, which is the record's hash, so it is not checked twice. Where
-     * something is wrong, check_all finds the first rule that is broken. */
+    /* In a BLCK record the codec checks the block's checksum, which is the record's hash, so it is not checked twice.
+     * Where something is wrong, check_all finds the first rule that is broken. */
     s = c->kind == REC_ZSTD ? check_hash(c) : PICI_OK;
     if (!s)
         s = open_chunk(c);

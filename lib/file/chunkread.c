@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading the chunks of a tensor. Whole chunks are read, one for each thread, and decoded straight to where their elements
- * belong. Where only a part of a chunk is asked for, its block is kept for the next call. */
+ * Reading the chunks of a tensor. Whole chunks are read, one for each thread, and decoded straight to where their
+ * elements belong. Where only a part of a chunk is asked for, its block is kept for the next call. */
 #include <string.h>
 
 #include "codec/codec.h"

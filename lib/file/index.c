@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The index of a .pici file. The writer and the forward reader build it entry by entry; the random-access reader loads it.
- * Names are kept in sorted runs, each at least twice as long as the next, that are merged as they grow: O(n log n) whatever
- * the names. With a hash table an attacker could choose names that collide. */
+ * The index of a .pici file. The writer and the forward reader build it entry by entry; the random-access reader loads
+ * it. Names are kept in sorted runs, each at least twice as long as the next, that are merged as they grow: O(n log n)
+ * whatever the names. With a hash table an attacker could choose names that collide. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -325,7 +325,7 @@ enum pici_status pici_index_chunk(struct pici_index *ix, uint64_t offset, uint64
     return append(&ix->bytes, entry, sizeof entry);
 }
 
-/* Whether a record can begin at offset: the record at `last` fits before it, and a record fits between it and the end. */
+/* Whether a record can begin at offset: the one at `last` fits before it, and another between it and the end. */
 static int follows(uint64_t offset, uint64_t last, uint64_t end)
 {
     return offset % 16 == 0 && offset > last && offset - last >= REC_LEAST && offset <= end &&

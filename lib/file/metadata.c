@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading what describes a .pici file: the file header, the attributes, the index, the trailer. A forward reader builds the
- * index of the records that it reads, and compares it with the one in the file. */
+ * Reading what describes a .pici file: the file header, the attributes, the index, the trailer. A forward reader builds
+ * the index of the records that it reads, and compares it with the one in the file. */
 #include <string.h>
 
 #include "file/reader.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Output that appears whole or not at all. Names are relative to a descriptor of the directory, so that the file stays in
- * it if the process changes its directory or the directory is renamed. */
+ * Output that appears whole or not at all. Names are relative to a descriptor of the directory, so that the file stays
+ * in it if the process changes its directory or the directory is renamed. */
 #define _GNU_SOURCE /* renameat2 */
 #define _FILE_OFFSET_BITS 64
 #include <errno.h>
@@ -60,8 +60,8 @@ static int sync_fd(int fd)
     return bad && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
 }
 
-/* An interrupted close is not repeated: the descriptor is closed, and its number may be another thread's by now. The data
- * of a file are on the disk already, by fsync. */
+/* An interrupted close is not repeated: the descriptor is closed, and its number may be another thread's by now. The
+ * data of a file are on the disk already, by fsync. */
 static int close_fd(int fd)
 {
     return close(fd) == 0 || errno == EINTR ? 0 : -1;
@@ -222,8 +222,8 @@ static int name_new(struct pici_outfile *o)
         return unlinkat(o->dir, o->temp, 0);
     if (errno == EEXIST)
         return -1;
-    /* A file system with neither. Claiming the name with an empty file would leave that behind when killed; so a file that
-     * another process creates between these two calls is replaced. */
+    /* A file system with neither. Claiming the name with an empty file would leave that behind when killed; so a file
+     * that another process creates between these two calls is replaced. */
     if (fstatat(o->dir, o->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         errno = EEXIST;
     if (errno != ENOENT)

@@ -91,7 +91,7 @@ int pici_perms_of_path(struct pici_perms *to, const char *path, const struct sta
     return acl_read(to, path, -1);
 }
 
-/* Narrow `to` by what another file permits. Two lists have no list in common that is simple: the owner alone remains. */
+/* Narrow `to` by what another file permits. Access control lists are not merged: the owner alone remains. */
 static void narrow(struct pici_perms *to, const struct pici_perms *by)
 {
     to->mode &= by->mode;

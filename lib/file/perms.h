@@ -21,12 +21,12 @@ struct pici_perms {
 /* The permissions of the regular file at path, whose status is st. 0 or errno. */
 int pici_perms_of_path(struct pici_perms *, const char *path, const struct stat *st);
 
-/* What the regular files among the n descriptors all permit. *any is 0 if none of them is a regular file. 0 or errno. */
+/* What the regular files among the n descriptors all permit. *any is 0 if none is a regular file. 0 or errno. */
 int pici_perms_of_fds(struct pici_perms *, const int *fd, size_t n, int *any);
 
-/* Give them to the file open at fd, which only its owner, this process, has access to so far. At no moment does the file permit
- * what they do not. Owner and group are kept where the process may set them; a group that is not kept gets what both
- * group and others had, and so do the others. 0 or errno. */
+/* Give them to the file open at fd, which only its owner, this process, has access to so far. At no moment does the
+ * file permit what they do not. Owner and group are kept where the process may set them; a group that is not kept gets
+ * what both group and others had, and so do the others. 0 or errno. */
 int pici_perms_set(const struct pici_perms *, int fd);
 
 void pici_perms_free(struct pici_perms *);

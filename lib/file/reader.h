@@ -57,10 +57,11 @@ struct pici_record {
 
 /* ---- record.c ---- */
 
-/* Begin a public call: clears the error message. Returns the status of the failure after which the reader cannot go on. */
+/* Begin a public call: clears the error message. Returns the status of a failure that has ended the reader. */
 enum pici_status pici_reader_enter(struct pici_reader *r);
 
-/* Set the error message of a failure while reading: where, what, and the rule (may be null). Ends a forward reader. Returns s. */
+/* Set the error message of a failure while reading: where, what, and the rule, if not null. Ends a forward reader.
+ * Returns s. */
 __attribute__((format(printf, 4, 5))) enum pici_status pici_reader_fail(struct pici_reader *r, enum pici_status s,
                                                                         const char *rule, const char *format, ...);
 
@@ -119,7 +120,8 @@ enum pici_status pici_reader_end(struct pici_reader *r, const struct pici_record
 /* The description of the current tensor. */
 void pici_reader_current(const struct pici_reader *r, struct pici_desc *d);
 
-/* Read n <= r->slots chunks of tensor i from chunk `first` on, and use them. dst: null unless they are decoded or applied. */
+/* Read n <= r->slots chunks of tensor i from chunk `first` on, and use them. dst: null unless they are decoded or
+ * applied. */
 enum pici_status pici_reader_chunks(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first, int n,
                                     enum pici_chunk_use use, void *dst);
 

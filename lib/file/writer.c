@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Writing a .pici file, strictly forward. Elements are buffered until there is a chunk for each thread; where the caller
- * brings that many at once they are encoded from the caller's memory. The records are written in order. */
+ * Writing a .pici file, strictly forward. Elements are buffered until there is a chunk for each thread; where the
+ * caller brings that many at once they are encoded from the caller's memory. The records are written in order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -304,7 +304,7 @@ enum pici_status pici_writer_open_fd(struct pici_writer **out, int fd, const str
 
 /* ---- Tensors ---- */
 
-/* Begin a public call: clears the error message. Returns the status of the failure after which the writer cannot go on. */
+/* Begin a public call: clears the error message. Returns the status of a failure that has ended the writer. */
 static enum pici_status enter(struct pici_writer *w)
 {
     if (!w)
@@ -439,7 +439,8 @@ static enum pici_status emit_chunk(struct pici_writer *w, const struct pici_pack
     return s;
 }
 
-/* Encode and write the elements of at most w->slots chunks. Only the tensor's last chunk may be shorter than the others. */
+/* Encode and write the elements of at most w->slots chunks. Only the tensor's last chunk may be shorter than the
+ * others. */
 static enum pici_status put_chunks(struct pici_writer *w, const void *base, const void *src, uint64_t elements)
 {
     int n = (int)((elements - 1) / w->desc.chunk_elements) + 1;

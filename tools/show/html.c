@@ -68,7 +68,7 @@ static void put_totals(struct markup *m, const struct report *r)
 static void put_row(struct markup *m, const struct measured *t)
 {
     char text[TERM_TEXT], shape[160];
-    const struct sizes *s = &t->sizes;
+    const struct sizes *s = t->sizes;
     markup_put(m, "<tr><td class=\"name\">");
     markup_text(m, t->name, t->name_len);
     markup_put(m, "</td><td class=\"left\">%s", pici_dtype_name(t->dtype));

@@ -103,8 +103,8 @@ void report_json(const struct report *r)
         const struct measured *m = &r->tensor[i];
         jsonout_begin(&j, NULL, '{');
         measured_json(&j, m);
-        json_sizes(&j, &m->sizes, m->stored);
-        json_compare(&j, r, &m->sizes);
+        json_sizes(&j, m->sizes, m->stored);
+        json_compare(&j, r, m->sizes);
         jsonout_end(&j, '}');
     }
     jsonout_end(&j, ']');
@@ -144,7 +144,7 @@ static void print_one(const struct report *r)
 {
     enum { MAP_WIDE = 96, MAP_HIGH = 24 };
     const struct measured *m = &r->tensor[0];
-    const struct sizes *s = &m->sizes;
+    const struct sizes *s = m->sizes;
     char text[256], bytes[TERM_TEXT];
     fputs("  name       ", stdout);
     term_puts(stdout, m->name);
@@ -281,8 +281,8 @@ static void print_table(const struct report *r)
     for (size_t i = 0; i < r->tensors; i++) {
         const struct measured *m = &r->tensor[i];
         columns_row(&c, m);
-        put_sizes(&e, &m->sizes, m->stored, pici_format_name(sizes_best(&m->sizes)));
-        heat_on(stdout, m->sizes.nnz, m->sizes.elements);
+        put_sizes(&e, m->sizes, m->stored, pici_format_name(sizes_best(m->sizes)));
+        heat_on(stdout, m->sizes->nnz, m->sizes->elements);
         printf("%s%s", e.spark ? "  " : "", e.spark ? m->spark : "");
         columns_end();
     }

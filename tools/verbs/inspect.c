@@ -63,7 +63,8 @@ static struct measured *begin(struct job *j, const char *name, size_t len, enum 
     m->rank = rank;
     m->shape = malloc(rank * sizeof *shape + 1);
     m->dtype_text = dtype_text ? strndup(dtype_text, dtype_len < DTYPE_TEXT ? dtype_len : DTYPE_TEXT) : NULL;
-    if (!m->shape || (dtype_text && !m->dtype_text))
+    m->sizes = calloc(1, sizeof *m->sizes);
+    if (!m->shape || !m->sizes || (dtype_text && !m->dtype_text))
         return NULL;
     if (rank)
         memcpy(m->shape, shape, rank * sizeof *shape);
@@ -78,10 +79,10 @@ static int count(struct job *j, struct measured *m, const void *elements, uint64
     uint64_t nnz = density_add(j->report.map, elements, n, pici_dtype_width(m->dtype));
     if (!measure_mix(&mix, &j->scratch, m->dtype, elements, n))
         return tool_nomem(j->in.name, "the measured blocks");
-    sizes_add(&m->sizes, m->dtype, n, nnz, &mix);
-    if (j->compare && !compare_add(j->compare, m->dtype, elements, n, &m->sizes.pici, &m->sizes.zstd))
+    sizes_add(m->sizes, m->dtype, n, nnz, &mix);
+    if (j->compare && !compare_add(j->compare, m->dtype, elements, n, &m->sizes->pici, &m->sizes->zstd))
         return tool_nomem(j->in.name, "the comparison");
-    progress_at(&j->progress, j->in.at, j->report.total.dense_bytes + m->sizes.dense_bytes);
+    progress_at(&j->progress, j->in.at, j->report.total.dense_bytes + m->sizes->dense_bytes);
     return TOOL_OK;
 }
 
@@ -96,8 +97,8 @@ static int end(struct job *j, struct measured *m)
     heat_line(f, d, REPORT_SPARK);
     if (fclose(f) != 0)
         return tool_nomem(j->in.name, "the density line");
-    sizes_end(&m->sizes);
-    sizes_sum(&j->report.total, &m->sizes);
+    sizes_end(m->sizes);
+    sizes_sum(&j->report.total, m->sizes);
     j->report.stored += m->stored;
     if (j->image) {
         char shape[96], percent[TERM_TEXT], caption[160];
@@ -258,14 +259,14 @@ static int inspect_block(struct job *j)
             status = tool_nomem(j->in.name, "the measured blocks");
         else {
             density_add(j->report.map, piece, n, pici_dtype_width(info.dtype));
-            if (j->compare && !compare_add(j->compare, info.dtype, piece, n, &m->sizes.pici, &m->sizes.zstd))
+            if (j->compare && !compare_add(j->compare, info.dtype, piece, n, &m->sizes->pici, &m->sizes->zstd))
                 status = tool_nomem(j->in.name, "the comparison");
             mix.other_bytes -= hybrid_head(n);
             mix_sum(&all, &mix);
         }
     }
     if (status == TOOL_OK) {
-        sizes_add(&m->sizes, info.dtype, info.count, j->report.map->nnz, &all);
+        sizes_add(m->sizes, info.dtype, info.count, j->report.map->nnz, &all);
         m->stored = len;
         status = end(j, m);
     }

@@ -24,9 +24,9 @@ static struct measured *add(struct report *report, const char *name, size_t len,
     m->rank = rank;
     if (rank)
         memcpy(m->shape, shape, rank * sizeof *m->shape);
-    m->sizes.elements = count;
-    m->sizes.dense_bytes = count * pici_dtype_width(dtype);
-    sizes_sum(&report->total, &m->sizes);
+    m->elements = count;
+    report->total.elements += count;
+    report->total.dense_bytes += count * pici_dtype_width(dtype);
     return m;
 }
 
@@ -140,8 +140,8 @@ static void list_json(const struct report *r, uint64_t chunks, const struct list
         const struct measured *m = &r->tensor[i];
         jsonout_begin(&j, NULL, '{');
         measured_json(&j, m);
-        jsonout_u64(&j, "elements", m->sizes.elements);
-        jsonout_u64(&j, "bytes", m->sizes.dense_bytes);
+        jsonout_u64(&j, "elements", m->elements);
+        jsonout_u64(&j, "bytes", m->elements * pici_dtype_width(m->dtype));
         if (m->stored)
             jsonout_u64(&j, "stored_bytes", m->stored);
         jsonout_u64(&j, "chunks", m->chunks);
@@ -160,12 +160,12 @@ static void list_json(const struct report *r, uint64_t chunks, const struct list
     jsonout_end(&j, '}');
 }
 
-static void list_row(const struct sizes *s, uint64_t stored, uint64_t chunks)
+static void list_row(uint64_t elements, uint64_t dense_bytes, uint64_t stored, uint64_t chunks)
 {
     char bytes[TERM_TEXT];
-    printf("  %12" PRIu64 "  %8s", s->elements, term_bytes(bytes, s->dense_bytes));
+    printf("  %12" PRIu64 "  %8s", elements, term_bytes(bytes, dense_bytes));
     if (stored)
-        printf("  %8s  %6.2f", term_bytes(bytes, stored), (double)s->dense_bytes / (double)stored);
+        printf("  %8s  %6.2f", term_bytes(bytes, stored), (double)dense_bytes / (double)stored);
     else
         printf("  %8s  %6s", "-", "-");
     printf("  %6" PRIu64, chunks);
@@ -198,10 +198,10 @@ static void list_print(const struct report *r, bool other, uint64_t chunks, cons
     for (size_t i = 0; i < r->tensors; i++) {
         const struct measured *m = &r->tensor[i];
         columns_row(&c, m);
-        list_row(&m->sizes, m->stored, m->chunks);
+        list_row(m->elements, m->elements * pici_dtype_width(m->dtype), m->stored, m->chunks);
     }
     columns_total(&c);
-    list_row(&r->total, r->stored, chunks);
+    list_row(r->total.elements, r->total.dense_bytes, r->stored, chunks);
     if (d->whole)
         list_delta(d);
 }
