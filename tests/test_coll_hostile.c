@@ -426,8 +426,8 @@ static int run_one(const struct coll_case *c, int p, const struct untruth *lie, 
                       : kind == MSG_CLOSING /* the last of it reaches some ranks only */
                           ? !failed ? "believed" : NULL
                           : !agreed(&run, lie->status) ? "not the same and right status"
-                      : names_it                   ? NULL
-                                                   : "nobody names the version";
+                            : names_it                 ? NULL
+                                                       : "nobody names the version";
     cr_expect_null(bad, "%s: %s in message %d of kind %d by rank %d: %s; statuses%s", bad, lie->name, number, (int)kind,
                    teller, coll_case_words(c, p), statuses);
     const int told = run.liar.copy != NULL;

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +60,20 @@ Test(coll_schedule, registry)
     cr_expect_str_eq(pici_algorithm_name(PICI_ALGO_AUTO), "auto");
     cr_expect_null(pici_algorithm_name((enum pici_algorithm)(n + 1)));
     cr_expect_null(pici_algorithm_name((enum pici_algorithm) - 1));
+}
+
+/* The documentation's table of algorithms is the registry. */
+Test(coll_schedule, documented)
+{
+    static char page[1 << 20], row[400];
+    FILE *f = fopen("docs/collectives.md", "r");
+    cr_assert(f);
+    page[fread(page, 1, sizeof page - 1, f)] = 0;
+    fclose(f);
+    for (const struct schedule *s = pici_schedules; s->name; s++) {
+        snprintf(row, sizeof row, "\n| `%s` | %s |\n", s->name, s->doc);
+        cr_expect(strstr(page, row), "docs/collectives.md has no row%s", row);
+    }
 }
 
 /* ---- brute force */
