@@ -32,12 +32,12 @@ struct table {
  * (all-reduce), or to each its own (reduce-scatter). */
 void table_star(struct table *, enum pici_collective, int p);
 
-/* An all-reduce by trees, for any number of ranks: of the first 2 * (p - 2^k) positions the even ones hand all they have to
- * the odd ones and are absent until they get the results. The others reduce and broadcast by binomial trees. */
+/* An all-reduce by trees, for any number of ranks: of the first 2 * (p - 2^k) positions the even ones hand all they
+ * have to the odd ones and are absent until they get the results. The others reduce and broadcast by binomial trees. */
 void table_fold(struct table *, int p);
 
-/* An all-gather through the last position, which places half of what it forwards only when it comes back from position 0.
- * Three ranks or more. */
+/* An all-gather through the last position, which places half of what it forwards only when it comes back from position
+ * 0. Three ranks or more. */
 void table_relay(struct table *, int p);
 
 /* An all-gather of random messages. */
