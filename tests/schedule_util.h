@@ -15,8 +15,9 @@ struct schedule_step *schedule_room(const struct schedule_limits *, int ranks);
 /* Carry out all steps of all ranks (the call's position is of no account). exact: `contributions` is not only an upper
  * bound, but the number. used, or NULL: the most that any step of any rank did need. Returns NULL, or what is wrong, in
  * static memory:
- *   - the two ends of a message differ, several messages to a peer in a step, a list beyond the limits, a message to oneself;
- *   - a contribution is added twice or lost, or its sum is not told to be complete when it is, or is told so when it is not;
+ *   - the two ends of a message differ; several messages to a peer in a step, a list beyond the limits, a message to
+ *     oneself;
+ *   - a contribution is added twice or lost; a sum is said to be complete when it is not, or not when it is;
  *   - a result is missing, arrives twice, or is placed before it is one;
  *   - blocks are forwarded that are not kept, or kept and never forwarded;
  *   - phases go back, or differ among ranks; a schedule that says that it is paired is not. */
