@@ -3,14 +3,17 @@
  * Collectives for buffers that are mostly zero: all-gather, reduce-scatter and all-reduce among the ranks of a
  * communicator.
  *
- * Each message is sent sparse or dense, depending on its density, whichever is expected to take less time. Results do
- * not depend on that: they are those of a dense run of the same algorithm, bit for bit, and all ranks end with
- * identical bytes. Calls are collective: all ranks of the communicator make them in the same order, with the same
- * count, dtype, op and algorithm. A call returns the same status on all ranks, as far as messages still get through.
- * Algorithms, tuning and guarantees: docs/collectives.md.
+ * Each message is sent as a sparse block or as a dense one, whichever is expected to take less time at its density.
+ * This choice does not change results: they are bit-identical to those of the same algorithm with dense messages only,
+ * and all ranks end with identical bytes.
  *
- * A communicator is used by one thread at a time. An error inside a collective breaks the communicator: every later
- * collective returns PICI_E_BROKEN. A broken communicator can only report its error and be freed. */
+ * Calls are collective: all ranks of the communicator make them in the same order, with the same count, dtype, op and
+ * algorithm. A call returns the same status on all ranks, unless ranks can no longer exchange messages. Algorithms,
+ * tuning and guarantees: docs/collectives.md.
+ *
+ * Only one thread may use a communicator at a time. An error inside a collective breaks the communicator: every later
+ * collective returns PICI_E_BROKEN. All that can be done with a broken communicator is to read its error, rank and
+ * size, and to free it. */
 #ifndef PICI_COLL_H
 #define PICI_COLL_H
 
@@ -32,22 +35,23 @@ enum pici_op {
 };
 
 /* Algorithms; docs/collectives.md describes each. AUTO chooses by the call (collective, count, dtype), the number of
- * ranks, the node map and settings that are the same on all ranks. It never uses time or the data of one rank, so all
- * ranks choose alike and runs can be repeated. SPLIT gathers as RECURSIVE does for up to 32 KiB a rank, else as
- * RING. */
+ * ranks, the node map and settings that are the same on all ranks. It uses neither measured times nor the data of one
+ * rank, so all ranks make the same choice, and repeated runs do too. The all-gather phase of SPLIT is that of RECURSIVE
+ * for up to 32 KiB a rank, and that of RING for more. */
 enum pici_algorithm {
     PICI_ALGO_AUTO = 0,
     PICI_ALGO_RING = 1,      /* p - 1 steps a phase; messages go to the neighbour */
-    PICI_ALGO_RECURSIVE = 2, /* ceil(log2 p) steps a phase, for any p: halving, then doubling, on a circulant graph */
+    PICI_ALGO_RECURSIVE = 2, /* ceil(log2 p) steps a phase, for any p: recursive halving, then recursive doubling, on a
+                              * circulant graph */
     PICI_ALGO_SPLIT = 3      /* p - 1 steps; each contribution goes straight to the rank that sums it */
 };
 
-/* The name of an algorithm, as PICI_ALGORITHM takes it: "auto", "ring", ...; NULL if there is no such algorithm.
- * Static. Algorithms have the numbers from 0 on, without a gap. */
+/* The name of an algorithm, as the environment variable PICI_ALGORITHM takes it: "auto", "ring", ...; NULL if there is
+ * no such algorithm. Static. Algorithms are numbered from 0 without gaps. */
 PICI_API const char *pici_algorithm_name(enum pici_algorithm);
 
 /* What a call did on this rank. Initialize with PICI_COLL_STATS_INIT. All members but size are written when the call
- * ends, also on errors. Of an older, smaller struct, the members that it has are written. */
+ * ends, also on errors. If the caller's struct is smaller than the library's, only its own members are written. */
 struct pici_coll_stats {
     size_t size;
     uint64_t wire_bytes;             /* bytes of all messages sent, prefixes and agreement rounds included */
@@ -60,53 +64,57 @@ struct pici_coll_stats {
 };
 #define PICI_COLL_STATS_INIT {sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0, {0}}
 
-/* Tuning: how all calls on a communicator work. At first the values are those of the environment when the communicator
- * was made, or else the library's defaults. Each comment gives the value that leaves the member as it is, and the
- * default. Thresholds and bandwidths decide between sparse and dense:
+/* Tuning: parameters of all calls on a communicator. Their initial values are those of the environment when the
+ * communicator was made, or else the library's defaults. Each member's comment gives the value that leaves the
+ * parameter unchanged ("leave") and the default. Thresholds and bandwidths decide between sparse and dense:
  *
  *   A message is sent dense if its threshold is > 0 and its sparsity (the share of zero elements) is at most the
- *   threshold. So 0 means never dense, and 1 or more always. Defaults of inter, intra and ag: 0.6, 0.7, 0.5 for format
- *   COO, else 0.5, 0.6, 0.1.
+ *   threshold. After a dense message, the sparsity of later ones of the same slice may be estimated instead of counted.
+ *   A threshold of 1 or more makes all messages dense; a threshold of 0 makes none dense by this rule. Defaults of
+ *   inter, intra and ag: 0.6, 0.7, 0.5 for format COO, else 0.5, 0.6, 0.1.
  *
- *   Other messages have the format asked for. With AUTO they have that format of pici, coo and hybrid which is expected
- *   to take the least time: bytes over the link's bandwidth, plus a constant for encoding and decoding so many elements
- *   with so many nonzeros. If dense has no more bytes than that format, they are dense. */
+ *   A message that is not dense by this rule has the format asked for. With AUTO it has the format among pici, coo and
+ *   hybrid for which the estimated time is least: bytes divided by the link's bandwidth, plus an estimate of the time
+ *   to encode and decode so many elements with so many nonzeros. If dense takes no more bytes than that format, AUTO
+ *   sends it dense. */
 struct pici_tune {
     size_t size; /* PICI_TUNE_INIT */
 
-    /* the same on all ranks */
-    enum pici_algorithm algorithm; /* for the collectives that it can do; AUTO: leave. Default: AUTO */
+    /* must be the same on all ranks */
+    enum pici_algorithm algorithm; /* used for those collectives that it supports; AUTO: leave. Default: AUTO */
     int window;                    /* slices in flight, 1 to 64; 0: leave. Default: 4 */
     uint64_t slice_bytes;          /* dense bytes of a message; 0: leave. Default: 1 MiB, over NCCL 8 MiB */
 
-    /* each rank's own */
+    /* may differ between ranks */
     enum pici_format format; /* of sparse messages; AUTO: leave. Default: AUTO */
-    unsigned formats;       /* that AUTO may choose besides dense: bits 1 << enum pici_format; 0: leave. Default: all */
+    unsigned formats; /* formats that AUTO may choose besides dense: bits 1 << enum pici_format; 0: leave. Default: all
+                       * of them */
     float inter_threshold;  /* for reducing to another node; < 0: leave */
     float intra_threshold;  /* for reducing inside a node; < 0: leave */
-    float ag_threshold;     /* for all-gather, also that of an all-reduce; < 0: leave */
+    float ag_threshold;     /* for all-gather, and for the all-gather phase of all-reduce; < 0: leave */
     int checksum;           /* > 0: an XXH64 in each block, which receivers check; < 0: none; 0: leave. Default: none */
     double inter_bandwidth; /* of the link to another node, bytes per second; 0: leave. Default: 1.25e8 */
     double intra_bandwidth; /* of the link inside a node; 0: leave. Default: 5e9 */
-    int timeout_ms;         /* a call fails if nothing moves for so long; < 0: never; 0: leave. Default: 60000 */
-    int reserved;           /* 0 */
+    int timeout_ms;         /* a call fails after so long without progress; < 0: never; 0: leave. Default: 60000 */
+    int reserved;           /* must be 0 */
 };
 #define PICI_TUNE_INIT                                                                                                 \
     {                                                                                                                  \
         sizeof(struct pici_tune), PICI_ALGO_AUTO, 0, 0, PICI_AUTO, 0, -1, -1, -1, 0, 0, 0, 0, 0                        \
     }
 
-/* Change how the following calls on a communicator work. Not collective. On an error nothing is changed.
+/* Change the parameters of later calls on a communicator. Not collective: the call is local, but the members that must
+ * be the same on all ranks must be changed on all. On an error nothing is changed.
  * PICI_E_ARG: null, or a value out of range. PICI_E_UNSUPPORTED: an algorithm, a format or a member that this version
  * does not have. PICI_E_BROKEN: the communicator is broken, or requests are in flight. */
 PICI_API enum pici_status pici_comm_tune(struct pici_comm *, const struct pici_tune *);
 
 /* Options of one call. NULL stands for PICI_COLL_OPTS_INIT. A member marked T overrides, for this call, the member of
- * struct pici_tune with the same name; the value that leaves that member as it is has the same effect here. New
+ * struct pici_tune with the same name. The value that means "leave" there means here: use the communicator's. New
  * programs should use pici_comm_tune. A member marked = must be the same on all ranks. */
 struct pici_coll_opts {
     size_t size;
-    enum pici_algorithm algorithm; /* T = if none is tuned either, AUTO chooses */
+    enum pici_algorithm algorithm; /* T =. If AUTO here and in the tuning, the library chooses */
     enum pici_format format;       /* T */
     float inter_threshold;         /* T */
     float intra_threshold;         /* T */
@@ -116,8 +124,9 @@ struct pici_coll_opts {
     int checksum;                  /* T */
     uint64_t slice_bytes;          /* T = */
     int window;                    /* T = */
-    void *scratch; /* memory to use instead of the communicator's, any alignment; or NULL. In use until the call ends;
-                    * over MPI after PICI_E_TIMEOUT until MPI_Finalize, since messages may still arrive in it */
+    void *scratch; /* memory to use instead of the communicator's, with any alignment; or NULL. pici_comm_scratch gives
+                    * the bytes needed. In use until the call ends; over MPI after PICI_E_TIMEOUT until MPI_Finalize,
+                    * since messages may still arrive in it */
     size_t scratch_bytes;
     double inter_bandwidth; /* T */
     double intra_bandwidth; /* T */
@@ -128,28 +137,30 @@ struct pici_coll_opts {
         sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0       \
     }
 
-/* The three collectives. Counts are elements. Buffers have any alignment and host byte order. send is only read. It
- * must not overlap recv, except in place:
+/* The three collectives. Counts are elements, here called [count]. Buffers are in host byte order and may have any
+ * alignment (GPU memory: pici/cuda.h). send is not written. send and recv must not overlap, except in place:
  *   all_gather      send [sendcount]               recv [ranks * sendcount]   in place: send == recv + rank*sendcount
  *   reduce_scatter  send [ranks * recvcount]       recv [recvcount]           in place: recv == send + rank*recvcount
  *   all_reduce      send [count]                   recv [count]               in place: send == recv
  * recv is unspecified unless PICI_OK is returned.
  *
- * Returned at once; nothing is sent, and the communicator is not broken:
+ * Errors found before anything is sent; they do not break the communicator:
  *   PICI_E_ARG          null communicator, or a size in opts or stats below that of the first version
  *   PICI_E_UNSUPPORTED  a dtype, op, algorithm, format or option that this version does not have, or an algorithm that
  *                       cannot do this collective
  *   PICI_E_BROKEN       an earlier call failed
- * Returned by all ranks; the communicator is broken:
- *   PICI_E_ARG          on some rank: null buffer, overlap, a count beyond memory, an option out of range
+ * Errors that all ranks return; they break the communicator:
+ *   PICI_E_ARG          on some rank: null buffer, overlap, more bytes than an address space holds, an option out of
+ *                       range
  *   PICI_E_PEER         ranks made different calls, run different versions of the library, or a peer is gone
  *   PICI_E_UNSUPPORTED  the transport cannot carry this algorithm's messages
  *   PICI_E_SPACE        opts->scratch is too small on some rank
- *   PICI_E_NOMEM        some rank has no memory
+ *   PICI_E_NOMEM        an allocation failed on some rank
  *   PICI_E_CORRUPT, _CHECKSUM, _VERSION, _UNSUPPORTED   a rank received a message that is not valid
- *   PICI_E_TIMEOUT, _TRANSPORT            may differ between ranks that no longer reach each other
- *   PICI_E_DEVICE, _UNSUPPORTED           on a GPU (pici/cuda.h)
- * pici_comm_error says in words what broke the communicator. */
+ *   PICI_E_TIMEOUT, _TRANSPORT            no progress, or a failure of the transport; ranks that can no longer reach
+ *                                         each other may return different ones
+ *   PICI_E_DEVICE, _UNSUPPORTED           with buffers in GPU memory (pici/cuda.h)
+ * pici_comm_error describes what broke the communicator. */
 PICI_API enum pici_status pici_all_gather(const void *send, void *recv, uint64_t sendcount, enum pici_dtype,
                                           struct pici_comm *, const struct pici_coll_opts *);
 PICI_API enum pici_status pici_reduce_scatter(const void *send, void *recv, uint64_t recvcount, enum pici_dtype,
@@ -157,11 +168,12 @@ PICI_API enum pici_status pici_reduce_scatter(const void *send, void *recv, uint
 PICI_API enum pici_status pici_all_reduce(const void *send, void *recv, uint64_t count, enum pici_dtype, enum pici_op,
                                           struct pici_comm *, const struct pici_coll_opts *);
 
-/* The same collectives, nonblocking: the call returns at once, and the caller's thread does the work inside pici_test
- * and pici_wait. Several may be in flight on a communicator. They run in the order in which they were started,
- * whichever is waited for. Until the request ends, the buffers, *opts->stats and opts->scratch must stay; opts itself
- * is copied. *request is NULL unless PICI_OK is returned. Other statuses are those above that are returned at once, and
- * PICI_E_NOMEM. */
+/* The same collectives, nonblocking. The call returns at once; the work is done inside pici_test and pici_wait, by the
+ * thread that calls them. Several requests may be in flight on a communicator. They run in the order in which they were
+ * started, whichever of them is waited for. The buffers, *opts->stats and opts->scratch must stay valid until the
+ * request ends; opts itself is copied.
+ * *request is NULL unless PICI_OK is returned. Errors returned here: those that do not break the communicator, and
+ * PICI_E_NOMEM. All other errors are returned by the pici_test or pici_wait that ends the request. */
 PICI_API enum pici_status pici_all_gather_start(const void *send, void *recv, uint64_t sendcount, enum pici_dtype,
                                                 struct pici_comm *, const struct pici_coll_opts *,
                                                 struct pici_request **request);
@@ -173,35 +185,39 @@ PICI_API enum pici_status pici_all_reduce_start(const void *send, void *recv, ui
                                                 struct pici_request **request);
 
 /* Make progress without waiting. If the collective has ended: *done = 1, its status is returned, and *request is freed
- * and set to NULL. Otherwise: *done = 0 and PICI_OK. A NULL *request has ended with PICI_OK. */
+ * and set to NULL. Otherwise: *done = 0, and PICI_OK is returned. If *request is NULL: *done = 1 and PICI_OK.
+ * PICI_E_ARG: request or done is NULL. */
 PICI_API enum pici_status pici_test(struct pici_request **request, int *done);
 
-/* Wait until the collective has ended. Its status is returned; *request is freed and set to NULL. A NULL *request has
- * ended with PICI_OK. */
+/* Wait until the collective has ended. Its status is returned; *request is freed and set to NULL. If *request is NULL:
+ * PICI_OK. PICI_E_ARG: request is NULL. */
 PICI_API enum pici_status pici_wait(struct pici_request **request);
 
-/* Make communicators among threads of this process: comms[ranks], each used by one thread. All are NULL unless PICI_OK
- * is returned. PICI_E_ARG: null, ranks < 1, or an environment variable with an invalid value (pici_comm_error(NULL)
- * names it). PICI_E_NOMEM. PICI_E_IO: the file of PICI_TRACE. */
+/* Make communicators among threads of this process: comms[ranks]. comms[r] is rank r's; only one thread may use it at a
+ * time. The caller frees each. All are NULL unless PICI_OK is returned.
+ * PICI_E_ARG: null, ranks < 1 or too many, or an environment variable with an invalid value (pici_comm_error(NULL)
+ * names it). PICI_E_NOMEM. PICI_E_IO: the file of PICI_TRACE cannot be written. */
 PICI_API enum pici_status pici_comm_threads(struct pici_comm **comms, int ranks);
 
-/* Say which ranks share a node: node_of[ranks], any numbers, the same array on all ranks; ranks with the same number
- * share a node. It decides the order of ranks in an algorithm, and which thresholds and bandwidths apply. PICI_E_ARG:
- * null. PICI_E_BROKEN: the communicator is broken, or requests are in flight. */
+/* Set which ranks share a node: node_of[ranks]. Ranks with the same number share a node; the numbers are arbitrary. The
+ * call is local and copies the array. All ranks must pass the same array before their next collective. It decides the
+ * order of ranks in an algorithm, and which thresholds and bandwidths apply. PICI_E_ARG: null. PICI_E_BROKEN: the
+ * communicator is broken, or requests are in flight. */
 PICI_API enum pici_status pici_comm_set_nodes(struct pici_comm *, const int *node_of);
 
-/* The first failure in words, with the rank where it happened as far as that is known; "" if there was none. Valid
+/* A description of the first failure, with the rank where it happened if that is known; "" if there was none. Valid
  * until the communicator is freed. For NULL: why this thread's last attempt to make a communicator failed. */
 PICI_API const char *pici_comm_error(const struct pici_comm *);
 
+/* This rank, from 0, and the number of ranks. For NULL: -1 and 0. */
 PICI_API int pici_comm_rank(const struct pici_comm *);
 PICI_API int pici_comm_size(const struct pici_comm *);
 
 /* Scratch memory. A communicator allocates what a call needs, keeps it, and enlarges it for a larger call.
  * pici_comm_scratch returns the bytes that a call with these arguments needs (count as in the call; 0 if an argument is
- * invalid). A program can allocate them beforehand by pici_comm_reserve, so that the call allocates only small tables,
- * or pass memory of its own in opts->scratch. pici_comm_reserve: PICI_E_NOMEM, PICI_E_ARG (null), PICI_E_BROKEN (the
- * communicator is broken, or requests are in flight). */
+ * invalid). To avoid large allocations inside a call, allocate them beforehand with pici_comm_reserve, or pass your own
+ * memory in opts->scratch. The call still allocates small tables. pici_comm_reserve: PICI_E_NOMEM, PICI_E_ARG (null),
+ * PICI_E_BROKEN (the communicator is broken, or requests are in flight). */
 enum pici_collective { PICI_ALL_GATHER = 1, PICI_REDUCE_SCATTER = 2, PICI_ALL_REDUCE = 3 };
 PICI_API size_t pici_comm_scratch(const struct pici_comm *, enum pici_collective, uint64_t count, enum pici_dtype,
                                   enum pici_op, const struct pici_coll_opts *);

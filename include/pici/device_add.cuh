@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * dst + x in a dtype's own arithmetic, on elements as bits; the rules are in formats/block.md, "Adding". Of the
- * hardware's floating point only the addition is used, because its conversions lose NaN payloads. Infinity minus
- * infinity, whose sign is not specified, gives a NaN with a clear sign. */
+ * dst + x in the arithmetic of a dtype. Elements are passed as bits. The rules are in formats/block.md, "Adding". Of
+ * the hardware's floating-point instructions only addition is used, because its conversions lose NaN payloads. Infinity
+ * minus infinity gives a NaN with a clear sign; the format does not specify its sign. */
 #ifndef PICI_DEVICE_ADD_CUH
 #define PICI_DEVICE_ADD_CUH
 
@@ -39,7 +39,8 @@ template <int SIGN, int M, int BIAS, bool INF> struct narrow_float {
     PICI_DEV_MEMBER static uint32_t narrow(uint32_t u)
     {
         const uint32_t smallest = (128u - BIAS) << 23;
-        const uint32_t ulp = (127u + 24 - BIAS - M) << 23; /* a float whose last bit is the smallest denormal */
+        const uint32_t ulp = (127u + 24 - BIAS - M)
+                             << 23; /* a float whose lowest bit has the value of the smallest denormal */
         const int shift = 23 - M;
         const uint32_t magnitude = u & 0x7fffffffu;
         uint32_t r;

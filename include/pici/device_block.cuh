@@ -113,9 +113,9 @@ PICI_DEV_HOST int muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c)
     return 1;
 }
 
-/* Fill in v's layout from its format, dtype, count and nnz; for hybrid also from values_offset, as the header has
- * it, where 0 stands for that of a block without nonzeros. Returns 0 if there is no such block, or a length exceeds
- * 64 bits. */
+/* Fill in v's layout from its format, dtype, count and nnz. For hybrid, values_offset is an input too, as the header
+ * has it; 0 means that of a block without nonzeros. Returns 0 if no such block exists, or if a length exceeds 64
+ * bits. */
 PICI_DEV_HOST int layout(block_view &v)
 {
     const bool hybrid = v.format == PICI_HYBRID;
@@ -245,8 +245,8 @@ PICI_DEV void store_index(uint8_t *index, unsigned width, uint64_t i, uint64_t v
 
 /* ---- faults beyond the header ----
  *
- * A fault is a number, 0 for none. Of two faults of a block, the one that is first in the order of the specification
- * is the greater. So the maximum over all warps is the fault to report. */
+ * A fault is a number; 0 means none. Of two faults of a block, the one that comes first in the order of the
+ * specification has the greater number. So the maximum over all warps is the fault to report. */
 
 enum : uint64_t { FAULT_CHECKSUM = 0, FAULT_PADDING = 1, FAULT_BODY = 2 };
 enum : unsigned { /* the checks of a tile of pici, and of an entry of coo, in their order */
@@ -274,7 +274,7 @@ PICI_DEV uint64_t entry_fault(uint64_t i, unsigned stage)
     return fault(FAULT_BODY, i << 2 | stage);
 }
 
-/* Of two faults the first. */
+/* The one of two faults that comes first in the order of the specification. */
 PICI_DEV uint64_t first_fault(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Whole blocks by one thread block: block_compress, block_decompress, block_scatter_add, block_apply. And their
- * parts, which the grids of lib/cuda use too: encoding a partition of a pici or coo block, or a group of a hybrid
- * block; reading a warp's share of a block. Part of pici/device.cuh. */
+ * Functions in which one thread block works on a whole block: block_compress, block_decompress, block_scatter_add and
+ * block_apply. Their parts are also used by the kernels of lib/cuda: they encode a partition of a pici or coo block, or
+ * a group of a hybrid block, or read a warp's share of a block. Part of pici/device.cuh. */
 #ifndef PICI_DEVICE_BLOCKWIDE_CUH
 #define PICI_DEVICE_BLOCKWIDE_CUH
 
@@ -19,7 +19,7 @@ struct alignas(16) block_memory {
     uint32_t count[LANES]; /* of values, for each warp; hybrid: for each tile */
 };
 
-/* Bytes of shared memory that a thread block of so many threads needs, to read a block and to encode one. */
+/* Bytes of shared memory for a thread block of so many threads: to read a block, and to encode one. */
 template <class T> constexpr unsigned READ_BYTES(unsigned threads)
 {
     return (unsigned)sizeof(block_memory) + threads / LANES * READ_STAGE_BYTES<T>;
@@ -262,7 +262,7 @@ template <class T> PICI_DEV uint64_t make_end(const making<T> &m, uint64_t nnz)
     return fits ? v.block_bytes : 0;
 }
 
-/* Count the nonzeros in tiles share, share + shares, ... of n elements. A lane's part of the sum. base: as for
+/* Count the nonzeros in tiles share, share + shares, ... of n elements. Returns a lane's part of the sum. base: as for
  * tile_at. */
 template <class T>
 PICI_DEV uint64_t warp_count(const T *src, uint64_t n, uint64_t share, uint64_t shares, const T *base = nullptr)
@@ -330,7 +330,8 @@ PICI_DEV found warp_read(const block_view &v, T *dst, uint64_t share, uint64_t s
     return found{wrong, nnz};
 }
 
-/* The first fault of a block. first: of all that its warps found; nnz: the sum of theirs. */
+/* The first fault of a block. first: the first of the faults that its warps found. nnz: the sum of the nonzeros that
+ * they found. */
 PICI_DEV uint64_t whole_fault(const block_view &v, uint64_t first, uint64_t nnz)
 {
     return first ? first : v.format == PICI_HYBRID && nnz != v.nnz ? group_fault(groups_of(v.tiles), GROUP_FIRST) : 0;
@@ -353,7 +354,8 @@ struct carry {
 };
 
 /* Encode n elements as one block. FORMAT: PICI_DENSE, PICI_PICI, PICI_COO or PICI_HYBRID. T is as wide as dtype.
- *   block   out, [cap bytes]   aligned to 16; if it does not fit, it does not begin with a valid header
+ *   block   out, [cap bytes]   aligned to 16. If the encoded block does not fit, this does not begin with a valid
+ *                              header
  *   src     [n elements]       aligned to their width
  *   memory  shared memory      MAKE_BYTES<T>(FORMAT, threads) bytes, aligned to 16; may be used again after the return
  *   base    [n elements]       or null. If not null, the block is of base[i] ^ src[i]: a delta for block_apply
@@ -424,8 +426,8 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
  *   block   [len bytes]      aligned to 16; any bytes
  *   memory  shared memory    READ_BYTES<T>(threads) bytes, aligned to 16; may be used again after the return
  *   SUM                      arith<dtype> or arith_xor<T> for ADD, otherwise void
- * Called by all threads of a thread block. Returns an enum pici_status; all threads can then read dst. PICI_E_ARG:
- * the block is not of n elements of dtype, or T is not as wide as these. */
+ * Called by all threads of a thread block. Returns an enum pici_status; all threads can then read dst. PICI_E_ARG: the
+ * block does not have n elements of dtype, or T does not have the width of dtype. */
 template <reading DO, class SUM, class T>
 PICI_DEV int block_read(T *dst, uint64_t n, unsigned dtype, const void *block, uint64_t len, void *memory)
 {

@@ -8,7 +8,7 @@
 
 namespace pici {
 
-/* The first entry whose position is at least p, if positions rise; if they do not, any entry. */
+/* The first entry whose position is at least p. If the block is invalid because positions do not rise, any entry. */
 PICI_DEV uint64_t warp_lower_bound(const block_view &v, uint64_t p)
 {
     uint64_t lo = 0, n = v.nnz; /* the result is in [lo, lo + n] */
@@ -62,7 +62,7 @@ PICI_DEV uint64_t warp_coo_decode(const block_view &v, uint64_t t, uint64_t end,
     return i == stop ? 0 : entry_fault(i, COO_RISING);
 }
 
-/* Check each entry, and with ADD add it. Does the share of one of `shares` warps. Returns a fault; a lane's. */
+/* Check each entry, and with ADD add it: the part of warp `share` of `shares`. Returns a fault; a lane's. */
 template <reading DO, class SUM, class T>
 PICI_DEV uint64_t warp_coo_entries(const block_view &v, T *dst, uint64_t share, uint64_t shares)
 {

@@ -28,8 +28,8 @@ template <class SUM, class T> PICI_DEV raw128 dense_quad(raw128 d, raw128 x)
     return map_quad<T>(d, x, [](T old, T add) { return add ? SUM::sum(old, add) : old; });
 }
 
-/* Copy n elements from src to dst, or with ADD add those that are nonzero. Does the share of one of `shares` warps.
- * base: null; or, not with ADD, elements with which those copied are XORed. */
+/* Copy n elements from src to dst, or with ADD add those that are nonzero: the part of warp `share` of `shares`. base:
+ * null, or elements with which the copied ones are XORed; with ADD it must be null. */
 template <reading DO, class SUM, class T>
 PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint64_t shares, const T *base = nullptr)
 {

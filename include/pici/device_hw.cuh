@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The hardware functions that pici/device.cuh uses. The same device code also runs on a host, over an emulator that
- * defines these functions instead, and PICI_DEVICE_HW. Thread blocks are one-dimensional. Needs compute capability
- * 8.0. */
+ * The hardware functions that pici/device.cuh uses. An emulator can run the same device code on a host: it defines
+ * PICI_DEVICE_HW and its own versions of these functions. Thread blocks are one-dimensional. Needs compute capability
+ * 8.0 or higher. */
 #ifndef PICI_DEVICE_HW_CUH
 #define PICI_DEVICE_HW_CUH
 
@@ -129,7 +129,7 @@ PICI_DEV void shared_add(uint64_t *p, uint64_t v) /* atomic */
     atomicAdd((unsigned long long *)p, (unsigned long long)v);
 }
 
-/* ---- device memory. _once: read or written once, so a cache need not keep it ---- */
+/* ---- device memory. _once: the data is read or written only once, so caches need not keep it ---- */
 
 PICI_DEV uint8_t load_once(const uint8_t *p)
 {

@@ -117,7 +117,8 @@ PICI_DEV bool bad_descriptor(group &g, unsigned first, unsigned second, unsigned
     return g.full && g.container != container_of(g.n, len, width_log2, true);
 }
 
-/* What is kept in registers of a hybrid block while it is read. All else is computed from it. */
+/* The part of a hybrid block's description that stays in registers while the block is read. The rest is computed from
+ * it. */
 struct hybrid_view {
     const uint8_t *bytes;
     uint64_t count, units; /* count: elements; units: of all records */
@@ -145,7 +146,7 @@ PICI_DEV uint64_t group_open(group &g, const hybrid_view &h, unsigned width_log2
     g.tiles = v.tiles - g.first < GROUP_TILES ? (unsigned)(v.tiles - g.first) : (unsigned)GROUP_TILES;
     if (number == 0 && begin != 0)
         return group_fault(0, GROUP_FIRST);
-    if (begin > h.units) /* the fault of the group before */
+    if (begin > h.units) /* reported as a fault of the previous group */
         return group_fault(number - 1, GROUP_ENTRY);
     const uint64_t end = g.first + g.tiles < v.tiles ? load_index(v, number + 1) : h.units;
     if (end < begin || end > h.units)

@@ -379,7 +379,7 @@ template <class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsi
     }
 }
 
-/* Is one of the elements in this word zero? */
+/* Whether one of the elements in this word is zero. */
 template <class T> PICI_DEV bool any_zero(uint32_t v)
 {
     if constexpr (sizeof(T) == 1)
@@ -477,13 +477,13 @@ template <class T> PICI_DEV unsigned warp_find_zero(const T *values, unsigned n)
 
 /* ---- a tile from its values. All bits set are of elements that the tile has ---- */
 
-/* The source of a tile's elements for tile_scatter_from and tile_add_from, in pici's order: each lane goes down its two
+/* The source of a tile's values for tile_scatter_from and tile_add_from, in pici's order: each lane goes down its two
  * columns. Its interface, which by_rows and by_elements in device_hybrid.cuh have too:
  *   rows(first)         the next calls of place are for rows first to first + 31
  *   place(r)            in any order; bits 0 and 1: the first and the second element of the lane's pair in row first +
  *                       r is nonzero
  *   take(place, x, y)   in the order of the rows: fetch the values of those elements
- *   SCATTER, ADD        rows at a time, as many as registers allow */
+ *   SCATTER, ADD        rows that tile_scatter_from and tile_add_from handle at a time, as many as registers allow */
 template <class T> struct by_columns {
     static constexpr unsigned SCATTER = 32, ADD = sizeof(T) == 8 ? 8 : 16;
     const T *a, *b; /* the next staged value of each column */

@@ -6,10 +6,10 @@
  *   writing   as a stream, also to a pipe. Data may be pushed in pieces of any size; only a tensor's name, dtype and
  *             shape must be known before its data. Memory: about three chunks for each thread, plus the index: 16 bytes
  *             for each chunk and the description of each tensor.
- *   reading   forward, also from a pipe; or by random access through the index at the end of the file: any range of
- *             elements of any tensor, reading only the chunks that hold it. Memory: as for writing; never more than the
- *             file really contains, whatever its fields claim. All bytes are checked against their hash (XXH64) before
- *             they are decoded.
+ *   reading   forward, also from a pipe; or by random access to any range of elements of any tensor. Random access uses
+ *             the index at the end of the file, and reads only the chunks that hold the range. Memory: as for writing;
+ *             it grows with the bytes that the file really contains, not with the sizes that its fields state. All
+ *             bytes are checked against their hash (XXH64) before they are decoded.
  *
  * The same input and options give the same bytes, at any thread count and on any CPU (with zstd: for the same version
  * of libzstd).
@@ -20,7 +20,8 @@
  *   elements    host byte order, at any address
  *   options     opts == NULL means the initializer's values
  *   structs     those that begin with their size follow the rule in pici.h
- * Objects that a constructor returns even on an error, so that they can name the error, must be closed in any case. */
+ * An _open function of a writer or reader may set its object even if it fails, so that the object can describe the
+ * error. Close it then too. */
 #ifndef PICI_FILE_H
 #define PICI_FILE_H
 
@@ -38,8 +39,8 @@ extern "C" {
 #define PICI_FILE_META_MAX 268435456u  /* bytes of the file's attributes: keys, values and about 16 for each */
 #define PICI_TENSOR_META_MAX 16777216u /* bytes of a tensor's description, name and attributes */
 
-/* An attribute: a key with a value of any bytes, for what a tool keeps beside the elements. The file and each tensor
- * have a list of them. */
+/* An attribute: a key with a value of any bytes, in which a tool can store what does not belong to the elements. The
+ * file and each tensor have a list of attributes. */
 struct pici_attr {
     const char *key;   /* 1 to PICI_KEY_MAX bytes, NUL-terminated; unique in its list */
     const void *value; /* [len bytes]; may be NULL if len == 0 */
@@ -48,8 +49,8 @@ struct pici_attr {
 
 /* ---- Writing ---- */
 
-/* Callback: write all n bytes (n > 0) at p. ctx is what pici_writer_open was given. Returns 0, or an errno value if not
- * all could be written; the writer then fails with PICI_E_IO. */
+/* Callback: write all n bytes (n > 0) at p. ctx is the argument of pici_writer_open. Returns 0, or an errno value if
+ * not all bytes could be written; the writer then fails with PICI_E_IO. */
 typedef int (*pici_write_fn)(void *ctx, const void *p, size_t n);
 
 struct pici_writer;
@@ -85,7 +86,7 @@ struct pici_tensor {
     }
 
 /* Begin a file: write its header and its attributes.
- *   w        out. Also set on most errors, so that pici_writer_error can name the error: close it in any case. NULL
+ *   w        out. Also set on most errors, so that pici_writer_error can describe the error; close it in any case. NULL
  *            only if there was no memory
  *   write    called with ctx, strictly in the order of the file; small pieces are gathered to about 64 KiB
  *   attrs    [n_attrs] the file's attributes, in any order; they are stored sorted by key
@@ -95,19 +96,21 @@ PICI_API enum pici_status pici_writer_open(struct pici_writer **w, pici_write_fn
                                            const struct pici_attr *attrs, size_t n_attrs,
                                            const struct pici_writer_opts *opts);
 
-/* The same, to a file descriptor: a file, pipe or socket. It stays the caller's and is not closed. */
+/* The same, writing to a file descriptor: a file, pipe or socket. The library does not close it; keep it open until
+ * pici_writer_close. */
 PICI_API enum pici_status pici_writer_open_fd(struct pici_writer **w, int fd, const struct pici_attr *attrs,
                                               size_t n_attrs, const struct pici_writer_opts *opts);
 
-/* Begin the next tensor. The tensor before must be complete. What t points at is copied.
- * PICI_E_ARG: the tensor before is incomplete, the name is in use, or a member is out of its limits; nothing was
- * written, and the writer can go on. PICI_E_IO, PICI_E_NOMEM: the file cannot be completed. */
+/* Begin the next tensor. All elements of the previous tensor must have been written. *t and what it points at are
+ * copied.
+ * PICI_E_ARG: the previous tensor is incomplete, the name is in use, or a member is out of its limits; nothing was
+ * written, and the writer remains usable. PICI_E_IO, PICI_E_NOMEM: the file cannot be completed. */
 PICI_API enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_tensor *t);
 
 /* Append to the current tensor's elements.
  *   p   [bytes bytes]   the next elements, row-major by convention; a piece may end inside an element
- * PICI_E_ARG: more than the tensor still needs, or null; nothing of the piece was taken. After any other error the file
- * cannot be completed, and every later call returns that error. */
+ * PICI_E_ARG: null, or more bytes than the tensor still needs; no byte of the piece was used, and the writer remains
+ * usable. After any other error the file cannot be completed, and every later call returns that error. */
 PICI_API enum pici_status pici_writer_data(struct pici_writer *w, const void *p, size_t bytes);
 
 /* Append base ^ p to the current tensor's elements: a piece of a delta (pici/delta.h). Calls of this function and of
@@ -116,21 +119,21 @@ PICI_API enum pici_status pici_writer_data(struct pici_writer *w, const void *p,
  * Errors: as pici_writer_data. */
 PICI_API enum pici_status pici_writer_diff(struct pici_writer *w, const void *base, const void *p, size_t bytes);
 
-/* Write the index and all that is still buffered. A file without this is truncated, and readers say so.
- * PICI_E_ARG: the last tensor is incomplete, or the file is finished. PICI_E_IO. */
+/* Write the index and all that is still buffered. Without this call the file is truncated, and readers report that.
+ * PICI_E_ARG: the last tensor is incomplete, or the file is already finished. PICI_E_IO. */
 PICI_API enum pici_status pici_writer_finish(struct pici_writer *w);
 
-/* What went wrong in the last call that failed: one line, such as "tensor 'w': 3 of 12 bytes are missing"; "" if none
- * failed. Valid until the next call on w. w may be NULL. */
+/* A description of the last failure: one line, such as "tensor 'w': 3 of 12 bytes are missing"; "" if no call failed.
+ * Valid until the next call on w. w may be NULL, after a failed open. */
 PICI_API const char *pici_writer_error(const struct pici_writer *w);
 
-/* Free the writer; NULL is ignored. Writes nothing: what was written of an unfinished file stays. */
+/* Free the writer; NULL is ignored. Writes nothing. What was already written of an unfinished file is not removed. */
 PICI_API void pici_writer_close(struct pici_writer *w);
 
 /* ---- Reading ---- */
 
-/* Callback: read the next 1 to cap bytes (cap > 0) to p; *got says how many, and 0 means the end of the file. ctx is
- * what pici_reader_open_stream was given. Returns 0, or an errno value. */
+/* Callback: read at least 1 and at most cap bytes (cap > 0) to p, and set *got to their number; 0 means the end of the
+ * file. ctx is the argument of pici_reader_open_stream. Returns 0, or an errno value. */
 typedef int (*pici_read_fn)(void *ctx, void *p, size_t cap, size_t *got);
 
 /* Callback: read exactly the n bytes (n > 0) at offset to p. Never called for bytes beyond the file's length. Returns
@@ -162,7 +165,7 @@ struct pici_tensor_info {
     uint32_t chunk_elements;       /* elements of each chunk but the last, which has the rest */
     uint64_t chunks;
     uint32_t attrs;        /* number of attributes */
-    uint64_t stored_bytes; /* bytes of its records in the file; a forward reader does not know it: 0 */
+    uint64_t stored_bytes; /* bytes of its records in the file; 0 in a forward reader, which does not know it */
 };
 #define PICI_TENSOR_INFO_INIT                                                                                          \
     {                                                                                                                  \
@@ -172,7 +175,7 @@ struct pici_tensor_info {
 /* How a chunk is stored. Set with PICI_CHUNK_INFO_INIT. */
 struct pici_chunk_info {
     size_t size;
-    uint64_t offset;        /* byte of the file at which its record begins */
+    uint64_t offset;        /* offset in the file, in bytes, at which its record begins */
     uint64_t stored_bytes;  /* bytes of the block, or of the zstd frame that holds it */
     uint64_t first;         /* number of its first element in the tensor */
     int zstd;               /* 1: the block is inside a zstd frame */
@@ -184,10 +187,10 @@ struct pici_chunk_info {
     }
 
 /* Open a file for forward reading. Reads the header and the file's attributes.
- *   r      out. Also set on most errors, so that pici_reader_error can name the error: close it in any case. NULL
+ *   r      out. Also set on most errors, so that pici_reader_error can describe the error; close it in any case. NULL
  *          only if there was no memory, or if another argument is null or out of range
  *   read   called with ctx
- * Every function on a reader returns one of these:
+ * Statuses of all functions on a reader, besides PICI_OK:
  *   PICI_E_ARG           the call is wrong; nothing was read
  *   PICI_E_CORRUPT       the file breaks a rule of formats/file.md, formats/block.md or formats/hybrid.md, or is
  *                        truncated
@@ -199,7 +202,7 @@ struct pici_chunk_info {
 PICI_API enum pici_status pici_reader_open_stream(struct pici_reader **r, pici_read_fn read, void *ctx,
                                                   const struct pici_reader_opts *opts);
 
-/* The same, from a file descriptor, which stays the caller's and is not closed. */
+/* The same, from a file descriptor. The library does not close it; keep it open until pici_reader_close. */
 PICI_API enum pici_status pici_reader_open_fd(struct pici_reader **r, int fd, const struct pici_reader_opts *opts);
 
 /* Open a file of file_bytes bytes for random access. Reads the header, and the index at the end of the file. r and
@@ -207,17 +210,17 @@ PICI_API enum pici_status pici_reader_open_fd(struct pici_reader **r, int fd, co
 PICI_API enum pici_status pici_reader_open_at(struct pici_reader **r, pici_read_at_fn read_at, void *ctx,
                                               uint64_t file_bytes, const struct pici_reader_opts *opts);
 
-/* The same, from a regular file. PICI_E_IO: it cannot be opened; errno says why. PICI_E_ARG: not a regular file; a pipe
- * can be read forward, with pici_reader_open_fd. */
+/* The same, from the regular file at path. PICI_E_IO: it cannot be opened; errno says why. PICI_E_ARG: it is not a
+ * regular file. To read a pipe forward, use pici_reader_open_fd. */
 PICI_API enum pici_status pici_reader_open_path(struct pici_reader **r, const char *path,
                                                 const struct pici_reader_opts *opts);
 
-/* The same, from len bytes of memory, which must not change until the reader is closed. file may
- * be null if len is 0; no bytes are a truncated file: PICI_E_CORRUPT. */
+/* The same, from len bytes of memory, which must not change until the reader is closed. file may be null if len is 0;
+ * that is a truncated file: PICI_E_CORRUPT. */
 PICI_API enum pici_status pici_reader_open_memory(struct pici_reader **r, const void *file, size_t len,
                                                   const struct pici_reader_opts *opts);
 
-/* Go to the next tensor; at first, to the first. Works in both kinds of reader.
+/* Go to the next tensor; the first call goes to the first. Works in both kinds of reader.
  *   t      out: its description, if *more is 1
  *   more   out: 1, or 0 if there is no other tensor
  * Unread data of the current tensor is skipped; a forward reader still checks its hashes. At the end of the file a
@@ -230,22 +233,24 @@ PICI_API enum pici_status pici_reader_next(struct pici_reader *r, struct pici_te
  * pici_reader_next and pici_reader_read. PICI_E_ARG: fewer than n elements remain, or null; the reader can go on. */
 PICI_API enum pici_status pici_reader_read(struct pici_reader *r, void *dst, uint64_t n);
 
-/* Random access only (else PICI_E_ARG): the number of tensors; the description of tensor i, from 0; that of the tensor
- * with this name [name_len bytes] (PICI_E_ARG: there is none). */
+/* Random access only (else PICI_E_ARG). pici_reader_count: the number of tensors. pici_reader_tensor: the description
+ * of tensor i, from 0. pici_reader_find: the description of the tensor with this name [name_len bytes]; PICI_E_ARG if
+ * there is none. */
 PICI_API enum pici_status pici_reader_count(struct pici_reader *r, uint64_t *tensors);
 PICI_API enum pici_status pici_reader_tensor(struct pici_reader *r, uint64_t i, struct pici_tensor_info *t);
 PICI_API enum pici_status pici_reader_find(struct pici_reader *r, const char *name, size_t name_len,
                                            struct pici_tensor_info *t);
 
 /* Read elements [first, first + n) of tensor i to dst [n elements]. Random access only. Chunks are read whole and their
- * hash is checked; of each, only the elements in the range are decoded. The last chunk that was read in part is kept,
- * so small reads near each other read it once. Does not move the position of pici_reader_next and pici_reader_read.
- * On an error dst is unspecified. PICI_E_ARG: no such tensor, the range is not within it, or null. */
+ * hashes are checked, but only the elements in the range are decoded. The reader keeps the last chunk that was needed
+ * in part, so small reads near each other read it once. This does not change the position of pici_reader_next and
+ * pici_reader_read. On an error dst is unspecified. PICI_E_ARG: no such tensor, the range is not within it, or null. */
 PICI_API enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n,
                                                  void *dst);
 
 /* The same for a tensor that is a delta: XOR its elements into dst (pici/delta.h). The hash of each chunk is checked
- * before it is applied, but earlier chunks have been applied by then: on an error dst is unspecified. */
+ * before that chunk is applied. If a later chunk is invalid, earlier ones have already been applied; so on an error dst
+ * is unspecified. */
 PICI_API enum pici_status pici_reader_apply_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n,
                                                   void *dst);
 
@@ -275,13 +280,13 @@ PICI_API enum pici_status pici_reader_attr_count(struct pici_reader *r, uint64_t
  * keeps its position. */
 PICI_API enum pici_status pici_reader_verify(struct pici_reader *r);
 
-/* What went wrong in the last call that failed: one line, such as "chunk 3 of tensor 'w' (elements 3145728 to 4194303)
- * at byte 123456: checksum mismatch (body-hash)". The word in parentheses names the rule in formats/file.md. "" if none
- * failed. Valid until the next call on r. r may be NULL. */
+/* A description of the last failure: one line, such as "chunk 3 of tensor 'w' (elements 3145728 to 4194303) at byte
+ * 123456: checksum mismatch (body-hash)". The word in parentheses is the name of the rule in formats/file.md. "" if no
+ * call failed. Valid until the next call on r. r may be NULL, after a failed open. */
 PICI_API const char *pici_reader_error(const struct pici_reader *r);
 
-/* The byte of the file that this error is about: the beginning of the record that breaks a rule. Meaningful only after
- * PICI_E_CORRUPT, PICI_E_CHECKSUM, PICI_E_VERSION and PICI_E_UNSUPPORTED. */
+/* The offset in the file, in bytes, of the record that the last failure is about. Meaningful only after PICI_E_CORRUPT,
+ * PICI_E_CHECKSUM, PICI_E_VERSION and PICI_E_UNSUPPORTED. */
 PICI_API uint64_t pici_reader_error_offset(const struct pici_reader *r);
 
 /* Free the reader; NULL is ignored. */
@@ -291,11 +296,11 @@ PICI_API void pici_reader_close(struct pici_reader *r);
 
 struct pici_outfile;
 
-/* Begin to write the file at path, under a temporary name (".pici-" and more) in the same directory. Nothing appears at
- * path before pici_outfile_commit.
+/* Begin to write the file at path. Until pici_outfile_commit its data are in a temporary file (".pici-" and more) in
+ * the same directory, and path is not changed.
  *   o       out; NULL unless PICI_OK
- *   force   0: an existing path, a dangling symlink too, is refused: now, and again at the commit if it has appeared
- *           since (PICI_E_IO, errno EEXIST).
+ *   force   0: if path exists, even as a dangling symlink, the call fails (PICI_E_IO, errno EEXIST). The commit fails
+ *           likewise if path has appeared since.
  *           else: the commit replaces an existing regular file, and keeps its permission bits. If path is a symlink,
  *           the file that it points to is replaced; a dangling symlink itself is replaced
  * A FIFO or a character device (/dev/null; /dev/stdout on a terminal or pipe) is opened and written directly, whatever
@@ -303,14 +308,17 @@ struct pici_outfile;
  * PICI_E_ARG: null or empty. PICI_E_IO: errno says why. PICI_E_NOMEM. */
 PICI_API enum pici_status pici_outfile_open(struct pici_outfile **o, const char *path, int force);
 
-/* The same for a file that is made from other files: a new file gets the permissions of the regular files among the n
- * open descriptors, whatever the umask; of several, what they all permit. Without a regular file among them, as above.
- * Where an existing file is replaced, the new one keeps the permissions of that one.
+/* The same for a file that is made from other files. from[n] are open descriptors. A new file gets the permissions of
+ * the regular files among them, whatever the umask; of several files, those permissions that all have. If none is a
+ * regular file, as pici_outfile_open. If an existing file is replaced, the new one keeps the permissions of the old
+ * one.
+ *
  * Permissions are the mode's read, write and execute bits (never set-user-ID or set-group-ID), an access control list,
- * the group, and the owner; the last two are set where this process may (the owner: as root). They are set on the
- * temporary file before anything is written to it, and at no moment does it permit more. Where the group cannot be
- * kept, or differs among the n, group and others get what both had. Where an access control list cannot be kept, or one
- * of several files has one, group and others get nothing. PICI_E_ARG: also if from is null with n > 0. */
+ * the group, and the owner. Group and owner are set if this process may set them (the owner: as root). Permissions are
+ * set on the temporary file before anything is written to it, and it never permits more. If the group cannot be kept,
+ * or differs among the n files, both group and others get only the permissions that both had. If an access control list
+ * cannot be kept, or if one of several files has one, group and others get no permissions. PICI_E_ARG: also if from is
+ * null with n > 0. */
 PICI_API enum pici_status pici_outfile_open_like(struct pici_outfile **o, const char *path, int force, const int *from,
                                                  size_t n);
 
@@ -321,21 +329,22 @@ PICI_API int pici_outfile_fd(const struct pici_outfile *o);
 PICI_API int pici_outfile_write(void *outfile, const void *p, size_t n);
 
 /* Make the file appear at path: fsync, close, rename, fsync of the directory. Frees o in any case. If the process is
- * killed meanwhile, path is unchanged or has the whole new file.
- * Without force the rename fails if path exists: renameat2 with RENAME_NOREPLACE, or link where the file system lacks
- * it. Where it lacks both, path is looked up and then renamed over: a file that another process creates in between is
- * replaced.
- * PICI_E_IO: errno says why, and the temporary file is gone. path is then unchanged, unless only what follows the
- * rename failed: then the new file is there and whole, but may not survive a power failure. */
+ * killed during this call, path is either unchanged or the complete new file. A FIFO or character device is only
+ * closed.
+ * Without force the rename must not replace a file: it uses renameat2 with RENAME_NOREPLACE, or link where the file
+ * system does not support that. If it supports neither, the library checks that path does not exist and then renames; a
+ * file that another process creates between the two is replaced.
+ * PICI_E_IO: errno says why. The temporary file has been removed, and path is unchanged. One exception: if the fsync of
+ * the directory failed, path is the complete new file, but may not survive a power failure. */
 PICI_API enum pici_status pici_outfile_commit(struct pici_outfile *o);
 
 /* Remove the temporary file and free o; NULL is ignored. */
 PICI_API void pici_outfile_abort(struct pici_outfile *o);
 
-/* Remove the temporary file and do nothing else: for a handler of SIGINT or SIGTERM that ends the process.
- * Async-signal-safe, also while another function uses o, except one that frees it. Block the signals around
- * pici_outfile_commit and pici_outfile_abort, and around pici_outfile_open until its result is stored where the handler
- * looks. */
+/* Remove the temporary file and do nothing else, for a handler of SIGINT or SIGTERM that ends the process.
+ * Async-signal-safe; may interrupt any other function on o, except one that frees it. So block the signals around
+ * pici_outfile_commit and pici_outfile_abort. Block them around pici_outfile_open too, until its result is stored where
+ * the handler finds it. */
 PICI_API void pici_outfile_unlink(const struct pici_outfile *o);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Communicators over MPI. They are in a library of their own: link with libpici_mpi and libpici, through mpicc. */
+ * Communicators over MPI. They are in a separate library: link with libpici_mpi and libpici, using mpicc. */
 #ifndef PICI_MPI_H
 #define PICI_MPI_H
 
@@ -15,19 +15,20 @@ extern "C" {
 /* Make a communicator over a duplicate of an intracommunicator. Collective; all ranks return the same status.
  *
  * MPI_THREAD_SINGLE is enough: only the thread that calls the library calls MPI, and messages progress only inside the
- * library's calls. Ranks that can share memory (MPI_Comm_split_type) share a node. An error of MPI is returned as
- * PICI_E_TRANSPORT, with MPI's words in pici_comm_error; the library never calls MPI_Abort. Most MPI libraries end the
- * whole job when a process dies; the library returns an error if MPI lets it live. A peer that stalls is
- * PICI_E_TIMEOUT.
+ * library's calls. Ranks that can share memory (MPI_Comm_split_type) share a node. If an MPI call fails, the library
+ * returns PICI_E_TRANSPORT, and pici_comm_error gives MPI's error text. The library never calls MPI_Abort. Most MPI
+ * libraries end the whole job when a process dies; if yours does not, the library returns an error. If a peer stalls,
+ * it returns PICI_E_TIMEOUT.
  *
- * Messages in a GPU's memory (pici_comm_cuda) are passed to MPI as they are if MPI says that it takes such addresses:
- * MPIX_Query_cuda_support of Open MPI, MPIX_GPU_query_support of MPICH. If it does not, or with PICI_MPI_CUDA=0 in the
- * environment, they are copied through pinned memory. With PICI_MPI_CUDA=1 they are passed to MPI whatever it says; an
- * MPI that does not take them crashes.
+ * GPU memory (pici_comm_cuda): the library passes device addresses to MPI if MPI reports that it accepts them, by
+ * MPIX_Query_cuda_support (Open MPI) or MPIX_GPU_query_support (MPICH). Otherwise, or if the environment has
+ * PICI_MPI_CUDA=0, it copies messages through pinned host memory. With PICI_MPI_CUDA=1 it passes device addresses
+ * whatever MPI reports; an MPI that does not accept them crashes.
  *
- * Call pici_comm_free before MPI_Finalize. It frees the duplicate, which MPI defines as collective; neither Open MPI
- * nor MPICH waits there. After an error, or with requests in flight, the duplicate is not freed, nor is the memory of
- * messages in flight, since MPI may still use it. MPI_Finalize may then wait for the peers.
+ * Call pici_comm_free before MPI_Finalize. It frees the duplicate. The MPI standard defines that as collective, but
+ * neither Open MPI nor MPICH waits for other ranks there. After an error, or with requests in flight, it frees neither
+ * the duplicate nor the memory of messages in flight, since MPI may still use them. MPI_Finalize may then wait for the
+ * peers.
  *
  * PICI_E_ARG: null, MPI is not initialized or is finalized, an intercommunicator, or an invalid environment variable on
  * some rank. PICI_E_NOMEM, PICI_E_TRANSPORT. PICI_E_IO: the file of PICI_TRACE cannot be written. */

@@ -15,14 +15,18 @@
  *   threads     every function is thread-safe. With opts->threads > 1 a call starts threads and joins them
  *   errors      a function returns a status; it prints nothing and does not set errno
  *   options     opts == NULL means PICI_OPTS_INIT
- * The only state is the choice of CPU kernels, made at the first call: the best instruction set that the CPU has. The
- * environment variable PICI_CPU=scalar|avx2|avx512 lowers the choice; any other value is ignored.
+ * The library has one piece of global state: the choice of CPU kernels, made at the first call. It takes the best
+ * instruction set that the CPU supports. The environment variable PICI_CPU=scalar|avx2|avx512 lowers the choice; any
+ * other value is ignored.
  *
- * Structs that may grow begin with their size; set them with their initializer. One rule tells versions apart:
+ * Structs that may grow in later versions begin with their size. Set them with their initializer. From the size the
+ * library knows which version of the struct the caller was compiled with:
  *   size below the struct's first version   PICI_E_ARG
- *   size smaller than the library's         an older caller: members beyond it have their defaults, and are not written
- *   size larger than the library's          a newer caller: what it sets beyond the library's size must be zero, else
- *                                           PICI_E_UNSUPPORTED; results beyond it become zero */
+ *   size smaller than the library's         the caller is older. Members beyond its size have their defaults; they are
+ *                                           not written
+ *   size larger than the library's          the caller is newer. Input members that this library does not know must be
+ *                                           zero, else PICI_E_UNSUPPORTED; output members that it does not know are set
+ *                                           to zero */
 #ifndef PICI_PICI_H
 #define PICI_PICI_H
 
@@ -49,9 +53,9 @@ enum pici_status {
     PICI_E_SPACE = -2,       /* the output does not fit in its capacity */
     PICI_E_UNSUPPORTED = -3, /* valid, but not in this build or version */
 
-    /* the bytes read are wrong */
-    PICI_E_CORRUPT = -20,  /* they break a rule of the format */
-    PICI_E_VERSION = -21,  /* a version of the format that this library does not know */
+    /* the input is invalid */
+    PICI_E_CORRUPT = -20,  /* it breaks a rule of the format */
+    PICI_E_VERSION = -21,  /* it has a version of the format that this library does not know */
     PICI_E_CHECKSUM = -22, /* a checksum does not match */
 
     /* the system, or another rank, failed */
@@ -59,9 +63,9 @@ enum pici_status {
     PICI_E_IO = -41,        /* a file, pipe or callback failed */
     PICI_E_PEER = -42,      /* another rank is gone, or made a different call */
     PICI_E_TRANSPORT = -43, /* the transport under a communicator failed */
-    PICI_E_TIMEOUT = -44,   /* nothing moved for the time allowed */
-    PICI_E_DEVICE = -45,    /* the CUDA runtime refused a call */
-    PICI_E_BROKEN = -46     /* the communicator has failed before */
+    PICI_E_TIMEOUT = -44,   /* no message made progress within the time limit */
+    PICI_E_DEVICE = -45,    /* a call of the CUDA runtime failed */
+    PICI_E_BROKEN = -46     /* an earlier failure broke the communicator (pici/coll.h) */
 };
 
 /* The meaning of a status in English, without a full stop. Static; never NULL, for any value. */
@@ -98,8 +102,8 @@ enum pici_format {
     PICI_PICI = 1,   /* a bitvector in tiles of 64 x 64 bits, a prefix sum for each tile, and the nonzero values */
     PICI_COO = 2,    /* the positions and the values of the nonzeros */
     PICI_HYBRID = 3, /* for each tile of 4096 elements the smallest of: offsets, a bitvector, all elements */
-    PICI_AUTO = 255  /* the format with the shortest block; of equals, the lowest number. Later versions may choose
-                      * differently */
+    PICI_AUTO = 255  /* the format with the shortest block; if several are shortest, the one with the lowest number.
+                      * Later versions may choose differently */
 };
 
 /* "dense", "pici", "coo", "hybrid", "auto". Static. NULL for an unknown format. */
@@ -108,9 +112,10 @@ PICI_API const char *pici_format_name(enum pici_format);
 /* Options of encoders and decoders. Set with PICI_OPTS_INIT. PICI_E_ARG: a member out of its range. */
 struct pici_opts {
     size_t size;
-    int threads;  /* default 1. 0: one for each core of the process's affinity mask. At most 256 are used, and fewer
-                   * for small blocks */
-    int checksum; /* default 0. 1: encoders store an XXH64 of the block. Decoders check one whenever it is present */
+    int threads;  /* default 1. 0: one for each core in the affinity mask of the calling thread. At most 256 are used,
+                   * and fewer for small blocks. Negative: PICI_E_ARG */
+    int checksum; /* default 0. 1: encoders store an XXH64 of the block. No effect on decoders: they check the checksum
+                   * of each block that has one, but pici_decompress_range does not */
 };
 #define PICI_OPTS_INIT {sizeof(struct pici_opts), 1, 0}
 
@@ -134,8 +139,8 @@ PICI_API size_t pici_bound(enum pici_format, enum pici_dtype, uint64_t n);
  *   block [cap bytes]            output; undefined unless PICI_OK. Must not overlap src
  *   len   out, bytes             length of the block; 0 unless PICI_OK
  *   src   [n elements of dtype]  must not change during the call
- * Succeeds whenever cap >= pici_bound(format, dtype, n), and whenever the block itself fits in cap bytes. After an
- * error, block does not begin with a valid header, unless the error is PICI_E_ARG: then it may be untouched.
+ * Succeeds whenever the block fits in cap bytes; cap >= pici_bound(format, dtype, n) always suffices. After PICI_E_ARG,
+ * block may be untouched. After any other error, block does not begin with a valid header.
  * PICI_E_ARG: unknown dtype or format, null (src only if n > 0), overlap, more bytes than size_t holds, bad options.
  * PICI_E_SPACE: the block does not fit. PICI_E_UNSUPPORTED: options of a later version.
  * Layout: formats/block.md, formats/hybrid.md. */
@@ -152,9 +157,9 @@ PICI_API enum pici_status pici_compress(void *block, size_t cap, size_t *len, co
 PICI_API enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t len,
                                           const struct pici_opts *);
 
-/* Decode elements [first, first + n) of a block only. Reads, and checks, the header and what those elements need: their
- * tiles and index entries; in a coo block the positions by binary search; in a hybrid block the metadata of their
- * groups. Does not check the checksum.
+/* Decode only elements [first, first + n) of a block. Reads and checks the header, and only those parts of the rest
+ * that these elements need: their tiles and index entries; in a coo block, the positions visited by a binary search; in
+ * a hybrid block, the metadata of their groups. Does not check the checksum.
  *   dst   [n elements of the block's dtype]   output; unspecified unless PICI_OK. Must not overlap block
  *   block [len bytes]                         untrusted, as in pici_decompress
  * PICI_E_ARG: null, overlap, the range is not within the block's count, bad options. Other errors: as pici_decompress.
@@ -165,21 +170,21 @@ PICI_API enum pici_status pici_decompress_range(void *dst, uint64_t first, uint6
 /* Scatter-add: dst[i] += x for each nonzero element x that the block stores. Other elements of dst keep their bits.
  *   dst   [n elements of the block's dtype]   read and written; unspecified unless PICI_OK. Must not overlap block
  *   block [len bytes]                         untrusted, as in pici_decompress
- * The addition is that of the dtype, with the same bits on every instruction set:
+ * The addition depends on the dtype. Its result has the same bits on every instruction set:
  *   f32, f64             IEEE 754
  *   f16, bf16, f8        in f32, rounded once to nearest even; f8e4m3 overflows to NaN, the others to infinity
  *   integers             modulo 2^bits
- *   NaN                  that of dst if it has one, else that of the block; made quiet
- * Errors: as pici_decompress. The exact words: formats/block.md, "Adding". */
+ *   NaN                  if the element of dst is a NaN, the result is that NaN, else that of the block; made quiet
+ * Errors: as pici_decompress. Specification: formats/block.md, "Adding". */
 PICI_API enum pici_status pici_scatter_add(void *dst, uint64_t n, const void *block, size_t len,
                                            const struct pici_opts *);
 
-/* Read a block's header, checking every rule that the header alone can break.
+/* Read a block's header, and check every rule that can be checked with the header alone.
  *   info  out; unchanged unless PICI_OK
  *   block [len bytes]   untrusted. The first 48 bytes suffice: info->block_bytes then tells a reader of a stream how
  *                       many bytes the block has
- * PICI_E_ARG: null. PICI_E_CORRUPT: len < 48, or the header breaks a rule. PICI_E_VERSION, PICI_E_UNSUPPORTED (an
- * unknown format, or a block longer than size_t). */
+ * PICI_E_ARG: null. PICI_E_CORRUPT: len < 48, or the header breaks a rule. PICI_E_VERSION: an unknown version of the
+ * format. PICI_E_UNSUPPORTED: an unknown format, or a block whose length does not fit in size_t. */
 PICI_API enum pici_status pici_inspect(struct pici_info *info, const void *block, size_t len);
 
 /* Check a block [len bytes] against every rule of the format, and its checksum if there is one; decodes nothing.
@@ -191,15 +196,16 @@ PICI_API enum pici_status pici_verify(const void *block, size_t len);
 struct pici_fault {
     size_t size;
     enum pici_status status; /* as returned. PICI_OK: the block is valid, offset and tile are 0, rule is NULL */
-    uint64_t offset;         /* byte of the block at which the breach shows */
-    uint64_t tile;           /* the tile concerned, elements tile * 4096 and on; PICI_NO_TILE: none in particular */
+    uint64_t offset;         /* offset in the block, in bytes, at which the rule is broken */
+    uint64_t tile;           /* the tile that breaks it, which begins at element tile * 4096; PICI_NO_TILE: the fault is
+                              * not in one tile */
     const char *rule;        /* name of the rule in formats/block.md or hybrid.md, such as "tile-index". Static */
 };
 #define PICI_FAULT_INIT {sizeof(struct pici_fault), PICI_OK, 0, 0, NULL}
 #define PICI_NO_TILE UINT64_MAX
 
-/* As pici_verify, and reports the fault: the first in the order of the specification.
- *   fault   out; may be NULL */
+/* As pici_verify, and report which rule is broken. If several are, report the first in the order of the specification.
+ *   fault   out, written unless PICI_E_ARG; may be NULL */
 PICI_API enum pici_status pici_verify_at(const void *block, size_t len, struct pici_fault *fault);
 
 /* The containers that a tile of a hybrid block may have; the first four have their numbers in formats/hybrid.md. */
@@ -215,14 +221,14 @@ enum pici_container {
 /* "offsets12", "offsets8", "bitvector", "raw", "empty". Static. NULL for an unknown container. */
 PICI_API const char *pici_container_name(enum pici_container);
 
-/* How a hybrid block spends its bytes, by container. Set with PICI_MIX_INIT. position_bytes, value_bytes and
+/* What the bytes of a hybrid block are used for, by container. Set with PICI_MIX_INIT. position_bytes, value_bytes and
  * other_bytes add up to the length of the block. */
 struct pici_mix {
     size_t size;
     uint64_t tiles[PICI_CONTAINERS];          /* tiles with this container */
     uint64_t nnz[PICI_CONTAINERS];            /* nonzeros in those tiles */
-    uint64_t position_bytes[PICI_CONTAINERS]; /* their descriptors and payloads */
-    uint64_t value_bytes[PICI_CONTAINERS];    /* their values */
+    uint64_t position_bytes[PICI_CONTAINERS]; /* descriptors and payloads of those tiles */
+    uint64_t value_bytes[PICI_CONTAINERS];    /* values of those tiles */
     uint64_t other_bytes;                     /* header, directory, occupancy bits, padding */
 };
 #define PICI_MIX_INIT {sizeof(struct pici_mix), {0}, {0}, {0}, {0}, 0}

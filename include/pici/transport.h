@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How bytes move between ranks: what a communicator is built on. The library has transports for threads, MPI and NCCL.
- * A program supplies another by filling in this struct; examples/transport.c is one, over sockets.
+ * Transports: what moves bytes between the ranks of a communicator. The library has transports for threads, MPI and
+ * NCCL. A program adds its own by filling in struct pici_transport; examples/transport.c is one, over sockets.
  *
- * Messages from one rank to another arrive in the order in which they were sent: the nth message sent to a peer is the
- * nth that the peer receives from this rank. Messages of different pairs of ranks have no order, and a rank may send
- * more messages than it receives, or fewer. Many messages may be in flight.
+ * Messages between two ranks arrive in order: the nth message that a rank sends to a peer is the nth that the peer
+ * receives from that rank. There is no order between messages of different pairs of ranks. A rank may send more
+ * messages than it receives, or fewer. Many messages may be in flight.
  *
- * The thread that drives the communicator calls all functions, one at a time, never one inside another. Only wait may
- * block.
+ * All functions but those of a mover are called by the thread that uses the communicator, one at a time and never
+ * recursively. Only wait may block.
  *
- * Steps. Some transports must know which messages are in flight together; NCCL's does. They have the members `receives`
- * and `sends`. Other transports leave both NULL and can skip this paragraph. All ranks of a communicator go through the
- * same number of steps in the same order. In a step a rank sends at most one message to a given peer, and what it sends
- * to a peer in step k that peer receives in step k. A rank may send several messages in a step, one or none, and
- * receive several, one or none. For step k a rank
+ * Steps. Some transports, such as the one over NCCL, must know which messages are in flight together. They set the
+ * members `receives` and `sends`. Other transports leave both NULL and can skip this paragraph. All ranks of a
+ * communicator go through the same number of steps in the same order. In a step a rank sends at most one message to a
+ * given peer. What it sends to a peer in step k, that peer receives in step k. In a step a rank may send any number of
+ * messages, and receive any number; both may be 0. For step k a rank
  *   1. calls receives(n) and posts the step's n receives, then
  *   2. calls sends(n, more) and begins the step's n sends.
- * Receives may be posted some steps ahead, for instance those of step k + 1 before sends(k). What a rank does for step
- * k waits only for the end of messages of steps before k; if `more` was 1 for step k - 1, only of steps before k - 1.
- * If the caller never calls the two functions, the nth receive and the nth send of a rank are step n. */
+ * Receives may be posted some steps ahead: for instance those of step k + 1 before sends(k). What a rank does for
+ * step k waits only for messages of steps before k to end. If `more` was 1 for step k - 1, it waits only for those
+ * of steps before k - 1. If the caller never calls the two functions, each step has one receive and one send: the nth
+ * receive and the nth send of a rank are step n. */
 #ifndef PICI_TRANSPORT_H
 #define PICI_TRANSPORT_H
 
@@ -29,16 +30,17 @@
 extern "C" {
 #endif
 
-/* Where a transport takes the bytes of messages. HOST: in host memory only. ANY: in host memory or a GPU's. DEVICE:
- * messages that hold elements in a GPU's memory only, the short ones of agreement rounds in host memory. */
+/* Where the buffers of messages may be. HOST: in host memory only. ANY: in host memory or in GPU memory. DEVICE:
+ * messages with elements in GPU memory only, and the short messages of agreement rounds in host memory. */
 enum pici_memory { PICI_MEMORY_HOST = 0, PICI_MEMORY_ANY = 1, PICI_MEMORY_DEVICE = 2 };
 
-/* Memory other than the host's, for transports within a process. */
+/* Access to memory other than the host's, such as a GPU's; for transports within a process. */
 struct pici_mover {
     void *self;
     int (*owns)(void *self, const void *p); /* whether an address is in such memory */
 
-    /* Copy between any two places, of such memory or the host's. 0: it failed. Called by any thread. */
+    /* Copy between two addresses, each in such memory or in host memory. Nonzero: done. 0: it failed. Any thread may
+     * call it. */
     int (*move)(void *self, void *to, const void *from, size_t bytes);
 };
 
@@ -47,59 +49,60 @@ struct pici_transport {
     void *context; /* passed to every function */
     int rank, ranks;
 
-    /* Begin to send bytes of data (may be 0) to rank `to`, which is never this one. The caller leaves data unchanged
-     * until the request is done. */
+    /* Begin to send `bytes` bytes (may be 0) at data to rank `to`, which is never this one. The caller leaves data
+     * unchanged until the request is done. On an error there is no request. */
     enum pici_status (*send)(void *context, int to, const void *data, size_t bytes, void **request);
 
     /* Begin to receive the next message from rank `from`, of at most cap bytes, into data. */
     enum pici_status (*recv)(void *context, int from, void *data, size_t cap, void **request);
 
-    /* *done = 1: the request has ended and is freed; *bytes (may be NULL) is the length that was sent or received. A
-     * request that failed returns its status, with *done = 1. A message longer than cap is PICI_E_CORRUPT; a peer that
-     * is gone is PICI_E_PEER. */
+    /* Say whether a request has ended. If it has: *done = 1, the transport frees the request, and
+     * *bytes (bytes may be NULL) is the length that was sent or received. A request that failed returns its status,
+     * with *done = 1. A message longer than cap is PICI_E_CORRUPT; a peer that is gone is PICI_E_PEER. */
     enum pici_status (*test)(void *context, void *request, int *done, size_t *bytes);
 
-    /* Sleep until a request of this rank might have ended, at most timeout_ms. If a request has ended since the last
-     * wait, return at once, whether it was tested or not. May return early. NULL: the caller yields the processor and
-     * tests again. */
+    /* Sleep until a request of this rank may have ended, for at most timeout_ms milliseconds. Return at once if a
+     * request has ended since the last wait, whether it was tested or not. May return early. NULL: the caller yields
+     * the processor and tests again. */
     void (*wait)(void *context, int timeout_ms);
 
-    /* Give up all requests of this rank; `why` may be passed on to the peers. Returns 0 if no buffer is in use any
-     * more. Returns 1 if some may still be read or written; the caller then never frees them. The next call is
-     * close. */
+    /* Cancel all requests of this rank, because of the error `why`, which may be passed on to the peers. Returns 0 if
+     * the transport no longer uses any buffer. Returns 1 if it may still read or write some; the caller then never
+     * frees them. The only call after this one is close. */
     int (*abandon)(void *context, enum pici_status why);
 
-    /* Free the context. No request is in flight, or all were abandoned. */
+    /* Free the context. Before this all requests have ended, or abandon was called. */
     void (*close)(void *context);
 
-    /* Write which ranks share a node, in the form that pici_comm_set_nodes takes. Called once. NULL: all share one. */
+    /* Write node_of[ranks]: which ranks share a node, as for pici_comm_set_nodes. Called once, while the communicator
+     * is made; an error makes that fail. NULL: all ranks share one node. */
     enum pici_status (*nodes)(void *context, int *node_of);
 
-    /* The last failure in words, or "". NULL: there are no words. */
+    /* A description of the last failure, or "". NULL: there are no descriptions. */
     const char *(*error)(void *context);
 
     enum pici_memory memory;
 
-    /* The form of `sends` in version 0.1, for one message each way in every step: the nth send and the nth receive of
+    /* `sends` as it was in version 0.1, where each step has one message each way: the nth send and the nth receive of
      * this rank are step n. Called before each send, with the same `more` that `sends` takes. Not called if `sends` is
      * not NULL. May be NULL. */
     void (*more)(void *context, int more);
 
-    /* The struct of version 0.1 ends here. A transport with that size gets only calls in which every rank sends one
-     * message and receives one in each step. Of the next two members both are NULL, or none is. */
+    /* The struct of version 0.1 ends here. A transport with that size is used only for algorithms in which every rank
+     * sends one message and receives one in each step. Set both of the next two members, or neither. */
 
     /* The next n receives of this rank (n >= 0) are those of its next step. */
     void (*receives)(void *context, int n);
 
-    /* The next n sends of this rank (n >= 0) are those of its next step, for which `receives` was called before. more =
-     * 1: there is another step after this one, and it depends only on what ranks received in steps before this one.
-     * Then the transport may begin that step before this one ends, and may wait for it to begin. more = 0: the next
-     * step may depend on this one. All ranks pass the same value for a step. */
+    /* The next n sends of this rank (n >= 0) are those of its next step, for which `receives` was called before.
+     * more = 1: another step follows, and it depends only on what ranks received in steps before this one. Then the
+     * transport may begin that step before this one ends, and may delay the end of this one until that one begins.
+     * more = 0: the next step may depend on this one. All ranks pass the same value for a step. */
     void (*sends)(void *context, int n, int more);
 
-    /* For transports within a process, which copy messages themselves. From now on messages of this rank may also be in
-     * the mover's memory. The mover is copied; peers call it from their threads. No message is in flight. NULL:
-     * `memory` alone says where messages may be. */
+    /* For transports within a process, which copy messages themselves. From this call on, messages of this rank may
+     * also be in the mover's memory. The transport copies the struct; threads of peers call its functions. No message
+     * is in flight during this call. NULL: the member `memory` alone says where messages may be. */
     void (*mover)(void *context, const struct pici_mover *);
 };
 #define PICI_TRANSPORT_INIT                                                                                            \
@@ -107,14 +110,16 @@ struct pici_transport {
         sizeof(struct pici_transport), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, PICI_MEMORY_HOST, 0, 0, 0, 0                   \
     }
 
-/* Make a communicator of one rank over a transport, which is copied. The communicator closes the transport, and this
- * call does if it fails. Not collective.
- * PICI_E_ARG: null, a required function is missing, rank or ranks out of range, or an environment variable is invalid
- * (pici_comm_error(NULL) names it). PICI_E_NOMEM. PICI_E_IO: the file of PICI_TRACE cannot be written. */
+/* Make this rank's communicator over a transport. The struct is copied. The communicator closes the transport when it
+ * is freed. If this call fails, it closes the transport before it returns. Not collective.
+ * PICI_E_ARG: null, a required function is missing (send, recv, test, abandon, close), rank or ranks out of range, or
+ * an environment variable is invalid (pici_comm_error(NULL) names it). PICI_E_UNSUPPORTED: the struct is of a later
+ * version, and has members that this library does not know. PICI_E_NOMEM. PICI_E_IO: the file of PICI_TRACE cannot be
+ * written. Errors of `nodes` are returned as they are. */
 PICI_API enum pici_status pici_comm_transport(struct pici_comm **, const struct pici_transport *);
 
-/* For functions that make communicators over a transport of their own: record in words why that failed. The text is
- * copied. pici_comm_error(NULL) returns it on this thread until the next communicator is made. */
+/* For functions that make communicators over their own transport: record a description of why that failed. The text is
+ * copied. pici_comm_error(NULL) returns it on this thread until the next attempt to make a communicator. */
 PICI_API void pici_comm_failed(const char *why);
 
 #ifdef __cplusplus
