@@ -50,7 +50,7 @@ Test(coll_schedule, registry)
                   "%s", s->name);
         cr_expect(s->steps && s->step && s->limits);
         cr_expect_eq(pici_schedule(s->id), s);
-        cr_expect_eq(s->id, n + 1, "names exist without a gap");
+        cr_expect_eq((int)s->id, n + 1, "names exist without a gap");
         cr_expect_str_eq(pici_algorithm_name(s->id), s->name);
     }
     cr_expect_geq(n, 3);
