@@ -40,11 +40,11 @@ struct schedule_message {
     int *segments; /* [count] */
     int count;     /* >= 1 */
     enum schedule_action action;
-    int keep;          /* a later step of this rank forwards these blocks */
+    int keep;          /* a later message of this rank forwards these blocks (again); at most one for a segment */
     int contributions; /* the most contributions that a sum in this message has; gathering: all */
 };
 
-/* Which of this rank's sums have all contributions after the step. */
+/* Which sums this rank holds with all contributions after the step: none, its own segment's, or those of all p segments. */
 enum schedule_complete { COMPLETE_NONE, COMPLETE_OWN, COMPLETE_ALL };
 
 struct schedule_step {
