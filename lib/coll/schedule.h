@@ -44,7 +44,7 @@ struct schedule_message {
     int contributions; /* the most contributions that a sum in this message has; gathering: all */
 };
 
-/* Which sums this rank holds with all contributions after the step: none, its own segment's, or those of all p segments. */
+/* Which sums this rank holds with all contributions after the step: none, its own segment's, those of all p. */
 enum schedule_complete { COMPLETE_NONE, COMPLETE_OWN, COMPLETE_ALL };
 
 struct schedule_step {
