@@ -16,7 +16,7 @@
 #include "coll/message.h"
 #include "formats/ref.h"
 
-enum { LIMIT = 1 << 18, TILE = 4096 }; /* elements */
+enum { LIMIT = 1 << 18 }; /* elements */
 
 /* Something to fold into: all kinds of bits. */
 static void fill(uint8_t *p, size_t bytes)
