@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "coll/request.h"
 #include "formats/ref.h"
 
 /* ---- a call ---- */
@@ -472,6 +473,53 @@ void coll_rank_free(struct coll_rank *k)
     for (int i = 0; i < 3; i++)
         if (all[i]->map)
             guard_free(all[i]);
+}
+
+/* ---- a rank that fails inside ---- */
+
+static _Thread_local enum coll_limb limb; /* of this rank: what fails, */
+static _Thread_local int calls_left;      /* after so many calls */
+
+static int fails(enum coll_limb which)
+{
+    return limb == which && calls_left-- == 0;
+}
+
+static enum pici_status ill_encode(struct pici_lane *lane, uint8_t *message, size_t at, size_t cap, size_t *len,
+                                   const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
+                                   enum pici_format format, int checksum)
+{
+    return fails(LIMB_ENCODE)
+               ? PICI_E_IO
+               : pici_engine_host.encode(lane, message, at, cap, len, src, n, runs, dtype, format, checksum);
+}
+
+static enum pici_status ill_decode(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
+                                   uint64_t whole)
+{
+    return fails(LIMB_DECODE) ? PICI_E_IO : pici_engine_host.decode(lane, dst, block, b, whole);
+}
+
+static enum pici_status ill_fold(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
+                                 enum pici_op op, void *temp, uint64_t temp_elements)
+{
+    return fails(LIMB_FOLD) ? PICI_E_IO : pici_engine_host.fold(lane, dst, block, b, op, temp, temp_elements);
+}
+
+enum pici_status coll_rank_call_ill(struct coll_rank *k, const struct coll_case *c, struct pici_comm *comm,
+                                    enum coll_limb which, int after, int *failed)
+{
+    struct pici_engine engine = pici_engine_host;
+    engine.encode = ill_encode;
+    engine.decode = ill_decode;
+    engine.fold = ill_fold;
+    limb = which;
+    calls_left = after;
+    comm->engine = &engine;
+    enum pici_status s = coll_rank_call(k, c, comm);
+    comm->engine = &pici_engine_host;
+    *failed = calls_left < 0;
+    return s;
 }
 
 /* ---- ranks that are threads ---- */

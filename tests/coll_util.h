@@ -83,6 +83,12 @@ enum pici_status coll_rank_start(struct coll_rank *, const struct coll_case *, s
 const char *coll_rank_judge(struct coll_rank *, const struct coll_case *, const struct coll_job *, int rank);
 void coll_rank_free(struct coll_rank *);
 
+/* A call in which a function of this rank's engine fails with PICI_E_IO, after so many calls of it; with LIMBS none
+ * does. *failed: it came to that. */
+enum coll_limb { LIMB_ENCODE, LIMB_DECODE, LIMB_FOLD, LIMBS };
+enum pici_status coll_rank_call_ill(struct coll_rank *, const struct coll_case *, struct pici_comm *, enum coll_limb,
+                                    int after, int *failed);
+
 /* ---- ranks that are threads ---- */
 
 /* Run fn for each rank, in a thread each. */

@@ -265,34 +265,7 @@ Test(coll_onesided, two_in_flight)
 
 /* ---- a rank that fails inside */
 
-enum { LIMBS = 3, TIMEOUT_MS = 20000, SOON_S = 10 }; /* of the engine: what encodes, decodes, folds */
-
-static _Thread_local int limb, calls_left; /* of this rank: which of them fails, after so many calls */
-
-static int fails(int which)
-{
-    return limb == which && calls_left-- == 0;
-}
-
-static enum pici_status encode(struct pici_lane *lane, uint8_t *message, size_t at, size_t cap, size_t *len,
-                               const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
-                               enum pici_format format, int checksum)
-{
-    return fails(0) ? PICI_E_IO
-                    : pici_engine_host.encode(lane, message, at, cap, len, src, n, runs, dtype, format, checksum);
-}
-
-static enum pici_status decode(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
-                               uint64_t whole)
-{
-    return fails(1) ? PICI_E_IO : pici_engine_host.decode(lane, dst, block, b, whole);
-}
-
-static enum pici_status fold(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
-                             enum pici_op op, void *temp, uint64_t temp_elements)
-{
-    return fails(2) ? PICI_E_IO : pici_engine_host.fold(lane, dst, block, b, op, temp, temp_elements);
-}
+enum { TIMEOUT_MS = 20000, SOON_S = 10 };
 
 struct ill {
     struct lone l;
@@ -303,19 +276,14 @@ struct ill {
 static void ill_rank(void *context, int rank)
 {
     struct ill *ill = context;
-    struct pici_engine engine = pici_engine_host;
     struct pici_comm *comm = ill->l.team.comm[rank];
-    engine.encode = encode;
-    engine.decode = decode;
-    engine.fold = fold;
-    limb = rank == ill->rank ? ill->limb : LIMBS;
-    calls_left = ill->after;
-    coll_rank_place(&ill->l.team.rank[rank], &ill->l.c, &ill->l.job, comm);
-    comm->engine = &engine;
-    ill->l.status[rank] = coll_rank_call(&ill->l.team.rank[rank], &ill->l.c, comm);
-    comm->engine = &pici_engine_host;
+    struct coll_rank *k = &ill->l.team.rank[rank];
+    const enum coll_limb limb = rank == ill->rank ? (enum coll_limb)ill->limb : LIMBS;
+    int failed;
+    coll_rank_place(k, &ill->l.c, &ill->l.job, comm);
+    ill->l.status[rank] = coll_rank_call_ill(k, &ill->l.c, comm, limb, ill->after, &failed);
     if (rank == ill->rank)
-        ill->failed = calls_left < 0;
+        ill->failed = failed;
 }
 
 /* Wherever in its work a rank fails, all ranks return its error, also those that have no message at that step or never

@@ -220,7 +220,8 @@ static enum pici_status begin_take(struct pici_request *r, struct slice_run *run
             break;
         s = take_block(r, run, m->action, segment, first, bytes + at, &b);
         if (m->keep && !s)
-            pici_slice_keep(run, segment, f->buffer, bytes + at, (size_t)b.at.block_bytes, (enum pici_format)b.format);
+            pici_slice_keep(r, run, segment, f->buffer, bytes + at, (size_t)b.at.block_bytes,
+                            (enum pici_format)b.format);
         at += (size_t)b.at.block_bytes;
         run->dense &= b.format == PICI_DENSE;
         run->dense_bytes += HDR_BYTES + n * c->width;

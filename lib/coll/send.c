@@ -136,7 +136,7 @@ static void end_encode(struct pici_request *r, struct slice_run *run, const stru
     for (int i = 0; i < m->count; i++) {
         const uint8_t *block = b->bytes + b->len;
         if (m->keep)
-            pici_slice_keep(run, m->segments[i], b, block, run->len[i], run->format);
+            pici_slice_keep(r, run, m->segments[i], b, block, run->len[i], run->format);
         else if (run->now.phase == PHASE_REDUCE)
             pici_slice_pass_on(run, m->segments[i]);
         tally(r, run, run->format, block, run->len[i]);

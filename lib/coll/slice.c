@@ -37,20 +37,21 @@ void pici_slice_drop(struct pici_request *r, struct coll_buffer *b)
         r->free[r->frees++] = b;
 }
 
-/* Keep a block for a later step. */
-void pici_slice_keep(struct slice_run *run, int segment, struct coll_buffer *b, const uint8_t *block, size_t len,
-                     enum pici_format format)
-{
-    run->encoded[segment] = (struct coll_encoded){.block = block, .len = len, .message = b, .format = format};
-    b->users++;
-}
-
 void pici_slice_let_go(struct pici_request *r, struct slice_run *run, int segment)
 {
     struct coll_buffer *b = run->encoded[segment].message;
     run->encoded[segment].message = NULL;
     if (b)
         pici_slice_drop(r, b);
+}
+
+/* Keep a block for a later step, instead of one of the same segment that was kept before. */
+void pici_slice_keep(struct pici_request *r, struct slice_run *run, int segment, struct coll_buffer *b,
+                     const uint8_t *block, size_t len, enum pici_format format)
+{
+    b->users++;
+    pici_slice_let_go(r, run, segment);
+    run->encoded[segment] = (struct coll_encoded){.block = block, .len = len, .message = b, .format = format};
 }
 
 /* ---- sums */

@@ -24,8 +24,8 @@ struct coll_buffer *pici_slice_take(struct pici_request *);
 void pici_slice_drop(struct pici_request *, struct coll_buffer *);
 
 /* Keep a block, and so the buffer that it is in, for a later step; and stop keeping it. */
-void pici_slice_keep(struct slice_run *, int segment, struct coll_buffer *, const uint8_t *block, size_t len,
-                     enum pici_format);
+void pici_slice_keep(struct pici_request *, struct slice_run *, int segment, struct coll_buffer *, const uint8_t *block,
+                     size_t len, enum pici_format);
 void pici_slice_let_go(struct pici_request *, struct slice_run *, int segment);
 
 /* ---- elements. first: index of the slice's first element in the call's total; n: how many it has */
