@@ -34,6 +34,7 @@ static const char
         "auto\n"
         "  --pattern LIST             uniform, identical (positions, on all ranks), clustered, block; uniform\n"
         "  --sparsity LIST            percentages, 0,20,50,80,90,95,99,99.9\n"
+        "  --zeros LIST               positive, negative (half of the zeros of floats are -0.0); positive\n"
         "  --mpi all|none|LIST        which algorithms of MPI (with --cuda: of NCCL) take part, as the table names "
         "them, "
         "all\n"
@@ -166,32 +167,31 @@ static int under_mpirun(void)
 
 int main(int argc, char **argv)
 {
-    enum { BY_SEND = 256, COLLECTIVE, ALGORITHM, FORMAT, PATTERN, SPARSITY, MPI_PEERS, CUDA, SCREEN, TARGETS, JSON };
-    static const struct option options[] = {
-        {"minbytes", 1, NULL, 'b'},
-        {"maxbytes", 1, NULL, 'e'},
-        {"stepfactor", 1, NULL, 'f'},
-        {"stepbytes", 1, NULL, 'i'},
-        {"by-send", 0, NULL, BY_SEND},
-        {"iters", 1, NULL, 'n'},
-        {"warmup", 1, NULL, 'w'},
-        {"check", 1, NULL, 'c'},
-        {"threads", 1, NULL, 't'},
-        {"datatype", 1, NULL, 'd'},
-        {"op", 1, NULL, 'o'},
-        {"collective", 1, NULL, COLLECTIVE},
-        {"algorithm", 1, NULL, ALGORITHM},
-        {"format", 1, NULL, FORMAT},
-        {"pattern", 1, NULL, PATTERN},
-        {"sparsity", 1, NULL, SPARSITY},
-        {"mpi", 1, NULL, MPI_PEERS},
-        {"cuda", 2, NULL, CUDA},
-        {"screen", 1, NULL, SCREEN},
-        {"targets", 0, NULL, TARGETS},
-        {"json", 2, NULL, JSON},
-        {"help", 0, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+    enum {
+        BY_SEND = 256,
+        COLLECTIVE,
+        ALGORITHM,
+        FORMAT,
+        PATTERN,
+        SPARSITY,
+        ZEROS,
+        MPI_PEERS,
+        CUDA,
+        SCREEN,
+        TARGETS,
+        JSON
     };
+    static const struct option options[] = {
+        {"minbytes", 1, NULL, 'b'},        {"maxbytes", 1, NULL, 'e'},    {"stepfactor", 1, NULL, 'f'},
+        {"stepbytes", 1, NULL, 'i'},       {"by-send", 0, NULL, BY_SEND}, {"iters", 1, NULL, 'n'},
+        {"warmup", 1, NULL, 'w'},          {"check", 1, NULL, 'c'},       {"threads", 1, NULL, 't'},
+        {"datatype", 1, NULL, 'd'},        {"op", 1, NULL, 'o'},          {"collective", 1, NULL, COLLECTIVE},
+        {"algorithm", 1, NULL, ALGORITHM}, {"format", 1, NULL, FORMAT},   {"pattern", 1, NULL, PATTERN},
+        {"sparsity", 1, NULL, SPARSITY},   {"zeros", 1, NULL, ZEROS},     {"mpi", 1, NULL, MPI_PEERS},
+        {"cuda", 2, NULL, CUDA},           {"screen", 1, NULL, SCREEN},   {"targets", 0, NULL, TARGETS},
+        {"json", 2, NULL, JSON},           {"help", 0, NULL, 'h'},        {NULL, 0, NULL, 0},
+    };
+    static const char *const signs[] = {"positive", "negative"};
     struct settings s = {
         .first = (size_t)64 << 20,
         .factor = 2,
@@ -205,6 +205,7 @@ int main(int argc, char **argv)
         .algorithms = {1, {PICI_ALGO_AUTO}},
         .formats = {1, {PICI_AUTO}},
         .spreads = {1, {SPREAD_UNIFORM}},
+        .zeros = {1, {0}},
         .sparsities = 8,
         .sparsity = {0, 20, 50, 80, 90, 95, 99, 99.9},
         .screen = (size_t)8 << 20,
@@ -246,6 +247,7 @@ int main(int argc, char **argv)
             if (!(s.sparsities = (int)parse_sparsities(optarg, s.sparsity)))
                 bad_usage();
             break;
+        case ZEROS: s.zeros = parse_list(optarg, signs, COUNT_OF(signs)); break;
         case MPI_PEERS: s.peers = optarg; break;
         case CUDA: s.device = parse_device(optarg); break;
         case SCREEN: s.screen = strcmp(optarg, "0") ? parse_bytes(optarg) : 0; break;

@@ -100,7 +100,7 @@ struct settings {
     int threads;
     enum pici_dtype dtype;
     enum pici_op op;
-    struct list collectives, algorithms, formats, spreads;
+    struct list collectives, algorithms, formats, spreads, zeros; /* zeros: 1: half of them are negative */
     int sparsities;
     double sparsity[MAX_LIST]; /* percent */
     size_t screen;             /* dense peers far behind at this size are left out; 0: none are */
@@ -118,6 +118,7 @@ struct entry {
     enum pici_algorithm algorithm; /* pici's */
     int format;                    /* as in settings */
     double sparsity;               /* of the data, percent */
+    int negative;                  /* half of its zeros are */
     int out;                       /* left out, or cannot do this */
     double time[MAX_REPS];
     double wrong;                                               /* elements on all ranks; < 0: not checked */

@@ -27,10 +27,15 @@ static uint64_t mix(uint64_t z) /* splitmix64's */
     return z ^ z >> 31;
 }
 
+/* -0.0 among the values. */
+#define NEGATIVE_ZERO INT64_MIN
+
 static void store(uint8_t *dst, const struct layout *l, int64_t value)
 {
     uint64_t bits = (uint64_t)value;
-    if (l->mantissa && value) {
+    if (value == NEGATIVE_ZERO) {
+        bits = UINT64_C(1) << (8 * l->width - 1);
+    } else if (l->mantissa && value) {
         const uint64_t magnitude = value < 0 ? 0 - bits : bits;
         const int e = 63 - __builtin_clzll(magnitude);
         const uint64_t fraction = e <= l->mantissa ? magnitude << (l->mantissa - e) : magnitude >> (e - l->mantissa);
@@ -56,7 +61,8 @@ struct stream {
     uint64_t amplitude;
     int64_t unit; /* values are unit * 1..amplitude */
     enum spread spread;
-    int is_signed, left; /* elements left of a run */
+    int is_signed, negative;
+    int left; /* elements left of a run */
 };
 
 /* Values are multiples of the divisor, and their sum over all ranks must be exact. */
@@ -99,6 +105,7 @@ static void stream_open(struct stream *out, const struct source *s, int rank, ui
         .amplitude = amplitude(s) > 0 ? (uint64_t)amplitude(s) : 1,
         .spread = s->spread,
         .is_signed = layouts[s->dtype].is_signed,
+        .negative = s->negative && layouts[s->dtype].mantissa,
     };
     out->where = s->spread == SPREAD_IDENTICAL ? 1 : out->seed + 1;
     if (s->spread == SPREAD_CLUSTERED) /* runs that began before */
@@ -109,9 +116,12 @@ static void stream_open(struct stream *out, const struct source *s, int rank, ui
 static int64_t stream_next(struct stream *s)
 {
     const uint64_t i = s->at++;
-    if (!occupied(s, i))
+    const int zero = !occupied(s, i);
+    if (zero && !s->negative)
         return 0;
     const uint64_t r = mix(s->seed ^ mix(i));
+    if (zero)
+        return r & 1 ? NEGATIVE_ZERO : 0;
     const int64_t value = s->unit * (int64_t)(1 + ((r >> 32) * s->amplitude >> 32));
     return s->is_signed && r & 1 ? -value : value;
 }
@@ -125,12 +135,23 @@ void source_fill(const struct source *s, void *dst, int rank, uint64_t n)
         store((uint8_t *)dst + i * (unsigned)l->width, l, stream_next(&in));
 }
 
+static int64_t number(int64_t value)
+{
+    return value == NEGATIVE_ZERO ? 0 : value;
+}
+
+/* Whether a comes before b; -0.0 before +0.0. */
+static int before(int64_t a, int64_t b)
+{
+    return number(a) < number(b) || (a == NEGATIVE_ZERO && b == 0);
+}
+
 static int64_t combine(enum pici_op op, int64_t a, int64_t b)
 {
     switch (op) {
-    case PICI_MIN: return a < b ? a : b;
-    case PICI_MAX: return a > b ? a : b;
-    default: return a + b;
+    case PICI_MIN: return before(a, b) ? a : b;
+    case PICI_MAX: return before(a, b) ? b : a;
+    default: return number(a) + number(b);
     }
 }
 
@@ -138,6 +159,7 @@ uint64_t source_wrong(const struct source *s, const void *got, int rank, int ran
 {
     const struct layout *l = &layouts[s->dtype];
     const size_t width = (size_t)l->width;
+    const int sums = !s->gather && (s->op == PICI_SUM || s->op == PICI_AVG);
     int64_t want[PIECE];
     uint64_t wrong = 0;
     for (uint64_t done = 0; done < n; done += PIECE) {
@@ -147,7 +169,7 @@ uint64_t source_wrong(const struct source *s, const void *got, int rank, int ran
             stream_open(&in, s, r, first + done);
             for (int i = 0; i < piece; i++) {
                 const int64_t value = stream_next(&in);
-                want[i] = r == rank ? value : combine(s->op, want[i], value);
+                want[i] = r > rank ? combine(s->op, want[i], value) : sums ? number(value) : value;
             }
         }
         for (int i = 0; i < piece; i++) {

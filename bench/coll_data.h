@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What the ranks of a benchmark contribute, and what must come out of it. Every element is a function of (rank, index),
- * so nothing is kept to compare with. Values are small integers, chosen so that any order of adding them is exact. */
+ * so nothing is kept to compare with. Values are small integers, chosen so that any order of adding them is exact. Half
+ * of the zeros of floats may be -0.0. */
 #ifndef PICI_BENCH_COLL_DATA_H
 #define PICI_BENCH_COLL_DATA_H
 
@@ -22,6 +23,8 @@ struct source {
     enum spread spread;
     double density;
     int ranks;
+    int negative; /* half of the zeros of floats are -0.0 */
+    int gather;   /* elements are not reduced */
 };
 
 /* Can results be checked? Not where the dtype is too narrow for a sum of so many ranks. */

@@ -100,6 +100,9 @@ void print_head(const struct world *w, const struct settings *s)
     fprintf(s->table, "# %d ranks on %d node%s; times: median of %d, of the slowest rank; GB/s of dense bytes\n",
             w->ranks, w->nodes, w->nodes > 1 ? "s" : "", s->reps);
     fprintf(s->table, "# speedup: over the fastest dense; ideal: dense wire bytes / wire bytes; wire: of all ranks\n");
+    for (int i = 0; i < s->zeros.n; i++)
+        if (s->zeros.v[i])
+            fprintf(s->table, "# zeros with a minus: half of them are -0.0\n");
     if (w->device)
         fprintf(s->table,
                 "# in the memory of %s; pici over %s%s\n"
@@ -123,7 +126,7 @@ static void print_line(const struct world *w, const struct settings *s, const st
     char name[80], zeros[16] = "any", wrong[24] = "-";
     entry_name(w, e, name, sizeof name);
     if (!e->dense)
-        snprintf(zeros, sizeof zeros, "%g%%", e->sparsity);
+        snprintf(zeros, sizeof zeros, "%g%%%s", e->sparsity, e->negative ? "-" : "");
     if (e->wrong >= 0)
         snprintf(wrong, sizeof wrong, "%.0f", e->wrong);
     fprintf(s->table, "%12zu %12llu %7s %5s %6s  %-34s %6s %11.1f %8.4g %8.4g %7s", p->bytes,
@@ -164,7 +167,7 @@ static void print_record(const struct world *w, const struct settings *s, const 
         spread_name[p->spread], p->bytes, (unsigned long long)p->count, w->ranks, w->nodes, w->order[e->order].name,
         name, e->dense ? "true" : "false", s->reps, f->median, f->best, f->algbw, f->busbw, f->speedup);
     if (!e->dense)
-        fprintf(s->json, ",\"sparsity\":%g", e->sparsity);
+        fprintf(s->json, ",\"sparsity\":%g,\"negative_zeros\":%s", e->sparsity, e->negative ? "true" : "false");
     if (e->peer < 0)
         fprintf(s->json,
                 ",\"algorithm\":\"%s\",\"format\":\"%s\",\"wire_bytes\":%.0f,\"dense_wire_bytes\":%.0f,\"ideal\":%.5g,"

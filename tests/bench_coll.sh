@@ -44,6 +44,14 @@ check 0 threads "$bench" $small -t 3 --algorithm ring,recursive --format auto,co
 says '^# wrong elements: 0$'
 says ' pici ring hybrid  *99% '
 says ' pici recursive pici+coo  *99% '
+# shellcheck disable=SC2086
+check 0 'zeros with a sign' "$bench" $small -t 3 --zeros positive,negative
+says '^# wrong elements: 0$'
+says ' pici auto auto  *99% '
+says ' pici auto auto  *99%- '
+for o in avg min max; do
+    check 0 "zeros with a sign, $o" "$bench" -b 20K -n 1 -w 0 -t 3 -d f16 -o $o --sparsity 50 --zeros negative
+done
 for t in f16 bf16 f64 i8 u64; do
     for o in sum avg min max; do
         check 0 "$t $o" "$bench" -b 20K -n 1 -w 0 -t 2 -d $t -o $o --sparsity 50
@@ -63,7 +71,7 @@ else
     echo "skip: no python3: plots not drawn"
 fi
 for bad in '-t 0' '-n 0' '-b x' '-f 1' '-d f33' '-o mul' '--sparsity 101' '--algorithm star' '--format zip' \
-    '--format auto+coo' '--format coo+' 'extra'; do
+    '--zeros none' '--format auto+coo' '--format coo+' 'extra'; do
     # shellcheck disable=SC2086
     check 2 "refuse $bad" "$bench" $bad
 done
