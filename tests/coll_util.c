@@ -51,6 +51,8 @@ void coll_case_options(struct coll_case *c, struct rng *r, int p)
     c->tame = (int)rng_below(r, 2);
     c->in_place = (int)rng_below(r, 2);
     c->own_scratch = rng_chance(r, 300000);
+    c->zeros = rng_chance(r, 300000) ? ZEROS_HALF_NEGATIVE : ZEROS_PLAIN;
+    c->tiny = rng_chance(r, 100000);
     const uint64_t nodes = rng_below(r, 5), many = 1 + rng_below(r, (uint64_t)p);
     for (int i = 0; i < p; i++)
         switch (nodes) {
@@ -79,16 +81,21 @@ static const char *collective_name(enum pici_collective c)
 const char *coll_case_words(const struct coll_case *c, int p)
 {
     static const char *const ops[] = {"sum", "avg", "min", "max"};
+    static const char *const zeros[] = {"", " half of zeros negative", " zeros negative"};
     static char words[600];
     const struct pici_coll_opts *o = &c->opts;
-    int n = snprintf(words, sizeof words,
-                     "%s %s %s algorithm %d ranks %d count %llu %s seed %llu%s%s%s format %s thresholds %g %g %g "
-                     "checksum %d slice %llu window %d formats %#x bandwidths %g %g nodes",
-                     collective_name(c->collective), pici_dtype_name(c->dtype), ops[c->op], (int)o->algorithm, p,
-                     (unsigned long long)c->count, pattern_name(c->pattern), (unsigned long long)c->seed,
-                     c->tame ? " tame" : "", c->in_place ? " in place" : "", c->own_scratch ? " own scratch" : "",
-                     pici_format_name(o->format), o->inter_threshold, o->intra_threshold, o->ag_threshold, o->checksum,
-                     (unsigned long long)o->slice_bytes, o->window, o->formats, o->inter_bandwidth, o->intra_bandwidth);
+    int n =
+        snprintf(words, sizeof words,
+                 "%s %s %s algorithm %d ranks %d count %llu %s seed %llu%s%s%s%s format %s thresholds %g %g %g "
+                 "checksum %d slice %llu window %d formats %#x bandwidths %g %g nodes",
+                 collective_name(c->collective), pici_dtype_name(c->dtype), ops[c->op], (int)o->algorithm, p,
+                 (unsigned long long)c->count, pattern_name(c->pattern), (unsigned long long)c->seed, zeros[c->zeros],
+                 c->tiny   ? " tiny"
+                 : c->tame ? " tame"
+                           : "",
+                 c->in_place ? " in place" : "", c->own_scratch ? " own scratch" : "", pici_format_name(o->format),
+                 o->inter_threshold, o->intra_threshold, o->ag_threshold, o->checksum,
+                 (unsigned long long)o->slice_bytes, o->window, o->formats, o->inter_bandwidth, o->intra_bandwidth);
     for (int i = 0; i < p && n < (int)sizeof words - 16; i++)
         n += snprintf(words + n, sizeof words - (size_t)n, " %d", c->node_of[i]);
     return words;
@@ -154,11 +161,18 @@ uint64_t coll_fold(enum pici_dtype t, enum pici_op op, uint64_t a, uint64_t b)
     return (rank_of(t, a) < rank_of(t, b)) == (op == PICI_MIN) ? a : b;
 }
 
+uint64_t coll_first(enum pici_dtype t, enum pici_op op, uint64_t a)
+{
+    return floats[t].exponent && (op == PICI_SUM || op == PICI_AVG) ? ref_add(t, 0, a) : a;
+}
+
 static uint64_t divide_float(enum pici_dtype t, uint64_t a, uint64_t p)
 {
     const unsigned m = floats[t].mantissa;
     const uint64_t one = UINT64_C(1) << m, sign = a & sign_of(t), magnitude = a & (sign_of(t) - 1);
-    if (!magnitude || (t != PICI_F8E4M3 && magnitude == sign_of(t) - one))
+    if (!magnitude)
+        return 0;
+    if (t != PICI_F8E4M3 && magnitude == sign_of(t) - one)
         return a;
     int e = (int)(magnitude >> m);
     uint64_t s = magnitude & (one - 1);
@@ -177,12 +191,12 @@ static uint64_t divide_float(enum pici_dtype t, uint64_t a, uint64_t p)
         shift = 1 - e;
     e += shift;
     if (shift > 63)
-        return sign;
+        return 0;
     const uint64_t rest = s & ((UINT64_C(1) << shift) - 1), half = UINT64_C(1) << (shift - 1);
     s >>= shift;
     if (rest > half || (rest == half && (sticky || (s & 1))))
         s++;
-    return sign | (s >= one ? (uint64_t)(e - 1) * one + s : s);
+    return s ? sign | (s >= one ? (uint64_t)(e - 1) * one + s : s) : 0;
 }
 
 uint64_t coll_divide(enum pici_dtype t, uint64_t a, int p)
@@ -223,6 +237,8 @@ static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, 
         any |= x[d] != 0;
     if (!any)
         return 0;
+    for (int d = 0; d < p; d++)
+        x[d] = coll_first(c->dtype, c->op, x[d]);
     if (a == PICI_ALGO_RING)
         for (int d = p - 1; d > 0; d--)
             x[d - 1] = coll_fold(c->dtype, c->op, x[d - 1], x[d]);
@@ -265,12 +281,24 @@ static void fill(void *send, const struct coll_case *c, uint64_t n, int rank)
     const unsigned width = ref_width(c->dtype);
     struct rng r = {c->seed + (uint64_t)rank * UINT64_C(0x632be59bd9b4e019)};
     pattern_fill(send, n, c->dtype, c->pattern, &r);
-    if (!c->tame || !floats[c->dtype].exponent)
+    if (!floats[c->dtype].exponent)
+        return;
+    zeros_negate(send, n, c->dtype,
+                 c->zeros == ZEROS_NEGATIVE        ? 1000000
+                 : c->zeros == ZEROS_HALF_NEGATIVE ? 500000
+                                                   : 0,
+                 &r);
+    for (uint64_t i = 0; i < n && c->tiny; i++) {
+        uint64_t v = ref_load(send, i, width), sign = v & sign_of(c->dtype);
+        if (v != sign)
+            ref_store(send, i, width, sign | (v % 2 + 1));
+    }
+    if (!c->tame || c->tiny)
         return;
     const uint64_t one = UINT64_C(1) << floats[c->dtype].mantissa, top = (UINT64_C(1) << floats[c->dtype].exponent) - 1;
     for (uint64_t i = 0; i < n; i++) {
         uint64_t v = ref_load(send, i, width), exponent = v / one & top;
-        if (v)
+        if (v & (sign_of(c->dtype) - 1))
             ref_store(send, i, width, (v & ~(top * one)) | (top / 2 - 2 + exponent % 5) * one);
     }
 }

@@ -13,6 +13,8 @@ enum { COLL_RANKS = 17 }; /* at the most */
 
 /* ---- a call ---- */
 
+enum coll_zeros { ZEROS_PLAIN, ZEROS_HALF_NEGATIVE, ZEROS_NEGATIVE };
+
 struct coll_case {
     enum pici_collective collective;
     enum pici_dtype dtype;
@@ -21,6 +23,8 @@ struct coll_case {
     enum pattern pattern;
     uint64_t seed; /* of everyone's input, and of where buffers lie */
     int tame;      /* floats near one another, so that sums do not end as NaN */
+    int tiny;      /* instead, floats that are not zero are the least denormals */
+    int zeros;     /* of floats: enum coll_zeros */
     int in_place;
     int own_scratch;            /* opts.scratch, of just the bytes that the query says */
     int node_of[COLL_RANKS];    /* given to pici_comm_set_nodes */
@@ -47,7 +51,9 @@ uint64_t coll_receives(const struct coll_case *, int p);
 
 /* a op b as the collectives define it, as bits; a is the receiver's own. Both are elements, also if zero. */
 uint64_t coll_fold(enum pici_dtype, enum pici_op, uint64_t a, uint64_t b);
-/* AVG's end. */
+/* A contribution as a sum begins with it: (+0) + a for SUM and AVG of floats, else a. */
+uint64_t coll_first(enum pici_dtype, enum pici_op, uint64_t a);
+/* AVG's end. A float that becomes zero is +0. */
 uint64_t coll_divide(enum pici_dtype, uint64_t sum, int p);
 
 /* Input and result of every rank. */

@@ -22,6 +22,7 @@ struct coll {
     enum pici_op op;
     uint64_t count; /* the caller's */
     enum pattern pattern;
+    uint32_t negative; /* of a million zeros of floats, so many are -0.0 */
     bool in_place;
     struct pici_coll_opts opts;
 };
@@ -163,6 +164,7 @@ static void compare(const team &t, const struct coll *c, const char *what)
         uint8_t *d, *h;
         host.emplace_back(p.bytes + PAST, (uint8_t)0x3c);
         pattern_fill(host.back().data() + p.send_at, sent(c, ranks), c->dtype, c->pattern, &rng);
+        zeros_negate(host.back().data() + p.send_at, sent(c, ranks), c->dtype, c->negative, &rng);
         cudaMalloc((void **)&d, p.bytes + PAST);
         cudaMallocHost((void **)&h, p.bytes + PAST);
         memcpy(h, host.back().data(), p.bytes + PAST);
@@ -219,6 +221,7 @@ static struct coll some_case(void)
     c.op = (enum pici_op)rng_below(&rng, 4);
     c.count = counts[rng_below(&rng, 8)];
     c.pattern = patterns[rng_below(&rng, 6)];
+    c.negative = rng_below(&rng, 2) ? 500000 : 0;
     c.in_place = rng_below(&rng, 2);
     c.opts = defaults;
     c.opts.algorithm = (enum pici_algorithm)rng_below(&rng, (uint64_t)coll_algorithms() + 1);

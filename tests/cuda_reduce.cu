@@ -108,6 +108,23 @@ static void check_divide(const std::vector<uint8_t> &dst, uint64_t n, enum pici_
           skew, (int)e);
 }
 
+static void check_zeros(const std::vector<uint8_t> &src, uint64_t n, enum pici_dtype dtype, size_t skew_dst,
+                        size_t skew_src)
+{
+    const size_t bytes = (size_t)n * pici_dtype_width(dtype);
+    for (int quiet = 0; quiet <= 1; quiet++) {
+        std::vector<uint8_t> want = src;
+        pici_positive_zeros(want.data(), src.data(), n, dtype, quiet);
+        elements d(src, bytes, skew_dst), x(src, bytes, skew_src);
+        cudaError_t e = pici_cuda_positive_zeros(d.at, x.at, n, dtype, quiet, stream);
+        tally(!e && device_good() && d.are(want) && x.are(src), "signs of zeros of %zu %s, %zu and %zu bytes off: %d",
+              (size_t)n, pici_dtype_name(dtype), skew_dst, skew_src, (int)e);
+        e = pici_cuda_positive_zeros(x.at, x.at, n, dtype, quiet, stream);
+        tally(!e && device_good() && x.are(want), "signs of zeros of %zu %s, in place, %zu bytes off: %d", (size_t)n,
+              pici_dtype_name(dtype), skew_src, (int)e);
+    }
+}
+
 /* Arrays of random lengths, or of these; more than one launch takes. */
 static void check_count(const std::vector<uint64_t> &lengths, enum pici_dtype dtype)
 {
@@ -146,6 +163,8 @@ static void check_places(enum pici_dtype dtype)
             check_order(dst, src, n, dtype, skew, skew);
             check_order(dst, src, n, dtype, skew, (size_t)rng_below(&rng, 16 / width) * width);
             check_divide(dst, n, dtype, 3, skew);
+            check_zeros(src, n, dtype, skew, skew);
+            check_zeros(src, n, dtype, skew, (size_t)rng_below(&rng, 16 / width) * width);
             check_count({n}, dtype);
         }
     const uint64_t n = 300001 / width; /* several rounds of all threads */
@@ -153,6 +172,7 @@ static void check_places(enum pici_dtype dtype)
         const std::vector<uint8_t> dst = some_elements(n, dtype), src = some_elements(n, dtype);
         check_order(dst, src, n, dtype, skew, skew);
         check_divide(dst, n, dtype, 5, skew);
+        check_zeros(src, n, dtype, skew, 0);
         check_count({n, 7, n - 100, 0, n}, dtype);
     }
 }
@@ -176,6 +196,7 @@ static void check_values(enum pici_dtype dtype)
     check_order(elements_of(a, dtype), elements_of(b, dtype), a.size(), dtype, 0, 0);
     check_order(elements_of(b, dtype), elements_of(a, dtype), a.size(), dtype, 0, width);
     const std::vector<uint8_t> dividends = elements_of(a, dtype); /* all, of up to 16 bits */
+    check_zeros(dividends, a.size(), dtype, 0, 0);
     for (int ranks : by)
         check_divide(dividends, a.size(), dtype, ranks, 0);
     std::vector<uint64_t> lengths;

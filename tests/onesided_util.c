@@ -310,6 +310,8 @@ static uint64_t reduce(const struct table *t, const struct coll_case *c, int g, 
         any |= x[i];
     if (!any)
         return 0;
+    for (int i = 0; i < t->p; i++)
+        x[i] = coll_first(c->dtype, c->op, x[i]);
     for (int k = 0, i = 0; k < t->steps; k++) {
         memcpy(before, x, sizeof before);
         for (; i < t->messages && t->m[i].step == k; i++)

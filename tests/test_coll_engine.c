@@ -480,9 +480,10 @@ static uint64_t model_divide(enum pici_dtype t, uint64_t a, int ranks)
         const uint64_t inf = sign - (UINT64_C(1) << m), nan = t == PICI_F8E4M3 ? sign - 1 : inf + 1;
         if (magnitude >= nan)
             return t == PICI_F8E4M3 ? a : a | UINT64_C(1) << (m - 1);
-        if (!magnitude || (magnitude == inf && t != PICI_F8E4M3))
+        if (magnitude == inf && t != PICI_F8E4M3)
             return a;
-        return (a & sign) | divide_magnitude(m, magnitude, by);
+        const uint64_t q = magnitude ? divide_magnitude(m, magnitude, by) : 0;
+        return q ? (a & sign) | q : 0;
     }
     const int is_signed = t == PICI_I8 || t == PICI_I16 || t == PICI_I32 || t == PICI_I64;
     return is_signed && (a & sign) ? (0 - ((0 - a) & (2 * sign - 1)) / by) & (2 * sign - 1) : a / by;
@@ -596,7 +597,17 @@ Test(coll_engine, divide_known)
         {PICI_F32, 0xff800001, 5, 0xffc00001},
         {PICI_F32, 1, 2, 0},
         {PICI_F32, 3, 2, 2},
-        {PICI_F32, 0x80000000, 7, 0x80000000},
+        {PICI_F32, 0x80000000, 7, 0},
+        {PICI_F32, 0x80000001, 4, 0}, /* a quotient that rounds to zero is +0 */
+        {PICI_F32, 0x80000003, 2, 0x80000002},
+        {PICI_F64, UINT64_C(1) << 63 | 1, 4, 0},
+        {PICI_F64, UINT64_C(1) << 63 | 3, 4, UINT64_C(1) << 63 | 1},
+        {PICI_F16, 0x8001, 2, 0},
+        {PICI_F16, 0x8001, 5000, 0},
+        {PICI_BF16, 0x8001, 4, 0},
+        {PICI_F8E4M3, 0x81, 4, 0},
+        {PICI_F8E5M2, 0x81, 4, 0},
+        {PICI_F8E5M2, 0x80, 3, 0},
         {PICI_F16, 0x3c00, 3, 0x3555},
         {PICI_F16, 0x0001, 2, 0},
         {PICI_F16, 0x0003, 2, 2},
@@ -641,6 +652,7 @@ Test(coll_engine, nothing)
     uint8_t block[48];
     for (enum pici_dtype t = PICI_F32; t <= PICI_U64; t++) {
         engine->copy(NULL, NULL, NULL, 0, t);
+        engine->positive_zeros(NULL, NULL, NULL, 0, t, 1);
         cr_expect_eq(count(NULL, 0, t), 0u);
         engine->divide(NULL, NULL, 0, t, 3);
         for (int format = PICI_DENSE; format <= PICI_COO; format++) {

@@ -201,6 +201,14 @@ void pattern_fill(void *dst, uint64_t n, enum pici_dtype dtype, enum pattern pat
     }
 }
 
+void zeros_negate(void *dst, uint64_t n, enum pici_dtype dtype, uint32_t ppm, struct rng *r)
+{
+    const unsigned width = ref_width(dtype);
+    for (uint64_t i = 0; i < n && ppm && dtype <= PICI_F8E5M2; i++)
+        if (!ref_load(dst, i, width) && rng_chance(r, ppm))
+            ref_store(dst, i, width, UINT64_C(1) << (8 * width - 1));
+}
+
 /* ---- golden vectors ---- */
 
 struct text {

@@ -84,6 +84,9 @@ const char *pattern_name(enum pattern);
 /* n elements, in host order. */
 void pattern_fill(void *dst, uint64_t n, enum pici_dtype, enum pattern, struct rng *);
 
+/* Make zeros among n floats negative, each with a chance of so many in a million. */
+void zeros_negate(void *dst, uint64_t n, enum pici_dtype, uint32_t ppm, struct rng *);
+
 /* ---- golden vectors ---- */
 
 struct roundtrip {

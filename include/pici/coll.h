@@ -26,10 +26,13 @@ extern "C" {
 struct pici_comm;
 struct pici_request;
 
-/* Operations. f16, bf16 and f8 are reduced in f32 and rounded to nearest even after every step; integers wrap. */
+/* Operations. f16, bf16 and f8 are reduced in f32 and rounded to nearest even after every step; integers wrap. A sum of
+ * floats is (+0) + a + b + ..., in the order of the algorithm, also in place, and with one rank. So no result of SUM or
+ * AVG is -0.0, and its NaNs are quiet. MIN and MAX keep the sign of zeros. */
 enum pici_op {
     PICI_SUM = 0,
-    PICI_AVG = 1, /* the sum, divided by the number of ranks at the end; integers truncate toward zero */
+    PICI_AVG = 1, /* the sum, divided by the number of ranks at the end. Integers truncate toward zero; a float that
+                   * becomes zero is +0.0 */
     PICI_MIN = 2, /* NaN if either is NaN; -0 < +0 */
     PICI_MAX = 3
 };
@@ -62,7 +65,13 @@ struct pici_coll_stats {
     double wait_s;                   /* seconds waiting in pici_wait or in a blocking call, agreement rounds included */
     uint64_t tiles[PICI_CONTAINERS]; /* tiles of the hybrid blocks sent, by enum pici_container; forwarded ones too */
 };
-#define PICI_COLL_STATS_INIT {sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0, {0}}
+#define PICI_COLL_STATS_INIT                                                                                           \
+    {                                                                                                                  \
+        sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0,                                                   \
+        {                                                                                                              \
+            0                                                                                                          \
+        }                                                                                                              \
+    }
 
 /* Tuning: parameters of all calls on a communicator. Their initial values are those of the environment when the
  * communicator was made, or else the library's defaults. Each member's comment gives the value that leaves the

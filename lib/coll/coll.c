@@ -383,8 +383,8 @@ static enum pici_status begin(struct pici_request *r)
     void *mark = r->mark;
     r->mark = NULL;
     enum pici_status s = e->begin(r->self, mark, l->window);
-    if (!s && !l->steps && c->send != c->recv)
-        e->copy(r->runs[0].lane, c->recv, c->send, c->count, c->dtype);
+    if (!s && !l->steps)
+        pici_slice_own(r, r->runs[0].lane, c->recv, c->send, c->count);
     return s;
 }
 

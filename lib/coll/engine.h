@@ -70,6 +70,9 @@ struct pici_engine {
     enum pici_status (*ready)(struct pici_lane *, int *done);
 
     void (*copy)(struct pici_lane *, void *dst, const void *src, uint64_t n, enum pici_dtype);
+    /* dst = src, but +0.0 for -0.0; with `quiet` NaNs become quiet too, so dst = (+0) + src. Integers are copied. dst
+     * may be src. */
+    void (*positive_zeros)(struct pici_lane *, void *dst, const void *src, uint64_t n, enum pici_dtype, int quiet);
 
     /* Count the nonzeros of each of several runs of elements. */
     void (*count)(struct pici_lane *, const void *const *src, const uint64_t *n, int runs, enum pici_dtype,
@@ -105,7 +108,7 @@ struct pici_engine {
      * other blocks, or if the host does not see messages. Done on return. */
     void (*containers)(struct pici_lane *, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t len);
 
-    /* dst = dst / ranks, as PICI_AVG divides. */
+    /* dst = dst / ranks, as PICI_AVG divides: a float that becomes zero is +0.0. */
     void (*divide)(struct pici_lane *, void *dst, uint64_t n, enum pici_dtype, int ranks);
 };
 

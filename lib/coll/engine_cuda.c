@@ -422,6 +422,12 @@ static void gpu_copy(struct pici_lane *l, void *dst, const void *src, uint64_t n
     copy_bytes(l, dst, src, (size_t)n * pici_dtype_width(dtype));
 }
 
+static void gpu_positive_zeros(struct pici_lane *l, void *dst, const void *src, uint64_t n, enum pici_dtype dtype,
+                               int quiet)
+{
+    gpu_begun(l, pici_cuda_positive_zeros(dst, src, n, (unsigned)dtype, quiet, l->stream), "clearing signs of zeros");
+}
+
 static void gpu_count(struct pici_lane *l, const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
                       uint64_t *nnz)
 {
@@ -582,6 +588,7 @@ static const struct pici_engine engine = {
     .error = gpu_error,
     .ready = gpu_ready,
     .copy = gpu_copy,
+    .positive_zeros = gpu_positive_zeros,
     .count = gpu_count,
     .prefix = gpu_prefix,
     .encode = gpu_encode,

@@ -162,6 +162,14 @@ static void host_copy(struct pici_lane *lane, void *dst, const void *src, uint64
         memcpy(dst, src, (size_t)n * pici_dtype_width(dtype));
 }
 
+static void host_positive_zeros(struct pici_lane *lane, void *dst, const void *src, uint64_t n, enum pici_dtype dtype,
+                                int quiet)
+{
+    (void)lane;
+    if (n)
+        pici_positive_zeros(dst, src, (size_t)n, (unsigned)dtype, quiet);
+}
+
 static void host_count(struct pici_lane *lane, const void *const *src, const uint64_t *n, int runs,
                        enum pici_dtype dtype, uint64_t *nnz)
 {
@@ -279,6 +287,7 @@ const struct pici_engine pici_engine_host = {
     .error = host_error,
     .ready = host_ready,
     .copy = host_copy,
+    .positive_zeros = host_positive_zeros,
     .count = host_count,
     .prefix = host_put,
     .encode = host_encode,

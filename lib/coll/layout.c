@@ -54,6 +54,7 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
     const struct schedule *usual = pici_schedule(d->algorithm);
     c->width = pici_dtype_width(c->dtype);
     c->codec = &pici_codec_exact;
+    c->by_value = c->dtype <= PICI_F8E5M2 && c->kind != PICI_ALL_GATHER && (c->op == PICI_SUM || c->op == PICI_AVG);
     c->algorithm = o->algorithm                                 ? o->algorithm
                    : usual && usual->collectives >> c->kind & 1 ? usual->id
                                                                 : PICI_ALGO_AUTO;

@@ -238,8 +238,7 @@ static void place_own(struct pici_request *r, const struct slice_run *run)
     uint64_t n;
     const uint8_t *src = pici_slice_source(r, run, r->comm->position, &n);
     uint8_t *place = c->recv + (size_t)r->comm->rank * c->count * c->width + (src - c->send);
-    if (place != src)
-        r->engine->copy(run->lane, place, src, n, c->dtype);
+    pici_slice_own(r, run->lane, place, src, n);
 }
 
 /* Begin a step. 0: there are not enough free buffers for its messages yet. */

@@ -54,7 +54,19 @@ void pici_slice_keep(struct pici_request *r, struct slice_run *run, int segment,
     run->encoded[segment] = (struct coll_encoded){.block = block, .len = len, .message = b, .format = format};
 }
 
-/* ---- sums */
+/* ---- sums
+ *
+ * A sum of floats is (+0) + a + b + ..., in the order of the algorithm, and so is never -0.0. It begins as (+0) + this
+ * rank's own contribution: pici_slice_own. After that no x makes a sum d that is not -0.0 into one that is:
+ * - If d + x is exactly 0, then x = -d, and their sum is +0; or d is +0 and x a zero of either sign: +0 again.
+ * - If d + x is not 0, it is a multiple of the dtype's least denormal, so at least as large as that. Rounding keeps the
+ *   order of numbers, and that denormal is a value of the dtype, and of f32 in which narrow floats are added. So the
+ *   rounded sum is not 0 either.
+ * Rounding is to nearest, and denormals are kept. Of the other functions of an engine only divide makes zeros out of
+ * what is not zero, and it makes +0.0.
+ *
+ * x may be -0.0, which changes nothing. So a contribution need not be cleared of -0.0 before it is sent, but then a
+ * sparse block is longer than it has to be. */
 
 /* Begin a slice: it has no sums yet. */
 void pici_slice_begin(const struct pici_request *r, struct slice_run *run, uint64_t slice)
@@ -90,6 +102,14 @@ static uint8_t *sum_at(const struct pici_request *r, const struct slice_run *run
     return where == SUM_IN_RECV ? pici_slice_result(r, segment, first) : slot_at(r, run, where - 1);
 }
 
+void pici_slice_own(const struct pici_request *r, struct pici_lane *lane, uint8_t *dst, const uint8_t *src, uint64_t n)
+{
+    if (r->call.by_value)
+        r->engine->positive_zeros(lane, dst, src, n, r->call.dtype, 1);
+    else if (dst != src)
+        r->engine->copy(lane, dst, src, n, r->call.dtype);
+}
+
 /* This rank's sum of a segment's slice; the first time it is a copy of its own contribution. */
 uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int segment, uint64_t first, uint64_t n)
 {
@@ -99,9 +119,7 @@ uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int
     const int in_recv = segment == r->comm->position || layout_of(r)->limits.sums_in_recv;
     run->sum[segment] = in_recv ? SUM_IN_RECV : 1 + run->slots[--run->free_slots];
     uint8_t *sum = sum_at(r, run, segment, first);
-    const uint8_t *own = c->send + first * c->width;
-    if (sum != own)
-        r->engine->copy(run->lane, sum, own, n, c->dtype);
+    pici_slice_own(r, run->lane, sum, c->send + first * c->width, n);
     return sum;
 }
 

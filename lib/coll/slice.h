@@ -36,6 +36,9 @@ void pici_slice_begin(const struct pici_request *, struct slice_run *, uint64_t 
 /* Where a segment's result belongs in the receive buffer. */
 uint8_t *pici_slice_result(const struct pici_request *, int segment, uint64_t first);
 
+/* Copy n elements of this rank's own contribution to where the call first needs them, which may be where they are. */
+void pici_slice_own(const struct pici_request *, struct pici_lane *, uint8_t *dst, const uint8_t *src, uint64_t n);
+
 /* This rank's sum of a segment; the first time it is a copy of its own contribution. */
 uint8_t *pici_slice_sum(const struct pici_request *, struct slice_run *, int segment, uint64_t first, uint64_t n);
 

@@ -130,10 +130,11 @@ struct pici_add {
 };
 
 /* Kernels of other arithmetic on dense elements, in host order, at any alignment; struct pici_kind describes their
- * dtype. reduce.h has the contracts: pici_reduce, pici_divide. */
+ * dtype. reduce.h has the contracts: pici_reduce, pici_positive_zeros, pici_divide. */
 struct pici_kind;
 struct pici_reduce {
     void (*order[4])(uint8_t *dst, const uint8_t *src, size_t n, const struct pici_kind *, int max); /* by log2 width */
+    void (*positive_zeros[4])(uint8_t *dst, const uint8_t *src, size_t n, const struct pici_kind *, int quiet);
     void (*divide[4])(uint8_t *dst, size_t n, const struct pici_kind *, int by);         /* floats; by log2 width */
     void (*divide_16_by_many)(uint8_t *dst, size_t n, const struct pici_kind *, int by); /* for by > 4096 */
 };

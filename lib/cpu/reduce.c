@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cpu/reduce.h"
 
+#include <string.h>
+
 #include "cpu/kernels.h"
 
 #define IEEE(bits, m)                                                                                                  \
@@ -36,6 +38,16 @@ static const struct pici_kind kinds[DTYPE_LAST + 1] = {
 void pici_reduce(uint8_t *dst, const uint8_t *src, size_t n, unsigned dtype, int max)
 {
     pici_isa()->reduce->order[fmt_width_log2(dtype)](dst, src, n, &kinds[dtype], max);
+}
+
+void pici_positive_zeros(uint8_t *dst, const uint8_t *src, size_t n, unsigned dtype, int quiet)
+{
+    const struct pici_kind *k = &kinds[dtype];
+    const int w = fmt_width_log2(dtype);
+    if (k->is == PICI_IS_FLOAT)
+        pici_isa()->reduce->positive_zeros[w](dst, src, n, k, quiet);
+    else if (n && dst != src)
+        memcpy(dst, src, n << w);
 }
 
 /* Integers of up to 32 bits are divided as doubles, for speed. The result is right: where x / by is not an integer,

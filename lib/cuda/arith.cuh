@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The smaller or greater of two elements, and an element divided by a number of ranks, on elements as bits. The
- * results have the same bits as those of cpu/reduce.h. Sums are in pici/device_add.cuh. */
+ * The smaller or greater of two elements, an element whose sign is cleared if it is zero, and an element divided by a
+ * number of ranks, on elements as bits. The results have the same bits as those of cpu/reduce.h. Sums are in
+ * pici/device_add.cuh. */
 #ifndef PICI_LIB_CUDA_ARITH_CUH
 #define PICI_LIB_CUDA_ARITH_CUH
 
@@ -48,6 +49,28 @@ template <class T> PICI_DEV T first_in_order(T d, T x, const ordering &o)
     return nan_d || nan_x ? (T)(first | (T)o.quiet) : first;
 }
 
+/* Which bits clearing the sign of zeros changes. */
+struct zeros_rule {
+    uint64_t below; /* the bits of a magnitude. Of an integer all of them, so that it stays as it is */
+    uint64_t most;  /* the greatest magnitude that is not a NaN */
+    uint64_t quiet; /* set in NaNs; may be 0 */
+};
+
+static inline zeros_rule zeros_rule_of(unsigned dtype, int quiet)
+{
+    const ordering o = ordering_of(dtype, 0);
+    if (dtype > PICI_F8E5M2)
+        return {UINT64_MAX, UINT64_MAX, 0};
+    return {o.fold, o.most, quiet ? o.quiet : 0};
+}
+
+/* x, but +0 for -0. */
+template <class T> PICI_DEV T positive_zero(T x, const zeros_rule &rule)
+{
+    const T magnitude = (T)(x & (T)rule.below);
+    return magnitude == 0 ? (T)0 : magnitude > (T)rule.most ? (T)(x | (T)rule.quiet) : x;
+}
+
 /* A divisor, in each type in which elements are divided. */
 struct divisor {
     uint64_t f64;
@@ -81,13 +104,21 @@ struct bfloat16 : narrow_float<15, 7, 127, true> {
     }
 };
 
+/* A quotient of floats: one that is zero is +0. */
+template <class T> PICI_DEV T positive_quotient(T q)
+{
+    return (T)(q << 1) ? q : (T)0;
+}
+
 /* The quotient_ structs: element is the dtype as bits; of(x, by) is the quotient. This one: FLOAT is a narrow float,
  * by <= BY_FEW. */
 template <class FLOAT, class T> struct quotient_by_few {
     typedef T element;
     PICI_DEV_MEMBER static T of(T x, const divisor &by)
     {
-        return (T)(FLOAT::is_nan(x) ? x | FLOAT::quiet : FLOAT::narrow(hw::div_f32(FLOAT::widen(x), by.f32)));
+        if (FLOAT::is_nan(x))
+            return (T)(x | FLOAT::quiet);
+        return positive_quotient((T)FLOAT::narrow(hw::div_f32(FLOAT::widen(x), by.f32)));
     }
 };
 
@@ -104,7 +135,7 @@ template <class FLOAT, class T> struct quotient_by_many {
         if (FLOAT::quiet && magnitude == FLOAT::all_ones) /* infinity */
             return x;
         const uint64_t q = hw::div_f64(magnitude * LAST, by.f64);
-        return (T)((q + (LAST / 2 - 1) + (q / LAST & 1)) / LAST | (x & (FLOAT::top + 1)));
+        return positive_quotient((T)((q + (LAST / 2 - 1) + (q / LAST & 1)) / LAST | (x & (FLOAT::top + 1))));
     }
 };
 
@@ -112,7 +143,7 @@ struct quotient_f32 {
     typedef uint32_t element;
     PICI_DEV_MEMBER static uint32_t of(uint32_t x, const divisor &by)
     {
-        return (x & 0x7fffffffu) > 0x7f800000u ? x | 0x00400000u : hw::div_f32(x, by.f32);
+        return (x & 0x7fffffffu) > 0x7f800000u ? x | 0x00400000u : positive_quotient(hw::div_f32(x, by.f32));
     }
 };
 
@@ -120,7 +151,8 @@ struct quotient_f64 {
     typedef uint64_t element;
     PICI_DEV_MEMBER static uint64_t of(uint64_t x, const divisor &by)
     {
-        return arith<PICI_F64>::is_nan(x) ? x | UINT64_C(0x0008000000000000) : hw::div_f64(x, by.f64);
+        return arith<PICI_F64>::is_nan(x) ? x | UINT64_C(0x0008000000000000)
+                                          : positive_quotient(hw::div_f64(x, by.f64));
     }
 };
 

@@ -11,7 +11,7 @@ static_assert(sizeof(struct pici_cuda_heads) == 48 && sizeof(struct pici_cuda_he
 /* ---- dense elements, by all threads of a grid: in quads of 16 bytes where alignment allows ---- */
 
 /* Threads of a thread block, and thread blocks that fit on a multiprocessor. */
-constexpr unsigned THREADS = 256, COUNT_BLOCKS = 6, ORDER_BLOCKS = 8, DIVIDE_BLOCKS = 5;
+constexpr unsigned THREADS = 256, COUNT_BLOCKS = 6, ORDER_BLOCKS = 8, ZEROS_BLOCKS = 8, DIVIDE_BLOCKS = 5;
 
 template <class T> constexpr unsigned PER_QUAD = 16 / sizeof(T);
 
@@ -162,6 +162,41 @@ cudaError_t pici_cuda_order(void *dst, const void *src, uint64_t n, unsigned dty
     if (!n)
         return cudaSuccess;
 #define LAUNCH(T) launch_jobs(order_kernel<T>, parts_of(n, sizeof(T)), 1, THREADS, 0, ORDER_BLOCKS, job, stream)
+    BY_WIDTH(dtype, LAUNCH)
+#undef LAUNCH
+}
+
+/* ---- signs of zeros ---- */
+
+struct zeros_job {
+    void *dst;
+    const void *src;
+    uint64_t n;
+    zeros_rule by;
+};
+
+template <class T> PICI_KERNEL(THREADS, ZEROS_BLOCKS) zeros_kernel(const zeros_job job)
+{
+    T *const dst = (T *)job.dst;
+    const T *const src = (const T *)job.src;
+    const quads in = quads_of((const T *)dst, src, job.n);
+    raw128 *const to = (raw128 *)(dst + in.before);
+    const raw128 *const from = (const raw128 *)(src + in.before);
+    const auto f = [&](T x, T) { return positive_zero(x, job.by); };
+    const auto quad = [&](uint64_t q) {
+        const raw128 x = hw::load(from + q);
+        hw::store(to + q, map_quad<T>(x, x, f));
+    };
+    each_quad<T, 1>(in, job.n, quad, [&](uint64_t i) { hw::store(dst + i, f(hw::load(src + i), 0)); });
+}
+
+cudaError_t pici_cuda_positive_zeros(void *dst, const void *src, uint64_t n, unsigned dtype, int quiet,
+                                     cudaStream_t stream)
+{
+    const zeros_job job = {dst, src, n, zeros_rule_of(dtype, quiet)};
+    if (!n)
+        return cudaSuccess;
+#define LAUNCH(T) launch_jobs(zeros_kernel<T>, parts_of(n, sizeof(T)), 1, THREADS, 0, ZEROS_BLOCKS, job, stream)
     BY_WIDTH(dtype, LAUNCH)
 #undef LAUNCH
 }

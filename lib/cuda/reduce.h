@@ -28,6 +28,9 @@ cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, 
  * The arrays do not overlap. */
 cudaError_t pici_cuda_order(void *dst, const void *src, uint64_t n, unsigned dtype, int max, cudaStream_t);
 
+/* dst[i] = src[i] with the sign of zeros cleared; the same bits as pici_positive_zeros. dst may be src. */
+cudaError_t pici_cuda_positive_zeros(void *dst, const void *src, uint64_t n, unsigned dtype, int quiet, cudaStream_t);
+
 /* dst[i] /= by, by >= 1; the same bits as pici_divide. */
 cudaError_t pici_cuda_divide(void *dst, uint64_t n, unsigned dtype, int by, cudaStream_t);
 
