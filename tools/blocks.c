@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "io.h"
+#include "result.h"
 #include "source.h"
 #include "term.h"
 #include "tool.h"
@@ -75,12 +76,16 @@ int verb_block_encode(const struct tool_options *o)
     if (status == TOOL_OK)
         status = input_slurp(&in, &data, &len);
     out.limit = input_limit(&in, o);
+    const double start = term_now();
     if (status == TOOL_OK) {
         status = encode(in.name, data, len, &out, o);
         free(data);
     }
+    const double seconds = term_now() - start;
     if (status == TOOL_OK)
         status = output_commit(&out);
+    if (status == TOOL_OK)
+        status = result_done(NULL, o, o->args[0], &in, &out, false, seconds);
     output_discard(&out);
     input_close(&in);
     return status;
@@ -128,10 +133,14 @@ int verb_block_decode(const struct tool_options *o)
             output_sparse(&out);
         if (status == TOOL_OK)
             status = output_claim(&out, in.name, block_bytes(&info));
+        const double start = term_now();
         if (status == TOOL_OK)
             status = decode(block, &info, &out, o);
+        const double seconds = term_now() - start;
         if (status == TOOL_OK)
             status = output_commit(&out);
+        if (status == TOOL_OK)
+            status = result_done(NULL, o, o->args[0], &in, &out, true, seconds);
         output_discard(&out);
         free(block);
     }

@@ -74,8 +74,12 @@ static void widen_pipe(int fd)
 #endif
 }
 
+/* Standard input is, or was, an input, so that no answers can be read from it. */
+static bool stdin_is_input;
+
 int input_open(struct input *in, const char *path)
 {
+    stdin_is_input = stdin_is_input || strcmp(path, "-") == 0;
     *in = (struct input){.name = tool_input_name(path), .fd = -1};
     int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     struct stat st;
@@ -94,6 +98,8 @@ int input_open(struct input *in, const char *path)
         widen_pipe(fd);
     in->dev = st.st_dev;
     in->ino = st.st_ino;
+    in->size = st.st_size;
+    in->changed = st.st_mtim;
     /* A standard input that has been read from does not start at its first byte, so it is treated as a stream. So is a
      * file of length 0: many files in /proc have that length and are not empty. */
     in->regular = S_ISREG(st.st_mode) && st.st_size > 0 && lseek(fd, 0, SEEK_CUR) == 0;
@@ -224,6 +230,28 @@ bool input_is(const struct input *in, const char *path)
     return stat(path, &st) == 0 && same_file(in, &st);
 }
 
+uint64_t input_length(const struct input *in)
+{
+    return in->regular ? in->bytes : in->at;
+}
+
+int input_remove(const struct input *in, const char *path)
+{
+    struct stat st;
+    if (strcmp(path, "-") == 0)
+        return TOOL_OK;
+    if (lstat(path, &st) < 0)
+        return tool_bad(path, "not removed: %s", strerror(errno));
+    if (!same_file(in, &st))
+        return tool_bad(path, "not removed: %s",
+                        S_ISREG(st.st_mode)   ? "it is another file than the one that was read"
+                        : S_ISLNK(st.st_mode) ? "it is a symbolic link"
+                                              : "it is not a regular file");
+    if (st.st_size != in->size || st.st_mtim.tv_sec != in->changed.tv_sec || st.st_mtim.tv_nsec != in->changed.tv_nsec)
+        return tool_bad(path, "not removed: it has changed while it was read");
+    return unlink(path) < 0 ? tool_bad(path, "not removed: %s", strerror(errno)) : TOOL_OK;
+}
+
 static int refuse_terminal(const char *name)
 {
     return tool_usage(name, "is a terminal, and the output is binary: use -o FILE or a pipe");
@@ -233,6 +261,7 @@ static int open_stdout(struct output *out, const struct input *in)
 {
     struct stat st;
     out->name = "standard output";
+    out->is_stdout = true;
     if (fstat(STDOUT_FILENO, &st) < 0)
         return tool_bad(out->name, "%s", strerror(errno));
     if (isatty(STDOUT_FILENO))
@@ -241,8 +270,9 @@ static int open_stdout(struct output *out, const struct input *in)
         return tool_usage(out->name, "is the input file");
     if (S_ISFIFO(st.st_mode))
         widen_pipe(STDOUT_FILENO);
-    out->fd = STDOUT_FILENO;
-    return TOOL_OK;
+    /* A copy, since output_commit closes it to learn of late errors, and another output may follow. */
+    out->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    return out->fd < 0 ? tool_bad(out->name, "%s", strerror(errno)) : TOOL_OK;
 }
 
 int output_open(struct output *out, const char *path, const struct input *in, bool force)
@@ -265,11 +295,18 @@ int output_open_from(struct output *out, const char *path, const struct input *i
     if (s == PICI_OK)
         replace_unfinished(NULL, out->file);
     sigprocmask(SIG_SETMASK, &old, NULL);
-    if (s == PICI_E_IO && err == EEXIST)
-        return tool_usage(path, "exists; --force overwrites it");
+    if (s == PICI_E_IO && err == EEXIST) {
+        if (stdin_is_input || !term_can_ask())
+            return tool_usage(path, "exists; --force overwrites it");
+        if (!term_ask(path, "exists; overwrite it?"))
+            return tool_usage(path, "exists and is kept");
+        return output_open_from(out, path, in, from, n, true);
+    }
     if (s != PICI_OK)
         return tool_bad(path, "%s", s == PICI_E_IO ? strerror(err) : pici_strerror(s));
     out->fd = pici_outfile_fd(out->file);
+    struct stat st;
+    out->lasting = fstat(out->fd, &st) == 0 && S_ISREG(st.st_mode);
     if (isatty(out->fd)) {
         output_discard(out);
         return refuse_terminal(path);
@@ -383,6 +420,8 @@ void output_discard(struct output *out)
         replace_unfinished(out->file, NULL);
         pici_outfile_abort(out->file);
         sigprocmask(SIG_SETMASK, &old, NULL);
+    } else if (out->fd > STDERR_FILENO) {
+        close(out->fd);
     }
     out->file = NULL;
     out->fd = -1;

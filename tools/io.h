@@ -10,11 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "limit.h"
 #include "pici/file.h"
 
-enum { INPUT_PEEK = 16 };
+enum { INPUT_PEEK = 64 };
 
 struct input {
     const char *name; /* to show */
@@ -24,6 +25,8 @@ struct input {
     uint64_t bytes;
     dev_t dev;
     ino_t ino;
+    off_t size; /* and time of the last change, when it was opened */
+    struct timespec changed;
     int err;                    /* errno of a failed input_take */
     struct progress *progress;  /* told how much has been taken; or NULL */
     uint8_t peeked[INPUT_PEEK]; /* [peek_len] bytes read but not taken yet, from peek_at on */
@@ -52,6 +55,13 @@ int input_read_at(void *ctx, void *p, size_t n, uint64_t offset);
 /* Whether path names the regular file that in has open. in may be NULL. */
 bool input_is(const struct input *in, const char *path);
 
+/* Bytes of the input: its length, or what has been taken of a stream. */
+uint64_t input_length(const struct input *in);
+
+/* Remove the file that in was opened from at path. Refuses anything but this regular file, unchanged since it was
+ * opened, under its own name and not a symbolic link to it. Standard input, "-", stays and is no error. */
+int input_remove(const struct input *in, const char *path);
+
 /* The limit on what is made of the input, which must stay open as long as the limit is used. */
 struct limit input_limit(const struct input *in, const struct tool_options *o);
 
@@ -63,16 +73,18 @@ struct output {
     int fd;                    /* -1: closed */
     uint64_t at;               /* bytes written, holes among them */
     int err;                   /* errno of a failed output_put */
-    unsigned block;            /* aligned blocks of so many zeros become holes; 0: none do */
-    struct limit limit;        /* on bytes that are not holes */
-    uint64_t stored;           /* bytes written that are not holes */
-    uint64_t claimed;          /* the length that the output will have; 0: not known */
-    bool over;                 /* output_put failed because of the limit */
+    bool is_stdout;
+    bool lasting;       /* a regular file, which appears when it is complete */
+    unsigned block;     /* aligned blocks of so many zeros become holes; 0: none do */
+    struct limit limit; /* on bytes that are not holes */
+    uint64_t stored;    /* bytes written that are not holes */
+    uint64_t claimed;   /* the length that the output will have; 0: not known */
+    bool over;          /* output_put failed because of the limit */
 };
 
-/* path "-": standard output. Refuses, with TOOL_USAGE, an existing file unless force, the file that in reads (in may be
- * NULL), and a terminal. Devices and pipes are written in place. A new file gets the permissions of the file that in
- * reads. */
+/* path "-": standard output. Refuses, with TOOL_USAGE, an existing file unless force or the user, asked on a terminal,
+ * agrees, the file that in reads (in may be NULL), and a terminal. Devices and pipes are written in place. A new file
+ * gets the permissions of the file that in reads. */
 int output_open(struct output *out, const char *path, const struct input *in, bool force);
 
 /* The same; a new file gets the permissions that the files open at from [n] have in common. */

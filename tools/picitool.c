@@ -7,14 +7,17 @@
 #include <getopt.h>
 #include <locale.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "io.h"
 #include "names.h"
 #include "suggest.h"
+#include "term.h"
 #include "tool.h"
 
 enum option_id {
@@ -40,12 +43,21 @@ enum option_id {
     OPT_SPARSITY,
     OPT_REPS,
     OPT_IN_PLACE,
+    OPT_STDOUT,
+    OPT_KEEP,
+    OPT_RM,
+    OPT_QUIET,
+    OPT_VERBOSE,
+    OPT_DECOMPRESS, /* these four stand for a verb */
+    OPT_COMPRESS,
+    OPT_TEST,
+    OPT_LIST,
     OPT_HELP,
     OPTIONS
 };
 
 static const struct {
-    char letter; /* 0: none */
+    char letter; /* 0: none. letter_of says which one a verb takes */
     const char *name, *value;
     bool value_optional;
     const char *help;
@@ -56,9 +68,10 @@ static const struct {
                    "u32 i64 u64"},
     [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy, safetensors or pt (default: by its name)"},
     [OPT_THREADS] = {'T', "threads", "N", false, "threads (default 1; 0: one for each core)"},
-    [OPT_ZSTD] = {'z', "zstd", "LEVEL", true, "also compress chunks with zstd where that is smaller"},
+    [OPT_ZSTD] = {'z', "zstd", "LEVEL", true,
+                  "also compress chunks with zstd where that is smaller;\n-1 to -19 for short"},
     [OPT_OUT] = {'o', "output", "OUT", false, "where to write; - is standard output"},
-    [OPT_FORCE] = {0, "force", NULL, false, "overwrite an existing output"},
+    [OPT_FORCE] = {'f', "force", NULL, false, "overwrite an existing output without a question"},
     [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
     [OPT_TENSOR] = {'n', "tensor", "NAME", false, "only the tensor of this name"},
     [OPT_RANGE] = {0, "range", "A:B", false, "elements A to B - 1, counted from 0; A: and :B leave one end open"},
@@ -79,59 +92,77 @@ static const struct {
                       "share of zeros in percent, as 90 or 50,90,99.9\n(default 0,50,80,90,95,99,99.9)"},
     [OPT_REPS] = {'r', "reps", "N", false, "repetitions, of which the median counts (default 7)"},
     [OPT_IN_PLACE] = {0, "in-place", NULL, false, "replace BASE by the result"},
+    [OPT_STDOUT] = {'c', "stdout", NULL, false, "write to standard output"},
+    [OPT_KEEP] = {'k', "keep", NULL, false, "keep the inputs (default)"},
+    [OPT_RM] = {0, "rm", NULL, false, "remove each input when its output is complete"},
+    [OPT_QUIET] = {'q', "quiet", NULL, false, "no results, warnings, progress or questions; twice: no errors"},
+    [OPT_VERBOSE] = {'v', "verbose", NULL, false, "print results without a terminal too, and each tensor"},
+    [OPT_DECOMPRESS] = {'d', "decompress", NULL, false, "decompress"},
+    [OPT_COMPRESS] = {'z', "compress", NULL, false, "compress (default)"},
+    [OPT_TEST] = {'t', "test", NULL, false, "test"},
+    [OPT_LIST] = {'l', "list", NULL, false, "list"},
     [OPT_HELP] = {'h', "help", NULL, false, "this text"},
 };
 
 enum { ZSTD_DEFAULT = 3 /* zstd's own */ };
 
-#define BIT(option) (1u << (option))
+#define BIT(option) (UINT64_C(1) << (option))
 #define INPUT_BITS (BIT(OPT_DTYPE) | BIT(OPT_TYPE))
 #define OUTPUT_BITS (BIT(OPT_OUT) | BIT(OPT_FORCE))
 #define RESTORE_BITS (BIT(OPT_MAX_SIZE) | BIT(OPT_NO_SPARSE))
+#define TALK_BITS (BIT(OPT_QUIET) | BIT(OPT_VERBOSE))
+#define EACH_BITS (OUTPUT_BITS | BIT(OPT_STDOUT) | BIT(OPT_KEEP) | BIT(OPT_RM) | TALK_BITS)
+#define COMPRESS_BITS (INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | EACH_BITS)
+#define DECOMPRESS_BITS (BIT(OPT_THREADS) | BIT(OPT_KEEP_GOING) | RESTORE_BITS | EACH_BITS)
+#define TEST_BITS (BIT(OPT_THREADS) | BIT(OPT_JSON) | TALK_BITS)
+#define LIST_BITS (INPUT_BITS | BIT(OPT_JSON))
+#define VERB_BITS (BIT(OPT_DECOMPRESS) | BIT(OPT_COMPRESS) | BIT(OPT_TEST) | BIT(OPT_LIST))
 
 static const struct verb {
     const char *group, *name; /* group: the word before the name, or NULL */
     int (*run)(const struct tool_options *);
     const char *operands, *summary, *details;
     int least, most; /* operands */
-    unsigned takes;  /* options */
+    uint64_t takes;  /* options */
 } verbs[] = {
-    {NULL, "compress", verb_compress, "IN", "compress a raw, .npy, .safetensors or .pt file to .pici",
+    {NULL, "compress", verb_compress, "IN...", "compress raw, .npy, .safetensors or .pt files to .pici",
      "IN may be -, standard input; its type is then raw unless --type says otherwise.\n"
      "OUT is by default IN.pici, or standard output if IN is -.",
-     1, 1, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | OUTPUT_BITS},
-    {NULL, "decompress", verb_decompress, "IN", "restore exactly the bytes that were compressed",
-     "OUT is by default IN without .pici, or standard output if IN is -.", 1, 1,
-     BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_KEEP_GOING) | RESTORE_BITS},
+     1, INT32_MAX, COMPRESS_BITS},
+    {NULL, "decompress", verb_decompress, "IN...", "restore exactly the bytes that were compressed",
+     "OUT is by default IN without .pici, or standard output if IN is -.", 1, INT32_MAX, DECOMPRESS_BITS},
     {NULL, "test", verb_test, "IN...", "check every byte of .pici files and bare blocks",
      "Prints one line for each bad file: its name, the offset, and the first error. (decompress --keep-going reports\n"
      "all losses.)",
-     1, INT32_MAX, BIT(OPT_THREADS) | BIT(OPT_JSON)},
-    {NULL, "list", verb_list, "IN", "list the tensors of a file", "IN is a .pici, .npy, .safetensors, .pt or raw file.",
-     1, 1, INPUT_BITS | BIT(OPT_JSON)},
-    {NULL, "inspect", verb_inspect, "IN", "show where a file's nonzeros are, and its size in each format",
-     "IN is a .pici, .npy, .safetensors, .pt or raw file, or a bare block.", 1, 1,
+     1, INT32_MAX, TEST_BITS},
+    {NULL, "list", verb_list, "IN...", "list the tensors of files",
+     "IN is a .pici, .npy, .safetensors, .pt or raw file. JSON of several files is an array.", 1, INT32_MAX, LIST_BITS},
+    {NULL, "inspect", verb_inspect, "IN...", "show where a file's nonzeros are, and its size in each format",
+     "IN is a .pici, .npy, .safetensors, .pt or raw file, or a bare block. JSON of several files is an array.", 1,
+     INT32_MAX,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
-         BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE)},
+         BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET)},
     {NULL, "report", verb_report, "IN", "make a page of where a file's nonzeros are, to look at in a browser",
      "The page is one HTML file without references to others. OUT is by default IN.html, or standard\n"
      "output if IN is -.",
-     1, 1, INPUT_BITS | BIT(OPT_TENSOR) | OUTPUT_BITS | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE)},
+     1, 1, INPUT_BITS | BIT(OPT_TENSOR) | OUTPUT_BITS | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET)},
     {NULL, "extract", verb_extract, "IN", "write a tensor of a .pici file, or a range of its elements",
      "OUT is .npy if its name says so, else raw little-endian elements; standard output by default.\n"
      "Only the chunks needed are read. --tensor may be left out if there is one tensor.",
-     1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | OUTPUT_BITS | BIT(OPT_THREADS) | RESTORE_BITS},
+     1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | OUTPUT_BITS | BIT(OPT_THREADS) | RESTORE_BITS | TALK_BITS},
     {NULL, "diff", verb_diff, "BASE NEW", "write the delta from one file of tensors to another",
      "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are stored as the\n"
      "bits that differ, others whole.",
-     2, 2, INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | OUTPUT_BITS},
+     2, 2,
+     INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | OUTPUT_BITS | TALK_BITS},
     {NULL, "apply", verb_apply, "BASE DELTA...", "apply one delta, or several in a row",
      "BASE must be what the first delta was made from: the hash of each tensor is checked, and that of each result.", 2,
-     INT32_MAX, BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_IN_PLACE) | RESTORE_BITS},
+     INT32_MAX, BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_IN_PLACE) | RESTORE_BITS | TALK_BITS},
     {"block", "encode", verb_block_encode, "IN OUT", "encode raw elements as one bare block", NULL, 2, 2,
-     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE) | BIT(OPT_MAX_SIZE)},
+     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE) | BIT(OPT_MAX_SIZE) |
+         TALK_BITS},
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
-     BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS},
+     BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
     {NULL, "bench", verb_bench, "[FILE]",
      "measure the codec against memcpy, on synthetic data or a file's largest tensor",
      "Synthetic data are of --dtype, f32 by default, at uniformly random positions. --format auto is every format.\n"
@@ -142,6 +173,18 @@ static const struct verb {
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
+/* What a command line without a verb takes: the options and letters of zstd. An option says which verb it stands for,
+ * compress by default. */
+static const struct verb bare = {NULL,
+                                 "",
+                                 NULL,
+                                 "[FILE]...",
+                                 "compress files, or with -d decompress, -t test, -l list them",
+                                 "The options are those of these four verbs. Without FILE, standard input is read.",
+                                 0,
+                                 INT32_MAX,
+                                 VERB_BITS | COMPRESS_BITS | DECOMPRESS_BITS | TEST_BITS | LIST_BITS};
+
 static void verb_name(const struct verb *v, char name[32])
 {
     snprintf(name, 32, "%s%s%s", v->group ? v->group : "", v->group ? " " : "", v->name);
@@ -149,8 +192,11 @@ static void verb_name(const struct verb *v, char name[32])
 
 static void print_usage(void)
 {
-    puts("Usage: picitool VERB [OPTION]... OPERAND...\n\n"
-         "Tensors that are mostly zero, in a small file, and back.\n");
+    puts("Usage: picitool VERB [OPTION]... OPERAND...\n"
+         "       picitool [-d | -t | -l] [OPTION]... [FILE]...\n\n"
+         "Tensors that are mostly zero, in a small file, and back. Without a verb, files are compressed, or "
+         "decompressed\n"
+         "(-d), tested (-t) or listed (-l), with the letters of zstd; picitool -d --help tells them.\n");
     for (int i = 0; i < VERBS; i++) {
         char name[32];
         verb_name(&verbs[i], name);
@@ -166,12 +212,24 @@ static bool takes(const struct verb *v, int option)
     return (v->takes | BIT(OPT_HELP)) >> option & 1;
 }
 
+/* The letter of an option that a verb takes; 0: none. If two options have it, it is that of a verb's option without a
+ * verb, and that of the option with a value, --format, after a verb. */
+static char letter_of(const struct verb *v, int option)
+{
+    for (int i = 0; i < OPTIONS; i++) {
+        const bool first = v == &bare ? !options[i].value : options[i].value != NULL;
+        if (i != option && options[i].letter == options[option].letter && takes(v, i) && first)
+            return 0;
+    }
+    return options[option].letter;
+}
+
 static void print_verb_help(const struct verb *v)
 {
     char name[32];
     verb_name(v, name);
-    printf("Usage: picitool %s [OPTION]... %s\n\n%c%s.\n", name, v->operands, v->summary[0] - 'a' + 'A',
-           v->summary + 1);
+    printf("Usage: picitool %s%s[OPTION]... %s\n\n%c%s.\n", name, *name ? " " : "", v->operands,
+           v->summary[0] - 'a' + 'A', v->summary + 1);
     if (v->details)
         puts(v->details);
     puts("");
@@ -180,8 +238,8 @@ static void print_verb_help(const struct verb *v)
             continue;
         char left[40], letter[8] = "    ";
         const char *value = options[i].value ? options[i].value : "";
-        if (options[i].letter)
-            snprintf(letter, sizeof letter, "-%c, ", options[i].letter);
+        if (letter_of(v, i))
+            snprintf(letter, sizeof letter, "-%c, ", letter_of(v, i));
         snprintf(left, sizeof left,
                  options[i].value_optional ? "%s--%s[=%s]"
                  : *value                  ? "%s--%s %s"
@@ -242,6 +300,14 @@ static int parse_word(const char *option, const char *s, const char *(*word)(int
     return tool_usage(NULL, "--%s %s: not one of %s%s", option, s, all, suggest_hint(&near, "", hint));
 }
 
+static bool is_format(const char *s)
+{
+    for (int i = 0; format_word(i); i++)
+        if (strcmp(s, format_word(i)) == 0)
+            return true;
+    return false;
+}
+
 static int parse_format(const char *s, struct tool_options *o)
 {
     int i, status = parse_word("format", s, format_word, &i);
@@ -280,9 +346,9 @@ static int parse_max_size(const char *s, struct tool_options *o)
 static int parse_heatmap(const char *value, struct tool_options *o)
 {
     const char *kind = tool_extension(value);
-    if (strcmp(kind, ".png") == 0)
+    if (strcasecmp(kind, ".png") == 0)
         o->png = value;
-    else if (strcmp(kind, ".svg") == 0)
+    else if (strcasecmp(kind, ".svg") == 0)
         o->svg = value;
     else
         return tool_usage(value, "--heatmap draws to a file whose name ends in .png or .svg");
@@ -348,14 +414,35 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_SPARSITY: return parse_sparsity(value, o);
     case OPT_IN_PLACE: o->in_place = true; return TOOL_OK;
     case OPT_REPS: return parse_int("reps", value, 1, 10000, &o->reps);
+    case OPT_STDOUT: o->to_stdout = true; return TOOL_OK;
+    case OPT_KEEP: o->remove = false; return TOOL_OK;
+    case OPT_RM: o->remove = true; return TOOL_OK;
+    case OPT_QUIET: o->talk = o->talk < 0 ? TERM_SILENT : TERM_QUIET; return TOOL_OK;
+    case OPT_VERBOSE: o->talk = TERM_VERBOSE; return TOOL_OK;
+    case OPT_DECOMPRESS:
+    case OPT_COMPRESS:
+    case OPT_TEST:
+    case OPT_LIST:
     case OPT_HELP:
     case OPTIONS: break;
     }
     return TOOL_OK;
 }
 
+/* Print "VERB: what; see picitool VERB --help". Returns TOOL_USAGE. */
+__attribute__((format(printf, 2, 3))) static int wrong(const struct verb *v, const char *what, ...)
+{
+    char name[32], text[512];
+    va_list args;
+    verb_name(v, name);
+    va_start(args, what);
+    vsnprintf(text, sizeof text, what, args);
+    va_end(args);
+    return tool_usage(NULL, "%s%s%s; see picitool %s --help", name, *name ? ": " : "", text, *name ? name : "-d");
+}
+
 /* Report word, as "--tensr=x": either it is no option of the verb, or the option takes no value. */
-static int no_option(const struct verb *v, const char *name, const char *word)
+static int no_option(const struct verb *v, const char *word)
 {
     char typed[64], hint[SUGGEST_HINT];
     struct suggest near;
@@ -364,71 +451,148 @@ static int no_option(const struct verb *v, const char *name, const char *word)
     suggest_start(&near, typed);
     for (int i = 0; i < OPTIONS; i++)
         if (takes(v, i) && strcmp(options[i].name, typed) == 0)
-            return tool_usage(NULL, "%s: --%s takes no value; see picitool %s --help", name, typed, name);
+            return wrong(v, "--%s takes no value", typed);
         else if (takes(v, i))
             suggest_word(&near, options[i].name);
-    suggest_hint(&near, "--", hint);
-    return tool_usage(NULL, "%s: no option %s%s%s see picitool %s --help", name, word, hint, hint[0] ? "" : ";", name);
+    return wrong(v, "no option %s%s", word, suggest_hint(&near, "--", hint));
 }
 
-/* Parse what follows the verb; argv[0] is the last word of the verb. *help: --help was given, so ignore the rest. */
-static int parse_arguments(const struct verb *v, int argc, char **argv, struct tool_options *o, bool *help)
+/* "-19": the digit that getopt has found, and the rest of its word, of which what follows the digits is parsed next. */
+static int parse_level(int digit, char **argv, struct tool_options *o)
 {
-    char name[32], letters[3 * OPTIONS + 2] = ":";
+    enum { MOST = 19 };
+    char *rest = optarg;
+    int level = digit - '0';
+    for (; rest && *rest >= '0' && *rest <= '9' && level <= MOST; rest++)
+        level = 10 * level + *rest - '0';
+    if (level > MOST)
+        return tool_usage(NULL, "%s: levels are -1 to -%d; --zstd=LEVEL gives others", argv[optind - 1], MOST);
+    if (rest && *rest) {
+        *--rest = '-';
+        argv[--optind] = rest;
+    }
+    o->zstd = level;
+    return TOOL_OK;
+}
+
+/* Parse what follows the verb; argv[0] is the last word of the verb. *given: the options. *mode: the last of those that
+ * stand for a verb, if there is one. */
+static int parse_options(const struct verb *v, int argc, char **argv, struct tool_options *o, uint64_t *given,
+                         int *mode)
+{
+    char letters[3 * (OPTIONS + 9) + 2] = ":";
     struct option longs[OPTIONS + 1] = {{0}};
     int n = 0;
     size_t at = 1;
-    verb_name(v, name);
     for (int i = 0; i < OPTIONS; i++) {
         if (!takes(v, i))
             continue;
         int has = !options[i].value ? no_argument : options[i].value_optional ? optional_argument : required_argument;
         longs[n++] = (struct option){options[i].name, has, NULL, 256 + i};
-        if (options[i].letter) {
-            letters[at++] = options[i].letter;
+        if (letter_of(v, i)) {
+            letters[at++] = letter_of(v, i);
             for (int colons = has == required_argument ? 1 : has == optional_argument ? 2 : 0; colons; colons--)
                 letters[at++] = ':';
         }
     }
-    *help = false;
+    for (char digit = '1'; takes(v, OPT_ZSTD) && digit <= '9'; digit++) {
+        letters[at++] = digit;
+        letters[at++] = ':';
+        letters[at++] = ':';
+    }
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
         if (c == ':')
-            return tool_usage(NULL, "%s: %s needs a value; see picitool %s --help", name, argv[optind - 1], name);
+            return wrong(v, "%s needs a value", argv[optind - 1]);
         if (c == '?' && optopt > 0 && optopt < 256)
-            return tool_usage(NULL, "%s: no option -%c; see picitool %s --help", name, optopt, name);
+            return wrong(v, "no option -%c", optopt);
         if (c == '?')
-            return no_option(v, name, argv[optind - 1]);
+            return no_option(v, argv[optind - 1]);
         int id = c - 256;
+        if (c >= '1' && c <= '9')
+            id = OPT_ZSTD;
         for (int i = 0; id < 0 && i < OPTIONS; i++)
-            if (options[i].letter == c)
+            if (takes(v, i) && letter_of(v, i) == c)
                 id = i;
-        *help = *help || id == OPT_HELP;
-        int status = take_option((enum option_id)id, optarg, o);
+        *given |= BIT(id);
+        if (BIT(id) & VERB_BITS)
+            *mode = id;
+        if (c == 'f' && id == OPT_FORMAT && !is_format(optarg) && access(optarg, F_OK) == 0)
+            return wrong(v, "-f is --format here, and %s is a file; --force overwrites outputs", optarg);
+        int status = c >= '1' && c <= '9' ? parse_level(c, argv, o) : take_option((enum option_id)id, optarg, o);
         if (status)
             return status;
     }
     o->args = argv + optind;
     o->nargs = argc - optind;
-    if (*help || (o->nargs >= v->least && o->nargs <= v->most))
-        return TOOL_OK;
-    if (o->nargs < v->least)
-        return tool_usage(NULL, "%s: operands are missing: %s; see picitool %s --help", name, v->operands, name);
-    return tool_usage(NULL, "%s: one operand too many: %s; see picitool %s --help", name, o->args[v->most], name);
+    if (o->to_stdout && o->out && strcmp(o->out, "-") != 0 && !(*given & BIT(OPT_HELP)))
+        return wrong(v, "either --stdout or -o %s", o->out);
+    if (o->to_stdout)
+        o->out = "-";
+    return TOOL_OK;
+}
+
+static const struct tool_options defaults = {
+    .format = PICI_AUTO, .threads = 1, .bench_bytes = UINT64_C(64) << 20, .reps = 7};
+
+static int run_parsed(const struct verb *v, const struct tool_options *o)
+{
+    term_set_talk(o->talk);
+    return v->run(o);
 }
 
 static int run_verb(const struct verb *v, int argc, char **argv)
 {
-    struct tool_options o = {.format = PICI_AUTO, .threads = 1, .bench_bytes = UINT64_C(64) << 20, .reps = 7};
-    bool help;
-    int status = parse_arguments(v, argc, argv, &o, &help);
+    struct tool_options o = defaults;
+    uint64_t given = 0;
+    int mode = -1;
+    int status = parse_options(v, argc, argv, &o, &given, &mode);
     if (status)
         return status;
-    if (help) {
+    if (given & BIT(OPT_HELP)) {
         print_verb_help(v);
         return TOOL_OK;
     }
-    return v->run(&o);
+    if (o.nargs < v->least)
+        return wrong(v, "operands are missing: %s", v->operands);
+    if (o.nargs > v->most)
+        return wrong(v, "one operand too many: %s", o.args[v->most]);
+    return run_parsed(v, &o);
+}
+
+static const struct verb *verb_of(const char *name)
+{
+    for (int i = 0; i < VERBS; i++)
+        if (!verbs[i].group && strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+/* A command line without a verb. */
+static int run_bare(int argc, char **argv)
+{
+    static char *standard_input[] = {"-", NULL};
+    struct tool_options o = defaults;
+    uint64_t given = 0;
+    int mode = OPT_COMPRESS;
+    int status = parse_options(&bare, argc, argv, &o, &given, &mode);
+    if (status)
+        return status;
+    if (given & BIT(OPT_HELP)) {
+        print_verb_help(&bare);
+        return TOOL_OK;
+    }
+    const struct verb *v = verb_of(options[mode].name);
+    for (int i = 0; i < OPTIONS; i++)
+        if ((given & ~VERB_BITS) >> i & 1 && !takes(v, i))
+            return wrong(v, "no option --%s", options[i].name);
+    if (o.nargs == 0) {
+        if (isatty(STDIN_FILENO))
+            return wrong(&bare, "no file is given, and standard input is a terminal");
+        o.args = standard_input;
+        o.nargs = 1;
+    }
+    return run_parsed(v, &o);
 }
 
 static int run_group(const char *group, int argc, char **argv)
@@ -477,7 +641,7 @@ static void offer_values(enum option_id id, const char *begun, char **words, int
 static int option_before(const struct verb *v, const char *word)
 {
     for (int i = 0; i < OPTIONS; i++) {
-        const char letter[] = {'-', options[i].letter, 0};
+        const char letter[] = {'-', takes(v, i) ? letter_of(v, i) : 0, 0};
         if (takes(v, i) && options[i].value && !options[i].value_optional && word[0] == '-' &&
             (strcmp(word, letter) == 0 || (word[1] == '-' && strcmp(word + 2, options[i].name) == 0)))
             return i;
@@ -487,12 +651,13 @@ static int option_before(const struct verb *v, const char *word)
 
 static void complete_verb(const struct verb *v, char **words, int n)
 {
+    const bool no_help = v == &bare && n == 1; /* it is offered already */
     const char *begun = words[n - 1];
     int id = n > 1 ? option_before(v, words[n - 2]) : -1;
     if (id >= 0)
         offer_values((enum option_id)id, begun, words, n - 2);
     for (int i = 0; id < 0 && begun[0] == '-' && i < OPTIONS; i++)
-        if (takes(v, i))
+        if (takes(v, i) && !(no_help && i == OPT_HELP))
             offer(begun, "--", options[i].name, options[i].help);
 }
 
@@ -518,6 +683,8 @@ static void complete(char **words, int n)
         offer(begun, "--", "help", "what the verbs are");
         offer(begun, "--", "version", "which version this is");
     }
+    if (n && (begun[0] == '-' || n > 1) && (words[0][0] == '-' || (n > 1 && access(words[0], F_OK) == 0)))
+        complete_verb(&bare, words, n);
 }
 
 static int run(int argc, char **argv)
@@ -543,6 +710,8 @@ static int run(int argc, char **argv)
         if (!verbs[i].group && strcmp(word, verbs[i].name) == 0)
             return run_verb(&verbs[i], argc - 1, argv + 1);
     }
+    if (word[0] == '-' || access(word, F_OK) == 0)
+        return run_bare(argc, argv);
     struct suggest near;
     char hint[SUGGEST_HINT];
     suggest_start(&near, word);
@@ -557,7 +726,6 @@ int main(int argc, char **argv)
     io_start();
     setlocale(LC_CTYPE, "");
     int status = run(argc, argv);
-    /* A verb that wrote to descriptor 1 has closed it, and left nothing in stdout. */
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == TOOL_OK)
         status = tool_bad("standard output", "%s", strerror(errno ? errno : EIO));

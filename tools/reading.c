@@ -6,18 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "looks.h"
 #include "tool.h"
 
 enum { PIECE_MOST = 256 << 20 }; /* bytes, unless one chunk is longer */
 
 /* The first bytes of every .pici file: its magic, and version 1. */
 static const uint8_t file_header[16] = {0x89, 'P', 'I', 'C', 'I', '\r', '\n', 0x1a, 1};
-
-static bool ends_in(const char *s, const char *end)
-{
-    size_t len = strlen(s), tail = strlen(end);
-    return len > tail && strcmp(s + len - tail, end) == 0;
-}
 
 int reading_kind(struct input *in, const char *path, enum reading_kind *kind)
 {
@@ -31,7 +26,9 @@ int reading_kind(struct input *in, const char *path, enum reading_kind *kind)
     else if (got >= 4 && memcmp(first, "PICI", 4) == 0)
         *kind = READING_BLOCK;
     else
-        *kind = ends_in(path, ".pici") ? READING_FILE : ends_in(path, ".blk") ? READING_BLOCK : READING_OTHER;
+        *kind = tool_has_extension(path, ".pici")  ? READING_FILE
+                : tool_has_extension(path, ".blk") ? READING_BLOCK
+                                                   : READING_OTHER;
     return TOOL_OK;
 }
 
@@ -78,11 +75,17 @@ static void lose(struct reading *r, enum pici_status s, const char *so)
 int reading_open(struct reading *r, struct input *in, int threads, bool at_random)
 {
     *r = (struct reading){.in = in, .threads = tool_threads(threads), .at_random = at_random && in->regular};
+    uint8_t first[INPUT_PEEK];
+    char text[LOOKS_TEXT];
+    size_t got = 0;
+    int status = in->regular ? TOOL_OK : input_peek(in, first, sizeof first, &got);
+    if (status)
+        return status;
     struct pici_reader_opts opts = PICI_READER_OPTS_INIT;
     opts.threads = threads;
     enum pici_status s = r->at_random ? pici_reader_open_at(&r->reader, input_read_at, in, in->bytes, &opts)
                                       : pici_reader_open_stream(&r->reader, input_take, in, &opts);
-    return s ? reading_failed(r, s) : TOOL_OK;
+    return s ? say(r, s, looks_after(in, first, got, TYPE_UNSET, text)) : TOOL_OK;
 }
 
 /* Repairs the file header in p, the n bytes of the file at offset. Its bytes are always the same, so a damaged header

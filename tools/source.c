@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attrs.h"
+#include "looks.h"
 
 enum { HEAD_STEP = 1 << 20 };
 
@@ -42,7 +43,9 @@ void source_swap_raw(void *p, size_t bytes, size_t width)
 
 static int refuse(const struct source *s, const struct parse_error *e)
 {
-    return tool_bad_at(s->in->name, e->offset, "%s", e->what);
+    char text[LOOKS_TEXT];
+    return tool_bad_at(s->in->name, e->offset, "%s%s", e->what,
+                       looks_after(s->in, s->head, s->head_len, s->type, text));
 }
 
 /* Reads the head up to need bytes, or to the end of the file. Memory grows with the bytes read, not with need. */
@@ -107,10 +110,24 @@ static int open_safetensors(struct source *s)
     return TOOL_OK;
 }
 
+/* Raw elements whose type is not given: another kind of file, perhaps. */
+static int refuse_raw(struct source *s)
+{
+    uint8_t first[INPUT_PEEK];
+    char text[LOOKS_TEXT];
+    size_t got;
+    int status = input_peek(s->in, first, sizeof first, &got);
+    if (status)
+        return status;
+    if (*looks(s->in, first, got, TYPE_RAW, text))
+        return tool_usage(s->in->name, "%s; --dtype takes it as raw elements", text);
+    return tool_usage(s->in->name, "is taken as raw elements: needs --dtype, their type");
+}
+
 static int open_raw(struct source *s, const struct tool_options *o)
 {
     if (!o->dtype)
-        return tool_usage(s->in->name, "is taken as raw elements: needs --dtype, their type");
+        return refuse_raw(s);
     s->raw_dtype = (enum pici_dtype)o->dtype;
     s->tensors = s->in->regular ? 1 + (s->in->bytes % pici_dtype_width(s->raw_dtype) != 0) : 0;
     return TOOL_OK;

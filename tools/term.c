@@ -2,9 +2,11 @@
 #define _GNU_SOURCE
 #include "term.h"
 
+#include <errno.h>
 #include <langinfo.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -148,6 +150,58 @@ bool term_utf8(void)
     return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
+const char *term_speed(char buf[TERM_TEXT], uint64_t bytes, double seconds)
+{
+    static const char *const units[] = {"kB/s", "MB/s", "GB/s", "TB/s"};
+    double v = (double)bytes / (seconds > 1e-9 ? seconds : 1e-9) / 1000;
+    int u = 0;
+    while (v >= 999.5 && u < 3) { /* that would print as 1000 */
+        v /= 1000;
+        u++;
+    }
+    snprintf(buf, TERM_TEXT, v < 9.995 ? "%.2f %s" : v < 99.95 ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return buf;
+}
+
+static int talk = TERM_NORMAL;
+
+void term_set_talk(int level)
+{
+    talk = level < TERM_SILENT ? TERM_SILENT : level > TERM_VERBOSE ? TERM_VERBOSE : level;
+}
+
+int term_talk(void)
+{
+    return talk;
+}
+
+bool term_can_ask(void)
+{
+    return talk >= TERM_NORMAL && isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+}
+
+bool term_ask(const char *file, const char *question)
+{
+    char first[4] = "", c;
+    size_t len = 0;
+    ssize_t k;
+    progress_wipe();
+    fflush(stdout);
+    fputs("picitool: ", stderr);
+    term_puts(stderr, file);
+    fprintf(stderr, ": %s [y/N] ", question);
+    fflush(stderr);
+    /* One byte at a time, so that what follows the line is left for later questions. */
+    while (((k = read(STDIN_FILENO, &c, 1)) == 1 && c != '\n') || (k < 0 && errno == EINTR)) {
+        if (k == 1 && len < sizeof first)
+            first[len] = c;
+        len += k == 1;
+    }
+    if (k <= 0)
+        putc('\n', stderr);
+    return (len == 1 && strchr("yY", first[0])) || (len == 3 && strncasecmp(first, "yes", 3) == 0);
+}
+
 /* Progress. At most one line is up at a time; errors wipe it first. */
 static struct progress *up;
 
@@ -161,7 +215,8 @@ double term_now(void)
 void progress_start(struct progress *p, const char *what, uint64_t total)
 {
     double now = term_now();
-    *p = (struct progress){.what = what, .total = total, .start = now, .shown = now, .live = isatty(STDERR_FILENO)};
+    *p = (struct progress){.what = what, .total = total, .start = now, .shown = now, .live = false};
+    p->live = talk >= TERM_NORMAL && isatty(STDERR_FILENO);
 }
 
 void progress_at(struct progress *p, uint64_t done, uint64_t dense)

@@ -41,6 +41,25 @@ void term_off(FILE *f);
 /* Whether the locale's characters are UTF-8. */
 bool term_utf8(void);
 
+/* A number of bytes a second, in powers of ten, as figures of memory are: "2.10 GB/s". Returns buf. */
+const char *term_speed(char buf[TERM_TEXT], uint64_t bytes, double seconds);
+
+/* How much is said on stderr. Set once, before a verb begins. */
+enum term_talk {
+    TERM_SILENT = -2, /* nothing, not even errors */
+    TERM_QUIET = -1,  /* errors; no questions */
+    TERM_NORMAL = 0,  /* also warnings; on a terminal also progress, results and questions */
+    TERM_VERBOSE = 1  /* also results, and each tensor, whether stderr is a terminal or not */
+};
+void term_set_talk(int);
+int term_talk(void);
+
+/* Whether a question can be asked: stdin and stderr are terminals, and talk is not restricted. */
+bool term_can_ask(void);
+
+/* Ask "picitool: FILE: question [y/N] " and read the line that answers. True: yes. */
+bool term_ask(const char *file, const char *question);
+
 /* Progress of a verb's work: one line on stderr, which is rewritten in place. It is shown only on a terminal, and only
  * after a second. */
 struct progress {

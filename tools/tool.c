@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "suggest.h"
@@ -17,10 +18,11 @@ enum { MESSAGE = 4096 };
 
 static char message[MESSAGE];
 
-static void say(const char *file, const char *at, const char *what, va_list args)
+/* Prints the message, unless less than `least` is to be said. */
+static void print(const char *file, int least)
 {
-    int len = snprintf(message, sizeof message, "%s", at);
-    vsnprintf(message + len, sizeof message - (size_t)len, what, args);
+    if (term_talk() < least)
+        return;
     progress_wipe();
     fflush(stdout); /* keeps the order of both streams on one terminal */
     term_on(stderr, TERM_RED);
@@ -33,6 +35,23 @@ static void say(const char *file, const char *at, const char *what, va_list args
     }
     term_puts(stderr, message);
     putc('\n', stderr);
+}
+
+static void say(const char *file, const char *at, const char *what, va_list args)
+{
+    int len = snprintf(message, sizeof message, "%s", at);
+    vsnprintf(message + len, sizeof message - (size_t)len, what, args);
+    print(file, TERM_QUIET);
+}
+
+void tool_warn(const char *file, const char *what, ...)
+{
+    va_list args;
+    int len = snprintf(message, sizeof message, "warning: ");
+    va_start(args, what);
+    vsnprintf(message + len, sizeof message - (size_t)len, what, args);
+    va_end(args);
+    print(file, TERM_NORMAL);
 }
 
 const char *tool_last_error(void)
@@ -91,10 +110,26 @@ const char *tool_input_name(const char *path)
     return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
+/* What --type calls a type, and the extensions, in lower case, of the names of such files. */
+static const struct {
+    const char *name, *extensions[2];
+} types[TYPES] = {
+    [TYPE_UNSET] = {"", {NULL}},         [TYPE_RAW] = {"raw", {NULL}},
+    [TYPE_NPY] = {"npy", {".npy"}},      [TYPE_SAFETENSORS] = {"safetensors", {".safetensors"}},
+    [TYPE_PT] = {"pt", {".pt", ".pth"}},
+};
+
 const char *tool_type_name(enum tool_type t)
 {
-    static const char *const names[] = {"", "raw", "npy", "safetensors", "pt"};
-    return names[t];
+    return types[t].name;
+}
+
+bool tool_type_exists(const char *name)
+{
+    for (int t = TYPE_RAW; t < TYPES; t++)
+        if (strcmp(name, types[t].name) == 0)
+            return true;
+    return false;
 }
 
 const char *tool_extension(const char *path)
@@ -115,11 +150,17 @@ char *tool_output_name(const char *in, const char *extension)
 enum tool_type tool_type_of(const char *path)
 {
     const char *extension = tool_extension(path);
-    if (strcmp(extension, ".npy") == 0)
-        return TYPE_NPY;
-    if (strcmp(extension, ".safetensors") == 0)
-        return TYPE_SAFETENSORS;
-    return strcmp(extension, ".pt") == 0 || strcmp(extension, ".pth") == 0 ? TYPE_PT : TYPE_RAW;
+    for (int t = TYPE_RAW; t < TYPES; t++)
+        for (int i = 0; i < 2 && types[t].extensions[i]; i++)
+            if (strcasecmp(extension, types[t].extensions[i]) == 0)
+                return (enum tool_type)t;
+    return TYPE_RAW;
+}
+
+bool tool_has_extension(const char *path, const char *extension)
+{
+    const size_t len = strlen(path), tail = strlen(extension);
+    return len > tail && strcasecmp(path + len - tail, extension) == 0 && path[len - tail - 1] != '/';
 }
 
 bool tool_parse_digits(const char **s, uint64_t *v)

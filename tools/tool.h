@@ -31,6 +31,9 @@ struct tool_options {
         uint64_t first, last; /* elements [first, last) */
     } range;
     bool force, json, checksum, keep_going, in_place, no_sparse;
+    bool remove;    /* inputs whose output is complete */
+    bool to_stdout; /* out is "-" then */
+    int talk;       /* enum term_talk */
     struct {
         bool given;
         uint64_t bytes;   /* UINT64_MAX: no limit */
@@ -58,7 +61,7 @@ int verb_diff(const struct tool_options *);
 int verb_apply(const struct tool_options *);
 
 /* Print "picitool: FILE: what" on stderr, as one line whatever bytes file and arguments contain. file may be NULL.
- * Returns TOOL_BAD. */
+ * Nothing with --quiet twice. Returns TOOL_BAD. */
 int tool_bad(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same as "picitool: FILE: offset N: what". Returns TOOL_BAD. */
@@ -66,6 +69,9 @@ int tool_bad_at(const char *file, uint64_t offset, const char *what, ...) __attr
 
 /* The same as tool_bad for wrong usage. Returns TOOL_USAGE. */
 int tool_usage(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
+
+/* Print "picitool: FILE: warning: what" on stderr, as one line. Nothing with --quiet. */
+void tool_warn(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
 /* tool_bad: file has no tensor of the name for which near searched; suggests the nearest one. */
 struct suggest;
@@ -86,13 +92,19 @@ const char *tool_input_name(const char *path);
 /* "raw", "npy", "safetensors" or "pt". */
 const char *tool_type_name(enum tool_type);
 
+/* Whether --type knows the word. */
+bool tool_type_exists(const char *name);
+
+/* Whether the name of the file at path ends in extension, in capitals or not, and has something before it. */
+bool tool_has_extension(const char *path, const char *extension);
+
 /* The extension of path with its dot, "" if it has none. Dots in the names of directories do not count. */
 const char *tool_extension(const char *path);
 
 /* The default name of an output: in with the extension appended, or - for -. The caller frees it. NULL: no memory. */
 char *tool_output_name(const char *in, const char *extension);
 
-/* The type by the extension of path; raw if the extension is unknown. */
+/* The type by the extension of path, in capitals or not; raw if the extension is unknown. */
 enum tool_type tool_type_of(const char *path);
 
 /* Parse a number with an optional suffix K, M, G or T (powers of 1024, with or without iB). False if it is malformed or

@@ -90,29 +90,28 @@ static void json_compare(struct jsonout *j, const struct report *r, const struct
     jsonout_end(j, '}');
 }
 
-void report_json(const struct report *r)
+void report_json(struct jsonout *j, const struct report *r)
 {
-    struct jsonout j = {.f = stdout};
-    jsonout_begin(&j, NULL, '{');
-    jsonout_string(&j, "file", r->file);
-    jsonout_string(&j, "type", r->type);
+    jsonout_begin(j, NULL, '{');
+    jsonout_string(j, "file", r->file);
+    jsonout_string(j, "type", r->type);
     if (r->file_bytes)
-        jsonout_u64(&j, "file_bytes", r->file_bytes);
-    jsonout_begin(&j, "tensors", '[');
+        jsonout_u64(j, "file_bytes", r->file_bytes);
+    jsonout_begin(j, "tensors", '[');
     for (size_t i = 0; i < r->tensors; i++) {
         const struct measured *m = &r->tensor[i];
-        jsonout_begin(&j, NULL, '{');
-        measured_json(&j, m);
-        json_sizes(&j, m->sizes, m->stored);
-        json_compare(&j, r, m->sizes);
-        jsonout_end(&j, '}');
+        jsonout_begin(j, NULL, '{');
+        measured_json(j, m);
+        json_sizes(j, m->sizes, m->stored);
+        json_compare(j, r, m->sizes);
+        jsonout_end(j, '}');
     }
-    jsonout_end(&j, ']');
-    jsonout_begin(&j, "total", '{');
-    json_sizes(&j, &r->total, r->stored);
-    json_compare(&j, r, &r->total);
-    jsonout_end(&j, '}');
-    jsonout_end(&j, '}');
+    jsonout_end(j, ']');
+    jsonout_begin(j, "total", '{');
+    json_sizes(j, &r->total, r->stored);
+    json_compare(j, r, &r->total);
+    jsonout_end(j, '}');
+    jsonout_end(j, '}');
 }
 
 static void print_heading(const struct report *r)

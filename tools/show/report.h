@@ -9,8 +9,8 @@
 
 enum { REPORT_SPARK = 24 }; /* characters of a sparkline */
 
-/* The output of inspect: JSON; or text, which is a map of one tensor, or a table of several. */
-void report_json(const struct report *r);
+/* The output of inspect: JSON, an object; or text, which is a map of one tensor, or a table of several. */
+void report_json(struct jsonout *j, const struct report *r);
 void report_print(const struct report *r);
 
 /* Write the description of a tensor as members of the current object of j. */

@@ -13,6 +13,7 @@
 #include "attrs.h"
 #include "delta.h"
 #include "reading.h"
+#include "result.h"
 #include "tensors.h"
 #include "term.h"
 #include "xxh64.h"
@@ -282,17 +283,23 @@ static int another_base(struct job *j)
     return is ? TOOL_OK : tool_bad(j->base.in.name, "%s", j->why);
 }
 
+static uint64_t delta_bytes(const struct job *j)
+{
+    uint64_t bytes = 0;
+    for (int k = 0; k < j->steps; k++)
+        bytes += j->step[k].in.bytes;
+    return bytes;
+}
+
 /* Sets the limit of the result and checks the length that the index of the last delta gives. */
 static int claim(struct job *j)
 {
-    uint64_t bytes, deltas = 0;
+    uint64_t bytes;
     const struct step *end = last(j);
     enum pici_status s = limit_claimed(end->r.reader, end->d.tensors, &bytes);
     if (s)
         return reading_failed(&end->r, s);
-    for (int k = 0; k < j->steps; k++)
-        deltas += j->step[k].in.bytes;
-    j->out.limit = limit_of(j->o, deltas, 2 * j->base.in.bytes);
+    j->out.limit = limit_of(j->o, delta_bytes(j), 2 * j->base.in.bytes);
     return output_claim(&j->out, end->in.name, bytes);
 }
 
@@ -312,14 +319,19 @@ static int apply(struct job *j)
                      : output_open_from(&j->out, path, &j->base.in, j->from, (size_t)j->steps + 1, j->o->force);
     if (status == TOOL_OK && !j->o->no_sparse)
         output_sparse(&j->out);
+    const double start = term_now();
     if (status == TOOL_OK)
         status = claim(j);
     if (status == TOOL_OK)
         status = make(j);
-    if (j->not_base)
+    const double seconds = term_now() - start;
+    if (j->not_base) {
         status = another_base(j);
-    else if (status == TOOL_OK)
+    } else if (status == TOOL_OK) {
         status = output_commit(&j->out);
+        if (status == TOOL_OK)
+            result_print(last(j)->in.name, delta_bytes(j), &j->out, true, seconds);
+    }
     output_discard(&j->out);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "attrs.h"
 #include "io.h"
+#include "result.h"
 #include "source.h"
 #include "term.h"
 #include "tool.h"
@@ -31,6 +32,7 @@ static int copy_tensor(struct job *j, const struct source_tensor *t)
 {
     struct pici_attr attrs[SOURCE_ATTRS];
     struct pici_tensor out = source_describe(t, attrs);
+    result_tensor(t->name, t->dtype, t->shape, t->rank);
     enum pici_status s = pici_writer_tensor(j->writer, &out);
     if (s == PICI_E_ARG) /* as a name that is too long for a .pici file */
         return tool_bad(j->in.name, "%s", pici_writer_error(j->writer));
@@ -89,10 +91,10 @@ static int copy(struct job *j, const struct tool_options *o)
     return s ? writer_failed(j, s) : TOOL_OK;
 }
 
-int verb_compress(const struct tool_options *o)
+static int compress(const char *path, const struct tool_options *o, void *sum)
 {
-    const char *path = o->args[0];
     struct job j = {.out.fd = -1};
+    double start = 0;
     char *out = o->out ? strdup(o->out) : tool_output_name(path, ".pici");
     int status = out ? input_open(&j.in, path) : tool_nomem(path, "the output's name");
     if (status == TOOL_OK) {
@@ -100,10 +102,14 @@ int verb_compress(const struct tool_options *o)
         if (status == TOOL_OK) {
             status = output_open(&j.out, out, &j.in, o->force);
             j.out.limit = input_limit(&j.in, o);
+            start = term_now(); /* a question may have been asked before */
             if (status == TOOL_OK)
                 status = copy(&j, o);
+            const double seconds = term_now() - start;
             if (status == TOOL_OK)
                 status = output_commit(&j.out);
+            if (status == TOOL_OK)
+                status = result_done(sum, o, path, &j.in, &j.out, false, seconds);
             pici_writer_close(j.writer);
             output_discard(&j.out);
             source_close(&j.source);
@@ -112,5 +118,18 @@ int verb_compress(const struct tool_options *o)
     }
     free(j.piece);
     free(out);
+    return status;
+}
+
+int verb_compress(const struct tool_options *o)
+{
+    struct results sum = {0};
+    int status = results_check(o, "compress");
+    if (status)
+        return status;
+    if (o->nargs > 1 && o->out)
+        return tool_usage(NULL, "compress: standard output is one .pici file, and there are %d inputs", o->nargs);
+    status = results_each(o, compress, &sum);
+    results_print(&sum, o, false);
     return status;
 }

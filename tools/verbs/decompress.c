@@ -5,6 +5,7 @@
 
 #include "attrs.h"
 #include "reading.h"
+#include "result.h"
 #include "source.h"
 #include "term.h"
 #include "tool.h"
@@ -37,8 +38,10 @@ static int copy(struct reading *r, struct output *out)
     for (bool more = true; status == TOOL_OK && more;) {
         struct pici_tensor_info t;
         status = reading_next(r, &t, &more);
-        if (status == TOOL_OK && more)
+        if (status == TOOL_OK && more) {
+            result_tensor(t.name, t.dtype, t.shape, t.rank);
             status = copy_tensor(r, &t, out, &p);
+        }
     }
     progress_end(&p);
     return status;
@@ -71,29 +74,27 @@ static int refuse_delta(const struct reading *r)
 }
 
 /* Makes the name of the output: as given, or IN without .pici, or - for -. The caller frees it. */
-static int output_name(const struct tool_options *o, char **out)
+static int output_name(const char *in, const struct tool_options *o, char **out)
 {
-    const char *in = o->args[0];
-    const size_t len = strlen(in);
     const bool stream = strcmp(in, "-") == 0;
-    if (!o->out && !stream && (len < 6 || strcmp(in + len - 5, ".pici") != 0 || in[len - 6] == '/'))
+    if (!o->out && !stream && !tool_has_extension(in, ".pici"))
         return tool_usage(in, "does not end in .pici: use -o OUT");
     *out = strdup(o->out ? o->out : in);
     if (!*out)
         return tool_nomem(in, "the output's name");
     if (!o->out && !stream)
-        (*out)[len - 5] = 0;
+        (*out)[strlen(in) - strlen(".pici")] = 0;
     return TOOL_OK;
 }
 
-int verb_decompress(const struct tool_options *o)
+static int decompress(const char *path, const struct tool_options *o, void *sum)
 {
-    const char *path = o->args[0];
     char *out_path;
     struct input in;
     struct output out;
     struct reading r;
-    int status = output_name(o, &out_path);
+    double start = 0;
+    int status = output_name(path, o, &out_path);
     if (status)
         return status;
     status = input_open(&in, path);
@@ -107,21 +108,36 @@ int verb_decompress(const struct tool_options *o)
         if (status == TOOL_OK) {
             status = output_open(&out, out_path, &in, o->force);
             out.limit = limit;
+            start = term_now(); /* a question may have been asked before */
             if (status == TOOL_OK && !o->no_sparse)
                 output_sparse(&out);
             if (status == TOOL_OK)
                 status = output_claim(&out, in.name, claimed(&r));
             if (status == TOOL_OK)
                 status = copy(&r, &out);
+            const double seconds = term_now() - start;
             if (status == TOOL_OK)
                 status = output_commit(&out);
             if (status == TOOL_OK && r.lost)
                 status = TOOL_BAD;
+            if (status == TOOL_OK)
+                status = result_done(sum, o, path, &in, &out, true, seconds);
             output_discard(&out);
         }
         reading_close(&r);
         input_close(&in);
     }
     free(out_path);
+    return status;
+}
+
+int verb_decompress(const struct tool_options *o)
+{
+    struct results sum = {0};
+    int status = results_check(o, "decompress");
+    if (status)
+        return status;
+    status = results_each(o, decompress, &sum);
+    results_print(&sum, o, true);
     return status;
 }

@@ -8,6 +8,7 @@
 
 #include "attrs.h"
 #include "delta.h"
+#include "result.h"
 #include "tensors.h"
 #include "term.h"
 #include "xxh64.h"
@@ -203,10 +204,14 @@ int verb_diff(const struct tool_options *o)
     if (status == TOOL_OK)
         status = output_open_from(&j.out, o->out, &j.next.in, (const int[]){j.next.in.fd, j.base.in.fd}, 2, o->force);
     j.out.limit = limit_of(o, j.base.in.bytes + j.next.in.bytes, 0);
+    const double start = term_now();
     if (status == TOOL_OK)
         status = diff(&j);
+    const double seconds = term_now() - start;
     if (status == TOOL_OK)
         status = output_commit(&j.out);
+    if (status == TOOL_OK)
+        result_print(j.next.in.name, j.next.in.bytes, &j.out, false, seconds);
     pici_writer_close(j.writer);
     output_discard(&j.out);
     free(j.from);

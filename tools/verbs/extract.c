@@ -5,6 +5,7 @@
 #include "attrs.h"
 #include "parse/npy.h"
 #include "reading.h"
+#include "result.h"
 #include "source.h"
 #include "suggest.h"
 #include "term.h"
@@ -90,12 +91,16 @@ static int extract(struct reading *r, struct tool_options *o)
         output_sparse(&out);
     if (status == TOOL_OK)
         status = output_claim(&out, r->in->name, bytes);
+    const double start = term_now();
     if (status == TOOL_OK && tool_type_of(path) == TYPE_NPY)
         status = write_npy_header(r, &t, o, &out);
     if (status == TOOL_OK)
         status = copy(r, &t, o, &out);
+    const double seconds = term_now() - start;
     if (status == TOOL_OK)
         status = output_commit(&out);
+    if (status == TOOL_OK)
+        result_print(r->in->name, r->in->bytes, &out, true, seconds);
     output_discard(&out);
     return status;
 }

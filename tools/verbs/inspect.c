@@ -10,7 +10,9 @@
 #include "show/heat.h"
 #include "show/html.h"
 #include "show/image.h"
+#include "show/inputs.h"
 #include "reading.h"
+#include "result.h"
 #include "show/report.h"
 #include "source.h"
 #include "suggest.h"
@@ -21,6 +23,7 @@ enum { BLOCK_PIECE = 1 << 20, DTYPE_TEXT = 64 /* the most characters shown of th
 
 struct job {
     const struct tool_options *o;
+    const char *path;
     struct input in;
     struct report report;
     bool pictured;           /* an image is wanted */
@@ -212,7 +215,7 @@ static int inspect_source(struct job *j)
 {
     const struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
     struct source s;
-    int status = source_open(&s, &j->in, j->o->args[0], j->o);
+    int status = source_open(&s, &j->in, j->path, j->o);
     if (status)
         return status;
     j->report.type = tool_type_name(s.type);
@@ -280,7 +283,7 @@ static int inspect(struct job *j)
     enum reading_kind kind = READING_OTHER;
     int status = TOOL_OK;
     if (!j->o->type && !j->o->dtype)
-        status = reading_kind(&j->in, j->o->args[0], &kind);
+        status = reading_kind(&j->in, j->path, &kind);
     if (status)
         return status;
     j->report.file = j->in.name;
@@ -316,14 +319,13 @@ static int begin_compare(struct job *j)
     return j->compare ? TOOL_OK : tool_nomem(j->in.name, "the comparison");
 }
 
-int verb_inspect(const struct tool_options *o)
+static int inspect_one(const char *path, const struct tool_options *o, void *ctx)
 {
+    struct inputs *inputs = ctx;
     struct output png = {.fd = -1}, svg = {.fd = -1};
-    struct job j = {.o = o, .pictured = o->png || o->svg};
-    if (o->png && o->svg && strcmp(o->png, o->svg) == 0)
-        return tool_usage(o->png, "cannot be both --png and --svg");
+    struct job j = {.o = o, .path = path, .pictured = o->png || o->svg};
     suggest_start(&j.near, o->tensor);
-    int status = input_open(&j.in, o->args[0]);
+    int status = input_open(&j.in, path);
     if (status)
         return status;
     status = begin_compare(&j);
@@ -341,20 +343,32 @@ int verb_inspect(const struct tool_options *o)
         status = output_commit(&png);
     if (status == TOOL_OK && o->svg)
         status = output_commit(&svg);
-    if (status == TOOL_OK && o->json)
-        report_json(&j.report);
-    else if (status == TOOL_OK)
+    if (status == TOOL_OK && o->json) {
+        report_json(&inputs->json, &j.report);
+    } else if (status == TOOL_OK) {
+        inputs_next(inputs);
         report_print(&j.report);
+    }
     output_discard(&png);
     output_discard(&svg);
     end_job(&j);
     return status;
 }
 
+int verb_inspect(const struct tool_options *o)
+{
+    if (o->png && o->svg && strcmp(o->png, o->svg) == 0)
+        return tool_usage(o->png, "cannot be both --png and --svg");
+    if (o->nargs > 1 && (o->png || o->svg))
+        return tool_usage(NULL, "inspect: a picture is of one file, and there are %d", o->nargs);
+    int status = results_check(o, "inspect");
+    return status ? status : inputs_print(o, inspect_one);
+}
+
 int verb_report(const struct tool_options *o)
 {
     struct output page = {.fd = -1};
-    struct job j = {.o = o, .pictured = true};
+    struct job j = {.o = o, .path = o->args[0], .pictured = true};
     char *path = o->out ? strdup(o->out) : tool_output_name(o->args[0], ".html");
     if (!path)
         return tool_nomem(o->args[0], "the output's name");

@@ -6,6 +6,8 @@
 #include "attrs.h"
 #include "blocks.h"
 #include "reading.h"
+#include "result.h"
+#include "show/inputs.h"
 #include "show/report.h"
 #include "tensors.h"
 #include "term.h"
@@ -55,10 +57,11 @@ static int gather(struct reading *r, struct report *report, uint64_t *chunks)
 }
 
 /* Reads the header of a file that is not a .pici file. */
-static int gather_source(const struct tool_options *o, struct report *report, const char **type, uint64_t *bytes)
+static int gather_source(const char *path, const struct tool_options *o, struct report *report, const char **type,
+                         uint64_t *bytes)
 {
     struct tensors all;
-    int status = tensors_open(&all, o->args[0], o);
+    int status = tensors_open(&all, path, o);
     if (status)
         return status;
     *type = tool_type_name(all.source.type);
@@ -127,37 +130,36 @@ static void list_delta(const struct listed_delta *d)
     puts("");
 }
 
-static void list_json(const struct report *r, uint64_t chunks, const struct listed_delta *d)
+static void list_json(struct jsonout *j, const struct report *r, uint64_t chunks, const struct listed_delta *d)
 {
-    struct jsonout j = {.f = stdout};
-    jsonout_begin(&j, NULL, '{');
-    jsonout_string(&j, "file", r->file);
-    jsonout_string(&j, "source", r->type);
+    jsonout_begin(j, NULL, '{');
+    jsonout_string(j, "file", r->file);
+    jsonout_string(j, "source", r->type);
     if (r->file_bytes)
-        jsonout_u64(&j, "file_bytes", r->file_bytes);
-    jsonout_begin(&j, "tensors", '[');
+        jsonout_u64(j, "file_bytes", r->file_bytes);
+    jsonout_begin(j, "tensors", '[');
     for (size_t i = 0; i < r->tensors; i++) {
         const struct measured *m = &r->tensor[i];
-        jsonout_begin(&j, NULL, '{');
-        measured_json(&j, m);
-        jsonout_u64(&j, "elements", m->elements);
-        jsonout_u64(&j, "bytes", m->elements * pici_dtype_width(m->dtype));
+        jsonout_begin(j, NULL, '{');
+        measured_json(j, m);
+        jsonout_u64(j, "elements", m->elements);
+        jsonout_u64(j, "bytes", m->elements * pici_dtype_width(m->dtype));
         if (m->stored)
-            jsonout_u64(&j, "stored_bytes", m->stored);
-        jsonout_u64(&j, "chunks", m->chunks);
-        jsonout_end(&j, '}');
+            jsonout_u64(j, "stored_bytes", m->stored);
+        jsonout_u64(j, "chunks", m->chunks);
+        jsonout_end(j, '}');
     }
-    jsonout_end(&j, ']');
-    jsonout_begin(&j, "total", '{');
-    jsonout_u64(&j, "elements", r->total.elements);
-    jsonout_u64(&j, "bytes", r->total.dense_bytes);
+    jsonout_end(j, ']');
+    jsonout_begin(j, "total", '{');
+    jsonout_u64(j, "elements", r->total.elements);
+    jsonout_u64(j, "bytes", r->total.dense_bytes);
     if (r->stored)
-        jsonout_u64(&j, "stored_bytes", r->stored);
-    jsonout_u64(&j, "chunks", chunks);
-    jsonout_end(&j, '}');
+        jsonout_u64(j, "stored_bytes", r->stored);
+    jsonout_u64(j, "chunks", chunks);
+    jsonout_end(j, '}');
     if (d->is)
-        list_delta_json(&j, d);
-    jsonout_end(&j, '}');
+        list_delta_json(j, d);
+    jsonout_end(j, '}');
 }
 
 static void list_row(uint64_t elements, uint64_t dense_bytes, uint64_t stored, uint64_t chunks)
@@ -206,8 +208,9 @@ static void list_print(const struct report *r, bool other, uint64_t chunks, cons
         list_delta(d);
 }
 
-int verb_list(const struct tool_options *o)
+static int list(const char *path, const struct tool_options *o, void *ctx)
 {
+    struct inputs *inputs = ctx;
     struct input in;
     struct reading r = {0};
     struct report report = {0};
@@ -216,15 +219,15 @@ int verb_list(const struct tool_options *o)
     char type_text[16] = "";
     uint64_t chunks = 0;
     enum reading_kind kind = READING_OTHER;
-    int status = input_open(&in, o->args[0]);
+    int status = input_open(&in, path);
     if (status)
         return status;
     report.type = type_text;
     report.file_bytes = in.bytes;
-    status = o->type || o->dtype ? TOOL_OK : reading_kind(&in, o->args[0], &kind);
-    const bool other = kind == READING_OTHER && (o->type || o->dtype || tool_type_of(o->args[0]) != TYPE_RAW);
+    status = o->type || o->dtype ? TOOL_OK : reading_kind(&in, path, &kind);
+    const bool other = kind == READING_OTHER && (o->type || o->dtype || tool_type_of(path) != TYPE_RAW);
     if (status == TOOL_OK && other)
-        status = gather_source(o, &report, &report.type, &report.file_bytes);
+        status = gather_source(path, o, &report, &report.type, &report.file_bytes);
     if (status == TOOL_OK && !other) {
         status = reading_open(&r, &in, 1, true);
         if (status == TOOL_OK)
@@ -238,16 +241,24 @@ int verb_list(const struct tool_options *o)
     }
     if (status == TOOL_OK) {
         report.file = in.name;
-        if (o->json)
-            list_json(&report, chunks, &delta);
-        else
+        if (o->json) {
+            list_json(&inputs->json, &report, chunks, &delta);
+        } else {
+            inputs_next(inputs);
             list_print(&report, other, chunks, &delta);
+        }
     }
     delta_close(&delta.d);
     report_free(&report);
     reading_close(&r);
     input_close(&in);
     return status;
+}
+
+int verb_list(const struct tool_options *o)
+{
+    int status = results_check(o, "list");
+    return status ? status : inputs_print(o, list);
 }
 
 /* ---- test */
@@ -307,7 +318,13 @@ static int test_one(const char *path, const struct tool_options *o)
     if (status == TOOL_OK)
         status = kind == READING_BLOCK ? test_block(&in) : test_file(&in, o);
     progress_end(&progress);
-    if (status == TOOL_OK && !o->json) {
+    if (status == TOOL_OK && term_talk() >= TERM_VERBOSE) {
+        char bytes[TERM_TEXT], speed[TERM_TEXT];
+        const uint64_t checked = input_length(&in);
+        fprintf(stderr, "  %s checked, %s\n", term_bytes(bytes, checked),
+                term_speed(speed, checked, term_now() - progress.start));
+    }
+    if (status == TOOL_OK && !o->json && term_talk() >= TERM_NORMAL) {
         term_puts(stdout, in.name);
         fputs(": ", stdout);
         term_on(stdout, TERM_GREEN);
@@ -321,12 +338,14 @@ static int test_one(const char *path, const struct tool_options *o)
 
 int verb_test(const struct tool_options *o)
 {
-    int worst = TOOL_OK;
+    int worst = TOOL_OK, status = results_check(o, "test");
     struct jsonout j = {.f = stdout};
+    if (status)
+        return status;
     if (o->json)
         jsonout_begin(&j, NULL, '[');
     for (int i = 0; i < o->nargs; i++) {
-        int status = test_one(o->args[i], o);
+        status = test_one(o->args[i], o);
         if (status > worst)
             worst = status;
         if (o->json) {

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "show/inputs.h"
+
+int inputs_print(const struct tool_options *o, int (*one)(const char *path, const struct tool_options *o, void *inputs))
+{
+    struct inputs in = {o, {.f = stdout}, false};
+    const bool array = o->json && o->nargs > 1;
+    int worst = TOOL_OK;
+    if (array)
+        jsonout_begin(&in.json, NULL, '[');
+    for (int i = 0; i < o->nargs; i++) {
+        int status = one(o->args[i], o, &in);
+        worst = status > worst ? status : worst;
+        if (!array || status == TOOL_OK)
+            continue;
+        jsonout_begin(&in.json, NULL, '{');
+        jsonout_string(&in.json, "file", tool_input_name(o->args[i]));
+        jsonout_string(&in.json, "error", tool_last_error());
+        jsonout_end(&in.json, '}');
+    }
+    if (array)
+        jsonout_end(&in.json, ']');
+    return worst;
+}
+
+void inputs_next(struct inputs *in)
+{
+    if (in->some)
+        fputc('\n', stdout);
+    in->some = true;
+}
