@@ -10,12 +10,12 @@ numbers 300 >n1200
 "$tool" compress a.npy && "$tool" compress a.safetensors || fail "compress"
 
 # ---- usage: 2, and a hint
-for args in '' frob --frob compress 'compress a b' 'compress --frob a.npy' 'compress -Q a.npy' 'compress --dtype' \
+for args in '' frob --frob compress 'compress -o x a b' 'compress --frob a.npy' 'compress -Q a.npy' 'compress --dtype' \
     'compress --dtype f99 n1200' 'compress -f zip a.npy' 'compress -T -1 a.npy' 'compress -T x a.npy' \
     'compress --zstd=0 a.npy' \
     'compress --type zip a.npy' 'inspect --compare=0 a.npy' 'inspect --compare=23 a.npy' 'report' \
     'report a b' 'compress --force=1 a.npy' 'compress --json a.npy' 'compress n1200' 'compress --dtype f32 a.npy' \
-    'compress -' decompress 'decompress a.npy' 'test' 'list' 'list a b' 'inspect' 'inspect n1200' 'block' 'block frob' \
+    'compress -' decompress 'decompress a.npy' 'test' 'list' 'list - -' 'inspect' 'inspect n1200' 'block' 'block frob' \
     'block encode' 'block encode n1200 x' 'block encode --dtype f32 n1200' 'block decode --max-size 1Q n1200 x' \
     'block decode --max-size -1 n1200 x' 'block decode --max-size 99999999999999999999 n1200 x' \
     'block decode --max-size 18446744073709551615K n1200 x' 'bench a b' 'bench --sparsity 101' 'bench --sparsity 1,,2' \

@@ -179,7 +179,7 @@ if command -v script >/dev/null 2>&1; then
     { printf 'cat a.npy; sleep 1.3; head -c 20000000 /dev/zero'; } >slow.sh
     TERM=xterm script -qec "sh slow.sh | $tool compress --type npy -o slow.pici -" /dev/null >"$out" 2>&1 </dev/null
     grep -q 'standard input .*/s' "$out" && pass || fail "no progress on a terminal"
-    [ "$(tail -c 3 "$out" | od -An -tx1)" = ' 1b 5b 4b' ] && pass || fail "progress stays"
+    says "progress is wiped before the result" "$esc\\[Kstandard input : " "$out"
     if [ "${ZSTD:-}" = 1 ]; then # of a file, whose end is known
         head -c 8500000 /dev/urandom >random
         # stop it in the middle, so that it takes a second on any machine
