@@ -127,6 +127,7 @@ cat hdf5.bin | "$tool" compress --type npy - >x 2>"$err"
 says "a pipe of HDF5 as .npy" 'standard input: offset 0: .*; it looks like an HDF5 file' "$err"
 
 # ---- what reads .pici files
+rm -f x
 for verb in 'decompress -o x' test extract list; do
     for name in npy hdf5 zstd csv; do
         # shellcheck disable=SC2086

@@ -571,7 +571,7 @@ static const struct verb *verb_of(const char *name)
 /* A command line without a verb. */
 static int run_bare(int argc, char **argv)
 {
-    static char *standard_input[] = {"-", NULL};
+    static char dash[] = "-", *standard_input[] = {dash, NULL};
     struct tool_options o = defaults;
     uint64_t given = 0;
     int mode = OPT_COMPRESS;
