@@ -142,6 +142,17 @@ $(SO): $(LIB_OBJ) lib/pici.map
 		$(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(LIB_OBJ) $(LIBS)
 	$(Q)ln -sf libpici.so $@.$(SOVERSION)
 
+# The extension module of the Python package, for every CPython from 3.9 on. It is not linked with the library.
+PYTHON_INCLUDE = $(shell $(or $(PYTHON),python3) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+$(BUILD)/obj/python/%.o: python/%.c $(BUILD)/obj/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -fPIC -fvisibility=hidden -Wmissing-prototypes -isystem $(PYTHON_INCLUDE) -c -o $@ $<
+
+$(BUILD)/_codec.abi3.so: $(BUILD)/obj/python/pici/_codec.o
+	$(say) LD $@
+	$(Q)$(LINK) -shared -o $@ $<
+
 # What the tool is made of, for its tests too.
 $(BUILD)/obj/tools.a: $(TOOL_OBJ)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The package pici with libpici.so inside. make builds the library from the tree that this folder is part of;
-PICI_BUILD names the build folder, if it is not build."""
+"""The package pici with libpici.so and the extension module _codec inside. make builds both from the tree that this
+folder is part of; PICI_BUILD names the build folder, if it is not build."""
 import os
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 
 from setuptools import Distribution, setup
@@ -21,18 +22,26 @@ BUILD = os.path.relpath(TREE / os.environ.get("PICI_BUILD", "build"), TREE)  # r
 WORK = TREE / BUILD / "python"  # for the intermediate files of setuptools
 
 
+PARTS = ("libpici.so", "_codec.abi3.so")
+HEADERS = Path(sysconfig.get_path("include"))
+if not (HEADERS / "Python.h").exists():
+    raise SystemExit(f"pici: no {HEADERS}/Python.h: install the headers of this Python (python3-dev), or take a wheel")
+
+
 class WithLibrary(build_py):
-    """Copies the library beside the modules."""
+    """Copies the library and the extension module beside the other modules."""
 
     def run(self):
         super().run()
         jobs = [] if "MAKEFLAGS" in os.environ else [f"-j{os.cpu_count() or 1}"]
-        subprocess.check_call(["make", *jobs, "-C", TREE, f"BUILD={BUILD}", f"{BUILD}/libpici.so"])
+        goals = [f"{BUILD}/{part}" for part in PARTS]
+        subprocess.check_call(["make", *jobs, "-C", TREE, f"BUILD={BUILD}", f"PYTHON_INCLUDE={HEADERS}", *goals])
         package = self.get_package_dir("pici") if self.editable_mode else Path(self.build_lib) / "pici"
-        library = Path(package) / "libpici.so"
-        shutil.copyfile(TREE / BUILD / "libpici.so", library)
-        if shutil.which("strip"):  # debug information is four fifths of the file
-            subprocess.check_call(["strip", "--strip-unneeded", library])
+        for part in PARTS:
+            copy = Path(package) / part
+            shutil.copyfile(TREE / BUILD / part, copy)
+            if shutil.which("strip"):  # debug information is four fifths of the file
+                subprocess.check_call(["strip", "--strip-unneeded", copy])
 
 
 class Platform(Distribution):
@@ -43,10 +52,10 @@ class Platform(Distribution):
 
 
 class AnyPython(bdist_wheel):
-    """Makes the wheel one for every Python 3: there is no extension module, only a library that ctypes loads."""
+    """Makes the wheel one for every CPython from 3.9 on: the extension module uses the stable ABI only."""
 
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        return "cp39", "abi3", super().get_tag()[2]
 
 
 WORK.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,9 @@ for p in ${PYTHON:-python3 /usr/bin/python3}; do
 done
 [ -n "$python" ] || { echo "skip: pici for Python: no python3 (3.9 or later) with NumPy${PYTHON:+: $PYTHON}"; exit 77; }
 
+include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+[ -e "$include/Python.h" ] || { echo "skip: pici for Python: no $include/Python.h (python3-dev)"; exit 77; }
+
 # run COMMAND...: with what the library needs loaded before
 run() {
     "$@"
@@ -31,10 +34,10 @@ install() { # what pip makes of the tree, and only that
     PICI_BUILD="$build" "$python" -m pip wheel -q --no-index --no-build-isolation --no-deps -w "$tmp/dist" ./python &&
         "$python" -m pip install -q --no-index --no-deps --target "$site" "$tmp"/dist/*.whl || return 1
     case $(ls "$tmp/dist") in
-        pici-[0-9]*-py3-none-linux_*.whl) ;;
+        pici-[0-9]*-cp39-abi3-linux_*.whl) ;;
         *) echo "the wheel is called $(ls "$tmp/dist")"; return 1 ;;
     esac
-    for f in pici/__init__.py pici/py.typed pici/libpici.so LICENSE; do
+    for f in pici/__init__.py pici/py.typed pici/_codec.pyi pici/libpici.so pici/_codec.abi3.so LICENSE; do
         find "$site" -path "*/$f" | grep -q . || { echo "not in the wheel: $f"; return 1; }
     done
     export PYTHONPATH="$site"
@@ -42,7 +45,11 @@ install() { # what pip makes of the tree, and only that
 
 from_tree() { # WHY
     echo "skip: pici for Python as a wheel: $1"
-    export PYTHONPATH="$tree/python" PICI_LIBRARY="$build/libpici.so"
+    "${MAKE:-make}" -s BUILD="${BUILD:-build}" PYTHON_INCLUDE="$include" "${BUILD:-build}/_codec.abi3.so" || exit 1
+    mkdir "$tmp/tree"
+    cp -r "$tree/python/pici" "$build/_codec.abi3.so" "$tmp/tree"
+    mv "$tmp/tree/_codec.abi3.so" "$tmp/tree/pici"
+    export PYTHONPATH="$tmp/tree" PICI_LIBRARY="$build/libpici.so"
 }
 
 case ${SANITIZE:-} in

@@ -1,24 +1,40 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pici: a lossless codec for dense buffers that are mostly zero, and files of tensors.
 
-    block = pici.compress(gradient)             # bytes
-    pici.scatter_add(total, block)              # total += gradient, touching only what the block stores
-    gradient = pici.decompress(block)
+Blocks of elements:
+    compress(array)                     the block of an array, as bytes
+    decompress(block)                   the elements of a block, as a new array; out= decodes to an array that exists
+    decompress_range(block, first, n)   elements [first, first + n)
+    decompress_into(out, block)         decompress(block, out=out), without a result
+    scatter_add(total, block)           total += the elements, touching only what the block stores
+    diff(old, new)                      what changed, bit for bit, as a block
+    apply(array, block)                 the XOR of a block from diff(): old becomes new, and new becomes old
+    inspect(block)                      format, dtype, count, nonzeros and length
+    verify(block)                       check every rule of the format
+    bound(count, dtype)                 the length of the longest block
 
-    delta = pici.diff(old, new)                 # what changed, bit for bit
-    pici.apply(old, delta)                      # old equals new now
+Files of tensors:
+    save(path, {"w": w})                write arrays
+    load(path)                          read them all to a dict; to="torch": for load_state_dict()
+    open(path)                          a mapping whose tensors are read when they are indexed: f["w"][10:20]
+    create(path)                        write tensors one by one, and in pieces
+
+    block = pici.compress(gradient)
+    pici.scatter_add(total, block)              # total += gradient
 
     pici.save("model.pici", {"w": w})
     with pici.open("model.pici") as f:
         rows = f["w"][10:20]                    # reads only the chunks that hold these rows
 
-pici.codec says which arrays are accepted and returned, pici.file how files are read and written, and pici.errors what
-is raised.
+help(pici.codec) says which arrays are accepted and returned, help(pici.file) how files are read and written, and
+help(pici.errors) what is raised.
 """
 from . import _abi
+from ._dlpack import DLPackArray
 from .codec import (
     Info,
     apply,
+    bound,
     compress,
     decompress,
     decompress_into,
@@ -39,6 +55,7 @@ from .errors import (
     IoError,
     LimitError,
     NoMemoryError,
+    NoTensorError,
     PeerError,
     SpaceError,
     TimedOutError,
@@ -46,41 +63,45 @@ from .errors import (
     UnsupportedError,
     VersionError,
 )
-from .file import File, Tensor, Writer, create, open, save
+from .file import File, Tensor, Writer, create, load, open, save
 
 __version__: str = _abi.lib.pici_version().decode()
 
 __all__ = [
-    "ArgumentError",
-    "BrokenError",
-    "ChecksumError",
-    "CorruptError",
-    "DeviceError",
+    "compress",
+    "decompress",
+    "decompress_range",
+    "decompress_into",
+    "scatter_add",
+    "diff",
+    "apply",
+    "inspect",
+    "verify",
+    "bound",
+    "save",
+    "load",
+    "open",
+    "create",
+    "File",
+    "Tensor",
+    "Writer",
+    "Info",
+    "DLPackArray",
     "Error",
     "Fault",
-    "File",
-    "Info",
+    "ArgumentError",
+    "ChecksumError",
+    "CorruptError",
     "IoError",
     "LimitError",
     "NoMemoryError",
-    "PeerError",
+    "NoTensorError",
     "SpaceError",
-    "Tensor",
-    "TimedOutError",
-    "TransportError",
     "UnsupportedError",
     "VersionError",
-    "Writer",
-    "apply",
-    "compress",
-    "create",
-    "decompress",
-    "decompress_into",
-    "decompress_range",
-    "diff",
-    "inspect",
-    "open",
-    "save",
-    "scatter_add",
-    "verify",
+    "BrokenError",
+    "DeviceError",
+    "PeerError",
+    "TimedOutError",
+    "TransportError",
 ]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The C ABI of libpici, as include/pici/*.h declares it, for ctypes; and the loaded library.
+"""The loaded library, and its C ABI for files, as include/pici/file.h declares it, for ctypes. The functions on blocks
+are called by the extension module _codec, which has no library of its own: it is given their addresses here.
 
 A CDLL releases the GIL during each call. ctypes silently truncates integers to their C width, so numbers from callers
 go through u31() or u64() first.
@@ -9,16 +10,17 @@ from __future__ import annotations
 import ctypes
 import operator
 import os
+import sys
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
 VERSION = "0.1"  # of the headers: a library of another version may have another ABI
 SONAME = "libpici.so.0"
-NO_TILE = 2**64 - 1  # PICI_NO_TILE
 FILE = 2**64 - 1  # PICI_FILE
 RANK_MAX = 32  # PICI_RANK_MAX
 CHUNK_MAX = 4194304  # PICI_CHUNK_MAX
+KEY_MAX = 255  # PICI_KEY_MAX
 
 FORMATS = {"dense": 0, "pici": 1, "coo": 2, "hybrid": 3, "auto": 255}
 
@@ -31,25 +33,6 @@ class Sized(ctypes.Structure):
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(size=ctypes.sizeof(self), **fields)
-
-
-class Opts(Sized):
-    _fields_ = [("size", c_size_t), ("threads", c_int), ("checksum", c_int)]
-
-
-class Info(Sized):
-    _fields_ = [
-        ("size", c_size_t),
-        ("format", ENUM),
-        ("dtype", ENUM),
-        ("count", c_uint64),
-        ("nnz", c_uint64),
-        ("block_bytes", c_size_t),
-    ]
-
-
-class Fault(Sized):
-    _fields_ = [("size", c_size_t), ("status", STATUS), ("offset", c_uint64), ("tile", c_uint64), ("rule", c_char_p)]
 
 
 class Attr(ctypes.Structure):
@@ -101,9 +84,6 @@ class TensorInfo(Sized):
 
 
 STRUCTS = {
-    "pici_opts": Opts,
-    "pici_info": Info,
-    "pici_fault": Fault,
     "pici_attr": Attr,
     "pici_writer_opts": WriterOpts,
     "pici_tensor": Tensor,
@@ -111,19 +91,14 @@ STRUCTS = {
     "pici_tensor_info": TensorInfo,
 }
 
+WRITE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)  # pici_write_fn
+READ_AT = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_uint64)  # pici_read_at_fn
+
 P = c_void_p
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_strerror": (c_char_p, [STATUS]),
     "pici_version": (c_char_p, []),
     "pici_bound": (c_size_t, [ENUM, ENUM, c_uint64]),
-    "pici_compress": (STATUS, [P, c_size_t, POINTER(c_size_t), P, c_uint64, ENUM, ENUM, POINTER(Opts)]),
-    "pici_decompress": (STATUS, [P, c_uint64, P, c_size_t, POINTER(Opts)]),
-    "pici_decompress_range": (STATUS, [P, c_uint64, c_uint64, P, c_size_t, POINTER(Opts)]),
-    "pici_scatter_add": (STATUS, [P, c_uint64, P, c_size_t, POINTER(Opts)]),
-    "pici_diff": (STATUS, [P, c_size_t, POINTER(c_size_t), P, P, c_uint64, ENUM, ENUM, POINTER(Opts)]),
-    "pici_apply": (STATUS, [P, c_uint64, P, c_size_t, POINTER(Opts)]),
-    "pici_inspect": (STATUS, [POINTER(Info), P, c_size_t]),
-    "pici_verify_at": (STATUS, [P, c_size_t, POINTER(Fault)]),
     "pici_writer_open": (STATUS, [POINTER(P), P, P, POINTER(Attr), c_size_t, POINTER(WriterOpts)]),
     "pici_writer_tensor": (STATUS, [P, POINTER(Tensor)]),
     "pici_writer_data": (STATUS, [P, P, c_size_t]),
@@ -131,10 +106,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_writer_error": (c_char_p, [P]),
     "pici_writer_close": (None, [P]),
     "pici_reader_open_path": (STATUS, [POINTER(P), c_char_p, POINTER(ReaderOpts)]),
+    "pici_reader_open_at": (STATUS, [POINTER(P), P, P, c_uint64, POINTER(ReaderOpts)]),
+    "pici_reader_open_memory": (STATUS, [POINTER(P), P, c_size_t, POINTER(ReaderOpts)]),
     "pici_reader_count": (STATUS, [P, POINTER(c_uint64)]),
     "pici_reader_tensor": (STATUS, [P, c_uint64, POINTER(TensorInfo)]),
     "pici_reader_find": (STATUS, [P, c_char_p, c_size_t, POINTER(TensorInfo)]),
     "pici_reader_read_range": (STATUS, [P, c_uint64, c_uint64, c_uint64, P]),
+    "pici_reader_attr": (STATUS, [P, c_uint64, c_char_p, POINTER(Attr)]),
     "pici_reader_attr_at": (STATUS, [P, c_uint64, c_uint32, POINTER(Attr)]),
     "pici_reader_attr_count": (STATUS, [P, c_uint64, POINTER(c_uint32)]),
     "pici_reader_verify": (STATUS, [P]),
@@ -168,6 +146,14 @@ def _load() -> ctypes.CDLL:
 
 
 lib = _load()
+try:
+    from . import _codec
+except ImportError as e:
+    raise ImportError(
+        f"pici: no extension module _codec for this Python, {sys.version.split()[0]}: {e}. pip install ./python "
+        "brings it, for CPython 3.9 or later; free-threaded builds of Python cannot load it"
+    ) from e
+_codec.bind(lambda name: ctypes.cast(getattr(lib, name), c_void_p).value)
 
 
 def u31(value: int, what: str) -> int:

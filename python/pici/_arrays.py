@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays of callers as memory that the library can read and write."""
+"""Arrays of callers as memory that the library can read and write, and elements as arrays for callers."""
 from __future__ import annotations
 
 import importlib
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 import numpy as np
 
 from . import _dlpack
-from ._dtypes import BY_NUMPY, DType, named, numpy_dtype
+from ._dtypes import BOOL, COMPLEX, PLAIN, DType, DTypeLike, named, numpy_dtype, of_numpy
 from .errors import LimitError
 
-Storage = np.ndarray[Any, np.dtype[Any]]
+if TYPE_CHECKING:
+    import torch
 
-MAX_BYTES = 1 << 30
+    Tensor = torch.Tensor
+
+Storage = np.ndarray[Any, np.dtype[Any]]
+Limit = Union[int, None, Literal["auto"]]
+
+_LEAST_LIMIT = 1 << 30
+_RATIO = 1024
 
 
 def _seen(x: Any) -> tuple[Storage, Optional[DType]]:
-    """x as an ndarray, without a copy, and its dtype if it is one of the fourteen."""
+    """x as an ndarray, without a copy, and its dtype if it has a place here."""
     if isinstance(x, np.ndarray):
         x = np.asarray(x)  # no subclass
     else:
@@ -26,65 +34,114 @@ def _seen(x: Any) -> tuple[Storage, Optional[DType]]:
         try:
             x = np.asarray(memoryview(x))
         except TypeError:
-            raise TypeError(f"{type(x).__name__} is no array: it has neither a buffer nor __dlpack__") from None
-    return x, BY_NUMPY.get(x.dtype.name)
+            raise TypeError(
+                f"{type(x).__name__} is no array: it has neither a buffer nor __dlpack__. Pass numpy.asarray of it"
+            ) from None
+    return x, of_numpy(x.dtype)
 
 
-def _typed(array: Storage, found: Optional[DType], dtype: Optional[str]) -> DType:
+def _typed(array: Storage, found: Optional[DType], dtype: Optional[DTypeLike]) -> DType:
     """The dtype of the elements: the one that the caller names, if it has their width; else the one that was found."""
     if dtype is None:
         if found is None:
-            raise TypeError(f"elements of {array.dtype} are of no dtype here: dtype= says which to take them for")
+            raise TypeError(
+                f"elements of {array.dtype} are of no dtype here: dtype= says which to take their bits for, as in "
+                "dtype='u8' or dtype='bf16'; or convert them with array.astype"
+            )
         return found
     wanted = named(dtype)
-    if wanted.storage.itemsize != array.dtype.itemsize:
-        raise TypeError(f"elements of {array.dtype} cannot be taken for {dtype}: they differ in width")
+    if wanted.itemsize != array.dtype.itemsize:
+        raise TypeError(
+            f"elements of {array.dtype} cannot be taken for {wanted.name}: they differ in width. To convert values, "
+            "pass array.astype(...)"
+        )
     return wanted
 
 
-def readable(x: Any, dtype: Optional[str] = None) -> tuple[Storage, DType]:
-    """The elements of x, to be read: row-major and in the host's byte order. Copied only if x is not."""
+def _stored(array: Storage, d: DType) -> Storage:
+    """The elements as they are stored. Complex numbers get one more dimension, of two floats."""
+    if d.parts == 1:
+        return array.view(d.storage)
+    return array.reshape(-1).view(d.storage).reshape(*array.shape, d.parts)
+
+
+def readable(x: Any, dtype: Optional[DTypeLike] = None) -> tuple[Storage, DType]:
+    """The elements of x as they are stored, to be read: row-major and in the host's byte order. Copied only if x is
+    not."""
+    if type(x) is np.ndarray and dtype is None:
+        plain = PLAIN.get(x.dtype)
+        if plain is not None and x.flags.c_contiguous:
+            return x, plain
     array, found = _seen(x)
     d = _typed(array, found, dtype)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if not array.flags.c_contiguous:
         array = array.copy(order="C")
-    return array.view(d.storage), d
+    return _stored(array, d), d
 
 
-def writable(x: Any, wanted: DType, count: int, dtype: Optional[str] = None) -> Storage:
-    """The memory of x itself, to be written, for a block of dtype `wanted` with `count` elements."""
+def writable(x: Any, wanted: DType, count: int, dtype: Optional[DTypeLike] = None) -> tuple[Storage, DType]:
+    """The memory of x itself, to be written, for a block of dtype `wanted` with `count` elements. _codec checks that it
+    may be written."""
+    if type(x) is np.ndarray and dtype is None and PLAIN.get(x.dtype) is wanted and x.size == count:
+        return x, wanted
     array, found = _seen(x)
     d = _typed(array, found, dtype)
-    if d != wanted:
-        hint = f"; dtype='{wanted.name}' if they are its bits" if d.storage.itemsize == wanted.storage.itemsize else ""
+    if d.code != wanted.code:
+        hint = f": pass dtype='{wanted.name}' if they are its bits" if d.itemsize == wanted.itemsize else ""
         raise TypeError(f"the elements are {d.name}, the block's {wanted.name}{hint}")
-    if array.size != count:
-        raise ValueError(f"there are {array.size} elements; the block has {count}")
+    if array.size * d.parts != count:
+        raise ValueError(f"there are {array.size * d.parts} elements; the block has {count}: inspect(block).count")
     if not array.flags.c_contiguous or not array.dtype.isnative:
-        raise ValueError("what is written to must be row-major and in the host's byte order")
-    if not array.flags.writeable:
-        raise ValueError("what is to be written to is read-only")
-    return array.view(d.storage)
+        raise ValueError(
+            "what is written to must be row-major and in the host's byte order: decode to a new array, and assign it"
+        )
+    return _stored(array, d), d
 
 
-def octets(x: Any) -> Storage:
+def octets(x: Any) -> Union[bytes, Storage]:
     """The bytes of a block, without a copy."""
-    return np.frombuffer(x, np.uint8)
+    return x if type(x) is bytes else np.frombuffer(x, np.uint8)
 
 
-def empty(d: DType, count: int, max_bytes: Optional[int]) -> Storage:
-    """A new array for `count` elements, a number that comes from untrusted bytes: LimitError beyond max_bytes."""
+def limit(max_bytes: Limit, stored: int) -> Optional[int]:
+    """The most bytes of elements for a block or a file of `stored` bytes. None: no limit."""
+    return max(_LEAST_LIMIT, _RATIO * stored) if max_bytes == "auto" else max_bytes
+
+
+def empty(d: DType, count: int, most: Optional[int]) -> Storage:
+    """A new array for `count` stored elements, a number that comes from untrusted bytes: LimitError if they take more
+    than `most` bytes. None: no limit."""
     need = count * d.storage.itemsize
-    if max_bytes is not None and need > max_bytes:
-        raise LimitError(f"{count} elements of {d.name} take {need} bytes; max_bytes is {max_bytes}")
+    if most is not None and need > most:
+        raise LimitError(
+            f"{count} elements of {d.name} take {need} bytes, more than max_bytes allows, {most}: pass "
+            f"max_bytes={need}, or None for no limit, if you trust the source"
+        )
     return np.empty(count, d.storage)
 
 
+def shaped(elements: Storage, d: DType, shape: tuple[int, ...], order: Literal["C", "F"] = "C") -> Storage:
+    """Stored elements, one-dimensional, in a shape of whole elements. Complex numbers get their type."""
+    if d.parts != 1:
+        elements = elements.view(numpy_dtype(d))
+    return elements.reshape(shape, order=order)
+
+
+def _booleans(array: Storage) -> Storage:
+    if array.size and array.max() > 1:
+        raise ValueError(f"an element is {array.max()}, which is no bool: pass to='bits' for the bytes")
+    return array.view(np.bool_)
+
+
 def delivery(d: DType, to: str) -> Callable[[Storage], Any]:
-    """A function from stored elements to the type that `to` asks for. Raises now if that type is not available."""
+    """A function from shaped() elements to the type that `to` asks for. Raises now if that type is not available."""
     if to == "numpy":
+        if d is BOOL:
+            return _booleans
+        if d in COMPLEX:
+            return lambda array: array
         dtype = numpy_dtype(d)
         return lambda array: array.view(dtype)
     if to == "bits":
@@ -92,11 +149,16 @@ def delivery(d: DType, to: str) -> Callable[[Storage], Any]:
     if to == "dlpack":
         return lambda array: _dlpack.DLPackArray(array, d)
     if to == "torch":
-        torch = importlib.import_module("torch")
+        try:
+            torch = importlib.import_module("torch")
+        except ImportError as e:
+            raise ImportError("to='torch' needs torch: install it, or ask for to='numpy'") from e
+        if d is BOOL:
+            return lambda array: torch.from_numpy(_booleans(array))
         if not d.narrow:
             return lambda array: torch.from_numpy(array)
         if not hasattr(torch, d.narrow):
             raise TypeError(f"torch {torch.__version__} has no {d.narrow}: ask for to='bits' or 'dlpack'")
         bits = np.dtype("i2" if d.storage.itemsize == 2 else "u1")  # which every torch has
         return lambda array: torch.from_numpy(array.view(bits)).view(getattr(torch, d.narrow))
-    raise ValueError(f"to={to!r}: there are 'numpy', 'bits', 'dlpack' and 'torch'")
+    raise ValueError(f"to={to!r}: pass 'numpy', 'bits', 'torch' or 'dlpack'")

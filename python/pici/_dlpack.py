@@ -70,28 +70,30 @@ class _Holder:
 
 
 def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
-    """The elements of an object with __dlpack__, without a copy, and their dtype if it is one of the fourteen. Elements
-    of other types, and of bf16 and f8, are given as unsigned integers."""
+    """The elements of an object with __dlpack__, without a copy, and their dtype if it has a place here. Elements of
+    other types, and of bf16 and f8, are given as unsigned integers."""
     device = int(x.__dlpack_device__()[0])
     if device not in HOST:
-        raise BufferError(f"the elements are on a device (DLPack's type {device}): bring them to the host first")
+        raise BufferError(
+            f"the elements are on a device (DLPack's type {device}): bring them to the host first, as with tensor.cpu()"
+        )
     try:
         capsule = x.__dlpack__(max_version=(1, 1))
     except TypeError:  # from before DLPack 1.0, which has no versions
         capsule = x.__dlpack__()
     t, flags = _open(capsule)
-    if t.lanes != 1 or t.bits not in (8, 16, 32, 64):
-        raise BufferError(f"elements of {t.bits} bits and {t.lanes} lanes are of no dtype here")
     d = _dtypes.BY_DLPACK.get((t.code, t.bits))
+    if t.lanes != 1 or (d is None and t.bits not in (8, 16, 32, 64)):
+        raise BufferError(f"elements of {t.bits} bits and {t.lanes} lanes are of no dtype here")
     item = t.bits // 8
-    storage = d.storage if d else np.dtype(f"u{item}")
+    kind = (d.storage if d.plain or d.narrow else _dtypes.numpy_dtype(d)) if d else np.dtype(f"u{item}")
     shape = tuple(t.shape[: t.ndim]) if t.ndim else ()
     if 0 in shape:
-        return np.empty(shape, storage), d
+        return np.empty(shape, kind), d
     interface = {
         "version": 3,
         "shape": shape,
-        "typestr": storage.str,
+        "typestr": kind.str,
         "data": (t.data + t.byte_offset, bool(flags & READ_ONLY)),
         "strides": tuple(s * item for s in t.strides[: t.ndim]) if t.strides else None,
     }
@@ -101,15 +103,15 @@ def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
 class DLPackArray:
     """Elements for any consumer of DLPack, such as torch.from_dlpack, with their real dtype."""
 
-    def __init__(self, storage: np.ndarray[Any, Any], dtype: _dtypes.DType) -> None:
-        self._storage = storage
+    def __init__(self, elements: np.ndarray[Any, Any], dtype: _dtypes.DType) -> None:
+        self._elements = elements
         self._dtype = dtype
 
     def __dlpack__(self, **wanted: Any) -> Any:
-        capsule = self._storage.__dlpack__(**wanted)
+        capsule = self._elements.__dlpack__(**wanted)
         t, _ = _open(capsule)
         t.code, t.bits = self._dtype.dlpack
         return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._storage.__dlpack_device__()
+        return self._elements.__dlpack_device__()

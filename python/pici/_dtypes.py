@@ -1,19 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The fourteen dtypes, and their names in NumPy, ml_dtypes, torch and DLPack."""
+"""The dtypes of elements, and their names in NumPy, ml_dtypes, torch and DLPack.
+
+Fourteen are the library's. bool and the complex types are stored as one of these: bool as u8, and a complex number as
+two floats."""
 from __future__ import annotations
 
 import importlib
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
+
+#: what dtype= takes: "bf16", "bfloat16", "torch.bfloat16", numpy.float32, a numpy.dtype, a torch.dtype
+DTypeLike = Union[str, type, "np.dtype[Any]", Any]
 
 
 class DType(NamedTuple):
     name: str
-    code: int  # enum pici_dtype
-    storage: np.dtype[Any]  # NumPy's type; if NumPy has none, the unsigned integer of that width
+    code: int  # enum pici_dtype of what is stored
+    storage: np.dtype[Any]  # NumPy's type of what is stored; if it has none, the unsigned integer of that width
     narrow: str  # "" if NumPy has the type; else its name in ml_dtypes and torch
     dlpack: tuple[int, int]  # DLDataTypeCode, bits
+    parts: int = 1  # stored elements of one element: 2 for complex numbers
+
+    @property
+    def plain(self) -> bool:
+        """Whether an array of `storage` says all about the type."""
+        return not self.narrow and self.name in BY_NAME
+
+    @property
+    def itemsize(self) -> int:
+        return self.parts * self.storage.itemsize
 
 
 def _table() -> list[DType]:
@@ -43,22 +59,58 @@ def _table() -> list[DType]:
 ALL = _table()
 BY_NAME = {d.name: d for d in ALL}
 BY_CODE = {d.code: d for d in ALL}
-BY_DLPACK = {d.dlpack: d for d in ALL}
+
+BOOL = DType("bool", BY_NAME["u8"].code, np.dtype("uint8"), "", (6, 8))
+COMPLEX = [
+    DType("complex64", BY_NAME["f32"].code, np.dtype("float32"), "", (5, 64), 2),
+    DType("complex128", BY_NAME["f64"].code, np.dtype("float64"), "", (5, 128), 2),
+]
+
+BY_DLPACK = {d.dlpack: d for d in [*ALL, BOOL, *COMPLEX]}
 #: by the name in NumPy or ml_dtypes
-BY_NUMPY = {d.narrow or d.storage.name: d for d in ALL}
+_BY_NUMPY = {**{d.narrow or d.storage.name: d for d in ALL}, **{d.name: d for d in [BOOL, *COMPLEX]}}
+#: NumPy's own types, native, of which an array needs no conversion
+PLAIN = {d.storage: d for d in ALL if not d.narrow}
+# torch's second names. Without "torch." they would be ambiguous: NumPy's "float" is float64.
+_TORCH = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "short": "int16",
+    "int": "int32",
+    "long": "int64",
+    "cfloat": "complex64",
+    "cdouble": "complex128",
+}
 
 
-def named(name: str) -> DType:
-    try:
-        return BY_NAME[name]
-    except KeyError:
-        raise ValueError(f"no dtype {name!r}: there are {', '.join(BY_NAME)}") from None
+def of_numpy(dtype: np.dtype[Any]) -> Optional[DType]:
+    """The dtype of an ndarray's elements, in either byte order; None if it has no place here."""
+    return _BY_NUMPY.get(dtype.name)
+
+
+def named(wanted: DTypeLike) -> DType:
+    """The dtype that a caller names. NumPy's short codes are not taken: "i8" is eight bits here, and eight bytes
+    there."""
+    name = wanted if isinstance(wanted, str) else str(wanted) if type(wanted).__module__ == "torch" else None
+    if name is None:
+        try:
+            name = np.dtype(wanted).name
+        except TypeError:
+            raise TypeError(f"dtype={wanted!r} is no dtype: pass a name such as 'f32' or 'bfloat16'") from None
+    of_torch = name[6:] if name.startswith("torch.") else ""
+    full = _TORCH.get(of_torch, of_torch) or name
+    d = _BY_NUMPY.get(full) or BY_NAME.get(full)
+    if d is None:
+        names = ", ".join(f"{d.name} ({n})" if d.name != n else n for n, d in _BY_NUMPY.items())
+        raise ValueError(f"no dtype {name!r}: pass one of {names}")
+    return d
 
 
 def numpy_dtype(d: DType) -> np.dtype[Any]:
     """The dtype of a NumPy array of it; for bf16 and f8, that of ml_dtypes."""
     if not d.narrow:
-        return d.storage
+        return d.storage if d.name in BY_NAME else np.dtype(d.name)
     try:
         dtype: np.dtype[Any] = np.dtype(getattr(importlib.import_module("ml_dtypes"), d.narrow))
         return dtype

@@ -2,15 +2,16 @@
 """Blocks: the encoding of an array's elements as bytes, and back.
 
 Arrays in: a NumPy array, an object with __dlpack__ (a torch tensor), or an object with a buffer (array.array, mmap).
-Arrays are read and written in place. The GIL is released meanwhile, so they must not be changed during a call.
+Arrays are read and written in place. The GIL is released in calls on more than 32 KiB, so an array must not be changed
+during a call. Elements of bool are stored as u8, and complex numbers as two floats.
 
 dtype: the dtype of the elements, if their type does not say it: "bf16" for bf16 whose bits are in an array of uint16.
-It must have the same width.
+It must have the same width. It is a name ("f32", "float32", "torch.float32") or a dtype of NumPy, ml_dtypes or torch.
 
 threads: default 1; 0 is one for each core.
 
-max_bytes: the most memory that a block's claim may cause to be allocated, default 1 GiB; more raises LimitError. A
-block of 48 bytes can truthfully claim 2^60 zeros. None lifts the limit.
+max_bytes: the most memory that a block's claim may cause to be allocated; more raises LimitError. A block of 48 bytes
+can truthfully claim 2^60 zeros. "auto": 1 GiB or 1024 times the block, whichever is more. None lifts the limit.
 
 to: the type in which elements are returned.
     "numpy"   an ndarray; bf16 and f8 are types of ml_dtypes, which must be installed (else ImportError)
@@ -20,18 +21,30 @@ to: the type in which elements are returned.
 """
 from __future__ import annotations
 
-import ctypes
+from collections.abc import Sized
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union, overload
 
 import numpy as np
 
-from . import _abi, _arrays
+from . import _abi, _arrays, _codec
 from ._abi import lib
-from ._dtypes import BY_CODE, DType
-from .errors import Error, Fault, make
+from ._arrays import Limit, Storage
+from ._dlpack import DLPackArray
+from ._dtypes import BOOL, BY_CODE, DType, DTypeLike, named
+from .errors import Error, Fault, SpaceError, make
+
+if TYPE_CHECKING:
+    import array
+    import mmap
+
+    import torch
+
+Array = TypeVar("Array", bound=Sized)
+Buffer = Union[bytearray, memoryview, Storage, "array.array[Any]", "mmap.mmap"]  # writable
 
 _FORMAT_NAMES = {code: name for name, code in _abi.FORMATS.items()}
+_DECOMPRESS, _RANGE, _ADD, _APPLY = range(4)  # what _codec.decode does
 
 
 @dataclass(frozen=True)
@@ -48,82 +61,242 @@ class Info:
     block_bytes: int
 
 
-def _refusal(status: int, block: Optional[_arrays.Storage] = None) -> Error:
+def _refusal(status: int, block: Union[bytes, Storage, None] = None) -> Error:
     """The exception for a status. If the block is what is wrong, it has the fault."""
     message = lib.pici_strerror(status).decode()
-    if block is None:
+    found = None if block is None else _codec.verify(block)
+    if found is None:
         return make(status, message)
-    found = _abi.Fault()
-    if lib.pici_verify_at(block.ctypes.data, block.size, found) == 0:
-        return make(status, message)
-    rule = found.rule.decode()
-    tile = None if found.tile == _abi.NO_TILE else found.tile
-    where = f"at byte {found.offset}" + ("" if tile is None else f", tile {tile}")
-    return make(status, f"{message}: rule '{rule}' is broken {where}", Fault(found.offset, tile, rule))
+    _, offset, tile, rule = found
+    where = f"at byte {offset}" + ("" if tile is None else f", tile {tile}")
+    return make(status, f"{message}: rule '{rule}' is broken {where}", Fault(offset, tile, rule))
 
 
-def _check(status: int, block: Optional[_arrays.Storage] = None) -> None:
-    if status:
-        raise _refusal(status, block)
-
-
-def _opts(threads: int, checksum: bool = False) -> _abi.Opts:
-    return _abi.Opts(threads=_abi.u31(threads, "threads"), checksum=int(bool(checksum)))
-
-
-def _head(block: _arrays.Storage) -> tuple[DType, int]:
-    """dtype and count of a block."""
-    info = _abi.Info()
-    _check(lib.pici_inspect(info, block.ctypes.data, block.size), block)
-    return BY_CODE[info.dtype], info.count
-
-
-def _encode(function: Any, d: DType, sources: list[_arrays.Storage], format: str, opts: _abi.Opts) -> bytes:
-    """The block that a C function makes of one array, or of two arrays of the same length."""
-    f, n = format_code(format), sources[0].size
-    block = np.empty(lib.pici_bound(f, d.code, n), np.uint8)
-    used = ctypes.c_size_t()
-    _check(function(block.ctypes.data, block.size, used, *(s.ctypes.data for s in sources), n, d.code, f, opts))
-    return block[: used.value].tobytes()
-
-
-def _into(function: Any, out: Any, block: Any, dtype: Optional[str], threads: int) -> None:
-    """Call a C function that changes out by a block of as many elements."""
-    b = _arrays.octets(block)
-    opts = _opts(threads)
-    d, count = _head(b)
-    dst = _arrays.writable(out, d, count, dtype)
-    _check(function(dst.ctypes.data, count, b.ctypes.data, b.size, opts), b)
+def _head(block: Union[bytes, Storage]) -> tuple[int, int, int, int, int]:
+    """format, dtype, count, nnz and block_bytes of a block."""
+    head = _codec.head(block)
+    if isinstance(head, int):
+        raise _refusal(head, block)
+    return head
 
 
 def format_code(name: str) -> int:
     try:
         return _abi.FORMATS[name]
     except KeyError:
-        raise ValueError(f"no format {name!r}: there are {', '.join(_abi.FORMATS)}") from None
+        raise ValueError(f"no format {name!r}: pass one of {', '.join(_abi.FORMATS)}") from None
+
+
+def _encode(
+    base: Optional[Storage], elements: Storage, d: DType, format: str, threads: int, checksum: bool, out: Any
+) -> Union[bytes, memoryview]:
+    """The block of one array, or of the XOR of two arrays of the same length; new, or in the memory of out."""
+    f = format_code(format)
+    if out is None:
+        block = _codec.encode(base, elements, d.code, f, threads, checksum, None)
+        if isinstance(block, int):
+            raise _refusal(block)
+        return block
+    room = np.frombuffer(out, np.uint8)
+    length = _codec.encode(base, elements, d.code, f, threads, checksum, room)
+    assert isinstance(length, int)
+    if length == SpaceError.status:
+        need = lib.pici_bound(f, d.code, elements.size)
+        raise make(length, f"the block does not fit in the {room.size} bytes of out: {need} suffice, says bound()")
+    if length < 0:
+        raise _refusal(length)
+    return room.data[:length]
+
+
+def _into(what: int, out: Any, block: Any, dtype: Optional[DTypeLike], threads: int) -> None:
+    """Change out by a block of as many elements."""
+    b = _arrays.octets(block)
+    _, code, count, _, _ = _head(b)
+    elements, d = _arrays.writable(out, BY_CODE[code], count, dtype)
+    if what == _ADD and d is BOOL:
+        raise TypeError("bool is not added: pass array.view('u1'), whose sums are counts modulo 256")
+    status = _codec.decode(what, elements, 0, b, threads)
+    if status:
+        raise _refusal(status, b)
+
+
+def bound(count: int, dtype: DTypeLike = "f32", format: str = "auto") -> int:
+    """The length in bytes of the longest block of `count` elements: room that always suffices for compress(out=)."""
+    d = named(dtype)
+    return int(lib.pici_bound(format_code(format), d.code, d.parts * _abi.u64(count, "count")))
+
+
+@overload
+def compress(
+    array: Any,
+    *,
+    format: str = ...,
+    dtype: Optional[DTypeLike] = ...,
+    threads: int = ...,
+    checksum: bool = ...,
+    out: None = ...,
+) -> bytes:
+    ...
+
+
+@overload
+def compress(
+    array: Any,
+    *,
+    format: str = ...,
+    dtype: Optional[DTypeLike] = ...,
+    threads: int = ...,
+    checksum: bool = ...,
+    out: Buffer,
+) -> memoryview:
+    ...
 
 
 def compress(
-    array: Any, *, format: str = "auto", dtype: Optional[str] = None, threads: int = 1, checksum: bool = False
-) -> bytes:
+    array: Any,
+    *,
+    format: str = "auto",
+    dtype: Optional[DTypeLike] = None,
+    threads: int = 1,
+    checksum: bool = False,
+    out: Optional[Buffer] = None,
+) -> Union[bytes, memoryview]:
     """Encode all elements of array, in row-major order, as one block. The block does not store the shape.
 
     format: "dense", "pici", "coo", "hybrid", or "auto", the one with the shortest block.
     checksum: store an XXH64 of the block, which decoders check.
+    out: a writable buffer (bytearray, array of uint8) in which the block is made; bound() says how long it must be. The
+        result is then the part of it that is the block, a memoryview. Saves the time to allocate.
     """
     elements, d = _arrays.readable(array, dtype)
-    return _encode(lib.pici_compress, d, [elements], format, _opts(threads, checksum))
+    return _encode(None, elements, d, format, threads, checksum, out)
 
 
-def decompress(block: Any, *, to: str = "numpy", threads: int = 1, max_bytes: Optional[int] = _arrays.MAX_BYTES) -> Any:
-    """Decode all elements of a block, as a one-dimensional array."""
-    b = _arrays.octets(block)
-    opts = _opts(threads)
-    d, count = _head(b)
+def _as(d: DType, count: int, dtype: Optional[DTypeLike]) -> DType:
+    """What the `count` elements of a block of dtype d are to be taken for."""
+    if dtype is None:
+        return d
+    wanted = named(dtype)
+    if wanted.storage.itemsize != d.storage.itemsize or count % wanted.parts:
+        raise TypeError(f"{count} elements of {d.name} cannot be taken for {wanted.name}: they differ in width")
+    return wanted
+
+
+def _decode(
+    what: int,
+    block: Union[bytes, Storage],
+    head: tuple[int, int, int, int, int],
+    first: int,
+    count: int,
+    to: str,
+    threads: int,
+    max_bytes: Limit,
+    dtype: Optional[DTypeLike],
+) -> Any:
+    """A new array of elements [first, first + count) of a block."""
+    d = BY_CODE[head[1]]
+    if dtype is not None:
+        d = _as(d, count, dtype)
     deliver = _arrays.delivery(d, to)
-    out = _arrays.empty(d, count, max_bytes)
-    _check(lib.pici_decompress(out.ctypes.data, count, b.ctypes.data, b.size, opts), b)
-    return deliver(out)
+    out = _arrays.empty(d, count, _arrays.limit(max_bytes, len(block)))
+    status = _codec.decode(what, out, first, block, threads)
+    if status:
+        raise _refusal(status, block)
+    return deliver(out if d.parts == 1 else _arrays.shaped(out, d, (-1,)))
+
+
+@overload
+def decompress(
+    block: Any,
+    *,
+    to: Literal["numpy", "bits"] = ...,
+    dtype: Optional[DTypeLike] = ...,
+    threads: int = ...,
+    max_bytes: Limit = ...,
+    out: None = ...,
+) -> Storage:
+    ...
+
+
+@overload
+def decompress(
+    block: Any,
+    *,
+    to: Literal["torch"],
+    dtype: Optional[DTypeLike] = ...,
+    threads: int = ...,
+    max_bytes: Limit = ...,
+    out: None = ...,
+) -> torch.Tensor:
+    ...
+
+
+@overload
+def decompress(
+    block: Any,
+    *,
+    to: Literal["dlpack"],
+    dtype: Optional[DTypeLike] = ...,
+    threads: int = ...,
+    max_bytes: Limit = ...,
+    out: None = ...,
+) -> DLPackArray:
+    ...
+
+
+@overload
+def decompress(block: Any, *, dtype: Optional[DTypeLike] = ..., threads: int = ..., out: Array) -> Array:
+    ...
+
+
+def decompress(
+    block: Any,
+    *,
+    to: str = "numpy",
+    dtype: Optional[DTypeLike] = None,
+    threads: int = 1,
+    max_bytes: Limit = "auto",
+    out: Any = None,
+) -> Any:
+    """Decode all elements of a block, as a one-dimensional array.
+
+    dtype: what the elements are, if the block cannot say it: "bool" for a block of u8, "complex64" for one of f32.
+    out: an array with as many elements of the same dtype. They are decoded there, and out is the result. On an error
+        its elements are unspecified. `to` and max_bytes have no effect then.
+    """
+    if out is not None:
+        _into(_DECOMPRESS, out, block, dtype, threads)
+        return out
+    b = _arrays.octets(block)
+    head = _head(b)
+    return _decode(_DECOMPRESS, b, head, 0, head[2], to, threads, max_bytes, dtype)
+
+
+@overload
+def decompress_range(
+    block: Any,
+    first: int,
+    count: int,
+    *,
+    to: Literal["numpy", "bits"] = ...,
+    threads: int = ...,
+    max_bytes: Limit = ...,
+) -> Storage:
+    ...
+
+
+@overload
+def decompress_range(
+    block: Any, first: int, count: int, *, to: Literal["torch"], threads: int = ..., max_bytes: Limit = ...
+) -> torch.Tensor:
+    ...
+
+
+@overload
+def decompress_range(
+    block: Any, first: int, count: int, *, to: Literal["dlpack"], threads: int = ..., max_bytes: Limit = ...
+) -> DLPackArray:
+    ...
 
 
 def decompress_range(
@@ -133,34 +306,29 @@ def decompress_range(
     *,
     to: str = "numpy",
     threads: int = 1,
-    max_bytes: Optional[int] = _arrays.MAX_BYTES,
+    max_bytes: Limit = "auto",
 ) -> Any:
     """Decode elements [first, first + count) of a block. Reads, and checks, only the parts of the block that these
     elements need; does not check the checksum."""
     b = _arrays.octets(block)
-    opts = _opts(threads)
     first, count = _abi.u64(first, "first"), _abi.u64(count, "count")
-    d, n = _head(b)
-    if first + count > n:
-        raise ValueError(f"elements [{first}, {first + count}) of a block of {n}")
-    deliver = _arrays.delivery(d, to)
-    out = _arrays.empty(d, count, max_bytes)
-    _check(lib.pici_decompress_range(out.ctypes.data, first, count, b.ctypes.data, b.size, opts), b)
-    return deliver(out)
+    head = _head(b)
+    if first + count > head[2]:
+        raise ValueError(f"elements [{first}, {first + count}) of a block of {head[2]}: inspect() tells its count")
+    return _decode(_RANGE, b, head, first, count, to, threads, max_bytes, None)
 
 
-def decompress_into(out: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
-    """Decode all elements of a block into out, an array with as many elements of the same dtype. Faster than
-    decompress() where an array can be reused. On an error its elements are unspecified."""
-    _into(lib.pici_decompress, out, block, dtype, threads)
+def decompress_into(out: Any, block: Any, *, dtype: Optional[DTypeLike] = None, threads: int = 1) -> None:
+    """decompress(block, out=out), without a result."""
+    _into(_DECOMPRESS, out, block, dtype, threads)
 
 
-def scatter_add(dst: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
+def scatter_add(dst: Any, block: Any, *, dtype: Optional[DTypeLike] = None, threads: int = 1) -> None:
     """dst[i] += x for each nonzero element x of the block. The arithmetic is that of the dtype: IEEE 754 for f32 and
     f64; f16, bf16 and f8 in f32, rounded once; integers wrap. Where the block has zeros, dst keeps its bits.
 
     dst has as many elements as the block, of the same dtype. On an error its elements are unspecified."""
-    _into(lib.pici_scatter_add, dst, block, dtype, threads)
+    _into(_ADD, dst, block, dtype, threads)
 
 
 def diff(
@@ -168,7 +336,7 @@ def diff(
     new: Any,
     *,
     format: str = "auto",
-    dtype: Optional[str] = None,
+    dtype: Optional[DTypeLike] = None,
     threads: int = 1,
     checksum: bool = False,
 ) -> bytes:
@@ -179,33 +347,34 @@ def diff(
     old, d = _arrays.readable(base, dtype)
     elements, found = _arrays.readable(new, dtype)
     if found != d:
-        raise TypeError(f"the elements are {d.name} in one array and {found.name} in the other")
+        raise TypeError(f"the elements are {d.name} in one array and {found.name} in the other: convert one of them")
     if old.shape != elements.shape:
-        raise ValueError(f"the arrays differ in shape: {old.shape} and {elements.shape}")
-    return _encode(lib.pici_diff, d, [old, elements], format, _opts(threads, checksum))
+        raise ValueError(f"the arrays differ in shape, {old.shape} and {elements.shape}: reshape one of them")
+    block = _encode(old, elements, d, format, threads, checksum, None)
+    assert isinstance(block, bytes)
+    return block
 
 
-def apply(dst: Any, block: Any, *, dtype: Optional[str] = None, threads: int = 1) -> None:
+def apply(dst: Any, block: Any, *, dtype: Optional[DTypeLike] = None, threads: int = 1) -> None:
     """dst[i] ^= x for each nonzero element x of the block, in place. A block from diff(base, new) turns base into new,
     and new into base.
 
     dst has as many elements as the block, of the same dtype. On an error its elements are unspecified: if dst cannot be
     restored, verify() the block first."""
-    _into(lib.pici_apply, dst, block, dtype, threads)
+    _into(_APPLY, dst, block, dtype, threads)
 
 
 def inspect(block: Any) -> Info:
     """Read a block's header, checking every rule that the header alone can break. The first 48 bytes of a block are
     enough: block_bytes of the result then tells a reader of a stream how many bytes the block has."""
-    b = _arrays.octets(block)
-    info = _abi.Info()
-    _check(lib.pici_inspect(info, b.ctypes.data, b.size), b)
-    return Info(_FORMAT_NAMES[info.format], BY_CODE[info.dtype].name, info.count, info.nnz, info.block_bytes)
+    format, dtype, count, nnz, block_bytes = _head(_arrays.octets(block))
+    return Info(_FORMAT_NAMES[format], BY_CODE[dtype].name, count, nnz, block_bytes)
 
 
 def verify(block: Any) -> None:
     """Check a block against every rule of the format, and its checksum if there is one. Raises CorruptError,
     ChecksumError, VersionError or UnsupportedError; the exception's fault says which rule is broken, and where."""
     b = _arrays.octets(block)
-    found = _abi.Fault()
-    _check(lib.pici_verify_at(b.ctypes.data, b.size, found), b)
+    found = _codec.verify(b)
+    if found is not None:
+        raise _refusal(found[0], b)

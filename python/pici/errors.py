@@ -90,6 +90,12 @@ class NoPermissionError(IoError, PermissionError):
     """The system does not permit it."""
 
 
+class NoTensorError(Error, KeyError):
+    """The file has no tensor of this name."""
+
+    __str__ = Exception.__str__  # a KeyError shows the repr
+
+
 # The classes below are for statuses of collectives and GPUs, which this package does not use yet.
 
 
@@ -152,12 +158,21 @@ _IO = {
 }
 
 
+#: what to do about a failure of the system
+_ADVICE = {
+    errno.EEXIST: "; pass overwrite=True to replace it",
+    errno.EISDIR: "; pass the path of a file",
+    errno.ENOSPC: "; free some space, or write elsewhere",
+}
+
+
 def make(status: int, message: str, fault: Optional[Fault] = None, code: int = 0, path: str = "") -> Error:
     """The exception for a status. code, path: the errno value and the file of an IoError, if they are known."""
     cls = CLASSES.get(status, Error)
     error: Error
     if cls is IoError:
-        error = _IO.get(code, IoError)(code, message, path) if code else IoError(message)
+        text = message + _ADVICE.get(code, "")
+        error = _IO.get(code, IoError)(code, text, path) if code else IoError(text)
     else:
         error = cls(message)
         error.status = status

@@ -1,46 +1,61 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """.pici files: named tensors in checksummed chunks, read by random access and written as a stream.
 
+A file is named by its path, or it is a binary file object. One that is read begins at its position and ends at its end,
+and must not be used otherwise meanwhile; one that cannot seek (a pipe, a socket's makefile) is read into memory first.
+File objects are not closed.
+
 A damaged or hostile file raises an exception and does nothing worse. Several threads may use the same File or Writer;
 they take turns.
+
+bool and complex numbers are stored as u8 and as pairs of floats. A tensor's attribute "source.dtype" tells them, as
+NumPy spells them: "|b1", "<c8", "<c16".
 """
 from __future__ import annotations
 
 import ctypes
+import difflib
 import math
 import operator
 import os
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Optional, Union, overload
 
 import numpy as np
 
 from . import _abi, _arrays
 from ._abi import lib
+from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
-from ._dtypes import BY_CODE, DType, named
+from ._dtypes import BOOL, BY_CODE, COMPLEX, DType, DTypeLike, named
+from ._streams import Path, Sink, Source, display, encoded, is_path
 from .codec import format_code
-from .errors import ArgumentError, Fault, make
+from .errors import ArgumentError, Fault, IoError, LimitError, NoTensorError, make
 
-Path = Union[str, "os.PathLike[str]"]
+if TYPE_CHECKING:
+    import torch
 
-
-def _path(path: Path) -> bytes:
-    name = os.fsencode(path)
-    if b"\0" in name:
-        raise ValueError("a path has no zero bytes")
-    return name
+_KEY_DTYPE, _KEY_ORDER = "source.dtype", "source.order"  # attributes of tensors, as picitool writes them
+# What the first says of a tensor of u8, or of floats in pairs, by NumPy (without a byte order), safetensors or torch.
+_SPELLED = {
+    **dict.fromkeys((b"b1", b"?", b"BOOL", b"bool"), BOOL),
+    **dict.fromkeys((b"c8", b"C64", b"complex64"), COMPLEX[0]),
+    **dict.fromkeys((b"c16", b"C128", b"complex128"), COMPLEX[1]),
+}
+_WRITTEN = {BOOL.name: b"|b1", COMPLEX[0].name: b"<c8", COMPLEX[1].name: b"<c16"}
 
 
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def _bytes(name: str) -> bytes:
+def _bytes(name: str, what: str = "a tensor's name") -> bytes:
+    if not isinstance(name, str):
+        raise TypeError(f"{what} is a str, not {type(name).__name__}: pass str({name!r})")
     return name.encode("utf-8", "surrogateescape")
 
 
@@ -55,20 +70,26 @@ class Tensor:
     numpy.asarray(t) and from_dlpack(t) read all elements.
     """
 
-    def __init__(self, file: File, info: _abi.TensorInfo) -> None:
+    def __init__(self, file: File, info: _abi.TensorInfo, spelled: bytes, order: bytes) -> None:
         self._file = file
         self._index: int = info.index
         self._d = BY_CODE[info.dtype]
+        shape = tuple(info.shape[: info.rank])
+        d = _SPELLED.get(spelled[1:] if spelled[:1] in (b"<", b">", b"|", b"=") else spelled, self._d)
+        if d.code == self._d.code and (d.parts == 1 or shape[-1:] == (d.parts,)):
+            self._d = d
         self.name = _text(ctypes.string_at(info.name, info.name_len))
-        #: "f32", "bf16", ...
+        #: "f32", "bf16", ..., "bool", "complex64" or "complex128"
         self.dtype = self._d.name
-        self.shape: tuple[int, ...] = tuple(info.shape[: info.rank])
+        self.shape: tuple[int, ...] = shape if self._d.parts == 1 else shape[:-1]
         #: number of elements
-        self.size: int = info.count
-        #: elements of each chunk but the last, which has the rest
+        self.size: int = info.count // self._d.parts
+        #: stored elements of each chunk but the last, which has the rest
         self.chunk_elements: int = info.chunk_elements
         #: bytes of this tensor's records in the file
         self.stored_bytes: int = info.stored_bytes
+        #: "C", or "F" if the first index varies fastest in the file: picitool keeps the order of a .npy file
+        self.order: Literal["C", "F"] = "F" if order == b"F" else "C"
 
     def __repr__(self) -> str:
         return f"<pici.Tensor {self.name!r}: {self.dtype} {self.shape}>"
@@ -80,27 +101,48 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return self.size * self._d.storage.itemsize
+        return self.size * self._d.itemsize
 
     @property
     def attrs(self) -> dict[str, bytes]:
         """The tensor's attributes."""
         return self._file._attrs(self._index)
 
-    def read(self, first: int = 0, count: Optional[int] = None, *, to: str = "numpy") -> Any:
-        """Read elements [first, first + count), or all from first on, as a one-dimensional array in row-major order."""
-        first = _abi.u64(first, "first")
+    @overload
+    def read(
+        self, first: Optional[int] = ..., count: Optional[int] = ..., *, to: Literal["numpy", "bits"] = ...
+    ) -> Storage:
+        ...
+
+    @overload
+    def read(self, first: Optional[int] = ..., count: Optional[int] = ..., *, to: Literal["torch"]) -> torch.Tensor:
+        ...
+
+    @overload
+    def read(self, first: Optional[int] = ..., count: Optional[int] = ..., *, to: Literal["dlpack"]) -> DLPackArray:
+        ...
+
+    def read(self, first: Optional[int] = None, count: Optional[int] = None, *, to: str = "numpy") -> Any:
+        """Read the tensor, in its shape. With first or count: elements [first, first + count), or all from first on, as
+        a one-dimensional array, in the order of the file (row-major unless `order` is "F")."""
+        deliver = _arrays.delivery(self._d, to)
+        if first is None and count is None:
+            return deliver(self._elements(0, self.size, self.shape, self.order))
+        first = _abi.u64(0 if first is None else first, "first")
         count = max(0, self.size - first) if count is None else _abi.u64(count, "count")
         if first + count > self.size:
-            raise ValueError(f"elements [{first}, {first + count}) of a tensor of {self.size}")
-        deliver = _arrays.delivery(self._d, to)
-        return deliver(self._elements(first, count))
+            raise ValueError(f"elements [{first}, {first + count}) of a tensor of {self.size}: its size is the end")
+        return deliver(self._elements(first, count, (count,)))
 
-    def _elements(self, first: int, count: int) -> _arrays.Storage:
-        out = _arrays.empty(self._d, count, self._file.max_bytes)
+    def _elements(
+        self, first: int, count: int, shape: tuple[int, ...], order: Literal["C", "F"] = "C"
+    ) -> _arrays.Storage:
+        d = self._d
+        out = _arrays.empty(d, d.parts * count, self._file.max_bytes)
         with self._file._reading() as r:
-            self._file._check(lib.pici_reader_read_range(r, self._index, first, count, out.ctypes.data))
-        return out
+            status = lib.pici_reader_read_range(r, self._index, d.parts * first, d.parts * count, out.ctypes.data)
+            self._file._check(status)
+        return _arrays.shaped(out, d, shape, order)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -115,6 +157,12 @@ class Tensor:
         if ellipsis:
             keys[ellipsis[0] : ellipsis[0] + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
         deliver = _arrays.delivery(self._d, "numpy")
+        if self.order == "F":
+            for k in keys:
+                if not isinstance(k, slice):
+                    self._position(k)
+            whole = deliver(self._elements(0, self.size, self.shape, "F"))
+            return whole[(*keys, Ellipsis) if ellipsis else tuple(keys)]
         # Leading integers and the slice after them select a contiguous run of elements; the rest is applied in memory.
         first, shape = 0, self.shape
         rest: list[Any] = []
@@ -131,29 +179,31 @@ class Tensor:
         for k in rest:
             if not isinstance(k, slice):
                 self._position(k)
-        run = deliver(self._elements(first, math.prod(shape))).reshape(shape)
+        run = deliver(self._elements(first, math.prod(shape), shape))
         return run[(*rest, Ellipsis) if ellipsis else tuple(rest)]
 
     @staticmethod
     def _position(key: Any, length: Optional[int] = None) -> int:
         if isinstance(key, (bool, np.bool_)):
-            raise TypeError("a tensor of a file is not indexed by a mask: read it first")
+            raise TypeError("a tensor of a file is not indexed by a mask: index t[...], which reads it")
         try:
             at = operator.index(key)
         except TypeError:
-            raise TypeError(f"a tensor of a file is not indexed by {type(key).__name__}: read it first") from None
+            raise TypeError(
+                f"a tensor of a file is not indexed by {type(key).__name__}: index t[...], which reads it"
+            ) from None
         if length is not None and not -length <= at < length:
             raise IndexError(f"index {at} is out of bounds for a dimension of {length}")
         return at if length is None or at >= 0 else at + length
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray[Any, Any]:
         if copy is False:
-            raise ValueError("a tensor of a file is read into new memory")
+            raise ValueError("a tensor of a file is read into new memory: pass copy=None or True")
         array: np.ndarray[Any, Any] = self[...]
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __dlpack__(self, **wanted: Any) -> Any:
-        return DLPackArray(self._elements(0, self.size).reshape(self.shape), self._d).__dlpack__(**wanted)
+        return DLPackArray(self._elements(0, self.size, self.shape, self.order), self._d).__dlpack__(**wanted)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)  # kDLCPU
@@ -170,29 +220,34 @@ class _Turn:
         self._lock.acquire()
         if not self._handle:
             self._lock.release()
-            raise ValueError("the file is closed")
+            raise ValueError("the file is closed: read its tensors inside the with statement, or open it again")
         return self._handle
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
 
+def _close(reader: ctypes.c_void_p, source: Source) -> None:
+    """Close a reader, which may call its source until then."""
+    lib.pici_reader_close(reader)
+
+
 class File(Mapping[str, Tensor]):
     """An open .pici file: a mapping from names to tensors, in the order of the file. Made by open()."""
 
-    def __init__(self, path: Path, *, threads: int = 1, max_bytes: Optional[int] = _arrays.MAX_BYTES) -> None:
+    def __init__(self, path: Union[Path, BinaryIO], *, threads: int = 1, max_bytes: Limit = "auto") -> None:
         opts = _abi.ReaderOpts(threads=_abi.u31(threads, "threads"))
-        self.path = os.fspath(path)
-        #: the most memory for the elements of one read; None: no limit
-        self.max_bytes = max_bytes
+        self.path = display(path)
         self._handle = ctypes.c_void_p()
         self._lock = threading.Lock()
-        name = _path(path)
+        self._source = Source(path)
         ctypes.set_errno(0)
-        status = lib.pici_reader_open_path(self._handle, name, opts)
+        status = self._source.open(self._handle, opts)
         code = ctypes.get_errno()
-        self._free = weakref.finalize(self, lib.pici_reader_close, ctypes.c_void_p(self._handle.value))
+        self._free = weakref.finalize(self, _close, ctypes.c_void_p(self._handle.value), self._source)
         self._free.atexit = False  # a thread may still be reading
+        #: the most memory for the elements of one read; None: no limit
+        self.max_bytes = _arrays.limit(max_bytes, self._source.bytes)
         try:
             self._check(status, code)
         except BaseException:
@@ -206,10 +261,12 @@ class File(Mapping[str, Tensor]):
         """Raise the reader's error for a status. The caller holds the lock, or no other thread has the file yet."""
         if not status:
             return
+        if status == IoError.status:
+            self._source.reraise()
         message = lib.pici_reader_error(self._handle).decode("utf-8", "replace") or lib.pici_strerror(status).decode()
         rule = re.search(r"\(([a-z-]+)\)$", message)
         fault = Fault(lib.pici_reader_error_offset(self._handle), None, rule[1]) if rule else None
-        raise make(status, message, fault, code, str(self.path))
+        raise make(status, message, fault, code, self.path)
 
     def close(self) -> None:
         """Close the file. Arrays that were read stay valid; tensors can no longer be read."""
@@ -240,17 +297,39 @@ class File(Mapping[str, Tensor]):
                 name = ctypes.string_at(info.name, info.name_len)
             yield _text(name)
 
-    def __getitem__(self, name: str) -> Tensor:
+    def _find(self, r: ctypes.c_void_p, name: object, info: _abi.TensorInfo) -> bool:
+        """Find a tensor by name. The caller holds the lock."""
         if not isinstance(name, str):
-            raise KeyError(name)
-        info = _abi.TensorInfo()
+            return False
         key = _bytes(name)
+        status = lib.pici_reader_find(r, key, len(key), info)
+        if status == ArgumentError.status:
+            return False
+        self._check(status)
+        return True
+
+    def __contains__(self, name: object) -> bool:
         with self._reading() as r:
-            status = lib.pici_reader_find(r, key, len(key), info)
-            if status == ArgumentError.status:
-                raise KeyError(name)
-            self._check(status)
-            return Tensor(self, info)
+            return self._find(r, name, _abi.TensorInfo())
+
+    def __getitem__(self, name: str) -> Tensor:
+        info = _abi.TensorInfo()
+        with self._reading() as r:
+            if self._find(r, name, info):
+                return Tensor(self, info, *(self._attr(r, info, key) for key in (_KEY_DTYPE, _KEY_ORDER)))
+        raise self._no_tensor(name)
+
+    def _no_tensor(self, name: object) -> NoTensorError:
+        near = difflib.get_close_matches(name, list(self), 1) if isinstance(name, str) else []
+        hint = f"did you mean {near[0]!r}?" if near else "list(file) has all names"
+        return NoTensorError(f"no tensor {name!r} in {self.path}: {hint}")
+
+    def _attr(self, r: ctypes.c_void_p, info: _abi.TensorInfo, key: str) -> bytes:
+        """An attribute of a tensor; b"" if it has none. The caller holds the lock."""
+        a = _abi.Attr()
+        if info.attrs:
+            self._check(lib.pici_reader_attr(r, info.index, key.encode(), a))
+        return ctypes.string_at(a.value, a.len) if a.len else b""
 
     @property
     def attrs(self) -> dict[str, bytes]:
@@ -274,17 +353,81 @@ class File(Mapping[str, Tensor]):
             self._check(lib.pici_reader_verify(r))
 
 
-def open(path: Path, *, threads: int = 1, max_bytes: Optional[int] = _arrays.MAX_BYTES) -> File:
-    """Open a .pici file. Reads its header and index; elements are read when they are asked for.
+def open(path: Union[Path, BinaryIO], *, threads: int = 1, max_bytes: Limit = "auto") -> File:
+    """Open a .pici file, by path or as a binary file object. Reads its header and index; elements are read when they
+    are asked for.
 
     A delta that picitool diff writes is such a file too: its attrs have "delta.version", and its tensors are the XOR of
     both versions.
 
     threads: for reads that span chunks; default 1, 0 is one for each core.
-    max_bytes: the most memory for the elements of one read, default 1 GiB; more raises LimitError. A short file can
-    truthfully claim very many zeros. None lifts the limit.
+    max_bytes: the most memory for the elements of one read; more raises LimitError. A short file can truthfully claim
+        very many zeros. "auto": 1 GiB or 1024 times the file, whichever is more. None lifts the limit.
     """
     return File(path, threads=threads, max_bytes=max_bytes)
+
+
+@overload
+def load(
+    path: Union[Path, BinaryIO],
+    *,
+    to: Literal["numpy", "bits"] = ...,
+    names: Optional[Iterable[str]] = ...,
+    threads: int = ...,
+    max_bytes: Limit = ...,
+) -> dict[str, Storage]:
+    ...
+
+
+@overload
+def load(
+    path: Union[Path, BinaryIO],
+    *,
+    to: Literal["torch"],
+    names: Optional[Iterable[str]] = ...,
+    threads: int = ...,
+    max_bytes: Limit = ...,
+) -> dict[str, torch.Tensor]:
+    ...
+
+
+@overload
+def load(
+    path: Union[Path, BinaryIO],
+    *,
+    to: Literal["dlpack"],
+    names: Optional[Iterable[str]] = ...,
+    threads: int = ...,
+    max_bytes: Limit = ...,
+) -> dict[str, DLPackArray]:
+    ...
+
+
+def load(
+    path: Union[Path, BinaryIO],
+    *,
+    to: str = "numpy",
+    names: Optional[Iterable[str]] = None,
+    threads: int = 1,
+    max_bytes: Limit = "auto",
+) -> Any:
+    """Read the tensors of a .pici file to a dict, each in its shape: model.load_state_dict(pici.load(p, to="torch")).
+
+    to: "numpy", "torch", "bits" or "dlpack".
+    names: those to read; default all.
+    threads, max_bytes: as for open(), but max_bytes is for all tensors together.
+    """
+    with open(path, threads=threads, max_bytes=max_bytes) as f:
+        if "delta.version" in f.attrs:
+            raise ValueError(f"{f.path} is a delta: apply it with picitool apply, or read its XOR with open()")
+        tensors = [f[name] for name in (f if names is None else names)]
+        need = sum(t.nbytes for t in tensors)
+        if f.max_bytes is not None and need > f.max_bytes:
+            raise LimitError(
+                f"the tensors take {need} bytes, more than max_bytes allows, {f.max_bytes}: pass max_bytes={need}, or "
+                "None for no limit, if you trust the source"
+            )
+        return {t.name: t.read(to=to) for t in tensors}  # type: ignore[call-overload]
 
 
 # ---- Writing
@@ -296,28 +439,40 @@ class _Attrs(NamedTuple):
     kept: list[Any]  # what it points at
 
 
+def _attribute(key: str, value: bytes) -> tuple[bytes, bytes]:
+    name = _bytes(key, "the key of an attribute")
+    if not 1 <= len(name) <= _abi.KEY_MAX or b"\0" in name:
+        raise ArgumentError(
+            f"the key {key!r} of an attribute is {len(name)} bytes: pass 1 to {_abi.KEY_MAX}, none zero"
+        )
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        how = "value.encode()" if isinstance(value, str) else "its bytes, as in str(value).encode()"
+        raise TypeError(f"attrs[{key!r}] is {type(value).__name__}, and attributes are bytes: pass {how}")
+    return name, bytes(value)
+
+
 def _attributes(attrs: Optional[Mapping[str, bytes]]) -> _Attrs:
-    given = [(_bytes(k), bytes(v)) for k, v in (attrs or {}).items()]
+    given = [_attribute(k, v) for k, v in (attrs or {}).items()]
     array = (_abi.Attr * max(1, len(given)))()
     for a, (key, value) in zip(array, given):
-        if b"\0" in key:
-            raise ValueError("a key has no zero bytes")
         a.key, a.value, a.len = key, ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p), len(value)
     return _Attrs(array, len(given), given)
 
 
-def _abandon(writer: ctypes.c_void_p, out: ctypes.c_void_p) -> None:
+def _abandon(writer: ctypes.c_void_p, out: ctypes.c_void_p, sink: Optional[Sink]) -> None:
+    """Free a writer, which may call its sink until then, and remove its file."""
     lib.pici_writer_close(writer)
     lib.pici_outfile_abort(out)
 
 
 class Writer:
     """A .pici file that is being written. It appears at its path, whole, at close(). If an exception leaves the with
-    statement, it does not appear. Made by create()."""
+    statement, it does not appear. A file object is written to at once; without close() it is incomplete, and readers
+    report that. Made by create()."""
 
     def __init__(
         self,
-        path: Path,
+        path: Union[Path, BinaryIO],
         *,
         format: str = "auto",
         threads: int = 1,
@@ -335,18 +490,18 @@ class Writer:
             chunk_elements=chunk_elements,
         )
         a = _attributes(attrs)
-        name = _path(path)
-        self.path = os.fspath(path)
+        self.path = display(path)
         self._lock = threading.Lock()
         self._current: Optional[DType] = None
-        self._writer, out = ctypes.c_void_p(), ctypes.c_void_p()
-        status = lib.pici_outfile_open(out, name, bool(overwrite))
-        if status:
-            self._raise(status, ctypes.get_errno())
-        write = ctypes.cast(lib.pici_outfile_write, ctypes.c_void_p)
-        status = lib.pici_writer_open(self._writer, write, out, a.array, a.n, opts)
-        self._out = out
-        self._free = weakref.finalize(self, _abandon, ctypes.c_void_p(self._writer.value), out)
+        self._writer, self._out = ctypes.c_void_p(), ctypes.c_void_p()
+        self._sink = None if is_path(path) else Sink(path)
+        if self._sink is None:
+            status = lib.pici_outfile_open(self._out, encoded(path), bool(overwrite))  # type: ignore[arg-type]
+            if status:
+                self._raise(status, ctypes.get_errno())
+        write = ctypes.cast(lib.pici_outfile_write if self._sink is None else self._sink.callback, ctypes.c_void_p)
+        status = lib.pici_writer_open(self._writer, write, self._out, a.array, a.n, opts)
+        self._free = weakref.finalize(self, _abandon, ctypes.c_void_p(self._writer.value), self._out, self._sink)
         try:
             self._check(status)
         except BaseException:
@@ -355,27 +510,30 @@ class Writer:
 
     def _raise(self, status: int, code: int) -> None:
         message = os.strerror(code) if code else lib.pici_strerror(status).decode()
-        raise make(status, message, code=code, path=str(self.path))
+        raise make(status, message, code=code, path=self.path)
 
     def _check(self, status: int) -> None:
         if status:
+            if self._sink is not None:
+                self._sink.reraise()
             raise make(status, lib.pici_writer_error(self._writer).decode("utf-8", "replace"))
 
     def _open(self) -> ctypes.c_void_p:
         if not self._writer:
-            raise ValueError("the file is closed")
+            raise ValueError("the file is closed: write inside the with statement, or create another")
         return self._writer
 
     def begin(
-        self, name: str, shape: tuple[int, ...], dtype: str, *, attrs: Optional[Mapping[str, bytes]] = None
+        self, name: str, shape: Iterable[int], dtype: DTypeLike, *, attrs: Optional[Mapping[str, bytes]] = None
     ) -> None:
         """Begin a tensor; append() adds its elements. The tensor before must be complete."""
         d = named(dtype)
-        a = _attributes(attrs)
+        spelled = {_KEY_DTYPE: _WRITTEN[d.name]} if d.name in _WRITTEN else {}
+        a = _attributes({**spelled, **(attrs or {})})
         key = _bytes(name)
-        dims = [_abi.u64(n, "a dimension") for n in shape]
+        dims = [_abi.u64(n, "a dimension") for n in shape] + ([d.parts] if d.parts != 1 else [])
         if len(dims) > _abi.RANK_MAX:
-            raise ValueError(f"{len(dims)} dimensions; there can be {_abi.RANK_MAX}")
+            raise ValueError(f"{len(dims)} dimensions; there can be {_abi.RANK_MAX}: reshape the array")
         t = _abi.Tensor(
             name=key,
             name_len=len(key),
@@ -389,22 +547,35 @@ class Writer:
             self._check(lib.pici_writer_tensor(self._open(), t))
             self._current = d
 
-    def append(self, array: Any, *, dtype: Optional[str] = None) -> None:
+    def append(self, array: Any, *, dtype: Optional[DTypeLike] = None) -> None:
         """Append elements to the current tensor, any number of them, in row-major order."""
         elements, d = _arrays.readable(array, dtype)
+        self._append(elements, d)
+
+    def _append(self, elements: Storage, d: DType) -> None:
         with self._lock:
             w = self._open()
+            if self._current is None:
+                raise ValueError("there is no tensor to append to: call begin() first, or add() for a whole one")
             if d != self._current:
-                raise TypeError(f"the elements are {d.name}, the tensor's {self._current and self._current.name}")
+                raise TypeError(
+                    f"the elements are {d.name}, the tensor's {self._current.name}: convert them, or pass dtype= if "
+                    "they are its bits"
+                )
             self._check(lib.pici_writer_data(w, elements.ctypes.data, elements.nbytes))
 
     def add(
-        self, name: str, array: Any, *, dtype: Optional[str] = None, attrs: Optional[Mapping[str, bytes]] = None
+        self,
+        name: str,
+        array: Any,
+        *,
+        dtype: Optional[DTypeLike] = None,
+        attrs: Optional[Mapping[str, bytes]] = None,
     ) -> None:
         """Write a whole tensor with the shape of array."""
         elements, d = _arrays.readable(array, dtype)
-        self.begin(name, elements.shape, d.name, attrs=attrs)
-        self.append(elements, dtype=d.name)
+        self.begin(name, elements.shape if d.parts == 1 else elements.shape[:-1], d.name, attrs=attrs)
+        self._append(elements, d)
 
     def close(self) -> None:
         """Write the index and make the file appear at its path. If this raises, no file appears. A second call does
@@ -420,6 +591,8 @@ class Writer:
             self._free.detach()
             lib.pici_writer_close(self._writer)
             self._writer.value = None
+            if self._sink is not None:
+                return
             status = lib.pici_outfile_commit(self._out)
             if status:
                 self._raise(status, ctypes.get_errno())
@@ -446,7 +619,7 @@ class Writer:
 
 
 def create(
-    path: Path,
+    path: Union[Path, BinaryIO],
     *,
     format: str = "auto",
     threads: int = 1,
@@ -455,14 +628,14 @@ def create(
     attrs: Optional[Mapping[str, bytes]] = None,
     overwrite: bool = False,
 ) -> Writer:
-    """Begin to write a .pici file. Nothing appears at path before close().
+    """Begin to write a .pici file, at a path or to a binary file object. Nothing appears at path before close().
 
     format: of the chunks; "auto" takes the shortest for each.
     threads: default 1; 0 is one for each core.
     zstd: a level of libzstd; a chunk is stored as a zstd frame if that is shorter than its block. 0: no zstd.
     chunk_elements: elements of a chunk, from 1 to 2^22.
-    attrs: attributes of the file: keys and values to keep beside the tensors.
-    overwrite: replace an existing file, at close(); else FileExistsError.
+    attrs: attributes of the file: keys and values (bytes) to keep beside the tensors.
+    overwrite: replace an existing file, at close(); else FileExistsError. Of no effect on a file object.
     """
     return Writer(
         path,
@@ -475,8 +648,26 @@ def create(
     )
 
 
-def save(path: Path, tensors: Mapping[str, Any], **options: Any) -> None:
-    """Write arrays to a .pici file, by name. options: as for create()."""
-    with create(path, **options) as w:
+def save(
+    path: Union[Path, BinaryIO],
+    tensors: Mapping[str, Any],
+    *,
+    format: str = "auto",
+    threads: int = 1,
+    zstd: int = 0,
+    chunk_elements: int = 1 << 20,
+    attrs: Optional[Mapping[str, bytes]] = None,
+    overwrite: bool = False,
+) -> None:
+    """Write arrays to a .pici file, by name. Options: as for create()."""
+    with create(
+        path,
+        format=format,
+        threads=threads,
+        zstd=zstd,
+        chunk_elements=chunk_elements,
+        attrs=attrs,
+        overwrite=overwrite,
+    ) as w:
         for name, array in tensors.items():
             w.add(name, array)

@@ -103,7 +103,7 @@ class Abi(unittest.TestCase):
         self.assertEqual(self.defined("PICI_VERSION").strip('"').rsplit(".", 1)[0], _abi.VERSION)
         self.assertEqual(int(self.defined("PICI_CHUNK_MAX").rstrip("u")), _abi.CHUNK_MAX)
         self.assertEqual(int(self.defined("PICI_RANK_MAX").rstrip("u")), _abi.RANK_MAX)
-        self.assertEqual(self.defined("PICI_NO_TILE"), "UINT64_MAX")
+        self.assertEqual(int(self.defined("PICI_KEY_MAX").rstrip("u")), _abi.KEY_MAX)
         self.assertEqual(self.defined("PICI_FILE"), "UINT64_MAX")
 
     def test_versions(self):

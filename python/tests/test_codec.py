@@ -2,14 +2,17 @@
 """Blocks agree with the golden vectors and with NumPy."""
 import array
 import mmap
+import os
+import pydoc
 import tempfile
 import threading
+import timeit
 import unittest
 
 import numpy as np
 
 import pici
-from pici import _dtypes
+from pici import _arrays, _dtypes
 from vectors import roundtrips
 
 FORMATS = ["dense", "pici", "coo", "hybrid", "auto"]
@@ -92,18 +95,63 @@ class Roundtrip(unittest.TestCase):
         bits = np.array([0, 0x3F80, 0], np.uint16)
         block = pici.compress(bits, dtype="bf16")
         self.assertEqual(pici.inspect(block).dtype, "bf16")
-        mask = np.array([True, False, True])
-        self.assertEqual(pici.decompress(pici.compress(mask, dtype="u8")).tolist(), [1, 0, 1])
-        for wrong, dtype in (
-            (mask, None),
-            (bits, "f32"),
-            (np.zeros(2, np.complex64), None),
-            (bits.astype(object), None),
-        ):
-            self.assertRaises(TypeError, pici.compress, wrong, dtype=dtype)
-        self.assertRaises(ValueError, pici.compress, bits, dtype="bfloat16")
+        for wrong, dtype in ((bits, "f32"), (bits.astype(object), None), (np.zeros(2, np.complex64), "f32")):
+            with self.assertRaisesRegex(TypeError, "pass array.astype|dtype= says"):
+                pici.compress(wrong, dtype=dtype)
         for what in ([1.0], 1.0, None, "text"):
-            self.assertRaises(TypeError, pici.compress, what)
+            self.assertRaisesRegex(TypeError, "Pass numpy.asarray", pici.compress, what)
+
+    def test_names_of_dtypes(self):
+        """As NumPy and torch spell them, and the types themselves."""
+        for d in _dtypes.ALL:
+            full = d.narrow or d.storage.name
+            block = pici.compress(np.zeros(3, d.storage), dtype=d.name)
+            for same in (full, f"torch.{full}", *([] if d.narrow else [d.storage, d.storage.type])):
+                self.assertEqual(pici.compress(np.zeros(3, d.storage), dtype=same), block, same)
+        self.assertEqual(_dtypes.named("torch.float").name, "f32")
+        self.assertEqual(_dtypes.named(float).name, "f64")
+        self.assertEqual(_dtypes.named(bool).name, "bool")
+        for wrong in ("i4", "float", "torch.qint8", "", "f32 "):
+            self.assertRaisesRegex(ValueError, r"pass one of f32 \(float32\)", _dtypes.named, wrong)
+        self.assertRaisesRegex(TypeError, "pass a name such as", _dtypes.named, 3.5)
+
+    def test_bool(self):
+        mask = np.arange(9000) % 7 == 0
+        block = pici.compress(mask.reshape(90, 100))
+        self.assertEqual(block, pici.compress(mask.view(np.uint8)))
+        self.assertEqual(pici.decompress(block).dtype, np.uint8)
+        back = pici.decompress(block, dtype="bool")
+        self.assertEqual((back.dtype, back.tolist()), (np.dtype(bool), mask.tolist()))
+        into = np.ones((90, 100), bool)
+        self.assertIs(pici.decompress(block, out=into), into)
+        self.assertEqual(into.ravel().tolist(), mask.tolist())
+        self.assertRaisesRegex(TypeError, r"view\('u1'\)", pici.scatter_add, into, block)
+        new = ~mask
+        delta = pici.diff(mask, new)
+        pici.apply(mask, delta)
+        self.assertTrue((mask == new).all())
+        seven = pici.compress(np.array([0, 7], np.uint8))
+        self.assertRaisesRegex(ValueError, "7, which is no bool: pass to='bits'", pici.decompress, seven, dtype=bool)
+        self.assertRaises(TypeError, pici.decompress, pici.compress(np.ones(3, np.int16)), dtype=bool)
+
+    def test_complex(self):
+        for kind, part in ((np.complex64, "f32"), (np.complex128, "f64")):
+            x = np.zeros((30, 20), kind)
+            x[::3, 4] = 1.5 - 2j
+            x[2, 7] = -0.25j
+            for same in (x, np.asfortranarray(x), x.astype(x.dtype.newbyteorder(">"))):
+                block = pici.compress(same)
+                info = pici.inspect(block)
+                self.assertEqual((info.dtype, info.count), (part, 1200))
+            back = pici.decompress(block, dtype=kind)
+            self.assertEqual((back.dtype, back.shape), (x.dtype, (600,)))
+            np.testing.assert_array_equal(back.reshape(x.shape), x)
+            total = x.copy()
+            pici.scatter_add(total, block)
+            np.testing.assert_array_equal(total, 2 * x)
+            self.assertEqual(pici.compress(kind(3)), pici.compress(np.array([3, 0], part.replace("f", "float"))))
+        odd = pici.compress(np.ones(3, np.float32))
+        self.assertRaises(TypeError, pici.decompress, odd, dtype="complex64")
 
     def test_any_bytes(self):
         x = sparse("u16", 9000)
@@ -127,6 +175,58 @@ class Roundtrip(unittest.TestCase):
         self.assertRaises(TypeError, pici.compress, x, threads=1.5)
         self.assertRaises(ValueError, pici.decompress, block, to="list")
 
+    def test_help_begins_with_the_functions(self):
+        shown = [line.strip() for line in pydoc.plain(pydoc.render_doc(pici)).splitlines()]
+        begins = shown.index("compress(array)                     the block of an array, as bytes")
+        self.assertLess(begins, 8)
+        functions = [name for name in pici.__all__ if callable(getattr(pici, name)) and name.islower()]
+        self.assertEqual(pici.__all__[: len(functions)], functions)
+        for name in functions:
+            self.assertIn(f"    {name}(", pici.__doc__)
+
+    def test_threads_help_errors(self):
+        with self.assertRaisesRegex(ValueError, r"threads is -1, not from 0 \(one for each core\)"):
+            pici.compress(b"", threads=-1)
+
+
+class Out(unittest.TestCase):
+    """compress(out=), decompress(out=)."""
+
+    def test_compress(self):
+        x = sparse("f32", 40000)
+        for form in FORMATS:
+            block = pici.compress(x, format=form, checksum=True)
+            need = pici.bound(x.size, "float32", form)
+            buffers = [bytearray(need), np.ones(need, np.uint8), np.ones((need + 7) // 8), memoryview(bytearray(need))]
+            for out in buffers:
+                made = pici.compress(x, format=form, checksum=True, out=out)
+                self.assertIsInstance(made, memoryview)
+                self.assertEqual(bytes(made), block)
+                self.assertEqual(bytes(out)[: len(block)], block)
+            exact = bytearray(len(block))
+            if form == "hybrid":
+                self.assertEqual(pici.compress(x, format=form, checksum=True, out=exact), block)
+                with self.assertRaisesRegex(pici.SpaceError, f"the {len(block) - 1} bytes of out: {need} suffice"):
+                    pici.compress(x, format=form, checksum=True, out=exact[:-1])
+        self.assertRaisesRegex(ValueError, "read-only", pici.compress, x, out=bytes(need))
+        self.assertRaises((TypeError, ValueError), pici.compress, x, out=np.ones((need, 2), np.uint8)[:, 0])
+        self.assertRaises(pici.ArgumentError, pici.compress, x[:10], out=x)
+        self.assertEqual(pici.bound(10, complex, "dense"), 48 + 160)
+        self.assertRaises(ValueError, pici.bound, -1)
+
+    def test_decompress(self):
+        x = sparse("f64", 5000)
+        block = pici.compress(x)
+        out = np.ones((50, 100))
+        self.assertIs(pici.decompress(block, out=out), out)
+        self.assertEqual(out.tobytes(), x.tobytes())
+        frozen = out.copy()
+        frozen.flags.writeable = False
+        self.assertRaisesRegex(ValueError, r"read-only: pass array.copy\(\)", pici.decompress, block, out=frozen)
+        self.assertRaisesRegex(ValueError, "the block has 5000: inspect", pici.decompress, block, out=np.ones(4))
+        self.assertRaisesRegex(ValueError, "row-major", pici.decompress, block, out=np.ones((100, 50)).T)
+        self.assertRaisesRegex(TypeError, "f32, the block's f64", pici.decompress, block, out=np.ones(5000, "f4"))
+
 
 class Parts(unittest.TestCase):
     def test_ranges(self):
@@ -148,6 +248,11 @@ class Parts(unittest.TestCase):
         self.assertEqual(pici.decompress(zeros, max_bytes=4 << 20).size, 1 << 20)
         self.assertEqual(pici.decompress(zeros, max_bytes=None).size, 1 << 20)
         self.assertEqual(pici.decompress_range(zeros, 5, 2, max_bytes=8).tolist(), [0, 0])
+        with self.assertRaisesRegex(pici.LimitError, "pass max_bytes=4194304, or None"):
+            pici.decompress(zeros, max_bytes=1)
+        many = pici.compress(np.zeros((1 << 30) + 1, np.uint8), format="coo")
+        self.assertRaises(pici.LimitError, pici.decompress, many)
+        self.assertEqual(_arrays.limit("auto", 1 << 21), 1 << 31)
 
     def test_into(self):
         x = sparse("f64", 10000)
@@ -266,3 +371,20 @@ class Concurrent(unittest.TestCase):
         for t in threads:
             t.join()
         self.assertEqual(wrong, [])
+
+
+class Calls(unittest.TestCase):
+    @unittest.skipIf(os.environ.get("LD_PRELOAD"), "a sanitizer: the time of a small call")
+    def test_small_calls(self):
+        """Through ctypes, a call took 9 us and more. The least of many, since other programs may run."""
+        x = sparse("f32", 256)
+        block, room = pici.compress(x), bytearray(pici.bound(256))
+        out = np.frombuffer(room, np.uint8)
+        for call in (
+            lambda: pici.compress(x),
+            lambda: pici.compress(x, out=out),
+            lambda: pici.decompress(block),
+            lambda: pici.decompress(block, out=x),
+            lambda: pici.inspect(block),
+        ):
+            self.assertLess(min(timeit.repeat(call, number=100, repeat=100)) / 100, 6e-6)

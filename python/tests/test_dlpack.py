@@ -3,9 +3,11 @@
 import ctypes
 import gc
 import importlib
+import tempfile
 import unittest
 import unittest.mock
 import weakref
+from pathlib import Path
 
 import numpy as np
 
@@ -166,7 +168,7 @@ class Torch(unittest.TestCase):
         return torch.from_numpy(bits).view(getattr(torch, name))
 
     def bits(self, t):
-        return t.contiguous().view(torch.uint8).numpy().tobytes()
+        return t.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
     def test_in_and_out(self):
         for name in self.TYPES:
@@ -193,6 +195,54 @@ class Torch(unittest.TestCase):
             pici.scatter_add(total, pici.compress(x))
             self.assertTrue(torch.equal(total.reshape(-1), x + 2))
 
+    def test_load_state_dict(self):
+        """What a model saves as a dict of tensors, it loads from a file; each has its shape and dtype."""
+        model = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 5, 3), torch.nn.BatchNorm2d(5), torch.nn.Flatten(), torch.nn.Linear(20, 4).bfloat16()
+        )
+        state = dict(model.state_dict())
+        state["mask"] = torch.arange(6).reshape(2, 3) > 2
+        state["z"] = torch.full((2, 2), 1 - 2j, dtype=torch.complex64)
+        for name in ("float8_e4m3fn", "float8_e5m2", "float16"):
+            if hasattr(torch, name):
+                state[name] = self.tensor(name, 60).reshape(3, 20)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.pici"
+            with pici.create(path) as w:
+                for name, t in state.items():
+                    f8 = name.startswith("float8")
+                    w.add(name, t.view(torch.uint8) if f8 else t, dtype=t.dtype if f8 else None)
+            back = pici.load(path, to="torch")
+        self.assertEqual(list(back), list(state))
+        for name, t in state.items():
+            self.assertEqual((back[name].dtype, back[name].shape), (t.dtype, t.shape), name)
+            self.assertEqual(self.bits(back[name]), self.bits(t), name)
+        other = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 5, 3), torch.nn.BatchNorm2d(5), torch.nn.Flatten(), torch.nn.Linear(20, 4).bfloat16()
+        )
+        extra = set(state) - set(model.state_dict())
+        other.load_state_dict({name: t for name, t in back.items() if name not in extra})
+        for name, t in model.state_dict().items():
+            self.assertTrue(torch.equal(other.state_dict()[name], t), name)
+
+    def test_dtypes_of_torch(self):
+        for d in _dtypes.ALL:
+            dtype = getattr(torch, d.narrow or d.storage.name, None)
+            if dtype is not None:
+                self.assertIs(_dtypes.named(dtype), d)
+                self.assertIs(_dtypes.named(str(dtype)), d)
+
+    def test_bool_and_complex(self):
+        mask = torch.arange(900) % 3 == 0
+        z = torch.full((30, 2), 1 - 2j, dtype=torch.complex64)
+        back = pici.decompress(pici.compress(mask), to="torch", dtype=torch.bool)
+        self.assertTrue(torch.equal(back, mask))
+        back = pici.decompress(pici.compress(z), to="torch", dtype=torch.complex64)
+        self.assertTrue(torch.equal(back.reshape(30, 2), z))
+        into = torch.zeros_like(z)
+        self.assertIs(pici.decompress(pici.compress(z), out=into), into)
+        self.assertTrue(torch.equal(into, z))
+
     def test_f8(self):
         for name, dtype in (("float8_e4m3fn", "f8e4m3"), ("float8_e5m2", "f8e5m2")):
             if not hasattr(torch, name):
@@ -213,3 +263,11 @@ class Delivery(unittest.TestCase):
     def test_refused_before_any_work(self):
         for d in _dtypes.ALL:
             self.assertRaises(ValueError, _arrays.delivery, d, "bits ")
+
+
+class WithoutTorch(unittest.TestCase):
+    def test_says_what_to_do(self):
+        block = pici.compress(np.zeros(4))
+        with unittest.mock.patch.dict("sys.modules", {"torch": None}):
+            with self.assertRaisesRegex(ImportError, "to='torch' needs torch: install it, or ask for to='numpy'"):
+                pici.decompress(block, to="torch")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Files agree with NumPy, and with picitool if PICITOOL names it."""
+import gc
+import io
 import os
 import subprocess
 import sys
@@ -8,6 +10,7 @@ import threading
 import time
 import unittest
 import unittest.mock
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -70,11 +73,12 @@ class Reading(Files):
                     self.assertEqual((len(t), t.ndim, t.nbytes), (3, 3, x.nbytes))
                     self.assertEqual(t.chunk_elements, options.get("chunk_elements", 1 << 20))
                     self.assertLess(0, t.stored_bytes)
-                    self.assertEqual(t.read(to="bits").tobytes(), x.tobytes())
+                    back = t.read(to="bits")
+                    self.assertEqual((back.shape, back.tobytes()), (x.shape, x.tobytes()))
                 self.assertEqual((f[""].shape, f[""][()], f[""][...].shape), ((), 2.5, ()))
                 self.assertRaises(TypeError, len, f[""])
                 self.assertEqual(f["empty"][...].shape, (3, 0, 2))
-                self.assertEqual(f["empty"].read().tolist(), [])
+                self.assertEqual(f["empty"].read().shape, (3, 0, 2))
 
     def test_names_and_attributes(self):
         names = ["plain", "", "ünïcödé", "nul\0inside", "not \udcff utf-8", "<script>"]
@@ -91,7 +95,12 @@ class Reading(Files):
         self.assertEqual((f[names[0]].attrs, f[names[1]].attrs, f[names[2]].attrs), ({}, attrs, {}))
         self.assertNotIn("no such", f)
         self.assertNotIn(5, f)
-        self.assertRaises(KeyError, f.__getitem__, "no such")
+        with self.assertRaisesRegex(KeyError, "^no tensor 'plane' in .*: did you mean 'plain'[?]$"):
+            f["plane"]
+        with self.assertRaisesRegex(pici.NoTensorError, r"list\(file\) has all names"):
+            f["quite another"]
+        self.assertRaises(KeyError, f.__getitem__, 5)
+        self.assertIsNone(f.get("no such"))
 
     def test_indexing(self):
         x = sparse("i32", 7 * 11 * 13).reshape(7, 11, 13)
@@ -214,7 +223,7 @@ class Reading(Files):
         self.assertEqual((caught.exception.filename, caught.exception.status), (str(self.path), -41))
         self.assertRaises(pici.ArgumentError, pici.open, self.dir)
         self.assertRaises(ValueError, pici.open, str(self.path) + "\0.pici")
-        self.assertRaises(TypeError, pici.open, 3)
+        self.assertRaisesRegex(TypeError, "neither a path nor a binary file object", pici.open, 3)
 
     def test_threads_take_turns(self):
         x = sparse("u32", 100000)
@@ -263,6 +272,190 @@ class Hostile(Files):
 
     def test_foreign(self):
         self.assertRaises(pici.CorruptError, pici.open, __file__)
+
+
+class Stream(io.RawIOBase):
+    """A file object that cannot seek, and reads and writes a few bytes at a time."""
+
+    def __init__(self, data=b""):
+        self.data = bytearray(data)
+
+    def readable(self):
+        return True
+
+    def readinto(self, room):
+        n = min(len(room), 1000, len(self.data))
+        room[:n] = self.data[:n]
+        del self.data[:n]
+        return n
+
+    def write(self, data):
+        self.data += data[:1000]
+        return min(len(data), 1000)
+
+
+class Objects(Files):
+    """Binary file objects instead of paths."""
+
+    def setUp(self):
+        super().setUp()
+        self.x = {"x": sparse("f32", 30000).reshape(300, 100), "y": np.arange(5)}
+        pici.save(self.path, self.x, chunk_elements=1000)
+        self.data = self.path.read_bytes()
+
+    def same(self, f):
+        for threads in (1, 3):
+            for name, x in self.x.items():
+                np.testing.assert_array_equal(f[name].read(), x)
+        np.testing.assert_array_equal(f["x"][100:200, 5], self.x["x"][100:200, 5])
+        f.verify()
+
+    def test_read(self):
+        with open(self.path, "rb") as plain, open(self.path, "rb", buffering=0) as raw:
+            for given in (plain, raw, io.BytesIO(self.data), Stream(self.data)):
+                for threads in (1, 3):
+                    if isinstance(given, Stream):
+                        given.data[:] = self.data
+                    else:
+                        given.seek(0)
+                    with pici.open(given, threads=threads) as f:
+                        self.same(f)
+            self.assertIn(str(self.path), repr(pici.open(io.BufferedReader(io.FileIO(str(self.path))))))
+        behind = io.BytesIO(b"head" + self.data)
+        behind.seek(4)
+        self.same(pici.open(behind))
+        self.assertFalse(behind.closed)
+
+    def test_write(self):
+        with open(self.dir / "z", "wb") as plain:
+            pici.save(plain, self.x, chunk_elements=1000)
+        self.assertEqual((self.dir / "z").read_bytes(), self.data)
+        for made in (io.BytesIO(), Stream()):
+            with pici.create(made, chunk_elements=1000, threads=2) as w:
+                for name, x in self.x.items():
+                    w.add(name, x)
+            self.assertEqual(made.getvalue() if isinstance(made, io.BytesIO) else made.data, self.data)
+
+    def test_pipe(self):
+        read, write = os.pipe()
+        with open(read, "rb") as source:
+            with open(write, "wb") as sink:
+                pici.save(sink, {"x": np.arange(100)})
+            np.testing.assert_array_equal(pici.load(source)["x"], np.arange(100))
+
+    def test_failures(self):
+        """An exception in the file object is that of the call."""
+
+        class Failing(io.BytesIO):
+            left = 2
+
+            def read(self, n=-1):
+                self.left -= 1
+                if self.left < 0:
+                    raise ZeroDivisionError("in read")
+                return super().read(n)
+
+            def write(self, data):
+                raise ZeroDivisionError("in write")
+
+        given = Failing(self.data)
+        given.left = 0
+        self.assertRaisesRegex(ZeroDivisionError, "in read", pici.open, given)
+        given.left = 1000
+        given.seek(0)
+        f = pici.open(given)
+        given.left = 0
+        self.assertRaisesRegex(ZeroDivisionError, "in read", f["x"].read)
+        given.left = 1000
+        self.same(f)
+        for data in (np.ones(5), np.arange(1 << 20)):
+            self.assertRaisesRegex(ZeroDivisionError, "in write", pici.save, Failing(), {"x": data})
+        short = io.BytesIO(self.data)
+        f = pici.open(short)
+        short.truncate(100)
+        self.assertRaisesRegex(EOFError, "has become shorter", f["x"].read)
+        for text in (io.StringIO(), open(self.path)):
+            with text:
+                self.assertRaisesRegex(TypeError, "open it with mode 'rb' or 'wb'", pici.open, text)
+                self.assertRaisesRegex(TypeError, "open it with mode 'rb' or 'wb'", pici.create, text)
+        for n in range(0, len(self.data), 97):
+            self.assertRaises(pici.CorruptError, pici.open, io.BytesIO(self.data[:n]))
+            self.assertRaises(pici.CorruptError, pici.open, Stream(self.data[:n]))
+
+    def test_longer_than_asked(self):
+        class Longer(io.BytesIO):
+            def read(self, n=-1):
+                return super().read(n) + b"more"
+
+        self.assertRaisesRegex(ValueError, "of the file object returned", pici.open, Longer(self.data))
+
+    def test_lifetime(self):
+        """A File keeps what it reads, and nothing keeps it afterwards."""
+        given = io.BytesIO(self.data)
+        gone = weakref.ref(given)
+        t = pici.open(given)["x"]
+        del given
+        gc.collect()
+        np.testing.assert_array_equal(t.read(), self.x["x"])
+        del t
+        gc.collect()
+        self.assertIsNone(gone())
+
+
+class Whole(Files):
+    """load(), and types that are not the library's own."""
+
+    def test_load(self):
+        arrays = {d.name: sparse(d.name, 600).reshape(20, 30) for d in _dtypes.ALL if not d.narrow}
+        arrays.update(scalar=np.float64(2.5), empty=np.zeros((3, 0), np.int8), mask=np.eye(5) > 0)
+        arrays["c"] = np.eye(4).astype(np.complex64) * 1j
+        arrays["z"] = np.complex128(1 - 2j)
+        pici.save(self.path, arrays)
+        for given in (self.path, str(self.path), io.BytesIO(self.path.read_bytes())):
+            got = pici.load(given)
+            self.assertEqual(list(got), list(arrays))
+            for name, x in arrays.items():
+                self.assertEqual((got[name].dtype, got[name].shape), (x.dtype, x.shape), name)
+                np.testing.assert_array_equal(got[name], x)
+        self.assertEqual(list(pici.load(self.path, names=["f32", "mask"])), ["f32", "mask"])
+        with self.assertRaisesRegex(KeyError, "did you mean 'mask'"):
+            pici.load(self.path, names=["masks"])
+        self.assertRaisesRegex(pici.LimitError, "pass max_bytes=", pici.load, self.path, max_bytes=10000)
+        self.assertRaisesRegex(ValueError, "pass 'numpy', 'bits'", pici.load, self.path, to="list")
+
+    def test_bool_and_complex(self):
+        mask = np.arange(60).reshape(3, 4, 5) % 3 == 0
+        z = (np.arange(60).reshape(3, 4, 5) * (1 - 2j)).astype(np.complex64)
+        with pici.create(self.path, chunk_elements=7) as w:
+            w.add("mask", mask, attrs={"own": b"1"})
+            w.begin("z", z.shape, "torch.complex64")
+            for part in z:
+                w.append(part)
+            w.begin("none", (0, 2), bool)
+            w.add("wide", z.astype(np.complex128), dtype="complex128")
+            w.add("u8", mask, dtype="u8")
+        f = self.open()
+        for name, dtype in (("mask", "bool"), ("z", "complex64"), ("wide", "complex128")):
+            self.assertEqual((f[name].dtype, f[name].shape, f[name].size), (dtype, (3, 4, 5), 60))
+        self.assertEqual((f["none"].dtype, f["none"].shape, f["u8"].dtype), ("bool", (0, 2), "u8"))
+        self.assertEqual(f["mask"].attrs, {"own": b"1", "source.dtype": b"|b1"})
+        self.assertEqual((f["z"].attrs["source.dtype"], f["wide"].attrs["source.dtype"]), (b"<c8", b"<c16"))
+        for name, x in (("mask", mask), ("z", z), ("wide", z.astype(np.complex128))):
+            t = f[name]
+            self.assertEqual(t.nbytes, x.nbytes)
+            for key in (..., 1, (1, 2), (slice(0, 3, 2), 1), (2, slice(1, 3), 4), (..., 0)):
+                self.assertEqual(t[key].dtype, x.dtype)
+                np.testing.assert_array_equal(t[key], x[key])
+            np.testing.assert_array_equal(t.read(7, 20), x.ravel()[7:27])
+            self.assertEqual(_dlpack.imported(t.read(to="dlpack"))[0].tobytes(), x.tobytes())
+        self.assertEqual(f["mask"].read(to="bits").dtype, np.uint8)
+        with pici.create(self.dir / "no bool") as w:
+            w.add("x", np.array([0, 3], np.uint8), attrs={"source.dtype": b"|b1"})
+            w.add("y", np.ones((2, 3), np.float32), attrs={"source.dtype": b"<c8"})
+        with pici.open(self.dir / "no bool") as f:
+            self.assertRaisesRegex(ValueError, "3, which is no bool: pass to='bits'", f["x"].read)
+            self.assertEqual(f["x"].read(to="bits").tolist(), [0, 3])
+            self.assertEqual((f["y"].dtype, f["y"].shape), ("f32", (2, 3)))
 
 
 class Writing(Files):
@@ -324,7 +517,7 @@ class Writing(Files):
 
     def test_existing(self):
         self.path.write_bytes(b"precious")
-        with self.assertRaises(FileExistsError) as caught:
+        with self.assertRaisesRegex(FileExistsError, "; pass overwrite=True to replace it: ") as caught:
             pici.save(self.path, {})
         self.assertIsInstance(caught.exception, pici.IoError)
         self.assertEqual(self.path.read_bytes(), b"precious")
@@ -340,7 +533,8 @@ class Writing(Files):
         with pici.create(self.path) as w:
             w.add("x", np.ones(3))
             self.assertRaises(pici.ArgumentError, w.add, "x", np.ones(3))
-            self.assertRaises(TypeError, w.add, "z", np.ones(3, bool))
+            self.assertRaises(TypeError, w.add, "z", np.ones(3, object))
+            self.assertRaisesRegex(TypeError, r"pass str\(5\)", w.add, 5, np.ones(3))
             w.begin("y", (4,), "i8")
             self.assertRaises(TypeError, w.append, np.ones(4))
             self.assertRaises(pici.ArgumentError, w.append, np.ones(5, np.int8))
@@ -348,7 +542,7 @@ class Writing(Files):
             w.append(np.ones(4, np.int8))
             self.assertRaises(ValueError, w.begin, "z", (-1,), "i8")
             self.assertRaises(ValueError, w.begin, "z", (1,) * 33, "i8")
-            self.assertRaises(ValueError, w.begin, "z", (1,), "int8")
+            self.assertRaises(ValueError, w.begin, "z", (1,), "int7")
             self.assertRaises(pici.ArgumentError, w.begin, "z", (2**62, 2), "i8")
             self.assertRaises(ValueError, w.begin, "z", (1,), "i8", attrs={"a\0b": b""})
             self.assertRaises(pici.ArgumentError, w.begin, "z", (1,), "i8", attrs={"k" * 256: b""})
@@ -361,7 +555,13 @@ class Writing(Files):
             {"zstd": -1},
         ):
             self.assertRaises(ValueError, pici.create, self.dir / "wrong", **wrong)
-        self.assertRaises(pici.ArgumentError, pici.create, self.dir / "wrong", attrs={"": b""})
+        for attrs, error, says in (
+            ({"": b""}, pici.ArgumentError, "0 bytes: pass 1 to 255"),
+            ({"run": "7"}, TypeError, r"attrs\['run'\] is str, and attributes are bytes: pass value.encode\(\)"),
+            ({"run": 7}, TypeError, r"is int, and attributes are bytes: pass its bytes"),
+            ({7: b""}, TypeError, r"the key of an attribute is a str, not int: pass str\(7\)"),
+        ):
+            self.assertRaisesRegex(error, says, pici.create, self.dir / "wrong", attrs=attrs)
         self.assertEqual(os.listdir(self.dir), ["x.pici"])
 
     def test_full_device(self):
@@ -405,7 +605,7 @@ class Tool(Files):
         f = self.open()
         (t,) = f.values()
         self.assertEqual(t[...].tobytes(), x.tobytes())
-        self.assertEqual(f.attrs["source.type"], b"npy")
+        self.assertEqual((t.shape, f.attrs["source.type"]), (x.shape, b"npy"))
         pici.save(self.dir / "y.pici", {"x": x})
         self.tool("test", self.dir / "y.pici")
         self.tool("decompress", "-o", self.dir / "y.raw", self.dir / "y.pici")
@@ -413,3 +613,33 @@ class Tool(Files):
         x.tofile(self.dir / "x.raw")
         self.tool("block", "encode", "-f", "hybrid", "--dtype", "f32", self.dir / "x.raw", self.dir / "x.blk")
         self.assertEqual((self.dir / "x.blk").read_bytes(), pici.compress(x, format="hybrid"))
+
+    def test_types_and_orders_of_npy(self):
+        """What the tool stores of a .npy file comes back with its type, shape and order."""
+        x = sparse("f32", 6000).reshape(20, 30, 10)
+        given = {
+            "mask": x > 0,
+            "c8": x.astype(np.complex64) * 1j,
+            "big": x.astype(">c16"),
+            "fortran": np.asfortranarray(x),
+            "fc": np.asfortranarray(x.astype(np.complex64)),
+        }
+        for name, array in given.items():
+            with self.subTest(name):
+                np.save(self.dir / f"{name}.npy", array)
+                self.tool("compress", "-o", self.dir / f"{name}.pici", self.dir / f"{name}.npy")
+                with pici.open(self.dir / f"{name}.pici") as f:
+                    (t,) = f.values()
+                    self.assertEqual((t.shape, t.order), (x.shape, "F" if name[0] == "f" else "C"))
+                    self.assertEqual(t.read().dtype, array.dtype.newbyteorder("="))
+                    for key in (..., 3, (slice(2, 9), 4), (..., 7)):
+                        np.testing.assert_array_equal(t[key], array[key])
+                    self.assertEqual(t.read(5, 10).tobytes(), array.ravel("K")[5:15].astype(t.read().dtype).tobytes())
+                    self.assertRaises(TypeError, t.__getitem__, [0, 1])
+
+    def test_a_delta_is_not_loaded(self):
+        x = sparse("f32", 5000)
+        np.save(self.dir / "a.npy", x)
+        np.save(self.dir / "b.npy", x + 1)
+        self.tool("diff", "-o", self.path, self.dir / "a.npy", self.dir / "b.npy")
+        self.assertRaisesRegex(ValueError, "apply it with picitool apply", pici.load, self.path)

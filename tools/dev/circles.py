@@ -19,7 +19,7 @@ import collections
 import pathlib
 import re
 
-FOLDERS = ["include", "lib", "formats", "tools", "tests", "fuzz", "bench", "examples"]
+FOLDERS = ["include", "lib", "formats", "tools", "tests", "fuzz", "bench", "examples", "python"]
 SUFFIXES = (".c", ".h", ".inc", ".cu", ".cuh", ".cc")
 SEARCH = ["include", "lib", "tools", "."]  # the compiler's search path, after the file's own folder
 
@@ -33,6 +33,7 @@ LINKED = {
     "examples": ["examples", "lib"],
     "fuzz": ["fuzz", "tools", "formats", "lib"],
     "tests": ["tests", "tools", "formats", "lib"],
+    "python": ["python"],
 }
 
 INCLUDE = re.compile(r'[ \t]*#\s*include\s*(?:"([^"]+)"|<(pici/[^>]+)>)')

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * pici._codec: functions of pici/pici.h and pici/delta.h on Python objects. A call through ctypes takes several
+ * microseconds more than one of these.
+ *
+ * The module uses the stable ABI of Python 3.9 only, so that one file serves every later CPython. That ABI has no
+ * buffers; arrays therefore come as ndarrays, whose memory is found by NumPy's array interface (__array_struct__).
+ * codec.py makes ndarrays of everything else. Bytes objects are taken as they are.
+ *
+ * The module is not linked with libpici: bind() takes the addresses of its functions, so that the process has one copy
+ * of the library, which _abi.py loads.
+ *
+ * The GIL is released during calls that read or write more than QUICK bytes. An object that is passed in is referred to
+ * by the tuple of arguments, so it lives until the call returns. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x03090000
+#include <Python.h>
+
+#include <limits.h>
+#include <stdbool.h>
+
+#include "pici/delta.h"
+#include "pici/pici.h"
+
+enum {
+    QUICK = 32768,      /* bytes: a call on less takes a few microseconds, about as long as to hand the GIL over */
+    SMALL_BLOCK = 16384 /* bytes: a block that may be as long as this is made on the stack */
+};
+
+/* The functions of the library, with the types that its headers give them. */
+#define FUNCTIONS(X)                                                                                                   \
+    X(bound)                                                                                                           \
+    X(dtype_width)                                                                                                     \
+    X(compress)                                                                                                        \
+    X(diff)                                                                                                            \
+    X(decompress)                                                                                                      \
+    X(decompress_range)                                                                                                \
+    X(scatter_add)                                                                                                     \
+    X(apply)                                                                                                           \
+    X(inspect)                                                                                                         \
+    X(verify_at)
+#define MEMBER(name) __typeof__(&pici_##name) name;
+static struct {
+    FUNCTIONS(MEMBER)
+} lib;
+
+static PyObject *array_struct; /* "__array_struct__" */
+
+/* What __array_struct__ points at: PyArrayInterface of NumPy's documentation. */
+struct array_interface {
+    int two; /* 2, to tell it from other structs */
+    int nd;
+    char typekind;
+    int itemsize;
+    int flags;
+    Py_intptr_t *shape;
+    Py_intptr_t *strides;
+    void *data;
+    PyObject *descr;
+};
+enum { C_CONTIGUOUS = 0x1, NOT_SWAPPED = 0x200, WRITEABLE = 0x400 };
+
+struct memory {
+    void *p;
+    size_t bytes;
+};
+
+/* Find the memory of bytes (if it is only read), or of an ndarray that is row-major and in the host's byte order. On
+ * false an exception is set. */
+static bool find(struct memory *m, PyObject *o, bool write)
+{
+    if (!write && PyBytes_Check(o)) {
+        Py_ssize_t n;
+        if (PyBytes_AsStringAndSize(o, (char **)&m->p, &n))
+            return false;
+        m->bytes = (size_t)n;
+        return true;
+    }
+    PyObject *capsule = PyObject_GetAttr(o, array_struct);
+    if (!capsule)
+        return false;
+    const struct array_interface *a = PyCapsule_GetPointer(capsule, NULL);
+    bool ok = false;
+    if (a && (a->two != 2 || !(a->flags & C_CONTIGUOUS) || !(a->flags & NOT_SWAPPED))) {
+        PyErr_SetString(PyExc_ValueError, "the array is not row-major, or not in the host's byte order: pass "
+                                          "numpy.ascontiguousarray(array, array.dtype.newbyteorder('='))");
+    } else if (a && write && !(a->flags & WRITEABLE)) {
+        PyErr_SetString(PyExc_ValueError, "the array to write to is read-only: pass array.copy(), or one whose "
+                                          "flags.writeable is True");
+    } else if (a) {
+        m->p = a->data;
+        m->bytes = (size_t)a->itemsize;
+        for (int i = 0; i < a->nd; i++)
+            m->bytes *= (size_t)a->shape[i];
+        ok = true;
+    }
+    Py_DecRef(capsule);
+    return ok;
+}
+
+static bool threads_of(PyObject *o, int *threads)
+{
+    const Py_ssize_t n = PyNumber_AsSsize_t(o, PyExc_ValueError);
+    if (n == -1 && PyErr_Occurred())
+        return false;
+    if (n < 0 || n > INT_MAX) {
+        PyErr_Format(PyExc_ValueError, "threads is %zd, not from 0 (one for each core) to %d", n, INT_MAX);
+        return false;
+    }
+    *threads = (int)n;
+    return true;
+}
+
+static PyThreadState *release(size_t bytes)
+{
+    return bytes > QUICK ? PyEval_SaveThread() : NULL;
+}
+
+static void acquire(PyThreadState *released)
+{
+    if (released)
+        PyEval_RestoreThread(released);
+}
+
+static bool take_address(PyObject *address_of, const char *name, void *function)
+{
+    PyObject *address = PyObject_CallFunction(address_of, "s", name);
+    void *p = address ? PyLong_AsVoidPtr(address) : NULL;
+    Py_DecRef(address);
+    if (!p && !PyErr_Occurred())
+        PyErr_Format(PyExc_ImportError, "libpici has no %s", name);
+    memcpy(function, &p, sizeof p);
+    return p != NULL;
+}
+
+/* bind(address_of): take the address of each function, address_of(name), an integer. */
+static PyObject *bind(PyObject *self, PyObject *address_of)
+{
+    (void)self;
+#define TAKE(name) take_address(address_of, "pici_" #name, &lib.name) &&
+    return FUNCTIONS(TAKE) true ? Py_BuildValue("") : NULL;
+}
+
+/* encode(base, source, dtype, format, threads, checksum, out) -> block, or its length in out, or a status < 0.
+ *   base    an array of source's length, for a delta; or None
+ *   dtype, format   numbers of the enums
+ *   out     an array to write the block to; or None, for new bytes */
+static PyObject *encode(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *base_object, *source_object, *threads, *out_object;
+    int dtype, format, checksum;
+    struct memory base = {NULL, 0}, source, out = {NULL, 0};
+    struct pici_opts opts = PICI_OPTS_INIT;
+    if (!PyArg_ParseTuple(args, "OOiiOpO", &base_object, &source_object, &dtype, &format, &threads, &checksum,
+                          &out_object) ||
+        !threads_of(threads, &opts.threads) || !find(&source, source_object, false))
+        return NULL;
+    opts.checksum = checksum;
+    const bool delta = base_object != Py_None, fresh = out_object == Py_None;
+    const size_t width = lib.dtype_width((enum pici_dtype)dtype);
+    if ((delta && !find(&base, base_object, false)) || (!fresh && !find(&out, out_object, true)))
+        return NULL;
+    if (!width || source.bytes % width || (delta && base.bytes != source.bytes))
+        return PyErr_Format(PyExc_ValueError, "%zu bytes are no elements of dtype %d", source.bytes, dtype);
+    const uint64_t n = source.bytes / width;
+
+    uint8_t small[SMALL_BLOCK];
+    if (fresh) {
+        out.bytes = lib.bound((enum pici_format)format, (enum pici_dtype)dtype, n);
+        out.p = out.bytes <= sizeof small ? small : PyMem_Malloc(out.bytes);
+        if (!out.p)
+            return PyErr_NoMemory();
+    }
+    size_t len = 0;
+    PyThreadState *state = release(source.bytes);
+    enum pici_status s;
+    if (delta)
+        s = lib.diff(out.p, out.bytes, &len, base.p, source.p, n, (enum pici_dtype)dtype, (enum pici_format)format,
+                     &opts);
+    else
+        s = lib.compress(out.p, out.bytes, &len, source.p, n, (enum pici_dtype)dtype, (enum pici_format)format, &opts);
+    acquire(state);
+    PyObject *result = s       ? PyLong_FromLong(s)
+                       : fresh ? PyBytes_FromStringAndSize(out.p, (Py_ssize_t)len)
+                               : PyLong_FromSize_t(len);
+    if (fresh && out.p != small)
+        PyMem_Free(out.p);
+    return result;
+}
+
+/* head(block) -> (format, dtype, count, nnz, block_bytes), or a status < 0. */
+static PyObject *head(PyObject *self, PyObject *block_object)
+{
+    (void)self;
+    struct memory block;
+    struct pici_info info = PICI_INFO_INIT;
+    if (!find(&block, block_object, false))
+        return NULL;
+    const enum pici_status s = lib.inspect(&info, block.p, block.bytes);
+    if (s)
+        return PyLong_FromLong(s);
+    return Py_BuildValue("iiKKK", (int)info.format, (int)info.dtype, (unsigned long long)info.count,
+                         (unsigned long long)info.nnz, (unsigned long long)info.block_bytes);
+}
+
+/* verify(block) -> None, or (status, offset, tile, rule); tile is None if the fault is not in one tile. */
+static PyObject *verify(PyObject *self, PyObject *block_object)
+{
+    (void)self;
+    struct memory block;
+    struct pici_fault fault = PICI_FAULT_INIT;
+    if (!find(&block, block_object, false))
+        return NULL;
+    PyThreadState *state = release(block.bytes);
+    const enum pici_status s = lib.verify_at(block.p, block.bytes, &fault);
+    acquire(state);
+    if (!s)
+        return Py_BuildValue("");
+    if (fault.tile == PICI_NO_TILE)
+        return Py_BuildValue("iKOs", (int)s, (unsigned long long)fault.offset, Py_None, fault.rule);
+    return Py_BuildValue("iKKs", (int)s, (unsigned long long)fault.offset, (unsigned long long)fault.tile, fault.rule);
+}
+
+/* What a block is used for. */
+enum { DECOMPRESS, RANGE, ADD, APPLY };
+
+/* decode(what, out, first, block, threads) -> status. out is an array with as many elements of the block's dtype as the
+ * block; for RANGE, with those from first on. */
+static PyObject *decode(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *out_object, *block_object, *threads;
+    int what;
+    unsigned long long first;
+    struct memory out, block;
+    struct pici_opts opts = PICI_OPTS_INIT;
+    struct pici_info info = PICI_INFO_INIT;
+    if (!PyArg_ParseTuple(args, "iOKOO", &what, &out_object, &first, &block_object, &threads) ||
+        !threads_of(threads, &opts.threads) || !find(&out, out_object, true) || !find(&block, block_object, false))
+        return NULL;
+    enum pici_status s = lib.inspect(&info, block.p, block.bytes);
+    if (s)
+        return PyLong_FromLong(s);
+    const uint64_t n = out.bytes / lib.dtype_width(info.dtype);
+    if (out.bytes % lib.dtype_width(info.dtype) || (what != RANGE && n != info.count))
+        return PyErr_Format(PyExc_ValueError, "%zu bytes are not the block's elements", out.bytes);
+    PyThreadState *state = release(out.bytes > block.bytes ? out.bytes : block.bytes);
+    switch (what) {
+    case DECOMPRESS: s = lib.decompress(out.p, n, block.p, block.bytes, &opts); break;
+    case RANGE: s = lib.decompress_range(out.p, first, n, block.p, block.bytes, &opts); break;
+    case ADD: s = lib.scatter_add(out.p, n, block.p, block.bytes, &opts); break;
+    case APPLY: s = lib.apply(out.p, n, block.p, block.bytes, &opts); break;
+    default: s = PICI_E_ARG;
+    }
+    acquire(state);
+    return PyLong_FromLong(s);
+}
+
+PyMODINIT_FUNC PyInit__codec(void);
+
+PyMODINIT_FUNC PyInit__codec(void)
+{
+    static PyMethodDef functions[] = {
+        {"bind", bind, METH_O, NULL},     {"encode", encode, METH_VARARGS, NULL}, {"head", head, METH_O, NULL},
+        {"verify", verify, METH_O, NULL}, {"decode", decode, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL},
+    };
+    static struct PyModuleDef module = {
+        PyModuleDef_HEAD_INIT, "pici._codec", NULL, -1, functions, NULL, NULL, NULL, NULL};
+    array_struct = PyUnicode_InternFromString("__array_struct__");
+    return array_struct ? PyModule_Create(&module) : NULL;
+}

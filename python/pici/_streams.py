@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Paths and binary file objects as what the library reads from and writes to."""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import io
+import os
+import threading
+from typing import Any, BinaryIO, Optional, Union
+
+from . import _abi
+from ._abi import lib
+
+Path = Union[str, "os.PathLike[str]"]
+
+_TEXT_MODE = "the file object is in text mode: open it with mode 'rb' or 'wb'"
+
+
+def is_path(where: Any) -> bool:
+    """Whether `where` is a path; else it is a binary file object."""
+    if hasattr(where, "read") or hasattr(where, "write"):
+        if isinstance(where, io.TextIOBase):
+            raise TypeError(_TEXT_MODE)
+        return False
+    if isinstance(where, (str, bytes, os.PathLike)):
+        return True
+    raise TypeError(f"{type(where).__name__} is neither a path nor a binary file object: pass one of these")
+
+
+def encoded(path: Path) -> bytes:
+    name = os.fsencode(path)
+    if b"\0" in name:
+        raise ValueError("a path has no zero bytes")
+    return name
+
+
+def display(where: Union[Path, BinaryIO]) -> str:
+    """The name of a path or a file object in messages."""
+    if is_path(where):
+        return os.fsdecode(where)  # type: ignore[arg-type]
+    name = getattr(where, "name", None)
+    return name if isinstance(name, str) else repr(where)
+
+
+class _Calls:
+    """A file object behind a callback. An exception in it is kept, and raised by the call of the library that failed
+    for it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._failure: Optional[BaseException] = None
+
+    def _keep(self, failure: BaseException) -> int:
+        self._failure = self._failure or failure
+        return errno.EIO
+
+    def reraise(self) -> None:
+        """Raise the exception that was kept, if there is one."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+
+class Sink(_Calls):
+    """A file object that is written to."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self.callback = _abi.WRITE(self._write)
+
+    def _write(self, _: Any, p: int, n: int) -> int:
+        try:
+            with self._lock:
+                rest = ctypes.string_at(p, n)
+                while rest:
+                    written = self._file.write(rest)
+                    if written is None and isinstance(self._file, io.RawIOBase):
+                        raise BlockingIOError(errno.EAGAIN, "the file object does not block: make it blocking")
+                    rest = b"" if written is None else rest[written:]
+            return 0
+        except BaseException as e:
+            return self._keep(e)
+
+
+class Source(_Calls):
+    """What a reader reads: the file at a path, or a file object from its position to its end. One that cannot seek is
+    read into memory."""
+
+    def __init__(self, where: Union[Path, BinaryIO]) -> None:
+        super().__init__(None if is_path(where) else where)
+        self._path = None if self._file is not None else encoded(where)  # type: ignore[arg-type]
+        self._data: Optional[bytes] = None
+        self._first = 0
+        #: bytes of the file, once it is open
+        self.bytes = 0
+        if self._file is None:
+            return
+        seekable = getattr(self._file, "seekable", None)
+        if seekable is not None and seekable():
+            self._first = self._file.tell()
+            self._file.seek(0, os.SEEK_END)
+            self.bytes = max(0, self._file.tell() - self._first)
+            self._callback = _abi.READ_AT(self._read_at)
+        else:
+            pieces = iter(lambda: self._piece(1 << 20), b"")
+            self._data = b"".join(pieces)
+            self.bytes = len(self._data)
+
+    def _piece(self, n: int) -> bytes:
+        data = self._file.read(n)
+        if data is None:
+            raise BlockingIOError(errno.EAGAIN, "the file object does not block: make it blocking")
+        if isinstance(data, str):
+            raise TypeError(_TEXT_MODE)
+        if len(data) > n:
+            raise ValueError(f"read({n}) of the file object returned {len(data)} bytes")
+        return bytes(data)
+
+    def _read_at(self, _: Any, p: int, n: int, offset: int) -> int:
+        try:
+            with self._lock:
+                self._file.seek(self._first + offset)
+                while n:
+                    data = self._piece(n)
+                    if not data:
+                        raise EOFError("the file object has become shorter since it was opened")
+                    ctypes.memmove(p, data, len(data))
+                    p, n = p + len(data), n - len(data)
+            return 0
+        except BaseException as e:
+            return self._keep(e)
+
+    def open(self, handle: ctypes.c_void_p, opts: _abi.ReaderOpts) -> int:
+        if self._path is not None:
+            status: int = lib.pici_reader_open_path(handle, self._path, opts)
+            with contextlib.suppress(OSError):
+                self.bytes = os.stat(self._path).st_size
+            return status
+        if self._data is not None:
+            memory = ctypes.cast(ctypes.c_char_p(self._data), ctypes.c_void_p)
+            return int(lib.pici_reader_open_memory(handle, memory, len(self._data), opts))
+        read_at = ctypes.cast(self._callback, ctypes.c_void_p)
+        return int(lib.pici_reader_open_at(handle, read_at, None, self.bytes, opts))

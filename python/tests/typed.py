@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every public function, as a program that mypy --strict checks (test_typed.py). It is not run."""
+import io
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+from typing_extensions import assert_type
+
+import pici
+
+Elements = np.ndarray[Any, np.dtype[Any]]
+
+x = np.zeros((2, 3), np.float32)
+room = bytearray(pici.bound(6))
+
+# Blocks
+assert_type(pici.bound(6, np.float32, "hybrid"), int)
+block = pici.compress(x, format="auto", dtype="f32", threads=2, checksum=True)
+assert_type(block, bytes)
+assert_type(pici.compress(x, out=room), memoryview)
+assert_type(pici.decompress(block), Elements)
+assert_type(pici.decompress(block, to="bits", threads=2, max_bytes=None), Elements)
+assert_type(pici.decompress(block, to="dlpack", max_bytes="auto"), pici.DLPackArray)
+assert_type(pici.decompress(block, dtype=np.dtype("f4"), out=room), bytearray)
+assert_type(pici.decompress_range(block, 0, 3), Elements)
+assert_type(pici.decompress_range(block, 0, 3, to="dlpack"), pici.DLPackArray)
+assert_type(pici.diff(x, x), bytes)
+info = pici.inspect(block)
+assert_type(info, pici.Info)
+assert_type((info.format, info.dtype, info.count, info.nnz, info.block_bytes), tuple[str, str, int, int, int])
+pici.decompress_into(x, block, dtype="float32")
+pici.scatter_add(x, block, threads=2)
+pici.apply(x, block)
+pici.verify(block)
+
+# Files
+pici.save("x.pici", {"x": x}, overwrite=True, attrs={"run": b"7"})
+pici.save(io.BytesIO(), {"x": x})
+assert_type(pici.load("x.pici"), dict[str, Elements])
+assert_type(pici.load(Path("x.pici"), to="dlpack", names=["x"], max_bytes=1 << 40), dict[str, pici.DLPackArray])
+with pici.create("y.pici", chunk_elements=1000, zstd=3) as w:
+    assert_type(w, pici.Writer)
+    w.begin("x", x.shape, "bfloat16", attrs={"unit": b"m"})
+    w.append(x, dtype="bf16")
+    w.add("y", x)
+with pici.open(open("x.pici", "rb"), threads=2) as f:
+    assert_type(f, pici.File)
+    assert_type(list(f), list[str])
+    t = f["x"]
+    assert_type(t, pici.Tensor)
+    assert_type((t.name, t.dtype, t.shape, t.size), tuple[str, str, tuple[int, ...], int])
+    assert_type(t.read(), Elements)
+    assert_type(t.read(0, 3, to="dlpack"), pici.DLPackArray)
+    assert_type(t.attrs, dict[str, bytes])
+    f.verify()
+
+# Errors
+try:
+    pici.decompress(b"")
+except pici.CorruptError as e:
+    assert_type(e.fault, Optional[pici.Fault])
+    assert_type(e.status, int)
+
+pici.compress(x, threads="2")  # type: ignore[call-overload]
+pici.decompress(block, to="list")  # type: ignore[call-overload]
+pici.load(5)  # type: ignore[call-overload]
