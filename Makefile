@@ -49,6 +49,9 @@ have = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo 1)
 ifndef ZSTD
 ZSTD := $(or $(call have,libzstd),0)
 endif
+ifndef ZLIB
+ZLIB := $(or $(call have,zlib),0)
+endif
 
 VERSION := $(shell sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)
 SOVERSION = 0
@@ -71,6 +74,13 @@ LIBS =
 ifeq ($(ZSTD),1)
 override CPPFLAGS += -DPICI_HAVE_ZSTD $(shell $(PKG_CONFIG) --cflags libzstd)
 LIBS += $(shell $(PKG_CONFIG) --libs libzstd)
+endif
+
+# For the tool, not for the library.
+TOOL_LIBS =
+ifeq ($(ZLIB),1)
+override CPPFLAGS += -DPICI_HAVE_ZLIB $(shell $(PKG_CONFIG) --cflags zlib)
+TOOL_LIBS += $(shell $(PKG_CONFIG) --libs zlib)
 endif
 
 # ---- files
@@ -159,7 +169,7 @@ $(BUILD)/obj/tools.a: $(TOOL_OBJ)
 
 $(BUILD)/picitool: $(call obj,tools/picitool.c) $(BUILD)/obj/tools.a $(A)
 	$(say) LD $@
-	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+	$(Q)$(LINK) -o $@ $^ $(TOOL_LIBS) $(LIBS) -lm
 
 # ---- the transport over MPI, a library of its own. What is made for one MPI lies under MPIDIR, so that several live
 # side by side: make mpi mpi-tests MPICC=mpicc.mpich MPIDIR=build/mpich
@@ -518,23 +528,25 @@ TEST_PARTS = $(BUILD)/obj/testing.a $(BUILD)/obj/tools.a $(A)
 CRITERION := $(call have,criterion)
 UNIT = $(if $(CRITERION),$(if $(UNIT_OBJ),$(BUILD)/tests))
 XXHASH := $(call have,libxxhash)
-$(UNIT_OBJ): CPPFLAGS += $(if $(XXHASH),-DPICI_TEST_XXHASH)
+$(UNIT_OBJ): private CPPFLAGS += $(if $(XXHASH),-DPICI_TEST_XXHASH)
 
 .PHONY: check check-full check-portable check-avx512 check-python plain test-programs
 $(PLAIN): $(BUILD)/%: $(BUILD)/obj/tests/%.o $(TEST_PARTS)
 	$(say) LD $@
-	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+	$(Q)$(LINK) -o $@ $^ $(TOOL_LIBS) $(LIBS) -lm
 
 # Criterion finds its tests by a section that position-independent executables relocate.
 $(BUILD)/tests: $(UNIT_OBJ) $(TEST_PARTS)
 	$(say) LD $@
-	$(Q)$(LINK) -no-pie -o $@ $^ $(shell $(PKG_CONFIG) --libs criterion) $(if $(XXHASH),-lxxhash) $(LIBS) -lm
+	$(Q)$(LINK) -no-pie -o $@ $^ $(shell $(PKG_CONFIG) --libs criterion) $(if $(XXHASH),-lxxhash) $(TOOL_LIBS) \
+		$(LIBS) -lm
 
 plain: $(PLAIN)
 
 test-programs: all $(PLAIN) $(UNIT) $(EXAMPLES)
 
-TEST_ENV = BUILD='$(BUILD)' CC='$(CC)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE)' ZSTD='$(ZSTD)'
+TEST_ENV = BUILD='$(BUILD)' CC='$(CC)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE)' ZSTD='$(ZSTD)' \
+	ZLIB='$(ZLIB)'
 
 check: test-programs
 	@$(TEST_ENV) tests/run $(BUILD)
@@ -575,11 +587,11 @@ REPLAY_BIN := $(FUZZERS:%=$(BUILD)/replay_%)
 .PHONY: fuzz fuzz-replay fuzzers replayers
 $(FUZZ_BIN): $(BUILD)/fuzz_%: $(BUILD)/obj/fuzz/fuzz_%.o $(TEST_PARTS)
 	$(say) LD $@
-	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $^ $(LIBS) -lm
+	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $^ $(TOOL_LIBS) $(LIBS) -lm
 
 $(REPLAY_BIN): $(BUILD)/replay_%: $(BUILD)/obj/fuzz/fuzz_%.o $(BUILD)/obj/fuzz/replay.o $(TEST_PARTS)
 	$(say) LD $@
-	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+	$(Q)$(LINK) -o $@ $^ $(TOOL_LIBS) $(LIBS) -lm
 
 fuzzers: $(FUZZ_BIN)
 replayers: $(REPLAY_BIN)
@@ -697,4 +709,5 @@ endif
 ## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites
 ## make clean
 ##
-## Variables: BUILD=dir CC= CFLAGS= LDFLAGS= CPU_CFLAGS= (for lib/cpu) SANITIZE=address,undefined WERROR=1 ZSTD=0 V=1
+## Variables: BUILD=dir CC= CFLAGS= LDFLAGS= CPU_CFLAGS= (for lib/cpu) SANITIZE=address,undefined WERROR=1
+##            ZSTD=0 ZLIB=0 V=1

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Data-parallel training, done twice: with dense and with sparse collectives. Prints both loss curves, which agree bit
- * for bit, and the cost of both.
+ * Data-parallel training, done four times: with dense collectives, with sparse ones in the format that the library or
+ * the environment chooses, and with those of the formats pici and hybrid. Prints the loss curves, which agree bit for
+ * bit, and the cost of each.
  *     train --help
  * Ranks are threads; if built with PICI_EXAMPLE_MPI (make mpi-examples), they are the processes of mpirun. Exits with
- * status 1 if the two runs disagree. */
+ * status 1 if the runs disagree. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
@@ -36,9 +37,11 @@ struct row {
     uint64_t sent;                /* bytes sent so far by all ranks */
 };
 
-/* A training run, dense or sparse. */
+enum { DENSE, SPARSE, PICI, HYBRID, RUNS };
+static const char *const run_names[RUNS] = {"dense", "sparse", "pici", "hybrid"};
+
+/* A training run. */
 struct run {
-    bool dense;
     double *loss; /* [steps] mean loss of each step's batch over all ranks */
     struct row row[ROWS];
     int rows;
@@ -53,12 +56,12 @@ struct rank {
     struct pici_comm *comm;
     pthread_t thread;
     struct model_place place;
-    float *w, *g;      /* [n] weights; the gradient, which becomes the update */
-    float *squares;    /* [n, or share] sum of the squares of all gradients so far */
-    float *pending;    /* [n] the part of the gradients that was not sent yet */
-    size_t *count;     /* [TOPK_COUNTS] */
-    struct run run[2]; /* dense, sparse */
-    double coll_s;     /* seconds in collectives */
+    float *w, *g;   /* [n] weights; the gradient, which becomes the update */
+    float *squares; /* [n, or share] sum of the squares of all gradients so far */
+    float *pending; /* [n] the part of the gradients that was not sent yet */
+    size_t *count;  /* [TOPK_COUNTS] */
+    struct run run[RUNS];
+    double coll_s; /* seconds in collectives */
     struct pici_coll_stats total;
     char why[512]; /* message of a failure; "" if there is none */
 };
@@ -202,7 +205,11 @@ static bool train_step(struct rank *r, struct run *run, int step)
     struct pici_coll_stats stats = PICI_COLL_STATS_INIT, gather = PICI_COLL_STATS_INIT;
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
     opts.stats = &stats;
-    if (run->dense)
+    if (run == &r->run[PICI])
+        opts.format = PICI_PICI;
+    if (run == &r->run[HYBRID])
+        opts.format = PICI_HYBRID;
+    if (run == &r->run[DENSE])
         opts.inter_threshold = opts.intra_threshold = opts.ag_threshold = 1;
     struct pici_request *sum = NULL, *mean = NULL;
     double begin = seconds();
@@ -330,12 +337,12 @@ static void rank_free(struct rank *r)
     free(r->squares);
     free(r->pending);
     free(r->count);
-    free(r->run[0].loss);
-    free(r->run[1].loss);
+    for (int k = 0; k < RUNS; k++)
+        free(r->run[k].loss);
     pici_comm_free(r->comm);
 }
 
-/* Both training runs of one rank. On a failure r->why has the message. The caller calls rank_free in any case. */
+/* All training runs of one rank. On a failure r->why has the message. The caller calls rank_free in any case. */
 static void *run_rank(void *argument)
 {
     struct rank *const r = argument;
@@ -346,16 +353,16 @@ static void *run_rank(void *argument)
     r->squares = calloc(j->o.shard ? j->share : j->n, sizeof *r->squares);
     r->pending = largest ? calloc(j->n, sizeof *r->pending) : NULL;
     r->count = largest ? calloc(TOPK_COUNTS, sizeof *r->count) : NULL;
-    r->run[0].dense = true;
-    r->run[0].loss = calloc((size_t)j->o.steps, sizeof(double));
-    r->run[1].loss = calloc((size_t)j->o.steps, sizeof(double));
-    const bool memory = model_place_init(&r->place, &j->model) && r->w && r->g && r->squares && r->run[0].loss &&
-                        r->run[1].loss && (!largest || (r->pending && r->count));
+    bool memory =
+        model_place_init(&r->place, &j->model) && r->w && r->g && r->squares && (!largest || (r->pending && r->count));
+    for (int k = 0; k < RUNS; k++)
+        memory = (r->run[k].loss = calloc((size_t)j->o.steps, sizeof(double))) && memory;
     const enum pici_status s = agree(r->comm, memory ? PICI_OK : PICI_E_NOMEM);
     if (s != PICI_OK)
         failed(r, "beginning", s);
-    else if (train(r, &r->run[0]))
-        train(r, &r->run[1]);
+    else
+        for (int k = 0; k < RUNS && train(r, &r->run[k]); k++)
+            ;
     pici_comm_free(r->comm); /* now, so that no rank waits for one that failed alone */
     r->comm = NULL;
     return NULL;
@@ -398,41 +405,53 @@ static void print_heading(const struct job *j)
                                : "All-reduce of gradients; every rank makes the whole update");
 }
 
-/* Print rank 0's table of both runs. Returns true if the runs agree. */
-static bool print_table(const struct job *j, const struct run run[2])
+/* Whether two runs computed the same. */
+static bool same_run(const struct job *j, const struct run *a, const struct run *b)
 {
-    const struct run *const dense = &run[0], *const sparse = &run[1];
-    bool same = dense->digest == sparse->digest && same_bits(dense->held_loss, sparse->held_loss) &&
-                same_bits(dense->held_right, sparse->held_right) && dense->rows == sparse->rows;
+    bool same = a->digest == b->digest && same_bits(a->held_loss, b->held_loss) &&
+                same_bits(a->held_right, b->held_right) && a->rows == b->rows;
     for (int i = 0; i < j->o.steps; i++)
-        same &= same_bits(dense->loss[i], sparse->loss[i]);
+        same &= same_bits(a->loss[i], b->loss[i]);
+    for (int i = 0; i + 1 < a->rows && same; i++)
+        same &= same_bits(a->row[i].held_loss, b->row[i].held_loss) &&
+                same_bits(a->row[i].held_right, b->row[i].held_right);
+    return same;
+}
 
-    printf("           loss of the batch          right of   not zero, %%         MiB sent so far\n"
-           "  step       dense        sparse      held-out   rank 0     sum       dense      sparse\n");
+/* Print rank 0's tables of all runs. Returns true if the runs agree. */
+static bool print_table(const struct job *j, const struct run run[RUNS])
+{
+    const struct run *const dense = &run[DENSE], *const sparse = &run[SPARSE];
+    const struct run *const pici = &run[PICI], *const hybrid = &run[HYBRID];
+    const bool same = same_run(j, dense, sparse) && same_run(j, dense, pici) && same_run(j, dense, hybrid);
+
+    printf("         loss of the batch     right of  not zero, %%       MiB sent so far\n"
+           "  step     dense      sparse   held-out  rank 0   sum     dense    pici  hybrid\n");
     for (int i = 0; i + 1 < dense->rows; i++) {
         const struct row *const d = &dense->row[i], *const s = &sparse->row[i];
         const double a = dense->loss[d->step], b = sparse->loss[s->step];
-        same &= same_bits(d->held_loss, s->held_loss) && same_bits(d->held_right, s->held_right);
-        printf("  %4d  %.10f %c %.10f    %6.2f%%   %6.2f  %6.2f  %10.2f  %10.2f\n", d->step + 1, a,
+        printf("  %4d  %.7f %c %.7f  %6.2f%%  %5.2f %6.2f  %8.2f %7.2f %7.2f\n", d->step + 1, a,
                same_bits(a, b) ? '=' : '#', b, 100 * d->held_right, 100 * (double)s->own / (double)j->model.weights,
-               100 * (double)s->sum / (double)j->model.weights, mib(d->sent), mib(s->sent));
+               100 * (double)s->sum / (double)j->model.weights, mib(d->sent), mib(pici->row[i].sent),
+               mib(hybrid->row[i].sent));
     }
-    printf(
-        "\n"
-        "          held-out loss   right     MiB sent   of dense   blocks: dense, pici, coo   s in collectives, of\n");
+    printf("\n           held-out         MiB   %% of          blocks sent           seconds\n"
+           "           loss  right     sent  dense  dense  pici   coo hybrid    coll.   all\n");
     const uint64_t whole = dense->row[dense->rows - 1].sent;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < RUNS; k++) {
         const struct run *const x = &run[k];
         const uint64_t sent = x->row[x->rows - 1].sent;
-        printf("  %-6s   %.10f  %6.2f%%  %10.2f   %6.2f%%   %10llu %6llu %6llu        %8.3f  %8.3f\n",
-               x->dense ? "dense" : "sparse", x->held_loss, 100 * x->held_right, mib(sent),
-               whole ? 100 * (double)sent / (double)whole : 100.0, (unsigned long long)x->sends[PICI_DENSE],
-               (unsigned long long)x->sends[PICI_PICI], (unsigned long long)x->sends[PICI_COO], x->seconds_coll,
+        printf("  %-6s %.5f %6.2f%% %7.2f %6.1f %6llu %5llu %5llu %6llu  %6.2f %6.2f\n", run_names[k], x->held_loss,
+               100 * x->held_right, mib(sent), whole ? 100 * (double)sent / (double)whole : 100.0,
+               (unsigned long long)x->sends[PICI_DENSE], (unsigned long long)x->sends[PICI_PICI],
+               (unsigned long long)x->sends[PICI_COO], (unsigned long long)x->sends[PICI_HYBRID], x->seconds_coll,
                x->seconds);
     }
-    printf("\n  %s: %d losses, and the weights of %d ranks (%016llx dense, %016llx sparse).\n",
-           same ? "The same bit for bit" : "NOT THE SAME", j->o.steps, j->o.ranks, (unsigned long long)dense->digest,
-           (unsigned long long)sparse->digest);
+    printf("\n  %s: %d losses, and weights of %d ranks", same ? "The same bit for bit" : "NOT THE SAME", j->o.steps,
+           j->o.ranks);
+    for (int k = 0; k < (same ? 1 : RUNS); k++)
+        printf("%s %016llx", k ? "," : "", (unsigned long long)run[k].digest);
+    printf("\n");
     return same;
 }
 

@@ -13,7 +13,8 @@ enum { MAX_RANKS = 256 };
 static void usage(FILE *to)
 {
     fprintf(to, "usage: train [OPTION]... [FILE]\n"
-                "Train a classifier on several ranks, with dense and with sparse collectives, side by side.\n"
+                "Train a classifier on several ranks, with dense and with sparse collectives, the latter\nalso in the "
+                "formats pici and hybrid alone, side by side.\n"
                 "FILE has examples of two classes in LIBSVM's text format; without one, data are generated.\n\n"
                 "  -m, --model MODEL     logistic (default) or network\n"
                 "  -o, --order N         logistic: products of up to N features, 1 to 3 (default 3)\n"
@@ -30,7 +31,7 @@ static void usage(FILE *to)
 #endif
                 "  -h, --help\n\n"
                 "PICI_ALGORITHM, PICI_FORMAT and the other variables of docs/collectives.md apply.\n"
-                "Exit status: 0 done, and both agree; 1 bad data, a failure, or they disagree; 2 usage.\n");
+                "Exit status: 0 done, and all agree; 1 bad data, a failure, or they disagree; 2 usage.\n");
 }
 
 static bool parse_number(const char *text, double least, double most, double *number)

@@ -59,10 +59,23 @@ else
     echo "FAIL a wide model sends $share% of the dense bytes"
 fi
 
+# The formats have rows and columns of their own: blocks of the format or dense ones, and the bytes of the column.
+if awk '$1 == "pici" && NF > 9 { pici = $4; other = $8 + $9; of_pici = $7 } $1 ~ /^[0-9]+$/ { p = $(NF - 1); h = $NF }
+    $1 == "hybrid" && NF > 9 { hybrid = $4; other += $7 + $8; of_hybrid = $9 }
+    END { exit !(of_pici > 0 && of_hybrid > 0 && other == 0 && hybrid < pici && p > 0 && p <= pici && h > 0 &&
+        h <= hybrid) }' "$tmp/out"; then
+    passed=$((passed + 1))
+else
+    failed=$((failed + 1))
+    echo "FAIL no rows of pici and hybrid, or of other blocks: $(cat "$tmp/out")"
+fi
+[ "$(awk '{ print length($0) }' "$tmp/out" | sort -n | tail -n 1)" -le 80 ] && passed=$((passed + 1)) ||
+    { failed=$((failed + 1)); echo "FAIL train prints lines of more than 80 columns"; }
+
 # All but the seconds is the same in every run.
-sed '/^  \(dense\|sparse\) /s/ *[0-9.]* *[0-9.]*$//' "$tmp/out" >"$tmp/first"
+sed '/^  \(dense\|sparse\|pici\|hybrid\) /s/ *[0-9.]* *[0-9.]*$//' "$tmp/out" >"$tmp/first"
 train -t 4
-if sed '/^  \(dense\|sparse\) /s/ *[0-9.]* *[0-9.]*$//' "$tmp/out" | cmp -s - "$tmp/first"; then
+if sed '/^  \(dense\|sparse\|pici\|hybrid\) /s/ *[0-9.]* *[0-9.]*$//' "$tmp/out" | cmp -s - "$tmp/first"; then
     passed=$((passed + 1))
 else
     failed=$((failed + 1))

@@ -93,7 +93,7 @@ static const char *in_svg(const char *name)
     struct output out = {.name = "picture", .fd = memfd_create("picture", 0)};
     struct canvas *c = canvas_svg(&out, 100, 100);
     cr_assert(c && out.fd >= 0);
-    c->text(c, 1, 1, name, INK_TEXT);
+    c->text(c, 1, 1, name, ANCHOR_LEFT, INK_TEXT);
     cr_assert_eq(c->finish(c), TOOL_OK);
     ssize_t n = pread(out.fd, text, sizeof text - 1, 0);
     cr_assert_geq(n, 0);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DENSITY_ROW = 64, DENSITY_TILE = 4096, DENSITY_CELLS = 4096 };
+enum { DENSITY_ROW = 64, DENSITY_CELLS = 4096 };
 
 struct density {
     uint64_t elements, nnz; /* so far */
@@ -20,12 +20,6 @@ void density_init(struct density *d);
 
 /* Count n more elements of width 1, 2, 4 or 8 bytes, at any alignment. Returns how many of them are nonzero. */
 uint64_t density_add(struct density *d, const void *p, uint64_t n, size_t width);
-
-/* Double the length of the cells, which halves their number. */
-void density_fold(struct density *d);
-
-/* Make the cells at least as long as a tile. */
-void density_by_tile(struct density *d);
 
 /* The number of cells in use. */
 size_t density_cells(const struct density *d);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "count.h"
+
 bool scratch_fit(struct scratch *t, size_t n)
 {
     if (n > t->cap) {
@@ -23,6 +25,31 @@ bool measure_mix(struct pici_mix *mix, struct scratch *t, enum pici_dtype dtype,
     return cap && scratch_fit(t, cap) &&
            pici_compress(t->p, cap, &len, elements, n, dtype, PICI_HYBRID, NULL) == PICI_OK &&
            pici_mix(mix, t->p, len) == PICI_OK;
+}
+
+static bool is_float(enum pici_dtype dtype)
+{
+    switch (dtype) {
+    case PICI_F32:
+    case PICI_F64:
+    case PICI_F16:
+    case PICI_BF16:
+    case PICI_F8E4M3:
+    case PICI_F8E5M2: return true;
+    default: return false;
+    }
+}
+
+uint64_t measure_negative_zeros(enum pici_dtype dtype, const void *elements, uint64_t n)
+{
+    return is_float(dtype) ? count_negative_zeros(elements, (size_t)n, pici_dtype_width(dtype)) : 0;
+}
+
+bool measure_mix_by_value(struct pici_mix *mix, struct scratch *t, enum pici_dtype dtype, void *elements, uint64_t n)
+{
+    if (is_float(dtype))
+        clear_negative_zeros(elements, (size_t)n, pici_dtype_width(dtype));
+    return measure_mix(mix, t, dtype, elements, n);
 }
 
 void mix_sum(struct pici_mix *total, const struct pici_mix *mix)
@@ -59,25 +86,42 @@ void sizes_end(struct sizes *s)
     s->bound = s->elements ? set * ((double)s->dense_bytes / n) + bits / 8 : 0;
 }
 
-void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix)
+/* The length of a block in each format. Returns that of the shortest. */
+static uint64_t lengths(uint64_t bytes[FORMATS], enum pici_dtype dtype, uint64_t n, uint64_t nnz,
+                        const struct pici_mix *mix)
 {
     /* pici_bound is the length of a block without zeros. A pici block is shorter by the values of its zeros. A coo
      * block of nnz values is as long as one of nnz elements without zeros: positions have 32 bits at either count. */
-    uint64_t width = pici_dtype_width(dtype), best = UINT64_MAX;
-    const uint64_t bytes[FORMATS] = {[PICI_DENSE] = pici_bound(PICI_DENSE, dtype, n),
-                                     [PICI_PICI] = pici_bound(PICI_PICI, dtype, n) - (n - nnz) * width,
-                                     [PICI_COO] = pici_bound(PICI_COO, dtype, nnz),
-                                     [PICI_HYBRID] = mix_bytes(mix)};
-    for (int f = 0; f < FORMATS; f++) {
-        s->bytes[f] += bytes[f];
+    bytes[PICI_DENSE] = pici_bound(PICI_DENSE, dtype, n);
+    bytes[PICI_PICI] = pici_bound(PICI_PICI, dtype, n) - (n - nnz) * pici_dtype_width(dtype);
+    bytes[PICI_COO] = pici_bound(PICI_COO, dtype, nnz);
+    bytes[PICI_HYBRID] = mix_bytes(mix);
+    uint64_t best = UINT64_MAX;
+    for (int f = 0; f < FORMATS; f++)
         if (bytes[f] < best)
             best = bytes[f];
-    }
+    return best;
+}
+
+void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix)
+{
+    uint64_t bytes[FORMATS];
+    s->best += lengths(bytes, dtype, n, nnz, mix);
+    for (int f = 0; f < FORMATS; f++)
+        s->bytes[f] += bytes[f];
     mix_sum(&s->mix, mix);
-    s->best += best;
     s->elements += n;
     s->nnz += nnz;
-    s->dense_bytes += n * width;
+    s->dense_bytes += n * pici_dtype_width(dtype);
+}
+
+void sizes_by_value(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix,
+                    uint64_t negative_zeros, const struct pici_mix *by_value)
+{
+    uint64_t bytes[FORMATS];
+    s->negative_zeros += negative_zeros;
+    s->by_value_saves += lengths(bytes, dtype, n, nnz, mix);
+    s->by_value_saves -= lengths(bytes, dtype, n, nnz - negative_zeros, by_value);
 }
 
 static void rival_sum(struct rival *total, const struct rival *r)
@@ -95,6 +139,8 @@ void sizes_sum(struct sizes *total, const struct sizes *s)
     rival_sum(&total->pici, &s->pici);
     rival_sum(&total->zstd, &s->zstd);
     total->bound += s->bound;
+    total->negative_zeros += s->negative_zeros;
+    total->by_value_saves += s->by_value_saves;
     total->best += s->best;
     total->elements += s->elements;
     total->nnz += s->nnz;
@@ -141,4 +187,7 @@ void report_free(struct report *r)
     }
     free(r->tensor);
     free(r->map);
+    if (r->grid)
+        grid_free(r->grid);
+    free(r->grid);
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "density.h"
+#include "grid.h"
 #include "pici/pici.h"
 
 enum { FORMATS = 4 }; /* PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID */
@@ -26,6 +27,8 @@ struct sizes {
     uint64_t dense_bytes;    /* of the elements alone */
     struct pici_mix mix;     /* of the hybrid blocks */
     struct rival pici, zstd; /* with --compare */
+    uint64_t negative_zeros; /* elements of float dtypes that are -0.0; they count as nonzeros */
+    uint64_t by_value_saves; /* how much shorter best would be by value, which stores no zeros of either sign */
     double bound;            /* the entropy bound: values, and the bits that positions drawn at random need; in bytes */
 };
 
@@ -41,6 +44,12 @@ bool scratch_fit(struct scratch *, size_t n);
 /* Find the containers that a hybrid block of these elements would have. False: no memory. */
 bool measure_mix(struct pici_mix *mix, struct scratch *, enum pici_dtype dtype, const void *elements, uint64_t n);
 
+/* How many of n elements are -0.0. 0 if the dtype has none. */
+uint64_t measure_negative_zeros(enum pici_dtype dtype, const void *elements, uint64_t n);
+
+/* The same as measure_mix by value. Sets negative zeros among the elements to zero. */
+bool measure_mix_by_value(struct pici_mix *mix, struct scratch *, enum pici_dtype dtype, void *elements, uint64_t n);
+
 /* Add up; other_bytes too. */
 void mix_sum(struct pici_mix *total, const struct pici_mix *mix);
 
@@ -51,6 +60,10 @@ uint64_t mix_bytes(const struct pici_mix *mix);
 
 /* Count a block of n elements, at most 2^32, with nnz nonzeros; mix: its containers as a hybrid block. */
 void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix);
+
+/* Count the negative zeros of that block, and what it would save by value; by_value: its containers then. */
+void sizes_by_value(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix,
+                    uint64_t negative_zeros, const struct pici_mix *by_value);
 
 /* Set bound, once all blocks of a tensor have been counted. */
 void sizes_end(struct sizes *s);
@@ -84,7 +97,8 @@ struct report {
     struct sizes total;
     uint64_t stored;     /* of all tensors; 0: not known */
     int zstd_level;      /* of --compare; 0: nothing is compared */
-    struct density *map; /* of the last tensor, or NULL */
+    struct density *map; /* of the last tensor, or NULL; so is the next */
+    struct grid *grid;
 };
 
 /* Append a tensor to the report, zeroed except for its name. NULL: no memory. */

@@ -75,7 +75,7 @@ static const struct {
     [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
     [OPT_TENSOR] = {'n', "tensor", "NAME", false, "only the tensor of this name"},
     [OPT_RANGE] = {0, "range", "A:B", false, "elements A to B - 1, counted from 0; A: and :B leave one end open"},
-    [OPT_HEATMAP] = {0, "heatmap", "FILE", false, "draw the density of each tile to FILE.png or FILE.svg"},
+    [OPT_HEATMAP] = {0, "heatmap", "FILE", false, "draw where the nonzeros are, to FILE.png or FILE.svg"},
     [OPT_PNG] = {0, "png", "FILE", false, "the same as a PNG, whatever the file's name"},
     [OPT_SVG] = {0, "svg", "FILE", false, "the same as an SVG"},
     [OPT_COMPARE] = {0, "compare", "LEVEL", true, "also measure zstd on the same chunks (default level 3)"},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The interface that pictures are drawn with: rectangles and short texts, in pixels from the upper left corner. png.h
- * and svg.h make canvases. A canvas remembers its first failure, ignores later calls, and canvas->finish returns the
- * failure. */
+ * The interface that pictures are drawn with: rectangles, matrices of cells and short texts, in pixels from the upper
+ * left corner. png.h and svg.h make canvases. A canvas remembers its first failure, ignores later calls, and
+ * canvas->finish returns the failure. */
 #ifndef PICI_TOOLS_SHOW_CANVAS_H
 #define PICI_TOOLS_SHOW_CANVAS_H
 
@@ -12,11 +12,22 @@
 /* Colours: a level of the heat scale (0 .. HEAT_TOP), or one of these. */
 enum { INK_PAPER = HEAT_TOP + 1, INK_TEXT, INK_FAINT, INK_LINE, INK_END };
 
-enum { CANVAS_CHAR = 12, CANVAS_LINE = 18 }; /* distance of characters, and of lines, in pixels */
+enum { CANVAS_CHAR = 12, CANVAS_LINE = 18 }; /* distance of characters, at most, and of lines, in pixels */
+
+/* Which point of the upper edge of a text its position is. */
+enum canvas_anchor { ANCHOR_LEFT, ANCHOR_MIDDLE, ANCHOR_RIGHT };
+
+/* Equal cells in rows, each with a level of the heat scale. The last row may be shorter. */
+struct canvas_cells {
+    unsigned cell_width, cell_height; /* pixels */
+    unsigned wide, count;             /* cells in a row, and in all */
+    const uint16_t *level;            /* [count] */
+};
 
 struct canvas {
     void (*rect)(struct canvas *, unsigned x, unsigned y, unsigned width, unsigned height, unsigned ink);
-    void (*text)(struct canvas *, unsigned x, unsigned y, const char *text, unsigned ink); /* x, y: its upper left */
+    void (*cells)(struct canvas *, unsigned x, unsigned y, const struct canvas_cells *);
+    void (*text)(struct canvas *, unsigned x, unsigned y, const char *text, enum canvas_anchor, unsigned ink);
     int (*finish)(struct canvas *); /* writes the rest, frees the canvas; returns an exit status */
     struct output *out;
     unsigned width, height;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "show/heat.h"
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +28,12 @@ unsigned heat_level(uint64_t nnz, uint64_t elements)
 
 void heat_colour(unsigned level, uint8_t rgb[3])
 {
+    enum { LEAST = 300 };
     /* the colour map "inferno" of matplotlib (public domain), at nine points */
     static const uint8_t at[9][3] = {{0, 0, 4},     {31, 12, 72},   {85, 15, 109},  {136, 34, 106}, {186, 54, 85},
                                      {227, 89, 51}, {249, 140, 10}, {249, 201, 50}, {252, 255, 164}};
-    if (level && level < 60)
-        level = 60; /* the least density must differ from none */
+    if (level) /* the least density must differ from none at a glance, even in a cell of one pixel */
+        level = LEAST + level * (HEAT_TOP - LEAST) / HEAT_TOP;
     unsigned scaled = level * 8, i = scaled / HEAT_TOP, part = scaled % HEAT_TOP;
     for (int c = 0; c < 3; c++)
         rgb[c] = i >= 8 ? at[8][c] : (uint8_t)((at[i][c] * (HEAT_TOP - part) + at[i + 1][c] * part) / HEAT_TOP);
@@ -87,10 +89,9 @@ static void paint(FILE *f, bool background, unsigned level)
 
 void heat_on(FILE *f, uint64_t nnz, uint64_t elements)
 {
-    enum { LEAST = 350 }; /* darker ones cannot be seen */
     unsigned level = elements ? heat_level(nnz, elements) : 0;
     if (term_colours(f))
-        paint(f, false, level < LEAST ? LEAST : level);
+        paint(f, false, level ? level : 1); /* black could not be seen */
 }
 
 /* A cell of the map: a block of colour, or a shade. */
@@ -150,4 +151,89 @@ uint64_t heat_map(FILE *f, const struct density *d, unsigned indent, unsigned wi
     }
     put_scale(f, colours, indent);
     return d->per * cells / parts;
+}
+
+/* ---- the map of a matrix */
+
+struct shown {
+    const struct grid *g;
+    unsigned high, wide; /* parts of the grid */
+    unsigned times;      /* a part is so many cells high and wide */
+};
+
+static unsigned shown_level(const struct shown *s, unsigned row, unsigned column)
+{
+    uint64_t nnz, elements;
+    grid_part(s->g, row / s->times, s->high, column / s->times, s->wide, &nnz, &elements);
+    return heat_level(nnz, elements);
+}
+
+/* Chooses parts that fit in wide x high square cells, in about the shape of the matrix. */
+static struct shown fit(const struct grid *g, unsigned wide, unsigned high)
+{
+    enum { ASPECT = 3 }; /* at the most: there are few lines */
+    double shape = (double)g->rows / (double)g->columns;
+    shape = shape > ASPECT ? ASPECT : shape < 1.0 / ASPECT ? 1.0 / ASPECT : shape;
+    double x = wide, y = wide * shape;
+    if (y > high) {
+        x = high / shape;
+        y = high;
+    }
+    struct shown s = {g, (unsigned)y, (unsigned)x, 1};
+    s.high = s.high < 1 ? 1 : s.high > g->high ? g->high : s.high;
+    s.wide = s.wide < 1 ? 1 : s.wide > g->wide ? g->wide : s.wide;
+    while (s.times < 4 && (s.times + 1) * s.high <= high && (s.times + 1) * s.wide <= wide)
+        s.times++;
+    return s;
+}
+
+/* Prints a row of cells; with halves two rows, in one line. */
+static void put_cells(FILE *f, const struct shown *s, unsigned row, bool colours, bool halves)
+{
+    const bool both = halves && row + 1 < s->high * s->times;
+    for (unsigned x = 0; x < s->wide * s->times; x++) {
+        const unsigned level = shown_level(s, row, x);
+        if (!halves) {
+            put_cell(f, colours, level);
+            put_cell(f, colours, level);
+            continue;
+        }
+        if (both)
+            paint(f, true, shown_level(s, row + 1, x));
+        else
+            fputs("\033[49m", f);
+        paint(f, false, level);
+        fputs("▀", f);
+    }
+    fprintf(f, "%s\n", colours ? "\033[0m" : "");
+}
+
+void heat_matrix(FILE *f, const struct grid *g, unsigned indent, unsigned width, unsigned lines)
+{
+    enum { LABELS_APART = 4 }; /* lines */
+    const bool colours = term_colours(f), halves = colours && term_utf8();
+    const unsigned each = halves ? 2 : 1, across = halves ? 1 : 2; /* rows of cells in a line, characters of a cell */
+    char last[32];
+    if (!g->elements)
+        return;
+    unsigned digits = (unsigned)snprintf(last, sizeof last, "%" PRIu64, g->rows - 1), since = LABELS_APART;
+    if (width < 2 * digits + 2 * across)
+        digits = 0; /* no room for labels */
+    const unsigned left = indent + (digits ? digits + 1 : 0);
+    const struct shown s = fit(g, (width - (left - indent)) / across, lines * each);
+    const unsigned wide = s.wide * s.times * across;
+    const int end = snprintf(last, sizeof last, "%" PRIu64, g->columns - 1);
+    if (digits && (unsigned)end + 2 <= wide)
+        fprintf(f, "%*s0%*s\n", (int)left, "", (int)wide - 1, last);
+    for (unsigned row = 0; row < s.high * s.times; row += each, since++) {
+        const uint64_t first = (uint64_t)(row / s.times) * g->high / s.high * g->row_per;
+        if (digits && since >= LABELS_APART && row % s.times == 0) {
+            fprintf(f, "%*s%*" PRIu64 " ", (int)indent, "", (int)digits, first);
+            since = 0;
+        } else {
+            fprintf(f, "%*s", (int)left, "");
+        }
+        put_cells(f, &s, row, colours, halves);
+    }
+    put_scale(f, colours, indent);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "density.h"
+#include "grid.h"
 
 enum { HEAT_TOP = 1000 };
 
@@ -15,7 +16,7 @@ enum { HEAT_TOP = 1000 };
  * 10% and 100% easy to tell apart. elements > 0. */
 unsigned heat_level(uint64_t nnz, uint64_t elements);
 
-/* The colour of a level: black for none, then through purple and orange to light yellow. */
+/* The colour of a level: black for none, then from purple through orange to light yellow. */
 void heat_colour(unsigned level, uint8_t rgb[3]);
 
 /* The densities that are labelled on the scale of a picture, in rising order. */
@@ -35,5 +36,9 @@ void heat_on(FILE *f, uint64_t nnz, uint64_t elements);
 /* Print a map of at most width x lines characters, and its scale. Cells are in the order of the elements; each line is
  * indented. Uses colours if f takes them. Returns the approximate number of elements of a cell. */
 uint64_t heat_map(FILE *f, const struct density *d, unsigned indent, unsigned width, unsigned lines);
+
+/* Print the map of a matrix in at most width x lines characters, with indices of rows and columns beside it, and its
+ * scale. Each line is indented. */
+void heat_matrix(FILE *f, const struct grid *g, unsigned indent, unsigned width, unsigned lines);
 
 #endif

@@ -6,47 +6,62 @@
 #include <string.h>
 
 #include "show/canvas.h"
+#include "show/markup.h"
+#include "show/plot.h"
 #include "show/png.h"
 #include "show/svg.h"
-#include "term.h"
 #include "tool.h"
 
 enum {
-    PANELS = 1000,   /* the most that are drawn */
-    CELLS = 1 << 17, /* of all panels */
-    ACROSS = 64,     /* cells in a row */
-    CELL = 8,        /* pixels of its width */
-    TALL = 12,       /* and height */
-    MARGIN = 24,     /* pixels; so are the next ones */
-    LABEL = 34 * CANVAS_CHAR,
-    GAP = 12,
-    WIDTH = MARGIN + LABEL + ACROSS * CELL + MARGIN,
-    LABEL_TEXT = 33 /* characters, so that a label does not touch its panel */
+    PANELS = 1000,    /* the most that are drawn */
+    CELLS = 1 << 19,  /* of all panels, about */
+    UNKNOWN = 64,     /* panels, if their number is not known */
+    MANY = 64,        /* more panels than these are small */
+    SIDE_ALONE = 512, /* pixels of the cells of a panel */
+    SIDE = 288,
+    SIDE_MANY = 144,
+    LEAST_WIDE = 24 * CANVAS_CHAR, /* of a panel, for its text */
+    CELL_LEAST = 2,                /* pixels */
+    ACROSS = 3,                    /* panels side by side */
+    ACROSS_MANY = 4,
+    MARGIN = 24, /* pixels; so are the next ones */
+    GAP = 20,
+    TEXT_BELOW = 6,
+    SCALE_NONE = 16,  /* pixels of the colour of cells without nonzeros */
+    SCALE_START = 40, /* where the other colours start */
+    SCALE_WIDE = 360,
+    SCALE_HIGH = 16,
+    SCALE_TICK = 4,
+    SCALE_ALL = SCALE_HIGH + SCALE_TICK + 2 + CANVAS_LINE
 };
 
 struct panel {
-    char *name, *caption;
-    uint16_t *level; /* [cells] */
-    unsigned cells;
+    char *name, *line[IMAGE_LINES];
+    struct plot plot;
 };
 
 struct image {
     char *title;
     struct panel *panel; /* [panels], room for PANELS */
-    unsigned panels;
-    size_t most; /* cells of a panel */
+    unsigned panels, across, side, wide;
+    unsigned most; /* cells of a panel in each direction */
     uint64_t left_out;
 };
 
-struct image *image_new(const char *title, uint64_t tensors)
+struct image *image_new(const char *title, uint64_t tensors, bool in_page)
 {
     struct image *im = calloc(1, sizeof *im);
     if (!im)
         return NULL;
-    uint64_t shown = tensors == 0 ? ACROSS : tensors < PANELS ? tensors : PANELS;
-    im->most = (size_t)(CELLS / shown);
-    if (im->most > DENSITY_CELLS)
-        im->most = DENSITY_CELLS;
+    const unsigned shown = tensors == 0 ? UNKNOWN : tensors < PANELS ? (unsigned)tensors : PANELS;
+    im->side = in_page ? SIDE : shown == 1 ? SIDE_ALONE : shown <= MANY ? SIDE : SIDE_MANY;
+    im->across = shown <= MANY ? ACROSS : ACROSS_MANY;
+    im->wide = PLOT_LEFT + im->side + PLOT_RIGHT;
+    if (im->wide < LEAST_WIDE)
+        im->wide = LEAST_WIDE;
+    im->most = GRID_SIDE_LEAST;
+    while (im->most < im->side / CELL_LEAST && (im->most + 1) * (im->most + 1) <= CELLS / shown)
+        im->most++;
     im->title = strdup(title);
     im->panel = calloc(PANELS, sizeof *im->panel);
     if (im->title && im->panel)
@@ -55,43 +70,35 @@ struct image *image_new(const char *title, uint64_t tensors)
     return NULL;
 }
 
-bool image_add(struct image *im, const char *name, const char *caption, const struct density *measured)
+unsigned image_side(const struct image *im)
+{
+    return im->most;
+}
+
+static void panel_free(struct panel *p)
+{
+    free(p->name);
+    for (int i = 0; i < IMAGE_LINES; i++)
+        free(p->line[i]);
+    plot_free(&p->plot);
+}
+
+bool image_add(struct image *im, const char *name, const char *const lines[IMAGE_LINES], const struct grid *g)
 {
     if (im->panels == PANELS) {
         im->left_out++;
         return true;
     }
-    struct density *d = malloc(sizeof *d);
     struct panel *p = &im->panel[im->panels];
-    char note[CANVAS_CHAR * 8] = "";
-    if (!d)
-        return false;
-    *d = *measured;
-    density_by_tile(d);
-    while (density_cells(d) > im->most)
-        density_fold(d);
-    p->cells = (unsigned)density_cells(d);
-    if (d->per > DENSITY_TILE)
-        snprintf(note, sizeof note, ", a cell is %llu tiles", (unsigned long long)(d->per / DENSITY_TILE));
-    size_t cap = strlen(caption) + strlen(note) + 1;
-    p->name = strdup(name);
-    p->caption = malloc(cap);
-    p->level = malloc(p->cells * sizeof *p->level + 1);
-    bool ok = p->name && p->caption && p->level;
-    if (ok) {
-        snprintf(p->caption, cap, "%s%s", caption, note);
-        for (unsigned i = 0; i < p->cells; i++) {
-            uint64_t nnz, elements;
-            density_part(d, i, p->cells, &nnz, &elements);
-            p->level[i] = (uint16_t)heat_level(nnz, elements);
-        }
+    *p = (struct panel){.name = strdup(name)};
+    bool ok = p->name;
+    for (int i = 0; i < IMAGE_LINES; i++)
+        ok = (p->line[i] = strdup(lines[i])) && ok;
+    ok = plot_init(&p->plot, g, im->side) && ok;
+    if (ok)
         im->panels++;
-    } else {
-        free(p->name);
-        free(p->caption);
-        free(p->level);
-    }
-    free(d);
+    else
+        panel_free(p);
     return ok;
 }
 
@@ -99,26 +106,45 @@ void image_free(struct image *im)
 {
     if (!im)
         return;
-    for (unsigned i = 0; i < im->panels; i++) {
-        free(im->panel[i].name);
-        free(im->panel[i].caption);
-        free(im->panel[i].level);
-    }
+    for (unsigned i = 0; i < im->panels; i++)
+        panel_free(&im->panel[i]);
     free(im->panel);
     free(im->title);
     free(im);
 }
 
-static unsigned panel_height(const struct panel *p)
+/* The height of the text of a panel: its name, and the lines that are not empty. */
+static unsigned text_height(const struct panel *p)
 {
-    unsigned rows = (p->cells + ACROSS - 1) / ACROSS * TALL;
-    return rows < 2 * CANVAS_LINE ? 2 * CANVAS_LINE : rows;
+    unsigned lines = 1;
+    for (int i = 0; i < IMAGE_LINES; i++)
+        lines += *p->line[i] != 0;
+    return lines * CANVAS_LINE + TEXT_BELOW;
+}
+
+/* The same of a row of panels, which starts at first. */
+static unsigned row_text_height(const struct image *im, unsigned first)
+{
+    unsigned height = 0;
+    for (unsigned i = first; i < first + im->across && i < im->panels; i++)
+        if (text_height(&im->panel[i]) > height)
+            height = text_height(&im->panel[i]);
+    return height;
+}
+
+static unsigned row_height(const struct image *im, unsigned first)
+{
+    unsigned height = 0;
+    for (unsigned i = first; i < first + im->across && i < im->panels; i++)
+        if (im->panel[i].plot.height > height)
+            height = im->panel[i].plot.height;
+    return row_text_height(im, first) + (height ? PLOT_TOP + height + PLOT_BELOW : 0);
 }
 
 /* Draws as many of the first characters of a label as there is room for. */
 static void label(struct canvas *c, unsigned x, unsigned y, const char *text, unsigned room, unsigned ink)
 {
-    char cut[4 * 96];
+    char cut[4 * 128];
     size_t at = 0;
     for (unsigned n = 0; *text && at + 5 < sizeof cut; n++) {
         if (n + 3 >= room && strlen(text) > 3) {
@@ -131,88 +157,127 @@ static void label(struct canvas *c, unsigned x, unsigned y, const char *text, un
         } while (((unsigned char)*text & 0xc0) == 0x80 && at + 5 < sizeof cut);
     }
     cut[at] = 0;
-    c->text(c, x, y, cut, ink);
-}
-
-/* Draws a run of cells of one colour as one rectangle, and a line around all cells, since the lightest ones are nearly
- * white. */
-static void draw_cells(struct canvas *c, const struct panel *p, unsigned x, unsigned y)
-{
-    unsigned full = p->cells / ACROSS, rest = p->cells % ACROSS;
-    if (full)
-        c->rect(c, x - 1, y - 1, ACROSS * CELL + 2, full * TALL + 2, INK_LINE);
-    if (rest)
-        c->rect(c, x - 1, y + full * TALL - 1, rest * CELL + 2, TALL + 2, INK_LINE);
-    for (unsigned i = 0; i < p->cells;) {
-        unsigned run = 1, column = i % ACROSS;
-        while (i + run < p->cells && column + run < ACROSS && p->level[i + run] == p->level[i])
-            run++;
-        c->rect(c, x + column * CELL, y + i / ACROSS * TALL, run * CELL, TALL, p->level[i]);
-        i += run;
-    }
+    c->text(c, x, y, cut, ANCHOR_LEFT, ink);
 }
 
 static void draw_scale(struct canvas *c, unsigned x, unsigned y)
 {
-    enum { LONG = ACROSS * CELL };
-    c->rect(c, x - 1, y - 1, LONG + 2, 2 * CELL + 2, INK_LINE);
-    for (unsigned i = 0; i < LONG; i += 2)
-        c->rect(c, x + i, y, 2, 2 * CELL, i * HEAT_TOP / LONG);
-    for (int i = 0; i < HEAT_TICKS; i++) {
-        unsigned at = heat_level(heat_ticks[i].nnz, heat_ticks[i].of) * (LONG - 2) / HEAT_TOP;
-        unsigned wide = (unsigned)strlen(heat_ticks[i].text) * CANVAS_CHAR;
-        c->rect(c, x + at, y + 2 * CELL, 2, 4, INK_TEXT);
-        unsigned left = at < wide / 2 ? 0 : at + wide / 2 > LONG ? LONG - wide : at - wide / 2;
-        c->text(c, x + left, y + 2 * CELL + 6, heat_ticks[i].text, INK_TEXT);
+    enum { LONG = SCALE_WIDE - SCALE_START, INNER = LONG - 2 };
+    c->rect(c, x, y, SCALE_NONE, SCALE_HIGH, 0);
+    c->text(c, x + SCALE_NONE / 2, y + SCALE_HIGH + SCALE_TICK + 2, heat_ticks[0].text, ANCHOR_MIDDLE, INK_TEXT);
+    x += SCALE_START;
+    c->rect(c, x, y, LONG, SCALE_HIGH, INK_LINE);
+    for (unsigned i = 0; i < INNER; i++)
+        c->rect(c, x + 1 + i, y + 1, 1, SCALE_HIGH - 2, 1 + i * (HEAT_TOP - 1) / (INNER - 1));
+    for (int i = 1; i < HEAT_TICKS; i++) {
+        const unsigned at = 1 + heat_level(heat_ticks[i].nnz, heat_ticks[i].of) * (INNER - 1) / HEAT_TOP;
+        const bool last = i + 1 == HEAT_TICKS;
+        c->rect(c, x + at, y + SCALE_HIGH, 1, SCALE_TICK, INK_TEXT);
+        c->text(c, last ? x + LONG : x + at, y + SCALE_HIGH + SCALE_TICK + 2, heat_ticks[i].text,
+                last ? ANCHOR_RIGHT : ANCHOR_MIDDLE, INK_TEXT);
     }
+}
+
+static unsigned image_width(const struct image *im)
+{
+    const unsigned across = im->panels < im->across ? im->panels : im->across;
+    const unsigned width = across ? across * im->wide + (across - 1) * GAP : 0;
+    return 2 * MARGIN + (width < SCALE_WIDE ? SCALE_WIDE : width);
+}
+
+static unsigned image_height(const struct image *im)
+{
+    unsigned y = 2 * MARGIN + 2 * CANVAS_LINE + 2 * GAP + SCALE_ALL + (im->left_out ? CANVAS_LINE : 0);
+    for (unsigned i = 0; i < im->panels; i += im->across)
+        y += row_height(im, i) + GAP;
+    return y;
+}
+
+static void draw_panel(const struct image *im, const struct panel *p, struct canvas *c, unsigned x, unsigned y,
+                       unsigned text)
+{
+    unsigned at = y;
+    label(c, x, at, p->name, im->wide / CANVAS_CHAR, INK_TEXT);
+    for (int i = 0; i < IMAGE_LINES; i++)
+        if (*p->line[i])
+            label(c, x, at += CANVAS_LINE, p->line[i], im->wide / CANVAS_CHAR, INK_FAINT);
+    plot_draw(&p->plot, c, x, y + text);
 }
 
 static int draw(const struct image *im, struct canvas *c)
 {
     if (!c)
         return tool_nomem(im->title, "the picture");
-    unsigned y = MARGIN, x = MARGIN + LABEL;
+    unsigned y = MARGIN;
     c->rect(c, 0, 0, c->width, c->height, INK_PAPER);
-    label(c, MARGIN, y, im->title, (WIDTH - 2 * MARGIN) / CANVAS_CHAR, INK_TEXT);
-    y += CANVAS_LINE + GAP;
-    draw_scale(c, x, y);
-    c->text(c, MARGIN, y, "density of each tile of 4096", INK_FAINT);
-    c->text(c, MARGIN, y + CANVAS_LINE, "elements, in their order", INK_FAINT);
-    y += 2 * CANVAS_LINE + 2 * GAP;
-    for (unsigned i = 0; i < im->panels; i++) {
-        const struct panel *p = &im->panel[i];
-        label(c, MARGIN, y, p->name, LABEL_TEXT, INK_TEXT);
-        label(c, MARGIN, y + CANVAS_LINE, p->caption, LABEL_TEXT, INK_FAINT);
-        draw_cells(c, p, x, y);
-        y += panel_height(p) + GAP;
+    label(c, MARGIN, y, im->title, (c->width - 2 * MARGIN) / CANVAS_CHAR, INK_TEXT);
+    y += CANVAS_LINE + GAP / 2;
+    label(c, MARGIN, y, "density of each cell", SCALE_WIDE / CANVAS_CHAR, INK_FAINT);
+    y += CANVAS_LINE + GAP / 2;
+    draw_scale(c, MARGIN, y);
+    y += SCALE_ALL + GAP;
+    for (unsigned i = 0; i < im->panels; i += im->across) {
+        const unsigned text = row_text_height(im, i);
+        for (unsigned k = i; k < i + im->across && k < im->panels; k++)
+            draw_panel(im, &im->panel[k], c, MARGIN + (k - i) * (im->wide + GAP), y, text);
+        y += row_height(im, i) + GAP;
     }
     if (im->left_out) {
         char more[64];
         snprintf(more, sizeof more, "and %llu more tensors", (unsigned long long)im->left_out);
-        c->text(c, MARGIN, y, more, INK_TEXT);
+        c->text(c, MARGIN, y, more, ANCHOR_LEFT, INK_TEXT);
     }
     return c->finish(c);
 }
 
-static unsigned image_height(const struct image *im)
-{
-    unsigned y = 2 * MARGIN + 3 * CANVAS_LINE + 3 * GAP + (im->left_out ? CANVAS_LINE : 0);
-    for (unsigned i = 0; i < im->panels; i++)
-        y += panel_height(&im->panel[i]) + GAP;
-    return y;
-}
-
 int image_png(const struct image *im, struct output *out)
 {
-    return draw(im, canvas_png(out, WIDTH, image_height(im)));
+    return draw(im, canvas_png(out, image_width(im), image_height(im)));
 }
 
 int image_svg(const struct image *im, struct output *out)
 {
-    return draw(im, canvas_svg(out, WIDTH, image_height(im)));
+    return draw(im, canvas_svg(out, image_width(im), image_height(im)));
 }
 
-int image_svg_in(const struct image *im, struct markup *page)
+static int draw_figure(const struct image *im, const struct panel *p, struct markup *page)
 {
-    return draw(im, canvas_svg_in(page, WIDTH, image_height(im)));
+    markup_put(page, "<figure>\n<figcaption><span class=\"name\">");
+    markup_text(page, p->name, strlen(p->name));
+    markup_put(page, "</span>");
+    for (int i = 0; i < IMAGE_LINES; i++)
+        if (*p->line[i]) {
+            markup_put(page, "<br><span class=\"faint\">");
+            markup_text(page, p->line[i], strlen(p->line[i]));
+            markup_put(page, "</span>");
+        }
+    markup_put(page, "</figcaption>\n");
+    if (p->plot.width) {
+        struct canvas *c =
+            canvas_svg_in(page, PLOT_LEFT + p->plot.width + PLOT_RIGHT, PLOT_TOP + p->plot.height + PLOT_BELOW);
+        if (!c)
+            return tool_nomem(im->title, "the page");
+        plot_draw(&p->plot, c, 0, 0);
+        const int status = c->finish(c);
+        if (status)
+            return status;
+    }
+    markup_put(page, "</figure>\n");
+    return TOOL_OK;
+}
+
+int image_html(const struct image *im, struct markup *page)
+{
+    struct canvas *c = canvas_svg_in(page, SCALE_WIDE + 1, SCALE_ALL);
+    if (!c)
+        return tool_nomem(im->title, "the page");
+    draw_scale(c, 0, 0);
+    int status = c->finish(c);
+    markup_put(page, "<div class=\"maps\">\n");
+    for (unsigned i = 0; i < im->panels && !status; i++)
+        status = draw_figure(im, &im->panel[i], page);
+    markup_put(page, "</div>\n");
+    if (im->left_out)
+        markup_put(page, "<p class=\"faint\">and %llu more tensors</p>\n", (unsigned long long)im->left_out);
+    return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A canvas of pixels, written as PNG with a palette. The pixels are stored without compression, which would need more
- * code than it saves in these small pictures. */
+ * A canvas of pixels, written as PNG with a palette. With zlib the pixels are compressed; a build without it stores
+ * them. */
 #include "show/png.h"
 
 #include <stdlib.h>
@@ -9,12 +9,17 @@
 
 #include "tool.h"
 
+#ifdef PICI_HAVE_ZLIB
+#define ZLIB_CONST
+#include <zlib.h>
+#endif
+
 enum { STEPS = 250, STORED_MOST = 65535, FONT_FIRST = 32, FONT_LAST = 126, FONT_WIDE = 5, DOT = 2 };
 
 struct png {
     struct canvas canvas;
     uint8_t *pixels; /* [height][width] indices of the palette */
-    uint32_t crc, adler_a, adler_b;
+    uint32_t crc;
     int status;
 };
 
@@ -71,11 +76,32 @@ static void png_rect(struct canvas *c, unsigned x, unsigned y, unsigned width, u
             p->pixels[(size_t)row * c->width + column] = index;
 }
 
-static void png_text(struct canvas *c, unsigned x, unsigned y, const char *text, unsigned ink)
+static void png_cells(struct canvas *c, unsigned x, unsigned y, const struct canvas_cells *cells)
 {
+    for (unsigned i = 0; i < cells->count; i++)
+        png_rect(c, x + i % cells->wide * cells->cell_width, y + i / cells->wide * cells->cell_height,
+                 cells->cell_width, cells->cell_height, cells->level[i]);
+}
+
+/* The pixels that a text is wide. A UTF-8 character is one box. */
+static unsigned text_width(const char *text)
+{
+    unsigned characters = 0;
+    for (; *text; text++)
+        characters += (*text & 0xc0) != 0x80;
+    return characters ? characters * CANVAS_CHAR - DOT : 0;
+}
+
+static void png_text(struct canvas *c, unsigned x, unsigned y, const char *text, enum canvas_anchor anchor,
+                     unsigned ink)
+{
+    const unsigned width = text_width(text), before = anchor == ANCHOR_LEFT     ? 0
+                                                      : anchor == ANCHOR_MIDDLE ? width / 2
+                                                                                : width;
+    x = x > before ? x - before : 0;
     for (; *text; text++) {
         unsigned char ch = (unsigned char)*text;
-        if ((ch & 0xc0) == 0x80) /* the rest of a UTF-8 character, which is one box */
+        if ((ch & 0xc0) == 0x80)
             continue;
         static const uint8_t box[FONT_WIDE] = {0x7f, 0x41, 0x41, 0x41, 0x7f};
         const uint8_t *columns = ch < FONT_FIRST || ch > FONT_LAST ? box : font[ch - FONT_FIRST];
@@ -123,28 +149,84 @@ static void end_chunk(struct png *p)
     put(p, word, 4);
 }
 
-/* Writes a row as one stored block: its filter type, 0, and its pixels. */
-static void put_row(struct png *p, unsigned row)
+#ifdef PICI_HAVE_ZLIB
+
+enum { CHUNK = 1 << 16, LEVEL = 9 };
+
+/* Gives bytes to the compressor, and writes each chunk [CHUNK] that it fills. */
+static void deflate_into(struct png *p, z_stream *z, uint8_t *chunk, const uint8_t *bytes, unsigned len, int flush)
+{
+    int result;
+    z->next_in = bytes;
+    z->avail_in = len;
+    do {
+        result = deflate(z, flush);
+        if (!z->avail_out || result == Z_STREAM_END) {
+            begin_chunk(p, CHUNK - z->avail_out, "IDAT");
+            put(p, chunk, CHUNK - z->avail_out);
+            end_chunk(p);
+            z->next_out = chunk;
+            z->avail_out = CHUNK;
+        }
+    } while (z->avail_in || (flush == Z_FINISH && result != Z_STREAM_END));
+}
+
+/* Writes compressed rows. */
+static void put_pixels(struct png *p)
+{
+    static const uint8_t filter = 0; /* the filter type of each row: none, which suits a palette */
+    const struct canvas *c = &p->canvas;
+    uint8_t *chunk = malloc(CHUNK);
+    z_stream z = {.next_out = chunk, .avail_out = CHUNK};
+    if (!chunk || deflateInit(&z, LEVEL) != Z_OK) {
+        p->status = tool_nomem(c->out->name, "the compressor of a picture");
+        free(chunk);
+        return;
+    }
+    for (unsigned row = 0; row < c->height && !p->status; row++) {
+        deflate_into(p, &z, chunk, &filter, 1, Z_NO_FLUSH);
+        deflate_into(p, &z, chunk, p->pixels + (size_t)row * c->width, c->width, Z_NO_FLUSH);
+    }
+    deflate_into(p, &z, chunk, NULL, 0, Z_FINISH);
+    deflateEnd(&z);
+    free(chunk);
+}
+
+#else
+
+/* Writes one chunk, in which each row is a stored block: its filter type, 0, and its pixels. */
+static void put_pixels(struct png *p)
 {
     const struct canvas *c = &p->canvas;
-    const uint8_t *pixels = p->pixels + (size_t)row * c->width;
-    unsigned len = c->width + 1;
-    uint8_t head[6] = {row + 1 == c->height, (uint8_t)len, (uint8_t)(len >> 8), (uint8_t)~len, (uint8_t)(~len >> 8), 0};
-    put(p, head, sizeof head);
-    put(p, pixels, c->width);
-    p->adler_b = (p->adler_b + p->adler_a) % 65521; /* the filter type */
-    for (unsigned x = 0; x < c->width; x++) {
-        p->adler_a = (p->adler_a + pixels[x]) % 65521;
-        p->adler_b = (p->adler_b + p->adler_a) % 65521;
+    uint32_t a = 1, b = 0; /* Adler-32 */
+    begin_chunk(p, (uint32_t)(2 + c->height * (c->width + 6) + 4), "IDAT");
+    put(p, (const uint8_t[]){0x78, 0x01}, 2);
+    for (unsigned row = 0; row < c->height; row++) {
+        const uint8_t *pixels = p->pixels + (size_t)row * c->width;
+        const unsigned len = c->width + 1;
+        const uint8_t last = row + 1 == c->height;
+        put(p, (const uint8_t[]){last, (uint8_t)len, (uint8_t)(len >> 8), (uint8_t)~len, (uint8_t)(~len >> 8), 0}, 6);
+        put(p, pixels, c->width);
+        b = (b + a) % 65521; /* the filter type */
+        for (unsigned x = 0; x < c->width; x++) {
+            a = (a + pixels[x]) % 65521;
+            b = (b + a) % 65521;
+        }
     }
+    uint8_t adler[4];
+    be32(adler, b << 16 | a);
+    put(p, adler, sizeof adler);
+    end_chunk(p);
 }
+
+#endif
 
 static int png_finish(struct canvas *c)
 {
     struct png *p = (struct png *)c;
     static const uint8_t signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
     enum { COLOURS = STEPS + 1 + INK_END - HEAT_TOP - 1 };
-    uint8_t header[13], zlib[2] = {0x78, 0x01}, adler[4], palette[COLOURS][3];
+    uint8_t header[13], palette[COLOURS][3];
     be32(header, c->width);
     be32(header + 4, c->height);
     memcpy(header + 8, "\x08\x03\0\0", 5); /* eight bits, palette; the other fields have one value only */
@@ -159,13 +241,7 @@ static int png_finish(struct canvas *c)
     begin_chunk(p, sizeof palette, "PLTE");
     put(p, palette[0], sizeof palette);
     end_chunk(p);
-    begin_chunk(p, (uint32_t)(2 + c->height * (c->width + 6) + 4), "IDAT");
-    put(p, zlib, sizeof zlib);
-    for (unsigned row = 0; row < c->height; row++)
-        put_row(p, row);
-    be32(adler, p->adler_b << 16 | p->adler_a);
-    put(p, adler, sizeof adler);
-    end_chunk(p);
+    put_pixels(p);
     begin_chunk(p, 0, "IEND");
     end_chunk(p);
     int status = p->status;
@@ -179,8 +255,7 @@ struct canvas *canvas_png(struct output *out, unsigned width, unsigned height)
     struct png *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
-    p->canvas = (struct canvas){png_rect, png_text, png_finish, out, width, height};
-    p->adler_a = 1;
+    p->canvas = (struct canvas){png_rect, png_cells, png_text, png_finish, out, width, height};
     /* A row must fit in a stored block, and all rows in a chunk. */
     if (width < STORED_MOST && height < UINT32_MAX / 2 / (width + 6))
         p->pixels = calloc(height, width);

@@ -61,6 +61,14 @@ static void json_sizes(struct jsonout *j, const struct sizes *s, uint64_t stored
         jsonout_end(j, '}');
     }
     jsonout_end(j, '}');
+    if (s->negative_zeros) {
+        jsonout_begin(j, "negative_zeros", '{');
+        jsonout_u64(j, "count", s->negative_zeros);
+        jsonout_u64(j, "by_value_bytes", s->best - s->by_value_saves);
+        jsonout_u64(j, "saved_bytes", s->by_value_saves);
+        jsonout_real(j, "saved_percent", 100 * (double)s->by_value_saves / (double)s->best);
+        jsonout_end(j, '}');
+    }
     if (stored)
         jsonout_u64(j, "stored_bytes", stored);
 }
@@ -144,7 +152,7 @@ static void print_one(const struct report *r)
     enum { MAP_WIDE = 96, MAP_HIGH = 24 };
     const struct measured *m = &r->tensor[0];
     const struct sizes *s = m->sizes;
-    char text[256], bytes[TERM_TEXT];
+    char text[256], bytes[TERM_TEXT], fold[GRID_TEXT];
     fputs("  name       ", stdout);
     term_puts(stdout, m->name);
     printf("\n  dtype      %s", pici_dtype_name(m->dtype));
@@ -155,7 +163,10 @@ static void print_one(const struct report *r)
     }
     printf("%s\n  shape      %s%s\n", m->big_endian ? ", big-endian" : "",
            term_shape(text, sizeof text, m->shape, m->rank), m->fortran ? ", Fortran order" : "");
-    printf("  elements   %" PRIu64 "\n  nonzero    %" PRIu64 "\n\n", s->elements, s->nnz);
+    printf("  elements   %" PRIu64 "\n  nonzero    %" PRIu64 "\n", s->elements, s->nnz);
+    if (s->negative_zeros)
+        printf("  -0.0       %" PRIu64 " of these\n", s->negative_zeros);
+    puts("");
     for (int f = 0; f < FORMATS; f++) {
         printf("  %-9s  %10s", pici_format_name((enum pici_format)f), term_bytes(bytes, s->bytes[f]));
         printf("  %7.2fx", ratio(s->dense_bytes, s->bytes[f]));
@@ -165,14 +176,21 @@ static void print_one(const struct report *r)
     }
     if (m->stored)
         printf("  %-9s  %10s  %7.2fx\n", "stored", term_bytes(bytes, m->stored), ratio(s->dense_bytes, m->stored));
-    if (!r->map || !r->map->elements)
+    if (!r->grid || !r->grid->elements)
         return;
     print_mix(s);
     unsigned width = term_width(stdout);
     width = width == 0 ? 64 : width < 8 ? 4 : width - 4 < MAP_WIDE ? width - 4 : MAP_WIDE;
     puts("");
-    uint64_t per = heat_map(stdout, r->map, 2, width, MAP_HIGH);
-    printf("  density of each %" PRIu64 " elements, in their order\n", per);
+    if (r->grid->wrapped) {
+        uint64_t per = heat_map(stdout, r->map, 2, width, MAP_HIGH);
+        printf("  density of each %" PRIu64 " elements, in their order\n", per);
+        return;
+    }
+    heat_matrix(stdout, r->grid, 2, width, MAP_HIGH);
+    printf("  matrix of %" PRIu64 " rows, down, and %" PRIu64 " columns, across", r->grid->rows, r->grid->columns);
+    grid_fold_text(fold, r->grid, m->shape, m->rank);
+    printf("%s%s\n", *fold ? ": " : "", fold);
 }
 
 static size_t widest(size_t a, size_t b)
@@ -290,6 +308,15 @@ static void print_table(const struct report *r)
     columns_end();
 }
 
+/* What the signs of zeros cost. */
+static void print_negative_zeros(const struct sizes *s)
+{
+    char bytes[TERM_TEXT], percent[TERM_TEXT];
+    printf("\n  %" PRIu64 " negative zeros keep their signs. By value (compress --zeros=value) they\n"
+           "  are plain zeros: %s less, %s of the smallest blocks.\n",
+           s->negative_zeros, term_bytes(bytes, s->by_value_saves), term_percent(percent, s->by_value_saves, s->best));
+}
+
 static void print_rival(const char *name, const struct sizes *s, const struct rival *r)
 {
     char bytes[TERM_TEXT], percent[TERM_TEXT];
@@ -314,6 +341,8 @@ void report_print(const struct report *r)
         print_one(r);
     else if (r->tensors)
         print_table(r);
+    if (r->total.negative_zeros)
+        print_negative_zeros(&r->total);
     if (r->zstd_level && r->total.elements)
         print_compare(r);
 }

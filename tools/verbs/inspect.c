@@ -19,7 +19,12 @@
 #include "term.h"
 #include "tool.h"
 
-enum { BLOCK_PIECE = 1 << 20, DTYPE_TEXT = 64 /* the most characters shown of the original's type */ };
+enum {
+    BLOCK_PIECE = 1 << 20,
+    COUNT_BYTES = 1 << 17, /* of elements that are counted in several ways while they are in the cache */
+    MAP_SIDE = 256,        /* cells of the map on a terminal; there are fewer characters */
+    DTYPE_TEXT = 64        /* the most characters shown of the original's type */
+};
 
 struct job {
     const struct tool_options *o;
@@ -27,6 +32,8 @@ struct job {
     struct input in;
     struct report report;
     bool pictured;           /* an image is wanted */
+    bool in_page;            /* as part of a page */
+    bool is_delta;           /* elements are differences of bits: none is a negative zero */
     struct image *image;     /* NULL: none yet */
     struct compare *compare; /* NULL: not wanted */
     struct progress progress;
@@ -51,19 +58,20 @@ static int begin_image(struct job *j, uint64_t tensors)
 {
     if (!j->pictured)
         return TOOL_OK;
-    j->image = image_new(j->in.name, j->o->tensor ? 1 : tensors);
+    j->image = image_new(j->in.name, j->o->tensor ? 1 : tensors, j->in_page);
     return j->image ? TOOL_OK : tool_nomem(j->in.name, "the picture");
 }
 
 /* Begins a tensor of the report. */
 static struct measured *begin(struct job *j, const char *name, size_t len, enum pici_dtype dtype, const uint64_t *shape,
-                              unsigned rank, const char *dtype_text, size_t dtype_len)
+                              unsigned rank, uint64_t elements, bool fortran, const char *dtype_text, size_t dtype_len)
 {
     struct measured *m = report_add(&j->report, name, len);
     if (!m)
         return NULL;
     m->dtype = dtype;
     m->rank = rank;
+    m->fortran = fortran;
     m->shape = malloc(rank * sizeof *shape + 1);
     m->dtype_text = dtype_text ? strndup(dtype_text, dtype_len < DTYPE_TEXT ? dtype_len : DTYPE_TEXT) : NULL;
     m->sizes = calloc(1, sizeof *m->sizes);
@@ -72,19 +80,53 @@ static struct measured *begin(struct job *j, const char *name, size_t len, enum 
     if (rank)
         memcpy(m->shape, shape, rank * sizeof *shape);
     density_init(j->report.map);
-    return m;
+    grid_free(j->report.grid);
+    return grid_init(j->report.grid, shape, rank, elements, fortran, j->image ? image_side(j->image) : MAP_SIDE) ? m
+                                                                                                                 : NULL;
 }
 
-/* Counts a chunk. */
-static int count(struct job *j, struct measured *m, const void *elements, uint64_t n)
+/* Counts elements in all ways but those of sizes. */
+static void look(struct job *j, const struct measured *m, const void *elements, uint64_t n)
 {
-    struct pici_mix mix;
-    uint64_t nnz = density_add(j->report.map, elements, n, pici_dtype_width(m->dtype));
+    const size_t width = pici_dtype_width(m->dtype);
+    for (const unsigned char *p = elements; n;) {
+        const uint64_t k = n < COUNT_BYTES / width ? n : COUNT_BYTES / width;
+        density_add(j->report.map, p, k, width);
+        grid_add(j->report.grid, p, k, width);
+        p += k * width;
+        n -= k;
+    }
+}
+
+/* Counts the negative zeros among n elements, and finds the containers that their hybrid block would have by value:
+ * mix if there are none. Else it sets them to zero. */
+static int look_by_value(struct job *j, const struct measured *m, void *elements, uint64_t n,
+                         const struct pici_mix *mix, struct pici_mix *by_value, uint64_t *negative_zeros)
+{
+    *negative_zeros = j->is_delta ? 0 : measure_negative_zeros(m->dtype, elements, n);
+    *by_value = *mix;
+    return !*negative_zeros || measure_mix_by_value(by_value, &j->scratch, m->dtype, elements, n)
+               ? TOOL_OK
+               : tool_nomem(j->in.name, "the measured blocks");
+}
+
+/* Counts a chunk. Its negative zeros become zeros. */
+static int count(struct job *j, struct measured *m, void *elements, uint64_t n)
+{
+    struct pici_mix mix, by_value;
+    const uint64_t before = j->report.map->nnz;
+    look(j, m, elements, n);
+    const uint64_t nnz = j->report.map->nnz - before;
     if (!measure_mix(&mix, &j->scratch, m->dtype, elements, n))
         return tool_nomem(j->in.name, "the measured blocks");
     sizes_add(m->sizes, m->dtype, n, nnz, &mix);
     if (j->compare && !compare_add(j->compare, m->dtype, elements, n, &m->sizes->pici, &m->sizes->zstd))
         return tool_nomem(j->in.name, "the comparison");
+    uint64_t negative_zeros;
+    const int status = look_by_value(j, m, elements, n, &mix, &by_value, &negative_zeros);
+    if (status)
+        return status;
+    sizes_by_value(m->sizes, m->dtype, n, nnz, &mix, negative_zeros, &by_value);
     progress_at(&j->progress, j->in.at, j->report.total.dense_bytes + m->sizes->dense_bytes);
     return TOOL_OK;
 }
@@ -104,10 +146,12 @@ static int end(struct job *j, struct measured *m)
     sizes_sum(&j->report.total, m->sizes);
     j->report.stored += m->stored;
     if (j->image) {
-        char shape[96], percent[TERM_TEXT], caption[160];
-        snprintf(caption, sizeof caption, "%s %s %s", term_percent(percent, d->nnz, d->elements),
-                 pici_dtype_name(m->dtype), term_shape(shape, sizeof shape, m->shape, m->rank));
-        if (!image_add(j->image, m->name, caption, d))
+        char shape[96], percent[TERM_TEXT], what[160], fold[GRID_TEXT], cell[GRID_TEXT];
+        snprintf(what, sizeof what, "%s %s %s", term_percent(percent, d->nnz, d->elements), pici_dtype_name(m->dtype),
+                 term_shape(shape, sizeof shape, m->shape, m->rank));
+        grid_fold_text(fold, j->report.grid, m->shape, m->rank);
+        grid_cell_text(cell, j->report.grid);
+        if (!image_add(j->image, m->name, (const char *const[]){what, fold, cell}, j->report.grid))
             return tool_nomem(j->in.name, "the picture");
     }
     return TOOL_OK;
@@ -129,20 +173,21 @@ static int inspect_reading(struct job *j, struct reading *r)
         bytes += t.count * pici_dtype_width(t.dtype);
         if (bytes > limit_now(&limit))
             return limit_refused(&limit, j->in.name, bytes);
-        status = reading_attr(r, t.index, ATTR_DTYPE, &dtype);
+        bool fortran = false;
+        status = reading_attr_is(r, t.index, ATTR_ORDER, "F", &fortran);
+        if (status == TOOL_OK)
+            status = reading_attr(r, t.index, ATTR_DTYPE, &dtype);
         if (status)
             return status;
-        struct measured *m =
-            begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, dtype.key ? dtype.value : NULL, dtype.len);
+        struct measured *m = begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, t.count, fortran,
+                                   dtype.key ? dtype.value : NULL, dtype.len);
         if (!m)
             return tool_nomem(j->in.name, "the list of tensors");
         m->stored = t.stored_bytes;
         status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
-        if (status == TOOL_OK)
-            status = reading_attr_is(r, t.index, ATTR_ORDER, "F", &m->fortran);
         for (uint64_t done = 0, n = 1; status == TOOL_OK && n;) {
             status = reading_piece(r, &t, &done, &n);
-            const char *p = r->piece;
+            char *p = r->piece;
             for (uint64_t at = 0; status == TOOL_OK && at < n; at += t.chunk_elements) {
                 uint64_t k = n - at < t.chunk_elements ? n - at : t.chunk_elements;
                 status = count(j, m, p + at * pici_dtype_width(t.dtype), k);
@@ -160,10 +205,9 @@ static int inspect_file(struct job *j)
     struct reading r;
     int status = reading_open(&r, &j->in, j->o->threads, true);
     uint64_t tensors = 0;
-    bool is_delta = false;
     if (status == TOOL_OK)
-        status = reading_is_delta(&r, &is_delta);
-    j->report.type = is_delta ? "delta" : "pici";
+        status = reading_is_delta(&r, &j->is_delta);
+    j->report.type = j->is_delta ? "delta" : "pici";
     if (status == TOOL_OK && j->in.regular) {
         enum pici_status s = pici_reader_count(r.reader, &tensors);
         if (s)
@@ -188,11 +232,11 @@ static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_
         size_t width = pici_dtype_width(t.dtype);
         struct measured *m = NULL;
         if (!t.filler && wanted(j, t.name, t.name_len)) {
-            m = begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, t.dtype_text, strlen(t.dtype_text));
+            m = begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, t.count, t.fortran, t.dtype_text,
+                      strlen(t.dtype_text));
             if (!m)
                 return tool_nomem(j->in.name, "the list of tensors");
             m->big_endian = t.big_endian;
-            m->fortran = t.fortran;
         }
         for (uint64_t left = t.count; left;) {
             uint64_t n = left < chunk ? left : chunk;
@@ -245,14 +289,18 @@ static int inspect_block(struct job *j)
     if (status == TOOL_OK) {
         j->report.type = "block";
         j->found = true;
+        status = begin_image(j, 1);
+    }
+    if (status == TOOL_OK) {
         m = begin(j, pici_format_name(info.format), strlen(pici_format_name(info.format)), info.dtype, &info.count, 1,
-                  NULL, 0);
+                  info.count, false, NULL, 0);
         piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
-        status = m && piece ? begin_image(j, 1) : tool_nomem(j->in.name, "a piece of the block");
+        status = m && piece ? TOOL_OK : tool_nomem(j->in.name, "a piece of the block");
     }
     /* pieces are whole groups, whose records do not depend on other groups */
-    struct pici_mix all = PICI_MIX_INIT, mix;
-    all.other_bytes = hybrid_head(info.count);
+    struct pici_mix all = PICI_MIX_INIT, all_by_value = PICI_MIX_INIT, mix, by_value;
+    uint64_t negative_zeros = 0;
+    all.other_bytes = all_by_value.other_bytes = hybrid_head(info.count);
     for (uint64_t done = 0; status == TOOL_OK && done < info.count; done += BLOCK_PIECE) {
         uint64_t n = info.count - done < BLOCK_PIECE ? info.count - done : BLOCK_PIECE;
         enum pici_status s = pici_decompress_range(piece, done, n, block, len, NULL);
@@ -261,15 +309,25 @@ static int inspect_block(struct job *j)
         else if (!measure_mix(&mix, &j->scratch, info.dtype, piece, n))
             status = tool_nomem(j->in.name, "the measured blocks");
         else {
-            density_add(j->report.map, piece, n, pici_dtype_width(info.dtype));
+            look(j, m, piece, n);
             if (j->compare && !compare_add(j->compare, info.dtype, piece, n, &m->sizes->pici, &m->sizes->zstd))
                 status = tool_nomem(j->in.name, "the comparison");
+            uint64_t negative;
+            if (status == TOOL_OK)
+                status = look_by_value(j, m, piece, n, &mix, &by_value, &negative);
+            if (status)
+                break;
             mix.other_bytes -= hybrid_head(n);
+            by_value.other_bytes -= hybrid_head(n);
             mix_sum(&all, &mix);
+            mix_sum(&all_by_value, &by_value);
+            negative_zeros += negative;
         }
     }
     if (status == TOOL_OK) {
-        sizes_add(m->sizes, info.dtype, info.count, j->report.map->nnz, &all);
+        const uint64_t nnz = j->report.map->nnz;
+        sizes_add(m->sizes, info.dtype, info.count, nnz, &all);
+        sizes_by_value(m->sizes, info.dtype, info.count, nnz, &all, negative_zeros, &all_by_value);
         m->stored = len;
         status = end(j, m);
     }
@@ -289,7 +347,8 @@ static int inspect(struct job *j)
     j->report.file = j->in.name;
     j->report.file_bytes = j->in.bytes;
     j->report.map = malloc(sizeof *j->report.map);
-    if (!j->report.map)
+    j->report.grid = calloc(1, sizeof *j->report.grid);
+    if (!j->report.map || !j->report.grid)
         return tool_nomem(j->in.name, "the density map");
     progress_start(&j->progress, j->in.name, j->in.bytes);
     status = kind == READING_FILE ? inspect_file(j) : kind == READING_BLOCK ? inspect_block(j) : inspect_source(j);
@@ -368,7 +427,7 @@ int verb_inspect(const struct tool_options *o)
 int verb_report(const struct tool_options *o)
 {
     struct output page = {.fd = -1};
-    struct job j = {.o = o, .path = o->args[0], .pictured = true};
+    struct job j = {.o = o, .path = o->args[0], .pictured = true, .in_page = true};
     char *path = o->out ? strdup(o->out) : tool_output_name(o->args[0], ".html");
     if (!path)
         return tool_nomem(o->args[0], "the output's name");

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A tensor's nonzeros as a picture of its matrix: cells coloured by density, and axes with the indices of rows and
+ * columns. */
+#ifndef PICI_TOOLS_SHOW_PLOT_H
+#define PICI_TOOLS_SHOW_PLOT_H
+
+#include "grid.h"
+#include "show/canvas.h"
+
+/* Pixels around the cells: left for the indices of rows, above for those of columns, right for half of the last one. */
+enum { PLOT_LEFT = 5 * CANVAS_CHAR + 8, PLOT_TOP = CANVAS_LINE + 6, PLOT_RIGHT = 24, PLOT_BELOW = CANVAS_LINE / 2 };
+
+struct plot_axis {
+    uint64_t end;  /* one beyond the last index */
+    uint64_t per;  /* indices in a cell, or in a row of cells */
+    unsigned cell; /* pixels of a cell */
+};
+
+struct plot {
+    unsigned width, height; /* pixels of the cells; 0 for a tensor without elements */
+    struct plot_axis rows, columns;
+    struct canvas_cells cells;
+    uint16_t *level;
+};
+
+/* Make the picture of a grid whose elements have all been counted. side: pixels of the cells' longer direction, at
+ * most. False: no memory. */
+bool plot_init(struct plot *p, const struct grid *g, unsigned side);
+
+/* Draw it. x, y: the upper left corner of the axes, PLOT_LEFT and PLOT_TOP from that of the cells. */
+void plot_draw(const struct plot *p, struct canvas *c, unsigned x, unsigned y);
+
+void plot_free(struct plot *p);
+
+#endif
