@@ -32,7 +32,7 @@ enum {
 enum { FMT_VERSION = 1 };
 enum { FMT_DENSE = 0, FMT_PICI = 1, FMT_COO = 2, FMT_HYBRID = 3 };
 enum { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2, FLAG_ALL = 3 };
-enum { DTYPE_FIRST = 1, DTYPE_LAST = 14 };
+enum { DTYPE_FIRST = 1, DTYPE_FLOAT_LAST = 6, DTYPE_LAST = 14 };
 
 enum {
     TILE_ROWS = 64,
@@ -59,6 +59,12 @@ FMT_FN int fmt_width_log2(unsigned dtype)
     const uint32_t w = 2u | 3u << 2 | 1u << 4 | 1u << 6 | 0u << 8 | 0u << 10 | 0u << 12 | 0u << 14 | 1u << 16 |
                        1u << 18 | 2u << 20 | 2u << 22 | 3u << 24 | 3u << 26;
     return dtype < DTYPE_FIRST || dtype > DTYPE_LAST ? -1 : (int)(w >> 2 * (dtype - 1) & 3);
+}
+
+/* Is a valid dtype one of floats? */
+FMT_FN int fmt_is_float(unsigned dtype)
+{
+    return dtype <= DTYPE_FLOAT_LAST;
 }
 
 /* Offsets and lengths of the parts of a block. */

@@ -131,6 +131,26 @@ round long.npy npy -T 2 -f pici
 { cat v1.npy; cat long; } >longtail.npy # trailing bytes of a stream, longer than a chunk
 round longtail.npy npy
 
+# ---- zeros: by value, the signs of those of floats are not kept, and all other bits are
+byte 0 0 0 128 0 0 0 0 0 0 128 127 1 0 0 128 0 0 0 128 0 0 0 128 128 >signed
+byte 0 0 0 0 0 0 0 0 0 0 128 127 1 0 0 128 0 0 0 0 0 0 0 0 128 >plain # f32; f16 if its elements are read so
+round signed raw --dtype f32 --zeros exact
+round signed raw --dtype i32 --zeros value
+for format in auto dense pici coo hybrid; do
+    expect 0 "compress by value" "$tool" compress --force --dtype f32 --zeros=value -f $format -o v.pici signed
+    expect 0 "decompress by value" "$tool" decompress --force -o v.back v.pici
+    same "by value, as $format" plain v.back
+    expect 0 "compress without signs" "$tool" compress --force --dtype f32 -f $format -o p.pici plain
+    same "the file does not tell, as $format" p.pici v.pici
+done
+head -c 24 signed >s24
+head -c 24 plain >p24
+expect 0 "block encode by value" "$tool" block encode --dtype f32 --zeros value s24 s.blk
+expect 0 "block encode without signs" "$tool" block encode --dtype f32 p24 p.blk
+same "blocks by value" p.blk s.blk
+expect 2 "no such zeros" "$tool" compress --force --zeros=values -o v.pici v1.npy
+says "no such zeros" "not one of exact, value; did you mean value\?" "$err"
+
 # ---- zstd
 if "$tool" compress --zstd -o z.pici v1.npy 2>"$err"; then
     pass

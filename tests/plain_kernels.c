@@ -31,7 +31,7 @@ static void tally(const char *what, const char *bad)
 static void roundtrip(const struct roundtrip *v, void *unused)
 {
     (void)unused;
-    const struct subject s = {v->dense, v->n, v->dtype, v->format, v->checksum, 1};
+    const struct subject s = {v->dense, v->n, v->dtype, v->format, v->checksum, 1, PICI_ZEROS_EXACT};
     tally(v->name, check_block(&rig, &s, v->block, v->len));
     if (v->len > 1200)
         return;

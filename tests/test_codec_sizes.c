@@ -44,7 +44,7 @@ Test(codec_sizes, options_of_a_newer_caller)
     struct {
         struct pici_opts opts;
         unsigned char tail[TAIL];
-    } newer = {{sizeof newer, 1, 1}, {0}};
+    } newer = {{sizeof newer, 1, 1, PICI_ZEROS_BY_VALUE}, {0}};
     cr_expect_eq(with_options(&newer.opts), PICI_OK);
     for (unsigned i = 0; i < TAIL; i++) {
         newer.tail[i] = 1;
@@ -61,12 +61,33 @@ Test(codec_sizes, options_that_are_too_small)
 {
     struct rig rig;
     rig_init(&rig, 64, 1);
-    for (size_t size = 0; size < sizeof(struct pici_opts); size++) {
+    for (size_t size = 0; size < offsetof(struct pici_opts, zeros); size++) {
         void *p = guard_place(&rig.block, size < sizeof size ? sizeof size : size, GUARD_END, 0);
         memset(p, 0, size < sizeof size ? sizeof size : size);
         memcpy(p, &size, sizeof size);
         cr_expect_eq(with_options(p), PICI_E_ARG, "size %zu", size);
     }
+    rig_free(&rig);
+}
+
+/* A caller of 0.1.0, whose struct ends with `checksum`, and whose memory may end there too. */
+Test(codec_sizes, options_of_an_older_caller)
+{
+    struct rig rig;
+    rig_init(&rig, 64, 1);
+    const struct pici_opts now = PICI_OPTS_INIT;
+    const size_t size = offsetof(struct pici_opts, zeros);
+    void *p = guard_place(&rig.block, size, GUARD_END, 0);
+    memcpy(p, &now, size);
+    memcpy(p, &size, sizeof size);
+    src[1] = -0.0F;
+    static uint8_t exact[sizeof block], old[sizeof block];
+    size_t exact_len, len;
+    cr_expect_eq(with_options(p), PICI_OK);
+    cr_expect_eq(pici_compress(exact, sizeof exact, &exact_len, src, N, PICI_F32, PICI_COO, NULL), PICI_OK);
+    cr_expect_eq(pici_compress(old, sizeof old, &len, src, N, PICI_F32, PICI_COO, p), PICI_OK);
+    cr_expect(len == exact_len && memcmp(old, exact, len) == 0, "its default is not exact");
+    src[1] = 0;
     rig_free(&rig);
 }
 

@@ -55,13 +55,19 @@ Test(file_sizes, writer_opts)
         pici_writer_close(w);
         o.bytes[i] = 0;
     }
-    for (size_t size = 0; size < sizeof o.s; size++) {
+    for (size_t size = 0; size < offsetof(struct pici_writer_opts, zeros); size++) {
         o.s.size = size;
         cr_assert_eq(pici_writer_open(&w, sink_write, &k, NULL, 0, &o.s), PICI_E_ARG, "size %zu", size);
         cr_assert_str_not_empty(pici_writer_error(w));
         pici_writer_close(w);
     }
     cr_assert_eq(k.len, written);
+    o.s.size = offsetof(struct pici_writer_opts, zeros); /* of 0.1.0; what is beyond is not read */
+    o.s.zeros = (enum pici_zeros)77;
+    cr_assert_eq(pici_writer_open(&w, sink_write, &k, NULL, 0, &o.s), PICI_OK);
+    cr_assert_eq(pici_writer_finish(w), PICI_OK);
+    pici_writer_close(w);
+    cr_assert(k.len == 2 * written && memcmp(k.p + written, k.p, written) == 0);
     sink_free(&k);
     sink_free(&want);
 }

@@ -100,6 +100,9 @@ Test(file_writer, wrong_openings)
     opts = defaults;
     opts.format = (enum pici_format)77;
     expect_open_fails(PICI_E_ARG, NULL, 0, &opts, "format");
+    opts = defaults;
+    opts.zeros = (enum pici_zeros)2;
+    expect_open_fails(PICI_E_ARG, NULL, 0, &opts, "zeros");
     struct pici_attr attrs[] = {{"b", "", 0}, {"a", "", 0}, {"b", "x", 1}};
     expect_open_fails(PICI_E_ARG, attrs, 3, NULL, "'b' comes twice");
     expect_open_fails(PICI_E_ARG, NULL, 1, NULL, "null");

@@ -209,6 +209,14 @@ void zeros_negate(void *dst, uint64_t n, enum pici_dtype dtype, uint32_t ppm, st
             ref_store(dst, i, width, UINT64_C(1) << (8 * width - 1));
 }
 
+void zeros_clear(void *dst, uint64_t n, enum pici_dtype dtype)
+{
+    const unsigned width = ref_width(dtype);
+    for (uint64_t i = 0; i < n && dtype <= PICI_F8E5M2; i++)
+        if (ref_load(dst, i, width) == UINT64_C(1) << (8 * width - 1))
+            ref_store(dst, i, width, 0);
+}
+
 /* ---- golden vectors ---- */
 
 struct text {
@@ -392,8 +400,9 @@ static char message[512];
 __attribute__((format(printf, 3, 4))) static const char *wrong(const struct subject *s, const char *isa,
                                                                const char *format, ...)
 {
-    int n = snprintf(message, sizeof message, "%s %s %s n=%" PRIu64 " checksum=%d threads=%d: ", isa,
-                     pici_dtype_name(s->dtype), pici_format_name(s->format), s->n, s->checksum, s->threads);
+    int n = snprintf(message, sizeof message, "%s %s %s n=%" PRIu64 " checksum=%d threads=%d%s: ", isa,
+                     pici_dtype_name(s->dtype), pici_format_name(s->format), s->n, s->checksum, s->threads,
+                     s->zeros == PICI_ZEROS_BY_VALUE ? " by value" : "");
     va_list args;
     va_start(args, format);
     vsnprintf(message + n, sizeof message - (size_t)n, format, args);
@@ -428,6 +437,7 @@ static const char *check_encode(struct rig *rig, const struct subject *s, const 
     size_t got = 1;
     opts.threads = s->threads;
     opts.checksum = s->checksum;
+    opts.zeros = s->zeros;
     const uint8_t *src = place(rig, &rig->src, bytes, side, s->src);
     uint8_t *out = place(rig, &rig->block, len, side, NULL);
     enum pici_status status = pici_compress(out, len, &got, src, s->n, s->dtype, s->format, &opts);
@@ -543,6 +553,7 @@ static const char *check_delta(struct rig *rig, const struct subject *s, const u
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = s->threads;
     opts.checksum = s->checksum;
+    opts.zeros = PICI_ZEROS_BY_VALUE; /* a delta is exact all the same */
     for (size_t cap = len; cap + 1 >= len; cap--) { /* its own length is enough, and a byte less is not */
         const uint8_t *src = place(rig, &rig->src, bytes, side, flipped),
                       *base = place(rig, &rig->dst, bytes, side, before);
@@ -609,6 +620,36 @@ const char *check_block(struct rig *rig, const struct subject *s, const uint8_t 
     return bad;
 }
 
+/* The block that by-value encoders must make of the subject's elements, some of whose zeros get a sign. */
+static const char *check_by_value(struct rig *rig, const struct subject *of)
+{
+    static const unsigned ppm[] = {0, 20000, 500000, 1000000};
+    const size_t bytes = (size_t)of->n * ref_width(of->dtype);
+    struct subject s = *of;
+    const char *bad = NULL;
+    size_t len;
+    void *elements = test_alloc(bytes);
+    if (bytes)
+        memcpy(elements, of->src, bytes);
+    s.src = elements;
+    s.zeros = PICI_ZEROS_BY_VALUE;
+    zeros_clear(elements, s.n, s.dtype);
+    uint8_t *block = ref_encode(&len, elements, s.n, s.dtype, s.format, s.checksum);
+    if (!block)
+        bad = wrong(&s, "ref", "encode");
+    else
+        zeros_negate(elements, s.n, s.dtype, ppm[rng_below(&rig->rng, 4)], &rig->rng);
+    for (const struct pici_isa *const *isa = pici_isas(); *isa && !bad; isa++) {
+        pici_isa_force(*isa);
+        for (int side = GUARD_END; side <= GUARD_START && !bad; side++)
+            bad = check_encode(rig, &s, block, len, (enum guard_side)side, (*isa)->name);
+    }
+    pici_isa_force(NULL);
+    free(block);
+    free(elements);
+    return bad;
+}
+
 const char *check_codec(struct rig *rig, const struct subject *s)
 {
     size_t len;
@@ -617,7 +658,7 @@ const char *check_codec(struct rig *rig, const struct subject *s)
         return wrong(s, "ref", "encode");
     const char *bad = check_block(rig, s, block, len);
     free(block);
-    return bad;
+    return bad ? bad : check_by_value(rig, s);
 }
 
 /* The range [0, n) reads everything but the padding and the checksum; other ranges may miss a fault elsewhere. */

@@ -86,6 +86,8 @@ void pattern_fill(void *dst, uint64_t n, enum pici_dtype, enum pattern, struct r
 
 /* Make zeros among n floats negative, each with a chance of so many in a million. */
 void zeros_negate(void *dst, uint64_t n, enum pici_dtype, uint32_t ppm, struct rng *);
+/* Make the negative zeros among n floats positive. */
+void zeros_clear(void *dst, uint64_t n, enum pici_dtype);
 
 /* ---- golden vectors ---- */
 
@@ -123,6 +125,7 @@ struct subject {
     enum pici_dtype dtype;
     enum pici_format format; /* not AUTO */
     int checksum, threads;
+    enum pici_zeros zeros;
 };
 
 /* The three buffers of a check: made once, used by many. */
@@ -136,8 +139,9 @@ void rig_init(struct rig *, size_t bytes, uint64_t seed);
 void rig_free(struct rig *);
 
 /* Encode, verify, inspect, decode, decode ranges, add, and as a delta make and apply, with every ISA of this host, in
- * guarded buffers at either end and at odd addresses, and compare each result with the reference's. Null if all is
- * well; else what is not, in a static buffer. Leaves the automatic choice of an ISA. */
+ * guarded buffers at either end and at odd addresses, and compare each result with the reference's. Then encode the
+ * same elements with signs on some of their zeros by value, and compare with the reference's block of them without.
+ * Null if all is well; else what is not, in a static buffer. Leaves the automatic choice of an ISA. */
 const char *check_codec(struct rig *, const struct subject *);
 
 /* As check_codec, of a given block that the encoder must produce as well. */

@@ -54,6 +54,7 @@ static int encode(const char *name, uint8_t *data, size_t len, struct output *ou
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = o->threads;
     opts.checksum = o->checksum;
+    opts.zeros = o->zeros;
     source_swap_raw(data, len, width);
     enum pici_status s = pici_compress(block, cap, &block_len, data, len / width, dtype, o->format, &opts);
     int status = s ? tool_bad(name, "%s", pici_strerror(s)) : output_write(out, block, block_len);

@@ -26,6 +26,7 @@ enum option_id {
     OPT_TYPE,
     OPT_THREADS,
     OPT_ZSTD,
+    OPT_ZEROS,
     OPT_OUT,
     OPT_FORCE,
     OPT_JSON,
@@ -70,6 +71,9 @@ static const struct {
     [OPT_THREADS] = {'T', "threads", "N", false, "threads (default 1; 0: one for each core)"},
     [OPT_ZSTD] = {'z', "zstd", "LEVEL", true,
                   "also compress chunks with zstd where that is smaller;\n-1 to -19 for short"},
+    [OPT_ZEROS] = {0, "zeros", "ZEROS", false,
+                   "exact (default): restore each bit; value: store float zeros without a sign,\nso that -0.0 becomes "
+                   "+0.0"},
     [OPT_OUT] = {'o', "output", "OUT", false, "where to write; - is standard output"},
     [OPT_FORCE] = {'f', "force", NULL, false, "overwrite an existing output without a question"},
     [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
@@ -112,7 +116,8 @@ enum { ZSTD_DEFAULT = 3 /* zstd's own */ };
 #define RESTORE_BITS (BIT(OPT_MAX_SIZE) | BIT(OPT_NO_SPARSE))
 #define TALK_BITS (BIT(OPT_QUIET) | BIT(OPT_VERBOSE))
 #define EACH_BITS (OUTPUT_BITS | BIT(OPT_STDOUT) | BIT(OPT_KEEP) | BIT(OPT_RM) | TALK_BITS)
-#define COMPRESS_BITS (INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | EACH_BITS)
+#define COMPRESS_BITS                                                                                                  \
+    (INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_ZEROS) | BIT(OPT_MAX_SIZE) | EACH_BITS)
 #define DECOMPRESS_BITS (BIT(OPT_THREADS) | BIT(OPT_KEEP_GOING) | RESTORE_BITS | EACH_BITS)
 #define TEST_BITS (BIT(OPT_THREADS) | BIT(OPT_JSON) | TALK_BITS)
 #define LIST_BITS (INPUT_BITS | BIT(OPT_JSON))
@@ -159,8 +164,8 @@ static const struct verb {
      "BASE must be what the first delta was made from: the hash of each tensor is checked, and that of each result.", 2,
      INT32_MAX, BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_IN_PLACE) | RESTORE_BITS | TALK_BITS},
     {"block", "encode", verb_block_encode, "IN OUT", "encode raw elements as one bare block", NULL, 2, 2,
-     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE) | BIT(OPT_MAX_SIZE) |
-         TALK_BITS},
+     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_ZEROS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE) |
+         BIT(OPT_MAX_SIZE) | TALK_BITS},
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
      BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
     {NULL, "bench", verb_bench, "[FILE]",
@@ -284,6 +289,13 @@ static const char *type_word(int i)
     return TYPE_RAW + i < TYPES ? tool_type_name((enum tool_type)(TYPE_RAW + i)) : NULL;
 }
 
+static const char *zeros_word(int i)
+{
+    static const char *const words[] = {
+        [PICI_ZEROS_EXACT] = "exact", [PICI_ZEROS_BY_VALUE] = "value", [PICI_ZEROS_BY_VALUE + 1] = NULL};
+    return words[i];
+}
+
 /* Which of an option's words s is. */
 static int parse_word(const char *option, const char *s, const char *(*word)(int), int *i)
 {
@@ -326,6 +338,13 @@ static int parse_type(const char *s, struct tool_options *o)
 {
     int i, status = parse_word("type", s, type_word, &i);
     o->type = (enum tool_type)(TYPE_RAW + i);
+    return status;
+}
+
+static int parse_zeros(const char *s, struct tool_options *o)
+{
+    int i, status = parse_word("zeros", s, zeros_word, &i);
+    o->zeros = (enum pici_zeros)i;
     return status;
 }
 
@@ -395,6 +414,7 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_TYPE: return parse_type(value, o);
     case OPT_THREADS: return parse_int("threads", value, 0, 4096, &o->threads);
     case OPT_ZSTD: o->zstd = ZSTD_DEFAULT; return value ? parse_int("zstd", value, 1, 22, &o->zstd) : TOOL_OK;
+    case OPT_ZEROS: return parse_zeros(value, o);
     case OPT_OUT: o->out = value; return TOOL_OK;
     case OPT_FORCE: o->force = true; return TOOL_OK;
     case OPT_JSON: o->json = true; return TOOL_OK;
@@ -630,6 +650,7 @@ static void offer_values(enum option_id id, const char *begun, char **words, int
     const char *(*word)(int) = id == OPT_FORMAT  ? format_word
                                : id == OPT_DTYPE ? dtype_word
                                : id == OPT_TYPE  ? type_word
+                               : id == OPT_ZEROS ? zeros_word
                                                  : NULL;
     for (int i = 0; word && word(i); i++)
         offer(begun, "", word(i), options[id].name);

@@ -63,10 +63,12 @@ struct pici_writer_opts {
     int zstd_level;          /* default 0: no zstd. Else a level of libzstd; a chunk is stored as a frame only if the
                               * frame is shorter than its block */
     uint32_t chunk_elements; /* default 2^20. Elements of a chunk, 1 to PICI_CHUNK_MAX */
+    enum pici_zeros zeros;   /* default PICI_ZEROS_EXACT. By value, tensors of floats are stored without the signs of
+                              * their zeros (pici.h); deltas are exact. The file does not tell */
 };
 #define PICI_WRITER_OPTS_INIT                                                                                          \
     {                                                                                                                  \
-        sizeof(struct pici_writer_opts), PICI_AUTO, 1, 0, 1048576u                                                     \
+        sizeof(struct pici_writer_opts), PICI_AUTO, 1, 0, 1048576u, PICI_ZEROS_EXACT                                   \
     }
 
 /* The description of a tensor to be written. Set with PICI_TENSOR_INIT. */

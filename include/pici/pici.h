@@ -3,9 +3,9 @@
  * pici: a lossless codec for dense buffers that are mostly zero.
  *
  * A block is the encoding of n consecutive elements of one dtype. Its header states its length, format and dtype. An
- * element is nonzero if any of its bits is set, so -0.0, NaN payloads and denormals survive exactly. The same elements,
- * dtype, format and checksum option give the same bytes on every CPU, at any thread count. The layout is specified in
- * formats/block.md and formats/hybrid.md.
+ * element is nonzero if any of its bits is set, so -0.0, NaN payloads and denormals survive exactly; an option drops
+ * the sign of -0.0. The same elements, dtype, format and options give the same bytes on every CPU, at any thread count.
+ * The layout is specified in formats/block.md and formats/hybrid.md.
  *
  * What holds for every function here, unless it says otherwise:
  *   lengths     `n`, `first` and `count` are elements; `len`, `cap` and *_bytes are bytes
@@ -109,6 +109,13 @@ enum pici_format {
 /* "dense", "pici", "coo", "hybrid", "auto". Static. NULL for an unknown format. */
 PICI_API const char *pici_format_name(enum pici_format);
 
+/* Which elements an encoder takes for zeros. */
+enum pici_zeros {
+    PICI_ZEROS_EXACT = 0,   /* those without a bit set: every input is restored bit for bit */
+    PICI_ZEROS_BY_VALUE = 1 /* float dtypes: those equal to zero. -0.0 is not stored, and is decoded as +0.0; all other
+                             * elements, NaNs and denormals too, keep their bits. Integers: as PICI_ZEROS_EXACT */
+};
+
 /* Options of encoders and decoders. Set with PICI_OPTS_INIT. PICI_E_ARG: a member out of its range. */
 struct pici_opts {
     size_t size;
@@ -116,8 +123,11 @@ struct pici_opts {
                    * and fewer for small blocks. Negative: PICI_E_ARG */
     int checksum; /* default 0. 1: encoders store an XXH64 of the block. No effect on decoders: they check the checksum
                    * of each block that has one, but pici_decompress_range does not */
+    enum pici_zeros zeros; /* default PICI_ZEROS_EXACT. By value, pici_compress makes, in every format, the block of the
+                            * same elements with +0.0 in place of each -0.0. No effect on pici_diff and on decoders: a
+                            * block does not tell how it was made */
 };
-#define PICI_OPTS_INIT {sizeof(struct pici_opts), 1, 0}
+#define PICI_OPTS_INIT {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT}
 
 /* The contents of a block's header. Set with PICI_INFO_INIT. */
 struct pici_info {

@@ -31,10 +31,14 @@ enum pici_status pici_opts_get(struct pici_opts *out, const struct pici_opts *in
 {
     static const struct pici_opts defaults = PICI_OPTS_INIT;
     *out = defaults;
-    const enum pici_status s = in ? sized_read(out, sizeof *out, sizeof *out, in) : PICI_OK;
+    const size_t first = SIZED_THROUGH(struct pici_opts, checksum);
+    const enum pici_status s = in ? sized_read(out, sizeof *out, first, in) : PICI_OK;
     if (s)
         return s;
-    return out->threads < 0 || out->checksum < 0 || out->checksum > 1 ? PICI_E_ARG : PICI_OK;
+    return out->threads < 0 || out->checksum < 0 || out->checksum > 1 ||
+                   (out->zeros != PICI_ZEROS_EXACT && out->zeros != PICI_ZEROS_BY_VALUE)
+               ? PICI_E_ARG
+               : PICI_OK;
 }
 
 int pici_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
@@ -65,8 +69,9 @@ struct job {
     struct pici_source in;
     size_t n;
     unsigned dtype;
-    int threads; /* to use */
-    int stream;  /* use non-temporal stores */
+    int threads;  /* to use */
+    int stream;   /* use non-temporal stores */
+    int by_value; /* -0.0 is a zero; in.move then has the kernels for that */
 };
 
 static void zero_padding(const struct job *j, const struct fmt_layout *l)
@@ -482,7 +487,9 @@ static unsigned auto_format(const struct job *j, struct parts *p, uint64_t *nnz,
 __attribute__((noinline)) static void copy_dense(const struct job *j)
 {
     uint8_t buffer[TILE * 8] __attribute__((aligned(64))), *out = j->block + HDR_BYTES;
-    if (!j->in.base)
+    if (j->by_value)
+        j->in.move->dense(out, j->in.src, j->n, j->stream);
+    else if (!j->in.base)
         pici_copy_stored(out, j->in.src, j->n, j->in.width_log2);
     for (size_t first = 0, n; j->in.base && first < j->n; first += n) {
         n = j->n - first < TILE ? j->n - first : TILE;
@@ -543,13 +550,15 @@ static enum pici_status encode(void *block, size_t cap, size_t *len, const void 
     enum pici_status s = pici_opts_get(&o, opts);
     if (s)
         return s;
+    const int by_value = o.zeros == PICI_ZEROS_BY_VALUE && !base && fmt_is_float((unsigned)dtype);
     struct job j = {.block = block,
                     .cap = cap,
-                    .in = {src, base, pici_isa()->move[w], (unsigned)w},
+                    .in = {src, base, (by_value ? pici_isa()->by_value : pici_isa()->move)[w], (unsigned)w},
                     .n = (size_t)n,
                     .dtype = (unsigned)dtype,
                     .threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES),
-                    .stream = n << w >= PICI_STREAM_BYTES};
+                    .stream = n << w >= PICI_STREAM_BYTES,
+                    .by_value = by_value};
     return compress(&j, format, o.checksum, len);
 }
 

@@ -45,17 +45,18 @@ static inline void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
     }
 }
 
-static inline uint64_t row_mask_64(const uint8_t *p)
+static inline __attribute__((always_inline)) uint64_t row_mask_64(const uint8_t *p, int by_value)
 {
     uint64_t zeros = 0;
     for (int i = 0; i < 16; i++) {
-        __m256i z = _mm256_cmpeq_epi64(load(p + 32 * i), _mm256_setzero_si256());
+        const __m256i v = load(p + 32 * i), all = by_value ? _mm256_and_si256(v, _mm256_set1_epi64x(INT64_MAX)) : v;
+        const __m256i z = _mm256_cmpeq_epi64(all, _mm256_setzero_si256());
         zeros |= (uint64_t)(unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(z)) << 4 * i;
     }
     return ~zeros;
 }
 
-#define NONEMPTY(word) row_mask_64((const uint8_t *)(word))
+#define NONEMPTY(word) row_mask_64((const uint8_t *)(word), 0)
 #ifdef __x86_64__
 #define CTZ64_OR_ANY(w) ((unsigned)_tzcnt_u64(w)) /* 64 for zero */
 #endif
@@ -182,13 +183,17 @@ static inline const uint8_t *expand_column_64(__m256i column[16], const uint8_t 
 /* Narrow a row of 64 elements to 64 bytes, which are zero exactly where the elements are: packing saturates, but no
  * nonzero becomes zero. The bytes are in the order of the packing instructions; a places_fn restores that of the
  * elements. */
-typedef void row_bytes_fn(__m256i bytes[2], const uint8_t *row);
+typedef void row_bytes_fn(__m256i bytes[2], const uint8_t *row, int by_value);
 typedef __m256i places_fn(__m256i bytes);
 
-static inline void row_bytes_8(__m256i bytes[2], const uint8_t *row)
+/* Load a register of elements; by value, without their signs. */
+#define LOAD(BITS, p, by_value)                                                                                        \
+    ((by_value) ? _mm256_and_si256(load(p), _mm256_set1_epi##BITS(INT##BITS##_MAX)) : load(p))
+
+static inline __attribute__((always_inline)) void row_bytes_8(__m256i bytes[2], const uint8_t *row, int by_value)
 {
-    bytes[0] = load(row);
-    bytes[1] = load(row + 32);
+    bytes[0] = LOAD(8, row, by_value);
+    bytes[1] = LOAD(8, row + 32, by_value);
 }
 
 static inline __m256i places_8(__m256i bytes)
@@ -196,10 +201,10 @@ static inline __m256i places_8(__m256i bytes)
     return bytes;
 }
 
-static inline void row_bytes_16(__m256i bytes[2], const uint8_t *row)
+static inline __attribute__((always_inline)) void row_bytes_16(__m256i bytes[2], const uint8_t *row, int by_value)
 {
-    bytes[0] = _mm256_packs_epi16(load(row), load(row + 32));
-    bytes[1] = _mm256_packs_epi16(load(row + 64), load(row + 96));
+    for (int i = 0; i < 2; i++, row += 64)
+        bytes[i] = _mm256_packs_epi16(LOAD(16, row, by_value), LOAD(16, row + 32, by_value));
 }
 
 static inline __m256i places_16(__m256i bytes)
@@ -207,11 +212,12 @@ static inline __m256i places_16(__m256i bytes)
     return _mm256_permute4x64_epi64(bytes, 0xd8);
 }
 
-static inline void row_bytes_32(__m256i bytes[2], const uint8_t *row)
+static inline __attribute__((always_inline)) void row_bytes_32(__m256i bytes[2], const uint8_t *row, int by_value)
 {
     for (int i = 0; i < 2; i++, row += 128)
-        bytes[i] = _mm256_packs_epi16(_mm256_packs_epi32(load(row), load(row + 32)),
-                                      _mm256_packs_epi32(load(row + 64), load(row + 96)));
+        bytes[i] = _mm256_packs_epi16(
+            _mm256_packs_epi32(LOAD(32, row, by_value), LOAD(32, row + 32, by_value)),
+            _mm256_packs_epi32(LOAD(32, row + 64, by_value), LOAD(32, row + 96, by_value)));
 }
 
 static inline __m256i places_32(__m256i bytes)
@@ -226,10 +232,10 @@ static inline uint64_t nonzero_8(__m256i v)
 }
 
 #define ROW(BITS)                                                                                                      \
-    static inline uint64_t row_mask_##BITS(const uint8_t *row)                                                         \
+    static inline __attribute__((always_inline)) uint64_t row_mask_##BITS(const uint8_t *row, int by_value)            \
     {                                                                                                                  \
         __m256i bytes[2];                                                                                              \
-        row_bytes_##BITS(bytes, row);                                                                                  \
+        row_bytes_##BITS(bytes, row, by_value);                                                                        \
         return nonzero_8(places_##BITS(bytes[0])) | nonzero_8(places_##BITS(bytes[1])) << 32;                          \
     }
 ROW(8)
@@ -238,8 +244,8 @@ ROW(32)
 
 /* The column words of a tile: eight rows become a byte for each column, and eight of these bytes its word. */
 static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word[TILE_COLS], const uint8_t *tile,
-                                                                   int early, size_t width, row_bytes_fn *row_bytes,
-                                                                   places_fn *places)
+                                                                   int early, int by_value, size_t width,
+                                                                   row_bytes_fn *row_bytes, places_fn *places)
 {
     const __m256i zero = _mm256_setzero_si256();
     __m256i part[2][8];
@@ -250,7 +256,7 @@ static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word
             __m256i bytes[2];
             if (early)
                 PREFETCH_ROW((uintptr_t)tile + TILE / 2 * width, width);
-            row_bytes(bytes, tile);
+            row_bytes(bytes, tile, by_value);
             for (int h = 0; h < 2; h++)
                 gathered[h] = _mm256_or_si256(gathered[h], _mm256_andnot_si256(_mm256_cmpeq_epi8(bytes[h], zero), bit));
         }
@@ -276,14 +282,15 @@ static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word
     }
 }
 
-#define COLUMNS(BITS, word, tile, early) columns_by_bytes(word, tile, early, BITS / 8, row_bytes_##BITS, places_##BITS)
+#define COLUMNS(BITS, word, tile, early, by_value)                                                                     \
+    columns_by_bytes(word, tile, early, by_value, BITS / 8, row_bytes_##BITS, places_##BITS)
 
 #define PACK_MANY 750
 #define UNPACK_MANY 300
 #define BITS 8
 #define LIST_MANY LIST_MOST /* always by the list: expanding narrow elements takes longer */
 #define ROW_MASK row_mask_8
-#define TILE_COLUMNS(word, tile, early) COLUMNS(8, word, tile, early)
+#define TILE_COLUMNS(word, tile, early, by_value) COLUMNS(8, word, tile, early, by_value)
 #include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
@@ -291,14 +298,14 @@ static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word
 #define BITS 16
 #define LIST_MANY LIST_MOST
 #define ROW_MASK row_mask_16
-#define TILE_COLUMNS(word, tile, early) COLUMNS(16, word, tile, early)
+#define TILE_COLUMNS(word, tile, early, by_value) COLUMNS(16, word, tile, early, by_value)
 #include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 32
 #define ROW_MASK row_mask_32
-#define TILE_COLUMNS(word, tile, early) COLUMNS(32, word, tile, early)
+#define TILE_COLUMNS(word, tile, early, by_value) COLUMNS(32, word, tile, early, by_value)
 #include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"

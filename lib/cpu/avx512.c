@@ -46,14 +46,17 @@ static inline void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
         stream(dst, load(src));
 }
 
+/* The lanes of v that are nonzero; by value, all bits but the sign are tested. */
+#define NONZERO(BITS, v, by_value)                                                                                     \
+    _mm512_test_epi##BITS##_mask(v, (by_value) ? _mm512_set1_epi##BITS(INT##BITS##_MAX) : (v))
+
 /* Bit i: element i of the 64 at p is nonzero. */
 #define ROW(BITS)                                                                                                      \
-    static inline uint64_t row_mask_##BITS(const uint8_t *p)                                                           \
+    static inline __attribute__((always_inline)) uint64_t row_mask_##BITS(const uint8_t *p, int by_value)              \
     {                                                                                                                  \
         uint64_t mask = 0;                                                                                             \
         for (int i = 0; i < BITS / 8; i++)                                                                             \
-            mask |= (uint64_t)_mm512_test_epi##BITS##_mask(load(p + 64 * i), load(p + 64 * i))                         \
-                    << (i * 512 / BITS % 64);                                                                          \
+            mask |= (uint64_t)NONZERO(BITS, load(p + 64 * i), by_value) << (i * 512 / BITS % 64);                      \
         return mask;                                                                                                   \
     }
 ROW(8)
@@ -61,7 +64,7 @@ ROW(16)
 ROW(32)
 ROW(64)
 
-#define NONEMPTY(word) row_mask_64((const uint8_t *)(word))
+#define NONEMPTY(word) row_mask_64((const uint8_t *)(word), 0)
 
 /* List the indices of the bits set in word, plus first, a byte each. Always writes 64 bytes. */
 static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
@@ -186,36 +189,35 @@ COLUMN(32, uint16_t)
 COLUMN(64, uint8_t)
 
 /* A lane's bit is set at most once, so adding is the same as or. */
-#define GATHER_N(BITS, acc, v, bit)                                                                                    \
-    _mm512_mask_add_epi##BITS((__m512i)(acc), _mm512_test_epi##BITS##_mask((__m512i)(v), (__m512i)(v)),                \
-                              (__m512i)(acc), (__m512i)(bit))
+#define GATHER_N(BITS, acc, v, bit, by_value)                                                                          \
+    _mm512_mask_add_epi##BITS((__m512i)(acc), NONZERO(BITS, (__m512i)(v), by_value), (__m512i)(acc), (__m512i)(bit))
 
 #define PACK_MANY 500
 #define UNPACK_MANY 300
 #define BITS 8
 #define ROW_MASK row_mask_8
-#define GATHER(acc, v, bit) GATHER_N(8, acc, v, bit)
+#define GATHER(acc, v, bit, by_value) GATHER_N(8, acc, v, bit, by_value)
 #include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 16
 #define ROW_MASK row_mask_16
-#define GATHER(acc, v, bit) GATHER_N(16, acc, v, bit)
+#define GATHER(acc, v, bit, by_value) GATHER_N(16, acc, v, bit, by_value)
 #include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 32
 #define ROW_MASK row_mask_32
-#define GATHER(acc, v, bit) GATHER_N(32, acc, v, bit)
+#define GATHER(acc, v, bit, by_value) GATHER_N(32, acc, v, bit, by_value)
 #include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
 #define BITS 64
 #define ROW_MASK row_mask_64
-#define GATHER(acc, v, bit) GATHER_N(64, acc, v, bit)
+#define GATHER(acc, v, bit, by_value) GATHER_N(64, acc, v, bit, by_value)
 #include "cpu/elements.inc"
 #include "cpu/many.inc"
 #include "cpu/move.inc"

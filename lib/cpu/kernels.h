@@ -87,10 +87,14 @@ struct pici_unpack_tiles {
     int stream;
 };
 
-/* Kernels that move elements of one width. */
+/* Kernels that move elements of one width. There are two tables for each width, which differ in what makes blocks: in
+ * one, an element is nonzero if any of its bits is set; in the other, it is a float, and nonzero by value: -0.0 is a
+ * zero, and where zeros are stored, it is stored as +0.0. */
 struct pici_move {
     /* Returns the nonzeros among n elements. */
     uint64_t (*count)(const uint8_t *src, size_t n);
+    /* Copy n elements to stored order. stream: use non-temporal stores. */
+    void (*dense)(uint8_t *dst, const uint8_t *src, size_t n, int stream);
     /* dst[i] = a[i] ^ b[i] for n elements; dst overlaps neither. Prefetches what follows a and b. */
     void (*difference)(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n);
     void (*pack)(struct pici_pack *);
@@ -142,6 +146,7 @@ struct pici_reduce {
 struct pici_isa {
     const char *name;
     const struct pici_move *move[4];            /* by log2 of the width */
+    const struct pici_move *by_value[4];        /* the same for floats whose -0.0 is a zero */
     const struct pici_add *add[DTYPE_LAST + 1]; /* by dtype; [0] is null */
     const struct pici_add *xors[4];             /* by log2 of the width */
     const struct pici_reduce *reduce;

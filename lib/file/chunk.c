@@ -110,6 +110,7 @@ void pici_pack_chunk(struct pici_packer *k, const void *base, const void *src, u
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = how->threads;
     opts.checksum = 1;
+    opts.zeros = how->zeros;
     k->kind = REC_BLCK;
     k->status = pici_buf_fit(&k->block, pici_bound(how->format, how->dtype, n));
     if (!k->status && base)

@@ -168,6 +168,7 @@ struct pici_pack_how {
     enum pici_format format;
     int threads; /* inside the block */
     int zstd_level;
+    enum pici_zeros zeros;
 };
 
 /* Encode n elements of src; of a delta, base is not null. Sets kind and status. */

@@ -244,13 +244,16 @@ static enum pici_status check_opts(struct pici_writer *w, const struct pici_writ
 {
     static const struct pici_writer_opts defaults = PICI_WRITER_OPTS_INIT;
     w->opts = defaults;
-    enum pici_status s = opts ? sized_read(&w->opts, sizeof w->opts, sizeof w->opts, opts) : PICI_OK;
+    const size_t first = SIZED_THROUGH(struct pici_writer_opts, chunk_elements);
+    enum pici_status s = opts ? sized_read(&w->opts, sizeof w->opts, first, opts) : PICI_OK;
     if (s)
         return fail(w, s, s == PICI_E_ARG ? "options are not initialized" : "options of a newer version are set");
     if (w->opts.threads < 0 || !w->opts.chunk_elements || w->opts.chunk_elements > PICI_CHUNK_MAX)
         return fail(w, PICI_E_ARG, "threads are not negative, chunk elements are 1 to %u", PICI_CHUNK_MAX);
     if (!pici_format_name(w->opts.format))
         return fail(w, PICI_E_ARG, "unknown format %d", (int)w->opts.format);
+    if (w->opts.zeros != PICI_ZEROS_EXACT && w->opts.zeros != PICI_ZEROS_BY_VALUE)
+        return fail(w, PICI_E_ARG, "zeros are exact (0) or by value (1), not %d", (int)w->opts.zeros);
     s = pici_zstd_level(w->opts.zstd_level);
     if (s == PICI_E_UNSUPPORTED)
         return fail(w, s, "needs zstd, which this build does not have");
@@ -448,7 +451,8 @@ static enum pici_status put_chunks(struct pici_writer *w, const void *base, cons
     b.how = (struct pici_pack_how){.dtype = w->desc.dtype,
                                    .format = w->opts.format,
                                    .threads = n == 1 ? w->opts.threads : 1,
-                                   .zstd_level = w->opts.zstd_level};
+                                   .zstd_level = w->opts.zstd_level,
+                                   .zeros = w->opts.zeros};
     pici_chunks_parallel(n, pack, &b);
     enum pici_status s = PICI_OK;
     for (int i = 0; i < n && !s; i++) {

@@ -46,6 +46,7 @@ class WriterOpts(Sized):
         ("threads", c_int),
         ("zstd_level", c_int),
         ("chunk_elements", c_uint32),
+        ("zeros", ENUM),
     ]
 
 

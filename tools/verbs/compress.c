@@ -63,6 +63,7 @@ static int copy(struct job *j, const struct tool_options *o)
     opts.format = o->format;
     opts.threads = o->threads;
     opts.zstd_level = o->zstd;
+    opts.zeros = o->zeros;
     j->chunk_elements = opts.chunk_elements;
     j->chunks = tool_threads(o->threads);
     size_t chunk = opts.chunk_elements * sizeof(uint64_t);
