@@ -334,18 +334,57 @@ static enum pici_status compress_coo(const struct job *j, struct parts *p, uint6
 
 /* ---- hybrid ---- */
 
+/* When PICI_AUTO gives up a block before its end, because it will choose another format. */
+enum give_up {
+    NEVER,
+    IF_LONGER,  /* hybrid: its records so far are not shorter than their elements */
+    IF_SHORTER, /* dense: hybrid's records so far would be shorter than their elements */
+    IF_SURELY   /* dense: by so much that hybrid's block is shorter, whatever follows */
+};
+
 /* Each thread takes the next group and lays out its record. The records' lengths are summed in the order of the
  * groups, which tells the thread where its record goes. Then it writes it. */
 struct records {
     const struct job *job;
     const struct fmt_layout *layout;
     size_t cap, groups;
-    int measure;        /* sum the lengths only */
+    int dense; /* write a dense block instead; the lengths are those that the records would have */
+    enum give_up when;
     atomic_size_t next; /* group to take */
     atomic_size_t turn; /* group whose length is added next */
-    size_t end; /* of the records before turn; SIZE_MAX: they did not fit. For the thread whose turn it is, as nnz */
+    size_t end; /* of the records before turn; SIZE_MAX: they did not fit, or the block was given up. For the thread
+                 * whose turn it is, as nnz */
     uint64_t nnz;
 };
+
+/* Is the block to be given up when the records of groups 0 to g end at `end`? */
+static int gives_up(const struct records *r, size_t g, size_t end)
+{
+    const struct job *j = r->job;
+    const unsigned w = j->in.width_log2;
+    const size_t records = end - (size_t)r->layout->body_offset;
+    if (r->when == NEVER || g + 1 == r->groups)
+        return 0;
+    const size_t elements = (g + 1) * GROUP_TILES * TILE, bytes = elements << w;
+    if (r->when == IF_SURELY) { /* the longest records of the other groups */
+        const uint64_t rest = fmt_bound_hybrid(j->dtype, j->n - elements);
+        return rest && r->layout->body_offset + records + rest < HDR_BYTES + ((uint64_t)j->n << w);
+    }
+    return (records < bytes) == (r->when == IF_SHORTER);
+}
+
+/* Add the record of group g, whose turn it is. Returns whether there is room for it, and the block not given up. */
+static int add_record(struct records *r, size_t g, const struct pici_group_layout *layout)
+{
+    const size_t at = r->end;
+    const int good = at <= r->cap && layout->record <= r->cap - at && !gives_up(r, g, at + layout->record);
+    r->end = good ? at + layout->record : SIZE_MAX;
+    r->nnz += layout->nnz;
+    atomic_store_explicit(&r->turn, g + 1, memory_order_release);
+    if (!good)
+        atomic_store(&r->next, r->groups);
+    return good;
+}
 
 static void write_records(void *context, int thread)
 {
@@ -359,7 +398,14 @@ static void write_records(void *context, int thread)
     (void)thread;
     for (size_t g; (g = atomic_fetch_add(&r->next, 1)) < r->groups;) {
         const size_t first = g * whole, left = j->n - first, n = left < whole ? left : whole;
-        if (n < whole || r->measure)
+        if (r->dense) {
+            pici_group_copy(&layout, &scratch, &j->in, first, n, j->block + HDR_BYTES + (first << w), j->stream);
+            while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
+                sched_yield();
+            (void)add_record(r, g, &layout);
+            continue;
+        }
+        if (n < whole)
             predicted = PREDICT_ANY;
         /* the longest record of whole tiles is shorter than twice its elements */
         if (predicted == PREDICT_ALIKE && !j->in.base && j->threads == 1 && r->end <= r->cap &&
@@ -367,9 +413,7 @@ static void write_records(void *context, int thread)
             pici_group_write_alike(&layout, &j->in, first, j->block + r->end, j->stream)) {
             store_index(j->block + HDR_BYTES, r->layout->index_width, g,
                         (r->end - r->layout->body_offset) / fmt_unit(w));
-            r->end += layout.record;
-            r->nnz += layout.nnz;
-            atomic_store_explicit(&r->turn, g + 1, memory_order_release);
+            (void)add_record(r, g, &layout);
             continue;
         }
         const int sparse = predicted == PREDICT_SPARSE && pici_group_layout_sparse(&layout, &scratch, &j->in, first);
@@ -380,13 +424,7 @@ static void write_records(void *context, int thread)
         while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
             sched_yield();
         const size_t at = r->end;
-        const int fits = at <= r->cap && layout.record <= r->cap - at;
-        r->end = fits ? at + layout.record : SIZE_MAX;
-        r->nnz += layout.nnz;
-        atomic_store_explicit(&r->turn, g + 1, memory_order_release);
-        if (!fits)
-            atomic_store(&r->next, r->groups);
-        if (!fits || r->measure)
+        if (!add_record(r, g, &layout))
             continue;
         store_index(j->block + HDR_BYTES, r->layout->index_width, g, (at - r->layout->body_offset) / fmt_unit(w));
         if (sparse)
@@ -407,30 +445,32 @@ static void run_records(struct records *r)
         write_records(r, 0);
 }
 
-/* The length that a hybrid block would have. */
-static uint64_t measure_hybrid(const struct job *j, uint64_t *nnz)
-{
-    struct fmt_layout l;
-    (void)fmt_layout_hybrid(&l, j->dtype, j->n, 0, 0);
-    struct records r = {.job = j, .layout = &l, .cap = SIZE_MAX - 1, .measure = 1};
-    run_records(&r);
-    *nnz = r.nnz;
-    return r.end == SIZE_MAX ? UINT64_MAX : r.end;
-}
-
-/* cap: bytes that it may use; may be less than j->cap. */
-static enum pici_status compress_hybrid(const struct job *j, size_t cap, struct fmt_layout *l, uint64_t *nnz)
+/* cap: bytes that it may use; may be less than j->cap. PICI_E_SPACE: it does not fit, or was given up. */
+static enum pici_status compress_hybrid(const struct job *j, size_t cap, enum give_up when, struct fmt_layout *l,
+                                        uint64_t *nnz)
 {
     (void)fmt_layout_hybrid(l, j->dtype, j->n, 0, 0);
     if (l->body_offset > cap)
         return PICI_E_SPACE;
-    struct records r = {.job = j, .layout = l, .cap = cap};
+    struct records r = {.job = j, .layout = l, .cap = cap, .when = when};
     memset(j->block + HDR_BYTES, 0, (size_t)l->body_offset - HDR_BYTES);
     run_records(&r);
     if (r.end == SIZE_MAX)
         return PICI_E_SPACE;
     *nnz = r.nnz;
     return fmt_layout_hybrid(l, j->dtype, j->n, r.nnz, r.end - (r.nnz << j->in.width_log2)) ? PICI_OK : PICI_E_ARG;
+}
+
+/* Write the body of a dense block, for which there is room. Returns the length that a hybrid block would have, and sets
+ * *nnz; 0 if it was given up. */
+static uint64_t copy_and_measure(const struct job *j, enum give_up when, uint64_t *nnz)
+{
+    struct fmt_layout l;
+    (void)fmt_layout_hybrid(&l, j->dtype, j->n, 0, 0);
+    struct records r = {.job = j, .layout = &l, .cap = SIZE_MAX - 1, .dense = 1, .when = when};
+    run_records(&r);
+    *nnz = r.nnz;
+    return r.end == SIZE_MAX ? 0 : r.end;
 }
 
 /* ---- all formats ---- */
@@ -452,36 +492,46 @@ static unsigned smallest(const struct job *j, uint64_t nnz)
     return best;
 }
 
-/* Has the first group so few zeros that trying hybrid would waste time? */
-static int looks_dense(const struct job *j)
+/* Would the first tile be raw in a hybrid block? */
+static int begins_raw(const struct job *j)
 {
-    const size_t n = j->n < (size_t)GROUP_TILES * TILE ? j->n : (size_t)GROUP_TILES * TILE;
-    return count(j, 0, n) >= n - n / 64;
+    const unsigned n = j->n < TILE ? (unsigned)j->n : TILE;
+    const unsigned nnz = (unsigned)count(j, 0, n);
+    return nnz && fmt_container(nnz, n, j->in.width_log2, 0) == TILE_RAW;
 }
 
-/* The format that AUTO uses: the smallest; of equal ones, that with the lowest number. Hybrid is the smallest for
- * nearly all inputs, so the block is encoded as hybrid at once, which also counts the nonzeros; *done says that this
- * block is final. If it does not fit, or is not shorter than dense, every format that fits is shorter than hybrid.
- * If the input looks dense, hybrid's length is measured first. */
+enum { NO_FORMAT = 254 };
+
+/* The format that AUTO uses: the smallest; of equal ones, that with the lowest number. It is hybrid or dense, but for
+ * some short blocks. So one of these two is encoded at once, as the first tile suggests, and counted meanwhile. It is
+ * given up for the other if that proves shorter on the way. *done: the block of the format returned is complete but for
+ * its header. */
 static unsigned auto_format(const struct job *j, struct parts *p, uint64_t *nnz, struct fmt_layout *l, int *done)
 {
     const uint64_t dense = length(j, FMT_DENSE, 0);
-    const int full = looks_dense(j);
-    uint64_t hybrid = UINT64_MAX;
-    *done = !full && compress_hybrid(j, j->cap < dense ? j->cap : (size_t)dense - 1, l, nnz) == PICI_OK;
-    if (*done)
-        hybrid = l->block_bytes;
-    else if (full)
-        hybrid = measure_hybrid(j, nnz);
-    else
+    const int room = dense <= j->cap; /* if not, all formats that fit are shorter than dense */
+    uint64_t hybrid = 0;              /* its length; 0: not known */
+    unsigned made = room && begins_raw(j) ? FMT_DENSE : FMT_HYBRID;
+    for (int attempt = 0; !hybrid && made != NO_FORMAT; attempt++) /* the third, or the fourth, is never given up */
+        if (made == FMT_DENSE) {
+            hybrid = copy_and_measure(j, attempt == 0 ? IF_SHORTER : attempt == 1 ? IF_SURELY : NEVER, nnz);
+            made = hybrid ? FMT_DENSE : FMT_HYBRID;
+        } else {
+            const size_t cap = room ? (size_t)dense - 1 : j->cap;
+            if (compress_hybrid(j, cap, room && attempt == 0 ? IF_LONGER : NEVER, l, nnz) == PICI_OK)
+                hybrid = l->block_bytes;
+            else
+                made = room ? FMT_DENSE : NO_FORMAT;
+        }
+    if (made == NO_FORMAT) { /* hybrid is longer than every format that fits */
         *nnz = count_parts(p);
-    const unsigned best = smallest(j, *nnz);
-    if (hybrid < length(j, best, *nnz))
-        return FMT_HYBRID;
-    if (best == FMT_COO && hybrid != UINT64_MAX)
+        hybrid = UINT64_MAX;
+    }
+    const unsigned best = smallest(j, *nnz), format = hybrid < length(j, best, *nnz) ? (unsigned)FMT_HYBRID : best;
+    if (format == FMT_COO && made != NO_FORMAT)
         count_parts(p);
-    *done = 0;
-    return best;
+    *done = format == made;
+    return format;
 }
 
 __attribute__((noinline)) static void copy_dense(const struct job *j)
@@ -515,7 +565,7 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
     if (format == PICI_AUTO)
         f = auto_format(j, &parts, &nnz, &l, &done);
     if (f == FMT_HYBRID) {
-        s = done ? PICI_OK : compress_hybrid(j, j->cap, &l, &nnz);
+        s = done ? PICI_OK : compress_hybrid(j, j->cap, NEVER, &l, &nnz);
     } else if (f == FMT_PICI) {
         s = compress_pici(j, &nnz);
     } else if (f == FMT_COO) {
@@ -524,7 +574,8 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
         nnz = j->n;
         if (j->n > (j->cap - HDR_BYTES) >> j->in.width_log2)
             return PICI_E_SPACE;
-        copy_dense(j);
+        if (!done)
+            copy_dense(j);
     }
     if (s)
         return s;

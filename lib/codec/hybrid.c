@@ -235,6 +235,31 @@ void pici_group_layout_make(struct pici_group_layout *p, struct pici_scratch *sc
     layout_end(p, s->width_log2);
 }
 
+void pici_group_copy(struct pici_group_layout *p, struct pici_scratch *scratch, const struct pici_source *s,
+                     size_t first, size_t n, uint8_t *out, int stream)
+{
+    const unsigned w = s->width_log2;
+    struct pici_pack_tiles run = {
+        .src = s->src + (first << w), .tiles = GROUP_TILES, .stream = stream, .payload = out, .values = out};
+    p->tile[0] = (struct pici_tile){.n = TILE, .container = TILE_RAW};
+    if (!s->base && n == (size_t)GROUP_TILES * TILE && s->move->pack_alike(&run, p->tile) == GROUP_TILES) {
+        layout_begin(p, GROUP_TILES);
+        for (unsigned i = 0; i < GROUP_TILES; i++)
+            layout_tile(p, i, TILE, w, 0);
+        layout_end(p, w);
+        return; /* the values of tiles that are all raw are all elements */
+    }
+    pici_group_layout_make(p, scratch, s, first, n);
+    if (!s->base) {
+        s->move->dense(out, s->src + (first << w), n, stream);
+        return;
+    }
+    for (size_t t = 0; t < p->tiles; t++, out += (size_t)TILE << w) {
+        const unsigned some = tile_elements(t, n);
+        s->move->dense(out, pici_source_tile(s, first + t * TILE, some, scratch->bytes), some, 0);
+    }
+}
+
 /* Write the tile of n elements from `first` on through scratch, as a bounce buffer: because it is a difference, or
  * partial, or because out has no space for what a kernel writes too much. */
 static void write_tile_bounced(struct pici_pack_tiles *run, struct pici_scratch *scratch, const struct pici_source *s,

@@ -69,6 +69,10 @@ enum pici_prediction pici_group_predict(const struct pici_group_layout *, const 
 void pici_group_layout_make(struct pici_group_layout *, struct pici_scratch *, const struct pici_source *, size_t first,
                             size_t n);
 
+/* The same, and copy the n elements to out, in stored order. stream: use non-temporal stores. */
+void pici_group_copy(struct pici_group_layout *, struct pici_scratch *, const struct pici_source *, size_t first,
+                     size_t n, uint8_t *out, int stream);
+
 /* Write the record at out. space, at least the record's length: bytes that may be written there; the record may be
  * followed by garbage up to that. stream: use non-temporal stores. */
 void pici_group_write(const struct pici_group_layout *, struct pici_scratch *, const struct pici_source *, size_t first,

@@ -215,9 +215,8 @@ static inline __m256i places_16(__m256i bytes)
 static inline __attribute__((always_inline)) void row_bytes_32(__m256i bytes[2], const uint8_t *row, int by_value)
 {
     for (int i = 0; i < 2; i++, row += 128)
-        bytes[i] = _mm256_packs_epi16(
-            _mm256_packs_epi32(LOAD(32, row, by_value), LOAD(32, row + 32, by_value)),
-            _mm256_packs_epi32(LOAD(32, row + 64, by_value), LOAD(32, row + 96, by_value)));
+        bytes[i] = _mm256_packs_epi16(_mm256_packs_epi32(LOAD(32, row, by_value), LOAD(32, row + 32, by_value)),
+                                      _mm256_packs_epi32(LOAD(32, row + 64, by_value), LOAD(32, row + 96, by_value)));
 }
 
 static inline __m256i places_32(__m256i bytes)
