@@ -36,6 +36,7 @@ struct blockwide {
     uint64_t *out;    /* the length or status that thread 0 got, and whether all threads got the same */
     unsigned format, dtype;
     unsigned shared; /* bytes of shared memory */
+    bool by_value;   /* compress */
 };
 
 /* Report what each thread got. Overwrites the shared memory, which belongs to the caller again: any later use of it
@@ -55,13 +56,13 @@ template <class T> PICI_KERNEL(1024, 1) blockwide_compress(const blockwide b)
     const T *src = (const T *)b.dense, *base = (const T *)b.base;
     uint64_t len = 0;
     if (b.format == PICI_DENSE)
-        len = pici::block_compress<PICI_DENSE>(b.block, b.cap, src, b.n, b.dtype, memory, base);
+        len = pici::block_compress<PICI_DENSE>(b.block, b.cap, src, b.n, b.dtype, memory, base, b.by_value);
     else if (b.format == PICI_PICI)
-        len = pici::block_compress<PICI_PICI>(b.block, b.cap, src, b.n, b.dtype, memory, base);
+        len = pici::block_compress<PICI_PICI>(b.block, b.cap, src, b.n, b.dtype, memory, base, b.by_value);
     else if (b.format == PICI_COO)
-        len = pici::block_compress<PICI_COO>(b.block, b.cap, src, b.n, b.dtype, memory, base);
+        len = pici::block_compress<PICI_COO>(b.block, b.cap, src, b.n, b.dtype, memory, base, b.by_value);
     else
-        len = pici::block_compress<PICI_HYBRID>(b.block, b.cap, src, b.n, b.dtype, memory, base);
+        len = pici::block_compress<PICI_HYBRID>(b.block, b.cap, src, b.n, b.dtype, memory, base, b.by_value);
     answer(b, memory, len);
 }
 
@@ -102,7 +103,8 @@ static void check_blockwide(const void *src, uint64_t n, enum pici_dtype dtype, 
     const unsigned threads = 32 << rng_below(&rng, 3);
     const size_t bytes = (size_t)n * sizeof(T), skew = some_skew(dtype);
     buffer dense(bytes, skew, src), made(len), out(16);
-    blockwide b = {made.at, len, len, n, dense.at, NULL, (uint64_t *)out.at, (unsigned)format, (unsigned)dtype, 0};
+    blockwide b = {made.at,         len, len,  n, dense.at, NULL, (uint64_t *)out.at, (unsigned)format,
+                   (unsigned)dtype, 0,   false};
     launch_blockwide(blockwide_compress<T>, threads, pici::MAKE_BYTES<T>(format, threads), b);
     tally(device_good() && first_word(out) == len && first_word(out, 1) == len * threads,
           "block_compress %s %s n=%zu: length %zu, not %zu", pici_dtype_name(dtype), pici_format_name(format),
@@ -115,6 +117,7 @@ static void check_blockwide(const void *src, uint64_t n, enum pici_dtype dtype, 
         d.block = delta.at;
         d.dense = changed.at;
         d.base = base.at;
+        d.by_value = rng_chance(&rng, 500000); /* no effect on a delta */
         launch_blockwide(blockwide_compress<T>, threads, pici::MAKE_BYTES<T>(format, threads), d);
         tally(device_good() && first_word(out) == len && memcmp(delta.get(len).data(), block, len) == 0,
               "block_compress with a base %s %s n=%zu", pici_dtype_name(dtype), pici_format_name(format), (size_t)n);
@@ -255,6 +258,54 @@ static void check_block(const void *src, uint64_t n, enum pici_dtype dtype, enum
     }
 }
 
+/* Encode elements some of whose zeros have a sign by value: the block is the reference's of those without. Integers
+ * have no signs. */
+template <class T>
+static void check_by_value(const void *of, uint64_t n, enum pici_dtype dtype, enum pici_format format)
+{
+    static const unsigned ppm[] = {20000, 500000, 1000000};
+    const size_t bytes = (size_t)n * sizeof(T), space = pici_cuda_workspace(dtype, n);
+    const bool is_float = dtype <= PICI_F8E5M2;
+    std::vector<uint8_t> src(bytes + 1);
+    memcpy(src.data(), of, bytes);
+    if (is_float)
+        zeros_sign(src.data(), n, dtype, 0, &rng);
+    size_t len;
+    uint8_t *block = ref_encode(&len, src.data(), n, dtype, (unsigned)format, 0);
+    if (is_float)
+        zeros_sign(src.data(), n, dtype, ppm[rng_below(&rng, 3)], &rng);
+    buffer in(bytes, some_skew(dtype), src.data()), out(len), workspace(space), told(16);
+    result_buffer result;
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.zeros = PICI_ZEROS_BY_VALUE;
+    const enum pici_status s =
+        pici_compress_opts_cuda(out.at, len, result.to(), in.at, n, dtype, format, &opts, workspace.at, space, stream);
+    const struct pici_cuda_result r = result.read();
+    tally(!s && !r.status && r.len == len && memcmp(out.get(len).data(), block, len) == 0,
+          "by value: %s %s n=%zu: %d, %d, length %zu, not %zu", pici_dtype_name(dtype), pici_format_name(format),
+          (size_t)n, s, r.status, (size_t)r.len, len);
+    if (thorough || n < 9000 || (format == PICI_HYBRID && n < 33 * 4096)) {
+        const unsigned threads = 32 << rng_below(&rng, 3);
+        buffer made(len);
+        const blockwide b = {made.at,         len, len, n, in.at, NULL, (uint64_t *)told.at, (unsigned)format,
+                             (unsigned)dtype, 0,   true};
+        launch_blockwide(blockwide_compress<T>, threads, pici::MAKE_BYTES<T>(format, threads), b);
+        tally(device_good() && first_word(told) == len && memcmp(made.get(len).data(), block, len) == 0,
+              "block_compress by value %s %s n=%zu", pici_dtype_name(dtype), pici_format_name(format), (size_t)n);
+    }
+    free(block);
+}
+
+static void check_zeros(const void *src, uint64_t n, enum pici_dtype dtype, enum pici_format format)
+{
+    switch (pici_dtype_width(dtype)) {
+    case 1: check_by_value<uint8_t>(src, n, dtype, format); break;
+    case 2: check_by_value<uint16_t>(src, n, dtype, format); break;
+    case 4: check_by_value<uint32_t>(src, n, dtype, format); break;
+    default: check_by_value<uint64_t>(src, n, dtype, format);
+    }
+}
+
 /* Every format of one input. */
 static void check_formats(uint64_t n, enum pici_dtype dtype, enum pattern pattern)
 {
@@ -264,6 +315,7 @@ static void check_formats(uint64_t n, enum pici_dtype dtype, enum pattern patter
         size_t len;
         uint8_t *block = ref_encode(&len, src, n, dtype, (unsigned)format, 0);
         check_block(src, n, dtype, (enum pici_format)format, 0, block, len, pattern_name(pattern));
+        check_zeros(src, n, dtype, (enum pici_format)format);
         free(block);
     }
     free(src);
@@ -292,6 +344,7 @@ static void check_containers(uint64_t n, enum pici_dtype dtype)
     size_t len;
     uint8_t *block = ref_encode(&len, src.data(), n, dtype, PICI_HYBRID, 0);
     check_block(src.data(), n, dtype, PICI_HYBRID, 0, block, len, "containers");
+    check_zeros(src.data(), n, dtype, PICI_HYBRID);
     free(block);
 }
 
@@ -519,6 +572,24 @@ static void check_arguments(void)
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, workspace.at + 16, 4, PICI_F32, PICI_COO, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, (struct pici_cuda_result *)(workspace.at + space - 8), src.at, N,
                                  PICI_F32, PICI_HYBRID, workspace.at, space));
+    struct pici_opts opts = PICI_OPTS_INIT;
+#define OPTS()                                                                                                         \
+    pici_compress_opts_cuda(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, &opts, workspace.at, space, stream)
+    REFUSES(PICI_OK, OPTS());
+    opts.size = offsetof(struct pici_opts, zeros);
+    opts.zeros = (enum pici_zeros)77; /* beyond the struct of 0.1.0 */
+    REFUSES(PICI_OK, OPTS());
+    opts.size--;
+    REFUSES(PICI_E_ARG, OPTS());
+    opts = PICI_OPTS_INIT;
+    opts.zeros = (enum pici_zeros)2;
+    REFUSES(PICI_E_ARG, OPTS());
+    opts = PICI_OPTS_INIT;
+    opts.threads = -1;
+    REFUSES(PICI_E_ARG, OPTS());
+    opts = PICI_OPTS_INIT;
+    opts.checksum = 1;
+    REFUSES(PICI_E_UNSUPPORTED, OPTS());
 #define DIFF(b, r, base, s, n, w, ws) pici_diff_cuda(b, cap, r, base, s, n, PICI_F32, PICI_PICI, w, ws, stream)
     REFUSES(PICI_E_ARG, DIFF(out.at, to, NULL, src.at, N, workspace.at, space));
     REFUSES(PICI_E_ARG, DIFF(out.at, to, src.at, NULL, N, workspace.at, space));

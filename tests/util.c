@@ -553,7 +553,7 @@ static const char *check_delta(struct rig *rig, const struct subject *s, const u
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = s->threads;
     opts.checksum = s->checksum;
-    opts.zeros = PICI_ZEROS_BY_VALUE; /* a delta is exact all the same */
+    opts.zeros = PICI_ZEROS_BY_VALUE;               /* a delta is exact all the same */
     for (size_t cap = len; cap + 1 >= len; cap--) { /* its own length is enough, and a byte less is not */
         const uint8_t *src = place(rig, &rig->src, bytes, side, flipped),
                       *base = place(rig, &rig->dst, bytes, side, before);

@@ -65,6 +65,14 @@ PICI_API enum pici_status pici_compress_cuda(void *block, size_t cap, struct pic
                                              uint64_t n, enum pici_dtype, enum pici_format, void *workspace,
                                              size_t workspace_bytes, cudaStream_t);
 
+/* The same with options, which NULL sets to PICI_OPTS_INIT: `zeros` has the effect that it has on pici_compress, and
+ * `threads` none. PICI_E_ARG: also a member out of its range, or a size below that of 0.1.0. PICI_E_UNSUPPORTED: also
+ * checksum, or options of a later version. */
+PICI_API enum pici_status pici_compress_opts_cuda(void *block, size_t cap, struct pici_cuda_result *result,
+                                                  const void *src, uint64_t n, enum pici_dtype, enum pici_format,
+                                                  const struct pici_opts *, void *workspace, size_t workspace_bytes,
+                                                  cudaStream_t);
+
 /* Encode base[i] ^ src[i] as one block, with the same bytes as pici_diff. The XOR is not stored in memory. Each element
  * of base is read as often as that of src.
  *   base   [n elements of dtype]  may overlap src, but not block, result or workspace
@@ -137,6 +145,9 @@ struct pici_cuda_decode {
 PICI_API enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype,
                                                    enum pici_format, void *workspace, size_t workspace_bytes,
                                                    cudaStream_t);
+PICI_API enum pici_status pici_compress_batch_opts_cuda(const struct pici_cuda_encode *jobs, size_t count,
+                                                        enum pici_dtype, enum pici_format, const struct pici_opts *,
+                                                        void *workspace, size_t workspace_bytes, cudaStream_t);
 PICI_API enum pici_status pici_diff_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype,
                                                enum pici_format, void *workspace, size_t workspace_bytes, cudaStream_t);
 PICI_API enum pici_status pici_decompress_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype,

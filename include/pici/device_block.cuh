@@ -67,6 +67,12 @@ PICI_DEV_HOST int width_log2(unsigned dtype)
     return dtype < 1 || dtype > 14 ? -1 : (int)(UINT32_C(0x0fa5005e) >> 2 * (dtype - 1) & 3);
 }
 
+/* Is a valid dtype one of floats? */
+PICI_DEV_HOST bool is_float(unsigned dtype)
+{
+    return dtype <= PICI_F8E5M2;
+}
+
 PICI_DEV_HOST uint64_t tiles_of(uint64_t count)
 {
     return count / TILE + (count % TILE != 0);

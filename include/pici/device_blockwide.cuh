@@ -57,7 +57,24 @@ template <class T> struct making {
      * is known */
     block_view to;
     const T *base = nullptr; /* or elements with which those at src are XORed */
+    bool by_value = false;   /* -0.0 is encoded as +0.0; not with a base */
 };
+
+/* Tile t of the elements to encode. */
+template <class T> PICI_DEV dense_tile<const T> source_tile(const making<T> &m, uint64_t t)
+{
+    return tile_at(m.src, m.to.count, t, m.base, m.by_value);
+}
+
+/* Copy the elements to a dense block: the part of warp `share` of `shares`. */
+template <class T> PICI_DEV void warp_make_dense(const making<T> &m, uint64_t share, uint64_t shares)
+{
+    T *const to = (T *)(m.block + HEADER_BYTES);
+    if (m.by_value)
+        warp_dense<DECODE, void, true>(to, m.src, m.to.count, share, shares);
+    else
+        warp_dense<DECODE, void>(to, m.src, m.to.count, share, shares, m.base);
+}
 
 /* The number of values for which the block has room. */
 template <class T> PICI_DEV uint64_t values_that_fit(const making<T> &m)
@@ -124,7 +141,7 @@ PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory
     columns c = {{0, 0}};
     unsigned before = 0, nnz = 0;
     if (mine) {
-        tile_load(h, tile_at(m.src, m.to.count, t, m.base));
+        tile_load(h, source_tile(m, t));
         c = tile_columns(h);
         before = tile_offset(c);
         nnz = hw::shfl(before + hw::popc(c.word[0]) + hw::popc(c.word[1]), LANES - 1);
@@ -186,7 +203,7 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
     constexpr uint32_t FULL = 1u << 31; /* set in a tile's count: it has a run of 256 nonzeros */
     PICI_UNROLL_1
     for (unsigned i = warp(); i < tiles; i += warps()) {
-        const columns c = tile_survey(made + i, tile_at(m.src, m.to.count, first + i, m.base));
+        const columns c = tile_survey(made + i, source_tile(m, first + i));
         const uint32_t n = tile_nnz(c) | (has_run(c) ? FULL : 0);
         if (lane == 0)
             hw::put(&shared->count[i], n);
@@ -237,7 +254,7 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
         const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
         uint8_t *const payload = record + hw::shfl(g.payload, i), *const values = record + hw::shfl(g.own_values, i);
         if (n)
-            tile_write(payload, (T *)values, made + i, tile_at(m.src, m.to.count, first + i, m.base), container, n);
+            tile_write(payload, (T *)values, made + i, source_tile(m, first + i), container, n);
     }
     return group_end{end, nnz};
 }
@@ -262,14 +279,15 @@ template <class T> PICI_DEV uint64_t make_end(const making<T> &m, uint64_t nnz)
     return fits ? v.block_bytes : 0;
 }
 
-/* Count the nonzeros in tiles share, share + shares, ... of n elements. Returns a lane's part of the sum. base: as for
- * tile_at. */
+/* Count the nonzeros in tiles share, share + shares, ... of n elements. Returns a lane's part of the sum. base and
+ * by_value: as for tile_at. */
 template <class T>
-PICI_DEV uint64_t warp_count(const T *src, uint64_t n, uint64_t share, uint64_t shares, const T *base = nullptr)
+PICI_DEV uint64_t warp_count(const T *src, uint64_t n, uint64_t share, uint64_t shares, const T *base = nullptr,
+                             bool by_value = false)
 {
     uint64_t sum = 0;
     for (uint64_t t = share; t < tiles_of(n); t += shares) {
-        const dense_tile<const T> d = tile_at(src, n, t, base);
+        const dense_tile<const T> d = tile_at(src, n, t, base, by_value);
         by_access(d, [&](auto how) {
             constexpr unsigned AHEAD = how.value & ROW_DELTA ? 8 : 16; /* rows in flight */
             unsigned k = 0;
@@ -359,14 +377,15 @@ struct carry {
  *   src     [n elements]       aligned to their width
  *   memory  shared memory      MAKE_BYTES<T>(FORMAT, threads) bytes, aligned to 16; may be used again after the return
  *   base    [n elements]       or null. If not null, the block is of base[i] ^ src[i]: a delta for block_apply
+ *   by_value                   as PICI_ZEROS_BY_VALUE in struct pici_opts: no effect with integers or a base
  * Called by all threads of a thread block. Returns the block's length in bytes; 0: it does not fit. All threads can
  * then read the block. */
 template <unsigned FORMAT, class T>
 PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64_t n, unsigned dtype, void *memory,
-                                 const T *base = nullptr)
+                                 const T *base = nullptr, bool by_value = false)
 {
     block_memory *shared = (block_memory *)memory;
-    making<T> m = {src, (uint8_t *)block, cap, block_view(), base};
+    making<T> m = {src, (uint8_t *)block, cap, block_view(), base, by_value && is_float(dtype) && !base};
     uint64_t nnz = n, len = 0;
     m.to.format = FORMAT;
     m.to.dtype = dtype;
@@ -375,7 +394,7 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
         return 0;
     hw::syncthreads(); /* the caller may have used the memory */
     if constexpr (FORMAT == PICI_COO) {
-        uint64_t sum = warp_count(src, n, warp(), warps(), base);
+        uint64_t sum = warp_count(src, n, warp(), warps(), base, m.by_value);
         for (unsigned by = LANES / 2; by; by /= 2)
             sum += hw::shfl_down(sum, by);
         if (hw::lane() == 0) /* the stages are not in use yet */
@@ -390,7 +409,7 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
     bool fits = layout(m.to) && m.to.block_bytes <= cap;
     if (fits) {
         if constexpr (FORMAT == PICI_DENSE) {
-            warp_dense<DECODE, void>((T *)(m.block + HEADER_BYTES), src, n, warp(), warps(), base);
+            warp_make_dense(m, warp(), warps());
         } else if constexpr (FORMAT == PICI_HYBRID) {
             carry prefix = {0};
             group_end end = {0, 0};

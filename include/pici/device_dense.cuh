@@ -29,8 +29,9 @@ template <class SUM, class T> PICI_DEV raw128 dense_quad(raw128 d, raw128 x)
 }
 
 /* Copy n elements from src to dst, or with ADD add those that are nonzero: the part of warp `share` of `shares`. base:
- * null, or elements with which the copied ones are XORed; with ADD it must be null. */
-template <reading DO, class SUM, class T>
+ * null, or elements with which the copied ones are XORed; with ADD it must be null. BY_VALUE: copy -0.0 as +0.0; there
+ * is no base. */
+template <reading DO, class SUM, bool BY_VALUE = false, class T>
 PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint64_t shares, const T *base = nullptr)
 {
     constexpr unsigned PER = 16 / sizeof(T);
@@ -47,7 +48,10 @@ PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint6
         constexpr unsigned GROUP = 4;
         const auto quad = [&](uint64_t q) {
             const raw128 x = hw::load_once((const raw128 *)src + q);
-            return base ? differing(x, hw::load_once((const raw128 *)base + q)) : x;
+            if constexpr (BY_VALUE)
+                return map_quad<T>(x, x, [](T each, T) { return plus_zero(each); });
+            else
+                return base ? differing(x, hw::load_once((const raw128 *)base + q)) : x;
         };
         uint64_t q = first;
         for (; q + (GROUP - 1) * step < quads; q += GROUP * step) {
@@ -67,6 +71,8 @@ PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint6
         if constexpr (DO == ADD) {
             if (x)
                 hw::store(dst + i, SUM::sum(hw::load(dst + i), x));
+        } else if constexpr (BY_VALUE) {
+            hw::store(dst + i, plus_zero(x));
         } else {
             hw::store(dst + i, base ? differing(x, hw::load(base + i)) : x);
         }

@@ -63,6 +63,12 @@ PICI_DEV raw128 differing(raw128 a, raw128 b)
     return raw128{a.lo ^ b.lo, a.hi ^ b.hi};
 }
 
+/* x; +0.0 if it is -0.0, of whose bits only the sign is set. */
+template <class T> PICI_DEV T plus_zero(T x)
+{
+    return x == (T)((T)1 << (8 * sizeof(T) - 1)) ? (T)0 : x;
+}
+
 /* Is p aligned to so many bytes? */
 PICI_DEV bool is_aligned(const void *p, unsigned bytes)
 {
@@ -73,13 +79,15 @@ PICI_DEV bool is_aligned(const void *p, unsigned bytes)
 
 template <class T> struct dense_tile {
     T *at;
-    unsigned left;     /* elements of the tile: TILE, or fewer for the last */
-    bool pairs;        /* left == TILE, and rows can be read and written in pairs */
-    T *base = nullptr; /* null; or, for a tile that is read, elements with which those at `at` are XORed */
+    unsigned left;         /* elements of the tile: TILE, or fewer for the last */
+    bool pairs;            /* left == TILE, and rows can be read and written in pairs */
+    T *base = nullptr;     /* null; or, for a tile that is read, elements with which those at `at` are XORed */
+    bool by_value = false; /* of a tile that is read: elements are floats, and -0.0 is read as +0.0; not with a base */
 };
 
 /* Tile t of the n elements at dense; with a base, of their XOR with the elements there. */
-template <class T> PICI_DEV dense_tile<T> tile_at(T *dense, uint64_t n, uint64_t t, T *base = nullptr)
+template <class T>
+PICI_DEV dense_tile<T> tile_at(T *dense, uint64_t n, uint64_t t, T *base = nullptr, bool by_value = false)
 {
     dense_tile<T> d;
     d.at = dense + t * TILE;
@@ -87,12 +95,13 @@ template <class T> PICI_DEV dense_tile<T> tile_at(T *dense, uint64_t n, uint64_t
     d.pairs = d.left == TILE && is_aligned(dense, 2 * sizeof(T)) && is_aligned(base, 2 * sizeof(T));
     if (base)
         d.base = base + t * TILE;
+    d.by_value = by_value;
     return d;
 }
 
-/* How rows are read: in pairs or element by element; XORed with those of a base or not. A template argument, so that
- * the branch is taken once a tile. */
-constexpr unsigned ROW_PAIRS = 1, ROW_DELTA = 2;
+/* How rows are read: in pairs or element by element; XORed with those of a base, by value, or neither. A template
+ * argument, so that the branch is taken once a tile. */
+constexpr unsigned ROW_PAIRS = 1, ROW_DELTA = 2, ROW_BY_VALUE = 4;
 
 template <unsigned HOW> struct access_of {
     static constexpr unsigned value = HOW;
@@ -103,6 +112,8 @@ template <class T, class EACH> PICI_DEV auto by_access(const dense_tile<const T>
 {
     if (d.base)
         return d.pairs ? each(access_of<ROW_PAIRS | ROW_DELTA>()) : each(access_of<ROW_DELTA>());
+    if (d.by_value)
+        return d.pairs ? each(access_of<ROW_PAIRS | ROW_BY_VALUE>()) : each(access_of<ROW_BY_VALUE>());
     return d.pairs ? each(access_of<ROW_PAIRS>()) : each(access_of<0>());
 }
 
@@ -139,10 +150,14 @@ PICI_DEV raw_pair<T> load_row(const dense_tile<const T> &d, unsigned r)
         else
             return load_edge(at, d.left, r);
     };
-    if constexpr (HOW & ROW_DELTA)
+    if constexpr (HOW & ROW_DELTA) {
         return differing(load(d.at), load(d.base));
-    else
+    } else if constexpr (HOW & ROW_BY_VALUE) {
+        const raw_pair<T> v = load(d.at);
+        return join<T>(plus_zero(first_of<T>(v)), plus_zero(second_of<T>(v)));
+    } else {
         return load(d.at);
+    }
 }
 
 /* The lane's two columns, held in registers so that memory is read once: 128 registers of 32 bits for 4-byte

@@ -11,7 +11,7 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, ENCODE_BLOCKS<T>) encode_kerne
     PICI_SHARED(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
-    making<T> m = making_of<T>(job, PICI_PICI, jobs.dtype);
+    making<T> m = making_of<T>(jobs, PICI_PICI);
     layout(m.to);
     const uint64_t parts = partitions(m.to.count);
     if (parts == 0) {
@@ -29,11 +29,10 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, ENCODE_BLOCKS<T>) encode_kerne
 template <class T> PICI_KERNEL(256, 5) dense_kernel(const pici_cuda_encode_jobs jobs)
 {
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
-    const making<T> m = making_of<T>(job, PICI_DENSE, jobs.dtype);
+    const making<T> m = making_of<T>(jobs, PICI_DENSE);
     const uint64_t n = m.to.count;
     if (m.cap >= HEADER_BYTES && (m.cap - HEADER_BYTES) / sizeof(T) >= n)
-        warp_dense<DECODE, void>((T *)(m.block + HEADER_BYTES), m.src, n, hw::block_x() * warps() + warp(),
-                                 hw::blocks_x() * warps(), m.base);
+        warp_make_dense(m, hw::block_x() * warps() + warp(), hw::blocks_x() * warps());
     if (hw::block_x() == 0 && warp() == 0)
         finish_block(m, n, job.call.result);
 }

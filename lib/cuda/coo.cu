@@ -28,7 +28,8 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 8) coo_count_kernel(const pici
     const uint64_t n = job.call.n;
     claim_partitions(job, shared, partitions(n), [&](look_back &prefix) {
         const uint64_t t = prefix.part * warps() + warp();
-        const uint32_t nnz = warp_sum(t < tiles_of(n) ? (uint32_t)warp_count(src, n, t, tiles_of(n), base) : 0);
+        const uint32_t nnz =
+            warp_sum(t < tiles_of(n) ? (uint32_t)warp_count(src, n, t, tiles_of(n), base, jobs.by_value) : 0);
         if (hw::lane() == 0)
             hw::put(&shared->count[warp()], nnz);
         hw::syncthreads();
@@ -46,7 +47,7 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) coo_kernel(const pici_cuda_
     PICI_SHARED(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
-    making<T> m = making_of<T>(job, PICI_COO, jobs.dtype);
+    making<T> m = making_of<T>(jobs, PICI_COO);
     const uint64_t parts = partitions(m.to.count);
     m.to.nnz = parts ? hw::load(job.state + parts - 1) & STATE_VALUE : 0;
     if (layout(m.to) && m.to.block_bytes <= m.cap) {

@@ -4,6 +4,7 @@
  * jobs at a time. */
 #include "format.h"
 #include "launch.cuh"
+#include "sized.h"
 
 /* pici/device_block.cuh does not include format.h, so its constants are compared here. */
 static_assert((int)pici::TILE == TILE && (int)pici::COLS == TILE_COLS &&
@@ -109,7 +110,8 @@ static enum pici_status check_encode(const struct pici_cuda_encode *c, bool diff
     return pici::layout(v) && v.block_bytes <= c->cap ? PICI_OK : PICI_E_SPACE;
 }
 
-static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t count, bool diff,
+/* by_value: not with diff. */
+static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t count, bool diff, bool by_value,
                                      enum pici_dtype dtype, enum pici_format format, void *workspace,
                                      size_t workspace_bytes, cudaStream_t stream)
 {
@@ -156,6 +158,7 @@ static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t
             most = n > most ? n : most;
         }
         of.dtype = (unsigned)dtype;
+        of.by_value = by_value && pici::is_float((unsigned)dtype);
         e = (format == PICI_PICI     ? pici_cuda_launch_encode
              : format == PICI_COO    ? pici_cuda_launch_coo
              : format == PICI_HYBRID ? pici_cuda_launch_hybrid
@@ -168,14 +171,42 @@ enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, s
                                           enum pici_format format, void *workspace, size_t workspace_bytes,
                                           cudaStream_t stream)
 {
-    return encode_batch(jobs, count, false, dtype, format, workspace, workspace_bytes, stream);
+    return encode_batch(jobs, count, false, false, dtype, format, workspace, workspace_bytes, stream);
 }
 
 enum pici_status pici_diff_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype dtype,
                                       enum pici_format format, void *workspace, size_t workspace_bytes,
                                       cudaStream_t stream)
 {
-    return encode_batch(jobs, count, true, dtype, format, workspace, workspace_bytes, stream);
+    return encode_batch(jobs, count, true, false, dtype, format, workspace, workspace_bytes, stream);
+}
+
+enum pici_status pici_compress_batch_opts_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype dtype,
+                                               enum pici_format format, const struct pici_opts *opts, void *workspace,
+                                               size_t workspace_bytes, cudaStream_t stream)
+{
+    static const struct pici_opts defaults = PICI_OPTS_INIT;
+    struct pici_opts o = defaults;
+    const enum pici_status s =
+        opts ? sized_read(&o, sizeof o, SIZED_THROUGH(struct pici_opts, checksum), opts) : PICI_OK;
+    if (s)
+        return s;
+    if (o.threads < 0 || o.checksum < 0 || o.checksum > 1 ||
+        (o.zeros != PICI_ZEROS_EXACT && o.zeros != PICI_ZEROS_BY_VALUE))
+        return PICI_E_ARG;
+    if (o.checksum)
+        return PICI_E_UNSUPPORTED;
+    return encode_batch(jobs, count, false, o.zeros == PICI_ZEROS_BY_VALUE, dtype, format, workspace, workspace_bytes,
+                        stream);
+}
+
+enum pici_status pici_compress_opts_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *src,
+                                         uint64_t n, enum pici_dtype dtype, enum pici_format format,
+                                         const struct pici_opts *opts, void *workspace, size_t workspace_bytes,
+                                         cudaStream_t stream)
+{
+    const struct pici_cuda_encode job = {block, cap, result, src, n, nullptr};
+    return pici_compress_batch_opts_cuda(&job, 1, dtype, format, opts, workspace, workspace_bytes, stream);
 }
 
 enum pici_status pici_compress_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *src,

@@ -88,12 +88,17 @@ PICI_DEV void claim_partitions(const pici_cuda_encode_job &job, block_memory *sh
 }
 
 /* What a job is to encode; the layout is not filled in. */
-template <class T> PICI_DEV making<T> making_of(const pici_cuda_encode_job &job, unsigned format, unsigned dtype)
+template <class T> PICI_DEV making<T> making_of(const pici_cuda_encode_jobs &jobs, unsigned format)
 {
-    making<T> m = {(const T *)job.call.src, (uint8_t *)job.call.block, job.call.cap, block_view(),
-                   (const T *)job.call.base};
+    const pici_cuda_encode_job &job = jobs.job[hw::block_y()];
+    making<T> m = {(const T *)job.call.src,
+                   (uint8_t *)job.call.block,
+                   job.call.cap,
+                   block_view(),
+                   (const T *)job.call.base,
+                   jobs.by_value};
     m.to.format = format;
-    m.to.dtype = dtype;
+    m.to.dtype = jobs.dtype;
     m.to.count = job.call.n;
     m.to.nnz = 0;
     return m;

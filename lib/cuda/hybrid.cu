@@ -13,7 +13,7 @@ template <class T> PICI_KERNEL(HYBRID_THREADS, HYBRID_BLOCKS) hybrid_kernel(cons
     PICI_SHARED(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
-    making<T> m = making_of<T>(job, PICI_HYBRID, jobs.dtype);
+    making<T> m = making_of<T>(jobs, PICI_HYBRID);
     layout(m.to);
     const uint64_t groups = groups_of(m.to.tiles);
     uint64_t nnz = 0;

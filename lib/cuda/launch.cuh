@@ -50,6 +50,7 @@ struct pici_cuda_encode_job {
 struct pici_cuda_encode_jobs {
     struct pici_cuda_encode_job job[BATCH];
     unsigned dtype;
+    bool by_value; /* encode -0.0 as +0.0: dtype is one of floats, and no job has a base */
 };
 
 struct pici_cuda_decode_job {

@@ -66,8 +66,8 @@ template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n
     }
     memset(block, 0, len);
     ran = emu::launch(1, 1, threads, shared, [&] {
-        made =
-            pici::block_compress<FORMAT>(block, len, (const T *)dense, n, DTYPE, emu::shared_memory(), (const T *)base);
+        made = pici::block_compress<FORMAT>(block, len, (const T *)dense, n, DTYPE, emu::shared_memory(),
+                                            (const T *)base, true);
     });
     expect(ran && made == len && memcmp(block, want.data(), len) == 0, "delta");
     memcpy(block, want.data(), len);
@@ -92,6 +92,35 @@ template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n
     cudaFree(block);
     cudaFree(dense);
     expect(cudaGetLastError() == cudaSuccess, "written outside");
+}
+
+/* Encode by value: the library's block, of elements some of whose zeros have a sign. */
+template <class T, unsigned DTYPE, unsigned FORMAT> static void check_by_value(uint64_t n, unsigned percent)
+{
+    const unsigned threads = 96, shared = pici::MAKE_BYTES<T>(FORMAT, threads);
+    const size_t bytes = n * sizeof(T), cap = pici_bound((enum pici_format)FORMAT, (enum pici_dtype)DTYPE, n);
+    const unsigned skew = percent == 50;
+    const T sign = (T)((T)1 << (8 * sizeof(T) - 1));
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.zeros = PICI_ZEROS_BY_VALUE;
+    std::vector<uint8_t> want(cap);
+    void *block, *dense;
+    cudaMalloc(&dense, bytes + skew * sizeof(T));
+    T *src = (T *)dense + skew;
+    for (uint64_t i = 0; i < n; i++)
+        src[i] = wanted(i, percent) ? (T)(rand() % 250 + 1) : rand() % 2 ? sign : (T)0;
+    size_t len;
+    if (pici_compress(want.data(), cap, &len, src, n, (enum pici_dtype)DTYPE, (enum pici_format)FORMAT, &opts))
+        abort();
+    cudaMalloc(&block, len);
+    uint64_t made = 0;
+    const bool ran = emu::launch(1, 1, threads, shared, [&] {
+        made = pici::block_compress<FORMAT>(block, len, (const T *)src, n, DTYPE, emu::shared_memory(),
+                                            (const T *)nullptr, true);
+    });
+    expect(ran && made == len && memcmp(block, want.data(), len) == 0, "by value");
+    cudaFree(block);
+    cudaFree(dense);
 }
 
 /* Encode and decode a tile at a time by a single warp, with no barriers but those in the functions. */
@@ -139,12 +168,21 @@ int main(void)
             check<uint32_t, PICI_U32, PICI_PICI>(n, percent);
             check<uint16_t, PICI_U16, PICI_COO>(n, percent);
             check<uint64_t, PICI_U64, PICI_COO>(n, percent);
-            check<uint32_t, PICI_U32, PICI_DENSE>(n, percent);
+            check<uint32_t, PICI_F32, PICI_DENSE>(n, percent);
         }
     for (uint64_t n : {4096 * 32 + 778, 4096 * 6}) {
         check<uint16_t, PICI_U16, PICI_HYBRID>(n, MIXED);
         check<uint32_t, PICI_U32, PICI_HYBRID>(n, MIXED);
     }
+    for (unsigned percent : {2, 50}) {
+        check_by_value<uint8_t, PICI_F8E4M3, PICI_PICI>(4096 * 4 + 778, percent);
+        check_by_value<uint32_t, PICI_F32, PICI_PICI>(4096 * 4, percent);
+        check_by_value<uint16_t, PICI_BF16, PICI_COO>(4096 * 4 + 778, percent);
+        check_by_value<uint64_t, PICI_F64, PICI_COO>(4096 * 4, percent);
+        check_by_value<uint16_t, PICI_F16, PICI_DENSE>(4096 * 4 + 778, percent);
+        check_by_value<uint32_t, PICI_I32, PICI_PICI>(4096, percent);
+    }
+    check_by_value<uint32_t, PICI_F32, PICI_HYBRID>(4096 * 32 + 778, MIXED);
     check<uint8_t, PICI_U8, PICI_HYBRID>(4096 * 7 + 5, MIXED);
     check<uint64_t, PICI_U64, PICI_HYBRID>(4096 * 7 + 5, MIXED);
     return wrong != 0;
