@@ -108,7 +108,7 @@ Test(codec_calls, options)
         {sizeof(struct pici_opts), 1, 2, PICI_ZEROS_EXACT},
         {sizeof(struct pici_opts), 1, -1, PICI_ZEROS_EXACT},
         {sizeof(struct pici_opts), 1, 0, (enum pici_zeros)2},
-        {sizeof(struct pici_opts), 1, 0, (enum pici_zeros) - 1},
+        {sizeof(struct pici_opts), 1, 0, (enum pici_zeros)3},
     };
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         refuse(PICI_E_ARG, out, sizeof out, src, 500, PICI_F32, PICI_PICI, &wrong[i]);

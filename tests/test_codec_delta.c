@@ -50,7 +50,7 @@ Test(codec_delta, wrong_diff)
     cr_expect_eq(pici_diff(out, 4096, NULL, base, src, 500, PICI_F32, PICI_AUTO, NULL), PICI_E_ARG);
     cr_expect_eq(pici_diff(out, 48, &len, NULL, NULL, 0, PICI_F32, PICI_AUTO, NULL), PICI_OK);
     cr_expect_eq(len, 48u);
-    const struct pici_opts few = {sizeof few - 1, 1, 0, PICI_ZEROS_EXACT};
+    const struct pici_opts few = {offsetof(struct pici_opts, zeros) - 1, 1, 0, PICI_ZEROS_EXACT};
     cr_expect_eq(pici_diff(out, 4096, &len, base, src, 500, PICI_F32, PICI_AUTO, &few), PICI_E_ARG);
     cr_expect_eq(len, 0u);
 }
@@ -92,7 +92,7 @@ Test(codec_delta, wrong_apply)
     cr_expect_eq(pici_apply(base, UINT64_MAX, block, len, NULL), PICI_E_ARG);
     cr_expect_eq(pici_apply(block, 500, block, len, NULL), PICI_E_ARG);
     cr_expect_eq(pici_apply(base, 500, block, len - 1, NULL), PICI_E_CORRUPT);
-    const struct pici_opts few = {sizeof few - 1, 1, 0, PICI_ZEROS_EXACT};
+    const struct pici_opts few = {offsetof(struct pici_opts, zeros) - 1, 1, 0, PICI_ZEROS_EXACT};
     cr_expect_eq(pici_apply(base, 500, block, len, &few), PICI_E_ARG);
     cr_expect_eq(base[0], 1.f, "a call that is wrong touches nothing");
     cr_expect_eq(pici_apply(base, 500, block, len, NULL), PICI_OK);

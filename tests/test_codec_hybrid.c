@@ -128,7 +128,7 @@ Test(codec_hybrid, groups_alike)
     uint8_t *src = test_alloc((size_t)n * 8);
     for (unsigned w = 0; w < 4; w++)
         for (int odd = 0; odd <= 2; odd++) {
-            struct subject s = {src, n, dtypes[w], PICI_HYBRID, 0, 1};
+            struct subject s = {src, n, dtypes[w], PICI_HYBRID, 0, 1, PICI_ZEROS_EXACT};
             memset(src, 0, (size_t)n << w);
             for (uint64_t i = 0; i < n; i++) {
                 const char kind = kinds[i / GROUP < sizeof kinds - 1 ? i / GROUP : 0];

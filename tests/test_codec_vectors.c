@@ -27,7 +27,7 @@ TestSuite(codec_vectors, .init = set_up, .fini = tear_down);
 static void try_roundtrip(const struct roundtrip *v, void *unused)
 {
     (void)unused;
-    const struct subject s = {v->dense, v->n, v->dtype, v->format, v->checksum, 1};
+    const struct subject s = {v->dense, v->n, v->dtype, v->format, v->checksum, 1, PICI_ZEROS_EXACT};
     const char *bad = check_block(&rig, &s, v->block, v->len);
     cr_expect_null(bad, "%s: %s", v->name, bad);
 }

@@ -127,10 +127,7 @@ struct pici_opts {
                             * same elements with +0.0 in place of each -0.0. No effect on pici_diff and on decoders: a
                             * block does not tell how it was made */
 };
-#define PICI_OPTS_INIT                                                                                                 \
-    {                                                                                                                  \
-        sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT                                                               \
-    }
+#define PICI_OPTS_INIT {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT}
 
 /* The contents of a block's header. Set with PICI_INFO_INIT. */
 struct pici_info {
@@ -141,10 +138,7 @@ struct pici_info {
     uint64_t nnz;       /* nonzero elements; in a dense block, count */
     size_t block_bytes; /* bytes of the whole block */
 };
-#define PICI_INFO_INIT                                                                                                 \
-    {                                                                                                                  \
-        sizeof(struct pici_info), PICI_DENSE, PICI_F32, 0, 0, 0                                                        \
-    }
+#define PICI_INFO_INIT {sizeof(struct pici_info), PICI_DENSE, PICI_F32, 0, 0, 0}
 
 /* The length in bytes of the longest block of n elements in this format: a capacity that always suffices. For
  * PICI_AUTO, that of a dense block. At least 48. 0 if format or dtype is unknown, or if the length does not fit in
@@ -217,10 +211,7 @@ struct pici_fault {
                               * not in one tile */
     const char *rule;        /* name of the rule in formats/block.md or hybrid.md, such as "tile-index". Static */
 };
-#define PICI_FAULT_INIT                                                                                                \
-    {                                                                                                                  \
-        sizeof(struct pici_fault), PICI_OK, 0, 0, NULL                                                                 \
-    }
+#define PICI_FAULT_INIT {sizeof(struct pici_fault), PICI_OK, 0, 0, NULL}
 #define PICI_NO_TILE UINT64_MAX
 
 /* As pici_verify, and report which rule is broken. If several are, report the first in the order of the specification.
@@ -250,10 +241,7 @@ struct pici_mix {
     uint64_t value_bytes[PICI_CONTAINERS];    /* values of those tiles */
     uint64_t other_bytes;                     /* header, directory, occupancy bits, padding */
 };
-#define PICI_MIX_INIT                                                                                                  \
-    {                                                                                                                  \
-        sizeof(struct pici_mix), {0}, {0}, {0}, {0}, 0                                                                 \
-    }
+#define PICI_MIX_INIT {sizeof(struct pici_mix), {0}, {0}, {0}, {0}, 0}
 
 /* Count the tiles of a hybrid block and their bytes. Checks the header, the directory and all descriptors; does not
  * check payloads, values or the checksum.
