@@ -269,11 +269,11 @@ static void check_by_value(const void *of, uint64_t n, enum pici_dtype dtype, en
     std::vector<uint8_t> src(bytes + 1);
     memcpy(src.data(), of, bytes);
     if (is_float)
-        zeros_sign(src.data(), n, dtype, 0, &rng);
+        zeros_clear(src.data(), n, dtype);
     size_t len;
     uint8_t *block = ref_encode(&len, src.data(), n, dtype, (unsigned)format, 0);
     if (is_float)
-        zeros_sign(src.data(), n, dtype, ppm[rng_below(&rng, 3)], &rng);
+        zeros_negate(src.data(), n, dtype, ppm[rng_below(&rng, 3)], &rng);
     buffer in(bytes, some_skew(dtype), src.data()), out(len), workspace(space), told(16);
     result_buffer result;
     struct pici_opts opts = PICI_OPTS_INIT;

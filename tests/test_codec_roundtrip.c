@@ -337,7 +337,7 @@ static void try_auto(struct rig *rig, const void *src, uint64_t n, enum pici_dty
         void *marked = test_alloc((size_t)n * width);
         if (n)
             memcpy(marked, src, (size_t)n * width);
-        zeros_sign(marked, n, dtype, 500000, &rig->rng);
+        zeros_negate(marked, n, dtype, 500000, &rig->rng);
         make_auto(rig, marked, n, dtype, PICI_ZEROS_BY_VALUE, want, want_len, bound);
         make_auto(rig, marked, n, dtype, PICI_ZEROS_BY_VALUE, want, want_len, want_len - 1);
         free(marked);
@@ -357,7 +357,7 @@ Test(codec_auto, smallest)
             uint64_t n = rng_below(&rig.rng, round % 2 ? 3 * 4096 : 300);
             pattern_fill(src, n, widths[w], (enum pattern)rng_below(&rig.rng, PATTERNS), &rig.rng);
             if (widths[w] == PICI_F64)
-                zeros_sign(src, n, PICI_F64, 0, &rig.rng);
+                zeros_clear(src, n, PICI_F64);
             try_auto(&rig, src, n, widths[w], &chosen);
         }
     cr_expect_eq(chosen, 15u, "not every format was ever the smallest");
