@@ -76,7 +76,7 @@ override CPPFLAGS += -DPICI_HAVE_ZSTD $(shell $(PKG_CONFIG) --cflags libzstd)
 LIBS += $(shell $(PKG_CONFIG) --libs libzstd)
 endif
 
-# For the tool, not for the library.
+# For the tool, not for the library: deflated .npz files and pictures.
 TOOL_LIBS =
 ifeq ($(ZLIB),1)
 override CPPFLAGS += -DPICI_HAVE_ZLIB $(shell $(PKG_CONFIG) --cflags zlib)

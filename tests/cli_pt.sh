@@ -88,6 +88,7 @@ says "a compressed storage" "entry 'model/data/0' is compressed" "$err"
 : >m.pt
 : >"$directory"
 entries=0
+entry model/data.pkl pickle
 entry model/code.py n1200 8 # as TorchScript has them
 entry model/data/0 n1200
 end_zip
@@ -100,7 +101,7 @@ if command -v python3 >/dev/null 2>&1; then
     python3 - <<'END'
 import zipfile
 with zipfile.ZipFile("p.pt", "w") as z:
-    for name, data in ("m/data.pkl", b"x"), ("m/data/0", bytes(4096) + b"abcd"):
+    for name, data in ("m/data.pkl", b"\x80\2}."), ("m/data/0", bytes(4096) + b"abcd"):
         with z.open(name, "w", force_zip64=True) as f:
             f.write(data)
 END

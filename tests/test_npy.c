@@ -652,7 +652,7 @@ Test(npy, headers_are_written)
                 struct parse_error err;
                 for (unsigned d = 0; d < rank; d++)
                     shape[d] = d ? 1 : rank + 5;
-                size_t len = npy_write_header(head, (enum pici_dtype)dtype, fortran, shape, rank);
+                size_t len = npy_write_header(head, (enum pici_dtype)dtype, NPY_NUMBER, fortran, shape, rank);
                 cr_assert(parse(&a, head, len, UINT64_MAX, &err), "%s", err.what);
                 cr_assert_eq(a.data_offset, len);
                 cr_assert_eq(len % 64, 0);
@@ -664,9 +664,35 @@ Test(npy, headers_are_written)
             }
     for (unsigned d = 0; d < NPY_WRITE_RANK; d++)
         shape[d] = INT64_MAX; /* the longest text */
-    cr_assert_leq(npy_write_header(head, PICI_U64, false, shape, NPY_WRITE_RANK), sizeof head);
+    cr_assert_leq(npy_write_header(head, PICI_U64, NPY_NUMBER, false, shape, NPY_WRITE_RANK), sizeof head);
     shape[0] = 7;
     cr_assert_not_null(strstr(head + 10, "'shape': (9223372036854775807, "));
-    npy_write_header(head, PICI_F32, false, shape, 1);
+    npy_write_header(head, PICI_F32, NPY_NUMBER, false, shape, 1);
     cr_assert_eq(strncmp(head + 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (7,), }  ", 59), 0);
+}
+
+/* Booleans and complex numbers have types of NumPy, whatever the original file calls them. */
+Test(npy, meanings)
+{
+    static const struct {
+        const char *word;
+        enum pici_dtype dtype;
+        enum npy_meaning meaning;
+        const char *descr;
+    } cases[] = {{"|b1", PICI_U8, NPY_BOOL, "|b1"},          {"BOOL", PICI_U8, NPY_BOOL, "|b1"},
+                 {"bool", PICI_U8, NPY_BOOL, "|b1"},         {">c8", PICI_F32, NPY_COMPLEX, "<c8"},
+                 {"C64", PICI_F32, NPY_COMPLEX, "<c8"},      {"complex128", PICI_F64, NPY_COMPLEX, "<c16"},
+                 {"<c16", PICI_F64, NPY_COMPLEX, "<c16"},    {"<c16", PICI_F32, NPY_NUMBER, "<f4"},
+                 {"complex32", PICI_F16, NPY_NUMBER, "<f2"}, {"|b1", PICI_F32, NPY_NUMBER, "<f4"},
+                 {"", PICI_U8, NPY_NUMBER, "|u1"},           {"<", PICI_U8, NPY_NUMBER, "|u1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char head[NPY_WRITE_ROOM], descr[32];
+        const uint64_t n = 5;
+        const char *word = cases[i].word;
+        const enum npy_meaning meaning = npy_meaning_of(word, strlen(word), cases[i].dtype);
+        cr_assert_eq(meaning, cases[i].meaning, "%s", word);
+        npy_write_header(head, cases[i].dtype, meaning, false, &n, 1);
+        snprintf(descr, sizeof descr, "{'descr': '%s', ", cases[i].descr);
+        cr_assert_eq(strncmp(head + 10, descr, strlen(descr)), 0, "%s", word);
+    }
 }

@@ -165,6 +165,13 @@ int input_read(struct input *in, void *buf, size_t len, size_t *got)
     return err ? tool_bad_at(in->name, in->at, "%s", strerror(err)) : TOOL_OK;
 }
 
+int input_seek(struct input *in, uint64_t offset)
+{
+    in->at = offset;
+    in->peek_len = 0;
+    return lseek(in->fd, (off_t)offset, SEEK_SET) < 0 ? tool_bad_at(in->name, offset, "%s", strerror(errno)) : TOOL_OK;
+}
+
 int input_peek(struct input *in, uint8_t *buf, size_t len, size_t *got)
 {
     if (!in->peek_len) {

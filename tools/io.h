@@ -52,6 +52,9 @@ int input_take(void *ctx, void *p, size_t cap, size_t *got);
  * the place from which input_take reads. */
 int input_read_at(void *ctx, void *p, size_t n, uint64_t offset);
 
+/* Go to an offset of a regular input, from which input_take then reads. */
+int input_seek(struct input *in, uint64_t offset);
+
 /* Whether path names the regular file that in has open. in may be NULL. */
 bool input_is(const struct input *in, const char *path);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "attrs.h"
+#include "deflated.h"
 #include "term.h"
 
 static const uint64_t default_most = UINT64_C(1) << 30;
@@ -70,8 +71,16 @@ enum pici_status limit_claimed(struct pici_reader *r, uint64_t tensors, uint64_t
     for (uint64_t i = 0; !s && i < tensors && i < there; i++) {
         struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
         s = pici_reader_tensor(r, i, &t);
+        struct pici_attr a = {0};
+        if (!s)
+            s = pici_reader_attr(r, i, ATTR_DEFLATE, &a);
         if (!s) {
-            const uint64_t more = t.count * pici_dtype_width(t.dtype); /* below 2^63 by the format's rules */
+            struct deflated d;
+            uint64_t more = t.count * pici_dtype_width(t.dtype); /* below 2^63 by the format's rules */
+            if (a.key && deflated_parse(&d, a.value, a.len, more)) {
+                more = d.bytes;
+                *bytes -= d.header < *bytes ? d.header : *bytes;
+            }
             *bytes = *bytes <= UINT64_MAX - more ? *bytes + more : UINT64_MAX;
         }
     }

@@ -38,8 +38,8 @@ int limit_refused(const struct limit *, const char *file, uint64_t claimed);
 /* Print that an output has reached the limit; claimed: its full length, 0 if that is not known. Returns TOOL_BAD. */
 int limit_reached(const struct limit *, const char *file, uint64_t claimed);
 
-/* Sum up, from the index, the bytes of the head and of the first tensors, at most so many. r is a random-access
- * reader. */
+/* Sum up, from the index, the bytes of the head and of the first tensors, at most so many; of tensors that were
+ * deflated, the deflated ones. r is a random-access reader. */
 enum pici_status limit_claimed(struct pici_reader *r, uint64_t tensors, uint64_t *bytes);
 
 #endif

@@ -184,6 +184,7 @@ void report_free(struct report *r)
         free(r->tensor[i].shape);
         free(r->tensor[i].sizes);
         free(r->tensor[i].spark);
+        free(r->tensor[i].view);
     }
     free(r->tensor);
     free(r->map);

@@ -82,6 +82,7 @@ struct measured {
     unsigned rank;
     uint64_t *shape; /* [rank] */
     bool fortran, big_endian;
+    char *view; /* how the original sees these elements, in words; or NULL */
     uint64_t elements;
     struct sizes *sizes; /* what inspect measures; NULL in a list, which may have millions of tensors */
     uint64_t stored;     /* bytes in a .pici file; 0: not known, or none */

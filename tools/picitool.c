@@ -64,10 +64,11 @@ static const struct {
     const char *help;
 } options[OPTIONS] = {
     [OPT_FORMAT] = {'f', "format", "FORMAT", false, "auto (the smallest; default), dense, pici, coo or hybrid"},
-    [OPT_DTYPE] = {'d', "dtype", "DTYPE", false,
-                   "type of raw elements and of storages in a .pt: f32 f64 f16 bf16 f8e4m3 f8e5m2\ni8 u8 i16 u16 i32 "
-                   "u32 i64 u64"},
-    [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy, safetensors or pt (default: by its name)"},
+    [OPT_DTYPE] =
+        {'d', "dtype", "DTYPE", false,
+         "type of raw elements and of unnamed storages in a .pt: f32 f64 f16 bf16 f8e4m3 f8e5m2\ni8 u8 i16 u16 i32 "
+         "u32 i64 u64"},
+    [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy, safetensors, pt or npz (default: by its name)"},
     [OPT_THREADS] = {'T', "threads", "N", false, "threads (default 1; 0: one for each core)"},
     [OPT_ZSTD] = {'z', "zstd", "LEVEL", true,
                   "also compress chunks with zstd where that is smaller;\n-1 to -19 for short"},
@@ -130,7 +131,7 @@ static const struct verb {
     int least, most; /* operands */
     uint64_t takes;  /* options */
 } verbs[] = {
-    {NULL, "compress", verb_compress, "IN...", "compress raw, .npy, .safetensors or .pt files to .pici",
+    {NULL, "compress", verb_compress, "IN...", "compress raw, .npy, .npz, .safetensors or .pt files to .pici",
      "IN may be -, standard input; its type is then raw unless --type says otherwise.\n"
      "OUT is by default IN.pici, or standard output if IN is -.",
      1, INT32_MAX, COMPRESS_BITS},
@@ -141,9 +142,10 @@ static const struct verb {
      "all losses.)",
      1, INT32_MAX, TEST_BITS},
     {NULL, "list", verb_list, "IN...", "list the tensors of files",
-     "IN is a .pici, .npy, .safetensors, .pt or raw file. JSON of several files is an array.", 1, INT32_MAX, LIST_BITS},
+     "IN is a .pici, .npy, .npz, .safetensors, .pt or raw file. JSON of several files is an array.", 1, INT32_MAX,
+     LIST_BITS},
     {NULL, "inspect", verb_inspect, "IN...", "show where a file's nonzeros are, and its size in each format",
-     "IN is a .pici, .npy, .safetensors, .pt or raw file, or a bare block. JSON of several files is an array.", 1,
+     "IN is a .pici, .npy, .npz, .safetensors, .pt or raw file, or a bare block. JSON of several files is an array.", 1,
      INT32_MAX,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
          BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET)},

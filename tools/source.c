@@ -8,6 +8,7 @@
 
 #include "attrs.h"
 #include "looks.h"
+#include "term.h"
 
 enum { HEAD_STEP = 1 << 20 };
 
@@ -133,34 +134,22 @@ static int open_raw(struct source *s, const struct tool_options *o)
     return TOOL_OK;
 }
 
-/* Whether an entry is a storage as torch.save names them: NAME/data/NUMBER. */
-static bool is_storage(const struct zip_entry *e)
+static int open_archive(struct source *s, const struct tool_options *o, const struct limit *exact)
 {
-    const char *number = strrchr(e->name, '/');
-    return number && number - e->name > 5 && memcmp(number - 5, "/data", 5) == 0 && number[1] &&
-           strspn(number + 1, "0123456789") == strlen(number + 1);
-}
-
-static int open_pt(struct source *s, const struct tool_options *o)
-{
-    struct parse_error err;
-    if (!s->in->regular)
-        return tool_usage(s->in->name, "is empty or cannot be read at random: a .pt needs a file, not a pipe");
-    bool ok = zip_open(&s->zip, input_read_at, s->in, s->in->bytes, &err);
-    s->in->at = 0;
-    if (!ok)
-        return refuse(s, &err);
+    const int status =
+        s->type == TYPE_NPZ ? archive_open_npz(&s->archive, s->in, exact) : archive_open_pt(&s->archive, s->in);
+    if (status)
+        return status;
     s->raw_dtype = o->dtype ? (enum pici_dtype)o->dtype : PICI_U8;
-    for (size_t i = 0; i < s->zip.count; i++) {
-        const struct zip_entry *e = &s->zip.entries[i];
-        if (is_storage(e) && !e->stored)
-            return tool_bad_at(s->in->name, e->header, "entry '%s' is compressed: storages must be stored", e->name);
-        s->tensors += is_storage(e);
-    }
+    s->head = s->archive.head;
+    s->head_len = s->archive.head_len;
+    s->archive.head = NULL;
+    s->tensors = s->archive.parts;
     return TOOL_OK;
 }
 
-int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o)
+static int open_any(struct source *s, struct input *in, const char *path, const struct tool_options *o,
+                    const struct limit *exact)
 {
     memset(s, 0, sizeof *s);
     s->in = in;
@@ -169,18 +158,29 @@ int source_open(struct source *s, struct input *in, const char *path, const stru
         return tool_usage(in->name, "--dtype is for raw input and .pt; this is taken as .%s", tool_type_name(s->type));
     int status = s->type == TYPE_NPY           ? open_npy(s)
                  : s->type == TYPE_SAFETENSORS ? open_safetensors(s)
-                 : s->type == TYPE_PT          ? open_pt(s, o)
+                 : tool_type_is_zip(s->type)   ? open_archive(s, o, exact)
                                                : open_raw(s, o);
     if (status)
         source_close(s);
     return status;
 }
 
+int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o)
+{
+    return open_any(s, in, path, o, NULL);
+}
+
+int source_open_exact(struct source *s, struct input *in, const char *path, const struct tool_options *o,
+                      const struct limit *limit)
+{
+    return open_any(s, in, path, o, limit);
+}
+
 void source_close(struct source *s)
 {
     free(s->head);
     free(s->part);
-    zip_free(&s->zip);
+    archive_close(&s->archive);
     safetensors_free(&s->safetensors);
     memset(&s->safetensors, 0, sizeof s->safetensors);
     s->head = s->part = NULL;
@@ -200,6 +200,12 @@ struct pici_tensor source_describe(const struct source_tensor *t, struct pici_at
         attrs[out.n_attrs++] = (struct pici_attr){ATTR_ENDIAN, "big", 3};
     if (t->fortran)
         attrs[out.n_attrs++] = (struct pici_attr){ATTR_ORDER, "F", 1};
+    if (t->before[0])
+        attrs[out.n_attrs++] = (struct pici_attr){ATTR_BEFORE, t->before, strlen(t->before)};
+    if (t->deflate[0])
+        attrs[out.n_attrs++] = (struct pici_attr){ATTR_DEFLATE, t->deflate, strlen(t->deflate)};
+    if (t->view && t->view[0])
+        attrs[out.n_attrs++] = (struct pici_attr){ATTR_VIEW, t->view, strlen(t->view)};
     return out;
 }
 
@@ -289,16 +295,23 @@ static int next_raw(struct source *s, struct source_tensor *t, bool *more)
     return TOOL_OK;
 }
 
+/* The array that s->npy describes. */
+static void describe_npy(struct source *s, struct source_tensor *t)
+{
+    const struct npy *n = &s->npy;
+    t->dtype = n->dtype;
+    t->dtype_text = n->descr;
+    t->big_endian = n->swap;
+    t->fortran = n->fortran_order && n->rank > 1;
+    describe(s, t, n->count, n->shape, n->rank, n->items, n->item_elements);
+}
+
 static int next_npy(struct source *s, struct source_tensor *t, bool *more)
 {
     const struct npy *n = &s->npy;
     if (s->stage == SOURCE_DATA) {
         set_name(s, t, "data");
-        t->dtype = n->dtype;
-        t->dtype_text = n->descr;
-        t->big_endian = n->swap;
-        t->fortran = n->fortran_order && n->rank > 1;
-        describe(s, t, n->count, n->shape, n->rank, n->items, n->item_elements);
+        describe_npy(s, t);
         s->stage = SOURCE_TAIL;
         return TOOL_OK;
     }
@@ -335,32 +348,87 @@ static int next_safetensors(struct source *s, struct source_tensor *t, bool *mor
     return TOOL_OK;
 }
 
-static int next_pt(struct source *s, struct source_tensor *t, bool *more)
+/* Bytes of a zip file as elements of a dtype, if they are a whole number of them. */
+static void describe_bytes(struct source *s, struct source_tensor *t, enum pici_dtype dtype)
 {
-    const struct zip *z = &s->zip;
-    while (s->entry < z->count && !is_storage(&z->entries[s->entry]))
-        s->entry++;
-    const struct zip_entry *e = s->entry < z->count ? &z->entries[s->entry] : NULL;
-    const uint64_t begin = e ? e->begin : s->in->bytes;
-    if (s->done < begin) {
-        plain(s, t, "zip", PICI_U8, begin - s->done);
-        t->filler = true;
-        s->done = begin;
-        return TOOL_OK;
-    }
-    *more = e != NULL;
-    if (!e)
-        return TOOL_OK;
-    const uint64_t bytes = e->end - e->begin;
-    t->name = e->name;
-    t->name_len = e->name_len;
-    t->dtype = bytes % pici_dtype_width(s->raw_dtype) ? PICI_U8 : s->raw_dtype;
-    t->dtype_text = pici_dtype_name(t->dtype);
+    const uint64_t bytes = s->archived->bytes;
+    t->dtype = bytes % pici_dtype_width(dtype) ? PICI_U8 : dtype;
     const uint64_t count = bytes / pici_dtype_width(t->dtype);
     describe(s, t, count, &count, 1, count, 1);
-    s->done = e->end;
-    s->entry++;
-    return TOOL_OK;
+}
+
+/* Describes a storage by the tensor that it is called after. Elements are in the order of the storage; so are, then, the
+ * dimensions. */
+static void describe_storage(struct source *s, struct source_tensor *t)
+{
+    const struct archive_part *p = s->archived;
+    const struct torch_tensor *of = &s->archive.torch.tensors[p->tensor];
+    unsigned order[TORCH_MAX_RANK];
+    uint64_t shape[TORCH_MAX_RANK];
+    t->dtype_text = of->source_dtype;
+    t->big_endian = s->archive.big_endian && pici_dtype_width(of->dtype) > 1;
+    bool reversed = of->rank > 1;
+    if (p->dense && !of->row_major && torch_is_dense(of, order))
+        for (unsigned i = 0; i < of->rank; i++) {
+            shape[i] = of->shape[order[i]];
+            reversed = reversed && order[i] == of->rank - 1 - i;
+        }
+    else if (p->dense && of->rank)
+        memcpy(shape, of->shape, of->rank * sizeof *shape);
+    t->fortran = p->dense && !of->row_major && reversed;
+    if (p->dense) {
+        t->dtype = of->dtype;
+        describe(s, t, p->bytes / pici_dtype_width(of->dtype), t->fortran ? of->shape : shape, of->rank, of->items,
+                 of->item_elements);
+    } else {
+        describe_bytes(s, t, of->dtype);
+    }
+    if (p->dense && (of->row_major || t->fortran))
+        return;
+    memcpy(s->view, "shape ", 6);
+    term_shape(s->view + 6, sizeof s->view / 2, of->shape, of->rank);
+    const size_t n = strlen(s->view);
+    s->view[n] = ' ';
+    archive_view(&s->archive, p->tensor, s->view + n + 1, sizeof s->view - n - 1);
+    t->view = s->view;
+}
+
+static void describe_array(struct source *s, struct source_tensor *t)
+{
+    const struct archive_part *p = s->archived;
+    const struct zip_entry *e = &s->archive.zip.entries[p->number];
+    struct parse_error err;
+    npy_parse(&s->npy, s->head + s->head_at - p->header, p->header, UINT64_MAX, &err); /* which it did before */
+    describe_npy(s, t);
+    if (!p->level)
+        return;
+    struct deflated d = {.level = p->level, .header = p->header, .bytes = e->end - e->begin, .crc = p->crc};
+    snprintf(d.version, sizeof d.version, "%s", unzip_version());
+    deflated_format(t->deflate, &d);
+}
+
+static int next_archived(struct source *s, struct source_tensor *t, bool *more)
+{
+    struct archive *a = &s->archive;
+    *more = s->next < a->parts;
+    if (!*more)
+        return input_seek(s->in, s->in->bytes);
+    const struct archive_part *p = s->archived = &a->part[s->next++];
+    s->head_at += (size_t)p->before;
+    t->name = archive_name(a, p, &t->name_len);
+    t->filler = p->kind == ARCHIVE_FILLER;
+    snprintf(t->before, sizeof t->before, "%" PRIu64, p->before);
+    if (p->kind == ARCHIVE_ARRAY) {
+        describe_array(s, t);
+    } else if (p->tensor != ARCHIVE_NONE) {
+        describe_storage(s, t);
+    } else {
+        describe_bytes(s, t, p->kind == ARCHIVE_STORAGE ? s->raw_dtype : PICI_U8);
+        t->dtype_text = p->kind == ARCHIVE_KEPT && !a->zip.entries[p->number].stored ? "compressed entry"
+                        : p->kind == ARCHIVE_KEPT                                    ? "entry"
+                                                                                     : pici_dtype_name(t->dtype);
+    }
+    return archive_begin(a, p);
 }
 
 /* Checks the end of the input. The length of a regular file is known; a .safetensors stream must end here too. */
@@ -381,7 +449,7 @@ int source_next(struct source *s, struct source_tensor *t, bool *more)
     *more = true;
     int status = s->type == TYPE_NPY           ? next_npy(s, t, more)
                  : s->type == TYPE_SAFETENSORS ? next_safetensors(s, t, more)
-                 : s->type == TYPE_PT          ? next_pt(s, t, more)
+                 : tool_type_is_zip(s->type)   ? next_archived(s, t, more)
                                                : next_raw(s, t, more);
     return status || *more ? status : expect_end(s);
 }
@@ -392,6 +460,10 @@ int source_take(struct source *s, void *buf, size_t bytes)
     if (s->from_part) {
         memcpy(buf, s->part + s->part_at, bytes);
         s->part_at += bytes;
+    } else if (s->archived) {
+        int status = archive_take(&s->archive, s->archived, buf, bytes, s->left);
+        if (status)
+            return status;
     } else {
         int status = input_read(s->in, buf, bytes, &got);
         if (status)

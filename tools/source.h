@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reads a raw, .npy, .safetensors or .pt file strictly forward: a head of bytes, then tensors whose bytes follow each
- * other to the end of the file. Head and tensors, in order, are the whole file.
+ * Reads a raw, .npy, .safetensors, .pt or .npz file: a head of bytes, and tensors in the order of the file. Head and
+ * tensors, in order, are the whole file; those of .pt and .npz say how much of the head precedes each.
  *
  *   raw          no head; "data", and "tail" for the bytes of an incomplete last element
  *   npy          the header is the head; "data", and "tail" for bytes after the array
  *   safetensors  the header is the head; tensors in the order of their bytes
- *   pt           no head; the entries that are storages, of the dtype that is asked for or u8, in the order of their
- *                bytes, and "zip", "zip.1", ... for the bytes between and after them. Not from a stream
+ *   pt, npz      as archive.h makes them of a zip file; storages that the pickle does not describe are of the dtype that
+ *                is asked for, or u8. Not from a stream
  *
  * Raw streams and the tails of .npy streams, whose lengths are not known, become tensors of at most PICI_CHUNK_MAX
  * elements: "data", "data.1", "data.2", ... Functions return an exit status and print the reason, as those of io.h
@@ -15,11 +15,12 @@
 #ifndef PICI_TOOLS_SOURCE_H
 #define PICI_TOOLS_SOURCE_H
 
+#include "archive.h"
+#include "deflated.h"
 #include "io.h"
 #include "parse/npy.h"
 #include "parse/safetensors.h"
 #include "tool.h"
-#include "parse/zip.h"
 
 struct source_tensor {
     const char *name; /* [name_len bytes], then a NUL; lives until the next source_next */
@@ -33,6 +34,9 @@ struct source_tensor {
     bool big_endian;               /* in the file; source_take gives host order */
     bool fortran;                  /* the first index is the fastest */
     bool filler;                   /* bytes outside all tensors of the file */
+    const char *view;              /* how the original sees these elements, in words; "" or NULL: as they are */
+    char before[24];               /* how many bytes of the head precede it, in digits; "": all of them */
+    char deflate[DEFLATED_TEXT];   /* the attribute of deflated.h; "": not deflated */
 };
 
 struct source {
@@ -48,9 +52,10 @@ struct source {
     enum pici_dtype raw_dtype; /* of pt too */
     struct npy npy;
     struct safetensors safetensors;
-    struct zip zip;
-    size_t entry;  /* the next of zip's */
-    uint64_t done; /* bytes of the file before the next tensor */
+    struct archive archive;
+    const struct archive_part *archived; /* the current tensor of archive; NULL: not of an archive */
+    size_t head_at;                      /* bytes of the head before it */
+    char view[512];
     uint64_t left; /* bytes of the current tensor not read */
     uint8_t *part; /* [part_len] what was read ahead of a stream of unknown length */
     size_t part_len, part_at;
@@ -62,6 +67,11 @@ struct source {
 
 /* Determine the type, by o->type or else by the name (raw if that tells nothing), and read the head. */
 int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o);
+
+/* The same for making a file from which the original can be restored: each deflated tensor is also deflated again, to
+ * see whether the same bytes come out, unless all of them have more bytes than the limit allows. */
+int source_open_exact(struct source *s, struct input *in, const char *path, const struct tool_options *o,
+                      const struct limit *);
 
 /* Go to the next tensor. *more is false after the last. The previous one must have been read completely. */
 int source_next(struct source *s, struct source_tensor *t, bool *more);
@@ -76,7 +86,7 @@ void source_close(struct source *s);
 
 /* Describe the tensor for a .pici file. Its attributes, at most SOURCE_ATTRS, are put at attrs. The result shares t's
  * pointers. */
-enum { SOURCE_ATTRS = 3 };
+enum { SOURCE_ATTRS = 6 };
 struct pici_tensor source_describe(const struct source_tensor *t, struct pici_attr attrs[SOURCE_ATTRS]);
 
 bool source_host_is_big_endian(void);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _POSIX_C_SOURCE 200809L
 #include "tensors.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Adds t, whose elements begin at the input's position, and skips them. */
 static int add(struct tensors *s, const struct source_tensor *t)
@@ -31,19 +28,23 @@ static int add(struct tensors *s, const struct source_tensor *t)
                              .filler = t->filler};
     to->bytes = t->count * to->width;
     const size_t shape_bytes = t->rank * sizeof *t->shape;
-    char *copy = malloc(shape_bytes + t->name_len + 1); /* a source keeps a name only until source_next */
+    /* A source keeps a name only until source_next; that of an archive, the word for the type too. */
+    const size_t word = tool_type_is_zip(s->source.type) ? strlen(t->dtype_text) + 1 : 0;
+    char *copy = malloc(shape_bytes + t->name_len + 1 + word);
     if (!copy)
         return tool_nomem(s->in.name, "the name of a tensor");
     memcpy(copy, t->shape, shape_bytes);
     memcpy(copy + shape_bytes, t->name, t->name_len + 1);
     to->shape = (uint64_t *)(void *)copy;
     to->name = copy + shape_bytes;
+    if (word)
+        to->dtype_text = memcpy(copy + shape_bytes + t->name_len + 1, t->dtype_text, word);
     s->n++;
-    s->in.at += to->bytes;
-    if (s->in.at > s->in.bytes)
+    if (tool_type_is_zip(s->source.type)) /* whose tensors are not read at random */
+        return TOOL_OK;
+    if (to->bytes > s->in.bytes || s->in.at > s->in.bytes - to->bytes)
         return tool_bad_at(s->in.name, s->in.bytes, "the file ends here, within its tensors");
-    return lseek(s->in.fd, (off_t)s->in.at, SEEK_SET) < 0 ? tool_bad_at(s->in.name, s->in.at, "%s", strerror(errno))
-                                                          : TOOL_OK;
+    return input_seek(&s->in, s->in.at + to->bytes);
 }
 
 static int by_name(const void *a, const void *b)

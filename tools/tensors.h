@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Random access to the tensors of a raw, .npy or .safetensors file, by name. Functions return an exit status and print
- * the reason, as those of io.h do. */
+ * Random access to the tensors of a raw, .npy or .safetensors file, by name; of a zip file, the list of them only.
+ * Functions return an exit status and print the reason, as those of io.h do. */
 #ifndef PICI_TOOLS_TENSORS_H
 #define PICI_TOOLS_TENSORS_H
 
@@ -13,7 +13,7 @@ struct tensor_at {
     const char *name; /* [name_len], then a NUL; in the memory of shape */
     size_t name_len;
     const char *dtype_text;
-    uint64_t at, bytes; /* of the file */
+    uint64_t at, bytes; /* of the file; at is not set in a zip file */
     uint64_t count;
     enum pici_dtype dtype;
     uint8_t rank, width;

@@ -116,7 +116,7 @@ static const struct {
 } types[TYPES] = {
     [TYPE_UNSET] = {"", {NULL}},         [TYPE_RAW] = {"raw", {NULL}},
     [TYPE_NPY] = {"npy", {".npy"}},      [TYPE_SAFETENSORS] = {"safetensors", {".safetensors"}},
-    [TYPE_PT] = {"pt", {".pt", ".pth"}},
+    [TYPE_PT] = {"pt", {".pt", ".pth"}}, [TYPE_NPZ] = {"npz", {".npz"}},
 };
 
 const char *tool_type_name(enum tool_type t)
@@ -130,6 +130,11 @@ bool tool_type_exists(const char *name)
         if (strcmp(name, types[t].name) == 0)
             return true;
     return false;
+}
+
+bool tool_type_is_zip(enum tool_type t)
+{
+    return t == TYPE_PT || t == TYPE_NPZ;
 }
 
 const char *tool_extension(const char *path)

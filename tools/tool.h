@@ -12,7 +12,7 @@
 
 enum { TOOL_OK = 0, TOOL_BAD = 1, TOOL_USAGE = 2 }; /* exit status: done; bad data or I/O; usage */
 
-enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_PT, TYPES };
+enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_PT, TYPE_NPZ, TYPES };
 
 /* The parsed command line. Options that a verb does not take keep their defaults, which are given here. */
 struct tool_options {
@@ -90,7 +90,7 @@ unsigned tool_threads(int asked);
 /* The name to show for an operand: "-" is "standard input". */
 const char *tool_input_name(const char *path);
 
-/* "raw", "npy", "safetensors" or "pt". */
+/* "raw", "npy", "safetensors", "pt" or "npz". */
 const char *tool_type_name(enum tool_type);
 
 /* Whether --type knows the word. */
@@ -98,6 +98,9 @@ bool tool_type_exists(const char *name);
 
 /* Whether the name of the file at path ends in extension, in capitals or not, and has something before it. */
 bool tool_has_extension(const char *path, const char *extension);
+
+/* Whether files of this type are zip files. */
+bool tool_type_is_zip(enum tool_type);
 
 /* The extension of path with its dot, "" if it has none. Dots in the names of directories do not count. */
 const char *tool_extension(const char *path);

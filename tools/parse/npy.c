@@ -451,17 +451,47 @@ bool npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_b
     return true;
 }
 
-size_t npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype dtype, bool fortran_order, const uint64_t *shape,
-                        unsigned rank)
+enum npy_meaning npy_meaning_of(const char *source_dtype, size_t len, enum pici_dtype dtype)
+{
+    static const struct {
+        const char *word;
+        enum npy_meaning meaning;
+        enum pici_dtype dtype;
+    } words[] = {{"b1", NPY_BOOL, PICI_U8},
+                 {"?", NPY_BOOL, PICI_U8},
+                 {"BOOL", NPY_BOOL, PICI_U8},
+                 {"bool", NPY_BOOL, PICI_U8},
+                 {"c8", NPY_COMPLEX, PICI_F32},
+                 {"c16", NPY_COMPLEX, PICI_F64},
+                 {"C64", NPY_COMPLEX, PICI_F32},
+                 {"C128", NPY_COMPLEX, PICI_F64},
+                 {"complex64", NPY_COMPLEX, PICI_F32},
+                 {"complex128", NPY_COMPLEX, PICI_F64}};
+    if (len && memchr("<>|=", source_dtype[0], 4)) {
+        source_dtype++;
+        len--;
+    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (dtype == words[i].dtype && len == strlen(words[i].word) && memcmp(source_dtype, words[i].word, len) == 0)
+            return words[i].meaning;
+    return NPY_NUMBER;
+}
+
+size_t npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype dtype, enum npy_meaning meaning, bool fortran_order,
+                        const uint64_t *shape, unsigned rank)
 {
     static const char descr[][4] = {
         [PICI_F32] = "<f4",    [PICI_F64] = "<f8", [PICI_F16] = "<f2", [PICI_BF16] = "|V2", [PICI_F8E4M3] = "|V1",
         [PICI_F8E5M2] = "|V1", [PICI_I8] = "|i1",  [PICI_U8] = "|u1",  [PICI_I16] = "<i2",  [PICI_U16] = "<u2",
         [PICI_I32] = "<i4",    [PICI_U32] = "<u4", [PICI_I64] = "<i8", [PICI_U64] = "<u8"};
+    const char *type = meaning == NPY_BOOL      ? "|b1"
+                       : meaning != NPY_COMPLEX ? descr[dtype]
+                       : dtype == PICI_F32      ? "<c8"
+                                                : "<c16";
     enum { FIXED = 10, ALIGN = 64 };
     size_t at =
         FIXED + (size_t)snprintf(out + FIXED, NPY_WRITE_ROOM - FIXED, "{'descr': '%s', 'fortran_order': %s, 'shape': (",
-                                 descr[dtype], fortran_order ? "True" : "False");
+                                 type, fortran_order ? "True" : "False");
     for (unsigned d = 0; d < rank; d++) /* at most 22 characters each */
         at += (size_t)snprintf(out + at, NPY_WRITE_ROOM - at, "%" PRIu64 "%s", shape[d],
                                d + 1 < rank ? ", "

@@ -68,9 +68,17 @@ bool npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_b
 
 enum { NPY_WRITE_RANK = 32, NPY_WRITE_ROOM = 1024 };
 
-/* Write a header of version 1.0 for little-endian elements of a shape of at most NPY_WRITE_RANK dimensions; returns its
- * length. NumPy has no names for bf16 and f8; they become V2 and V1, as NumPy writes those of ml_dtypes. */
-size_t npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype, bool fortran_order, const uint64_t *shape,
-                        unsigned rank);
+/* What elements of a dtype stand for: numbers; of u8, booleans; of f32 and f64, the two parts of complex numbers. */
+enum npy_meaning { NPY_NUMBER, NPY_BOOL, NPY_COMPLEX };
+
+/* The meaning of elements of a dtype, by what the original file calls their type: a descr of NumPy, or a word of
+ * safetensors or of torch. NPY_NUMBER if NumPy has no such type. */
+enum npy_meaning npy_meaning_of(const char *source_dtype, size_t len, enum pici_dtype);
+
+/* Write a header of version 1.0 for little-endian elements of a shape of at most NPY_WRITE_RANK dimensions, which
+ * counts complex numbers, not their parts; returns its length. NumPy has no names for bf16 and f8; they become V2 and
+ * V1, as NumPy writes those of ml_dtypes. */
+size_t npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype, enum npy_meaning, bool fortran_order,
+                        const uint64_t *shape, unsigned rank);
 
 #endif

@@ -127,6 +127,17 @@ static bool wide_fields(const uint8_t *extra, size_t len, uint64_t *const field[
     return len == 0 && !wanted;
 }
 
+/* Whether a file of this name may lie outside the folder that the archive is unpacked into. */
+static bool climbs(const char *name)
+{
+    if (name[0] == '/' || name[0] == '\\')
+        return true;
+    for (const char *p = name; *p; p += strcspn(p, "/\\"), p += *p != 0)
+        if (p[0] == '.' && p[1] == '.' && (!p[2] || p[2] == '/' || p[2] == '\\'))
+            return true;
+    return false;
+}
+
 /* Parses the entry at q, which is at offset at of the directory, with left bytes left there. *used: its length. */
 static bool take_entry(struct parser *p, const uint8_t *q, uint64_t left, uint64_t at, char **names, uint64_t *used)
 {
@@ -146,6 +157,8 @@ static bool take_entry(struct parser *p, const uint8_t *q, uint64_t left, uint64
     parse_printable(name, sizeof name, e->name, e->name_len);
     if (memchr(e->name, 0, e->name_len))
         return parse_fail(p->err, at, "an entry with a NUL in its name");
+    if (climbs(e->name))
+        return parse_fail(p->err, at, "entry '%s' has a name that leaves its folder", name);
     uint64_t packed = le(q + 20, 4), bytes = le(q + 24, 4), *const wide[3] = {&bytes, &packed, &e->header};
     e->header = le(q + 42, 4);
     if (!wide_fields(q + DIRECTORY_BYTES + name_len, extra, wide))
@@ -160,7 +173,8 @@ static bool take_entry(struct parser *p, const uint8_t *q, uint64_t left, uint64
     if (e->header > p->directory || p->directory - e->header < LOCAL_BYTES ||
         packed > p->directory - e->header - LOCAL_BYTES)
         return parse_fail(p->err, at, "entry '%s' is not before the directory", name);
-    e->begin = bytes;
+    e->crc = (uint32_t)le(q + 16, 4);
+    e->bytes = bytes;
     e->end = packed; /* relative until the local header has been read */
     return true;
 }
@@ -176,7 +190,7 @@ static bool take_local(struct parser *p, struct zip_entry *e)
         return false;
     const uint64_t bytes = e->end, packed = le(h + 18, 4), whole = le(h + 22, 4), room = p->directory - e->header;
     uint64_t head = LOCAL_BYTES + le(h + 26, 2) + le(h + 28, 2);
-    bool later = le(h + 6, 2) & 8, said = (packed == bytes || packed == ones) && (whole == e->begin || whole == ones);
+    bool later = le(h + 6, 2) & 8, said = (packed == bytes || packed == ones) && (whole == e->bytes || whole == ones);
     bool ok = memcmp(h, "PK\3\4", 4) == 0 && !(le(h + 6, 2) & 1) && le(h + 8, 2) == e->method &&
               le(h + 26, 2) == e->name_len && (said || (later && packed == 0 && whole == 0)) && head <= room &&
               bytes <= room - head;

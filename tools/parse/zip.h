@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Parses the directory of a zip file as torch.save writes them (.pt), with or without zip64: where the bytes of the
- * entries are, and whether these are compressed. Nothing is decompressed.
+ * Parses the directory of a zip file as torch.save (.pt) and numpy.savez (.npz) write them, with or without zip64:
+ * where the bytes of the entries are, and whether these are compressed. Nothing is decompressed; unzip.h does that.
  *
  * A file is refused unless all this holds: values that a zip file stores twice agree; local headers and data do not
  * overlap; the directory ends where the end records begin, and these end the file; there is one disk; nothing is
- * encrypted; names are unique. Checksums of data are not checked. */
+ * encrypted; names are unique, relative, and without a component "..". Checksums of data are not checked. */
 #ifndef PICI_TOOLS_PARSE_ZIP_H
 #define PICI_TOOLS_PARSE_ZIP_H
 
@@ -20,6 +20,8 @@ struct zip_entry {
     size_t name_len;
     bool stored;         /* not compressed */
     unsigned method;     /* of compression */
+    uint32_t crc;        /* CRC-32 of its bytes before compression */
+    uint64_t bytes;      /* their number */
     uint64_t header;     /* where its local header begins */
     uint64_t begin, end; /* offsets of its data in the file */
 };

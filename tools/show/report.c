@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "parse/npy.h"
 #include "show/heat.h"
 #include "term.h"
 
@@ -31,6 +32,8 @@ void measured_json(struct jsonout *j, const struct measured *m)
     jsonout_end(j, ']');
     jsonout_bool(j, "fortran_order", m->fortran);
     jsonout_bool(j, "big_endian", m->big_endian);
+    if (m->view)
+        jsonout_string(j, "view", m->view);
 }
 
 static void json_sizes(struct jsonout *j, const struct sizes *s, uint64_t stored)
@@ -163,6 +166,11 @@ static void print_one(const struct report *r)
     }
     printf("%s\n  shape      %s%s\n", m->big_endian ? ", big-endian" : "",
            term_shape(text, sizeof text, m->shape, m->rank), m->fortran ? ", Fortran order" : "");
+    if (m->view) {
+        fputs("  original   ", stdout);
+        term_puts(stdout, m->view);
+        putchar('\n');
+    }
     printf("  elements   %" PRIu64 "\n  nonzero    %" PRIu64 "\n", s->elements, s->nnz);
     if (s->negative_zeros)
         printf("  -0.0       %" PRIu64 " of these\n", s->negative_zeros);
@@ -199,21 +207,28 @@ static size_t widest(size_t a, size_t b)
 }
 
 /* A tensor's dtype and shape for a table. F: Fortran order; BE: big-endian in its original file. */
-static const char *dtype_cell(char buf[16], const struct measured *m)
+enum { DTYPE_CELL = 32, SHAPE_CELL = 256 };
+
+static const char *dtype_cell(char buf[DTYPE_CELL], const struct measured *m)
 {
-    snprintf(buf, 16, "%s%s", pici_dtype_name(m->dtype), m->big_endian ? " BE" : "");
+    static const char *const meanings[] = {[NPY_NUMBER] = "", [NPY_BOOL] = " bool", [NPY_COMPLEX] = " complex"};
+    const enum npy_meaning meaning =
+        m->dtype_text ? npy_meaning_of(m->dtype_text, strlen(m->dtype_text), m->dtype) : NPY_NUMBER;
+    snprintf(buf, DTYPE_CELL, "%s%s%s", pici_dtype_name(m->dtype), meanings[meaning], m->big_endian ? " BE" : "");
     return buf;
 }
 
-static const char *shape_cell(char buf[64], const struct measured *m)
+static const char *shape_cell(char buf[SHAPE_CELL], const struct measured *m)
 {
     term_shape(buf, 60, m->shape, m->rank);
-    return m->fortran ? strcat(buf, " F") : buf;
+    const size_t n = strlen(buf);
+    snprintf(buf + n, SHAPE_CELL - n, "%s%s%s", m->fortran ? " F" : "", m->view ? " " : "", m->view ? m->view : "");
+    return buf;
 }
 
 void columns_fit(struct columns *c, const struct report *r, size_t rest)
 {
-    char text[64];
+    char text[SHAPE_CELL];
     size_t terminal = term_width(stdout);
     *c = (struct columns){.name = 5, .dtype = 5, .shape = 5, .cut = terminal != 0};
     for (size_t i = 0; i < r->tensors; i++) {
@@ -249,7 +264,7 @@ void columns_end(void)
 
 void columns_row(const struct columns *c, const struct measured *m)
 {
-    char dtype[16], shape[64];
+    char dtype[DTYPE_CELL], shape[SHAPE_CELL];
     columns_put(c, m->name, dtype_cell(dtype, m), shape_cell(shape, m));
 }
 

@@ -99,10 +99,11 @@ static int compress(const char *path, const struct tool_options *o, void *sum)
     char *out = o->out ? strdup(o->out) : tool_output_name(path, ".pici");
     int status = out ? input_open(&j.in, path) : tool_nomem(path, "the output's name");
     if (status == TOOL_OK) {
-        status = source_open(&j.source, &j.in, path, o);
+        const struct limit limit = input_limit(&j.in, o);
+        status = source_open_exact(&j.source, &j.in, path, o, &limit);
         if (status == TOOL_OK) {
             status = output_open(&j.out, out, &j.in, o->force);
-            j.out.limit = input_limit(&j.in, o);
+            j.out.limit = limit;
             start = term_now(); /* a question may have been asked before */
             if (status == TOOL_OK)
                 status = copy(&j, o);

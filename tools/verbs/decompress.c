@@ -3,47 +3,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attrs.h"
 #include "reading.h"
+#include "restore.h"
 #include "result.h"
-#include "source.h"
 #include "term.h"
 #include "tool.h"
 
-static int copy_tensor(struct reading *r, const struct pici_tensor_info *t, struct output *out, struct progress *p)
-{
-    size_t width = pici_dtype_width(t->dtype);
-    bool big;
-    int status = reading_attr_is(r, t->index, ATTR_ENDIAN, "big", &big);
-    for (uint64_t done = 0, n = 1; status == TOOL_OK && n;) {
-        status = reading_piece(r, t, &done, &n);
-        if (status || !n)
-            break;
-        if (big != source_host_is_big_endian())
-            source_swap(r->piece, (size_t)n * width, width);
-        status = output_write(out, r->piece, (size_t)n * width);
-        progress_at(p, r->in->at, out->at);
-    }
-    return status;
-}
-
 static int copy(struct reading *r, struct output *out)
 {
-    struct pici_attr head;
+    struct restore to;
     struct progress p;
-    int status = reading_attr(r, PICI_FILE, ATTR_HEAD, &head);
-    if (status == TOOL_OK && head.key && head.len)
-        status = output_write(out, head.value, head.len);
+    int status = restore_open(&to, r, out);
+    if (status)
+        return status;
     progress_start(&p, r->in->name, r->in->bytes);
     for (bool more = true; status == TOOL_OK && more;) {
         struct pici_tensor_info t;
         status = reading_next(r, &t, &more);
         if (status == TOOL_OK && more) {
             result_tensor(t.name, t.dtype, t.shape, t.rank);
-            status = copy_tensor(r, &t, out, &p);
+            status = restore_tensor(&to, &t, &p);
         }
     }
+    if (status == TOOL_OK)
+        status = restore_end(&to);
     progress_end(&p);
+    restore_close(&to);
     return status;
 }
 

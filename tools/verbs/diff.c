@@ -199,6 +199,8 @@ int verb_diff(const struct tool_options *o)
     if (status == TOOL_OK && j.base.source.type != j.next.source.type)
         status = tool_usage(o->args[1], "taken as %s, and the base as %s: use --type",
                             tool_type_name(j.next.source.type), tool_type_name(j.base.source.type));
+    if (status == TOOL_OK && tool_type_is_zip(j.next.source.type))
+        status = tool_usage(o->args[1], "diff is not for .%s files", tool_type_name(j.next.source.type));
     if (status == TOOL_OK && input_is(&j.base.in, o->out))
         status = tool_usage(o->out, "is the base");
     if (status == TOOL_OK)

@@ -48,11 +48,21 @@ static int write_npy_header(struct reading *r, const struct pici_tensor_info *t,
 {
     char header[NPY_WRITE_ROOM];
     bool fortran;
+    struct pici_attr a = {0};
     int status = reading_attr_is(r, t->index, ATTR_ORDER, "F", &fortran);
+    if (status == TOOL_OK)
+        status = reading_attr(r, t->index, ATTR_DTYPE, &a);
+    if (status)
+        return status;
+    enum npy_meaning meaning = a.key ? npy_meaning_of(a.value, a.len, t->dtype) : NPY_NUMBER;
+    unsigned rank = t->rank;
+    if (meaning == NPY_COMPLEX && (o->range.given || !rank || t->shape[rank - 1] != 2))
+        meaning = NPY_NUMBER; /* a range is of parts */
+    rank -= meaning == NPY_COMPLEX;
     const uint64_t n = o->range.last - o->range.first;
-    size_t len = o->range.given ? npy_write_header(header, t->dtype, false, &n, 1)
-                                : npy_write_header(header, t->dtype, fortran, t->shape, t->rank);
-    return status ? status : output_write(out, header, len);
+    size_t len = o->range.given ? npy_write_header(header, t->dtype, meaning, false, &n, 1)
+                                : npy_write_header(header, t->dtype, meaning, fortran, t->shape, rank);
+    return output_write(out, header, len);
 }
 
 static int copy(struct reading *r, const struct pici_tensor_info *t, const struct tool_options *o, struct output *out)

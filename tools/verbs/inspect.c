@@ -237,6 +237,8 @@ static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_
             if (!m)
                 return tool_nomem(j->in.name, "the list of tensors");
             m->big_endian = t.big_endian;
+            if (t.view && t.view[0] && !(m->view = strdup(t.view)))
+                return tool_nomem(j->in.name, "the list of tensors");
         }
         for (uint64_t left = t.count; left;) {
             uint64_t n = left < chunk ? left : chunk;

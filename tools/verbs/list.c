@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attrs.h"
 #include "blocks.h"
+#include "parse/npy.h"
 #include "reading.h"
 #include "result.h"
 #include "show/inputs.h"
@@ -32,6 +34,15 @@ static struct measured *add(struct report *report, const char *name, size_t len,
     return m;
 }
 
+/* Keeps what the original calls the type, of booleans and complex numbers alone: there may be millions of tensors. */
+static bool keep_meaning(struct measured *m, const char *text, size_t len)
+{
+    if (npy_meaning_of(text, len, m->dtype) == NPY_NUMBER)
+        return true;
+    m->dtype_text = strndup(text, len);
+    return m->dtype_text != NULL;
+}
+
 /* Reads the index, or all of a stream. The sizes in the report are elements and dense bytes only. */
 static int gather(struct reading *r, struct report *report, uint64_t *chunks)
 {
@@ -51,9 +62,43 @@ static int gather(struct reading *r, struct report *report, uint64_t *chunks)
         status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
         if (status == TOOL_OK)
             status = reading_attr_is(r, t.index, ATTR_ORDER, "F", &m->fortran);
+        struct pici_attr type = {0};
+        if (status == TOOL_OK)
+            status = reading_attr(r, t.index, ATTR_DTYPE, &type);
         if (status)
             return status;
+        if (type.key && !keep_meaning(m, type.value, type.len))
+            return tool_nomem(r->in->name, "the list of tensors");
     }
+}
+
+/* Adds each tensor that the pickle of a .pt file names; several may be in one storage. */
+static int gather_torch(struct archive *a, struct report *report)
+{
+    char view[256];
+    uint64_t shape[TORCH_MAX_RANK + 1];
+    for (size_t i = 0; i < a->torch.count; i++) {
+        const struct torch_tensor *t = &a->torch.tensors[i];
+        unsigned rank = t->rank;
+        if (rank)
+            memcpy(shape, t->shape, rank * sizeof *shape);
+        if (t->item_elements > 1)
+            shape[rank++] = t->item_elements;
+        struct measured *m = add(report, t->name, t->name_len, t->dtype, shape, rank, t->items * t->item_elements);
+        if (!m || !(m->dtype_text = strdup(t->source_dtype)))
+            return tool_nomem(a->in->name, "the list of tensors");
+        archive_view(a, i, view, sizeof view);
+        if (view[0] && !(m->view = strdup(view)))
+            return tool_nomem(a->in->name, "the list of tensors");
+        m->big_endian = a->big_endian && pici_dtype_width(t->dtype) > 1;
+    }
+    return TOOL_OK;
+}
+
+/* Whether gather_torch has listed what is in this part of the file. */
+static bool is_listed(const struct archive *a, size_t part)
+{
+    return a->torch.count && part < a->parts && a->part[part].tensor != ARCHIVE_NONE;
 }
 
 /* Reads the header of a file that is not a .pici file. */
@@ -66,13 +111,18 @@ static int gather_source(const char *path, const struct tool_options *o, struct 
         return status;
     *type = tool_type_name(all.source.type);
     *bytes = all.in.bytes;
+    status = gather_torch(&all.source.archive, report);
     for (size_t i = 0; i < all.n && status == TOOL_OK; i++) {
+        if (is_listed(&all.source.archive, i))
+            continue;
         const struct tensor_at *t = &all.tensor[i];
         struct measured *m =
             t->filler ? NULL : add(report, t->name, t->name_len, t->dtype, t->shape, t->rank, t->count);
         if (m) {
             m->big_endian = t->big_endian;
             m->fortran = t->fortran;
+            if (!keep_meaning(m, t->dtype_text, strlen(t->dtype_text)))
+                status = tool_nomem(all.in.name, "the list of tensors");
         } else if (!t->filler) {
             status = tool_nomem(all.in.name, "the list of tensors");
         }

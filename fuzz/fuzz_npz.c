@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Any bytes as a .npz and as a .pt file, and a .npz made of an array of any bytes: from what source.h reads of a file,
+ * the same bytes are put together again, and its entries are inflated to what their lengths and CRC-32 say. */
+#define _GNU_SOURCE /* memfd_create */
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fuzz/fuzz.h"
+#include "tools/parse/crc32.h"
+#include "tools/parse/unzip.h"
+#include "source.h"
+
+enum { PIECE = 1000, INFLATED_MOST = 1 << 22 };
+
+/* What has been put together of a file, which is compared with it. */
+struct again {
+    const uint8_t *file;
+    size_t len, at;
+};
+
+static int put(void *ctx, const void *p, size_t n)
+{
+    struct again *a = ctx;
+    require(n <= a->len - a->at && memcmp(a->file + a->at, p, n) == 0);
+    a->at += n;
+    return 0;
+}
+
+/* Puts a tensor together, and what of the head precedes it. */
+static int put_tensor(struct source *s, const struct source_tensor *t, struct again *a, size_t *head_at)
+{
+    uint8_t piece[PIECE * 8];
+    const size_t width = pici_dtype_width(t->dtype);
+    struct deflated d = {0};
+    struct deflater *deflater = NULL;
+    const char *digits = t->before;
+    uint64_t before;
+    int status = TOOL_OK;
+    require(tool_parse_digits(&digits, &before) && !*digits && before <= s->head_len - *head_at);
+    if (t->deflate[0]) {
+        require(deflated_parse(&d, t->deflate, strlen(t->deflate), t->count * width) && d.header <= before);
+        deflater = deflater_new((int)d.level);
+        require(deflater != NULL);
+    }
+    put(a, s->head + *head_at, (size_t)(before - d.header));
+    *head_at += (size_t)before;
+    if (deflater)
+        deflater_put(deflater, s->head + *head_at - d.header, (size_t)d.header, false, put, a);
+    for (uint64_t left = t->count, n; status == TOOL_OK && left; left -= n) {
+        n = left < PIECE ? left : PIECE;
+        status = source_take(s, piece, (size_t)n * width);
+        if (status)
+            break;
+        source_swap(piece, (size_t)n * width, s->swap_width);
+        if (deflater)
+            deflater_put(deflater, piece, (size_t)n * width, false, put, a);
+        else
+            put(a, piece, (size_t)n * width);
+    }
+    if (deflater && status == TOOL_OK) {
+        deflater_put(deflater, "", 0, true, put, a);
+        require(deflater_bytes(deflater) == d.bytes && deflater_crc(deflater) == d.crc);
+    }
+    deflater_free(deflater);
+    return status;
+}
+
+/* valid: the file must be read. */
+static void read_file(const uint8_t *file, size_t len, enum tool_type type, bool valid)
+{
+    struct input in = {.name = "fuzz", .fd = memfd_create("fuzz", 0), .regular = len > 0, .bytes = len};
+    struct tool_options o = {.type = type};
+    const struct limit limit = {true, INFLATED_MOST, NULL};
+    struct again a = {file, len, 0};
+    struct source s;
+    size_t head_at = 0;
+    bool more = true;
+    require(in.fd >= 0 && write(in.fd, file, len) == (ssize_t)len);
+    int status = source_open_exact(&s, &in, "fuzz", &o, &limit);
+    const bool opened = status == TOOL_OK;
+    while (status == TOOL_OK) {
+        struct source_tensor t;
+        status = source_next(&s, &t, &more);
+        if (status || !more)
+            break;
+        require(t.name[t.name_len] == 0);
+        status = put_tensor(&s, &t, &a, &head_at);
+    }
+    if (status == TOOL_OK) {
+        put(&a, s.head + head_at, s.head_len - head_at);
+        require(a.at == len);
+    }
+    require(status == TOOL_OK || !valid);
+    if (opened)
+        source_close(&s);
+    close(in.fd);
+}
+
+/* ---- archives of one array */
+
+struct made {
+    uint8_t *p;
+    size_t len;
+};
+
+static int append(void *ctx, const void *p, size_t n)
+{
+    struct made *m = ctx;
+    memcpy(m->p + m->len, p, n);
+    m->len += n;
+    return 0;
+}
+
+static void number(struct made *m, int bytes, uint64_t v)
+{
+    for (; bytes--; v >>= 8)
+        m->p[m->len++] = (uint8_t)v;
+}
+
+/* The fields that local header and directory share, from the flags on. */
+static void fields(struct made *m, unsigned method, uint32_t crc, size_t packed, size_t bytes, const char *name)
+{
+    number(m, 2, 0), number(m, 2, method), number(m, 4, 0);
+    number(m, 4, crc), number(m, 4, packed), number(m, 4, bytes), number(m, 2, strlen(name)), number(m, 2, 0);
+}
+
+/* Makes a .npz: level 0 is stored. The two bytes after the first damage it, if they are not zero: where, by how much. */
+static void make(const uint8_t *data, size_t len)
+{
+    static const char name[] = "a.npy";
+    const unsigned level = data[0] % 10, method = level ? ZIP_DEFLATED : ZIP_STORED;
+    const size_t damage = data[1] * 8u;
+    const uint8_t by = data[2], *elements = data + 3;
+    struct made array = {memory(NPY_WRITE_ROOM + len), 0}, zip = {memory(2 * len + 2 * NPY_WRITE_ROOM + 200), 0};
+    struct made packed = {memory(2 * len + 2 * NPY_WRITE_ROOM), 0};
+    const uint64_t n = len - 3;
+    array.len = npy_write_header((char *)array.p, PICI_U8, NPY_NUMBER, false, &n, 1);
+    append(&array, elements, (size_t)n);
+    const uint32_t crc = parse_crc32(0, array.p, array.len);
+    struct deflater *d = level ? deflater_new((int)level) : NULL;
+    if (d)
+        deflater_put(d, array.p, array.len, true, append, &packed);
+    else
+        append(&packed, array.p, array.len);
+    deflater_free(d);
+    append(&zip, "PK\3\4", 4), number(&zip, 2, 20);
+    fields(&zip, method, crc, packed.len, array.len, name);
+    append(&zip, name, strlen(name));
+    append(&zip, packed.p, packed.len);
+    const size_t directory = zip.len;
+    append(&zip, "PK\1\2", 4), number(&zip, 4, 20 << 16 | 20);
+    fields(&zip, method, crc, packed.len, array.len, name);
+    number(&zip, 14, 0);
+    append(&zip, name, strlen(name));
+    const size_t end = zip.len;
+    append(&zip, "PK\5\6", 4), number(&zip, 4, 0), number(&zip, 2, 1), number(&zip, 2, 1);
+    number(&zip, 4, end - directory), number(&zip, 4, directory), number(&zip, 2, 0);
+    if (by && damage < zip.len)
+        zip.p[damage] ^= by;
+    read_file(zip.p, zip.len, TYPE_NPZ, !by);
+    free(array.p);
+    free(zip.p);
+    free(packed.p);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    static FILE *nowhere;
+    if (!nowhere && (nowhere = fopen("/dev/null", "w")))
+        stderr = nowhere; /* the tool's words; sanitizers have the descriptor */
+    read_file(data, len, TYPE_NPZ, false);
+    read_file(data, len, TYPE_PT, false);
+    if (len > 3 && unzip_inflates())
+        make(data, len);
+    return 0;
+}

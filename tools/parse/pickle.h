@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Reads a pickle of Python as data: which containers, strings, numbers, names of classes and calls it holds. Nothing is
+ * imported, called or built; a call is a node that has the name of what would be called and its arguments.
+ *
+ * The opcodes of protocols 2 to 5 are read, without those of the extension registry and of buffers outside the pickle,
+ * and without those that only protocols 0 and 1 write. */
+#ifndef PICI_TOOLS_PARSE_PICKLE_H
+#define PICI_TOOLS_PARSE_PICKLE_H
+
+#include "parse/parse.h"
+
+enum {
+    PICKLE_MAX_BYTES = 64 << 20, /* of a pickle; a longer one is refused */
+    PICKLE_MAX_NODES = 1 << 22,  /* values, */
+    PICKLE_MAX_CELLS = 1 << 23,  /* places in containers, */
+    PICKLE_MAX_STACK = 1 << 22   /* and entries of the stack and of the memo */
+};
+
+enum pickle_type {
+    PICKLE_NONE,
+    PICKLE_BOOL,   /* number */
+    PICKLE_INT,    /* number */
+    PICKLE_BIG,    /* an integer beyond 64 bits */
+    PICKLE_FLOAT,  /* its value is not kept */
+    PICKLE_TEXT,   /* start, len */
+    PICKLE_BYTES,  /* start, len */
+    PICKLE_TUPLE,  /* cells */
+    PICKLE_LIST,   /* cells */
+    PICKLE_SET,    /* cells */
+    PICKLE_DICT,   /* cells with keys */
+    PICKLE_GLOBAL, /* of a module (a text) the name (a text): a class or a function */
+    PICKLE_CALL,  /* function and args; state, or PICKLE_NO if none was set. Items that were added to the result: cells,
+                      with keys or without */
+    PICKLE_STORED /* a persistent id: args is the id */
+};
+
+#define PICKLE_NO UINT32_MAX /* the index of no node, of no cell */
+
+struct pickle_node {
+    uint8_t type; /* enum pickle_type */
+    bool seen;    /* false; for the caller's use */
+    union {
+        int64_t number;
+        struct {
+            uint32_t start, len; /* in the pickle's bytes */
+        } text;
+        struct {
+            uint32_t module, name; /* nodes */
+        } global;
+        struct {
+            uint32_t function, args; /* nodes */
+        } call;
+    } is;
+    uint32_t state;       /* a node */
+    uint32_t first, last; /* cells */
+};
+
+struct pickle_cell {
+    uint32_t key, value; /* nodes; key is PICKLE_NO where there are none */
+    uint32_t next;       /* a cell */
+};
+
+struct pickle {
+    const uint8_t *bytes; /* the caller's */
+    struct pickle_node *nodes;
+    struct pickle_cell *cells;
+    uint32_t node_count, cell_count;
+    uint32_t root; /* node of the whole value */
+};
+
+/* Read a pickle. Containers may hold themselves, and one value may be in several places.
+ *   out    freed by the caller with pickle_free; needs none after false
+ *   bytes  [len], must outlive out. What follows the opcode STOP is ignored, as Python does
+ *   base   the pickle's offset in the file, for errors
+ * Memory is proportional to len, and limited by the constants above. False, with *err set: an opcode that is not read,
+ * malformed, a limit is passed, or out of memory. */
+bool pickle_parse(struct pickle *out, const uint8_t *bytes, size_t len, uint64_t base, struct parse_error *err);
+
+void pickle_free(struct pickle *);
+
+/* Whether a node is a text of these bytes; whether it is a global of this module and name. n may be PICKLE_NO. */
+bool pickle_is_text(const struct pickle *, uint32_t n, const char *text);
+bool pickle_is_global(const struct pickle *, uint32_t n, const char *module, const char *name);
+
+/* The type of a node; PICKLE_NONE of PICKLE_NO. */
+enum pickle_type pickle_type_of(const struct pickle *, uint32_t n);
+
+/* The i-th value in a tuple or list, from 0; PICKLE_NO if the node is neither or has fewer. */
+uint32_t pickle_item(const struct pickle *, uint32_t n, unsigned i);
+
+#endif

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "parse/torch.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parse/pickle.h"
+
+/* How torch names a dtype: its own word, and the class of its storages. */
+static const struct kind {
+    const char *name, *storage;
+    enum pici_dtype dtype;
+    unsigned item_elements;
+} kinds[] = {
+    {"float32", "FloatStorage", PICI_F32, 1},
+    {"float64", "DoubleStorage", PICI_F64, 1},
+    {"float16", "HalfStorage", PICI_F16, 1},
+    {"bfloat16", "BFloat16Storage", PICI_BF16, 1},
+    {"int8", "CharStorage", PICI_I8, 1},
+    {"uint8", "ByteStorage", PICI_U8, 1},
+    {"int16", "ShortStorage", PICI_I16, 1},
+    {"int32", "IntStorage", PICI_I32, 1},
+    {"int64", "LongStorage", PICI_I64, 1},
+    {"bool", "BoolStorage", PICI_U8, 1},
+    {"complex64", "ComplexFloatStorage", PICI_F32, 2},
+    {"complex128", "ComplexDoubleStorage", PICI_F64, 2},
+    {"qint8", "QInt8Storage", PICI_I8, 1},
+    {"quint8", "QUInt8Storage", PICI_U8, 1},
+    {"qint32", "QInt32Storage", PICI_I32, 1},
+    {"quint4x2", "QUInt4x2Storage", PICI_U8, 1},
+    {"quint2x4", "QUInt2x4Storage", PICI_U8, 1},
+    {"complex32", "", PICI_F16, 2},
+    {"uint16", "", PICI_U16, 1},
+    {"uint32", "", PICI_U32, 1},
+    {"uint64", "", PICI_U64, 1},
+    {"float8_e4m3fn", "", PICI_F8E4M3, 1},
+    {"float8_e5m2", "", PICI_F8E5M2, 1},
+    {"float8_e4m3fnuz", "", PICI_U8, 1},
+    {"float8_e5m2fnuz", "", PICI_U8, 1},
+    {"float8_e8m0fnu", "", PICI_U8, 1},
+    {"float4_e2m1fn_x2", "", PICI_U8, 1},
+    {"untyped", "UntypedStorage", PICI_U8, 1},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds, UNTYPED = KINDS - 1 };
+
+/* The path from the root to the value that is looked at. */
+struct path {
+    char *p;
+    size_t len, room;
+};
+
+struct walker {
+    struct pickle pickle;
+    struct torch *out;
+    struct path path;
+    size_t tensor_room, names_len, names_room, dims_len, dims_room;
+    size_t memory; /* bytes of names, shapes and strides so far */
+    uint64_t base;
+    struct parse_error *err;
+};
+
+static bool nomem(const struct walker *w)
+{
+    return parse_fail(w->err, w->base, "out of memory for the pickle's tensors");
+}
+
+/* Room for n more elements of width bytes at p, which has *room and uses used. NULL: no memory. */
+static void *more_room(void *p, size_t *room, size_t used, size_t n, size_t width)
+{
+    if (n <= *room - used)
+        return p;
+    size_t all = *room + *room / 2 + 64;
+    if (all - used < n)
+        all = used + n;
+    void *bigger = all <= SIZE_MAX / width ? realloc(p, all * width) : NULL;
+    if (bigger)
+        *room = all;
+    return bigger;
+}
+
+/* ---- tensors */
+
+static bool bad(struct walker *w, const char *what)
+{
+    char name[64];
+    return parse_fail(w->err, w->base, "the pickle's tensor '%s' %s",
+                      parse_printable(name, sizeof name, w->path.p, w->path.len), what);
+}
+
+/* The number of a node; false if it is not an integer from 0 on. */
+static bool natural(const struct walker *w, uint32_t n, uint64_t *v)
+{
+    if (pickle_type_of(&w->pickle, n) != PICKLE_INT || w->pickle.nodes[n].is.number < 0)
+        return false;
+    *v = (uint64_t)w->pickle.nodes[n].is.number;
+    return true;
+}
+
+/* A tuple, which may be the only argument of a call, as that of torch.Size. */
+static uint32_t tuple_of(const struct walker *w, uint32_t n)
+{
+    if (pickle_type_of(&w->pickle, n) == PICKLE_CALL)
+        n = pickle_item(&w->pickle, w->pickle.nodes[n].is.call.args, 0);
+    return n;
+}
+
+/* Reads a tuple of dimensions. */
+static bool take_dims(struct walker *w, uint32_t n, uint64_t dims[TORCH_MAX_RANK], unsigned *rank)
+{
+    n = tuple_of(w, n);
+    if (pickle_type_of(&w->pickle, n) != PICKLE_TUPLE)
+        return bad(w, "has a size or strides that are no tuple");
+    *rank = 0;
+    for (uint32_t c = w->pickle.nodes[n].first; c != PICKLE_NO; c = w->pickle.cells[c].next) {
+        if (*rank == TORCH_MAX_RANK)
+            return bad(w, "has too many dimensions");
+        if (!natural(w, w->pickle.cells[c].value, &dims[(*rank)++]))
+            return bad(w, "has a dimension or stride that is no natural number");
+    }
+    return true;
+}
+
+static const struct kind *kind_by(const struct walker *w, uint32_t name, bool storage)
+{
+    for (int i = 0; i < KINDS; i++)
+        if (pickle_is_text(&w->pickle, name, storage ? kinds[i].storage : kinds[i].name))
+            return &kinds[i];
+    return NULL;
+}
+
+/* Reads the persistent id of a storage: ('storage', class, key, location, items). */
+static bool take_storage(struct walker *w, uint32_t n, struct torch_tensor *t, const struct kind **kind,
+                         uint64_t *items)
+{
+    const struct pickle *p = &w->pickle;
+    if (pickle_type_of(p, n) != PICKLE_STORED)
+        return bad(w, "has no storage");
+    const uint32_t id = p->nodes[n].is.call.args, class = pickle_item(p, id, 1), key = pickle_item(p, id, 2);
+    if (!pickle_is_text(p, pickle_item(p, id, 0), "storage") || pickle_type_of(p, class) != PICKLE_GLOBAL ||
+        pickle_type_of(p, key) != PICKLE_TEXT || !natural(w, pickle_item(p, id, 4), items))
+        return bad(w, "has a storage that is not as torch writes it");
+    t->storage = (const char *)p->bytes + p->nodes[key].is.text.start;
+    t->storage_len = p->nodes[key].is.text.len;
+    *kind = kind_by(w, p->nodes[class].is.global.name, true);
+    if (!*kind)
+        *kind = &kinds[UNTYPED];
+    return true;
+}
+
+/* Sets items, extent and row_major. */
+static bool measure(struct walker *w, struct torch_tensor *t, const uint64_t *shape, const uint64_t *strides)
+{
+    uint64_t row = 1, last = t->offset;
+    t->items = 1;
+    t->row_major = true;
+    for (unsigned i = 0; i < t->rank; i++)
+        t->items = shape[i] ? t->items : 0;
+    for (unsigned i = t->rank; t->items && i-- > 0;) {
+        uint64_t step;
+        if (!parse_mul(&t->items, t->items, shape[i], INT64_MAX / 16) ||
+            !parse_mul(&step, strides[i], shape[i] - 1, INT64_MAX / 16 - 1) || last > INT64_MAX / 16 - 1 - step)
+            return bad(w, "has a size beyond 59 bits");
+        last += step;
+        t->row_major = t->row_major && (shape[i] == 1 || strides[i] == row);
+        row *= shape[i];
+    }
+    if (t->items && last > INT64_MAX / 16 - 1)
+        return bad(w, "has an offset beyond 59 bits");
+    t->extent = t->items ? last + 1 : 0;
+    return true;
+}
+
+/* Appends a tensor of the path's name. Its shape and strides are copied; out->dims moves, so that pointers into it are
+ * set in the end. */
+static bool add_tensor(struct walker *w, struct torch_tensor *t, const struct kind *kind, const uint64_t *shape,
+                       const uint64_t *strides)
+{
+    struct torch *out = w->out;
+    t->source_dtype = kind->name;
+    t->dtype = kind->dtype;
+    t->item_elements = kind->item_elements;
+    t->name_len = w->path.len ? w->path.len : 4;
+    const size_t dims_bytes = 2 * t->rank * sizeof *shape;
+    w->memory += t->name_len + 1 + dims_bytes + sizeof *t;
+    if (w->memory > TORCH_MAX_MEMORY)
+        return parse_fail(w->err, w->base, "the pickle's tensors have longer names and shapes than the limit");
+    if (!measure(w, t, shape, strides))
+        return false;
+    struct torch_tensor *tensors = more_room(out->tensors, &w->tensor_room, out->count, 1, sizeof *tensors);
+    out->tensors = tensors ? tensors : out->tensors;
+    char *names = more_room(out->names, &w->names_room, w->names_len, t->name_len + 1, 1);
+    out->names = names ? names : out->names;
+    uint64_t *dims = more_room(out->dims, &w->dims_room, w->dims_len, 2 * t->rank, sizeof *dims);
+    out->dims = dims ? dims : out->dims;
+    if (!tensors || !names || (!dims && t->rank))
+        return nomem(w);
+    memcpy(names + w->names_len, w->path.len ? w->path.p : "data", t->name_len);
+    names[w->names_len + t->name_len] = 0;
+    w->names_len += t->name_len + 1;
+    if (t->rank) {
+        memcpy(dims + w->dims_len, shape, dims_bytes / 2);
+        memcpy(dims + w->dims_len + t->rank, strides, dims_bytes / 2);
+    }
+    w->dims_len += 2 * t->rank;
+    out->tensors[out->count++] = *t;
+    return true;
+}
+
+/* Reads a tensor: the arguments of torch._utils._rebuild_tensor_v2 and its like. dtype: the number of the argument that
+ * names it; 0: the storage does. */
+static bool take_tensor(struct walker *w, uint32_t args, unsigned dtype)
+{
+    struct torch_tensor t = {0};
+    const struct kind *kind;
+    uint64_t shape[TORCH_MAX_RANK], strides[TORCH_MAX_RANK], all;
+    unsigned rank;
+    if (!take_storage(w, pickle_item(&w->pickle, args, 0), &t, &kind, &all))
+        return false;
+    if (!natural(w, pickle_item(&w->pickle, args, 1), &t.offset))
+        return bad(w, "has an offset that is no natural number");
+    if (!take_dims(w, pickle_item(&w->pickle, args, 2), shape, &t.rank) ||
+        !take_dims(w, pickle_item(&w->pickle, args, 3), strides, &rank))
+        return false;
+    if (rank != t.rank)
+        return bad(w, "has not as many strides as dimensions");
+    const uint32_t named = dtype ? pickle_item(&w->pickle, args, dtype) : PICKLE_NO;
+    if (pickle_type_of(&w->pickle, named) == PICKLE_GLOBAL)
+        kind = kind_by(w, w->pickle.nodes[named].is.global.name, false);
+    if (!kind)
+        return bad(w, "has a dtype that is not known");
+    return add_tensor(w, &t, kind, shape, strides);
+}
+
+/* Reads a storage that no tensor surrounds. */
+static bool take_bare_storage(struct walker *w, uint32_t n)
+{
+    struct torch_tensor t = {.rank = 1};
+    const struct kind *kind;
+    uint64_t items, stride = 1;
+    return take_storage(w, n, &t, &kind, &items) && add_tensor(w, &t, kind, &items, &stride);
+}
+
+/* ---- walking */
+
+static bool walk(struct walker *w, uint32_t n, int depth);
+
+/* Appends a word to the path, after a dot if it is not the first. */
+static bool enter(struct walker *w, const char *word, size_t len)
+{
+    struct path *to = &w->path;
+    char *p = more_room(to->p, &to->room, to->len, len + 1, 1);
+    if (!p)
+        return nomem(w);
+    to->p = p;
+    if (to->len)
+        p[to->len++] = '.';
+    memcpy(p + to->len, word, len);
+    to->len += len;
+    return true;
+}
+
+/* Appends a key to the path: a text or an integer as it is, of other keys their number in the container. */
+static bool enter_key(struct walker *w, uint32_t key, uint64_t index)
+{
+    char digits[24];
+    const struct pickle_node *k = key == PICKLE_NO ? NULL : &w->pickle.nodes[key];
+    if (k && k->type == PICKLE_TEXT)
+        return enter(w, (const char *)w->pickle.bytes + k->is.text.start, k->is.text.len);
+    const int len = k && k->type == PICKLE_INT ? snprintf(digits, sizeof digits, "%" PRId64, k->is.number)
+                                               : snprintf(digits, sizeof digits, "%" PRIu64, index);
+    return enter(w, digits, (size_t)len);
+}
+
+/* Whether a key of a module's state stands for no part of a parameter's name. */
+static bool is_layer_of_module(const struct walker *w, uint32_t key)
+{
+    return pickle_is_text(&w->pickle, key, "_parameters") || pickle_is_text(&w->pickle, key, "_buffers") ||
+           pickle_is_text(&w->pickle, key, "_modules");
+}
+
+/* Walks the values in a node's cells. state: they are the attributes of an object. */
+static bool walk_cells(struct walker *w, uint32_t n, bool state, int depth)
+{
+    const size_t len = w->path.len;
+    uint64_t index = 0;
+    for (uint32_t c = w->pickle.nodes[n].first; c != PICKLE_NO; c = w->pickle.cells[c].next) {
+        const struct pickle_cell *cell = &w->pickle.cells[c];
+        if (!(state && is_layer_of_module(w, cell->key)) && !enter_key(w, cell->key, index))
+            return false;
+        if (!walk(w, cell->value, depth + 1))
+            return false;
+        w->path.len = len;
+        index++;
+    }
+    return true;
+}
+
+/* Walks the values of a container unless it has been seen. */
+static bool walk_container(struct walker *w, uint32_t n, bool state, int depth)
+{
+    struct pickle_node *node = &w->pickle.nodes[n];
+    if (node->seen)
+        return true;
+    if (depth > TORCH_MAX_DEPTH)
+        return parse_fail(w->err, w->base, "the pickle has more than %d containers in one another", TORCH_MAX_DEPTH);
+    node->seen = true;
+    return walk_cells(w, n, state, depth);
+}
+
+static bool walk_call(struct walker *w, uint32_t n, int depth)
+{
+    static const struct {
+        const char *name;
+        unsigned dtype;
+    } tensors[] = {
+        {"_rebuild_tensor", 0}, {"_rebuild_tensor_v2", 0}, {"_rebuild_tensor_v3", 6}, {"_rebuild_qtensor", 0}};
+    const struct pickle *p = &w->pickle;
+    uint32_t function = p->nodes[n].is.call.function, args = p->nodes[n].is.call.args;
+    const uint32_t state = p->nodes[n].state;
+    if (pickle_is_global(p, function, "torch._tensor", "_rebuild_from_type_v2")) { /* (function, type, args, state) */
+        function = pickle_item(p, args, 0);
+        args = pickle_item(p, args, 2);
+    }
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        if (pickle_is_global(p, function, "torch._utils", tensors[i].name))
+            return take_tensor(w, args, tensors[i].dtype);
+    if (depth > TORCH_MAX_DEPTH)
+        return parse_fail(w->err, w->base, "the pickle has more than %d containers in one another", TORCH_MAX_DEPTH);
+    if (pickle_is_global(p, function, "torch._utils", "_rebuild_parameter") ||
+        pickle_is_global(p, function, "torch._utils", "_rebuild_parameter_with_state"))
+        return walk(w, pickle_item(p, args, 0), depth + 1);
+    if (p->nodes[n].seen)
+        return true;
+    w->pickle.nodes[n].seen = true;
+    if (args != PICKLE_NO && !walk(w, args, depth + 1))
+        return false;
+    if (!walk_cells(w, n, false, depth))
+        return false;
+    if (pickle_type_of(p, state) == PICKLE_DICT)
+        return walk_container(w, state, true, depth + 1);
+    return state == PICKLE_NO || walk(w, state, depth + 1);
+}
+
+static bool walk(struct walker *w, uint32_t n, int depth)
+{
+    switch (pickle_type_of(&w->pickle, n)) {
+    case PICKLE_STORED: return take_bare_storage(w, n);
+    case PICKLE_CALL: return walk_call(w, n, depth);
+    case PICKLE_TUPLE:
+    case PICKLE_LIST:
+    case PICKLE_SET:
+    case PICKLE_DICT: return walk_container(w, n, false, depth);
+    default: return true;
+    }
+}
+
+bool torch_parse(struct torch *out, const uint8_t *bytes, size_t len, uint64_t base, struct parse_error *err)
+{
+    struct walker w = {.out = out, .base = base, .err = err};
+    *out = (struct torch){0};
+    bool ok = pickle_parse(&w.pickle, bytes, len, base, err) && walk(&w, w.pickle.root, 0);
+    const char *name = out->names;
+    const uint64_t *dims = out->dims;
+    for (size_t i = 0; ok && i < out->count; i++) {
+        struct torch_tensor *t = &out->tensors[i];
+        t->name = name;
+        name += t->name_len + 1;
+        if (!t->rank)
+            continue;
+        t->shape = dims;
+        t->strides = dims + t->rank;
+        dims += 2 * t->rank;
+    }
+    pickle_free(&w.pickle);
+    free(w.path.p);
+    if (!ok)
+        torch_free(out);
+    return ok;
+}
+
+void torch_free(struct torch *t)
+{
+    free(t->tensors);
+    free(t->names);
+    free(t->dims);
+    *t = (struct torch){0};
+}
+
+bool torch_is_dense(const struct torch_tensor *t, unsigned order[TORCH_MAX_RANK])
+{
+    if (t->offset || t->extent != t->items)
+        return false;
+    for (unsigned i = 0; i < t->rank; i++) { /* insertion; of equal strides, the first dimension stays first */
+        unsigned k = i;
+        for (; k && t->strides[order[k - 1]] < t->strides[i]; k--)
+            order[k] = order[k - 1];
+        order[k] = i;
+    }
+    uint64_t row = 1;
+    for (unsigned k = t->rank; t->items && k-- > 0;) {
+        const uint64_t n = t->shape[order[k]];
+        if (n != 1 && t->strides[order[k]] != row)
+            return false;
+        row *= n;
+    }
+    return true;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Finds the tensors in a pickle of torch.save: what they are called, and which part of which storage each of them is. */
+#ifndef PICI_TOOLS_PARSE_TORCH_H
+#define PICI_TOOLS_PARSE_TORCH_H
+
+#include "pici/pici.h"
+
+#include "parse/parse.h"
+
+enum {
+    TORCH_MAX_RANK = 64,         /* as in torch */
+    TORCH_MAX_DEPTH = 100,       /* of containers in one another */
+    TORCH_MAX_MEMORY = 128 << 20 /* bytes of all names, shapes and strides */
+};
+
+/* A tensor, or a storage that is not in a tensor.
+ *
+ *   name      where it is in the pickle: the keys and indices on the way to it, with dots between, as
+ *             "optimizer.state.0.exp_avg"; "data" if it is the whole pickle. The words _parameters, _buffers and
+ *             _modules, which a pickled module has, are left out
+ *   dtype     float32 float64 float16 bfloat16, float8_e4m3fn float8_e5m2, int8 ... int64, uint8 ... uint64: the
+ *             namesake. bool, other float8, what is quantised and what is not known: u8 (i8, i32 of qint8, qint32)
+ *   complex   two elements of f16, f32, f64 are an item */
+struct torch_tensor {
+    const char *name; /* [name_len], then a NUL */
+    size_t name_len;
+    const char *storage; /* [storage_len]: the storage's key, as "0". Not NUL-terminated */
+    size_t storage_len;
+    const char *source_dtype; /* torch's word, as "complex64"; static */
+    enum pici_dtype dtype;
+    unsigned item_elements; /* elements of dtype in an item: 1, or 2 of complex numbers */
+    unsigned rank;
+    const uint64_t *shape;   /* [rank] items */
+    const uint64_t *strides; /* [rank] items */
+    uint64_t offset;         /* of its first item, in items */
+    uint64_t items;          /* product of shape */
+    uint64_t extent;         /* items of the storage, from its beginning, up to the tensor's last; 0 if it has none */
+    bool row_major;          /* its strides are those of a contiguous tensor */
+};
+
+struct torch {
+    struct torch_tensor *tensors; /* [count] in the order of the pickle */
+    size_t count;
+    char *names;    /* owned: the storage of all names, */
+    uint64_t *dims; /* and of all shapes and strides */
+};
+
+/* Read a pickle. A tensor that is in several places is listed for each; a container for the first only.
+ *   out    freed by the caller with torch_free; needs none after false
+ *   bytes  [len] the entry data.pkl, which must outlive out
+ *   base   its offset in the file, for errors
+ * False, with *err set: a pickle that pickle_parse refuses, a tensor that is not made as torch does, a limit is passed,
+ * or out of memory. */
+bool torch_parse(struct torch *out, const uint8_t *bytes, size_t len, uint64_t base, struct parse_error *err);
+
+void torch_free(struct torch *);
+
+/* Whether the tensor's items are those of its storage from the first on, each once: storage order is then row-major
+ * order with the dimensions in the order of falling strides, which is put to order [rank]. */
+bool torch_is_dense(const struct torch_tensor *, unsigned order[TORCH_MAX_RANK]);
+
+#endif

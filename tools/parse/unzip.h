@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Reads the bytes of an entry of a zip file piece by piece, inflating them if they are deflated (which takes zlib), and
+ * finds the level at which zlib would deflate them to the very bytes that the file has. */
+#ifndef PICI_TOOLS_PARSE_UNZIP_H
+#define PICI_TOOLS_PARSE_UNZIP_H
+
+#include "parse/zip.h"
+
+enum { ZIP_STORED = 0, ZIP_DEFLATED = 8 }; /* methods */
+enum { UNZIP_LEVELS = 9 };                 /* of deflating: 1 to 9 */
+
+/* Whether this build has zlib; and its version, "" without it. */
+bool unzip_inflates(void);
+const char *unzip_version(void);
+
+struct unzip {
+    const struct zip_entry *entry;
+    pici_read_at_fn read_at;
+    void *ctx;
+    struct parse_error *err;
+    uint64_t at;   /* of the file: the next byte of the entry's data to read */
+    uint64_t left; /* bytes of the entry that have not been taken */
+    uint32_t crc;  /* of those that have */
+    bool ended;
+    struct inflating *inflating; /* NULL: the entry is stored */
+};
+
+/* Begin to read an entry, which must outlive u, as err must. False, with *err set: a method that this build does not
+ * read, a length that no deflated data have, or out of memory. u then needs no unzip_close. */
+bool unzip_open(struct unzip *u, const struct zip_entry *, pici_read_at_fn read_at, void *ctx, struct parse_error *err);
+
+/* Take the next n bytes, at most u->left. With the last of them, or with n of 0 if there are none left, the data's end
+ * and CRC-32 are checked. False, with *err set: the data are damaged, or read_at failed. */
+bool unzip_take(struct unzip *u, void *buf, size_t n);
+
+void unzip_close(struct unzip *u);
+
+/* Read and check a whole deflated entry, and find the level of zlib that makes the same bytes of it again, with zlib's
+ * other parameters at their defaults. *level is 0 if there is none; *crc is the CRC-32 of the deflated bytes otherwise.
+ * Memory does not depend on the entry. False, with *err set, as above. */
+bool unzip_level(int *level, uint32_t *crc, const struct zip_entry *, pici_read_at_fn read_at, void *ctx,
+                 struct parse_error *err);
+
+/* Deflates bytes, as zlib does at a level, and counts what comes out. */
+struct deflater;
+
+/* NULL: out of memory, or this build has no zlib. */
+struct deflater *deflater_new(int level);
+
+/* Deflate the next n bytes and give put what comes out; after the last ones, also what zlib has kept. Returns 0, or what
+ * put returned if it is not 0. */
+int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *ctx);
+
+/* The length and the CRC-32 of all that has come out. */
+uint64_t deflater_bytes(const struct deflater *);
+uint32_t deflater_crc(const struct deflater *);
+
+void deflater_free(struct deflater *);
+
+#endif

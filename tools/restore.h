@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Makes the original file from a .pici file: its head and its tensors, deflated where they were. Functions return an
+ * exit status and print the reason, as those of io.h do. */
+#ifndef PICI_TOOLS_RESTORE_H
+#define PICI_TOOLS_RESTORE_H
+
+#include "reading.h"
+#include "term.h"
+
+struct restore {
+    struct reading *r;
+    struct output *out;
+    uint8_t *head; /* [head_len] */
+    size_t head_len, head_at;
+};
+
+/* Both must outlive the restore. Unless this fails, end with restore_close. */
+int restore_open(struct restore *, struct reading *, struct output *);
+
+/* Write a tensor, and what of the head precedes it. It must be the reader's current one. */
+int restore_tensor(struct restore *, const struct pici_tensor_info *, struct progress *);
+
+/* Write the rest of the head, after the last tensor. */
+int restore_end(struct restore *);
+
+void restore_close(struct restore *);
+
+#endif
