@@ -127,7 +127,8 @@ static void fields(struct made *m, unsigned method, uint32_t crc, size_t packed,
     number(m, 4, crc), number(m, 4, packed), number(m, 4, bytes), number(m, 2, strlen(name)), number(m, 2, 0);
 }
 
-/* Makes a .npz: level 0 is stored. The two bytes after the first damage it, if they are not zero: where, by how much. */
+/* Makes a .npz: level 0 is stored. The two bytes after the first damage it, if the second is not zero: where, and by
+ * how much. */
 static void make(const uint8_t *data, size_t len)
 {
     static const char name[] = "a.npy";

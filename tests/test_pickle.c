@@ -256,7 +256,7 @@ Test(pickle, refuses)
         BAD("\x80\x02.", "takes more from its stack"),
         BAD("\x80\x01N.", "protocol"),
         BAD("\x80\x09N.", "protocol"),
-        BAD("\x80\x02(N.e", "ends inside"),
+        BAD("\x80\x02(N", "ends inside"),
         BAD("\x80\x02h\x00.", "not there"),
         BAD("\x80\x02t.", "lacks a mark"),
         BAD("\x80\x02}(Nu.", "key without a value"),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A zip file of tensors, .npz or .pt, as a head of bytes and parts: what source.h makes of such a file. The bytes of the
- * file are, in order, a share of the head and a part, and so on, and the rest of the head; of a part that is deflated,
- * the last bytes of its share and the part are one stream of deflated data.
+ * A zip file of tensors, .npz or .pt, as a head of bytes and parts: what source.h makes of such a file. The bytes of
+ * the file are, in order, a share of the head and a part, and so on, and the rest of the head. Of a part that is
+ * deflated, the last bytes of its share and the part are one stream of deflated data.
  *
  *   .npz  an array is a part, and the head has the .npy header in front of it. An entry that is no array that can be
  *         read is kept: a part of its bytes, compressed as they are. So is, if exact is asked for, a deflated array of
@@ -60,8 +60,8 @@ struct archive {
     struct parse_error err;
 };
 
-/* exact: NULL; or the file is to be restored from what is read: deflated arrays are inflated and deflated again at once,
- * which their length must not forbid by this limit. Prints a line if entries are kept. */
+/* exact: NULL; or the file is to be restored from what is read: then deflated arrays are inflated and deflated again at
+ * once, unless all of them have more bytes than this limit. Prints a line if entries are kept. */
 int archive_open_npz(struct archive *, struct input *, const struct limit *exact);
 
 /* Prints a line if the pickle cannot be read: storages are then named after their entries. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The attribute of a tensor that is deflated in the original file: "LEVEL HEADER BYTES CRC VERSION", five words, all but
- * the last decimal numbers. */
+ * The attribute of a tensor that is deflated in the original file: "LEVEL HEADER BYTES CRC VERSION", five words, all
+ * but the last decimal numbers. */
 #ifndef PICI_TOOLS_DEFLATED_H
 #define PICI_TOOLS_DEFLATED_H
 
@@ -22,7 +22,8 @@ struct deflated {
 /* Write the attribute's value to text; returns its length. */
 size_t deflated_format(char text[DEFLATED_TEXT], const struct deflated *);
 
-/* Parse such a value. dense: bytes of the tensor. False: malformed, or deflated data of that length cannot hold them. */
+/* Parse such a value. dense: bytes of the tensor. False: malformed, or deflated data of that length cannot hold
+ * them. */
 bool deflated_parse(struct deflated *, const void *value, size_t len, uint64_t dense);
 
 #endif

@@ -357,7 +357,7 @@ static void describe_bytes(struct source *s, struct source_tensor *t, enum pici_
     describe(s, t, count, &count, 1, count, 1);
 }
 
-/* Describes a storage by the tensor that it is called after. Elements are in the order of the storage; so are, then, the
+/* Describes a storage by the tensor that it is called after. Elements are in the order of the storage, and so are the
  * dimensions. */
 static void describe_storage(struct source *s, struct source_tensor *t)
 {

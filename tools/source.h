@@ -6,8 +6,8 @@
  *   raw          no head; "data", and "tail" for the bytes of an incomplete last element
  *   npy          the header is the head; "data", and "tail" for bytes after the array
  *   safetensors  the header is the head; tensors in the order of their bytes
- *   pt, npz      as archive.h makes them of a zip file; storages that the pickle does not describe are of the dtype that
- *                is asked for, or u8. Not from a stream
+ *   pt, npz      as archive.h makes them of a zip file; storages that the pickle does not describe are of the dtype
+ *                that is asked for, or u8. Not from a stream
  *
  * Raw streams and the tails of .npy streams, whose lengths are not known, become tensors of at most PICI_CHUNK_MAX
  * elements: "data", "data.1", "data.2", ... Functions return an exit status and print the reason, as those of io.h

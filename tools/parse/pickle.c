@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A machine with a stack and a memo, as pickletools describes it. Values are indices of nodes. Each opcode makes at most
- * three nodes, and nothing is copied out of the bytes. */
+ * A machine with a stack and a memo, as pickletools describes it. Values are indices of nodes. Each opcode makes at
+ * most three nodes, and nothing is copied out of the bytes. */
 #include "parse/pickle.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Finds the tensors in a pickle of torch.save: what they are called, and which part of which storage each of them is. */
+ * Finds the tensors in a pickle of torch.save: what they are called, and which part of which storage each is. */
 #ifndef PICI_TOOLS_PARSE_TORCH_H
 #define PICI_TOOLS_PARSE_TORCH_H
 

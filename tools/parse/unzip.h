@@ -48,8 +48,8 @@ struct deflater;
 /* NULL: out of memory, or this build has no zlib. */
 struct deflater *deflater_new(int level);
 
-/* Deflate the next n bytes and give put what comes out; after the last ones, also what zlib has kept. Returns 0, or what
- * put returned if it is not 0. */
+/* Deflate the next n bytes and give put what comes out; after the last ones, also what zlib has kept. Returns 0, or
+ * what put returned if it is not 0. */
 int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *ctx);
 
 /* The length and the CRC-32 of all that has come out. */
