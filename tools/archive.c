@@ -419,7 +419,8 @@ static uint32_t part_of_key(const struct archive *a, const struct storages *s, c
     return found ? s->part[*found - a->zip.entries] : ARCHIVE_NONE;
 }
 
-/* Sets which tensor each storage is called after: the first that is all of it, or else the first of all. */
+/* Sets which tensor each storage is called after: the first that is all of it, in row-major order, or else the first
+ * that is all of it, or else the first of all. */
 static bool match(struct archive *a, const struct storages *s, const char *prefix)
 {
     unsigned order[TORCH_MAX_RANK];
@@ -435,7 +436,8 @@ static bool match(struct archive *a, const struct storages *s, const char *prefi
             return parse_fail(&a->err, p->at, "tensor '%s' goes beyond its storage",
                               parse_printable(name, sizeof name, t->name, t->name_len));
         const bool dense = p->bytes == t->items * item && torch_is_dense(t, order);
-        if (p->tensor != ARCHIVE_NONE && (p->dense || !dense))
+        const int rank = dense + (dense && t->row_major);
+        if (p->tensor != ARCHIVE_NONE && rank <= p->dense + (p->dense && a->torch.tensors[p->tensor].row_major))
             continue;
         p->tensor = (uint32_t)i;
         p->dense = dense;
