@@ -260,7 +260,7 @@ Test(pickle, refuses)
         BAD("\x80\x02h\x00.", "not there"),
         BAD("\x80\x02t.", "lacks a mark"),
         BAD("\x80\x02}(Nu.", "key without a value"),
-        BAD("\x80\x02N(Nu.", "key without a value"),
+        BAD("\x80\x02N(NNu.", "no container"),
         BAD("\x80\x02NNa.", "no container"),
         BAD("\x80\x02NNb.", "no call"),
         BAD("\x80\x02NN\x93.", "by what is no text"),
