@@ -5,9 +5,18 @@
 #define PICI_TESTS_TEST_FILE_H
 
 #include <criterion/criterion.h>
+#include <sys/types.h>
 
 #include "pici/file.h"
 #include "util.h"
+
+/* Give a test a directory of its own, which becomes the current one, and a umask of 022; remove it. For TestSuite's
+ * .init and .fini. */
+void home_enter(void);
+void home_leave(void);
+
+/* Write a file with that text and mode. */
+void make_file(const char *path, const char *text, mode_t mode);
 
 /* A growing file in memory, which fails at call fail_at (0: never). */
 struct sink {

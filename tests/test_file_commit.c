@@ -113,33 +113,7 @@ int fsetxattr(int fd, const char *name, const void *value, size_t len, int flags
     return hook.set_acl ? failed(hook.set_acl) : (int)syscall(SYS_fsetxattr, fd, name, value, len, flags);
 }
 
-/* ---- A directory of its own ---- */
-
-static char home[] = "/tmp/pici-commit-XXXXXX";
-
-static void enter(void)
-{
-    cr_assert_not_null(mkdtemp(home));
-    cr_assert_eq(chdir(home), 0);
-    umask(022);
-}
-
-static void leave(void)
-{
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf '%s'", home);
-    cr_assert_eq(chdir("/"), 0);
-    cr_assert_eq(system(command), 0);
-}
-
-TestSuite(file_commit, .init = enter, .fini = leave);
-
-static void make(const char *path, const char *text, mode_t mode)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    cr_assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
-    cr_assert_eq(chmod(path, mode), 0);
-}
+TestSuite(file_commit, .init = home_enter, .fini = home_leave);
 
 /* The text of the file, "(none)" if there is no file. */
 static const char *text_of(const char *path)
@@ -219,7 +193,7 @@ Test(file_commit, appeared_meanwhile)
             if (dangling)
                 cr_assert_eq(symlink("nowhere", "out"), 0);
             else
-                make("out", "theirs", 0600);
+                make_file("out", "theirs", 0600);
             cr_assert_eq(pici_outfile_commit(o), PICI_E_IO);
             cr_assert_eq(errno, EEXIST, "%d: %s", i, strerror(errno));
             cr_assert_str_eq(text_of("out"), dangling ? "(none)" : "theirs");
@@ -326,20 +300,20 @@ Test(file_commit, mode_of_the_input)
 {
     static const mode_t modes[] = {0600, 0644, 0640, 0666, 0400, 0755, 0604};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
-        make("in", "", modes[i]);
+        make_file("in", "", modes[i]);
         expect_mode_from("in", NULL, modes[i]);
         cr_assert_eq(unlink("in"), 0);
     }
-    make("in", "", 06755);
+    make_file("in", "", 06755);
     expect_mode_from("in", NULL, 0755);
-    make("other", "", 0660);
+    make_file("other", "", 0660);
     expect_mode_from("in", "other", 0640);
-    make("other", "", 0600);
+    make_file("other", "", 0600);
     expect_mode_from("other", "in", 0600);
     expect_mode_from("/dev/null", NULL, 0644); /* which is no regular file */
     expect_mode_from("/dev/null", "other", 0600);
 
-    make("new", "old", 0640); /* what is replaced keeps its own */
+    make_file("new", "old", 0640); /* what is replaced keeps its own */
     make_from("other", NULL, 1);
     expect_mode("new", 0640);
     struct pici_outfile *o;
@@ -350,7 +324,7 @@ Test(file_commit, mode_of_the_input)
 /* Someone else's file; only root can make one. */
 static int make_theirs(const char *path, mode_t mode)
 {
-    make(path, "", mode);
+    make_file(path, "", mode);
     if (chown(path, 12345, 23456) != 0) {
         cr_skip_test("owner and group of files: only root may set them");
         return 0;
@@ -366,7 +340,7 @@ Test(file_commit, owner_and_group)
     cr_assert(st.st_uid == 12345 && st.st_gid == 23456 && (st.st_mode & 07777) == 0640);
 
     make_theirs("new", 0664); /* and when it is replaced */
-    make("in", "", 0600);
+    make_file("in", "", 0600);
     make_from("in", NULL, 1);
     st = status_of("new");
     cr_assert(st.st_uid == 12345 && st.st_gid == 23456 && (st.st_mode & 07777) == 0664);
@@ -385,7 +359,7 @@ Test(file_commit, owner_and_group)
     cr_assert(st.st_uid == getuid() && st.st_gid == 23456 && (st.st_mode & 07777) == 0640);
     hook.chown_owner = 0;
 
-    make("other", "", 0664); /* of several owners and groups */
+    make_file("other", "", 0664); /* of several owners and groups */
     make_theirs("in", 0664);
     st = make_from("in", "other", 0);
     cr_assert(st.st_uid == getuid() && st.st_gid == getgid() && (st.st_mode & 07777) == 0644);
@@ -409,13 +383,13 @@ static ssize_t acl_of(const char *path, unsigned char have[256])
 Test(file_commit, access_control_list)
 {
     unsigned char have[256];
-    make("in", "", 0600);
+    make_file("in", "", 0600);
     if (setxattr("in", "system.posix_acl_access", acl, sizeof acl, 0) != 0) {
         cr_skip_test("access control lists: this file system has none");
         return;
     }
     expect_mode("in", 0660);
-    make("new", "old", 0600);
+    make_file("new", "old", 0600);
     cr_assert_eq(unlink("new"), 0);
     struct pici_outfile *o;
     int from = open("in", O_RDONLY);
@@ -427,7 +401,7 @@ Test(file_commit, access_control_list)
     cr_assert(acl_of("new", have) == sizeof acl && memcmp(have, acl, sizeof acl) == 0);
     cr_assert_eq(unlink("new"), 0);
 
-    make("other", "", 0664); /* with another file, or where it cannot be set: the owner alone */
+    make_file("other", "", 0664); /* with another file, or where it cannot be set: the owner alone */
     expect_mode_from("in", "other", 0600);
     expect_mode_from("other", "in", 0600);
     hook.set_acl = ENOTSUP;

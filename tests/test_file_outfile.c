@@ -16,25 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Each test works in a directory of its own, which is its current one. */
-static char home[] = "/tmp/pici-outfile-XXXXXX";
-
-static void enter(void)
-{
-    cr_assert_not_null(mkdtemp(home));
-    cr_assert_eq(chdir(home), 0);
-    umask(022);
-}
-
-static void leave(void)
-{
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf '%s'", home);
-    cr_assert_eq(chdir("/"), 0);
-    cr_assert_eq(system(command), 0);
-}
-
-TestSuite(file_outfile, .init = enter, .fini = leave);
+TestSuite(file_outfile, .init = home_enter, .fini = home_leave);
 
 /* How many entries the directory has: temporary files would be among them. */
 static int entries(const char *dir)
@@ -46,13 +28,6 @@ static int entries(const char *dir)
         n++;
     closedir(d);
     return n;
-}
-
-static void make(const char *path, const char *text, mode_t mode)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    cr_assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
-    cr_assert(fchmod(fd, mode) == 0 && close(fd) == 0);
 }
 
 static void expect(const char *path, const char *text)
@@ -110,7 +85,7 @@ Test(file_outfile, abort_leaves_nothing)
     struct pici_outfile *o = begin("out", 0, "part");
     pici_outfile_abort(o);
     cr_assert_eq(entries("."), 0);
-    make("out", "old", 0644);
+    make_file("out", "old", 0644);
     o = begin("out", 1, "part");
     pici_outfile_abort(o);
     expect("out", "old");
@@ -120,7 +95,7 @@ Test(file_outfile, abort_leaves_nothing)
 
 Test(file_outfile, existing_is_refused)
 {
-    make("out", "old", 0644);
+    make_file("out", "old", 0644);
     expect_refused("out", 0, EEXIST);
     cr_assert_eq(symlink("nowhere", "dangling"), 0);
     expect_refused("dangling", 0, EEXIST);
@@ -129,7 +104,7 @@ Test(file_outfile, existing_is_refused)
     cr_assert_eq(entries("."), 3);
 
     struct pici_outfile *o = begin("later", 0, "new"); /* it appears while we write */
-    make("later", "theirs", 0600);
+    make_file("later", "theirs", 0600);
     cr_assert_eq(pici_outfile_commit(o), PICI_E_IO);
     cr_assert_eq(errno, EEXIST);
     expect("later", "theirs");
@@ -138,7 +113,7 @@ Test(file_outfile, existing_is_refused)
 
 Test(file_outfile, force_replaces)
 {
-    make("out", "old", 0640);
+    make_file("out", "old", 0640);
     struct pici_outfile *o = begin("out", 1, "new");
     expect("out", "old");
     cr_assert_eq(pici_outfile_commit(o), PICI_OK);
@@ -169,7 +144,7 @@ Test(file_outfile, no_such_places)
     expect_refused(".", 1, EISDIR);
     expect_refused("none/out", 0, ENOENT);
     expect_refused("none/", 0, EISDIR);
-    make("file", "", 0644);
+    make_file("file", "", 0644);
     expect_refused("file/out", 1, ENOTDIR);
     struct pici_outfile *o;
     cr_assert_eq(pici_outfile_open(NULL, "out", 0), PICI_E_ARG);
@@ -218,7 +193,7 @@ Test(file_outfile, write_error)
     struct rlimit l;
     char big[1000];
     memset(big, 'x', sizeof big);
-    make("out", "old", 0644);
+    make_file("out", "old", 0644);
     signal(SIGXFSZ, SIG_IGN);
     cr_assert_eq(getrlimit(RLIMIT_FSIZE, &l), 0);
     rlim_t before = l.rlim_cur;
@@ -263,7 +238,7 @@ static void on_signal(int sig)
 Test(file_outfile, signal_leaves_nothing)
 {
     int ready[2], status;
-    make("out", "old", 0644);
+    make_file("out", "old", 0644);
     cr_assert_eq(pipe(ready), 0);
     pid_t child = fork();
     if (child == 0) {

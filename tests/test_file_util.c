@@ -1,10 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _XOPEN_SOURCE 700
 #include "test_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char home[] = "/tmp/pici-file-XXXXXX"; /* each test is a process */
+
+void home_enter(void)
+{
+    cr_assert_not_null(mkdtemp(home));
+    cr_assert_eq(chdir(home), 0);
+    umask(022);
+}
+
+void home_leave(void)
+{
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf '%s'", home);
+    cr_assert_eq(chdir("/"), 0);
+    cr_assert_eq(system(command), 0);
+}
+
+void make_file(const char *path, const char *text, mode_t mode)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    cr_assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
+    cr_assert_eq(chmod(path, mode), 0); /* not fchmod, which a test replaces */
+}
 
 int sink_write(void *sink, const void *p, size_t n)
 {

@@ -187,7 +187,7 @@ Test(tool, sizes_of_blocks)
                     ((uint8_t *)src)[i * width] = 1;
                 struct sizes s = {0};
                 struct pici_mix mix;
-                cr_assert(measure_mix(&mix, &scratch, (enum pici_dtype)dtype, src, n));
+                cr_assert(measure_mix(&mix, &scratch, (enum pici_dtype)dtype, src, n, PICI_ZEROS_EXACT));
                 sizes_add(&s, (enum pici_dtype)dtype, n, nnz, &mix);
                 size_t len;
                 for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {

@@ -86,31 +86,3 @@ void count_mark(uint32_t *seen, const void *p, size_t n, size_t width)
     else
         mark64(seen, p, n);
 }
-
-#define CLEAR(name, type)                                                                                              \
-    static void name(unsigned char *p, size_t n)                                                                       \
-    {                                                                                                                  \
-        for (size_t i = 0; i < n; i++) {                                                                               \
-            type v;                                                                                                    \
-            memcpy(&v, p + i * sizeof v, sizeof v);                                                                    \
-            v = (type)(v << 1) ? v : 0;                                                                                \
-            memcpy(p + i * sizeof v, &v, sizeof v);                                                                    \
-        }                                                                                                              \
-    }
-
-CLEAR(clear8, uint8_t)
-CLEAR(clear16, uint16_t)
-CLEAR(clear32, uint32_t)
-CLEAR(clear64, uint64_t)
-
-void clear_negative_zeros(void *p, size_t n, size_t width)
-{
-    if (width == 1)
-        clear8(p, n);
-    else if (width == 2)
-        clear16(p, n);
-    else if (width == 4)
-        clear32(p, n);
-    else
-        clear64(p, n);
-}

@@ -14,7 +14,4 @@ uint64_t count_negative_zeros(const void *p, size_t n, size_t width);
 /* Add 1 to seen[i] for each element i that is not zero. */
 void count_mark(uint32_t *seen, const void *p, size_t n, size_t width);
 
-/* Set negative zeros to zero. */
-void clear_negative_zeros(void *p, size_t n, size_t width);
-
 #endif

@@ -17,13 +17,16 @@ bool scratch_fit(struct scratch *t, size_t n)
     return t->p != NULL;
 }
 
-bool measure_mix(struct pici_mix *mix, struct scratch *t, enum pici_dtype dtype, const void *elements, uint64_t n)
+bool measure_mix(struct pici_mix *mix, struct scratch *t, enum pici_dtype dtype, const void *elements, uint64_t n,
+                 enum pici_zeros zeros)
 {
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.zeros = zeros;
     const size_t cap = pici_bound(PICI_HYBRID, dtype, n);
     size_t len;
     *mix = (struct pici_mix)PICI_MIX_INIT;
     return cap && scratch_fit(t, cap) &&
-           pici_compress(t->p, cap, &len, elements, n, dtype, PICI_HYBRID, NULL) == PICI_OK &&
+           pici_compress(t->p, cap, &len, elements, n, dtype, PICI_HYBRID, &opts) == PICI_OK &&
            pici_mix(mix, t->p, len) == PICI_OK;
 }
 
@@ -43,13 +46,6 @@ static bool is_float(enum pici_dtype dtype)
 uint64_t measure_negative_zeros(enum pici_dtype dtype, const void *elements, uint64_t n)
 {
     return is_float(dtype) ? count_negative_zeros(elements, (size_t)n, pici_dtype_width(dtype)) : 0;
-}
-
-bool measure_mix_by_value(struct pici_mix *mix, struct scratch *t, enum pici_dtype dtype, void *elements, uint64_t n)
-{
-    if (is_float(dtype))
-        clear_negative_zeros(elements, (size_t)n, pici_dtype_width(dtype));
-    return measure_mix(mix, t, dtype, elements, n);
 }
 
 void mix_sum(struct pici_mix *total, const struct pici_mix *mix)

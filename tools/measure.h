@@ -42,13 +42,11 @@ struct scratch {
 bool scratch_fit(struct scratch *, size_t n);
 
 /* Find the containers that a hybrid block of these elements would have. False: no memory. */
-bool measure_mix(struct pici_mix *mix, struct scratch *, enum pici_dtype dtype, const void *elements, uint64_t n);
+bool measure_mix(struct pici_mix *mix, struct scratch *, enum pici_dtype dtype, const void *elements, uint64_t n,
+                 enum pici_zeros zeros);
 
 /* How many of n elements are -0.0. 0 if the dtype has none. */
 uint64_t measure_negative_zeros(enum pici_dtype dtype, const void *elements, uint64_t n);
-
-/* The same as measure_mix by value. Sets negative zeros among the elements to zero. */
-bool measure_mix_by_value(struct pici_mix *mix, struct scratch *, enum pici_dtype dtype, void *elements, uint64_t n);
 
 /* Add up; other_bytes too. */
 void mix_sum(struct pici_mix *total, const struct pici_mix *mix);

@@ -99,25 +99,25 @@ static void look(struct job *j, const struct measured *m, const void *elements, 
 }
 
 /* Counts the negative zeros among n elements, and finds the containers that their hybrid block would have by value:
- * mix if there are none. Else it sets them to zero. */
-static int look_by_value(struct job *j, const struct measured *m, void *elements, uint64_t n,
+ * mix if there are none. */
+static int look_by_value(struct job *j, const struct measured *m, const void *elements, uint64_t n,
                          const struct pici_mix *mix, struct pici_mix *by_value, uint64_t *negative_zeros)
 {
     *negative_zeros = j->is_delta ? 0 : measure_negative_zeros(m->dtype, elements, n);
     *by_value = *mix;
-    return !*negative_zeros || measure_mix_by_value(by_value, &j->scratch, m->dtype, elements, n)
+    return !*negative_zeros || measure_mix(by_value, &j->scratch, m->dtype, elements, n, PICI_ZEROS_BY_VALUE)
                ? TOOL_OK
                : tool_nomem(j->in.name, "the measured blocks");
 }
 
-/* Counts a chunk. Its negative zeros become zeros. */
-static int count(struct job *j, struct measured *m, void *elements, uint64_t n)
+/* Counts a chunk. */
+static int count(struct job *j, struct measured *m, const void *elements, uint64_t n)
 {
     struct pici_mix mix, by_value;
     const uint64_t before = j->report.map->nnz;
     look(j, m, elements, n);
     const uint64_t nnz = j->report.map->nnz - before;
-    if (!measure_mix(&mix, &j->scratch, m->dtype, elements, n))
+    if (!measure_mix(&mix, &j->scratch, m->dtype, elements, n, PICI_ZEROS_EXACT))
         return tool_nomem(j->in.name, "the measured blocks");
     sizes_add(m->sizes, m->dtype, n, nnz, &mix);
     if (j->compare && !compare_add(j->compare, m->dtype, elements, n, &m->sizes->pici, &m->sizes->zstd))
@@ -187,7 +187,7 @@ static int inspect_reading(struct job *j, struct reading *r)
         status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
         for (uint64_t done = 0, n = 1; status == TOOL_OK && n;) {
             status = reading_piece(r, &t, &done, &n);
-            char *p = r->piece;
+            const char *p = r->piece;
             for (uint64_t at = 0; status == TOOL_OK && at < n; at += t.chunk_elements) {
                 uint64_t k = n - at < t.chunk_elements ? n - at : t.chunk_elements;
                 status = count(j, m, p + at * pici_dtype_width(t.dtype), k);
@@ -308,7 +308,7 @@ static int inspect_block(struct job *j)
         enum pici_status s = pici_decompress_range(piece, done, n, block, len, NULL);
         if (s)
             status = tool_bad(j->in.name, "%s", pici_strerror(s));
-        else if (!measure_mix(&mix, &j->scratch, info.dtype, piece, n))
+        else if (!measure_mix(&mix, &j->scratch, info.dtype, piece, n, PICI_ZEROS_EXACT))
             status = tool_nomem(j->in.name, "the measured blocks");
         else {
             look(j, m, piece, n);
