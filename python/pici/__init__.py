@@ -19,6 +19,9 @@ Files of tensors:
     open(path)                          a mapping whose tensors are read when they are indexed: f["w"][10:20]
     create(path)                        write tensors one by one, and in pieces
 
+Memory:
+    keep_memory(max_bytes)              how much memory of large arrays is kept for the next ones
+
     block = pici.compress(gradient)
     pici.scatter_add(total, block)              # total += gradient
 
@@ -31,6 +34,7 @@ help(pici.errors) what is raised.
 """
 from . import _abi
 from ._dlpack import DLPackArray
+from ._memory import keep_memory
 from .codec import (
     Info,
     apply,
@@ -82,6 +86,7 @@ __all__ = [
     "load",
     "open",
     "create",
+    "keep_memory",
     "File",
     "Tensor",
     "Writer",

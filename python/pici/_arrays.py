@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 import numpy as np
 
-from . import _dlpack
+from . import _dlpack, _memory
 from ._dtypes import BOOL, COMPLEX, PLAIN, DType, DTypeLike, named, numpy_dtype, of_numpy
 from .errors import LimitError
 
@@ -110,16 +110,16 @@ def limit(max_bytes: Limit, stored: int) -> Optional[int]:
     return max(_LEAST_LIMIT, _RATIO * stored) if max_bytes == "auto" else max_bytes
 
 
-def empty(d: DType, count: int, most: Optional[int]) -> Storage:
+def empty(d: DType, count: int, most: Optional[int], threads: int) -> Storage:
     """A new array for `count` stored elements, a number that comes from untrusted bytes: LimitError if they take more
-    than `most` bytes. None: no limit."""
+    than `most` bytes. None: no limit. threads: how many will write to it."""
     need = count * d.storage.itemsize
     if most is not None and need > most:
         raise LimitError(
             f"{count} elements of {d.name} take {need} bytes, more than max_bytes allows, {most}: pass "
             f"max_bytes={need}, or None for no limit, if you trust the source"
         )
-    return np.empty(count, d.storage)
+    return _memory.empty(count, d.storage, threads)
 
 
 def shaped(elements: Storage, d: DType, shape: tuple[int, ...], order: Literal["C", "F"] = "C") -> Storage:

@@ -198,7 +198,7 @@ def _decode(
     if dtype is not None:
         d = _as(d, count, dtype)
     deliver = _arrays.delivery(d, to)
-    out = _arrays.empty(d, count, _arrays.limit(max_bytes, len(block)))
+    out = _arrays.empty(d, count, _arrays.limit(max_bytes, len(block)), threads)
     status = _codec.decode(what, out, first, block, threads)
     if status:
         raise _refusal(status, block)

@@ -138,7 +138,7 @@ class Tensor:
         self, first: int, count: int, shape: tuple[int, ...], order: Literal["C", "F"] = "C"
     ) -> _arrays.Storage:
         d = self._d
-        out = _arrays.empty(d, d.parts * count, self._file.max_bytes)
+        out = _arrays.empty(d, d.parts * count, self._file.max_bytes, self._file.threads)
         with self._file._reading() as r:
             status = lib.pici_reader_read_range(r, self._index, d.parts * first, d.parts * count, out.ctypes.data)
             self._file._check(status)
@@ -236,7 +236,9 @@ class File(Mapping[str, Tensor]):
     """An open .pici file: a mapping from names to tensors, in the order of the file. Made by open()."""
 
     def __init__(self, path: Union[Path, BinaryIO], *, threads: int = 1, max_bytes: Limit = "auto") -> None:
-        opts = _abi.ReaderOpts(threads=_abi.u31(threads, "threads"))
+        #: as given to open()
+        self.threads = _abi.u31(threads, "threads")
+        opts = _abi.ReaderOpts(threads=self.threads)
         self.path = display(path)
         self._handle = ctypes.c_void_p()
         self._lock = threading.Lock()

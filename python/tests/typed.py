@@ -34,6 +34,8 @@ pici.scatter_add(x, block, threads=2)
 pici.apply(x, block)
 pici.verify(block)
 
+pici.keep_memory(1 << 28)
+
 # Files
 pici.save("x.pici", {"x": x}, overwrite=True, attrs={"run": b"7"})
 pici.save(io.BytesIO(), {"x": x})
