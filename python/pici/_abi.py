@@ -22,6 +22,7 @@ RANK_MAX = 32  # PICI_RANK_MAX
 CHUNK_MAX = 4194304  # PICI_CHUNK_MAX
 KEY_MAX = 255  # PICI_KEY_MAX
 
+ZEROS = {"exact": 0, "value": 1}  # enum pici_zeros
 FORMATS = {"dense": 0, "pici": 1, "coo": 2, "hybrid": 3, "auto": 255}
 
 STATUS = c_int  # enum pici_status

@@ -141,22 +141,23 @@ static PyObject *bind(PyObject *self, PyObject *address_of)
     return FUNCTIONS(TAKE) true ? Py_BuildValue("") : NULL;
 }
 
-/* encode(base, source, dtype, format, threads, checksum, out) -> block, or its length in out, or a status < 0.
+/* encode(base, source, dtype, format, threads, checksum, zeros, out) -> block, or its length in out, or a status < 0.
  *   base    an array of source's length, for a delta; or None
- *   dtype, format   numbers of the enums
+ *   dtype, format, zeros   numbers of the enums
  *   out     an array to write the block to; or None, for new bytes */
 static PyObject *encode(PyObject *self, PyObject *args)
 {
     (void)self;
     PyObject *base_object, *source_object, *threads, *out_object;
-    int dtype, format, checksum;
+    int dtype, format, checksum, zeros;
     struct memory base = {NULL, 0}, source, out = {NULL, 0};
     struct pici_opts opts = PICI_OPTS_INIT;
-    if (!PyArg_ParseTuple(args, "OOiiOpO", &base_object, &source_object, &dtype, &format, &threads, &checksum,
+    if (!PyArg_ParseTuple(args, "OOiiOpiO", &base_object, &source_object, &dtype, &format, &threads, &checksum, &zeros,
                           &out_object) ||
         !threads_of(threads, &opts.threads) || !find(&source, source_object, false))
         return NULL;
     opts.checksum = checksum;
+    opts.zeros = (enum pici_zeros)zeros;
     const bool delta = base_object != Py_None, fresh = out_object == Py_None;
     const size_t width = lib.dtype_width((enum pici_dtype)dtype);
     if ((delta && !find(&base, base_object, false)) || (!fresh && !find(&out, out_object, true)))

@@ -14,6 +14,7 @@ def encode(
     format: int,
     threads: int,
     checksum: bool,
+    zeros: int,
     out: Optional[Storage],
     /,
 ) -> Union[bytes, int]: ...

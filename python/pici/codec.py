@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import torch
 
 Array = TypeVar("Array", bound=Sized)
+Zeros = Literal["exact", "value"]
 Buffer = Union[bytearray, memoryview, Storage, "array.array[Any]", "mmap.mmap"]  # writable
 
 _FORMAT_NAMES = {code: name for name, code in _abi.FORMATS.items()}
@@ -87,18 +88,32 @@ def format_code(name: str) -> int:
         raise ValueError(f"no format {name!r}: pass one of {', '.join(_abi.FORMATS)}") from None
 
 
+def zeros_code(name: str) -> int:
+    try:
+        return _abi.ZEROS[name]
+    except KeyError:
+        raise ValueError(f"no zeros={name!r}: pass 'exact' or 'value'") from None
+
+
 def _encode(
-    base: Optional[Storage], elements: Storage, d: DType, format: str, threads: int, checksum: bool, out: Any
+    base: Optional[Storage],
+    elements: Storage,
+    d: DType,
+    format: str,
+    threads: int,
+    checksum: bool,
+    zeros: str,
+    out: Any,
 ) -> Union[bytes, memoryview]:
     """The block of one array, or of the XOR of two arrays of the same length; new, or in the memory of out."""
-    f = format_code(format)
+    f, z = format_code(format), zeros_code(zeros)
     if out is None:
-        block = _codec.encode(base, elements, d.code, f, threads, checksum, None)
+        block = _codec.encode(base, elements, d.code, f, threads, checksum, z, None)
         if isinstance(block, int):
             raise _refusal(block)
         return block
     room = np.frombuffer(out, np.uint8)
-    length = _codec.encode(base, elements, d.code, f, threads, checksum, room)
+    length = _codec.encode(base, elements, d.code, f, threads, checksum, z, room)
     assert isinstance(length, int)
     if length == SpaceError.status:
         need = lib.pici_bound(f, d.code, elements.size)
@@ -134,6 +149,7 @@ def compress(
     dtype: Optional[DTypeLike] = ...,
     threads: int = ...,
     checksum: bool = ...,
+    zeros: Zeros = ...,
     out: None = ...,
 ) -> bytes:
     ...
@@ -147,6 +163,7 @@ def compress(
     dtype: Optional[DTypeLike] = ...,
     threads: int = ...,
     checksum: bool = ...,
+    zeros: Zeros = ...,
     out: Buffer,
 ) -> memoryview:
     ...
@@ -159,17 +176,19 @@ def compress(
     dtype: Optional[DTypeLike] = None,
     threads: int = 1,
     checksum: bool = False,
+    zeros: Zeros = "exact",
     out: Optional[Buffer] = None,
 ) -> Union[bytes, memoryview]:
     """Encode all elements of array, in row-major order, as one block. The block does not store the shape.
 
     format: "dense", "pici", "coo", "hybrid", or "auto", the one with the shortest block.
     checksum: store an XXH64 of the block, which decoders check.
+    zeros: "exact", or "value": of floats, -0.0 is stored as +0.0, which saves much where a mask was multiplied with.
     out: a writable buffer (bytearray, array of uint8) in which the block is made; bound() says how long it must be. The
         result is then the part of it that is the block, a memoryview. Saves the time to allocate.
     """
     elements, d = _arrays.readable(array, dtype)
-    return _encode(None, elements, d, format, threads, checksum, out)
+    return _encode(None, elements, d, format, threads, checksum, zeros, out)
 
 
 def _as(d: DType, count: int, dtype: Optional[DTypeLike]) -> DType:
@@ -341,7 +360,7 @@ def diff(
     checksum: bool = False,
 ) -> bytes:
     """Encode what changed from base to new, two arrays of the same shape and dtype, as one block: the XOR of their
-    elements, without a temporary array. Options: as for compress().
+    elements, without a temporary array. Options: as for compress(). Signs of zeros are always kept.
 
     The block does not record which array it applies to. Where a mix-up is possible, keep a hash beside it."""
     old, d = _arrays.readable(base, dtype)
@@ -350,7 +369,7 @@ def diff(
         raise TypeError(f"the elements are {d.name} in one array and {found.name} in the other: convert one of them")
     if old.shape != elements.shape:
         raise ValueError(f"the arrays differ in shape, {old.shape} and {elements.shape}: reshape one of them")
-    block = _encode(old, elements, d, format, threads, checksum, None)
+    block = _encode(old, elements, d, format, threads, checksum, "exact", None)
     assert isinstance(block, bytes)
     return block
 

@@ -33,7 +33,7 @@ from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BOOL, BY_CODE, COMPLEX, DType, DTypeLike, named
 from ._streams import Path, Sink, Source, display, encoded, is_path
-from .codec import format_code
+from .codec import Zeros, format_code, zeros_code
 from .errors import ArgumentError, Fault, IoError, LimitError, NoTensorError, make
 
 if TYPE_CHECKING:
@@ -480,6 +480,7 @@ class Writer:
         threads: int = 1,
         zstd: int = 0,
         chunk_elements: int = 1 << 20,
+        zeros: Zeros = "exact",
         attrs: Optional[Mapping[str, bytes]] = None,
         overwrite: bool = False,
     ) -> None:
@@ -490,6 +491,7 @@ class Writer:
             threads=_abi.u31(threads, "threads"),
             zstd_level=_abi.u31(zstd, "zstd"),
             chunk_elements=chunk_elements,
+            zeros=zeros_code(zeros),
         )
         a = _attributes(attrs)
         self.path = display(path)
@@ -627,6 +629,7 @@ def create(
     threads: int = 1,
     zstd: int = 0,
     chunk_elements: int = 1 << 20,
+    zeros: Zeros = "exact",
     attrs: Optional[Mapping[str, bytes]] = None,
     overwrite: bool = False,
 ) -> Writer:
@@ -636,6 +639,7 @@ def create(
     threads: default 1; 0 is one for each core.
     zstd: a level of libzstd; a chunk is stored as a zstd frame if that is shorter than its block. 0: no zstd.
     chunk_elements: elements of a chunk, from 1 to 2^22.
+    zeros: "exact", or "value": of floats, -0.0 is stored as +0.0, which saves much where a mask was multiplied with.
     attrs: attributes of the file: keys and values (bytes) to keep beside the tensors.
     overwrite: replace an existing file, at close(); else FileExistsError. Of no effect on a file object.
     """
@@ -645,6 +649,7 @@ def create(
         threads=threads,
         zstd=zstd,
         chunk_elements=chunk_elements,
+        zeros=zeros,
         attrs=attrs,
         overwrite=overwrite,
     )
@@ -658,6 +663,7 @@ def save(
     threads: int = 1,
     zstd: int = 0,
     chunk_elements: int = 1 << 20,
+    zeros: Zeros = "exact",
     attrs: Optional[Mapping[str, bytes]] = None,
     overwrite: bool = False,
 ) -> None:
@@ -668,6 +674,7 @@ def save(
         threads=threads,
         zstd=zstd,
         chunk_elements=chunk_elements,
+        zeros=zeros,
         attrs=attrs,
         overwrite=overwrite,
     ) as w:

@@ -98,6 +98,8 @@ class Abi(unittest.TestCase):
             {d.name: d.code for d in _dtypes.ALL},
         )
         self.assertEqual({key[5:].lower(): value for key, value in self.constants("pici_format").items()}, _abi.FORMATS)
+        self.assertEqual(self.constants("pici_zeros"), {"PICI_ZEROS_EXACT": 0, "PICI_ZEROS_BY_VALUE": 1})
+        self.assertEqual(_abi.ZEROS, {"exact": 0, "value": 1})
 
     def test_constants(self):
         self.assertEqual(self.defined("PICI_VERSION").strip('"').rsplit(".", 1)[0], _abi.VERSION)

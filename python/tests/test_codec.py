@@ -189,6 +189,29 @@ class Roundtrip(unittest.TestCase):
             pici.compress(b"", threads=-1)
 
 
+class Zeros(unittest.TestCase):
+    def test_by_value(self):
+        """-0.0 is stored as +0.0, of floats; integers and differences keep all bits."""
+        for d in _dtypes.ALL:
+            item = 8 * d.storage.itemsize
+            x = sparse(d.name, 9000, 0.05).view(f"u{item // 8}")
+            x[::3] = 1 << (item - 1)  # of floats, the sign alone
+            plain = np.where(x == x[0], 0, x).astype(x.dtype) if d.name[0] in "fb" else x
+            for form in FORMATS:
+                block = pici.compress(x, dtype=d.name, format=form, zeros="value")
+                self.assertEqual(block, pici.compress(plain, dtype=d.name, format=form), (d.name, form))
+                room = bytearray(pici.bound(x.size, d.name, form))
+                self.assertEqual(pici.compress(x, dtype=d.name, format=form, zeros="value", out=room), block)
+        exact = pici.compress(np.array([-0.0]), zeros="exact")
+        self.assertEqual(np.signbit(pici.decompress(exact)).tolist(), [True])
+        pair = np.array([-0.0 - 0.0j, 1], np.complex64)
+        self.assertFalse(np.signbit(pici.decompress(pici.compress(pair, zeros="value"))).any())
+        delta = pici.diff(np.array([0.0]), np.array([-0.0]))
+        self.assertEqual(pici.inspect(delta).count, 1)
+        self.assertNotEqual(delta, pici.diff(np.array([0.0]), np.array([0.0])))
+        self.assertRaisesRegex(ValueError, "pass 'exact' or 'value'", pici.compress, pair, zeros="none")
+
+
 class Out(unittest.TestCase):
     """compress(out=), decompress(out=)."""
 

@@ -468,6 +468,19 @@ class Writing(Files):
                 w.append(x[i : i + 50])
         self.assertEqual((self.dir / "pieces").read_bytes(), self.path.read_bytes())
 
+    def test_zeros_by_value(self):
+        x = np.where(np.arange(9000) % 2, -0.0, 0.0).astype(np.float32)
+        x[::100] = 1
+        pici.save(self.path, {"x": x, "i": np.array([-(2**31)], np.int32)}, zeros="value")
+        f = self.open()
+        np.testing.assert_array_equal(f["x"].read(), x)
+        self.assertFalse(np.signbit(f["x"].read()).any())
+        self.assertEqual(f["i"].read().tolist(), [-(2**31)])
+        pici.save(self.dir / "exact", {"x": x})
+        self.assertEqual(pici.load(self.dir / "exact")["x"].tobytes(), x.tobytes())
+        self.assertLess(f["x"].stored_bytes, pici.open(self.dir / "exact")["x"].stored_bytes)
+        self.assertRaisesRegex(ValueError, "pass 'exact'", pici.create, self.dir / "z", zeros=1)
+
     def test_same_bytes_at_any_thread_count(self):
         x = sparse("bf16", 50000)
         made = []

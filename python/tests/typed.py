@@ -16,7 +16,7 @@ room = bytearray(pici.bound(6))
 
 # Blocks
 assert_type(pici.bound(6, np.float32, "hybrid"), int)
-block = pici.compress(x, format="auto", dtype="f32", threads=2, checksum=True)
+block = pici.compress(x, format="auto", dtype="f32", threads=2, checksum=True, zeros="value")
 assert_type(block, bytes)
 assert_type(pici.compress(x, out=room), memoryview)
 assert_type(pici.decompress(block), Elements)
@@ -37,7 +37,7 @@ pici.verify(block)
 pici.keep_memory(1 << 28)
 
 # Files
-pici.save("x.pici", {"x": x}, overwrite=True, attrs={"run": b"7"})
+pici.save("x.pici", {"x": x}, overwrite=True, attrs={"run": b"7"}, zeros="value")
 pici.save(io.BytesIO(), {"x": x})
 assert_type(pici.load("x.pici"), dict[str, Elements])
 assert_type(pici.load(Path("x.pici"), to="dlpack", names=["x"], max_bytes=1 << 40), dict[str, pici.DLPackArray])
@@ -66,4 +66,5 @@ except pici.CorruptError as e:
 
 pici.compress(x, threads="2")  # type: ignore[call-overload]
 pici.decompress(block, to="list")  # type: ignore[call-overload]
+pici.compress(x, zeros="none")  # type: ignore[call-overload]
 pici.load(5)  # type: ignore[call-overload]
