@@ -71,6 +71,8 @@ void coll_case_random(struct coll_case *c, struct rng *r, int p)
     c->dtype = (enum pici_dtype)(1 + rng_below(r, 14));
     c->op = (enum pici_op)rng_below(r, 4);
     coll_case_options(c, r, p);
+    if (c->collective == PICI_ALL_GATHER)
+        c->opts.zeros = (enum pici_zeros)rng_below(r, 2);
 }
 
 static const char *collective_name(enum pici_collective c)
@@ -84,18 +86,18 @@ const char *coll_case_words(const struct coll_case *c, int p)
     static const char *const zeros[] = {"", " half of zeros negative", " zeros negative"};
     static char words[600];
     const struct pici_coll_opts *o = &c->opts;
-    int n =
-        snprintf(words, sizeof words,
-                 "%s %s %s algorithm %d ranks %d count %llu %s seed %llu%s%s%s%s format %s thresholds %g %g %g "
-                 "checksum %d slice %llu window %d formats %#x bandwidths %g %g nodes",
-                 collective_name(c->collective), pici_dtype_name(c->dtype), ops[c->op], (int)o->algorithm, p,
-                 (unsigned long long)c->count, pattern_name(c->pattern), (unsigned long long)c->seed, zeros[c->zeros],
-                 c->tiny   ? " tiny"
-                 : c->tame ? " tame"
-                           : "",
-                 c->in_place ? " in place" : "", c->own_scratch ? " own scratch" : "", pici_format_name(o->format),
-                 o->inter_threshold, o->intra_threshold, o->ag_threshold, o->checksum,
-                 (unsigned long long)o->slice_bytes, o->window, o->formats, o->inter_bandwidth, o->intra_bandwidth);
+    int n = snprintf(
+        words, sizeof words,
+        "%s %s %s algorithm %d ranks %d count %llu %s seed %llu%s%s%s%s format %s thresholds %g %g %g "
+        "checksum %d slice %llu window %d formats %#x bandwidths %g %g zeros %d nodes",
+        collective_name(c->collective), pici_dtype_name(c->dtype), ops[c->op], (int)o->algorithm, p,
+        (unsigned long long)c->count, pattern_name(c->pattern), (unsigned long long)c->seed, zeros[c->zeros],
+        c->tiny   ? " tiny"
+        : c->tame ? " tame"
+                  : "",
+        c->in_place ? " in place" : "", c->own_scratch ? " own scratch" : "", pici_format_name(o->format),
+        o->inter_threshold, o->intra_threshold, o->ag_threshold, o->checksum, (unsigned long long)o->slice_bytes,
+        o->window, o->formats, o->inter_bandwidth, o->intra_bandwidth, (int)o->zeros);
     for (int i = 0; i < p && n < (int)sizeof words - 16; i++)
         n += snprintf(words + n, sizeof words - (size_t)n, " %d", c->node_of[i]);
     return words;
@@ -313,6 +315,8 @@ static void results(const struct coll_case *c, enum pici_algorithm a, const stru
     for (int i = 0; i < job->p; i++) {
         if (c->collective == PICI_ALL_GATHER) {
             memcpy((uint8_t *)want[0] + (size_t)i * segment, job->send[i], segment);
+            if (c->opts.zeros && floats[c->dtype].exponent)
+                zeros_clear((uint8_t *)want[0] + (size_t)i * segment, c->count, c->dtype);
         } else if (c->collective == PICI_REDUCE_SCATTER) {
             want[i] = test_alloc(segment);
             reduce_segment(c, a, job, i, (uint64_t)i * c->count, c->count, want[i], 0);
@@ -515,11 +519,11 @@ static int fails(enum coll_limb which)
 
 static enum pici_status ill_encode(struct pici_lane *lane, uint8_t *message, size_t at, size_t cap, size_t *len,
                                    const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
-                                   enum pici_format format, int checksum)
+                                   enum pici_format format, int checksum, int by_value)
 {
     return fails(LIMB_ENCODE)
                ? PICI_E_IO
-               : pici_engine_host.encode(lane, message, at, cap, len, src, n, runs, dtype, format, checksum);
+               : pici_engine_host.encode(lane, message, at, cap, len, src, n, runs, dtype, format, checksum, by_value);
 }
 
 static enum pici_status ill_decode(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,

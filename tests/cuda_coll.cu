@@ -226,6 +226,7 @@ static struct coll some_case(void)
     c.opts = defaults;
     c.opts.algorithm = (enum pici_algorithm)rng_below(&rng, (uint64_t)coll_algorithms() + 1);
     c.opts.format = formats[rng_below(&rng, 6)];
+    c.opts.zeros = c.kind == PICI_ALL_GATHER && c.negative ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
     c.opts.slice_bytes = rng_below(&rng, 3) ? 1 : 100000;
     c.opts.window = (int)rng_below(&rng, 5);
     if (rng_below(&rng, 3) == 0)
@@ -287,6 +288,35 @@ static void refused(const char *what, const std::vector<enum pici_status> &statu
 {
     for (enum pici_status s : status)
         tally(s == want, "%s: %s", what, pici_strerror(s));
+}
+
+/* A sum of data with -0.0 among its zeros sends as many bytes as one without. */
+static void bytes_sent(void)
+{
+    enum { N = 20000 };
+    for (int direct = 0; direct < 2; direct++) {
+        uint64_t bytes[2] = {0};
+        for (unsigned negative = 0; negative < 2; negative++) {
+            team t(2, direct);
+            buffers b(2, N * 4);
+            std::vector<uint32_t> host(N);
+            struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
+            struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+            o.stats = &stats;
+            for (size_t i = 0; i < N; i++)
+                host[i] = i % 50 == 0 ? 0x3f800000 + (uint32_t)i : negative && i % 2 ? 0x80000000 : 0;
+            for (void *p : b.at)
+                cudaMemcpy(p, host.data(), N * 4, cudaMemcpyHostToDevice);
+            refused("a sum with -0.0", reduce(t, b.at, N, 0, &o), PICI_OK);
+            cudaMemcpy(host.data(), b.at[0], N * 4, cudaMemcpyDeviceToHost);
+            size_t wrong = 0;
+            for (size_t i = 0; i < N; i++)
+                wrong += i % 50 ? host[i] != 0 : host[i] != 0x40000000 + (uint32_t)i;
+            tally(wrong == 0, "a sum with -0.0: %zu wrong elements", wrong);
+            bytes[negative] = stats.wire_bytes;
+        }
+        tally(bytes[0] == bytes[1], "a sum with -0.0 sends %zu bytes, not %zu", (size_t)bytes[1], (size_t)bytes[0]);
+    }
 }
 
 /* What a rank cannot do, all ranks hear of. */
@@ -532,6 +562,7 @@ int main(int argc, char **argv)
     emu::defer(rng.state);
 #endif
     all_kinds();
+    bytes_sent();
     errors();
     other_device();
     mixed();

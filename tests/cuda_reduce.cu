@@ -132,22 +132,29 @@ static void check_count(const std::vector<uint64_t> &lengths, enum pici_dtype dt
     const unsigned width = (unsigned)pici_dtype_width(dtype), count = (unsigned)lengths.size();
     std::vector<struct pici_cuda_count> jobs(count);
     std::vector<elements *> held;
-    std::vector<uint64_t> want(count + 1, 0x0101010101010101 * AROUND);
+    std::vector<uint64_t> want[2]; /* exact, and by value */
+    const uint64_t sign = dtype <= PICI_F8E5M2 ? UINT64_C(1) << (8 * width - 1) : 0;
+    want[0] = want[1] = std::vector<uint64_t>(count + 1, 0x0101010101010101 * AROUND);
     buffer out(8 * (count + 1));
     cudaMemsetAsync(out.at, AROUND, out.bytes, stream);
     for (unsigned i = 0; i < count; i++) {
-        const std::vector<uint8_t> src = some_elements(lengths[i], dtype);
+        std::vector<uint8_t> src = some_elements(lengths[i], dtype);
+        zeros_negate(src.data(), lengths[i], dtype, 300000, &rng);
         elements *e = new elements(src, (size_t)lengths[i] * width, some_skew(dtype));
         held.push_back(e);
         jobs[i] = {e->at, lengths[i], (uint64_t *)out.at + i};
-        want[i] = 0;
-        for (uint64_t k = 0; k < lengths[i]; k++)
-            want[i] += ref_load(src.data(), k, width) != 0;
+        want[0][i] = want[1][i] = 0;
+        for (uint64_t k = 0; k < lengths[i]; k++) {
+            const uint64_t v = ref_load(src.data(), k, width);
+            want[0][i] += v != 0;
+            want[1][i] += v != 0 && v != sign;
+        }
     }
-    for (int again = 0; again <= 1; again++) { /* not added to what was there */
-        const cudaError_t e = pici_cuda_count(jobs.data(), count, dtype, stream);
-        tally(!e && device_good() && memcmp(out.get(out.bytes).data(), want.data(), out.bytes) == 0,
-              "count of %u arrays of %s: %d", count, pici_dtype_name(dtype), (int)e);
+    for (int again = 0; again <= 2; again++) { /* not added to what was there */
+        const int by_value = sign && again == 1;
+        const cudaError_t e = pici_cuda_count(jobs.data(), count, dtype, by_value, stream);
+        tally(!e && device_good() && memcmp(out.get(out.bytes).data(), want[by_value].data(), out.bytes) == 0,
+              "count of %u arrays of %s%s: %d", count, pici_dtype_name(dtype), by_value ? " by value" : "", (int)e);
     }
     for (elements *e : held)
         delete e;

@@ -295,11 +295,19 @@ Test(coll_hybrid, earlier_structs)
     }
     const size_t later[] = {offsetof(struct pici_coll_opts, intra_bandwidth), offsetof(struct pici_coll_opts, formats)};
     o.inter_bandwidth = 0;
+    o.zeros = (enum pici_zeros)77;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++) { /* what is beyond is left to its default */
         o.size = later[i];
         cr_expect_eq(pici_all_reduce(send, recv, 5000, PICI_F32, PICI_SUM, comm[0], &o), PICI_OK);
     }
     o.size = sizeof o;
+    o.zeros = PICI_ZEROS_EXACT;
     cr_expect_eq(pici_all_reduce(send, recv, 5000, PICI_F32, PICI_SUM, comm[0], &o), PICI_E_UNSUPPORTED, "formats");
+    o.formats = 0;
+    o.unused = -1; /* padding of 0.1's struct: any bytes, also in today's */
+    cr_expect_eq(pici_all_reduce(send, recv, 5000, PICI_F32, PICI_SUM, comm[0], &o), PICI_OK);
+    o.size = offsetof(struct pici_coll_opts, zeros);
+    o.zeros = (enum pici_zeros)77;
+    cr_expect_eq(pici_all_reduce(send, recv, 5000, PICI_F32, PICI_SUM, comm[0], &o), PICI_OK, "the struct of 0.1");
     pici_comm_free(comm[0]);
 }

@@ -242,6 +242,13 @@ static enum pici_status other_window(struct step *s, int rank)
     return pici_all_gather(s->send[rank], s->recv[rank], N, PICI_F32, s->comm[rank], &o);
 }
 
+static enum pici_status other_zeros(struct step *s, int rank)
+{
+    struct pici_coll_opts o = defaults;
+    o.zeros = rank == s->odd ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
+    return pici_all_gather(s->send[rank], s->recv[rank], N, PICI_F32, s->comm[rank], &o);
+}
+
 static enum pici_status other_nodes(struct step *s, int rank)
 {
     int node_of[RANKS];
@@ -279,6 +286,7 @@ static const struct {
     {"another algorithm", other_algorithm, PICI_E_PEER, 2},
     {"another slice", other_slice, PICI_E_PEER, 2},
     {"another window", other_window, PICI_E_PEER, 2},
+    {"another option zeros", other_zeros, PICI_E_PEER, 2},
     {"another node map", other_nodes, PICI_E_PEER, 3}, /* two ranks stand in one order, whatever their nodes */
 };
 

@@ -248,3 +248,117 @@ Test(coll_zeros, known)
         coll_team_free(&k.team);
     }
 }
+
+/* ---- all-gather by value ---- */
+
+ParameterizedTestParameters(coll_zeros, gather)
+{
+    return cr_make_param_array(int, rank_counts, sizeof rank_counts / sizeof *rank_counts);
+}
+
+/* Exact it keeps -0.0; by value it gives +0.0 and leaves all else, NaNs included. */
+ParameterizedTest(int *ranks, coll_zeros, gather)
+{
+    struct coll_team team;
+    struct rng rng = {50 + (uint64_t)*ranks};
+    uint64_t found[2] = {0};
+    alarm(WATCHDOG_S);
+    coll_team_init(&team, *ranks);
+    for (int i = 0; i < 8 * FLOATS; i++) {
+        struct coll_case c = {.collective = PICI_ALL_GATHER,
+                              .opts.algorithm = coll_algorithm((uint64_t)(i / FLOATS % coll_algorithms()))};
+        coll_case_options(&c, &rng, *ranks);
+        c.dtype = floats[i % FLOATS];
+        c.count = count_random(&rng, *ranks);
+        c.pattern = i & 1 ? PATTERN_8 : PATTERN_90;
+        c.zeros = i & 2 ? ZEROS_HALF_NEGATIVE : ZEROS_NEGATIVE;
+        for (int zeros = 0; zeros < 2; zeros++) {
+            c.opts.zeros = (enum pici_zeros)zeros;
+            found[zeros] += check(&team, &c, &rng);
+        }
+    }
+    cr_expect_gt(found[PICI_ZEROS_EXACT], 0u);
+    cr_expect_eq(found[PICI_ZEROS_BY_VALUE], 0u, "%llu negative zeros", (unsigned long long)found[PICI_ZEROS_BY_VALUE]);
+    coll_team_free(&team);
+}
+
+Test(coll_zeros, option)
+{
+    struct pici_comm *comm[1];
+    struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+    const float a[2] = {-0.0f, 1};
+    uint32_t b[2];
+    cr_assert_eq(pici_comm_threads(comm, 1), PICI_OK);
+    o.zeros = PICI_ZEROS_BY_VALUE;
+    for (int op = PICI_SUM; op <= PICI_MAX; op++) {
+        const enum pici_status want = op < PICI_MIN ? PICI_OK : PICI_E_UNSUPPORTED;
+        cr_expect_eq(pici_all_reduce(a, b, 2, PICI_F32, (enum pici_op)op, comm[0], &o), want, "op %d", op);
+        cr_expect_eq(pici_reduce_scatter(a, b, 2, PICI_F32, (enum pici_op)op, comm[0], &o), want, "op %d", op);
+    }
+    cr_expect_eq(pici_all_gather(a, b, 2, PICI_F32, comm[0], &o), PICI_OK);
+    cr_expect(b[0] == 0 && b[1] == 0x3f800000);
+    cr_expect_eq(pici_all_gather(a, b, 2, PICI_U32, comm[0], &o), PICI_OK);
+    cr_expect(b[0] == 0x80000000 && b[1] == 0x3f800000, "integers have no sign of zero");
+    o.zeros = (enum pici_zeros)2;
+    cr_expect_eq(pici_all_gather(a, b, 2, PICI_F32, comm[0], &o), PICI_E_UNSUPPORTED);
+    cr_expect_eq(pici_all_reduce(a, b, 2, PICI_F32, PICI_SUM, comm[0], &o), PICI_E_UNSUPPORTED);
+    pici_comm_free(comm[0]);
+}
+
+/* ---- what is sent ---- */
+
+/* Sums send as many bytes, and as many blocks of each format, with -0.0 among the zeros as without; all-gather by value
+ * too. Minimum, which must keep them, sends more. */
+Test(coll_zeros, bytes_sent)
+{
+    static const struct {
+        enum pici_collective collective;
+        enum pici_op op;
+        int same;
+    } table[] = {{PICI_ALL_REDUCE, PICI_SUM, 1},
+                 {PICI_ALL_REDUCE, PICI_AVG, 1},
+                 {PICI_REDUCE_SCATTER, PICI_SUM, 1},
+                 {PICI_REDUCE_SCATTER, PICI_MIN, 0},
+                 {PICI_ALL_GATHER, PICI_SUM, 1}};
+    enum { TABLE = sizeof table / sizeof *table };
+    struct rng rng = {8};
+    alarm(WATCHDOG_S);
+    for (int i = 0; i < TABLE * 12; i++) {
+        const int p = 2 + i % 5;
+        struct coll_team team;
+        struct coll_case c = {.collective = table[i % TABLE].collective,
+                              .op = table[i % TABLE].op,
+                              .dtype = floats[i / 2 % FLOATS],
+                              .count = 20000,
+                              .pattern = i & 1 ? PATTERN_1 : PATTERN_8,
+                              .seed = rng_next(&rng),
+                              .tame = 1,
+                              .in_place = i & 4,
+                              .opts = PICI_COLL_OPTS_INIT};
+        struct pici_coll_stats stats[2][COLL_RANKS];
+        c.opts.algorithm = coll_algorithm((uint64_t)i / TABLE % (uint64_t)coll_algorithms());
+        c.opts.zeros = c.collective == PICI_ALL_GATHER ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
+        coll_team_init(&team, p);
+        for (int negative = 0; negative < 2; negative++) {
+            c.zeros = negative ? ZEROS_HALF_NEGATIVE : ZEROS_PLAIN;
+            const char *wrong = coll_team_check(&team, &c);
+            cr_assert(!wrong, "%s", wrong);
+            for (int r = 0; r < p; r++)
+                stats[negative][r] = team.rank[r].stats;
+        }
+        for (int r = 0; r < p; r++) {
+            const struct pici_coll_stats *a = &stats[0][r], *b = &stats[1][r];
+            if (!table[i % TABLE].same) {
+                cr_expect_gt(b->wire_bytes, a->wire_bytes);
+                continue;
+            }
+            cr_expect_eq(a->wire_bytes, b->wire_bytes, "%s: rank %d: %llu bytes, %llu with -0.0",
+                         coll_case_words(&c, p), r, (unsigned long long)a->wire_bytes,
+                         (unsigned long long)b->wire_bytes);
+            cr_expect(memcmp(a->sends, b->sends, sizeof a->sends) == 0 &&
+                          memcmp(a->tiles, b->tiles, sizeof a->tiles) == 0,
+                      "%s: rank %d: other formats or containers", coll_case_words(&c, p), r);
+        }
+        coll_team_free(&team);
+    }
+}

@@ -28,7 +28,8 @@ struct pici_request;
 
 /* Operations. f16, bf16 and f8 are reduced in f32 and rounded to nearest even after every step; integers wrap. A sum of
  * floats is (+0) + a + b + ..., in the order of the algorithm, also in place, and with one rank. So no result of SUM or
- * AVG is -0.0, and its NaNs are quiet. MIN and MAX keep the sign of zeros. */
+ * AVG is -0.0, and its NaNs are quiet. MIN and MAX keep the sign of zeros, and so does all-gather unless opts->zeros
+ * says otherwise. */
 enum pici_op {
     PICI_SUM = 0,
     PICI_AVG = 1, /* the sum, divided by the number of ranks at the end. Integers truncate toward zero; a float that
@@ -140,10 +141,16 @@ struct pici_coll_opts {
     double inter_bandwidth; /* T */
     double intra_bandwidth; /* T */
     unsigned formats;       /* T */
+    int unused;             /* never read: padding in the struct of 0.1 */
+    enum pici_zeros zeros;  /* =. Of all-gather: with PICI_ZEROS_BY_VALUE a -0.0 of a float dtype is gathered as +0.0,
+                             * and takes no room in sparse messages; the default, PICI_ZEROS_EXACT, keeps all bits.
+                             * No effect on integers, and on SUM and AVG, which are always by value. MIN and MAX keep
+                             * all bits: there PICI_ZEROS_BY_VALUE is PICI_E_UNSUPPORTED */
 };
 #define PICI_COLL_OPTS_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0       \
+        sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, 0,   \
+            PICI_ZEROS_EXACT                                                                                           \
     }
 
 /* The three collectives. Counts are elements, here called [count]. Buffers are in host byte order and may have any

@@ -34,6 +34,7 @@ enum {
     CALL_OP = 2,
     CALL_ALGORITHM = 3,
     CALL_WINDOW = 4,
+    CALL_ZEROS = 5,
     CALL_COUNT = 8,
     CALL_SLICE = 16,
     CALL_SEQUENCE = 24,
@@ -55,7 +56,8 @@ static void describe(uint8_t *p, const struct pici_request *r)
     p[CALL_DTYPE] = (uint8_t)c->dtype;
     p[CALL_OP] = (uint8_t)c->op;
     p[CALL_ALGORITHM] = (uint8_t)c->algorithm;
-    store_le32(p + CALL_WINDOW, (uint32_t)c->window);
+    store_le32(p + CALL_WINDOW, (uint32_t)c->window); /* at most COLL_MAX_WINDOW, so the bytes behind it are 0 */
+    p[CALL_ZEROS] = c->kind == PICI_ALL_GATHER && c->by_value;
     store_le64(p + CALL_COUNT, c->count);
     store_le64(p + CALL_SLICE, c->slice_bytes);
     store_le64(p + CALL_SEQUENCE, r->sequence);
@@ -77,7 +79,8 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
                  {"count", CALL_COUNT, 8},
                  {"algorithm", CALL_ALGORITHM, 1},
                  {"bytes of a slice", CALL_SLICE, 8},
-                 {"window", CALL_WINDOW, 4},
+                 {"window", CALL_WINDOW, 1},
+                 {"option zeros", CALL_ZEROS, 1},
                  {"number of the call", CALL_SEQUENCE, 8},
                  {"node map", CALL_NODES, 8}};
     const uint8_t *l = a->low, *h = a->high;

@@ -74,17 +74,18 @@ struct pici_engine {
      * may be src. */
     void (*positive_zeros)(struct pici_lane *, void *dst, const void *src, uint64_t n, enum pici_dtype, int quiet);
 
-    /* Count the nonzeros of each of several runs of elements. */
+    /* Count the nonzeros of each of several runs of elements. by_value: elements are floats, and -0.0 is a zero. */
     void (*count)(struct pici_lane *, const void *const *src, const uint64_t *n, int runs, enum pici_dtype,
-                  uint64_t *nnz);
+                  int by_value, uint64_t *nnz);
 
     /* Write the first bytes of a message. Messages are in memory that room provided. */
     void (*prefix)(struct pici_lane *, uint8_t *message, const uint8_t *prefix, size_t bytes);
     /* Encode each run of elements as a block; the blocks follow each other from message + at on, within cap bytes of
-     * message. Writes their lengths to len. As pici_compress; format is not AUTO. */
+     * message. Writes their lengths to len. As pici_compress; format is not AUTO. by_value: elements are floats; sparse
+     * blocks do not store -0.0, dense ones may. */
     enum pici_status (*encode)(struct pici_lane *, uint8_t *message, size_t at, size_t cap, size_t *len,
                                const void *const *src, const uint64_t *n, int runs, enum pici_dtype, enum pici_format,
-                               int checksum);
+                               int checksum, int by_value);
     /* Copy bytes of one message to another. */
     void (*put)(struct pici_lane *, uint8_t *to, const uint8_t *from, size_t bytes);
 

@@ -429,13 +429,13 @@ static void gpu_positive_zeros(struct pici_lane *l, void *dst, const void *src, 
 }
 
 static void gpu_count(struct pici_lane *l, const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
-                      uint64_t *nnz)
+                      int by_value, uint64_t *nnz)
 {
     struct pici_cuda_count jobs[32];
     for (int i = 0, k; i < runs; i += k) {
         for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && i + k < runs; k++)
             jobs[k] = (struct pici_cuda_count){src[i + k], n[i + k], &l->counts[i + k]};
-        gpu_begun(l, pici_cuda_count(jobs, (unsigned)k, (unsigned)dtype, l->stream), "counting");
+        gpu_begun(l, pici_cuda_count(jobs, (unsigned)k, (unsigned)dtype, by_value, l->stream), "counting");
     }
     l->nnz = nnz;
     l->runs = runs;
@@ -461,11 +461,13 @@ static void gpu_put(struct pici_lane *l, uint8_t *to, const uint8_t *from, size_
 
 static enum pici_status gpu_encode(struct pici_lane *l, uint8_t *message, size_t at, size_t cap, size_t *len,
                                    const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
-                                   enum pici_format format, int checksum)
+                                   enum pici_format format, int checksum, int by_value)
 {
     const struct gpu *g = l->gpu;
     struct pici_cuda_encode jobs[32];
+    struct pici_opts opts = PICI_OPTS_INIT;
     (void)checksum; /* room refused it */
+    opts.zeros = by_value && format != PICI_DENSE ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
     l->in_slots = !(g->needs.device && runs == 1);
     enum pici_status s = PICI_OK;
     for (int i = 0, k; i < runs && !s; i += k) {
@@ -476,8 +478,8 @@ static enum pici_status gpu_encode(struct pici_lane *l, uint8_t *message, size_t
                                           .result = &l->results[i + k],
                                           .src = src[i + k],
                                           .n = n[i + k]};
-        s = pici_compress_batch_cuda(jobs, (size_t)k, dtype, format, l->workspace + (size_t)i * g->workspace,
-                                     (size_t)k * g->workspace, l->stream);
+        s = pici_compress_batch_opts_cuda(jobs, (size_t)k, dtype, format, &opts,
+                                          l->workspace + (size_t)i * g->workspace, (size_t)k * g->workspace, l->stream);
     }
     l->open = 1;
     if (s)

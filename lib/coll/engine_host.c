@@ -171,11 +171,13 @@ static void host_positive_zeros(struct pici_lane *lane, void *dst, const void *s
 }
 
 static void host_count(struct pici_lane *lane, const void *const *src, const uint64_t *n, int runs,
-                       enum pici_dtype dtype, uint64_t *nnz)
+                       enum pici_dtype dtype, int by_value, uint64_t *nnz)
 {
+    const struct pici_isa *isa = pici_isa();
+    const struct pici_move *move = (by_value ? isa->by_value : isa->move)[fmt_width_log2((unsigned)dtype)];
     (void)lane;
     for (int i = 0; i < runs; i++)
-        nnz[i] = n[i] ? pici_isa()->move[fmt_width_log2((unsigned)dtype)]->count(src[i], (size_t)n[i]) : 0;
+        nnz[i] = n[i] ? move->count(src[i], (size_t)n[i]) : 0;
 }
 
 static void host_put(struct pici_lane *lane, uint8_t *to, const uint8_t *from, size_t bytes)
@@ -186,12 +188,13 @@ static void host_put(struct pici_lane *lane, uint8_t *to, const uint8_t *from, s
 
 static enum pici_status host_encode(struct pici_lane *lane, uint8_t *message, size_t at, size_t cap, size_t *len,
                                     const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
-                                    enum pici_format format, int checksum)
+                                    enum pici_format format, int checksum, int by_value)
 {
     struct pici_opts opts = PICI_OPTS_INIT;
     enum pici_status s = PICI_OK;
     (void)lane;
     opts.checksum = checksum;
+    opts.zeros = by_value && format != PICI_DENSE ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
     for (int i = 0; i < runs && !s; i++, at += len[i - 1])
         s = pici_compress(message + at, cap - at, &len[i], src[i], n[i], dtype, format, &opts);
     return s;

@@ -41,7 +41,9 @@ enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_com
     const struct schedule *schedule = pici_schedule(o->algorithm);
     if (!pici_dtype_width(c->dtype) || (unsigned)c->op > PICI_MAX ||
         (o->algorithm && (!schedule || !(schedule->collectives >> c->kind & 1))) ||
-        ((unsigned)o->format > PICI_HYBRID && o->format != PICI_AUTO) || o->formats >> (PICI_HYBRID + 1))
+        ((unsigned)o->format > PICI_HYBRID && o->format != PICI_AUTO) || o->formats >> (PICI_HYBRID + 1) ||
+        (unsigned)o->zeros > PICI_ZEROS_BY_VALUE ||
+        (o->zeros && c->kind != PICI_ALL_GATHER && (c->op == PICI_MIN || c->op == PICI_MAX)))
         return PICI_E_UNSUPPORTED;
     s = pici_codec_exact.accepts(NULL, c->dtype, c->op);
     return s ? s : comm->broken || comm->pid != getpid() ? PICI_E_BROKEN : PICI_OK;
@@ -54,7 +56,9 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
     const struct schedule *usual = pici_schedule(d->algorithm);
     c->width = pici_dtype_width(c->dtype);
     c->codec = &pici_codec_exact;
-    c->by_value = c->dtype <= PICI_F8E5M2 && c->kind != PICI_ALL_GATHER && (c->op == PICI_SUM || c->op == PICI_AVG);
+    c->by_value =
+        fmt_is_float((unsigned)c->dtype) &&
+        (c->kind == PICI_ALL_GATHER ? o->zeros == PICI_ZEROS_BY_VALUE : c->op == PICI_SUM || c->op == PICI_AVG);
     c->algorithm = o->algorithm                                 ? o->algorithm
                    : usual && usual->collectives >> c->kind & 1 ? usual->id
                                                                 : PICI_ALGO_AUTO;

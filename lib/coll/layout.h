@@ -31,7 +31,7 @@ struct coll_call {
     enum pici_dtype dtype;
     enum pici_op op;
     size_t width;
-    int by_value;                  /* floats, of which -0.0 counts as +0.0: in sums */
+    int by_value;                  /* floats, of which -0.0 counts as +0.0: in sums, and in all-gather if asked for */
     enum pici_algorithm algorithm; /* as asked for; AUTO: chosen by the layout */
     enum pici_format format;
     struct policy_thresholds threshold;

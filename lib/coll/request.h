@@ -50,9 +50,10 @@ struct slice_run {
     uint64_t *n, *nnz;        /* [limits.segments] of a message's blocks, */
     size_t *len;              /* their bytes, */
     const void **src;         /* and what they are made of */
-    enum pici_format format;  /* of the current message, like the next four lines */
+    enum pici_format format;  /* of the current message, like the next five lines */
     double density, begin;
     int extrapolated, dense;
+    int by_value;            /* it is sent with contributions to sums, in which -0.0 counts for nothing */
     enum pici_status status; /* of taking it in */
     uint64_t dense_bytes, tiles[PICI_CONTAINERS];
     uint8_t *acc;                 /* [limits.sums] slices */

@@ -124,7 +124,7 @@ static void begin_encode(struct pici_request *r, struct slice_run *run, const st
     run->making = MAKE_BLOCKS;
     run->stage = STAGE_MAKING;
     enum pici_status s = r->engine->encode(run->lane, b->bytes, MSG_BYTES, layout_of(r)->message, run->len, run->src,
-                                           run->n, m->count, c->dtype, run->format, c->checksum);
+                                           run->n, m->count, c->dtype, run->format, c->checksum, run->by_value);
     if (s)
         fail_encode(r, run, s);
 }
@@ -208,13 +208,16 @@ static void begin_message(struct pici_request *r, struct slice_run *run, const s
         begin_forward(r, run, m);
         return;
     }
-    for (int i = 0; i < m->count; i++)
+    run->by_value = 0;
+    for (int i = 0; i < m->count; i++) {
         run->src[i] = pici_slice_source(r, run, m->segments[i], &run->n[i]);
+        run->by_value |= c->by_value && c->kind != PICI_ALL_GATHER && run->sum[m->segments[i]] == SUM_NONE;
+    }
     if (choose_uncounted(r, run, m)) {
         begin_encode(r, run, m);
         return;
     }
-    r->engine->count(run->lane, run->src, run->n, m->count, c->dtype, run->nnz);
+    r->engine->count(run->lane, run->src, run->n, m->count, c->dtype, run->by_value, run->nnz);
     run->stage = STAGE_COUNTING;
 }
 
@@ -235,10 +238,11 @@ static void end_message(struct pici_request *r, struct slice_run *run, const str
 static void place_own(struct pici_request *r, const struct slice_run *run)
 {
     const struct coll_call *c = &r->call;
-    uint64_t n;
-    const uint8_t *src = pici_slice_source(r, run, r->comm->position, &n);
-    uint8_t *place = c->recv + (size_t)r->comm->rank * c->count * c->width + (src - c->send);
-    pici_slice_own(r, run->lane, place, src, n);
+    const int own = r->comm->position;
+    uint64_t first, n;
+    pici_coll_slice(r->comm, c, own, run->slice, &first, &n);
+    pici_slice_own(r, run->lane, pici_slice_result(r, own, first),
+                   c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width, n);
 }
 
 /* Begin a step. 0: there are not enough free buffers for its messages yet. */

@@ -65,8 +65,8 @@ void pici_slice_keep(struct pici_request *r, struct slice_run *run, int segment,
  * Rounding is to nearest, and denormals are kept. Of the other functions of an engine only divide makes zeros out of
  * what is not zero, and it makes +0.0.
  *
- * x may be -0.0, which changes nothing. So a contribution need not be cleared of -0.0 before it is sent, but then a
- * sparse block is longer than it has to be. */
+ * x may be -0.0, which changes nothing. So a contribution may be sent with its -0.0, as dense messages are; sparse
+ * ones leave them out, because they are shorter then. */
 
 /* Begin a slice: it has no sums yet. */
 void pici_slice_begin(const struct pici_request *r, struct slice_run *run, uint64_t slice)
@@ -105,7 +105,7 @@ static uint8_t *sum_at(const struct pici_request *r, const struct slice_run *run
 void pici_slice_own(const struct pici_request *r, struct pici_lane *lane, uint8_t *dst, const uint8_t *src, uint64_t n)
 {
     if (r->call.by_value)
-        r->engine->positive_zeros(lane, dst, src, n, r->call.dtype, 1);
+        r->engine->positive_zeros(lane, dst, src, n, r->call.dtype, r->call.kind != PICI_ALL_GATHER);
     else if (dst != src)
         r->engine->copy(lane, dst, src, n, r->call.dtype);
 }
@@ -138,8 +138,9 @@ const uint8_t *pici_slice_source(const struct pici_request *r, const struct slic
     const struct coll_call *c = &r->call;
     uint64_t first;
     pici_coll_slice(r->comm, c, segment, run->slice, &first, n);
-    if (c->kind == PICI_ALL_GATHER)
-        return c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width;
+    if (c->kind == PICI_ALL_GATHER) /* by value: what was cleared, in its place in the result */
+        return c->by_value ? pici_slice_result(r, segment, first)
+                           : c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width;
     return run->sum[segment] == SUM_NONE ? c->send + first * c->width : sum_at(r, run, segment, first);
 }
 

@@ -76,6 +76,7 @@ static uint64_t parts_of(uint64_t n, unsigned width)
 
 struct count_jobs {
     struct pici_cuda_count job[BATCH];
+    int by_value;
 };
 
 PICI_KERNEL(32, 1) zero_kernel(const count_jobs jobs)
@@ -84,12 +85,14 @@ PICI_KERNEL(32, 1) zero_kernel(const count_jobs jobs)
         hw::store(jobs.job[hw::block_y()].nnz, UINT64_C(0));
 }
 
+/* The top bit of each element in a word. */
+template <class T> constexpr uint64_t TOPS = UINT64_MAX / (T) ~(T)0 << (8 * sizeof(T) - 1);
+
 /* The number of nonzero elements in a word. Adding the largest magnitude carries into an element's top bit if a
- * lower bit is set. */
-template <class T> PICI_DEV unsigned nonzeros_of(uint64_t word)
+ * lower bit is set. tops: the top bits that make an element nonzero by themselves. */
+template <class T> PICI_DEV unsigned nonzeros_of(uint64_t word, uint64_t tops)
 {
-    constexpr uint64_t TOPS = UINT64_MAX / (T) ~(T)0 << (8 * sizeof(T) - 1);
-    return hw::popc((((word & ~TOPS) + ~TOPS) | word) & TOPS);
+    return hw::popc((((word & ~TOPS<T>)+~TOPS<T>)&TOPS<T>) | (word & tops));
 }
 
 template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_jobs jobs)
@@ -100,14 +103,16 @@ template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_j
     const T *const src = (const T *)job.src;
     const quads in = quads_of(src, src, job.n);
     const raw128 *const from = (const raw128 *)(src + in.before);
+    const uint64_t tops = jobs.by_value ? 0 : TOPS<T>;
     uint64_t nnz = 0;
     if (hw::thread() == 0)
         hw::put(all, UINT64_C(0));
     const auto count_quad = [&](uint64_t q) {
         const raw128 v = hw::load(from + q); /* not load_once: it is encoded next, so it should stay in a cache */
-        nnz += nonzeros_of<T>(v.lo) + nonzeros_of<T>(v.hi);
+        nnz += nonzeros_of<T>(v.lo, tops) + nonzeros_of<T>(v.hi, tops);
     };
-    each_quad<T, 4>(in, job.n, count_quad, [&](uint64_t i) { nnz += hw::load(src + i) != 0; });
+    const auto count_one = [&](uint64_t i) { nnz += nonzeros_of<T>(hw::load(src + i), tops); };
+    each_quad<T, 4>(in, job.n, count_quad, count_one);
     nnz = warp_sum(nnz);
     hw::syncthreads();
     if (hw::lane() == 0)
@@ -127,11 +132,13 @@ static cudaError_t count_batch(const count_jobs &jobs, unsigned count, unsigned 
 #undef LAUNCH
 }
 
-cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, unsigned dtype, cudaStream_t stream)
+cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, unsigned dtype, int by_value,
+                            cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     for (unsigned i = 0, k; i < count && !e; i += k) {
         count_jobs of = {};
+        of.by_value = by_value;
         uint64_t most = 0;
         for (k = 0; k < BATCH && k < count - i; k++) {
             of.job[k] = jobs[i + k];

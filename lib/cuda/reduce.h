@@ -20,9 +20,10 @@ struct pici_cuda_count {
     uint64_t *nnz; /* aligned to 8 */
 };
 
-/* *nnz of each job = the number of nonzero elements of its src. jobs[count] is host memory and is read before the
- * call returns. */
-cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, unsigned dtype, cudaStream_t);
+/* *nnz of each job = the number of nonzero elements of its src. by_value: elements are floats, and -0.0 is a zero.
+ * jobs[count] is host memory and is read before the call returns. */
+cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, unsigned dtype, int by_value,
+                            cudaStream_t);
 
 /* dst[i] = the smaller of dst[i] and src[i], or with `max` the greater; the same bits as pici_reduce (cpu/reduce.h).
  * The arrays do not overlap. */
