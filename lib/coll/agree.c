@@ -10,22 +10,6 @@
 
 #include "bytes.h"
 #include "coll/request.h"
-#include "xxh64.h"
-
-/* Payload, after the prefix. */
-enum {
-    AT_VERSION = MSG_BYTES,
-    AT_LENGTH = AT_VERSION + 4,
-    AT_STATUS = AT_VERSION + 8,
-    AT_CULPRIT = AT_STATUS + 4,
-    AT_LOW_RANK = AT_STATUS + 8,
-    AT_HIGH_RANK = AT_STATUS + 12,
-    AT_LOW = AT_STATUS + 16,
-    AT_HIGH = AT_LOW + AGREE_CALL_BYTES,
-    AT_HASH = AT_HIGH + AGREE_CALL_BYTES
-};
-
-enum { OLD_BYTES = 136 }; /* of this message in version 0, which did not say its version */
 
 /* A call, of AGREE_CALL_BYTES. */
 enum {
@@ -107,62 +91,46 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
 static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind kind)
 {
     const struct coll_agreement *a = &r->agree;
-    struct msg_prefix prefix = {.kind = kind,
-                                .dtype = (unsigned)r->call.dtype,
-                                .op = (unsigned)r->call.op,
-                                .algorithm = (unsigned)r->call.algorithm,
-                                .sequence = r->sequence};
-    pici_msg_put(p, &prefix);
-    store_le32(p + AT_VERSION, MSG_VERSION);
-    store_le32(p + AT_LENGTH, AGREE_BYTES);
-    store_le32(p + AT_STATUS, (uint32_t)r->status);
-    store_le32(p + AT_CULPRIT, (uint32_t)r->culprit);
-    store_le32(p + AT_LOW_RANK, a->low_rank);
-    store_le32(p + AT_HIGH_RANK, a->high_rank);
-    memcpy(p + AT_LOW, a->low, AGREE_CALL_BYTES);
-    memcpy(p + AT_HIGH, a->high, AGREE_CALL_BYTES);
-    store_le64(p + AT_HASH, pici_xxh64(p, AT_HASH, 0));
-}
-
-/* Whether these bytes are a hello or closing message of any version. Every version has the prefix at the front and a
- * hash at the end; from version 1 on it has its version and its length. */
-static int is_word(const uint8_t *p, size_t len, enum msg_kind kind, uint32_t *version)
-{
-    struct msg_prefix prefix;
-    if (pici_msg_get(&prefix, p, len) || prefix.kind != kind || len < OLD_BYTES ||
-        load_le64(p + len - 8) != pici_xxh64(p, len - 8, 0))
-        return 0;
-    *version = len == OLD_BYTES ? 0 : load_le32(p + AT_VERSION);
-    return len == OLD_BYTES || load_le32(p + AT_LENGTH) == len;
+    struct msg_word w = {.prefix = {.kind = kind,
+                                    .dtype = (unsigned)r->call.dtype,
+                                    .op = (unsigned)r->call.op,
+                                    .algorithm = (unsigned)r->call.algorithm,
+                                    .sequence = r->sequence},
+                         .status = (uint32_t)r->status,
+                         .culprit = (uint32_t)r->culprit,
+                         .low_rank = a->low_rank,
+                         .high_rank = a->high_rank};
+    memcpy(w.low, a->low, AGREE_CALL_BYTES);
+    memcpy(w.high, a->high, AGREE_CALL_BYTES);
+    pici_msg_put_word(p, &w);
 }
 
 /* Combine what a peer knows with what this rank knows. */
 static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum msg_kind kind, int peer)
 {
     struct coll_agreement *a = &r->agree;
-    uint32_t version;
-    if (!is_word(p, len, kind, &version) || (version == MSG_VERSION && len != AGREE_BYTES)) {
-        pici_coll_note(r->comm, "rank %d sent garbage where its %s was due", peer,
-                       kind == MSG_HELLO ? "call" : "verdict");
-        pici_coll_fail(r, PICI_E_CORRUPT, peer);
+    struct msg_word w;
+    enum pici_status s = pici_msg_get_word(&w, p, len, kind);
+    if (s) {
+        if (s == PICI_E_PEER)
+            pici_coll_note(r->comm,
+                           "rank %d runs another version of the library: its messages are of version %lu, ours of %d",
+                           peer, (unsigned long)w.version, MSG_VERSION);
+        else
+            pici_coll_note(r->comm, "rank %d sent garbage where its %s was due", peer,
+                           kind == MSG_HELLO ? "call" : "verdict");
+        pici_coll_fail(r, s, peer);
         return;
     }
-    if (version != MSG_VERSION) {
-        pici_coll_note(r->comm,
-                       "rank %d runs another version of the library: its messages are of version %lu, ours of %d", peer,
-                       (unsigned long)version, MSG_VERSION);
-        pici_coll_fail(r, PICI_E_PEER, peer);
-        return;
+    if (w.status)
+        pici_coll_fail(r, pici_msg_status(w.status), (int)(w.culprit & INT_MAX));
+    if (memcmp(w.low, a->low, AGREE_CALL_BYTES) < 0) {
+        memcpy(a->low, w.low, AGREE_CALL_BYTES);
+        a->low_rank = w.low_rank;
     }
-    if (load_le32(p + AT_STATUS))
-        pici_coll_fail(r, pici_msg_status(load_le32(p + AT_STATUS)), (int)(load_le32(p + AT_CULPRIT) & INT_MAX));
-    if (memcmp(p + AT_LOW, a->low, AGREE_CALL_BYTES) < 0) {
-        memcpy(a->low, p + AT_LOW, AGREE_CALL_BYTES);
-        a->low_rank = load_le32(p + AT_LOW_RANK);
-    }
-    if (memcmp(p + AT_HIGH, a->high, AGREE_CALL_BYTES) > 0) {
-        memcpy(a->high, p + AT_HIGH, AGREE_CALL_BYTES);
-        a->high_rank = load_le32(p + AT_HIGH_RANK);
+    if (memcmp(w.high, a->high, AGREE_CALL_BYTES) > 0) {
+        memcpy(a->high, w.high, AGREE_CALL_BYTES);
+        a->high_rank = w.high_rank;
     }
 }
 

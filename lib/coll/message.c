@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "coll/message.h"
 
+#include <string.h>
+
 #include "bytes.h"
+#include "xxh64.h"
 
 /* Byte offsets in a prefix. */
 enum {
@@ -47,6 +50,65 @@ enum pici_status pici_msg_get(struct msg_prefix *m, const uint8_t *p, size_t len
     };
     return PICI_OK;
 }
+
+/* ---- hello and closing */
+
+/* Byte offsets, behind the prefix. */
+enum {
+    AT_VERSION = MSG_BYTES,
+    AT_LENGTH = AT_VERSION + 4,
+    AT_WORST = AT_VERSION + 8,
+    AT_CULPRIT = AT_WORST + 4,
+    AT_LOW_RANK = AT_WORST + 8,
+    AT_HIGH_RANK = AT_WORST + 12,
+    AT_LOW = AT_WORST + 16,
+    AT_HIGH = AT_LOW + AGREE_CALL_BYTES,
+    AT_HASH = AT_HIGH + AGREE_CALL_BYTES
+};
+
+enum { OLD_BYTES = 136 }; /* of this message in version 0, which did not say its version */
+
+void pici_msg_put_word(uint8_t p[AGREE_BYTES], const struct msg_word *w)
+{
+    pici_msg_put(p, &w->prefix);
+    store_le32(p + AT_VERSION, MSG_VERSION);
+    store_le32(p + AT_LENGTH, AGREE_BYTES);
+    store_le32(p + AT_WORST, w->status);
+    store_le32(p + AT_CULPRIT, w->culprit);
+    store_le32(p + AT_LOW_RANK, w->low_rank);
+    store_le32(p + AT_HIGH_RANK, w->high_rank);
+    memcpy(p + AT_LOW, w->low, AGREE_CALL_BYTES);
+    memcpy(p + AT_HIGH, w->high, AGREE_CALL_BYTES);
+    store_le64(p + AT_HASH, pici_xxh64(p, AT_HASH, 0));
+}
+
+/* Every version has the prefix at the front and a hash at the end; from version 1 on it has its version and its
+ * length. */
+enum pici_status pici_msg_get_word(struct msg_word *w, const uint8_t *p, size_t len, enum msg_kind kind)
+{
+    *w = (struct msg_word){.version = 0};
+    if (pici_msg_get(&w->prefix, p, len) || w->prefix.kind != kind || len < OLD_BYTES ||
+        load_le64(p + len - 8) != pici_xxh64(p, len - 8, 0))
+        return PICI_E_CORRUPT;
+    if (len == OLD_BYTES)
+        return PICI_E_PEER;
+    if (load_le32(p + AT_LENGTH) != len)
+        return PICI_E_CORRUPT;
+    w->version = load_le32(p + AT_VERSION);
+    if (w->version != MSG_VERSION)
+        return PICI_E_PEER;
+    if (len != AGREE_BYTES)
+        return PICI_E_CORRUPT;
+    w->status = load_le32(p + AT_WORST);
+    w->culprit = load_le32(p + AT_CULPRIT);
+    w->low_rank = load_le32(p + AT_LOW_RANK);
+    w->high_rank = load_le32(p + AT_HIGH_RANK);
+    memcpy(w->low, p + AT_LOW, AGREE_CALL_BYTES);
+    memcpy(w->high, p + AT_HIGH, AGREE_CALL_BYTES);
+    return PICI_OK;
+}
+
+/* ---- statuses and blocks */
 
 enum pici_status pici_msg_status(uint32_t status)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a message looks like: a prefix of 32 bytes, then whole blocks, one after the other. Specification:
- * formats/message.md. */
+ * What a message looks like: a prefix of 32 bytes, then whole blocks, one after the other; or what a rank knows, in the
+ * rounds of hello and closing. Specification: formats/message.md. */
 #ifndef PICI_LIB_COLL_MESSAGE_H
 #define PICI_LIB_COLL_MESSAGE_H
 
@@ -25,6 +25,30 @@ void pici_msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *);
 /* Read a prefix from a message of len bytes. PICI_E_CORRUPT if it is too short, or magic or kind are wrong. Nothing
  * else is checked. */
 enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *p, size_t len);
+
+/* ---- hello and closing */
+
+enum {
+    AGREE_CALL_BYTES = 40,
+    AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + 8,
+    AGREE_ROOM = 512 /* for such a message of any later version */
+};
+
+/* What the sender of a hello or closing message knows. low and high are calls, compared byte by byte. */
+struct msg_word {
+    struct msg_prefix prefix;
+    uint32_t version;
+    uint32_t status, culprit;
+    uint32_t low_rank, high_rank; /* who made the calls */
+    uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
+};
+
+/* Write a message of our version; its version is not read. */
+void pici_msg_put_word(uint8_t p[AGREE_BYTES], const struct msg_word *);
+
+/* Read a message of len bytes, of this kind. PICI_E_CORRUPT: it is none. PICI_E_PEER: it is one of another version, and
+ * only the prefix and the version are set. */
+enum pici_status pici_msg_get_word(struct msg_word *, const uint8_t *p, size_t len, enum msg_kind);
 
 /* A status that a peer sent: itself if it is one of enum pici_status, else PICI_E_CORRUPT. */
 enum pici_status pici_msg_status(uint32_t);

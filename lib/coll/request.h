@@ -82,8 +82,6 @@ struct coll_flight {
 
 enum coll_state { COLL_WAITING, COLL_HELLO, COLL_DATA, COLL_CLOSING, COLL_DONE };
 
-enum { AGREE_CALL_BYTES = 40, AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + 8, AGREE_ROOM = 512 };
-
 /* The dissemination of a status and of the ranks' calls: one message sent and one received in each round. */
 struct coll_agreement {
     int round, rounds, posted;
