@@ -60,6 +60,10 @@ offers "tensors of a .safetensors file" "bias " inspect m.safetensors -n b
 offers "files" "" compress ''
 offers "files, of an option" "" compress -o ''
 offers "no such verb" "" frob -
+offers "options without a verb" "--decompress " -d --dec
+offers "the first option without a verb" "--rm " --r
+offers "files without a verb" "" -d ''
+offers "options after a file" "--rm " m.safetensors --rm
 offers "tensors of no file" "" extract nofile n1200 --tensor ''
 "$tool" --help >help
 for verb in $("$tool" --complete '' | cut -f 1 | grep -v ^-); do

@@ -48,6 +48,14 @@ same "decompress several, two bad" kept/a.npy a.npy
 same "decompress several, two bad" kept/c.npy c.npy
 absent "decompress several, two bad" bad.npy
 
+# ---- the mode of each output is that of its input
+chmod 600 a.npy && chmod 640 b.npy
+rm -f a.npy.pici b.npy.pici
+expect 0 "modes" "$tool" compress a.npy b.npy
+# shellcheck disable=SC2012
+[ "$(ls -l a.npy.pici b.npy.pici | cut -c 1-10 | tr '\n' ' ')" = '-rw------- -rw-r----- ' ] && pass ||
+    fail "modes: $(ls -l a.npy.pici b.npy.pici)"
+
 # ---- one output for several inputs
 for args in 'compress -o x a.npy b.npy' 'decompress -o x a.npy.pici b.npy.pici' 'compress -o /dev/null a.npy b.npy' \
     '-o x a.npy b.npy' '-d -o x a.npy.pici b.npy.pici'; do

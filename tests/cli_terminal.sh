@@ -3,7 +3,40 @@
 # picitool on a terminal: it asks before it overwrites, and says what it has made. In a pipe it does neither.
 . tests/cli_common
 
-command -v script >/dev/null 2>&1 || { skip "questions and results on a terminal: no script(1)"; finish; }
+command -v python3 >/dev/null 2>&1 || { skip "questions and results on a terminal: no python3"; finish; }
+
+# on_terminal.py ANSWERS COMMAND [MEANWHILE]: run the shell's command on a new terminal, type the answers and then the end of
+# the input, and print what the terminal shows. MEANWHILE: a command that runs when a question has been asked, before
+# the answers are typed.
+cat >on_terminal.py <<'END'
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+answers, command, meanwhile = sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None
+pid, fd = pty.fork()
+if pid == 0:
+    os.execvp("sh", ["sh", "-c", command])
+signal.alarm(60)
+shown, typed = b"", False
+while True:
+    if not typed and (meanwhile is None or b"[y/N]" in shown):
+        if meanwhile:
+            subprocess.check_call(meanwhile, shell=True)
+        os.write(fd, answers.encode() + b"\x04")
+        typed = True
+    try:
+        data = os.read(fd, 65536)
+    except OSError:  # EIO: nobody has the terminal open any more
+        break
+    if not data:
+        break
+    shown += data
+sys.stdout.buffer.write(shown.replace(b"\r\n", b"\n"))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+END
 
 numbers 300 >n1200
 for name in a b; do
@@ -14,11 +47,13 @@ cp a.npy.pici good
 "$tool" block encode -q --dtype f32 n1200 a.blk
 head -c 100 a.npy >cut.npy
 
-# terminal WHAT STATUS ANSWERS COMMAND: run the shell's command on a terminal on which the answers are typed
+# terminal WHAT STATUS ANSWERS COMMAND [MEANWHILE]: ANSWERS as printf takes them
 terminal() {
-    printf "$3" | TERM=dumb script -qec "$4" /dev/null >"$out" 2>&1
-    terminal_is=$?
-    [ $terminal_is = "$2" ] && pass || fail "$1: exit status $terminal_is, not $2: $(cat "$out")"
+    t_what=$1 t_status=$2 t_answers=$(printf "$3x")
+    shift 3
+    TERM=dumb python3 on_terminal.py "${t_answers%x}" "$@" >"$out" 2>&1
+    t_is=$?
+    [ $t_is = "$t_status" ] && pass || fail "$t_what: exit status $t_is, not $t_status: $(cat "$out")"
 }
 
 # ---- questions
@@ -76,14 +111,12 @@ grep -q 'overwrite it?' "$out" && fail "standard input is an input, and it asks"
 terminal "no file" 2 '' "$tool -d"
 says "no file" 'no file is given, and standard input is a terminal' "$out"
 # an input that changes before its output is complete is not removed
-{ sleep 0.5; touch -d '1999-12-31 12:00' a.npy; echo y; } |
-    TERM=dumb script -qec "$tool compress --rm a.npy" /dev/null >"$out" 2>&1
-[ $? = 1 ] && pass || fail "--rm of what has changed: $(cat "$out")"
+terminal "--rm of what has changed" 1 'y\n' "$tool compress --rm a.npy" "touch -d '1999-12-31 12:00' a.npy"
 says "--rm of what has changed" 'a.npy: not removed: it has changed' "$out"
 same "--rm of what has changed" a.npy b.npy
 same "--rm of what has changed: the output" good a.npy.pici
-{ sleep 0.5; mv a.npy moved; cp n1200 a.npy; echo y; } |
-    TERM=dumb script -qec "$tool compress --rm a.npy" /dev/null >"$out" 2>&1
+terminal "--rm of another file of this name" 1 'y\n' "$tool compress --rm a.npy" \
+    "mv a.npy moved; cp n1200 a.npy"
 says "--rm of another file of this name" 'a.npy: not removed: it is another file' "$out"
 same "--rm of another file of this name" n1200 a.npy
 mv moved a.npy
