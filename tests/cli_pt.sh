@@ -207,11 +207,14 @@ END
         says "protocol $p: list of the .pici" '^model\.turned +f32 +\[10, 30\] F ' "$out"
         says "protocol $p: list of the .pici" '^model\.channels +f32 +\[5, 4, 5, 3\] ' "$out"
         says "protocol $p: list of the .pici" '^model\.slice +f32 +\[300\] ' "$out"
+        says "protocol $p: list of the .pici" ' shape \[4, 5\] strides \[10, 1\] from 20 of its storage ' "$out"
         says "protocol $p: list of the .pici" '^model\.mask +u8 bool +\[40, 30\] ' "$out"
     done
     expect 0 "inspect a view" "$tool" inspect -n model.channels p2.pt
     says "inspect a view" 'original +shape \[5, 3, 4, 5\] strides \[60, 1, 15, 3\]' "$out"
     says "inspect a view" 'dtype +f32  \(float32\)' "$out"
+    expect 0 "inspect a view in a .pici" "$tool" inspect -n model.channels p2.pt.pici
+    says "inspect a view in a .pici" 'original +shape \[5, 3, 4, 5\] strides \[60, 1, 15, 3\]' "$out"
     expect 0 "list, JSON" "$tool" list --json p2.pt
     python3 -c 'import json, sys
 t = {x["name"]: x for x in json.load(open(sys.argv[1]))["tensors"]}

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "parse/pickle.h"
+#include "pici/file.h"
 
 /* How torch names a dtype: its own word, and the class of its storages. */
 static const struct kind {
@@ -184,6 +185,8 @@ static bool add_tensor(struct walker *w, struct torch_tensor *t, const struct ki
     t->name_len = w->path.len ? w->path.len : 4;
     const size_t dims_bytes = 2 * t->rank * sizeof *shape;
     w->memory += t->name_len + 1 + dims_bytes + sizeof *t;
+    if (t->name_len > PICI_NAME_MAX)
+        return parse_fail(w->err, w->base, "the pickle has a tensor of a name of %zu bytes", t->name_len);
     if (w->memory > TORCH_MAX_MEMORY)
         return parse_fail(w->err, w->base, "the pickle's tensors have longer names and shapes than the limit");
     if (!measure(w, t, shape, strides))

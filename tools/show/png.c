@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "parse/crc32.h"
 #include "tool.h"
 
 #ifdef PICI_HAVE_ZLIB
@@ -124,11 +125,7 @@ static void be32(uint8_t *p, uint32_t v)
 /* Writes bytes that the chunk's CRC covers. */
 static void put(struct png *p, const uint8_t *bytes, size_t len)
 {
-    for (size_t i = 0; i < len; i++) {
-        p->crc ^= bytes[i];
-        for (int k = 0; k < 8; k++)
-            p->crc = p->crc >> 1 ^ (p->crc & 1 ? 0xedb88320u : 0);
-    }
+    p->crc = parse_crc32(p->crc, bytes, len);
     if (!p->status)
         p->status = output_write(p->canvas.out, bytes, len);
 }
@@ -138,14 +135,14 @@ static void begin_chunk(struct png *p, uint32_t len, const char type[4])
     uint8_t word[4];
     be32(word, len);
     put(p, word, 4);
-    p->crc = 0xffffffffu;
+    p->crc = 0;
     put(p, (const uint8_t *)type, 4);
 }
 
 static void end_chunk(struct png *p)
 {
     uint8_t word[4];
-    be32(word, ~p->crc);
+    be32(word, p->crc);
     put(p, word, 4);
 }
 

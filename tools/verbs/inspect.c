@@ -23,7 +23,8 @@ enum {
     BLOCK_PIECE = 1 << 20,
     COUNT_BYTES = 1 << 17, /* of elements that are counted in several ways while they are in the cache */
     MAP_SIDE = 256,        /* cells of the map on a terminal; there are fewer characters */
-    DTYPE_TEXT = 64        /* the most characters shown of the original's type */
+    DTYPE_TEXT = 64,       /* the most characters shown of the original's type */
+    VIEW_TEXT = 512        /* and of how it sees the elements */
 };
 
 struct job {
@@ -184,7 +185,13 @@ static int inspect_reading(struct job *j, struct reading *r)
         if (!m)
             return tool_nomem(j->in.name, "the list of tensors");
         m->stored = t.stored_bytes;
-        status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
+        struct pici_attr view = {0};
+        status = reading_attr(r, t.index, ATTR_VIEW, &view);
+        if (status == TOOL_OK && view.key &&
+            !(m->view = strndup(view.value, view.len < VIEW_TEXT ? view.len : VIEW_TEXT)))
+            return tool_nomem(j->in.name, "the list of tensors");
+        if (status == TOOL_OK)
+            status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
         for (uint64_t done = 0, n = 1; status == TOOL_OK && n;) {
             status = reading_piece(r, &t, &done, &n);
             const char *p = r->piece;

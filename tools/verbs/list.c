@@ -17,6 +17,8 @@
 
 /* ---- list */
 
+enum { VIEW_TEXT = 512 /* the most characters shown */ };
+
 /* Adds a tensor. NULL: no memory. */
 static struct measured *add(struct report *report, const char *name, size_t len, enum pici_dtype dtype,
                             const uint64_t *shape, unsigned rank, uint64_t count)
@@ -68,6 +70,11 @@ static int gather(struct reading *r, struct report *report, uint64_t *chunks)
         if (status)
             return status;
         if (type.key && !keep_meaning(m, type.value, type.len))
+            return tool_nomem(r->in->name, "the list of tensors");
+        status = reading_attr(r, t.index, ATTR_VIEW, &type);
+        if (status)
+            return status;
+        if (type.key && !(m->view = strndup(type.value, type.len < VIEW_TEXT ? type.len : VIEW_TEXT)))
             return tool_nomem(r->in->name, "the list of tensors");
     }
 }
