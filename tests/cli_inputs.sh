@@ -264,6 +264,9 @@ expect 2 "--rm to standard output" "$tool" compress --rm -c a.npy
 there "--rm to standard output" a.npy
 expect 2 "--rm to standard output" "$tool" --rm -o - a.npy
 there "--rm to standard output" a.npy
+expect 2 "--rm, by value" "$tool" compress --rm --zeros=value -o value.pici a.npy
+there "--rm, by value" a.npy
+absent "--rm, by value" value.pici
 expect 1 "--rm to a device" "$tool" compress --rm -o /dev/null a.npy
 says "--rm to a device" 'not removed: the output, /dev/null, is not a file' "$err"
 there "--rm to a device" a.npy

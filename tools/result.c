@@ -21,6 +21,8 @@ int results_check(const struct tool_options *o, const char *verb)
                           o->out, o->nargs);
     if (o->remove && o->out && strcmp(o->out, "-") == 0)
         return tool_usage(NULL, "%s: --rm needs an output that is a file, not standard output", verb);
+    if (o->remove && o->zeros == PICI_ZEROS_BY_VALUE)
+        return tool_usage(NULL, "%s: --rm with --zeros=value: the signs of zeros could not be restored", verb);
     return TOOL_OK;
 }
 

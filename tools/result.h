@@ -15,7 +15,7 @@ struct results {
     double seconds;
 };
 
-/* Refuse several inputs for one output, and --rm without a file in the input's place. */
+/* Refuse several inputs for one output, and --rm without a file from which each bit of the input can be restored. */
 int results_check(const struct tool_options *o, const char *verb);
 
 /* Run one(path, o, ctx) for each operand, also after one that fails. Returns the worst status. */
