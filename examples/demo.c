@@ -182,9 +182,12 @@ static unsigned char *read_file(const char *path, size_t *len)
 
 static void run(const char *const argv[])
 {
-    printf("   $ picitool");
-    for (int i = 1; argv[i]; i++)
-        printf(" %s", argv[i]);
+    int column = printf("   $ picitool");
+    for (int i = 1; argv[i]; i++) {
+        if (column + 1 + (int)strlen(argv[i]) > 78)
+            column = printf(" \\\n        ") - 3;
+        column += printf(" %s", argv[i]);
+    }
     printf("\n");
     fflush(stdout);
 

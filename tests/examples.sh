@@ -133,6 +133,23 @@ PICI_ALGORITHM=tree run 1 "an environment variable that makes no sense" "$build/
 says "an environment variable that makes no sense" 'PICI_ALGORITHM' "$tmp/err"
 run 1 "a full disk" sh -c "exec '$build/train' -s 1 >/dev/full"
 
+# The demonstration shows hybrid beside pici, and which of the formats AUTO takes.
+if [ -n "${SANITIZE:-}" ]; then
+    echo "skip make demo, with sanitizers"
+else
+    run 0 "demo" "$build/demo" "${PICITOOL:-$build/picitool}" "$tmp/demo"
+    size='[0-9.]+ KiB( +[0-9.]+ \( *[0-9.]+\)){3}'
+    says "demo: hybrid" "^   hybrid +$size" "$tmp/out"
+    says "demo: pici" "^   pici +$size" "$tmp/out"
+    says "demo: what AUTO takes" "^   (hybrid|pici|coo) +$size +AUTO's choice$" "$tmp/out"
+    if sed -n '/^3\. /,$p' "$tmp/out" | awk 'length($0) > 80 { exit 1 }'; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL demo prints lines of more than 80 columns"
+    fi
+fi
+
 # Over MPI the same comes out as between as many threads.
 if [ -n "${SANITIZE:-}" ]; then
     echo "skip the training over MPI, with sanitizers"
