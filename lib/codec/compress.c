@@ -327,7 +327,8 @@ static enum pici_status compress_coo(const struct job *j, struct parts *p, uint6
 {
     if (!fmt_layout(&p->layout, FMT_COO, j->dtype, j->n, nnz) || p->layout.block_bytes > j->cap)
         return PICI_E_SPACE;
-    run_parts(p, pack_coo_part);
+    if (nnz)
+        run_parts(p, pack_coo_part);
     zero_padding(j, &p->layout);
     return atomic_load(&p->changed) ? PICI_E_ARG : PICI_OK;
 }
@@ -528,8 +529,11 @@ static unsigned auto_format(const struct job *j, struct parts *p, uint64_t *nnz,
         hybrid = UINT64_MAX;
     }
     const unsigned best = smallest(j, *nnz), format = hybrid < length(j, best, *nnz) ? (unsigned)FMT_HYBRID : best;
-    if (format == FMT_COO && made != NO_FORMAT)
-        count_parts(p);
+    if (format == FMT_COO && made != NO_FORMAT && *nnz) {
+        p->before[1] = *nnz;
+        if (j->threads > 1)
+            count_parts(p);
+    }
     *done = format == made;
     return format;
 }

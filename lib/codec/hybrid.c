@@ -221,43 +221,40 @@ static unsigned tile_elements(size_t t, size_t n)
     return n - t * TILE < TILE ? (unsigned)(n - t * TILE) : TILE;
 }
 
+/* out: null, or where all elements are copied to. */
+static void make_layout(struct pici_group_layout *p, struct pici_scratch *scratch, const struct pici_source *s,
+                        size_t first, size_t n, uint8_t *out, int stream)
+{
+    const unsigned w = s->width_log2;
+    const size_t whole = s->base ? 0 : n / TILE;
+    const uint8_t *const src = s->src + (first << w);
+    layout_begin(p, (unsigned)fmt_tiles(n));
+    if (out)
+        s->move->copy_masks(out, p->word, p->tile, src, whole, stream);
+    else
+        s->move->masks(p->word, p->tile, src, whole);
+    for (size_t t = whole; t < p->tiles; t++) {
+        const unsigned len = tile_elements(t, n);
+        const uint8_t *tile = pici_source_tile(s, first + t * TILE, len, scratch->bytes);
+        s->move->masks(p->word + t, p->tile + t, tile, 1);
+        if (out)
+            s->move->dense(out + (t * TILE << w), tile, len, 0);
+    }
+    for (unsigned t = 0; t < p->tiles; t++)
+        layout_tile(p, t, tile_elements(t, n), w, p->tile[t].n >= RUN && words_have_run(p->word[t]));
+    layout_end(p, w);
+}
+
 void pici_group_layout_make(struct pici_group_layout *p, struct pici_scratch *scratch, const struct pici_source *s,
                             size_t first, size_t n)
 {
-    const size_t whole = s->base ? 0 : n / TILE;
-    layout_begin(p, (unsigned)fmt_tiles(n));
-    s->move->masks(p->word, p->tile, s->src + (first << s->width_log2), whole);
-    for (size_t t = whole; t < p->tiles; t++)
-        s->move->masks(p->word + t, p->tile + t,
-                       pici_source_tile(s, first + t * TILE, tile_elements(t, n), scratch->bytes), 1);
-    for (unsigned t = 0; t < p->tiles; t++)
-        layout_tile(p, t, tile_elements(t, n), s->width_log2, p->tile[t].n >= RUN && words_have_run(p->word[t]));
-    layout_end(p, s->width_log2);
+    make_layout(p, scratch, s, first, n, NULL, 0);
 }
 
 void pici_group_copy(struct pici_group_layout *p, struct pici_scratch *scratch, const struct pici_source *s,
                      size_t first, size_t n, uint8_t *out, int stream)
 {
-    const unsigned w = s->width_log2;
-    struct pici_pack_tiles run = {
-        .src = s->src + (first << w), .tiles = GROUP_TILES, .stream = stream, .payload = out, .values = out};
-    p->tile[0] = (struct pici_tile){.n = TILE, .container = TILE_RAW};
-    if (!s->base && n == (size_t)GROUP_TILES * TILE && s->move->pack_alike(&run, p->tile) == GROUP_TILES) {
-        layout_begin(p, GROUP_TILES);
-        for (unsigned i = 0; i < GROUP_TILES; i++)
-            layout_tile(p, i, TILE, w, 0);
-        layout_end(p, w);
-        return; /* the values of tiles that are all raw are all elements */
-    }
-    pici_group_layout_make(p, scratch, s, first, n);
-    if (!s->base) {
-        s->move->dense(out, s->src + (first << w), n, stream);
-        return;
-    }
-    for (size_t t = 0; t < p->tiles; t++, out += (size_t)TILE << w) {
-        const unsigned some = tile_elements(t, n);
-        s->move->dense(out, pici_source_tile(s, first + t * TILE, some, scratch->bytes), some, 0);
-    }
+    make_layout(p, scratch, s, first, n, out, stream);
 }
 
 /* Write the tile of n elements from `first` on through scratch, as a bounce buffer: because it is a difference, or

@@ -109,6 +109,9 @@ struct pici_move {
     void (*unpack_coo)(struct pici_scatter *);
     /* Make the row words of whole tiles, a bit an element, and set each tile's n. */
     void (*masks)(uint64_t (*word)[TILE_COLS], struct pici_tile *, const uint8_t *src, size_t tiles);
+    /* masks and dense in one pass. */
+    void (*copy_masks)(uint8_t *dst, uint64_t (*word)[TILE_COLS], struct pici_tile *, const uint8_t *src, size_t tiles,
+                       int stream);
     void (*pack_tiles)(struct pici_pack_tiles *);
     /* masks and pack_tiles in one pass, for one tile with at most `most` <= OFFSETS8_MOST nonzeros and no run of
      * 256: write the payload of its list, and its values with up to PICI_SLACK bytes too many. Returns its nonzeros;
