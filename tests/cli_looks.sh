@@ -87,7 +87,7 @@ looks() { # FILE PATTERN...: what compress says of it, from a file and from a pi
 looks npy 'a \.npy file: --type npy'
 looks torch 'a zip archive of torch.save: --type pt'
 looks npz 'a zip archive of \.npy files, as numpy.savez writes: '
-looks zip 'a zip archive: torch or npz\?: --type'
+looks zip 'a zip archive: torch or npz\? --type says which'
 looks hdf5 'an HDF5 file: export its arrays'
 looks gguf 'a GGUF file'
 looks gzip 'gzip data: unpack it first'

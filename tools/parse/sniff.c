@@ -70,7 +70,7 @@ static struct sniff zip(const uint8_t *p, size_t len)
     static const struct sniff of_numpy = {SNIFF_OTHER, "a zip archive of .npy files, as numpy.savez writes", "npz",
                                           UNPACK},
                               of_torch = {SNIFF_OTHER, "a zip archive of torch.save", "pt", NULL},
-                              other = {SNIFF_OTHER, "a zip archive: torch or npz?", NULL, "--type says which"};
+                              other = {SNIFF_OTHER, "a zip archive: torch or npz? --type says which", NULL, NULL};
     enum { LOCAL = 30 }; /* bytes of an entry's header before its name */
     if (len <= LOCAL)
         return other;
