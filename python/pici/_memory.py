@@ -125,8 +125,8 @@ def empty(count: int, dtype: np.dtype[Any], threads: int) -> Raw:
 
 
 def keep_memory(max_bytes: int) -> None:
-    """Keep at most max_bytes of memory of arrays that are no longer used, for the next arrays; 0 keeps none. The default
-    is 1 GiB. Applies to arrays of 4 MiB and more that functions of this package return.
+    """Keep at most max_bytes of memory of arrays that are no longer used, for the next arrays; 0 keeps none. The
+    default is 1 GiB. Applies to arrays of 4 MiB and more that functions of this package return.
     """
     global _limit
     _limit = max(0, operator.index(max_bytes))
