@@ -22,20 +22,26 @@ def mypy():
 
 @unittest.skipUnless(mypy(), "no mypy: the types of results")
 class Typed(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = Path(folder.name)
+        (cls.folder / "path").mkdir()
+        (cls.folder / "path" / "pici").symlink_to(Path(pici.__file__).parent)
+        (cls.folder / "mypy.ini").write_text("[mypy]\n[mypy-torch.*]\nignore_missing_imports = True\n")
+
     def check(self, text):
-        with tempfile.TemporaryDirectory() as folder:
-            program = Path(folder) / "typed.py"
-            program.write_text(text)
-            package = Path(pici.__file__).parent.parent
-            (Path(folder) / "mypy.ini").write_text("[mypy-torch.*]\nignore_missing_imports = True\n")
-            config = [f"--config-file={folder}/mypy.ini", f"--cache-dir={folder}/cache", "--python-version=3.11"]
-            return subprocess.run(
-                [*mypy(), "--strict", *config, program],
-                env={"MYPYPATH": str(package), "PATH": "/usr/bin:/bin"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+        program = self.folder / "typed.py"
+        program.write_text(text)
+        own = [f"--config-file={self.folder}/mypy.ini", f"--cache-dir={self.folder}/cache", "--python-version=3.11"]
+        return subprocess.run(
+            [*mypy(), "--strict", *own, program],
+            env={"MYPYPATH": f"{self.folder}/path", "PATH": "/usr/bin:/bin"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def test_results(self):
         text = (HERE / "typed.py").read_text()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
+import torch
 from typing_extensions import assert_type
 
 import pici
@@ -22,6 +23,7 @@ assert_type(pici.compress(x, out=room), memoryview)
 assert_type(pici.decompress(block), Elements)
 assert_type(pici.decompress(block, to="bits", threads=2, max_bytes=None), Elements)
 assert_type(pici.decompress(block, to="dlpack", max_bytes="auto"), pici.DLPackArray)
+assert_type(pici.decompress(block, to="torch"), torch.Tensor)
 assert_type(pici.decompress(block, dtype=np.dtype("f4"), out=room), bytearray)
 assert_type(pici.decompress_range(block, 0, 3), Elements)
 assert_type(pici.decompress_range(block, 0, 3, to="dlpack"), pici.DLPackArray)
@@ -41,6 +43,7 @@ pici.save("x.pici", {"x": x}, overwrite=True, attrs={"run": b"7"}, zeros="value"
 pici.save(io.BytesIO(), {"x": x})
 assert_type(pici.load("x.pici"), dict[str, Elements])
 assert_type(pici.load(Path("x.pici"), to="dlpack", names=["x"], max_bytes=1 << 40), dict[str, pici.DLPackArray])
+assert_type(pici.load("x.pici", to="torch"), dict[str, torch.Tensor])
 with pici.create("y.pici", chunk_elements=1000, zstd=3) as w:
     assert_type(w, pici.Writer)
     w.begin("x", x.shape, "bfloat16", attrs={"unit": b"m"})
