@@ -237,9 +237,27 @@ static enum pici_status compress_pici(const struct job *j, uint64_t *nnz)
 
 /* ---- counting, and coo ---- */
 
+/* Where in an input nonzeros are, for a buffer with few: bit i stands for tiles i * each to (i + 1) * each - 1. */
+enum { WHERE_BITS = 1 << 16 };
+struct where {
+    uint64_t bits[WHERE_BITS / 64];
+    uint64_t each;
+};
+
+static void where_add(struct where *w, uint64_t tile)
+{
+    w->bits[tile / w->each / 64] |= UINT64_C(1) << tile / w->each % 64;
+}
+
+static int where_has(const struct where *w, uint64_t tile)
+{
+    return w->bits[tile / w->each / 64] >> tile / w->each % 64 & 1;
+}
+
 /* The input in parts, one a thread: first each thread counts its nonzeros, then it writes their entries. */
 struct parts {
     const struct job *job;
+    const struct where *where;             /* null: anywhere */
     struct fmt_layout layout;              /* of the coo block */
     uint64_t before[PICI_MAX_THREADS + 1]; /* nonzeros of the parts before each */
     atomic_int changed;                    /* src changed between counting and writing */
@@ -271,7 +289,12 @@ static void count_part(void *context, int i)
 {
     struct parts *p = context;
     size_t a = part_begin(p->job, i), b = part_begin(p->job, i + 1);
-    p->before[i + 1] = count(p->job, a, b);
+    p->before[i + 1] = p->where ? 0 : count(p->job, a, b);
+    for (size_t n; p->where && a < b; a += n) {
+        n = b - a < TILE ? b - a : TILE;
+        if (where_has(p->where, a / TILE))
+            p->before[i + 1] += count(p->job, a, a + n);
+    }
 }
 
 static void run_parts(struct parts *p, void (*work)(void *, int))
@@ -305,6 +328,8 @@ static void pack_coo_part(void *context, int i)
     uint64_t at = p->before[i], end = p->before[i + 1];
     for (size_t first = part_begin(j, i), stop = part_begin(j, i + 1), n; first < stop; first += n) {
         n = stop - first < TILE ? stop - first : TILE;
+        if (p->where && !where_has(p->where, first / TILE))
+            continue;
         const uint8_t *src = pici_source_tile(&j->in, first, n, buffer);
         if (end - at >= TILE + PICI_SLACK) {
             at += j->in.move->pack_coo(index + at * iw, iw, values + at * w, src, n, first);
@@ -351,8 +376,9 @@ struct records {
     size_t cap, groups;
     int dense; /* write a dense block instead; the lengths are those that the records would have */
     enum give_up when;
-    atomic_size_t next; /* group to take */
-    atomic_size_t turn; /* group whose length is added next */
+    struct where *where; /* null, or where nonzeros are to be noted */
+    atomic_size_t next;  /* group to take */
+    atomic_size_t turn;  /* group whose length is added next */
     size_t end; /* of the records before turn; SIZE_MAX: they did not fit, or the block was given up. For the thread
                  * whose turn it is, as nnz */
     uint64_t nnz;
@@ -381,6 +407,9 @@ static int add_record(struct records *r, size_t g, const struct pici_group_layou
     const int good = at <= r->cap && layout->record <= r->cap - at && !gives_up(r, g, at + layout->record);
     r->end = good ? at + layout->record : SIZE_MAX;
     r->nnz += layout->nnz;
+    for (unsigned i = 0; r->where && i < layout->tiles; i++)
+        if (layout->tile[i].n)
+            where_add(r->where, g * GROUP_TILES + i);
     atomic_store_explicit(&r->turn, g + 1, memory_order_release);
     if (!good)
         atomic_store(&r->next, r->groups);
@@ -446,14 +475,19 @@ static void run_records(struct records *r)
         write_records(r, 0);
 }
 
-/* cap: bytes that it may use; may be less than j->cap. PICI_E_SPACE: it does not fit, or was given up. */
-static enum pici_status compress_hybrid(const struct job *j, size_t cap, enum give_up when, struct fmt_layout *l,
-                                        uint64_t *nnz)
+/* cap: bytes that it may use; may be less than j->cap. where: null, or out. PICI_E_SPACE: it does not fit, or was given
+ * up. */
+static enum pici_status compress_hybrid(const struct job *j, size_t cap, enum give_up when, struct where *where,
+                                        struct fmt_layout *l, uint64_t *nnz)
 {
     (void)fmt_layout_hybrid(l, j->dtype, j->n, 0, 0);
     if (l->body_offset > cap)
         return PICI_E_SPACE;
-    struct records r = {.job = j, .layout = l, .cap = cap, .when = when};
+    struct records r = {.job = j, .layout = l, .cap = cap, .when = when, .where = where};
+    if (where) {
+        memset(where, 0, sizeof *where);
+        where->each = l->tiles / WHERE_BITS + 1;
+    }
     memset(j->block + HDR_BYTES, 0, (size_t)l->body_offset - HDR_BYTES);
     run_records(&r);
     if (r.end == SIZE_MAX)
@@ -507,7 +541,8 @@ enum { NO_FORMAT = 254 };
  * some short blocks. So one of these two is encoded at once, as the first tile suggests, and counted meanwhile. It is
  * given up for the other if that proves shorter on the way. *done: the block of the format returned is complete but for
  * its header. */
-static unsigned auto_format(const struct job *j, struct parts *p, uint64_t *nnz, struct fmt_layout *l, int *done)
+static unsigned auto_format(const struct job *j, struct parts *p, struct where *where, uint64_t *nnz,
+                            struct fmt_layout *l, int *done)
 {
     const uint64_t dense = length(j, FMT_DENSE, 0);
     const int room = dense <= j->cap; /* if not, all formats that fit are shorter than dense */
@@ -519,7 +554,7 @@ static unsigned auto_format(const struct job *j, struct parts *p, uint64_t *nnz,
             made = hybrid ? FMT_DENSE : FMT_HYBRID;
         } else {
             const size_t cap = room ? (size_t)dense - 1 : j->cap;
-            if (compress_hybrid(j, cap, room && attempt == 0 ? IF_LONGER : NEVER, l, nnz) == PICI_OK)
+            if (compress_hybrid(j, cap, room && attempt == 0 ? IF_LONGER : NEVER, where, l, nnz) == PICI_OK)
                 hybrid = l->block_bytes;
             else
                 made = room ? FMT_DENSE : NO_FORMAT;
@@ -531,6 +566,7 @@ static unsigned auto_format(const struct job *j, struct parts *p, uint64_t *nnz,
     const unsigned best = smallest(j, *nnz), format = hybrid < length(j, best, *nnz) ? (unsigned)FMT_HYBRID : best;
     if (format == FMT_COO && made != NO_FORMAT && *nnz) {
         p->before[1] = *nnz;
+        p->where = made == FMT_HYBRID ? where : NULL;
         if (j->threads > 1)
             count_parts(p);
     }
@@ -555,6 +591,7 @@ __attribute__((noinline)) static void copy_dense(const struct job *j)
 static enum pici_status compress(const struct job *j, enum pici_format format, int checksum, size_t *len)
 {
     struct parts parts = {.job = j};
+    struct where where; /* for AUTO */
     unsigned f = (unsigned)format;
     uint64_t nnz = 0;
     enum pici_status s = PICI_OK;
@@ -567,9 +604,9 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
         return PICI_E_SPACE;
     memset(j->block, 0, HDR_BYTES); /* an unfinished block must not begin with a valid header */
     if (format == PICI_AUTO)
-        f = auto_format(j, &parts, &nnz, &l, &done);
+        f = auto_format(j, &parts, &where, &nnz, &l, &done);
     if (f == FMT_HYBRID) {
-        s = done ? PICI_OK : compress_hybrid(j, j->cap, NEVER, &l, &nnz);
+        s = done ? PICI_OK : compress_hybrid(j, j->cap, NEVER, NULL, &l, &nnz);
     } else if (f == FMT_PICI) {
         s = compress_pici(j, &nnz);
     } else if (f == FMT_COO) {
