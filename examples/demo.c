@@ -320,7 +320,7 @@ int main(int argc, char **argv)
     struct pici_info chosen = PICI_INFO_INIT;
     must(pici_inspect(&chosen, block, w.len), "inspect");
     printf("3. Speed on that gradient: one thread, median of %d, GB/s of the %.1f MiB dense;\n"
-           "   in parentheses, times memcpy.\n\n"
+           "   in parentheses, times memcpy. The last column marks what AUTO chooses.\n\n"
            "                  block      compress    decompress    scatter-add\n"
            "   memcpy                %5.1f\n",
            REPETITIONS, mib, copy);
@@ -332,8 +332,7 @@ int main(int argc, char **argv)
             die(pici_format_name(w.format), "decoded to something else");
         const double a = speed(do_scatter_add, &w);
         printf("   %-6s  %8.1f KiB  %5.1f (%4.1f)  %5.1f (%4.1f)  %6.1f (%4.1f)%s\n", pici_format_name(w.format),
-               (double)w.len / 1024, c, c / copy, d, d / copy, a, a / copy,
-               w.format == chosen.format ? "  AUTO's choice" : "");
+               (double)w.len / 1024, c, c / copy, d, d / copy, a, a / copy, w.format == chosen.format ? "  AUTO" : "");
     }
     free(in_bytes);
     free(back_bytes);
