@@ -75,6 +75,12 @@ says report '<td data-column="-0\.0">0</td>' a.safetensors.html
 expect 0 "report without" "$tool" report --dtype i32 -o i32.html f32.raw
 grep -q -e '-0\.0\|negative' i32.html && fail "report: negative zeros of integers" || pass
 
+# The entropy bound: of each 16 elements one is a value, and of the 15 zeros four are negative.
+value entropy_bound_bytes raw.json | awk '{
+    bits = 1024 * log(16) + 15360 * log(16 / 15) + 4096 * log(15 / 4) + 11264 * log(15 / 11)
+    off = $1 - 4 * 1024 - bits / log(2) / 8
+    exit !(off < 0.001 && off > -0.001) }' && pass || fail "the entropy bound: $(value entropy_bound_bytes raw.json)"
+
 # A .npy file with the other byte order: the sign is in the first byte.
 { npy 1 "'>f4'" False '(4,)'; byte 128 0 0 0 0 0 0 128 0 0 0 0 63 128 0 0; } >big.npy
 "$tool" inspect --json big.npy >big.json

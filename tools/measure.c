@@ -73,12 +73,16 @@ uint64_t mix_bytes(const struct pici_mix *mix)
     return bytes;
 }
 
+/* The bits that tell which `some` of n things these are, at random. */
+static double choice_bits(double some, double n)
+{
+    return some > 0 && some < n ? some * log2(n / some) + (n - some) * log2(n / (n - some)) : 0;
+}
+
 void sizes_end(struct sizes *s)
 {
-    const double n = (double)s->elements, set = (double)s->nnz, unset = n - set;
-    double bits = 0;
-    if (set > 0 && unset > 0)
-        bits = set * log2(n / set) + unset * log2(n / unset);
+    const double n = (double)s->elements, negative = (double)s->negative_zeros, set = (double)s->nnz - negative;
+    const double bits = choice_bits(set, n) + choice_bits(negative, n - set);
     s->bound = s->elements ? set * ((double)s->dense_bytes / n) + bits / 8 : 0;
 }
 

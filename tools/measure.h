@@ -29,7 +29,8 @@ struct sizes {
     struct rival pici, zstd; /* with --compare */
     uint64_t negative_zeros; /* elements of float dtypes that are -0.0; they count as nonzeros */
     uint64_t by_value_saves; /* how much shorter best would be by value, which stores no zeros of either sign */
-    double bound;            /* the entropy bound: values, and the bits that positions drawn at random need; in bytes */
+    double bound; /* the entropy bound in bytes: values that are not 0, the bits that their positions need if they are
+                   * random, and those that the signs of zeros need */
 };
 
 /* Memory for the blocks that are measured. Zero it before its first use; free p after the last. */

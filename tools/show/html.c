@@ -87,7 +87,8 @@ static void put_totals(struct markup *m, const struct report *r)
     markup_put(
         m,
         "</tbody>\n</table>\n<p class=\"faint\">The bound: the nonzero elements, and the bits that as many positions "
-        "need if they are random.</p>\n");
+        "need if they are random%s.</p>\n",
+        s->negative_zeros ? "; of negative zeros, the bits of their signs" : "");
     if (!s->negative_zeros)
         return;
     markup_put(m,
