@@ -228,6 +228,8 @@ kept bz2.npz "'w\.npy': method 12 of compression is not read"
 expect 1 "a bomb" "$tool" compress --max-size 16M -o y.pici bomb.npz
 says "a bomb" 'claims 32000128 bytes, more than the limit' "$err"
 absent "a bomb" y.pici
+expect 1 "a bomb, inspected" "$tool" inspect --max-size 16M bomb.npz
+says "a bomb, inspected" 'claims 32000000 bytes, more than the limit' "$err"
 expect 0 "no bomb" "$tool" compress bomb.npz
 expect 0 "no bomb, back" "$tool" decompress --force -o back bomb.npz.pici
 same "no bomb" bomb.npz back

@@ -230,7 +230,8 @@ static int inspect_file(struct job *j)
 
 static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_t chunk)
 {
-    for (;;) {
+    const struct limit limit = {j->o->max_size.given, j->o->max_size.bytes, NULL};
+    for (uint64_t bytes = 0;;) {
         struct source_tensor t;
         bool more;
         int status = source_next(s, &t, &more);
@@ -246,6 +247,11 @@ static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_
             m->big_endian = t.big_endian;
             if (t.view && t.view[0] && !(m->view = strdup(t.view)))
                 return tool_nomem(j->in.name, "the list of tensors");
+            bytes = bytes <= UINT64_MAX - t.count * width ? bytes + t.count * width : UINT64_MAX;
+            if (bytes > limit_now(&limit))
+                return limit_refused(&limit, j->in.name, bytes);
+        } else if (s->archived) { /* which can be left where it is */
+            continue;
         }
         for (uint64_t left = t.count; left;) {
             uint64_t n = left < chunk ? left : chunk;
