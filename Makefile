@@ -16,7 +16,7 @@ ifneq ($(filter deps,$(MAKECMDGOALS)),)
 AFTER := $(filter-out deps,$(MAKECMDGOALS))
 .PHONY: deps $(AFTER)
 deps:
-	@tools/dev/deps
+	@tools/dev/deps $(DEPS)
 	$(if $(AFTER),@$(MAKE) --no-print-directory $(AFTER))
 $(AFTER): deps
 	@:
@@ -34,6 +34,7 @@ ZSHDIR = $(PREFIX)/share/zsh/site-functions
 FISHDIR = $(PREFIX)/share/fish/vendor_completions.d
 MAGICDIR = $(PREFIX)/share/file/magic
 PKGCONFIGDIR = $(LIBDIR)/pkgconfig
+CMAKEDIR = $(LIBDIR)/cmake/pici
 DESTDIR =
 
 CFLAGS ?= -O2 -g
@@ -579,6 +580,37 @@ $(BUILD)/genvectors: $(call obj,formats/genvectors.c formats/ref.c)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^
 
+# ---- the codec as one file, and what it makes beside what the library makes
+
+AMALGAMATION = $(BUILD)/amalgamation
+AMALGAM_FROM := tools/dev/amalgamate LICENSE include/pici/pici.h include/pici/delta.h \
+	$(sort $(wildcard lib/*.[ch] lib/codec/*.[ch] lib/cpu/*))
+
+.PHONY: amalgamate amalgamation-test
+amalgamate: $(AMALGAMATION)/pici.c
+$(AMALGAMATION)/pici.c: $(AMALGAM_FROM)
+	$(say) GEN $@
+	$(Q)tools/dev/amalgamate --cc '$(CC)' $(@D)
+
+# As its users compile it: not from our folder, and with none of our flags.
+$(BUILD)/obj/amalgamation.o: $(AMALGAMATION)/pici.c $(BUILD)/obj/flags
+	$(say) CC $<
+	$(Q)$(CC) -std=c11 -O2 -pthread -Wall -Wextra $(if $(WERROR),-Werror) $(SANITIZE_FLAGS) -c -o $@ $<
+
+$(BUILD)/obj/amalgamated.o: tests/amalgamated.c $(AMALGAMATION)/pici.c $(BUILD)/obj/flags
+	$(say) CC $<
+	$(Q)$(CC) -DAMALGAMATED -I$(AMALGAMATION) $(CFLAGS) $(BASE) -c -o $@ $<
+
+$(BUILD)/amalgamated: $(BUILD)/obj/amalgamated.o $(BUILD)/obj/amalgamation.o
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^
+
+$(BUILD)/unamalgamated: $(BUILD)/obj/tests/amalgamated.o $(A)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+amalgamation-test: $(BUILD)/amalgamated $(BUILD)/unamalgamated
+
 # ---- fuzzing
 
 FUZZ_BIN := $(FUZZERS:%=$(BUILD)/fuzz_%)
@@ -625,16 +657,27 @@ pc = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCL
 	-e 's|@NAME@|$(1)|; s|@DESCRIPTION@|$(2)|; s|@REQUIRES@|$(3)|; s|@PRIVATE@|$(4)|' \
 	pici.pc.in >$(DESTDIR)$(PKGCONFIGDIR)/$(1).pc && chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/$(1).pc
 
+# The same for a file of find_package. It finds the headers from its own place.
+space := $(subst ,, )
+cmake = sed -e 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|' \
+	-e 's|@STATIC_LIBS@|$(subst $(space),;,$(strip $(LIBS)))|' \
+	-e "s|@INCLUDE_FROM_HERE@|$$(realpath -ms --relative-to='$(CMAKEDIR)' '$(INCLUDEDIR)')|" \
+	-e "s|@SIZEOF_VOID_P@|$$(echo __SIZEOF_POINTER__ | $(CC) -E -P -)|" \
+	packaging/cmake/$(1).cmake.in >$(DESTDIR)$(CMAKEDIR)/$(1).cmake && chmod 644 $(DESTDIR)$(CMAKEDIR)/$(1).cmake
+
 .PHONY: install uninstall
 install: all man $(filter mpi cuda nccl,$(MAKECMDGOALS))
 	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(BINDIR) $(DESTDIR)$(PKGCONFIGDIR) \
-		$(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR) $(DESTDIR)$(MAGICDIR)
+		$(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) \
+		$(DESTDIR)$(FISHDIR) $(DESTDIR)$(MAGICDIR)
 	install -m 644 $(A) $(DESTDIR)$(LIBDIR)/libpici.a
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)/libpici.so.$(VERSION)
 	ln -sf libpici.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libpici.so.$(SOVERSION)
 	ln -sf libpici.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libpici.so
 	install -m 644 $(PUBLIC_H) $(DESTDIR)$(INCLUDEDIR)/pici/
 	$(call pc,pici,Lossless blocks for dense buffers that are mostly zero,,$(if $(filter 1,$(ZSTD)),libzstd))
+	$(call cmake,pici-config)
+	$(call cmake,pici-config-version)
 	if [ -e $(MPI_A) ]; then \
 		install -m 644 $(MPI_A) $(DESTDIR)$(LIBDIR)/libpici_mpi.a && \
 		$(call pc,pici_mpi,Sparse collectives over MPI (link through mpicc),pici,); \
@@ -660,10 +703,20 @@ uninstall:
 		$(DESTDIR)$(LIBDIR)/libpici_mpi.a $(DESTDIR)$(PKGCONFIGDIR)/pici_mpi.pc \
 		$(DESTDIR)$(LIBDIR)/libpici_cuda.a $(DESTDIR)$(PKGCONFIGDIR)/pici_cuda.pc \
 		$(DESTDIR)$(LIBDIR)/libpici_nccl.a $(DESTDIR)$(PKGCONFIGDIR)/pici_nccl.pc \
+		$(DESTDIR)$(CMAKEDIR)/pici-config.cmake $(DESTDIR)$(CMAKEDIR)/pici-config-version.cmake \
 		$(DESTDIR)$(PKGCONFIGDIR)/pici.pc $(DESTDIR)$(BINDIR)/picitool $(DESTDIR)$(MANDIR)/man1/picitool.1 \
 		$(VERBS:%=$(DESTDIR)$(MANDIR)/man1/picitool-%.1) $(DESTDIR)$(BASHDIR)/picitool $(DESTDIR)$(ZSHDIR)/_picitool \
 		$(DESTDIR)$(FISHDIR)/picitool.fish $(DESTDIR)$(MAGICDIR)/pici
-	-rmdir $(DESTDIR)$(INCLUDEDIR)/pici 2>/dev/null
+	-rmdir $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(CMAKEDIR) 2>/dev/null
+
+# ---- packages for Debian and its descendants
+
+.PHONY: deb check-deb
+deb:
+	@tools/dev/deb $(BUILD)/deb
+
+check-deb:
+	@tests/packages $(BUILD)/packages
 
 # ---- the rest
 
@@ -685,7 +738,7 @@ endif
 
 ## make                 $(BUILD)/picitool, libpici.a, libpici.so
 ## make demo            a small network's real gradients to a .pici file and back; needs a C compiler and make only
-## make deps            install what the tests need (Debian packages)
+## make deps            install what the tests need (Debian packages); DEPS=deb: and what check-deb needs
 ## make check           run what tests can run here, and name what cannot
 ## make check-python    the Python package (python/), as a wheel; a part of check
 ## make check-full      every ISA level, sanitizers, corpora and the next two too
@@ -704,7 +757,9 @@ endif
 ## make check-mutants   device functions damaged in one place each: the emulator catches them all
 ## make bench-coll-cuda $(BUILD)/bench_coll_cuda, whose --cuda measures them on GPUs, beside NCCL's
 ## make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU
+## make amalgamate      $(BUILD)/amalgamation/pici.c and pici.h: the codec for the CPU, to copy into another project
 ## make man             $(BUILD)/man, a manual page for each of picitool's verbs
+## make deb             Debian packages in $(BUILD)/deb; check-deb: lintian, and try them in a chroot (root)
 ## make install         DESTDIR= PREFIX=/usr/local; also libpici_mpi, libpici_cuda and libpici_nccl if made; uninstall
 ## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites
 ## make clean

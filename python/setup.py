@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The package pici with libpici.so and the extension module _codec inside. make builds both from the tree that this
-folder is part of; PICI_BUILD names the build folder, if it is not build."""
+folder is part of; PICI_BUILD names the build folder, if it is not build. With PICI_SYSTEM=1 the library is not inside:
+the package loads the system's libpici.so.0."""
 import os
 import shutil
 import subprocess
@@ -19,10 +20,11 @@ TREE = Path(__file__).resolve().parent.parent
 if not (TREE / "Makefile").exists():
     raise SystemExit("pici: there are no C sources around this folder: build in the repository, or take a wheel")
 BUILD = os.path.relpath(TREE / os.environ.get("PICI_BUILD", "build"), TREE)  # relative, as make itself has it
+SYSTEM = os.environ.get("PICI_SYSTEM") == "1"
 WORK = TREE / BUILD / "python"  # for the intermediate files of setuptools
 
 
-PARTS = ("libpici.so", "_codec.abi3.so")
+PARTS = ("_codec.abi3.so",) if SYSTEM else ("libpici.so", "_codec.abi3.so")
 HEADERS = Path(sysconfig.get_path("include"))
 if not (HEADERS / "Python.h").exists():
     raise SystemExit(f"pici: no {HEADERS}/Python.h: install the headers of this Python (python3-dev), or take a wheel")
@@ -40,7 +42,7 @@ class WithLibrary(build_py):
         for part in PARTS:
             copy = Path(package) / part
             shutil.copyfile(TREE / BUILD / part, copy)
-            if shutil.which("strip"):  # debug information is four fifths of the file
+            if not SYSTEM and shutil.which("strip"):  # debug information is four fifths of the file
                 subprocess.check_call(["strip", "--strip-unneeded", copy])
 
 

@@ -35,7 +35,8 @@ lib=$root/usr/local/lib
 for f in lib/libpici.a lib/libpici.so lib/libpici.so.0 lib/pkgconfig/pici.pc include/pici/pici.h include/pici/file.h \
     bin/picitool share/man/man1/picitool.1 share/man/man1/picitool-compress.1 share/man/man1/picitool-block.1 \
     share/bash-completion/completions/picitool share/zsh/site-functions/_picitool \
-    share/fish/vendor_completions.d/picitool.fish share/file/magic/pici; do
+    share/fish/vendor_completions.d/picitool.fish share/file/magic/pici lib/cmake/pici/pici-config.cmake \
+    lib/cmake/pici/pici-config-version.cmake; do
     [ -e "$root/usr/local/$f" ] || fail "not installed: $f"
 done
 [ "$("$root/usr/local/bin/picitool" --version | grep -c '[0-9]\.[0-9]')" = 1 ] || fail "the installed picitool"

@@ -15,7 +15,7 @@
 
 typedef void emit_fn(uint8_t *p, __m256i v);
 
-static inline void stream(uint8_t *p, __m256i v)
+static inline void stream_store(uint8_t *p, __m256i v)
 {
     _mm256_stream_si256((__m256i *)p, v);
 }
@@ -40,8 +40,8 @@ static inline void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
 {
     for (; lines; lines--, dst += 64, src += 64) {
         __m256i a = load(src), b = load(src + 32);
-        stream(dst, a);
-        stream(dst + 32, b);
+        stream_store(dst, a);
+        stream_store(dst + 32, b);
     }
 }
 

@@ -16,7 +16,7 @@
 
 typedef void emit_fn(uint8_t *p, __m512i v);
 
-static inline void stream(uint8_t *p, __m512i v)
+static inline void stream_store(uint8_t *p, __m512i v)
 {
     _mm512_stream_si512((void *)p, v);
 }
@@ -43,7 +43,7 @@ static inline __m512i lanes_load(const uint8_t *p, size_t apart)
 static inline void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
 {
     for (; lines; lines--, dst += 64, src += 64)
-        stream(dst, load(src));
+        stream_store(dst, load(src));
 }
 
 /* The lanes of v that are nonzero; by value, all bits but the sign are tested. */

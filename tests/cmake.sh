@@ -1,0 +1,197 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# find_package(pici): programs in C and C++ against what make install installed and what was then moved elsewhere, with
+# the shared and the static library and over MPI; components and versions that are not there.
+set -eu
+make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
+if [ -n "${SANITIZE:-}" ]; then
+    echo "skip: find_package(pici), with sanitizers"
+    exit 77
+fi
+command -v cmake >/dev/null 2>&1 || { echo "skip: find_package(pici): no cmake"; exit 77; }
+cxx=$(printf '%s\n' "$cc" | sed 's/clang$/clang++/; s/clang-\([0-9]*\)$/clang++-\1/; s/gcc/g++/; s/^cc$/c++/')
+command -v "$cxx" >/dev/null 2>&1 || { echo "skip: find_package(pici): no $cxx"; exit 77; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+moved="$tmp/a place to move to" passed=0
+
+ok() {
+    passed=$((passed + 1))
+    echo "ok $1"
+}
+
+fail() {
+    echo "FAIL $1" >&2
+    exit 1
+}
+
+# MPI's library is added later.
+with_mpi=
+if command -v mpicc >/dev/null 2>&1; then
+    with_mpi=mpi
+    "$make" -s BUILD="$build" CC="$cc" mpi >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "make mpi"; }
+fi
+"$make" -s BUILD="$build" CC="$cc" DESTDIR="$tmp/root" PREFIX=/opt/pici \
+    MPIDIR="$tmp/none" CUDADIR="$tmp/none" NCCLDIR="$tmp/none" install >"$tmp/log" 2>&1 || {
+    cat "$tmp/log"
+    fail "make install"
+}
+mv "$tmp/root/opt/pici" "$moved"
+lib="$moved/lib"
+! grep -r '/opt/pici\|@' "$lib/cmake" || fail "an absolute path, or a variable that was not replaced"
+
+mkdir "$tmp/consumer"
+cat >"$tmp/consumer/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.12)
+project(consumer C CXX)
+enable_testing()
+if(CASE STREQUAL "programs")
+  find_package(pici 0.1 REQUIRED)
+  foreach(one pici shared static)
+    add_executable(c_${one} program.c)
+    add_executable(cxx_${one} program.cc)
+    target_link_libraries(c_${one} PRIVATE pici::${one})
+    target_link_libraries(cxx_${one} PRIVATE pici::${one})
+  endforeach()
+  set_target_properties(c_pici PROPERTIES C_STANDARD 11 C_EXTENSIONS OFF)
+  target_compile_options(c_pici PRIVATE -Wall -Wextra -Wpedantic -Werror)
+  find_package(pici 0.1 REQUIRED) # again
+  if(TARGET MPI::MPI_C OR TARGET CUDA::cudart)
+    message(FATAL_ERROR "a component was looked for, and none was asked for")
+  endif()
+elseif(CASE STREQUAL "static")
+  find_package(pici REQUIRED)
+  add_executable(alone program.c)
+  target_link_libraries(alone PRIVATE pici::pici)
+  if(TARGET pici::shared)
+    message(FATAL_ERROR "there is no shared library")
+  endif()
+elseif(CASE STREQUAL "mpi")
+  find_package(pici REQUIRED COMPONENTS mpi)
+  add_executable(over_mpi mpi.c)
+  target_link_libraries(over_mpi PRIVATE pici::mpi)
+elseif(CASE STREQUAL "required")
+  find_package(pici REQUIRED COMPONENTS mpi cuda)
+elseif(CASE STREQUAL "optional")
+  find_package(pici REQUIRED OPTIONAL_COMPONENTS mpi cuda nonsense)
+  message(STATUS "found: ${pici_FOUND} ${pici_mpi_FOUND} ${pici_cuda_FOUND} ${pici_nonsense_FOUND}")
+elseif(CASE STREQUAL "versions")
+  foreach(asked IN LISTS WRONG)
+    find_package(pici ${asked} QUIET)
+    if(pici_FOUND)
+      message(FATAL_ERROR "${asked} was asked for, and ${pici_VERSION} found")
+    endif()
+  endforeach()
+  foreach(asked IN LISTS RIGHT)
+    unset(pici_FOUND)
+    find_package(pici ${asked} QUIET)
+    if(NOT pici_FOUND)
+      message(FATAL_ERROR "${asked} was asked for, and ${pici_CONSIDERED_VERSIONS} not found to be it")
+    endif()
+  endforeach()
+endif()
+CMAKE
+cat >"$tmp/consumer/program.c" <<'C'
+#include <pici/delta.h>
+#include <pici/file.h>
+#include <string.h>
+
+int main(void)
+{
+    static float in[10000], out[10000];
+    static unsigned char block[50000];
+    struct pici_opts opts = PICI_OPTS_INIT;
+    size_t len = 0;
+    in[9999] = 1;
+    opts.threads = 2; /* which the static library needs POSIX threads for */
+    if (strcmp(pici_version(), PICI_VERSION) != 0)
+        return 1;
+    if (pici_compress(block, sizeof block, &len, in, 10000, PICI_F32, PICI_AUTO, &opts) != PICI_OK)
+        return 2;
+    return pici_apply(out, 10000, block, len, &opts) != PICI_OK || memcmp(in, out, sizeof in) != 0;
+}
+C
+cp "$tmp/consumer/program.c" "$tmp/consumer/program.cc"
+cat >"$tmp/consumer/mpi.c" <<'C'
+#include <pici/mpi.h>
+
+int main(int argc, char **argv)
+{
+    struct pici_comm *comm;
+    MPI_Init(&argc, &argv);
+    int wrong = pici_comm_mpi(&comm, MPI_COMM_SELF) != PICI_OK || pici_comm_size(comm) != 1;
+    pici_comm_free(comm);
+    MPI_Finalize();
+    return wrong;
+}
+C
+
+configure() { # CASE ARGUMENTS: in one folder, so that the compilers are looked at once
+    of=$1
+    shift
+    CC=$cc CXX=$cxx cmake -S "$tmp/consumer" -B "$tmp/made" -DCMAKE_PREFIX_PATH="$moved" -DCASE="$of" "$@" \
+        >"$tmp/$of.log" 2>&1
+}
+
+need() { # CASE ARGUMENTS
+    configure "$@" || { cat "$tmp/$1.log"; fail "cmake: $1"; }
+}
+
+made() { # CASE
+    cmake --build "$tmp/made" >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "cmake --build: $1"; }
+}
+
+need programs
+made programs
+for program in c_pici c_shared c_static cxx_pici cxx_shared cxx_static; do
+    "$tmp/made/$program" || fail "$program: exit status $?"
+    ok "$program"
+done
+if command -v readelf >/dev/null 2>&1; then
+    readelf -d "$tmp/made/c_pici" | grep -q 'NEEDED.*\[libpici\.so\.0\]' || fail "pici::pici is not the shared library"
+    ! readelf -d "$tmp/made/c_static" | grep -q 'NEEDED.*libpici' || fail "pici::static is not the static library"
+    ok "what is linked"
+fi
+
+version=$(sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)
+series=${version%.*}
+need versions -DWRONG="${version%.*}.99;${version%%.*}.99;99" -DRIGHT="$version;$series"
+ok "versions"
+
+if configure required; then
+    fail "a missing component was found"
+fi
+says() { # CASE WORDS, on lines that cmake broke where it likes
+    tr -s ' \n' ' ' <"$tmp/$1.log" | grep -q "$2" || { cat "$tmp/$1.log"; fail "cmake does not say: $2"; }
+}
+says required 'component cuda: .*libpici_cuda.a is not installed (make cuda install)'
+ok "a component that is required, and missing"
+need optional
+grep -q 'found: \(1\|TRUE\) FALSE FALSE FALSE' "$tmp/optional.log" && grep -q 'nonsense: there is no such component' \
+    "$tmp/optional.log" || { cat "$tmp/optional.log"; fail "optional components"; }
+ok "components that are optional, and missing"
+
+if [ -n "$with_mpi" ]; then
+    cp "$build/mpi/libpici_mpi.a" "$lib/"
+    need mpi
+    made mpi
+    OMPI_MCA_btl=self OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$tmp/made/over_mpi" >"$tmp/log" 2>&1 ||
+        { cat "$tmp/log"; fail "the program over MPI"; }
+    ok "pici::mpi"
+else
+    echo "skip: pici::mpi: no mpicc"
+fi
+
+# A static library alone, and one whose headers are gone.
+rm "$lib"/libpici.so*
+need static
+made static
+"$tmp/made/alone" || fail "with the static library alone: exit status $?"
+ok "the static library alone"
+rm -r "$moved/include"
+if configure required; then
+    fail "pici was found without its headers"
+fi
+says required 'there is no .*/pici/pici.h'
+ok "without headers"
+echo "$passed passed"

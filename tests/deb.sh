@@ -1,0 +1,78 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# What packaging/debian says of the tree, without building packages (make check-deb does): versions, the list of
+# symbols, and which package each installed file goes to.
+set -eu
+make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
+debian=packaging/debian
+if [ -n "${SANITIZE:-}" ]; then
+    echo "skip: Debian's packages, of a sanitizer build"
+    exit 77
+fi
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+passed=0
+
+ok() {
+    passed=$((passed + 1))
+    echo "ok $1"
+}
+
+fail() {
+    echo "FAIL $1" >&2
+    exit 1
+}
+
+version=$(sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)
+packaged=$(sed -n '1s/^pici (\(.*\)-[^-]*) .*/\1/p' $debian/changelog)
+[ "$version" = "$packaged" ] || fail "$debian/changelog begins with $packaged, and pici.h has $version"
+ok "version"
+
+if command -v nm >/dev/null 2>&1; then
+    nm -D --with-symbol-versions --defined-only "$build/libpici.so" | awk '{ sub(/@+/, "@", $3); print $3 }' |
+        awk -F@ '{ print $1 "@" ($2 == "" ? $1 : $2) }' | LC_ALL=C sort -u >"$tmp/exported"
+    sed -n 's/^ \(([a-z|]*)\)*\([A-Za-z0-9_]*@[A-Z0-9_]*\) .*/\2/p' $debian/libpici0.symbols |
+        LC_ALL=C sort -u >"$tmp/listed"
+    diff "$tmp/listed" "$tmp/exported" >"$tmp/diff" || {
+        sed -n "s/^> \(.*\)/    add to libpici0.symbols: \" \1 $version\"/p; s/^< /    remove from it: /p" "$tmp/diff"
+        fail "$debian/libpici0.symbols is not what the library exports"
+    }
+    ok "symbols: $(wc -l <"$tmp/listed")"
+else
+    echo "skip: the list of symbols: no nm"
+fi
+
+# As debian/rules installs.
+"$make" -s BUILD="$build" CC="$cc" DESTDIR="$tmp/root" PREFIX=/usr LIBDIR=/usr/lib/some-machine \
+    ZSHDIR=/usr/share/zsh/vendor-completions MPIDIR="$tmp/none" CUDADIR="$tmp/none" NCCLDIR="$tmp/none" install \
+    >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "make install"; }
+(cd "$tmp/root" && find . -type f -o -type l) | sed 's|^\./||' | sort >"$tmp/files"
+sed -n 's/^Package: //p' $debian/control >"$tmp/packages"
+for package in $(cat "$tmp/packages"); do
+    [ -s "$debian/$package.install" ] || fail "$package has no $debian/$package.install"
+    grep -v '^#' "$debian/$package.install" >>"$tmp/patterns"
+done
+while read -r f; do
+    n=0
+    while read -r pattern; do
+        # shellcheck disable=SC2254 # patterns
+        case $f in $pattern | $pattern/*) n=$((n + 1)) ;; esac
+    done <"$tmp/patterns"
+    [ $n = 1 ] || fail "$f is in $n packages"
+done <"$tmp/files"
+while read -r pattern; do
+    found=
+    while read -r f; do
+        # shellcheck disable=SC2254
+        case $f in $pattern | $pattern/*) found=1 ;; esac
+    done <"$tmp/files"
+    case $pattern in usr/lib/python3*) continue ;; esac # which setup.py installs
+    [ -n "$found" ] || fail "$pattern is not installed"
+done <"$tmp/patterns"
+ok "each of $(wc -l <"$tmp/files") files is in one of $(wc -l <"$tmp/packages") packages"
+
+for f in $(cat $debian/*.docs $debian/*.examples | grep -v '^#'); do
+    [ -e "$f" ] || fail "there is no $f"
+done
+ok "documents and examples"
+echo "$passed passed"
