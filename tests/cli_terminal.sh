@@ -5,9 +5,9 @@
 
 command -v python3 >/dev/null 2>&1 || { skip "questions and results on a terminal: no python3"; finish; }
 
-# on_terminal.py ANSWERS COMMAND [MEANWHILE]: run the shell's command on a new terminal, type the answers and then the end of
-# the input, and print what the terminal shows. MEANWHILE: a command that runs when a question has been asked, before
-# the answers are typed.
+# on_terminal.py ANSWERS COMMAND [MEANWHILE]: run the shell's command on a new terminal, type the answers and then the
+# end of the input, and print what the terminal shows. MEANWHILE: a command that runs when a question has been asked,
+# before the answers are typed.
 cat >on_terminal.py <<'END'
 import os
 import pty
