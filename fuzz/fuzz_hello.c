@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a rank hears in the rounds of hello and closing. The input:
+ *   byte 0    bit 0: closing, not hello; bit 1: the message gets the right hash; bit 2: the message is what this rank
+ *             itself has sent in the round, with edits; bits 3, 4: 2 to 5 ranks
+ *   the rest  the message; with bit 2 the edits: an offset and a byte to write there, each
+ * A rank makes a call, and receives the message from each peer in every round. The peers send nothing else, so the call
+ * must end with an error, and in words. Then the message is parsed; what is valid is written again, and must give the
+ * same bytes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "coll/message.h"
+#include "formats/ref.h"
+#include "fuzz/fuzz.h"
+#include "pici/transport.h"
+
+struct peer {
+    const uint8_t *message; /* or edits */
+    size_t len;
+    int flags, rounds, heard;
+    uint8_t sent[AGREE_BYTES];
+    struct {
+        uint8_t *data;
+        size_t cap;
+    } due;
+    int sending, receiving; /* addresses of requests */
+};
+
+static void set_hash(uint8_t *message, size_t len)
+{
+    const uint64_t hash = len < 8 ? 0 : ref_xxh64(message, len - 8);
+    for (size_t i = 0; len >= 8 && i < 8; i++)
+        message[len - 8 + i] = (uint8_t)(hash >> 8 * i);
+}
+
+/* The message, in memory of its own size. */
+static uint8_t *make(const struct peer *p, size_t *len)
+{
+    const int edited = p->flags & 4;
+    uint8_t *m = memory(edited ? AGREE_BYTES : p->len);
+    *len = edited ? AGREE_BYTES : p->len;
+    memcpy(m, edited ? p->sent : p->message, *len);
+    for (size_t i = 0; edited && i + 1 < p->len; i += 2)
+        m[p->message[i] % AGREE_BYTES] = p->message[i + 1];
+    if (p->flags & 2)
+        set_hash(m, *len);
+    return m;
+}
+
+static void parse(const uint8_t *m, size_t len, enum msg_kind kind)
+{
+    struct msg_word w;
+    uint8_t again[AGREE_BYTES];
+    const enum pici_status s = pici_msg_get_word(&w, m, len, kind);
+    require(s == PICI_OK || s == PICI_E_CORRUPT || s == PICI_E_PEER);
+    if (s == PICI_E_PEER)
+        require(w.version != MSG_VERSION);
+    if (s)
+        return;
+    require(len == AGREE_BYTES && w.prefix.kind == kind);
+    pici_msg_put_word(again, &w);
+    require(memcmp(again, m, len) == 0);
+}
+
+/* ---- a transport whose peers say hello and are gone */
+
+static enum pici_status peer_send(void *context, int to, const void *data, size_t bytes, void **request)
+{
+    struct peer *p = context;
+    (void)to;
+    if (bytes == AGREE_BYTES)
+        memcpy(p->sent, data, bytes);
+    *request = &p->sending;
+    return PICI_OK;
+}
+
+static enum pici_status peer_recv(void *context, int from, void *data, size_t cap, void **request)
+{
+    struct peer *p = context;
+    (void)from;
+    p->due.data = data;
+    p->due.cap = cap;
+    *request = &p->receiving;
+    return PICI_OK;
+}
+
+static enum pici_status peer_test(void *context, void *request, int *done, size_t *bytes)
+{
+    struct peer *p = context;
+    *done = 1;
+    if (request == &p->sending)
+        return PICI_OK;
+    if (p->heard == p->rounds)
+        return PICI_E_PEER;
+    size_t len;
+    uint8_t *m = make(p, &len);
+    const enum pici_status s = len > p->due.cap ? PICI_E_CORRUPT : PICI_OK;
+    memcpy(p->due.data, m, len > p->due.cap ? p->due.cap : len);
+    free(m);
+    p->heard++;
+    if (bytes)
+        *bytes = len;
+    return s;
+}
+
+static int peer_abandon(void *context, enum pici_status why)
+{
+    (void)context;
+    (void)why;
+    return 0;
+}
+
+static void peer_close(void *context)
+{
+    (void)context;
+}
+
+static void call(struct peer *p, int ranks)
+{
+    float a[7] = {1, 0, -2}, b[7];
+    struct pici_comm *comm;
+    struct pici_transport t = PICI_TRANSPORT_INIT;
+    t.context = p;
+    t.ranks = ranks;
+    t.send = peer_send;
+    t.recv = peer_recv;
+    t.test = peer_test;
+    t.abandon = peer_abandon;
+    t.close = peer_close;
+    for (p->rounds = 0; 1 << p->rounds < ranks;)
+        p->rounds++;
+    require(pici_comm_transport(&comm, &t) == PICI_OK);
+    require(pici_all_reduce(a, b, 7, PICI_F32, PICI_SUM, comm, NULL) != PICI_OK);
+    require(pici_comm_error(comm)[0]);
+    pici_comm_free(comm);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    if (!len)
+        return 0;
+    struct peer p = {.message = data + 1, .len = len - 1, .flags = data[0]};
+    call(&p, 2 + (data[0] >> 3 & 3));
+    size_t bytes;
+    uint8_t *m = make(&p, &bytes);
+    parse(m, bytes, data[0] & 1 ? MSG_CLOSING : MSG_HELLO);
+    free(m);
+    return 0;
+}
