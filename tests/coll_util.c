@@ -396,10 +396,12 @@ void coll_rank_place(struct coll_rank *k, const struct coll_case *c, const struc
     memcpy(send, job->send[rank], sends);
     k->sent = send;
     k->opts = c->opts;
+    if (c->collective != PICI_ALL_GATHER) /* a test may have changed it after options were drawn */
+        k->opts.zeros = PICI_ZEROS_EXACT;
     k->stats = (struct pici_coll_stats)PICI_COLL_STATS_INIT;
     k->opts.stats = &k->stats;
     if (c->own_scratch) {
-        k->opts.scratch_bytes = pici_comm_scratch(comm, c->collective, c->count, c->dtype, c->op, &c->opts);
+        k->opts.scratch_bytes = pici_comm_scratch(comm, c->collective, c->count, c->dtype, c->op, &k->opts);
         k->opts.scratch = place(&k->scratch, k->opts.scratch_bytes, &r);
     }
 }
