@@ -93,7 +93,7 @@ LIB_OBJ := $(call obj,$(sort $(filter-out $(ELSEWHERE),$(wildcard lib/*.c lib/*/
 TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c tools/*/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
-TEST_OBJ := $(call obj,$(sort $(filter-out tests/test_%,$(wildcard tests/*util.c))) $(wildcard formats/ref.c))
+TEST_OBJ := $(call obj,$(sort $(filter-out tests/test_%,$(wildcard tests/*util.c))) $(wildcard formats/ref*.c))
 FUZZERS := $(patsubst fuzz/fuzz_%.c,%,$(sort $(wildcard fuzz/fuzz_*.c)))
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(sort $(wildcard examples/*.c)))
 
@@ -576,7 +576,7 @@ VECTORS = formats/vectors
 vectors: $(BUILD)/genvectors
 	$(BUILD)/genvectors $(VECTORS)
 
-$(BUILD)/genvectors: $(call obj,formats/genvectors.c formats/ref.c)
+$(BUILD)/genvectors: $(call obj,formats/genvectors.c $(wildcard formats/ref*.c))
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^
 

@@ -620,8 +620,10 @@ int main(int argc, char **argv)
         missed = print_delta(given & 1 ? s.dtype : PICI_BF16, given & 2 ? s.bytes : (size_t)1 << 30, changed,
                              given & 4 ? s.columns : 3, s.threads, s.reps, run.isa, run.isas, run.clock, run.json,
                              &run.records);
-    } else if (sizes || quick || !one)
+    } else if (sizes || quick || !one) {
         missed = print_sizes(run.json, &run.records);
+        missed += print_sign_sizes(run.json, &run.records);
+    }
     fflush(stdout);
     if (delta)
         ;

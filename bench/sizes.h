@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * How long blocks are, beside what no format that stores values as they are can do without where positions are random:
- * the values, and the entropy of which elements are nonzero. Sizes are exact: one run says all, on any host. */
+ * the values, and the entropy of which elements are nonzero and of which zeros are negative. Sizes are exact: one run
+ * says all, on any host. */
 #ifndef PICI_BENCH_SIZES_H
 #define PICI_BENCH_SIZES_H
 
@@ -19,11 +20,85 @@ static const struct {
     double sparsest, above;
 } sizes_limit[] = {{PICI_F32, 1.4, 1.15}, {PICI_BF16, 1.6, 1.25}};
 
-/* In bytes: nnz values among n elements, and log2 of the number of ways to choose their positions, to first order. */
+/* In bytes: log2 of the number of ways to choose k of n elements, to first order. */
+static inline double entropy(double n, double k)
+{
+    const double p = n > 0 ? k / n : 0;
+    return p > 0 && p < 1 ? -n * (p * log2(p) + (1 - p) * log2(1 - p)) / 8 : 0;
+}
+
+/* In bytes: nnz values among n elements, and the choice of their positions. */
 static inline double entropy_bound(double n, double nnz, double width)
 {
-    const double p = nnz / n;
-    return nnz * width + (p > 0 && p < 1 ? -n * (p * log2(p) + (1 - p) * log2(1 - p)) / 8 : 0);
+    return nnz * width + entropy(n, nnz);
+}
+
+/* f32 with random positions of nonzeros, and a share of negative zeros among the zeros. */
+enum { SIGNS_N = 1 << 20 };
+static const double signs_density[] = {0.1, 0.2, 0.5, 1, 2, 5, 10, 12, 20, 50, 90, 100};               /* percent */
+static const double signs_share[] = {0, 0.1, 1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 99, 99.9, 100}; /* percent */
+
+/* The project's limit for hybrid there: for each tile its descriptors and the ends of its arrays. */
+static inline double signs_limit(double bound)
+{
+    return 1.15 * bound + 64 + 12 * (SIGNS_N / 4096);
+}
+
+/* A table, or JSON records as print_sizes. Returns the number of limits missed. */
+static inline int print_sign_sizes(int json, size_t *records)
+{
+    enum { ROWS = COUNT_OF(signs_share), COLUMNS = COUNT_OF(signs_density) };
+    const size_t cap = pici_bound(PICI_HYBRID, PICI_F32, SIGNS_N);
+    uint32_t *const src = buffer(SIGNS_N * sizeof *src, 0);
+    void *const block = malloc(cap);
+    char title[64];
+    int missed = 0;
+    if (!block)
+        die("out of memory");
+    if (!json) {
+        printf("\n%-34s", "hybrid / bound with signs, f32");
+        for (size_t c = 0; c < COLUMNS; c++) {
+            snprintf(title, sizeof title, "%g%% set", signs_density[c]);
+            printf(" %10s", title);
+        }
+    }
+    for (size_t q = 0; q < ROWS; q++) {
+        snprintf(title, sizeof title, "%g%% of zeros negative", signs_share[q]);
+        if (!json)
+            printf("\n  %-32s", title);
+        for (size_t c = 0; c < COLUMNS; c++) {
+            const uint64_t share = (uint64_t)(signs_share[q] / 100 * 0x1p32 + 0.5);
+            uint64_t state = 2;
+            double nnz = 0, negative = 0;
+            size_t len;
+            fill(src, SIGNS_N, PICI_F32, signs_density[c] / 100, UNIFORM);
+            for (size_t i = 0; i < SIGNS_N; i++) {
+                const int minus = rnd(&state) >> 32 < share;
+                nnz += src[i] != 0;
+                negative += src[i] == 0 && minus;
+                src[i] = src[i] == 0 && minus ? UINT32_C(1) << 31 : src[i];
+            }
+            if (pici_compress(block, cap, &len, src, SIGNS_N, PICI_F32, PICI_HYBRID, NULL) != PICI_OK)
+                die("sizes: compress failed");
+            const double bound = entropy_bound(SIGNS_N, nnz, 4) + entropy(SIGNS_N - nnz, negative);
+            const int beyond = (double)len > signs_limit(bound);
+            missed += beyond;
+            if (!json)
+                printf(" %9.3f%s", (double)len / bound, beyond ? "!" : " ");
+            else
+                printf("%s\n  {\"what\":\"size\",\"dtype\":\"f32\",\"elements\":%d,\"density\":%g,\"nonzero\":%.0f,"
+                       "\"negative_zeros\":%.0f,\"format\":\"hybrid\",\"bytes\":%zu,\"bound_bytes\":%.0f,"
+                       "\"times_bound\":%.4g,\"limit_bytes\":%.0f}",
+                       (*records)++ ? "," : "", SIGNS_N, signs_density[c] / 100, nnz, negative, len, bound,
+                       (double)len / bound, signs_limit(bound));
+        }
+    }
+    free(src);
+    free(block);
+    if (!json)
+        printf("\n  %d of %zu limits missed (!): 1.15 times the bound, 64 bytes, and 12 for each tile\n", missed,
+               (size_t)ROWS * COLUMNS);
+    return missed;
 }
 
 /* A table for each of the dtypes with limits, or JSON records that begin with a comma unless *records is 0. Returns the

@@ -101,14 +101,31 @@ static void put_bytes(const uint8_t *p, size_t len)
 
 static uint64_t cases;
 
-enum { DENSE = 1, PICI = 2, COO = 4, HYBRID = 8, ALL = 15, SEALED = 16 };
+enum { DENSE = 1, PICI = 2, COO = 4, HYBRID = 8, ALL = 15, SEALED = 16, EARLIER = 32 };
 
-/* Write a case: the elements in src, and their blocks in the formats of the mask; with SEALED also one with a
- * checksum. */
+static void put_block(const char *name, const void *src, unsigned dtype, uint64_t n, unsigned format, const char *kind)
+{
+    const size_t bytes = (size_t)n * ref_width(dtype);
+    const enum ref_zeros zeros = strcmp(kind, "earlier") == 0 ? REF_ZEROS_VERSION_1 : REF_ZEROS_EXACT;
+    uint8_t *back = memory(bytes);
+    size_t len;
+    uint8_t *block = ref_encode_as(&len, src, n, dtype, format, strcmp(kind, "checksum") == 0, zeros);
+    if (!block)
+        fail("does not encode", name);
+    if (ref_decode(back, n, block, len) || memcmp(back, src, bytes) != 0)
+        fail("does not decode", name);
+    column = (size_t)fprintf(out, "block %s %s", format_names[format], kind);
+    put_bytes(block, len);
+    free(block);
+    free(back);
+}
+
+/* Write a case: the elements in src, and their blocks in the formats of the mask; with SEALED also one with a checksum,
+ * with EARLIER also hybrid as it was before version 2. */
 static void put_case(const char *pattern, unsigned dtype, uint64_t n, const void *src, unsigned mask)
 {
     unsigned width = ref_width(dtype);
-    uint8_t *bytes = memory((size_t)n * width), *back = memory((size_t)n * width);
+    uint8_t *bytes = memory((size_t)n * width);
     char name[64];
     snprintf(name, sizeof name, "%s-%s-%" PRIu64, dtype_names[dtype], pattern, n);
     fprintf(out, "case %s\n", name);
@@ -116,22 +133,16 @@ static void put_case(const char *pattern, unsigned dtype, uint64_t n, const void
     for (uint64_t i = 0; i < n; i++)
         ref_put(bytes + i * width, width, ref_load(src, i, width));
     put_bytes(bytes, (size_t)n * width);
-    for (unsigned format = 0; format < 4; format++)
-        for (int sealed = 0; sealed <= (mask & SEALED ? 1 : 0); sealed++) {
-            if (!(mask >> format & 1))
-                continue;
-            size_t len;
-            uint8_t *block = ref_encode(&len, src, n, dtype, format, sealed);
-            if (!block)
-                fail("does not encode", name);
-            if (ref_decode(back, n, block, len) || memcmp(back, src, (size_t)n * width) != 0)
-                fail("does not decode", name);
-            column = (size_t)fprintf(out, "block %s %s", format_names[format], sealed ? "checksum" : "plain");
-            put_bytes(block, len);
-            free(block);
-        }
+    for (unsigned format = 0; format < 4; format++) {
+        if (!(mask >> format & 1))
+            continue;
+        put_block(name, src, dtype, n, format, "plain");
+        if (mask & SEALED)
+            put_block(name, src, dtype, n, format, "checksum");
+    }
+    if (mask & EARLIER)
+        put_block(name, src, dtype, n, REF_HYBRID, "earlier");
     free(bytes);
-    free(back);
 }
 
 /* n elements, each nonzero with a probability of density / 1000. constant: all nonzeros have the same value. */
@@ -181,7 +192,8 @@ static void put_specials(void)
     };
     static const uint64_t at[10] = {0, 1, 2, 5, 63, 64, 65, 66, 99, 127};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        put_list("specials", table[i].dtype, 130, 10, at, table[i].values, ALL | SEALED);
+        put_list("specials", table[i].dtype, 130, 10, at, table[i].values,
+                 ALL | SEALED | (table[i].dtype == REF_F64 ? EARLIER : 0));
 }
 
 /* For hybrid: each container, at the counts where another one becomes shorter; and groups of tiles. */
@@ -217,6 +229,120 @@ static void put_containers(void)
     put_list("group-after", REF_U8, n, 2, at, NULL, HYBRID);
 }
 
+static uint64_t minus_zero(unsigned dtype)
+{
+    return UINT64_C(1) << (8 * ref_width(dtype) - 1);
+}
+
+/* For hybrid: tiles that keep the signs of their zeros. An element is a negative zero if its position modulo `of` is
+ * below `every`; of 0: with a probability of every / 1000. Then nonzeros are set, at 0, step, 2 * step, ... */
+static void put_signs(void)
+{
+    static const struct {
+        const char *pattern;
+        unsigned dtype, n, nnz, step, every, of, mask;
+    } tiles[] = {
+        /* n = 0: all zeros negative, flip 0, flip 1, as many of both, and the parameters 0 to 11 */
+        {"all", REF_F32, 4096, 0, 0, 1, 1, SEALED | EARLIER},
+        {"half", REF_F16, 4096, 0, 0, 1, 2, 0},
+        {"one-less", REF_F8E5M2, 4095, 0, 0, 1, 2, EARLIER},
+        {"quarter", REF_F8E4M3, 4096, 0, 0, 1, 4, SEALED},
+        {"three-quarters", REF_BF16, 4096, 0, 0, 3, 4, 0},
+        {"third", REF_F8E4M3, 4096, 0, 0, 333, 0, 0},
+        {"tenth", REF_F8E5M2, 4096, 0, 0, 1, 10, 0},
+        {"fiftieth", REF_BF16, 4096, 0, 0, 1, 50, SEALED},
+        {"hundredth", REF_F32, 4096, 0, 0, 10, 0, EARLIER},
+        {"all-but-ten", REF_F32, 4096, 0, 0, 409, 410, 0},
+        {"one", REF_F64, 4096, 0, 0, 1, 4096, EARLIER},
+        {"all-but-one", REF_F64, 4096, 0, 0, 4095, 4096, SEALED},
+        {"three", REF_F64, 4096, 0, 0, 1, 1500, 0},
+        /* n > 0, in each container, at the counts where another one becomes shorter */
+        {"all", REF_F16, 4096, 31, 132, 1, 1, SEALED},
+        {"offsets12-31", REF_F8E4M3, 4096, 31, 132, 1, 2, 0},
+        {"offsets8-32", REF_F8E5M2, 4096, 32, 128, 1, 2, 0},
+        {"offsets8-496", REF_BF16, 4096, 496, 8, 2, 4, 0},
+        {"bitvector-497", REF_F8E4M3, 4096, 497, 8, 2, 4, 0},
+        {"bitvector-1365", REF_F8E4M3, 4096, 1365, 3, 500, 0, 0},
+        {"run-256", REF_F8E5M2, 4096, 256, 1, 1, 8, 0},
+        {"run-400", REF_F8E4M3, 4000, 400, 1, 3, 4, SEALED},
+        /* a last tile that is short */
+        {"short", REF_F8E4M3, 4096 + 300, 40, 101, 1, 2, 0},
+        {"two", REF_F32, 2, 0, 0, 1, 1, EARLIER},
+        {"nine", REF_F8E5M2, 9, 1, 1, 1, 1, 0},
+        /* it would cost the same, or one byte more, so nothing is kept */
+        {"same-one", REF_F32, 1, 0, 0, 1, 1, 0},
+        {"same-two", REF_F32, 2, 0, 0, 1, 2, 0},
+        {"more", REF_F32, 100, 0, 0, 1, 100, 0},
+        {"raw", REF_F8E4M3, 50, 45, 1, 1, 3, 0},
+        {"few", REF_F16, 4096, 20, 100, 1, 2048, 0},
+    };
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+        const unsigned width = ref_width(tiles[i].dtype);
+        char name[40];
+        uint8_t *src = memory((size_t)tiles[i].n * width);
+        state = ++cases;
+        for (unsigned k = 0; k < tiles[i].n; k++)
+            if (tiles[i].of ? k % tiles[i].of < tiles[i].every : next() % 1000 < tiles[i].every)
+                ref_store(src, k, width, minus_zero(tiles[i].dtype));
+        const uint64_t constant = next() | 1;
+        for (unsigned k = 0; k < tiles[i].nnz; k++)
+            ref_store(src, k * tiles[i].step, width, constant);
+        snprintf(name, sizeof name, "signs-%s", tiles[i].pattern);
+        put_case(name, tiles[i].dtype, tiles[i].n, src, HYBRID | tiles[i].mask);
+        free(src);
+    }
+
+    for (unsigned dtype = REF_F32; dtype <= REF_F8E5M2; dtype++) {
+        const unsigned width = ref_width(dtype), n = 200;
+        uint8_t *src = memory((size_t)n * width);
+        state = ++cases;
+        for (unsigned i = 0; i < n; i++) {
+            const uint64_t chance = next() % 1000;
+            ref_store(src, i, width, chance < 100 ? next() | 1 : chance < 500 ? minus_zero(dtype) : 0);
+        }
+        put_case("signs-masked", dtype, n, src, HYBRID | SEALED | EARLIER);
+        free(src);
+    }
+
+    /* Tiles of every kind in a block; groups that keep signs beside groups that do not, and beside empty ones. */
+    static const struct {
+        const char *pattern;
+        unsigned dtype, n;
+        struct {
+            unsigned first, step, n;
+        } negative[3], nonzero[3];
+    } blocks[] = {
+        {"tiles",
+         REF_F32,
+         5 * 4096 + 20,
+         {{0, 2, 100}, {2 * 4096 + 1, 1000, 3}, {3 * 4096, 1, 4096 + 1}},
+         {{7, 900, 4}, {4096, 5, 40}, {5 * 4096, 1, 20}}},
+        {"groups",
+         REF_F8E4M3,
+         64 * 4096 - 5000,
+         {{4096, 1, 4096}, {33 * 4096, 8, 2 * 512}, {62 * 4096, 1, 1096}},
+         {{5, 1, 1}, {34 * 4096 + 1, 4, 700}, {0}}},
+        {"first-group", REF_F8E5M2, 40 * 4096, {{31 * 4096, 2, 100}, {0}, {0}}, {{33 * 4096, 3, 50}, {0}, {0}}},
+        {"second-group", REF_F8E5M2, 33 * 4096, {{32 * 4096, 1, 4096}, {0}, {0}}, {{3 * 4096, 3, 50}, {0}, {0}}},
+        {"group-after", REF_F8E4M3, 32 * 4096 + 1000, {{32 * 4096, 1, 1000}, {0}, {0}}, {{0}, {0}, {0}}},
+    };
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        const unsigned dtype = blocks[i].dtype, width = ref_width(dtype);
+        char name[40];
+        uint8_t *src = memory((size_t)blocks[i].n * width);
+        state = ++cases;
+        for (unsigned r = 0; r < 3; r++)
+            for (unsigned k = 0; k < blocks[i].negative[r].n; k++)
+                ref_store(src, blocks[i].negative[r].first + k * blocks[i].negative[r].step, width, minus_zero(dtype));
+        for (unsigned r = 0; r < 3; r++)
+            for (unsigned k = 0; k < blocks[i].nonzero[r].n; k++)
+                ref_store(src, blocks[i].nonzero[r].first + k * blocks[i].nonzero[r].step, width, 0x2a);
+        snprintf(name, sizeof name, "signs-%s", blocks[i].pattern);
+        put_case(name, dtype, blocks[i].n, src, HYBRID | SEALED);
+        free(src);
+    }
+}
+
 static void put_roundtrips(void)
 {
     static const unsigned widths[4] = {REF_U8, REF_BF16, REF_F32, REF_F64};
@@ -248,6 +374,7 @@ static void put_roundtrips(void)
         put_random("seven", dtype, 7, 600, 0, ALL | SEALED);
     put_specials();
     put_containers();
+    put_signs();
 }
 
 /* ---- verify.txt ---- */
@@ -266,8 +393,19 @@ static void put_roundtrips(void)
  *        padding 2549, end 2552
  *   R    record 64, descriptor 68, bits (of 4000 elements) 70, values 582, padding 882, end 884
  *   Q    record 64, descriptor 68, offsets 69, padding 75, values 76, padding 92, end 96
+ *   S    keeps signs: record 64, descriptors 68 and 69, second bytes 70 and 71, sign descriptors 72 (m = 81, k = 5,
+ *        u = 164) and (tile 1's, of 300 elements; m = 149, k = 0, u = 299) 76, offsets 80 and 85, unary 87, remainders
+ *        108, unary of tile 1 159, padding 197, values 200 and (tile 1's) 212, end 216
+ *   A    all zeros negative: record 64, descriptor 68, second byte 69, sign descriptor 70, padding 74, end 80
+ *   L    A of two elements
+ *   Z    tile 0 as in A: record 64, descriptors 68 and (tile 1's, which does not keep signs) 69, second byte 70, sign
+ *        descriptor 71, offset of tile 1 75, its value 80, padding 88, end 96
+ *   O    keeps signs, offsets8: record 64, descriptor 68, second byte 69, sign descriptor 70 (flip 1, m = 2008, k = 0,
+ *        u = 4055), counts 74, offsets 90, unary 130, padding 637, values 638, padding 718, end 720
+ *   X    keeps signs, bitvector: record 64, descriptor 68, second byte 69, sign descriptor 70 (as many negative as
+ *        not: m = 1898, k = 0, u = 3796), bits 74, unary 586, values 1061, padding 1361, end 1364
  *   ED, EP, EC, EH    no elements */
-enum base { D, P, C, W, H, B, R, Q, ED, EP, EC, EH, BASES };
+enum base { D, P, C, W, H, B, R, Q, S, A, L, Z, O, X, ED, EP, EC, EH, BASES };
 
 static const struct {
     unsigned dtype, format;
@@ -277,7 +415,7 @@ static const struct {
     struct {
         uint64_t first, step;
         unsigned n;
-    } run[2];
+    } run[2], negative[2]; /* nonzeros that are alike, and negative zeros that these are put upon */
 } bases[BASES] = {
     [D] = {REF_U16, REF_DENSE, 3, 3, {0, 1, 2}},
     [P] = {REF_F32, REF_PICI, 4100, 6, {0, 1, 65, 4095, 4096, 4099}},
@@ -287,6 +425,12 @@ static const struct {
     [B] = {REF_I8, REF_HYBRID, 4696, 0, {0}, {{0, 3, 1365}, {4096, 1, 580}}},
     [R] = {REF_U8, REF_HYBRID, 4000, 0, {0}, {{256, 1, 300}}},
     [Q] = {REF_F32, REF_HYBRID, 4096, 4, {1, 50, 99, 4000}, {{0}}},
+    [S] = {REF_F32, REF_HYBRID, 4396, 4, {10, 20, 30, 4103}, .negative = {{100, 40, 81}, {4097, 2, 150}}},
+    [A] = {REF_F32, REF_HYBRID, 4096, 0, {0}, .negative = {{0, 1, 4096}}},
+    [L] = {REF_F32, REF_HYBRID, 2, 0, {0}, .negative = {{0, 1, 2}}},
+    [Z] = {REF_F64, REF_HYBRID, 8192, 1, {4096}, .negative = {{0, 1, 4096}}},
+    [O] = {REF_F16, REF_HYBRID, 4096, 0, {0}, {{0, 100, 40}}, {{1, 2, 2048}}},
+    [X] = {REF_F8E4M3, REF_HYBRID, 4096, 0, {0}, {{256, 1, 300}}, {{1, 2, 2048}}},
     [ED] = {REF_I8, REF_DENSE, 0, 0, {0}},
     [EP] = {REF_F64, REF_PICI, 0, 0, {0}},
     [EC] = {REF_U32, REF_COO, 0, 0, {0}},
@@ -298,6 +442,10 @@ static uint8_t *make_base(size_t *len, enum base base)
     if (base != W) {
         unsigned width = ref_width(bases[base].dtype);
         uint8_t *src = memory((size_t)bases[base].n * width);
+        for (unsigned r = 0; r < 2; r++)
+            for (unsigned k = 0; k < bases[base].negative[r].n; k++)
+                ref_store(src, bases[base].negative[r].first + k * bases[base].negative[r].step, width,
+                          minus_zero(bases[base].dtype));
         for (unsigned k = 0; k < bases[base].nnz; k++)
             ref_store(src, bases[base].at[k], width, next() | 1);
         for (unsigned r = 0; r < 2; r++)

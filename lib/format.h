@@ -29,7 +29,10 @@ enum {
     HDR_BYTES = 48
 };
 
-enum { FMT_VERSION = 1 };
+enum {
+    FMT_VERSION = 1,
+    FMT_VERSION_SIGNS = 2 /* hybrid, a tile of which keeps signs */
+};
 enum { FMT_DENSE = 0, FMT_PICI = 1, FMT_COO = 2, FMT_HYBRID = 3 };
 enum { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2, FLAG_ALL = 3 };
 enum { DTYPE_FIRST = 1, DTYPE_FLOAT_LAST = 6, DTYPE_LAST = 14 };
@@ -44,11 +47,15 @@ enum {
 /* hybrid: tiles form groups, and each group has a record. A tile's container says where its nonzeros are. */
 enum {
     GROUP_TILES = 32,
-    RUN = 256,           /* elements; an offset in a run is a byte */
-    RUNS = TILE / RUN,   /* in a tile */
-    OFFSETS12_MOST = 31, /* nonzeros of a tile of TILE_OFFSETS12 */
-    OFFSETS8_MOST = 496, /* nonzeros of a tile of TILE_OFFSETS8; with more, a bitvector is shorter */
-    DESCRIPTOR_TWO = 128 /* set in the first byte of a descriptor of two bytes */
+    RUN = 256,             /* elements; an offset in a run is a byte */
+    RUNS = TILE / RUN,     /* in a tile */
+    OFFSETS12_MOST = 31,   /* nonzeros of a tile of TILE_OFFSETS12 */
+    OFFSETS8_MOST = 496,   /* nonzeros of a tile of TILE_OFFSETS8; with more, a bitvector is shorter */
+    DESCRIPTOR_TWO = 128,  /* set in the first byte of a descriptor of two bytes */
+    DESCRIPTOR_SIGNS = 64, /* set in that of a tile that keeps signs; these have two bytes, too */
+    SIGN_DESCRIPTOR = 4,   /* bytes */
+    SIGN_FLIP = 32768,     /* set in the first number of a sign descriptor: zeros that are not negative are listed */
+    SIGNS_MOST = 554       /* bytes of the signs of a tile */
 };
 enum { TILE_OFFSETS12 = 0, TILE_OFFSETS8 = 1, TILE_BITS = 2, TILE_RAW = 3, TILE_EMPTY = 4 /* not stored */ };
 
@@ -77,6 +84,7 @@ struct fmt_layout {
     uint64_t block_bytes;
     unsigned index_width; /* bytes: 4 or 8; 0 in dense */
     unsigned width_log2;  /* of an element */
+    unsigned version;     /* of the block */
 };
 
 FMT_FN uint64_t fmt_tiles(uint64_t count)
@@ -141,6 +149,12 @@ FMT_FN unsigned fmt_container(unsigned n, unsigned len, unsigned width_log2, int
     return (len - n) << width_log2 < fmt_payload(best, n) ? (unsigned)TILE_RAW : best;
 }
 
+/* The container of a tile that keeps signs: one that is not empty, but n may be 0. */
+FMT_FN unsigned fmt_container_signs(unsigned n, int full)
+{
+    return n <= OFFSETS12_MOST ? TILE_OFFSETS12 : full || n > OFFSETS8_MOST ? TILE_BITS : TILE_OFFSETS8;
+}
+
 /* The number of values that such a tile stores. */
 FMT_FN unsigned fmt_stored(unsigned container, unsigned n, unsigned len)
 {
@@ -151,6 +165,41 @@ FMT_FN unsigned fmt_stored(unsigned container, unsigned n, unsigned len)
 FMT_FN unsigned fmt_descriptor(unsigned container, unsigned n)
 {
     return container == TILE_OFFSETS12 ? n : DESCRIPTOR_TWO | container << 4 | (n - 1) >> 8 | ((n - 1) & 255) << 8;
+}
+
+/* The parameter of the Rice codes of m listed zeros of z, m > 0. */
+FMT_FN unsigned fmt_rice(unsigned m, unsigned z)
+{
+    unsigned k = 0;
+    while (25 * m << k <= 6 * (2 * z - m))
+        k++;
+    return k;
+}
+
+/* Bytes of the signs of a tile that lists m zeros of z, with u unary bits. */
+FMT_FN unsigned fmt_signs(unsigned m, unsigned z, unsigned u)
+{
+    return m ? (u + 7) / 8 + (m * fmt_rice(m, z) + 7) / 8 : 0;
+}
+
+/* What a tile that is not empty adds to a record's length. */
+FMT_FN unsigned fmt_cost(unsigned container, unsigned n, unsigned len, unsigned width_log2)
+{
+    return 1 + (container != TILE_OFFSETS12) + fmt_payload(container, n) +
+           (fmt_stored(container, n, len) << width_log2);
+}
+
+/* The same of a tile that keeps signs, with so many bytes of signs. */
+FMT_FN unsigned fmt_cost_signs(unsigned container, unsigned n, unsigned signs, unsigned width_log2)
+{
+    return 2 + SIGN_DESCRIPTOR + fmt_payload(container, n) + signs + (n << width_log2);
+}
+
+/* The same of a tile that keeps signs. */
+FMT_FN unsigned fmt_descriptor_signs(unsigned container, unsigned n)
+{
+    return container == TILE_OFFSETS12 ? DESCRIPTOR_TWO | DESCRIPTOR_SIGNS | n << 8
+                                       : DESCRIPTOR_SIGNS | fmt_descriptor(container, n);
 }
 
 /* Offset of the values in a record that has so many bytes of metadata before them and their padding. */
@@ -167,10 +216,19 @@ FMT_FN uint64_t fmt_record(uint64_t metadata, uint64_t values, unsigned width_lo
     return (fmt_record_values(metadata, width_log2) + values + rest) & ~rest;
 }
 
+/* May a block be of this version? */
+FMT_FN int fmt_version(unsigned version, unsigned format, unsigned dtype)
+{
+    return version == FMT_VERSION || (version == FMT_VERSION_SIGNS && format == FMT_HYBRID && fmt_is_float(dtype));
+}
+
 /* The layout of a hybrid block of a valid dtype with this values_offset in its header. Returns 0 if there is no such
  * block; index_offset is set even then. */
-FMT_FN int fmt_layout_hybrid(struct fmt_layout *l, unsigned dtype, uint64_t count, uint64_t nnz, uint64_t values_offset)
+FMT_FN int fmt_layout_hybrid(struct fmt_layout *l, unsigned version, unsigned dtype, uint64_t count, uint64_t nnz,
+                             uint64_t values_offset)
 {
+    const int signs = version == FMT_VERSION_SIGNS;
+    l->version = version;
     l->tiles = fmt_tiles(count);
     l->index_width = fmt_index_width(count);
     l->width_log2 = (unsigned)fmt_width_log2(dtype);
@@ -180,7 +238,8 @@ FMT_FN int fmt_layout_hybrid(struct fmt_layout *l, unsigned dtype, uint64_t coun
     l->index_bytes = groups * l->index_width;
     l->body_offset = (HDR_BYTES + l->index_bytes + 15) & ~UINT64_C(15);
     l->values_offset = values_offset;
-    const uint64_t most = nnz ? l->tiles * (TILE_BITS_BYTES + 2) + groups * (3 + unit) : 0;
+    const uint64_t tile = TILE_BITS_BYTES + 2 + (signs ? SIGN_DESCRIPTOR + SIGNS_MOST : 0);
+    const uint64_t most = nnz || signs ? l->tiles * tile + groups * (3 + unit) : 0;
     return values_offset >= l->body_offset && values_offset - l->body_offset <= most &&
            fmt_muladd(&l->block_bytes, nnz, UINT64_C(1) << l->width_log2, values_offset) &&
            (l->block_bytes - l->body_offset) % unit == 0;
@@ -191,7 +250,7 @@ FMT_FN uint64_t fmt_bound_hybrid(unsigned dtype, uint64_t count)
 {
     struct fmt_layout l;
     uint64_t bytes;
-    (void)fmt_layout_hybrid(&l, dtype, count, 0, 0);
+    (void)fmt_layout_hybrid(&l, FMT_VERSION, dtype, count, 0, 0);
     const uint64_t rest = l.body_offset + 2 * l.tiles + fmt_groups(l.tiles) * (3 + fmt_unit(l.width_log2));
     return fmt_muladd(&bytes, count, UINT64_C(1) << l.width_log2, rest) ? bytes : 0;
 }
@@ -202,6 +261,7 @@ FMT_FN uint64_t fmt_bound_hybrid(unsigned dtype, uint64_t count)
  * length exceeds 64 bits; index_offset is set even then. */
 FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uint64_t count, uint64_t nnz)
 {
+    l->version = FMT_VERSION;
     l->tiles = format == FMT_PICI ? fmt_tiles(count) : 0;
     l->index_width = format == FMT_DENSE ? 0 : fmt_index_width(count);
     l->width_log2 = (unsigned)fmt_width_log2(dtype);

@@ -32,7 +32,7 @@ static void roundtrip(const struct roundtrip *v, void *unused)
 {
     (void)unused;
     const struct subject s = {v->dense, v->n, v->dtype, v->format, v->checksum, 1, PICI_ZEROS_EXACT};
-    tally(v->name, check_block(&rig, &s, v->block, v->len));
+    tally(v->name, v->earlier ? check_earlier(&rig, &s, v->block, v->len) : check_block(&rig, &s, v->block, v->len));
     if (v->len > 1200)
         return;
     /* with one byte changed, mostly before the values */

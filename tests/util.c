@@ -159,7 +159,8 @@ static const struct {
     [PATTERN_8] = {"8%", 80000},    [PATTERN_12] = {"12%", 120000},     [PATTERN_30] = {"30%", 300000},
     [PATTERN_50] = {"50%", 500000}, [PATTERN_70] = {"70%", 700000},     [PATTERN_90] = {"90%", 900000},
     [PATTERN_99] = {"99%", 990000}, [PATTERN_RUNS] = {"runs", 0},       [PATTERN_COLUMN] = {"column", 0},
-    [PATTERN_ROW] = {"row", 0},     [PATTERN_TILES] = {"tiles", 0},
+    [PATTERN_ROW] = {"row", 0},     [PATTERN_TILES] = {"tiles", 0},     [PATTERN_MASKED] = {"masked", 50000},
+    [PATTERN_SIGNS] = {"signs", 0},
 };
 
 const char *pattern_name(enum pattern p)
@@ -171,9 +172,12 @@ void pattern_fill(void *dst, uint64_t n, enum pici_dtype dtype, enum pattern pat
 {
     static const unsigned tile_ppm[] = {0,     300,   3700,   10000,  16000,  40000,
                                         64000, 73000, 100000, 400000, 900000, 1000000};
+    static const unsigned negative_ppm[] = {0,      300,    3000,   20000,  60000,  120000, 230000,
+                                            375000, 395000, 500000, 700000, 950000, 999500, 1000000};
     const unsigned width = ref_width(dtype);
+    const uint64_t negative_zero = dtype <= PICI_F8E5M2 ? UINT64_C(1) << (8 * width - 1) : 0;
     const uint64_t chosen = n ? rng_below(r, n) : 0, line = rng_below(r, 64), equal = value_random(r, dtype);
-    unsigned ppm = patterns[pattern].ppm;
+    unsigned ppm = patterns[pattern].ppm, negative = pattern == PATTERN_MASKED ? 500000 : 0;
     for (uint64_t i = 0; i < n; i++) {
         int set;
         switch (pattern) {
@@ -190,6 +194,10 @@ void pattern_fill(void *dst, uint64_t n, enum pici_dtype dtype, enum pattern pat
             break;
         case PATTERN_COLUMN: set = i % 64 == line; break;
         case PATTERN_ROW: set = i / 64 % 64 == line; break;
+        case PATTERN_SIGNS:
+            if (i % 4096 == 0)
+                negative = negative_ppm[rng_below(r, sizeof negative_ppm / sizeof *negative_ppm)];
+            __attribute__((fallthrough));
         case PATTERN_TILES:
             if (i % 4096 == 0)
                 ppm = tile_ppm[rng_below(r, sizeof tile_ppm / sizeof *tile_ppm)];
@@ -197,7 +205,8 @@ void pattern_fill(void *dst, uint64_t n, enum pici_dtype dtype, enum pattern pat
             break;
         default: set = rng_chance(r, ppm);
         }
-        ref_store(dst, i, width, !set ? 0 : pattern == PATTERN_EQUAL ? equal : value_random(r, dtype));
+        const uint64_t zero = negative && rng_chance(r, negative) ? negative_zero : 0;
+        ref_store(dst, i, width, !set ? zero : pattern == PATTERN_EQUAL ? equal : value_random(r, dtype));
     }
 }
 
@@ -325,6 +334,7 @@ int roundtrips_read(const char *directory, void (*fn)(const struct roundtrip *, 
                 if (strcmp(format, pici_format_name((enum pici_format)f)) == 0)
                     c.format = (enum pici_format)f;
             c.checksum = strcmp(checksum, "checksum") == 0;
+            c.earlier = strcmp(checksum, "earlier") == 0;
             c.block = block;
             fn(&c, context);
             calls++;
@@ -780,4 +790,15 @@ const char *check_readers(struct rig *rig, const uint8_t *block, size_t len, uin
     free(after);
     free(flipped);
     return bad;
+}
+
+const char *check_earlier(struct rig *rig, const struct subject *s, const uint8_t *block, size_t len)
+{
+    const size_t bytes = (size_t)s->n * ref_width(s->dtype);
+    uint8_t *out = test_alloc(bytes);
+    const char *bad = NULL;
+    if (ref_decode(out, s->n, block, len) || (bytes && memcmp(out, s->src, bytes) != 0))
+        bad = wrong(s, "ref", "decode");
+    free(out);
+    return bad ? bad : check_readers(rig, block, len, s->n);
 }

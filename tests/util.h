@@ -75,7 +75,9 @@ enum pattern {
     PATTERN_RUNS,   /* runs of nonzeros and of zeros */
     PATTERN_COLUMN, /* one column of the tiles */
     PATTERN_ROW,
-    PATTERN_TILES, /* each tile its own density, empty and full among them */
+    PATTERN_TILES,  /* each tile its own density, empty and full among them */
+    PATTERN_MASKED, /* 5% of floats nonzero; half of the zeros negative, as a product with a mask leaves them */
+    PATTERN_SIGNS,  /* each tile its own density, and its own share of negative zeros among the zeros of floats */
     PATTERNS
 };
 
@@ -98,6 +100,7 @@ struct roundtrip {
     const void *dense; /* host order */
     enum pici_format format;
     int checksum;
+    int earlier; /* decoders must accept it, and encoders write another one */
     const uint8_t *block;
     size_t len;
 };
@@ -146,6 +149,10 @@ const char *check_codec(struct rig *, const struct subject *);
 
 /* As check_codec, of a given block that the encoder must produce as well. */
 const char *check_block(struct rig *, const struct subject *, const uint8_t *block, size_t len);
+
+/* Decode, and everything that readers do, of a given block that the encoder does not produce: the reference must decode
+ * it to the subject's elements, and every ISA agree with the reference. */
+const char *check_earlier(struct rig *, const struct subject *, const uint8_t *block, size_t len);
 
 /* Any bytes at all, claiming up to room elements of 8 bytes that the rig was made for: with every ISA, every reader
  * must accept or reject them with the reference's status, pici_verify_at name the same fault, and what is decoded

@@ -237,11 +237,15 @@ struct pici_mix {
     size_t size;
     uint64_t tiles[PICI_CONTAINERS];          /* tiles with this container */
     uint64_t nnz[PICI_CONTAINERS];            /* nonzeros in those tiles */
-    uint64_t position_bytes[PICI_CONTAINERS]; /* descriptors and payloads of those tiles */
+    uint64_t position_bytes[PICI_CONTAINERS]; /* descriptors, payloads and signs of those tiles */
     uint64_t value_bytes[PICI_CONTAINERS];    /* values of those tiles */
     uint64_t other_bytes;                     /* header, directory, occupancy bits, padding */
+    /* since 0.2 */
+    uint64_t sign_tiles;     /* tiles that keep the signs of zeros */
+    uint64_t sign_bytes;     /* of position_bytes, those of signs and their descriptors */
+    uint64_t negative_zeros; /* zeros that are negative in those tiles; not counted in nnz */
 };
-#define PICI_MIX_INIT {sizeof(struct pici_mix), {0}, {0}, {0}, {0}, 0}
+#define PICI_MIX_INIT {sizeof(struct pici_mix), {0}, {0}, {0}, {0}, 0, 0, 0, 0}
 
 /* Count the tiles of a hybrid block and their bytes. Checks the header, the directory and all descriptors; does not
  * check payloads, values or the checksum.

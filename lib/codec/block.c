@@ -30,12 +30,14 @@ enum pici_status pici_block_parse(struct pici_block *b, const void *block, size_
         return breach(fault, PICI_E_CORRUPT, len, "size");
     if (memcmp(p + HDR_MAGIC, magic, sizeof magic) != 0)
         return breach(fault, PICI_E_CORRUPT, HDR_MAGIC, "magic");
-    if (p[HDR_VERSION] != FMT_VERSION)
+    if (p[HDR_VERSION] != FMT_VERSION && p[HDR_VERSION] != FMT_VERSION_SIGNS)
         return breach(fault, PICI_E_VERSION, HDR_VERSION, "version");
     if (p[HDR_FORMAT] > FMT_HYBRID)
         return breach(fault, PICI_E_UNSUPPORTED, HDR_FORMAT, "format");
     if (fmt_width_log2(p[HDR_DTYPE]) < 0)
         return breach(fault, PICI_E_CORRUPT, HDR_DTYPE, "dtype");
+    if (!fmt_version(p[HDR_VERSION], p[HDR_FORMAT], p[HDR_DTYPE]))
+        return breach(fault, PICI_E_CORRUPT, HDR_VERSION, "version");
     if (p[HDR_FLAGS] & ~FLAG_ALL)
         return breach(fault, PICI_E_CORRUPT, HDR_FLAGS, "flags");
 
@@ -51,7 +53,7 @@ enum pici_status pici_block_parse(struct pici_block *b, const void *block, size_
     if (b->nnz > b->count || (b->format == FMT_DENSE && b->nnz != b->count))
         return breach(fault, PICI_E_CORRUPT, HDR_NNZ, "nnz");
     const uint64_t values = load_le64(p + HDR_VALUES_OFFSET);
-    int fits = b->format == FMT_HYBRID ? fmt_layout_hybrid(&b->at, b->dtype, b->count, b->nnz, values)
+    int fits = b->format == FMT_HYBRID ? fmt_layout_hybrid(&b->at, p[HDR_VERSION], b->dtype, b->count, b->nnz, values)
                                        : fmt_layout(&b->at, b->format, b->dtype, b->count, b->nnz);
     if (load_le64(p + HDR_INDEX_OFFSET) != b->at.index_offset)
         return breach(fault, PICI_E_CORRUPT, HDR_INDEX_OFFSET, "offsets");
@@ -90,7 +92,7 @@ enum pici_status pici_block_padding(const struct pici_block *b, struct pici_faul
 void pici_block_emit(uint8_t *p, const struct fmt_layout *l, unsigned format, unsigned dtype, unsigned flags,
                      uint64_t count, uint64_t nnz)
 {
-    p[HDR_VERSION] = FMT_VERSION;
+    p[HDR_VERSION] = (uint8_t)l->version;
     p[HDR_FORMAT] = (uint8_t)format;
     p[HDR_DTYPE] = (uint8_t)dtype;
     p[HDR_FLAGS] = (uint8_t)flags;

@@ -382,6 +382,7 @@ struct records {
     size_t end; /* of the records before turn; SIZE_MAX: they did not fit, or the block was given up. For the thread
                  * whose turn it is, as nnz */
     uint64_t nnz;
+    uint64_t kept; /* negative zeros of which the sign is kept: not among nnz */
 };
 
 /* Is the block to be given up when the records of groups 0 to g end at `end`? */
@@ -407,8 +408,9 @@ static int add_record(struct records *r, size_t g, const struct pici_group_layou
     const int good = at <= r->cap && layout->record <= r->cap - at && !gives_up(r, g, at + layout->record);
     r->end = good ? at + layout->record : SIZE_MAX;
     r->nnz += layout->nnz;
+    r->kept += layout->kept;
     for (unsigned i = 0; r->where && i < layout->tiles; i++)
-        if (layout->tile[i].n)
+        if (layout->tile[i].n || layout->signs >> i & 1)
             where_add(r->where, g * GROUP_TILES + i);
     atomic_store_explicit(&r->turn, g + 1, memory_order_release);
     if (!good)
@@ -475,12 +477,12 @@ static void run_records(struct records *r)
         write_records(r, 0);
 }
 
-/* cap: bytes that it may use; may be less than j->cap. where: null, or out. PICI_E_SPACE: it does not fit, or was given
- * up. */
+/* cap: bytes that it may use; may be less than j->cap. where: null, or out. *nnz, *kept: out, as in struct records.
+ * PICI_E_SPACE: it does not fit, or was given up. */
 static enum pici_status compress_hybrid(const struct job *j, size_t cap, enum give_up when, struct where *where,
-                                        struct fmt_layout *l, uint64_t *nnz)
+                                        struct fmt_layout *l, uint64_t *nnz, uint64_t *kept)
 {
-    (void)fmt_layout_hybrid(l, j->dtype, j->n, 0, 0);
+    (void)fmt_layout_hybrid(l, FMT_VERSION, j->dtype, j->n, 0, 0);
     if (l->body_offset > cap)
         return PICI_E_SPACE;
     struct records r = {.job = j, .layout = l, .cap = cap, .when = when, .where = where};
@@ -493,18 +495,23 @@ static enum pici_status compress_hybrid(const struct job *j, size_t cap, enum gi
     if (r.end == SIZE_MAX)
         return PICI_E_SPACE;
     *nnz = r.nnz;
-    return fmt_layout_hybrid(l, j->dtype, j->n, r.nnz, r.end - (r.nnz << j->in.width_log2)) ? PICI_OK : PICI_E_ARG;
+    *kept = r.kept;
+    return fmt_layout_hybrid(l, r.kept ? FMT_VERSION_SIGNS : FMT_VERSION, j->dtype, j->n, r.nnz,
+                             r.end - (r.nnz << j->in.width_log2))
+               ? PICI_OK
+               : PICI_E_ARG;
 }
 
 /* Write the body of a dense block, for which there is room. Returns the length that a hybrid block would have, and sets
- * *nnz; 0 if it was given up. */
-static uint64_t copy_and_measure(const struct job *j, enum give_up when, uint64_t *nnz)
+ * *nnz and *kept; 0 if it was given up. */
+static uint64_t copy_and_measure(const struct job *j, enum give_up when, uint64_t *nnz, uint64_t *kept)
 {
     struct fmt_layout l;
-    (void)fmt_layout_hybrid(&l, j->dtype, j->n, 0, 0);
+    (void)fmt_layout_hybrid(&l, FMT_VERSION, j->dtype, j->n, 0, 0);
     struct records r = {.job = j, .layout = &l, .cap = SIZE_MAX - 1, .dense = 1, .when = when};
     run_records(&r);
     *nnz = r.nnz;
+    *kept = r.kept;
     return r.end == SIZE_MAX ? 0 : r.end;
 }
 
@@ -547,14 +554,15 @@ static unsigned auto_format(const struct job *j, struct parts *p, struct where *
     const uint64_t dense = length(j, FMT_DENSE, 0);
     const int room = dense <= j->cap; /* if not, all formats that fit are shorter than dense */
     uint64_t hybrid = 0;              /* its length; 0: not known */
+    uint64_t kept = 0;
     unsigned made = room && begins_raw(j) ? FMT_DENSE : FMT_HYBRID;
     for (int attempt = 0; !hybrid && made != NO_FORMAT; attempt++) /* the third, or the fourth, is never given up */
         if (made == FMT_DENSE) {
-            hybrid = copy_and_measure(j, attempt == 0 ? IF_SHORTER : attempt == 1 ? IF_SURELY : NEVER, nnz);
+            hybrid = copy_and_measure(j, attempt == 0 ? IF_SHORTER : attempt == 1 ? IF_SURELY : NEVER, nnz, &kept);
             made = hybrid ? FMT_DENSE : FMT_HYBRID;
         } else {
             const size_t cap = room ? (size_t)dense - 1 : j->cap;
-            if (compress_hybrid(j, cap, room && attempt == 0 ? IF_LONGER : NEVER, where, l, nnz) == PICI_OK)
+            if (compress_hybrid(j, cap, room && attempt == 0 ? IF_LONGER : NEVER, where, l, nnz, &kept) == PICI_OK)
                 hybrid = l->block_bytes;
             else
                 made = room ? FMT_DENSE : NO_FORMAT;
@@ -562,8 +570,12 @@ static unsigned auto_format(const struct job *j, struct parts *p, struct where *
     if (made == NO_FORMAT) { /* hybrid is longer than every format that fits */
         *nnz = count_parts(p);
         hybrid = UINT64_MAX;
+        kept = 0;
     }
-    const unsigned best = smallest(j, *nnz), format = hybrid < length(j, best, *nnz) ? (unsigned)FMT_HYBRID : best;
+    const unsigned best = smallest(j, *nnz + kept);
+    const unsigned format = hybrid < length(j, best, *nnz + kept) ? (unsigned)FMT_HYBRID : best;
+    if (format != FMT_HYBRID)
+        *nnz += kept;
     if (format == FMT_COO && made != NO_FORMAT && *nnz) {
         p->before[1] = *nnz;
         p->where = made == FMT_HYBRID ? where : NULL;
@@ -593,7 +605,7 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
     struct parts parts = {.job = j};
     struct where where; /* for AUTO */
     unsigned f = (unsigned)format;
-    uint64_t nnz = 0;
+    uint64_t nnz = 0, kept;
     enum pici_status s = PICI_OK;
     struct fmt_layout l;
     int done = 0;
@@ -606,7 +618,7 @@ static enum pici_status compress(const struct job *j, enum pici_format format, i
     if (format == PICI_AUTO)
         f = auto_format(j, &parts, &where, &nnz, &l, &done);
     if (f == FMT_HYBRID) {
-        s = done ? PICI_OK : compress_hybrid(j, j->cap, NEVER, NULL, &l, &nnz);
+        s = done ? PICI_OK : compress_hybrid(j, j->cap, NEVER, NULL, &l, &nnz, &kept);
     } else if (f == FMT_PICI) {
         s = compress_pici(j, &nnz);
     } else if (f == FMT_COO) {
@@ -645,7 +657,8 @@ static enum pici_status encode(void *block, size_t cap, size_t *len, const void 
     const int by_value = o.zeros == PICI_ZEROS_BY_VALUE && !base && fmt_is_float((unsigned)dtype);
     struct job j = {.block = block,
                     .cap = cap,
-                    .in = {src, base, (by_value ? pici_isa()->by_value : pici_isa()->move)[w], (unsigned)w},
+                    .in = {src, base, (by_value ? pici_isa()->by_value : pici_isa()->move)[w], (unsigned)w,
+                           .signs = !by_value && fmt_is_float((unsigned)dtype)},
                     .n = (size_t)n,
                     .dtype = (unsigned)dtype,
                     .threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES),

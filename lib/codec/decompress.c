@@ -20,6 +20,7 @@ struct job {
     const struct pici_block *b;
     const struct pici_move *move;
     const struct pici_add *add; /* adds or XORs; null: decode */
+    enum op op;
     int stream;
 };
 
@@ -152,52 +153,56 @@ static int unpack_coo(const struct job *j, uint8_t *dst, uint64_t first, size_t 
 
 /* ---- hybrid ---- */
 
-/* Elements [off, off + n) of a tile of len elements, from bounce buffers of its payload and values. For a tile that
- * is too near to the end of the block for a kernel, or partial, or needed only in part. */
-__attribute__((noinline)) static int unpack_stored_tile(const struct job *j, uint8_t *dst, const struct pici_tile *t,
-                                                        unsigned len, unsigned off, size_t n)
+/* Elements [off, off + n) of tile i of a group, which has len elements, by way of a bounce buffer. For a tile that is
+ * too near to the end of the block for a kernel, or partial, or needed only in part, or that keeps signs. signs: check
+ * and set these. */
+__attribute__((noinline)) static int unpack_stored_tile(const struct job *j, uint8_t *dst, const struct pici_group *r,
+                                                        unsigned i, unsigned len, unsigned off, size_t n, int signs)
 {
-    const unsigned w = j->b->at.width_log2, payload = fmt_payload(t->container, t->n);
-    const size_t stored = (size_t)fmt_stored(t->container, t->n, len) << w;
-    const size_t zeros = t->container == TILE_RAW ? (size_t)(TILE - len) << w : PICI_SLACK;
-    uint8_t tile[TILE * 8], values[TILE * 8 + PICI_SLACK], where[TILE_BITS_BYTES + PICI_SLACK];
-    if (!t->n) {
+    const unsigned w = j->b->at.width_log2;
+    uint8_t tile[TILE * 8];
+    const uint8_t *const src = tile + ((size_t)off << w);
+    if (!r->tile[i].n && !signs) {
         if (!j->add)
             memset(dst, 0, n << w);
         return 1;
     }
-    memcpy(where, t->payload, payload);
-    memset(where + payload, 0, PICI_SLACK);
-    memcpy(values, t->values, stored);
-    memset(values + stored, 0, zeros);
-    const struct pici_tile copy = {where, values, t->n, t->container};
-    struct pici_unpack_tiles one = {.dst = dst, .tile = &copy, .tiles = 1};
-    if (n == TILE && !j->add)
-        return j->move->unpack_tiles(&one) == 1;
-    one.dst = tile;
-    if (j->move->unpack_tiles(&one) != 1)
+    if (!pici_tile_decode(tile, &r->tile[i], len, w) || (signs && pici_tile_signs(tile, r, i, len, w, j->op != OP_ADD)))
         return 0;
-    /* stored values are nonzero, so any that lie past the end are counted here */
-    if (len < TILE && j->move->count(tile + ((size_t)len << w), TILE - len))
-        return 0;
-    if (!j->add)
-        memcpy(dst, tile + ((size_t)off << w), n << w);
+    if (j->add)
+        j->add->dense(dst, src, n);
+    else if (j->stream && pici_isa()->copy)
+        pici_isa()->copy(dst, src, n << w);
     else
-        j->add->dense(dst, tile + ((size_t)off << w), n);
+        memcpy(dst, src, n << w);
     return 1;
 }
 
-/* Elements [first, first + n) of a hybrid block. *nnz: out: nonzeros of the groups they are in. */
-static int unpack_hybrid(const struct job *j, uint8_t *dst, uint64_t first, size_t n, uint64_t *nnz)
+/* What hybrid's rules for the whole block need to know of the groups that were read. */
+struct groups_read {
+    uint64_t nnz;
+    uint32_t signs; /* a tile keeps signs */
+};
+
+/* Do the groups of a block, all of them, break a rule together? */
+static int groups_wrong(const struct pici_block *b, const struct groups_read *all)
+{
+    return b->format == FMT_HYBRID && (all->nnz != b->nnz || (b->at.version == FMT_VERSION_SIGNS && !all->signs));
+}
+
+/* Elements [first, first + n) of a hybrid block. *seen: out: of the groups they are in. */
+static int unpack_hybrid(const struct job *j, uint8_t *dst, uint64_t first, size_t n, struct groups_read *seen)
 {
     const struct pici_block *b = j->b;
     const unsigned w = b->at.width_log2;
     const uint8_t *const end = b->bytes + b->at.block_bytes;
+    const int version2 = b->at.version == FMT_VERSION_SIGNS;
     struct pici_group r;
-    for (*nnz = 0; n;) {
+    for (*seen = (struct groups_read){0, 0}; n;) {
         if (pici_group_read(&r, b, first / TILE / GROUP_TILES, NULL))
             return 0;
-        *nnz += r.nnz;
+        seen->nnz += r.nnz;
+        seen->signs |= r.signs;
         for (unsigned i = (unsigned)(first / TILE % GROUP_TILES); i < r.tiles && n;) {
             const unsigned len = pici_tile_elements(b, r.first + i), off = (unsigned)(first % TILE);
             unsigned tiles = 0;
@@ -208,6 +213,8 @@ static int unpack_hybrid(const struct job *j, uint8_t *dst, uint64_t first, size
                     ((size_t)(end - t->values) < ((size_t)fmt_stored(t->container, t->n, TILE) << w) + PICI_SLACK ||
                      (size_t)(end - t->payload) < fmt_payload(t->container, t->n) + PICI_SLACK ||
                      (r.runs >> (i + tiles) & 1 && !pici_tile_has_run(t, TILE, w))))
+                    break;
+                if (version2 && pici_tile_has_signs(&r, i + tiles, TILE, w))
                     break;
                 tiles++;
             }
@@ -221,7 +228,7 @@ static int unpack_hybrid(const struct job *j, uint8_t *dst, uint64_t first, size
             } else {
                 done = n < len - off ? n : len - off;
                 if ((r.runs >> i & 1 && !pici_tile_has_run(&r.tile[i], len, w)) ||
-                    !unpack_stored_tile(j, dst, &r.tile[i], len, off, done))
+                    !unpack_stored_tile(j, dst, &r, i, len, off, done, version2 && pici_tile_has_signs(&r, i, len, w)))
                     return 0;
                 i++;
             }
@@ -254,12 +261,12 @@ __attribute__((noinline)) static int unpack_dense(const struct job *j, uint8_t *
     return 1;
 }
 
-/* *nnz: out, for hybrid only: nonzeros of the groups that were read. */
-static int unpack(const struct job *j, uint8_t *dst, uint64_t first, size_t n, uint64_t *nnz)
+/* *seen: out, for hybrid only. */
+static int unpack(const struct job *j, uint8_t *dst, uint64_t first, size_t n, struct groups_read *seen)
 {
     return j->b->format == FMT_PICI     ? unpack_pici(j, dst, first, n)
            : j->b->format == FMT_COO    ? unpack_coo(j, dst, first, n)
-           : j->b->format == FMT_HYBRID ? unpack_hybrid(j, dst, first, n, nnz)
+           : j->b->format == FMT_HYBRID ? unpack_hybrid(j, dst, first, n, seen)
                                         : unpack_dense(j, dst, first, n);
 }
 
@@ -269,7 +276,7 @@ struct parts {
     uint8_t *dst;
     int threads;
     atomic_int wrong;
-    uint64_t nnz[PICI_MAX_THREADS]; /* hybrid: of each part */
+    struct groups_read seen[PICI_MAX_THREADS]; /* hybrid: of each part */
 };
 
 _Static_assert((int)PICI_PIECE_TILES >= (int)GROUP_TILES, "each thread has at least one group");
@@ -284,7 +291,7 @@ static void unpack_thread(void *context, int i)
     uint64_t begin = each * (unsigned)i + ((unsigned)i < rest ? (unsigned)i : rest);
     uint64_t end = begin + each + ((unsigned)i < rest);
     uint64_t first = begin * piece, last = end * piece < j->b->count ? end * piece : j->b->count;
-    if (!unpack(j, p->dst + (first << j->b->at.width_log2), first, (size_t)(last - first), &p->nnz[i]))
+    if (!unpack(j, p->dst + (first << j->b->at.width_log2), first, (size_t)(last - first), &p->seen[i]))
         atomic_store(&p->wrong, 1);
 }
 
@@ -318,24 +325,27 @@ static enum pici_status whole(void *dst, const struct pici_block *b, int threads
     struct job j = {.b = b,
                     .move = pici_isa()->move[b->at.width_log2],
                     .add = kernels(b, op),
+                    .op = op,
                     .stream = output >= (uint64_t)PICI_STREAM_BYTES >> b->at.width_log2};
     struct parts p;
     p.job = &j;
     p.dst = dst;
     p.threads = pici_thread_count(threads, fmt_tiles(b->count) / PICI_PIECE_TILES);
     atomic_init(&p.wrong, 0);
+    struct groups_read all = {0, 0};
     if (b->count == 0)
-        return PICI_OK;
+        return groups_wrong(b, &all) ? PICI_E_CORRUPT : PICI_OK;
     if (p.threads > 1)
         pici_parallel(p.threads, 256 << 10, unpack_thread, &p);
     else
         unpack_thread(&p, 0);
     if (atomic_load(&p.wrong))
         return PICI_E_CORRUPT;
-    uint64_t nnz = 0;
-    for (int i = 0; b->format == FMT_HYBRID && i < p.threads; i++)
-        nnz += p.nnz[i];
-    return b->format == FMT_HYBRID && nnz != b->nnz ? PICI_E_CORRUPT : PICI_OK;
+    for (int i = 0; b->format == FMT_HYBRID && i < p.threads; i++) {
+        all.nnz += p.seen[i].nnz;
+        all.signs |= p.seen[i].signs;
+    }
+    return groups_wrong(b, &all) ? PICI_E_CORRUPT : PICI_OK;
 }
 
 /* The same from untrusted bytes, after checking the caller's arguments. */
@@ -390,11 +400,12 @@ static enum pici_status range(void *dst, uint64_t first, uint64_t n, const void 
     struct job j = {.b = &b,
                     .move = pici_isa()->move[b.at.width_log2],
                     .add = kernels(&b, op),
+                    .op = op,
                     .stream = n << b.at.width_log2 >= PICI_STREAM_BYTES};
-    uint64_t nnz = b.nnz;
-    if (n && !unpack(&j, dst, first, (size_t)n, &nnz))
+    struct groups_read seen = {0, 0};
+    if (n && !unpack(&j, dst, first, (size_t)n, &seen))
         return PICI_E_CORRUPT;
-    return b.format == FMT_HYBRID && n == b.count && nnz != b.nnz ? PICI_E_CORRUPT : PICI_OK;
+    return n == b.count && groups_wrong(&b, &seen) ? PICI_E_CORRUPT : PICI_OK;
 }
 
 enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,

@@ -6,15 +6,18 @@
 #define PICI_LIB_CODEC_HYBRID_H
 
 #include "codec/block.h"
+#include "codec/signs.h"
 #include "cpu/kernels.h"
 
-/* A group of a block. Its descriptors were checked; payloads and values were not. */
+/* A group of a block. Its descriptors were checked; payloads, signs and values were not. */
 struct pici_group {
-    uint64_t first;        /* number of its first tile */
-    unsigned tiles, nnz;   /* nnz: sum of the descriptors */
-    const uint8_t *record; /* of a group without nonzeros: where the next record begins */
-    struct pici_tile tile[GROUP_TILES];
-    uint32_t runs; /* bit i: tile i must have a run of 256 nonzeros, because its container is right only then */
+    uint64_t first;                     /* number of its first tile */
+    unsigned tiles, nnz;                /* nnz: sum of the descriptors */
+    const uint8_t *record;              /* of a group whose tiles are all empty: where the next record begins */
+    struct pici_tile tile[GROUP_TILES]; /* of a tile that keeps signs and has no nonzero, the container is TILE_EMPTY */
+    uint32_t runs;  /* bit i: tile i must have a run of 256 nonzeros, because its container is right only then */
+    uint32_t signs; /* bit i: tile i keeps signs */
+    struct pici_signs sign[GROUP_TILES]; /* of those tiles */
 };
 
 /* Read group g. Checks the rules from "directory" to a record's "padding". */
@@ -26,14 +29,35 @@ unsigned pici_tile_elements(const struct pici_block *, uint64_t t);
 /* Has a tile of len elements, a bitvector or raw, a run of 256 nonzeros? */
 int pici_tile_has_run(const struct pici_tile *, unsigned len, unsigned width_log2);
 
-/* The first byte of the descriptor of tile i of a group. */
+/* The first byte of the descriptor of tile i of a group, and of its sign descriptor. */
 const uint8_t *pici_tile_descriptor(const struct pici_group *, unsigned i);
+const uint8_t *pici_tile_sign_descriptor(const struct pici_group *, unsigned i);
+
+/* Decode a tile of len elements -> TILE elements of 1 << width_log2 bytes in host order, without signs. 0 if its
+ * payload or values break a rule (the rule "container" is not checked). */
+int pici_tile_decode(uint8_t *out, const struct pici_tile *, unsigned len, unsigned width_log2);
+
+/* What pici_tile_signs finds. */
+enum pici_signs_fault {
+    SIGNS_RIGHT,
+    SIGNS_STORED, /* a tile that keeps signs has a negative zero as a value */
+    SIGNS_WRONG   /* the rule "signs" is broken otherwise */
+};
+
+/* Check the signs of tile i of a group of a version-2 block, which was decoded -> `tile`, and if `set`, set them there.
+ * For a tile that does not keep signs: check that it should not. */
+enum pici_signs_fault pici_tile_signs(uint8_t *tile, const struct pici_group *, unsigned i, unsigned len,
+                                      unsigned width_log2, int set);
+
+/* May tile i of a group of a version-2 block break the rule "signs"? If not, pici_tile_signs does nothing. */
+int pici_tile_has_signs(const struct pici_group *, unsigned i, unsigned len, unsigned width_log2);
 
 /* The elements to encode: those at src; with a base, the XOR of both. */
 struct pici_source {
     const uint8_t *src, *base; /* base: may be null */
     const struct pici_move *move;
     unsigned width_log2;
+    int signs; /* tiles may keep signs: the elements are floats, and encoded exactly */
 };
 
 /* The tile that begins with element `first` and has n <= TILE elements. Returns its place in src; or buffer, filled
@@ -46,6 +70,10 @@ struct pici_group_layout {
     struct pici_tile tile[GROUP_TILES];    /* of each tile n and container */
     unsigned tiles;
     uint32_t nnz;
+    uint32_t kept;                       /* negative zeros of tiles that keep signs; not among nnz */
+    uint32_t signs;                      /* bit i: tile i keeps signs, and the following is set */
+    struct pici_signs sign[GROUP_TILES]; /* without bytes */
+    uint64_t list[GROUP_TILES][TILE_COLS];
     size_t metadata, values, record; /* bytes: before the values' padding, of values, of all */
 };
 

@@ -157,20 +157,53 @@ static enum pici_status verify_tile(const struct pici_block *b, const struct pic
     return zero == t->n ? PICI_OK : tile_fault(fault, b, t->values + (zero << w), r->first + i, "stored-zero");
 }
 
+/* Check tile i of a group of a version-2 block, which verify_tile found no fault in: does it keep signs exactly if it
+ * should, and are they right? */
+static enum pici_status verify_signs(const struct pici_block *b, const struct pici_group *r, unsigned i,
+                                     struct pici_fault *fault)
+{
+    const struct pici_tile *t = &r->tile[i];
+    const unsigned w = b->at.width_log2, len = pici_tile_elements(b, r->first + i);
+    uint8_t tile[TILE * 8];
+    if (!pici_tile_has_signs(r, i, len, w))
+        return PICI_OK;
+    const int keeps = r->signs >> i & 1;
+    (void)pici_tile_decode(tile, t, len, w);
+    const enum pici_signs_fault found = pici_tile_signs(tile, r, i, len, w, 0);
+    unsigned at = 0;
+    if (found == SIGNS_STORED) {
+        while (!pici_isa()->move[w]->any_negative(t->values + ((size_t)at << w), 1, 1))
+            at++;
+        return tile_fault(fault, b, t->values + ((size_t)at << w), r->first + i, "stored-zero");
+    }
+    return found == SIGNS_RIGHT
+               ? PICI_OK
+               : tile_fault(fault, b, keeps ? pici_tile_sign_descriptor(r, i) : pici_tile_descriptor(r, i),
+                            r->first + i, "signs");
+}
+
 static enum pici_status verify_groups(const struct pici_block *b, struct pici_fault *fault)
 {
     const uint64_t groups = fmt_groups(b->at.tiles);
+    const int version2 = b->at.version == FMT_VERSION_SIGNS;
     uint64_t nnz = 0;
+    uint32_t signs = 0;
     struct pici_group r;
     for (uint64_t g = 0; g < groups; g++) {
         enum pici_status s = pici_group_read(&r, b, g, fault);
-        for (unsigned i = 0; !s && i < r.tiles; i++)
+        for (unsigned i = 0; !s && i < r.tiles; i++) {
             s = verify_tile(b, &r, i, fault);
+            if (!s && version2)
+                s = verify_signs(b, &r, i, fault);
+        }
         if (s)
             return s;
         nnz += r.nnz;
+        signs |= r.signs;
     }
-    return nnz == b->nnz ? PICI_OK : pici_fault_at(fault, PICI_E_CORRUPT, HDR_NNZ, PICI_NO_TILE, "total");
+    if (nnz != b->nnz)
+        return pici_fault_at(fault, PICI_E_CORRUPT, HDR_NNZ, PICI_NO_TILE, "total");
+    return version2 && !signs ? pici_fault_at(fault, PICI_E_CORRUPT, HDR_VERSION, PICI_NO_TILE, "version") : PICI_OK;
 }
 
 static enum pici_status verify(const void *block, size_t len, struct pici_fault *fault)

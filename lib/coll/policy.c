@@ -108,7 +108,7 @@ static double group_bytes(const struct spread *s, uint64_t len, unsigned unit)
 static double hybrid_bytes(unsigned dtype, uint64_t n, uint64_t nnz)
 {
     struct fmt_layout l;
-    (void)fmt_layout_hybrid(&l, dtype, n, 0, 0);
+    (void)fmt_layout_hybrid(&l, FMT_VERSION, dtype, n, 0, 0);
     if (!nnz)
         return (double)l.body_offset;
     const struct spread s = {(double)n, (double)nnz, (double)nnz / (double)n};

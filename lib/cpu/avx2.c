@@ -315,6 +315,10 @@ static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
+#ifdef __x86_64__
+#define PEXT64 _pext_u64
+#define PDEP64 _pdep_u64
+#endif
 #define ADD_MANY 270
 #define ISA_TABLE pici_isa_avx2
 #define ISA_NAME "avx2"

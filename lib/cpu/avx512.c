@@ -222,6 +222,10 @@ COLUMN(64, uint8_t)
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
+#ifdef __x86_64__
+#define PEXT64 _pext_u64
+#define PDEP64 _pdep_u64
+#endif
 #define ADD_MANY 290
 #define ISA_TABLE pici_isa_avx512
 #define ISA_NAME "avx512"

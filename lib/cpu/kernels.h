@@ -75,6 +75,7 @@ struct pici_pack_tiles {
     const struct pici_tile *tile;      /* n and container of each */
     size_t tiles;
     int stream;
+    int signs;                 /* for pack_alike: stop at a tile with a negative zero, since it may keep signs */
     uint8_t *payload, *values; /* in, out: where the next ones go */
 };
 
@@ -124,6 +125,10 @@ struct pici_move {
     /* Returns the tiles done: all of them, or those before the first whose payload breaks a rule of the format (the
      * rule "container" is not checked), or that has a zero among its values. */
     size_t (*unpack_tiles)(const struct pici_unpack_tiles *);
+    /* Is one of n elements a negative zero: is its highest bit alone set? stored: they are in stored order. */
+    int (*any_negative)(const uint8_t *src, size_t n, int stored);
+    /* Set the highest bit of each element of a tile, in host order, that has a bit in word: a row a word. */
+    void (*negate)(uint8_t *tile, const uint64_t word[TILE_COLS]);
 };
 
 /* Kernels that add elements of one dtype, in the arithmetic of pici_scatter_add. A table of the same type XORs
@@ -156,6 +161,10 @@ struct pici_isa {
     /* Copy n bytes with non-temporal stores. Null: this ISA has none. If not null, a run with stream set is written
      * exactly, without PICI_SLACK. */
     void (*copy)(uint8_t *dst, const uint8_t *src, size_t n);
+    /* list: the bits of word, row after row, at the places that mask has; and the other way round, where the list has
+     * no more bits than the mask. 64 words each. */
+    void (*gather)(uint64_t *list, const uint64_t *word, const uint64_t *mask);
+    void (*spread)(uint64_t *word, const uint64_t *list, const uint64_t *mask);
 };
 
 /* The best table that this host can run and PICI_CPU allows, found at the first call. */

@@ -34,9 +34,11 @@ class Vectors(unittest.TestCase):
             storage = _dtypes.BY_NAME[dtype].storage
             elements = np.frombuffer(dense, storage.newbyteorder("<")).astype(storage)
             self.assertEqual(elements.size, n)
-            for form, checksum, block in made:
-                with self.subTest(case=name, format=form, checksum=checksum):
-                    self.assertEqual(pici.compress(elements, dtype=dtype, format=form, checksum=checksum), block)
+            for form, kind, block in made:
+                with self.subTest(case=name, format=form, kind=kind):
+                    if kind != "earlier":
+                        checksum = kind == "checksum"
+                        self.assertEqual(pici.compress(elements, dtype=dtype, format=form, checksum=checksum), block)
                     back = pici.decompress(block, to="bits")
                     self.assertEqual((back.dtype, back.tobytes()), (storage, elements.tobytes()))
                     blocks += 1

@@ -24,7 +24,7 @@ def _octets(words):
 
 
 def roundtrips():
-    """A list of (case, dtype, n, dense, [(format, checksum, block)])."""
+    """A list of (case, dtype, n, dense, [(format, kind, block)])."""
     words = _words("roundtrip.txt")
     cases = []
     for word in words:
@@ -33,7 +33,7 @@ def roundtrips():
         elif word == "dense":
             cases.append((name, next(words), int(next(words)), _octets(words), []))
         elif word == "block":
-            cases[-1][4].append((next(words), next(words) == "checksum", _octets(words)))
+            cases[-1][4].append((next(words), next(words), _octets(words)))
         else:
             raise ValueError(word)
     return cases
