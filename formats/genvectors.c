@@ -256,6 +256,11 @@ static void put_signs(void)
         {"one", REF_F64, 4096, 0, 0, 1, 4096, EARLIER},
         {"all-but-one", REF_F64, 4096, 0, 0, 4095, 4096, SEALED},
         {"three", REF_F64, 4096, 0, 0, 1, 1500, 0},
+        /* m at which k changes: 31 * m = 12 * z for k = 1, and one more; 206 * m = 12 * z for k = 4, and one more */
+        {"k-1", REF_F8E5M2, 310, 0, 0, 12, 31, 0},
+        {"k-0", REF_F8E5M2, 311, 0, 0, 12, 31, 0},
+        {"k-4", REF_F8E4M3, 206, 0, 0, 6, 103, 0},
+        {"k-3", REF_F8E4M3, 207, 0, 0, 6, 103, 0},
         /* n > 0, in each container, at the counts where another one becomes shorter */
         {"all", REF_F16, 4096, 31, 132, 1, 1, SEALED},
         {"offsets12-31", REF_F8E4M3, 4096, 31, 132, 1, 2, 0},
