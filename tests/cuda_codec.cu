@@ -638,8 +638,9 @@ static void check_arguments(void)
     ANSWERS(PICI_E_CORRUPT, READ(dst.at, N, PICI_F32, out.at, 0, NULL, to, workspace.at, space));
     REFUSES(PICI_OK, pici_decompress_batch_cuda(NULL, 0, PICI_F32, NULL, 0, stream));
     REFUSES(0, pici_cuda_workspace((enum pici_dtype)0, 1));
-    tally(!pici_cuda_rule(0) && !pici_cuda_rule(25) && strcmp(pici_cuda_rule(1), "size") == 0 &&
-              strcmp(pici_cuda_rule(24), "total") == 0,
+    tally(!pici_cuda_rule(0) && !pici_cuda_rule(27) && strcmp(pici_cuda_rule(1), "size") == 0 &&
+              strcmp(pici_cuda_rule(24), "total") == 0 && strcmp(pici_cuda_rule(25), "signs") == 0 &&
+              strcmp(pici_cuda_rule(26), "version") == 0,
           "names of rules");
 }
 

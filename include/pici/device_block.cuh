@@ -20,12 +20,17 @@ enum : uint32_t {
 /* hybrid: tiles form groups, and each group has a record. A tile's container says where its nonzeros are. */
 enum : uint32_t {
     GROUP_TILES = 32,
-    RUN = 256,           /* elements; an offset in a run is a byte */
-    RUNS = TILE / RUN,   /* in a tile */
-    OFFSETS12_MOST = 31, /* nonzeros of a tile of OFFSETS12 */
-    OFFSETS8_MOST = 496, /* nonzeros of a tile of OFFSETS8; with more, a bitvector is shorter */
-    DESCRIPTOR_TWO = 128 /* set in the first byte of a descriptor of two bytes */
+    RUN = 256,             /* elements; an offset in a run is a byte */
+    RUNS = TILE / RUN,     /* in a tile */
+    OFFSETS12_MOST = 31,   /* nonzeros of a tile of OFFSETS12 */
+    OFFSETS8_MOST = 496,   /* nonzeros of a tile of OFFSETS8; with more, a bitvector is shorter */
+    DESCRIPTOR_TWO = 128,  /* set in the first byte of a descriptor of two bytes */
+    DESCRIPTOR_SIGNS = 64, /* set in that of a tile that keeps signs; these have two bytes, too */
+    SIGN_DESCRIPTOR = 4,   /* bytes */
+    SIGN_FLIP = 32768,     /* set in the first number of a sign descriptor: zeros that are not negative are listed */
+    SIGNS_MOST = 554       /* bytes of the signs of a tile */
 };
+enum : uint32_t { VERSION_SIGNS = 2 }; /* of a hybrid block, a tile of which keeps signs; all others have 1 */
 enum container : uint32_t { OFFSETS12, OFFSETS8, BITVECTOR, RAW };
 enum : uint32_t { HEADER_BYTES = 48, CHECKSUM_AT = 40 };
 enum : uint32_t { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2 };
@@ -58,7 +63,9 @@ enum rule : uint32_t {
     RULE_DESCRIPTOR,
     RULE_TILE_COUNT,
     RULE_CONTAINER,
-    RULE_TOTAL
+    RULE_TOTAL,
+    RULE_SIGNS,
+    RULE_SIGNS_VERSION /* "version" too: version 2, of a block that cannot have it */
 };
 
 PICI_DEV_HOST int width_log2(unsigned dtype)
@@ -108,6 +115,7 @@ struct block_view {
     uint32_t format, dtype, flags;
     uint32_t index_width; /* bytes: 4 or 8; 0 in dense */
     uint32_t width_log2;  /* of an element */
+    uint32_t version;     /* VERSION_SIGNS; any other number stands for 1 */
 };
 
 /* *r = a * b + c; returns 0 if that exceeds 64 bits. */
@@ -141,7 +149,9 @@ PICI_DEV_HOST int layout(block_view &v)
     if (!hybrid)
         return 1;
     const unsigned unit = unit_of(v.width_log2);
-    const uint64_t most = v.nnz ? v.tiles * (TILE_BITS_BYTES + 2) + groups * (3 + unit) : 0;
+    const bool signs = v.version == VERSION_SIGNS;
+    const uint64_t tile = TILE_BITS_BYTES + 2 + (signs ? SIGN_DESCRIPTOR + SIGNS_MOST : 0);
+    const uint64_t most = v.nnz || signs ? v.tiles * tile + groups * (3 + unit) : 0;
     return v.values_offset >= v.body_offset && v.values_offset - v.body_offset <= most &&
            (v.block_bytes - v.body_offset) % unit == 0;
 }
@@ -150,7 +160,9 @@ PICI_DEV_HOST int layout(block_view &v)
 PICI_DEV void header_words(uint64_t word[6], const block_view &v)
 {
     const uint32_t flags = v.index_width == 8 ? (uint32_t)FLAG_INDEX64 : 0u;
-    word[0] = MAGIC | UINT64_C(1) << 32 | (uint64_t)v.format << 40 | (uint64_t)v.dtype << 48 | (uint64_t)flags << 56;
+    const uint32_t version = v.version == VERSION_SIGNS ? (uint32_t)VERSION_SIGNS : 1;
+    word[0] =
+        MAGIC | (uint64_t)version << 32 | (uint64_t)v.format << 40 | (uint64_t)v.dtype << 48 | (uint64_t)flags << 56;
     word[1] = v.count;
     word[2] = v.nnz;
     word[3] = v.index_offset;
@@ -186,21 +198,26 @@ PICI_DEV breach parse(block_view &v, const uint8_t *block, uint64_t len)
     v.count = v.nnz = v.tiles = v.block_bytes = v.values_offset = v.body_offset = v.index_offset = v.index_end = 0;
     v.index_width = v.width_log2 = 0;
     v.checksum = 0;
+    v.version = 1;
     if (len < HEADER_BYTES)
         return breach{RULE_SIZE, len};
     const uint64_t *word = (const uint64_t *)block;
     const uint64_t first = hw::load(word);
     const unsigned format = first >> 40 & 255, dtype = first >> 48 & 255, flags = (unsigned)(first >> 56);
+    const unsigned version = first >> 32 & 255;
     if ((uint32_t)first != MAGIC)
         return breach{RULE_MAGIC, 0};
-    if ((first >> 32 & 255) != 1)
+    if (version != 1 && version != VERSION_SIGNS)
         return breach{RULE_VERSION, 4};
     if (format > PICI_HYBRID)
         return breach{RULE_FORMAT, 5};
     if (width_log2(dtype) < 0)
         return breach{RULE_DTYPE, 6};
+    if (version == VERSION_SIGNS && (format != PICI_HYBRID || !is_float(dtype)))
+        return breach{RULE_SIGNS_VERSION, 4};
     if (flags & ~(unsigned)(FLAG_INDEX64 | FLAG_CHECKSUM))
         return breach{RULE_FLAGS, 7};
+    v.version = version;
     v.format = format;
     v.dtype = dtype;
     v.flags = flags;

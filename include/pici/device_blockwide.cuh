@@ -8,7 +8,7 @@
 
 #include "pici/device_coo.cuh"
 #include "pici/device_dense.cuh"
-#include "pici/device_hybrid.cuh"
+#include "pici/device_hybrid_make.cuh"
 
 namespace pici {
 
@@ -17,6 +17,7 @@ namespace pici {
 struct alignas(16) block_memory {
     uint64_t base, ticket, fault, nnz;
     uint32_t count[LANES]; /* of values, for each warp; hybrid: for each tile */
+    uint32_t sign[LANES];  /* encoding hybrid: the sign descriptor of each tile that keeps signs */
 };
 
 /* Bytes of shared memory for a thread block of so many threads: to read a block, and to encode one. */
@@ -188,6 +189,7 @@ PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory
 struct group_end {
     uint64_t units;
     uint32_t nnz;
+    bool signs; /* the group has a tile that keeps signs */
 };
 
 /* Encode group `number` of a hybrid block, by all threads of a thread block; each warp takes a tile at a time.
@@ -200,11 +202,22 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
     const unsigned lane = hw::lane(), below = (1u << lane) - 1, unit = unit_of(LOG2<T>);
     const uint64_t first = number * GROUP_TILES, left = m.to.tiles - first;
     const unsigned tiles = left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES;
-    constexpr uint32_t FULL = 1u << 31; /* set in a tile's count: it has a run of 256 nonzeros */
+    const bool signs = is_float(m.to.dtype) && !m.by_value;
+    constexpr uint32_t FULL = 1u << 31, KEEPS = 1u << 30; /* of a tile: it has a run of 256 nonzeros; it keeps signs */
     PICI_UNROLL_1
     for (unsigned i = warp(); i < tiles; i += warps()) {
-        const columns c = tile_survey(made + i, source_tile(m, first + i));
-        const uint32_t n = tile_nnz(c) | (has_run(c) ? FULL : 0);
+        dense_tile<const T> d = source_tile(m, first + i);
+        bool negative, keeps = false;
+        tile_signs s;
+        columns c = tile_survey(made + i, d, negative);
+        if (signs && hw::ballot(negative) && tile_keeps_signs(s, d)) {
+            keeps = d.by_value = true;
+            hw::syncwarp();
+            c = tile_survey(made + i, d, negative);
+            if (lane == 0)
+                hw::put(&shared->sign[i], sign_descriptor(s));
+        }
+        const uint32_t n = tile_nnz(c) | (has_run(c) ? FULL : 0) | (keeps ? KEEPS : 0);
         if (lane == 0)
             hw::put(&shared->count[i], n);
     }
@@ -212,8 +225,13 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
     group g = group();
     const uint32_t count = lane < tiles ? hw::get(&shared->count[lane]) : 0;
     const unsigned len = lane < tiles ? elements_of(m.to.count, first + lane) : 0;
-    g.n = count & ~FULL;
-    g.container = g.n ? container_of(g.n, len, LOG2<T>, count & FULL) : 0;
+    g.n = count & ~(FULL | KEEPS);
+    g.keeps = (count & KEEPS) != 0;
+    g.container = g.keeps ? container_with_signs(g.n, count & FULL)
+                  : g.n   ? container_of(g.n, len, LOG2<T>, count & FULL)
+                          : 0;
+    if (g.keeps)
+        good_sign_descriptor(g.sign, hw::get(&shared->sign[lane]), len - g.n);
     const uint32_t bytes = group_lay(g, len, LOG2<T>), nnz = warp_sum(g.n);
     if (warp() == 0)
         prefix.publish(bytes / unit);
@@ -233,16 +251,18 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
         if (lane == 0)
             store_index(m.block + HEADER_BYTES, m.to.index_width, number, base);
         if (fits && g.bits) {
-            const unsigned two = hw::ballot(g.n != 0 && g.container != OFFSETS12);
-            const unsigned descriptor = descriptor_of(g.container, g.n);
+            const unsigned descriptor =
+                g.keeps ? descriptor_with_signs(g.container, g.n) : descriptor_of(g.container, g.n);
             const uint32_t pad = padding_byte(g, bytes);
             uint8_t *const descriptors = record + 4;
             if (lane == 0)
                 hw::store((uint32_t *)record, g.bits);
-            if (g.n)
+            if (g.bits >> lane & 1)
                 hw::store(descriptors + hw::popc(g.bits & below), (uint8_t)descriptor);
-            if (two >> lane & 1)
-                hw::store(descriptors + hw::popc(g.bits) + hw::popc(two & below), (uint8_t)(descriptor >> 8));
+            if (g.two >> lane & 1)
+                hw::store(descriptors + hw::popc(g.bits) + hw::popc(g.two & below), (uint8_t)(descriptor >> 8));
+            for (unsigned i = 0; g.keeps && i < SIGN_DESCRIPTOR; i++)
+                hw::store(record + sign_descriptor_at(g, lane) + i, (uint8_t)(sign_descriptor(g.sign) >> 8 * i));
             if (pad)
                 hw::store(record + pad, (uint8_t)0);
         }
@@ -253,15 +273,23 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
          i -= warps()) {
         const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
         uint8_t *const payload = record + hw::shfl(g.payload, i), *const values = record + hw::shfl(g.own_values, i);
+        uint8_t *const own_signs = record + hw::shfl(g.own_signs, i);
+        dense_tile<const T> d = source_tile(m, first + i);
+        if (g.signs >> i & 1) {
+            tile_write_signs(own_signs, d);
+            d.by_value = true;
+        }
         if (n)
-            tile_write(payload, (T *)values, made + i, source_tile(m, first + i), container, n);
+            tile_write(payload, (T *)values, made + i, d, container, n);
     }
-    return group_end{end, nnz};
+    return group_end{end, nnz, g.signs != 0};
 }
 
-/* Complete the layout of a hybrid block from the units of all records and the number of nonzeros. */
-template <class T> PICI_DEV void end_of_groups(making<T> &m, uint64_t units, uint64_t nnz)
+/* Complete the layout of a hybrid block from the units of all records and the number of nonzeros. signs: a tile keeps
+ * signs. */
+template <class T> PICI_DEV void end_of_groups(making<T> &m, uint64_t units, uint64_t nnz, bool signs)
 {
+    m.to.version = signs ? (uint32_t)VERSION_SIGNS : 1;
     m.to.values_offset = m.to.body_offset + units * unit_of(LOG2<T>) - nnz * sizeof(T);
 }
 
@@ -352,7 +380,11 @@ PICI_DEV found warp_read(const block_view &v, T *dst, uint64_t share, uint64_t s
  * they found. */
 PICI_DEV uint64_t whole_fault(const block_view &v, uint64_t first, uint64_t nnz)
 {
-    return first ? first : v.format == PICI_HYBRID && nnz != v.nnz ? group_fault(groups_of(v.tiles), GROUP_FIRST) : 0;
+    if (first || v.format != PICI_HYBRID)
+        return first;
+    if (nnz % SIGNS_SEEN != v.nnz)
+        return group_fault(groups_of(v.tiles), GROUP_FIRST);
+    return v.version == VERSION_SIGNS && nnz < SIGNS_SEEN ? group_fault(groups_of(v.tiles), GROUP_ENTRY) : 0;
 }
 
 /* ---- by one thread block ---- */
@@ -412,13 +444,15 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
             warp_make_dense(m, warp(), warps());
         } else if constexpr (FORMAT == PICI_HYBRID) {
             carry prefix = {0};
-            group_end end = {0, 0};
+            group_end end = {0, 0, false};
+            bool signs = false;
             nnz = 0;
             for (uint64_t number = 0; number < groups_of(m.to.tiles); number++) {
                 end = make_group(m, number, shared, prefix);
                 nnz += end.nnz;
+                signs |= end.signs;
             }
-            end_of_groups(m, end.units, nnz);
+            end_of_groups(m, end.units, nnz, signs);
         } else {
             carry prefix = {0};
             nnz = 0;

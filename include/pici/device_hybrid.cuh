@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading the groups and tiles of hybrid blocks by warps, and encoding the parts of tiles. A tile's bits and offsets
- * are in the order of its elements. So a ballot gives half a word, and the lanes of a row access neighbouring places
- * in shared memory. Part of pici/device.cuh. Specification: formats/hybrid.md. */
+ * The groups of hybrid blocks, and reading their tiles by warps. A tile's bits and offsets are in the order of its
+ * elements. So a ballot gives half a word, and the lanes of a row access neighbouring places in shared memory. Part of
+ * pici/device.cuh. Specification: formats/hybrid.md. */
 #ifndef PICI_DEVICE_HYBRID_CUH
 #define PICI_DEVICE_HYBRID_CUH
 
-#include "pici/device_tiles.cuh"
+#include "pici/device_signs.cuh"
 
 namespace pici {
 
@@ -29,10 +29,37 @@ PICI_DEV unsigned container_of(unsigned n, unsigned len, unsigned width_log2, bo
     return (len - n) << width_log2 < payload_bytes(best, n) ? (unsigned)RAW : best;
 }
 
+/* The container of a tile that keeps signs; n may be 0. */
+PICI_DEV unsigned container_with_signs(unsigned n, bool full)
+{
+    return n <= OFFSETS12_MOST         ? (unsigned)OFFSETS12
+           : full || n > OFFSETS8_MOST ? (unsigned)BITVECTOR
+                                       : (unsigned)OFFSETS8;
+}
+
+/* What a tile adds to the length of a record, if it stores its negative zeros, and if it keeps their signs. */
+PICI_DEV unsigned cost_of(unsigned n, unsigned len, unsigned width_log2, bool full)
+{
+    const unsigned container = container_of(n, len, width_log2, full);
+    return 1 + (container != OFFSETS12) + payload_bytes(container, n) + ((container == RAW ? len : n) << width_log2);
+}
+
+PICI_DEV unsigned cost_with_signs(unsigned container, unsigned n, const tile_signs &s, unsigned width_log2)
+{
+    return 2 + SIGN_DESCRIPTOR + payload_bytes(container, n) + signs_bytes(s) + (n << width_log2);
+}
+
 /* The descriptor of a tile: the first byte in bits 0 to 7, the second, if there is one, in bits 8 to 15. */
 PICI_DEV unsigned descriptor_of(unsigned container, unsigned n)
 {
     return container == OFFSETS12 ? n : DESCRIPTOR_TWO | container << 4 | (n - 1) >> 8 | ((n - 1) & 255) << 8;
+}
+
+/* The same of a tile that keeps signs. */
+PICI_DEV unsigned descriptor_with_signs(unsigned container, unsigned n)
+{
+    return container == OFFSETS12 ? DESCRIPTOR_TWO | DESCRIPTOR_SIGNS | n << 8
+                                  : DESCRIPTOR_SIGNS | descriptor_of(container, n);
 }
 
 /* ---- groups ---- */
@@ -45,33 +72,49 @@ struct group {
     const uint8_t *record;
     uint64_t first;      /* number of its first tile */
     unsigned tiles;      /* tiles of the group */
-    uint32_t bits;       /* bit i: tile i has a nonzero */
+    uint32_t bits;       /* bit i: tile i is not empty */
+    uint32_t two;        /* bit i: the descriptor of tile i has two bytes */
+    uint32_t signs;      /* bit i: tile i keeps signs */
     uint32_t metadata;   /* bytes before the values' padding */
     uint32_t values;     /* offset of the values */
     uint32_t stored;     /* bytes of values */
-    unsigned n;          /* a lane's: nonzeros of its tile. The members below are defined only if there are any */
+    bool keeps;          /* a lane's: its tile keeps signs */
+    tile_signs sign;     /* a lane's, of such a tile */
+    unsigned n;          /* a lane's: nonzeros of its tile. The members below are defined only if it is not empty */
     unsigned container;  /* a lane's */
     uint32_t payload;    /* a lane's: offset of its tile's payload */
+    uint32_t own_signs;  /* a lane's: offset of its tile's signs */
     uint32_t own_values; /* a lane's: offset of its tile's values */
     bool full; /* a lane's, when reading: the tile must have a run of 256 nonzeros, or its container is wrong */
 };
 
-/* Lay out a record from each lane's n and container. len: elements of the lane's tile. Returns the record's length
- * in bytes. */
+/* Offset of the sign descriptor of tile i of a group that is not empty. */
+PICI_DEV uint32_t sign_descriptor_at(const group &g, unsigned i)
+{
+    return 4 + hw::popc(g.bits) + hw::popc(g.two) + SIGN_DESCRIPTOR * hw::popc(g.signs & ((1u << i) - 1));
+}
+
+/* Lay out a record from what each lane says of its tile: n, container, keeps and sign. len: elements of the lane's
+ * tile. Returns the record's length in bytes. */
 PICI_DEV uint32_t group_lay(group &g, unsigned len, unsigned width_log2)
 {
-    g.bits = hw::ballot(g.n != 0);
-    const unsigned two = hw::ballot(g.n != 0 && g.container != OFFSETS12);
-    const uint32_t descriptors = 4 + hw::popc(g.bits) + hw::popc(two);
-    const uint32_t payload = g.n ? payload_bytes(g.container, g.n) : 0;
-    const uint32_t stored = (g.n ? g.container == RAW ? len : g.n : 0) << width_log2;
-    const uint64_t both = (uint64_t)stored << 32 | payload; /* two sums in one scan */
-    const uint64_t before = warp_scan(both), all = hw::shfl(before + both, LANES - 1);
+    const bool some = g.n != 0 || g.keeps;
+    g.bits = hw::ballot(some);
+    g.two = hw::ballot(some && (g.container != OFFSETS12 || g.keeps));
+    g.signs = hw::ballot(g.keeps);
+    const uint32_t descriptors = 4 + hw::popc(g.bits) + hw::popc(g.two) + SIGN_DESCRIPTOR * hw::popc(g.signs);
+    const uint32_t payload = some ? payload_bytes(g.container, g.n) : 0, signs = g.keeps ? signs_bytes(g.sign) : 0;
+    const uint32_t stored = (some ? g.container == RAW ? len : g.n : 0) << width_log2;
+    /* three sums in one scan: those of payloads and of signs are below 2^16 */
+    const uint64_t each = (uint64_t)stored << 32 | signs << 16 | payload;
+    const uint64_t before = warp_scan(each), all = hw::shfl(before + each, LANES - 1);
     const uint32_t rest = (1u << width_log2) - 1, unit = unit_of(width_log2);
-    g.metadata = g.bits ? descriptors + (uint32_t)all : 0;
+    const uint32_t payloads = all & 0xffff;
+    g.metadata = g.bits ? descriptors + payloads + (uint32_t)(all >> 16 & 0xffff) : 0;
     g.values = (g.metadata + rest) & ~rest;
     g.stored = (uint32_t)(all >> 32);
-    g.payload = descriptors + (uint32_t)before;
+    g.payload = descriptors + (uint32_t)(before & 0xffff);
+    g.own_signs = descriptors + payloads + (uint32_t)(before >> 16 & 0xffff);
     g.own_values = g.values + (uint32_t)(before >> 32);
     return (g.values + g.stored + unit - 1) & ~(unit - 1);
 }
@@ -90,7 +133,7 @@ PICI_DEV uint32_t padding_byte(const group &g, uint32_t bytes)
  * group are enough for a directory of 1 TiB. */
 enum group_stage : unsigned {
     GROUP_FIRST, /* entry 0 of the directory; for the number after the last group: the total of nonzeros */
-    GROUP_ENTRY, /* the next group's entry of the directory */
+    GROUP_ENTRY, /* the next group's entry of the directory; for that number: no tile keeps signs, in version 2 */
     GROUP_OCCUPANCY,
     GROUP_DESCRIPTORS, /* the record is too short for the descriptors */
     GROUP_DESCRIPTOR,  /* the descriptor of a tile */
@@ -105,14 +148,21 @@ PICI_DEV uint64_t group_fault(uint64_t number, unsigned stage, unsigned tile = 0
     return fault(FAULT_BODY, number << 25 | stage << 22 | tile << 17 | rule << 12 | sub);
 }
 
-/* Is the descriptor of a tile of len elements not valid? Sets the lane's n, container and full. */
-PICI_DEV bool bad_descriptor(group &g, unsigned first, unsigned second, unsigned len, unsigned width_log2)
+/* Is the descriptor of a tile of len elements not valid? Sets the lane's n, container, keeps and full. */
+PICI_DEV bool bad_descriptor(group &g, unsigned first, unsigned second, unsigned len, unsigned width_log2,
+                             bool version2)
 {
-    const bool two = (first & DESCRIPTOR_TWO) != 0;
-    g.n = two ? (first & 15) * 256 + second + 1 : first;
+    const bool two = (first & DESCRIPTOR_TWO) != 0, keeps = two && first & DESCRIPTOR_SIGNS;
     g.container = two ? first >> 4 & 3 : (unsigned)OFFSETS12;
-    if ((two ? (first & 64) || !g.container : !g.n || g.n > OFFSETS12_MOST) || g.n > len)
+    g.n = !two ? first : g.container ? (first & 15) * 256 + second + 1 : second;
+    g.keeps = keeps;
+    if ((two && !g.container && first != (DESCRIPTOR_TWO | DESCRIPTOR_SIGNS)) || (keeps && !version2) ||
+        (!g.n && !keeps) || g.n > len)
         return true;
+    if (keeps) {
+        g.full = g.container != container_with_signs(g.n, false);
+        return g.full && g.container != container_with_signs(g.n, true);
+    }
     g.full = g.container != container_of(g.n, len, width_log2, false);
     return g.full && g.container != container_of(g.n, len, width_log2, true);
 }
@@ -122,11 +172,13 @@ PICI_DEV bool bad_descriptor(group &g, unsigned first, unsigned second, unsigned
 struct hybrid_view {
     const uint8_t *bytes;
     uint64_t count, units; /* count: elements; units: of all records */
+    bool version2;
 };
 
 PICI_DEV hybrid_view hybrid_of(const block_view &v)
 {
-    return hybrid_view{v.bytes, v.count, (v.block_bytes - v.body_offset) / unit_of(v.width_log2)};
+    return hybrid_view{v.bytes, v.count, (v.block_bytes - v.body_offset) / unit_of(v.width_log2),
+                       v.version == VERSION_SIGNS};
 }
 
 /* Read the descriptors of group `number`, and lay out its record. Checks the rules from "directory" to a record's
@@ -164,13 +216,27 @@ PICI_DEV uint64_t group_open(group &g, const hybrid_view &h, unsigned width_log2
     const bool mine = g.bits >> lane & 1;
     const unsigned first = mine ? hw::load(g.record + 4 + hw::popc(g.bits & below)) : 0;
     const unsigned two = hw::ballot((first & DESCRIPTOR_TWO) != 0);
-    if (4 + some + hw::popc(two) > bytes)
+    const unsigned keeping = hw::ballot(h.version2 && first >> 6 == 3);
+    g.two = two;
+    g.signs = keeping;
+    if (4 + some + hw::popc(two) + SIGN_DESCRIPTOR * hw::popc(keeping) > bytes)
         return group_fault(number, GROUP_DESCRIPTORS);
     const unsigned second = two >> lane & 1 ? hw::load(g.record + 4 + some + hw::popc(two & below)) : 0;
     const unsigned len = mine ? elements_of(v.count, g.first + lane) : 0;
-    const unsigned bad = hw::ballot(mine && bad_descriptor(g, first, second, len, width_log2));
-    if (bad)
-        return group_fault(number, GROUP_DESCRIPTOR, hw::ffs(bad) - 1);
+    const bool wrong = mine && bad_descriptor(g, first, second, len, width_log2, h.version2);
+    bool wrong_signs = false;
+    if (mine && !wrong && g.keeps) {
+        const uint8_t *at = g.record + sign_descriptor_at(g, lane);
+        uint32_t descriptor = 0;
+        for (unsigned i = 0; i < SIGN_DESCRIPTOR; i++)
+            descriptor |= (uint32_t)hw::load(at + i) << 8 * i;
+        wrong_signs = !good_sign_descriptor(g.sign, descriptor, len - g.n);
+    }
+    const unsigned bad = hw::ballot(wrong), bad_signs = hw::ballot(wrong_signs), either = bad | bad_signs;
+    if (either) {
+        const unsigned i = hw::ffs(either) - 1;
+        return group_fault(number, GROUP_DESCRIPTOR, i, bad >> i & 1 ? (unsigned)RULE_NONE : (unsigned)RULE_SIGNS);
+    }
     if (group_lay(g, len, width_log2) != bytes)
         return group_fault(number, GROUP_LENGTH);
     const uint32_t pad = padding_byte(g, (uint32_t)bytes);
@@ -267,7 +333,10 @@ template <class T> struct by_elements {
 struct tile_of_group {
     const uint8_t *payload, *values;
     unsigned n, container, len;
-    bool full; /* see struct group */
+    bool full;  /* see struct group */
+    bool keeps; /* it keeps signs, and the following is set */
+    tile_signs sign;
+    const uint8_t *signs;
 };
 
 /* The lane's two rows of the bitvector at p, which may have any alignment. */
@@ -459,8 +528,116 @@ PICI_DEV tile_breach tile_of_group_read(const tile_of_group &t, const dense_tile
     return b;
 }
 
+/* ---- reading the signs of a tile ---- */
+
+template <class T> struct arith_xor;
+
+/* Does reading with SUM set the signs of zeros? Adding does not. */
+template <class SUM> constexpr bool SETS_SIGNS = false;
+template <class T> constexpr bool SETS_SIGNS<arith_xor<T>> = true;
+
+/* The first value that a tile must not store; t.n if there is none. */
+template <class T> PICI_DEV unsigned find_unstorable(const tile_of_group &t, bool zeros)
+{
+    const unsigned n = t.container == RAW ? t.len : t.n;
+    for (unsigned first = 0; first < n; first += LANES) {
+        const unsigned i = first + hw::lane();
+        const T x = i < n ? hw::load((const T *)t.values + i) : (T)1;
+        const unsigned bad = hw::ballot(x == SIGN<T> || (zeros && x == 0));
+        if (bad)
+            return first + hw::ffs(bad) - 1;
+    }
+    return n;
+}
+
+/* The lane's two rows of a valid tile: which elements are stored, and which of them are negative zeros. */
+template <class T> PICI_DEV columns stored_rows(columns &negative, const tile_of_group &t)
+{
+    const unsigned lane = hw::lane();
+    const T *values = (const T *)t.values;
+    columns c = {{0, 0}};
+    negative = columns{{0, 0}};
+    if (t.container == RAW) {
+        for (unsigned i = 0; i < 2 * COLS && 2 * lane * COLS + i < t.len; i++) {
+            const T x = hw::load(values + 2 * lane * COLS + i);
+            c.word[i / COLS] |= x != 0 ? UINT64_C(1) << i % COLS : 0;
+            negative.word[i / COLS] |= x == SIGN<T> ? UINT64_C(1) << i % COLS : 0;
+        }
+        return c;
+    }
+    if (t.container == BITVECTOR)
+        c = load_rows(t.payload);
+    for (unsigned i = 0, run = 0, left = 0; t.container <= OFFSETS8 && i < t.n; i++) {
+        unsigned at;
+        if (t.container == OFFSETS8) {
+            for (left += i ? 0 : hw::load(t.payload); !left; left = hw::load(t.payload + run))
+                run++;
+            left--;
+            at = run * RUN + hw::load(t.payload + RUNS + i);
+        } else {
+            const uint8_t *p = t.payload + i / 2 * 3 + i % 2;
+            at = (hw::load(p) | (unsigned)hw::load(p + 1) << 8) >> (i % 2 ? 4 : 0) & (TILE - 1);
+        }
+        if (at / (2 * COLS) == lane)
+            c.word[at / COLS % 2] |= UINT64_C(1) << at % COLS;
+    }
+    unsigned rank = tile_offset(c);
+    each_bit(c, [&](unsigned k, unsigned bit) {
+        if (hw::load(values + rank++) == SIGN<T>)
+            negative.word[k] |= UINT64_C(1) << bit;
+    });
+    return c;
+}
+
+/* Check the signs of a tile of a version-2 block that is valid otherwise and has been read to d, and set them there if
+ * DO and SUM say so. For a tile that does not keep signs: check that it should not. */
+template <reading DO, class SUM, class T>
+PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &t, const dense_tile<T> &d)
+{
+    const unsigned stored = t.container == RAW ? t.len : t.n, unstorable = find_unstorable<T>(t, false);
+    if (t.keeps && unstorable < stored)
+        return tile_breach{RULE_STORED_ZERO, unstorable};
+    if (!t.keeps && unstorable == stored)
+        return tile_breach{RULE_NONE, 0};
+    columns negative;
+    columns c = stored_rows<T>(negative, t);
+    tile_signs s = t.sign;
+    if (t.keeps) {
+        if (!signs_read(negative, s, t.signs, zeros_of(c, t.len)))
+            return tile_breach{RULE_SIGNS, 0};
+    } else {
+        PICI_UNROLL
+        for (unsigned k = 0; k < 2; k++)
+            c.word[k] &= ~negative.word[k];
+        signs_measure(s, zeros_of(c, t.len), negative);
+    }
+    const unsigned n = tile_nnz(c);
+    const columns both = {{c.word[0] | negative.word[0], c.word[1] | negative.word[1]}};
+    const unsigned with = cost_with_signs(container_with_signs(n, has_run(c)), n, s, LOG2<T>);
+    const unsigned without = cost_of(n + negative_zeros(s), t.len, LOG2<T>, has_run(both));
+    if ((with < without) != t.keeps)
+        return tile_breach{RULE_SIGNS, 0};
+    if constexpr (DO == DECODE || (DO == ADD && SETS_SIGNS<SUM>)) {
+        if (t.keeps) {
+            hw::syncwarp(); /* the zeros were stored by other lanes */
+            each_bit(negative, [&](unsigned k, unsigned bit) {
+                T *const at = d.at + (2 * hw::lane() + k) * COLS + bit;
+                if constexpr (DO == DECODE)
+                    hw::store(at, SIGN<T>);
+                else
+                    hw::store(at, (T)(hw::load(at) ^ SIGN<T>));
+            });
+        }
+    }
+    return tile_breach{RULE_NONE, 0};
+}
+
+/* What a share of a hybrid block adds to its number of nonzeros if a tile keeps signs. A block that fits in memory has
+ * fewer nonzeros, and no more shares than leave room for this. */
+constexpr uint64_t SIGNS_SEEN = UINT64_C(1) << 44;
+
 /* Read share number `share` of `shares` of a hybrid block. Returns the first fault of the share. nnz: out: the
- * nonzeros of its tiles. */
+ * nonzeros of its tiles, plus SIGNS_SEEN if one keeps signs. */
 template <reading DO, class SUM, class T>
 PICI_DEV uint64_t warp_hybrid(uint64_t &nnz, const block_view &v, T *dst, uint64_t share, uint64_t shares,
                               uint8_t *stage)
@@ -484,8 +661,11 @@ PICI_DEV uint64_t warp_hybrid(uint64_t &nnz, const block_view &v, T *dst, uint64
             continue;
         }
         nnz += warp_sum(hw::lane() - first < each ? g.n : 0);
+        if (g.signs && nnz < SIGNS_SEEN)
+            nnz += SIGNS_SEEN;
         const unsigned end = g.tiles < first + each ? g.tiles : first + each;
-        const unsigned kind = g.n | g.container << 16 | (g.full ? 1u : 0u) << 18; /* three values in one register */
+        /* four values in one register */
+        const unsigned kind = g.n | g.container << 16 | (g.full ? 1u : 0u) << 18 | (g.keeps ? 1u : 0u) << 19;
         PICI_UNROLL_1
         for (unsigned i = first; i < end; i++) {
             const unsigned its = hw::shfl(kind, i);
@@ -494,17 +674,29 @@ PICI_DEV uint64_t warp_hybrid(uint64_t &nnz, const block_view &v, T *dst, uint64
             tile.container = its >> 16 & 3;
             tile.payload = g.record + hw::shfl(g.payload, i);
             tile.values = g.record + hw::shfl(g.own_values, i);
-            tile.full = its >> 18 != 0;
+            tile.full = (its >> 18 & 1) != 0;
+            tile.keeps = its >> 19 != 0;
+            tile.signs = nullptr;
+            tile.sign = tile_signs();
+            if (h.version2) {
+                tile.signs = g.record + hw::shfl(g.own_signs, i);
+                tile.sign = tile_signs{hw::shfl(g.sign.zeros, i), hw::shfl(g.sign.listed, i), hw::shfl(g.sign.unary, i),
+                                       hw::shfl(g.sign.flip ? 1u : 0u, i) != 0};
+            }
             tile.len = elements_of(h.count, t - first + i);
             dense_tile<T> d = dense_tile<T>();
             if constexpr (DO != VERIFY)
                 d = tile_at(dst, h.count, t - first + i);
-            if (tile.n == 0) {
+            if (tile.n == 0 && !tile.keeps) {
                 if constexpr (DO == DECODE)
                     tile_put(d, nullptr);
                 continue;
             }
-            const tile_breach b = tile_of_group_read<DO, SUM>(tile, d, stage);
+            tile_breach b = tile_of_group_read<DO, SUM>(tile, d, stage);
+            if (b.rule == RULE_STORED_ZERO && tile.keeps)
+                b.sub = find_unstorable<T>(tile, true);
+            if (!b.rule && h.version2)
+                b = tile_of_group_signs<DO, SUM>(tile, d);
             if (b.rule)
                 wrong = first_fault(wrong, group_fault(t / GROUP_TILES, GROUP_TILE, i, b.rule, b.sub));
         }
@@ -520,8 +712,13 @@ PICI_DEV finding warp_explain(const block_view &v, uint64_t f)
     const uint64_t order = ~f << 2 >> 2, number = order >> 25;
     const unsigned stage = order >> 22 & 7, i = order >> 17 & 31, rule = order >> 12 & 31, sub = order & 4095;
     finding x = {RULE_TOTAL, 16, PICI_NO_TILE};
-    if (number == groups_of(v.tiles))
+    if (number == groups_of(v.tiles)) {
+        if (stage == GROUP_ENTRY) {
+            x.rule = RULE_SIGNS_VERSION;
+            x.at = 4;
+        }
         return x;
+    }
     group g;
     group_open(g, hybrid_of(v), v.width_log2, number); /* sets what was read before the fault */
     const uint64_t record = (uint64_t)(g.record - v.bytes),
@@ -549,8 +746,8 @@ PICI_DEV finding warp_explain(const block_view &v, uint64_t f)
         x.at = record;
         break;
     case GROUP_DESCRIPTOR:
-        x.rule = RULE_DESCRIPTOR;
-        x.at = descriptor;
+        x.rule = rule == RULE_SIGNS ? (uint32_t)RULE_SIGNS : (uint32_t)RULE_DESCRIPTOR;
+        x.at = rule == RULE_SIGNS ? record + sign_descriptor_at(g, i) : descriptor;
         x.tile = g.first + i;
         break;
     case GROUP_PADDING:
@@ -561,165 +758,16 @@ PICI_DEV finding warp_explain(const block_view &v, uint64_t f)
     default:
         x.rule = rule;
         x.tile = g.first + i;
-        x.at = rule == RULE_TILE_COUNT || rule == RULE_CONTAINER ? descriptor
-               : rule == RULE_STORED_ZERO                        ? values + ((uint64_t)sub << v.width_log2)
-               : rule == RULE_PADDING                            ? payload + payload_bytes(container, n) - 1
-               : container == OFFSETS12                          ? payload + sub / 2 * 3 + sub % 2
-               : container == OFFSETS8                           ? payload + RUNS + sub
-                                                                 : payload + 8 * sub;
+        x.at = rule == RULE_SIGNS && g.signs >> i & 1              ? record + sign_descriptor_at(g, i)
+               : rule == RULE_SIGNS                                ? descriptor
+               : rule == RULE_TILE_COUNT || rule == RULE_CONTAINER ? descriptor
+               : rule == RULE_STORED_ZERO                          ? values + ((uint64_t)sub << v.width_log2)
+               : rule == RULE_PADDING                              ? payload + payload_bytes(container, n) - 1
+               : container == OFFSETS12                            ? payload + sub / 2 * 3 + sub % 2
+               : container == OFFSETS8                             ? payload + RUNS + sub
+                                                                   : payload + 8 * sub;
     }
     return x;
-}
-
-/* ---- encoding the parts of a tile ---- */
-
-/* A tile of a group that is being encoded, in shared memory: its bits, later replaced by its payload; and its first
- * values. */
-struct alignas(16) made_tile {
-    uint8_t bits[TILE_BITS_BYTES];
-    uint8_t values[2048];
-};
-
-/* A tile with at most so many values is read only once. */
-template <class T> constexpr unsigned KEPT = sizeof made_tile::values / sizeof(T);
-
-/* Insert a zero bit after each bit of v. */
-PICI_DEV uint64_t spread(uint32_t v)
-{
-    uint64_t x = v;
-    x = (x | x << 16) & UINT64_C(0x0000ffff0000ffff);
-    x = (x | x << 8) & UINT64_C(0x00ff00ff00ff00ff);
-    x = (x | x << 4) & UINT64_C(0x0f0f0f0f0f0f0f0f);
-    x = (x | x << 2) & UINT64_C(0x3333333333333333);
-    return (x | x << 1) & UINT64_C(0x5555555555555555);
-}
-
-/* Store x and y, each if nonzero, at values + k and on; but nothing beyond the first `most` values. */
-template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T x, T y, unsigned most)
-{
-    if (x && k < most)
-        hw::put(values + k, x);
-    k += x != 0;
-    if (y && k < most)
-        hw::put(values + k, y);
-}
-
-template <unsigned HOW, class T> PICI_DEV columns survey_rows(made_tile *to, const dense_tile<const T> &d)
-{
-    constexpr unsigned FLIGHT = sizeof(T) >= 4 ? 64 / sizeof(T) : 16 * sizeof(T); /* rows in flight */
-    constexpr unsigned AHEAD = HOW & ROW_DELTA ? FLIGHT / 2 : FLIGHT;
-    uint32_t even[2] = {0, 0}, odd[2] = {0, 0};
-    unsigned at = 0;
-    PICI_UNROLL_1
-    for (unsigned row = 0; row < ROWS; row += AHEAD) {
-        raw_pair<T> v[AHEAD];
-        PICI_UNROLL
-        for (unsigned r = 0; r < AHEAD; r++)
-            v[r] = load_row<HOW>(d, row + r);
-        at = rank_rows<T>(v, at, [&](unsigned r, T x, T y, unsigned evens, unsigned odds, unsigned k) {
-            if ((row + r) / 2 == hw::lane()) {
-                even[r % 2] = evens;
-                odd[r % 2] = odds;
-            }
-            put_ranked((T *)to->values, k, x, y, KEPT<T>);
-        });
-    }
-    columns c;
-    PICI_UNROLL
-    for (unsigned k = 0; k < 2; k++)
-        c.word[k] = spread(even[k]) | spread(odd[k]) << 1;
-    return c;
-}
-
-/* Read a tile: store its bits and its first values in *to, and return the lane's two rows. */
-template <class T> PICI_DEV columns tile_survey(made_tile *to, const dense_tile<const T> &d)
-{
-    const columns c = by_access(d, [&](auto how) { return survey_rows<how.value>(to, d); });
-    hw::put((raw128 *)to->bits + hw::lane(), raw128{c.word[0], c.word[1]});
-    return c;
-}
-
-/* Replace a tile's bits by its payload. For a bitvector and for raw there is nothing to do. A barrier must come
- * between storing the bits and this, and another between this and using the payload. */
-PICI_DEV void tile_payload(made_tile *of, unsigned container, unsigned n)
-{
-    if (container > OFFSETS8)
-        return;
-    const unsigned lane = hw::lane();
-    const raw128 rows = hw::get((const raw128 *)of->bits + lane);
-    const columns c = {{rows.lo, rows.hi}};
-    unsigned at = tile_offset(c);
-    hw::syncwarp();
-    if (container == OFFSETS8) {
-        uint8_t *const offsets = of->bits + RUNS;
-        const unsigned own = hw::popc(c.word[0]) + hw::popc(c.word[1]), other = hw::shfl_down(own, 1);
-        if (lane % 2 == 0) /* a run is four rows, those of two lanes */
-            hw::put(of->bits + lane / 2, (uint8_t)(own + other));
-        each_bit(c, [&](unsigned k, unsigned bit) { hw::put(offsets + at++, (uint8_t)((2 * lane + k) * COLS + bit)); });
-        return;
-    }
-    uint16_t *const list = (uint16_t *)(of->bits + 64);
-    const unsigned bytes = payload_bytes(OFFSETS12, n);
-    each_bit(c, [&](unsigned k, unsigned bit) { hw::put(list + at++, (uint16_t)((2 * lane + k) * COLS + bit)); });
-    hw::syncwarp();
-    for (unsigned b = lane; b < bytes; b += LANES) {
-        const unsigned k = b / 3 * 2, lo = hw::get(list + k), hi = k + 1 < n ? hw::get(list + k + 1) : 0;
-        hw::put(of->bits + b, (uint8_t)((lo | hi << 12) >> 8 * (b % 3)));
-    }
-}
-
-/* Copy a tile's nonzeros, or with `raw` all its elements, to a block through stage, a few rows at a time. */
-template <unsigned HOW, class T> PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &d, bool raw)
-{
-    constexpr unsigned MOST = sizeof(T) == 8 ? 4 : 16 / sizeof(T); /* rows for which made_tile::values has room */
-    constexpr unsigned AHEAD = HOW & ROW_DELTA ? MOST / 2 : MOST;
-    T *const values = (T *)stage;
-    const unsigned lane = hw::lane();
-    raw_pair<T> v[AHEAD];
-    PICI_UNROLL_1
-    for (unsigned row = 0; row <= ROWS; row += AHEAD) {
-        unsigned n = 0;
-        if (row) { /* stage the rows loaded in the round before */
-            if (raw) {
-                const unsigned first = (row - AHEAD) * COLS;
-                n = d.left <= first ? 0 : d.left - first < AHEAD * COLS ? d.left - first : AHEAD * COLS;
-                PICI_UNROLL
-                for (unsigned r = 0; r < AHEAD; r++) {
-                    hw::put(values + r * COLS + 2 * lane, first_of<T>(v[r]));
-                    hw::put(values + r * COLS + 2 * lane + 1, second_of<T>(v[r]));
-                }
-            } else {
-                n = rank_rows<T>(v, 0, [&](unsigned, T x, T y, unsigned, unsigned, unsigned k) {
-                    put_ranked(values, k, x, y, KEPT<T>);
-                });
-            }
-        }
-        if (row < ROWS) {
-            PICI_UNROLL
-            for (unsigned r = 0; r < AHEAD; r++)
-                v[r] = load_row<HOW>(d, row + r);
-        }
-        if (row) {
-            hw::syncwarp();
-            warp_copy_out(to, stage, n);
-            to += n;
-            hw::syncwarp();
-        }
-    }
-}
-
-/* Write payload and values of a tile to its record, after tile_survey and tile_payload. `of` may be used again at
- * once. */
-template <class T>
-PICI_DEV void tile_write(uint8_t *payload, T *values, made_tile *of, const dense_tile<const T> &d, unsigned container,
-                         unsigned n)
-{
-    warp_copy_out(payload, of->bits, payload_bytes(container, n));
-    if (container != RAW && n <= KEPT<T>)
-        warp_copy_out(values, of->values, n);
-    else
-        by_access(d, [&](auto how) { write_rows<how.value>(values, of->values, d, container == RAW); });
-    hw::syncwarp();
 }
 
 } // namespace pici

@@ -82,7 +82,7 @@ template <class T> struct dense_tile {
     unsigned left;         /* elements of the tile: TILE, or fewer for the last */
     bool pairs;            /* left == TILE, and rows can be read and written in pairs */
     T *base = nullptr;     /* null; or, for a tile that is read, elements with which those at `at` are XORed */
-    bool by_value = false; /* of a tile that is read: elements are floats, and -0.0 is read as +0.0; not with a base */
+    bool by_value = false; /* of a tile that is read: elements are floats, and -0.0 is read as +0.0 */
 };
 
 /* Tile t of the n elements at dense; with a base, of their XOR with the elements there. */
@@ -110,6 +110,9 @@ template <unsigned HOW> struct access_of {
 /* Call each with the access_of that says how the tile's rows are read. */
 template <class T, class EACH> PICI_DEV auto by_access(const dense_tile<const T> &d, EACH each)
 {
+    if (d.base && d.by_value)
+        return d.pairs ? each(access_of<ROW_PAIRS | ROW_DELTA | ROW_BY_VALUE>())
+                       : each(access_of<ROW_DELTA | ROW_BY_VALUE>());
     if (d.base)
         return d.pairs ? each(access_of<ROW_PAIRS | ROW_DELTA>()) : each(access_of<ROW_DELTA>());
     if (d.by_value)
@@ -150,14 +153,12 @@ PICI_DEV raw_pair<T> load_row(const dense_tile<const T> &d, unsigned r)
         else
             return load_edge(at, d.left, r);
     };
-    if constexpr (HOW & ROW_DELTA) {
-        return differing(load(d.at), load(d.base));
-    } else if constexpr (HOW & ROW_BY_VALUE) {
-        const raw_pair<T> v = load(d.at);
-        return join<T>(plus_zero(first_of<T>(v)), plus_zero(second_of<T>(v)));
-    } else {
-        return load(d.at);
-    }
+    raw_pair<T> v = load(d.at);
+    if constexpr (HOW & ROW_DELTA)
+        v = differing(v, load(d.base));
+    if constexpr (HOW & ROW_BY_VALUE)
+        v = join<T>(plus_zero(first_of<T>(v)), plus_zero(second_of<T>(v)));
+    return v;
 }
 
 /* The lane's two columns, held in registers so that memory is read once: 128 registers of 32 bits for 4-byte

@@ -14,9 +14,11 @@ static_assert((int)pici::TILE == TILE && (int)pici::COLS == TILE_COLS &&
                   (int)PICI_PICI == FMT_PICI && (int)PICI_COO == FMT_COO && (int)PICI_HYBRID == FMT_HYBRID &&
                   (int)pici::GROUP_TILES == GROUP_TILES && (int)pici::RUN == RUN && (int)pici::RUNS == RUNS &&
                   (int)pici::OFFSETS12_MOST == OFFSETS12_MOST && (int)pici::OFFSETS8_MOST == OFFSETS8_MOST &&
-                  (int)pici::DESCRIPTOR_TWO == DESCRIPTOR_TWO && (int)pici::OFFSETS12 == TILE_OFFSETS12 &&
-                  (int)pici::OFFSETS8 == TILE_OFFSETS8 && (int)pici::BITVECTOR == TILE_BITS &&
-                  (int)pici::RAW == TILE_RAW,
+                  (int)pici::DESCRIPTOR_TWO == DESCRIPTOR_TWO && (int)pici::DESCRIPTOR_SIGNS == DESCRIPTOR_SIGNS &&
+                  (int)pici::SIGN_DESCRIPTOR == SIGN_DESCRIPTOR && (int)pici::SIGN_FLIP == SIGN_FLIP &&
+                  (int)pici::SIGNS_MOST == SIGNS_MOST && (int)pici::VERSION_SIGNS == FMT_VERSION_SIGNS &&
+                  (int)pici::OFFSETS12 == TILE_OFFSETS12 && (int)pici::OFFSETS8 == TILE_OFFSETS8 &&
+                  (int)pici::BITVECTOR == TILE_BITS && (int)pici::RAW == TILE_RAW,
               "device_block.cuh and format.h must agree");
 static_assert(ENCODE_THREADS<uint8_t> / 32 == encode_tiles(1) && ENCODE_THREADS<uint16_t> / 32 == encode_tiles(2) &&
                   ENCODE_THREADS<uint32_t> / 32 == encode_tiles(4) && ENCODE_THREADS<uint64_t> / 32 == encode_tiles(8),
@@ -49,13 +51,13 @@ static uint64_t encode_bytes(unsigned width, uint64_t n)
 
 const char *pici_cuda_rule(uint32_t rule)
 {
-    static const char names[][16] = {"size",       "magic",       "version",   "format",    "dtype",
-                                     "flags",      "index-width", "nnz",       "offsets",   "checksum-flag",
-                                     "length",     "checksum",    "padding",   "past-end",  "tile-index",
-                                     "rising",     "stored-zero", "directory", "occupancy", "record-length",
-                                     "descriptor", "tile-count",  "container", "total"};
-    static_assert(sizeof names / sizeof *names == pici::RULE_TOTAL, "each rule has a name");
-    return rule < pici::RULE_SIZE || rule > pici::RULE_TOTAL ? NULL : names[rule - pici::RULE_SIZE];
+    static const char names[][16] = {
+        "size",       "magic",     "version",       "format",    "dtype",     "flags",         "index-width",
+        "nnz",        "offsets",   "checksum-flag", "length",    "checksum",  "padding",       "past-end",
+        "tile-index", "rising",    "stored-zero",   "directory", "occupancy", "record-length", "descriptor",
+        "tile-count", "container", "total",         "signs",     "version"};
+    static_assert(sizeof names / sizeof *names == pici::RULE_SIGNS_VERSION, "each rule has a name");
+    return rule < pici::RULE_SIZE || rule > pici::RULE_SIGNS_VERSION ? NULL : names[rule - pici::RULE_SIZE];
 }
 
 size_t pici_cuda_workspace(enum pici_dtype dtype, uint64_t n)

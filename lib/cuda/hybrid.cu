@@ -20,6 +20,8 @@ template <class T> PICI_KERNEL(HYBRID_THREADS, HYBRID_BLOCKS) hybrid_kernel(cons
     claim_partitions(job, shared, groups, [&](look_back &prefix) {
         const group_end end = make_group(m, prefix.part, shared, prefix);
         nnz += end.nnz;
+        if (end.signs && nnz < SIGNS_SEEN)
+            nnz += SIGNS_SEEN;
         if (prefix.part + 1 == groups && hw::thread() == 0)
             hw::atomic_add(&job.control->units, end.units);
     });
@@ -27,8 +29,8 @@ template <class T> PICI_KERNEL(HYBRID_THREADS, HYBRID_BLOCKS) hybrid_kernel(cons
         hw::atomic_add(&job.control->nnz, nnz);
     if (last_of_job(job.control)) {
         nnz = hw::load_relaxed(&job.control->nnz);
-        end_of_groups(m, hw::load_relaxed(&job.control->units), nnz);
-        finish_block(m, nnz, job.call.result);
+        end_of_groups(m, hw::load_relaxed(&job.control->units), nnz % SIGNS_SEEN, nnz >= SIGNS_SEEN);
+        finish_block(m, nnz % SIGNS_SEEN, job.call.result);
     }
 }
 

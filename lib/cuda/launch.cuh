@@ -36,7 +36,7 @@ struct pici_cuda_control {
     uint64_t fault;  /* the first that was found, as in device_block.cuh */
     uint32_t done;   /* thread blocks that have ended */
     uint32_t ticket; /* partitions, or groups, that were claimed */
-    uint64_t nnz;    /* hybrid: nonzeros in the tiles of thread blocks that have ended */
+    uint64_t nnz;    /* hybrid: nonzeros in the tiles of thread blocks that have ended, with SIGNS_SEEN */
     uint64_t units;  /* encoding hybrid: of all records, once the last group is laid out */
     uint32_t reserved[8];
 };
