@@ -167,7 +167,8 @@ __attribute__((noinline)) static int unpack_stored_tile(const struct job *j, uin
             memset(dst, 0, n << w);
         return 1;
     }
-    if (!pici_tile_decode(tile, &r->tile[i], len, w) || (signs && pici_tile_signs(tile, r, i, len, w, j->op != OP_ADD)))
+    if (!pici_tile_decode(tile, &r->tile[i], len, w) ||
+        (signs && !pici_tile_signs(tile, r, i, len, w, j->op != OP_ADD)))
         return 0;
     if (j->add)
         j->add->dense(dst, src, n);

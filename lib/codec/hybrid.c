@@ -222,8 +222,7 @@ int pici_tile_has_signs(const struct pici_group *r, unsigned i, unsigned len, un
            pici_isa()->move[width_log2]->any_negative(t->values, fmt_stored(t->container, t->n, len), 1);
 }
 
-enum pici_signs_fault pici_tile_signs(uint8_t *tile, const struct pici_group *r, unsigned i, unsigned len,
-                                      unsigned width_log2, int set)
+int pici_tile_signs(uint8_t *tile, const struct pici_group *r, unsigned i, unsigned len, unsigned width_log2, int set)
 {
     const struct pici_tile *t = &r->tile[i];
     const struct pici_signs *s = &r->sign[i];
@@ -233,19 +232,17 @@ enum pici_signs_fault pici_tile_signs(uint8_t *tile, const struct pici_group *r,
     move->masks(word, &now, tile, 1);
     if (!(r->signs >> i & 1)) {
         struct pici_signs would;
-        return pays(&would, other, &now, word[0], tile, len, width_log2) ? SIGNS_WRONG : SIGNS_RIGHT;
+        return !pays(&would, other, &now, word[0], tile, len, width_log2);
     }
-    if (move->any_negative(tile, TILE, 0))
-        return SIGNS_STORED;
-    if (!pici_signs_read(other, s, word[0], len))
-        return SIGNS_WRONG;
+    if (move->any_negative(tile, TILE, 0) || !pici_signs_read(other, s, word[0], len))
+        return 0;
     if (set)
         move->negate(tile, (const uint64_t *)other);
     for (unsigned k = 0; k < TILE_COLS; k++)
         other[k] |= word[0][k];
     const unsigned container = t->n ? t->container : TILE_OFFSETS12;
     const unsigned cost = fmt_cost_signs(container, t->n, (unsigned)pici_signs_bytes(s), width_log2);
-    return cost < cost_without(other, t->n + pici_signs_negative(s), len, width_log2) ? SIGNS_RIGHT : SIGNS_WRONG;
+    return cost < cost_without(other, t->n + pici_signs_negative(s), len, width_log2);
 }
 
 enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)

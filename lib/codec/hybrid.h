@@ -37,17 +37,9 @@ const uint8_t *pici_tile_sign_descriptor(const struct pici_group *, unsigned i);
  * payload or values break a rule (the rule "container" is not checked). */
 int pici_tile_decode(uint8_t *out, const struct pici_tile *, unsigned len, unsigned width_log2);
 
-/* What pici_tile_signs finds. */
-enum pici_signs_fault {
-    SIGNS_RIGHT,
-    SIGNS_STORED, /* a tile that keeps signs has a negative zero as a value */
-    SIGNS_WRONG   /* the rule "signs" is broken otherwise */
-};
-
 /* Check the signs of tile i of a group of a version-2 block, which was decoded -> `tile`, and if `set`, set them there.
- * For a tile that does not keep signs: check that it should not. */
-enum pici_signs_fault pici_tile_signs(uint8_t *tile, const struct pici_group *, unsigned i, unsigned len,
-                                      unsigned width_log2, int set);
+ * For a tile that does not keep signs: check that it should not. Returns 0 if a rule is broken. */
+int pici_tile_signs(uint8_t *tile, const struct pici_group *, unsigned i, unsigned len, unsigned width_log2, int set);
 
 /* May tile i of a group of a version-2 block break the rule "signs"? If not, pici_tile_signs does nothing. */
 int pici_tile_has_signs(const struct pici_group *, unsigned i, unsigned len, unsigned width_log2);

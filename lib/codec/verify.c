@@ -8,16 +8,17 @@
 #include "codec/hybrid.h"
 #include "sized.h"
 
-/* The first of n values at p that is zero; n if none. */
-static uint64_t first_zero(const uint8_t *p, uint64_t n, unsigned w)
+/* The first of n values at p that is zero, or with signs also -0.0; n if none. */
+static uint64_t first_zero(const uint8_t *p, uint64_t n, unsigned w, int signs)
 {
-    if (pici_isa()->move[w]->count(p, (size_t)n) == n)
+    const struct pici_move *move = pici_isa()->move[w];
+    if (move->count(p, (size_t)n) == n && !(signs && move->any_negative(p, (size_t)n, 1)))
         return n;
     for (uint64_t i = 0; i < n; i++) {
         uint8_t any = 0;
         for (unsigned k = 0; k < 1u << w; k++)
             any |= p[(i << w) + k];
-        if (!any)
+        if (!any || (signs && move->any_negative(p + (i << w), 1, 1)))
             return i;
     }
     return n;
@@ -26,7 +27,7 @@ static uint64_t first_zero(const uint8_t *p, uint64_t n, unsigned w)
 /* The same of n values of the block from number `at` on; counted from there. */
 static uint64_t find_zero(const struct pici_block *b, uint64_t at, uint64_t n)
 {
-    return first_zero(b->values + (at << b->at.width_log2), n, b->at.width_log2);
+    return first_zero(b->values + (at << b->at.width_log2), n, b->at.width_log2, 0);
 }
 
 static uint64_t value_offset(const struct pici_block *b, uint64_t i)
@@ -153,7 +154,7 @@ static enum pici_status verify_tile(const struct pici_block *b, const struct pic
         return s;
     if (r->runs >> i & 1 && !pici_tile_has_run(t, len, w))
         return tile_fault(fault, b, pici_tile_descriptor(r, i), r->first + i, "container");
-    const uint64_t zero = t->container == TILE_RAW ? t->n : first_zero(t->values, t->n, w);
+    const uint64_t zero = t->container == TILE_RAW ? t->n : first_zero(t->values, t->n, w, r->signs >> i & 1);
     return zero == t->n ? PICI_OK : tile_fault(fault, b, t->values + (zero << w), r->first + i, "stored-zero");
 }
 
@@ -169,14 +170,7 @@ static enum pici_status verify_signs(const struct pici_block *b, const struct pi
         return PICI_OK;
     const int keeps = r->signs >> i & 1;
     (void)pici_tile_decode(tile, t, len, w);
-    const enum pici_signs_fault found = pici_tile_signs(tile, r, i, len, w, 0);
-    unsigned at = 0;
-    if (found == SIGNS_STORED) {
-        while (!pici_isa()->move[w]->any_negative(t->values + ((size_t)at << w), 1, 1))
-            at++;
-        return tile_fault(fault, b, t->values + ((size_t)at << w), r->first + i, "stored-zero");
-    }
-    return found == SIGNS_RIGHT
+    return pici_tile_signs(tile, r, i, len, w, 0)
                ? PICI_OK
                : tile_fault(fault, b, keeps ? pici_tile_sign_descriptor(r, i) : pici_tile_descriptor(r, i),
                             r->first + i, "signs");
