@@ -159,7 +159,8 @@ Test(codec_signs, add_and_apply)
     pici_isa_force(NULL);
 }
 
-/* Long buffers, which are written with non-temporal stores: to an aligned place and an unaligned one, by threads, in parts. */
+/* Long buffers, which are written with non-temporal stores: to an aligned place and an unaligned one, by threads, in
+ * parts. */
 Test(codec_signs, long_buffers)
 {
     static const enum pici_dtype dtypes[] = {PICI_F8E5M2, PICI_BF16, PICI_F32, PICI_F64};

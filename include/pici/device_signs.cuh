@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The signs that a tile of a hybrid block keeps of its zeros: reading and writing them by a warp. Each lane has two rows
- * of the tile; a word has a bit for each element of a row. Part of pici/device.cuh. Specification: formats/hybrid.md,
- * "Signs". */
+ * The signs that a tile of a hybrid block keeps of its zeros: reading and writing them by a warp. Each lane has two
+ * rows of the tile; a word has a bit for each element of a row. Part of pici/device.cuh. Specification:
+ * formats/hybrid.md, "Signs". */
 #ifndef PICI_DEVICE_SIGNS_CUH
 #define PICI_DEVICE_SIGNS_CUH
 
