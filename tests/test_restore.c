@@ -56,6 +56,9 @@ static float *elements_of(void)
     return p;
 }
 
+/* Whether restore damages the file's chunk, which is all but a few bytes of it. */
+static bool damaged;
+
 /* Writes a .pici file with these attributes, if they are not NULL, and restores it to out. Returns the exit status. */
 static int restore(struct bytes *out, float *elements, const char *before, const char *deflate, bool keep_going)
 {
@@ -82,6 +85,7 @@ static int restore(struct bytes *out, float *elements, const char *before, const
     cr_assert_eq(pici_writer_data(w, elements, N * sizeof *elements), PICI_OK);
     cr_assert_eq(pici_writer_finish(w), PICI_OK);
     pici_writer_close(w);
+    k.p[k.len / 2] ^= damaged;
     source_swap_raw(elements, N * sizeof *elements, sizeof *elements);
 
     struct input in = {.name = "in", .fd = memfd_create("in", 0), .regular = true, .bytes = k.len};
@@ -140,7 +144,26 @@ Test(restore, the_head_is_shared_out)
         cr_assert_eq(restore(&out, elements, bad[i], NULL, false), TOOL_BAD, "%s", bad[i]);
         cr_assert(strstr(tool_last_error(), ATTR_BEFORE));
         cr_assert_eq(out.len, 0);
+        cr_assert_eq(restore(&out, elements, bad[i], NULL, true), TOOL_OK, "%s", bad[i]); /* all of it first */
+        is(&out, &want);
     }
+    free(elements);
+}
+
+Test(restore, no_zlib)
+{
+    static struct bytes out, want;
+    if (unzip_inflates())
+        cr_skip_test("built with zlib");
+    float *elements = elements_of();
+    append(&want, head, BEFORE);
+    append(&want, elements, N * sizeof *elements);
+    append(&want, head + BEFORE, sizeof head - 1 - BEFORE);
+    cr_assert_eq(restore(&out, elements, "19", "5 9 1000 1 9.9", false), TOOL_BAD);
+    cr_assert(out.len == 0 && strstr(tool_last_error(), "no zlib"), "%s", tool_last_error());
+    cr_assert(strstr(tool_last_error(), "extract gives the elements"), "%s", tool_last_error());
+    cr_assert_eq(restore(&out, elements, "19", "5 9 1000 1 9.9", true), TOOL_OK);
+    is(&out, &want);
     free(elements);
 }
 
@@ -171,6 +194,13 @@ Test(restore, deflated_tensors)
         cr_assert(strstr(tool_last_error(), "as 9.9 did; extract gives the elements"), "%s", tool_last_error());
         cr_assert_eq(restore(&out, elements, "19", text, true), TOOL_OK);
     }
+
+    /* a chunk that is damaged: one loss, of which zlib is not the cause */
+    deflated_format(text, &good);
+    damaged = true;
+    cr_assert_eq(restore(&out, elements, "19", text, true), TOOL_OK);
+    cr_assert(!strstr(tool_last_error(), "zlib"), "%s", tool_last_error());
+    damaged = false;
 
     /* malformed, or not possible */
     static const char *const bad[] = {"",

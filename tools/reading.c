@@ -268,6 +268,17 @@ int reading_attr(struct reading *r, uint64_t i, const char *key, struct pici_att
     return TOOL_OK;
 }
 
+int reading_has_attrs(struct reading *r, uint64_t i, const char *so, bool *has)
+{
+    struct pici_attr a;
+    enum pici_status s = pici_reader_attr(r->reader, i, "", &a);
+    *has = !s;
+    if (!s || !goes_on(r, s))
+        return s ? reading_failed(r, s) : TOOL_OK;
+    lose(r, s, so);
+    return TOOL_OK;
+}
+
 int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *value, bool *is)
 {
     struct pici_attr a;

@@ -47,6 +47,10 @@ int reading_range(struct reading *r, const struct pici_tensor_info *t, uint64_t 
 /* Get an attribute of tensor i or of PICI_FILE. a->key is NULL if there is none. */
 int reading_attr(struct reading *r, uint64_t i, const char *key, struct pici_attr *a);
 
+/* Whether the attributes of tensor i can be read. If not, and with keep_going, that is one loss; its line ends with the
+ * consequence, so. */
+int reading_has_attrs(struct reading *r, uint64_t i, const char *so, bool *has);
+
 /* Whether an attribute exists and has this value. */
 int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *value, bool *is);
 

@@ -13,6 +13,8 @@ struct restore {
     struct output *out;
     uint8_t *head; /* [head_len] */
     size_t head_len, head_at;
+    bool head_lost; /* it is damaged, which has been reported */
+    bool in_parts;  /* each tensor has a part of the head before it: the original is a zip file */
 };
 
 /* Both must outlive the restore. Unless this fails, end with restore_close. */
