@@ -24,7 +24,8 @@ SYSTEM = os.environ.get("PICI_SYSTEM") == "1"
 WORK = TREE / BUILD / "python"  # for the intermediate files of setuptools
 
 
-PARTS = ("_codec.abi3.so",) if SYSTEM else ("libpici.so", "_codec.abi3.so")
+ALL_PARTS = ("libpici.so", "_codec.abi3.so")
+PARTS = ALL_PARTS[1:] if SYSTEM else ALL_PARTS
 HEADERS = Path(sysconfig.get_path("include"))
 if not (HEADERS / "Python.h").exists():
     raise SystemExit(f"pici: no {HEADERS}/Python.h: install the headers of this Python (python3-dev), or take a wheel")
@@ -39,6 +40,8 @@ class WithLibrary(build_py):
         goals = [f"{BUILD}/{part}" for part in PARTS]
         subprocess.check_call(["make", *jobs, "-C", TREE, f"BUILD={BUILD}", f"PYTHON_INCLUDE={HEADERS}", *goals])
         package = self.get_package_dir("pici") if self.editable_mode else Path(self.build_lib) / "pici"
+        for part in set(ALL_PARTS) - set(PARTS):  # of a build before
+            (Path(package) / part).unlink(missing_ok=True)
         for part in PARTS:
             copy = Path(package) / part
             shutil.copyfile(TREE / BUILD / part, copy)

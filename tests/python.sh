@@ -41,6 +41,12 @@ install() { # what pip makes of the tree, and only that
         find "$site" -path "*/$f" | grep -q . || { echo "not in the wheel: $f"; return 1; }
     done
     export PYTHONPATH="$site"
+    # After that build, one for the system's library has no library inside.
+    PICI_SYSTEM=1 PICI_BUILD="$build" "$python" -m pip wheel -q --no-index --no-build-isolation --no-deps \
+        -w "$tmp/system" ./python || return 1
+    "$python" -m zipfile -l "$tmp"/system/*.whl >"$tmp/names"
+    grep -q 'pici/_codec\.abi3\.so' "$tmp/names" || { echo "no _codec in the wheel for the system"; return 1; }
+    ! grep -q 'pici/libpici\.so' "$tmp/names" || { echo "libpici.so in the wheel for the system"; return 1; }
 }
 
 from_tree() { # WHY

@@ -2,6 +2,7 @@
  *
  * Writing a .pici file, strictly forward. Elements are buffered until there is a chunk for each thread; where the
  * caller brings that many at once they are encoded from the caller's memory. The records are written in order. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,9 @@ static enum pici_status hand_over(struct pici_writer *w, const void *p, size_t n
     if (!e)
         return PICI_OK;
     char why[128];
-    return fail(w, PICI_E_IO, "write error: %s", pici_errno_text(e, why, sizeof why));
+    fail(w, PICI_E_IO, "write error: %s", pici_errno_text(e, why, sizeof why));
+    errno = e;
+    return PICI_E_IO;
 }
 
 static enum pici_status flush(struct pici_writer *w)

@@ -93,9 +93,6 @@ STRUCTS = {
     "pici_tensor_info": TensorInfo,
 }
 
-WRITE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)  # pici_write_fn
-READ_AT = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_uint64)  # pici_read_at_fn
-
 P = c_void_p
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_strerror": (c_char_p, [STATUS]),
@@ -156,6 +153,7 @@ except ImportError as e:
         "brings it, for CPython 3.9 or later; free-threaded builds of Python cannot load it"
     ) from e
 _codec.bind(lambda name: ctypes.cast(getattr(lib, name), c_void_p).value)
+WRITE, READ_AT = map(c_void_p, _codec.callbacks())  # a pici_write_fn and a pici_read_at_fn, for _streams.py
 
 
 def u31(value: int, what: str) -> int:

@@ -85,7 +85,8 @@ def writable(x: Any, wanted: DType, count: int, dtype: Optional[DTypeLike] = Non
     """The memory of x itself, to be written, for a block of dtype `wanted` with `count` elements. _codec checks that it
     may be written."""
     if type(x) is np.ndarray and dtype is None and PLAIN.get(x.dtype) is wanted and x.size == count:
-        return x, wanted
+        if x.flags.c_contiguous:
+            return x, wanted
     array, found = _seen(x)
     d = _typed(array, found, dtype)
     if d.code != wanted.code:
@@ -95,7 +96,8 @@ def writable(x: Any, wanted: DType, count: int, dtype: Optional[DTypeLike] = Non
         raise ValueError(f"there are {array.size * d.parts} elements; the block has {count}: inspect(block).count")
     if not array.flags.c_contiguous or not array.dtype.isnative:
         raise ValueError(
-            "what is written to must be row-major and in the host's byte order: decode to a new array, and assign it"
+            "what is written to must be row-major and in the host's byte order: write to a copy, made by "
+            "numpy.array(array, array.dtype.newbyteorder('='), order='C'), and assign it back by array[...] = copy"
         )
     return _stored(array, d), d
 
@@ -129,6 +131,16 @@ def shaped(elements: Storage, d: DType, shape: tuple[int, ...], order: Literal["
     return elements.reshape(shape, order=order)
 
 
+def mended(array: Storage) -> int:
+    """The greatest byte of an array of bool that a block was written to; 0 if all are bools. Others become True: NumPy
+    does not expect them."""
+    most = int(array.max()) if array.size else 0
+    if most <= 1:
+        return 0
+    np.minimum(array, 1, out=array)
+    return most
+
+
 def _booleans(array: Storage) -> Storage:
     if array.size and array.max() > 1:
         raise ValueError(f"an element is {array.max()}, which is no bool: pass to='bits' for the bytes")
@@ -147,6 +159,8 @@ def delivery(d: DType, to: str) -> Callable[[Storage], Any]:
     if to == "bits":
         return lambda array: array
     if to == "dlpack":
+        if d is BOOL:
+            return lambda array: _dlpack.DLPackArray(_booleans(array).view(d.storage), d)
         return lambda array: _dlpack.DLPackArray(array, d)
     if to == "torch":
         try:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * pici._codec: functions of pici/pici.h and pici/delta.h on Python objects. A call through ctypes takes several
- * microseconds more than one of these.
+ * microseconds more than one of these. Also the callbacks of pici/file.h, for file objects.
  *
  * The module uses the stable ABI of Python 3.9 only, so that one file serves every later CPython. That ABI has no
  * buffers; arrays therefore come as ndarrays, whose memory is found by NumPy's array interface (__array_struct__).
@@ -16,10 +16,12 @@
 #define Py_LIMITED_API 0x03090000
 #include <Python.h>
 
+#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 
 #include "pici/delta.h"
+#include "pici/file.h"
 #include "pici/pici.h"
 
 enum {
@@ -82,11 +84,13 @@ static bool find(struct memory *m, PyObject *o, bool write)
     const struct array_interface *a = PyCapsule_GetPointer(capsule, NULL);
     bool ok = false;
     if (a && (a->two != 2 || !(a->flags & C_CONTIGUOUS) || !(a->flags & NOT_SWAPPED))) {
-        PyErr_SetString(PyExc_ValueError, "the array is not row-major, or not in the host's byte order: pass "
-                                          "numpy.ascontiguousarray(array, array.dtype.newbyteorder('='))");
+        PyErr_SetString(PyExc_ValueError,
+                        write ? "the array to write to is not row-major, or not in the host's byte order"
+                              : "the array is not row-major, or not in the host's byte order: pass "
+                                "numpy.ascontiguousarray(array, array.dtype.newbyteorder('='))");
     } else if (a && write && !(a->flags & WRITEABLE)) {
-        PyErr_SetString(PyExc_ValueError, "the array to write to is read-only: pass array.copy(), or one whose "
-                                          "flags.writeable is True");
+        PyErr_SetString(PyExc_ValueError, "the array to write to is read-only: pass one whose flags.writeable is True. "
+                                          "array.copy() is one, but the result is then in the copy only");
     } else if (a) {
         m->p = a->data;
         m->bytes = (size_t)a->itemsize;
@@ -258,13 +262,70 @@ static PyObject *decode(PyObject *self, PyObject *args)
     return PyLong_FromLong(s);
 }
 
+/* The end of a callback: 0, or an errno value if the method raised an exception. The first exception becomes the
+ * attribute `failure` of the stream. Runs no Python code that a signal could interrupt. */
+static int ended(PyObject *stream, PyObject *result)
+{
+    if (result) {
+        Py_DecRef(result);
+        return 0;
+    }
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace)
+        PyException_SetTraceback(value, trace);
+    PyObject *first = PyObject_GetAttrString(stream, "failure");
+    if (!first || (first == Py_None && PyObject_SetAttrString(stream, "failure", value)))
+        PyErr_WriteUnraisable(stream);
+    Py_DecRef(first);
+    Py_DecRef(type);
+    Py_DecRef(value);
+    Py_DecRef(trace);
+    return EIO;
+}
+
+/* A pici_write_fn. stream: a Sink of _streams.py. */
+static int stream_write(void *stream, const void *p, size_t n)
+{
+    const PyGILState_STATE state = PyGILState_Ensure();
+    const int e = ended(
+        stream, PyObject_CallMethod(stream, "write", "Nn", PyLong_FromVoidPtr((void *)(uintptr_t)p), (Py_ssize_t)n));
+    PyGILState_Release(state);
+    return e;
+}
+
+/* A pici_read_at_fn. stream: a Source of _streams.py. */
+static int stream_read_at(void *stream, void *p, size_t n, uint64_t offset)
+{
+    const PyGILState_STATE state = PyGILState_Ensure();
+    const int e = ended(stream, PyObject_CallMethod(stream, "read_at", "NnK", PyLong_FromVoidPtr(p), (Py_ssize_t)n,
+                                                    (unsigned long long)offset));
+    PyGILState_Release(state);
+    return e;
+}
+
+/* callbacks() -> the addresses of stream_write and stream_read_at. */
+static PyObject *callbacks(PyObject *self, PyObject *none)
+{
+    (void)self, (void)none;
+    const pici_write_fn write = stream_write;
+    const pici_read_at_fn read_at = stream_read_at;
+    return Py_BuildValue("KK", (unsigned long long)(uintptr_t)write, (unsigned long long)(uintptr_t)read_at);
+}
+
 PyMODINIT_FUNC PyInit__codec(void);
 
 PyMODINIT_FUNC PyInit__codec(void)
 {
     static PyMethodDef functions[] = {
-        {"bind", bind, METH_O, NULL},     {"encode", encode, METH_VARARGS, NULL}, {"head", head, METH_O, NULL},
-        {"verify", verify, METH_O, NULL}, {"decode", decode, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL},
+        {"bind", bind, METH_O, NULL},
+        {"encode", encode, METH_VARARGS, NULL},
+        {"head", head, METH_O, NULL},
+        {"verify", verify, METH_O, NULL},
+        {"decode", decode, METH_VARARGS, NULL},
+        {"callbacks", callbacks, METH_NOARGS, NULL},
+        {NULL, NULL, 0, NULL},
     };
     static struct PyModuleDef module = {
         PyModuleDef_HEAD_INIT, "pici._codec", NULL, -1, functions, NULL, NULL, NULL, NULL};

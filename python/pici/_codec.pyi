@@ -7,6 +7,7 @@ from ._arrays import Storage
 Octets = Union[bytes, Storage]
 
 def bind(address_of: Callable[[str], Optional[int]], /) -> None: ...
+def callbacks() -> tuple[int, int]: ...
 def encode(
     base: Optional[Storage],
     source: Storage,

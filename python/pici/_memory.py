@@ -34,8 +34,9 @@ _madvise = ctypes.CDLL(None).madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 _limit = 1 << 30
-# By an arbitrary number, from the longest kept to the shortest. Only single operations of a dict, which other threads
-# cannot interrupt: a lock could deadlock, since _Memory.__del__ may run within any other function here.
+# By an arbitrary number, from the longest kept to the shortest. _Memory.__del__ may change it within any other function
+# here, where a lock would deadlock, and within an iteration over its items, which makes tuples and so may collect
+# garbage. So: single operations of the dict, and loops over a list of its keys.
 _kept: dict[int, _Pages] = {}
 
 
@@ -64,7 +65,7 @@ def _advise(pages: mmap.mmap, advice: Optional[int]) -> None:
 
 def _trim(most: int) -> None:
     for key in list(_kept):
-        if sum(pages.bytes.size for pages in list(_kept.values())) <= most:
+        if sum(pages.bytes.size for pages in list(_kept.values())) <= most:  # list() makes no object for each
             break
         _kept.pop(key, None)
 
@@ -78,7 +79,10 @@ def _keep(pages: _Pages) -> None:
 
 
 def _reused(need: int) -> Optional[_Pages]:
-    for key, pages in reversed(list(_kept.items())):
+    for key in reversed(list(_kept)):
+        pages = _kept.get(key)
+        if pages is None:
+            continue
         if need <= pages.bytes.size <= need + max(need // 4, _HUGE_PAGE):
             if _kept.pop(key, None) is not None:
                 return pages
@@ -96,17 +100,27 @@ def _new(need: int, threads: int) -> _Pages:
 
 
 def _clear(begin: int, size: int, threads: int) -> None:
-    """Have the system provide and clear all pages. A failure leaves them to be cleared when they are touched."""
+    """Have the system provide and clear all pages. A failure leaves them to be cleared when they are touched. If no more
+    threads can start, this one clears the rest."""
     part = -(-size // (min(threads, _THREADS) * _HUGE_PAGE)) * _HUGE_PAGE
     helpers = [
         threading.Thread(target=_madvise, args=(begin + at, min(part, size - at), _POPULATE_WRITE))
         for at in range(part, size, part)
     ]
-    for helper in helpers:
-        helper.start()
-    _madvise(begin, min(part, size), _POPULATE_WRITE)
-    for helper in helpers:
-        helper.join()
+    mine = min(part, size)
+    try:
+        for i, helper in enumerate(helpers):
+            try:
+                helper.start()
+            except RuntimeError:
+                rest = (i + 1) * part
+                _madvise(begin + rest, size - rest, _POPULATE_WRITE)
+                break
+        _madvise(begin, mine, _POPULATE_WRITE)
+    finally:
+        for helper in helpers:
+            if helper.ident is not None:  # it has started
+                helper.join()
 
 
 def empty(count: int, dtype: np.dtype[Any], threads: int) -> Raw:

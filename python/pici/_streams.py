@@ -45,21 +45,21 @@ def display(where: Union[Path, BinaryIO]) -> str:
 
 
 class _Calls:
-    """A file object behind a callback. An exception in it is kept, and raised by the call of the library that failed
-    for it."""
+    """A file object behind a callback of _codec, whose context is this object: its address. _codec keeps the first
+    exception of a method in `failure`, and the call of the library that failed for it raises it. The callback is not of
+    ctypes: that would drop the exception of a signal handler which runs before the first statement of the method, and
+    the library would go on as if the call had succeeded."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
         self._lock = threading.Lock()
-        self._failure: Optional[BaseException] = None
-
-    def _keep(self, failure: BaseException) -> int:
-        self._failure = self._failure or failure
-        return errno.EIO
+        self.failure: Optional[BaseException] = None
+        #: what the library gets with the callback; valid while this object lives
+        self.context = ctypes.c_void_p(id(self))
 
     def reraise(self) -> None:
         """Raise the exception that was kept, if there is one."""
-        failure, self._failure = self._failure, None
+        failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
 
@@ -67,22 +67,19 @@ class _Calls:
 class Sink(_Calls):
     """A file object that is written to."""
 
-    def __init__(self, file: Any) -> None:
-        super().__init__(file)
-        self.callback = _abi.WRITE(self._write)
-
-    def _write(self, _: Any, p: int, n: int) -> int:
-        try:
-            with self._lock:
-                rest = ctypes.string_at(p, n)
-                while rest:
-                    written = self._file.write(rest)
-                    if written is None and isinstance(self._file, io.RawIOBase):
+    def write(self, p: int, n: int) -> None:
+        """Write n bytes at p. Called by _codec."""
+        with self._lock:
+            rest = ctypes.string_at(p, n)
+            while rest:
+                written = self._file.write(rest)
+                if written is None:
+                    if isinstance(self._file, io.RawIOBase):
                         raise BlockingIOError(errno.EAGAIN, "the file object does not block: make it blocking")
-                    rest = b"" if written is None else rest[written:]
-            return 0
-        except BaseException as e:
-            return self._keep(e)
+                    return
+                if not 0 < written <= len(rest):
+                    raise OSError(f"write() of the file object returned {written} for {len(rest)} bytes")
+                rest = rest[written:]
 
 
 class Source(_Calls):
@@ -103,7 +100,6 @@ class Source(_Calls):
             self._first = self._file.tell()
             self._file.seek(0, os.SEEK_END)
             self.bytes = max(0, self._file.tell() - self._first)
-            self._callback = _abi.READ_AT(self._read_at)
         else:
             pieces = iter(lambda: self._piece(1 << 20), b"")
             self._data = b"".join(pieces)
@@ -119,19 +115,16 @@ class Source(_Calls):
             raise ValueError(f"read({n}) of the file object returned {len(data)} bytes")
         return bytes(data)
 
-    def _read_at(self, _: Any, p: int, n: int, offset: int) -> int:
-        try:
-            with self._lock:
-                self._file.seek(self._first + offset)
-                while n:
-                    data = self._piece(n)
-                    if not data:
-                        raise EOFError("the file object has become shorter since it was opened")
-                    ctypes.memmove(p, data, len(data))
-                    p, n = p + len(data), n - len(data)
-            return 0
-        except BaseException as e:
-            return self._keep(e)
+    def read_at(self, p: int, n: int, offset: int) -> None:
+        """Read n bytes at offset to p. Called by _codec."""
+        with self._lock:
+            self._file.seek(self._first + offset)
+            while n:
+                data = self._piece(n)
+                if not data:
+                    raise EOFError("the file object has become shorter since it was opened")
+                ctypes.memmove(p, data, len(data))
+                p, n = p + len(data), n - len(data)
 
     def open(self, handle: ctypes.c_void_p, opts: _abi.ReaderOpts) -> int:
         if self._path is not None:
@@ -142,5 +135,4 @@ class Source(_Calls):
         if self._data is not None:
             memory = ctypes.cast(ctypes.c_char_p(self._data), ctypes.c_void_p)
             return int(lib.pici_reader_open_memory(handle, memory, len(self._data), opts))
-        read_at = ctypes.cast(self._callback, ctypes.c_void_p)
-        return int(lib.pici_reader_open_at(handle, read_at, None, self.bytes, opts))
+        return int(lib.pici_reader_open_at(handle, _abi.READ_AT, self.context, self.bytes, opts))

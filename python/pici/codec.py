@@ -56,7 +56,7 @@ class Info:
     dtype: str
     #: elements that were encoded
     count: int
-    #: nonzero elements; in a dense block, count
+    #: nonzero elements; in hybrid, without zeros of which only the sign is kept; in a dense block, count
     nnz: int
     #: bytes of the whole block
     block_bytes: int
@@ -131,14 +131,21 @@ def _into(what: int, out: Any, block: Any, dtype: Optional[DTypeLike], threads: 
     if what == _ADD and d is BOOL:
         raise TypeError("bool is not added: pass array.view('u1'), whose sums are counts modulo 256")
     status = _codec.decode(what, elements, 0, b, threads)
+    wrong = _arrays.mended(elements) if d is BOOL else 0
     if status:
         raise _refusal(status, b)
+    if wrong:
+        raise ValueError(f"an element is {wrong}, which is no bool: pass array.view('u1') for the bytes")
 
 
 def bound(count: int, dtype: DTypeLike = "f32", format: str = "auto") -> int:
     """The length in bytes of the longest block of `count` elements: room that always suffices for compress(out=)."""
     d = named(dtype)
-    return int(lib.pici_bound(format_code(format), d.code, d.parts * _abi.u64(count, "count")))
+    stored = _abi.u64(d.parts * _abi.u64(count, "count"), "the number of stored elements")
+    length = int(lib.pici_bound(format_code(format), d.code, stored))
+    if not length:
+        raise ValueError(f"count is {count}: no block has so many elements")
+    return length
 
 
 @overload

@@ -23,7 +23,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Optional, TypeVar, Union, overload
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from .errors import ArgumentError, Fault, IoError, LimitError, NoTensorError, ma
 if TYPE_CHECKING:
     import torch
 
+Default = TypeVar("Default")
+
+_HINTS = 1000  # names: in a file with more, none that is like a missing one is looked for
 _KEY_DTYPE, _KEY_ORDER = "source.dtype", "source.order"  # attributes of tensors, as picitool writes them
 # What the first says of a tensor of u8, or of floats in pairs, by NumPy (without a byte order), safetensors or torch.
 _SPELLED = {
@@ -139,7 +142,8 @@ class Tensor:
     ) -> _arrays.Storage:
         d = self._d
         out = _arrays.empty(d, d.parts * count, self._file.max_bytes, self._file.threads)
-        with self._file._reading() as r:
+        with self._file._lock:
+            r = self._file._reader()
             status = lib.pici_reader_read_range(r, self._index, d.parts * first, d.parts * count, out.ctypes.data)
             self._file._check(status)
         return _arrays.shaped(out, d, shape, order)
@@ -203,28 +207,11 @@ class Tensor:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __dlpack__(self, **wanted: Any) -> Any:
-        return DLPackArray(self._elements(0, self.size, self.shape, self.order), self._d).__dlpack__(**wanted)
+        deliver = _arrays.delivery(self._d, "dlpack")
+        return deliver(self._elements(0, self.size, self.shape, self.order)).__dlpack__(**wanted)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)  # kDLCPU
-
-
-class _Turn:
-    """Gives a file's reader to one thread at a time. Raises if the file is closed."""
-
-    def __init__(self, lock: threading.Lock, handle: ctypes.c_void_p) -> None:
-        self._lock = lock
-        self._handle = handle
-
-    def __enter__(self) -> ctypes.c_void_p:
-        self._lock.acquire()
-        if not self._handle:
-            self._lock.release()
-            raise ValueError("the file is closed: read its tensors inside the with statement, or open it again")
-        return self._handle
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 def _close(reader: ctypes.c_void_p, source: Source) -> None:
@@ -256,8 +243,11 @@ class File(Mapping[str, Tensor]):
             self.close()
             raise
 
-    def _reading(self) -> _Turn:
-        return _Turn(self._lock, self._handle)
+    def _reader(self) -> ctypes.c_void_p:
+        """The open reader. The caller holds the lock, which gives it to one thread at a time."""
+        if not self._handle:
+            raise ValueError("the file is closed: read its tensors inside the with statement, or open it again")
+        return self._handle
 
     def _check(self, status: int, code: int = 0) -> None:
         """Raise the reader's error for a status. The caller holds the lock, or no other thread has the file yet."""
@@ -287,14 +277,16 @@ class File(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         n = ctypes.c_uint64()
-        with self._reading() as r:
+        with self._lock:
+            r = self._reader()
             self._check(lib.pici_reader_count(r, n))
         return n.value
 
     def __iter__(self) -> Iterator[str]:
         for i in range(len(self)):
             info = _abi.TensorInfo()
-            with self._reading() as r:
+            with self._lock:
+                r = self._reader()
                 self._check(lib.pici_reader_tensor(r, i, info))
                 name = ctypes.string_at(info.name, info.name_len)
             yield _text(name)
@@ -303,7 +295,10 @@ class File(Mapping[str, Tensor]):
         """Find a tensor by name. The caller holds the lock."""
         if not isinstance(name, str):
             return False
-        key = _bytes(name)
+        try:
+            key = _bytes(name)
+        except UnicodeEncodeError:  # no name in a file has such a character
+            return False
         status = lib.pici_reader_find(r, key, len(key), info)
         if status == ArgumentError.status:
             return False
@@ -311,18 +306,37 @@ class File(Mapping[str, Tensor]):
         return True
 
     def __contains__(self, name: object) -> bool:
-        with self._reading() as r:
+        with self._lock:
+            r = self._reader()
             return self._find(r, name, _abi.TensorInfo())
 
     def __getitem__(self, name: str) -> Tensor:
+        found = self.get(name)
+        if found is None:
+            raise self._no_tensor(name)
+        return found
+
+    @overload
+    def get(self, name: str) -> Optional[Tensor]:
+        ...
+
+    @overload
+    def get(self, name: str, default: Union[Tensor, Default]) -> Union[Tensor, Default]:
+        ...
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The tensor of this name; default if there is none."""
         info = _abi.TensorInfo()
-        with self._reading() as r:
+        with self._lock:
+            r = self._reader()
             if self._find(r, name, info):
                 return Tensor(self, info, *(self._attr(r, info, key) for key in (_KEY_DTYPE, _KEY_ORDER)))
-        raise self._no_tensor(name)
+        return default
 
     def _no_tensor(self, name: object) -> NoTensorError:
-        near = difflib.get_close_matches(name, list(self), 1) if isinstance(name, str) else []
+        near = []
+        if isinstance(name, str) and len(self) <= _HINTS:  # the time grows with the number of names
+            near = difflib.get_close_matches(name, list(self), 1)
         hint = f"did you mean {near[0]!r}?" if near else "list(file) has all names"
         return NoTensorError(f"no tensor {name!r} in {self.path}: {hint}")
 
@@ -340,7 +354,8 @@ class File(Mapping[str, Tensor]):
 
     def _attrs(self, index: int) -> dict[str, bytes]:
         found = {}
-        with self._reading() as r:
+        with self._lock:
+            r = self._reader()
             n = ctypes.c_uint32()
             self._check(lib.pici_reader_attr_count(r, index, n))
             for i in range(n.value):
@@ -351,7 +366,8 @@ class File(Mapping[str, Tensor]):
 
     def verify(self) -> None:
         """Read the whole file and check every rule and every checksum."""
-        with self._reading() as r:
+        with self._lock:
+            r = self._reader()
             self._check(lib.pici_reader_verify(r))
 
 
@@ -503,8 +519,12 @@ class Writer:
             status = lib.pici_outfile_open(self._out, encoded(path), bool(overwrite))  # type: ignore[arg-type]
             if status:
                 self._raise(status, ctypes.get_errno())
-        write = ctypes.cast(lib.pici_outfile_write if self._sink is None else self._sink.callback, ctypes.c_void_p)
-        status = lib.pici_writer_open(self._writer, write, self._out, a.array, a.n, opts)
+        if self._sink is None:
+            write, context = ctypes.cast(lib.pici_outfile_write, ctypes.c_void_p), self._out
+        else:
+            write, context = _abi.WRITE, self._sink.context
+        ctypes.set_errno(0)
+        status = lib.pici_writer_open(self._writer, write, context, a.array, a.n, opts)
         self._free = weakref.finalize(self, _abandon, ctypes.c_void_p(self._writer.value), self._out, self._sink)
         try:
             self._check(status)
@@ -518,13 +538,17 @@ class Writer:
 
     def _check(self, status: int) -> None:
         if status:
+            code = ctypes.get_errno()
             if self._sink is not None:
                 self._sink.reraise()
-            raise make(status, lib.pici_writer_error(self._writer).decode("utf-8", "replace"))
+            message = lib.pici_writer_error(self._writer).decode("utf-8", "replace")
+            raise make(status, message, code=code, path=self.path)
 
     def _open(self) -> ctypes.c_void_p:
+        """The writer, for the argument of a call that _check() looks at."""
         if not self._writer:
             raise ValueError("the file is closed: write inside the with statement, or create another")
+        ctypes.set_errno(0)
         return self._writer
 
     def begin(
@@ -588,7 +612,7 @@ class Writer:
             if not self._writer:
                 return
             try:
-                self._check(lib.pici_writer_finish(self._writer))
+                self._check(lib.pici_writer_finish(self._open()))
             except BaseException:
                 self._abort()
                 raise

@@ -135,6 +135,15 @@ class Roundtrip(unittest.TestCase):
         seven = pici.compress(np.array([0, 7], np.uint8))
         self.assertRaisesRegex(ValueError, "7, which is no bool: pass to='bits'", pici.decompress, seven, dtype=bool)
         self.assertRaises(TypeError, pici.decompress, pici.compress(np.ones(3, np.int16)), dtype=bool)
+        for to in ("dlpack", "numpy"):
+            self.assertRaisesRegex(ValueError, "7, which is no bool", pici.decompress, seven, dtype=bool, to=to)
+        for write in (pici.decompress_into, pici.apply):
+            into = np.zeros(2, bool)
+            self.assertRaisesRegex(ValueError, r"7, which is no bool: pass array.view\('u1'\)", write, into, seven)
+            self.assertEqual(into.view(np.uint8).tolist(), [0, 1])
+            write(into.view(np.uint8), seven)
+        with self.assertRaises(pici.CorruptError):  # of the block, not of what it left
+            pici.decompress_into(np.zeros(9000, bool), pici.compress(np.full(9000, 7, np.uint8), format="pici")[:-1])
 
     def test_complex(self):
         for kind, part in ((np.complex64, "f32"), (np.complex128, "f64")):
@@ -237,7 +246,9 @@ class Out(unittest.TestCase):
         self.assertRaises((TypeError, ValueError), pici.compress, x, out=np.ones((need, 2), np.uint8)[:, 0])
         self.assertRaises(pici.ArgumentError, pici.compress, x[:10], out=x)
         self.assertEqual(pici.bound(10, complex, "dense"), 48 + 160)
-        self.assertRaises(ValueError, pici.bound, -1)
+        for count in (-1, 2**63, 2**64 - 1):
+            self.assertRaises(ValueError, pici.bound, count, complex)
+        self.assertRaisesRegex(ValueError, "no block has so many", pici.bound, 2**64 - 1)
 
     def test_decompress(self):
         x = sparse("f64", 5000)
@@ -247,7 +258,7 @@ class Out(unittest.TestCase):
         self.assertEqual(out.tobytes(), x.tobytes())
         frozen = out.copy()
         frozen.flags.writeable = False
-        self.assertRaisesRegex(ValueError, r"read-only: pass array.copy\(\)", pici.decompress, block, out=frozen)
+        self.assertRaisesRegex(ValueError, "read-only: pass one whose", pici.decompress, block, out=frozen)
         self.assertRaisesRegex(ValueError, "the block has 5000: inspect", pici.decompress, block, out=np.ones(4))
         self.assertRaisesRegex(ValueError, "row-major", pici.decompress, block, out=np.ones((100, 50)).T)
         self.assertRaisesRegex(TypeError, "f32, the block's f64", pici.decompress, block, out=np.ones(5000, "f4"))
@@ -325,6 +336,9 @@ class Add(unittest.TestCase):
             for wrong in (np.zeros(5, np.float32), np.zeros(8, np.float32)[::2], np.zeros(4, ">f4"), frozen, bytes(16)):
                 self.assertRaises((ValueError, TypeError), write, wrong, block)
             self.assertRaises(TypeError, write, [0.0] * 4, block)
+            for wrong in (np.zeros((2, 2), np.float32).T, np.zeros(8, np.float32)[::2]):  # no advice to lose the result
+                with self.assertRaisesRegex(ValueError, r"row-major .* and assign it back by array\[...\] = copy"):
+                    write(wrong, block)
         self.assertEqual(frozen.tolist(), [0] * 4)
         taken = np.zeros(4, np.uint32)
         pici.scatter_add(taken, block, dtype="f32")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Files agree with NumPy, and with picitool if PICITOOL names it."""
+import errno
 import gc
 import io
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -101,6 +103,21 @@ class Reading(Files):
             f["quite another"]
         self.assertRaises(KeyError, f.__getitem__, 5)
         self.assertIsNone(f.get("no such"))
+
+    def test_missing(self):
+        """A name that is not there costs no search in a long file, and none in get()."""
+        pici.save(self.path, {f"layer{i}": np.zeros(0) for i in range(1001)})
+        with unittest.mock.patch("difflib.get_close_matches", side_effect=AssertionError("a search")):
+            f = self.open()
+            self.assertRaisesRegex(KeyError, r"'layer' in .*: list\(file\) has all names", f.__getitem__, "layer")
+            pici.save(self.path, {"layer1": np.zeros(2)}, overwrite=True)
+            f = self.open()
+            self.assertIsNone(f.get("layer"))
+            self.assertEqual((f.get("layer", 5), f.get("layer1", 5).shape, f.get(5)), (5, (2,), None))
+        self.assertRaisesRegex(KeyError, "did you mean 'layer1'", f.__getitem__, "layer")
+        self.assertNotIn("\ud800", f)
+        self.assertIsNone(f.get("\ud800"))
+        self.assertRaises(pici.NoTensorError, f.__getitem__, "\ud800")
 
     def test_indexing(self):
         x = sparse("i32", 7 * 11 * 13).reshape(7, 11, 13)
@@ -382,6 +399,68 @@ class Objects(Files):
             self.assertRaises(pici.CorruptError, pici.open, io.BytesIO(self.data[:n]))
             self.assertRaises(pici.CorruptError, pici.open, Stream(self.data[:n]))
 
+    def test_signals(self):
+        """An exception of a signal's handler, wherever in a call it comes, is that of the call, or comes between two
+        calls: never is a file wrong or an array unread without an exception."""
+
+        class Interrupt(Exception):
+            pass
+
+        def handler(*_):
+            raise Interrupt
+
+        x = {"x": sparse("f32", 300000, 0.5)}
+        whole = io.BytesIO()
+        pici.save(whole, x, chunk_elements=1000)
+
+        def write():
+            made = io.BytesIO()
+            pici.save(made, x, chunk_elements=1000)
+            return made.getvalue()
+
+        def read():
+            return pici.load(io.BytesIO(whole.getvalue()))["x"].tobytes()
+
+        before = signal.signal(signal.SIGALRM, handler)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        for work, expected in ((write, whole.getvalue()), (read, x["x"].tobytes())):
+            started = time.monotonic()
+            work()
+            long = time.monotonic() - started
+            interrupted = 0
+            for k in range(400):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, max(1e-6, long * (k % 100) / 90))
+                    try:
+                        result = work()
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                    self.assertEqual(result == expected, True, "a wrong result without an exception")
+                except Interrupt:
+                    interrupted += 1
+            self.assertGreater(interrupted, 10)
+
+    def test_signal_at_the_entry_of_a_callback(self):
+        """What the handler of a pending signal raises before the first statement of write() or read_at()."""
+        for stream, call in (
+            ("Sink.write", lambda: pici.save(io.BytesIO(), self.x)),
+            ("Source.read_at", lambda: pici.open(io.BytesIO(self.data))),
+        ):
+            name, method = stream.split(".")
+            with unittest.mock.patch.object(getattr(pici._streams, name), method, side_effect=KeyboardInterrupt):
+                self.assertRaises(KeyboardInterrupt, call)
+
+    def test_counts_of_write(self):
+        """What write() returns must be a number of bytes that it can have written."""
+
+        class Odd(io.BytesIO):
+            def write(self, data):
+                super().write(data)
+                return odd
+
+        for odd in (0, -1, 1 << 40):
+            self.assertRaisesRegex(OSError, f"write.. of the file object returned {odd} for", pici.save, Odd(), self.x)
+
     def test_longer_than_asked(self):
         class Longer(io.BytesIO):
             def read(self, n=-1):
@@ -578,9 +657,11 @@ class Writing(Files):
         self.assertEqual(os.listdir(self.dir), ["x.pici"])
 
     def test_full_device(self):
-        with self.assertRaises(pici.IoError):
-            with pici.create("/dev/full") as w:
-                w.add("x", np.ones(1 << 20))
+        for n in (3, 1 << 20):  # written at the end, and before
+            with self.assertRaisesRegex(pici.IoError, "free some space") as caught:
+                with pici.create("/dev/full") as w:
+                    w.add("x", np.ones(n))
+            self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOSPC, "/dev/full"))
 
 
 class Gil(Files):

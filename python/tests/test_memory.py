@@ -2,7 +2,9 @@
 """Memory of large arrays is used again, but never while something refers to it."""
 import gc
 import threading
+import time
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -82,6 +84,63 @@ class Memory(unittest.TestCase):
         for t in threads:
             t.join()
         self.assertEqual(wrong, [])
+
+    def test_no_more_threads(self):
+        """Where no thread can start, this one clears the pages."""
+        real, started, cleared = threading.Thread.start, [], []
+
+        def start(thread):
+            if len(started) == self.most:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+            real(thread)
+
+        def madvise(begin, size, advice):
+            cleared.append((begin, size))
+            return 0
+
+        for self.most in (0, 1, 2):
+            with unittest.mock.patch.object(threading.Thread, "start", start):
+                with unittest.mock.patch.object(_memory, "_madvise", madvise):
+                    _memory._clear(0, 16 << 20, 4)
+            ends = sorted((begin, begin + size) for begin, size in cleared)
+            self.assertEqual((ends[0][0], ends[-1][1]), (0, 16 << 20))
+            self.assertEqual([e for _, e in ends[:-1]], [b for b, _ in ends[1:]])
+            self.assertEqual(len(started), self.most)
+            del started[:], cleared[:]
+
+    def test_helpers_are_joined(self):
+        """Threads that clear pages do not outlive the pages."""
+        this = threading.current_thread()
+
+        def madvise(*_):
+            if threading.current_thread() is this:
+                raise KeyboardInterrupt
+            time.sleep(0.05)
+
+        before = threading.active_count()
+        with unittest.mock.patch.object(_memory, "_madvise", madvise):
+            self.assertRaises(KeyboardInterrupt, _memory._clear, 0, 16 << 20, 4)
+        self.assertEqual(threading.active_count(), before)
+
+    def test_kept_changes_during_a_search(self):
+        """A collection of garbage may keep memory, or take it away, while another is looked for."""
+
+        class Kept(dict):
+            def items(self):
+                for item in super().items():
+                    yield item
+                    _memory._keep(_memory._new(4 << 20, 1))
+
+            def get(self, key, default=None):
+                if len(self) > 1:
+                    self.pop(next(iter(self)))
+                return super().get(key, default)
+
+        with unittest.mock.patch.object(_memory, "_kept", Kept()):
+            for _ in range(3):
+                _memory._keep(_memory._new(8 << 20, 1))
+            self.assertIsNone(_memory._reused(100 << 20))
 
     def test_lengths(self):
         for n in (_memory.LEAST - 1, _memory.LEAST, _memory.LEAST + 1, (6 << 20) - 1, 6 << 20):
