@@ -28,6 +28,28 @@ packaged=$(sed -n '1s/^pici (\(.*\)-[^-]*) .*/\1/p' $debian/changelog)
 [ "$version" = "$packaged" ] || fail "$debian/changelog begins with $packaged, and pici.h has $version"
 ok "version"
 
+# make deb removes what OUT has from another run, and nothing else. It stops before it builds: no program is found.
+mkdir "$tmp/bin" "$tmp/docs" "$tmp/made"
+for program in dirname ls sed sh; do
+    ln -s "$(command -v $program)" "$tmp/bin"
+done
+echo precious >"$tmp/docs/file"
+touch "$tmp/made/.pici-deb"
+made() { # OUT
+    PATH="$tmp/bin" tools/dev/deb "$1" >"$tmp/log" 2>&1 && fail "make deb without programs"
+    return 0
+}
+for out in "$tmp/docs" "$tmp/docs/file"; do
+    made "$out"
+    grep -q "deb: $out is not a folder that this program made" "$tmp/log" || fail "make deb takes $out"
+done
+[ "$(cat "$tmp/docs/file")" = precious ] || fail "make deb removes files of others"
+for out in "$tmp/made" "$tmp/new"; do
+    made "$out"
+    grep -q 'deb: no dpkg-buildpackage' "$tmp/log" || fail "make deb refuses $out"
+done
+ok "folder of make deb"
+
 if command -v nm >/dev/null 2>&1; then
     nm -D --with-symbol-versions --defined-only "$build/libpici.so" | awk '{ sub(/@+/, "@", $3); print $3 }' |
         awk -F@ '{ print $1 "@" ($2 == "" ? $1 : $2) }' | LC_ALL=C sort -u >"$tmp/exported"

@@ -93,7 +93,7 @@ struct pici_tensor {
  *   write    called with ctx, strictly in the order of the file; small pieces are gathered to about 64 KiB
  *   attrs    [n_attrs] the file's attributes, in any order; they are stored sorted by key
  * PICI_E_ARG: null, bad options or attributes. PICI_E_UNSUPPORTED: zstd in a build without it. PICI_E_IO: write failed;
- * errno is what it returned, as in all calls on a writer. PICI_E_NOMEM. Layout: formats/file.md. */
+ * errno is then what it returned, here and in the call below that it fails. PICI_E_NOMEM. Layout: formats/file.md. */
 PICI_API enum pici_status pici_writer_open(struct pici_writer **w, pici_write_fn write, void *ctx,
                                            const struct pici_attr *attrs, size_t n_attrs,
                                            const struct pici_writer_opts *opts);
