@@ -100,8 +100,8 @@ def _new(need: int, threads: int) -> _Pages:
 
 
 def _clear(begin: int, size: int, threads: int) -> None:
-    """Have the system provide and clear all pages. A failure leaves them to be cleared when they are touched. If no more
-    threads can start, this one clears the rest."""
+    """Have the system provide and clear all pages. A failure leaves them to be cleared when they are touched. If no
+    more threads can start, this one clears the rest."""
     part = -(-size // (min(threads, _THREADS) * _HUGE_PAGE)) * _HUGE_PAGE
     helpers = [
         threading.Thread(target=_madvise, args=(begin + at, min(part, size - at), _POPULATE_WRITE))
