@@ -284,6 +284,21 @@ there "--rm, no such directory" a.npy
 "$tool" compress --type npy --rm -o stdin.pici - <a.npy 2>"$err"
 judge 0 "--rm of standard input" $?
 there "--rm of standard input" a.npy
+"$tool" compress --type npy --rm - <a.npy >stdin.pici 2>"$err"
+judge 0 "--rm of standard input to standard output" $?
+"$tool" -d --rm - <stdin.pici >stdin.npy 2>"$err"
+judge 0 "--rm of standard input to standard output, back" $?
+same "--rm of standard input to standard output, back" a.npy stdin.npy
+cp stdin.pici two.pici
+"$tool" compress -o two.PICI ../kept/b.npy
+cp two.PICI two.kept
+"$tool" decompress --force --rm two.pici two.PICI 2>"$err"
+judge 2 "--rm, two inputs of one output" $?
+says "--rm, two inputs of one output" 'two: is another output of this run' "$err"
+absent "--rm, two inputs of one output" two.pici
+same "--rm, two inputs of one output, the first" a.npy two
+same "--rm, two inputs of one output, the second" two.kept two.PICI
+rm -f two two.* stdin.npy
 expect 2 "--rm onto itself" "$tool" compress --rm --force -o a.npy a.npy
 there "--rm onto itself" a.npy
 ln -s a.npy soft.npy

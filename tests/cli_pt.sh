@@ -178,6 +178,7 @@ save("evil.pt", [Call(run, "was-run"), tensor("Float", "0", 300, (300,), (1,))],
 save("beyond.pt", {"w": tensor("Float", "0", 300, (301,), (1,))}, {"0": numbers})
 save("twice.pt", {"a.b": tensor("Float", "0", 300, (300,), (1,)), "a": {"b": tensor("Float", "1", 300, (300,), (1,))}},
      {"0": numbers, "1": numbers})
+save("wide.pt", {str(i): tensor("Double", "0", 1, (2**59 - 1,), (0,)) for i in range(5)}, {"0": numbers[:8]})
 with zipfile.ZipFile("climbs.pt", "w") as z:
     z.writestr("../data.pkl", b"\x80\2}.")
 open("old.pt", "wb").write(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03." + bytes(100))
@@ -238,6 +239,11 @@ assert "view" not in t["model.embed.weight"]' "$out" 2>"$err" && pass || fail "l
     absent "nothing is run" was-run
     "$tool" list evil.pt >"$out"
     says "what is beside it is listed" '^1 +f32 +\[300\] ' "$out"
+
+    expect 0 "tensors of more than 2^64 bytes together" "$tool" list wide.pt
+    says "tensors of more than 2^64 bytes together" '^total .* 16\.0 EiB ' "$out"
+    expect 0 "tensors of more than 2^64 bytes together, JSON" "$tool" list --json wide.pt
+    says "tensors of more than 2^64 bytes together, JSON" '"bytes": ?18446744073709551615' "$out"
 
     # ---- pickles that are not as torch writes them: storages keep the names of their entries, and all bytes come back
     for f in beyond twice; do

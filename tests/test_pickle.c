@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pici/file.h"
 #include "tools/parse/pickle.h"
 #include "tools/parse/torch.h"
 
@@ -241,6 +242,68 @@ Test(torch, hostile_pickles)
     storage(&m, "FloatStorage", "0", 1);
     OP(&m, "K\x00\x8a\x07\xff\xff\xff\xff\xff\xff\x7f\x8a\x07\xff\xff\xff\xff\xff\xff\x7f\x86K\x01K\x01\x86\x89}tR.");
     cr_assert(!parse(&t, &m, &err) && strstr(err.what, "59 bits"), "%s", err.what);
+}
+
+/* Appends a text of n bytes. */
+static size_t long_text(uint8_t *p, size_t n)
+{
+    p[0] = 'X';
+    for (int i = 0; i < 4; i++)
+        p[1 + i] = (uint8_t)(n >> 8 * i);
+    memset(p + 5, 'k', n);
+    return 5 + n;
+}
+
+/* Keys whose values are no tensors cost nothing, however long and often they are; a path that is longer than a name may
+ * be is refused where a tensor is found. */
+Test(torch, long_keys, .timeout = 20)
+{
+    enum { KEY = 16 << 20, TIMES = 100000, ROOM = KEY + 4 * TIMES + 1000 };
+    static const char *const values[] = {"N", "h\x01", "h\x02"}; /* None; a list; a Parameter of a number */
+    uint8_t *p = malloc(ROOM);
+    struct torch t;
+    struct parse_error err;
+    for (int i = 0; i < 3; i++) {
+        struct made m = {.len = 0};
+        OP(&m, "\x80\x02]q\x01"
+               "0ctorch._utils\n_rebuild_parameter\n(K\x05tRq\x02"
+               "0}(");
+        memcpy(p, m.p, m.len);
+        size_t len = m.len;
+        len += long_text(p + len, KEY);
+        memcpy(p + len, "q\x00N", 3);
+        len += 3;
+        const size_t width = strlen(values[i]);
+        for (int k = 0; k < TIMES; k++) {
+            memcpy(p + len, "h\x00", 2);
+            memcpy(p + len + 2, values[i], width);
+            len += 2 + width;
+        }
+        memcpy(p + len, "u.", 2);
+        cr_assert(torch_parse(&t, p, len + 2, 0, &err), "%d: %s", i, err.what);
+        cr_assert_eq(t.count, 0);
+        torch_free(&t);
+    }
+    for (size_t n = PICI_NAME_MAX - 2; n <= PICI_NAME_MAX - 1; n++) { /* {"kkk...": {"b": tensor}} */
+        struct made m = {.len = 0};
+        memcpy(p, "\x80\x02}", 3);
+        size_t len = 3;
+        len += long_text(p + len, n);
+        OP(&m, "}");
+        text(&m, "b");
+        tensor(&m, "ByteStorage", "0", 9, 0, 1, (unsigned[]){9}, (unsigned[]){1}, NULL);
+        OP(&m, "ss.");
+        memcpy(p + len, m.p, m.len);
+        const bool ok = torch_parse(&t, p, len + m.len, 0, &err);
+        cr_assert_eq(ok, n + 2 <= PICI_NAME_MAX);
+        if (ok)
+            cr_assert(t.count == 1 && t.tensors[0].name_len == n + 2 && strcmp(t.tensors[0].name + n, ".b") == 0);
+        else
+            cr_assert(strstr(err.what, "more than 1048576 bytes"), "%s", err.what);
+        if (ok)
+            torch_free(&t);
+    }
+    free(p);
 }
 
 Test(pickle, refuses)

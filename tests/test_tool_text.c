@@ -13,6 +13,7 @@
 #include "tools/parse/json.h"
 #include "tools/show/jsonout.h"
 #include "tools/show/markup.h"
+#include "tools/show/report.h"
 #include "tools/show/svg.h"
 #include "tools/term.h"
 #include "tools/tool.h"
@@ -162,4 +163,27 @@ Test(tool_text, characters_are_decoded)
         else
             cr_assert(got == n && back == c, "U+%04X: %zu bytes, U+%04X", c, got, back);
     }
+}
+
+/* A file's words about the shape of a tensor, in a table. */
+Test(tool_text, words_of_a_shape_are_escaped)
+{
+    char text[512], name[] = "w", view[] = "from \033]0;x\007 \302\233m of v";
+    struct measured m = {.name = name, .view = view, .dtype = PICI_F32};
+    const struct report report = {.tensor = &m, .tensors = 1};
+    struct columns c;
+    const int real = dup(STDOUT_FILENO), to = memfd_create("to", 0);
+    fflush(stdout);
+    dup2(to, STDOUT_FILENO);
+    columns_fit(&c, &report, 0);
+    columns_row(&c, &m);
+    fputs("END", stdout);
+    fflush(stdout);
+    dup2(real, STDOUT_FILENO);
+    const ssize_t n = pread(to, text, sizeof text - 1, 0);
+    cr_assert_gt(n, 0);
+    text[n] = 0;
+    cr_assert_str_eq(text, "w      f32    [] from \\x1b]0;x\\x07 \\xc2\\x9bm of vEND");
+    close(real);
+    close(to);
 }

@@ -282,6 +282,38 @@ static int open_stdout(struct output *out, const struct input *in)
     return out->fd < 0 ? tool_bad(out->name, "%s", strerror(errno)) : TOOL_OK;
 }
 
+/* The regular files that this run has committed. */
+static struct made {
+    dev_t dev;
+    ino_t ino;
+} *made;
+static size_t made_count, made_room;
+
+static bool is_made(const char *path)
+{
+    struct stat st;
+    if (!made_count || stat(path, &st) < 0)
+        return false;
+    for (size_t i = 0; i < made_count; i++)
+        if (made[i].ino == st.st_ino && made[i].dev == st.st_dev)
+            return true;
+    return false;
+}
+
+/* Makes room for all outputs that may be open. */
+static bool room_for_made(void)
+{
+    if (made_room - made_count >= OUTPUTS)
+        return true;
+    const size_t room = 2 * made_room + OUTPUTS;
+    struct made *bigger = realloc(made, room * sizeof *made);
+    if (!bigger)
+        return false;
+    made = bigger;
+    made_room = room;
+    return true;
+}
+
 int output_open(struct output *out, const char *path, const struct input *in, bool force)
 {
     return output_open_from(out, path, in, in ? &in->fd : NULL, in != NULL, force);
@@ -295,6 +327,10 @@ int output_open_from(struct output *out, const char *path, const struct input *i
         return open_stdout(out, in);
     if (input_is(in, path))
         return tool_usage(path, "is the input file");
+    if (is_made(path))
+        return tool_usage(path, "is another output of this run");
+    if (!room_for_made())
+        return tool_nomem(path, "the list of outputs");
     sigset_t old;
     hold_signals(&old);
     enum pici_status s = pici_outfile_open_like(&out->file, path, force, from, n);
@@ -314,6 +350,8 @@ int output_open_from(struct output *out, const char *path, const struct input *i
     out->fd = pici_outfile_fd(out->file);
     struct stat st;
     out->lasting = fstat(out->fd, &st) == 0 && S_ISREG(st.st_mode);
+    out->dev = out->lasting ? st.st_dev : 0;
+    out->ino = out->lasting ? st.st_ino : 0;
     if (isatty(out->fd)) {
         output_discard(out);
         return refuse_terminal(path);
@@ -408,6 +446,8 @@ int output_commit(struct output *out)
         replace_unfinished(out->file, NULL);
         enum pici_status s = pici_outfile_commit(out->file);
         err = s == PICI_OK ? 0 : errno;
+        if (s == PICI_OK && out->lasting)
+            made[made_count++] = (struct made){out->dev, out->ino};
         sigprocmask(SIG_SETMASK, &old, NULL);
         out->file = NULL;
     } else if (close(out->fd) < 0 && errno != EINTR) { /* some file systems report a full disk only here */

@@ -98,7 +98,7 @@ int result_done(struct results *sum, const struct tool_options *o, const char *p
         sum->compressed += restored ? bytes : out->at;
         sum->seconds += seconds;
     }
-    if (!o->remove)
+    if (!o->remove || strcmp(path, "-") == 0) /* standard input has no name to remove */
         return TOOL_OK;
     if (!out->lasting)
         return tool_bad(in->name, "not removed: the output, %s, is not a file", out->name);

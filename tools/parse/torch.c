@@ -46,10 +46,17 @@ static const struct kind {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, UNTYPED = KINDS - 1 };
 
-/* The path from the root to the value that is looked at. */
+/* The path from the root to the value that is looked at: a key on each level of walk_cells, of which each is deeper than
+ * the one around it. A name is made of them only when a tensor is found, since keys may be long and many. */
+struct key {
+    const char *word; /* [len] in the pickle, or NULL: digits */
+    size_t len;
+    char digits[24];
+};
+
 struct path {
-    char *p;
-    size_t len, room;
+    struct key key[TORCH_MAX_DEPTH + 2];
+    size_t keys;
 };
 
 struct walker {
@@ -83,11 +90,29 @@ static void *more_room(void *p, size_t *room, size_t used, size_t n, size_t widt
 
 /* ---- tensors */
 
+/* Copies the keys of the path, with dots between, to name, which has room for most bytes. Returns the length of all of
+ * them, or a part of it that is more than PICI_NAME_MAX. */
+static size_t path_name(const struct path *path, char *name, size_t most)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < path->keys && len <= PICI_NAME_MAX; i++) {
+        const struct key *key = &path->key[i];
+        if (len && len < most)
+            name[len] = '.';
+        len += len != 0;
+        if (len < most)
+            memcpy(name + len, key->word ? key->word : key->digits, key->len < most - len ? key->len : most - len);
+        len += key->len <= PICI_NAME_MAX ? key->len : PICI_NAME_MAX + 1;
+    }
+    return len;
+}
+
 static bool bad(struct walker *w, const char *what)
 {
-    char name[64];
+    char name[64], text[64];
+    const size_t len = path_name(&w->path, name, sizeof name);
     return parse_fail(w->err, w->base, "the pickle's tensor '%s' %s",
-                      parse_printable(name, sizeof name, w->path.p, w->path.len), what);
+                      parse_printable(text, sizeof text, name, len < sizeof name ? len : sizeof name), what);
 }
 
 /* The number of a node; false if it is not an integer from 0 on. */
@@ -182,11 +207,13 @@ static bool add_tensor(struct walker *w, struct torch_tensor *t, const struct ki
     t->source_dtype = kind->name;
     t->dtype = kind->dtype;
     t->item_elements = kind->item_elements;
-    t->name_len = w->path.len ? w->path.len : 4;
+    const size_t path_len = path_name(&w->path, NULL, 0);
+    t->name_len = path_len ? path_len : 4;
     const size_t dims_bytes = 2 * t->rank * sizeof *shape;
     w->memory += t->name_len + 1 + dims_bytes + sizeof *t;
     if (t->name_len > PICI_NAME_MAX)
-        return parse_fail(w->err, w->base, "the pickle has a tensor of a name of %zu bytes", t->name_len);
+        return parse_fail(w->err, w->base, "the pickle has a tensor of a name of more than %u bytes",
+                          PICI_NAME_MAX);
     if (w->memory > TORCH_MAX_MEMORY)
         return parse_fail(w->err, w->base, "the pickle's tensors have longer names and shapes than the limit");
     if (!measure(w, t, shape, strides))
@@ -199,7 +226,8 @@ static bool add_tensor(struct walker *w, struct torch_tensor *t, const struct ki
     out->dims = dims ? dims : out->dims;
     if (!tensors || !names || (!dims && t->rank))
         return nomem(w);
-    memcpy(names + w->names_len, w->path.len ? w->path.p : "data", t->name_len);
+    memcpy(names + w->names_len, "data", 4);
+    path_name(&w->path, names + w->names_len, path_len);
     names[w->names_len + t->name_len] = 0;
     w->names_len += t->name_len + 1;
     if (t->rank) {
@@ -249,31 +277,19 @@ static bool take_bare_storage(struct walker *w, uint32_t n)
 
 static bool walk(struct walker *w, uint32_t n, int depth);
 
-/* Appends a word to the path, after a dot if it is not the first. */
-static bool enter(struct walker *w, const char *word, size_t len)
-{
-    struct path *to = &w->path;
-    char *p = more_room(to->p, &to->room, to->len, len + 1, 1);
-    if (!p)
-        return nomem(w);
-    to->p = p;
-    if (to->len)
-        p[to->len++] = '.';
-    memcpy(p + to->len, word, len);
-    to->len += len;
-    return true;
-}
-
 /* Appends a key to the path: a text or an integer as it is, of other keys their number in the container. */
-static bool enter_key(struct walker *w, uint32_t key, uint64_t index)
+static void enter_key(struct walker *w, uint32_t key, uint64_t index)
 {
-    char digits[24];
+    struct key *to = &w->path.key[w->path.keys++];
     const struct pickle_node *k = key == PICKLE_NO ? NULL : &w->pickle.nodes[key];
-    if (k && k->type == PICKLE_TEXT)
-        return enter(w, (const char *)w->pickle.bytes + k->is.text.start, k->is.text.len);
-    const int len = k && k->type == PICKLE_INT ? snprintf(digits, sizeof digits, "%" PRId64, k->is.number)
-                                               : snprintf(digits, sizeof digits, "%" PRIu64, index);
-    return enter(w, digits, (size_t)len);
+    if (k && k->type == PICKLE_TEXT) {
+        to->word = (const char *)w->pickle.bytes + k->is.text.start;
+        to->len = k->is.text.len;
+        return;
+    }
+    to->word = NULL;
+    to->len = (size_t)(k && k->type == PICKLE_INT ? snprintf(to->digits, sizeof to->digits, "%" PRId64, k->is.number)
+                                                  : snprintf(to->digits, sizeof to->digits, "%" PRIu64, index));
 }
 
 /* Whether a key of a module's state stands for no part of a parameter's name. */
@@ -286,15 +302,15 @@ static bool is_layer_of_module(const struct walker *w, uint32_t key)
 /* Walks the values in a node's cells. state: they are the attributes of an object. */
 static bool walk_cells(struct walker *w, uint32_t n, bool state, int depth)
 {
-    const size_t len = w->path.len;
+    const size_t keys = w->path.keys;
     uint64_t index = 0;
     for (uint32_t c = w->pickle.nodes[n].first; c != PICKLE_NO; c = w->pickle.cells[c].next) {
         const struct pickle_cell *cell = &w->pickle.cells[c];
-        if (!(state && is_layer_of_module(w, cell->key)) && !enter_key(w, cell->key, index))
-            return false;
+        if (!(state && is_layer_of_module(w, cell->key)))
+            enter_key(w, cell->key, index);
         if (!walk(w, cell->value, depth + 1))
             return false;
-        w->path.len = len;
+        w->path.keys = keys;
         index++;
     }
     return true;
@@ -377,7 +393,6 @@ bool torch_parse(struct torch *out, const uint8_t *bytes, size_t len, uint64_t b
         dims += 2 * t->rank;
     }
     pickle_free(&w.pickle);
-    free(w.path.p);
     if (!ok)
         torch_free(out);
     return ok;

@@ -235,7 +235,7 @@ void columns_fit(struct columns *c, const struct report *r, size_t rest)
         const struct measured *m = &r->tensor[i];
         c->name = widest(c->name, term_puts(NULL, m->name));
         c->dtype = widest(c->dtype, strlen(dtype_cell(text, m)));
-        c->shape = widest(c->shape, strlen(shape_cell(text, m)));
+        c->shape = widest(c->shape, term_puts(NULL, shape_cell(text, m)));
     }
     /* On a terminal, names are cut to fit, down to a dozen characters. */
     rest += 2 + c->dtype + 2 + c->shape;
@@ -247,7 +247,8 @@ void columns_fit(struct columns *c, const struct report *r, size_t rest)
 static void columns_put(const struct columns *c, const char *name, const char *dtype, const char *shape)
 {
     term_column(stdout, name, c->name, c->cut);
-    printf("  %-*s  %-*s", (int)c->dtype, dtype, (int)c->shape, shape);
+    printf("  %-*s  ", (int)c->dtype, dtype);
+    term_column(stdout, shape, c->shape, false); /* it may have words of the file */
 }
 
 void columns_head(const struct columns *c)

@@ -19,6 +19,11 @@
 
 enum { VIEW_TEXT = 512 /* the most characters shown */ };
 
+static uint64_t capped_sum(uint64_t a, uint64_t b)
+{
+    return a <= UINT64_MAX - b ? a + b : UINT64_MAX;
+}
+
 /* Adds a tensor. NULL: no memory. */
 static struct measured *add(struct report *report, const char *name, size_t len, enum pici_dtype dtype,
                             const uint64_t *shape, unsigned rank, uint64_t count)
@@ -31,8 +36,9 @@ static struct measured *add(struct report *report, const char *name, size_t len,
     if (rank)
         memcpy(m->shape, shape, rank * sizeof *m->shape);
     m->elements = count;
-    report->total.elements += count;
-    report->total.dense_bytes += count * pici_dtype_width(dtype);
+    /* A .pt file may claim tensors of any length with strides of 0. One has fewer than 2^64 bytes; their sum may not. */
+    report->total.elements = capped_sum(report->total.elements, count);
+    report->total.dense_bytes = capped_sum(report->total.dense_bytes, count * pici_dtype_width(dtype));
     return m;
 }
 
