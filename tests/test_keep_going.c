@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tools/attrs.h"
+#include "tools/parse/unzip.h"
 #include "tools/reading.h"
 #include "tools/tool.h"
 
@@ -273,9 +274,41 @@ Test(keep_going, nothing_is_wrong, .init = setup, .fini = teardown)
         make(&r, 0, parts);
         cr_assert_eq(run(verb_decompress, r.file.p, r.file.len, true), TOOL_OK, "%s", said);
         cr_assert(lines() == 0 && restored(back, sizeof back) == r.bytes && memcmp(back, r.original, r.bytes) == 0);
+        unlink(out);
         free(r.original);
         sink_free(&r.file);
     }
+}
+
+/* What this build cannot deflate is refused before anything is written, also to a stream. */
+Test(keep_going, no_zlib, .init = setup, .fini = teardown)
+{
+    static const char deflate[] = "5 0 1000 1 9.9";
+    if (unzip_inflates())
+        cr_skip_test("built with zlib");
+    struct rng rng = {7};
+    struct item items[2];
+    struct sink file = {0};
+    const struct pici_attr attr = {ATTR_DEFLATE, deflate, sizeof deflate - 1};
+    struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    item_init(&items[0], "a", PICI_F32, PATTERN_50, &rng, DIMS(1000));
+    item_init(&items[1], "b", PICI_F32, PATTERN_50, &rng, DIMS(1000));
+    items[1].t.attrs = &attr;
+    items[1].t.n_attrs = 1;
+    write_items(&file, items, 2, NULL, 0, &opts, 0);
+    const int real = dup(STDOUT_FILENO), to = memfd_create("to", 0);
+    memcpy(out, "-", 2);
+    fflush(stdout);
+    dup2(to, STDOUT_FILENO);
+    const int status = run(verb_decompress, file.p, file.len, false);
+    dup2(real, STDOUT_FILENO);
+    cr_assert(status == TOOL_BAD && lines() == 1 && strstr(said, "extract gives the elements"), "%d: %s", status, said);
+    cr_assert_eq(lseek(to, 0, SEEK_END), 0);
+    close(real);
+    close(to);
+    item_free(&items[0]);
+    item_free(&items[1]);
+    sink_free(&file);
 }
 
 /* Several chunks, and the header with them: a line each. */

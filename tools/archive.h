@@ -73,8 +73,8 @@ const char *archive_name(struct archive *, const struct archive_part *, size_t *
 /* Go to the first byte of a part. */
 int archive_begin(struct archive *, const struct archive_part *);
 
-/* Read the next bytes of the part. With the last ones, the CRC-32 of an entry is checked; that of a .pt file's storages
- * is not, since several parts and orders may be read of one. */
+/* Read the next bytes of the part. With the last ones, the entry's CRC-32 is checked, except that of the storages of a
+ * .pt file, which nothing checks. */
 int archive_take(struct archive *, const struct archive_part *, void *buf, size_t bytes, uint64_t left);
 
 /* How tensor i of torch lies in its storage, in words: "strides [1, 3]", "from 12 of embed.weight"; "" if it is all of

@@ -286,7 +286,7 @@ static int open_stdout(struct output *out, const struct input *in)
 static struct made {
     dev_t dev;
     ino_t ino;
-} *made;
+} * made;
 static size_t made_count, made_room;
 
 static bool is_made(const char *path)

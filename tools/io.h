@@ -77,8 +77,8 @@ struct output {
     uint64_t at;               /* bytes written, holes among them */
     int err;                   /* errno of a failed output_put */
     bool is_stdout;
-    bool lasting;       /* a regular file, which appears when it is complete */
-    dev_t dev;          /* of that file */
+    bool lasting; /* a regular file, which appears when it is complete */
+    dev_t dev;    /* of that file */
     ino_t ino;
     unsigned block;     /* aligned blocks of so many zeros become holes; 0: none do */
     struct limit limit; /* on bytes that are not holes */
@@ -88,8 +88,8 @@ struct output {
 };
 
 /* path "-": standard output. Refuses, with TOOL_USAGE, an existing file unless force or the user, asked on a terminal,
- * agrees, the file that in reads (in may be NULL), an output that this run has committed, and a terminal. Devices and pipes are written in place. A new file
- * gets the permissions of the file that in reads. */
+ * agrees, the file that in reads (in may be NULL), an output that this run has committed, and a terminal. Devices and
+ * pipes are written in place. A new file gets the permissions of the file that in reads. */
 int output_open(struct output *out, const char *path, const struct input *in, bool force);
 
 /* The same; a new file gets the permissions that the files open at from [n] have in common. */

@@ -45,6 +45,13 @@ int restore_open(struct restore *to, struct reading *r, struct output *out)
     return status;
 }
 
+int restore_no_zlib(const char *file, const char *tensor)
+{
+    return tool_bad(
+        file, "tensor %s was deflated, and this build has no zlib to deflate it again; extract gives the elements",
+        tensor);
+}
+
 /* Prints what is wrong. With keep_going, counts it as a loss and continues. */
 static int refuse(const struct moved *m, const char *what, const char *key)
 {
@@ -102,8 +109,8 @@ static int find_deflated(struct moved *m)
         (m->deflated.header > m->before && !to->head_lost && to->r->lost == m->lost))
         return bad_attr(m, ATTR_DEFLATE);
     if (!unzip_inflates())
-        return refuse(m, "was deflated, and this build has no zlib to deflate it again",
-                      to->r->keep_going ? "; it is written as it is" : "; extract gives the elements");
+        return to->r->keep_going ? refuse(m, "was deflated; this build has no zlib", ", and writes it as it is")
+                                 : restore_no_zlib(to->r->in->name, m->t->name);
     m->header = m->deflated.header < m->before ? (size_t)m->deflated.header : m->before;
     m->before -= m->header;
     m->deflater = deflater_new((int)m->deflated.level);

@@ -20,6 +20,9 @@ struct restore {
 /* Both must outlive the restore. Unless this fails, end with restore_close. */
 int restore_open(struct restore *, struct reading *, struct output *);
 
+/* Refuse to restore a tensor that was deflated, in a build without zlib. Returns TOOL_BAD. */
+int restore_no_zlib(const char *file, const char *tensor);
+
 /* Write a tensor, and what of the head precedes it. It must be the reader's current one. */
 int restore_tensor(struct restore *, const struct pici_tensor_info *, struct progress *);
 

@@ -46,8 +46,8 @@ static const struct kind {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, UNTYPED = KINDS - 1 };
 
-/* The path from the root to the value that is looked at: a key on each level of walk_cells, of which each is deeper than
- * the one around it. A name is made of them only when a tensor is found, since keys may be long and many. */
+/* The path from the root to the value that is looked at: a key for each level of walk_cells. A name is made of them
+ * only when a tensor is found, since keys may be long and many. */
 struct key {
     const char *word; /* [len] in the pickle, or NULL: digits */
     size_t len;
@@ -212,8 +212,7 @@ static bool add_tensor(struct walker *w, struct torch_tensor *t, const struct ki
     const size_t dims_bytes = 2 * t->rank * sizeof *shape;
     w->memory += t->name_len + 1 + dims_bytes + sizeof *t;
     if (t->name_len > PICI_NAME_MAX)
-        return parse_fail(w->err, w->base, "the pickle has a tensor of a name of more than %u bytes",
-                          PICI_NAME_MAX);
+        return parse_fail(w->err, w->base, "the pickle has a tensor of a name of more than %u bytes", PICI_NAME_MAX);
     if (w->memory > TORCH_MAX_MEMORY)
         return parse_fail(w->err, w->base, "the pickle's tensors have longer names and shapes than the limit");
     if (!measure(w, t, shape, strides))

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attrs.h"
+#include "parse/unzip.h"
 #include "reading.h"
 #include "restore.h"
 #include "result.h"
@@ -32,22 +34,43 @@ static int copy(struct reading *r, struct output *out)
     return status;
 }
 
-/* The length of the output by the index; 0: not known. A file that is read forward is opened once more for that. Errors
- * are ignored here, since reading the file will find them. */
-static uint64_t claimed(const struct reading *r)
+/* The first tensor that was deflated, by the index; false if there is none. */
+static bool is_deflated(struct pici_reader *reader, struct pici_tensor_info *t)
+{
+    uint64_t tensors = 0;
+    struct pici_attr a = {0};
+    enum pici_status s = pici_reader_count(reader, &tensors);
+    for (uint64_t i = 0; !s && !a.key && i < tensors; i++) {
+        *t = (struct pici_tensor_info)PICI_TENSOR_INFO_INIT;
+        s = pici_reader_attr(reader, i, ATTR_DEFLATE, &a);
+        if (!s && a.key)
+            s = pici_reader_tensor(reader, i, t);
+    }
+    return !s && a.key;
+}
+
+/* Finds the length of the output by the index; 0: not known. Refuses what this build cannot deflate. A file that is
+ * read forward is opened once more for that. Errors of the file are ignored here, since reading it will find them. */
+static int look_ahead(const struct reading *r, uint64_t *bytes)
 {
     struct input *in = r->in;
     const struct input was = *in;
     struct pici_reader *again = NULL;
-    uint64_t bytes = 0;
-    enum pici_status s = PICI_E_ARG;
-    if (r->at_random)
-        s = limit_claimed(r->reader, UINT64_MAX, &bytes);
-    else if (in->regular && pici_reader_open_at(&again, input_read_at, in, in->bytes, NULL) == PICI_OK)
-        s = limit_claimed(again, UINT64_MAX, &bytes);
+    struct pici_tensor_info t;
+    int status = TOOL_OK;
+    *bytes = 0;
+    if (!r->at_random && in->regular && pici_reader_open_at(&again, input_read_at, in, in->bytes, NULL) != PICI_OK) {
+        pici_reader_close(again);
+        again = NULL;
+    }
+    struct pici_reader *reader = r->at_random ? r->reader : again;
+    if (reader && limit_claimed(reader, UINT64_MAX, bytes) != PICI_OK)
+        *bytes = 0;
+    if (reader && !r->keep_going && !unzip_inflates() && is_deflated(reader, &t))
+        status = restore_no_zlib(in->name, t.name);
     pici_reader_close(again);
     *in = was;
-    return s ? 0 : bytes;
+    return status;
 }
 
 static int refuse_delta(const struct reading *r)
@@ -78,6 +101,7 @@ static int decompress(const char *path, const struct tool_options *o, void *sum)
     struct input in;
     struct output out;
     struct reading r;
+    uint64_t claimed;
     double start = 0;
     int status = output_name(path, o, &out_path);
     if (status)
@@ -97,7 +121,9 @@ static int decompress(const char *path, const struct tool_options *o, void *sum)
             if (status == TOOL_OK && !o->no_sparse)
                 output_sparse(&out);
             if (status == TOOL_OK)
-                status = output_claim(&out, in.name, claimed(&r));
+                status = look_ahead(&r, &claimed);
+            if (status == TOOL_OK)
+                status = output_claim(&out, in.name, claimed);
             if (status == TOOL_OK)
                 status = copy(&r, &out);
             const double seconds = term_now() - start;

@@ -36,7 +36,7 @@ static struct measured *add(struct report *report, const char *name, size_t len,
     if (rank)
         memcpy(m->shape, shape, rank * sizeof *m->shape);
     m->elements = count;
-    /* A .pt file may claim tensors of any length with strides of 0. One has fewer than 2^64 bytes; their sum may not. */
+    /* A .pt file may claim long tensors, with strides of 0. One has fewer than 2^64 bytes; their sum may have more. */
     report->total.elements = capped_sum(report->total.elements, count);
     report->total.dense_bytes = capped_sum(report->total.dense_bytes, count * pici_dtype_width(dtype));
     return m;
