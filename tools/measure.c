@@ -57,6 +57,9 @@ void mix_sum(struct pici_mix *total, const struct pici_mix *mix)
         total->value_bytes[c] += mix->value_bytes[c];
     }
     total->other_bytes += mix->other_bytes;
+    total->sign_tiles += mix->sign_tiles;
+    total->sign_bytes += mix->sign_bytes;
+    total->negative_zeros += mix->negative_zeros;
 }
 
 uint64_t hybrid_head(uint64_t n)

@@ -29,8 +29,8 @@ extern "C" {
 PICI_API enum pici_status pici_diff(void *block, size_t cap, size_t *len, const void *base, const void *src, uint64_t n,
                                     enum pici_dtype, enum pici_format, const struct pici_opts *);
 
-/* XOR a block into dst, in place: dst[i] ^= x for each nonzero element x that the block stores. Other elements of dst
- * keep their bits. Applied to the base of a delta, this gives src; applied to src, it gives base.
+/* XOR a block into dst, in place: dst[i] ^= x for each element x of the block that has a bit set, also a sign alone.
+ * Other elements of dst keep their bits. Applied to the base of a delta, this gives src; applied to src, it gives base.
  *   dst   [n elements of the block's dtype]   read and written; unspecified unless PICI_OK. Must not overlap block
  *   n     must equal the block's count
  *   block [len bytes]                         untrusted: every rule of the format is checked, and the checksum if there

@@ -135,7 +135,7 @@ struct pici_info {
     enum pici_format format;
     enum pici_dtype dtype;
     uint64_t count;     /* elements that were encoded */
-    uint64_t nnz;       /* nonzero elements; in a dense block, count */
+    uint64_t nnz;       /* nonzero elements; in a dense block, count; in hybrid, without -0.0 whose sign is kept */
     size_t block_bytes; /* bytes of the whole block */
 };
 #define PICI_INFO_INIT {sizeof(struct pici_info), PICI_DENSE, PICI_F32, 0, 0, 0}
