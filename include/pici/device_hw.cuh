@@ -11,6 +11,7 @@
 #ifndef PICI_DEVICE_HW
 
 #define PICI_DEV static __device__ __forceinline__      /* a function for the device */
+#define PICI_DEV_COLD static __device__ __noinline__    /* one that is rarely called and needs many registers */
 #define PICI_DEV_HOST static __host__ __device__ inline /* for both */
 #define PICI_DEV_MEMBER __device__ __forceinline__
 #define PICI_UNROLL _Pragma("unroll")

@@ -536,14 +536,14 @@ template <class T> struct arith_xor;
 template <class SUM> constexpr bool SETS_SIGNS = false;
 template <class T> constexpr bool SETS_SIGNS<arith_xor<T>> = true;
 
-/* The first value that a tile must not store; t.n if there is none. */
-template <class T> PICI_DEV unsigned find_unstorable(const tile_of_group &t, bool zeros)
+/* The first value of a tile that is -0.0; the number of values if there is none. */
+template <class T> PICI_DEV unsigned find_unstorable(const tile_of_group &t)
 {
     const unsigned n = t.container == RAW ? t.len : t.n;
     for (unsigned first = 0; first < n; first += LANES) {
         const unsigned i = first + hw::lane();
         const T x = i < n ? hw::load((const T *)t.values + i) : (T)1;
-        const unsigned bad = hw::ballot(x == SIGN<T> || (zeros && x == 0));
+        const unsigned bad = hw::ballot(x == SIGN<T>);
         if (bad)
             return first + hw::ffs(bad) - 1;
     }
@@ -558,10 +558,15 @@ template <class T> PICI_DEV columns stored_rows(columns &negative, const tile_of
     columns c = {{0, 0}};
     negative = columns{{0, 0}};
     if (t.container == RAW) {
-        for (unsigned i = 0; i < 2 * COLS && 2 * lane * COLS + i < t.len; i++) {
-            const T x = hw::load(values + 2 * lane * COLS + i);
-            c.word[i / COLS] |= x != 0 ? UINT64_C(1) << i % COLS : 0;
-            negative.word[i / COLS] |= x == SIGN<T> ? UINT64_C(1) << i % COLS : 0;
+        PICI_UNROLL
+        for (unsigned k = 0; k < 2; k++) {
+            const unsigned row = (2 * lane + k) * COLS;
+            PICI_UNROLL_1
+            for (unsigned i = 0; i < COLS && row + i < t.len; i++) {
+                const T x = hw::load(values + row + i);
+                c.word[k] |= x != 0 ? UINT64_C(1) << i : 0;
+                negative.word[k] |= x == SIGN<T> ? UINT64_C(1) << i : 0;
+            }
         }
         return c;
     }
@@ -578,8 +583,10 @@ template <class T> PICI_DEV columns stored_rows(columns &negative, const tile_of
             const uint8_t *p = t.payload + i / 2 * 3 + i % 2;
             at = (hw::load(p) | (unsigned)hw::load(p + 1) << 8) >> (i % 2 ? 4 : 0) & (TILE - 1);
         }
-        if (at / (2 * COLS) == lane)
-            c.word[at / COLS % 2] |= UINT64_C(1) << at % COLS;
+        PICI_UNROLL
+        for (unsigned k = 0; k < 2; k++)
+            if (at / COLS == 2 * lane + k)
+                c.word[k] |= UINT64_C(1) << at % COLS;
     }
     unsigned rank = tile_offset(c);
     each_bit(c, [&](unsigned k, unsigned bit) {
@@ -594,7 +601,7 @@ template <class T> PICI_DEV columns stored_rows(columns &negative, const tile_of
 template <reading DO, class SUM, class T>
 PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &t, const dense_tile<T> &d)
 {
-    const unsigned stored = t.container == RAW ? t.len : t.n, unstorable = find_unstorable<T>(t, false);
+    const unsigned stored = t.container == RAW ? t.len : t.n, unstorable = find_unstorable<T>(t);
     if (t.keeps && unstorable < stored)
         return tile_breach{RULE_STORED_ZERO, unstorable};
     if (!t.keeps && unstorable == stored)
@@ -632,6 +639,67 @@ PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &t, const dense_til
     return tile_breach{RULE_NONE, 0};
 }
 
+/* A warp takes several neighbouring tiles at a time, because each time it reads their group's descriptors; but few
+ * enough that all warps have work. */
+PICI_DEV unsigned tiles_at_a_time(uint64_t tiles, uint64_t shares)
+{
+    unsigned each = GROUP_TILES;
+    while (each > 1 && tiles / each < 4 * shares)
+        each /= 2;
+    return each;
+}
+
+/* Can the signs of tile i of group `number` be read, and matter? wrong: the first fault of the share so far. Of several
+ * values that a tile must not store, the first is reported, whether it is +0.0 or -0.0. */
+PICI_DEV bool before_fault(uint64_t wrong, uint64_t number, unsigned i)
+{
+    const uint64_t order = ~wrong << 2 >> 2, tile = number << 8 | GROUP_TILE << 5 | i;
+    return !wrong || (~wrong >> 62 == FAULT_BODY &&
+                      (tile < order >> 17 || (tile == order >> 17 && (order >> 12 & 31) == RULE_STORED_ZERO)));
+}
+
+/* Check, and set as DO and SUM say, the signs of a share of a version-2 block that has been read otherwise. bytes,
+ * count, units: as in hybrid_view. wrong: the first fault so far. Returns a fault. Not inlined, and called with few
+ * values in registers: blocks of version 1 must not pay for it. */
+template <reading DO, class SUM, class T>
+PICI_DEV_COLD uint64_t signs_of_share(const uint8_t *bytes, uint64_t count, uint64_t units, T *dst, uint64_t share,
+                                      uint64_t shares, uint64_t wrong)
+{
+    const hybrid_view h = {bytes, count, units, true};
+    const unsigned each = tiles_at_a_time(tiles_of(count), shares);
+    PICI_UNROLL_1
+    for (uint64_t t = share * each; t < tiles_of(count); t += shares * each) {
+        const uint64_t number = t / GROUP_TILES;
+        const unsigned first = (unsigned)(t % GROUP_TILES);
+        group g;
+        if (group_open(g, h, LOG2<T>, number))
+            continue;
+        PICI_UNROLL_1
+        for (unsigned i = first; i < first + each && i < g.tiles; i++) {
+            tile_of_group tile;
+            tile.n = hw::shfl(g.n, i);
+            tile.keeps = g.signs >> i & 1;
+            if ((tile.n == 0 && !tile.keeps) || !before_fault(wrong, number, i))
+                continue;
+            tile.container = hw::shfl(g.container, i);
+            tile.payload = g.record + hw::shfl(g.payload, i);
+            tile.values = g.record + hw::shfl(g.own_values, i);
+            tile.full = false;
+            tile.len = elements_of(count, t - first + i);
+            tile.signs = g.record + hw::shfl(g.own_signs, i);
+            tile.sign = tile_signs{hw::shfl(g.sign.zeros, i), hw::shfl(g.sign.listed, i), hw::shfl(g.sign.unary, i),
+                                   hw::shfl(g.sign.flip ? 1u : 0u, i) != 0};
+            dense_tile<T> d = dense_tile<T>();
+            if constexpr (DO != VERIFY)
+                d = tile_at(dst, count, t - first + i);
+            const tile_breach b = tile_of_group_signs<DO, SUM>(tile, d);
+            if (b.rule)
+                wrong = first_fault(wrong, group_fault(number, GROUP_TILE, i, b.rule, b.sub));
+        }
+    }
+    return wrong;
+}
+
 /* What a share of a hybrid block adds to its number of nonzeros if a tile keeps signs. A block that fits in memory has
  * fewer nonzeros, and no more shares than leave room for this. */
 constexpr uint64_t SIGNS_SEEN = UINT64_C(1) << 44;
@@ -642,12 +710,8 @@ template <reading DO, class SUM, class T>
 PICI_DEV uint64_t warp_hybrid(uint64_t &nnz, const block_view &v, T *dst, uint64_t share, uint64_t shares,
                               uint8_t *stage)
 {
-    /* A warp takes several neighbouring tiles at a time, because each time it reads their group's descriptors; but
-     * few enough that all warps have work. */
     const hybrid_view h = hybrid_of(v);
-    unsigned each = GROUP_TILES;
-    while (each > 1 && v.tiles / each < 4 * shares)
-        each /= 2;
+    const unsigned each = tiles_at_a_time(v.tiles, shares);
     const uint64_t step = shares * each;
     uint64_t wrong = 0;
     nnz = 0;
@@ -664,8 +728,7 @@ PICI_DEV uint64_t warp_hybrid(uint64_t &nnz, const block_view &v, T *dst, uint64
         if (g.signs && nnz < SIGNS_SEEN)
             nnz += SIGNS_SEEN;
         const unsigned end = g.tiles < first + each ? g.tiles : first + each;
-        /* four values in one register */
-        const unsigned kind = g.n | g.container << 16 | (g.full ? 1u : 0u) << 18 | (g.keeps ? 1u : 0u) << 19;
+        const unsigned kind = g.n | g.container << 16 | (g.full ? 1u : 0u) << 18; /* three values in one register */
         PICI_UNROLL_1
         for (unsigned i = first; i < end; i++) {
             const unsigned its = hw::shfl(kind, i);
@@ -674,33 +737,23 @@ PICI_DEV uint64_t warp_hybrid(uint64_t &nnz, const block_view &v, T *dst, uint64
             tile.container = its >> 16 & 3;
             tile.payload = g.record + hw::shfl(g.payload, i);
             tile.values = g.record + hw::shfl(g.own_values, i);
-            tile.full = (its >> 18 & 1) != 0;
-            tile.keeps = its >> 19 != 0;
-            tile.signs = nullptr;
-            tile.sign = tile_signs();
-            if (h.version2) {
-                tile.signs = g.record + hw::shfl(g.own_signs, i);
-                tile.sign = tile_signs{hw::shfl(g.sign.zeros, i), hw::shfl(g.sign.listed, i), hw::shfl(g.sign.unary, i),
-                                       hw::shfl(g.sign.flip ? 1u : 0u, i) != 0};
-            }
+            tile.full = its >> 18 != 0;
             tile.len = elements_of(h.count, t - first + i);
             dense_tile<T> d = dense_tile<T>();
             if constexpr (DO != VERIFY)
                 d = tile_at(dst, h.count, t - first + i);
-            if (tile.n == 0 && !tile.keeps) {
+            if (tile.n == 0) {
                 if constexpr (DO == DECODE)
                     tile_put(d, nullptr);
                 continue;
             }
-            tile_breach b = tile_of_group_read<DO, SUM>(tile, d, stage);
-            if (b.rule == RULE_STORED_ZERO && tile.keeps)
-                b.sub = find_unstorable<T>(tile, true);
-            if (!b.rule && h.version2)
-                b = tile_of_group_signs<DO, SUM>(tile, d);
+            const tile_breach b = tile_of_group_read<DO, SUM>(tile, d, stage);
             if (b.rule)
                 wrong = first_fault(wrong, group_fault(t / GROUP_TILES, GROUP_TILE, i, b.rule, b.sub));
         }
     }
+    if (h.version2)
+        wrong = signs_of_share<DO, SUM, T>(h.bytes, h.count, h.units, dst, share, shares, wrong);
     return wrong;
 }
 

@@ -40,6 +40,15 @@ template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T x, T y, uns
         hw::put(values + k, y);
 }
 
+/* by_access, also for a tile that is read by value and has a base. */
+template <class T, class EACH> PICI_DEV auto by_any_access(const dense_tile<const T> &d, EACH each)
+{
+    if (d.base && d.by_value)
+        return d.pairs ? each(access_of<ROW_PAIRS | ROW_DELTA | ROW_BY_VALUE>())
+                       : each(access_of<ROW_DELTA | ROW_BY_VALUE>());
+    return by_access(d, each);
+}
+
 template <unsigned HOW, class T>
 PICI_DEV columns survey_rows(made_tile *to, const dense_tile<const T> &d, bool &negative)
 {
@@ -74,7 +83,7 @@ PICI_DEV columns survey_rows(made_tile *to, const dense_tile<const T> &d, bool &
  * read a -0.0, if elements are floats. */
 template <class T> PICI_DEV columns tile_survey(made_tile *to, const dense_tile<const T> &d, bool &negative)
 {
-    const columns c = by_access(d, [&](auto how) { return survey_rows<how.value>(to, d, negative); });
+    const columns c = by_any_access(d, [&](auto how) { return survey_rows<how.value>(to, d, negative); });
     hw::put((raw128 *)to->bits + hw::lane(), raw128{c.word[0], c.word[1]});
     return c;
 }
@@ -158,7 +167,7 @@ PICI_DEV void tile_write(uint8_t *payload, T *values, made_tile *of, const dense
     if (container != RAW && n <= KEPT<T>)
         warp_copy_out(values, of->values, n);
     else
-        by_access(d, [&](auto how) { write_rows<how.value>(values, of->values, d, container == RAW); });
+        by_any_access(d, [&](auto how) { write_rows<how.value>(values, of->values, d, container == RAW); });
     hw::syncwarp();
 }
 
@@ -174,10 +183,13 @@ template <unsigned HOW, class T> PICI_DEV columns read_rows(columns &negative, c
         const T x = first_of<T>(v), y = second_of<T>(v);
         const unsigned evens = hw::ballot(plus_zero(x) != 0), odds = hw::ballot(plus_zero(y) != 0);
         const unsigned even_signs = hw::ballot(x == SIGN<T>), odd_signs = hw::ballot(y == SIGN<T>);
-        if (row / 2 == hw::lane()) {
-            c.word[row % 2] = spread(evens) | spread(odds) << 1;
-            negative.word[row % 2] = spread(even_signs) | spread(odd_signs) << 1;
-        }
+        const uint64_t own = spread(evens) | spread(odds) << 1, signs = spread(even_signs) | spread(odd_signs) << 1;
+        PICI_UNROLL
+        for (unsigned k = 0; k < 2; k++)
+            if (row == 2 * hw::lane() + k) {
+                c.word[k] = own;
+                negative.word[k] = signs;
+            }
     }
     return c;
 }

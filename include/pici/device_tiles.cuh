@@ -82,7 +82,8 @@ template <class T> struct dense_tile {
     unsigned left;         /* elements of the tile: TILE, or fewer for the last */
     bool pairs;            /* left == TILE, and rows can be read and written in pairs */
     T *base = nullptr;     /* null; or, for a tile that is read, elements with which those at `at` are XORed */
-    bool by_value = false; /* of a tile that is read: elements are floats, and -0.0 is read as +0.0 */
+    bool by_value = false; /* of a tile that is read: elements are floats, and -0.0 is read as +0.0; for by_access, not
+                            * with a base */
 };
 
 /* Tile t of the n elements at dense; with a base, of their XOR with the elements there. */
@@ -110,9 +111,6 @@ template <unsigned HOW> struct access_of {
 /* Call each with the access_of that says how the tile's rows are read. */
 template <class T, class EACH> PICI_DEV auto by_access(const dense_tile<const T> &d, EACH each)
 {
-    if (d.base && d.by_value)
-        return d.pairs ? each(access_of<ROW_PAIRS | ROW_DELTA | ROW_BY_VALUE>())
-                       : each(access_of<ROW_DELTA | ROW_BY_VALUE>());
     if (d.base)
         return d.pairs ? each(access_of<ROW_PAIRS | ROW_DELTA>()) : each(access_of<ROW_DELTA>());
     if (d.by_value)

@@ -8,7 +8,7 @@ template <class T> PICI_DEV void verify_share(const block_view &v, pici_cuda_con
     read_share<VERIFY, void>(v, (T *)nullptr, nullptr, control);
 }
 
-PICI_KERNEL(128, 6)
+PICI_KERNEL(128, 5)
 verify_kernel(const pici_cuda_decode_jobs jobs)
 {
     const pici_cuda_decode_job job = jobs.job[hw::block_y()];
@@ -41,5 +41,5 @@ verify_kernel(const pici_cuda_decode_jobs jobs)
 cudaError_t pici_cuda_launch_verify(const pici_cuda_decode_jobs *jobs, unsigned count, uint64_t bytes,
                                     cudaStream_t stream)
 {
-    return launch_jobs(verify_kernel, bytes / 16384 + 1, count, 128, 0, 6, *jobs, stream);
+    return launch_jobs(verify_kernel, bytes / 16384 + 1, count, 128, 0, 5, *jobs, stream);
 }

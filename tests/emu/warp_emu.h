@@ -31,6 +31,7 @@
 
 #define PICI_DEVICE_HW 1 /* pici/device_hw.cuh then defines nothing */
 #define PICI_DEV static inline
+#define PICI_DEV_COLD static
 #define PICI_DEV_HOST static inline
 #define PICI_DEV_MEMBER inline
 #define PICI_UNROLL
