@@ -302,13 +302,15 @@ static void make_auto(struct rig *rig, const void *src, uint64_t n, enum pici_dt
     }
 }
 
-/* AUTO is the smallest of the four, the lowest number among equals; of floats, also by value. src has no -0.0. */
+/* AUTO is the smallest of the four, the lowest number among equals; of floats without -0.0, also by value. */
 static void try_auto(struct rig *rig, const void *src, uint64_t n, enum pici_dtype dtype, unsigned *chosen)
 {
     const unsigned width = ref_width(dtype);
-    uint64_t nnz = 0;
-    for (uint64_t i = 0; i < n; i++)
+    uint64_t nnz = 0, negative = 0;
+    for (uint64_t i = 0; i < n; i++) {
         nnz += ref_load(src, i, width) != 0;
+        negative += ref_load(src, i, width) == UINT64_C(1) << (8 * width - 1);
+    }
     unsigned best = PICI_DENSE;
     for (unsigned f = PICI_PICI; f <= PICI_COO; f++)
         if (bytes_of(f, dtype, n, nnz) < bytes_of(best, dtype, n, nnz))
@@ -332,7 +334,7 @@ static void try_auto(struct rig *rig, const void *src, uint64_t n, enum pici_dty
         make_auto(rig, src, n, dtype, PICI_ZEROS_EXACT, want, want_len, bound);
         make_auto(rig, src, n, dtype, PICI_ZEROS_EXACT, want, want_len, want_len);
         make_auto(rig, src, n, dtype, PICI_ZEROS_EXACT, want, want_len, want_len - 1);
-        if (dtype > PICI_F8E5M2)
+        if (dtype > PICI_F8E5M2 || negative)
             continue;
         void *marked = test_alloc((size_t)n * width);
         if (n)
@@ -344,6 +346,25 @@ static void try_auto(struct rig *rig, const void *src, uint64_t n, enum pici_dty
     }
     pici_isa_force(NULL);
     free(want);
+}
+
+/* Zeros whose sign is kept count in the lengths of the other formats. */
+Test(codec_auto, signs)
+{
+    static const enum pici_dtype floats[] = {PICI_F32, PICI_F64, PICI_BF16, PICI_F8E4M3};
+    struct rig rig;
+    unsigned chosen = 0;
+    rig_init(&rig, 3 * 4096 * 8, 6);
+    void *src = test_alloc(3 * 4096 * 8);
+    for (unsigned d = 0; d < 4; d++)
+        for (int round = 0; round < 120; round++) {
+            const uint64_t n = rng_below(&rig.rng, round % 3 ? 40 : 3 * 4096);
+            pattern_fill(src, n, floats[d], round % 2 ? PATTERN_SIGNS : PATTERN_MASKED, &rig.rng);
+            try_auto(&rig, src, n, floats[d], &chosen);
+        }
+    cr_expect_eq(chosen & (1u << PICI_HYBRID | 1u << PICI_COO), 1u << PICI_HYBRID | 1u << PICI_COO);
+    free(src);
+    rig_free(&rig);
 }
 
 Test(codec_auto, smallest)

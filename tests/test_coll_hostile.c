@@ -94,7 +94,7 @@ FIELD(garbage_tail, len = noise(m, len - len / 4 - 1, len, r))
 FIELD(zeros, memset(m, 0, len))
 
 FIELD(block_magic, m[MSG_BYTES + rng_below(r, 4)] ^= 0x20)
-FIELD(block_version, m[MSG_BYTES + B_VERSION] = 2)
+FIELD(block_version, m[MSG_BYTES + B_VERSION] = 3)
 FIELD(block_hybrid,
       m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_HYBRID ? PICI_COO : PICI_HYBRID))
 FIELD(block_unknown, m[MSG_BYTES + B_FORMAT] = PICI_HYBRID + 1)

@@ -247,8 +247,10 @@ Test(file_commit, interrupted_ftruncate)
     for (int n = 0; n < 4; n++)
         for (int when = 0; when < 3; when++) {
             struct output out;
+            char name[16];
+            snprintf(name, sizeof name, "out%d%d", n, when); /* one run does not write an output twice */
             memset(&hook, 0, sizeof hook);
-            cr_assert_eq(output_open(&out, "out", NULL, true), TOOL_OK);
+            cr_assert_eq(output_open(&out, name, NULL, true), TOOL_OK);
             hook.interrupted = when == 0 ? n : 0;
             output_sparse(&out);
             hook.interrupted += when == 1 ? n : 0;
@@ -258,8 +260,8 @@ Test(file_commit, interrupted_ftruncate)
             hook.interrupted += when == 2 ? n : 0;
             cr_assert_eq(output_commit(&out), TOOL_OK);
             cr_assert_eq(hook.interrupted, 0);
-            cr_assert_eq(status_of("out").st_size, sizeof zeros + 3);
-            cr_assert_str_eq(text_of("out"), "abc");
+            cr_assert_eq(status_of(name).st_size, sizeof zeros + 3);
+            cr_assert_str_eq(text_of(name), "abc");
         }
 }
 

@@ -227,7 +227,7 @@ Test(file_roundtrip, zstd)
     struct item items[3];
     struct sink plain = {0}, k = {0}, again = {0};
     struct pici_writer_opts opts = chunked(4096);
-    item_init(&items[0], "squeezes", PICI_F32, PATTERN_EQUAL, &rng, DIMS(20000));
+    item_init(&items[0], "squeezes", PICI_U32, PATTERN_EQUAL, &rng, DIMS(20000));
     item_init(&items[1], "does not", PICI_U64, PATTERN_FULL, &rng, DIMS(10000));
     item_init(&items[2], "one", PICI_I8, PATTERN_FULL, &rng, NO_DIMS);
     for (size_t i = 0; i < items[1].count; i++) {

@@ -288,7 +288,7 @@ Test(file_rules, rules_of_attributes)
 Test(file_rules, rules_of_chunks)
 {
     BREAK(PICI_E_CORRUPT, "block", "block", set(&F->part[COO_0], 0, 'Q', 1); seal(&F->part[COO_0]));
-    BREAK(PICI_E_VERSION, "block", "block", set(&F->part[COO_0], 4, 2, 1); seal(&F->part[COO_0]));
+    BREAK(PICI_E_VERSION, "block", "block", set(&F->part[COO_0], 4, 3, 1); seal(&F->part[COO_0]));
     BREAK(PICI_E_CORRUPT, "block", "block", set(&F->part[COO_0], 16, 51, 8); seal(&F->part[COO_0]));
     BREAK(PICI_E_CORRUPT, "block", "block", F->part[COO_0].len += 1; seal(&F->part[COO_0]));
     BREAK(PICI_E_CORRUPT, "block", "block", set(&F->part[COO_0], 48, 50, 4); seal(&F->part[COO_0])); /* a position */

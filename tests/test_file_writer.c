@@ -33,7 +33,7 @@ Test(file_writer, output_fails)
     struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
     unsigned failures = 0;
     opts.chunk_elements = 50000;
-    item_init(&items[0], "a", PICI_F32, PATTERN_FULL, &rng, DIMS(220000));
+    item_init(&items[0], "a", PICI_U32, PATTERN_FULL, &rng, DIMS(220000));
     item_init(&items[1], "b", PICI_F32, PATTERN_0_1, &rng, DIMS(100));
     for (opts.threads = 1; opts.threads < 3; opts.threads++)
         for (unsigned fail_at = 1;; fail_at++, failures++) {

@@ -227,7 +227,7 @@ static void host_containers(struct pici_lane *lane, uint64_t tiles[PICI_CONTAINE
         tiles[i] += mix.tiles[i];
 }
 
-/* The rules of a block that pici_decompress_range does not check: checksum, padding, hybrid's total. */
+/* The rules of a block that pici_decompress_range does not check: checksum, padding, hybrid's total and version. */
 static enum pici_status check_whole(const struct pici_block *b, size_t len)
 {
     struct pici_mix mix = PICI_MIX_INIT;
@@ -239,7 +239,8 @@ static enum pici_status check_whole(const struct pici_block *b, size_t len)
         return s;
     for (int i = 0; i < PICI_CONTAINERS; i++)
         nnz += mix.nnz[i];
-    return nnz == b->nnz ? PICI_OK : PICI_E_CORRUPT;
+    const int signs = b->at.version == FMT_VERSION_SIGNS;
+    return nnz == b->nnz && (!signs || mix.sign_tiles) ? PICI_OK : PICI_E_CORRUPT;
 }
 
 /* Decode in pieces that stay in a core's cache until they are reduced. */
