@@ -517,7 +517,8 @@ static void write_signs(uint8_t *unary, uint8_t *remainder, const uint64_t *elem
 static uint8_t *encode_group(uint8_t *p, struct ref_header *h, const void *src, uint64_t g, int version_1)
 {
     const uint64_t first = g * GROUP, tiles = h->tiles - first < GROUP ? h->tiles - first : GROUP;
-    uint64_t(*const element)[REF_TILE] = malloc(GROUP * sizeof *element), bits = 0, bytes = 4, stored = 0;
+    void *const elements = malloc(GROUP * sizeof(uint64_t[REF_TILE]));
+    uint64_t(*const element)[REF_TILE] = elements, bits = 0, bytes = 4, stored = 0;
     struct shape shape[GROUP] = {{0}};
     if (!element)
         return NULL;
@@ -576,7 +577,7 @@ static uint8_t *encode_group(uint8_t *p, struct ref_header *h, const void *src, 
             ref_put(value, h->width, v);
             value += h->width;
         }
-    free(element);
+    free(elements);
     return end;
 }
 
