@@ -133,7 +133,7 @@ Test(coll_message, bad_blocks)
         refuse(p, len, PICI_F32, n + 1, PICI_E_CORRUPT);
         refuse(p, len, PICI_F32, n - 1, PICI_E_CORRUPT);
         refuse(p, len, PICI_F32, n + (UINT64_C(1) << 32), PICI_E_CORRUPT);
-        p[4] = 2;
+        p[4] = 3;
         refuse(p, len, PICI_F32, n, PICI_E_VERSION);
         p[4] = 1;
         p[5] = PICI_HYBRID + 1;

@@ -145,6 +145,14 @@ static inline __m512i emulated_set1_epi16(short x)
     return r.v;
 }
 
+static inline __m512i emulated_set1_epi32(int x)
+{
+    union emulated r;
+    for (int i = 0; i < 16; i++)
+        r.e32[i] = (uint32_t)x;
+    return r.v;
+}
+
 static inline __m512i emulated_setzero(void)
 {
     const union emulated r = {.e8 = {0}};
@@ -276,6 +284,7 @@ static inline __m256i emulated_extracti64x4_epi64(__m512i a, int at)
 #define _mm512_storeu_si512 emulated_store
 #define _mm512_stream_si512 emulated_stream
 #define _mm512_set1_epi16 emulated_set1_epi16
+#define _mm512_set1_epi32 emulated_set1_epi32
 #define _mm512_setzero_si512 emulated_setzero
 #define _mm512_slli_epi16 emulated_slli_epi16
 #define _mm512_cvtepu8_epi16 emulated_cvtepu8_epi16
