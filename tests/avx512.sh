@@ -25,5 +25,5 @@ compile="${CC:-cc} -std=c11 -O1 -g -pthread -Iinclude -Ilib -DPICI_BUILD"
 $compile -mavx2 -mbmi -mbmi2 -mpopcnt -Wno-psabi -include tests/avx512/emulated.h -c -o "$dir/avx512.o" "$dir/avx512.c"
 $compile '-D__builtin_cpu_supports(x)=1' -c -o "$dir/dispatch.o" lib/cpu/dispatch.c
 $compile -o "$dir/plain_kernels" "$build/obj/tests/plain_kernels.o" "$build/obj/tests/util.o" \
-    "$build/obj/formats/ref.o" "$dir/avx512.o" "$dir/dispatch.o" "$build/libpici.a"
+    "$build"/obj/formats/ref*.o "$dir/avx512.o" "$dir/dispatch.o" "$build/libpici.a"
 "$dir/plain_kernels"
