@@ -19,11 +19,18 @@
 /* While reducing, messages hold partial sums; while gathering, results. */
 enum schedule_phase { PHASE_REDUCE = 0, PHASE_GATHER = 1, PHASES = 2 };
 
+/* Which positions share a node: node i has begin[i] .. begin[i + 1] - 1, at least one. */
+struct schedule_nodes {
+    int nodes;
+    const int *begin; /* [nodes + 1]: begin[0] is 0, begin[nodes] the number of ranks */
+};
+
 /* What a schedule depends on. */
 struct schedule_call {
     enum pici_collective kind;
-    int ranks, position; /* 0 <= position < ranks */
-    uint64_t bytes;      /* dense, of all segments together */
+    int ranks, position;                /* 0 <= position < ranks */
+    uint64_t bytes;                     /* dense, of all segments together */
+    const struct schedule_nodes *nodes; /* NULL: all on one node */
 };
 
 /* What is done with a message's blocks. */
@@ -63,7 +70,7 @@ struct schedule_limits {
     int sums_in_recv;    /* all-reduce: sums are built at their place in the receive buffer, and `sums` is 0 */
 };
 
-struct schedule_pattern; /* schedule.c */
+struct schedule_pattern; /* schedule_pattern.h */
 
 struct schedule {
     enum pici_algorithm id;
@@ -75,10 +82,10 @@ struct schedule {
     /* Write step k, 0 <= k < steps, into s, which has room for the limits. */
     void (*step)(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *s);
     void (*limits)(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
-    const struct schedule_pattern *reduce, *gather; /* of schedules made of two phases */
+    const struct schedule_pattern *reduce, *gather; /* of schedules made of patterns */
 };
 
-/* All schedules, by rising id; ends with a row whose name is NULL. */
+/* schedules.c: all schedules, by rising id; ends with a row whose name is NULL. */
 extern const struct schedule pici_schedules[];
 
 /* NULL: there is none of this id. */
