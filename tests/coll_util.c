@@ -21,9 +21,19 @@ int coll_algorithms(void)
     return n;
 }
 
-enum pici_algorithm coll_algorithm(uint64_t i)
+int coll_has(enum pici_algorithm a, enum pici_collective collective)
 {
-    return (enum pici_algorithm)(i + 1);
+    return a == PICI_ALGO_AUTO || pici_schedule(a)->collectives >> collective & 1;
+}
+
+enum pici_algorithm coll_algorithm(uint64_t i, enum pici_collective collective)
+{
+    int many = 0, a = 0;
+    for (int id = 1; id <= coll_algorithms(); id++)
+        many += coll_has((enum pici_algorithm)id, collective);
+    for (uint64_t left = i % (uint64_t)many + 1; left; a++)
+        left -= (uint64_t)coll_has((enum pici_algorithm)(a + 1), collective);
+    return (enum pici_algorithm)a;
 }
 
 void coll_case_options(struct coll_case *c, struct rng *r, int p)
@@ -67,7 +77,7 @@ void coll_case_options(struct coll_case *c, struct rng *r, int p)
 void coll_case_random(struct coll_case *c, struct rng *r, int p)
 {
     c->collective = (enum pici_collective)(1 + rng_below(r, 3));
-    c->opts.algorithm = coll_algorithm(rng_below(r, (uint64_t)coll_algorithms()));
+    c->opts.algorithm = coll_algorithm(rng_below(r, (uint64_t)coll_algorithms()), c->collective);
     c->dtype = (enum pici_dtype)(1 + rng_below(r, 14));
     c->op = (enum pici_op)rng_below(r, 4);
     coll_case_options(c, r, p);
@@ -228,10 +238,24 @@ static void order_ranks(const int *node_of, int p, int *order)
     }
 }
 
-/* What the owner of an element ends with; x[d]: of the rank d positions before the owner, itself being d == 0. x is
- * used up. Ring: a partial sum travels up the positions, and each rank folds what it received into its own. Recursive:
- * the last of the positions halve again and again, each handing what it has to one that stays. Split: the owner folds
- * everyone's own contributions, those of lower positions first. */
+/* x[i]: of position i. Of the first positions some give what they have to the next one, so that a power of two is left.
+ * Then neighbours are folded into one, the higher into the lower, again and again. */
+static void reduce_doubling(const struct coll_case *c, int p, uint64_t *x)
+{
+    int left = 1;
+    while (2 * left <= p)
+        left *= 2;
+    for (int i = 0; i < left; i++)
+        x[i] = i < p - left ? coll_fold(c->dtype, c->op, x[2 * i + 1], x[2 * i]) : x[i + p - left];
+    for (; left > 1; left /= 2)
+        for (int i = 0; i < left / 2; i++)
+            x[i] = coll_fold(c->dtype, c->op, x[2 * i], x[2 * i + 1]);
+}
+
+/* What the owner of an element ends with; x[d]: of the rank d positions before the owner, itself being d == 0; doubling
+ * has no owners. x is used up. Ring: a partial sum travels up the positions, and each rank folds what it received into
+ * its own. Recursive: the last of the positions halve again and again, each handing what it has to one that stays.
+ * Split: the owner folds everyone's own contributions, those of lower positions first. */
 static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, uint64_t *x)
 {
     int any = 0;
@@ -244,6 +268,8 @@ static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, 
     if (a == PICI_ALGO_RING)
         for (int d = p - 1; d > 0; d--)
             x[d - 1] = coll_fold(c->dtype, c->op, x[d - 1], x[d]);
+    if (a == PICI_ALGO_DOUBLING)
+        reduce_doubling(c, p, x);
     for (int d = 1; a == PICI_ALGO_SPLIT && d < p; d++)
         x[0] = coll_fold(c->dtype, c->op, x[0], x[d]);
     for (int s = p, half; a == PICI_ALGO_RECURSIVE && s > 1; s = half) {
@@ -265,8 +291,10 @@ static void reduce_segment(const struct coll_case *c, enum pici_algorithm a, con
         position++;
     for (uint64_t i = 0; i < n; i++) {
         uint64_t x[COLL_RANKS];
-        for (int d = 0; d < job->p; d++)
-            x[d] = ref_load(job->send[order[(position - d + job->p) % job->p]], first + i, width);
+        for (int d = 0; d < job->p; d++) {
+            const int from = a == PICI_ALGO_DOUBLING ? d : (position - d + job->p) % job->p;
+            x[d] = ref_load(job->send[order[from]], first + i, width);
+        }
         ref_store(want, at + i, width, reduce(c, a, job->p, x));
     }
 }
@@ -347,7 +375,9 @@ void coll_job_make(struct coll_job *job, const struct coll_case *c, int p)
     }
     results(c, a == PICI_ALGO_AUTO ? PICI_ALGO_RING : a, job, job->want);
     if (a == PICI_ALGO_AUTO && c->collective != PICI_ALL_GATHER)
-        results(c, PICI_ALGO_RECURSIVE, job, job->other);
+        results(c, PICI_ALGO_RECURSIVE, job, job->other[0]);
+    if (a == PICI_ALGO_AUTO && c->collective == PICI_ALL_REDUCE)
+        results(c, PICI_ALGO_DOUBLING, job, job->other[1]);
 }
 
 void coll_job_free(struct coll_job *job)
@@ -355,7 +385,8 @@ void coll_job_free(struct coll_job *job)
     for (int i = 0; i < job->p; i++)
         free(job->send[i]);
     results_free(job->want, job->p);
-    results_free(job->other, job->p);
+    for (int i = 0; i < 2; i++)
+        results_free(job->other[i], job->p);
 }
 
 /* ---- a rank ---- */
@@ -481,8 +512,9 @@ const char *coll_rank_judge(struct coll_rank *k, const struct coll_case *c, cons
     const size_t width = ref_width(c->dtype), segment = (size_t)c->count * width;
     const uint64_t receives = coll_receives(c, job->p);
     const char *wrong = differ(k, "result", c, k->received, job->want[rank], receives);
-    if (wrong && job->other[rank])
-        wrong = differ(k, "result", c, k->received, job->other[rank], receives);
+    for (int i = 0; i < 2 && wrong; i++)
+        if (job->other[i][rank])
+            wrong = differ(k, "result", c, k->received, job->other[i][rank], receives);
     if (wrong)
         return wrong;
     if (!c->in_place && (wrong = differ(k, "send buffer", c, k->sent, job->send[rank], coll_sends(c, job->p))))

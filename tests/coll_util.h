@@ -31,9 +31,10 @@ struct coll_case {
     struct pici_coll_opts opts; /* but for stats and scratch */
 };
 
-/* All algorithms but AUTO: how many there are, and one of them, i < coll_algorithms(). */
+/* How many algorithms there are but AUTO; whether one of them, or AUTO, has a collective; one that has it, by turns. */
 int coll_algorithms(void);
-enum pici_algorithm coll_algorithm(uint64_t i);
+int coll_has(enum pici_algorithm, enum pici_collective);
+enum pici_algorithm coll_algorithm(uint64_t i, enum pici_collective);
 
 /* Draw what does not change the result: place, options but the algorithm; and pattern, seed and nodes. */
 void coll_case_options(struct coll_case *, struct rng *, int p);
@@ -60,9 +61,8 @@ uint64_t coll_divide(enum pici_dtype, uint64_t sum, int p);
 struct coll_job {
     int p;
     void *send[COLL_RANKS];
-    void *want[COLL_RANKS]; /* each rank's; one array where all have the same */
-    void *other
-        [COLL_RANKS]; /* by the other algorithm that AUTO may choose, where opts say AUTO and it matters; else NULL */
+    void *want[COLL_RANKS];     /* each rank's; one array where all have the same */
+    void *other[2][COLL_RANKS]; /* by the other algorithms that AUTO may choose, where opts say AUTO; else NULL */
 };
 
 void coll_job_make(struct coll_job *, const struct coll_case *, int p);

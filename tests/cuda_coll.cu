@@ -224,7 +224,8 @@ static struct coll some_case(void)
     c.negative = rng_below(&rng, 2) ? 500000 : 0;
     c.in_place = rng_below(&rng, 2);
     c.opts = defaults;
-    c.opts.algorithm = (enum pici_algorithm)rng_below(&rng, (uint64_t)coll_algorithms() + 1);
+    c.opts.algorithm =
+        rng_below(&rng, 4) ? coll_algorithm(rng_below(&rng, (uint64_t)coll_algorithms()), c.kind) : PICI_ALGO_AUTO;
     c.opts.format = formats[rng_below(&rng, 6)];
     c.opts.zeros = c.kind == PICI_ALL_GATHER && c.negative ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
     c.opts.slice_bytes = rng_below(&rng, 3) ? 1 : 100000;
@@ -527,7 +528,7 @@ static void damaged(void)
         o.slice_bytes = 1;
         o.timeout_ms = 2000;
         o.format = (enum pici_format)(1 + seed % 3);
-        o.algorithm = coll_algorithm(seed / 4 % (uint64_t)coll_algorithms());
+        o.algorithm = coll_algorithm(seed / 4, PICI_ALL_REDUCE);
         for (size_t i = 0; i < RANKS; i++) {
             cudaMemcpy(b.at[i], pinned, N * 2, cudaMemcpyHostToDevice);
             tally(pici_comm_transport(&comms[i], &transports[i]) == PICI_OK, "communicator");

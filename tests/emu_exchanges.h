@@ -57,7 +57,7 @@ static inline std::vector<std::vector<sent>> sent_by(const struct schedule *s, e
 /* An all-reduce. */
 static inline step_list flat(const struct schedule *by, int p)
 {
-    step_list s = {by->name, p, by->paired != 0, {}};
+    step_list s = {by->name, p, pici_schedule_paired(by, p) != 0, {}};
     for (int r = 0; r < p; r++) {
         const auto mine = sent_by(by, PICI_ALL_REDUCE, p, r);
         s.steps.resize(mine.size());
@@ -78,8 +78,8 @@ static inline std::vector<step_list> flat_ones(int p)
     return all;
 }
 
-/* An all-reduce by recursive doubling, for any p: of the first 2 * rem ranks the even ones give their data to their
- * neighbours before, and get the result after. */
+/* An all-reduce by recursive doubling, for any p, written apart from the library's: of the first 2 * rem ranks the even
+ * ones give their data to their neighbours before, and get the result after. */
 static inline step_list doubling(int p)
 {
     step_list s = {"doubling", p, (p & (p - 1)) == 0, {}};

@@ -346,7 +346,7 @@ static void all_traffic()
 {
     uint64_t seed = 1;
     for (const int p : {1, 2, 3, 4, 5, 8})
-        for (const auto algorithm : {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_SPLIT})
+        for (const auto algorithm : {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_SPLIT, PICI_ALGO_DOUBLING})
             for (const int window : {1, 2, 4})
                 for (int i = 0; i < 3; i++, seed++) {
                     const collective c = {flat(pici_schedule(algorithm), p), window, 2 * window - (window > 1)};
@@ -767,7 +767,7 @@ static void collectives()
     static const int windows[] = {1, 3};
     uint64_t seed = 1;
     for (int p = 1; p <= 4; p++)
-        for (const auto algorithm : {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_SPLIT})
+        for (const auto algorithm : {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_SPLIT, PICI_ALGO_DOUBLING})
             for (const int window : windows) {
                 const uint64_t n = (uint64_t)p * 4096 * (2 * (uint64_t)window - (window > 1)) - seed;
                 const std::string wrong = reduce(algorithm, p, window, n, seed % 4 ? 5000 : 900000, seed);

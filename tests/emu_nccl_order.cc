@@ -254,6 +254,15 @@ int main()
 {
     struct rng rng = {1};
     for (int p = 1; p <= 64; p++) {
+        const auto same = flat(pici_schedule(PICI_ALGO_DOUBLING), p);
+        auto steps = same.steps;
+        for (auto &step : steps)
+            std::sort(step.begin(), step.end());
+        auto expected = doubling(p);
+        for (auto &step : expected.steps)
+            std::sort(step.begin(), step.end());
+        tally(steps == expected.steps && same.paired == expected.paired,
+              ("doubling among " + std::to_string(p)).c_str(), "other messages");
         for (const auto &s : step_lists(p, &rng))
             for (const int window : {1, 2, 4}) {
                 const collective c = {s, window, slices(window)};

@@ -95,7 +95,7 @@ static void calls(const char *direct)
         c.dtype = dtypes[i % 4];
         c.op = ops[i / 4 % 3];
         c.collective = (enum pici_collective)(PICI_ALL_GATHER + i / 12);
-        c.opts.algorithm = coll_algorithm(rng_below(&rng, (uint64_t)coll_algorithms()));
+        c.opts.algorithm = coll_algorithm(rng_below(&rng, (uint64_t)coll_algorithms()), c.collective);
         c.count = counts[rng_below(&rng, 6)];
         coll_case_options(&c, &rng, ranks);
         c.opts.checksum = -1; /* a GPU makes none */

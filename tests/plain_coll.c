@@ -31,13 +31,15 @@ static void every_kind(int p, struct rng *rng)
     coll_team_init(&team, p);
     for (int dtype = PICI_F32; dtype <= PICI_U64; dtype++)
         for (int kind = 0; kind < 9; kind++) {
-            struct coll_case c = {.collective = !kind      ? PICI_ALL_GATHER
-                                                : kind & 1 ? PICI_REDUCE_SCATTER
-                                                           : PICI_ALL_REDUCE,
+            const enum pici_collective collective = !kind      ? PICI_ALL_GATHER
+                                                    : kind & 1 ? PICI_REDUCE_SCATTER
+                                                               : PICI_ALL_REDUCE;
+            struct coll_case c = {.collective = collective,
                                   .dtype = (enum pici_dtype)dtype,
                                   .op = (enum pici_op)((kind + 1) / 2 % 4),
                                   .count = rng_below(rng, 8) ? rng_below(rng, 300) : 4095 + rng_below(rng, 9000),
-                                  .opts.algorithm = coll_algorithm(rng_below(rng, (uint64_t)coll_algorithms()))};
+                                  .opts.algorithm =
+                                      coll_algorithm(rng_below(rng, (uint64_t)coll_algorithms()), collective)};
             coll_case_options(&c, rng, p);
             expect(coll_team_check(&team, &c), "one call");
         }

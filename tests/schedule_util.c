@@ -50,8 +50,14 @@ static const struct schedule_message *only(const struct schedule_message *list, 
     return found;
 }
 
-static const char *check_list(const struct schedule_message *list, int n, int most, const struct schedule_limits *l,
-                              int p, int r)
+/* How many segments the data has. */
+static int segments_of(const struct schedule *s, int p)
+{
+    return s->undivided ? 1 : p;
+}
+
+static const char *check_list(const struct schedule *schedule, const struct schedule_message *list, int n, int most,
+                              const struct schedule_limits *l, int p, int r)
 {
     if (n < 0 || n > most)
         return say("%d messages in a step, at most %d", n, most);
@@ -64,7 +70,7 @@ static const char *check_list(const struct schedule_message *list, int n, int mo
         if (m->count < 1 || m->count > l->segments)
             return say("%d segments in a message, at most %d", m->count, l->segments);
         for (int j = 0; j < m->count; j++)
-            if (m->segments[j] < 0 || m->segments[j] >= p)
+            if (m->segments[j] < 0 || m->segments[j] >= segments_of(schedule, p))
                 return say("segment %d", m->segments[j]);
         for (int j = 1; j < m->count && p <= MOST; j++)
             for (int k = 0; k < j; k++)
@@ -74,12 +80,13 @@ static const char *check_list(const struct schedule_message *list, int n, int mo
     return NULL;
 }
 
-static const char *check_lists(const struct schedule_step *s, const struct schedule_limits *l, int p, int r)
+static const char *check_lists(const struct schedule *schedule, const struct schedule_step *s,
+                               const struct schedule_limits *l, int p, int r)
 {
-    const char *bad = check_list(s->send, s->sends, l->sends, l, p, r);
+    const char *bad = check_list(schedule, s->send, s->sends, l->sends, l, p, r);
     if (bad)
         return bad;
-    if ((bad = check_list(s->receive, s->receives, l->receives, l, p, r)))
+    if ((bad = check_list(schedule, s->receive, s->receives, l->receives, l, p, r)))
         return bad;
     for (int i = 0; i < s->sends; i++)
         if (s->send[i].action != SEND_ENCODE && s->send[i].action != SEND_FORWARD)
@@ -110,7 +117,7 @@ const char *schedule_check_ends(const struct schedule *s, const struct schedule_
     s->limits(s, c, &l);
     struct schedule_step *mine = schedule_room(&l, c->ranks), *theirs = schedule_room(&l, c->ranks);
     s->step(s, c, k, mine);
-    const char *bad = check_lists(mine, &l, c->ranks, c->position);
+    const char *bad = check_lists(s, mine, &l, c->ranks, c->position);
     for (int i = 0; i < mine->sends && !bad; i++) {
         other.position = mine->send[i].peer;
         s->step(s, &other, k, theirs);
@@ -130,9 +137,10 @@ const char *schedule_check_ends(const struct schedule *s, const struct schedule_
 
 enum state { OWN, SUM, GONE }; /* of a segment on a rank: no sum was begun; there is one; it was passed on */
 
-/* A block, or a rank's sum of a segment: whose contributions are in it, and whether it was told to be complete. */
+/* A block, or a rank's sum of a segment: whose contributions are in it, a number that stands for the order in which
+ * they were added, and whether it was told to be complete. */
 struct content {
-    uint64_t set;
+    uint64_t set, order;
     int complete;
 };
 
@@ -151,8 +159,9 @@ struct walk {
     const struct schedule *s;
     struct schedule_call call;
     struct schedule_limits limits, used;
-    int exact, messages;
+    int exact, messages, segments;
     uint64_t all;
+    uint64_t order[MOST]; /* of each segment's result, once some rank has it */
     struct schedule_step *now[MOST];
     struct holder holder[MOST];
     struct content moving[MOST][MOST][MOST]; /* from, to, place in the message */
@@ -168,17 +177,25 @@ static int is_result(const struct walk *w, const struct content *c)
     return c->set == w->all && c->complete;
 }
 
+/* The order of a sum whose operands have these. */
+static uint64_t order_of_sum(uint64_t first, uint64_t second)
+{
+    uint64_t x = first * UINT64_C(0x9e3779b97f4a7c15) + (second ^ second >> 29) * UINT64_C(0xbf58476d1ce4e5b9) + 1;
+    return x ^ x >> 31;
+}
+
 static void begin_walk(struct walk *w)
 {
     const int p = w->call.ranks;
     w->all = UINT64_MAX >> (64 - p);
+    w->segments = segments_of(w->s, p);
     for (int r = 0; r < p; r++)
-        for (int g = 0; g < p; g++) {
+        for (int g = 0; g < w->segments; g++) {
             struct holder *h = &w->holder[r];
             if (w->call.kind != PICI_ALL_GATHER) {
-                h->sum[g].set = UINT64_C(1) << r;
+                h->sum[g].set = h->sum[g].order = UINT64_C(1) << r;
             } else if (g == r) {
-                h->sum[g] = (struct content){w->all, 1};
+                h->sum[g] = (struct content){w->all, 1, 1};
                 h->state[g] = SUM;
             } else {
                 h->state[g] = GONE; /* it never was here */
@@ -189,10 +206,9 @@ static void begin_walk(struct walk *w)
 /* How much of what the limits limit a rank holds now. */
 static const char *check_held(struct walk *w, int r)
 {
-    const int p = w->call.ranks;
     const struct holder *h = &w->holder[r];
     int sums = 0, kept = 0;
-    for (int g = 0; g < p; g++) {
+    for (int g = 0; g < w->segments; g++) {
         int first = h->kept[g] != 0;
         for (int i = 0; i < g; i++)
             first &= h->kept[i] != h->kept[g];
@@ -263,7 +279,8 @@ static const char *send_block(struct walk *w, int r, const struct schedule_messa
 static const char *send_message(struct walk *w, int r, const struct schedule_message *m)
 {
     const struct schedule_step *theirs = w->now[m->peer];
-    const int reduces = only(theirs->receive, theirs->receives, r)->action == TAKE_REDUCE;
+    const enum schedule_action take = only(theirs->receive, theirs->receives, r)->action;
+    const int reduces = take == TAKE_REDUCE || take == TAKE_REDUCE_REVERSED;
     int most = 0;
     w->messages++;
     if (m->action == SEND_FORWARD)
@@ -285,7 +302,8 @@ static const char *send_message(struct walk *w, int r, const struct schedule_mes
     return check_held(w, r);
 }
 
-static const char *reduce_block(struct walk *w, int r, int g, const struct content *in)
+/* reversed: the kept block of this step is added to what comes in. */
+static const char *reduce_block(struct walk *w, int r, int g, const struct content *in, int reversed)
 {
     struct holder *h = &w->holder[r];
     if (w->call.kind == PICI_ALL_GATHER || h->state[g] == GONE)
@@ -294,8 +312,13 @@ static const char *reduce_block(struct walk *w, int r, int g, const struct conte
         return say("adds to segment %d what is complete, or adds to that", g);
     if (h->sum[g].set & in->set)
         return say("adds a contribution to segment %d twice", g);
+    if (reversed && (!h->kept[g] || h->block[g].set != h->sum[g].set || h->block[g].order != h->sum[g].order))
+        return say("adds its own sum of segment %d, which it has not sent", g);
+    h->sum[g].order = reversed ? order_of_sum(in->order, h->sum[g].order) : order_of_sum(h->sum[g].order, in->order);
     h->sum[g].set |= in->set;
     h->state[g] = SUM;
+    if (reversed)
+        h->kept[g] = 0;
     return NULL;
 }
 
@@ -316,7 +339,10 @@ static const char *place_block(struct walk *w, int r, int g, const struct conten
 
 static const char *take_message(struct walk *w, int r, const struct schedule_message *m)
 {
+    const int reversed = m->action == TAKE_REDUCE_REVERSED;
     w->messages++;
+    if (reversed)
+        forward(&w->holder[r], m); /* what was kept for this is used */
     if (m->action == TAKE_KEEP && !m->keep)
         return say("receives a message for nothing");
     if (m->keep)
@@ -324,9 +350,11 @@ static const char *take_message(struct walk *w, int r, const struct schedule_mes
     for (int i = 0; i < m->count; i++) {
         const struct content *in = &w->moving[m->peer][r][i];
         const int g = m->segments[i];
-        const char *bad = m->action == TAKE_REDUCE  ? reduce_block(w, r, g, in)
-                          : m->action == TAKE_PLACE ? place_block(w, r, g, in)
-                                                    : NULL;
+        if (reversed && (m->contributions == 1) != (__builtin_popcountll(in->set) == 1))
+            return say("a sum of %d contributions, it says %d", __builtin_popcountll(in->set), m->contributions);
+        const char *bad = reversed || m->action == TAKE_REDUCE ? reduce_block(w, r, g, in, reversed)
+                          : m->action == TAKE_PLACE            ? place_block(w, r, g, in)
+                                                               : NULL;
         if (bad || (m->keep && (bad = keep(w, r, g, in))))
             return bad;
     }
@@ -340,13 +368,18 @@ static const char *check_complete(struct walk *w, int r)
     const enum schedule_complete what = w->now[r]->complete;
     if (w->call.kind == PICI_ALL_GATHER)
         return what == COMPLETE_NONE ? NULL : say("completes a sum in all-gather");
-    for (int g = 0; g < w->call.ranks; g++) {
+    if (what == COMPLETE_OWN && w->s->undivided)
+        return say("completes its own segment, of which there is none");
+    for (int g = 0; g < w->segments; g++) {
         const int told = what == COMPLETE_ALL || (what == COMPLETE_OWN && g == r);
         const int is = h->state[g] == SUM && h->sum[g].set == w->all && !h->sum[g].complete;
         if (told != is)
             return told ? say("completes the sum of segment %d, which is not", g)
                         : say("does not say that the sum of segment %d is complete", g);
         h->sum[g].complete |= told;
+        if (told && w->order[g] && w->order[g] != h->sum[g].order)
+            return say("computes segment %d in another order than another rank", g);
+        w->order[g] = told ? h->sum[g].order : w->order[g];
     }
     return NULL;
 }
@@ -356,7 +389,7 @@ static const char *check_result(const struct walk *w, int r)
     const struct holder *h = &w->holder[r];
     if (h->claims)
         return say("keeps a message and does not forward it");
-    for (int g = 0; g < w->call.ranks; g++)
+    for (int g = 0; g < w->segments; g++)
         if ((w->call.kind != PICI_REDUCE_SCATTER || g == r) && !h->placed[g] &&
             !(h->state[g] == SUM && in_recv(w, r, g) && is_result(w, &h->sum[g])))
             return say("has no result of segment %d", g);
@@ -372,7 +405,7 @@ static const char *check_step(struct walk *w, int r, enum schedule_phase before)
     if (s->phase != w->now[0]->phase || s->phase < before || s->phase > PHASE_GATHER ||
         (w->call.kind != PICI_ALL_REDUCE && s->phase != only_one))
         return say("phase %d", (int)s->phase);
-    if (w->s->paired && (s->sends != 1 || s->receives != 1))
+    if (pici_schedule_paired(w->s, p) && (s->sends != 1 || s->receives != 1))
         return say("it says that it is paired");
     for (int q = 0; q < p; q++) {
         const char *bad = q == r ? NULL : check_pair(s, r, w->now[q], q);
@@ -399,7 +432,7 @@ static const char *walk_step(struct walk *w, int k, int *r)
     for (*r = 0; *r < p && !bad; ++*r) {
         w->call.position = *r;
         w->s->step(w->s, &w->call, k, w->now[*r]);
-        bad = check_lists(w->now[*r], &w->limits, p, *r);
+        bad = check_lists(w->s, w->now[*r], &w->limits, p, *r);
         if (bad)
             return bad;
         note_used(&w->used, w->now[*r]);

@@ -20,6 +20,7 @@ struct schedule_step *schedule_room(const struct schedule_limits *, int ranks);
  *   - a contribution is added twice or lost; a sum is said to be complete when it is not, or not when it is;
  *   - a result is missing, arrives twice, or is placed before it is one;
  *   - blocks are forwarded that are not kept, or kept and never forwarded;
+ *   - two ranks compute the same sum in another order of its contributions, so that their bytes may differ;
  *   - phases go back, or differ among ranks; a schedule that says that it is paired is not. */
 const char *schedule_check(const struct schedule *, const struct schedule_call *, int exact,
                            struct schedule_limits *used);

@@ -213,7 +213,8 @@ Test(coll_faults, inside)
     alarm(WATCHDOG_S);
     for (int collective = PICI_ALL_GATHER; collective <= PICI_ALL_REDUCE; collective++)
         for (int algorithm = 1; algorithm <= coll_algorithms(); algorithm++)
-            for (int p = 2; p <= RANKS; p++)
+            for (int p = 2; p <= RANKS && coll_has((enum pici_algorithm)algorithm, (enum pici_collective)collective);
+                 p++)
                 for (int which = 0; which < LIMBS; which++) {
                     struct ill ill = {.limb = which, .failed = 1, .rank = which % p};
                     ill.c = (struct coll_case){.collective = (enum pici_collective)collective,

@@ -53,7 +53,7 @@ Test(coll_schedule, registry)
         cr_expect_eq((int)s->id, n + 1, "names exist without a gap");
         cr_expect_str_eq(pici_algorithm_name(s->id), s->name);
     }
-    cr_expect_geq(n, 3);
+    cr_expect_geq(n, 4);
     cr_expect_null(pici_schedule(PICI_ALGO_AUTO));
     cr_expect_null(pici_schedule((enum pici_algorithm)(n + 1)));
     cr_expect_null(pici_schedule((enum pici_algorithm) - 1));
@@ -81,7 +81,7 @@ Test(coll_schedule, documented)
 /* Are `contributions` the number itself, not only an upper bound? */
 static int says_exactly(const struct schedule *s)
 {
-    return s->id == PICI_ALGO_RING || s->id == PICI_ALGO_SPLIT;
+    return s->id == PICI_ALGO_RING || s->id == PICI_ALGO_SPLIT || s->id == PICI_ALGO_DOUBLING;
 }
 
 /* Limits are what some step needs; sums and kept messages may be one more. */
@@ -100,7 +100,7 @@ static void check_limits(const struct schedule *s, const struct schedule_call *c
 Test(coll_schedule, each_contribution_once, .timeout = 300)
 {
     for (const struct schedule *s = pici_schedules; s->name; s++) {
-        int paired = 1;
+        int always = 1;
         for (int i = 0; i < KINDS; i++)
             for (int p = 1; p <= MOST && has(s, kinds[i]); p++)
                 for (int share = 0; share < SHARES; share++) {
@@ -109,9 +109,12 @@ Test(coll_schedule, each_contribution_once, .timeout = 300)
                     const char *bad = schedule_check(s, &c, says_exactly(s), &used);
                     cr_assert_null(bad, "%s", bad);
                     check_limits(s, &c, &used);
-                    paired &= schedule_is_paired(s, &c);
+                    const int paired = schedule_is_paired(s, &c), said = pici_schedule_paired(s, p);
+                    cr_expect(paired || !said, "%s, %d ranks: it says that it is paired", s->name, p);
+                    cr_expect(s->paired == PAIRED_NEVER || paired == said, "%s, %d ranks", s->name, p);
+                    always &= paired;
                 }
-        cr_expect_eq(s->paired, paired, "%s", s->name);
+        cr_expect_eq(s->paired == PAIRED_ALWAYS, always, "%s", s->name);
     }
 }
 
@@ -209,9 +212,12 @@ Test(coll_schedule, step_counts)
             cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_REDUCE_SCATTER, p, shares[share]), p - 1);
             cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_ALL_GATHER, p, shares[share]), gather);
             cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_ALL_REDUCE, p, shares[share]), p - 1 + gather);
+            const int fold = p != 1 << logarithm;
+            cr_assert_eq(steps_of(PICI_ALGO_DOUBLING, PICI_ALL_REDUCE, p, shares[share]), logarithm + fold);
         }
     }
     cr_assert_eq(steps_of(PICI_ALGO_RECURSIVE, PICI_ALL_REDUCE, INT_MAX, 1), 62);
+    cr_assert_eq(steps_of(PICI_ALGO_DOUBLING, PICI_ALL_REDUCE, INT_MAX, 1), 32);
 }
 
 /* Each rank sends p - 1 segments a phase: as few as can be done with. */
@@ -376,6 +382,46 @@ Test(coll_schedule, worked_examples)
     check_example(PICI_ALGO_SPLIT, split5, sizeof split5 / sizeof *split5);
 }
 
+/* Seven ranks by doubling. 0, 2 and 4 give to their neighbours; of 1, 3, 5, 6 the lower one of a pair folds what it
+ * receives into its sum, and the higher one folds its own sum into what it receives. */
+Test(coll_schedule, doubling_of_seven)
+{
+    static const struct at {
+        int step, position, to, from, contributions;
+        enum schedule_action take;
+    } all[] = {
+        {0, 0, 1, -1, 1, TAKE_KEEP},  {0, 1, -1, 0, 1, TAKE_REDUCE},
+        {0, 4, 5, -1, 1, TAKE_KEEP},  {0, 5, -1, 4, 1, TAKE_REDUCE},
+        {0, 6, -1, -1, 0, TAKE_KEEP}, {1, 0, -1, -1, 0, TAKE_KEEP},
+        {1, 1, 3, 3, 2, TAKE_REDUCE}, {1, 3, 1, 1, 2, TAKE_REDUCE_REVERSED},
+        {1, 5, 6, 6, 2, TAKE_REDUCE}, {1, 6, 5, 5, 1, TAKE_REDUCE_REVERSED},
+        {2, 1, 5, 5, 4, TAKE_REDUCE}, {2, 5, 1, 1, 3, TAKE_REDUCE_REVERSED},
+        {2, 3, 6, 6, 4, TAKE_REDUCE}, {2, 6, 3, 3, 3, TAKE_REDUCE_REVERSED},
+        {3, 0, -1, 1, 7, TAKE_PLACE}, {3, 1, 0, -1, 7, TAKE_KEEP},
+        {3, 6, -1, -1, 0, TAKE_KEEP},
+    };
+    const struct schedule *s = pici_schedule(PICI_ALGO_DOUBLING);
+    struct schedule_call c = call_of(PICI_ALL_REDUCE, 7, 1);
+    struct schedule_limits l;
+    s->limits(s, &c, &l);
+    struct schedule_step *step = schedule_room(&l, 7);
+    cr_expect_eq(s->steps(s, &c), 4);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const struct at *at = &all[i];
+        c.position = at->position;
+        s->step(s, &c, at->step, step);
+        cr_expect_eq(step->sends, at->to >= 0, "%zu", i);
+        cr_expect_eq(step->receives, at->from >= 0, "%zu", i);
+        cr_expect(at->to < 0 || (step->send->peer == at->to && step->send->contributions == at->contributions &&
+                                 step->send->keep == (at->take == TAKE_REDUCE_REVERSED)),
+                  "%zu", i);
+        cr_expect(at->from < 0 || (step->receive->peer == at->from && step->receive->action == at->take), "%zu", i);
+        cr_expect_eq(step->complete, at->step == 2 ? COMPLETE_ALL : COMPLETE_NONE, "%zu", i);
+        cr_expect_eq(step->phase, at->step == 3 ? PHASE_GATHER : PHASE_REDUCE, "%zu", i);
+    }
+    free(step);
+}
+
 /* No sum of ranks overflows; nor does the list of segments where it has room on this machine. */
 Test(coll_schedule, many_ranks)
 {
@@ -426,45 +472,53 @@ static int next_peer(int peer, const struct schedule_call *c)
         return 1;                                                                                                      \
     }
 
-CHANGE(send_to_next, c->ranks > 2, s->send->peer = next_peer(s->send->peer, c))
-CHANGE(send_to_self, 1, s->send->peer = c->position)
-CHANGE(send_to_nobody, 1, s->send->peer = c->ranks)
-CHANGE(receive_from_next, c->ranks > 2, s->receive->peer = next_peer(s->receive->peer, c))
-CHANGE(send_next_segment, 1, s->send->segments[0] = (s->send->segments[0] + 1) % c->ranks)
-CHANGE(send_no_segment, 1, s->send->segments[0] = -1)
-CHANGE(send_a_segment_less, 1, s->send->count--)
-CHANGE(receive_a_segment_less, 1, s->receive->count--)
-CHANGE(send_a_segment_more, 1, s->send->segments[s->send->count++] = c->position)
-CHANGE(send_other_order, s->send->count > 1, int first = s->send->segments[0];
+CHANGE(send_to_next, s->sends && c->ranks > 2, s->send->peer = next_peer(s->send->peer, c))
+CHANGE(send_to_self, s->sends, s->send->peer = c->position)
+CHANGE(send_to_nobody, s->sends, s->send->peer = c->ranks)
+CHANGE(receive_from_next, s->receives && c->ranks > 2, s->receive->peer = next_peer(s->receive->peer, c))
+CHANGE(send_next_segment, s->sends, s->send->segments[0] = (s->send->segments[0] + 1) % c->ranks)
+CHANGE(send_no_segment, s->sends, s->send->segments[0] = -1)
+CHANGE(send_a_segment_less, s->sends, s->send->count--)
+CHANGE(receive_a_segment_less, s->receives, s->receive->count--)
+CHANGE(send_a_segment_more, s->sends, s->send->segments[s->send->count++] = c->position)
+CHANGE(send_other_order, s->sends && s->send->count > 1, int first = s->send->segments[0];
        s->send->segments[0] = s->send->segments[1]; s->send->segments[1] = first)
-CHANGE(send_nothing, 1, s->sends = 0)
-CHANGE(receive_nothing, 1, s->receives = 0)
-CHANGE(send_twice, 1, s->send[1].peer = s->send->peer; s->send[1].count = 1; s->send[1].segments[0] = 0; s->sends = 2)
-CHANGE(do_not_keep_sent, s->send->keep, s->send->keep = 0)
-CHANGE(do_not_keep_received, s->receive->keep, s->receive->keep = 0)
-CHANGE(keep_sent, !s->send->keep, s->send->keep = 1)
-CHANGE(keep_received, !s->receive->keep, s->receive->keep = 1)
+CHANGE(send_nothing, s->sends, s->sends = 0)
+CHANGE(receive_nothing, s->receives, s->receives = 0)
+CHANGE(send_twice, s->sends, s->send[1].peer = s->send->peer; s->send[1].count = 1; s->send[1].segments[0] = 0;
+       s->sends = 2)
+CHANGE(do_not_keep_sent, s->sends && s->send->keep, s->send->keep = 0)
+CHANGE(do_not_keep_received, s->receives && s->receive->keep, s->receive->keep = 0)
+CHANGE(keep_sent, s->sends && !s->send->keep, s->send->keep = 1)
+CHANGE(keep_received, s->receives && !s->receive->keep, s->receive->keep = 1)
 CHANGE(complete_nothing, s->complete, s->complete = COMPLETE_NONE)
 CHANGE(complete_early, !s->complete, s->complete = COMPLETE_OWN)
 CHANGE(complete_all, s->complete != COMPLETE_ALL, s->complete = COMPLETE_ALL)
-CHANGE(forward_what_is_new, s->send->action == SEND_ENCODE, s->send->action = SEND_FORWARD)
+CHANGE(forward_what_is_new, s->sends && s->send->action == SEND_ENCODE, s->send->action = SEND_FORWARD)
 CHANGE(encode_what_is_anothers,
-       s->send->action == SEND_FORWARD && c->kind == PICI_ALL_GATHER &&
+       s->sends && s->send->action == SEND_FORWARD && c->kind == PICI_ALL_GATHER &&
            (s->send->count > 1 || s->send->segments[0] != c->position),
        s->send->action = SEND_ENCODE)
-CHANGE(reduce_results, s->receive->action == TAKE_PLACE, s->receive->action = TAKE_REDUCE)
-CHANGE(place_sums, s->receive->action == TAKE_REDUCE, s->receive->action = TAKE_PLACE)
-CHANGE(keep_only, 1, s->receive->action = TAKE_KEEP)
-CHANGE(receive_as_sender, 1, s->receive->action = SEND_ENCODE)
-CHANGE(send_as_receiver, 1, s->send->action = TAKE_PLACE)
-CHANGE(too_few_contributions, s->phase == PHASE_REDUCE, s->send->contributions = 0)
-CHANGE(too_many_contributions, s->phase == PHASE_REDUCE, s->send->contributions = c->ranks + 1)
+CHANGE(reduce_results, s->receives && s->receive->action == TAKE_PLACE, s->receive->action = TAKE_REDUCE)
+CHANGE(place_sums, s->receives && s->receive->action == TAKE_REDUCE, s->receive->action = TAKE_PLACE)
+CHANGE(reverse_sums, s->receives && s->receive->action == TAKE_REDUCE, s->receive->action = TAKE_REDUCE_REVERSED)
+CHANGE(do_not_reverse, s->receives && s->receive->action == TAKE_REDUCE_REVERSED, s->receive->action = TAKE_REDUCE;
+       s->send->keep = 0)
+CHANGE(reversed_contributions, s->receives && s->receive->action == TAKE_REDUCE_REVERSED,
+       s->receive->contributions = s->receive->contributions == 1 ? 2 : 1)
+CHANGE(keep_only, s->receives, s->receive->action = TAKE_KEEP)
+CHANGE(receive_as_sender, s->receives, s->receive->action = SEND_ENCODE)
+CHANGE(send_as_receiver, s->sends, s->send->action = TAKE_PLACE)
+CHANGE(too_few_contributions, s->sends && s->phase == PHASE_REDUCE, s->send->contributions = 0)
+CHANGE(too_many_contributions, s->sends && s->phase == PHASE_REDUCE, s->send->contributions = c->ranks + 1)
 CHANGE(other_phase, 1, s->phase = s->phase == PHASE_REDUCE ? PHASE_GATHER : PHASE_REDUCE)
 
 /* In all steps of all ranks, so that both ends agree. */
 CHANGE(other_segments, 1,
-       for (int i = 0; i < s->send->count; i++) s->send->segments[i] = (s->send->segments[i] + 1) % c->ranks;
-       for (int i = 0; i < s->receive->count; i++) s->receive->segments[i] = (s->receive->segments[i] + 1) % c->ranks)
+       for (int i = 0; s->sends && i < s->send->count; i++)
+           s->send->segments[i] = (s->send->segments[i] + 1) % c->ranks;
+       for (int i = 0; s->receives && i < s->receive->count; i++)
+           s->receive->segments[i] = (s->receive->segments[i] + 1) % c->ranks)
 CHANGE(no_message, 1, s->sends = s->receives = 0)
 
 enum where { ONE_RANK, ALL_RANKS, EVERYWHERE };
@@ -501,6 +555,9 @@ static const struct mutation {
     MUTATION(encode_what_is_anothers, ONE_RANK),
     MUTATION(reduce_results, ONE_RANK),
     MUTATION(place_sums, ONE_RANK),
+    MUTATION(reverse_sums, ONE_RANK),
+    MUTATION(do_not_reverse, ONE_RANK),
+    MUTATION(reversed_contributions, ONE_RANK),
     MUTATION(keep_only, ONE_RANK),
     MUTATION(receive_as_sender, ONE_RANK),
     MUTATION(send_as_receiver, ONE_RANK),
@@ -510,6 +567,7 @@ static const struct mutation {
     MUTATION(no_message, ALL_RANKS),
     MUTATION(complete_nothing, ALL_RANKS),
     MUTATION(place_sums, ALL_RANKS),
+    MUTATION(do_not_reverse, ALL_RANKS),
     MUTATION(keep_only, ALL_RANKS),
     MUTATION(other_segments, EVERYWHERE),
     MUTATION(no_message, EVERYWHERE),
@@ -558,7 +616,7 @@ static int try_mutation(const struct schedule *of, const struct mutation *how)
                 m.s.step = mutant_step;
                 m.s.steps = mutant_steps;
                 m.s.limits = mutant_limits;
-                m.s.paired = 0; /* so that it is not this which shows */
+                m.s.paired = PAIRED_NEVER; /* so that it is not this which shows */
                 for (m.k = 0; m.k < of->steps(of, &c); m.k++)
                     for (m.position = 0; m.position < c.ranks; m.position++) {
                         changed = 0;
@@ -624,13 +682,13 @@ Test(coll_schedule, wrong_tables_are_found)
     int changed = 0;
     for (const struct schedule *s = pici_schedules; s->name; s++) {
         const struct schedule_call c = call_of(PICI_ALL_REDUCE, 7, 1);
-        const struct mutant same = {
-            .s = {s->id, "mutant", "", s->collectives, s->paired, mutant_steps, mutant_step, mutant_limits, NULL, NULL},
-            .of = s,
-            .how = &none,
-            .changed = &changed};
-        struct mutant m = same;
+        struct mutant same = {.s = *s, .of = s, .how = &none, .changed = &changed};
+        struct mutant m;
         struct schedule_limits l;
+        same.s.steps = mutant_steps;
+        same.s.step = mutant_step;
+        same.s.limits = mutant_limits;
+        m = same;
         if (!has(s, PICI_ALL_REDUCE))
             continue;
         s->limits(s, &c, &l);

@@ -328,12 +328,12 @@ Test(coll_steps, every_step_is_told)
             for (const struct schedule *s = pici_schedules; s->name; s++)
                 for (int i = 0; i < 6; i++) {
                     const enum pici_collective kind = (enum pici_collective)(PICI_ALL_GATHER + i / 2);
-                    if (!(s->collectives >> kind & 1) || (i % 2 && !s->paired))
+                    if (!(s->collectives >> kind & 1) || (i % 2 && !pici_schedule_paired(s, p)))
                         continue;
                     struct crew *w = crew_of(p, kind, window);
                     w->c.opts.algorithm = s->id;
                     const int idle = record(w, NULL, i % 2, &more);
-                    cr_expect(!s->paired || !idle);
+                    cr_expect(!pici_schedule_paired(s, p) || !idle);
                     free(w);
                 }
             cr_expect_eq(more > 0, window > 1, "steps need not wait for each other if there are several slices");
@@ -369,8 +369,8 @@ Test(coll_steps, old_transports_pair)
                 crew_comms(w, ~0);
                 coll_threads(p, crew_rank, w);
                 for (int i = 0; i < p; i++) {
-                    cr_expect_eq(w->status[i], s->paired ? PICI_OK : PICI_E_UNSUPPORTED, "%s: %s", s->name,
-                                 pici_comm_error(w->comm[i]));
+                    cr_expect_eq(w->status[i], pici_schedule_paired(s, p) ? PICI_OK : PICI_E_UNSUPPORTED, "%s: %s",
+                                 s->name, pici_comm_error(w->comm[i]));
                     cr_expect_null(w->wrong[i], "%s", w->wrong[i]);
                 }
                 crew_free(w);

@@ -166,7 +166,9 @@ ParameterizedTest(int *ranks, coll_zeros, sums)
                 struct coll_case c = {.op = (enum pici_op)op, .opts.algorithm = (enum pici_algorithm)a};
                 coll_case_options(&c, &rng, *ranks);
                 c.dtype = floats[t];
-                c.collective = rng_below(&rng, 2) ? PICI_ALL_REDUCE : PICI_REDUCE_SCATTER;
+                c.collective = rng_below(&rng, 2) || !coll_has(c.opts.algorithm, PICI_REDUCE_SCATTER)
+                                   ? PICI_ALL_REDUCE
+                                   : PICI_REDUCE_SCATTER;
                 c.count = count_random(&rng, *ranks);
                 c.pattern = patterns[rng_below(&rng, 5)];
                 c.zeros = rng_below(&rng, 3) ? ZEROS_HALF_NEGATIVE : ZEROS_NEGATIVE;
@@ -190,9 +192,10 @@ Test(coll_zeros, slices)
     for (int i = 0; i < 24; i++) {
         const int p = 1 + i % 5;
         struct coll_team team;
+        const enum pici_collective collective = i % 2 ? PICI_ALL_REDUCE : PICI_REDUCE_SCATTER;
         struct coll_case c = {.op = i / 2 % 2 ? PICI_AVG : PICI_SUM,
-                              .collective = i % 2 ? PICI_ALL_REDUCE : PICI_REDUCE_SCATTER,
-                              .opts.algorithm = coll_algorithm((uint64_t)i / 5 % (uint64_t)coll_algorithms())};
+                              .collective = collective,
+                              .opts.algorithm = coll_algorithm((uint64_t)i / 5, collective)};
         coll_team_init(&team, p);
         coll_case_options(&c, &rng, p);
         c.dtype = floats[i % FLOATS];
@@ -266,7 +269,7 @@ ParameterizedTest(int *ranks, coll_zeros, gather)
     coll_team_init(&team, *ranks);
     for (int i = 0; i < 8 * FLOATS; i++) {
         struct coll_case c = {.collective = PICI_ALL_GATHER,
-                              .opts.algorithm = coll_algorithm((uint64_t)(i / FLOATS % coll_algorithms()))};
+                              .opts.algorithm = coll_algorithm((uint64_t)(i / FLOATS), PICI_ALL_GATHER)};
         coll_case_options(&c, &rng, *ranks);
         c.dtype = floats[i % FLOATS];
         c.count = count_random(&rng, *ranks);
@@ -336,7 +339,7 @@ Test(coll_zeros, bytes_sent)
                               .in_place = i & 4,
                               .opts = PICI_COLL_OPTS_INIT};
         struct pici_coll_stats stats[2][COLL_RANKS];
-        c.opts.algorithm = coll_algorithm((uint64_t)i / TABLE % (uint64_t)coll_algorithms());
+        c.opts.algorithm = coll_algorithm((uint64_t)i / TABLE, c.collective);
         c.opts.zeros = c.collective == PICI_ALL_GATHER ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
         coll_team_init(&team, p);
         for (int negative = 0; negative < 2; negative++) {

@@ -47,7 +47,9 @@ enum pici_algorithm {
     PICI_ALGO_RING = 1,      /* p - 1 steps a phase; messages go to the neighbour */
     PICI_ALGO_RECURSIVE = 2, /* ceil(log2 p) steps a phase, for any p: recursive halving, then recursive doubling, on a
                               * circulant graph */
-    PICI_ALGO_SPLIT = 3      /* p - 1 steps; each contribution goes straight to the rank that sums it */
+    PICI_ALGO_SPLIT = 3,     /* p - 1 steps; each contribution goes straight to the rank that sums it */
+    PICI_ALGO_DOUBLING = 4   /* all-reduce only. floor(log2 p) exchanges of all of the data; two steps more if p is not
+                              * a power of two */
 };
 
 /* The name of an algorithm, as the environment variable PICI_ALGORITHM takes it: "auto", "ring", ...; NULL if there is

@@ -53,7 +53,8 @@ static int busy(const struct pici_request *r)
     int busy = !l->slices;
     for (int i = 0; i < l->window && r->engine->asynchronous; i++) {
         const enum coll_stage stage = r->runs[i].stage;
-        busy |= stage == STAGE_COUNTING || stage == STAGE_MAKING || stage == STAGE_LOOKING || stage == STAGE_TAKING;
+        busy |= stage == STAGE_COUNTING || stage == STAGE_MAKING || stage == STAGE_LOOKING || stage == STAGE_FIRST ||
+                stage == STAGE_TAKING;
     }
     return busy;
 }
@@ -167,7 +168,7 @@ static enum pici_status check_prefix(struct pici_request *r, const struct slice_
     return PICI_E_CORRUPT;
 }
 
-/* Add a block, decode it into the result, or leave it, as the schedule says. */
+/* Add a block, decode it into the result or in place of a sum, or leave it, as the schedule says. */
 static enum pici_status take_block(struct pici_request *r, struct slice_run *run, enum schedule_action action,
                                    int segment, uint64_t first, const uint8_t *block, const struct pici_block *b)
 {
@@ -177,8 +178,32 @@ static enum pici_status take_block(struct pici_request *r, struct slice_run *run
         return PICI_OK;
     if (action == TAKE_PLACE)
         return e->decode(run->lane, pici_slice_result(r, segment, first), block, b, c->total);
+    if (action == TAKE_REDUCE_REVERSED)
+        return e->decode(run->lane, pici_slice_new_sum(r, run, segment, first), block, b, c->total);
     return e->fold(run->lane, pici_slice_sum(r, run, segment, first, b->count), block, b, c->op, r->room.temp,
                    COLL_TEMP_BYTES / c->width);
+}
+
+/* To what was decoded in place of this rank's sums, add what this rank sent in this step. If the first operand is the
+ * peer's contribution as it is, it becomes first what a sum begins with. */
+static enum pici_status add_own(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    const struct coll_call *c = &r->call;
+    const struct pici_engine *e = r->engine;
+    enum pici_status s = PICI_OK;
+    for (int i = 0; i < m->count && !s; i++) {
+        const int segment = m->segments[i];
+        const struct coll_encoded *own = &run->encoded[segment];
+        uint64_t first, n;
+        pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
+        uint8_t *sum = pici_slice_new_sum(r, run, segment, first);
+        if (c->by_value && m->contributions == 1)
+            e->positive_zeros(run->lane, sum, sum, n, c->dtype, 1);
+        s = e->fold_own(run->lane, sum, own->block, own->len, n, c->dtype, c->op, r->room.temp,
+                        COLL_TEMP_BYTES / c->width);
+        pici_slice_let_go(r, run, segment);
+    }
+    return s;
 }
 
 /* For an average: divide the sums of this slice that have all contributions after this step. */
@@ -186,7 +211,7 @@ static void complete(struct pici_request *r, struct slice_run *run)
 {
     const struct coll_call *c = &r->call;
     const enum schedule_complete what = c->op == PICI_AVG ? run->now.complete : COMPLETE_NONE;
-    for (int i = 0; i < r->comm->ranks && what != COMPLETE_NONE; i++) {
+    for (int i = 0; i < layout_of(r)->segments && what != COMPLETE_NONE; i++) {
         uint64_t first, n;
         if (what == COMPLETE_OWN && i != r->comm->position)
             continue;
@@ -293,6 +318,17 @@ static enum pici_status take_messages(struct pici_request *r, struct slice_run *
             run->status = f->status ? f->status : s;
             if (!run->status && !r->status)
                 run->status = begin_take(r, run, m, f);
+            run->stage = STAGE_FIRST;
+            *moved = 1;
+        }
+        if (run->stage == STAGE_FIRST) {
+            if (m->action == TAKE_REDUCE_REVERSED) {
+                if (!pici_slice_ready(r, run, &s))
+                    return PICI_OK;
+                run->status = run->status ? run->status : s;
+                if (!run->status && !r->status)
+                    run->status = add_own(r, run, m);
+            }
             if (run->message + 1 == step->receives && !run->status && !r->status)
                 complete(r, run);
             run->stage = STAGE_TAKING;
@@ -332,7 +368,7 @@ static void end_step(struct pici_request *r, struct slice_run *run, struct coll_
             pici_policy_begin(&run->history);
         return;
     }
-    for (int i = 0; i < l->shape.ranks && run->encoded; i++)
+    for (int i = 0; i < l->segments && run->encoded; i++)
         pici_slice_let_go(r, run, i);
     pici_slice_begin(r, run, run->slice + (uint64_t)l->window);
 }

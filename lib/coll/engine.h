@@ -105,6 +105,10 @@ struct pici_engine {
     enum pici_status (*fold)(struct pici_lane *, void *dst, const uint8_t *block, const struct pici_block *b,
                              enum pici_op, void *temp, uint64_t temp_elements);
 
+    /* The same for a block of n elements that this engine's encode made, len bytes in a message. */
+    enum pici_status (*fold_own)(struct pici_lane *, void *dst, const uint8_t *block, size_t len, uint64_t n,
+                                 enum pici_dtype, enum pici_op, void *temp, uint64_t temp_elements);
+
     /* Add the number of tiles of each container in a hybrid block that this rank has made or checked. Adds nothing for
      * other blocks, or if the host does not see messages. Done on return. */
     void (*containers)(struct pici_lane *, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t len);

@@ -558,6 +558,15 @@ static enum pici_status gpu_fold(struct pici_lane *l, void *dst, const uint8_t *
     return s;
 }
 
+/* read_block needs no more of the header. */
+static enum pici_status gpu_fold_own(struct pici_lane *l, void *dst, const uint8_t *block, size_t len, uint64_t n,
+                                     enum pici_dtype dtype, enum pici_op op, void *temp, uint64_t temp_elements)
+{
+    struct pici_block b = {.dtype = (unsigned)dtype, .count = n};
+    b.at.block_bytes = len;
+    return gpu_fold(l, dst, block, &b, op, temp, temp_elements);
+}
+
 static void gpu_containers(struct pici_lane *l, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t len)
 {
     struct pici_mix mix = PICI_MIX_INIT;
@@ -599,6 +608,7 @@ static const struct pici_engine engine = {
     .head = gpu_head,
     .decode = gpu_decode,
     .fold = gpu_fold,
+    .fold_own = gpu_fold_own,
     .containers = gpu_containers,
     .divide = gpu_divide,
 };

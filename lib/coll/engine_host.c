@@ -269,6 +269,16 @@ static enum pici_status host_fold(struct pici_lane *lane, void *dst, const uint8
     return pici_block_add(dst, &whole);
 }
 
+static enum pici_status host_fold_own(struct pici_lane *lane, void *dst, const uint8_t *block, size_t len, uint64_t n,
+                                      enum pici_dtype dtype, enum pici_op op, void *temp, uint64_t temp_elements)
+{
+    struct pici_block b;
+    (void)n;
+    (void)dtype;
+    const enum pici_status s = pici_block_parse(&b, block, len, NULL);
+    return s ? s : host_fold(lane, dst, block, &b, op, temp, temp_elements);
+}
+
 static void host_divide(struct pici_lane *lane, void *dst, uint64_t n, enum pici_dtype dtype, int ranks)
 {
     (void)lane;
@@ -300,6 +310,7 @@ const struct pici_engine pici_engine_host = {
     .head = host_head,
     .decode = host_decode,
     .fold = host_fold,
+    .fold_own = host_fold_own,
     .containers = host_containers,
     .divide = host_divide,
 };

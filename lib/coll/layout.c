@@ -110,11 +110,14 @@ int pici_coll_buffers_wrong(const struct coll_call *c, const struct pici_comm *c
 
 /* ---- who owns what */
 
-void pici_coll_segment(const struct pici_comm *comm, const struct coll_call *c, int position, uint64_t *first,
-                       uint64_t *n)
+static void segment_of(const struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c,
+                       int segment, uint64_t *first, uint64_t *n)
 {
-    int rank = comm->order[position];
-    if (c->kind == PICI_ALL_REDUCE) {
+    int rank = comm->order[segment];
+    if (l->schedule->undivided) {
+        *first = 0;
+        *n = c->total;
+    } else if (c->kind == PICI_ALL_REDUCE) {
         pici_schedule_segment(c->total, comm->ranks, rank, first, n);
     } else {
         *first = (uint64_t)rank * c->count;
@@ -122,11 +125,17 @@ void pici_coll_segment(const struct pici_comm *comm, const struct coll_call *c, 
     }
 }
 
-void pici_coll_slice(const struct pici_comm *comm, const struct coll_call *c, int position, uint64_t slice,
+void pici_coll_segment(const struct pici_comm *comm, const struct coll_call *c, int segment, uint64_t *first,
+                       uint64_t *n)
+{
+    segment_of(&c->at, comm, c, segment, first, n);
+}
+
+void pici_coll_slice(const struct pici_comm *comm, const struct coll_call *c, int segment, uint64_t slice,
                      uint64_t *first, uint64_t *n)
 {
     uint64_t len, at = slice * c->at.slice;
-    pici_coll_segment(comm, c, position, first, &len);
+    pici_coll_segment(comm, c, segment, first, &len);
     at = at < len ? at : len;
     *first += at;
     *n = len - at < c->at.slice ? len - at : c->at.slice;
@@ -139,8 +148,8 @@ static void cut(struct coll_layout *l, const struct pici_comm *comm, const struc
 {
     const uint64_t widest = l->limits.segments ? (uint64_t)l->limits.segments : 1, unit = c->codec->unit(c->values);
     uint64_t longest = 0, first, n;
-    for (int i = 0; i < comm->ranks; i++) {
-        pici_coll_segment(comm, c, i, &first, &n);
+    for (int i = 0; i < l->segments; i++) {
+        segment_of(l, comm, c, i, &first, &n);
         longest = n > longest ? n : longest;
     }
     const uint64_t most = c->slice_bytes / c->width / widest, least = SLICES_WORTH / c->width / widest;
@@ -172,8 +181,9 @@ static enum pici_status lay_out(struct coll_layout *l, const struct schedule *sc
 {
     *l = (struct coll_layout){
         .schedule = schedule,
+        .segments = schedule->undivided ? 1 : comm->ranks,
         .shape = {.kind = c->kind, .ranks = comm->ranks, .position = comm->position, .bytes = c->total * c->width}};
-    if (comm->paired_only && !schedule->paired)
+    if (comm->paired_only && !pici_schedule_paired(schedule, comm->ranks))
         return PICI_E_UNSUPPORTED;
     schedule->limits(schedule, &l->shape, &l->limits);
     l->steps = schedule->steps(schedule, &l->shape);

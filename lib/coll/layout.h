@@ -14,6 +14,7 @@ struct coll_layout {
     struct schedule_call shape;
     struct schedule_limits limits;
     int steps;
+    int segments;          /* of the data: one a rank, or one */
     uint64_t slice;        /* elements of a slice, a multiple of TILE */
     uint64_t slices;       /* of a segment; the last may be empty; 0: there is no data to exchange */
     int window;            /* slices at a time */
@@ -69,9 +70,10 @@ enum pici_status pici_layout_choose(struct coll_layout *, const struct pici_comm
 /* Bytes of scratch in the host's memory. */
 size_t pici_layout_scratch(const struct coll_layout *);
 
-/* The elements of segment `position`, and those of its slice: [*first, *first + *n) of the total. */
-void pici_coll_segment(const struct pici_comm *, const struct coll_call *, int position, uint64_t *first, uint64_t *n);
-void pici_coll_slice(const struct pici_comm *, const struct coll_call *, int position, uint64_t slice, uint64_t *first,
+/* The elements of a segment, whose number is its owner's position, and those of its slice: [*first, *first + *n) of the
+ * total. The call has its layout. */
+void pici_coll_segment(const struct pici_comm *, const struct coll_call *, int segment, uint64_t *first, uint64_t *n);
+void pici_coll_slice(const struct pici_comm *, const struct coll_call *, int segment, uint64_t slice, uint64_t *first,
                      uint64_t *n);
 
 #endif

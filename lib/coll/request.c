@@ -97,7 +97,7 @@ static void *place(struct tables *t, size_t n, size_t each)
 static void place_run(struct tables *t, struct slice_run *run, const struct coll_layout *l)
 {
     const struct schedule_limits *most = &l->limits;
-    const size_t wide = (size_t)most->segments, p = (size_t)l->shape.ranks;
+    const size_t wide = (size_t)most->segments, all = (size_t)l->segments;
     void *step = place(t, 1, pici_schedule_step_bytes(most));
     if (t->at)
         pici_schedule_step_init(&run->now, most, step);
@@ -107,8 +107,8 @@ static void place_run(struct tables *t, struct slice_run *run, const struct coll
     run->len = place(t, wide, sizeof *run->len);
     run->src = place(t, wide, sizeof *run->src);
     run->slots = place(t, (size_t)most->sums, sizeof *run->slots);
-    run->sum = place(t, p, sizeof *run->sum);
-    run->encoded = most->kept ? place(t, p, sizeof *run->encoded) : NULL;
+    run->sum = place(t, all, sizeof *run->sum);
+    run->encoded = most->kept ? place(t, all, sizeof *run->encoded) : NULL;
 }
 
 static size_t place_tables(struct pici_request *r, const struct coll_layout *l, uint8_t *memory)

@@ -16,7 +16,7 @@ struct coll_buffer {
     int flights; /* of the users, sends in flight: its bytes must not change */
 };
 
-/* A block that a later step forwards. */
+/* A block that is kept: a later step forwards it, or this one adds it. */
 struct coll_encoded {
     const uint8_t *block;
     size_t len;
@@ -31,6 +31,7 @@ enum coll_stage {
     STAGE_MAKING,   /* making a message */
     STAGE_MADE,     /* all messages of the step are made, and wait for their place in the order */
     STAGE_LOOKING,  /* reading the headers of a received message */
+    STAGE_FIRST,    /* taking it in as the first operand, before what this rank has sent */
     STAGE_TAKING,   /* taking it in */
     STAGE_TAKEN     /* all messages of the step are taken in; the step waits for its place in the order */
 };
@@ -58,8 +59,8 @@ struct slice_run {
     uint64_t dense_bytes, tiles[PICI_CONTAINERS];
     uint8_t *acc;                 /* [limits.sums] slices */
     int *slots, free_slots;       /* stack of the slots that are free */
-    int *sum;                     /* [ranks] where each segment's sum is: SUM_NONE, SUM_IN_RECV, or 1 + its slot */
-    struct coll_encoded *encoded; /* [ranks] blocks to be forwarded; NULL if there are never any */
+    int *sum;                     /* [segments] where each one's sum is: SUM_NONE, SUM_IN_RECV, or 1 + its slot */
+    struct coll_encoded *encoded; /* [segments] blocks that are kept; NULL if there are never any */
     struct policy_history history;
 };
 enum { SUM_NONE = 0, SUM_IN_RECV = -1 };

@@ -2,11 +2,12 @@
  *
  * Schedules: who sends which segments to whom, step by step. Pure integers: no buffers, no I/O.
  *
- * The data of a collective is p segments, one owned by each rank. A call runs through numbered steps, the same number
- * on every rank. In a step a rank sends a list of messages and receives a list of messages; either list may be empty. A
- * message has one peer and a list of segments, which sender and receiver see in the same order. The nth message that a
- * rank sends to a peer is the nth that the peer receives from it, and within a step a rank sends at most one message to
- * each peer. Messages are received in the order of the list, which is the order of summation.
+ * The data of a collective is p segments, one owned by each rank; or it is undivided: one segment, number 0, which
+ * nobody owns. A call runs through numbered steps, the same number on every rank. In a step a rank sends a list of
+ * messages and receives a list of messages; either list may be empty. A message has one peer and a list of segments,
+ * which sender and receiver see in the same order. The nth message that a rank sends to a peer is the nth that the peer
+ * receives from it, and within a step a rank sends at most one message to each peer. Messages are received in the order
+ * of the list, which is the order of summation.
  *
  * Ranks here are positions (pici_schedule_order), not the caller's ranks. */
 #ifndef PICI_LIB_COLL_SCHEDULE_H
@@ -38,8 +39,10 @@ enum schedule_action {
     SEND_ENCODE,  /* sender: encode the elements; reducing: this rank's sum of each segment, or its own contribution */
     SEND_FORWARD, /* sender: the blocks as they were received, or encoded before, byte for byte */
     TAKE_REDUCE,  /* receiver: add to this rank's sum of each segment, which at first is its own contribution */
-    TAKE_PLACE,   /* receiver: decode into the result */
-    TAKE_KEEP     /* receiver: only keep it, to forward later */
+    TAKE_REDUCE_REVERSED, /* receiver: the same with the operands exchanged: decode in place of this rank's sum, and add
+                           * the blocks that this rank sent in this step, which it keeps for that */
+    TAKE_PLACE,           /* receiver: decode into the result */
+    TAKE_KEEP             /* receiver: only keep it, to forward later */
 };
 
 struct schedule_message {
@@ -47,11 +50,13 @@ struct schedule_message {
     int *segments; /* [count] */
     int count;     /* >= 1 */
     enum schedule_action action;
-    int keep;          /* a later message of this rank forwards these blocks (again); at most one for a segment */
-    int contributions; /* the most contributions that a sum in this message has; gathering: all */
+    int keep; /* a later message of this rank forwards these blocks (again), or a TAKE_REDUCE_REVERSED of this step adds
+               * them; at most one for a segment */
+    int contributions; /* the most contributions that a sum in this message has, and exactly so if it is taken
+                        * REVERSED; gathering: all */
 };
 
-/* Which sums this rank holds with all contributions after the step: none, its own segment's, those of all p. */
+/* Which sums this rank holds with all contributions after the step: none, its own segment's, those of all segments. */
 enum schedule_complete { COMPLETE_NONE, COMPLETE_OWN, COMPLETE_ALL };
 
 struct schedule_step {
@@ -70,6 +75,9 @@ struct schedule_limits {
     int sums_in_recv;    /* all-reduce: sums are built at their place in the receive buffer, and `sums` is 0 */
 };
 
+/* In every step every rank sends one message and receives one: never, for all numbers of ranks, or for some. */
+enum schedule_paired { PAIRED_NEVER, PAIRED_ALWAYS, PAIRED_AT_POWERS_OF_TWO };
+
 struct schedule_pattern; /* schedule_pattern.h */
 
 struct schedule {
@@ -77,7 +85,8 @@ struct schedule {
     const char *name;     /* in the environment and on command lines */
     const char *doc;      /* the steps of a phase, and who sends what to whom: its row in docs/collectives.md */
     unsigned collectives; /* those that it can do: bits 1 << enum pici_collective */
-    int paired;           /* in every step every rank sends one message and receives one */
+    enum schedule_paired paired;
+    int undivided; /* the data is one segment */
     int (*steps)(const struct schedule *, const struct schedule_call *);
     /* Write step k, 0 <= k < steps, into s, which has room for the limits. */
     void (*step)(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *s);
@@ -90,6 +99,9 @@ extern const struct schedule pici_schedules[];
 
 /* NULL: there is none of this id. */
 const struct schedule *pici_schedule(enum pici_algorithm id);
+
+/* Whether it is paired with so many ranks. */
+int pici_schedule_paired(const struct schedule *, int ranks);
 
 /* Memory of a step: the bytes needed, and a step in such memory, which is aligned for pointers. */
 size_t pici_schedule_step_bytes(const struct schedule_limits *);

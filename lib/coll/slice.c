@@ -74,7 +74,7 @@ void pici_slice_begin(const struct pici_request *r, struct slice_run *run, uint6
     const struct coll_layout *l = layout_of(r);
     run->slice = slice;
     run->step = run->known = 0;
-    memset(run->sum, 0, (size_t)l->shape.ranks * sizeof *run->sum);
+    memset(run->sum, 0, (size_t)l->segments * sizeof *run->sum);
     for (run->free_slots = 0; run->free_slots < l->limits.sums; run->free_slots++)
         run->slots[run->free_slots] = run->free_slots;
     pici_policy_begin(&run->history);
@@ -110,16 +110,22 @@ void pici_slice_own(const struct pici_request *r, struct pici_lane *lane, uint8_
         r->engine->copy(lane, dst, src, n, r->call.dtype);
 }
 
-/* This rank's sum of a segment's slice; the first time it is a copy of its own contribution. */
+uint8_t *pici_slice_new_sum(const struct pici_request *r, struct slice_run *run, int segment, uint64_t first)
+{
+    const int in_recv = segment == r->comm->position || layout_of(r)->limits.sums_in_recv;
+    if (run->sum[segment] == SUM_NONE)
+        run->sum[segment] = in_recv ? SUM_IN_RECV : 1 + run->slots[--run->free_slots];
+    return sum_at(r, run, segment, first);
+}
+
+/* This rank's sum of a segment; the first time it is a copy of its own contribution. */
 uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int segment, uint64_t first, uint64_t n)
 {
     const struct coll_call *c = &r->call;
-    if (run->sum[segment] != SUM_NONE)
-        return sum_at(r, run, segment, first);
-    const int in_recv = segment == r->comm->position || layout_of(r)->limits.sums_in_recv;
-    run->sum[segment] = in_recv ? SUM_IN_RECV : 1 + run->slots[--run->free_slots];
-    uint8_t *sum = sum_at(r, run, segment, first);
-    pici_slice_own(r, run->lane, sum, c->send + first * c->width, n);
+    const int new = run->sum[segment] == SUM_NONE;
+    uint8_t *sum = pici_slice_new_sum(r, run, segment, first);
+    if (new)
+        pici_slice_own(r, run->lane, sum, c->send + first * c->width, n);
     return sum;
 }
 

@@ -42,6 +42,9 @@ void pici_slice_own(const struct pici_request *, struct pici_lane *, uint8_t *ds
 /* This rank's sum of a segment; the first time it is a copy of its own contribution. */
 uint8_t *pici_slice_sum(const struct pici_request *, struct slice_run *, int segment, uint64_t first, uint64_t n);
 
+/* The place of a sum that the caller writes, whatever there was before. */
+uint8_t *pici_slice_new_sum(const struct pici_request *, struct slice_run *, int segment, uint64_t first);
+
 /* A sum was sent to another rank: free its memory. Sums in the receive buffer stay. */
 void pici_slice_pass_on(struct slice_run *, int segment);
 
