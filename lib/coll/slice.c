@@ -23,6 +23,14 @@ const struct schedule_step *pici_slice_step(const struct pici_request *r, struct
 
 /* ---- buffers of messages */
 
+void pici_slice_buffers(struct pici_request *r, uint8_t *first, size_t pitch)
+{
+    for (int i = 0; i < layout_of(r)->buffers; i++) {
+        r->buffers[i] = (struct coll_buffer){.bytes = first + (size_t)i * pitch};
+        r->free[r->frees++] = &r->buffers[i];
+    }
+}
+
 struct coll_buffer *pici_slice_take(struct pici_request *r)
 {
     struct coll_buffer *b = r->free[--r->frees];
@@ -186,4 +194,11 @@ int pici_slice_ready(const struct pici_request *r, const struct slice_run *run, 
     int done;
     *s = r->engine->ready(run->lane, &done);
     return done;
+}
+
+void pici_slice_sent(struct slice_run *run)
+{
+    run->stage = STAGE_REST;
+    run->sent = 1;
+    run->message = 0;
 }

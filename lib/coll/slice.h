@@ -23,6 +23,9 @@ const struct schedule_step *pici_slice_step(const struct pici_request *, struct 
 struct coll_buffer *pici_slice_take(struct pici_request *);
 void pici_slice_drop(struct pici_request *, struct coll_buffer *);
 
+/* The first buffers of the request are free: their memory, and its distance from one to the next. */
+void pici_slice_buffers(struct pici_request *, uint8_t *first, size_t pitch);
+
 /* Keep a block, and so the buffer that it is in, for a later step; and stop keeping it. */
 void pici_slice_keep(struct pici_request *, struct slice_run *, int segment, struct coll_buffer *, const uint8_t *block,
                      size_t len, enum pici_format);
@@ -63,5 +66,15 @@ void pici_slice_trace(struct pici_request *, const char *name, const struct slic
 /* send.c: make the messages that the slice sends in its step, as far as that goes without waiting; then its stage is
  * STAGE_MADE. *moved = 1 if anything was done. */
 void pici_make_messages(struct pici_request *, struct slice_run *, int *moved);
+
+/* The messages of the slice's step were sent. */
+void pici_slice_sent(struct slice_run *);
+
+/* take.c: take in the messages of a slice's step, in the order of its list, as far as that goes without waiting; then
+ * its stage is STAGE_TAKEN. What is wrong with one is noted. at: its receives. Returns a failure of the transport. */
+enum pici_status pici_take_messages(struct pici_request *, struct slice_run *, struct coll_flight *at, int *moved);
+
+/* A slice's step has ended: free its buffers and go to the next step, or to the next slice. */
+void pici_end_step(struct pici_request *, struct slice_run *, struct coll_flight *at);
 
 #endif

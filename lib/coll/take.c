@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Taking in the messages that a slice receives in a step: what is wrong with them, and what is done with their
+ * blocks. */
+#include <limits.h>
+
+#include "coll/slice.h"
+
+/* Check that a prefix belongs to the message that is due. */
+static enum pici_status check_prefix(struct pici_request *r, const struct slice_run *run, const struct msg_prefix *p,
+                                     int blocks, int peer)
+{
+    const struct coll_call *c = &r->call;
+    const int here = p->sequence == r->sequence && p->slice == run->slice && p->step == (uint32_t)run->step;
+    if (here && p->kind == MSG_POISON && p->status < 0) {
+        pici_coll_fail(r, pici_msg_status((uint32_t)p->status), INT_MAX);
+        return PICI_OK;
+    }
+    if (here && p->kind == MSG_DATA && p->dtype == (unsigned)c->dtype && p->op == (unsigned)c->op &&
+        p->algorithm == (unsigned)layout_of(r)->schedule->id && p->blocks == (uint32_t)blocks)
+        return PICI_OK;
+    pici_coll_note(r->comm, "rank %d sent a message that does not belong here", peer);
+    return PICI_E_CORRUPT;
+}
+
+/* Add a block, decode it into the result or in place of a sum, or leave it, as the schedule says. */
+static enum pici_status take_block(struct pici_request *r, struct slice_run *run, enum schedule_action action,
+                                   int segment, uint64_t first, const uint8_t *block, const struct pici_block *b)
+{
+    const struct coll_call *c = &r->call;
+    const struct pici_engine *e = r->engine;
+    if (action == TAKE_KEEP)
+        return PICI_OK;
+    if (action == TAKE_PLACE)
+        return e->decode(run->lane, pici_slice_result(r, segment, first), block, b, c->total);
+    if (action == TAKE_REDUCE_REVERSED)
+        return e->decode(run->lane, pici_slice_new_sum(r, run, segment, first), block, b, c->total);
+    return e->fold(run->lane, pici_slice_sum(r, run, segment, first, b->count), block, b, c->op, r->room.temp,
+                   COLL_TEMP_BYTES / c->width);
+}
+
+/* To what was decoded in place of this rank's sums, add what this rank sent in this step. If the first operand is the
+ * peer's contribution as it is, it becomes first what a sum begins with. */
+static enum pici_status add_own(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    const struct coll_call *c = &r->call;
+    const struct pici_engine *e = r->engine;
+    enum pici_status s = PICI_OK;
+    for (int i = 0; i < m->count && !s; i++) {
+        const int segment = m->segments[i];
+        const struct coll_encoded *own = &run->encoded[segment];
+        uint64_t first, n;
+        pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
+        uint8_t *sum = pici_slice_new_sum(r, run, segment, first);
+        if (c->by_value && m->contributions == 1)
+            e->positive_zeros(run->lane, sum, sum, n, c->dtype, 1);
+        s = e->fold_own(run->lane, sum, own->block, own->len, n, c->dtype, c->op, r->room.temp,
+                        COLL_TEMP_BYTES / c->width);
+        pici_slice_let_go(r, run, segment);
+    }
+    return s;
+}
+
+/* For an average: divide the sums of this slice that have all contributions after this step. */
+static void complete(struct pici_request *r, struct slice_run *run)
+{
+    const struct coll_call *c = &r->call;
+    const enum schedule_complete what = c->op == PICI_AVG ? run->now.complete : COMPLETE_NONE;
+    for (int i = 0; i < layout_of(r)->segments && what != COMPLETE_NONE; i++) {
+        uint64_t first, n;
+        if (what == COMPLETE_OWN && i != r->comm->position)
+            continue;
+        pici_coll_slice(r->comm, c, i, run->slice, &first, &n);
+        r->engine->divide(run->lane, pici_slice_sum(r, run, i, first, n), n, c->dtype, r->comm->ranks);
+    }
+}
+
+/* Begin to take in the message at hand, which the engine has looked at. */
+static enum pici_status begin_take(struct pici_request *r, struct slice_run *run, const struct schedule_message *m,
+                                   struct coll_flight *f)
+{
+    const struct coll_call *c = &r->call;
+    const struct pici_engine *e = r->engine;
+    const uint8_t *bytes = f->buffer->bytes;
+    struct msg_prefix prefix;
+    struct pici_block b = {0};
+    uint64_t elements = 0, nnz = 0;
+    size_t at = MSG_BYTES;
+    enum pici_status s = pici_msg_get(&prefix, e->head(run->lane, -1, 0), f->bytes);
+    if (!s)
+        s = check_prefix(r, run, &prefix, m->count, f->peer);
+    run->dense = 1;
+    run->dense_bytes = MSG_BYTES;
+    for (int i = 0; i < m->count && !s && !r->status; i++) {
+        const int segment = m->segments[i];
+        uint64_t first, n;
+        pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
+        s = pici_msg_block(&b, e->head(run->lane, i, at), f->bytes - at, c->dtype, n);
+        if (s)
+            break;
+        s = take_block(r, run, m->action, segment, first, bytes + at, &b);
+        if (m->keep && !s)
+            pici_slice_keep(r, run, segment, f->buffer, bytes + at, (size_t)b.at.block_bytes,
+                            (enum pici_format)b.format);
+        at += (size_t)b.at.block_bytes;
+        run->dense &= b.format == PICI_DENSE;
+        run->dense_bytes += HDR_BYTES + n * c->width;
+        elements += n;
+        nnz += b.nnz;
+    }
+    if (!s && !r->status && at != f->bytes)
+        s = PICI_E_CORRUPT;
+    f->buffer->len = f->bytes;
+    f->buffer->blocks = m->count;
+    run->format = (enum pici_format)b.format;
+    run->density = run->dense || !elements ? POLICY_UNKNOWN : (double)nnz / (double)elements;
+    run->extrapolated = 0;
+    return s;
+}
+
+/* Has a message arrived? */
+static enum pici_status arrived(struct pici_request *r, struct coll_flight *f)
+{
+    const struct pici_transport *t = &r->comm->transport;
+    if (f->done)
+        return PICI_OK;
+    enum pici_status s = t->test(t->context, f->request, &f->done, &f->bytes);
+    if (s && s != PICI_E_CORRUPT)
+        return pici_coll_lost(r->comm, f->peer, s);
+    f->status = s; /* longer than any message can be */
+    return PICI_OK;
+}
+
+/* A message is taken in, or failed to be. */
+static void end_take(struct pici_request *r, struct slice_run *run, const struct coll_flight *f, enum pici_status s)
+{
+    s = run->status ? run->status : s;
+    if (s) {
+        pici_coll_note(r->comm, "from rank %d: %s", f->peer, pici_request_words(r, s));
+        pici_coll_fail(r, s, r->comm->rank);
+    }
+    if (r->status)
+        return;
+    if (run->now.phase == PHASE_REDUCE)
+        pici_policy_received(&run->history, run->dense);
+    r->stats.decode_s += pici_coll_now() - run->begin;
+    pici_slice_trace(r, "recv", run, f->peer, f->bytes, NULL);
+}
+
+/* Take in the messages of a slice's step, in the order of its list, as far as that goes without waiting. What is wrong
+ * with one is noted. at: its receives. Returns a failure of the transport. */
+enum pici_status pici_take_messages(struct pici_request *r, struct slice_run *run, struct coll_flight *at, int *moved)
+{
+    const struct schedule_step *step = pici_slice_step(r, run);
+    enum pici_status s;
+    if (!run->sent || run->stage == STAGE_TAKEN)
+        return PICI_OK;
+    while (run->message < step->receives) {
+        struct coll_flight *f = &at[run->message];
+        const struct schedule_message *m = &step->receive[run->message];
+        if (run->stage == STAGE_REST) {
+            if ((s = arrived(r, f)) || !f->done)
+                return s;
+            run->begin = pici_coll_now();
+            run->stage = STAGE_LOOKING;
+            if (!r->status && !f->status)
+                r->engine->look(run->lane, f->buffer->bytes, f->bytes, m->count);
+            *moved = 1;
+        }
+        if (run->stage == STAGE_LOOKING) {
+            if (!pici_slice_ready(r, run, &s))
+                return PICI_OK;
+            run->status = f->status ? f->status : s;
+            if (!run->status && !r->status)
+                run->status = begin_take(r, run, m, f);
+            run->stage = STAGE_FIRST;
+            *moved = 1;
+        }
+        if (run->stage == STAGE_FIRST) {
+            if (m->action == TAKE_REDUCE_REVERSED) {
+                if (!pici_slice_ready(r, run, &s))
+                    return PICI_OK;
+                run->status = run->status ? run->status : s;
+                if (!run->status && !r->status)
+                    run->status = add_own(r, run, m);
+            }
+            if (run->message + 1 == step->receives && !run->status && !r->status)
+                complete(r, run);
+            run->stage = STAGE_TAKING;
+            *moved = 1;
+        }
+        if (!pici_slice_ready(r, run, &s))
+            return PICI_OK;
+        end_take(r, run, f, s);
+        run->stage = STAGE_REST;
+        run->message++;
+    }
+    if (!step->receives && !r->status) { /* a sum may be complete before the first message: of a single contribution */
+        if (run->stage == STAGE_REST)
+            complete(r, run);
+        run->stage = STAGE_TAKING;
+        if (!pici_slice_ready(r, run, &s))
+            return PICI_OK;
+        if (s)
+            pici_coll_fail(r, s, r->comm->rank);
+    }
+    run->stage = STAGE_TAKEN;
+    return PICI_OK;
+}
+
+/* A slice's step has ended: free its buffers and go to the next step, or to the next slice. */
+void pici_end_step(struct pici_request *r, struct slice_run *run, struct coll_flight *at)
+{
+    const struct coll_layout *l = layout_of(r);
+    const enum schedule_phase phase = pici_slice_step(r, run)->phase;
+    for (int i = 0; i < run->now.receives; i++)
+        pici_slice_drop(r, at[i].buffer);
+    run->sent = run->known = 0;
+    run->stage = STAGE_REST;
+    run->message = -1;
+    if (++run->step < l->steps) {
+        if (pici_slice_step(r, run)->phase != phase)
+            pici_policy_begin(&run->history);
+        return;
+    }
+    for (int i = 0; i < l->segments && run->encoded; i++)
+        pici_slice_let_go(r, run, i);
+    pici_slice_begin(r, run, run->slice + (uint64_t)l->window);
+}
