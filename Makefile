@@ -88,7 +88,7 @@ endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 PUBLIC_H := $(sort $(wildcard include/pici/*.h include/pici/*.cuh))
-ELSEWHERE := lib/coll/engine_cuda.c lib/transport/mpi.c lib/transport/nccl.c
+ELSEWHERE := lib/coll/engine_cuda.c $(wildcard lib/transport/mpi*.c lib/transport/nccl*.c)
 LIB_OBJ := $(call obj,$(sort $(filter-out $(ELSEWHERE),$(wildcard lib/*.c lib/*/*.c))))
 TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c tools/*/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
@@ -197,7 +197,7 @@ $(MPIDIR)/obj/%.o: %.c $(MPIDIR)/obj/flags
 	$(Q)$(MPI_CC) $(COMPILE_FLAGS) $(if $(filter lib/%,$<),$(LIB_FLAGS)) $(if $(filter examples/%,$<),-DPICI_EXAMPLE_MPI) \
 		-I. -c -o $@ $<
 
-$(MPI_A): $(MPIDIR)/obj/lib/transport/mpi.o
+$(MPI_A): $(patsubst %.c,$(MPIDIR)/obj/%.o,$(sort $(wildcard lib/transport/mpi*.c)))
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -287,7 +287,7 @@ $(NCCLDIR)/obj/%.o: %.c $(NCCLDIR)/obj/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(COMPILE_FLAGS) $(if $(filter lib/%,$<),$(LIB_FLAGS)) $(NCCL_INCLUDES) -c -o $@ $<
 
-$(NCCL_A): $(NCCLDIR)/obj/lib/transport/nccl.o
+$(NCCL_A): $(patsubst %.c,$(NCCLDIR)/obj/%.o,$(sort $(wildcard lib/transport/nccl*.c)))
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -316,7 +316,8 @@ EMU_SELF := self streams
 EMU_ALONE := $(EMU_SELF) mutant deferred
 EMU_SRC := $(filter-out $(EMU_ALONE:%=tests/emu/%.cc),$(sort $(wildcard tests/emu/*.cc)))
 EMU_OBJ := $(EMU_SRC:tests/emu/%.cc=$(EMU_DIR)/%.o)
-EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o $(EMU_DIR)/lib_nccl.o
+EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o $(EMU_DIR)/lib_nccl.o \
+	$(EMU_DIR)/lib_nccl_dense.o
 EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
 EMU_ONLY := $(patsubst tests/%.cc,$(BUILD)/%,$(sort $(wildcard tests/emu_*.cc)))
 EMU_COMPILE = $(CXX) $(EMU_FLAGS)

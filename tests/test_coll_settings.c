@@ -80,6 +80,7 @@ Test(coll_settings, environment)
         {"PICI_CHECKSUM", "1"},
         {"PICI_WINDOW", "64"},
         {"PICI_SLICE_BYTES", "1099511627776"},
+        {"PICI_VENDOR", "1"},
         {"PICI_TRACE", "somewhere"},
     };
     size_t n = 0;
@@ -95,6 +96,7 @@ Test(coll_settings, environment)
     cr_expect(s.threshold.reduce[POLICY_INTER] == 0.25F && s.threshold.reduce[POLICY_INTRA] == 0.125F &&
               s.threshold.gather == 1);
     cr_expect(s.timeout_ms == -1 && s.checksum == 1 && s.window == 64 && s.slice_bytes == UINT64_C(1) << 40);
+    cr_expect_eq(s.vendor, 1);
     cr_expect_str_eq(s.trace, "somewhere");
     setenv("PICI_FORMAT", "zip", 1);
     cr_expect_eq(pici_settings_read(&s, why, sizeof why), PICI_E_ARG);

@@ -148,11 +148,15 @@ struct pici_coll_opts {
                              * and takes no room in sparse messages; the default, PICI_ZEROS_EXACT, keeps all bits.
                              * No effect on integers, and on SUM and AVG, which are always by value. MIN and MAX keep
                              * all bits: there PICI_ZEROS_BY_VALUE is PICI_E_UNSUPPORTED */
+    int vendor; /* > 0: this call may be made as the dense collective of the transport's library (MPI_Allreduce,
+                 * ncclAllReduce, ...), whose result may have other bits, and whose timeout applies instead. < 0: it may
+                 * not. 0: as the environment variable PICI_VENDOR says, by default not. docs/collectives.md says when
+                 * it is */
 };
 #define PICI_COLL_OPTS_INIT                                                                                            \
     {                                                                                                                  \
         sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, 0,   \
-            PICI_ZEROS_EXACT                                                                                           \
+            PICI_ZEROS_EXACT, 0                                                                                        \
     }
 
 /* The three collectives. Counts are elements, here called [count]. Buffers are in host byte order and may have any

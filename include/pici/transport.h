@@ -104,10 +104,24 @@ struct pici_transport {
      * also be in the mover's memory. The transport copies the struct; threads of peers call its functions. No message
      * is in flight during this call. NULL: the member `memory` alone says where messages may be. */
     void (*mover)(void *context, const struct pici_mover *);
+
+    /* The dense collective of the library below (MPI_Allreduce, ncclAllReduce, ...), used only by callers that permit
+     * it (opts->vendor). Set both of the next two members, or neither.
+     *
+     * Whether this rank can make such a call, with these buffers, and provide the memory that it needs for that; sends
+     * nothing. op is not PICI_AVG. Any error: it cannot. The call is made only if all ranks can. */
+    enum pici_status (*dense_ready)(void *context, enum pici_collective, const void *send, const void *recv,
+                                    uint64_t count, enum pici_dtype, enum pici_op);
+
+    /* Make the call: all ranks do, in the same order, while none of a rank's own messages is in flight. Either all of
+     * them have their buffers in place or none has. Arguments as in pici_all_gather and its like; op is not PICI_AVG.
+     * May block; returns when recv has the result. */
+    enum pici_status (*dense)(void *context, enum pici_collective, const void *send, void *recv, uint64_t count,
+                              enum pici_dtype, enum pici_op);
 };
 #define PICI_TRANSPORT_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(struct pici_transport), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, PICI_MEMORY_HOST, 0, 0, 0, 0                   \
+        sizeof(struct pici_transport), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, PICI_MEMORY_HOST, 0, 0, 0, 0, 0, 0             \
     }
 
 /* Make this rank's communicator over a transport. The struct is copied. The communicator closes the transport when it

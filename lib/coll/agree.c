@@ -99,7 +99,8 @@ static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind k
                          .status = (uint32_t)r->status,
                          .culprit = (uint32_t)r->culprit,
                          .low_rank = a->low_rank,
-                         .high_rank = a->high_rank};
+                         .high_rank = a->high_rank,
+                         .can = a->can};
     memcpy(w.low, a->low, AGREE_CALL_BYTES);
     memcpy(w.high, a->high, AGREE_CALL_BYTES);
     pici_msg_put_word(p, &w);
@@ -122,6 +123,7 @@ static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum
         pici_coll_fail(r, s, peer);
         return;
     }
+    a->can &= w.can;
     if (w.status)
         pici_coll_fail(r, pici_msg_status(w.status), (int)(w.culprit & INT_MAX));
     if (memcmp(w.low, a->low, AGREE_CALL_BYTES) < 0) {
@@ -143,6 +145,7 @@ void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
         describe(a->low, r);
         memcpy(a->high, a->low, AGREE_CALL_BYTES);
         a->low_rank = a->high_rank = (uint32_t)r->comm->rank;
+        a->can = pici_vendor_can(r);
     }
 }
 

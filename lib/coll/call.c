@@ -57,11 +57,12 @@ static enum pici_status start(struct coll_call call, struct pici_comm *comm, con
 static enum pici_status begin_data(struct pici_request *r)
 {
     struct pici_comm *comm = r->comm;
+    r->call.vendor = pici_vendor_allowed(r);
     enum pici_status s = pici_layout_choose(&r->call.at, comm, &r->call);
     if (s)
         return s;
     pici_request_tables(r);
-    r->path = &pici_path_steps;
+    r->path = pici_vendor_asked(r) ? &pici_path_vendor : &pici_path_steps;
     s = r->path->begin(r);
     if (s) {
         pici_coll_note(comm, "rank %d: %s", comm->rank, r->engine->error(r->self));
@@ -216,6 +217,7 @@ static enum pici_status call_and_wait(struct coll_call call, struct pici_comm *c
     enum pici_status s = pici_coll_check(&o, comm, &call, opts);
     if (s)
         return s;
+    call.blocking = 1;
     pici_request_queue(comm->spare, &call, comm, &o);
     run(comm->spare);
     return comm->spare->status;

@@ -65,6 +65,7 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
     c->format = o->format != PICI_AUTO ? o->format : d->format;
     c->timeout_ms = o->timeout_ms ? o->timeout_ms : d->timeout_ms;
     c->checksum = o->checksum ? o->checksum > 0 : d->checksum;
+    c->vendor = o->vendor ? o->vendor > 0 : d->vendor;
     c->window = o->window ? o->window : d->window;
     const uint64_t usual_slice = comm->transport.memory == PICI_MEMORY_DEVICE ? SLICE_ON_GPU : SLICE;
     c->slice_bytes = o->slice_bytes ? o->slice_bytes : d->slice_bytes ? d->slice_bytes : usual_slice;

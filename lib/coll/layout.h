@@ -39,6 +39,9 @@ struct coll_call {
     double bandwidth[POLICY_LINKS];
     unsigned formats;
     int timeout_ms, checksum;
+    int blocking;                   /* the public function returns at the end */
+    int vendor;                     /* the caller permits the transport library's own collective; after hello: all
+                                     * ranks do, and can make it */
     int window;                     /* as asked for, like the next */
     uint64_t slice_bytes;           /* dense bytes of a message */
     const struct pici_codec *codec; /* of values, with its parameters */

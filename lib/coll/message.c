@@ -63,7 +63,8 @@ enum {
     AT_HIGH_RANK = AT_WORST + 12,
     AT_LOW = AT_WORST + 16,
     AT_HIGH = AT_LOW + AGREE_CALL_BYTES,
-    AT_HASH = AT_HIGH + AGREE_CALL_BYTES
+    AT_CAN = AT_HIGH + AGREE_CALL_BYTES,
+    AT_HASH = AT_CAN + 4
 };
 
 enum { OLD_BYTES = 136 }; /* of this message in version 0, which did not say its version */
@@ -77,6 +78,7 @@ void pici_msg_put_word(uint8_t p[AGREE_BYTES], const struct msg_word *w)
     store_le32(p + AT_CULPRIT, w->culprit);
     store_le32(p + AT_LOW_RANK, w->low_rank);
     store_le32(p + AT_HIGH_RANK, w->high_rank);
+    store_le32(p + AT_CAN, w->can);
     memcpy(p + AT_LOW, w->low, AGREE_CALL_BYTES);
     memcpy(p + AT_HIGH, w->high, AGREE_CALL_BYTES);
     store_le64(p + AT_HASH, pici_xxh64(p, AT_HASH, 0));
@@ -103,6 +105,7 @@ enum pici_status pici_msg_get_word(struct msg_word *w, const uint8_t *p, size_t 
     w->culprit = load_le32(p + AT_CULPRIT);
     w->low_rank = load_le32(p + AT_LOW_RANK);
     w->high_rank = load_le32(p + AT_HIGH_RANK);
+    w->can = load_le32(p + AT_CAN);
     memcpy(w->low, p + AT_LOW, AGREE_CALL_BYTES);
     memcpy(w->high, p + AT_HIGH, AGREE_CALL_BYTES);
     return PICI_OK;

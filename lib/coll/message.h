@@ -30,7 +30,7 @@ enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *p, size_t len)
 
 enum {
     AGREE_CALL_BYTES = 40,
-    AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + 8,
+    AGREE_BYTES = MSG_BYTES + 8 + 16 + 4 + 2 * AGREE_CALL_BYTES + 8,
     AGREE_ROOM = 512 /* for such a message of any later version */
 };
 
@@ -40,6 +40,7 @@ struct msg_word {
     uint32_t version;
     uint32_t status, culprit;
     uint32_t low_rank, high_rank; /* who made the calls */
+    uint32_t can;                 /* bits: what every rank known of can do in this call */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
 };
 

@@ -81,6 +81,14 @@ struct coll_flight {
     enum pici_status status;
 };
 
+/* What a rank can do in a call; ranks agree on what all of them can. Formats/message.md has the numbers. */
+enum call_can {
+    CAN_VENDOR = 1,    /* make the transport library's own collective, with permission */
+    CAN_IN_PLACE = 2,  /* as this rank's buffers are: that collective in place, */
+    CAN_APART = 4,     /* or not in place */
+    CAN_ASK_VENDOR = 8 /* wants that collective: dense data were asked for, and the algorithm was left open */
+};
+
 enum coll_state { COLL_WAITING, COLL_HELLO, COLL_DATA, COLL_CLOSING, COLL_DONE };
 
 /* The dissemination of a status and of the ranks' calls: one message sent and one received in each round. */
@@ -88,6 +96,7 @@ struct coll_agreement {
     int round, rounds, posted;
     struct coll_flight out, in;
     uint32_t low_rank, high_rank; /* who made the lowest and the highest of the calls known */
+    uint32_t can;                 /* what all ranks known of can do: bits, enum call_can */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
 };
 
@@ -120,6 +129,7 @@ struct pici_request {
     int sending, making;          /* sends in flight; messages of begun steps that are not sent yet */
     struct schedule_step posting; /* step posting_step of the schedule */
     int posting_step;
+    int called;              /* the vendor path: its call was made */
     uint64_t posted, folded; /* places whose receives were posted; places passed */
     struct coll_place next_post, next_send, next_fold;
 };
@@ -133,7 +143,14 @@ struct coll_path {
     int (*busy)(const struct pici_request *);
 };
 
-extern const struct coll_path pici_path_steps; /* coll.c: the messages of a schedule */
+extern const struct coll_path pici_path_steps;  /* coll.c: the messages of a schedule */
+extern const struct coll_path pici_path_vendor; /* vendor.c: the transport library's own collective */
+
+/* vendor.c: what this rank can do about the vendor's collective, as bits of enum call_can; and, after the ranks have
+ * agreed: whether all can make it, and whether all want it if nothing else decides. */
+uint32_t pici_vendor_can(const struct pici_request *);
+int pici_vendor_allowed(const struct pici_request *);
+int pici_vendor_asked(const struct pici_request *);
 
 /* Note a failure (culprit: on which rank). The call goes on with the schedule. The worst status wins. */
 void pici_coll_fail(struct pici_request *, enum pici_status, int culprit);

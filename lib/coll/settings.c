@@ -34,6 +34,7 @@ const struct setting pici_settings[] = {
     {"PICI_SLICE_BYTES", "slice_bytes", SETTING_BYTES, AT(slice_bytes), 1, 0x1p40, "bytes, from 1 to 2^40",
      "1 MiB; over NCCL 8 MiB"},
     {"PICI_WINDOW", "window", SETTING_INT, AT(window), 1, COLL_MAX_WINDOW, "a number from 1 to 64", "4"},
+    {"PICI_VENDOR", "vendor", SETTING_INT, AT(vendor), 0, 1, "0 or 1", "0"},
     {"PICI_TRACE", NULL, SETTING_PATH, AT(trace), 0, 0, "the path of a file", "none"},
     {NULL, NULL, SETTING_INT, 0, 0, 0, 0, NULL, NULL},
 };

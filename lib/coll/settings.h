@@ -16,6 +16,7 @@ struct coll_settings {
     unsigned formats;               /* that AUTO may choose; 0: all */
     int timeout_ms, checksum, window;
     uint64_t slice_bytes; /* 0: by what the transport moves */
+    int vendor;           /* calls may be the transport library's own collectives */
     const char *trace;    /* path, or NULL */
 };
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/mpi_dense.h"
 #include "transport/mpi_transport.h"
 #include "transport/nap.h"
 #include "transport/pool.h"
@@ -41,6 +42,7 @@ struct mpi {
     uint16_t *sent, *received; /* [ranks] messages so far, modulo TAGS: their tags */
     int *node_of;              /* [ranks] */
     struct pool requests;
+    struct mpi_dense dense;
     int looks; /* without success, since something ended */
     int abandoned;
     int kept;                  /* close does nothing */
@@ -203,6 +205,7 @@ static void mpi_close(void *context)
     free(m->sent);
     free(m->received);
     free(m->node_of);
+    free(m->dense.room);
     free(m);
 }
 
@@ -217,6 +220,22 @@ static const char *mpi_error(void *context)
 {
     struct mpi *m = context;
     return m->error;
+}
+
+static enum pici_status mpi_dense_ready(void *context, enum pici_collective kind, const void *send, const void *recv,
+                                        uint64_t count, enum pici_dtype dtype, enum pici_op op)
+{
+    struct mpi *m = context;
+    m->dense.piece = pici_mpi_piece;
+    return pici_mpi_dense_ready(&m->dense, kind, send, recv, count, dtype, op);
+}
+
+static enum pici_status mpi_dense(void *context, enum pici_collective kind, const void *send, void *recv,
+                                  uint64_t count, enum pici_dtype dtype, enum pici_op op)
+{
+    struct mpi *m = context;
+    m->looks = 0;
+    return status_of(m, pici_mpi_dense(&m->dense, kind, send, recv, count, dtype, op), "a dense collective of MPI");
 }
 
 /* ---- Making one ---- */
@@ -334,6 +353,7 @@ enum pici_status pici_transport_mpi(struct pici_transport *t, MPI_Comm comm)
         return s;
     }
     m->no_nodes = find_nodes(m);
+    m->dense = (struct mpi_dense){.comm = m->comm, .rank = m->rank, .ranks = m->ranks};
     *t = (struct pici_transport){
         .size = sizeof *t,
         .context = m,
@@ -348,6 +368,8 @@ enum pici_status pici_transport_mpi(struct pici_transport *t, MPI_Comm comm)
         .nodes = mpi_nodes,
         .error = mpi_error,
         .memory = memory,
+        .dense_ready = mpi_dense_ready,
+        .dense = mpi_dense,
     };
     return PICI_OK;
 }

@@ -35,6 +35,7 @@
 
 #include "pici/cuda.h"
 #include "transport/nap.h"
+#include "transport/nccl_dense.h"
 #include "transport/nccl_transport.h"
 #include "transport/pool.h"
 
@@ -639,6 +640,28 @@ static const char *nccl_error(void *context)
     return n->error;
 }
 
+static enum pici_status nccl_dense_ready(void *context, enum pici_collective kind, const void *send, const void *recv,
+                                         uint64_t count, enum pici_dtype dtype, enum pici_op op)
+{
+    const struct nccl *n = context;
+    (void)send, (void)recv, (void)count, (void)op;
+    return n->broken ? n->broken : pici_nccl_dense_can(kind, dtype) ? PICI_OK : PICI_E_UNSUPPORTED;
+}
+
+/* No message is in flight, so all operations issued before have ended, on this rank; and those of peers that have not
+ * are before this one in the same order. */
+static enum pici_status nccl_dense(void *context, enum pici_collective kind, const void *send, void *recv,
+                                   uint64_t count, enum pici_dtype dtype, enum pici_op op)
+{
+    struct nccl *n = context;
+    cudaError_t cuda;
+    if (n->broken)
+        return n->broken;
+    const ncclResult_t r = pici_nccl_dense(n->comm, n->stream, kind, send, recv, count, dtype, op, &cuda);
+    n->looks = 0;
+    return nccl_good(n, r, "a collective of NCCL") && cuda_good(n, cuda, "cudaStreamQuery") ? PICI_OK : n->broken;
+}
+
 /* ---- Making one ---- */
 
 /* FNV-1a. */
@@ -747,6 +770,8 @@ enum pici_status pici_transport_nccl(struct pici_transport *t, ncclComm_t comm)
         .more = nccl_more,
         .receives = nccl_receives,
         .sends = nccl_sends,
+        .dense_ready = nccl_dense_ready,
+        .dense = nccl_dense,
     };
     return PICI_OK;
 }

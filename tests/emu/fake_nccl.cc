@@ -152,8 +152,10 @@ void start(batch &l)
     const int ranks = (int)w->comms.size(), me = l.comm->rank;
     l.started = true;
     for (const auto &o : l.ops) {
-        if (o->kind == RECV || o->kind == GATHER)
-            memset(o->to, 0xee, o->kind == RECV ? o->bytes : o->bytes * (size_t)ranks);
+        const size_t parts = o->kind == RECV ? 1 : o->kind == GATHER ? (size_t)ranks : 0;
+        for (size_t i = 0; i < parts; i++) /* but for what is gathered in place */
+            if (o->kind == RECV || o->to + i * o->bytes != o->from)
+                memset(o->to + i * o->bytes, 0xee, o->bytes);
         if (o->kind == SEND) {
             if (o->bytes <= eager) {
                 o->copy.assign(o->from, o->from + o->bytes);

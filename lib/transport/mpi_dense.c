@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/mpi_dense.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PACKED_BYTES = 64 << 20 }; /* of what all ranks get in a piece of a reduce-scatter, which is packed for MPI */
+
+/* MPI_DATATYPE_NULL: MPI has no arithmetic for it. */
+static MPI_Datatype type_of(enum pici_dtype dtype)
+{
+    switch (dtype) {
+    case PICI_F32: return MPI_FLOAT;
+    case PICI_F64: return MPI_DOUBLE;
+    case PICI_I8: return MPI_INT8_T;
+    case PICI_U8: return MPI_UINT8_T;
+    case PICI_I16: return MPI_INT16_T;
+    case PICI_U16: return MPI_UINT16_T;
+    case PICI_I32: return MPI_INT32_T;
+    case PICI_U32: return MPI_UINT32_T;
+    case PICI_I64: return MPI_INT64_T;
+    case PICI_U64: return MPI_UINT64_T;
+    default: return MPI_DATATYPE_NULL;
+    }
+}
+
+static MPI_Op op_of(enum pici_op op)
+{
+    return op == PICI_MIN ? MPI_MIN : op == PICI_MAX ? MPI_MAX : MPI_SUM;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The elements of each rank (of all-reduce: of the vector) in one call of MPI. 0: not even one. */
+static uint64_t elements_at_once(const struct mpi_dense *d, enum pici_collective kind, uint64_t count, size_t width)
+{
+    const uint64_t each = width * (kind == PICI_ALL_REDUCE ? 1 : (uint64_t)d->ranks);
+    const uint64_t most = (uint64_t)d->piece / each;
+    if (kind != PICI_REDUCE_SCATTER || count <= most)
+        return least(most, count);
+    return most ? least(most, PACKED_BYTES / each ? PACKED_BYTES / each : 1) : 0;
+}
+
+static int reserve(struct mpi_dense *d, uint64_t bytes)
+{
+    if (bytes <= d->room_bytes)
+        return 1;
+    uint8_t *more = bytes <= SIZE_MAX ? malloc((size_t)bytes) : NULL;
+    if (!more)
+        return 0;
+    free(d->room);
+    d->room = more;
+    d->room_bytes = (size_t)bytes;
+    return 1;
+}
+
+static int scatters_in_place(const struct mpi_dense *d, const uint8_t *send, const uint8_t *recv, uint64_t bytes)
+{
+    return recv == send + (uint64_t)d->rank * bytes;
+}
+
+enum pici_status pici_mpi_dense_ready(struct mpi_dense *d, enum pici_collective kind, const void *send,
+                                      const void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op)
+{
+    const size_t width = pici_dtype_width(dtype);
+    const uint64_t n = elements_at_once(d, kind, count, width);
+    (void)op;
+    if (!n || (kind != PICI_ALL_GATHER && type_of(dtype) == MPI_DATATYPE_NULL))
+        return PICI_E_UNSUPPORTED;
+    if (kind != PICI_REDUCE_SCATTER)
+        return PICI_OK;
+    const uint64_t bytes = n < count                                         ? n * width * (uint64_t)d->ranks
+                           : scatters_in_place(d, send, recv, count * width) ? n * width
+                                                                             : 0;
+    return reserve(d, bytes) ? PICI_OK : PICI_E_NOMEM;
+}
+
+static int all_reduce(const struct mpi_dense *d, const uint8_t *send, uint8_t *recv, uint64_t count, uint64_t n,
+                      enum pici_dtype dtype, enum pici_op op)
+{
+    const size_t width = pici_dtype_width(dtype);
+    int rc = MPI_SUCCESS;
+    for (uint64_t at = 0; at < count && rc == MPI_SUCCESS; at += n)
+        rc = MPI_Allreduce(send == recv ? MPI_IN_PLACE : send + at * width, recv + at * width,
+                           (int)least(n, count - at), type_of(dtype), op_of(op), d->comm);
+    return rc;
+}
+
+/* One piece of each rank's block: `bytes` bytes in front of `recv`, whose blocks are `apart` bytes apart. */
+static int gather_piece(const struct mpi_dense *d, const void *send, void *recv, uint64_t bytes, uint64_t apart)
+{
+    MPI_Datatype piece = MPI_DATATYPE_NULL, spaced = MPI_DATATYPE_NULL;
+    int rc = MPI_Type_contiguous((int)bytes, MPI_BYTE, &piece);
+    if (rc == MPI_SUCCESS)
+        rc = MPI_Type_create_resized(piece, 0, (MPI_Aint)apart, &spaced);
+    if (rc == MPI_SUCCESS)
+        rc = MPI_Type_commit(&spaced);
+    if (rc == MPI_SUCCESS)
+        rc = MPI_Allgather(send, (int)bytes, MPI_BYTE, recv, 1, spaced, d->comm);
+    if (spaced != MPI_DATATYPE_NULL)
+        MPI_Type_free(&spaced);
+    if (piece != MPI_DATATYPE_NULL)
+        MPI_Type_free(&piece);
+    return rc;
+}
+
+static int all_gather(const struct mpi_dense *d, const uint8_t *send, uint8_t *recv, uint64_t bytes, uint64_t n)
+{
+    const int in_place = send == recv + (uint64_t)d->rank * bytes;
+    int rc = MPI_SUCCESS;
+    if (n == bytes)
+        return MPI_Allgather(in_place ? MPI_IN_PLACE : send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, d->comm);
+    for (uint64_t at = 0; at < bytes && rc == MPI_SUCCESS; at += n)
+        rc = gather_piece(d, in_place ? MPI_IN_PLACE : send + at, recv + at, least(n, bytes - at), bytes);
+    return rc;
+}
+
+/* MPI's own "in place" would overwrite the send buffer, so here the result is copied. Pieces are packed. */
+static int reduce_scatter(const struct mpi_dense *d, const uint8_t *send, uint8_t *recv, uint64_t count, uint64_t n,
+                          enum pici_dtype dtype, enum pici_op op)
+{
+    const size_t width = pici_dtype_width(dtype);
+    const uint64_t bytes = count * width;
+    int rc = MPI_SUCCESS;
+    if (n == count) {
+        uint8_t *to = scatters_in_place(d, send, recv, bytes) ? d->room : recv;
+        rc = MPI_Reduce_scatter_block(send, to, (int)n, type_of(dtype), op_of(op), d->comm);
+        if (rc == MPI_SUCCESS && to != recv)
+            memcpy(recv, to, (size_t)bytes);
+        return rc;
+    }
+    for (uint64_t at = 0; at < count && rc == MPI_SUCCESS; at += n) {
+        const uint64_t some = least(n, count - at);
+        for (int i = 0; i < d->ranks; i++)
+            memcpy(d->room + (uint64_t)i * some * width, send + (uint64_t)i * bytes + at * width,
+                   (size_t)(some * width));
+        rc = MPI_Reduce_scatter_block(d->room, recv + at * width, (int)some, type_of(dtype), op_of(op), d->comm);
+    }
+    return rc;
+}
+
+int pici_mpi_dense(const struct mpi_dense *d, enum pici_collective kind, const void *send, void *recv, uint64_t count,
+                   enum pici_dtype dtype, enum pici_op op)
+{
+    const size_t width = pici_dtype_width(dtype);
+    const uint64_t n = elements_at_once(d, kind, count, width);
+    if (kind == PICI_ALL_GATHER)
+        return all_gather(d, send, recv, count * width, n * width);
+    if (kind == PICI_REDUCE_SCATTER)
+        return reduce_scatter(d, send, recv, count, n, dtype, op);
+    return all_reduce(d, send, recv, count, n, dtype, op);
+}

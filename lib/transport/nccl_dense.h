@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * NCCL's own collectives, as a transport's dense ones. */
+#ifndef PICI_LIB_TRANSPORT_NCCL_DENSE_H
+#define PICI_LIB_TRANSPORT_NCCL_DENSE_H
+
+#include "pici/nccl.h"
+#include "pici/transport.h"
+
+/* Whether NCCL can do it. */
+int pici_nccl_dense_can(enum pici_collective, enum pici_dtype);
+
+/* Do it in the stream and wait for its end. Returns NCCL's first failure, and in *cuda that of CUDA. */
+ncclResult_t pici_nccl_dense(ncclComm_t, cudaStream_t, enum pici_collective, const void *send, void *recv,
+                             uint64_t count, enum pici_dtype, enum pici_op, cudaError_t *cuda);
+
+#endif
