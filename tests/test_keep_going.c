@@ -238,10 +238,10 @@ Test(keep_going, every_bit, .init = setup, .fini = teardown)
     sink_free(&r.file);
 }
 
-Test(keep_going, every_byte_with_a_head_in_parts, .init = setup, .fini = teardown)
+static void every_byte(int zstd, bool parts)
 {
     struct rest r;
-    make(&r, 0, true);
+    make(&r, zstd, parts);
     for (size_t i = 0; i < r.file.len; i++) {
         r.file.p[i] ^= 0x5a;
         expect_found(&r, i);
@@ -251,18 +251,15 @@ Test(keep_going, every_byte_with_a_head_in_parts, .init = setup, .fini = teardow
     sink_free(&r.file);
 }
 
+Test(keep_going, every_byte_with_a_head_in_parts, .init = setup, .fini = teardown)
+{
+    every_byte(0, true);
+}
+
 #ifdef PICI_HAVE_ZSTD
 Test(keep_going, every_byte_with_zstd, .init = setup, .fini = teardown)
 {
-    struct rest r;
-    make(&r, 3, false);
-    for (size_t i = 0; i < r.file.len; i++) {
-        r.file.p[i] ^= 0x5a;
-        expect_found(&r, i);
-        r.file.p[i] ^= 0x5a;
-    }
-    free(r.original);
-    sink_free(&r.file);
+    every_byte(3, false);
 }
 #endif
 
