@@ -490,6 +490,14 @@ static const char *judge_stats(const struct coll_case *c, const struct pici_coll
         return "statistics that cannot be";
     if (p == 1)
         return all || s->wire_bytes || s->dense_bytes ? "a rank alone sent something" : NULL;
+    int alone = 1, together = 1;
+    for (int i = 0; i < p; i++)
+        for (int j = 0; j < i; j++) {
+            alone &= c->node_of[i] != c->node_of[j];
+            together &= c->node_of[i] == c->node_of[j];
+        }
+    if (s->inter_bytes > s->wire_bytes || (alone && s->inter_bytes != s->wire_bytes) || (together && s->inter_bytes))
+        return "bytes to other nodes that cannot be";
     if (!all != !c->count)
         return all ? "blocks of nothing were sent" : "no block was sent";
     if (dense && (sparse || s->wire_bytes != s->dense_bytes))

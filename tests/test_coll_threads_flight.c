@@ -243,6 +243,7 @@ Test(coll_flight, wire_bytes)
                 wire[f] = t.stats[0].wire_bytes;
                 cr_expect_eq(t.stats[1].wire_bytes, wire[f]);
                 cr_expect_eq(t.stats[1].dense_bytes, t.stats[0].dense_bytes);
+                cr_expect_eq(t.stats[0].inter_bytes, wire[f]);
                 if (f == PICI_DENSE)
                     cr_expect_eq(wire[f], t.stats[0].dense_bytes);
                 if (n > 4096)

@@ -67,13 +67,15 @@ struct pici_coll_stats {
     double decode_s;                 /* seconds: adding and decoding */
     double wait_s;                   /* seconds waiting in pici_wait or in a blocking call, agreement rounds included */
     uint64_t tiles[PICI_CONTAINERS]; /* tiles of the hybrid blocks sent, by enum pici_container; forwarded ones too */
+    uint64_t inter_bytes;            /* those of wire_bytes that went to ranks of other nodes */
 };
 #define PICI_COLL_STATS_INIT                                                                                           \
     {                                                                                                                  \
         sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0,                                                   \
         {                                                                                                              \
             0                                                                                                          \
-        }                                                                                                              \
+        },                                                                                                             \
+            0                                                                                                          \
     }
 
 /* Tuning: parameters of all calls on a communicator. Their initial values are those of the environment when the

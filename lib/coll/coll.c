@@ -87,7 +87,7 @@ static enum pici_status try_send(struct pici_request *r, int *moved)
         f->buffer->flights++;
         r->sending++;
         r->making--;
-        r->stats.wire_bytes += f->buffer->len;
+        pici_request_sent(r, f->peer, f->buffer->len);
     }
     pici_slice_sent(run);
     *moved = 1;

@@ -182,6 +182,14 @@ enum pici_status pici_request_room(struct pici_request *r)
     return s;
 }
 
+void pici_request_sent(struct pici_request *r, int peer, size_t bytes)
+{
+    const struct pici_comm *comm = r->comm;
+    r->stats.wire_bytes += bytes;
+    if (comm->node_of[peer] != comm->node_of[comm->rank])
+        r->stats.inter_bytes += bytes;
+}
+
 /* ---- the transport's steps */
 
 void pici_step_receives(struct pici_comm *comm, int n)
@@ -210,8 +218,6 @@ void pici_request_finish(struct pici_comm *comm)
     if (!comm->head)
         comm->tail = NULL;
     r->next = NULL;
-    if (!r->status)
-        pici_density_keep(&comm->densities, r->call.kind, r->call.dtype, r->call.count, r->agree.density);
     r->comm = NULL; /* it may be freed before the caller asks for the status */
     r->state = COLL_DONE;
     if (r->call.stats)
