@@ -6,9 +6,9 @@
 #
 # Files are found by their names: lib/*.c and lib/*/*.c are the library, tools/*.c and tools/*/*.c the tool,
 # tests/test_*.c one Criterion program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each,
-# tests/mpi_*.c a program each for mpirun, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs,
-# tests/cuda_*.cu a program each for a GPU and for the emulator, tests/emu_*.cc a program each for the emulator alone,
-# and tests/mpi_cuda.cu one for that and mpirun.
+# tests/mpi_*.c a program each for mpirun, tests/scale_coll.c one for a simulated network, lib/cuda/*.cu (with
+# lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and for the emulator,
+# tests/emu_*.cc a program each for the emulator alone, and tests/mpi_cuda.cu one for that and mpirun.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -206,6 +206,27 @@ $(MPI_TESTS): $(MPIDIR)/%: $(MPIDIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(MPI_
 	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
 
 -include $(shell find $(MPIDIR)/obj -name '*.d' 2>/dev/null)
+
+# ---- ranks of a simulated network, by SimGrid's MPI. Its compiler compiles the library too: its header replaces clocks
+# and sleeping, and also free, by a macro, unless told not to. Each rank loads a copy of its program, which is therefore
+# stripped.
+
+SMPIDIR = $(BUILD)/smpi
+SMPI_PROGRAMS = $(SMPIDIR)/mpi/scale_coll $(SMPIDIR)/mpi/bench_coll
+.PHONY: scale-programs check-scale bench-scale
+scale-programs:
+	$(Q)$(MAKE) BUILD=$(SMPIDIR) CC=smpicc MPICC=smpicc SANITIZE= WERROR= ZSTD=0 ZLIB=0 LDFLAGS=-s \
+		CPPFLAGS='-DSMPI_NO_OVERRIDE_MALLOC -DPICI_SMPI' $(SMPI_PROGRAMS)
+
+$(MPIDIR)/scale_coll: $(MPIDIR)/obj/tests/scale_coll.o $(BUILD)/obj/testing.a $(MPI_A) $(A)
+	$(say) LD $@
+	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
+
+check-scale:
+	@MAKE='$(MAKE)' tests/scale $(BUILD)/smpi-check
+
+bench-scale: scale-programs
+	@bench/scale $(SMPIDIR)/mpi/bench_coll $(SMPIDIR) $(BENCH_ARGS)
 
 # ---- CUDA: kernels, a library of their own, through nvcc. The same sources are also compiled as C++ and run over an
 # emulator of thread blocks, wherever there is a C++ compiler: $(BUILD)/emu_*.
@@ -517,6 +538,15 @@ bench-coll: $(BUILD)/bench_coll
 bench-net: $(BUILD)/bench_coll
 	@bench/net with 4 200mbit bench/coll-net $(BUILD) $(BENCH_ARGS)
 
+# Bytes that each algorithm sends, counted among threads.
+.PHONY: bench-volume bench-algorithms
+bench-volume: $(BUILD)/bench_coll
+	@bench/volume $(BUILD)/bench_coll $(BUILD)/volume $(BENCH_ARGS)
+
+# All algorithms on hosts behind slow links, with several ranks a host and with one.
+bench-algorithms: $(BUILD)/bench_coll
+	@bench/coll-algorithms $(BUILD) $(BENCH_ARGS)
+
 demo: $(BUILD)/demo $(BUILD)/picitool
 	@$(BUILD)/demo $(BUILD)/picitool $(BUILD)/demo-files
 
@@ -744,11 +774,14 @@ endif
 ## make check-python    the Python package (python/), as a wheel; a part of check
 ## make check-full      every ISA level, sanitizers, corpora and the next two too
 ## make check-portable  plain tests for aarch64, s390x (big-endian) and i686, under qemu
+## make check-scale     collectives among 16 ranks of simulated networks (SimGrid's smpicc)
 ## make check-avx512    plain tests where there is AVX-512: here, or else in an emulated machine (minutes)
 ## make fuzz            every fuzzer for FUZZ_SECONDS=60 (clang); fuzz-replay: the seed corpora only
 ## make bench           throughput beside memcpy; bench-peers: and beside other compressors
 ## make bench-delta     deltas: in memory beside memcpy, of files beside reading them
 ## make bench-coll      collectives among threads; bench-net: beside Open MPI's, on rate-limited hosts (root, 30 min)
+## make bench-volume    bytes that each algorithm sends; bench-algorithms: all on rate-limited hosts (root, an hour)
+## make bench-scale     collectives on simulated networks: RANKS='64 256' KINDS='switch fat-tree dragonfly uneven'
 ## make vectors         write formats/vectors anew
 ## make mpi             $(MPIDIR)/libpici_mpi.a through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
 ## make mpi-examples    $(MPIDIR)/train, for mpirun

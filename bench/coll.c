@@ -14,21 +14,25 @@
 enum { MAX_THREADS = 256, THREADS = 4 };
 
 static const char
-    usage[] = "usage: bench_coll [options], alone (ranks are threads) or under mpirun (each process is a rank)\n"
-              "  -b, --minbytes BYTES[KMG]  the smallest size, 64M: of a rank's larger buffer, as in nccl-tests\n"
-              "  -e, --maxbytes BYTES[KMG]  the largest, as the smallest\n"
-              "  -f, --stepfactor X         from one to the next, 2;  -i, --stepbytes BYTES: in steps of so many\n"
-              "  --by-send                  sizes are of a rank's send buffer\n"
-              "  -n, --iters N              repetitions, 5; medians are printed\n"
-              "  -w, --warmup N             untimed ones before, 1\n"
-              "  -c, --check 0|1            check the results of the last repetition, 1\n"
-              "  -t, --threads N            ranks, 4; without mpirun only\n"
-              "  -d, --datatype NAME        f32\n"
-              "  -o, --op NAME              sum, avg, min or max\n"
-              "  --collective LIST          all_reduce,reduce_scatter,all_gather\n"
-              "  --algorithm LIST           ",
+    usage[] =
+        "usage: bench_coll [options], alone (ranks are threads) or under mpirun (each process is a rank)\n"
+        "  -b, --minbytes BYTES[KMG]  the smallest size, 64M: of a rank's larger buffer, as in nccl-tests\n"
+        "  -e, --maxbytes BYTES[KMG]  the largest, as the smallest\n"
+        "  -f, --stepfactor X         from one to the next, 2;  -i, --stepbytes BYTES: in steps of so many\n"
+        "  --by-send                  sizes are of a rank's send buffer\n"
+        "  -n, --iters N              repetitions, 5; medians are printed\n"
+        "  -w, --warmup N             untimed ones before, 1\n"
+        "  -c, --check 0|1            check the results of the last repetition, 1\n"
+        "  -t, --threads N            ranks, 4; without mpirun only\n"
+        "  --nodes N|LIST             deal the threads out to N nodes, or to nodes of so many ranks each; 1\n"
+        "  --by-node                  below each line a line for each node: bytes that left it, its slowest rank\n"
+        "  -d, --datatype NAME        f32\n"
+        "  -o, --op NAME              sum, avg, min or max\n"
+        "  --collective LIST          all_reduce,reduce_scatter,all_gather\n"
+        "  --algorithm LIST           ",
     usage_rest[] =
-        "; auto\n"
+        ", or all of them; auto\n"
+        "  --order turn|near          ranks are dealt out to the nodes in turn, or neighbours share one; both\n"
         "  --format LIST              auto, pici, coo, hybrid, dense; or several joined by +, which is auto among "
         "these; "
         "auto\n"
@@ -108,6 +112,27 @@ static enum device_use parse_device(const char *text)
     return *text == 'n' ? DEVICE_NCCL : DEVICE_MPI;
 }
 
+/* Deal ranks out to nodes, neighbours together: so many nodes, or nodes of so many ranks each. Returns how many nodes
+ * there are. */
+static int parse_nodes(const char *text, int ranks, int *node_of)
+{
+    int nodes = 0, dealt = 0;
+    if (!text || !strchr(text, ',')) {
+        nodes = text ? parse_number(text, 1, ranks) : 1;
+        for (int r = 0; r < ranks; r++)
+            node_of[r] = (int)((long)r * nodes / ranks);
+        return nodes;
+    }
+    char *copy = strdup(text);
+    for (char *rest = copy, *word; copy && (word = strsep(&rest, ",")); nodes++)
+        for (int n = parse_number(word, 1, ranks - dealt); n; n--)
+            node_of[dealt++] = nodes;
+    free(copy);
+    if (dealt != ranks)
+        bad_usage();
+    return nodes;
+}
+
 static struct list parse_formats(char *text)
 {
     struct list l = {0, {0}};
@@ -130,10 +155,13 @@ static struct list parse_formats(char *text)
 static struct list parse_algorithms(char *text)
 {
     const char *names[MAX_LIST];
+    struct list all = {0, {0}};
     int n = 0;
-    for (; n < MAX_LIST && pici_algorithm_name((enum pici_algorithm)n); n++)
+    for (; n < MAX_LIST && pici_algorithm_name((enum pici_algorithm)n); n++) {
         names[n] = pici_algorithm_name((enum pici_algorithm)n);
-    return parse_list(text, names, n);
+        all.v[all.n++] = n;
+    }
+    return strcmp(text, "all") ? parse_list(text, names, n) : all;
 }
 
 /* What each rank does; the first one writes. */
@@ -158,6 +186,9 @@ static int body(struct world *w, const void *argument)
 
 static int under_mpirun(void)
 {
+#ifdef PICI_SMPI
+    return 1; /* under smpirun, which sets none of these */
+#endif
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (getenv(names[i]))
@@ -171,6 +202,9 @@ int main(int argc, char **argv)
         BY_SEND = 256,
         COLLECTIVE,
         ALGORITHM,
+        NODES,
+        BY_NODE,
+        ORDER,
         FORMAT,
         PATTERN,
         SPARSITY,
@@ -189,7 +223,8 @@ int main(int argc, char **argv)
         {"algorithm", 1, NULL, ALGORITHM}, {"format", 1, NULL, FORMAT},   {"pattern", 1, NULL, PATTERN},
         {"sparsity", 1, NULL, SPARSITY},   {"zeros", 1, NULL, ZEROS},     {"mpi", 1, NULL, MPI_PEERS},
         {"cuda", 2, NULL, CUDA},           {"screen", 1, NULL, SCREEN},   {"targets", 0, NULL, TARGETS},
-        {"json", 2, NULL, JSON},           {"help", 0, NULL, 'h'},        {NULL, 0, NULL, 0},
+        {"json", 2, NULL, JSON},           {"nodes", 1, NULL, NODES},     {"by-node", 0, NULL, BY_NODE},
+        {"order", 1, NULL, ORDER},         {"help", 0, NULL, 'h'},        {NULL, 0, NULL, 0},
     };
     static const char *const signs[] = {"positive", "negative"};
     struct settings s = {
@@ -212,6 +247,7 @@ int main(int argc, char **argv)
         .peers = "all",
         .table = stdout,
     };
+    const char *nodes = NULL;
     int c;
     while ((c = getopt_long(argc, argv, "b:e:f:i:n:w:c:t:d:o:h", options, NULL)) != -1) {
         struct list l;
@@ -240,6 +276,13 @@ int main(int argc, char **argv)
             s.op = (enum pici_op)l.v[0];
             break;
         case COLLECTIVE: s.collectives = parse_list(optarg, collective_name, COLLECTIVES); break;
+        case NODES: nodes = optarg; break;
+        case BY_NODE: s.by_node = 1; break;
+        case ORDER:
+            if (strcmp(optarg, "turn") != 0 && strcmp(optarg, "near") != 0)
+                bad_usage();
+            s.order = optarg;
+            break;
         case ALGORITHM: s.algorithms = parse_algorithms(optarg); break;
         case FORMAT: s.formats = parse_formats(optarg); break;
         case PATTERN: s.spreads = parse_list(optarg, spread_name, SPREADS); break;
@@ -264,9 +307,10 @@ int main(int argc, char **argv)
         s.table = NULL;
     if (s.device == DEVICE_MPI && !under_mpirun())
         bad_usage();
-    int status;
+    int status, node_of[MAX_THREADS];
+    const int n = parse_nodes(nodes, s.threads, node_of);
     if (!under_mpirun())
-        status = world_threads(s.threads, body, &s);
+        status = world_threads(s.threads, n, node_of, body, &s);
     else
 #ifdef BENCH_MPI
         status = world_mpi(body, &s);

@@ -14,7 +14,7 @@
 /* In lists of formats, an enum pici_format; or this and a bit 1 << format for each that AUTO may choose. */
 enum { AUTO_AMONG = 256 };
 
-enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 8, COLLECTIVES = PICI_ALL_REDUCE + 1 };
+enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 64, COLLECTIVES = PICI_ALL_REDUCE + 1 };
 extern const char *const collective_name[COLLECTIVES];
 extern const char *const op_name[PICI_MAX + 1];
 
@@ -51,8 +51,9 @@ struct device {
 
 struct world {
     int rank, ranks, nodes, orders, peers;
-    int local, locals; /* which am I of those on this node, and how many they are */
-    int processes;     /* a rank each, not threads of one */
+    const int *node_of; /* [ranks] 0 to nodes - 1 */
+    int local, locals;  /* which am I of those on this node, and how many they are */
+    int processes;      /* a rank each, not threads of one */
     struct order order[MAX_ORDERS];
     const struct peer *peer;
     const char *library;   /* that brings the peers, or "threads" */
@@ -68,9 +69,10 @@ struct world {
                enum pici_op);
 };
 
-/* Call body once on each rank, with the argument; its status on rank 0, or on this one. */
+/* Call body once on each rank, with the argument; its status on rank 0, or on this one. Threads are dealt out to nodes
+ * as node_of[ranks] says, numbered as in struct world. */
 typedef int world_body(struct world *, const void *argument);
-int world_threads(int ranks, world_body *body, const void *argument);
+int world_threads(int ranks, int nodes, const int *node_of, world_body *body, const void *argument);
 #ifdef BENCH_MPI
 int world_mpi(world_body *body, const void *argument);
 #endif
@@ -98,6 +100,8 @@ struct settings {
     int by_send; /* bytes are those of a rank's send buffer, not of its larger one */
     int reps, warmup, check;
     int threads;
+    int by_node;       /* print what each node did */
+    const char *order; /* the only order that takes part, where there are several; or NULL */
     enum pici_dtype dtype;
     enum pici_op op;
     struct list collectives, algorithms, formats, spreads, zeros; /* zeros: 1: half of them are negative */
@@ -123,6 +127,8 @@ struct entry {
     double time[MAX_REPS];
     double wrong;                                               /* elements on all ranks; < 0: not checked */
     double wire_bytes, dense_bytes, encode_s, decode_s, wait_s; /* of all ranks, in the last repetition */
+    double *left; /* [nodes] bytes that left each node then; NULL: unknown */
+    double *took; /* [nodes][repetitions] seconds of the slowest rank of each node; NULL: not asked for */
 };
 
 /* A collective, a pattern of data, a size. */

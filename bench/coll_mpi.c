@@ -2,7 +2,8 @@
  *
  * The ranks of an MPI job, and MPI's own collectives as peers. Open MPI lets its tools interface (MPI_T) force an
  * algorithm for the communicators that are made from then on, so all of its algorithms run in one job, a communicator
- * each. Other libraries do not have these variables, and bring their default alone. */
+ * each. Other libraries do not have these variables, and bring their default alone; SimGrid's MPI has no such
+ * interface. */
 #define _GNU_SOURCE
 #include <mpi.h>
 
@@ -34,6 +35,7 @@ struct mpi_world {
         MPI_Comm comm[MAX_ORDERS];
     } means[MAX_PEERS]; /* of each peer */
     MPI_Comm comm[MAX_ORDERS];
+    int *node_of; /* [ranks] */
 };
 
 static void barrier(struct world *w)
@@ -59,6 +61,7 @@ static void share(struct world *w, void *data, size_t bytes)
 
 /* ---- a control variable of the library */
 
+#ifdef MPI_T_ENUM_NULL
 struct variable {
     MPI_T_cvar_handle handle;
     MPI_T_enum names; /* of its values; MPI_T_ENUM_NULL */
@@ -89,6 +92,7 @@ static int variable_set(const char *name, int value)
     MPI_T_cvar_handle_free(&v.handle);
     return !failed;
 }
+#endif
 
 /* ---- peers */
 
@@ -110,9 +114,10 @@ static void add_peer(struct mpi_world *m, enum call call, const char *algorithm)
 
 static void add_peers(struct mpi_world *m, enum call call)
 {
+    add_peer(m, call, "default");
+#ifdef MPI_T_ENUM_NULL
     struct variable v;
     char segment[128];
-    add_peer(m, call, "default");
     if (!variable_open(&v, calls[call].variable))
         return;
     snprintf(segment, sizeof segment, "%s_segmentsize", calls[call].variable);
@@ -131,6 +136,7 @@ static void add_peers(struct mpi_world *m, enum call call)
     }
     MPI_T_cvar_write(v.handle, &(int){0});
     MPI_T_cvar_handle_free(&v.handle);
+#endif
 }
 
 static MPI_Datatype datatype(enum pici_dtype t)
@@ -200,7 +206,9 @@ static void make_orders(struct mpi_world *m)
     static const char *const name[] = {"turn", "near"};
     struct world *w = &m->world;
     MPI_Comm shared;
-    int node[w->ranks], leader = w->rank;
+    int *node = m->node_of = calloc((size_t)w->ranks, sizeof *node), leader = w->rank;
+    if (!node)
+        die("out of memory");
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &shared);
     MPI_Bcast(&leader, 1, MPI_INT, 0, shared);
     MPI_Comm_rank(shared, &w->local);
@@ -221,6 +229,10 @@ static void make_orders(struct mpi_world *m)
         if (pici_comm_mpi(&order->comm, m->comm[o]))
             die(pici_comm_error(NULL));
     }
+    /* from leaders to numbers, in the order of leaders: a rank that leads is behind all that lead lower nodes */
+    for (int r = 0, n = 0; r < w->ranks; r++)
+        node[r] = node[r] == r ? n++ : node[node[r]];
+    w->node_of = node;
 }
 
 int world_mpi(world_body *body, const void *argument)
@@ -228,11 +240,15 @@ int world_mpi(world_body *body, const void *argument)
     static struct mpi_world m;
     static char library[MPI_MAX_LIBRARY_VERSION_STRING];
     struct world *w = &m.world;
-    int length, provided;
+    int length;
     /* Open MPI looks at what is forced only if this says so; it does not keep the default from being the default. */
     setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0);
-    if (MPI_Init(NULL, NULL) || MPI_T_init_thread(MPI_THREAD_SINGLE, &provided))
+    if (MPI_Init(NULL, NULL))
         die("MPI does not start");
+#ifdef MPI_T_ENUM_NULL
+    if (MPI_T_init_thread(MPI_THREAD_SINGLE, &(int){0}))
+        die("MPI's tools interface does not start");
+#endif
     MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &w->ranks);
     MPI_Get_library_version(library, &length);
@@ -258,7 +274,10 @@ int world_mpi(world_body *body, const void *argument)
             MPI_Comm_free(&m.means[i].comm[o]);
         MPI_Comm_free(&m.comm[o]);
     }
+    free(m.node_of);
+#ifdef MPI_T_ENUM_NULL
     MPI_T_finalize();
+#endif
     MPI_Finalize();
     return status;
 }

@@ -28,8 +28,10 @@ struct figures {
     double speedup;                    /* over the best dense */
     double ideal;                      /* dense wire bytes / wire bytes; 0: unknown */
     double of_ideal, least_speedup;    /* targets, or 0 */
-    double copy;                       /* GB/s of a GPU; 0: none was asked */
-    double encode, decode;             /* dense bytes a second, as a part of what the GPU copies */
+    double sent, node; /* bytes that a rank sends on average, that leave the busiest node: % of the larger buffer; < 0:
+                        * unknown */
+    double copy;       /* GB/s of a GPU; 0: none was asked */
+    double encode, decode; /* dense bytes a second, as a part of what the GPU copies */
 };
 
 static double bus_factor(enum pici_collective c, int ranks) /* as nccl-tests has it */
@@ -50,6 +52,11 @@ static struct figures figures_of(const struct world *w, const struct settings *s
     f.busbw = f.algbw * bus_factor(p->collective, w->ranks);
     f.speedup = yardstick / f.median;
     f.ideal = e->wire_bytes > 0 ? e->dense_bytes / e->wire_bytes : 0;
+    f.sent = e->wire_bytes > 0 ? 100 * e->wire_bytes / w->ranks / (double)p->bytes : -1;
+    f.node = e->left ? 0 : -1;
+    for (int i = 0; e->left && i < w->nodes; i++)
+        if (100 * e->left[i] / (double)p->bytes > f.node)
+            f.node = 100 * e->left[i] / (double)p->bytes;
     if (p->copied)
         f.copy = copy_rate(s, p);
     if (p->copied && e->encode_s > 0 && e->decode_s > 0) {
@@ -100,6 +107,8 @@ void print_head(const struct world *w, const struct settings *s)
     fprintf(s->table, "# %d ranks on %d node%s; times: median of %d, of the slowest rank; GB/s of dense bytes\n",
             w->ranks, w->nodes, w->nodes > 1 ? "s" : "", s->reps);
     fprintf(s->table, "# speedup: over the fastest dense; ideal: dense wire bytes / wire bytes; wire: of all ranks\n");
+    fprintf(s->table, "# sent: bytes that a rank sends on average%s; %% of size\n",
+            w->nodes > 1 ? "; node: bytes that leave the busiest node" : "");
     for (int i = 0; i < s->zeros.n; i++)
         if (s->zeros.v[i])
             fprintf(s->table, "# zeros with a minus: half of them are -0.0\n");
@@ -120,6 +129,38 @@ void print_left_out(const struct world *w, const struct settings *s, const struc
                 w->order[e->order].name);
 }
 
+static void print_share(const struct settings *s, double percent)
+{
+    if (percent < 0)
+        fprintf(s->table, " %8s", "-");
+    else
+        fprintf(s->table, " %8.3f", percent);
+}
+
+/* Seconds of a node's slowest rank: the median. */
+static double node_seconds(const struct world *w, const struct settings *s, const struct entry *e, int node)
+{
+    double time[MAX_REPS];
+    for (int rep = 0; rep < s->reps; rep++)
+        time[rep] = e->took[rep * w->nodes + node];
+    return median(time, (size_t)s->reps);
+}
+
+static void print_nodes(const struct world *w, const struct settings *s, const struct point *p, const struct entry *e)
+{
+    for (int i = 0; i < w->nodes; i++) {
+        int n = 0;
+        fprintf(s->table, "#   node %d: ", i);
+        if (e->left)
+            fprintf(s->table, "%.3f MiB left (%.3f%%), ", e->left[i] / (1 << 20), 100 * e->left[i] / (double)p->bytes);
+        fprintf(s->table, "%.1f us; ranks", node_seconds(w, s, e, i) * 1e6);
+        for (int r = 0; r < w->ranks; r++)
+            if (w->node_of[r] == i)
+                fprintf(s->table, "%s%d", n++ ? "," : " ", r);
+        fprintf(s->table, "\n");
+    }
+}
+
 static void print_line(const struct world *w, const struct settings *s, const struct point *p, const struct entry *e,
                        const struct figures *f)
 {
@@ -137,6 +178,9 @@ static void print_line(const struct world *w, const struct settings *s, const st
         fprintf(s->table, " %9.2f", e->wire_bytes / (1 << 20));
     else
         fprintf(s->table, " %9s", "-");
+    print_share(s, f->sent);
+    if (w->nodes > 1)
+        print_share(s, f->node);
     fprintf(s->table, " %8.3f", f->speedup);
     if (!e->dense && f->ideal > 0)
         fprintf(s->table, " %8.2f %6.2f", f->ideal, f->speedup / f->ideal);
@@ -177,6 +221,16 @@ static void print_record(const struct world *w, const struct settings *s, const 
     if (w->device)
         fprintf(s->json, ",\"device\":\"%s\",\"transport\":\"%s\",\"copy_gb_s\":%.6g", w->device->name,
                 w->device->transport, f->copy);
+    if (f->sent >= 0)
+        fprintf(s->json, ",\"sent_percent\":%.5g", f->sent);
+    if (f->node >= 0)
+        fprintf(s->json, ",\"node_percent\":%.5g", f->node);
+    for (int i = 0; e->took && i < w->nodes; i++) {
+        fprintf(s->json, "%s{\"median_s\":%.9g", i ? "," : ",\"by_node\":[", node_seconds(w, s, e, i));
+        if (e->left)
+            fprintf(s->json, ",\"bytes_left\":%.0f", e->left[i]);
+        fprintf(s->json, i + 1 < w->nodes ? "}" : "}]");
+    }
     if (f->encode > 0)
         fprintf(s->json, ",\"encode_of_copy\":%.4g,\"decode_of_copy\":%.4g", f->encode, f->decode);
     if (e->wrong >= 0)
@@ -199,11 +253,12 @@ void print_point(const struct world *w, const struct settings *s, const struct p
     }
     if (s->table && p->first) {
         fprintf(s->table, "\n# %s, %s\n", collective_name[p->collective], spread_name[p->spread]);
-        fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s %8s %8s %6s%s%s\n", "size", "count",
-                "type", "op", "order", "what", "zeros", "time", "algbw", "busbw", "#wrong", "wire", "speedup", "ideal",
-                "ratio", w->device ? "    enc    dec" : "", s->targets ? "  target (! missed)" : "");
-        fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s\n", "(B)", "(elements)", "", "", "",
-                "", "", "(us)", "(GB/s)", "(GB/s)", "", "(MiB)");
+        fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s %8s%s %8s %8s %6s%s%s\n", "size",
+                "count", "type", "op", "order", "what", "zeros", "time", "algbw", "busbw", "#wrong", "wire", "sent",
+                w->nodes > 1 ? "     node" : "", "speedup", "ideal", "ratio", w->device ? "    enc    dec" : "",
+                s->targets ? "  target (! missed)" : "");
+        fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s %8s%s\n", "(B)", "(elements)", "", "",
+                "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(MiB)", "(%)", w->nodes > 1 ? "      (%)" : "");
     }
     if (s->table && p->copied)
         fprintf(s->table, "# %zu bytes: a GPU copies %.4g GB/s\n", p->copied, copy_rate(s, p));
@@ -214,6 +269,8 @@ void print_point(const struct world *w, const struct settings *s, const struct p
         const struct figures f = figures_of(w, s, p, e, yardstick);
         if (s->table)
             print_line(w, s, p, e, &f);
+        if (s->table && e->took)
+            print_nodes(w, s, p, e);
         if (s->json)
             print_record(w, s, p, e, &f);
     }

@@ -101,16 +101,29 @@ static void ours(struct world *w, const struct settings *s, const struct point *
     }
 }
 
+/* Sum or maximum over the ranks of each node: a number from each rank, one for each node out, on all ranks. */
+static void by_node(struct world *w, double mine, double *nodes, void (*combine)(struct world *, double *, int))
+{
+    for (int first = 0; first < w->nodes; first += WORLD_MOST) {
+        const int n = w->nodes - first < WORLD_MOST ? w->nodes - first : WORLD_MOST, at = w->node_of[w->rank] - first;
+        memset(nodes + first, 0, (size_t)n * sizeof *nodes);
+        if (at >= 0 && at < n)
+            nodes[first + at] = mine;
+        combine(w, nodes + first, n);
+    }
+}
+
 static void copy(struct world *w, void *to, const void *from, size_t bytes)
 {
     if (to != from)
         w->device->copy(w, to, from, bytes, 1);
 }
 
-/* Run an entry once: the seconds of the slowest rank, < 0 if it cannot do this. */
+/* Run an entry once, as repetition rep: the seconds of the slowest rank, < 0 if it cannot do this. */
 static double measure(struct world *w, const struct settings *s, const struct point *p, struct entry *e,
-                      struct buffers *b, int check)
+                      struct buffers *b, int rep)
 {
+    const int last = rep + 1 == s->reps, check = s->check && last;
     const int rank = w->order[e->order].rank;
     const struct source source = source_of(w, s, p, e);
     /* a sum of -0.0 alone is -0.0 in other libraries */
@@ -137,10 +150,15 @@ static double measure(struct world *w, const struct settings *s, const struct po
         ours(w, s, p, e, b, &stats);
     if (w->device)
         w->device->finish(w);
-    double time = seconds(CLOCK_MONOTONIC) - start;
+    const double mine = seconds(CLOCK_MONOTONIC) - start;
+    double time = mine;
     w->max(w, &time, 1);
     if (!able)
         return -1;
+    if (e->took && rep >= 0)
+        by_node(w, mine, e->took + (size_t)rep * (unsigned)w->nodes, w->max);
+    if (e->left && last)
+        by_node(w, (double)stats.inter_bytes, e->left, w->sum);
 
     double total[] = {
         (double)stats.wire_bytes, (double)stats.dense_bytes, stats.encode_s, stats.decode_s, stats.wait_s, 0};
@@ -195,13 +213,35 @@ static double measure_copy(struct world *w, struct point *p, const struct buffer
 
 /* ---- contestants */
 
-static struct entry *add(struct point *p, int order)
+static struct entry *add(const struct world *w, const struct settings *s, struct point *p, int order)
 {
     p->entry = realloc(p->entry, (size_t)(p->entries + 1) * sizeof *p->entry);
     if (!p->entry)
         die("out of memory");
     struct entry *e = &p->entry[p->entries++];
     *e = (struct entry){.order = order, .peer = -1, .wrong = -1};
+    if (s->by_node && !(e->took = calloc((size_t)w->nodes * (unsigned)s->reps, sizeof *e->took)))
+        die("out of memory");
+    return e;
+}
+
+/* One of ours, at the first sparsity. NULL: the algorithm does not have this collective. */
+static struct entry *add_ours(const struct world *w, const struct settings *s, struct point *p, int order,
+                              int algorithm)
+{
+    struct pici_coll_opts o = PICI_COLL_OPTS_INIT, any = o;
+    o.algorithm = (enum pici_algorithm)algorithm;
+    const struct pici_comm *comm = w->order[order].comm;
+    if (!pici_comm_scratch(comm, p->collective, p->count, s->dtype, s->op, &o) &&
+        pici_comm_scratch(comm, p->collective, p->count, s->dtype, s->op, &any))
+        return NULL;
+    struct entry *e = add(w, s, p, order);
+    e->algorithm = o.algorithm;
+    e->format = PICI_AUTO;
+    e->sparsity = s->sparsity[0];
+    e->negative = s->zeros.v[0];
+    if (w->nodes > 1 && !(e->left = calloc((size_t)w->nodes, sizeof *e->left)))
+        die("out of memory");
     return e;
 }
 
@@ -216,34 +256,40 @@ static int invited(const char *list, const char *algorithm)
     return !strcmp(list, "all");
 }
 
+/* Does an order of ranks take part? */
+static int ordered(const struct world *w, const struct settings *s, int order)
+{
+    return !s->order || w->orders == 1 || !strcmp(s->order, w->order[order].name);
+}
+
 /* All who take part: dense ones once, for they do not care what they send; ours, at each sparsity. */
 static void invite(const struct world *w, const struct settings *s, struct point *p)
 {
     for (int order = 0; order < w->orders; order++) {
+        if (!ordered(w, s, order))
+            continue;
         for (int i = 0; i < w->peers; i++)
             if (w->peer[i].collective == p->collective && invited(s->peers, w->peer[i].algorithm)) {
-                struct entry *e = add(p, order);
+                struct entry *e = add(w, s, p, order);
                 e->peer = i;
                 e->dense = 1;
                 e->sparsity = s->sparsity[0];
                 e->negative = s->zeros.v[0];
             }
         for (int a = PICI_ALGO_RING; pici_algorithm_name((enum pici_algorithm)a); a++) {
-            struct entry *e = add(p, order);
-            e->dense = 1;
-            e->algorithm = (enum pici_algorithm)a;
-            e->format = PICI_AUTO; /* which the thresholds overrule */
-            e->sparsity = s->sparsity[0];
-            e->negative = s->zeros.v[0];
+            struct entry *e = add_ours(w, s, p, order, a);
+            if (e)
+                e->dense = 1; /* thresholds overrule the format */
         }
     }
     for (int y = 0; y < s->sparsities; y++)
         for (int order = 0; order < w->orders; order++)
-            for (int a = 0; a < s->algorithms.n; a++)
+            for (int a = 0; a < s->algorithms.n && ordered(w, s, order); a++)
                 for (int f = 0; f < s->formats.n; f++)
                     for (int z = 0; z < s->zeros.n; z++) {
-                        struct entry *e = add(p, order);
-                        e->algorithm = (enum pici_algorithm)s->algorithms.v[a];
+                        struct entry *e = add_ours(w, s, p, order, s->algorithms.v[a]);
+                        if (!e)
+                            continue;
                         e->format = s->formats.v[f];
                         e->sparsity = s->sparsity[y];
                         e->negative = s->zeros.v[z];
@@ -263,7 +309,7 @@ static void screen(struct world *w, const struct settings *s, struct point *p)
             struct entry *e = &p->entry[i];
             if (!e->dense || e->out)
                 continue;
-            e->time[0] = measure(w, s, &less, e, &b, 0);
+            e->time[0] = measure(w, s, &less, e, &b, -1);
             e->out = e->time[0] < 0;
             if (rep && !e->out && (best == 0 || e->time[0] < best))
                 best = e->time[0];
@@ -291,7 +337,7 @@ static double run_point(struct world *w, const struct settings *s, struct point 
             struct entry *e = &p->entry[i];
             if (e->out)
                 continue;
-            const double time = measure(w, s, p, e, &b, s->check && rep + 1 == s->reps);
+            const double time = measure(w, s, p, e, &b, rep);
             e->out = time < 0;
             if (rep >= 0)
                 e->time[rep] = time;
@@ -305,6 +351,10 @@ static double run_point(struct world *w, const struct settings *s, struct point 
     release(w, &b);
     if (w->rank == 0)
         print_point(w, s, p);
+    for (int i = 0; i < p->entries; i++) {
+        free(p->entry[i].left);
+        free(p->entry[i].took);
+    }
     free(p->entry);
     return wrong;
 }

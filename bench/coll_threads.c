@@ -68,7 +68,7 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-int world_threads(int ranks, world_body *body, const void *argument)
+int world_threads(int ranks, int nodes, const int *node_of, world_body *body, const void *argument)
 {
     struct meeting meeting;
     struct thread_world *const t = calloc((size_t)ranks, sizeof *t);
@@ -80,14 +80,22 @@ int world_threads(int ranks, world_body *body, const void *argument)
     if (pici_comm_threads(comms, ranks))
         die(pici_comm_error(NULL));
     for (int r = 0; r < ranks; r++) {
+        int before = 0, all = 0;
+        for (int q = 0; q < ranks; q++) {
+            all += node_of[q] == node_of[r];
+            before += q < r && node_of[q] == node_of[r];
+        }
+        if (pici_comm_set_nodes(comms[r], node_of))
+            die("pici_comm_set_nodes");
         t[r] = (struct thread_world){
             {.rank = r,
              .ranks = ranks,
-             .nodes = 1,
+             .nodes = nodes,
              .orders = 1,
              .order = {{"-", r, comms[r]}},
-             .local = r,
-             .locals = ranks,
+             .node_of = node_of,
+             .local = before,
+             .locals = all,
              .library = "threads"},
             &meeting,
             body,

@@ -49,6 +49,12 @@ check 0 'zeros with a sign' "$bench" $small -t 3 --zeros positive,negative
 says '^# wrong elements: 0$'
 says ' pici auto auto  *99% '
 says ' pici auto auto  *99%- '
+# Each node of a ring sends all that a rank sends: 2 (p - 1) / p of the buffer.
+check 0 'bytes by node' "$bench" -b 4M -n 1 -w 0 -t 4 --nodes 2 --by-node --algorithm all --screen 0 --sparsity 99
+says '^#   node 1: 6\.0[01][0-9]* MiB left (150\.[01].*us; ranks 2,3$'
+says ' pici ring dense .* 150\.[01][0-9]* *150\.[01]'
+check 0 'uneven nodes' "$bench" -b 4M -n 1 -w 0 -t 4 --nodes 3,1 --by-node --sparsity 99 --collective all_reduce
+says 'us; ranks 0,1,2$'
 for o in avg min max; do
     check 0 "zeros with a sign, $o" "$bench" -b 20K -n 1 -w 0 -t 3 -d f16 -o $o --sparsity 50 --zeros negative
 done
@@ -65,13 +71,26 @@ if command -v python3 >/dev/null 2>&1; then
     for f in speedup size; do
         check 0 "coll-$f.svg" python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$tmp/coll-$f.svg"
     done
+    check 0 'bytes' env RANKS=4 NODES='4/2' SIZE=1M BUILD="$build" bench/volume "$bench" "$tmp/volume"
+    says '^| 4 | 1% | 5\.[0-9]* | 5\.[0-9]* |'
+    says '^| 2 x 2 | 0\.1% |'
+    says '^| 2 x 2 | dense | 15[01] |'
+    for kind in switch fat-tree dragonfly uneven; do
+        check 0 "platform, $kind" bench/sim platform $kind 64 "$tmp"
+        check 0 "platform.xml, $kind" python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' \
+            "$tmp/platform.xml"
+        check 0 "hosts, $kind" awk '{ seen[$0] } END { for (h in seen) n++; exit !(NR == 64 && n == want) }' \
+            want="$(bench/sim nodes $kind 64 | tr ',' '\n' | wc -l)" "$tmp/hosts"
+    done
+    check 1 'a fat tree of 48' bench/sim platform fat-tree 48 "$tmp"
     echo '[{}]' >"$tmp/bad.json"
     check 1 'plot of something else' bench/plot -o "$tmp" "$tmp/bad.json"
 else
     echo "skip: no python3: plots not drawn"
 fi
 for bad in '-t 0' '-n 0' '-b x' '-f 1' '-d f33' '-o mul' '--sparsity 101' '--algorithm star' '--format zip' \
-    '--zeros none' '--format auto+coo' '--format coo+' 'extra'; do
+    '--zeros none' '--format auto+coo' '--format coo+' 'extra' '--nodes 0' '--nodes 5' '--nodes 2,1' '--nodes 4,1' \
+    '--order far'; do
     # shellcheck disable=SC2086
     check 2 "refuse $bad" "$bench" $bad
 done

@@ -23,7 +23,7 @@
 
 enum { TAGS = 32768 }; /* the least that MPI guarantees; far more than messages in flight */
 
-enum { WORDS = MPI_MAX_ERROR_STRING + 64 };
+enum { WORDS = MPI_MAX_ERROR_STRING + 320 };
 
 int pici_mpi_piece = 1 << 30;
 
@@ -34,6 +34,10 @@ struct request {
     uint8_t *data;
     size_t bytes, at; /* length or capacity; bytes of pieces that have ended */
     int piece;        /* bytes of the piece in flight, at most if it is received */
+#ifdef PICI_SMPI
+    int ended; /* found by mpi_wait and not tested since */
+    MPI_Status got;
+#endif
 };
 
 struct mpi {
@@ -135,6 +139,20 @@ static enum pici_status mpi_recv(void *context, int from, void *data, size_t cap
     return start(m, like, &m->received[from], request);
 }
 
+/* Whether the piece in flight has ended. */
+static int piece_ended(struct request *q, int *ended, MPI_Status *got)
+{
+#ifdef PICI_SMPI
+    if (q->ended) {
+        *ended = 1;
+        *got = q->got;
+        q->ended = 0;
+        return MPI_SUCCESS;
+    }
+#endif
+    return test_request(&q->mpi, ended, got);
+}
+
 static enum pici_status mpi_test(void *context, void *request, int *done, size_t *bytes)
 {
     struct mpi *m = context;
@@ -142,7 +160,7 @@ static enum pici_status mpi_test(void *context, void *request, int *done, size_t
     MPI_Status got;
     int ended = 0, len = q->piece;
     *done = 0;
-    enum pici_status s = status_of(m, test_request(&q->mpi, &ended, &got), "MPI_Test");
+    enum pici_status s = status_of(m, piece_ended(q, &ended, &got), "MPI_Test");
     if (!s && !ended)
         return PICI_OK;
     m->looks = 0;
@@ -163,10 +181,41 @@ static enum pici_status mpi_test(void *context, void *request, int *done, size_t
     return s;
 }
 
+#ifdef PICI_SMPI
+/* SimGrid's MPI, which simulates time: there, polling would make a wait last until the next poll. Wait until a request
+ * ends, without a timeout: if none ever does, SimGrid reports a deadlock. 0: there is nothing to wait for. */
+static int wait_any(struct mpi *m)
+{
+    int requests = 0, n = 0, which = MPI_UNDEFINED;
+    for (struct pool_item *item = m->requests.all; item; item = item->older)
+        requests++;
+    struct request *of[requests + 1];
+    MPI_Request live[requests + 1];
+    MPI_Status got;
+    for (struct pool_item *item = m->requests.all; item; item = item->older) {
+        struct request *q = (struct request *)item;
+        if (q->mpi == MPI_REQUEST_NULL) /* also those that an earlier wait has found */
+            continue;
+        of[n] = q;
+        live[n++] = q->mpi;
+    }
+    if (MPI_Waitany(n, live, &which, &got) != MPI_SUCCESS || which == MPI_UNDEFINED)
+        return 0;
+    of[which]->mpi = live[which];
+    of[which]->ended = 1;
+    of[which]->got = got;
+    return 1;
+}
+#endif
+
 /* MPI makes progress only while it is called, and has no wait with a timeout. */
 static void mpi_wait(void *context, int timeout_ms)
 {
     struct mpi *m = context;
+#ifdef PICI_SMPI
+    if (wait_any(m))
+        return;
+#endif
     pici_transport_nap(&m->looks, timeout_ms);
 }
 
