@@ -222,7 +222,14 @@ enum { LIES = sizeof lies / sizeof *lies };
 /* ---- lies of hello and closing: a word of another version, or with a status that does not exist, and its hash
  * right */
 
-enum { WORD_VERSION = 32, WORD_LENGTH = 36, WORD_STATUS = 40, WORD_01_BYTES = 136 };
+enum {
+    WORD_VERSION = 32,
+    WORD_LENGTH = 36,
+    WORD_STATUS = 40,
+    WORD_01_BYTES = 136,
+    WORD_1_BYTES = 148,
+    WORD_DENSITY = 184
+};
 
 static size_t sealed(uint8_t *m, size_t len)
 {
@@ -237,18 +244,28 @@ static size_t word(uint8_t *m, size_t len, uint32_t version, uint32_t said)
     return sealed(m, len);
 }
 
-FIELD(word_version_2, len = word(m, len, 2, (uint32_t)len))
+FIELD(word_version_1, len = word(m, WORD_1_BYTES, 1, WORD_1_BYTES))
+FIELD(word_version_3, len = word(m, len, 3, (uint32_t)len))
 FIELD(word_version_none, len = word(m, len, UINT32_MAX, (uint32_t)len))
-FIELD(word_longer, memset(m + len, 0, 40); len = word(m, len + 40, 2, (uint32_t)len + 40))
+FIELD(word_longer, memset(m + len, 0, 40); len = word(m, len + 40, 3, (uint32_t)len + 40))
 FIELD(word_shorter, len = word(m, len - 8, 3, (uint32_t)len - 8))
 FIELD(word_of_01, memmove(m + 32, m + WORD_STATUS, WORD_01_BYTES - 32); len = sealed(m, WORD_01_BYTES))
 
-FIELD(word_unsealed, ref_put(m + WORD_VERSION, 4, 2))
-FIELD(word_other_length, len = word(m, len, 1, (uint32_t)len + 8))
-FIELD(word_longer_of_this_version, memset(m + len, 0, 8); len = word(m, len + 8, 1, (uint32_t)len + 8))
-FIELD(word_longer_than_it_says, memset(m + len, 0, 8); len = word(m, len + 8, 2, (uint32_t)len))
-FIELD(word_too_long, memset(m + len, 0, 4096); len = word(m, len + 4096, 2, (uint32_t)len + 4096))
+FIELD(word_unsealed, ref_put(m + WORD_VERSION, 4, 3))
+FIELD(word_other_length, len = word(m, len, 2, (uint32_t)len + 8))
+FIELD(word_longer_of_this_version, memset(m + len, 0, 8); len = word(m, len + 8, 2, (uint32_t)len + 8))
+FIELD(word_longer_than_it_says, memset(m + len, 0, 8); len = word(m, len + 8, 3, (uint32_t)len))
+FIELD(word_too_long, memset(m + len, 0, 4096); len = word(m, len + 4096, 3, (uint32_t)len + 4096))
 FIELD(word_too_short, len = sealed(m, WORD_01_BYTES - 8))
+
+/* Not from 0 to 1: the next double above 1, infinity, NaNs, -0, the least double below 0. */
+static const uint64_t no_density[] = {UINT64_C(0x3ff0000000000001), UINT64_C(0x7ff0000000000000),
+                                      UINT64_C(0x7ff8000000000000), UINT64_C(0x7ff0000000000001),
+                                      UINT64_C(0x8000000000000000), UINT64_C(0x8000000000000001)};
+enum { NO_DENSITY = sizeof no_density / sizeof *no_density };
+
+FIELD(word_density, ref_put(m + WORD_DENSITY + 8 * rng_below(r, 2), 8, no_density[rng_below(r, NO_DENSITY)]);
+      len = sealed(m, len))
 
 /* Numbers between, above and below those of enum pici_status. */
 static const int32_t no_status[] = {1, 40, INT32_MAX, -4, -19, -23, -30, -39, -47, -100, INT32_MIN, INT32_MIN + 1};
@@ -260,9 +277,9 @@ FIELD(poison_none, m[KIND] = MSG_POISON; ref_put(m + STATUS, 4, (uint32_t)no_sta
       len = MSG_BYTES)
 
 static const struct untruth version_lies[] = {
-    {"word_version_2", word_version_2, PICI_E_PEER}, {"word_version_none", word_version_none, PICI_E_PEER},
-    {"word_longer", word_longer, PICI_E_PEER},       {"word_shorter", word_shorter, PICI_E_PEER},
-    {"word_of_01", word_of_01, PICI_E_PEER},
+    {"word_version_1", word_version_1, PICI_E_PEER},       {"word_version_3", word_version_3, PICI_E_PEER},
+    {"word_version_none", word_version_none, PICI_E_PEER}, {"word_longer", word_longer, PICI_E_PEER},
+    {"word_shorter", word_shorter, PICI_E_PEER},           {"word_of_01", word_of_01, PICI_E_PEER},
 };
 static const struct untruth sealed_lies[] = {
     LIE(word_unsealed),
@@ -271,6 +288,7 @@ static const struct untruth sealed_lies[] = {
     LIE(word_longer_than_it_says),
     LIE(word_too_long),
     LIE(word_too_short),
+    LIE(word_density),
     LIE(word_status_none),
     {"word_status_nomem", word_status_nomem, PICI_E_NOMEM},
 };

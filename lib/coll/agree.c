@@ -40,7 +40,7 @@ static void describe(uint8_t *p, const struct pici_request *r)
     p[CALL_DTYPE] = (uint8_t)c->dtype;
     p[CALL_OP] = (uint8_t)c->op;
     p[CALL_ALGORITHM] = (uint8_t)c->algorithm;
-    store_le32(p + CALL_WINDOW, (uint32_t)c->window); /* at most COLL_MAX_WINDOW, so the bytes behind it are 0 */
+    p[CALL_WINDOW] = (uint8_t)c->window; /* at most COLL_MAX_WINDOW */
     p[CALL_ZEROS] = c->kind == PICI_ALL_GATHER && c->by_value;
     store_le64(p + CALL_COUNT, c->count);
     store_le64(p + CALL_SLICE, c->slice_bytes);
@@ -103,6 +103,7 @@ static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind k
                          .can = a->can};
     memcpy(w.low, a->low, AGREE_CALL_BYTES);
     memcpy(w.high, a->high, AGREE_CALL_BYTES);
+    memcpy(w.density, a->density, sizeof w.density);
     pici_msg_put_word(p, &w);
 }
 
@@ -126,6 +127,8 @@ static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum
     a->can &= w.can;
     if (w.status)
         pici_coll_fail(r, pici_msg_status(w.status), (int)(w.culprit & INT_MAX));
+    for (int i = 0; i < MSG_DENSITIES; i++)
+        a->density[i] = w.density[i] > a->density[i] ? w.density[i] : a->density[i];
     if (memcmp(w.low, a->low, AGREE_CALL_BYTES) < 0) {
         memcpy(a->low, w.low, AGREE_CALL_BYTES);
         a->low_rank = w.low_rank;
@@ -147,6 +150,8 @@ void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
         a->low_rank = a->high_rank = (uint32_t)r->comm->rank;
         a->can = pici_vendor_can(r);
     }
+    for (int i = 0; i < MSG_DENSITIES; i++)
+        a->density[i] = kind == MSG_HELLO ? 0 : pici_density_of(&r->counted[i]);
 }
 
 enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int *moved, int *done)

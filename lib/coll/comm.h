@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include "coll/density.h"
 #include "coll/engine.h"
 #include "coll/schedule.h"
 #include "coll/settings.h"
@@ -22,6 +23,7 @@ struct pici_comm {
     const struct pici_engine *other; /* for elements in memory that it owns; or NULL */
     void *other_self;
     struct coll_settings settings;
+    struct densities densities;    /* counted in earlier calls */
     const struct schedule *forced; /* tests: instead of AUTO's choice; or NULL */
     int rank, ranks;
     int position; /* order[position] == rank */

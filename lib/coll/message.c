@@ -63,11 +63,20 @@ enum {
     AT_HIGH_RANK = AT_WORST + 12,
     AT_LOW = AT_WORST + 16,
     AT_HIGH = AT_LOW + AGREE_CALL_BYTES,
-    AT_CAN = AT_HIGH + AGREE_CALL_BYTES,
+    AT_DENSITY = AT_HIGH + AGREE_CALL_BYTES,
+    AT_CAN = AT_DENSITY + MSG_DENSITIES * 8,
     AT_HASH = AT_CAN + 4
 };
 
 enum { OLD_BYTES = 136 }; /* of this message in version 0, which did not say its version */
+
+/* The bits of a density, a double. Those from 0 to 1 are the integers from 0 to the bits of 1. */
+static uint64_t density_bits(double density)
+{
+    uint64_t bits;
+    memcpy(&bits, &density, sizeof bits);
+    return bits;
+}
 
 void pici_msg_put_word(uint8_t p[AGREE_BYTES], const struct msg_word *w)
 {
@@ -81,6 +90,8 @@ void pici_msg_put_word(uint8_t p[AGREE_BYTES], const struct msg_word *w)
     store_le32(p + AT_CAN, w->can);
     memcpy(p + AT_LOW, w->low, AGREE_CALL_BYTES);
     memcpy(p + AT_HIGH, w->high, AGREE_CALL_BYTES);
+    for (int i = 0; i < MSG_DENSITIES; i++)
+        store_le64(p + AT_DENSITY + 8 * i, density_bits(w->density[i]));
     store_le64(p + AT_HASH, pici_xxh64(p, AT_HASH, 0));
 }
 
@@ -108,6 +119,12 @@ enum pici_status pici_msg_get_word(struct msg_word *w, const uint8_t *p, size_t 
     w->can = load_le32(p + AT_CAN);
     memcpy(w->low, p + AT_LOW, AGREE_CALL_BYTES);
     memcpy(w->high, p + AT_HIGH, AGREE_CALL_BYTES);
+    for (int i = 0; i < MSG_DENSITIES; i++) {
+        const uint64_t bits = load_le64(p + AT_DENSITY + 8 * i);
+        if (bits > density_bits(1))
+            return PICI_E_CORRUPT;
+        memcpy(&w->density[i], &bits, sizeof bits);
+    }
     return PICI_OK;
 }
 

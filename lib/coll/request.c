@@ -218,6 +218,8 @@ void pici_request_finish(struct pici_comm *comm)
     if (!comm->head)
         comm->tail = NULL;
     r->next = NULL;
+    if (!r->status)
+        pici_density_keep(&comm->densities, r->call.kind, r->call.dtype, r->call.count, r->agree.density);
     r->comm = NULL; /* it may be freed before the caller asks for the status */
     r->state = COLL_DONE;
     if (r->call.stats)

@@ -91,13 +91,15 @@ enum call_can {
 
 enum coll_state { COLL_WAITING, COLL_HELLO, COLL_DATA, COLL_CLOSING, COLL_DONE };
 
-/* The dissemination of a status and of the ranks' calls: one message sent and one received in each round. */
+/* The dissemination of a status, of the ranks' calls and of densities: one message sent and one received in each
+ * round. */
 struct coll_agreement {
     int round, rounds, posted;
     struct coll_flight out, in;
     uint32_t low_rank, high_rank; /* who made the lowest and the highest of the calls known */
     uint32_t can;                 /* what all ranks known of can do: bits, enum call_can */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
+    double density[MSG_DENSITIES]; /* the largest known of */
 };
 
 struct pici_request {
@@ -112,6 +114,7 @@ struct pici_request {
     double begin, idle; /* seconds; idle: since when nothing has moved, 0: something just did */
 
     struct coll_agreement agree;
+    struct density_count counted[MSG_DENSITIES]; /* the nonzeros that this rank counted */
 
     const struct coll_path *path; /* of the data, once the layout is chosen */
     const struct pici_engine *engine;

@@ -78,8 +78,21 @@ static int choose_uncounted(const struct pici_request *r, struct slice_run *run,
     return 1;
 }
 
+/* Add to what the call has counted, if the elements are this rank's own or results. */
+static void tally_density(struct pici_request *r, const struct slice_run *run, const struct schedule_message *m,
+                          uint64_t n, uint64_t nnz)
+{
+    const int gather = run->now.phase == PHASE_GATHER,
+              own = gather ? r->call.kind == PICI_ALL_GATHER : m->contributions == 1;
+    if (!own && !gather)
+        return;
+    struct density_count *c = &r->counted[own ? MSG_DENSITY_ONE : MSG_DENSITY_SUM];
+    c->n += n;
+    c->nnz += nnz;
+}
+
 /* Choose the format by the nonzeros counted. */
-static void choose_counted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+static void choose_counted(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
     const int gather = run->now.phase == PHASE_GATHER;
@@ -92,6 +105,7 @@ static void choose_counted(const struct pici_request *r, struct slice_run *run, 
         n += run->n[i];
         nnz += run->nnz[i];
     }
+    tally_density(r, run, m, n, nnz);
     const double sparsity = pici_policy_sparsity(nnz, n);
     const int dense = pici_policy_dense(sparsity, threshold_of(r, m, gather));
     run->density = 1 - sparsity;
