@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What a rank hears in the rounds of hello and closing. The input:
- *   byte 0    bit 0: closing, not hello; bit 1: the message gets the right hash; bit 2: the message is what this rank
+ *   byte 0    bit 0: closing, not hello; bit 1: the word gets the right hash; bit 2: the message is what this rank
  *             itself has sent in the round, with edits; bits 3, 4: 2 to 5 ranks
  *   the rest  the message; with bit 2 the edits: an offset and a byte to write there, each
- * A rank makes a call, and receives the message from each peer in every round. The peers send nothing else, so the call
- * must end with an error, and in words. Then the message is parsed; what is valid is written again, and must give the
- * same bytes. */
+ * A rank makes a call, whose data travel with hello if there are 2 or 4 ranks, and receives the message from each peer
+ * in every round. The peers send nothing else, so the call must end with an error, and in words. Then the message is
+ * parsed; what is valid is written again, and must give the same bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,11 +15,14 @@
 #include "fuzz/fuzz.h"
 #include "pici/transport.h"
 
+enum { ROOM = 1024 };
+
 struct peer {
     const uint8_t *message; /* or edits */
     size_t len;
     int flags, rounds, heard;
-    uint8_t sent[AGREE_BYTES];
+    uint8_t sent[ROOM];
+    size_t sent_bytes;
     struct {
         uint8_t *data;
         size_t cap;
@@ -38,13 +41,13 @@ static void set_hash(uint8_t *message, size_t len)
 static uint8_t *make(const struct peer *p, size_t *len)
 {
     const int edited = p->flags & 4;
-    uint8_t *m = memory(edited ? AGREE_BYTES : p->len);
-    *len = edited ? AGREE_BYTES : p->len;
+    *len = edited ? p->sent_bytes : p->len;
+    uint8_t *m = memory(*len);
     memcpy(m, edited ? p->sent : p->message, *len);
-    for (size_t i = 0; edited && i + 1 < p->len; i += 2)
-        m[p->message[i] % AGREE_BYTES] = p->message[i + 1];
+    for (size_t i = 0; edited && *len && i + 1 < p->len; i += 2)
+        m[p->message[i] % *len] = p->message[i + 1];
     if (p->flags & 2)
-        set_hash(m, *len);
+        set_hash(m, edited && *len > AGREE_BYTES ? AGREE_BYTES : *len);
     return m;
 }
 
@@ -58,9 +61,9 @@ static void parse(const uint8_t *m, size_t len, enum msg_kind kind)
         require(w.version != MSG_VERSION);
     if (s)
         return;
-    require(len == AGREE_BYTES && w.prefix.kind == kind);
+    require((len == AGREE_BYTES || (len > AGREE_BYTES && w.prefix.blocks)) && w.prefix.kind == kind);
     pici_msg_put_word(again, &w);
-    require(memcmp(again, m, len) == 0);
+    require(memcmp(again, m, AGREE_BYTES) == 0);
 }
 
 /* ---- a transport whose peers say hello and are gone */
@@ -69,8 +72,9 @@ static enum pici_status peer_send(void *context, int to, const void *data, size_
 {
     struct peer *p = context;
     (void)to;
-    if (bytes == AGREE_BYTES)
-        memcpy(p->sent, data, bytes);
+    require(bytes <= ROOM);
+    memcpy(p->sent, data, bytes);
+    p->sent_bytes = bytes;
     *request = &p->sending;
     return PICI_OK;
 }

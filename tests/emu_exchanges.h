@@ -223,10 +223,11 @@ struct step {
 
 static inline void agree(std::vector<stage> &all, int ranks)
 {
+    const bool power = (ranks & (ranks - 1)) == 0;
     for (int far = 1; far < ranks; far *= 2) {
         messages step;
         for (int r = 0; r < ranks; r++)
-            step.push_back({r, (r + far) % ranks});
+            step.push_back({r, power ? r ^ far : (r + far) % ranks});
         all.push_back({step, (long)all.size() - 1, 0, 1, false});
     }
 }

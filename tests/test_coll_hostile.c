@@ -300,6 +300,7 @@ struct liar {
     struct pici_transport inner;
     const struct untruth *lie;
     enum msg_kind kind; /* of the message that it changes */
+    size_t word;        /* bytes in front of what it changes: where that is the data behind a hello, of the word */
     int number;         /* which of this kind, from 0 */
     int sent;           /* of this kind */
     struct rng rng;
@@ -327,7 +328,7 @@ static const uint8_t *replay(struct liar *l, const void *data, size_t bytes)
 static enum pici_status liar_send(void *context, int to, const void *data, size_t bytes, void **request)
 {
     struct liar *l = context;
-    const int ours = bytes > KIND && ((const uint8_t *)data)[KIND] == l->kind;
+    const int ours = bytes > KIND && ((const uint8_t *)data)[KIND] == l->kind && bytes > l->word;
     l->sent += ours;
     if (ours && !l->lie->tell) {
         const uint8_t *again = replay(l, data, bytes);
@@ -338,7 +339,11 @@ static enum pici_status liar_send(void *context, int to, const void *data, size_
     } else if (ours && l->sent - 1 == l->number) {
         l->copy = test_alloc(2 * bytes + FAR_TOO_LONG + HEADER);
         memcpy(l->copy, data, bytes);
-        bytes = l->lie->tell(l->copy, bytes, &l->rng);
+        bytes = l->word + l->lie->tell(l->copy + l->word, bytes - l->word, &l->rng);
+        if (l->word && bytes > l->word) { /* the word says how long the data are */
+            ref_put(l->copy + BLOCKS, 4, bytes - l->word);
+            sealed(l->copy, l->word);
+        }
         data = l->copy;
     }
     return l->inner.send(l->inner.context, to, data, bytes, request);
@@ -408,11 +413,13 @@ static int agreed(const struct run *run, enum pici_status want)
                                                            s == PICI_E_VERSION || s == PICI_E_UNSUPPORTED));
 }
 
-/* One rank tells one lie in message `number` of a kind. Returns whether there was such a message. */
-static int run_one(const struct coll_case *c, int p, const struct untruth *lie, enum msg_kind kind, int number,
-                   uint64_t seed)
+/* One rank tells one lie in message `number` of a kind; early: in the data behind a hello. Returns whether there was
+ * such a message. */
+static int run_one(const struct coll_case *c, int p, const struct untruth *lie, enum msg_kind kind, int early,
+                   int number, uint64_t seed)
 {
-    struct run run = {.c = c, .liar = {.lie = lie, .kind = kind, .number = number, .rng = {seed}}};
+    struct run run = {
+        .c = c, .liar = {.lie = lie, .kind = kind, .word = early ? AGREE_BYTES : 0, .number = number, .rng = {seed}}};
     struct pici_transport t[RANKS];
     const int teller = (int)(seed % (uint64_t)p);
     char statuses[400] = "";
@@ -474,7 +481,9 @@ static void try_lies(enum msg_kind kind, const struct untruth *lie, size_t many,
             c.opts.slice_bytes = 16384;
             c.opts.checksum = 1;
             c.opts.timeout_ms = TIMEOUT_MS;
-            told += run_one(&c, p, &lie[l], kind, (int)rng_below(&r, i < rounds / 2 ? 2 : 6), rng_next(&r));
+            if (kind == MSG_HELLO && c.opts.algorithm == PICI_ALGO_DOUBLING)
+                c.opts.algorithm = PICI_ALGO_RECURSIVE; /* the word alone: below, data are behind it */
+            told += run_one(&c, p, &lie[l], kind, 0, (int)rng_below(&r, i < rounds / 2 ? 2 : 6), rng_next(&r));
         }
     cr_expect_gt(told, (int)many * rounds / 3, "too few lies were told: %d", told);
 }
@@ -490,6 +499,42 @@ static const struct untruth word_lies[] = {
     LIE(cut_prefix), LIE(prefix_alone), LIE(cut_anywhere),  LIE(cut_last),   LIE(longer),    LIE(far_too_long),
     LIE(garbage),    LIE(garbage_tail), LIE(zeros),         LIE(bit),        LIE(block_bit),
 };
+
+/* Lies in messages of hello with data: in the data, or anywhere. */
+static void try_early(const struct untruth *lie, size_t many, int in_data)
+{
+    enum { ROUNDS = 12 };
+    struct rng r = {99 + (uint64_t)in_data};
+    int told = 0;
+    for (int i = 0; i < ROUNDS; i++)
+        for (size_t l = 0; l < many; l++) {
+            const int p = i % 2 ? 2 : 4;
+            struct untruth told_here = lie[l];
+            struct coll_case c = {.collective = PICI_ALL_REDUCE,
+                                  .op = (enum pici_op)rng_below(&r, 4),
+                                  .dtype = (enum pici_dtype)(1 + rng_below(&r, 14)),
+                                  .count = 1 + rng_below(&r, 800)};
+            coll_case_options(&c, &r, p);
+            memset(c.node_of, 0, sizeof c.node_of);
+            c.opts.algorithm = PICI_ALGO_DOUBLING;
+            c.opts.checksum = 1;
+            c.opts.timeout_ms = TIMEOUT_MS;
+            if (!in_data)
+                told_here.status = (enum pici_status)ANY; /* it may be a block's */
+            told += run_one(&c, p, &told_here, MSG_HELLO, in_data, (int)rng_below(&r, (uint64_t)p / 2), rng_next(&r));
+        }
+    cr_expect_eq(told, ROUNDS * (int)many);
+}
+
+Test(coll_hostile, early_data, .timeout = 300)
+{
+    try_early(lies, LIES, 1);
+}
+
+Test(coll_hostile, hello_with_data, .timeout = 300)
+{
+    try_early(word_lies, sizeof word_lies / sizeof *word_lies, 0);
+}
 
 Test(coll_hostile, hello, .timeout = 300)
 {
@@ -547,7 +592,7 @@ Test(coll_hostile, replay, .timeout = 300)
                     c.opts.window = 1 + number % 4;
                     c.opts.checksum = number % 2 ? 1 : -1;
                     c.opts.timeout_ms = TIMEOUT_MS;
-                    told += run_one(&c, p, &again, MSG_DATA, number, rng_next(&r));
+                    told += run_one(&c, p, &again, MSG_DATA, 0, number, rng_next(&r));
                 }
                 cr_expect_geq(told, 3, "%s, collective %d, %d ranks: too few replays: %d",
                               pici_algorithm_name((enum pici_algorithm)a), (int)kind, p, told);

@@ -2,13 +2,15 @@
  *
  * The rounds in which all ranks learn what any rank knows: before the data, whether all make the same call and can take
  * part in it; after the data, whether it succeeded. Dissemination: in round k a rank sends all it knows to the rank 2^k
- * ahead. Knowledge is combined by functions that are idempotent (the worst status, the lowest and the highest call), so
- * hearing a thing twice does no harm. The messages do not depend on the call, so ranks that disagree still understand
- * each other. Bytes: formats/message.md. */
+ * ahead; if the number of ranks is a power of two, to the one whose number differs in bit k, as in doubling. Knowledge
+ * is combined by functions that are idempotent (the worst status, the lowest and the highest call), so hearing a thing
+ * twice does no harm. The messages do not depend on the call, so ranks that disagree still understand each other. Their
+ * bytes: formats/message.md. */
 #include <limits.h>
 #include <string.h>
 
 #include "bytes.h"
+#include "coll/early.h"
 #include "coll/request.h"
 
 /* A call, of AGREE_CALL_BYTES. */
@@ -88,16 +90,17 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
     }
 }
 
-static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind kind)
+static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind kind, size_t data)
 {
     const struct coll_agreement *a = &r->agree;
     struct msg_word w = {.prefix = {.kind = kind,
                                     .dtype = (unsigned)r->call.dtype,
                                     .op = (unsigned)r->call.op,
                                     .algorithm = (unsigned)r->call.algorithm,
-                                    .sequence = r->sequence},
-                         .status = (uint32_t)r->status,
-                         .culprit = (uint32_t)r->culprit,
+                                    .sequence = r->sequence,
+                                    .blocks = (uint32_t)data},
+                         .status = (uint32_t)a->status,
+                         .culprit = (uint32_t)a->culprit,
                          .low_rank = a->low_rank,
                          .high_rank = a->high_rank,
                          .can = a->can};
@@ -107,8 +110,22 @@ static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind k
     pici_msg_put_word(p, &w);
 }
 
-/* Combine what a peer knows with what this rank knows. */
-static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum msg_kind kind, int peer)
+static void learn(struct coll_agreement *a, enum pici_status s, int culprit)
+{
+    if (s < a->status || (s == a->status && culprit < a->culprit)) {
+        a->status = s;
+        a->culprit = culprit;
+    }
+}
+
+/* Whether nothing speaks against the call, as far as this rank knows. */
+static int agreed(const struct coll_agreement *a)
+{
+    return !a->status && memcmp(a->low, a->high, AGREE_CALL_BYTES) == 0;
+}
+
+/* Combine what a peer knows with what this rank knows. Returns the bytes of data that should follow. */
+static size_t read_word(struct pici_request *r, const uint8_t *p, size_t len, enum msg_kind kind, int peer)
 {
     struct coll_agreement *a = &r->agree;
     struct msg_word w;
@@ -121,12 +138,12 @@ static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum
         else
             pici_coll_note(r->comm, "rank %d sent garbage where its %s was due", peer,
                            kind == MSG_HELLO ? "call" : "verdict");
-        pici_coll_fail(r, s, peer);
-        return;
+        learn(a, s, peer);
+        return 0;
     }
     a->can &= w.can;
     if (w.status)
-        pici_coll_fail(r, pici_msg_status(w.status), (int)(w.culprit & INT_MAX));
+        learn(a, pici_msg_status(w.status), (int)(w.culprit & INT_MAX));
     for (int i = 0; i < MSG_DENSITIES; i++)
         a->density[i] = w.density[i] > a->density[i] ? w.density[i] : a->density[i];
     if (memcmp(w.low, a->low, AGREE_CALL_BYTES) < 0) {
@@ -137,6 +154,7 @@ static void read_word(struct pici_request *r, const uint8_t *p, size_t len, enum
         memcpy(a->high, w.high, AGREE_CALL_BYTES);
         a->high_rank = w.high_rank;
     }
+    return w.prefix.blocks;
 }
 
 void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
@@ -144,6 +162,8 @@ void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
     struct coll_agreement *a = &r->agree;
     a->round = a->posted = 0;
     a->rounds = pici_coll_agree_rounds(r->comm->ranks);
+    a->status = r->status;
+    a->culprit = r->culprit;
     if (kind == MSG_HELLO) {
         describe(a->low, r);
         memcpy(a->high, a->low, AGREE_CALL_BYTES);
@@ -154,53 +174,86 @@ void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
         a->density[i] = kind == MSG_HELLO ? 0 : pici_density_of(&r->counted[i]);
 }
 
-enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int *moved, int *done)
+/* Post the receive of a round, and send its message. */
+static enum pici_status begin_round(struct pici_request *r, enum msg_kind kind)
 {
     struct pici_comm *comm = r->comm;
     const struct pici_transport *t = &comm->transport;
     struct coll_agreement *a = &r->agree;
-    const int p = comm->ranks;
-    enum pici_status s;
+    const int p = comm->ranks, far = 1 << a->round, pairs = pici_early_ranks(p);
+    const int to = pairs ? comm->rank ^ far : (int)(((long)comm->rank + far) % p);
+    const int from = pairs ? to : (int)(((long)comm->rank + p - far) % p);
+    size_t data = 0;
+    a->in = (struct coll_flight){.peer = from};
+    a->out = (struct coll_flight){.peer = to};
+    a->said = comm->agreements;
+    a->heard = a->said + pici_early_place(comm);
+    if (kind == MSG_HELLO && r->early) {
+        pici_early_make(r);
+        a->said = a->out.buffer->bytes - AGREE_BYTES;
+        a->heard = a->in.buffer->bytes - AGREE_BYTES;
+        data = a->out.buffer->len;
+    }
+    pici_step_receives(comm, 1);
+    enum pici_status s = t->recv(t->context, from, a->heard, pici_early_place(comm), &a->in.request);
+    if (s)
+        return pici_coll_lost(comm, from, s);
+    write_word(a->said, r, kind, data);
+    pici_step_sends(comm, 1, 0); /* the next message depends on the peer's */
+    s = t->send(t->context, to, a->said, AGREE_BYTES + data, &a->out.request);
+    if (s)
+        return pici_coll_lost(comm, to, s);
+    a->posted = 1;
+    pici_request_sent(r, to, AGREE_BYTES + data);
+    r->stats.dense_bytes += AGREE_BYTES;
+    return PICI_OK;
+}
+
+/* Have the two messages of a round ended? */
+static enum pici_status round_ended(struct pici_request *r, int *moved, int *ended)
+{
+    struct pici_comm *comm = r->comm;
+    const struct pici_transport *t = &comm->transport;
+    struct coll_flight *flights[] = {&r->agree.in, &r->agree.out};
+    for (int i = 0; i < 2; i++) {
+        struct coll_flight *f = flights[i];
+        if (f->done)
+            continue;
+        enum pici_status s = t->test(t->context, f->request, &f->done, &f->bytes);
+        if (s == PICI_E_CORRUPT && f->done)
+            f->bytes = 0; /* longer than any version's message: not valid */
+        else if (s)
+            return pici_coll_lost(comm, f->peer, s);
+        *moved |= f->done;
+    }
+    *ended = flights[0]->done && flights[1]->done;
+    return PICI_OK;
+}
+
+enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int *moved, int *done)
+{
+    struct coll_agreement *a = &r->agree;
     for (; a->round < a->rounds; a->round++, a->posted = 0) {
-        int far = 1 << a->round;
-        uint8_t *out = comm->agreements + (size_t)a->round * (AGREE_BYTES + AGREE_ROOM), *in = out + AGREE_BYTES;
-        int to = (int)(((long)comm->rank + far) % p), from = (int)(((long)comm->rank + p - far) % p);
+        enum pici_status s;
+        int ended = 0;
         if (!a->posted) {
-            a->in = (struct coll_flight){.peer = from};
-            a->out = (struct coll_flight){.peer = to};
-            pici_step_receives(comm, 1);
-            s = t->recv(t->context, from, in, AGREE_ROOM, &a->in.request);
-            if (s)
-                return pici_coll_lost(comm, from, s);
-            write_word(out, r, kind);
-            pici_step_sends(comm, 1, 0); /* the next message depends on the peer's */
-            s = t->send(t->context, to, out, AGREE_BYTES, &a->out.request);
-            if (s)
-                return pici_coll_lost(comm, to, s);
-            a->posted = 1;
-            pici_request_sent(r, to, AGREE_BYTES);
-            r->stats.dense_bytes += AGREE_BYTES;
+            if ((s = begin_round(r, kind)))
+                return s;
             *moved = 1;
         }
-        struct coll_flight *flights[] = {&a->in, &a->out};
-        for (int i = 0; i < 2; i++) {
-            struct coll_flight *f = flights[i];
-            if (f->done)
-                continue;
-            s = t->test(t->context, f->request, &f->done, &f->bytes);
-            if (s == PICI_E_CORRUPT && f->done)
-                f->bytes = 0; /* longer than any version's message: not valid */
-            else if (s)
-                return pici_coll_lost(comm, f->peer, s);
-            *moved |= f->done;
-        }
-        if (!a->in.done || !a->out.done)
-            return PICI_OK;
-        read_word(r, in, a->in.bytes, kind, from);
+        if ((s = round_ended(r, moved, &ended)) || !ended)
+            return s;
+        const size_t data = read_word(r, a->heard, a->in.bytes, kind, a->in.peer);
+        if (kind == MSG_HELLO && r->early)
+            pici_early_take(r, data, agreed(a));
     }
-    if (kind == MSG_HELLO && !r->status && memcmp(a->low, a->high, AGREE_CALL_BYTES) != 0) {
-        explain(comm, a);
-        pici_coll_fail(r, PICI_E_PEER, (int)a->high_rank);
+    if (kind == MSG_HELLO && !a->status && !agreed(a)) {
+        explain(r->comm, a);
+        learn(a, PICI_E_PEER, (int)a->high_rank);
+    }
+    if (a->status) { /* instead of what this rank alone found in its data */
+        r->status = a->status;
+        r->culprit = a->culprit;
     }
     *done = 1;
     return PICI_OK;

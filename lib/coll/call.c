@@ -5,8 +5,8 @@
 #include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "coll/early.h"
 #include "coll/request.h"
 
 const char *pici_algorithm_name(enum pici_algorithm id)
@@ -80,9 +80,10 @@ static int advance(struct pici_comm *comm)
     int moved = 0, done = 0;
     switch (r->state) {
     case COLL_WAITING:
-        r->begin = pici_coll_now();
+        r->begin = comm->trace ? pici_coll_now() : 0;
         if (!r->status && (s = pici_request_room(r)))
             pici_coll_fail(r, s, comm->rank);
+        pici_early_begin(r);
         pici_coll_agree_begin(r, MSG_HELLO);
         r->state = COLL_HELLO;
         return 1;
@@ -90,13 +91,18 @@ static int advance(struct pici_comm *comm)
         s = pici_coll_agree(r, MSG_HELLO, &moved, &done);
         if (s || !done)
             break;
-        if (r->status) {
+        if (r->agree.status) {
+            pici_early_undo(r);
             pici_coll_note(comm, "rank %d: %s", r->culprit, pici_strerror(r->status));
             s = r->status;
             break;
         }
-        if ((s = begin_data(r)))
+        if (r->early) { /* the data are through */
+            pici_coll_agree_begin(r, MSG_CLOSING);
+            r->state = COLL_CLOSING;
+        } else if ((s = begin_data(r))) {
             break;
+        }
         return 1;
     case COLL_DATA:
         s = r->path->move(r, &moved, &done);
@@ -129,9 +135,9 @@ static int advance(struct pici_comm *comm)
     return moved;
 }
 
-/* As advance, with the timeout: breaks the communicator if nothing has moved for too long. *left: seconds until
- * then. */
-static int advance_in_time(struct pici_comm *comm, double *left)
+/* As advance, with the timeout: breaks the communicator if nothing has moved for too long. If nothing moved, *now is
+ * the time, and *left the seconds until then. */
+static int advance_in_time(struct pici_comm *comm, double *now, double *left)
 {
     struct pici_request *r = comm->head;
     if (advance(comm)) {
@@ -139,10 +145,10 @@ static int advance_in_time(struct pici_comm *comm, double *left)
             r->idle = 0;
         return 1;
     }
-    double now = pici_coll_now();
+    *now = pici_coll_now();
     if (r->idle == 0)
-        r->idle = now;
-    *left = r->call.timeout_ms < 0 ? 1 : r->idle + 1e-3 * r->call.timeout_ms - now;
+        r->idle = *now;
+    *left = r->call.timeout_ms < 0 ? 1 : r->idle + 1e-3 * r->call.timeout_ms - *now;
     if (*left > 0)
         return 0;
     pici_coll_note(comm, "rank %d: nothing moved for %d ms", comm->rank, r->call.timeout_ms);
@@ -159,14 +165,13 @@ static void run(struct pici_request *r)
         struct pici_comm *comm = r->comm;
         struct pici_request *head = comm->head;
         const struct pici_transport *t = &comm->transport;
-        double left;
-        if (advance_in_time(comm, &left)) {
+        double begin, left;
+        if (advance_in_time(comm, &begin, &left)) {
             if (waited.begin > 0)
                 pici_trace_add(comm->trace, &waited);
             waited.begin = 0;
             continue;
         }
-        double begin = pici_coll_now();
         if (t->wait && !(head->state == COLL_DATA && head->path->busy(head)))
             t->wait(t->context, left > 0.1 ? 100 : (int)(left * 1e3) + 1);
         else
@@ -184,11 +189,11 @@ enum pici_status pici_test(struct pici_request **request, int *done)
     if (!request || !done)
         return PICI_E_ARG;
     struct pici_request *r = *request;
-    double left;
+    double now, left;
     *done = 0;
-    if (r && r->comm && r->comm->pid != getpid())
+    if (r && r->comm && r->comm->generation != pici_coll_generation())
         return PICI_E_BROKEN;
-    while (r && r->state != COLL_DONE && advance_in_time(r->comm, &left))
+    while (r && r->state != COLL_DONE && advance_in_time(r->comm, &now, &left))
         ;
     *done = !r || r->state == COLL_DONE;
     return *done ? pici_wait(request) : PICI_OK;
@@ -201,7 +206,7 @@ enum pici_status pici_wait(struct pici_request **request)
     struct pici_request *r = *request;
     if (!r)
         return PICI_OK;
-    if (r->comm && r->comm->pid != getpid())
+    if (r->comm && r->comm->generation != pici_coll_generation())
         return PICI_E_BROKEN;
     run(r);
     enum pici_status s = r->status;

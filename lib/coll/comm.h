@@ -4,8 +4,6 @@
 #ifndef PICI_LIB_COLL_COMM_H
 #define PICI_LIB_COLL_COMM_H
 
-#include <sys/types.h>
-
 #include "coll/density.h"
 #include "coll/engine.h"
 #include "coll/schedule.h"
@@ -27,15 +25,17 @@ struct pici_comm {
     const struct schedule *forced; /* tests: instead of AUTO's choice; or NULL */
     int rank, ranks;
     int position; /* order[position] == rank */
+    int in_order; /* all positions are ranks */
     int *order;   /* [ranks] positions to ranks */
     int *node_of; /* [ranks] */
     int nodes;
-    pid_t pid; /* of the process that made it */
+    unsigned generation; /* of the process that made it */
     enum pici_status broken;
     char error[256];
     uint64_t sequence;   /* of the next collective */
-    uint8_t *agreements; /* the head's: memory of its rounds (agree.c) */
-    void *tables;        /* the head's: its arrays (request.c) */
+    uint8_t *agreements; /* the head's: memory of its rounds (early.h) */
+    struct layout_cache *last_layout;
+    void *tables; /* the head's: its arrays (request.c) */
     size_t tables_bytes;
     int leak;                         /* the transport may still use memory of a call: it is never freed */
     struct pici_request *head, *tail; /* in the order started; only the head makes progress */
@@ -53,6 +53,8 @@ void pici_coll_note(struct pici_comm *, const char *format, ...);
 enum pici_status pici_coll_lost(struct pici_comm *, int peer, enum pici_status s);
 /* Seconds, monotonic. */
 double pici_coll_now(void);
+/* Differs between a process and its children. */
+unsigned pici_coll_generation(void);
 
 /* For tests: calls whose options and settings leave the algorithm open take this schedule, which need not be in the
  * registry; NULL: as usual. */

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stddef.h>
-#include <unistd.h>
 
 #include "codec/codec.h"
 #include "coll/message.h"
@@ -46,7 +45,7 @@ enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_com
         (o->zeros && c->kind != PICI_ALL_GATHER && (c->op == PICI_MIN || c->op == PICI_MAX)))
         return PICI_E_UNSUPPORTED;
     s = pici_codec_exact.accepts(NULL, c->dtype, c->op);
-    return s ? s : comm->broken || comm->pid != getpid() ? PICI_E_BROKEN : PICI_OK;
+    return s ? s : comm->broken || comm->generation != pici_coll_generation() ? PICI_E_BROKEN : PICI_OK;
 }
 
 enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *comm, const struct pici_coll_opts *o)
@@ -162,14 +161,14 @@ static void cut(struct coll_layout *l, const struct pici_comm *comm, const struc
     l->window = (uint64_t)c->window <= l->slices ? c->window : l->slices ? (int)l->slices : 1;
 }
 
-/* The bytes of a slice's longest block in any format; 0: more than size_t holds. */
-static size_t longest_block(const struct coll_layout *l, const struct coll_call *c)
+/* The bytes of the longest block of n elements in any format; 0: more than size_t holds. */
+static size_t longest_block(const struct coll_call *c, uint64_t n)
 {
     size_t longest = 0;
     for (int array = 0; array < c->codec->arrays; array++)
         for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
             const size_t bound = pici_bound((enum pici_format)f, c->codec->dtype(c->values, array, c->dtype),
-                                            c->codec->most(c->values, array, l->slice));
+                                            c->codec->most(c->values, array, n));
             if (!bound)
                 return 0;
             longest = bound > longest ? bound : longest;
@@ -177,8 +176,8 @@ static size_t longest_block(const struct coll_layout *l, const struct coll_call 
     return longest;
 }
 
-static enum pici_status lay_out(struct coll_layout *l, const struct schedule *schedule, const struct pici_comm *comm,
-                                const struct coll_call *c)
+static enum pici_status new_layout(struct coll_layout *l, const struct schedule *schedule, const struct pici_comm *comm,
+                                   const struct coll_call *c)
 {
     *l = (struct coll_layout){
         .schedule = schedule,
@@ -191,7 +190,7 @@ static enum pici_status lay_out(struct coll_layout *l, const struct schedule *sc
     cut(l, comm, c);
     const struct schedule_limits *most = &l->limits;
     const uint64_t blocks = (uint64_t)most->segments * (uint64_t)c->codec->arrays;
-    const size_t block = longest_block(l, c);
+    const size_t block = longest_block(c, l->slice);
     l->buffers = l->window * (most->receives + most->sends + most->kept);
     uint64_t message, messages, sums, all;
     if (!block || !fmt_muladd(&message, block, blocks, MSG_BYTES + COLL_ALIGN - 1) ||
@@ -203,6 +202,23 @@ static enum pici_status lay_out(struct coll_layout *l, const struct schedule *sc
     l->messages = l->slices ? (size_t)messages : 0;
     l->sums = l->slices ? (size_t)sums : 0;
     return PICI_OK;
+}
+
+/* The last layout is kept: what a small call takes is mostly such work. */
+static enum pici_status lay_out(struct coll_layout *l, const struct schedule *schedule, const struct pici_comm *comm,
+                                const struct coll_call *c)
+{
+    struct layout_cache *last = comm->last_layout;
+    if (last->at.schedule == schedule && last->kind == c->kind && last->total == c->total && last->dtype == c->dtype &&
+        last->window == c->window && last->slice_bytes == c->slice_bytes && last->codec == c->codec &&
+        last->values == c->values) {
+        *l = last->at;
+        return PICI_OK;
+    }
+    enum pici_status s = new_layout(l, schedule, comm, c);
+    if (!s)
+        *last = (struct layout_cache){*l, c->kind, c->total, c->dtype, c->window, c->slice_bytes, c->codec, c->values};
+    return s;
 }
 
 size_t pici_layout_scratch(const struct coll_layout *l)
@@ -220,8 +236,27 @@ static const struct schedule *automatic(const struct pici_comm *comm, const stru
     return pici_schedule(small ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING);
 }
 
+/* AUTO, too: for an all-reduce of one slice, among a power of two of ranks, doubling. It has the fewest steps, and
+ * sends all of the data in each of them; so there is a limit in bytes, whatever a slice may have. */
+static int takes_doubling(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+{
+    return !c->algorithm && !comm->forced && c->kind == PICI_ALL_REDUCE && pici_early_ranks(comm->ranks) &&
+           c->total * c->width <= SLICES_WORTH && !lay_out(l, pici_schedule(PICI_ALGO_DOUBLING), comm, c) &&
+           l->slices <= 1;
+}
+
+int pici_layout_early(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+{
+    return c->kind == PICI_ALL_REDUCE && pici_early_ranks(comm->ranks) && comm->in_order && c->total &&
+           c->total * c->width <= EARLY_DATA && MSG_BYTES + longest_block(c, c->total) <= EARLY_MESSAGE &&
+           c->codec->arrays == 1 && !pici_layout_choose(l, comm, c) && l->schedule->id == PICI_ALGO_DOUBLING &&
+           l->slices == 1;
+}
+
 enum pici_status pici_layout_choose(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
+    if (takes_doubling(l, comm, c))
+        return PICI_OK;
     return lay_out(l, c->algorithm ? pici_schedule(c->algorithm) : automatic(comm, c), comm, c);
 }
 

@@ -52,6 +52,18 @@ struct coll_call {
     struct coll_layout at;
 };
 
+/* A communicator's last layout, and what it follows from. */
+struct layout_cache {
+    struct coll_layout at; /* at.schedule NULL: there is none */
+    enum pici_collective kind;
+    uint64_t total;
+    enum pici_dtype dtype;
+    int window;
+    uint64_t slice_bytes;
+    const struct pici_codec *codec;
+    const struct pici_values *values;
+};
+
 /* Check what is wrong in the same way on all ranks, and so is returned at once. *out: the options, with defaults for
  * members that the caller's struct does not have. */
 enum pici_status pici_coll_check(struct pici_coll_opts *out, const struct pici_comm *, const struct coll_call *,
@@ -66,6 +78,20 @@ int pici_coll_buffers_wrong(const struct coll_call *, const struct pici_comm *);
 /* Before the ranks have agreed: a layout with the most memory that any schedule needs which may be chosen afterwards.
  * PICI_E_ARG: beyond memory. PICI_E_UNSUPPORTED: the transport cannot carry the schedule. */
 enum pici_status pici_layout_most(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
+
+/* Early data (early.h) of a call that is not larger and whose message is not longer in any format. Up to such lengths
+ * the time of a message hardly depends on its length, so what counts is that there are fewer of them. */
+enum { EARLY_DATA = 16 << 10, EARLY_MESSAGE = 33 << 10 };
+
+/* Whether so many ranks may have early data: a power of two. */
+static inline int pici_early_ranks(int ranks)
+{
+    return ranks > 1 && (ranks & (ranks - 1)) == 0;
+}
+
+/* Whether a call has early data, and then its layout; before the ranks have agreed. A function of what is the same on
+ * all ranks if they agree. */
+int pici_layout_early(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
 
 /* After the ranks have agreed: the layout, the same on all ranks. */
 enum pici_status pici_layout_choose(struct coll_layout *, const struct pici_comm *, const struct coll_call *);

@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "coll/comm.h"
+#include "coll/early.h"
 #include "coll/request.h"
 #include "sized.h"
 
@@ -18,9 +18,11 @@ static void order_ranks(struct pici_comm *comm)
 {
     pici_schedule_order(comm->node_of, comm->ranks, comm->order);
     comm->nodes = 1;
+    comm->in_order = 1;
     for (int i = 0; i < comm->ranks; i++) {
         if (comm->order[i] == comm->rank)
             comm->position = i;
+        comm->in_order &= comm->order[i] == i;
         comm->nodes += i > 0 && comm->node_of[comm->order[i]] != comm->node_of[comm->order[i - 1]];
     }
 }
@@ -34,6 +36,7 @@ static void release(struct pici_comm *comm)
     if (!comm->leak)
         free(comm->agreements);
     free(comm->tables);
+    free(comm->last_layout);
     free(comm->spare);
     free(comm->order);
     free(comm->node_of);
@@ -52,12 +55,14 @@ static enum pici_status make(struct pici_comm *comm, const struct pici_transport
     comm->engine_self = pici_engine_host_new();
     comm->rank = t->rank;
     comm->ranks = t->ranks;
-    comm->pid = getpid();
+    comm->generation = pici_coll_generation();
     comm->order = malloc((size_t)t->ranks * sizeof *comm->order);
     comm->node_of = calloc((size_t)t->ranks, sizeof *comm->node_of);
     comm->spare = malloc(sizeof *comm->spare);
-    comm->agreements = malloc((AGREE_BYTES + AGREE_ROOM) * (size_t)pici_coll_agree_rounds(t->ranks) + 1);
-    if (!comm->order || !comm->node_of || !comm->spare || !comm->agreements || !comm->engine_self) {
+    comm->agreements = malloc(pici_early_memory(comm));
+    comm->last_layout = calloc(1, sizeof *comm->last_layout);
+    if (!comm->order || !comm->node_of || !comm->spare || !comm->agreements || !comm->last_layout ||
+        !comm->engine_self) {
         pici_coll_note(NULL, "no memory for a communicator of %d ranks", t->ranks);
         return PICI_E_NOMEM;
     }
@@ -119,7 +124,7 @@ enum pici_status pici_comm_tune(struct pici_comm *comm, const struct pici_tune *
 {
     if (!comm)
         return PICI_E_ARG;
-    if (comm->broken || comm->head || comm->pid != getpid())
+    if (comm->broken || comm->head || comm->generation != pici_coll_generation())
         return PICI_E_BROKEN;
     return pici_settings_tune(&comm->settings, tune);
 }
@@ -127,22 +132,24 @@ enum pici_status pici_comm_tune(struct pici_comm *comm, const struct pici_tune *
 void pici_comm_force(struct pici_comm *comm, const struct schedule *schedule)
 {
     comm->forced = schedule;
+    *comm->last_layout = (struct layout_cache){0};
 }
 
 enum pici_status pici_comm_set_nodes(struct pici_comm *comm, const int *node_of)
 {
     if (!comm || !node_of)
         return PICI_E_ARG;
-    if (comm->broken || comm->head || comm->pid != getpid())
+    if (comm->broken || comm->head || comm->generation != pici_coll_generation())
         return PICI_E_BROKEN;
     memcpy(comm->node_of, node_of, (size_t)comm->ranks * sizeof *node_of);
     order_ranks(comm);
+    *comm->last_layout = (struct layout_cache){0};
     return PICI_OK;
 }
 
 enum pici_status pici_comm_engine(struct pici_comm *comm, const struct pici_engine *engine, void *self)
 {
-    if (comm->broken || comm->head || comm->pid != getpid())
+    if (comm->broken || comm->head || comm->generation != pici_coll_generation())
         return PICI_E_BROKEN;
     if (engine->size != sizeof *engine)
         return PICI_E_UNSUPPORTED;
@@ -172,7 +179,7 @@ enum pici_status pici_comm_reserve(struct pici_comm *comm, size_t bytes)
 {
     if (!comm)
         return PICI_E_ARG;
-    if (comm->broken || comm->pid != getpid())
+    if (comm->broken || comm->generation != pici_coll_generation())
         return PICI_E_BROKEN;
     if (comm->head)
         return PICI_E_BROKEN; /* a collective works in it */
@@ -183,7 +190,7 @@ void pici_comm_free(struct pici_comm *comm)
 {
     if (!comm)
         return;
-    if (comm->pid != getpid())
+    if (comm->generation != pici_coll_generation())
         return; /* a copy in a child: memory, threads and connections belong to the parent */
     if (comm->head)
         pici_coll_break(comm, PICI_E_BROKEN, PICI_E_PEER);

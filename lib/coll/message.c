@@ -95,22 +95,28 @@ void pici_msg_put_word(uint8_t p[AGREE_BYTES], const struct msg_word *w)
     store_le64(p + AT_HASH, pici_xxh64(p, AT_HASH, 0));
 }
 
+static int sealed(const uint8_t *p, size_t len)
+{
+    return load_le64(p + len - 8) == pici_xxh64(p, len - 8, 0);
+}
+
 /* Every version has the prefix at the front and a hash at the end; from version 1 on it has its version and its
  * length. */
 enum pici_status pici_msg_get_word(struct msg_word *w, const uint8_t *p, size_t len, enum msg_kind kind)
 {
     *w = (struct msg_word){.version = 0};
-    if (pici_msg_get(&w->prefix, p, len) || w->prefix.kind != kind || len < OLD_BYTES ||
-        load_le64(p + len - 8) != pici_xxh64(p, len - 8, 0))
+    if (pici_msg_get(&w->prefix, p, len) || w->prefix.kind != kind || len < OLD_BYTES)
         return PICI_E_CORRUPT;
-    if (len == OLD_BYTES)
+    if (len == OLD_BYTES && sealed(p, len))
         return PICI_E_PEER;
-    if (load_le32(p + AT_LENGTH) != len)
+    const size_t length = load_le32(p + AT_LENGTH);
+    if (length < OLD_BYTES || length > AGREE_ROOM || length > len || !sealed(p, length) ||
+        (length < len && !w->prefix.blocks))
         return PICI_E_CORRUPT;
     w->version = load_le32(p + AT_VERSION);
     if (w->version != MSG_VERSION)
         return PICI_E_PEER;
-    if (len != AGREE_BYTES)
+    if (length != AGREE_BYTES)
         return PICI_E_CORRUPT;
     w->status = load_le32(p + AT_WORST);
     w->culprit = load_le32(p + AT_CULPRIT);

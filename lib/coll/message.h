@@ -16,7 +16,7 @@ struct msg_prefix {
     uint64_t sequence; /* of the collective, on its communicator */
     uint64_t slice;    /* data and poison: which slice the message is about; else 0 */
     uint32_t step;     /* data and poison: at which step of the schedule; else 0 */
-    uint32_t blocks;   /* data: how many follow; else 0 */
+    uint32_t blocks;   /* data: how many follow; hello: bytes of data that follow; else 0 */
     int32_t status;    /* poison: why; else 0 */
 };
 
@@ -51,8 +51,9 @@ struct msg_word {
 /* Write a message of our version; its version is not read. */
 void pici_msg_put_word(uint8_t p[AGREE_BYTES], const struct msg_word *);
 
-/* Read a message of len bytes, of this kind. PICI_E_CORRUPT: it is none. PICI_E_PEER: it is one of another version, and
- * only the prefix and the version are set. */
+/* Read a message of len bytes, of this kind. If its prefix says that data follow, then what is behind AGREE_BYTES is
+ * not looked at. PICI_E_CORRUPT: it is none. PICI_E_PEER: it is one of another version, and only the prefix and the
+ * version are set. */
 enum pici_status pici_msg_get_word(struct msg_word *, const uint8_t *p, size_t len, enum msg_kind);
 
 /* A status that a peer sent: itself if it is one of enum pici_status, else PICI_E_CORRUPT. */

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What went wrong, in words, and the clock. */
+ * What went wrong, in words; the clock; whether the process has forked. */
 #define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "coll/comm.h"
 
@@ -16,6 +19,28 @@ double pici_coll_now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* How many times the process forked on the way from the one that first asked. getpid would tell as well, but is a
+ * system call. */
+static atomic_uint generation;
+static int not_watched;
+
+static void forked(void)
+{
+    atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
+}
+
+static void watch_forks(void)
+{
+    not_watched = pthread_atfork(NULL, NULL, forked) != 0;
+}
+
+unsigned pici_coll_generation(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, watch_forks);
+    return not_watched ? (unsigned)getpid() : atomic_load_explicit(&generation, memory_order_relaxed);
 }
 
 void pici_coll_note(struct pici_comm *comm, const char *format, ...)

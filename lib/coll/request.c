@@ -138,6 +138,7 @@ void pici_request_tables(struct pici_request *r)
     memset(at, 0, place_tables(r, &r->call.at, NULL));
     (void)place_tables(r, &r->call.at, at);
     r->lanes = comm->tables;
+    r->frees = r->sending = r->making = 0;
 }
 
 enum pici_status pici_request_room(struct pici_request *r)

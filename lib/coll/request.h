@@ -96,6 +96,9 @@ enum coll_state { COLL_WAITING, COLL_HELLO, COLL_DATA, COLL_CLOSING, COLL_DONE }
 struct coll_agreement {
     int round, rounds, posted;
     struct coll_flight out, in;
+    uint8_t *said, *heard;   /* the messages of the round */
+    enum pici_status status; /* the worst that any rank knew when its rounds began, as far as it is known here */
+    int culprit;
     uint32_t low_rank, high_rank; /* who made the lowest and the highest of the calls known */
     uint32_t can;                 /* what all ranks known of can do: bits, enum call_can */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
@@ -115,6 +118,7 @@ struct pici_request {
 
     struct coll_agreement agree;
     struct density_count counted[MSG_DENSITIES]; /* the nonzeros that this rank counted */
+    int early;                                   /* the data travels with hello, so far */
 
     const struct coll_path *path; /* of the data, once the layout is chosen */
     const struct pici_engine *engine;
@@ -188,7 +192,7 @@ void pici_step_sends(struct pici_comm *, int n, int more);
 
 /* agree.c: begin a round of hello or closing, and make progress; *done = 1 at its end. Returns a failure of the
  * transport. */
-int pici_coll_agree_rounds(int ranks); /* AGREE_BYTES + AGREE_ROOM of comm->agreements each */
+int pici_coll_agree_rounds(int ranks);
 void pici_coll_agree_begin(struct pici_request *, enum msg_kind);
 enum pici_status pici_coll_agree(struct pici_request *, enum msg_kind, int *moved, int *done);
 

@@ -210,7 +210,7 @@ static void begin_forward(struct pici_request *r, struct slice_run *run, const s
 static void begin_message(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
-    run->begin = pici_coll_now();
+    run->begin = pici_slice_now(r);
     run->dense_bytes = MSG_BYTES;
     memset(run->tiles, 0, sizeof run->tiles);
     run->out[run->message] = NULL;
@@ -243,7 +243,7 @@ static void end_message(struct pici_request *r, struct slice_run *run, const str
         end_encode(r, run, m);
     for (int i = 0; i < m->count && run->making == MAKE_FORWARD && !m->keep; i++)
         pici_slice_let_go(r, run, m->segments[i]);
-    r->stats.encode_s += pici_coll_now() - run->begin;
+    r->stats.encode_s += pici_slice_now(r) - run->begin;
     r->stats.dense_bytes += run->dense_bytes;
     pici_slice_trace(r, "send", run, r->comm->order[m->peer], b->len, run->tiles);
 }

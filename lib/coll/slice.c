@@ -160,6 +160,11 @@ const uint8_t *pici_slice_source(const struct pici_request *r, const struct slic
 
 /* ---- tracing */
 
+double pici_slice_now(const struct pici_request *r)
+{
+    return r->call.stats || r->comm->trace ? pici_coll_now() : 0;
+}
+
 /* Record that a message was made or taken in. tiles: NULL, or the tiles of each container in a sent message. */
 void pici_slice_trace(struct pici_request *r, const char *name, const struct slice_run *run, int peer, size_t wire,
                       const uint64_t *tiles)

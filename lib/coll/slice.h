@@ -59,6 +59,9 @@ const uint8_t *pici_slice_source(const struct pici_request *, const struct slice
 /* Whether the engine has done what the slice's stage began; *s: whether that succeeded. */
 int pici_slice_ready(const struct pici_request *, const struct slice_run *, enum pici_status *s);
 
+/* The time, if anybody wants to know how long messages take; else 0. */
+double pici_slice_now(const struct pici_request *);
+
 /* Record that a message was made or taken in. tiles: NULL, or the tiles of each container in a sent message. */
 void pici_slice_trace(struct pici_request *, const char *name, const struct slice_run *, int peer, size_t wire,
                       const uint64_t *tiles);

@@ -143,7 +143,7 @@ static void end_take(struct pici_request *r, struct slice_run *run, const struct
         return;
     if (run->now.phase == PHASE_REDUCE)
         pici_policy_received(&run->history, run->dense);
-    r->stats.decode_s += pici_coll_now() - run->begin;
+    r->stats.decode_s += pici_slice_now(r) - run->begin;
     pici_slice_trace(r, "recv", run, f->peer, f->bytes, NULL);
 }
 
@@ -161,7 +161,7 @@ enum pici_status pici_take_messages(struct pici_request *r, struct slice_run *ru
         if (run->stage == STAGE_REST) {
             if ((s = arrived(r, f)) || !f->done)
                 return s;
-            run->begin = pici_coll_now();
+            run->begin = pici_slice_now(r);
             run->stage = STAGE_LOOKING;
             if (!r->status && !f->status)
                 r->engine->look(run->lane, f->buffer->bytes, f->bytes, m->count);
