@@ -224,7 +224,13 @@ uint64_t coll_divide(enum pici_dtype t, uint64_t a, int p)
 /* ---- the model ---- */
 
 /* Positions of ranks: nodes in the order of their lowest rank. */
-static void order_ranks(const int *node_of, int p, int *order)
+struct positions {
+    int order[COLL_RANKS];                    /* position to rank */
+    int nodes, begin[COLL_RANKS + 1];         /* of each node: its first position */
+    int position[COLL_RANKS], on[COLL_RANKS]; /* rank to position; position to node */
+};
+
+static void order_ranks(const int *node_of, int p, struct positions *at)
 {
     int lowest[COLL_RANKS];
     for (int i = 0; i < p; i++)
@@ -234,8 +240,16 @@ static void order_ranks(const int *node_of, int p, int *order)
         int before = 0;
         for (int j = 0; j < p; j++)
             before += lowest[j] < lowest[i] || (lowest[j] == lowest[i] && j < i);
-        order[before] = i;
+        at->order[before] = i;
+        at->position[i] = before;
     }
+    at->nodes = 0;
+    for (int i = 0; i < p; i++) {
+        if (i == 0 || lowest[at->order[i]] != lowest[at->order[i - 1]])
+            at->begin[at->nodes++] = i;
+        at->on[i] = at->nodes - 1;
+    }
+    at->begin[at->nodes] = p;
 }
 
 /* x[i]: of position i. Of the first positions some give what they have to the next one, so that a power of two is left.
@@ -256,15 +270,8 @@ static void reduce_doubling(const struct coll_case *c, int p, uint64_t *x)
  * has no owners. x is used up. Ring: a partial sum travels up the positions, and each rank folds what it received into
  * its own. Recursive: the last of the positions halve again and again, each handing what it has to one that stays.
  * Split: the owner folds everyone's own contributions, those of lower positions first. */
-static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, uint64_t *x)
+static uint64_t flat(const struct coll_case *c, enum pici_algorithm a, int p, uint64_t *x)
 {
-    int any = 0;
-    for (int d = 0; d < p; d++)
-        any |= x[d] != 0;
-    if (!any)
-        return 0;
-    for (int d = 0; d < p; d++)
-        x[d] = coll_first(c->dtype, c->op, x[d]);
     if (a == PICI_ALGO_RING)
         for (int d = p - 1; d > 0; d--)
             x[d - 1] = coll_fold(c->dtype, c->op, x[d - 1], x[d]);
@@ -277,7 +284,49 @@ static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, 
         for (int d = 0; d + half < s; d++)
             x[d] = coll_fold(c->dtype, c->op, x[d], x[d + half]);
     }
-    return c->op == PICI_AVG && p > 1 ? coll_divide(c->dtype, x[0], p) : x[0];
+    return x[0];
+}
+
+static int by_node(enum pici_algorithm a)
+{
+    return a == PICI_ALGO_NODES_RING || a == PICI_ALGO_NODES_RECURSIVE;
+}
+
+/* The same on two levels; x by position. The owner is rank l of its node: on each other node, rank l modulo the node's
+ * size gathers the node's sum. Then these sums are added. */
+static uint64_t by_levels(const struct coll_case *c, enum pici_algorithm a, const struct positions *at, int owner,
+                          const uint64_t *x)
+{
+    uint64_t sums[COLL_RANKS], one[COLL_RANKS];
+    const int home = at->on[owner], lane = owner - at->begin[home];
+    int widest = 0;
+    for (int i = 0; i < at->nodes; i++)
+        if (at->begin[i + 1] - at->begin[i] > widest)
+            widest = at->begin[i + 1] - at->begin[i];
+    for (int d = 0; d < at->nodes; d++) {
+        const int node = (home - d + at->nodes) % at->nodes, first = at->begin[node], n = at->begin[node + 1] - first;
+        for (int e = 0; e < n; e++)
+            one[e] = x[first + (lane % n - e + n) % n];
+        sums[d] = flat(c, widest <= 8 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE, n, one);
+    }
+    return flat(c, a == PICI_ALGO_NODES_RING ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE, at->nodes, sums);
+}
+
+/* x by position */
+static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, const struct positions *at, int owner,
+                       uint64_t *x)
+{
+    uint64_t before[COLL_RANKS], any = 0, sum;
+    for (int i = 0; i < p; i++)
+        any |= x[i];
+    if (!any)
+        return 0;
+    for (int i = 0; i < p; i++)
+        x[i] = coll_first(c->dtype, c->op, x[i]);
+    for (int d = 0; d < p; d++)
+        before[d] = x[a == PICI_ALGO_DOUBLING ? d : (owner - d + p) % p];
+    sum = by_node(a) ? by_levels(c, a, at, owner, x) : flat(c, a, p, before);
+    return c->op == PICI_AVG && p > 1 ? coll_divide(c->dtype, sum, p) : sum;
 }
 
 /* Elements [first, first + n) of everyone's sends, owned by a rank, reduced into [at, at + n) of want. */
@@ -285,17 +334,13 @@ static void reduce_segment(const struct coll_case *c, enum pici_algorithm a, con
                            uint64_t first, uint64_t n, void *want, uint64_t at)
 {
     const unsigned width = ref_width(c->dtype);
-    int order[COLL_RANKS], position = 0;
-    order_ranks(c->node_of, job->p, order);
-    while (order[position] != owner)
-        position++;
+    struct positions ranks;
+    order_ranks(c->node_of, job->p, &ranks);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t x[COLL_RANKS];
-        for (int d = 0; d < job->p; d++) {
-            const int from = a == PICI_ALGO_DOUBLING ? d : (position - d + job->p) % job->p;
-            x[d] = ref_load(job->send[order[from]], first + i, width);
-        }
-        ref_store(want, at + i, width, reduce(c, a, job->p, x));
+        for (int k = 0; k < job->p; k++)
+            x[k] = ref_load(job->send[ranks.order[k]], first + i, width);
+        ref_store(want, at + i, width, reduce(c, a, job->p, &ranks, ranks.position[owner], x));
     }
 }
 
@@ -304,6 +349,19 @@ static uint64_t cut(uint64_t n, uint64_t p, int i)
 {
     const uint64_t at = n / p * (uint64_t)i + n % p * (uint64_t)i / p;
     return n >= 64 * 4096 * p && (uint64_t)i < p ? at / 4096 * 4096 : at;
+}
+
+/* Where the segment of a rank begins and ends if nodes own equally much. */
+static void cut_by_node(const struct coll_case *c, int p, int rank, uint64_t *first, uint64_t *end)
+{
+    struct positions at;
+    order_ranks(c->node_of, p, &at);
+    const int position = at.position[rank], node = at.on[position], local = position - at.begin[node];
+    const uint64_t begin = cut(c->count, (uint64_t)at.nodes, node),
+                   n = cut(c->count, (uint64_t)at.nodes, node + 1) - begin,
+                   ranks = (uint64_t)(at.begin[node + 1] - at.begin[node]);
+    *first = begin + cut(n, ranks, local);
+    *end = begin + cut(n, ranks, local + 1);
 }
 
 static void fill(void *send, const struct coll_case *c, uint64_t n, int rank)
@@ -350,7 +408,9 @@ static void results(const struct coll_case *c, enum pici_algorithm a, const stru
             reduce_segment(c, a, job, i, (uint64_t)i * c->count, c->count, want[i], 0);
             continue;
         } else {
-            const uint64_t first = cut(c->count, p, i), end = cut(c->count, p, i + 1);
+            uint64_t first = cut(c->count, p, i), end = cut(c->count, p, i + 1);
+            if (by_node(a))
+                cut_by_node(c, job->p, i, &first, &end);
             reduce_segment(c, a, job, i, first, end - first, want[0], first);
         }
         want[i] = want[0];
@@ -364,9 +424,19 @@ static void results_free(void **want, int p)
             free(want[i]);
 }
 
+/* Whether AUTO takes two levels: with several nodes, one of which has several ranks, from 32 KiB a rank on. */
+static int two_levels(const struct coll_case *c, int p)
+{
+    struct positions at;
+    const uint64_t shares = c->collective == PICI_ALL_REDUCE ? (uint64_t)p : 1;
+    order_ranks(c->node_of, p, &at);
+    return c->opts.algorithm == PICI_ALGO_AUTO && at.nodes > 1 && at.nodes < p &&
+           c->count * ref_width(c->dtype) >= shares * (32 << 10);
+}
+
 void coll_job_make(struct coll_job *job, const struct coll_case *c, int p)
 {
-    const enum pici_algorithm a = c->opts.algorithm;
+    const enum pici_algorithm a = two_levels(c, p) ? PICI_ALGO_NODES_RECURSIVE : c->opts.algorithm;
     memset(job, 0, sizeof *job);
     job->p = p;
     for (int i = 0; i < p; i++) {

@@ -34,9 +34,10 @@ struct sent {
     std::vector<int> segments;
 };
 
-static inline std::vector<std::vector<sent>> sent_by(const struct schedule *s, enum pici_collective kind, int p, int r)
+static inline std::vector<std::vector<sent>> sent_by(const struct schedule *s, enum pici_collective kind, int p, int r,
+                                                     const struct schedule_nodes *nodes = nullptr)
 {
-    const struct schedule_call call = {kind, p, r, 1 << 20, nullptr};
+    const struct schedule_call call = {kind, p, r, 1 << 20, nodes};
     struct schedule_limits limits;
     struct schedule_step step;
     std::vector<std::vector<sent>> steps;
@@ -55,11 +56,11 @@ static inline std::vector<std::vector<sent>> sent_by(const struct schedule *s, e
 }
 
 /* An all-reduce. */
-static inline step_list flat(const struct schedule *by, int p)
+static inline step_list flat(const struct schedule *by, int p, const struct schedule_nodes *nodes = nullptr)
 {
     step_list s = {by->name, p, pici_schedule_paired(by, p) != 0, {}};
     for (int r = 0; r < p; r++) {
-        const auto mine = sent_by(by, PICI_ALL_REDUCE, p, r);
+        const auto mine = sent_by(by, PICI_ALL_REDUCE, p, r, nodes);
         s.steps.resize(mine.size());
         for (size_t k = 0; k < mine.size(); k++)
             for (const auto &m : mine[k])
@@ -149,6 +150,16 @@ static inline step_list two_levels(enum pici_algorithm outer, const std::vector<
             s.steps.insert(s.steps.end(), part.begin(), part.end());
     }
     return s;
+}
+
+/* Those that lib/coll has. */
+static inline step_list on_nodes(enum pici_algorithm algorithm, const std::vector<int> &sizes)
+{
+    std::vector<int> begin = {0};
+    for (const int size : sizes)
+        begin.push_back(begin.back() + size);
+    const struct schedule_nodes nodes = {(int)sizes.size(), begin.data()};
+    return flat(pici_schedule(algorithm), begin.back(), &nodes);
 }
 
 /* Ranks cut into nodes of 1 to `most`. */

@@ -350,14 +350,14 @@ static void all_traffic()
             for (const int window : {1, 2, 4})
                 for (int i = 0; i < 3; i++, seed++) {
                     const collective c = {flat(pici_schedule(algorithm), p), window, 2 * window - (window > 1)};
-                    try_traffic(name_of(c), {stages_of(c), p, seed, i == 1});
+                    try_traffic(name_of(c), {stages_of(c), p, seed, i == 1 || !c.of.paired});
                 }
     struct rng rng = {seed};
     for (const int p : {2, 3, 5, 6, 8})
         for (const int window : {1, 2, 4}) {
             const auto sizes = some_nodes(p, 3, &rng);
-            for (const auto &s : {doubling(p), two_levels(PICI_ALGO_RING, sizes),
-                                  two_levels(PICI_ALGO_RECURSIVE, sizes), stars(p), random_steps(p, 8, &rng)}) {
+            for (const auto &s : {doubling(p), on_nodes(PICI_ALGO_NODES_RING, sizes),
+                                  on_nodes(PICI_ALGO_NODES_RECURSIVE, sizes), stars(p), random_steps(p, 8, &rng)}) {
                 const collective c = {s, window, 2 * window - (window > 1)};
                 try_traffic(name_of(c), {stages_of(c), p, seed++, true});
             }
@@ -716,7 +716,10 @@ static void making()
 /* An all-reduce of integers, by ranks that one thread drives by turns. "": the sum is right. */
 static std::string reduce(enum pici_algorithm algorithm, int ranks, int window, uint64_t n, unsigned ppm, uint64_t seed)
 {
+    static const int maps[][5] = {{0, 0, 0, 0, 0}, {0, 0, 1, 1, 1}, {0, 1, 0, 1, 0}, {0, 0, 0, 1, 2}};
+
     struct rng rng = {seed};
+    const int *nodes = maps[rng_below(&rng, sizeof maps / sizeof *maps)];
     emu::defer(seed);
     emu::nccl_eager(seed % 3 ? 0 : 100);
     std::vector<party> all = make(ranks, false, seed & 1);
@@ -736,6 +739,7 @@ static std::string reduce(enum pici_algorithm algorithm, int ranks, int window, 
         o.window = window;
         o.slice_bytes = 1;
         if (pici_comm_transport(&comms[r], &all[r].t) || pici_comm_cuda(comms[r], nullptr) ||
+            pici_comm_set_nodes(comms[r], nodes) ||
             pici_all_reduce_start(all[r].device, all[r].device, n, PICI_U32, PICI_SUM, comms[r], &o, &requests[r]))
             return std::string("begin: ") + pici_comm_error(nullptr);
     }
@@ -766,11 +770,11 @@ static void collectives()
 {
     static const int windows[] = {1, 3};
     uint64_t seed = 1;
-    for (int p = 1; p <= 4; p++)
-        for (const auto algorithm : {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_SPLIT, PICI_ALGO_DOUBLING})
+    for (int p = 1; p <= 5; p++)
+        for (const struct schedule *s = pici_schedules; s->name; s++)
             for (const int window : windows) {
                 const uint64_t n = (uint64_t)p * 4096 * (2 * (uint64_t)window - (window > 1)) - seed;
-                const std::string wrong = reduce(algorithm, p, window, n, seed % 4 ? 5000 : 900000, seed);
+                const std::string wrong = reduce(s->id, p, window, n, seed % 4 ? 5000 : 900000, seed);
                 tally(wrong.empty(),
                       ("all-reduce of " + std::to_string(p) + " ranks, window " + std::to_string(window) + ", seed " +
                        std::to_string(seed))

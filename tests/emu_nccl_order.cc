@@ -243,26 +243,33 @@ static std::vector<step_list> step_lists(int p, struct rng *rng)
 {
     std::vector<step_list> all = flat_ones(p);
     all.push_back(doubling(p));
-    all.push_back(two_levels(PICI_ALGO_RING, some_nodes(p, p > 16 ? 12 : 5, rng)));
-    all.push_back(two_levels(PICI_ALGO_RECURSIVE, some_nodes(p, p > 16 ? 8 : 4, rng)));
+    all.push_back(on_nodes(PICI_ALGO_NODES_RING, some_nodes(p, p > 16 ? 12 : 5, rng)));
+    all.push_back(on_nodes(PICI_ALGO_NODES_RECURSIVE, some_nodes(p, p > 16 ? 8 : 4, rng)));
     all.push_back(stars(p));
     all.push_back(random_steps(p, 12, rng));
     return all;
+}
+
+/* lib/coll has the schedule that is expected. */
+static void same(step_list has, step_list expected)
+{
+    for (auto *list : {&has, &expected})
+        for (auto &step : list->steps)
+            std::sort(step.begin(), step.end());
+    tally(has.steps == expected.steps && has.paired == expected.paired,
+          (expected.name + ", " + std::to_string(expected.ranks) + " ranks").c_str(), "other messages");
 }
 
 int main()
 {
     struct rng rng = {1};
     for (int p = 1; p <= 64; p++) {
-        const auto same = flat(pici_schedule(PICI_ALGO_DOUBLING), p);
-        auto steps = same.steps;
-        for (auto &step : steps)
-            std::sort(step.begin(), step.end());
-        auto expected = doubling(p);
-        for (auto &step : expected.steps)
-            std::sort(step.begin(), step.end());
-        tally(steps == expected.steps && same.paired == expected.paired,
-              ("doubling among " + std::to_string(p)).c_str(), "other messages");
+        same(flat(pici_schedule(PICI_ALGO_DOUBLING), p), doubling(p));
+        for (int i = 0; i < 4; i++) {
+            const auto sizes = some_nodes(p, i < 2 ? 4 : p, &rng);
+            same(on_nodes(PICI_ALGO_NODES_RING, sizes), two_levels(PICI_ALGO_RING, sizes));
+            same(on_nodes(PICI_ALGO_NODES_RECURSIVE, sizes), two_levels(PICI_ALGO_RECURSIVE, sizes));
+        }
         for (const auto &s : step_lists(p, &rng))
             for (const int window : {1, 2, 4}) {
                 const collective c = {s, window, slices(window)};

@@ -91,6 +91,8 @@ static const char *check_lists(const struct schedule *schedule, const struct sch
     for (int i = 0; i < s->sends; i++)
         if (s->send[i].action != SEND_ENCODE && s->send[i].action != SEND_FORWARD)
             return say("a sender's action %d", (int)s->send[i].action);
+        else if (s->send[i].keep == KEEP_APART)
+            return say("a message that is sent is kept apart");
     for (int i = 0; i < s->receives; i++)
         if (s->receive[i].action < TAKE_REDUCE || s->receive[i].action > TAKE_KEEP)
             return say("a receiver's action %d", (int)s->receive[i].action);
@@ -148,7 +150,8 @@ struct holder {
     enum state state[MOST];
     struct content sum[MOST];
     int placed[MOST]; /* the result arrived */
-    int kept[MOST];   /* the number of the message whose block is kept; 0: none */
+    int kept[MOST];   /* the number of the message, or of the buffer apart, in which its block is kept; 0: none */
+    int apart, blocks_apart; /* that buffer's number, and blocks copied to it so far */
     struct content block[MOST];
     uint64_t
         claim[CLAIMS]; /* of each message that was to be kept, and none of whose segments was forwarded since: these */
@@ -222,12 +225,26 @@ static const char *check_held(struct walk *w, int r)
     return kept > w->limits.kept ? say("%d messages kept at a time, at most %d", kept, w->limits.kept) : NULL;
 }
 
-static const char *keep(struct walk *w, int r, int g, const struct content *block)
+/* The buffer apart for one more block: another one if that before is full, or free again. */
+static int apart(struct walk *w, struct holder *h)
+{
+    int used = 0;
+    for (int g = 0; g < w->call.ranks; g++)
+        used |= h->kept[g] == h->apart;
+    if (!h->apart || !used || h->blocks_apart == w->limits.segments) {
+        h->apart = ++w->messages;
+        h->blocks_apart = 0;
+    }
+    h->blocks_apart++;
+    return h->apart;
+}
+
+static const char *keep(struct walk *w, int r, int g, const struct content *block, int is_apart)
 {
     struct holder *h = &w->holder[r];
     if (h->kept[g])
         return say("a block of segment %d is kept already", g);
-    h->kept[g] = w->messages;
+    h->kept[g] = is_apart ? apart(w, h) : w->messages;
     h->block[g] = *block;
     return NULL;
 }
@@ -270,7 +287,7 @@ static const char *send_block(struct walk *w, int r, const struct schedule_messa
         return say("encodes its contribution to segment %d, where the result may be", g);
     *out = h->sum[g];
     if (m->keep)
-        return keep(w, r, g, out);
+        return keep(w, r, g, out, 0);
     if (w->now[r]->phase == PHASE_REDUCE && (reduces ? !w->limits.sums_in_recv : !in_recv(w, r, g)))
         h->state[g] = GONE;
     return NULL;
@@ -355,7 +372,7 @@ static const char *take_message(struct walk *w, int r, const struct schedule_mes
         const char *bad = reversed || m->action == TAKE_REDUCE ? reduce_block(w, r, g, in, reversed)
                           : m->action == TAKE_PLACE            ? place_block(w, r, g, in)
                                                                : NULL;
-        if (bad || (m->keep && (bad = keep(w, r, g, in))))
+        if (bad || (m->keep && (bad = keep(w, r, g, in, m->keep == KEEP_APART))))
             return bad;
     }
     return check_held(w, r);

@@ -287,7 +287,7 @@ static const struct {
     {"another slice", other_slice, PICI_E_PEER, 2},
     {"another window", other_window, PICI_E_PEER, 2},
     {"another option zeros", other_zeros, PICI_E_PEER, 2},
-    {"another node map", other_nodes, PICI_E_PEER, 3}, /* two ranks stand in one order, whatever their nodes */
+    {"another node map", other_nodes, PICI_E_PEER, 2}, /* of two ranks in the same order */
 };
 
 Test(coll_calls, one_wrong_all_know)

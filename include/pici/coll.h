@@ -44,12 +44,14 @@ enum pici_op {
  * for up to 32 KiB a rank, and that of RING for more. */
 enum pici_algorithm {
     PICI_ALGO_AUTO = 0,
-    PICI_ALGO_RING = 1,      /* p - 1 steps a phase; messages go to the neighbour */
-    PICI_ALGO_RECURSIVE = 2, /* ceil(log2 p) steps a phase, for any p: recursive halving, then recursive doubling, on a
+    PICI_ALGO_RING = 1,       /* p - 1 steps a phase; messages go to the neighbour */
+    PICI_ALGO_RECURSIVE = 2,  /* ceil(log2 p) steps a phase, for any p: recursive halving, then recursive doubling, on a
                               * circulant graph */
-    PICI_ALGO_SPLIT = 3,     /* p - 1 steps; each contribution goes straight to the rank that sums it */
-    PICI_ALGO_DOUBLING = 4   /* all-reduce only. floor(log2 p) exchanges of all of the data; two steps more if p is not
-                              * a power of two */
+    PICI_ALGO_SPLIT = 3,      /* p - 1 steps; each contribution goes straight to the rank that sums it */
+    PICI_ALGO_DOUBLING = 4,   /* all-reduce only. floor(log2 p) exchanges of all of the data; two steps more if p is not
+                               * a power of two */
+    PICI_ALGO_NODES_RING = 5, /* on two levels: inside nodes, and between them as RING */
+    PICI_ALGO_NODES_RECURSIVE = 6 /* likewise, and between them as RECURSIVE */
 };
 
 /* The name of an algorithm, as the environment variable PICI_ALGORITHM takes it: "auto", "ring", ...; NULL if there is

@@ -35,6 +35,23 @@ int pici_coll_agree_rounds(int ranks)
     return k;
 }
 
+static uint64_t mix(uint64_t hash, int value)
+{
+    return (hash ^ (uint64_t)value) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
+}
+
+/* A hash of what follows from the node map: the order of ranks, and where nodes begin in it; and of whether only paired
+ * schedules are possible, since the choice of the algorithm depends on that too. */
+static uint64_t hash_nodes(const struct pici_comm *comm)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < comm->ranks; i++)
+        hash = mix(hash, comm->order[i]);
+    for (int i = 1; i < comm->nodes; i++)
+        hash = mix(hash, comm->begin[i]);
+    return mix(hash, comm->paired_only);
+}
+
 static void describe(uint8_t *p, const struct pici_request *r)
 {
     const struct coll_call *c = &r->call;
@@ -47,10 +64,7 @@ static void describe(uint8_t *p, const struct pici_request *r)
     store_le64(p + CALL_COUNT, c->count);
     store_le64(p + CALL_SLICE, c->slice_bytes);
     store_le64(p + CALL_SEQUENCE, r->sequence);
-    uint64_t nodes = 0; /* a hash of the order of ranks, which follows from the node map */
-    for (int i = 0; i < r->comm->ranks; i++)
-        nodes = (nodes ^ (uint64_t)r->comm->order[i]) * UINT64_C(0x9e3779b97f4a7c15) + (nodes >> 29);
-    store_le64(p + CALL_NODES, nodes);
+    store_le64(p + CALL_NODES, hash_nodes(r->comm));
 }
 
 /* Note in words how two calls differ. */

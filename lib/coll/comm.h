@@ -29,7 +29,9 @@ struct pici_comm {
     int *order;   /* [ranks] positions to ranks */
     int *node_of; /* [ranks] */
     int nodes;
-    unsigned generation; /* of the process that made it */
+    struct schedule_nodes on_nodes; /* which positions share a node */
+    int *begin;                     /* [ranks + 1] its array */
+    unsigned generation;            /* of the process that made it */
     enum pici_status broken;
     char error[256];
     uint64_t sequence;   /* of the next collective */

@@ -117,6 +117,8 @@ static void segment_of(const struct coll_layout *l, const struct pici_comm *comm
     if (l->schedule->undivided) {
         *first = 0;
         *n = c->total;
+    } else if (c->kind == PICI_ALL_REDUCE && l->schedule->by_node) {
+        pici_schedule_segment_by_node(c->total, &comm->on_nodes, segment, first, n);
     } else if (c->kind == PICI_ALL_REDUCE) {
         pici_schedule_segment(c->total, comm->ranks, rank, first, n);
     } else {
@@ -179,10 +181,13 @@ static size_t longest_block(const struct coll_call *c, uint64_t n)
 static enum pici_status new_layout(struct coll_layout *l, const struct schedule *schedule, const struct pici_comm *comm,
                                    const struct coll_call *c)
 {
-    *l = (struct coll_layout){
-        .schedule = schedule,
-        .segments = schedule->undivided ? 1 : comm->ranks,
-        .shape = {.kind = c->kind, .ranks = comm->ranks, .position = comm->position, .bytes = c->total * c->width}};
+    *l = (struct coll_layout){.schedule = schedule,
+                              .segments = schedule->undivided ? 1 : comm->ranks,
+                              .shape = {.kind = c->kind,
+                                        .ranks = comm->ranks,
+                                        .position = comm->position,
+                                        .bytes = c->total * c->width,
+                                        .nodes = &comm->on_nodes}};
     if (comm->paired_only && !pici_schedule_paired(schedule, comm->ranks))
         return PICI_E_UNSUPPORTED;
     schedule->limits(schedule, &l->shape, &l->limits);
@@ -226,14 +231,18 @@ size_t pici_layout_scratch(const struct coll_layout *l)
     return l->messages ? l->messages + l->sums + COLL_TEMP_BYTES + COLL_ALIGN : 0;
 }
 
-/* AUTO. For little data the recursive algorithm, which has the fewest steps. Otherwise the ring: its messages go to
- * neighbours, so they cross each link between nodes once, and a dense run reaches the links' speed. */
+/* AUTO. Where several ranks share a node's link, two levels: every element crosses each link between nodes as seldom as
+ * it can. Otherwise, for little data the recursive algorithm, which has the fewest steps; else the ring, whose messages
+ * go to neighbours, so that a dense run reaches the links' speed. */
 static const struct schedule *automatic(const struct pici_comm *comm, const struct coll_call *c)
 {
     if (comm->forced)
         return comm->forced;
-    const int small = c->total * c->width <= (uint64_t)comm->ranks * FEW_STEPS_BELOW;
-    return pici_schedule(small ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING);
+    const uint64_t bytes = c->total * c->width, few = (uint64_t)comm->ranks * FEW_STEPS_BELOW;
+    const int shared = comm->nodes > 1 && comm->nodes < comm->ranks; /* several nodes, one of them with several ranks */
+    if (shared && bytes >= few && !comm->paired_only)
+        return pici_schedule(PICI_ALGO_NODES_RECURSIVE);
+    return pici_schedule(bytes <= few ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING);
 }
 
 /* AUTO, too: for an all-reduce of one slice, among a power of two of ranks, doubling. It has the fewest steps, and

@@ -17,14 +17,17 @@ enum { TRANSPORT_FIRST = offsetof(struct pici_transport, receives) };
 static void order_ranks(struct pici_comm *comm)
 {
     pici_schedule_order(comm->node_of, comm->ranks, comm->order);
-    comm->nodes = 1;
+    comm->nodes = 0;
     comm->in_order = 1;
     for (int i = 0; i < comm->ranks; i++) {
         if (comm->order[i] == comm->rank)
             comm->position = i;
         comm->in_order &= comm->order[i] == i;
-        comm->nodes += i > 0 && comm->node_of[comm->order[i]] != comm->node_of[comm->order[i - 1]];
+        if (i == 0 || comm->node_of[comm->order[i]] != comm->node_of[comm->order[i - 1]])
+            comm->begin[comm->nodes++] = i;
     }
+    comm->begin[comm->nodes] = comm->ranks;
+    comm->on_nodes = (struct schedule_nodes){comm->nodes, comm->begin};
 }
 
 static void release(struct pici_comm *comm)
@@ -40,6 +43,7 @@ static void release(struct pici_comm *comm)
     free(comm->spare);
     free(comm->order);
     free(comm->node_of);
+    free(comm->begin);
     free(comm);
 }
 
@@ -58,10 +62,11 @@ static enum pici_status make(struct pici_comm *comm, const struct pici_transport
     comm->generation = pici_coll_generation();
     comm->order = malloc((size_t)t->ranks * sizeof *comm->order);
     comm->node_of = calloc((size_t)t->ranks, sizeof *comm->node_of);
+    comm->begin = malloc(((size_t)t->ranks + 1) * sizeof *comm->begin);
     comm->spare = malloc(sizeof *comm->spare);
     comm->agreements = malloc(pici_early_memory(comm));
     comm->last_layout = calloc(1, sizeof *comm->last_layout);
-    if (!comm->order || !comm->node_of || !comm->spare || !comm->agreements || !comm->last_layout ||
+    if (!comm->order || !comm->node_of || !comm->begin || !comm->spare || !comm->agreements || !comm->last_layout ||
         !comm->engine_self) {
         pici_coll_note(NULL, "no memory for a communicator of %d ranks", t->ranks);
         return PICI_E_NOMEM;

@@ -61,6 +61,7 @@ struct slice_run {
     int *slots, free_slots;       /* stack of the slots that are free */
     int *sum;                     /* [segments] where each one's sum is: SUM_NONE, SUM_IN_RECV, or 1 + its slot */
     struct coll_encoded *encoded; /* [segments] blocks that are kept; NULL if there are never any */
+    struct coll_buffer *apart;    /* the buffer for blocks that are kept apart; NULL: none has room */
     struct policy_history history;
 };
 enum { SUM_NONE = 0, SUM_IN_RECV = -1 };

@@ -40,6 +40,29 @@ void pici_schedule_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *
     *len = cut(n, p, i + 1) - *first;
 }
 
+int pici_schedule_node(const struct schedule_nodes *n, int position)
+{
+    int low = 0, high = n ? n->nodes : 1;
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+        if (n->begin[middle] <= position)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void pici_schedule_segment_by_node(uint64_t n, const struct schedule_nodes *nodes, int position, uint64_t *first,
+                                   uint64_t *len)
+{
+    const int node = pici_schedule_node(nodes, position), begin = nodes->begin[node];
+    uint64_t all, within;
+    pici_schedule_segment(n, nodes->nodes, node, first, &all);
+    pici_schedule_segment(all, nodes->begin[node + 1] - begin, position - begin, &within, len);
+    *first += within;
+}
+
 void pici_schedule_order(const int *node_of, int p, int *order)
 {
     int at = 0;

@@ -45,13 +45,21 @@ enum schedule_action {
     TAKE_KEEP             /* receiver: only keep it, to forward later */
 };
 
+/* Whether a later message of this rank forwards these blocks (again), or a TAKE_REDUCE_REVERSED of this step adds them;
+ * at most one for a segment. */
+enum schedule_keep {
+    KEEP_NOT,
+    KEEP_MESSAGE, /* yes; until then they stay in this message's buffer */
+    KEEP_APART    /* yes, of a received message; until then they are in a buffer that the slice has for such blocks. For
+                   * few blocks of many messages, since a buffer has room for a message of the most segments */
+};
+
 struct schedule_message {
     int peer;
     int *segments; /* [count] */
     int count;     /* >= 1 */
     enum schedule_action action;
-    int keep; /* a later message of this rank forwards these blocks (again), or a TAKE_REDUCE_REVERSED of this step adds
-               * them; at most one for a segment */
+    enum schedule_keep keep;
     int contributions; /* the most contributions that a sum in this message has, and exactly so if it is taken
                         * REVERSED; gathering: all */
 };
@@ -71,7 +79,7 @@ struct schedule_limits {
     int sends, receives; /* messages of a step */
     int segments;        /* of a message */
     int sums;            /* of segments not its own, that a rank holds at a time */
-    int kept;            /* messages whose blocks a rank keeps at a time */
+    int kept;            /* buffers of blocks that a rank keeps at a time: a message, or `segments` blocks kept apart */
     int sums_in_recv;    /* all-reduce: sums are built at their place in the receive buffer, and `sums` is 0 */
 };
 
@@ -92,6 +100,7 @@ struct schedule {
     void (*step)(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *s);
     void (*limits)(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
     const struct schedule_pattern *reduce, *gather; /* of schedules made of patterns */
+    int by_node; /* all-reduce: nodes own equally much, which their ranks share evenly; else ranks own equally much */
 };
 
 /* schedules.c: all schedules, by rising id; ends with a row whose name is NULL. */
@@ -110,6 +119,13 @@ void pici_schedule_step_init(struct schedule_step *, const struct schedule_limit
 /* Segment i of n elements: [*first, *first + *len). Cut at floor(i*n/p); for n >= 64*4096*p that is rounded down to a
  * multiple of 4096 (the last ends at n). Any n. */
 void pici_schedule_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *len);
+
+/* The same where each node owns an equal segment, which is cut in the same way for its positions, in their order. */
+void pici_schedule_segment_by_node(uint64_t n, const struct schedule_nodes *, int position, uint64_t *first,
+                                   uint64_t *len);
+
+/* The node of a position; nodes NULL: 0. */
+int pici_schedule_node(const struct schedule_nodes *, int position);
 
 /* The order of ranks: those of a node next to each other, nodes by their lowest rank, ranks rising within.
  * order[position] = rank. */

@@ -86,7 +86,7 @@ void pici_doubling_step(const struct schedule *schedule, const struct schedule_c
         put(out->send, position_of(&s, other), SEND_ENCODE, contributions(&s, v, t));
         put(out->receive, position_of(&s, other), lower ? TAKE_REDUCE : TAKE_REDUCE_REVERSED,
             contributions(&s, other, t));
-        out->send->keep = !lower;
+        out->send->keep = lower ? KEEP_NOT : KEEP_MESSAGE;
         out->complete = t + 1 == s.exchanges ? COMPLETE_ALL : COMPLETE_NONE;
     }
 }

@@ -201,8 +201,8 @@ void pici_two_phase_step(const struct schedule *s, const struct schedule_call *c
     put_run(receive, t.from, t.recv_first, t.count, p);
     send->action = gathers && k > 0 ? SEND_FORWARD : SEND_ENCODE;
     receive->action = gathers ? TAKE_PLACE : TAKE_REDUCE;
-    send->keep = t.keep_sent;
-    receive->keep = t.keep_received;
+    send->keep = t.keep_sent ? KEEP_MESSAGE : KEEP_NOT;
+    receive->keep = t.keep_received ? KEEP_MESSAGE : KEEP_NOT;
     send->contributions = receive->contributions = gathers ? p : pattern->contributions(p, k);
 }
 

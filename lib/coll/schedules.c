@@ -2,22 +2,39 @@
  *
  * The registry of schedules. */
 #include "coll/schedule_doubling.h"
+#include "coll/schedule_nodes.h"
 #include "coll/schedule_pattern.h"
 
 enum { ALL_COLLECTIVES = 1 << PICI_ALL_GATHER | 1 << PICI_REDUCE_SCATTER | 1 << PICI_ALL_REDUCE };
 
-#define TWO_PHASES ALL_COLLECTIVES, PAIRED_ALWAYS, 0, pici_two_phase_steps, pici_two_phase_step, pici_two_phase_limits
+#define TWO_PHASES                                                                                                     \
+    .collectives = ALL_COLLECTIVES, .paired = PAIRED_ALWAYS, .steps = pici_two_phase_steps,                            \
+    .step = pici_two_phase_step, .limits = pici_two_phase_limits
+
+#define ON_NODES                                                                                                       \
+    .collectives = ALL_COLLECTIVES, .by_node = 1, .steps = pici_nodes_steps, .step = pici_nodes_step,                  \
+    .limits = pici_nodes_limits
 
 const struct schedule pici_schedules[] = {
-    {PICI_ALGO_RING, "ring", "p - 1 steps; partial sums go round by the neighbour, one segment at a time", TWO_PHASES,
-     &pici_pattern_ring, &pici_pattern_ring},
-    {PICI_ALGO_RECURSIVE, "recursive",
-     "ceil(log2 p) steps; partial sums of half of the segments at first, then of a quarter, ..., from as far away",
-     TWO_PHASES, &pici_pattern_recursive, &pici_pattern_recursive},
-    {PICI_ALGO_SPLIT, "split",
-     "p - 1 steps; each contribution straight to its owner. Gathers as recursive does up to 32 KiB a rank, else as "
-     "ring",
-     TWO_PHASES, &pici_pattern_split, NULL},
+    {.id = PICI_ALGO_RING,
+     .name = "ring",
+     .doc = "p - 1 steps; partial sums go round by the neighbour, one segment at a time",
+     TWO_PHASES,
+     .reduce = &pici_pattern_ring,
+     .gather = &pici_pattern_ring},
+    {.id = PICI_ALGO_RECURSIVE,
+     .name = "recursive",
+     .doc = "ceil(log2 p) steps; partial sums of half of the segments at first, then of a quarter, ..., from as far "
+            "away",
+     TWO_PHASES,
+     .reduce = &pici_pattern_recursive,
+     .gather = &pici_pattern_recursive},
+    {.id = PICI_ALGO_SPLIT,
+     .name = "split",
+     .doc = "p - 1 steps; each contribution straight to its owner. Gathers as recursive does up to 32 KiB a rank, else "
+            "as ring",
+     TWO_PHASES,
+     .reduce = &pici_pattern_split},
     {.id = PICI_ALGO_DOUBLING,
      .name = "doubling",
      .doc = "all-reduce only: floor(log2 p) exchanges of all of the data, with the rank 1, 2, 4, ... away; one step "
@@ -28,6 +45,17 @@ const struct schedule pici_schedules[] = {
      .steps = pici_doubling_steps,
      .step = pici_doubling_step,
      .limits = pici_doubling_limits},
+    {.id = PICI_ALGO_NODES_RING,
+     .name = "nodes-ring",
+     .doc = "on two levels: inside nodes as ring, or as recursive if a node has more than 8 ranks; then between nodes, "
+            "as ring",
+     ON_NODES,
+     .reduce = &pici_pattern_ring},
+    {.id = PICI_ALGO_NODES_RECURSIVE,
+     .name = "nodes-recursive",
+     .doc = "on two levels: inside nodes as nodes-ring; then between nodes, as recursive",
+     ON_NODES,
+     .reduce = &pici_pattern_recursive},
     {0},
 };
 

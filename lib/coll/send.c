@@ -159,12 +159,13 @@ static void end_encode(struct pici_request *r, struct slice_run *run, const stru
     }
 }
 
-/* The buffer that holds exactly the blocks of a message, in its order, and is not in flight; or NULL. */
+/* The buffer that holds exactly the blocks of a message, in its order, is not in flight, and takes no more blocks; or
+ * NULL. */
 static struct coll_buffer *whole_message(const struct slice_run *run, const struct schedule_message *m)
 {
     struct coll_buffer *b = run->encoded[m->segments[0]].message;
     const uint8_t *at = b ? b->bytes + MSG_BYTES : NULL;
-    if (!b || b->blocks != m->count || b->flights)
+    if (!b || b->blocks != m->count || b->flights || b == run->apart)
         return NULL;
     for (int i = 0; i < m->count; i++) {
         const struct coll_encoded *e = &run->encoded[m->segments[i]];

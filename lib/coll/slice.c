@@ -49,6 +49,8 @@ void pici_slice_let_go(struct pici_request *r, struct slice_run *run, int segmen
 {
     struct coll_buffer *b = run->encoded[segment].message;
     run->encoded[segment].message = NULL;
+    if (b && b->users == 1 && b == run->apart)
+        run->apart = NULL;
     if (b)
         pici_slice_drop(r, b);
 }
@@ -60,6 +62,22 @@ void pici_slice_keep(struct pici_request *r, struct slice_run *run, int segment,
     b->users++;
     pici_slice_let_go(r, run, segment);
     run->encoded[segment] = (struct coll_encoded){.block = block, .len = len, .message = b, .format = format};
+}
+
+/* The buffer's users are its blocks. It has room for as many as a message has segments, whatever their lengths. */
+void pici_slice_keep_apart(struct pici_request *r, struct slice_run *run, int segment, const uint8_t *block, size_t len,
+                           enum pici_format format)
+{
+    struct coll_buffer *b = run->apart;
+    if (!b || b->blocks == layout_of(r)->limits.segments) {
+        b = run->apart = pici_slice_take(r);
+        b->users = b->blocks = 0;
+        b->len = MSG_BYTES;
+    }
+    r->engine->put(run->lane, b->bytes + b->len, block, len);
+    pici_slice_keep(r, run, segment, b, b->bytes + b->len, len, format);
+    b->len += len;
+    b->blocks++;
 }
 
 /* ---- sums
@@ -82,6 +100,7 @@ void pici_slice_begin(const struct pici_request *r, struct slice_run *run, uint6
     const struct coll_layout *l = layout_of(r);
     run->slice = slice;
     run->step = run->known = 0;
+    run->apart = NULL;
     memset(run->sum, 0, (size_t)l->segments * sizeof *run->sum);
     for (run->free_slots = 0; run->free_slots < l->limits.sums; run->free_slots++)
         run->slots[run->free_slots] = run->free_slots;

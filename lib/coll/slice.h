@@ -31,6 +31,10 @@ void pici_slice_keep(struct pici_request *, struct slice_run *, int segment, str
                      size_t len, enum pici_format);
 void pici_slice_let_go(struct pici_request *, struct slice_run *, int segment);
 
+/* The same for a received message's block, but copy it to a buffer for such blocks. */
+void pici_slice_keep_apart(struct pici_request *, struct slice_run *, int segment, const uint8_t *block, size_t len,
+                           enum pici_format);
+
 /* ---- elements. first: index of the slice's first element in the call's total; n: how many it has */
 
 /* Begin a slice: it has no sums yet, and is at the first step. */

@@ -56,7 +56,6 @@ static enum pici_status add_own(struct pici_request *r, struct slice_run *run, c
             e->positive_zeros(run->lane, sum, sum, n, c->dtype, 1);
         s = e->fold_own(run->lane, sum, own->block, own->len, n, c->dtype, c->op, r->room.temp,
                         COLL_TEMP_BYTES / c->width);
-        pici_slice_let_go(r, run, segment);
     }
     return s;
 }
@@ -99,7 +98,9 @@ static enum pici_status begin_take(struct pici_request *r, struct slice_run *run
         if (s)
             break;
         s = take_block(r, run, m->action, segment, first, bytes + at, &b);
-        if (m->keep && !s)
+        if (m->keep == KEEP_APART && !s)
+            pici_slice_keep_apart(r, run, segment, bytes + at, (size_t)b.at.block_bytes, (enum pici_format)b.format);
+        else if (m->keep && !s)
             pici_slice_keep(r, run, segment, f->buffer, bytes + at, (size_t)b.at.block_bytes,
                             (enum pici_format)b.format);
         at += (size_t)b.at.block_bytes;
@@ -132,8 +133,11 @@ static enum pici_status arrived(struct pici_request *r, struct coll_flight *f)
 }
 
 /* A message is taken in, or failed to be. */
-static void end_take(struct pici_request *r, struct slice_run *run, const struct coll_flight *f, enum pici_status s)
+static void end_take(struct pici_request *r, struct slice_run *run, const struct schedule_message *m,
+                     const struct coll_flight *f, enum pici_status s)
 {
+    for (int i = 0; i < m->count && m->action == TAKE_REDUCE_REVERSED; i++)
+        pici_slice_let_go(r, run, m->segments[i]); /* only now has the engine added it */
     s = run->status ? run->status : s;
     if (s) {
         pici_coll_note(r->comm, "from rank %d: %s", f->peer, pici_request_words(r, s));
@@ -191,7 +195,7 @@ enum pici_status pici_take_messages(struct pici_request *r, struct slice_run *ru
         }
         if (!pici_slice_ready(r, run, &s))
             return PICI_OK;
-        end_take(r, run, f, s);
+        end_take(r, run, m, f, s);
         run->stage = STAGE_REST;
         run->message++;
     }
