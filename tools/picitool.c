@@ -16,6 +16,7 @@
 
 #include "io.h"
 #include "names.h"
+#include "predict.h"
 #include "suggest.h"
 #include "term.h"
 #include "tool.h"
@@ -43,6 +44,13 @@ enum option_id {
     OPT_SIZE,
     OPT_SPARSITY,
     OPT_REPS,
+    OPT_MACHINE,
+    OPT_COLLECTIVE,
+    OPT_RANKS,
+    OPT_PER_NODE,
+    OPT_BYTES,
+    OPT_DENSITY,
+    OPT_PLOT,
     OPT_IN_PLACE,
     OPT_STDOUT,
     OPT_KEEP,
@@ -96,6 +104,15 @@ static const struct {
     [OPT_SPARSITY] = {'S', "sparsity", "LIST", false,
                       "share of zeros in percent, as 90 or 50,90,99.9\n(default 0,50,80,90,95,99,99.9)"},
     [OPT_REPS] = {'r', "reps", "N", false, "repetitions, of which the median counts (default 7)"},
+    [OPT_MACHINE] = {'m', "machine", "NAME", false, "a machine that picitool knows: its links, its codec"},
+    [OPT_COLLECTIVE] = {0, "collective", "LIST", false, "all_gather, reduce_scatter, all_reduce (default: all)"},
+    [OPT_RANKS] = {0, "ranks", "LIST", false,
+                   "numbers of ranks, as 8,12 or 2..4096, by doublings, or 1..4096/8, by\nfactors (default 2..4096)"},
+    [OPT_PER_NODE] = {0, "per-node", "N", false, "ranks of a node (default: the machine's)"},
+    [OPT_BYTES] = {0, "bytes", "LIST", false, "dense bytes of the larger buffer (default 64K..4G/4)"},
+    [OPT_DENSITY] = {0, "density", "LIST", false,
+                     "nonzeros of one rank's data in percent (default 1; for a page\n0.1,1,5,10,20,50,100)"},
+    [OPT_PLOT] = {0, "plot", "PLOT", false, "of a picture: bytes (default), sparsity or time"},
     [OPT_IN_PLACE] = {0, "in-place", NULL, false, "replace BASE by the result"},
     [OPT_STDOUT] = {'c', "stdout", NULL, false, "write to standard output"},
     [OPT_KEEP] = {'k', "keep", NULL, false, "keep the inputs (default)"},
@@ -177,6 +194,13 @@ static const struct verb {
      0, 1,
      INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_JSON) | BIT(OPT_SIZE) | BIT(OPT_SPARSITY) |
          BIT(OPT_REPS) | BIT(OPT_TENSOR)},
+    {NULL, "predict", verb_predict, "", "predict how long collectives take on a machine, sparse and dense",
+     "Prints the speedup over the best dense call of another library, and which algorithm is fastest. With -o writes\n"
+     "a page (HTML), or one picture if OUT ends in .svg or .png. What is predicted, and how:\n"
+     "docs/predict.md.",
+     0, 0,
+     BIT(OPT_MACHINE) | BIT(OPT_COLLECTIVE) | BIT(OPT_RANKS) | BIT(OPT_PER_NODE) | BIT(OPT_BYTES) | BIT(OPT_DENSITY) |
+         BIT(OPT_PLOT) | BIT(OPT_DTYPE) | BIT(OPT_JSON) | OUTPUT_BITS | BIT(OPT_QUIET)},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
@@ -296,6 +320,12 @@ static const char *zeros_word(int i)
     static const char *const words[] = {
         [PICI_ZEROS_EXACT] = "exact", [PICI_ZEROS_BY_VALUE] = "value", [PICI_ZEROS_BY_VALUE + 1] = NULL};
     return words[i];
+}
+
+static const char *machine_word(int i)
+{
+    const char *what;
+    return predict_machine(i, &what);
 }
 
 /* Which of an option's words s is. */
@@ -436,6 +466,13 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_SPARSITY: return parse_sparsity(value, o);
     case OPT_IN_PLACE: o->in_place = true; return TOOL_OK;
     case OPT_REPS: return parse_int("reps", value, 1, 10000, &o->reps);
+    case OPT_MACHINE: o->predict.machine = value; return TOOL_OK;
+    case OPT_COLLECTIVE: o->predict.collective = value; return TOOL_OK;
+    case OPT_RANKS: o->predict.ranks = value; return TOOL_OK;
+    case OPT_PER_NODE: o->predict.per_node = value; return TOOL_OK;
+    case OPT_BYTES: o->predict.bytes = value; return TOOL_OK;
+    case OPT_DENSITY: o->predict.density = value; return TOOL_OK;
+    case OPT_PLOT: o->predict.plot = value; return TOOL_OK;
     case OPT_STDOUT: o->to_stdout = true; return TOOL_OK;
     case OPT_KEEP: o->remove = false; return TOOL_OK;
     case OPT_RM: o->remove = true; return TOOL_OK;
@@ -649,11 +686,14 @@ static void offer(const char *begun, const char *dashes, const char *word, const
 /* Offer the values of an option: its words, or the tensors of the files named by the other words. */
 static void offer_values(enum option_id id, const char *begun, char **words, int n)
 {
-    const char *(*word)(int) = id == OPT_FORMAT  ? format_word
-                               : id == OPT_DTYPE ? dtype_word
-                               : id == OPT_TYPE  ? type_word
-                               : id == OPT_ZEROS ? zeros_word
-                                                 : NULL;
+    const char *(*word)(int) = id == OPT_FORMAT       ? format_word
+                               : id == OPT_DTYPE      ? dtype_word
+                               : id == OPT_TYPE       ? type_word
+                               : id == OPT_ZEROS      ? zeros_word
+                               : id == OPT_MACHINE    ? machine_word
+                               : id == OPT_COLLECTIVE ? predict_collective
+                               : id == OPT_PLOT       ? predict_plot_name
+                                                      : NULL;
     for (int i = 0; word && word(i); i++)
         offer(begun, "", word(i), options[id].name);
     for (int i = 0; id == OPT_TENSOR && i < n; i++)

@@ -44,6 +44,9 @@ struct tool_options {
     int reps;               /* 7 */
     const double *sparsity; /* [sparsities] in [0, 1]; NULL: not given */
     int sparsities;
+    struct {
+        const char *machine, *collective, *ranks, *per_node, *bytes, *density, *plot; /* as given; NULL: not given */
+    } predict;
     char **args; /* [nargs] operands */
     int nargs;
 };
@@ -60,6 +63,7 @@ int verb_block_decode(const struct tool_options *);
 int verb_bench(const struct tool_options *);
 int verb_diff(const struct tool_options *);
 int verb_apply(const struct tool_options *);
+int verb_predict(const struct tool_options *);
 
 /* Print "picitool: FILE: what" on stderr, as one line whatever bytes file and arguments contain. file may be NULL.
  * Nothing with --quiet twice. Returns TOOL_BAD. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The interface that pictures are drawn with: rectangles, matrices of cells and short texts, in pixels from the upper
- * left corner. png.h and svg.h make canvases. A canvas remembers its first failure, ignores later calls, and
+ * The interface that pictures are drawn with: rectangles, matrices of cells, lines and short texts, in pixels from the
+ * upper left corner. png.h and svg.h make canvases. A canvas remembers its first failure, ignores later calls, and
  * canvas->finish returns the failure. */
 #ifndef PICI_TOOLS_SHOW_CANVAS_H
 #define PICI_TOOLS_SHOW_CANVAS_H
@@ -27,6 +27,7 @@ struct canvas_cells {
 struct canvas {
     void (*rect)(struct canvas *, unsigned x, unsigned y, unsigned width, unsigned height, unsigned ink);
     void (*cells)(struct canvas *, unsigned x, unsigned y, const struct canvas_cells *);
+    void (*line)(struct canvas *, unsigned x, unsigned y, unsigned to_x, unsigned to_y, unsigned ink);
     void (*text)(struct canvas *, unsigned x, unsigned y, const char *text, enum canvas_anchor, unsigned ink);
     int (*finish)(struct canvas *); /* writes the rest, frees the canvas; returns an exit status */
     struct output *out;

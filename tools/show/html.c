@@ -130,6 +130,23 @@ static void put_row(struct markup *m, const struct measured *t, bool negative_ze
     markup_put(m, "</td></tr>\n");
 }
 
+void html_begin(struct markup *m, const char *title)
+{
+    markup_put(
+        m, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>");
+    put_text(m, title);
+    markup_put(m, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", style);
+    put_text(m, title);
+    markup_put(m, "</h1>\n");
+}
+
+void html_end(struct markup *m)
+{
+    markup_put(m, "</body>\n</html>\n");
+}
+
 int html_report(const struct report *r, const struct image *im, struct output *out)
 {
     struct markup *m = calloc(1, sizeof *m);
@@ -137,14 +154,8 @@ int html_report(const struct report *r, const struct image *im, struct output *o
     if (!m)
         return tool_nomem(out->name, "the page");
     m->out = out;
-    markup_put(
-        m, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>");
-    put_text(m, r->file);
-    markup_put(m, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", style);
-    put_text(m, r->file);
-    markup_put(m, "</h1>\n<p class=\"faint\">%s", r->type);
+    html_begin(m, r->file);
+    markup_put(m, "<p class=\"faint\">%s", r->type);
     if (r->file_bytes)
         markup_put(m, ", %s", term_bytes(text, r->file_bytes));
     markup_put(m, ", %zu tensor%s, %" PRIu64 " elements, %s of them nonzero; picitool %s</p>\n", r->tensors,
@@ -165,7 +176,7 @@ int html_report(const struct report *r, const struct image *im, struct output *o
     markup_put(m, "</tbody>\n</table>\n</div>\n<h2>Heatmaps</h2>\n"
                   "<p class=\"faint\">Density of each cell; rows down, columns across.</p>\n");
     int status = image_html(im, m);
-    markup_put(m, "</body>\n</html>\n");
+    html_end(m);
     if (!status)
         status = markup_flush(m);
     free(m);

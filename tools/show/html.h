@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Writes a report as one HTML page, without scripts and without references to other files. */
+ * Writes HTML pages without scripts and without references to other files. */
 #ifndef PICI_TOOLS_SHOW_HTML_H
 #define PICI_TOOLS_SHOW_HTML_H
 
 #include "show/image.h"
 #include "measure.h"
 
-/* Write the page; returns an exit status. */
+struct markup;
+
+/* Write the head of a page, and its title as a heading. html_end ends the page. */
+void html_begin(struct markup *m, const char *title);
+void html_end(struct markup *m);
+
+/* Write a report; returns an exit status. */
 int html_report(const struct report *r, const struct image *im, struct output *out);
 
 #endif

@@ -84,6 +84,14 @@ static void png_cells(struct canvas *c, unsigned x, unsigned y, const struct can
                  cells->cell_width, cells->cell_height, cells->level[i]);
 }
 
+static void png_line(struct canvas *c, unsigned x, unsigned y, unsigned to_x, unsigned to_y, unsigned ink)
+{
+    const long dx = (long)to_x - (long)x, dy = (long)to_y - (long)y, steps = labs(dx) > labs(dy) ? labs(dx) : labs(dy);
+    for (long i = 0; i <= steps; i++)
+        png_rect(c, (unsigned)((long)x + (steps ? dx * i / steps : 0)),
+                 (unsigned)((long)y + (steps ? dy * i / steps : 0)), DOT, DOT, ink);
+}
+
 /* The pixels that a text is wide. A UTF-8 character is one box. */
 static unsigned text_width(const char *text)
 {
@@ -252,7 +260,7 @@ struct canvas *canvas_png(struct output *out, unsigned width, unsigned height)
     struct png *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
-    p->canvas = (struct canvas){png_rect, png_cells, png_text, png_finish, out, width, height};
+    p->canvas = (struct canvas){png_rect, png_cells, png_line, png_text, png_finish, out, width, height};
     /* A row must fit in a stored block, and all rows in a chunk. */
     if (width < STORED_MOST && height < UINT32_MAX / 2 / (width + 6))
         p->pixels = calloc(height, width);

@@ -80,6 +80,16 @@ static void svg_cells(struct canvas *c, unsigned x, unsigned y, const struct can
     free(shade);
 }
 
+static void svg_line(struct canvas *c, unsigned x, unsigned y, unsigned to_x, unsigned to_y, unsigned ink)
+{
+    struct svg *s = (struct svg *)c;
+    uint8_t rgb[3];
+    ink_colour(ink, rgb);
+    markup_put(s->to,
+               "<path shape-rendering=\"auto\" stroke=\"#%02x%02x%02x\" stroke-width=\"2\" d=\"M%u %uL%u %u\"/>\n",
+               rgb[0], rgb[1], rgb[2], x, y, to_x, to_y);
+}
+
 static void svg_text(struct canvas *c, unsigned x, unsigned y, const char *text, enum canvas_anchor anchor,
                      unsigned ink)
 {
@@ -104,7 +114,7 @@ static int svg_finish(struct canvas *c)
 /* Writes the start of the element. */
 static struct canvas *begin(struct svg *s, unsigned width, unsigned height)
 {
-    s->canvas = (struct canvas){svg_rect, svg_cells, svg_text, svg_finish, s->to->out, width, height};
+    s->canvas = (struct canvas){svg_rect, svg_cells, svg_line, svg_text, svg_finish, s->to->out, width, height};
     markup_put(s->to,
                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" viewBox=\"0 0 %u %u\">\n"
                "<g shape-rendering=\"crispEdges\" font-family=\"monospace\" font-size=\"16\" xml:space=\"preserve\">\n",

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "coll/machine.h"
+
+#include <string.h>
+
+#define CPU_VENDORS (1u << MODEL_RING | 1u << MODEL_RABENSEIFNER)
+
+/* One core of a Xeon with AVX-512, slices of 1 MiB that are not in the caches: medians, measured one after the other
+ * over 64 MiB. Encode and add together, and encode and decode together, are about what policy.c has. */
+#define CPU_CODEC                                                                                                      \
+    {                                                                                                                  \
+        [PICI_DENSE] = {{600, {0}}, {1300, {0}}, {2000, {0}}, {1300, {0}}},                                            \
+        [PICI_PICI] = {{0},                                                                                            \
+                       {1000, {200, 450, 550, 600, 1100}},                                                             \
+                       {170, {400, 1640, 1660, 1730, 2760}},                                                           \
+                       {930, {500, 1440, 1550, 1430, 1630}}},                                                          \
+        [PICI_COO] = {{0},                                                                                             \
+                      {1400, {400, 600, 900, 1500, 6500}},                                                             \
+                      {160, {430, 1590, 2070, 2550, 6400}},                                                            \
+                      {1840, {-60, -150, -160, 190, 2780}}},                                                           \
+        [PICI_HYBRID] = {{0},                                                                                          \
+                         {610, {200, 400, 700, 600, 1700}},                                                            \
+                         {80, {220, 840, 1500, 960, 2900}},                                                            \
+                         {1060, {420, 1250, 1170, 1030, 1340}}},                                                       \
+    }
+
+/* Hosts of the test network (bench/net): network namespaces behind links of so many bytes per second. */
+#define TEST_NETWORK(bytes)                                                                                            \
+    {                                                                                                                  \
+        .link = {{61e-6, 1 / (bytes)}, {9e-6, 3.1e-10}}, .node_beta = 1 / (bytes), .agree = 340e-6, .agree_ranks = 8,  \
+        .codec = CPU_CODEC, .vendors = CPU_VENDORS                                                                     \
+    }
+
+#define ETHERNET(alpha, bytes)                                                                                         \
+    {                                                                                                                  \
+        .link = {{alpha, 1 / (bytes)}, {5e-6, 2e-10}}, .node_beta = 1 / (bytes), .agree = 2 * (alpha),                 \
+        .agree_ranks = 2, .codec = CPU_CODEC, .vendors = CPU_VENDORS                                                   \
+    }
+
+const struct model_machine pici_model_machine = ETHERNET(50e-6, 1.25e8);
+
+/* Rates of a codec on a GPU, dense bytes per second: to count, encode and add together `reduce`, to decode `decode`;
+ * copies and dense sums at `memory`. Nanoseconds a tile of 16 KiB, whatever its density. */
+#define NS(bytes) (16384e9 / (bytes))
+#define SPARSE_ON_GPU(reduce, decode)                                                                                  \
+    {                                                                                                                  \
+        {0}, {0.3 * NS(reduce), {0}}, {0.5 * NS(reduce), {0}},                                                         \
+        {                                                                                                              \
+            NS(decode),                                                                                                \
+            {                                                                                                          \
+                0                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+#define GPU_CODEC(reduce, decode, memory)                                                                              \
+    {                                                                                                                  \
+        [PICI_DENSE] = {{0.2 * NS(reduce), {0}}, {2 * NS(memory), {0}}, {3 * NS(memory), {0}}, {2 * NS(memory), {0}}}, \
+        [PICI_PICI] = SPARSE_ON_GPU(reduce, decode), [PICI_COO] = SPARSE_ON_GPU(reduce, decode),                       \
+        [PICI_HYBRID] = SPARSE_ON_GPU(reduce, decode)                                                                  \
+    }
+
+/* Rates of the codec on a GPU, which the papers' gains at 99% zeros imply: 5.25 times the bandwidth of the link to
+ * decode, 2.5 times to count, encode and add; of the flat ring's 85 GB/s on Perlmutter. */
+#define A100_CODEC GPU_CODEC(2.5 * 85e9, 5.25 * 85e9, 1.3e12)
+
+static const struct machine machines[] = {
+    {"perlmutter",
+     "4 A100 GPUs a node, NVLink, four 200 Gbit/s NICs a node; NCCL",
+     "Link rates: the papers' description of the machine (SpCCL, PCCL). Latencies, and the rates of NCCL's flat ring: "
+     "effective constants that fit the ratios that PCCL prints; no paper prints them. Codec: implied by SpCCL's gains "
+     "at 99% zeros (5.25 for all-gather, 2.5 for reduce-scatter). Nothing of this was measured by us.",
+     4,
+     128 << 20,
+     {.link = {{0.5e-3, 1 / 25e9}, {3e-6, 1 / 200e9}},
+      .node_beta = 1 / 100e9,
+      .agree = 20e-6,
+      .agree_ranks = 2,
+      .codec = A100_CODEC,
+      .vendors = 1u << MODEL_RING | 1u << MODEL_TREE,
+      .vendor = {10e-6, 1 / 85e9},
+      .memory_beta = 1 / 1.3e12}},
+    {"frontier",
+     "8 GCDs of MI250X a node, four 200 Gbit/s NICs a node, of which two GCDs share one; RCCL",
+     "Link rates: PCCL's description of the machine. Latencies, and the rates of RCCL's flat ring: effective constants "
+     "that fit the ratios that PCCL prints for all-gather. They do not explain its reduce-scatter (50 to 168 times). "
+     "Codec: that of Perlmutter. Nothing of this was measured by us.",
+     8,
+     128 << 20,
+     {.link = {{0.6e-3, 1 / 12.5e9}, {5e-6, 1 / 60e9}},
+      .node_beta = 1 / 100e9,
+      .agree = 20e-6,
+      .agree_ranks = 2,
+      .codec = A100_CODEC,
+      .vendors = 1u << MODEL_RING,
+      .vendor = {80e-6, 1 / 37e9},
+      .memory_beta = 1 / 1.3e12}},
+    {"gige-100", "the test network at 100 Mbit/s: hosts with a core for each rank",
+     "200 Mbit/s, measured by bench/net over Open MPI (TCP); its rate in proportion.", 1, 1 << 20,
+     TEST_NETWORK(11.85e6)},
+    {"gige-200", "the test network at 200 Mbit/s: hosts with a core for each rank",
+     "Links: bench/net over Open MPI (TCP), payload of 64 MiB dense. Codec: one core of a Xeon with AVX-512.", 1,
+     1 << 20, TEST_NETWORK(23.7e6)},
+    {"gige-500", "the test network at 500 Mbit/s: hosts with a core for each rank",
+     "200 Mbit/s, measured by bench/net over Open MPI (TCP); its rate in proportion.", 1, 1 << 20,
+     TEST_NETWORK(59.25e6)},
+    {"ethernet-1g", "Gigabit Ethernet, a core for each rank: the constants that the library has",
+     "Nominal rate; 50 us a message is an assumption. Codec: one core of a Xeon with AVX-512.", 4, 1 << 20,
+     ETHERNET(50e-6, 1.25e8)},
+    {"ethernet-10g", "10 Gbit/s Ethernet, a core for each rank",
+     "Nominal rate; 30 us a message is an assumption. Codec: one core of a Xeon with AVX-512.", 4, 1 << 20,
+     ETHERNET(30e-6, 1.25e9)},
+    {"ethernet-100g", "100 Gbit/s Ethernet, a core for each rank",
+     "Nominal rate; 15 us a message is an assumption. Codec: one core of a Xeon with AVX-512.", 8, 1 << 20,
+     ETHERNET(15e-6, 1.25e10)},
+};
+
+const struct machine *pici_machine(int i)
+{
+    return i >= 0 && (size_t)i < sizeof machines / sizeof *machines ? &machines[i] : NULL;
+}
+
+const struct machine *pici_machine_named(const char *name)
+{
+    for (int i = 0; pici_machine(i); i++)
+        if (strcmp(machines[i].name, name) == 0)
+            return &machines[i];
+    return NULL;
+}

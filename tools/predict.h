@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What collectives will cost on a machine: the library's model, for a grid of ranks, bytes and densities. */
+#ifndef PICI_TOOLS_PREDICT_H
+#define PICI_TOOLS_PREDICT_H
+
+#include <stdbool.h>
+
+#include "pici/coll.h"
+
+struct model_machine;
+
+enum { PREDICT_LIST = 64, PREDICT_CANDIDATES = 24, PREDICT_COLLECTIVES = 3, PREDICT_RANKS = 1 << 16 };
+
+/* Something that can be chosen: one of our algorithms, with sparse messages or all dense, or the dense call of another
+ * library. */
+struct predict_candidate {
+    char name[32];
+    char letter; /* a capital; small: all dense. V: another library */
+    bool ours, dense;
+};
+
+/* A grid of predictions: what is asked for, and the answers. */
+struct predict {
+    char name[64], what[256]; /* the machine */
+    const char *source;
+    int collectives, ranks, sizes, densities;
+    enum pici_collective collective[PREDICT_COLLECTIVES];
+    int rank[PREDICT_LIST];
+    uint64_t bytes[PREDICT_LIST]; /* dense, of the larger buffer */
+    double density[PREDICT_LIST]; /* of one rank's data, 0 to 1 */
+    int per_node;                 /* ranks of a node; the last node may have fewer */
+    enum pici_dtype dtype;
+    double correlation;
+    int candidates;
+    struct predict_candidate candidate[PREDICT_CANDIDATES];
+    struct predict_cell *cell;           /* predict_at */
+    const struct model_machine *machine; /* set by the next functions, like the next */
+    uint64_t slice_bytes;
+};
+
+/* One cell of the grid. */
+struct predict_cell {
+    double seconds[PREDICT_CANDIDATES]; /* < 0: it cannot do this */
+    int best;                           /* the candidate that takes the least time */
+    int dense;                          /* the one of other libraries that does; < 0: there is none */
+};
+
+/* The machines that have a name: the i-th; NULL after the last. *what: a line about it. */
+const char *predict_machine(int i, const char **what);
+
+/* The i-th collective's name, with an underscore; NULL after the last. */
+const char *predict_collective(int i);
+
+/* What a picture shows: speedup over ranks and bytes; over ranks and sparsity; seconds over ranks. */
+enum predict_plot { PLOT_BYTES, PLOT_SPARSITY, PLOT_TIME, PLOTS };
+
+/* The i-th plot's name; NULL after the last. */
+const char *predict_plot_name(int i);
+
+/* Set the machine by its name; per_node too. False: there is none. */
+bool predict_set_machine(struct predict *, const char *name);
+
+/* The i-th constant of the machine: its name, or NULL after the last; value: in words. */
+enum { PREDICT_VALUE = 64 };
+const char *predict_constant(const struct predict *, int i, char value[PREDICT_VALUE]);
+
+/* Compute the grid. The caller frees it with predict_free. False: no memory. */
+bool predict_run(struct predict *);
+void predict_free(struct predict *);
+
+const struct predict_cell *predict_at(const struct predict *, int collective, int density, int ranks, int bytes);
+
+/* Time of the best dense call of another library over that of the best candidate, which is at least 1; 0: there is no
+ * such call. */
+double predict_gain(const struct predict_cell *);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Charts of speedups and of times, drawn on a canvas. */
+#ifndef PICI_TOOLS_SHOW_CHART_H
+#define PICI_TOOLS_SHOW_CHART_H
+
+#include "show/canvas.h"
+
+enum { CHART_LABEL = 16, CHART_LINES = 24 };
+
+/* A table of speedups: each cell has its speedup and a letter, and a colour by the speedup. */
+struct chart_table {
+    const char *title, *columns, *rows; /* titles of the chart and of its axes */
+    int wide, high;
+    const char (*column)[CHART_LABEL], (*row)[CHART_LABEL]; /* [wide], [high] */
+    const double *gain;                                     /* [high][wide]; 0: none */
+    const char *letter;                                     /* [high][wide] */
+};
+
+/* Lines of seconds, on a logarithmic scale, at points that are equally far apart. */
+struct chart_lines {
+    const char *title, *columns;
+    int points, lines;
+    const char (*column)[CHART_LABEL]; /* [points] */
+    const char *name[CHART_LINES];
+    const double *seconds[CHART_LINES]; /* [points]; < 0: none */
+};
+
+/* The level of a speedup on the heat scale: its logarithm, 0 for 1 and less, HEAT_TOP for 64 and more. */
+unsigned chart_level(double gain);
+
+/* "4.3M": a speedup in at most four characters, and the letter. */
+void chart_cell_text(char text[CHART_LABEL], double gain, char letter);
+
+void chart_table_size(const struct chart_table *, unsigned *width, unsigned *height);
+void chart_table_draw(const struct chart_table *, struct canvas *);
+void chart_lines_size(const struct chart_lines *, unsigned *width, unsigned *height);
+void chart_lines_draw(const struct chart_lines *, struct canvas *);
+
+#endif

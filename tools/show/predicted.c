@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include "show/predicted.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "show/chart.h"
+#include "show/html.h"
+#include "show/markup.h"
+#include "show/svg.h"
+#include "term.h"
+#include "tool.h"
+
+typedef char label[CHART_LABEL];
+
+static const char *bytes_text(label text, uint64_t bytes)
+{
+    static const char suffix[] = "\0KMGT";
+    int i = 0;
+    for (; i < 4 && bytes >= 1024 && bytes % 1024 == 0; bytes /= 1024)
+        i++;
+    snprintf(text, sizeof(label), "%llu%.1s", (unsigned long long)bytes, suffix + i);
+    return text;
+}
+
+static const char *percent_text(label text, double share)
+{
+    snprintf(text, sizeof(label), "%.4g%%", 100 * share);
+    return text;
+}
+
+/* ---- terminal */
+
+/* Which letter stands for what, as far as the cells use them. */
+static void print_letters(const struct predict *p)
+{
+    bool used[256] = {false};
+    const size_t cells = (size_t)p->collectives * (size_t)p->densities * (size_t)p->ranks * (size_t)p->sizes;
+    for (size_t i = 0; i < cells; i++)
+        used[(unsigned char)p->candidate[p->cell[i].best].letter] = true;
+    const char *between = "  ";
+    for (int i = 0; i < p->candidates; i++)
+        if (used[(unsigned char)p->candidate[i].letter]) {
+            const bool vendor = !p->candidate[i].ours;
+            printf("%s%c %s", between, p->candidate[i].letter,
+                   vendor ? "another library's dense" : p->candidate[i].name);
+            used[(unsigned char)p->candidate[i].letter] = false;
+            between = "; ";
+        }
+    puts("");
+}
+
+void predicted_print(const struct predict *p)
+{
+    label text;
+    char value[PREDICT_VALUE];
+    printf("%s: %s\n", p->name, p->what);
+    const char *name;
+    for (int i = 0; (name = predict_constant(p, i, value)); i++)
+        printf("  %-34s %s\n", name, value);
+    printf("  source: %s\n\nSpeedup over the best dense call of another library; the letter is what is fastest:\n",
+           p->source);
+    print_letters(p);
+    for (int c = 0; c < p->collectives; c++)
+        for (int d = 0; d < p->densities; d++) {
+            printf("\n%s, %s, ", predict_collective((int)p->collective[c]), pici_dtype_name(p->dtype));
+            printf("%s nonzero\n%7s", percent_text(text, p->density[d]), "ranks");
+            for (int b = 0; b < p->sizes; b++)
+                printf(" %6s", bytes_text(text, p->bytes[b]));
+            puts("");
+            for (int r = 0; r < p->ranks; r++) {
+                printf("%7d", p->rank[r]);
+                for (int b = 0; b < p->sizes; b++) {
+                    const struct predict_cell *cell = predict_at(p, c, d, r, b);
+                    chart_cell_text(text, predict_gain(cell), p->candidate[cell->best].letter);
+                    printf(" %6s", text);
+                }
+                puts("");
+            }
+        }
+}
+
+/* ---- JSON */
+
+static void json_cell(const struct predict *p, struct jsonout *j, int c, int d, int r, int b)
+{
+    const struct predict_cell *cell = predict_at(p, c, d, r, b);
+    jsonout_begin(j, NULL, '{');
+    jsonout_string(j, "collective", predict_collective((int)p->collective[c]));
+    jsonout_u64(j, "ranks", (uint64_t)p->rank[r]);
+    jsonout_u64(j, "bytes", p->bytes[b]);
+    jsonout_real(j, "density", p->density[d]);
+    jsonout_string(j, "best", p->candidate[cell->best].name);
+    jsonout_real(j, "seconds", cell->seconds[cell->best]);
+    if (cell->dense >= 0) {
+        jsonout_real(j, "dense_seconds", cell->seconds[cell->dense]);
+        jsonout_real(j, "speedup", predict_gain(cell));
+    }
+    jsonout_begin(j, "candidates", '{');
+    for (int i = 0; i < p->candidates; i++)
+        if (cell->seconds[i] >= 0)
+            jsonout_real(j, p->candidate[i].name, cell->seconds[i]);
+    jsonout_end(j, '}');
+    jsonout_end(j, '}');
+}
+
+void predicted_json(const struct predict *p, struct jsonout *j)
+{
+    char value[PREDICT_VALUE];
+    const char *name;
+    jsonout_begin(j, NULL, '{');
+    jsonout_string(j, "machine", p->name);
+    jsonout_string(j, "what", p->what);
+    jsonout_string(j, "source", p->source);
+    jsonout_begin(j, "constants", '{');
+    for (int i = 0; (name = predict_constant(p, i, value)); i++)
+        jsonout_string(j, name, value);
+    jsonout_end(j, '}');
+    jsonout_string(j, "dtype", pici_dtype_name(p->dtype));
+    jsonout_u64(j, "ranks_of_a_node", (uint64_t)p->per_node);
+    jsonout_begin(j, "cells", '[');
+    for (int c = 0; c < p->collectives; c++)
+        for (int d = 0; d < p->densities; d++)
+            for (int r = 0; r < p->ranks; r++)
+                for (int b = 0; b < p->sizes; b++)
+                    json_cell(p, j, c, d, r, b);
+    jsonout_end(j, ']');
+    jsonout_end(j, '}');
+}
+
+/* ---- pictures */
+
+/* A chart and the memory of what it shows. */
+struct drawing {
+    char title[256];
+    label column[PREDICT_LIST], row[PREDICT_LIST];
+    double value[PREDICT_LIST * PREDICT_LIST];
+    char letter[PREDICT_LIST * PREDICT_LIST];
+    struct chart_table table;
+    struct chart_lines lines;
+};
+
+static void add_cell(struct drawing *g, int at, const struct predict *p, const struct predict_cell *cell)
+{
+    g->value[at] = predict_gain(cell);
+    g->letter[at] = p->candidate[cell->best].letter;
+}
+
+static void tabulate(struct drawing *g, const struct predict *p, enum predict_plot plot, int c, int d, int b)
+{
+    const int wide = plot == PLOT_BYTES ? p->sizes : p->densities;
+    label text;
+    const int at = snprintf(g->title, sizeof g->title, "%s, %s, ", p->name, predict_collective((int)p->collective[c]));
+    if (plot == PLOT_BYTES)
+        snprintf(g->title + at, sizeof g->title - (size_t)at, "%s nonzero", percent_text(text, p->density[d]));
+    else
+        snprintf(g->title + at, sizeof g->title - (size_t)at, "%s", bytes_text(text, p->bytes[b]));
+    for (int i = 0; i < wide; i++) {
+        if (plot == PLOT_BYTES)
+            bytes_text(g->column[i], p->bytes[i]);
+        else
+            percent_text(g->column[i], 1 - p->density[i]);
+    }
+    for (int r = 0; r < p->ranks; r++) {
+        snprintf(g->row[r], sizeof g->row[r], "%d", p->rank[r]);
+        for (int i = 0; i < wide; i++)
+            add_cell(g, r * wide + i, p, plot == PLOT_BYTES ? predict_at(p, c, d, r, i) : predict_at(p, c, i, r, b));
+    }
+    g->table = (struct chart_table){.title = g->title,
+                                    .columns = plot == PLOT_BYTES ? "bytes" : "zeros",
+                                    .rows = "ranks",
+                                    .wide = wide,
+                                    .high = p->ranks,
+                                    .column = g->column,
+                                    .row = g->row,
+                                    .gain = g->value,
+                                    .letter = g->letter};
+}
+
+/* Lines of each algorithm with sparse messages and of each other library, and one of our best dense. */
+static void trace(struct drawing *g, const struct predict *p, int c, int d, int b)
+{
+    label percent, bytes;
+    snprintf(g->title, sizeof g->title, "%s, %s, %s, %s nonzero", p->name, predict_collective((int)p->collective[c]),
+             bytes_text(bytes, p->bytes[b]), percent_text(percent, p->density[d]));
+    g->lines = (struct chart_lines){.title = g->title, .columns = "ranks", .points = p->ranks, .column = g->column};
+    for (int i = 0; i <= p->candidates; i++) {
+        const bool best_dense = i == p->candidates;
+        bool some = false;
+        if (!best_dense && p->candidate[i].ours && p->candidate[i].dense)
+            continue;
+        double *line = g->value + g->lines.lines * PREDICT_LIST;
+        for (int r = 0; r < p->ranks; r++) {
+            const struct predict_cell *cell = predict_at(p, c, d, r, b);
+            line[r] = best_dense ? -1 : cell->seconds[i];
+            for (int k = 0; k < p->candidates && best_dense; k++)
+                if (p->candidate[k].ours && p->candidate[k].dense && cell->seconds[k] >= 0 &&
+                    (line[r] < 0 || cell->seconds[k] < line[r]))
+                    line[r] = cell->seconds[k];
+            some |= line[r] >= 0;
+        }
+        if (!some)
+            continue;
+        g->lines.name[g->lines.lines] = best_dense ? "ours, dense: the best" : p->candidate[i].name;
+        g->lines.seconds[g->lines.lines++] = line;
+    }
+    for (int r = 0; r < p->ranks; r++)
+        snprintf(g->column[r], sizeof g->column[r], "%d", p->rank[r]);
+}
+
+static void prepare(struct drawing *g, const struct predict *p, enum predict_plot plot, int c, int d, int b,
+                    unsigned *width, unsigned *height)
+{
+    if (plot == PLOT_TIME) {
+        trace(g, p, c, d, b);
+        chart_lines_size(&g->lines, width, height);
+    } else {
+        tabulate(g, p, plot, c, d, b);
+        chart_table_size(&g->table, width, height);
+    }
+}
+
+static int draw(const struct drawing *g, enum predict_plot plot, struct canvas *canvas)
+{
+    if (plot == PLOT_TIME)
+        chart_lines_draw(&g->lines, canvas);
+    else
+        chart_table_draw(&g->table, canvas);
+    return canvas->finish(canvas);
+}
+
+int predicted_draw(const struct predict *p, enum predict_plot plot, int collective, int density, int bytes,
+                   struct canvas *(*begin)(struct output *, unsigned width, unsigned height), struct output *out)
+{
+    struct drawing *g = malloc(sizeof *g);
+    unsigned width, height;
+    int status = TOOL_OK;
+    if (g)
+        prepare(g, p, plot, collective, density, bytes, &width, &height);
+    struct canvas *canvas = g ? begin(out, width, height) : NULL;
+    status = canvas ? draw(g, plot, canvas) : tool_nomem(out->name, "the picture");
+    free(g);
+    return status;
+}
+
+/* ---- page */
+
+static void put_text(struct markup *m, const char *text)
+{
+    markup_text(m, text, strlen(text));
+}
+
+static int put_plot(struct markup *m, const struct predict *p, struct drawing *g, enum predict_plot plot, int c, int d,
+                    int b)
+{
+    unsigned width, height;
+    prepare(g, p, plot, c, d, b, &width, &height);
+    markup_put(m, "<figure><figcaption>");
+    put_text(m, g->title);
+    markup_put(m, "</figcaption><div class=\"wide\">\n");
+    struct canvas *canvas = canvas_svg_in(m, width, height);
+    const int status = canvas ? draw(g, plot, canvas) : tool_nomem(m->out->name, "the picture");
+    markup_put(m, "</div></figure>\n");
+    return status;
+}
+
+static void put_head(struct markup *m, const struct predict *p)
+{
+    char value[PREDICT_VALUE];
+    const char *name;
+    html_begin(m, p->name);
+    markup_put(m, "<p>");
+    put_text(m, p->what);
+    markup_put(m, ".</p>\n<p class=\"faint\">Predicted by picitool %s, not measured. Source of the constants: ",
+               pici_version());
+    put_text(m, p->source);
+    markup_put(m, "</p>\n<table class=\"totals\"><tbody>\n");
+    for (int i = 0; (name = predict_constant(p, i, value)); i++) {
+        markup_put(m, "<tr><td>");
+        put_text(m, name);
+        markup_put(m, "</td><td>");
+        put_text(m, value);
+        markup_put(m, "</td></tr>\n");
+    }
+    markup_put(m, "</tbody></table>\n<p>A cell has the speedup of what is fastest over the best dense call of another "
+                  "library, and its letter:");
+    for (int i = 0; i < p->candidates; i++) {
+        if (!p->candidate[i].ours && i && p->candidate[i - 1].letter == p->candidate[i].letter)
+            continue;
+        markup_put(m, " %c ", p->candidate[i].letter);
+        put_text(m, p->candidate[i].ours ? p->candidate[i].name : "another library");
+        markup_put(m, "%s", i + 1 < p->candidates && p->candidate[i].ours ? ";" : "");
+    }
+    markup_put(m, ".</p>\n");
+}
+
+int predicted_html(const struct predict *p, struct output *out)
+{
+    struct markup *m = calloc(1, sizeof *m);
+    struct drawing *g = malloc(sizeof *g);
+    int status = m && g ? TOOL_OK : tool_nomem(out->name, "the page");
+    const int middle = p->sizes / 2;
+    if (!status) {
+        m->out = out;
+        put_head(m, p);
+    }
+    for (int c = 0; c < p->collectives && !status; c++) {
+        markup_put(m, "<h2>%s</h2>\n", predict_collective((int)p->collective[c]));
+        for (int d = 0; d < p->densities && !status; d++)
+            status = put_plot(m, p, g, PLOT_BYTES, c, d, 0);
+        if (!status)
+            status = put_plot(m, p, g, PLOT_SPARSITY, c, 0, middle);
+        for (int d = 0; d < p->densities && !status; d++)
+            status = put_plot(m, p, g, PLOT_TIME, c, d, middle);
+    }
+    if (!status) {
+        html_end(m);
+        status = markup_flush(m);
+    }
+    free(g);
+    free(m);
+    return status;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "show/png.h"
+#include "show/predicted.h"
+#include "show/svg.h"
+#include "io.h"
+#include "predict.h"
+#include "suggest.h"
+#include "tool.h"
+
+/* ---- lists of the command line. Each function prints what is wrong, and returns TOOL_USAGE. */
+
+/* One of a list with commas: *s moves past it. */
+static int take_word(const char **s, char *word, size_t room)
+{
+    const size_t len = strcspn(*s, ",");
+    const int fits = len > 0 && len < room;
+    if (fits)
+        memcpy(word, *s, len);
+    word[fits ? len : 0] = 0;
+    *s += len + ((*s)[len] == ',');
+    return fits;
+}
+
+static int parse_collectives(struct predict *p, const char *list)
+{
+    char word[64], hint[SUGGEST_HINT];
+    for (const char *s = list; p->collectives == 0 || *s;) {
+        struct suggest near;
+        int i = 0;
+        if (!take_word(&s, word, sizeof word) || p->collectives == PREDICT_COLLECTIVES)
+            return tool_usage(NULL, "--collective %s: not a list of collectives", list);
+        suggest_start(&near, word);
+        for (; predict_collective(i) && strcmp(word, predict_collective(i)) != 0; i++)
+            suggest_word(&near, predict_collective(i));
+        if (!predict_collective(i))
+            return tool_usage(NULL, "--collective %s: not all_gather, reduce_scatter or all_reduce%s", word,
+                              suggest_hint(&near, "", hint));
+        p->collective[p->collectives++] = (enum pici_collective)i;
+    }
+    return TOOL_OK;
+}
+
+static int put_number(uint64_t *out, int *n, uint64_t v, uint64_t least, uint64_t most)
+{
+    if (*n == PREDICT_LIST || v < least || v > most)
+        return 0;
+    out[(*n)++] = v;
+    return 1;
+}
+
+/* "8,12,16", "2..4096" by doublings, "64K..4G/4" by factors of 4. */
+static int parse_numbers(const char *option, const char *list, uint64_t *out, int *n, uint64_t least, uint64_t most)
+{
+    char word[64];
+    int good = 1;
+    for (const char *s = list; good && (*n == 0 || *s);) {
+        uint64_t from, to, factor = 2;
+        good = take_word(&s, word, sizeof word);
+        char *dots = strstr(word, ".."), *slash = strchr(word, '/');
+        if (!good || !dots) {
+            good = good && tool_parse_bytes(word, &from) && put_number(out, n, from, least, most);
+            continue;
+        }
+        if (slash) {
+            *slash = 0;
+            good = tool_parse_bytes(slash + 1, &factor) && factor >= 2;
+        }
+        *dots = 0;
+        good = good && tool_parse_bytes(word, &from) && tool_parse_bytes(dots + 2, &to) && from && from <= to;
+        for (; good && from <= to; from = from > to / factor ? to + 1 : from * factor)
+            good = put_number(out, n, from, least, most);
+    }
+    return good ? TOOL_OK
+                : tool_usage(NULL, "--%s %s: not a list of at most %d numbers from %llu to %llu, as 2..64, 96", option,
+                             list, PREDICT_LIST, (unsigned long long)least, (unsigned long long)most);
+}
+
+static int parse_densities(struct predict *p, const char *list)
+{
+    for (const char *s = list;; s++) {
+        char *end;
+        const double v = strtod(s, &end);
+        if (p->densities == PREDICT_LIST || end == s || (*end && *end != ',') || !(v >= 0 && v <= 100))
+            return tool_usage(NULL, "--density %s: not percentages from 0 to 100, with commas between", list);
+        p->density[p->densities++] = v / 100;
+        if (!*end)
+            return TOOL_OK;
+        s = end;
+    }
+}
+
+static int parse_machine(struct predict *p, const char *name)
+{
+    char hint[SUGGEST_HINT], all[256];
+    const char *what;
+    struct suggest near;
+    size_t at = 0;
+    if (name && predict_set_machine(p, name))
+        return TOOL_OK;
+    suggest_start(&near, name ? name : "");
+    for (int i = 0; predict_machine(i, &what) && at < sizeof all; i++) {
+        suggest_word(&near, predict_machine(i, &what));
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", i ? ", " : "", predict_machine(i, &what));
+    }
+    if (!name)
+        return tool_usage(NULL, "predict: needs --machine, one of %s", all);
+    return tool_usage(NULL, "--machine %s: not one of %s%s", name, all, suggest_hint(&near, "", hint));
+}
+
+/* Everything that was asked for, or its default. */
+static int parse(struct predict *p, const struct tool_options *o)
+{
+    const bool page = o->out != NULL;
+    const char *densities = o->predict.density ? o->predict.density : page ? "0.1,1,5,10,20,50,100" : "1";
+    uint64_t ranks[PREDICT_LIST], each = 0;
+    int n = 0, status = parse_machine(p, o->predict.machine);
+    if (!status)
+        status = parse_collectives(p, o->predict.collective ? o->predict.collective
+                                                            : "all_gather,reduce_scatter,all_reduce");
+    if (!status)
+        status =
+            parse_numbers("ranks", o->predict.ranks ? o->predict.ranks : "2..4096", ranks, &p->ranks, 1, PREDICT_RANKS);
+    if (!status)
+        status = parse_numbers("bytes", o->predict.bytes ? o->predict.bytes : "64K..4G/4", p->bytes, &p->sizes, 1,
+                               UINT64_C(1) << 50);
+    if (!status && o->predict.per_node) {
+        status = parse_numbers("per-node", o->predict.per_node, &each, &n, 1, PREDICT_RANKS);
+        p->per_node = (int)each;
+    }
+    for (int i = 0; i < p->ranks; i++)
+        p->rank[i] = (int)ranks[i];
+    return status ? status : parse_densities(p, densities);
+}
+
+/* ---- output */
+
+static int write_picture(const struct predict *p, const struct tool_options *o, struct output *out)
+{
+    const char *kind = tool_extension(o->out), *name = o->predict.plot ? o->predict.plot : predict_plot_name(0);
+    int plot = 0;
+    while (predict_plot_name(plot) && strcmp(name, predict_plot_name(plot)) != 0)
+        plot++;
+    return predicted_draw(p, (enum predict_plot)plot, 0, 0, plot == PLOT_BYTES ? 0 : p->sizes / 2,
+                          strcasecmp(kind, ".png") == 0 ? canvas_png : canvas_svg, out);
+}
+
+static bool is_picture(const struct tool_options *o)
+{
+    return o->out && (tool_has_extension(o->out, ".svg") || tool_has_extension(o->out, ".png"));
+}
+
+static int check_plot(const struct predict *p, const struct tool_options *o)
+{
+    int i = 0;
+    while (o->predict.plot && predict_plot_name(i) && strcmp(o->predict.plot, predict_plot_name(i)) != 0)
+        i++;
+    if (o->predict.plot && !predict_plot_name(i))
+        return tool_usage(NULL, "--plot %s: not one of bytes, sparsity, time", o->predict.plot);
+    if (o->predict.plot && !is_picture(o))
+        return tool_usage(NULL, "--plot is for -o FILE.svg or FILE.png; a page has all plots");
+    if (is_picture(o) && p->collectives > 1)
+        return tool_usage(NULL, "predict: a picture has one collective; see --collective");
+    if (is_picture(o) && p->densities > 1 && (!o->predict.plot || strcmp(o->predict.plot, "sparsity") != 0))
+        return tool_usage(NULL, "predict: this picture has one density; see --density");
+    return TOOL_OK;
+}
+
+static int write_file(const struct predict *p, const struct tool_options *o)
+{
+    struct output out;
+    int status = output_open(&out, o->out, NULL, o->force);
+    if (status)
+        return status;
+    status = is_picture(o) ? write_picture(p, o, &out) : predicted_html(p, &out);
+    if (!status)
+        status = output_commit(&out);
+    output_discard(&out);
+    return status;
+}
+
+int verb_predict(const struct tool_options *o)
+{
+    static struct predict p;
+    struct jsonout json = {.f = stdout};
+    p = (struct predict){.correlation = 1, .dtype = o->dtype ? (enum pici_dtype)o->dtype : PICI_F32};
+    int status = parse(&p, o);
+    if (!status)
+        status = check_plot(&p, o);
+    if (!status && o->json && o->out)
+        status = tool_usage(NULL, "predict: either --json or -o");
+    if (!status && !predict_run(&p))
+        status = tool_nomem(NULL, "the predictions");
+    if (status)
+        return status;
+    if (o->json)
+        predicted_json(&p, &json);
+    else if (o->out)
+        status = write_file(&p, o);
+    else
+        predicted_print(&p);
+    predict_free(&p);
+    return status;
+}
