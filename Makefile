@@ -601,6 +601,11 @@ check-portable:
 check-avx512:
 	@MAKE='$(MAKE)' tests/avx512/run $(BUILD)/avx512
 
+# The figures of docs/predict.md anew.
+.PHONY: figures
+figures: $(BUILD)/picitool
+	tools/dev/figures $(BUILD)/picitool
+
 # The golden vectors anew. They are checked in, and change only with the format.
 VECTORS = formats/vectors
 .PHONY: vectors
@@ -782,7 +787,7 @@ endif
 ## make bench-coll      collectives among threads; bench-net: beside Open MPI's, on rate-limited hosts (root, 30 min)
 ## make bench-volume    bytes that each algorithm sends; bench-algorithms: all on rate-limited hosts (root, an hour)
 ## make bench-scale     collectives on simulated networks: RANKS='64 256' KINDS='switch fat-tree dragonfly uneven'
-## make vectors         write formats/vectors anew
+## make vectors         write formats/vectors anew; make figures: the pictures of docs/predict.md
 ## make mpi             $(MPIDIR)/libpici_mpi.a through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
 ## make mpi-examples    $(MPIDIR)/train, for mpirun
 ## make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda

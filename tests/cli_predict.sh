@@ -11,7 +11,7 @@ says "sizes" '^ +ranks +64K +256K +1M +4M +16M +64M$' "$out"
 says "a row" '^ +16( +[0-9.]+[A-Za-z]){6}$' "$out"
 [ "$(grep -c '^ *[0-9]* .*[0-9][A-Za-z]$' "$out")" = 4 ] && pass || fail "rows: $(cat "$out")"
 
-for machine in perlmutter frontier gige-100 gige-500 ethernet-1g ethernet-10g ethernet-100g; do
+for machine in perlmutter perlmutter-flat frontier gige-100 gige-500 ethernet-1g ethernet-10g ethernet-100g; do
     expect 0 "$machine" "$tool" predict --machine $machine --ranks 8,12 --bytes 1M
     says "$machine: source" 'source: [A-Z0-9]' "$out"
 done
@@ -60,7 +60,7 @@ expect 0 PNG "$tool" predict -m gige-200 --collective all_reduce --density 1 --p
 [ "$(head -c 4 time.png | tail -c 3)" = PNG ] && pass || fail "PNG"
 
 expect 2 "no machine" "$tool" predict
-says "no machine" 'one of perlmutter, frontier' "$err"
+says "no machine" 'one of perlmutter, perlmutter-flat, frontier' "$err"
 expect 2 "another machine" "$tool" predict -m frontir
 says "a hint" 'frontier\?' "$err"
 for list in 0 2..1 x 1,,2 2.. 1..4/1 99999999 '' ,; do

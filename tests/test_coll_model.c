@@ -148,8 +148,8 @@ static void check_steps(const struct schedule *s, enum pici_collective kind, con
     const int n = pici_model_steps(&call, s->id, step);
     cr_assert_geq(n, 0, "%s", s->name);
     cr_assert_leq(n, MODEL_STEPS);
-    if (s->id != 4)
-        shares_of(share, m, kind == PICI_ALL_REDUCE && s->id > 4);
+    if (!s->undivided)
+        shares_of(share, m, kind == PICI_ALL_REDUCE && s->id >= PICI_ALGO_NODES_RING);
     for (int i = 0; i < n; i++)
         for (int j = 0; j < step[i].repeat; j++, k++) {
             struct model_step closed = step[i];
@@ -310,7 +310,7 @@ static double two_levels(const struct machine *k, int ranks, int mib, int ours)
     struct model_call c = call_of(PICI_ALL_GATHER, &m, (uint64_t)mib << 20);
     c.slice_bytes = k->slice_bytes;
     const double flat = seconds(k, &c, PICI_ALGO_AUTO, 1, MODEL_VENDOR);
-    return flat / (ours ? seconds(k, &c, (enum pici_algorithm)6, 1, MODEL_OURS)
+    return flat / (ours ? seconds(k, &c, PICI_ALGO_NODES_RECURSIVE, 1, MODEL_OURS)
                         : seconds(k, &c, PICI_ALGO_AUTO, 1, MODEL_TWO_LEVELS));
 }
 
@@ -346,8 +346,6 @@ static const struct range {
 
 Test(coll_model, all_gather_of_papers)
 {
-    if (!pici_schedule((enum pici_algorithm)6))
-        cr_skip_test("no algorithm of two levels yet");
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         const struct range *r = &ranges[i];
         const double got = two_levels(pici_machine_named(r->machine), r->ranks, r->mib, 1);
@@ -361,8 +359,6 @@ Test(coll_model, all_gather_of_papers)
 Test(coll_model, shape_of_all_gather)
 {
     static const char *const names[] = {"perlmutter", "frontier"};
-    if (!pici_schedule((enum pici_algorithm)6))
-        cr_skip_test("no algorithm of two levels yet");
     for (int i = 0; i < 2; i++) {
         const struct machine *k = pici_machine_named(names[i]);
         double above[8] = {0};

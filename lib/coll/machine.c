@@ -79,6 +79,20 @@ static const struct machine machines[] = {
       .vendors = 1u << MODEL_RING | 1u << MODEL_TREE,
       .vendor = {10e-6, 1 / 85e9},
       .memory_beta = 1 / 1.3e12}},
+    {"perlmutter-flat",
+     "the same as SpCCL used it: rings over all GPUs, whatever node they are on",
+     "Rates of NCCL's flat ring: effective constants that fit the ratios that PCCL prints. Codec: implied by SpCCL's "
+     "gains at 99% zeros (5.25 times the ring's rate to decode, 2.5 times to count, encode and add). Nothing of this "
+     "was measured by us.",
+     4,
+     128 << 20,
+     {.link = {{10e-6, 1 / 85e9}, {10e-6, 1 / 85e9}},
+      .node_beta = 1 / 85e9,
+      .agree = 20e-6,
+      .agree_ranks = 2,
+      .codec = A100_CODEC,
+      .vendors = 1u << MODEL_RING,
+      .vendor = {10e-6, 1 / 85e9}}},
     {"frontier",
      "8 GCDs of MI250X a node, four 200 Gbit/s NICs a node, of which two GCDs share one; RCCL",
      "Link rates: PCCL's description of the machine. Latencies, and the rates of RCCL's flat ring: effective constants "

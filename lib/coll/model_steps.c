@@ -13,9 +13,6 @@ enum {
     NODES = 256 /* uneven nodes that are looked at */
 };
 
-/* PICI_ALGO_DOUBLING and the next two; their schedules decide whether they exist. */
-enum { DOUBLING = 4, NODES_RING, NODES_RECURSIVE };
-
 /* The ranks of a call. */
 struct shape {
     int p, nodes, most, least; /* ranks of the largest node, and of the smallest */
@@ -163,21 +160,6 @@ static void flat_split(struct list *l, const struct shape *n)
 
 /* ---- doubling: messages have all of the data */
 
-static int node_at(const struct shape *s, int position)
-{
-    int low = 0, high = s->nodes - 1;
-    if (even(s))
-        return position / s->most;
-    while (low < high) {
-        const int middle = (low + high + 1) / 2;
-        if (s->begin[middle] <= position)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
-
 /* In a step each position sends to peer_of (< 0: nothing). */
 static void whole(struct model_step *s, const struct shape *n, int step, int rem,
                   int (*peer_of)(int position, int step, int rem))
@@ -186,8 +168,9 @@ static void whole(struct model_step *s, const struct shape *n, int step, int rem
         int out = 0, in = 0;
         for (int r = n->begin[i]; r < n->begin[i + 1]; r++) {
             const int peer = peer_of(r, step, rem);
-            out += peer >= 0 && node_at(n, peer) != i;
-            in += peer >= 0 && node_at(n, peer) == i;
+            const int inside = peer >= n->begin[i] && peer < n->begin[i + 1];
+            out += peer >= 0 && !inside;
+            in += inside;
         }
         if (out)
             send(s, POLICY_INTER, 1, 1, 1);
@@ -344,39 +327,36 @@ static void outer_phase(struct list *l, const struct shape *n, enum schedule_pha
 
 static void reduce_phase(struct list *l, const struct shape *n, enum pici_algorithm algorithm)
 {
-    switch ((int)algorithm) {
+    switch (algorithm) {
     case PICI_ALGO_RING: flat_ring(l, n, PHASE_REDUCE); break;
     case PICI_ALGO_RECURSIVE: flat_recursive(l, n, PHASE_REDUCE); break;
     case PICI_ALGO_SPLIT: flat_split(l, n); break;
-    case NODES_RING:
-    case NODES_RECURSIVE:
+    case PICI_ALGO_NODES_RING:
+    case PICI_ALGO_NODES_RECURSIVE:
         inner_phase(l, n, PHASE_REDUCE);
-        outer_phase(l, n, PHASE_REDUCE, (int)algorithm == NODES_RECURSIVE);
+        outer_phase(l, n, PHASE_REDUCE, algorithm == PICI_ALGO_NODES_RECURSIVE);
         break;
-    default: break;
+    case PICI_ALGO_DOUBLING:
+    case PICI_ALGO_AUTO: break;
     }
 }
 
 static void gather_phase(struct list *l, const struct shape *n, enum pici_algorithm algorithm, int split_as_ring)
 {
     const int from = l->count;
-    switch ((int)algorithm) {
+    switch (algorithm) {
     case PICI_ALGO_RING: flat_ring(l, n, PHASE_GATHER); break;
     case PICI_ALGO_RECURSIVE: flat_recursive(l, n, PHASE_GATHER); break;
     case PICI_ALGO_SPLIT: (split_as_ring ? flat_ring : flat_recursive)(l, n, PHASE_GATHER); break;
-    case NODES_RING:
-    case NODES_RECURSIVE:
-        outer_phase(l, n, PHASE_GATHER, (int)algorithm == NODES_RECURSIVE);
+    case PICI_ALGO_NODES_RING:
+    case PICI_ALGO_NODES_RECURSIVE:
+        outer_phase(l, n, PHASE_GATHER, algorithm == PICI_ALGO_NODES_RECURSIVE);
         inner_phase(l, n, PHASE_GATHER);
         break;
-    default: break;
+    case PICI_ALGO_DOUBLING:
+    case PICI_ALGO_AUTO: break;
     }
     encode_once(l, from);
-}
-
-static int two_levels(enum pici_algorithm algorithm)
-{
-    return (int)algorithm == NODES_RING || (int)algorithm == NODES_RECURSIVE;
 }
 
 int pici_model_steps(const struct model_call *c, enum pici_algorithm algorithm, struct model_step *step)
@@ -388,8 +368,8 @@ int pici_model_steps(const struct model_call *c, enum pici_algorithm algorithm, 
     if (!schedule || !(schedule->collectives >> c->kind & 1))
         return -1;
     shape_of(&n, c);
-    n.fair = c->kind == PICI_ALL_REDUCE && two_levels(algorithm);
-    if ((int)algorithm == DOUBLING)
+    n.fair = c->kind == PICI_ALL_REDUCE && schedule->by_node;
+    if (algorithm == PICI_ALGO_DOUBLING)
         doubling(&l, &n);
     if (c->kind != PICI_ALL_GATHER)
         reduce_phase(&l, &n, algorithm);
@@ -400,11 +380,10 @@ int pici_model_steps(const struct model_call *c, enum pici_algorithm algorithm, 
 
 double pici_model_segment(const struct model_call *c, enum pici_algorithm algorithm, double elements)
 {
+    const struct schedule *schedule = pici_schedule(algorithm);
     struct shape n;
     shape_of(&n, c);
-    if ((int)algorithm == DOUBLING)
+    if (schedule->undivided)
         return elements;
-    if (c->kind == PICI_ALL_REDUCE && two_levels(algorithm))
-        return elements / ((double)n.nodes * n.least);
-    return elements / n.p;
+    return elements / (c->kind == PICI_ALL_REDUCE && schedule->by_node ? (double)n.nodes * n.least : n.p);
 }
