@@ -9,14 +9,15 @@ says "its source" 'source: .*bench/net' "$out"
 says "a heading" '^all_reduce, f32, 1% nonzero$' "$out"
 says "sizes" '^ +ranks +64K +256K +1M +4M +16M +64M$' "$out"
 says "a row" '^ +16( +[0-9.]+[A-Za-z]){6}$' "$out"
-[ "$(grep -c '^ *[0-9]* .*[0-9][A-Za-z]$' "$out")" = 4 ] && pass || fail "rows: $(cat "$out")"
+[ "$(grep -Ec '^ +[0-9]+ .*[0-9][A-Za-z]$' "$out")" = 4 ] && pass || fail "rows: $(cat "$out")"
 
 for machine in perlmutter perlmutter-flat frontier gige-100 gige-500 ethernet-1g ethernet-10g ethernet-100g; do
     expect 0 "$machine" "$tool" predict --machine $machine --ranks 8,12 --bytes 1M
     says "$machine: source" 'source: [A-Z0-9]' "$out"
 done
 
-expect 0 JSON "$tool" predict -m perlmutter --collective all_gather --ranks 64..2048 --bytes 16M..1G --density 100 --json
+expect 0 JSON "$tool" predict -m perlmutter --collective all_gather --ranks 64..2048 --bytes 16M..1G --density 100 \
+    --json
 cp "$out" p.json
 if command -v python3 >/dev/null 2>&1; then
     python3 - >"$out" 2>&1 <<'END'

@@ -22,8 +22,7 @@ const char *predict_machine(int i, const char **what)
 
 const char *predict_collective(int i)
 {
-    static const char *const names[] = {
-        [PICI_ALL_GATHER] = "all_gather", [PICI_REDUCE_SCATTER] = "reduce_scatter", [PICI_ALL_REDUCE] = "all_reduce"};
+    static const char *const names[PREDICT_COLLECTIVES] = {"all_gather", "reduce_scatter", "all_reduce"};
     return i < PREDICT_COLLECTIVES ? names[i] : NULL;
 }
 

@@ -49,7 +49,7 @@ struct predict_cell {
 /* The machines that have a name: the i-th; NULL after the last. *what: a line about it. */
 const char *predict_machine(int i, const char **what);
 
-/* The i-th collective's name, with an underscore; NULL after the last. */
+/* The name of collective PICI_ALL_GATHER + i, with an underscore; NULL after the last. */
 const char *predict_collective(int i);
 
 /* What a picture shows: speedup over ranks and bytes; over ranks and sparsity; seconds over ranks. */

@@ -110,6 +110,27 @@ static void recursive(int p, int k, int *offset, int *count)
     *count = ((p - 1) >> k) + 1 - *offset;
 }
 
+/* How many positions' contributions are in the sum that a position has before step k of the recursive pattern, of the
+ * segment so many positions ahead. */
+static int summed(int p, int k, int ahead)
+{
+    int sum = 1, offset, count;
+    while (k-- > 0) {
+        recursive(p, k, &offset, &count);
+        if (ahead < count)
+            sum += summed(p, k, ahead + offset);
+    }
+    return sum;
+}
+
+/* The same of a message's first segment, which is the position's that it goes to: it has the most. */
+static int summed_first(int p, int k)
+{
+    int offset, count;
+    recursive(p, k, &offset, &count);
+    return summed(p, k, offset);
+}
+
 /* ---- one level: each position sends `count` of the p segments to the one that is `offset` ahead */
 
 /* How many of the m ranks of a node send out of it. */
@@ -305,7 +326,7 @@ static void inner_phase(struct list *l, const struct shape *n, enum schedule_pha
 {
     const int logarithmic = n->most > FEW, steps = steps_of(logarithmic, n->most);
     for (int k = 0; k < steps; k++) {
-        const int sum = logarithmic ? 1 << k : k + 1;
+        const int sum = logarithmic ? summed_first(n->most, k) : k + 1;
         inner_step(add(l, phase, phase == PHASE_REDUCE ? sum : n->p, 0, 1), n, logarithmic, k);
     }
 }
@@ -317,7 +338,8 @@ static void outer_phase(struct list *l, const struct shape *n, enum schedule_pha
     int run = logarithmic ? 1 : even(n) ? steps : (steps + LOOKS - 1) / LOOKS;
     for (int j = 0; j < steps; j += run) {
         run = j + run < steps ? run : steps - j;
-        const int at = j + run / 2, k = reducing ? at : steps - 1 - at, had = logarithmic ? 1 << k : j + 1;
+        const int at = j + run / 2, k = reducing ? at : steps - 1 - at,
+                  had = logarithmic ? summed_first(n->nodes, k) : j + 1;
         const int sum = had < n->nodes ? had * each : n->p;
         outer_step(add(l, phase, reducing ? sum : n->p, reducing && !logarithmic ? each : 0, run), n, logarithmic, k);
     }

@@ -14,7 +14,7 @@ enum { /* pixels */
        SCALE = 7,     /* speedups of the scale: 1, 2, 4, ..., 64 */
        PLOT_WIDE = 560,
        PLOT_HIGH = 320,
-       NAMES = 240, /* beside the lines */
+       NAMES = 330, /* beside the lines */
        TICK = 4
 };
 
@@ -90,7 +90,7 @@ void chart_lines_size(const struct chart_lines *l, unsigned *width, unsigned *he
     const unsigned names = (unsigned)l->lines * CANVAS_LINE;
     *width = 2 * MARGIN + LEFT + PLOT_WIDE + NAMES;
     *width = *width < 2 * MARGIN + title ? 2 * MARGIN + title : *width;
-    *height = 2 * MARGIN + 4 * CANVAS_LINE + (names > PLOT_HIGH ? names : PLOT_HIGH);
+    *height = 2 * MARGIN + 5 * CANVAS_LINE + (names > PLOT_HIGH ? names : PLOT_HIGH);
 }
 
 /* Powers of ten that all seconds are between. */
@@ -120,7 +120,7 @@ static const char *seconds_text(char text[CHART_LABEL], int power)
 
 void chart_lines_draw(const struct chart_lines *l, struct canvas *c)
 {
-    const unsigned left = MARGIN + LEFT, top = MARGIN + 2 * CANVAS_LINE;
+    const unsigned left = MARGIN + LEFT, top = MARGIN + 2 * CANVAS_LINE + 6;
     const double apart = l->points > 1 ? (double)PLOT_WIDE / (l->points - 1) : 0;
     char text[CHART_LABEL];
     int least, most;
@@ -155,7 +155,14 @@ void chart_lines_draw(const struct chart_lines *l, struct canvas *c)
             before_x = x;
             before_y = y;
         }
-        c->rect(c, left + PLOT_WIDE + 12, name + 6, 20, 5, ink);
-        c->text(c, left + PLOT_WIDE + 38, name, l->name[i], ANCHOR_LEFT, INK_TEXT);
+        const char letter[] = {l->letter[i], 0};
+        const int at = l->points - 1 - i % (l->points > 1 ? l->points - 1 : 1); /* each letter at a point of its own */
+        const double s = l->seconds[i][at];
+        if (s > 0)
+            c->text(c, left + (unsigned)(at * apart), top + (unsigned)((most - log10(s)) * decade) - CANVAS_LINE,
+                    letter, ANCHOR_MIDDLE, INK_TEXT);
+        c->rect(c, left + PLOT_WIDE + 16, name + 6, 20, 5, ink);
+        c->text(c, left + PLOT_WIDE + 42, name, letter, ANCHOR_LEFT, INK_TEXT);
+        c->text(c, left + PLOT_WIDE + 42 + 2 * CANVAS_CHAR, name, l->name[i], ANCHOR_LEFT, INK_TEXT);
     }
 }

@@ -23,6 +23,7 @@ struct chart_lines {
     int points, lines;
     const char (*column)[CHART_LABEL]; /* [points] */
     const char *name[CHART_LINES];
+    char letter[CHART_LINES];           /* beside the line, and before its name */
     const double *seconds[CHART_LINES]; /* [points]; < 0: none */
 };
 

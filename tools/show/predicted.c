@@ -24,6 +24,11 @@ static const char *bytes_text(label text, uint64_t bytes)
     return text;
 }
 
+static const char *collective_text(const struct predict *p, int c)
+{
+    return predict_collective((int)(p->collective[c] - PICI_ALL_GATHER));
+}
+
 static const char *percent_text(label text, double share)
 {
     snprintf(text, sizeof(label), "%.4g%%", 100 * share);
@@ -64,7 +69,7 @@ void predicted_print(const struct predict *p)
     print_letters(p);
     for (int c = 0; c < p->collectives; c++)
         for (int d = 0; d < p->densities; d++) {
-            printf("\n%s, %s, ", predict_collective((int)p->collective[c]), pici_dtype_name(p->dtype));
+            printf("\n%s, %s, ", collective_text(p, c), pici_dtype_name(p->dtype));
             printf("%s nonzero\n%7s", percent_text(text, p->density[d]), "ranks");
             for (int b = 0; b < p->sizes; b++)
                 printf(" %6s", bytes_text(text, p->bytes[b]));
@@ -87,7 +92,7 @@ static void json_cell(const struct predict *p, struct jsonout *j, int c, int d, 
 {
     const struct predict_cell *cell = predict_at(p, c, d, r, b);
     jsonout_begin(j, NULL, '{');
-    jsonout_string(j, "collective", predict_collective((int)p->collective[c]));
+    jsonout_string(j, "collective", collective_text(p, c));
     jsonout_u64(j, "ranks", (uint64_t)p->rank[r]);
     jsonout_u64(j, "bytes", p->bytes[b]);
     jsonout_real(j, "density", p->density[d]);
@@ -151,7 +156,7 @@ static void tabulate(struct drawing *g, const struct predict *p, enum predict_pl
 {
     const int wide = plot == PLOT_BYTES ? p->sizes : p->densities;
     label text;
-    const int at = snprintf(g->title, sizeof g->title, "%s, %s, ", p->name, predict_collective((int)p->collective[c]));
+    const int at = snprintf(g->title, sizeof g->title, "%s, %s, ", p->name, collective_text(p, c));
     if (plot == PLOT_BYTES)
         snprintf(g->title + at, sizeof g->title - (size_t)at, "%s nonzero", percent_text(text, p->density[d]));
     else
@@ -182,7 +187,7 @@ static void tabulate(struct drawing *g, const struct predict *p, enum predict_pl
 static void trace(struct drawing *g, const struct predict *p, int c, int d, int b)
 {
     label percent, bytes;
-    snprintf(g->title, sizeof g->title, "%s, %s, %s, %s nonzero", p->name, predict_collective((int)p->collective[c]),
+    snprintf(g->title, sizeof g->title, "%s, %s, %s, %s nonzero", p->name, collective_text(p, c),
              bytes_text(bytes, p->bytes[b]), percent_text(percent, p->density[d]));
     g->lines = (struct chart_lines){.title = g->title, .columns = "ranks", .points = p->ranks, .column = g->column};
     for (int i = 0; i <= p->candidates; i++) {
@@ -202,7 +207,8 @@ static void trace(struct drawing *g, const struct predict *p, int c, int d, int 
         }
         if (!some)
             continue;
-        g->lines.name[g->lines.lines] = best_dense ? "ours, dense: the best" : p->candidate[i].name;
+        g->lines.letter[g->lines.lines] = best_dense ? '*' : p->candidate[i].letter;
+        g->lines.name[g->lines.lines] = best_dense ? "ours, all dense" : p->candidate[i].name;
         g->lines.seconds[g->lines.lines++] = line;
     }
     for (int r = 0; r < p->ranks; r++)
@@ -306,7 +312,7 @@ int predicted_html(const struct predict *p, struct output *out)
         put_head(m, p);
     }
     for (int c = 0; c < p->collectives && !status; c++) {
-        markup_put(m, "<h2>%s</h2>\n", predict_collective((int)p->collective[c]));
+        markup_put(m, "<h2>%s</h2>\n", collective_text(p, c));
         for (int d = 0; d < p->densities && !status; d++)
             status = put_plot(m, p, g, PLOT_BYTES, c, d, 0);
         if (!status)

@@ -42,7 +42,7 @@ static int parse_collectives(struct predict *p, const char *list)
         if (!predict_collective(i))
             return tool_usage(NULL, "--collective %s: not all_gather, reduce_scatter or all_reduce%s", word,
                               suggest_hint(&near, "", hint));
-        p->collective[p->collectives++] = (enum pici_collective)i;
+        p->collective[p->collectives++] = (enum pici_collective)(PICI_ALL_GATHER + i);
     }
     return TOOL_OK;
 }
@@ -119,7 +119,7 @@ static int parse(struct predict *p, const struct tool_options *o)
 {
     const bool page = o->out != NULL;
     const char *densities = o->predict.density ? o->predict.density : page ? "0.1,1,5,10,20,50,100" : "1";
-    uint64_t ranks[PREDICT_LIST], each = 0;
+    uint64_t ranks[PREDICT_LIST], each[PREDICT_LIST] = {1};
     int n = 0, status = parse_machine(p, o->predict.machine);
     if (!status)
         status = parse_collectives(p, o->predict.collective ? o->predict.collective
@@ -131,8 +131,10 @@ static int parse(struct predict *p, const struct tool_options *o)
         status = parse_numbers("bytes", o->predict.bytes ? o->predict.bytes : "64K..4G/4", p->bytes, &p->sizes, 1,
                                UINT64_C(1) << 50);
     if (!status && o->predict.per_node) {
-        status = parse_numbers("per-node", o->predict.per_node, &each, &n, 1, PREDICT_RANKS);
-        p->per_node = (int)each;
+        status = parse_numbers("per-node", o->predict.per_node, each, &n, 1, PREDICT_RANKS);
+        if (!status && n != 1)
+            status = tool_usage(NULL, "--per-node %s: not one number", o->predict.per_node);
+        p->per_node = (int)each[0];
     }
     for (int i = 0; i < p->ranks; i++)
         p->rank[i] = (int)ranks[i];
