@@ -54,7 +54,9 @@ static const char *micros(char value[PREDICT_VALUE], double seconds)
 
 static const char *rate(char value[PREDICT_VALUE], double beta)
 {
-    if (beta > 0)
+    if (beta > 0 && beta <= 1e-9)
+        snprintf(value, PREDICT_VALUE, "%.4g GB/s", 1e-9 / beta);
+    else if (beta > 0)
         snprintf(value, PREDICT_VALUE, "%.4g MB/s", 1e-6 / beta);
     else
         snprintf(value, PREDICT_VALUE, "no limit");
