@@ -355,8 +355,8 @@ Test(coll_model, all_gather_of_papers)
 }
 
 /* The chooser's speedup, at least 1. It rises with ranks. It falls with bytes, but for some percent where more slices
- * come to be in flight. It is 1 on Perlmutter where there are few ranks and much data. Frontier's constants, a flat ring
- * of 37 GB/s beside 60 GB/s inside nodes, give 1.15 there by the equation. */
+ * come to be in flight. It is 1 on Perlmutter where there are few ranks and much data. Frontier's constants, a flat
+ * ring of 37 GB/s beside 60 GB/s inside nodes, give 1.15 there by the equation. */
 Test(coll_model, shape_of_all_gather)
 {
     static const struct {
