@@ -119,7 +119,7 @@ static int parse(struct predict *p, const struct tool_options *o)
 {
     const bool page = o->out != NULL;
     const char *densities = o->predict.density ? o->predict.density : page ? "0.1,1,5,10,20,50,100" : "1";
-    uint64_t ranks[PREDICT_LIST], each[PREDICT_LIST] = {1};
+    uint64_t ranks[PREDICT_LIST] = {0}, each[PREDICT_LIST] = {1};
     int n = 0, status = parse_machine(p, o->predict.machine);
     if (!status)
         status = parse_collectives(p, o->predict.collective ? o->predict.collective
