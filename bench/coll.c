@@ -51,6 +51,7 @@ static const char
         "long\n"
         "                             again as the best, or more; 8M; 0: none\n"
         "  --targets                  print the project's targets beside the figures\n"
+        "  --predict MACHINE          print what the model predicts for a machine (picitool predict), and the error\n"
         "  --json[=FILE]              records instead of tables; into FILE: besides\n"
         "Formats and thresholds beyond these: the environment of the library (docs/collectives.md).\n";
 
@@ -213,18 +214,38 @@ int main(int argc, char **argv)
         CUDA,
         SCREEN,
         TARGETS,
+        PREDICT,
         JSON
     };
     static const struct option options[] = {
-        {"minbytes", 1, NULL, 'b'},        {"maxbytes", 1, NULL, 'e'},    {"stepfactor", 1, NULL, 'f'},
-        {"stepbytes", 1, NULL, 'i'},       {"by-send", 0, NULL, BY_SEND}, {"iters", 1, NULL, 'n'},
-        {"warmup", 1, NULL, 'w'},          {"check", 1, NULL, 'c'},       {"threads", 1, NULL, 't'},
-        {"datatype", 1, NULL, 'd'},        {"op", 1, NULL, 'o'},          {"collective", 1, NULL, COLLECTIVE},
-        {"algorithm", 1, NULL, ALGORITHM}, {"format", 1, NULL, FORMAT},   {"pattern", 1, NULL, PATTERN},
-        {"sparsity", 1, NULL, SPARSITY},   {"zeros", 1, NULL, ZEROS},     {"mpi", 1, NULL, MPI_PEERS},
-        {"cuda", 2, NULL, CUDA},           {"screen", 1, NULL, SCREEN},   {"targets", 0, NULL, TARGETS},
-        {"json", 2, NULL, JSON},           {"nodes", 1, NULL, NODES},     {"by-node", 0, NULL, BY_NODE},
-        {"order", 1, NULL, ORDER},         {"help", 0, NULL, 'h'},        {NULL, 0, NULL, 0},
+        {"minbytes", 1, NULL, 'b'},
+        {"maxbytes", 1, NULL, 'e'},
+        {"stepfactor", 1, NULL, 'f'},
+        {"stepbytes", 1, NULL, 'i'},
+        {"by-send", 0, NULL, BY_SEND},
+        {"iters", 1, NULL, 'n'},
+        {"warmup", 1, NULL, 'w'},
+        {"check", 1, NULL, 'c'},
+        {"threads", 1, NULL, 't'},
+        {"datatype", 1, NULL, 'd'},
+        {"op", 1, NULL, 'o'},
+        {"collective", 1, NULL, COLLECTIVE},
+        {"algorithm", 1, NULL, ALGORITHM},
+        {"format", 1, NULL, FORMAT},
+        {"pattern", 1, NULL, PATTERN},
+        {"sparsity", 1, NULL, SPARSITY},
+        {"zeros", 1, NULL, ZEROS},
+        {"mpi", 1, NULL, MPI_PEERS},
+        {"cuda", 2, NULL, CUDA},
+        {"screen", 1, NULL, SCREEN},
+        {"targets", 0, NULL, TARGETS},
+        {"json", 2, NULL, JSON},
+        {"nodes", 1, NULL, NODES},
+        {"by-node", 0, NULL, BY_NODE},
+        {"order", 1, NULL, ORDER},
+        {"predict", 1, NULL, PREDICT},
+        {"help", 0, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     static const char *const signs[] = {"positive", "negative"};
     struct settings s = {
@@ -295,6 +316,11 @@ int main(int argc, char **argv)
         case CUDA: s.device = parse_device(optarg); break;
         case SCREEN: s.screen = strcmp(optarg, "0") ? parse_bytes(optarg) : 0; break;
         case TARGETS: s.targets = 1; break;
+        case PREDICT:
+            predictor_close(s.predictor);
+            if (!(s.predictor = predictor_open(optarg)))
+                bad_usage();
+            break;
         case JSON: s.json_path = optarg ? optarg : "-"; break;
         case 'h': print_usage(stdout); return 0;
         default: bad_usage();
@@ -317,5 +343,6 @@ int main(int argc, char **argv)
 #else
         die("built without MPI, and cannot run under mpirun");
 #endif
+    predictor_close(s.predictor);
     return status | (fflush(stdout) || ferror(stdout));
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * bench_coll: options (coll.c), the ranks and MPI's collectives (coll_threads.c, coll_mpi.c), a GPU's memory and NCCL's
- * collectives (coll_cuda.c), what they contribute (coll_data.c), measuring (coll_run.c), tables and records
- * (coll_print.c). */
+ * collectives (coll_cuda.c), what they contribute (coll_data.c), measuring (coll_run.c), what the model predicts
+ * (coll_predict.c), tables and records (coll_print.c). */
 #ifndef PICI_BENCH_COLL_H
 #define PICI_BENCH_COLL_H
 
@@ -20,6 +20,9 @@ extern const char *const op_name[PICI_MAX + 1];
 
 struct world;
 struct settings;
+struct point;
+struct entry;
+struct predictor;
 
 /* ---- the ranks of a run, threads of one process or processes under mpirun, as one of them sees the others */
 
@@ -110,8 +113,9 @@ struct settings {
     size_t screen;             /* dense peers far behind at this size are left out; 0: none are */
     const char *peers;         /* all, none, or algorithms, separated by commas */
     int targets;
-    const char *json_path; /* or NULL; "-": stdout */
-    FILE *table, *json;    /* or NULL */
+    struct predictor *predictor; /* or NULL */
+    const char *json_path;       /* or NULL; "-": stdout */
+    FILE *table, *json;          /* or NULL */
 };
 
 /* One line of the table: a contestant, at a sparsity if it cares, and how it did. */
@@ -146,6 +150,16 @@ struct point {
 
 /* Measure all points; the number of wrong elements. */
 double run_all(struct world *, const struct settings *);
+
+/* What the library's model says of entries (coll_predict.c). NULL: there is no machine of this name. */
+struct predictor *predictor_open(const char *machine);
+void predictor_close(struct predictor *); /* or NULL */
+/* Seconds; < 0: the model has no equation for this entry, AUTO among them. */
+double predictor_seconds(const struct predictor *, const struct world *, const struct settings *, const struct point *,
+                         const struct entry *);
+/* Count an error, and print the errors so far. */
+void predictor_note(struct predictor *, double predicted, double measured);
+void predictor_print(struct predictor *, FILE *);
 
 /* What coll_run hands to coll_print, on rank 0. */
 void format_words(int format, char *words, size_t bytes); /* "pici+coo" */

@@ -30,6 +30,7 @@ struct figures {
     double of_ideal, least_speedup;    /* targets, or 0 */
     double sent, node; /* bytes that a rank sends on average, that leave the busiest node: % of the larger buffer; < 0:
                         * unknown */
+    double predicted;  /* s; <= 0: is not */
     double copy;       /* GB/s of a GPU; 0: none was asked */
     double encode, decode; /* dense bytes a second, as a part of what the GPU copies */
 };
@@ -57,6 +58,7 @@ static struct figures figures_of(const struct world *w, const struct settings *s
     for (int i = 0; e->left && i < w->nodes; i++)
         if (100 * e->left[i] / (double)p->bytes > f.node)
             f.node = 100 * e->left[i] / (double)p->bytes;
+    f.predicted = s->predictor ? predictor_seconds(s->predictor, w, s, p, e) : 0;
     if (p->copied)
         f.copy = copy_rate(s, p);
     if (p->copied && e->encode_s > 0 && e->decode_s > 0) {
@@ -181,6 +183,10 @@ static void print_line(const struct world *w, const struct settings *s, const st
     print_share(s, f->sent);
     if (w->nodes > 1)
         print_share(s, f->node);
+    if (s->predictor && f->predicted > 0)
+        fprintf(s->table, " %11.1f %+6.1f%%", f->predicted * 1e6, 100 * (f->predicted / f->median - 1));
+    else if (s->predictor)
+        fprintf(s->table, " %11s %7s", "-", "-");
     fprintf(s->table, " %8.3f", f->speedup);
     if (!e->dense && f->ideal > 0)
         fprintf(s->table, " %8.2f %6.2f", f->ideal, f->speedup / f->ideal);
@@ -231,6 +237,8 @@ static void print_record(const struct world *w, const struct settings *s, const 
             fprintf(s->json, ",\"bytes_left\":%.0f", e->left[i]);
         fprintf(s->json, i + 1 < w->nodes ? "}" : "}]");
     }
+    if (f->predicted > 0)
+        fprintf(s->json, ",\"predicted_s\":%.6g", f->predicted);
     if (f->encode > 0)
         fprintf(s->json, ",\"encode_of_copy\":%.4g,\"decode_of_copy\":%.4g", f->encode, f->decode);
     if (e->wrong >= 0)
@@ -253,10 +261,10 @@ void print_point(const struct world *w, const struct settings *s, const struct p
     }
     if (s->table && p->first) {
         fprintf(s->table, "\n# %s, %s\n", collective_name[p->collective], spread_name[p->spread]);
-        fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s %8s%s %8s %8s %6s%s%s\n", "size",
+        fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s %8s%s%s %8s %8s %6s%s%s\n", "size",
                 "count", "type", "op", "order", "what", "zeros", "time", "algbw", "busbw", "#wrong", "wire", "sent",
-                w->nodes > 1 ? "     node" : "", "speedup", "ideal", "ratio", w->device ? "    enc    dec" : "",
-                s->targets ? "  target (! missed)" : "");
+                w->nodes > 1 ? "     node" : "", s->predictor ? "   predicted   error" : "", "speedup", "ideal",
+                "ratio", w->device ? "    enc    dec" : "", s->targets ? "  target (! missed)" : "");
         fprintf(s->table, "#%11s %12s %7s %5s %6s  %-34s %6s %11s %8s %8s %7s %9s %8s%s\n", "(B)", "(elements)", "", "",
                 "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(MiB)", "(%)", w->nodes > 1 ? "      (%)" : "");
     }
@@ -267,6 +275,8 @@ void print_point(const struct world *w, const struct settings *s, const struct p
         if (e->out)
             continue;
         const struct figures f = figures_of(w, s, p, e, yardstick);
+        if (f.predicted > 0)
+            predictor_note(s->predictor, f.predicted, f.median);
         if (s->table)
             print_line(w, s, p, e, &f);
         if (s->table && e->took)
@@ -282,6 +292,8 @@ void print_foot(const struct settings *s, double wrong)
 {
     if (s->table)
         fprintf(s->table, "\n# wrong elements: %.0f%s\n", wrong, s->check ? "" : " (not checked)");
+    if (s->table && s->predictor)
+        predictor_print(s->predictor, s->table);
     if (s->json)
         fprintf(s->json, "\n]\n");
 }

@@ -45,6 +45,13 @@ says '^# wrong elements: 0$'
 says ' pici ring hybrid  *99% '
 says ' pici recursive pici+coo  *99% '
 # shellcheck disable=SC2086
+check 0 predictions "$bench" $small -t 3 --algorithm ring --predict ethernet-1g --json="$tmp/predicted.json"
+says ' predicted   error '
+says ' pici ring auto  *99% .* [+-][0-9.]*% '
+says '^# predicted for ethernet-1g: [0-9]* entries, error [0-9.]*% in the median'
+check 0 'predictions as JSON' grep -q '"predicted_s":[0-9]' "$tmp/predicted.json"
+check 2 'no such machine' "$bench" --predict nowhere
+# shellcheck disable=SC2086
 check 0 'zeros with a sign' "$bench" $small -t 3 --zeros positive,negative
 says '^# wrong elements: 0$'
 says ' pici auto auto  *99% '
