@@ -108,6 +108,8 @@ static struct model_step walked(const struct schedule *s, const struct model_cal
             w.contributions = message->contributions > w.contributions ? message->contributions : w.contributions;
         }
         for (int i = 0; i < step->receives; i++)
+            w.reversed |= step->receive[i].action == TAKE_REDUCE_REVERSED;
+        for (int i = 0; i < step->receives; i++)
             for (int j = 0; j < step->receive[i].count; j++, blocks++)
                 taken += share[step->receive[i].segments[j]];
         for (int link = 0; link < POLICY_LINKS; link++) {
@@ -126,8 +128,9 @@ static struct model_step walked(const struct schedule *s, const struct model_cal
 
 static int same_step(const struct model_step *a, const struct model_step *b, int contributions)
 {
-    int same = a->phase == b->phase && a->encode == b->encode && close_to(a->node_share, b->node_share, 1e-9) &&
-               close_to(a->take_share, b->take_share, 1e-9) && close_to(a->take_segments, b->take_segments, 1e-9) &&
+    int same = a->phase == b->phase && a->encode == b->encode && a->reversed == b->reversed &&
+               close_to(a->node_share, b->node_share, 1e-9) && close_to(a->take_share, b->take_share, 1e-9) &&
+               close_to(a->take_segments, b->take_segments, 1e-9) &&
                (!contributions || a->contributions == b->contributions);
     for (int i = 0; i < POLICY_LINKS; i++)
         same &= close_to(a->rank[i].share, b->rank[i].share, 1e-9) &&
@@ -262,6 +265,19 @@ Test(coll_model, cores)
     cr_expect(close_to(alone, 15.0 / 16 * (16 << 20) / 4096 * 1e-6, 1e-6));
     k.cores = 2;
     cr_expect(close_to(pici_model_seconds(&k, &c, &ring), 4 * alone, 1e-9));
+}
+
+/* In an exchange one of the two ranks decodes what it receives, and then adds what it sent. */
+Test(coll_model, doubling)
+{
+    static struct map m;
+    struct model_machine k = {.agree_ranks = 2};
+    const struct model_candidate doubling = {PICI_ALGO_DOUBLING, 1, 0};
+    k.codec[PICI_DENSE][MODEL_ADD].empty = 1000;
+    k.codec[PICI_DENSE][MODEL_DECODE].empty = 500;
+    map_even(&m, 8, 1);
+    const struct model_call c = call_of(PICI_ALL_REDUCE, &m, 64 << 20);
+    cr_expect(close_to(pici_model_seconds(&k, &c, &doubling), 3 * (16 << 20) / 4096 * 1.5e-6, 1e-6));
 }
 
 Test(coll_model, cannot)
