@@ -494,10 +494,10 @@ Test(coll_model, fast)
         for (int i = 0; i < 13; i++)
             for (int j = 0; j < 7; j++)
                 for (const struct schedule *s = pici_schedules; s->name; s++)
-                    for (int dense = 0; dense < 2; dense++) {
-                        struct model_call c = call_of(PICI_ALL_REDUCE, &m, UINT64_C(65536) << i);
+                    for (int k = 0; k < 2 * KINDS; k++) {
+                        struct model_call c = call_of(kinds[k / 2], &m, UINT64_C(65536) << i);
                         c.density = densities[j];
-                        sum += pici_model_seconds(&pici_model_machine, &c, &(struct model_candidate){s->id, dense, 0});
+                        sum += pici_model_seconds(&pici_model_machine, &c, &(struct model_candidate){s->id, k % 2, 0});
                     }
     }
     cr_expect_gt(sum, 0);
