@@ -67,7 +67,8 @@ WARN = -Wall -Wextra -Wshadow -Wpointer-arith -Wwrite-strings -Wstrict-prototype
 override CPPFLAGS += -Iinclude -Ilib -D_FILE_OFFSET_BITS=64
 SANITIZE_FLAGS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE = -std=c11 $(WARN) -pthread $(SANITIZE_FLAGS)
-LIB_FLAGS = -fPIC -fvisibility=hidden -Wmissing-prototypes -DPICI_BUILD
+# No contraction: all ranks must predict the same times, whatever CPU each was compiled for (lib/coll/tune.c).
+LIB_FLAGS = -ffp-contract=off -fPIC -fvisibility=hidden -Wmissing-prototypes -DPICI_BUILD
 LINK_FLAGS = -pthread $(CFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(LDFLAGS)
 LINK = $(CC) $(LINK_FLAGS)
 LIBS =

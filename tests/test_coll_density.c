@@ -52,6 +52,7 @@ struct job {
     enum pici_collective kind;
     double density[RANKS]; /* of each rank's data; positions are nested, so the largest is that of the sum */
     struct pici_coll_opts opts;
+    struct pici_tune tune;
     int calls;
 };
 
@@ -63,6 +64,7 @@ static void rank(void *context, int r)
     cr_assert(send && recv);
     for (int i = 0; i < RANKS * N; i++)
         send[i] = i % 1000 < j->density[r] * 1000 ? 1 : 0;
+    cr_assert_eq(pici_comm_tune(j->comm[r], &j->tune), PICI_OK);
     for (int i = 0; i < j->calls; i++) {
         if (j->kind == PICI_ALL_REDUCE)
             cr_expect_eq(pici_all_reduce_start(send, recv, N, PICI_F32, PICI_SUM, j->comm[r], &j->opts, &q[i]),
@@ -81,8 +83,11 @@ static void rank(void *context, int r)
 
 static void run(struct job *j, double one, double sum)
 {
+    const struct pici_tune none = PICI_TUNE_INIT;
     const struct pici_coll_opts usual = PICI_COLL_OPTS_INIT;
     j->opts.size = usual.size;
+    if (!j->tune.size)
+        j->tune = none;
     cr_assert_eq(pici_comm_threads(j->comm, RANKS), PICI_OK);
     coll_threads(RANKS, rank, j);
     for (int r = 0; r < RANKS; r++) {
@@ -126,4 +131,13 @@ Test(coll_density, zeros)
 {
     struct job j = {.kind = PICI_ALL_REDUCE, .calls = 1, .opts = OPTS(.algorithm = PICI_ALGO_RING)};
     run(&j, 0x1p-64, 0x1p-64);
+}
+
+/* Nothing is kept if the history is off. */
+Test(coll_density, none)
+{
+    const struct pici_tune none = PICI_TUNE_INIT;
+    struct job j = {.kind = PICI_ALL_REDUCE, .density = {0.5}, .calls = 1, .tune = none, .opts = OPTS(.checksum = 0)};
+    j.tune.history = -1;
+    run(&j, 0, 0);
 }

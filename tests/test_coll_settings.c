@@ -64,7 +64,8 @@ Test(coll_settings, environment)
     char why[256];
     cr_assert_eq(pici_settings_read(&s, why, sizeof why), PICI_OK);
     cr_expect(s.algorithm == PICI_ALGO_AUTO && s.format == PICI_AUTO && s.timeout_ms == 60000 && s.window == 4 &&
-              s.slice_bytes == 0 && s.checksum == 0 && s.formats == 0 && !s.trace);
+              s.slice_bytes == 0 && s.checksum == 0 && s.history == 1 && s.formats == 0 && !s.trace && !s.tune &&
+              !s.tune_verbose);
     cr_expect(s.threshold.reduce[POLICY_INTER] < 0 && s.threshold.reduce[POLICY_INTRA] < 0 && s.threshold.gather < 0);
     cr_expect(s.bandwidth[POLICY_INTER] == 1.25e8 && s.bandwidth[POLICY_INTRA] == 5e9);
     static const char *const all[][2] = {
@@ -81,6 +82,9 @@ Test(coll_settings, environment)
         {"PICI_WINDOW", "64"},
         {"PICI_SLICE_BYTES", "1099511627776"},
         {"PICI_VENDOR", "1"},
+        {"PICI_TUNE", ""},
+        {"PICI_TUNE_VERBOSE", "1"},
+        {"PICI_TUNE_HISTORY", "0"},
         {"PICI_TRACE", "somewhere"},
     };
     size_t n = 0;
@@ -95,9 +99,11 @@ Test(coll_settings, environment)
     cr_expect(s.bandwidth[POLICY_INTER] == 25e6 && s.bandwidth[POLICY_INTRA] == 1e9);
     cr_expect(s.threshold.reduce[POLICY_INTER] == 0.25F && s.threshold.reduce[POLICY_INTRA] == 0.125F &&
               s.threshold.gather == 1);
-    cr_expect(s.timeout_ms == -1 && s.checksum == 1 && s.window == 64 && s.slice_bytes == UINT64_C(1) << 40);
+    cr_expect(s.timeout_ms == -1 && s.checksum == 1 && s.history == 0 && s.window == 64 &&
+              s.slice_bytes == UINT64_C(1) << 40);
     cr_expect_eq(s.vendor, 1);
     cr_expect_str_eq(s.trace, "somewhere");
+    cr_expect(s.tune && !s.tune[0] && s.tune_verbose == 1);
     setenv("PICI_FORMAT", "zip", 1);
     cr_expect_eq(pici_settings_read(&s, why, sizeof why), PICI_E_ARG);
     cr_expect_str_eq(why, "environment variable PICI_FORMAT is \"zip\", which is not auto, dense, pici, coo or hybrid");
@@ -136,7 +142,6 @@ Test(coll_settings, tune_refuses)
     REFUSED(inter_bandwidth, NAN, PICI_E_ARG);
     REFUSED(inter_bandwidth, INFINITY, PICI_E_ARG);
     REFUSED(intra_bandwidth, -1, PICI_E_ARG);
-    REFUSED(reserved, 1, PICI_E_UNSUPPORTED);
     cr_expect_arr_eq(&comm[0]->settings, &before, sizeof before, "nothing was changed");
     later.t.size = sizeof later;
     later.t.window = 5;

@@ -61,12 +61,15 @@ static int objects(const char *text, size_t len)
     }
 }
 
-static const struct trace_event sent = {"send", 12.5,     12.500001234, 7, 0,       2,     5,  1,
-                                        1,      PICI_COO, 0.01,         0, 1048624, 20544, {0}},
-                                received = {"recv", 1e6,        1e6 + 0.25, 8, 1,    0,    0,  2,
-                                            0,      PICI_DENSE, 1,          1, 4096, 4144, {0}},
-                                waited = {"wait", 3, 3, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, {0}},
-                                whole = {"all-reduce", 3, 4, UINT64_MAX, -1, -1, -1, -1, -1, -1, -1, 0, 100, 50, {0}};
+static const struct trace_event sent = {"send", 12.5, 12.500001234, 7,     0,   2,    5, 1, 1, PICI_COO,
+                                        0.01,   0,    1048624,      20544, {0}, NULL, 0, 0},
+                                received = {"recv",     1e6, 1e6 + 0.25, 8,    1,    0,   0,    2, 0,
+                                            PICI_DENSE, 1,   1,          4096, 4144, {0}, NULL, 0, 0},
+                                waited = {"wait", 3, 3, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, {0}, NULL, 0, 0},
+                                chosen = {"choose", 3,    3,  9, -1, -1,  -1,     -1, -1,
+                                          -1,       0.25, -1, 0, 0,  {0}, "ring", 1,  0.0012345},
+                                whole = {"all-reduce", 3,  4, UINT64_MAX, -1, -1,  -1,   -1, -1,
+                                         -1,           -1, 0, 100,        50, {0}, NULL, 0,  0};
 
 Test(coll_trace, lines)
 {
@@ -76,6 +79,7 @@ Test(coll_trace, lines)
     pici_trace_add(t, &sent);
     pici_trace_add(t, &received);
     pici_trace_add(t, &waited);
+    pici_trace_add(t, &chosen);
     pici_trace_add(t, &whole);
     cr_assert_eq(pici_trace_close(t), PICI_OK);
     cr_expect_str_eq(
@@ -94,6 +98,9 @@ Test(coll_trace, lines)
         "\"density\":1.000000000,\"extrapolated\":1,\"dense_bytes\":4096,\"wire_bytes\":4144}},\n"
         "{\"name\":\"wait\",\"ph\":\"X\",\"pid\":3,\"tid\":2,\"ts\":3000000.000,\"dur\":0.000,\"args\":{\"sequence\":0}"
         "},\n"
+        "{\"name\":\"choose\",\"ph\":\"X\",\"pid\":3,\"tid\":3,\"ts\":3000000.000,\"dur\":0.000,\"args\":{\"sequence\":"
+        "9,"
+        "\"density\":0.250000000,\"algorithm\":\"ring\",\"dense\":1,\"predicted_us\":1234.500}},\n"
         "{\"name\":\"all-reduce\",\"ph\":\"X\",\"pid\":3,\"tid\":3,\"ts\":3000000.000,\"dur\":1000000.000,\"args\":"
         "{\"sequence\":18446744073709551615,\"dense_bytes\":100,\"wire_bytes\":50}}]\n");
 }
@@ -103,11 +110,12 @@ Test(coll_trace, many)
 {
     enum { N = 5000 };
     struct trace_event e = {
-        "reduce-scatter", 1e9,         1e10,
-        UINT64_MAX,       0,           INT32_MAX,
-        INT32_MAX,        INT32_MAX,   1,
-        PICI_HYBRID,      0.999999999, 1,
-        UINT64_MAX,       UINT64_MAX,  {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX}};
+        "reduce-scatter",  1e9,         1e10,
+        UINT64_MAX,        0,           INT32_MAX,
+        INT32_MAX,         INT32_MAX,   1,
+        PICI_HYBRID,       0.999999999, 1,
+        UINT64_MAX,        UINT64_MAX,  {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX},
+        "nodes-recursive", 1,           1e9};
     struct trace *t;
     size_t len;
     cr_assert_eq(pici_trace_open(&t, path, 3), PICI_OK);

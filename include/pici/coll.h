@@ -39,8 +39,9 @@ enum pici_op {
 };
 
 /* Algorithms; docs/collectives.md describes each. AUTO chooses by the call (collective, count, dtype), the number of
- * ranks, the node map and settings that are the same on all ranks. It uses neither measured times nor the data of one
- * rank, so all ranks make the same choice, and repeated runs do too. The all-gather phase of SPLIT is that of RECURSIVE
+ * ranks, the node map and settings that are the same on all ranks; with a tune file (PICI_TUNE) or hints also by that
+ * and by densities that all ranks agreed on in earlier calls. It uses neither a clock nor the data of one rank, so all
+ * ranks make the same choice, and repeated runs do too. The all-gather phase of SPLIT is that of RECURSIVE
  * for up to 32 KiB a rank, and that of RING for more. */
 enum pici_algorithm {
     PICI_ALGO_AUTO = 0,
@@ -73,11 +74,7 @@ struct pici_coll_stats {
 };
 #define PICI_COLL_STATS_INIT                                                                                           \
     {                                                                                                                  \
-        sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0,                                                   \
-        {                                                                                                              \
-            0                                                                                                          \
-        },                                                                                                             \
-            0                                                                                                          \
+        sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0, {0}, 0                                            \
     }
 
 /* Tuning: parameters of all calls on a communicator. Their initial values are those of the environment when the
@@ -112,7 +109,8 @@ struct pici_tune {
     double inter_bandwidth; /* of the link to another node, bytes per second; 0: leave. Default: 1.25e8 */
     double intra_bandwidth; /* of the link inside a node; 0: leave. Default: 5e9 */
     int timeout_ms;         /* a call fails after so long without progress; < 0: never; 0: leave. Default: 60000 */
-    int reserved;           /* must be 0 */
+    int history; /* the same on all ranks. < 0: AUTO does not use the densities counted in earlier calls; > 0: it does;
+                  * 0: leave. Default: it does. No effect without a tune file, and a hint of the density */
 };
 #define PICI_TUNE_INIT                                                                                                 \
     {                                                                                                                  \
@@ -152,15 +150,19 @@ struct pici_coll_opts {
                              * and takes no room in sparse messages; the default, PICI_ZEROS_EXACT, keeps all bits.
                              * No effect on integers, and on SUM and AVG, which are always by value. MIN and MAX keep
                              * all bits: there PICI_ZEROS_BY_VALUE is PICI_E_UNSUPPORTED */
-    int vendor; /* > 0: this call may be made as the dense collective of the transport's library (MPI_Allreduce,
+    int vendor;     /* > 0: this call may be made as the dense collective of the transport's library (MPI_Allreduce,
                  * ncclAllReduce, ...), whose result may have other bits, and whose timeout applies instead. < 0: it may
                  * not. 0: as the environment variable PICI_VENDOR says, by default not. docs/collectives.md says when
                  * it is */
+    double density; /* =. A hint for AUTO: the share of elements of one rank's data that are not zero, 0 to 1; 0: not
+                     * known. docs/collectives.md, "AUTO", says when it counts */
+    double latency; /* =. A hint for AUTO: seconds from the begin of a short message to its end at the receiver; 0:
+                     * 50e-6 */
 };
 #define PICI_COLL_OPTS_INIT                                                                                            \
     {                                                                                                                  \
         sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, 0,   \
-            PICI_ZEROS_EXACT, 0                                                                                        \
+            PICI_ZEROS_EXACT, 0, 0, 0                                                                                  \
     }
 
 /* The three collectives. Counts are elements, here called [count]. Buffers are in host byte order and may have any

@@ -21,10 +21,14 @@ enum {
     CALL_ALGORITHM = 3,
     CALL_WINDOW = 4,
     CALL_ZEROS = 5,
+    CALL_HISTORY = 6,
     CALL_COUNT = 8,
     CALL_SLICE = 16,
     CALL_SEQUENCE = 24,
-    CALL_NODES = 32
+    CALL_NODES = 32,
+    CALL_TUNE = 40,
+    CALL_DENSITY = 48,
+    CALL_LATENCY = 56
 };
 
 int pici_coll_agree_rounds(int ranks)
@@ -52,6 +56,14 @@ static uint64_t hash_nodes(const struct pici_comm *comm)
     return mix(hash, comm->paired_only);
 }
 
+/* A double's bits. Equal numbers have equal bits, since none is -0.0 or a NaN. */
+static void store_double(uint8_t *p, double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    store_le64(p, bits);
+}
+
 static void describe(uint8_t *p, const struct pici_request *r)
 {
     const struct coll_call *c = &r->call;
@@ -61,10 +73,46 @@ static void describe(uint8_t *p, const struct pici_request *r)
     p[CALL_ALGORITHM] = (uint8_t)c->algorithm;
     p[CALL_WINDOW] = (uint8_t)c->window; /* at most COLL_MAX_WINDOW */
     p[CALL_ZEROS] = c->kind == PICI_ALL_GATHER && c->by_value;
+    p[CALL_HISTORY] = c->history != 0;
     store_le64(p + CALL_COUNT, c->count);
     store_le64(p + CALL_SLICE, c->slice_bytes);
     store_le64(p + CALL_SEQUENCE, r->sequence);
     store_le64(p + CALL_NODES, hash_nodes(r->comm));
+    store_le64(p + CALL_TUNE, c->tune);
+    store_double(p + CALL_DENSITY, c->hint);
+    store_double(p + CALL_LATENCY, c->latency);
+}
+
+static double load_double(const uint8_t *p)
+{
+    const uint64_t bits = load_le64(p);
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Note in words how two calls differ, if it is in what the choice of an algorithm goes by. */
+static void explain_choice(struct pici_comm *comm, const struct coll_agreement *a)
+{
+    static const struct {
+        const char *what;
+        int at;
+    } field[] = {{"option density", CALL_DENSITY}, {"option latency", CALL_LATENCY}};
+    const unsigned long lower = a->low_rank, higher = a->high_rank;
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
+        const double x = load_double(a->low + field[i].at), y = load_double(a->high + field[i].at);
+        if (memcmp(&x, &y, sizeof x) != 0) {
+            pici_coll_note(comm, "ranks disagree on the %s: %g on rank %lu, %g on rank %lu", field[i].what, x, lower, y,
+                           higher);
+            return;
+        }
+    }
+    const uint64_t x = load_le64(a->low + CALL_TUNE), y = load_le64(a->high + CALL_TUNE);
+    if (x != y)
+        pici_coll_note(comm,
+                       "ranks %lu and %lu choose algorithms by different tune files (PICI_TUNE), or, without a file, "
+                       "by different bandwidths: hashes %016llx and %016llx; 0 is none",
+                       lower, higher, (unsigned long long)x, (unsigned long long)y);
 }
 
 /* Note in words how two calls differ. */
@@ -82,7 +130,8 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
                  {"window", CALL_WINDOW, 1},
                  {"option zeros", CALL_ZEROS, 1},
                  {"number of the call", CALL_SEQUENCE, 8},
-                 {"node map", CALL_NODES, 8}};
+                 {"node map", CALL_NODES, 8},
+                 {"use of the density history (PICI_TUNE_HISTORY)", CALL_HISTORY, 1}};
     const uint8_t *l = a->low, *h = a->high;
     if (l[CALL_KIND] != h[CALL_KIND]) {
         pici_coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)a->low_rank, kind[l[CALL_KIND] & 3],
@@ -102,6 +151,7 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
             return;
         }
     }
+    explain_choice(comm, a);
 }
 
 static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind kind, size_t data)

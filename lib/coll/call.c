@@ -51,6 +51,38 @@ static enum pici_status start(struct coll_call call, struct pici_comm *comm, con
 
 /* ---- progress */
 
+/* Count nonzeros of a part of this rank's data. The vendor's call counts none, and the next such call is to know
+ * whether the data is still dense. An engine that would do it later leaves it out. */
+static void sample(struct pici_request *r)
+{
+    const struct coll_call *c = &r->call;
+    const uint64_t whole = c->kind == PICI_REDUCE_SCATTER ? c->total : c->count,
+                   n = c->at.slice < whole ? c->at.slice : whole;
+    const void *src = c->send;
+    uint64_t nnz;
+    if (!c->tune || !c->history || r->engine->asynchronous)
+        return;
+    r->engine->count(NULL, &src, &n, 1, c->dtype, c->by_value, &nnz);
+    r->counted[MSG_DENSITY_ONE] = (struct density_count){n, nnz};
+}
+
+/* Record the algorithm that was chosen by predicted time. */
+static void trace_choice(const struct pici_request *r)
+{
+    const struct choice *c = &r->call.at.choice;
+    if (!r->comm->trace || c->seconds < 0)
+        return;
+    struct trace_event e = {.name = "choose",
+                            .sequence = r->sequence,
+                            .density = c->density,
+                            .choice = c->candidate.vendor ? "vendor" : r->call.at.schedule->name,
+                            .dense = c->candidate.dense,
+                            .predicted = c->seconds};
+    e.begin = e.end = pici_coll_now();
+    e.phase = e.step = e.slice = e.peer = e.inter = e.format = e.extrapolated = -1;
+    pici_trace_add(r->comm->trace, &e);
+}
+
 /* The ranks have agreed on the call: choose its layout and begin with the data. If the path cannot begin on this rank,
  * the other ranks are told by poison. Without a layout this rank cannot even send poison: the communicator is
  * broken. */
@@ -61,8 +93,12 @@ static enum pici_status begin_data(struct pici_request *r)
     enum pici_status s = pici_layout_choose(&r->call.at, comm, &r->call);
     if (s)
         return s;
+    trace_choice(r);
     pici_request_tables(r);
-    r->path = pici_vendor_asked(r) ? &pici_path_vendor : &pici_path_steps;
+    const int vendor = pici_vendor_asked(r) || r->call.at.choice.candidate.vendor;
+    if (vendor)
+        sample(r);
+    r->path = vendor ? &pici_path_vendor : &pici_path_steps;
     s = r->path->begin(r);
     if (s) {
         pici_coll_note(comm, "rank %d: %s", comm->rank, r->engine->error(r->self));
@@ -98,6 +134,7 @@ static int advance(struct pici_comm *comm)
             break;
         }
         if (r->early) { /* the data are through */
+            trace_choice(r);
             pici_coll_agree_begin(r, MSG_CLOSING);
             r->state = COLL_CLOSING;
         } else if ((s = begin_data(r))) {

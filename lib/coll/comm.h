@@ -4,6 +4,7 @@
 #ifndef PICI_LIB_COLL_COMM_H
 #define PICI_LIB_COLL_COMM_H
 
+#include "coll/choose.h"
 #include "coll/density.h"
 #include "coll/engine.h"
 #include "coll/schedule.h"
@@ -21,7 +22,8 @@ struct pici_comm {
     const struct pici_engine *other; /* for elements in memory that it owns; or NULL */
     void *other_self;
     struct coll_settings settings;
-    struct densities densities;    /* counted in earlier calls */
+    struct densities densities; /* counted in earlier calls */
+    struct chooser *chooser;
     const struct schedule *forced; /* tests: instead of AUTO's choice; or NULL */
     int rank, ranks;
     int position; /* order[position] == rank */

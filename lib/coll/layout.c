@@ -4,10 +4,13 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
+#include "bytes.h"
 #include "codec/codec.h"
 #include "coll/message.h"
 #include "sized.h"
+#include "xxh64.h"
 
 enum {
     SLICES_WORTH = 64 << 10, /* dense bytes of a message: smaller slices cost more than they overlap */
@@ -19,6 +22,8 @@ enum {
 };
 
 /* ---- arguments */
+
+static const double LATENCY = 50e-6; /* seconds of a message, if the caller does not say */
 
 enum {
     OPTS_FIRST = offsetof(struct pici_coll_opts, inter_bandwidth),
@@ -48,6 +53,24 @@ enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_com
     return s ? s : comm->broken || comm->generation != pici_coll_generation() ? PICI_E_BROKEN : PICI_OK;
 }
 
+/* A number for what the choice of an algorithm is made from, besides the call itself; 0: nothing. */
+static uint64_t basis_of(const struct coll_call *c, const struct pici_comm *comm, const struct pici_coll_opts *o)
+{
+    uint64_t hash = comm->chooser->tune.hash;
+    if (!comm->chooser->tuned) {
+        uint8_t bandwidth[POLICY_LINKS * 8];
+        if (c->algorithm || !(o->density > 0 || o->latency > 0))
+            return 0;
+        for (int i = 0; i < POLICY_LINKS; i++) {
+            uint64_t bits;
+            memcpy(&bits, &c->bandwidth[i], sizeof bits);
+            store_le64(bandwidth + 8 * i, bits);
+        }
+        hash = pici_xxh64(bandwidth, sizeof bandwidth, 0);
+    }
+    return hash ? hash : 1;
+}
+
 enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *comm, const struct pici_coll_opts *o)
 {
     const struct coll_settings *d = &comm->settings;
@@ -68,19 +91,23 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
     c->window = o->window ? o->window : d->window;
     const uint64_t usual_slice = comm->transport.memory == PICI_MEMORY_DEVICE ? SLICE_ON_GPU : SLICE;
     c->slice_bytes = o->slice_bytes ? o->slice_bytes : d->slice_bytes ? d->slice_bytes : usual_slice;
+    c->hint = o->density > 0 ? o->density : 0; /* -0.0 is 0 on all ranks */
+    c->latency = o->latency > 0 ? o->latency : LATENCY;
+    c->history = d->history;
     c->memory = o->scratch;
     c->memory_bytes = o->scratch ? o->scratch_bytes : 0;
     c->stats = o->stats;
     c->formats = o->formats ? o->formats : d->formats ? d->formats : ~0u;
     const struct policy_thresholds said = {{o->inter_threshold, o->intra_threshold}, o->ag_threshold};
     const double bandwidth[] = {o->inter_bandwidth, o->intra_bandwidth};
-    int wrong = isnan(said.gather);
+    int wrong = isnan(said.gather) || !(o->density >= 0 && o->density <= 1) || !(o->latency >= 0 && o->latency <= 3600);
     c->threshold.gather = said.gather >= 0 ? said.gather : d->threshold.gather;
     for (int i = 0; i < POLICY_LINKS; i++) {
         c->threshold.reduce[i] = said.reduce[i] >= 0 ? said.reduce[i] : d->threshold.reduce[i];
         c->bandwidth[i] = bandwidth[i] > 0 ? bandwidth[i] : d->bandwidth[i];
         wrong |= isnan(said.reduce[i]) || !(bandwidth[i] >= 0); /* or a NaN */
     }
+    c->tune = basis_of(c, comm, o);
     if (!fmt_muladd(&c->total, c->count, c->kind == PICI_ALL_REDUCE ? 1 : (uint64_t)p, 0) ||
         c->total > SIZE_MAX / 2 / c->width) {
         c->total = 0;
@@ -262,16 +289,79 @@ int pici_layout_early(struct coll_layout *l, const struct pici_comm *comm, const
            l->slices == 1;
 }
 
-enum pici_status pici_layout_choose(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+/* Whether the algorithm is chosen by predicted time. */
+static int is_predicted(const struct pici_comm *comm, const struct coll_call *c)
 {
-    if (takes_doubling(l, comm, c))
-        return PICI_OK;
-    return lay_out(l, c->algorithm ? pici_schedule(c->algorithm) : automatic(comm, c), comm, c);
+    return !c->algorithm && !comm->forced && c->tune && c->total && comm->ranks > 1;
 }
 
-/* Today the choice follows from the call, so there is one candidate. If it depended on what the ranks agree on, this
- * would be the most that any candidate needs. */
-enum pici_status pici_layout_most(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+static void predict(struct choice *choice, const struct pici_comm *comm, const struct coll_call *c)
 {
-    return pici_layout_choose(l, comm, c);
+    struct choose_call call = {.model = pici_model_call,
+                               .count = c->count,
+                               .hint = c->hint,
+                               .latency = c->latency,
+                               .bandwidth = {c->bandwidth[POLICY_INTER], c->bandwidth[POLICY_INTRA]},
+                               .history = c->history,
+                               .paired_only = comm->paired_only,
+                               .vendor = c->vendor};
+    call.model.kind = c->kind;
+    call.model.dtype = c->dtype;
+    call.model.bytes = c->total * c->width;
+    call.model.ranks = comm->ranks;
+    call.model.nodes = &comm->on_nodes;
+    call.model.window = c->window;
+    call.model.slice_bytes = c->slice_bytes;
+    pici_choose(comm->chooser, &call, &comm->densities, choice);
+}
+
+enum pici_status pici_layout_choose(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+{
+    struct choice choice = {.candidate = {.algorithm = c->algorithm}, .seconds = -1};
+    enum pici_status s = PICI_OK;
+    if (is_predicted(comm, c))
+        predict(&choice, comm, c);
+    const enum pici_algorithm id = choice.candidate.algorithm;
+    if (id || c->tune || !takes_doubling(l, comm, c))
+        s = lay_out(l, id ? pici_schedule(id) : automatic(comm, c), comm, c);
+    l->choice = choice;
+    l->dense = choice.candidate.dense && c->format == PICI_AUTO;
+    return s;
+}
+
+#define KEEP_MOST(member) most->member = most->member > l->member ? most->member : l->member
+
+static void keep_most(struct coll_layout *most, const struct coll_layout *l)
+{
+    KEEP_MOST(limits.sends);
+    KEEP_MOST(limits.receives);
+    KEEP_MOST(limits.segments);
+    KEEP_MOST(limits.sums);
+    KEEP_MOST(limits.kept);
+    KEEP_MOST(segments);
+    KEEP_MOST(slice);
+    KEEP_MOST(slices);
+    KEEP_MOST(window);
+    KEEP_MOST(buffers);
+    KEEP_MOST(message);
+    KEEP_MOST(messages);
+    KEEP_MOST(sums);
+}
+
+enum pici_status pici_layout_most(struct coll_layout *most, const struct pici_comm *comm, const struct coll_call *c)
+{
+    const struct schedule *schedule;
+    if (!is_predicted(comm, c))
+        return pici_layout_choose(most, comm, c);
+    for (int i = 0; (schedule = pici_choose_schedule(i, c->kind, comm->paired_only)); i++) {
+        struct coll_layout l;
+        enum pici_status s = lay_out(&l, schedule, comm, c);
+        if (s)
+            return s;
+        if (i)
+            keep_most(most, &l);
+        else
+            *most = l;
+    }
+    return PICI_OK;
 }

@@ -21,6 +21,8 @@ struct coll_layout {
     int buffers;           /* for messages */
     size_t message;        /* bytes of a buffer */
     size_t messages, sums; /* bytes of all buffers, and of the sums outside the receive buffer */
+    struct choice choice;  /* that the schedule is from; seconds < 0: it was not predicted */
+    int dense;             /* all messages are dense: this was chosen, and is not an option of the call */
 };
 
 struct coll_call {
@@ -44,6 +46,9 @@ struct coll_call {
                                      * ranks do, and can make it */
     int window;                     /* as asked for, like the next */
     uint64_t slice_bytes;           /* dense bytes of a message */
+    double hint, latency;           /* the caller's: density (0: unknown), and seconds of a message */
+    int history;                    /* whether densities counted in earlier calls are used */
+    uint64_t tune;                  /* hash of what the choice of an algorithm is made from; 0: of the call alone */
     const struct pici_codec *codec; /* of values, with its parameters */
     const struct pici_values *values;
     struct pici_coll_stats *stats;

@@ -38,6 +38,7 @@ static void release(struct pici_comm *comm)
         comm->other->close(comm->other_self, comm->leak);
     if (!comm->leak)
         free(comm->agreements);
+    pici_chooser_close(comm->chooser);
     free(comm->tables);
     free(comm->last_layout);
     free(comm->spare);
@@ -79,7 +80,10 @@ static enum pici_status make(struct pici_comm *comm, const struct pici_transport
     order_ranks(comm);
     if (comm->settings.trace && (s = pici_trace_open(&comm->trace, comm->settings.trace, comm->rank)))
         pici_coll_note(NULL, "PICI_TRACE: cannot create %.160s.%d", comm->settings.trace, comm->rank);
-    comm->settings.trace = NULL; /* the environment's memory */
+    if (!s && (s = pici_chooser_open(&comm->chooser, comm->settings.tune, comm->settings.tune_verbose && !comm->rank,
+                                     why, sizeof why)))
+        pici_coll_note(NULL, "%s", why);
+    comm->settings.trace = comm->settings.tune = NULL; /* the environment's memory */
     return s;
 }
 
@@ -149,6 +153,7 @@ enum pici_status pici_comm_set_nodes(struct pici_comm *comm, const int *node_of)
     memcpy(comm->node_of, node_of, (size_t)comm->ranks * sizeof *node_of);
     order_ranks(comm);
     *comm->last_layout = (struct layout_cache){0};
+    pici_chooser_forget(comm->chooser);
     return PICI_OK;
 }
 

@@ -219,7 +219,7 @@ void pici_request_finish(struct pici_comm *comm)
     if (!comm->head)
         comm->tail = NULL;
     r->next = NULL;
-    if (!r->status)
+    if (!r->status && r->call.history)
         pici_density_keep(&comm->densities, r->call.kind, r->call.dtype, r->call.count, r->agree.density);
     r->comm = NULL; /* it may be freed before the caller asks for the status */
     r->state = COLL_DONE;

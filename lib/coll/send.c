@@ -60,6 +60,15 @@ static float threshold_of(const struct pici_request *r, const struct schedule_me
     return pici_policy_threshold(&r->call.threshold, r->call.format, link_to(r, m->peer, 0), gather);
 }
 
+/* Whether nonzeros are counted though the message goes dense. If the call was chosen to be dense, those of the first
+ * slice are, before anything was added and when all was, so that the next such call knows whether the data is still
+ * dense. */
+static int sampled(const struct pici_request *r, const struct slice_run *run)
+{
+    return layout_of(r)->dense && r->call.history && run->slice == 0 &&
+           (run->step == 0 || run->now.phase == PHASE_GATHER);
+}
+
 /* Choose the format of a message without counting. 0: its nonzeros must be counted first. */
 static int choose_uncounted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
@@ -67,8 +76,10 @@ static int choose_uncounted(const struct pici_request *r, struct slice_run *run,
     const float threshold = threshold_of(r, m, run->now.phase == PHASE_GATHER);
     run->density = POLICY_UNKNOWN;
     run->extrapolated = 0;
-    run->format = c->format;
-    if (c->format == PICI_DENSE || (threshold <= 0 && c->format != PICI_AUTO))
+    run->format = layout_of(r)->dense ? PICI_DENSE : c->format;
+    if (sampled(r, run))
+        return 0;
+    if (run->format == PICI_DENSE || (threshold <= 0 && c->format != PICI_AUTO))
         return 1; /* whatever the density */
     if (pici_policy_count(&run->history, threshold, m->contributions, &run->density))
         return 0;
@@ -82,8 +93,8 @@ static int choose_uncounted(const struct pici_request *r, struct slice_run *run,
 static void tally_density(struct pici_request *r, const struct slice_run *run, const struct schedule_message *m,
                           uint64_t n, uint64_t nnz)
 {
-    const int gather = run->now.phase == PHASE_GATHER,
-              own = gather ? r->call.kind == PICI_ALL_GATHER : m->contributions == 1;
+    const int gather = run->now.phase == PHASE_GATHER;
+    const int own = gather ? r->call.kind == PICI_ALL_GATHER : m->contributions == 1;
     if (!own && !gather)
         return;
     struct density_count *c = &r->counted[own ? MSG_DENSITY_ONE : MSG_DENSITY_SUM];
@@ -107,7 +118,7 @@ static void choose_counted(struct pici_request *r, struct slice_run *run, const 
     }
     tally_density(r, run, m, n, nnz);
     const double sparsity = pici_policy_sparsity(nnz, n);
-    const int dense = pici_policy_dense(sparsity, threshold_of(r, m, gather));
+    const int dense = layout_of(r)->dense || pici_policy_dense(sparsity, threshold_of(r, m, gather));
     run->density = 1 - sparsity;
     pici_policy_sent(&run->history, run->density, m->contributions, dense);
     run->format = dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, run->n, run->nnz, m->count, &by);

@@ -35,12 +35,19 @@ const struct setting pici_settings[] = {
      "1 MiB; over NCCL 8 MiB"},
     {"PICI_WINDOW", "window", SETTING_INT, AT(window), 1, COLL_MAX_WINDOW, "a number from 1 to 64", "4"},
     {"PICI_VENDOR", "vendor", SETTING_INT, AT(vendor), 0, 1, "0 or 1", "0"},
+    {"PICI_TUNE", NULL, SETTING_FILE, AT(tune), 0, 0, "the path of a tune file; empty: none", "none"},
+    {"PICI_TUNE_VERBOSE", NULL, SETTING_INT, AT(tune_verbose), 0, 1, "0 or 1", "0"},
+    {"PICI_TUNE_HISTORY", "history", SETTING_INT, AT(history), 0, 1, "0 or 1", "1"},
     {"PICI_TRACE", NULL, SETTING_PATH, AT(trace), 0, 0, "the path of a file", "none"},
     {NULL, NULL, SETTING_INT, 0, 0, 0, 0, NULL, NULL},
 };
 
-static const struct coll_settings usual = {
-    .format = PICI_AUTO, .threshold = {{-1, -1}, -1}, .timeout_ms = 60000, .window = 4, .bandwidth = {1.25e8, 5e9}};
+static const struct coll_settings usual = {.format = PICI_AUTO,
+                                           .threshold = {{-1, -1}, -1},
+                                           .timeout_ms = 60000,
+                                           .window = 4,
+                                           .history = 1,
+                                           .bandwidth = {1.25e8, 5e9}};
 
 /* ---- words */
 
@@ -170,7 +177,8 @@ static int set(struct coll_settings *all, const struct setting *s, const char *t
             return 0;
         break;
     case SETTING_PATH:
-        if (!text[0])
+    case SETTING_FILE:
+        if (!text[0] && s->type == SETTING_PATH)
             return 0;
         memcpy(at, &text, sizeof text);
         return 1;
@@ -220,8 +228,8 @@ enum pici_status pici_settings_tune(struct coll_settings *all, const struct pici
     enum pici_status status = theirs ? sized_read(&t, sizeof t, sizeof t, theirs) : PICI_E_ARG;
     if (status)
         return status;
-    if (t.reserved || (t.algorithm && !pici_schedule(t.algorithm)) ||
-        ((unsigned)t.format > PICI_HYBRID && t.format != PICI_AUTO) || t.formats >> (PICI_HYBRID + 1))
+    if ((t.algorithm && !pici_schedule(t.algorithm)) || ((unsigned)t.format > PICI_HYBRID && t.format != PICI_AUTO) ||
+        t.formats >> (PICI_HYBRID + 1))
         return PICI_E_UNSUPPORTED;
     if (!tune_threshold(&s.threshold.reduce[POLICY_INTER], t.inter_threshold) ||
         !tune_threshold(&s.threshold.reduce[POLICY_INTRA], t.intra_threshold) ||
@@ -236,6 +244,7 @@ enum pici_status pici_settings_tune(struct coll_settings *all, const struct pici
     s.slice_bytes = t.slice_bytes ? t.slice_bytes : s.slice_bytes;
     s.timeout_ms = t.timeout_ms ? t.timeout_ms : s.timeout_ms;
     s.checksum = t.checksum ? t.checksum > 0 : s.checksum;
+    s.history = t.history ? t.history > 0 : s.history;
     *all = s;
     return PICI_OK;
 }

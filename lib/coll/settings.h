@@ -14,10 +14,12 @@ struct coll_settings {
     struct policy_thresholds threshold;
     double bandwidth[POLICY_LINKS]; /* bytes per second */
     unsigned formats;               /* that AUTO may choose; 0: all */
-    int timeout_ms, checksum, window;
+    int timeout_ms, checksum, window, history;
     uint64_t slice_bytes; /* 0: by what the transport moves */
     int vendor;           /* calls may be the transport library's own collectives */
     const char *trace;    /* path, or NULL */
+    const char *tune;     /* path, "" or NULL */
+    int tune_verbose;
 };
 
 enum setting_type {
@@ -28,7 +30,8 @@ enum setting_type {
     SETTING_RATE,      /* double in (0, high] */
     SETTING_INT,       /* int in [low, high]; not 0 if low < 0 */
     SETTING_BYTES,     /* uint64_t in [low, high] */
-    SETTING_PATH       /* not empty */
+    SETTING_PATH,      /* not empty */
+    SETTING_FILE       /* a path; empty: none */
 };
 
 struct setting {

@@ -125,6 +125,10 @@ void pici_trace_add(struct trace *t, const struct trace_event *e)
         put_decimal(t, e->density, 9);
         put_int(t, "extrapolated", e->extrapolated);
     }
+    if (e->choice) {
+        PUT(t, ",\"algorithm\":\"%s\",\"dense\":%d,\"predicted_us\":", e->choice, e->dense);
+        put_decimal(t, e->predicted * 1e6, 3);
+    }
     if (e->dense_bytes || e->wire_bytes)
         PUT(t, ",\"dense_bytes\":%" PRIu64 ",\"wire_bytes\":%" PRIu64, e->dense_bytes, e->wire_bytes);
     for (int i = 0; i < PICI_CONTAINERS; i++)

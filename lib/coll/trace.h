@@ -9,8 +9,8 @@
 struct trace;
 
 /* An event: a message sent ("send": from begin to end it is encoded or forwarded), a message received ("recv": it is
- * decoded or added), a wait ("wait"), or a whole collective ("all-reduce", ...). Members that do not apply are -1, or 0
- * bytes, and are left out of the file. */
+ * decoded or added), a wait ("wait"), the choice of an algorithm ("choose"), or a whole collective ("all-reduce", ...).
+ * Members that do not apply are -1, 0 bytes or NULL, and are left out of the file. */
 struct trace_event {
     const char *name;  /* short, without characters that JSON escapes */
     double begin, end; /* seconds, CLOCK_MONOTONIC */
@@ -24,6 +24,9 @@ struct trace_event {
     int extrapolated; /* 1: the density was predicted, 0: it was counted */
     uint64_t dense_bytes, wire_bytes;
     uint64_t tiles[PICI_CONTAINERS]; /* of the hybrid blocks sent */
+    const char *choice;              /* the algorithm chosen by predicted time, or NULL; then the next two hold */
+    int dense;                       /* all messages are dense */
+    double predicted;                /* seconds */
 };
 
 /* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. In a viewer the rank is a process, whose threads are sends, receives,

@@ -32,18 +32,16 @@ static bool wanted(uint64_t i, unsigned percent)
     return (unsigned)rand() % 4096 < of4096[kind] || (kind == 5 && i % pici::TILE / pici::RUN == 3);
 }
 
-/* negative: percent of the zeros that have a sign. */
-template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n, unsigned percent, int negative = 0)
+template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n, unsigned percent)
 {
     const unsigned threads = 96, make = pici::MAKE_BYTES<T>(FORMAT, threads), read = pici::READ_BYTES<T>(threads);
     const unsigned shared = make > read ? make : read;
     const size_t bytes = n * sizeof(T), cap = pici_bound((enum pici_format)FORMAT, (enum pici_dtype)DTYPE, n);
     std::vector<T> src(n), sum(n), back(n);
     std::vector<uint8_t> want(cap);
-    const T sign = (T)((T)1 << (8 * sizeof(T) - 1));
     size_t len;
     for (uint64_t i = 0; i < n; i++) {
-        src[i] = wanted(i, percent) ? (T)(rand() % 250 + 1) : rand() % 100 < negative ? sign : (T)0;
+        src[i] = wanted(i, percent) ? (T)(rand() % 250 + 1) : (T)0;
         sum[i] = (T)rand();
     }
     if (pici_compress(want.data(), cap, &len, src.data(), n, (enum pici_dtype)DTYPE, (enum pici_format)FORMAT, NULL))
@@ -176,8 +174,6 @@ int main(void)
         check<uint16_t, PICI_U16, PICI_HYBRID>(n, MIXED);
         check<uint32_t, PICI_U32, PICI_HYBRID>(n, MIXED);
     }
-    check<uint16_t, PICI_BF16, PICI_HYBRID>(4096 * 32 + 778, MIXED, 10);
-    check<uint32_t, PICI_F32, PICI_HYBRID>(4096 * 6, MIXED, 50);
     for (unsigned percent : {2, 50}) {
         check_by_value<uint8_t, PICI_F8E4M3, PICI_PICI>(4096 * 4 + 778, percent);
         check_by_value<uint32_t, PICI_F32, PICI_PICI>(4096 * 4, percent);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Tune files. The input is a file; if its first byte is '!', the rest is lines, which get a first line, and a last one
+ * with the right hash. Whatever it is, the reader answers, and in words if it refuses. What it takes is written, read
+ * again, and must be the same; and calls are predicted by it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coll/choose.h"
+#include "formats/ref.h"
+#include "fuzz/fuzz.h"
+
+static uint8_t *make(const uint8_t *data, size_t len, size_t *out)
+{
+    static const char first[] = "pici-tune 1\n";
+    const int sealed = len && data[0] == '!';
+    const size_t n = sizeof first - 1;
+    uint8_t *file = memory(len + 64);
+    *out = len;
+    if (!sealed) {
+        if (len)
+            memcpy(file, data, len);
+        return file;
+    }
+    memcpy(file, first, n);
+    memcpy(file + n, data + 1, len - 1);
+    size_t at = n + len - 1;
+    if (file[at - 1] != '\n')
+        file[at++] = '\n';
+    char end[32];
+    snprintf(end, sizeof end, "end %016llx\n", (unsigned long long)ref_xxh64(file, at));
+    memcpy(file + at, end, 21);
+    *out = at + 21;
+    return file;
+}
+
+static void same(const struct tune *a, const struct tune *b)
+{
+    require(memcmp(a->machine.link, b->machine.link, sizeof a->machine.link) == 0);
+    require(memcmp(a->machine.codec, b->machine.codec, sizeof a->machine.codec) == 0);
+    require(a->machine.node_beta == b->machine.node_beta && a->machine.agree == b->machine.agree);
+    require(a->machine.agree_ranks == b->machine.agree_ranks && a->machine.cores == b->machine.cores);
+    require(a->density == b->density && a->correlation == b->correlation);
+    require(a->point_count == b->point_count && a->shape_count == b->shape_count);
+    for (size_t i = 0; i < a->point_count; i++) {
+        const struct tune_point *x = &a->points[i], *y = &b->points[i];
+        require(pici_tune_order(x, y) == 0 && x->seconds == y->seconds && x->spread == y->spread);
+        require(strcmp(x->vendor, y->vendor) == 0);
+    }
+}
+
+/* A call like a point, and one beside it. */
+static void predict(struct tune *t, size_t i)
+{
+    const struct tune_point *p = &t->points[i];
+    for (int beside = 0; beside < 2; beside++) {
+        struct model_call call = pici_model_call;
+        call.kind = p->collective;
+        call.dtype = p->dtype;
+        call.bytes = p->bytes * (beside ? 3 : 1);
+        call.density = beside ? p->density / 2 : p->density;
+        call.ranks = t->shapes[p->shape].ranks;
+        call.nodes = &t->shapes[p->shape].nodes;
+        const double model = pici_model_seconds(&t->machine, &call, &p->candidate),
+                     seconds = pici_tune_seconds(t, &call, &p->candidate);
+        require(model < 0 ? seconds < 0 : seconds >= model / 4 * 0.999 && seconds <= model * 4 * 1.001);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    size_t bytes, again_bytes;
+    uint8_t *file = make(data, len, &bytes), *written;
+    struct tune t, again;
+    char why[TUNE_WHY];
+    const enum pici_status s = pici_tune_read(&t, file, bytes, why);
+    require(s == PICI_OK || s == PICI_E_CORRUPT || s == PICI_E_VERSION);
+    require(s == PICI_OK || (why[0] && !t.points && !t.shapes));
+    free(file);
+    if (s)
+        return 0;
+    const enum pici_status wrote = pici_tune_write(&t, &written, &again_bytes, why);
+    if (wrote) { /* a file may be so long that a writer, which says more, would exceed the limit */
+        require(strstr(why, "bytes") != NULL);
+    } else {
+        require(pici_tune_read(&again, written, again_bytes, why) == PICI_OK);
+        require(again.hash == t.hash);
+        same(&t, &again);
+        pici_tune_free(&again);
+        free(written);
+    }
+    for (size_t i = 0; i < t.point_count && i < 4; i++)
+        predict(&t, i);
+    pici_tune_free(&t);
+    return 0;
+}
