@@ -48,6 +48,7 @@ struct mpi {
     struct pool requests;
     struct mpi_dense dense;
     int looks; /* without success, since something ended */
+    int cores; /* each rank of this machine has one */
     int abandoned;
     int kept;                  /* close does nothing */
     enum pici_status no_nodes; /* why node_of is not known */
@@ -67,11 +68,14 @@ static enum pici_status status_of(struct mpi *m, int rc, const char *what)
     return class == MPI_ERR_TRUNCATE ? PICI_E_CORRUPT : class == MPI_ERR_NO_MEM ? PICI_E_NOMEM : PICI_E_TRANSPORT;
 }
 
-/* MPI_Test. MPICH raises errors of a test on MPI_COMM_WORLD, whatever the communicator of the request, and by default
- * they end the job there. So that one's error handler is replaced meanwhile, by one thread at a time: a second would
- * take ours for the program's. */
+/* MPI_Test. Open MPI raises its errors on the communicator of the request. MPICH raises them on MPI_COMM_WORLD, whatever
+ * that one is, and by default they end the job there. So the error handler of MPI_COMM_WORLD is replaced meanwhile, by
+ * one thread at a time: a second would take ours for the program's. */
 static int test_request(MPI_Request *request, int *ended, MPI_Status *got)
 {
+#if defined OPEN_MPI
+    return MPI_Test(request, ended, got);
+#else
     static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
     MPI_Errhandler theirs;
     pthread_mutex_lock(&one);
@@ -84,6 +88,7 @@ static int test_request(MPI_Request *request, int *ended, MPI_Status *got)
     }
     pthread_mutex_unlock(&one);
     return rc;
+#endif
 }
 
 /* ---- Requests ---- */
@@ -216,7 +221,7 @@ static void mpi_wait(void *context, int timeout_ms)
     if (wait_any(m))
         return;
 #endif
-    pici_transport_nap(&m->looks, timeout_ms);
+    pici_transport_nap(&m->looks, m->cores, timeout_ms);
 }
 
 /* MPI can neither cancel a send nor stop a receive that a message has begun to fill. */
@@ -347,11 +352,13 @@ static enum pici_status find_memory(enum pici_memory *memory, char words[WORDS])
 static enum pici_status find_nodes(struct mpi *m)
 {
     MPI_Comm node = MPI_COMM_NULL;
-    int lowest = m->rank;
+    int lowest = m->rank, ranks;
     int rc = MPI_Comm_split_type(m->comm, MPI_COMM_TYPE_SHARED, m->rank, MPI_INFO_NULL, &node);
     enum pici_status s = status_of(m, rc, "MPI_Comm_split_type");
     if (s)
         return s;
+    if (MPI_Comm_size(node, &ranks) == MPI_SUCCESS)
+        m->cores = pici_transport_cores(ranks);
     s = status_of(m, MPI_Allreduce(&m->rank, &lowest, 1, MPI_INT, MPI_MIN, node), "MPI_Allreduce");
     if (!s)
         s = status_of(m, MPI_Allgather(&lowest, 1, MPI_INT, m->node_of, 1, MPI_INT, m->comm), "MPI_Allgather");

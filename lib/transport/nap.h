@@ -6,22 +6,32 @@
 
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 /* A rank with nothing to do yields the processor and tests again, so many times; then it sleeps between tests. With 2
- * to 8 ranks on 2 cores, fewer tests before the first sleep take up to half as long again; more take no less. */
-enum { LOOKS = 200, NAP_NS = 50000 };
+ * to 8 ranks on 2 cores, fewer tests before the first sleep take up to half as long again; more take no less. Where
+ * each rank has a core, it does not yield at first: a short message is there before the system call ends, and another
+ * program could keep the core. */
+enum { SPINS = 200, LOOKS = 200, NAP_NS = 50000 };
 
-/* *looks: how often nothing was found to do since something last ended. */
-static inline void pici_transport_nap(int *looks, int timeout_ms)
+/* Whether so many ranks of this machine each have a core. */
+static inline int pici_transport_cores(int ranks)
+{
+    return ranks <= sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* *looks: how often nothing was found to do since something last ended. cores: each rank has a core. */
+static inline void pici_transport_nap(int *looks, int cores, int timeout_ms)
 {
     static const struct timespec nap = {0, NAP_NS};
+    const int spins = cores ? SPINS : 0;
     if (timeout_ms <= 0)
         return;
-    if (*looks < LOOKS) {
-        ++*looks;
-        sched_yield();
-    } else
+    if (*looks >= spins + LOOKS) {
         nanosleep(&nap, NULL);
+    } else if (++*looks > spins) {
+        sched_yield();
+    }
 }
 
 #endif

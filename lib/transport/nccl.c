@@ -552,7 +552,7 @@ static enum pici_status nccl_test(void *context, void *request, int *done, size_
 static void nccl_wait(void *context, int timeout_ms)
 {
     struct nccl *n = context;
-    pici_transport_nap(&n->looks, timeout_ms);
+    pici_transport_nap(&n->looks, 0, timeout_ms);
 }
 
 /* Whether an operation is in flight. While one is, freeing memory of the device waits for it, even if no message's
@@ -623,7 +623,7 @@ static enum pici_status nccl_nodes(void *context, int *node_of)
         }
         if (n->broken)
             return n->broken;
-        pici_transport_nap(&n->looks, 1);
+        pici_transport_nap(&n->looks, 0, 1);
     }
     const uint64_t *host = n->stream ? (const uint64_t *)n->names->pinned + 1 : NULL;
     for (int r = 0; r < n->ranks; r++) {

@@ -33,7 +33,7 @@ int pici_nccl_dense_can(enum pici_collective kind, enum pici_dtype dtype)
 /* Wait until NCCL has put the operation into the stream, if it does that later, and the stream is past it. */
 static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, cudaError_t *cuda)
 {
-    for (int looks = 0;; pici_transport_nap(&looks, 1)) {
+    for (int looks = 0;; pici_transport_nap(&looks, 0, 1)) {
         ncclResult_t r = ncclSuccess;
         const ncclResult_t asked = ncclCommGetAsyncError(comm, &r);
         if (asked != ncclSuccess || (r != ncclSuccess && r != ncclInProgress))

@@ -15,10 +15,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "transport/nap.h"
 #include "transport/pool.h"
 #include "transport/thread.h"
 
-enum { SMALL = 256 }; /* a message of at most so many bytes is copied when it is sent */
+enum { SMALL = 2048, SPARE = 16 }; /* a message of at most SMALL bytes is copied when it is sent */
 
 enum { MAX_RANKS = 1 << 20 }; /* as pici_comm_transport has it */
 
@@ -27,7 +28,7 @@ enum { MAX_RANKS = 1 << 20 }; /* as pici_comm_transport has it */
 struct message {
     struct message *next;
     const struct pici_mover *mover; /* NULL: the data is in host memory */
-    struct request *sender;         /* owns the data and waits for the end; NULL: small, and the receiver frees it */
+    struct request *sender;         /* owns the data and waits for the end; NULL: small, and the receiver's then */
     const uint8_t *data;
     size_t bytes;
     uint64_t flip; /* the fault: the bit that changes, or NO_FLIP */
@@ -53,15 +54,17 @@ struct rank {
     int number;
     struct pool requests;
     struct request *posted;  /* receives without a message, oldest first */
-    uint64_t seen;           /* events before the last wait ended */
+    unsigned long long seen; /* events before the last wait ended */
     uint64_t *sent;          /* [ranks] messages, for faults */
     struct pici_mover mover; /* owns is NULL: all memory is the host's */
-    int silent;              /* stalled by a fault */
+    struct message *spare;   /* small messages that this rank has received, for those that it sends; at most SPARE */
+    int spares;
+    int silent; /* stalled by a fault */
     int gave_up;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t events;       /* counts what may end a request of this rank; each signals `changed` */
+    atomic_ullong events;  /* counts what may end a request of this rank; each signals `changed` */
     enum pici_status left; /* not PICI_OK: this rank takes no more messages, and why */
     struct link {
         struct message *first, *last;
@@ -71,6 +74,7 @@ struct rank {
 
 struct group {
     int ranks;
+    int cores; /* each rank has one */
     atomic_int open;
     int faulty;
     struct pici_thread_faults faults;
@@ -82,6 +86,14 @@ static int64_t now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Leave the core's units to another thread on it for a moment. */
+static inline void relax(void)
+{
+#if defined __x86_64__ || defined __i386__
+    __builtin_ia32_pause();
+#endif
 }
 
 /* Report an event to a rank that may wait for it. Its lock is held. */
@@ -153,6 +165,29 @@ static const struct pici_mover *mover_of(const struct rank *r, const void *p)
     return r->mover.owns && r->mover.owns(r->mover.self, p) ? &r->mover : NULL;
 }
 
+/* Memory of a small message: of one that was received, if there is any. */
+static struct message *small_message(struct rank *me)
+{
+    struct message *m = me->spare;
+    if (!m)
+        return malloc(sizeof *m + SMALL);
+    me->spare = m->next;
+    me->spares--;
+    return m;
+}
+
+/* A small message was received. */
+static void spare_message(struct rank *me, struct message *m)
+{
+    if (me->spares == SPARE) {
+        free(m);
+        return;
+    }
+    m->next = me->spare;
+    me->spare = m;
+    me->spares++;
+}
+
 /* The message of a send: the request's own if it is large or not in host memory, else a copy. NULL: no memory. */
 static struct message *message_new(struct request *q, const void *data, size_t bytes)
 {
@@ -160,7 +195,7 @@ static struct message *message_new(struct request *q, const void *data, size_t b
     const struct pici_mover *mover = mover_of(q->owner, data);
     const int small = bytes <= SMALL && !mover;
     if (small) {
-        m = malloc(sizeof *m + bytes);
+        m = small_message(q->owner);
         if (!m)
             return NULL;
         if (bytes)
@@ -203,7 +238,10 @@ static void take(struct request *q)
             q->into[m->flip / 8] ^= (uint8_t)(1 << m->flip % 8);
         q->bytes = m->bytes;
     }
-    message_end(q->arrived, PICI_OK);
+    if (m->sender)
+        message_end(q->arrived, PICI_OK);
+    else
+        spare_message(q->owner, q->arrived);
 }
 
 /* End posted receives whose messages have arrived. */
@@ -313,10 +351,16 @@ static enum pici_status thread_test(void *context, void *request, int *done, siz
     return s;
 }
 
-/* A test may or may not have seen the events since the last wait ended, so sleep only if there were none. */
+/* A test may or may not have seen the events since the last wait ended, so sleep only if there were none. A short
+ * message mostly comes before the system call that sleeps would have begun. */
 static void thread_wait(void *context, int timeout_ms)
 {
     struct rank *me = context;
+    for (int i = 0; i < SPINS && me->group->cores; i++) {
+        if (atomic_load_explicit(&me->events, memory_order_relaxed) != me->seen)
+            break;
+        relax();
+    }
     int64_t until = now() + (int64_t)timeout_ms * 1000000;
     pthread_mutex_lock(&me->lock);
     for (const struct request *q = me->posted; q; q = q->next) {
@@ -411,6 +455,10 @@ static void group_free(struct group *g, int ranks)
             end_all(r->from[from].first, PICI_E_PEER);
         pthread_cond_destroy(&r->changed);
         pthread_mutex_destroy(&r->lock);
+        for (struct message *m = r->spare, *next; m; m = next) {
+            next = m->next;
+            free(m);
+        }
         free(r->from);
         free(r->sent);
     }
@@ -461,6 +509,7 @@ enum pici_status pici_transport_threads(struct pici_transport *transports, int r
     if (!g)
         return PICI_E_NOMEM;
     g->ranks = ranks;
+    g->cores = pici_transport_cores(ranks);
     atomic_init(&g->open, ranks);
     for (int i = 0; i < ranks; i++)
         if (rank_init(&g->rank[i], g, i)) {
