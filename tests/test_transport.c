@@ -12,7 +12,7 @@
 #include "transport_util.h"
 #include "util.h"
 
-enum { SMALL = 256, LARGE = 5000 };
+enum { SMALL = 2048, LARGE = 9000 };
 
 static void pair(struct pici_transport t[2])
 {

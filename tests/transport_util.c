@@ -52,7 +52,7 @@ static int messages_of(const struct traffic *f, int from, int to)
 /* Lengths around the boundary of small messages, and up to the longest. */
 static size_t length(const struct traffic *f, struct rng *r)
 {
-    static const size_t some[] = {0, 1, 32, 255, 256, 257, 1000, 4096, 65536};
+    static const size_t some[] = {0, 1, 32, 255, 1000, 2047, 2048, 2049, 65536};
     if (f->each_bytes)
         return f->each_bytes;
     size_t n = rng_chance(r, 200000) ? f->longest - rng_below(r, f->longest / 16 + 1)
