@@ -52,6 +52,8 @@ static void calls(int times, int full)
         struct coll_case c = {.count = count_random(&rng, full)};
         coll_case_random(&c, &rng, ranks);
         c.collective = (enum pici_collective)(1 + i % 3);
+        if (!coll_has(c.opts.algorithm, c.collective))
+            c.opts.algorithm = coll_algorithm((uint64_t)i, c.collective);
         check(comm, &c);
     }
     pici_comm_free(comm);
