@@ -68,9 +68,9 @@ static enum pici_status status_of(struct mpi *m, int rc, const char *what)
     return class == MPI_ERR_TRUNCATE ? PICI_E_CORRUPT : class == MPI_ERR_NO_MEM ? PICI_E_NOMEM : PICI_E_TRANSPORT;
 }
 
-/* MPI_Test. Open MPI raises its errors on the communicator of the request. MPICH raises them on MPI_COMM_WORLD, and by
- * default they end the job there. So the error handler of MPI_COMM_WORLD is replaced meanwhile, by one thread at a time:
- * a second would take ours for the program's. */
+/* MPI_Test. Open MPI raises its errors on the communicator of the request. MPICH raises them on MPI_COMM_WORLD, where
+ * by default they end the job. So the error handler of MPI_COMM_WORLD is replaced meanwhile, by one thread at a time: a
+ * second would take ours for the program's. */
 static int test_request(MPI_Request *request, int *ended, MPI_Status *got)
 {
 #if defined OPEN_MPI
