@@ -6,9 +6,9 @@
 #
 # Files are found by their names: lib/*.c and lib/*/*.c are the library, tools/*.c and tools/*/*.c the tool,
 # tests/test_*.c one Criterion program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each,
-# tests/mpi_*.c a program each for mpirun, tests/scale_coll.c one for a simulated network, lib/cuda/*.cu (with
-# lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and for the emulator,
-# tests/emu_*.cc a program each for the emulator alone, and tests/mpi_cuda.cu one for that and mpirun.
+# tests/mpi_*.c a program each for mpirun, tools/tune/*.c another, tests/scale_coll.c one for a simulated network,
+# lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and for
+# the emulator, tests/emu_*.cc a program each for the emulator alone, and tests/mpi_cuda.cu one for that and mpirun.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -91,7 +91,8 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 PUBLIC_H := $(sort $(wildcard include/pici/*.h include/pici/*.cuh))
 ELSEWHERE := lib/coll/engine_cuda.c $(wildcard lib/transport/mpi*.c lib/transport/nccl*.c)
 LIB_OBJ := $(call obj,$(sort $(filter-out $(ELSEWHERE),$(wildcard lib/*.c lib/*/*.c))))
-TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c,$(wildcard tools/*.c tools/*/*.c))))
+TUNE_MPI := $(patsubst %,tools/tune/%.c,pici-tune world calibrate points)
+TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c $(TUNE_MPI),$(wildcard tools/*.c tools/*/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
 TEST_OBJ := $(call obj,$(sort $(filter-out tests/test_%,$(wildcard tests/*util.c))) $(wildcard formats/ref*.c))
@@ -183,8 +184,10 @@ MPI_CC = OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC)
 MPI_LINK = $(MPI_CC) $(LINK_FLAGS)
 MPI_TESTS := $(patsubst tests/%.c,$(MPIDIR)/%,$(sort $(wildcard tests/mpi_*.c)))
 
+MPI_TUNE = $(MPIDIR)/pici-tune
+
 .PHONY: mpi mpi-tests
-mpi: $(MPI_A)
+mpi: $(MPI_A) $(MPI_TUNE)
 mpi-tests: $(MPI_TESTS)
 
 $(MPIDIR)/obj/flags: FORCE
@@ -203,6 +206,10 @@ $(MPI_A): $(patsubst %.c,$(MPIDIR)/obj/%.o,$(sort $(wildcard lib/transport/mpi*.
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(MPI_TESTS): $(MPIDIR)/%: $(MPIDIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(MPI_A) $(A)
+	$(say) LD $@
+	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
+
+$(MPI_TUNE): $(patsubst %.c,$(MPIDIR)/obj/%.o,$(sort $(wildcard tools/tune/*.c))) $(MPI_A) $(A)
 	$(say) LD $@
 	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
 
@@ -719,6 +726,10 @@ install: all man $(filter mpi cuda nccl,$(MAKECMDGOALS))
 		install -m 644 $(MPI_A) $(DESTDIR)$(LIBDIR)/libpici_mpi.a && \
 		$(call pc,pici_mpi,Sparse collectives over MPI (link through mpicc),pici,); \
 	fi
+	if [ -e $(MPI_TUNE) ]; then \
+		install -m 755 $(MPI_TUNE) $(DESTDIR)$(BINDIR)/pici-tune && \
+		install -m 644 tools/tune/pici-tune.1 $(DESTDIR)$(MANDIR)/man1/; \
+	fi
 	if [ -e $(CUDA_A) ]; then \
 		install -m 644 $(CUDA_A) $(DESTDIR)$(LIBDIR)/libpici_cuda.a && \
 		$(call pc,pici_cuda,The codec on a GPU (link with the CUDA runtime),pici,); \
@@ -742,6 +753,7 @@ uninstall:
 		$(DESTDIR)$(LIBDIR)/libpici_nccl.a $(DESTDIR)$(PKGCONFIGDIR)/pici_nccl.pc \
 		$(DESTDIR)$(CMAKEDIR)/pici-config.cmake $(DESTDIR)$(CMAKEDIR)/pici-config-version.cmake \
 		$(DESTDIR)$(PKGCONFIGDIR)/pici.pc $(DESTDIR)$(BINDIR)/picitool $(DESTDIR)$(MANDIR)/man1/picitool.1 \
+		$(DESTDIR)$(BINDIR)/pici-tune $(DESTDIR)$(MANDIR)/man1/pici-tune.1 \
 		$(VERBS:%=$(DESTDIR)$(MANDIR)/man1/picitool-%.1) $(DESTDIR)$(BASHDIR)/picitool $(DESTDIR)$(ZSHDIR)/_picitool \
 		$(DESTDIR)$(FISHDIR)/picitool.fish $(DESTDIR)$(MAGICDIR)/pici
 	-rmdir $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(CMAKEDIR) 2>/dev/null
@@ -789,7 +801,7 @@ endif
 ## make bench-volume    bytes that each algorithm sends; bench-algorithms: all on rate-limited hosts (root, an hour)
 ## make bench-scale     collectives on simulated networks: RANKS='64 256' KINDS='switch fat-tree dragonfly uneven'
 ## make vectors         write formats/vectors anew; make figures: the pictures of docs/predict.md
-## make mpi             $(MPIDIR)/libpici_mpi.a through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
+## make mpi             $(MPIDIR)/libpici_mpi.a and pici-tune through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
 ## make mpi-examples    $(MPIDIR)/train, for mpirun
 ## make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda
 ## make nccl            $(NCCLDIR)/libpici_nccl.a; NCCLDIR=$(BUILD)/nccl, NCCL_HOME=the CUDA toolkit

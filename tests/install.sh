@@ -116,6 +116,8 @@ if command -v pkg-config >/dev/null 2>&1; then
     if command -v mpicc >/dev/null 2>&1; then
         "$make" -s -j"$(nproc)" BUILD="$build" CC="$cc" mpi >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "make mpi"; }
         install install
+        "$root/usr/local/bin/pici-tune" --version | grep -q '[0-9]\.[0-9]' || fail "the installed pici-tune"
+        [ -e "$root/usr/local/share/man/man1/pici-tune.1" ] || fail "the manual of pici-tune"
         cat >"$tmp/mpi.c" <<'C'
 #include <pici/mpi.h>
 

@@ -1,0 +1,191 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# pici-tune: measures in seconds, and reads what it wrote; a program takes its file; files are merged; a report on a
+# file with known answers; what it refuses.
+set -u
+make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
+case ${SANITIZE:-} in *thread*)
+    echo "skip: MPI under ThreadSanitizer, which does not know what MPI does between processes"
+    exit 77
+    ;;
+esac
+run=mpirun.openmpi compiler=mpicc.openmpi
+if ! command -v $run >/dev/null 2>&1 || ! command -v $compiler >/dev/null 2>&1; then
+    echo "skip: no Open MPI (libopenmpi-dev openmpi-bin): pici-tune not run"
+    exit 77
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI leaks
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+passed=0 failed=0
+"$make" -s -j"$(nproc)" BUILD="$build" MPIDIR="$build/openmpi" MPICC=$compiler CC="$cc" SANITIZE="${SANITIZE:-}" \
+    mpi mpi-examples >"$tmp/log" 2>&1 || {
+    cat "$tmp/log"
+    echo "FAIL pici-tune does not build"
+    exit 1
+}
+tune=$build/openmpi/pici-tune
+
+is() { # WHAT COMMAND...: it succeeds
+    what=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        tail -n 20 "$tmp/out" "$tmp/err"
+        echo "FAIL $what"
+    fi
+}
+
+try() { # WANT COMMAND...: runs with this exit status
+    want=$1
+    shift
+    "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+    got=$?
+    is "exit status $got, not $want: $*" [ $got = "$want" ]
+}
+
+ranks() { # N COMMAND...
+    n=$1
+    shift
+    timeout "${LIMIT:-120}" $run --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$n" "$@"
+}
+
+sealed() { # FILE: put the right line end behind it
+    echo 'end 0000000000000000' >>"$1"
+    hash=$("$tune" --report "$1" 2>&1 | sed -n 's/.*its hash is \([0-9a-f]*\), not.*/\1/p')
+    sed -i "s/^end .*/end $hash/" "$1"
+}
+
+# ---- measuring
+
+short="--minutes 0.03 --max 64K --noise 100000"
+# shellcheck disable=SC2086 # words
+try 0 ranks 2 "$tune" $short --vendor -o "$tmp/2.tune"
+is "progress" grep -q '^hello and closing among 2 ranks: ' "$tmp/out"
+is "the variable" grep -q "export PICI_TUNE=$tmp/2.tune" "$tmp/out"
+is "the shape" grep -q '^shape .*ranks 2 nodes 1 map 2 ' "$tmp/2.tune"
+is "codec" grep -q '^codec f32 hybrid encode ' "$tmp/2.tune"
+is "points" grep -q '^point all_gather f32 4096 ' "$tmp/2.tune"
+is "sparse points" grep -q '^point .* ring sparse ' "$tmp/2.tune"
+is "the vendor's points" grep -q '^point .* vendor[^ ]* dense ' "$tmp/2.tune"
+# shellcheck disable=SC2086 # words
+try 0 ranks 4 "$tune" $short --nodes 0,1,0,1 -o "$tmp/4.tune"
+is "nodes as told" grep -q '^shape .*ranks 4 nodes 2 map 2,2 ' "$tmp/4.tune"
+is "a link between nodes" grep -q '^link inter .*node_beta ' "$tmp/4.tune"
+
+# ---- a program takes the file
+try 0 ranks 2 -x PICI_TUNE="$tmp/2.tune" -x PICI_TUNE_VERBOSE=1 "$build/openmpi/train" -s 4 -b 16 -u 64
+is "the choice is printed" grep -q 'pici: all_reduce f32, .* takes ' "$tmp/err"
+try 0 ranks 2 -x PICI_TUNE_VERBOSE=1 "$build/openmpi/train" -s 4 -b 16 -u 64
+is "no choice without a file" sh -c "! grep -q ' takes ' '$tmp/err'"
+
+# With permission, also the vendor's collective, where the file says that it is the fastest.
+{
+    echo 'pici-tune 1'
+    echo 'shape ranks 2 nodes 1 map 2 cores 0'
+    for bytes in 4096 1048576 16777216; do
+        for algorithm in ring recursive split doubling nodes-ring nodes-recursive; do
+            echo "point all_reduce f32 $bytes 1 $algorithm sparse 1 0"
+            echo "point all_reduce f32 $bytes 1 $algorithm dense 1 0"
+        done
+        echo "point all_reduce f32 $bytes 1 vendor dense 1e-9 0"
+    done
+} >"$tmp/vendor.tune"
+sealed "$tmp/vendor.tune"
+for permit in 0 1; do
+    try 0 ranks 2 -x PICI_TUNE="$tmp/vendor.tune" -x PICI_TUNE_VERBOSE=1 -x PICI_VENDOR=$permit \
+        "$build/openmpi/train" -s 4 -b 16 -u 64
+    taken=$(grep -c ' takes vendor dense' "$tmp/err")
+    is "the vendor's, permitted: $permit, taken: $taken" [ $((taken > 0)) = $permit ]
+done
+
+# ---- merging
+try 0 "$tune" --merge -o "$tmp/all.tune" "$tmp/2.tune" "$tmp/4.tune"
+is "both shapes" [ "$(grep -c '^shape ' "$tmp/all.tune")" = 2 ]
+is "all points" [ "$(cat "$tmp/2.tune" "$tmp/4.tune" | grep -c '^point ')" = "$(grep -c '^point ' "$tmp/all.tune")" ]
+try 0 ranks 2 -x PICI_TUNE="$tmp/all.tune" -x PICI_TUNE_VERBOSE=1 "$build/openmpi/train" -s 4 -b 16 -u 64
+is "a merged file" grep -q ' takes ' "$tmp/err"
+try 1 "$tune" --merge -o "$tmp/twice.tune" "$tmp/2.tune" "$tmp/2.tune"
+is "the same shape twice" [ ! -e "$tmp/twice.tune" ]
+
+# ---- a report on made-up times: the ring always takes half of what recursive does, and a third of the vendor's
+made() { # the lines of such a file; the reader says what the hash at the end should be
+    echo 'pici-tune 1'
+    echo 'shape ranks 4 nodes 4 map 1,1,1,1 cores 0'
+    echo 'link inter alpha 1e-5 beta 1e-8 node_beta 1e-8'
+    echo 'link intra alpha 1e-5 beta 1e-8'
+    for bytes in 1048576 2097152 4194304 8388608 16777216; do
+        for density in 0.6 0.7 0.8 1; do # where all messages are dense
+            awk -v b=$bytes -v d=$density 'BEGIN {
+                t = b * 1.5e-8
+                printf "point all_reduce f32 %d %s ring sparse %g 0\n", b, d, t
+                printf "point all_reduce f32 %d %s recursive sparse %g 0\n", b, d, 2 * t
+                if (d == 1) printf "point all_reduce f32 %d 1 vendor dense %g 0\n", b, 3 * t }'
+        done
+    done
+}
+made >"$tmp/made.tune"
+sealed "$tmp/made.tune"
+try 0 "$tune" --report "$tmp/made.tune"
+row() { # RULE FASTEST MEAN WORST: of its row
+    is "the report on: $1" awk -v rule="$1" -v f="$2%" -v m="$3%" -v w="$4%" '
+        index($0, rule) == 1 { sub(rule, ""); good = $1 > 1 && $2 == f && $3 == m && $5 == w }
+        END { exit !good }' "$tmp/out"
+}
+row 'this file' 100.0 0.0 0.0
+row 'nearest measured call' 100.0 0.0 0.0
+row 'AUTO without a file' 100.0 0.0 0.0
+row 'always ring' 100.0 0.0 0.0
+row "always the vendor's" 0.0 200.0 200.0
+sed '/^end /d; s/ ring / split /; s/ recursive / ring /' "$tmp/made.tune" >"$tmp/split.tune"
+sealed "$tmp/split.tune"
+try 0 "$tune" --report "$tmp/split.tune"
+row 'this file' 100.0 0.0 0.0
+row 'always ring' 0.0 100.0 100.0
+try 1 "$tune" --report "$tmp/4.tune.missing"
+is "a missing file" grep -q 'missing: No such file' "$tmp/err"
+sed 's/^shape.*/shape/' "$tmp/made.tune" >"$tmp/bad.tune"
+try 1 "$tune" --report "$tmp/bad.tune"
+is "a damaged file" grep -q 'bad.tune: line 2: ' "$tmp/err"
+printf 'pici-tune 1\nshape ranks 2 nodes 1 map 2 cores 2\n' >"$tmp/none.tune"
+sealed "$tmp/none.tune"
+try 1 "$tune" --report "$tmp/none.tune"
+is "a file without points" grep -q 'too few' "$tmp/err"
+
+# ---- what it refuses
+refused() { # WORDS ARGUMENTS...: wrong usage
+    words=$1
+    shift
+    try 2 "$tune" "$@"
+    is "'$words': $*" grep -q -e "$words" "$tmp/err"
+}
+refused 'FILE is missing'
+refused '--minutes takes' -o "$tmp/x" --minutes soon
+refused '--minutes takes' -o "$tmp/x" --minutes -1
+refused '--max takes' -o "$tmp/x" --max 64X
+refused '--min is above' -o "$tmp/x" --min 1M --max 1K
+refused '--noise takes' -o "$tmp/x" --noise 0
+refused 'no options' -o "$tmp/x" word
+refused 'two files or more' --merge -o "$tmp/x" "$tmp/2.tune"
+refused 'one file' --report "$tmp/2.tune" "$tmp/4.tune"
+refused 'unrecognized option' --slowly
+try 1 "$tune" -o "$tmp/x"
+is "one rank" grep -q 'mpirun -n RANKS' "$tmp/err"
+try 1 ranks 2 "$tune" -o "$tmp/x" --nodes 0
+is "too few nodes" grep -q -e '--nodes takes a number for each of 2 ranks' "$tmp/err"
+is "no file of these" [ ! -e "$tmp/x" ]
+# shellcheck disable=SC2086 # words
+try 1 ranks 2 "$tune" $short -o "$tmp/no/such/folder/x"
+is "no such folder" grep -q 'No such file' "$tmp/err"
+try 0 "$tune" --help
+is "help" grep -q '^usage: mpirun' "$tmp/out"
+for option in $("$tune" --help | sed -n 's/^ *\(-o, \|-h, \)*--\([a-z]*\) .*/\2/p'); do
+    is "--$option in the manual" grep -q -e "Fl Fl $option" tools/tune/pici-tune.1
+done
+try 0 "$tune" --version
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pici/file.h"
+
+static int complain(const char *path, const char *why)
+{
+    fprintf(stderr, "pici-tune: %s: %s\n", path, why);
+    return 0;
+}
+
+int file_read(const char *path, struct tune *tune)
+{
+    char why[TUNE_WHY];
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return complain(path, strerror(errno));
+    uint8_t *bytes = malloc(TUNE_BYTES_MOST + 1); /* one more tells a file that is too long */
+    const size_t len = bytes ? fread(bytes, 1, TUNE_BYTES_MOST + 1, f) : 0;
+    const int bad = !bytes ? ENOMEM : ferror(f) ? EIO : 0;
+    fclose(f);
+    const enum pici_status s = bad ? PICI_E_IO : pici_tune_read(tune, bytes, len, why);
+    free(bytes);
+    return bad ? complain(path, strerror(bad)) : s ? complain(path, why) : 1;
+}
+
+static int begin(const char *path, struct pici_outfile **out)
+{
+    errno = 0;
+    const enum pici_status s = pici_outfile_open(out, path, 1);
+    return s ? complain(path, errno ? strerror(errno) : pici_strerror(s)) : 1;
+}
+
+int file_probe(const char *path)
+{
+    struct pici_outfile *out;
+    if (!begin(path, &out))
+        return 0;
+    pici_outfile_abort(out);
+    return 1;
+}
+
+int file_write(const char *path, struct tune *tune)
+{
+    char why[TUNE_WHY];
+    uint8_t *bytes;
+    size_t len;
+    struct pici_outfile *out;
+    if (pici_tune_write(tune, &bytes, &len, why))
+        return complain(path, why);
+    if (!begin(path, &out)) {
+        free(bytes);
+        return 0;
+    }
+    const int wrong = pici_outfile_write(out, bytes, len);
+    free(bytes);
+    if (wrong) {
+        pici_outfile_abort(out);
+        return complain(path, strerror(wrong));
+    }
+    errno = 0;
+    const enum pici_status s = pici_outfile_commit(out);
+    return s ? complain(path, errno ? strerror(errno) : pici_strerror(s)) : 1;
+}
+
+int file_merge(const char *path, char *const *files, int count)
+{
+    char why[TUNE_WHY];
+    struct tune joined, *tune = calloc((size_t)count, sizeof *tune);
+    const struct tune **each = calloc((size_t)count, sizeof *each);
+    int good = tune && each ? 1 : complain(path, strerror(ENOMEM)), read = 0;
+    for (; good && read < count; read++) {
+        good = file_read(files[read], &tune[read]);
+        each[read] = &tune[read];
+    }
+    if (good && pici_tune_merge(&joined, each, count, why))
+        good = complain(path, why);
+    else if (good) {
+        good = file_write(path, &joined);
+        if (good)
+            printf("pici-tune: %s: %d shapes, %zu points\n", path, joined.shape_count, joined.point_count);
+        pici_tune_free(&joined);
+    }
+    for (int i = 0; i < read; i++)
+        pici_tune_free(&tune[i]);
+    free(tune);
+    free(each);
+    return good;
+}

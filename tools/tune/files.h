@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Tune files on disk. What goes wrong is printed, and the function returns 0. */
+#ifndef PICI_TOOLS_TUNE_FILES_H
+#define PICI_TOOLS_TUNE_FILES_H
+
+#include "coll/tune.h"
+
+/* Read a file; the caller frees it with pici_tune_free. */
+int file_read(const char *path, struct tune *);
+
+/* Whether a file can be written there; tried before much time is spent. */
+int file_probe(const char *path);
+
+/* Write a file, whole or not at all. */
+int file_write(const char *path, struct tune *);
+
+/* Join files [count] into one. */
+int file_merge(const char *path, char *const *files, int count);
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * pici-tune: measures collectives on the ranks of an MPI job, and writes a file by which the library chooses among its
+ * algorithms. The manual is pici-tune.1. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "calibrate.h"
+#include "files.h"
+#include "points.h"
+#include "report.h"
+#include "world.h"
+
+static const char help[] =
+    "usage: mpirun -n RANKS pici-tune -o FILE [options]      measure, and write a tune file\n"
+    "       pici-tune --merge -o FILE FILES...               join files of one cluster, of several numbers of ranks\n"
+    "       pici-tune --report FILE                          how well a file chooses calls that it was not told of\n"
+    "\n"
+    "Programs read the file that the environment variable PICI_TUNE names, the same on all ranks.\n"
+    "\n"
+    "  -o, --output FILE    the file; written whole or not at all, and replaced if it exists\n"
+    "      --minutes N      how long to measure (default 10)\n"
+    "      --vendor         measure MPI's own collectives as well. A file with them lets the library choose them "
+    "where\n"
+    "                       a program permits it (PICI_VENDOR=1)\n"
+    "      --min SIZE       the smallest call, with K, M or G behind it or not (default 4K)\n"
+    "      --max SIZE       the largest; each rank needs twice as much memory and more (default 256M)\n"
+    "      --noise PERCENT  leave out calls whose times differ by more than that: the interquartile range as a share "
+    "of\n"
+    "                       the median (default 10)\n"
+    "      --nodes LIST     the node of each rank, with commas, if MPI does not know (pici_comm_set_nodes)\n"
+    "  -h, --help           print this\n"
+    "      --version        print the version\n";
+
+struct options {
+    const char *output, *nodes;
+    int merge, report, vendor;
+    double minutes, noise;
+    uint64_t least, most;
+    char **files;
+    int count;
+};
+
+enum { MERGE = 256, REPORT, MINUTES, VENDOR, MIN, MAX, NOISE, NODES, VERSION };
+
+/* A number above 0; 0: it is none. */
+static double number_of(const char *text)
+{
+    char *end;
+    errno = 0;
+    const double x = strtod(text, &end);
+    return end != text && !*end && !errno && x > 0 && isfinite(x) ? x : 0;
+}
+
+/* Bytes, with a unit or not; 0: none. */
+static uint64_t size_of(const char *text)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long n = strtoull(text, &end, 10);
+    const int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+    return end != text && text[0] >= '0' && text[0] <= '9' && !end[shift > 0] && !errno && n && n <= UINT64_MAX >> 32
+               ? (uint64_t)n << shift
+               : 0;
+}
+
+/* 0: go on. Otherwise 1 + the status to exit with. say: this rank prints. */
+static int read_options(struct options *o, int argc, char **argv, int say)
+{
+    static const struct option names[] = {
+        {"output", required_argument, NULL, 'o'},      {"help", no_argument, NULL, 'h'},
+        {"merge", no_argument, NULL, MERGE},           {"report", no_argument, NULL, REPORT},
+        {"minutes", required_argument, NULL, MINUTES}, {"vendor", no_argument, NULL, VENDOR},
+        {"min", required_argument, NULL, MIN},         {"max", required_argument, NULL, MAX},
+        {"noise", required_argument, NULL, NOISE},     {"nodes", required_argument, NULL, NODES},
+        {"version", no_argument, NULL, VERSION},       {NULL, 0, NULL, 0}};
+    const char *wrong = NULL;
+    int c;
+    *o = (struct options){.minutes = 10, .noise = 0.1, .least = 4096, .most = UINT64_C(256) << 20};
+    opterr = say;
+    while ((c = getopt_long(argc, argv, "o:h", names, NULL)) != -1) {
+        switch (c) {
+        case 'o': o->output = optarg; break;
+        case 'h': say ? fputs(help, stdout) : 0; return 1;
+        case MERGE: o->merge = 1; break;
+        case REPORT: o->report = 1; break;
+        case MINUTES: wrong = (o->minutes = number_of(optarg)) > 0 ? wrong : "--minutes takes a number above 0"; break;
+        case VENDOR: o->vendor = 1; break;
+        case MIN: wrong = (o->least = size_of(optarg)) > 0 ? wrong : "--min takes bytes, such as 4K"; break;
+        case MAX: wrong = (o->most = size_of(optarg)) > 0 ? wrong : "--max takes bytes, such as 64M"; break;
+        case NOISE:
+            wrong = (o->noise = number_of(optarg) / 100) > 0 ? wrong : "--noise takes a percentage above 0";
+            break;
+        case NODES: o->nodes = optarg; break;
+        case VERSION: say ? printf("pici-tune %s\n", pici_version()) : 0; return 1;
+        default: return 1 + 2;
+        }
+    }
+    o->files = argv + optind;
+    o->count = argc - optind;
+    if (!wrong && o->merge && o->report)
+        wrong = "--merge and --report are two things";
+    if (!wrong && o->report && (o->count != 1 || o->output))
+        wrong = "--report takes one file, and writes none";
+    if (!wrong && o->merge && o->count < 2)
+        wrong = "--merge takes two files or more";
+    if (!wrong && !o->merge && !o->report && o->count)
+        wrong = "there are words that are no options";
+    if (!wrong && !o->report && !o->output)
+        wrong = "-o FILE is missing";
+    if (!wrong && o->least > o->most)
+        wrong = "--min is above --max";
+    if (wrong && say)
+        fprintf(stderr, "pici-tune: %s; see pici-tune --help\n", wrong);
+    return wrong ? 1 + 2 : 0;
+}
+
+/* ---- measuring */
+
+/* Copy text into a quoted string of the file: what cannot be in one becomes a space. */
+static void quote(char to[TUNE_TEXT], const char *from)
+{
+    size_t n = 0;
+    for (; from[n] && from[n] != '\n' && from[n] != ',' && n < TUNE_TEXT - 1; n++)
+        to[n] = from[n] < ' ' || from[n] > '~' || from[n] == '"' ? ' ' : from[n];
+    to[n] = '\0';
+}
+
+static int describe(const struct world *w, struct tune *tune)
+{
+    char library[MPI_MAX_LIBRARY_VERSION_STRING];
+    int len;
+    const time_t now = time(NULL);
+    struct tm utc;
+    *tune = (struct tune){.density = 0.05, .correlation = 1, .machine = pici_model_machine};
+    strftime(tune->date, sizeof tune->date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    quote(tune->pici, pici_version());
+    quote(tune->transport, "mpi");
+    MPI_Get_library_version(library, &len);
+    quote(tune->library, library);
+    tune->machine.vendors = 0;
+    tune->shapes = malloc(sizeof *tune->shapes);
+    int *begin = malloc(((size_t)w->nodes.nodes + 1) * sizeof *begin);
+    if (!tune->shapes || !begin) {
+        free(begin);
+        return 0;
+    }
+    memcpy(begin, w->nodes.begin, ((size_t)w->nodes.nodes + 1) * sizeof *begin);
+    tune->shape_count = 1;
+    tune->shapes[0] = (struct tune_shape){w->ranks, w->cores, {w->nodes.nodes, begin}};
+    return 1;
+}
+
+static int measure(const struct options *o)
+{
+    struct world w = {.vendor = o->vendor};
+    const struct points_options points = {.least = o->least, .most = o->most, .noise = o->noise};
+    struct tune tune;
+    if (!world_open(&w, o->nodes))
+        return 0;
+    int good = w.rank || file_probe(o->output);
+    MPI_Bcast(&good, 1, MPI_INT, 0, w.mpi);
+    if (!good) {
+        world_close(&w);
+        return 0;
+    }
+    if (!describe(&w, &tune))
+        world_die(&w, "no memory");
+    w.end = MPI_Wtime() + 60 * o->minutes;
+    world_say(&w, "%d ranks on %d nodes, %d cores a node", w.ranks, w.nodes.nodes, w.cores);
+    calibrate(&w, &tune.machine, 60 * o->minutes / 4, o->noise);
+    points_measure(&w, &tune, &points);
+    good = w.rank || file_write(o->output, &tune);
+    MPI_Bcast(&good, 1, MPI_INT, 0, w.mpi);
+    if (good)
+        world_say(&w, "Programs take it with: export PICI_TUNE=%s", o->output);
+    pici_tune_free(&tune);
+    world_close(&w);
+    return good;
+}
+
+/* Variables that would choose for the calls that are measured. */
+static void clear_environment(void)
+{
+    static const char *const names[] = {"PICI_TUNE", "PICI_ALGORITHM", "PICI_FORMAT", "PICI_VENDOR", "PICI_TRACE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    struct tune tune = {.shape_count = 0};
+    int good, rank = 0, stop = read_options(&o, argc, argv, 0);
+    optind = 1;
+    if (stop == 1 || (!stop && (o.merge || o.report))) { /* without MPI, so that it runs without mpirun */
+        stop = read_options(&o, argc, argv, 1);
+        if (stop)
+            return stop - 1;
+        if (o.merge)
+            return file_merge(o.output, o.files, o.count) ? 0 : 1;
+        good = file_read(o.files[0], &tune) && report_print(&tune);
+        pici_tune_free(&tune);
+        return good ? 0 : 1;
+    }
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    stop = read_options(&o, argc, argv, rank == 0);
+    clear_environment();
+    good = !stop && measure(&o);
+    MPI_Finalize();
+    return stop ? stop - 1 : good ? 0 : 1;
+}
