@@ -24,9 +24,11 @@
  * for a copy of the caller's data. */
 enum { PLACES = 3 };
 
+/* Where messages of data are in a GPU's memory, those of the agreement stay short, in the host's. */
 size_t pici_early_place(const struct pici_comm *comm)
 {
-    const size_t bytes = pici_early_ranks(comm->ranks) ? AGREE_BYTES + EARLY_MESSAGE : AGREE_ROOM;
+    const int early = pici_early_ranks(comm->ranks) && comm->transport.memory != PICI_MEMORY_DEVICE;
+    const size_t bytes = early ? AGREE_BYTES + EARLY_MESSAGE : AGREE_ROOM;
     return (bytes + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
 }
 
