@@ -5,6 +5,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <criterion/criterion.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,9 +55,10 @@ static void save(const char *name, const char *lines)
     cr_assert(f && fwrite(text, 1, len, f) == len && fclose(f) == 0);
 }
 
-/* A file by which all-reduces of N floats among RANKS threads of a node take `sparse` at a density of 1%, and `dense`,
- * with all messages dense, at 100%: these are four times as fast as the model says, the others four times as slow. */
-static const char *favours(enum pici_algorithm sparse, enum pici_algorithm dense)
+/* A file by which all-reduces of n floats among RANKS threads of a node take `sparse` at a density of 1%, and `dense`,
+ * with all messages dense, at 100%: these are four times as fast as the model says, the others four times as slow.
+ * AUTO: none is as fast. */
+static const char *favours_of(int n, enum pici_algorithm sparse, enum pici_algorithm dense)
 {
     static char lines[1 << 14];
     size_t at = (size_t)sprintf(lines, "shape ranks %d nodes 1 map %d cores 0\nassume density 0.01\n", RANKS, RANKS);
@@ -66,17 +68,22 @@ static const char *favours(enum pici_algorithm sparse, enum pici_algorithm dense
             const int best = i & 2 ? s->id == dense && c.dense : s->id == sparse && !c.dense;
             struct model_call call = pici_model_call;
             char seconds[NUMBER_TEXT];
-            call.bytes = N * 4;
+            call.bytes = (uint64_t)n * 4;
             call.ranks = RANKS;
             call.density = i & 2 ? 1 : 0.01;
             const double model = pici_model_seconds(&pici_model_machine, &call, &c);
             if (model < 0)
                 continue;
             pici_number_print(seconds, model * (best ? 0.25 : 4));
-            at += (size_t)sprintf(lines + at, "point all_reduce f32 %d %s %s %s %s 0\n", N * 4, i & 2 ? "1" : "0.01",
+            at += (size_t)sprintf(lines + at, "point all_reduce f32 %d %s %s %s %s 0\n", n * 4, i & 2 ? "1" : "0.01",
                                   s->name, c.dense ? "dense" : "sparse", seconds);
         }
     return lines;
+}
+
+static const char *favours(enum pici_algorithm sparse, enum pici_algorithm dense)
+{
+    return favours_of(N, sparse, dense);
 }
 
 /* ---- ranks ---- */
@@ -458,6 +465,135 @@ Test(coll_choose, scratch)
     for (int r = 0; r < RANKS; r++)
         free(memory[r]);
     end(&j);
+}
+
+/* ---- small calls, whose data may travel with hello ---- */
+
+enum { FEW = 64 };
+
+static void small(void *context, int r)
+{
+    struct job *j = context;
+    float send[FEW], recv[FEW];
+    for (int i = 0; i < FEW; i++)
+        send[i] = (float)(r + 1);
+    j->status[r] = pici_all_reduce(send, recv, FEW, PICI_F32, PICI_SUM, j->comm[r], &j->opts[r]);
+    for (int i = 0; i < FEW && !j->status[r]; i++)
+        cr_expect_eq(recv[i], RANKS * (RANKS + 1) / 2);
+}
+
+Test(coll_choose, small)
+{
+    for (int i = 0; i < 3; i++) {
+        struct job j;
+        init(&j, 1);
+        save(path, favours_of(FEW, PICI_ALGO_DOUBLING, PICI_ALGO_DOUBLING));
+        save(other, favours_of(FEW, PICI_ALGO_RING, PICI_ALGO_RING));
+        const char *const names[RANKS] = {path, i == 2 ? other : path, path, path};
+        make(&j, names);
+        for (int r = 0; r < RANKS && i == 1; r++)
+            j.opts[r].density = 1;
+        coll_threads(RANKS, small, &j);
+        if (i == 2) {
+            all_refused(&j, "different tune files (PICI_TUNE)");
+        } else {
+            all_ok(&j);
+            for (int r = 0; r < RANKS; r++) {
+                const struct pici_request *q = j.comm[r]->spare;
+                cr_expect_eq(q->call.at.schedule->id, PICI_ALGO_DOUBLING);
+                cr_expect_eq(q->call.at.dense, i == 1);
+                cr_expect(q->early, "the data travel with hello");
+                cr_expect_eq(q->agree.density[MSG_DENSITY_ONE], 1, "counted by all, dense or not");
+            }
+        }
+        end(&j);
+    }
+}
+
+/* ---- the vendor's call ---- */
+
+static struct {
+    pthread_barrier_t all;
+    const float *send[RANKS];
+    int made;
+} theirs;
+static _Thread_local int self;
+
+static enum pici_status vendor_ready(void *context, enum pici_collective kind, const void *send, const void *recv,
+                                     uint64_t count, enum pici_dtype dtype, enum pici_op op)
+{
+    (void)context, (void)kind, (void)send, (void)recv, (void)count, (void)dtype, (void)op;
+    return PICI_OK;
+}
+
+/* An all-reduce of floats. */
+static enum pici_status vendor_dense(void *context, enum pici_collective kind, const void *send, void *recv,
+                                     uint64_t count, enum pici_dtype dtype, enum pici_op op)
+{
+    float *sum = recv;
+    (void)context, (void)kind, (void)dtype, (void)op;
+    theirs.send[self] = send;
+    pthread_barrier_wait(&theirs.all);
+    for (uint64_t i = 0; i < count; i++) {
+        sum[i] = 0;
+        for (int r = 0; r < RANKS; r++)
+            sum[i] += theirs.send[r][i];
+    }
+    pthread_barrier_wait(&theirs.all);
+    theirs.made += self == 0;
+    return PICI_OK;
+}
+
+/* Call i goes by the vendor if it is favoured for dense data and call i - 1 was dense. */
+static void with_vendor(void *context, int r)
+{
+    struct job *j = context;
+    float *send = calloc(N, sizeof *send), *recv = calloc(N, sizeof *recv);
+    cr_assert(send && recv);
+    self = r;
+    for (int i = 0; i < j->calls && !j->status[r]; i++) {
+        fill(send, j->density[i], r);
+        j->status[r] = pici_all_reduce(send, recv, N, PICI_F32, PICI_SUM, j->comm[r], &j->opts[r]);
+        j->took[r][i] = j->comm[r]->spare->call.at.choice.candidate;
+    }
+    free(send);
+    free(recv);
+}
+
+Test(coll_choose, vendor_calls)
+{
+    static const double density[CALLS] = {1, 1, 0.01, 0.01, 1, 0.01};
+    static const int by_vendor[CALLS] = {0, 1, 1, 0, 0, 1};
+    char lines[1 << 14];
+    snprintf(lines, sizeof lines,
+             "%spoint all_reduce f32 %d 1 vendor:any dense 1e-12 0\n"
+             "point all_reduce f32 %d 0.01 vendor:any dense 1e6 0\n",
+             favours(PICI_ALGO_SPLIT, PICI_ALGO_AUTO), N * 4, N * 4);
+    save(path, lines);
+    setenv("PICI_TUNE", path, 1);
+    for (int allowed = 0; allowed < 2; allowed++) {
+        struct pici_transport t[RANKS];
+        struct job j;
+        init(&j, CALLS);
+        memcpy(j.density, density, sizeof density);
+        theirs.made = 0;
+        pthread_barrier_init(&theirs.all, NULL, RANKS);
+        cr_assert_eq(pici_transport_threads(t, RANKS), PICI_OK);
+        for (int r = 0; r < RANKS; r++) {
+            t[r].dense = vendor_dense;
+            t[r].dense_ready = vendor_ready;
+            j.opts[r].vendor = allowed;
+            cr_assert_eq(pici_comm_transport(&j.comm[r], &t[r]), PICI_OK);
+        }
+        coll_threads(RANKS, with_vendor, &j);
+        all_ok(&j);
+        for (int i = 0; i < CALLS; i++)
+            for (int r = 0; r < RANKS; r++)
+                cr_expect_eq(j.took[r][i].vendor != 0, allowed && by_vendor[i], "rank %d, call %d", r, i);
+        cr_expect_eq(theirs.made, allowed ? 3 : 0);
+        end(&j);
+        pthread_barrier_destroy(&theirs.all);
+    }
 }
 
 /* ---- what is told ---- */
