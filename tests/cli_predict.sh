@@ -64,7 +64,7 @@ expect 2 "no machine" "$tool" predict
 says "no machine" 'one of perlmutter, perlmutter-flat, frontier' "$err"
 expect 2 "another machine" "$tool" predict -m frontir
 says "a hint" 'frontier\?' "$err"
-for list in 0 2..1 x 1,,2 2.. 1..4/1 99999999 '' ,; do
+for list in 0 2..1 x 1,,2 2.. 1..4/1 99999999 '' ','; do
     expect 2 "--ranks '$list'" "$tool" predict -m frontier --ranks "$list"
 done
 for list in -1 101 x 1,,2 nan ''; do
