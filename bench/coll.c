@@ -51,7 +51,9 @@ static const char
         "long\n"
         "                             again as the best, or more; 8M; 0: none\n"
         "  --targets                  print the project's targets beside the figures\n"
-        "  --predict MACHINE          print what the model predicts for a machine (picitool predict), and the error\n"
+        "  --predict MACHINE|FILE     print what the model predicts for a machine (picitool predict) or by a tune "
+        "file,\n"
+        "                             and the error\n"
         "  --json[=FILE]              records instead of tables; into FILE: besides\n"
         "Formats and thresholds beyond these: the environment of the library (docs/collectives.md).\n";
 

@@ -151,11 +151,12 @@ struct point {
 /* Measure all points; the number of wrong elements. */
 double run_all(struct world *, const struct settings *);
 
-/* What the library's model says of entries (coll_predict.c). NULL: there is no machine of this name. */
+/* What the library's model says of entries (coll_predict.c), for a machine known by name or a tune file. NULL: there is
+ * neither. */
 struct predictor *predictor_open(const char *machine);
 void predictor_close(struct predictor *); /* or NULL */
 /* Seconds; < 0: the model has no equation for this entry, AUTO among them. */
-double predictor_seconds(const struct predictor *, const struct world *, const struct settings *, const struct point *,
+double predictor_seconds(struct predictor *, const struct world *, const struct settings *, const struct point *,
                          const struct entry *);
 /* Count an error, and print the errors so far. */
 void predictor_note(struct predictor *, double predicted, double measured);

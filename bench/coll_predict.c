@@ -7,28 +7,59 @@
 #include "bench/coll.h"
 #include "coll/machine.h"
 #include "coll/model.h"
+#include "coll/tune.h"
 #include "common.h"
 
 struct predictor {
-    const struct model_machine *machine;
+    const struct model_machine *machine; /* NULL: the tune file */
+    struct tune tune;
     char name[256];
     double error[4096]; /* of what was predicted so far, without a sign */
     size_t errors;
 };
 
+static int read_tune(struct tune *t, const char *path)
+{
+    char why[TUNE_WHY];
+    uint8_t *bytes = malloc(TUNE_BYTES_MOST + 1);
+    FILE *f = fopen(path, "rb");
+    if (!bytes)
+        die("out of memory");
+    if (!f) {
+        free(bytes);
+        return 0;
+    }
+    const size_t len = fread(bytes, 1, TUNE_BYTES_MOST + 1, f);
+    const int failed = ferror(f);
+    fclose(f);
+    if (failed)
+        die(path);
+    if (pici_tune_read(t, bytes, len, why))
+        die(why);
+    free(bytes);
+    return 1;
+}
+
 struct predictor *predictor_open(const char *name)
 {
     const struct machine *m = pici_machine_named(name);
-    struct predictor *p = m ? calloc(1, sizeof *p) : NULL;
+    struct predictor *p = calloc(1, sizeof *p);
     if (!p)
-        return NULL;
-    p->machine = &m->model;
+        die("out of memory");
     snprintf(p->name, sizeof p->name, "%s", name);
+    if (m)
+        p->machine = &m->model;
+    else if (!read_tune(&p->tune, name)) {
+        free(p);
+        return NULL;
+    }
     return p;
 }
 
 void predictor_close(struct predictor *p)
 {
+    if (p && !p->machine)
+        pici_tune_free(&p->tune);
     free(p);
 }
 
@@ -61,7 +92,7 @@ static int candidate_of(const struct world *w, const struct entry *e, struct mod
     return c->vendor || (e->peer < 0 && e->algorithm != PICI_ALGO_AUTO);
 }
 
-double predictor_seconds(const struct predictor *p, const struct world *w, const struct settings *s,
+double predictor_seconds(struct predictor *p, const struct world *w, const struct settings *s,
                          const struct point *point, const struct entry *e)
 {
     struct model_candidate candidate;
@@ -85,7 +116,10 @@ double predictor_seconds(const struct predictor *p, const struct world *w, const
         c.formats = (unsigned)(e->format - AUTO_AMONG);
     else
         c.format = (enum pici_format)e->format;
-    const double seconds = candidate_of(w, e, &candidate) ? pici_model_seconds(p->machine, &c, &candidate) : -1;
+    double seconds = -1;
+    if (candidate_of(w, e, &candidate))
+        seconds =
+            p->machine ? pici_model_seconds(p->machine, &c, &candidate) : pici_tune_seconds(&p->tune, &c, &candidate);
     free(begin);
     return seconds;
 }

@@ -45,6 +45,7 @@ enum option_id {
     OPT_SPARSITY,
     OPT_REPS,
     OPT_MACHINE,
+    OPT_TUNE,
     OPT_COLLECTIVE,
     OPT_RANKS,
     OPT_PER_NODE,
@@ -105,6 +106,7 @@ static const struct {
                       "share of zeros in percent, as 90 or 50,90,99.9\n(default 0,50,80,90,95,99,99.9)"},
     [OPT_REPS] = {'r', "reps", "N", false, "repetitions, of which the median counts (default 7)"},
     [OPT_MACHINE] = {'m', "machine", "NAME", false, "a machine that picitool knows: its links, its codec"},
+    [OPT_TUNE] = {0, "tune", "FILE", false, "instead, a tune file: constants and points that pici-tune measured"},
     [OPT_COLLECTIVE] = {0, "collective", "LIST", false, "all_gather, reduce_scatter, all_reduce (default: all)"},
     [OPT_RANKS] = {0, "ranks", "LIST", false,
                    "numbers of ranks, as 8,12 or 2..4096, by doublings, or 1..4096/8, by\nfactors (default 2..4096)"},
@@ -199,8 +201,8 @@ static const struct verb {
      "a page (HTML), or one picture if OUT ends in .svg or .png. What is predicted, and how:\n"
      "docs/predict.md.",
      0, 0,
-     BIT(OPT_MACHINE) | BIT(OPT_COLLECTIVE) | BIT(OPT_RANKS) | BIT(OPT_PER_NODE) | BIT(OPT_BYTES) | BIT(OPT_DENSITY) |
-         BIT(OPT_PLOT) | BIT(OPT_DTYPE) | BIT(OPT_JSON) | OUTPUT_BITS | BIT(OPT_QUIET)},
+     BIT(OPT_MACHINE) | BIT(OPT_TUNE) | BIT(OPT_COLLECTIVE) | BIT(OPT_RANKS) | BIT(OPT_PER_NODE) | BIT(OPT_BYTES) |
+         BIT(OPT_DENSITY) | BIT(OPT_PLOT) | BIT(OPT_DTYPE) | BIT(OPT_JSON) | OUTPUT_BITS | BIT(OPT_QUIET)},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
@@ -467,6 +469,7 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_IN_PLACE: o->in_place = true; return TOOL_OK;
     case OPT_REPS: return parse_int("reps", value, 1, 10000, &o->reps);
     case OPT_MACHINE: o->predict.machine = value; return TOOL_OK;
+    case OPT_TUNE: o->predict.tune = value; return TOOL_OK;
     case OPT_COLLECTIVE: o->predict.collective = value; return TOOL_OK;
     case OPT_RANKS: o->predict.ranks = value; return TOOL_OK;
     case OPT_PER_NODE: o->predict.per_node = value; return TOOL_OK;

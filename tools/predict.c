@@ -8,6 +8,7 @@
 
 #include "coll/machine.h"
 #include "coll/model.h"
+#include "coll/tune.h"
 
 /* Letters of the algorithms, by their numbers. */
 static const char letters[] = "?RCSDNM";
@@ -43,6 +44,34 @@ bool predict_set_machine(struct predict *p, const char *name)
     p->machine = &m->model;
     p->slice_bytes = m->slice_bytes;
     p->per_node = m->per_node;
+    return true;
+}
+
+_Static_assert((int)PREDICT_WHY == (int)TUNE_WHY, "room for the reader's words");
+
+bool predict_set_tune(struct predict *p, const char *name, const void *bytes, size_t len, char *why)
+{
+    struct tune *t = calloc(1, sizeof *t);
+    struct tune_shape largest = {.ranks = 0};
+    if (!t || pici_tune_read(t, bytes, len, why) != PICI_OK) {
+        if (!t)
+            snprintf(why, PREDICT_WHY, "out of memory");
+        free(t);
+        return false;
+    }
+    p->tune = t;
+    (void)pici_tune_largest((const struct tune *const[]){t}, 1, &largest);
+    snprintf(p->name, sizeof p->name, "%s", name);
+    snprintf(p->what, sizeof p->what, "a tune file of %zu points, the largest shape %d ranks on %d nodes",
+             t->point_count, largest.ranks, largest.nodes.nodes);
+    snprintf(p->made, sizeof p->made, "Measured %s; transport %s, library %s, CPU %s.",
+             t->date[0] ? t->date : "(no date)", t->transport[0] ? t->transport : "-", t->library[0] ? t->library : "-",
+             t->cpu[0] ? t->cpu : "-");
+    p->source = p->made;
+    p->machine = &t->machine;
+    p->slice_bytes = pici_model_call.slice_bytes;
+    p->per_node = (largest.ranks + largest.nodes.nodes - 1) / largest.nodes.nodes;
+    p->correlation = t->correlation;
     return true;
 }
 
@@ -105,7 +134,8 @@ static struct predict_candidate *add(struct predict *p, struct model_candidate *
 
 static void list_candidates(struct predict *p, struct model_candidate *model)
 {
-    static const char *const vendors[MODEL_VENDORS] = {[MODEL_RING] = "vendor's ring",
+    static const char *const vendors[MODEL_VENDORS] = {[MODEL_VENDOR] = "vendor's",
+                                                       [MODEL_RING] = "vendor's ring",
                                                        [MODEL_RABENSEIFNER] = "vendor's recursive",
                                                        [MODEL_TREE] = "vendor's trees",
                                                        [MODEL_TWO_LEVELS] = "vendor's two levels"};
@@ -119,8 +149,8 @@ static void list_candidates(struct predict *p, struct model_candidate *model)
             c->ours = true;
             c->dense = dense;
         }
-    for (int v = MODEL_RING; v < MODEL_VENDORS && p->candidates < PREDICT_CANDIDATES; v++)
-        if (p->machine->vendors >> v & 1) {
+    for (int v = MODEL_VENDOR; v < MODEL_VENDORS && p->candidates < PREDICT_CANDIDATES; v++)
+        if (v == MODEL_VENDOR ? p->tune != NULL : !p->tune && p->machine->vendors >> v & 1) {
             struct predict_candidate *c = add(p, model, (struct model_candidate){PICI_ALGO_AUTO, 1, v});
             snprintf(c->name, sizeof c->name, "%s", vendors[v]);
             c->letter = 'V';
@@ -148,7 +178,8 @@ static void fill(const struct predict *p, const struct model_candidate *model, c
 {
     cell->best = cell->dense = -1;
     for (int i = 0; i < p->candidates; i++) {
-        const double s = pici_model_seconds(p->machine, call, &model[i]);
+        const double s =
+            p->tune ? pici_tune_seconds(p->tune, call, &model[i]) : pici_model_seconds(p->machine, call, &model[i]);
         cell->seconds[i] = s;
         if (s < 0)
             continue;
@@ -197,6 +228,10 @@ bool predict_run(struct predict *p)
 
 void predict_free(struct predict *p)
 {
+    if (p->tune)
+        pici_tune_free(p->tune);
+    free(p->tune);
+    p->tune = NULL;
     free(p->cell);
     p->cell = NULL;
 }

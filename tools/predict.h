@@ -9,6 +9,7 @@
 #include "pici/coll.h"
 
 struct model_machine;
+struct tune;
 
 enum { PREDICT_LIST = 64, PREDICT_CANDIDATES = 24, PREDICT_COLLECTIVES = 3, PREDICT_RANKS = 1 << 16 };
 
@@ -23,7 +24,8 @@ struct predict_candidate {
 /* A grid of predictions: what is asked for, and the answers. */
 struct predict {
     char name[64], what[256]; /* the machine */
-    const char *source;
+    char made[512];
+    const char *source; /* where the constants come from */
     int collectives, ranks, sizes, densities;
     enum pici_collective collective[PREDICT_COLLECTIVES];
     int rank[PREDICT_LIST];
@@ -35,7 +37,8 @@ struct predict {
     int candidates;
     struct predict_candidate candidate[PREDICT_CANDIDATES];
     struct predict_cell *cell;           /* predict_at */
-    const struct model_machine *machine; /* set by the next functions, like the next */
+    const struct model_machine *machine; /* set by the next functions, as are the next two */
+    struct tune *tune;                   /* NULL: none */
     uint64_t slice_bytes;
 };
 
@@ -61,11 +64,16 @@ const char *predict_plot_name(int i);
 /* Set the machine by its name; per_node too. False: there is none. */
 bool predict_set_machine(struct predict *, const char *name);
 
+/* Set the machine by a tune file of len bytes: by its constants, corrected by what it measured. per_node is that of its
+ * largest shape; correlation too. False: it is not valid, or there is no memory; why [PREDICT_WHY] says. */
+enum { PREDICT_WHY = 200 };
+bool predict_set_tune(struct predict *, const char *name, const void *bytes, size_t len, char *why);
+
 /* The i-th constant of the machine: its name, or NULL after the last; value: in words. */
 enum { PREDICT_VALUE = 64 };
 const char *predict_constant(const struct predict *, int i, char value[PREDICT_VALUE]);
 
-/* Compute the grid. The caller frees it with predict_free. False: no memory. */
+/* Compute the grid. The caller frees it, and the tune file, with predict_free. False: no memory. */
 bool predict_run(struct predict *);
 void predict_free(struct predict *);
 

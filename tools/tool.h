@@ -45,7 +45,7 @@ struct tool_options {
     const double *sparsity; /* [sparsities] in [0, 1]; NULL: not given */
     int sparsities;
     struct {
-        const char *machine, *collective, *ranks, *per_node, *bytes, *density, *plot; /* as given; NULL: not given */
+        const char *machine, *tune, *collective, *ranks, *per_node, *bytes, *density, *plot; /* as given; NULL: not given */
     } predict;
     char **args; /* [nargs] operands */
     int nargs;

@@ -60,12 +60,14 @@ void predicted_print(const struct predict *p)
 {
     label text;
     char value[PREDICT_VALUE];
-    printf("%s: %s\n", p->name, p->what);
+    term_puts(stdout, p->name);
+    printf(": %s\n", p->what);
     const char *name;
     for (int i = 0; (name = predict_constant(p, i, value)); i++)
         printf("  %-34s %s\n", name, value);
-    printf("  source: %s\n\nSpeedup over the best dense call of another library; the letter is what is fastest:\n",
-           p->source);
+    printf("  source: ");
+    term_puts(stdout, p->source);
+    printf("\n\nSpeedup over the best dense call of another library; the letter is what is fastest:\n");
     print_letters(p);
     for (int c = 0; c < p->collectives; c++)
         for (int d = 0; d < p->densities; d++) {

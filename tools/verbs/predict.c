@@ -110,8 +110,25 @@ static int parse_machine(struct predict *p, const char *name)
         at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", i ? ", " : "", predict_machine(i, &what));
     }
     if (!name)
-        return tool_usage(NULL, "predict: needs --machine, one of %s", all);
+        return tool_usage(NULL, "predict: needs --tune FILE, or --machine, one of %s", all);
     return tool_usage(NULL, "--machine %s: not one of %s%s", name, all, suggest_hint(&near, "", hint));
+}
+
+static int read_tune(struct predict *p, const char *path)
+{
+    char why[PREDICT_WHY];
+    struct input in;
+    uint8_t *bytes = NULL;
+    size_t len;
+    int status = input_open(&in, path);
+    if (status)
+        return status;
+    status = input_slurp(&in, &bytes, &len);
+    if (!status && !predict_set_tune(p, in.name, bytes, len, why))
+        status = tool_bad(in.name, "%s", why);
+    free(bytes);
+    input_close(&in);
+    return status;
 }
 
 /* Everything that was asked for, or its default. */
@@ -120,7 +137,11 @@ static int parse(struct predict *p, const struct tool_options *o)
     const bool page = o->out != NULL;
     const char *densities = o->predict.density ? o->predict.density : page ? "0.1,1,5,10,20,50,100" : "1";
     uint64_t ranks[PREDICT_LIST] = {0}, each[PREDICT_LIST] = {1};
-    int n = 0, status = parse_machine(p, o->predict.machine);
+    int n = 0, status = TOOL_OK;
+    if (o->predict.machine && o->predict.tune)
+        status = tool_usage(NULL, "predict: either --machine or --tune");
+    else
+        status = o->predict.tune ? read_tune(p, o->predict.tune) : parse_machine(p, o->predict.machine);
     if (!status)
         status = parse_collectives(p, o->predict.collective ? o->predict.collective
                                                             : "all_gather,reduce_scatter,all_reduce");
@@ -199,8 +220,10 @@ int verb_predict(const struct tool_options *o)
         status = tool_usage(NULL, "predict: either --json or -o");
     if (!status && !predict_run(&p))
         status = tool_nomem(NULL, "the predictions");
-    if (status)
+    if (status) {
+        predict_free(&p);
         return status;
+    }
     if (o->json)
         predicted_json(&p, &json);
     else if (o->out)
