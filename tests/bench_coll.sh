@@ -50,6 +50,10 @@ says ' predicted   error '
 says ' pici ring auto  *99% .* [+-][0-9.]*% '
 says '^# predicted for ethernet-1g: [0-9]* entries, error [0-9.]*% in the median'
 check 0 'predictions as JSON' grep -q '"predicted_s":[0-9]' "$tmp/predicted.json"
+sed -n '/^pici-tune 1/,/^end /p' formats/tune.md >"$tmp/x.tune"
+# shellcheck disable=SC2086
+check 0 'predictions by a tune file' "$bench" $small -t 3 --algorithm ring --predict "$tmp/x.tune"
+says '^# predicted for .*x.tune: [0-9]* entries'
 check 2 'no such machine' "$bench" --predict nowhere
 # shellcheck disable=SC2086
 check 0 'zeros with a sign' "$bench" $small -t 3 --zeros positive,negative

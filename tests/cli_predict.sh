@@ -60,6 +60,20 @@ fi
 expect 0 PNG "$tool" predict -m gige-200 --collective all_reduce --density 1 --plot time -o time.png
 [ "$(head -c 4 time.png | tail -c 3)" = PNG ] && pass || fail "PNG"
 
+# The example of formats/tune.md: what was measured at 64 MiB among 8 ranks is predicted there.
+sed -n '/^pici-tune 1/,/^end /p' "$root/formats/tune.md" >x.tune
+expect 0 "a tune file" "$tool" predict --tune x.tune --collective all_reduce --ranks 8 --bytes 64M --density 1,100 \
+    --json
+says "a tune file: a point" '"nodes-recursive": ?0.168[,}]' "$out"
+says "a tune file: another" '"ring, dense": ?4.61[,}]' "$out"
+says "a tune file: the vendor" '"vendor.s": 4.47' "$out"
+says "a tune file: made" '2026-11-22' "$out"
+sed 's/4.61/4.60/' x.tune >bad.tune
+expect 1 "a damaged tune file" "$tool" predict --tune bad.tune
+says "a damaged tune file" 'bad.tune: ' "$err"
+expect 1 "no tune file" "$tool" predict --tune none.tune
+expect 2 "--machine --tune" "$tool" predict --tune x.tune -m frontier
+
 expect 2 "no machine" "$tool" predict
 says "no machine" 'one of perlmutter, perlmutter-flat, frontier' "$err"
 expect 2 "another machine" "$tool" predict -m frontir

@@ -44,8 +44,8 @@ struct tool_options {
     int reps;               /* 7 */
     const double *sparsity; /* [sparsities] in [0, 1]; NULL: not given */
     int sparsities;
-    struct {
-        const char *machine, *tune, *collective, *ranks, *per_node, *bytes, *density, *plot; /* as given; NULL: not given */
+    struct { /* as given; NULL: not given */
+        const char *machine, *tune, *collective, *ranks, *per_node, *bytes, *density, *plot;
     } predict;
     char **args; /* [nargs] operands */
     int nargs;
