@@ -204,6 +204,35 @@ Test(coll_model, steps_of_uneven_nodes)
     }
 }
 
+/* Dense bytes that leave the busiest node in an all-reduce, in percent of the data. */
+Test(coll_model, volume)
+{
+    static struct map m;
+    static const struct {
+        int nodes, each;
+        double ring, recursive, nodes_ring, nodes_recursive;
+    } want[] = {{4, 2, 175, 325, 150, 150},
+                {4, 4, 187.5, 662.5, 150, 150},
+                {16, 8, 198.4, 1531, 187.5, 187.5},
+                {64, 4, 199.2, 791, 196.9, 196.9}};
+    static const enum pici_algorithm algorithms[] = {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_NODES_RING,
+                                                     PICI_ALGO_NODES_RECURSIVE};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const double wanted[] = {want[i].ring, want[i].recursive, want[i].nodes_ring, want[i].nodes_recursive};
+        map_even(&m, want[i].nodes * want[i].each, want[i].each);
+        const struct model_call c = call_of(PICI_ALL_REDUCE, &m, 1 << 30);
+        for (int a = 0; a < 4; a++) {
+            struct model_step step[MODEL_STEPS];
+            const int n = pici_model_steps(&c, algorithms[a], step);
+            double out = 0;
+            for (int k = 0; k < n; k++)
+                out += 100 * step[k].repeat * step[k].node_share;
+            cr_expect(close_to(out, wanted[a], 2e-3), "%d nodes of %d, %s: %g%%, not %g%%", want[i].nodes, want[i].each,
+                      pici_algorithm_name(algorithms[a]), out, wanted[a]);
+        }
+    }
+}
+
 /* ---- the parts of the equation */
 
 Test(coll_model, density)
