@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "coll/layout.h"
 #include "coll/machine.h"
 #include "coll/model.h"
 #include "schedule_util.h"
@@ -307,6 +308,23 @@ Test(coll_model, doubling)
     map_even(&m, 8, 1);
     const struct model_call c = call_of(PICI_ALL_REDUCE, &m, 64 << 20);
     cr_expect(close_to(pici_model_seconds(&k, &c, &doubling), 3 * (16 << 20) / 4096 * 1.5e-6, 1e-6));
+}
+
+/* A small all-reduce by doubling among a power of two of ranks travels with hello. */
+Test(coll_model, early_data)
+{
+    static struct map m;
+    const struct model_machine k = {.link = {{1e-3, 0}, {0}}, .agree = 6e-3, .agree_ranks = 8};
+    const struct model_candidate doubling = {PICI_ALGO_DOUBLING, 1, 0}, recursive = {PICI_ALGO_RECURSIVE, 1, 0};
+    map_even(&m, 8, 1);
+    struct model_call c = call_of(PICI_ALL_REDUCE, &m, EARLY_DATA);
+    cr_expect(close_to(pici_model_seconds(&k, &c, &doubling), 6e-3, 1e-9));
+    cr_expect(close_to(pici_model_seconds(&k, &c, &recursive), 12e-3, 1e-9));
+    c.bytes += 4;
+    cr_expect(close_to(pici_model_seconds(&k, &c, &doubling), 9e-3, 1e-9));
+    map_even(&m, 7, 1);
+    c = call_of(PICI_ALL_REDUCE, &m, EARLY_DATA);
+    cr_expect(close_to(pici_model_seconds(&k, &c, &doubling), 10e-3, 1e-9));
 }
 
 Test(coll_model, cannot)

@@ -9,6 +9,7 @@
 enum {
     PREFIX = 32,             /* bytes of a message besides its blocks (formats/message.md) */
     SLICES_WORTH = 64 << 10, /* as in layout.c: dense bytes below which a message is not cut further */
+    EARLY_DATA = 16 << 10,   /* as in layout.h: bytes of an all-reduce by doubling up to which they travel with hello */
     SAMPLES = 12             /* of steps that differ in contributions: every one, then every twelfth part more */
 };
 
@@ -203,6 +204,12 @@ static int doublings(int p)
     return k;
 }
 
+/* Whether the messages travel with those of hello: then they have no latencies of their own. */
+static int is_early(const struct model_call *c, enum pici_algorithm algorithm)
+{
+    return algorithm == PICI_ALGO_DOUBLING && c->bytes <= EARLY_DATA && (c->ranks & (c->ranks - 1)) == 0;
+}
+
 /* Hello and closing. */
 static double agree_seconds(const struct model_machine *m, int ranks)
 {
@@ -235,6 +242,7 @@ static double ours(const struct model_machine *m, const struct model_call *c, co
         return seconds;
     cut(&r, candidate->algorithm);
     const double rounds = (double)(uint64_t)(r.slices / r.window), over = r.slices - rounds * r.window;
+    const int early = is_early(c, candidate->algorithm);
     struct cost cost = {0};
     for (int i = 0; i < steps; i++) {
         const struct model_step *s = &step[i];
@@ -245,6 +253,7 @@ static double ours(const struct model_machine *m, const struct model_call *c, co
             run = !s->grow ? s->repeat : 1 + at / s->grow / SAMPLES;
             run = k + run < s->repeat ? run : s->repeat - k;
             cost = cost_of(&r, s, at + (run - 1) / 2 * s->grow);
+            cost.alpha = early ? 0 : cost.alpha;
             seconds += run * (rounds * step_seconds(&cost, r.window) + step_seconds(&cost, over));
         }
     }
