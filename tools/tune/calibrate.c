@@ -14,6 +14,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "coll/engine.h"
@@ -126,7 +127,7 @@ static void calibrate_codec(const struct world *w, struct model_machine *m, int 
     b.temp = malloc(COLL_TEMP_BYTES);
     if (!b.src || !b.dst || !b.blocks || !b.temp)
         world_die(w, "no memory to measure the codec");
-    world_fill(b.dst, (uint64_t)SLICES * SLICE, 0, &state);
+    memset(b.dst, 0, (size_t)SLICES * SLICE * sizeof *b.dst);
     for (int point = -1; point < MODEL_POINTS; point++)
         codec_point(&b, m, point, &state);
     free(b.src);

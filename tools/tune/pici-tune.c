@@ -153,7 +153,10 @@ static int describe(const struct world *w, struct tune *tune)
     }
     memcpy(begin, w->nodes.begin, ((size_t)w->nodes.nodes + 1) * sizeof *begin);
     tune->shape_count = 1;
-    tune->shapes[0] = (struct tune_shape){w->ranks, w->cores, {w->nodes.nodes, begin}};
+    tune->shapes[0].ranks = w->ranks;
+    tune->shapes[0].cores = w->cores;
+    tune->shapes[0].nodes.nodes = w->nodes.nodes;
+    tune->shapes[0].nodes.begin = begin;
     return 1;
 }
 

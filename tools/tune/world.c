@@ -13,7 +13,7 @@
 
 #include "pici/mpi.h"
 
-void world_die(const struct world *w, const char *format, ...)
+_Noreturn void world_die(const struct world *w, const char *format, ...)
 {
     va_list args;
     va_start(args, format);

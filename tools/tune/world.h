@@ -29,9 +29,10 @@ void world_close(struct world *);
 
 /* End the job with a message; any rank alone may. */
 #if defined(__GNUC__)
-__attribute__((format(printf, 2, 3), noreturn))
+__attribute__((format(printf, 2, 3)))
 #endif
-void world_die(const struct world *, const char *format, ...);
+_Noreturn void
+world_die(const struct world *, const char *format, ...);
 
 /* Print a line, on rank 0 alone; it is not collective. */
 #if defined(__GNUC__)
