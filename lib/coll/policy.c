@@ -194,6 +194,20 @@ double pici_policy_seconds(enum pici_format format, enum pici_dtype dtype, const
     return (double)bytes / by->bandwidth + 1e-9 * ns * (by->cost_scale > 0 ? by->cost_scale : 1);
 }
 
+int pici_policy_tiny(enum pici_dtype dtype, const uint64_t *n, int blocks, const struct policy_auto *by)
+{
+    uint64_t all = 0;
+    double least = coding_ns(FMT_PICI, (unsigned)dtype, TILE, 0, by->gather);
+    for (int i = 0; i < blocks; i++)
+        all += n[i] < TILE ? n[i] : TILE;
+    for (unsigned f = FMT_COO; f <= FMT_HYBRID; f++) {
+        const double ns = coding_ns(f, (unsigned)dtype, TILE, 0, by->gather);
+        least = ns < least ? ns : least;
+    }
+    return all < TILE && (double)(all * pici_dtype_width(dtype)) / by->bandwidth <
+                             1e-9 * least * (by->cost_scale > 0 ? by->cost_scale : 1);
+}
+
 enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dtype, const uint64_t *n,
                                     const uint64_t *nnz, int blocks, const struct policy_auto *by)
 {

@@ -76,6 +76,10 @@ struct policy_auto {
 double pici_policy_seconds(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz, int blocks,
                            const struct policy_auto *);
 
+/* Whether a message has less than a tile of elements in all, and crosses the link dense in less time than it takes to
+ * code an empty tile, which is the least that coding a part of one takes. Then AUTO sends it dense. */
+int pici_policy_tiny(enum pici_dtype, const uint64_t *n, int blocks, const struct policy_auto *);
+
 /* The format of a sparse message: `format` itself. For AUTO the one of pici, coo and hybrid with the least expected
  * time (the lowest number of several), or dense if that has no more bytes. */
 enum pici_format pici_policy_format(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz,

@@ -121,7 +121,8 @@ static void choose_counted(struct pici_request *r, struct slice_run *run, const 
     const int dense = layout_of(r)->dense || pici_policy_dense(sparsity, threshold_of(r, m, gather));
     run->density = 1 - sparsity;
     pici_policy_sent(&run->history, run->density, m->contributions, dense);
-    run->format = dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, run->n, run->nnz, m->count, &by);
+    const int tiny = c->format == PICI_AUTO && pici_policy_tiny(c->dtype, run->n, m->count, &by);
+    run->format = dense || tiny ? PICI_DENSE : pici_policy_format(c->format, c->dtype, run->n, run->nnz, m->count, &by);
 }
 
 /* Make poison instead of the message. */
