@@ -22,6 +22,7 @@ static const char
         "  --by-send                  sizes are of a rank's send buffer\n"
         "  -n, --iters N              repetitions, 5; medians are printed\n"
         "  -w, --warmup N             untimed ones before, 1\n"
+        "  --calls N                  calls of a repetition, of which the mean is taken, 1; many for small sizes\n"
         "  -c, --check 0|1            check the results of the last repetition, 1\n"
         "  -t, --threads N            ranks, 4; without mpirun only\n"
         "  --nodes N|LIST             deal the threads out to N nodes, or to nodes of so many ranks each; 1\n"
@@ -207,6 +208,7 @@ int main(int argc, char **argv)
         ALGORITHM,
         NODES,
         BY_NODE,
+        CALLS,
         ORDER,
         FORMAT,
         PATTERN,
@@ -227,6 +229,7 @@ int main(int argc, char **argv)
         {"by-send", 0, NULL, BY_SEND},
         {"iters", 1, NULL, 'n'},
         {"warmup", 1, NULL, 'w'},
+        {"calls", 1, NULL, CALLS},
         {"check", 1, NULL, 'c'},
         {"threads", 1, NULL, 't'},
         {"datatype", 1, NULL, 'd'},
@@ -254,6 +257,7 @@ int main(int argc, char **argv)
         .first = (size_t)64 << 20,
         .factor = 2,
         .reps = 5,
+        .calls = 1,
         .warmup = 1,
         .check = 1,
         .threads = THREADS,
@@ -286,6 +290,7 @@ int main(int argc, char **argv)
         case BY_SEND: s.by_send = 1; break;
         case 'n': s.reps = parse_number(optarg, 1, MAX_REPS); break;
         case 'w': s.warmup = parse_number(optarg, 0, MAX_REPS); break;
+        case CALLS: s.calls = parse_number(optarg, 1, 1000000); break;
         case 'c': s.check = parse_number(optarg, 0, 1); break;
         case 't': s.threads = parse_number(optarg, 1, MAX_THREADS); break;
         case 'd':

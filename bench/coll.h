@@ -102,6 +102,7 @@ struct settings {
     double factor;
     int by_send; /* bytes are those of a rank's send buffer, not of its larger one */
     int reps, warmup, check;
+    int calls; /* of a repetition, whose time is divided by it */
     int threads;
     int by_node;       /* print what each node did */
     const char *order; /* the only order that takes part, where there are several; or NULL */

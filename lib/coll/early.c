@@ -24,17 +24,22 @@
  * for a copy of the caller's data. */
 enum { PLACES = 3 };
 
-/* Where messages of data are in a GPU's memory, those of the agreement stay short, in the host's. */
+/* Whether the transport can carry early data, and its ranks may have such. A transport whose elements are on GPUs
+ * carries only short messages in the host's memory. */
+static int has_early_data(const struct pici_comm *comm)
+{
+    return pici_early_ranks(comm->ranks) && comm->transport.memory != PICI_MEMORY_DEVICE;
+}
+
 size_t pici_early_place(const struct pici_comm *comm)
 {
-    const int early = pici_early_ranks(comm->ranks) && comm->transport.memory != PICI_MEMORY_DEVICE;
-    const size_t bytes = early ? AGREE_BYTES + EARLY_MESSAGE : AGREE_ROOM;
+    const size_t bytes = has_early_data(comm) ? AGREE_BYTES + EARLY_MESSAGE : AGREE_ROOM;
     return (bytes + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
 }
 
 size_t pici_early_memory(const struct pici_comm *comm)
 {
-    return PLACES * pici_early_place(comm) + (pici_early_ranks(comm->ranks) ? EARLY_DATA : 0);
+    return PLACES * pici_early_place(comm) + (has_early_data(comm) ? EARLY_DATA : 0);
 }
 
 static uint8_t *copy_of_data(const struct pici_comm *comm)
@@ -46,7 +51,8 @@ void pici_early_begin(struct pici_request *r)
 {
     struct pici_comm *comm = r->comm;
     struct coll_call *c = &r->call;
-    if (r->status || c->vendor || r->engine != comm->engine || !pici_layout_early(&c->at, comm, c))
+    if (!has_early_data(comm) || r->status || c->vendor || r->engine != comm->engine ||
+        !pici_layout_early(&c->at, comm, c))
         return;                    /* the vendor's collective may take the place of data messages */
     c->at.message = EARLY_MESSAGE; /* of its longest, which a message of a whole slice may exceed */
     pici_request_tables(r);
@@ -90,6 +96,6 @@ void pici_early_take(struct pici_request *r, size_t bytes, int agreed)
 void pici_early_undo(struct pici_request *r)
 {
     struct coll_call *c = &r->call;
-    if (pici_early_ranks(r->comm->ranks) && c->send == copy_of_data(r->comm))
+    if (has_early_data(r->comm) && c->send == copy_of_data(r->comm))
         memcpy(c->recv, c->send, (size_t)c->total * c->width);
 }
