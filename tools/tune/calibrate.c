@@ -141,11 +141,11 @@ static void calibrate_codec(const struct world *w, struct model_machine *m, int 
 static const struct model_candidate ring = {.algorithm = PICI_ALGO_RING, .dense = 1};
 
 /* The median of some calls, each as long as on the slowest rank that makes it. A rank without a communicator waits.
- * Repeated while it is noisy; then the quietest of the tries counts. */
+ * Repeated while it is noisy; then the fastest of the tries counts, since what disturbs a call makes it slower. */
 static double call_seconds(const struct world *w, struct pici_comm *comm, const struct call *c, const float *send,
                            float *recv, double noise, int *noisy)
 {
-    struct stats best = {0, 0};
+    double best = INFINITY;
     for (int tries = 0; tries < TRIES; tries++) {
         double t[REPEATS];
         for (int i = -1; i < REPEATS; i++) { /* the first only makes what a call needs */
@@ -156,13 +156,12 @@ static double call_seconds(const struct world *w, struct pici_comm *comm, const 
                 t[i] = seconds;
         }
         const struct stats s = stats_of(t, REPEATS);
-        if (!tries || s.spread / s.median < best.spread / best.median)
-            best = s;
-        if (2 * best.spread <= noise * best.median)
-            return best.median;
+        if (2 * s.spread <= noise * s.median)
+            return s.median;
+        best = s.median < best ? s.median : best;
     }
     ++*noisy;
-    return best.median;
+    return best;
 }
 
 /* Seconds in which a slice is encoded and decoded, which nothing overlaps with. */
@@ -206,7 +205,7 @@ static struct model_link measure_link(const struct world *w, const struct model_
     }
     world_say(w, "%s: %.3g us + %.3g ns a KiB%s%s", what, l.a * 1e6, l.b * 1e9 * 1024,
               two ? "; messages above 64 KiB lie on another line than shorter ones, as by an eager limit of MPI" : "",
-              noisy ? " (noisy: the quietest of several tries)" : "");
+              noisy ? " (noisy: the fastest of several tries)" : "");
     pici_comm_free(comm);
     free(send);
     free(recv);
