@@ -33,6 +33,7 @@ static const char
         "  --algorithm LIST           ",
     usage_rest[] =
         ", or all of them; auto\n"
+        "  --dense LIST               those of which a dense run takes part; all\n"
         "  --order turn|near          ranks are dealt out to the nodes in turn, or neighbours share one; both\n"
         "  --format LIST              auto, pici, coo, hybrid, dense; or several joined by +, which is auto among "
         "these; "
@@ -210,6 +211,7 @@ int main(int argc, char **argv)
         BY_NODE,
         CALLS,
         ORDER,
+        DENSE,
         FORMAT,
         PATTERN,
         SPARSITY,
@@ -247,6 +249,7 @@ int main(int argc, char **argv)
         {"json", 2, NULL, JSON},
         {"nodes", 1, NULL, NODES},
         {"by-node", 0, NULL, BY_NODE},
+        {"dense", 1, NULL, DENSE},
         {"order", 1, NULL, ORDER},
         {"predict", 1, NULL, PREDICT},
         {"help", 0, NULL, 'h'},
@@ -306,6 +309,7 @@ int main(int argc, char **argv)
         case COLLECTIVE: s.collectives = parse_list(optarg, collective_name, COLLECTIVES); break;
         case NODES: nodes = optarg; break;
         case BY_NODE: s.by_node = 1; break;
+        case DENSE: s.dense = parse_algorithms(optarg); break;
         case ORDER:
             if (strcmp(optarg, "turn") != 0 && strcmp(optarg, "near") != 0)
                 bad_usage();

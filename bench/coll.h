@@ -109,6 +109,7 @@ struct settings {
     enum pici_dtype dtype;
     enum pici_op op;
     struct list collectives, algorithms, formats, spreads, zeros; /* zeros: 1: half of them are negative */
+    struct list dense; /* algorithms of which a dense run takes part; none: all */
     int sparsities;
     double sparsity[MAX_LIST]; /* percent */
     size_t screen;             /* dense peers far behind at this size are left out; 0: none are */

@@ -263,6 +263,14 @@ static int ordered(const struct world *w, const struct settings *s, int order)
     return !s->order || w->orders == 1 || !strcmp(s->order, w->order[order].name);
 }
 
+static int runs_dense(const struct settings *s, int algorithm)
+{
+    int found = s->dense.n == 0;
+    for (int i = 0; i < s->dense.n; i++)
+        found |= s->dense.v[i] == algorithm;
+    return found;
+}
+
 /* All who take part: dense ones once, for they do not care what they send; ours, at each sparsity. */
 static void invite(const struct world *w, const struct settings *s, struct point *p)
 {
@@ -278,7 +286,7 @@ static void invite(const struct world *w, const struct settings *s, struct point
                 e->negative = s->zeros.v[0];
             }
         for (int a = PICI_ALGO_RING; pici_algorithm_name((enum pici_algorithm)a); a++) {
-            struct entry *e = add_ours(w, s, p, order, a);
+            struct entry *e = runs_dense(s, a) ? add_ours(w, s, p, order, a) : NULL;
             if (e)
                 e->dense = 1; /* thresholds overrule the format */
         }

@@ -66,6 +66,10 @@ says '^#   node 1: 6\.0[01][0-9]* MiB left (150\.[01].*us; ranks 2,3$'
 says ' pici ring dense .* 150\.[01][0-9]* *150\.[01]'
 check 0 'uneven nodes' "$bench" -b 4M -n 1 -w 0 -t 4 --nodes 3,1 --by-node --sparsity 99 --collective all_reduce
 says 'us; ranks 0,1,2$'
+check 0 'one dense' "$bench" -b 48K -n 1 -t 3 --dense split --sparsity 99 --collective all_reduce
+says ' pici split dense '
+cp "$tmp/out" "$tmp/dense"
+check 1 "no other dense" grep "ring dense" "$tmp/dense"
 for o in avg min max; do
     check 0 "zeros with a sign, $o" "$bench" -b 20K -n 1 -w 0 -t 3 -d f16 -o $o --sparsity 50 --zeros negative
 done
