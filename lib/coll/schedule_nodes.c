@@ -266,18 +266,18 @@ static void limits_between(const struct levels *v, struct schedule_limits *l, en
         }
 }
 
-/* Sums of a rank that is alone on its node, and blocks that it keeps apart. */
+/* Sums of a rank that is alone on its node, and blocks that it keeps apart. With the ring it has those of one node at a
+ * time: not of the node before, which sends the sums, nor of the next one, to which the blocks are forwarded. */
 static void limits_alone(const struct levels *v, int *sums, int *kept)
 {
-    const int each = v->between->logarithmic, widest_run = pici_pattern_widest(v->between, v->nodes);
+    const int each = v->between->logarithmic, widest_run = pici_pattern_widest(v->between, v->nodes), n = v->nodes;
+    const int nearest = (n + 1) / 2 - 1; /* forwarded in the last step, besides its own */
     *sums = *kept = 0;
-    for (int i = 0; i < v->nodes && v->nodes > 1; i++) {
+    for (int i = 0; i < n && n > 1; i++) {
         if (size_of(v->c, i) > 1)
             continue;
-        const int others = widest_but(v, i);
-        raise(sums, each ? ranks_of_run(v, i, widest_run) : others, v->c->ranks);
-        const int nearest = (v->nodes + 1) / 2 - 1; /* forwarded in the last step, besides its own */
-        raise(kept, each ? ranks_of_run(v, i - nearest, nearest) : others, v->c->ranks);
+        raise(sums, each ? ranks_of_run(v, i, widest_run) : widest_but(v, (i + n - 1) % n), v->c->ranks);
+        raise(kept, each ? ranks_of_run(v, i - nearest, nearest) : widest_but(v, (i + 1) % n), v->c->ranks);
     }
 }
 
