@@ -43,7 +43,8 @@ static enum pici_status vendor_ready(void *context, enum pici_collective kind, c
                                      uint64_t count, enum pici_dtype dtype, enum pici_op op)
 {
     (void)context, (void)kind, (void)send, (void)recv, (void)count, (void)dtype;
-    vendor.asked += self == 0;
+    if (self == 0)
+        vendor.asked++;
     return op == PICI_AVG || vendor.refuses == self ? PICI_E_NOMEM : PICI_OK;
 }
 
@@ -73,8 +74,10 @@ static enum pici_status vendor_dense(void *context, enum pici_collective kind, c
     pthread_barrier_wait(&vendor.all);
     memcpy(recv, result, total * 4);
     free(result);
-    vendor.made += self == 0;
-    vendor.op = op;
+    if (self == 0) {
+        vendor.made++;
+        vendor.op = op;
+    }
     pthread_barrier_wait(&vendor.all);
     return vendor.fails == self ? PICI_E_TRANSPORT : PICI_OK;
 }
