@@ -512,7 +512,7 @@ static enum pici_status read_assume(struct reader *r)
 {
     static const char *const keys[] = {"density", "correlation", NULL};
     struct tune *t = r->tune;
-    int say[3];
+    int say[3] = {0};
     enum pici_status s = once(r, &r->said_assume, "assume");
     if (!s)
         s = read_pairs(r, 1, keys, say);
