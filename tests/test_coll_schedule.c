@@ -624,7 +624,7 @@ static int try_call(const struct schedule *of, const struct mutation *how, const
 
 static int try_mutation(const struct schedule *of, const struct mutation *how)
 {
-    static const int sizes[] = {2, 3, 5, 8};
+    static const int sizes[] = {2, 3, 4, 5};
     static const int begin[][4] = {{0, 2, 4}, {0, 1, 3}, {0, 2, 5, 6}};
     static const struct schedule_nodes nodes[] = {{2, begin[0]}, {2, begin[1]}, {3, begin[2]}};
     int tried = 0;
@@ -632,7 +632,7 @@ static int try_mutation(const struct schedule *of, const struct mutation *how)
         if (!has(of, kinds[kind]))
             continue;
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            for (int share = 0; share < SHARES; share++) {
+            for (int share = 0; share < (of->reduce && !of->gather ? SHARES : 1); share++) { /* else they are alike */
                 const struct schedule_call c = call_of(kinds[kind], sizes[i], shares[share]);
                 tried += try_call(of, how, &c);
             }

@@ -221,9 +221,9 @@ double pici_tune_seconds(struct tune *t, const struct model_call *call, const st
     const double model = pici_model_seconds(&t->machine, call, c), least = 1e-9;
     const double density = call->density > least ? call->density : least;
     struct range dtype, best = {NULL, NULL};
-    struct tune_point *first = t->points, *last = t->points + t->point_count;
-    if (model < 0 || !call->bytes)
+    if (model < 0 || !call->bytes || !t->point_count)
         return model;
+    struct tune_point *first = t->points, *last = t->points + t->point_count;
     while (first < last && compare_candidates(first, call->kind, c) != 0)
         first++;
     for (dtype.first = first; dtype.first < last; dtype.first = dtype.last) {
