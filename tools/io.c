@@ -8,6 +8,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,7 +34,26 @@ static void on_signal(int sig)
     raise(sig); /* taken when the handler returns */
 }
 
-void io_start(void)
+/* Where address space is limited, let the stack grow now to what the verbs need. Later it would be a signal if there
+ * were none left. */
+static int reserve_stack(void)
+{
+    enum { STACK = 512 << 10, PAGE = 4096 };
+    struct rlimit space;
+    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY)
+        return TOOL_OK;
+    void *room = mmap(NULL, 2 * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED)
+        return tool_nomem(NULL, "the stack");
+    munmap(room, 2 * STACK);
+    volatile uint8_t stack[STACK];
+    for (size_t at = STACK; at > 0; at -= PAGE) /* downwards, as it grows */
+        stack[at - 1] = 0;
+    (void)stack[0];
+    return TOOL_OK;
+}
+
+int io_start(void)
 {
     /* Open /dev/null on each closed standard descriptor, in the mode in which using it still fails. */
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -45,6 +66,7 @@ void io_start(void)
             sigaction(fatal_signals[i], &act, NULL);
     }
     signal(SIGXFSZ, SIG_IGN);
+    return reserve_stack();
 }
 
 static void hold_signals(sigset_t *old)

@@ -126,7 +126,7 @@ void output_discard(struct output *out);
 /* Set up signals and standard descriptors; call it once, before anything else. SIGINT, SIGTERM, SIGHUP and SIGPIPE
  * remove temporary files before they end the process, unless they were ignored when it started. SIGXFSZ is ignored, so
  * that write(2) fails instead. Closed descriptors among 0 to 2 are opened, so that no file takes the place of a
- * stream. */
-void io_start(void);
+ * stream. Returns TOOL_OK, or says what there is no memory for. */
+int io_start(void);
 
 #endif

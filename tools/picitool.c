@@ -789,9 +789,10 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    io_start();
+    int status = io_start();
     setlocale(LC_CTYPE, "");
-    int status = run(argc, argv);
+    if (!status)
+        status = run(argc, argv);
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == TOOL_OK)
         status = tool_bad("standard output", "%s", strerror(errno ? errno : EIO));
