@@ -6,9 +6,10 @@
 #
 # Files are found by their names: lib/*.c and lib/*/*.c are the library, tools/*.c and tools/*/*.c the tool,
 # tests/test_*.c one Criterion program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each,
-# tests/mpi_*.c a program each for mpirun, tools/tune/*.c another, tests/scale_coll.c one for a simulated network,
-# lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs, tests/cuda_*.cu a program each for a GPU and for
-# the emulator, tests/emu_*.cc a program each for the emulator alone, and tests/mpi_cuda.cu one for that and mpirun.
+# tests/mpi_*.c a program each for mpirun, tools/tune/*.c another, tools/run/*.c the one that starts ranks,
+# tests/scale_coll.c one for a simulated network, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs,
+# tests/cuda_*.cu a program each for a GPU and for the emulator, tests/emu_*.cc a program each for the emulator alone,
+# and tests/mpi_cuda.cu one for that and mpirun.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -92,7 +93,8 @@ PUBLIC_H := $(sort $(wildcard include/pici/*.h include/pici/*.cuh))
 ELSEWHERE := lib/coll/engine_cuda.c $(wildcard lib/transport/mpi*.c lib/transport/nccl*.c)
 LIB_OBJ := $(call obj,$(sort $(filter-out $(ELSEWHERE),$(wildcard lib/*.c lib/*/*.c))))
 TUNE_MPI := $(patsubst %,tools/tune/%.c,pici-tune world calibrate points)
-TOOL_OBJ := $(call obj,$(sort $(filter-out tools/picitool.c $(TUNE_MPI),$(wildcard tools/*.c tools/*/*.c))))
+NOT_TOOL := tools/picitool.c $(TUNE_MPI) $(wildcard tools/run/*.c)
+TOOL_OBJ := $(call obj,$(sort $(filter-out $(NOT_TOOL),$(wildcard tools/*.c tools/*/*.c))))
 PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
 TEST_OBJ := $(call obj,$(sort $(filter-out tests/test_%,$(wildcard tests/*util.c))) $(wildcard formats/ref*.c))
@@ -102,11 +104,12 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(sort $(wildcard examples/*.c)))
 A = $(BUILD)/libpici.a
 SO = $(BUILD)/libpici.so
 TOOL = $(if $(wildcard tools/picitool.c),$(BUILD)/picitool)
+RUN = $(BUILD)/pici-run
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: all FORCE
-all: $(A) $(SO) $(TOOL)
+all: $(A) $(SO) $(TOOL) $(RUN)
 
 # ---- compiling. A change of compiler or flags makes all anew.
 
@@ -173,6 +176,10 @@ $(BUILD)/obj/tools.a: $(TOOL_OBJ)
 $(BUILD)/picitool: $(call obj,tools/picitool.c) $(BUILD)/obj/tools.a $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(TOOL_LIBS) $(LIBS) -lm
+
+$(RUN): $(call obj,tools/run/pici-run.c)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^
 
 # ---- the transport over MPI, a library of its own. What is made for one MPI lies under MPIDIR, so that several live
 # side by side: make mpi mpi-tests MPICC=mpicc.mpich MPIDIR=build/mpich
@@ -739,7 +746,8 @@ install: all man $(filter mpi cuda nccl,$(MAKECMDGOALS))
 		$(call pc,pici_nccl,Sparse collectives over NCCL (link with NCCL and the CUDA runtime),pici_cuda,); \
 	fi
 	$(if $(TOOL),install -m 755 $(TOOL) $(DESTDIR)$(BINDIR)/picitool)
-	install -m 644 tools/picitool.1 $(VERB_PAGES) $(DESTDIR)$(MANDIR)/man1/
+	install -m 755 $(RUN) $(DESTDIR)$(BINDIR)/pici-run
+	install -m 644 tools/picitool.1 tools/run/pici-run.1 $(VERB_PAGES) $(DESTDIR)$(MANDIR)/man1/
 	install -m 644 tools/completion/picitool.bash $(DESTDIR)$(BASHDIR)/picitool
 	install -m 644 tools/completion/_picitool $(DESTDIR)$(ZSHDIR)/_picitool
 	install -m 644 tools/completion/picitool.fish $(DESTDIR)$(FISHDIR)/picitool.fish
@@ -754,6 +762,7 @@ uninstall:
 		$(DESTDIR)$(CMAKEDIR)/pici-config.cmake $(DESTDIR)$(CMAKEDIR)/pici-config-version.cmake \
 		$(DESTDIR)$(PKGCONFIGDIR)/pici.pc $(DESTDIR)$(BINDIR)/picitool $(DESTDIR)$(MANDIR)/man1/picitool.1 \
 		$(DESTDIR)$(BINDIR)/pici-tune $(DESTDIR)$(MANDIR)/man1/pici-tune.1 \
+		$(DESTDIR)$(BINDIR)/pici-run $(DESTDIR)$(MANDIR)/man1/pici-run.1 \
 		$(VERBS:%=$(DESTDIR)$(MANDIR)/man1/picitool-%.1) $(DESTDIR)$(BASHDIR)/picitool $(DESTDIR)$(ZSHDIR)/_picitool \
 		$(DESTDIR)$(FISHDIR)/picitool.fish $(DESTDIR)$(MAGICDIR)/pici
 	-rmdir $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(CMAKEDIR) 2>/dev/null
@@ -785,7 +794,7 @@ help:
 
 endif
 
-## make                 $(BUILD)/picitool, libpici.a, libpici.so
+## make                 $(BUILD)/picitool, pici-run, libpici.a, libpici.so
 ## make demo            a small network's real gradients to a .pici file and back; needs a C compiler and make only
 ## make deps            install what the tests need (Debian packages); DEPS=deb: and what check-deb needs
 ## make check           run what tests can run here, and name what cannot

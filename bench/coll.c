@@ -15,7 +15,7 @@ enum { MAX_THREADS = 256, THREADS = 4 };
 
 static const char
     usage[] =
-        "usage: bench_coll [options], alone (ranks are threads) or under mpirun (each process is a rank)\n"
+        "usage: bench_coll [options], alone (ranks are threads), or each process a rank: under mpirun or pici-run\n"
         "  -b, --minbytes BYTES[KMG]  the smallest size, 64M: of a rank's larger buffer, as in nccl-tests\n"
         "  -e, --maxbytes BYTES[KMG]  the largest, as the smallest\n"
         "  -f, --stepfactor X         from one to the next, 2;  -i, --stepbytes BYTES: in steps of so many\n"
@@ -24,8 +24,9 @@ static const char
         "  -w, --warmup N             untimed ones before, 1\n"
         "  --calls N                  calls of a repetition, of which the mean is taken, 1; many for small sizes\n"
         "  -c, --check 0|1            check the results of the last repetition, 1\n"
-        "  -t, --threads N            ranks, 4; without mpirun only\n"
-        "  --nodes N|LIST             deal the threads out to N nodes, or to nodes of so many ranks each; 1\n"
+        "  -t, --threads N            ranks, 4; if alone\n"
+        "  --sockets                  alone: ranks are processes, connected over TCP on loopback\n"
+        "  --nodes N|LIST             deal these ranks out to N nodes, or to nodes of so many ranks each; 1\n"
         "  --by-node                  below each line a line for each node: bytes that left it, its slowest rank\n"
         "  -d, --datatype NAME        f32\n"
         "  -o, --op NAME              sum, avg, min or max\n"
@@ -211,6 +212,7 @@ int main(int argc, char **argv)
         BY_NODE,
         CALLS,
         ORDER,
+        SOCKETS,
         DENSE,
         FORMAT,
         PATTERN,
@@ -251,6 +253,7 @@ int main(int argc, char **argv)
         {"by-node", 0, NULL, BY_NODE},
         {"dense", 1, NULL, DENSE},
         {"order", 1, NULL, ORDER},
+        {"sockets", 0, NULL, SOCKETS},
         {"predict", 1, NULL, PREDICT},
         {"help", 0, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -278,7 +281,7 @@ int main(int argc, char **argv)
         .table = stdout,
     };
     const char *nodes = NULL;
-    int c;
+    int c, sockets = 0;
     while ((c = getopt_long(argc, argv, "b:e:f:i:n:w:c:t:d:o:h", options, NULL)) != -1) {
         struct list l;
         switch (c) {
@@ -327,6 +330,7 @@ int main(int argc, char **argv)
         case CUDA: s.device = parse_device(optarg); break;
         case SCREEN: s.screen = strcmp(optarg, "0") ? parse_bytes(optarg) : 0; break;
         case TARGETS: s.targets = 1; break;
+        case SOCKETS: sockets = 1; break;
         case PREDICT:
             predictor_close(s.predictor);
             if (!(s.predictor = predictor_open(optarg)))
@@ -342,11 +346,17 @@ int main(int argc, char **argv)
     s.last = s.last < s.first ? s.first : s.last;
     if (s.json_path && !strcmp(s.json_path, "-"))
         s.table = NULL;
-    if (s.device == DEVICE_MPI && !under_mpirun())
+    if ((s.device == DEVICE_MPI && !under_mpirun()) || (sockets && under_mpirun()))
         bad_usage();
     int status, node_of[MAX_THREADS];
     const int n = parse_nodes(nodes, s.threads, node_of);
-    if (!under_mpirun())
+    if (!under_mpirun() && (sockets || getenv("PICI_RANKS")) && s.device)
+        bad_usage();
+    if (!under_mpirun() && getenv("PICI_RANKS"))
+        status = world_sockets_started(body, &s);
+    else if (sockets)
+        status = world_sockets(s.threads, n, node_of, body, &s);
+    else if (!under_mpirun())
         status = world_threads(s.threads, n, node_of, body, &s);
     else
 #ifdef BENCH_MPI

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * bench_coll: options (coll.c), the ranks and MPI's collectives (coll_threads.c, coll_mpi.c), a GPU's memory and NCCL's
- * collectives (coll_cuda.c), what they contribute (coll_data.c), measuring (coll_run.c), what the model predicts
- * (coll_predict.c), tables and records (coll_print.c). */
+ * bench_coll: options (coll.c), the ranks and MPI's collectives (coll_threads.c, coll_sockets.c, coll_mpi.c), a GPU's
+ * memory and NCCL's collectives (coll_cuda.c), what they contribute (coll_data.c), measuring (coll_run.c), what the
+ * model predicts (coll_predict.c), tables and records (coll_print.c). */
 #ifndef PICI_BENCH_COLL_H
 #define PICI_BENCH_COLL_H
 
@@ -24,7 +24,7 @@ struct point;
 struct entry;
 struct predictor;
 
-/* ---- the ranks of a run, threads of one process or processes under mpirun, as one of them sees the others */
+/* ---- the ranks of a run, threads of one process or processes, as one of them sees the others */
 
 /* The same ranks, numbered in some order. */
 struct order {
@@ -76,6 +76,9 @@ struct world {
  * as node_of[ranks] says, numbered as in struct world. */
 typedef int world_body(struct world *, const void *argument);
 int world_threads(int ranks, int nodes, const int *node_of, world_body *body, const void *argument);
+/* The same among processes that are forked, over sockets; and as one rank of processes that pici-run has started. */
+int world_sockets(int ranks, int nodes, const int *node_of, world_body *body, const void *argument);
+int world_sockets_started(world_body *body, const void *argument);
 #ifdef BENCH_MPI
 int world_mpi(world_body *body, const void *argument);
 #endif

@@ -34,7 +34,7 @@ struct job {
     size_t n, share; /* weights, padded to a multiple of the ranks; weights of each rank's share */
 };
 
-static int own_rank; /* of this process under MPI */
+static int own_rank; /* of this process, where each rank is one */
 static const char *own_name = "train";
 
 static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -4,8 +4,8 @@
  * the environment chooses, and with those of the formats pici and hybrid. Prints the loss curves, which agree bit for
  * bit, and the cost of each.
  *     train --help
- * Ranks are threads; if built with PICI_EXAMPLE_MPI (make mpi-examples), they are the processes of mpirun. Exits with
- * status 1 if the runs disagree. */
+ * Ranks are threads, or the processes of pici-run, over sockets (pici-run -n 4 train); if built with PICI_EXAMPLE_MPI
+ * (make mpi-examples), they are the processes of mpirun. Exits with status 1 if the runs disagree. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
@@ -20,7 +20,7 @@
 #ifdef PICI_EXAMPLE_MPI
 #include <pici/mpi.h>
 #else
-#include <pici/coll.h>
+#include <pici/socket.h>
 #endif
 
 #include "model.h"
@@ -50,6 +50,8 @@ struct run {
     double seconds, seconds_coll; /* of the slowest rank: in all, and in collectives */
     uint64_t digest;              /* hash of the weights */
 };
+
+static const char *ranks_are = "threads";
 
 struct rank {
     const struct job *job;
@@ -390,13 +392,7 @@ static void print_heading(const struct job *j)
     else
         printf("Logistic regression on products of up to %d features: %zu weights, %.2f MiB.\n", o->order,
                j->model.weights, mib(4 * j->n));
-    printf("%d ranks (%s), %d examples a rank and step. ", o->ranks,
-#ifdef PICI_EXAMPLE_MPI
-           "MPI",
-#else
-           "threads",
-#endif
-           o->batch);
+    printf("%d ranks (%s), %d examples a rank and step. ", o->ranks, ranks_are, o->batch);
     if (o->keep < 100)
         printf("A rank sends the largest %g%% of its gradient; the rest waits.\n", o->keep);
     else
@@ -469,25 +465,39 @@ static int report(const struct job *j, const struct rank *r)
     return !same;
 }
 
-#ifdef PICI_EXAMPLE_MPI
-
-static int run_all(struct options *o, int argc, char **argv)
+/* Make a communicator among processes. */
+static enum pici_status connect_processes(struct pici_comm **comm)
 {
-    struct job j = {0};
-    struct rank r = {0};
+#ifdef PICI_EXAMPLE_MPI
+    ranks_are = "MPI";
     MPI_Comm_rank(MPI_COMM_WORLD, &own_rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &o->ranks);
-    int status = parse_options(argc, argv, o);
-    if (status >= 0)
-        return status;
-    enum pici_status s = pici_comm_mpi(&r.comm, MPI_COMM_WORLD);
+    return pici_comm_mpi(comm, MPI_COMM_WORLD);
+#else
+    ranks_are = "sockets";
+    return pici_comm_rendezvous(comm, NULL, 0, 0, NULL); /* where and with whom: the environment says */
+#endif
+}
+
+/* This process is one rank. */
+static int run_process(int argc, char **argv)
+{
+    struct options o = {0};
+    struct job j = {0};
+    struct rank r = {.job = &j};
+    enum pici_status s = connect_processes(&r.comm);
     if (s != PICI_OK) {
         complain("%s (%s)", pici_strerror(s), pici_comm_error(NULL));
         return 1;
     }
-    r.job = &j;
+    own_rank = pici_comm_rank(r.comm);
+    o.ranks = pici_comm_size(r.comm);
+    int status = parse_options(argc, argv, &o);
+    if (status >= 0) {
+        pici_comm_free(r.comm);
+        return status;
+    }
     status = 1;
-    s = agree(r.comm, job_init(&j, o) ? PICI_OK : PICI_E_IO);
+    s = agree(r.comm, job_init(&j, &o) ? PICI_OK : PICI_E_IO);
     if (s == PICI_OK) {
         run_rank(&r);
         if (r.why[0])
@@ -500,12 +510,13 @@ static int run_all(struct options *o, int argc, char **argv)
     return status;
 }
 
+#ifdef PICI_EXAMPLE_MPI
+
 int main(int argc, char **argv)
 {
-    struct options o = {0};
     if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
         return 1;
-    const int status = run_all(&o, argc, argv);
+    const int status = run_process(argc, argv);
     MPI_Finalize();
     return status;
 }
@@ -516,6 +527,8 @@ int main(int argc, char **argv)
 {
     struct options o = {0};
     struct job j;
+    if (getenv("PICI_RANKS"))
+        return run_process(argc, argv);
     int status = parse_options(argc, argv, &o);
     if (status >= 0)
         return status;

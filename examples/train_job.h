@@ -27,7 +27,7 @@ static void usage(FILE *to)
                 "  -r, --rate X          of learning (default 0.01)\n"
                 "      --seed N          of the data's order, and of what is generated (default 1)\n"
 #ifndef PICI_EXAMPLE_MPI
-                "  -t, --threads N       ranks (default 4)\n"
+                "  -t, --threads N       ranks (default 4); not under pici-run\n"
 #endif
                 "  -h, --help\n\n"
                 "PICI_ALGORITHM, PICI_FORMAT and the other variables of docs/collectives.md apply.\n"

@@ -70,6 +70,15 @@ check 0 'one dense' "$bench" -b 48K -n 1 -t 3 --dense split --sparsity 99 --coll
 says ' pici split dense '
 cp "$tmp/out" "$tmp/dense"
 check 1 "no other dense" grep "ring dense" "$tmp/dense"
+# shellcheck disable=SC2086
+check 0 sockets "$bench" $small -t 3 --sockets --nodes 2,1 --algorithm ring,nodes-ring
+says '^# wrong elements: 0$'
+says '; sockets; '
+says ' pici nodes-ring auto  *99% '
+# shellcheck disable=SC2086
+check 0 'sockets, by pici-run' "$build/pici-run" -n 3 "$bench" $small --json="$tmp/sockets.json"
+says '^# wrong elements: 0$'
+says '^# 3 ranks on 1 node; '
 for o in avg min max; do
     check 0 "zeros with a sign, $o" "$bench" -b 20K -n 1 -w 0 -t 3 -d f16 -o $o --sparsity 50 --zeros negative
 done

@@ -33,6 +33,7 @@ install() {
 install install
 lib=$root/usr/local/lib
 for f in lib/libpici.a lib/libpici.so lib/libpici.so.0 lib/pkgconfig/pici.pc include/pici/pici.h include/pici/file.h \
+    bin/pici-run share/man/man1/pici-run.1 include/pici/socket.h \
     bin/picitool share/man/man1/picitool.1 share/man/man1/picitool-compress.1 share/man/man1/picitool-block.1 \
     share/bash-completion/completions/picitool share/zsh/site-functions/_picitool \
     share/fish/vendor_completions.d/picitool.fish share/file/magic/pici lib/cmake/pici/pici-config.cmake \
@@ -40,6 +41,7 @@ for f in lib/libpici.a lib/libpici.so lib/libpici.so.0 lib/pkgconfig/pici.pc inc
     [ -e "$root/usr/local/$f" ] || fail "not installed: $f"
 done
 [ "$("$root/usr/local/bin/picitool" --version | grep -c '[0-9]\.[0-9]')" = 1 ] || fail "the installed picitool"
+[ "$("$root/usr/local/bin/pici-run" --version | grep -c '[0-9]\.[0-9]')" = 1 ] || fail "the installed pici-run"
 ok "make install"
 
 if command -v readelf >/dev/null 2>&1; then

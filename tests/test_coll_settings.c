@@ -66,6 +66,7 @@ Test(coll_settings, environment)
     cr_expect(s.algorithm == PICI_ALGO_AUTO && s.format == PICI_AUTO && s.timeout_ms == 60000 && s.window == 4 &&
               s.slice_bytes == 0 && s.checksum == 0 && s.history == 1 && s.formats == 0 && !s.trace && !s.tune &&
               !s.tune_verbose);
+    cr_expect(s.rank == -1 && s.ranks == 0 && !s.rendezvous && !s.token && !s.interface && !s.ports[0] && !s.ports[1]);
     cr_expect(s.threshold.reduce[POLICY_INTER] < 0 && s.threshold.reduce[POLICY_INTRA] < 0 && s.threshold.gather < 0);
     cr_expect(s.bandwidth[POLICY_INTER] == 1.25e8 && s.bandwidth[POLICY_INTRA] == 5e9);
     static const char *const all[][2] = {
@@ -86,6 +87,12 @@ Test(coll_settings, environment)
         {"PICI_TUNE_VERBOSE", "1"},
         {"PICI_TUNE_HISTORY", "0"},
         {"PICI_TRACE", "somewhere"},
+        {"PICI_RANK", "3"},
+        {"PICI_RANKS", "1048576"},
+        {"PICI_RENDEZVOUS", "[::1]:29500"},
+        {"PICI_TOKEN", ""},
+        {"PICI_SOCKET_IFNAME", "eth0"},
+        {"PICI_SOCKET_PORTS", "1-65535"},
     };
     size_t n = 0;
     for (const struct setting *row = pici_settings; row->variable; row++)
@@ -104,6 +111,18 @@ Test(coll_settings, environment)
     cr_expect_eq(s.vendor, 1);
     cr_expect_str_eq(s.trace, "somewhere");
     cr_expect(s.tune && !s.tune[0] && s.tune_verbose == 1);
+    cr_expect(s.rank == 3 && s.ranks == 1 << 20 && s.ports[0] == 1 && s.ports[1] == 65535 && s.token && !s.token[0]);
+    cr_expect_str_eq(s.rendezvous, "[::1]:29500");
+    cr_expect_str_eq(s.interface, "eth0");
+    static const char *const ranges[] = {
+        "",     "1",       "1-",    "-2",    "0-5",           "7-65536",
+        "9-8",  "1-2-3",   "x-5",   "5-x",   "1 - 2",         "99999999999999-5",
+        "1--2", "0x10-99", "1-2.5", "-1-10", "100000-200000", "1-99999999999999999999"};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        setenv("PICI_SOCKET_PORTS", ranges[i], 1);
+        cr_expect_eq(pici_settings_read(&s, why, sizeof why), PICI_E_ARG, "%s", ranges[i]);
+    }
+    setenv("PICI_SOCKET_PORTS", "29500-29500", 1);
     setenv("PICI_FORMAT", "zip", 1);
     cr_expect_eq(pici_settings_read(&s, why, sizeof why), PICI_E_ARG);
     cr_expect_str_eq(why, "environment variable PICI_FORMAT is \"zip\", which is not auto, dense, pici, coo or hybrid");

@@ -12,8 +12,6 @@
 #include "coll/trace.h"
 #include "pici/transport.h"
 
-enum { COLL_MAX_RANKS = 1 << 20 };
-
 struct pici_comm {
     struct pici_transport transport;
     int paired_only;                  /* the transport has the struct of 0.1: paired schedules only */

@@ -83,7 +83,8 @@ static enum pici_status make(struct pici_comm *comm, const struct pici_transport
     if (!s && (s = pici_chooser_open(&comm->chooser, comm->settings.tune, comm->settings.tune_verbose && !comm->rank,
                                      why, sizeof why)))
         pici_coll_note(NULL, "%s", why);
-    comm->settings.trace = comm->settings.tune = NULL; /* the environment's memory */
+    comm->settings.trace = comm->settings.tune = NULL; /* the environment's memory, as the next three */
+    comm->settings.rendezvous = comm->settings.token = comm->settings.interface = NULL;
     return s;
 }
 

@@ -39,6 +39,13 @@ const struct setting pici_settings[] = {
     {"PICI_TUNE_VERBOSE", NULL, SETTING_INT, AT(tune_verbose), 0, 1, "0 or 1", "0"},
     {"PICI_TUNE_HISTORY", "history", SETTING_INT, AT(history), 0, 1, "0 or 1", "1"},
     {"PICI_TRACE", NULL, SETTING_PATH, AT(trace), 0, 0, "the path of a file", "none"},
+    {"PICI_RANK", NULL, SETTING_INT, AT(rank), 0, COLL_MAX_RANKS - 1, "the number of this rank, from 0", "none"},
+    {"PICI_RANKS", NULL, SETTING_INT, AT(ranks), 1, COLL_MAX_RANKS, "how many ranks there are", "none"},
+    {"PICI_RENDEZVOUS", NULL, SETTING_PATH, AT(rendezvous), 0, 0, "HOST:PORT, where rank 0 listens", "none"},
+    {"PICI_TOKEN", NULL, SETTING_FILE, AT(token), 0, 0, "a secret of at most 64 bytes; empty: none", "none"},
+    {"PICI_SOCKET_IFNAME", NULL, SETTING_PATH, AT(interface), 0, 0, "the name of a network interface",
+     "that of the route to rank 0"},
+    {"PICI_SOCKET_PORTS", NULL, SETTING_RANGE, AT(ports), 1, 65535, "two ports, LOW-HIGH", "any"},
     {NULL, NULL, SETTING_INT, 0, 0, 0, 0, NULL, NULL},
 };
 
@@ -47,6 +54,7 @@ static const struct coll_settings usual = {.format = PICI_AUTO,
                                            .timeout_ms = 60000,
                                            .window = 4,
                                            .history = 1,
+                                           .rank = -1,
                                            .bandwidth = {1.25e8, 5e9}};
 
 /* ---- words */
@@ -131,6 +139,24 @@ static int read_integer(const char *text, long long *value)
     return errno == 0 && end != text && *end == '\0';
 }
 
+/* LOW-HIGH */
+static int read_range(const char *text, const struct setting *s, int range[2])
+{
+    char low[12];
+    long long values[2];
+    const size_t len = strcspn(text, "-");
+    if (len >= sizeof low || !text[len])
+        return 0;
+    memcpy(low, text, len);
+    low[len] = '\0';
+    if (!read_integer(low, &values[0]) || !read_integer(text + len + 1, &values[1]) || (double)values[0] < s->low ||
+        (double)values[1] > s->high || values[0] > values[1])
+        return 0;
+    range[0] = (int)values[0];
+    range[1] = (int)values[1];
+    return 1;
+}
+
 /* Store a number of the member's width. */
 static void store(uint8_t *at, const struct setting *s, double real, long long integer)
 {
@@ -150,6 +176,7 @@ static int set(struct coll_settings *all, const struct setting *s, const char *t
     double real = 0;
     long long integer = 0;
     unsigned value;
+    int range[2];
     switch (s->type) {
     case SETTING_ALGORITHM:
     case SETTING_FORMAT:
@@ -181,6 +208,11 @@ static int set(struct coll_settings *all, const struct setting *s, const char *t
         if (!text[0] && s->type == SETTING_PATH)
             return 0;
         memcpy(at, &text, sizeof text);
+        return 1;
+    case SETTING_RANGE:
+        if (!read_range(text, s, range))
+            return 0;
+        memcpy(at, range, sizeof range);
         return 1;
     }
     store(at, s, real, integer);

@@ -8,6 +8,8 @@
 #include "coll/policy.h"
 #include "pici/coll.h"
 
+enum { COLL_MAX_RANKS = 1 << 20 };
+
 struct coll_settings {
     enum pici_algorithm algorithm;
     enum pici_format format;
@@ -20,6 +22,11 @@ struct coll_settings {
     const char *trace;    /* path, or NULL */
     const char *tune;     /* path, "" or NULL */
     int tune_verbose;
+    int rank, ranks;        /* of a rendezvous; -1 and 0: not said */
+    const char *rendezvous; /* where it is, or NULL */
+    const char *token;      /* what those say that come to it, or NULL */
+    const char *interface;  /* whose address a rank listens at, or NULL */
+    int ports[2];           /* the lowest and the highest to listen at; 0: any */
 };
 
 enum setting_type {
@@ -30,8 +37,9 @@ enum setting_type {
     SETTING_RATE,      /* double in (0, high] */
     SETTING_INT,       /* int in [low, high]; not 0 if low < 0 */
     SETTING_BYTES,     /* uint64_t in [low, high] */
-    SETTING_PATH,      /* not empty */
-    SETTING_FILE       /* a path; empty: none */
+    SETTING_PATH,      /* any text that is not empty */
+    SETTING_FILE,      /* any text; empty: none */
+    SETTING_RANGE      /* two ints LOW-HIGH in [low, high] */
 };
 
 struct setting {

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Addresses of TCP: names to addresses, sockets that listen, and sockets that connect within a deadline. Where a
+ * function returns a socket, -1 means that it failed, and errno is why. */
+#ifndef PICI_LIB_TRANSPORT_ADDRESS_H
+#define PICI_LIB_TRANSPORT_ADDRESS_H
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include "transport/greeting.h"
+
+enum { ADDRESS_HOST = 256, ADDRESS_PORT = 6, ADDRESS_WORDS = 64 };
+
+struct address {
+    struct sockaddr_storage at;
+    socklen_t len;
+};
+
+/* Take "HOST:PORT" apart; an IPv6 address is in brackets. Returns 0 if it is not that. */
+int pici_address_parse(const char *text, char host[ADDRESS_HOST], char port[ADDRESS_PORT]);
+
+/* The addresses of a host, which the caller frees by freeaddrinfo. Numbers need no resolver. Returns what getaddrinfo
+ * does. */
+int pici_address_resolve(const char *host, const char *port, struct addrinfo **);
+
+struct address pici_address_of(const struct addrinfo *);
+
+/* Where this end of a socket is, or the other one. Returns 0 if that fails. */
+int pici_address_own(int fd, struct address *);
+int pici_address_peer(int fd, struct address *);
+
+/* The address of a network interface of this host, of that family if it has one. Returns 0 if it has none. */
+int pici_address_interface(const char *name, int family, struct address *);
+
+/* An address as bytes, and back. An address that is valid on one link only has its number there from `near`. */
+struct place pici_address_place(const struct address *);
+struct address pici_address_at(const struct place *, const struct address *near);
+
+/* "10.0.0.1:29500" */
+void pici_address_words(const struct place *, char words[ADDRESS_WORDS]);
+
+/* Listen at an address; *at becomes the one that the socket has. ports: the lowest and the highest port, of which the
+ * first free one from `start` on, cyclically, is taken; {0, 0}: the port of the address, of which 0 is any. */
+int pici_address_listen(struct address *at, const int ports[2], int start);
+
+/* errno is ETIMEDOUT at the deadline. */
+int pici_address_connect(const struct address *, int64_t deadline);
+
+#endif

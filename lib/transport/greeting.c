@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include "transport/greeting.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "coll/message.h"
+
+enum { MAGIC_BYTES = 8, MAX_PORT = 65535 };
+
+static const char greeting_magic[MAGIC_BYTES + 1] = "PICIMEET", verdict_magic[MAGIC_BYTES + 1] = "PICISAYS";
+
+enum {
+    AT_VERSION = 8,
+    AT_MESSAGES = 12,
+    AT_KIND = 16,
+    AT_RANK = 20,
+    AT_RANKS = 24,
+    AT_PEER = 28,
+    AT_PLACE = 32,
+    AT_TOKEN = 56,
+    AT_HOST = 120,
+    AT_REST = 184
+};
+
+enum { AT_STATUS = 8, AT_FINDER = 12, AT_WORDS = 16 };
+
+enum { AT_FAMILY = 0, AT_PORT = 4, AT_ADDRESS = 8 };
+
+/* ---- places */
+
+void pici_place_put(uint8_t p[PLACE_BYTES], const struct place *place)
+{
+    store_le32(p + AT_FAMILY, (uint32_t)place->family);
+    store_le32(p + AT_PORT, (uint32_t)place->port);
+    memcpy(p + AT_ADDRESS, place->address, sizeof place->address);
+}
+
+enum pici_status pici_place_get(struct place *place, const uint8_t p[PLACE_BYTES])
+{
+    static const uint8_t zeros[PLACE_BYTES];
+    const uint32_t family = load_le32(p + AT_FAMILY), port = load_le32(p + AT_PORT);
+    if (memcmp(p, zeros, sizeof zeros) == 0) {
+        *place = (struct place){0};
+        return PICI_OK;
+    }
+    if ((family != 4 && family != 6) || port < 1 || port > MAX_PORT ||
+        (family == 4 && memcmp(p + AT_ADDRESS + 4, zeros, 12) != 0))
+        return PICI_E_CORRUPT;
+    place->family = (int)family;
+    place->port = (int)port;
+    memcpy(place->address, p + AT_ADDRESS, sizeof place->address);
+    return PICI_OK;
+}
+
+int pici_place_loopback(const struct place *place)
+{
+    static const uint8_t one[16] = {[15] = 1}, mapped[12] = {[10] = 0xff, [11] = 0xff};
+    if (place->family == 4)
+        return place->address[0] == 127;
+    if (place->family == 6 && memcmp(place->address, mapped, sizeof mapped) == 0)
+        return place->address[12] == 127;
+    return place->family == 6 && memcmp(place->address, one, sizeof one) == 0;
+}
+
+/* ---- greetings */
+
+struct greeting pici_greeting(enum greeting_kind kind, int rank, int ranks, int peer)
+{
+    return (struct greeting){.version = GREETING_VERSION,
+                             .messages = MSG_VERSION,
+                             .kind = kind,
+                             .rank = (uint32_t)rank,
+                             .ranks = (uint32_t)ranks,
+                             .peer = (uint32_t)peer};
+}
+
+void pici_greeting_put(uint8_t p[GREETING_BYTES], const struct greeting *g)
+{
+    memset(p, 0, GREETING_BYTES);
+    memcpy(p, greeting_magic, MAGIC_BYTES);
+    store_le32(p + AT_VERSION, g->version);
+    store_le32(p + AT_MESSAGES, g->messages);
+    store_le32(p + AT_KIND, (uint32_t)g->kind);
+    store_le32(p + AT_RANK, g->rank);
+    store_le32(p + AT_RANKS, g->ranks);
+    store_le32(p + AT_PEER, g->peer);
+    pici_place_put(p + AT_PLACE, &g->place);
+    memcpy(p + AT_TOKEN, g->token, sizeof g->token);
+    memcpy(p + AT_HOST, g->host, sizeof g->host);
+}
+
+enum pici_status pici_greeting_get(struct greeting *g, const uint8_t p[GREETING_BYTES])
+{
+    static const uint8_t zeros[GREETING_BYTES - AT_REST];
+    const uint32_t kind = load_le32(p + AT_KIND);
+    *g = (struct greeting){0};
+    if (memcmp(p, greeting_magic, MAGIC_BYTES) != 0 || kind < GREETING_JOIN || kind > GREETING_MEET)
+        return PICI_E_CORRUPT;
+    g->version = load_le32(p + AT_VERSION);
+    g->messages = load_le32(p + AT_MESSAGES);
+    g->kind = (enum greeting_kind)kind;
+    g->rank = load_le32(p + AT_RANK);
+    g->ranks = load_le32(p + AT_RANKS);
+    g->peer = load_le32(p + AT_PEER);
+    memcpy(g->token, p + AT_TOKEN, sizeof g->token);
+    if (g->version != GREETING_VERSION)
+        return PICI_OK;
+    memcpy(g->host, p + AT_HOST, sizeof g->host);
+    if (memcmp(p + AT_REST, zeros, sizeof zeros) != 0)
+        return PICI_E_CORRUPT;
+    return pici_place_get(&g->place, p + AT_PLACE);
+}
+
+int pici_greeting_token(const char a[GREETING_TOKEN], const char b[GREETING_TOKEN])
+{
+    volatile unsigned differ = 0; /* the compiler may not leave the loop early */
+    for (int i = 0; i < GREETING_TOKEN; i++)
+        differ |= (unsigned)(unsigned char)(a[i] ^ b[i]);
+    return differ == 0;
+}
+
+int pici_greeting_wrong(const struct greeting *g, const struct greeting *own, int from, char *words, size_t bytes)
+{
+    const unsigned long rank = g->rank, ranks = g->ranks, own_ranks = own->ranks;
+    if (g->version != own->version || g->messages != own->messages)
+        snprintf(words, bytes,
+                 "rank %lu runs another version of the library: its messages are of version %lu.%lu, ours of %lu.%lu",
+                 rank, (unsigned long)g->version, (unsigned long)g->messages, (unsigned long)own->version,
+                 (unsigned long)own->messages);
+    else if (g->kind != own->kind)
+        snprintf(words, bytes, "rank %lu is at another point of the rendezvous", rank);
+    else if (ranks != own_ranks)
+        snprintf(words, bytes, "rank %lu is one of %lu ranks, rank %lu is one of %lu", rank, ranks,
+                 (unsigned long)own->rank, own_ranks);
+    else if (rank >= ranks)
+        snprintf(words, bytes, "there is a rank %lu of %lu", rank, ranks);
+    else if (from >= 0 && rank != (unsigned long)from)
+        snprintf(words, bytes, "the socket for rank %d leads to rank %lu", from, rank);
+    else if (rank == own->rank)
+        snprintf(words, bytes, "two processes are rank %lu", rank);
+    else if (g->peer != own->rank)
+        snprintf(words, bytes, "rank %lu has a socket for rank %lu that leads to rank %lu", rank,
+                 (unsigned long)g->peer, (unsigned long)own->rank);
+    else
+        return 0;
+    return 1;
+}
+
+/* ---- verdicts */
+
+void pici_verdict_put(uint8_t p[VERDICT_BYTES], const struct greeting_verdict *v)
+{
+    memset(p, 0, VERDICT_BYTES);
+    memcpy(p, verdict_magic, MAGIC_BYTES);
+    store_le32(p + AT_STATUS, (uint32_t)v->status);
+    store_le32(p + AT_FINDER, v->rank);
+    memcpy(p + AT_WORDS, v->words, strnlen(v->words, VERDICT_WORDS - 1));
+}
+
+enum pici_status pici_verdict_get(struct greeting_verdict *v, const uint8_t p[VERDICT_BYTES])
+{
+    *v = (struct greeting_verdict){.status = PICI_OK};
+    if (memcmp(p, verdict_magic, MAGIC_BYTES) != 0 || p[VERDICT_BYTES - 1])
+        return PICI_E_CORRUPT;
+    v->status = pici_msg_status(load_le32(p + AT_STATUS));
+    v->rank = load_le32(p + AT_FINDER);
+    memcpy(v->words, p + AT_WORDS, sizeof v->words);
+    for (char *c = v->words; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+    return PICI_OK;
+}

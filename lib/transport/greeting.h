@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What ranks say to each other over sockets before they are a communicator: messages of fixed lengths. Pure functions
+ * of bytes. All integers are little-endian.
+ *
+ * A greeting begins every connection. Until it is found to be right, a receiver reads these bytes and no more.
+ *     0  magic "PICIMEET"
+ *     8  version of greetings, 4 bytes
+ *    12  version of the messages of collectives, 4 bytes
+ *    16  kind, 4 bytes: enum greeting_kind
+ *    20  rank of the sender, 4 bytes
+ *    24  number of ranks, 4 bytes
+ *    28  rank that the sender takes the receiver for, 4 bytes
+ *    32  place where the sender listens, 24 bytes (below); none: zeros
+ *    56  token, 64 bytes, padded with zeros
+ *   120  host, 64 bytes: opaque; equal on ranks that share a node
+ *   184  zeros, 8 bytes
+ * Up to the token it is the same in all versions.
+ *
+ * A verdict says whether the sender can go on, and why not.
+ *     0  magic "PICISAYS"
+ *     8  status, 4 bytes: enum pici_status
+ *    12  rank that found it, 4 bytes
+ *    16  words, 240 bytes, padded with zeros, the last of which is one
+ *
+ * A place is an address of TCP.
+ *     0  family, 4 bytes: 0 (no address), 4 or 6
+ *     4  port, 4 bytes: 1 to 65535
+ *     8  address, 16 bytes, in network order; of IPv4 the first 4, the others zeros */
+#ifndef PICI_LIB_TRANSPORT_GREETING_H
+#define PICI_LIB_TRANSPORT_GREETING_H
+
+#include "pici/coll.h"
+
+enum {
+    GREETING_BYTES = 192,
+    GREETING_VERSION = 1,
+    GREETING_TOKEN = 64,
+    GREETING_HOST = 64,
+    VERDICT_BYTES = 256,
+    VERDICT_WORDS = 240,
+    PLACE_BYTES = 24
+};
+
+enum greeting_kind {
+    GREETING_JOIN = 1, /* to rank 0, by ranks that want to know where the others are */
+    GREETING_LINK = 2, /* to another rank, at the place that rank 0 told */
+    GREETING_MEET = 3  /* to the rank at the other end of a connection that is made for a communicator */
+};
+
+struct place {
+    int family; /* 0, 4 or 6 */
+    int port;
+    uint8_t address[16];
+};
+
+struct greeting {
+    uint32_t version, messages;
+    enum greeting_kind kind;
+    uint32_t rank, ranks, peer;
+    struct place place;
+    char token[GREETING_TOKEN], host[GREETING_HOST];
+};
+
+struct greeting_verdict {
+    enum pici_status status;
+    uint32_t rank;
+    char words[VERDICT_WORDS];
+};
+
+/* A greeting of this version of the library: no place, no token, no host. */
+struct greeting pici_greeting(enum greeting_kind, int rank, int ranks, int peer);
+
+void pici_greeting_put(uint8_t p[GREETING_BYTES], const struct greeting *);
+
+/* PICI_E_CORRUPT: not a greeting. Of another version only the bytes before the token are looked at. Whether it is the
+ * one that is due, pici_greeting_wrong says. */
+enum pici_status pici_greeting_get(struct greeting *, const uint8_t p[GREETING_BYTES]);
+
+/* Whether two tokens are equal. Takes the same time wherever they differ. */
+int pici_greeting_token(const char a[GREETING_TOKEN], const char b[GREETING_TOKEN]);
+
+/* What is wrong with a greeting that was received where the greeting `own` was sent, or would be; from: the rank that
+ * must have sent it, or -1. Returns 0 if nothing is wrong; else words [bytes] says what. */
+int pici_greeting_wrong(const struct greeting *, const struct greeting *own, int from, char *words, size_t bytes);
+
+void pici_verdict_put(uint8_t p[VERDICT_BYTES], const struct greeting_verdict *);
+
+/* PICI_E_CORRUPT: not a verdict. An unknown status becomes PICI_E_CORRUPT in it, and control characters in the words
+ * become question marks. */
+enum pici_status pici_verdict_get(struct greeting_verdict *, const uint8_t p[VERDICT_BYTES]);
+
+void pici_place_put(uint8_t p[PLACE_BYTES], const struct place *);
+
+/* PICI_E_CORRUPT: not a place. */
+enum pici_status pici_place_get(struct place *, const uint8_t p[PLACE_BYTES]);
+
+/* Whether a place can be reached from its own host only. */
+int pici_place_loopback(const struct place *);
+
+#endif

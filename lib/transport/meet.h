@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Messages of known lengths over many sockets at once, with a deadline: for greetings, before there is a transport. */
+#ifndef PICI_LIB_TRANSPORT_MEET_H
+#define PICI_LIB_TRANSPORT_MEET_H
+
+#include "pici/coll.h"
+
+/* Milliseconds of a clock that is never set. */
+int64_t pici_meet_now(void);
+
+/* When a timeout is over that begins now; < 0: never. */
+int64_t pici_meet_deadline(int timeout_ms);
+
+/* What poll is told to wait at the most until then: 0 or more; if that is never, a second. */
+int pici_meet_left(int64_t deadline);
+
+struct meet_side {
+    int fd;             /* -1: this side is left out */
+    const uint8_t *out; /* [out_bytes] to send */
+    uint8_t *in;        /* [in_bytes] to receive: never more are read */
+    size_t out_bytes, in_bytes;
+
+    size_t sent, got;
+    enum pici_status status; /* how it ended: PICI_OK, PICI_E_PEER (closed), PICI_E_TIMEOUT or PICI_E_TRANSPORT */
+    int error;               /* errno of PICI_E_TRANSPORT */
+    int deaf, ended;         /* for pici_meet: the peer takes no more bytes; this side has ended */
+};
+
+/* Exchange the bytes of n sides. One that fails does not stop the others, but from then on they have at most grace_ms.
+ * A peer that closes after it has sent all is PICI_OK, unless nothing is due from it. PICI_E_NOMEM: no memory. */
+enum pici_status pici_meet(struct meet_side *, int n, int64_t deadline, int grace_ms);
+
+#endif

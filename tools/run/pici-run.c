@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * pici-run: start the ranks of a program on this host, and tell them by the environment how to find each other. Needs
+ * libc alone. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include "pici/pici.h"
+
+/* Ports are taken below those that the system gives to connections: else one of these could take it meanwhile. */
+enum {
+    MAX_RANKS = 4096,
+    TOKEN_BYTES = 16,
+    FIRST_PORT = 15000,
+    PORTS = 17000,
+    PORT_TRIES = 200,
+    TERM_MS = 1000, /* after the first failure; ranks that notice it by themselves say so meanwhile */
+    KILL_MS = 5000  /* after that */
+};
+
+enum { EXIT_USAGE = 2, EXIT_NOT_STARTED = 126, EXIT_NOT_FOUND = 127, EXIT_SIGNAL = 128 };
+
+static const char usage[] =
+    "usage: pici-run -n RANKS [--] COMMAND [ARGUMENT...]\n"
+    "Starts COMMAND so many times on this host. Each process finds PICI_RANK, PICI_RANKS, PICI_RENDEZVOUS and\n"
+    "PICI_TOKEN in its environment, which is where pici_comm_rendezvous(&comm, NULL, 0, 0, NULL) looks.\n"
+    "  -n, --ranks N    how many processes\n"
+    "  -v, --verbose    say on standard error how each rank ended\n"
+    "  --version, --help\n"
+    "Rank 0 has the standard input. If a rank fails, the others are ended after a second. The exit status is that of "
+    "the\n"
+    "first rank that failed, or 128 and the number of the signal that ended it.\n";
+
+static void complain(const char *what, const char *why)
+{
+    fprintf(stderr, "pici-run: %s: %s\n", what, why);
+}
+
+static long long milliseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (long long)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- what the ranks are told */
+
+static int random_bytes(uint8_t *p, size_t n)
+{
+    const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    const int got = fd >= 0 && read(fd, p, n) == (ssize_t)n;
+    if (fd >= 0)
+        close(fd);
+    return got;
+}
+
+/* Whether a port of loopback is free. */
+static int is_free(int port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int unused = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 1) == 0;
+    if (fd >= 0)
+        close(fd);
+    return unused;
+}
+
+/* Returns 0 without a port or a token. */
+static int set_environment(int ranks)
+{
+    char text[2 * TOKEN_BYTES + 1];
+    uint8_t token[TOKEN_BYTES];
+    uint16_t start;
+    int port = 0;
+    if (!random_bytes(token, sizeof token) || !random_bytes((uint8_t *)&start, sizeof start)) {
+        complain("/dev/urandom", strerror(errno));
+        return 0;
+    }
+    for (int i = 0; i < PORT_TRIES && !port; i++)
+        if (is_free(FIRST_PORT + (start + i) % PORTS))
+            port = FIRST_PORT + (start + i) % PORTS;
+    if (!port) {
+        complain("127.0.0.1", "no free port was found");
+        return 0;
+    }
+    for (int i = 0; i < TOKEN_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02x", token[i]);
+    int failed = setenv("PICI_TOKEN", text, 1);
+    snprintf(text, sizeof text, "127.0.0.1:%d", port);
+    failed |= setenv("PICI_RENDEZVOUS", text, 1);
+    snprintf(text, sizeof text, "%d", ranks);
+    failed |= setenv("PICI_RANKS", text, 1);
+    if (failed)
+        complain("the environment", strerror(errno));
+    return !failed;
+}
+
+/* ---- the ranks */
+
+struct job {
+    int n, running, verbose;
+    pid_t *pid;     /* [n] 0: not running */
+    int status;     /* to exit with: of the first that failed */
+    int failed;     /* one has */
+    long long next; /* when to send `signal` to those that still run; < 0: never */
+    int signal;
+    sigset_t signals; /* that are waited for, and else blocked */
+};
+
+static _Noreturn void become(int rank, char **command, const sigset_t *mask)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", rank);
+#ifdef __linux__
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* so that nobody is left behind if this program is killed */
+#endif
+    if (rank > 0) {
+        const int null = open("/dev/null", O_RDONLY);
+        if (null >= 0 && null != STDIN_FILENO) {
+            (void)dup2(null, STDIN_FILENO);
+            close(null);
+        }
+    }
+    if (setenv("PICI_RANK", text, 1) == 0 && sigprocmask(SIG_SETMASK, mask, NULL) == 0)
+        execvp(command[0], command);
+    const int error = errno;
+    if (rank == 0)
+        complain(command[0], strerror(error));
+    _exit(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_STARTED);
+}
+
+static void tell_all(const struct job *j, int signal)
+{
+    for (int i = 0; i < j->n; i++)
+        if (j->pid[i])
+            (void)kill(j->pid[i], signal);
+}
+
+/* From now on the ranks are to end: those that do not by themselves soon, are told. */
+static void wind_up(struct job *j)
+{
+    j->failed = 1;
+    j->signal = SIGTERM;
+    j->next = milliseconds() + TERM_MS;
+}
+
+static void say_end(const struct job *j, int rank, int status, int first)
+{
+    const char *rest = first && j->running ? "; the others are ended" : "";
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "pici-run: rank %d was ended by signal %d (%s)%s\n", rank, WTERMSIG(status),
+                strsignal(WTERMSIG(status)), rest);
+    else
+        fprintf(stderr, "pici-run: rank %d exited with status %d%s\n", rank, WEXITSTATUS(status), rest);
+}
+
+/* Note the ranks that have ended. */
+static void reap(struct job *j)
+{
+    int status;
+    pid_t pid;
+    while (j->running && (pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        int rank = 0;
+        while (rank < j->n && j->pid[rank] != pid)
+            rank++;
+        if (rank == j->n)
+            continue;
+        const int code = WIFSIGNALED(status) ? EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status),
+                  first = code && !j->failed;
+        j->pid[rank] = 0;
+        j->running--;
+        if (first || j->verbose)
+            say_end(j, rank, status, first);
+        if (first) {
+            j->status = code;
+            wind_up(j);
+        }
+    }
+}
+
+/* Sleep until a rank ends, a signal comes or it is time for the next. Passes signals on, but for those of a terminal's
+ * keys, which the ranks have too. */
+static void sleep_and_pass_on(struct job *j)
+{
+    siginfo_t info;
+    const long long left = j->next - milliseconds();
+    const struct timespec t = {left > 0 ? (time_t)(left / 1000) : 0, left > 0 ? (long)(left % 1000) * 1000000 : 0};
+    const int signal = j->next < 0 ? sigwaitinfo(&j->signals, &info) : sigtimedwait(&j->signals, &info, &t);
+    if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL)
+        tell_all(j, signal);
+    if (j->next >= 0 && milliseconds() >= j->next) {
+        tell_all(j, j->signal);
+        j->next = j->signal == SIGTERM ? milliseconds() + KILL_MS : -1;
+        j->signal = SIGKILL;
+    }
+}
+
+static int run(struct job *j, char **command)
+{
+    static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    sigset_t before;
+    sigemptyset(&j->signals);
+    sigaddset(&j->signals, SIGCHLD);
+    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
+        sigaddset(&j->signals, passed_on[i]);
+    (void)signal(SIGCHLD, SIG_DFL); /* if it was ignored, nobody could be waited for */
+    sigprocmask(SIG_BLOCK, &j->signals, &before);
+    j->next = -1;
+    for (int i = 0; i < j->n && !j->failed; i++) {
+        const pid_t pid = fork();
+        if (pid == 0)
+            become(i, command, &before);
+        if (pid > 0) {
+            j->pid[i] = pid;
+            j->running++;
+            continue;
+        }
+        complain("fork", strerror(errno));
+        j->status = 1;
+        wind_up(j);
+    }
+    for (reap(j); j->running; reap(j))
+        sleep_and_pass_on(j);
+    return j->status;
+}
+
+static _Noreturn void bad_usage(void)
+{
+    fputs(usage, stderr);
+    exit(EXIT_USAGE);
+}
+
+static int parse_ranks(const char *text)
+{
+    char *end;
+    const long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 1 || n > MAX_RANKS)
+        bad_usage();
+    return (int)n;
+}
+
+static int finish_output(void)
+{
+    return fflush(stdout) || ferror(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    enum { VERSION = 256 };
+    static const struct option options[] = {{"ranks", 1, NULL, 'n'},
+                                            {"verbose", 0, NULL, 'v'},
+                                            {"version", 0, NULL, VERSION},
+                                            {"help", 0, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    struct job j = {0};
+    int c;
+    while ((c = getopt_long(argc, argv, "+n:vh", options, NULL)) != -1)
+        switch (c) {
+        case 'n': j.n = parse_ranks(optarg); break;
+        case 'v': j.verbose = 1; break;
+        case 'h': fputs(usage, stdout); return finish_output();
+        case VERSION: printf("pici-run %s\n", PICI_VERSION); return finish_output();
+        default: bad_usage();
+        }
+    if (!j.n || optind == argc)
+        bad_usage();
+    j.pid = calloc((size_t)j.n, sizeof *j.pid);
+    if (!j.pid) {
+        complain("ranks", strerror(ENOMEM));
+        return 1;
+    }
+    const int status = set_environment(j.n) ? run(&j, argv + optind) : 1;
+    free(j.pid);
+    return status;
+}
