@@ -8,7 +8,10 @@
  * queue of requests, so messages from one rank to another keep their order, which is all that pici/transport.h asks: a
  * rank need not receive as many messages as it sends. Therefore `receives` and `sends`, which tell steps apart, stay
  * NULL. Nothing blocks: a request waits in its queue until the socket takes or gives its bytes, and every test serves
- * all queues. Needs libc alone. */
+ * all queues. Needs libc alone.
+ *
+ * To use sockets, take the library's own transport (pici/socket.h): it is faster, and tells more of failures. This one
+ * shows how little a transport must do. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <poll.h>

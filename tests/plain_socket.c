@@ -363,6 +363,44 @@ static void collectives(int p, struct rng *rng)
     coll_team_free(&team);
 }
 
+/* Calls in flight that move by tests alone: nobody waits. */
+static void by_tests(void *context, int rank)
+{
+    enum { N = 60000, CALLS = 3 };
+    struct socket_team *t = context;
+    struct pici_request *request[CALLS] = {NULL};
+    int32_t *x = test_alloc(CALLS * N * sizeof *x);
+    const double end = socket_seconds() + 60;
+    int done = 0;
+    for (int i = 0; i < CALLS * N; i++)
+        x[i] = i % 11 == 0 ? i + rank : 0;
+    for (int i = 0; i < CALLS && !t->status[rank]; i++)
+        t->status[rank] =
+            pici_all_reduce_start(x + i * N, x + i * N, N, PICI_I32, PICI_SUM, t->comm[rank], NULL, &request[i]);
+    while (done < CALLS && !t->status[rank] && socket_seconds() < end) {
+        int ended;
+        t->status[rank] = pici_test(&request[done], &ended);
+        done += ended;
+    }
+    for (int i = 0; i < CALLS * N && !t->status[rank]; i++)
+        if (x[i] != (i % 11 == 0 ? t->p * i + t->p * (t->p - 1) / 2 : 0))
+            t->status[rank] = PICI_E_CORRUPT;
+    if (done < CALLS && !t->status[rank])
+        t->status[rank] = PICI_E_TIMEOUT;
+    free(x);
+}
+
+static void tested(int p)
+{
+    struct socket_team t;
+    socket_team_init(&t, p);
+    socket_pairs(t.fds, p);
+    socket_team_make(&t);
+    coll_threads(p, by_tests, &t);
+    expect(socket_team_all(&t, PICI_OK, ""), "calls that are tested", p);
+    socket_team_free(&t);
+}
+
 /* A rank leaves while the others call; or gives up because of its own arguments. */
 static void leaving(void *context, int rank)
 {
@@ -586,6 +624,8 @@ int main(void)
     static const int sizes[] = {1, 2, 3, 4, 5, 8, 16};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         collectives(sizes[i], &rng);
+    tested(2);
+    tested(4);
     a_rank_leaves(2);
     a_rank_leaves(5);
     printf("%d passed, %d failed\n", passed, failed);

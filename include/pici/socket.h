@@ -17,8 +17,9 @@ extern "C" {
  * about the same time, within the timeout (PICI_TIMEOUT_MS), and each returns the same status.
  *
  * The communicator owns the sockets from now on. pici_comm_free closes them; if this call fails, it closes them before
- * it returns. Nothing may be unread on a socket, and nobody else may use it. Sockets of TCP get the option TCP_NODELAY;
- * all get FD_CLOEXEC. No signal is raised when a peer is gone.
+ * it returns (but no other kind of file that the caller took for a socket). Nothing may be unread on a socket, and
+ * nobody else may use it. Sockets of TCP get the option TCP_NODELAY; all get FD_CLOEXEC. No signal is raised when a
+ * peer is gone.
  *
  * Ranks on the same host (the same boot of a kernel) and in the same network namespace share a node, unless
  * pici_comm_set_nodes says otherwise. A rank that dies is noticed at once by those that exchange messages with it, and

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Transports: what moves bytes between the ranks of a communicator. The library has transports for threads, MPI and
- * NCCL. A program adds its own by filling in struct pici_transport; examples/transport.c is one, over sockets.
+ * Transports: what moves bytes between the ranks of a communicator. The library has transports for threads, sockets,
+ * MPI and NCCL. A program adds its own by filling in struct pici_transport; examples/transport.c is one, as short as a
+ * transport over sockets can be.
  *
  * Messages between two ranks arrive in order: the nth message that a rank sends to a peer is the nth that the peer
  * receives from that rank. There is no order between messages of different pairs of ranks. A rank may send more
