@@ -452,6 +452,16 @@ static void refused(struct socket_team *t, enum pici_status s, const char *phras
     socket_team_free(t);
 }
 
+/* Rank 0 cannot use its socket for rank 2, which therefore hears of that from nobody who knows why. */
+static void not_connected(struct socket_team *t, const char *phrase)
+{
+    socket_team_make(t);
+    for (int i = 0; i < 2; i++)
+        expect(t->status[i] == PICI_E_ARG && strstr(t->words[i], phrase), t->words[i], i);
+    expect(t->status[2] != PICI_OK && strstr(t->words[2], "rank 0 "), t->words[2], 2);
+    expect(t->seconds < 8, phrase, (long)t->seconds);
+}
+
 static void swap(int *a, int *b)
 {
     const int x = *a;
@@ -497,8 +507,7 @@ static void wrong_ones(void)
     close(t.fds[2]); /* of ranks 0 and 2 */
     FILE *file = tmpfile();
     t.fds[2] = file ? fileno(file) : -1;
-    socket_team_make(&t);
-    expect(socket_team_all(&t, PICI_E_ARG, "rank 0: fds[2]"), "a file", 0);
+    not_connected(&t, "rank 0: fds[2]");
     expect(file && socket_is_open(fileno(file)), "what is no socket is left alone", 0);
     if (file)
         fclose(file);
@@ -507,7 +516,7 @@ static void wrong_ones(void)
     socket_pairs(t.fds, 3);
     close(t.fds[2]);
     t.fds[2] = t.fds[1];
-    refused(&t, PICI_E_ARG, "rank 0: fds[1] and fds[2] are the same socket");
+    not_connected(&t, "rank 0: fds[1] and fds[2] are the same socket");
 }
 
 /* Arguments that make no sense, without any peer. */

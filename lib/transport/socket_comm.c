@@ -68,7 +68,7 @@ static void find_fault(struct circle *c, enum pici_status s, const char *words)
     if (weight(s) <= weight(c->own.status))
         return;
     c->own.status = s;
-    snprintf(c->own.words, sizeof c->own.words, "%s", words);
+    snprintf(c->own.words, sizeof c->own.words, "%.*s", (int)sizeof c->own.words - 1, words);
 }
 
 static int is_stream(int fd)
