@@ -385,7 +385,7 @@ static enum pici_status socket_test(void *context, void *request, int *done, siz
 }
 
 /* Move all queues that can move, after waiting for that. Without a timeout, few queues are tried at once: that takes
- * fewer system calls than to ask which of them can move. Returns how many sockets were ready, as far as that is known. */
+ * fewer system calls than to ask which of them can move. Returns how many sockets were ready, as far as known. */
 static int look(struct node *me, int timeout_ms)
 {
     nfds_t n = 0;
@@ -394,9 +394,10 @@ static int look(struct node *me, int timeout_ms)
         struct peer *p = &me->peers[i];
         if (!p->out.first && !p->in.first)
             continue;
-        queues += (p->out.first != NULL) + (p->in.first != NULL);
-        me->polls[n] =
-            (struct pollfd){.fd = p->fd, .events = (short)((p->out.first ? POLLOUT : 0) | (p->in.first ? POLLIN : 0))};
+        const int sends = p->out.first != NULL, receives = p->in.first != NULL;
+        queues += sends + receives;
+        me->polls[n].fd = p->fd;
+        me->polls[n].events = (short)((sends ? POLLOUT : 0) | (receives ? POLLIN : 0));
         me->polled[n++] = p;
     }
     const int blindly = timeout_ms == 0 && queues <= BLINDLY;
