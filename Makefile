@@ -165,9 +165,9 @@ $(BUILD)/obj/python/%.o: python/%.c $(BUILD)/obj/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -fPIC -fvisibility=hidden -Wmissing-prototypes -isystem $(PYTHON_INCLUDE) -c -o $@ $<
 
-$(BUILD)/_codec.abi3.so: $(BUILD)/obj/python/pici/_codec.o
+$(BUILD)/_codec.abi3.so: $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard python/pici/*.c)))
 	$(say) LD $@
-	$(Q)$(LINK) -shared -o $@ $<
+	$(Q)$(LINK) -shared -o $@ $^
 
 # What the tool is made of, for its tests too.
 $(BUILD)/obj/tools.a: $(TOOL_OBJ)
@@ -187,6 +187,7 @@ $(RUN): $(call obj,tools/run/pici-run.c)
 MPICC = mpicc
 MPIDIR = $(BUILD)/mpi
 MPI_A = $(MPIDIR)/libpici_mpi.a
+MPI_SO = $(MPIDIR)/libpici_mpi.so
 MPI_CC = OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC)
 MPI_LINK = $(MPI_CC) $(LINK_FLAGS)
 MPI_TESTS := $(patsubst tests/%.c,$(MPIDIR)/%,$(sort $(wildcard tests/mpi_*.c)))
@@ -194,7 +195,7 @@ MPI_TESTS := $(patsubst tests/%.c,$(MPIDIR)/%,$(sort $(wildcard tests/mpi_*.c)))
 MPI_TUNE = $(MPIDIR)/pici-tune
 
 .PHONY: mpi mpi-tests
-mpi: $(MPI_A) $(MPI_TUNE)
+mpi: $(MPI_A) $(MPI_SO) $(MPI_TUNE)
 mpi-tests: $(MPI_TESTS)
 
 $(MPIDIR)/obj/flags: FORCE
@@ -211,6 +212,11 @@ $(MPIDIR)/obj/%.o: %.c $(MPIDIR)/obj/flags
 $(MPI_A): $(patsubst %.c,$(MPIDIR)/obj/%.o,$(sort $(wildcard lib/transport/mpi*.c)))
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# For programs that load it while they run, as the Python package does.
+$(MPI_SO): $(patsubst %.c,$(MPIDIR)/obj/%.o,$(sort $(wildcard lib/transport/mpi*.c))) $(SO)
+	$(say) LD $@
+	$(Q)$(MPI_LINK) -shared -Wl,-soname,libpici_mpi.so.$(SOVERSION) $(if $(SANITIZE),,-Wl,-z,defs) -o $@ $^
 
 $(MPI_TESTS): $(MPIDIR)/%: $(MPIDIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(MPI_A) $(A)
 	$(say) LD $@
@@ -326,6 +332,14 @@ $(NCCLDIR)/obj/%.o: %.c $(NCCLDIR)/obj/flags
 $(NCCL_A): $(patsubst %.c,$(NCCLDIR)/obj/%.o,$(sort $(wildcard lib/transport/nccl*.c)))
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# For programs that load it while they run, as the Python package does. With the engine for GPUs inside.
+.PHONY: nccl-shared
+nccl-shared: $(NCCLDIR)/libpici_nccl.so
+NCCL_OBJ = $(patsubst %.c,$(NCCLDIR)/obj/%.o,$(sort $(wildcard lib/transport/nccl*.c)))
+$(NCCLDIR)/libpici_nccl.so: $(NCCL_OBJ) $(CUDA_OBJ) $(SO)
+	$(say) LD $@
+	$(Q)$(LINK) -shared -Wl,-soname,libpici_nccl.so.$(SOVERSION) -Wl,-z,defs -o $@ $^ $(NCCL_LIBS)
 
 # The example of docs/collectives.md.
 $(NCCLDIR)/example.c: docs/collectives.md
@@ -733,6 +747,10 @@ install: all man $(filter mpi cuda nccl,$(MAKECMDGOALS))
 		install -m 644 $(MPI_A) $(DESTDIR)$(LIBDIR)/libpici_mpi.a && \
 		$(call pc,pici_mpi,Sparse collectives over MPI (link through mpicc),pici,); \
 	fi
+	if [ -e $(MPI_SO) ]; then \
+		install -m 755 $(MPI_SO) $(DESTDIR)$(LIBDIR)/libpici_mpi.so.$(VERSION) && \
+		ln -sf libpici_mpi.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libpici_mpi.so.$(SOVERSION); \
+	fi
 	if [ -e $(MPI_TUNE) ]; then \
 		install -m 755 $(MPI_TUNE) $(DESTDIR)$(BINDIR)/pici-tune && \
 		install -m 644 tools/tune/pici-tune.1 $(DESTDIR)$(MANDIR)/man1/; \
@@ -757,6 +775,7 @@ uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/libpici.a $(DESTDIR)$(LIBDIR)/libpici.so $(DESTDIR)$(LIBDIR)/libpici.so.$(SOVERSION) \
 		$(DESTDIR)$(LIBDIR)/libpici.so.$(VERSION) $(PUBLIC_H:include/%=$(DESTDIR)$(INCLUDEDIR)/%) \
 		$(DESTDIR)$(LIBDIR)/libpici_mpi.a $(DESTDIR)$(PKGCONFIGDIR)/pici_mpi.pc \
+		$(DESTDIR)$(LIBDIR)/libpici_mpi.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libpici_mpi.so.$(VERSION) \
 		$(DESTDIR)$(LIBDIR)/libpici_cuda.a $(DESTDIR)$(PKGCONFIGDIR)/pici_cuda.pc \
 		$(DESTDIR)$(LIBDIR)/libpici_nccl.a $(DESTDIR)$(PKGCONFIGDIR)/pici_nccl.pc \
 		$(DESTDIR)$(CMAKEDIR)/pici-config.cmake $(DESTDIR)$(CMAKEDIR)/pici-config-version.cmake \
@@ -810,10 +829,10 @@ endif
 ## make bench-volume    bytes that each algorithm sends; bench-algorithms: all on rate-limited hosts (root, an hour)
 ## make bench-scale     collectives on simulated networks: RANKS=64 KINDS='switch fat-tree dragonfly uneven'
 ## make vectors         write formats/vectors anew; make figures: the pictures of docs/predict.md
-## make mpi             $(MPIDIR)/libpici_mpi.a and pici-tune through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
+## make mpi             $(MPIDIR)/libpici_mpi.a, .so and pici-tune through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
 ## make mpi-examples    $(MPIDIR)/train, for mpirun
 ## make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda
-## make nccl            $(NCCLDIR)/libpici_nccl.a; NCCLDIR=$(BUILD)/nccl, NCCL_HOME=the CUDA toolkit
+## make nccl            $(NCCLDIR)/libpici_nccl.a; NCCLDIR=$(BUILD)/nccl, NCCL_HOME=the CUDA toolkit; nccl-shared: .so
 ## make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
 ## make check-mutants   device functions damaged in one place each: the emulator catches them all
 ## make bench-coll-cuda $(BUILD)/bench_coll_cuda, whose --cuda measures them on GPUs, beside NCCL's

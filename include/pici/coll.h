@@ -221,6 +221,12 @@ PICI_API enum pici_status pici_test(struct pici_request **request, int *done);
  * PICI_OK. PICI_E_ARG: request is NULL. */
 PICI_API enum pici_status pici_wait(struct pici_request **request);
 
+/* As pici_wait, but for at most about timeout_ms milliseconds; < 0: without a limit. If the collective has ended: *done
+ * = 1. Otherwise: *done = 0, PICI_OK is returned, and the collective goes on with the next call of this function,
+ * pici_wait or pici_test. So a program can look after something else now and then, such as a signal.
+ * PICI_E_ARG: request or done is NULL. */
+PICI_API enum pici_status pici_wait_for(struct pici_request **request, int timeout_ms, int *done);
+
 /* Make communicators among threads of this process: comms[ranks]. comms[r] is rank r's; only one thread may use it at a
  * time. The caller frees each. All are NULL unless PICI_OK is returned.
  * PICI_E_ARG: null, ranks < 1 or too many, or an environment variable with an invalid value (pici_comm_error(NULL)

@@ -3,6 +3,7 @@
  * The public collectives: starting a call, making progress on the queue, waiting. */
 #define _GNU_SOURCE
 #include <limits.h>
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 
@@ -193,11 +194,13 @@ static int advance_in_time(struct pici_comm *comm, double *now, double *left)
     return 1;
 }
 
-static void run(struct pici_request *r)
+/* Make progress until the request has ended, or until a time (pici_coll_now). */
+static void run(struct pici_request *r, double until)
 {
     /* one event until something moves, however often the transport wakes up */
     struct trace_event waited = {
         .name = "wait", .phase = -1, .step = -1, .slice = -1, .peer = -1, .inter = -1, .format = -1, .density = -1};
+    struct trace *trace = r->comm ? r->comm->trace : NULL;
     while (r->state != COLL_DONE) {
         struct pici_comm *comm = r->comm;
         struct pici_request *head = comm->head;
@@ -205,10 +208,15 @@ static void run(struct pici_request *r)
         double begin, left;
         if (advance_in_time(comm, &begin, &left)) {
             if (waited.begin > 0)
-                pici_trace_add(comm->trace, &waited);
+                pici_trace_add(trace, &waited);
             waited.begin = 0;
+            if (until < HUGE_VAL && pici_coll_now() >= until)
+                break;
             continue;
         }
+        if (begin >= until)
+            break;
+        left = until - begin < left ? until - begin : left;
         if (t->wait && !(head->state == COLL_DATA && head->path->busy(head)))
             t->wait(t->context, left > 0.1 ? 100 : (int)(left * 1e3) + 1);
         else
@@ -219,6 +227,8 @@ static void run(struct pici_request *r)
             waited.begin = begin;
         waited.sequence = head->sequence;
     }
+    if (waited.begin > 0)
+        pici_trace_add(trace, &waited);
 }
 
 enum pici_status pici_test(struct pici_request **request, int *done)
@@ -238,14 +248,25 @@ enum pici_status pici_test(struct pici_request **request, int *done)
 
 enum pici_status pici_wait(struct pici_request **request)
 {
-    if (!request)
+    int done;
+    return pici_wait_for(request, -1, &done);
+}
+
+enum pici_status pici_wait_for(struct pici_request **request, int timeout_ms, int *done)
+{
+    if (!request || !done)
         return PICI_E_ARG;
     struct pici_request *r = *request;
+    *done = !r;
     if (!r)
         return PICI_OK;
     if (r->comm && r->comm->generation != pici_coll_generation())
         return PICI_E_BROKEN;
-    run(r);
+    if (r->state != COLL_DONE)
+        run(r, timeout_ms < 0 ? HUGE_VAL : pici_coll_now() + 1e-3 * timeout_ms);
+    *done = r->state == COLL_DONE;
+    if (!*done)
+        return PICI_OK;
     enum pici_status s = r->status;
     *request = NULL;
     free(r);
@@ -261,7 +282,7 @@ static enum pici_status call_and_wait(struct coll_call call, struct pici_comm *c
         return s;
     call.blocking = 1;
     pici_request_queue(comm->spare, &call, comm, &o);
-    run(comm->spare);
+    run(comm->spare, HUGE_VAL);
     return comm->spare->status;
 }
 

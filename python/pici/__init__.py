@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""pici: a lossless codec for dense buffers that are mostly zero, and files of tensors.
+"""pici: a lossless codec for dense buffers that are mostly zero, files of tensors, and collectives.
 
 Blocks of elements:
     compress(array)                     the block of an array, as bytes
@@ -19,6 +19,11 @@ Files of tensors:
     open(path)                          a mapping whose tensors are read when they are indexed: f["w"][10:20]
     create(path)                        write tensors one by one, and in pieces
 
+Collectives (help(pici.comm)):
+    Comm.threads(n), Comm.mpi(), ...    a communicator of this rank
+    comm.all_reduce(array)              the sum of all ranks' arrays; reduce_scatter, all_gather
+    comm.all_reduce_start(array)        the same in the background: a Request, with wait() and test()
+
 Memory:
     keep_memory(max_bytes)              how much memory of large arrays is kept for the next ones
 
@@ -29,8 +34,8 @@ Memory:
     with pici.open("model.pici") as f:
         rows = f["w"][10:20]                    # reads only the chunks that hold these rows
 
-help(pici.codec) says which arrays are accepted and returned, help(pici.file) how files are read and written, and
-help(pici.errors) what is raised.
+help(pici.codec) says which arrays are accepted and returned, help(pici.file) how files are read and written,
+help(pici.comm) how ranks work together, and help(pici.errors) what is raised.
 """
 from . import _abi
 from ._dlpack import DLPackArray
@@ -48,9 +53,11 @@ from .codec import (
     scatter_add,
     verify,
 )
+from .comm import Comm, Request, Stats
 from .errors import (
     ArgumentError,
     BrokenError,
+    BusyError,
     ChecksumError,
     CorruptError,
     DeviceError,
@@ -90,6 +97,9 @@ __all__ = [
     "File",
     "Tensor",
     "Writer",
+    "Comm",
+    "Request",
+    "Stats",
     "Info",
     "DLPackArray",
     "Error",
@@ -105,6 +115,7 @@ __all__ = [
     "UnsupportedError",
     "VersionError",
     "BrokenError",
+    "BusyError",
     "DeviceError",
     "PeerError",
     "TimedOutError",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The loaded library, and its C ABI for files, as include/pici/file.h declares it, for ctypes. The functions on blocks
-are called by the extension module _codec, which has no library of its own: it is given their addresses here.
+"""The loaded library, and for ctypes its C ABI for files, as include/pici/file.h declares it, and for making
+communicators (coll.h). The functions on blocks, and collectives, are called by the extension module _codec, which has
+no library of its own: it is given their addresses here.
 
 A CDLL releases the GIL during each call. ctypes silently truncates integers to their C width, so numbers from callers
 go through u31() or u64() first.
@@ -11,7 +12,18 @@ import ctypes
 import operator
 import os
 import sys
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_size_t,
+    c_uint,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +36,8 @@ KEY_MAX = 255  # PICI_KEY_MAX
 
 ZEROS = {"exact": 0, "value": 1}  # enum pici_zeros
 FORMATS = {"dense": 0, "pici": 1, "coo": 2, "hybrid": 3, "auto": 255}
+OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3}  # enum pici_op
+ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE = 1, 2, 3  # enum pici_collective
 
 STATUS = c_int  # enum pici_status
 ENUM = c_int  # any other
@@ -85,12 +99,68 @@ class TensorInfo(Sized):
     ]
 
 
+_LEAVE = {"format": 255, "inter_threshold": -1, "intra_threshold": -1, "ag_threshold": -1}
+
+
+class CollOpts(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("algorithm", ENUM),
+        ("format", ENUM),
+        ("inter_threshold", c_float),
+        ("intra_threshold", c_float),
+        ("ag_threshold", c_float),
+        ("timeout_ms", c_int),
+        ("stats", c_void_p),
+        ("checksum", c_int),
+        ("slice_bytes", c_uint64),
+        ("window", c_int),
+        ("scratch", c_void_p),
+        ("scratch_bytes", c_size_t),
+        ("inter_bandwidth", c_double),
+        ("intra_bandwidth", c_double),
+        ("formats", c_uint),
+        ("unused", c_int),
+        ("zeros", ENUM),
+        ("vendor", c_int),
+        ("density", c_double),
+        ("latency", c_double),
+    ]
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**{**_LEAVE, **fields})
+
+
+class Tune(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("algorithm", ENUM),
+        ("window", c_int),
+        ("slice_bytes", c_uint64),
+        ("format", ENUM),
+        ("formats", c_uint),
+        ("inter_threshold", c_float),
+        ("intra_threshold", c_float),
+        ("ag_threshold", c_float),
+        ("checksum", c_int),
+        ("inter_bandwidth", c_double),
+        ("intra_bandwidth", c_double),
+        ("timeout_ms", c_int),
+        ("history", c_int),
+    ]
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**{**_LEAVE, **fields})
+
+
 STRUCTS = {
     "pici_attr": Attr,
     "pici_writer_opts": WriterOpts,
     "pici_tensor": Tensor,
     "pici_reader_opts": ReaderOpts,
     "pici_tensor_info": TensorInfo,
+    "pici_coll_opts": CollOpts,
+    "pici_tune": Tune,
 }
 
 P = c_void_p
@@ -122,6 +192,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_outfile_write": (c_int, [P, P, c_size_t]),
     "pici_outfile_commit": (STATUS, [P]),
     "pici_outfile_abort": (None, [P]),
+    "pici_algorithm_name": (c_char_p, [ENUM]),
+    "pici_comm_threads": (STATUS, [POINTER(P), c_int]),
+    "pici_comm_error": (c_char_p, [P]),
 }
 
 
@@ -145,6 +218,16 @@ def _load() -> ctypes.CDLL:
 
 
 lib = _load()
+
+
+def _algorithms() -> dict[str, int]:
+    names: dict[str, int] = {}
+    while (name := lib.pici_algorithm_name(len(names))) is not None:
+        names[name.decode()] = len(names)
+    return names
+
+
+ALGORITHMS = _algorithms()  # enum pici_algorithm
 try:
     from . import _codec
 except ImportError as e:

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * pici._codec: functions of pici/pici.h and pici/delta.h on Python objects. A call through ctypes takes several
- * microseconds more than one of these. Also the callbacks of pici/file.h, for file objects.
+ * microseconds more than one of these. Also the callbacks of pici/file.h, for file objects. _comm.c has the functions of
+ * pici/coll.h.
  *
  * The module uses the stable ABI of Python 3.9 only, so that one file serves every later CPython. That ABI has no
  * buffers; arrays therefore come as ndarrays, whose memory is found by NumPy's array interface (__array_struct__).
@@ -12,14 +13,12 @@
  *
  * The GIL is released during calls that read or write more than QUICK bytes. An object that is passed in is referred to
  * by the tuple of arguments, so it lives until the call returns. */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x03090000
-#include <Python.h>
+#include "_objects.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <stdbool.h>
 
+#include "_comm.h"
 #include "pici/delta.h"
 #include "pici/file.h"
 #include "pici/pici.h"
@@ -46,62 +45,6 @@ static struct {
     FUNCTIONS(MEMBER)
 } lib;
 
-static PyObject *array_struct; /* "__array_struct__" */
-
-/* What __array_struct__ points at: PyArrayInterface of NumPy's documentation. */
-struct array_interface {
-    int two; /* 2, to tell it from other structs */
-    int nd;
-    char typekind;
-    int itemsize;
-    int flags;
-    Py_intptr_t *shape;
-    Py_intptr_t *strides;
-    void *data;
-    PyObject *descr;
-};
-enum { C_CONTIGUOUS = 0x1, NOT_SWAPPED = 0x200, WRITEABLE = 0x400 };
-
-struct memory {
-    void *p;
-    size_t bytes;
-};
-
-/* Find the memory of bytes (if it is only read), or of an ndarray that is row-major and in the host's byte order. On
- * false an exception is set. */
-static bool find(struct memory *m, PyObject *o, bool write)
-{
-    if (!write && PyBytes_Check(o)) {
-        Py_ssize_t n;
-        if (PyBytes_AsStringAndSize(o, (char **)&m->p, &n))
-            return false;
-        m->bytes = (size_t)n;
-        return true;
-    }
-    PyObject *capsule = PyObject_GetAttr(o, array_struct);
-    if (!capsule)
-        return false;
-    const struct array_interface *a = PyCapsule_GetPointer(capsule, NULL);
-    bool ok = false;
-    if (a && (a->two != 2 || !(a->flags & C_CONTIGUOUS) || !(a->flags & NOT_SWAPPED))) {
-        PyErr_SetString(PyExc_ValueError,
-                        write ? "the array to write to is not row-major, or not in the host's byte order"
-                              : "the array is not row-major, or not in the host's byte order: pass "
-                                "numpy.ascontiguousarray(array, array.dtype.newbyteorder('='))");
-    } else if (a && write && !(a->flags & WRITEABLE)) {
-        PyErr_SetString(PyExc_ValueError, "the array to write to is read-only: pass one whose flags.writeable is True. "
-                                          "array.copy() is one, but the result is then in the copy only");
-    } else if (a) {
-        m->p = a->data;
-        m->bytes = (size_t)a->itemsize;
-        for (int i = 0; i < a->nd; i++)
-            m->bytes *= (size_t)a->shape[i];
-        ok = true;
-    }
-    Py_DecRef(capsule);
-    return ok;
-}
-
 static bool threads_of(PyObject *o, int *threads)
 {
     const Py_ssize_t n = PyNumber_AsSsize_t(o, PyExc_ValueError);
@@ -126,23 +69,12 @@ static void acquire(PyThreadState *released)
         PyEval_RestoreThread(released);
 }
 
-static bool take_address(PyObject *address_of, const char *name, void *function)
-{
-    PyObject *address = PyObject_CallFunction(address_of, "s", name);
-    void *p = address ? PyLong_AsVoidPtr(address) : NULL;
-    Py_DecRef(address);
-    if (!p && !PyErr_Occurred())
-        PyErr_Format(PyExc_ImportError, "libpici has no %s", name);
-    memcpy(function, &p, sizeof p);
-    return p != NULL;
-}
-
 /* bind(address_of): take the address of each function, address_of(name), an integer. */
 static PyObject *bind(PyObject *self, PyObject *address_of)
 {
     (void)self;
-#define TAKE(name) take_address(address_of, "pici_" #name, &lib.name) &&
-    return FUNCTIONS(TAKE) true ? Py_BuildValue("") : NULL;
+#define TAKE(name) pici_py_bind(address_of, "pici_" #name, &lib.name) &&
+    return FUNCTIONS(TAKE) pici_py_comm_bind(address_of) ? Py_BuildValue("") : NULL;
 }
 
 /* encode(base, source, dtype, format, threads, checksum, zeros, out) -> block, or its length in out, or a status < 0.
@@ -158,13 +90,13 @@ static PyObject *encode(PyObject *self, PyObject *args)
     struct pici_opts opts = PICI_OPTS_INIT;
     if (!PyArg_ParseTuple(args, "OOiiOpiO", &base_object, &source_object, &dtype, &format, &threads, &checksum, &zeros,
                           &out_object) ||
-        !threads_of(threads, &opts.threads) || !find(&source, source_object, false))
+        !threads_of(threads, &opts.threads) || !pici_py_find(&source, source_object, false))
         return NULL;
     opts.checksum = checksum;
     opts.zeros = (enum pici_zeros)zeros;
     const bool delta = base_object != Py_None, fresh = out_object == Py_None;
     const size_t width = lib.dtype_width((enum pici_dtype)dtype);
-    if ((delta && !find(&base, base_object, false)) || (!fresh && !find(&out, out_object, true)))
+    if ((delta && !pici_py_find(&base, base_object, false)) || (!fresh && !pici_py_find(&out, out_object, true)))
         return NULL;
     if (!width || source.bytes % width || (delta && base.bytes != source.bytes))
         return PyErr_Format(PyExc_ValueError, "%zu bytes are no elements of dtype %d", source.bytes, dtype);
@@ -200,7 +132,7 @@ static PyObject *head(PyObject *self, PyObject *block_object)
     (void)self;
     struct memory block;
     struct pici_info info = PICI_INFO_INIT;
-    if (!find(&block, block_object, false))
+    if (!pici_py_find(&block, block_object, false))
         return NULL;
     const enum pici_status s = lib.inspect(&info, block.p, block.bytes);
     if (s)
@@ -215,7 +147,7 @@ static PyObject *verify(PyObject *self, PyObject *block_object)
     (void)self;
     struct memory block;
     struct pici_fault fault = PICI_FAULT_INIT;
-    if (!find(&block, block_object, false))
+    if (!pici_py_find(&block, block_object, false))
         return NULL;
     PyThreadState *state = release(block.bytes);
     const enum pici_status s = lib.verify_at(block.p, block.bytes, &fault);
@@ -242,7 +174,8 @@ static PyObject *decode(PyObject *self, PyObject *args)
     struct pici_opts opts = PICI_OPTS_INIT;
     struct pici_info info = PICI_INFO_INIT;
     if (!PyArg_ParseTuple(args, "iOKOO", &what, &out_object, &first, &block_object, &threads) ||
-        !threads_of(threads, &opts.threads) || !find(&out, out_object, true) || !find(&block, block_object, false))
+        !threads_of(threads, &opts.threads) || !pici_py_find(&out, out_object, true) ||
+        !pici_py_find(&block, block_object, false))
         return NULL;
     enum pici_status s = lib.inspect(&info, block.p, block.bytes);
     if (s)
@@ -329,6 +262,10 @@ PyMODINIT_FUNC PyInit__codec(void)
     };
     static struct PyModuleDef module = {
         PyModuleDef_HEAD_INIT, "pici._codec", NULL, -1, functions, NULL, NULL, NULL, NULL};
-    array_struct = PyUnicode_InternFromString("__array_struct__");
-    return array_struct ? PyModule_Create(&module) : NULL;
+    PyObject *made = pici_py_objects_init() ? PyModule_Create(&module) : NULL;
+    if (made && PyModule_AddFunctions(made, pici_py_comm_functions)) {
+        Py_DecRef(made);
+        made = NULL;
+    }
+    return made;
 }

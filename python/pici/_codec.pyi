@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from collections.abc import Callable
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 from ._arrays import Storage
 
@@ -22,3 +22,39 @@ def encode(
 def head(block: Octets, /) -> Union[tuple[int, int, int, int, int], int]: ...
 def verify(block: Octets, /) -> Optional[tuple[int, int, Optional[int], str]]: ...
 def decode(what: int, out: Storage, first: int, block: Octets, threads: int, /) -> int: ...
+
+# Collectives. A driver and a flight are capsules.
+Driver = Any
+Flight = Any
+Memory = Union[Storage, tuple[int, int, Any]]
+
+def comm_new(address: int, /) -> tuple[Driver, int, int]: ...
+def comm_call(
+    driver: Driver,
+    kind: int,
+    send: Memory,
+    recv: Memory,
+    dtype: int,
+    op: int,
+    opts: Optional[bytes],
+    blocks: bool,
+    /,
+) -> int: ...
+def comm_start(
+    driver: Driver,
+    kind: int,
+    send: Memory,
+    recv: Memory,
+    dtype: int,
+    op: int,
+    opts: Optional[bytes],
+    blocks: bool,
+    /,
+) -> Union[Flight, int]: ...
+def comm_wait(flight: Flight, wait: bool, /) -> Optional[int]: ...
+def comm_stats(
+    of: Union[Driver, Flight], last: bool, /
+) -> tuple[int, int, int, int, tuple[int, int, int, int], float, float, float]: ...
+def comm_error(driver: Driver, /) -> Union[str, int]: ...
+def comm_set(driver: Driver, what: int, value: bytes, /) -> int: ...
+def comm_close(driver: Driver, /) -> None: ...

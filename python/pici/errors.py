@@ -96,7 +96,8 @@ class NoTensorError(Error, KeyError):
     __str__ = Exception.__str__  # a KeyError shows the repr
 
 
-# The classes below are for statuses of collectives and GPUs, which this package does not use yet.
+class BusyError(Error, RuntimeError):
+    """Another thread uses the communicator now. Only one may at a time."""
 
 
 class PeerError(Error):
@@ -124,7 +125,7 @@ class DeviceError(Error):
 
 
 class BrokenError(Error):
-    """The communicator has failed before."""
+    """The communicator has failed before, was closed, or a call on it was interrupted."""
 
     status = -46
 

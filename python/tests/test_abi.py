@@ -8,9 +8,9 @@ from pici import _abi, _dtypes, errors
 from vectors import TREE
 
 WIDTHS = {"int": ctypes.c_int, "unsigned": ctypes.c_uint, "size_t": ctypes.c_size_t, "uint32_t": ctypes.c_uint32}
-WIDTHS["uint64_t"] = ctypes.c_uint64
+WIDTHS.update({"uint64_t": ctypes.c_uint64, "float": ctypes.c_float, "double": ctypes.c_double})
 POINTERS = (ctypes.c_void_p, ctypes.c_char_p)
-HEADERS = ("pici.h", "delta.h", "file.h")
+HEADERS = ("pici.h", "delta.h", "file.h", "coll.h")
 
 
 def is_pointer(t):
@@ -84,6 +84,19 @@ class Abi(unittest.TestCase):
                         t = t._type_
                     self.assertTrue(agrees(c, t), (field, c, t))
 
+    def test_initializers(self):
+        """Members that are not given have the values of the C initializers."""
+        constants = {**self.constants("pici_algorithm"), **self.constants("pici_format"), "NULL": None}
+        constants.update(self.constants("pici_zeros"))
+        for name, struct in (("pici_coll_opts", _abi.CollOpts), ("pici_tune", _abi.Tune)):
+            body = re.search(rf"#define {name.upper()}_INIT[\s\\]*\{{(.*?)\}}", self.text, re.S)[1].replace("\\", "")
+            values = [x.strip() for x in body.split(",")]
+            self.assertEqual(values.pop(0), f"sizeof(struct {name})")
+            made = struct()
+            self.assertEqual(made.size, ctypes.sizeof(struct))
+            expected = [constants[x] if x in constants else float(x) for x in values]
+            self.assertEqual([getattr(made, field) for field, _ in struct._fields_[1:]], expected, name)
+
     def test_statuses(self):
         statuses = {value for key, value in self.constants("pici_status").items() if key != "PICI_OK"}
         self.assertEqual(set(errors.CLASSES), statuses)
@@ -100,6 +113,11 @@ class Abi(unittest.TestCase):
         self.assertEqual({key[5:].lower(): value for key, value in self.constants("pici_format").items()}, _abi.FORMATS)
         self.assertEqual(self.constants("pici_zeros"), {"PICI_ZEROS_EXACT": 0, "PICI_ZEROS_BY_VALUE": 1})
         self.assertEqual(_abi.ZEROS, {"exact": 0, "value": 1})
+        self.assertEqual({key[5:].lower(): value for key, value in self.constants("pici_op").items()}, _abi.OPS)
+        kinds = {"PICI_ALL_GATHER": _abi.ALL_GATHER, "PICI_REDUCE_SCATTER": _abi.REDUCE_SCATTER}
+        self.assertEqual(self.constants("pici_collective"), {**kinds, "PICI_ALL_REDUCE": _abi.ALL_REDUCE})
+        algorithms = {key[10:].lower(): value for key, value in self.constants("pici_algorithm").items()}
+        self.assertEqual({name.replace("-", "_"): value for name, value in _abi.ALGORITHMS.items()}, algorithms)
 
     def test_constants(self):
         self.assertEqual(self.defined("PICI_VERSION").strip('"').rsplit(".", 1)[0], _abi.VERSION)

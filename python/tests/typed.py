@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Every public function, as a program that mypy --strict checks (test_typed.py). It is not run."""
+import datetime
 import io
 from pathlib import Path
 from typing import Any, Optional
@@ -60,6 +61,31 @@ with pici.open(open("x.pici", "rb"), threads=2) as f:
     assert_type(t.attrs, dict[str, bytes])
     f.verify()
 
+# Collectives
+comms = pici.Comm.threads(2)
+assert_type(comms, list[pici.Comm])
+with comms[0] as comm:
+    assert_type((comm.rank, comm.size, comm.closed, comm.error), tuple[int, int, bool, str])
+    assert_type(comm.all_reduce(x, op="max", algorithm="ring", timeout=5, density=0.01), Elements)
+    assert_type(comm.all_reduce(x, x, vendor=True, latency=1e-5, format="coo", dtype="f32"), Elements)
+    assert_type(comm.reduce_scatter(x, timeout=datetime.timedelta(seconds=5)), Elements)
+    assert_type(comm.all_gather(x, zeros="value"), Elements)
+    assert_type(comm.all_gather(x, room), bytearray)
+    requests = [
+        comm.all_reduce_start(x),
+        comm.reduce_scatter_start(x, op="avg"),
+        comm.all_gather_start(x, zeros="exact"),
+    ]
+    assert_type(requests, list[pici.Request])
+    assert_type((requests[0].test(), requests[0].done), tuple[bool, bool])
+    requests[0].wait()
+    assert_type((comm.stats, comm.totals, requests[0].stats), tuple[pici.Stats, pici.Stats, pici.Stats])
+    assert_type((comm.stats.wire_bytes, comm.stats.sends, comm.stats.wait_s), tuple[int, dict[str, int], float])
+    comm.set_nodes([0, 0])
+    comm.tune(algorithm="ring", formats=["coo", "hybrid"], timeout=5, checksum=True, window=2)
+assert_type(pici.Comm.mpi(), pici.Comm)
+assert_type(pici.Comm.nccl(1, stream=2), pici.Comm)
+
 # Errors
 try:
     pici.decompress(b"")
@@ -71,3 +97,5 @@ pici.compress(x, threads="2")  # type: ignore[call-overload]
 pici.decompress(block, to="list")  # type: ignore[call-overload]
 pici.compress(x, zeros="none")  # type: ignore[call-overload]
 pici.load(5)  # type: ignore[call-overload]
+comms[0].all_reduce(x, op="prod")  # type: ignore[call-overload]
+comms[0].all_gather(x, op="sum")  # type: ignore[call-overload]

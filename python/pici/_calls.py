@@ -1,0 +1,521 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The calls of a communicator: options, requests, statistics. comm.py documents them."""
+from __future__ import annotations
+
+import datetime
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, Optional, TypeVar, Union, overload
+
+from . import _abi, _buffers, _codec
+from ._abi import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from ._arrays import Storage
+from ._buffers import Buffer, Memory
+from ._dtypes import BOOL, COMPLEX, DTypeLike
+from .errors import BrokenError, BusyError, Error, TimedOutError, UnsupportedError, make
+
+Op = Literal["sum", "avg", "min", "max"]
+Zeros = Literal["exact", "value"]
+Timeout = Union[float, datetime.timedelta]
+Array = TypeVar("Array")
+
+BUSY, CLOSED = 1, 2  # results of _codec beside statuses
+_NAMES = {ALL_GATHER: "all_gather", REDUCE_SCATTER: "reduce_scatter", ALL_REDUCE: "all_reduce"}
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What calls did on this rank."""
+
+    calls: int
+    #: bytes of all messages sent
+    wire_bytes: int
+    #: what the same messages would have with dense blocks
+    dense_bytes: int
+    #: those of wire_bytes that went to ranks of other nodes
+    inter_bytes: int
+    #: blocks sent, by format
+    sends: dict[str, int]
+    #: seconds encoding, decoding and adding, waiting
+    encode_s: float
+    decode_s: float
+    wait_s: float
+
+
+def stats_of(of: Any, last: bool) -> Stats:
+    calls, wire, dense, inter, sends, encode, decode, wait = _codec.comm_stats(of, last)
+    return Stats(calls, wire, dense, inter, dict(zip(_abi.FORMATS, sends)), encode, decode, wait)
+
+
+# ---- options
+
+
+def choice(name: str, value: Any, choices: dict[str, int]) -> int:
+    code = choices.get(value)
+    if code is None:
+        raise ValueError(f"{name}={value!r}: pass one of {', '.join(repr(choice) for choice in choices)}")
+    return code
+
+
+def number(name: str, value: float, low: float, high: float) -> float:
+    if not low <= value <= high:  # a NaN too
+        raise ValueError(f"{name} is {value}, not from {low:g} to {high:g}")
+    return value
+
+
+def whole(name: str, value: int, low: int, high: int) -> int:
+    if isinstance(value, float) or not low <= value <= high:
+        raise ValueError(f"{name} is {value}, not a whole number from {low} to {high}")
+    return value
+
+
+def milliseconds(timeout: Timeout) -> int:
+    seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
+    if not seconds > 0:
+        raise ValueError(f"timeout is {seconds} s, not above 0: math.inf means none, and None the communicator's")
+    return -1 if seconds == math.inf else min(max(1, round(1000 * seconds)), 2**31 - 1)
+
+
+@functools.lru_cache(maxsize=256)
+def _options(
+    algorithm: Optional[str],
+    format: Optional[str],
+    timeout: Optional[Timeout],
+    density: Optional[float],
+    latency: Optional[float],
+    vendor: Optional[bool],
+    zeros: str,
+) -> Optional[bytes]:
+    """The bytes of a struct pici_coll_opts; None: all are the defaults."""
+    given: dict[str, Any] = {}
+    if algorithm is not None:
+        given["algorithm"] = choice("algorithm", algorithm, _abi.ALGORITHMS)
+    if format is not None:
+        given["format"] = choice("format", format, _abi.FORMATS)
+    if timeout is not None:
+        given["timeout_ms"] = milliseconds(timeout)
+    if density is not None:
+        given["density"] = number("density", density, 0, 1)
+    if latency is not None:
+        given["latency"] = number("latency", latency, 0, 3600)
+    if vendor is not None:
+        given["vendor"] = 1 if vendor else -1
+    if zeros != "exact":
+        given["zeros"] = choice("zeros", zeros, _abi.ZEROS)
+    return bytes(_abi.CollOpts(**given)) if given else None
+
+
+# ---- requests
+
+
+class Request:
+    """A collective that was started. It makes progress in wait() and test(), and in other calls on the communicator;
+    requests run in the order in which they were started.
+
+    The arrays are kept until it has ended, and must not be used before. A request that is dropped goes on in the same
+    way, without a result: later calls on the communicator end it, and close() abandons it."""
+
+    def __init__(self, comm: Calls, flight: Any, result: Any) -> None:
+        self._comm = comm
+        self._flight = flight
+        self._result = result
+
+    def wait(self) -> Any:
+        """Wait until it has ended. Returns the array with the result."""
+        status = _codec.comm_wait(self._flight, True)
+        if status:
+            raise self._comm._refusal(status)
+        return self._result
+
+    def test(self) -> bool:
+        """Make progress without waiting. True: it has ended."""
+        status = _codec.comm_wait(self._flight, False)
+        if status:
+            raise self._comm._refusal(status)
+        return status is not None
+
+    @property
+    def done(self) -> bool:
+        """Whether a wait() or test() has found that it has ended, or the communicator was closed."""
+        return self.stats.calls == 1
+
+    @property
+    def stats(self) -> Stats:
+        """What the call did, once it is done."""
+        return stats_of(self._flight, True)
+
+    def __repr__(self) -> str:
+        return f"<pici.Request of {self._comm!r}, {'done' if self.done else 'in flight'}>"
+
+
+# ---- calls
+
+
+class Calls:
+    """What Comm inherits."""
+
+    _driver: Any
+    _size: int
+    _closed: bool
+    _on_gpu: bool
+    _vendor: bool
+
+    @overload
+    def all_reduce(
+        self,
+        send: Storage,
+        recv: None = ...,
+        op: Op = ...,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        density: Optional[float] = ...,
+        latency: Optional[float] = ...,
+        vendor: Optional[bool] = ...,
+    ) -> Storage:
+        ...
+
+    @overload
+    def all_reduce(
+        self,
+        send: Any,
+        recv: None = ...,
+        op: Op = ...,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        density: Optional[float] = ...,
+        latency: Optional[float] = ...,
+        vendor: Optional[bool] = ...,
+    ) -> Any:
+        ...
+
+    @overload
+    def all_reduce(
+        self,
+        send: Any,
+        recv: Array,
+        op: Op = ...,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        density: Optional[float] = ...,
+        latency: Optional[float] = ...,
+        vendor: Optional[bool] = ...,
+    ) -> Array:
+        ...
+
+    def all_reduce(
+        self,
+        send: Any,
+        recv: Any = None,
+        op: Op = "sum",
+        *,
+        dtype: Optional[DTypeLike] = None,
+        algorithm: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout: Optional[Timeout] = None,
+        density: Optional[float] = None,
+        latency: Optional[float] = None,
+        vendor: Optional[bool] = None,
+    ) -> Any:
+        """The sum (or another op) of the arrays of all ranks, on all ranks. The result has the shape of send."""
+        options = _options(algorithm, format, timeout, density, latency, vendor, "exact")
+        return self._call(ALL_REDUCE, send, recv, op, dtype, options, algorithm, vendor)
+
+    def all_reduce_start(
+        self,
+        send: Any,
+        recv: Any = None,
+        op: Op = "sum",
+        *,
+        dtype: Optional[DTypeLike] = None,
+        algorithm: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout: Optional[Timeout] = None,
+        density: Optional[float] = None,
+        latency: Optional[float] = None,
+    ) -> Request:
+        """all_reduce(), nonblocking: returns at once."""
+        options = _options(algorithm, format, timeout, density, latency, None, "exact")
+        return self._start(ALL_REDUCE, send, recv, op, dtype, options, algorithm)
+
+    @overload
+    def reduce_scatter(
+        self,
+        send: Storage,
+        recv: None = ...,
+        op: Op = ...,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        density: Optional[float] = ...,
+        latency: Optional[float] = ...,
+        vendor: Optional[bool] = ...,
+    ) -> Storage:
+        ...
+
+    @overload
+    def reduce_scatter(
+        self,
+        send: Any,
+        recv: None = ...,
+        op: Op = ...,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        density: Optional[float] = ...,
+        latency: Optional[float] = ...,
+        vendor: Optional[bool] = ...,
+    ) -> Any:
+        ...
+
+    @overload
+    def reduce_scatter(
+        self,
+        send: Any,
+        recv: Array,
+        op: Op = ...,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        density: Optional[float] = ...,
+        latency: Optional[float] = ...,
+        vendor: Optional[bool] = ...,
+    ) -> Array:
+        ...
+
+    def reduce_scatter(
+        self,
+        send: Any,
+        recv: Any = None,
+        op: Op = "sum",
+        *,
+        dtype: Optional[DTypeLike] = None,
+        algorithm: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout: Optional[Timeout] = None,
+        density: Optional[float] = None,
+        latency: Optional[float] = None,
+        vendor: Optional[bool] = None,
+    ) -> Any:
+        """The sum (or another op) of the arrays of all ranks, of which each rank gets its part: the arrays are cut into
+        as many equal parts as there are ranks, along the first dimension. recv is one part long."""
+        options = _options(algorithm, format, timeout, density, latency, vendor, "exact")
+        return self._call(REDUCE_SCATTER, send, recv, op, dtype, options, algorithm, vendor)
+
+    def reduce_scatter_start(
+        self,
+        send: Any,
+        recv: Any = None,
+        op: Op = "sum",
+        *,
+        dtype: Optional[DTypeLike] = None,
+        algorithm: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout: Optional[Timeout] = None,
+        density: Optional[float] = None,
+        latency: Optional[float] = None,
+    ) -> Request:
+        """reduce_scatter(), nonblocking: returns at once."""
+        options = _options(algorithm, format, timeout, density, latency, None, "exact")
+        return self._start(REDUCE_SCATTER, send, recv, op, dtype, options, algorithm)
+
+    @overload
+    def all_gather(
+        self,
+        send: Storage,
+        recv: None = ...,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        density: Optional[float] = ...,
+        latency: Optional[float] = ...,
+        vendor: Optional[bool] = ...,
+        zeros: Zeros = ...,
+    ) -> Storage:
+        ...
+
+    @overload
+    def all_gather(
+        self,
+        send: Any,
+        recv: None = ...,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        density: Optional[float] = ...,
+        latency: Optional[float] = ...,
+        vendor: Optional[bool] = ...,
+        zeros: Zeros = ...,
+    ) -> Any:
+        ...
+
+    @overload
+    def all_gather(
+        self,
+        send: Any,
+        recv: Array,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        density: Optional[float] = ...,
+        latency: Optional[float] = ...,
+        vendor: Optional[bool] = ...,
+        zeros: Zeros = ...,
+    ) -> Array:
+        ...
+
+    def all_gather(
+        self,
+        send: Any,
+        recv: Any = None,
+        *,
+        dtype: Optional[DTypeLike] = None,
+        algorithm: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout: Optional[Timeout] = None,
+        density: Optional[float] = None,
+        latency: Optional[float] = None,
+        vendor: Optional[bool] = None,
+        zeros: Zeros = "exact",
+    ) -> Any:
+        """The arrays of all ranks one after the other, by rank, on all ranks. They are joined along the first
+        dimension; recv is as long as all of them."""
+        options = _options(algorithm, format, timeout, density, latency, vendor, zeros)
+        return self._call(ALL_GATHER, send, recv, "sum", dtype, options, algorithm, vendor)
+
+    def all_gather_start(
+        self,
+        send: Any,
+        recv: Any = None,
+        *,
+        dtype: Optional[DTypeLike] = None,
+        algorithm: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout: Optional[Timeout] = None,
+        density: Optional[float] = None,
+        latency: Optional[float] = None,
+        zeros: Zeros = "exact",
+    ) -> Request:
+        """all_gather(), nonblocking: returns at once."""
+        options = _options(algorithm, format, timeout, density, latency, None, zeros)
+        return self._start(ALL_GATHER, send, recv, "sum", dtype, options, algorithm)
+
+    def _refusal(self, status: int, what: str = "") -> Error:
+        """The exception for what _codec returned. what: the call, and an option that it may not take."""
+        if status == BUSY:
+            return BusyError(
+                "another thread is in a call on this communicator: give each thread its own, or take turns by a lock"
+            )
+        if status == CLOSED and not self._closed:
+            return BrokenError("the communicator is closed, since a call on it was interrupted: make another")
+        if status == CLOSED:
+            return BrokenError("the communicator is closed: make another")
+        words = _codec.comm_error(self._driver)
+        if not words or not isinstance(words, str):  # closed meanwhile; or refused before anything was sent
+            words = _abi.lib.pici_strerror(status).decode()
+            if status == UnsupportedError.status:
+                return make(status, f"{words}: {what}")
+            if status == BrokenError.status:
+                return make(status, "the communicator is closed, or another process made it: make another")
+            return make(status, words)
+        if status == BrokenError.status:
+            return make(status, f"the communicator failed before: {words}. Close it on all ranks, and make another")
+        hint = " If ranks may be so late, pass a longer timeout=." if status == TimedOutError.status else ""
+        return make(status, f"{words}.{hint} The communicator is broken: close it on all ranks, and make another")
+
+    def _prepared(
+        self, kind: int, send: Any, recv: Any, op: str, dtype: Optional[DTypeLike]
+    ) -> tuple[Buffer, Memory, int, Any]:
+        """What is sent, where to, the op, and the result for the caller."""
+        buffer = _buffers.read(send, "send", dtype, self._on_gpu)
+        code = _abi.OPS.get(op)
+        if code is None:
+            choice("op", op, _abi.OPS)
+        d = buffer.dtype
+        if kind != ALL_GATHER:
+            if d in COMPLEX and code >= 2:  # type: ignore[operator]
+                raise TypeError(f"complex numbers have no order, for op={op!r}: pass 'sum' or 'avg'")
+            if d is BOOL and code < 2:  # type: ignore[operator]
+                raise TypeError(
+                    f"bool is not added, for op={op!r}: pass 'max' (or), 'min' (and), or view('u1') for counts"
+                )
+        if recv is None:
+            result, memory = _buffers.fresh(buffer, self._shape(kind, _buffers.shape_of(buffer)))
+            return buffer, memory, code, result  # type: ignore[return-value]
+        n = buffer.count
+        if kind == ALL_GATHER:
+            n *= self._size
+        elif kind == REDUCE_SCATTER:
+            if n % (self._size * d.parts):
+                raise ValueError(f"send: {n // d.parts} elements, not a multiple of {self._size} ranks")
+            n //= self._size
+        return buffer, _buffers.written(recv, buffer, n, dtype, self._on_gpu), code, recv  # type: ignore[return-value]
+
+    def _shape(self, kind: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a new array for a result."""
+        if kind == ALL_REDUCE:
+            return shape
+        first, rest = shape[:1] or (1,), shape[1:]
+        if kind == ALL_GATHER:
+            return (first[0] * self._size, *rest)
+        if first[0] % self._size:
+            raise ValueError(
+                f"send: a shape of {shape}, whose first dimension is not a multiple of {self._size} ranks: pass "
+                "send.reshape(-1), or recv"
+            )
+        return (first[0] // self._size, *rest)
+
+    def _call(
+        self,
+        kind: int,
+        send: Any,
+        recv: Any,
+        op: str,
+        dtype: Optional[DTypeLike],
+        options: Optional[bytes],
+        algorithm: Optional[str],
+        vendor: Optional[bool],
+    ) -> Any:
+        buffer, memory, code, result = self._prepared(kind, send, recv, op, dtype)
+        blocks = self._vendor if vendor is None else vendor
+        status = _codec.comm_call(self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, blocks)
+        if status:
+            raise self._refusal(status, f"algorithm={algorithm!r} for {_NAMES[kind]}")
+        return result
+
+    def _start(
+        self,
+        kind: int,
+        send: Any,
+        recv: Any,
+        op: str,
+        dtype: Optional[DTypeLike],
+        options: Optional[bytes],
+        algorithm: Optional[str],
+    ) -> Request:
+        buffer, memory, code, result = self._prepared(kind, send, recv, op, dtype)
+        flight = _codec.comm_start(self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, False)
+        if isinstance(flight, int):
+            raise self._refusal(flight, f"algorithm={algorithm!r} for {_NAMES[kind]}")
+        return Request(self, flight, result)

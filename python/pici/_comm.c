@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Communicators, for comm.py. A communicator is a capsule of a driver, a started collective a capsule of a flight.
+ *
+ * The GIL is released while the library works. Members of a driver and of a flight change only under the GIL, but for
+ * what the library itself writes during a call. A driver in use by a thread is `busy`; another thread is then refused,
+ * since only one thread may use a communicator at a time.
+ *
+ * A flight refers to the objects that own its buffers, and the driver's list refers to each flight, until its
+ * collective has ended. So it does not matter in which order Python drops communicators, requests and arrays. */
+#include "_comm.h"
+
+#include <stdlib.h>
+
+#include "pici/coll.h"
+
+/* How long a waiting thread does not look for signals, or for a close() by another thread. */
+enum { PIECE_MS = 100 };
+
+/* Results of functions here, beside enum pici_status. */
+enum { BUSY = 1, CLOSED = 2 };
+
+/* The functions of the library, with the types that its header gives them. */
+#define FUNCTIONS(X)                                                                                                   \
+    X(dtype_width)                                                                                                     \
+    X(all_gather)                                                                                                      \
+    X(reduce_scatter)                                                                                                  \
+    X(all_reduce)                                                                                                      \
+    X(all_gather_start)                                                                                                \
+    X(reduce_scatter_start)                                                                                            \
+    X(all_reduce_start)                                                                                                \
+    X(test)                                                                                                            \
+    X(wait)                                                                                                            \
+    X(wait_for)                                                                                                        \
+    X(comm_rank)                                                                                                       \
+    X(comm_size)                                                                                                       \
+    X(comm_error)                                                                                                      \
+    X(comm_tune)                                                                                                       \
+    X(comm_set_nodes)                                                                                                  \
+    X(comm_free)
+#define MEMBER(name) __typeof__(&pici_##name) name;
+static struct {
+    FUNCTIONS(MEMBER)
+} lib;
+
+struct totals {
+    uint64_t calls;
+    struct pici_coll_stats stats;
+};
+
+struct driver {
+    struct pici_comm *comm; /* NULL: closed */
+    int rank, ranks;
+    bool busy;              /* a thread uses it */
+    bool stop;              /* another thread closed it meanwhile: the one that uses it is to end its call */
+    struct flight *flights; /* those that have not ended */
+    struct totals sum, last;
+};
+
+struct flight {
+    struct flight *next;
+    PyObject *driver; /* its capsule; NULL: the flight's own capsule was dropped before it ended */
+    struct pici_request *request;
+    bool ended;
+    enum pici_status status;
+    struct totals done;
+    PyObject *send, *recv; /* what owns the buffers, until it has ended */
+};
+
+static const char DRIVER[] = "pici.comm", FLIGHT[] = "pici.request";
+static const struct totals none = {0, PICI_COLL_STATS_INIT};
+
+/* ---- using a driver */
+
+/* Begin to use a driver: 0, BUSY or CLOSED. */
+static int enter(struct driver *d)
+{
+    if (!d->comm)
+        return CLOSED;
+    if (d->busy)
+        return BUSY;
+    d->busy = true;
+    return 0;
+}
+
+static void add(struct driver *d, const struct pici_coll_stats *s)
+{
+    struct pici_coll_stats *sum = &d->sum.stats;
+    d->sum.calls++;
+    sum->wire_bytes += s->wire_bytes;
+    sum->dense_bytes += s->dense_bytes;
+    sum->inter_bytes += s->inter_bytes;
+    for (size_t i = 0; i < sizeof sum->sends / sizeof *sum->sends; i++)
+        sum->sends[i] += s->sends[i];
+    sum->encode_s += s->encode_s;
+    sum->decode_s += s->decode_s;
+    sum->wait_s += s->wait_s;
+    d->last.calls = 1;
+    d->last.stats = *s;
+}
+
+/* A flight has ended, and is no longer in the driver's list. */
+static void land(struct driver *d, struct flight *f, enum pici_status status)
+{
+    PyObject *send = f->send, *recv = f->recv;
+    f->send = f->recv = NULL;
+    f->ended = true;
+    f->status = status;
+    f->done.calls = 1;
+    add(d, &f->done.stats);
+    if (!f->driver)
+        PyMem_Free(f);
+    Py_DecRef(send); /* last, since this may run any code */
+    Py_DecRef(recv);
+}
+
+static void unlink_flight(struct driver *d, struct flight *f)
+{
+    struct flight **at = &d->flights;
+    while (*at != f)
+        at = &(*at)->next;
+    *at = f->next;
+}
+
+/* Land dropped flights that have ended. The driver is in use. */
+static void reap(struct driver *d)
+{
+    for (struct flight *f = d->flights, *next; f; f = next) {
+        int done = 0;
+        next = f->next;
+        if (f->driver)
+            continue;
+        PyThreadState *state = PyEval_SaveThread();
+        const enum pici_status s = lib.test(&f->request, &done);
+        PyEval_RestoreThread(state);
+        if (!done)
+            return; /* those behind it have not ended either */
+        unlink_flight(d, f);
+        land(d, f, s);
+        next = d->flights; /* land() may have run code that dropped others */
+    }
+}
+
+/* Free the communicator of a driver that is in use. All its flights end with PICI_E_BROKEN, unless they have ended. */
+static void shut(struct driver *d)
+{
+    struct pici_comm *comm = d->comm;
+    d->comm = NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    lib.comm_free(comm);
+    PyEval_RestoreThread(state);
+    for (struct flight *f; (f = d->flights) != NULL;) {
+        d->flights = f->next;
+        land(d, f, lib.wait(&f->request));
+    }
+}
+
+static void leave(struct driver *d)
+{
+    if (d->flights)
+        reap(d);
+    if (d->stop && d->comm)
+        shut(d);
+    d->busy = false;
+}
+
+/* Wait until a request has ended: 1, and *status. Python's handlers of signals run now and then, if this is the main
+ * thread. -1: one of them raised an exception. 0: another thread closed the communicator. */
+static int wait_patiently(struct driver *d, struct pici_request **request, enum pici_status *status)
+{
+    for (;;) {
+        int done = 0;
+        PyThreadState *state = PyEval_SaveThread();
+        *status = lib.wait_for(request, PIECE_MS, &done);
+        PyEval_RestoreThread(state);
+        if (done || *status)
+            return 1;
+        if (PyErr_CheckSignals())
+            return -1;
+        if (d->stop)
+            return 0;
+    }
+}
+
+/* ---- arguments of collectives */
+
+struct call {
+    enum pici_collective kind;
+    enum pici_dtype dtype;
+    enum pici_op op;
+    struct memory send, recv;
+    uint64_t count;
+    struct pici_coll_opts opts;
+    PyObject *send_owner, *recv_owner; /* borrowed */
+};
+
+/* The memory of an ndarray; or that of a tuple (address, bytes, owner), which comm.py makes of tensors. */
+static bool place(struct memory *m, PyObject *o, bool write)
+{
+    if (!PyTuple_Check(o))
+        return pici_py_find(m, o, write);
+    PyObject *address, *bytes, *owner;
+    if (!PyArg_ParseTuple(o, "OOO", &address, &bytes, &owner))
+        return false;
+    m->p = PyLong_AsVoidPtr(address);
+    m->bytes = PyLong_AsSize_t(bytes);
+    return !PyErr_Occurred();
+}
+
+/* Whether both share memory and are not the same in place of each other, as the collective allows it. */
+static bool overlap(const struct call *c, const struct driver *d)
+{
+    const uintptr_t s = (uintptr_t)c->send.p, r = (uintptr_t)c->recv.p, rank = (uintptr_t)d->rank;
+    const bool in_place = c->kind == PICI_ALL_GATHER       ? s == r + rank * c->send.bytes
+                          : c->kind == PICI_REDUCE_SCATTER ? r == s + rank * c->recv.bytes
+                                                           : s == r;
+    return !in_place && s < r + c->recv.bytes && r < s + c->send.bytes;
+}
+
+/* (driver, kind, send, recv, dtype, op, opts, blocks): opts are the bytes of a struct pici_coll_opts, or None. */
+static bool read_call(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
+{
+    static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
+    int kind, dtype, op;
+    const char *opts;
+    Py_ssize_t opts_bytes;
+    if (!PyArg_ParseTuple(args, "OiOOiiz#p", capsule, &kind, &c->send_owner, &c->recv_owner, &dtype, &op, &opts,
+                          &opts_bytes, blocks))
+        return false;
+    *d = PyCapsule_GetPointer(*capsule, DRIVER);
+    if (!*d || !place(&c->send, c->send_owner, false) || !place(&c->recv, c->recv_owner, true))
+        return false;
+    c->kind = (enum pici_collective)kind;
+    c->dtype = (enum pici_dtype)dtype;
+    c->op = (enum pici_op)op;
+    c->opts = defaults;
+    if (opts && opts_bytes == sizeof c->opts)
+        memcpy(&c->opts, opts, sizeof c->opts);
+    const size_t width = lib.dtype_width(c->dtype), ranks = (size_t)(*d)->ranks;
+    const size_t one = c->kind == PICI_ALL_GATHER ? c->send.bytes : c->recv.bytes,
+                 all = c->kind == PICI_ALL_GATHER ? c->recv.bytes : c->send.bytes,
+                 times = c->kind == PICI_ALL_REDUCE ? 1 : ranks;
+    if ((opts && opts_bytes != sizeof c->opts) || !width || one % width || all / times != one || all % times) {
+        PyErr_Format(PyExc_ValueError, "send has %zu bytes and recv %zu: these do not fit together", c->send.bytes,
+                     c->recv.bytes);
+        return false;
+    }
+    if (overlap(c, *d)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "recv overlaps send: pass arrays that are apart, or, in place, the same memory "
+                        "(of the longer array, this rank's part)");
+        return false;
+    }
+    c->count = one / width;
+    return true;
+}
+
+static enum pici_status start(const struct call *c, struct pici_comm *comm, struct pici_request **request)
+{
+    switch (c->kind) {
+    case PICI_ALL_GATHER:
+        return lib.all_gather_start(c->send.p, c->recv.p, c->count, c->dtype, comm, &c->opts, request);
+    case PICI_REDUCE_SCATTER:
+        return lib.reduce_scatter_start(c->send.p, c->recv.p, c->count, c->dtype, c->op, comm, &c->opts, request);
+    default: return lib.all_reduce_start(c->send.p, c->recv.p, c->count, c->dtype, c->op, comm, &c->opts, request);
+    }
+}
+
+/* The call as a blocking one, which alone can be the vendor's collective. It cannot be interrupted. */
+static enum pici_status block(const struct call *c, struct pici_comm *comm)
+{
+    switch (c->kind) {
+    case PICI_ALL_GATHER: return lib.all_gather(c->send.p, c->recv.p, c->count, c->dtype, comm, &c->opts);
+    case PICI_REDUCE_SCATTER:
+        return lib.reduce_scatter(c->send.p, c->recv.p, c->count, c->dtype, c->op, comm, &c->opts);
+    default: return lib.all_reduce(c->send.p, c->recv.p, c->count, c->dtype, c->op, comm, &c->opts);
+    }
+}
+
+/* ---- functions of the module */
+
+static void driver_free(PyObject *capsule)
+{
+    struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
+    if (d->comm) {
+        d->busy = true;
+        shut(d);
+    }
+    PyMem_Free(d);
+}
+
+/* comm_new(address) -> (driver, rank, ranks), of a communicator that the driver frees. */
+static PyObject *comm_new(PyObject *self, PyObject *address)
+{
+    (void)self;
+    struct pici_comm *comm = PyLong_AsVoidPtr(address);
+    if (!comm)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the address of a communicator is null");
+    struct driver *d = PyMem_Malloc(sizeof *d);
+    if (!d)
+        return PyErr_NoMemory();
+    *d = (struct driver){
+        .comm = comm, .rank = lib.comm_rank(comm), .ranks = lib.comm_size(comm), .sum = none, .last = none};
+    PyObject *capsule = PyCapsule_New(d, DRIVER, driver_free);
+    if (!capsule) {
+        PyMem_Free(d);
+        return NULL;
+    }
+    return Py_BuildValue("Nii", capsule, d->rank, d->ranks);
+}
+
+/* comm_call(driver, kind, send, recv, dtype, op, opts, blocks) -> a status, BUSY or CLOSED. blocks: as a blocking call.
+ * If a handler of a signal raises an exception, the communicator is closed. */
+static PyObject *comm_call(PyObject *self, PyObject *args)
+{
+    (void)self;
+    struct driver *d;
+    struct call c;
+    struct totals t = none;
+    struct pici_request *request = NULL;
+    PyObject *capsule;
+    int blocks;
+    if (!read_call(&c, &d, &capsule, &blocks, args))
+        return NULL;
+    const int refused = enter(d);
+    if (refused)
+        return PyLong_FromLong(refused);
+    c.opts.stats = &t.stats;
+
+    int done = 0, ended = 1;
+    PyThreadState *state = PyEval_SaveThread();
+    enum pici_status s = blocks ? block(&c, d->comm) : start(&c, d->comm, &request);
+    if (request)
+        s = lib.wait_for(&request, PIECE_MS, &done);
+    PyEval_RestoreThread(state);
+    if (request && !s) {
+        ended = PyErr_CheckSignals() ? -1 : d->stop ? 0 : wait_patiently(d, &request, &s);
+        if (ended != 1) {
+            shut(d);
+            (void)lib.wait(&request); /* it has ended with the communicator; this frees it */
+        }
+    }
+    add(d, &t.stats);
+    leave(d);
+    return ended < 0 ? NULL : PyLong_FromLong(ended ? (long)s : CLOSED);
+}
+
+static void flight_free(PyObject *capsule)
+{
+    struct flight *f = PyCapsule_GetPointer(capsule, FLIGHT);
+    PyObject *driver = f->driver;
+    if (f->ended)
+        PyMem_Free(f);
+    else
+        f->driver = NULL; /* the driver lands it */
+    Py_DecRef(driver);
+}
+
+/* comm_start(driver, kind, send, recv, dtype, op, opts, False) -> flight; or a status, BUSY or CLOSED. */
+static PyObject *comm_start(PyObject *self, PyObject *args)
+{
+    (void)self;
+    struct driver *d;
+    struct call c;
+    PyObject *capsule;
+    int blocks;
+    if (!read_call(&c, &d, &capsule, &blocks, args))
+        return NULL;
+    struct flight *f = PyMem_Malloc(sizeof *f);
+    if (!f)
+        return PyErr_NoMemory();
+    *f = (struct flight){.ended = true, .done = none};
+    PyObject *result = PyCapsule_New(f, FLIGHT, flight_free);
+    if (!result) {
+        PyMem_Free(f);
+        return NULL;
+    }
+    long s = enter(d);
+    if (!s) {
+        c.opts.stats = &f->done.stats;
+        PyThreadState *state = PyEval_SaveThread();
+        s = start(&c, d->comm, &f->request);
+        PyEval_RestoreThread(state);
+        if (!s) {
+            struct flight **last = &d->flights;
+            while (*last)
+                last = &(*last)->next;
+            *last = f;
+            f->ended = false;
+            Py_IncRef(f->driver = capsule);
+            Py_IncRef(f->send = c.send_owner);
+            Py_IncRef(f->recv = c.recv_owner);
+        }
+        leave(d);
+    }
+    if (!s)
+        return result;
+    Py_DecRef(result);
+    return PyLong_FromLong(s);
+}
+
+/* comm_wait(flight, wait) -> its status; or BUSY. wait false: do not wait, and None if it has not ended. An exception
+ * of a signal's handler leaves it in flight. */
+static PyObject *comm_wait(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *capsule;
+    int wait;
+    if (!PyArg_ParseTuple(args, "Op", &capsule, &wait))
+        return NULL;
+    struct flight *f = PyCapsule_GetPointer(capsule, FLIGHT);
+    if (!f)
+        return NULL;
+    if (f->ended)
+        return PyLong_FromLong(f->status);
+    struct driver *d = PyCapsule_GetPointer(f->driver, DRIVER);
+    const int refused = enter(d);
+    if (refused)
+        return PyLong_FromLong(refused);
+    enum pici_status s;
+    int ended = 0;
+    if (wait) {
+        ended = wait_patiently(d, &f->request, &s);
+    } else {
+        PyThreadState *state = PyEval_SaveThread();
+        s = lib.test(&f->request, &ended);
+        PyEval_RestoreThread(state);
+    }
+    if (ended > 0) {
+        unlink_flight(d, f);
+        land(d, f, s);
+    }
+    leave(d); /* closes the communicator if another thread asked for it */
+    if (ended < 0)
+        return NULL;
+    return f->ended ? PyLong_FromLong(f->status) : Py_BuildValue("");
+}
+
+/* comm_stats(driver, last) -> (calls, wire_bytes, dense_bytes, inter_bytes, sends by format in a tuple, encode_s,
+ * decode_s, wait_s), of all calls, or of the last. The first argument may also be a flight, which is a single call. */
+static PyObject *comm_stats(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *capsule;
+    int last;
+    if (!PyArg_ParseTuple(args, "Op", &capsule, &last))
+        return NULL;
+    const struct totals *t;
+    if (PyCapsule_IsValid(capsule, FLIGHT)) {
+        const struct flight *f = PyCapsule_GetPointer(capsule, FLIGHT);
+        t = f->ended ? &f->done : &none;
+    } else {
+        const struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
+        if (!d)
+            return NULL;
+        t = last ? &d->last : &d->sum;
+    }
+    const struct pici_coll_stats *s = &t->stats;
+    typedef unsigned long long number;
+    return Py_BuildValue("KKKK(KKKK)ddd", (number)t->calls, (number)s->wire_bytes, (number)s->dense_bytes,
+                         (number)s->inter_bytes, (number)s->sends[0], (number)s->sends[1], (number)s->sends[2],
+                         (number)s->sends[3], s->encode_s, s->decode_s, s->wait_s);
+}
+
+/* comm_error(driver) -> the library's words for the first failure; "" if there was none; or BUSY or CLOSED. */
+static PyObject *comm_error(PyObject *self, PyObject *capsule)
+{
+    (void)self;
+    struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
+    if (!d)
+        return NULL;
+    if (!d->comm || d->busy)
+        return PyLong_FromLong(d->comm ? BUSY : CLOSED);
+    const char *words = lib.comm_error(d->comm);
+    return PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace");
+}
+
+/* comm_set(driver, what, bytes) -> a status, BUSY or CLOSED. what: 0, and the bytes of a struct pici_tune; or 1, and
+ * those of an array of ints, the node of each rank. */
+static PyObject *comm_set(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *capsule;
+    int what;
+    const char *bytes;
+    Py_ssize_t n;
+    if (!PyArg_ParseTuple(args, "Oiy#", &capsule, &what, &bytes, &n))
+        return NULL;
+    struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
+    if (!d)
+        return NULL;
+    const size_t need = what ? (size_t)d->ranks * sizeof(int) : sizeof(struct pici_tune);
+    if ((size_t)n != need)
+        return PyErr_Format(PyExc_ValueError, "%zd bytes, not %zu", n, need);
+    if (!d->comm || d->busy)
+        return PyLong_FromLong(d->comm ? BUSY : CLOSED);
+    void *copy = PyMem_Malloc(need); /* aligned */
+    if (!copy)
+        return PyErr_NoMemory();
+    memcpy(copy, bytes, need);
+    const enum pici_status s = what ? lib.comm_set_nodes(d->comm, copy) : lib.comm_tune(d->comm, copy);
+    PyMem_Free(copy);
+    return PyLong_FromLong(s);
+}
+
+/* comm_close(driver) -> None. If another thread uses the communicator, that thread closes it, within about PIECE_MS. */
+static PyObject *comm_close(PyObject *self, PyObject *capsule)
+{
+    (void)self;
+    struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
+    if (!d)
+        return NULL;
+    if (d->busy) {
+        d->stop = true;
+    } else if (d->comm) {
+        d->busy = true;
+        shut(d);
+        d->busy = false;
+    }
+    return Py_BuildValue("");
+}
+
+PyMethodDef pici_py_comm_functions[] = {
+    {"comm_new", comm_new, METH_O, NULL},
+    {"comm_call", comm_call, METH_VARARGS, NULL},
+    {"comm_start", comm_start, METH_VARARGS, NULL},
+    {"comm_wait", comm_wait, METH_VARARGS, NULL},
+    {"comm_stats", comm_stats, METH_VARARGS, NULL},
+    {"comm_error", comm_error, METH_O, NULL},
+    {"comm_set", comm_set, METH_VARARGS, NULL},
+    {"comm_close", comm_close, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+bool pici_py_comm_bind(PyObject *address_of)
+{
+#define TAKE(name) pici_py_bind(address_of, "pici_" #name, &lib.name) &&
+    return FUNCTIONS(TAKE) true;
+}

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collectives: all-reduce, reduce-scatter and all-gather of arrays that are mostly zero, among ranks that are threads,
+processes on one or many hosts, or GPUs. Messages are sent as sparse blocks where that takes less time. The result is
+that of a dense run, bit for bit, and the same on all ranks.
+
+    comms = pici.Comm.threads(4)            # one for each of 4 threads
+    comm = pici.Comm.mpi()                  # under mpirun, by mpi4py
+
+    total = comm.all_reduce(gradient)       # a new array
+    comm.all_reduce(gradient, gradient)     # in place
+    request = comm.all_reduce_start(gradient, gradient)
+    ...                                     # gradient must not be used until wait() returns
+    request.wait()
+
+All ranks make the same calls in the same order, with the same count, dtype, op and options.
+
+Arrays: those of help(pici.codec), in the host's memory; over NCCL those in the GPU's. Of the array that is sent, a copy
+is made if it is not row-major. The array that is received into, recv, is written in place; it must be row-major, of the
+same dtype, and of the right length. Its shape does not matter. Without recv the result is a new array: a tensor of
+torch if a tensor was sent, else an ndarray. In place: for all_reduce recv is send; for reduce_scatter recv is this
+rank's part of send; for all_gather send is this rank's part of recv.
+Complex numbers are summed and gathered, and have no minimum and maximum; bool has these (and, or), and no sum.
+
+Options of the calls, which are the same on all ranks but for timeout and format:
+    op         "sum", "avg", "min", "max"
+    dtype      the dtype of the elements, if their type does not say it: "bf16" for an array of uint16
+    algorithm  "ring", "recursive", ...: docs/collectives.md describes them; None: that of the communicator (tune())
+    format     of sparse messages: "pici", "coo", "hybrid"; "dense": all messages are dense; None: the communicator's
+    timeout    seconds without progress after which the call fails, or a timedelta; math.inf: none
+    density    a hint: the share of elements of one rank that are not zero
+    latency    a hint: seconds that a short message takes
+    vendor     True: dense data may go through the dense collective of MPI or NCCL, whose bits may differ. Such a call
+               cannot be interrupted
+    zeros      of all_gather: "value" gathers -0.0 as +0.0, for less traffic; "exact" keeps all bits
+
+Threads: a communicator is driven by one thread at a time. A call while another thread is in one raises BusyError. The
+GIL is released while the library works.
+
+Errors: an exception of help(pici.errors) with the library's words. If it is raised while ranks exchange messages, all
+ranks raise one, and the communicator is broken: later calls raise BrokenError. Close it on all ranks, and make another.
+
+Ctrl-C: a waiting call looks for signals ten times a second. If KeyboardInterrupt, or another exception of a signal's
+handler, ends a blocking call, the communicator is closed; its peers fail with PeerError, over MPI by their timeout. If
+it ends Request.wait(), the request goes on, and can be waited for again.
+"""
+from __future__ import annotations
+
+import atexit
+import os
+import struct
+import weakref
+from collections.abc import Iterable
+from typing import Any, Optional
+
+from . import _abi, _codec, _transports
+from ._calls import BUSY, CLOSED, Calls, Request, Stats, Timeout, choice, milliseconds, number, stats_of, whole
+from .errors import BrokenError, make
+
+__all__ = ["Comm", "Request", "Stats"]
+
+_SENT = {name: code for name, code in _abi.FORMATS.items() if name != "auto"}
+
+_open: weakref.WeakSet[Comm] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """At the end of the program: over MPI, communicators must be freed before MPI_Finalize, which mpi4py calls later."""
+    for comm in list(_open):
+        comm.close()
+
+
+class Comm(Calls):
+    """A communicator: this rank's end of a group of ranks. Made by threads(), mpi() or nccl().
+    help(pici.comm) says how to use it. close() it, or use it in a with block, when all ranks are done: to peers that
+    still wait for it a rank that closes is gone."""
+
+    def __init__(self) -> None:
+        raise TypeError("Comm() makes nothing: use Comm.threads, Comm.mpi or Comm.nccl")
+
+    @classmethod
+    def _of(cls, handle: int, over: str) -> Comm:
+        self = cls.__new__(cls)
+        self._driver, self._rank, self._size = _codec.comm_new(handle)
+        self._over = over
+        self._on_gpu = over == "NCCL"
+        self._closed = False
+        self._vendor = os.environ.get("PICI_VENDOR") == "1"
+        _open.add(self)
+        return self
+
+    @classmethod
+    def threads(cls, n: int) -> list[Comm]:
+        """Communicators among n threads of this process, one for each."""
+        n = whole("n", n, 1, 1 << 20)
+        return [cls._of(handle, "threads") for handle in _transports.over_threads(n)]
+
+    @classmethod
+    def mpi(cls, comm: Any = None) -> Comm:
+        """A communicator over a duplicate of mpi4py's comm, by default COMM_WORLD. Collective. Needs libpici_mpi, built
+        for the same MPI: make mpi MPICC=mpicc makes it. It is looked for at PICI_MPI_LIBRARY, beside libpici, and where
+        the loader looks.
+
+        Ctrl-C does not end this call. With MPI_THREAD_SINGLE, all calls must be made by the thread that initialized
+        MPI."""
+        return cls._of(_transports.over_mpi(comm), "MPI")
+
+    @classmethod
+    def nccl(cls, comm_ptr: int, stream: int = 0) -> Comm:
+        """A communicator over an ncclComm_t, for arrays in the memory of its GPU: tensors of torch, or arrays with
+        __cuda_array_interface__. THIS HAS NOT RUN ON A GPU YET. Collective. Needs libpici_nccl as a shared library
+        (make nccl-shared), which is looked for as libpici_mpi is, with PICI_NCCL_LIBRARY.
+
+        comm_ptr: its address, as ProcessGroupNCCL._comm_ptr() of torch says it; it must live as long as this.
+        stream: the address of the cudaStream_t in whose order arrays are used, as torch.cuda.Stream.cuda_stream. The
+        GPU must be the current device in every call."""
+        return cls._of(_transports.over_nccl(comm_ptr, stream), "NCCL")
+
+    # -- what it is
+
+    @property
+    def rank(self) -> int:
+        """This rank, from 0."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self._size
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, by close() or by an exception that interrupted a call."""
+        return self._closed or _codec.comm_error(self._driver) == CLOSED
+
+    @property
+    def error(self) -> str:
+        """What broke the communicator, in the library's words; "" if it is not broken."""
+        words = _codec.comm_error(self._driver)
+        if words == BUSY:
+            raise self._refusal(BUSY)
+        return words if isinstance(words, str) else ""
+
+    @property
+    def stats(self) -> Stats:
+        """What the last call did that has ended."""
+        return stats_of(self._driver, True)
+
+    @property
+    def totals(self) -> Stats:
+        """What all calls so far did."""
+        return stats_of(self._driver, False)
+
+    def __repr__(self) -> str:
+        words = _codec.comm_error(self._driver)
+        state = "closed" if words == CLOSED else "" if words == BUSY or not words else f"broken: {words}"
+        return f"<pici.Comm rank {self._rank} of {self._size}, {self._over}{state and ', '}{state}>"
+
+    # -- its life
+
+    def close(self) -> None:
+        """Free it. Requests in flight are abandoned; peers that wait for this rank fail with PeerError. Not collective.
+        If another thread is in a call, that call ends within about 0.1 s with BrokenError; a call with vendor=True is
+        ended first."""
+        self._closed = True
+        _codec.comm_close(self._driver)
+        _open.discard(self)
+
+    def __enter__(self) -> Comm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- how it works
+
+    def set_nodes(self, nodes: Iterable[int]) -> None:
+        """Which ranks share a node (a host): the number of each rank's node. Ranks with equal numbers share one. All
+        ranks must pass the same before their next call."""
+        numbers = [whole("a node", node, -(2**31), 2**31 - 1) for node in nodes]
+        if len(numbers) != self._size:
+            raise ValueError(f"nodes has {len(numbers)} numbers, not {self._size}, one for each rank")
+        self._set(1, struct.pack(f"{self._size}i", *numbers))
+
+    def tune(
+        self,
+        *,
+        algorithm: Optional[str] = None,
+        window: Optional[int] = None,
+        slice_bytes: Optional[int] = None,
+        format: Optional[str] = None,
+        formats: Optional[Iterable[str]] = None,
+        inter_threshold: Optional[float] = None,
+        intra_threshold: Optional[float] = None,
+        ag_threshold: Optional[float] = None,
+        checksum: Optional[bool] = None,
+        inter_bandwidth: Optional[float] = None,
+        intra_bandwidth: Optional[float] = None,
+        timeout: Optional[Timeout] = None,
+        history: Optional[bool] = None,
+    ) -> None:
+        """Change how later calls work; what is None stays. Not collective, but algorithm, window, slice_bytes and
+        history must be the same on all ranks. struct pici_tune in pici/coll.h describes each; bandwidths are in bytes
+        per second, timeout is in seconds. formats: those that may be chosen, as ["coo", "hybrid"]."""
+        given: dict[str, Any] = {}
+        if algorithm is not None:
+            given["algorithm"] = choice("algorithm", algorithm, {n: i for n, i in _abi.ALGORITHMS.items() if i})
+        if window is not None:
+            given["window"] = whole("window", window, 1, 64)
+        if slice_bytes is not None:
+            given["slice_bytes"] = whole("slice_bytes", slice_bytes, 1, 2**40)
+        if format is not None:
+            given["format"] = choice("format", format, _SENT)
+        if formats is not None:
+            given["formats"] = sum({1 << choice("formats", name, _SENT) for name in formats})
+            if not given["formats"]:
+                raise ValueError("formats is empty: pass at least one name")
+        for name, share in (("inter", inter_threshold), ("intra", intra_threshold), ("ag", ag_threshold)):
+            if share is not None:
+                given[f"{name}_threshold"] = number(f"{name}_threshold", share, 0, 1)
+        for name, rate in (("inter", inter_bandwidth), ("intra", intra_bandwidth)):
+            if rate is not None:
+                given[f"{name}_bandwidth"] = number(f"{name}_bandwidth", rate, 1, 1e18)
+        for name, on in (("checksum", checksum), ("history", history)):
+            if on is not None:
+                given[name] = 1 if on else -1
+        if timeout is not None:
+            given["timeout_ms"] = milliseconds(timeout)
+        self._set(0, bytes(_abi.Tune(**given)))
+
+    def _set(self, what: int, value: bytes) -> None:
+        status = _codec.comm_set(self._driver, what, value)
+        if status == BrokenError.status and not self.error:
+            raise make(status, "requests are in flight on the communicator: wait for them first")
+        if status:
+            raise self._refusal(status)
