@@ -95,4 +95,17 @@ for page in README.md docs/python.md; do
     (cd "$tmp" && run "$python" page.py)
 done
 
+# Collectives over MPI: the library for the MPI that mpi4py is of, if there is its compiler.
+if [ -z "${SANITIZE:-}" ] && version=$("$python" -c 'from mpi4py import rc; rc.initialize = False
+from mpi4py import MPI; print(MPI.Get_library_version())' 2>/dev/null); then
+    case $version in *"Open MPI"*) name=openmpi ;; *) name=mpich ;; esac
+    compiler=$(command -v "mpicc.$name" || command -v mpicc || true)
+    if [ -n "$compiler" ]; then
+        "${MAKE:-make}" -s BUILD="$build" MPIDIR="$build/$name" MPICC="$compiler" "$build/$name/libpici_mpi.so"
+        export PICI_MPI_LIBRARY="$build/$name/libpici_mpi.so"
+        PICI_MPIRUN=$(command -v "mpirun.$name" || command -v mpirun || true)
+        export PICI_MPIRUN
+    fi
+fi
+
 run "$python" python/tests/run.py

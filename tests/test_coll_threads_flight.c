@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "coll/request.h"
@@ -63,6 +64,51 @@ Test(coll_flight, test_does_not_wait)
             cr_assert_eq(recv[i][j], j % 11 < P ? j - j % 11 : 0);
     for (int i = 0; i < P; i++)
         pici_comm_free(comm[i]);
+}
+
+/* A wait with a limit returns while a peer has not come, and the call goes on. One thread drives both ranks. */
+Test(coll_flight, wait_for_a_while)
+{
+    enum { N = 50000 };
+    struct pici_comm *comm[2];
+    struct pici_request *request[2];
+    static int32_t send[2][N], recv[2][N];
+    struct timespec begin, end;
+    int done = 1, left = 2;
+    alarm(WATCHDOG_S);
+    cr_assert_eq(pici_comm_threads(comm, 2), PICI_OK);
+    for (int j = 0; j < N; j++)
+        send[0][j] = j % 7, send[1][j] = j % 3;
+    cr_assert_eq(pici_all_reduce_start(send[0], recv[0], N, PICI_I32, PICI_SUM, comm[0], NULL, &request[0]), PICI_OK);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    cr_assert_eq(pici_wait_for(&request[0], 60, &done), PICI_OK);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    const double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    cr_expect(seconds >= 0.055 && seconds < 30, "%g s", seconds);
+    cr_assert(!done && request[0]);
+    cr_assert_eq(pici_wait_for(&request[0], 0, &done), PICI_OK);
+    cr_assert(!done && request[0]);
+
+    cr_assert_eq(pici_all_reduce_start(send[1], recv[1], N, PICI_I32, PICI_SUM, comm[1], NULL, &request[1]), PICI_OK);
+    while (left)
+        for (int i = 0; i < 2; i++)
+            if (request[i]) {
+                cr_assert_eq(pici_wait_for(&request[i], 1, &done), PICI_OK);
+                cr_assert_eq(done, request[i] == NULL);
+                left -= done;
+            }
+    for (int j = 0; j < N; j++)
+        cr_assert(recv[0][j] == j % 7 + j % 3 && recv[1][j] == recv[0][j]);
+
+    cr_expect_eq(pici_wait_for(&request[0], 5, &done), PICI_OK); /* NULL: as with pici_wait */
+    cr_expect_eq(done, 1);
+    cr_expect_eq(pici_wait_for(NULL, 5, &done), PICI_E_ARG);
+    cr_expect_eq(pici_wait_for(&request[0], 5, NULL), PICI_E_ARG);
+    cr_assert_eq(pici_all_reduce_start(send[0], recv[0], N, PICI_I32, PICI_SUM, comm[0], NULL, &request[0]), PICI_OK);
+    pici_comm_free(comm[0]);
+    cr_expect_eq(pici_wait_for(&request[0], 5, &done), PICI_E_BROKEN);
+    cr_expect(done && !request[0]);
+    pici_comm_free(comm[1]);
 }
 
 /* A request that has ended is the caller's still when the communicator is freed. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * pici._codec: functions of pici/pici.h and pici/delta.h on Python objects. A call through ctypes takes several
- * microseconds more than one of these. Also the callbacks of pici/file.h, for file objects. _comm.c has the functions of
- * pici/coll.h.
+ * microseconds more than one of these. Also the callbacks of pici/file.h, for file objects. _comm.c has the functions
+ * of pici/coll.h.
  *
  * The module uses the stable ABI of Python 3.9 only, so that one file serves every later CPython. That ABI has no
  * buffers; arrays therefore come as ndarrays, whose memory is found by NumPy's array interface (__array_struct__).

@@ -65,7 +65,7 @@ _open: weakref.WeakSet[Comm] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """At the end of the program: over MPI, communicators must be freed before MPI_Finalize, which mpi4py calls later."""
+    """At the end of the program: over MPI, free communicators before MPI_Finalize, which mpi4py calls later."""
     for comm in list(_open):
         comm.close()
 
