@@ -101,7 +101,8 @@ from mpi4py import MPI; print(MPI.Get_library_version())' 2>/dev/null); then
     case $version in *"Open MPI"*) name=openmpi ;; *) name=mpich ;; esac
     compiler=$(command -v "mpicc.$name" || command -v mpicc || true)
     if [ -n "$compiler" ]; then
-        "${MAKE:-make}" -s BUILD="$build" MPIDIR="$build/$name" MPICC="$compiler" "$build/$name/libpici_mpi.so"
+        "${MAKE:-make}" -s BUILD="${BUILD:-build}" MPIDIR="${BUILD:-build}/$name" MPICC="$compiler" \
+            "${BUILD:-build}/$name/libpici_mpi.so"
         export PICI_MPI_LIBRARY="$build/$name/libpici_mpi.so"
         PICI_MPIRUN=$(command -v "mpirun.$name" || command -v mpirun || true)
         export PICI_MPIRUN
