@@ -12,7 +12,7 @@ from . import _abi, _buffers, _codec
 from ._abi import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
-from ._dtypes import BOOL, COMPLEX, DTypeLike
+from ._dtypes import BOOL, DTypeLike
 from .errors import BrokenError, BusyError, Error, TimedOutError, UnsupportedError, make
 
 Op = Literal["sum", "avg", "min", "max"]
@@ -159,7 +159,8 @@ class Calls:
     _size: int
     _closed: bool
     _on_gpu: bool
-    _vendor: bool
+    _vendor: bool  # the library below has collectives of its own,
+    _permits: bool  # and the environment permits their use
 
     @overload
     def all_reduce(
@@ -449,20 +450,20 @@ class Calls:
     ) -> tuple[Buffer, Memory, int, Any]:
         """What is sent, where to, the op, and the result for the caller."""
         buffer = _buffers.read(send, "send", dtype, self._on_gpu)
-        code = _abi.OPS.get(op)
-        if code is None:
+        code = _abi.OPS.get(op, -1)
+        if code < 0:
             choice("op", op, _abi.OPS)
         d = buffer.dtype
         if kind != ALL_GATHER:
-            if d in COMPLEX and code >= 2:  # type: ignore[operator]
+            if d.parts != 1 and code >= 2:
                 raise TypeError(f"complex numbers have no order, for op={op!r}: pass 'sum' or 'avg'")
-            if d is BOOL and code < 2:  # type: ignore[operator]
+            if d is BOOL and code < 2:
                 raise TypeError(
                     f"bool is not added, for op={op!r}: pass 'max' (or), 'min' (and), or view('u1') for counts"
                 )
         if recv is None:
             result, memory = _buffers.fresh(buffer, self._shape(kind, _buffers.shape_of(buffer)))
-            return buffer, memory, code, result  # type: ignore[return-value]
+            return buffer, memory, code, result
         n = buffer.count
         if kind == ALL_GATHER:
             n *= self._size
@@ -470,7 +471,7 @@ class Calls:
             if n % (self._size * d.parts):
                 raise ValueError(f"send: {n // d.parts} elements, not a multiple of {self._size} ranks")
             n //= self._size
-        return buffer, _buffers.written(recv, buffer, n, dtype, self._on_gpu), code, recv  # type: ignore[return-value]
+        return buffer, _buffers.written(recv, buffer, n, dtype, self._on_gpu), code, recv
 
     def _shape(self, kind: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a new array for a result."""
@@ -498,7 +499,7 @@ class Calls:
         vendor: Optional[bool],
     ) -> Any:
         buffer, memory, code, result = self._prepared(kind, send, recv, op, dtype)
-        blocks = self._vendor if vendor is None else vendor
+        blocks = self._vendor and (self._permits if vendor is None else vendor)
         status = _codec.comm_call(self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, blocks)
         if status:
             raise self._refusal(status, f"algorithm={algorithm!r} for {_NAMES[kind]}")

@@ -297,12 +297,12 @@ static PyObject *comm_new(PyObject *self, PyObject *address)
     if (!comm)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the address of a communicator is null");
     struct driver *d = PyMem_Malloc(sizeof *d);
-    if (!d)
-        return PyErr_NoMemory();
-    *d = (struct driver){
-        .comm = comm, .rank = lib.comm_rank(comm), .ranks = lib.comm_size(comm), .sum = none, .last = none};
-    PyObject *capsule = PyCapsule_New(d, DRIVER, driver_free);
+    if (d)
+        *d = (struct driver){
+            .comm = comm, .rank = lib.comm_rank(comm), .ranks = lib.comm_size(comm), .sum = none, .last = none};
+    PyObject *capsule = d ? PyCapsule_New(d, DRIVER, driver_free) : PyErr_NoMemory();
     if (!capsule) {
+        lib.comm_free(comm);
         PyMem_Free(d);
         return NULL;
     }
@@ -330,6 +330,7 @@ static PyObject *comm_call(PyObject *self, PyObject *args)
     int done = 0, ended = 1;
     PyThreadState *state = PyEval_SaveThread();
     enum pici_status s = blocks ? block(&c, d->comm) : start(&c, d->comm, &request);
+    const bool began = blocks ? !s : request != NULL;
     if (request)
         s = lib.wait_for(&request, PIECE_MS, &done);
     PyEval_RestoreThread(state);
@@ -340,7 +341,8 @@ static PyObject *comm_call(PyObject *self, PyObject *args)
             (void)lib.wait(&request); /* it has ended with the communicator; this frees it */
         }
     }
-    add(d, &t.stats);
+    if (began)
+        add(d, &t.stats);
     leave(d);
     return ended < 0 ? NULL : PyLong_FromLong(ended ? (long)s : CLOSED);
 }

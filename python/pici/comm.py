@@ -85,7 +85,8 @@ class Comm(Calls):
         self._over = over
         self._on_gpu = over == "NCCL"
         self._closed = False
-        self._vendor = os.environ.get("PICI_VENDOR") == "1"
+        self._vendor = over in ("MPI", "NCCL")
+        self._permits = os.environ.get("PICI_VENDOR") == "1"
         _open.add(self)
         return self
 
