@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The speed of the Python package: calls on 1 KiB, and decoding into new arrays beside a.copy().
+"""The speed of the Python package: calls on 1 KiB, also of collectives, and decoding into new arrays beside a.copy().
 
     bench/python_speed.py [--quick] [MIB...]        sizes of arrays; default 64 and 1024
 
@@ -10,6 +10,7 @@ result is freed before the next call. "first" releases the memory that is kept (
 """
 import statistics
 import sys
+import threading
 import time
 
 import numpy as np
@@ -38,6 +39,39 @@ def small_calls(rounds):
                 call()
             times.append((time.perf_counter() - start) / 20 * 1e6)
         print(f"  {name:26} {statistics.median(times):6.2f}")
+
+
+def collectives(rounds):
+    """Of a rank alone a call is what Python and the library's bookkeeping take; among two threads both need the GIL."""
+    x = np.where(np.random.default_rng(0).random(256) < 0.1, 1, 0).astype(np.float32)
+    for ranks in (1, 2):
+        calls = {
+            "all_reduce(x)": lambda c, a: c.all_reduce(a),
+            "all_reduce(x, x)": lambda c, a: c.all_reduce(a, a),
+            "all_reduce_start(x, x).wait()": lambda c, a: c.all_reduce_start(a, a).wait(),
+        }
+        print(f"collectives on 1 KiB among threads, {ranks} rank{'s' * (ranks > 1)}, us (median)")
+        for name, call in calls.items():
+            times = []
+
+            def work(comm):
+                mine = x.copy()
+                for _ in range(rounds):
+                    start = time.perf_counter()
+                    for _ in range(20):
+                        call(comm, mine)
+                    if comm.rank == 0:
+                        times.append((time.perf_counter() - start) / 20 * 1e6)
+                mine[:] = 0
+
+            comms = pici.Comm.threads(ranks)
+            others = [threading.Thread(target=work, args=(comm,)) for comm in comms[1:]]
+            for other in others:
+                other.start()
+            work(comms[0])
+            for other in others:
+                other.join()
+            print(f"  {name:30} {statistics.median(times):6.2f}")
 
 
 def new_arrays(mib, zeros, rounds):
@@ -80,6 +114,7 @@ def main():
     quick = "--quick" in sys.argv
     sizes = [int(a) for a in sys.argv[1:] if a != "--quick"] or ([16] if quick else [64, 1024])
     small_calls(100 if quick else 3000)
+    collectives(20 if quick else 1000)
     for mib in sizes:
         for zeros in (0.9, 0.99):
             new_arrays(mib, zeros, 3 if quick else max(5, 2000 // mib))
