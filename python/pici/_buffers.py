@@ -23,7 +23,7 @@ class Buffer(NamedTuple):
     memory: Memory
     dtype: DType
     #: stored elements: a complex number has two
-    count: int
+    n: int
     #: an ndarray or a tensor of the same shape and type; None: there is none in the host's memory
     like: Any
     #: "", or why it cannot be received into
@@ -86,7 +86,8 @@ def _on_gpu(x: Any, dtype: Optional[DTypeLike]) -> Buffer:
     d = _typed(of_numpy(kind), kind.itemsize, kind, dtype)
     n = math.prod(shape)
     strides = described.get("strides")
-    expected, unit = [], kind.itemsize
+    expected: list[int] = []
+    unit = kind.itemsize
     for length in reversed(shape):
         expected.insert(0, unit)
         unit *= length
@@ -113,7 +114,7 @@ def _array(x: Any, dtype: Optional[DTypeLike]) -> Buffer:
         array = array.astype(array.dtype.newbyteorder("="))
     if not array.flags.c_contiguous:
         array = array.copy(order="C")
-    like = array
+    like: Optional[Storage] = array
     if d.narrow and dtype is None and array.dtype == d.storage:  # by DLPack: the bits of bf16 or f8
         like = None
     return Buffer(_arrays._stored(array, d), d, array.size * d.parts, like, fixed)
@@ -139,10 +140,8 @@ def written(x: Any, send: Buffer, count: int, dtype: Optional[DTypeLike] = None,
     b = read(x, "recv", dtype, on_gpu)
     if b.dtype is not send.dtype:
         raise TypeError(f"recv: elements of {b.dtype.name}, but send has {send.dtype.name}: pass arrays of one dtype")
-    if b.count != count:
-        raise ValueError(
-            f"recv: {b.count // b.dtype.parts} elements, not {count // b.dtype.parts}, which the call gives"
-        )
+    if b.n != count:
+        raise ValueError(f"recv: {b.n // b.dtype.parts} elements, not {count // b.dtype.parts}, which the call gives")
     if b.fixed:
         raise ValueError(f"recv: {b.fixed}")
     return b.memory
@@ -151,11 +150,11 @@ def written(x: Any, send: Buffer, count: int, dtype: Optional[DTypeLike] = None,
 def fresh(send: Buffer, shape: tuple[int, ...]) -> tuple[Any, Memory]:
     """A new array for a result, of the type of the array that is sent, and its memory."""
     like, d = send.like, send.dtype
-    if type(send.memory) is tuple and like is not None:
+    if isinstance(send.memory, tuple) and like is not None:
         made = like.new_empty(shape)
         return made, (made.data_ptr(), made.numel() * made.element_size(), made)
     if like is None:
-        if type(send.memory) is tuple:
+        if isinstance(send.memory, tuple):
             raise TypeError("recv: pass an array for the result, since send is on a GPU and no tensor of torch")
         try:
             dtype = numpy_dtype(d)
@@ -174,6 +173,6 @@ def shape_of(send: Buffer) -> tuple[int, ...]:
     """The shape of the array that is sent."""
     if send.like is not None:
         return tuple(send.like.shape)
-    if type(send.memory) is tuple:
+    if isinstance(send.memory, tuple):
         return tuple(send.memory[2].__cuda_array_interface__["shape"])
     return send.memory.shape

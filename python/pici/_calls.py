@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import math
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any, Literal, Optional, TypeVar, Union, overload
 
@@ -18,7 +19,7 @@ from .errors import BrokenError, BusyError, Error, TimedOutError, UnsupportedErr
 Op = Literal["sum", "avg", "min", "max"]
 Zeros = Literal["exact", "value"]
 Timeout = Union[float, datetime.timedelta]
-Array = TypeVar("Array")
+Array = TypeVar("Array", bound=Sized)
 
 BUSY, CLOSED = 1, 2  # results of _codec beside statuses
 _NAMES = {ALL_GATHER: "all_gather", REDUCE_SCATTER: "reduce_scatter", ALL_REDUCE: "all_reduce"}
@@ -156,7 +157,9 @@ class Calls:
     """What Comm inherits."""
 
     _driver: Any
+    _rank: int
     _size: int
+    _over: str
     _closed: bool
     _on_gpu: bool
     _vendor: bool  # the library below has collectives of its own,
@@ -432,8 +435,8 @@ class Calls:
             return BrokenError("the communicator is closed, since a call on it was interrupted: make another")
         if status == CLOSED:
             return BrokenError("the communicator is closed: make another")
-        words = _codec.comm_error(self._driver)
-        if not words or not isinstance(words, str):  # closed meanwhile; or refused before anything was sent
+        said = _codec.comm_error(self._driver)
+        if not said or isinstance(said, int):  # refused before anything was sent; or closed, or in use, meanwhile
             words = _abi.lib.pici_strerror(status).decode()
             if status == UnsupportedError.status:
                 return make(status, f"{words}: {what}")
@@ -441,9 +444,9 @@ class Calls:
                 return make(status, "the communicator is closed, or another process made it: make another")
             return make(status, words)
         if status == BrokenError.status:
-            return make(status, f"the communicator failed before: {words}. Close it on all ranks, and make another")
+            return make(status, f"the communicator failed before: {said}. Close it on all ranks, and make another")
         hint = " If ranks may be so late, pass a longer timeout=." if status == TimedOutError.status else ""
-        return make(status, f"{words}.{hint} The communicator is broken: close it on all ranks, and make another")
+        return make(status, f"{said}.{hint} The communicator is broken: close it on all ranks, and make another")
 
     def _prepared(
         self, kind: int, send: Any, recv: Any, op: str, dtype: Optional[DTypeLike]
@@ -464,7 +467,7 @@ class Calls:
         if recv is None:
             result, memory = _buffers.fresh(buffer, self._shape(kind, _buffers.shape_of(buffer)))
             return buffer, memory, code, result
-        n = buffer.count
+        n = buffer.n
         if kind == ALL_GATHER:
             n *= self._size
         elif kind == REDUCE_SCATTER:

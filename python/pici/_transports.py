@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 from ctypes import POINTER, byref, c_int, c_void_p
 from pathlib import Path
@@ -71,7 +72,7 @@ def _same_mpi(library: ctypes.CDLL, MPI: Any) -> None:
 def over_mpi(comm: Any) -> int:
     """A communicator over a duplicate of mpi4py's; None: of COMM_WORLD. Its address."""
     try:
-        from mpi4py import MPI
+        MPI = importlib.import_module("mpi4py.MPI")
     except ImportError as e:
         raise ImportError(f"Comm.mpi needs mpi4py, for the MPI that the program is started with: {e}") from e
     comm = MPI.COMM_WORLD if comm is None else comm

@@ -36,7 +36,7 @@ class Results(unittest.TestCase):
                 for algorithm in ("ring", "split")
                 for d in sums.DTYPES
                 for op in sums.OPS
-                for n in (p - 1, 17, 9001)
+                for n in (p - 1, 9001)
                 if op != "avg" or sums.divides(d)
             ]
             inputs = {(d.name, n): [sums.contribution(d, n, r) for r in range(p)] for _, d, _, n in cases}
@@ -341,7 +341,7 @@ class Requests(unittest.TestCase):
         self.assertEqual(first.stats.calls, 0)
         second = b.all_reduce_start(x, x.copy())
         end = time.monotonic() + LONG
-        while not (first.test() and second.test()):
+        while not all([first.test(), second.test()]):
             self.assertLess(time.monotonic(), end)
         self.assertTrue((first.wait() == 2).all() and (second.wait() == 2).all())
 

@@ -67,7 +67,7 @@ assert_type(comms, list[pici.Comm])
 with comms[0] as comm:
     assert_type((comm.rank, comm.size, comm.closed, comm.error), tuple[int, int, bool, str])
     assert_type(comm.all_reduce(x, op="max", algorithm="ring", timeout=5, density=0.01), Elements)
-    assert_type(comm.all_reduce(x, x, vendor=True, latency=1e-5, format="coo", dtype="f32"), Elements)
+    assert_type(comm.all_reduce(x, room, vendor=True, latency=1e-5, format="coo", dtype="f32"), bytearray)
     assert_type(comm.reduce_scatter(x, timeout=datetime.timedelta(seconds=5)), Elements)
     assert_type(comm.all_gather(x, zeros="value"), Elements)
     assert_type(comm.all_gather(x, room), bytearray)
