@@ -21,6 +21,19 @@ __attribute__((format(printf, 1, 2))) static const char *say(const char *format,
     return said;
 }
 
+const enum pici_collective schedule_kinds[SCHEDULE_KINDS] = {PICI_ALL_GATHER, PICI_REDUCE_SCATTER, PICI_ALL_REDUCE};
+const uint64_t schedule_shares[SCHEDULE_SHARES] = {SCHEDULE_SHARE, SCHEDULE_SHARE + 1};
+
+int schedule_has(const struct schedule *s, enum pici_collective kind)
+{
+    return s->collectives >> kind & 1;
+}
+
+struct schedule_call schedule_call_of(enum pici_collective kind, int p, uint64_t share)
+{
+    return (struct schedule_call){.kind = kind, .ranks = p, .bytes = (uint64_t)p * share};
+}
+
 struct schedule_step *schedule_room(const struct schedule_limits *l, int ranks)
 {
     const struct schedule_limits more = {

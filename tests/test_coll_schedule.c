@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The schedules of the registry, by brute force; and that the brute force finds faults. */
+ * The schedules of the registry, by brute force. */
 #include <criterion/criterion.h>
 
 #include <ctype.h>
@@ -13,24 +13,7 @@
 #include "schedule_util.h"
 #include "util.h"
 
-enum { MOST = SCHEDULE_RANKS, TILE = 4096, SMALL_SHARE = 32 << 10 };
-
-static const enum pici_collective kinds[] = {PICI_ALL_GATHER, PICI_REDUCE_SCATTER, PICI_ALL_REDUCE};
-enum { KINDS = sizeof kinds / sizeof *kinds };
-
-static int has(const struct schedule *s, enum pici_collective kind)
-{
-    return s->collectives >> kind & 1;
-}
-
-static struct schedule_call call_of(enum pici_collective kind, int p, uint64_t share)
-{
-    return (struct schedule_call){.kind = kind, .ranks = p, .bytes = (uint64_t)p * share};
-}
-
-/* Bytes a rank on both sides of where a schedule may change its mind. */
-static const uint64_t shares[] = {SMALL_SHARE, SMALL_SHARE + 1};
-enum { SHARES = sizeof shares / sizeof *shares };
+enum { MOST = SCHEDULE_RANKS, TILE = 4096, SMALL_SHARE = SCHEDULE_SHARE };
 
 /* ---- the registry */
 
@@ -101,10 +84,10 @@ Test(coll_schedule, each_contribution_once, .timeout = 300)
 {
     for (const struct schedule *s = pici_schedules; s->name; s++) {
         int always = 1;
-        for (int i = 0; i < KINDS; i++)
-            for (int p = 1; p <= MOST && has(s, kinds[i]); p++)
-                for (int share = 0; share < SHARES; share++) {
-                    const struct schedule_call c = call_of(kinds[i], p, shares[share]);
+        for (int i = 0; i < SCHEDULE_KINDS; i++)
+            for (int p = 1; p <= MOST && schedule_has(s, schedule_kinds[i]); p++)
+                for (int share = 0; share < SCHEDULE_SHARES; share++) {
+                    const struct schedule_call c = schedule_call_of(schedule_kinds[i], p, schedule_shares[share]);
                     struct schedule_limits used;
                     const char *bad = schedule_check(s, &c, says_exactly(s), &used);
                     cr_assert_null(bad, "%s", bad);
@@ -155,7 +138,7 @@ struct one {
 static struct one one_of(enum pici_algorithm id, enum pici_collective kind, int p, uint64_t share, int position, int k)
 {
     const struct schedule *s = pici_schedule(id);
-    struct schedule_call c = call_of(kind, p, share);
+    struct schedule_call c = schedule_call_of(kind, p, share);
     struct schedule_limits l;
     struct one o;
     memset(&o, 0, sizeof o);
@@ -185,7 +168,7 @@ static struct one one_of(enum pici_algorithm id, enum pici_collective kind, int 
 static int steps_of(enum pici_algorithm id, enum pici_collective kind, int p, uint64_t share)
 {
     const struct schedule *s = pici_schedule(id);
-    const struct schedule_call c = call_of(kind, p, share);
+    const struct schedule_call c = schedule_call_of(kind, p, share);
     return s->steps(s, &c);
 }
 
@@ -201,19 +184,19 @@ Test(coll_schedule, step_counts)
 {
     for (int p = 1; p <= 1025; p++) {
         const int logarithm = log2_up(p);
-        for (int share = 0; share < SHARES; share++) {
-            const int gather = shares[share] <= SMALL_SHARE ? logarithm : p - 1;
-            cr_assert_eq(steps_of(PICI_ALGO_RING, PICI_REDUCE_SCATTER, p, shares[share]), p - 1);
-            cr_assert_eq(steps_of(PICI_ALGO_RING, PICI_ALL_GATHER, p, shares[share]), p - 1);
-            cr_assert_eq(steps_of(PICI_ALGO_RING, PICI_ALL_REDUCE, p, shares[share]), 2 * (p - 1));
-            cr_assert_eq(steps_of(PICI_ALGO_RECURSIVE, PICI_REDUCE_SCATTER, p, shares[share]), logarithm);
-            cr_assert_eq(steps_of(PICI_ALGO_RECURSIVE, PICI_ALL_GATHER, p, shares[share]), logarithm);
-            cr_assert_eq(steps_of(PICI_ALGO_RECURSIVE, PICI_ALL_REDUCE, p, shares[share]), 2 * logarithm);
-            cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_REDUCE_SCATTER, p, shares[share]), p - 1);
-            cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_ALL_GATHER, p, shares[share]), gather);
-            cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_ALL_REDUCE, p, shares[share]), p - 1 + gather);
+        for (int share = 0; share < SCHEDULE_SHARES; share++) {
+            const int gather = schedule_shares[share] <= SMALL_SHARE ? logarithm : p - 1;
+            cr_assert_eq(steps_of(PICI_ALGO_RING, PICI_REDUCE_SCATTER, p, schedule_shares[share]), p - 1);
+            cr_assert_eq(steps_of(PICI_ALGO_RING, PICI_ALL_GATHER, p, schedule_shares[share]), p - 1);
+            cr_assert_eq(steps_of(PICI_ALGO_RING, PICI_ALL_REDUCE, p, schedule_shares[share]), 2 * (p - 1));
+            cr_assert_eq(steps_of(PICI_ALGO_RECURSIVE, PICI_REDUCE_SCATTER, p, schedule_shares[share]), logarithm);
+            cr_assert_eq(steps_of(PICI_ALGO_RECURSIVE, PICI_ALL_GATHER, p, schedule_shares[share]), logarithm);
+            cr_assert_eq(steps_of(PICI_ALGO_RECURSIVE, PICI_ALL_REDUCE, p, schedule_shares[share]), 2 * logarithm);
+            cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_REDUCE_SCATTER, p, schedule_shares[share]), p - 1);
+            cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_ALL_GATHER, p, schedule_shares[share]), gather);
+            cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_ALL_REDUCE, p, schedule_shares[share]), p - 1 + gather);
             const int fold = p != 1 << logarithm;
-            cr_assert_eq(steps_of(PICI_ALGO_DOUBLING, PICI_ALL_REDUCE, p, shares[share]), logarithm + fold);
+            cr_assert_eq(steps_of(PICI_ALGO_DOUBLING, PICI_ALL_REDUCE, p, schedule_shares[share]), logarithm + fold);
         }
     }
     cr_assert_eq(steps_of(PICI_ALGO_RECURSIVE, PICI_ALL_REDUCE, INT_MAX, 1), 62);
@@ -304,7 +287,7 @@ static void check_split_gathers(uint64_t share, uint64_t less, enum pici_algorit
         for (int p = 1; p <= MOST; p++) {
             const enum pici_collective kind = i ? PICI_ALL_REDUCE : PICI_ALL_GATHER;
             const struct schedule *split = pici_schedule(PICI_ALGO_SPLIT);
-            struct schedule_call c = call_of(kind, p, share);
+            struct schedule_call c = schedule_call_of(kind, p, share);
             c.bytes -= less;
             const int reducing = i ? p - 1 : 0, before = i ? steps_of(as, PICI_REDUCE_SCATTER, p, 1) : 0;
             cr_assert_eq(split->steps(split, &c) - reducing, steps_of(as, PICI_ALL_GATHER, p, 1));
@@ -325,7 +308,7 @@ Test(coll_schedule, split_gathers_by_size)
     check_split_gathers(UINT64_C(1) << 40, 0, PICI_ALGO_RING);
     for (int p = 4; p <= MOST; p++) { /* one byte in all is enough */
         const struct schedule *split = pici_schedule(PICI_ALGO_SPLIT);
-        struct schedule_call c = call_of(PICI_ALL_GATHER, p, SMALL_SHARE);
+        struct schedule_call c = schedule_call_of(PICI_ALL_GATHER, p, SMALL_SHARE);
         cr_assert_eq(split->steps(split, &c), log2_up(p));
         c.bytes++;
         cr_assert_eq(split->steps(split, &c), p - 1);
@@ -401,7 +384,7 @@ Test(coll_schedule, doubling_of_seven)
         {3, 6, -1, -1, 0, TAKE_KEEP},
     };
     const struct schedule *s = pici_schedule(PICI_ALGO_DOUBLING);
-    struct schedule_call c = call_of(PICI_ALL_REDUCE, 7, 1);
+    struct schedule_call c = schedule_call_of(PICI_ALL_REDUCE, 7, 1);
     struct schedule_limits l;
     s->limits(s, &c, &l);
     struct schedule_step *step = schedule_room(&l, 7);
@@ -429,11 +412,11 @@ Test(coll_schedule, many_ranks)
     enum { SEGMENTS = 1 << 19 };
     for (const struct schedule *s = pici_schedules; s->name; s++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            for (int kind = 0; kind < KINDS; kind++)
-                for (int share = 0; share < SHARES && has(s, kinds[kind]); share++) {
-                    if (kinds[kind] == PICI_ALL_REDUCE && sizes[i] > 1 << 30)
+            for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+                for (int share = 0; share < SCHEDULE_SHARES && schedule_has(s, schedule_kinds[kind]); share++) {
+                    if (schedule_kinds[kind] == PICI_ALL_REDUCE && sizes[i] > 1 << 30)
                         continue; /* a ring's steps are more than an int counts */
-                    struct schedule_call c = call_of(kinds[kind], sizes[i], shares[share]);
+                    struct schedule_call c = schedule_call_of(schedule_kinds[kind], sizes[i], schedule_shares[share]);
                     const int p = c.ranks, steps = s->steps(s, &c);
                     const int ranks[] = {0, 1, p / 2, p / 2 + 1, p - 2, p - 1};
                     const int ks[] = {0, 1, steps / 2, steps / 2 - 1, steps - 2, steps - 1};
@@ -449,284 +432,46 @@ Test(coll_schedule, many_ranks)
                 }
 }
 
-/* ---- the brute force finds what is wrong */
-
-/* A schedule with one thing wrong in one step, or in all steps of all ranks. Returns whether it was changed. */
-typedef int change(struct schedule_step *, const struct schedule_call *);
-
-static int next_peer(int peer, const struct schedule_call *c)
-{
-    do
-        peer = (peer + 1) % c->ranks;
-    while (peer == c->position);
-    return peer;
-}
-
-#define CHANGE(name, when, ...)                                                                                        \
-    static int name(struct schedule_step *s, const struct schedule_call *c)                                            \
-    {                                                                                                                  \
-        (void)c;                                                                                                       \
-        if (!(when))                                                                                                   \
-            return 0;                                                                                                  \
-        __VA_ARGS__;                                                                                                   \
-        return 1;                                                                                                      \
-    }
-
-CHANGE(send_to_next, s->sends && c->ranks > 2, s->send->peer = next_peer(s->send->peer, c))
-CHANGE(send_to_self, s->sends, s->send->peer = c->position)
-CHANGE(send_to_nobody, s->sends, s->send->peer = c->ranks)
-CHANGE(receive_from_next, s->receives && c->ranks > 2, s->receive->peer = next_peer(s->receive->peer, c))
-CHANGE(send_next_segment, s->sends, s->send->segments[0] = (s->send->segments[0] + 1) % c->ranks)
-CHANGE(send_no_segment, s->sends, s->send->segments[0] = -1)
-CHANGE(send_a_segment_less, s->sends, s->send->count--)
-CHANGE(receive_a_segment_less, s->receives, s->receive->count--)
-CHANGE(send_a_segment_more, s->sends, s->send->segments[s->send->count++] = c->position)
-CHANGE(send_other_order, s->sends && s->send->count > 1, int first = s->send->segments[0];
-       s->send->segments[0] = s->send->segments[1]; s->send->segments[1] = first)
-CHANGE(send_nothing, s->sends, s->sends = 0)
-CHANGE(receive_nothing, s->receives, s->receives = 0)
-CHANGE(send_twice, s->sends, s->send[1].peer = s->send->peer; s->send[1].count = 1; s->send[1].segments[0] = 0;
-       s->sends = 2)
-CHANGE(do_not_keep_sent, s->sends && s->send->keep, s->send->keep = 0)
-CHANGE(do_not_keep_received, s->receives && s->receive->keep, s->receive->keep = 0)
-CHANGE(keep_sent, s->sends && !s->send->keep, s->send->keep = 1)
-CHANGE(keep_received, s->receives && !s->receive->keep, s->receive->keep = 1)
-CHANGE(complete_nothing, s->complete, s->complete = COMPLETE_NONE)
-CHANGE(complete_early, !s->complete, s->complete = COMPLETE_OWN)
-CHANGE(complete_all, s->complete != COMPLETE_ALL, s->complete = COMPLETE_ALL)
-CHANGE(forward_what_is_new, s->sends && s->send->action == SEND_ENCODE, s->send->action = SEND_FORWARD)
-CHANGE(encode_what_is_anothers,
-       s->sends && s->send->action == SEND_FORWARD && c->kind == PICI_ALL_GATHER &&
-           (s->send->count > 1 || s->send->segments[0] != c->position),
-       s->send->action = SEND_ENCODE)
-CHANGE(reduce_results, s->receives && s->receive->action == TAKE_PLACE, s->receive->action = TAKE_REDUCE)
-CHANGE(place_sums, s->receives && s->receive->action == TAKE_REDUCE, s->receive->action = TAKE_PLACE)
-CHANGE(reverse_sums, s->receives && s->receive->action == TAKE_REDUCE, s->receive->action = TAKE_REDUCE_REVERSED)
-CHANGE(do_not_reverse, s->receives && s->receive->action == TAKE_REDUCE_REVERSED, s->receive->action = TAKE_REDUCE;
-       s->send->keep = 0)
-CHANGE(reversed_contributions, s->receives && s->receive->action == TAKE_REDUCE_REVERSED,
-       s->receive->contributions = s->receive->contributions == 1 ? 2 : 1)
-CHANGE(keep_only, s->receives, s->receive->action = TAKE_KEEP)
-CHANGE(receive_as_sender, s->receives, s->receive->action = SEND_ENCODE)
-CHANGE(send_as_receiver, s->sends, s->send->action = TAKE_PLACE)
-CHANGE(too_few_contributions, s->sends && s->phase == PHASE_REDUCE, s->send->contributions = 0)
-CHANGE(too_many_contributions, s->sends && s->phase == PHASE_REDUCE, s->send->contributions = c->ranks + 1)
-CHANGE(other_phase, 1, s->phase = s->phase == PHASE_REDUCE ? PHASE_GATHER : PHASE_REDUCE)
-
-/* In all steps of all ranks, so that both ends agree. */
-CHANGE(other_segments, 1,
-       for (int i = 0; s->sends && i < s->send->count; i++)
-           s->send->segments[i] = (s->send->segments[i] + 1) % c->ranks;
-       for (int i = 0; s->receives && i < s->receive->count; i++)
-           s->receive->segments[i] = (s->receive->segments[i] + 1) % c->ranks)
-CHANGE(no_message, 1, s->sends = s->receives = 0)
-
-enum where { ONE_RANK, ALL_RANKS, EVERYWHERE };
-static const struct mutation {
-    const char *name;
-    change *change;
-    enum where where;
-} mutations[] = {
-#define MUTATION(fn, where)                                                                                            \
-    {                                                                                                                  \
-#fn, fn, where                                                                                                 \
-    }
-    MUTATION(send_to_next, ONE_RANK),
-    MUTATION(send_to_self, ONE_RANK),
-    MUTATION(send_to_nobody, ONE_RANK),
-    MUTATION(receive_from_next, ONE_RANK),
-    MUTATION(send_next_segment, ONE_RANK),
-    MUTATION(send_no_segment, ONE_RANK),
-    MUTATION(send_a_segment_less, ONE_RANK),
-    MUTATION(receive_a_segment_less, ONE_RANK),
-    MUTATION(send_a_segment_more, ONE_RANK),
-    MUTATION(send_other_order, ONE_RANK),
-    MUTATION(send_nothing, ONE_RANK),
-    MUTATION(receive_nothing, ONE_RANK),
-    MUTATION(send_twice, ONE_RANK),
-    MUTATION(do_not_keep_sent, ONE_RANK),
-    MUTATION(do_not_keep_received, ONE_RANK),
-    MUTATION(keep_sent, ONE_RANK),
-    MUTATION(keep_received, ONE_RANK),
-    MUTATION(complete_nothing, ONE_RANK),
-    MUTATION(complete_early, ONE_RANK),
-    MUTATION(complete_all, ONE_RANK),
-    MUTATION(forward_what_is_new, ONE_RANK),
-    MUTATION(encode_what_is_anothers, ONE_RANK),
-    MUTATION(reduce_results, ONE_RANK),
-    MUTATION(place_sums, ONE_RANK),
-    MUTATION(reverse_sums, ONE_RANK),
-    MUTATION(do_not_reverse, ONE_RANK),
-    MUTATION(reversed_contributions, ONE_RANK),
-    MUTATION(keep_only, ONE_RANK),
-    MUTATION(receive_as_sender, ONE_RANK),
-    MUTATION(send_as_receiver, ONE_RANK),
-    MUTATION(too_few_contributions, ONE_RANK),
-    MUTATION(too_many_contributions, ONE_RANK),
-    MUTATION(other_phase, ONE_RANK),
-    MUTATION(no_message, ALL_RANKS),
-    MUTATION(complete_nothing, ALL_RANKS),
-    MUTATION(place_sums, ALL_RANKS),
-    MUTATION(do_not_reverse, ALL_RANKS),
-    MUTATION(keep_only, ALL_RANKS),
-    MUTATION(other_segments, EVERYWHERE),
-    MUTATION(no_message, EVERYWHERE),
-};
-enum { MUTATIONS = sizeof mutations / sizeof *mutations };
-
-struct mutant {
-    struct schedule s; /* first */
-    const struct schedule *of;
-    const struct mutation *how;
-    int position, k;
-    int *changed;
-};
-
-static void mutant_step(const struct schedule *s, const struct schedule_call *c, int k, struct schedule_step *out)
-{
-    const struct mutant *m = (const struct mutant *)(const void *)s;
-    m->of->step(m->of, c, k, out);
-    if (m->how->where == EVERYWHERE || (k == m->k && (m->how->where == ALL_RANKS || c->position == m->position)))
-        *m->changed |= m->how->change(out, c);
-}
-
-static int mutant_steps(const struct schedule *s, const struct schedule_call *c)
-{
-    const struct mutant *m = (const struct mutant *)(const void *)s;
-    return m->of->steps(m->of, c);
-}
-
-static void mutant_limits(const struct schedule *s, const struct schedule_call *c, struct schedule_limits *l)
-{
-    const struct mutant *m = (const struct mutant *)(const void *)s;
-    m->of->limits(m->of, c, l);
-}
-
-/* Every change in every step of every rank of a call. Returns how many could be made. */
-static int try_call(const struct schedule *of, const struct mutation *how, const struct schedule_call *c)
-{
-    int changed = 0, tried = 0;
-    struct mutant m = {.s = *of, .of = of, .how = how, .changed = &changed};
-    m.s.step = mutant_step;
-    m.s.steps = mutant_steps;
-    m.s.limits = mutant_limits;
-    m.s.paired = PAIRED_NEVER; /* so that it is not this which shows */
-    for (m.k = 0; m.k < of->steps(of, c); m.k++)
-        for (m.position = 0; m.position < c->ranks; m.position++) {
-            changed = 0;
-            const char *bad = schedule_check(&m.s, c, 0, NULL);
-            cr_expect_eq(bad != NULL, changed, "%s of %s, step %d, rank %d, %d ranks, collective %d: %s", how->name,
-                         of->name, m.k, m.position, c->ranks, (int)c->kind, bad ? bad : "not found");
-            tried += changed;
-        }
-    return tried;
-}
-
-static int try_mutation(const struct schedule *of, const struct mutation *how)
-{
-    static const int sizes[] = {2, 3, 4, 5};
-    static const int begin[][4] = {{0, 2, 4}, {0, 1, 3}, {0, 2, 5, 6}};
-    static const struct schedule_nodes nodes[] = {{2, begin[0]}, {2, begin[1]}, {3, begin[2]}};
-    int tried = 0;
-    for (int kind = 0; kind < KINDS; kind++) {
-        if (!has(of, kinds[kind]))
-            continue;
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            for (int share = 0; share < (of->reduce && !of->gather ? SHARES : 1); share++) { /* else they are alike */
-                const struct schedule_call c = call_of(kinds[kind], sizes[i], shares[share]);
-                tried += try_call(of, how, &c);
-            }
-        for (size_t i = 0; i < sizeof nodes / sizeof *nodes && of->by_node; i++) {
-            struct schedule_call c = call_of(kinds[kind], nodes[i].begin[nodes[i].nodes], SMALL_SHARE);
-            c.nodes = &nodes[i];
-            tried += try_call(of, how, &c);
-        }
-    }
-    return tried;
-}
-
-Test(coll_schedule, mutants_are_found, .timeout = 300)
-{
-    for (int i = 0; i < MUTATIONS; i++) {
-        int tried = 0;
-        for (const struct schedule *s = pici_schedules; s->name; s++)
-            tried += try_mutation(s, &mutations[i]);
-        cr_expect_gt(tried, 0, "%s", mutations[i].name);
-    }
-}
-
-/* Whole schedules that say what is not so. */
-static int a_step_less(const struct schedule *s, const struct schedule_call *c)
-{
-    return mutant_steps(s, c) - (c->position == 1);
-}
-
-static int a_step_less_on_all(const struct schedule *s, const struct schedule_call *c)
-{
-    return mutant_steps(s, c) - 1;
-}
-
-#define LESS(field)                                                                                                    \
-    static void less_##field(const struct schedule *s, const struct schedule_call *c, struct schedule_limits *l)       \
-    {                                                                                                                  \
-        mutant_limits(s, c, l);                                                                                        \
-        l->field = l->field > 1 ? l->field - 2 : 0; /* of these there may be one too many */                           \
-    }
-LESS(sums)
-LESS(kept)
-#define ONE_LESS(field)                                                                                                \
-    static void less_##field(const struct schedule *s, const struct schedule_call *c, struct schedule_limits *l)       \
-    {                                                                                                                  \
-        mutant_limits(s, c, l);                                                                                        \
-        l->field--;                                                                                                    \
-    }
-ONE_LESS(sends)
-ONE_LESS(receives)
-ONE_LESS(segments)
-
-static int nothing(struct schedule_step *s, const struct schedule_call *c)
-{
-    (void)s;
-    (void)c;
-    return 0;
-}
-
-Test(coll_schedule, wrong_tables_are_found)
-{
-    static const struct mutation none = {"none", nothing, EVERYWHERE};
-    int changed = 0;
-    for (const struct schedule *s = pici_schedules; s->name; s++) {
-        const struct schedule_call c = call_of(PICI_ALL_REDUCE, 7, 1);
-        struct mutant same = {.s = *s, .of = s, .how = &none, .changed = &changed};
-        struct mutant m;
-        struct schedule_limits l;
-        same.s.steps = mutant_steps;
-        same.s.step = mutant_step;
-        same.s.limits = mutant_limits;
-        m = same;
-        if (!has(s, PICI_ALL_REDUCE))
-            continue;
-        s->limits(s, &c, &l);
-        cr_expect_null(schedule_check(&m.s, &c, 0, NULL));
-        m.s.steps = a_step_less;
-        cr_expect(schedule_check(&m.s, &c, 0, NULL), "%s: a rank has fewer steps", s->name);
-        m.s.steps = a_step_less_on_all;
-        cr_expect(schedule_check(&m.s, &c, 0, NULL), "%s: the last step is missing", s->name);
-        void (*const less[])(const struct schedule *, const struct schedule_call *, struct schedule_limits *) = {
-            less_sends, less_receives, less_segments, l.sums ? less_sums : less_sends, l.kept ? less_kept : less_sends};
-        m = same;
-        for (size_t i = 0; i < sizeof less / sizeof *less; i++) {
-            m.s.limits = less[i];
-            cr_expect(schedule_check(&m.s, &c, 0, NULL), "%s: limits %zu", s->name, i);
-        }
-    }
-}
-
 Test(coll_schedule, an_upper_bound_is_not_the_number)
 {
-    const struct schedule_call c = call_of(PICI_REDUCE_SCATTER, 6, 1);
+    const struct schedule_call c = schedule_call_of(PICI_REDUCE_SCATTER, 6, 1);
     cr_expect_null(schedule_check(pici_schedule(PICI_ALGO_RING), &c, 1, NULL));
     cr_expect(schedule_check(pici_schedule(PICI_ALGO_RECURSIVE), &c, 1, NULL));
+}
+
+/* ---- what AUTO takes */
+
+Test(coll_schedule, usual)
+{
+    enum { SMALL = 64 << 10, KIB = 1 << 10 };
+    static const int whole[] = {0, 8}, uneven[] = {0, 1, 2, 4, 6, 8}, single[] = {0, 1, 2, 3};
+    static const struct schedule_nodes one = {1, whole}, five = {5, uneven}, each = {3, single};
+    static const struct {
+        enum pici_collective kind;
+        int ranks, paired_only, undivided;
+        uint64_t bytes;
+        const struct schedule_nodes *nodes;
+        enum pici_algorithm id;
+    } all[] = {
+        {PICI_ALL_REDUCE, 8, 0, 1, SMALL, &one, PICI_ALGO_DOUBLING},
+        {PICI_ALL_REDUCE, 8, 1, 1, SMALL, &five, PICI_ALGO_DOUBLING},
+        {PICI_ALL_REDUCE, 8, 0, 1, SMALL + 1, &one, PICI_ALGO_RECURSIVE},
+        {PICI_ALL_REDUCE, 8, 0, 0, SMALL, &one, PICI_ALGO_RECURSIVE},
+        {PICI_ALL_REDUCE, 7, 0, 1, SMALL, NULL, PICI_ALGO_RECURSIVE},
+        {PICI_ALL_REDUCE, 1, 0, 1, 0, NULL, PICI_ALGO_RECURSIVE},
+        {PICI_ALL_GATHER, 8, 0, 1, SMALL, NULL, PICI_ALGO_RECURSIVE},
+        {PICI_ALL_GATHER, 8, 0, 1, 256 * KIB, NULL, PICI_ALGO_RECURSIVE},
+        {PICI_ALL_GATHER, 8, 0, 1, 256 * KIB + 1, NULL, PICI_ALGO_RING},
+        {PICI_ALL_REDUCE, 8, 0, 1, 256 * KIB - 1, &five, PICI_ALGO_RECURSIVE},
+        {PICI_ALL_REDUCE, 8, 0, 1, 256 * KIB, &five, PICI_ALGO_NODES_RECURSIVE},
+        {PICI_ALL_REDUCE, 8, 1, 1, 256 * KIB, &five, PICI_ALGO_RECURSIVE},
+        {PICI_REDUCE_SCATTER, 3, 0, 1, 512 * KIB, &each, PICI_ALGO_RING},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const struct schedule_call c = {
+            .kind = all[i].kind, .ranks = all[i].ranks, .bytes = all[i].bytes, .nodes = all[i].nodes};
+        cr_expect_eq(pici_schedule_usual(&c, all[i].paired_only, all[i].undivided), all[i].id, "%zu", i);
+    }
 }
 
 /* ---- segments and order */

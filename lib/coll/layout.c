@@ -15,10 +15,8 @@
 enum {
     SLICES_WORTH = 64 << 10, /* dense bytes of a message: smaller slices cost more than they overlap */
     SLICE = 1 << 20,         /* by default */
-    SLICE_ON_GPU =
-        8 << 20, /* by default where messages are on GPUs: a message takes the host longer to begin, and a window
-                               * of them is to fill a GPU */
-    FEW_STEPS_BELOW = 32 << 10 /* bytes a rank */
+    SLICE_ON_GPU = 8 << 20   /* by default where messages are on GPUs: a message takes the host longer to begin, and a
+                              * window of them is to fill a GPU */
 };
 
 /* ---- arguments */
@@ -205,16 +203,20 @@ static size_t longest_block(const struct coll_call *c, uint64_t n)
     return longest;
 }
 
+static struct schedule_call shape_of(const struct pici_comm *comm, const struct coll_call *c)
+{
+    return (struct schedule_call){.kind = c->kind,
+                                  .ranks = comm->ranks,
+                                  .position = comm->position,
+                                  .bytes = c->total * c->width,
+                                  .nodes = &comm->on_nodes};
+}
+
 static enum pici_status new_layout(struct coll_layout *l, const struct schedule *schedule, const struct pici_comm *comm,
                                    const struct coll_call *c)
 {
-    *l = (struct coll_layout){.schedule = schedule,
-                              .segments = schedule->undivided ? 1 : comm->ranks,
-                              .shape = {.kind = c->kind,
-                                        .ranks = comm->ranks,
-                                        .position = comm->position,
-                                        .bytes = c->total * c->width,
-                                        .nodes = &comm->on_nodes}};
+    *l = (struct coll_layout){
+        .schedule = schedule, .segments = schedule->undivided ? 1 : comm->ranks, .shape = shape_of(comm, c)};
     if (comm->paired_only && !pici_schedule_paired(schedule, comm->ranks))
         return PICI_E_UNSUPPORTED;
     schedule->limits(schedule, &l->shape, &l->limits);
@@ -258,27 +260,19 @@ size_t pici_layout_scratch(const struct coll_layout *l)
     return l->messages ? l->messages + l->sums + COLL_TEMP_BYTES + COLL_ALIGN : 0;
 }
 
-/* AUTO. Where several ranks share a node's link, two levels: every element crosses each link between nodes as seldom as
- * it can. Otherwise, for little data the recursive algorithm, which has the fewest steps; else the ring, whose messages
- * go to neighbours, so that a dense run reaches the links' speed. */
-static const struct schedule *automatic(const struct pici_comm *comm, const struct coll_call *c)
+/* AUTO without a prediction. Doubling is for one slice, however short the caller wants slices to be. */
+static enum pici_status lay_out_usual(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
+    const struct schedule_call shape = shape_of(comm, c);
     if (comm->forced)
-        return comm->forced;
-    const uint64_t bytes = c->total * c->width, few = (uint64_t)comm->ranks * FEW_STEPS_BELOW;
-    const int shared = comm->nodes > 1 && comm->nodes < comm->ranks; /* several nodes, one of them with several ranks */
-    if (shared && bytes >= few && !comm->paired_only)
-        return pici_schedule(PICI_ALGO_NODES_RECURSIVE);
-    return pici_schedule(bytes <= few ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING);
-}
-
-/* AUTO, too: for an all-reduce of one slice, among a power of two of ranks, doubling. It has the fewest steps, and
- * sends all of the data in each of them; so there is a limit in bytes, whatever a slice may have. */
-static int takes_doubling(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
-{
-    return !c->algorithm && !comm->forced && c->kind == PICI_ALL_REDUCE && pici_early_ranks(comm->ranks) &&
-           c->total * c->width <= SLICES_WORTH && !lay_out(l, pici_schedule(PICI_ALGO_DOUBLING), comm, c) &&
-           l->slices <= 1;
+        return lay_out(l, comm->forced, comm, c);
+    enum pici_algorithm id = pici_schedule_usual(&shape, comm->paired_only, !c->tune);
+    if (id == PICI_ALGO_DOUBLING) {
+        if (!lay_out(l, pici_schedule(id), comm, c) && l->slices <= 1)
+            return PICI_OK;
+        id = pici_schedule_usual(&shape, comm->paired_only, 0);
+    }
+    return lay_out(l, pici_schedule(id), comm, c);
 }
 
 int pici_layout_early(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
@@ -318,12 +312,10 @@ static void predict(struct choice *choice, const struct pici_comm *comm, const s
 enum pici_status pici_layout_choose(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
     struct choice choice = {.candidate = {.algorithm = c->algorithm}, .seconds = -1};
-    enum pici_status s = PICI_OK;
     if (is_predicted(comm, c))
         predict(&choice, comm, c);
     const enum pici_algorithm id = choice.candidate.algorithm;
-    if (id || c->tune || !takes_doubling(l, comm, c))
-        s = lay_out(l, id ? pici_schedule(id) : automatic(comm, c), comm, c);
+    enum pici_status s = id ? lay_out(l, pici_schedule(id), comm, c) : lay_out_usual(l, comm, c);
     l->choice = choice;
     l->dense = choice.candidate.dense && c->format == PICI_AUTO;
     return s;

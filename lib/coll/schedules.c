@@ -5,6 +5,11 @@
 #include "coll/schedule_nodes.h"
 #include "coll/schedule_pattern.h"
 
+enum {
+    DOUBLING_UP_TO = 64 << 10, /* bytes */
+    FEW_STEPS_BELOW = 32 << 10 /* bytes a rank */
+};
+
 enum { ALL_COLLECTIVES = 1 << PICI_ALL_GATHER | 1 << PICI_REDUCE_SCATTER | 1 << PICI_ALL_REDUCE };
 
 #define TWO_PHASES                                                                                                     \
@@ -65,6 +70,22 @@ const struct schedule *pici_schedule(enum pici_algorithm id)
         if (s->id == id)
             return s;
     return NULL;
+}
+
+/* For a small all-reduce among a power of two of ranks, doubling: it has the fewest steps, and sends all of the data in
+ * each of them. Where several ranks share a node's link, two levels: every element crosses each link between nodes as
+ * seldom as it can. Otherwise, for little data the recursive algorithm, which has few steps; else the ring, whose
+ * messages go to neighbours, so that a dense run reaches the links' speed. */
+enum pici_algorithm pici_schedule_usual(const struct schedule_call *c, int paired_only, int undivided)
+{
+    const uint64_t few = (uint64_t)c->ranks * FEW_STEPS_BELOW;
+    const int nodes = c->nodes ? c->nodes->nodes : 1;
+    if (undivided && c->kind == PICI_ALL_REDUCE && c->bytes <= DOUBLING_UP_TO && c->ranks > 1 &&
+        (c->ranks & (c->ranks - 1)) == 0)
+        return PICI_ALGO_DOUBLING;
+    if (nodes > 1 && nodes < c->ranks && c->bytes >= few && !paired_only)
+        return PICI_ALGO_NODES_RECURSIVE;
+    return c->bytes <= few ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING;
 }
 
 int pici_schedule_paired(const struct schedule *s, int ranks)

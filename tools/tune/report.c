@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coll/schedule.h"
 #include "stats.h"
 
 enum { HELD_OUT = 5 }; /* one call of so many */
@@ -148,21 +149,12 @@ static const struct tune_point *by_vendor(struct report *r, const struct cell *c
     return find(c, &(struct model_candidate){.dense = 1, .vendor = MODEL_VENDOR});
 }
 
-/* What the library takes where it has no file: as in layout.c. */
-static enum pici_algorithm usual(const struct tune_shape *s, const struct tune_point *key)
-{
-    const uint64_t few = (uint64_t)s->ranks * (32 << 10);
-    if (key->collective == PICI_ALL_REDUCE && key->bytes <= 64 << 10 && s->ranks > 1 && !(s->ranks & (s->ranks - 1)))
-        return PICI_ALGO_DOUBLING;
-    if (s->nodes.nodes > 1 && s->nodes.nodes < s->ranks && key->bytes >= few)
-        return PICI_ALGO_NODES_RECURSIVE;
-    return key->bytes <= few ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING;
-}
-
 static const struct tune_point *by_auto(struct report *r, const struct cell *c)
 {
-    const enum pici_algorithm id = usual(&r->tune->shapes[c->key->shape], c->key);
-    return find(c, &(struct model_candidate){.algorithm = id});
+    const struct tune_shape *s = &r->tune->shapes[c->key->shape];
+    const struct schedule_call call = {
+        .kind = c->key->collective, .ranks = s->ranks, .bytes = c->key->bytes, .nodes = &s->nodes};
+    return find(c, &(struct model_candidate){.algorithm = pici_schedule_usual(&call, 0, 1)});
 }
 
 /* The best of the nearest call that is not held out, by the logarithms of bytes and ranks. */
