@@ -6,12 +6,10 @@
 #include <errno.h>
 #include <getopt.h>
 #include <locale.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "io.h"
@@ -20,6 +18,7 @@
 #include "suggest.h"
 #include "term.h"
 #include "tool.h"
+#include "values.h"
 
 enum option_id {
     OPT_FORMAT,
@@ -288,186 +287,36 @@ static void print_verb_help(const struct verb *v)
     }
 }
 
-/* ---- parsing of values. Each function prints what is wrong and returns TOOL_USAGE if the value is not valid. */
-
-static int parse_int(const char *option, const char *s, long least, long most, int *out)
-{
-    char *end;
-    errno = 0;
-    long v = strtol(s, &end, 10);
-    if (end == s || *end || errno || v < least || v > most)
-        return tool_usage(NULL, "--%s %s: not a whole number from %ld to %ld", option, s, least, most);
-    *out = (int)v;
-    return TOOL_OK;
-}
-
-/* The i-th word that an option takes; NULL after the last. */
-static const char *format_word(int i)
-{
-    return i == 0 ? pici_format_name(PICI_AUTO) : pici_format_name((enum pici_format)(i - 1));
-}
-
-static const char *dtype_word(int i)
-{
-    return pici_dtype_name((enum pici_dtype)(PICI_F32 + i));
-}
-
-static const char *type_word(int i)
-{
-    return TYPE_RAW + i < TYPES ? tool_type_name((enum tool_type)(TYPE_RAW + i)) : NULL;
-}
-
-static const char *zeros_word(int i)
-{
-    static const char *const words[] = {
-        [PICI_ZEROS_EXACT] = "exact", [PICI_ZEROS_BY_VALUE] = "value", [PICI_ZEROS_BY_VALUE + 1] = NULL};
-    return words[i];
-}
-
-static const char *machine_word(int i)
-{
-    const char *what;
-    return predict_machine(i, &what);
-}
-
-/* Which of an option's words s is. */
-static int parse_word(const char *option, const char *s, const char *(*word)(int), int *i)
-{
-    char all[160], hint[SUGGEST_HINT];
-    size_t at = 0;
-    struct suggest near;
-    suggest_start(&near, s);
-    for (*i = 0; word(*i); ++*i) {
-        if (strcmp(s, word(*i)) == 0)
-            return TOOL_OK;
-        suggest_word(&near, word(*i));
-        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", *i ? ", " : "", word(*i));
-    }
-    return tool_usage(NULL, "--%s %s: not one of %s%s", option, s, all, suggest_hint(&near, "", hint));
-}
-
-static bool is_format(const char *s)
-{
-    for (int i = 0; format_word(i); i++)
-        if (strcmp(s, format_word(i)) == 0)
-            return true;
-    return false;
-}
-
-static int parse_format(const char *s, struct tool_options *o)
-{
-    int i, status = parse_word("format", s, format_word, &i);
-    o->format = i ? (enum pici_format)(i - 1) : PICI_AUTO;
-    return status;
-}
-
-static int parse_dtype(const char *s, struct tool_options *o)
-{
-    int i, status = parse_word("dtype", s, dtype_word, &i);
-    o->dtype = PICI_F32 + i;
-    return status;
-}
-
-static int parse_type(const char *s, struct tool_options *o)
-{
-    int i, status = parse_word("type", s, type_word, &i);
-    o->type = (enum tool_type)(TYPE_RAW + i);
-    return status;
-}
-
-static int parse_zeros(const char *s, struct tool_options *o)
-{
-    int i, status = parse_word("zeros", s, zeros_word, &i);
-    o->zeros = (enum pici_zeros)i;
-    return status;
-}
-
-static int parse_size(const char *option, const char *s, uint64_t *bytes)
-{
-    if (tool_parse_bytes(s, bytes))
-        return TOOL_OK;
-    return tool_usage(NULL, "--%s %s: not a number of bytes, as 4096, 512K or 2G", option, s);
-}
-
-static int parse_max_size(const char *s, struct tool_options *o)
-{
-    o->max_size.given = true;
-    o->max_size.bytes = UINT64_MAX;
-    return strcmp(s, "none") == 0 ? TOOL_OK : parse_size("max-size", s, &o->max_size.bytes);
-}
-
-static int parse_heatmap(const char *value, struct tool_options *o)
-{
-    const char *kind = tool_extension(value);
-    if (strcasecmp(kind, ".png") == 0)
-        o->png = value;
-    else if (strcasecmp(kind, ".svg") == 0)
-        o->svg = value;
-    else
-        return tool_usage(value, "--heatmap draws to a file whose name ends in .png or .svg");
-    return TOOL_OK;
-}
-
-static int parse_range(const char *s, struct tool_options *o)
-{
-    const char *p = s;
-    bool ok = *p == ':' || tool_parse_digits(&p, &o->range.first);
-    ok = ok && *p++ == ':';
-    o->range.given = true;
-    o->range.to_end = ok && !*p;
-    ok = ok && (o->range.to_end || (tool_parse_digits(&p, &o->range.last) && !*p && o->range.first <= o->range.last));
-    return ok ? TOOL_OK : tool_usage(NULL, "--range %s: not a range of elements, as 0:1000, 500: or :20", s);
-}
-
-static int parse_sparsity(const char *s, struct tool_options *o)
-{
-    enum { MOST = 16 };
-    static double list[MOST];
-    int n = 0;
-    for (const char *p = s;; p++) {
-        char *end;
-        double v = strtod(p, &end);
-        if (n == MOST || end == p || (*end && *end != ',') || !isfinite(v) || v < 0 || v > 100)
-            return tool_usage(NULL, "--sparsity %s: not percentages from 0 to 100, at most %d, with commas between", s,
-                              MOST);
-        list[n++] = floor(v * 1e10 + 0.5) / 1e12; /* rounded, so that 99.9 gives exactly 0.999 */
-        if (!*end)
-            break;
-        p = end;
-    }
-    o->sparsity = list;
-    o->sparsities = n;
-    return TOOL_OK;
-}
+/* ---- the command line */
 
 static int take_option(enum option_id id, const char *value, struct tool_options *o)
 {
     switch (id) {
-    case OPT_FORMAT: return parse_format(value, o);
-    case OPT_DTYPE: return parse_dtype(value, o);
-    case OPT_TYPE: return parse_type(value, o);
-    case OPT_THREADS: return parse_int("threads", value, 0, 4096, &o->threads);
-    case OPT_ZSTD: o->zstd = ZSTD_DEFAULT; return value ? parse_int("zstd", value, 1, 22, &o->zstd) : TOOL_OK;
-    case OPT_ZEROS: return parse_zeros(value, o);
+    case OPT_FORMAT: return value_format(value, o);
+    case OPT_DTYPE: return value_dtype(value, o);
+    case OPT_TYPE: return value_type(value, o);
+    case OPT_THREADS: return value_int("threads", value, 0, 4096, &o->threads);
+    case OPT_ZSTD: o->zstd = ZSTD_DEFAULT; return value ? value_int("zstd", value, 1, 22, &o->zstd) : TOOL_OK;
+    case OPT_ZEROS: return value_zeros(value, o);
     case OPT_OUT: o->out = value; return TOOL_OK;
     case OPT_FORCE: o->force = true; return TOOL_OK;
     case OPT_JSON: o->json = true; return TOOL_OK;
     case OPT_TENSOR: o->tensor = value; return TOOL_OK;
-    case OPT_RANGE: return parse_range(value, o);
-    case OPT_HEATMAP: return parse_heatmap(value, o);
+    case OPT_RANGE: return value_range(value, o);
+    case OPT_HEATMAP: return value_heatmap(value, o);
     case OPT_PNG: o->png = value; return TOOL_OK;
     case OPT_SVG: o->svg = value; return TOOL_OK;
     case OPT_COMPARE:
         o->compare = ZSTD_DEFAULT;
-        return value ? parse_int("compare", value, 1, 22, &o->compare) : TOOL_OK;
+        return value ? value_int("compare", value, 1, 22, &o->compare) : TOOL_OK;
     case OPT_CHECKSUM: o->checksum = true; return TOOL_OK;
     case OPT_KEEP_GOING: o->keep_going = true; return TOOL_OK;
-    case OPT_MAX_SIZE: return parse_max_size(value, o);
+    case OPT_MAX_SIZE: return value_max_size(value, o);
     case OPT_NO_SPARSE: o->no_sparse = true; return TOOL_OK;
-    case OPT_SIZE: o->bench_bytes_set = true; return parse_size("size", value, &o->bench_bytes);
-    case OPT_SPARSITY: return parse_sparsity(value, o);
+    case OPT_SIZE: o->bench_bytes_set = true; return value_bytes("size", value, &o->bench_bytes);
+    case OPT_SPARSITY: return value_sparsity(value, o);
     case OPT_IN_PLACE: o->in_place = true; return TOOL_OK;
-    case OPT_REPS: return parse_int("reps", value, 1, 10000, &o->reps);
+    case OPT_REPS: return value_int("reps", value, 1, 10000, &o->reps);
     case OPT_MACHINE: o->predict.machine = value; return TOOL_OK;
     case OPT_TUNE: o->predict.tune = value; return TOOL_OK;
     case OPT_COLLECTIVE: o->predict.collective = value; return TOOL_OK;
@@ -579,7 +428,7 @@ static int parse_options(const struct verb *v, int argc, char **argv, struct too
         *given |= BIT(id);
         if (BIT(id) & VERB_BITS)
             *mode = id;
-        if (c == 'f' && id == OPT_FORMAT && !is_format(optarg) && access(optarg, F_OK) == 0)
+        if (c == 'f' && id == OPT_FORMAT && !value_is_format(optarg) && access(optarg, F_OK) == 0)
             return wrong(v, "-f is --format here, and %s is a file; --force overwrites outputs", optarg);
         int status = c >= '1' && c <= '9' ? parse_level(c, argv, o) : take_option((enum option_id)id, optarg, o);
         if (status)
@@ -689,11 +538,11 @@ static void offer(const char *begun, const char *dashes, const char *word, const
 /* Offer the values of an option: its words, or the tensors of the files named by the other words. */
 static void offer_values(enum option_id id, const char *begun, char **words, int n)
 {
-    const char *(*word)(int) = id == OPT_FORMAT       ? format_word
-                               : id == OPT_DTYPE      ? dtype_word
-                               : id == OPT_TYPE       ? type_word
-                               : id == OPT_ZEROS      ? zeros_word
-                               : id == OPT_MACHINE    ? machine_word
+    const char *(*word)(int) = id == OPT_FORMAT       ? value_format_word
+                               : id == OPT_DTYPE      ? value_dtype_word
+                               : id == OPT_TYPE       ? value_type_word
+                               : id == OPT_ZEROS      ? value_zeros_word
+                               : id == OPT_MACHINE    ? value_machine_word
                                : id == OPT_COLLECTIVE ? predict_collective
                                : id == OPT_PLOT       ? predict_plot_name
                                                       : NULL;
