@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <criterion/criterion.h>
 
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,9 +124,35 @@ Test(coll_settings, environment)
         cr_expect_eq(pici_settings_read(&s, why, sizeof why), PICI_E_ARG, "%s", ranges[i]);
     }
     setenv("PICI_SOCKET_PORTS", "29500-29500", 1);
+    /* numbers are those of tune files: strtod would read these, and in some locales a comma as the decimal point */
+    static const char *const numbers[] = {"0x1p-1", "nan", " 0.5", "+0.5", "0,5", "-0", ""};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        setenv("PICI_AG_THRESHOLD", numbers[i], 1);
+        cr_expect_eq(pici_settings_read(&s, why, sizeof why), PICI_E_ARG, "\"%s\"", numbers[i]);
+    }
+    setenv("PICI_AG_THRESHOLD", "1", 1);
     setenv("PICI_FORMAT", "zip", 1);
     cr_expect_eq(pici_settings_read(&s, why, sizeof why), PICI_E_ARG);
     cr_expect_str_eq(why, "environment variable PICI_FORMAT is \"zip\", which is not auto, dense, pici, coo or hybrid");
+}
+
+/* Where the decimal point is a comma, settings still have a point. */
+Test(coll_settings, locale)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8",  "fr_FR.UTF-8",
+                                        "nl_NL.UTF-8", "ru_RU.UTF-8", "de_DE"};
+    struct coll_settings s;
+    char why[256];
+    size_t i = 0;
+    while (i < sizeof names / sizeof *names && !setlocale(LC_ALL, names[i]))
+        i++;
+    if (i == sizeof names / sizeof *names) {
+        fprintf(stderr, "skip: no locale whose decimal point is a comma\n");
+        return;
+    }
+    setenv("PICI_AG_THRESHOLD", "0.5", 1);
+    cr_assert_eq(pici_settings_read(&s, why, sizeof why), PICI_OK);
+    cr_expect_eq(s.threshold.gather, 0.5F);
 }
 
 /* ---- the caller ---- */

@@ -109,8 +109,8 @@ extern const struct schedule pici_schedules[];
 /* NULL: there is none of this id. */
 const struct schedule *pici_schedule(enum pici_algorithm id);
 
-/* What PICI_ALGO_AUTO takes where no times are predicted; the call's position is not read. paired_only: of schedules that
- * are paired with any number of ranks. undivided: the data may stay in one segment, which is one slice. */
+/* What PICI_ALGO_AUTO takes where no times are predicted; the call's position is not read. paired_only: only schedules
+ * that are paired with so many ranks. undivided: the data may stay in one segment, which is one slice. */
 enum pici_algorithm pici_schedule_usual(const struct schedule_call *, int paired_only, int undivided);
 
 /* Whether it is paired with so many ranks. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "coll/engine.h"
+#include "coll/number.h"
 #include "coll/schedule.h"
 #include "sized.h"
 
@@ -123,14 +124,6 @@ static int read_names(const char *text, unsigned *set)
     }
 }
 
-static int read_real(const char *text, double *value)
-{
-    char *end;
-    errno = 0;
-    *value = strtod(text, &end);
-    return errno == 0 && end != text && *end == '\0';
-}
-
 static int read_integer(const char *text, long long *value)
 {
     char *end;
@@ -189,12 +182,12 @@ static int set(struct coll_settings *all, const struct setting *s, const char *t
             return 0;
         memcpy(at, &value, sizeof value);
         return 1;
-    case SETTING_REAL: /* both comparisons are false for a NaN */
-        if (!read_real(text, &real) || !(real >= s->low && real <= s->high))
+    case SETTING_REAL:
+        if (!pici_number_read(text, strlen(text), &real) || real < s->low || real > s->high)
             return 0;
         break;
     case SETTING_RATE:
-        if (!read_real(text, &real) || !(real > s->low && real <= s->high))
+        if (!pici_number_read(text, strlen(text), &real) || real <= s->low || real > s->high)
             return 0;
         break;
     case SETTING_INT:
