@@ -109,4 +109,8 @@ from mpi4py import MPI; print(MPI.Get_library_version())' 2>/dev/null); then
     fi
 fi
 
+# Weights that a trainer keeps up to date on two servers: three processes.
+run "$python" examples/weight_sync.py --weights 100000 --steps 3 >"$tmp/sync"
+grep -q "had the trainer's very bits after each of 3 steps" "$tmp/sync" || { cat "$tmp/sync"; exit 1; }
+
 run "$python" python/tests/run.py
