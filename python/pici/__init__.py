@@ -20,7 +20,7 @@ Files of tensors:
     create(path)                        write tensors one by one, and in pieces
 
 Collectives (help(pici.comm)):
-    Comm.threads(n), Comm.mpi(), ...    a communicator of this rank
+    Comm.rendezvous(), Comm.mpi(), ...  a communicator of this rank
     comm.all_reduce(array)              the sum of all ranks' arrays; reduce_scatter, all_gather
     comm.all_reduce_start(array)        the same in the background: a Request, with wait() and test()
 

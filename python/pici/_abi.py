@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The loaded library, and for ctypes its C ABI for files, as include/pici/file.h declares it, and for making
-communicators (coll.h). The functions on blocks, and collectives, are called by the extension module _codec, which has
-no library of its own: it is given their addresses here.
+communicators (coll.h, socket.h). The functions on blocks, and collectives, are called by the extension module _codec,
+which has no library of its own: it is given their addresses here.
 
 A CDLL releases the GIL during each call. ctypes silently truncates integers to their C width, so numbers from callers
 go through u31() or u64() first.
@@ -194,6 +194,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_outfile_abort": (None, [P]),
     "pici_algorithm_name": (c_char_p, [ENUM]),
     "pici_comm_threads": (STATUS, [POINTER(P), c_int]),
+    "pici_comm_sockets": (STATUS, [POINTER(P), POINTER(c_int), c_int, c_int]),
+    "pici_comm_rendezvous": (STATUS, [POINTER(P), c_char_p, c_int, c_int, c_char_p]),
     "pici_comm_error": (c_char_p, [P]),
 }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
-from ctypes import POINTER, byref, c_int, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from . import _abi
 from .errors import make
@@ -100,3 +100,20 @@ def over_threads(n: int) -> list[int]:
     handles = (c_void_p * n)()
     _check(_abi.lib.pici_comm_threads(handles, n))
     return [handle for handle in handles if handle is not None]
+
+
+def over_sockets(fds: list[int], rank: int) -> int:
+    """A communicator over connected sockets, which belong to it then. Its address."""
+    return _made(_abi.lib.pici_comm_sockets, (c_int * len(fds))(*fds), rank, len(fds))
+
+
+def rendezvous(address: Optional[str], rank: Optional[int], ranks: Optional[int], token: Optional[str]) -> int:
+    """A communicator over TCP; None: what the environment says. Its address."""
+    texts = [None if text is None else os.fsencode(text) for text in (address, token)]
+    if any(b"\0" in text for text in texts if text is not None):
+        raise ValueError("an address and a token have no zero bytes")
+    if ranks is None and rank is not None:  # the library would take rank 0 of 0 ranks for PICI_RANK
+        said = os.environ.get("PICI_RANKS", "")
+        ranks = int(said) if said.isdecimal() and len(said) < 8 else None
+    numbers = -1 if rank is None else rank, 0 if ranks is None else ranks
+    return _made(_abi.lib.pici_comm_rendezvous, c_char_p(texts[0]), *numbers, c_char_p(texts[1]))

@@ -4,6 +4,7 @@ processes on one or many hosts, or GPUs. Messages are sent as sparse blocks wher
 that of a dense run, bit for bit, and the same on all ranks.
 
     comms = pici.Comm.threads(4)            # one for each of 4 threads
+    comm = pici.Comm.rendezvous()           # among processes, which pici-run starts, or you with variables set
     comm = pici.Comm.mpi()                  # under mpirun, by mpi4py
 
     total = comm.all_reduce(gradient)       # a new array
@@ -47,16 +48,20 @@ from __future__ import annotations
 
 import atexit
 import os
+import socket
 import struct
+import threading
 import weakref
-from collections.abc import Iterable
-from typing import Any, Optional
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Optional, TypeVar, Union
 
 from . import _abi, _codec, _transports
 from ._calls import BUSY, CLOSED, Calls, Request, Stats, Timeout, choice, milliseconds, number, stats_of, whole
 from .errors import BrokenError, make
 
 __all__ = ["Comm", "Request", "Stats"]
+
+T = TypeVar("T")
 
 _SENT = {name: code for name, code in _abi.FORMATS.items() if name != "auto"}
 
@@ -70,13 +75,35 @@ def _close_all() -> None:
         comm.close()
 
 
+def _interruptible(make_it: Callable[[], T]) -> T:
+    """Call a function that may wait for long and looks for no signals. In the main thread it runs in another one, so
+    that Ctrl-C ends the wait; what it makes is then dropped."""
+    if threading.current_thread() is not threading.main_thread():
+        return make_it()
+    made: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            made.append(make_it())
+        except BaseException as e:
+            failed.append(e)
+
+    helper = threading.Thread(target=run, name="pici-connect", daemon=True)
+    helper.start()
+    helper.join()
+    if failed:
+        raise failed[0]
+    return made[0]
+
+
 class Comm(Calls):
-    """A communicator: this rank's end of a group of ranks. Made by threads(), mpi() or nccl().
+    """A communicator: this rank's end of a group of ranks. Made by threads(), sockets(), rendezvous(), mpi() or nccl().
     help(pici.comm) says how to use it. close() it, or use it in a with block, when all ranks are done: to peers that
     still wait for it a rank that closes is gone."""
 
     def __init__(self) -> None:
-        raise TypeError("Comm() makes nothing: use Comm.threads, Comm.mpi or Comm.nccl")
+        raise TypeError("Comm() makes nothing: use Comm.threads, Comm.sockets, Comm.rendezvous, Comm.mpi or Comm.nccl")
 
     @classmethod
     def _of(cls, handle: int, over: str) -> Comm:
@@ -95,6 +122,44 @@ class Comm(Calls):
         """Communicators among n threads of this process, one for each."""
         n = whole("n", n, 1, 1 << 20)
         return [cls._of(handle, "threads") for handle in _transports.over_threads(n)]
+
+    @classmethod
+    def sockets(cls, fds: Sequence[Union[int, socket.socket, None]], rank: int, ranks: Optional[int] = None) -> Comm:
+        """A communicator over connected stream sockets, one for each pair of ranks: fds[r] is this rank's end of the
+        connection whose other end is rank r's fds[rank]; fds[rank] is ignored. Collective.
+
+        fds: socket objects, or file descriptors. They belong to the communicator then: objects are detached, and all
+        sockets are closed with it, or if this fails. Data is not encrypted; an SSLSocket is refused."""
+        sockets = list(fds)
+        ranks = whole("ranks", len(sockets) if ranks is None else ranks, 1, 1 << 20)
+        rank = whole("rank", rank, 0, ranks - 1)
+        if len(sockets) != ranks:
+            raise ValueError(f"fds has {len(sockets)} sockets, not {ranks}, one for each rank")
+        for r, s in enumerate(sockets):
+            if r != rank and not isinstance(s, (int, socket.socket)):
+                raise TypeError(f"fds[{r}] is {s!r}: pass a socket, or its file descriptor")
+            if type(s).__module__ == "ssl":
+                raise TypeError(f"fds[{r}] is an SSLSocket, whose encryption would be bypassed: pass a plain socket")
+        numbers = [s if isinstance(s, int) else -1 if s is None else s.detach() for s in sockets]
+        return cls._of(_interruptible(lambda: _transports.over_sockets(numbers, rank)), "sockets")
+
+    @classmethod
+    def rendezvous(
+        cls,
+        address: Optional[str] = None,
+        rank: Optional[int] = None,
+        ranks: Optional[int] = None,
+        token: Optional[str] = None,
+    ) -> Comm:
+        """A communicator over TCP, among processes that know one address: "HOST:PORT", where rank 0 listens until all
+        others have come. Collective.
+
+        What is None comes from the environment: PICI_RENDEZVOUS, PICI_RANK, PICI_RANKS and PICI_TOKEN, which pici-run
+        sets. token: the same on all ranks; a connection that does not begin with it is closed. It may be empty only
+        where all ranks listen at loopback addresses. Data is not encrypted."""
+        rank = None if rank is None else whole("rank", rank, 0, (1 << 20) - 1)
+        ranks = None if ranks is None else whole("ranks", ranks, 1, 1 << 20)
+        return cls._of(_interruptible(lambda: _transports.rendezvous(address, rank, ranks, token)), "sockets")
 
     @classmethod
     def mpi(cls, comm: Any = None) -> Comm:

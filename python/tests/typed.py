@@ -2,6 +2,7 @@
 """Every public function, as a program that mypy --strict checks (test_typed.py). It is not run."""
 import datetime
 import io
+import socket
 from pathlib import Path
 from typing import Any, Optional
 
@@ -83,6 +84,9 @@ with comms[0] as comm:
     assert_type((comm.stats.wire_bytes, comm.stats.sends, comm.stats.wait_s), tuple[int, dict[str, int], float])
     comm.set_nodes([0, 0])
     comm.tune(algorithm="ring", formats=["coo", "hybrid"], timeout=5, checksum=True, window=2)
+assert_type(pici.Comm.sockets([None, 5, *socket.socketpair()], rank=0, ranks=4), pici.Comm)
+assert_type(pici.Comm.rendezvous(), pici.Comm)
+assert_type(pici.Comm.rendezvous("localhost:5000", rank=0, ranks=2, token="secret"), pici.Comm)
 assert_type(pici.Comm.mpi(), pici.Comm)
 assert_type(pici.Comm.nccl(1, stream=2), pici.Comm)
 
