@@ -18,8 +18,7 @@
 #include <unistd.h>
 
 #include <pici/pici.h>
-
-#include "topk.h"
+#include <pici/topk.h>
 
 enum { IN = 1024, HIDDEN = 4096, OUT = 10, BATCH = 32, STEPS = 10, REPETITIONS = 15 };
 enum { W1 = 0, B1 = W1 + IN * HIDDEN, W2 = B1 + HIDDEN, B2 = W2 + HIDDEN * OUT, PARAMS = B2 + OUT };
@@ -117,20 +116,16 @@ static double learn(float *g, const float *w, const float *x, int label, float r
 
 /* ---- the largest 1% */
 
-/* Move the largest 1% of pending [PARAMS], negated, to send [PARAMS]; set all other elements of send to zero. Returns
- * how many were moved. */
-static size_t keep_largest(float *send, float *pending)
+/* Subtract a gradient [PARAMS] from what is pending; keep the largest 1% of that in place of the gradient, and the rest
+ * in pending. Returns how many were kept. */
+static uint64_t keep_largest(float *gradient, float *pending)
 {
-    static size_t count[TOPK_COUNTS];
-    const uint32_t least = kth_largest(pending, PARAMS, PARAMS / 100, count);
-    size_t kept = 0;
-    for (size_t i = 0; i < PARAMS; i++) {
-        const int keep = magnitude(pending[i]) >= least && pending[i] != 0;
-        send[i] = keep ? -pending[i] : 0;
-        if (keep)
-            pending[i] = 0;
-        kept += (size_t)keep;
-    }
+    struct pici_topk_opts opts = PICI_TOPK_OPTS_INIT;
+    uint64_t kept;
+    opts.select = PICI_SELECT_GLOBAL;
+    opts.density = 0.01;
+    opts.rate = -1;
+    must(pici_topk(gradient, &kept, pending, NULL, gradient, PARAMS, PICI_F32, &opts), "topk");
     return kept;
 }
 
@@ -264,7 +259,8 @@ int main(int argc, char **argv)
     float *weights = allocate(dense), *replica = allocate(dense), *pending = allocate(dense), *send = allocate(dense);
     float *x = allocate(IN * sizeof(float));
     unsigned char *block = allocate(cap);
-    size_t len, kept = 0;
+    uint64_t kept = 0;
+    size_t len;
 
     printf("1. A %d x %d x %d network learns. Each step sends the largest 1%% of its\n"
            "   gradient, %.1f MiB dense, to a replica as a block, in the format that AUTO\n"
@@ -276,9 +272,10 @@ int main(int argc, char **argv)
     memcpy(replica, weights, dense);
     for (int step = 1; step <= STEPS; step++) {
         double loss = 0;
+        memset(send, 0, dense);
         for (int b = 0; b < BATCH; b++) {
             const int label = example(x);
-            loss += learn(pending, weights, x, label, 0.1f / BATCH);
+            loss += learn(send, weights, x, label, 0.1f / BATCH);
         }
         kept = keep_largest(send, pending);
         must(pici_compress(block, cap, &len, send, PARAMS, PICI_F32, PICI_AUTO, NULL), "compress");
@@ -286,8 +283,8 @@ int main(int argc, char **argv)
         must(pici_scatter_add(replica, PARAMS, block, len, NULL), "scatter-add");
         struct pici_info info = PICI_INFO_INIT;
         must(pici_inspect(&info, block, len), "inspect");
-        printf("      %4d  %6.3f  %13zu  %7.1f KiB  %9.2f%%   %s\n", step, loss / BATCH, kept, (double)len / 1024,
-               100 * (double)len / (double)dense, pici_format_name(info.format));
+        printf("      %4d  %6.3f  %13llu  %7.1f KiB  %9.2f%%   %s\n", step, loss / BATCH, (unsigned long long)kept,
+               (double)len / 1024, 100 * (double)len / (double)dense, pici_format_name(info.format));
         fflush(stdout);
     }
     if (memcmp(weights, replica, dense))

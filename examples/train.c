@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <pici/topk.h>
 #ifdef PICI_EXAMPLE_MPI
 #include <pici/mpi.h>
 #else
@@ -24,7 +25,6 @@
 #endif
 
 #include "model.h"
-#include "topk.h"
 #include "train_job.h"
 
 enum { REPORTS = 10, ROWS = REPORTS + 1, EVALUATED_AT_ONCE = 64 };
@@ -61,7 +61,6 @@ struct rank {
     float *w, *g;   /* [n] weights; the gradient, which becomes the update */
     float *squares; /* [n, or share] sum of the squares of all gradients so far */
     float *pending; /* [n] the part of the gradients that was not sent yet */
-    size_t *count;  /* [TOPK_COUNTS] */
     struct run run[RUNS];
     double coll_s; /* seconds in collectives */
     struct pici_coll_stats total;
@@ -114,19 +113,15 @@ static double learn(struct rank *r, int step, float *g)
     return loss / (double)batch;
 }
 
-/* Move the largest elements of pending to g; set all other elements of g to zero. The rest stays pending for later
- * steps ("error feedback"). */
-static void keep_largest(struct rank *r)
+/* Keep the largest elements of g + pending in g. The rest stays pending for later steps ("error feedback"). */
+static bool keep_largest(struct rank *r)
 {
-    const size_t n = r->job->model.weights;
-    const size_t k = (size_t)ceil(r->job->o.keep / 100 * (double)n);
-    const uint32_t least = kth_largest(r->pending, n, k, r->count);
-    for (size_t i = 0; i < n; i++) {
-        const bool keep = r->pending[i] != 0 && magnitude(r->pending[i]) >= least;
-        r->g[i] = keep ? r->pending[i] : 0;
-        if (keep)
-            r->pending[i] = 0;
-    }
+    struct pici_topk_opts opts = PICI_TOPK_OPTS_INIT;
+    uint64_t kept;
+    opts.select = PICI_SELECT_GLOBAL;
+    opts.density = r->job->o.keep / 100;
+    const enum pici_status s = pici_topk(r->g, &kept, r->pending, NULL, r->g, r->job->model.weights, PICI_F32, &opts);
+    return s == PICI_OK || failed(r, "selecting the largest elements", s);
 }
 
 /* Adagrad, in place: g becomes the update, which is subtracted from the weights. +0 stays +0; -0 has a bit set and
@@ -198,9 +193,9 @@ static bool train_step(struct rank *r, struct run *run, int step)
     struct row *const row = step % ((j->o.steps + REPORTS - 1) / REPORTS) == 0 ? &run->row[run->rows++] : NULL;
 
     memset(r->g, 0, j->n * sizeof *r->g);
-    double loss = learn(r, step, r->pending ? r->pending : r->g);
-    if (r->pending)
-        keep_largest(r);
+    double loss = learn(r, step, r->g);
+    if (r->pending && !keep_largest(r))
+        return false;
     if (row)
         row->own = nonzeros(r->g, j->n);
 
@@ -338,7 +333,6 @@ static void rank_free(struct rank *r)
     free(r->g);
     free(r->squares);
     free(r->pending);
-    free(r->count);
     for (int k = 0; k < RUNS; k++)
         free(r->run[k].loss);
     pici_comm_free(r->comm);
@@ -354,9 +348,7 @@ static void *run_rank(void *argument)
     r->g = calloc(j->n, sizeof *r->g);
     r->squares = calloc(j->o.shard ? j->share : j->n, sizeof *r->squares);
     r->pending = largest ? calloc(j->n, sizeof *r->pending) : NULL;
-    r->count = largest ? calloc(TOPK_COUNTS, sizeof *r->count) : NULL;
-    bool memory =
-        model_place_init(&r->place, &j->model) && r->w && r->g && r->squares && (!largest || (r->pending && r->count));
+    bool memory = model_place_init(&r->place, &j->model) && r->w && r->g && r->squares && (!largest || r->pending);
     for (int k = 0; k < RUNS; k++)
         memory = (r->run[k].loss = calloc((size_t)j->o.steps, sizeof(double))) && memory;
     const enum pici_status s = agree(r->comm, memory ? PICI_OK : PICI_E_NOMEM);

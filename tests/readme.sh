@@ -37,7 +37,7 @@ run_all() { # FILE HOW-MANY
     [ "$ran" = "$2" ] || { echo "$1 has $ran programs, not $2"; exit 1; }
     n=$((n + ran))
 }
-run_all "$root/docs/c.md" 3
+run_all "$root/docs/c.md" 4
 run_all "$root/README.md" 2
 
 # The variation for MPI is a main for the program before it.

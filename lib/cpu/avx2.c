@@ -66,6 +66,7 @@ static inline __attribute__((always_inline)) uint64_t row_mask_64(const uint8_t 
 #define STAGE_BYTES 256
 #define VECTOR_BYTES 32
 #define VEC __m256i
+#define ANY_SET(v) (!_mm256_testz_si256((__m256i)(v), (__m256i)(v)))
 #define VEC_OP(name) _mm256_##name
 #include "cpu/common.inc"
 

@@ -84,6 +84,7 @@ static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
 #define HAVE_TILE_OFFSETS
 #define VECTOR_BYTES 64
 #define VEC __m512i
+#define ANY_SET(v) (_mm512_test_epi64_mask((__m512i)(v), (__m512i)(v)) != 0)
 #define VEC_OP(name) _mm512_##name
 #include "cpu/common.inc"
 

@@ -13,6 +13,10 @@ Blocks of elements:
     verify(block)                       check every rule of the format
     bound(count, dtype)                 the length of the longest block
 
+Selection of the largest elements:
+    topk(gradient, residual)            keep the largest; the others stay in residual for the next step
+    topk_warmup(step, steps_an_epoch)   densities for the first epochs
+
 Files of tensors:
     save(path, {"w": w})                write arrays
     load(path)                          read them all to a dict; to="torch": for load_state_dict()
@@ -34,8 +38,9 @@ Memory:
     with pici.open("model.pici") as f:
         rows = f["w"][10:20]                    # reads only the chunks that hold these rows
 
-help(pici.codec) says which arrays are accepted and returned, help(pici.file) how files are read and written,
-help(pici.comm) how ranks work together, and help(pici.errors) what is raised.
+help(pici.codec) says which arrays are accepted and returned, help(pici.selection) how elements are selected,
+help(pici.file) how files are read and written, help(pici.comm) how ranks work together, and help(pici.errors) what is
+raised.
 """
 from . import _abi
 from ._dlpack import DLPackArray
@@ -75,6 +80,7 @@ from .errors import (
     VersionError,
 )
 from .file import File, Tensor, Writer, create, load, open, save
+from .selection import topk, topk_warmup
 
 __version__: str = _abi.lib.pici_version().decode()
 
@@ -89,6 +95,8 @@ __all__ = [
     "inspect",
     "verify",
     "bound",
+    "topk",
+    "topk_warmup",
     "save",
     "load",
     "open",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The loaded library, and for ctypes its C ABI for files, as include/pici/file.h declares it, and for making
-communicators (coll.h, socket.h). The functions on blocks, and collectives, are called by the extension module _codec,
-which has no library of its own: it is given their addresses here.
+"""The loaded library, and for ctypes its C ABI for files and top-k selection, as include/pici/file.h and topk.h declare
+it, and for making communicators (coll.h, socket.h). The functions on blocks, and collectives, are called by the
+extension module _codec, which has no library of its own: it is given their addresses here.
 
 A CDLL releases the GIL during each call. ctypes silently truncates integers to their C width, so numbers from callers
 go through u31() or u64() first.
@@ -35,6 +35,7 @@ CHUNK_MAX = 4194304  # PICI_CHUNK_MAX
 KEY_MAX = 255  # PICI_KEY_MAX
 
 ZEROS = {"exact": 0, "value": 1}  # enum pici_zeros
+SELECT = {"bucket": 0, "global": 1, "sampled": 2}  # enum pici_select
 FORMATS = {"dense": 0, "pici": 1, "coo": 2, "hybrid": 3, "auto": 255}
 OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3}  # enum pici_op
 ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE = 1, 2, 3  # enum pici_collective
@@ -153,6 +154,23 @@ class Tune(Sized):
         super().__init__(**{**_LEAVE, **fields})
 
 
+class TopkOpts(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("select", ENUM),
+        ("bucket", c_uint32),
+        ("k", c_uint32),
+        ("density", c_double),
+        ("sample", c_double),
+        ("rate", c_float),
+        ("leak", c_float),
+        ("momentum", c_float),
+        ("seed", c_uint64),
+        ("step", c_uint64),
+        ("threads", c_int),
+    ]
+
+
 STRUCTS = {
     "pici_attr": Attr,
     "pici_writer_opts": WriterOpts,
@@ -161,6 +179,7 @@ STRUCTS = {
     "pici_tensor_info": TensorInfo,
     "pici_coll_opts": CollOpts,
     "pici_tune": Tune,
+    "pici_topk_opts": TopkOpts,
 }
 
 P = c_void_p
@@ -197,6 +216,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_comm_sockets": (STATUS, [POINTER(P), POINTER(c_int), c_int, c_int]),
     "pici_comm_rendezvous": (STATUS, [POINTER(P), c_char_p, c_int, c_int, c_char_p]),
     "pici_comm_error": (c_char_p, [P]),
+    "pici_topk": (STATUS, [P, POINTER(c_uint64), P, P, P, c_uint64, ENUM, POINTER(TopkOpts)]),
+    "pici_topk_warmup": (c_double, [c_uint64, c_uint64]),
 }
 
 
@@ -246,6 +267,14 @@ def u31(value: int, what: str) -> int:
     value = operator.index(value)
     if not 0 <= value < 2**31:
         raise ValueError(f"{what} is {value}, not from 0 to {2**31 - 1}")
+    return value
+
+
+def u32(value: int, what: str) -> int:
+    """value, if it is from 1 to 2^32 - 1; else ValueError. what: its name in the message."""
+    value = operator.index(value)
+    if not 1 <= value < 2**32:
+        raise ValueError(f"{what} is {value}, not from 1 to {2**32 - 1}")
     return value
 
 

@@ -81,9 +81,11 @@ def readable(x: Any, dtype: Optional[DTypeLike] = None) -> tuple[Storage, DType]
     return _stored(array, d), d
 
 
-def writable(x: Any, wanted: DType, count: int, dtype: Optional[DTypeLike] = None) -> tuple[Storage, DType]:
-    """The memory of x itself, to be written, for a block of dtype `wanted` with `count` elements. _codec checks that it
-    may be written."""
+def writable(
+    x: Any, wanted: DType, count: int, dtype: Optional[DTypeLike] = None, what: str = ""
+) -> tuple[Storage, DType]:
+    """The memory of x itself, to be written, for a block of dtype `wanted` with `count` elements. With `what`, x is the
+    argument of that name, which must be like a gradient. _codec, or the caller, checks that it may be written."""
     if type(x) is np.ndarray and dtype is None and PLAIN.get(x.dtype) is wanted and x.size == count:
         if x.flags.c_contiguous:
             return x, wanted
@@ -91,7 +93,11 @@ def writable(x: Any, wanted: DType, count: int, dtype: Optional[DTypeLike] = Non
     d = _typed(array, found, dtype)
     if d.code != wanted.code:
         hint = f": pass dtype='{wanted.name}' if they are its bits" if d.itemsize == wanted.itemsize else ""
+        if what:
+            raise TypeError(f"the elements of {what} are {d.name}, those of gradient {wanted.name}{hint}")
         raise TypeError(f"the elements are {d.name}, the block's {wanted.name}{hint}")
+    if array.size * d.parts != count and what:
+        raise ValueError(f"there are {array.size} elements in {what}, and {count} in gradient")
     if array.size * d.parts != count:
         raise ValueError(f"there are {array.size * d.parts} elements; the block has {count}: inspect(block).count")
     if not array.flags.c_contiguous or not array.dtype.isnative:

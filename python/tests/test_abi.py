@@ -10,7 +10,7 @@ from vectors import TREE
 WIDTHS = {"int": ctypes.c_int, "unsigned": ctypes.c_uint, "size_t": ctypes.c_size_t, "uint32_t": ctypes.c_uint32}
 WIDTHS.update({"uint64_t": ctypes.c_uint64, "float": ctypes.c_float, "double": ctypes.c_double})
 POINTERS = (ctypes.c_void_p, ctypes.c_char_p)
-HEADERS = ("pici.h", "delta.h", "file.h", "coll.h", "socket.h")
+HEADERS = ("pici.h", "delta.h", "file.h", "topk.h", "coll.h", "socket.h")
 
 
 def is_pointer(t):
@@ -118,6 +118,8 @@ class Abi(unittest.TestCase):
         self.assertEqual(self.constants("pici_collective"), {**kinds, "PICI_ALL_REDUCE": _abi.ALL_REDUCE})
         algorithms = {key[10:].lower(): value for key, value in self.constants("pici_algorithm").items()}
         self.assertEqual({name.replace("-", "_"): value for name, value in _abi.ALGORITHMS.items()}, algorithms)
+        selections = {key[12:].lower(): value for key, value in self.constants("pici_select").items()}
+        self.assertEqual(selections, _abi.SELECT)
 
     def test_constants(self):
         self.assertEqual(self.defined("PICI_VERSION").strip('"').rsplit(".", 1)[0], _abi.VERSION)

@@ -38,6 +38,13 @@ pici.scatter_add(x, block, threads=2)
 pici.apply(x, block)
 pici.verify(block)
 
+# Selection
+assert_type(pici.topk(x, x, select="global", density=0.1, leak=0.9, threads=2), tuple[Elements, int])
+assert_type(pici.topk(x, x, x, momentum=0.9, to="torch"), tuple[torch.Tensor, int])
+assert_type(pici.topk(x, select="sampled", sample=0.01, seed=1, step=2, to="dlpack"), tuple[pici.DLPackArray, int])
+assert_type(pici.topk(x, bucket=8, k=2, rate=2, dtype="f32", out=room), tuple[bytearray, int])
+assert_type(pici.topk_warmup(0, 100), float)
+
 pici.keep_memory(1 << 28)
 
 # Files
@@ -103,3 +110,4 @@ pici.compress(x, zeros="none")  # type: ignore[call-overload]
 pici.load(5)  # type: ignore[call-overload]
 comms[0].all_reduce(x, op="prod")  # type: ignore[call-overload]
 comms[0].all_gather(x, op="sum")  # type: ignore[call-overload]
+pici.topk(x, select="all")  # type: ignore[call-overload]

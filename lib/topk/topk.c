@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * pici_topk: arguments, threads, and selections among more elements than fit in a cache. */
+#include "pici/topk.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "codec/codec.h"
+#include "codec/parallel.h"
+#include "cpu/kernels.h"
+#include "cpu/topk.h"
+#include "philox.h"
+#include "sized.h"
+
+enum {
+    PIECE = 4096,   /* elements that stay in the first cache from one kernel to the next */
+    AT_ONCE = 1024, /* elements of a sample that are gathered for one call of a kernel */
+    STACK = 256 << 10
+};
+
+/* A selection among n elements of acc. It makes several passes over them, each by all threads. Between the passes acc
+ * is in the residual, or in out if there is none. */
+struct job {
+    const struct pici_topk_kernels *kernels;
+    struct pici_topk_terms terms;
+    struct pici_topk_to to;
+    uint8_t *acc;
+    size_t n;
+    unsigned width_log2;
+    int threads;
+    uint64_t seed, step, sample; /* SAMPLED: elements in the sample, an even number */
+
+    void (*pass)(struct job *, int i, size_t first, size_t n); /* the current pass: elements [first, first + n) */
+    pthread_mutex_t lock;                                      /* of what a pass adds up */
+    uint64_t total;
+    /* tally: a bin has 1 << shift magnitudes, the first one begins at low */
+    uint64_t low, count[TOPK_BINS];
+    unsigned shift;
+    int tally; /* pass_sum makes the first tally too */
+    /* what is kept: magnitudes from least on; of those equal to least only the first `ties` */
+    uint64_t least, ties, ties_before[PICI_MAX_THREADS];
+};
+
+#define ALL_TIES UINT64_MAX
+
+/* ---- passes */
+
+static size_t part_begin(const struct job *j, int i)
+{
+    return i == j->threads ? j->n : (size_t)((uint64_t)(j->n / 64) * (unsigned)i / (unsigned)j->threads * 64);
+}
+
+static void pass_thread(void *context, int i)
+{
+    struct job *j = context;
+    const size_t first = part_begin(j, i);
+    j->pass(j, i, first, part_begin(j, i + 1) - first);
+}
+
+static void run(struct job *j, void (*pass)(struct job *, int i, size_t first, size_t n))
+{
+    j->pass = pass;
+    j->total = 0;
+    memset(j->count, 0, sizeof j->count);
+    if (j->threads > 1)
+        pici_parallel(j->threads, STACK, pass_thread, j);
+    else
+        pass_thread(j, 0);
+}
+
+static void add_total(struct job *j, uint64_t some)
+{
+    pthread_mutex_lock(&j->lock);
+    j->total += some;
+    pthread_mutex_unlock(&j->lock);
+}
+
+static void add_counts(struct job *j, pici_topk_counts some)
+{
+    pthread_mutex_lock(&j->lock);
+    for (int t = 0; t < TOPK_TABLES; t++)
+        for (int b = 0; b < TOPK_BINS; b++)
+            j->count[b] += some[t][b];
+    pthread_mutex_unlock(&j->lock);
+}
+
+static const uint8_t *offset(const uint8_t *array, size_t bytes)
+{
+    return array ? array + bytes : NULL;
+}
+
+static uint8_t *offset_to(uint8_t *array, size_t bytes)
+{
+    return array ? array + bytes : NULL;
+}
+
+/* Compute acc, and count its nonzeros. */
+static void pass_sum(struct job *j, int i, size_t first, size_t n)
+{
+    enum { MOST = 1 << 30 }; /* what a counter of a tally can count */
+    pici_topk_counts count;
+    uint64_t nonzeros = 0;
+    (void)i;
+    while (n) {
+        const size_t some = n < MOST ? n : MOST;
+        if (j->tally)
+            memset(count, 0, sizeof count);
+        for (size_t done = 0, now; done < some; done += now) {
+            const size_t at = (first + done) << j->width_log2;
+            struct pici_topk_terms t = j->terms;
+            now = some - done < PIECE ? some - done : PIECE;
+            t.gradient = offset(t.gradient, at);
+            t.residual = offset(t.residual, at);
+            t.velocity = offset_to(t.velocity, at);
+            j->kernels->accumulate(j->acc + at, &t, now);
+            nonzeros += j->kernels->at_least(j->acc + at, now, 1);
+            if (j->tally)
+                j->kernels->tally(count, j->acc + at, now, j->low, j->shift);
+        }
+        if (j->tally)
+            add_counts(j, count);
+        first += some;
+        n -= some;
+    }
+    add_total(j, nonzeros);
+}
+
+static void pass_tally(struct job *j, int i, size_t first, size_t n)
+{
+    enum { MOST = 1 << 30 };
+    (void)i;
+    for (size_t now; n; first += now, n -= now) {
+        pici_topk_counts count = {{0}};
+        now = n < MOST ? n : MOST;
+        j->kernels->tally(count, j->acc + (first << j->width_log2), now, j->low, j->shift);
+        add_counts(j, count);
+    }
+}
+
+static void pass_at_least(struct job *j, int i, size_t first, size_t n)
+{
+    (void)i;
+    add_total(j, j->kernels->at_least(j->acc + (first << j->width_log2), n, j->least));
+}
+
+/* Count the elements equal to least. */
+static void pass_ties(struct job *j, int i, size_t first, size_t n)
+{
+    const uint8_t *acc = j->acc + (first << j->width_log2);
+    j->ties_before[i] = j->kernels->at_least(acc, n, j->least) - j->kernels->at_least(acc, n, j->least + 1);
+}
+
+static void pass_place(struct job *j, int i, size_t first, size_t n)
+{
+    const size_t end = first + n;
+    size_t split = end; /* from there on, elements equal to least are not kept */
+    if (j->ties != ALL_TIES) {
+        const uint64_t before = j->ties_before[i];
+        split = first + j->kernels->up_to(j->acc + (first << j->width_log2), n, j->least,
+                                          j->ties > before ? j->ties - before : 0);
+    }
+    for (int after = 0; after < 2; after++) {
+        const size_t from = after ? split : first, at = from << j->width_log2;
+        const struct pici_topk_to to = {j->to.out + at, offset_to(j->to.residual, at), offset_to(j->to.velocity, at)};
+        j->kernels->place(&to, j->acc + at, (after ? end : split) - from, j->least + (uint64_t)after);
+    }
+}
+
+/* ---- the k-th largest magnitude */
+
+static uint64_t magnitudes(const struct job *j) /* of the dtype: the greatest is one less */
+{
+    return UINT64_C(1) << ((8u << j->width_log2) - 1);
+}
+
+static void tally_all(struct job *j)
+{
+    run(j, pass_tally);
+}
+
+/* The upper 64 bits of a * b. */
+static uint64_t multiply_high(uint64_t a, uint64_t b)
+{
+    const uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
+    const uint64_t middle = a1 * b0 + (a0 * b0 >> 32), other = a0 * b1 + (uint32_t)middle;
+    return a1 * b1 + (middle >> 32) + (other >> 32);
+}
+
+/* Tally the sample: its positions are computed anew each time, so that a sample of any length needs no memory. A block
+ * of four random words gives two positions. */
+static void tally_sample(struct job *j)
+{
+    const uint32_t key[2] = {(uint32_t)j->seed, (uint32_t)(j->seed >> 32)};
+    const size_t width = (size_t)1 << j->width_log2;
+    uint8_t some[AT_ONCE * 8];
+    memset(j->count, 0, sizeof j->count);
+    for (uint64_t done = 0; done < j->sample;) {
+        pici_topk_counts count = {{0}};
+        /* a counter counts as far as 2^32 */
+        const uint64_t end = j->sample - done < UINT32_MAX / 2 ? j->sample : done + UINT32_MAX / 2 / AT_ONCE * AT_ONCE;
+        while (done < end) {
+            size_t n = 0;
+            for (; n < AT_ONCE && done < end; n += 2, done += 2) {
+                const uint64_t block = done / 2;
+                const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)j->step,
+                                             (uint32_t)(j->step >> 32)};
+                uint32_t word[4];
+                philox4x32(word, counter, key);
+                for (unsigned i = 0; i < 2; i++) {
+                    const uint64_t random = (uint64_t)word[2 * i + 1] << 32 | word[2 * i];
+                    memcpy(some + (n + i) * width, j->acc + (size_t)multiply_high(random, j->n) * width, width);
+                }
+            }
+            j->kernels->tally(count, some, n, j->low, j->shift);
+        }
+        add_counts(j, count);
+    }
+}
+
+static void first_bins(struct job *j, uint64_t low)
+{
+    j->low = low;
+    j->shift = 0;
+    while ((magnitudes(j) - 1 - low) >> j->shift >= TOPK_BINS)
+        j->shift++;
+}
+
+/* Find the k-th largest of the magnitudes that `tally` counts, by halving the range it is in: set least and ties, so
+ * that the k largest are kept. At least k magnitudes are at least low. tallied: the first tally, from low on, is
+ * there. */
+static void find_kth(struct job *j, void (*tally)(struct job *), uint64_t k, uint64_t low, int tallied)
+{
+    uint64_t above = 0; /* magnitudes beyond the bins */
+    first_bins(j, low);
+    for (uint64_t bins = ((magnitudes(j) - 1 - low) >> j->shift) + 1;;) {
+        if (!tallied)
+            tally(j);
+        tallied = 0;
+        uint64_t b = bins - 1;
+        for (; b && above + j->count[b] < k; b--)
+            above += j->count[b];
+        j->low += b << j->shift;
+        j->least = j->low;
+        j->ties = above + j->count[b] <= k ? ALL_TIES : k - above;
+        if (j->shift == 0 || j->ties == ALL_TIES)
+            return;
+        const unsigned next = j->shift > TOPK_BINS_LOG2 ? j->shift - TOPK_BINS_LOG2 : 0;
+        bins = UINT64_C(1) << (j->shift - next);
+        j->shift = next;
+    }
+}
+
+/* ---- selections */
+
+static void place(struct job *j)
+{
+    if (j->ties != ALL_TIES) {
+        if (j->threads > 1)
+            run(j, pass_ties);
+        uint64_t before = 0;
+        for (int i = 0; i < j->threads; i++) {
+            const uint64_t here = j->threads > 1 ? j->ties_before[i] : 0;
+            j->ties_before[i] = before;
+            before += here;
+        }
+    }
+    run(j, pass_place);
+}
+
+/* Keep the k largest. Returns how many there are. */
+static uint64_t select_exact(struct job *j, uint64_t k)
+{
+    j->tally = 1;
+    first_bins(j, 0);
+    run(j, pass_sum);
+    if (j->total <= k) {
+        k = j->total;
+        j->least = 1;
+        j->ties = ALL_TIES;
+    } else {
+        find_kth(j, tally_all, k, 0, 1);
+    }
+    place(j);
+    return k;
+}
+
+/* The least integer that is not less than x >= 0, at most 2^53. */
+static double round_up(double x)
+{
+    if (x >= 9007199254740992.)
+        return x;
+    const double down = (double)(uint64_t)x;
+    return down < x ? down + 1 : down;
+}
+
+/* Keep about the k largest, by a threshold from a sample. */
+static uint64_t select_sampled(struct job *j, uint64_t k, double density)
+{
+    j->tally = 0;
+    run(j, pass_sum);
+    const uint64_t nonzeros = j->total;
+    uint64_t kept = nonzeros;
+    j->least = 1;
+    if (nonzeros > k) {
+        const double rank = round_up(density * (double)j->sample);
+        find_kth(j, tally_sample, rank < 1 ? 1 : (uint64_t)rank, 0, 0);
+        j->least = j->least ? j->least : 1;
+        run(j, pass_at_least);
+        kept = j->total;
+    }
+    j->ties = ALL_TIES;
+    if (kept > k && kept - k > k) {
+        find_kth(j, tally_all, k, j->least, 0);
+        kept = k;
+    } else if (nonzeros > k && kept < k - kept) {
+        find_kth(j, tally_all, k, 0, 0);
+        kept = k;
+    }
+    place(j);
+    return kept;
+}
+
+static int thread_count(int threads, uint64_t n)
+{
+    return pici_thread_count(threads, n / (PICI_PIECE_TILES * TILE));
+}
+
+/* Whole buckets for each thread. */
+struct bucket_parts {
+    const struct pici_topk_kernels *kernels;
+    struct pici_topk_buckets all;
+    unsigned width_log2;
+    int threads;
+    uint64_t kept[PICI_MAX_THREADS];
+};
+
+static void buckets_thread(void *context, int i)
+{
+    struct bucket_parts *p = context;
+    struct pici_topk_buckets part = p->all;
+    const uint64_t buckets = part.n / part.bucket, each = buckets / (unsigned)p->threads;
+    const size_t first = (size_t)(each * (unsigned)i) * part.bucket, at = first << p->width_log2;
+    part.n = i + 1 == p->threads ? part.n - first : (size_t)each * part.bucket;
+    part.terms.gradient = offset(part.terms.gradient, at);
+    part.terms.residual = offset(part.terms.residual, at);
+    part.terms.velocity = offset_to(part.terms.velocity, at);
+    part.to = (struct pici_topk_to){part.to.out + at, offset_to(part.to.residual, at), part.terms.velocity};
+    p->kept[i] = p->kernels->buckets(&part);
+}
+
+static uint64_t select_buckets(const struct job *j, const struct pici_topk_opts *o)
+{
+    struct bucket_parts p = {.kernels = j->kernels,
+                             .all = {j->terms, j->to, j->n, o->bucket, o->k},
+                             .width_log2 = j->width_log2,
+                             .threads = thread_count(o->threads, j->n)};
+    uint64_t kept = 0;
+    if (p.threads > 1)
+        pici_parallel(p.threads, STACK, buckets_thread, &p);
+    else
+        buckets_thread(&p, 0);
+    for (int i = 0; i < p.threads; i++)
+        kept += p.kept[i];
+    return kept;
+}
+
+/* Buckets that are too long for the kernel, one by one. */
+static uint64_t select_long_buckets(struct job *j, const struct pici_topk_opts *o)
+{
+    const struct pici_topk_terms terms = j->terms;
+    const struct pici_topk_to to = j->to;
+    uint8_t *const acc = j->acc;
+    const size_t n = j->n;
+    uint64_t kept = 0;
+    for (size_t first = 0; first < n; first += j->n) {
+        const size_t at = first << j->width_log2;
+        j->n = n - first < o->bucket ? n - first : o->bucket;
+        j->terms.gradient = offset(terms.gradient, at);
+        j->terms.residual = offset(terms.residual, at);
+        j->terms.velocity = offset_to(terms.velocity, at);
+        j->to = (struct pici_topk_to){to.out + at, offset_to(to.residual, at), j->terms.velocity};
+        j->acc = acc + at;
+        j->threads = thread_count(o->threads, j->n);
+        kept += select_exact(j, ((uint64_t)o->k * j->n + o->bucket - 1) / o->bucket);
+    }
+    return kept;
+}
+
+/* ---- the call */
+
+static enum pici_status opts_get(struct pici_topk_opts *o, const struct pici_topk_opts *in)
+{
+    static const struct pici_topk_opts defaults = PICI_TOPK_OPTS_INIT;
+    *o = defaults;
+    const enum pici_status s = in ? sized_read(o, sizeof *o, sizeof *o, in) : PICI_OK;
+    if (s)
+        return s;
+    const int known =
+        o->select == PICI_SELECT_BUCKET || o->select == PICI_SELECT_GLOBAL || o->select == PICI_SELECT_SAMPLED;
+    /* comparisons with a NaN are false */
+    return known && o->k >= 1 && o->k <= o->bucket && o->density > 0 && o->density <= 1 && o->sample >= 0 &&
+                   o->sample <= 1 && isfinite(o->rate) && o->leak >= 0 && o->leak <= 1 && o->momentum >= 0 &&
+                   o->momentum < 1 && o->threads >= 0
+               ? PICI_OK
+               : PICI_E_ARG;
+}
+
+enum pici_status pici_topk(void *out, uint64_t *nnz, void *residual, void *velocity, const void *gradient, uint64_t n,
+                           enum pici_dtype dtype, const struct pici_topk_opts *opts)
+{
+    struct pici_topk_opts o;
+    const size_t width = pici_dtype_width(dtype);
+    const enum pici_status s = opts_get(&o, opts);
+    if (s)
+        return s;
+    if (!nnz || !width || n > SIZE_MAX / width)
+        return PICI_E_ARG;
+    const struct pici_topk_kernels *kernels = pici_isa()->topk[dtype];
+    if (!kernels)
+        return PICI_E_UNSUPPORTED;
+    if (n == 0) {
+        *nnz = 0;
+        return PICI_OK;
+    }
+    const void *arrays[] = {out, gradient, residual, velocity};
+    const uint64_t bytes = n * width;
+    if (!out || !gradient || !velocity != !(o.momentum > 0))
+        return PICI_E_ARG;
+    for (int a = 0; a < 4; a++)
+        for (int b = a + 1; b < 4; b++)
+            if (arrays[a] && arrays[b] && !(b == 1 && out == gradient) &&
+                pici_overlap(arrays[a], bytes, arrays[b], bytes))
+                return PICI_E_ARG;
+
+    struct job j = {.kernels = kernels,
+                    .terms = {gradient, residual, velocity, o.rate, o.leak, o.momentum},
+                    .to = {out, residual, velocity},
+                    .acc = residual ? residual : out,
+                    .n = (size_t)n,
+                    .width_log2 = (unsigned)fmt_width_log2((unsigned)dtype),
+                    .threads = thread_count(o.threads, n),
+                    .seed = o.seed,
+                    .step = o.step,
+                    .lock = PTHREAD_MUTEX_INITIALIZER};
+    if (o.select == PICI_SELECT_BUCKET) {
+        *nnz = o.bucket <= TOPK_BUCKET_MOST ? select_buckets(&j, &o) : select_long_buckets(&j, &o);
+        return PICI_OK;
+    }
+    const double target = round_up(o.density * (double)n);
+    const uint64_t k = target < (double)n ? (uint64_t)target : n;
+    const double by_share = round_up(o.sample * (double)n), by_density = round_up(100 / o.density);
+    const double sample = by_share > by_density ? by_share : by_density;
+    if (o.select == PICI_SELECT_GLOBAL || sample >= (double)n) {
+        *nnz = select_exact(&j, k);
+    } else {
+        j.sample = ((uint64_t)sample + 1) / 2 * 2; /* whole pairs */
+        *nnz = select_sampled(&j, k, o.density);
+    }
+    return PICI_OK;
+}
+
+double pici_topk_warmup(uint64_t step, uint64_t steps_an_epoch)
+{
+    static const double density[] = {1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256};
+    const uint64_t epoch = steps_an_epoch ? step / steps_an_epoch : UINT64_MAX;
+    return epoch < sizeof density / sizeof *density ? density[epoch] : 0.001;
+}

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Top-k selection with error feedback: the largest elements of a gradient, and what was not kept added to the next one.
+
+    residual = np.zeros_like(gradient)
+    for step in range(steps):
+        gradient = ...
+        out, nnz = pici.topk(gradient, residual, select="global", density=0.01)
+        block = pici.compress(out)
+
+The arrays residual and velocity are the state of a selection. Start with zeros, and save them with the model. What is
+said of arrays, dtype, threads and `to` in help(pici.codec) holds here too; the elements are f32, f64, f16 or bf16.
+"""
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import TYPE_CHECKING, Any, Literal, Optional, overload
+
+import numpy as np
+
+from . import _abi, _arrays
+from ._abi import lib
+from ._arrays import Storage
+from ._dlpack import DLPackArray
+from ._dtypes import BY_NAME, DType, DTypeLike
+from .codec import Array
+from .errors import ArgumentError, make
+
+if TYPE_CHECKING:
+    import torch
+
+Select = Literal["bucket", "global", "sampled"]
+
+_DTYPES = [BY_NAME[name] for name in ("f32", "f64", "f16", "bf16")]
+
+
+def _number(value: float, what: str, ok: bool, range: str) -> float:
+    if not ok:
+        raise ValueError(f"{what} is {value}, not {range}")
+    return value
+
+
+def _opts(
+    select: str,
+    bucket: int,
+    k: int,
+    density: float,
+    sample: float,
+    rate: float,
+    leak: float,
+    momentum: float,
+    seed: int,
+    step: int,
+    threads: int,
+) -> _abi.TopkOpts:
+    """The options, of which each is in its range."""
+    if select not in _abi.SELECT:
+        raise ValueError(f"no select={select!r}: pass one of {', '.join(map(repr, _abi.SELECT))}")
+    bucket = _abi.u32(bucket, "bucket")
+    with np.errstate(over="ignore"):
+        factors = [float(np.float32(x)) for x in (rate, leak, momentum)]
+    return _abi.TopkOpts(
+        select=_abi.SELECT[select],
+        bucket=bucket,
+        k=int(_number(_abi.u32(k, "k"), "k", k <= bucket, f"from 1 to the {bucket} of bucket")),
+        density=_number(density, "density", 0 < density <= 1, "above 0 and at most 1"),
+        sample=_number(sample, "sample", 0 <= sample <= 1, "from 0 to 1"),
+        rate=_number(rate, "rate", math.isfinite(factors[0]), "a finite float of 32 bits"),
+        leak=_number(leak, "leak", 0 <= factors[1] <= 1, "from 0 to 1"),
+        momentum=_number(momentum, "momentum", 0 <= factors[2] < 1, "from 0 to less than 1"),
+        seed=_abi.u64(seed, "seed"),
+        step=_abi.u64(step, "step"),
+        threads=_abi.u31(threads, "threads"),
+    )
+
+
+def _written(x: Any, what: str, like: Storage, d: DType, dtype: Optional[DTypeLike]) -> Storage:
+    """The memory of an array that is written, which must be as the gradient is."""
+    array, _ = _arrays.writable(x, d, like.size, dtype, what)
+    if not array.flags.writeable:
+        raise ValueError(f"{what} is read-only: pass an array that may be written to")
+    return array
+
+
+@overload
+def topk(
+    gradient: Any,
+    residual: Any = ...,
+    velocity: Any = ...,
+    *,
+    select: Select = ...,
+    bucket: int = ...,
+    k: int = ...,
+    density: float = ...,
+    sample: float = ...,
+    rate: float = ...,
+    leak: float = ...,
+    momentum: float = ...,
+    seed: int = ...,
+    step: int = ...,
+    dtype: Optional[DTypeLike] = ...,
+    threads: int = ...,
+    to: Literal["numpy", "bits"] = ...,
+    out: None = ...,
+) -> tuple[Storage, int]:
+    ...
+
+
+@overload
+def topk(
+    gradient: Any,
+    residual: Any = ...,
+    velocity: Any = ...,
+    *,
+    select: Select = ...,
+    bucket: int = ...,
+    k: int = ...,
+    density: float = ...,
+    sample: float = ...,
+    rate: float = ...,
+    leak: float = ...,
+    momentum: float = ...,
+    seed: int = ...,
+    step: int = ...,
+    dtype: Optional[DTypeLike] = ...,
+    threads: int = ...,
+    to: Literal["torch"],
+    out: None = ...,
+) -> tuple[torch.Tensor, int]:
+    ...
+
+
+@overload
+def topk(
+    gradient: Any,
+    residual: Any = ...,
+    velocity: Any = ...,
+    *,
+    select: Select = ...,
+    bucket: int = ...,
+    k: int = ...,
+    density: float = ...,
+    sample: float = ...,
+    rate: float = ...,
+    leak: float = ...,
+    momentum: float = ...,
+    seed: int = ...,
+    step: int = ...,
+    dtype: Optional[DTypeLike] = ...,
+    threads: int = ...,
+    to: Literal["dlpack"],
+    out: None = ...,
+) -> tuple[DLPackArray, int]:
+    ...
+
+
+@overload
+def topk(
+    gradient: Any,
+    residual: Any = ...,
+    velocity: Any = ...,
+    *,
+    select: Select = ...,
+    bucket: int = ...,
+    k: int = ...,
+    density: float = ...,
+    sample: float = ...,
+    rate: float = ...,
+    leak: float = ...,
+    momentum: float = ...,
+    seed: int = ...,
+    step: int = ...,
+    dtype: Optional[DTypeLike] = ...,
+    threads: int = ...,
+    out: Array,
+) -> tuple[Array, int]:
+    ...
+
+
+def topk(
+    gradient: Any,
+    residual: Any = None,
+    velocity: Any = None,
+    *,
+    select: Select = "bucket",
+    bucket: int = 512,
+    k: int = 4,
+    density: float = 0.01,
+    sample: float = 0.001,
+    rate: float = 1.0,
+    leak: float = 1.0,
+    momentum: float = 0.0,
+    seed: int = 0,
+    step: int = 0,
+    dtype: Optional[DTypeLike] = None,
+    threads: int = 1,
+    to: str = "numpy",
+    out: Any = None,
+) -> tuple[Any, int]:
+    """Keep the largest elements of leak * residual + rate * gradient, and return (out, how many were kept). out has
+    these elements in the gradient's shape, and +0 elsewhere. residual gets all others, and +0 where elements were kept.
+
+    residual: an array like gradient, changed in place. None: what is not kept is lost.
+    velocity: an array like gradient, changed in place; to be given if, and only if, momentum is above 0. Then velocity
+        = momentum * velocity + rate * gradient takes the place of rate * gradient, and becomes +0 where elements are
+        kept.
+    select: "bucket", the k largest of each `bucket` consecutive elements; "global", the ceil(density * n) largest of
+        all n; "sampled", about as many, by a threshold from a random sample, which takes the least time. Zeros are
+        never kept; NaNs and infinities are larger than all else. Of equal magnitudes the first are kept.
+    sample, seed, step: of "sampled": the share of elements in the sample, and what its positions depend on. Pass the
+        number of the step.
+    to: the type of a new out. out: an array like gradient, which may be gradient itself; it is then the result.
+    """
+    opts = _opts(select, bucket, k, density, sample, rate, leak, momentum, seed, step, threads)
+    elements, d = _arrays.readable(gradient, dtype)
+    if d not in _DTYPES:
+        raise TypeError(f"the elements are {d.name}: top-k selection takes f32, f64, f16 and bf16")
+    if (velocity is not None) != (opts.momentum > 0):
+        raise ValueError(f"momentum is {momentum}: pass a velocity if, and only if, it is above 0")
+    deliver = _arrays.delivery(d, to) if out is None else None
+    state = [
+        None if x is None else _written(x, what, elements, d, dtype)
+        for x, what in ((residual, "residual"), (velocity, "velocity"), (out, "out"))
+    ]
+    kept = state[2]
+    if kept is None:
+        kept = _arrays.empty(d, elements.size, None, threads)
+    nnz = ctypes.c_uint64()
+    r, u = (None if x is None else x.ctypes.data for x in state[:2])
+    status = lib.pici_topk(kept.ctypes.data, nnz, r, u, elements.ctypes.data, elements.size, d.code, opts)
+    if status == ArgumentError.status:
+        raise make(status, "gradient, residual, velocity and out overlap: only out and gradient may be the same array")
+    if status:
+        raise make(status, lib.pici_strerror(status).decode())
+    if deliver is None:
+        return out, nnz.value
+    return deliver(_arrays.shaped(kept, d, elements.shape)), nnz.value
+
+
+def topk_warmup(step: int, steps_an_epoch: int) -> float:
+    """The density at a step of the warm-up of deep gradient compression: 1/4 in the first epoch, then 1/16, 1/64 and
+    1/256, and 0.001 from the fifth epoch on. With another final density d: max(d, topk_warmup(step, steps_an_epoch)).
+    """
+    density: float = lib.pici_topk_warmup(_abi.u64(step, "step"), _abi.u64(steps_an_epoch, "steps_an_epoch"))
+    return density
