@@ -12,9 +12,8 @@
 enum {
     TOPK_BINS_LOG2 = 11, /* bits of a magnitude that one pass of counting resolves */
     TOPK_BINS = 1 << TOPK_BINS_LOG2,
-    TOPK_TABLES = 4,         /* neighbouring elements are counted in different tables: counters in a row are faster */
-    TOPK_BUCKET_MOST = 4096, /* elements of the longest bucket that `buckets` takes */
-    TOPK_BUCKET_PADDED = TOPK_BUCKET_MOST + 256
+    TOPK_TABLES = 4,        /* neighbouring elements are counted in different tables: counters in a row are faster */
+    TOPK_BUCKET_MOST = 4096 /* elements of the longest bucket that `buckets` takes */
 };
 
 /* Counters of bins. The last of a table has what is in none of the bins. */

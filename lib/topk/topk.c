@@ -15,9 +15,19 @@
 #include "sized.h"
 
 enum {
-    PIECE = 4096,   /* elements that stay in the first cache from one kernel to the next */
-    AT_ONCE = 1024, /* elements of a sample that are gathered for one call of a kernel */
+    PIECE = 4096,              /* elements that stay in the first cache from one kernel to the next */
+    SAMPLE_BYTES = 64 << 10,   /* of a sample that are in memory at a time */
+    GUESS_FROM = 1 << 16,      /* GLOBAL: elements from which a sample tells where to look first */
+    GUESS_SAMPLE = 1 << 13,    /* elements in that sample */
+    COUNTED_AT_ONCE = 1 << 30, /* elements that the counters of a tally can count */
     STACK = 256 << 10
+};
+
+#define ALL_TIES UINT64_MAX
+
+/* Magnitudes from low to high, of which `above` elements are larger. */
+struct range {
+    uint64_t low, high, above;
 };
 
 /* A selection among n elements of acc. It makes several passes over them, each by all threads. Between the passes acc
@@ -30,20 +40,22 @@ struct job {
     size_t n;
     unsigned width_log2;
     int threads;
-    uint64_t seed, step, sample; /* SAMPLED: elements in the sample, an even number */
 
     void (*pass)(struct job *, int i, size_t first, size_t n); /* the current pass: elements [first, first + n) */
-    pthread_mutex_t lock;                                      /* of what a pass adds up */
-    uint64_t total;
-    /* tally: a bin has 1 << shift magnitudes, the first one begins at low */
-    uint64_t low, count[TOPK_BINS];
-    unsigned shift;
-    int tally; /* pass_sum makes the first tally too */
-    /* what is kept: magnitudes from least on; of those equal to least only the first `ties` */
-    uint64_t least, ties, ties_before[PICI_MAX_THREADS];
-};
+    pthread_mutex_t lock;                                      /* of the three that a pass adds up */
+    uint64_t nonzeros, reach, count[TOPK_BINS];
+    uint64_t low;   /* of bin 0 of count */
+    unsigned shift; /* a bin has 1 << shift magnitudes */
+    int tally;      /* pass_sum makes a tally too */
+    uint64_t least; /* reach: elements of at least this magnitude */
 
-#define ALL_TIES UINT64_MAX
+    /* what is kept: magnitudes from least on; of those equal to least only the first `ties` */
+    uint64_t ties, ties_before[PICI_MAX_THREADS];
+
+    uint64_t seed, step, sample; /* of a sample; its elements, an even number */
+    int gathered;                /* the sample is in some */
+    uint8_t some[SAMPLE_BYTES];
+};
 
 /* ---- passes */
 
@@ -62,7 +74,7 @@ static void pass_thread(void *context, int i)
 static void run(struct job *j, void (*pass)(struct job *, int i, size_t first, size_t n))
 {
     j->pass = pass;
-    j->total = 0;
+    j->nonzeros = j->reach = 0;
     memset(j->count, 0, sizeof j->count);
     if (j->threads > 1)
         pici_parallel(j->threads, STACK, pass_thread, j);
@@ -70,10 +82,11 @@ static void run(struct job *j, void (*pass)(struct job *, int i, size_t first, s
         pass_thread(j, 0);
 }
 
-static void add_total(struct job *j, uint64_t some)
+static void add_up(struct job *j, uint64_t nonzeros, uint64_t reach)
 {
     pthread_mutex_lock(&j->lock);
-    j->total += some;
+    j->nonzeros += nonzeros;
+    j->reach += reach;
     pthread_mutex_unlock(&j->lock);
 }
 
@@ -96,17 +109,14 @@ static uint8_t *offset_to(uint8_t *array, size_t bytes)
     return array ? array + bytes : NULL;
 }
 
-/* Compute acc, and count its nonzeros. */
+/* Compute acc. Count its nonzeros, those that reach least, and with j->tally those in the bins. */
 static void pass_sum(struct job *j, int i, size_t first, size_t n)
 {
-    enum { MOST = 1 << 30 }; /* what a counter of a tally can count */
-    pici_topk_counts count;
-    uint64_t nonzeros = 0;
+    uint64_t nonzeros = 0, reach = 0;
     (void)i;
-    while (n) {
-        const size_t some = n < MOST ? n : MOST;
-        if (j->tally)
-            memset(count, 0, sizeof count);
+    for (size_t some; n; first += some, n -= some) {
+        pici_topk_counts count = {{0}};
+        some = n < COUNTED_AT_ONCE ? n : COUNTED_AT_ONCE;
         for (size_t done = 0, now; done < some; done += now) {
             const size_t at = (first + done) << j->width_log2;
             struct pici_topk_terms t = j->terms;
@@ -116,33 +126,25 @@ static void pass_sum(struct job *j, int i, size_t first, size_t n)
             t.velocity = offset_to(t.velocity, at);
             j->kernels->accumulate(j->acc + at, &t, now);
             nonzeros += j->kernels->at_least(j->acc + at, now, 1);
+            reach += j->kernels->at_least(j->acc + at, now, j->least);
             if (j->tally)
                 j->kernels->tally(count, j->acc + at, now, j->low, j->shift);
         }
         if (j->tally)
             add_counts(j, count);
-        first += some;
-        n -= some;
     }
-    add_total(j, nonzeros);
+    add_up(j, nonzeros, reach);
 }
 
 static void pass_tally(struct job *j, int i, size_t first, size_t n)
 {
-    enum { MOST = 1 << 30 };
     (void)i;
     for (size_t now; n; first += now, n -= now) {
         pici_topk_counts count = {{0}};
-        now = n < MOST ? n : MOST;
+        now = n < COUNTED_AT_ONCE ? n : COUNTED_AT_ONCE;
         j->kernels->tally(count, j->acc + (first << j->width_log2), now, j->low, j->shift);
         add_counts(j, count);
     }
-}
-
-static void pass_at_least(struct job *j, int i, size_t first, size_t n)
-{
-    (void)i;
-    add_total(j, j->kernels->at_least(j->acc + (first << j->width_log2), n, j->least));
 }
 
 /* Count the elements equal to least. */
@@ -170,9 +172,9 @@ static void pass_place(struct job *j, int i, size_t first, size_t n)
 
 /* ---- the k-th largest magnitude */
 
-static uint64_t magnitudes(const struct job *j) /* of the dtype: the greatest is one less */
+static uint64_t greatest(const struct job *j) /* magnitude of the dtype */
 {
-    return UINT64_C(1) << ((8u << j->width_log2) - 1);
+    return (UINT64_C(1) << ((8u << j->width_log2) - 1)) - 1;
 }
 
 static void tally_all(struct job *j)
@@ -188,68 +190,92 @@ static uint64_t multiply_high(uint64_t a, uint64_t b)
     return a1 * b1 + (middle >> 32) + (other >> 32);
 }
 
-/* Tally the sample: its positions are computed anew each time, so that a sample of any length needs no memory. A block
- * of four random words gives two positions. */
-static void tally_sample(struct job *j)
+/* Compute acc at positions [first, first + n) of the sample, n even, before pass_sum, which may overwrite the gradient.
+ * A block of four random words gives two positions. */
+static void gather(struct job *j, uint64_t first, size_t n)
 {
+    enum { AT_ONCE = 512 };
     const uint32_t key[2] = {(uint32_t)j->seed, (uint32_t)(j->seed >> 32)};
     const size_t width = (size_t)1 << j->width_log2;
-    uint8_t some[AT_ONCE * 8];
-    memset(j->count, 0, sizeof j->count);
-    for (uint64_t done = 0; done < j->sample;) {
-        pici_topk_counts count = {{0}};
-        /* a counter counts as far as 2^32 */
-        const uint64_t end = j->sample - done < UINT32_MAX / 2 ? j->sample : done + UINT32_MAX / 2 / AT_ONCE * AT_ONCE;
-        while (done < end) {
-            size_t n = 0;
-            for (; n < AT_ONCE && done < end; n += 2, done += 2) {
-                const uint64_t block = done / 2;
-                const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)j->step,
-                                             (uint32_t)(j->step >> 32)};
-                uint32_t word[4];
-                philox4x32(word, counter, key);
-                for (unsigned i = 0; i < 2; i++) {
-                    const uint64_t random = (uint64_t)word[2 * i + 1] << 32 | word[2 * i];
-                    memcpy(some + (n + i) * width, j->acc + (size_t)multiply_high(random, j->n) * width, width);
-                }
+    uint8_t gradient[AT_ONCE * 8], residual[AT_ONCE * 8], velocity[AT_ONCE * 8];
+    struct pici_topk_terms t = j->terms;
+    t.gradient = gradient;
+    t.residual = t.residual ? residual : NULL;
+    t.velocity = t.velocity ? velocity : NULL;
+    for (size_t done = 0, now; done < n; done += now) {
+        now = n - done < AT_ONCE ? n - done : AT_ONCE;
+        for (size_t i = 0; i < now; i += 2) {
+            const uint64_t block = (first + done + i) / 2;
+            const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)j->step,
+                                         (uint32_t)(j->step >> 32)};
+            uint32_t word[4];
+            philox4x32(word, counter, key);
+            for (size_t k = 0; k < 2; k++) {
+                const uint64_t random = (uint64_t)word[2 * k + 1] << 32 | word[2 * k];
+                const size_t from = (size_t)multiply_high(random, j->n) * width, to = (i + k) * width;
+                memcpy(gradient + to, j->terms.gradient + from, width);
+                if (t.residual)
+                    memcpy(residual + to, j->terms.residual + from, width);
+                if (t.velocity)
+                    memcpy(velocity + to, j->terms.velocity + from, width);
             }
-            j->kernels->tally(count, some, n, j->low, j->shift);
         }
+        j->kernels->accumulate(j->some + done * width, &t, now);
+    }
+}
+
+/* Tally the sample. A sample that does not fit in j->some is gathered in pieces, and anew each time, so that no sample
+ * needs more memory. */
+static void tally_sample(struct job *j)
+{
+    const size_t most = SAMPLE_BYTES >> j->width_log2;
+    memset(j->count, 0, sizeof j->count);
+    for (uint64_t done = 0, now; done < j->sample; done += now) {
+        pici_topk_counts count = {{0}};
+        now = j->sample - done < most ? j->sample - done : most;
+        if (!j->gathered)
+            gather(j, done, (size_t)now);
+        j->gathered = j->sample <= most;
+        j->kernels->tally(count, j->some, (size_t)now, j->low, j->shift);
         add_counts(j, count);
     }
 }
 
-static void first_bins(struct job *j, uint64_t low)
+/* Divide a range into bins. Its end becomes that of the last bin. Returns how many there are. */
+static uint64_t set_bins(struct job *j, struct range *r)
 {
-    j->low = low;
+    j->low = r->low;
     j->shift = 0;
-    while ((magnitudes(j) - 1 - low) >> j->shift >= TOPK_BINS)
+    while ((r->high - r->low) >> j->shift >= TOPK_BINS)
         j->shift++;
+    const uint64_t bins = ((r->high - r->low) >> j->shift) + 1, last = r->low + ((bins << j->shift) - 1);
+    r->high = last < greatest(j) ? last : greatest(j);
+    return bins;
 }
 
-/* Find the k-th largest of the magnitudes that `tally` counts, by halving the range it is in: set least and ties, so
- * that the k largest are kept. At least k magnitudes are at least low. tallied: the first tally, from low on, is
- * there. */
-static void find_kth(struct job *j, void (*tally)(struct job *), uint64_t k, uint64_t low, int tallied)
+/* Find the k-th largest of the magnitudes that `tally` counts, which is in the range, by narrowing that to one bin after
+ * the other. Set least and ties, so that the k largest are kept. tallied: the tally of the range is there. */
+static void find_kth(struct job *j, void (*tally)(struct job *), uint64_t k, struct range r, int tallied)
 {
-    uint64_t above = 0; /* magnitudes beyond the bins */
-    first_bins(j, low);
-    for (uint64_t bins = ((magnitudes(j) - 1 - low) >> j->shift) + 1;;) {
+    for (;; tallied = 0) {
+        uint64_t b = set_bins(j, &r) - 1;
         if (!tallied)
             tally(j);
-        tallied = 0;
-        uint64_t b = bins - 1;
-        for (; b && above + j->count[b] < k; b--)
-            above += j->count[b];
-        j->low += b << j->shift;
-        j->least = j->low;
-        j->ties = above + j->count[b] <= k ? ALL_TIES : k - above;
+        for (; b && r.above + j->count[b] < k; b--)
+            r.above += j->count[b];
+        r.low += b << j->shift;
+        j->least = r.low;
+        j->ties = r.above + j->count[b] <= k ? ALL_TIES : k - r.above;
         if (j->shift == 0 || j->ties == ALL_TIES)
             return;
-        const unsigned next = j->shift > TOPK_BINS_LOG2 ? j->shift - TOPK_BINS_LOG2 : 0;
-        bins = UINT64_C(1) << (j->shift - next);
-        j->shift = next;
+        r.high = r.low + ((UINT64_C(1) << j->shift) - 1);
+        r.high = r.high < greatest(j) ? r.high : greatest(j);
     }
+}
+
+static struct range everything(const struct job *j)
+{
+    return (struct range){0, greatest(j), 0};
 }
 
 /* ---- selections */
@@ -269,53 +295,85 @@ static void place(struct job *j)
     run(j, pass_place);
 }
 
+/* A magnitude of which about `rank` elements of the sample are larger or equal; 0 if that is more than all. */
+static uint64_t sample_rank(struct job *j, double rank)
+{
+    if (rank > (double)j->sample)
+        return 0;
+    find_kth(j, tally_sample, rank < 1 ? 1 : (uint64_t)rank, everything(j), 0);
+    return j->least;
+}
+
+/* A range that most likely has the k-th largest magnitude: 4 standard deviations of its rank in a sample. */
+static struct range guess(struct job *j, uint64_t k)
+{
+    struct range r = everything(j);
+    if (j->n < GUESS_FROM)
+        return r;
+    j->sample = GUESS_SAMPLE;
+    j->gathered = 0;
+    const double rank = (double)k / (double)j->n * GUESS_SAMPLE;
+    double deviation = 1; /* a little more than the root of rank */
+    while (deviation * deviation < rank)
+        deviation *= 1.2;
+    r.low = sample_rank(j, rank + 4 * deviation + 4);
+    if (rank > 4 * deviation + 1)
+        r.high = sample_rank(j, rank - 4 * deviation);
+    return r;
+}
+
 /* Keep the k largest. Returns how many there are. */
 static uint64_t select_exact(struct job *j, uint64_t k)
 {
+    struct range r = guess(j, k);
+    uint64_t in_range = 0;
     j->tally = 1;
-    first_bins(j, 0);
+    const uint64_t bins = set_bins(j, &r);
+    j->least = r.high + 1;
     run(j, pass_sum);
-    if (j->total <= k) {
-        k = j->total;
+    r.above = j->reach;
+    for (uint64_t b = 0; b < bins; b++)
+        in_range += j->count[b];
+    if (j->nonzeros <= k) {
+        k = j->nonzeros;
         j->least = 1;
         j->ties = ALL_TIES;
+    } else if (r.above < k && k <= r.above + in_range) {
+        find_kth(j, tally_all, k, r, 1);
     } else {
-        find_kth(j, tally_all, k, 0, 1);
+        find_kth(j, tally_all, k, everything(j), 0);
     }
     place(j);
     return k;
 }
 
-/* The least integer that is not less than x >= 0, at most 2^53. */
+/* The least integer that is not less than x >= 0. */
 static double round_up(double x)
 {
-    if (x >= 9007199254740992.)
+    if (x >= 9007199254740992.) /* 2^53: an integer */
         return x;
     const double down = (double)(uint64_t)x;
     return down < x ? down + 1 : down;
 }
 
-/* Keep about the k largest, by a threshold from a sample. */
+/* Keep about the k largest, by a threshold from a sample. Returns how many. */
 static uint64_t select_sampled(struct job *j, uint64_t k, double density)
 {
+    const uint64_t threshold = sample_rank(j, round_up(density * (double)j->sample));
     j->tally = 0;
+    j->least = threshold ? threshold : 1;
     run(j, pass_sum);
-    const uint64_t nonzeros = j->total;
-    uint64_t kept = nonzeros;
-    j->least = 1;
-    if (nonzeros > k) {
-        const double rank = round_up(density * (double)j->sample);
-        find_kth(j, tally_sample, rank < 1 ? 1 : (uint64_t)rank, 0, 0);
-        j->least = j->least ? j->least : 1;
-        run(j, pass_at_least);
-        kept = j->total;
-    }
+    uint64_t kept = j->reach;
+    const uint64_t exist = j->nonzeros;
     j->ties = ALL_TIES;
-    if (kept > k && kept - k > k) {
-        find_kth(j, tally_all, k, j->least, 0);
+    if (exist <= k) {
+        kept = exist;
+        j->least = 1;
+    } else if (kept > k && kept - k > k) {
+        find_kth(j, tally_all, k, (struct range){j->least, greatest(j), 0}, 0);
         kept = k;
-    } else if (nonzeros > k && kept < k - kept) {
-        find_kth(j, tally_all, k, 0, 0);
+    } else if (kept < k - kept) {
+        find_kth(j, tally_all, k, everything(j), 0);
         kept = k;
     }
     place(j);
