@@ -17,7 +17,7 @@
 enum {
     PIECE = 4096,              /* elements that stay in the first cache from one kernel to the next */
     SAMPLE_BYTES = 64 << 10,   /* of a sample that are in memory at a time */
-    GUESS_FROM = 1 << 16,      /* GLOBAL: elements from which a sample tells where to look first */
+    GUESS_FROM = 1 << 18,      /* GLOBAL: elements from which a sample tells where to look first */
     GUESS_SAMPLE = 1 << 13,    /* elements in that sample */
     COUNTED_AT_ONCE = 1 << 30, /* elements that the counters of a tally can count */
     STACK = 256 << 10
@@ -54,7 +54,7 @@ struct job {
 
     uint64_t seed, step, sample; /* of a sample; its elements, an even number */
     int gathered;                /* the sample is in some */
-    uint8_t some[SAMPLE_BYTES];
+    uint8_t *some;               /* [SAMPLE_BYTES] */
 };
 
 /* ---- passes */
@@ -492,6 +492,7 @@ enum pici_status pici_topk(void *out, uint64_t *nnz, void *residual, void *veloc
                 pici_overlap(arrays[a], bytes, arrays[b], bytes))
                 return PICI_E_ARG;
 
+    uint8_t some[SAMPLE_BYTES]; /* not initialized: most calls do not use it */
     struct job j = {.kernels = kernels,
                     .terms = {gradient, residual, velocity, o.rate, o.leak, o.momentum},
                     .to = {out, residual, velocity},
@@ -501,6 +502,7 @@ enum pici_status pici_topk(void *out, uint64_t *nnz, void *residual, void *veloc
                     .threads = thread_count(o.threads, n),
                     .seed = o.seed,
                     .step = o.step,
+                    .some = some,
                     .lock = PTHREAD_MUTEX_INITIALIZER};
     if (o.select == PICI_SELECT_BUCKET) {
         *nnz = o.bucket <= TOPK_BUCKET_MOST ? select_buckets(&j, &o) : select_long_buckets(&j, &o);
