@@ -318,7 +318,7 @@ Test(topk, samples_stay_the_same)
     struct pici_topk_opts o = PICI_TOPK_OPTS_INIT;
     static const struct {
         uint64_t seed, step, kept;
-    } known[] = {{0, 0, 0}, {1, 0, 0}, {UINT64_C(1) << 40, UINT64_C(3) << 33, 0}};
+    } known[] = {{0, 0, 836}, {1, 0, 1036}, {UINT64_C(1) << 40, UINT64_C(3) << 33, 1072}};
     for (size_t i = 0; i < N; i++)
         x[i] = (float)(i * 48271 % N);
     o.select = PICI_SELECT_SAMPLED;

@@ -372,7 +372,7 @@ static uint64_t select_sampled(struct job *j, uint64_t k, double density)
     } else if (kept > k && kept - k > k) {
         find_kth(j, tally_all, k, (struct range){j->least, greatest(j), 0}, 0);
         kept = k;
-    } else if (kept < k - kept) {
+    } else if (kept < k && kept < k - kept) {
         find_kth(j, tally_all, k, everything(j), 0);
         kept = k;
     }
