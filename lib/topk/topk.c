@@ -253,8 +253,8 @@ static uint64_t set_bins(struct job *j, struct range *r)
     return bins;
 }
 
-/* Find the k-th largest of the magnitudes that `tally` counts, which is in the range, by narrowing that to one bin after
- * the other. Set least and ties, so that the k largest are kept. tallied: the tally of the range is there. */
+/* Find the k-th largest of the magnitudes that `tally` counts, which is in the range: the bin that has it becomes the
+ * next range. Set least and ties, so that the k largest are kept. tallied: the tally of the range is there. */
 static void find_kth(struct job *j, void (*tally)(struct job *), uint64_t k, struct range r, int tallied)
 {
     for (;; tallied = 0) {
