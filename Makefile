@@ -624,6 +624,11 @@ check-full: test-programs
 check-python: all
 	@$(TEST_ENV) PICITOOL='$(BUILD)/picitool' tests/python.sh
 
+# TORCH_PYTHON=python3: the interpreter, which needs torch. TORCH_TESTS='-k NAME': some of the tests.
+.PHONY: check-torch
+check-torch: all
+	@$(TEST_ENV) TORCH_PYTHON='$(or $(TORCH_PYTHON),python3)' TORCH_TESTS='$(TORCH_TESTS)' tests/torch.sh || [ $$? = 77 ]
+
 check-portable:
 	@MAKE='$(MAKE)' tests/portable $(BUILD)/portable
 
@@ -818,6 +823,7 @@ endif
 ## make deps            install what the tests need (Debian packages); DEPS=deb: and what check-deb needs
 ## make check           run what tests can run here, and name what cannot
 ## make check-python    the Python package (python/), as a wheel; a part of check
+## make check-torch     pici.torch, by TORCH_PYTHON=python3, an interpreter that has torch; not a part of check
 ## make check-full      every ISA level, sanitizers, corpora and the next two too
 ## make check-portable  plain tests for aarch64, s390x (big-endian) and i686, under qemu
 ## make check-scale     collectives among 16 ranks of simulated networks (SimGrid's smpicc)

@@ -38,10 +38,16 @@ Memory:
     with pici.open("model.pici") as f:
         rows = f["w"][10:20]                    # reads only the chunks that hold these rows
 
+Training with torch (which it needs):
+    pici.torch                          hooks for DistributedDataParallel and FSDP: help(pici.torch)
+
 help(pici.codec) says which arrays are accepted and returned, help(pici.selection) how elements are selected,
 help(pici.file) how files are read and written, help(pici.comm) how ranks work together, and help(pici.errors) what is
 raised.
 """
+import importlib
+from typing import TYPE_CHECKING
+
 from . import _abi
 from ._dlpack import DLPackArray
 from ._memory import keep_memory
@@ -81,6 +87,15 @@ from .errors import (
 )
 from .file import File, Tensor, Writer, create, load, open, save
 from .selection import topk, topk_warmup
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str):
+        """pici.torch, which imports torch, is imported when it is first used."""
+        if name == "torch":
+            return importlib.import_module("pici.torch")
+        raise AttributeError(f"module 'pici' has no attribute {name!r}")
+
 
 __version__: str = _abi.lib.pici_version().decode()
 

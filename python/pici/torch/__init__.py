@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""pici for torch.distributed: gradients that are mostly zeros, averaged by sending what is not.
+
+DistributedDataParallel (torch 1.13 or later), losslessly; state: None, a process group or a State:
+
+    ddp.register_comm_hook(None, pici.torch.all_reduce_hook)
+
+The largest 1% of the gradients, with error feedback:
+
+    state = pici.torch.TopKState(density=0.01)
+    ddp.register_comm_hook(state, pici.torch.topk_hook)
+
+FSDP2 (torch.distributed.fsdp.fully_shard):
+
+    pici.torch.fully_shard(model)
+
+The ranks connect by TCP: see pici/_peers.py for the network interface and ports. Messages are not encrypted.
+
+Environment, beside that of the library's collectives:
+    PICI_SOCKET_IFNAME      the network interface to listen at; else GLOO_SOCKET_IFNAME; else the route to
+                            MASTER_ADDR
+    PICI_SOCKET_PORTS       "lo-hi": the ports to listen at
+    PICI_TORCH_STATS=1      a line on stderr at the end of rank 0: calls, bytes sent, seconds
+    PICI_TORCH_CUDA=1       CUDA tensors through pici and libpici_nccl, which no test has run on a GPU; else they go to
+                            torch's own backend, with one warning
+
+When a rank fails, all others raise an exception that names it, in backward() or wait(). The communicator is broken
+then, and later calls raise BrokenError: make a new process group."""
+try:
+    import torch.distributed as _dist
+except ImportError as e:
+    raise ImportError(f"pici.torch needs torch, 1.13 or later: {e}") from e
+if not _dist.is_available():
+    raise ImportError("pici.torch needs a torch that was built with torch.distributed")
+
+from ._fsdp import fully_shard  # noqa: E402
+from ._hooks import State, all_reduce_hook  # noqa: E402
+from ._topk import TopKState, topk_hook  # noqa: E402
+
+__all__ = ["all_reduce_hook", "State", "topk_hook", "TopKState", "fully_shard"]

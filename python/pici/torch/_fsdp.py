@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The collectives of FSDP2, by the interface that it has for custom ones."""
+from __future__ import annotations
+
+import datetime
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from .. import _dtypes
+from .._calls import Timeout
+from ..comm import Comm
+from . import _cuda
+from ._group import communicator
+from ._hooks import SUMMED
+
+_NEWER = "pici.torch.fully_shard needs a newer torch; pici.torch.all_reduce_hook, for DDP, does not"
+_API = "torch.distributed.fsdp._fully_shard._fsdp_api"
+
+
+def _base(name: str) -> Any:
+    """torch's base class for a custom collective, which has defaults of newer members; object if there is none."""
+    try:
+        return getattr(importlib.import_module(_API), name, object)
+    except ImportError:
+        return object
+
+
+def _work_base() -> Any:
+    return getattr(c10d, "Work", object)
+
+
+class _Work(_work_base()):  # type: ignore[misc]
+    """A call in flight, for FSDP."""
+
+    def __init__(self, future: torch.futures.Future[Any]) -> None:
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
+        self._future.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        return self._future.done()
+
+
+def _run(group: dist.ProcessGroup, tensor: torch.Tensor, call: Callable[[Comm, Timeout], None], wait: bool) -> Any:
+    """Make a call on the group's communicator; call gets it, and the timeout."""
+    on_gpu = tensor.device.type == "cuda"
+    c = _cuda.communicator(group, tensor.device) if on_gpu else communicator(group)
+
+    def counted(comm: Comm) -> None:
+        call(comm, c.timeout)
+        c.stats.add_call(comm.stats)
+
+    future = _cuda.submit(c, counted, tensor) if on_gpu else c.submit(counted)
+    if not wait:
+        return _Work(future)
+    future.wait()
+    return None
+
+
+def _near(tensor: torch.Tensor) -> bool:
+    """Whether the library can reach a tensor."""
+    on_cpu = tensor.device.type == "cpu"
+    return tensor.is_contiguous() and (on_cpu or (tensor.device.type == "cuda" and _cuda.enabled()))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements as the library takes them for a gather: what is no dtype of its own as bytes."""
+    try:
+        _dtypes.named(tensor.dtype)
+    except ValueError:
+        return tensor.view(torch.uint8)
+    return tensor
+
+
+class _Allocates:
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class AllGather(_Allocates, _base("AllGather")):  # type: ignore[misc]
+    """FSDP2's all-gather of parameters through pici."""
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> Optional[Any]:
+        if not (_near(output_tensor) and _near(input_tensor)):
+            return dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
+        send, recv = _bits(input_tensor), _bits(output_tensor)
+
+        def call(comm: Comm, timeout: Timeout) -> None:
+            comm.all_gather(send, recv, timeout=timeout)
+
+        return _run(group, input_tensor, call, not async_op)
+
+
+class ReduceScatter(_Allocates, _base("ReduceScatter")):  # type: ignore[misc]
+    """FSDP2's reduce-scatter of gradients through pici."""
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> Optional[Any]:
+        name = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "avg"}.get(getattr(op, "op", op))
+        if name is None or input_tensor.dtype not in SUMMED or not (_near(output_tensor) and _near(input_tensor)):
+            return dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+
+        def call(comm: Comm, timeout: Timeout) -> None:
+            comm.reduce_scatter(input_tensor, output_tensor, name, timeout=timeout)
+
+        return _run(group, input_tensor, call, not async_op)
+
+
+def fully_shard(model: torch.nn.Module) -> None:
+    """Have all FSDP2 modules in a model, which torch.distributed.fsdp.fully_shard made, gather their parameters and
+    reduce their gradients through pici.
+
+        for layer in model.layers:
+            torch.distributed.fsdp.fully_shard(layer)
+        torch.distributed.fsdp.fully_shard(model)
+        pici.torch.fully_shard(model)
+
+    What pici cannot do is done by torch as before: CUDA tensors unless PICI_TORCH_CUDA=1, other dtypes, a
+    pre-multiplied sum. Gradients of mostly zeros gain by it; parameters are rarely zero. ValueError: the model has no
+    such module, or one with several groups of parameters. RuntimeError: torch is too old; nothing was changed then."""
+    modules = [m for m in model.modules() if hasattr(m, "_get_fsdp_state")]
+    if not modules:
+        if not hasattr(importlib.import_module("torch.distributed.fsdp"), "fully_shard"):
+            raise RuntimeError(f"torch {torch.__version__} has no torch.distributed.fsdp.fully_shard: {_NEWER}")
+        raise ValueError("the model has no module that torch.distributed.fsdp.fully_shard was called with")
+    setters = ("set_custom_all_gather", "set_custom_reduce_scatter")
+    if not all(hasattr(m, s) for m in modules for s in setters):
+        raise RuntimeError(f"FSDP of torch {torch.__version__} has no set_custom_all_gather: {_NEWER}")
+    names = {id(m): name or "the root" for name, m in model.named_modules()}
+    for m in modules:
+        groups = len(getattr(m._get_fsdp_state(), "_fsdp_param_groups", ()))
+        if groups > 1:
+            raise ValueError(
+                f"{names[id(m)]} has {groups} groups of parameters (several meshes through shard_placement_fn): torch "
+                "takes custom collectives for modules with one only"
+            )
+    all_gather, reduce_scatter = AllGather(), ReduceScatter()
+    for m in modules:
+        m.set_custom_all_gather(all_gather)
+        m.set_custom_reduce_scatter(reduce_scatter)

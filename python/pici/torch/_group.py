@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The communicator of a process group of torch, and the thread that makes its calls.
+
+    c = communicator(group)                        # the same one each time; collective the first time
+    future = c.submit(lambda comm: comm.all_reduce(x, x, op="avg"))
+    future.wait()                                  # the result, or the exception that the call raised
+    native(future)                                 # the same for C++ code such as DDP
+
+The calls of a communicator are made by one thread, in the order of submit(); the GIL is released while the library
+works. The ranks find each other through the group's store (pici/_peers.py), under pici/GROUP/RESTART/n: RESTART counts
+torchrun's restarts, n the communicators that this store had for the group.
+"""
+from __future__ import annotations
+
+import atexit
+import datetime
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from .. import _peers
+from .._calls import Timeout, milliseconds
+from ..comm import Comm
+from ..errors import BrokenError
+from . import _stats
+
+Call = Callable[[Comm], Any]
+
+_EXIT_S = 2.0  # how long the end of the program waits for calls in progress
+
+
+def flag(name: str) -> bool:
+    """An environment variable that is 0 or 1."""
+    text = os.environ.get(name, "")
+    if text not in ("", "0", "1"):
+        raise ValueError(f"{name}={text}: not 0 or 1")
+    return text == "1"
+
+
+def native(future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
+    """A future whose error C++ code sees: a RuntimeError with the words of the exception. set_exception() stores the
+    exception as a value, which such code would take for the result."""
+    then: torch.futures.Future[Any] = future.then(_value)
+    return then
+
+
+def _value(future: torch.futures.Future[Any]) -> Any:
+    return future.value()
+
+
+class _Job:
+    """A call that was submitted. stream: of CUDA, in whose order the result is ready."""
+
+    def __init__(self, call: Call, future: Any, stream: Any = None) -> None:
+        self.call, self.future, self.stream = call, future, stream
+
+    def end(self, result: Any) -> None:
+        if self.stream is None:
+            self.future.set_result(result)
+        else:
+            with torch.cuda.stream(self.stream):
+                self.future.set_result(result)
+
+
+class _Driver:
+    """What the thread of a communicator works on. It does not refer to the Communicator, which may so be dropped."""
+
+    def __init__(self) -> None:
+        self.jobs: queue.SimpleQueue[Optional[_Job]] = queue.SimpleQueue()  # None: the end
+        self.comm: Optional[Comm] = None
+        self.broken = False
+        self.made = threading.Event()
+        self.failure: Optional[BaseException] = None  # of making the communicator
+
+    def run(self, make: list[Callable[[], Comm]]) -> None:
+        try:
+            comm = self.comm = make.pop()()
+        except BaseException as e:
+            self.failure = e
+            return
+        finally:
+            self.made.set()
+        while True:
+            job = self.jobs.get()
+            if job is None:
+                break
+            try:
+                result = job.call(comm)
+            except BaseException as e:
+                self.broken = comm.closed or bool(comm.error)
+                job.future.set_exception(e)
+            else:
+                job.end(result)
+                del result
+            del job  # with its tensors, before the next one is waited for
+        comm.close()
+        while not self.jobs.empty():
+            job = self.jobs.get()
+            if job is not None:
+                job.future.set_exception(_closed())
+
+
+def _closed() -> BrokenError:
+    return BrokenError("the communicator is closed")
+
+
+class Communicator:
+    """A pici.Comm over sockets among ranks that share a torch Store, and a thread that uses it. Collective.
+        timeout   for connecting, and of calls that have none of their own
+        group     a name, the same on all ranks
+    ValueError: nonsense in the environment. TimedOutError, PeerError: the ranks are not connected."""
+
+    stats: _stats.Stats  #: sums over all calls, as these add to it
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: Timeout, group: str = "") -> None:
+        restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+        def make() -> Comm:
+            if size == 1:
+                return Comm.sockets([-1], 0, 1)
+            prefix = f"pici/{group}/{restart}"
+            n = store.add(f"{prefix}/made/{rank}", 1)
+            place = dist.PrefixStore(f"{prefix}/{n}", store)
+            seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
+            fds = _peers.connect(place, rank, size, seconds, lambda: flag("PICI_TORCH_STATS"))
+            return Comm.sockets(fds, rank, size)
+
+        self._begin(make, rank, size, timeout)
+
+    @classmethod
+    def made_by(cls, make: Callable[[], Comm], rank: int, size: int, timeout: Timeout) -> Communicator:
+        """One over another transport. make: called in the thread that will use the result."""
+        self = cls.__new__(cls)
+        self._begin(make, rank, size, timeout)
+        return self
+
+    def _begin(self, make: Callable[[], Comm], rank: int, size: int, timeout: Timeout) -> None:
+        milliseconds(timeout)  # raises if it makes no sense
+        self.rank, self.size, self.timeout = rank, size, timeout
+        self.stats = _stats.Stats()
+        self._driver = _Driver()
+        self._thread = threading.Thread(target=self._driver.run, args=([make],), name="pici.torch", daemon=True)
+        self._thread.start()
+        self._driver.made.wait()
+        if self._driver.failure is not None:
+            raise self._driver.failure
+        self._end = weakref.finalize(self, self._driver.jobs.put, None)
+        self._end.atexit = False  # _close_all() does more
+        _alive.add(self)
+        if flag("PICI_TORCH_STATS") and (dist.get_rank() if dist.is_initialized() else rank) == 0:
+            _stats.report_at_exit(self.stats)
+
+    def submit(
+        self, call: Call, devices: Optional[list[torch.device]] = None, stream: Any = None
+    ) -> torch.futures.Future[Any]:
+        """Make a call after all earlier ones. devices, stream: of CUDA tensors, the stream on which the call works."""
+        if not self._end.alive:
+            raise _closed()
+        future: torch.futures.Future[Any]
+        future = torch.futures.Future(devices=devices) if devices else torch.futures.Future()
+        self._driver.jobs.put(_Job(call, future, stream))
+        return future
+
+    @property
+    def broken(self) -> bool:
+        """Whether a call failed in such a way that all later ones will fail."""
+        return self._driver.broken
+
+    def drain(self) -> None:
+        """Wait for the end of all calls that were submitted, however they end."""
+        self.submit(lambda comm: None).wait()
+
+    def close(self, timeout: Optional[float] = None) -> None:
+        """End the thread after the calls that were submitted, and free the communicator. timeout: seconds to wait for
+        them; they go on after that."""
+        self._end()
+        self._thread.join(timeout)
+
+    def abort(self) -> None:
+        """Break the connections: a call in flight, and later ones, fail on all ranks."""
+        if self._driver.comm is not None:
+            self._driver.comm.close()
+
+    def forked(self) -> None:
+        """In the child of a fork: free what the child has of it, so that no peer takes the child for this rank."""
+        self._end.detach()
+        if self._driver.comm is not None:
+            self._driver.comm.close()
+
+
+_alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
+_of_group: weakref.WeakKeyDictionary[Any, Communicator] = weakref.WeakKeyDictionary()
+_making = threading.Lock()
+
+
+@atexit.register
+def _close_all() -> None:
+    for c in list(_alive):
+        c.close(timeout=_EXIT_S)
+
+
+def _after_fork() -> None:
+    for c in list(_alive):
+        c.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def resolved(group: Optional[dist.ProcessGroup]) -> dist.ProcessGroup:
+    """The group, or the default one for None."""
+    if group is None:
+        default: dist.ProcessGroup = c10d._get_default_group()
+        return default
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"{group!r} is no process group that this rank is in")
+    return group
+
+
+def group_timeout(group: dist.ProcessGroup, store: Any) -> Timeout:
+    """The timeout of a group: that of its backend for the CPU, or else of its store."""
+    backend: Any = group
+    if hasattr(group, "_get_backend"):
+        try:
+            backend = group._get_backend(torch.device("cpu"))
+        except RuntimeError:  # it has none for the CPU
+            backend = None
+    for owner in (getattr(backend, "options", None), store):
+        for member in ("_timeout", "timeout"):
+            timeout = getattr(owner, member, None)
+            if isinstance(timeout, datetime.timedelta):
+                return timeout
+    timeout = c10d.default_pg_timeout
+    return timeout
+
+
+def _registered(group: dist.ProcessGroup) -> tuple[Any, str]:
+    """The store of a group, and its name, where the versions of torch keep them."""
+    world: Any = getattr(c10d, "_world", None)
+    stores, names = (world.pg_map, world.pg_names) if world is not None else (c10d._pg_map, c10d._pg_names)
+    if group not in stores:
+        raise ValueError("the process group was destroyed")
+    return stores[group][1], names[group]
+
+
+def communicator(group: Optional[dist.ProcessGroup] = None) -> Communicator:
+    """The communicator of a process group, None: of the default one. The first time, all ranks of the group must call
+    it, and they connect; it ends with the group."""
+    group = resolved(group)
+    with _making:
+        c = _of_group.get(group)
+        if c is None:
+            store, name = _registered(group)
+            timeout = group_timeout(group, store)
+            c = Communicator(store, dist.get_rank(group), dist.get_world_size(group), timeout, name)
+            _of_group[group] = c
+        return c

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The lossless hook of DistributedDataParallel.
+
+DDP refuses hooks whose annotations are strings, so this module does not import annotations from __future__."""
+import warnings
+from collections.abc import Callable
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+from .._calls import Timeout, milliseconds
+from ..comm import Comm
+from . import _cuda
+from ._group import communicator, native, resolved
+from ._stats import Stats
+
+#: the dtypes whose sums the library has
+SUMMED = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
+_COMPLEX = {torch.complex64, torch.complex128}
+
+
+def flat(x: torch.Tensor) -> torch.Tensor:
+    """The elements of a contiguous tensor, one-dimensional; complex numbers as pairs."""
+    return (torch.view_as_real(x) if x.is_complex() else x).view(-1)
+
+
+class State:
+    """How all_reduce_hook works.
+
+        process_group   the ranks that average; None: the default group
+        zeros           "signed", the only value: a sum takes -0.0 for a zero, and its result never holds one
+        min_bytes       smaller buckets are averaged by torch's own all-reduce
+        timeout         seconds or a timedelta, without progress; None: the group's
+        opts            options of pici.Comm.all_reduce, as a dict: {"algorithm": "ring"}
+
+    The gradients are averaged with PICI_AVG; float16, which could overflow, is divided first, as torch does. Gradients
+    of other layouts or dtypes, such as sparse ones, are averaged by torch. Pickled without the process group.
+    """
+
+    def __init__(
+        self,
+        process_group: Optional[dist.ProcessGroup] = None,
+        zeros: str = "signed",
+        min_bytes: int = 0,
+        timeout: Optional[Timeout] = None,
+        opts: Optional[dict[str, Any]] = None,
+    ) -> None:
+        if zeros != "signed":
+            raise ValueError(f"zeros={zeros!r}: a sum always takes -0.0 for a zero, which is 'signed'")
+        if min_bytes < 0:
+            raise ValueError(f"min_bytes={min_bytes}: below 0")
+        taken = {"send", "recv", "op", "dtype", "timeout"}.intersection(opts or {})
+        if taken:
+            raise ValueError(f"opts: {', '.join(sorted(taken))}: not an option to choose here")
+        self.process_group = process_group
+        self.zeros = zeros
+        self.min_bytes = min_bytes
+        self.timeout = timeout
+        self.opts = dict(opts or {})
+        if timeout is not None:
+            milliseconds(timeout)  # raises if it is none
+        self._stats = Stats()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("process_group", "_stats")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.process_group = None
+        self._stats = Stats()
+
+    def stats(self) -> dict[str, float]:
+        """Sums over all calls of this rank so far: calls, wire_bytes (sent), dense_bytes (what dense messages would
+        have been), select_s, encode_s, decode_s, wait_s (seconds), density (the share of elements that top-k left)."""
+        return self._stats.as_dict()
+
+    def _ours(self, x: torch.Tensor) -> bool:
+        """Whether the library averages x. The same on all ranks: decided by layout, dtype, device and length."""
+        return (
+            x.layout == torch.strided
+            and (x.dtype in SUMMED or x.dtype in _COMPLEX)
+            and (x.device.type == "cpu" or (x.device.type == "cuda" and _cuda.enabled()))
+            and x.numel() * x.element_size() >= self.min_bytes
+        )
+
+    def _average(
+        self, group: dist.ProcessGroup, buffer: torch.Tensor, prepare: Optional[Callable[[], None]] = None
+    ) -> Future[torch.Tensor]:
+        """Average a bucket among the ranks, in place. prepare: called before, in the thread of the communicator."""
+        if not self._ours(buffer):
+            if buffer.device.type == "cuda" and not _cuda.enabled():
+                _warn_of_cuda(dist.get_backend(group))
+            return averaged_by_torch(group, buffer)
+        on_gpu = buffer.device.type == "cuda"
+        c = _cuda.communicator(group, buffer.device) if on_gpu else communicator(group)
+        op = "avg"
+        if buffer.dtype == torch.float16:
+            buffer.div_(c.size)
+            op = "sum"
+        elements = flat(buffer)
+        options = {"timeout": c.timeout if self.timeout is None else self.timeout, **self.opts}
+
+        def call(comm: Comm) -> torch.Tensor:
+            if prepare is not None:
+                prepare()
+            comm.all_reduce(elements, elements, op, **options)
+            for stats in (self._stats, c.stats):
+                stats.add_call(comm.stats)
+            return buffer
+
+        return native(_cuda.submit(c, call, buffer) if on_gpu else c.submit(call))
+
+
+def averaged_by_torch(group: dist.ProcessGroup, buffer: torch.Tensor) -> Future[torch.Tensor]:
+    """Average with the group's own all-reduce, as torch's allreduce_hook."""
+    buffer.div_(dist.get_world_size(group))
+    work = dist.all_reduce(buffer, group=group, async_op=True)
+    future: Future[torch.Tensor] = work.get_future().then(_first)
+    return future
+
+
+def _first(future: Future[Any]) -> torch.Tensor:
+    value = future.value()
+    first: torch.Tensor = value[0] if isinstance(value, (list, tuple)) else value
+    return first
+
+
+_warned = False
+
+
+def _warn_of_cuda(backend: str) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"pici.torch: CUDA tensors go to {backend}, as without pici. PICI_TORCH_CUDA=1 sends them through pici, "
+            "which no test has done on a GPU",
+            stacklevel=3,
+        )
+
+
+#: of hooks that were registered without a State
+_default = State()
+
+
+def all_reduce_hook(state: Any, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    """A communication hook of DDP: averages gradients exactly, and sends messages of mostly zeros as blocks.
+
+        ddp.register_comm_hook(None, pici.torch.all_reduce_hook)
+
+    state: None, a process group, or a pici.torch.State. It runs while backward() computes further gradients. Errors are
+    raised by backward(), on all ranks."""
+    if isinstance(state, State):
+        return state._average(resolved(state.process_group), bucket.buffer())
+    return _default._average(resolved(state), bucket.buffer())

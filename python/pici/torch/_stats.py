@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What calls took, in sums; with PICI_TORCH_STATS=1, in a line at the end of the program."""
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import Any
+
+
+class Stats:
+    """Sums over calls. Times are in seconds, of this rank's thread of the communicator."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.wire_bytes = 0  # sent
+        self.dense_bytes = 0  # what the same messages would be with dense blocks
+        self.select_s = 0.0  # top-k
+        self.encode_s = 0.0
+        self.decode_s = 0.0
+        self.wait_s = 0.0
+        self.elements = 0  # that top-k selected from
+        self.nonzeros = 0  # that were left
+
+    def add_call(self, stats: Any) -> None:
+        """Add a call of a pici.Comm, by the statistics that it left."""
+        self.calls += 1
+        self.wire_bytes += stats.wire_bytes
+        self.dense_bytes += stats.dense_bytes
+        self.encode_s += stats.encode_s
+        self.decode_s += stats.decode_s
+        self.wait_s += stats.wait_s
+
+    def add_selection(self, elements: int, nonzeros: int, seconds: float) -> None:
+        self.elements += elements
+        self.nonzeros += nonzeros
+        self.select_s += seconds
+
+    def as_dict(self) -> dict[str, float]:
+        named = dict(vars(self))
+        elements, nonzeros = named.pop("elements"), named.pop("nonzeros")
+        named["density"] = nonzeros / elements if elements else 1.0
+        return named
+
+    def line(self) -> str:
+        saved = f"{self.dense_bytes / self.wire_bytes:.3g} times as much" if self.wire_bytes else "as much"
+        line = (
+            f"pici.torch: {self.calls} calls, {self.wire_bytes / 1e6:.4g} MB sent, dense {saved}, "
+            f"{self.encode_s:.3g} s encoding, {self.decode_s:.3g} s decoding, {self.wait_s:.3g} s waiting"
+        )
+        if self.elements:
+            line += f"; top-k: density {self.nonzeros / self.elements:.3g}, {self.select_s:.3g} s"
+        return line
+
+
+_all: list[Stats] = []
+
+
+def report_at_exit(stats: Stats) -> None:
+    """Have stats in a line at the end of the program."""
+    if not _all:
+        atexit.register(_report, os.getpid())
+    _all.append(stats)
+
+
+def _report(pid: int) -> None:
+    if os.getpid() != pid:  # a fork
+        return
+    total = Stats()
+    for stats in _all:
+        for name, value in vars(stats).items():
+            setattr(total, name, getattr(total, name) + value)
+    print(total.line(), file=sys.stderr, flush=True)

@@ -1,0 +1,551 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What test_hooks.py runs on each rank. DDP with the hook None averages by gloo."""
+import copy
+import gc
+import os
+import pickle
+import signal
+import threading
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import pici
+import pici.torch
+from pici.torch import _group
+
+
+def begin(seconds=30):
+    size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    dist.init_process_group(
+        "gloo", init_method=os.environ["STORE"], rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
+    )
+
+
+class Net(nn.Module):
+    """Parameters of several kinds: large and small, of rows that a batch may not touch, convolution."""
+
+    def __init__(self, width=40):
+        super().__init__()
+        self.embedding = nn.Embedding(50, width)
+        self.first = nn.Linear(width, 60)
+        self.second = nn.Linear(60, 7)
+        self.scale = nn.Parameter(torch.ones(7))
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(self.embedding(x).mean(1)))) * self.scale
+
+
+def net(seed=0, dtype=torch.float32):
+    torch.manual_seed(seed)
+    return Net().to(dtype)
+
+
+def batch(rank, step):
+    own = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randint(0, 50, (8, 5), generator=own), torch.randint(0, 7, (8,), generator=own)
+
+
+def train(ddp, optimizer, rank, steps):
+    losses = []
+    for step in steps:
+        x, y = batch(rank, step)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(ddp(x).float(), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def trained(rank, hook, state, steps=6, dtype=torch.float32, **options):
+    """The parameters after some steps of training, as bytes."""
+    model = net(dtype=dtype)
+    ddp = DistributedDataParallel(model, **options)
+    if hook:
+        ddp.register_comm_hook(state, hook)
+    train(ddp, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), rank, range(steps))
+    return bits(model)
+
+
+def bits(model):
+    return [p.detach().reshape(-1).view(torch.uint8).numpy().tobytes() for p in model.parameters()]
+
+
+def gradients(model):
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+class Weighted(nn.Module):
+    """A model whose gradients the caller chooses: they are its inputs."""
+
+    def __init__(self, *shapes, dtype=torch.float32):
+        super().__init__()
+        self.w = nn.ParameterList([nn.Parameter(torch.zeros(s, dtype=dtype)) for s in shapes])
+
+    def forward(self, *xs):
+        return sum((w * x).sum() for w, x in zip(self.w, xs) if x is not None)
+
+
+def averaged(hook, state, xs, ddp=None, **options):
+    """The gradients xs of this rank, averaged; and the model, to do it again."""
+    if ddp is None:
+        ddp = DistributedDataParallel(Weighted(*[x.shape for x in xs], dtype=xs[0].dtype), **options)
+        if hook:
+            ddp.register_comm_hook(state, hook)
+    ddp.zero_grad()
+    ddp(*xs).backward()
+    return [w.grad for w in ddp.module.w], ddp
+
+
+def integers(rank, *shapes, factor=1, dtype=torch.float32):
+    """Whole numbers, mostly zeros, whose averages are exact if factor is the number of ranks."""
+    own = torch.Generator().manual_seed(rank)
+    return [
+        (factor * torch.randint(-9, 10, s, generator=own) * (torch.rand(s, generator=own) < 0.1)).to(dtype)
+        for s in shapes
+    ]
+
+
+def normal(rank, *shapes, step=0, dtype=torch.float32):
+    own = torch.Generator().manual_seed(100 * step + rank + 7)
+    return [torch.randn(s, generator=own).to(dtype) for s in shapes]
+
+
+def same(found, wanted):
+    for f, w in zip(found, wanted):
+        assert torch.equal(f, w), f"{f} instead of {w}"
+        assert f.dtype == w.dtype
+
+
+# ---- the lossless hook
+
+
+def equals_gloo(rank, size):
+    """Sums of whole numbers are exact in any order."""
+    begin()
+    shapes = [(300, 400), (17,), (5, 5, 5), (100000,)]
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        xs = integers(rank, *shapes, factor=size, dtype=dtype)
+        wanted, _ = averaged(None, None, xs)
+        for state in (None, dist.group.WORLD, pici.torch.State(), pici.torch.State(opts={"format": "coo"})):
+            found, _ = averaged(pici.torch.all_reduce_hook, state, xs, bucket_cap_mb=0.1)
+            same(found, wanted)
+
+
+def own_group(rank, size):
+    """A process group of a part of the ranks."""
+    begin()
+    groups = [dist.new_group([0, 1]), dist.new_group([2])]
+    mine = groups[rank // 2]
+    xs = normal(rank, (50, 60))
+    for state in (mine, pici.torch.State(mine)):
+        found, _ = averaged(pici.torch.all_reduce_hook, state, xs, process_group=mine)
+        wanted = [(normal(0, (50, 60))[0] + normal(1, (50, 60))[0]) / 2] if rank < 2 else xs
+        same(found, wanted)
+    found, _ = averaged(pici.torch.all_reduce_hook, None, integers(rank, (50, 60), factor=3))
+    same(found, [sum(integers(r, (50, 60), factor=3)[0] for r in range(3)) / 3])
+
+
+def half_is_divided_first(rank, size):
+    begin()
+    for hook, state in hooks_at_density_1():
+        found, _ = averaged(hook, state, [torch.full((2000,), 40000.0, dtype=torch.float16)])
+        same(found, [torch.full((2000,), 40000.0, dtype=torch.float16)])
+
+
+def hooks_at_density_1():
+    return [
+        (pici.torch.all_reduce_hook, pici.torch.State()),
+        (pici.torch.topk_hook, pici.torch.TopKState(density=1, start_iter=0, min_numel=0)),
+    ]
+
+
+def min_bytes(rank, size):
+    """Small buckets go to gloo: nothing is sent by pici."""
+    begin()
+    xs = integers(rank, (1000,), factor=size)
+    state = pici.torch.State(min_bytes=4001)
+    found, _ = averaged(pici.torch.all_reduce_hook, state, xs)
+    same(found, [sum(integers(r, (1000,), factor=size)[0] for r in range(size)) / size])
+    assert state.stats()["calls"] == 0
+    state = pici.torch.State(min_bytes=4000)
+    averaged(pici.torch.all_reduce_hook, state, xs)
+    assert state.stats()["calls"] == 1
+
+
+def other_gradients(rank, size):
+    """Sparse and complex gradients, and those whose memory is not in row-major order."""
+    begin()
+    torch.manual_seed(0)
+    model = nn.Embedding(30, 8, sparse=True)
+    ddp = DistributedDataParallel(model)
+    ddp.register_comm_hook(None, pici.torch.all_reduce_hook)
+    ddp(torch.tensor([rank, 5])).sum().backward()
+    dense = model.weight.grad.to_dense()
+    same([dense[5], dense[rank]], [torch.ones(8), torch.full((8,), 1 / size)])
+
+    for hook, state in hooks_at_density_1():
+        values = [torch.complex(*integers(r, (40, 50), (40, 50), factor=size)) for r in range(size)]
+        ddp = DistributedDataParallel(Weighted((40, 50), dtype=torch.complex64))
+        ddp.register_comm_hook(state, hook)
+        ddp(values[rank]).real.backward()
+        same([ddp.module.w[0].grad], [(sum(values) / size).conj().resolve_conj()])
+        assert state.stats()["calls"] == 1
+
+    grads = []
+    for hook, state in [(None, None), *hooks_at_density_1()]:
+        torch.manual_seed(0)
+        model = nn.Conv2d(4, 8, 3).to(memory_format=torch.channels_last)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(torch.randint(-3, 4, p.shape))
+        ddp = DistributedDataParallel(model)
+        if hook:
+            ddp.register_comm_hook(state, hook)
+        x = torch.randint(-3, 4, (2, 4, 6, 6), generator=torch.Generator().manual_seed(rank)).float()
+        ddp(size * x.contiguous(memory_format=torch.channels_last)).sum().backward()
+        grads.append([p.grad for p in model.parameters()])
+    assert not grads[1][0].is_contiguous()
+    same(grads[1], grads[0])
+    same(grads[2], grads[0])
+
+
+def training_by_hooks(rank, size, options):
+    """At density 1 top-k is the lossless hook, step by step."""
+    begin()
+    lossless = trained(rank, pici.torch.all_reduce_hook, pici.torch.State(), **options)
+    for selection in ("tensor", "bucket"):
+        state = pici.torch.TopKState(density=1, start_iter=1, min_numel=0, selection=selection)
+        assert trained(rank, pici.torch.topk_hook, state, **options) == lossless
+    return lossless
+
+
+# ---- top-k
+
+
+def selects(rank, size):
+    """Small tensors whole, of the others the share of each tensor; errors as large as what was not sent."""
+    begin()
+    state = pici.torch.TopKState(density=0.01, start_iter=0, min_numel=1000)
+    xs = normal(rank, (100, 100), (999,), (1000,))
+    found, _ = averaged(pici.torch.topk_hook, state, xs)
+    wanted = []
+    for shape_index, k in ((0, 100), (1, 999), (2, 10)):
+        total = 0
+        for r in range(size):
+            x = normal(r, (100, 100), (999,), (1000,))[shape_index].reshape(-1)
+            keep = x.abs() >= x.abs().sort().values[-k]
+            total = total + torch.where(keep, x, 0.0)
+        wanted.append((total / size).reshape(xs[shape_index].shape))
+    for f, w in zip(found, wanted):
+        assert torch.allclose(f, w, rtol=1e-6), (f, w)
+    stats = state.stats()
+    assert stats["calls"] == 1 and abs(stats["density"] - (100 + 999 + 10) / 11999) < 1e-9, stats
+    assert 0 < stats["wire_bytes"] < stats["dense_bytes"] and stats["select_s"] > 0, stats
+
+
+def selects_in_bucket(rank, size):
+    """The largest of the whole bucket: all of one tensor here."""
+    begin()
+    state = pici.torch.TopKState(density=0.25, start_iter=0, min_numel=100, selection="bucket")
+    xs = [torch.full((3000,), 1.0), torch.full((1000,), 2.0), torch.full((99,), 0.5)]
+    found, ddp = averaged(pici.torch.topk_hook, state, xs)
+    same(found, [torch.zeros(3000), xs[1], xs[2]])
+    found, _ = averaged(pici.torch.topk_hook, state, xs, ddp)  # of 2 and 2, those with the lower index
+    assert sum(int(f.count_nonzero()) for f in found) == 1000 + 99
+    found, _ = averaged(pici.torch.topk_hook, state, xs, ddp)
+    assert float(found[0].max()) == 3.0
+
+
+def conserves(rank, size, options):
+    """What was sent, and what is kept, are all gradients: over rebuilt buckets, too."""
+    begin()
+    state = pici.torch.TopKState(density=0.02, start_iter=options.pop("start_iter", 0), min_numel=50)
+    shapes = [(60, 70), (300,), (40,), (2000,)]
+    sent = [torch.zeros(s, dtype=torch.float64) for s in shapes]
+    made = [torch.zeros(s, dtype=torch.float64) for s in shapes]
+    ddp = None
+    for step in range(6):
+        xs = normal(rank, *shapes, step=step, dtype=torch.float64)
+        found, ddp = averaged(pici.torch.topk_hook, state, xs, ddp, bucket_cap_mb=0.01, **options)
+        for i, (f, x) in enumerate(zip(found, xs)):
+            sent[i] += f
+            made[i] += x
+    errors = state.state_dict(ddp)["errors"]
+    assert set(errors) == {"w.0", "w.1", "w.3"}, list(errors)
+    for i in range(4):
+        kept = errors.get(f"w.{i}", torch.zeros(shapes[i], dtype=torch.float64)).reshape(shapes[i])
+        mean = made[i] - kept
+        dist.all_reduce(mean)
+        assert torch.allclose(sent[i], mean / size, rtol=1e-12, atol=1e-12)
+        assert i == 2 or kept.count_nonzero() > 0
+
+
+def without_feedback(rank, size):
+    begin()
+    state = pici.torch.TopKState(density=0.01, start_iter=0, error_feedback=False)
+    xs = normal(rank, (5000,))
+    first, ddp = averaged(pici.torch.topk_hook, state, xs)
+    first = first[0].clone()
+    again, _ = averaged(pici.torch.topk_hook, state, xs, ddp)
+    same(again, [first])
+    assert state.state_dict(ddp)["errors"] == {}
+
+
+def unused(rank, size, everywhere):
+    """A parameter without a gradient, on all ranks or on one: what is kept of it stays, and comes later."""
+    begin()
+    state = pici.torch.TopKState(density=0.01, start_iter=0, min_numel=0)
+    shapes = [(500,), (700,)]
+    ddp = DistributedDataParallel(Weighted(*shapes), find_unused_parameters=True)
+    ddp.register_comm_hook(state, pici.torch.topk_hook)
+
+    def step(use, n):
+        xs = normal(rank, *shapes, step=n)
+        ddp.zero_grad()
+        ddp(xs[0], xs[1] if use else None).backward()
+        return ddp.module.w[1].grad
+
+    def kept():
+        return state.state_dict(ddp)["errors"]["w.1"]
+
+    step(True, 0)
+    before = kept()
+    use = not everywhere and rank == 0
+    ddp.module.w[1].grad = None
+    gradient = step(use, 1)
+    if everywhere:
+        assert gradient is None or not gradient.any()
+    else:
+        assert gradient.any()
+    assert torch.equal(kept(), before) == (not use)
+    step(True, 2)
+    assert not torch.equal(kept(), before)
+
+
+def warmup(rank, size):
+    begin()
+    state = pici.torch.TopKState(density=0.01, start_iter=2, warmup_iters=8, min_numel=0)
+    seen = []
+    ddp = None
+    for step in range(12):
+        seen.append(state.density_now())
+        found, ddp = averaged(pici.torch.topk_hook, state, normal(0, (10000,), step=step), ddp)
+        nonzeros = int(found[0].count_nonzero())
+        assert nonzeros == round(10000 * seen[-1] + 0.4999), (step, nonzeros)
+    assert seen == 2 * [1.0] + 2 * [0.25] + 2 * [0.0625] + 2 * [0.015625] + 4 * [0.01], seen
+
+
+def resumes(rank, size, how):
+    """A run that was saved and resumed ends with the bits of one that was not."""
+    begin()
+
+    def make():
+        model = net()
+        ddp = DistributedDataParallel(model, bucket_cap_mb=0.005)
+        state = pici.torch.TopKState(density=0.05, start_iter=1, min_numel=10)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        return model, ddp, state, optimizer
+
+    model, ddp, state, optimizer = make()
+    ddp.register_comm_hook(state, pici.torch.topk_hook)
+    train(ddp, optimizer, rank, range(4))
+    if how == "dict":
+        saved = state.state_dict(ddp)
+        assert sorted(saved) == ["errors", "iter"] and saved["iter"] == 4
+        assert "embedding.weight" in saved["errors"] and "scale" not in saved["errors"]
+        copied = pickle.loads(pickle.dumps(saved))
+    else:
+        copied = pickle.dumps(state)
+    weights, moments = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    errors = {name: e.abs().sum().item() for name, e in state.state_dict(ddp)["errors"].items()}
+    train(ddp, optimizer, rank, range(4, 8))
+    wanted = bits(model)
+    if how == "dict":  # what was saved is a copy
+        assert {name: e.abs().sum().item() for name, e in saved["errors"].items()} == errors
+
+    model, ddp, state, optimizer = make()
+    if how == "dict":
+        state.load_state_dict(copied, ddp)
+    else:
+        state = pickle.loads(copied)
+        assert state.process_group is None and state.iter == 4
+    model.load_state_dict(weights)
+    optimizer.load_state_dict(moments)
+    ddp.register_comm_hook(state, pici.torch.topk_hook)
+    train(ddp, optimizer, rank, range(4, 8))
+    assert bits(model) == wanted
+    train(ddp, optimizer, rank, range(8, 9))
+    assert bits(model) != wanted
+
+
+def refuses_states(rank, size):
+    """What load_state_dict() and a pickle do not take for another model."""
+    begin()
+    state = pici.torch.TopKState(density=0.1, start_iter=0, min_numel=0)
+    _, ddp = averaged(pici.torch.topk_hook, state, normal(rank, (500,), (600,)))
+    saved = state.state_dict(ddp)
+    for words, model, value in (
+        ("has no parameter 'w.1'", Weighted((500,)), saved),
+        ("'w.1' has 600 elements, the parameter 601", Weighted((500,), (601,)), saved),
+        ("has 'iter' and 'errors'", ddp, {}),
+    ):
+        other = pici.torch.TopKState()
+        raises(ValueError, words, other.load_state_dict, value, model)
+        assert other.iter == 0
+    raises(ValueError, "2 parameters that have errors are not in this model", state.state_dict, Weighted((500,)))
+    other = pickle.loads(pickle.dumps(state))
+    raises(RuntimeError, "use state_dict", averaged, pici.torch.topk_hook, other, normal(rank, (501,), (600,)))
+
+
+def raises(kind, words, function, *args):
+    try:
+        function(*args)
+    except kind as e:
+        assert words in str(e), str(e)
+    else:
+        raise AssertionError(f"no {kind.__name__}: {words}")
+
+
+# ---- what goes wrong
+
+
+def killed(rank, size, hook_name):
+    """Rank 1 dies before its backward pass. What the others raise, and after how long."""
+    begin()
+    model = net()
+    ddp = DistributedDataParallel(model)
+    state = pici.torch.TopKState(start_iter=0) if hook_name == "topk_hook" else None
+    ddp.register_comm_hook(state, getattr(pici.torch, hook_name))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    train(ddp, optimizer, rank, range(2))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    since = time.monotonic()
+    words = []
+    for step in range(2, 4):
+        try:
+            train(ddp, optimizer, rank, [step])
+        except RuntimeError as e:
+            words.append(str(e))
+    return words, time.monotonic() - since
+
+
+def differs(rank, size, how):
+    """Rank 1 makes another call. What all ranks raise."""
+    begin(seconds=20)
+    c = _group.communicator()
+    x = torch.ones(1000)
+    if how == "size":
+        x = torch.ones(1000 + (rank == 1))
+    op = "max" if how == "op" and rank == 1 else "sum"
+    algorithm = {"algorithm": "recursive" if rank == 1 else "ring"} if how == "algorithm" else {}
+    if how == "state":
+        own = pici.torch.State(opts={"algorithm": "recursive" if rank == 1 else "ring"})
+        averaged(pici.torch.all_reduce_hook, own, [x])
+    c.submit(lambda comm: comm.all_reduce(x, x, op, **algorithm)).wait()
+
+
+def does_not_come(rank, size):
+    """Rank 1 uses no hook, so it never connects."""
+    begin(seconds=2)
+    if rank == 1:
+        time.sleep(5)
+        return
+    averaged(pici.torch.all_reduce_hook, None, [torch.ones(10)])
+
+
+def first_call(rank, size, variables):
+    """With nonsense in the environment of rank 1."""
+    begin()
+    if rank == 1:
+        os.environ.update(variables)
+    averaged(pici.torch.all_reduce_hook, None, [torch.ones(10)])
+
+
+# ---- the communicator
+
+
+def order_and_errors(rank, size):
+    begin()
+    c = _group.communicator()
+    assert c is _group.communicator() and (c.rank, c.size) == (rank, size)
+    x = torch.zeros(100000)
+    futures = []
+    for i in range(20):
+        futures.append(c.submit(lambda comm, i=i: comm.all_reduce(x + rank + i, None)))
+    for i, f in enumerate(futures):
+        same([f.wait()], [torch.full((100000,), float(sum(r + i for r in range(size))))])
+
+    def wrong(comm):
+        raise KeyError("of the call")
+
+    f = c.submit(wrong)
+    raises(KeyError, "of the call", f.wait)
+    raises(RuntimeError, "of the call", _group.native(f).wait)
+    assert not c.broken
+    c.drain()
+    c.close()
+    raises(pici.BrokenError, "closed", c.submit, wrong)
+
+
+def aborts(rank, size):
+    """abort() on one rank, while all others wait in a call."""
+    begin()
+    c = _group.communicator()
+    x = torch.ones(1000)
+    c.submit(lambda comm: comm.all_reduce(x, x)).wait()
+    if rank == 0:
+        time.sleep(0.5)
+        c.abort()
+        assert c.submit(lambda comm: None).wait() is None
+    f = c.submit(lambda comm: comm.all_reduce(x, x))
+    try:
+        f.wait()
+    except pici.Error as e:
+        assert c.broken
+        return str(e)
+    return "no error"
+
+
+def ends_with_group(rank, size):
+    """destroy_process_group() ends the thread, and a new group connects anew."""
+    for n in range(2):
+        begin()
+        _group.communicator().submit(lambda comm: comm.all_reduce(torch.ones(10))).wait()
+        assert threads() == 1
+        dist.destroy_process_group()
+        gc.collect()
+        until = time.monotonic() + 5
+        while threads() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert threads() == 0
+        os.environ["STORE"] += "-next"
+
+
+def threads():
+    return sum(t.name == "pici.torch" for t in threading.enumerate())
+
+
+def forks(rank, size):
+    """A child of rank 0, as a worker of a DataLoader, lives longer than rank 0; rank 1 notices the end of rank 0."""
+    begin()
+    c = _group.communicator()
+    x = torch.ones(1000)
+    c.submit(lambda comm: comm.all_reduce(x, x)).wait()
+    if rank == 0:
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    since = time.monotonic()
+    try:
+        c.submit(lambda comm: comm.all_reduce(x, x)).wait()
+    except pici.PeerError as e:
+        return str(e), time.monotonic() - since
+    return "no error", 0.0

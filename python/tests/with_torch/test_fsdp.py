@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""pici.torch.fully_shard: FSDP2 with the collectives of pici."""
+import unittest
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp
+from torch import nn
+
+import hooks_cases as cases
+import pici.torch
+import ranks
+from pici.torch import _fsdp, _group
+
+HAS = hasattr(getattr(torch.distributed.fsdp, "FSDPModule", None), "set_custom_all_gather")
+
+
+def build(policy=None):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 65), nn.ReLU(), nn.Linear(65, 33), nn.ReLU(), nn.Linear(33, 5))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    options = {"mesh": mesh, **({"mp_policy": policy} if policy else {})}
+    for layer in model[::2]:
+        torch.distributed.fsdp.fully_shard(layer, **options)
+    torch.distributed.fsdp.fully_shard(model, **options)
+    return model
+
+
+def losses(rank, model, steps=5):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    found = []
+    for step in range(steps):
+        own = torch.Generator().manual_seed(100 * step + rank)
+        x, y = torch.randn(16, 32, generator=own), torch.randint(0, 5, (16,), generator=own)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x).float(), y)
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def trains(rank, size, narrow):
+    cases.begin()
+    policy = None
+    if narrow:
+        policy = torch.distributed.fsdp.MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    wanted = losses(rank, build(policy))
+    model = build(policy)
+    pici.torch.fully_shard(model)
+    found = losses(rank, model)
+    for f, w in zip(found, wanted):
+        assert abs(f - w) <= 2e-5 * abs(w), (found, wanted)
+    return sum(c.stats.calls for c in _group._of_group.values())
+
+
+def collectives(rank, size):
+    """The two by themselves: async, in place, and what is torch's."""
+    cases.begin()
+    gather, scatter = _fsdp.AllGather(), _fsdp.ReduceScatter()
+    group = dist.group.WORLD
+    x = torch.arange(6.0).view(2, 3) + 10 * rank
+    whole = gather.allocate((2 * size, 3), dtype=torch.float32, device=torch.device("cpu"))
+    assert gather(whole, x, group) is None
+    wanted = torch.cat([torch.arange(6.0).view(2, 3) + 10 * r for r in range(size)])
+    cases.same([whole], [wanted])
+    whole.zero_()
+    own = whole[2 * rank : 2 * rank + 2]
+    own.copy_(x)
+    work = gather(whole, own, group, async_op=True)
+    assert isinstance(work, dist.distributed_c10d.Work)
+    work.wait()
+    assert work.is_completed()
+    cases.same([whole], [wanted])
+
+    flags = torch.tensor([rank == 1, True])
+    everybody = torch.empty(2 * size, dtype=torch.bool)
+    gather(everybody, flags, group)
+    cases.same([everybody], [torch.tensor([v for r in range(size) for v in (r == 1, True)])])
+
+    for op, factor in ((dist.ReduceOp.SUM, size), (dist.ReduceOp.AVG, 1)):
+        part = torch.empty(2, 3)
+        work = scatter(part, wanted.clone(), group, op, True)
+        work.wait()
+        cases.same([part], [factor * x])
+    calls = _group.communicator().stats.calls
+    assert calls == 5, calls
+    part = torch.empty(6, dtype=torch.int32)
+    scatter(part, torch.ones(6 * size, dtype=torch.int32), group, dist.ReduceOp.SUM)
+    cases.same([part], [torch.full((6,), size, dtype=torch.int32)])
+    part = torch.empty(6)
+    scatter(part, torch.full((6 * size,), float(rank)), group, dist.ReduceOp.MAX)
+    cases.same([part], [torch.full((6,), size - 1.0)])
+    assert _group.communicator().stats.calls == calls
+
+
+def fails(rank, size):
+    """A rank that is gone, in a call that waits and in one that does not."""
+    cases.begin()
+    gather = _fsdp.AllGather()
+    x, whole = torch.ones(10), torch.empty(10 * size)
+    gather(whole, x, dist.group.WORLD)
+    if rank == 1:
+        return None
+    words = []
+    for wait in (False, True):
+        try:
+            work = gather(whole, x, dist.group.WORLD, not wait)
+            if work is not None:
+                work.wait()
+        except pici.Error as e:
+            words.append(f"{type(e).__name__}: {e}")
+    return words
+
+
+class Old(nn.Module):
+    """As FSDP2 before custom collectives."""
+
+    def _get_fsdp_state(self):
+        return None
+
+
+class New(nn.Module):
+    """An FSDP2 module with some groups of parameters."""
+
+    def __init__(self, groups):
+        super().__init__()
+        self._fsdp_param_groups = groups * [None]
+        self.calls = 0
+
+    def _get_fsdp_state(self):
+        return self
+
+    def set_custom_all_gather(self, comm):
+        self.calls += 1
+
+    set_custom_reduce_scatter = set_custom_all_gather
+
+
+class FullyShard(unittest.TestCase):
+    @unittest.skipUnless(HAS, f"FSDP2 with custom collectives: torch {torch.__version__} has none")
+    def test_losses_equal_gloo(self):
+        for size, narrow in ((2, False), (3, False), (2, True)):
+            with self.subTest(size=size, narrow=narrow):
+                for calls in ranks.run(size, trains, narrow):
+                    self.assertGreaterEqual(calls, 5 * 2 * 3)
+
+    @unittest.skipUnless(HAS, f"FSDP2 with custom collectives: torch {torch.__version__} has none")
+    def test_collectives(self):
+        for size in (2, 3):
+            ranks.run(size, collectives)
+
+    @unittest.skipUnless(HAS, f"FSDP2 with custom collectives: torch {torch.__version__} has none")
+    def test_rank_that_is_gone(self):
+        first, second = ranks.run(3, fails)[0]
+        self.assertRegex(first, "PeerError.*rank 1")
+        self.assertRegex(second, "BrokenError")
+
+    def test_refuses(self):
+        with self.assertRaisesRegex(RuntimeError, "needs a newer torch"):
+            pici.torch.fully_shard(nn.Sequential(nn.Linear(2, 2), Old()))
+        model = nn.Sequential(New(1), New(2))
+        with self.assertRaisesRegex(ValueError, "1 has 2 groups of parameters"):
+            pici.torch.fully_shard(model)
+        self.assertEqual(model[0].calls, 0)
+        with self.assertRaises((ValueError, RuntimeError)):
+            pici.torch.fully_shard(nn.Linear(2, 2))
+        one = New(1)
+        pici.torch.fully_shard(nn.Sequential(one))
+        self.assertEqual(one.calls, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""pici.torch: hooks of DDP and the communicator of a process group, with ranks that are processes."""
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+from datetime import timedelta
+from unittest import mock
+
+import torch
+
+import hooks_cases as cases
+import pici.torch
+import ranks
+
+
+class Lossless(unittest.TestCase):
+    def test_equals_gloo(self):
+        for size in (1, 2, 3):
+            ranks.run(size, cases.equals_gloo)
+
+    def test_group_of_some_ranks(self):
+        ranks.run(3, cases.own_group)
+
+    def test_half_is_divided_first(self):
+        ranks.run(2, cases.half_is_divided_first)
+
+    def test_min_bytes(self):
+        ranks.run(2, cases.min_bytes)
+
+    def test_other_gradients(self):
+        ranks.run(2, cases.other_gradients)
+
+    def test_hooks_agree_at_density_1(self):
+        for size, options in (
+            (2, {}),
+            (3, {"bucket_cap_mb": 0.005}),
+            (2, {"find_unused_parameters": True}),
+            (2, {"static_graph": True, "bucket_cap_mb": 0.005}),
+            (3, {"gradient_as_bucket_view": True, "dtype": torch.bfloat16}),
+        ):
+            with self.subTest(size=size, **{k: str(v) for k, v in options.items()}):
+                results = ranks.run(size, cases.training_by_hooks, options)
+                self.assertEqual(len({repr(r) for r in results}), 1, "the ranks differ")
+
+
+class TopK(unittest.TestCase):
+    def test_selects(self):
+        ranks.run(2, cases.selects)
+
+    def test_selects_in_bucket(self):
+        ranks.run(2, cases.selects_in_bucket)
+
+    def test_conserves(self):
+        for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}, {"start_iter": 2}):
+            with self.subTest(**options):
+                ranks.run(2, cases.conserves, options)
+
+    def test_without_feedback(self):
+        ranks.run(2, cases.without_feedback)
+
+    def test_parameter_without_gradient(self):
+        for everywhere in (True, False):
+            ranks.run(2, cases.unused, everywhere)
+
+    def test_warmup(self):
+        ranks.run(2, cases.warmup)
+
+    def test_resumes(self):
+        for how in ("dict", "pickle"):
+            with self.subTest(how):
+                ranks.run(2, cases.resumes, how)
+
+    def test_refuses_states(self):
+        ranks.run(1, cases.refuses_states)
+
+
+class Arguments(unittest.TestCase):
+    def test_refused(self):
+        for make, words in (
+            (lambda: pici.torch.State(zeros="exact"), "zeros='exact'"),
+            (lambda: pici.torch.State(min_bytes=-1), "min_bytes=-1"),
+            (lambda: pici.torch.State(timeout=0), "timeout"),
+            (lambda: pici.torch.State(timeout=timedelta(seconds=-1)), "timeout"),
+            (lambda: pici.torch.State(opts={"op": "max"}), "opts: op"),
+            (lambda: pici.torch.TopKState(density=0), "density=0"),
+            (lambda: pici.torch.TopKState(density=1.5), "density=1.5"),
+            (lambda: pici.torch.TopKState(density=float("nan")), "density=nan"),
+            (lambda: pici.torch.TopKState(start_iter=-1), "start_iter=-1"),
+            (lambda: pici.torch.TopKState(warmup_iters=-1), "warmup_iters=-1"),
+            (lambda: pici.torch.TopKState(min_numel=-1), "min_numel=-1"),
+            (lambda: pici.torch.TopKState(selection="layer"), "selection='layer'"),
+        ):
+            with self.subTest(words):
+                with self.assertRaisesRegex(ValueError, words):
+                    make()
+
+    def test_hook_without_its_state(self):
+        with self.assertRaisesRegex(TypeError, "needs a pici.torch.TopKState"):
+            pici.torch.topk_hook(None, None)
+        with self.assertRaisesRegex(TypeError, "is no process group"):
+            ranks.run(1, no_group)
+
+    def test_pickle_leaves_the_group_out(self):
+        state = pici.torch.TopKState(process_group="a group", density=0.5)
+        again = pickle.loads(pickle.dumps(state))
+        self.assertIsNone(again.process_group)
+        self.assertEqual(again.density, 0.5)
+        again = pickle.loads(pickle.dumps(pici.torch.State("a group", min_bytes=7, timeout=5)))
+        self.assertEqual((again.process_group, again.min_bytes, again.timeout), (None, 7, 5))
+
+
+def no_group(rank, size):
+    cases.begin()
+    try:
+        cases.averaged(pici.torch.all_reduce_hook, 5, [torch.ones(10)])
+    except TypeError as e:
+        return str(e)
+
+
+class Failures(unittest.TestCase):
+    def test_killed_rank(self):
+        for hook in ("all_reduce_hook", "topk_hook"):
+            with self.subTest(hook):
+                ends = ranks.ended(3, cases.killed, hook)
+                self.assertIn("died", ends[1].error)
+                for rank in (0, 2):
+                    self.assertFalse(ends[rank].error, ends[rank])
+                    (first, second), seconds = ends[rank].value
+                    self.assertIn("rank 1", first)
+                    self.assertIn("BrokenError", second)
+                    self.assertLess(seconds, 5)
+
+    def test_ranks_that_differ(self):
+        for how in ("size", "op", "algorithm", "state"):
+            with self.subTest(how):
+                for end in ranks.ended(3, cases.differs, how):
+                    self.assertRegex(end.error, "PeerError.*rank [012]")
+                    self.assertLess(end.seconds, 10)
+
+    def test_rank_that_does_not_come(self):
+        end, _ = ranks.ended(2, cases.does_not_come)
+        self.assertRegex(end.error, "TimedOutError.*rank 1 did not come")
+
+    def test_environment(self):
+        for variables, words in (
+            ({"PICI_SOCKET_IFNAME": "nix0"}, "PICI_SOCKET_IFNAME=nix0"),
+            ({"PICI_SOCKET_PORTS": "x"}, "PICI_SOCKET_PORTS=x"),
+            ({"PICI_TORCH_STATS": "yes"}, "PICI_TORCH_STATS=yes"),
+            ({"PICI_ALGORITHM": "bell"}, "PICI_ALGORITHM"),
+        ):
+            with self.subTest(words):
+                ends = ranks.ended(2, cases.first_call, variables)
+                for end in ends:
+                    self.assertIn(words, end.error)
+                    self.assertLess(end.seconds, 10)
+
+    def test_cuda_flag(self):
+        from pici.torch import _cuda
+
+        with mock.patch.dict(os.environ, {"PICI_TORCH_CUDA": "maybe"}):
+            self.assertRaisesRegex(ValueError, "PICI_TORCH_CUDA=maybe", _cuda.enabled)
+
+
+class Communicator(unittest.TestCase):
+    def test_order_and_errors(self):
+        ranks.run(3, cases.order_and_errors)
+
+    def test_abort(self):
+        words = ranks.run(3, cases.aborts)
+        self.assertNotIn("no error", words)
+
+    def test_ends_with_its_group(self):
+        ranks.run(2, cases.ends_with_group)
+
+    def test_fork(self):
+        ends = ranks.ended(2, cases.forks)
+        words, seconds = ends[1].value
+        self.assertIn("rank 0", words)
+        self.assertLess(seconds, 5)
+
+
+STATS = """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+import pici.torch
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=os.environ["STORE"], rank=rank, world_size=2)
+model = torch.nn.Linear(100, 100)
+ddp = DistributedDataParallel(model)
+ddp.register_comm_hook(pici.torch.TopKState(density=0.01, start_iter=0), pici.torch.topk_hook)
+for _ in range(3):
+    ddp(torch.ones(4, 100)).sum().backward()
+"""
+
+
+class Exit(unittest.TestCase):
+    def test_stats(self):
+        with tempfile.TemporaryDirectory() as folder:
+            own = {"STORE": f"file://{folder}/store", "MASTER_ADDR": "127.0.0.1", "PICI_TORCH_STATS": "1"}
+            done = [
+                subprocess.Popen(
+                    [sys.executable, "-c", STATS], env=dict(os.environ, RANK=str(r), **own), stderr=subprocess.PIPE
+                )
+                for r in range(2)
+            ]
+            words = [p.communicate(timeout=60)[1].decode() for p in done]
+            self.assertEqual([p.returncode for p in done], [0, 0], words)
+        lines = [line for line in words[0].splitlines() if line.startswith("pici.torch:")]
+        self.assertEqual(len(lines), 1, words)
+        self.assertRegex(lines[0], r"3 calls, .* MB sent, .* waiting; top-k: density 0\.0\d+, ")
+        self.assertNotIn("pici.torch:", words[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
