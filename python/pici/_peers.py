@@ -374,3 +374,17 @@ def connect(store: Any, rank: int, ranks: int, timeout: float, check: Callable[[
         for s in peers.values():
             s.close()
         raise
+
+
+def identities(fds: Iterable[int]) -> list[tuple[int, int, int]]:
+    """Which sockets these are: for each, its descriptor, device and inode."""
+    return [(fd, status.st_dev, status.st_ino) for fd in fds if fd >= 0 for status in [os.fstat(fd)]]
+
+
+def close_copies(sockets: Iterable[tuple[int, int, int]]) -> None:
+    """Close the descriptors that are still those sockets, by identities()."""
+    for fd, device, inode in sockets:
+        with contextlib.suppress(OSError):  # it was closed
+            status = os.fstat(fd)
+            if (status.st_dev, status.st_ino) == (device, inode):
+                os.close(fd)

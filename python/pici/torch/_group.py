@@ -76,6 +76,7 @@ class _Driver:
         self.jobs: queue.SimpleQueue[Optional[_Job]] = queue.SimpleQueue()  # None: the end
         self.comm: Optional[Comm] = None
         self.broken = False
+        self.sockets: list[tuple[int, int, int]] = []  # as _peers.identities() has them
         self.made = threading.Event()
         self.failure: Optional[BaseException] = None  # of making the communicator
 
@@ -121,6 +122,7 @@ class Communicator:
 
     def __init__(self, store: Any, rank: int, size: int, timeout: Timeout, group: str = "") -> None:
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        driver = _Driver()
 
         def make() -> Comm:
             if size == 1:
@@ -130,22 +132,23 @@ class Communicator:
             place = dist.PrefixStore(f"{prefix}/{n}", store)
             seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
             fds = _peers.connect(place, rank, size, seconds, lambda: flag("PICI_TORCH_STATS"))
+            driver.sockets = _peers.identities(fds)
             return Comm.sockets(fds, rank, size)
 
-        self._begin(make, rank, size, timeout)
+        self._begin(driver, make, rank, size, timeout)
 
     @classmethod
     def made_by(cls, make: Callable[[], Comm], rank: int, size: int, timeout: Timeout) -> Communicator:
         """One over another transport. make: called in the thread that will use the result."""
         self = cls.__new__(cls)
-        self._begin(make, rank, size, timeout)
+        self._begin(_Driver(), make, rank, size, timeout)
         return self
 
-    def _begin(self, make: Callable[[], Comm], rank: int, size: int, timeout: Timeout) -> None:
+    def _begin(self, driver: _Driver, make: Callable[[], Comm], rank: int, size: int, timeout: Timeout) -> None:
         milliseconds(timeout)  # raises if it makes no sense
         self.rank, self.size, self.timeout = rank, size, timeout
         self.stats = _stats.Stats()
-        self._driver = _Driver()
+        self._driver = driver
         self._thread = threading.Thread(target=self._driver.run, args=([make],), name="pici.torch", daemon=True)
         self._thread.start()
         self._driver.made.wait()
@@ -189,10 +192,10 @@ class Communicator:
             self._driver.comm.close()
 
     def forked(self) -> None:
-        """In the child of a fork: free what the child has of it, so that no peer takes the child for this rank."""
+        """In the child of a fork: close its copies of the sockets. The communicator is the parent's; but while a socket
+        is open anywhere, peers do not notice the end of the parent."""
         self._end.detach()
-        if self._driver.comm is not None:
-            self._driver.comm.close()
+        _peers.close_copies(self._driver.sockets)
 
 
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()

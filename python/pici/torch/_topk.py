@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from .. import codec
+from .. import selection
 from .._calls import Timeout
 from ._group import resolved
 from ._hooks import State, flat
@@ -151,7 +151,7 @@ class TopKState(State):
             return 1.0
         if step >= self.warmup_iters:
             return self.density
-        return max(self.density, codec.topk_warmup(step * _WARMUP_EPOCHS // self.warmup_iters, 1))
+        return max(self.density, selection.topk_warmup(step * _WARMUP_EPOCHS // self.warmup_iters, 1))
 
     def state_dict(self, model: torch.nn.Module) -> dict[str, Any]:
         """This rank's state: "iter", and "errors" by the parameters' names in model, which may be in a
@@ -228,7 +228,7 @@ class TopKState(State):
 
 def _topk(gradient: torch.Tensor, error: Optional[torch.Tensor], density: float) -> int:
     """Keep the largest elements of gradient + error in gradient, and the others in error."""
-    _, nnz = codec.topk(gradient, error, select="global", density=density, out=gradient)
+    _, nnz = selection.topk(gradient, error, select="global", density=density, out=gradient)
     return nnz
 
 
