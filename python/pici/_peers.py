@@ -109,23 +109,22 @@ def own_ports() -> Iterable[int]:
 
 def _listen(backlog: int) -> socket.socket:
     """A socket that listens where the environment says."""
-    address, ports = own_address(), own_ports()
+    address = own_address()
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        for port in ports:
-            try:
-                listener.bind((address, port))
-                listener.listen(backlog)
-                listener.setblocking(False)
-                return listener
-            except OSError as e:
-                if e.errno != errno.EADDRINUSE:
-                    raise OSError(e.errno, f"cannot listen at {address} port {port}: {e.strerror}") from e
-        raise ValueError(f"PICI_SOCKET_PORTS={os.environ.get('PICI_SOCKET_PORTS')}: no port of these is free")
-    except BaseException:
-        listener.close()
-        raise
+    for port in own_ports():
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            # A port whose earlier connections have not ended may be listened at again.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((address, port))
+            listener.listen(backlog)
+            listener.setblocking(False)
+            return listener
+        except OSError as e:
+            listener.close()
+            if e.errno != errno.EADDRINUSE:
+                raise OSError(e.errno, f"cannot listen at {address} port {port}: {e.strerror}") from e
+    raise ValueError(f"PICI_SOCKET_PORTS={os.environ.get('PICI_SOCKET_PORTS')}: no port of these is free")
 
 
 class _Told(PeerError):
