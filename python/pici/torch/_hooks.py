@@ -14,7 +14,7 @@ from .._calls import Timeout, milliseconds
 from ..comm import Comm
 from . import _cuda
 from ._group import communicator, native, resolved
-from ._stats import Stats
+from ._stats import Selected, Stats
 
 #: the dtypes whose sums the library has
 SUMMED = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
@@ -86,7 +86,7 @@ class State:
         )
 
     def _average(
-        self, group: dist.ProcessGroup, buffer: torch.Tensor, prepare: Optional[Callable[[], None]] = None
+        self, group: dist.ProcessGroup, buffer: torch.Tensor, prepare: Optional[Callable[[], Selected]] = None
     ) -> Future[torch.Tensor]:
         """Average a bucket among the ranks, in place. prepare: called before, in the thread of the communicator."""
         if not self._ours(buffer):
@@ -103,11 +103,16 @@ class State:
         options = {"timeout": c.timeout if self.timeout is None else self.timeout, **self.opts}
 
         def call(comm: Comm) -> torch.Tensor:
-            if prepare is not None:
-                prepare()
+            try:
+                selected = prepare() if prepare else None
+            except BaseException:
+                comm.close()  # or the other ranks would wait for this one
+                raise
             comm.all_reduce(elements, elements, op, **options)
             for stats in (self._stats, c.stats):
                 stats.add_call(comm.stats)
+                if selected:
+                    stats.add_selection(selected)
             return buffer
 
         return native(_cuda.submit(c, call, buffer) if on_gpu else c.submit(call))

@@ -5,7 +5,15 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Selected(NamedTuple):
+    """What a selection took: from so many elements it left so many."""
+
+    elements: int
+    nonzeros: int
+    seconds: float
 
 
 class Stats:
@@ -31,10 +39,10 @@ class Stats:
         self.decode_s += stats.decode_s
         self.wait_s += stats.wait_s
 
-    def add_selection(self, elements: int, nonzeros: int, seconds: float) -> None:
-        self.elements += elements
-        self.nonzeros += nonzeros
-        self.select_s += seconds
+    def add_selection(self, selected: Selected) -> None:
+        self.elements += selected.elements
+        self.nonzeros += selected.nonzeros
+        self.select_s += selected.seconds
 
     def as_dict(self) -> dict[str, float]:
         named = dict(vars(self))

@@ -16,6 +16,7 @@ from .. import selection
 from .._calls import Timeout
 from ._group import resolved
 from ._hooks import State, flat
+from ._stats import Selected
 
 _WARMUP_EPOCHS = 4  # of pici.topk_warmup, whose density falls once an epoch
 
@@ -181,7 +182,7 @@ class TopKState(State):
         for name, error in state_dict["errors"].items():
             self._errors.set(parameters[name], error.detach().clone().view(-1))
 
-    def _selection(self, bucket: dist.GradBucket) -> Callable[[], None]:
+    def _selection(self, bucket: dist.GradBucket) -> Callable[[], Selected]:
         """What selects in the gradients of a bucket, in place."""
         density = self.density_now()
         pieces = []
@@ -194,13 +195,13 @@ class TopKState(State):
             elif _any(piece):
                 pieces.append((parameter, piece))
 
-        def select() -> None:
+        def select() -> Selected:
             begin = time.perf_counter()
             if self.selection == "tensor":
                 left = sum(self._select(parameter, piece, density) for parameter, piece in pieces)
             else:
                 left = self._select_among(pieces, density)
-            self._stats.add_selection(elements, whole + left, time.perf_counter() - begin)
+            return Selected(elements, whole + left, time.perf_counter() - begin)
 
         return select
 
