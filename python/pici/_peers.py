@@ -167,7 +167,8 @@ class _Meeting:
     def fail(self, why: BaseException) -> None:
         """Tell the others, of whom only the first that fails is heard."""
         if self.store.add("failed", 1) == 1:
-            self.store.set("why", f"rank {self.rank}: {why}")
+            me = f"rank {self.rank}"
+            self.store.set("why", str(why) if str(why).startswith(me) else f"{me}: {why}")
             self.store.add("told", 1)
 
     def check(self) -> None:

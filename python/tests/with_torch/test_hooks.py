@@ -16,6 +16,9 @@ import pici.torch
 import ranks
 
 
+SOON = 60  # seconds, on a busy machine; the groups' timeout is longer
+
+
 class Lossless(unittest.TestCase):
     def test_equals_gloo(self):
         for size in (1, 2, 3):
@@ -100,8 +103,7 @@ class Arguments(unittest.TestCase):
     def test_hook_without_its_state(self):
         with self.assertRaisesRegex(TypeError, "needs a pici.torch.TopKState"):
             pici.torch.topk_hook(None, None)
-        with self.assertRaisesRegex(TypeError, "is no process group"):
-            ranks.run(1, no_group)
+        self.assertIn("5 is no process group", ranks.run(1, no_group)[0])
 
     def test_pickle_leaves_the_group_out(self):
         state = pici.torch.TopKState(process_group="a group", density=0.5)
@@ -124,21 +126,20 @@ class Failures(unittest.TestCase):
     def test_killed_rank(self):
         for hook in ("all_reduce_hook", "topk_hook"):
             with self.subTest(hook):
-                ends = ranks.ended(3, cases.killed, hook)
+                ends = ranks.ended(3, cases.killed, hook, timeout=SOON)
                 self.assertIn("died", ends[1].error)
                 for rank in (0, 2):
                     self.assertFalse(ends[rank].error, ends[rank])
                     (first, second), seconds = ends[rank].value
                     self.assertIn("rank 1", first)
                     self.assertIn("BrokenError", second)
-                    self.assertLess(seconds, 5)
+                    self.assertLess(seconds, SOON / 2)
 
     def test_ranks_that_differ(self):
         for how in ("size", "op", "algorithm", "state"):
             with self.subTest(how):
-                for end in ranks.ended(3, cases.differs, how):
+                for end in ranks.ended(3, cases.differs, how, timeout=SOON):
                     self.assertRegex(end.error, "PeerError.*rank [012]")
-                    self.assertLess(end.seconds, 10)
 
     def test_rank_that_does_not_come(self):
         end, _ = ranks.ended(2, cases.does_not_come)
@@ -152,10 +153,8 @@ class Failures(unittest.TestCase):
             ({"PICI_ALGORITHM": "bell"}, "PICI_ALGORITHM"),
         ):
             with self.subTest(words):
-                ends = ranks.ended(2, cases.first_call, variables)
-                for end in ends:
+                for end in ranks.ended(2, cases.first_call, variables, timeout=SOON):
                     self.assertIn(words, end.error)
-                    self.assertLess(end.seconds, 10)
 
     def test_cuda_flag(self):
         from pici.torch import _cuda
@@ -176,10 +175,10 @@ class Communicator(unittest.TestCase):
         ranks.run(2, cases.ends_with_group)
 
     def test_fork(self):
-        ends = ranks.ended(2, cases.forks)
+        ends = ranks.ended(2, cases.forks, timeout=SOON)
         words, seconds = ends[1].value
         self.assertIn("rank 0", words)
-        self.assertLess(seconds, 5)
+        self.assertLess(seconds, SOON / 2)
 
 
 STATS = """
