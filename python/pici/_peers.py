@@ -191,8 +191,8 @@ class _Meeting:
             self.check()
             if self.left() <= 0:
                 raise TimedOutError(
-                    f"rank {self.rank} waited {self.timeout:g} s: {_named(self.missing())} did not come to connect. All "
-                    "ranks must make the same calls"
+                    f"rank {self.rank} waited {self.timeout:g} s: {_named(self.missing())} did not come to connect. "
+                    "All ranks must make the same calls"
                 )
             if time.monotonic() >= notice:
                 _log.warning("rank %d waits for %s to connect", self.rank, _named(self.missing()))

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from .. import _dtypes
-from .._calls import Timeout
+from .._calls import Op, Timeout
 from ..comm import Comm
 from . import _cuda
 from ._group import communicator
@@ -46,7 +46,7 @@ class _Work(_work_base()):  # type: ignore[misc]
         return True
 
     def is_completed(self) -> bool:
-        return self._future.done()
+        return bool(self._future.done())
 
 
 def _run(group: dist.ProcessGroup, tensor: torch.Tensor, call: Callable[[Comm, Timeout], None], wait: bool) -> Any:
@@ -112,12 +112,15 @@ class ReduceScatter(_Allocates, _base("ReduceScatter")):  # type: ignore[misc]
         op: Any,
         async_op: bool = False,
     ) -> Optional[Any]:
-        name = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "avg"}.get(getattr(op, "op", op))
+        names: dict[Any, Op] = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "avg"}
+        name = names.get(getattr(op, "op", op))
         if name is None or input_tensor.dtype not in SUMMED or not (_near(output_tensor) and _near(input_tensor)):
             return dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
 
+        known: Op = name
+
         def call(comm: Comm, timeout: Timeout) -> None:
-            comm.reduce_scatter(input_tensor, output_tensor, name, timeout=timeout)
+            comm.reduce_scatter(input_tensor, output_tensor, known, timeout=timeout)
 
         return _run(group, input_tensor, call, not async_op)
 

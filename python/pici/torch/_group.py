@@ -240,8 +240,8 @@ def group_timeout(group: dist.ProcessGroup, store: Any) -> Timeout:
             timeout = getattr(owner, member, None)
             if isinstance(timeout, datetime.timedelta):
                 return timeout
-    timeout = c10d.default_pg_timeout
-    return timeout
+    default: Timeout = c10d.default_pg_timeout
+    return default
 
 
 def _registered(group: dist.ProcessGroup) -> tuple[Any, str]:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from .._calls import Timeout, milliseconds
+from .._calls import Op, Timeout, milliseconds
 from ..comm import Comm
 from . import _cuda
 from ._group import communicator, native, resolved
@@ -95,12 +95,12 @@ class State:
             return averaged_by_torch(group, buffer)
         on_gpu = buffer.device.type == "cuda"
         c = _cuda.communicator(group, buffer.device) if on_gpu else communicator(group)
-        op = "avg"
+        op: Op = "avg"
         if buffer.dtype == torch.float16:
             buffer.div_(c.size)
             op = "sum"
         elements = flat(buffer)
-        options = {"timeout": c.timeout if self.timeout is None else self.timeout, **self.opts}
+        options: dict[str, Any] = {"timeout": c.timeout if self.timeout is None else self.timeout, **self.opts}
 
         def call(comm: Comm) -> torch.Tensor:
             try:

@@ -34,18 +34,18 @@ class _Errors:
 
     def __getstate__(self) -> dict[str, Any]:
         """By place, the shape and the error."""
-        pickled = dict(self._unclaimed)
+        pickled: dict[int, tuple[Any, torch.Tensor]] = dict(self._unclaimed)
         for key, parameter, error in self._live():
             if key not in self._seen:
                 raise RuntimeError(
                     "errors that were loaded can be pickled after an iteration only: use state_dict(model) before"
                 )
             pickled[list(self._seen).index(key)] = parameter.shape, error
-        return pickled
+        return {"errors": pickled}  # not empty: of an empty state, pickle does not call __setstate__
 
-    def __setstate__(self, state: dict[int, tuple[torch.Size, torch.Tensor]]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
-        self._unclaimed = state
+        self._unclaimed = state["errors"]
 
     def _live(self) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
         for key, (reference, error) in self._kept.items():
@@ -167,7 +167,7 @@ class TopKState(State):
         """Continue from what state_dict() returned on the same rank. ValueError: it is not of this model; nothing was
         changed then."""
         if isinstance(state_dict, torch.nn.Module):  # the other order
-            state_dict, model = model, state_dict  # type: ignore[unreachable]
+            state_dict, model = model, state_dict
         if not {"iter", "errors"} <= set(state_dict):
             raise ValueError("a state of TopKState has 'iter' and 'errors'")
         parameters = dict(_named_parameters(model))
@@ -229,7 +229,7 @@ class TopKState(State):
 
 def _topk(gradient: torch.Tensor, error: Optional[torch.Tensor], density: float) -> int:
     """Keep the largest elements of gradient + error in gradient, and the others in error."""
-    _, nnz = selection.topk(gradient, error, select="global", density=density, out=gradient)
+    nnz: int = selection.topk(gradient, error, select="global", density=density, out=gradient)[1]
     return nnz
 
 

@@ -109,7 +109,8 @@ class Arguments(unittest.TestCase):
         state = pici.torch.TopKState(process_group="a group", density=0.5)
         again = pickle.loads(pickle.dumps(state))
         self.assertIsNone(again.process_group)
-        self.assertEqual(again.density, 0.5)
+        self.assertEqual((again.density, again.iter, again.density_now()), (0.5, 0, 1.0))
+        self.assertEqual(again.state_dict(torch.nn.Linear(2, 2)), {"iter": 0, "errors": {}})
         again = pickle.loads(pickle.dumps(pici.torch.State("a group", min_bytes=7, timeout=5)))
         self.assertEqual((again.process_group, again.min_bytes, again.timeout), (None, 7, 5))
 
