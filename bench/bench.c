@@ -617,8 +617,8 @@ int main(int argc, char **argv)
         printf("C compress, D decompress, A scatter-add; columns: share of zeros\n");
     }
     if (topk) {
-        print_topk(given & 1 ? s.dtype : PICI_F32, given & 2 ? s.bytes : (size_t)8 << 20, s.threads, s.reps, run.isa,
-                   run.isas, run.clock, run.json, &run.records);
+        print_topk(given & 1 ? s.dtype : PICI_F32, given & 2 ? s.bytes : (size_t)8 << 20, s.threads, s.reps, run.best,
+                   run.isa, run.isas, run.clock, run.json, &run.records);
     } else if (delta) {
         double changed[MAX_COLUMNS] = {0.1, 1, 3};
         for (size_t i = 0; given & 4 && i < s.columns; i++)
