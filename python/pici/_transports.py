@@ -62,7 +62,7 @@ def _same_mpi(library: ctypes.CDLL, MPI: Any) -> None:
     library.MPI_Get_library_version(text, byref(length))
     ours, theirs = (version.strip("\0\n ") for version in (text.value.decode(), MPI.Get_library_version()))
     if ours != theirs:
-        ours, theirs = (version.split("\n")[0].split(",")[0] for version in (ours, theirs))
+        ours, theirs = (" ".join(v.split("\n")[0].split(",")[0].split()) for v in (ours, theirs))
         raise ImportError(
             f"{library._name} was built for {ours}, and mpi4py for {theirs}: {_BUILD['mpi']}; then set "
             "PICI_MPI_LIBRARY to its path"
