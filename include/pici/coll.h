@@ -96,7 +96,8 @@ struct pici_tune {
     /* must be the same on all ranks */
     enum pici_algorithm algorithm; /* used for those collectives that it supports; AUTO: leave. Default: AUTO */
     int window;                    /* slices in flight, 1 to 64; 0: leave. Default: 4 */
-    uint64_t slice_bytes;          /* dense bytes of a message; 0: leave. Default: 1 MiB, over NCCL 8 MiB */
+    uint64_t slice_bytes; /* dense bytes of a message; 0: leave. Default: 1 MiB, over NCCL 8 MiB, over sockets of one
+                           * node 256 KiB */
 
     /* may differ between ranks */
     enum pici_format format; /* of sparse messages; AUTO: leave. Default: AUTO */

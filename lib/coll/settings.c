@@ -33,7 +33,7 @@ const struct setting pici_settings[] = {
      "60000"},
     {"PICI_CHECKSUM", "checksum", SETTING_INT, AT(checksum), 0, 1, "0 or 1", "0"},
     {"PICI_SLICE_BYTES", "slice_bytes", SETTING_BYTES, AT(slice_bytes), 1, 0x1p40, "bytes, from 1 to 2^40",
-     "1 MiB; over NCCL 8 MiB"},
+     "1 MiB; over NCCL 8 MiB, over sockets of one node 256 KiB"},
     {"PICI_WINDOW", "window", SETTING_INT, AT(window), 1, COLL_MAX_WINDOW, "a number from 1 to 64", "4"},
     {"PICI_VENDOR", "vendor", SETTING_INT, AT(vendor), 0, 1, "0 or 1", "0"},
     {"PICI_TUNE", NULL, SETTING_FILE, AT(tune), 0, 0, "the path of a tune file; empty: none", "none"},

@@ -21,7 +21,8 @@
 
 enum {
     GRACE_MS = 2000, /* that the others have, once one of them has failed */
-    BOOT_BYTES = 36  /* of a boot's id */
+    BOOT_BYTES = 36, /* of a boot's id */
+    SLICE = 262144   /* bytes of a slice on one node */
 };
 
 /* What is the same on ranks of one node. The id of this boot tells hosts apart, also those that were copied from one
@@ -47,6 +48,7 @@ static void find_host(char host[GREETING_HOST])
 /* One rank's view of all while its communicator is made. */
 struct circle {
     int rank, ranks, timeout_ms;
+    uint64_t slice_bytes;    /* 0: nobody has set it */
     int *fds;                /* [ranks] -1: there is nobody, or it cannot be used */
     int *node_of;            /* [ranks] */
     struct meet_side *sides; /* [ranks] */
@@ -222,6 +224,19 @@ static void close_all(const int *fds, int rank, int ranks)
             close(fds[i]);
 }
 
+/* Where all ranks share a node, messages are copied from cache to cache: then slices are as long as caches are, unless
+ * the environment says otherwise. All ranks have the same node map. */
+static void tune(const struct circle *c, struct pici_comm *comm)
+{
+    struct pici_tune t = PICI_TUNE_INIT;
+    int one = c->slice_bytes == 0;
+    for (int i = 0; i < c->ranks; i++)
+        one &= c->node_of[i] == 0;
+    t.slice_bytes = SLICE;
+    if (one)
+        (void)pici_comm_tune(comm, &t); /* cannot fail: the communicator is new */
+}
+
 /* All ranks go through the same rounds, whatever they find. */
 static enum pici_status make(struct pici_comm **out, struct circle *c)
 {
@@ -239,6 +254,8 @@ static enum pici_status make(struct pici_comm **out, struct circle *c)
             s = pici_comm_transport(out, &t);
             if (s)
                 find_fault(c, s, pici_comm_error(NULL));
+            else
+                tune(c, *out);
             s = PICI_OK;
         }
     }
@@ -284,8 +301,10 @@ enum pici_status pici_comm_sockets(struct pici_comm **out, const int *fds, int r
     c.timeout_ms = 60000; /* as long as the settings are not known */
     if (pici_settings_read(&settings, words, sizeof words))
         find_fault(&c, PICI_E_ARG, words);
-    else
+    else {
         c.timeout_ms = settings.timeout_ms;
+        c.slice_bytes = settings.slice_bytes;
+    }
     for (int i = 0; i < ranks; i++) {
         const enum pici_status s = i == rank ? PICI_E_ARG : look_at_socket(fds, i, rank, ranks, words, sizeof words);
         c.fds[i] = s ? -1 : fds[i];
