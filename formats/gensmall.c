@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Writes the golden vectors of small deltas, small.txt (syntax: vectors/README.md), into the directory named by its
+ * argument. What must be refused is stated here by hand; ref_small.c only has to agree. */
+#include "gentext.h"
+#include "ref.h"
+#include "ref_small.h"
+
+static const char *const dtype_names[] = {"",   "f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2", "i8",
+                                          "u8", "i16", "u16", "i32", "u32",  "i64",    "u64"};
+static const char *const format_names[] = {"dense", "pici", "coo", "hybrid"};
+
+/* What a case is made of: n elements that are the base, and what follows them. */
+struct pair {
+    unsigned dtype, width;
+    uint64_t n;
+    uint8_t *base, *src;
+};
+
+static struct pair make_pair(unsigned dtype, uint64_t n)
+{
+    const unsigned width = ref_width(dtype);
+    const struct pair p = {dtype, width, n, memory((size_t)n * width), memory((size_t)n * width)};
+    state = ++cases;
+    return p;
+}
+
+static void free_pair(struct pair *p)
+{
+    free(p->base);
+    free(p->src);
+}
+
+static void put_elements(const void *array, const struct pair *p)
+{
+    uint8_t *bytes = memory((size_t)p->n * p->width);
+    for (uint64_t i = 0; i < p->n; i++)
+        ref_put(bytes + i * p->width, p->width, ref_load(array, i, p->width));
+    put_bytes(bytes, (size_t)p->n * p->width);
+    free(bytes);
+}
+
+static void put_pair(const char *pattern, const struct pair *p, int valid)
+{
+    fprintf(out, "case %s-%s-%" PRIu64 "\n", dtype_names[p->dtype], pattern, p->n);
+    column = (size_t)fprintf(out, "base %s %" PRIu64, dtype_names[p->dtype], p->n);
+    put_elements(p->base, p);
+    if (!valid)
+        return;
+    column = (size_t)fprintf(out, "result");
+    put_elements(p->src, p);
+}
+
+static void put_delta(const char *pattern, const struct pair *p, unsigned format, int checksum)
+{
+    const size_t bytes = (size_t)p->n * p->width;
+    uint8_t *back = memory(bytes);
+    size_t len;
+    uint8_t *delta = ref_small_encode(&len, p->base, p->src, p->n, p->dtype, format, checksum);
+    memcpy(back, p->base, bytes);
+    if (!delta)
+        fail("does not encode", pattern);
+    if (ref_small_apply(back, p->n, delta, len) || memcmp(back, p->src, bytes) != 0)
+        fail("does not lead there", pattern);
+    column = (size_t)fprintf(out, "delta %s %s", format_names[format], checksum ? "checksum" : "plain");
+    put_bytes(delta, len);
+    free(back);
+    free(delta);
+}
+
+/* ---- elements ---- */
+
+static uint64_t sign_bit(const struct pair *p)
+{
+    return UINT64_C(1) << (8 * p->width - 1);
+}
+
+static unsigned mantissa(unsigned dtype)
+{
+    return dtype == REF_F32 ? 23 : dtype == REF_F16 ? 10 : 7;
+}
+
+/* Weights: exponents that fall off geometrically below the one given, and zeros, per thousand. */
+static void weights(struct pair *p, unsigned exponent, unsigned zeros)
+{
+    const unsigned m = mantissa(p->dtype);
+    for (uint64_t i = 0; i < p->n; i++) {
+        const uint64_t r = next();
+        unsigned e = exponent;
+        for (uint64_t x = r >> 20; e && x & 1; x >>= 1)
+            e--;
+        const uint64_t u = (uint64_t)e << m | (r & ((UINT64_C(1) << m) - 1)) | (r >> 63 ? sign_bit(p) : 0);
+        ref_store(p->base, i, p->width, next() % 1000 < zeros ? 0 : u);
+        ref_store(p->src, i, p->width, ref_load(p->base, i, p->width));
+    }
+}
+
+/* Change elements, per thousand, by up to most places; what is zero becomes plus or minus `step`, or a fraction. */
+static void change(struct pair *p, unsigned per_thousand, uint64_t most, uint64_t step)
+{
+    for (uint64_t i = 0; i < p->n; i++) {
+        uint64_t u = ref_load(p->base, i, p->width);
+        const uint64_t r = next();
+        if (r % 1000 >= per_thousand)
+            continue;
+        if (u == 0 && step)
+            u = (r >> 40 & 1 ? step : step - (r >> 42 & 255)) | (r >> 63 ? sign_bit(p) : 0);
+        else
+            u += r >> 62 & 1 ? 1 + (r >> 32) % most : 0 - (1 + (r >> 32) % most);
+        ref_store(p->src, i, p->width, u);
+    }
+}
+
+static void put_sizes(void)
+{
+    static const uint64_t sizes[] = {0, 1, 31, 32, 33, 127, 128, 129, 161, 700};
+    static const unsigned dtypes[] = {REF_BF16, REF_F16, REF_F32};
+    for (unsigned d = 0; d < 3; d++)
+        for (unsigned i = 0; i < 10; i++) {
+            struct pair p = make_pair(dtypes[d], sizes[i]);
+            weights(&p, dtypes[d] == REF_F16 ? 12 : 122, 100);
+            change(&p, 300, d == 2 ? 5000 : 3, (uint64_t)(dtypes[d] == REF_F16 ? 1 : 110) << mantissa(dtypes[d]));
+            put_pair("step", &p, 1);
+            put_delta("step", &p, REF_DENSE, 0);
+            put_delta("step", &p, REF_HYBRID, 1);
+            free_pair(&p);
+        }
+}
+
+static void put_patterns(void)
+{
+    static const struct {
+        const char *pattern;
+        unsigned dtype, n, exponent, zeros, changed;
+        uint64_t most, step;
+    } table[] = {
+        {"few", REF_BF16, 2000, 122, 50, 20, 2, 0x3586},
+        {"all", REF_BF16, 600, 122, 50, 1000, 4, 0x3586},
+        {"far", REF_BF16, 900, 125, 0, 500, 900, 0},
+        {"zeros", REF_BF16, 700, 100, 900, 400, 1, 0x3586},
+        {"tiny", REF_BF16, 500, 3, 100, 500, 2, 9},
+        {"long", REF_F16, 900, 16, 20, 500, 300, 0},
+        {"zeros", REF_F16, 600, 10, 700, 400, 2, 0x20},
+        {"all", REF_F32, 500, 122, 50, 1000, 70000, UINT64_C(0x358637bd)},
+        {"zeros", REF_F32, 500, 100, 900, 500, 100, UINT64_C(0x358637bd)},
+        {"far", REF_F32, 400, 125, 10, 700, 1 << 30, UINT64_C(0x358637bd)},
+        {"none", REF_BF16, 300, 122, 50, 0, 1, 0},
+        {"pici", REF_I32, 300, 12, 50, 100, 9, 0},
+        {"seven", REF_U8, 7, 0, 0, 500, 9, 0},
+        {"five", REF_F64, 5, 9, 0, 500, 9, 0},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct pair p = make_pair(table[i].dtype, table[i].n);
+        weights(&p, table[i].exponent, table[i].zeros);
+        change(&p, table[i].changed, table[i].most, table[i].step);
+        put_pair(table[i].pattern, &p, 1);
+        put_delta(table[i].pattern, &p, REF_DENSE, 0);
+        put_delta(table[i].pattern, &p, REF_HYBRID, 0);
+        free_pair(&p);
+    }
+}
+
+/* -0.0, infinities, NaNs and denormals, from and to each other; the largest difference; a literal far below `top`. */
+static void put_specials(void)
+{
+    static const struct {
+        unsigned dtype;
+        uint64_t v[12];
+    } table[] = {
+        {REF_BF16, {0, 0x8000, 1, 0x7f, 0x3f80, 0x7f7f, 0x7f80, 0xff80, 0x7fc0, 0x7f81, 0xffd2, 0xffff}},
+        {REF_F16, {0, 0x8000, 1, 0x3ff, 0x3c00, 0x7bff, 0x7c00, 0xfc00, 0x7e00, 0x7c01, 0xfe12, 0xffff}},
+        {REF_F32,
+         {0, 0x80000000, 1, 0x7fffff, 0x3f800000, 0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001,
+          0xffc12345, 0xffffffff}},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        for (unsigned among = 0; among < 2; among++) {
+            struct pair p = make_pair(table[i].dtype, among ? 400 : 144 * 4);
+            for (uint64_t k = 0; k < p.n; k++) {
+                const uint64_t one = table[i].v[4] + 5 * (k % 7);
+                ref_store(p.base, k, p.width, among && k > 12 ? one : table[i].v[k % 12]);
+                ref_store(p.src, k, p.width, among && k > 12 ? one + (k % 9 == 0) : table[i].v[k / 12 % 12]);
+            }
+            put_pair(among ? "among" : "specials", &p, 1);
+            put_delta("specials", &p, REF_DENSE, 0);
+            put_delta("specials", &p, REF_HYBRID, 0);
+            free_pair(&p);
+        }
+}
+
+/* Several chunks, of both kinds. Nearly all elements are alike. */
+static void put_chunks(void)
+{
+    struct pair p = make_pair(REF_BF16, 2 * REF_SMALL_CHUNK + 300);
+    for (uint64_t i = 0; i < p.n; i++) {
+        ref_store(p.base, i, 2, 0x3c21);
+        ref_store(p.src, i, 2, 0x3c21);
+    }
+    for (uint64_t i = 0; i < 3; i++)
+        ref_store(p.src, REF_SMALL_CHUNK - 1 + i * 7, 2, 0x3c22);
+    for (uint64_t i = 0; i < 300; i++) {
+        ref_store(p.src, 1000 * i, 2, 0x3c22 + i % 3);
+        ref_store(p.src, 2 * REF_SMALL_CHUNK + i, 2, 0x3c20);
+    }
+    put_pair("chunks", &p, 1);
+    put_delta("chunks", &p, REF_HYBRID, 1);
+    free_pair(&p);
+}
+
+/* ---- what must be refused ---- */
+
+static void put_refused(const char *name, const struct pair *p, const uint8_t *delta, size_t len,
+                        enum ref_status status)
+{
+    uint8_t *back = memory((size_t)p->n * p->width);
+    memcpy(back, p->base, (size_t)p->n * p->width);
+    const enum ref_status s = ref_small_apply(back, p->n, delta, len);
+    if (s != status) {
+        fprintf(stderr, "ref: %d\n", s);
+        fail("the reference disagrees", name);
+    }
+    fprintf(out, "# %s\n", name);
+    column = (size_t)fprintf(out, "refuse %s",
+                             status == REF_E_CORRUPT   ? "CORRUPT"
+                             : status == REF_E_VERSION ? "VERSION"
+                                                       : "CHECKSUM");
+    put_bytes(delta, len);
+    free(back);
+}
+
+/* A delta of one chunk. */
+static uint8_t *assemble(size_t *len, const struct pair *p, const uint8_t *chunk, size_t bytes, unsigned kind)
+{
+    uint8_t *delta = memory(36 + bytes);
+    *len = 36 + bytes;
+    memcpy(delta, "PICD\x01", 5);
+    delta[5] = (uint8_t)p->dtype;
+    ref_put(delta + 8, 8, p->n);
+    ref_put(delta + 16, 8, *len);
+    ref_put(delta + 32, 4, bytes | (uint64_t)kind << 31);
+    memcpy(delta + 36, chunk, bytes);
+    return delta;
+}
+
+/* The chunk begins at 36: low 36, top 37, frequent_odds 38, byte 39, frequent 40, classes 44, words 48, states 52,
+ * tables 180. */
+static const struct damage {
+    const char *name;
+    unsigned at, bytes;
+    uint64_t flip;
+    int grow; /* bytes added or cut at the end; `length` says so too if fix is set */
+    int fix;
+    enum ref_status status;
+} damages[] = {
+    {"size", 0, 0, 0, -10000, 0, REF_E_CORRUPT},
+    {"magic", 3, 1, 1, 0, 0, REF_E_CORRUPT},
+    {"version 0", 4, 1, 1, 0, 0, REF_E_VERSION},
+    {"version 3", 4, 1, 2, 0, 0, REF_E_VERSION},
+    {"dtype 0", 5, 1, 4, 0, 0, REF_E_CORRUPT},
+    {"dtype f16", 5, 1, 7, 0, 0, REF_E_CORRUPT},
+    {"dtype u16", 5, 1, 14, 0, 0, REF_E_CORRUPT},
+    {"flags", 6, 1, 2, 0, 0, REF_E_CORRUPT},
+    {"byte 7", 7, 1, 1, 0, 0, REF_E_CORRUPT},
+    {"count of two chunks", 8, 4, 1 << 20, 0, 0, REF_E_CORRUPT},
+    {"count 2^63", 8, 8, UINT64_C(1) << 63, 0, 0, REF_E_CORRUPT},
+    {"length", 16, 1, 1, 0, 0, REF_E_CORRUPT},
+    {"checksum without its flag", 24, 8, 1, 0, 0, REF_E_CORRUPT},
+    {"a checksum that is wrong", 6, 1, 1, 0, 0, REF_E_CHECKSUM},
+    {"directory", 32, 1, 1, 0, 0, REF_E_CORRUPT},
+    {"kind", 35, 1, 128, 0, 0, REF_E_CORRUPT},
+    {"byte 3 of the chunk", 39, 1, 1, 0, 0, REF_E_CORRUPT},
+    {"low", 36, 1, 1, 0, 0, REF_E_CORRUPT},
+    {"frequent_odds", 38, 1, 1, 0, 0, REF_E_CORRUPT},
+    {"frequent", 40, 4, 128, 0, 0, REF_E_CORRUPT},
+    {"class 31", 44, 4, UINT64_C(1) << 31, 0, 0, REF_E_CORRUPT},
+    {"a class without elements", 44, 4, 2, 0, 0, REF_E_CORRUPT},
+    {"one word more", 48, 4, 1, 0, 0, REF_E_CORRUPT},
+    {"2^31 words more", 48, 4, UINT64_C(1) << 31, 0, 0, REF_E_CORRUPT},
+    {"a state", 52, 4, 1, 0, 0, REF_E_CORRUPT},
+    {"a state of another lane", 52 + 4 * 31, 4, 1 << 15, 0, 0, REF_E_CORRUPT},
+    {"changed odds", 180, 1, 1, 0, 0, REF_E_CORRUPT},
+    {"most", 181, 1, 1, 0, 0, REF_E_CORRUPT},
+    {"most beyond all", 181, 1, 64, 0, 0, REF_E_CORRUPT},
+    {"cut by one", 0, 0, 0, -1, 1, REF_E_CORRUPT},
+    {"cut by a third", 0, 0, 0, -150, 1, REF_E_CORRUPT},
+    {"longer by one", 0, 0, 0, 1, 1, REF_E_CORRUPT},
+};
+
+static void put_damages(const struct pair *p, const uint8_t *chunk, size_t bytes)
+{
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        const struct damage *d = &damages[i];
+        size_t len;
+        uint8_t *whole = assemble(&len, p, chunk, bytes, 1), *delta = memory(len + 16);
+        memcpy(delta, whole, len);
+        len = d->grow == -10000 ? 31 : len + (size_t)d->grow;
+        if (d->fix) {
+            ref_put(delta + 16, 8, len);
+            ref_put(delta + 32, 4, (len - 36) | UINT64_C(1) << 31);
+        }
+        if (d->bytes)
+            ref_put(delta + d->at, d->bytes, ref_get(delta + d->at, d->bytes) ^ d->flip);
+        put_refused(d->name, p, delta, len, d->status);
+        free(whole);
+        free(delta);
+    }
+}
+
+static void put_twists(const struct pair *p)
+{
+    static const char *const names[REF_TWISTS] = {"",
+                                                  "low twisted",
+                                                  "top twisted",
+                                                  "most twisted",
+                                                  "changed odds twisted",
+                                                  "token odds twisted",
+                                                  "frequent mantissa twisted",
+                                                  "frequent_odds twisted",
+                                                  "lists too long"};
+    size_t bytes, right, len;
+    uint8_t *same = ref_small_context(&right, p->base, p->src, p->n, p->dtype, REF_TWIST_NONE);
+    for (int t = REF_TWIST_LOW; t < REF_TWISTS; t++) {
+        uint8_t *chunk = ref_small_context(&bytes, p->base, p->src, p->n, p->dtype, (enum ref_small_twist)t);
+        if (chunk && !(same && bytes == right && memcmp(chunk, same, bytes) == 0)) {
+            uint8_t *delta = assemble(&len, p, chunk, bytes, 1);
+            put_refused(names[t], p, delta, len, REF_E_CORRUPT);
+            free(delta);
+        }
+        free(chunk);
+    }
+    free(same);
+}
+
+/* An XOR chunk in each format, which readers accept whatever an encoder chooses, and some that they refuse. */
+static void put_blocks(const struct pair *p)
+{
+    uint8_t *flipped = memory((size_t)p->n * p->width);
+    size_t bytes, len;
+    for (uint64_t i = 0; i < p->n * p->width; i++)
+        flipped[i] = p->base[i] ^ p->src[i];
+    for (int i = 0; i < 4 + 4; i++) {
+        static const char *const names[4] = {"a block with a checksum", "a block of another dtype",
+                                             "a block of fewer elements", "a damaged block"};
+        const unsigned dtype = i == 5 ? REF_U16 : p->dtype;
+        uint8_t *block =
+            ref_encode(&bytes, flipped, i == 6 ? p->n - 1 : p->n, dtype, i < 4 ? (unsigned)i : REF_HYBRID, i == 4);
+        if (!block)
+            fail("does not encode", "block");
+        if (i == 7)
+            block[8] ^= 1;
+        uint8_t *delta = assemble(&len, p, block, bytes, 0);
+        if (i >= 4) {
+            put_refused(names[i - 4], p, delta, len, REF_E_CORRUPT);
+        } else {
+            column = (size_t)fprintf(out, "accept");
+            put_bytes(delta, len);
+        }
+        free(block);
+        free(delta);
+    }
+    free(flipped);
+}
+
+static void put_invalid(void)
+{
+    static const unsigned dtypes[] = {REF_BF16, REF_F16, REF_F32};
+    for (unsigned d = 0; d < 3; d++) {
+        struct pair p = make_pair(dtypes[d], 600);
+        weights(&p, dtypes[d] == REF_F16 ? 31 : 122, 100);
+        change(&p, 200, d == 2 ? 3000 : 3, (uint64_t)(dtypes[d] == REF_F16 ? 1 : 110) << mantissa(dtypes[d]) | 5);
+        size_t bytes;
+        uint8_t *chunk = ref_small_context(&bytes, p.base, p.src, p.n, p.dtype, REF_TWIST_NONE);
+        if (!chunk)
+            fail("has no context chunk", dtype_names[p.dtype]);
+        put_pair("invalid", &p, 1);
+        put_blocks(&p);
+        if (d == 0)
+            put_damages(&p, chunk, bytes);
+        put_twists(&p);
+        free(chunk);
+        free_pair(&p);
+    }
+    struct pair p = make_pair(REF_BF16, 1000);
+    for (uint64_t i = 0; i < p.n; i++) {
+        ref_store(p.base, i, 2, 0x3c00);
+        ref_store(p.src, i, 2, 0x1000 + next() % 1024);
+    }
+    put_pair("lists", &p, 1);
+    put_twists(&p);
+    free_pair(&p);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: gensmall DIRECTORY\n");
+        return 2;
+    }
+    open_file(argv[1], "small.txt", "gensmall.c");
+    put_sizes();
+    put_patterns();
+    put_specials();
+    put_chunks();
+    put_invalid();
+    close_file("small.txt");
+    return 0;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The reference codec of small deltas, written from small-delta.md alone: slow, an element at a time. */
+#ifndef PICI_FORMATS_REF_SMALL_H
+#define PICI_FORMATS_REF_SMALL_H
+
+#include "ref_base.h"
+#include "ref_small_twist.h"
+
+enum { REF_SMALL_CHUNK = 1 << 19 };
+
+/* Encode what leads from base to src, n elements each (host order); format: of the XOR chunks, not AUTO. Returns the
+ * delta, to be freed; NULL without memory, or if dtype or format is unknown. */
+uint8_t *ref_small_encode(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype, unsigned format,
+                          int checksum);
+
+/* Apply to n elements at dst (host order), which are the base. REF_E_ARG: n is not the count. After an error dst is
+ * unchanged. */
+enum ref_status ref_small_apply(void *dst, uint64_t n, const uint8_t *delta, size_t len);
+
+/* The context chunk of n elements, n <= REF_SMALL_CHUNK, to be freed. NULL without memory or if there is none: *len is
+ * then 0. */
+uint8_t *ref_small_context(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype,
+                           enum ref_small_twist);
+
+/* Set the checksum flag of a delta and write its checksum. The delta need not be valid. len >= 32. */
+void ref_small_seal(uint8_t *delta, size_t len);
+
+#endif
