@@ -483,10 +483,21 @@ $(BUILD)/peers: $(BUILD)/obj/bench/peers.o $(A)
 bench: $(BUILD)/bench
 	@$(BUILD)/bench $(BENCH_ARGS)
 
-# Deltas in memory, and of files: 5 GiB below BUILD.
-bench-delta: $(BUILD)/bench $(BUILD)/delta_files $(BUILD)/picitool
+$(BUILD)/delta_small: $(BUILD)/obj/bench/delta_small.o $(A)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+# Deltas in memory, and of files: 5 GiB below BUILD. WEIGHTS=FILE.safetensors: the weights for small deltas; of all rows
+# these alone with bench-delta-small, whose BENCH_ARGS=-z adds zstd.
+WEIGHTS =
+.PHONY: bench-delta-small
+bench-delta: $(BUILD)/bench $(BUILD)/delta_files $(BUILD)/delta_small $(BUILD)/picitool
 	@$(BUILD)/bench --delta $(BENCH_ARGS)
 	@$(BUILD)/delta_files $(BUILD)/picitool $(BUILD)
+	@$(BUILD)/delta_small $(WEIGHTS)
+
+bench-delta-small: $(BUILD)/delta_small
+	@$(BUILD)/delta_small $(BENCH_ARGS) $(WEIGHTS)
 
 HAVE_PEERS := $(filter 3,$(words $(foreach p,$(PEERS),$(call have,$(p)))))
 bench-peers: $(if $(HAVE_PEERS),$(BUILD)/peers)
@@ -643,10 +654,11 @@ figures: $(BUILD)/picitool
 # The golden vectors anew. They are checked in, and change only with the format.
 VECTORS = formats/vectors
 .PHONY: vectors
-vectors: $(BUILD)/genvectors
+vectors: $(BUILD)/genvectors $(BUILD)/gensmall
 	$(BUILD)/genvectors $(VECTORS)
+	$(BUILD)/gensmall $(VECTORS)
 
-$(BUILD)/genvectors: $(call obj,formats/genvectors.c $(wildcard formats/ref*.c))
+$(BUILD)/genvectors $(BUILD)/gensmall: $(BUILD)/%: $(call obj,$(wildcard formats/ref*.c)) $(BUILD)/obj/formats/%.o
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^
 

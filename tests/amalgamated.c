@@ -86,7 +86,13 @@ static void one(enum pici_dtype t, enum pici_format f, uint64_t n, unsigned per_
     need(pici_diff(block, cap, &len, before, in, n, t, f, &opts) == PICI_OK, "pici_diff");
     memcpy(out, before, bytes);
     need(pici_apply(out, n, block, len, &opts) == PICI_OK && memcmp(in, out, bytes) == 0, "pici_apply");
-    printf(" %llx\n", hash(block, len));
+    printf(" %llx", hash(block, len));
+
+    need(pici_diff_small_bound(f, t, n) <= sizeof block, "pici_diff_small_bound");
+    need(pici_diff_small(block, sizeof block, &len, before, in, n, t, f, &opts) == PICI_OK, "pici_diff_small");
+    memcpy(out, before, bytes);
+    need(pici_apply_small(out, n, block, len, &opts) == PICI_OK && memcmp(in, out, bytes) == 0, "pici_apply_small");
+    printf(" %zu %llx\n", len, hash(block, len));
 }
 
 int main(void)

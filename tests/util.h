@@ -119,6 +119,23 @@ struct verdict {
 int roundtrips_read(const char *directory, void (*fn)(const struct roundtrip *, void *), void *context);
 int verdicts_read(const char *directory, void (*fn)(const struct verdict *, void *), void *context);
 
+/* A small delta from base to result, n elements each in host order. */
+struct small_vector {
+    const char *name;
+    enum pici_dtype dtype;
+    uint64_t n;
+    const void *base, *result;
+    enum { SMALL_MAKE, SMALL_ACCEPT, SMALL_REFUSE } use; /* made by an encoder; else decoded only */
+    enum pici_format format;
+    int checksum;
+    enum pici_status status;
+    const uint8_t *delta;
+    size_t len;
+};
+
+/* The same for small.txt. */
+int smalls_read(const char *directory, void (*fn)(const struct small_vector *, void *), void *context);
+
 /* ---- the codec against the reference ---- */
 
 /* What a check was made on. */

@@ -41,6 +41,42 @@ PICI_API enum pici_status pici_diff(void *block, size_t cap, size_t *len, const 
  * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: what is wrong with the block. */
 PICI_API enum pici_status pici_apply(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *);
 
+/* ---- small deltas: several times shorter for floats of which a step changed some ----
+ *
+ * A small delta codes what changed with probabilities that depend on the old elements, so a reader needs these to
+ * decode it. f32, f16 and bf16 are coded so where that is shorter; other dtypes, and what it does not suit, are
+ * stored as pici_diff does. It leads from base to src alone: to go back, make the delta from src to base. It is not a
+ * block: pici_inspect, pici_verify and pici_decompress refuse it.
+ *   memory    these functions allocate, for each thread that they use, up to 24 MiB, whatever n is
+ *   threads   each takes chunks of 2^19 elements */
+
+/* The length in bytes of the longest small delta of n elements; the format is that of the chunks that are stored as
+ * pici_diff does. At least 32. 0 if format or dtype is unknown, or if the length does not fit in size_t. */
+PICI_API size_t pici_diff_small_bound(enum pici_format, enum pici_dtype, uint64_t n);
+
+/* Encode what leads from base to src as a small delta.
+ *   block [cap bytes]            output; undefined unless PICI_OK. Must not overlap base or src
+ *   len   out, bytes             length of the delta; 0 unless PICI_OK
+ *   base  [n elements of dtype]  must not change during the call; may overlap src
+ *   src   [n elements of dtype]  must not change during the call
+ *   format                       of what is stored as pici_diff does; PICI_AUTO: the shortest
+ * The delta fits if cap >= pici_diff_small_bound(format, dtype, n). It has the same bytes on every CPU, at any thread
+ * count. Errors: as pici_diff; PICI_E_NOMEM. Layout: formats/small-delta.md. */
+PICI_API enum pici_status pici_diff_small(void *block, size_t cap, size_t *len, const void *base, const void *src,
+                                          uint64_t n, enum pici_dtype, enum pici_format, const struct pici_opts *);
+
+/* Apply a small delta in place: dst, which must be the base, becomes what it was made of. Applied to other elements, it
+ * is found to be invalid, or gives other elements; if that can happen, store a hash of the base with it.
+ *   dst   [n elements of the delta's dtype]   read and written; unspecified unless PICI_OK. Must not overlap block
+ *   n     must equal the delta's count
+ *   block [len bytes]                         untrusted: every rule of the format is checked, and the checksum if there
+ *                                             is one
+ * An invalid delta may be detected only after some of its chunks were applied.
+ * PICI_E_ARG: null (dst only if n > 0), overlap, n is not the delta's count, bad options. PICI_E_NOMEM.
+ * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM: what is wrong with the delta, or with dst as its base. */
+PICI_API enum pici_status pici_apply_small(void *dst, uint64_t n, const void *block, size_t len,
+                                           const struct pici_opts *);
+
 #ifdef __cplusplus
 }
 #endif

@@ -320,6 +320,8 @@ static inline __attribute__((always_inline)) void columns_by_bytes(uint64_t word
 #define PEXT64 _pext_u64
 #define PDEP64 _pdep_u64
 #endif
+#include "cpu/small_avx2.inc"
+
 #define ADD_MANY 270
 #define ISA_TABLE pici_isa_avx2
 #define ISA_NAME "avx2"

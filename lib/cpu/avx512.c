@@ -223,6 +223,8 @@ COLUMN(64, uint8_t)
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
+#include "cpu/small_avx512.inc"
+
 #ifdef __x86_64__
 #define PEXT64 _pext_u64
 #define PDEP64 _pdep_u64

@@ -153,6 +153,80 @@ struct pici_reduce {
 
 struct pici_topk_kernels; /* topk.h */
 
+/* The classes of elements by their exponents, with the share of a 0 for each: its bit is 0 with a probability of
+ * zero / 2^15 (formats/small-delta.md). */
+struct pici_classes {
+    unsigned shift;         /* of the exponent in an element */
+    unsigned exponents;     /* the largest one: 31 or 255 */
+    unsigned low;           /* class c has exponent low + c; class 0 also those below, class 31 those above */
+    uint16_t zero[32];      /* by class */
+    uint16_t exponent[256]; /* the same by exponent */
+};
+
+/* What is found out of n changed elements, and how their bits are numbered: formats/small-delta.md. */
+struct pici_differences {
+    const uint8_t *old, *now; /* may be read up to PICI_SLACK bytes past the last */
+    size_t n;
+    unsigned shift, exponents, low; /* as in pici_classes */
+    int literals;                   /* class 0 is of literals */
+    uint8_t *class, *token;         /* out: of each element; not the tokens of literals. Room for 32 more */
+    uint32_t *v;                    /* out: magnitudes; for literals, anything. Room for 32 more */
+    uint32_t *sign;                 /* out: bits */
+    uint32_t *literal;              /* out: numbers of the literals. Room for 32 more than n */
+    size_t literals_n;              /* out: how many */
+    size_t more;                    /* out: elements that differ not only in the sign */
+    uint32_t count[2][32 * 32];     /* in, out: added to: differences of class c and token t, at c * 32 + t, in both */
+};
+
+/* The classes of n changed elements, and the first list of the differences among them. */
+struct pici_first_list {
+    const uint8_t *old; /* may be read up to PICI_SLACK bytes past the last */
+    size_t n;
+    unsigned shift, exponents, low; /* as in pici_classes */
+    int literals;                   /* class 0 is of literals */
+    int all;                        /* list differences whose share is 2^15, too */
+    const uint16_t *zero;           /* [32] shares of a 0 by class */
+    uint8_t *class;                 /* out: of each element. This and what follows has room for 32 more */
+    uint32_t *id;                   /* out: numbers of the elements that are listed */
+    uint16_t *share;                /* out: their shares */
+    uint32_t *literal;              /* out: numbers of the literals */
+    size_t listed, literals_n;      /* out: how many */
+};
+
+/* The coder's lanes, and its next word. */
+struct pici_lanes {
+    uint32_t x[32];
+    const uint16_t *word; /* host order */
+};
+
+/* Kernels of small deltas. Bit i of an array of 32-bit words is bit i % 32 of word i / 32. Those for elements of 2 and
+ * 4 bytes come in pairs. */
+struct pici_small {
+    /* Set bit i where base[i] and src[i] differ, and append both elements to old and now, for n elements; bits beyond n
+     * are 0. Returns how many differ. May write PICI_SLACK bytes past the last of either. */
+    size_t (*changes[2])(uint32_t *bits, uint8_t *old, uint8_t *now, const uint8_t *base, const uint8_t *src, size_t n);
+    /* Append the elements that have a bit; returns how many. May write PICI_SLACK bytes past the last. */
+    size_t (*pick[2])(uint8_t *old, const uint8_t *base, const uint32_t *bits, size_t n);
+    /* Replace those elements, in order, by those at now. May read PICI_SLACK bytes past the last of these. */
+    void (*place[2])(uint8_t *dst, const uint32_t *bits, const uint8_t *now, size_t n);
+    void (*differences[2])(struct pici_differences *);
+    void (*first_list[2])(struct pici_first_list *);
+    /* now[i]: the float next to old[i], below it if bit i of sign is set; n of them. Either may be read or written up
+     * to PICI_SLACK bytes past the last. sign: bytes, of any alignment, (n + 7) / 8 of them. */
+    void (*neighbours[2])(uint8_t *now, const uint8_t *old, const uint8_t *sign, size_t n);
+    /* zero[i]: for n elements, the share of a 0 of their classes. */
+    void (*shares[2])(uint16_t *zero, const uint8_t *p, size_t n, const struct pici_classes *);
+    /* Encode steps of 32 bits, the last step first, with these shares of a 0. Words go before *word, which moves down:
+     * at most 32 for a step; PICI_SLACK bytes more before them may be overwritten. */
+    void (*encode)(uint32_t x[32], uint16_t **word, const uint16_t *zero, const uint32_t *bits, size_t steps);
+    /* Decode steps to bits. Uses at most 32 words for a step, and may read PICI_SLACK bytes past these. */
+    void (*decode)(struct pici_lanes *, uint32_t *bits, const uint16_t *zero, size_t steps);
+    /* The same for two coders that have nothing to do with each other, which takes less time than one after the
+     * other. */
+    void (*decode_two)(struct pici_lanes *, uint32_t *bits, const uint16_t *zero, struct pici_lanes *, uint32_t *bits2,
+                       const uint16_t *zero2, size_t steps);
+};
+
 struct pici_isa {
     const char *name;
     const struct pici_move *move[4];            /* by log2 of the width */
@@ -160,6 +234,7 @@ struct pici_isa {
     const struct pici_add *add[DTYPE_LAST + 1]; /* by dtype; [0] is null */
     const struct pici_add *xors[4];             /* by log2 of the width */
     const struct pici_reduce *reduce;
+    const struct pici_small *small;
     /* Copy n bytes with non-temporal stores. Null: this ISA has none. If not null, a run with stream set is written
      * exactly, without PICI_SLACK. */
     void (*copy)(uint8_t *dst, const uint8_t *src, size_t n);

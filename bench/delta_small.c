@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Small deltas of weights between two steps of an optimizer: their length beside what the change has at the least once
+ * the exponents of the old weights are known, beside pici_diff's and zstd's, and the speed of each kernel table.
+ *     delta_small [-r REPETITIONS] [-z] [FILE.safetensors]
+ * 2^23 weights: the f32 tensors of FILE over and over, each with 0.1% of noise; without FILE, a Gaussian network
+ * without exact zeros. A step is RATE * sign * min(1, |gradient|), with a Gaussian gradient, in f32; then both are
+ * rounded. -z: run zstd -19 --patch-from too, which takes minutes. Exits with status 1 if a limit is missed. */
+#define _GNU_SOURCE
+#include <getopt.h>
+#include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common.h"
+#include "cpu/kernels.h"
+#include "pici/delta.h"
+
+enum { WEIGHTS = 1 << 23, ISAS = 4, MOST_REPS = 100 };
+
+/* The project's limits: of the length beside the bound, and of GB/s of dense bytes with at most about 10% changed. */
+static const double limit_times = 1.10;
+static const struct {
+    const char *isa;
+    double diff, apply;
+} limit_speed[] = {{"scalar", 0.3, 0.4}, {"avx2", 0.6, 0.9}, {"avx512", 0.9, 1.5}};
+static const double rates[] = {1e-6, 5e-6, 2e-5};
+
+static uint64_t state = UINT64_C(88172645463325252);
+
+static double uniform(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return ((double)(state >> 11) + 0.5) * 0x1p-53;
+}
+
+static double gaussian(void)
+{
+    const double r = sqrt(-2 * log(uniform()));
+    return r * cos(6.283185307179586 * uniform());
+}
+
+/* The f32 values of a file, without its head. */
+static float *read_weights(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    uint64_t head;
+    if (!f || fread(&head, sizeof head, 1, f) != 1 || head > 1 << 26 || fseek(f, 0, SEEK_END))
+        die("cannot read the weights");
+    const long end = ftell(f), begin = 8 + (long)head;
+    *n = end > begin ? (size_t)(end - begin) / sizeof(float) : 0;
+    float *w = malloc(*n * sizeof *w);
+    if (!*n || !w || fseek(f, begin, SEEK_SET) || fread(w, sizeof *w, *n, f) != *n)
+        die("cannot read the weights");
+    fclose(f);
+    return w;
+}
+
+static uint32_t bits_of(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+/* f32 to bits of dtype, rounded to nearest even. */
+static uint32_t rounded(float f, enum pici_dtype dtype)
+{
+    const uint32_t u = bits_of(f);
+    if (dtype == PICI_F32)
+        return u;
+    if (dtype == PICI_BF16)
+        return (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    const uint32_t sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
+    if (a >= 0x477ff000) /* to infinity; there are no NaNs */
+        return sign | 0x7c00;
+    if (a < 0x38800000) /* a denormal: multiples of 2^-24 */
+        return sign | (uint32_t)lrint(fabs((double)f) * 0x1p24);
+    return sign | ((a - 0x38000000 + 0xfff + (a >> 13 & 1)) >> 13);
+}
+
+static void store_weight(uint8_t *to, size_t i, uint32_t u, size_t width)
+{
+    const uint16_t half = (uint16_t)u;
+    if (width == 2)
+        memcpy(to + 2 * i, &half, 2);
+    else
+        memcpy(to + 4 * i, &u, 4);
+}
+
+static uint32_t load_weight(const uint8_t *from, size_t i, size_t width)
+{
+    uint16_t half;
+    uint32_t u;
+    if (width == 2) {
+        memcpy(&half, from + 2 * i, 2);
+        return half;
+    }
+    memcpy(&u, from + 4 * i, 4);
+    return u;
+}
+
+static void make_step(uint8_t *base, uint8_t *next, enum pici_dtype dtype, double rate, const float *file, size_t n)
+{
+    state = UINT64_C(88172645463325252);
+    for (size_t i = 0; i < WEIGHTS; i++) {
+        float w = file ? file[i % n] : (float)(0.05 * gaussian());
+        if (!isfinite(w))
+            w = 0.01f;
+        w *= (float)(1 + 1e-3 * gaussian());
+        const double g = gaussian(), s = rate * (uniform() < 0.5 ? -1 : 1) * (fabs(g) < 1 ? fabs(g) : 1);
+        store_weight(base, i, rounded(w, dtype), pici_dtype_width(dtype));
+        store_weight(next, i, rounded((float)((double)w + s), dtype), pici_dtype_width(dtype));
+    }
+}
+
+/* Bits, for dtypes of 16 bits: given the exponent of the old weight, positions and differences of neighbours. */
+static double bound_of(const uint8_t *base, const uint8_t *next, enum pici_dtype dtype, size_t *changed)
+{
+    static uint32_t hist[256][1 << 16];
+    const unsigned shift = dtype == PICI_F16 ? 10 : 7, exponents = dtype == PICI_F16 ? 31 : 255;
+    double n[256] = {0}, k[256] = {0}, bits = 0;
+    memset(hist, 0, sizeof hist);
+    *changed = 0;
+    for (size_t i = 0; i < WEIGHTS; i++) {
+        const uint32_t a = load_weight(base, i, 2), b = load_weight(next, i, 2), e = a >> shift & exponents;
+        n[e]++;
+        if (a == b)
+            continue;
+        const uint32_t x = a ^ (0x7fff & (0 - (a >> 15))), y = b ^ (0x7fff & (0 - (b >> 15)));
+        k[e]++;
+        hist[e][(y - x) & 0xffff]++;
+        ++*changed;
+    }
+    for (unsigned e = 0; e <= exponents; e++) {
+        const double p = n[e] > 0 ? k[e] / n[e] : 0;
+        bits += p > 0 && p < 1 ? -n[e] * (p * log2(p) + (1 - p) * log2(1 - p)) : 0;
+        for (unsigned d = 0; d < 1 << 16; d++)
+            bits += hist[e][d] ? -(double)hist[e][d] * log2(hist[e][d] / k[e]) : 0;
+    }
+    return bits;
+}
+
+struct run {
+    uint8_t *base, *next, *dst, *delta;
+    size_t bytes, cap, len;
+    enum pici_dtype dtype;
+};
+
+/* Seconds of one diff or apply. */
+static double once(struct run *r, int apply, int threads)
+{
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.threads = threads;
+    if (apply)
+        memcpy(r->dst, r->base, r->bytes);
+    const double start = seconds(CLOCK_MONOTONIC);
+    const enum pici_status s =
+        apply ? pici_apply_small(r->dst, WEIGHTS, r->delta, r->len, &opts)
+              : pici_diff_small(r->delta, r->cap, &r->len, r->base, r->next, WEIGHTS, r->dtype, PICI_AUTO, &opts);
+    const double t = seconds(CLOCK_MONOTONIC) - start;
+    if (s || (apply && memcmp(r->dst, r->next, r->bytes)))
+        die("wrong result: a small delta");
+    return t;
+}
+
+/* GB/s. */
+static double speed(struct run *r, int apply, int threads, int reps)
+{
+    double t[MOST_REPS];
+    for (int i = 0; i < reps; i++)
+        t[i] = once(r, apply, threads);
+    return (double)r->bytes / median(t, (size_t)reps) / 1e9;
+}
+
+static void write_file(const char *path, const void *p, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(p, n, 1, f) != 1 || fclose(f))
+        die("cannot write a file");
+}
+
+static long zstd_bytes(const struct run *r, double *took)
+{
+    char dir[] = "/tmp/delta_small.XXXXXX", a[64], b[64], d[64], from[80];
+    if (!mkdtemp(dir))
+        die("no temporary directory");
+    snprintf(a, sizeof a, "%s/a", dir);
+    snprintf(b, sizeof b, "%s/b", dir);
+    snprintf(d, sizeof d, "%s/d", dir);
+    snprintf(from, sizeof from, "--patch-from=%s", a);
+    write_file(a, r->base, r->bytes);
+    write_file(b, r->next, r->bytes);
+    const double start = seconds(CLOCK_MONOTONIC);
+    const pid_t pid = fork();
+    int status;
+    if (pid == 0) {
+        execlp("zstd", "zstd", "-q", "-19", from, b, "-o", d, (char *)NULL);
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+        die("zstd failed");
+    *took = seconds(CLOCK_MONOTONIC) - start;
+    FILE *f = fopen(d, "rb");
+    const long n = f && fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
+    if (f)
+        fclose(f);
+    unlink(a);
+    unlink(b);
+    unlink(d);
+    rmdir(dir);
+    return n;
+}
+
+static int print_speeds(struct run *r, int reps, int limits)
+{
+    int missed = 0;
+    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
+        pici_isa_force(*isa);
+        const double diff = speed(r, 0, 1, reps), apply = speed(r, 1, 1, reps);
+        printf("    %-8s diff %5.2f  apply %5.2f", (*isa)->name, diff, apply);
+        for (size_t i = 0; limits && i < COUNT_OF(limit_speed); i++)
+            if (strcmp(limit_speed[i].isa, (*isa)->name) == 0) {
+                const int slow = diff < limit_speed[i].diff || apply < limit_speed[i].apply;
+                printf("  (limits %g, %g%s)", limit_speed[i].diff, limit_speed[i].apply, slow ? ": missed!" : "");
+                missed += slow;
+            }
+        printf("\n");
+    }
+    pici_isa_force(NULL);
+    printf("    2 threads diff %5.2f  apply %5.2f\n", speed(r, 0, 2, reps), speed(r, 1, 2, reps));
+    return missed;
+}
+
+static int print_rate(struct run *r, double rate, const float *file, size_t n, int reps, int zstd)
+{
+    int missed = 0;
+    size_t changed = 0;
+    struct pici_opts opts = PICI_OPTS_INIT;
+    size_t old_len;
+    make_step(r->base, r->next, r->dtype, rate, file, n);
+    const double bound = r->dtype == PICI_F32 ? 0 : bound_of(r->base, r->next, r->dtype, &changed) / 8;
+    if (pici_diff(r->delta, r->cap, &old_len, r->base, r->next, WEIGHTS, r->dtype, PICI_AUTO, &opts))
+        die("pici_diff failed");
+    once(r, 0, 1);
+    printf("  rate %g: %zu bytes, %.2f bits a weight; pici_diff %zu", rate, r->len, 8.0 * (double)r->len / WEIGHTS,
+           old_len);
+    if (bound > 0) {
+        const double times = (double)r->len / bound;
+        missed += r->dtype == PICI_BF16 && file && times > limit_times;
+        printf("; %.2f%% changed, %.3f of the bound %.0f%s", 100.0 * (double)changed / WEIGHTS, times, bound,
+               missed ? " (missed!)" : "");
+    }
+    if (zstd) {
+        double took;
+        const long z = zstd_bytes(r, &took);
+        printf("; zstd -19 %ld, %.3f of it, %.3f GB/s", z, (double)r->len / (double)z, (double)r->bytes / took / 1e9);
+    }
+    printf("\n");
+    fflush(stdout);
+    return missed + print_speeds(r, reps, r->dtype == PICI_BF16 && file != NULL);
+}
+
+int main(int argc, char **argv)
+{
+    static const enum pici_dtype dtypes[] = {PICI_BF16, PICI_F16, PICI_F32};
+    int reps = 7, zstd = 0, missed = 0, c;
+    while ((c = getopt(argc, argv, "r:z")) != -1) {
+        reps = c == 'r' ? atoi(optarg) : reps;
+        zstd |= c == 'z';
+        if (c == '?' || reps < 1 || reps > MOST_REPS) {
+            fprintf(stderr, "usage: delta_small [-r REPETITIONS] [-z] [FILE.safetensors]\n");
+            return 2;
+        }
+    }
+    size_t n = 0;
+    float *const file = optind < argc ? read_weights(argv[optind], &n) : NULL;
+    for (size_t i = 0; i < COUNT_OF(dtypes); i++) {
+        struct run r = {.dtype = dtypes[i], .bytes = WEIGHTS * pici_dtype_width(dtypes[i])};
+        r.cap = pici_diff_small_bound(PICI_HYBRID, r.dtype, WEIGHTS);
+        r.base = buffer(r.bytes, 0);
+        r.next = buffer(r.bytes, 0);
+        r.dst = buffer(r.bytes, 0);
+        r.delta = buffer(r.cap, 0);
+        printf("small deltas: %s, 2^23 weights%s; GB/s of dense bytes, median of %d\n", pici_dtype_name(r.dtype),
+               file ? "" : " of a Gaussian network", reps);
+        for (size_t k = 0; k < COUNT_OF(rates); k++)
+            missed += print_rate(&r, rates[k], file, n, reps, zstd);
+        free(r.base);
+        free(r.next);
+        free(r.dst);
+        free(r.delta);
+    }
+    printf("limits: %g of the bound, speeds; %d missed (!)\n", limit_times, missed);
+    free(file);
+    return missed != 0;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Small deltas. The input is a byte of options, a byte of dtype, a byte that says how many changes follow, each of
+ * three bytes, and two halves: base and source. With every ISA their delta must be the reference's and lead there; and
+ * with the changes made to it, be accepted or refused as the reference does. The whole input is a delta from a
+ * stranger, too. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/kernels.h"
+#include "formats/ref.h"
+#include "formats/ref_small.h"
+#include "fuzz/fuzz.h"
+#include "pici/delta.h"
+
+enum { LIMIT = 1 << 16, HEADER = 32, FIXED = 3, CHANGES = 16 };
+
+static uint64_t get(const uint8_t *p, int bytes)
+{
+    uint64_t v = 0;
+    for (int i = bytes; i-- > 0;)
+        v = v << 8 | p[i];
+    return v;
+}
+
+/* Every ISA says of a delta what the reference says. */
+static void from_stranger(const uint8_t *delta, size_t len, const uint8_t *base, uint64_t n, unsigned width)
+{
+    const size_t bytes = (size_t)n * width;
+    uint8_t *want = memory(bytes), *got = memory(bytes);
+    if (bytes)
+        memcpy(want, base, bytes);
+    const enum ref_status s = ref_small_apply(want, n, delta, len);
+    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++)
+        for (int threads = 1; threads < 3; threads++) {
+            struct pici_opts opts = PICI_OPTS_INIT;
+            opts.threads = threads;
+            if (bytes)
+                memcpy(got, base, bytes);
+            pici_isa_force(*isa);
+            require((int)pici_apply_small(got, n, delta, len, &opts) == (int)s);
+            require(s || !bytes || memcmp(got, want, bytes) == 0);
+        }
+    pici_isa_force(NULL);
+    free(want);
+    free(got);
+}
+
+static void there(const uint8_t *base, const uint8_t *src, uint64_t n, unsigned dtype, unsigned format, int checksum,
+                  const uint8_t *change, unsigned changes)
+{
+    const unsigned width = ref_width(dtype);
+    const size_t bytes = (size_t)n * width;
+    const size_t bound = pici_diff_small_bound((enum pici_format)format, (enum pici_dtype)dtype, n);
+    uint8_t *got = memory(bound), *now = memory(bytes);
+    size_t want_len, len;
+    uint8_t *want = ref_small_encode(&want_len, base, src, n, dtype, format, checksum);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.checksum = checksum;
+    require(want != NULL && bound >= want_len);
+    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
+        pici_isa_force(*isa);
+        require(pici_diff_small(got, bound, &len, base, src, n, (enum pici_dtype)dtype, (enum pici_format)format,
+                                &opts) == PICI_OK);
+        require(len == want_len && memcmp(got, want, len) == 0);
+        if (bytes)
+            memcpy(now, base, bytes);
+        require(pici_apply_small(now, n, got, len, NULL) == PICI_OK && (!bytes || memcmp(now, src, bytes) == 0));
+    }
+    pici_isa_force(NULL);
+    for (unsigned i = 0; i < changes; i++, change += 3)
+        want[get(change, 2) % want_len] ^= change[2];
+    if (get(want + 8, 8) == n && want[5] == dtype)
+        from_stranger(want, want_len, base, n, width);
+    free(want);
+    free(got);
+    free(now);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    uint8_t *copy = memory(len);
+    if (len)
+        memcpy(copy, data, len);
+    if (len >= HEADER && get(copy + 8, 8) <= LIMIT && ref_width(copy[5])) {
+        const uint64_t n = get(copy + 8, 8);
+        uint8_t *base = memory((size_t)n * 8);
+        for (size_t i = 0; i < n * 8; i++)
+            base[i] = (uint8_t)(i % 4 == 3 ? 0x3c : i * 7 / 4);
+        from_stranger(copy, len, base, n, ref_width(copy[5]));
+        free(base);
+    }
+    if (len >= FIXED) {
+        static const unsigned often[4] = {REF_BF16, REF_F16, REF_F32, REF_BF16};
+        const unsigned dtype = copy[1] & 128 ? often[copy[1] & 3] : 1u + copy[1] % 14, changes = copy[2] % CHANGES;
+        if (len >= FIXED + 3 * changes) {
+            const uint8_t *const elements = copy + FIXED + 3 * changes;
+            const uint64_t n = (len - FIXED - 3 * changes) / 2 / ref_width(dtype);
+            there(elements, elements + n * ref_width(dtype), n, dtype, copy[0] & 3, copy[0] >> 7, copy + FIXED,
+                  changes);
+        }
+    }
+    free(copy);
+    return 0;
+}

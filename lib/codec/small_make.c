@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Encoding a context chunk (formats/small-delta.md). Changed elements are few, so what is found out of each of them is
+ * kept in arrays; then all bits are listed, and coded from the last to the first. */
+#include <stdlib.h>
+
+#include "bytes.h"
+#include "codec/small.h"
+#include "cpu/kernels.h"
+
+enum { SEGMENT = 128 /* steps that are coded at once */, SEGMENT_BITS = SEGMENT * SMALL_LANES };
+
+struct small_maker {
+    struct small_shape shape;
+    struct small_tables tables;
+    size_t n; /* elements that there is memory for */
+    uint32_t *changed;
+    uint8_t *old, *now;     /* changed elements */
+    uint8_t *class, *token; /* of each of these */
+    uint32_t *v;            /* magnitudes of differences */
+    uint32_t *sign;         /* bits */
+    uint32_t *id;           /* numbers of those in the list at hand */
+    uint32_t *literal;      /* numbers of the literals */
+    size_t literals, zeros; /* zeros: literals with token 0 */
+    uint32_t *mantissa;     /* of these */
+    uint16_t *zero;         /* listed bits: shares of a 0 */
+    uint32_t *bit;
+    size_t listed, list_cap;
+    uint16_t *words; /* filled from its end */
+    size_t words_cap;
+    uint8_t *chunk;
+    struct pici_classes classes;
+    struct pici_differences differences;
+    uint32_t tokens[SMALL_CLASSES][SMALL_TOKENS];
+    uint32_t sampled[SMALL_CLASSES];
+    uint32_t x[SMALL_LANES];
+    uint16_t level[SMALL_TOKENS][SMALL_CLASSES]; /* shares of a 0 by level, or node, and class */
+};
+
+void pici_small_maker_free(struct small_maker *m)
+{
+    if (!m)
+        return;
+    void *const all[] = {m->changed, m->old,     m->now,      m->class, m->token, m->v,     m->sign,
+                         m->id,      m->literal, m->mantissa, m->zero,  m->bit,   m->words, m->chunk};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    free(m);
+}
+
+struct small_maker *pici_small_maker(uint64_t n, const struct small_shape *shape)
+{
+    struct small_maker *m = calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    const size_t most = n < SMALL_CHUNK ? (size_t)n : SMALL_CHUNK, room = most + SMALL_LANES, w = shape->width_log2;
+    const size_t listed = shape->tree ? SMALL_TREE_LEVELS + 1 : SMALL_LISTED;
+    m->shape = *shape;
+    m->n = most;
+    m->list_cap = listed * most + (SMALL_TOKENS + 2) * 2 * SMALL_LANES;
+    m->words_cap = (most << w) / 2 + SEGMENT_BITS + 64 + PICI_SLACK;
+    m->changed = malloc(room / 8 + 8);
+    m->old = malloc((room << w) + PICI_SLACK);
+    m->now = malloc((room << w) + PICI_SLACK);
+    m->class = malloc(room);
+    m->token = malloc(room);
+    m->v = malloc(room * sizeof *m->v);
+    m->sign = malloc(room / 8 + 8);
+    m->id = malloc(room * sizeof *m->id);
+    m->literal = malloc(room * sizeof *m->literal);
+    m->mantissa = malloc(room * sizeof *m->mantissa);
+    m->zero = malloc(m->list_cap * sizeof *m->zero);
+    m->bit = malloc(m->list_cap / 8 + 8);
+    m->words = malloc(m->words_cap * sizeof *m->words);
+    m->chunk = malloc((size_t)small_context_limit(most, shape->width_log2) + 16);
+    if (!m->changed || !m->old || !m->now || !m->class || !m->token || !m->v || !m->sign || !m->id || !m->literal ||
+        !m->mantissa || !m->zero || !m->bit || !m->words || !m->chunk) {
+        pici_small_maker_free(m);
+        return NULL;
+    }
+    return m;
+}
+
+/* ---- counting ---- */
+
+/* Find class, magnitude, sign and token of each changed element but the tokens of literals. Returns how many changed
+ * otherwise than in the sign alone. */
+static size_t differences(struct small_maker *m, size_t k)
+{
+    struct pici_differences *const d = &m->differences;
+    d->old = m->old;
+    d->now = m->now;
+    d->n = k;
+    d->shift = m->shape.mantissa;
+    d->exponents = m->shape.exponents;
+    d->low = m->tables.low;
+    d->literals = m->shape.literals;
+    d->class = m->class;
+    d->token = m->token;
+    d->v = m->v;
+    d->sign = m->sign;
+    d->literal = m->literal;
+    memset(d->count, 0, sizeof d->count);
+    pici_isa()->small->differences[m->shape.width_log2 - 1](d);
+    m->literals = d->literals_n;
+    for (unsigned i = 0; i < SMALL_CLASSES * SMALL_TOKENS; i++)
+        m->tokens[i / SMALL_TOKENS][i % SMALL_TOKENS] = d->count[0][i] + d->count[1][i];
+    return d->more;
+}
+
+static void literals(struct small_maker *m)
+{
+    const struct small_shape *s = &m->shape;
+    struct small_tables *const t = &m->tables;
+    m->zeros = 0;
+    for (size_t i = 0; i < m->literals; i++) {
+        const unsigned e = small_exponent(small_load(m->now, m->literal[i], s->width_log2), s);
+        t->top = e > t->top ? e : t->top;
+    }
+    for (size_t i = 0; i < m->literals; i++) {
+        const uint32_t b = small_load(m->now, m->literal[i], s->width_log2);
+        const unsigned below = t->top - small_exponent(b, s), x = below < SMALL_ESCAPE ? below : SMALL_ESCAPE;
+        m->token[m->literal[i]] = (uint8_t)x;
+        m->tokens[0][x]++;
+        if (x == 0)
+            m->mantissa[m->zeros++] = b & ((UINT32_C(1) << s->mantissa) - 1);
+    }
+}
+
+static unsigned largest_exponent(const struct small_maker *m, size_t k)
+{
+    const struct small_shape *s = &m->shape;
+    const uint32_t field = s->exponents << s->mantissa;
+    uint32_t most = 0;
+    for (size_t i = 0; i < k; i++) {
+        const uint32_t e = small_load(m->old, i, s->width_log2) & field;
+        most = e > most ? e : most;
+    }
+    return most >> s->mantissa;
+}
+
+/* ---- lists ---- */
+
+/* Bits that are listed, without those beyond the end of a list. */
+static uint64_t count_listed(const struct small_maker *m)
+{
+    uint64_t all = m->zeros;
+    for (unsigned c = 0; c < SMALL_CLASSES; c++)
+        for (unsigned t = 0; t < SMALL_TOKENS; t++)
+            all += (uint64_t)m->tokens[c][t] * (m->shape.tree           ? SMALL_TREE_LEVELS
+                                                : t < m->tables.most[c] ? t + 1
+                                                                        : m->tables.most[c]);
+    return all;
+}
+
+struct list {
+    uint16_t *zero;
+    uint32_t *bit, word;
+    size_t n;
+};
+
+static inline void list_add(struct list *l, uint16_t zero, uint32_t bit, int kept)
+{
+    const unsigned at = l->n % 32;
+    l->zero[l->n] = zero;
+    l->word = (at ? l->word : 0) | bit << at;
+    l->bit[l->n / 32] = l->word;
+    l->n += (size_t)kept;
+}
+
+static void list_end(struct list *l)
+{
+    while (l->n % 32)
+        list_add(l, SMALL_SHARES, 0, 1);
+}
+
+/* The lists of the elements in m->id. */
+static void list_tokens(struct small_maker *m, struct list *l, size_t n)
+{
+    if (m->shape.tree) {
+        for (unsigned level = 0; level < SMALL_TREE_LEVELS; level++) {
+            for (size_t i = 0; i < n; i++) {
+                const uint32_t t = m->token[m->id[i]];
+                list_add(l, m->level[(32 + t) >> (SMALL_TREE_LEVELS - level)][m->class[m->id[i]]],
+                         t >> (SMALL_TREE_LEVELS - 1 - level) & 1, 1);
+            }
+            list_end(l);
+        }
+        return;
+    }
+    for (unsigned level = 0; n; level++) {
+        const uint16_t *const zero = m->level[level];
+        size_t left = 0;
+        for (size_t i = 0; i < n; i++) { /* where nothing is listed, the bit is 0, and nobody goes on */
+            const uint32_t x = m->id[i];
+            const uint16_t z = zero[m->class[x]];
+            const uint32_t more = m->token[x] > level;
+            list_add(l, z, more, z != SMALL_SHARES);
+            m->id[left] = x;
+            left += more;
+        }
+        list_end(l);
+        n = left;
+    }
+}
+
+static void make_lists(struct small_maker *m, size_t k)
+{
+    struct list l = {m->zero, m->bit, 0, 0};
+    size_t n = 0;
+    for (unsigned c = 0; c < SMALL_CLASSES; c++)
+        for (unsigned t = 0; t < SMALL_TOKENS; t++)
+            m->level[t][c] = pici_small_zero[m->tables.token[c][t]];
+    for (size_t i = 0, next = 0; i < k; i++) {
+        if (next < m->literals && m->literal[next] == i)
+            next++;
+        else
+            m->id[n++] = (uint32_t)i;
+    }
+    list_tokens(m, &l, n);
+    memcpy(m->id, m->literal, m->literals * sizeof *m->id);
+    list_tokens(m, &l, m->literals);
+    for (size_t i = 0; i < m->zeros; i++)
+        list_add(&l, pici_small_zero[m->tables.frequent_odds], m->mantissa[i] == m->tables.frequent, 1);
+    list_end(&l);
+    m->listed = l.n;
+}
+
+/* ---- the chunk ---- */
+
+/* Code all bits. Returns the first word; null if there are more than most. */
+static const uint16_t *code(struct small_maker *m, size_t most, const uint8_t *base, size_t n)
+{
+    const struct pici_small *const kernel = pici_isa()->small;
+    const unsigned w = m->shape.width_log2;
+    uint16_t *const end = m->words + m->words_cap, *word = end;
+    uint16_t zero[SEGMENT_BITS];
+    for (int i = 0; i < SMALL_LANES; i++)
+        m->x[i] = SMALL_STATE;
+    for (size_t left = m->listed / SMALL_LANES; left;) {
+        const size_t steps = left % SEGMENT ? left % SEGMENT : SEGMENT;
+        left -= steps;
+        kernel->encode(m->x, &word, m->zero + left * SMALL_LANES, m->bit + left, steps);
+        if ((size_t)(end - word) > most)
+            return NULL;
+    }
+    for (size_t left = n; left;) {
+        const size_t some = left % SEGMENT_BITS ? left % SEGMENT_BITS : SEGMENT_BITS;
+        size_t padded = some;
+        left -= some;
+        kernel->shares[w - 1](zero, base + (left << w), some, &m->classes);
+        for (; padded % SMALL_LANES; padded++)
+            zero[padded] = SMALL_SHARES;
+        kernel->encode(m->x, &word, zero, m->changed + left / 32, padded / SMALL_LANES);
+        if ((size_t)(end - word) > most)
+            return NULL;
+    }
+    return word;
+}
+
+static void set_classes(struct small_maker *m)
+{
+    struct pici_classes *const c = &m->classes;
+    c->shift = m->shape.mantissa;
+    c->exponents = m->shape.exponents;
+    c->low = m->tables.low;
+    for (unsigned i = 0; i < SMALL_CLASSES; i++)
+        c->zero[i] = pici_small_zero[m->tables.changed[i]];
+    for (unsigned e = 0; e <= m->shape.exponents; e++)
+        c->exponent[e] = c->zero[small_class(e, m->tables.low)];
+}
+
+/* Bits that are appended to bytes. */
+struct appended {
+    uint8_t *p;
+    uint64_t bits;
+    unsigned n;
+};
+
+static inline void append(struct appended *a, uint32_t v, unsigned bits)
+{
+    a->bits |= (uint64_t)v << a->n;
+    for (a->n += bits; a->n >= 8; a->n -= 8, a->bits >>= 8)
+        *a->p++ = (uint8_t)a->bits;
+}
+
+static inline uint32_t low_bits(uint32_t v, unsigned bits)
+{
+    return v & (uint32_t)((UINT64_C(1) << bits) - 1);
+}
+
+/* Bits of all extra bits. */
+static uint64_t count_extra(const struct small_maker *m)
+{
+    const struct small_shape *s = &m->shape;
+    uint64_t all = 0;
+    for (unsigned c = s->literals != 0; c < SMALL_CLASSES; c++)
+        for (unsigned t = 0; t < SMALL_TOKENS; t++)
+            all += (uint64_t)m->tokens[c][t] * small_extra_bits(t, s->tree);
+    for (unsigned t = 0; s->literals && t < SMALL_TOKENS; t++)
+        all += (uint64_t)m->tokens[0][t] * (t == SMALL_ESCAPE ? (8u << s->width_log2) - 1 : s->mantissa);
+    for (size_t i = 0; i < m->zeros; i++)
+        all -= m->mantissa[i] == m->tables.frequent ? s->mantissa : 0;
+    return all;
+}
+
+static uint8_t *put_extra(const struct small_maker *m, uint8_t *p, size_t k)
+{
+    const struct small_shape *s = &m->shape;
+    const unsigned w = s->width_log2;
+    struct appended a = {p, 0, 0};
+    for (size_t i = 0, next = 0; i < k; i++) {
+        if (next < m->literals && m->literal[next] == i) {
+            next++;
+            continue;
+        }
+        const unsigned bits = small_extra_bits(m->token[i], s->tree);
+        if (bits)
+            append(&a, low_bits(m->v[i] - small_least(m->token[i], s->tree), bits), bits);
+    }
+    for (size_t i = 0; i < m->literals; i++) {
+        const uint32_t b = small_load(m->now, m->literal[i], w), mantissa = low_bits(b, s->mantissa);
+        const unsigned t = m->token[m->literal[i]];
+        if (t == SMALL_ESCAPE)
+            append(&a, low_bits(b, (8u << w) - 1), (8u << w) - 1);
+        else if (t || mantissa != m->tables.frequent)
+            append(&a, mantissa, s->mantissa);
+    }
+    if (a.n)
+        *a.p++ = (uint8_t)a.bits;
+    return a.p;
+}
+
+size_t pici_small_make(struct small_maker *m, const uint8_t **chunk, uint64_t *least, const uint8_t *base,
+                       const uint8_t *src, size_t n)
+{
+    const struct small_shape *s = &m->shape;
+    const unsigned w = s->width_log2;
+    const size_t k = pici_isa()->small->changes[w - 1](m->changed, m->old, m->now, base, src, n);
+    *least = 0;
+    *chunk = m->chunk;
+    if (!k)
+        return 0;
+    memset(&m->tables, 0, sizeof m->tables);
+    memset(m->sampled, 0, sizeof m->sampled);
+    const unsigned largest = largest_exponent(m, k);
+    m->tables.low = largest > SMALL_CLASSES - 2 ? largest - (SMALL_CLASSES - 2) : 0;
+    *least = 48 + ((uint64_t)differences(m, k) << w);
+    literals(m);
+    pici_small_sample(m->sampled, base, n, s, m->tables.low);
+    pici_small_count(&m->tables, s->tree, m->tokens, m->sampled);
+    pici_small_frequent(&m->tables, s, m->mantissa, m->zeros);
+    if (!s->tree && count_listed(m) > (uint64_t)SMALL_LISTED * n)
+        return 0;
+
+    /* all that is not words */
+    uint8_t tables[SMALL_CTX_TABLES + SMALL_TABLES_MOST];
+    const size_t before = pici_small_put_tables(tables, &m->tables, s->tree), signs = (k + 7) / 8;
+    const uint64_t fixed = before + signs + (count_extra(m) + 7) / 8, limit = small_context_limit(n, w);
+    if (fixed >= limit)
+        return 0;
+    make_lists(m, k);
+    set_classes(m);
+    const size_t most = (size_t)(limit - 1 - fixed) / 2;
+    const uint16_t *const word = code(m, most, base, n);
+    if (!word)
+        return 0;
+    const size_t words = (size_t)(m->words + m->words_cap - word);
+    uint8_t *p = m->chunk;
+    memcpy(p, tables, before);
+    store_le32(p + SMALL_CTX_WORDS, (uint32_t)words);
+    for (int i = 0; i < SMALL_LANES; i++)
+        store_le32(p + SMALL_CTX_STATES + 4 * i, m->x[i]);
+    p += before;
+    for (size_t i = 0; i < words; i++, p += 2) {
+        const uint16_t v = le16(word[i]);
+        memcpy(p, &v, 2);
+    }
+    for (size_t i = 0; i < signs; i++)
+        *p++ = (uint8_t)(m->sign[i / 4] >> i % 4 * 8);
+    return (size_t)(put_extra(m, p, k) - m->chunk);
+}

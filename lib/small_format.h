@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The layout of a small delta: its constants, and pure integer functions. Includes no other header of this project.
+ * Specification: formats/small-delta.md. */
+#ifndef PICI_LIB_SMALL_FORMAT_H
+#define PICI_LIB_SMALL_FORMAT_H
+
+#include <stdint.h>
+
+/* Byte offsets of the header's fields. */
+enum {
+    SMALL_HDR_MAGIC = 0,
+    SMALL_HDR_VERSION = 4,
+    SMALL_HDR_DTYPE = 5,
+    SMALL_HDR_FLAGS = 6,
+    SMALL_HDR_COUNT = 8,
+    SMALL_HDR_LENGTH = 16,
+    SMALL_HDR_CHECKSUM = 24,
+    SMALL_HDR_BYTES = 32,
+    SMALL_ENTRY_BYTES = 4 /* of the directory */
+};
+
+/* Byte offsets of a context chunk's fields. */
+enum {
+    SMALL_CTX_LOW = 0,
+    SMALL_CTX_TOP = 1,
+    SMALL_CTX_FREQUENT_ODDS = 2,
+    SMALL_CTX_ZERO = 3,
+    SMALL_CTX_FREQUENT = 4,
+    SMALL_CTX_CLASSES = 8,
+    SMALL_CTX_WORDS = 12,
+    SMALL_CTX_STATES = 16,
+    SMALL_CTX_TABLES = 144
+};
+
+enum { SMALL_FORMAT_VERSION = 1, SMALL_FLAG_CHECKSUM = 1 };
+#define SMALL_KIND_CONTEXT (UINT32_C(1) << 31) /* in an entry of the directory */
+
+enum {
+    SMALL_CHUNK = 1 << 19, /* elements */
+    SMALL_LANES = 32,      /* of a step */
+    SMALL_CLASSES = 32,
+    SMALL_TOKENS = 32,
+    SMALL_STATE = 1 << 16,      /* of each lane when all is decoded */
+    SMALL_SHARES = 1 << 15,     /* what the shares of a 0 and of a 1 add up to */
+    SMALL_SAMPLE_OF = 128,      /* of so many elements, */
+    SMALL_SAMPLE = 32,          /* so many are counted */
+    SMALL_MOST_DIFFERENCE = 29, /* the largest token of a difference of 16 bits */
+    SMALL_ESCAPE = 31,          /* the token of a literal of which all bits are stored */
+    SMALL_LISTED = 4,           /* listed bits for each element, at most, of dtypes of 16 bits */
+    SMALL_TREE_LEVELS = 5,      /* f32: bits of a token */
+    SMALL_TABLES_MOST = 32 * 33 /* bytes of tables */
+};
+
+/* What elements of a dtype are made of. */
+struct small_shape {
+    unsigned width_log2; /* 1 or 2 */
+    unsigned mantissa;   /* bits */
+    uint32_t exponents;  /* the largest exponent */
+    int literals;        /* class 0 has its new values stored */
+    int tree;            /* tokens are coded by a binary tree, else level by level */
+};
+
+/* Returns 0 for a dtype that has no context chunks. */
+static inline int small_shape(struct small_shape *s, unsigned dtype)
+{
+    static const struct small_shape shape[5] = {
+        {0, 0, 0, 0, 0}, {2, 23, 255, 1, 1}, {0, 0, 0, 0, 0}, {1, 10, 31, 0, 0}, {1, 7, 255, 1, 0}};
+    *s = shape[dtype < 5 ? dtype : 0];
+    return s->width_log2 != 0;
+}
+
+static inline uint64_t small_chunks(uint64_t count)
+{
+    return count / SMALL_CHUNK + (count % SMALL_CHUNK != 0);
+}
+
+/* Elements of chunk i. */
+static inline uint64_t small_chunk_elements(uint64_t count, uint64_t i)
+{
+    const uint64_t left = count - i * SMALL_CHUNK;
+    return left < SMALL_CHUNK ? left : SMALL_CHUNK;
+}
+
+/* The first element that is counted of those from i on, a multiple of SMALL_SAMPLE_OF. Which quarter it is changes from
+ * one to the next, since the rows of a matrix often have a multiple of 128 elements. */
+static inline uint64_t small_sampled(uint64_t i)
+{
+    return i + SMALL_SAMPLE * ((uint32_t)(i / SMALL_SAMPLE_OF) * UINT32_C(2654435761) >> 30);
+}
+
+/* A context chunk of n elements is shorter than this. */
+static inline uint64_t small_context_limit(uint64_t n, unsigned width_log2)
+{
+    return 48 + (n << width_log2);
+}
+
+static inline unsigned small_class(unsigned exponent, unsigned low)
+{
+    return exponent <= low ? 0 : exponent - low > SMALL_CLASSES - 1 ? SMALL_CLASSES - 1 : exponent - low;
+}
+
+/* Extra bits of the token of a difference. */
+static inline unsigned small_extra_bits(unsigned token, int tree)
+{
+    return tree ? token : token < 4 ? 0 : token / 2 - 1;
+}
+
+/* The least magnitude of a difference with the token. */
+static inline uint32_t small_least(unsigned token, int tree)
+{
+    return tree ? UINT32_C(1) << token : token < 4 ? token + 1 : ((2u + (token & 1)) << (token / 2 - 1)) + 1;
+}
+
+#endif

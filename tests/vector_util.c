@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Golden vectors, read. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/ref.h"
+#include "util.h"
+
+enum { LONGEST = 1 << 23 /* byte string */ };
+
+struct text {
+    char *all, *next;
+};
+
+static int text_open(struct text *t, const char *directory, const char *name)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        perror(path);
+        return 0;
+    }
+    size_t cap = 1 << 20, n;
+    t->all = t->next = test_alloc(cap);
+    n = fread(t->all, 1, cap - 1, f);
+    t->all[n] = 0;
+    fclose(f);
+    return n < cap - 1;
+}
+
+/* The next token; null at the end. */
+static char *token(struct text *t)
+{
+    for (;;) {
+        t->next += strspn(t->next, " \n");
+        if (*t->next != '#')
+            break;
+        t->next += strcspn(t->next, "\n");
+    }
+    char *start = t->next;
+    t->next += strcspn(t->next, " \n");
+    if (*t->next)
+        *t->next++ = 0;
+    return *start ? start : NULL;
+}
+
+/* A byte string into a fresh buffer; null if it is not one. */
+static uint8_t *byte_string(struct text *t, size_t *len)
+{
+    size_t cap = 1 << 16, n = 0;
+    uint8_t *p = test_alloc(cap);
+    const char *s;
+    while ((s = token(t)) && strcmp(s, ".") != 0) {
+        size_t digits = strspn(s, "0123456789abcdef"), unit = digits / 2, times = 1;
+        if (s[digits] == '*')
+            times = strtoul(s + digits + 1, NULL, 10);
+        if (!unit || digits % 2 || times > LONGEST / unit || n > LONGEST - unit * times)
+            break;
+        if (n + unit * times > cap) {
+            cap = 2 * (n + unit * times);
+            if (!(p = realloc(p, cap)))
+                abort();
+        }
+        for (size_t i = 0; i < unit; i++) {
+            const char pair[3] = {s[2 * i], s[2 * i + 1], 0};
+            p[n + i] = (uint8_t)strtoul(pair, NULL, 16);
+        }
+        for (size_t i = unit; i < unit * times; i++)
+            p[n + i] = p[n + i - unit];
+        n += unit * times;
+    }
+    *len = n;
+    if (s && strcmp(s, ".") == 0)
+        return p;
+    free(p);
+    return NULL;
+}
+
+static unsigned dtype_named(const char *name)
+{
+    for (unsigned d = PICI_F32; d <= PICI_U64; d++)
+        if (name && strcmp(name, pici_dtype_name((enum pici_dtype)d)) == 0)
+            return d;
+    return 0;
+}
+
+int roundtrips_read(const char *directory, void (*fn)(const struct roundtrip *, void *), void *context)
+{
+    struct text t;
+    struct roundtrip c = {.name = ""};
+    uint8_t *dense = NULL;
+    const char *word;
+    int calls = 0;
+    if (!text_open(&t, directory, "roundtrip.txt"))
+        return -1;
+    while ((word = token(&t))) {
+        size_t bytes;
+        if (strcmp(word, "case") == 0) {
+            c.name = token(&t);
+        } else if (strcmp(word, "dense") == 0) {
+            unsigned dtype = dtype_named(token(&t)), width = ref_width(dtype);
+            const char *n = token(&t);
+            free(dense);
+            dense = byte_string(&t, &bytes);
+            c.dtype = (enum pici_dtype)dtype;
+            c.n = n ? strtoull(n, NULL, 10) : 0;
+            if (!dense || !width || bytes != c.n * width)
+                break;
+            for (uint64_t i = 0; i < c.n; i++)
+                ref_store(dense, i, width, ref_get(dense + i * width, width));
+            c.dense = dense;
+        } else {
+            const char *format = token(&t), *checksum = token(&t);
+            uint8_t *block = byte_string(&t, &c.len);
+            if (!block || !dense)
+                break;
+            for (int f = PICI_DENSE; f <= PICI_HYBRID; f++)
+                if (strcmp(format, pici_format_name((enum pici_format)f)) == 0)
+                    c.format = (enum pici_format)f;
+            c.checksum = strcmp(checksum, "checksum") == 0;
+            c.earlier = strcmp(checksum, "earlier") == 0;
+            c.block = block;
+            fn(&c, context);
+            calls++;
+            free(block);
+        }
+    }
+    free(dense);
+    free(t.all);
+    return word ? -1 : calls;
+}
+
+int verdicts_read(const char *directory, void (*fn)(const struct verdict *, void *), void *context)
+{
+    struct text t;
+    struct verdict c = {.name = ""};
+    const char *word;
+    int calls = 0;
+    if (!text_open(&t, directory, "verify.txt"))
+        return -1;
+    while ((word = token(&t))) {
+        if (strcmp(word, "case") == 0) {
+            c.name = token(&t);
+        } else if (strcmp(word, "fault") == 0) {
+            const char *status, *offset, *tile;
+            c.rule = token(&t);
+            status = token(&t);
+            offset = token(&t);
+            if (!(tile = token(&t)))
+                break;
+            if (strcmp(c.rule, "-") == 0)
+                c.rule = NULL;
+            c.status = strcmp(status, "OK") == 0            ? PICI_OK
+                       : strcmp(status, "CORRUPT") == 0     ? PICI_E_CORRUPT
+                       : strcmp(status, "VERSION") == 0     ? PICI_E_VERSION
+                       : strcmp(status, "UNSUPPORTED") == 0 ? PICI_E_UNSUPPORTED
+                                                            : PICI_E_CHECKSUM;
+            c.offset = strtoull(offset, NULL, 10);
+            c.tile = strcmp(tile, "-") == 0 ? PICI_NO_TILE : strtoull(tile, NULL, 10);
+        } else {
+            uint8_t *block = byte_string(&t, &c.len);
+            if (!block)
+                break;
+            c.block = block;
+            fn(&c, context);
+            calls++;
+            free(block);
+        }
+    }
+    free(t.all);
+    return word ? -1 : calls;
+}
+
+/* A byte string of n elements, in host order; null if it is not one. */
+static uint8_t *elements(struct text *t, uint64_t n, unsigned width)
+{
+    size_t bytes;
+    uint8_t *p = byte_string(t, &bytes);
+    if (p && (!width || bytes != n * width)) {
+        free(p);
+        return NULL;
+    }
+    for (uint64_t i = 0; p && i < n; i++)
+        ref_store(p, i, width, ref_get(p + i * width, width));
+    return p;
+}
+
+int smalls_read(const char *directory, void (*fn)(const struct small_vector *, void *), void *context)
+{
+    struct text t;
+    struct small_vector c = {.name = ""};
+    uint8_t *base = NULL, *result = NULL;
+    const char *word;
+    int calls = 0;
+    if (!text_open(&t, directory, "small.txt"))
+        return -1;
+    while ((word = token(&t))) {
+        if (strcmp(word, "case") == 0) {
+            c.name = token(&t);
+        } else if (strcmp(word, "base") == 0) {
+            const unsigned dtype = dtype_named(token(&t));
+            const char *n = token(&t);
+            c.dtype = (enum pici_dtype)dtype;
+            c.n = n ? strtoull(n, NULL, 10) : 0;
+            free(base);
+            if (!(base = elements(&t, c.n, ref_width(dtype))))
+                break;
+        } else if (strcmp(word, "result") == 0) {
+            free(result);
+            if (!(result = elements(&t, c.n, ref_width(c.dtype))))
+                break;
+        } else {
+            const char *status = NULL;
+            c.use = strcmp(word, "accept") == 0   ? SMALL_ACCEPT
+                    : strcmp(word, "refuse") == 0 ? SMALL_REFUSE
+                                                  : SMALL_MAKE;
+            c.status = PICI_OK;
+            if (c.use == SMALL_REFUSE) {
+                status = token(&t);
+                c.status = status && strcmp(status, "VERSION") == 0    ? PICI_E_VERSION
+                           : status && strcmp(status, "CHECKSUM") == 0 ? PICI_E_CHECKSUM
+                                                                       : PICI_E_CORRUPT;
+            } else if (c.use == SMALL_MAKE) {
+                const char *format = token(&t), *checksum = token(&t);
+                for (int f = PICI_DENSE; format && f <= PICI_HYBRID; f++)
+                    if (strcmp(format, pici_format_name((enum pici_format)f)) == 0)
+                        c.format = (enum pici_format)f;
+                c.checksum = checksum && strcmp(checksum, "checksum") == 0;
+            }
+            uint8_t *delta = byte_string(&t, &c.len);
+            if (!delta || !base || !result)
+                break;
+            c.base = base;
+            c.result = result;
+            c.delta = delta;
+            fn(&c, context);
+            calls++;
+            free(delta);
+        }
+    }
+    free(base);
+    free(result);
+    free(t.all);
+    return word ? -1 : calls;
+}
