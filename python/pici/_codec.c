@@ -24,20 +24,24 @@
 #include "pici/pici.h"
 
 enum {
-    QUICK = 32768,      /* bytes: a call on less takes a few microseconds, about as long as to hand the GIL over */
-    SMALL_BLOCK = 16384 /* bytes: a block that may be as long as this is made on the stack */
+    QUICK = 32768,       /* bytes: a call on less takes a few microseconds, about as long as to hand the GIL over */
+    SMALL_BLOCK = 16384, /* bytes: a block that may be as long as this is made on the stack */
+    DELTA_DTYPE = 5      /* offset of the dtype in a small delta */
 };
 
 /* The functions of the library, with the types that its headers give them. */
 #define FUNCTIONS(X)                                                                                                   \
     X(bound)                                                                                                           \
+    X(diff_small_bound)                                                                                                \
     X(dtype_width)                                                                                                     \
     X(compress)                                                                                                        \
     X(diff)                                                                                                            \
+    X(diff_small)                                                                                                      \
     X(decompress)                                                                                                      \
     X(decompress_range)                                                                                                \
     X(scatter_add)                                                                                                     \
     X(apply)                                                                                                           \
+    X(apply_small)                                                                                                     \
     X(inspect)                                                                                                         \
     X(verify_at)
 #define MEMBER(name) __typeof__(&pici_##name) name;
@@ -77,19 +81,21 @@ static PyObject *bind(PyObject *self, PyObject *address_of)
     return FUNCTIONS(TAKE) pici_py_comm_bind(address_of) ? Py_BuildValue("") : NULL;
 }
 
-/* encode(base, source, dtype, format, threads, checksum, zeros, out) -> block, or its length in out, or a status < 0.
+/* encode(base, source, dtype, format, threads, checksum, zeros, small, out) -> block, or its length in out, or a
+ * status < 0.
  *   base    an array of source's length, for a delta; or None
+ *   small   with base: make a small delta
  *   dtype, format, zeros   numbers of the enums
  *   out     an array to write the block to; or None, for new bytes */
 static PyObject *encode(PyObject *self, PyObject *args)
 {
     (void)self;
     PyObject *base_object, *source_object, *threads, *out_object;
-    int dtype, format, checksum, zeros;
+    int dtype, format, checksum, zeros, small_delta;
     struct memory base = {NULL, 0}, source, out = {NULL, 0};
     struct pici_opts opts = PICI_OPTS_INIT;
-    if (!PyArg_ParseTuple(args, "OOiiOpiO", &base_object, &source_object, &dtype, &format, &threads, &checksum, &zeros,
-                          &out_object) ||
+    if (!PyArg_ParseTuple(args, "OOiiOpipO", &base_object, &source_object, &dtype, &format, &threads, &checksum, &zeros,
+                          &small_delta, &out_object) ||
         !threads_of(threads, &opts.threads) || !pici_py_find(&source, source_object, false))
         return NULL;
     opts.checksum = checksum;
@@ -104,7 +110,8 @@ static PyObject *encode(PyObject *self, PyObject *args)
 
     uint8_t small[SMALL_BLOCK];
     if (fresh) {
-        out.bytes = lib.bound((enum pici_format)format, (enum pici_dtype)dtype, n);
+        out.bytes =
+            (small_delta ? lib.diff_small_bound : lib.bound)((enum pici_format)format, (enum pici_dtype)dtype, n);
         out.p = out.bytes <= sizeof small ? small : PyMem_Malloc(out.bytes);
         if (!out.p)
             return PyErr_NoMemory();
@@ -113,8 +120,8 @@ static PyObject *encode(PyObject *self, PyObject *args)
     PyThreadState *state = release(source.bytes);
     enum pici_status s;
     if (delta)
-        s = lib.diff(out.p, out.bytes, &len, base.p, source.p, n, (enum pici_dtype)dtype, (enum pici_format)format,
-                     &opts);
+        s = (small_delta ? lib.diff_small : lib.diff)(out.p, out.bytes, &len, base.p, source.p, n,
+                                                      (enum pici_dtype)dtype, (enum pici_format)format, &opts);
     else
         s = lib.compress(out.p, out.bytes, &len, source.p, n, (enum pici_dtype)dtype, (enum pici_format)format, &opts);
     acquire(state);
@@ -157,6 +164,27 @@ static PyObject *verify(PyObject *self, PyObject *block_object)
     if (fault.tile == PICI_NO_TILE)
         return Py_BuildValue("iKOs", (int)s, (unsigned long long)fault.offset, Py_None, fault.rule);
     return Py_BuildValue("iKKs", (int)s, (unsigned long long)fault.offset, (unsigned long long)fault.tile, fault.rule);
+}
+
+/* apply_small(out, n, delta, threads) -> status. out: an array of n elements of the delta's dtype. */
+static PyObject *apply_small(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *out_object, *delta_object, *threads;
+    struct memory out, delta;
+    struct pici_opts opts = PICI_OPTS_INIT;
+    unsigned long long n;
+    if (!PyArg_ParseTuple(args, "OKOO", &out_object, &n, &delta_object, &threads) ||
+        !threads_of(threads, &opts.threads) || !pici_py_find(&out, out_object, true) ||
+        !pici_py_find(&delta, delta_object, false))
+        return NULL;
+    const size_t width = delta.bytes > DELTA_DTYPE ? lib.dtype_width(((const uint8_t *)delta.p)[DELTA_DTYPE]) : 0;
+    if (!width || out.bytes % width || out.bytes / width != n)
+        return PyErr_Format(PyExc_ValueError, "%zu bytes are not the delta's elements", out.bytes);
+    PyThreadState *state = release(out.bytes + delta.bytes);
+    const enum pici_status s = lib.apply_small(out.p, n, delta.p, delta.bytes, &opts);
+    acquire(state);
+    return PyLong_FromLong(s);
 }
 
 /* What a block is used for. */
@@ -257,6 +285,7 @@ PyMODINIT_FUNC PyInit__codec(void)
         {"head", head, METH_O, NULL},
         {"verify", verify, METH_O, NULL},
         {"decode", decode, METH_VARARGS, NULL},
+        {"apply_small", apply_small, METH_VARARGS, NULL},
         {"callbacks", callbacks, METH_NOARGS, NULL},
         {NULL, NULL, 0, NULL},
     };

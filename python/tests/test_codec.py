@@ -384,6 +384,35 @@ class Delta(unittest.TestCase):
         self.assertRaises(TypeError, pici.diff, base, new.view(np.int32))
         self.assertRaises(TypeError, pici.diff, base, new, dtype="f64")
 
+    def test_small(self):
+        rng = np.random.default_rng(1)
+        weights = rng.standard_normal(50000).astype(np.float32)
+        for d in (_dtypes.BY_CODE[code] for code in sorted(_dtypes.BY_CODE)):
+            with self.subTest(d.name):
+                base = weights.view(np.uint8)[: 1000 * d.storage.itemsize].view(d.storage)
+                new = base.copy()
+                new.view(np.uint8)[::97] ^= 1
+                delta = pici.diff(base, new, dtype=d.name, small=True)
+                self.assertEqual(delta, pici.diff(base, new, dtype=d.name, small=True, threads=2))
+                dst = base.copy()
+                self.assertIsNone(pici.apply(dst, delta, dtype=d.name))
+                self.assertEqual(dst.tobytes(), new.tobytes())
+        for dtype, share in (("f4", 0.5), ("f2", 0.5)):
+            base = weights.astype(dtype)
+            new = (weights + 1e-5 * np.sign(rng.standard_normal(50000))).astype(dtype)
+            delta = pici.diff(base, new, small=True, checksum=True)
+            self.assertLess(len(delta), share * len(pici.diff(base, new)))
+            dst = base.copy()
+            pici.apply(dst, bytearray(delta), threads=2)
+            self.assertEqual(dst.tobytes(), new.tobytes())
+            self.assertRaises(pici.CorruptError, pici.apply, 1 - base, delta)  # not its base
+            self.assertRaises(pici.CorruptError, pici.inspect, delta)
+            self.assertRaises(pici.ChecksumError, pici.apply, base.copy(), delta[:-1] + bytes([delta[-1] ^ 1]))
+            self.assertRaises(pici.CorruptError, pici.apply, base.copy(), delta[:-1])
+            self.assertRaises(pici.CorruptError, pici.apply, base.copy(), delta[:31])
+            self.assertRaises(ValueError, pici.apply, base[1:].copy(), delta)
+            self.assertRaises(TypeError, pici.apply, base.view(f"i{base.itemsize}").copy(), delta)
+
     def test_damaged(self):
         base = np.zeros(5000, np.int16)
         for checksum, error in ((False, pici.CorruptError), (True, pici.ChecksumError)):
