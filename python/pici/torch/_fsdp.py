@@ -22,12 +22,21 @@ _NEWER = "pici.torch.fully_shard needs a newer torch; pici.torch.all_reduce_hook
 _API = "torch.distributed.fsdp._fully_shard._fsdp_api"
 
 
-def _base(name: str) -> Any:
-    """torch's base class for a custom collective, which has defaults of newer members; object if there is none."""
+def _with_base(kind: type) -> Any:
+    """A custom collective with torch's base class, which has defaults of newer members; without, if there is none. The
+    base class is imported when it is needed: in some old versions of torch its package cannot be."""
     try:
-        return getattr(importlib.import_module(_API), name, object)
-    except ImportError:
-        return object
+        base = getattr(importlib.import_module(_API), kind.__name__)
+    except (ImportError, AttributeError):
+        return kind()
+    return type(kind.__name__, (kind, base), {})()
+
+
+def _has_fully_shard() -> bool:
+    try:
+        return hasattr(importlib.import_module("torch.distributed.fsdp"), "fully_shard")
+    except Exception:  # torch 1.13 with Python 3.11: a ValueError
+        return False
 
 
 def _work_base() -> Any:
@@ -85,7 +94,7 @@ class _Allocates:
         return torch.empty(*size, dtype=dtype, device=device)
 
 
-class AllGather(_Allocates, _base("AllGather")):  # type: ignore[misc]
+class AllGather(_Allocates):
     """FSDP2's all-gather of parameters through pici."""
 
     def __call__(
@@ -101,7 +110,7 @@ class AllGather(_Allocates, _base("AllGather")):  # type: ignore[misc]
         return _run(group, input_tensor, call, not async_op)
 
 
-class ReduceScatter(_Allocates, _base("ReduceScatter")):  # type: ignore[misc]
+class ReduceScatter(_Allocates):
     """FSDP2's reduce-scatter of gradients through pici."""
 
     def __call__(
@@ -139,7 +148,7 @@ def fully_shard(model: torch.nn.Module) -> None:
     such module, or one with several groups of parameters. RuntimeError: torch is too old; nothing was changed then."""
     modules = [m for m in model.modules() if hasattr(m, "_get_fsdp_state")]
     if not modules:
-        if not hasattr(importlib.import_module("torch.distributed.fsdp"), "fully_shard"):
+        if not _has_fully_shard():
             raise RuntimeError(f"torch {torch.__version__} has no torch.distributed.fsdp.fully_shard: {_NEWER}")
         raise ValueError("the model has no module that torch.distributed.fsdp.fully_shard was called with")
     setters = ("set_custom_all_gather", "set_custom_reduce_scatter")
@@ -153,7 +162,7 @@ def fully_shard(model: torch.nn.Module) -> None:
                 f"{names[id(m)]} has {groups} groups of parameters (several meshes through shard_placement_fn): torch "
                 "takes custom collectives for modules with one only"
             )
-    all_gather, reduce_scatter = AllGather(), ReduceScatter()
+    all_gather, reduce_scatter = _with_base(AllGather), _with_base(ReduceScatter)
     for m in modules:
         m.set_custom_all_gather(all_gather)
         m.set_custom_reduce_scatter(reduce_scatter)
