@@ -56,6 +56,16 @@ static inline __attribute__((always_inline)) uint64_t row_mask_64(const uint8_t 
     return ~zeros;
 }
 
+static inline __m256i swap_lanes(__m256i v, size_t bytes)
+{
+    switch (bytes) {
+    case 16: return _mm256_permute2x128_si256(v, v, 1);
+    case 8: return _mm256_shuffle_epi32(v, 0x4e);
+    case 4: return _mm256_shuffle_epi32(v, 0xb1);
+    default: return _mm256_or_si256(_mm256_slli_epi32(v, 16), _mm256_srli_epi32(v, 16));
+    }
+}
+
 #define NONEMPTY(word) row_mask_64((const uint8_t *)(word), 0)
 #ifdef __x86_64__
 #define CTZ64_OR_ANY(w) ((unsigned)_tzcnt_u64(w)) /* 64 for zero */
@@ -67,6 +77,11 @@ static inline __attribute__((always_inline)) uint64_t row_mask_64(const uint8_t 
 #define VECTOR_BYTES 32
 #define VEC __m256i
 #define ANY_SET(v) (!_mm256_testz_si256((__m256i)(v), (__m256i)(v)))
+#define GREATER_OF_16(a, b) _mm256_max_epi16((__m256i)(a), (__m256i)(b))
+#define LESSER_OF_16(a, b) _mm256_min_epi16((__m256i)(a), (__m256i)(b))
+#define GREATER_OF_32(a, b) _mm256_max_epi32((__m256i)(a), (__m256i)(b))
+#define LESSER_OF_32(a, b) _mm256_min_epi32((__m256i)(a), (__m256i)(b))
+#define SWAP_LANES(v, bytes) swap_lanes((__m256i)(v), bytes)
 #define VEC_OP(name) _mm256_##name
 #include "cpu/common.inc"
 

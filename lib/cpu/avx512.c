@@ -66,6 +66,17 @@ ROW(64)
 
 #define NONEMPTY(word) row_mask_64((const uint8_t *)(word), 0)
 
+static inline __m512i swap_lanes(__m512i v, size_t bytes)
+{
+    switch (bytes) {
+    case 32: return _mm512_shuffle_i64x2(v, v, 0x4e);
+    case 16: return _mm512_shuffle_i64x2(v, v, 0xb1);
+    case 8: return _mm512_shuffle_epi32(v, (_MM_PERM_ENUM)0x4e);
+    case 4: return _mm512_shuffle_epi32(v, (_MM_PERM_ENUM)0xb1);
+    default: return _mm512_rol_epi32(v, 16);
+    }
+}
+
 /* List the indices of the bits set in word, plus first, a byte each. Always writes 64 bytes. */
 static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
 {
@@ -85,6 +96,13 @@ static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
 #define VECTOR_BYTES 64
 #define VEC __m512i
 #define ANY_SET(v) (_mm512_test_epi64_mask((__m512i)(v), (__m512i)(v)) != 0)
+#define GREATER_OF_16(a, b) _mm512_max_epi16((__m512i)(a), (__m512i)(b))
+#define LESSER_OF_16(a, b) _mm512_min_epi16((__m512i)(a), (__m512i)(b))
+#define GREATER_OF_32(a, b) _mm512_max_epi32((__m512i)(a), (__m512i)(b))
+#define LESSER_OF_32(a, b) _mm512_min_epi32((__m512i)(a), (__m512i)(b))
+#define GREATER_OF_64(a, b) _mm512_max_epi64((__m512i)(a), (__m512i)(b))
+#define LESSER_OF_64(a, b) _mm512_min_epi64((__m512i)(a), (__m512i)(b))
+#define SWAP_LANES(v, bytes) swap_lanes((__m512i)(v), bytes)
 #define VEC_OP(name) _mm512_##name
 #include "cpu/common.inc"
 
