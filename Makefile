@@ -636,9 +636,14 @@ check-python: all
 	@$(TEST_ENV) PICITOOL='$(BUILD)/picitool' tests/python.sh
 
 # TORCH_PYTHON=python3: the interpreter, which needs torch. TORCH_TESTS='-k NAME': some of the tests.
-.PHONY: check-torch
+.PHONY: check-torch check-torch-own
 check-torch: all
 	@$(TEST_ENV) TORCH_PYTHON='$(or $(TORCH_PYTHON),python3)' TORCH_TESTS='$(TORCH_TESTS)' tests/torch.sh || [ $$? = 77 ]
+
+# torch's own tests, from its wheel; they need the package expecttest.
+check-torch-own: all
+	@$(TEST_ENV) TORCH_PYTHON='$(or $(TORCH_PYTHON),python3)' TORCH_TESTS='$(TORCH_TESTS)' tests/torch.sh own || \
+		[ $$? = 77 ]
 
 check-portable:
 	@MAKE='$(MAKE)' tests/portable $(BUILD)/portable
@@ -836,6 +841,7 @@ endif
 ## make check           run what tests can run here, and name what cannot
 ## make check-python    the Python package (python/), as a wheel; a part of check
 ## make check-torch     pici.torch, by TORCH_PYTHON=python3, an interpreter that has torch; not a part of check
+## make check-torch-own torch's own tests of torch.distributed, over the backend pici; needs expecttest too (minutes)
 ## make check-full      every ISA level, sanitizers, corpora and the next two too
 ## make check-portable  plain tests for aarch64, s390x (big-endian) and i686, under qemu
 ## make check-scale     collectives among 16 ranks of simulated networks (SimGrid's smpicc)

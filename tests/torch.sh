@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # pici.torch (make check-torch): python/tests/with_torch, against the package as pip installs it, by TORCH_PYTHON, which
 # has torch. TORCH_TESTS: options of the runner, such as -k NAME. Not a part of make check, which names it as skipped.
+# "own" as an argument: torch's own tests of torch.distributed, over the backend pici (make check-torch-own).
 set -eu
 python=${TORCH_PYTHON:-}
 [ -n "$python" ] || { echo "skip: pici.torch: its tests need torch: make check-torch TORCH_PYTHON=PATH"; exit 77; }
@@ -24,5 +25,7 @@ else
     export PYTHONPATH="$tmp" PICI_LIBRARY="$build/libpici.so"
 fi
 "$python" -c 'import torch; print("torch", torch.__version__)'
+# shellcheck disable=SC2086 # options
+[ "${1:-}" != own ] || { "$python" -W ignore python/tests/with_torch/own.py ${TORCH_TESTS:-}; exit; }
 # shellcheck disable=SC2086 # options
 "$python" python/tests/run.py python/tests/with_torch ${TORCH_TESTS:-}

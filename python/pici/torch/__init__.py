@@ -14,12 +14,19 @@ FSDP2 (torch.distributed.fsdp.fully_shard):
 
     pici.torch.fully_shard(model)
 
+Every program of torch.distributed for the CPU, FSDP and functional collectives too, by a backend (torch 2.14 or later):
+
+    torch.distributed.init_process_group("cpu:pici")           # or "cpu:pici,cuda:nccl"
+
+torch 2.15 finds it in a program that does not import pici. help(pici.torch._backend) says which calls it makes.
+
 The ranks connect by TCP: see pici/_peers.py for the network interface and ports. Messages are not encrypted.
 
 Environment, beside that of the library's collectives:
     PICI_SOCKET_IFNAME      the network interface to listen at; else GLOO_SOCKET_IFNAME; else the route to
                             MASTER_ADDR
     PICI_SOCKET_PORTS       "lo-hi": the ports to listen at
+    PICI_TORCH_MIN_BYTES    65536: the backend leaves smaller tensors to gloo; the same on all ranks
     PICI_TORCH_STATS=1      a line on stderr at the end of rank 0: calls, bytes sent, seconds
     PICI_TORCH_CUDA=1       CUDA tensors through pici and libpici_nccl, which no test has run on a GPU; else they go to
                             torch's own backend, with one warning
@@ -33,8 +40,11 @@ except ImportError as e:
 if not _dist.is_available():
     raise ImportError("pici.torch needs a torch that was built with torch.distributed")
 
+from . import _backend  # noqa: E402
 from ._fsdp import fully_shard  # noqa: E402
 from ._hooks import State, all_reduce_hook  # noqa: E402
 from ._topk import TopKState, topk_hook  # noqa: E402
+
+_backend.register()
 
 __all__ = ["all_reduce_hook", "State", "topk_hook", "TopKState", "fully_shard"]

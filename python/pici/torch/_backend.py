@@ -1,0 +1,489 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The backend "pici" of torch.distributed, for tensors in the host's memory.
+
+    torch.distributed.init_process_group("cpu:pici")              # or backend="pici"
+    torch.distributed.init_process_group("cpu:pici,cuda:nccl")
+
+torch 2.15 finds the backend by itself where pici is installed. torch 2.14 needs `import pici.torch` before. An older
+torch cannot have a backend written in Python: there pici.torch.all_reduce_hook does the same for the gradients of DDP.
+
+Which calls are pici's: all_reduce, all_gather_into_tensor (all_gather_single) and reduce_scatter_tensor
+(reduce_scatter_single), coalesced ones too, of strided tensors with at least PICI_TORCH_MIN_BYTES bytes together (65536;
+of all_gather_into_tensor it is the output that counts), of dtypes that the library has, with SUM, AVG, MIN or MAX. All
+other calls, sparse tensors too, are made by an inner ProcessGroupGloo. The choice depends on the operation, the dtypes
+and the sizes only, which are the same on all ranks. A rank whose tensor is not contiguous works on a copy.
+
+Results are the library's: sums are added in the order of its algorithm, are the same bits on all ranks, and never hold
+-0.0. An AVG of integers is rounded toward zero.
+
+Calls of pici run on a thread of their own, in the order in which they were made. async_op=True returns at once. Of a
+Work that torch.distributed returns for a backend written in Python, wait() and get_future() work; is_completed() is
+False for ever in torch 2.15, since torch does not ask the backend: use get_future().done(). For the same reason recv()
+from any source fails after it has received; irecv() from any source works.
+
+An error is raised by wait(), and by the call itself without async_op, on every rank: an exception of pici.errors that
+is a torch.distributed.DistBackendError too. It names the rank that failed where that is known. The group is broken
+then: later calls that are pici's raise BrokenError, and are not made by gloo instead, since other ranks might not do so.
+Destroy the group and make it anew. abort() breaks it from another thread.
+
+A call that is pici's on one rank and gloo's on another, because the ranks passed tensors of different sizes, waits for
+the timeout of the group, as it does with gloo alone; TORCH_DISTRIBUTED_DEBUG=DETAIL names such a call at once."""
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as _c10d
+from torch.autograd.profiler import record_function
+
+from .. import errors
+from ..comm import Comm
+from ._group import Communicator
+
+NAME = "pici"
+MIN_BYTES = 65536
+
+Base: Any = getattr(_c10d, "Backend", object)
+WorkBase: Any = getattr(_c10d, "Work", object)
+
+_OPS: dict[Any, Any] = {
+    dist.ReduceOp.SUM: "sum",
+    dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max",
+}
+if hasattr(dist.ReduceOp, "AVG"):
+    _OPS[dist.ReduceOp.AVG] = "avg"
+
+_DTYPES = frozenset(
+    getattr(torch, name)
+    for name in (
+        "float32 float64 float16 bfloat16 float8_e4m3fn float8_e5m2 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
+    ).split()
+    if hasattr(torch, name)
+)
+
+#: The backends that are in use. A wrapper of torch (TORCH_DISTRIBUTED_DEBUG=DETAIL) keeps only the C++ part of one.
+_in_use: set[Any] = set()
+
+
+def min_bytes() -> int:
+    """PICI_TORCH_MIN_BYTES. ValueError: it is no number of bytes."""
+    text = os.environ.get("PICI_TORCH_MIN_BYTES", "")
+    if not text:
+        return MIN_BYTES
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise ValueError(f"PICI_TORCH_MIN_BYTES={text}: not a number of bytes such as {MIN_BYTES}")
+    return int(text)
+
+
+def _named(error: BaseException, rank: int, group: str) -> BaseException:
+    """An error of a call, with this rank, as torch's own backends raise it: a DistBackendError."""
+    if not isinstance(error, errors.Error):
+        return error
+    kind = type(error)
+    base = getattr(dist, "DistBackendError", RuntimeError)
+    members = {
+        "__module__": kind.__module__,
+        "__doc__": kind.__doc__,
+        "__reduce__": lambda self: (kind, self.args),  # pickle knows no class that was made here
+        "status": error.status,
+    }
+    named: BaseException = type(kind.__name__, (kind, base), members)(f"rank {rank} of group {group!r}: {error}")
+    return named
+
+
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements in row-major order: the tensor's own memory if they are so there, else a copy."""
+    plain = tensor.detach()
+    return plain if plain.is_contiguous() and not plain.is_neg() else plain.resolve_neg().contiguous()
+
+
+def _written(tensor: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+    """The tensor, with the elements of its _memory()."""
+    if memory.data_ptr() != tensor.data_ptr():
+        with torch.no_grad(), torch.inference_mode(tensor.is_inference()):
+            tensor.copy_(memory)
+    return tensor
+
+
+def _apart(send: torch.Tensor, whole: torch.Tensor, part: torch.Tensor, rank: int) -> torch.Tensor:
+    """What is sent: a copy of it, if its memory overlaps that of the results. The one overlap that the library takes is
+    that `part` is the place of this rank in `whole`."""
+    begin, end = whole.data_ptr(), whole.data_ptr() + whole.nbytes
+    if (
+        part.data_ptr() == begin + rank * part.nbytes
+        or part.data_ptr() >= end
+        or part.data_ptr() + part.nbytes <= begin
+    ):
+        return send
+    return send.clone()
+
+
+def _fit(wholes: list[torch.Tensor], parts: list[torch.Tensor], size: int) -> bool:
+    """Whether each of `wholes` has as many elements as its part on all ranks. Where not, gloo says what is wrong."""
+    return len(wholes) == len(parts) and all(
+        whole.numel() == size * part.numel() and whole.dtype is part.dtype and part.layout is torch.strided
+        for whole, part in zip(wholes, parts)
+    )
+
+
+class Work(WorkBase):
+    """A call of pici that was queued. future: of the list of result tensors; recorded: one that ends when the profiler
+    knows, or None."""
+
+    def __init__(self, future: Any, where: tuple[int, str], recorded: Any = None) -> None:
+        super().__init__()
+        self._future = future
+        self._where = where
+        self._recorded = recorded
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait for the end of the call, and raise its error. timeout: of this wait, after which the call goes on; 0:
+        none but that of the call itself, which is the group's."""
+        if timeout > timedelta(0) and not self._future.done():
+            if not self.wait_for_end(timeout.total_seconds()):
+                raise _named(errors.TimedOutError(f"the call did not end within {timeout}"), *self._where)
+        self._future.wait()
+        if self._recorded is not None:
+            self._recorded.wait()
+        return True
+
+    def wait_for_end(self, seconds: Optional[float] = None) -> bool:
+        """Wait for the end of the call, however it ends. Returns whether it came in time."""
+        ended = threading.Event()
+        self._future.add_done_callback(lambda _: ended.set())
+        return ended.wait(seconds)
+
+    def get_future(self) -> Any:
+        """A future of the list of result tensors. Its error is one for C++ too, with the same words."""
+        return self._future.then(_value)
+
+    def is_completed(self) -> bool:
+        return bool(self._future.done())
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> Optional[BaseException]:
+        """The error of a call that has ended with one."""
+        if self._future.done():
+            try:
+                self._future.value()
+            except Exception as e:
+                return e
+        return None
+
+    def result(self) -> Any:
+        return self._future.wait()
+
+    def synchronize(self) -> None:
+        self.wait()
+
+
+def _value(future: Any) -> Any:
+    return future.value()
+
+
+class PiciBackend(Base):
+    """One process group on one rank. All ranks of the group make it at the same time: it connects them."""
+
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: timedelta, group: str = "", ranks: Optional[list[int]] = None
+    ) -> None:
+        super().__init__(rank, size)
+        self._least = min_bytes()
+        self._sequence = 0
+        self._timeout = timeout
+        self._options = Base.Options(NAME, timeout=timeout)
+        self._options.group_name = group
+        self._options.global_ranks_in_group = ranks or []
+        self._gloo = _c10d.ProcessGroupGloo(dist.PrefixStore("gloo/", store), rank, size, timeout=timeout)
+        self._gloo.options.group_name = group
+        self._gloo.options.global_ranks_in_group = ranks or []
+        self._where = rank, group
+        self._last: Any = None  # the future of the last call that was pici's
+        self._communicator: Optional[Communicator] = None
+        if size > 1:
+            self._agree()
+            self._communicator = Communicator(store, rank, size, timeout, "backend")
+        _in_use.add(self)
+
+    def _agree(self) -> None:
+        """Compare the settings of all ranks, which must make the same choices."""
+        own = torch.tensor([self._least])
+        rows = [torch.empty_like(own) for _ in range(self.size())]
+        self._gloo.allgather([rows], [own], _c10d.AllgatherOptions()).wait()
+        settings = [int(row) for row in rows]
+        for rank, value in enumerate(settings):
+            if value != settings[0]:
+                raise ValueError(
+                    "PICI_TORCH_MIN_BYTES must be the same on all ranks: it is "
+                    f"{settings[0]} on rank 0 and {value} on rank {rank}"
+                )
+
+    # ---- what torch asks
+
+    def getBackendName(self) -> str:
+        return NAME
+
+    @property
+    def options(self) -> Any:
+        return self._options
+
+    @property
+    def supports_coalescing(self) -> bool:
+        return False
+
+    @property
+    def supports_splitting(self) -> bool:
+        return True
+
+    def _set_sequence_number_for_group(self) -> None:
+        self._sequence = 0
+
+    def _get_sequence_number_for_group(self) -> int:
+        """How many collectives were called; TORCH_DISTRIBUTED_DEBUG=DETAIL compares it between ranks."""
+        return self._sequence
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """The timeout of later calls."""
+        self._timeout = self._options._timeout = timeout
+        getattr(self._gloo, "set_timeout", self._gloo._set_default_timeout)(timeout)
+
+    _set_default_timeout = set_timeout
+
+    def get_error(self) -> Any:
+        broken = self._communicator is not None and self._communicator.broken
+        return _c10d.ErrorType.COMM_ERROR if broken else _c10d.ErrorType.SUCCESS
+
+    def split(self, store: Any, ranks: list[int], options: Any) -> Any:
+        """The backend of a new group of some of the ranks."""
+        if self.rank() not in ranks:
+            return None
+        timeout = options._timeout if options is not None else self._timeout
+        group = options.group_name if options is not None else ""
+        return PiciBackend(store, ranks.index(self.rank()), len(ranks), timeout, group, self._global(ranks))
+
+    def _global(self, ranks: list[int]) -> list[int]:
+        known = list(self._options.global_ranks_in_group)
+        return [known[r] for r in ranks] if known else list(ranks)
+
+    def shutdown(self) -> None:
+        """End the calls that were made, and the connections."""
+        if self._communicator is not None:
+            self._communicator.close()
+        self._gloo.shutdown()
+        _in_use.discard(self)
+
+    def abort(self) -> None:
+        """Break the connections: calls in flight fail on all ranks."""
+        if self._communicator is not None:
+            self._communicator.abort()
+        self._gloo.abort()
+        _in_use.discard(self)
+
+    # ---- the calls that may be pici's
+
+    def _ours(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether the call may be pici's, by the tensors that hold all of its elements. A sparse tensor has no size in
+        bytes, so its layout is looked at first."""
+        size = 0
+        for tensor in tensors:
+            if tensor.layout is not torch.strided or tensor.dtype not in _DTYPES or tensor.device.type != "cpu":
+                return False
+            size += tensor.nbytes
+        return size >= self._least and self._communicator is not None and bool(tensors)
+
+    def _start(self, name: str, run: Callable[[Comm], list[torch.Tensor]]) -> Work:
+        """Queue a call; run(comm) makes it on the communicator's thread, and returns the result tensors."""
+        communicator, where = self._communicator, self._where
+        assert communicator is not None  # _ours()
+        stats = communicator.stats
+
+        def call(comm: Comm) -> list[torch.Tensor]:
+            try:
+                results = run(comm)
+            except errors.Error as e:
+                raise _named(e, *where) from e
+            stats.add_call(comm.stats)
+            return results
+
+        recorded = None
+        try:
+            if not torch.autograd._profiler_enabled():
+                self._last = communicator.submit(call)
+            else:
+                with record_function(f"{NAME}:{name}") as event:  # which ends when the call does
+                    self._last = communicator.submit(call)
+                    recorded = event._call_end_callbacks_on_future(self._last)
+        except errors.Error as e:  # the communicator is closed
+            raise _named(e, *where) from e
+        return Work(self._last, where, recorded)
+
+    def _timeout_of(self, options: Any) -> timedelta:
+        own: timedelta = options.timeout
+        return own if own > timedelta(0) else self._timeout
+
+    def _reduce(self, call: str, tensors: list[torch.Tensor], options: Any) -> Any:
+        self._sequence += 1
+        op: Any = _OPS.get(options.reduceOp.op) if self._ours(tensors) else None
+        if op is None or (call == "allreduce" and len(tensors) > 1):
+            return getattr(self._gloo, call)(tensors, options)
+        timeout = self._timeout_of(options)
+
+        def run(comm: Comm, tensor: torch.Tensor) -> torch.Tensor:
+            memory = _memory(tensor)
+            comm.all_reduce(memory, memory, op=op, timeout=timeout)
+            return _written(tensor, memory)
+
+        return self._start("all_reduce", lambda comm: [run(comm, tensor) for tensor in tensors])
+
+    def _gather(self, call: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any) -> Any:
+        self._sequence += 1
+        if not self._ours(outputs) or not _fit(outputs, inputs, self.size()):
+            return None
+        timeout, rank = self._timeout_of(options), self.rank()
+
+        def run(comm: Comm, output: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
+            whole, part = _memory(output), _memory(input)
+            comm.all_gather(_apart(part, whole, part, rank), whole, timeout=timeout)
+            return _written(output, whole)
+
+        return self._start(call, lambda comm: [run(comm, *pair) for pair in zip(outputs, inputs)])
+
+    def _scatter(self, call: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any) -> Any:
+        self._sequence += 1
+        op: Any = _OPS.get(options.reduceOp.op) if self._ours(inputs) else None
+        if op is None or not _fit(inputs, outputs, self.size()):
+            return None
+        timeout, rank = self._timeout_of(options), self.rank()
+
+        def run(comm: Comm, output: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
+            whole, part = _memory(input), _memory(output)
+            comm.reduce_scatter(_apart(whole, whole, part, rank), part, op=op, timeout=timeout)
+            return _written(output, part)
+
+        return self._start(call, lambda comm: [run(comm, *pair) for pair in zip(outputs, inputs)])
+
+    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Any:
+        return self._reduce("allreduce", tensors, options or _c10d.AllreduceOptions())
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], options: Any = None) -> Any:
+        return self._reduce("allreduce_coalesced", tensors, options or _c10d.AllreduceCoalescedOptions())
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, options: Any = None) -> Any:
+        options = options or _c10d.AllgatherOptions()
+        work = self._gather("all_gather_single", [output], [input], options)
+        return work or self._gloo.all_gather_single(output, input, options)
+
+    def all_gather_single_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any = None
+    ) -> Any:
+        options = options or _c10d.AllgatherOptions()
+        work = self._gather("all_gather_single", outputs, inputs, options)
+        return work or self._gloo.all_gather_single_coalesced(outputs, inputs, options)
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, options: Any = None) -> Any:
+        options = options or _c10d.ReduceScatterOptions()
+        work = self._scatter("reduce_scatter_single", [output], [input], options)
+        return work or self._gloo.reduce_scatter_single(output, input, options)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any = None
+    ) -> Any:
+        options = options or _c10d.ReduceScatterOptions()
+        work = self._scatter("reduce_scatter_single", outputs, inputs, options)
+        return work or self._gloo.reduce_scatter_single_coalesced(outputs, inputs, options)
+
+    # The names that torch had before.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # ---- gloo's calls
+
+    def barrier(self, options: Any = None) -> Any:
+        """As gloo's own: the calls that this rank made before have ended after it, pici's too."""
+        self._sequence += 1
+        if self._last is not None and not self._last.done():
+            Work(self._last, self._where).wait_for_end()
+        return self._gloo.barrier(options or _c10d.BarrierOptions())
+
+    def monitored_barrier(self, options: Any, wait_all_ranks: bool = False) -> None:
+        self._gloo.monitored_barrier(options, wait_all_ranks)
+
+    def send(self, tensors: list[torch.Tensor], rank: int, tag: int = 0) -> Any:
+        return self._gloo.send(tensors, rank, tag)
+
+    def recv(self, tensors: list[torch.Tensor], rank: int, tag: int = 0) -> Any:
+        return self._gloo.recv(tensors, rank, tag)
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Any:
+        return self._gloo.recv_anysource(tensors, tag)
+
+
+def _forwarded(name: str) -> Callable[..., Any]:
+    def call(self: PiciBackend, *args: Any) -> Any:
+        self._sequence += 1
+        return getattr(self._gloo, name)(*args)
+
+    call.__name__ = name
+    return call
+
+
+for _name in (
+    "broadcast allreduce_sparse reduce allgather allgather_coalesced gather scatter reduce_scatter all_to_all_single "
+    "alltoall"
+).split():
+    setattr(PiciBackend, _name, _forwarded(_name))
+
+
+def supported() -> bool:
+    """Whether this torch can have a backend written in Python: 2.14 or later, with gloo."""
+
+    class Probe(Base):
+        pass
+
+    try:
+        Probe(0, 1)
+    except TypeError:  # "No constructor defined"
+        return False
+    return bool(dist.is_gloo_available())
+
+
+def _create(options: Any, _: Any = None) -> PiciBackend:
+    return PiciBackend(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        options.group_id,
+        list(options.global_ranks_in_group),
+    )
+
+
+def _refuse(*_: Any) -> Any:
+    raise ImportError(
+        f'pici: torch {torch.__version__} cannot have the backend "{NAME}": that needs torch 2.14 or later, with gloo. '
+        'Use the backend "gloo" with model.register_comm_hook(None, pici.torch.all_reduce_hook) instead'
+    )
+
+
+def register() -> None:
+    """Register the backend, as the entry point of torch.distributed.backends and `import pici.torch` do. On a torch
+    that is too old, init_process_group raises an ImportError that names the hook."""
+    if NAME.upper() in dist.Backend._plugins:
+        return
+    if supported():
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+        return
+    try:
+        dist.Backend.register_backend(NAME, _refuse, devices=["cpu"])
+    except TypeError:  # before torch 2.1
+        dist.Backend.register_backend(NAME, _refuse)

@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What test_backend.py runs on each rank."""
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from pici.torch import _backend
+
+LARGE = 30 * 1024  # elements of f32 that are pici's; a multiple of 2 and of 3
+
+calls = []  # of pici, by name
+
+
+def count_calls():
+    start = _backend.PiciBackend._start
+
+    def counted(self, name, run):
+        calls.append(name)
+        return start(self, name, run)
+
+    _backend.PiciBackend._start = counted
+
+
+count_calls()
+
+
+def begin(backend="cpu:pici", seconds=30, **options):
+    size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    timeout = timedelta(seconds=seconds)
+    dist.set_debug_level_from_env()  # which was read before the fork
+    dist.init_process_group(
+        backend, init_method=os.environ["STORE"], rank=rank, world_size=size, timeout=timeout, **options
+    )
+
+
+def made():
+    """The names of pici's calls since the last time."""
+    names = calls[:]
+    calls.clear()
+    return names
+
+
+def same(found, wanted):
+    wanted = torch.as_tensor(wanted, dtype=found.dtype).expand(found.shape)
+    assert torch.equal(found, wanted), f"{found} instead of {wanted}"
+
+
+def sparse_values(rank, n=LARGE, dtype=torch.float32):
+    """Whole numbers, most of them zero, so that every sum is exact."""
+    own = torch.Generator().manual_seed(rank)
+    values = torch.randint(-8, 9, (n,), generator=own)
+    return torch.where(torch.rand(n, generator=own) < 0.05, values, 0).to(dtype)
+
+
+def total_of(size, op="sum", n=LARGE, dtype=torch.float32):
+    all_of_them = torch.stack([sparse_values(r, n, dtype) for r in range(size)])
+    if op == "sum":
+        return all_of_them.sum(0, dtype=dtype)
+    if op == "avg":
+        total = all_of_them.sum(0, dtype=dtype)
+        return torch.div(total, size, rounding_mode=None if dtype.is_floating_point else "trunc").to(dtype)
+    return all_of_them.amin(0) if op == "min" else all_of_them.amax(0)
+
+
+# ---- the operations
+
+
+def all_reduce(rank, size):
+    x = sparse_values(rank)
+    assert dist.all_reduce(x) is None
+    same(x, total_of(size))
+    assert made() == ["all_reduce"]
+
+
+def all_reduce_async(rank, size):
+    tensors = [sparse_values(rank) + i * (rank + 1) for i in range(4)]
+    works = [dist.all_reduce(x, async_op=True) for x in tensors]
+    futures = [w.get_future() for w in works]
+    for i, (work, future, x) in enumerate(zip(works, futures, tensors)):
+        assert work.wait() is True and work.wait(timedelta(seconds=5)) is True
+        assert future.wait()[0] is x and future.done()
+        same(x, total_of(size) + i * size * (size + 1) / 2)
+    assert made() == 4 * ["all_reduce"]
+
+
+def all_reduce_ops(rank, size):
+    names = "float32 float64 bfloat16 float16 int16 int32 int64".split()
+    for op in ("sum", "avg", "min", "max"):
+        for dtype in [getattr(torch, name) for name in names]:
+            x = sparse_values(rank, 2 * LARGE, dtype)
+            dist.all_reduce(x, op=getattr(dist.ReduceOp, op.upper()))
+            wanted = total_of(size, op, 2 * LARGE, dtype)
+            if op == "avg" and dtype.is_floating_point:
+                assert torch.allclose(x, wanted, rtol=1e-2), (op, dtype)
+            else:
+                same(x, wanted)
+            assert made() == ["all_reduce"], (op, dtype)
+    for dtype in (torch.int8, torch.uint8):
+        x = sparse_values(rank, 4 * LARGE, dtype)
+        dist.all_reduce(x)
+        same(x, total_of(size, "sum", 4 * LARGE, dtype))
+    assert made() == 2 * ["all_reduce"]
+
+
+def all_reduce_small(rank, size):
+    x = torch.full((64,), float(rank + 1))
+    dist.all_reduce(x)
+    same(x, size * (size + 1) / 2)
+    assert made() == []
+
+
+def all_reduce_product(rank, size):
+    x = torch.full((LARGE,), 2.0)
+    dist.all_reduce(x, op=dist.ReduceOp.PRODUCT)
+    same(x, 2.0**size)
+    assert made() == []
+
+
+def all_reduce_complex(rank, size):
+    x = torch.complex(sparse_values(rank), sparse_values(rank + size))
+    wanted = sum(torch.complex(sparse_values(r), sparse_values(r + size)) for r in range(size))
+    dist.all_reduce(x)
+    same(x, wanted)
+    assert made() == ["all_reduce"]
+
+
+def all_reduce_sparse(rank, size):
+    where = torch.tensor([[rank, 5]])
+    x = torch.sparse_coo_tensor(where, torch.ones(2, LARGE), (8, LARGE))
+    dist.all_reduce(x)
+    dense = x.to_dense()
+    same(dense[5], float(size))
+    same(dense[rank], 1.0)
+    assert made() == []
+
+
+def all_reduce_strided(rank, size):
+    """A rank's tensor may have strides of its own."""
+    x = sparse_values(rank).reshape(120, 256)
+    own = x.clone() if rank == 0 else x.t().contiguous().t()
+    assert own.is_contiguous() == (rank == 0)
+    dist.all_reduce(own)
+    same(own, total_of(size).reshape(120, 256))
+    assert made() == ["all_reduce"]
+
+
+def all_reduce_of_autograd(rank, size):
+    """Leaves that want gradients, and tensors of inference mode, with strides too."""
+    leaf = sparse_values(rank).requires_grad_()
+    dist.all_reduce(leaf)
+    same(leaf.detach(), total_of(size))
+    with torch.inference_mode():
+        x = sparse_values(rank).reshape(120, 256).t()
+        y = sparse_values(rank)
+        dist.all_reduce(x)
+        dist.all_reduce(y)
+    same(x, total_of(size).reshape(120, 256).t())
+    same(y, total_of(size))
+    assert made() == 3 * ["all_reduce"]
+
+
+def coalesced(rank, size):
+    large, small = sparse_values(rank), torch.ones(3)
+    with dist._coalescing_manager():
+        dist.all_reduce(large)
+        dist.all_reduce(small)
+    same(large, total_of(size))
+    same(small, float(size))
+    assert made() == ["all_reduce"]
+    outputs, inputs = [torch.empty(size * LARGE), torch.empty(2 * size)], [sparse_values(rank), torch.ones(2)]
+    with dist._coalescing_manager():
+        for output, part in zip(outputs, inputs):
+            dist.all_gather_into_tensor(output, part)
+    same(outputs[0], torch.cat([sparse_values(r) for r in range(size)]))
+    same(outputs[1], 1.0)
+    assert made() == ["all_gather_single"]
+
+
+def broadcast(rank, size):
+    x = torch.full((LARGE,), float(rank))
+    dist.broadcast(x, src=size - 1)
+    same(x, float(size - 1))
+
+
+def all_gather(rank, size):
+    parts = [torch.empty(LARGE) for _ in range(size)]
+    dist.all_gather(parts, sparse_values(rank))
+    for r, part in enumerate(parts):
+        same(part, sparse_values(r))
+
+
+def all_gather_into_tensor(rank, size):
+    wanted = torch.cat([sparse_values(r) for r in range(size)])
+    whole = torch.full((size * LARGE,), 7.0)
+    dist.all_gather_into_tensor(whole, sparse_values(rank))
+    same(whole, wanted)
+    whole = torch.full((size * LARGE,), 7.0)  # in place
+    place = whole[rank * LARGE : (rank + 1) * LARGE]
+    place.copy_(sparse_values(rank))
+    dist.all_gather_into_tensor(whole, place)
+    same(whole, wanted)
+    whole = torch.full((size * LARGE,), 7.0)  # elsewhere in the output: -0.0 is kept, as every bit
+    place = whole[(size - 1 - rank) * LARGE : (size - rank) * LARGE]
+    place.copy_(sparse_values(rank))
+    place[0] = -0.0
+    dist.all_gather_into_tensor(whole, place)
+    wanted[::LARGE] = -0.0
+    assert torch.equal(whole.view(torch.int32), wanted.view(torch.int32))
+    rows = torch.empty(size, LARGE).t().contiguous().t()  # strided
+    dist.all_gather_into_tensor(rows, sparse_values(rank).reshape(1, -1))
+    same(rows, torch.stack([sparse_values(r) for r in range(size)]))
+    assert made() == 4 * ["all_gather_single"]
+    refused("all_gather_into_tensor of another size", lambda: dist.all_gather_into_tensor(whole[:-1], place))
+
+
+def reduce_scatter_tensor(rank, size):
+    n = size * LARGE
+    own = slice(rank * LARGE, (rank + 1) * LARGE)
+    for op in ("sum", "avg", "min", "max"):
+        x, out = sparse_values(rank, n), torch.empty(LARGE)
+        dist.reduce_scatter_tensor(out, x, op=getattr(dist.ReduceOp, op.upper()))
+        assert torch.allclose(out, total_of(size, op, n)[own], rtol=1e-6), op
+        same(x, sparse_values(rank, n))
+    x = sparse_values(rank, n)
+    dist.reduce_scatter_tensor(x[own], x)  # in place
+    same(x[own], total_of(size, "sum", n)[own])
+    other = slice((size - 1 - rank) * LARGE, (size - rank) * LARGE)
+    x = sparse_values(rank, n)
+    dist.reduce_scatter_tensor(x[other], x)  # elsewhere in the input
+    same(x[other], total_of(size, "sum", n)[own])
+    work = dist.reduce_scatter_tensor(out, sparse_values(rank, n), async_op=True)
+    work.wait()
+    same(out, total_of(size, "sum", n)[own])
+    assert made() == 7 * ["reduce_scatter_single"]
+
+
+def rooted(rank, size):
+    x = sparse_values(rank)
+    dist.reduce(x, dst=0)
+    if rank == 0:
+        same(x, total_of(size))
+    parts = [torch.empty(LARGE) for _ in range(size)] if rank == 0 else None
+    dist.gather(sparse_values(rank), parts, dst=0)
+    for r, part in enumerate(parts or []):
+        same(part, sparse_values(r))
+    out = torch.empty(LARGE)
+    dist.scatter(out, [sparse_values(r) for r in range(size)] if rank == 0 else None, src=0)
+    same(out, sparse_values(rank))
+
+
+def objects(rank, size):
+    found = [None] * size
+    dist.all_gather_object(found, {"rank": rank})
+    assert found == [{"rank": r} for r in range(size)]
+    box = [("of", 0)] if rank == 0 else [None]
+    dist.broadcast_object_list(box, src=0)
+    assert box == [("of", 0)]
+
+
+def barrier(rank, size):
+    x = sparse_values(rank)
+    work = dist.all_reduce(x, async_op=True)
+    dist.barrier()
+    same(x, total_of(size))  # the barrier is after the calls before it
+    work.wait()
+    made()
+
+
+def send_recv(rank, size):
+    if rank == 0:
+        dist.send(torch.full((LARGE,), 3.0), dst=1)
+    elif rank == 1:
+        x = torch.empty(LARGE)
+        assert dist.recv(x, src=0) == 0
+        same(x, 3.0)
+
+
+def receive_from_any(rank, size):
+    if rank == 0:
+        dist.send(torch.full((10,), 3.0), dst=1)
+    elif rank == 1:
+        x = torch.empty(10)
+        dist.irecv(x).wait()
+        same(x, 3.0)
+
+
+def batch_isend_irecv(rank, size):
+    out, back = torch.full((LARGE,), float(rank)), torch.empty(LARGE)
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, right), dist.P2POp(dist.irecv, back, left)]):
+        work.wait()
+    same(back, float(left))
+
+
+def all_to_all(rank, size):
+    inputs = [torch.full((LARGE,), float(size * rank + r)) for r in range(size)]
+    outputs = [torch.empty(LARGE) for _ in range(size)]
+    dist.all_to_all(outputs, inputs)
+    for r, x in enumerate(outputs):
+        same(x, float(size * r + rank))
+    whole = torch.empty(size * LARGE)
+    dist.all_to_all_single(whole, torch.cat(inputs))
+    same(whole, torch.cat(outputs))
+
+
+def new_group(rank, size):
+    first = dist.new_group([0, 1])
+    if rank < 2:
+        x = sparse_values(rank)
+        dist.all_reduce(x, group=first)
+        same(x, total_of(2))
+        assert made() == ["all_reduce"]
+    everyone = dist.new_group()
+    x = sparse_values(rank)
+    dist.all_reduce(x, group=everyone)
+    same(x, total_of(size))
+    dist.destroy_process_group(everyone)
+    x = sparse_values(rank)
+    dist.all_reduce(x)
+    same(x, total_of(size))
+    alone = [dist.new_group([r]) for r in range(size)][rank]
+    x = sparse_values(rank)
+    dist.all_reduce(x, group=alone)
+    same(x, sparse_values(rank))
+    made()
+
+
+def split_group(rank, size):
+    part = dist.split_group(split_ranks=[[1, 0]] if size == 2 else [[1, 0], [2]])
+    x = sparse_values(rank)
+    dist.all_reduce(x, group=part)
+    same(x, total_of(2) if rank < 2 else sparse_values(rank))
+    if rank < 2:
+        assert dist.get_rank(part) == 1 - rank
+        assert made() == ["all_reduce"]
+
+
+def functional_collectives(rank, size):
+    group = dist.group.WORLD
+    gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor  # before torch 2.15
+    scatter = getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor
+    same(functional.all_reduce(sparse_values(rank), "sum", group), total_of(size))
+    same(functional.all_reduce(sparse_values(rank), "max", group), total_of(size, "max"))
+    wanted = torch.cat([sparse_values(r) for r in range(size)])
+    same(gather(sparse_values(rank), 0, group), wanted)
+    part = scatter(sparse_values(rank, size * LARGE), "sum", 0, group)
+    same(part, total_of(size, "sum", size * LARGE)[rank * LARGE : (rank + 1) * LARGE])
+    assert made() == ["all_reduce", "all_reduce", "all_gather_single", "reduce_scatter_single"]
+
+
+def sequence_numbers(rank, size):
+    group = dist.group.WORLD
+    before = group._get_sequence_number_for_group()
+    dist.all_reduce(sparse_values(rank))
+    dist.all_reduce(torch.ones(1))
+    dist.broadcast(torch.ones(1), 0)
+    assert group._get_sequence_number_for_group() == before + 3
+    made()
+
+
+def work_by_itself(rank, size):
+    """What a Work can tell, where torch does not put its own in front of it."""
+    (backend,) = [b for b in _backend._in_use if b.size() == size and b._where[1] == dist.group.WORLD.group_name]
+    x = sparse_values(rank)
+    work = backend.allreduce([x])
+    assert work.result()[0] is x and work.is_completed() and work.is_success() and work.exception() is None
+    same(x, total_of(size))
+    made()
+
+
+OPERATIONS = [
+    all_reduce, all_reduce_async, all_reduce_ops, all_reduce_small, all_reduce_product, all_reduce_complex,
+    all_reduce_sparse, all_reduce_strided, all_reduce_of_autograd, coalesced, broadcast, all_gather,
+    all_gather_into_tensor, reduce_scatter_tensor, rooted, objects, barrier, send_recv, receive_from_any,
+    batch_isend_irecv, all_to_all, new_group, split_group, functional_collectives, sequence_numbers, work_by_itself,
+]  # fmt: skip
+
+
+def refused(what, call):
+    try:
+        call()
+    except (RuntimeError, ValueError):
+        return
+    raise AssertionError(f"{what} is not refused")
+
+
+def operations(rank, size, backend, names):
+    begin(backend)
+    for name in names:
+        try:
+            globals()[name](rank, size)
+        except BaseException as e:
+            raise AssertionError(f"{name}: {type(e).__name__}: {e}") from e
+        made()
+
+
+# ---- training
+
+
+def model(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+def batch(rank, step):
+    own = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(16, 64, generator=own), torch.randint(10, (16,), generator=own)
+
+
+def train(net, rank, steps=4):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    losses = []
+    for step in range(steps):
+        x, y = batch(rank, step)
+        loss = nn.functional.cross_entropy(net(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def ddp(rank, size, backend, hook):
+    begin(backend)
+    net = DistributedDataParallel(model(), bucket_cap_mb=0.2)
+    if hook:
+        net.register_comm_hook(None, getattr(default_hooks, hook))
+    losses = train(net, rank)
+    state = [p.detach().numpy() for p in net.parameters()]
+    return losses, state, made()
+
+
+def fsdp(rank, size, backend, dtype):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    begin(backend)
+    mesh = init_device_mesh("cpu", (size,))
+    policy = MixedPrecisionPolicy(param_dtype=getattr(torch, dtype), reduce_dtype=getattr(torch, dtype))
+    net = model()
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(net, mesh=mesh, mp_policy=policy)
+    losses = train(net, rank)
+    return losses, made()
