@@ -8,10 +8,10 @@ torch 2.15 finds the backend by itself where pici is installed. torch 2.14 needs
 torch cannot have a backend written in Python: there pici.torch.all_reduce_hook does the same for the gradients of DDP.
 
 Which calls are pici's: all_reduce, all_gather_into_tensor (all_gather_single) and reduce_scatter_tensor
-(reduce_scatter_single), coalesced ones too, of strided tensors with at least PICI_TORCH_MIN_BYTES bytes together (65536;
-of all_gather_into_tensor it is the output that counts), of dtypes that the library has, with SUM, AVG, MIN or MAX. All
-other calls, sparse tensors too, are made by an inner ProcessGroupGloo. The choice depends on the operation, the dtypes
-and the sizes only, which are the same on all ranks. A rank whose tensor is not contiguous works on a copy.
+(reduce_scatter_single), coalesced ones too, of strided tensors with at least PICI_TORCH_MIN_BYTES bytes together
+(65536; of all_gather_into_tensor it is the output that counts), of dtypes that the library has, with SUM, AVG, MIN or
+MAX. All other calls, sparse tensors too, are made by an inner ProcessGroupGloo. The choice depends on the operation,
+the dtypes and the sizes only, which are the same on all ranks. A rank whose tensor is not contiguous works on a copy.
 
 Results are the library's: sums are added in the order of its algorithm, are the same bits on all ranks, and never hold
 -0.0. An AVG of integers is rounded toward zero.
@@ -23,8 +23,8 @@ from any source fails after it has received; irecv() from any source works.
 
 An error is raised by wait(), and by the call itself without async_op, on every rank: an exception of pici.errors that
 is a torch.distributed.DistBackendError too. It names the rank that failed where that is known. The group is broken
-then: later calls that are pici's raise BrokenError, and are not made by gloo instead, since other ranks might not do so.
-Destroy the group and make it anew. abort() breaks it from another thread.
+then: later calls that are pici's raise BrokenError, and are not made by gloo instead, since other ranks might not do
+so. Destroy the group and make it anew. abort() breaks it from another thread.
 
 A call that is pici's on one rank and gloo's on another, because the ranks passed tensors of different sizes, waits for
 the timeout of the group, as it does with gloo alone; TORCH_DISTRIBUTED_DEBUG=DETAIL names such a call at once."""
@@ -262,9 +262,13 @@ class PiciBackend(Base):
         return _c10d.ErrorType.COMM_ERROR if broken else _c10d.ErrorType.SUCCESS
 
     def split(self, store: Any, ranks: list[int], options: Any) -> Any:
-        """The backend of a new group of some of the ranks."""
+        """The backend of a new group of some of the ranks. NotImplementedError: without this one; torch 2.15 crashes at
+        the None that would say so."""
         if self.rank() not in ranks:
-            return None
+            raise NotImplementedError(
+                f"rank {self.rank()} is in no group of split_group(), which a backend written in Python cannot tell "
+                "torch: name every rank in split_ranks, as in [[0, 1], [2]], or use new_group()"
+            )
         timeout = options._timeout if options is not None else self._timeout
         group = options.group_name if options is not None else ""
         return PiciBackend(store, ranks.index(self.rank()), len(ranks), timeout, group, self._global(ranks))
@@ -416,7 +420,8 @@ class PiciBackend(Base):
         return self._gloo.barrier(options or _c10d.BarrierOptions())
 
     def monitored_barrier(self, options: Any, wait_all_ranks: bool = False) -> None:
-        self._gloo.monitored_barrier(options, wait_all_ranks)
+        own = options.timeout  # which may be 0; below: the group's
+        self._gloo.monitored_barrier(own if own >= timedelta(0) else self._timeout, wait_all_ranks)
 
     def send(self, tensors: list[torch.Tensor], rank: int, tag: int = 0) -> Any:
         return self._gloo.send(tensors, rank, tag)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's own tests of torch.distributed, from its wheel, as a test case that own.py runs. BACKEND and WORLD_SIZE are in
-the environment."""
+"""torch's own tests of torch.distributed, from its wheel, as a test case that own.py runs. BACKEND and WORLD_SIZE are
+in the environment. PICI_AS_GLOO=1: what calls itself gloo is the backend pici."""
 import os
 
 import torch.multiprocessing
 from torch.testing._internal.common_distributed import DistTestCases
 
-import pici.torch  # noqa: F401: registers the backend
+from pici.torch import _backend
 
+if os.environ.get("PICI_AS_GLOO") == "1":
+    torch.distributed.Backend.register_backend("gloo", _backend._create, extended_api=True, devices=["cpu"])
 if os.environ["BACKEND"] == "pici":
     # Where torch lists what its backends can do. Without this, the tests of DDP and of subgroups skip other backends.
     for feature in ("ddp", "subgroup", "plugin"):

@@ -403,7 +403,8 @@ x = torch.ones(100000)
 with torch.autograd.profiler.profile() as profile:
     dist.all_reduce(x)
 ours = any(e.name == "pici:all_reduce" for e in profile.function_events)
-print(x[-1].item(), dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).name(), ours, flush=True)
+backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+print(x[-1].item(), backend.name(), ours, flush=True)
 dist.destroy_process_group()
 """
 
