@@ -8,18 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OTHER_MALLOC 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define OTHER_MALLOC 1
-#endif
-#endif
-
 /* Bytes allocated at this time; 0 where the C library does not tell. */
 static size_t allocated(void)
 {
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33) && !defined(OTHER_MALLOC)
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33) && !defined(SANITIZED)
     const struct mallinfo2 m = mallinfo2();
     return m.uordblks + m.hblkhd;
 #else

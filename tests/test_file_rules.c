@@ -494,18 +494,10 @@ Test(file_rules, no_bytes)
 
 /* ---- claims ---- */
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WATCHED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WATCHED 1
-#endif
-#endif
-
 /* No more memory than this from now on. */
 static void limit_memory(size_t more)
 {
-#ifdef WATCHED
+#ifdef SANITIZED
     (void)more; /* a sanitizer's own memory is beyond any such limit */
 #else
     unsigned long pages = 0;

@@ -10,6 +10,15 @@
 
 #include "pici/pici.h"
 
+/* Whether the program is built with a sanitizer, which has a malloc of its own and takes many times as long. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
 /* ---- random numbers: SplitMix64 ---- */
 
 struct rng {
