@@ -587,6 +587,16 @@ bench-volume: $(BUILD)/bench_coll
 bench-algorithms: $(BUILD)/bench_coll
 	@bench/coll-algorithms $(BUILD) $(BENCH_ARGS)
 
+# Training on four hosts behind slow links. TORCH_PYTHON: an interpreter with torch; the package is installed beside the
+# results, not into it.
+.PHONY: bench-torch
+TORCH_PYTHON = python3
+bench-torch: $(SO)
+	@rm -rf $(BUILD)/training/site
+	@PICI_BUILD='$(abspath $(BUILD))' $(TORCH_PYTHON) -m pip install -q --no-index --no-build-isolation --no-deps \
+		--target $(BUILD)/training/site ./python
+	@PYTHONPATH=$(BUILD)/training/site $(TORCH_PYTHON) bench/training/run -o $(BUILD)/training $(BENCH_ARGS)
+
 demo: $(BUILD)/demo $(BUILD)/picitool
 	@$(BUILD)/demo $(BUILD)/picitool $(BUILD)/demo-files
 
@@ -850,6 +860,7 @@ endif
 ## make bench           throughput beside memcpy; bench-peers: and beside other compressors
 ## make bench-delta     deltas: in memory beside memcpy, of files beside reading them
 ## make bench-coll      collectives among threads; bench-net: beside Open MPI's, on rate-limited hosts (root, 30 min)
+## make bench-torch     training by torch on rate-limited hosts, seconds to accuracy (root, hours; TORCH_PYTHON=)
 ## make bench-volume    bytes that each algorithm sends; bench-algorithms: all on rate-limited hosts (root, an hour)
 ## make bench-scale     collectives on simulated networks: RANKS=64 KINDS='switch fat-tree dragonfly uneven'
 ## make vectors         write formats/vectors anew; make figures: the pictures of docs/predict.md

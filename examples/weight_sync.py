@@ -162,7 +162,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--weights", type=int, default=16 << 20, help="how many (%(default)s)")
     p.add_argument("--steps", type=int, default=5, help="(%(default)s)")
-    p.add_argument("--rate", type=float, default=2e-6, help="how far a weight moves in a step (%(default)s)")
+    p.add_argument("--rate", type=float, default=5e-7, help="how far a weight moves in a step (%(default)s)")
     p.add_argument("--servers", type=int, default=2, help="(%(default)s)")
     p.add_argument("--listen", type=address_of, metavar="HOST:PORT", help="be the trainer; start the servers yourself")
     p.add_argument("--connect", type=address_of, metavar="HOST:PORT", help="be a server of the trainer there")

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One rank of one training run; bench/training/run starts them. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as
+torchrun sets them. Rank 0 appends a line of JSON to --json.
+
+The clock runs while all ranks train, and stands still while they count how many test digits are right. The bytes are
+those that leave by the network interface, headers and acknowledgements included; without one (on loopback) there are
+none.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.utils import prune
+
+import data
+from contestants import CONTESTANTS
+
+RATES = {"mlp": 0.5, "cnn": 0.2}  # of learning; so that the dense run reaches 93% soon
+
+
+def make_model(name):
+    if name == "mlp":  # 1.86 million weights
+        return nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    return nn.Sequential(  # 0.42 million
+        nn.Unflatten(1, (1, 28, 28)),
+        nn.Conv2d(1, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(3136, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
+
+
+def prune_layers(model, share):
+    for module in model.modules():
+        if share and isinstance(module, (nn.Linear, nn.Conv2d)):
+            prune.l1_unstructured(module, "weight", share)
+
+
+def sent_bytes():
+    """What this host has sent so far by all interfaces but loopback; None: there are no others."""
+    rows = [line.split(":") for line in pathlib.Path("/proc/self/net/dev").read_text().splitlines()[2:]]
+    sent = [int(counters.split()[8]) for name, counters in rows if name.strip() != "lo"]
+    return sum(sent) if sent else None
+
+
+def batches(n, epochs, batch, rank, ranks, seed):
+    """The digits of this rank's batches: each digit once an epoch, on one of the ranks."""
+    order = np.random.default_rng(seed)
+    for _ in range(epochs):
+        shuffled = order.permutation(n)
+        for first in range(0, n - batch * ranks + 1, batch * ranks):
+            yield torch.from_numpy(shuffled[first + rank * batch : first + (rank + 1) * batch])
+
+
+def accuracy(model, x, y, rank, ranks):
+    """Over all ranks, each of which looks at its share of the test digits."""
+    with torch.no_grad():
+        right = (model(x[rank::ranks]).argmax(1) == y[rank::ranks]).sum()
+    dist.all_reduce(right)
+    return right.item() / len(y)
+
+
+class Curve:
+    """Steps, seconds of training, and accuracy."""
+
+    def __init__(self):
+        self.rows, self.seconds = [], 0.0
+
+    def reached(self, level):
+        return next((seconds for _, seconds, right in self.rows if right >= level), None)
+
+
+def main():
+    args = argparse.ArgumentParser()
+    args.add_argument("--contestant", choices=CONTESTANTS, required=True)
+    args.add_argument("--model", choices=RATES, default="mlp")
+    args.add_argument("--seed", type=int, default=0)
+    args.add_argument("--epochs", type=int, default=10)
+    args.add_argument("--batch", type=int, default=32, help="a rank")
+    args.add_argument("--learning-rate", type=float)
+    args.add_argument("--every", type=int, default=10, help="steps between two looks at the test digits")
+    args.add_argument("--data", type=pathlib.Path)
+    args.add_argument("--link", default="loopback", help="what the record says of the network")
+    args.add_argument("--json", type=pathlib.Path)
+    o = args.parse_args()
+    way = CONTESTANTS[o.contestant]
+    torch.set_num_threads(1)
+    if way.backend != "gloo":
+        import pici.torch  # noqa: F401  torch before 2.15 does not find the backend by itself
+    dist.init_process_group(way.backend)
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    x, y = (torch.from_numpy(a) for a in data.load(data.find(o.data)))
+    split = torch.from_numpy(np.random.default_rng(0).permutation(len(y)))  # the same for all seeds
+    x, y = x[split], y[split]
+    train_x, train_y, test_x, test_y = x[data.TEST :], y[data.TEST :], x[: data.TEST], y[: data.TEST]
+
+    torch.manual_seed(o.seed)
+    model = make_model(o.model)
+    weights = sum(p.numel() for p in model.parameters())
+    prune_layers(model, way.pruned)
+    # The masks of pruned layers are buffers. They never change, so they need not be broadcast at every step.
+    ddp = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+    way.register(ddp)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=o.learning_rate or RATES[o.model])
+    curve, times, sent = Curve(), [], 0
+
+    def look():
+        curve.rows.append((len(times), round(curve.seconds, 4), accuracy(model, test_x, test_y, rank, ranks)))
+        return time.perf_counter(), sent_bytes()
+
+    began, before = look()
+    for chosen in batches(len(train_y), o.epochs, o.batch, rank, ranks, o.seed):
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(ddp(train_x[chosen]), train_y[chosen]).backward()
+        optimizer.step()
+        times.append(time.perf_counter() - start)
+        if len(times) % o.every == 0:
+            curve.seconds += time.perf_counter() - began
+            sent += sent_bytes() - before if before is not None else 0
+            began, before = look()
+    counted = len(times) // o.every * o.every
+    if counted < len(times):
+        curve.seconds += time.perf_counter() - began
+        look()
+    total = torch.tensor([float(sent)])
+    dist.all_reduce(total)
+    if rank == 0:
+        record = {
+            "bench": "training",
+            "contestant": o.contestant,
+            "what": way.what,
+            "model": o.model,
+            "weights": weights,
+            "link": o.link,
+            "ranks": ranks,
+            "batch": o.batch,
+            "seed": o.seed,
+            "epochs": o.epochs,
+            "steps": len(times),
+            "step_seconds": statistics.median(times),
+            "step_bytes": total.item() / ranks / counted if before is not None and counted else None,
+            "seconds_to": {"93%": curve.reached(0.93), "95%": curve.reached(0.95)},
+            "seconds": curve.seconds,
+            "final": curve.rows[-1][2],
+            "torch": torch.__version__,
+            "curve": curve.rows,
+        }
+        line = json.dumps(record)
+        if o.json:
+            with open(o.json, "a") as f:
+                f.write(line + "\n")
+        else:
+            print(line)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "RANK" not in os.environ:
+        raise SystemExit("train.py is one rank of several: start it by bench/training/run, or torchrun")
+    main()

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The examples with torch, and the programs that README.md and docs/torch.md show, as users run them: by torchrun."""
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def torchrun(*command):
+    """What two ranks print."""
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
+    ended = subprocess.run(run, capture_output=True, text=True, timeout=180)
+    if ended.returncode:
+        raise AssertionError(f"{' '.join(command)}: exit status {ended.returncode}\n{ended.stderr[-6000:]}")
+    return ended.stdout
+
+
+def losses(printed):
+    return [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+)$", printed, re.M)]
+
+
+class Examples(unittest.TestCase):
+    def test_ddp(self):
+        ours, torchs = (losses(torchrun(f"{ROOT}/examples/torch_ddp.py", "--hook", h)) for h in ("pici", "none"))
+        self.assertEqual(len(ours), 3)
+        for a, b in zip(ours, torchs):
+            self.assertAlmostEqual(a, b, delta=1e-3)
+
+    def test_ddp_topk(self):
+        printed = torchrun(f"{ROOT}/examples/torch_ddp.py", "--density", "0.01")
+        first, *_, last = losses(printed)
+        self.assertLess(last, first / 2)
+        self.assertIn("errors of 3 tensors to save", printed)  # those of the weights; biases are below min_numel
+
+    def test_fsdp(self):
+        try:
+            from torch.distributed.fsdp import FSDPModule
+        except ImportError:
+            self.skipTest("this torch has no FSDP2")
+        if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
+            self.skipTest("FSDP2 of this torch takes no custom collectives")
+        first, *_, last = losses(torchrun(f"{ROOT}/examples/torch_fsdp.py"))
+        self.assertLess(last, first / 2)
+
+
+class Pages(unittest.TestCase):
+    def program(self, page, fence):
+        text = (ROOT / page).read_text()
+        found = re.search(rf"^```{fence}\n(.*?)^```$", text, re.M | re.S)
+        self.assertIsNotNone(found, f"{page} shows no program")
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(found[1])
+            file.flush()
+            return torchrun(file.name)
+
+    def test_torch_page(self):
+        self.program("docs/torch.md", "python")
+
+    def test_readme(self):
+        norms = re.findall(r"^rank [01]: ([\d.]+)$", self.program("README.md", "py"), re.M)
+        self.assertEqual(len(norms), 2)
+        self.assertEqual(norms[0], norms[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
