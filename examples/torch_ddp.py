@@ -47,12 +47,12 @@ if o.data:
         x, y = torch.from_numpy(arrays["x"]).float() / 255, torch.from_numpy(arrays["y"]).long()
 else:
     made_up = torch.Generator().manual_seed(1)
-    centres = torch.rand(10, 784, generator=made_up)
+    centres = torch.randn(10, 784, generator=made_up)
     y = torch.randint(10, (4096,), generator=made_up)
     x = centres[y] + torch.randn(4096, 784, generator=made_up)
 x, y = x[rank::ranks], y[rank::ranks]
 
-optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
 for step in range(o.steps):
     batch = torch.arange(32 * step, 32 * (step + 1)) % len(x)
     optimizer.zero_grad()

@@ -52,12 +52,12 @@ pici.torch.fully_shard(model)  # this is all that changes: the modules' collecti
 
 # Each rank trains on digits of its own, which are made up.
 made_up = torch.Generator().manual_seed(1)
-centres = torch.rand(10, 784, generator=made_up)
+centres = torch.randn(10, 784, generator=made_up)
 y = torch.randint(10, (4096,), generator=made_up)
 x = centres[y] + torch.randn(4096, 784, generator=made_up)
 x, y = x[rank::ranks], y[rank::ranks]
 
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(o.steps):
     batch = torch.arange(32 * step, 32 * (step + 1)) % len(x)
     optimizer.zero_grad()
