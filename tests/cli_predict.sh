@@ -11,7 +11,8 @@ says "sizes" '^ +ranks +64K +256K +1M +4M +16M +64M$' "$out"
 says "a row" '^ +16( +[0-9.]+[A-Za-z]){6}$' "$out"
 [ "$(grep -Ec '^ +[0-9]+ .*[0-9][A-Za-z]$' "$out")" = 4 ] && pass || fail "rows: $(cat "$out")"
 
-for machine in perlmutter perlmutter-flat frontier gige-100 gige-500 ethernet-1g ethernet-10g ethernet-100g; do
+for machine in perlmutter perlmutter-flat frontier gige-100 gige-500 ethernet-1g ethernet-10g ethernet-100g \
+    simulated; do
     expect 0 "$machine" "$tool" predict --machine $machine --ranks 8,12 --bytes 1M
     says "$machine: source" 'source: [A-Z0-9]' "$out"
 done

@@ -127,6 +127,13 @@ static const struct machine machines[] = {
     {"ethernet-100g", "100 Gbit/s Ethernet, a core for each rank",
      "Nominal rate; 15 us a message is an assumption. Codec: one core of an AMD EPYC with AVX-512.", 8, 1 << 20,
      ETHERNET(15e-6, 1.25e10)},
+    {"simulated", "the simulated network of FACTORS=1 bench/sim run switch, whose ranks compute in no time",
+     "Links of 1 Gbit/s and 10 us, as bench/sim writes them; a message between nodes takes two of them.", 1, 1 << 20,
+     {.link = {{20e-6, 1 / 1.25e8}, {1e-6, 1 / 5e9}},
+      .node_beta = 1 / 1.25e8,
+      .agree = 160e-6,
+      .agree_ranks = 16,
+      .vendors = CPU_VENDORS}},
 };
 
 const struct machine *pici_machine(int i)
