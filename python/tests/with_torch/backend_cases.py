@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch._C import _distributed_c10d as _c10d
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -352,6 +351,8 @@ def split_group(rank, size):
 
 
 def functional_collectives(rank, size):
+    import torch.distributed._functional_collectives as functional  # which torch 1.13 has not
+
     group = dist.group.WORLD
     gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor  # before torch 2.15
     scatter = getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor

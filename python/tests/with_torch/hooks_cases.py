@@ -2,6 +2,7 @@
 """What test_hooks.py runs on each rank. DDP with the hook None averages by gloo."""
 import copy
 import gc
+import io
 import os
 import pickle
 import signal
@@ -171,10 +172,90 @@ def half_is_divided_first(rank, size):
         same(found, [torch.full((2000,), 40000.0, dtype=torch.float16)])
 
 
+def several_groups(rank, size):
+    """Models of several groups, of which rank 1 is in all, in one backward pass; and each group by itself."""
+    begin()
+    shapes = [(50, 60), (700,)]
+    members = [[0, 1, 2], [0, 1], [1, 2]]
+    groups = [dist.new_group(ranks) for ranks in members]
+    mine = [(seed, ranks, groups[seed // 10]) for seed, ranks in zip((0, 10, 20), members) if rank in ranks]
+    for hook in (pici.torch.all_reduce_hook, pici.torch.topk_hook):
+        models = []
+        for *_, group in mine:
+            state = group if hook is pici.torch.all_reduce_hook else whole_topk(group)
+            ddp = DistributedDataParallel(Weighted(*shapes), process_group=group, bucket_cap_mb=0.001)
+            ddp.register_comm_hook(state, hook)
+            models.append(ddp)
+        for used in ([0], range(len(models)), range(len(models))):
+            chosen = [(models[i], *mine[i][:2]) for i in used]
+            for ddp in models:
+                ddp.zero_grad()
+            sum(ddp(*integers(seed + rank, *shapes, factor=len(ranks))) for ddp, seed, ranks in chosen).backward()
+            for ddp, seed, ranks in chosen:
+                every = [integers(seed + r, *shapes, factor=len(ranks)) for r in ranks]
+                same([w.grad for w in ddp.module.w], [sum(xs) / len(ranks) for xs in zip(*every)])
+    assert threads() == len(mine)
+
+
+def accumulates(rank, size):
+    """Gradients of several backward passes, of which the last averages: the sum of all of them, once."""
+    begin()
+    shapes = [(300, 40), (17,), (2000,)]
+    for hook, state in [(None, None), *hooks_at_density_1()]:
+        ddp = DistributedDataParallel(Weighted(*shapes), bucket_cap_mb=0.01)
+        if hook:
+            ddp.register_comm_hook(state, hook)
+        for step in range(3):
+            xs = [integers(rank + 100 * step + 10 * micro, *shapes, factor=size) for micro in range(3)]
+            ddp.zero_grad()
+            for x in xs[:2]:
+                with ddp.no_sync():
+                    ddp(*x).backward()
+            same([w.grad for w in ddp.module.w], [a + b for a, b in zip(*xs[:2])])
+            assert getattr(state, "iter", step) == step
+            ddp(*xs[2]).backward()
+            every = [integers(r + 100 * step + 10 * m, *shapes, factor=size) for r in range(size) for m in range(3)]
+            same([w.grad for w in ddp.module.w], [sum(parts) / size for parts in zip(*every)])
+
+
+def joins(rank, size):
+    """Ranks with fewer batches than others: DDP calls the hook for them, with gradients of zeros."""
+    begin()
+    for hook, state in [(None, None), *hooks_at_density_1()]:
+        ddp = DistributedDataParallel(Weighted((60, 70), (500,)), bucket_cap_mb=0.01)
+        if hook:
+            ddp.register_comm_hook(state, hook)
+        with ddp.join():
+            for step in range(2 + rank):
+                ddp.zero_grad()
+                ddp(*integers(rank + 10 * step, (60, 70), (500,), factor=size)).backward()
+        if rank == size - 1:  # alone in its last step
+            mine = integers(rank + 10 * (1 + rank), (60, 70), (500,), factor=size)
+            same([w.grad for w in ddp.module.w], [x / size for x in mine])
+
+
+def empty_gradients(rank, size):
+    """Parameters without elements, among others and alone, so that a bucket is empty."""
+    begin()
+    for hook, state in hooks_at_density_1():
+        for shapes in ([(0,)], [(0,), (300,), (0,)], [(300,), (0,)]):
+            xs = integers(rank, *shapes, factor=size)
+            ddp = None
+            for _ in range(3):
+                found, ddp = averaged(hook, state, xs, ddp, bucket_cap_mb=0.0001)
+                every = [integers(r, *shapes, factor=size) for r in range(size)]
+                same(found, [sum(parts) / size for parts in zip(*every)])
+
+
+def whole_topk(group=None):
+    """Top-k that selects all elements."""
+    return pici.torch.TopKState(group, density=1, start_iter=0, min_numel=0)
+
+
 def hooks_at_density_1():
     return [
         (pici.torch.all_reduce_hook, pici.torch.State()),
-        (pici.torch.topk_hook, pici.torch.TopKState(density=1, start_iter=0, min_numel=0)),
+        (pici.torch.topk_hook, whole_topk()),
     ]
 
 
@@ -279,27 +360,58 @@ def selects_in_bucket(rank, size):
 
 
 def conserves(rank, size, options):
-    """What was sent, and what is kept, are all gradients: over rebuilt buckets, too."""
+    """What was sent, and what is kept, are all gradients of a parameter: over rebuilt buckets, too."""
     begin()
     state = pici.torch.TopKState(density=0.02, start_iter=options.pop("start_iter", 0), min_numel=50)
-    shapes = [(60, 70), (300,), (40,), (2000,)]
+    shapes = [(60, 70), (300,), (40,), (2000,), (60, 70)]
+    dist._DEFAULT_FIRST_BUCKET_BYTES = 10000  # else torch 1.13 has one bucket of 1 MiB
+    buckets = []
+
+    def hook(state, bucket):
+        buckets.append([p.numel() for p in bucket.parameters()])
+        return pici.torch.topk_hook(state, bucket)
+
     sent = [torch.zeros(s, dtype=torch.float64) for s in shapes]
     made = [torch.zeros(s, dtype=torch.float64) for s in shapes]
     ddp = None
     for step in range(6):
         xs = normal(rank, *shapes, step=step, dtype=torch.float64)
-        found, ddp = averaged(pici.torch.topk_hook, state, xs, ddp, bucket_cap_mb=0.01, **options)
+        found, ddp = averaged(hook, state, xs, ddp, bucket_cap_mb=0.01, **options)
         for i, (f, x) in enumerate(zip(found, xs)):
             sent[i] += f
             made[i] += x
     errors = state.state_dict(ddp)["errors"]
-    assert set(errors) == {"w.0", "w.1", "w.3"}, list(errors)
-    for i in range(4):
+    assert set(errors) == {"w.0", "w.1", "w.3", "w.4"}, list(errors)
+    if "find_unused_parameters" not in options:
+        assert len(buckets[0]) == 5 and 1 <= len(buckets[-1]) < 5, "the buckets were not rebuilt"
+    for i in range(5):
         kept = errors.get(f"w.{i}", torch.zeros(shapes[i], dtype=torch.float64)).reshape(shapes[i])
         mean = made[i] - kept
         dist.all_reduce(mean)
         assert torch.allclose(sent[i], mean / size, rtol=1e-12, atol=1e-12)
         assert i == 2 or kept.count_nonzero() > 0
+
+
+def conserves_exactly(rank, size, dtype):
+    """Of whole numbers nothing is lost by rounding, in a narrow dtype either. Float16 is kept divided by the number of
+    ranks."""
+    begin()
+    state = pici.torch.TopKState(density=0.02, start_iter=0, min_numel=50)
+    shapes = [(60, 70), (300,)]
+    sent, made = [[torch.zeros(s, dtype=torch.float64) for s in shapes] for _ in range(2)]
+    ddp = None
+    for step in range(5):
+        xs = integers(rank + 10 * step, *shapes, factor=size, dtype=dtype)
+        found, ddp = averaged(pici.torch.topk_hook, state, xs, ddp)
+        for i, (f, x) in enumerate(zip(found, xs)):
+            assert f.dtype == dtype
+            sent[i] += f
+            made[i] += x
+    for i, error in enumerate(state.state_dict(ddp)["errors"].values()):
+        assert error.dtype == dtype and error.count_nonzero() > 0
+        left = made[i] - (size if dtype == torch.float16 else 1) * error.double().view(shapes[i])
+        dist.all_reduce(left)
+        same([sent[i]], [left / size])
 
 
 def without_feedback(rank, size):
@@ -375,7 +487,9 @@ def resumes(rank, size, how):
         saved = state.state_dict(ddp)
         assert sorted(saved) == ["errors", "iter"] and saved["iter"] == 4
         assert "embedding.weight" in saved["errors"] and "scale" not in saved["errors"]
-        copied = pickle.loads(pickle.dumps(saved))
+        file = io.BytesIO()
+        torch.save(saved, file)
+        copied = torch.load(io.BytesIO(file.getvalue()))  # of tensors and numbers, so it needs no pickle of ours
     else:
         copied = pickle.dumps(state)
     weights, moments = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
@@ -450,6 +564,25 @@ def killed(rank, size, hook_name):
         except RuntimeError as e:
             words.append(str(e))
     return words, time.monotonic() - since
+
+
+def selection_fails(rank, size):
+    """Rank 1 has no memory left for its selection, say, and goes on. What all ranks raise."""
+    begin()
+    store = dist.distributed_c10d._get_default_store()
+    state = pici.torch.TopKState(start_iter=0)
+    if rank == 1:
+
+        def fail(*_):
+            raise MemoryError("no memory for the selection")
+
+        state._select = fail
+    try:
+        averaged(pici.torch.topk_hook, state, normal(rank, (5000,)))
+    except RuntimeError:
+        store.set(f"failed/{rank}", "")
+        store.wait([f"failed/{r}" for r in range(size)], timedelta(seconds=30))
+        raise
 
 
 def differs(rank, size, how):

@@ -19,7 +19,9 @@ import ranks
 SOON = 60  # seconds, on a busy machine; the groups' timeout is longer
 
 
-class Lossless(unittest.TestCase):
+class Dtypes(unittest.TestCase):
+    """Tests of several dtypes of gradients."""
+
     @classmethod
     def setUpClass(cls):
         cls.lacks = ranks.run(1, cases.gloo_lacks)[0]
@@ -28,6 +30,8 @@ class Lossless(unittest.TestCase):
         if dtype in self.lacks:
             self.skipTest(f"gradients of {dtype}: gloo of torch {torch.__version__} has none")
 
+
+class Lossless(Dtypes):
     def test_equals_gloo(self):
         for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
             with self.subTest(str(dtype)):
@@ -41,6 +45,20 @@ class Lossless(unittest.TestCase):
 
     def test_group_of_some_ranks(self):
         ranks.run(3, cases.own_group)
+
+    def test_several_groups(self):
+        ranks.run(3, cases.several_groups)
+
+    def test_gradient_accumulation(self):
+        for size in (2, 3):
+            ranks.run(size, cases.accumulates)
+
+    def test_uneven_inputs(self):
+        ranks.run(2, cases.joins)
+
+    def test_empty_gradients(self):
+        for size in (1, 2, 3):
+            ranks.run(size, cases.empty_gradients)
 
     def test_half_is_divided_first(self):
         ranks.run(2, cases.half_is_divided_first)
@@ -65,7 +83,7 @@ class Lossless(unittest.TestCase):
                 self.assertEqual(len({repr(r) for r in results}), 1, "the ranks differ")
 
 
-class TopK(unittest.TestCase):
+class TopK(Dtypes):
     def test_selects(self):
         ranks.run(2, cases.selects)
 
@@ -76,6 +94,12 @@ class TopK(unittest.TestCase):
         for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}, {"start_iter": 2}):
             with self.subTest(**options):
                 ranks.run(2, cases.conserves, options)
+
+    def test_conserves_exactly(self):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            with self.subTest(str(dtype)):
+                self.need(dtype)
+                ranks.run(2, cases.conserves_exactly, dtype)
 
     def test_without_feedback(self):
         ranks.run(2, cases.without_feedback)
@@ -151,6 +175,13 @@ class Failures(unittest.TestCase):
                     self.assertIn("rank 1", first)
                     self.assertIn("BrokenError", second)
                     self.assertLess(seconds, SOON / 2)
+
+    def test_selection_that_fails(self):
+        ends = ranks.ended(3, cases.selection_fails, timeout=SOON)
+        self.assertIn("no memory for the selection", ends[1].error)
+        for rank in (0, 2):
+            self.assertRegex(ends[rank].error, "rank 1")
+            self.assertLess(ends[rank].seconds, SOON / 2)  # though rank 1 lives
 
     def test_ranks_that_differ(self):
         for how in ("size", "op", "algorithm", "state"):

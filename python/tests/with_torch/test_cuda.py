@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""pici.torch with CUDA tensors, over stand-ins for CUDA and NCCL: which calls are made, by which thread, in the order
+of which stream. The elements are in the host's memory, so this says nothing about what a GPU does."""
+import contextlib
+import threading
+import types
+import unittest
+import warnings
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+
+import hooks_cases as cases
+import pici.torch
+import ranks
+from pici import _peers
+from pici.torch import _cuda, _fsdp, _group
+
+GPU = torch.device("cuda", 0)
+POINTER, STREAM = 4096, 8192  # an ncclComm_t, a cudaStream_t
+
+
+class OnGpu(torch.Tensor):
+    """A tensor in the host's memory that says it is on a GPU."""
+
+    device = property(lambda self: GPU)
+
+    def record_stream(self, stream):
+        log("record_stream", stream)
+
+
+def on_gpu(x):
+    return x.clone().as_subclass(OnGpu)
+
+
+def on_host(x):
+    return x.as_subclass(torch.Tensor)
+
+
+seen = []
+_current = threading.local()
+
+
+def log(*what):
+    seen.append(what)
+
+
+def stream_now():
+    return getattr(_current, "stream", "torch's")
+
+
+class Stream:
+    cuda_stream = STREAM
+
+    def __init__(self, device):
+        assert device == GPU
+
+    def wait_event(self, event):
+        log("wait_event", event.of, by())
+
+    def __repr__(self):
+        return "pici's"
+
+
+class Event:
+    of = None
+
+    def record(self, stream):
+        self.of = stream
+
+
+@contextlib.contextmanager
+def stream(of):
+    before, _current.stream = stream_now(), str(of)
+    yield
+    _current.stream = before
+
+
+def by():
+    return "the thread" if threading.current_thread().name == "pici.torch" else "the caller"
+
+
+class Future(torch.futures.Future):
+    """A future of CUDA tensors, which the real one refuses without a GPU."""
+
+    def __new__(cls, devices=None):
+        return super().__new__(cls)
+
+    def __init__(self, devices=None):
+        super().__init__()
+        log("Future", devices)
+
+    def set_result(self, result):
+        log("set_result", stream_now())
+        super().set_result(result)
+
+
+class Over:
+    """A communicator that calls itself NCCL's."""
+
+    def __init__(self, comm):
+        self._comm = comm
+
+    def __getattr__(self, name):
+        return getattr(self._comm, name)
+
+    def _call(self, name, send, recv, *args, **options):
+        assert send.device.type == recv.device.type == "cuda"
+        log(name, stream_now(), by())
+        getattr(self._comm, name)(on_host(send), on_host(recv), *args, **options)
+
+    def all_reduce(self, *args, **options):
+        self._call("all_reduce", *args, **options)
+
+    def all_gather(self, *args, **options):
+        self._call("all_gather", *args, **options)
+
+    def reduce_scatter(self, *args, **options):
+        self._call("reduce_scatter", *args, **options)
+
+
+class NcclGroup:
+    """A process group of NCCL; pointer: the name of what tells its ncclComm_t."""
+
+    def __init__(self, name):
+        if name:
+            setattr(self, name, lambda: POINTER)
+
+    def _get_backend(self, device):
+        assert device == GPU
+        return self
+
+
+def with_attributes(of, **changed):
+    """A module that is another one but for some members."""
+    module = types.ModuleType(of.__name__)
+    module.__getattr__ = lambda name: getattr(of, name)
+    vars(module).update(changed)
+    return module
+
+
+@contextlib.contextmanager
+def stand_ins(pointer_name="comm_ptr"):
+    """CUDA and NCCL, as pici.torch sees them."""
+
+    def nccl(pointer, stream):
+        log("nccl", pointer, stream, by())
+        members = made[-1]
+        own = dist.PrefixStore(f"stand-in/{members}", dist.distributed_c10d._get_default_store())
+        rank = members.index(dist.get_rank())
+        return Over(pici.Comm.sockets(_peers.connect(own, rank, len(members), 30), rank, len(members)))
+
+    def new_group(members, backend, use_local_synchronization=False):
+        log("new_group", members, backend, use_local_synchronization)
+        made.append(members)
+        return NcclGroup(pointer_name)
+
+    made = []
+    cuda = types.SimpleNamespace(
+        Stream=Stream,
+        Event=Event,
+        stream=stream,
+        current_stream=lambda device: stream_now(),
+        synchronize=lambda device: log("synchronize"),
+        set_device=lambda device: log("set_device", device, by()),
+    )
+    own = with_attributes(torch, cuda=cuda, zeros=lambda n, device: torch.zeros(n))
+    futures = types.SimpleNamespace(Future=Future)
+    with contextlib.ExitStack() as stack:
+        for module, name, value in (
+            (_cuda, "torch", own),
+            (_cuda, "dist", with_attributes(dist, new_group=new_group, all_reduce=lambda x, group: log("first"))),
+            (_cuda, "Comm", types.SimpleNamespace(nccl=nccl)),
+            (_group, "torch", with_attributes(torch, cuda=cuda, futures=futures)),
+        ):
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+class Bucket:
+    """What a hook needs of torch's GradBucket."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def buffer(self):
+        return self.x
+
+    def parameters(self):
+        return [self.x]
+
+    def is_last(self):
+        return True
+
+
+MAKES = [
+    ("first",),
+    ("synchronize",),
+    ("set_device", GPU, "the thread"),
+    ("nccl", POINTER, STREAM, "the thread"),
+]
+
+
+def call(name):
+    """What a call does."""
+    return [
+        ("record_stream", "pici's"),
+        ("Future", [GPU]),
+        ("wait_event", "torch's", "the thread"),
+        (name, "pici's", "the thread"),
+        ("set_result", "pici's"),
+    ]
+
+
+def taken():
+    found = [tuple(str(v) if isinstance(v, Stream) else v for v in what) for what in seen]
+    seen.clear()
+    return found
+
+
+def averages(rank, size):
+    """The hooks: a communicator for the group at first, then calls on its stream, which waits for the gradients."""
+    cases.begin()
+    makes = [("new_group", list(range(size)), "nccl", False), *MAKES]
+    with warnings.catch_warnings(record=True) as caught, stand_ins():
+        warnings.simplefilter("always")
+        for hook, state in ((pici.torch.all_reduce_hook, None), (pici.torch.topk_hook, cases.whole_topk())):
+            for dtype in (torch.float32, torch.float16, torch.bfloat16):
+                every = [cases.integers(r, (3000,), factor=size, dtype=dtype)[0] for r in range(size)]
+                x = on_gpu(every[rank])
+                found = hook(state, Bucket(x)).wait()
+                assert found.data_ptr() == x.data_ptr()
+                cases.same([on_host(found)], [sum(every) / size])
+                assert taken() == makes + call("all_reduce"), seen
+                makes = []
+        assert not _group._of_group  # nothing of the host's
+    return [str(w.message) for w in caught if "pici" in str(w.message)]
+
+
+def part_of_the_ranks(rank, size):
+    """A group of some ranks makes its group of NCCL without the others."""
+    cases.begin()
+    groups = [dist.new_group([0, 1]), dist.new_group([2])]
+    mine = groups[rank // 2]
+    members = [[0, 1], [2]][rank // 2]
+    with stand_ins("_comm_ptr"):
+        x = on_gpu(torch.full((100,), float(rank + 1)))
+        pici.torch.all_reduce_hook(mine, Bucket(x)).wait()
+        cases.same([on_host(x)], [torch.full((100,), sum(r + 1.0 for r in members) / len(members))])
+        assert taken()[0] == ("new_group", members, "nccl", True)
+
+
+def unknown_pointer(rank, size):
+    cases.begin()
+    with stand_ins(None):
+        cases.raises(
+            NotImplementedError,
+            "does not tell its ncclComm_t",
+            pici.torch.all_reduce_hook,
+            None,
+            Bucket(on_gpu(torch.ones(10))),
+        )
+
+
+def shards(rank, size):
+    """The collectives of FSDP2."""
+    cases.begin()
+    with stand_ins():
+        for wait in (True, False):
+            x, whole = on_gpu(torch.full((5,), float(rank))), on_gpu(torch.zeros(5 * size))
+            work = _fsdp.AllGather()(whole, x, dist.group.WORLD, not wait)
+            assert (work is None) == wait
+            if work:
+                work.wait()
+            cases.same([on_host(whole)], [torch.arange(size).repeat_interleave(5).float()])
+            assert taken()[-5:] == call("all_gather")
+            part = on_gpu(torch.zeros(5))
+            _fsdp.ReduceScatter()(part, whole, dist.group.WORLD, dist.ReduceOp.AVG)
+            cases.same([on_host(part)], [torch.full((5,), float(rank))])
+            assert taken() == call("reduce_scatter")
+
+
+def without_the_flag(rank, size):
+    """CUDA tensors are torch's, which one warning says."""
+    cases.begin()
+    with warnings.catch_warnings(record=True) as caught, stand_ins():
+        warnings.simplefilter("always")
+        for _ in range(2):
+            x = on_gpu(torch.full((100,), float(rank)))
+            pici.torch.all_reduce_hook(None, Bucket(x)).wait()
+            cases.same([on_host(x)], [torch.full((100,), (size - 1) / 2)])
+        assert taken() == []
+    return [str(w.message) for w in caught if "pici" in str(w.message)]
+
+
+class Cuda(unittest.TestCase):
+    ON = {"PICI_TORCH_CUDA": "1"}
+
+    def test_hooks(self):
+        for words in ranks.run(2, averages, environment=self.ON):
+            self.assertEqual(len(words), 1, words)
+            self.assertIn("topk_hook selects in the host's memory only", words[0])
+
+    def test_group_of_some_ranks(self):
+        ranks.run(3, part_of_the_ranks, environment=self.ON)
+
+    def test_torch_without_the_pointer(self):
+        ranks.run(1, unknown_pointer, environment=self.ON)
+
+    def test_fsdp(self):
+        ranks.run(2, shards, environment=self.ON)
+
+    def test_off(self):
+        for environment in ({}, {"PICI_TORCH_CUDA": "0"}):
+            for words in ranks.run(2, without_the_flag, environment=environment):
+                self.assertEqual(len(words), 1, words)
+                self.assertRegex(words[0], "CUDA tensors go to gloo.*PICI_TORCH_CUDA=1")
+
+
+if __name__ == "__main__":
+    unittest.main()
