@@ -3,6 +3,7 @@
  * Communicators by a rendezvous over TCP on loopback: ranks that come in any order; the environment; strangers; ranks
  * that are wrong in some way. Needs libc alone. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -292,12 +293,79 @@ static void crowded(void)
     socket_team_free(&t);
 }
 
+/* What one stranger says, and how its connection ends: without an answer; reset if what it said was not all read. */
+struct caller {
+    int port, bytes, token;
+    int ends, reset; /* out */
+};
+
+static int dial(int port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int tries = 0; tries < 2000; tries++) {
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0)
+            return fd;
+        if (fd >= 0)
+            close(fd);
+        usleep(2000);
+    }
+    return -1;
+}
+
+static void *calls(void *arg)
+{
+    struct caller *c = arg;
+    uint8_t out[2 * GREETING_BYTES] = {0}, answer;
+    struct greeting g = pici_greeting(GREETING_JOIN, 1, 2, 0);
+    if (c->token)
+        memcpy(g.token, "the tokem", 9);
+    pici_greeting_put(out, &g);
+    if (!c->token)
+        out[0] ^= 1;
+    const int fd = dial(c->port);
+    if (fd < 0)
+        return NULL;
+    (void)!send(fd, out, (size_t)c->bytes, MSG_NOSIGNAL);
+    const ssize_t n = recv(fd, &answer, 1, 0);
+    c->ends = n <= 0;
+    c->reset = n < 0 && errno == ECONNRESET;
+    close(fd);
+    return NULL;
+}
+
+/* Of strangers no byte behind a greeting is read: the system resets a connection that is closed with bytes unread. */
+static void turned_away(void)
+{
+    struct socket_team t;
+    enum { CALLERS = 3 };
+    struct caller c[CALLERS] = {{.bytes = GREETING_BYTES, .token = 1},
+                                {.bytes = GREETING_BYTES + 1, .token = 1},
+                                {.bytes = GREETING_BYTES + 1, .token = 0}};
+    pthread_t thread[CALLERS];
+    team_at(&t, 1, fresh_address(0), "the token");
+    t.ranks[0] = 2;
+    for (int i = 0; i < CALLERS; i++) {
+        c[i].port = atoi(strrchr(address, ':') + 1);
+        if (pthread_create(&thread[i], NULL, calls, &c[i]))
+            abort();
+    }
+    setenv("PICI_TIMEOUT_MS", "800", 1);
+    refused(&t, PICI_E_TIMEOUT, "rank 1 of 2 did not come in 800 ms; connections without the token: 3", 4);
+    unsetenv("PICI_TIMEOUT_MS");
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(thread[i], NULL);
+        expect(c[i].ends && c[i].reset == (c[i].bytes > GREETING_BYTES), "how a stranger's connection ends", i);
+    }
+}
+
 /* ---- ranks that are wrong */
 
 /* A process that is not ours joins as rank 1 with such a greeting. Returns what it is answered. */
 struct guest_of {
     struct greeting greeting;
-    int port;
+    int port, leaves; /* it does not wait for an answer */
     struct greeting_verdict verdict;
     int answered;
 };
@@ -306,22 +374,15 @@ static void *joins(void *arg)
 {
     struct guest_of *g = arg;
     uint8_t out[GREETING_BYTES], in[VERDICT_BYTES];
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)g->port)};
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = dial(g->port);
     pici_greeting_put(out, &g->greeting);
-    for (int tries = 0; tries < 2000; tries++) {
-        const int fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0) {
-            (void)!send(fd, out, sizeof out, MSG_NOSIGNAL);
-            g->answered =
-                recv(fd, in, sizeof in, MSG_WAITALL) == VERDICT_BYTES && pici_verdict_get(&g->verdict, in) == PICI_OK;
-            close(fd);
-            return NULL;
-        }
-        if (fd >= 0)
-            close(fd);
-        usleep(2000);
-    }
+    if (fd < 0)
+        return NULL;
+    (void)!send(fd, out, sizeof out, MSG_NOSIGNAL);
+    if (!g->leaves)
+        g->answered =
+            recv(fd, in, sizeof in, MSG_WAITALL) == VERDICT_BYTES && pici_verdict_get(&g->verdict, in) == PICI_OK;
+    close(fd);
     return NULL;
 }
 
@@ -345,6 +406,25 @@ static void with_guest(struct greeting greeting, const char *phrase)
            g.verdict.status);
 }
 
+/* A process joins as `rank` of p, and is gone at once or when it knows where the others are. `ours` ranks are there. */
+static void goes(int ours, int rank, int p, int leaves, const char *phrase)
+{
+    struct socket_team t;
+    struct guest_of g = {.greeting = pici_greeting(GREETING_JOIN, rank, p, 0), .leaves = leaves};
+    pthread_t thread;
+    memcpy(g.greeting.token, "tk", 2);
+    g.greeting.place = (struct place){.family = 4, .port = 1, .address = {127, 0, 0, 1}};
+    team_at(&t, ours, fresh_address(0), "tk");
+    for (int i = 0; i < ours; i++)
+        t.ranks[i] = p;
+    g.port = atoi(strrchr(address, ':') + 1);
+    if (pthread_create(&thread, NULL, joins, &g))
+        abort();
+    refused(&t, PICI_E_PEER, phrase, 6);
+    pthread_join(thread, NULL);
+    expect(g.answered == (!leaves), "whether it waited", leaves);
+}
+
 static void wrong_ones(void)
 {
     struct socket_team t;
@@ -365,6 +445,9 @@ static void wrong_ones(void)
     team_at(&t, 4, fresh_address(0), "tk"); /* the last one takes them for five */
     t.ranks[3] = 5;
     refused(&t, PICI_E_PEER, "rank 3 is one of 5 ranks, rank 0 is one of 4", 10);
+
+    goes(1, 1, 3, 1, "rank 1 came, but left before all others were there");
+    goes(2, 2, 3, 0, "rank 2 closed its connection");
 
     setenv("PICI_TIMEOUT_MS", "800", 1);
     team_at(&t, 3, fresh_address(0), "tk");
@@ -446,6 +529,7 @@ int main(void)
     good_ones();
     late();
     crowded();
+    turned_away();
     wrong_ones();
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;

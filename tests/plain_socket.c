@@ -4,6 +4,7 @@
  * 1 to 16 ranks, peers that are cut, slow, too long or killed, sockets that lead elsewhere. Needs libc alone. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +114,53 @@ static void killed(int p)
     if (took > 5)
         printf("%.1f seconds\n", took);
     expect(took <= 5, "a killed rank is noticed at once", p);
+}
+
+/* Whether the call of a rank of two crossed nodes, as a child's exit status. Rank 1 may have a network of its own. */
+enum { SAME_NODE, OTHER_NODE, NO_CALL, NO_NETWORK };
+
+static int crosses(const int *fds, int rank, int apart)
+{
+    struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    struct pici_comm *comm;
+    float x[100] = {1};
+    opts.stats = &stats;
+    if (rank == 1 && apart && unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET))
+        return NO_NETWORK;
+    if (pici_comm_sockets(&comm, fds, rank, 2) || pici_all_reduce(x, x, 100, PICI_F32, PICI_SUM, comm, &opts))
+        return NO_CALL;
+    return stats.inter_bytes > 0 ? OTHER_NODE : SAME_NODE;
+}
+
+/* Ranks share a node if they share a network namespace. */
+static void nodes(int apart)
+{
+    int fds[4], status[2];
+    pid_t pids[2];
+    socket_pairs(fds, 2);
+    fflush(stdout);
+    for (int rank = 0; rank < 2; rank++) {
+        pids[rank] = fork();
+        if (pids[rank] < 0)
+            abort();
+        if (pids[rank])
+            continue;
+        alarm(60);
+        close(fds[rank ? 1 : 2]);
+        _exit(crosses(fds + 2L * rank, rank, apart));
+    }
+    close(fds[1]);
+    close(fds[2]);
+    for (int rank = 0; rank < 2; rank++)
+        if (waitpid(pids[rank], &status[rank], 0) < 0 || !WIFEXITED(status[rank]))
+            status[rank] = -1;
+    if (status[1] >= 0 && WEXITSTATUS(status[1]) == NO_NETWORK) {
+        printf("skip: no network namespaces here\n");
+        return;
+    }
+    for (int rank = 0; rank < 2; rank++)
+        expect(status[rank] >= 0 && WEXITSTATUS(status[rank]) == (apart ? OTHER_NODE : SAME_NODE), "nodes", apart);
 }
 
 /* ---- the transport */
@@ -437,6 +485,60 @@ static void a_rank_leaves(int p)
     socket_team_free(&t);
 }
 
+/* One rank makes another call than the others: all are told, with both ranks and what each said. */
+struct other_call {
+    struct socket_team team;
+    int odd, how;
+};
+
+static const struct {
+    const char *what, *says[2]; /* of the others, and of the odd one */
+} other_calls[] = {{"ranks disagree on the op: ", {"sum on rank ", "max on rank "}},
+                   {"ranks disagree on the count: ", {"3000 on rank ", "3001 on rank "}},
+                   {"ranks disagree on the dtype: ", {"i32 on rank ", "f32 on rank "}},
+                   {"ranks disagree on the algorithm: ", {"ring on rank ", "split on rank "}},
+                   {"", {"calls all-reduce", "calls all-gather"}}};
+
+static void calls_other(void *context, int rank)
+{
+    enum { N = 3000 };
+    struct other_call *o = context;
+    struct socket_team *t = &o->team;
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    const int how = rank == o->odd ? o->how : -1;
+    int32_t *x = test_alloc((N + 1) * sizeof *x), *y = test_alloc((size_t)t->p * N * sizeof *y);
+    memset(x, 1, (N + 1) * sizeof *x);
+    opts.algorithm = how == 3 ? PICI_ALGO_SPLIT : PICI_ALGO_RING;
+    if (how == 4)
+        t->status[rank] = pici_all_gather(x, y, N, PICI_I32, t->comm[rank], &opts);
+    else
+        t->status[rank] = pici_all_reduce(x, x, how == 1 ? N + 1 : N, how == 2 ? PICI_F32 : PICI_I32,
+                                          how == 0 ? PICI_MAX : PICI_SUM, t->comm[rank], &opts);
+    snprintf(t->words[rank], sizeof t->words[rank], "%s", pici_comm_error(t->comm[rank]));
+    free(x);
+    free(y);
+}
+
+static void other_call(int p, int odd, int how)
+{
+    struct other_call o = {.odd = odd, .how = how};
+    char named[32];
+    socket_team_init(&o.team, p);
+    socket_pairs(o.team.fds, p);
+    socket_team_make(&o.team);
+    const double begin = socket_seconds();
+    coll_threads(p, calls_other, &o);
+    snprintf(named, sizeof named, "rank %d", odd);
+    for (int i = 0; i < p; i++) {
+        const char *const words = o.team.words[i];
+        const int good = strstr(words, other_calls[how].what) && strstr(words, other_calls[how].says[0]) &&
+                         strstr(words, other_calls[how].says[1]) && strstr(words, named);
+        expect(o.team.status[i] == PICI_E_PEER && good, words, i);
+    }
+    expect(socket_seconds() - begin < 5, "another call is noticed at once", how);
+    socket_team_free(&o.team);
+}
+
 /* ---- making communicators */
 
 static void refused(struct socket_team *t, enum pici_status s, const char *phrase)
@@ -610,6 +712,8 @@ int main(void)
     alarm(WATCHDOG_S); /* whoever hangs */
     killed(2);
     killed(5);
+    nodes(0);
+    nodes(1);
     for (int p = 1; p <= 4; p++)
         traffic_among(p, &(struct traffic){.seed = (uint64_t)p, .messages = 30, .window = 3, .longest = 100000});
     traffic_among(7, &(struct traffic){.seed = 7, .messages = 8, .window = 2, .longest = 30000});
@@ -637,6 +741,10 @@ int main(void)
     tested(4);
     a_rank_leaves(2);
     a_rank_leaves(5);
+    for (int how = 0; how < (int)(sizeof other_calls / sizeof *other_calls); how++) {
+        other_call(2, 1, how);
+        other_call(5, 3, how);
+    }
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -115,6 +115,22 @@ static void explain_choice(struct pici_comm *comm, const struct coll_agreement *
                        lower, higher, (unsigned long long)x, (unsigned long long)y);
 }
 
+static const char *dtype_name(uint64_t t)
+{
+    return pici_dtype_name((enum pici_dtype)t);
+}
+
+static const char *op_name(uint64_t op)
+{
+    static const char *const names[] = {"sum", "avg", "min", "max"};
+    return op < sizeof names / sizeof *names ? names[op] : NULL;
+}
+
+static const char *algorithm_name(uint64_t a)
+{
+    return pici_algorithm_name((enum pici_algorithm)a);
+}
+
 /* Note in words how two calls differ. */
 static void explain(struct pici_comm *comm, const struct coll_agreement *a)
 {
@@ -122,16 +138,17 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
     static const struct {
         const char *what;
         int at, bytes;
-    } field[] = {{"dtype", CALL_DTYPE, 1},
-                 {"op", CALL_OP, 1},
-                 {"count", CALL_COUNT, 8},
-                 {"algorithm", CALL_ALGORITHM, 1},
-                 {"bytes of a slice", CALL_SLICE, 8},
-                 {"window", CALL_WINDOW, 1},
-                 {"option zeros", CALL_ZEROS, 1},
-                 {"number of the call", CALL_SEQUENCE, 8},
-                 {"node map", CALL_NODES, 8},
-                 {"use of the density history (PICI_TUNE_HISTORY)", CALL_HISTORY, 1}};
+        const char *(*name)(uint64_t); /* NULL: it is a number */
+    } field[] = {{"dtype", CALL_DTYPE, 1, dtype_name},
+                 {"op", CALL_OP, 1, op_name},
+                 {"count", CALL_COUNT, 8, NULL},
+                 {"algorithm", CALL_ALGORITHM, 1, algorithm_name},
+                 {"bytes of a slice", CALL_SLICE, 8, NULL},
+                 {"window", CALL_WINDOW, 1, NULL},
+                 {"option zeros", CALL_ZEROS, 1, NULL},
+                 {"number of the call", CALL_SEQUENCE, 8, NULL},
+                 {"node map", CALL_NODES, 8, NULL},
+                 {"use of the density history (PICI_TUNE_HISTORY)", CALL_HISTORY, 1, NULL}};
     const uint8_t *l = a->low, *h = a->high;
     if (l[CALL_KIND] != h[CALL_KIND]) {
         pici_coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)a->low_rank, kind[l[CALL_KIND] & 3],
@@ -143,6 +160,13 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
         for (int b = field[i].bytes; b--;) {
             x = x << 8 | l[field[i].at + b];
             y = y << 8 | h[field[i].at + b];
+        }
+        const char *const name_x = field[i].name ? field[i].name(x) : NULL;
+        const char *const name_y = field[i].name ? field[i].name(y) : NULL;
+        if (x != y && name_x && name_y) {
+            pici_coll_note(comm, "ranks disagree on the %s: %s on rank %lu, %s on rank %lu", field[i].what, name_x,
+                           (unsigned long)a->low_rank, name_y, (unsigned long)a->high_rank);
+            return;
         }
         if (x != y) {
             pici_coll_note(comm, "ranks disagree on the %s: %llu on rank %lu, %llu on rank %lu", field[i].what,
