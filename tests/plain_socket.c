@@ -315,7 +315,7 @@ static void *reads_all(void *arg)
     while ((k = recv(fd, all + n, ((size_t)4 << 20) - n, 0)) > 0)
         n += (size_t)k;
     const int good = n == (2 << 20) + 2 * LENGTH && load_le64(all) == 2 << 20 &&
-                     load_le64(all + n - LENGTH) == parting(0, PICI_E_TIMEOUT);
+                     load_le64(all + n - LENGTH) == parting(1, PICI_E_TIMEOUT);
     free(all);
     return good ? NULL : arg;
 }
@@ -539,6 +539,38 @@ static void other_call(int p, int odd, int how)
     socket_team_free(&o.team);
 }
 
+/* The last rank does not call: the others say that they wait for it. */
+static void waits(void *context, int rank)
+{
+    struct socket_team *t = context;
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    int32_t x[100] = {0};
+    opts.timeout_ms = 200;
+    if (rank == t->p - 1)
+        return;
+    t->status[rank] = pici_all_reduce(x, x, 100, PICI_I32, PICI_SUM, t->comm[rank], &opts);
+    snprintf(t->words[rank], sizeof t->words[rank], "%s", pici_comm_error(t->comm[rank]));
+}
+
+static void a_rank_is_silent(int p)
+{
+    struct socket_team t;
+    char named[32];
+    socket_team_init(&t, p);
+    socket_pairs(t.fds, p);
+    socket_team_make(&t);
+    coll_threads(p, waits, &t);
+    for (int i = 0; i < p - 1; i++) {
+        const char *const first = strstr(t.words[i], "nothing moved for 200 ms: no message from ");
+        snprintf(named, sizeof named, first ? "from rank %d" : "because of rank %d", p - 1);
+        expect(t.status[i] == PICI_E_TIMEOUT && strstr(t.words[i], named), t.words[i], i);
+    }
+    t.status[p - 1] = pici_all_reduce(&(int32_t){1}, &(int32_t){0}, 1, PICI_I32, PICI_SUM, t.comm[p - 1], NULL);
+    expect(t.status[p - 1] == PICI_E_TIMEOUT && strstr(pici_comm_error(t.comm[p - 1]), "gave up"),
+           pici_comm_error(t.comm[p - 1]), p - 1);
+    socket_team_free(&t);
+}
+
 /* ---- making communicators */
 
 static void refused(struct socket_team *t, enum pici_status s, const char *phrase)
@@ -741,6 +773,8 @@ int main(void)
     tested(4);
     a_rank_leaves(2);
     a_rank_leaves(5);
+    a_rank_is_silent(2);
+    a_rank_is_silent(3);
     for (int how = 0; how < (int)(sizeof other_calls / sizeof *other_calls); how++) {
         other_call(2, 1, how);
         other_call(5, 3, how);

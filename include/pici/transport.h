@@ -79,7 +79,8 @@ struct pici_transport {
      * is made; an error makes that fail. NULL: all ranks share one node. */
     enum pici_status (*nodes)(void *context, int *node_of);
 
-    /* A description of the last failure, or "". NULL: there are no descriptions. */
+    /* A description of the last failure; before there is one, of what this rank waits for; or "". NULL: there are no
+     * descriptions. */
     const char *(*error)(void *context);
 
     enum pici_memory memory;

@@ -189,7 +189,10 @@ static int advance_in_time(struct pici_comm *comm, double *now, double *left)
     *left = r->call.timeout_ms < 0 ? 1 : r->idle + 1e-3 * r->call.timeout_ms - *now;
     if (*left > 0)
         return 0;
-    pici_coll_note(comm, "rank %d: nothing moved for %d ms", comm->rank, r->call.timeout_ms);
+    const struct pici_transport *t = &comm->transport;
+    const char *why = t->error ? t->error(t->context) : "";
+    pici_coll_note(comm, "rank %d: nothing moved for %d ms%s%s", comm->rank, r->call.timeout_ms, why[0] ? ": " : "",
+                   why);
     pici_coll_break(comm, PICI_E_TIMEOUT, PICI_E_TIMEOUT);
     return 1;
 }

@@ -43,7 +43,8 @@ enum {
     BLINDLY = 2,          /* queues that are tried without asking */
     SKIPPED = 8,          /* tests that leave a queue alone which another request found blocked */
     LAST_MS = 100,        /* to end messages that are half sent, before giving up */
-    DRAINED = 256         /* buffers of bytes that are read and dropped then, of each peer */
+    DRAINED = 256,        /* buffers of bytes that are read and dropped then, of each peer */
+    NAMED = 4             /* ranks that the words of a timeout name */
 };
 
 /* Bytes in a system call: less than a ssize_t has on 32-bit machines. */
@@ -90,7 +91,7 @@ struct node {
     int cores;   /* each rank of this node has one */
     int culprit; /* the first rank that was lost, or -1 */
     int abandoned, kept;
-    char error[160];
+    char error[160], waits[96]; /* words */
 };
 
 static void finish_first(struct node *me, struct queue *q, enum pici_status s)
@@ -318,8 +319,11 @@ static enum pici_status post(struct node *me, int number_of_peer, int sends, voi
     if (p->gone)
         return p->gone;
     struct request *r = pool_take(&me->requests, sizeof *r);
-    if (!r)
+    if (!r) {
+        if (!me->error[0])
+            snprintf(me->error, sizeof me->error, "no memory for a message");
         return PICI_E_NOMEM;
+    }
     r->peer = p;
     r->sends = sends;
     r->data = data;
@@ -515,14 +519,26 @@ static void part(struct peer *p, uint64_t word, int drains)
     p->fd = -1;
 }
 
+/* The next rank from `from` on of which a message is due; with `sends`, which does not take one. -1: none. */
+static int awaited(const struct node *me, int from, int sends)
+{
+    while (from < me->ranks && !(sends ? me->peers[from].out.first : me->peers[from].in.first))
+        from++;
+    return from < me->ranks ? from : -1;
+}
+
 /* The system has copied what was sent, so no buffer is in use afterwards. */
 static int socket_abandon(void *context, enum pici_status why)
 {
     struct node *me = context;
-    const int culprit = me->culprit >= 0 ? me->culprit : me->rank;
+    int culprit = me->culprit;
     if (me->abandoned)
         return 0;
     me->abandoned = 1;
+    if (culprit < 0 && why == PICI_E_TIMEOUT)
+        culprit = awaited(me, 0, awaited(me, 0, 0) < 0);
+    if (culprit < 0)
+        culprit = me->rank;
     if (!why)
         why = PICI_E_PEER;
     end_messages(me);
@@ -563,9 +579,24 @@ static enum pici_status socket_nodes(void *context, int *node_of)
     return PICI_OK;
 }
 
+/* Without a failure: for whom this rank waits, since a call that times out asks for the words. */
 static const char *socket_error(void *context)
 {
-    return ((struct node *)context)->error;
+    struct node *me = context;
+    const int sends = awaited(me, 0, 0) < 0;
+    int at = 0, left = NAMED, i;
+    if (me->error[0])
+        return me->error;
+    me->waits[0] = '\0';
+    for (i = awaited(me, 0, sends); i >= 0 && left; i = awaited(me, i + 1, sends), left--)
+        at += snprintf(me->waits + at, sizeof me->waits - (size_t)at, "%s%d",
+                       at      ? ", "
+                       : sends ? "data is not taken by rank "
+                               : "no message from rank ",
+                       i);
+    if (i >= 0)
+        snprintf(me->waits + at, sizeof me->waits - (size_t)at, ", ...");
+    return me->waits;
 }
 
 /* ---- making one */
