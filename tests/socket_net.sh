@@ -99,7 +99,8 @@ ip -n "${BENCH_NET}2" link set eth0 down
 end 'a link is cut' 6000 '0 1 2 3'
 names 'a link is cut' '1' 'timed out \(rank 1: nothing moved for 1000 ms: (no message from|.* not taken by) rank [023]'
 names 'a link is cut' '0 2 3' 'timed out \((exchange with )?rank [0-3]'
-grep -Eq 'timed out \(.* rank ([023], )*1' "$tmp"/err.[023] && ok || fail "a link is cut: nobody names rank 1: $(cat "$tmp"/err.*)"
+grep -Eq 'timed out \(.* rank ([023], )*1' "$tmp"/err.[023] && ok ||
+    fail "a link is cut: nobody names rank 1: $(cat "$tmp"/err.*)"
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

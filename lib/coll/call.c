@@ -10,12 +10,6 @@
 #include "coll/early.h"
 #include "coll/request.h"
 
-const char *pici_algorithm_name(enum pici_algorithm id)
-{
-    const struct schedule *s = pici_schedule(id);
-    return s ? s->name : id == PICI_ALGO_AUTO ? "auto" : NULL;
-}
-
 size_t pici_comm_scratch(const struct pici_comm *comm, enum pici_collective kind, uint64_t count, enum pici_dtype dtype,
                          enum pici_op op, const struct pici_coll_opts *opts)
 {

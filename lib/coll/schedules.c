@@ -92,3 +92,9 @@ int pici_schedule_paired(const struct schedule *s, int ranks)
 {
     return s->paired == PAIRED_ALWAYS || (s->paired == PAIRED_AT_POWERS_OF_TWO && (ranks & (ranks - 1)) == 0);
 }
+
+const char *pici_algorithm_name(enum pici_algorithm id)
+{
+    const struct schedule *s = pici_schedule(id);
+    return s ? s->name : id == PICI_ALGO_AUTO ? "auto" : NULL;
+}
