@@ -39,7 +39,7 @@ static const char
         "  --format LIST              auto, pici, coo, hybrid, dense; or several joined by +, which is auto among "
         "these; "
         "auto\n"
-        "  --pattern LIST             uniform, identical (positions, on all ranks), clustered, block; uniform\n"
+        "  --pattern LIST             uniform, identical (positions, on all ranks), clustered, block, zipf; uniform\n"
         "  --sparsity LIST            percentages, 0,20,50,80,90,95,99,99.9\n"
         "  --zeros LIST               positive, negative (half of the zeros of floats are -0.0); positive\n"
         "  --mpi all|none|LIST        which algorithms of MPI (with --cuda: of NCCL) take part, as the table names "

@@ -6,7 +6,7 @@
 
 enum { RUN = 32, BLOCK_ELEMENTS = 1024, PIECE = 1024, LARGEST = 7 };
 
-const char *const spread_name[SPREADS] = {"uniform", "identical", "clustered", "block"};
+const char *const spread_name[SPREADS] = {"uniform", "identical", "clustered", "block", "zipf"};
 
 /* A float's sign, exponent and mantissa; mantissa 0: an integer. */
 static const struct layout {
@@ -58,6 +58,7 @@ static void store(uint8_t *dst, const struct layout *l, int64_t value)
 struct stream {
     uint64_t seed, where, at; /* of the values; of the positions; the next element */
     uint64_t chance;          /* of what a draw decides, of 2^32 */
+    double rate;              /* SPREAD_ZIPF: the most frequent word's */
     uint64_t amplitude;
     int64_t unit; /* values are unit * 1..amplitude */
     enum spread spread;
@@ -82,8 +83,35 @@ int source_exact(const struct source *s)
     return amplitude(s) >= 1;
 }
 
+/* Zipf's law: word u n of n is met so often that its element is zero with a probability of exp(-rate / u). The mean over
+ * u in (0, 1] is exp(-rate) - rate E1(rate), with the exponential integral E1 as a series. */
+static double zipf_zeros(double rate)
+{
+    double e1 = -0.57721566490153286 - log(rate), term = 1;
+    for (int k = 1; k < 60; k++) {
+        term *= -rate / k;
+        e1 -= term / k;
+    }
+    return exp(-rate) - rate * e1;
+}
+
+/* The rate that gives this density, which is below 0.999. */
+static double zipf_rate(double density)
+{
+    double low = 1e-12, high = 8;
+    for (int i = 0; i < 60; i++) {
+        const double rate = sqrt(low * high);
+        *(1 - zipf_zeros(rate) < density ? &low : &high) = rate;
+    }
+    return low;
+}
+
 static int occupied(struct stream *s, uint64_t i)
 {
+    if (s->spread == SPREAD_ZIPF && s->rate > 0) {
+        const double u = ((double)(mix(i * 2 + 1) >> 32) + 1) / 4294967296.0; /* the same on all ranks */
+        return (double)(mix(s->where + i) >> 32) < -expm1(-s->rate / u) * 4294967296.0;
+    }
     if (s->spread == SPREAD_BLOCK)
         return mix(s->where + i / BLOCK_ELEMENTS) >> 32 < s->chance;
     const int drawn = mix(s->where + i) >> 32 < s->chance;
@@ -101,6 +129,7 @@ static void stream_open(struct stream *out, const struct source *s, int rank, ui
         .seed = mix((uint64_t)rank + 1) << 1,
         .at = first,
         .chance = (uint64_t)(chance * 4294967296.0 + 0.5),
+        .rate = s->spread == SPREAD_ZIPF && d > 0 && d < 0.999 ? zipf_rate(d) : 0,
         .unit = unit(s),
         .amplitude = amplitude(s) > 0 ? (uint64_t)amplitude(s) : 1,
         .spread = s->spread,

@@ -13,6 +13,8 @@ enum spread {
     SPREAD_IDENTICAL, /* the same, at the same positions on all ranks */
     SPREAD_CLUSTERED, /* runs of 32 or more, as rows of an embedding */
     SPREAD_BLOCK,     /* aligned blocks of 1024, all or nothing */
+    SPREAD_ZIPF,      /* a few are nonzero on most ranks, most on few: gradients of texts, by Zipf's law of their words,
+                       * which are in no order */
     SPREADS
 };
 extern const char *const spread_name[SPREADS];
