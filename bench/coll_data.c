@@ -83,8 +83,8 @@ int source_exact(const struct source *s)
     return amplitude(s) >= 1;
 }
 
-/* Zipf's law: word u n of n is met so often that its element is zero with a probability of exp(-rate / u). The mean over
- * u in (0, 1] is exp(-rate) - rate E1(rate), with the exponential integral E1 as a series. */
+/* Zipf's law: word u n of n is met so often that its element is zero with a probability of exp(-rate / u). The mean of
+ * that over u in (0, 1] is exp(-rate) - rate E1(rate), with the exponential integral E1 as a series. */
 static double zipf_zeros(double rate)
 {
     double e1 = -0.57721566490153286 - log(rate), term = 1;
