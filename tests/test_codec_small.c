@@ -115,6 +115,27 @@ Test(codec_small, checksum_first)
         cr_expect_eq(base[i], 0x3c00 + i % 50);
 }
 
+/* A delta that lacks most of its words is refused before it is decoded to its end. */
+Test(codec_small, few_words)
+{
+    const uint64_t n = SMALL_CHUNK;
+    const size_t cap = pici_diff_small_bound(PICI_DENSE, PICI_BF16, n), at = 36;
+    uint8_t *a = test_alloc(2 * n), *b = test_alloc(2 * n), *delta = test_alloc(cap);
+    struct rng rng = {3};
+    size_t len;
+    step_fill(a, b, n, PICI_BF16, STEP_USUAL, &rng);
+    cr_assert_eq(pici_diff_small(delta, cap, &len, a, b, n, PICI_BF16, PICI_DENSE, NULL), PICI_OK);
+    memcpy(b, a, 2 * n);
+    for (unsigned words = 0; words < 9000; words = 2 * words + 1) {
+        ref_put(delta + at + SMALL_CTX_WORDS, 4, words);
+        cr_expect_eq(pici_apply_small(a, n, delta, len, NULL), PICI_E_CORRUPT);
+        cr_expect_eq(memcmp(a, b, 2 * n), 0);
+    }
+    free(a);
+    free(b);
+    free(delta);
+}
+
 Test(codec_small, bound)
 {
     cr_expect_eq(pici_diff_small_bound(PICI_AUTO, PICI_BF16, 0), 32u);

@@ -20,6 +20,8 @@ struct small_maker {
     uint32_t *v;            /* magnitudes of differences */
     uint32_t *sign;         /* bits */
     uint32_t *id;           /* numbers of those in the list at hand */
+    uint32_t *distant;      /* without a tree: numbers of the differences of which the token is not 0 */
+    size_t far;             /* how many */
     uint32_t *literal;      /* numbers of the literals */
     size_t literals, zeros; /* zeros: literals with token 0 */
     uint32_t *mantissa;     /* of these */
@@ -41,8 +43,8 @@ void pici_small_maker_free(struct small_maker *m)
 {
     if (!m)
         return;
-    void *const all[] = {m->changed, m->old,     m->now,      m->class, m->token, m->v,     m->sign,
-                         m->id,      m->literal, m->mantissa, m->zero,  m->bit,   m->words, m->chunk};
+    void *const all[] = {m->changed, m->old,     m->now,      m->class, m->token, m->v,     m->sign, m->id,
+                         m->distant, m->literal, m->mantissa, m->zero,  m->bit,   m->words, m->chunk};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     free(m);
@@ -67,14 +69,15 @@ struct small_maker *pici_small_maker(uint64_t n, const struct small_shape *shape
     m->v = malloc(room * sizeof *m->v);
     m->sign = malloc(room / 8 + 8);
     m->id = malloc(room * sizeof *m->id);
+    m->distant = malloc(room * sizeof *m->distant);
     m->literal = malloc(room * sizeof *m->literal);
     m->mantissa = malloc(room * sizeof *m->mantissa);
     m->zero = malloc(m->list_cap * sizeof *m->zero);
     m->bit = malloc(m->list_cap / 8 + 8);
     m->words = malloc(m->words_cap * sizeof *m->words);
     m->chunk = malloc((size_t)small_context_limit(most, shape->width_log2) + 16);
-    if (!m->changed || !m->old || !m->now || !m->class || !m->token || !m->v || !m->sign || !m->id || !m->literal ||
-        !m->mantissa || !m->zero || !m->bit || !m->words || !m->chunk) {
+    if (!m->changed || !m->old || !m->now || !m->class || !m->token || !m->v || !m->sign || !m->id || !m->distant ||
+        !m->literal || !m->mantissa || !m->zero || !m->bit || !m->words || !m->chunk) {
         pici_small_maker_free(m);
         return NULL;
     }
@@ -127,18 +130,6 @@ static void literals(struct small_maker *m)
     }
 }
 
-static unsigned largest_exponent(const struct small_maker *m, size_t k)
-{
-    const struct small_shape *s = &m->shape;
-    const uint32_t field = s->exponents << s->mantissa;
-    uint32_t most = 0;
-    for (size_t i = 0; i < k; i++) {
-        const uint32_t e = small_load(m->old, i, s->width_log2) & field;
-        most = e > most ? e : most;
-    }
-    return most >> s->mantissa;
-}
-
 /* ---- lists ---- */
 
 /* Bits that are listed, without those beyond the end of a list. */
@@ -174,24 +165,27 @@ static void list_end(struct list *l)
         list_add(l, SMALL_SHARES, 0, 1);
 }
 
-/* The lists of the elements in m->id. */
-static void list_tokens(struct small_maker *m, struct list *l, size_t n)
+/* f32: the lists of the n elements in m->id. */
+static void list_tree(struct small_maker *m, struct list *l, size_t n)
 {
-    if (m->shape.tree) {
-        for (unsigned level = 0; level < SMALL_TREE_LEVELS; level++) {
-            for (size_t i = 0; i < n; i++) {
-                const uint32_t t = m->token[m->id[i]];
-                list_add(l, m->level[(32 + t) >> (SMALL_TREE_LEVELS - level)][m->class[m->id[i]]],
-                         t >> (SMALL_TREE_LEVELS - 1 - level) & 1, 1);
-            }
-            list_end(l);
+    for (unsigned level = 0; level < SMALL_TREE_LEVELS; level++) {
+        for (size_t i = 0; i < n; i++) {
+            const uint32_t t = m->token[m->id[i]];
+            list_add(l, m->level[(32 + t) >> (SMALL_TREE_LEVELS - level)][m->class[m->id[i]]],
+                     t >> (SMALL_TREE_LEVELS - 1 - level) & 1, 1);
         }
-        return;
+        list_end(l);
     }
-    for (unsigned level = 0; n; level++) {
+}
+
+/* The lists from a level on, of the n elements in m->id, which have at least that token. Where nothing is listed, the
+ * bit is 0, and nobody goes on. */
+static void list_levels(struct small_maker *m, struct list *l, size_t n, unsigned level)
+{
+    for (; n; level++) {
         const uint16_t *const zero = m->level[level];
         size_t left = 0;
-        for (size_t i = 0; i < n; i++) { /* where nothing is listed, the bit is 0, and nobody goes on */
+        for (size_t i = 0; i < n; i++) {
             const uint32_t x = m->id[i];
             const uint16_t z = zero[m->class[x]];
             const uint32_t more = m->token[x] > level;
@@ -204,22 +198,57 @@ static void list_tokens(struct small_maker *m, struct list *l, size_t n)
     }
 }
 
+/* The first list of the k changed elements, of differences only. Sets m->distant. */
+static void list_first(struct small_maker *m, struct list *l, size_t k)
+{
+    struct pici_first_list f = {.old = m->old,
+                                .n = k,
+                                .shift = m->shape.mantissa,
+                                .exponents = m->shape.exponents,
+                                .low = m->tables.low,
+                                .literals = m->shape.literals,
+                                .all = m->shape.tree,
+                                .zero = m->level[0],
+                                .class = m->class,
+                                .id = m->id,
+                                .share = m->zero,
+                                .literal = m->literal};
+    pici_isa()->small->first_list[m->shape.width_log2 - 1](&f);
+    m->far = 0;
+    if (m->shape.tree) {
+        list_tree(m, l, f.listed);
+        return;
+    }
+    for (size_t i = 0; i < f.listed; i += 32) {
+        const size_t end = f.listed - i < 32 ? f.listed : i + 32;
+        uint32_t word = 0;
+        for (size_t j = i; j < end; j++) {
+            const uint32_t x = m->id[j], more = m->token[x] > 0;
+            word |= more << (j - i);
+            m->distant[m->far] = x;
+            m->far += more;
+        }
+        m->bit[i / 32] = word;
+    }
+    l->n = f.listed;
+    l->word = l->n % 32 ? m->bit[l->n / 32] : 0;
+    list_end(l);
+}
+
 static void make_lists(struct small_maker *m, size_t k)
 {
     struct list l = {m->zero, m->bit, 0, 0};
-    size_t n = 0;
     for (unsigned c = 0; c < SMALL_CLASSES; c++)
         for (unsigned t = 0; t < SMALL_TOKENS; t++)
             m->level[t][c] = pici_small_zero[m->tables.token[c][t]];
-    for (size_t i = 0, next = 0; i < k; i++) {
-        if (next < m->literals && m->literal[next] == i)
-            next++;
-        else
-            m->id[n++] = (uint32_t)i;
-    }
-    list_tokens(m, &l, n);
+    list_first(m, &l, k);
+    memcpy(m->id, m->distant, m->far * sizeof *m->id);
+    list_levels(m, &l, m->far, 1);
     memcpy(m->id, m->literal, m->literals * sizeof *m->id);
-    list_tokens(m, &l, m->literals);
+    if (m->shape.tree)
+        list_tree(m, &l, m->literals);
+    else
+        list_levels(m, &l, m->literals, 0);
     for (size_t i = 0; i < m->zeros; i++)
         list_add(&l, pici_small_zero[m->tables.frequent_odds], m->mantissa[i] == m->tables.frequent, 1);
     list_end(&l);
@@ -304,19 +333,25 @@ static uint64_t count_extra(const struct small_maker *m)
     return all;
 }
 
+static inline void append_extra(struct appended *a, const struct small_maker *m, size_t i)
+{
+    const unsigned t = m->token[i], bits = small_extra_bits(t, m->shape.tree);
+    if (bits)
+        append(a, low_bits(m->v[i] - small_least(t, m->shape.tree), bits), bits);
+}
+
 static uint8_t *put_extra(const struct small_maker *m, uint8_t *p, size_t k)
 {
     const struct small_shape *s = &m->shape;
     const unsigned w = s->width_log2;
     struct appended a = {p, 0, 0};
-    for (size_t i = 0, next = 0; i < k; i++) {
-        if (next < m->literals && m->literal[next] == i) {
+    for (size_t i = 0; i < m->far; i++)
+        append_extra(&a, m, m->distant[i]);
+    for (size_t i = 0, next = 0; s->tree && i < k; i++) {
+        if (next < m->literals && m->literal[next] == i)
             next++;
-            continue;
-        }
-        const unsigned bits = small_extra_bits(m->token[i], s->tree);
-        if (bits)
-            append(&a, low_bits(m->v[i] - small_least(m->token[i], s->tree), bits), bits);
+        else
+            append_extra(&a, m, i);
     }
     for (size_t i = 0; i < m->literals; i++) {
         const uint32_t b = small_load(m->now, m->literal[i], w), mantissa = low_bits(b, s->mantissa);
@@ -343,7 +378,7 @@ size_t pici_small_make(struct small_maker *m, const uint8_t **chunk, uint64_t *l
         return 0;
     memset(&m->tables, 0, sizeof m->tables);
     memset(m->sampled, 0, sizeof m->sampled);
-    const unsigned largest = largest_exponent(m, k);
+    const unsigned largest = pici_isa()->small->largest[w - 1](m->old, k, s->exponents << s->mantissa) >> s->mantissa;
     m->tables.low = largest > SMALL_CLASSES - 2 ? largest - (SMALL_CLASSES - 2) : 0;
     *least = 48 + ((uint64_t)differences(m, k) << w);
     literals(m);

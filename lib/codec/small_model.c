@@ -48,21 +48,38 @@ unsigned pici_small_odds(uint64_t k, uint64_t n)
     return q < 1 ? 1 : q > 254 ? 254 : (unsigned)q;
 }
 
+/* Tables in turns, so that an addition seldom waits for the one before: most weights have few exponents. */
+enum { TURNS = 8 };
+
+static void sample_16(uint32_t count[TURNS][256], const uint8_t *p, const struct small_shape *s)
+{
+    for (int i = 0; i < SMALL_SAMPLE; i += 4) {
+        uint64_t four; /* elements, in any order */
+        memcpy(&four, p + 2 * i, sizeof four);
+        uint32_t(*const to)[256] = count + i % TURNS;
+        to[0][four >> s->mantissa & s->exponents]++;
+        to[1][four >> 16 >> s->mantissa & s->exponents]++;
+        to[2][four >> 32 >> s->mantissa & s->exponents]++;
+        to[3][four >> 48 >> s->mantissa & s->exponents]++;
+    }
+}
+
 void pici_small_sample(uint32_t count[SMALL_CLASSES], const uint8_t *p, size_t n, const struct small_shape *s,
                        unsigned low)
 {
-    uint32_t by_exponent[2][256] = {{0}}; /* elements in turns, so that an addition seldom waits for the one before */
+    uint32_t by_exponent[TURNS][256] = {{0}};
+    const unsigned w = s->width_log2;
     for (size_t at = 0; at < n; at += SMALL_SAMPLE_OF) {
-        const size_t from = (size_t)small_sampled(at), end = from + SMALL_SAMPLE < n ? from + SMALL_SAMPLE : n;
-        if (s->width_log2 == 1)
-            for (size_t i = from; i < end; i++)
-                by_exponent[i & 1][small_exponent(small_load(p, i, 1), s)]++;
+        const size_t from = (size_t)small_sampled(at);
+        if (w == 1 && from + SMALL_SAMPLE <= n)
+            sample_16(by_exponent, p + 2 * from, s);
         else
-            for (size_t i = from; i < end; i++)
-                by_exponent[i & 1][small_exponent(small_load(p, i, 2), s)]++;
+            for (size_t i = from; i < from + SMALL_SAMPLE && i < n; i++)
+                by_exponent[i % TURNS][small_exponent(small_load(p, i, w), s)]++;
     }
     for (unsigned e = 0; e <= s->exponents; e++)
-        count[small_class(e, low)] += by_exponent[0][e] + by_exponent[1][e];
+        for (int i = 0; i < TURNS; i++)
+            count[small_class(e, low)] += by_exponent[i][e];
 }
 
 static void count_levels(struct small_tables *t, unsigned c, const uint32_t tokens[SMALL_TOKENS])

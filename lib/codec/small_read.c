@@ -311,6 +311,12 @@ struct extra {
 /* The next so many bits, at most 32. */
 static inline uint32_t take(struct extra *e, unsigned bits)
 {
+    if (e->n < bits && e->left >= 4) {
+        e->bits |= (uint64_t)load_le32(e->p) << e->n;
+        e->p += 4;
+        e->left -= 4;
+        e->n += 32;
+    }
     while (e->n < bits) {
         if (e->left == 0) {
             e->good = 0;

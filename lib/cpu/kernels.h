@@ -205,6 +205,8 @@ struct pici_small {
     /* Set bit i where base[i] and src[i] differ, and append both elements to old and now, for n elements; bits beyond n
      * are 0. Returns how many differ. May write PICI_SLACK bytes past the last of either. */
     size_t (*changes[2])(uint32_t *bits, uint8_t *old, uint8_t *now, const uint8_t *base, const uint8_t *src, size_t n);
+    /* The largest of n elements, of which only the bits of `field` count; 0 of none. field: without the sign. */
+    uint32_t (*largest[2])(const uint8_t *p, size_t n, uint32_t field);
     /* Append the elements that have a bit; returns how many. May write PICI_SLACK bytes past the last. */
     size_t (*pick[2])(uint8_t *old, const uint8_t *base, const uint32_t *bits, size_t n);
     /* Replace those elements, in order, by those at now. May read PICI_SLACK bytes past the last of these. */
