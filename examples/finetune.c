@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Fine-tunes a model in bf16 while a second process gets the same weights after each step, as a process that generates
- * rollouts for reinforcement learning does. The weights are sent through a socket in two ways, whole and as deltas;
- * and, if zstd is installed, through files by zstd --patch-from. Prints the bytes and the time of each way; for zstd,
- * the time includes its files and processes.
+ * rollouts for reinforcement learning does. The weights are sent through a socket in three ways: whole, as deltas, and
+ * as small deltas, which are decoded with the old weights; and, if zstd is installed, through files by zstd
+ * --patch-from. Prints the bytes and the time of each way; for zstd, the time includes its files and processes.
  *     finetune [-s STEPS] [-u HIDDEN] [-r RATE] [FILE]
  * FILE has examples of two classes in LIBSVM's text format; without it, data are generated. Training is by Adam: first
  * at a rate of 0.001, to get a pretrained model, then at RATE. Exits with status 1 if a byte of the weights ever
@@ -23,7 +23,8 @@
 #include "job.h"
 
 enum { PRETRAIN = 200, BATCH = 64, ROWS = 8 };
-enum ship { WHOLE, DELTA, HASH, SHIPS };
+enum ship { WHOLE, DELTA, SMALL, HASH };
+enum { WAYS = 4 }; /* the first three, and zstd */
 
 static double seconds(void)
 {
@@ -85,6 +86,9 @@ static int worker(int fd, size_t n, size_t cap)
         if (o.ship == WHOLE && (o.bytes != n * sizeof *w || !get(fd, w, n * sizeof *w)))
             return 1;
         if (o.ship == DELTA && (o.bytes > cap || !get(fd, block, o.bytes) || pici_apply(w, n, block, o.bytes, NULL)))
+            return 1;
+        if (o.ship == SMALL &&
+            (o.bytes > cap || !get(fd, block, o.bytes) || pici_apply_small(w, n, block, o.bytes, NULL)))
             return 1;
         if (!put(fd, &answer, sizeof answer))
             return 1;
@@ -264,70 +268,89 @@ struct cost {
     double s;
 };
 
-/* Train one step and ship the weights in each way, adding to cost. dir: for the files of zstd; NULL: do not run zstd.
- * row: print a line. */
-static bool step(struct trainer *t, int fd, void *block, size_t cap, double rate, const char *dir, int row,
-                 struct cost cost[3])
+/* Make a delta, ship it, and check that the other process has the weights now. */
+static bool ship_delta(struct trainer *t, int fd, enum ship how, void *block, size_t cap, size_t *len,
+                       struct cost *cost)
 {
-    uint64_t answer, changed = 0, bytes;
-    size_t len;
-    double s, begin;
-    memcpy(t->before, t->now, t->n * sizeof *t->now);
-    const double loss = learn(t, rate);
-    for (size_t i = 0; i < t->n; i++)
-        changed += t->now[i] != t->before[i];
-
-    begin = seconds();
-    if (!ship(fd, WHOLE, t->now, t->n * sizeof *t->now, &answer))
+    uint64_t answer;
+    if (!ship(fd, WHOLE, t->before, t->n * sizeof *t->now, &answer)) /* what it had before this step */
         return false;
-    cost[0].s += seconds() - begin;
-    cost[0].bytes += t->n * sizeof *t->now;
-    if (!ship(fd, WHOLE, t->before, t->n * sizeof *t->now, &answer)) /* restore it for the next way */
-        return false;
-
-    begin = seconds();
-    if (pici_diff(block, cap, &len, t->before, t->now, t->n, PICI_BF16, PICI_AUTO, NULL) != PICI_OK) {
+    const double begin = seconds();
+    if ((how == SMALL ? pici_diff_small : pici_diff)(block, cap, len, t->before, t->now, t->n, PICI_BF16, PICI_AUTO,
+                                                     NULL) != PICI_OK) {
         complain("no delta");
         return false;
     }
-    if (!ship(fd, DELTA, block, len, &answer))
+    if (!ship(fd, how, block, *len, &answer))
         return false;
-    cost[1].s += seconds() - begin;
-    cost[1].bytes += len;
+    cost->s += seconds() - begin;
+    cost->bytes += *len;
     if (!ship(fd, HASH, NULL, 0, &answer))
         return false;
     if (answer != hash(t->now, t->n)) {
         complain("step %d: the other process has other weights", t->steps);
         return false;
     }
+    return true;
+}
+
+/* Train one step and ship the weights in each way, adding to cost. dir: for the files of zstd; NULL: do not run zstd.
+ * row: print a line. */
+static bool step(struct trainer *t, int fd, void *block, size_t cap, double rate, const char *dir, int row,
+                 struct cost cost[WAYS])
+{
+    uint64_t answer, changed = 0, bytes;
+    size_t len, small_len;
+    double s;
+    memcpy(t->before, t->now, t->n * sizeof *t->now);
+    const double loss = learn(t, rate);
+    for (size_t i = 0; i < t->n; i++)
+        changed += t->now[i] != t->before[i];
+
+    const double begin = seconds();
+    if (!ship(fd, WHOLE, t->now, t->n * sizeof *t->now, &answer))
+        return false;
+    cost[WHOLE].s += seconds() - begin;
+    cost[WHOLE].bytes += t->n * sizeof *t->now;
+    if (!ship_delta(t, fd, DELTA, block, cap, &len, &cost[DELTA]) ||
+        !ship_delta(t, fd, SMALL, block, cap, &small_len, &cost[SMALL]))
+        return false;
     if (dir) {
         if (!patch(dir, t->before, t->now, t->n, &bytes, &s))
             return false;
-        cost[2].s += s;
-        cost[2].bytes += bytes;
+        cost[3].s += s;
+        cost[3].bytes += bytes;
     }
     if (row)
-        printf("  %5d   %.6f   %8.3f%%   %9zu\n", t->steps - PRETRAIN, loss, 100 * (double)changed / (double)t->n, len);
+        printf("  %5d   %.6f   %8.3f%%   %9zu   %9zu\n", t->steps - PRETRAIN, loss,
+               100 * (double)changed / (double)t->n, len, small_len);
     return true;
+}
+
+/* The longest delta of either kind. */
+static size_t longest(size_t n)
+{
+    const size_t a = pici_bound(PICI_AUTO, PICI_BF16, n), b = pici_diff_small_bound(PICI_AUTO, PICI_BF16, n);
+    return a > b ? a : b;
 }
 
 static bool run(struct trainer *t, int fd, int steps, double rate, const char *dir)
 {
-    static const char *const names[3] = {"whole", "delta", "zstd --patch-from"};
-    const size_t cap = pici_bound(PICI_AUTO, PICI_BF16, t->n);
+    static const char *const names[WAYS] = {"whole", "delta", "small delta", "zstd --patch-from"};
+    const size_t cap = longest(t->n);
     void *const block = malloc(cap);
-    struct cost cost[3] = {{0}};
+    struct cost cost[WAYS] = {{0}};
     uint64_t answer;
     bool ok = block && ship(fd, WHOLE, t->now, t->n * sizeof *t->now, &answer);
     for (int i = 0; ok && i < PRETRAIN; i++)
         learn(t, 0.001);
     ok = ok && ship(fd, WHOLE, t->now, t->n * sizeof *t->now, &answer);
-    printf("   step       loss     changed  delta, bytes\n");
+    printf("   step       loss     changed  delta, bytes       small\n");
     const int apart = (steps + ROWS - 1) / ROWS;
     for (int i = 0; ok && i < steps; i++)
         ok = step(t, fd, block, cap, rate, dir, i % apart == 0 || i + 1 == steps, cost);
     printf("\n                      bytes a step    of whole   ms a step\n");
-    for (int i = 0; ok && i < (dir ? 3 : 2); i++)
+    for (int i = 0; ok && i < (dir ? WAYS : WAYS - 1); i++)
         printf("  %-18s  %12.0f   %8.3f%%  %10.3f\n", names[i], (double)cost[i].bytes / steps,
                100 * (double)cost[i].bytes / (double)cost[0].bytes, 1e3 * cost[i].s / steps);
     if (!dir)
@@ -379,7 +402,7 @@ int main(int argc, char **argv)
             dir = mkdtemp(temp);
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && (pid = fork()) == 0) {
             close(pair[0]);
-            _exit(worker(pair[1], t.n, pici_bound(PICI_AUTO, PICI_BF16, t.n)));
+            _exit(worker(pair[1], t.n, longest(t.n)));
         }
         if (pid < 0) {
             complain("no second process: %s", strerror(errno));
