@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The metadata of deltas (formats/delta.md): the input, a byte of choices and then text, goes into the attributes and
- * the table of hashes of a .pici file that is otherwise valid, as the hashes of that are hard to guess. What is
- * accepted must keep the rules. */
+ * Delta files (formats/delta.md): the input, two bytes of choices and then text, goes into the attributes, the small
+ * deltas and the table of hashes of a .pici file that is otherwise valid, as the hashes of that are hard to guess. What
+ * is accepted must keep the rules, and its small deltas are applied. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fuzz/fuzz.h"
+#include "pici/delta.h"
 #include "tools/delta.h"
 
 struct memory {
@@ -44,30 +45,57 @@ static struct pici_attr text(struct input *in, const char *key, const char *usua
     return a;
 }
 
-static enum pici_status tensor(struct pici_writer *w, const char *name, enum pici_dtype dtype, const uint64_t *shape,
-                               const struct pici_attr *attr, const void *data)
+static enum pici_status tensor(struct pici_writer *w, const char *name, enum pici_dtype dtype, unsigned rank,
+                               const uint64_t *shape, const struct pici_attr *attrs, size_t n_attrs, const void *data)
 {
+    uint64_t count = 1;
+    for (unsigned i = 0; i < rank; i++)
+        count *= shape[i];
     struct pici_tensor t = PICI_TENSOR_INIT;
     t.name = name;
     t.name_len = strlen(name);
     t.dtype = dtype;
-    t.rank = shape ? 2 : 0;
+    t.rank = rank;
     t.shape = shape;
-    t.attrs = attr;
-    t.n_attrs = attr != NULL;
+    t.attrs = attrs;
+    t.n_attrs = n_attrs;
     enum pici_status s = pici_writer_tensor(w, &t);
-    return s ? s : pici_writer_data(w, data, pici_dtype_width(dtype) * (shape ? shape[0] * shape[1] : 1));
+    return s ? s : pici_writer_data(w, data, (size_t)count * pici_dtype_width(dtype));
 }
 
-static int make(struct memory *m, unsigned choices, struct input *in)
+enum { ELEMENTS = 6 };
+
+/* A tensor of small deltas: usually one of 6 elements of bf16. */
+static enum pici_status small_tensor(struct pici_writer *w, const char *name, unsigned more, struct input *in)
+{
+    static const uint16_t base[ELEMENTS] = {1, 2, 3, 4, 5, 6}, next[ELEMENTS] = {1, 3, 3, 5, 5, 0};
+    static const uint8_t shape[16] = {2, 0, 0, 0, 0, 0, 0, 0, 3};
+    uint8_t delta[256], two[512];
+    size_t len;
+    struct pici_attr attrs[3] = {{DELTA_KIND, "small", 5}, text(in, DELTA_DTYPE, "bf16", more & 8), {0}};
+    attrs[2] = text(in, DELTA_SHAPE, "", more & 16);
+    if (!(more & 16))
+        attrs[2] = (struct pici_attr){DELTA_SHAPE, shape, sizeof shape};
+    require(pici_diff_small(delta, sizeof delta, &len, base, next, ELEMENTS, PICI_BF16, PICI_AUTO, NULL) == PICI_OK);
+    const struct pici_attr odd = text(in, "", "", more & 64);
+    const int copies = more & 128 ? 2 : 1;
+    uint64_t bytes = 0;
+    for (int i = 0; i < copies; i++, bytes += len)
+        memcpy(two + bytes, delta, len);
+    for (size_t i = 0; i < odd.len && i < bytes; i++) /* changes to some bytes */
+        two[i] ^= ((const uint8_t *)odd.value)[i];
+    return tensor(w, name, PICI_U8, 1, &bytes, attrs, 3, two);
+}
+
+static int make(struct memory *m, unsigned choices, unsigned more, struct input *in)
 {
     static const char *const kinds[] = {"xor", "added", "replaced"};
     static const char *const names[] = {"a", "b", "c"};
     const uint64_t shape[] = {choices & 64 ? 2 : 3, 2};
     uint64_t table[6] = {0};
     struct pici_writer *w;
-    struct pici_attr attrs[3] = {text(in, DELTA_VERSION, "1", choices & 1), text(in, "source.type", "raw", choices & 2),
-                                 text(in, DELTA_REMOVED, "", choices & 4)};
+    struct pici_attr attrs[3] = {text(in, DELTA_VERSION, more & 32 ? "2" : "1", choices & 1),
+                                 text(in, "source.type", "raw", choices & 2), text(in, DELTA_REMOVED, "", choices & 4)};
     struct pici_attr kind[3];
     for (int i = 0; i < 3; i++)
         kind[i] = text(in, DELTA_KIND, kinds[i], choices >> (3 + i) & 1);
@@ -75,13 +103,34 @@ static int make(struct memory *m, unsigned choices, struct input *in)
         memcpy(table, in->p, in->len < sizeof table ? in->len : sizeof table);
     enum pici_status s = pici_writer_open(&w, append, m, attrs, 3, NULL);
     for (int i = 0; i < 3 && !s; i++)
-        s = tensor(w, names[i], PICI_U8, NULL, &kind[i], "");
+        s = more >> i & 1 ? small_tensor(w, names[i], more, in)
+                          : tensor(w, names[i], PICI_U8, 0, NULL, &kind[i], 1, "");
     if (!s)
-        s = tensor(w, DELTA_HASHES, PICI_U64, shape, NULL, table);
+        s = tensor(w, DELTA_HASHES, PICI_U64, 2, shape, NULL, 0, table);
     if (!s)
         s = pici_writer_finish(w);
     pici_writer_close(w);
     return !s;
+}
+
+/* Apply the small deltas of tensor i. */
+static void apply(const struct delta *d, struct pici_reader *r, uint64_t i)
+{
+    struct delta_pieces pieces = {0};
+    struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+    uint32_t dst[64] = {0};
+    require(delta_tensor(d, r, i, &t) == PICI_OK);
+    uint64_t count = 1;
+    for (unsigned k = 0; k < t.rank; k++)
+        count *= t.shape[k];
+    require(count == t.count && count && delta_has_small(t.dtype));
+    require(delta_pieces_begin(&pieces, r, i) == PICI_OK);
+    const uint64_t n = t.count < DELTA_PIECE ? t.count : DELTA_PIECE;
+    enum pici_status s = delta_pieces_next(&pieces, t.dtype, n);
+    if (!s && n * pici_dtype_width(t.dtype) <= sizeof dst)
+        s = pici_apply_small(dst, n, pieces.delta, pieces.len, NULL);
+    require(s || pieces.at <= pieces.end);
+    delta_pieces_free(&pieces);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
@@ -94,20 +143,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     const char *name;
     size_t at = 0, name_len, bytes = 0;
     bool is, good;
-    if (!len)
+    if (len < 2)
         return 0;
     m.len = 0;
-    struct input in = {data + 1, len - 1};
-    if (!make(&m, data[0], &in))
+    struct input in = {data + 2, len - 2};
+    if (!make(&m, data[0], data[1], &in))
         return 0;
     require(pici_reader_open_memory(&r, m.p, m.len, NULL) == PICI_OK);
     require(delta_is(r, &is) == PICI_OK && is);
     const enum pici_status s = delta_open(&d, r, &err);
     require(!s == !err.what[0]);
     if (!s) {
-        require(d.tensors == 3 && d.kinds[0] + d.kinds[1] + d.kinds[2] == 3);
+        require(d.tensors == 3 && d.kinds[0] + d.kinds[1] + d.kinds[2] + d.kinds[3] == 3);
         for (int i = 0; i < 3; i++)
-            require(d.kind[i] < DELTA_KINDS && (d.kind[i] == DELTA_XOR || !d.hash[i].base));
+            require(d.kind[i] < DELTA_KINDS && (delta_needs_base(d.kind[i]) || !d.hash[i].base));
+        for (unsigned i = 0; i < 3; i++)
+            if (d.kind[i] == DELTA_SMALL)
+                apply(&d, r, i);
         require(pici_reader_attr(r, PICI_FILE, DELTA_REMOVED, &removed) == PICI_OK);
         while (delta_removed_next(&removed, &at, &name, &name_len, &good)) {
             require(name >= (const char *)removed.value &&

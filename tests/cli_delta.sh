@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# picitool diff and apply: the same bytes come back, for files of every type, for several deltas and in place, whatever
-# was added or removed. Another base is refused. A killed process leaves the old file or the new one.
+# picitool diff, apply, inspect --base: the same bytes come back, for files of every type, for several deltas and in
+# place, whatever was added or removed. Another base is refused. A killed process leaves the old file or the new one.
 . tests/cli_common
 
 numbers 300 >n1200
@@ -48,6 +48,10 @@ both n9600 n1200 --dtype f32
 both n9600 n9600 --dtype f32
 printf ab >two.raw
 both two.raw n9600 --dtype f32
+for dtype in f32 f16 bf16 i16; do
+    both n9600 m9600 --dtype $dtype --small
+    both n9600 m9600 --dtype $dtype --fast
+done
 for format in dense pici coo hybrid; do
     both n9600 m9600 --dtype bf16 -f $format -T 2
 done
@@ -86,15 +90,17 @@ st() { # BYTES-OF-W NAMES...: files of w and others of 1200 bytes each
 safetensors '{}' >none.safetensors
 both a.safetensors b.safetensors
 both b.safetensors c.safetensors
+both b.safetensors c.safetensors --small -T 2
+both a.safetensors b.safetensors --fast --small
 both a.safetensors none.safetensors
 both a.safetensors a.safetensors
 "$tool" diff -o ab.pici a.safetensors b.safetensors
 "$tool" diff -o bc.pici b.safetensors c.safetensors
 "$tool" list ab.pici >"$out"
 says "list of a delta" '^ab.pici: delta, from safetensors' "$out"
-says "list of a delta" '^1 xor, 1 added, 1 replaced, 1 removed: gone$' "$out"
+says "list of a delta" '^1 xor, 0 small, 1 added, 1 replaced, 1 removed: gone$' "$out"
 "$tool" list --json ab.pici | tr -d ' \n' >"$out"
-says "list --json of a delta" '"delta":\{"xor":1,"added":1,"replaced":1,"removed":\["gone"\]\}' "$out"
+says "list --json of a delta" '"delta":\{"xor":1,"small":0,"added":1,"replaced":1,"removed":\["gone"\]\}' "$out"
 "$tool" inspect ab.pici >"$out"
 says "inspect of a delta" '^ab.pici: delta' "$out"
 expect 0 "a row" "$tool" apply -o row a.safetensors ab.pici bc.pici
@@ -106,11 +112,57 @@ expect 0 "apply -T 3" "$tool" apply -T 3 -o row --force a.safetensors ab.pici bc
 same "apply -T 3" c.safetensors row
 "$tool" apply -o - a.safetensors ab.pici | cmp -s - b.safetensors && pass || fail "apply to standard output"
 
+# ---- a step of an optimizer in bf16: some weights of small exponents move to their neighbours
+weights() { # STEP: 6000 weights
+    awk -v step="$1" 'BEGIN {
+        for (i = 0; i < 6000; i++)
+            printf "\\%03o\\%03o", i * 7919 % 128 + (i % 12 < 5 && i * 31 % 2) * step, i % 12 < 5 ? 55 : 60
+    }' >octal.tmp
+    # shellcheck disable=SC2059
+    printf "$(cat octal.tmp)"
+}
+for step in 0 1 2; do
+    { npy 1 "'<u2'" False '(6000,)'; weights $step; } >w$step.npy
+    { safetensors '{"w":{"dtype":"BF16","shape":[60,100],"data_offsets":[0,12000]},
+"u":{"dtype":"U8","shape":[1200],"data_offsets":[12000,13200]}}'; weights $step; cat n1200; } >w$step.safetensors
+done
+both w0.safetensors w1.safetensors
+"$tool" diff -o w01.pici w0.safetensors w1.safetensors
+"$tool" diff -o w12.pici w1.safetensors w2.safetensors
+"$tool" diff --fast -o f01.pici w0.safetensors w1.safetensors
+"$tool" diff --fast -o f12.pici w1.safetensors w2.safetensors
+"$tool" list w01.pici >"$out"
+says "small deltas by default" '^1 xor, 1 small, 0 added, 0 replaced' "$out"
+says "what small deltas lead to" '^w  *bf16  *\[60, 100\]  *6000 ' "$out"
+"$tool" list f01.pici >"$out"
+says "--fast" '^2 xor, 0 small' "$out"
+"$tool" diff -T 3 -o w01.3.pici w0.safetensors w1.safetensors
+same "small deltas by three threads" w01.pici w01.3.pici
+for first in w01 f01; do
+    for second in w12 f12; do
+        expect 0 "$first, $second" "$tool" apply --force -o row w0.safetensors $first.pici $second.pici
+        same "$first, $second" w2.safetensors row
+    done
+done
+[ $(($(wc -c <w01.pici) * 3)) -lt $(($(wc -c <f01.pici) * 2)) ] && pass ||
+    fail "small deltas: $(wc -c <w01.pici) bytes, others $(wc -c <f01.pici)"
+both w0.npy w1.npy --small # the base is u16: no floats
+expect 0 "inspect --base" "$tool" inspect --base w0.safetensors w01.pici
+says "inspect --base" '^w  *bf16  *\[60, 100\] small  *6000  *16.7%' "$out"
+"$tool" inspect --json --base w0.safetensors w01.pici | tr -d ' \n' >"$out"
+says "inspect --json --base" '"kind":"small",.*"changed":1000,.*"bound_bytes":[1-9]' "$out"
+"$tool" inspect --json --base w0.safetensors f01.pici | tr -d ' \n' >"$out"
+says "inspect --base of XOR" '"kind":"xor",.*"changed":1000,' "$out"
+expect 1 "inspect --base, another" "$tool" inspect --base w1.safetensors w01.pici
+says "inspect --base, another" "w1.safetensors: not the base of w01.pici: tensor 'w'" "$err"
+expect 1 "inspect --base of no delta" "$tool" inspect --base w0.safetensors w1.safetensors
+
 # ---- longer than a chunk
 { zeros 3000000; cat n9600; zeros 5000000; cat n9600; zeros 1000003; } >long
 { zeros 2999990; cat n9600; zeros 5000010; cat m9600; zeros 1000003; } >long2
 both long long2 --dtype u8
 both long long2 --dtype bf16 -T 2
+both long long2 --dtype bf16 --small -T 2
 if "$tool" compress --zstd -o z.pici a.npy 2>/dev/null; then
     both long long2 --dtype u8 --zstd
 else
@@ -130,6 +182,10 @@ cp a.safetensors damaged.safetensors
 printf x | dd of=damaged.safetensors bs=1 seek=$(($(wc -c <a.safetensors) - 2500)) conv=notrunc 2>/dev/null
 refused "a base with a byte changed" "tensor 'w': its XXH64 is" "$tool" apply -o x damaged.safetensors ab.pici
 refused "the result as base" "tensor 'w': its XXH64 is" "$tool" apply -o x b.safetensors ab.pici
+refused "another base of small deltas" "w2.safetensors: not the base of w01.pici: tensor 'w': its XXH64 is" \
+    "$tool" apply -o x w2.safetensors w01.pici
+refused "small deltas in the wrong order" 'not a delta of the result of w12.pici' \
+    "$tool" apply -o x w1.safetensors w12.pici w01.pici
 refused "a base without the tensor" "tensor 'w': the base has none" "$tool" apply -o x none.safetensors ab.pici
 refused "a base of another type" 'a.npy: ' "$tool" apply -o x a.npy ab.pici
 refused "the wrong order" 'not a delta of the result of bc.pici' "$tool" apply -o x b.safetensors bc.pici ab.pici
@@ -173,19 +229,23 @@ else
 fi
 
 # ---- a delta cut or changed anywhere
-bytes=$(wc -c <ab.pici)
-n=0
-while [ $n -lt "$bytes" ]; do
-    head -c $n ab.pici >cut.pici
-    refused "a delta cut to $n bytes" cut.pici "$tool" apply -o x a.safetensors cut.pici
-    at=$(od -An -tu1 -j $n -N 1 ab.pici)
-    { head -c $n ab.pici; byte $((at ^ 64)); tail -c +$((n + 2)) ab.pici; } >bad.pici
-    expect 1 "test of a delta with byte $n changed" "$tool" test bad.pici
-    "$tool" apply -o x a.safetensors bad.pici >"$out" 2>"$err" # what is in no record that is used may be anything
-    [ $? = 1 ] || { cmp -s x b.safetensors && rm x && pass || fail "a delta with byte $n changed"; }
-    absent "a delta with byte $n changed" x
-    n=$((n + 97))
-done
+damage() { # DELTA BASE RESULT
+    bytes=$(wc -c <"$1")
+    n=0
+    while [ $n -lt "$bytes" ]; do
+        head -c $n "$1" >cut.pici
+        refused "$1 cut to $n bytes" cut.pici "$tool" apply -o x "$2" cut.pici
+        at=$(od -An -tu1 -j $n -N 1 "$1")
+        { head -c $n "$1"; byte $((at ^ 64)); tail -c +$((n + 2)) "$1"; } >bad.pici
+        expect 1 "test of $1 with byte $n changed" "$tool" test bad.pici
+        "$tool" apply -o x "$2" bad.pici >"$out" 2>"$err" # what is in no record that is used may be anything
+        [ $? = 1 ] || { cmp -s x "$3" && rm x && pass || fail "$1 with byte $n changed"; }
+        absent "$1 with byte $n changed" x
+        n=$((n + 97))
+    done
+}
+damage ab.pici a.safetensors b.safetensors
+damage w01.pici w0.safetensors w1.safetensors
 
 # ---- in place: applied once, however often it is run
 cp a.safetensors p.safetensors
@@ -195,6 +255,11 @@ same "in place" b.safetensors p.safetensors
 [ "$(ls -l p.safetensors | cut -c1-10)" = -rw-r----- ] && pass || fail "in place: mode $(ls -l p.safetensors)"
 expect 0 "in place, again" "$tool" apply --in-place p.safetensors ab.pici
 same "in place, again" b.safetensors p.safetensors
+cp w0.safetensors q.safetensors
+for again in "" ", again"; do
+    expect 0 "small deltas in place$again" "$tool" apply --in-place q.safetensors w01.pici w12.pici
+    same "small deltas in place$again" w2.safetensors q.safetensors
+done
 cp damaged.safetensors p.safetensors
 expect 1 "in place, another base" "$tool" apply --in-place p.safetensors ab.pici
 same "in place, another base" damaged.safetensors p.safetensors

@@ -6,10 +6,11 @@
 #include <string.h>
 
 #include "attrs.h"
+#include "pici/delta.h"
 
 const char *delta_kind_name(enum delta_kind k)
 {
-    static const char *const names[DELTA_KINDS] = {"xor", "added", "replaced"};
+    static const char *const names[DELTA_KINDS] = {"xor", "small", "added", "replaced"};
     return names[k];
 }
 
@@ -63,7 +64,8 @@ static enum pici_status read_file(struct delta *d, struct pici_reader *r, struct
         return s;
     if (!a.key)
         return broken(err, "delta-version", "the attribute delta.version is missing");
-    if (!is_text(&a, "1")) {
+    d->version = is_text(&a, "1") ? 1 : is_text(&a, "2") ? 2 : 0;
+    if (!d->version) {
         broken(err, "delta-version", "its version is unknown");
         return PICI_E_VERSION;
     }
@@ -101,14 +103,58 @@ static enum pici_status read_hashes(struct delta *d, struct pici_reader *r, stru
     /* d->tensors is bounded by the index, which has been read */
     d->kind = calloc((size_t)d->tensors + 1, sizeof *d->kind);
     d->hash = calloc((size_t)d->tensors + 1, sizeof *d->hash);
+    d->small = calloc((size_t)d->tensors + 1, sizeof *d->small);
     table = calloc((size_t)d->tensors + 1, 2 * sizeof *table);
-    if (!d->kind || !d->hash || !table)
+    if (!d->kind || !d->hash || !d->small || !table)
         parse_fail(err, 0, "out of memory for the table of hashes");
     s = err->what[0] ? PICI_E_NOMEM : pici_reader_read_range(r, d->tensors, 0, 2 * d->tensors, table);
     for (uint64_t i = 0; !s && i < d->tensors; i++)
         d->hash[i] = (struct delta_hashes){table[2 * i], table[2 * i + 1]};
     free(table);
     return s;
+}
+
+/* Reads what the small deltas of tensor i lead to. */
+static enum pici_status read_small(struct delta *d, uint64_t i, struct pici_reader *r, struct parse_error *err)
+{
+    struct delta_small *const small = &d->small[i];
+    struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+    struct pici_attr a;
+    enum pici_dtype dtype = PICI_F32;
+    enum pici_status s = pici_reader_tensor(r, i, &t);
+    if (!s && d->version < 2)
+        return broken(err, "delta-kind", "a tensor has no valid delta.kind");
+    if (!s && (t.dtype != PICI_U8 || t.rank != 1))
+        return broken(err, "delta-small", "small deltas that are not u8 of one dimension");
+    if (!s)
+        s = pici_reader_attr(r, i, DELTA_DTYPE, &a);
+    if (s)
+        return s;
+    while (dtype <= PICI_BF16 && !is_text(&a, pici_dtype_name(dtype)))
+        dtype++;
+    if (dtype > PICI_BF16 || !delta_has_small(dtype))
+        return broken(err, "delta-small", "a tensor has no valid delta.dtype");
+    s = pici_reader_attr(r, i, DELTA_SHAPE, &a);
+    if (s)
+        return s;
+    if (!a.key || a.len % 8 || a.len > 8 * PICI_RANK_MAX)
+        return broken(err, "delta-small", "a tensor has no valid delta.shape");
+    *small = (struct delta_small){dtype, (unsigned)(a.len / 8), malloc(a.len + 1), 1};
+    if (!small->shape) {
+        parse_fail(err, 0, "out of memory for a shape");
+        return PICI_E_NOMEM;
+    }
+    const uint8_t *p = a.value;
+    for (unsigned k = 0; k < small->rank; k++, p += 8) {
+        uint64_t dim = 0;
+        for (int b = 8; b-- > 0;)
+            dim = dim << 8 | p[b];
+        small->shape[k] = dim;
+        if (!dim || dim > (UINT64_C(1) << 61) / small->count)
+            return broken(err, "delta-small", "a tensor has no valid delta.shape");
+        small->count *= dim;
+    }
+    return PICI_OK;
 }
 
 static enum pici_status read_kind(struct delta *d, uint64_t i, struct pici_reader *r, struct parse_error *err)
@@ -122,11 +168,11 @@ static enum pici_status read_kind(struct delta *d, uint64_t i, struct pici_reade
         k++;
     if (k == DELTA_KINDS)
         return broken(err, "delta-kind", "a tensor has no valid delta.kind");
-    if (k != DELTA_XOR && d->hash[i].base)
+    if (!delta_needs_base(k) && d->hash[i].base)
         return broken(err, "delta-hashes", "a hash of a base tensor that does not exist");
     d->kind[i] = (uint8_t)k;
     d->kinds[k]++;
-    return PICI_OK;
+    return k == DELTA_SMALL ? read_small(d, i, r, err) : PICI_OK;
 }
 
 enum pici_status delta_open(struct delta *d, struct pici_reader *r, struct parse_error *err)
@@ -145,8 +191,87 @@ enum pici_status delta_open(struct delta *d, struct pici_reader *r, struct parse
 
 void delta_close(struct delta *d)
 {
+    for (uint64_t i = 0; d->small && i < d->tensors; i++)
+        free(d->small[i].shape);
     free(d->kind);
     free(d->hash);
+    free(d->small);
     d->kind = NULL;
     d->hash = NULL;
+    d->small = NULL;
+}
+
+enum pici_status delta_tensor(const struct delta *d, struct pici_reader *r, uint64_t i, struct pici_tensor_info *t)
+{
+    const enum pici_status s = pici_reader_tensor(r, i, t);
+    if (s || i >= d->tensors || d->kind[i] != DELTA_SMALL)
+        return s;
+    const struct delta_small *const small = &d->small[i];
+    t->dtype = small->dtype;
+    t->rank = small->rank;
+    if (small->rank)
+        memcpy(t->shape, small->shape, small->rank * sizeof *small->shape);
+    t->count = small->count;
+    t->chunk_elements = DELTA_PIECE;
+    t->chunks = small->count / DELTA_PIECE + (small->count % DELTA_PIECE != 0);
+    return s;
+}
+
+/* ---- small deltas */
+
+enum { HEAD = 32, HEAD_DTYPE = 5, HEAD_COUNT = 8, HEAD_LENGTH = 16 }; /* formats/small-delta.md */
+
+static uint64_t number_at(const uint8_t *p)
+{
+    uint64_t v = 0;
+    for (int i = 8; i-- > 0;)
+        v = v << 8 | p[i];
+    return v;
+}
+
+enum pici_status delta_pieces_begin(struct delta_pieces *p, struct pici_reader *r, uint64_t i)
+{
+    struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+    const enum pici_status s = pici_reader_tensor(r, i, &t);
+    p->reader = r;
+    p->tensor = i;
+    p->at = 0;
+    p->end = s ? 0 : t.count;
+    return s;
+}
+
+enum pici_status delta_pieces_next(struct delta_pieces *p, enum pici_dtype dtype, uint64_t n)
+{
+    uint8_t head[HEAD];
+    if (p->end - p->at < HEAD)
+        return PICI_E_CORRUPT;
+    enum pici_status s = pici_reader_read_range(p->reader, p->tensor, p->at, HEAD, head);
+    if (s)
+        return s;
+    const uint64_t len = number_at(head + HEAD_LENGTH);
+    if (number_at(head + HEAD_COUNT) != n || head[HEAD_DTYPE] != (uint8_t)dtype || len < HEAD || len > p->end - p->at ||
+        len > pici_diff_small_bound(PICI_HYBRID, dtype, n))
+        return PICI_E_CORRUPT;
+    if (len > p->cap) {
+        free(p->delta);
+        p->delta = malloc((size_t)len);
+        p->cap = p->delta ? (size_t)len : 0;
+        if (!p->delta)
+            return PICI_E_NOMEM;
+    }
+    s = pici_reader_read_range(p->reader, p->tensor, p->at, len, p->delta);
+    p->at += len;
+    p->len = (size_t)len;
+    return s;
+}
+
+bool delta_pieces_done(const struct delta_pieces *p)
+{
+    return p->at == p->end;
+}
+
+void delta_pieces_free(struct delta_pieces *p)
+{
+    free(p->delta);
+    *p = (struct delta_pieces){0};
 }

@@ -51,6 +51,9 @@ enum option_id {
     OPT_BYTES,
     OPT_DENSITY,
     OPT_PLOT,
+    OPT_BASE,
+    OPT_SMALL,
+    OPT_FAST,
     OPT_IN_PLACE,
     OPT_STDOUT,
     OPT_KEEP,
@@ -114,6 +117,10 @@ static const struct {
     [OPT_DENSITY] = {0, "density", "LIST", false,
                      "nonzeros of one rank's data in percent (default 1; for a page\n0.1,1,5,10,20,50,100)"},
     [OPT_PLOT] = {0, "plot", "PLOT", false, "of a picture: bytes (default), sparsity or time"},
+    [OPT_BASE] = {0, "base", "BASE", false,
+                  "of deltas from BASE: how each tensor is stored, and how many bytes a delta\nmust have at the least"},
+    [OPT_SMALL] = {0, "small", NULL, false, "small deltas of all tensors of f32, f16 and bf16"},
+    [OPT_FAST] = {0, "fast", NULL, false, "no small deltas, which picitool 0.1.0 cannot apply"},
     [OPT_IN_PLACE] = {0, "in-place", NULL, false, "replace BASE by the result"},
     [OPT_STDOUT] = {'c', "stdout", NULL, false, "write to standard output"},
     [OPT_KEEP] = {'k', "keep", NULL, false, "keep the inputs (default)"},
@@ -166,7 +173,7 @@ static const struct verb {
      "IN is a .pici, .npy, .npz, .safetensors, .pt or raw file, or a bare block. JSON of several files is an array.", 1,
      INT32_MAX,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
-         BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET)},
+         BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET) | BIT(OPT_BASE)},
     {NULL, "report", verb_report, "IN", "make a page of where a file's nonzeros are, to look at in a browser",
      "The page is one HTML file without references to others. OUT is by default IN.html, or standard\n"
      "output if IN is -.",
@@ -177,9 +184,11 @@ static const struct verb {
      1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | OUTPUT_BITS | BIT(OPT_THREADS) | RESTORE_BITS | TALK_BITS},
     {NULL, "diff", verb_diff, "BASE NEW", "write the delta from one file of tensors to another",
      "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are stored as the\n"
-     "bits that differ, others whole.",
+     "bits that differ, others whole. By default, a tensor of f32, f16 or bf16 is stored as small deltas, which are\n"
+     "decoded with the base, if these are at least an eighth shorter for its first 4 Mi elements.",
      2, 2,
-     INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) | OUTPUT_BITS | TALK_BITS},
+     INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) |
+         BIT(OPT_MAX_SIZE) | OUTPUT_BITS | TALK_BITS},
     {NULL, "apply", verb_apply, "BASE DELTA...", "apply one delta, or several in a row",
      "BASE must be what the first delta was made from: the hash of each tensor is checked, and that of each result.", 2,
      INT32_MAX, BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_IN_PLACE) | RESTORE_BITS | TALK_BITS},
@@ -315,6 +324,9 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_NO_SPARSE: o->no_sparse = true; return TOOL_OK;
     case OPT_SIZE: o->bench_bytes_set = true; return value_bytes("size", value, &o->bench_bytes);
     case OPT_SPARSITY: return value_sparsity(value, o);
+    case OPT_BASE: o->base = value; return TOOL_OK;
+    case OPT_SMALL: o->delta = DELTA_SMALLEST; return TOOL_OK;
+    case OPT_FAST: o->delta = DELTA_FASTEST; return TOOL_OK;
     case OPT_IN_PLACE: o->in_place = true; return TOOL_OK;
     case OPT_REPS: return value_int("reps", value, 1, 10000, &o->reps);
     case OPT_MACHINE: o->predict.machine = value; return TOOL_OK;

@@ -23,14 +23,16 @@ struct tool_options {
     int threads; /* 1; 0: all cores */
     int zstd;    /* level; 0: none; so is compare */
     int compare;
-    const char *out; /* NULL: not given */
-    const char *png; /* NULL: not wanted; so are the next two */
+    const char *out;  /* NULL: not given */
+    const char *base; /* likewise */
+    const char *png;  /* NULL: not wanted; so are the next two */
     const char *svg;
     const char *tensor;
     struct {
         bool given, to_end;   /* to_end: last was left out */
         uint64_t first, last; /* elements [first, last) */
     } range;
+    enum { DELTA_CHOICE, DELTA_SMALLEST, DELTA_FASTEST } delta; /* of diff; the last of --small and --fast */
     bool force, json, checksum, keep_going, in_place, no_sparse;
     bool remove;    /* inputs whose output is complete */
     bool to_stdout; /* out is "-" then */
@@ -64,6 +66,9 @@ int verb_bench(const struct tool_options *);
 int verb_diff(const struct tool_options *);
 int verb_apply(const struct tool_options *);
 int verb_predict(const struct tool_options *);
+
+/* inspect --base: print one delta beside its bound. ctx: a struct inputs (show/inputs.h). */
+int inspect_delta(const char *path, const struct tool_options *, void *ctx);
 
 /* Print "picitool: FILE: what" on stderr, as one line whatever bytes file and arguments contain. file may be NULL.
  * Nothing with --quiet twice. Returns TOOL_BAD. */

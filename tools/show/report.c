@@ -34,6 +34,8 @@ void measured_json(struct jsonout *j, const struct measured *m)
     jsonout_bool(j, "big_endian", m->big_endian);
     if (m->view)
         jsonout_string(j, "view", m->view);
+    if (m->kind)
+        jsonout_string(j, "kind", m->kind);
 }
 
 static void json_sizes(struct jsonout *j, const struct sizes *s, uint64_t stored)
@@ -171,6 +173,8 @@ static void print_one(const struct report *r)
         term_puts(stdout, m->view);
         putchar('\n');
     }
+    if (m->kind)
+        printf("  kind       %s\n", m->kind);
     printf("  elements   %" PRIu64 "\n  nonzero    %" PRIu64 "\n", s->elements, s->nnz);
     if (s->negative_zeros)
         printf("  -0.0       %" PRIu64 " of these\n", s->negative_zeros);
@@ -222,7 +226,8 @@ static const char *shape_cell(char buf[SHAPE_CELL], const struct measured *m)
 {
     term_shape(buf, 60, m->shape, m->rank);
     const size_t n = strlen(buf);
-    snprintf(buf + n, SHAPE_CELL - n, "%s%s%s", m->fortran ? " F" : "", m->view ? " " : "", m->view ? m->view : "");
+    snprintf(buf + n, SHAPE_CELL - n, "%s%s%s%s%s", m->fortran ? " F" : "", m->view ? " " : "", m->view ? m->view : "",
+             m->kind ? " " : "", m->kind ? m->kind : "");
     return buf;
 }
 

@@ -12,6 +12,7 @@
 
 #include "attrs.h"
 #include "delta.h"
+#include "pici/delta.h"
 #include "reading.h"
 #include "result.h"
 #include "tensors.h"
@@ -25,6 +26,7 @@ struct step {
     struct input in;
     struct reading r;
     struct delta d;
+    struct delta_pieces pieces; /* of the tensor that is being made */
 };
 
 struct job {
@@ -79,7 +81,7 @@ static int open_base(struct job *j)
     struct tool_options o = {.type = first->d.type};
     struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
     if (o.type == TYPE_RAW) { /* the dtype of the first tensor, "data", which always exists */
-        enum pici_status s = pici_reader_tensor(first->r.reader, 0, &t);
+        enum pici_status s = delta_tensor(&first->d, first->r.reader, 0, &t);
         if (s)
             return reading_failed(&first->r, s);
         o.dtype = t.dtype;
@@ -116,10 +118,10 @@ static int trace(struct job *j, uint64_t i, struct trail *to)
     char name[QUOTE];
     int k = j->steps - 1;
     *to = (struct trail){.t = PICI_TENSOR_INFO_INIT};
-    enum pici_status s = pici_reader_tensor(j->step[k].r.reader, i, &to->t);
+    enum pici_status s = delta_tensor(&j->step[k].d, j->step[k].r.reader, i, &to->t);
     if (s)
         return reading_failed(&j->step[k].r, s);
-    for (t = to->t, j->at[k] = i; j->step[k].d.kind[i] == DELTA_XOR; t = before, j->at[--k] = i = before.index) {
+    for (t = to->t, j->at[k] = i; delta_needs_base(j->step[k].d.kind[i]); t = before, j->at[--k] = i = before.index) {
         if (k == 0) {
             to->base = tensors_find(&j->base, t.name, t.name_len);
             if (!to->base)
@@ -129,6 +131,8 @@ static int trace(struct job *j, uint64_t i, struct trail *to)
             break;
         }
         s = pici_reader_find(j->step[k - 1].r.reader, t.name, t.name_len, &before);
+        if (!s)
+            s = delta_tensor(&j->step[k - 1].d, j->step[k - 1].r.reader, before.index, &before);
         if (s && s != PICI_E_ARG)
             return reading_failed(&j->step[k - 1].r, s);
         if (s || before.index >= j->step[k - 1].d.tensors || !same_shape(before.dtype, before.rank, before.shape, &t) ||
@@ -155,6 +159,46 @@ static int check(struct job *j)
 
 /* ---- making the result */
 
+/* The hash of the base's tensor, of which `so_far` has the bytes before `from`, is not the one in the first delta. */
+static int check_base(struct job *j, const struct trail *trail, uint64_t from, struct pici_xxh64 *so_far)
+{
+    uint8_t piece[1 << 16];
+    const uint64_t want = j->step[0].d.hash[j->at[0]].base;
+    for (uint64_t n; from < trail->base->bytes; from += n) {
+        n = trail->base->bytes - from < sizeof piece ? trail->base->bytes - from : sizeof piece;
+        int status = tensors_read(&j->base, trail->base, from, piece, (size_t)n);
+        if (status)
+            return status;
+        pici_xxh64_update(so_far, piece, (size_t)n);
+    }
+    const uint64_t was = pici_xxh64_digest(so_far);
+    return was == want ? TOOL_OK : not_base(j, &trail->t, "its XXH64 is %016" PRIx64 ", not %016" PRIx64, was, want);
+}
+
+/* Applies the next small delta of step k to n elements at job.piece. It may be found to be invalid since these are not
+ * what it was made of: then says so, with base, the hash of the base's tensor up to byte `end`. */
+static int apply_small(struct job *j, const struct trail *trail, int k, uint64_t n, uint64_t end,
+                       struct pici_xxh64 *base)
+{
+    struct step *const step = &j->step[k];
+    struct pici_opts opts = PICI_OPTS_INIT;
+    char name[QUOTE];
+    opts.threads = j->o->threads;
+    enum pici_status s = delta_pieces_next(&step->pieces, trail->t.dtype, n);
+    if (s && s != PICI_E_CORRUPT)
+        return reading_failed(&step->r, s);
+    if (!s)
+        s = pici_apply_small(j->piece, n, step->pieces.delta, step->pieces.len, &opts);
+    if (s == PICI_E_NOMEM)
+        return tool_nomem(j->out.name, "a small delta");
+    if (!s)
+        return TOOL_OK;
+    const int status = trail->base ? check_base(j, trail, end, base) : TOOL_OK;
+    return status ? status
+                  : tool_bad(step->in.name, "not a valid delta: the small deltas of tensor '%s' (delta-small)",
+                             parse_printable(name, sizeof name, trail->t.name, trail->t.name_len));
+}
+
 /* Makes elements [from, from + n) of a tensor at job.piece, in host order. base: the hash of what is read of the
  * base. */
 static int make_piece(struct job *j, const struct trail *trail, uint64_t from, uint64_t n, struct pici_xxh64 *base)
@@ -175,10 +219,42 @@ static int make_piece(struct job *j, const struct trail *trail, uint64_t from, u
         k++;
     }
     for (; k < j->steps; k++) {
+        if (j->step[k].d.kind[j->at[k]] == DELTA_SMALL) {
+            const int status = apply_small(j, trail, k, n, from * width + bytes, base);
+            if (status)
+                return status;
+            continue;
+        }
         s = pici_reader_apply_range(j->step[k].r.reader, j->at[k], from, n, j->piece);
         if (s)
             return reading_failed(&j->step[k].r, s);
     }
+    return TOOL_OK;
+}
+
+/* Begins with the small deltas of a tensor. *most: the elements to make at a time, which are these deltas' if there are
+ * some. */
+static int begin_small(struct job *j, const struct trail *trail, uint64_t *most)
+{
+    for (int k = trail->first; k < j->steps; k++) {
+        if (j->step[k].d.kind[j->at[k]] != DELTA_SMALL)
+            continue;
+        *most = DELTA_PIECE;
+        const enum pici_status s = delta_pieces_begin(&j->step[k].pieces, j->step[k].r.reader, j->at[k]);
+        if (s)
+            return reading_failed(&j->step[k].r, s);
+    }
+    return TOOL_OK;
+}
+
+/* Whether all small deltas of the tensor have been used. */
+static int end_small(const struct job *j, const struct trail *trail)
+{
+    char name[QUOTE];
+    for (int k = trail->first; k < j->steps; k++)
+        if (j->step[k].d.kind[j->at[k]] == DELTA_SMALL && !delta_pieces_done(&j->step[k].pieces))
+            return tool_bad(j->step[k].in.name, "not a valid delta: tensor '%s' has bytes after its small deltas",
+                            parse_printable(name, sizeof name, trail->t.name, trail->t.name_len));
     return TOOL_OK;
 }
 
@@ -198,7 +274,10 @@ static int make_tensor(struct job *j, uint64_t i)
     pici_xxh64_init(&result, 0);
     const size_t width = pici_dtype_width(trail.t.dtype);
     const uint64_t chunks = PIECE_MOST / width / trail.t.chunk_elements, threads = (uint64_t)end->r.threads;
-    const uint64_t most = trail.t.chunk_elements * (chunks < 1 ? 1 : chunks < threads ? chunks : threads);
+    uint64_t most = trail.t.chunk_elements * (chunks < 1 ? 1 : chunks < threads ? chunks : threads);
+    status = begin_small(j, &trail, &most);
+    if (status)
+        return status;
     for (uint64_t at = 0, n; at < trail.t.count; at += n) {
         n = trail.t.count - at < most ? trail.t.count - at : most;
         const size_t bytes = (size_t)n * width;
@@ -220,10 +299,13 @@ static int make_tensor(struct job *j, uint64_t i)
         progress_at(&j->progress, j->out.at, j->out.at);
     }
     const struct delta_hashes *want = &end->d.hash[i];
-    const uint64_t was = pici_xxh64_digest(&base), is = pici_xxh64_digest(&result);
-    if (trail.base && was != j->step[0].d.hash[j->at[0]].base)
-        return not_base(j, &trail.t, "its XXH64 is %016" PRIx64 ", not %016" PRIx64, was,
-                        j->step[0].d.hash[j->at[0]].base);
+    const uint64_t is = pici_xxh64_digest(&result);
+    if (trail.base)
+        status = check_base(j, &trail, trail.base->bytes, &base);
+    if (status == TOOL_OK)
+        status = end_small(j, &trail);
+    if (status)
+        return status;
     if (is != want->result)
         return tool_bad(end->in.name, "the result of tensor '%s' has the XXH64 %016" PRIx64 ", not %016" PRIx64,
                         parse_printable(name, sizeof name, trail.t.name, trail.t.name_len), is, want->result);
@@ -294,9 +376,16 @@ static uint64_t delta_bytes(const struct job *j)
 /* Sets the limit of the result and checks the length that the index of the last delta gives. */
 static int claim(struct job *j)
 {
-    uint64_t bytes;
     const struct step *end = last(j);
-    enum pici_status s = limit_claimed(end->r.reader, end->d.tensors, &bytes);
+    struct pici_attr head;
+    enum pici_status s = pici_reader_attr(end->r.reader, PICI_FILE, ATTR_HEAD, &head);
+    uint64_t bytes = !s && head.key ? head.len : 0;
+    for (uint64_t i = 0; !s && i < end->d.tensors; i++) {
+        struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+        s = delta_tensor(&end->d, end->r.reader, i, &t);
+        const uint64_t more = s ? 0 : t.count * pici_dtype_width(t.dtype); /* below 2^63 */
+        bytes = bytes <= UINT64_MAX - more ? bytes + more : UINT64_MAX;
+    }
     if (s)
         return reading_failed(&end->r, s);
     j->out.limit = limit_of(j->o, delta_bytes(j), 2 * j->base.in.bytes);
@@ -352,6 +441,7 @@ int verb_apply(const struct tool_options *o)
     if (status == TOOL_OK)
         status = apply(&j);
     for (int k = 0; j.step && k < j.steps; k++) {
+        delta_pieces_free(&j.step[k].pieces);
         delta_close(&j.step[k].d);
         reading_close(&j.step[k].r);
         input_close(&j.step[k].in);

@@ -7,6 +7,7 @@
 #include "attrs.h"
 #include "blocks.h"
 #include "compare.h"
+#include "delta.h"
 #include "show/heat.h"
 #include "show/html.h"
 #include "show/image.h"
@@ -18,7 +19,6 @@
 #include "suggest.h"
 #include "term.h"
 #include "tool.h"
-
 enum {
     BLOCK_PIECE = 1 << 20,
     COUNT_BYTES = 1 << 17, /* of elements that are counted in several ways while they are in the cache */
@@ -190,6 +190,12 @@ static int inspect_reading(struct job *j, struct reading *r)
         if (status == TOOL_OK && view.key &&
             !(m->view = strndup(view.value, view.len < VIEW_TEXT ? view.len : VIEW_TEXT)))
             return tool_nomem(j->in.name, "the list of tensors");
+        for (enum delta_kind k = DELTA_XOR; status == TOOL_OK && j->is_delta && k < DELTA_KINDS; k++) {
+            bool is;
+            status = reading_attr_is(r, t.index, DELTA_KIND, delta_kind_name(k), &is);
+            if (is)
+                m->kind = delta_kind_name(k);
+        }
         if (status == TOOL_OK)
             status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
         for (uint64_t done = 0, n = 1; status == TOOL_OK && n;) {
@@ -433,10 +439,12 @@ int verb_inspect(const struct tool_options *o)
 {
     if (o->png && o->svg && strcmp(o->png, o->svg) == 0)
         return tool_usage(o->png, "cannot be both --png and --svg");
+    if (o->base && (o->png || o->svg || o->tensor || o->compare))
+        return tool_usage(NULL, "inspect: --base is without a picture, --tensor and --compare");
     if (o->nargs > 1 && (o->png || o->svg))
         return tool_usage(NULL, "inspect: a picture is of one file, and there are %d", o->nargs);
     int status = results_check(o, "inspect");
-    return status ? status : inputs_print(o, inspect_one);
+    return status ? status : inputs_print(o, o->base ? inspect_delta : inspect_one);
 }
 
 int verb_report(const struct tool_options *o)

@@ -51,8 +51,9 @@ static bool keep_meaning(struct measured *m, const char *text, size_t len)
     return m->dtype_text != NULL;
 }
 
-/* Reads the index, or all of a stream. The sizes in the report are elements and dense bytes only. */
-static int gather(struct reading *r, struct report *report, uint64_t *chunks)
+/* Reads the index, or all of a stream. The sizes in the report are elements and dense bytes only. delta: the tensors
+ * that small deltas lead to are shown; or NULL. */
+static int gather(struct reading *r, const struct delta *delta, struct report *report, uint64_t *chunks)
 {
     for (;;) {
         struct pici_tensor_info t;
@@ -60,7 +61,13 @@ static int gather(struct reading *r, struct report *report, uint64_t *chunks)
         int status = reading_next(r, &t, &more);
         if (status || !more)
             return status;
-        struct measured *m = add(report, t.name, t.name_len, t.dtype, t.shape, t.rank, t.count);
+        struct pici_tensor_info of = t;
+        if (delta && t.index < delta->tensors) {
+            const enum pici_status s = delta_tensor(delta, r->reader, t.index, &of);
+            if (s)
+                return reading_failed(r, s);
+        }
+        struct measured *m = add(report, t.name, t.name_len, of.dtype, of.shape, of.rank, of.count);
         if (!m)
             return tool_nomem(r->in->name, "the list of tensors");
         m->stored = t.stored_bytes;
@@ -298,9 +305,9 @@ static int list(const char *path, const struct tool_options *o, void *ctx)
         if (status == TOOL_OK && type.key && type.len < sizeof type_text)
             memcpy(type_text, type.value, type.len);
         if (status == TOOL_OK)
-            status = gather(&r, &report, &chunks);
-        if (status == TOOL_OK)
             status = gather_delta(&r, &delta);
+        if (status == TOOL_OK)
+            status = gather(&r, delta.whole ? &delta.d : NULL, &report, &chunks);
     }
     if (status == TOOL_OK) {
         report.file = in.name;

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * picitool inspect --base: applies a delta to its base, a piece at a time, and shows of each tensor how it is stored,
+ * how many elements changed, and how much shorter the delta could be (bound.h). Writes nothing. */
+#define _POSIX_C_SOURCE 200809L
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bound.h"
+#include "delta.h"
+#include "pici/delta.h"
+#include "reading.h"
+#include "show/inputs.h"
+#include "show/report.h"
+#include "tensors.h"
+#include "tool.h"
+#include "term.h"
+#include "xxh64.h"
+
+enum { QUOTE = 96 };
+
+struct row {
+    enum delta_kind kind;
+    struct measured *measured;
+    uint64_t changed;
+    double bound; /* bytes */
+};
+
+struct job {
+    const struct tool_options *o;
+    struct input in;
+    struct reading r;
+    struct delta d;
+    struct delta_pieces pieces;
+    struct tensors base;
+    struct report report;
+    struct row *row; /* [d.tensors] */
+    uint8_t *from, *to;
+};
+
+static int not_base(const struct job *j, const struct pici_tensor_info *t, const char *what)
+{
+    char name[QUOTE];
+    return tool_bad(j->base.in.name, "not the base of %s: tensor '%s': %s", j->in.name,
+                    parse_printable(name, sizeof name, t->name, t->name_len), what);
+}
+
+/* Makes n elements from the element `first` on: of the base at j->from, of the result at j->to. *valid: they belong
+ * together, as far as this shows. */
+static int make_piece(struct job *j, const struct tensor_at *b, const struct pici_tensor_info *t, uint64_t first,
+                      size_t n, struct pici_xxh64 *hash, bool *valid)
+{
+    const size_t width = pici_dtype_width(t->dtype);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.threads = j->o->threads;
+    const int status = tensors_read(&j->base, b, first * width, j->from, n * width);
+    if (status)
+        return status;
+    pici_xxh64_update(hash, j->from, n * width);
+    tensor_swap(b->big_endian, width, j->from, n * width);
+    memcpy(j->to, j->from, n * width);
+    enum pici_status s;
+    if (j->d.kind[t->index] == DELTA_XOR) {
+        s = pici_reader_apply_range(j->r.reader, t->index, first, n, j->to);
+        return s ? reading_failed(&j->r, s) : TOOL_OK;
+    }
+    s = *valid ? delta_pieces_next(&j->pieces, t->dtype, n) : PICI_OK;
+    if (s && s != PICI_E_CORRUPT)
+        return reading_failed(&j->r, s);
+    if (!s && *valid)
+        s = pici_apply_small(j->to, n, j->pieces.delta, j->pieces.len, &opts);
+    *valid = *valid && !s;
+    return s == PICI_E_NOMEM ? tool_nomem(j->in.name, "a small delta") : TOOL_OK;
+}
+
+static int count_tensor(struct job *j, struct row *row, const struct tensor_at *b, const struct pici_tensor_info *t)
+{
+    struct pici_xxh64 hash;
+    bool valid = true;
+    char name[QUOTE];
+    struct bound *const bound = bound_new(t->dtype);
+    if (!bound)
+        return tool_nomem(j->in.name, "the bound");
+    pici_xxh64_init(&hash, 0);
+    enum pici_status s = PICI_OK;
+    if (row->kind == DELTA_SMALL)
+        s = delta_pieces_begin(&j->pieces, j->r.reader, t->index);
+    int status = s ? reading_failed(&j->r, s) : TOOL_OK;
+    for (uint64_t at = 0, n; status == TOOL_OK && at < t->count; at += n) {
+        n = t->count - at < DELTA_PIECE ? t->count - at : DELTA_PIECE;
+        status = make_piece(j, b, t, at, (size_t)n, &hash, &valid);
+        if (status == TOOL_OK && valid)
+            bound_add(bound, j->from, j->to, n);
+    }
+    if (status == TOOL_OK && pici_xxh64_digest(&hash) != j->d.hash[t->index].base)
+        status = not_base(j, t, "its hash differs");
+    else if (status == TOOL_OK && (!valid || (row->kind == DELTA_SMALL && !delta_pieces_done(&j->pieces))))
+        status = tool_bad(j->in.name, "not a valid delta: the small deltas of tensor '%s' (delta-small)",
+                          parse_printable(name, sizeof name, t->name, t->name_len));
+    row->changed = bound_changed(bound);
+    row->bound = bound_bits(bound) / 8;
+    bound_free(bound);
+    return status;
+}
+
+static int inspect_tensor(struct job *j, uint64_t i)
+{
+    struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+    struct row *const row = &j->row[i];
+    const enum pici_status s = delta_tensor(&j->d, j->r.reader, i, &t);
+    if (s)
+        return reading_failed(&j->r, s);
+    struct measured *const m = report_add(&j->report, t.name, t.name_len);
+    if (!m || !(m->shape = malloc(t.rank * sizeof *m->shape + 1)))
+        return tool_nomem(j->in.name, "the list of tensors");
+    m->dtype = t.dtype;
+    m->rank = t.rank;
+    if (t.rank)
+        memcpy(m->shape, t.shape, t.rank * sizeof *m->shape);
+    m->elements = t.count;
+    m->stored = t.stored_bytes;
+    row->kind = (enum delta_kind)j->d.kind[i];
+    m->kind = delta_kind_name(row->kind);
+    if (!delta_needs_base(row->kind)) {
+        row->changed = t.count;
+        row->bound = (double)(t.count * pici_dtype_width(t.dtype));
+        return TOOL_OK;
+    }
+    const struct tensor_at *const b = tensors_find(&j->base, t.name, t.name_len);
+    if (!b)
+        return not_base(j, &t, "the base has none");
+    if (b->dtype != t.dtype || b->rank != t.rank || memcmp(b->shape, t.shape, t.rank * sizeof *t.shape) != 0)
+        return not_base(j, &t, "its type or shape differs");
+    return count_tensor(j, row, b, &t);
+}
+
+static void print_json(struct jsonout *json, const struct job *j)
+{
+    jsonout_begin(json, NULL, '{');
+    jsonout_string(json, "file", j->in.name);
+    jsonout_string(json, "base", j->base.in.name);
+    jsonout_u64(json, "file_bytes", j->in.bytes);
+    jsonout_begin(json, "tensors", '[');
+    for (size_t i = 0; i < j->report.tensors; i++) {
+        const struct measured *m = &j->report.tensor[i];
+        jsonout_begin(json, NULL, '{');
+        measured_json(json, m);
+        jsonout_u64(json, "elements", m->elements);
+        jsonout_u64(json, "changed", j->row[i].changed);
+        jsonout_u64(json, "stored_bytes", m->stored);
+        jsonout_real(json, "bound_bytes", j->row[i].bound);
+        jsonout_end(json, '}');
+    }
+    jsonout_end(json, ']');
+    jsonout_end(json, '}');
+}
+
+static void print_row(uint64_t elements, uint64_t changed, uint64_t stored, double bound)
+{
+    char percent[TERM_TEXT], times[TERM_TEXT] = "-";
+    if (bound > 0)
+        snprintf(times, sizeof times, "%.2f", (double)stored / bound);
+    printf("  %12" PRIu64 "  %7s  %10" PRIu64 "  %10.0f  %6s", elements, term_percent(percent, changed, elements),
+           stored, bound, times);
+    columns_end();
+}
+
+static void print_table(const struct job *j)
+{
+    struct columns c;
+    uint64_t elements = 0, changed = 0, stored = 0;
+    double bound = 0;
+    term_puts(stdout, j->in.name);
+    printf(": delta from ");
+    term_puts(stdout, j->base.in.name);
+    printf("; bound: what its bytes would be at the least, given the base\n\n");
+    columns_fit(&c, &j->report, 2 + 12 + 2 + 7 + 2 + 10 + 2 + 10 + 2 + 6);
+    columns_head(&c);
+    printf("  %12s  %7s  %10s  %10s  %6s", "ELEMENTS", "CHANGED", "STORED", "BOUND", "TIMES");
+    columns_end();
+    for (size_t i = 0; i < j->report.tensors; i++) {
+        const struct measured *m = &j->report.tensor[i];
+        columns_row(&c, m);
+        print_row(m->elements, j->row[i].changed, m->stored, j->row[i].bound);
+        elements += m->elements;
+        changed += j->row[i].changed;
+        stored += m->stored;
+        bound += j->row[i].bound;
+    }
+    columns_total(&c);
+    print_row(elements, changed, stored, bound);
+}
+
+static int inspect(struct job *j)
+{
+    struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+    bool is;
+    if (!j->in.regular)
+        return tool_bad(j->in.name, "empty, or not a file that can be read at random");
+    int status = reading_open(&j->r, &j->in, j->o->threads, true);
+    if (status == TOOL_OK)
+        status = reading_is_delta(&j->r, &is);
+    if (status == TOOL_OK)
+        status = is ? reading_delta(&j->r, &j->d) : tool_bad(j->in.name, "not a delta: --base is for deltas");
+    if (status)
+        return status;
+    struct tool_options o = {.type = j->d.type};
+    if (o.type == TYPE_RAW) {
+        const enum pici_status s = delta_tensor(&j->d, j->r.reader, 0, &t);
+        if (s)
+            return reading_failed(&j->r, s);
+        o.dtype = t.dtype;
+    }
+    status = tensors_open(&j->base, j->o->base, &o);
+    if (status)
+        return status;
+    j->row = calloc((size_t)j->d.tensors + 1, sizeof *j->row);
+    j->from = malloc(DELTA_PIECE * sizeof(uint64_t));
+    j->to = malloc(DELTA_PIECE * sizeof(uint64_t));
+    if (!j->row || !j->from || !j->to)
+        return tool_nomem(j->in.name, "the elements");
+    for (uint64_t i = 0; status == TOOL_OK && i < j->d.tensors; i++)
+        status = inspect_tensor(j, i);
+    return status;
+}
+
+int inspect_delta(const char *path, const struct tool_options *o, void *ctx)
+{
+    struct inputs *const inputs = ctx;
+    struct job j = {.o = o, .base.in.fd = -1};
+    int status = input_open(&j.in, path);
+    if (status)
+        return status;
+    status = inspect(&j);
+    if (status == TOOL_OK && o->json) {
+        print_json(&inputs->json, &j);
+    } else if (status == TOOL_OK) {
+        inputs_next(inputs);
+        print_table(&j);
+    }
+    free(j.row);
+    free(j.from);
+    free(j.to);
+    delta_pieces_free(&j.pieces);
+    delta_close(&j.d);
+    reading_close(&j.r);
+    tensors_close(&j.base);
+    report_free(&j.report);
+    input_close(&j.in);
+    return status;
+}
