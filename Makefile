@@ -860,7 +860,7 @@ endif
 ## make bench           throughput beside memcpy; bench-peers: and beside other compressors
 ## make bench-delta     deltas: in memory beside memcpy, of files beside reading them
 ## make bench-coll      collectives among threads; bench-net: beside Open MPI's, on rate-limited hosts (root, 30 min)
-## make bench-torch     training by torch on rate-limited hosts, seconds to accuracy (root, hours; TORCH_PYTHON=)
+## make bench-torch     training by torch on rate-limited hosts, seconds to accuracy (root, 25 min; TORCH_PYTHON=)
 ## make bench-volume    bytes that each algorithm sends; bench-algorithms: all on rate-limited hosts (root, an hour)
 ## make bench-scale     collectives on simulated networks: RANKS=64 KINDS='switch fat-tree dragonfly uneven'
 ## make vectors         write formats/vectors anew; make figures: the pictures of docs/predict.md

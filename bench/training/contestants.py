@@ -69,4 +69,4 @@ CONTESTANTS = {
     ]
 }
 
-QUICK = ["gloo", "fp16", "powersgd-2", "pici", "pici-pruned", "top1"]
+MAIN = ["gloo", "fp16", "powersgd-2", "pici", "gloo-pruned", "pici-pruned", "top1"]

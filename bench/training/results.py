@@ -15,11 +15,11 @@ def read(paths):
 
 def key(record):
     """What tells runs apart that are not repetitions of each other with another seed."""
-    return tuple(record[k] for k in ("link", "model", "ranks", "batch", "epochs", "contestant"))
+    return tuple(record[k] for k in ("link", "model", "ranks", "batch", "level", "cap", "contestant"))
 
 
 def grouped(records):
-    """{(link, model, ranks, batch, epochs): {contestant: [records]}}, in the order of the records."""
+    """{(link, model, ranks, batch, level, cap): {contestant: [records]}}, in the order of the records."""
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for r in records:
         *kind, contestant = key(r)
@@ -27,38 +27,52 @@ def grouped(records):
     return groups
 
 
+def reached(record, column):
+    """The step (column 0) or the seconds of training (1) at which the level was reached first; None: it was not."""
+    return next((row[column] for row in record["curve"] if row[2] >= record["level"] / 100), None)
+
+
 def median(values):
-    """None if any is None in the middle: a level that half of the runs do not reach has no time."""
+    """Of the sorted values the one in the middle, or the mean of the two there. None, a level that was not reached, is
+    longer than all others; the median is None if one in the middle is."""
     values = sorted(values, key=lambda v: (v is None, v))
     middle = values[(len(values) - 1) // 2 : len(values) // 2 + 1]
     return None if None in middle else statistics.mean(middle)
 
 
-def number(value, format, missing="–"):
-    return missing if value is None else f"{value:{format}}"
+def best(record):
+    return max(row[2] for row in record["curve"])
+
+
+def cells(runs):
+    """A row of the table: medians over seeds, and the range of the seconds."""
+    step, sent = (median([r[k] for r in runs]) for k in ("step_seconds", "step_bytes"))
+    steps, seconds = (median([reached(r, column) for r in runs]) for column in (0, 1))
+    times = [reached(r, 1) for r in runs]
+    missing = f"not in {runs[0]['cap']:g}"
+    shown = [missing if t is None else f"{t:.1f}" for t in sorted(times, key=lambda t: (t is None, t))]
+    yield runs[0]["what"]
+    yield f"{1e3 * step:.0f} ms"
+    yield "–" if sent is None else f"{sent / 1e6:.2f} MB"
+    yield "–" if steps is None else f"{steps:g}"
+    if seconds is None:
+        yield f"not reached in {runs[0]['cap']:g} s (best: {100 * median([best(r) for r in runs]):.1f}%)"
+    else:
+        yield f"{seconds:.1f} s"
+    yield shown[0] if shown[0] == shown[-1] else f"{shown[0]} to {shown[-1]}"
+    yield str(len(runs))
 
 
 def tables(records):
-    """A table in Markdown for each network and model: medians over seeds."""
-    for (link, model, ranks, batch, epochs), rows in grouped(records).items():
+    """A table in Markdown for each network and model."""
+    for (link, model, ranks, batch, level, _), rows in grouped(records).items():
         first = next(iter(rows.values()))[0]
         yield (
             f"{model}, {first['weights'] / 1e6:.2f} M weights, {ranks} hosts, {link}, batch {ranks} x {batch}, "
-            f"{epochs} epochs of {first['steps'] // epochs} steps, torch {first['torch']}\n"
+            f"torch {first['torch']}; medians over seeds\n"
         )
-        yield "| | a step | sent a step | 93% after | 95% after | at the end | seeds |"
+        yield f"| | a step | sent a step | steps to {level:g}% | {level:g}% after | of all seeds, s | seeds |"
         yield "|---|---|---|---|---|---|---|"
         for runs in rows.values():
-            step, sent = (median([r[k] for r in runs]) for k in ("step_seconds", "step_bytes"))
-            reached = [median([r["seconds_to"][level] for r in runs]) for level in ("93%", "95%")]
-            final = sorted(100 * r["final"] for r in runs)
-            cells = [
-                runs[0]["what"],
-                f"{1e3 * step:.0f} ms",
-                number(sent and sent / 1e6, ".2f") + (" MB" if sent is not None else ""),
-                *(number(s, ".1f") + (" s" if s is not None else "") for s in reached),
-                f"{median(final):.1f}%" + (f" ({final[0]:.1f} to {final[-1]:.1f})" if len(final) > 1 else ""),
-                str(len(runs)),
-            ]
-            yield "| " + " | ".join(cells) + " |"
+            yield "| " + " | ".join(cells(runs)) + " |"
         yield ""

@@ -2,11 +2,14 @@
 """One rank of one training run; bench/training/run starts them. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as
 torchrun sets them. Rank 0 appends a line of JSON to --json.
 
-The clock runs while all ranks train, and stands still while they count how many test digits are right. The bytes are
-those that leave by the network interface, headers and acknowledgements included; without one (on loopback) there are
-none.
+A run ends when the share of the test digits that are right reaches --level, or after --cap seconds of training. The
+clock runs while all ranks train, the first step with its connections included, and stands still while they count the
+digits. The bytes are those that leave by the network interface, headers and acknowledgements included; without one (on
+loopback) there are none.
 """
 import argparse
+import inspect
+import itertools
 import json
 import os
 import pathlib
@@ -23,6 +26,7 @@ import data
 from contestants import CONTESTANTS
 
 RATES = {"mlp": 0.5, "cnn": 0.2}  # of learning; so that the dense run reaches 93% soon
+LEAST = 20  # steps of a run, so that the median time of a step means something
 
 
 def make_model(name):
@@ -43,9 +47,22 @@ def make_model(name):
     )
 
 
+def train_dense(model, x, y, rate, seed):
+    """Ten epochs on rank 0 alone, then its weights on all ranks. Nothing of this is timed."""
+    if dist.get_rank() == 0:
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        for chosen in itertools.islice(batches(len(y), 128, 0, 1, seed), 10 * (len(y) // 128)):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x[chosen]), y[chosen]).backward()
+            optimizer.step()
+        model.zero_grad()
+    for p in model.parameters():
+        dist.broadcast(p.data, 0)
+
+
 def prune_layers(model, share):
     for module in model.modules():
-        if share and isinstance(module, (nn.Linear, nn.Conv2d)):
+        if isinstance(module, (nn.Linear, nn.Conv2d)):
             prune.l1_unstructured(module, "weight", share)
 
 
@@ -56,31 +73,23 @@ def sent_bytes():
     return sum(sent) if sent else None
 
 
-def batches(n, epochs, batch, rank, ranks, seed):
-    """The digits of this rank's batches: each digit once an epoch, on one of the ranks."""
+def batches(n, batch, rank, ranks, seed):
+    """The digits of this rank's batches, without an end: each digit once an epoch, on one of the ranks."""
     order = np.random.default_rng(seed)
-    for _ in range(epochs):
+    while True:
         shuffled = order.permutation(n)
         for first in range(0, n - batch * ranks + 1, batch * ranks):
             yield torch.from_numpy(shuffled[first + rank * batch : first + (rank + 1) * batch])
 
 
-def accuracy(model, x, y, rank, ranks):
-    """Over all ranks, each of which looks at its share of the test digits."""
+def look(model, x, y, seconds):
+    """The share of the digits that are right, of which each rank looks at some; and rank 0's seconds, on all ranks."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
     with torch.no_grad():
         right = (model(x[rank::ranks]).argmax(1) == y[rank::ranks]).sum()
-    dist.all_reduce(right)
-    return right.item() / len(y)
-
-
-class Curve:
-    """Steps, seconds of training, and accuracy."""
-
-    def __init__(self):
-        self.rows, self.seconds = [], 0.0
-
-    def reached(self, level):
-        return next((seconds for _, seconds, right in self.rows if right >= level), None)
+    both = torch.tensor([float(right), seconds if rank == 0 else 0], dtype=torch.float64)
+    dist.all_reduce(both)
+    return both[0].item() / len(y), both[1].item()
 
 
 def main():
@@ -88,7 +97,8 @@ def main():
     args.add_argument("--contestant", choices=CONTESTANTS, required=True)
     args.add_argument("--model", choices=RATES, default="mlp")
     args.add_argument("--seed", type=int, default=0)
-    args.add_argument("--epochs", type=int, default=10)
+    args.add_argument("--level", type=float, default=93, help="percent of the test digits")
+    args.add_argument("--cap", type=float, default=90, help="seconds")
     args.add_argument("--batch", type=int, default=32, help="a rank")
     args.add_argument("--learning-rate", type=float)
     args.add_argument("--every", type=int, default=10, help="steps between two looks at the test digits")
@@ -110,32 +120,34 @@ def main():
     torch.manual_seed(o.seed)
     model = make_model(o.model)
     weights = sum(p.numel() for p in model.parameters())
-    prune_layers(model, way.pruned)
+    if way.pruned:
+        train_dense(model, train_x, train_y, o.learning_rate or RATES[o.model], o.seed + 1000)
+        prune_layers(model, way.pruned)
     # The masks of pruned layers are buffers. They never change, so they need not be broadcast at every step.
-    ddp = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+    known = inspect.signature(nn.parallel.DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # before 2.15
+    ddp = nn.parallel.DistributedDataParallel(model, **{name: False})
     way.register(ddp)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=o.learning_rate or RATES[o.model])
-    curve, times, sent = Curve(), [], 0
-
-    def look():
-        curve.rows.append((len(times), round(curve.seconds, 4), accuracy(model, test_x, test_y, rank, ranks)))
-        return time.perf_counter(), sent_bytes()
-
-    began, before = look()
-    for chosen in batches(len(train_y), o.epochs, o.batch, rank, ranks, o.seed):
+    # seconds: of training so far; sent: bytes
+    curve, times, seconds, sent, reached = [(0, 0.0, look(model, test_x, test_y, 0)[0])], [], 0.0, 0, False
+    began, before = time.perf_counter(), sent_bytes()
+    for chosen in batches(len(train_y), o.batch, rank, ranks, o.seed):
         start = time.perf_counter()
         optimizer.zero_grad()
         nn.functional.cross_entropy(ddp(train_x[chosen]), train_y[chosen]).backward()
         optimizer.step()
         times.append(time.perf_counter() - start)
-        if len(times) % o.every == 0:
-            curve.seconds += time.perf_counter() - began
-            sent += sent_bytes() - before if before is not None else 0
-            began, before = look()
-    counted = len(times) // o.every * o.every
-    if counted < len(times):
-        curve.seconds += time.perf_counter() - began
-        look()
+        if len(times) % o.every:
+            continue
+        seconds += time.perf_counter() - began
+        sent += sent_bytes() - before if before is not None else 0
+        right, common = look(model, test_x, test_y, seconds)
+        curve.append((len(times), round(common, 4), right))
+        reached = reached or right >= o.level / 100
+        if common >= o.cap or reached and len(times) >= LEAST:
+            break
+        began, before = time.perf_counter(), sent_bytes()
     total = torch.tensor([float(sent)])
     dist.all_reduce(total)
     if rank == 0:
@@ -149,15 +161,13 @@ def main():
             "ranks": ranks,
             "batch": o.batch,
             "seed": o.seed,
-            "epochs": o.epochs,
+            "level": o.level,
+            "cap": o.cap,
             "steps": len(times),
             "step_seconds": statistics.median(times),
-            "step_bytes": total.item() / ranks / counted if before is not None and counted else None,
-            "seconds_to": {"93%": curve.reached(0.93), "95%": curve.reached(0.95)},
-            "seconds": curve.seconds,
-            "final": curve.rows[-1][2],
+            "step_bytes": total.item() / ranks / len(times) if before is not None else None,
             "torch": torch.__version__,
-            "curve": curve.rows,
+            "curve": curve,
         }
         line = json.dumps(record)
         if o.json:

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""make bench-torch: two ranks on this host, made-up digits; and its medians."""
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+TRAINING = Path(__file__).resolve().parents[3] / "bench/training"
+
+
+def results():
+    spec = importlib.util.spec_from_file_location("results", TRAINING / "results.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def record(seed, *curve):
+    """A run whose steps take a second each; curve: the share of the digits that are right, after every tenth step."""
+    return {
+        "bench": "training",
+        "contestant": "gloo",
+        "what": "gloo, dense",
+        "link": "1mbit",
+        "model": "mlp",
+        "weights": 10**6,
+        "ranks": 4,
+        "batch": 32,
+        "seed": seed,
+        "level": 93.0,
+        "cap": 90.0,
+        "step_seconds": 1.0,
+        "step_bytes": 2e6,
+        "torch": "2",
+        "curve": [(10 * i, 10.0 * i, share) for i, share in enumerate(curve)],
+    }
+
+
+class Medians(unittest.TestCase):
+    def test_of_values(self):
+        median = results().median
+        self.assertEqual(median([3, 1, 2]), 2)
+        self.assertEqual(median([4, 1, 2, 3]), 2.5)
+        self.assertEqual(median([None, 5, None, 1, 2]), 5)
+        self.assertIsNone(median([None, 1, None, None, 2]))
+        self.assertIsNone(median([None, 1]))
+
+    def test_first_time_at_the_level(self):
+        r = record(0, 0.1, 0.929, 0.93, 0.92, 0.94)
+        self.assertEqual([results().reached(r, column) for column in (0, 1)], [20, 20.0])
+        self.assertIsNone(results().reached(record(0, 0.1, 0.929), 1))
+
+    def test_table(self):
+        reached, later, never = (0.1, 0.93), (0.1, 0.9, 0.95), (0.1, 0.9, 0.91)
+        row = list(results().tables([record(0, *reached), record(1, *never), record(2, *later)]))[3]
+        self.assertEqual(row, "| gloo, dense | 1000 ms | 2.00 MB | 20 | 20.0 s | 10.0 to not in 90 | 3 |")
+        row = list(results().tables([record(0, *reached), record(1, *never), record(2, *never)]))[3]
+        self.assertIn("| not reached in 90 s (best: 91.0%) |", row)
+
+
+class Runs(unittest.TestCase):
+    def test_runs_once(self):
+        random = np.random.default_rng(0)
+        y = random.integers(10, size=1300)
+        x = np.clip(40 * y[:, None] % 251 + random.integers(-20, 20, (1300, 784)), 0, 255).astype(np.uint8)
+        with tempfile.TemporaryDirectory() as folder:
+            np.savez(f"{folder}/made-up.npz", x=x, y=y)
+            command = [sys.executable, str(TRAINING / "run"), "--loopback", "--hosts", "2", "--seeds", "1"]
+            command += ["--cap", "2", "--data", f"{folder}/made-up.npz", "-o", folder]
+
+            def run(contestants):
+                whole = [*command, "--contestants", contestants]
+                ended = subprocess.run(whole, capture_output=True, text=True, timeout=400)
+                self.assertEqual(ended.returncode, 0, ended.stderr[-4000:])
+                return [json.loads(line) for line in Path(folder, "training.jsonl").read_text().splitlines()]
+
+            self.assertEqual([r["contestant"] for r in run("top1")], ["top1"])
+            first, second = run("top1,pici-pruned")
+            self.assertEqual([first["contestant"], second["contestant"]], ["top1", "pici-pruned"])
+            for r in (first, second):
+                steps, seconds, right = r["curve"][-1]
+                self.assertEqual(steps, r["steps"])
+                self.assertTrue(seconds >= r["cap"] or right >= r["level"] / 100, r["curve"])
+
+
+if __name__ == "__main__":
+    unittest.main()
