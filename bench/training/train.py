@@ -126,7 +126,7 @@ def main():
     # The masks of pruned layers are buffers. They never change, so they need not be broadcast at every step.
     known = inspect.signature(nn.parallel.DistributedDataParallel).parameters
     name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # before 2.15
-    ddp = nn.parallel.DistributedDataParallel(model, **{name: False})
+    ddp = nn.parallel.DistributedDataParallel(model, **{name: False}, **way.options)
     way.register(ddp)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=o.learning_rate or RATES[o.model])
     # seconds: of training so far; sent: bytes
