@@ -197,6 +197,22 @@ static const struct verb {
          BIT(OPT_MAX_SIZE) | TALK_BITS},
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
      BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
+    {"log", "init", verb_log_init, "LOG BASE", "begin a log of deltas with a copy of BASE", NULL, 2, 2, TALK_BITS},
+    {"log", "append", verb_log_append, "LOG OLD NEW", "append the delta from the newest state, OLD, to NEW",
+     "OLD must be the newest state of the log. NEW is that from then on.", 3, 3,
+     INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) |
+         BIT(OPT_MAX_SIZE) | TALK_BITS},
+    {"log", "apply", verb_log_apply, "LOG FILE", "bring FILE, in any state of the log, to the newest",
+     "Replaces FILE in one step, as apply --in-place does; makes it from the base if there is none. If the last files "
+     "of\n"
+     "the log have not been copied yet, applies those before them, says so, and ends with status 1. --force: FILE may\n"
+     "be any file; unless it is a state of the log, it is made from the base.",
+     2, 2, BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
+    {"log", "compact", verb_log_compact, "LOG", "store the newest state whole, and drop old deltas",
+     "Keeps the last deltas whose bytes are together at most those of the base: for a reader that is further behind,\n"
+     "the base is shorter.",
+     1, 1, BIT(OPT_THREADS) | RESTORE_BITS | TALK_BITS},
+    {"log", "list", verb_log_list, "LOG", "list the states of a log", NULL, 1, 1, TALK_BITS},
     {NULL, "bench", verb_bench, "[FILE]",
      "measure the codec against memcpy, on synthetic data or a file's largest tensor",
      "Synthetic data are of --dtype, f32 by default, at uniformly random positions. --format auto is every format.\n"
@@ -533,7 +549,8 @@ static int run_group(const char *group, int argc, char **argv)
     }
     if (help)
         return TOOL_OK;
-    return tool_usage(NULL, "%s: needs encode or decode; see picitool %s --help", group, group);
+    return tool_usage(NULL, "%s: needs %s; see picitool %s --help", group,
+                      strcmp(group, "log") == 0 ? "init, append, apply, compact or list" : "encode or decode", group);
 }
 
 /* ---- completion: shells run picitool --complete WORD..., whose last word is being typed. Prints a line for each
@@ -596,7 +613,8 @@ static void complete(char **words, int n)
         const char *first = v->group ? v->group : v->name;
         bool again = i && v->group && v[-1].group && strcmp(v->group, v[-1].group) == 0;
         if (n <= 1 && !again)
-            offer(begun, "", first, v->group ? "bare blocks" : v->summary);
+            offer(begun, "", first,
+                  v->group ? strcmp(v->group, "log") == 0 ? "logs of deltas" : "bare blocks" : v->summary);
         if (n < 2 || strcmp(words[0], first) != 0)
             continue;
         if (!v->group)

@@ -66,6 +66,11 @@ int verb_bench(const struct tool_options *);
 int verb_diff(const struct tool_options *);
 int verb_apply(const struct tool_options *);
 int verb_predict(const struct tool_options *);
+int verb_log_init(const struct tool_options *);
+int verb_log_append(const struct tool_options *);
+int verb_log_apply(const struct tool_options *);
+int verb_log_compact(const struct tool_options *);
+int verb_log_list(const struct tool_options *);
 
 /* inspect --base: print one delta beside its bound. ctx: a struct inputs (show/inputs.h). */
 int inspect_delta(const char *path, const struct tool_options *, void *ctx);

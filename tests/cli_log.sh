@@ -1,0 +1,140 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# picitool log: a folder of a base and deltas. A reader gets from any state to the newest, also from a folder that is
+# copied in part. Verbs that are killed lose nothing: 25 times, and 500 times with PICI_TEST_FULL=1.
+. tests/cli_common
+
+numbers 300 >n1200
+for i in 1 2 3 4 5 6 7 8; do cat n1200; done >n9600
+blob() { # LETTER: 1 MiB, of which some bytes depend on it
+    npy 1 "'<u2'" False '(500000,)'
+    { zeros 300000; cat n9600; tr '\001\002\003\004' "$1$1$1$1" <n9600; zeros 680800; }
+}
+for s in a b c d; do blob $s >$s.npy; done
+cmp -s a.npy b.npy && fail "the states are alike" || pass
+
+newest() { # WHAT FILE: what a new reader of log gets
+    rm -f probe
+    expect 0 "$1" "$tool" log apply log probe
+    same "$1" "$2" probe
+}
+
+expect 0 init "$tool" log init log a.npy
+newest "the first state" a.npy
+expect 2 "init of a log" "$tool" log init log a.npy
+expect 0 append "$tool" log append log a.npy b.npy
+expect 0 append "$tool" log append log b.npy c.npy
+expect 1 "append to an older state" "$tool" log append log b.npy d.npy
+says "append to an older state" 'b.npy: is not the newest state of log' "$err"
+newest "three states" c.npy
+"$tool" log list log >"$out"
+says list '^state 0: base-000000000.npy, 1000128 bytes$' "$out"
+says list '^state 1 to 2: delta-000000002.pici, [0-9]* bytes$' "$out"
+for s in a b c; do
+    cp $s.npy reader
+    expect 0 "from $s" "$tool" log apply log reader
+    same "from $s" c.npy reader
+done
+cp d.npy reader
+expect 1 "from no state" "$tool" log apply log reader
+says "from no state" 'reader: is none of the states of log' "$err"
+same "from no state" d.npy reader
+expect 0 "from no state, --force" "$tool" log apply --force log reader
+same "from no state, --force" c.npy reader
+
+# ---- a folder that is copied in part
+part() { # WHAT FILE STATE-AFTER: reader, from a.npy, of the folder log2
+    cp a.npy reader
+    expect 1 "$1" "$tool" log apply log2 reader
+    says "$1" "log2/$2" "$err"
+    same "$1" "$3" reader
+}
+cp -r log log2
+rm log2/delta-000000002.pici
+part "without the last delta" 'delta-000000002.pici: is not there yet' b.npy
+rm -f probe
+expect 1 "a new reader without the last delta" "$tool" log apply log2 probe
+same "a new reader without the last delta" b.npy probe
+head -c 300 log/delta-000000002.pici >log2/delta-000000002.pici
+part "a part of the last delta" 'delta-000000002.pici: is incomplete or damaged' b.npy
+cp log/delta-000000002.pici log2
+expect 0 "the rest has come" "$tool" log apply log2 reader
+same "the rest has come" c.npy reader
+rm log2/delta-000000001.pici
+part "without the first delta" 'delta-000000001.pici: is not there yet' a.npy
+n=0 bytes=$(wc -c <log/manifest)
+while [ $n -lt "$bytes" ]; do
+    head -c $n log/manifest >log2/manifest
+    cp a.npy reader
+    expect 1 "a manifest cut to $n bytes" "$tool" log apply log2 reader
+    same "a manifest cut to $n bytes" a.npy reader
+    at=$(od -An -tu1 -j $n -N 1 log/manifest)
+    { head -c $n log/manifest; byte $((at ^ 1)); tail -c +$((n + 2)) log/manifest; } >log2/manifest
+    expect 1 "a manifest with byte $n changed" "$tool" log apply log2 reader
+    n=$((n + 41))
+done
+rm log2/manifest
+expect 1 "no manifest" "$tool" log apply log2 reader
+
+# ---- compact: old states are still known, and a reader of the old manifest is told
+expect 0 compact "$tool" log compact log
+newest "after compact" c.npy
+ls log >"$out"
+says "the base" '^base-000000002.npy$' "$out"
+absent "the old base" log/base-000000000.npy
+cp a.npy reader
+expect 0 "from a, after compact" "$tool" log apply log reader
+same "from a, after compact" c.npy reader
+expect 0 "compact, again" "$tool" log compact log
+expect 0 "append after compact" "$tool" log append log c.npy d.npy
+newest "append after compact" d.npy
+expect 2 "log" "$tool" log
+expect 2 "log with another verb" "$tool" log remove log
+
+# ---- killed at any time
+at=d points=25 before=0 after=0
+[ -z "${PICI_TEST_FULL:-}" ] || points=500
+killed() { # POINT COMMAND...
+    point=$1
+    shift
+    "$@" >"$out" 2>"$err" &
+    pid=$!
+    sleep "$(awk -v i="$point" 'BEGIN { print i * 7919 % 60 * 0.0002 }')"
+    kill -KILL $pid 2>/dev/null
+    wait $pid 2>/dev/null
+}
+next_of() {
+    case $1 in a) echo b ;; b) echo c ;; c) echo d ;; *) echo a ;; esac
+}
+i=0
+while [ $i -lt $points ]; do
+    i=$((i + 1))
+    next=$(next_of $at)
+    killed $i "$tool" log append log $at.npy $next.npy
+    rm -f probe
+    expect 0 "after append was killed" "$tool" log apply log probe
+    if cmp -s probe $at.npy; then
+        before=$((before + 1))
+        expect 0 "append again" "$tool" log append log $at.npy $next.npy
+    else
+        after=$((after + 1))
+        same "append was killed" $next.npy probe
+    fi
+    cp $at.npy reader
+    at=$next
+    killed $((i + 20)) "$tool" log apply log reader
+    cmp -s reader $at.npy && after=$((after + 1)) || before=$((before + 1))
+    expect 0 "apply again" "$tool" log apply log reader
+    same "apply again" $at.npy reader
+    if [ $((i % 2)) = 0 ]; then
+        killed $((i + 40)) "$tool" log compact log
+        newest "compact was killed" $at.npy
+        expect 0 "compact again" "$tool" log compact log
+        newest "compact again" $at.npy
+        ls -A log | grep -q '^\.pici' && fail "compact again: left $(ls -A log)" || pass
+    fi
+    rm -f .pici-*
+done
+[ $before -gt 0 ] && pass || fail "killed: never before it was done"
+echo "killed: before it was done $before times, after that $after times"
+finish

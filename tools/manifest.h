@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The manifest of a log of deltas (formats/delta-log.md). */
+#ifndef PICI_TOOLS_MANIFEST_H
+#define PICI_TOOLS_MANIFEST_H
+
+#include <stdint.h>
+
+#include "parse/parse.h"
+
+#define MANIFEST_NAME "manifest"
+enum { MANIFEST_NAME_MOST = 64, MANIFEST_BYTES_MOST = 1 << 26 };
+
+/* A whole file: its length and its XXH64. */
+struct manifest_file {
+    uint64_t bytes, hash;
+};
+
+struct manifest_delta {
+    struct manifest_file delta, state; /* state: the file that it leads to */
+};
+
+struct manifest {
+    uint64_t first;             /* number of the state from which the first delta leads */
+    struct manifest_file start; /* this state */
+    uint64_t base;              /* number of the state that is stored whole */
+    struct manifest_file whole; /* this state */
+    char extension[16];         /* of its name, with a dot; or empty */
+    uint64_t deltas;
+    struct manifest_delta *delta; /* [deltas] */
+};
+
+/* Parse text of len bytes. On an error, err->what says what is wrong, and m needs no manifest_free. */
+bool manifest_parse(struct manifest *m, const char *text, size_t len, struct parse_error *err);
+
+/* The text of a manifest. The caller frees it. NULL: no memory. */
+char *manifest_text(const struct manifest *m, size_t *len);
+
+/* The names of files in the log: of the base, of the delta that leads to a state. */
+void manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *m);
+void manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state);
+
+/* The number of the newest state. */
+uint64_t manifest_newest(const struct manifest *m);
+
+/* The state of this number, from m->first to the newest. */
+const struct manifest_file *manifest_state(const struct manifest *m, uint64_t state);
+
+void manifest_free(struct manifest *m);
+
+#endif
