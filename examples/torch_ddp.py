@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Data-parallel training whose gradients are averaged by pici: one line more than a program without it.
 
-    torchrun --nproc-per-node 2 examples/torch_ddp.py                  lossless
-    torchrun --nproc-per-node 2 examples/torch_ddp.py --density 0.01   the largest 1%, with error feedback
-    torchrun --nproc-per-node 2 examples/torch_ddp.py --hook none      torch's own all-reduce
+    torchrun --nproc_per_node 2 examples/torch_ddp.py                  lossless
+    torchrun --nproc_per_node 2 examples/torch_ddp.py --density 0.01   the largest 1%, with error feedback
+    torchrun --nproc_per_node 2 examples/torch_ddp.py --hook none      torch's own all-reduce
 
-On several hosts: torchrun --nnodes 4 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint HOST:29400 ...
+On several hosts: torchrun --nnodes 4 --nproc_per_node 1 --rdzv-backend c10d --rdzv-endpoint HOST:29400 ...
 """
 import argparse
 

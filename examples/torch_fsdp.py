@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sharded training of a pruned network (FSDP2, torch 2.14 or later), whose collectives go through pici.
 
-    torchrun --nproc-per-node 2 examples/torch_fsdp.py
+    torchrun --nproc_per_node 2 examples/torch_fsdp.py
 
 Each rank keeps a share of every weight. FSDP2 gathers a layer's weights before it runs, and scatters the sums of its
 gradients after it. Of a pruned layer most of both is zero, and pici sends only the rest.

@@ -264,11 +264,13 @@ def objects(rank, size):
 
 
 def barrier(rank, size):
-    x = sparse_values(rank)
-    work = dist.all_reduce(x, async_op=True)
+    """It ends after the calls before it."""
+    tensors = [torch.full((1 << 21,), float(i)) for i in range(4)]
+    futures = [dist.all_reduce(x, async_op=True).get_future() for x in tensors]
     dist.barrier()
-    same(x, total_of(size))  # the barrier is after the calls before it
-    work.wait()
+    assert all(future.done() for future in futures)
+    for i, x in enumerate(tensors):
+        same(x, float(i * size))
     made()
 
 

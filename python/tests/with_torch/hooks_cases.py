@@ -27,6 +27,11 @@ def begin(seconds=300):
     )
 
 
+def small_buckets():
+    """DDP's first bucket is 1 MiB by default, more than the models here have."""
+    dist._DEFAULT_FIRST_BUCKET_BYTES = 4000
+
+
 class Net(nn.Module):
     """Parameters of several kinds: large and small, of rows that a batch may not touch, convolution."""
 
@@ -200,9 +205,10 @@ def several_groups(rank, size):
 def accumulates(rank, size):
     """Gradients of several backward passes, of which the last averages: the sum of all of them, once."""
     begin()
+    small_buckets()
     shapes = [(300, 40), (17,), (2000,)]
     for hook, state in [(None, None), *hooks_at_density_1()]:
-        ddp = DistributedDataParallel(Weighted(*shapes), bucket_cap_mb=0.01)
+        ddp = DistributedDataParallel(Weighted(*shapes), bucket_cap_mb=0.001)
         if hook:
             ddp.register_comm_hook(state, hook)
         for step in range(3):
@@ -364,7 +370,7 @@ def conserves(rank, size, options):
     begin()
     state = pici.torch.TopKState(density=0.02, start_iter=options.pop("start_iter", 0), min_numel=50)
     shapes = [(60, 70), (300,), (40,), (2000,), (60, 70)]
-    dist._DEFAULT_FIRST_BUCKET_BYTES = 10000  # else torch 1.13 has one bucket of 1 MiB
+    small_buckets()
     buckets = []
 
     def hook(state, bucket):
@@ -469,14 +475,14 @@ def warmup(rank, size):
     assert seen == 2 * [1.0] + 2 * [0.25] + 2 * [0.0625] + 2 * [0.015625] + 4 * [0.01], seen
 
 
-def resumes(rank, size, how):
+def resumes(rank, size, how, options):
     """A run that was saved and resumed ends with the bits of one that was not."""
     begin()
 
     def make():
         model = net()
-        ddp = DistributedDataParallel(model, bucket_cap_mb=0.005)
-        state = pici.torch.TopKState(density=0.05, start_iter=1, min_numel=10)
+        ddp = DistributedDataParallel(model, bucket_cap_mb=0.005, **options)
+        state = pici.torch.TopKState(density=0.25, start_iter=1, min_numel=10)
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
         return model, ddp, state, optimizer
 

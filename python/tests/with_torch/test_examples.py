@@ -7,12 +7,18 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import torch
+
+from test_fsdp import HAS as HAS_FSDP
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def torchrun(*command):
     """What two ranks print."""
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
+    if torch.__version__.startswith("1.") and sys.version_info >= (3, 11):
+        raise unittest.SkipTest(f"examples by torchrun: that of torch {torch.__version__} needs Python before 3.11")
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", *command]
     ended = subprocess.run(run, capture_output=True, text=True, timeout=180)
     if ended.returncode:
         raise AssertionError(f"{' '.join(command)}: exit status {ended.returncode}\n{ended.stderr[-6000:]}")
@@ -37,12 +43,8 @@ class Examples(unittest.TestCase):
         self.assertIn("errors of 3 tensors to save", printed)  # those of the weights; biases are below min_numel
 
     def test_fsdp(self):
-        try:
-            from torch.distributed.fsdp import FSDPModule
-        except ImportError:
-            self.skipTest("this torch has no FSDP2")
-        if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
-            self.skipTest("FSDP2 of this torch takes no custom collectives")
+        if not HAS_FSDP:
+            self.skipTest(f"FSDP2 with custom collectives: torch {torch.__version__} has none")
         first, *_, last = losses(torchrun(f"{ROOT}/examples/torch_fsdp.py"))
         self.assertLess(last, first / 2)
 
