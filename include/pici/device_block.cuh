@@ -395,7 +395,7 @@ PICI_DEV uint64_t warp_hash(const uint8_t *p, uint64_t len)
         at += 4;
     }
     for (; at < len; at++)
-        h = rotl(h ^ p[at] * XXH_5, 11) * XXH_1;
+        h = rotl(h ^ hw::load(p + at) * XXH_5, 11) * XXH_1;
     h = (h ^ h >> 33) * XXH_2;
     h = (h ^ h >> 29) * XXH_3;
     return h ^ h >> 32;

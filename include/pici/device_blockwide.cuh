@@ -349,7 +349,7 @@ PICI_DEV found warp_read(const block_view &v, T *dst, uint64_t share, uint64_t s
     uint64_t wrong = 0, nnz = 0;
     if (share == 0) {
         const uint64_t pad = v.index_end + hw::lane();
-        const unsigned dirty = hw::ballot(pad < v.body_offset && v.bytes[pad] != 0);
+        const unsigned dirty = hw::ballot(pad < v.body_offset && hw::load(v.bytes + pad) != 0);
         if (dirty)
             wrong = fault(FAULT_PADDING, hw::ffs(dirty) - 1);
         if (v.flags & FLAG_CHECKSUM)

@@ -120,6 +120,12 @@ template <class T> PICI_DEV void put(T *p, T v)
     *p = v;
 }
 
+/* All lanes of a warp pass here. Does nothing; an emulator that counts bank conflicts can tell by it which lanes' accesses
+ * are one instruction. */
+PICI_DEV void in_step()
+{
+}
+
 PICI_DEV void shared_max(uint64_t *p, uint64_t v) /* atomic */
 {
     atomicMax((unsigned long long *)p, (unsigned long long)v);
@@ -232,6 +238,12 @@ PICI_DEV uint64_t load_relaxed(const uint64_t *p)
 PICI_DEV void store_relaxed(uint64_t *p, uint64_t v)
 {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+/* A word that others updated or stored as above: its last value. All of that precedes this load, by fences. */
+PICI_DEV uint64_t load_settled(const uint64_t *p)
+{
+    return load_relaxed(p);
 }
 
 PICI_DEV void fence()

@@ -31,7 +31,7 @@ PICI_DEV void read_share(const block_view &v, T *dst, uint8_t *stage, pici_cuda_
 /* The first fault of a block. For the warp for which last_of_job() is true. */
 PICI_DEV uint64_t fault_of_job(const block_view &v, const pici_cuda_control *control)
 {
-    return whole_fault(v, hw::load_relaxed(&control->fault), hw::load_relaxed(&control->nnz));
+    return whole_fault(v, hw::load_settled(&control->fault), hw::load_settled(&control->nnz));
 }
 
 /* Parse the header of a job's block into v and *len. Returns the job's status as far as the header determines it. */
@@ -58,7 +58,7 @@ PICI_DEV void decode_job(const pici_cuda_decode_job &job, unsigned dtype, uint8_
         if (!status)
             status = fault_status(fault_of_job(v, job.control));
         if (hw::lane() == 0)
-            *job.call.result = pici_cuda_result{status ? 0 : len, status, 0, 0, 0};
+            put_result(job.call.result, pici_cuda_result{status ? 0 : len, status, 0, 0, 0});
     }
 }
 

@@ -109,7 +109,7 @@ template <class T> PICI_DEV void finish_block(const making<T> &m, uint64_t nnz, 
 {
     const uint64_t len = make_end(m, nnz);
     if (hw::lane() == 0)
-        *result = pici_cuda_result{len, len ? PICI_OK : PICI_E_SPACE, 0, 0, 0};
+        put_result(result, pici_cuda_result{len, len ? PICI_OK : PICI_E_SPACE, 0, 0, 0});
 }
 
 } // namespace pici

@@ -28,8 +28,8 @@ template <class T> PICI_KERNEL(HYBRID_THREADS, HYBRID_BLOCKS) hybrid_kernel(cons
     if (hw::thread() == 0)
         hw::atomic_add(&job.control->nnz, nnz);
     if (last_of_job(job.control)) {
-        nnz = hw::load_relaxed(&job.control->nnz);
-        end_of_groups(m, hw::load_relaxed(&job.control->units), nnz % SIGNS_SEEN, nnz >= SIGNS_SEEN);
+        nnz = hw::load_settled(&job.control->nnz);
+        end_of_groups(m, hw::load_settled(&job.control->units), nnz % SIGNS_SEEN, nnz >= SIGNS_SEEN);
         finish_block(m, nnz % SIGNS_SEEN, job.call.result);
     }
 }

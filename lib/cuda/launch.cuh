@@ -96,17 +96,33 @@ static inline cudaError_t launch_jobs(void (*kernel)(P), uint64_t parts, unsigne
 
 namespace pici {
 
-/* Called by all threads, at their end. True in the first warp of the thread block of a job that ends last; what the
- * others added to the control is then visible to it. */
+/* Called by all threads, at their end. True in the first warp of the thread block of a job that ends last. All that the
+ * job's other threads did comes before what this warp does next. */
 PICI_DEV bool last_of_job(pici_cuda_control *control)
 {
-    hw::fence();
+    uint32_t before = 0;
     hw::syncthreads();
     if (warp() != 0)
         return false;
-    const uint32_t before = hw::shfl(hw::lane() == 0 ? hw::atomic_add(&control->done, 1u) : 0, 0);
-    hw::fence();
+    if (hw::lane() == 0) {
+        /* of one thread, between the barriers, so that fences and barriers order every thread's accesses */
+        hw::fence();
+        before = hw::atomic_add(&control->done, 1u);
+        hw::fence();
+    }
+    before = hw::shfl(before, 0);
+    hw::syncwarp();
     return before + 1 == hw::blocks_x();
+}
+
+/* Called by one thread: write a job's result. */
+PICI_DEV void put_result(pici_cuda_result *to, const pici_cuda_result &r)
+{
+    hw::store(&to->len, r.len);
+    hw::store(&to->status, r.status);
+    hw::store(&to->rule, r.rule);
+    hw::store(&to->offset, r.offset);
+    hw::store(&to->tile, r.tile);
 }
 
 } // namespace pici

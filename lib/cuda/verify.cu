@@ -34,7 +34,7 @@ verify_kernel(const pici_cuda_decode_jobs jobs)
             f = warp_explain(v, fault_of_job(v, job.control));
         const int status = whole ? rule_status(f.rule) : PICI_E_ARG;
         if (hw::lane() == 0)
-            *job.call.result = pici_cuda_result{status ? 0 : len, status, f.rule, f.at, f.tile};
+            put_result(job.call.result, pici_cuda_result{status ? 0 : len, status, f.rule, f.at, f.tile});
     }
 }
 

@@ -180,6 +180,7 @@ template <class P>
 static inline cudaError_t launch(void (*kernel)(P), unsigned x, unsigned y, unsigned threads, unsigned shared,
                                  const P &p, cudaStream_t stream)
 {
+    static_assert(sizeof(P) <= emu::ARGUMENTS_MOST, "a kernel's arguments");
     return emu::enqueue_kernel(stream, [=] { return emu::launch(x, y, threads, shared, [&] { kernel(p); }); });
 }
 #endif

@@ -13,6 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "banks.h"
+#include "device_map.h"
+
 #ifdef EMU_ASAN
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -50,6 +53,8 @@ struct fiber {
     unsigned mask = 0, arg = 0, line = 0;
     uint64_t value = 0, result = 0;
     size_t slot = 0; /* index among the fibers that can run */
+    device_thread device;
+    bank_thread banks;
 };
 
 struct block {
@@ -80,6 +85,11 @@ struct world {
     uint64_t blocks = 0; /* so far */
     uint64_t idle = 0;
     bool failed = false;
+    bool watching = true;     /* for races in device memory */
+    unsigned until_yield = 1; /* accesses to device memory */
+    device_map device;
+    bool counting = false;
+    bank_counter banks;
 } w;
 
 uint64_t next_random()
@@ -192,6 +202,12 @@ void say(const char *format, ...)
     va_end(args);
 }
 
+position position_of(const fiber *f)
+{
+    const unsigned warp = f->id.thread / 32;
+    return position{f->in->number, f->id.thread, warp, f->in->time, f->in->warp_time[warp]};
+}
+
 /* Does a barrier order the use before what f does now? */
 bool ordered(const use &u, const fiber *f)
 {
@@ -200,9 +216,22 @@ bool ordered(const use &u, const fiber *f)
            (u.warp == warp && u.warp_time < f->in->warp_time[warp]);
 }
 
+/* A barrier of count threads, one of a block or of a warp: what one knows to precede, all know. */
+void share(const std::unique_ptr<fiber> *first, size_t count)
+{
+    releases known;
+    for (size_t i = 0; i < count; i++) {
+        known = device_map::join(known, first[i]->device.known);
+        first[i]->device.segment = 0;
+    }
+    for (size_t i = 0; known && i < count; i++)
+        first[i]->device.known = known;
+}
+
 void wake(fiber *f)
 {
     f->waiting = false;
+    f->banks.step++;
     make_ready(f);
     w.idle = 0;
 }
@@ -234,8 +263,10 @@ void complete_warp(block *b, unsigned warp, const fiber *of)
                        from, of->mask);
         f->result = f->what == BALLOT ? votes : value[from];
     }
-    if (of->what == SYNCWARP && of->mask == 0xffffffffu)
+    if (of->what == SYNCWARP && of->mask == 0xffffffffu) {
         b->warp_time[warp]++;
+        share(&b->fibers[warp * 32], 32);
+    }
     const unsigned mask = of->mask;
     for (unsigned l = 0; l < 32; l++)
         if (mask >> l & 1)
@@ -261,6 +292,7 @@ void arrived(fiber *f)
                 return;
         }
         b->time++;
+        share(b->fibers.data(), b->fibers.size());
         for (auto &o : b->fibers)
             wake(o.get());
         return;
@@ -418,6 +450,8 @@ void touch_shared(const void *p, size_t bytes, bool write, bool atomic, unsigned
     const unsigned warp = f->id.thread / 32;
     if ((uintptr_t)p < (uintptr_t)b->shared || at + bytes > b->bytes)
         fail("line %u: outside shared memory", line);
+    if (w.counting)
+        w.banks.use(f->banks, b->number, f->id.thread, at, bytes, line);
     for (size_t i = at; i < at + bytes; i++) {
         byte_state &s = b->state[i];
         if (s.block != b->number) {
@@ -454,9 +488,68 @@ void touch_shared(const void *p, size_t bytes, bool write, bool atomic, unsigned
     }
 }
 
+void touch_device(const void *p, size_t bytes, device_use how, unsigned line)
+{
+    fiber *f = w.now;
+    if ((uintptr_t)p - (uintptr_t)f->stack < STACK) /* a thread's own variable */
+        return;
+    if (--w.until_yield == 0) {
+        w.until_yield = 1 + (unsigned)(next_random() % 127);
+        yield();
+    }
+    if (!w.watching)
+        return;
+    const std::string race = w.device.use(f->device, position_of(f), p, bytes, how, line);
+    if (!race.empty())
+        fail("%s", race.c_str());
+}
+
+void fence()
+{
+    w.device.fence(w.now->device, position_of(w.now));
+}
+
+void watch_races(bool on)
+{
+    w.watching = on;
+}
+
+void in_step()
+{
+    w.now->banks.step++;
+}
+
+void count_banks(bool on)
+{
+    w.counting = on;
+    w.banks = bank_counter();
+}
+
+bank_tally banks()
+{
+    return w.banks.total();
+}
+
+/* Does a GPU have what a launch needs? */
+static bool fits(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_bytes)
+{
+    if (!grid_x || grid_x > INT32_MAX || !grid_y || grid_y > GRID_Y_MOST)
+        say("launch: a grid of %u by %u thread blocks", grid_x, grid_y);
+    else if (!threads || threads > THREADS_MOST)
+        say("launch: %u threads in a thread block", threads);
+    else if (shared_bytes > SHARED_MOST)
+        say("launch: %zu bytes of shared memory in a thread block, which can have %u", shared_bytes,
+            (unsigned)SHARED_MOST);
+    return !w.failed;
+}
+
 bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_bytes,
             const std::function<void()> &kernel)
 {
+    w.failed = false;
+    w.error.clear();
+    if (!fits(grid_x, grid_y, threads, shared_bytes))
+        return false;
     std::vector<unsigned> order(grid_x * grid_y);
     for (size_t i = 0; i < order.size(); i++)
         order[i] = (unsigned)i;
@@ -465,11 +558,10 @@ bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_by
 
     std::vector<std::unique_ptr<block>> blocks;
     size_t begun = 0;
-    w.failed = false;
-    w.error.clear();
     w.idle = 0;
     w.ready.clear();
     w.kernel = &kernel;
+    w.device.begin();
     while (!w.failed) {
         while (blocks.size() < w.resident && begun < order.size()) {
             const unsigned i = order[begun++];

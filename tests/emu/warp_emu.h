@@ -10,8 +10,11 @@
  *   - two threads use a byte of shared memory, at least one of them writes, and no barrier orders the two (a shuffle or
  *     a ballot does not);
  *   - a thread reads a byte of shared memory that was not written, or accesses memory out of bounds;
- *   - an access is not aligned as a GPU needs it.
- * Accesses to device memory outside a buffer are caught by guard pages or the address sanitizer. */
+ *   - two threads use a byte of device memory, at least one of them writes, and nothing orders the two (device_map.h);
+ *   - an access is not aligned as a GPU needs it;
+ *   - the launch exceeds what a GPU of compute capability 8.0 has.
+ * A thread may also stop at any access to device memory, and others run. Accesses to device memory outside a buffer are
+ * caught by guard pages or the address sanitizer. What goes around the functions below is not seen. */
 #ifndef PICI_TESTS_WARP_EMU_H
 #define PICI_TESTS_WARP_EMU_H
 
@@ -57,6 +60,22 @@ uint64_t next_random(uint64_t &state);
 /* The greatest number of thread blocks in flight at once. */
 void resident(unsigned blocks);
 
+/* Look for races in device memory, as until told otherwise; or do not. */
+void watch_races(bool);
+
+/* The hardware's limits: bytes of shared memory of a thread block, threads of one, thread blocks of a grid in y. */
+enum : unsigned { SHARED_MOST = 163 << 10, THREADS_MOST = 1024, GRID_Y_MOST = 65535, ARGUMENTS_MOST = 4096 };
+
+/* Count accesses to shared memory from now on, from 0. */
+void count_banks(bool);
+
+/* An instruction is the same access by the lanes of a warp. It takes one wavefront if no two lanes access different
+ * words of 4 bytes of one bank, of which there are 32; wider elements take at least one for each 128 bytes. */
+struct bank_tally {
+    uint64_t instructions, least, wavefronts; /* least: wavefronts without any conflict */
+};
+bank_tally banks();
+
 /* ---- within a kernel ---- */
 
 struct thread_id {
@@ -71,6 +90,11 @@ enum op { SHFL, SHFL_UP, SHFL_DOWN, BALLOT, SYNCWARP, SYNCTHREADS };
 uint64_t meet(op, unsigned mask, uint64_t value, unsigned arg, unsigned line);
 void touch_shared(const void *p, size_t bytes, bool write, bool atomic, unsigned line);
 void aligned(const void *p, size_t bytes, unsigned line);
+enum device_use { LOAD, STORE, RELAXED_LOAD, RELAXED_STORE, UPDATE };
+void touch_device(const void *p, size_t bytes, device_use, unsigned line);
+void fence();
+/* All lanes of a warp pass here: what they access before is not the same instruction as what they access after. */
+void in_step();
 /* Let other fibers run, in a loop that waits for them. */
 void yield();
 /* Let other fibers run, at random. */
@@ -197,15 +221,22 @@ PICI_DEV void shared_add(uint64_t *p, uint64_t v, EMU_LINE)
     *p += v;
 }
 
+PICI_DEV void in_step()
+{
+    emu::in_step();
+}
+
 template <class T> PICI_DEV T load(const T *p, EMU_LINE)
 {
     emu::aligned(p, sizeof(T), line);
+    emu::touch_device(p, sizeof(T), emu::LOAD, line);
     return *p;
 }
 
 template <class T> PICI_DEV void store(T *p, T v, EMU_LINE)
 {
     emu::aligned(p, sizeof(T), line);
+    emu::touch_device(p, sizeof(T), emu::STORE, line);
     *p = v;
 }
 
@@ -223,6 +254,7 @@ template <class T> PICI_DEV T atomic_add(T *p, T v, EMU_LINE)
 {
     emu::aligned(p, sizeof(T), line);
     emu::maybe_yield();
+    emu::touch_device(p, sizeof(T), emu::UPDATE, line);
     const T old = *p;
     *p = old + v;
     return old;
@@ -232,25 +264,36 @@ PICI_DEV void atomic_max(uint64_t *p, uint64_t v, EMU_LINE)
 {
     emu::aligned(p, sizeof v, line);
     emu::maybe_yield();
+    emu::touch_device(p, sizeof v, emu::UPDATE, line);
     if (*p < v)
         *p = v;
 }
 
 PICI_DEV uint64_t load_relaxed(const uint64_t *p, EMU_LINE)
 {
+    emu::aligned(p, sizeof *p, line);
     emu::maybe_yield();
-    return load(p, line);
+    emu::touch_device(p, sizeof *p, emu::RELAXED_LOAD, line);
+    return *p;
 }
 
 PICI_DEV void store_relaxed(uint64_t *p, uint64_t v, EMU_LINE)
 {
+    emu::aligned(p, sizeof v, line);
     emu::maybe_yield();
-    store(p, v, line);
+    emu::touch_device(p, sizeof v, emu::RELAXED_STORE, line);
+    *p = v;
+}
+
+PICI_DEV uint64_t load_settled(const uint64_t *p, EMU_LINE)
+{
+    return load(p, line);
 }
 
 PICI_DEV void fence()
 {
     emu::maybe_yield();
+    emu::fence();
 }
 
 PICI_DEV void pause()
