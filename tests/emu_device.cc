@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Device functions on tiles beyond 2^32 elements, over the emulator of thread blocks: the last tiles of a block are
- * encoded, decoded and added by themselves, in memory of which only the pages in use exist. The last line is "N passed,
- * N failed". */
+ * Device functions over the emulator of thread blocks. On tiles beyond 2^32 elements: the last tiles of a block are
+ * encoded, decoded and added by themselves, in memory of which only the pages in use exist. And how often a tile's
+ * accesses to shared memory meet in a bank. The last line is "N passed, N failed".
+ *   emu_device [--table]       print wavefronts, in Markdown */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,8 +225,106 @@ static void check_dense()
     say(good && counted == f.nnz, "coo", "counting");
 }
 
-int main(void)
+/* ---- bank conflicts ---- */
+
+enum pattern { FULL, HALF_ROWS, TWO_OF_FOUR, RANDOM_50, RANDOM_10, PATTERNS };
+
+static bool set(enum pattern p, unsigned row, unsigned column)
 {
+    switch (p) {
+    case FULL: return true;
+    case HALF_ROWS: return row % 2 == 0;
+    case TWO_OF_FOUR: return column % 4 < 2;
+    case RANDOM_50: return rand() % 2 == 0;
+    default: return rand() % 10 == 0;
+    }
+}
+
+enum { ENCODE, READ, APPLY, CALLS };
+
+/* What a warp takes to encode a tile, to decode it, and to add it. */
+template <class T, unsigned FORMAT> static void measure(emu::bank_tally (&t)[CALLS], unsigned dtype, enum pattern p)
+{
+    const size_t cap = pici_bound((enum pici_format)FORMAT, (enum pici_dtype)dtype, TILE);
+    space src(TILE * sizeof(T)), dst(TILE * sizeof(T)), block(cap);
+    T *const in = (T *)src.at, *const out = (T *)dst.at;
+    srand(1);
+    for (unsigned i = 0; i < TILE; i++)
+        in[i] = set(p, i / COLS, i % COLS) ? (T)(1 + i % 100) : (T)0;
+    uint64_t len = 0;
+    int status[2] = {1, 1};
+    const auto counted = [&](emu::bank_tally &to, unsigned shared, const std::function<void()> &kernel) {
+        emu::count_banks(true);
+        const bool good = emu::launch(1, 1, LANES, shared, kernel);
+        to = emu::banks();
+        emu::count_banks(false);
+        tally(good, "one tile", emu::error());
+    };
+    counted(t[ENCODE], MAKE_BYTES<T>(FORMAT, LANES),
+            [&] { len = block_compress<FORMAT>(block.at, cap, (const T *)in, TILE, dtype, emu::shared_memory()); });
+    counted(t[READ], READ_BYTES<T>(LANES),
+            [&] { status[0] = block_decompress(out, TILE, dtype, block.at, len, emu::shared_memory()); });
+    tally(!status[0] && memcmp(in, out, TILE * sizeof(T)) == 0, "one tile decoded", "other elements");
+    counted(t[APPLY], READ_BYTES<T>(LANES),
+            [&] { status[1] = block_apply(out, TILE, dtype, block.at, len, emu::shared_memory()); });
+    tally(!status[1] && out[0] == 0, "one tile applied", "other elements");
+}
+
+/* A regular tile takes hardly more wavefronts than if no two lanes met in a bank; a random one, where lanes access
+ * random banks, at most four times as many. */
+static void check_conflicts(bool table)
+{
+    static const char *const patterns[PATTERNS] = {"full", "every second row", "columns 0 and 1 of 4", "50% random",
+                                                   "10% random"};
+    static const char *const formats[] = {"pici", "coo", "hybrid"}, *const calls[CALLS] = {"encode", "decode", "add"};
+    static const struct {
+        unsigned dtype, width;
+    } types[] = {{PICI_U8, 1}, {PICI_U16, 2}, {PICI_U32, 4}, {PICI_U64, 8}};
+    if (table)
+        printf("| format, tile | u8 | u16 | u32 | u64 |\n|---|---|---|---|---|\n");
+    for (unsigned f = 0; f < 3; f++)
+        for (unsigned p = 0; p < PATTERNS; p++) {
+            if (table)
+                printf("| %s, %s |", formats[f], patterns[p]);
+            for (const auto &type : types) {
+                emu::bank_tally t[CALLS];
+                const auto each = [&](auto zero) {
+                    typedef decltype(zero) T;
+                    if (f == 0)
+                        measure<T, PICI_PICI>(t, type.dtype, (enum pattern)p);
+                    else if (f == 1)
+                        measure<T, PICI_COO>(t, type.dtype, (enum pattern)p);
+                    else
+                        measure<T, PICI_HYBRID>(t, type.dtype, (enum pattern)p);
+                };
+                switch (type.width) {
+                case 1: each((uint8_t)0); break;
+                case 2: each((uint16_t)0); break;
+                case 4: each((uint32_t)0); break;
+                default: each((uint64_t)0);
+                }
+                for (unsigned c = 0; c < CALLS; c++) {
+                    char what[120], got[60];
+                    const uint64_t most = p >= RANDOM_50 ? 4 * t[c].least : t[c].least + t[c].least / 8;
+                    snprintf(what, sizeof what, "bank conflicts: %s of %s, width %u, %s", calls[c], formats[f],
+                             type.width, patterns[p]);
+                    snprintf(got, sizeof got, "%u wavefronts, at most %u without conflicts",
+                             (unsigned)t[c].wavefronts, (unsigned)t[c].least);
+                    tally(t[c].wavefronts <= most, what, got);
+                    if (table)
+                        printf("%s%u of %u", c ? ", " : " ", (unsigned)t[c].wavefronts, (unsigned)t[c].least);
+                }
+                if (table)
+                    printf(" |");
+            }
+            if (table)
+                printf("\n");
+        }
+}
+
+int main(int argc, char **argv)
+{
+    check_conflicts(argc > 1 && strcmp(argv[1], "--table") == 0);
     check_pici(0);
     check_pici((UINT64_C(1) << 32) + 77);
     check_coo();

@@ -172,7 +172,7 @@ PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory
     if (mine) {
         if (fit - at < nnz || fit < at)
             nnz = fit > at ? (unsigned)(fit - at) : 0;
-        warp_copy_out((T *)(m.block + m.to.values_offset) + at, stage, nnz);
+        warp_copy_out<FORMAT == PICI_COO ? IN_ORDER : SPREAD>((T *)(m.block + m.to.values_offset) + at, stage, nnz);
         uint8_t *index = m.block + m.to.index_offset;
         if constexpr (FORMAT == PICI_COO) {
             const uint16_t *places = (const uint16_t *)(stage + TILE * sizeof(T));

@@ -265,7 +265,7 @@ PICI_DEV tile_breach tile_of_group_read(const tile_of_group &t, const dense_tile
         if constexpr (DO == VERIFY) {
             b = check_elements<false>(t, from);
         } else {
-            warp_copy_in<true>(values, stage, from, t.len);
+            warp_copy_in<true, IN_ORDER>(values, stage, from, t.len);
             b = check_elements<true>(t, (const T *)values);
             if (!b.rule) {
                 if constexpr (DO == DECODE)
@@ -281,7 +281,7 @@ PICI_DEV tile_breach tile_of_group_read(const tile_of_group &t, const dense_tile
         if (!b.rule) {
             if constexpr (DO != VERIFY)
                 stage_rows<T>(stage, c, before);
-            if (hw::ballot(warp_copy_in<DO != VERIFY>(values, stage, from, t.n)))
+            if (hw::ballot(warp_copy_in<DO != VERIFY, IN_ORDER>(values, stage, from, t.n)))
                 b = tile_breach{RULE_STORED_ZERO, warp_find_zero(from, t.n)};
             else if constexpr (DO == DECODE)
                 tile_scatter_from(d, by_rows<T>(values, stage));

@@ -150,7 +150,7 @@ template <unsigned HOW, class T> PICI_DEV void write_rows(T *to, uint8_t *stage,
         }
         if (row) {
             hw::syncwarp();
-            warp_copy_out(to, stage, n);
+            warp_copy_out<IN_ORDER>(to, stage, n);
             to += n;
             hw::syncwarp();
         }
@@ -163,9 +163,9 @@ template <class T>
 PICI_DEV void tile_write(uint8_t *payload, T *values, made_tile *of, const dense_tile<const T> &d, unsigned container,
                          unsigned n)
 {
-    warp_copy_out(payload, of->bits, payload_bytes(container, n));
+    warp_copy_out<IN_ORDER>(payload, of->bits, payload_bytes(container, n));
     if (container != RAW && n <= KEPT<T>)
-        warp_copy_out(values, of->values, n);
+        warp_copy_out<IN_ORDER>(values, of->values, n);
     else
         by_any_access(d, [&](auto how) { write_rows<how.value>(values, of->values, d, container == RAW); });
     hw::syncwarp();

@@ -283,9 +283,11 @@ PICI_DEV unsigned tile_offset(const columns &c)
 template <class EACH> PICI_DEV void each_bit(const columns &c, EACH each)
 {
     PICI_UNROLL
-    for (unsigned k = 0; k < 2; k++)
+    for (unsigned k = 0; k < 2; k++) {
         for (uint64_t word = c.word[k]; word; word &= word - 1)
             each(k, hw::ffs(word) - 1);
+        hw::in_step();
+    }
 }
 
 /* Has column c of a tile of `left` elements a bit set beyond its end? */
@@ -317,7 +319,25 @@ PICI_DEV columns get_columns(const uint8_t *bits, uint64_t t)
 template <class T> constexpr unsigned STAGE_BYTES = TILE * sizeof(T) + 16;
 template <class T> constexpr unsigned COO_STAGE_BYTES = TILE *(sizeof(T) + 2) + 16;
 
-template <unsigned HOW, class T> PICI_DEV void pack_rows(T *a, T *b, const held_tile<T> &h)
+/* Where element i of a stage is. The values of a lane follow one another, and in a regular tile those of all lanes begin
+ * at multiples of the same number of words, that is in few of the 32 banks, or one. So the words of every 128 bytes are
+ * exchanged: word w is at w ^ ((w / 32 ^ w / 1024) % 32), and of elements of 8 bytes, element i at i ^ ((i / 16 ^ i /
+ * 256) % 16). Lanes that go through a stage in order still access all banks. */
+template <class T> PICI_DEV unsigned staged(unsigned i)
+{
+    constexpr unsigned PER = sizeof(T) < 4 ? 4 / sizeof(T) : 1, BANKS = sizeof(T) == 8 ? 16 : 32;
+    return i ^ ((i / (PER * BANKS) ^ i / (PER * BANKS * BANKS)) % BANKS * PER);
+}
+
+/* How elements are staged: the order in which the functions below put and expect them. */
+enum stage_order { IN_ORDER, SPREAD };
+
+template <stage_order ORDER, class T> PICI_DEV unsigned place_of(unsigned i)
+{
+    return ORDER == SPREAD ? staged<T>(i) : i;
+}
+
+template <unsigned HOW, class T> PICI_DEV void pack_rows(T *stage, unsigned a, unsigned b, const held_tile<T> &h)
 {
     constexpr unsigned GROUP = held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows that are loaded before any is used */
     PICI_UNROLL_1
@@ -330,19 +350,20 @@ template <unsigned HOW, class T> PICI_DEV void pack_rows(T *a, T *b, const held_
         for (unsigned r = 0; r < GROUP; r++) {
             const T x = first_of<T>(v[r]), y = second_of<T>(v[r]);
             if (x)
-                hw::put(a++, x);
+                hw::put(stage + staged<T>(a++), x);
             if (y)
-                hw::put(b++, y);
+                hw::put(stage + staged<T>(b++), y);
+            hw::in_step();
         }
     }
 }
 
-/* Gather the tile's values at stage, column by column. before: tile_offset(c), a lane's. When it returns they are
- * visible to the warp. */
+/* Gather the tile's values at stage, column by column, SPREAD. before: tile_offset(c), a lane's. When it returns they
+ * are visible to the warp. */
 template <class T> PICI_DEV void tile_pack(uint8_t *stage, const held_tile<T> &h, const columns &c, unsigned before)
 {
-    T *a = (T *)stage + before, *b = a + hw::popc(c.word[0]);
-    by_held(h, [&](auto how) { pack_rows<how.value>(a, b, h); });
+    const unsigned second = before + hw::popc(c.word[0]);
+    by_held(h, [&](auto how) { pack_rows<how.value>((T *)stage, before, second, h); });
     hw::syncwarp();
 }
 
@@ -366,11 +387,11 @@ PICI_DEV unsigned rank_rows(const raw_pair<T> (&v)[GROUP], unsigned at, EACH eac
 
 /* Copy n values from stage to a block; narrow ones in words of 4 bytes. stage may be used again after a
  * __syncwarp(). */
-template <class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsigned n)
+template <stage_order ORDER = SPREAD, class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsigned n)
 {
     if constexpr (sizeof(T) >= 4) {
         for (unsigned i = hw::lane(); i < n; i += LANES)
-            hw::store(to + i, hw::get((const T *)stage + i));
+            hw::store(to + i, hw::get((const T *)stage + place_of<ORDER, T>(i)));
     } else {
         constexpr unsigned WIDTH = sizeof(T);
         const unsigned lane = hw::lane(), skew = (unsigned)((uintptr_t)to % 4), end = skew + n * WIDTH;
@@ -380,16 +401,16 @@ template <class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsi
         const uint32_t *from = (const uint32_t *)stage;
         PICI_UNROLL_4
         for (unsigned i = first + lane; i < whole; i += LANES) {
-            uint32_t v = hw::get(from + i);
+            uint32_t v = hw::get(from + place_of<ORDER, uint32_t>(i));
             if (skew)
-                v = hw::funnel_l(hw::get(from + i - 1), v, 8 * skew);
+                v = hw::funnel_l(hw::get(from + place_of<ORDER, uint32_t>(i - 1)), v, 8 * skew);
             hw::store((uint32_t *)words + i, v);
         }
         /* the elements left over at both ends, one a lane */
         const unsigned rest = 4 * (whole > first ? whole : first);
         const unsigned k = lane < 8 ? skew + lane * WIDTH : rest + (lane - 8) * WIDTH;
         if (k < end && (lane < 8 ? first && k < 4 : true))
-            hw::store((T *)(words + k), hw::get((const T *)(stage + (k - skew))));
+            hw::store((T *)(words + k), hw::get((const T *)stage + place_of<ORDER, T>((k - skew) / WIDTH)));
     }
 }
 
@@ -408,7 +429,7 @@ template <class T> PICI_DEV bool any_zero(uint32_t v)
  * whether one of their elements is zero; a lane's. A unit is 4 bytes, or a wider element. All loads of a lane are in
  * flight before its first store, because compilers do not move a load ahead of a store. Beyond the end a lane loads
  * the last unit again: that costs less than a branch. */
-template <bool PUT, class T, unsigned GROUP, class U>
+template <bool PUT, stage_order ORDER, class T, unsigned GROUP, class U>
 PICI_DEV bool copy_in_group(U *to, const U *from, unsigned first, unsigned end)
 {
     U v[GROUP];
@@ -427,40 +448,43 @@ PICI_DEV bool copy_in_group(U *to, const U *from, unsigned first, unsigned end)
             zero |= any_zero<T>(v[k]);
         if constexpr (PUT)
             if (i < end)
-                hw::put(to + i, v[k]);
+                hw::put(to + place_of<ORDER, U>(i), v[k]);
     }
     return zero;
 }
 
 /* copy_in_group for all units [first, end). */
-template <bool PUT, class T, class U> PICI_DEV bool copy_in_units(U *to, const U *from, unsigned first, unsigned end)
+template <bool PUT, stage_order ORDER, class T, class U>
+PICI_DEV bool copy_in_units(U *to, const U *from, unsigned first, unsigned end)
 {
     constexpr unsigned GROUP = 16, FEW = 4;
     bool zero = false;
     PICI_UNROLL_1
     while (first < end && end - first > FEW * LANES) {
-        zero |= copy_in_group<PUT, T, GROUP>(to, from, first, end);
+        zero |= copy_in_group<PUT, ORDER, T, GROUP>(to, from, first, end);
         first += GROUP * LANES;
     }
     if (first < end)
-        zero |= copy_in_group<PUT, T, FEW>(to, from, first, end);
+        zero |= copy_in_group<PUT, ORDER, T, FEW>(to, from, first, end);
     return zero;
 }
 
 /* Copy n values of a block to stage (only if PUT). Returns whether one is zero; a lane's. values: out, where they
- * are in stage, with the same alignment to four bytes as `from`. When it returns they are visible to the warp. */
-template <bool PUT, class T> PICI_DEV bool warp_copy_in(T *&values, uint8_t *stage, const T *from, unsigned n)
+ * are in stage, with the same alignment to four bytes as `from`; if SPREAD, the first would be there, and the others are
+ * where by_columns finds them. When it returns they are visible to the warp. */
+template <bool PUT, stage_order ORDER = SPREAD, class T>
+PICI_DEV bool warp_copy_in(T *&values, uint8_t *stage, const T *from, unsigned n)
 {
     bool zero = false;
     if constexpr (sizeof(T) >= 4) {
         if constexpr (PUT)
             values = (T *)stage;
-        zero = copy_in_units<PUT, T>((T *)stage, from, 0, n);
+        zero = copy_in_units<PUT, ORDER, T>((T *)stage, from, 0, n);
     } else {
         const unsigned skew = (unsigned)((uintptr_t)from % 4), end = skew + n * (unsigned)sizeof(T);
         const uint8_t *words = (const uint8_t *)from - skew;
         const unsigned first = skew ? 1 : 0, whole = end / 4; /* words that consist of values only */
-        zero = copy_in_units<PUT, T>((uint32_t *)stage, (const uint32_t *)words, first, whole);
+        zero = copy_in_units<PUT, ORDER, T>((uint32_t *)stage, (const uint32_t *)words, first, whole);
         /* the values in the first and in the last word, if these are partial */
         const unsigned lane = hw::lane(), per = 4 / sizeof(T), k = lane < per ? lane : whole * per + lane - per;
         const bool head = lane < per && first, tail = lane >= per && lane < 2 * per && (whole || !first);
@@ -468,7 +492,7 @@ template <bool PUT, class T> PICI_DEV bool warp_copy_in(T *&values, uint8_t *sta
             const T v = hw::load((const T *)words + k);
             zero |= v == 0;
             if constexpr (PUT)
-                hw::put((T *)stage + k, v);
+                hw::put((T *)stage + place_of<ORDER, T>(k), v);
         }
         if constexpr (PUT)
             values = (T *)(stage + skew);
@@ -492,7 +516,7 @@ template <class T> PICI_DEV unsigned warp_find_zero(const T *values, unsigned n)
 /* ---- a tile from its values. All bits set are of elements that the tile has ---- */
 
 /* The source of a tile's values for tile_scatter_from and tile_add_from, in pici's order: each lane goes down its two
- * columns. Its interface, which by_rows and by_elements in device_hybrid.cuh have too:
+ * columns, whose values are staged SPREAD. Its interface, which by_rows and by_elements in device_hybrid.cuh have too:
  *   rows(first)         the next calls of place are for rows first to first + 31
  *   place(r)            in any order; bits 0 and 1: the first and the second element of the lane's pair in row first +
  *                       r is nonzero
@@ -500,12 +524,15 @@ template <class T> PICI_DEV unsigned warp_find_zero(const T *values, unsigned n)
  *   SCATTER, ADD        rows that tile_scatter_from and tile_add_from handle at a time, as many as registers allow */
 template <class T> struct by_columns {
     static constexpr unsigned SCATTER = 32, ADD = sizeof(T) == 8 ? 8 : 16;
-    const T *a, *b; /* the next staged value of each column */
+    const T *stage;
+    unsigned a, b; /* the next staged value of each column */
     columns c;
     uint32_t u, w;
 
+    /* values: as from warp_copy_in */
     PICI_DEV_MEMBER by_columns(const T *values, const columns &of, unsigned before)
-        : a(values + before), b(a + hw::popc(of.word[0])), c(of), u(0), w(0)
+        : stage((const T *)((uintptr_t)values & ~(uintptr_t)3)), a((unsigned)(values - stage) + before),
+          b(a + hw::popc(of.word[0])), c(of), u(0), w(0)
     {
     }
     PICI_DEV_MEMBER void rows(unsigned first)
@@ -520,9 +547,9 @@ template <class T> struct by_columns {
     PICI_DEV_MEMBER void take(unsigned place, T &x, T &y)
     {
         if (place & 1)
-            x = hw::get(a++);
+            x = hw::get(stage + staged<T>(a++));
         if (place & 2)
-            y = hw::get(b++);
+            y = hw::get(stage + staged<T>(b++));
     }
 };
 
@@ -535,6 +562,7 @@ template <bool PAIRS, class T, class FROM> PICI_DEV void scatter_rows(const dens
         PICI_UNROLL
         for (unsigned r = 0; r < FROM::SCATTER; r++) {
             T x = 0, y = 0;
+            hw::in_step();
             from.take(from.place(r), x, y);
             if constexpr (PAIRS)
                 hw::store_once(out + (row + r) * LANES, join<T>(x, y));
@@ -581,6 +609,7 @@ template <class SUM, bool PAIRS, class T, class FROM> PICI_DEV void add_rows(con
         }
         PICI_UNROLL
         for (unsigned r = 0; r < AHEAD; r++) {
+            hw::in_step();
             if (!(place[r] & 3))
                 continue;
             T x = first_of<T>(v[r]), y = second_of<T>(v[r]), a = 0, b = 0;
@@ -660,8 +689,10 @@ template <class SUM, class T>
 PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *values, const columns &c, unsigned before,
                             unsigned n)
 {
-    uint16_t *list = (uint16_t *)stage, *end = list + before;
-    each_bit(c, [&](unsigned k, unsigned row) { hw::put(end++, (uint16_t)(row * COLS + 2 * hw::lane() + k)); });
+    uint16_t *const list = (uint16_t *)stage;
+    each_bit(c, [&](unsigned k, unsigned row) {
+        hw::put(list + staged<uint16_t>(before++), (uint16_t)(row * COLS + 2 * hw::lane() + k));
+    });
     hw::syncwarp();
     bool zero = false;
     constexpr unsigned GROUP = 4; /* sums in flight */
@@ -675,7 +706,7 @@ PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *val
             const unsigned i = first + k * LANES;
             good[k] = i < n;
             x[k] = hw::load_once(values + (good[k] ? i : n - 1)); /* beyond the end as in copy_in_group */
-            at[k] = hw::get(list + (good[k] ? i : n - 1));
+            at[k] = hw::get(list + staged<uint16_t>(good[k] ? i : n - 1));
             zero |= x[k] == 0;
         }
         add_at<SUM>(d.at, at, x, good);

@@ -139,7 +139,7 @@ template <class T> static void check_warp()
         pici::held_tile<T> h;
         tile_load(h, pici::tile_at((const T *)src.data(), pici::TILE, 0));
         pici::tile_pack_coo(stage, h);
-        pici::warp_copy_out(values.data(), stage, pici::tile_nnz(pici::tile_columns(h)));
+        pici::warp_copy_out<pici::IN_ORDER>(values.data(), stage, pici::tile_nnz(pici::tile_columns(h)));
         pici::hw::syncwarp();
         const pici::columns c = pici::tile_columns(h);
         const unsigned before = pici::tile_offset(c), n = pici::tile_nnz(c);
