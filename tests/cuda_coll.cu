@@ -9,6 +9,7 @@
 #include <thread>
 
 extern "C" {
+#include "coll/engine_cuda.h"
 #include "coll/request.h"
 #include "coll_util.h"
 #include "transport/thread.h"
@@ -552,6 +553,75 @@ static void damaged(void)
     tally(cudaGetLastError() == cudaSuccess, "after damage: %s", cudaGetErrorString(cudaPeekAtLastError()));
 }
 
+/* Another thread captures a stream into a graph, in the mode that forbids all threads what would end that. On a GPU
+ * that thread is this one, and the ranks' another. */
+static void captured(void)
+{
+    enum { N = 20000, RANKS = 3 };
+    for (int direct = 0; direct < 2; direct++) {
+        buffers b(RANKS, N * 4);
+        std::vector<enum pici_status> status;
+        const auto call = [&] {
+            team t(RANKS, direct);
+            for (uint64_t n : {(uint64_t)N / 10, (uint64_t)N}) /* memory grows */
+                status = reduce(t, b.at, n, 0, NULL);
+        };
+#ifdef PICI_DEVICE_HW
+        emu::captured_elsewhere(true);
+        call();
+        emu::captured_elsewhere(false);
+#else
+        cudaStream_t s;
+        cudaGraph_t graph;
+        cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+        cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);
+        cudaMemsetAsync(b.at[0], 0, 4, s);
+        std::thread(call).join();
+        const cudaError_t e = cudaStreamEndCapture(s, &graph);
+        tally(e == cudaSuccess, "a capture during collectives: %s", cudaGetErrorString(e));
+        if (!e)
+            cudaGraphDestroy(graph);
+        cudaStreamDestroy(s);
+#endif
+        refused("while another thread captures", status, PICI_OK);
+        tally(cudaGetLastError() == cudaSuccess, "after a capture: %s", cudaGetErrorString(cudaPeekAtLastError()));
+    }
+}
+
+#ifdef PICI_DEVICE_HW
+/* The GPU hangs in the middle of a call: each rank's call ends, and no wait is for ever. */
+static void hung(void)
+{
+    enum { N = 20000, RANKS = 2 };
+    pici_cuda_move_ms = 20;
+    for (unsigned steps = 0; steps < 40; steps += 8) {
+        team t(RANKS, true);
+        buffers b(RANKS, N * 4);
+        std::vector<struct pici_request *> requests(RANKS);
+        struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+        int done;
+        o.slice_bytes = 1;
+        o.timeout_ms = 100;
+        for (size_t i = 0; i < RANKS; i++)
+            pici_all_reduce_start(b.at[i], b.at[i], N, PICI_F32, PICI_SUM, t.comms[i], &o, &requests[i]);
+        for (unsigned k = 0; k < steps; k++)
+            if (requests[k % RANKS])
+                pici_test(&requests[k % RANKS], &done);
+        emu::hang(true);
+        const auto before = std::chrono::steady_clock::now();
+        bool failed_once = false;
+        for (enum pici_status s : drive(requests))
+            failed_once |= s == PICI_E_TIMEOUT || s == PICI_E_PEER || s == PICI_E_TRANSPORT || s == PICI_E_DEVICE;
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - before;
+        emu::hang(false);
+        tally(failed_once && took.count() < 10, "a GPU that hangs after %u steps: %.1f s", steps, took.count());
+        tally(cudaGetLastError() == cudaSuccess, "after a GPU that hangs: %s",
+              cudaGetErrorString(cudaPeekAtLastError()));
+    }
+    pici_cuda_move_ms = 60000;
+}
+#endif
+
 int main(int argc, char **argv)
 {
     thorough = on_gpu && !(argc > 1 && strcmp(argv[1], "--quick") == 0);
@@ -569,6 +639,10 @@ int main(int argc, char **argv)
     mixed();
     threads();
     freed();
+    captured();
+#ifdef PICI_DEVICE_HW
+    hung();
+#endif
     damaged();
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;

@@ -119,7 +119,8 @@ static void check_pici(uint64_t before)
     bool good = run(
         [&] {
             carry prefix = {before};
-            const uint64_t e = make_partition<PICI_PICI>(m, FIRST / WARPS, (block_memory *)emu::shared_memory(), prefix);
+            const uint64_t e =
+                make_partition<PICI_PICI>(m, FIRST / WARPS, (block_memory *)emu::shared_memory(), prefix);
             if (hw::thread() == 0)
                 end = e;
         },
@@ -189,11 +190,11 @@ static void check_hybrid()
     const block_view v = view_of(m, end.nnz);
     uint64_t fault = 0;
     const auto read = [&](auto how) { /* as many shares as tiles */
-        uint64_t nnz;
-        const uint64_t found = warp_hybrid<decltype(how)::value, arith<PICI_U8>>(nnz, v, f.dst.at, FIRST + warp(),
-                                                                                v.tiles, stage());
-        if (found)
-            fault = found;
+                                      uint64_t nnz;
+                                      const uint64_t found = warp_hybrid<decltype(how)::value, arith<PICI_U8>>(
+                                          nnz, v, f.dst.at, FIRST + warp(), v.tiles, stage());
+                                      if (found)
+                                          fault = found;
     };
     good = run([&] { read(std::integral_constant<reading, DECODE>()); }, READ_BYTES<uint8_t>(THREADS));
     say(good && !fault && f.decoded(), "hybrid", "decoding");
@@ -308,8 +309,8 @@ static void check_conflicts(bool table)
                     const uint64_t most = p >= RANDOM_50 ? 4 * t[c].least : t[c].least + t[c].least / 8;
                     snprintf(what, sizeof what, "bank conflicts: %s of %s, width %u, %s", calls[c], formats[f],
                              type.width, patterns[p]);
-                    snprintf(got, sizeof got, "%u wavefronts, at most %u without conflicts",
-                             (unsigned)t[c].wavefronts, (unsigned)t[c].least);
+                    snprintf(got, sizeof got, "%u wavefronts, at most %u without conflicts", (unsigned)t[c].wavefronts,
+                             (unsigned)t[c].least);
                     tally(t[c].wavefronts <= most, what, got);
                     if (table)
                         printf("%s%u of %u", c ? ", " : " ", (unsigned)t[c].wavefronts, (unsigned)t[c].least);

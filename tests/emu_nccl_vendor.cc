@@ -68,6 +68,7 @@ static void run(const call &c, ncclComm_t nccl, int rank, outcome *o)
     cudaMalloc((void **)&device, 2 * all * 4);
     cudaHostAlloc((void **)&pinned, all * 4, cudaHostAllocDefault);
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    emu::captured_elsewhere(true); /* what ends a capture in another thread is a failure */
     if (pici_comm_nccl(&comm, nccl, stream)) {
         o->status = PICI_E_TRANSPORT;
         o->words = pici_comm_error(nullptr);
@@ -94,12 +95,15 @@ static void run(const call &c, ncclComm_t nccl, int rank, outcome *o)
     for (const uint64_t n : stats.sends)
         o->blocks += n;
     if (!o->status) {
+        emu::captured_elsewhere(false);
         cudaMemcpyAsync(pinned, recv, receives * 4, cudaMemcpyDeviceToHost, stream);
         cudaStreamSynchronize(stream);
+        emu::captured_elsewhere(true);
         for (size_t i = 0; i < receives; i++)
             o->right = o->right && pinned[i] == wanted(c, rank, i);
     }
     pici_comm_free(comm);
+    emu::captured_elsewhere(false);
     cudaStreamDestroy(stream);
     cudaFreeHost(pinned);
     cudaFree(device);

@@ -120,8 +120,8 @@ template <class T> PICI_DEV void put(T *p, T v)
     *p = v;
 }
 
-/* All lanes of a warp pass here. Does nothing; an emulator that counts bank conflicts can tell by it which lanes' accesses
- * are one instruction. */
+/* All lanes of a warp pass here. Does nothing; an emulator that counts bank conflicts can tell by it which lanes'
+ * accesses are one instruction. */
 PICI_DEV void in_step()
 {
 }

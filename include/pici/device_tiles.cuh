@@ -319,10 +319,10 @@ PICI_DEV columns get_columns(const uint8_t *bits, uint64_t t)
 template <class T> constexpr unsigned STAGE_BYTES = TILE * sizeof(T) + 16;
 template <class T> constexpr unsigned COO_STAGE_BYTES = TILE *(sizeof(T) + 2) + 16;
 
-/* Where element i of a stage is. The values of a lane follow one another, and in a regular tile those of all lanes begin
- * at multiples of the same number of words, that is in few of the 32 banks, or one. So the words of every 128 bytes are
- * exchanged: word w is at w ^ ((w / 32 ^ w / 1024) % 32), and of elements of 8 bytes, element i at i ^ ((i / 16 ^ i /
- * 256) % 16). Lanes that go through a stage in order still access all banks. */
+/* Where element i of a stage is. The values of a lane follow one another. In a regular tile those of the lanes begin at
+ * multiples of some number of words, which can be in few of the 32 banks, or in one. So the words of each 128 bytes are
+ * permuted: word w is at w ^ ((w / 32 ^ w / 1024) % 32); of elements of 8 bytes, element i is at i ^ ((i / 16 ^ i /
+ * 256) % 16). Lanes that access a stage in order still access all banks. */
 template <class T> PICI_DEV unsigned staged(unsigned i)
 {
     constexpr unsigned PER = sizeof(T) < 4 ? 4 / sizeof(T) : 1, BANKS = sizeof(T) == 8 ? 16 : 32;
@@ -470,8 +470,8 @@ PICI_DEV bool copy_in_units(U *to, const U *from, unsigned first, unsigned end)
 }
 
 /* Copy n values of a block to stage (only if PUT). Returns whether one is zero; a lane's. values: out, where they
- * are in stage, with the same alignment to four bytes as `from`; if SPREAD, the first would be there, and the others are
- * where by_columns finds them. When it returns they are visible to the warp. */
+ * are in stage, with the same alignment to four bytes as `from`; if SPREAD, where they would be IN_ORDER, for by_columns.
+ * When it returns they are visible to the warp. */
 template <bool PUT, stage_order ORDER = SPREAD, class T>
 PICI_DEV bool warp_copy_in(T *&values, uint8_t *stage, const T *from, unsigned n)
 {

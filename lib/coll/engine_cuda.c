@@ -5,7 +5,8 @@
  * If the transport can send from the GPU's memory, messages are there too. Otherwise they are in pinned host memory: a
  * block is copied on the lane's stream, to the message when its length is known, or from the message to a slot of the
  * lane before it is read. What the host must know (lengths, statuses, counts, headers of blocks) is copied to pinned
- * memory after the work that produces it, followed by an event. The host polls that event and never blocks. */
+ * memory after the work that produces it, followed by an event. The host polls that event and never blocks. What it
+ * does beside streams breaks no capture that another thread has under way. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +14,14 @@
 #include <time.h>
 
 #include "coll/engine.h"
+#include "coll/engine_cuda.h"
+#include "cuda/capture.h"
 #include "cuda/reduce.h"
 #include "pici/cuda.h"
 
-enum { ALIGN = 256, HALT_MS = 1000, PREFIX = 32 };
+enum { ALIGN = 256, HALT_MS = 1000, PREFIX = 32, LOOKS = 2000 };
+
+int pici_cuda_move_ms = 60000;
 
 struct pici_lane {
     struct gpu *gpu;
@@ -119,8 +124,10 @@ static int gpu_owns(void *self, const void *p)
 
 static void piece_free(struct piece *p)
 {
+    const enum cudaStreamCaptureMode mode = capture_relax();
     if (p->p)
         (void)(p->pinned ? cudaFreeHost(p->p) : cudaFree(p->p));
+    capture_restore(mode);
     p->p = NULL;
     p->bytes = 0;
 }
@@ -131,8 +138,10 @@ static enum pici_status piece_grow(struct gpu *g, struct piece *p, size_t bytes,
         return PICI_OK;
     piece_free(p);
     p->pinned = pinned;
+    const enum cudaStreamCaptureMode mode = capture_relax();
     cudaError_t e = pinned ? cudaHostAlloc((void **)&p->p, bytes ? bytes : 1, cudaHostAllocDefault)
                            : cudaMalloc((void **)&p->p, bytes ? bytes : 1);
+    capture_restore(mode);
     p->bytes = e ? 0 : bytes;
     return status_of(g, e, pinned ? "cudaHostAlloc" : "cudaMalloc");
 }
@@ -295,37 +304,59 @@ static int gpu_holds(void *self, const void *p)
     return g->messages.p && !g->messages.pinned && at < g->messages.bytes;
 }
 
+static int64_t milliseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Wait for a stream until that time. What is not done by then: cudaErrorNotReady. Looks often at first, since most
+ * waits are short. */
+static cudaError_t await(cudaStream_t stream, int64_t end)
+{
+    static const struct timespec nap = {0, 50000};
+    const enum cudaStreamCaptureMode mode = capture_relax();
+    cudaError_t e;
+    for (int looks = 0; (e = cudaStreamQuery(stream)) == cudaErrorNotReady && milliseconds() < end; looks++)
+        if (looks >= LOOKS)
+            nanosleep(&nap, NULL);
+    capture_restore(mode);
+    if (e)
+        (void)cudaGetLastError(); /* cudaErrorNotReady too, which cudaGetLastError would report */
+    return e;
+}
+
+/* The copy's error has no words: g->error belongs to another thread. */
 static int gpu_move(void *self, void *to, const void *from, size_t bytes)
 {
     struct gpu *g = self;
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->moves);
-    if (!e)
-        e = cudaStreamSynchronize(g->moves);
     if (e)
-        (void)cudaGetLastError(); /* its words are not noted: g->error belongs to another thread */
-    return !e;
+        (void)cudaGetLastError();
+    return !e && await(g->moves, milliseconds() + pici_cuda_move_ms) == cudaSuccess;
 }
 
 static int gpu_halt(void *self)
 {
     struct gpu *g = self;
-    static const struct timespec ms = {0, 1000000};
-    int left = HALT_MS;
-    for (int i = 0; i < g->lanes && left >= 0; i++)
-        while (cudaStreamQuery(g->lane[i].stream) == cudaErrorNotReady && left-- > 0)
-            nanosleep(&ms, NULL);
-    (void)cudaGetLastError();
-    return left < 0;
+    const int64_t end = milliseconds() + HALT_MS;
+    int late = await(g->moves, end) == cudaErrorNotReady;
+    for (int i = 0; i < g->lanes; i++)
+        late |= await(g->lane[i].stream, end) == cudaErrorNotReady;
+    return late;
 }
 
 static void gpu_close(void *self, int leak)
 {
     struct gpu *g = self;
+    const enum cudaStreamCaptureMode mode = capture_relax();
     for (int i = 0; i < g->lanes && !leak; i++) {
         (void)cudaEventDestroy(g->lane[i].event);
         (void)cudaStreamDestroy(g->lane[i].stream);
     }
     (void)cudaStreamDestroy(g->moves);
+    capture_restore(mode);
     if (!leak) { /* freeing waits for work in flight, which may never end */
         piece_free(&g->messages);
         piece_free(&g->sums);
@@ -386,7 +417,9 @@ static enum pici_status gpu_ready(struct pici_lane *l, int *done)
     if (l->open)
         seal(l);
     if (l->pending) {
+        const enum cudaStreamCaptureMode mode = capture_relax();
         const cudaError_t e = cudaEventQuery(l->event);
+        capture_restore(mode);
         if (e == cudaErrorNotReady) {
             (void)cudaGetLastError(); /* cudaGetLastError would report it */
             return PICI_OK;

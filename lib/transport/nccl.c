@@ -33,6 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cuda/capture.h"
 #include "pici/cuda.h"
 #include "transport/nap.h"
 #include "transport/nccl_dense.h"
@@ -157,10 +158,11 @@ static struct room *room_new(struct nccl *n, size_t bytes)
     r->older = n->rooms;
     n->rooms = r;
     r->bytes = bytes;
-    if (!cuda_good(n, cudaHostAlloc((void **)&r->pinned, bytes, cudaHostAllocDefault), "cudaHostAlloc") ||
-        !cuda_good(n, cudaMalloc((void **)&r->device, bytes), "cudaMalloc"))
-        return NULL;
-    return r;
+    const enum cudaStreamCaptureMode mode = capture_relax();
+    const int made = cuda_good(n, cudaHostAlloc((void **)&r->pinned, bytes, cudaHostAllocDefault), "cudaHostAlloc") &&
+                     cuda_good(n, cudaMalloc((void **)&r->device, bytes), "cudaMalloc");
+    capture_restore(mode);
+    return made ? r : NULL;
 }
 
 enum { ROOM_ALIGN = 16, ROOM_LEAST = ROOM_ALIGN + 2 * HOST_BYTES }; /* as an agreement round needs */
@@ -349,7 +351,9 @@ static void launched(struct nccl *n)
 /* Whether the stream is past an event. If not, CUDA reports an error, which the program's next call must not see. */
 static int past(struct nccl *n, cudaEvent_t event)
 {
+    const enum cudaStreamCaptureMode mode = capture_relax();
     const cudaError_t e = cudaEventQuery(event);
+    capture_restore(mode);
     if (e == cudaErrorNotReady)
         (void)cudaGetLastError();
     return e != cudaErrorNotReady && cuda_good(n, e, "cudaEventQuery");
@@ -561,7 +565,9 @@ static int busy(const struct nccl *n)
 {
     if (!n->stream)
         return 0;
+    const enum cudaStreamCaptureMode mode = capture_relax();
     const cudaError_t e = cudaStreamQuery(n->stream);
+    capture_restore(mode);
     if (e != cudaSuccess)
         (void)cudaGetLastError();
     return n->launching || e != cudaSuccess;
@@ -579,6 +585,7 @@ static void nccl_close(void *context)
 {
     struct nccl *n = context;
     if (!busy(n)) { /* else NCCL may still use all of it, and freeing some would wait */
+        const enum cudaStreamCaptureMode mode = capture_relax();
         for (int i = 0; i < LIVE; i++) {
             if (n->step[i].header)
                 cudaEventDestroy(n->step[i].header);
@@ -593,6 +600,7 @@ static void nccl_close(void *context)
             cudaFreeHost(r->pinned);
             cudaFree(r->device);
         }
+        capture_restore(mode);
     }
     for (struct room *r = n->rooms, *older; r; r = older) {
         older = r->older;

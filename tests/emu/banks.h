@@ -13,13 +13,13 @@
 #include <map>
 #include <vector>
 
-#include "warp_emu.h"
+#include "access.h"
 
 namespace emu {
 
 /* The part of a thread's state that the counter keeps. */
 struct bank_thread {
-    uint64_t step = 0, counted = 0; /* counted: the step in which `times` was counted */
+    uint64_t step = 0, counted = 0;     /* counted: the step in which `times` was counted */
     std::map<unsigned, unsigned> times; /* of each line, in this step */
 };
 

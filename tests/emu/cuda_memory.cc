@@ -29,6 +29,7 @@ constexpr uint8_t PAINT = 0x5c, UNSET = 0xa7;
 
 std::map<uint8_t *, allocation> allocations;
 std::vector<uint8_t *> opened; /* to be made inaccessible again */
+bool hung;                     /* copies do not end */
 
 size_t page()
 {
@@ -69,6 +70,8 @@ std::map<uint8_t *, allocation>::iterator find(const void *p, size_t bytes, bool
 cudaError_t allocate(void **p, size_t bytes, cudaMemoryType type)
 {
     const call c;
+    if (emu::ends_capture("an allocation"))
+        return cudaErrorStreamCaptureUnsupported;
     if (!p)
         return emu::refuse(cudaErrorInvalidValue);
     if (emu::sticky())
@@ -104,6 +107,8 @@ cudaError_t allocate(void **p, size_t bytes, cudaMemoryType type)
 cudaError_t release(void *p, cudaMemoryType type)
 {
     const call c;
+    if (emu::ends_capture("freeing memory"))
+        return cudaErrorStreamCaptureUnsupported;
     if (!p)
         return emu::sticky();
     const auto found = allocations.find((uint8_t *)p);
@@ -183,6 +188,8 @@ cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, 
         return e;
     const bool any_to = find(to, bytes) == allocations.end(), any_from = find(from, bytes) == allocations.end();
     return emu::queue(stream, {"copy", [=] {
+                                   if (hung)
+                                       return false;
                                    if (is_there(to, bytes, any_to) && is_there(from, bytes, any_from))
                                        memmove(to, from, bytes);
                                    return true;
@@ -241,6 +248,12 @@ void emu::shut_memory()
         found->second.shut = true;
     }
     opened.clear();
+}
+
+void emu::hang(bool on)
+{
+    const call c;
+    hung = on;
 }
 
 bool emu::is_device(const void *p, size_t bytes)

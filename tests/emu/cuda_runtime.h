@@ -40,6 +40,7 @@
     X(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")                                          \
     X(cudaErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region")              \
     X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                                       \
+    X(cudaErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")                      \
     X(cudaErrorUnknown, 999, "unknown error")
 
 #define EMU_ERROR_VALUE(name, value, words) name = value,
@@ -93,6 +94,12 @@ enum cudaDeviceAttr {
 
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1 };
 
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal = 0,
+    cudaStreamCaptureModeThreadLocal = 1,
+    cudaStreamCaptureModeRelaxed = 2
+};
+
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 
@@ -133,6 +140,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t);
 cudaError_t cudaStreamQuery(cudaStream_t);
 cudaError_t cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus *); /* never: there are no graphs */
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *);   /* see emu::captured_elsewhere */
 cudaError_t cudaStreamSynchronize(cudaStream_t);
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags EMU_DEFAULT(0));
 
@@ -167,6 +175,13 @@ bool settle();
 
 /* How long without progress counts as blocked for ever; ten seconds by default. */
 void patience(unsigned milliseconds);
+
+/* From now on, or no more, this thread's calls happen while another thread captures in the global mode: to allocate or
+ * free memory, or to query or wait for streams or events, is a failure unless this thread is in another mode. */
+void captured_elsewhere(bool);
+
+/* From now on, or no more, copies begin and do not end: the GPU hangs. */
+void hang(bool);
 
 /* Are these bytes within one buffer of device memory? */
 bool is_device(const void *, size_t);

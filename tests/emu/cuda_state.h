@@ -32,6 +32,9 @@ cudaError_t sticky();
 cudaError_t refuse(cudaError_t);
 [[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char *format, ...);
 
+/* Would this call end a capture in another thread? Then that is recorded as a failure. */
+bool ends_capture(const char *call);
+
 struct operation {
     const char *what;
     std::function<bool()> run;

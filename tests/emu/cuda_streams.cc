@@ -71,7 +71,9 @@ struct registered {
 
 thread_local cudaError_t last = cudaSuccess;
 thread_local int device = 0;
-thread_local bool inside; /* this thread is running an operation */
+thread_local bool inside;    /* this thread is running an operation */
+thread_local bool elsewhere; /* another thread captures in the global mode */
+thread_local cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
 
 template <class T> T *keep(std::map<const void *, std::unique_ptr<T>> &all, T *made)
 {
@@ -338,6 +340,18 @@ void patience(unsigned milliseconds)
     w.naps = milliseconds / (unsigned)NAP.count();
 }
 
+void captured_elsewhere(bool on)
+{
+    elsewhere = on;
+}
+
+bool ends_capture(const char *name)
+{
+    if (elsewhere && mode == cudaStreamCaptureModeGlobal)
+        fault(cudaErrorStreamCaptureUnsupported, "%s ends a capture in another thread", name);
+    return elsewhere && mode == cudaStreamCaptureModeGlobal;
+}
+
 size_t defer(uint64_t seed)
 {
     const call c;
@@ -491,6 +505,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 cudaError_t cudaDeviceSynchronize(void)
 {
     const call c;
+    if (emu::ends_capture("cudaDeviceSynchronize"))
+        return cudaErrorStreamCaptureUnsupported;
     return waited(emu::finish_device(device));
 }
 
@@ -515,6 +531,15 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return emu::sticky();
 }
 
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *m)
+{
+    const call c;
+    if (!m || *m > cudaStreamCaptureModeRelaxed)
+        return emu::refuse(cudaErrorInvalidValue);
+    std::swap(*m, mode);
+    return emu::sticky();
+}
+
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status)
 {
     const call c;
@@ -525,6 +550,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     const call c;
+    if (emu::ends_capture("cudaStreamQuery"))
+        return cudaErrorStreamCaptureUnsupported;
     const CUstream_st *s = find(stream);
     return s ? queried(s->queued.empty()) : bad_handle();
 }
@@ -532,6 +559,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     const call c;
+    if (emu::ends_capture("cudaStreamSynchronize"))
+        return cudaErrorStreamCaptureUnsupported;
     return find(stream) ? waited(emu::finish_stream(stream)) : bad_handle();
 }
 
@@ -575,6 +604,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     const call c;
+    if (emu::ends_capture("cudaEventQuery"))
+        return cudaErrorStreamCaptureUnsupported;
     const CUevent_st *e = find(event);
     return e ? queried(!e->happened || *e->happened) : bad_handle();
 }
@@ -582,6 +613,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     const call c;
+    if (emu::ends_capture("cudaEventSynchronize"))
+        return cudaErrorStreamCaptureUnsupported;
     const CUevent_st *e = find(event);
     if (!e)
         return bad_handle();

@@ -9,8 +9,8 @@
 namespace emu {
 namespace {
 
-constexpr unsigned SEVERAL = ~0u;                 /* threads, or warps */
-constexpr uint64_t SEVERAL_BLOCKS = UINT64_MAX;   /* of whose uses no other is known to come after */
+constexpr unsigned SEVERAL = ~0u;                     /* threads, or warps */
+constexpr uint64_t SEVERAL_BLOCKS = UINT64_MAX;       /* of whose uses no other is known to come after */
 constexpr uint32_t MOST_SEGMENTS = UINT32_C(1) << 30; /* numbers of segments are not used again before */
 
 /* Is a segment, or the release that ends it, ordered before r? */
@@ -18,9 +18,9 @@ bool covers(const release &r, const position &of, uint32_t segment)
 {
     if (r.at.block != of.block)
         return false;
-    return r.at.thread == of.thread ? segment <= r.segment
-                                    : of.block_time < r.at.block_time ||
-                                          (of.warp == r.at.warp && of.warp_time < r.at.warp_time);
+    return r.at.thread == of.thread
+               ? segment <= r.segment
+               : of.block_time < r.at.block_time || (of.warp == r.at.warp && of.warp_time < r.at.warp_time);
 }
 
 void add(std::vector<release> &to, const release &r)
@@ -28,8 +28,7 @@ void add(std::vector<release> &to, const release &r)
     for (const release &old : to)
         if (covers(old, r.at, r.segment))
             return;
-    to.erase(std::remove_if(to.begin(), to.end(),
-                            [&](const release &old) { return covers(r, old.at, old.segment); }),
+    to.erase(std::remove_if(to.begin(), to.end(), [&](const release &old) { return covers(r, old.at, old.segment); }),
              to.end());
     to.push_back(r);
 }
@@ -83,8 +82,8 @@ bool device_map::before(uint32_t segment, const device_thread &t, const position
     if (of.block == at.block)
         return of.thread == at.thread || of.block_time < at.block_time ||
                (of.warp == at.warp && of.warp_time < at.warp_time);
-    return t.known && std::any_of(t.known->begin(), t.known->end(),
-                                  [&](const release &r) { return covers(r, of, segment); });
+    return t.known &&
+           std::any_of(t.known->begin(), t.known->end(), [&](const release &r) { return covers(r, of, segment); });
 }
 
 /* The same for all atomic and relaxed writes of the word at p. */

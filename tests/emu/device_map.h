@@ -19,7 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "warp_emu.h"
+#include "access.h"
 
 namespace emu {
 
@@ -87,7 +87,7 @@ class device_map {
         page *at = nullptr;
     } cache[CACHED];
     std::unordered_map<uintptr_t, word> shared;
-    std::vector<position> segments; /* segment i is at i - first */
+    std::vector<position> segments;  /* segment i is at i - first */
     uint32_t first = 1, several = 0; /* of this launch; the last segment made by both() */
 };
 

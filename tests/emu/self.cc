@@ -289,44 +289,63 @@ static void device_memory()
                }),
           "device memory across warps and thread blocks", emu::error());
 
-    caught("data handed over without the first fence", race, 32, [] { hand_over(false, true); }, 2);
-    caught("data handed over without the second fence", race, 32, [] { hand_over(true, false); }, 2);
-    caught("a sum of all thread blocks without the first fence", race, 64, [] { add_up(false, true); }, 5);
-    caught("a sum of all thread blocks without the second fence", race, 64, [] { add_up(true, false); }, 5);
-    caught("a plain load of a word that is stored relaxed", race, 32, [] {
-        if (hw::block_x() == 0 && hw::thread() == 0)
-            hw::store_relaxed(&flag, UINT64_C(1));
-        else
-            hw::load(&flag);
-    }, 2);
-    caught("a plain load and store of a word that is updated", race, 32, [] {
-        if (hw::block_x() == 0)
-            hw::atomic_max(&sum, (uint64_t)hw::thread());
-        else
-            hw::store(&sum, hw::load(&sum) + 1);
-    }, 2);
-    caught("a word of two thread blocks, of which each writes a half", race, 32, [] {
-        if (hw::thread() == 0) {
-            const uint32_t half = hw::block_x() ? 0xffffu : 0xffff0000u;
-            hw::store(device, (hw::load(device) & ~half) | (0x12341234u & half));
-        }
-    }, 2);
-    caught("reading what another thread block writes", race, 32, [] {
-        if (hw::block_x() == 0)
-            hw::store((uint8_t *)device + hw::thread(), (uint8_t)1);
-        else
-            hw::load((const raw128 *)device);
-    }, 2);
+    caught(
+        "data handed over without the first fence", race, 32, [] { hand_over(false, true); }, 2);
+    caught(
+        "data handed over without the second fence", race, 32, [] { hand_over(true, false); }, 2);
+    caught(
+        "a sum of all thread blocks without the first fence", race, 64, [] { add_up(false, true); }, 5);
+    caught(
+        "a sum of all thread blocks without the second fence", race, 64, [] { add_up(true, false); }, 5);
+    caught(
+        "a plain load of a word that is stored relaxed", race, 32,
+        [] {
+            if (hw::block_x() == 0 && hw::thread() == 0)
+                hw::store_relaxed(&flag, UINT64_C(1));
+            else
+                hw::load(&flag);
+        },
+        2);
+    caught(
+        "a plain load and store of a word that is updated", race, 32,
+        [] {
+            if (hw::block_x() == 0)
+                hw::atomic_max(&sum, (uint64_t)hw::thread());
+            else
+                hw::store(&sum, hw::load(&sum) + 1);
+        },
+        2);
+    caught(
+        "a word of two thread blocks, of which each writes a half", race, 32,
+        [] {
+            if (hw::thread() == 0) {
+                const uint32_t half = hw::block_x() ? 0xffffu : 0xffff0000u;
+                hw::store(device, (hw::load(device) & ~half) | (0x12341234u & half));
+            }
+        },
+        2);
+    caught(
+        "reading what another thread block writes", race, 32,
+        [] {
+            if (hw::block_x() == 0)
+                hw::store((uint8_t *)device + hw::thread(), (uint8_t)1);
+            else
+                hw::load((const raw128 *)device);
+        },
+        2);
     caught("reading what another warp writes, with __syncwarp alone", race, 64, [] {
         hw::store(device + hw::thread(), 1u);
         hw::syncwarp();
         hw::load(device + (hw::thread() ^ 32));
     });
-    caught("writing what several thread blocks read", race, 32, [] {
-        hw::load(device + 9);
-        if (hw::block_x() == 2 && hw::thread() == 0)
-            hw::store(device + 9, 1u);
-    }, 3);
+    caught(
+        "writing what several thread blocks read", race, 32,
+        [] {
+            hw::load(device + 9);
+            if (hw::block_x() == 2 && hw::thread() == 0)
+                hw::store(device + 9, 1u);
+        },
+        3);
     emu::watch_races(false);
     const bool good = emu::launch(2, 1, 32, 0, [] { hw::store(device, (uint32_t)hw::block_x()); });
     emu::watch_races(true);

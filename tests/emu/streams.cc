@@ -212,6 +212,52 @@ static void blocked()
     t.device = nullptr;
 }
 
+/* Another thread captures: what would end that fails, in every mode but the relaxed one and that of the thread. */
+static void captures()
+{
+    emu::defer(1);
+    things t;
+    const auto each = [&](bool good) {
+        const auto call = [&](const char *what, auto f) {
+            emu::captured_elsewhere(true);
+            const cudaError_t e = f();
+            emu::captured_elsewhere(false);
+            tally(good ? !e || e == cudaErrorNotReady : worded(e, "ends a capture"), what, cudaGetErrorString(e));
+            cudaGetLastError();
+            if (!good)
+                emu::defer(1);
+        };
+        void *p = nullptr;
+        call("a query of an event and a capture", [&] { return cudaEventQuery(t.e); });
+        call("a wait for an event and a capture", [&] { return cudaEventSynchronize(t.e); });
+        call("a query of a stream and a capture", [&] { return cudaStreamQuery(t.a); });
+        call("a wait for a stream and a capture", [&] { return cudaStreamSynchronize(t.a); });
+        call("a wait for a device and a capture", [&] { return cudaDeviceSynchronize(); });
+        call("an allocation and a capture", [&] { return cudaMalloc(&p, 8); });
+        tally(!p == !good, "an allocation and a capture", "and memory");
+        if (!good)
+            cudaMalloc(&p, 8);
+        call("freeing and a capture", [&] { return cudaFree(p); });
+        if (!good)
+            cudaFree(p);
+        call("pinned memory and a capture", [&] { return cudaHostAlloc(&p, 8, cudaHostAllocDefault); });
+        if (!good)
+            cudaHostAlloc(&p, 8, cudaHostAllocDefault);
+        call("freeing pinned memory and a capture", [&] { return cudaFreeHost(p); });
+        if (!good)
+            cudaFreeHost(p);
+    };
+    each(false);
+    for (const cudaStreamCaptureMode mode : {cudaStreamCaptureModeRelaxed, cudaStreamCaptureModeThreadLocal}) {
+        cudaStreamCaptureMode m = mode;
+        tally(!cudaThreadExchangeStreamCaptureMode(&m) && m == cudaStreamCaptureModeGlobal, "a mode",
+              "not the one before");
+        each(true);
+        tally(!cudaThreadExchangeStreamCaptureMode(&m) && m == mode, "a mode again", "not the one before");
+    }
+    each(false);
+}
+
 static void memory()
 {
     emu::defer(5);
@@ -435,6 +481,7 @@ int main(void)
     order();
     events();
     blocked();
+    captures();
     memory();
     handles();
     kernels();

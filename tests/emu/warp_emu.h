@@ -24,6 +24,8 @@
 
 #include <functional>
 
+#include "access.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define EMU_ASAN 1
 #elif defined(__has_feature)
@@ -69,11 +71,6 @@ enum : unsigned { SHARED_MOST = 163 << 10, THREADS_MOST = 1024, GRID_Y_MOST = 65
 /* Count accesses to shared memory from now on, from 0. */
 void count_banks(bool);
 
-/* An instruction is the same access by the lanes of a warp. It takes one wavefront if no two lanes access different
- * words of 4 bytes of one bank, of which there are 32; wider elements take at least one for each 128 bytes. */
-struct bank_tally {
-    uint64_t instructions, least, wavefronts; /* least: wavefronts without any conflict */
-};
 bank_tally banks();
 
 /* ---- within a kernel ---- */
@@ -90,7 +87,6 @@ enum op { SHFL, SHFL_UP, SHFL_DOWN, BALLOT, SYNCWARP, SYNCTHREADS };
 uint64_t meet(op, unsigned mask, uint64_t value, unsigned arg, unsigned line);
 void touch_shared(const void *p, size_t bytes, bool write, bool atomic, unsigned line);
 void aligned(const void *p, size_t bytes, unsigned line);
-enum device_use { LOAD, STORE, RELAXED_LOAD, RELAXED_STORE, UPDATE };
 void touch_device(const void *p, size_t bytes, device_use, unsigned line);
 void fence();
 /* All lanes of a warp pass here: what they access before is not the same instruction as what they access after. */

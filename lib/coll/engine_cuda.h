@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PICI_LIB_COLL_ENGINE_CUDA_H
+#define PICI_LIB_COLL_ENGINE_CUDA_H
+
+/* How long a copy of a message from one rank's memory to another's may take, in milliseconds. A GPU that takes longer
+ * hangs. Tests shorten it. */
+extern int pici_cuda_move_ms;
+
+#endif
