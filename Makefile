@@ -318,7 +318,8 @@ NCCL_LIBS = -L$(NCCL_HOME)/lib -L$(NCCL_HOME)/lib64 -L$(CUDA_HOME)/lib64 -lnccl 
 
 .PHONY: nccl nccl-tests
 nccl: $(NCCL_A)
-nccl-tests: $(NCCLDIR)/nccl_link $(NCCLDIR)/example.o
+NCCL_TESTS := $(patsubst tests/%.c,$(NCCLDIR)/%,$(sort $(wildcard tests/nccl_*.c)))
+nccl-tests: $(NCCL_TESTS) $(NCCLDIR)/example.o
 
 $(NCCLDIR)/obj/flags: FORCE
 	@mkdir -p $(@D)
@@ -350,7 +351,7 @@ $(NCCLDIR)/example.o: $(NCCLDIR)/example.c
 	$(say) CC $<
 	$(Q)$(COMPILE) $(NCCL_INCLUDES) -c -o $@ $<
 
-$(NCCLDIR)/nccl_link: $(NCCLDIR)/obj/tests/nccl_link.o $(NCCL_A) $(CUDA_A) $(A)
+$(NCCL_TESTS): $(NCCLDIR)/%: $(NCCLDIR)/obj/tests/%.o $(NCCL_A) $(CUDA_A) $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(NCCL_LIBS) $(LIBS) -lm
 
@@ -450,6 +451,14 @@ check-mutants: $(A)
 # On a GPU if there is one, and else over the emulator.
 check-cuda:
 	@MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' NVCC='$(NVCC)' CUDADIR='$(CUDADIR)' tests/gpu
+
+# A folder with all that check-cuda runs on a GPU, for a machine that has one and nothing else of this: made where there
+# is nvcc, for one kind of GPU, without zstd and MPI.
+.PHONY: gpu-kit
+GPU_ARCH = 90
+GPU_KIT = $(BUILD)/gpu-kit
+gpu-kit:
+	@MAKE='$(MAKE)' BUILD='$(GPU_KIT)/build' CC='$(CC)' NVCC='$(NVCC)' tests/gpu kit $(GPU_KIT)/pici-gpu $(GPU_ARCH)
 
 # ---- examples and benchmarks
 
@@ -869,7 +878,8 @@ endif
 ## make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda
 ## make nccl            $(NCCLDIR)/libpici_nccl.a; NCCLDIR=$(BUILD)/nccl, NCCL_HOME=the CUDA toolkit; nccl-shared: .so
 ## make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
-## make check-mutants   device functions damaged in one place each: the emulator catches them all
+## make gpu-kit         $(GPU_KIT)/pici-gpu, whose ./run tests and measures on a machine with a GPU; GPU_ARCH=90
+## make check-mutants   device functions and kernels damaged in one place each: the emulator catches them all
 ## make bench-coll-cuda $(BUILD)/bench_coll_cuda, whose --cuda measures them on GPUs, beside NCCL's
 ## make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU
 ## make amalgamate      $(BUILD)/amalgamation/pici.c and pici.h: the codec for the CPU, to copy into another project

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Collectives over NCCL among processes of this host, which share its GPUs, or its one GPU. NCCL refuses two ranks of
+ * one host on one GPU, so each process says that it is a host of its own (NCCL_HOSTID), and NCCL goes through sockets.
+ * First every result is compared with what the ranks' elements make; then calls are timed beside NCCL's own on the same
+ * dense elements. Exit status 77: no GPU.
+ *   nccl_fork [--ranks N] [--quick] [--json]       2 ranks; --json: a line of JSON for each call that is timed */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "pici/cuda.h"
+#include "pici/nccl.h"
+
+enum { RANKS_MOST = 8, TIMES = 9, NO_GPU = 77, SECONDS = 540 };
+
+static const uint64_t COUNT_MOST = (uint64_t)64 << 20; /* elements of f32 */
+
+/* What the processes share. */
+struct shared {
+    pthread_barrier_t all;
+    ncclUniqueId id;
+    unsigned passed[RANKS_MOST];
+    double seconds[RANKS_MOST];
+};
+
+struct rank {
+    struct shared *shared;
+    int rank, ranks;
+    ncclComm_t nccl;
+    struct pici_comm *comm;
+    cudaStream_t stream;
+    void *send, *recv, *host;
+};
+
+static int json;
+
+/* Say what is wrong, and end this process; the others end when they wait in vain, or when the parent sees it. */
+__attribute__((format(printf, 2, 3), noreturn)) static void die(const struct rank *r, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "FAIL rank %d: ", r->rank);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "\n");
+    va_end(args);
+    _exit(1);
+}
+
+static void cuda(const struct rank *r, cudaError_t e, const char *what)
+{
+    if (e)
+        die(r, "%s: %s", what, cudaGetErrorString(e));
+}
+
+static void nccl(const struct rank *r, ncclResult_t e, const char *what)
+{
+    if (e != ncclSuccess)
+        die(r, "%s: %s: %s", what, ncclGetErrorString(e), ncclGetLastError(NULL));
+}
+
+static void meet(const struct rank *r)
+{
+    pthread_barrier_wait(&r->shared->all);
+}
+
+/* A rank's element: small, so that sums are exact in bf16. zeros: of 1000 elements so many are 0. */
+static int element(int rank, uint64_t i, unsigned zeros)
+{
+    uint64_t z = (i + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)rank * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 29) * UINT64_C(0x94d049bb133111eb);
+    z ^= z >> 32;
+    return z % 1000 < zeros ? 0 : (int)(z >> 20 & 15) + 1;
+}
+
+static void put(void *to, uint64_t i, enum pici_dtype dtype, int v)
+{
+    const float f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (dtype == PICI_BF16)
+        ((uint16_t *)to)[i] = (uint16_t)(bits >> 16);
+    else
+        ((uint32_t *)to)[i] = dtype == PICI_F32 ? bits : (uint32_t)v;
+}
+
+static void fill(const struct rank *r, uint64_t count, enum pici_dtype dtype, unsigned zeros)
+{
+    for (uint64_t i = 0; i < count; i++)
+        put(r->host, i, dtype, element(r->rank, i, zeros));
+    cuda(r, cudaMemcpyAsync(r->send, r->host, count * pici_dtype_width(dtype), cudaMemcpyHostToDevice, r->stream),
+         "cudaMemcpyAsync");
+    cuda(r, cudaStreamSynchronize(r->stream), "cudaStreamSynchronize");
+}
+
+static int all_reduced(const struct rank *r, uint64_t i, unsigned zeros, enum pici_op op)
+{
+    int v = element(0, i, zeros);
+    for (int k = 1; k < r->ranks; k++) {
+        const int x = element(k, i, zeros);
+        v = op == PICI_SUM ? v + x : v > x ? v : x;
+    }
+    return v;
+}
+
+/* One call of each collective, and its result. */
+static void check(const struct rank *r, uint64_t count, enum pici_dtype dtype, enum pici_op op, unsigned zeros)
+{
+    static const char *const names[] = {"all-reduce", "all-gather", "reduce-scatter"};
+    const uint64_t each = count / (uint64_t)r->ranks, all = each * (uint64_t)r->ranks;
+    const size_t width = pici_dtype_width(dtype);
+    uint32_t want = 0;
+    fill(r, count, dtype, zeros);
+    for (int kind = 0; kind < 3; kind++) {
+        const uint64_t got = kind == 0 ? count : kind == 1 ? all : each;
+        const enum pici_status s = kind == 0   ? pici_all_reduce(r->send, r->recv, count, dtype, op, r->comm, NULL)
+                                   : kind == 1 ? pici_all_gather(r->send, r->recv, each, dtype, r->comm, NULL)
+                                               : pici_reduce_scatter(r->send, r->recv, each, dtype, op, r->comm, NULL);
+        if (s)
+            die(r, "%s of %llu: %s: %s", names[kind], (unsigned long long)count, pici_strerror(s),
+                pici_comm_error(r->comm));
+        cuda(r, cudaMemcpyAsync(r->host, r->recv, got * width, cudaMemcpyDeviceToHost, r->stream), "cudaMemcpyAsync");
+        cuda(r, cudaStreamSynchronize(r->stream), "cudaStreamSynchronize");
+        for (uint64_t i = 0; i < got; i++) {
+            put(&want, 0, dtype,
+                kind == 0   ? all_reduced(r, i, zeros, op)
+                : kind == 1 ? element((int)(i / each), i % each, zeros)
+                            : all_reduced(r, (uint64_t)r->rank * each + i, zeros, op));
+            if (memcmp((const uint8_t *)r->host + i * width, &want, width) != 0)
+                die(r, "%s of %llu %s: element %llu", names[kind], (unsigned long long)count, pici_dtype_name(dtype),
+                    (unsigned long long)i);
+        }
+        r->shared->passed[r->rank]++;
+    }
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The median over calls of the slowest rank's seconds. */
+static double time_of(const struct rank *r, uint64_t count, int ours)
+{
+    double seconds[TIMES];
+    for (int t = -2; t < TIMES; t++) { /* two to warm up */
+        meet(r);
+        const double begin = now();
+        if (ours) {
+            const enum pici_status s = pici_all_reduce(r->send, r->recv, count, PICI_F32, PICI_SUM, r->comm, NULL);
+            if (s)
+                die(r, "all-reduce: %s: %s", pici_strerror(s), pici_comm_error(r->comm));
+        } else {
+            nccl(r, ncclAllReduce(r->send, r->recv, count, ncclFloat32, ncclSum, r->nccl, r->stream), "ncclAllReduce");
+        }
+        cuda(r, cudaStreamSynchronize(r->stream), "cudaStreamSynchronize");
+        r->shared->seconds[r->rank] = now() - begin;
+        meet(r);
+        double slowest = 0;
+        for (int k = 0; k < r->ranks; k++)
+            slowest = r->shared->seconds[k] > slowest ? r->shared->seconds[k] : slowest;
+        if (t >= 0)
+            seconds[t] = slowest;
+        meet(r);
+    }
+    qsort(seconds, TIMES, sizeof *seconds, by_time);
+    return seconds[TIMES / 2];
+}
+
+static void compare(const struct rank *r, uint64_t count, unsigned zeros)
+{
+    fill(r, count, PICI_F32, zeros);
+    const double theirs = time_of(r, count, 0), ours = time_of(r, count, 1);
+    if (r->rank)
+        return;
+    if (json)
+        printf("{\"operation\": \"all-reduce\", \"ranks\": %d, \"dtype\": \"f32\", \"bytes\": %llu, \"sparsity\": %g, "
+               "\"us\": %.1f, \"nccl_us\": %.1f, \"times_nccl\": %.3f}\n",
+               r->ranks, (unsigned long long)count * 4, zeros / 1000.0, 1e6 * ours, 1e6 * theirs, theirs / ours);
+    else
+        printf("all-reduce, %d ranks, %6.1f MiB of f32, %5.1f%% zeros: %10.1f us, NCCL %10.1f us: %.2f times as fast\n",
+               r->ranks, (double)count * 4 / (1 << 20), zeros / 10.0, 1e6 * ours, 1e6 * theirs, theirs / ours);
+    fflush(stdout);
+}
+
+static int run(struct rank *r, int quick)
+{
+    static const uint64_t counts[] = {1, 1000, 300007};
+    static const unsigned zeros[] = {0, 900, 990};
+    const uint64_t most = quick ? (uint64_t)1 << 20 : COUNT_MOST;
+    int devices = 0;
+    char host[64];
+    snprintf(host, sizeof host, "pici-%ld-%d", (long)getppid(), r->rank);
+    setenv("NCCL_HOSTID", host, 1);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    alarm(SECONDS);
+    if (cudaGetDeviceCount(&devices) || !devices)
+        return NO_GPU;
+    cuda(r, cudaSetDevice(r->rank % devices), "cudaSetDevice");
+    if (r->rank == 0)
+        nccl(r, ncclGetUniqueId(&r->shared->id), "ncclGetUniqueId");
+    meet(r);
+    nccl(r, ncclCommInitRank(&r->nccl, r->ranks, r->shared->id, r->rank), "ncclCommInitRank");
+    cuda(r, cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    cuda(r, cudaMalloc(&r->send, most * 4), "cudaMalloc");
+    cuda(r, cudaMalloc(&r->recv, most * 4), "cudaMalloc");
+    cuda(r, cudaMallocHost(&r->host, most * 4), "cudaMallocHost");
+    if (pici_comm_nccl(&r->comm, r->nccl, r->stream))
+        die(r, "pici_comm_nccl: %s", pici_comm_error(NULL));
+    for (unsigned c = 0; c < sizeof counts / sizeof *counts; c++)
+        for (unsigned z = 0; z < sizeof zeros / sizeof *zeros; z++) {
+            const uint64_t count = counts[c] < (uint64_t)r->ranks ? (uint64_t)r->ranks : counts[c];
+            check(r, count, PICI_F32, PICI_SUM, zeros[z]);
+            check(r, count, PICI_BF16, PICI_SUM, zeros[z]);
+            check(r, count, PICI_I32, PICI_MAX, zeros[z]);
+        }
+    for (uint64_t count = (uint64_t)1 << 18; count <= most; count *= 8)
+        for (unsigned z = 0; z < sizeof zeros / sizeof *zeros; z++)
+            compare(r, count, zeros[z]);
+    meet(r);
+    pici_comm_free(r->comm);
+    cuda(r, cudaFree(r->send), "cudaFree");
+    cuda(r, cudaFree(r->recv), "cudaFree");
+    cuda(r, cudaFreeHost(r->host), "cudaFreeHost");
+    nccl(r, ncclCommDestroy(r->nccl), "ncclCommDestroy");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    int ranks = 2, quick = 0, status = 0;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            quick = 1;
+        } else if (strcmp(argv[i], "--json") == 0) {
+            json = 1;
+        } else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc) {
+            ranks = atoi(argv[++i]);
+        } else {
+            ranks = 0;
+            break;
+        }
+    }
+    if (ranks < 1 || ranks > RANKS_MOST) {
+        fprintf(stderr, "usage: nccl_fork [--ranks 1..%d] [--quick] [--json]\n", RANKS_MOST);
+        return 2;
+    }
+    struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_barrierattr_t across;
+    pid_t child[RANKS_MOST];
+    if (shared == MAP_FAILED || pthread_barrierattr_init(&across) ||
+        pthread_barrierattr_setpshared(&across, PTHREAD_PROCESS_SHARED) ||
+        pthread_barrier_init(&shared->all, &across, (unsigned)ranks)) {
+        perror("nccl_fork");
+        return 1;
+    }
+    fflush(stdout);
+    for (int k = 0; k < ranks; k++) {
+        child[k] = fork(); /* before any call of CUDA, which does not outlive a fork */
+        if (child[k] < 0) {
+            perror("nccl_fork: fork");
+            return 1; /* those that began end by their alarms */
+        }
+        if (child[k] == 0) {
+            struct rank r = {.shared = shared, .rank = k, .ranks = ranks};
+            const int s = run(&r, quick);
+            fflush(stdout);
+            _exit(s);
+        }
+    }
+    for (int left = ranks; left; left--) {
+        int s = 0;
+        const pid_t ended = wait(&s);
+        if (ended < 0)
+            break;
+        for (int k = 0; k < ranks; k++)
+            child[k] = child[k] == ended ? 0 : child[k];
+        const int code = WIFEXITED(s) ? WEXITSTATUS(s) : 1;
+        if (code && !status) { /* the others may wait for it */
+            status = code;
+            if (WIFSIGNALED(s))
+                fprintf(stderr, "FAIL a rank ended by signal %d\n", WTERMSIG(s));
+            for (int k = 0; k < ranks && code != NO_GPU; k++)
+                if (child[k])
+                    kill(child[k], SIGKILL);
+        }
+    }
+    if (status == NO_GPU) {
+        printf("skip: no CUDA device: nothing ran over NCCL\n");
+        return NO_GPU;
+    }
+    unsigned passed = 0;
+    for (int k = 0; k < ranks; k++)
+        passed += shared->passed[k];
+    printf("%u passed, %u failed\n", passed, status ? 1u : 0u);
+    return status;
+}
