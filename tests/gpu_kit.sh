@@ -69,7 +69,7 @@ program cuda_coll 'sleep 60'
 rm "$tmp/kit/nccl_link"
 begin=$(date +%s)
 check "a failure" stages 1 right
-check "the failure's words" grep -q '^| right | cuda_reduce --quick | FAIL | [0-9]* | status 1: .*reason.* 3 p' "$tmp/log"
+check "the failure's words" grep -q '^| right | cuda_reduce --quick | FAIL | [0-9]* | status 1: .*reason.* 3' "$tmp/log"
 check "what hangs" grep -q '^| right | cuda_coll --quick | LATE ' "$tmp/log"
 check "what no time is left for" grep -q '^| right | nccl_fork --quick | LATE ' "$tmp/log"
 check "what is missing" grep -q '^| right | nccl_link | skip ' "$tmp/log"
