@@ -357,8 +357,21 @@ PICI_DEV found warp_read(const block_view &v, T *dst, uint64_t share, uint64_t s
                 wrong = fault(FAULT_CHECKSUM, 0);
     }
     if (v.format == PICI_PICI) {
-        for (uint64_t t = share; t < v.tiles; t += shares)
-            wrong = first_fault(wrong, tile_read<DO, SUM>(v, t, dst, stage));
+        if constexpr (DO == VERIFY) {
+            for (uint64_t t = share; t < v.tiles; t += shares)
+                wrong = first_fault(wrong, tile_read<DO, SUM>(v, t, dst, stage));
+        } else {
+            uint8_t *const ahead = stage + STAGE_BYTES<T>;
+            if (share < v.tiles)
+                tile_ahead(ahead, v, share);
+            for (uint64_t t = share; t < v.tiles; t += shares) {
+                const tile_head head = tile_arrived(ahead, v, t);
+                hw::syncwarp();
+                if (t + shares < v.tiles)
+                    tile_ahead(ahead, v, t + shares);
+                wrong = first_fault(wrong, tile_read<DO, SUM>(v, t, head, dst, stage));
+            }
+        }
     } else if (v.format == PICI_COO) {
         if constexpr (DO == DECODE) {
             const uint64_t tiles = tiles_of(v.count), each = tiles / shares + (tiles % shares != 0);

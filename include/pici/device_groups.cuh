@@ -5,6 +5,7 @@
 #ifndef PICI_DEVICE_GROUPS_CUH
 #define PICI_DEVICE_GROUPS_CUH
 
+#include "pici/device_read.cuh"
 #include "pici/device_signs.cuh"
 
 namespace pici {

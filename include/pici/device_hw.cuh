@@ -210,6 +210,22 @@ PICI_DEV void store(raw128 *p, raw128 v)
     *(ulonglong2 *)p = make_ulonglong2(v.lo, v.hi);
 }
 
+/* Copy a word of 4, 8 or 16 bytes from device memory to shared memory. It is there after copy_async_wait() of this
+ * thread; and for others after a barrier that follows. */
+template <class T> PICI_DEV void copy_async(T *to, const T *from)
+{
+    const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    if constexpr (sizeof(T) == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(sizeof(T)) : "memory");
+}
+
+PICI_DEV void copy_async_wait()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 /* ---- between thread blocks ---- */
 
 PICI_DEV uint32_t atomic_add(uint32_t *p, uint32_t v)

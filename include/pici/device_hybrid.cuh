@@ -14,8 +14,9 @@ namespace pici {
 
 /* A reader's stage holds a tile's values. For hybrid it also holds the words of a bitvector, at the end of the room
  * for values: a tile with so many values would be raw. After that come the numbers of values before each half of a
- * word. */
-template <class T> constexpr unsigned READ_STAGE_BYTES = STAGE_BYTES<T> + 2 * ROWS * 2;
+ * word, or for pici what is read of the next tile. */
+template <class T> constexpr unsigned READ_STAGE_BYTES = STAGE_BYTES<T> + AHEAD_BYTES;
+static_assert(AHEAD_BYTES >= 2 * ROWS * 2, "either has room");
 template <class T> constexpr unsigned STAGED_ROWS = STAGE_BYTES<T> - TILE_BITS_BYTES;
 
 /* The interface of by_columns for a tile whose words are rows: the values of a row follow one another. */

@@ -717,64 +717,6 @@ PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *val
 /* What is done with a block besides checking it. */
 enum reading { VERIFY, DECODE, ADD };
 
-/* Check all rules of tile t of a pici block, and its part of the index; if the tile itself is valid, decode it or
- * add it to dst, as DO says. SUM: arith<dtype> or arith_xor<T> for ADD. Returns a fault. stage may be used again at
- * once. */
-template <reading DO, class SUM, class T>
-PICI_DEV uint64_t tile_read(const block_view &v, uint64_t t, T *dst, uint8_t *stage)
-{
-    const columns c = get_columns(v.bytes + HEADER_BYTES, t);
-    const uint64_t entry = load_index(v, t), next = t + 1 < v.tiles ? load_index(v, t + 1) : 0;
-    const unsigned left = elements_of(v.count, t);
-    if (left < TILE) {
-        const unsigned lane = hw::lane();
-        const unsigned even = hw::ballot(past_end(c.word[0], 2 * lane, left)),
-                       odd = hw::ballot(past_end(c.word[1], 2 * lane + 1, left));
-        if (even | odd) {
-            const unsigned e = even ? 2 * (hw::ffs(even) - 1) : COLS, o = odd ? 2 * (hw::ffs(odd) - 1) + 1 : COLS;
-            return tile_fault(t, TILE_PAST_END, e < o ? e : o);
-        }
-    }
-    const unsigned before = tile_offset(c);
-    const unsigned nnz = hw::shfl(before + hw::popc(c.word[0]) + hw::popc(c.word[1]), LANES - 1);
-    /* An entry beyond nnz is reported here, but an earlier tile has a fault too: the counts before do not add up to
-     * it. */
-    if ((t == 0 && entry != 0) || entry > v.nnz)
-        return tile_fault(t, TILE_ENTRY, 0);
-    if (nnz > v.nnz - entry)
-        return tile_fault(t, TILE_MORE, 0);
-    uint64_t wrong = 0;
-    if (t + 1 < v.tiles) {
-        if (next != entry + nnz)
-            wrong = tile_fault(t + 1, TILE_ENTRY, 0);
-    } else if (entry + nnz != v.nnz) {
-        wrong = tile_fault(t + 1, 0, 0);
-    }
-
-    const T *from = (const T *)(v.bytes + v.values_offset) + entry;
-    T *values = nullptr;
-    bool zero;
-    if constexpr (DO == ADD) {
-        if (nnz <= SPARSE_TILE)
-            zero = tile_add_list<SUM>(tile_at(dst, v.count, t), stage, from, c, before, nnz);
-        else
-            zero = warp_copy_in<true>(values, stage, from, nnz);
-    } else {
-        zero = warp_copy_in<DO == DECODE>(values, stage, from, nnz);
-    }
-    if (hw::ballot(zero)) {
-        wrong = tile_fault(t, TILE_ZERO, warp_find_zero(from, nnz));
-    } else if constexpr (DO == DECODE) {
-        tile_scatter(tile_at(dst, v.count, t), (const T *)values, c, before);
-    } else if constexpr (DO == ADD) {
-        if (nnz > SPARSE_TILE)
-            tile_add_rows<SUM>(tile_at(dst, v.count, t), (const T *)values, c, before);
-    }
-    if constexpr (DO != VERIFY)
-        hw::syncwarp();
-    return wrong;
-}
-
 } // namespace pici
 
 #endif

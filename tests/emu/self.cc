@@ -352,6 +352,38 @@ static void device_memory()
     tally(good, "a race that is not looked for", emu::error());
 }
 
+static void late_copies()
+{
+    alignas(16) static uint32_t from[64];
+    for (unsigned i = 0; i < 64; i++)
+        from[i] = i;
+    tally(runs(1, 32,
+               [] {
+                   hw::copy_async(words() + hw::lane(), (const uint32_t *)from + hw::lane());
+                   hw::copy_async_wait();
+                   hw::syncwarp();
+                   out[hw::lane()] = hw::get(words() + (hw::lane() ^ 1));
+               }) &&
+              out[0] == 1 && out[31] == 30,
+          "a late copy", "other words");
+    tally(runs(1, 32,
+               [] {
+                   hw::copy_async(words() + hw::lane(), (const uint32_t *)from + hw::lane());
+                   out[hw::lane()] = hw::get(words() + hw::lane());
+                   hw::copy_async_wait();
+               }) &&
+              (out[0] != 0 || out[1] != 1 || out[31] != 31),
+          "a late copy that is not waited for", "is there");
+    caught("a late copy that others read without a barrier", "race in shared memory", 32, [] {
+        hw::copy_async(words() + hw::lane(), (const uint32_t *)from + hw::lane());
+        hw::syncwarp();
+        hw::copy_async_wait();
+        hw::get(words() + (hw::lane() ^ 1));
+    });
+    caught("a late copy that is never waited for", "ends before its copy", 32,
+           [] { hw::copy_async(words() + hw::lane(), (const uint32_t *)from + hw::lane()); });
+}
+
 static void limits()
 {
     const auto nothing = [] {};
@@ -406,6 +438,7 @@ int main(void)
     good_kernels();
     bad_kernels();
     device_memory();
+    late_copies();
     limits();
     bank_conflicts();
     printf("%u passed, %u failed\n", passed, failed);

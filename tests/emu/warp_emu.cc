@@ -42,6 +42,13 @@ struct byte_state {
 
 struct block;
 
+/* Bytes that are to be copied to shared memory. */
+struct late_copy {
+    uint8_t *to;
+    std::vector<uint8_t> bytes;
+    unsigned line;
+};
+
 struct fiber {
     thread_id id;
     block *in = nullptr;
@@ -55,6 +62,7 @@ struct fiber {
     size_t slot = 0; /* index among the fibers that can run */
     device_thread device;
     bank_thread banks;
+    std::vector<late_copy> copies; /* begun, and not waited for */
 };
 
 struct block {
@@ -149,6 +157,8 @@ void fiber_main()
     f->fake = nullptr;
     entered();
     (*w.kernel)();
+    if (!f->copies.empty() && !w.failed)
+        fail("line %u: a thread ends before its copy to shared memory", f->copies[0].line);
     f->ended = true;
     leave(f);
     abort();
@@ -502,6 +512,24 @@ void touch_device(const void *p, size_t bytes, device_use how, unsigned line)
     const std::string race = w.device.use(f->device, position_of(f), p, bytes, how, line);
     if (!race.empty())
         fail("%s", race.c_str());
+}
+
+void copy_later(void *to, const void *bytes, size_t count, unsigned line)
+{
+    const uint8_t *const from = (const uint8_t *)bytes;
+    touch_shared(to, count, true, false, line);
+    for (size_t i = 0; i < count; i++)
+        ((uint8_t *)to)[i] = (uint8_t)next_random();
+    w.now->copies.push_back({(uint8_t *)to, {from, from + count}, line});
+}
+
+void copy_now()
+{
+    for (const late_copy &c : w.now->copies) {
+        touch_shared(c.to, c.bytes.size(), true, false, c.line);
+        memcpy(c.to, c.bytes.data(), c.bytes.size());
+    }
+    w.now->copies.clear();
 }
 
 void fence()

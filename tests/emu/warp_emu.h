@@ -89,6 +89,9 @@ void touch_shared(const void *p, size_t bytes, bool write, bool atomic, unsigned
 void aligned(const void *p, size_t bytes, unsigned line);
 void touch_device(const void *p, size_t bytes, device_use, unsigned line);
 void fence();
+/* Write some bytes of shared memory, which are undefined until the thread calls copy_now. */
+void copy_later(void *to, const void *bytes, size_t count, unsigned line);
+void copy_now();
 /* All lanes of a warp pass here: what they access before is not the same instruction as what they access after. */
 void in_step();
 /* Let other fibers run, in a loop that waits for them. */
@@ -234,6 +237,20 @@ template <class T> PICI_DEV void store(T *p, T v, EMU_LINE)
     emu::aligned(p, sizeof(T), line);
     emu::touch_device(p, sizeof(T), emu::STORE, line);
     *p = v;
+}
+
+/* Nothing is there before the wait. */
+template <class T> PICI_DEV void copy_async(T *to, const T *from, EMU_LINE)
+{
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "what cp.async can copy");
+    emu::aligned(to, sizeof(T), line);
+    const T v = load(from, line);
+    emu::copy_later(to, &v, sizeof v, line);
+}
+
+PICI_DEV void copy_async_wait()
+{
+    emu::copy_now();
 }
 
 template <class T> PICI_DEV T load_once(const T *p, EMU_LINE)
