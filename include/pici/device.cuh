@@ -18,9 +18,9 @@
 
 #include "pici/device_blockwide.cuh"
 #include "pici/device_coo.cuh"
-#include "pici/device_read.cuh"
 #include "pici/device_dense.cuh"
 #include "pici/device_hybrid_make.cuh"
+#include "pici/device_read.cuh"
 #include "pici/device_tiles.cuh"
 
 #endif

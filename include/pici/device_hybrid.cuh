@@ -109,21 +109,8 @@ struct tile_of_group {
 /* The lane's two rows of the bitvector at p, which may have any alignment. */
 PICI_DEV columns load_rows(const uint8_t *p)
 {
-    const unsigned skew = (unsigned)((uintptr_t)p % 4);
-    const uint32_t *from = (const uint32_t *)(p - skew) + 4 * hw::lane();
-    uint32_t w[5];
-    PICI_UNROLL
-    for (unsigned i = 0; i < 5; i++)
-        w[i] = i < 4 || skew ? hw::load(from + i) : 0;
-    if (skew) {
-        PICI_UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            w[i] = hw::funnel_l(w[i], w[i + 1], 32 - 8 * skew);
-    }
-    columns c;
-    c.word[0] = w[0] | (uint64_t)w[1] << 32;
-    c.word[1] = w[2] | (uint64_t)w[3] << 32;
-    return c;
+    const raw128 v = load_unaligned(p + 16 * hw::lane());
+    return columns{{v.lo, v.hi}};
 }
 
 /* Has a tile of these rows a run of 256 nonzeros? */

@@ -75,6 +75,23 @@ PICI_DEV bool is_aligned(const void *p, unsigned bytes)
     return (uintptr_t)p % bytes == 0;
 }
 
+/* 16 bytes at any alignment. Reads whole words of 4 bytes. */
+PICI_DEV raw128 load_unaligned(const uint8_t *p)
+{
+    const unsigned skew = (unsigned)((uintptr_t)p % 4);
+    const uint32_t *from = (const uint32_t *)(p - skew);
+    uint32_t w[5];
+    PICI_UNROLL
+    for (unsigned i = 0; i < 5; i++)
+        w[i] = i < 4 || skew ? hw::load(from + i) : 0;
+    if (skew) {
+        PICI_UNROLL
+        for (unsigned i = 0; i < 4; i++)
+            w[i] = hw::funnel_l(w[i], w[i + 1], 32 - 8 * skew);
+    }
+    return raw128{w[0] | (uint64_t)w[1] << 32, w[2] | (uint64_t)w[3] << 32};
+}
+
 /* ---- a tile of dense elements ---- */
 
 template <class T> struct dense_tile {
