@@ -131,6 +131,8 @@ static void check_count(const std::vector<uint64_t> &lengths, enum pici_dtype dt
     enum { AROUND = 0x5a };
     const unsigned width = (unsigned)pici_dtype_width(dtype), count = (unsigned)lengths.size();
     std::vector<struct pici_cuda_count> jobs(count);
+    const std::vector<uint64_t> zeros(2 * count + 1);
+    buffer scratch(zeros.size() * 8, 0, zeros.data());
     std::vector<elements *> held;
     std::vector<uint64_t> want[2]; /* exact, and by value */
     const uint64_t sign = dtype <= PICI_F8E5M2 ? UINT64_C(1) << (8 * width - 1) : 0;
@@ -142,7 +144,7 @@ static void check_count(const std::vector<uint64_t> &lengths, enum pici_dtype dt
         zeros_negate(src.data(), lengths[i], dtype, 300000, &rng);
         elements *e = new elements(src, (size_t)lengths[i] * width, some_skew(dtype));
         held.push_back(e);
-        jobs[i] = {e->at, lengths[i], (uint64_t *)out.at + i};
+        jobs[i] = {e->at, lengths[i], (uint64_t *)out.at + i, (uint64_t *)scratch.at + 2 * i};
         want[0][i] = want[1][i] = 0;
         for (uint64_t k = 0; k < lengths[i]; k++) {
             const uint64_t v = ref_load(src.data(), k, width);
@@ -155,6 +157,7 @@ static void check_count(const std::vector<uint64_t> &lengths, enum pici_dtype dt
         const cudaError_t e = pici_cuda_count(jobs.data(), count, dtype, by_value, stream);
         tally(!e && device_good() && memcmp(out.get(out.bytes).data(), want[by_value].data(), out.bytes) == 0,
               "count of %u arrays of %s%s: %d", count, pici_dtype_name(dtype), by_value ? " by value" : "", (int)e);
+        tally(memcmp(scratch.get(16 * count).data(), zeros.data(), 16 * count) == 0, "scratch after %u counts", count);
     }
     for (elements *e : held)
         delete e;

@@ -37,6 +37,7 @@ struct pici_lane {
     /* on the GPU, and their copies for the host */
     struct pici_cuda_result *results, *host_results; /* [blocks] */
     uint64_t *counts, *host_counts;                  /* [blocks] */
+    uint64_t *scratch;                               /* [blocks][2], zero between calls of pici_cuda_count */
     struct pici_cuda_heads *heads, *host_heads;
     struct pici_cuda_head *head, *host_head; /* [blocks] */
     uint8_t *host_prefix;
@@ -198,6 +199,7 @@ static void give(const struct gpu *g, struct pici_lane *l, uint8_t *work, size_t
     l->temp = take(work, at_work, order ? (size_t)n->slice * pici_dtype_width(n->dtype) : 0);
     l->results = take(work, at_work, results);
     l->counts = take(work, at_work, counts);
+    l->scratch = take(work, at_work, 2 * counts);
     l->heads = take(work, at_work, sizeof *l->heads);
     l->head = take(work, at_work, head);
     l->host_results = take(pinned, at_pinned, results);
@@ -254,6 +256,11 @@ static enum pici_status gpu_room(void *self, const struct engine_needs *needs, s
         l->nnz = NULL;
         l->len = NULL;
         l->status = PICI_OK;
+        s = status_of(g, cudaMemsetAsync(l->scratch, 0, (size_t)needs->blocks * 2 * sizeof *l->scratch, l->stream),
+                      "cudaMemsetAsync");
+        if (s)
+            return s;
+        l->open = 1;
     }
     *room = (struct engine_room){.messages = g->messages.p, .sums = g->sums.p};
     return PICI_OK;
@@ -467,7 +474,7 @@ static void gpu_count(struct pici_lane *l, const void *const *src, const uint64_
     struct pici_cuda_count jobs[32];
     for (int i = 0, k; i < runs; i += k) {
         for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && i + k < runs; k++)
-            jobs[k] = (struct pici_cuda_count){src[i + k], n[i + k], &l->counts[i + k]};
+            jobs[k] = (struct pici_cuda_count){src[i + k], n[i + k], &l->counts[i + k], &l->scratch[2 * (i + k)]};
         gpu_begun(l, pici_cuda_count(jobs, (unsigned)k, (unsigned)dtype, by_value, l->stream), "counting");
     }
     l->nnz = nnz;

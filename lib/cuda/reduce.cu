@@ -79,12 +79,6 @@ struct count_jobs {
     int by_value;
 };
 
-PICI_KERNEL(32, 1) zero_kernel(const count_jobs jobs)
-{
-    if (hw::thread() == 0)
-        hw::store(jobs.job[hw::block_y()].nnz, UINT64_C(0));
-}
-
 /* The top bit of each element in a word. */
 template <class T> constexpr uint64_t TOPS = UINT64_MAX / (T) ~(T)0 << (8 * sizeof(T) - 1);
 
@@ -118,15 +112,21 @@ template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_j
     if (hw::lane() == 0)
         hw::shared_add(all, nnz);
     hw::syncthreads();
-    if (hw::thread() == 0)
-        hw::atomic_add(job.nnz, hw::get(all));
+    if (hw::thread() != 0)
+        return;
+    /* the thread block that ends last has the sum, and clears the scratch for the next call */
+    hw::atomic_add(job.scratch, hw::get(all));
+    hw::fence();
+    if (hw::atomic_add(job.scratch + 1, UINT64_C(1)) + 1 == hw::blocks_x()) {
+        hw::fence();
+        hw::store(job.nnz, hw::load_settled(job.scratch));
+        hw::store_relaxed(job.scratch, 0);
+        hw::store_relaxed(job.scratch + 1, 0);
+    }
 }
 
 static cudaError_t count_batch(const count_jobs &jobs, unsigned count, unsigned dtype, uint64_t n, cudaStream_t stream)
 {
-    const cudaError_t e = launch(zero_kernel, 1, count, 32, 0, jobs, stream);
-    if (e || !n)
-        return e;
 #define LAUNCH(T) launch_jobs(count_kernel<T>, parts_of(n, sizeof(T)), count, THREADS, 8, COUNT_BLOCKS, jobs, stream)
     BY_WIDTH(dtype, LAUNCH)
 #undef LAUNCH

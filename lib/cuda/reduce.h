@@ -17,7 +17,8 @@ extern "C" {
 struct pici_cuda_count {
     const void *src; /* n elements */
     uint64_t n;
-    uint64_t *nnz; /* aligned to 8 */
+    uint64_t *nnz;     /* aligned to 8 */
+    uint64_t *scratch; /* two words of the job's own, aligned to 8: zero before, and again after */
 };
 
 /* *nnz of each job = the number of nonzero elements of its src. by_value: elements are floats, and -0.0 is a zero.
