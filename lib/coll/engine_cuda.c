@@ -19,7 +19,7 @@
 #include "cuda/reduce.h"
 #include "pici/cuda.h"
 
-enum { ALIGN = 256, HALT_MS = 1000, PREFIX = 32, LOOKS = 2000 };
+enum { ALIGN = 256, HALT_MS = 1000, PREFIX = 32, LOOKS = 2000, READS = 32 };
 
 int pici_cuda_move_ms = 60000;
 
@@ -38,9 +38,16 @@ struct pici_lane {
     struct pici_cuda_result *results, *host_results; /* [blocks] */
     uint64_t *counts, *host_counts;                  /* [blocks] */
     uint64_t *scratch;                               /* [blocks][2], zero between calls of pici_cuda_count */
+    uint8_t *controls;                               /* [blocks] workspaces of pici_cuda_read_cleared */
     struct pici_cuda_heads *heads, *host_heads;
     struct pici_cuda_head *head, *host_head; /* [blocks] */
     uint8_t *host_prefix;
+
+    /* blocks to read that are not launched yet; each into other elements, with results and controls in a row */
+    struct pici_cuda_decode reads[READS];
+    unsigned waiting;
+    int adding;
+    enum pici_dtype reading;
 
     /* what is being made or looked at */
     uint64_t *nnz; /* counting */
@@ -102,10 +109,32 @@ static void gpu_begun(struct pici_lane *l, cudaError_t e, const char *what)
     begun(l, status_of(l->gpu, e, what), what);
 }
 
-static void copy_bytes(struct pici_lane *l, void *to, const void *from, size_t bytes)
+/* Launch the blocks to read, in one kernel: before any other work of the lane that may use what they are read to. */
+static void launch_reads(struct pici_lane *l)
+{
+    const unsigned count = l->waiting;
+    l->waiting = 0;
+    if (count) {
+        const enum pici_status s = pici_cuda_read_cleared(l->reads, count, l->reading, l->adding,
+                                                          l->controls + (l->used - count) * PICI_CUDA_READ_WORKSPACE,
+                                                          count * PICI_CUDA_READ_WORKSPACE, l->stream);
+        if (s)
+            l->used -= count; /* they have no results */
+        begun(l, codec_status(l->gpu, s, "decoding"), "decoding");
+    }
+}
+
+/* Copy what no block that waits to be read changes. */
+static void copy_input(struct pici_lane *l, void *to, const void *from, size_t bytes)
 {
     if (bytes)
         gpu_begun(l, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, l->stream), "cudaMemcpyAsync");
+}
+
+static void copy_bytes(struct pici_lane *l, void *to, const void *from, size_t bytes)
+{
+    launch_reads(l);
+    copy_input(l, to, from, bytes);
 }
 
 /* ---- memory and lanes ---- */
@@ -200,6 +229,7 @@ static void give(const struct gpu *g, struct pici_lane *l, uint8_t *work, size_t
     l->results = take(work, at_work, results);
     l->counts = take(work, at_work, counts);
     l->scratch = take(work, at_work, 2 * counts);
+    l->controls = take(work, at_work, blocks * PICI_CUDA_READ_WORKSPACE);
     l->heads = take(work, at_work, sizeof *l->heads);
     l->head = take(work, at_work, head);
     l->host_results = take(pinned, at_pinned, results);
@@ -252,12 +282,16 @@ static enum pici_status gpu_room(void *self, const struct engine_needs *needs, s
         l->gpu = g;
         give(g, l, g->work.p, &work, g->results.p, &pinned);
         l->open = l->pending = l->looking = 0;
-        l->used = 0;
+        l->used = l->waiting = 0;
         l->nnz = NULL;
         l->len = NULL;
         l->status = PICI_OK;
         s = status_of(g, cudaMemsetAsync(l->scratch, 0, (size_t)needs->blocks * 2 * sizeof *l->scratch, l->stream),
                       "cudaMemsetAsync");
+        if (!s)
+            s = status_of(g,
+                          cudaMemsetAsync(l->controls, 0, (size_t)needs->blocks * PICI_CUDA_READ_WORKSPACE, l->stream),
+                          "cudaMemsetAsync");
         if (s)
             return s;
         l->open = 1;
@@ -385,6 +419,7 @@ static const char *gpu_error(void *self)
 /* Copy the results of all work that was begun to the host, and record an event after it. */
 static void seal(struct pici_lane *l)
 {
+    launch_reads(l);
     copy_bytes(l, l->host_results, l->results, l->used * sizeof *l->results);
     if (l->nnz)
         copy_bytes(l, l->host_counts, l->counts, (size_t)l->runs * sizeof *l->counts);
@@ -465,6 +500,7 @@ static void gpu_copy(struct pici_lane *l, void *dst, const void *src, uint64_t n
 static void gpu_positive_zeros(struct pici_lane *l, void *dst, const void *src, uint64_t n, enum pici_dtype dtype,
                                int quiet)
 {
+    launch_reads(l);
     gpu_begun(l, pici_cuda_positive_zeros(dst, src, n, (unsigned)dtype, quiet, l->stream), "clearing signs of zeros");
 }
 
@@ -472,6 +508,7 @@ static void gpu_count(struct pici_lane *l, const void *const *src, const uint64_
                       int by_value, uint64_t *nnz)
 {
     struct pici_cuda_count jobs[32];
+    launch_reads(l);
     for (int i = 0, k; i < runs; i += k) {
         for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && i + k < runs; k++)
             jobs[k] = (struct pici_cuda_count){src[i + k], n[i + k], &l->counts[i + k], &l->scratch[2 * (i + k)]};
@@ -507,6 +544,7 @@ static enum pici_status gpu_encode(struct pici_lane *l, uint8_t *message, size_t
     struct pici_cuda_encode jobs[32];
     struct pici_opts opts = PICI_OPTS_INIT;
     (void)checksum; /* room refused it */
+    launch_reads(l);
     opts.zeros = by_value && format != PICI_DENSE ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
     l->in_slots = !(g->needs.device && runs == 1);
     enum pici_status s = PICI_OK;
@@ -539,6 +577,7 @@ static void gpu_look(struct pici_lane *l, const uint8_t *message, size_t bytes, 
     if (!l->gpu->needs.device)
         return;
     l->looking = blocks;
+    launch_reads(l);
     gpu_begun(l, pici_cuda_look(l->heads, l->head, message, bytes, (unsigned)blocks, l->stream), "looking");
 }
 
@@ -558,8 +597,14 @@ static const void *legible(struct pici_lane *l, const void *block, size_t len)
     if (l->gpu->needs.device && (uintptr_t)block % 16 == 0)
         return block;
     uint8_t *slot = l->slots + l->used * l->gpu->slot;
-    copy_bytes(l, slot, block, len);
+    copy_input(l, slot, block, len);
     return slot;
+}
+
+static int apart_from(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    const uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
+    return p < q ? q - p >= a_bytes : p - q >= b_bytes;
 }
 
 static enum pici_status read_block(struct pici_lane *l, void *dst, const uint8_t *block, const struct pici_block *b,
@@ -569,13 +614,21 @@ static enum pici_status read_block(struct pici_lane *l, void *dst, const uint8_t
     const size_t len = (size_t)b->at.block_bytes;
     if (len > g->slot || l->used == (unsigned)g->needs.blocks)
         return PICI_E_CORRUPT; /* longer than any block of a slice */
+    const enum pici_dtype dtype = (enum pici_dtype)b->dtype;
+    const size_t bytes = (size_t)b->count * pici_dtype_width(dtype);
+    int apart = l->waiting < READS && l->adding == add && l->reading == dtype;
+    for (unsigned i = 0; i < l->waiting && apart; i++)
+        apart = apart_from(dst, bytes, l->reads[i].dst, (size_t)l->reads[i].n * pici_dtype_width(dtype));
+    if (!apart)
+        launch_reads(l);
     const void *from = legible(l, block, len);
-    enum pici_status s = (add ? pici_scatter_add_cuda : pici_decompress_cuda)(
-        dst, b->count, (enum pici_dtype)b->dtype, from, len, NULL, &l->results[l->used],
-        l->workspace + l->used * g->workspace, PICI_CUDA_READ_WORKSPACE, l->stream);
+    l->reads[l->waiting++] =
+        (struct pici_cuda_decode){.dst = dst, .n = b->count, .block = from, .len = len, .result = &l->results[l->used]};
+    l->adding = add;
+    l->reading = dtype;
+    l->used++;
     l->open = 1;
-    l->used += !s;
-    return codec_status(g, s, "decoding");
+    return PICI_OK;
 }
 
 static enum pici_status gpu_decode(struct pici_lane *l, void *dst, const uint8_t *block, const struct pici_block *b,
@@ -593,6 +646,7 @@ static enum pici_status gpu_fold(struct pici_lane *l, void *dst, const uint8_t *
     if (op != PICI_MIN && op != PICI_MAX)
         return read_block(l, dst, block, b, 1);
     enum pici_status s = read_block(l, l->temp, block, b, 0);
+    launch_reads(l);
     if (!s)
         gpu_begun(l, pici_cuda_order(dst, l->temp, b->count, b->dtype, op == PICI_MAX, l->stream), "comparing");
     return s;
@@ -618,6 +672,7 @@ static void gpu_containers(struct pici_lane *l, uint64_t tiles[PICI_CONTAINERS],
 
 static void gpu_divide(struct pici_lane *l, void *dst, uint64_t n, enum pici_dtype dtype, int ranks)
 {
+    launch_reads(l);
     gpu_begun(l, pici_cuda_divide(dst, n, (unsigned)dtype, ranks, l->stream), "dividing");
 }
 

@@ -4,6 +4,7 @@
  * jobs at a time. */
 #include "format.h"
 #include "launch.cuh"
+#include "reduce.h"
 #include "sized.h"
 
 /* pici/device_block.cuh does not include format.h, so its constants are compared here. */
@@ -231,9 +232,10 @@ enum pici_status pici_diff_cuda(void *block, size_t cap, struct pici_cuda_result
 
 typedef cudaError_t launch_reader(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 
-/* dtype: 0 for verify. */
+/* dtype: 0 for verify. cleared: the workspace is zero. */
 static enum pici_status read_batch(launch_reader *reader, const struct pici_cuda_decode *jobs, size_t count,
-                                   unsigned dtype, void *workspace, size_t workspace_bytes, cudaStream_t stream)
+                                   unsigned dtype, bool cleared, void *workspace, size_t workspace_bytes,
+                                   cudaStream_t stream)
 {
     const unsigned w = dtype ? (unsigned)pici::width_log2(dtype) : 0;
     if ((!jobs && count) || (!workspace && count) || !is_aligned_to(workspace, 16) ||
@@ -255,7 +257,7 @@ static enum pici_status read_batch(launch_reader *reader, const struct pici_cuda
     if (!count)
         return PICI_OK;
     pici_cuda_control *control = (pici_cuda_control *)workspace;
-    cudaError_t e = cudaMemsetAsync(workspace, 0, (size_t)used, stream);
+    cudaError_t e = cleared ? cudaSuccess : cudaMemsetAsync(workspace, 0, (size_t)used, stream);
     for (size_t i = 0; i < count && !e; i += BATCH) {
         struct pici_cuda_decode_jobs of = {};
         uint64_t most = 0;
@@ -277,7 +279,7 @@ enum pici_status pici_decompress_batch_cuda(const struct pici_cuda_decode *jobs,
 {
     if (pici::width_log2((unsigned)dtype) < 0)
         return PICI_E_ARG;
-    return read_batch(pici_cuda_launch_decode, jobs, count, (unsigned)dtype, workspace, workspace_bytes, stream);
+    return read_batch(pici_cuda_launch_decode, jobs, count, (unsigned)dtype, false, workspace, workspace_bytes, stream);
 }
 
 enum pici_status pici_scatter_add_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype dtype,
@@ -285,7 +287,7 @@ enum pici_status pici_scatter_add_batch_cuda(const struct pici_cuda_decode *jobs
 {
     if (pici::width_log2((unsigned)dtype) < 0)
         return PICI_E_ARG;
-    return read_batch(pici_cuda_launch_add, jobs, count, (unsigned)dtype, workspace, workspace_bytes, stream);
+    return read_batch(pici_cuda_launch_add, jobs, count, (unsigned)dtype, false, workspace, workspace_bytes, stream);
 }
 
 enum pici_status pici_apply_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype dtype,
@@ -293,13 +295,20 @@ enum pici_status pici_apply_batch_cuda(const struct pici_cuda_decode *jobs, size
 {
     if (pici::width_log2((unsigned)dtype) < 0)
         return PICI_E_ARG;
-    return read_batch(pici_cuda_launch_apply, jobs, count, (unsigned)dtype, workspace, workspace_bytes, stream);
+    return read_batch(pici_cuda_launch_apply, jobs, count, (unsigned)dtype, false, workspace, workspace_bytes, stream);
+}
+
+enum pici_status pici_cuda_read_cleared(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype dtype,
+                                        int add, void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    return read_batch(add ? pici_cuda_launch_add : pici_cuda_launch_decode, jobs, count, (unsigned)dtype, true,
+                      workspace, workspace_bytes, stream);
 }
 
 enum pici_status pici_verify_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, void *workspace,
                                         size_t workspace_bytes, cudaStream_t stream)
 {
-    return read_batch(pici_cuda_launch_verify, jobs, count, 0, workspace, workspace_bytes, stream);
+    return read_batch(pici_cuda_launch_verify, jobs, count, 0, false, workspace, workspace_bytes, stream);
 }
 
 enum pici_status pici_decompress_cuda(void *dst, uint64_t n, enum pici_dtype dtype, const void *block, size_t len,

@@ -5,6 +5,8 @@
 #ifndef PICI_LIB_CUDA_DECODE_CUH
 #define PICI_LIB_CUDA_DECODE_CUH
 
+#include <stddef.h>
+
 #include "launch.cuh"
 
 namespace pici {
@@ -34,6 +36,15 @@ PICI_DEV uint64_t fault_of_job(const block_view &v, const pici_cuda_control *con
     return whole_fault(v, hw::load_settled(&control->fault), hw::load_settled(&control->nnz));
 }
 
+/* Called by one thread, when the job's other thread blocks have ended: the control is as before its first kernel. */
+PICI_DEV void clear_control(pici_cuda_control *control)
+{
+    static_assert(offsetof(pici_cuda_control, ticket) == offsetof(pici_cuda_control, done) + 4, "cleared as one word");
+    hw::store_relaxed(&control->fault, 0);
+    hw::store_relaxed((uint64_t *)&control->done, 0);
+    hw::store_relaxed(&control->nnz, 0);
+}
+
 /* Parse the header of a job's block into v and *len. Returns the job's status as far as the header determines it. */
 PICI_DEV int header_status(block_view &v, const pici_cuda_decode &call, unsigned dtype, uint64_t *len)
 {
@@ -57,8 +68,11 @@ PICI_DEV void decode_job(const pici_cuda_decode_job &job, unsigned dtype, uint8_
         int status = header_status(v, job.call, dtype, &len);
         if (!status)
             status = fault_status(fault_of_job(v, job.control));
-        if (hw::lane() == 0)
+        hw::syncwarp(); /* all lanes have read the control */
+        if (hw::lane() == 0) {
             put_result(job.call.result, pici_cuda_result{status ? 0 : len, status, 0, 0, 0});
+            clear_control(job.control);
+        }
     }
 }
 

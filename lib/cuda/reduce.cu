@@ -125,8 +125,7 @@ template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_j
     }
 }
 
-static cudaError_t count_batch(const count_jobs &jobs, unsigned count, unsigned dtype, uint64_t n, cudaStream_t stream)
-{
+static cudaError_t count_batch(const count_jobs &jobs, unsigned count, unsigned dtype, uint64_t n, cudaStream_t stream){
 #define LAUNCH(T) launch_jobs(count_kernel<T>, parts_of(n, sizeof(T)), count, THREADS, 8, COUNT_BLOCKS, jobs, stream)
     BY_WIDTH(dtype, LAUNCH)
 #undef LAUNCH

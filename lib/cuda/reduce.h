@@ -3,12 +3,15 @@
  * What collectives need of a GPU besides blocks: counting nonzeros, arithmetic other than sums, and finding the
  * blocks of a message. All functions put work into the stream and return at once. They wait for nothing, allocate
  * nothing, and can be captured into a graph. Pointers in calls and jobs are to device memory, with elements aligned
- * to their width; dtype is a valid one; n may be 0. The error returned is that of a launch. */
+ * to their width; dtype is a valid one; n may be 0. The error returned is that of a launch. Reading and counting need
+ * cleared memory of the caller's and leave it cleared, which saves an operation for each call. */
 #ifndef PICI_LIB_CUDA_REDUCE_H
 #define PICI_LIB_CUDA_REDUCE_H
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
+
+#include "pici/pici.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +38,13 @@ cudaError_t pici_cuda_positive_zeros(void *dst, const void *src, uint64_t n, uns
 
 /* dst[i] /= by, by >= 1; the same bits as pici_divide. */
 cudaError_t pici_cuda_divide(void *dst, uint64_t n, unsigned dtype, int by, cudaStream_t);
+
+struct pici_cuda_decode;
+
+/* pici_decompress_batch_cuda, or with `add` pici_scatter_add_batch_cuda, with a workspace that is zero before, and
+ * again when the work has completed: so nothing clears it first. dtype is a valid one. */
+enum pici_status pici_cuda_read_cleared(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype dtype,
+                                        int add, void *workspace, size_t workspace_bytes, cudaStream_t);
 
 struct pici_cuda_heads {
     uint8_t prefix[32]; /* the message's first bytes; zero beyond its end */
