@@ -6,9 +6,13 @@
 
 using namespace pici;
 
-constexpr unsigned HYBRID_THREADS = 256, HYBRID_BLOCKS = 2;
+/* Threads of a thread block. Two with FEW fit on a multiprocessor, or one with MANY, which takes half as long for a
+ * group: for inputs of so few groups that each has a multiprocessor to itself. */
+constexpr unsigned FEW = 256, MANY = 512;
 
-template <class T> PICI_KERNEL(HYBRID_THREADS, HYBRID_BLOCKS) hybrid_kernel(const pici_cuda_encode_jobs jobs)
+template <class T, unsigned THREADS>
+PICI_KERNEL(THREADS, MANY / THREADS)
+hybrid_kernel(const pici_cuda_encode_jobs jobs)
 {
     PICI_SHARED(memory);
     block_memory *shared = (block_memory *)memory;
@@ -37,8 +41,15 @@ template <class T> PICI_KERNEL(HYBRID_THREADS, HYBRID_BLOCKS) hybrid_kernel(cons
 template <class T>
 static cudaError_t launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
 {
-    return launch_jobs(hybrid_kernel<T>, groups_of(tiles_of(n)), count, HYBRID_THREADS,
-                       MAKE_BYTES<T>(PICI_HYBRID, HYBRID_THREADS), HYBRID_BLOCKS, *jobs, stream);
+    const uint64_t groups = groups_of(tiles_of(n));
+    int each = 0;
+    const cudaError_t e = multiprocessors(&each);
+    if (e)
+        return e;
+    return groups * count <= (uint64_t)each ? launch_jobs(hybrid_kernel<T, MANY>, groups, count, MANY,
+                                                          MAKE_BYTES<T>(PICI_HYBRID, MANY), 1, *jobs, stream)
+                                            : launch_jobs(hybrid_kernel<T, FEW>, groups, count, FEW,
+                                                          MAKE_BYTES<T>(PICI_HYBRID, FEW), MANY / FEW, *jobs, stream);
 }
 
 cudaError_t pici_cuda_launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)

@@ -77,19 +77,25 @@ PICI_DEV_HOST constexpr unsigned encode_tiles(unsigned width)
     return width == 8 ? 2 : 4;
 }
 
+/* The number of multiprocessors of the current device. */
+static inline cudaError_t multiprocessors(int *count)
+{
+    int device = 0;
+    const cudaError_t e = cudaGetDevice(&device);
+    return e ? e : cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
+}
+
 /* Launch a kernel on jobs, the largest of which has `parts` parts, each the work of one thread block. Launches just
  * enough thread blocks to fill the device: each takes parts until none are left. */
 template <class P>
 static inline cudaError_t launch_jobs(void (*kernel)(P), uint64_t parts, unsigned jobs, unsigned threads,
                                       unsigned shared, unsigned per_multiprocessor, const P &p, cudaStream_t stream)
 {
-    int device = 0, multiprocessors = 0;
-    cudaError_t e = cudaGetDevice(&device);
-    if (!e)
-        e = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    int all = 0;
+    const cudaError_t e = multiprocessors(&all);
     if (e)
         return e;
-    const uint64_t fill = ((uint64_t)multiprocessors * per_multiprocessor + jobs - 1) / jobs;
+    const uint64_t fill = ((uint64_t)all * per_multiprocessor + jobs - 1) / jobs;
     const uint64_t x = parts < fill ? parts : fill;
     return launch(kernel, x ? (unsigned)x : 1, jobs, threads, shared, p, stream);
 }
