@@ -358,12 +358,13 @@ static cudaError_t await(cudaStream_t stream, int64_t end)
 {
     static const struct timespec nap = {0, 50000};
     const enum cudaStreamCaptureMode mode = capture_relax();
+    int looks = 0;
     cudaError_t e;
-    for (int looks = 0; (e = cudaStreamQuery(stream)) == cudaErrorNotReady && milliseconds() < end; looks++)
+    for (; (e = cudaStreamQuery(stream)) == cudaErrorNotReady && milliseconds() < end; looks++)
         if (looks >= LOOKS)
             nanosleep(&nap, NULL);
     capture_restore(mode);
-    if (e)
+    if (e || looks)
         (void)cudaGetLastError(); /* cudaErrorNotReady too, which cudaGetLastError would report */
     return e;
 }

@@ -4,6 +4,7 @@
 
 #include <time.h>
 
+#include "cuda/capture.h"
 #include "transport/nap.h"
 
 /* 0: NCCL has no arithmetic for it. */
@@ -40,7 +41,9 @@ static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, cudaError_t *cu
             return asked != ncclSuccess ? asked : r;
         if (r == ncclInProgress)
             continue;
+        const enum cudaStreamCaptureMode mode = capture_relax();
         *cuda = cudaStreamQuery(stream);
+        capture_restore(mode);
         if (*cuda != cudaErrorNotReady)
             return ncclSuccess;
         (void)cudaGetLastError(); /* the program's next call of CUDA must not see that it is not ready */

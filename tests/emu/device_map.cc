@@ -155,8 +155,13 @@ std::string device_map::use(device_thread &t, const position &at, const void *p,
     const bool reads = how == LOAD || how == RELAXED_LOAD;
     const uint32_t segment = segment_of(t, at), own = segment << 1 | (atomic ? 1 : 0);
     const char *const now = reads ? "read" : "written";
-    cell *c = cells((uintptr_t)p);
+    cell *c = cells((uintptr_t)p), old, made; /* of the byte before: as it was, and as it is now */
     for (size_t i = 0; i < bytes; i++, c++) {
+        if (i && c->write == old.write && c->read == old.read) {
+            *c = made;
+            continue;
+        }
+        old = *c;
         const uint32_t writer = c->write >> 1, reader = c->read >> 1;
         if (writer >= first && !(atomic && c->write & 1)) {
             if (writer != segment && !before(writer, t, at))
@@ -177,6 +182,7 @@ std::string device_map::use(device_thread &t, const position &at, const void *p,
             c->write_line = (uint16_t)line;
             c->read = 0;
         }
+        made = *c;
     }
     if (!atomic)
         return "";
