@@ -360,7 +360,7 @@ static void check_hostile(const uint8_t *block, size_t len, const char *what)
     enum { ROOM = 3 * 4096 + 5 };
     struct ref_fault want;
 #ifdef PICI_DEVICE_HW
-    /* positions of an invalid coo block may repeat: several threads then add to an element, whose value means nothing */
+    /* positions of an invalid coo block may repeat: several threads then add to an element, of no meaning */
     emu::watch_races(len < 6 || block[5] == PICI_PICI || block[5] == PICI_HYBRID);
 #endif
     struct ref_header h;

@@ -43,7 +43,7 @@ struct rank {
 
 static int json;
 
-/* Say what is wrong, and end this process; the others end when they wait in vain, or when the parent sees it. */
+/* Say what is wrong, and end this process; the parent sees it and ends the others. */
 __attribute__((format(printf, 2, 3), noreturn)) static void die(const struct rank *r, const char *format, ...)
 {
     va_list args;

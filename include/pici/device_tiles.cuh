@@ -487,8 +487,8 @@ PICI_DEV bool copy_in_units(U *to, const U *from, unsigned first, unsigned end)
 }
 
 /* Copy n values of a block to stage (only if PUT). Returns whether one is zero; a lane's. values: out, where they
- * are in stage, with the same alignment to four bytes as `from`; if SPREAD, where they would be IN_ORDER, for by_columns.
- * When it returns they are visible to the warp. */
+ * are in stage, with the same alignment to four bytes as `from`; if SPREAD, where they would be IN_ORDER, for
+ * by_columns. When it returns they are visible to the warp. */
 template <bool PUT, stage_order ORDER = SPREAD, class T>
 PICI_DEV bool warp_copy_in(T *&values, uint8_t *stage, const T *from, unsigned n)
 {
