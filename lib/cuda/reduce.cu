@@ -125,11 +125,12 @@ template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_j
     }
 }
 
-static cudaError_t count_batch(const count_jobs &jobs, unsigned count, unsigned dtype, uint64_t n, cudaStream_t stream){
 #define LAUNCH(T) launch_jobs(count_kernel<T>, parts_of(n, sizeof(T)), count, THREADS, 8, COUNT_BLOCKS, jobs, stream)
-    BY_WIDTH(dtype, LAUNCH)
-#undef LAUNCH
+static cudaError_t count_batch(const count_jobs &jobs, unsigned count, unsigned dtype, uint64_t n, cudaStream_t stream)
+{
+    BY_WIDTH(dtype, LAUNCH);
 }
+#undef LAUNCH
 
 cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, unsigned dtype, int by_value,
                             cudaStream_t stream)
