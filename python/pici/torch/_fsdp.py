@@ -144,8 +144,10 @@ def fully_shard(model: torch.nn.Module) -> None:
         pici.torch.fully_shard(model)
 
     What pici cannot do is done by torch as before: CUDA tensors unless PICI_TORCH_CUDA=1, other dtypes, a
-    pre-multiplied sum. Gradients of mostly zeros gain by it; parameters are rarely zero. ValueError: the model has no
-    such module, or one with several groups of parameters. RuntimeError: torch is too old; nothing was changed then."""
+    pre-multiplied sum. A module with several groups of parameters (several meshes, by shard_placement_fn) keeps torch's
+    collectives, since torch takes others for modules with one group only. Gradients of mostly zeros gain by it;
+    parameters are rarely zero. ValueError: the model has no such module, or only ones with several groups.
+    RuntimeError: torch is too old; nothing was changed then."""
     modules = [m for m in model.modules() if hasattr(m, "_get_fsdp_state")]
     if not modules:
         if not _has_fully_shard():
@@ -154,14 +156,12 @@ def fully_shard(model: torch.nn.Module) -> None:
     setters = ("set_custom_all_gather", "set_custom_reduce_scatter")
     if not all(hasattr(m, s) for m in modules for s in setters):
         raise RuntimeError(f"FSDP of torch {torch.__version__} has no set_custom_all_gather: {_NEWER}")
-    names = {id(m): name or "the root" for name, m in model.named_modules()}
-    for m in modules:
-        groups = len(getattr(m._get_fsdp_state(), "_fsdp_param_groups", ()))
-        if groups > 1:
-            raise ValueError(
-                f"{names[id(m)]} has {groups} groups of parameters (several meshes through shard_placement_fn): torch "
-                "takes custom collectives for modules with one only"
-            )
+    modules = [m for m in modules if len(getattr(m._get_fsdp_state(), "_fsdp_param_groups", ())) <= 1]
+    if not modules:
+        raise ValueError(
+            "all FSDP2 modules of the model have several groups of parameters (several meshes, by shard_placement_fn): "
+            "torch takes custom collectives for modules with one only"
+        )
     all_gather, reduce_scatter = _with_base(AllGather), _with_base(ReduceScatter)
     for m in modules:
         m.set_custom_all_gather(all_gather)
