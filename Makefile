@@ -496,14 +496,17 @@ $(BUILD)/delta_small: $(BUILD)/obj/bench/delta_small.o $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 
-# Deltas in memory, and of files: 5 GiB below BUILD. WEIGHTS=FILE.safetensors: the weights for small deltas; of all rows
-# these alone with bench-delta-small, whose BENCH_ARGS=-z adds zstd.
+# Deltas in memory, and of files: 5 GiB below BUILD. WEIGHTS=FILE.safetensors: the weights for small deltas, which are
+# then also made of weights without exact zeros; of all rows these alone with bench-delta-small, whose BENCH_ARGS=-z
+# adds zstd.
 WEIGHTS =
 .PHONY: bench-delta-small
-bench-delta: $(BUILD)/bench $(BUILD)/delta_files $(BUILD)/delta_small $(BUILD)/picitool
+bench-delta: $(BUILD)/bench $(BUILD)/delta_files $(BUILD)/delta_small $(BUILD)/picitool $(BUILD)/finetune
 	@$(BUILD)/bench --delta $(BENCH_ARGS)
 	@$(BUILD)/delta_files $(BUILD)/picitool $(BUILD)
 	@$(BUILD)/delta_small $(WEIGHTS)
+	@$(if $(WEIGHTS),$(BUILD)/delta_small)
+	@$(BUILD)/finetune -s 20
 
 bench-delta-small: $(BUILD)/delta_small
 	@$(BUILD)/delta_small $(BENCH_ARGS) $(WEIGHTS)
