@@ -554,7 +554,7 @@ $(BUILD)/bench_coll: $(call coll,$(BUILD)/obj,$(COLL_SRC)) $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 
-$(NCCLDIR)/obj/bench/%.o $(EMU_DIR)/bench/%.o: private override CPPFLAGS += -DBENCH_CUDA
+$(NCCLDIR)/obj/bench/%.o $(EMU_DIR)/bench/%.o: private override CPPFLAGS += -DBENCH_CUDA -Itools -I.
 $(BUILD)/bench_coll_cuda: $(call coll,$(NCCLDIR)/obj,$(COLL_CUDA_SRC)) $(NCCL_A) $(CUDA_A) $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(NCCL_LIBS) $(LIBS) -lm
