@@ -405,7 +405,7 @@ with torch.autograd.profiler.profile() as profile:
 ours = any(e.name == "pici:all_reduce" for e in profile.function_events)
 backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
 # one write, so that the lines of the ranks do not mix
-sys.stdout.write(f"{x[-1].item()} {backend.name()} {ours}\n")
+sys.stdout.write(f"{x[-1].item()} {backend.name()} {ours}\\n")
 sys.stdout.flush()
 dist.destroy_process_group()
 """
