@@ -239,8 +239,9 @@ Test(file_delta, rules)
     cr_assert_str_eq(err.what, "");
     cr_assert(d.tensors == 3 && d.removed == 3 && d.type == TYPE_NPY);
     for (int i = 0; i < 3; i++) {
-        cr_assert_eq(d.kind[i], i);
-        cr_assert_eq(d.kinds[i], 1u);
+        static const enum delta_kind kinds[] = {DELTA_XOR, DELTA_ADDED, DELTA_REPLACED};
+        cr_assert_eq(d.kind[i], kinds[i]);
+        cr_assert_eq(d.kinds[kinds[i]], 1u);
         cr_assert(d.hash[i].base == good.table[2 * i] && d.hash[i].result == good.table[2 * i + 1]);
     }
     delta_close(&d);
@@ -254,7 +255,7 @@ Test(file_delta, rules)
         expect_rule(&p, status, rule);                                                                                 \
     } while (0)
     BROKEN(PICI_E_CORRUPT, "delta-version", p.version = NULL);
-    BROKEN(PICI_E_VERSION, "delta-version", p.version = "2");
+    BROKEN(PICI_E_VERSION, "delta-version", p.version = "3");
     BROKEN(PICI_E_VERSION, "delta-version", p.version = "");
     BROKEN(PICI_E_CORRUPT, "delta-type", p.type = NULL);
     BROKEN(PICI_E_CORRUPT, "delta-type", p.type = "np");
@@ -266,6 +267,8 @@ Test(file_delta, rules)
     BROKEN(PICI_E_CORRUPT, "delta-kind", p.kind[1] = NULL);
     BROKEN(PICI_E_CORRUPT, "delta-kind", p.kind[2] = "xo");
     BROKEN(PICI_E_CORRUPT, "delta-kind", p.kind[0] = "");
+    BROKEN(PICI_E_CORRUPT, "delta-kind", p.kind[0] = "small"); /* in version 1 */
+    BROKEN(PICI_E_CORRUPT, "delta-small", (p.version = "2", p.kind[0] = "small"));
     BROKEN(PICI_E_CORRUPT, "delta-hashes", p.table[2] = 1);
     BROKEN(PICI_E_CORRUPT, "delta-hashes", p.table[4] = 1);
     BROKEN(PICI_E_CORRUPT, "delta-hashes", p.rows = 2);
