@@ -260,10 +260,12 @@ CUDA_SRC := $(sort $(wildcard lib/cuda/*.cu))
 CUDA_OBJ = $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o) $(CUDADIR)/obj/lib/coll/engine_cuda.o
 CUDA_HOME = $(abspath $(dir $(shell command -v $(NVCC)))..)
 CUDA_TESTS := $(patsubst tests/cuda_%.cu,$(CUDADIR)/cuda_%,$(sort $(wildcard tests/cuda_*.cu)))
-CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-	-gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
-NVCC_FLAGS = -std=c++17 -O3 -g -Iinclude -Ilib -I. $(CUDA_CODE) -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden \
-	$(if $(WERROR),-Werror all-warnings) -MMD -MP
+# The tests and benchmarks may be built for fewer.
+CUDA_TEST_ARCHS = $(CUDA_ARCHS)
+nvcc_flags = -std=c++17 -O3 -g -Iinclude -Ilib -I. $(foreach a,$1,-gencode arch=compute_$(a),code=sm_$(a)) \
+	-gencode arch=compute_$(lastword $1),code=compute_$(lastword $1) \
+	-Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden $(if $(WERROR),-Werror all-warnings) -MMD -MP
+NVCC_FLAGS = $(call nvcc_flags,$(CUDA_ARCHS))
 NVCCFLAGS =
 
 .PHONY: cuda cuda-tests check-cuda
@@ -272,7 +274,8 @@ cuda-tests: $(CUDA_TESTS) $(CUDADIR)/example
 
 $(CUDADIR)/obj/flags: FORCE
 	@mkdir -p $(@D)
-	@echo "$(NVCC) $(NVCC_FLAGS) $(NVCCFLAGS)" | cmp -s - $@ || echo "$(NVCC) $(NVCC_FLAGS) $(NVCCFLAGS)" >$@
+	@echo "$(NVCC) $(NVCC_FLAGS) $(NVCCFLAGS) $(CUDA_TEST_ARCHS)" | cmp -s - $@ || \
+		echo "$(NVCC) $(NVCC_FLAGS) $(NVCCFLAGS) $(CUDA_TEST_ARCHS)" >$@
 
 $(CUDADIR)/obj/lib/%.o: lib/%.cu $(CUDADIR)/obj/flags
 	$(say) NVCC $<
@@ -282,7 +285,7 @@ $(CUDADIR)/obj/lib/%.o: lib/%.cu $(CUDADIR)/obj/flags
 $(CUDADIR)/obj/%.o: %.cu $(CUDADIR)/obj/flags
 	$(say) NVCC $<
 	@mkdir -p $(@D)
-	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCCFLAGS) -Itests -c -o $@ $<
+	$(Q)$(NVCC) $(call nvcc_flags,$(CUDA_TEST_ARCHS)) $(NVCCFLAGS) -Itests -c -o $@ $<
 
 $(CUDADIR)/obj/lib/coll/%.o: lib/coll/%.c $(BUILD)/obj/flags
 	$(say) CC $<
