@@ -75,6 +75,17 @@ PICI_DEV bool is_aligned(const void *p, unsigned bytes)
     return (uintptr_t)p % bytes == 0;
 }
 
+/* 16 bytes from byte `skew` of five words on, 0 <= skew < 4. */
+PICI_DEV raw128 quad_within(uint32_t (&w)[5], unsigned skew)
+{
+    if (skew) {
+        PICI_UNROLL
+        for (unsigned i = 0; i < 4; i++)
+            w[i] = hw::funnel_l(w[i], w[i + 1], 32 - 8 * skew);
+    }
+    return raw128{w[0] | (uint64_t)w[1] << 32, w[2] | (uint64_t)w[3] << 32};
+}
+
 /* 16 bytes at any alignment. Reads whole words of 4 bytes. */
 PICI_DEV raw128 load_unaligned(const uint8_t *p)
 {
@@ -84,12 +95,7 @@ PICI_DEV raw128 load_unaligned(const uint8_t *p)
     PICI_UNROLL
     for (unsigned i = 0; i < 5; i++)
         w[i] = i < 4 || skew ? hw::load(from + i) : 0;
-    if (skew) {
-        PICI_UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            w[i] = hw::funnel_l(w[i], w[i + 1], 32 - 8 * skew);
-    }
-    return raw128{w[0] | (uint64_t)w[1] << 32, w[2] | (uint64_t)w[3] << 32};
+    return quad_within(w, skew);
 }
 
 /* ---- a tile of dense elements ---- */
@@ -402,13 +408,45 @@ PICI_DEV unsigned rank_rows(const raw_pair<T> (&v)[GROUP], unsigned at, EACH eac
     return at;
 }
 
-/* Copy n values from stage to a block; narrow ones in words of 4 bytes. stage may be used again after a
- * __syncwarp(). */
-template <stage_order ORDER = SPREAD, class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsigned n)
+/* 16 bytes of a stage that is SPREAD, from element i on. */
+template <class T> PICI_DEV raw128 staged_quad(const uint8_t *stage, unsigned i)
+{
+    if constexpr (sizeof(T) == 8) {
+        const uint64_t *const from = (const uint64_t *)stage;
+        return raw128{hw::get(from + staged<uint64_t>(i)), hw::get(from + staged<uint64_t>(i + 1))};
+    } else {
+        const unsigned at = i * sizeof(T), skew = at % 4;
+        uint32_t w[5];
+        PICI_UNROLL
+        for (unsigned k = 0; k < 5; k++)
+            w[k] = k < 4 || skew ? hw::get((const uint32_t *)stage + staged<uint32_t>(at / 4 + k)) : 0;
+        return quad_within(w, skew);
+    }
+}
+
+/* warp_copy_out by 16 bytes, which a lane reads in words: the lanes' words are in different banks only if SPREAD. */
+template <class T> PICI_DEV void copy_out_quads(T *to, const uint8_t *stage, unsigned n)
+{
+    constexpr unsigned PER = 16 / sizeof(T);
+    const unsigned gap = (unsigned)((0 - (uintptr_t)to) % 16 / sizeof(T)), first = gap < n ? gap : n;
+    /* the last word of each quad is whole */
+    const unsigned most = sizeof(T) < 4 ? n * sizeof(T) / 4 * 4 / sizeof(T) : n;
+    const unsigned end = first < most ? first + (most - first) / PER * PER : first;
+    for (unsigned i = first + PER * hw::lane(); i < end; i += PER * LANES)
+        hw::store((raw128 *)(to + i), staged_quad<T>(stage, i));
+    PICI_UNROLL_1
+    for (unsigned k = hw::lane(); k < first + n - end; k += LANES) {
+        const unsigned i = k < first ? k : k - first + end;
+        hw::store(to + i, hw::get((const T *)stage + staged<T>(i)));
+    }
+}
+
+/* warp_copy_out by elements, or by words of 4 bytes if elements are narrower. */
+template <class T> PICI_DEV void copy_out_words(T *to, const uint8_t *stage, unsigned n)
 {
     if constexpr (sizeof(T) >= 4) {
         for (unsigned i = hw::lane(); i < n; i += LANES)
-            hw::store(to + i, hw::get((const T *)stage + place_of<ORDER, T>(i)));
+            hw::store(to + i, hw::get((const T *)stage + i));
     } else {
         constexpr unsigned WIDTH = sizeof(T);
         const unsigned lane = hw::lane(), skew = (unsigned)((uintptr_t)to % 4), end = skew + n * WIDTH;
@@ -418,17 +456,26 @@ template <stage_order ORDER = SPREAD, class T> PICI_DEV void warp_copy_out(T *to
         const uint32_t *from = (const uint32_t *)stage;
         PICI_UNROLL_4
         for (unsigned i = first + lane; i < whole; i += LANES) {
-            uint32_t v = hw::get(from + place_of<ORDER, uint32_t>(i));
+            uint32_t v = hw::get(from + i);
             if (skew)
-                v = hw::funnel_l(hw::get(from + place_of<ORDER, uint32_t>(i - 1)), v, 8 * skew);
+                v = hw::funnel_l(hw::get(from + i - 1), v, 8 * skew);
             hw::store((uint32_t *)words + i, v);
         }
         /* the elements left over at both ends, one a lane */
         const unsigned rest = 4 * (whole > first ? whole : first);
         const unsigned k = lane < 8 ? skew + lane * WIDTH : rest + (lane - 8) * WIDTH;
         if (k < end && (lane < 8 ? first && k < 4 : true))
-            hw::store((T *)(words + k), hw::get((const T *)stage + place_of<ORDER, T>((k - skew) / WIDTH)));
+            hw::store((T *)(words + k), hw::get((const T *)(stage + (k - skew))));
     }
+}
+
+/* Copy n values from stage to a block. stage may be used again after a __syncwarp(). */
+template <stage_order ORDER = SPREAD, class T> PICI_DEV void warp_copy_out(T *to, const uint8_t *stage, unsigned n)
+{
+    if constexpr (ORDER == SPREAD)
+        copy_out_quads(to, stage, n);
+    else
+        copy_out_words(to, stage, n);
 }
 
 /* Whether one of the elements in this word is zero. */
