@@ -258,7 +258,7 @@ CUDADIR = $(BUILD)/cuda
 CUDA_A = $(CUDADIR)/libpici_cuda.a
 CUDA_SRC := $(sort $(wildcard lib/cuda/*.cu))
 CUDA_OBJ = $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o) $(CUDADIR)/obj/lib/coll/engine_cuda.o
-CUDA_HOME = $(abspath $(dir $(shell command -v $(NVCC)))..)
+CUDA_HOME = $(abspath $(dir $(shell command -v $(lastword $(NVCC))))..)
 CUDA_TESTS := $(patsubst tests/cuda_%.cu,$(CUDADIR)/cuda_%,$(sort $(wildcard tests/cuda_*.cu)))
 # The tests and benchmarks may be built for fewer.
 CUDA_TEST_ARCHS = $(CUDA_ARCHS)
