@@ -124,6 +124,54 @@ struct pici_tune {
  * does not have. PICI_E_BROKEN: the communicator is broken, or requests are in flight. */
 PICI_API enum pici_status pici_comm_tune(struct pici_comm *, const struct pici_tune *);
 
+/* Value codecs: what the elements of a call are rounded to when they are sent. This is the one lossy thing here; only
+ * a caller can ask for it. docs/collectives.md says what it does to results; formats/values.md has the codecs'
+ * arithmetic. */
+enum pici_value_codec {
+    PICI_VALUES_EXACT = 0, /* not at all */
+    PICI_VALUES_CAST = 1,  /* to a narrower float. f32, f64; all operations */
+    PICI_VALUES_QSGD = 2,  /* to 3, 15 or 255 levels of a bucket's scale. f32, f16, bf16, f64; SUM, AVG, all-gather */
+    PICI_VALUES_ZFP = 3    /* by libzfp, for smooth fields. f32, f64; SUM, AVG, all-gather. PICI_E_UNSUPPORTED if the
+                            * library was built without libzfp, or for buffers in GPU memory */
+};
+enum pici_norm {
+    PICI_NORM_MAX = 0, /* a bucket's scale is its greatest magnitude */
+    PICI_NORM_L2 = 1   /* its 2-norm */
+};
+enum pici_rounding {
+    PICI_ROUND_RANDOM = 0, /* up or down at random, so that the mean is exact: unbiased */
+    PICI_ROUND_NEAREST = 1 /* less error; use it with a residual */
+};
+
+/* A value codec with its parameters. 0 stands for the default of each member; members that the codec does not use are
+ * ignored. All but `residual` must be the same on all ranks.
+ *   PICI_E_ARG           size below that of the first version, or a member out of range
+ *   PICI_E_UNSUPPORTED   an unknown codec or member, or a dtype or operation that the codec does not have */
+struct pici_values {
+    size_t size; /* PICI_VALUES_INIT */
+    enum pici_value_codec codec;
+    unsigned phases;             /* in which messages are narrowed: 1 those that reduce (in DOUBLING all), 2 those that
+                                  * gather; 3 or 0: both */
+    enum pici_dtype cast;        /* CAST: PICI_BF16 (default) or PICI_F16 for f32; PICI_F32 (default) for f64 */
+    int bits;                    /* QSGD: of an element: 2, 4 or 8 (default) */
+    enum pici_norm norm;         /* QSGD */
+    enum pici_rounding rounding; /* QSGD */
+    uint32_t bucket;             /* QSGD: elements that share a scale, a power of two, 64 to 4096; default 1024 */
+    uint64_t seed;               /* QSGD, random rounding: the same seed gives the same results */
+    double rate;                 /* ZFP: bits of an element; from 2.25 (f32), 3 (f64) in 1-D, and less in 2-D and 3-D,
+                                  * to 32, 64. One of rate and tolerance is > 0, the other 0 */
+    double tolerance;            /* ZFP: the greatest absolute error of each encoding */
+    uint32_t nx, ny;             /* ZFP: elements of a row, rows of a plane; both 0: 1-D; ny 0: 2-D. The count of a call
+                                  * must be a multiple of nx, and of nx * ny */
+    void *residual; /* what this rank's encodings lose is added to it; or NULL. As long as send, in its kind of memory,
+                     * and apart from all other buffers */
+};
+#define PICI_VALUES_INIT                                                                                               \
+    {                                                                                                                  \
+        sizeof(struct pici_values), PICI_VALUES_EXACT, 0, (enum pici_dtype)0, 0, PICI_NORM_MAX, PICI_ROUND_RANDOM, 0,  \
+            0, 0, 0, 0, 0, NULL                                                                                        \
+    }
+
 /* Options of one call. NULL stands for PICI_COLL_OPTS_INIT. A member marked T overrides, for this call, the member of
  * struct pici_tune with the same name. The value that means "leave" there means here: use the communicator's. New
  * programs should use pici_comm_tune. A member marked = must be the same on all ranks. */

@@ -47,8 +47,7 @@ enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_com
         (unsigned)o->zeros > PICI_ZEROS_BY_VALUE ||
         (o->zeros && c->kind != PICI_ALL_GATHER && (c->op == PICI_MIN || c->op == PICI_MAX)))
         return PICI_E_UNSUPPORTED;
-    s = pici_codec_exact.accepts(NULL, c->dtype, c->op);
-    return s ? s : comm->broken || comm->generation != pici_coll_generation() ? PICI_E_BROKEN : PICI_OK;
+    return comm->broken || comm->generation != pici_coll_generation() ? PICI_E_BROKEN : PICI_OK;
 }
 
 /* A number for what the choice of an algorithm is made from, besides the call itself; 0: nothing. */
@@ -75,7 +74,7 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
     const int p = comm->ranks;
     const struct schedule *usual = pici_schedule(d->algorithm);
     c->width = pici_dtype_width(c->dtype);
-    c->codec = &pici_codec_exact;
+    int wrong = pici_values_settle(&c->values, NULL, c->dtype, c->op) != PICI_OK;
     c->by_value =
         fmt_is_float((unsigned)c->dtype) &&
         (c->kind == PICI_ALL_GATHER ? o->zeros == PICI_ZEROS_BY_VALUE : c->op == PICI_SUM || c->op == PICI_AVG);
@@ -98,7 +97,7 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
     c->formats = o->formats ? o->formats : d->formats ? d->formats : ~0u;
     const struct policy_thresholds said = {{o->inter_threshold, o->intra_threshold}, o->ag_threshold};
     const double bandwidth[] = {o->inter_bandwidth, o->intra_bandwidth};
-    int wrong = isnan(said.gather) || !(o->density >= 0 && o->density <= 1) || !(o->latency >= 0 && o->latency <= 3600);
+    wrong |= isnan(said.gather) || !(o->density >= 0 && o->density <= 1) || !(o->latency >= 0 && o->latency <= 3600);
     c->threshold.gather = said.gather >= 0 ? said.gather : d->threshold.gather;
     for (int i = 0; i < POLICY_LINKS; i++) {
         c->threshold.reduce[i] = said.reduce[i] >= 0 ? said.reduce[i] : d->threshold.reduce[i];
@@ -173,7 +172,8 @@ void pici_coll_slice(const struct pici_comm *comm, const struct coll_call *c, in
 /* Elements of a slice, and how many there are. */
 static void cut(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
-    const uint64_t widest = l->limits.segments ? (uint64_t)l->limits.segments : 1, unit = c->codec->unit(c->values);
+    const uint64_t widest = l->limits.segments ? (uint64_t)l->limits.segments : 1,
+                   unit = c->values.codec->unit(&c->values);
     uint64_t longest = 0, first, n;
     for (int i = 0; i < l->segments; i++) {
         segment_of(l, comm, c, i, &first, &n);
@@ -192,10 +192,11 @@ static void cut(struct coll_layout *l, const struct pici_comm *comm, const struc
 static size_t longest_block(const struct coll_call *c, uint64_t n)
 {
     size_t longest = 0;
-    for (int array = 0; array < c->codec->arrays; array++)
+    const struct pici_codec *codec = c->values.codec;
+    for (int array = 0; array < codec->arrays; array++)
         for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
-            const size_t bound = pici_bound((enum pici_format)f, c->codec->dtype(c->values, array, c->dtype),
-                                            c->codec->most(c->values, array, n));
+            const size_t bound =
+                pici_bound((enum pici_format)f, codec->dtype(&c->values, array), codec->most(&c->values, array, n));
             if (!bound)
                 return 0;
             longest = bound > longest ? bound : longest;
@@ -223,7 +224,7 @@ static enum pici_status new_layout(struct coll_layout *l, const struct schedule 
     l->steps = schedule->steps(schedule, &l->shape);
     cut(l, comm, c);
     const struct schedule_limits *most = &l->limits;
-    const uint64_t blocks = (uint64_t)most->segments * (uint64_t)c->codec->arrays;
+    const uint64_t blocks = (uint64_t)most->segments * (uint64_t)c->values.codec->arrays;
     const size_t block = longest_block(c, l->slice);
     l->buffers = l->window * (most->receives + most->sends + most->kept);
     uint64_t message, messages, sums, all;
@@ -238,20 +239,26 @@ static enum pici_status new_layout(struct coll_layout *l, const struct schedule 
     return PICI_OK;
 }
 
+/* Whether slices and arrays have the same lengths. */
+static int same_values(const struct values *a, const struct values *b)
+{
+    return a->codec == b->codec && a->phases == b->phases && a->cast == b->cast && a->bits == b->bits &&
+           a->bucket == b->bucket && a->nx == b->nx && a->ny == b->ny;
+}
+
 /* The last layout is kept: what a small call takes is mostly such work. */
 static enum pici_status lay_out(struct coll_layout *l, const struct schedule *schedule, const struct pici_comm *comm,
                                 const struct coll_call *c)
 {
     struct layout_cache *last = comm->last_layout;
     if (last->at.schedule == schedule && last->kind == c->kind && last->total == c->total && last->dtype == c->dtype &&
-        last->window == c->window && last->slice_bytes == c->slice_bytes && last->codec == c->codec &&
-        last->values == c->values) {
+        last->window == c->window && last->slice_bytes == c->slice_bytes && same_values(&last->values, &c->values)) {
         *l = last->at;
         return PICI_OK;
     }
     enum pici_status s = new_layout(l, schedule, comm, c);
     if (!s)
-        *last = (struct layout_cache){*l, c->kind, c->total, c->dtype, c->window, c->slice_bytes, c->codec, c->values};
+        *last = (struct layout_cache){*l, c->kind, c->total, c->dtype, c->window, c->slice_bytes, c->values};
     return s;
 }
 
@@ -279,7 +286,7 @@ int pici_layout_early(struct coll_layout *l, const struct pici_comm *comm, const
 {
     return c->kind == PICI_ALL_REDUCE && pici_early_ranks(comm->ranks) && comm->in_order && c->total &&
            c->total * c->width <= EARLY_DATA && MSG_BYTES + longest_block(c, c->total) <= EARLY_MESSAGE &&
-           c->codec->arrays == 1 && !pici_layout_choose(l, comm, c) && l->schedule->id == PICI_ALGO_DOUBLING &&
+           c->values.codec->arrays == 1 && !pici_layout_choose(l, comm, c) && l->schedule->id == PICI_ALGO_DOUBLING &&
            l->slices == 1;
 }
 

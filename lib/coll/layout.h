@@ -41,16 +41,15 @@ struct coll_call {
     double bandwidth[POLICY_LINKS];
     unsigned formats;
     int timeout_ms, checksum;
-    int blocking;                   /* the public function returns at the end */
-    int vendor;                     /* the caller permits the transport library's own collective; after hello: all
+    int blocking;         /* the public function returns at the end */
+    int vendor;           /* the caller permits the transport library's own collective; after hello: all
                                      * ranks do, and can make it */
-    int window;                     /* as asked for, like the next */
-    uint64_t slice_bytes;           /* dense bytes of a message */
-    double hint, latency;           /* the caller's: density (0: unknown), and seconds of a message */
-    int history;                    /* whether densities counted in earlier calls are used */
-    uint64_t tune;                  /* hash of what the choice of an algorithm is made from; 0: of the call alone */
-    const struct pici_codec *codec; /* of values, with its parameters */
-    const struct pici_values *values;
+    int window;           /* as asked for, like the next */
+    uint64_t slice_bytes; /* dense bytes of a message */
+    double hint, latency; /* the caller's: density (0: unknown), and seconds of a message */
+    int history;          /* whether densities counted in earlier calls are used */
+    uint64_t tune;        /* hash of what the choice of an algorithm is made from; 0: of the call alone */
+    struct values values; /* the value codec with its parameters */
     struct pici_coll_stats *stats;
     void *memory; /* the caller's scratch, or NULL */
     size_t memory_bytes;
@@ -65,8 +64,7 @@ struct layout_cache {
     enum pici_dtype dtype;
     int window;
     uint64_t slice_bytes;
-    const struct pici_codec *codec;
-    const struct pici_values *values;
+    struct values values;
 };
 
 /* Check what is wrong in the same way on all ranks, and so is returned at once. *out: the options, with defaults for

@@ -168,7 +168,7 @@ enum pici_status pici_request_room(struct pici_request *r)
     const struct engine_needs needs = {.dtype = c->dtype,
                                        .op = c->op,
                                        .slice = l->slice,
-                                       .blocks = l->limits.segments * c->codec->arrays,
+                                       .blocks = l->limits.segments * c->values.codec->arrays,
                                        .lanes = l->window,
                                        .messages = l->messages,
                                        .sums = l->sums,

@@ -2,32 +2,36 @@
 #include "format.h"
 #include "values/values.h"
 
-static enum pici_status accepts(const struct pici_values *v, enum pici_dtype dtype, enum pici_op op)
+static enum pici_status accepts(struct values *v, const struct pici_values *asked, enum pici_op op)
 {
-    (void)v;
+    (void)asked;
     (void)op;
-    return pici_dtype_width(dtype) ? PICI_OK : PICI_E_UNSUPPORTED;
+    return pici_dtype_width(v->dtype) ? PICI_OK : PICI_E_UNSUPPORTED;
 }
 
-static uint64_t unit(const struct pici_values *v)
+static uint64_t unit(const struct values *v)
 {
     (void)v;
     return TILE;
 }
 
-static uint64_t most(const struct pici_values *v, int array, uint64_t n)
+static uint64_t most(const struct values *v, int array, uint64_t n)
 {
     (void)v;
     (void)array;
     return n;
 }
 
-static enum pici_dtype dtype(const struct pici_values *v, int array, enum pici_dtype elements)
+static enum pici_dtype dtype(const struct values *v, int array)
 {
-    (void)v;
     (void)array;
-    return elements;
+    return v->dtype;
 }
 
-const struct pici_codec pici_codec_exact = {
-    .name = "exact", .arrays = 1, .accepts = accepts, .unit = unit, .most = most, .dtype = dtype};
+const struct pici_codec pici_codec_exact = {.name = "exact",
+                                            .id = PICI_VALUES_EXACT,
+                                            .arrays = 1,
+                                            .accepts = accepts,
+                                            .unit = unit,
+                                            .most = most,
+                                            .dtype = dtype};

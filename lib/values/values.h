@@ -2,15 +2,36 @@
  *
  * Value codecs: what represents n elements in a message. A codec turns the elements of a segment's slice into arrays of
  * existing dtypes, and each array is sent as an ordinary lossless block. A codec knows nothing of blocks, messages or
- * nonzero positions. There is one codec in each file, and all ranks of a collective use the same one.
- *
- * The exact codec is the only one so far. It has one array: the elements themselves. */
+ * nonzero positions. There is one codec in each file, and all ranks of a collective use the same one. formats/values.md
+ * specifies the arrays. */
 #ifndef PICI_LIB_VALUES_VALUES_H
 #define PICI_LIB_VALUES_VALUES_H
 
 #include "pici/coll.h"
 
-struct pici_values; /* a codec's parameters; the exact one has none */
+enum {
+    VALUES_ARRAYS = 2, /* the most of any codec */
+    VALUES_REDUCING = 1,
+    VALUES_GATHERING = 2 /* of phases */
+};
+
+struct pici_codec;
+
+/* The parameters of a call, complete: defaults are filled in, and what the codec does not use is 0. So two calls are
+ * the same if and only if these members are. */
+struct values {
+    const struct pici_codec *codec;
+    enum pici_dtype dtype; /* of the elements */
+    unsigned phases;       /* VALUES_REDUCING, VALUES_GATHERING; exact: 0 */
+    enum pici_dtype cast;
+    int bits;     /* ZFP: 1 rate, 2 tolerance */
+    int norm;     /* enum pici_norm; ZFP: the version of libzfp's streams */
+    int rounding; /* enum pici_rounding */
+    uint32_t bucket;
+    uint64_t seed;
+    double param; /* ZFP: rate or tolerance */
+    uint32_t nx, ny;
+};
 
 /* What an encoding may depend on, besides the elements. */
 struct values_where {
@@ -20,25 +41,47 @@ struct values_where {
     int origin;        /* position of the rank that made them */
 };
 
-enum { VALUES_ARRAYS = 2 }; /* the most of any codec */
+/* What an encoding loses: x - D(x) for each element x that becomes D(x), where both are finite. */
+struct values_loss {
+    void *residual;     /* [n] elements of the call's dtype, to which times * the loss is added; or NULL */
+    int times;          /* at least 1 */
+    uint64_t nonfinite; /* out, added to: buckets or units that are not finite. Of CAST: elements */
+    double squares;     /* out, added to: the sum of the squares of the losses, times not counted */
+};
 
 struct pici_codec {
     const char *name;
+    enum pici_value_codec id;
     int arrays; /* in the order in which their blocks stand in a message */
-    /* PICI_OK if the codec can carry these elements for this operation; else PICI_E_UNSUPPORTED or PICI_E_ARG. */
-    enum pici_status (*accepts)(const struct pici_values *, enum pici_dtype, enum pici_op);
-    uint64_t (*unit)(const struct pici_values *); /* a slice is a multiple of so many elements */
+    /* Fill in parameters from those asked for (NULL: all are defaults), for elements of v->dtype. PICI_OK if the codec
+     * can carry these elements for this operation; else PICI_E_UNSUPPORTED or PICI_E_ARG. */
+    enum pici_status (*accepts)(struct values *v, const struct pici_values *asked, enum pici_op);
+    /* A slice, counted from its segment's first element, is a multiple of so many elements. */
+    uint64_t (*unit)(const struct values *);
     /* For each array: the most elements that represent n elements, and their dtype. */
-    uint64_t (*most)(const struct pici_values *, int array, uint64_t n);
-    enum pici_dtype (*dtype)(const struct pici_values *, int array, enum pici_dtype elements);
-    /* Elements to arrays and back. residual: as long as src, or NULL; what the encoding loses is added to it. widen
-     * accepts any arrays, since they are untrusted. Both are NULL if the one array is the elements themselves. */
-    enum pici_status (*narrow)(const struct pici_values *, const struct values_where *, void *const out[VALUES_ARRAYS],
-                               uint64_t made[VALUES_ARRAYS], const void *src, uint64_t n, void *residual);
-    enum pici_status (*widen)(const struct pici_values *, void *dst, uint64_t n, const void *const in[VALUES_ARRAYS],
-                              const uint64_t have[VALUES_ARRAYS]);
+    uint64_t (*most)(const struct values *, int array, uint64_t n);
+    enum pici_dtype (*dtype)(const struct values *, int array);
+    /* The two functions are pure: their results depend on their arguments alone, and are the same on every CPU. Both
+     * are NULL if the one array is the elements themselves. No buffers may overlap; any alignment; n may be 0.
+     *
+     * Narrow n elements, which begin at a multiple of the unit, to arrays. made[]: elements of each. loss: NULL if
+     * nobody wants to know. PICI_E_NOMEM. */
+    enum pici_status (*narrow)(const struct values *, const struct values_where *, void *const out[VALUES_ARRAYS],
+                               uint64_t made[VALUES_ARRAYS], const void *src, uint64_t n, struct values_loss *loss);
+    /* Widen elements [first, first + n) of the `total` elements that the arrays represent, have[] elements in each.
+     * first: a multiple of the unit; n too, unless it reaches the total. The arrays are untrusted: PICI_E_CORRUPT if
+     * they break a rule that concerns these elements. PICI_E_NOMEM. */
+    enum pici_status (*widen)(const struct values *, void *dst, uint64_t first, uint64_t n, uint64_t total,
+                              const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS]);
 };
 
 extern const struct pici_codec pici_codec_exact;
+
+/* The codec and the parameters of a call with elements of this dtype. asked: the caller's, or NULL for exact; only as
+ * much is read of it as its size says. PICI_E_ARG, PICI_E_UNSUPPORTED: as pici/coll.h says, and *v is exact. */
+enum pici_status pici_values_settle(struct values *v, const struct pici_values *asked, enum pici_dtype, enum pici_op);
+
+/* PICI_E_ARG if a call may not have so many elements, because they are not whole rows or planes. */
+enum pici_status pici_values_count(const struct values *, uint64_t count);
 
 #endif
