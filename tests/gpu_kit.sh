@@ -81,5 +81,30 @@ for name in cuda_codec cuda_reduce cuda_coll; do
 done
 check "no GPU" stages 77 right speed
 check "which is said" grep -q 'NOTHING RAN ON A GPU' "$tmp/log"
+check "no GPU in another stage" stages 77 all
+check "in which nothing else runs" grep -q '^skip *bench_coll_cuda .* no GPU$' "$tmp/log"
 check "an unknown stage" stages 2 wrong
+
+# A library that is missing, until it is found where a wheel of Python has it.
+for name in cuda_codec cuda_reduce cuda_coll nccl_link; do
+    program $name 'echo "7 passed, 0 failed"'
+done
+cat >"$tmp/bin/ldd" <<'END'
+#!/bin/sh
+case $1:$LD_LIBRARY_PATH in
+*nccl_link:*nvidia/nccl/lib*) echo "        libnccl.so.2 => /there (0x1)" ;;
+*nccl_link:*) echo "        libnccl.so.2 => not found" ;;
+esac
+END
+chmod +x "$tmp/bin/ldd"
+check "a library that is missing" stages 0 right
+check "its name" grep -q '^| right | nccl_link | skip | 0 | no library libnccl.so.2 |$' "$tmp/log"
+mkdir -p "$tmp/site/nvidia/nccl/lib"
+: >"$tmp/site/nvidia/nccl/lib/libnccl.so.2"
+if command -v python3 >/dev/null 2>&1; then
+    PYTHONPATH=$tmp/site
+    export PYTHONPATH
+    check "a library of a wheel" stages 0 right
+    check "is found" grep -q '^| right | nccl_link | ok ' "$tmp/log"
+fi
 echo "$passed passed"
