@@ -4,9 +4,10 @@
  *
  * If the transport can send from the GPU's memory, messages are there too. Otherwise they are in pinned host memory: a
  * block is copied on the lane's stream, to the message when its length is known, or from the message to a slot of the
- * lane before it is read. What the host must know (lengths, statuses, counts, headers of blocks) is copied to pinned
- * memory after the work that produces it, followed by an event. The host polls that event and never blocks. What it
- * does beside streams breaks no capture that another thread has under way. */
+ * lane before it is read. What the host must know (lengths, statuses, counts, headers of blocks) is written to pinned
+ * memory by the kernels that produce it: a few bytes each, which cost less than a copy after them. The host polls the
+ * lane's stream, in which there is nothing but the lane's work, and never blocks. What it does beside streams breaks no
+ * capture that another thread has under way. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,22 +27,22 @@ int pici_cuda_move_ms = 60000;
 struct pici_lane {
     struct gpu *gpu;
     cudaStream_t stream;
-    cudaEvent_t event;       /* recorded after all work that was begun */
-    int open, pending;       /* work was begun since it was last recorded; it is recorded and has not happened yet */
+    int pending;             /* work was begun, and is not known to have ended */
     enum pici_status status; /* the worst so far */
     unsigned used;           /* results in use */
     uint8_t *slots;          /* [blocks] of gpu->slot bytes: where blocks are aligned to 16 */
     uint8_t *workspace;
     uint8_t *temp; /* a slice */
 
-    /* on the GPU, and their copies for the host */
-    struct pici_cuda_result *results, *host_results; /* [blocks] */
-    uint64_t *counts, *host_counts;                  /* [blocks] */
-    uint64_t *scratch;                               /* [blocks][2], zero between calls of pici_cuda_count */
-    uint8_t *controls;                               /* [blocks] workspaces of pici_cuda_read_cleared */
-    struct pici_cuda_heads *heads, *host_heads;
-    struct pici_cuda_head *head, *host_head; /* [blocks] */
-    uint8_t *host_prefix;
+    uint64_t *scratch; /* [blocks][2], zero between calls of pici_cuda_count */
+    uint8_t *controls; /* [blocks] workspaces of pici_cuda_read_cleared */
+
+    /* pinned: all but the prefix written by the GPU */
+    struct pici_cuda_result *results; /* [blocks] */
+    uint64_t *counts;                 /* [blocks] */
+    struct pici_cuda_heads *heads;
+    struct pici_cuda_head *head; /* [blocks] */
+    uint8_t *prefix;
 
     /* blocks to read that are not launched yet; each into other elements, with results and controls in a row */
     struct pici_cuda_decode reads[READS];
@@ -56,7 +57,6 @@ struct pici_lane {
     uint8_t *message;
     size_t at, cap;
     const uint8_t *looked;
-    int looking; /* at so many blocks */
 };
 
 /* A piece of memory that grows. */
@@ -97,7 +97,7 @@ static enum pici_status codec_status(struct gpu *g, enum pici_status s, const ch
 /* Work was begun on a lane, or failed to. */
 static void begun(struct pici_lane *l, enum pici_status s, const char *what)
 {
-    l->open = 1;
+    l->pending = 1;
     if (s && !l->gpu->error[0])
         snprintf(l->gpu->error, sizeof l->gpu->error, "%s: %s", what, pici_strerror(s));
     if (s < l->status)
@@ -193,11 +193,6 @@ static enum pici_status make_lanes(struct gpu *g, int lanes)
             status_of(g, cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         if (s)
             return s;
-        s = status_of(g, cudaEventCreateWithFlags(&l->event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-        if (s) {
-            (void)cudaStreamDestroy(l->stream);
-            return s;
-        }
     }
     return PICI_OK;
 }
@@ -226,17 +221,13 @@ static void give(const struct gpu *g, struct pici_lane *l, uint8_t *work, size_t
     l->slots = take(work, at_work, blocks * g->slot);
     l->workspace = take(work, at_work, blocks * g->workspace);
     l->temp = take(work, at_work, order ? (size_t)n->slice * pici_dtype_width(n->dtype) : 0);
-    l->results = take(work, at_work, results);
-    l->counts = take(work, at_work, counts);
     l->scratch = take(work, at_work, 2 * counts);
     l->controls = take(work, at_work, blocks * PICI_CUDA_READ_WORKSPACE);
-    l->heads = take(work, at_work, sizeof *l->heads);
-    l->head = take(work, at_work, head);
-    l->host_results = take(pinned, at_pinned, results);
-    l->host_counts = take(pinned, at_pinned, counts);
-    l->host_heads = take(pinned, at_pinned, sizeof *l->heads);
-    l->host_head = take(pinned, at_pinned, head);
-    l->host_prefix = take(pinned, at_pinned, PREFIX);
+    l->results = take(pinned, at_pinned, results);
+    l->counts = take(pinned, at_pinned, counts);
+    l->heads = take(pinned, at_pinned, sizeof *l->heads);
+    l->head = take(pinned, at_pinned, head);
+    l->prefix = take(pinned, at_pinned, PREFIX);
 }
 
 static enum pici_status gpu_room(void *self, const struct engine_needs *needs, struct engine_room *room,
@@ -281,7 +272,7 @@ static enum pici_status gpu_room(void *self, const struct engine_needs *needs, s
         struct pici_lane *l = lanes[i] = &g->lane[i];
         l->gpu = g;
         give(g, l, g->work.p, &work, g->results.p, &pinned);
-        l->open = l->pending = l->looking = 0;
+        l->pending = 0;
         l->used = l->waiting = 0;
         l->nnz = NULL;
         l->len = NULL;
@@ -294,7 +285,7 @@ static enum pici_status gpu_room(void *self, const struct engine_needs *needs, s
                           "cudaMemsetAsync");
         if (s)
             return s;
-        l->open = 1;
+        l->pending = 1;
     }
     *room = (struct engine_room){.messages = g->messages.p, .sums = g->sums.p};
     return PICI_OK;
@@ -330,7 +321,7 @@ static enum pici_status gpu_begin(void *self, void *mark, int lanes)
     enum pici_status s = PICI_OK;
     for (int i = 0; i < lanes && mark && !s; i++) {
         s = status_of(g, cudaStreamWaitEvent(g->lane[i].stream, (cudaEvent_t)mark, 0), "cudaStreamWaitEvent");
-        g->lane[i].open = 1; /* the wait is work too */
+        g->lane[i].pending = 1; /* the wait is work too */
     }
     if (mark)
         (void)cudaEventDestroy((cudaEvent_t)mark);
@@ -393,10 +384,8 @@ static void gpu_close(void *self, int leak)
 {
     struct gpu *g = self;
     const enum cudaStreamCaptureMode mode = capture_relax();
-    for (int i = 0; i < g->lanes && !leak; i++) {
-        (void)cudaEventDestroy(g->lane[i].event);
+    for (int i = 0; i < g->lanes && !leak; i++)
         (void)cudaStreamDestroy(g->lane[i].stream);
-    }
     (void)cudaStreamDestroy(g->moves);
     capture_restore(mode);
     if (!leak) { /* freeing waits for work in flight, which may never end */
@@ -417,29 +406,13 @@ static const char *gpu_error(void *self)
 
 /* ---- a lane's end ---- */
 
-/* Copy the results of all work that was begun to the host, and record an event after it. */
-static void seal(struct pici_lane *l)
-{
-    launch_reads(l);
-    copy_bytes(l, l->host_results, l->results, l->used * sizeof *l->results);
-    if (l->nnz)
-        copy_bytes(l, l->host_counts, l->counts, (size_t)l->runs * sizeof *l->counts);
-    if (l->looking) {
-        copy_bytes(l, l->host_heads, l->heads, sizeof *l->heads);
-        copy_bytes(l, l->host_head, l->head, (size_t)l->looking * sizeof *l->head);
-    }
-    gpu_begun(l, cudaEventRecord(l->event, l->stream), "cudaEventRecord");
-    l->open = 0;
-    l->pending = 1;
-}
-
 /* The lengths of the blocks are known: begin to copy the blocks to their places in the message, if they are in slots.
  * Returns whether copies were begun. */
 static int place_blocks(struct pici_lane *l)
 {
     size_t at = l->at;
     for (int i = 0; i < l->runs && !l->status; i++) {
-        const struct pici_cuda_result *r = &l->host_results[i];
+        const struct pici_cuda_result *r = &l->results[i];
         if (r->status || r->len > l->cap - at) {
             begun(l, r->status ? (enum pici_status)r->status : PICI_E_SPACE, "a block");
             break;
@@ -457,33 +430,27 @@ static int place_blocks(struct pici_lane *l)
 static enum pici_status gpu_ready(struct pici_lane *l, int *done)
 {
     *done = 0;
-    if (l->open)
-        seal(l);
+    launch_reads(l);
     if (l->pending) {
         const enum cudaStreamCaptureMode mode = capture_relax();
-        const cudaError_t e = cudaEventQuery(l->event);
+        const cudaError_t e = cudaStreamQuery(l->stream);
         capture_restore(mode);
         if (e == cudaErrorNotReady) {
             (void)cudaGetLastError(); /* cudaGetLastError would report it */
             return PICI_OK;
         }
-        l->pending = 0;
         if (e)
             gpu_begun(l, e, "the GPU");
-        l->open = 0;
+        l->pending = 0;
         if (l->nnz)
-            memcpy(l->nnz, l->host_counts, (size_t)l->runs * sizeof *l->nnz);
+            memcpy(l->nnz, l->counts, (size_t)l->runs * sizeof *l->nnz);
         l->nnz = NULL;
-        l->looking = 0;
-        if (l->len && place_blocks(l)) {
-            seal(l);
+        if (l->len && place_blocks(l))
             return PICI_OK;
-        }
         for (unsigned i = 0; i < l->used && !e; i++)
-            if (l->host_results[i].status < l->status)
-                l->status = (enum pici_status)l->host_results[i].status;
+            if (l->results[i].status < l->status)
+                l->status = (enum pici_status)l->results[i].status;
         l->used = 0;
-        l->open = 0;
     }
     *done = 1;
     const enum pici_status s = l->status;
@@ -525,8 +492,8 @@ static void gpu_prefix(struct pici_lane *l, uint8_t *message, const uint8_t *pre
         memcpy(message, prefix, bytes);
         return;
     }
-    memcpy(l->host_prefix, prefix, bytes);
-    copy_bytes(l, message, l->host_prefix, bytes);
+    memcpy(l->prefix, prefix, bytes);
+    copy_bytes(l, message, l->prefix, bytes);
 }
 
 static void gpu_put(struct pici_lane *l, uint8_t *to, const uint8_t *from, size_t bytes)
@@ -560,7 +527,7 @@ static enum pici_status gpu_encode(struct pici_lane *l, uint8_t *message, size_t
         s = pici_compress_batch_opts_cuda(jobs, (size_t)k, dtype, format, &opts,
                                           l->workspace + (size_t)i * g->workspace, (size_t)k * g->workspace, l->stream);
     }
-    l->open = 1;
+    l->pending = 1;
     if (s)
         return codec_status(l->gpu, s, "encoding");
     l->message = message;
@@ -577,7 +544,6 @@ static void gpu_look(struct pici_lane *l, const uint8_t *message, size_t bytes, 
     l->looked = message;
     if (!l->gpu->needs.device)
         return;
-    l->looking = blocks;
     launch_reads(l);
     gpu_begun(l, pici_cuda_look(l->heads, l->head, message, bytes, (unsigned)blocks, l->stream), "looking");
 }
@@ -588,8 +554,8 @@ static const uint8_t *gpu_head(struct pici_lane *l, int i, size_t at)
     if (!l->gpu->needs.device)
         return l->looked + (i < 0 ? 0 : at);
     if (i < 0)
-        return l->host_heads->prefix;
-    return (uint64_t)i <= l->host_heads->found && l->host_head[i].at == at ? l->host_head[i].header : none;
+        return l->heads->prefix;
+    return (uint64_t)i <= l->heads->found && l->head[i].at == at ? l->head[i].header : none;
 }
 
 /* A copy of a block that the GPU can read, aligned; or the block itself, if it is. */
@@ -628,7 +594,7 @@ static enum pici_status read_block(struct pici_lane *l, void *dst, const uint8_t
     l->adding = add;
     l->reading = dtype;
     l->used++;
-    l->open = 1;
+    l->pending = 1;
     return PICI_OK;
 }
 

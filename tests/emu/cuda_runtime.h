@@ -183,6 +183,10 @@ void captured_elsewhere(bool);
 /* From now on, or no more, copies begin and do not end: the GPU hangs. */
 void hang(bool);
 
+/* How many operations the program has put into streams so far, of a kind: "kernel", "copy", "fill", "record of an
+ * event" or "wait for an event". */
+uint64_t operations(const char *kind);
+
 /* Are these bytes within one buffer of device memory? */
 bool is_device(const void *, size_t);
 

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -53,7 +54,8 @@ struct world {
     std::map<const void *, std::unique_ptr<CUstream_st>> streams;
     std::map<const void *, std::unique_ptr<CUevent_st>> events;
     CUstream_st *null_stream[DEVICES] = {};
-    std::vector<CUstream_st *> busy; /* streams with operations queued */
+    std::vector<CUstream_st *> busy;        /* streams with operations queued */
+    std::map<std::string, uint64_t> counts; /* of each kind of operation, those that calls put into streams */
 } w;
 
 std::atomic<unsigned> threads; /* threads that have made a call */
@@ -299,6 +301,7 @@ cudaError_t queue(cudaStream_t stream, const operation &o)
         return bad_handle();
     if (sticky())
         return sticky();
+    w.counts[o.what]++;
     if (w.deferred)
         enter(s, o);
     else if (!o.run())
@@ -395,6 +398,12 @@ cudaError_t enqueue_kernel(cudaStream_t stream, std::function<bool()> run)
                                   fault(cudaErrorLaunchFailure, "%s", error());
                               return true;
                           }});
+}
+
+uint64_t operations(const char *kind)
+{
+    const call c;
+    return w.counts[kind];
 }
 
 bool step()
