@@ -82,6 +82,7 @@ static inline __m256i swap_lanes(__m256i v, size_t bytes)
 #define GREATER_OF_32(a, b) _mm256_max_epi32((__m256i)(a), (__m256i)(b))
 #define LESSER_OF_32(a, b) _mm256_min_epi32((__m256i)(a), (__m256i)(b))
 #define SWAP_LANES(v, bytes) swap_lanes((__m256i)(v), bytes)
+#define MUL_WIDE(a, b) _mm256_mul_epu32((__m256i)(a), (__m256i)(b))
 #define VEC_OP(name) _mm256_##name
 #include "cpu/common.inc"
 

@@ -103,6 +103,7 @@ static inline void word_bytes(uint8_t *out, uint64_t word, uint8_t first)
 #define GREATER_OF_64(a, b) _mm512_max_epi64((__m512i)(a), (__m512i)(b))
 #define LESSER_OF_64(a, b) _mm512_min_epi64((__m512i)(a), (__m512i)(b))
 #define SWAP_LANES(v, bytes) swap_lanes((__m512i)(v), bytes)
+#define MUL_WIDE(a, b) _mm512_mul_epu32((__m512i)(a), (__m512i)(b))
 #define VEC_OP(name) _mm512_##name
 #include "cpu/common.inc"
 

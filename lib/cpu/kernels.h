@@ -151,7 +151,8 @@ struct pici_reduce {
     void (*divide_16_by_many)(uint8_t *dst, size_t n, const struct pici_kind *, int by); /* for by > 4096 */
 };
 
-struct pici_topk_kernels; /* topk.h */
+struct pici_topk_kernels;   /* topk.h */
+struct pici_values_kernels; /* values.h */
 
 /* The classes of elements by their exponents, with the share of a 0 for each: its bit is 0 with a probability of
  * zero / 2^15 (formats/small-delta.md). */
@@ -244,7 +245,8 @@ struct pici_isa {
      * no more bits than the mask. 64 words each. */
     void (*gather)(uint64_t *list, const uint64_t *word, const uint64_t *mask);
     void (*spread)(uint64_t *word, const uint64_t *list, const uint64_t *mask);
-    const struct pici_topk_kernels *topk[DTYPE_LAST + 1]; /* by dtype; null for all but f32, f64, f16 and bf16 */
+    const struct pici_topk_kernels *topk[DTYPE_LAST + 1];     /* by dtype; null for all but f32, f64, f16 and bf16 */
+    const struct pici_values_kernels *values[DTYPE_LAST + 1]; /* likewise */
 };
 
 /* The best table that this host can run and PICI_CPU allows, found at the first call. */

@@ -24,6 +24,7 @@ struct values {
     enum pici_dtype dtype; /* of the elements */
     unsigned phases;       /* VALUES_REDUCING, VALUES_GATHERING; exact: 0 */
     enum pici_dtype cast;
+    int positive; /* CAST: -0.0 becomes +0.0. From the operation; pici_values_settle leaves it 0 */
     int bits;     /* ZFP: 1 rate, 2 tolerance */
     int norm;     /* enum pici_norm; ZFP: the version of libzfp's streams */
     int rounding; /* enum pici_rounding */
@@ -75,7 +76,7 @@ struct pici_codec {
                               const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS]);
 };
 
-extern const struct pici_codec pici_codec_exact;
+extern const struct pici_codec pici_codec_exact, pici_codec_cast, pici_codec_qsgd;
 
 /* The codec and the parameters of a call with elements of this dtype. asked: the caller's, or NULL for exact; only as
  * much is read of it as its size says. PICI_E_ARG, PICI_E_UNSUPPORTED: as pici/coll.h says, and *v is exact. */
