@@ -9,7 +9,7 @@
 
 #include "fuzz/fuzz.h"
 #include "pici/delta.h"
-#include "tools/delta.h"
+#include "delta/delta.h"
 
 struct memory {
     uint8_t p[1 << 16];
@@ -119,18 +119,18 @@ static void apply(const struct delta *d, struct pici_reader *r, uint64_t i)
     struct delta_pieces pieces = {0};
     struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
     uint32_t dst[64] = {0};
-    require(delta_tensor(d, r, i, &t) == PICI_OK);
+    require(pici_delta_tensor(d, r, i, &t) == PICI_OK);
     uint64_t count = 1;
     for (unsigned k = 0; k < t.rank; k++)
         count *= t.shape[k];
     require(count == t.count && count && delta_has_small(t.dtype));
-    require(delta_pieces_begin(&pieces, r, i) == PICI_OK);
+    require(pici_delta_pieces_begin(&pieces, r, i) == PICI_OK);
     const uint64_t n = t.count < DELTA_PIECE ? t.count : DELTA_PIECE;
-    enum pici_status s = delta_pieces_next(&pieces, t.dtype, n);
+    enum pici_status s = pici_delta_pieces_next(&pieces, t.dtype, n);
     if (!s && n * pici_dtype_width(t.dtype) <= sizeof dst)
         s = pici_apply_small(dst, n, pieces.delta, pieces.len, NULL);
     require(s || pieces.at <= pieces.end);
-    delta_pieces_free(&pieces);
+    pici_delta_pieces_free(&pieces);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
@@ -138,7 +138,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     static struct memory m;
     struct pici_reader *r;
     struct delta d;
-    struct parse_error err;
+    char err[PICI_WHY_BYTES];
     struct pici_attr removed;
     const char *name;
     size_t at = 0, name_len, bytes = 0;
@@ -150,9 +150,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (!make(&m, data[0], data[1], &in))
         return 0;
     require(pici_reader_open_memory(&r, m.p, m.len, NULL) == PICI_OK);
-    require(delta_is(r, &is) == PICI_OK && is);
-    const enum pici_status s = delta_open(&d, r, &err);
-    require(!s == !err.what[0]);
+    require(pici_delta_is(r, &is) == PICI_OK && is);
+    const enum pici_status s = pici_delta_open(&d, r, err);
+    require(!s == !err[0]);
     if (!s) {
         require(d.tensors == 3 && d.kinds[0] + d.kinds[1] + d.kinds[2] + d.kinds[3] == 3);
         for (int i = 0; i < 3; i++)
@@ -161,14 +161,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
             if (d.kind[i] == DELTA_SMALL)
                 apply(&d, r, i);
         require(pici_reader_attr(r, PICI_FILE, DELTA_REMOVED, &removed) == PICI_OK);
-        while (delta_removed_next(&removed, &at, &name, &name_len, &good)) {
+        while (pici_delta_removed_next(&removed, &at, &name, &name_len, &good)) {
             require(name >= (const char *)removed.value &&
                     name + name_len <= (const char *)removed.value + removed.len);
             bytes += 4 + name_len;
             d.removed--;
         }
         require(good && bytes == removed.len && !d.removed);
-        delta_close(&d);
+        pici_delta_close(&d);
     }
     pici_reader_close(r);
     return 0;

@@ -55,6 +55,28 @@ static inline void store_le64(void *p, uint64_t v)
     memcpy(p, &v, sizeof v);
 }
 
+#define SWAP_EACH(type, bswap)                                                                                         \
+    for (size_t i = 0; i + sizeof(type) <= bytes; i += sizeof(type)) {                                                 \
+        type v;                                                                                                        \
+        memcpy(&v, b + i, sizeof v);                                                                                   \
+        v = bswap(v);                                                                                                  \
+        memcpy(b + i, &v, sizeof v);                                                                                   \
+    }
+
+/* Reverse the bytes of each element of width bytes: 1, 2, 4 or 8. */
+static inline void swap_elements(void *p, size_t bytes, size_t width)
+{
+    unsigned char *b = p;
+    if (width == 2)
+        SWAP_EACH(uint16_t, __builtin_bswap16)
+    else if (width == 4)
+        SWAP_EACH(uint32_t, __builtin_bswap32)
+    else if (width == 8)
+        SWAP_EACH(uint64_t, __builtin_bswap64)
+}
+
+#undef SWAP_EACH
+
 /* Entry i of an index whose entries have 4 or 8 bytes. */
 static inline uint64_t load_index(const uint8_t *index, unsigned width, uint64_t i)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Deltas in .pici files: pici_writer_diff, pici_reader_apply_range, and what tools/delta.c makes of such a file. */
+ * Deltas in .pici files: pici_writer_diff, pici_reader_apply_range, and what lib/delta/read.c makes of such a file. */
 #include "test_file.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/delta.h"
+#include "delta/delta.h"
 
 enum { N = 23000 };
 
@@ -216,10 +216,10 @@ static void expect_rule(const struct plan *p, enum pici_status status, const cha
     struct sink k = plan_file(p);
     struct pici_reader *r;
     struct delta d;
-    struct parse_error err;
+    char err[PICI_WHY_BYTES];
     open_memory(&r, &k);
-    cr_expect_eq(delta_open(&d, r, &err), status, "%s", rule);
-    cr_expect(strstr(err.what, rule) != NULL, "%s, but not %s", err.what, rule);
+    cr_expect_eq(pici_delta_open(&d, r, err), status, "%s", rule);
+    cr_expect(strstr(err, rule) != NULL, "%s, but not %s", err, rule);
     pici_reader_close(r);
     sink_free(&k);
 }
@@ -229,22 +229,22 @@ Test(file_delta, rules)
     struct sink k = plan_file(&good);
     struct pici_reader *r;
     struct delta d;
-    struct parse_error err;
+    char err[PICI_WHY_BYTES];
     struct plan p;
     bool is;
     open_memory(&r, &k);
-    READ_OK(r, delta_is(r, &is));
+    READ_OK(r, pici_delta_is(r, &is));
     cr_assert(is);
-    READ_OK(r, delta_open(&d, r, &err));
-    cr_assert_str_eq(err.what, "");
-    cr_assert(d.tensors == 3 && d.removed == 3 && d.type == TYPE_NPY);
+    READ_OK(r, pici_delta_open(&d, r, err));
+    cr_assert_str_eq(err, "");
+    cr_assert(d.tensors == 3 && d.removed == 3 && d.type == PICI_STATE_NPY);
     for (int i = 0; i < 3; i++) {
         static const enum delta_kind kinds[] = {DELTA_XOR, DELTA_ADDED, DELTA_REPLACED};
         cr_assert_eq(d.kind[i], kinds[i]);
         cr_assert_eq(d.kinds[kinds[i]], 1u);
         cr_assert(d.hash[i].base == good.table[2 * i] && d.hash[i].result == good.table[2 * i + 1]);
     }
-    delta_close(&d);
+    pici_delta_close(&d);
     pici_reader_close(r);
     sink_free(&k);
 

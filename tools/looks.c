@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "delta.h"
+#include "delta/delta.h"
 #include "parse/sniff.h"
 
 /* Sets *what and *advice of a file that begins as a .pici file. */
@@ -18,7 +18,7 @@ static void look_inside(struct input *in, const char **what, const char **advice
     if (pici_reader_open_at(&r, input_read_at, in, in->bytes, NULL) != PICI_OK) {
         *what = "a .pici file that is cut short or damaged";
         *advice = "picitool test says where";
-    } else if (delta_is(r, &is_delta) == PICI_OK && is_delta) {
+    } else if (pici_delta_is(r, &is_delta) == PICI_OK && is_delta) {
         *what = "a delta of picitool";
         *advice = "picitool apply applies it";
     }

@@ -289,7 +289,7 @@ int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *
 
 int reading_is_delta(const struct reading *r, bool *is)
 {
-    enum pici_status s = delta_is(r->reader, is);
+    enum pici_status s = pici_delta_is(r->reader, is);
     if (!s || !goes_on(r, s))
         return s ? reading_failed(r, s) : TOOL_OK;
     *is = false; /* the caller that needs the attributes reports that they are lost */
@@ -298,9 +298,9 @@ int reading_is_delta(const struct reading *r, bool *is)
 
 int reading_delta(const struct reading *r, struct delta *d)
 {
-    struct parse_error err;
-    enum pici_status s = delta_open(d, r->reader, &err);
-    return !s ? TOOL_OK : err.what[0] ? tool_bad(r->in->name, "%s", err.what) : reading_failed(r, s);
+    char why[PICI_WHY_BYTES];
+    enum pici_status s = pici_delta_open(d, r->reader, why);
+    return !s ? TOOL_OK : why[0] ? tool_bad(r->in->name, "%s", why) : reading_failed(r, s);
 }
 
 void reading_close(struct reading *r)

@@ -5,7 +5,7 @@
 #ifndef PICI_TOOLS_READING_H
 #define PICI_TOOLS_READING_H
 
-#include "delta.h"
+#include "delta/delta.h"
 #include "io.h"
 
 /* What a file is, by its first bytes, or else by its name (path) if that ends in .pici or .blk. */
@@ -57,7 +57,7 @@ int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *
 /* Whether the file is a delta. */
 int reading_is_delta(const struct reading *r, bool *is);
 
-/* Read the tables of a delta, with random access. Unless that fails, free d with delta_close. */
+/* Read the tables of a delta, with random access. Unless that fails, free d with pici_delta_close. */
 int reading_delta(const struct reading *r, struct delta *d);
 
 /* Print the reader's error. Returns TOOL_BAD. */

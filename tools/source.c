@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attrs.h"
+#include "bytes.h"
 #include "looks.h"
 #include "term.h"
 
@@ -17,23 +18,9 @@ bool source_host_is_big_endian(void)
     return *(const unsigned char *)&(uint16_t){1} == 0;
 }
 
-#define SWAP(type, bswap)                                                                                              \
-    for (size_t i = 0; i + sizeof(type) <= bytes; i += sizeof(type)) {                                                 \
-        type v;                                                                                                        \
-        memcpy(&v, b + i, sizeof v);                                                                                   \
-        v = bswap(v);                                                                                                  \
-        memcpy(b + i, &v, sizeof v);                                                                                   \
-    }
-
 void source_swap(void *p, size_t bytes, size_t width)
 {
-    unsigned char *b = p;
-    if (width == 2)
-        SWAP(uint16_t, __builtin_bswap16)
-    else if (width == 4)
-        SWAP(uint32_t, __builtin_bswap32)
-    else if (width == 8)
-        SWAP(uint64_t, __builtin_bswap64)
+    swap_elements(p, bytes, width);
 }
 
 void source_swap_raw(void *p, size_t bytes, size_t width)

@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert((int)PICI_STATE_RAW == TYPE_RAW && (int)PICI_STATE_NPY == TYPE_NPY &&
+                   (int)PICI_STATE_SAFETENSORS == TYPE_SAFETENSORS,
+               "types of states are the first types of files");
+
 /* Adds t, whose elements begin at the input's position, and skips them. */
 static int add(struct tensors *s, const struct source_tensor *t)
 {
@@ -116,6 +120,28 @@ struct source_tensor tensors_source(const struct tensor_at *t)
                               .filler = t->filler};
     memcpy(s.shape, t->shape, t->rank * sizeof *t->shape);
     return s;
+}
+
+int tensors_state(struct tensors *s, struct pici_state **state)
+{
+    struct pici_attr attrs[SOURCE_ATTRS];
+    free(s->by_name);
+    s->by_name = NULL;
+    enum pici_status failed = pici_state_new(state, s->in.name, (enum pici_state_type)s->source.type, s->source.head,
+                                             s->source.head_len, input_read_at, &s->in);
+    for (size_t i = 0; i < s->n; i++) {
+        const struct source_tensor source = tensors_source(&s->tensor[i]);
+        const struct pici_tensor t = source_describe(&source, attrs);
+        if (!failed)
+            failed = pici_state_add(*state, &t, NULL, s->tensor[i].at);
+        free(s->tensor[i].shape);
+    }
+    free(s->tensor);
+    s->tensor = NULL;
+    s->n = 0;
+    return failed == PICI_E_NOMEM ? tool_nomem(s->in.name, "the list of tensors")
+           : failed               ? tool_bad(s->in.name, "%s", pici_strerror(failed))
+                                  : TOOL_OK;
 }
 
 void tensor_swap(bool big_endian, size_t width, void *buf, size_t bytes)

@@ -5,6 +5,7 @@
 #ifndef PICI_TOOLS_TENSORS_H
 #define PICI_TOOLS_TENSORS_H
 
+#include "pici/delta_file.h"
 #include "source.h"
 
 /* What a file says of a tensor, in little memory: there may be millions of them. */
@@ -36,6 +37,10 @@ const struct tensor_at *tensors_find(const struct tensors *, const char *name, s
 
 /* Bytes [from, from + bytes) of a tensor, as they are in the file. */
 int tensors_read(struct tensors *, const struct tensor_at *, uint64_t from, void *buf, size_t bytes);
+
+/* The file as a state for pici_diff_states and pici_apply_deltas, to which the list of tensors moves. It reads from the
+ * file, which must stay open until the state is freed. */
+int tensors_state(struct tensors *, struct pici_state **);
 
 /* The tensor as its source gave it. Its pointers are those of the list. */
 struct source_tensor tensors_source(const struct tensor_at *);

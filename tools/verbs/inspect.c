@@ -7,7 +7,7 @@
 #include "attrs.h"
 #include "blocks.h"
 #include "compare.h"
-#include "delta.h"
+#include "delta/delta.h"
 #include "show/heat.h"
 #include "show/html.h"
 #include "show/image.h"
@@ -192,9 +192,9 @@ static int inspect_reading(struct job *j, struct reading *r)
             return tool_nomem(j->in.name, "the list of tensors");
         for (enum delta_kind k = DELTA_XOR; status == TOOL_OK && j->is_delta && k < DELTA_KINDS; k++) {
             bool is;
-            status = reading_attr_is(r, t.index, DELTA_KIND, delta_kind_name(k), &is);
+            status = reading_attr_is(r, t.index, DELTA_KIND, pici_delta_kind_name(k), &is);
             if (is)
-                m->kind = delta_kind_name(k);
+                m->kind = pici_delta_kind_name(k);
         }
         if (status == TOOL_OK)
             status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);

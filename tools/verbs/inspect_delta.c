@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "bound.h"
-#include "delta.h"
+#include "delta/delta.h"
 #include "pici/delta.h"
 #include "reading.h"
 #include "show/inputs.h"
@@ -66,7 +66,7 @@ static int make_piece(struct job *j, const struct tensor_at *b, const struct pic
         s = pici_reader_apply_range(j->r.reader, t->index, first, n, j->to);
         return s ? reading_failed(&j->r, s) : TOOL_OK;
     }
-    s = *valid ? delta_pieces_next(&j->pieces, t->dtype, n) : PICI_OK;
+    s = *valid ? pici_delta_pieces_next(&j->pieces, t->dtype, n) : PICI_OK;
     if (s && s != PICI_E_CORRUPT)
         return reading_failed(&j->r, s);
     if (!s && *valid)
@@ -86,7 +86,7 @@ static int count_tensor(struct job *j, struct row *row, const struct tensor_at *
     pici_xxh64_init(&hash, 0);
     enum pici_status s = PICI_OK;
     if (row->kind == DELTA_SMALL)
-        s = delta_pieces_begin(&j->pieces, j->r.reader, t->index);
+        s = pici_delta_pieces_begin(&j->pieces, j->r.reader, t->index);
     int status = s ? reading_failed(&j->r, s) : TOOL_OK;
     for (uint64_t at = 0, n; status == TOOL_OK && at < t->count; at += n) {
         n = t->count - at < DELTA_PIECE ? t->count - at : DELTA_PIECE;
@@ -96,7 +96,7 @@ static int count_tensor(struct job *j, struct row *row, const struct tensor_at *
     }
     if (status == TOOL_OK && pici_xxh64_digest(&hash) != j->d.hash[t->index].base)
         status = not_base(j, t, "its hash differs");
-    else if (status == TOOL_OK && (!valid || (row->kind == DELTA_SMALL && !delta_pieces_done(&j->pieces))))
+    else if (status == TOOL_OK && (!valid || (row->kind == DELTA_SMALL && !pici_delta_pieces_done(&j->pieces))))
         status = tool_bad(j->in.name, "not a valid delta: the small deltas of tensor '%s' (delta-small)",
                           parse_printable(name, sizeof name, t->name, t->name_len));
     row->changed = bound_changed(bound);
@@ -109,7 +109,7 @@ static int inspect_tensor(struct job *j, uint64_t i)
 {
     struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
     struct row *const row = &j->row[i];
-    const enum pici_status s = delta_tensor(&j->d, j->r.reader, i, &t);
+    const enum pici_status s = pici_delta_tensor(&j->d, j->r.reader, i, &t);
     if (s)
         return reading_failed(&j->r, s);
     struct measured *const m = report_add(&j->report, t.name, t.name_len);
@@ -122,7 +122,7 @@ static int inspect_tensor(struct job *j, uint64_t i)
     m->elements = t.count;
     m->stored = t.stored_bytes;
     row->kind = (enum delta_kind)j->d.kind[i];
-    m->kind = delta_kind_name(row->kind);
+    m->kind = pici_delta_kind_name(row->kind);
     if (!delta_needs_base(row->kind)) {
         row->changed = t.count;
         row->bound = (double)(t.count * pici_dtype_width(t.dtype));
@@ -206,9 +206,9 @@ static int inspect(struct job *j)
         status = is ? reading_delta(&j->r, &j->d) : tool_bad(j->in.name, "not a delta: --base is for deltas");
     if (status)
         return status;
-    struct tool_options o = {.type = j->d.type};
+    struct tool_options o = {.type = (enum tool_type)j->d.type};
     if (o.type == TYPE_RAW) {
-        const enum pici_status s = delta_tensor(&j->d, j->r.reader, 0, &t);
+        const enum pici_status s = pici_delta_tensor(&j->d, j->r.reader, 0, &t);
         if (s)
             return reading_failed(&j->r, s);
         o.dtype = t.dtype;
@@ -243,8 +243,8 @@ int inspect_delta(const char *path, const struct tool_options *o, void *ctx)
     free(j.row);
     free(j.from);
     free(j.to);
-    delta_pieces_free(&j.pieces);
-    delta_close(&j.d);
+    pici_delta_pieces_free(&j.pieces);
+    pici_delta_close(&j.d);
     reading_close(&j.r);
     tensors_close(&j.base);
     report_free(&j.report);

@@ -63,7 +63,7 @@ static int gather(struct reading *r, const struct delta *delta, struct report *r
             return status;
         struct pici_tensor_info of = t;
         if (delta && t.index < delta->tensors) {
-            const enum pici_status s = delta_tensor(delta, r->reader, t.index, &of);
+            const enum pici_status s = pici_delta_tensor(delta, r->reader, t.index, &of);
             if (s)
                 return reading_failed(r, s);
         }
@@ -175,10 +175,10 @@ static void list_delta_json(struct jsonout *j, const struct listed_delta *d)
     bool good;
     jsonout_begin(j, "delta", '{');
     for (int k = 0; d->whole && k < DELTA_KINDS; k++)
-        jsonout_u64(j, delta_kind_name((enum delta_kind)k), d->d.kinds[k]);
+        jsonout_u64(j, pici_delta_kind_name((enum delta_kind)k), d->d.kinds[k]);
     if (d->whole) {
         jsonout_begin(j, "removed", '[');
-        while (delta_removed_next(&d->removed, &at, &name, &len, &good))
+        while (pici_delta_removed_next(&d->removed, &at, &name, &len, &good))
             jsonout_text(j, NULL, name, len);
         jsonout_end(j, ']');
     }
@@ -191,9 +191,9 @@ static void list_delta(const struct listed_delta *d)
     const char *name;
     bool good;
     for (int k = 0; k < DELTA_KINDS; k++)
-        printf("%s%" PRIu64 " %s", k ? ", " : "\n", d->d.kinds[k], delta_kind_name((enum delta_kind)k));
+        printf("%s%" PRIu64 " %s", k ? ", " : "\n", d->d.kinds[k], pici_delta_kind_name((enum delta_kind)k));
     printf(", %" PRIu64 " removed%s", d->d.removed, d->d.removed ? ":" : "");
-    while (delta_removed_next(&d->removed, &at, &name, &len, &good)) {
+    while (pici_delta_removed_next(&d->removed, &at, &name, &len, &good)) {
         char text[256];
         printf(" %s", parse_printable(text, sizeof text, name, len));
     }
@@ -318,7 +318,7 @@ static int list(const char *path, const struct tool_options *o, void *ctx)
             list_print(&report, other, chunks, &delta);
         }
     }
-    delta_close(&delta.d);
+    pici_delta_close(&delta.d);
     report_free(&report);
     reading_close(&r);
     input_close(&in);
@@ -344,7 +344,7 @@ static int test_delta(struct input *in)
         status = reading_is_delta(&r, &is);
     if (status == TOOL_OK && is)
         status = reading_delta(&r, &d);
-    delta_close(&d);
+    pici_delta_close(&d);
     reading_close(&r);
     return status;
 }

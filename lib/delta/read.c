@@ -1,14 +1,16 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "delta.h"
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Reads and checks what a delta contains besides elements, and the small deltas of a tensor one by one. */
+#include "delta/delta.h"
 
-#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "attrs.h"
+#include "bytes.h"
 #include "pici/delta.h"
 
-const char *delta_kind_name(enum delta_kind k)
+const char *pici_delta_kind_name(enum delta_kind k)
 {
     static const char *const names[DELTA_KINDS] = {"xor", "small", "added", "replaced"};
     return names[k];
@@ -19,13 +21,13 @@ static bool is_text(const struct pici_attr *a, const char *text)
     return a->key && a->len == strlen(text) && memcmp(a->value, text, a->len) == 0;
 }
 
-static enum pici_status broken(struct parse_error *err, const char *rule, const char *why)
+static enum pici_status broken(char *why, const char *rule, const char *what)
 {
-    parse_fail(err, 0, "not a valid delta: %s (%s)", why, rule);
+    snprintf(why, PICI_WHY_BYTES, "not a valid delta: %s (%s)", what, rule);
     return PICI_E_CORRUPT;
 }
 
-enum pici_status delta_is(struct pici_reader *r, bool *is)
+enum pici_status pici_delta_is(struct pici_reader *r, bool *is)
 {
     struct pici_attr a;
     enum pici_status s = pici_reader_attr(r, PICI_FILE, DELTA_VERSION, &a);
@@ -33,7 +35,7 @@ enum pici_status delta_is(struct pici_reader *r, bool *is)
     return s;
 }
 
-bool delta_removed_next(const struct pici_attr *removed, size_t *at, const char **name, size_t *len, bool *good)
+bool pici_delta_removed_next(const struct pici_attr *removed, size_t *at, const char **name, size_t *len, bool *good)
 {
     const uint8_t *p = removed->value;
     const size_t left = removed->len - *at;
@@ -44,7 +46,7 @@ bool delta_removed_next(const struct pici_attr *removed, size_t *at, const char 
     if (!*good)
         return false;
     p += *at;
-    *len = p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+    *len = load_le32(p);
     *name = (const char *)p + 4;
     *good = *len <= left - 4;
     if (*good)
@@ -53,7 +55,7 @@ bool delta_removed_next(const struct pici_attr *removed, size_t *at, const char 
 }
 
 /* Reads the attributes of the file. */
-static enum pici_status read_file(struct delta *d, struct pici_reader *r, struct parse_error *err)
+static enum pici_status read_file(struct delta *d, struct pici_reader *r, char *why)
 {
     struct pici_attr a;
     const char *name;
@@ -63,29 +65,29 @@ static enum pici_status read_file(struct delta *d, struct pici_reader *r, struct
     if (s)
         return s;
     if (!a.key)
-        return broken(err, "delta-version", "the attribute delta.version is missing");
+        return broken(why, "delta-version", "the attribute delta.version is missing");
     d->version = is_text(&a, "1") ? 1 : is_text(&a, "2") ? 2 : 0;
     if (!d->version) {
-        broken(err, "delta-version", "its version is unknown");
+        broken(why, "delta-version", "its version is unknown");
         return PICI_E_VERSION;
     }
-    s = pici_reader_attr(r, PICI_FILE, ATTR_TYPE, &a);
+    s = pici_reader_attr(r, PICI_FILE, STATE_TYPE, &a);
     if (s)
         return s;
-    for (d->type = TYPE_RAW; d->type <= TYPE_SAFETENSORS && !is_text(&a, tool_type_name(d->type));)
+    for (d->type = PICI_STATE_RAW; d->type <= PICI_STATE_SAFETENSORS && !is_text(&a, pici_state_type_name(d->type));)
         d->type++;
-    if (d->type > TYPE_SAFETENSORS)
-        return broken(err, "delta-type", "its source.type is unknown");
+    if (d->type > PICI_STATE_SAFETENSORS)
+        return broken(why, "delta-type", "its source.type is unknown");
     s = pici_reader_attr(r, PICI_FILE, DELTA_REMOVED, &a);
     if (s)
         return s;
-    while (delta_removed_next(&a, &at, &name, &len, &good))
+    while (pici_delta_removed_next(&a, &at, &name, &len, &good))
         d->removed++;
-    return good ? PICI_OK : broken(err, "delta-removed", "the list of removed tensors is malformed");
+    return good ? PICI_OK : broken(why, "delta-removed", "the list of removed tensors is malformed");
 }
 
 /* Reads the table of hashes, which is the last tensor. */
-static enum pici_status read_hashes(struct delta *d, struct pici_reader *r, struct parse_error *err)
+static enum pici_status read_hashes(struct delta *d, struct pici_reader *r, char *why)
 {
     struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
     uint64_t all, *table;
@@ -93,21 +95,21 @@ static enum pici_status read_hashes(struct delta *d, struct pici_reader *r, stru
     if (s)
         return s;
     if (!all)
-        return broken(err, "delta-hashes", "there is no table of hashes");
+        return broken(why, "delta-hashes", "there is no table of hashes");
     d->tensors = all - 1;
     s = pici_reader_tensor(r, d->tensors, &t);
     if (s)
         return s;
     if (t.dtype != PICI_U64 || t.rank != 2 || t.shape[0] != d->tensors || t.shape[1] != 2)
-        return broken(err, "delta-hashes", "the last tensor is not a table of hashes");
+        return broken(why, "delta-hashes", "the last tensor is not a table of hashes");
     /* d->tensors is bounded by the index, which has been read */
     d->kind = calloc((size_t)d->tensors + 1, sizeof *d->kind);
     d->hash = calloc((size_t)d->tensors + 1, sizeof *d->hash);
     d->small = calloc((size_t)d->tensors + 1, sizeof *d->small);
     table = calloc((size_t)d->tensors + 1, 2 * sizeof *table);
     if (!d->kind || !d->hash || !d->small || !table)
-        parse_fail(err, 0, "out of memory for the table of hashes");
-    s = err->what[0] ? PICI_E_NOMEM : pici_reader_read_range(r, d->tensors, 0, 2 * d->tensors, table);
+        snprintf(why, PICI_WHY_BYTES, "out of memory for the table of hashes");
+    s = why[0] ? PICI_E_NOMEM : pici_reader_read_range(r, d->tensors, 0, 2 * d->tensors, table);
     for (uint64_t i = 0; !s && i < d->tensors; i++)
         d->hash[i] = (struct delta_hashes){table[2 * i], table[2 * i + 1]};
     free(table);
@@ -115,7 +117,7 @@ static enum pici_status read_hashes(struct delta *d, struct pici_reader *r, stru
 }
 
 /* Reads what the small deltas of tensor i lead to. */
-static enum pici_status read_small(struct delta *d, uint64_t i, struct pici_reader *r, struct parse_error *err)
+static enum pici_status read_small(struct delta *d, uint64_t i, struct pici_reader *r, char *why)
 {
     struct delta_small *const small = &d->small[i];
     struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
@@ -123,9 +125,9 @@ static enum pici_status read_small(struct delta *d, uint64_t i, struct pici_read
     enum pici_dtype dtype = PICI_F32;
     enum pici_status s = pici_reader_tensor(r, i, &t);
     if (!s && d->version < 2)
-        return broken(err, "delta-kind", "a tensor has no valid delta.kind");
+        return broken(why, "delta-kind", "a tensor has no valid delta.kind");
     if (!s && (t.dtype != PICI_U8 || t.rank != 1))
-        return broken(err, "delta-small", "small deltas that are not u8 of one dimension");
+        return broken(why, "delta-small", "small deltas that are not u8 of one dimension");
     if (!s)
         s = pici_reader_attr(r, i, DELTA_DTYPE, &a);
     if (s)
@@ -133,63 +135,61 @@ static enum pici_status read_small(struct delta *d, uint64_t i, struct pici_read
     while (dtype <= PICI_BF16 && !is_text(&a, pici_dtype_name(dtype)))
         dtype++;
     if (dtype > PICI_BF16 || !delta_has_small(dtype))
-        return broken(err, "delta-small", "a tensor has no valid delta.dtype");
+        return broken(why, "delta-small", "a tensor has no valid delta.dtype");
     s = pici_reader_attr(r, i, DELTA_SHAPE, &a);
     if (s)
         return s;
     if (!a.key || a.len % 8 || a.len > 8 * PICI_RANK_MAX)
-        return broken(err, "delta-small", "a tensor has no valid delta.shape");
+        return broken(why, "delta-small", "a tensor has no valid delta.shape");
     *small = (struct delta_small){dtype, (unsigned)(a.len / 8), malloc(a.len + 1), 1};
     if (!small->shape) {
-        parse_fail(err, 0, "out of memory for a shape");
+        snprintf(why, PICI_WHY_BYTES, "out of memory for a shape");
         return PICI_E_NOMEM;
     }
     const uint8_t *p = a.value;
     for (unsigned k = 0; k < small->rank; k++, p += 8) {
-        uint64_t dim = 0;
-        for (int b = 8; b-- > 0;)
-            dim = dim << 8 | p[b];
+        const uint64_t dim = load_le64(p);
         small->shape[k] = dim;
         if (!dim || dim > (UINT64_C(1) << 61) / small->count)
-            return broken(err, "delta-small", "a tensor has no valid delta.shape");
+            return broken(why, "delta-small", "a tensor has no valid delta.shape");
         small->count *= dim;
     }
     return PICI_OK;
 }
 
-static enum pici_status read_kind(struct delta *d, uint64_t i, struct pici_reader *r, struct parse_error *err)
+static enum pici_status read_kind(struct delta *d, uint64_t i, struct pici_reader *r, char *why)
 {
     struct pici_attr a;
     enum delta_kind k = DELTA_XOR;
     enum pici_status s = pici_reader_attr(r, i, DELTA_KIND, &a);
     if (s)
         return s;
-    while (k < DELTA_KINDS && !is_text(&a, delta_kind_name(k)))
+    while (k < DELTA_KINDS && !is_text(&a, pici_delta_kind_name(k)))
         k++;
     if (k == DELTA_KINDS)
-        return broken(err, "delta-kind", "a tensor has no valid delta.kind");
+        return broken(why, "delta-kind", "a tensor has no valid delta.kind");
     if (!delta_needs_base(k) && d->hash[i].base)
-        return broken(err, "delta-hashes", "a hash of a base tensor that does not exist");
+        return broken(why, "delta-hashes", "a hash of a base tensor that does not exist");
     d->kind[i] = (uint8_t)k;
     d->kinds[k]++;
-    return k == DELTA_SMALL ? read_small(d, i, r, err) : PICI_OK;
+    return k == DELTA_SMALL ? read_small(d, i, r, why) : PICI_OK;
 }
 
-enum pici_status delta_open(struct delta *d, struct pici_reader *r, struct parse_error *err)
+enum pici_status pici_delta_open(struct delta *d, struct pici_reader *r, char *why)
 {
     *d = (struct delta){0};
-    err->what[0] = 0;
-    enum pici_status s = read_file(d, r, err);
+    why[0] = 0;
+    enum pici_status s = read_file(d, r, why);
     if (!s)
-        s = read_hashes(d, r, err);
+        s = read_hashes(d, r, why);
     for (uint64_t i = 0; !s && i < d->tensors; i++)
-        s = read_kind(d, i, r, err);
+        s = read_kind(d, i, r, why);
     if (s)
-        delta_close(d);
+        pici_delta_close(d);
     return s;
 }
 
-void delta_close(struct delta *d)
+void pici_delta_close(struct delta *d)
 {
     for (uint64_t i = 0; d->small && i < d->tensors; i++)
         free(d->small[i].shape);
@@ -201,7 +201,7 @@ void delta_close(struct delta *d)
     d->small = NULL;
 }
 
-enum pici_status delta_tensor(const struct delta *d, struct pici_reader *r, uint64_t i, struct pici_tensor_info *t)
+enum pici_status pici_delta_tensor(const struct delta *d, struct pici_reader *r, uint64_t i, struct pici_tensor_info *t)
 {
     const enum pici_status s = pici_reader_tensor(r, i, t);
     if (s || i >= d->tensors || d->kind[i] != DELTA_SMALL)
@@ -221,15 +221,7 @@ enum pici_status delta_tensor(const struct delta *d, struct pici_reader *r, uint
 
 enum { HEAD = 32, HEAD_DTYPE = 5, HEAD_COUNT = 8, HEAD_LENGTH = 16 }; /* formats/small-delta.md */
 
-static uint64_t number_at(const uint8_t *p)
-{
-    uint64_t v = 0;
-    for (int i = 8; i-- > 0;)
-        v = v << 8 | p[i];
-    return v;
-}
-
-enum pici_status delta_pieces_begin(struct delta_pieces *p, struct pici_reader *r, uint64_t i)
+enum pici_status pici_delta_pieces_begin(struct delta_pieces *p, struct pici_reader *r, uint64_t i)
 {
     struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
     const enum pici_status s = pici_reader_tensor(r, i, &t);
@@ -240,7 +232,7 @@ enum pici_status delta_pieces_begin(struct delta_pieces *p, struct pici_reader *
     return s;
 }
 
-enum pici_status delta_pieces_next(struct delta_pieces *p, enum pici_dtype dtype, uint64_t n)
+enum pici_status pici_delta_pieces_next(struct delta_pieces *p, enum pici_dtype dtype, uint64_t n)
 {
     uint8_t head[HEAD];
     if (p->end - p->at < HEAD)
@@ -248,8 +240,8 @@ enum pici_status delta_pieces_next(struct delta_pieces *p, enum pici_dtype dtype
     enum pici_status s = pici_reader_read_range(p->reader, p->tensor, p->at, HEAD, head);
     if (s)
         return s;
-    const uint64_t len = number_at(head + HEAD_LENGTH);
-    if (number_at(head + HEAD_COUNT) != n || head[HEAD_DTYPE] != (uint8_t)dtype || len < HEAD || len > p->end - p->at ||
+    const uint64_t len = load_le64(head + HEAD_LENGTH);
+    if (load_le64(head + HEAD_COUNT) != n || head[HEAD_DTYPE] != (uint8_t)dtype || len < HEAD || len > p->end - p->at ||
         len > pici_diff_small_bound(PICI_HYBRID, dtype, n))
         return PICI_E_CORRUPT;
     if (len > p->cap) {
@@ -265,12 +257,12 @@ enum pici_status delta_pieces_next(struct delta_pieces *p, enum pici_dtype dtype
     return s;
 }
 
-bool delta_pieces_done(const struct delta_pieces *p)
+bool pici_delta_pieces_done(const struct delta_pieces *p)
 {
     return p->at == p->end;
 }
 
-void delta_pieces_free(struct delta_pieces *p)
+void pici_delta_pieces_free(struct delta_pieces *p)
 {
     free(p->delta);
     *p = (struct delta_pieces){0};

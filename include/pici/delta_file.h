@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Deltas of whole sets of tensors, as .pici files (formats/delta.md). A state is such a set: a .safetensors, .npy or raw
+ * file, or arrays in memory that are taken for one. pici_diff_states writes what leads from one state to the next.
+ * pici_apply_deltas makes the last state of the first and of the deltas in a row. Both read and write a piece at a time,
+ * and check the hash of each tensor.
+ *
+ *   threads     a state, or a row of deltas, is used by one thread at a time
+ *   memory      about 64 MiB, and 24 MiB for each thread; making small deltas needs as much more as those of the largest
+ *               tensor take. Applying needs memory for what the files contain, not for what their fields state
+ *   why         where a function has it: NULL, or [PICI_WHY_BYTES], in which it puts what is wrong in words, as "NAME:
+ *               tensor 'w': its type or shape differs"; "" if it returns PICI_OK or PICI_E_ARG for arguments
+ * What pici.h and file.h say of ownership, options and structs holds here too. */
+#ifndef PICI_DELTA_FILE_H
+#define PICI_DELTA_FILE_H
+
+#include <pici/file.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PICI_WHY_BYTES 512
+
+/* ---- States ---- */
+
+/* What kind of file a state is. Its bytes are a head, then the tensors, in order and without a gap. */
+enum pici_state_type {
+    PICI_STATE_RAW = 1,        /* no head. Tensor "data", and "tail" for the bytes of an incomplete last element */
+    PICI_STATE_NPY = 2,        /* tensor "data", and "tail" for bytes after the array */
+    PICI_STATE_SAFETENSORS = 3 /* the length, the JSON text, then the tensors in the order of their bytes */
+};
+
+struct pici_state;
+
+/* A state without tensors.
+ *   s      out; NULL unless PICI_OK
+ *   name   for messages, as the file's path; NUL-terminated
+ *   head   [head_len bytes] all bytes before the first tensor; may be NULL if head_len == 0. Copied, as name is. Only
+ *          the result of a diff needs it
+ *   read   reads tensors that pici_state_add is given an offset of, with ctx; or NULL
+ * PICI_E_ARG: null, or an unknown type. PICI_E_NOMEM. */
+PICI_API enum pici_status pici_state_new(struct pici_state **s, const char *name, enum pici_state_type type,
+                                         const void *head, size_t head_len, pici_read_at_fn read, void *ctx);
+
+/* Add the next tensor.
+ *   t      its description, which is copied. Of its attributes these are used: "source.dtype", the type as the file
+ *          names it (default: pici_dtype_name); "source.endian", "big" if the elements at data or offset are big-endian
+ *          (else they are little-endian); "source.order", "F" if the first index varies fastest
+ *   data   [elements] as they are in the file, at any address; must stay as they are until the state is freed. NULL:
+ *          they begin at this offset for the state's read
+ * PICI_E_ARG: null, or a member is out of the limits of file.h. That names are unique and not too long is checked when
+ * a delta of the state is made. PICI_E_NOMEM. */
+PICI_API enum pici_status pici_state_add(struct pici_state *s, const struct pici_tensor *t, const void *data,
+                                         uint64_t offset);
+
+/* The length of the state's file, and its XXH64 with seed 0. Reads all tensors.
+ * PICI_E_ARG: null. PICI_E_IO: its read failed. */
+PICI_API enum pici_status pici_state_hash(struct pici_state *s, uint64_t *bytes, uint64_t *hash, char *why);
+
+/* Free the state; NULL is ignored. */
+PICI_API void pici_state_free(struct pici_state *s);
+
+/* ---- Making a delta ---- */
+
+/* How tensors of f32, f16 and bf16 are stored that the base also has, with the same name, type and shape. */
+enum pici_delta_choice {
+    PICI_DELTA_AUTO = 0,    /* as small deltas where those are at least an eighth shorter, judged by the first elements */
+    PICI_DELTA_SMALLEST = 1, /* as small deltas */
+    PICI_DELTA_FASTEST = 2  /* as the XOR, which takes less time, and is read by versions that know no small deltas */
+};
+
+/* Options of pici_diff_states. Set with PICI_DIFF_OPTS_INIT. */
+struct pici_diff_opts {
+    size_t size;
+    enum pici_delta_choice choice;
+    enum pici_format format; /* default PICI_AUTO: of what is not a small delta, the smallest, chosen for each chunk */
+    int threads;             /* default 1. 0: one for each core */
+    int zstd_level;          /* default 0: no zstd; as in struct pici_writer_opts */
+    void (*progress)(void *ctx, uint64_t bytes); /* NULL, or told how many bytes of tensors are done */
+    void *progress_ctx;
+};
+#define PICI_DIFF_OPTS_INIT                                                                                            \
+    {                                                                                                                  \
+        sizeof(struct pici_diff_opts), PICI_DELTA_AUTO, PICI_AUTO, 1, 0, NULL, NULL                                    \
+    }
+
+/* Write the delta that leads from base to next, a .pici file, through write.
+ * PICI_E_ARG: null, bad options, base and next differ in type, or next has a name twice, or one that is too long for a
+ * .pici file; of these two why tells. PICI_E_UNSUPPORTED: zstd in a build without it.
+ * PICI_E_IO: write or a state's read failed; errno is what that returned. PICI_E_NOMEM. Other errors: why. */
+PICI_API enum pici_status pici_diff_states(pici_write_fn write, void *ctx, struct pici_state *base,
+                                           struct pici_state *next, const struct pici_diff_opts *opts, char *why);
+
+/* ---- Applying deltas ---- */
+
+/* Deltas in a row: each leads from the result of the one before. */
+struct pici_deltas;
+
+/* A row without deltas. PICI_E_ARG: null. PICI_E_NOMEM. */
+PICI_API enum pici_status pici_deltas_new(struct pici_deltas **d);
+
+/* Add the next delta, and check its rules except for what is in small deltas. r: a random-access reader of it, which
+ * must stay open until the row is freed; name: for messages.
+ * PICI_E_ARG: null. PICI_E_CORRUPT, PICI_E_VERSION: it is no delta, or a rule of formats/delta.md is broken.
+ * PICI_E_NOMEM, and the reader's errors. After an error the row can only be freed. */
+PICI_API enum pici_status pici_deltas_add(struct pici_deltas *d, struct pici_reader *r, const char *name, char *why);
+
+/* What a row leads to. Set with PICI_DELTAS_INFO_INIT. */
+struct pici_deltas_info {
+    size_t size;
+    enum pici_state_type type; /* of the base */
+    enum pici_dtype dtype;     /* of the base's elements if it is raw */
+    uint64_t bytes;            /* the length of the result's file, as the last delta states it; at most UINT64_MAX */
+    uint64_t tensors;          /* how many the result has */
+    const void *head;          /* [head_len bytes] of the result; valid until the row is freed */
+    size_t head_len;
+};
+#define PICI_DELTAS_INFO_INIT                                                                                          \
+    {                                                                                                                  \
+        sizeof(struct pici_deltas_info), PICI_STATE_RAW, PICI_U8, 0, 0, NULL, 0                                        \
+    }
+
+/* PICI_E_ARG: null, or the row is empty. The reader's errors. */
+PICI_API enum pici_status pici_deltas_get_info(struct pici_deltas *d, struct pici_deltas_info *info);
+
+/* Options of pici_apply_deltas. Set with PICI_APPLY_OPTS_INIT. */
+struct pici_apply_opts {
+    size_t size;
+    int threads; /* default 1. 0: one for each core */
+    void (*progress)(void *ctx, uint64_t bytes); /* NULL, or told how many bytes of the result are done */
+    void *progress_ctx;
+};
+#define PICI_APPLY_OPTS_INIT                                                                                           \
+    {                                                                                                                  \
+        sizeof(struct pici_apply_opts), 1, NULL, NULL                                                                  \
+    }
+
+/* Write the last result, the bytes of its file, through write. What was written is to be thrown away unless PICI_OK:
+ * hashes are checked after the elements that they are of.
+ * PICI_E_ARG: null, an empty row, or base is not what the first delta was made from; why then is not empty.
+ * PICI_E_CORRUPT: a delta is invalid, or is not one of the result of the delta before. PICI_E_IO: write or the base's
+ * read failed; errno is what that returned. PICI_E_NOMEM, and the readers' errors. */
+PICI_API enum pici_status pici_apply_deltas(pici_write_fn write, void *ctx, struct pici_state *base,
+                                            struct pici_deltas *d, const struct pici_apply_opts *opts, char *why);
+
+/* Whether a state is the last result already. Reads it. Errors: as pici_apply_deltas. */
+PICI_API enum pici_status pici_deltas_is_result(struct pici_deltas *d, struct pici_state *s, int *is, char *why);
+
+/* Free the row; NULL is ignored. */
+PICI_API void pici_deltas_free(struct pici_deltas *d);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

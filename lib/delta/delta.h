@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Deltas of sets of tensors (formats/delta.md): what such a .pici file contains besides elements, and the states that
+ * it leads from and to. */
+#ifndef PICI_LIB_DELTA_DELTA_H
+#define PICI_LIB_DELTA_DELTA_H
+
+#include <stdbool.h>
+
+#include "bytes.h"
+#include "pici/delta_file.h"
+#include "xxh64.h"
+
+#define DELTA_VERSION "delta.version" /* attributes of the file */
+#define DELTA_REMOVED "delta.removed"
+#define DELTA_KIND "delta.kind"   /* of a tensor */
+#define DELTA_DTYPE "delta.dtype" /* of a tensor of the kind "small" */
+#define DELTA_SHAPE "delta.shape"
+#define DELTA_HASHES "delta.hashes" /* the last tensor's name begins with this */
+
+#define STATE_TYPE "source.type" /* of the file, and of tensors: what a state's file says of them */
+#define STATE_HEAD "source.head"
+#define STATE_DTYPE "source.dtype"
+#define STATE_ENDIAN "source.endian"
+#define STATE_ORDER "source.order"
+
+enum delta_kind { DELTA_XOR, DELTA_SMALL, DELTA_ADDED, DELTA_REPLACED, DELTA_KINDS };
+
+/* Elements of each small delta of a tensor, except for the last. */
+enum { DELTA_PIECE = 1 << 22 };
+
+/* "xor", "small", "added", "replaced". */
+const char *pici_delta_kind_name(enum delta_kind);
+
+struct delta_hashes {
+    uint64_t base, result;
+};
+
+/* What a small delta leads to. */
+struct delta_small {
+    enum pici_dtype dtype;
+    unsigned rank;
+    uint64_t *shape; /* [rank] */
+    uint64_t count;
+};
+
+/* A delta whose rules have been checked, except for what is in tensors of the kind "small". */
+struct delta {
+    enum pici_state_type type;
+    unsigned version;
+    uint64_t tensors;            /* of the result, without the table of hashes */
+    uint8_t *kind;               /* [tensors] enum delta_kind */
+    struct delta_hashes *hash;   /* [tensors] */
+    struct delta_small *small;   /* [tensors]; set for tensors of that kind */
+    uint64_t kinds[DELTA_KINDS]; /* how many of each */
+    uint64_t removed;            /* names in DELTA_REMOVED */
+};
+
+/* Whether the file says that it is a delta, of any version. Works with any reader and returns its errors. */
+enum pici_status pici_delta_is(struct pici_reader *, bool *is);
+
+/* Check the rules and read everything but elements. The reader must be a random-access one. On an error, why [PICI_WHY_BYTES] says
+ * what is wrong with the delta; if it is empty, the error is the reader's. d then needs no pici_delta_close. Memory is
+ * proportional to what the file contains. */
+enum pici_status pici_delta_open(struct delta *d, struct pici_reader *, char *why);
+
+void pici_delta_close(struct delta *d);
+
+/* Whether a tensor of the kind needs the base's tensor. */
+static inline bool delta_needs_base(enum delta_kind k)
+{
+    return k == DELTA_XOR || k == DELTA_SMALL;
+}
+
+/* Whether small deltas of the dtype can be shorter than others. */
+static inline bool delta_has_small(enum pici_dtype dtype)
+{
+    return dtype == PICI_F32 || dtype == PICI_F16 || dtype == PICI_BF16;
+}
+
+/* Describe tensor i of the result, also where a small delta is stored. Returns the reader's errors. */
+enum pici_status pici_delta_tensor(const struct delta *d, struct pici_reader *, uint64_t i, struct pici_tensor_info *t);
+
+/* The small deltas of a tensor, from the first on. */
+struct delta_pieces {
+    struct pici_reader *reader;
+    uint64_t tensor, at, end; /* bytes */
+    uint8_t *delta;           /* [cap] */
+    size_t cap, len;
+};
+
+/* Begin with tensor i, of the kind "small". Keeps the memory of the tensor before; *p was zero before the first. */
+enum pici_status pici_delta_pieces_begin(struct delta_pieces *p, struct pici_reader *, uint64_t i);
+
+/* Read the next small delta, of n elements of dtype: len bytes at p->delta. PICI_E_CORRUPT: it is not of so many, or
+ * the tensor has no more. */
+enum pici_status pici_delta_pieces_next(struct delta_pieces *p, enum pici_dtype dtype, uint64_t n);
+
+/* Whether all were read. */
+bool pici_delta_pieces_done(const struct delta_pieces *p);
+
+void pici_delta_pieces_free(struct delta_pieces *p);
+
+/* Get the next name in the value of DELTA_REMOVED. *at is the position, 0 at first, and is advanced. False at the end,
+ * and where the value is malformed; *good is false then. */
+bool pici_delta_removed_next(const struct pici_attr *removed, size_t *at, const char **name, size_t *len, bool *good);
+
+/* ---- Errors ---- */
+
+/* Put "name: what" in why [PICI_WHY_BYTES], unless that is NULL. Returns s. errno stays. */
+__attribute__((format(printf, 4, 5))) enum pici_status pici_why(char *why, enum pici_status s, const char *name,
+                                                                const char *what, ...);
+
+/* ---- States ---- */
+
+/* A tensor of a state, in little memory: there may be millions of them. */
+struct state_tensor {
+    uint64_t *shape;  /* [rank] */
+    const char *name; /* [name_len]; in the memory of shape, as dtype_text is */
+    size_t name_len;
+    const char *dtype_text;
+    const uint8_t *data; /* or NULL: */
+    uint64_t offset;     /* for the state's read */
+    uint64_t bytes, count;
+    enum pici_dtype dtype;
+    uint8_t rank, width;
+    bool big_endian, fortran;
+};
+
+struct pici_state {
+    char *name;
+    enum pici_state_type type;
+    uint8_t *head; /* [head_len] */
+    size_t head_len;
+    pici_read_at_fn read;
+    void *ctx;
+    struct state_tensor *tensor; /* [n] in the order of the file */
+    size_t n, room;
+    struct state_tensor **by_name; /* [n], if sorted */
+    bool sorted;
+};
+
+/* "raw", "npy", "safetensors". */
+const char *pici_state_type_name(enum pici_state_type);
+
+/* The tensor of this name, or NULL. */
+const struct state_tensor *pici_state_find(struct pici_state *, const char *name, size_t len);
+
+/* Copy bytes [from, from + bytes) of a tensor, as they are in the file. PICI_E_IO. */
+enum pici_status pici_state_read(struct pici_state *, const struct state_tensor *, uint64_t from, void *buf,
+                                 size_t bytes, char *why);
+
+/* Swap the bytes of each element between the tensor's order and the host's. */
+void pici_state_swap(bool big_endian, size_t width, void *buf, size_t bytes);
+
+/* The number of threads for an option; 0 stands for the number of online cores. */
+int pici_delta_threads(int asked);
+
+#endif
