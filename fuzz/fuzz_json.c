@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "tools/parse/json.h"
+#include "parse/json.h"
 
 #define CHECK(x)                                                                                                       \
     do {                                                                                                               \
@@ -23,9 +23,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     bool after_key = false;
     if (!out)
         return 0;
-    json_init(&j, data, len, 0, &err);
+    pici_json_init(&j, data, len, 0, &err);
     for (;;) {
-        struct json_token t = json_next(&j);
+        struct json_token t = pici_json_next(&j);
         CHECK(calls++ <= len);
         if (t.type == JSON_ERROR) {
             CHECK(err.offset <= len && err.what[0]);
@@ -49,10 +49,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
             depth--;
         }
         if (t.type == JSON_KEY || t.type == JSON_STRING) {
-            size_t n = json_string(&j, t, out);
+            size_t n = pici_json_string(&j, t, out);
             CHECK(n <= t.len);
             for (size_t i = 0; i < n;) { /* what comes out is UTF-8 */
-                size_t u = parse_utf8((const uint8_t *)out + i, (const uint8_t *)out + n);
+                size_t u = pici_parse_utf8((const uint8_t *)out + i, (const uint8_t *)out + n);
                 CHECK(u > 0);
                 i += u;
             }
@@ -61,11 +61,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
             uint64_t v;
             memcpy(out, data + t.start, t.len);
             out[t.len] = '\0';
-            if (json_u64(&j, t, &v))
+            if (pici_json_u64(&j, t, &v))
                 CHECK(strtoull(out, NULL, 10) == v);
         }
     }
-    CHECK(json_next(&j).type == JSON_ERROR || json_next(&j).type == JSON_END);
+    CHECK(pici_json_next(&j).type == JSON_ERROR || pici_json_next(&j).type == JSON_END);
     free(out);
     return 0;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "tools/parse/npy.h"
+#include "parse/npy.h"
 
 #define CHECK(x)                                                                                                       \
     do {                                                                                                               \
@@ -34,7 +34,7 @@ static void parse(const uint8_t *file, size_t len)
     uint8_t first[NPY_PREFIX_BYTES] = {0};
     size_t have = len < sizeof first ? len : sizeof first;
     memcpy(first, file, have);
-    if (!npy_header_bytes(&need, first, have, &err)) {
+    if (!pici_npy_header_bytes(&need, first, have, &err)) {
         CHECK(err.offset <= len && err.what[0]);
         return;
     }
@@ -44,12 +44,12 @@ static void parse(const uint8_t *file, size_t len)
     if (!head)
         return;
     memcpy(head, file, n);
-    bool unknown = npy_parse(&a, head, n, UINT64_MAX, &err);
+    bool unknown = pici_npy_parse(&a, head, n, UINT64_MAX, &err);
     if (unknown)
         check(&a);
     else
         CHECK(err.offset <= n && err.what[0]);
-    if (npy_parse(&b, head, n, len, &err)) {
+    if (pici_npy_parse(&b, head, n, len, &err)) {
         CHECK(unknown && b.data_offset + b.data_bytes + b.trailing_bytes == len);
         b.trailing_bytes = 0;
         CHECK(a.dtype == b.dtype && a.count == b.count && strcmp(a.descr, b.descr) == 0);

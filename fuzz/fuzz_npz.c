@@ -138,7 +138,7 @@ static void make(const uint8_t *data, size_t len)
     struct made array = {memory(NPY_WRITE_ROOM + len), 0}, zip = {memory(2 * len + 2 * NPY_WRITE_ROOM + 200), 0};
     struct made packed = {memory(2 * len + 2 * NPY_WRITE_ROOM), 0};
     const uint64_t n = len - 3;
-    array.len = npy_write_header((char *)array.p, PICI_U8, NPY_NUMBER, false, &n, 1);
+    array.len = pici_npy_write_header((char *)array.p, PICI_U8, NPY_NUMBER, false, &n, 1);
     append(&array, elements, (size_t)n);
     const uint32_t crc = parse_crc32(0, array.p, array.len);
     struct deflater *d = level ? deflater_new((int)level) : NULL;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "tools/parse/safetensors.h"
+#include "parse/safetensors.h"
 
 #define CHECK(x)                                                                                                       \
     do {                                                                                                               \
@@ -39,7 +39,7 @@ static void parse(const uint8_t *file, size_t len)
     struct safetensors a, b;
     struct parse_error err = {UINT64_MAX, ""};
     uint64_t need;
-    if (!safetensors_header_bytes(&need, file, len < 8 ? len : 8, &err)) {
+    if (!pici_safetensors_header_bytes(&need, file, len < 8 ? len : 8, &err)) {
         CHECK(err.offset <= len && err.what[0]);
         return;
     }
@@ -48,10 +48,10 @@ static void parse(const uint8_t *file, size_t len)
     if (!head)
         return;
     memcpy(head, file, n);
-    bool unknown = safetensors_parse(&a, head, n, UINT64_MAX, &err);
+    bool unknown = pici_safetensors_parse(&a, head, n, UINT64_MAX, &err);
     if (!unknown)
         CHECK(err.offset <= n && err.what[0] && !a.tensors && !a.names && !a.shapes);
-    bool known = safetensors_parse(&b, head, n, len, &err);
+    bool known = pici_safetensors_parse(&b, head, n, len, &err);
     CHECK(known || (err.offset <= len && err.what[0]));
     CHECK(known == (unknown && a.file_bytes == len));
     if (unknown) {
@@ -59,11 +59,11 @@ static void parse(const uint8_t *file, size_t len)
         CHECK(!known || (a.count == b.count && a.file_bytes == b.file_bytes));
     }
     if (known)
-        safetensors_free(&b);
+        pici_safetensors_free(&b);
     if (unknown) { /* the length that it asks for is the one that it takes */
-        CHECK(safetensors_parse(&b, head, n, a.file_bytes, &err) && b.count == a.count);
-        safetensors_free(&b);
-        safetensors_free(&a);
+        CHECK(pici_safetensors_parse(&b, head, n, a.file_bytes, &err) && b.count == a.count);
+        pici_safetensors_free(&b);
+        pici_safetensors_free(&a);
     }
     free(head);
 }

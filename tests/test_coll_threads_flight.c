@@ -13,7 +13,7 @@
 #include "coll/request.h"
 #include "coll_util.h"
 #include "formats/ref.h"
-#include "tools/parse/json.h"
+#include "parse/json.h"
 
 enum { WATCHDOG_S = 900 };
 
@@ -328,8 +328,8 @@ static int count_strings(const char *text, size_t len, const char *value)
     struct json j;
     struct json_token t;
     int n = 0;
-    json_init(&j, text, len, 0, &err);
-    while ((t = json_next(&j)).type != JSON_END) {
+    pici_json_init(&j, text, len, 0, &err);
+    while ((t = pici_json_next(&j)).type != JSON_END) {
         if (t.type == JSON_ERROR)
             return -1;
         n += t.type == JSON_STRING && t.len == strlen(value) && memcmp(text + t.start, value, t.len) == 0;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "coll/trace.h"
-#include "tools/parse/json.h"
+#include "parse/json.h"
 
 static char folder[] = "/tmp/pici-trace-XXXXXX", path[64], file[80];
 
@@ -46,11 +46,11 @@ static int objects(const char *text, size_t len)
     struct parse_error err;
     struct json j;
     int n = 0;
-    json_init(&j, text, len, 0, &err);
-    if (json_next(&j).type != JSON_ARRAY)
+    pici_json_init(&j, text, len, 0, &err);
+    if (pici_json_next(&j).type != JSON_ARRAY)
         return -1;
     for (unsigned depth = 1;;) {
-        switch (json_next(&j).type) {
+        switch (pici_json_next(&j).type) {
         case JSON_ERROR: return -1;
         case JSON_END: return n;
         case JSON_OBJECT: n += depth++ == 1; break;

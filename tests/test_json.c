@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/parse/json.h"
+#include "parse/json.h"
 
 /* The tokens of text [len bytes] as characters: { } [ ], k and s for keys and strings, n for numbers, t f 0 for true,
  * false and null, $ for the end, ! for an error. text is copied to memory of its own size, where a sanitizer watches
@@ -19,19 +19,19 @@ static void tokens(char *out, size_t cap, const char *text, size_t len, struct p
     char *scratch = malloc(len ? len : 1);
     size_t n = 0, calls = 0;
     memcpy(copy, text, len);
-    json_init(&j, copy, len, 1000, err);
+    pici_json_init(&j, copy, len, 1000, err);
     while (type != JSON_END && type != JSON_ERROR) {
-        struct json_token t = json_next(&j);
+        struct json_token t = pici_json_next(&j);
         type = t.type;
         cr_assert_leq(t.start + t.len, len);
         cr_assert_leq(calls++, len + 1, "more tokens than bytes");
         if (n + 1 < cap)
             out[n++] = names[type];
         if (type == JSON_KEY || type == JSON_STRING)
-            cr_assert_leq(json_string(&j, t, scratch), t.len);
+            cr_assert_leq(pici_json_string(&j, t, scratch), t.len);
     }
     out[n] = '\0';
-    cr_assert_eq(json_next(&j).type, type, "the last answer must be repeated");
+    cr_assert_eq(pici_json_next(&j).type, type, "the last answer must be repeated");
     if (type == JSON_ERROR) {
         cr_assert_geq(err->offset, 1000);
         cr_assert_leq(err->offset, 1000 + len);
@@ -225,10 +225,10 @@ Test(json, strings)
         struct parse_error err;
         struct json j;
         char got[64];
-        json_init(&j, cases[i].text, strlen(cases[i].text), 0, &err);
-        struct json_token t = json_next(&j);
+        pici_json_init(&j, cases[i].text, strlen(cases[i].text), 0, &err);
+        struct json_token t = pici_json_next(&j);
         cr_assert_eq(t.type, JSON_STRING, "case %zu", i);
-        cr_assert_eq(json_string(&j, t, got), cases[i].want_len, "case %zu", i);
+        cr_assert_eq(pici_json_string(&j, t, got), cases[i].want_len, "case %zu", i);
         cr_assert_arr_eq(got, cases[i].want, cases[i].want_len, "case %zu", i);
     }
 }
@@ -258,8 +258,8 @@ Test(json, integers)
         struct parse_error err;
         struct json j;
         uint64_t v = 42;
-        json_init(&j, cases[i].text, strlen(cases[i].text), 0, &err);
-        cr_assert_eq(json_u64(&j, json_next(&j), &v), cases[i].ok, "%s", cases[i].text);
+        pici_json_init(&j, cases[i].text, strlen(cases[i].text), 0, &err);
+        cr_assert_eq(pici_json_u64(&j, pici_json_next(&j), &v), cases[i].ok, "%s", cases[i].text);
         cr_assert_eq(v, cases[i].ok ? cases[i].want : 42, "%s", cases[i].text);
     }
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/parse/npy.h"
+#include "parse/npy.h"
 
 #define DATA "../shared/data/"
 
@@ -36,7 +36,7 @@ static bool parse(struct npy *a, const void *head, size_t len, uint64_t file_byt
     memcpy(copy, head, len);
     err->offset = UINT64_MAX;
     err->what[0] = '\0';
-    bool ok = npy_header_bytes(&need, copy, len, err) && npy_parse(a, copy, len, file_bytes, err);
+    bool ok = pici_npy_header_bytes(&need, copy, len, err) && pici_npy_parse(a, copy, len, file_bytes, err);
     free(copy);
     if (ok)
         check_invariants(a, file_bytes);
@@ -360,7 +360,7 @@ Test(npy, length_of_the_header)
         struct parse_error err;
         uint64_t need = 0;
         memcpy(first + 8, cases[i].length, 4);
-        bool ok = npy_header_bytes(&need, first, sizeof first, &err);
+        bool ok = pici_npy_header_bytes(&need, first, sizeof first, &err);
         cr_assert_eq(need, cases[i].need, "case %zu: %" PRIu64, i, need);
         cr_assert(ok ? need != 0 : err.offset == 8, "case %zu", i);
     }
@@ -555,7 +555,8 @@ static void check_golden(const char *path, char *said)
     struct npy a;
     struct parse_error err;
     uint64_t need;
-    bool ok = npy_header_bytes(&need, data, len, &err) && parse(&a, data, need < len ? (size_t)need : len, len, &err);
+    bool ok =
+        pici_npy_header_bytes(&need, data, len, &err) && parse(&a, data, need < len ? (size_t)need : len, len, &err);
     if (strstr(path, "version2_large_header")) { /* NumPy's own limit is 10,000 bytes; the header is sound */
         cr_assert(ok, "%s: %s", path, err.what);
         cr_assert_eq(a.item_elements * a.items, len - need);
@@ -652,7 +653,7 @@ Test(npy, headers_are_written)
                 struct parse_error err;
                 for (unsigned d = 0; d < rank; d++)
                     shape[d] = d ? 1 : rank + 5;
-                size_t len = npy_write_header(head, (enum pici_dtype)dtype, NPY_NUMBER, fortran, shape, rank);
+                size_t len = pici_npy_write_header(head, (enum pici_dtype)dtype, NPY_NUMBER, fortran, shape, rank);
                 cr_assert(parse(&a, head, len, UINT64_MAX, &err), "%s", err.what);
                 cr_assert_eq(a.data_offset, len);
                 cr_assert_eq(len % 64, 0);
@@ -664,10 +665,10 @@ Test(npy, headers_are_written)
             }
     for (unsigned d = 0; d < NPY_WRITE_RANK; d++)
         shape[d] = INT64_MAX; /* the longest text */
-    cr_assert_leq(npy_write_header(head, PICI_U64, NPY_NUMBER, false, shape, NPY_WRITE_RANK), sizeof head);
+    cr_assert_leq(pici_npy_write_header(head, PICI_U64, NPY_NUMBER, false, shape, NPY_WRITE_RANK), sizeof head);
     shape[0] = 7;
     cr_assert_not_null(strstr(head + 10, "'shape': (9223372036854775807, "));
-    npy_write_header(head, PICI_F32, NPY_NUMBER, false, shape, 1);
+    pici_npy_write_header(head, PICI_F32, NPY_NUMBER, false, shape, 1);
     cr_assert_eq(strncmp(head + 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (7,), }  ", 59), 0);
 }
 
@@ -689,9 +690,9 @@ Test(npy, meanings)
         char head[NPY_WRITE_ROOM], descr[32];
         const uint64_t n = 5;
         const char *word = cases[i].word;
-        const enum npy_meaning meaning = npy_meaning_of(word, strlen(word), cases[i].dtype);
+        const enum npy_meaning meaning = pici_npy_meaning_of(word, strlen(word), cases[i].dtype);
         cr_assert_eq(meaning, cases[i].meaning, "%s", word);
-        npy_write_header(head, cases[i].dtype, meaning, false, &n, 1);
+        pici_npy_write_header(head, cases[i].dtype, meaning, false, &n, 1);
         snprintf(descr, sizeof descr, "{'descr': '%s', ", cases[i].descr);
         cr_assert_eq(strncmp(head + 10, descr, strlen(descr)), 0, "%s", word);
     }

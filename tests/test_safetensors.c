@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/parse/safetensors.h"
+#include "parse/safetensors.h"
 
 #define GOLDEN "../shared/data/golden/safetensors/"
 
@@ -42,7 +42,8 @@ static bool parse(struct safetensors *s, const void *head, size_t len, uint64_t 
     memcpy(copy, head, len);
     err->offset = UINT64_MAX;
     err->what[0] = '\0';
-    bool ok = safetensors_header_bytes(&need, copy, len, err) && safetensors_parse(s, copy, len, file_bytes, err);
+    bool ok =
+        pici_safetensors_header_bytes(&need, copy, len, err) && pici_safetensors_parse(s, copy, len, file_bytes, err);
     memset(copy, 0xaa, len);
     free(copy);
     if (ok)
@@ -93,7 +94,7 @@ Test(safetensors, understands)
     cr_assert_eq(t[1].header_offset, 8 + 3);
     cr_assert(t[2].name_bytes == 0 && t[2].dtype == PICI_F64 && t[2].rank == 2 && t[2].count == 0);
     cr_assert(t[3].dtype == PICI_BF16 && t[3].rank == 0 && t[3].items == 1 && t[3].count == 1);
-    safetensors_free(&s);
+    pici_safetensors_free(&s);
     cr_assert(!s.tensors && !s.names && !s.shapes);
 }
 
@@ -127,7 +128,7 @@ Test(safetensors, dtypes)
             cr_assert_str_eq(s.tensors[0].source_dtype, cases[i].name);
             cr_assert_eq(s.tensors[0].dtype, cases[i].dtype, "%s", cases[i].name);
             cr_assert_eq(s.tensors[0].count, cases[i].count, "%s", cases[i].name);
-            safetensors_free(&s);
+            pici_safetensors_free(&s);
         }
     }
 }
@@ -159,7 +160,7 @@ Test(safetensors, accepts)
         struct parse_error err;
         cr_expect(parse_text(&s, cases[i].text, strlen(cases[i].text), cases[i].data, &err), "%s: %s", cases[i].text,
                   err.what);
-        safetensors_free(&s);
+        pici_safetensors_free(&s);
     }
 }
 
@@ -247,7 +248,7 @@ Test(safetensors, refuses)
         struct parse_error err;
         const char *text = cases[i].text;
         if (parse_text(&s, text, strlen(text), cases[i].data, &err)) {
-            safetensors_free(&s);
+            pici_safetensors_free(&s);
             cr_expect_fail("accepted: %s", text);
             continue;
         }
@@ -277,12 +278,12 @@ Test(safetensors, length_of_the_header)
     struct parse_error err;
     uint64_t need;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        bool ok = safetensors_header_bytes(&need, cases[i].first, 8, &err);
+        bool ok = pici_safetensors_header_bytes(&need, cases[i].first, 8, &err);
         cr_assert_eq(ok, cases[i].ok, "case %zu", i);
         cr_assert(ok ? need == cases[i].need : err.offset == 0, "case %zu", i);
     }
     for (size_t n = 0; n < 8; n++) {
-        cr_assert_not(safetensors_header_bytes(&need, cases[1].first, n, &err));
+        cr_assert_not(pici_safetensors_header_bytes(&need, cases[1].first, n, &err));
         cr_assert_eq(err.offset, n);
     }
 }
@@ -301,7 +302,7 @@ Test(safetensors, length_of_the_file)
     cr_assert_not_null(strstr(err.what, "3 bytes that belong to no tensor"), "%s", err.what);
     cr_assert(parse_text(&s, text, sizeof text - 1, UINT64_MAX, &err));
     cr_assert_eq(s.file_bytes, n + 5);
-    safetensors_free(&s);
+    pici_safetensors_free(&s);
 }
 
 Test(safetensors, many_tensors)
@@ -327,7 +328,7 @@ Test(safetensors, many_tensors)
             cr_assert_str_eq(s.tensors[i].name, name);
             cr_assert(s.tensors[i].shape[0] == 2 && s.tensors[i].shape[1] == 1);
         }
-        safetensors_free(&s);
+        pici_safetensors_free(&s);
     }
     *p = '\0';
     cr_assert_str_eq(err.what, "duplicate key 't12345'");
@@ -345,7 +346,7 @@ Test(safetensors, truncated_at_every_byte)
     struct parse_error err;
     memcpy(head + 8, rich, sizeof rich - 1);
     cr_assert(parse(&s, head, sizeof head, sizeof head + 10, &err), "%s", err.what);
-    safetensors_free(&s);
+    pici_safetensors_free(&s);
     for (size_t n = 0; n < sizeof head; n++) {
         cr_assert_not(parse(&s, head, n, sizeof head + 10, &err), "%zu bytes", n); /* memory ends */
         cr_assert_eq(err.offset, n);
@@ -358,7 +359,7 @@ Test(safetensors, truncated_at_every_byte)
             head[0] = (uint8_t)(n - 8);
             cr_assert_eq(parse(&s, head, n, n + 10, &err), n == sizeof head - 1, "%zu bytes", n);
             if (n == sizeof head - 1)
-                safetensors_free(&s);
+                pici_safetensors_free(&s);
             head[0] = first;
         }
     }
@@ -376,7 +377,7 @@ Test(safetensors, every_byte_changed)
         for (int c = 0; c < 256; c++) {
             head[i] = (uint8_t)c;
             if (parse(&s, head, sizeof head, sizeof head + 10, &err))
-                safetensors_free(&s);
+                pici_safetensors_free(&s);
             else
                 refused++;
         }
@@ -411,8 +412,8 @@ static bool parse_file(struct safetensors *s, const char *path, struct parse_err
     uint8_t *data = slurp(path, &len);
     uint64_t need;
     cr_assert_not_null(data, "%s", path);
-    bool ok =
-        safetensors_header_bytes(&need, data, len, err) && parse(s, data, need < len ? (size_t)need : len, len, err);
+    bool ok = pici_safetensors_header_bytes(&need, data, len, err) &&
+              parse(s, data, need < len ? (size_t)need : len, len, err);
     free(data);
     return ok;
 }
@@ -434,7 +435,7 @@ Test(safetensors, golden_expected)
         bool ok = parse_file(&s, path, &err);
         cr_expect_eq(ok, strcmp(verdict, "accept") == 0, "%s: %s, but %s", name, verdict, ok ? "accepted" : err.what);
         if (ok)
-            safetensors_free(&s);
+            pici_safetensors_free(&s);
         files++;
     }
     fclose(list);
@@ -469,7 +470,7 @@ Test(safetensors, golden_models)
         for (size_t t = 0; t < s.count; t++)
             values += s.tensors[t].count;
         cr_assert_eq(values, cases[i].values, "%s: %" PRIu64, cases[i].path, values);
-        safetensors_free(&s);
+        pici_safetensors_free(&s);
     }
 }
 

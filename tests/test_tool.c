@@ -9,7 +9,7 @@
 
 #include "tools/density.h"
 #include "tools/show/heat.h"
-#include "tools/parse/json.h"
+#include "parse/json.h"
 #include "tools/show/jsonout.h"
 #include "tools/measure.h"
 #include "tools/source.h"
@@ -282,18 +282,18 @@ Test(tool, json_is_json)
         JSON_KEY,    JSON_NULL, JSON_KEY,    JSON_ARRAY,      JSON_ARRAY_END, JSON_KEY,        JSON_ARRAY,
         JSON_TRUE,   JSON_NULL, JSON_OBJECT, JSON_OBJECT_END, JSON_ARRAY_END, JSON_OBJECT_END, JSON_END,
     };
-    json_init(&in, text, len, 0, &err);
+    pici_json_init(&in, text, len, 0, &err);
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
-        struct json_token t = json_next(&in);
+        struct json_token t = pici_json_next(&in);
         cr_assert_eq(t.type, expected[i], "token %zu of %s", i, text);
         if (i == 2) {
             char back[1024];
-            size_t n = json_string(&in, t, back);
+            size_t n = pici_json_string(&in, t, back);
             cr_assert(n == 128 + 128 * 3 && memcmp(back, all, 128) == 0, "ASCII as it is, else U+FFFD");
         }
         uint64_t v;
         if (i == 4)
-            cr_assert(json_u64(&in, t, &v) && v == UINT64_MAX);
+            cr_assert(pici_json_u64(&in, t, &v) && v == UINT64_MAX);
         if (i == 6)
             cr_assert_eq(strtod(text + t.start, NULL), 1.0 / 3);
     }

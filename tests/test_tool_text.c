@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tools/parse/json.h"
+#include "parse/json.h"
 #include "tools/show/jsonout.h"
 #include "tools/show/markup.h"
 #include "tools/show/report.h"
@@ -115,10 +115,10 @@ static const char *in_json(const char *name)
     cr_assert_not_null(f);
     jsonout_string(&j, NULL, name);
     fclose(f);
-    json_init(&in, out, strlen(out), 0, &err);
-    struct json_token t = json_next(&in);
+    pici_json_init(&in, out, strlen(out), 0, &err);
+    struct json_token t = pici_json_next(&in);
     cr_assert_eq(t.type, JSON_STRING, "%s", out);
-    size_t n = json_string(&in, t, back);
+    size_t n = pici_json_string(&in, t, back);
     cr_assert(n == strlen(name) && memcmp(back, name, n) == 0, "%s", out);
     return out;
 }
@@ -157,7 +157,7 @@ Test(tool_text, characters_are_decoded)
     for (uint32_t c = 1; c <= 0x10ffff; c++) {
         char p[4];
         uint32_t back = 0;
-        const size_t n = encode(p, c), got = parse_char((uint8_t *)p, (uint8_t *)p + n, &back);
+        const size_t n = encode(p, c), got = pici_parse_char((uint8_t *)p, (uint8_t *)p + n, &back);
         if (c >= 0xd800 && c <= 0xdfff)
             cr_assert_eq(got, 0, "U+%04X", c);
         else

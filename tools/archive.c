@@ -208,25 +208,25 @@ static int read_header(struct arrays *s, const struct zip_entry *e, struct npy *
     uint64_t need = NPY_PREFIX_BYTES;
     *is = false;
     if (!ends_in_npy(e) || e->bytes < need)
-        return parse_fail(&a->err, 0, "it is no .npy file"), TOOL_OK;
+        return pici_parse_fail(&a->err, 0, "it is no .npy file"), TOOL_OK;
     if (e->method != ZIP_STORED && e->method != ZIP_DEFLATED)
-        return parse_fail(&a->err, 0, "method %u of compression is not read", e->method), TOOL_OK;
+        return pici_parse_fail(&a->err, 0, "method %u of compression is not read", e->method), TOOL_OK;
     if (!unzip_open(&a->unzip, e, input_read_at, a->in, &a->err))
         return refuse(a);
     a->unzipping = true;
     if (!unzip_take(&a->unzip, s->header, (size_t)need))
         return refuse(a);
-    if (!npy_header_bytes(&need, s->header, NPY_PREFIX_BYTES, &a->err))
+    if (!pici_npy_header_bytes(&need, s->header, NPY_PREFIX_BYTES, &a->err))
         return TOOL_OK;
     if (need > e->bytes)
-        return parse_fail(&a->err, 0, "it ends inside its header"), TOOL_OK;
+        return pici_parse_fail(&a->err, 0, "it ends inside its header"), TOOL_OK;
     if (!unzip_take(&a->unzip, s->header + NPY_PREFIX_BYTES, (size_t)need - NPY_PREFIX_BYTES))
         return refuse(a);
-    *is = npy_parse(npy, s->header, (size_t)need, e->bytes, &a->err);
+    *is = pici_npy_parse(npy, s->header, (size_t)need, e->bytes, &a->err);
     if (*is && e->method == ZIP_DEFLATED && npy->trailing_bytes)
-        *is = parse_fail(&a->err, 0, "bytes follow its array");
+        *is = pici_parse_fail(&a->err, 0, "bytes follow its array");
     if (*is && need > ARCHIVE_HEAD_MOST - a->head_len)
-        *is = parse_fail(&a->err, 0, "the headers before it are too long");
+        *is = pici_parse_fail(&a->err, 0, "the headers before it are too long");
     return TOOL_OK;
 }
 
@@ -237,7 +237,7 @@ static int find_level(struct arrays *s, const struct zip_entry *e, int *level, u
     if (!unzip_level(level, crc, e, input_read_at, a->in, &a->err))
         return refuse(a);
     if (!*level)
-        *is = parse_fail(&a->err, 0, "zlib %s does not make the same deflated bytes again", unzip_version());
+        *is = pici_parse_fail(&a->err, 0, "zlib %s does not make the same deflated bytes again", unzip_version());
     return TOOL_OK;
 }
 
@@ -341,7 +341,7 @@ static void tell_kept(const struct arrays *s)
     if (s->exact && s->kept)
         tool_warn(s->cut.a->in->name, "%zu of %zu entries %s kept as %s: '%s': %s", s->kept, s->cut.a->zip.count,
                   s->kept == 1 ? "is" : "are", s->kept == 1 ? "it is" : "they are, the first",
-                  parse_printable(name, sizeof name, e->name, e->name_len), s->why.what);
+                  pici_parse_printable(name, sizeof name, e->name, e->name_len), s->why.what);
 }
 
 int archive_open_npz(struct archive *a, struct input *in, const struct limit *exact)
@@ -433,8 +433,8 @@ static bool match(struct archive *a, const struct storages *s, const char *prefi
         struct archive_part *p = &a->part[number];
         const uint64_t item = pici_dtype_width(t->dtype) * t->item_elements;
         if (t->extent > p->bytes / item)
-            return parse_fail(&a->err, p->at, "tensor '%s' goes beyond its storage",
-                              parse_printable(name, sizeof name, t->name, t->name_len));
+            return pici_parse_fail(&a->err, p->at, "tensor '%s' goes beyond its storage",
+                                   pici_parse_printable(name, sizeof name, t->name, t->name_len));
         const bool dense = p->bytes == t->items * item && torch_is_dense(t, order);
         const int rank = dense + (dense && t->row_major);
         if (p->tensor != ARCHIVE_NONE && rank <= p->dense + (p->dense && a->torch.tensors[p->tensor].row_major))
@@ -456,16 +456,16 @@ static void forget_names(struct archive *a)
 static bool read_pickle(struct archive *a, const struct zip_entry *e)
 {
     if (!e)
-        return parse_fail(&a->err, 0, "it has no entry data.pkl");
+        return pici_parse_fail(&a->err, 0, "it has no entry data.pkl");
     if (e->bytes > PICKLE_MAX_BYTES)
-        return parse_fail(&a->err, e->begin, "the pickle has %" PRIu64 " bytes, too many", e->bytes);
+        return pici_parse_fail(&a->err, e->begin, "the pickle has %" PRIu64 " bytes, too many", e->bytes);
     a->pickle = malloc((size_t)e->bytes + 1);
     if (!a->pickle)
-        return parse_fail(&a->err, e->begin, "out of memory for the pickle");
+        return pici_parse_fail(&a->err, e->begin, "out of memory for the pickle");
     if (!e->stored)
-        return parse_fail(&a->err, e->begin, "the pickle is compressed");
+        return pici_parse_fail(&a->err, e->begin, "the pickle is compressed");
     if (e->bytes && input_read_at(a->in, a->pickle, (size_t)e->bytes, e->begin))
-        return parse_fail(&a->err, e->begin, "the pickle cannot be read");
+        return pici_parse_fail(&a->err, e->begin, "the pickle cannot be read");
     return torch_parse(&a->torch, a->pickle, (size_t)e->bytes, e->begin, &a->err);
 }
 
@@ -474,7 +474,7 @@ static bool read_byte_order(struct archive *a)
     const struct zip_entry *e = find_entry(&a->zip, "byteorder");
     char word[4] = "";
     if (e && e->stored && e->bytes == 3 && input_read_at(a->in, word, 3, e->begin))
-        return parse_fail(&a->err, e->begin, "cannot be read");
+        return pici_parse_fail(&a->err, e->begin, "cannot be read");
     a->big_endian = strcmp(word, "big") == 0;
     return true;
 }
@@ -498,7 +498,7 @@ static int name_storages(struct archive *a, struct storages *s)
         const int status = find_duplicates(a, &twice);
         if (status)
             return status;
-        ok = !twice || parse_fail(&a->err, e->begin, "two tensors have one name");
+        ok = !twice || pici_parse_fail(&a->err, e->begin, "two tensors have one name");
     }
     if (!ok) {
         forget_names(a);
@@ -566,7 +566,7 @@ const char *archive_view(struct archive *a, size_t i, char *buf, size_t cap)
         const struct torch_tensor *after = &a->torch.tensors[p->tensor];
         const size_t n = strlen(buf);
         snprintf(buf + n, cap - n, "%sfrom %" PRIu64 " of %s", n ? " " : "", t->offset,
-                 p->tensor == i ? "its storage" : parse_printable(of, sizeof of, after->name, after->name_len));
+                 p->tensor == i ? "its storage" : pici_parse_printable(of, sizeof of, after->name, after->name_len));
     }
     return buf;
 }

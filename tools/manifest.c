@@ -95,32 +95,32 @@ bool manifest_parse(struct manifest *m, const char *text, size_t len, struct par
     size_t at = sizeof head - 1;
     *m = (struct manifest){0};
     if (len < at + END || memcmp(text, head, at) != 0)
-        return parse_fail(err, 0, "not a manifest of a log of deltas, or cut off");
+        return pici_parse_fail(err, 0, "not a manifest of a log of deltas, or cut off");
     snprintf(end, sizeof end, "end %016" PRIx64 "\n", hash_of(text, len - END));
     if (memcmp(text + len - END, end, END) != 0)
-        return parse_fail(err, len - END, "the manifest is incomplete or damaged");
+        return pici_parse_fail(err, len - END, "the manifest is incomplete or damaged");
     const size_t most = len - END;
     if (!take_line(text, most, &at, "first", &m->first, &m->start, NULL, NULL) ||
         !take_line(text, most, &at, "base", &m->base, &m->whole, NULL, m->extension))
-        return parse_fail(err, at, "a malformed line of a state");
+        return pici_parse_fail(err, at, "a malformed line of a state");
     size_t room = 1;
     for (size_t i = at; i < most; i++)
         room += text[i] == '\n';
     m->delta = calloc(room, sizeof *m->delta);
     if (!m->delta)
-        return parse_fail(err, 0, "out of memory for the manifest");
+        return pici_parse_fail(err, 0, "out of memory for the manifest");
     for (uint64_t number; at < most; m->deltas++) {
         struct manifest_delta *const d = &m->delta[m->deltas];
         if (!take_line(text, most, &at, "delta", &number, &d->delta, &d->state, NULL) ||
             number != m->first + 1 + m->deltas) {
             manifest_free(m);
-            return parse_fail(err, at, "a malformed line of a delta, or out of order");
+            return pici_parse_fail(err, at, "a malformed line of a delta, or out of order");
         }
     }
     if (m->first > UINT64_MAX - m->deltas || m->base < m->first || m->base > manifest_newest(m) ||
         memcmp(&m->whole, manifest_state(m, m->base), sizeof m->whole) != 0) {
         manifest_free(m);
-        return parse_fail(err, 0, "the base is none of the states");
+        return pici_parse_fail(err, 0, "the base is none of the states");
     }
     return true;
 }

@@ -18,8 +18,8 @@ static bool can_be_shown(const char *name, size_t len)
     const uint8_t *p = (const uint8_t *)name, *end = p + len;
     uint32_t c;
     for (size_t k; p < end; p += k) {
-        k = parse_char(p, end, &c);
-        if (k == 0 || parse_hidden(c))
+        k = pici_parse_char(p, end, &c);
+        if (k == 0 || pici_parse_hidden(c))
             return false;
     }
     return len != 0;
@@ -51,14 +51,14 @@ static void in_safetensors(const char *path, const char *begun,
     uint64_t need;
     FILE *f = fopen(path, "rb");
     bool ok = f && fread(first, 1, sizeof first, f) == sizeof first &&
-              safetensors_header_bytes(&need, first, sizeof first, &err) && need <= HEAD_MOST &&
+              pici_safetensors_header_bytes(&need, first, sizeof first, &err) && need <= HEAD_MOST &&
               (head = malloc((size_t)need)) && fseek(f, 0, SEEK_SET) == 0 && fread(head, 1, (size_t)need, f) == need &&
-              safetensors_parse(&s, head, (size_t)need, UINT64_MAX, &err);
+              pici_safetensors_parse(&s, head, (size_t)need, UINT64_MAX, &err);
     for (size_t i = 0; ok && i < s.count; i++)
         if (can_be_shown(s.tensors[i].name, s.tensors[i].name_bytes))
             offer(begun, "", s.tensors[i].name, s.tensors[i].source_dtype);
     if (ok)
-        safetensors_free(&s);
+        pici_safetensors_free(&s);
     free(head);
     if (f)
         fclose(f);

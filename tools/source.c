@@ -69,12 +69,12 @@ static int open_npy(struct source *s)
     int status = read_head(s, NPY_PREFIX_BYTES);
     if (status)
         return status;
-    if (!npy_header_bytes(&need, s->head, s->head_len, &err))
+    if (!pici_npy_header_bytes(&need, s->head, s->head_len, &err))
         return refuse(s, &err);
     status = read_head(s, need);
     if (status)
         return status;
-    if (!npy_parse(&s->npy, s->head, s->head_len, file_bytes(s), &err))
+    if (!pici_npy_parse(&s->npy, s->head, s->head_len, file_bytes(s), &err))
         return refuse(s, &err);
     s->tensors = s->in->regular ? 1 + (s->npy.trailing_bytes != 0) : 0;
     return TOOL_OK;
@@ -87,12 +87,12 @@ static int open_safetensors(struct source *s)
     int status = read_head(s, SAFETENSORS_PREFIX_BYTES);
     if (status)
         return status;
-    if (!safetensors_header_bytes(&need, s->head, s->head_len, &err))
+    if (!pici_safetensors_header_bytes(&need, s->head, s->head_len, &err))
         return refuse(s, &err);
     status = read_head(s, need);
     if (status)
         return status;
-    if (!safetensors_parse(&s->safetensors, s->head, s->head_len, file_bytes(s), &err))
+    if (!pici_safetensors_parse(&s->safetensors, s->head, s->head_len, file_bytes(s), &err))
         return refuse(s, &err);
     s->tensors = s->safetensors.count;
     return TOOL_OK;
@@ -168,7 +168,7 @@ void source_close(struct source *s)
     free(s->head);
     free(s->part);
     archive_close(&s->archive);
-    safetensors_free(&s->safetensors);
+    pici_safetensors_free(&s->safetensors);
     memset(&s->safetensors, 0, sizeof s->safetensors);
     s->head = s->part = NULL;
 }
@@ -200,26 +200,10 @@ struct pici_tensor source_describe(const struct source_tensor *t, struct pici_at
 static void describe(struct source *s, struct source_tensor *t, uint64_t count, const uint64_t *shape, unsigned rank,
                      uint64_t items, uint64_t item_elements)
 {
-    size_t width = pici_dtype_width(t->dtype);
+    const size_t width = pici_dtype_width(t->dtype);
     t->count = count;
-    /* Beside a dimension of zero the others can be so large that their product overflows, which a .pici file cannot
-     * store. */
-    uint64_t product = width;
-    bool fits = rank + (item_elements != 1) <= PICI_RANK_MAX && item_elements != 0;
-    for (unsigned i = 0; i < rank && fits; i++)
-        fits = parse_mul(&product, product, shape[i] ? shape[i] : 1, INT64_MAX);
-    fits = fits && parse_mul(&product, product, item_elements, INT64_MAX) && items * item_elements == count;
-    if (fits) {
-        t->rank = rank;
-        if (rank)
-            memcpy(t->shape, shape, rank * sizeof *shape);
-        if (item_elements != 1)
-            t->shape[t->rank++] = item_elements;
-    } else {
-        t->rank = 1;
-        t->shape[0] = count;
+    if (!pici_parse_shape(t->shape, &t->rank, shape, rank, items, item_elements, count, width))
         t->fortran = false;
-    }
     s->left = count * width;
     s->swap_width = t->big_endian != source_host_is_big_endian() ? width : 1;
 }
@@ -385,7 +369,7 @@ static void describe_array(struct source *s, struct source_tensor *t)
     const struct archive_part *p = s->archived;
     const struct zip_entry *e = &s->archive.zip.entries[p->number];
     struct parse_error err;
-    npy_parse(&s->npy, s->head + s->head_at - p->header, p->header, UINT64_MAX, &err); /* which it did before */
+    pici_npy_parse(&s->npy, s->head + s->head_at - p->header, p->header, UINT64_MAX, &err); /* which it did before */
     describe_npy(s, t);
     if (!p->level)
         return;

@@ -64,8 +64,8 @@ static size_t harmless(const char *s, size_t len, char out[8])
 {
     const uint8_t *p = (const uint8_t *)s;
     uint32_t c;
-    size_t k = parse_char(p, p + len, &c);
-    if (k == 0 || parse_hidden(c) || (k > 1 && !term_utf8())) {
+    size_t k = pici_parse_char(p, p + len, &c);
+    if (k == 0 || pici_parse_hidden(c) || (k > 1 && !term_utf8())) {
         snprintf(out, 8, "\\x%02x", p[0]);
         return 1; /* the other bytes of the sequence are no UTF-8 by themselves: each gets its own \xNN */
     }

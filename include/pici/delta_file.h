@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Deltas of whole sets of tensors, as .pici files (formats/delta.md). A state is such a set: a .safetensors, .npy or raw
- * file, or arrays in memory that are taken for one. pici_diff_states writes what leads from one state to the next.
- * pici_apply_deltas makes the last state of the first and of the deltas in a row. Both read and write a piece at a time,
- * and check the hash of each tensor.
+ * Deltas of whole sets of tensors, as .pici files (formats/delta.md). A state is such a set: a .safetensors, .npy or
+ * raw file, or arrays in memory that are taken for one. pici_diff_states writes what leads from one state to the next.
+ * pici_apply_deltas makes the last state of the first and of the deltas in a row. Both read and write a piece at a
+ * time, and check the hash of each tensor.
  *
  *   threads     a state, or a row of deltas, is used by one thread at a time
- *   memory      about 64 MiB, and 24 MiB for each thread; making small deltas needs as much more as those of the largest
- *               tensor take. Applying needs memory for what the files contain, not for what their fields state
+ *   memory      about 64 MiB, and 24 MiB for each thread; making small deltas needs as much more as those of the
+ *               largest tensor take. Applying needs memory for what the files contain, not for what their fields state
  *   why         where a function has it: NULL, or [PICI_WHY_BYTES], in which it puts what is wrong in words, as "NAME:
  *               tensor 'w': its type or shape differs"; "" if it returns PICI_OK or PICI_E_ARG for arguments
  * What pici.h and file.h say of ownership, options and structs holds here too. */
@@ -54,6 +54,18 @@ PICI_API enum pici_status pici_state_new(struct pici_state **s, const char *name
 PICI_API enum pici_status pici_state_add(struct pici_state *s, const struct pici_tensor *t, const void *data,
                                          uint64_t offset);
 
+/* Open a file as a state: read the descriptions of its tensors. It stays open until the state is freed, and must not be
+ * changed until then.
+ *   type    0: by the name, .npy or .safetensors; else raw
+ *   dtype   of a raw file's elements; of no effect on others
+ * PICI_E_ARG: null, a dtype out of range, or the file is not a regular one or is empty; of this why tells. PICI_E_IO:
+ * errno says why. PICI_E_CORRUPT: it is not such a file, or cut off. PICI_E_NOMEM. */
+PICI_API enum pici_status pici_state_open(struct pici_state **s, const char *path, int type, enum pici_dtype dtype,
+                                          char *why);
+
+/* What kind of file a state is. s must not be NULL. */
+PICI_API enum pici_state_type pici_state_get_type(const struct pici_state *s);
+
 /* The length of the state's file, and its XXH64 with seed 0. Reads all tensors.
  * PICI_E_ARG: null. PICI_E_IO: its read failed. */
 PICI_API enum pici_status pici_state_hash(struct pici_state *s, uint64_t *bytes, uint64_t *hash, char *why);
@@ -63,11 +75,14 @@ PICI_API void pici_state_free(struct pici_state *s);
 
 /* ---- Making a delta ---- */
 
+/* Callback: so many bytes are done. */
+typedef void (*pici_progress_fn)(void *ctx, uint64_t bytes);
+
 /* How tensors of f32, f16 and bf16 are stored that the base also has, with the same name, type and shape. */
 enum pici_delta_choice {
-    PICI_DELTA_AUTO = 0,    /* as small deltas where those are at least an eighth shorter, judged by the first elements */
+    PICI_DELTA_AUTO = 0, /* as small deltas where those are at least an eighth shorter, judged by the first elements */
     PICI_DELTA_SMALLEST = 1, /* as small deltas */
-    PICI_DELTA_FASTEST = 2  /* as the XOR, which takes less time, and is read by versions that know no small deltas */
+    PICI_DELTA_FASTEST = 2   /* as the XOR, which takes less time, and is read by versions that know no small deltas */
 };
 
 /* Options of pici_diff_states. Set with PICI_DIFF_OPTS_INIT. */
@@ -77,7 +92,7 @@ struct pici_diff_opts {
     enum pici_format format; /* default PICI_AUTO: of what is not a small delta, the smallest, chosen for each chunk */
     int threads;             /* default 1. 0: one for each core */
     int zstd_level;          /* default 0: no zstd; as in struct pici_writer_opts */
-    void (*progress)(void *ctx, uint64_t bytes); /* NULL, or told how many bytes of tensors are done */
+    pici_progress_fn progress; /* NULL, or told how many bytes of tensors are done */
     void *progress_ctx;
 };
 #define PICI_DIFF_OPTS_INIT                                                                                            \
@@ -127,8 +142,8 @@ PICI_API enum pici_status pici_deltas_get_info(struct pici_deltas *d, struct pic
 /* Options of pici_apply_deltas. Set with PICI_APPLY_OPTS_INIT. */
 struct pici_apply_opts {
     size_t size;
-    int threads; /* default 1. 0: one for each core */
-    void (*progress)(void *ctx, uint64_t bytes); /* NULL, or told how many bytes of the result are done */
+    int threads;               /* default 1. 0: one for each core */
+    pici_progress_fn progress; /* NULL, or told how many bytes of the result are done */
     void *progress_ctx;
 };
 #define PICI_APPLY_OPTS_INIT                                                                                           \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Applies deltas in a row. Each tensor of the last delta is traced back, through the earlier deltas, to where it is
- * stored whole. From there the later deltas are applied to it, a piece at a time. Before anything is written, the hashes
- * in the deltas show whether these belong together. The elements are hashed while they are processed. */
+ * stored whole. From there the later deltas are applied to it, a piece at a time. Before anything is written, the
+ * hashes in the deltas show whether these belong together. The elements are hashed while they are processed. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <inttypes.h>
@@ -200,8 +200,8 @@ static enum pici_status trace(struct job *j, uint64_t i, struct trail *to)
             return reader_failed(from, s, j->why);
         if (s || before.index >= from->d.tensors || !same_shape(before.dtype, before.rank, before.shape, &t) ||
             d->step[k].d.hash[i].base != from->d.hash[before.index].result)
-            return pici_why(j->why, PICI_E_CORRUPT, d->step[k].name, "not a delta of the result of %s: tensor %s differs",
-                            from->name, quoted(name, &t));
+            return pici_why(j->why, PICI_E_CORRUPT, d->step[k].name,
+                            "not a delta of the result of %s: tensor %s differs", from->name, quoted(name, &t));
     }
     to->first = k;
     return PICI_OK;
@@ -239,8 +239,7 @@ static enum pici_status check_base(struct job *j, const struct trail *trail, uin
         pici_xxh64_update(so_far, piece, (size_t)n);
     }
     const uint64_t was = pici_xxh64_digest(so_far);
-    return was == want ? PICI_OK
-                       : not_base(j, &trail->t, "its XXH64 is %016" PRIx64 ", not %016" PRIx64, was, want);
+    return was == want ? PICI_OK : not_base(j, &trail->t, "its XXH64 is %016" PRIx64 ", not %016" PRIx64, was, want);
 }
 
 /* Applies the next small delta of step k to n elements at job.piece. It may be found to be invalid since these are not
@@ -408,8 +407,8 @@ static enum pici_status make_tensor(struct job *j, uint64_t i)
     const uint64_t is = pici_xxh64_digest(&result), want = end->d.hash[i].result;
     if (is != want)
         return pici_why(j->why, PICI_E_CORRUPT, end->name,
-                        "the result of tensor %s has the XXH64 %016" PRIx64 ", not %016" PRIx64,
-                        quoted(name, &trail.t), is, want);
+                        "the result of tensor %s has the XXH64 %016" PRIx64 ", not %016" PRIx64, quoted(name, &trail.t),
+                        is, want);
     return PICI_OK;
 }
 

@@ -59,9 +59,9 @@ struct delta {
 /* Whether the file says that it is a delta, of any version. Works with any reader and returns its errors. */
 enum pici_status pici_delta_is(struct pici_reader *, bool *is);
 
-/* Check the rules and read everything but elements. The reader must be a random-access one. On an error, why [PICI_WHY_BYTES] says
- * what is wrong with the delta; if it is empty, the error is the reader's. d then needs no pici_delta_close. Memory is
- * proportional to what the file contains. */
+/* Check the rules and read everything but elements. The reader must be a random-access one. On an error, why
+ * [PICI_WHY_BYTES] says what is wrong with the delta; if it is empty, the error is the reader's. d then needs no
+ * pici_delta_close. Memory is proportional to what the file contains. */
 enum pici_status pici_delta_open(struct delta *d, struct pici_reader *, char *why);
 
 void pici_delta_close(struct delta *d);
@@ -134,6 +134,7 @@ struct pici_state {
     size_t head_len;
     pici_read_at_fn read;
     void *ctx;
+    int fd;                      /* of pici_state_open, whose ctx it is; else -1 */
     struct state_tensor *tensor; /* [n] in the order of the file */
     size_t n, room;
     struct state_tensor **by_name; /* [n], if sorted */

@@ -35,8 +35,7 @@ static enum pici_status nomem(const struct job *j, const char *what)
 /* A status of the writer, or of a block. */
 static enum pici_status writer_failed(const struct job *j, enum pici_status s)
 {
-    return pici_why(j->why, s, j->next->name, "%s",
-                    j->writer ? pici_writer_error(j->writer) : pici_strerror(s));
+    return pici_why(j->why, s, j->next->name, "%s", j->writer ? pici_writer_error(j->writer) : pici_strerror(s));
 }
 
 /* Whether two tensors of one name differ in their elements at most. */

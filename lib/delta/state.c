@@ -55,6 +55,7 @@ enum pici_status pici_state_new(struct pici_state **out, const char *name, enum 
         return PICI_E_NOMEM;
     s->name = strdup(name);
     s->head = malloc(head_len + 1);
+    s->fd = -1;
     s->type = type;
     s->head_len = head_len;
     s->read = read;
@@ -133,8 +134,8 @@ enum pici_status pici_state_add(struct pici_state *s, const struct pici_tensor *
     const enum pici_status status = s && theirs ? sized_read(&own, sizeof own, sizeof own, theirs) : PICI_E_ARG;
     if (status)
         return status;
-    if ((t->name_len && !t->name) ||
-        t->rank > PICI_RANK_MAX || (t->rank && !t->shape) || (t->n_attrs && !t->attrs) || (!data && !s->read))
+    if ((t->name_len && !t->name) || t->rank > PICI_RANK_MAX || (t->rank && !t->shape) || (t->n_attrs && !t->attrs) ||
+        (!data && !s->read))
         return PICI_E_ARG;
     const size_t width = pici_dtype_width(t->dtype), shape_bytes = t->rank * sizeof *t->shape;
     if (!width || !pici_shape_count(&count, t->rank, t->shape, width))
@@ -196,6 +197,11 @@ void pici_state_swap(bool big_endian, size_t width, void *buf, size_t bytes)
         swap_elements(buf, bytes, width);
 }
 
+enum pici_state_type pici_state_get_type(const struct pici_state *s)
+{
+    return s->type;
+}
+
 enum pici_status pici_state_hash(struct pici_state *s, uint64_t *bytes, uint64_t *hash, char *why)
 {
     struct pici_xxh64 h;
@@ -235,5 +241,7 @@ void pici_state_free(struct pici_state *s)
     free(s->by_name);
     free(s->name);
     free(s->head);
+    if (s->fd >= 0)
+        close(s->fd);
     free(s);
 }

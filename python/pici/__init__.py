@@ -23,6 +23,12 @@ Files of tensors:
     open(path)                          a mapping whose tensors are read when they are indexed: f["w"][10:20]
     create(path)                        write tensors one by one, and in pieces
 
+Deltas of files, and of dicts of arrays (help(pici.deltas)):
+    diff_files(base, new, delta)        what changed between two .safetensors, .npy or raw files
+    apply_files(base, delta, out=path)  the file that one or several deltas lead to; without out, in place
+    save_delta(path, old, new)          the same of dicts of arrays, as model.state_dict()
+    load_delta(old, path)               the dict of arrays that one or several deltas lead to
+
 Collectives (help(pici.comm)):
     Comm.rendezvous(), Comm.mpi(), ...  a communicator of this rank
     comm.all_reduce(array)              the sum of all ranks' arrays; reduce_scatter, all_gather
@@ -65,6 +71,7 @@ from .codec import (
     verify,
 )
 from .comm import Comm, Request, Stats
+from .deltas import apply_files, diff_files, load_delta, save_delta
 from .errors import (
     ArgumentError,
     BrokenError,
@@ -116,6 +123,10 @@ __all__ = [
     "load",
     "open",
     "create",
+    "diff_files",
+    "apply_files",
+    "save_delta",
+    "load_delta",
     "keep_memory",
     "File",
     "Tensor",

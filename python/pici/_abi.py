@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The loaded library, and for ctypes its C ABI for files and top-k selection, as include/pici/file.h and topk.h declare
-it, and for making communicators (coll.h, socket.h). The functions on blocks, and collectives, are called by the
-extension module _codec, which has no library of its own: it is given their addresses here.
+"""The loaded library, and for ctypes its C ABI for files, deltas of files and top-k selection, as include/pici/file.h,
+delta_file.h and topk.h declare it, and for making communicators (coll.h, socket.h). The functions on blocks, and
+collectives, are called by the extension module _codec, which has no library of its own: it is given their addresses
+here.
 
 A CDLL releases the GIL during each call. ctypes silently truncates integers to their C width, so numbers from callers
 go through u31() or u64() first.
@@ -81,6 +82,34 @@ class Tensor(Sized):
 
 class ReaderOpts(Sized):
     _fields_ = [("size", c_size_t), ("threads", c_int)]
+
+
+class DiffOpts(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("choice", ENUM),
+        ("format", ENUM),
+        ("threads", c_int),
+        ("zstd_level", c_int),
+        ("progress", c_void_p),
+        ("progress_ctx", c_void_p),
+    ]
+
+
+class ApplyOpts(Sized):
+    _fields_ = [("size", c_size_t), ("threads", c_int), ("progress", c_void_p), ("progress_ctx", c_void_p)]
+
+
+class DeltasInfo(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("type", ENUM),
+        ("dtype", ENUM),
+        ("bytes", c_uint64),
+        ("tensors", c_uint64),
+        ("head", c_void_p),
+        ("head_len", c_size_t),
+    ]
 
 
 class TensorInfo(Sized):
@@ -177,6 +206,9 @@ STRUCTS = {
     "pici_tensor": Tensor,
     "pici_reader_opts": ReaderOpts,
     "pici_tensor_info": TensorInfo,
+    "pici_diff_opts": DiffOpts,
+    "pici_apply_opts": ApplyOpts,
+    "pici_deltas_info": DeltasInfo,
     "pici_coll_opts": CollOpts,
     "pici_tune": Tune,
     "pici_topk_opts": TopkOpts,
@@ -211,6 +243,18 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_outfile_write": (c_int, [P, P, c_size_t]),
     "pici_outfile_commit": (STATUS, [P]),
     "pici_outfile_abort": (None, [P]),
+    "pici_state_new": (STATUS, [POINTER(P), c_char_p, ENUM, P, c_size_t, P, P]),
+    "pici_state_open": (STATUS, [POINTER(P), c_char_p, c_int, ENUM, c_char_p]),
+    "pici_state_add": (STATUS, [P, POINTER(Tensor), P, c_uint64]),
+    "pici_state_get_type": (ENUM, [P]),
+    "pici_state_free": (None, [P]),
+    "pici_diff_states": (STATUS, [P, P, P, P, POINTER(DiffOpts), c_char_p]),
+    "pici_deltas_new": (STATUS, [POINTER(P)]),
+    "pici_deltas_add": (STATUS, [P, P, c_char_p, c_char_p]),
+    "pici_deltas_get_info": (STATUS, [P, POINTER(DeltasInfo)]),
+    "pici_deltas_is_result": (STATUS, [P, P, POINTER(c_int), c_char_p]),
+    "pici_deltas_free": (None, [P]),
+    "pici_apply_deltas": (STATUS, [P, P, P, P, POINTER(ApplyOpts), c_char_p]),
     "pici_algorithm_name": (c_char_p, [ENUM]),
     "pici_comm_threads": (STATUS, [POINTER(P), c_int]),
     "pici_comm_sockets": (STATUS, [POINTER(P), POINTER(c_int), c_int, c_int]),

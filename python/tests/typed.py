@@ -45,6 +45,15 @@ assert_type(pici.topk(x, select="sampled", sample=0.01, seed=1, step=2, to="dlpa
 assert_type(pici.topk(x, bucket=8, k=2, rate=2, dtype="f32", out=room), tuple[bytearray, int])
 assert_type(pici.topk_warmup(0, 100), float)
 
+# Deltas
+pici.diff_files("a.npy", Path("b.npy"), "d.pici", small=True, dtype="bf16", threads=2, zstd=3, overwrite=True)
+pici.apply_files("a.npy", "d.pici", Path("e.pici"))
+pici.apply_files({"x": x}, "d.pici", out="f.safetensors", overwrite=True, threads=0)
+pici.save_delta("d.pici", {"x": x}, {"x": torch.zeros(3)}, small=None, format="coo")
+assert_type(pici.load_delta({"x": x}, "d.pici"), dict[str, Elements])
+assert_type(pici.load_delta("a.safetensors", "d.pici", "e.pici", to="torch", max_bytes=None), dict[str, torch.Tensor])
+assert_type(pici.load_delta({"x": x}, "d.pici", to="dlpack"), dict[str, pici.DLPackArray])
+
 pici.keep_memory(1 << 28)
 
 # Files

@@ -82,7 +82,7 @@ struct machine {
 
 static bool fail(const struct machine *m, const char *what)
 {
-    return parse_fail(m->err, m->base + m->op, "the pickle %s", what);
+    return pici_parse_fail(m->err, m->base + m->op, "the pickle %s", what);
 }
 
 /* Room for n elements of width bytes at *p, which has *room. Doubles it, up to most. */
@@ -96,7 +96,7 @@ static bool make_room(const struct machine *m, void **p, uint32_t *room, uint32_
     more = more < n ? n : more > most ? most : more;
     void *bigger = realloc(*p, more * width);
     if (!bigger)
-        return parse_fail(m->err, m->base + m->op, "out of memory for the pickle");
+        return pici_parse_fail(m->err, m->base + m->op, "out of memory for the pickle");
     *p = bigger;
     *room = more;
     return true;
@@ -440,7 +440,7 @@ static bool skip_bytes(struct machine *m, unsigned bytes)
 
 static bool unknown(const struct machine *m, uint8_t op)
 {
-    return parse_fail(m->err, m->base + m->op, "the pickle has the opcode 0x%02x, which is not read", op);
+    return pici_parse_fail(m->err, m->base + m->op, "the pickle has the opcode 0x%02x, which is not read", op);
 }
 
 /* Runs one opcode other than STOP. */
@@ -509,7 +509,7 @@ bool pickle_parse(struct pickle *out, const uint8_t *bytes, size_t len, uint64_t
     struct machine m = {.out = out, .bytes = bytes, .len = len, .base = base, .err = err};
     *out = (struct pickle){.bytes = bytes, .root = PICKLE_NO};
     bool ok = len <= PICKLE_MAX_BYTES ||
-              parse_fail(err, base, "the pickle has %zu bytes, above the limit of %d", len, PICKLE_MAX_BYTES);
+              pici_parse_fail(err, base, "the pickle has %zu bytes, above the limit of %d", len, PICKLE_MAX_BYTES);
     for (bool more = true; ok && more;) {
         m.op = m.at;
         ok = left(&m, 1);

@@ -95,7 +95,7 @@ static bool is_safetensors(const uint8_t *p, size_t len)
 static bool is_text(const uint8_t *p, size_t len)
 {
     for (size_t i = 0, k; i < len; i += k) {
-        k = parse_utf8(p + i, p + len);
+        k = pici_parse_utf8(p + i, p + len);
         if (k == 0 && len - i < 4)
             break;
         if (k == 0 || (p[i] < ' ' && !strchr("\n\r\t\f", p[i])) || p[i] == 0 || p[i] == 0x7f)

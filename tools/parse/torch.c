@@ -71,7 +71,7 @@ struct walker {
 
 static bool nomem(const struct walker *w)
 {
-    return parse_fail(w->err, w->base, "out of memory for the pickle's tensors");
+    return pici_parse_fail(w->err, w->base, "out of memory for the pickle's tensors");
 }
 
 /* Room for n more elements of width bytes at p, which has *room and uses used. NULL: no memory. */
@@ -111,8 +111,8 @@ static bool bad(struct walker *w, const char *what)
 {
     char name[64], text[64];
     const size_t len = path_name(&w->path, name, sizeof name);
-    return parse_fail(w->err, w->base, "the pickle's tensor '%s' %s",
-                      parse_printable(text, sizeof text, name, len < sizeof name ? len : sizeof name), what);
+    return pici_parse_fail(w->err, w->base, "the pickle's tensor '%s' %s",
+                           pici_parse_printable(text, sizeof text, name, len < sizeof name ? len : sizeof name), what);
 }
 
 /* The number of a node; false if it is not an integer from 0 on. */
@@ -212,9 +212,10 @@ static bool add_tensor(struct walker *w, struct torch_tensor *t, const struct ki
     const size_t dims_bytes = 2 * t->rank * sizeof *shape;
     w->memory += t->name_len + 1 + dims_bytes + sizeof *t;
     if (t->name_len > PICI_NAME_MAX)
-        return parse_fail(w->err, w->base, "the pickle has a tensor of a name of more than %u bytes", PICI_NAME_MAX);
+        return pici_parse_fail(w->err, w->base, "the pickle has a tensor of a name of more than %u bytes",
+                               PICI_NAME_MAX);
     if (w->memory > TORCH_MAX_MEMORY)
-        return parse_fail(w->err, w->base, "the pickle's tensors have longer names and shapes than the limit");
+        return pici_parse_fail(w->err, w->base, "the pickle's tensors have longer names and shapes than the limit");
     if (!measure(w, t, shape, strides))
         return false;
     struct torch_tensor *tensors = more_room(out->tensors, &w->tensor_room, out->count, 1, sizeof *tensors);
@@ -322,7 +323,8 @@ static bool walk_container(struct walker *w, uint32_t n, bool state, int depth)
     if (node->seen)
         return true;
     if (depth > TORCH_MAX_DEPTH)
-        return parse_fail(w->err, w->base, "the pickle has more than %d containers in one another", TORCH_MAX_DEPTH);
+        return pici_parse_fail(w->err, w->base, "the pickle has more than %d containers in one another",
+                               TORCH_MAX_DEPTH);
     node->seen = true;
     return walk_cells(w, n, state, depth);
 }
@@ -345,7 +347,8 @@ static bool walk_call(struct walker *w, uint32_t n, int depth)
         if (pickle_is_global(p, function, "torch._utils", tensors[i].name))
             return take_tensor(w, args, tensors[i].dtype);
     if (depth > TORCH_MAX_DEPTH)
-        return parse_fail(w->err, w->base, "the pickle has more than %d containers in one another", TORCH_MAX_DEPTH);
+        return pici_parse_fail(w->err, w->base, "the pickle has more than %d containers in one another",
+                               TORCH_MAX_DEPTH);
     if (pickle_is_global(p, function, "torch._utils", "_rebuild_parameter") ||
         pickle_is_global(p, function, "torch._utils", "_rebuild_parameter_with_state"))
         return walk(w, pickle_item(p, args, 0), depth + 1);

@@ -29,8 +29,8 @@ bool unzip_inflates(void)
 static bool fail(const struct unzip *u, const char *what)
 {
     char name[64];
-    return parse_fail(u->err, u->entry->begin, "entry '%s' %s",
-                      parse_printable(name, sizeof name, u->entry->name, u->entry->name_len), what);
+    return pici_parse_fail(u->err, u->entry->begin, "entry '%s' %s",
+                           pici_parse_printable(name, sizeof name, u->entry->name, u->entry->name_len), what);
 }
 
 /* Checks what is known once all bytes have been taken. */
@@ -43,7 +43,7 @@ static bool check_crc(struct unzip *u)
 static bool take_stored(struct unzip *u, void *buf, size_t n)
 {
     if (n && u->read_at(u->ctx, buf, n, u->at))
-        return parse_fail(u->err, u->at, "cannot be read");
+        return pici_parse_fail(u->err, u->at, "cannot be read");
     u->at += n;
     return true;
 }
@@ -69,7 +69,7 @@ static bool begin_inflating(struct unzip *u)
     if (u->inflating && inflateInit2(&u->inflating->z, -MAX_WBITS) == Z_OK)
         return true;
     free(u->inflating);
-    return parse_fail(u->err, u->entry->begin, "out of memory for inflating");
+    return pici_parse_fail(u->err, u->entry->begin, "out of memory for inflating");
 }
 
 static void end_inflating(struct unzip *u)
@@ -90,7 +90,7 @@ static bool inflate_some(struct unzip *u, uint8_t *to, size_t *n)
         if (!i->z.avail_in && there) {
             const size_t want = there < BUFFER ? (size_t)there : BUFFER;
             if (u->read_at(u->ctx, i->in, want, u->at))
-                return parse_fail(u->err, u->at, "cannot be read");
+                return pici_parse_fail(u->err, u->at, "cannot be read");
             u->at += want;
             i->z.next_in = i->in;
             i->z.avail_in = (uInt)want;
@@ -98,7 +98,7 @@ static bool inflate_some(struct unzip *u, uint8_t *to, size_t *n)
         const int r = inflate(&i->z, Z_NO_FLUSH);
         u->ended = r == Z_STREAM_END;
         if (r == Z_MEM_ERROR)
-            return parse_fail(u->err, u->entry->begin, "out of memory for inflating");
+            return pici_parse_fail(u->err, u->entry->begin, "out of memory for inflating");
         if (r != Z_OK && r != Z_STREAM_END)
             return fail(u, r == Z_BUF_ERROR ? "has deflated data that are cut short" : "has damaged deflated data");
     }
@@ -325,7 +325,7 @@ static bool try_levels(int *level, uint32_t *crc, unsigned levels, bool whole, c
     bool ok = opened;
     *level = 0;
     if (ok && !piece)
-        ok = parse_fail(err, e->begin, "out of memory for inflating");
+        ok = pici_parse_fail(err, e->begin, "out of memory for inflating");
     for (int k = 1; ok && k <= UNZIP_LEVELS; k++) {
         if (!(levels >> k & 1))
             continue;
@@ -333,7 +333,7 @@ static bool try_levels(int *level, uint32_t *crc, unsigned levels, bool whole, c
         if (like[k])
             *like[k] = (struct likeness){.entry = e, .read_at = read_at, .ctx = ctx, .at = e->begin};
         if (!like[k] || !(like[k]->deflater = deflater_new(k)))
-            ok = parse_fail(err, e->begin, "out of memory for deflating");
+            ok = pici_parse_fail(err, e->begin, "out of memory for deflating");
     }
     for (bool more = true; ok && more;) {
         const size_t n = u.left < BUFFER ? (size_t)u.left : BUFFER;
@@ -343,7 +343,7 @@ static bool try_levels(int *level, uint32_t *crc, unsigned levels, bool whole, c
             if (!like[k])
                 continue;
             if (deflater_put(like[k]->deflater, piece, n, !u.left, compare, like[k])) {
-                ok = !like[k]->failed || parse_fail(err, like[k]->at, "cannot be read");
+                ok = !like[k]->failed || pici_parse_fail(err, like[k]->at, "cannot be read");
                 drop(&like[k]);
             }
             any = any || like[k];

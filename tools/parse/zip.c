@@ -34,7 +34,7 @@ static uint64_t le(const uint8_t *p, int bytes)
 /* Reads n bytes at offset. The caller has checked that they are within the file. */
 static bool get(struct parser *p, void *to, size_t n, uint64_t offset)
 {
-    return !n || p->read_at(p->ctx, to, n, offset) == 0 || parse_fail(p->err, offset, "cannot be read");
+    return !n || p->read_at(p->ctx, to, n, offset) == 0 || pici_parse_fail(p->err, offset, "cannot be read");
 }
 
 /* The value of a field that zip64 repeats: a, unless a is all ones. */
@@ -49,7 +49,7 @@ static bool find_directory(struct parser *p)
     uint8_t *tail = malloc(END_BYTES + COMMENT_MOST), end64[END64_BYTES], locator[LOCATOR_BYTES];
     size_t len = p->file_bytes < END_BYTES + COMMENT_MOST ? (size_t)p->file_bytes : END_BYTES + COMMENT_MOST;
     if (!tail)
-        return parse_fail(p->err, 0, "out of memory for the end of the file");
+        return pici_parse_fail(p->err, 0, "out of memory for the end of the file");
     bool found = false, read = get(p, tail, len, p->file_bytes - len);
     uint8_t e[END_BYTES];
     uint64_t at = 0;
@@ -64,7 +64,7 @@ static bool find_directory(struct parser *p)
     if (!read)
         return false;
     if (!found)
-        return parse_fail(p->err, p->file_bytes, "not a zip file: it does not end as one");
+        return pici_parse_fail(p->err, p->file_bytes, "not a zip file: it does not end as one");
     p->entries = le(e + 10, 2);
     p->directory_bytes = le(e + 12, 4);
     p->directory = le(e + 16, 4);
@@ -75,7 +75,7 @@ static bool find_directory(struct parser *p)
     if (at >= LOCATOR_BYTES && memcmp(locator, "PK\6\7", 4) == 0) {
         ends = le(locator + 8, 8);
         if (ends > at - LOCATOR_BYTES || at - LOCATOR_BYTES - ends != END64_BYTES)
-            return parse_fail(p->err, at - LOCATOR_BYTES, "the end record of zip64 is not where it must be");
+            return pici_parse_fail(p->err, at - LOCATOR_BYTES, "the end record of zip64 is not where it must be");
         if (!get(p, end64, sizeof end64, ends))
             return false;
         one_disk = le(locator + 4, 4) == 0 && le(locator + 16, 4) == 1 && le(end64 + 16, 8) == 0 &&
@@ -83,20 +83,20 @@ static bool find_directory(struct parser *p)
         if (memcmp(end64, "PK\6\6", 4) != 0 || le(end64 + 4, 8) != END64_BYTES - 12 ||
             !agree(p->entries, 2, le(end64 + 32, 8)) || !agree(p->directory_bytes, 4, le(end64 + 40, 8)) ||
             !agree(p->directory, 4, le(end64 + 48, 8)))
-            return parse_fail(p->err, ends, "the end records of zip and zip64 do not agree");
+            return pici_parse_fail(p->err, ends, "the end records of zip and zip64 do not agree");
         p->entries = le(end64 + 32, 8);
         p->directory_bytes = le(end64 + 40, 8);
         p->directory = le(end64 + 48, 8);
     }
     if (!one_disk)
-        return parse_fail(p->err, at, "a zip file of several disks");
+        return pici_parse_fail(p->err, at, "a zip file of several disks");
     if (p->directory_bytes > ends || p->directory != ends - p->directory_bytes)
-        return parse_fail(p->err, at, "the directory does not end where the end records begin");
+        return pici_parse_fail(p->err, at, "the directory does not end where the end records begin");
     if (p->directory_bytes > ZIP_MAX_DIRECTORY)
-        return parse_fail(p->err, at, "a directory of %" PRIu64 " bytes, above the limit of %d", p->directory_bytes,
-                          ZIP_MAX_DIRECTORY);
+        return pici_parse_fail(p->err, at, "a directory of %" PRIu64 " bytes, above the limit of %d",
+                               p->directory_bytes, ZIP_MAX_DIRECTORY);
     if (p->entries > p->directory_bytes / DIRECTORY_BYTES)
-        return parse_fail(p->err, at, "more entries than the directory has room for");
+        return pici_parse_fail(p->err, at, "more entries than the directory has room for");
     return true;
 }
 
@@ -144,35 +144,36 @@ static bool take_entry(struct parser *p, const uint8_t *q, uint64_t left, uint64
     struct zip_entry *e = &p->out->entries[p->out->count];
     char name[64];
     if (left < DIRECTORY_BYTES || memcmp(q, "PK\1\2", 4) != 0)
-        return parse_fail(p->err, at, "not an entry of a zip directory");
+        return pici_parse_fail(p->err, at, "not an entry of a zip directory");
     size_t name_len = (size_t)le(q + 28, 2), extra = (size_t)le(q + 30, 2), comment = (size_t)le(q + 32, 2);
     *used = (uint64_t)DIRECTORY_BYTES + name_len + extra + comment;
     if (*used > left)
-        return parse_fail(p->err, at, "an entry that is longer than the directory");
+        return pici_parse_fail(p->err, at, "an entry that is longer than the directory");
     memcpy(*names, q + DIRECTORY_BYTES, name_len);
     (*names)[name_len] = 0;
     *e = (struct zip_entry){.name = *names, .name_len = name_len};
     *names += name_len + 1;
     p->out->count++;
-    parse_printable(name, sizeof name, e->name, e->name_len);
+    pici_parse_printable(name, sizeof name, e->name, e->name_len);
     if (memchr(e->name, 0, e->name_len))
-        return parse_fail(p->err, at, "an entry with a NUL in its name");
+        return pici_parse_fail(p->err, at, "an entry with a NUL in its name");
     if (climbs(e->name))
-        return parse_fail(p->err, at, "entry '%s' has a name that leaves its folder", name);
+        return pici_parse_fail(p->err, at, "entry '%s' has a name that leaves its folder", name);
     uint64_t packed = le(q + 20, 4), bytes = le(q + 24, 4), *const wide[3] = {&bytes, &packed, &e->header};
     e->header = le(q + 42, 4);
     if (!wide_fields(q + DIRECTORY_BYTES + name_len, extra, wide))
-        return parse_fail(p->err, at, "entry '%s' has extra fields that are none", name);
+        return pici_parse_fail(p->err, at, "entry '%s' has extra fields that are none", name);
     if (le(q + 8, 2) & 1)
-        return parse_fail(p->err, at, "entry '%s' is encrypted", name);
+        return pici_parse_fail(p->err, at, "entry '%s' is encrypted", name);
     e->method = (unsigned)le(q + 10, 2);
     e->stored = e->method == 0;
     if ((e->stored && packed != bytes) || le(q + 34, 2) != 0)
-        return parse_fail(p->err, at, "entry '%s' is stored in %" PRIu64 " bytes, but has %" PRIu64 ", or is elsewhere",
-                          name, packed, bytes);
+        return pici_parse_fail(p->err, at,
+                               "entry '%s' is stored in %" PRIu64 " bytes, but has %" PRIu64 ", or is elsewhere", name,
+                               packed, bytes);
     if (e->header > p->directory || p->directory - e->header < LOCAL_BYTES ||
         packed > p->directory - e->header - LOCAL_BYTES)
-        return parse_fail(p->err, at, "entry '%s' is not before the directory", name);
+        return pici_parse_fail(p->err, at, "entry '%s' is not before the directory", name);
     e->crc = (uint32_t)le(q + 16, 4);
     e->bytes = bytes;
     e->end = packed; /* relative until the local header has been read */
@@ -185,7 +186,7 @@ static bool take_local(struct parser *p, struct zip_entry *e)
     char name[64];
     static const uint32_t ones = UINT32_MAX;
     uint8_t h[LOCAL_BYTES], own[256];
-    parse_printable(name, sizeof name, e->name, e->name_len);
+    pici_parse_printable(name, sizeof name, e->name, e->name_len);
     if (!get(p, h, sizeof h, e->header))
         return false;
     const uint64_t bytes = e->end, packed = le(h + 18, 4), whole = le(h + 22, 4), room = p->directory - e->header;
@@ -201,7 +202,7 @@ static bool take_local(struct parser *p, struct zip_entry *e)
         ok = memcmp(own, e->name + at, n) == 0;
     }
     if (!ok)
-        return parse_fail(p->err, e->header, "the header of entry '%s' is not as the directory says", name);
+        return pici_parse_fail(p->err, e->header, "the header of entry '%s' is not as the directory says", name);
     e->begin = e->header + head;
     e->end = e->begin + bytes;
     return true;
@@ -227,14 +228,14 @@ static bool check_entries(struct parser *p)
         qsort(z->entries, z->count, sizeof *z->entries, by_name);
     for (size_t i = 1; i < z->count; i++)
         if (strcmp(z->entries[i - 1].name, z->entries[i].name) == 0)
-            return parse_fail(p->err, z->entries[i].header, "two entries are named '%s'",
-                              parse_printable(name, sizeof name, z->entries[i].name, z->entries[i].name_len));
+            return pici_parse_fail(p->err, z->entries[i].header, "two entries are named '%s'",
+                                   pici_parse_printable(name, sizeof name, z->entries[i].name, z->entries[i].name_len));
     if (z->count)
         qsort(z->entries, z->count, sizeof *z->entries, by_header);
     for (size_t i = 1; i < z->count; i++)
         if (z->entries[i].header < z->entries[i - 1].end)
-            return parse_fail(p->err, z->entries[i].header, "entry '%s' begins inside another",
-                              parse_printable(name, sizeof name, z->entries[i].name, z->entries[i].name_len));
+            return pici_parse_fail(p->err, z->entries[i].header, "entry '%s' begins inside another",
+                                   pici_parse_printable(name, sizeof name, z->entries[i].name, z->entries[i].name_len));
     return true;
 }
 
@@ -247,14 +248,14 @@ static bool read_entries(struct parser *p)
     char *names = z->names;
     bool ok = directory && z->entries && z->names;
     if (!ok)
-        parse_fail(p->err, 0, "out of memory for the directory");
+        pici_parse_fail(p->err, 0, "out of memory for the directory");
     ok = ok && get(p, directory, (size_t)p->directory_bytes, p->directory);
     uint64_t at = 0, used = 0;
     for (uint64_t i = 0; ok && i < p->entries; i++, at += used)
         ok = take_entry(p, directory + at, p->directory_bytes - at, p->directory + at, &names, &used);
     free(directory);
     if (ok && at != p->directory_bytes)
-        ok = parse_fail(p->err, p->directory + at, "the directory goes on after its last entry");
+        ok = pici_parse_fail(p->err, p->directory + at, "the directory goes on after its last entry");
     for (size_t i = 0; ok && i < z->count; i++)
         ok = take_local(p, &z->entries[i]);
     return ok && check_entries(p);
@@ -265,7 +266,7 @@ bool zip_open(struct zip *out, pici_read_at_fn read_at, void *ctx, uint64_t file
     struct parser p = {.out = out, .read_at = read_at, .ctx = ctx, .file_bytes = file_bytes, .err = err};
     *out = (struct zip){0};
     if (file_bytes > INT64_MAX)
-        return parse_fail(err, 0, "a file beyond 63 bits");
+        return pici_parse_fail(err, 0, "a file beyond 63 bits");
     bool ok = find_directory(&p) && read_entries(&p);
     if (!ok)
         zip_free(out);

@@ -14,13 +14,13 @@ static void text(FILE *f, const char *s, size_t len)
     putc('"', f);
     while (p < end) {
         uint32_t c;
-        size_t k = parse_char(p, end, &c);
+        size_t k = pici_parse_char(p, end, &c);
         if (k == 0) {
             fputs("\\ufffd", f);
             k = 1;
-        } else if (parse_hidden(c) && c > 0xffff) {
+        } else if (pici_parse_hidden(c) && c > 0xffff) {
             fprintf(f, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + (c & 0x3ff));
-        } else if (parse_hidden(c)) { /* most are legal, but must not reach a terminal */
+        } else if (pici_parse_hidden(c)) { /* most are legal, but must not reach a terminal */
             fprintf(f, "\\u%04x", c);
         } else {
             if (*p == '"' || *p == '\\')

@@ -31,8 +31,9 @@ void markup_text(struct markup *m, const char *text, size_t len)
     const uint8_t *p = (const uint8_t *)text, *end = p + len;
     while (p < end) {
         uint32_t c;
-        size_t k = parse_char(p, end, &c);
-        if (k == 0 || parse_hidden(c)) { /* XML 1.0 allows no C0 control, U+FFFE or U+FFFF, not even as an entity */
+        size_t k = pici_parse_char(p, end, &c);
+        if (k == 0 ||
+            pici_parse_hidden(c)) { /* XML 1.0 allows no C0 control, U+FFFE or U+FFFF, not even as an entity */
             markup_put(m, "\\x%02x", *p);
             k = 1;
         } else if (strchr("<>&\"'", *p)) {

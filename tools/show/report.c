@@ -217,7 +217,7 @@ static const char *dtype_cell(char buf[DTYPE_CELL], const struct measured *m)
 {
     static const char *const meanings[] = {[NPY_NUMBER] = "", [NPY_BOOL] = " bool", [NPY_COMPLEX] = " complex"};
     const enum npy_meaning meaning =
-        m->dtype_text ? npy_meaning_of(m->dtype_text, strlen(m->dtype_text), m->dtype) : NPY_NUMBER;
+        m->dtype_text ? pici_npy_meaning_of(m->dtype_text, strlen(m->dtype_text), m->dtype) : NPY_NUMBER;
     snprintf(buf, DTYPE_CELL, "%s%s%s", pici_dtype_name(m->dtype), meanings[meaning], m->big_endian ? " BE" : "");
     return buf;
 }

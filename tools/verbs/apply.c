@@ -53,8 +53,7 @@ static int open_step(struct job *j, struct step *k, const char *path)
     status = reading_is_delta(&k->r, &is);
     if (status == TOOL_OK && !is)
         status = tool_bad(k->in.name, "not a delta: picitool decompress is for other .pici files");
-    return status ? status
-                  : failed(k->in.name, pici_deltas_add(j->deltas, k->r.reader, k->in.name, why), why);
+    return status ? status : failed(k->in.name, pici_deltas_add(j->deltas, k->r.reader, k->in.name, why), why);
 }
 
 /* Opens the base, as a file of the type that the first delta names. */
@@ -132,11 +131,11 @@ int verb_apply(const struct tool_options *o)
 {
     if (!o->out == !o->in_place)
         return tool_usage(NULL, "apply: needs either -o NEW or --in-place");
-    struct job j = {
-        .o = o, .steps = o->nargs - 1, .out.fd = -1, .base.in.fd = -1, .info = PICI_DELTAS_INFO_INIT};
+    struct job j = {.o = o, .steps = o->nargs - 1, .out.fd = -1, .base.in.fd = -1, .info = PICI_DELTAS_INFO_INIT};
     j.step = calloc((size_t)j.steps, sizeof *j.step);
     j.from = calloc((size_t)j.steps + 1, sizeof *j.from);
-    int status = j.step && j.from && !pici_deltas_new(&j.deltas) ? TOOL_OK : tool_nomem(o->args[0], "the list of deltas");
+    int status =
+        j.step && j.from && !pici_deltas_new(&j.deltas) ? TOOL_OK : tool_nomem(o->args[0], "the list of deltas");
     for (int k = 0; status == TOOL_OK && k < j.steps; k++)
         status = open_step(&j, &j.step[k], o->args[1 + k]);
     if (status == TOOL_OK) {

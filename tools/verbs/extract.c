@@ -54,14 +54,14 @@ static int write_npy_header(struct reading *r, const struct pici_tensor_info *t,
         status = reading_attr(r, t->index, ATTR_DTYPE, &a);
     if (status)
         return status;
-    enum npy_meaning meaning = a.key ? npy_meaning_of(a.value, a.len, t->dtype) : NPY_NUMBER;
+    enum npy_meaning meaning = a.key ? pici_npy_meaning_of(a.value, a.len, t->dtype) : NPY_NUMBER;
     unsigned rank = t->rank;
     if (meaning == NPY_COMPLEX && (o->range.given || !rank || t->shape[rank - 1] != 2))
         meaning = NPY_NUMBER; /* a range is of parts */
     rank -= meaning == NPY_COMPLEX;
     const uint64_t n = o->range.last - o->range.first;
-    size_t len = o->range.given ? npy_write_header(header, t->dtype, meaning, false, &n, 1)
-                                : npy_write_header(header, t->dtype, meaning, fortran, t->shape, rank);
+    size_t len = o->range.given ? pici_npy_write_header(header, t->dtype, meaning, false, &n, 1)
+                                : pici_npy_write_header(header, t->dtype, meaning, fortran, t->shape, rank);
     return output_write(out, header, len);
 }
 

@@ -44,7 +44,7 @@ static int not_base(const struct job *j, const struct pici_tensor_info *t, const
 {
     char name[QUOTE];
     return tool_bad(j->base.in.name, "not the base of %s: tensor '%s': %s", j->in.name,
-                    parse_printable(name, sizeof name, t->name, t->name_len), what);
+                    pici_parse_printable(name, sizeof name, t->name, t->name_len), what);
 }
 
 /* Makes n elements from the element `first` on: of the base at j->from, of the result at j->to. *valid: they belong
@@ -98,7 +98,7 @@ static int count_tensor(struct job *j, struct row *row, const struct tensor_at *
         status = not_base(j, t, "its hash differs");
     else if (status == TOOL_OK && (!valid || (row->kind == DELTA_SMALL && !pici_delta_pieces_done(&j->pieces))))
         status = tool_bad(j->in.name, "not a valid delta: the small deltas of tensor '%s' (delta-small)",
-                          parse_printable(name, sizeof name, t->name, t->name_len));
+                          pici_parse_printable(name, sizeof name, t->name, t->name_len));
     row->changed = bound_changed(bound);
     row->bound = bound_bits(bound) / 8;
     bound_free(bound);

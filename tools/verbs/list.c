@@ -45,7 +45,7 @@ static struct measured *add(struct report *report, const char *name, size_t len,
 /* Keeps what the original calls the type, of booleans and complex numbers alone: there may be millions of tensors. */
 static bool keep_meaning(struct measured *m, const char *text, size_t len)
 {
-    if (npy_meaning_of(text, len, m->dtype) == NPY_NUMBER)
+    if (pici_npy_meaning_of(text, len, m->dtype) == NPY_NUMBER)
         return true;
     m->dtype_text = strndup(text, len);
     return m->dtype_text != NULL;
@@ -195,7 +195,7 @@ static void list_delta(const struct listed_delta *d)
     printf(", %" PRIu64 " removed%s", d->d.removed, d->d.removed ? ":" : "");
     while (pici_delta_removed_next(&d->removed, &at, &name, &len, &good)) {
         char text[256];
-        printf(" %s", parse_printable(text, sizeof text, name, len));
+        printf(" %s", pici_parse_printable(text, sizeof text, name, len));
     }
     puts("");
 }

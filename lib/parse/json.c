@@ -12,7 +12,7 @@ enum { /* struct json.expect */
        WANT_NOTHING     /* failed */
 };
 
-void json_init(struct json *j, const void *text, size_t len, uint64_t base, struct parse_error *error)
+void pici_json_init(struct json *j, const void *text, size_t len, uint64_t base, struct parse_error *error)
 {
     *j = (struct json){.text = text, .len = len, .base = base, .error = error, .expect = WANT_VALUE};
 }
@@ -25,7 +25,7 @@ static struct json_token token(enum json_type type, size_t start, size_t end)
 static struct json_token fail(struct json *j, size_t at, const char *what)
 {
     j->expect = WANT_NOTHING;
-    parse_fail(j->error, j->base + at, "%s", what);
+    pici_parse_fail(j->error, j->base + at, "%s", what);
     return token(JSON_ERROR, at, at);
 }
 
@@ -35,10 +35,10 @@ static struct json_token fail_wanted(struct json *j, const char *wanted)
     char seen[8];
     j->expect = WANT_NOTHING;
     if (j->pos == j->len)
-        parse_fail(j->error, j->base + j->pos, "the JSON text ends where %s should come", wanted);
+        pici_parse_fail(j->error, j->base + j->pos, "the JSON text ends where %s should come", wanted);
     else
-        parse_fail(j->error, j->base + j->pos, "'%s' where %s should come",
-                   parse_printable(seen, sizeof seen, j->text + j->pos, 1), wanted);
+        pici_parse_fail(j->error, j->base + j->pos, "'%s' where %s should come",
+                        pici_parse_printable(seen, sizeof seen, j->text + j->pos, 1), wanted);
     return token(JSON_ERROR, j->pos, j->pos);
 }
 
@@ -114,7 +114,7 @@ static struct json_token string(struct json *j, enum json_type type)
         }
         if (c < 0x20)
             return fail(j, i, "a control character in a JSON string");
-        size_t n = c == '\\' ? escape(j->text + i, end, &unused) : parse_utf8(j->text + i, end);
+        size_t n = c == '\\' ? escape(j->text + i, end, &unused) : pici_parse_utf8(j->text + i, end);
         if (n == 0)
             return fail(j, i, c == '\\' ? "an invalid escape in a JSON string" : "invalid UTF-8");
         i += n;
@@ -233,7 +233,7 @@ static struct json_token key(struct json *j)
     return k;
 }
 
-struct json_token json_next(struct json *j)
+struct json_token pici_json_next(struct json *j)
 {
     if (j->expect == WANT_NOTHING)
         return token(JSON_ERROR, j->pos, j->pos);
@@ -271,7 +271,7 @@ static size_t put_utf8(char *out, uint32_t c)
     return n;
 }
 
-size_t json_string(const struct json *j, struct json_token t, char *out)
+size_t pici_json_string(const struct json *j, struct json_token t, char *out)
 {
     const uint8_t *p = j->text + t.start, *end = p + t.len;
     size_t n = 0;
@@ -287,7 +287,7 @@ size_t json_string(const struct json *j, struct json_token t, char *out)
     return n;
 }
 
-bool json_u64(const struct json *j, struct json_token t, uint64_t *value)
+bool pici_json_u64(const struct json *j, struct json_token t, uint64_t *value)
 {
     uint64_t v = 0;
     if (t.type != JSON_NUMBER)

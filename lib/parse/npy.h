@@ -4,11 +4,11 @@
  * stored in a .pici file: as which dtype, how many elements, and from which byte order.
  *
  * Reading has two steps, so that it works on a pipe:
- *     read NPY_PREFIX_BYTES bytes;   npy_header_bytes() gives the length of the header
- *     read the rest of the header;   npy_parse() parses it
+ *     read NPY_PREFIX_BYTES bytes;   pici_npy_header_bytes() gives the length of the header
+ *     read the rest of the header;   pici_npy_parse() parses it
  * Nothing is allocated. Nothing is read outside the bytes given. Every number is checked before it is used. */
-#ifndef PICI_TOOLS_PARSE_NPY_H
-#define PICI_TOOLS_PARSE_NPY_H
+#ifndef PICI_LIB_PARSE_NPY_H
+#define PICI_LIB_PARSE_NPY_H
 
 #include "pici/pici.h"
 
@@ -54,7 +54,7 @@ struct npy {
  *   first [len bytes]  the beginning of the file, len >= NPY_PREFIX_BYTES unless the file is shorter (an error)
  *   need  out          length of the header, prefix included: data_offset. At most NPY_MAX_HEADER_BYTES
  * False, with *err set: not a .npy file, a version other than 1.0, 2.0, 3.0, or a header above the limit. */
-bool npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err);
+bool pici_npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err);
 
 /* Parse a header.
  *   head [len bytes]  the beginning of the file, as long as npy_header_bytes says; later bytes are ignored
@@ -64,7 +64,7 @@ bool npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct p
  * 2^63 bytes, a file too short for its shape. This is stricter than NumPy, which uses Python's parser, about spellings
  * that no known writer uses (hexadecimal numbers, dtype names as 'float32', comments, duplicate keys). It is laxer in
  * two points: names of fields may be equal, and long doubles of other machines are accepted. */
-bool npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_bytes, struct parse_error *err);
+bool pici_npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_bytes, struct parse_error *err);
 
 enum { NPY_WRITE_RANK = 32, NPY_WRITE_ROOM = 1024 };
 
@@ -73,12 +73,12 @@ enum npy_meaning { NPY_NUMBER, NPY_BOOL, NPY_COMPLEX };
 
 /* The meaning of elements of a dtype, by what the original file calls their type: a descr of NumPy, or a word of
  * safetensors or of torch. NPY_NUMBER if NumPy has no such type. */
-enum npy_meaning npy_meaning_of(const char *source_dtype, size_t len, enum pici_dtype);
+enum npy_meaning pici_npy_meaning_of(const char *source_dtype, size_t len, enum pici_dtype);
 
 /* Write a header of version 1.0 for little-endian elements of a shape of at most NPY_WRITE_RANK dimensions, which
  * counts complex numbers, not their parts; returns its length. NumPy has no names for bf16 and f8; they become V2 and
  * V1, as NumPy writes those of ml_dtypes. */
-size_t npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype, enum npy_meaning, bool fortran_order,
-                        const uint64_t *shape, unsigned rank);
+size_t pici_npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype, enum npy_meaning, bool fortran_order,
+                             const uint64_t *shape, unsigned rank);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * A strict JSON tokenizer (RFC 8259) for text in memory: one token a call, no allocation, no recursion. It checks
  * grammar, UTF-8, escapes (surrogates in pairs only) and numbers. */
-#ifndef PICI_TOOLS_PARSE_JSON_H
-#define PICI_TOOLS_PARSE_JSON_H
+#ifndef PICI_LIB_PARSE_JSON_H
+#define PICI_LIB_PARSE_JSON_H
 
 #include "parse/parse.h"
 
@@ -41,17 +41,17 @@ struct json {
 
 /* Start at the beginning of text [len bytes], which must outlive the tokens. base: its offset in the file, for
  * errors. */
-void json_init(struct json *, const void *text, size_t len, uint64_t base, struct parse_error *error);
+void pici_json_init(struct json *, const void *text, size_t len, uint64_t base, struct parse_error *error);
 
 /* The next token. A container is a begin token, its keys and values, and an end token. Commas and colons are checked
  * and are no tokens. */
-struct json_token json_next(struct json *);
+struct json_token pici_json_next(struct json *);
 
 /* Resolve the escapes of a key or string: UTF-8 to out, which has room for token.len bytes (no escape grows), without a
  * terminator. Returns its length. */
-size_t json_string(const struct json *, struct json_token, char *out);
+size_t pici_json_string(const struct json *, struct json_token, char *out);
 
 /* The token's value, if it is a number written as an unsigned integer (digits only) of 64 bits. */
-bool json_u64(const struct json *, struct json_token, uint64_t *value);
+bool pici_json_u64(const struct json *, struct json_token, uint64_t *value);
 
 #endif

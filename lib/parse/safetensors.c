@@ -44,16 +44,16 @@ struct parser {
     size_t tensors_cap, shapes_count, shapes_cap;
 };
 
-bool safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err)
+bool pici_safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err)
 {
     uint64_t n = 0;
     if (len < SAFETENSORS_PREFIX_BYTES)
-        return parse_fail(err, len, "the file ends inside the length of the header");
+        return pici_parse_fail(err, len, "the file ends inside the length of the header");
     for (int i = SAFETENSORS_PREFIX_BYTES; i-- > 0;)
         n = n << 8 | first[i];
     if (n > SAFETENSORS_MAX_HEADER_TEXT)
-        return parse_fail(err, 0, "a header of %" PRIu64 " bytes, above the limit of %d", n,
-                          SAFETENSORS_MAX_HEADER_TEXT);
+        return pici_parse_fail(err, 0, "a header of %" PRIu64 " bytes, above the limit of %d", n,
+                               SAFETENSORS_MAX_HEADER_TEXT);
     *need = SAFETENSORS_PREFIX_BYTES + n;
     return true;
 }
@@ -81,23 +81,23 @@ static uint64_t place(struct json_token t)
 
 static bool no_memory(struct parser *p, uint64_t offset)
 {
-    return parse_fail(p->err, offset, "out of memory for the tensors of the header");
+    return pici_parse_fail(p->err, offset, "out of memory for the tensors of the header");
 }
 
 /* Takes the next token, which must be of that type. */
 static bool next(struct parser *p, enum json_type type, const char *what, struct json_token *t)
 {
-    *t = json_next(&p->json);
+    *t = pici_json_next(&p->json);
     if (t->type == type)
         return true;
-    return t->type == JSON_ERROR ? false : parse_fail(p->err, place(*t), "%s", what);
+    return t->type == JSON_ERROR ? false : pici_parse_fail(p->err, place(*t), "%s", what);
 }
 
 /* Whether a key or string equals word. */
 static bool is(const struct parser *p, struct json_token t, const char *word)
 {
     char text[96]; /* fits every word, even if all of it is written as \uXXXX */
-    return t.len <= sizeof text && json_string(&p->json, t, text) == strlen(word) &&
+    return t.len <= sizeof text && pici_json_string(&p->json, t, text) == strlen(word) &&
            memcmp(text, word, strlen(word)) == 0;
 }
 
@@ -109,7 +109,7 @@ static bool add_key(struct parser *p, struct keys *keys, struct json_token t)
         return no_memory(p, place(t));
     keys->list = list;
     struct key *k = &list[keys->count++];
-    *k = (struct key){p->names_end, json_string(&p->json, t, p->names_end), place(t) - 1};
+    *k = (struct key){p->names_end, pici_json_string(&p->json, t, p->names_end), place(t) - 1};
     p->names_end += k->bytes;
     *p->names_end++ = '\0';
     return true;
@@ -140,8 +140,8 @@ static bool no_duplicates(struct parser *p, struct keys *keys)
             worst = k;
     }
     if (worst)
-        return parse_fail(p->err, worst->offset, "duplicate key '%s'",
-                          parse_printable(name, sizeof name, worst->name, worst->bytes));
+        return pici_parse_fail(p->err, worst->offset, "duplicate key '%s'",
+                               pici_parse_printable(name, sizeof name, worst->name, worst->bytes));
     return true;
 }
 
@@ -151,7 +151,7 @@ static bool parse_metadata(struct parser *p)
     if (!next(p, JSON_OBJECT, "'__metadata__' is not an object", &t))
         return false;
     for (;;) {
-        t = json_next(&p->json);
+        t = pici_json_next(&p->json);
         if (t.type == JSON_OBJECT_END)
             return true;
         if (t.type == JSON_ERROR || !add_key(p, &p->metadata, t))
@@ -172,8 +172,8 @@ static bool parse_dtype(struct parser *p, const struct source_dtype **d)
         if (is(p, t, (*d)->name))
             return true;
     }
-    return parse_fail(p->err, place(t), "unknown dtype '%s'",
-                      parse_printable(text, sizeof text, p->json.text + t.start, t.len));
+    return pici_parse_fail(p->err, place(t), "unknown dtype '%s'",
+                           pici_parse_printable(text, sizeof text, p->json.text + t.start, t.len));
 }
 
 static bool parse_shape(struct parser *p, struct safetensors_tensor *tensor, uint64_t *offset)
@@ -186,15 +186,15 @@ static bool parse_shape(struct parser *p, struct safetensors_tensor *tensor, uin
     tensor->items = 1;
     for (tensor->rank = 0;; tensor->rank++) {
         uint64_t n;
-        t = json_next(&p->json);
+        t = pici_json_next(&p->json);
         if (t.type == JSON_ARRAY_END)
             return true;
         if (t.type == JSON_ERROR)
             return false;
-        if (!json_u64(&p->json, t, &n))
-            return parse_fail(p->err, place(t), "a dimension in 'shape' is not an unsigned 64-bit integer");
+        if (!pici_json_u64(&p->json, t, &n))
+            return pici_parse_fail(p->err, place(t), "a dimension in 'shape' is not an unsigned 64-bit integer");
         if (!parse_mul(&tensor->items, tensor->items, n, UINT64_MAX))
-            return parse_fail(p->err, place(t), "the product of 'shape' overflows");
+            return pici_parse_fail(p->err, place(t), "the product of 'shape' overflows");
         uint64_t *shapes = grow(out->shapes, p->shapes_count, &p->shapes_cap, sizeof *shapes);
         if (!shapes)
             return no_memory(p, place(t));
@@ -211,19 +211,19 @@ static bool parse_offsets(struct parser *p, struct safetensors_tensor *tensor, u
         return false;
     *offset = place(t);
     for (int i = 0; i < 2; i++) {
-        t = json_next(&p->json);
+        t = pici_json_next(&p->json);
         if (t.type == JSON_ERROR)
             return false;
-        if (!json_u64(&p->json, t, &pair[i]))
-            return parse_fail(p->err, place(t), "'data_offsets' is not two unsigned 64-bit integers");
+        if (!pici_json_u64(&p->json, t, &pair[i]))
+            return pici_parse_fail(p->err, place(t), "'data_offsets' is not two unsigned 64-bit integers");
     }
     if (!next(p, JSON_ARRAY_END, "'data_offsets' has more than two numbers", &t))
         return false;
     if (pair[0] > pair[1])
-        return parse_fail(p->err, *offset, "'data_offsets' ends before it begins");
+        return pici_parse_fail(p->err, *offset, "'data_offsets' ends before it begins");
     /* all sums of offsets and file positions stay below 2^63 */
     if (pair[1] > (uint64_t)INT64_MAX - p->out->data_offset)
-        return parse_fail(p->err, *offset, "'data_offsets' overflows");
+        return pici_parse_fail(p->err, *offset, "'data_offsets' overflows");
     tensor->begin = p->out->data_offset + pair[0];
     tensor->end = p->out->data_offset + pair[1];
     return true;
@@ -246,15 +246,15 @@ static bool parse_tensor(struct parser *p, const struct key *key)
     if (!next(p, JSON_OBJECT, "a tensor that is not an object", &t))
         return false;
     for (;;) {
-        t = json_next(&p->json);
+        t = pici_json_next(&p->json);
         if (t.type == JSON_ERROR)
             return false;
         if (t.type == JSON_OBJECT_END)
             break;
         unsigned which = is(p, t, "dtype") ? DTYPE : is(p, t, "shape") ? SHAPE : is(p, t, "data_offsets") ? OFFSETS : 0;
         if (which == 0 || seen & which)
-            return parse_fail(p->err, place(t) - 1, "%s key '%s' in a tensor", which ? "duplicate" : "unknown",
-                              parse_printable(text, sizeof text, p->json.text + t.start, t.len));
+            return pici_parse_fail(p->err, place(t) - 1, "%s key '%s' in a tensor", which ? "duplicate" : "unknown",
+                                   pici_parse_printable(text, sizeof text, p->json.text + t.start, t.len));
         seen |= which;
         bool ok = which == DTYPE   ? parse_dtype(p, &d)
                   : which == SHAPE ? parse_shape(p, tensor, &shape_offset)
@@ -263,15 +263,16 @@ static bool parse_tensor(struct parser *p, const struct key *key)
             return false;
     }
     if (seen != ALL)
-        return parse_fail(p->err, place(t), "a tensor without '%s'",
-                          seen & DTYPE ? seen & SHAPE ? "data_offsets" : "shape" : "dtype");
+        return pici_parse_fail(p->err, place(t), "a tensor without '%s'",
+                               seen & DTYPE ? seen & SHAPE ? "data_offsets" : "shape" : "dtype");
     if (!parse_mul(&bits, tensor->items, d->bits, UINT64_MAX))
-        return parse_fail(p->err, shape_offset, "the size of 'shape' in %s overflows", d->name);
+        return pici_parse_fail(p->err, shape_offset, "the size of 'shape' in %s overflows", d->name);
     if (bits % 8)
-        return parse_fail(p->err, shape_offset, "'shape' in %s is not a whole number of bytes", d->name);
+        return pici_parse_fail(p->err, shape_offset, "'shape' in %s is not a whole number of bytes", d->name);
     if (bits / 8 != tensor->end - tensor->begin)
-        return parse_fail(p->err, data_offset, "'data_offsets' spans %" PRIu64 " bytes, 'shape' in %s needs %" PRIu64,
-                          tensor->end - tensor->begin, d->name, bits / 8);
+        return pici_parse_fail(p->err, data_offset,
+                               "'data_offsets' spans %" PRIu64 " bytes, 'shape' in %s needs %" PRIu64,
+                               tensor->end - tensor->begin, d->name, bits / 8);
     tensor->source_dtype = d->name;
     tensor->dtype = (enum pici_dtype)d->dtype;
     tensor->item_elements = d->item_elements;
@@ -285,7 +286,7 @@ static bool parse_header(struct parser *p)
     if (!next(p, JSON_OBJECT, "the header is not a JSON object", &t))
         return false;
     for (;;) {
-        t = json_next(&p->json);
+        t = pici_json_next(&p->json);
         if (t.type == JSON_ERROR)
             return false;
         if (t.type == JSON_OBJECT_END)
@@ -320,34 +321,34 @@ static bool check_layout(struct safetensors *out, uint64_t file_bytes, struct pa
     for (size_t i = 0; i < out->count; i++) {
         const struct safetensors_tensor *t = &out->tensors[i];
         if (t->begin != end)
-            return parse_fail(err, t->header_offset, "the data of tensor '%s' %s",
-                              parse_printable(name, sizeof name, t->name, t->name_bytes),
-                              t->begin > end ? "leave a hole before them" : "overlap those of another");
+            return pici_parse_fail(err, t->header_offset, "the data of tensor '%s' %s",
+                                   pici_parse_printable(name, sizeof name, t->name, t->name_bytes),
+                                   t->begin > end ? "leave a hole before them" : "overlap those of another");
         end = t->end;
     }
     out->file_bytes = end;
     if (file_bytes == UINT64_MAX || file_bytes == end)
         return true;
     if (file_bytes < end)
-        return parse_fail(err, file_bytes, "the file ends %" PRIu64 " bytes before the last tensor does",
-                          end - file_bytes);
-    return parse_fail(err, end, "%" PRIu64 " bytes that belong to no tensor", file_bytes - end);
+        return pici_parse_fail(err, file_bytes, "the file ends %" PRIu64 " bytes before the last tensor does",
+                               end - file_bytes);
+    return pici_parse_fail(err, end, "%" PRIu64 " bytes that belong to no tensor", file_bytes - end);
 }
 
-bool safetensors_parse(struct safetensors *out, const uint8_t *head, size_t len, uint64_t file_bytes,
-                       struct parse_error *err)
+bool pici_safetensors_parse(struct safetensors *out, const uint8_t *head, size_t len, uint64_t file_bytes,
+                            struct parse_error *err)
 {
     struct parser p = {.err = err, .out = out};
     *out = (struct safetensors){0};
-    if (!safetensors_header_bytes(&out->data_offset, head, len, err))
+    if (!pici_safetensors_header_bytes(&out->data_offset, head, len, err))
         return false;
     if (len < out->data_offset || file_bytes < out->data_offset)
-        return parse_fail(err, len < file_bytes ? len : file_bytes, "the file ends inside the header");
+        return pici_parse_fail(err, len < file_bytes ? len : file_bytes, "the file ends inside the header");
     size_t text_bytes = (size_t)(out->data_offset - SAFETENSORS_PREFIX_BYTES);
-    json_init(&p.json, head + SAFETENSORS_PREFIX_BYTES, text_bytes, SAFETENSORS_PREFIX_BYTES, err);
+    pici_json_init(&p.json, head + SAFETENSORS_PREFIX_BYTES, text_bytes, SAFETENSORS_PREFIX_BYTES, err);
     /* A key's two quotes leave room for its NUL. One byte more, since malloc(0) may return NULL. */
     p.names_end = out->names = malloc(text_bytes + 1);
-    bool ok = out->names ? parse_header(&p) : parse_fail(err, 0, "out of memory for the names of the header");
+    bool ok = out->names ? parse_header(&p) : pici_parse_fail(err, 0, "out of memory for the names of the header");
     const uint64_t *shape = out->shapes;
     for (size_t i = 0; ok && i < out->count; i++) {
         if (out->tensors[i].rank == 0)
@@ -360,11 +361,11 @@ bool safetensors_parse(struct safetensors *out, const uint8_t *head, size_t len,
     free(p.metadata.list);
     ok = ok && check_layout(out, file_bytes, err);
     if (!ok)
-        safetensors_free(out);
+        pici_safetensors_free(out);
     return ok;
 }
 
-void safetensors_free(struct safetensors *s)
+void pici_safetensors_free(struct safetensors *s)
 {
     free(s->tensors);
     free(s->names);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-char *parse_printable(char *out, size_t cap, const void *text, size_t len)
+char *pici_parse_printable(char *out, size_t cap, const void *text, size_t len)
 {
     static const char hex[] = "0123456789abcdef";
     const uint8_t *p = text;
@@ -33,7 +33,7 @@ char *parse_printable(char *out, size_t cap, const void *text, size_t len)
     return out;
 }
 
-bool parse_fail(struct parse_error *err, uint64_t offset, const char *format, ...)
+bool pici_parse_fail(struct parse_error *err, uint64_t offset, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -43,7 +43,7 @@ bool parse_fail(struct parse_error *err, uint64_t offset, const char *format, ..
     return false;
 }
 
-size_t parse_utf8(const uint8_t *p, const uint8_t *end)
+size_t pici_parse_utf8(const uint8_t *p, const uint8_t *end)
 {
     /* The range of the second byte depends on the first; it excludes overlong forms, surrogates and too large
      * values. */
@@ -72,9 +72,9 @@ size_t parse_utf8(const uint8_t *p, const uint8_t *end)
     return n;
 }
 
-size_t parse_char(const uint8_t *p, const uint8_t *end, uint32_t *c)
+size_t pici_parse_char(const uint8_t *p, const uint8_t *end, uint32_t *c)
 {
-    const size_t n = parse_utf8(p, end);
+    const size_t n = pici_parse_utf8(p, end);
     if (n == 0)
         return 0;
     *c = n == 1 ? p[0] : p[0] & (0x7fu >> n);
@@ -83,7 +83,7 @@ size_t parse_char(const uint8_t *p, const uint8_t *end, uint32_t *c)
     return n;
 }
 
-bool parse_hidden(uint32_t c)
+bool pici_parse_hidden(uint32_t c)
 {
     /* Unicode's general categories Cc, Cf, Zl and Zp, what has Default_Ignorable_Code_Point, and noncharacters. */
     static const struct {
@@ -102,4 +102,25 @@ bool parse_hidden(uint32_t c)
         if (c <= ranges[i].last)
             return true;
     return false;
+}
+
+bool pici_parse_shape(uint64_t out[PICI_RANK_MAX], unsigned *out_rank, const uint64_t *shape, unsigned rank,
+                      uint64_t items, uint64_t item_elements, uint64_t count, size_t width)
+{
+    uint64_t product = width;
+    bool fits = rank + (item_elements != 1) <= PICI_RANK_MAX && item_elements != 0;
+    for (unsigned i = 0; i < rank && fits; i++)
+        fits = parse_mul(&product, product, shape[i] ? shape[i] : 1, INT64_MAX);
+    fits = fits && parse_mul(&product, product, item_elements, INT64_MAX) && items * item_elements == count;
+    if (!fits) {
+        *out_rank = 1;
+        out[0] = count;
+        return false;
+    }
+    *out_rank = rank;
+    if (rank)
+        memcpy(out, shape, rank * sizeof *shape);
+    if (item_elements != 1)
+        out[(*out_rank)++] = item_elements;
+    return true;
 }

@@ -4,8 +4,8 @@
  * gaps.
  *
  * Reading has two steps, so that it works on a pipe:
- *     read SAFETENSORS_PREFIX_BYTES bytes;   safetensors_header_bytes() gives the length of the header
- *     read the rest of the header;           safetensors_parse() parses it
+ *     read SAFETENSORS_PREFIX_BYTES bytes;   pici_safetensors_header_bytes() gives the length of the header
+ *     read the rest of the header;           pici_safetensors_parse() parses it
  *
  * All rules of the format are enforced: strict JSON in valid UTF-8; no duplicate keys at any level; "__metadata__" a
  * map of text to text; each tensor exactly {dtype, shape, data_offsets}; offsets that begin at 0, leave no gap and end
@@ -13,8 +13,8 @@
  * accepted, as the reference implementation does although its specification forbids it. The reference implementation
  * also accepts duplicate names, other keys in a tensor, a tensor as a list, and null as "__metadata__"; this parser
  * does not. */
-#ifndef PICI_TOOLS_PARSE_SAFETENSORS_H
-#define PICI_TOOLS_PARSE_SAFETENSORS_H
+#ifndef PICI_LIB_PARSE_SAFETENSORS_H
+#define PICI_LIB_PARSE_SAFETENSORS_H
 
 #include "pici/pici.h"
 
@@ -62,7 +62,7 @@ struct safetensors {
  *   first [len bytes]  the beginning of the file, len >= SAFETENSORS_PREFIX_BYTES unless the file is shorter (an error)
  *   need  out          length of the header, prefix included
  * False, with *err set: a file too short, or a header above the limit. */
-bool safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err);
+bool pici_safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err);
 
 /* Parse a header.
  *   out               freed by the caller with safetensors_free; needs none after false
@@ -72,10 +72,10 @@ bool safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t len, 
  *                     the file ends at out->file_bytes)
  * Memory is proportional to the text, whatever the text claims. False, with *err set: a rule is broken, or out of
  * memory. */
-bool safetensors_parse(struct safetensors *out, const uint8_t *head, size_t len, uint64_t file_bytes,
-                       struct parse_error *err);
+bool pici_safetensors_parse(struct safetensors *out, const uint8_t *head, size_t len, uint64_t file_bytes,
+                            struct parse_error *err);
 
 /* Release what safetensors_parse allocated. */
-void safetensors_free(struct safetensors *);
+void pici_safetensors_free(struct safetensors *);
 
 #endif

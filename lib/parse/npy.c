@@ -40,22 +40,22 @@ struct dims {
     uint64_t n[NPY_MAX_RANK];
 };
 
-bool npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err)
+bool pici_npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err)
 {
     for (size_t i = 0; i < sizeof magic && i < len; i++)
         if (first[i] != magic[i])
-            return parse_fail(err, i, "not a .npy file");
+            return pici_parse_fail(err, i, "not a .npy file");
     if (len < NPY_PREFIX_BYTES)
-        return parse_fail(err, len, "the file ends inside the header");
+        return pici_parse_fail(err, len, "the file ends inside the header");
     if (first[6] < 1 || first[6] > 3 || first[7] != 0)
-        return parse_fail(err, 6, ".npy version %d.%d is unknown", first[6], first[7]);
+        return pici_parse_fail(err, 6, ".npy version %d.%d is unknown", first[6], first[7]);
     uint32_t n = (uint32_t)(first[8] | first[9] << 8);
     if (first[6] > 1)
         n |= (uint32_t)first[10] << 16 | (uint32_t)first[11] << 24;
     if (n > NPY_MAX_HEADER_TEXT)
-        return parse_fail(err, 8, "a header of %" PRIu32 " bytes, above the limit of %d", n, NPY_MAX_HEADER_TEXT);
+        return pici_parse_fail(err, 8, "a header of %" PRIu32 " bytes, above the limit of %d", n, NPY_MAX_HEADER_TEXT);
     if (n < 2)
-        return parse_fail(err, 8, "a header without text");
+        return pici_parse_fail(err, 8, "a header without text");
     *need = (first[6] > 1 ? 12 : 10) + (uint64_t)n;
     return true;
 }
@@ -86,9 +86,9 @@ static bool fail_wanted(struct cursor *c, const char *wanted)
     char seen[8];
     skip_space(c);
     if (c->p == c->end)
-        return parse_fail(c->err, place(c), "the header ends where %s should come", wanted);
-    return parse_fail(c->err, place(c), "'%s' where %s should come", parse_printable(seen, sizeof seen, c->p, 1),
-                      wanted);
+        return pici_parse_fail(c->err, place(c), "the header ends where %s should come", wanted);
+    return pici_parse_fail(c->err, place(c), "'%s' where %s should come",
+                           pici_parse_printable(seen, sizeof seen, c->p, 1), wanted);
 }
 
 /* Takes the byte ch, or fails. */
@@ -122,11 +122,11 @@ static bool take_string(struct cursor *c, struct text *s, const char *wanted)
     s->p = c->p;
     for (bool escaped = false; c->p < c->end && (escaped || *c->p != quote); c->p++) {
         if (*c->p < 0x20)
-            return parse_fail(c->err, place(c), "a control character in a string");
+            return pici_parse_fail(c->err, place(c), "a control character in a string");
         escaped = !escaped && *c->p == '\\';
     }
     if (c->p == c->end)
-        return parse_fail(c->err, start, "a string without an end");
+        return pici_parse_fail(c->err, start, "a string without an end");
     s->len = (size_t)(c->p++ - s->p);
     return true;
 }
@@ -160,14 +160,14 @@ static bool take_dim(struct cursor *c, uint64_t *n, const char *where)
 {
     size_t digits;
     if (at(c, '-'))
-        return parse_fail(c->err, place(c), "%s has a negative dimension", where);
+        return pici_parse_fail(c->err, place(c), "%s has a negative dimension", where);
     uint64_t start = place(c);
     if (!take_digits(&c->p, c->end, n, &digits))
-        return parse_fail(c->err, start, "%s has a dimension beyond 63 bits", where);
+        return pici_parse_fail(c->err, start, "%s has a dimension beyond 63 bits", where);
     if (digits == 0)
         return fail_wanted(c, "a dimension");
     if (digits > 1 && c->file[start] == '0')
-        return parse_fail(c->err, start, "%s has a dimension with a leading zero", where);
+        return pici_parse_fail(c->err, start, "%s has a dimension with a leading zero", where);
     if (c->p < c->end && *c->p == 'L' && c->file[6] < 3) /* Python 2 did not write version 3 */
         c->p++;
     return true;
@@ -181,7 +181,7 @@ static bool take_dims(struct cursor *c, struct dims *d, const char *where)
     bool more = !at(c, ')');
     for (d->rank = 0; more; d->rank++) {
         if (d->rank == NPY_MAX_RANK)
-            return parse_fail(c->err, place(c), "%s has more than %d dimensions", where, NPY_MAX_RANK);
+            return pici_parse_fail(c->err, place(c), "%s has more than %d dimensions", where, NPY_MAX_RANK);
         if (!take_dim(c, &d->n[d->rank], where))
             return false;
         if (d->rank == 0 && !at(c, ','))
@@ -238,9 +238,9 @@ static bool understand_type(struct cursor *c, struct text s, struct item *item)
     if (p < end)
         kind = (char)*p++;
     if (!take_digits(&p, end, &n, &digits) || n > NPY_MAX_ITEM_BYTES)
-        return parse_fail(c->err, where, "'descr' has an item beyond 2 GiB");
+        return pici_parse_fail(c->err, where, "'descr' has an item beyond 2 GiB");
     if (kind == 'O' && p == end)
-        return parse_fail(c->err, where, "an array of Python objects: its data are a pickle, which is not read");
+        return pici_parse_fail(c->err, where, "an array of Python objects: its data are a pickle, which is not read");
     *item = (struct item){.dtype = PICI_U8, .elements = n, .bytes = n};
     switch (kind) {
     case 'b': known = n == 1; break;
@@ -282,10 +282,10 @@ static bool understand_type(struct cursor *c, struct text s, struct item *item)
     default: break;
     }
     if (!known || p != end)
-        return parse_fail(c->err, where, "unknown type '%s' in 'descr'",
-                          parse_printable(printable, sizeof printable, s.p, s.len));
+        return pici_parse_fail(c->err, where, "unknown type '%s' in 'descr'",
+                               pici_parse_printable(printable, sizeof printable, s.p, s.len));
     if (item->bytes > NPY_MAX_ITEM_BYTES)
-        return parse_fail(c->err, where, "'descr' has an item beyond 2 GiB");
+        return pici_parse_fail(c->err, where, "'descr' has an item beyond 2 GiB");
     item->swap = big && pici_dtype_width(item->dtype) > 1;
     return true;
 }
@@ -328,7 +328,7 @@ static bool take_field(struct cursor *c, uint64_t *bytes, int depth)
             return false;
     }
     if (!product(&d, item.bytes, NPY_MAX_ITEM_BYTES - *bytes, &items))
-        return parse_fail(c->err, start, "'descr' has an item beyond 2 GiB");
+        return pici_parse_fail(c->err, start, "'descr' has an item beyond 2 GiB");
     *bytes += items * item.bytes;
     return take(c, ')', "')'");
 }
@@ -340,7 +340,7 @@ static bool take_type(struct cursor *c, struct item *item, int depth)
     if (!at(c, '['))
         return take_string(c, &s, "a type, as '<f4' or a list of fields,") && understand_type(c, s, item);
     if (depth == NPY_MAX_DEPTH)
-        return parse_fail(c->err, place(c), "'descr' is nested too deep");
+        return pici_parse_fail(c->err, place(c), "'descr' is nested too deep");
     c->p++;
     *item = (struct item){.dtype = PICI_U8};
     bool more = !at(c, ']');
@@ -378,8 +378,8 @@ static bool take_header(struct cursor *c, struct npy *out, struct item *item, st
         while (k < 3 && !is(key, keys[k]))
             k++;
         if (k == 3 || seen & 1u << k)
-            return parse_fail(c->err, (uint64_t)(key.p - c->file), "%s key '%s'", k == 3 ? "unknown" : "duplicate",
-                              parse_printable(printable, sizeof printable, key.p, key.len));
+            return pici_parse_fail(c->err, (uint64_t)(key.p - c->file), "%s key '%s'", k == 3 ? "unknown" : "duplicate",
+                                   pici_parse_printable(printable, sizeof printable, key.p, key.len));
         seen |= 1u << k;
         if (!take(c, ':', "a colon"))
             return false;
@@ -390,7 +390,8 @@ static bool take_header(struct cursor *c, struct npy *out, struct item *item, st
                 return false;
             size_t quotes = *start == '[' ? 0 : *start == 'u' ? 2 : 1; /* before the text; one less after it */
             size_t after = quotes ? 1 : 0;
-            parse_printable(out->descr, sizeof out->descr, start + quotes, (size_t)(c->p - start) - quotes - after);
+            pici_parse_printable(out->descr, sizeof out->descr, start + quotes,
+                                 (size_t)(c->p - start) - quotes - after);
         } else if (k == 1) {
             if (!take_bool(c, &out->fortran_order))
                 return false;
@@ -404,36 +405,36 @@ static bool take_header(struct cursor *c, struct npy *out, struct item *item, st
     }
     for (unsigned k = 0; k < 3; k++)
         if (!(seen & 1u << k))
-            return parse_fail(c->err, place(c), "a header without '%s'", keys[k]);
+            return pici_parse_fail(c->err, place(c), "a header without '%s'", keys[k]);
     c->p++;
     skip_space(c);
     return c->p == c->end || fail_wanted(c, "the end of the header");
 }
 
-bool npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_bytes, struct parse_error *err)
+bool pici_npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_bytes, struct parse_error *err)
 {
     struct item item = {0};
     struct dims dims = {0};
     uint64_t shape_place = 0;
     *out = (struct npy){0};
-    if (!npy_header_bytes(&out->data_offset, head, len, err))
+    if (!pici_npy_header_bytes(&out->data_offset, head, len, err))
         return false;
     if (len < out->data_offset || file_bytes < out->data_offset)
-        return parse_fail(err, len < file_bytes ? len : file_bytes, "the file ends inside the header");
+        return pici_parse_fail(err, len < file_bytes ? len : file_bytes, "the file ends inside the header");
     struct cursor c = {head, head + (head[6] == 1 ? 10 : 12), head + out->data_offset, err};
     if (head[6] == 3) {
         size_t n;
         for (const uint8_t *p = c.p; p < c.end; p += n) {
-            n = parse_utf8(p, c.end);
+            n = pici_parse_utf8(p, c.end);
             if (n == 0)
-                return parse_fail(err, (uint64_t)(p - head), "invalid UTF-8");
+                return pici_parse_fail(err, (uint64_t)(p - head), "invalid UTF-8");
         }
     }
     if (!take_header(&c, out, &item, &dims, &shape_place))
         return false;
 
     if (!product(&dims, item.bytes, (uint64_t)INT64_MAX - out->data_offset, &out->items))
-        return parse_fail(err, shape_place, "'shape' means data beyond 2^63 bytes");
+        return pici_parse_fail(err, shape_place, "'shape' means data beyond 2^63 bytes");
     out->dtype = item.dtype;
     out->swap = item.swap;
     out->rank = dims.rank;
@@ -445,13 +446,13 @@ bool npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_b
         return true;
     uint64_t there = file_bytes - out->data_offset;
     if (there < out->data_bytes)
-        return parse_fail(err, file_bytes, "the file ends %" PRIu64 " bytes before the data do",
-                          out->data_bytes - there);
+        return pici_parse_fail(err, file_bytes, "the file ends %" PRIu64 " bytes before the data do",
+                               out->data_bytes - there);
     out->trailing_bytes = there - out->data_bytes;
     return true;
 }
 
-enum npy_meaning npy_meaning_of(const char *source_dtype, size_t len, enum pici_dtype dtype)
+enum npy_meaning pici_npy_meaning_of(const char *source_dtype, size_t len, enum pici_dtype dtype)
 {
     static const struct {
         const char *word;
@@ -477,8 +478,8 @@ enum npy_meaning npy_meaning_of(const char *source_dtype, size_t len, enum pici_
     return NPY_NUMBER;
 }
 
-size_t npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype dtype, enum npy_meaning meaning, bool fortran_order,
-                        const uint64_t *shape, unsigned rank)
+size_t pici_npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype dtype, enum npy_meaning meaning,
+                             bool fortran_order, const uint64_t *shape, unsigned rank)
 {
     static const char descr[][4] = {
         [PICI_F32] = "<f4",    [PICI_F64] = "<f8", [PICI_F16] = "<f2", [PICI_BF16] = "|V2", [PICI_F8E4M3] = "|V1",

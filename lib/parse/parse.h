@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What the parsers of other formats share: how they report errors, and how untrusted bytes are shown. */
-#ifndef PICI_TOOLS_PARSE_PARSE_H
-#define PICI_TOOLS_PARSE_PARSE_H
+#ifndef PICI_LIB_PARSE_PARSE_H
+#define PICI_LIB_PARSE_PARSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "pici/file.h"
 
 /* Where and why bytes were refused. Set whenever a parser returns false, and only then. */
 struct parse_error {
@@ -16,13 +18,20 @@ struct parse_error {
 
 /* Write untrusted text to out, for a message or a table: printable ASCII unchanged, other bytes as \xNN. Text that does
  * not fit is cut and ends in "...". NUL-terminated; cap must be at least 8. Returns out. */
-char *parse_printable(char *out, size_t cap, const void *text, size_t len);
+char *pici_parse_printable(char *out, size_t cap, const void *text, size_t len);
 
 /* Fill *err, with a message as of printf. Untrusted text must have passed parse_printable. Returns false. */
 #ifdef __GNUC__
 __attribute__((format(printf, 3, 4)))
 #endif
-bool parse_fail(struct parse_error *err, uint64_t offset, const char *format, ...);
+bool pici_parse_fail(struct parse_error *err, uint64_t offset, const char *format, ...);
+
+/* How `items` items of a shape, each of item_elements elements of width bytes, are described in a .pici file: items of
+ * several elements, as complex numbers, add a last dimension. False if that does not fit: more than PICI_RANK_MAX
+ * dimensions, a product of 2^63 bytes or more (as beside a dimension of zero), or items smaller than an element; the
+ * result is then [count]. */
+bool pici_parse_shape(uint64_t out[PICI_RANK_MAX], unsigned *out_rank, const uint64_t *shape, unsigned rank,
+                      uint64_t items, uint64_t item_elements, uint64_t count, size_t width);
 
 /* *product = a * b. False, and *product is unchanged, if the result is above limit. */
 static inline bool parse_mul(uint64_t *product, uint64_t a, uint64_t b, uint64_t limit)
@@ -35,14 +44,14 @@ static inline bool parse_mul(uint64_t *product, uint64_t a, uint64_t b, uint64_t
 
 /* The length of the UTF-8 sequence at p, end - p >= 1. 0 if it is not valid, as overlong forms, surrogates and values
  * above U+10FFFF are not. */
-size_t parse_utf8(const uint8_t *p, const uint8_t *end);
+size_t pici_parse_utf8(const uint8_t *p, const uint8_t *end);
 
 /* The same; also decodes the sequence to *c, unless the result is 0. */
-size_t parse_char(const uint8_t *p, const uint8_t *end, uint32_t *c);
+size_t pici_parse_char(const uint8_t *p, const uint8_t *end, uint32_t *c);
 
 /* Whether a code point is invisible or changes how other text looks: controls (C0, DEL, C1), separators of lines and
  * paragraphs, format characters such as those that change the direction of writing, characters without a glyph, and
  * noncharacters. They must be escaped where untrusted text is shown. */
-bool parse_hidden(uint32_t c);
+bool pici_parse_hidden(uint32_t c);
 
 #endif

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Deltas of files and of dicts of arrays, also beside picitool if PICITOOL names it."""
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import pici
+from pici import _dlpack, _dtypes
+
+
+def weights(step, dtype=np.float16):
+    """A dict of arrays, of which some elements depend on the step."""
+    rng = np.random.default_rng(1)
+    w = rng.standard_normal((300, 70)).astype(dtype)
+    w.reshape(-1)[::17] += dtype(step) * dtype(0.01)
+    return {
+        "w": w,
+        "mask": np.arange(99) % 3 == step % 3,
+        "z": np.array([1 + 2j, step], np.complex64),
+        "scalar": np.array(7 + step, np.int64),
+        "none": np.zeros((0, 5), np.float32),
+        f"only {step}": np.full(5, step, np.uint8),
+        "é\n": np.arange(3, dtype=np.uint16),
+    }
+
+
+def bf16(array):
+    """An array of float32 as an object with __dlpack__ of bf16, and its bits."""
+    bits = (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return _dlpack.DLPackArray(bits, _dtypes.BY_NAME["bf16"]), bits
+
+
+def save_safetensors(path, arrays):
+    words = {"float32": "F32", "float16": "F16", "uint8": "U8"}
+    at, head = 0, {}
+    for name, x in arrays.items():
+        head[name] = {"dtype": words[x.dtype.name], "shape": x.shape, "data_offsets": [at, at + x.nbytes]}
+        at += x.nbytes
+    text = json.dumps(head).encode()
+    data = b"".join(x.astype(x.dtype.newbyteorder("<")).tobytes() for x in arrays.values())
+    Path(path).write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+class Deltas(unittest.TestCase):
+    def setUp(self):
+        self.tmp = tempfile.TemporaryDirectory()
+        self.addCleanup(self.tmp.cleanup)
+        self.dir = Path(self.tmp.name)
+        self.delta = self.dir / "d.pici"
+
+    def same(self, found, wanted):
+        self.assertEqual(list(found), list(wanted))
+        for name, x in wanted.items():
+            self.assertEqual((found[name].dtype, found[name].shape), (x.dtype, x.shape), name)
+            self.assertEqual(found[name].tobytes(), x.tobytes(), name)
+
+    def no_rest(self, *names):
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), sorted(names))
+
+
+class Dicts(Deltas):
+    def test_there(self):
+        for small in (None, True, False):
+            for threads in (1, 2):
+                pici.save_delta(self.delta, weights(0), weights(1), small=small, threads=threads, overwrite=True)
+                self.same(pici.load_delta(weights(0), self.delta, threads=threads), weights(1))
+        with self.assertRaises(FileExistsError):
+            pici.save_delta(self.delta, weights(0), weights(1))
+
+    def test_two_at_once(self):
+        second = self.dir / "e.pici"
+        pici.save_delta(self.delta, weights(0, np.float32), weights(1, np.float32))
+        pici.save_delta(second, weights(1, np.float32), weights(2, np.float32), small=True)
+        self.same(pici.load_delta(weights(0, np.float32), self.delta, second), weights(2, np.float32))
+        with self.assertRaisesRegex(pici.CorruptError, "not a delta of the result of"):
+            pici.load_delta(weights(1, np.float32), second, self.delta)
+        with self.assertRaises(TypeError):
+            pici.load_delta(weights(0))
+
+    def test_small_is_smaller(self):
+        sizes = []
+        for small in (True, False):
+            pici.save_delta(self.delta, {"w": weights(0)["w"]}, {"w": weights(1)["w"]}, small=small, overwrite=True)
+            sizes.append(self.delta.stat().st_size)
+        self.assertLess(sizes[0], sizes[1])
+
+    def test_bf16_and_views(self):
+        old, _ = bf16(np.linspace(-1, 1, 6000))
+        new, bits = bf16(np.linspace(-1, 1.001, 6000))
+        pici.save_delta(self.delta, {"w": old}, {"w": new})
+        found = pici.load_delta({"w": old}, self.delta, to="bits")["w"]
+        self.assertEqual((found.dtype, found.tolist()), (np.uint16, bits.tolist()))
+        found[:] = 0  # memory of its own
+        x = np.arange(24, dtype=np.float32).reshape(4, 6)
+        pici.save_delta(self.delta, {"x": x}, {"x": x.T[::-1]}, overwrite=True)
+        np.testing.assert_array_equal(pici.load_delta({"x": x}, self.delta)["x"], x.T[::-1])
+        big = x.astype(">f4")
+        self.same(pici.load_delta({"x": big}, self.delta), {"x": np.ascontiguousarray(x.T[::-1])})
+
+    def test_refused(self):
+        pici.save_delta(self.delta, weights(0), weights(1))
+        with self.assertRaisesRegex(pici.ArgumentError, "not the base of .*tensor '.*': its XXH64"):
+            pici.load_delta(weights(2) | {"only 0": np.zeros(5, np.uint8)}, self.delta)
+        with self.assertRaisesRegex(pici.LimitError, "max_bytes"):
+            pici.load_delta(weights(0), self.delta, max_bytes=1000)
+        for bad, why in ({"x": [1.0]}, "'x'"), ({"x": np.zeros(1, np.complex128)}, "complex128"), ({1: 2}, "a str"):
+            with self.assertRaisesRegex(TypeError, why):
+                pici.save_delta(self.dir / "x", {}, bad)
+        with self.assertRaisesRegex(ValueError, "__metadata__"):
+            pici.save_delta(self.dir / "x", {}, {"__metadata__": np.zeros(1)})
+        with self.assertRaisesRegex(ValueError, "small="):
+            pici.save_delta(self.dir / "x", {}, {}, small=3)
+        self.no_rest("d.pici")
+        data = self.delta.read_bytes()
+        for at in range(0, len(data), 97):
+            for changed in (data[:at], data[:at] + bytes([data[at] ^ 64]) + data[at + 1 :]):
+                self.delta.write_bytes(changed)
+                try:
+                    found = pici.load_delta(weights(0), self.delta)
+                except pici.Error:
+                    continue
+                self.same(found, weights(1))
+
+
+class Files(Deltas):
+    def files(self, step, suffix=".safetensors"):
+        path = self.dir / f"{step}{suffix}"
+        arrays = {k: v for k, v in weights(step).items() if k in ("w", f"only {step}")}
+        if suffix == ".safetensors":
+            save_safetensors(path, arrays)
+        elif suffix == ".npy":
+            np.save(path, np.asfortranarray(arrays["w"]))
+        else:
+            path.write_bytes(arrays["w"].tobytes() + b"!")
+        return path
+
+    def test_files(self):
+        for suffix, dtype in ((".safetensors", None), (".npy", None), (".bin", "f16")):
+            old, new, out = self.files(0, suffix), self.files(1, suffix), self.dir / "out"
+            pici.diff_files(old, new, self.delta, dtype=dtype, overwrite=True)
+            pici.apply_files(old, self.delta, out=out, threads=2, overwrite=True)
+            self.assertEqual(out.read_bytes(), new.read_bytes(), suffix)
+            for _ in range(2):  # in place, and once more, which changes nothing
+                pici.apply_files(old, self.delta)
+                self.assertEqual(old.read_bytes(), new.read_bytes())
+        with self.assertRaisesRegex(ValueError, "dtype="):
+            pici.diff_files(old, new, self.delta)
+        with self.assertRaisesRegex(ValueError, "different types"):
+            pici.diff_files(self.files(0), self.files(0, ".bin"), self.dir / "x", dtype="f16")
+        with self.assertRaises(FileNotFoundError):
+            pici.diff_files(self.dir / "no.npy", new, self.dir / "x", dtype="u8")
+        with self.assertRaises(FileNotFoundError):
+            pici.apply_files(old, self.dir / "no.pici")
+        with self.assertRaisesRegex(TypeError, "out="):
+            pici.apply_files({}, self.delta)
+
+    def test_files_and_dicts(self):
+        old, new = self.files(0), self.files(1)
+        arrays = [{k: v for k, v in weights(i).items() if k in ("w", f"only {i}")} for i in range(2)]
+        pici.diff_files(old, new, self.delta)
+        self.same(pici.load_delta(arrays[0], self.delta), arrays[1])
+        self.same(pici.load_delta(old, self.delta), arrays[1])
+        pici.save_delta(self.delta, arrays[0], arrays[1], overwrite=True)
+        out = self.dir / "o.safetensors"
+        pici.apply_files(old, self.delta, out=out)
+        pici.diff_files(out, arrays[0], self.dir / "back.pici")
+        self.same(pici.load_delta(out, self.dir / "back.pici"), arrays[0])
+
+    def test_another_base(self):
+        old, new = self.files(0), self.files(1)
+        pici.diff_files(old, new, self.delta)
+        other = self.files(2)
+        before = other.read_bytes()
+        with self.assertRaises(pici.ArgumentError):
+            pici.apply_files(other, self.delta)
+        self.assertEqual(other.read_bytes(), before)
+        with self.assertRaisesRegex(pici.CorruptError, "offset"):
+            (self.dir / "bad.safetensors").write_bytes(b"\xff" * 20)
+            pici.diff_files(self.dir / "bad.safetensors", new, self.dir / "x")
+        self.no_rest("0.safetensors", "1.safetensors", "2.safetensors", "d.pici", "bad.safetensors")
+
+    @unittest.skipUnless(os.environ.get("PICITOOL"), "deltas beside picitool: PICITOOL is not set")
+    def test_picitool(self):
+        tool = os.environ["PICITOOL"]
+        old, new = self.files(0), self.files(1)
+        subprocess.run([tool, "diff", "-o", self.dir / "t.pici", old, new], check=True, stderr=subprocess.DEVNULL)
+        pici.diff_files(old, new, self.delta)
+        self.assertEqual(self.delta.read_bytes(), (self.dir / "t.pici").read_bytes())
+        pici.save_delta(self.delta, weights(0), weights(1), small=True, overwrite=True)
+        subprocess.run([tool, "test", self.delta], check=True, stderr=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    unittest.main()

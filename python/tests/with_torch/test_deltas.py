@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Deltas of state dicts: tensors of every type that a module has, bf16 among them, come back as they were."""
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch
+
+import pici
+
+
+class StateDicts(unittest.TestCase):
+    def test_there(self):
+        torch.manual_seed(0)
+        module = torch.nn.Sequential(torch.nn.Linear(60, 50), torch.nn.BatchNorm1d(50)).to(torch.bfloat16)
+        old = {name: t.clone() for name, t in module.state_dict().items()}
+        with torch.no_grad():
+            for p in module.parameters():
+                p += 1e-4 * torch.randn_like(p)
+            module[1].num_batches_tracked += 1
+        new = module.state_dict()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "d.pici"
+            for small in (True, False):
+                pici.save_delta(path, old, new, small=small, overwrite=True)
+                found = pici.load_delta(old, path, to="torch")
+                self.assertEqual(list(found), list(new))
+                for name, t in new.items():
+                    self.assertEqual((found[name].dtype, found[name].shape), (t.dtype, t.shape), name)
+                    self.assertTrue(torch.equal(found[name], t), name)
+                module.load_state_dict(found)
+            with self.assertRaisesRegex(BufferError, "'p': .*detach"):
+                pici.save_delta(path, {}, {"p": torch.nn.Parameter(torch.ones(3))}, overwrite=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
