@@ -32,6 +32,7 @@ struct schedule_call {
     int ranks, position;                /* 0 <= position < ranks */
     uint64_t bytes;                     /* dense, of all segments together */
     const struct schedule_nodes *nodes; /* NULL: all on one node */
+    const struct neighbor_route *route; /* schedule_neighbor.h; else NULL */
 };
 
 /* What is done with a message's blocks. */
@@ -55,11 +56,13 @@ enum schedule_keep {
 };
 
 struct schedule_message {
-    int peer;
+    int peer;      /* this position itself: the message is made and kept, but not sent */
     int *segments; /* [count] */
     int count;     /* >= 1 */
     enum schedule_action action;
     enum schedule_keep keep;
+    int again;         /* sent: 1 + the index, in the step, of an earlier message with the same blocks, whose bytes are sent
+                        * again; 0: there is none */
     int contributions; /* the most contributions that a sum in this message has, and exactly so if it is taken
                         * REVERSED; gathering: all */
 };
