@@ -307,8 +307,8 @@ static void check(const struct graph *g)
 /* ---- graphs */
 
 enum kind { ER, MOORE, STAR, REVERSED_STAR, RING, BIPARTITE, POWER_LAW, ONE_HAS_ALL, KINDS };
-static const char *const kind_names[] = {"random",    "Moore",     "star",           "reversed star", "ring",
-                                         "bipartite", "power law", "one has all edges"};
+static const char *const kind_names[] = {"random", "Moore",     "star",      "reversed star",
+                                         "ring",   "bipartite", "power law", "one has all edges"};
 
 static void draw_edges(struct graph *g, enum kind kind, struct rng *r, uint32_t density, int radius, int dimensions)
 {

@@ -207,11 +207,14 @@ struct pici_coll_opts {
                      * known. docs/collectives.md, "AUTO", says when it counts */
     double latency; /* =. A hint for AUTO: seconds from the begin of a short message to its end at the receiver; 0:
                      * 50e-6 */
+    int agree; /* =. Of calls on neighbourhood plans (pici/neighbor.h): > 0: they end with a round in which all ranks
+                * learn whether the call succeeded everywhere; 0: they do not. No effect on others, which always do */
+    unsigned reserved; /* 0 */
 };
 #define PICI_COLL_OPTS_INIT                                                                                            \
     {                                                                                                                  \
         sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, 0,   \
-            PICI_ZEROS_EXACT, 0, 0, 0                                                                                  \
+            PICI_ZEROS_EXACT, 0, 0, 0, 0, 0                                                                            \
     }
 
 /* The three collectives. Counts are elements, here called [count]. Buffers are in host byte order and may have any

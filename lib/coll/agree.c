@@ -22,6 +22,7 @@ enum {
     CALL_WINDOW = 4,
     CALL_ZEROS = 5,
     CALL_HISTORY = 6,
+    CALL_PLAN = 7,
     CALL_COUNT = 8,
     CALL_SLICE = 16,
     CALL_SEQUENCE = 24,
@@ -30,6 +31,11 @@ enum {
     CALL_DENSITY = 48,
     CALL_LATENCY = 56
 };
+
+/* The kind of a neighbourhood all-gather. Its ranks may contribute different numbers of elements; in hello, the density
+ * is the largest of them, divided by this, which takes no bits from it. */
+enum { CALL_NEIGHBOR = 4 };
+static const double LONGEST = 0x1p52;
 
 int pici_coll_agree_rounds(int ranks)
 {
@@ -67,14 +73,15 @@ static void store_double(uint8_t *p, double x)
 static void describe(uint8_t *p, const struct pici_request *r)
 {
     const struct coll_call *c = &r->call;
-    p[CALL_KIND] = (uint8_t)c->kind;
+    p[CALL_KIND] = (uint8_t)(c->plan ? CALL_NEIGHBOR : (int)c->kind);
     p[CALL_DTYPE] = (uint8_t)c->dtype;
     p[CALL_OP] = (uint8_t)c->op;
     p[CALL_ALGORITHM] = (uint8_t)c->algorithm;
     p[CALL_WINDOW] = (uint8_t)c->window; /* at most COLL_MAX_WINDOW */
     p[CALL_ZEROS] = c->kind == PICI_ALL_GATHER && c->by_value;
     p[CALL_HISTORY] = c->history != 0;
-    store_le64(p + CALL_COUNT, c->count);
+    p[CALL_PLAN] = (uint8_t)(c->plan ? c->plan->number : 0);
+    store_le64(p + CALL_COUNT, c->plan ? 0 : c->count);
     store_le64(p + CALL_SLICE, c->slice_bytes);
     store_le64(p + CALL_SEQUENCE, r->sequence);
     store_le64(p + CALL_NODES, hash_nodes(r->comm));
@@ -131,10 +138,15 @@ static const char *algorithm_name(uint64_t a)
     return pici_algorithm_name((enum pici_algorithm)a);
 }
 
+static const char *kind_name(unsigned kind)
+{
+    static const char *const names[] = {"?", "all-gather", "reduce-scatter", "all-reduce", "neighbor all-gather"};
+    return names[kind < sizeof names / sizeof *names ? kind : 0];
+}
+
 /* Note in words how two calls differ. */
 static void explain(struct pici_comm *comm, const struct coll_agreement *a)
 {
-    static const char *const kind[] = {"?", "all-gather", "reduce-scatter", "all-reduce"};
     static const struct {
         const char *what;
         int at, bytes;
@@ -147,12 +159,13 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
                  {"window", CALL_WINDOW, 1, NULL},
                  {"option zeros", CALL_ZEROS, 1, NULL},
                  {"number of the call", CALL_SEQUENCE, 8, NULL},
+                 {"plan", CALL_PLAN, 1, NULL},
                  {"node map", CALL_NODES, 8, NULL},
                  {"use of the density history (PICI_TUNE_HISTORY)", CALL_HISTORY, 1, NULL}};
     const uint8_t *l = a->low, *h = a->high;
     if (l[CALL_KIND] != h[CALL_KIND]) {
-        pici_coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)a->low_rank, kind[l[CALL_KIND] & 3],
-                       (unsigned long)a->high_rank, kind[h[CALL_KIND] & 3]);
+        pici_coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)a->low_rank,
+                       kind_name(l[CALL_KIND]), (unsigned long)a->high_rank, kind_name(h[CALL_KIND]));
         return;
     }
     for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
@@ -260,6 +273,8 @@ void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
     }
     for (int i = 0; i < MSG_DENSITIES; i++)
         a->density[i] = kind == MSG_HELLO ? 0 : pici_density_of(&r->counted[i]);
+    if (kind == MSG_HELLO && r->call.plan)
+        a->density[MSG_DENSITY_ONE] = (double)r->call.count / LONGEST;
 }
 
 /* Post the receive of a round, and send its message. */
@@ -339,6 +354,8 @@ enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int
         explain(r->comm, a);
         learn(a, PICI_E_PEER, (int)a->high_rank);
     }
+    if (kind == MSG_HELLO && r->call.plan)
+        r->call.longest = (uint64_t)(a->density[MSG_DENSITY_ONE] * LONGEST);
     if (a->status) { /* instead of what this rank alone found in its data */
         r->status = a->status;
         r->culprit = a->culprit;

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "coll/call.h"
 #include "coll/early.h"
 #include "coll/request.h"
 
@@ -26,8 +27,8 @@ size_t pici_comm_scratch(const struct pici_comm *comm, enum pici_collective kind
 
 /* ---- starting */
 
-static enum pici_status start(struct coll_call call, struct pici_comm *comm, const struct pici_coll_opts *opts,
-                              struct pici_request **out)
+enum pici_status pici_call_start(struct coll_call call, struct pici_comm *comm, const struct pici_coll_opts *opts,
+                                 struct pici_request **out)
 {
     struct pici_coll_opts o;
     if (!out)
@@ -103,6 +104,23 @@ static enum pici_status begin_data(struct pici_request *r)
     return PICI_OK;
 }
 
+/* Begin with the data of a neighbourhood call. A rank that is not able to do that cannot even send poison: its
+ * communicator is broken. */
+static enum pici_status begin_plan(struct pici_request *r)
+{
+    enum pici_status s = r->call.lost ? r->status : pici_request_room(r);
+    if (s)
+        return s;
+    r->tag = pici_layout_tag(&r->call);
+    pici_request_tables(r);
+    r->path = &pici_path_steps;
+    s = r->path->begin(r);
+    if (s)
+        pici_coll_fail(r, s, r->comm->rank);
+    r->state = COLL_DATA;
+    return PICI_OK;
+}
+
 /* Make progress on the head without waiting. Returns whether anything moved. */
 static int advance(struct pici_comm *comm)
 {
@@ -112,7 +130,12 @@ static int advance(struct pici_comm *comm)
     switch (r->state) {
     case COLL_WAITING:
         r->begin = comm->trace ? pici_coll_now() : 0;
-        if (!r->status && (s = pici_request_room(r)))
+        if (r->call.plan && !pici_layout_asks(&r->call)) {
+            if ((s = begin_plan(r)))
+                break;
+            return 1;
+        }
+        if (!r->status && !r->call.plan && (s = pici_request_room(r)))
             pici_coll_fail(r, s, comm->rank);
         pici_early_begin(r);
         pici_coll_agree_begin(r, MSG_HELLO);
@@ -128,7 +151,10 @@ static int advance(struct pici_comm *comm)
             s = r->status;
             break;
         }
-        if (r->early) { /* the data are through */
+        if (r->call.plan) {
+            if ((s = begin_plan(r)))
+                break;
+        } else if (r->early) { /* the data are through */
             trace_choice(r);
             pici_coll_agree_begin(r, MSG_CLOSING);
             r->state = COLL_CLOSING;
@@ -140,6 +166,13 @@ static int advance(struct pici_comm *comm)
         s = r->path->move(r, &moved, &done);
         if (s || !done)
             break;
+        if (r->call.plan && !r->call.agree) {
+            if (r->status)
+                pici_request_failed(comm);
+            else
+                pici_request_finish(comm);
+            return 1;
+        }
         pici_coll_agree_begin(r, MSG_CLOSING);
         r->state = COLL_CLOSING;
         return 1;
@@ -271,7 +304,7 @@ enum pici_status pici_wait_for(struct pici_request **request, int timeout_ms, in
 }
 
 /* Start and wait, with the communicator's spare request: no allocation can fail on this rank alone. */
-static enum pici_status call_and_wait(struct coll_call call, struct pici_comm *comm, const struct pici_coll_opts *opts)
+enum pici_status pici_call_wait(struct coll_call call, struct pici_comm *comm, const struct pici_coll_opts *opts)
 {
     struct pici_coll_opts o;
     enum pici_status s = pici_coll_check(&o, comm, &call, opts);
@@ -295,37 +328,37 @@ enum pici_status pici_all_gather_start(const void *send, void *recv, uint64_t se
                                        struct pici_comm *comm, const struct pici_coll_opts *opts,
                                        struct pici_request **request)
 {
-    return start(make_call(PICI_ALL_GATHER, send, recv, sendcount, dtype, PICI_SUM), comm, opts, request);
+    return pici_call_start(make_call(PICI_ALL_GATHER, send, recv, sendcount, dtype, PICI_SUM), comm, opts, request);
 }
 
 enum pici_status pici_reduce_scatter_start(const void *send, void *recv, uint64_t recvcount, enum pici_dtype dtype,
                                            enum pici_op op, struct pici_comm *comm, const struct pici_coll_opts *opts,
                                            struct pici_request **request)
 {
-    return start(make_call(PICI_REDUCE_SCATTER, send, recv, recvcount, dtype, op), comm, opts, request);
+    return pici_call_start(make_call(PICI_REDUCE_SCATTER, send, recv, recvcount, dtype, op), comm, opts, request);
 }
 
 enum pici_status pici_all_reduce_start(const void *send, void *recv, uint64_t count, enum pici_dtype dtype,
                                        enum pici_op op, struct pici_comm *comm, const struct pici_coll_opts *opts,
                                        struct pici_request **request)
 {
-    return start(make_call(PICI_ALL_REDUCE, send, recv, count, dtype, op), comm, opts, request);
+    return pici_call_start(make_call(PICI_ALL_REDUCE, send, recv, count, dtype, op), comm, opts, request);
 }
 
 enum pici_status pici_all_gather(const void *send, void *recv, uint64_t sendcount, enum pici_dtype dtype,
                                  struct pici_comm *comm, const struct pici_coll_opts *opts)
 {
-    return call_and_wait(make_call(PICI_ALL_GATHER, send, recv, sendcount, dtype, PICI_SUM), comm, opts);
+    return pici_call_wait(make_call(PICI_ALL_GATHER, send, recv, sendcount, dtype, PICI_SUM), comm, opts);
 }
 
 enum pici_status pici_reduce_scatter(const void *send, void *recv, uint64_t recvcount, enum pici_dtype dtype,
                                      enum pici_op op, struct pici_comm *comm, const struct pici_coll_opts *opts)
 {
-    return call_and_wait(make_call(PICI_REDUCE_SCATTER, send, recv, recvcount, dtype, op), comm, opts);
+    return pici_call_wait(make_call(PICI_REDUCE_SCATTER, send, recv, recvcount, dtype, op), comm, opts);
 }
 
 enum pici_status pici_all_reduce(const void *send, void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op,
                                  struct pici_comm *comm, const struct pici_coll_opts *opts)
 {
-    return call_and_wait(make_call(PICI_ALL_REDUCE, send, recv, count, dtype, op), comm, opts);
+    return pici_call_wait(make_call(PICI_ALL_REDUCE, send, recv, count, dtype, op), comm, opts);
 }

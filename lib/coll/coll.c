@@ -76,9 +76,17 @@ static enum pici_status try_send(struct pici_request *r, int *moved)
     const struct coll_place last = r->next_send;
     next_place(r, &r->next_send);
     /* If another slice is in flight, the next messages are that slice's and do not depend on what this one receives. */
-    pici_step_sends(comm, run->now.sends,
+    int own = 0; /* messages that are only made */
+    for (int i = 0; i < run->now.sends; i++)
+        own += run->now.send[i].peer == comm->position;
+    pici_step_sends(comm, run->now.sends - own,
                     !past_end(r, &r->next_send) && l->slices - last.round * (uint64_t)l->window > 1 && l->window > 1);
     for (int i = 0; i < run->now.sends; i++) {
+        if (run->now.send[i].peer == comm->position) {
+            r->making--;
+            pici_slice_drop(r, run->out[i]);
+            continue;
+        }
         struct coll_flight *f = &r->sends[r->sending];
         *f = (struct coll_flight){.buffer = run->out[i], .peer = comm->order[run->now.send[i].peer]};
         enum pici_status s = t->send(t->context, f->peer, f->buffer->bytes, f->buffer->len, &f->request);
@@ -132,11 +140,15 @@ static enum pici_status post(struct pici_request *r, int *moved)
     while (r->posted - r->folded < (uint64_t)l->window && !past_end(r, &r->next_post)) {
         if (r->posting_step != r->next_post.step)
             pici_slice_step_at(r, r->posting_step = r->next_post.step, &r->posting);
+        if (r->call.plan && !pici_slice_free(r, r->next_post.run, r->next_post.step, 1))
+            return PICI_OK; /* sent on by the slice before, and still in flight */
         pici_step_receives(r->comm, r->posting.receives);
         for (int i = 0; i < r->posting.receives; i++) {
             struct coll_flight *f = &row(r, r->posted)[i];
-            *f = (struct coll_flight){.buffer = pici_slice_take(r), .peer = r->comm->order[r->posting.receive[i].peer]};
-            enum pici_status s = t->recv(t->context, f->peer, f->buffer->bytes, l->message, &f->request);
+            *f = (struct coll_flight){.peer = r->comm->order[r->posting.receive[i].peer]};
+            f->buffer =
+                r->call.plan ? pici_slice_take_own(r, r->next_post.run, r->next_post.step, 1, i) : pici_slice_take(r);
+            enum pici_status s = t->recv(t->context, f->peer, f->buffer->bytes, f->buffer->room, &f->request);
             if (s)
                 return pici_coll_lost(r->comm, f->peer, s);
         }
@@ -178,7 +190,9 @@ static enum pici_status begin(struct pici_request *r)
     const struct coll_call *c = &r->call;
     const struct coll_layout *l = layout_of(r);
     const struct pici_engine *e = r->engine;
-    if (l->slices)
+    if (l->slices && c->plan)
+        pici_slice_own_buffers(r, r->room.messages);
+    else if (l->slices)
         pici_slice_buffers(r, r->room.messages, l->message);
     for (int i = 0; i < l->window; i++) {
         struct slice_run *run = &r->runs[i];

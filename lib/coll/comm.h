@@ -33,6 +33,8 @@ struct pici_comm {
     int *begin;                     /* [ranks + 1] its array */
     unsigned generation;            /* of the process that made it */
     enum pici_status broken;
+    int failed;     /* a call failed that only some ranks may know of: the next one tells all */
+    uint32_t plans; /* neighbourhood plans made so far */
     char error[256];
     uint64_t sequence;   /* of the next collective */
     uint8_t *agreements; /* the head's: memory of its rounds (early.h) */

@@ -41,6 +41,8 @@ enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_com
     if (o->stats && o->stats->size < STATS_FIRST)
         return PICI_E_ARG;
     const struct schedule *schedule = pici_schedule(o->algorithm);
+    if (c->plan && (o->algorithm || o->zeros))
+        return PICI_E_UNSUPPORTED;
     if (!pici_dtype_width(c->dtype) || (unsigned)c->op > PICI_MAX ||
         (o->algorithm && (!schedule || !(schedule->collectives >> c->kind & 1))) ||
         ((unsigned)o->format > PICI_HYBRID && o->format != PICI_AUTO) || o->formats >> (PICI_HYBRID + 1) ||
@@ -66,6 +68,29 @@ static uint64_t basis_of(const struct coll_call *c, const struct pici_comm *comm
         hash = pici_xxh64(bandwidth, sizeof bandwidth, 0);
     }
     return hash ? hash : 1;
+}
+
+/* The elements of the receive buffer of a neighbourhood call, and the longest contribution, as far as it is known. 0:
+ * they are beyond memory, or longer than the plan allows. */
+static int count_slots(struct coll_call *c)
+{
+    const struct pici_neighbor_plan *plan = c->plan;
+    const uint64_t most = SIZE_MAX / 2 / c->width;
+    c->total = 0;
+    c->longest = c->varied ? plan->most_bytes / c->width : c->count;
+    if (c->count > most || c->count > UINT64_C(1) << 52 || c->longest > most ||
+        (c->varied && plan->most_bytes && c->count > c->longest))
+        return 0;
+    for (int i = 0; i < plan->sources; i++) {
+        uint64_t first, n, end;
+        if (c->varied && (!c->recvcounts || !c->displs))
+            return 0;
+        n = pici_layout_slot(c, i, &first);
+        if (!fmt_muladd(&end, 1, first, n) || end > most)
+            return 0;
+        c->total = end > c->total ? end : c->total;
+    }
+    return 1;
 }
 
 enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *comm, const struct pici_coll_opts *o)
@@ -104,9 +129,14 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
         c->bandwidth[i] = bandwidth[i] > 0 ? bandwidth[i] : d->bandwidth[i];
         wrong |= isnan(said.reduce[i]) || !(bandwidth[i] >= 0); /* or a NaN */
     }
-    c->tune = basis_of(c, comm, o);
-    if (!fmt_muladd(&c->total, c->count, c->kind == PICI_ALL_REDUCE ? 1 : (uint64_t)p, 0) ||
-        c->total > SIZE_MAX / 2 / c->width) {
+    c->agree = o->agree > 0;
+    c->tune = c->plan ? 0 : basis_of(c, comm, o);
+    if (c->plan) {
+        c->vendor = c->history = 0;
+        c->memory = NULL;
+        wrong |= !count_slots(c);
+    } else if (!fmt_muladd(&c->total, c->count, c->kind == PICI_ALL_REDUCE ? 1 : (uint64_t)p, 0) ||
+               c->total > SIZE_MAX / 2 / c->width) {
         c->total = 0;
         return PICI_E_ARG;
     }
@@ -117,8 +147,22 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
     return PICI_OK;
 }
 
+static int slots_wrong(const struct coll_call *c)
+{
+    if ((!c->send && c->count) || (!c->recv && c->total))
+        return 1;
+    for (int i = 0; i < c->plan->sources && c->count; i++) {
+        uint64_t first, n = pici_layout_slot(c, i, &first);
+        if (n && pici_overlap(c->send, c->count * c->width, c->recv + first * c->width, n * c->width))
+            return 1;
+    }
+    return 0;
+}
+
 int pici_coll_buffers_wrong(const struct coll_call *c, const struct pici_comm *comm)
 {
+    if (c->plan)
+        return slots_wrong(c);
     if (!c->count)
         return 0;
     if (!c->send || !c->recv)
@@ -138,7 +182,10 @@ static void segment_of(const struct coll_layout *l, const struct pici_comm *comm
                        int segment, uint64_t *first, uint64_t *n)
 {
     int rank = comm->order[segment];
-    if (l->schedule->undivided) {
+    if (c->plan) {
+        *first = 0;
+        *n = segment == comm->position ? c->count : c->longest;
+    } else if (l->schedule->undivided) {
         *first = 0;
         *n = c->total;
     } else if (c->kind == PICI_ALL_REDUCE && l->schedule->by_node) {
@@ -316,8 +363,101 @@ static void predict(struct choice *choice, const struct pici_comm *comm, const s
     pici_choose(comm->chooser, &call, &comm->densities, choice);
 }
 
+/* ---- neighbourhood calls */
+
+enum { PLAN_MEMORY = 64 << 20 /* bytes for messages, unless slices of one tile take more */ };
+
+int pici_layout_asks(const struct coll_call *c)
+{
+    return c->plan && c->varied && !c->plan->most_bytes;
+}
+
+uint64_t pici_layout_slot(const struct coll_call *c, int i, uint64_t *first)
+{
+    *first = c->varied ? c->displs[i] : (uint64_t)i * c->count;
+    return c->varied ? c->recvcounts[i] : c->count;
+}
+
+uint32_t pici_layout_tag(const struct coll_call *c)
+{
+    uint8_t p[48];
+    store_le64(p, c->plan->hash);
+    store_le64(p + 8, c->plan->number);
+    store_le64(p + 16, c->longest);
+    store_le64(p + 24, c->at.slice);
+    store_le64(p + 32,
+               (uint64_t)c->at.window << 32 | (uint64_t)c->dtype << 8 | (unsigned)c->varied << 1 | (unsigned)c->agree);
+    store_le64(p + 40, (uint64_t)c->at.steps);
+    return (uint32_t)pici_xxh64(p, sizeof p, 0);
+}
+
+size_t pici_layout_room(const struct coll_layout *l, const struct neighbor_message *m)
+{
+    const size_t blocks = m->again ? 0 : (size_t)m->count; /* else only poison is ever written there */
+    return (MSG_BYTES + blocks * l->block + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
+}
+
+enum pici_route pici_layout_route(const struct pici_neighbor_plan *plan, uint64_t bytes)
+{
+    const struct neighbor_route *halving = plan->by[PICI_ROUTE_HALVING], *direct = plan->by[PICI_ROUTE_DIRECT];
+    if (!halving || !direct)
+        return halving ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
+    return pici_neighbor_seconds(halving, (double)bytes, plan->bandwidth) <=
+                   pici_neighbor_seconds(direct, (double)bytes, plan->bandwidth)
+               ? PICI_ROUTE_HALVING
+               : PICI_ROUTE_DIRECT;
+}
+
+/* Slices as for other calls, but shorter, or fewer at a time, if the messages of a rank would take too much memory. All
+ * ranks know what the one with the most needs. */
+static enum pici_status lay_out_plan(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+{
+    const enum pici_route route = pici_layout_route(c->plan, c->longest * c->width);
+    const struct neighbor_route *r = c->plan->by[route];
+    const uint64_t widest = c->plan->widest[route] ? c->plan->widest[route] : 1,
+                   unit = c->values.codec->unit(&c->values);
+    const uint64_t least = SLICES_WORTH / c->width / widest;
+    *l = (struct coll_layout){.schedule = &pici_schedule_neighbor,
+                              .segments = comm->ranks,
+                              .shape = shape_of(comm, c),
+                              .choice = {.seconds = -1}};
+    l->shape.route = r;
+    l->limits = r->limits;
+    l->steps = r->steps;
+    l->window = c->window;
+    uint64_t slice = c->longest / (uint64_t)c->window, messages = 0;
+    slice = slice > least ? slice : least;
+    slice = c->slice_bytes / c->width / widest < slice ? c->slice_bytes / c->width / widest : slice;
+    for (l->slice = slice / unit * unit;; l->slice = l->slice / 2 / unit * unit) {
+        l->slice = l->slice ? l->slice : unit;
+        l->slices = c->longest / l->slice + (c->longest % l->slice != 0);
+        l->window = (uint64_t)c->window <= l->slices ? c->window : l->slices ? (int)l->slices : 1;
+        l->block = longest_block(c, l->slice < c->longest ? l->slice : c->longest);
+        if (!l->block || c->plan->blocks[route] > SIZE_MAX / 4 / COLL_MAX_WINDOW / l->block)
+            return PICI_E_ARG;
+        const uint64_t one = c->plan->blocks[route] * l->block;
+        if (l->slice * c->width * widest <= SLICES_WORTH || l->slice == unit)
+            while (l->window > 1 && one * (uint64_t)l->window > PLAN_MEMORY)
+                l->window--;
+        if (l->slice == unit || one * (uint64_t)l->window <= PLAN_MEMORY)
+            break;
+    }
+    for (int i = 0; i < r->send_begin[r->steps]; i++)
+        messages += pici_layout_room(l, &r->send[i]);
+    for (int i = 0; i < r->receive_begin[r->steps]; i++)
+        messages += pici_layout_room(l, &r->receive[i]);
+    messages *= (uint64_t)l->window;
+    if (messages > SIZE_MAX / 2)
+        return PICI_E_ARG;
+    l->messages = l->slices ? (size_t)messages : 0;
+    l->buffers = l->window * (r->send_begin[r->steps] + r->receive_begin[r->steps]);
+    return PICI_OK;
+}
+
 enum pici_status pici_layout_choose(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
+    if (c->plan)
+        return lay_out_plan(l, comm, c);
     struct choice choice = {.candidate = {.algorithm = c->algorithm}, .seconds = -1};
     if (is_predicted(comm, c))
         predict(&choice, comm, c);

@@ -6,7 +6,26 @@
 #define PICI_LIB_COLL_LAYOUT_H
 
 #include "coll/comm.h"
+#include "coll/schedule_neighbor.h"
+#include "pici/neighbor.h"
 #include "values/values.h"
+
+/* A plan of neighbourhood all-gathers, made by neighbor.c. Positions as in schedules. */
+struct pici_neighbor_plan {
+    struct pici_comm *comm;
+    uint32_t number; /* on its communicator */
+    uint64_t hash;   /* of the graph's plan, the same on all ranks */
+    enum pici_route route;
+    uint64_t most_bytes;           /* as in the options */
+    struct neighbor_route *by[3];  /* by enum pici_route; NULL: it was not made */
+    uint64_t widest[3], blocks[3]; /* of each route, the most of any rank: blocks of a message; route->room_blocks */
+    double bandwidth[2];           /* inside a node and between nodes: the lowest that any rank names */
+    uint64_t least_inter;
+    int sources;
+    int *slot_begin; /* [ranks + 1] of each position: its first in slots */
+    int *slots;      /* [sources] indices into the caller's list of sources */
+    double seconds;
+};
 
 /* A function of what is the same on all ranks. Counts are elements. */
 struct coll_layout {
@@ -20,6 +39,7 @@ struct coll_layout {
     int window;            /* slices at a time */
     int buffers;           /* for messages */
     size_t message;        /* bytes of a buffer */
+    size_t block;          /* neighbourhood calls: of the longest block */
     size_t messages, sums; /* bytes of all buffers, and of the sums outside the receive buffer */
     struct choice choice;  /* that the schedule is from; seconds < 0: it was not predicted */
     int dense;             /* all messages are dense: this was chosen, and is not an option of the call */
@@ -29,7 +49,13 @@ struct coll_call {
     enum pici_collective kind;
     const uint8_t *send;
     uint8_t *recv;
-    uint64_t count; /* the caller's */
+    uint64_t count;                        /* the caller's */
+    const struct pici_neighbor_plan *plan; /* of a neighbourhood all-gather; then kind is PICI_ALL_GATHER */
+    int varied;                            /* it is an all_gatherv, with the next two */
+    const uint64_t *recvcounts, *displs;
+    uint64_t longest; /* of all ranks' contributions, elements */
+    int agree;
+    int lost;       /* options or counts that no layout can be made of */
     uint64_t total; /* of all segments */
     enum pici_dtype dtype;
     enum pici_op op;
@@ -99,8 +125,19 @@ int pici_layout_early(struct coll_layout *, const struct pici_comm *, const stru
 /* After the ranks have agreed: the layout, the same on all ranks. */
 enum pici_status pici_layout_choose(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
 
+/* Bytes of memory for a message of a neighbourhood call. */
+size_t pici_layout_room(const struct coll_layout *, const struct neighbor_message *);
+
 /* Bytes of scratch in the host's memory. */
 size_t pici_layout_scratch(const struct coll_layout *);
+
+/* Neighbourhood calls. The route of a call of so many dense bytes a rank, DIRECT or HALVING; whether a call begins with
+ * hello, because its ranks do not know the longest contribution; a number in its messages that differs if the ranks do
+ * not make the same call; the elements that slot i expects, and the first of them in the receive buffer. */
+enum pici_route pici_layout_route(const struct pici_neighbor_plan *, uint64_t bytes);
+int pici_layout_asks(const struct coll_call *);
+uint32_t pici_layout_tag(const struct coll_call *);
+uint64_t pici_layout_slot(const struct coll_call *, int i, uint64_t *first);
 
 /* The elements of a segment, whose number is its owner's position, and those of its slice: [*first, *first + *n) of the
  * total. The call has its layout. */

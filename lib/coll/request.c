@@ -40,6 +40,8 @@ static enum pici_status find_engine(struct pici_request *r)
         wrong = "one buffer is in a GPU's memory, the other is not";
     else if (((uintptr_t)c->send | (uintptr_t)c->recv) % (sends ? c->width : 1))
         wrong = "a buffer in a GPU's memory is not aligned to its elements";
+    else if (sends && c->plan)
+        wrong = "a neighbourhood all-gather of buffers in a GPU's memory";
     else if (!sends && c->count && comm->ranks > 1 && comm->transport.memory == PICI_MEMORY_DEVICE)
         wrong = "buffers in the host's memory, where messages cannot be";
     if (wrong) {
@@ -65,12 +67,15 @@ void pici_request_queue(struct pici_request *r, const struct coll_call *call, st
     r->engine = comm->engine;
     r->self = comm->engine_self;
     enum pici_status s = pici_coll_resolve(&r->call, comm, o);
+    r->call.lost = s != PICI_OK;
     if (s || pici_coll_buffers_wrong(&r->call, comm)) {
         pici_coll_note(comm, "rank %d: null or overlapping buffers, or a count or option out of range", comm->rank);
         pici_coll_fail(r, PICI_E_ARG, comm->rank);
     } else if ((s = find_engine(r))) {
         pici_coll_fail(r, s, comm->rank);
     }
+    if (comm->failed)
+        pici_coll_fail(r, PICI_E_BROKEN, comm->rank);
     if (comm->tail)
         comm->tail->next = r;
     else
@@ -211,6 +216,12 @@ void pici_step_sends(struct pici_comm *comm, int n, int more)
 
 /* ---- the end */
 
+void pici_request_failed(struct pici_comm *comm)
+{
+    comm->failed = 1;
+    pici_request_finish(comm);
+}
+
 void pici_request_finish(struct pici_comm *comm)
 {
     static const char *const name[] = {"", "all-gather", "reduce-scatter", "all-reduce"};
@@ -230,8 +241,10 @@ void pici_request_finish(struct pici_comm *comm)
         (void)r->engine->begin(r->self, r->mark, 0);
     r->mark = NULL;
     if (comm->trace && r->begin > 0) {
-        struct trace_event e = {
-            .name = name[r->call.kind], .begin = r->begin, .end = pici_coll_now(), .sequence = r->sequence};
+        struct trace_event e = {.name = r->call.plan ? "neighbor-all-gather" : name[r->call.kind],
+                                .begin = r->begin,
+                                .end = pici_coll_now(),
+                                .sequence = r->sequence};
         e.phase = e.step = e.slice = e.peer = e.inter = e.format = -1;
         e.density = -1;
         e.dense_bytes = r->stats.dense_bytes;

@@ -10,7 +10,7 @@
 /* Memory of a message. Free when it has no users. */
 struct coll_buffer {
     uint8_t *bytes;
-    size_t len;
+    size_t len, room;
     int blocks;
     int users;   /* posted receives, sends, and kept blocks */
     int flights; /* of the users, sends in flight: its bytes must not change */
@@ -114,6 +114,7 @@ struct pici_request {
     enum pici_status status; /* the worst that this rank knows of; in the end the result on all ranks */
     int culprit;             /* the rank that it came from; INT_MAX: not known */
     uint64_t sequence;
+    uint32_t tag; /* of a neighbourhood call: pici_layout_tag */
     struct pici_coll_stats stats;
     double begin, idle; /* seconds; idle: since when nothing has moved, 0: something just did */
 
@@ -183,6 +184,9 @@ const char *pici_request_words(const struct pici_request *, enum pici_status);
 
 /* Place the head's tables in the communicator's memory, once the layout is chosen. */
 void pici_request_tables(struct pici_request *);
+
+/* End the head with its status, of which the other ranks may not know. The next call tells them. */
+void pici_request_failed(struct pici_comm *);
 
 /* Count a message that was given to the transport. */
 void pici_request_sent(struct pici_request *, int peer, size_t bytes);

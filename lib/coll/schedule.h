@@ -61,7 +61,7 @@ struct schedule_message {
     int count;     /* >= 1 */
     enum schedule_action action;
     enum schedule_keep keep;
-    int again;         /* sent: 1 + the index, in the step, of an earlier message with the same blocks, whose bytes are sent
+    int again; /* sent: 1 + the index, in the step, of an earlier message with the same blocks, whose bytes are sent
                         * again; 0: there is none */
     int contributions; /* the most contributions that a sum in this message has, and exactly so if it is taken
                         * REVERSED; gathering: all */

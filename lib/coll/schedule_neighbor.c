@@ -207,9 +207,11 @@ static void match(struct planner *p, struct range from, struct range to)
     const int most = size_of(from) > size_of(to) ? size_of(from) : size_of(to);
     const int capacity = (size_of(from) + size_of(to) - 1) / size_of(to);
     const size_t pairs = (size_t)most * (size_t)size_of(from);
-    uint32_t begin[NEIGHBOR_HALVED_RANKS + 2] = {0}; /* of each weight: where its pairs begin, counted from the heaviest */
+    uint32_t begin[NEIGHBOR_HALVED_RANKS + 2] = {
+        0}; /* of each weight: where its pairs begin, counted from the heaviest */
     for (size_t k = 0; k < pairs; k++) {
-        const int a = (int)(k % (size_t)size_of(from)), x = (int)((k / (size_t)size_of(from) + (size_t)a) % (size_t)most);
+        const int a = (int)(k % (size_t)size_of(from)),
+                  x = (int)((k / (size_t)size_of(from) + (size_t)a) % (size_t)most);
         const unsigned w = x < size_of(to) ? weigh(p, from, to, from.low + a, to.low + x) : 0;
         p->weight[k] = (uint16_t)(w >= (unsigned)p->gain ? w : 0);
         begin[p->weight[k]]++;
@@ -229,7 +231,8 @@ static void match(struct planner *p, struct range from, struct range to)
         p->origins[i] = 0;
     for (uint32_t i = 0; i < at; i++) {
         const size_t k = p->order[i];
-        const int a = (int)(k % (size_t)size_of(from)), x = (int)((k / (size_t)size_of(from) + (size_t)a) % (size_t)most);
+        const int a = (int)(k % (size_t)size_of(from)),
+                  x = (int)((k / (size_t)size_of(from) + (size_t)a) % (size_t)most);
         if (p->agent[from.low + a] != NOBODY || p->origins[to.low + x] == capacity)
             continue;
         p->agent[from.low + a] = to.low + x;

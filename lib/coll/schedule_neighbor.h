@@ -20,10 +20,10 @@
 
 #include "coll/schedule.h"
 
-enum { NEIGHBOR_ID = 255 }; /* what messages of such a call have in place of an algorithm's number */
+enum { NEIGHBOR_ID = 255 };            /* what messages of such a call have in place of an algorithm's number */
 enum { NEIGHBOR_HALVED_RANKS = 8192 }; /* at the most: the time grows with the cube of the ranks */
 
-/* Rows of bits: bit v of row o says that position o sends to position v. Bits of positions to themselves are ignored. */
+/* Rows of bits: bit v of row o says that position o sends to position v. Bits of the diagonal are ignored. */
 struct neighbor_graph {
     int ranks;
     size_t words;        /* of a row */
@@ -49,7 +49,7 @@ struct neighbor_counts {
 struct neighbor_message {
     int peer;
     int first, count; /* its segments, in the route's */
-    int again;        /* sent: 1 + the index, in its step, of an earlier message with the same segments; 0: there is none */
+    int again; /* sent: 1 + the index, in its step, of an earlier message with the same segments; 0: there is none */
 };
 
 /* What a position does. In the first step, if it sends anything in any step, it sends its own block to itself: it is
@@ -68,8 +68,8 @@ struct neighbor_route {
     const struct schedule_nodes *nodes;
 };
 
-/* Plan. leaf: a range of so many positions is not halved; 0: one of a single node. gain >= 1. NULL: no memory. The graph
- * is not needed afterwards; its nodes are. */
+/* Plan. leaf: a range of so many positions is not halved; 0: one of a single node. gain >= 1. NULL: no memory. The
+ * graph is not needed afterwards; its nodes are. */
 struct neighbor_route *pici_neighbor_halving(const struct neighbor_graph *, int position, int leaf, int gain);
 struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *, int position);
 

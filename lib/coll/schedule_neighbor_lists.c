@@ -246,5 +246,9 @@ static void step(const struct schedule *schedule, const struct schedule_call *c,
     }
 }
 
-const struct schedule pici_schedule_neighbor = {
-    .id = (enum pici_algorithm)NEIGHBOR_ID, .name = "neighbor", .paired = PAIRED_NEVER, .steps = steps, .step = step, .limits = limits};
+const struct schedule pici_schedule_neighbor = {.id = (enum pici_algorithm)NEIGHBOR_ID,
+                                                .name = "neighbor",
+                                                .paired = PAIRED_NEVER,
+                                                .steps = steps,
+                                                .step = step,
+                                                .limits = limits};

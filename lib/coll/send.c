@@ -25,10 +25,10 @@ static void put_prefix(const struct pici_request *r, const struct slice_run *run
 {
     const struct msg_prefix prefix = {.kind = kind,
                                       .dtype = (unsigned)r->call.dtype,
-                                      .op = (unsigned)r->call.op,
+                                      .op = r->call.plan ? r->call.plan->number & 0xff : (unsigned)r->call.op,
                                       .algorithm = (unsigned)layout_of(r)->schedule->id,
                                       .sequence = r->sequence,
-                                      .slice = run->slice,
+                                      .slice = pici_slice_number(r, run),
                                       .step = (uint32_t)run->step,
                                       .status = kind == MSG_POISON ? r->status : 0,
                                       .blocks = (uint32_t)blocks};
@@ -40,7 +40,8 @@ static void put_prefix(const struct pici_request *r, const struct slice_run *run
 /* Begin a message: its buffer and prefix. Its blocks follow. */
 static struct coll_buffer *begin_buffer(struct pici_request *r, struct slice_run *run, enum msg_kind kind, int blocks)
 {
-    struct coll_buffer *b = run->out[run->message] = pici_slice_take(r);
+    struct coll_buffer *b = run->out[run->message] =
+        r->call.plan ? pici_slice_take_own(r, (int)(run - r->runs), run->step, 0, run->message) : pici_slice_take(r);
     put_prefix(r, run, b, kind, blocks);
     b->len = MSG_BYTES;
     b->blocks = blocks;
@@ -149,8 +150,8 @@ static void begin_encode(struct pici_request *r, struct slice_run *run, const st
     struct coll_buffer *b = begin_buffer(r, run, MSG_DATA, m->count);
     run->making = MAKE_BLOCKS;
     run->stage = STAGE_MAKING;
-    enum pici_status s = r->engine->encode(run->lane, b->bytes, MSG_BYTES, layout_of(r)->message, run->len, run->src,
-                                           run->n, m->count, c->dtype, run->format, c->checksum, run->by_value);
+    enum pici_status s = r->engine->encode(run->lane, b->bytes, MSG_BYTES, b->room, run->len, run->src, run->n,
+                                           m->count, c->dtype, run->format, c->checksum, run->by_value);
     if (s)
         fail_encode(r, run, s);
 }
@@ -192,7 +193,7 @@ static struct coll_buffer *whole_message(const struct slice_run *run, const stru
  * them. */
 static void begin_forward(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
-    struct coll_buffer *b = whole_message(run, m), *copy = NULL;
+    struct coll_buffer *b = m->again ? run->out[m->again - 1] : whole_message(run, m), *copy = NULL;
     run->making = MAKE_FORWARD;
     run->stage = STAGE_MAKING;
     run->format = run->encoded[m->segments[0]].format;
@@ -201,7 +202,8 @@ static void begin_forward(struct pici_request *r, struct slice_run *run, const s
     if (b) {
         b->users++;
         run->out[run->message] = b;
-        put_prefix(r, run, b, MSG_DATA, m->count);
+        if (!m->again)
+            put_prefix(r, run, b, MSG_DATA, m->count);
     } else {
         copy = begin_buffer(r, run, MSG_DATA, m->count);
     }
@@ -268,6 +270,12 @@ static void place_own(struct pici_request *r, const struct slice_run *run)
     const int own = r->comm->position;
     uint64_t first, n;
     pici_coll_slice(r->comm, c, own, run->slice, &first, &n);
+    if (c->plan) {
+        for (int i = c->plan->slot_begin[own]; i < c->plan->slot_begin[own + 1]; i++)
+            r->engine->copy(run->lane, pici_slice_slot(r, run, c->plan->slots[i], &n), c->send + first * c->width, n,
+                            c->dtype);
+        return;
+    }
     pici_slice_own(r, run->lane, pici_slice_result(r, own, first),
                    c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width, n);
 }
@@ -277,7 +285,8 @@ static int begin_step(struct pici_request *r, struct slice_run *run)
 {
     const struct coll_layout *l = layout_of(r);
     const struct schedule_step *step = pici_slice_step(r, run);
-    if (r->sending + r->making + step->sends > l->window * l->limits.sends)
+    if (r->sending + r->making + step->sends > l->window * l->limits.sends ||
+        (r->call.plan && !pici_slice_free(r, (int)(run - r->runs), run->step, 0)))
         return 0;
     r->making += step->sends;
     run->message = 0;

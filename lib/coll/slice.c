@@ -26,7 +26,7 @@ const struct schedule_step *pici_slice_step(const struct pici_request *r, struct
 void pici_slice_buffers(struct pici_request *r, uint8_t *first, size_t pitch)
 {
     for (int i = 0; i < layout_of(r)->buffers; i++) {
-        r->buffers[i] = (struct coll_buffer){.bytes = first + (size_t)i * pitch};
+        r->buffers[i] = (struct coll_buffer){.bytes = first + (size_t)i * pitch, .room = layout_of(r)->message};
         r->free[r->frees++] = &r->buffers[i];
     }
 }
@@ -41,8 +41,51 @@ struct coll_buffer *pici_slice_take(struct pici_request *r)
 
 void pici_slice_drop(struct pici_request *r, struct coll_buffer *b)
 {
-    if (--b->users == 0)
+    if (--b->users == 0 && !r->call.plan)
         r->free[r->frees++] = b;
+}
+
+/* The first of the buffers of a step's messages. */
+static struct coll_buffer *own_buffers(const struct pici_request *r, int run, int step, int receives, int *n)
+{
+    const struct neighbor_route *route = layout_of(r)->shape.route;
+    const int sends = route->send_begin[route->steps], all = sends + route->receive_begin[route->steps];
+    const int *begin = receives ? route->receive_begin : route->send_begin;
+    *n = begin[step + 1] - begin[step];
+    return r->buffers + run * all + (receives ? sends : 0) + begin[step];
+}
+
+void pici_slice_own_buffers(struct pici_request *r, uint8_t *first)
+{
+    const struct coll_layout *l = layout_of(r);
+    const struct neighbor_route *route = l->shape.route;
+    struct coll_buffer *b = r->buffers;
+    for (int run = 0; run < l->window; run++)
+        for (int receives = 0; receives < 2; receives++) {
+            const struct neighbor_message *m = receives ? route->receive : route->send;
+            for (int i = 0; i < (receives ? route->receive_begin : route->send_begin)[route->steps]; i++, b++) {
+                *b = (struct coll_buffer){.bytes = first, .room = pici_layout_room(l, &m[i])};
+                first += b->room;
+            }
+        }
+}
+
+int pici_slice_free(const struct pici_request *r, int run, int step, int receives)
+{
+    int n, free = 1;
+    const struct coll_buffer *b = own_buffers(r, run, step, receives, &n);
+    for (int i = 0; i < n; i++)
+        free &= b[i].users == 0;
+    return free;
+}
+
+struct coll_buffer *pici_slice_take_own(struct pici_request *r, int run, int step, int receives, int message)
+{
+    int n;
+    struct coll_buffer *b = own_buffers(r, run, step, receives, &n) + message;
+    b->users = 1;
+    b->flights = 0;
+    return b;
 }
 
 void pici_slice_let_go(struct pici_request *r, struct slice_run *run, int segment)
@@ -122,6 +165,20 @@ uint8_t *pici_slice_result(const struct pici_request *r, int segment, uint64_t f
     return c->recv + (first - base) * c->width;
 }
 
+uint8_t *pici_slice_slot(const struct pici_request *r, const struct slice_run *run, int i, uint64_t *n)
+{
+    const uint64_t skip = run->slice * layout_of(r)->slice;
+    uint64_t first, len = pici_layout_slot(&r->call, i, &first);
+    const uint64_t at = skip < len ? skip : len;
+    *n = len - at < layout_of(r)->slice ? len - at : layout_of(r)->slice;
+    return r->call.recv ? r->call.recv + (first + at) * r->call.width : NULL;
+}
+
+uint64_t pici_slice_number(const struct pici_request *r, const struct slice_run *run)
+{
+    return r->call.plan ? run->slice | (uint64_t)r->tag << 32 : run->slice;
+}
+
 /* Where the sum of a segment's slice is, which exists. */
 static uint8_t *sum_at(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t first)
 {
@@ -171,6 +228,8 @@ const uint8_t *pici_slice_source(const struct pici_request *r, const struct slic
     const struct coll_call *c = &r->call;
     uint64_t first;
     pici_coll_slice(r->comm, c, segment, run->slice, &first, n);
+    if (c->plan) /* its own */
+        return c->send + first * c->width;
     if (c->kind == PICI_ALL_GATHER) /* by value: what was cleared, in its place in the result */
         return c->by_value ? pici_slice_result(r, segment, first)
                            : c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width;

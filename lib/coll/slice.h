@@ -26,6 +26,12 @@ void pici_slice_drop(struct pici_request *, struct coll_buffer *);
 /* The first buffers of the request are free: their memory, and its distance from one to the next. */
 void pici_slice_buffers(struct pici_request *, uint8_t *first, size_t pitch);
 
+/* A neighbourhood call has a buffer for each message of each slice in flight, as long as that message may be. Set them
+ * up; whether those of the messages that a slice sends, or receives, in a step are free; and take one of them. */
+void pici_slice_own_buffers(struct pici_request *, uint8_t *first);
+int pici_slice_free(const struct pici_request *, int run, int step, int receives);
+struct coll_buffer *pici_slice_take_own(struct pici_request *, int run, int step, int receives, int message);
+
 /* Keep a block, and so the buffer that it is in, for a later step; and stop keeping it. */
 void pici_slice_keep(struct pici_request *, struct slice_run *, int segment, struct coll_buffer *, const uint8_t *block,
                      size_t len, enum pici_format);
@@ -42,6 +48,12 @@ void pici_slice_begin(const struct pici_request *, struct slice_run *, uint64_t 
 
 /* Where a segment's result belongs in the receive buffer. */
 uint8_t *pici_slice_result(const struct pici_request *, int segment, uint64_t first);
+
+/* Where slot i of a neighbourhood call receives this slice, and how many elements. */
+uint8_t *pici_slice_slot(const struct pici_request *, const struct slice_run *, int i, uint64_t *n);
+
+/* The number of a slice in its messages. */
+uint64_t pici_slice_number(const struct pici_request *, const struct slice_run *);
 
 /* Copy n elements of this rank's own contribution to where the call first needs them, which may be where they are. */
 void pici_slice_own(const struct pici_request *, struct pici_lane *, uint8_t *dst, const uint8_t *src, uint64_t n);

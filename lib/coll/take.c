@@ -11,12 +11,18 @@ static enum pici_status check_prefix(struct pici_request *r, const struct slice_
                                      int blocks, int peer)
 {
     const struct coll_call *c = &r->call;
-    const int here = p->sequence == r->sequence && p->slice == run->slice && p->step == (uint32_t)run->step;
+    const unsigned op = c->plan ? c->plan->number & 0xff : (unsigned)c->op;
+    const int here =
+        p->sequence == r->sequence && p->slice == pici_slice_number(r, run) && p->step == (uint32_t)run->step;
+    if (c->plan && p->sequence == r->sequence && p->algorithm == NEIGHBOR_ID && p->slice >> 32 != r->tag) {
+        pici_coll_note(r->comm, "rank %d makes this call with another count, plan, dtype or option", peer);
+        return PICI_E_PEER;
+    }
     if (here && p->kind == MSG_POISON && p->status < 0) {
         pici_coll_fail(r, pici_msg_status((uint32_t)p->status), INT_MAX);
         return PICI_OK;
     }
-    if (here && p->kind == MSG_DATA && p->dtype == (unsigned)c->dtype && p->op == (unsigned)c->op &&
+    if (here && p->kind == MSG_DATA && p->dtype == (unsigned)c->dtype && p->op == op &&
         p->algorithm == (unsigned)layout_of(r)->schedule->id && p->blocks == (uint32_t)blocks)
         return PICI_OK;
     pici_coll_note(r->comm, "rank %d sent a message that does not belong here", peer);
@@ -74,6 +80,31 @@ static void complete(struct pici_request *r, struct slice_run *run)
     }
 }
 
+/* Check the header of the next block of a neighbourhood message, and decode the block into all slots of its owner. A
+ * relay does not know how long the contributions of an all_gatherv are. */
+static enum pici_status spread_block(struct pici_request *r, struct slice_run *run, int segment, const uint8_t *block,
+                                     const uint8_t *header, size_t left, struct pici_block *b)
+{
+    const struct coll_call *c = &r->call;
+    const struct pici_neighbor_plan *plan = c->plan;
+    uint64_t first, n;
+    pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
+    enum pici_status s = pici_block_parse(b, header, left, NULL);
+    if (!s &&
+        (b->dtype != (unsigned)c->dtype || b->at.block_bytes > left || (c->varied ? b->count > n : b->count != n)))
+        s = PICI_E_CORRUPT;
+    for (int i = plan->slot_begin[segment]; i < plan->slot_begin[segment + 1] && !s; i++) {
+        uint8_t *slot = pici_slice_slot(r, run, plan->slots[i], &n);
+        if (b->count != n) {
+            pici_coll_note(r->comm, "rank %d sends another count than entry %d of recvcounts on rank %d",
+                           r->comm->order[segment], plan->slots[i], r->comm->rank);
+            return PICI_E_PEER;
+        }
+        s = r->engine->decode(run->lane, slot, block, b, c->total);
+    }
+    return s;
+}
+
 /* Begin to take in the message at hand, which the engine has looked at. */
 static enum pici_status begin_take(struct pici_request *r, struct slice_run *run, const struct schedule_message *m,
                                    struct coll_flight *f)
@@ -94,10 +125,14 @@ static enum pici_status begin_take(struct pici_request *r, struct slice_run *run
         const int segment = m->segments[i];
         uint64_t first, n;
         pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
-        s = pici_msg_block(&b, e->head(run->lane, i, at), f->bytes - at, c->dtype, n);
+        if (c->plan)
+            s = spread_block(r, run, segment, bytes + at, e->head(run->lane, i, at), f->bytes - at, &b);
+        else
+            s = pici_msg_block(&b, e->head(run->lane, i, at), f->bytes - at, c->dtype, n);
         if (s)
             break;
-        s = take_block(r, run, m->action, segment, first, bytes + at, &b);
+        if (!c->plan)
+            s = take_block(r, run, m->action, segment, first, bytes + at, &b);
         if (m->keep == KEEP_APART && !s)
             pici_slice_keep_apart(r, run, segment, bytes + at, (size_t)b.at.block_bytes, (enum pici_format)b.format);
         else if (m->keep && !s)

@@ -155,6 +155,8 @@ class CollOpts(Sized):
         ("vendor", c_int),
         ("density", c_double),
         ("latency", c_double),
+        ("agree", c_int),
+        ("reserved", c_uint),
     ]
 
     def __init__(self, **fields: Any) -> None:

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The public functions of pici/neighbor.h. Making a plan: the ranks find out whether they all can; whether both ends of
+ * each edge know of it; then each tells all others its row of the adjacency matrix, and computes the whole plan. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "coll/call.h"
+#include "pici/neighbor.h"
+#include "sized.h"
+
+/* ---- what all ranks know */
+
+/* Numbers of all ranks, combined by their least or their sum. */
+static enum pici_status combine(struct pici_comm *comm, uint64_t *x, uint64_t n, enum pici_op op)
+{
+    return pici_all_reduce(x, x, n, PICI_U64, op, comm, NULL);
+}
+
+/* A positive double as an integer with the same order, and back. */
+static uint64_t bits_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static double from_bits(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* ---- arguments */
+
+struct lists {
+    int sources, destinations;
+    const int *source, *destination;
+};
+
+static int list_is_wrong(const struct pici_comm *comm, int n, const int *list)
+{
+    int wrong = n < 0 || (n && !list);
+    for (int i = 0; i < n && !wrong; i++)
+        wrong = list[i] < 0 || list[i] >= comm->ranks;
+    return wrong;
+}
+
+/* What is wrong on this rank alone. */
+static enum pici_status check_own(const struct pici_comm *comm, const struct lists *l, struct pici_neighbor_opts *o,
+                                  const struct pici_neighbor_opts *opts)
+{
+    enum pici_status s = opts ? sized_read(o, sizeof *o, sizeof *o, opts) : PICI_OK;
+    if (s)
+        return s;
+    if (list_is_wrong(comm, l->sources, l->source) || list_is_wrong(comm, l->destinations, l->destination) ||
+        o->leaf < 0 || o->gain < 0 || (unsigned)o->route > PICI_ROUTE_HALVING)
+        return PICI_E_ARG;
+    if (comm->transport.memory == PICI_MEMORY_DEVICE || comm->paired_only ||
+        (o->route == PICI_ROUTE_HALVING && comm->ranks > NEIGHBOR_HALVED_RANKS))
+        return PICI_E_UNSUPPORTED;
+    return PICI_OK;
+}
+
+/* Whether all ranks can make the plan, with the same options; and the lowest bandwidths. */
+static enum pici_status check_all(struct pici_neighbor_plan *plan, enum pici_status own,
+                                  const struct pici_neighbor_opts *o)
+{
+    enum { STATUS, RANK, INTRA, INTER, OPTIONS, NUMBERS = OPTIONS + 8 };
+    struct pici_comm *comm = plan->comm;
+    const uint64_t option[] = {(uint64_t)o->route, o->most_bytes, (uint64_t)o->leaf, (uint64_t)o->gain};
+    uint64_t x[NUMBERS] = {[STATUS] = (uint64_t)(int64_t)own,
+                           [RANK] = own ? (uint64_t)comm->rank : UINT64_MAX,
+                           [INTRA] = bits_of(comm->settings.bandwidth[POLICY_INTRA]),
+                           [INTER] = bits_of(comm->settings.bandwidth[POLICY_INTER])};
+    x[STATUS] = own ? x[STATUS] : UINT64_MAX; /* statuses are negative: below that */
+    for (int i = 0; i < 4; i++) {
+        x[OPTIONS + 2 * i] = own ? UINT64_MAX : option[i];
+        x[OPTIONS + 2 * i + 1] = own ? UINT64_MAX : ~option[i];
+    }
+    enum pici_status s = combine(comm, x, NUMBERS, PICI_MIN);
+    if (s)
+        return s;
+    if (x[RANK] != UINT64_MAX) {
+        s = (enum pici_status)(int64_t)x[STATUS];
+        pici_coll_note(comm, "rank %llu cannot make this neighbourhood plan: %s", (unsigned long long)x[RANK],
+                       pici_strerror(s));
+        return s;
+    }
+    for (int i = 0; i < 4; i++)
+        if (x[OPTIONS + 2 * i] != ~x[OPTIONS + 2 * i + 1]) {
+            static const char *const names[] = {"route", "most_bytes", "leaf", "gain"};
+            pici_coll_note(comm, "ranks disagree on the option %s of a neighbourhood plan", names[i]);
+            return PICI_E_ARG;
+        }
+    plan->bandwidth[0] = from_bits(x[INTRA]);
+    plan->bandwidth[1] = from_bits(x[INTER]);
+    return PICI_OK;
+}
+
+/* ---- both ends of each edge */
+
+static uint64_t hash_edge(uint64_t from, uint64_t to)
+{
+    uint64_t h = (from << 32 | to) + UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
+    h = (h ^ h >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    h = (h ^ h >> 27) * UINT64_C(0x94d049bb133111eb);
+    return h ^ h >> 31;
+}
+
+/* The edges with ends in two runs of ranks, as one number: those that begin at this rank count positively, those that
+ * end here negatively. So over all ranks they cancel out, if both ends state each edge equally often. */
+static uint64_t balance(const struct pici_comm *comm, const struct lists *l, const int from[2], const int to[2])
+{
+    const int me = comm->rank, begins = me >= from[0] && me < from[1], ends = me >= to[0] && me < to[1];
+    uint64_t sum = 0;
+    for (int i = 0; i < l->destinations && begins; i++)
+        if (l->destination[i] >= to[0] && l->destination[i] < to[1])
+            sum += hash_edge((uint64_t)me, (uint64_t)l->destination[i]);
+    for (int i = 0; i < l->sources && ends; i++)
+        if (l->source[i] >= from[0] && l->source[i] < from[1])
+            sum -= hash_edge((uint64_t)l->source[i], (uint64_t)me);
+    return sum;
+}
+
+static uint64_t count_in(const int *list, int n, int rank)
+{
+    uint64_t times = 0;
+    for (int i = 0; i < n; i++)
+        times += list[i] == rank;
+    return times;
+}
+
+/* Some edge is stated unequally often: find the lowest such rank where edges begin, then the lowest where one of its
+ * edges ends, by halving runs of ranks. */
+static enum pici_status name_edge(struct pici_comm *comm, const struct lists *l)
+{
+    int run[2][2] = {{0, comm->ranks}, {0, comm->ranks}};
+    for (int end = 0; end < 2; end++)
+        while (run[end][1] - run[end][0] > 1) {
+            const int high = run[end][1], middle = run[end][0] + (high - run[end][0]) / 2;
+            run[end][1] = middle;
+            uint64_t sum = balance(comm, l, run[0], run[1]);
+            enum pici_status s = combine(comm, &sum, 1, PICI_SUM);
+            if (s)
+                return s;
+            if (!sum) {
+                run[end][0] = middle;
+                run[end][1] = high;
+            }
+        }
+    const int from = run[0][0], to = run[1][0];
+    uint64_t times[2] = {comm->rank == from ? count_in(l->destination, l->destinations, to) : 0,
+                         comm->rank == to ? count_in(l->source, l->sources, from) : 0};
+    enum pici_status s = combine(comm, times, 2, PICI_SUM);
+    if (s)
+        return s;
+    pici_coll_note(comm,
+                   "the edge from rank %d to rank %d is %llu times among the destinations of rank %d, and %llu times "
+                   "among the sources of rank %d",
+                   from, to, (unsigned long long)times[0], from, (unsigned long long)times[1], to);
+    return PICI_E_PEER;
+}
+
+static enum pici_status check_edges(struct pici_comm *comm, const struct lists *l)
+{
+    const int all[2] = {0, comm->ranks};
+    uint64_t sum = balance(comm, l, all, all);
+    enum pici_status s = combine(comm, &sum, 1, PICI_SUM);
+    return s ? s : sum ? name_edge(comm, l) : PICI_OK;
+}
+
+/* ---- the graph */
+
+static void set_bit(uint8_t *row, int i)
+{
+    row[i / 8] |= (uint8_t)(1 << i % 8);
+}
+
+static int has_bit(const uint8_t *row, int i)
+{
+    return row[i / 8] >> i % 8 & 1;
+}
+
+/* Gather everybody's row, as bits by rank, and turn them into rows by position. */
+static enum pici_status gather_rows(struct pici_comm *comm, const struct lists *l, uint64_t *out, size_t words)
+{
+    const size_t n = (size_t)comm->ranks, row = (n + 7) / 8;
+    uint8_t *own = calloc(1, row), *all = malloc(n * row);
+    int *position = malloc(n * sizeof *position);
+    uint64_t missing = !own || !all || !position;
+    enum pici_status s = combine(comm, &missing, 1, PICI_SUM);
+    if (!s && missing)
+        s = PICI_E_NOMEM;
+    for (int i = 0; i < l->destinations && !s; i++)
+        if (l->destination[i] != comm->rank)
+            set_bit(own, l->destination[i]);
+    if (!s)
+        s = pici_all_gather(own, all, row, PICI_U8, comm, NULL);
+    for (int i = 0; i < comm->ranks && !s; i++)
+        position[comm->order[i]] = i;
+    for (int r = 0; r < comm->ranks && !s; r++)
+        for (int v = 0; v < comm->ranks; v++)
+            if (has_bit(all + (size_t)r * row, v))
+                out[(size_t)position[r] * words + (size_t)position[v] / 64] |= UINT64_C(1) << position[v] % 64;
+    free(own);
+    free(all);
+    free(position);
+    return s;
+}
+
+/* Rising positions of a list of ranks, without repetitions and without this rank; returns how many. */
+static int compare_ints(const void *a, const void *b)
+{
+    const int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+static int rising(const struct pici_comm *comm, const int *position, const int *list, int n, int *to)
+{
+    int kept = 0, many = 0;
+    for (int i = 0; i < n; i++)
+        if (list[i] != comm->rank)
+            to[many++] = position[list[i]];
+    if (many)
+        qsort(to, (size_t)many, sizeof *to, compare_ints);
+    for (int i = 0; i < many; i++)
+        if (i == 0 || to[i] != to[i - 1])
+            to[kept++] = to[i];
+    return kept;
+}
+
+/* ---- routes */
+
+static void plan_routes(struct pici_neighbor_plan *plan, const struct neighbor_graph *g,
+                        const struct pici_neighbor_opts *o)
+{
+    const int position = plan->comm->position;
+    plan->least_inter = pici_neighbor_least(g);
+    if (plan->route != PICI_ROUTE_DIRECT)
+        plan->by[PICI_ROUTE_HALVING] = pici_neighbor_halving(g, position, o->leaf, o->gain ? o->gain : 2);
+    if (plan->route != PICI_ROUTE_HALVING)
+        plan->by[PICI_ROUTE_DIRECT] = pici_neighbor_direct(g, position);
+}
+
+/* Beyond what halving is for: a rank knows its own messages only. Counts of all are summed. */
+static enum pici_status plan_lists(struct pici_neighbor_plan *plan, const struct lists *l)
+{
+    struct pici_comm *comm = plan->comm;
+    int *position = malloc((size_t)comm->ranks * sizeof *position);
+    int *to = malloc(((size_t)l->destinations + 1) * sizeof *to),
+        *from = malloc(((size_t)l->sources + 1) * sizeof *from);
+    struct neighbor_route *r = NULL;
+    for (int i = 0; i < comm->ranks && position; i++)
+        position[comm->order[i]] = i;
+    if (position && to && from)
+        r = pici_neighbor_lists(&comm->on_nodes, comm->ranks, comm->position, to,
+                                rising(comm, position, l->destination, l->destinations, to), from,
+                                rising(comm, position, l->source, l->sources, from));
+    plan->by[PICI_ROUTE_DIRECT] = r;
+    free(position);
+    free(to);
+    free(from);
+    uint64_t sum[4] = {r ? r->counts.messages : 0, r ? r->counts.inter_messages : 0,
+                       (uint64_t)comm->rank * (r ? r->counts.messages : 0), 0};
+    uint64_t least[1] = {r ? ~r->counts.messages : UINT64_MAX};
+    enum pici_status s = combine(comm, sum, 4, PICI_SUM);
+    s = s ? s : combine(comm, least, 1, PICI_MIN);
+    if (s || !r)
+        return s;
+    r->counts = (struct neighbor_counts){.edges = sum[0],
+                                         .messages = sum[0],
+                                         .inter_messages = sum[1],
+                                         .most_messages = ~least[0],
+                                         .blocks = sum[0],
+                                         .inter_blocks = sum[1],
+                                         .hash = hash_edge(sum[0], sum[1]) + sum[2]};
+    return PICI_OK;
+}
+
+/* Whether all ranks have made the same plan; and what the one with the most needs. */
+static enum pici_status close_routes(struct pici_neighbor_plan *plan)
+{
+    enum { MADE, HASH, NOT_HASH, ROUTES, NUMBERS = ROUTES + 4 };
+    const int wanted = plan->comm->ranks > NEIGHBOR_HALVED_RANKS || plan->route ? 1 : 2;
+    uint64_t x[NUMBERS] = {0};
+    int made = 0;
+    for (int i = PICI_ROUTE_DIRECT; i <= PICI_ROUTE_HALVING; i++) {
+        const struct neighbor_route *r = plan->by[i];
+        uint64_t *most = &x[ROUTES + 2 * (i - PICI_ROUTE_DIRECT)];
+        made += r != NULL;
+        plan->hash = hash_edge(plan->hash, r ? r->counts.hash : 0) ^ plan->number;
+        most[0] = ~(r ? r->counts.widest : 0);
+        most[1] = ~(r ? r->room_blocks : 0);
+    }
+    x[MADE] = made == wanted && plan->slots && plan->slot_begin;
+    x[HASH] = plan->hash;
+    x[NOT_HASH] = ~plan->hash;
+    const uint64_t own = x[MADE];
+    enum pici_status s = combine(plan->comm, x, NUMBERS, PICI_MIN);
+    if (s)
+        return s;
+    if (!x[MADE]) {
+        pici_coll_note(plan->comm, own ? "another rank has no memory for a neighbourhood plan"
+                                       : "no memory for a neighbourhood plan");
+        return PICI_E_NOMEM;
+    }
+    if (x[HASH] != ~x[NOT_HASH]) {
+        pici_coll_note(plan->comm, "ranks made different neighbourhood plans");
+        return PICI_E_PEER;
+    }
+    for (int i = PICI_ROUTE_DIRECT; i <= PICI_ROUTE_HALVING; i++) {
+        plan->widest[i] = ~x[ROUTES + 2 * (i - PICI_ROUTE_DIRECT)];
+        plan->blocks[i] = ~x[ROUTES + 2 * (i - PICI_ROUTE_DIRECT) + 1];
+    }
+    return PICI_OK;
+}
+
+/* Which entries of `source` each position's contribution belongs to. */
+static void find_slots(struct pici_neighbor_plan *plan, const struct lists *l)
+{
+    const struct pici_comm *comm = plan->comm;
+    plan->sources = l->sources;
+    plan->slots = malloc(((size_t)l->sources + 1) * sizeof *plan->slots);
+    plan->slot_begin = calloc((size_t)comm->ranks + 2, sizeof *plan->slot_begin);
+    int *position = malloc((size_t)comm->ranks * sizeof *position);
+    if (plan->slots && plan->slot_begin && position) {
+        int *next = plan->slot_begin + 1; /* of a position: where its next slot goes; in the end, where they end */
+        for (int i = 0; i < comm->ranks; i++)
+            position[comm->order[i]] = i;
+        for (int i = 0; i < l->sources; i++)
+            next[position[l->source[i]] + 1]++;
+        for (int i = 1; i <= comm->ranks; i++)
+            next[i] += next[i - 1];
+        for (int i = 0; i < l->sources; i++)
+            plan->slots[next[position[l->source[i]]]++] = i;
+    } else {
+        free(plan->slots);
+        plan->slots = NULL;
+    }
+    free(position);
+}
+
+static enum pici_status make(struct pici_neighbor_plan *plan, const struct lists *l, const struct pici_neighbor_opts *o)
+{
+    struct pici_comm *comm = plan->comm;
+    const size_t words = pici_neighbor_words(comm->ranks);
+    enum pici_status s;
+    plan->route = o->route;
+    plan->most_bytes = o->most_bytes;
+    if ((s = check_edges(comm, l)))
+        return s;
+    find_slots(plan, l);
+    if (comm->ranks > NEIGHBOR_HALVED_RANKS) {
+        s = plan_lists(plan, l);
+        return s ? s : close_routes(plan);
+    }
+    uint64_t *out = calloc((size_t)comm->ranks * words, sizeof *out), missing = !out;
+    const struct neighbor_graph g = {comm->ranks, words, out, &comm->on_nodes};
+    s = combine(comm, &missing, 1, PICI_SUM);
+    if (!s && missing)
+        s = PICI_E_NOMEM;
+    if (!s && !(s = gather_rows(comm, l, out, words))) {
+        plan_routes(plan, &g, o);
+        s = close_routes(plan);
+    }
+    free(out);
+    return s;
+}
+
+enum pici_status pici_neighbor_plan_create(struct pici_neighbor_plan **out, struct pici_comm *comm, int sources,
+                                           const int *source, int destinations, const int *destination,
+                                           const struct pici_neighbor_opts *opts)
+{
+    const double begin = pici_coll_now();
+    const struct lists l = {sources, destinations, source, destination};
+    struct pici_neighbor_opts o = PICI_NEIGHBOR_OPTS_INIT;
+    if (!out || !comm)
+        return PICI_E_ARG;
+    *out = NULL;
+    struct pici_neighbor_plan *plan = calloc(1, sizeof *plan), none = {.comm = comm};
+    const enum pici_status own = plan ? check_own(comm, &l, &o, opts) : PICI_E_NOMEM;
+    struct pici_neighbor_plan *p = plan ? plan : &none;
+    p->comm = comm;
+    p->number = comm->plans++;
+    enum pici_status s = check_all(p, own, &o);
+    if (!s)
+        s = make(p, &l, &o);
+    if (s) {
+        pici_neighbor_plan_free(plan);
+        return s;
+    }
+    plan->seconds = pici_coll_now() - begin;
+    *out = plan;
+    return PICI_OK;
+}
+
+void pici_neighbor_plan_free(struct pici_neighbor_plan *plan)
+{
+    if (!plan)
+        return;
+    for (int i = 0; i < 3; i++)
+        pici_neighbor_free(plan->by[i]);
+    free(plan->slots);
+    free(plan->slot_begin);
+    free(plan);
+}
+
+enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_plan *plan, struct pici_neighbor_info *to)
+{
+    enum { AUTO_BYTES = 4096 };
+    if (!plan || !to)
+        return PICI_E_ARG;
+    const enum pici_route route = pici_layout_route(plan, plan->most_bytes ? plan->most_bytes : AUTO_BYTES);
+    const struct neighbor_route *r = plan->by[route];
+    const struct neighbor_counts *c = &r->counts;
+    struct pici_neighbor_info info = {.size = sizeof info,
+                                      .route = route,
+                                      .steps = r->steps,
+                                      .edges = c->edges,
+                                      .messages = c->messages,
+                                      .inter_messages = c->inter_messages,
+                                      .most_messages = c->most_messages,
+                                      .blocks = c->blocks,
+                                      .inter_blocks = c->inter_blocks,
+                                      .least_inter = plan->least_inter,
+                                      .widest = plan->widest[route],
+                                      .offloads = c->offloads,
+                                      .hash = plan->hash,
+                                      .seconds = plan->seconds};
+    for (int i = 0; i < r->send_begin[r->steps]; i++)
+        if (r->send[i].peer != r->position) {
+            info.own_messages++;
+            info.own_blocks += (uint64_t)r->send[i].count;
+        }
+    return sized_write(to, &info, sizeof info, sizeof info);
+}
+
+/* ---- calls */
+
+static struct coll_call make_call(const struct pici_neighbor_plan *plan, const void *send, void *recv, uint64_t count,
+                                  enum pici_dtype dtype)
+{
+    return (struct coll_call){
+        .kind = PICI_ALL_GATHER, .plan = plan, .send = send, .recv = recv, .count = count, .dtype = dtype};
+}
+
+static struct coll_call make_varied(const struct pici_neighbor_plan *plan, const void *send, uint64_t count, void *recv,
+                                    const uint64_t *recvcounts, const uint64_t *displs, enum pici_dtype dtype)
+{
+    struct coll_call c = make_call(plan, send, recv, count, dtype);
+    c.varied = 1;
+    c.recvcounts = recvcounts;
+    c.displs = displs;
+    return c;
+}
+
+enum pici_status pici_neighbor_all_gather(const void *send, void *recv, uint64_t count, enum pici_dtype dtype,
+                                          struct pici_neighbor_plan *plan, const struct pici_coll_opts *opts)
+{
+    return plan ? pici_call_wait(make_call(plan, send, recv, count, dtype), plan->comm, opts) : PICI_E_ARG;
+}
+
+enum pici_status pici_neighbor_all_gatherv(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,
+                                           const uint64_t *displs, enum pici_dtype dtype,
+                                           struct pici_neighbor_plan *plan, const struct pici_coll_opts *opts)
+{
+    return plan ? pici_call_wait(make_varied(plan, send, sendcount, recv, recvcounts, displs, dtype), plan->comm, opts)
+                : PICI_E_ARG;
+}
+
+enum pici_status pici_neighbor_all_gather_start(const void *send, void *recv, uint64_t count, enum pici_dtype dtype,
+                                                struct pici_neighbor_plan *plan, const struct pici_coll_opts *opts,
+                                                struct pici_request **request)
+{
+    if (request)
+        *request = NULL;
+    return plan ? pici_call_start(make_call(plan, send, recv, count, dtype), plan->comm, opts, request) : PICI_E_ARG;
+}
+
+enum pici_status pici_neighbor_all_gatherv_start(const void *send, uint64_t sendcount, void *recv,
+                                                 const uint64_t *recvcounts, const uint64_t *displs,
+                                                 enum pici_dtype dtype, struct pici_neighbor_plan *plan,
+                                                 const struct pici_coll_opts *opts, struct pici_request **request)
+{
+    if (request)
+        *request = NULL;
+    return plan ? pici_call_start(make_varied(plan, send, sendcount, recv, recvcounts, displs, dtype), plan->comm, opts,
+                                  request)
+                : PICI_E_ARG;
+}
