@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "jobs.h"
+#include "outfolder.h"
 #include "sparse.h"
 #include "term.h"
 #include "tool.h"
@@ -30,6 +33,7 @@ static void on_signal(int sig)
     for (int i = 0; i < OUTPUTS; i++)
         if (unfinished[i])
             pici_outfile_unlink(unfinished[i]);
+    outfolder_unlink();
     signal(sig, SIG_DFL);
     raise(sig); /* taken when the handler returns */
 }
@@ -73,12 +77,14 @@ static void hold_signals(sigset_t *old)
 {
     sigset_t all;
     sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, old);
+    pthread_sigmask(SIG_BLOCK, &all, old);
 }
 
-/* Replaces an entry of the list of unfinished outputs. */
+/* Replaces an entry of the list of unfinished outputs. Those in a folder are removed with it. */
 static void replace_unfinished(const struct pici_outfile *old, struct pici_outfile *new)
 {
+    if (outfolder_is_open())
+        return;
     for (int i = 0; i < OUTPUTS; i++)
         if (unfinished[i] == old) {
             unfinished[i] = new;
@@ -101,7 +107,8 @@ static bool stdin_is_input;
 
 int input_open(struct input *in, const char *path)
 {
-    stdin_is_input = stdin_is_input || strcmp(path, "-") == 0;
+    if (strcmp(path, "-") == 0)
+        stdin_is_input = true;
     *in = (struct input){.name = tool_input_name(path), .fd = -1};
     int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     struct stat st;
@@ -159,6 +166,8 @@ int input_take(void *ctx, void *p, size_t cap, size_t *got)
     in->err = read_all(in, (char *)p + ready, cap - ready, &more);
     *got = ready + more;
     in->at += *got;
+    if (in->hashed)
+        pici_xxh64_update(&in->hash, p, *got);
     if (in->progress)
         progress_at(in->progress, in->at, in->at);
     return in->err;
@@ -253,6 +262,12 @@ static bool same_file(const struct input *in, const struct stat *st)
     return in && S_ISREG(st->st_mode) && in->dev == st->st_dev && in->ino == st->st_ino;
 }
 
+void input_hash(struct input *in)
+{
+    in->hashed = true;
+    pici_xxh64_init(&in->hash, 0);
+}
+
 bool input_is(const struct input *in, const char *path)
 {
     struct stat st;
@@ -304,7 +319,7 @@ static int open_stdout(struct output *out, const struct input *in)
     return out->fd < 0 ? tool_bad(out->name, "%s", strerror(errno)) : TOOL_OK;
 }
 
-/* The regular files that this run has committed. */
+/* The regular files that this run has committed, but for those in a folder. */
 static struct made {
     dev_t dev;
     ino_t ino;
@@ -325,7 +340,7 @@ static bool is_made(const char *path)
 /* Makes room for all outputs that may be open. */
 static bool room_for_made(void)
 {
-    if (made_room - made_count >= OUTPUTS)
+    if (outfolder_is_open() || made_room - made_count >= OUTPUTS)
         return true;
     const size_t room = 2 * made_room + OUTPUTS;
     struct made *bigger = realloc(made, room * sizeof *made);
@@ -359,7 +374,7 @@ int output_open_from(struct output *out, const char *path, const struct input *i
     int err = errno;
     if (s == PICI_OK)
         replace_unfinished(NULL, out->file);
-    sigprocmask(SIG_SETMASK, &old, NULL);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (s == PICI_E_IO && err == EEXIST) {
         if (stdin_is_input || !term_can_ask())
             return tool_usage(path, "exists; --force overwrites it");
@@ -424,6 +439,10 @@ int output_put(void *ctx, const void *data, size_t len)
 {
     struct output *out = ctx;
     const uint8_t *p = data;
+    if (jobs_stopped())
+        return out->err = ECANCELED;
+    if (out->hashed)
+        pici_xxh64_update(&out->hash, p, len);
     while (len) {
         bool hole = false;
         const size_t n = out->block ? sparse_run(p, len, out->at, out->block, &hole) : len;
@@ -439,9 +458,17 @@ int output_put(void *ctx, const void *data, size_t len)
 
 int output_failed(const struct output *out)
 {
+    if (out->err == ECANCELED)
+        return TOOL_BAD; /* another job has said why */
     if (out->over)
         return limit_reached(&out->limit, out->name, out->claimed);
     return tool_bad_at(out->name, out->at, "%s", strerror(out->err));
+}
+
+void output_hash(struct output *out)
+{
+    out->hashed = true;
+    pici_xxh64_init(&out->hash, 0);
 }
 
 int output_writer_failed(const struct output *out, const struct pici_writer *w, enum pici_status s)
@@ -468,9 +495,9 @@ int output_commit(struct output *out)
         replace_unfinished(out->file, NULL);
         enum pici_status s = pici_outfile_commit(out->file);
         err = s == PICI_OK ? 0 : errno;
-        if (s == PICI_OK && out->lasting)
+        if (s == PICI_OK && out->lasting && !outfolder_is_open())
             made[made_count++] = (struct made){out->dev, out->ino};
-        sigprocmask(SIG_SETMASK, &old, NULL);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
         out->file = NULL;
     } else if (close(out->fd) < 0 && errno != EINTR) { /* some file systems report a full disk only here */
         err = errno;
@@ -488,7 +515,7 @@ void output_discard(struct output *out)
         hold_signals(&old);
         replace_unfinished(out->file, NULL);
         pici_outfile_abort(out->file);
-        sigprocmask(SIG_SETMASK, &old, NULL);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
     } else if (out->fd > STDERR_FILENO) {
         close(out->fd);
     }

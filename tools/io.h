@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Input and output of the verbs. An output appears under its name whole or not at all (pici_outfile_open), even if a
- * signal ends the process. Unless noted, functions that return an int return an exit status (tool.h), and have printed
- * the reason on stderr if it is not TOOL_OK. */
+ * signal ends the process. Several threads may have inputs and outputs, each of its own. Unless noted, functions that
+ * return an int return an exit status (tool.h), and have printed the reason on stderr if it is not TOOL_OK. */
 #ifndef PICI_TOOLS_IO_H
 #define PICI_TOOLS_IO_H
 
@@ -14,6 +14,7 @@
 
 #include "limit.h"
 #include "pici/file.h"
+#include "xxh64.h"
 
 enum { INPUT_PEEK = 64 };
 
@@ -31,6 +32,8 @@ struct input {
     struct progress *progress;  /* told how much has been taken; or NULL */
     uint8_t peeked[INPUT_PEEK]; /* [peek_len] bytes read but not taken yet, from peek_at on */
     unsigned peek_at, peek_len;
+    bool hashed; /* by input_hash */
+    struct pici_xxh64 hash;
 };
 
 /* path "-": standard input. A directory is refused. */
@@ -54,6 +57,9 @@ int input_read_at(void *ctx, void *p, size_t n, uint64_t offset);
 
 /* Go to an offset of a regular input, from which input_take then reads. */
 int input_seek(struct input *in, uint64_t offset);
+
+/* Hash what is taken from now on, before the first byte is. */
+void input_hash(struct input *in);
 
 /* Whether path names the regular file that in has open. in may be NULL. */
 bool input_is(const struct input *in, const char *path);
@@ -85,6 +91,8 @@ struct output {
     uint64_t stored;    /* bytes written that are not holes */
     uint64_t claimed;   /* the length that the output will have; 0: not known */
     bool over;          /* output_put failed because of the limit */
+    bool hashed;        /* by output_hash */
+    struct pici_xxh64 hash;
 };
 
 /* path "-": standard output. Refuses, with TOOL_USAGE, an existing file unless force or the user, asked on a terminal,
@@ -104,10 +112,14 @@ void output_sparse(struct output *out);
  * length above the limit, unless zeros become holes, and a length that the file system does not allow. */
 int output_claim(struct output *out, const char *from, uint64_t claimed);
 
+/* Hash what is written, before the first byte is. */
+void output_hash(struct output *out);
+
 int output_write(struct output *out, const void *p, size_t len);
 
 /* A pici_write_fn whose ctx is an output. Prints nothing; returns errno and keeps it in out->err. Returns EFBIG, and
- * writes nothing, if out->limit would be exceeded. */
+ * writes nothing, if out->limit would be exceeded, and ECANCELED if another job has failed (jobs.h), of which
+ * output_failed prints nothing. */
 int output_put(void *ctx, const void *p, size_t len);
 
 /* Print why output_put failed. Returns TOOL_BAD. */

@@ -81,8 +81,9 @@ struct measured {
     unsigned rank;
     uint64_t *shape; /* [rank] */
     bool fortran, big_endian;
-    char *view;       /* how the original sees these elements, in words; or NULL */
-    const char *kind; /* in a delta: how it is stored; or NULL */
+    const char *shard; /* of a folder, the file that has it; not owned. Else NULL */
+    char *view;        /* how the original sees these elements, in words; or NULL */
+    const char *kind;  /* in a delta: how it is stored; or NULL */
     uint64_t elements;
     struct sizes *sizes; /* what inspect measures; NULL in a list, which may have millions of tensors */
     uint64_t stored;     /* bytes in a .pici file; 0: not known, or none */

@@ -157,21 +157,24 @@ static const struct verb {
     uint64_t takes;  /* options */
 } verbs[] = {
     {NULL, "compress", verb_compress, "IN...", "compress raw, .npy, .npz, .safetensors or .pt files to .pici",
-     "IN may be -, standard input; its type is then raw unless --type says otherwise.\n"
-     "OUT is by default IN.pici, or standard output if IN is -.",
+     "IN may be -, standard input; its type is then raw unless --type says otherwise. IN may also be a folder of\n"
+     ".safetensors files with their index; so is OUT then. OUT is by default IN.pici, or standard output if IN is -.",
      1, INT32_MAX, COMPRESS_BITS},
     {NULL, "decompress", verb_decompress, "IN...", "restore exactly the bytes that were compressed",
-     "OUT is by default IN without .pici, or standard output if IN is -.", 1, INT32_MAX, DECOMPRESS_BITS},
+     "OUT is by default IN without .pici, or standard output if IN is -. IN may be a folder that compress made.", 1,
+     INT32_MAX, DECOMPRESS_BITS},
     {NULL, "test", verb_test, "IN...", "check every byte of .pici files and bare blocks",
      "Prints one line for each bad file: its name, the offset, and the first error. (decompress --keep-going reports\n"
-     "all losses.)",
+     "all losses.) IN may be a folder of shards.",
      1, INT32_MAX, TEST_BITS},
     {NULL, "list", verb_list, "IN...", "list the tensors of files",
-     "IN is a .pici, .npy, .npz, .safetensors, .pt or raw file. JSON of several files is an array.", 1, INT32_MAX,
-     LIST_BITS},
+     "IN is a .pici, .npy, .npz, .safetensors, .pt or raw file, or a folder of shards. JSON of several files is an\n"
+     "array.",
+     1, INT32_MAX, LIST_BITS},
     {NULL, "inspect", verb_inspect, "IN...", "show where a file's nonzeros are, and its size in each format",
-     "IN is a .pici, .npy, .npz, .safetensors, .pt or raw file, or a bare block. JSON of several files is an array.", 1,
-     INT32_MAX,
+     "IN is a .pici, .npy, .npz, .safetensors, .pt or raw file, or a bare block, or a folder of these in shards. JSON\n"
+     "of several files is an array.",
+     1, INT32_MAX,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
          BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET) | BIT(OPT_BASE)},
     {NULL, "report", verb_report, "IN", "make a page of where a file's nonzeros are, to look at in a browser",

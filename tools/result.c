@@ -48,6 +48,7 @@ static void line(const char *name, uint64_t dense, uint64_t compressed, bool res
                  const char *output)
 {
     char from[TERM_TEXT], to[TERM_TEXT], speed[TERM_TEXT];
+    term_lock();
     progress_wipe();
     fflush(stdout); /* keeps the order of both streams on one terminal */
     term_puts(stderr, name);
@@ -63,6 +64,7 @@ static void line(const char *name, uint64_t dense, uint64_t compressed, bool res
         term_puts(stderr, output);
     }
     putc('\n', stderr);
+    term_unlock();
 }
 
 void result_tensor(const char *name, enum pici_dtype dtype, const uint64_t *shape, unsigned rank)
@@ -70,10 +72,12 @@ void result_tensor(const char *name, enum pici_dtype dtype, const uint64_t *shap
     char dims[96];
     if (term_talk() < TERM_VERBOSE)
         return;
+    term_lock();
     progress_wipe();
     fputs("  ", stderr);
     term_puts(stderr, name);
     fprintf(stderr, "  %s %s\n", pici_dtype_name(dtype), term_shape(dims, sizeof dims, shape, rank));
+    term_unlock();
 }
 
 void result_print(const char *name, uint64_t bytes, const struct output *out, bool restored, double seconds)

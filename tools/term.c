@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <langinfo.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -202,8 +203,22 @@ bool term_ask(const char *file, const char *question)
     return (len == 1 && strchr("yY", first[0])) || (len == 3 && strncasecmp(first, "yes", 3) == 0);
 }
 
-/* Progress. At most one line is up at a time; errors wipe it first. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+void term_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void term_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* Progress. At most one line is up at a time; errors wipe it first. All of this is under the lock. */
 static struct progress *up;
+static struct progress all; /* over several files */
+static bool all_is;
 
 double term_now(void)
 {
@@ -217,12 +232,23 @@ void progress_start(struct progress *p, const char *what, uint64_t total)
     double now = term_now();
     *p = (struct progress){.what = what, .total = total, .start = now, .shown = now, .live = false};
     p->live = talk >= TERM_NORMAL && isatty(STDERR_FILENO);
+    p->part = all_is;
 }
 
-void progress_at(struct progress *p, uint64_t done, uint64_t dense)
+void progress_all_start(const char *what, uint64_t total)
 {
-    if (!p->live)
-        return;
+    progress_start(&all, what, total);
+    all_is = true;
+}
+
+void progress_all_end(void)
+{
+    all_is = false;
+    progress_end(&all);
+}
+
+static void draw(struct progress *p, uint64_t done, uint64_t dense)
+{
     double now = term_now(), lasted = now - p->start;
     if (lasted < 1 || (p->drawn && now - p->shown < 0.1))
         return;
@@ -242,19 +268,38 @@ void progress_at(struct progress *p, uint64_t done, uint64_t dense)
     up = p;
 }
 
+void progress_at(struct progress *p, uint64_t done, uint64_t dense)
+{
+    if (!p->live)
+        return;
+    term_lock();
+    if (p->part) { /* what is new of the file; an offset may also go back */
+        all.done += done > p->done ? done - p->done : 0;
+        all.dense += dense > p->dense ? dense - p->dense : 0;
+        p->done = done > p->done ? done : p->done;
+        p->dense = dense > p->dense ? dense : p->dense;
+        draw(&all, all.done, all.dense);
+    } else {
+        draw(p, done, dense);
+    }
+    term_unlock();
+}
+
 void progress_wipe(void)
 {
+    term_lock();
     if (up && up->drawn) {
         fputs("\r\033[K", stderr);
         fflush(stderr);
         up->drawn = false;
     }
     up = NULL;
+    term_unlock();
 }
 
 void progress_end(struct progress *p)
 {
-    if (up == p)
+    if (p->live && up == p)
         progress_wipe();
     p->live = false;
 }

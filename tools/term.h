@@ -67,11 +67,23 @@ struct progress {
     uint64_t total;   /* bytes of the input; 0: not known */
     double start, shown;
     bool live, drawn;
+    bool part; /* of the progress over all */
+    uint64_t done, dense;
 };
 
 void progress_start(struct progress *p, const char *what, uint64_t total);
 void progress_at(struct progress *p, uint64_t done, uint64_t dense); /* done of total; dense: bytes of tensors so far */
 void progress_end(struct progress *p);                               /* erases the line; call it before other output */
+
+/* Progress over several files, on several threads: from here to progress_all_end, what is told of each file is added up
+ * to one line. */
+void progress_all_start(const char *what, uint64_t total);
+void progress_all_end(void);
+
+/* Hold back what other threads print on stderr through the functions of picitool, for lines of several parts. May be
+ * nested. */
+void term_lock(void);
+void term_unlock(void);
 
 /* Erase the progress line if there is one, so that an error starts on its own line. */
 void progress_wipe(void);

@@ -16,13 +16,14 @@
 /* Enough for every message with names of readable length; longer ones are cut. */
 enum { MESSAGE = 4096 };
 
-static char message[MESSAGE];
+static _Thread_local char message[MESSAGE];
 
 /* Prints the message, unless less than `least` is to be said. */
 static void print(const char *file, int least)
 {
     if (term_talk() < least)
         return;
+    term_lock(); /* a message is one line, whatever other threads print */
     progress_wipe();
     fflush(stdout); /* keeps the order of both streams on one terminal */
     term_on(stderr, TERM_RED);
@@ -35,6 +36,7 @@ static void print(const char *file, int least)
     }
     term_puts(stderr, message);
     putc('\n', stderr);
+    term_unlock();
 }
 
 static void say(const char *file, const char *at, const char *what, va_list args)

@@ -92,7 +92,7 @@ void tool_warn(const char *file, const char *what, ...) __attribute__((format(pr
 struct suggest;
 int tool_no_tensor(const char *file, const struct suggest *near);
 
-/* The last message of these functions, without program and file. */
+/* The last message of these functions on this thread, without program and file. */
 const char *tool_last_error(void);
 
 /* tool_bad: out of memory for what. */

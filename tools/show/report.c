@@ -23,6 +23,8 @@ static double over(const struct sizes *s, int f)
 void measured_json(struct jsonout *j, const struct measured *m)
 {
     jsonout_text(j, "name", m->name, m->name_len);
+    if (m->shard)
+        jsonout_string(j, "shard", m->shard);
     jsonout_string(j, "dtype", pici_dtype_name(m->dtype));
     if (m->dtype_text)
         jsonout_string(j, "source_dtype", m->dtype_text);

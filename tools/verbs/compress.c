@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attrs.h"
+#include "folder_make.h"
 #include "io.h"
 #include "result.h"
 #include "source.h"
@@ -92,26 +93,35 @@ static int copy(struct job *j, const struct tool_options *o)
     return s ? writer_failed(j, s) : TOOL_OK;
 }
 
-static int compress(const char *path, const struct tool_options *o, void *sum)
+/* shard: what is to be filled in of a file in a folder; or NULL. */
+static int compress_file(const char *path, const char *out, const struct tool_options *o, struct results *sum,
+                         struct folder_file *shard)
 {
     struct job j = {.out.fd = -1};
     double start = 0;
-    char *out = o->out ? strdup(o->out) : tool_output_name(path, ".pici");
-    int status = out ? input_open(&j.in, path) : tool_nomem(path, "the output's name");
+    int status = input_open(&j.in, path);
     if (status == TOOL_OK) {
         const struct limit limit = input_limit(&j.in, o);
+        if (shard)
+            input_hash(&j.in);
         status = source_open_exact(&j.source, &j.in, path, o, &limit);
         if (status == TOOL_OK) {
             status = output_open(&j.out, out, &j.in, o->force);
             j.out.limit = limit;
+            if (shard)
+                output_hash(&j.out);
             start = term_now(); /* a question may have been asked before */
             if (status == TOOL_OK)
                 status = copy(&j, o);
             const double seconds = term_now() - start;
             if (status == TOOL_OK)
                 status = output_commit(&j.out);
-            if (status == TOOL_OK)
+            if (status == TOOL_OK && shard) {
+                shard->original = folder_input_sum(&j.in);
+                shard->stored = folder_output_sum(&j.out);
+            } else if (status == TOOL_OK) {
                 status = result_done(sum, o, path, &j.in, &j.out, false, seconds);
+            }
             pici_writer_close(j.writer);
             output_discard(&j.out);
             source_close(&j.source);
@@ -119,6 +129,69 @@ static int compress(const char *path, const struct tool_options *o, void *sum)
         input_close(&j.in);
     }
     free(j.piece);
+    return status;
+}
+
+/* Makes a file of a compressed folder. */
+static int compress_part(struct folder_make *m, struct folder_file *f)
+{
+    struct tool_options o = *m->o;
+    const bool shard = f->kind == FOLDER_SHARD;
+    char *const from = folder_path(m->from->path, f->name, "");
+    char *const to = folder_path(m->to, f->name, shard ? FOLDER_EXTENSION : "");
+    o.type = TYPE_SAFETENSORS;
+    o.force = false;
+    int status = !from || !to ? TOOL_BAD
+                 : shard      ? compress_file(from, to, &o, NULL, f)
+                              : folder_copy(from, to, &f->original);
+    if (!shard)
+        f->stored = f->original;
+    free(from);
+    free(to);
+    return status;
+}
+
+static int compress_opened(const struct folder *from, const struct tool_options *o, const char *out, void *sum)
+{
+    struct folder_make m = {.from = from, .o = o, .with_list = true, .one = compress_part};
+    int status = folder_expect_checkpoint(from);
+    if (status == TOOL_OK)
+        status = folder_check(from, NULL);
+    if (status)
+        return status;
+    status = folder_list_of(&m.list, from);
+    if (status == TOOL_OK)
+        status = folder_make(&m, out, sum);
+    folder_list_free(&m.list);
+    return status;
+}
+
+static int compress_folder(const char *path, const struct tool_options *o, void *sum)
+{
+    struct folder from;
+    int status = folder_open(&from, path);
+    if (status)
+        return status;
+    if (o->type || o->dtype)
+        status = tool_usage(path, "is a folder: --type and --dtype are for files");
+    else if (o->zeros != PICI_ZEROS_EXACT)
+        status = tool_usage(path, "is a folder, which is restored exactly: --zeros is for files");
+    else
+        status = folder_refuse_options(path, o);
+    char *const out = o->out ? strdup(o->out) : folder_output_name(path, FOLDER_EXTENSION);
+    if (status == TOOL_OK)
+        status = out ? compress_opened(&from, o, out, sum) : TOOL_BAD;
+    free(out);
+    folder_close(&from);
+    return status;
+}
+
+static int compress(const char *path, const struct tool_options *o, void *sum)
+{
+    if (folder_is(path))
+        return compress_folder(path, o, sum);
+    char *const out = o->out ? strdup(o->out) : tool_output_name(path, ".pici");
+    const int status = out ? compress_file(path, out, o, sum, NULL) : tool_nomem(path, "the output's name");
     free(out);
     return status;
 }

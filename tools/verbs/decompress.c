@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attrs.h"
+#include "folder_make.h"
 #include "parse/unzip.h"
 #include "reading.h"
 #include "restore.h"
@@ -95,18 +96,16 @@ static int output_name(const char *in, const struct tool_options *o, char **out)
     return TOOL_OK;
 }
 
-static int decompress(const char *path, const struct tool_options *o, void *sum)
+/* shard: what the output must be, of a file in a folder; or NULL. */
+static int decompress_file(const char *path, const char *out_path, const struct tool_options *o, struct results *sum,
+                           const struct folder_file *shard)
 {
-    char *out_path;
     struct input in;
     struct output out;
     struct reading r;
     uint64_t claimed;
     double start = 0;
-    int status = output_name(path, o, &out_path);
-    if (status)
-        return status;
-    status = input_open(&in, path);
+    int status = input_open(&in, path);
     if (status == TOOL_OK) {
         /* Read the header first, so that nothing is created for an input that is not a .pici file. */
         const struct limit limit = input_limit(&in, o);
@@ -117,6 +116,8 @@ static int decompress(const char *path, const struct tool_options *o, void *sum)
         if (status == TOOL_OK) {
             status = output_open(&out, out_path, &in, o->force);
             out.limit = limit;
+            if (shard)
+                output_hash(&out);
             start = term_now(); /* a question may have been asked before */
             if (status == TOOL_OK && !o->no_sparse)
                 output_sparse(&out);
@@ -127,18 +128,75 @@ static int decompress(const char *path, const struct tool_options *o, void *sum)
             if (status == TOOL_OK)
                 status = copy(&r, &out);
             const double seconds = term_now() - start;
+            if (status == TOOL_OK && shard) {
+                const struct folder_sum is = folder_output_sum(&out);
+                status = folder_match(path, &is, &shard->original);
+            }
             if (status == TOOL_OK)
                 status = output_commit(&out);
             if (status == TOOL_OK && r.lost)
                 status = TOOL_BAD;
-            if (status == TOOL_OK)
+            if (status == TOOL_OK && !shard)
                 status = result_done(sum, o, path, &in, &out, true, seconds);
             output_discard(&out);
         }
         reading_close(&r);
         input_close(&in);
     }
-    free(out_path);
+    return status;
+}
+
+/* Restores a file of a compressed folder. */
+static int decompress_part(struct folder_make *m, struct folder_file *f)
+{
+    struct tool_options o = *m->o;
+    const bool shard = f->kind == FOLDER_SHARD;
+    char *const from = folder_path(m->from->path, f->name, shard ? FOLDER_EXTENSION : "");
+    char *const to = folder_path(m->to, f->name, "");
+    struct folder_sum is;
+    o.force = false;
+    int status = !from || !to ? TOOL_BAD : shard ? decompress_file(from, to, &o, NULL, f) : folder_copy(from, to, &is);
+    if (status == TOOL_OK && !shard)
+        status = folder_match(from, &is, &f->original);
+    free(from);
+    free(to);
+    return status;
+}
+
+static int decompress_folder(const char *path, const struct tool_options *o, void *sum)
+{
+    struct folder from;
+    char *out = NULL;
+    if (o->keep_going)
+        return tool_usage(path, "is a folder: --keep-going is for the .pici files in it");
+    int status = folder_refuse_options(path, o);
+    if (status == TOOL_OK)
+        status = folder_open(&from, path);
+    if (status)
+        return status;
+    struct folder_make m = {.from = &from, .o = o, .list = from.list, .restored = true, .one = decompress_part};
+    status = folder_expect_made(&from, false);
+    char *const name = folder_output_name(path, ""); /* without slashes at its end */
+    if (status == TOOL_OK)
+        status = name ? output_name(name, o, &out) : TOOL_BAD;
+    if (status == TOOL_OK)
+        status = folder_make(&m, out, sum);
+    free(name);
+    free(out);
+    folder_close(&from);
+    return status;
+}
+
+static int decompress(const char *path, const struct tool_options *o, void *sum)
+{
+    char *out;
+    if (folder_is(path))
+        return decompress_folder(path, o, sum);
+    int status = output_name(path, o, &out);
+    if (status)
+        return status;
+    status = decompress_file(path, out, o, sum, NULL);
+    free(out);
     return status;
 }
 

@@ -8,6 +8,7 @@
 #include "blocks.h"
 #include "compare.h"
 #include "delta/delta.h"
+#include "folder.h"
 #include "show/heat.h"
 #include "show/html.h"
 #include "show/image.h"
@@ -435,16 +436,62 @@ static int inspect_one(const char *path, const struct tool_options *o, void *ctx
     return status;
 }
 
+/* Makes the list of operands in which folders are replaced by the shards in them; folders that cannot be read are left
+ * out. The caller frees them. Returns the worst status. */
+static int expand_folders(const struct tool_options *o, char ***args, int *nargs)
+{
+    int worst = TOOL_OK, n = 0;
+    char **list = NULL;
+    for (int i = 0; i < o->nargs; i++) {
+        struct folder f = {0};
+        const bool folder = folder_is(o->args[i]);
+        int status = folder ? folder_open(&f, o->args[i]) : TOOL_OK;
+        if (status == TOOL_OK && folder && !f.made)
+            status = folder_check(&f, NULL);
+        const size_t most = f.made ? f.list.files : folder ? f.index.shards : 1;
+        char **const bigger = status ? NULL : realloc(list, ((size_t)n + most + 1) * sizeof *list);
+        if (status == TOOL_OK && !bigger)
+            status = tool_nomem(o->args[i], "the list of files");
+        list = bigger ? bigger : list;
+        for (size_t k = 0; status == TOOL_OK && k < most; k++) {
+            if (f.made && f.list.file[k].kind != FOLDER_SHARD)
+                continue;
+            list[n] = !folder  ? strdup(o->args[i])
+                      : f.made ? folder_path(o->args[i], f.list.file[k].name, FOLDER_EXTENSION)
+                               : folder_path(o->args[i], f.index.shard[k], "");
+            status = list[n] ? TOOL_OK : TOOL_BAD;
+            n += list[n] != NULL;
+        }
+        folder_close(&f);
+        worst = status > worst ? status : worst;
+    }
+    *args = list;
+    *nargs = n;
+    return worst;
+}
+
+static int inspect_all(const struct tool_options *o)
+{
+    struct tool_options all = *o;
+    int worst = expand_folders(o, &all.args, &all.nargs);
+    const int status = all.nargs > 1 && (o->png || o->svg)
+                           ? tool_usage(NULL, "inspect: a picture is of one file, and there are %d", all.nargs)
+                           : inputs_print(&all, o->base ? inspect_delta : inspect_one);
+    worst = status > worst ? status : worst;
+    for (int i = 0; i < all.nargs; i++)
+        free(all.args[i]);
+    free(all.args);
+    return worst;
+}
+
 int verb_inspect(const struct tool_options *o)
 {
     if (o->png && o->svg && strcmp(o->png, o->svg) == 0)
         return tool_usage(o->png, "cannot be both --png and --svg");
     if (o->base && (o->png || o->svg || o->tensor || o->compare))
         return tool_usage(NULL, "inspect: --base is without a picture, --tensor and --compare");
-    if (o->nargs > 1 && (o->png || o->svg))
-        return tool_usage(NULL, "inspect: a picture is of one file, and there are %d", o->nargs);
     int status = results_check(o, "inspect");
-    return status ? status : inputs_print(o, o->base ? inspect_delta : inspect_one);
+    return status ? status : inspect_all(o);
 }
 
 int verb_report(const struct tool_options *o)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "attrs.h"
-#include "blocks.h"
+#include "folder.h"
 #include "parse/npy.h"
 #include "reading.h"
 #include "result.h"
@@ -14,8 +14,6 @@
 #include "tensors.h"
 #include "term.h"
 #include "tool.h"
-
-/* ---- list */
 
 enum { VIEW_TEXT = 512 /* the most characters shown */ };
 
@@ -278,9 +276,123 @@ static void list_print(const struct report *r, bool other, uint64_t chunks, cons
         list_delta(d);
 }
 
+/* Prints what was found. other: not a .pici file. */
+static void list_show(struct inputs *inputs, const struct report *report, bool other, uint64_t chunks,
+                      const struct listed_delta *delta)
+{
+    if (inputs->o->json) {
+        list_json(&inputs->json, report, chunks, delta);
+    } else {
+        inputs_next(inputs);
+        list_print(report, other, chunks, delta);
+    }
+}
+
+/* Adds the counts and the removed names of a delta to those of a folder. The caller frees all->removed.value. */
+static int add_delta(struct listed_delta *all, const struct listed_delta *d)
+{
+    all->is = all->is || d->is;
+    all->whole = all->whole || d->whole;
+    for (int k = 0; k < DELTA_KINDS; k++)
+        all->d.kinds[k] += d->d.kinds[k];
+    all->d.removed += d->d.removed;
+    if (!d->removed.len)
+        return TOOL_OK;
+    uint8_t *const p = realloc((void *)all->removed.value, all->removed.len + d->removed.len);
+    if (!p)
+        return TOOL_BAD;
+    memcpy(p + all->removed.len, d->removed.value, d->removed.len);
+    all->removed = (struct pici_attr){DELTA_REMOVED, p, all->removed.len + d->removed.len};
+    return TOOL_OK;
+}
+
+/* Reads the descriptions of the tensors of one shard, which picitool made. */
+static int gather_made(const char *path, struct report *report, uint64_t *chunks, struct listed_delta *all)
+{
+    struct input in;
+    struct reading r;
+    struct listed_delta delta = {0};
+    int status = input_open(&in, path);
+    if (status)
+        return status;
+    status = reading_open(&r, &in, 1, true);
+    if (status == TOOL_OK)
+        status = gather_delta(&r, &delta);
+    if (status == TOOL_OK)
+        status = gather(&r, delta.whole ? &delta.d : NULL, report, chunks);
+    if (status == TOOL_OK && add_delta(all, &delta))
+        status = tool_nomem(path, "the names of removed tensors");
+    pici_delta_close(&delta.d);
+    reading_close(&r);
+    input_close(&in);
+    return status;
+}
+
+/* Reads the descriptions of all tensors of a folder. Of a checkpoint, folder_check has been called. */
+static int gather_folder(const struct folder *f, struct report *report, uint64_t *chunks, struct listed_delta *delta)
+{
+    const struct tool_options o = {.type = TYPE_SAFETENSORS};
+    int status = TOOL_OK;
+    for (size_t i = 0; status == TOOL_OK && i < (f->made ? f->list.files : f->index.shards); i++) {
+        const struct folder_file *const file = f->made ? &f->list.file[i] : NULL;
+        const char *const name = file ? file->name : f->index.shard[i], *type;
+        const size_t before = report->tensors;
+        uint64_t bytes;
+        if (file && file->kind != FOLDER_SHARD)
+            continue;
+        char *const path = folder_path(f->path, name, file ? FOLDER_EXTENSION : "");
+        status = !path  ? TOOL_BAD
+                 : file ? gather_made(path, report, chunks, delta)
+                        : gather_source(path, &o, report, &type, &bytes);
+        for (size_t k = before; k < report->tensors; k++)
+            report->tensor[k].shard = name;
+        free(path);
+    }
+    return status;
+}
+
+static int list_folder(const char *path, const struct tool_options *o, struct inputs *inputs)
+{
+    struct folder f;
+    struct report report = {0};
+    struct listed_delta delta = {0};
+    char type[64];
+    uint64_t chunks = 0;
+    size_t shards = 0;
+    int status = folder_open(&f, path);
+    if (status)
+        return status;
+    if (o->type || o->dtype)
+        status = tool_usage(path, "is a folder: --type and --dtype are for files");
+    if (status == TOOL_OK && !f.made)
+        status = folder_check(&f, NULL);
+    if (status == TOOL_OK)
+        status = gather_folder(&f, &report, &chunks, &delta);
+    for (size_t i = 0; i < f.list.files; i++)
+        shards += f.list.file[i].kind == FOLDER_SHARD;
+    shards += f.index.shards;
+    snprintf(type, sizeof type, "%s in %zu shard%s",
+             !f.made        ? "checkpoint"
+             : f.list.delta ? "delta"
+                            : "compressed",
+             shards, shards == 1 ? "" : "s");
+    report.file = path;
+    report.type = type;
+    for (size_t i = 0; i < f.entries; i++)
+        report.file_bytes += f.entry[i].bytes;
+    if (status == TOOL_OK)
+        list_show(inputs, &report, true, chunks, &delta);
+    free((void *)delta.removed.value);
+    report_free(&report);
+    folder_close(&f);
+    return status;
+}
+
 static int list(const char *path, const struct tool_options *o, void *ctx)
 {
     struct inputs *inputs = ctx;
+    if (folder_is(path))
+        return list_folder(path, o, inputs);
     struct input in;
     struct reading r = {0};
     struct report report = {0};
@@ -311,12 +423,7 @@ static int list(const char *path, const struct tool_options *o, void *ctx)
     }
     if (status == TOOL_OK) {
         report.file = in.name;
-        if (o->json) {
-            list_json(&inputs->json, &report, chunks, &delta);
-        } else {
-            inputs_next(inputs);
-            list_print(&report, other, chunks, &delta);
-        }
+        list_show(inputs, &report, other, chunks, &delta);
     }
     pici_delta_close(&delta.d);
     report_free(&report);
@@ -329,105 +436,4 @@ int verb_list(const struct tool_options *o)
 {
     int status = results_check(o, "list");
     return status ? status : inputs_print(o, list);
-}
-
-/* ---- test */
-
-/* Checks the rules of deltas, which takes random access, besides those of every file. */
-static int test_delta(struct input *in)
-{
-    struct reading r;
-    struct delta d = {0};
-    bool is = false;
-    int status = reading_open(&r, in, 1, true);
-    if (status == TOOL_OK)
-        status = reading_is_delta(&r, &is);
-    if (status == TOOL_OK && is)
-        status = reading_delta(&r, &d);
-    pici_delta_close(&d);
-    reading_close(&r);
-    return status;
-}
-
-static int test_file(struct input *in, const struct tool_options *o)
-{
-    struct reading r;
-    int status = reading_open(&r, in, o->threads, false);
-    if (status == TOOL_OK) {
-        enum pici_status s = pici_reader_verify(r.reader);
-        if (s)
-            status = reading_failed(&r, s);
-    }
-    reading_close(&r);
-    return status == TOOL_OK && in->regular ? test_delta(in) : status;
-}
-
-static int test_block(struct input *in)
-{
-    uint8_t *block;
-    size_t len;
-    int status = input_slurp(in, &block, &len);
-    if (status == TOOL_OK) {
-        status = block_check(in->name, block, len);
-        free(block);
-    }
-    return status;
-}
-
-static int test_one(const char *path, const struct tool_options *o)
-{
-    struct input in;
-    struct progress progress;
-    enum reading_kind kind;
-    int status = input_open(&in, path);
-    if (status)
-        return status;
-    progress_start(&progress, in.name, in.bytes);
-    in.progress = &progress;
-    status = reading_kind(&in, path, &kind);
-    if (status == TOOL_OK)
-        status = kind == READING_BLOCK ? test_block(&in) : test_file(&in, o);
-    progress_end(&progress);
-    if (status == TOOL_OK && term_talk() >= TERM_VERBOSE) {
-        char bytes[TERM_TEXT], speed[TERM_TEXT];
-        const uint64_t checked = input_length(&in);
-        fprintf(stderr, "  %s checked, %s\n", term_bytes(bytes, checked),
-                term_speed(speed, checked, term_now() - progress.start));
-    }
-    if (status == TOOL_OK && !o->json && term_talk() >= TERM_NORMAL) {
-        term_puts(stdout, in.name);
-        fputs(": ", stdout);
-        term_on(stdout, TERM_GREEN);
-        fputs("ok", stdout);
-        term_off(stdout);
-        putchar('\n');
-    }
-    input_close(&in);
-    return status;
-}
-
-int verb_test(const struct tool_options *o)
-{
-    int worst = TOOL_OK, status = results_check(o, "test");
-    struct jsonout j = {.f = stdout};
-    if (status)
-        return status;
-    if (o->json)
-        jsonout_begin(&j, NULL, '[');
-    for (int i = 0; i < o->nargs; i++) {
-        status = test_one(o->args[i], o);
-        if (status > worst)
-            worst = status;
-        if (o->json) {
-            jsonout_begin(&j, NULL, '{');
-            jsonout_string(&j, "file", o->args[i]);
-            jsonout_bool(&j, "ok", status == TOOL_OK);
-            if (status)
-                jsonout_string(&j, "error", tool_last_error());
-            jsonout_end(&j, '}');
-        }
-    }
-    if (o->json)
-        jsonout_end(&j, ']');
-    return worst;
 }

@@ -1,0 +1,300 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Checkpoints in shards: folders of .safetensors files with their index, as one unit. Made of generated tensors, and of
+# real ones where ../shared/data is. Whatever is wrong, or killed, nothing is lost and nothing but whole folders appear.
+. tests/cli_common
+data=$root/../shared/data/nn
+
+if ! python3 -c 'import json' 2>/dev/null; then
+    skip "no python3 to make shards with"
+    finish
+fi
+
+# shards DIR N SEED [FILE.safetensors...]: tensors in N shards, in an order of their own for each N: 40 that are
+# generated, or those of the files. Some of their bytes depend on SEED.
+cat >make.py <<'END'
+import json, os, random, struct, sys
+
+def read(path):
+    with open(path, "rb") as f:
+        head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        at = f.tell()
+        for name, t in head.items():
+            if name != "__metadata__":
+                f.seek(at + t["data_offsets"][0])
+                yield name, t["dtype"], t["shape"], f.read(t["data_offsets"][1] - t["data_offsets"][0])
+
+def write(path, tensors):
+    head, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, dtype, shape, data in tensors:
+        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(t[3] for t in tensors))
+
+def generated():
+    fixed = random.Random(7)
+    for i in range(40):
+        n = fixed.randrange(200, 12000)
+        dtype, width = [("BF16", 2), ("F32", 4), ("U8", 1)][i % 3]
+        yield f"layer.{i}.w", dtype, [n], fixed.randbytes(n * width) if i % 2 else bytes(n * width)
+    yield "empty", "F32", [0, 3], b""
+    yield "scalar", "F64", [], struct.pack("<d", 1.5)
+
+folder, count, seed, files = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+change = random.Random(seed)
+tensors = [(f"{k}.{n}", d, s, b) for k, f in enumerate(files) for n, d, s, b in read(f)] or list(generated())
+for i, (name, dtype, shape, data) in enumerate(tensors):
+    data = bytearray(data)
+    for _ in range(len(data) // 200 if seed else 0):
+        data[change.randrange(len(data))] ^= 1 << change.randrange(2)
+    tensors[i] = (name, dtype, shape, bytes(data))
+random.Random(count).shuffle(tensors)
+os.mkdir(folder)
+where = {}
+for k in range(count):
+    name = f"model-{k + 1:05}-of-{count:05}.safetensors"
+    part = tensors[k * len(tensors) // count : (k + 1) * len(tensors) // count]
+    write(os.path.join(folder, name), part)
+    where.update((t[0], name) for t in part)
+index = {"metadata": {"total_size": sum(len(t[3]) for t in tensors)}, "weight_map": where}
+for name, text in ("model.safetensors.index.json", json.dumps(index, indent=2)), ("config.json", '{"layers": 40}\n'):
+    with open(os.path.join(folder, name), "w") as f:
+        f.write(text)
+with open(os.path.join(folder, "tokenizer.model"), "wb") as f:
+    f.write(random.Random(1).randbytes(5000))
+open(os.path.join(folder, ".gitattributes"), "w").close()
+END
+shards() {
+    python3 make.py "$@" || fail "make.py $*"
+}
+
+alike() { # WHAT FOLDER FOLDER
+    if diff -r "$2" "$3" >"$out" 2>&1; then pass; else fail "$1: $(head -c 300 "$out")"; fi
+}
+
+refused() { # STATUS WHAT PATTERN COMMAND...: and nothing is left
+    r_status=$1 r_what=$2 r_pattern=$3
+    shift 3
+    ls -A >"$tmp/logs/before"
+    expect "$r_status" "$r_what" "$@"
+    says "$r_what" "$r_pattern" "$err"
+    ls -A >"$tmp/logs/after"
+    same "$r_what: what is left" "$tmp/logs/before" "$tmp/logs/after"
+}
+
+round() { # WHAT FOLDER
+    for threads in 1 3 16; do
+        rm -rf x.pici back
+        expect 0 "$1: compress" "$tool" compress -T $threads -o x.pici "$2"
+        expect 0 "$1: test" "$tool" test -T $threads x.pici
+        says "$1: test" '^x.pici: ok$' "$out"
+        expect 0 "$1: decompress" "$tool" decompress -T $threads -o back x.pici
+        alike "$1: $threads threads" "$2" back
+        if [ $threads = 1 ]; then cp -r x.pici first.pici; fi
+        alike "$1: compressed with $threads threads" first.pici x.pici
+    done
+    rm -rf first.pici
+    clean "$1"
+}
+
+shards a 8 0
+round "8 shards" a
+shards one 1 0
+round "one shard" one
+if [ -d "$data" ]; then
+    shards real 8 0 "$data"/*.safetensors
+    round "8 shards of real tensors" real
+    rm -rf real
+else
+    skip "8 shards of real tensors: no ../shared/data"
+fi
+
+# ---- names, permissions, list, inspect
+chmod 750 a
+expect 0 "name" "$tool" a/
+expect 0 "name" "$tool" -t a.pici/
+[ "$(stat -c %a a.pici)" = 750 ] && pass || fail "permissions of the folder: $(stat -c %a a.pici)"
+refused 2 "it exists" 'a.pici: exists; --force overwrites it' "$tool" a
+expect 0 "--force" "$tool" compress --force a
+refused 2 "it exists" 'a: exists; --force overwrites it' "$tool" -d a.pici
+refused 2 "standard output" 'cannot go to standard output' "$tool" compress -c a
+refused 2 "--rm" 'is a folder: --rm is for files' "$tool" compress --rm -o b a
+refused 2 "--zeros" 'is a folder, which is restored exactly' "$tool" compress --zeros=value -o b a
+refused 2 "--keep-going" '--keep-going is for the .pici files in it' "$tool" decompress --keep-going -o b a.pici
+cp -r a.pici packed
+refused 2 "no .pici" 'packed: does not end in .pici' "$tool" decompress packed/
+rm -rf packed
+refused 2 "compressed again" 'a.pici: is compressed: picitool decompress restores it' "$tool" compress a.pici
+refused 2 "not compressed" 'a: is a checkpoint as it is' "$tool" decompress -o b a
+for f in a a.pici; do
+    expect 0 "list $f" "$tool" list $f
+    says "list $f" "^$f: (checkpoint|compressed) in 8 shards, .* 42 tensors$" "$out"
+    says "list $f" '^layer.39.w  bf16 ' "$out"
+    expect 0 "list --json $f" "$tool" list --json $f
+    python3 - "$out" <<'END' && pass || fail "list --json $f"
+import json, sys
+tensors = json.load(open(sys.argv[1]))["tensors"]
+where = json.load(open("a/model.safetensors.index.json"))["weight_map"]
+sys.exit({t["name"]: t["shard"] for t in tensors} != where)
+END
+    expect 0 "inspect $f" "$tool" inspect $f
+    says "inspect $f" "^$f/model-00008-of-00008.safetensors" "$out"
+    expect 0 "test $f" "$tool" test $f
+done
+
+# ---- what is replaced is a folder of this kind
+mkdir other && echo 1 >other/notes
+refused 2 "another folder" 'other: is not a checkpoint in shards' "$tool" compress --force -o other a
+mkdir other/sub
+refused 2 "a folder with folders" 'other: has folders in it' "$tool" compress --force -o other a
+refused 2 "a file" 'a/config.json: exists and is not a folder' "$tool" compress --force -o a/config.json a
+ln -s a link
+refused 2 "a link" 'link: exists and is not a folder' "$tool" decompress --force -o link a.pici
+refused 1 "no place" 'nowhere: No such file' "$tool" compress -o nowhere/x a
+same "another folder" other/notes other/notes
+rm -rf other link
+
+# ---- bad checkpoints
+bad() { # WHAT PATTERN: of the folder b, which is then a copy of a again
+    refused "${3:-1}" "$1" "$2" "$tool" compress -T 4 -o c b
+    rm -rf b && cp -r a b
+}
+index=b/model.safetensors.index.json
+cp -r a b
+rm b/model-00003-of-00008.safetensors
+bad "a shard is missing" 'b/model-00003-of-00008.safetensors: is missing'
+head -c 9000 a/model-00003-of-00008.safetensors >b/model-00003-of-00008.safetensors
+bad "a shard is cut" 'b/model-00003-of-00008.safetensors: offset .*the file ends'
+printf '\377' | dd of=b/model-00003-of-00008.safetensors bs=1 seek=20 conv=notrunc 2>"$err"
+bad "a shard is damaged" 'b/model-00003-of-00008.safetensors: offset '
+cp a/model-00001-of-00008.safetensors b/model-00003-of-00008.safetensors
+bad "a tensor in two shards" "b/model-00003-of-00008.safetensors: tensor '.*' is in this file, and .* says model-00001"
+sed -i 's/"layer.7.w"/"layer.7.x"/' $index
+bad "a tensor of another name" "tensor 'layer.7.w' is not in model.safetensors.index.json"
+sed -i 's/"layer.7.w"/"layer.77.w": "model-00001-of-00008.safetensors", &/' $index
+bad "a tensor that no shard has" "b/model-00001-of-00008.safetensors: has no tensor 'layer.77.w'"
+sed -i 's/"layer.7.w"/"layer.8.w": "model-00001-of-00008.safetensors", &/' $index
+bad "a tensor twice" "$index: offset [0-9]+: tensor 'layer.8.w' is there twice"
+sed -i 's|"model-00002-of|"../model-00002-of|' $index
+bad "a shard in another folder" "'../model-00002-of-00008.safetensors' is not the name of a shard: it has a slash"
+sed -i 's|"model-00002-of[^"]*"|".."|' $index
+bad "a shard that is a folder" "'..' is not the name of a shard"
+sed -i 's|weight_map|weights|' $index
+bad "no map" "$index: .*without 'weight_map'"
+head -c 300 a/model.safetensors.index.json >$index
+bad "a cut index" "$index: offset"
+rm $index
+bad "no index" 'b: is a directory without an index of shards'
+cp $index b/x.safetensors.index.json
+bad "two indexes" 'b: has several indexes'
+mv b/config.json kept && ln -s ../kept b/config.json
+bad "a link" 'b/config.json: is a symbolic link'
+mkdir b/sub
+bad "a folder" 'b/sub: is a folder'
+mkfifo b/pipe
+bad "a pipe" 'b/pipe: is not a regular file'
+: >b/pici-folder
+bad "an empty list" 'b/pici-folder: offset 0: not the list of a folder'
+: >b/model-00003-of-00008.safetensors.pici
+bad "a name that is taken" 'a file of the name that model-00003-of-00008.safetensors.pici is stored under'
+: >b/.pici-1
+bad "a temporary file" 'b/.pici-1: temporary files begin so'
+sed -i 's/"total_size": [0-9]*/"total_size": 7/' $index
+expect 0 "another total_size" "$tool" compress -q -o c b
+"$tool" compress --force -o c b 2>"$err"
+says "another total_size" 'warning: model.safetensors.index.json says that the tensors have 7 bytes' "$err"
+rm -rf b c
+
+# ---- bad compressed folders: each file is cut, changed, left out
+cp -r a.pici keep
+for f in a.pici/* a.pici/.gitattributes; do
+    n=${f#a.pici/}
+    rm "$f"
+    refused 1 "$n is missing" "is missing: (pici-folder|the index) names it" "$tool" decompress -o c a.pici
+    cp -r keep/. a.pici
+    [ -s "$f" ] || continue
+    size=$(wc -c <"$f")
+    head -c $((size - 1)) "keep/$n" >"$f"
+    refused 1 "$n is cut" "$n: " "$tool" decompress -o c a.pici
+    at=$((size * 7 / 11))
+    was=$(od -An -tu1 -j $at -N 1 "keep/$n")
+    { head -c $at "keep/$n"; byte $((was ^ 1)); tail -c +$((at + 2)) "keep/$n"; } >"$f"
+    refused 1 "$n is changed" "$n: " "$tool" decompress -T 8 -o c a.pici
+    refused 1 "$n is changed: test" "$n: " "$tool" test -T 8 a.pici
+    cp "keep/$n" "$f"
+done
+cp keep/model-00001-of-00008.safetensors.pici a.pici/more.pici
+refused 1 "a file more" 'a.pici/more.pici: is not in pici-folder' "$tool" decompress -o c a.pici
+rm a.pici/more.pici
+shards d 8 1
+expect 0 "another state" "$tool" compress -o d.pici d
+cp d.pici/model-00002-of-00008.safetensors.pici a.pici
+"$tool" decompress -o c a.pici 2>"$err" && fail "a shard of another state" || pass
+absent "a shard of another state" c
+rm -rf a.pici d.pici
+mv keep a.pici
+
+# ---- killed at any time: the folder that there was, or a whole new one
+points=40
+[ -z "${PICI_TEST_FULL:-}" ] || points=200
+before=0 after=0
+# The shell counts instead of sleeping, as cli_log.sh does.
+killed() { # POINT COMMAND...
+    left=$((($1 * 37 % 60 - 10) * 300))
+    shift
+    "$@" >"$out" 2>"$err" &
+    pid=$!
+    while [ $left -gt 0 ]; do
+        left=$((left - 1))
+    done
+    kill -KILL $pid 2>/dev/null
+    wait $pid 2>/dev/null
+}
+either() { # WHAT FOLDER OLD NEW: FOLDER is one of two; OLD "": or is not there
+    if [ -e "$2" ] && diff -r "$2" "$4" >"$out" 2>&1; then
+        after=$((after + 1))
+        pass
+    elif { [ -z "$3" ] && [ ! -e "$2" ]; } || { [ -n "$3" ] && diff -r "$2" "$3" >"$out" 2>&1; }; then
+        before=$((before + 1))
+        pass
+    else
+        fail "$1 was killed: $(head -c 300 "$out")"
+    fi
+}
+expect 0 "another state" "$tool" compress -o d.pici d
+cp -r a now
+i=0
+while [ $i -lt $points ]; do
+    i=$((i + 1))
+    rm -rf new
+    killed $i "$tool" compress -T 2 -o new a
+    either compress new "" a.pici
+    rm -rf new
+    killed $((i + 7)) "$tool" decompress -T 2 -o new a.pici
+    either decompress new "" a
+    killed $((i + 13)) "$tool" decompress --force -T 2 -o now d.pici
+    either "decompress --force" now a d
+    rm -rf now .pici-*
+    cp -r a now
+done
+[ $before -gt 0 ] && pass || fail "killed: never before it was done"
+echo "killed: before it was done $before times, after that $after times"
+
+# A signal that can be caught leaves nothing behind.
+i=0
+while [ $i -lt 10 ]; do
+    i=$((i + 1))
+    rm -rf new
+    "$tool" compress -T 4 -o new a >"$out" 2>"$err" &
+    pid=$!
+    left=$((i * 700))
+    while [ $left -gt 0 ]; do
+        left=$((left - 1))
+    done
+    kill -TERM $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    clean "SIGTERM"
+done
+finish

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Parses the index of a checkpoint in shards, as model.safetensors.index.json: a JSON object with "weight_map", which
+ * says in which file each tensor is, and "metadata", which may have "total_size", the bytes of all tensors.
+ *
+ * All rules are enforced: strict JSON in valid UTF-8; no duplicate tensors; a shard's name is a file's name as
+ * shards_name_is_plain wants it, and ends in .safetensors. Other keys, and other metadata, are skipped. */
+#ifndef PICI_TOOLS_PARSE_SHARDS_H
+#define PICI_TOOLS_PARSE_SHARDS_H
+
+#include "parse/parse.h"
+
+#define SHARDS_EXTENSION ".safetensors"
+#define SHARDS_INDEX ".safetensors.index.json" /* the end of the index's name */
+
+enum {
+    SHARDS_TEXT_MOST = 100000000, /* bytes of an index, the limit of a .safetensors header too */
+    SHARDS_NAME_MOST = 240        /* bytes of a file's name: there is room for an extension */
+};
+
+/* Which shard a tensor is in. */
+struct shards_tensor {
+    const char *name; /* UTF-8, escapes resolved, NUL-terminated; may hold NULs and controls */
+    size_t name_len;
+    uint32_t shard; /* its number */
+};
+
+struct shards {
+    struct shards_tensor *tensor; /* [tensors] by name */
+    size_t tensors;
+    const char **shard; /* [shards] names of files, in the order of their bytes */
+    size_t shards;
+    bool has_total; /* "total_size" is there, as an unsigned integer */
+    uint64_t total;
+    char *text; /* owned: the storage of all names */
+};
+
+/* Whether the name is that of a file in a folder, which nothing need be escaped in: 1 to SHARDS_NAME_MOST bytes of
+ * UTF-8 without '/' and hidden characters; not "." or "..", and not beginning with ".pici-", as temporary files do.
+ * *why: what is wrong, in words, or NULL. */
+bool shards_name_is_plain(const char *name, size_t len, const char **why);
+
+/* Parse text of len bytes, which may be freed afterwards. Memory is proportional to len. False, with *err set: a rule
+ * is broken, or out of memory; out needs no shards_free then. */
+bool shards_parse(struct shards *out, const void *text, size_t len, struct parse_error *err);
+
+/* The tensor of this name, or NULL. */
+const struct shards_tensor *shards_find(const struct shards *, const char *name, size_t len);
+
+void shards_free(struct shards *);
+
+#endif
