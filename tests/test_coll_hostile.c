@@ -228,7 +228,7 @@ enum {
     WORD_STATUS = 40,
     WORD_01_BYTES = 136,
     WORD_1_BYTES = 148,
-    WORD_DENSITY = 184
+    WORD_DENSITY = 264
 };
 
 static size_t sealed(uint8_t *m, size_t len)
@@ -245,17 +245,17 @@ static size_t word(uint8_t *m, size_t len, uint32_t version, uint32_t said)
 }
 
 FIELD(word_version_1, len = word(m, WORD_1_BYTES, 1, WORD_1_BYTES))
-FIELD(word_version_3, len = word(m, len, 3, (uint32_t)len))
+FIELD(word_version_next, len = word(m, len, MSG_VERSION + 1, (uint32_t)len))
 FIELD(word_version_none, len = word(m, len, UINT32_MAX, (uint32_t)len))
-FIELD(word_longer, memset(m + len, 0, 40); len = word(m, len + 40, 3, (uint32_t)len + 40))
-FIELD(word_shorter, len = word(m, len - 8, 3, (uint32_t)len - 8))
+FIELD(word_longer, memset(m + len, 0, 40); len = word(m, len + 40, MSG_VERSION + 1, (uint32_t)len + 40))
+FIELD(word_shorter, len = word(m, len - 8, MSG_VERSION + 1, (uint32_t)len - 8))
 FIELD(word_of_01, memmove(m + 32, m + WORD_STATUS, WORD_01_BYTES - 32); len = sealed(m, WORD_01_BYTES))
 
-FIELD(word_unsealed, ref_put(m + WORD_VERSION, 4, 3))
-FIELD(word_other_length, len = word(m, len, 2, (uint32_t)len + 8))
-FIELD(word_longer_of_this_version, memset(m + len, 0, 8); len = word(m, len + 8, 2, (uint32_t)len + 8))
-FIELD(word_longer_than_it_says, memset(m + len, 0, 8); len = word(m, len + 8, 3, (uint32_t)len))
-FIELD(word_too_long, memset(m + len, 0, 4096); len = word(m, len + 4096, 3, (uint32_t)len + 4096))
+FIELD(word_unsealed, ref_put(m + WORD_VERSION, 4, MSG_VERSION + 1))
+FIELD(word_other_length, len = word(m, len, MSG_VERSION, (uint32_t)len + 8))
+FIELD(word_longer_of_this_version, memset(m + len, 0, 8); len = word(m, len + 8, MSG_VERSION, (uint32_t)len + 8))
+FIELD(word_longer_than_it_says, memset(m + len, 0, 8); len = word(m, len + 8, MSG_VERSION + 1, (uint32_t)len))
+FIELD(word_too_long, memset(m + len, 0, 4096); len = word(m, len + 4096, MSG_VERSION + 1, (uint32_t)len + 4096))
 FIELD(word_too_short, len = sealed(m, WORD_01_BYTES - 8))
 
 /* Not from 0 to 1: the next double above 1, infinity, NaNs, -0, the least double below 0. */
@@ -277,7 +277,7 @@ FIELD(poison_none, m[KIND] = MSG_POISON; ref_put(m + STATUS, 4, (uint32_t)no_sta
       len = MSG_BYTES)
 
 static const struct untruth version_lies[] = {
-    {"word_version_1", word_version_1, PICI_E_PEER},       {"word_version_3", word_version_3, PICI_E_PEER},
+    {"word_version_1", word_version_1, PICI_E_PEER},       {"word_version_next", word_version_next, PICI_E_PEER},
     {"word_version_none", word_version_none, PICI_E_PEER}, {"word_longer", word_longer, PICI_E_PEER},
     {"word_shorter", word_shorter, PICI_E_PEER},           {"word_of_01", word_of_01, PICI_E_PEER},
 };

@@ -61,15 +61,20 @@ static int objects(const char *text, size_t len)
     }
 }
 
-static const struct trace_event sent = {"send", 12.5, 12.500001234, 7,     0,   2,    5, 1, 1, PICI_COO,
-                                        0.01,   0,    1048624,      20544, {0}, NULL, 0, 0},
-                                received = {"recv",     1e6, 1e6 + 0.25, 8,    1,    0,   0,    2, 0,
-                                            PICI_DENSE, 1,   1,          4096, 4144, {0}, NULL, 0, 0},
-                                waited = {"wait", 3, 3, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, {0}, NULL, 0, 0},
-                                chosen = {"choose", 3,    3,  9, -1, -1,  -1,     -1, -1,
-                                          -1,       0.25, -1, 0, 0,  {0}, "ring", 1,  0.0012345},
-                                whole = {"all-reduce", 3,  4, UINT64_MAX, -1, -1,  -1,   -1, -1,
-                                         -1,           -1, 0, 100,        50, {0}, NULL, 0,  0};
+static const struct trace_event sent = {"send", 12.5,    12.500001234, 7,   0,    2, 5, 1,    1, PICI_COO, 0.01,
+                                        0,      1048624, 20544,        {0}, NULL, 0, 0, NULL, 0, 0,        0},
+                                received = {"recv", 1e6,  1e6 + 0.25, 8,   1,    0, 0, 2,    0, PICI_DENSE, 1,
+                                            1,      4096, 4144,       {0}, NULL, 0, 0, NULL, 0, 0,          0},
+                                waited = {"wait", 3, 3, 0,   -1,   -1, -1, -1,   -1, -1, -1,
+                                          0,      0, 0, {0}, NULL, 0,  0,  NULL, 0,  0,  0},
+                                chosen = {"choose", 3, 3, 9,   -1,     -1, -1,        -1,   -1, -1, 0.25,
+                                          -1,       0, 0, {0}, "ring", 1,  0.0012345, NULL, 0,  0,  0},
+                                whole = {"all-reduce", 3,  4,   UINT64_MAX, -1, -1, -1,   -1, -1, -1, -1, 0,
+                                         100,          50, {0}, NULL,       0,  0,  NULL, 0,  0,  0},
+                                lossy = {"all-reduce", 3,  4,   5,    -1, -1, -1,     -1,  -1, -1,           -1, 0,
+                                         100,          50, {0}, NULL, 0,  0,  "qsgd", 300, 2,  0.00123456789},
+                                coded = {"send", 3,   4,  5,   0,    0, 0, 1,      0, PICI_DENSE, -1,
+                                         0,      100, 50, {0}, NULL, 0, 0, "cast", 0, 0,          0};
 
 Test(coll_trace, lines)
 {
@@ -81,6 +86,8 @@ Test(coll_trace, lines)
     pici_trace_add(t, &waited);
     pici_trace_add(t, &chosen);
     pici_trace_add(t, &whole);
+    pici_trace_add(t, &lossy);
+    pici_trace_add(t, &coded);
     cr_assert_eq(pici_trace_close(t), PICI_OK);
     cr_expect_str_eq(
         contents(&len),
@@ -102,20 +109,43 @@ Test(coll_trace, lines)
         "9,"
         "\"density\":0.250000000,\"algorithm\":\"ring\",\"dense\":1,\"predicted_us\":1234.500}},\n"
         "{\"name\":\"all-reduce\",\"ph\":\"X\",\"pid\":3,\"tid\":3,\"ts\":3000000.000,\"dur\":1000000.000,\"args\":"
-        "{\"sequence\":18446744073709551615,\"dense_bytes\":100,\"wire_bytes\":50}}]\n");
+        "{\"sequence\":18446744073709551615,\"dense_bytes\":100,\"wire_bytes\":50}},\n"
+        "{\"name\":\"all-reduce\",\"ph\":\"X\",\"pid\":3,\"tid\":3,\"ts\":3000000.000,\"dur\":1000000.000,\"args\":"
+        "{\"sequence\":5,\"dense_bytes\":100,\"wire_bytes\":50,\"values\":\"qsgd\",\"events\":300,\"nonfinite\":2,"
+        "\"lost\":1.234568e-3}},\n"
+        "{\"name\":\"send\",\"ph\":\"X\",\"pid\":3,\"tid\":0,\"ts\":3000000.000,\"dur\":1000000.000,\"args\":{"
+        "\"sequence\":5,"
+        "\"phase\":\"reduce-scatter\",\"step\":0,\"slice\":0,\"peer\":1,\"inter\":0,\"format\":\"dense\",\"dense_"
+        "bytes\":100,"
+        "\"wire_bytes\":50,\"values\":\"cast\"}}]\n");
 }
 
 /* More than a buffer of the longest events there can be. */
 Test(coll_trace, many)
 {
     enum { N = 5000 };
-    struct trace_event e = {
-        "reduce-scatter",  1e9,         1e10,
-        UINT64_MAX,        0,           INT32_MAX,
-        INT32_MAX,         INT32_MAX,   1,
-        PICI_HYBRID,       0.999999999, 1,
-        UINT64_MAX,        UINT64_MAX,  {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX},
-        "nodes-recursive", 1,           1e9};
+    struct trace_event e = {"reduce-scatter",
+                            1e9,
+                            1e10,
+                            UINT64_MAX,
+                            0,
+                            INT32_MAX,
+                            INT32_MAX,
+                            INT32_MAX,
+                            1,
+                            PICI_HYBRID,
+                            0.999999999,
+                            1,
+                            UINT64_MAX,
+                            UINT64_MAX,
+                            {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX},
+                            "nodes-recursive",
+                            1,
+                            1e9,
+                            "qsgd",
+                            UINT64_MAX,
+                            UINT64_MAX,
+                            1e300};
     struct trace *t;
     size_t len;
     cr_assert_eq(pici_trace_open(&t, path, 3), PICI_OK);

@@ -64,17 +64,23 @@ PICI_API const char *pici_algorithm_name(enum pici_algorithm);
 struct pici_coll_stats {
     size_t size;
     uint64_t wire_bytes;             /* bytes of all messages sent, prefixes and agreement rounds included */
-    uint64_t dense_bytes;            /* the bytes of the same messages if all their blocks were dense */
+    uint64_t dense_bytes;            /* the bytes of the same messages if all were dense blocks of the elements */
     uint64_t sends[4];               /* blocks sent, by enum pici_format; forwarded ones too */
     double encode_s;                 /* seconds: counting nonzeros, encoding, assembling messages */
     double decode_s;                 /* seconds: adding and decoding */
     double wait_s;                   /* seconds waiting in pici_wait or in a blocking call, agreement rounds included */
     uint64_t tiles[PICI_CONTAINERS]; /* tiles of the hybrid blocks sent, by enum pici_container; forwarded ones too */
     uint64_t inter_bytes;            /* those of wire_bytes that went to ranks of other nodes */
+    uint64_t events;          /* elements that this rank has narrowed with a value codec, each as often as it was.
+                                      * If several ranks narrow the same sum, the lowest of them counts it */
+    double narrow_s, widen_s; /* seconds of encode_s and decode_s: narrowing elements, and widening them */
+    uint64_t nonfinite;       /* buckets (QSGD), units (ZFP) or elements (CAST) that were not finite */
+    double lost;              /* the sum over the events of (x - D(x))^2, x an element and D(x) what receivers
+                                      * decode, where both are finite */
 };
 #define PICI_COLL_STATS_INIT                                                                                           \
     {                                                                                                                  \
-        sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0, {0}, 0                                            \
+        sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0                             \
     }
 
 /* Tuning: parameters of all calls on a communicator. Their initial values are those of the environment when the
@@ -209,12 +215,15 @@ struct pici_coll_opts {
                      * 50e-6 */
     int agree; /* =. Of calls on neighbourhood plans (pici/neighbor.h): > 0: they end with a round in which all ranks
                 * learn whether the call succeeded everywhere; 0: they do not. No effect on others, which always do */
-    unsigned reserved; /* 0 */
+    unsigned reserved;                /* 0 */
+    const struct pici_values *values; /* = but for its residual. The codec that rounds the elements of messages; NULL:
+                                       * results are exact. It is copied; the residual is in use until the call ends.
+                                       * Calls on neighbourhood plans: PICI_E_UNSUPPORTED */
 };
 #define PICI_COLL_OPTS_INIT                                                                                            \
     {                                                                                                                  \
         sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, 0,   \
-            PICI_ZEROS_EXACT, 0, 0, 0, 0, 0                                                                            \
+            PICI_ZEROS_EXACT, 0, 0, 0, 0, 0, NULL                                                                      \
     }
 
 /* The three collectives. Counts are elements, here called [count]. Buffers are in host byte order and may have any
@@ -225,13 +234,14 @@ struct pici_coll_opts {
  * recv is unspecified unless PICI_OK is returned.
  *
  * Errors found before anything is sent; they do not break the communicator:
- *   PICI_E_ARG          null communicator, or a size in opts or stats below that of the first version
+ *   PICI_E_ARG          null communicator, a size in opts, stats or values below that of the first version, or a
+ *                       member of values out of range
  *   PICI_E_UNSUPPORTED  a dtype, op, algorithm, format or option that this version does not have, or an algorithm that
  *                       cannot do this collective
  *   PICI_E_BROKEN       an earlier call failed
  * Errors that all ranks return; they break the communicator:
- *   PICI_E_ARG          on some rank: null buffer, overlap, more bytes than an address space holds, an option out of
- *                       range
+ *   PICI_E_ARG          on some rank: null buffer, overlap (of a residual too), more bytes than an address space
+ *                       holds, an option out of range
  *   PICI_E_PEER         ranks made different calls, run different versions of the library, or a peer is gone
  *   PICI_E_UNSUPPORTED  the transport cannot carry this algorithm's messages
  *   PICI_E_SPACE        opts->scratch is too small on some rank

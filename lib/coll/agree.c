@@ -29,7 +29,18 @@ enum {
     CALL_NODES = 32,
     CALL_TUNE = 40,
     CALL_DENSITY = 48,
-    CALL_LATENCY = 56
+    CALL_LATENCY = 56,
+    CALL_CODEC = 64, /* the value codec, and its parameters; all zeros if it is exact */
+    CALL_PHASES = 65,
+    CALL_BITS = 66,
+    CALL_NORM = 67,
+    CALL_ROUNDING = 68,
+    CALL_BUCKET = 72,
+    CALL_CAST = 76,
+    CALL_PARAM = 80,
+    CALL_SEED = 88,
+    CALL_NX = 96,
+    CALL_NY = 100
 };
 
 /* The kind of a neighbourhood all-gather. Its ranks may contribute different numbers of elements; in hello, the density
@@ -70,6 +81,21 @@ static void store_double(uint8_t *p, double x)
     store_le64(p, bits);
 }
 
+static void describe_values(uint8_t *p, const struct values *v)
+{
+    p[CALL_CODEC] = (uint8_t)v->codec->id;
+    p[CALL_PHASES] = (uint8_t)v->phases;
+    p[CALL_BITS] = (uint8_t)v->bits;
+    p[CALL_NORM] = (uint8_t)v->norm;
+    p[CALL_ROUNDING] = (uint8_t)v->rounding;
+    store_le32(p + CALL_BUCKET, v->bucket);
+    store_le32(p + CALL_CAST, (uint32_t)v->cast);
+    store_double(p + CALL_PARAM, v->param);
+    store_le64(p + CALL_SEED, v->seed);
+    store_le32(p + CALL_NX, v->nx);
+    store_le32(p + CALL_NY, v->ny);
+}
+
 static void describe(uint8_t *p, const struct pici_request *r)
 {
     const struct coll_call *c = &r->call;
@@ -88,6 +114,9 @@ static void describe(uint8_t *p, const struct pici_request *r)
     store_le64(p + CALL_TUNE, c->tune);
     store_double(p + CALL_DENSITY, c->hint);
     store_double(p + CALL_LATENCY, c->latency);
+    memset(p + CALL_CODEC, 0, AGREE_CALL_BYTES - CALL_CODEC);
+    if (c->values.phases)
+        describe_values(p, &c->values);
 }
 
 static double load_double(const uint8_t *p)
@@ -98,13 +127,16 @@ static double load_double(const uint8_t *p)
     return x;
 }
 
-/* Note in words how two calls differ, if it is in what the choice of an algorithm goes by. */
+/* Note in words how two calls differ, if it is in a number that is not an integer, or in what the choice of an
+ * algorithm goes by. */
 static void explain_choice(struct pici_comm *comm, const struct coll_agreement *a)
 {
     static const struct {
         const char *what;
         int at;
-    } field[] = {{"option density", CALL_DENSITY}, {"option latency", CALL_LATENCY}};
+    } field[] = {{"option density", CALL_DENSITY},
+                 {"option latency", CALL_LATENCY},
+                 {"option values: rate or tolerance", CALL_PARAM}};
     const unsigned long lower = a->low_rank, higher = a->high_rank;
     for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
         const double x = load_double(a->low + field[i].at), y = load_double(a->high + field[i].at);
@@ -131,6 +163,12 @@ static const char *op_name(uint64_t op)
 {
     static const char *const names[] = {"sum", "avg", "min", "max"};
     return op < sizeof names / sizeof *names ? names[op] : NULL;
+}
+
+static const char *codec_name(uint64_t id)
+{
+    static const char *const names[] = {"exact", "cast", "QSGD", "ZFP"};
+    return id < sizeof names / sizeof *names ? names[id] : NULL;
 }
 
 static const char *algorithm_name(uint64_t a)
@@ -161,7 +199,17 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
                  {"number of the call", CALL_SEQUENCE, 8, NULL},
                  {"plan", CALL_PLAN, 1, NULL},
                  {"node map", CALL_NODES, 8, NULL},
-                 {"use of the density history (PICI_TUNE_HISTORY)", CALL_HISTORY, 1, NULL}};
+                 {"use of the density history (PICI_TUNE_HISTORY)", CALL_HISTORY, 1, NULL},
+                 {"option values: codec", CALL_CODEC, 1, codec_name},
+                 {"option values: phases", CALL_PHASES, 1, NULL},
+                 {"option values: cast", CALL_CAST, 4, dtype_name},
+                 {"option values: bits, or rate and tolerance", CALL_BITS, 1, NULL},
+                 {"option values: norm, or version of ZFP's streams", CALL_NORM, 1, NULL},
+                 {"option values: rounding", CALL_ROUNDING, 1, NULL},
+                 {"option values: bucket", CALL_BUCKET, 4, NULL},
+                 {"option values: seed", CALL_SEED, 8, NULL},
+                 {"option values: nx", CALL_NX, 4, NULL},
+                 {"option values: ny", CALL_NY, 4, NULL}};
     const uint8_t *l = a->low, *h = a->high;
     if (l[CALL_KIND] != h[CALL_KIND]) {
         pici_coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)a->low_rank,

@@ -51,8 +51,8 @@ static int busy(const struct pici_request *r)
     int busy = !l->slices;
     for (int i = 0; i < l->window && r->engine->asynchronous; i++) {
         const enum coll_stage stage = r->runs[i].stage;
-        busy |= stage == STAGE_COUNTING || stage == STAGE_MAKING || stage == STAGE_LOOKING || stage == STAGE_FIRST ||
-                stage == STAGE_TAKING;
+        busy |= stage == STAGE_NARROWING || stage == STAGE_COUNTING || stage == STAGE_MAKING ||
+                stage == STAGE_LOOKING || stage == STAGE_FIRST || stage == STAGE_TAKING;
     }
     return busy;
 }
@@ -200,6 +200,8 @@ static enum pici_status begin(struct pici_request *r)
         run->message = -1;
         if (r->room.sums)
             run->acc = r->room.sums + (size_t)i * (size_t)l->limits.sums * l->slice * c->width;
+        if (l->arrays)
+            run->narrowed = r->room.arrays + (size_t)i * ((size_t)l->limits.segments + 1) * l->parts;
         pici_slice_begin(r, run, (uint64_t)i);
     }
     void *mark = r->mark;

@@ -14,6 +14,7 @@
 
 #include "codec/block.h"
 #include "pici/coll.h"
+#include "values/values.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,6 +33,8 @@ struct engine_needs {
     int lanes;                         /* slices in flight */
     size_t messages;                   /* bytes for messages, COLL_ALIGN-aligned */
     size_t sums;                       /* bytes for sums, COLL_ALIGN-aligned */
+    size_t arrays;                     /* bytes for arrays of a value codec, COLL_ALIGN-aligned */
+    size_t temp;                       /* bytes for fold and widen; 0: COLL_TEMP_BYTES */
     unsigned device : 1, checksum : 1; /* messages are in a GPU's memory; blocks are to have a checksum */
     void *memory;                      /* the caller's scratch, to be used instead of the engine's, or NULL */
     size_t memory_bytes;
@@ -39,8 +42,22 @@ struct engine_needs {
 
 /* The memory that it provides. */
 struct engine_room {
-    uint8_t *messages, *sums;
-    uint8_t *temp; /* COLL_TEMP_BYTES for fold; NULL where the engine has its own */
+    uint8_t *messages, *sums, *arrays;
+    uint8_t *temp; /* for fold and widen; NULL where the engine has its own */
+};
+
+/* What widen does with the elements. */
+enum engine_widen {
+    WIDEN_PLACE, /* dst = they */
+    WIDEN_FOLD   /* dst = dst op they */
+};
+
+/* What a call makes of elements that a value codec represents. */
+struct engine_values {
+    const struct values *values;
+    enum pici_op op;
+    int by_value; /* -0.0 becomes +0.0, and with `quiet` NaNs become quiet, as in positive_zeros */
+    int quiet;
 };
 
 struct pici_engine {
@@ -108,6 +125,17 @@ struct pici_engine {
     /* The same for a block of n elements that this engine's encode made, len bytes in a message. */
     enum pici_status (*fold_own)(struct pici_lane *, void *dst, const uint8_t *block, size_t len, uint64_t n,
                                  enum pici_dtype, enum pici_op, void *temp, uint64_t temp_elements);
+
+    /* A value codec's functions, which values/values.h describes. narrow writes arrays; made [VALUES_ARRAYS] and loss
+     * are valid when the lane is ready, and must stay until then. widen reads arrays, which are untrusted, and writes n
+     * elements, or adds them to what is there. temp [temp_bytes, for at least one unit of elements]: for widened
+     * elements. PICI_E_UNSUPPORTED: the engine has not this codec. */
+    enum pici_status (*narrow)(struct pici_lane *, const struct values *, const struct values_where *,
+                               void *const out[VALUES_ARRAYS], uint64_t made[VALUES_ARRAYS], const void *src,
+                               uint64_t n, struct values_loss *loss);
+    enum pici_status (*widen)(struct pici_lane *, const struct engine_values *, enum engine_widen, void *dst,
+                              uint64_t n, const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS],
+                              void *temp, size_t temp_bytes);
 
     /* Add the number of tiles of each container in a hybrid block that this rank has made or checked. Adds nothing for
      * other blocks, or if the host does not see messages. Done on return. */

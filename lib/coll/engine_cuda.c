@@ -245,6 +245,10 @@ static enum pici_status gpu_room(void *self, const struct engine_needs *needs, s
         snprintf(g->error, sizeof g->error, "device %d is current, the communicator's is %d", device, g->device);
         return PICI_E_DEVICE;
     }
+    if (needs->arrays) {
+        snprintf(g->error, sizeof g->error, "value codecs are for buffers in the host's memory");
+        return PICI_E_UNSUPPORTED;
+    }
     if (needs->memory) {
         snprintf(g->error, sizeof g->error, "scratch memory of the caller's is for buffers in the host's");
         return PICI_E_UNSUPPORTED;
@@ -628,6 +632,23 @@ static enum pici_status gpu_fold_own(struct pici_lane *l, void *dst, const uint8
     return gpu_fold(l, dst, block, &b, op, temp, temp_elements);
 }
 
+/* Never called: room refuses value codecs. */
+static enum pici_status gpu_narrow(struct pici_lane *l, const struct values *v, const struct values_where *where,
+                                   void *const out[VALUES_ARRAYS], uint64_t made[VALUES_ARRAYS], const void *src,
+                                   uint64_t n, struct values_loss *loss)
+{
+    (void)l, (void)v, (void)where, (void)out, (void)made, (void)src, (void)n, (void)loss;
+    return PICI_E_UNSUPPORTED;
+}
+
+static enum pici_status gpu_widen(struct pici_lane *l, const struct engine_values *e, enum engine_widen how, void *dst,
+                                  uint64_t n, const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS],
+                                  void *temp, size_t temp_bytes)
+{
+    (void)l, (void)e, (void)how, (void)dst, (void)n, (void)in, (void)have, (void)temp, (void)temp_bytes;
+    return PICI_E_UNSUPPORTED;
+}
+
 static void gpu_containers(struct pici_lane *l, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t len)
 {
     struct pici_mix mix = PICI_MIX_INIT;
@@ -671,6 +692,8 @@ static const struct pici_engine engine = {
     .decode = gpu_decode,
     .fold = gpu_fold,
     .fold_own = gpu_fold_own,
+    .narrow = gpu_narrow,
+    .widen = gpu_widen,
     .containers = gpu_containers,
     .divide = gpu_divide,
 };

@@ -53,7 +53,8 @@ static enum pici_status host_room(void *self, const struct engine_needs *needs, 
                                   struct pici_lane **lanes)
 {
     struct host *h = self;
-    const size_t all = needs->messages + needs->sums + COLL_TEMP_BYTES + COLL_ALIGN;
+    const size_t temp = needs->temp ? needs->temp : COLL_TEMP_BYTES;
+    const size_t all = needs->messages + needs->sums + needs->arrays + temp + COLL_ALIGN;
     h->error[0] = '\0';
     for (int i = 0; i < needs->lanes; i++)
         lanes[i] = &h->lane[i];
@@ -72,7 +73,8 @@ static enum pici_status host_room(void *self, const struct engine_needs *needs, 
     at += -(uintptr_t)at % COLL_ALIGN;
     room->messages = at;
     room->sums = at + needs->messages;
-    room->temp = room->sums + needs->sums;
+    room->arrays = room->sums + needs->sums;
+    room->temp = room->arrays + needs->arrays;
     return PICI_OK;
 }
 
@@ -279,6 +281,52 @@ static enum pici_status host_fold_own(struct pici_lane *lane, void *dst, const u
     return s ? s : host_fold(lane, dst, block, &b, op, temp, temp_elements);
 }
 
+/* ---- values */
+
+static enum pici_status host_narrow(struct pici_lane *lane, const struct values *v, const struct values_where *where,
+                                    void *const out[VALUES_ARRAYS], uint64_t made[VALUES_ARRAYS], const void *src,
+                                    uint64_t n, struct values_loss *loss)
+{
+    (void)lane;
+    return v->codec->narrow(v, where, out, made, src, n, loss);
+}
+
+/* Add widened elements, which are not in blocks. */
+static void add(uint8_t *dst, const uint8_t *src, uint64_t n, enum pici_dtype dtype, enum pici_op op)
+{
+    if (op == PICI_MIN || op == PICI_MAX)
+        pici_reduce(dst, src, (size_t)n, (unsigned)dtype, op == PICI_MAX);
+    else
+        pici_isa()->add[dtype]->dense(dst, src, (size_t)n);
+}
+
+/* In pieces that stay in a core's cache until they are added, or until their zeros have lost their signs. Arrays of no
+ * elements are checked too. */
+static enum pici_status host_widen(struct pici_lane *lane, const struct engine_values *e, enum engine_widen how,
+                                   void *dst, uint64_t n, const void *const in[VALUES_ARRAYS],
+                                   const uint64_t have[VALUES_ARRAYS], void *temp, size_t temp_bytes)
+{
+    const struct values *v = e->values;
+    const size_t width = pici_dtype_width(v->dtype), most = COLL_TEMP_BYTES < temp_bytes ? COLL_TEMP_BYTES : temp_bytes;
+    const uint64_t unit = v->codec->unit(v), piece = most / width >= unit ? most / width / unit * unit : unit;
+    enum pici_status s;
+    uint64_t at = 0, now;
+    (void)lane;
+    do {
+        uint8_t *there = (uint8_t *)dst + at * width, *to = how == WIDEN_FOLD ? temp : there;
+        now = n - at < piece ? n - at : piece;
+        s = v->codec->widen(v, to, at, now, n, in, have);
+        if (s || !now)
+            break;
+        if (how == WIDEN_FOLD)
+            add(there, to, now, v->dtype, e->op);
+        else if (e->by_value)
+            pici_positive_zeros(to, to, (size_t)now, (unsigned)v->dtype, e->quiet);
+        at += now;
+    } while (at < n);
+    return s;
+}
+
 static void host_divide(struct pici_lane *lane, void *dst, uint64_t n, enum pici_dtype dtype, int ranks)
 {
     (void)lane;
@@ -311,6 +359,8 @@ const struct pici_engine pici_engine_host = {
     .decode = host_decode,
     .fold = host_fold,
     .fold_own = host_fold_own,
+    .narrow = host_narrow,
+    .widen = host_widen,
     .containers = host_containers,
     .divide = host_divide,
 };

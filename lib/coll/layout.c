@@ -49,13 +49,18 @@ enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_com
         (unsigned)o->zeros > PICI_ZEROS_BY_VALUE ||
         (o->zeros && c->kind != PICI_ALL_GATHER && (c->op == PICI_MIN || c->op == PICI_MAX)))
         return PICI_E_UNSUPPORTED;
-    return comm->broken || comm->generation != pici_coll_generation() ? PICI_E_BROKEN : PICI_OK;
+    struct values values;
+    s = pici_values_settle(&values, o->values, c->dtype, c->op);
+    s = s ? s : c->plan && values.phases ? PICI_E_UNSUPPORTED : pici_values_count(&values, c->count);
+    return s ? s : comm->broken || comm->generation != pici_coll_generation() ? PICI_E_BROKEN : PICI_OK;
 }
 
 /* A number for what the choice of an algorithm is made from, besides the call itself; 0: nothing. */
 static uint64_t basis_of(const struct coll_call *c, const struct pici_comm *comm, const struct pici_coll_opts *o)
 {
     uint64_t hash = comm->chooser->tune.hash;
+    if (c->values.phases)
+        return 0; /* times of calls with a value codec are not predicted */
     if (!comm->chooser->tuned) {
         uint8_t bandwidth[POLICY_LINKS * 8];
         if (c->algorithm || !(o->density > 0 || o->latency > 0))
@@ -99,7 +104,8 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
     const int p = comm->ranks;
     const struct schedule *usual = pici_schedule(d->algorithm);
     c->width = pici_dtype_width(c->dtype);
-    int wrong = pici_values_settle(&c->values, NULL, c->dtype, c->op) != PICI_OK;
+    int wrong = pici_values_settle(&c->values, o->values, c->dtype, c->op) != PICI_OK; /* never: it was checked */
+    c->residual = c->values.phases ? o->values->residual : NULL;
     c->by_value =
         fmt_is_float((unsigned)c->dtype) &&
         (c->kind == PICI_ALL_GATHER ? o->zeros == PICI_ZEROS_BY_VALUE : c->op == PICI_SUM || c->op == PICI_AVG);
@@ -109,7 +115,7 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
     c->format = o->format != PICI_AUTO ? o->format : d->format;
     c->timeout_ms = o->timeout_ms ? o->timeout_ms : d->timeout_ms;
     c->checksum = o->checksum ? o->checksum > 0 : d->checksum;
-    c->vendor = o->vendor ? o->vendor > 0 : d->vendor;
+    c->vendor = !c->values.phases && (o->vendor ? o->vendor > 0 : d->vendor);
     c->window = o->window ? o->window : d->window;
     const uint64_t usual_slice = comm->transport.memory == PICI_MEMORY_DEVICE ? SLICE_ON_GPU : SLICE;
     c->slice_bytes = o->slice_bytes ? o->slice_bytes : d->slice_bytes ? d->slice_bytes : usual_slice;
@@ -168,6 +174,10 @@ int pici_coll_buffers_wrong(const struct coll_call *c, const struct pici_comm *c
     if (!c->send || !c->recv)
         return 1;
     const uint64_t one = c->count * c->width, all = c->total * c->width, own = (uint64_t)comm->rank * one;
+    const uint64_t sent = c->kind == PICI_ALL_GATHER ? one : all, received = c->kind == PICI_REDUCE_SCATTER ? one : all;
+    if (c->residual &&
+        (pici_overlap(c->residual, sent, c->send, sent) || pici_overlap(c->residual, sent, c->recv, received)))
+        return 1;
     switch (c->kind) {
     case PICI_ALL_GATHER: return c->send != c->recv + own && pici_overlap(c->send, one, c->recv, all);
     case PICI_REDUCE_SCATTER: return c->recv != c->send + own && pici_overlap(c->send, all, c->recv, one);
@@ -181,7 +191,9 @@ int pici_coll_buffers_wrong(const struct coll_call *c, const struct pici_comm *c
 static void segment_of(const struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c,
                        int segment, uint64_t *first, uint64_t *n)
 {
-    int rank = comm->order[segment];
+    const int rank = comm->order[segment];
+    const uint64_t whole = c->kind == PICI_ALL_REDUCE && c->values.nx ? c->values.codec->unit(&c->values) : 1,
+                   units = c->total / whole + (c->total % whole != 0);
     if (c->plan) {
         *first = 0;
         *n = segment == comm->position ? c->count : c->longest;
@@ -189,12 +201,16 @@ static void segment_of(const struct coll_layout *l, const struct pici_comm *comm
         *first = 0;
         *n = c->total;
     } else if (c->kind == PICI_ALL_REDUCE && l->schedule->by_node) {
-        pici_schedule_segment_by_node(c->total, &comm->on_nodes, segment, first, n);
+        pici_schedule_segment_by_node(units, &comm->on_nodes, segment, first, n);
     } else if (c->kind == PICI_ALL_REDUCE) {
-        pici_schedule_segment(c->total, comm->ranks, rank, first, n);
+        pici_schedule_segment(units, comm->ranks, rank, first, n);
     } else {
         *first = (uint64_t)rank * c->count;
         *n = c->count;
+    }
+    if (whole > 1 && !l->schedule->undivided) {
+        *first = *first * whole < c->total ? *first * whole : c->total;
+        *n = *n * whole < c->total - *first ? *n * whole : c->total - *first;
     }
 }
 
@@ -236,19 +252,59 @@ static void cut(struct coll_layout *l, const struct pici_comm *comm, const struc
 }
 
 /* The bytes of the longest block of n elements in any format; 0: more than size_t holds. */
-static size_t longest_block(const struct coll_call *c, uint64_t n)
+static size_t longest_block(enum pici_dtype dtype, uint64_t n)
 {
     size_t longest = 0;
-    const struct pici_codec *codec = c->values.codec;
-    for (int array = 0; array < codec->arrays; array++)
-        for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
-            const size_t bound =
-                pici_bound((enum pici_format)f, codec->dtype(&c->values, array), codec->most(&c->values, array, n));
-            if (!bound)
-                return 0;
-            longest = bound > longest ? bound : longest;
-        }
+    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
+        const size_t bound = pici_bound((enum pici_format)f, dtype, n);
+        if (!bound)
+            return 0;
+        longest = bound > longest ? bound : longest;
+    }
     return longest;
+}
+
+/* The most bytes that a message has for n elements of a segment, exact or as the arrays of the value codec; 0: more
+ * than size_t holds. */
+static size_t longest_blocks(const struct coll_call *c, uint64_t n)
+{
+    const struct values *v = &c->values;
+    const size_t exact = longest_block(c->dtype, n);
+    size_t coded = 0;
+    for (int i = 0; i < v->codec->arrays && v->phases && exact; i++) {
+        const size_t block = longest_block(v->codec->dtype(v, i), v->codec->most(v, i, n));
+        if (!block || block > SIZE_MAX / 2 - coded)
+            return 0;
+        coded += block;
+    }
+    return coded > exact ? coded : exact;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
+}
+
+/* Memory for the arrays of the value codec: those that a message of each slice in flight is made of, and those of a
+ * segment that is taken in. Returns whether that is more than size_t holds. */
+static int lay_out_arrays(struct coll_layout *l, const struct coll_call *c)
+{
+    const struct values *v = &c->values;
+    uint64_t arrays;
+    l->temp = COLL_TEMP_BYTES;
+    if (!v->phases)
+        return 0;
+    for (int i = 0; i < v->codec->arrays; i++) { /* fits, since a message of them does */
+        l->part[i] = aligned((size_t)v->codec->most(v, i, l->slice) * pici_dtype_width(v->codec->dtype(v, i)));
+        l->parts += l->part[i];
+    }
+    const uint64_t unit = v->codec->unit(v) * c->width; /* not more than a slice */
+    l->temp = unit > COLL_TEMP_BYTES ? (size_t)unit : COLL_TEMP_BYTES;
+    if (!fmt_muladd(&arrays, l->parts, ((uint64_t)l->limits.segments + 1) * (uint64_t)l->window, 0) ||
+        arrays > SIZE_MAX / 4)
+        return 1;
+    l->arrays = l->slices ? (size_t)arrays : 0;
+    return 0;
 }
 
 static struct schedule_call shape_of(const struct pici_comm *comm, const struct coll_call *c)
@@ -271,14 +327,13 @@ static enum pici_status new_layout(struct coll_layout *l, const struct schedule 
     l->steps = schedule->steps(schedule, &l->shape);
     cut(l, comm, c);
     const struct schedule_limits *most = &l->limits;
-    const uint64_t blocks = (uint64_t)most->segments * (uint64_t)c->values.codec->arrays;
-    const size_t block = longest_block(c, l->slice);
+    const size_t blocks = longest_blocks(c, l->slice); /* of a segment */
     l->buffers = l->window * (most->receives + most->sends + most->kept);
     uint64_t message, messages, sums, all;
-    if (!block || !fmt_muladd(&message, block, blocks, MSG_BYTES + COLL_ALIGN - 1) ||
+    if (!blocks || !fmt_muladd(&message, blocks, (uint64_t)most->segments, MSG_BYTES + COLL_ALIGN - 1) ||
         !fmt_muladd(&messages, message &= ~(uint64_t)(COLL_ALIGN - 1), (uint64_t)l->buffers, 0) ||
         !fmt_muladd(&sums, l->slice * c->width, (uint64_t)most->sums * (uint64_t)l->window, 0) ||
-        !fmt_muladd(&all, 1, messages, sums) || all > SIZE_MAX / 2)
+        !fmt_muladd(&all, 1, messages, sums) || all > SIZE_MAX / 2 || lay_out_arrays(l, c))
         return PICI_E_ARG;
     l->message = (size_t)message;
     l->messages = l->slices ? (size_t)messages : 0;
@@ -290,7 +345,7 @@ static enum pici_status new_layout(struct coll_layout *l, const struct schedule 
 static int same_values(const struct values *a, const struct values *b)
 {
     return a->codec == b->codec && a->phases == b->phases && a->cast == b->cast && a->bits == b->bits &&
-           a->bucket == b->bucket && a->nx == b->nx && a->ny == b->ny;
+           a->bucket == b->bucket && a->param == b->param && a->nx == b->nx && a->ny == b->ny;
 }
 
 /* The last layout is kept: what a small call takes is mostly such work. */
@@ -311,7 +366,7 @@ static enum pici_status lay_out(struct coll_layout *l, const struct schedule *sc
 
 size_t pici_layout_scratch(const struct coll_layout *l)
 {
-    return l->messages ? l->messages + l->sums + COLL_TEMP_BYTES + COLL_ALIGN : 0;
+    return l->messages ? l->messages + l->sums + l->arrays + l->temp + COLL_ALIGN : 0;
 }
 
 /* AUTO without a prediction. Doubling is for one slice, however short the caller wants slices to be. */
@@ -320,6 +375,8 @@ static enum pici_status lay_out_usual(struct coll_layout *l, const struct pici_c
     const struct schedule_call shape = shape_of(comm, c);
     if (comm->forced)
         return lay_out(l, comm->forced, comm, c);
+    if (c->values.phases) /* the fewest encodings, unless links are shared */
+        return lay_out(l, pici_schedule(comm->nodes == comm->ranks ? PICI_ALGO_SPLIT : PICI_ALGO_RING), comm, c);
     enum pici_algorithm id = pici_schedule_usual(&shape, comm->paired_only, !c->tune);
     if (id == PICI_ALGO_DOUBLING) {
         if (!lay_out(l, pici_schedule(id), comm, c) && l->slices <= 1)
@@ -332,8 +389,8 @@ static enum pici_status lay_out_usual(struct coll_layout *l, const struct pici_c
 int pici_layout_early(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
     return c->kind == PICI_ALL_REDUCE && pici_early_ranks(comm->ranks) && comm->in_order && c->total &&
-           c->total * c->width <= EARLY_DATA && MSG_BYTES + longest_block(c, c->total) <= EARLY_MESSAGE &&
-           c->values.codec->arrays == 1 && !pici_layout_choose(l, comm, c) && l->schedule->id == PICI_ALGO_DOUBLING &&
+           c->total * c->width <= EARLY_DATA && MSG_BYTES + longest_block(c->dtype, c->total) <= EARLY_MESSAGE &&
+           !c->values.phases && !pici_layout_choose(l, comm, c) && l->schedule->id == PICI_ALGO_DOUBLING &&
            l->slices == 1;
 }
 
@@ -432,7 +489,7 @@ static enum pici_status lay_out_plan(struct coll_layout *l, const struct pici_co
         l->slice = l->slice ? l->slice : unit;
         l->slices = c->longest / l->slice + (c->longest % l->slice != 0);
         l->window = (uint64_t)c->window <= l->slices ? c->window : l->slices ? (int)l->slices : 1;
-        l->block = longest_block(c, l->slice < c->longest ? l->slice : c->longest);
+        l->block = longest_block(c->dtype, l->slice < c->longest ? l->slice : c->longest);
         if (!l->block || c->plan->blocks[route] > SIZE_MAX / 4 / COLL_MAX_WINDOW / l->block)
             return PICI_E_ARG;
         const uint64_t one = c->plan->blocks[route] * l->block;
@@ -485,6 +542,7 @@ static void keep_most(struct coll_layout *most, const struct coll_layout *l)
     KEEP_MOST(message);
     KEEP_MOST(messages);
     KEEP_MOST(sums);
+    KEEP_MOST(temp);
 }
 
 enum pici_status pici_layout_most(struct coll_layout *most, const struct pici_comm *comm, const struct coll_call *c)

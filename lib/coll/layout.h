@@ -33,16 +33,19 @@ struct coll_layout {
     struct schedule_call shape;
     struct schedule_limits limits;
     int steps;
-    int segments;          /* of the data: one a rank, or one */
-    uint64_t slice;        /* elements of a slice, a multiple of TILE */
-    uint64_t slices;       /* of a segment; the last may be empty; 0: there is no data to exchange */
-    int window;            /* slices at a time */
-    int buffers;           /* for messages */
-    size_t message;        /* bytes of a buffer */
-    size_t block;          /* neighbourhood calls: of the longest block */
-    size_t messages, sums; /* bytes of all buffers, and of the sums outside the receive buffer */
-    struct choice choice;  /* that the schedule is from; seconds < 0: it was not predicted */
-    int dense;             /* all messages are dense: this was chosen, and is not an option of the call */
+    int segments;               /* of the data: one a rank, or one */
+    uint64_t slice;             /* elements of a slice, a multiple of TILE */
+    uint64_t slices;            /* of a segment; the last may be empty; 0: there is no data to exchange */
+    int window;                 /* slices at a time */
+    int buffers;                /* for messages */
+    size_t message;             /* bytes of a buffer */
+    size_t block;               /* neighbourhood calls: of the longest block */
+    size_t messages, sums;      /* bytes of all buffers, and of the sums outside the receive buffer */
+    size_t part[VALUES_ARRAYS]; /* bytes of an array of the value codec, for a slice of a segment */
+    size_t parts, arrays;       /* of all arrays of such a slice; of those of all slices in flight */
+    size_t temp;                /* for elements that are widened or decoded to be added */
+    struct choice choice;       /* that the schedule is from; seconds < 0: it was not predicted */
+    int dense;                  /* all messages are dense: this was chosen, and is not an option of the call */
 };
 
 struct coll_call {
@@ -76,6 +79,7 @@ struct coll_call {
     int history;          /* whether densities counted in earlier calls are used */
     uint64_t tune;        /* hash of what the choice of an algorithm is made from; 0: of the call alone */
     struct values values; /* the value codec with its parameters */
+    uint8_t *residual;    /* where this rank's encodings add what they lose, as long as send; or NULL */
     struct pici_coll_stats *stats;
     void *memory; /* the caller's scratch, or NULL */
     size_t memory_bytes;

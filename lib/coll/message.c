@@ -34,7 +34,7 @@ void pici_msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *m)
 
 enum pici_status pici_msg_get(struct msg_prefix *m, const uint8_t *p, size_t len)
 {
-    if (len < MSG_BYTES || load_le32(p + AT_MAGIC) != MSG_MAGIC || p[AT_KIND] > MSG_CLOSING)
+    if (len < MSG_BYTES || load_le32(p + AT_MAGIC) != MSG_MAGIC || p[AT_KIND] > MSG_CODED)
         return PICI_E_CORRUPT;
     const uint32_t value = load_le32(p + AT_VALUE);
     *m = (struct msg_prefix){
@@ -147,8 +147,15 @@ enum pici_status pici_msg_status(uint32_t status)
 enum pici_status pici_msg_block(struct pici_block *b, const uint8_t *header, size_t left, enum pici_dtype dtype,
                                 uint64_t n)
 {
+    enum pici_status s = pici_msg_array(b, header, left, dtype, n);
+    return !s && b->count != n ? PICI_E_CORRUPT : s;
+}
+
+enum pici_status pici_msg_array(struct pici_block *b, const uint8_t *header, size_t left, enum pici_dtype dtype,
+                                uint64_t most)
+{
     enum pici_status s = pici_block_parse(b, header, left, NULL);
     if (s)
         return s;
-    return b->dtype == (unsigned)dtype && b->count == n && b->at.block_bytes <= left ? PICI_OK : PICI_E_CORRUPT;
+    return b->dtype == (unsigned)dtype && b->count <= most && b->at.block_bytes <= left ? PICI_OK : PICI_E_CORRUPT;
 }

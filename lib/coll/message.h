@@ -7,16 +7,16 @@
 
 #include "codec/block.h"
 
-enum { MSG_BYTES = 32, MSG_VERSION = 2 };
+enum { MSG_BYTES = 32, MSG_VERSION = 3 };
 enum { MSG_MAGIC = 0x4d434950 }; /* "PICM" */
-enum msg_kind { MSG_DATA = 0, MSG_POISON = 1, MSG_HELLO = 2, MSG_CLOSING = 3 };
+enum msg_kind { MSG_DATA = 0, MSG_POISON = 1, MSG_HELLO = 2, MSG_CLOSING = 3, MSG_CODED = 4 };
 
 struct msg_prefix {
     unsigned kind, dtype, op, algorithm;
     uint64_t sequence; /* of the collective, on its communicator */
-    uint64_t slice;    /* data and poison: which slice the message is about; else 0 */
-    uint32_t step;     /* data and poison: at which step of the schedule; else 0 */
-    uint32_t blocks;   /* data: how many follow; hello: bytes of data that follow; else 0 */
+    uint64_t slice;    /* data, coded data and poison: which slice the message is about; else 0 */
+    uint32_t step;     /* the same: at which step of the schedule; else 0 */
+    uint32_t blocks;   /* data and coded data: how many follow; hello: bytes of data that follow; else 0 */
     int32_t status;    /* poison: why; else 0 */
 };
 
@@ -32,7 +32,7 @@ enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *p, size_t len)
 enum msg_density { MSG_DENSITY_ONE, MSG_DENSITY_SUM, MSG_DENSITIES };
 
 enum {
-    AGREE_CALL_BYTES = 64,
+    AGREE_CALL_BYTES = 104,
     AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + MSG_DENSITIES * 8 + 4 + 8,
     AGREE_ROOM = 512 /* for such a message of any later version */
 };
@@ -64,5 +64,9 @@ enum pici_status pici_msg_status(uint32_t);
  * PICI_E_CORRUPT, _VERSION, _UNSUPPORTED. */
 enum pici_status pici_msg_block(struct pici_block *b, const uint8_t *header, size_t left, enum pici_dtype dtype,
                                 uint64_t n);
+
+/* The same for an array of a value codec, which holds `most` elements at the most. */
+enum pici_status pici_msg_array(struct pici_block *b, const uint8_t *header, size_t left, enum pici_dtype dtype,
+                                uint64_t most);
 
 #endif

@@ -102,7 +102,7 @@ static void *place(struct tables *t, size_t n, size_t each)
 static void place_run(struct tables *t, struct slice_run *run, const struct coll_layout *l)
 {
     const struct schedule_limits *most = &l->limits;
-    const size_t wide = (size_t)most->segments, all = (size_t)l->segments;
+    const size_t wide = (size_t)most->segments * VALUES_ARRAYS, all = (size_t)l->segments;
     void *step = place(t, 1, pici_schedule_step_bytes(most));
     if (t->at)
         pici_schedule_step_init(&run->now, most, step);
@@ -177,6 +177,8 @@ enum pici_status pici_request_room(struct pici_request *r)
                                        .lanes = l->window,
                                        .messages = l->messages,
                                        .sums = l->sums,
+                                       .arrays = l->arrays,
+                                       .temp = l->temp,
                                        .device = comm->transport.memory != PICI_MEMORY_HOST,
                                        .checksum = (unsigned)c->checksum,
                                        .memory = c->memory,
@@ -249,6 +251,10 @@ void pici_request_finish(struct pici_comm *comm)
         e.density = -1;
         e.dense_bytes = r->stats.dense_bytes;
         e.wire_bytes = r->stats.wire_bytes;
+        e.values = r->call.values.phases ? r->call.values.codec->name : NULL;
+        e.events = r->stats.events;
+        e.nonfinite = r->stats.nonfinite;
+        e.lost = r->stats.lost;
         pici_trace_add(comm->trace, &e);
     }
 }

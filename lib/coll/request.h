@@ -11,29 +11,36 @@
 struct coll_buffer {
     uint8_t *bytes;
     size_t len, room;
-    int blocks;
-    int users;   /* posted receives, sends, and kept blocks */
-    int flights; /* of the users, sends in flight: its bytes must not change */
+    int segments; /* whose blocks it holds */
+    int users;    /* posted receives, sends, and kept blocks */
+    int flights;  /* of the users, sends in flight: its bytes must not change */
 };
 
-/* A block that is kept: a later step forwards it, or this one adds it. */
+/* The blocks of a segment in a message: one, or with a value codec one for each of its arrays. */
+struct coll_blocks {
+    const uint8_t *first; /* the others follow it */
+    size_t len[VALUES_ARRAYS];
+    enum pici_format format[VALUES_ARRAYS];
+    int count;
+};
+
+/* Blocks that are kept: a later step forwards them, or this one adds them. */
 struct coll_encoded {
-    const uint8_t *block;
-    size_t len;
-    struct coll_buffer *message; /* the buffer that holds it; NULL: no block of this segment is kept */
-    enum pici_format format;
+    struct coll_blocks blocks;
+    struct coll_buffer *message; /* the buffer that holds them; NULL: no blocks of this segment are kept */
 };
 
 /* What was begun last for a slice. In a step its messages are made and sent, then the received ones are taken in. */
 enum coll_stage {
     STAGE_REST,
-    STAGE_COUNTING, /* counting the nonzeros of a message to be sent */
-    STAGE_MAKING,   /* making a message */
-    STAGE_MADE,     /* all messages of the step are made, and wait for their place in the order */
-    STAGE_LOOKING,  /* reading the headers of a received message */
-    STAGE_FIRST,    /* taking it in as the first operand, before what this rank has sent */
-    STAGE_TAKING,   /* taking it in */
-    STAGE_TAKEN     /* all messages of the step are taken in; the step waits for its place in the order */
+    STAGE_NARROWING, /* making the arrays of a value codec that a message is to have */
+    STAGE_COUNTING,  /* counting the nonzeros of a message to be sent */
+    STAGE_MAKING,    /* making a message */
+    STAGE_MADE,      /* all messages of the step are made, and wait for their place in the order */
+    STAGE_LOOKING,   /* reading the headers of a received message */
+    STAGE_FIRST,     /* taking it in as the first operand, before what this rank has sent */
+    STAGE_TAKING,    /* taking it in */
+    STAGE_TAKEN      /* all messages of the step are taken in; the step waits for its place in the order */
 };
 enum coll_making { MAKE_BLOCKS, MAKE_FORWARD, MAKE_POISON };
 
@@ -48,16 +55,22 @@ struct slice_run {
     enum coll_making making;
     struct pici_lane *lane;
     struct coll_buffer **out; /* [limits.sends] the messages made */
-    uint64_t *n, *nnz;        /* [limits.segments] of a message's blocks, */
+    uint64_t *n, *nnz;        /* [limits.segments * VALUES_ARRAYS] of a message's blocks, */
     size_t *len;              /* their bytes, */
-    const void **src;         /* and what they are made of */
-    enum pici_format format;  /* of the current message, like the next five lines */
+    const void **src;         /* and what they are made of: for each array of the value codec, all segments */
+    int arrays;               /* of the current message, for each segment */
+    int coded;                /* it is made by the value codec; else there is one array, the elements */
+    enum pici_format formats[VALUES_ARRAYS];
+    enum pici_format format; /* of the last array, for the trace; of the current message like the next five lines */
     double density, begin;
     int extrapolated, dense;
     int by_value;            /* it is sent with contributions to sums, in which -0.0 counts for nothing */
     enum pici_status status; /* of taking it in */
     uint64_t dense_bytes, tiles[PICI_CONTAINERS];
     uint8_t *acc;                 /* [limits.sums] slices */
+    uint8_t *narrowed;            /* [limits.segments + 1] places for the arrays of a slice; the last is for received
+                                   * ones */
+    struct values_loss loss;      /* of the current message's encodings */
     int *slots, free_slots;       /* stack of the slots that are free */
     int *sum;                     /* [segments] where each one's sum is: SUM_NONE, SUM_IN_RECV, or 1 + its slot */
     struct coll_encoded *encoded; /* [segments] blocks that are kept; NULL if there are never any */

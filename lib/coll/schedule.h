@@ -63,6 +63,9 @@ struct schedule_message {
     enum schedule_keep keep;
     int again; /* sent: 1 + the index, in the step, of an earlier message with the same blocks, whose bytes are sent
                         * again; 0: there is none */
+    int group; /* of a message sent while reducing. 0: the sums go to another rank, and are no longer this one's. Else
+                * this rank goes on with them, and other positions hold the same sums and send them in the same step:
+                * 1 + the lowest of them */
     int contributions; /* the most contributions that a sum in this message has, and exactly so if it is taken
                         * REVERSED; gathering: all */
 };

@@ -87,6 +87,7 @@ void pici_doubling_step(const struct schedule *schedule, const struct schedule_c
         put(out->receive, position_of(&s, other), lower ? TAKE_REDUCE : TAKE_REDUCE_REVERSED,
             contributions(&s, other, t));
         out->send->keep = lower ? KEEP_NOT : KEEP_MESSAGE;
+        out->send->group = 1 + position_of(&s, v >> t << t);
         out->complete = t + 1 == s.exchanges ? COMPLETE_ALL : COMPLETE_NONE;
     }
 }

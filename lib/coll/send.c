@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "coll/slice.h"
+#include "format.h"
 
 /* Count a block that is sent, and its tiles, for the call and for its message. */
-static void tally(struct pici_request *r, struct slice_run *run, enum pici_format format, const uint8_t *block,
-                  size_t len)
+static void tally_block(struct pici_request *r, struct slice_run *run, enum pici_format format, const uint8_t *block,
+                        size_t len)
 {
     uint64_t own[PICI_CONTAINERS] = {0};
     r->stats.sends[format]++;
@@ -20,9 +21,24 @@ static void tally(struct pici_request *r, struct slice_run *run, enum pici_forma
     }
 }
 
-static void put_prefix(const struct pici_request *r, const struct slice_run *run, struct coll_buffer *b,
-                       enum msg_kind kind, int blocks)
+/* Count the blocks of a segment. */
+static void tally(struct pici_request *r, struct slice_run *run, const struct coll_blocks *blocks, int segment)
 {
+    const uint8_t *block = blocks->first;
+    uint64_t first, n;
+    for (int a = 0; a < blocks->count; a++) {
+        tally_block(r, run, blocks->format[a], block, blocks->len[a]);
+        block += blocks->len[a];
+    }
+    pici_coll_slice(r->comm, &r->call, segment, run->slice, &first, &n);
+    run->dense_bytes += HDR_BYTES + n * r->call.width;
+}
+
+/* segments: whose blocks follow. */
+static void put_prefix(const struct pici_request *r, const struct slice_run *run, struct coll_buffer *b,
+                       enum msg_kind kind, int segments)
+{
+    const int blocks = segments * run->arrays;
     const struct msg_prefix prefix = {.kind = kind,
                                       .dtype = (unsigned)r->call.dtype,
                                       .op = r->call.plan ? r->call.plan->number & 0xff : (unsigned)r->call.op,
@@ -38,14 +54,19 @@ static void put_prefix(const struct pici_request *r, const struct slice_run *run
 }
 
 /* Begin a message: its buffer and prefix. Its blocks follow. */
-static struct coll_buffer *begin_buffer(struct pici_request *r, struct slice_run *run, enum msg_kind kind, int blocks)
+static struct coll_buffer *begin_buffer(struct pici_request *r, struct slice_run *run, enum msg_kind kind, int segments)
 {
     struct coll_buffer *b = run->out[run->message] =
         r->call.plan ? pici_slice_take_own(r, (int)(run - r->runs), run->step, 0, run->message) : pici_slice_take(r);
-    put_prefix(r, run, b, kind, blocks);
+    put_prefix(r, run, b, kind, segments);
     b->len = MSG_BYTES;
-    b->blocks = blocks;
+    b->segments = segments;
     return b;
+}
+
+static enum msg_kind kind_of(const struct slice_run *run)
+{
+    return run->coded ? MSG_CODED : MSG_DATA;
 }
 
 /* The link to a peer. A gathered block crosses all links: then the link between nodes counts, if there is one. */
@@ -70,7 +91,8 @@ static int sampled(const struct pici_request *r, const struct slice_run *run)
            (run->step == 0 || run->now.phase == PHASE_GATHER);
 }
 
-/* Choose the format of a message without counting. 0: its nonzeros must be counted first. */
+/* Choose the format of a message without counting. 0: its nonzeros must be counted first. How dense the arrays of a
+ * value codec will be does not follow from those before. */
 static int choose_uncounted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
@@ -78,6 +100,10 @@ static int choose_uncounted(const struct pici_request *r, struct slice_run *run,
     run->density = POLICY_UNKNOWN;
     run->extrapolated = 0;
     run->format = layout_of(r)->dense ? PICI_DENSE : c->format;
+    if (run->coded && threshold < 1)
+        return run->format == PICI_DENSE;
+    if (run->coded)
+        run->format = PICI_DENSE;
     if (sampled(r, run))
         return 0;
     if (run->format == PICI_DENSE || (threshold <= 0 && c->format != PICI_AUTO))
@@ -103,7 +129,48 @@ static void tally_density(struct pici_request *r, const struct slice_run *run, c
     c->nnz += nnz;
 }
 
-/* Choose the format by the nonzeros counted. */
+/* All blocks of the message have the format that was chosen. */
+static void one_format(struct slice_run *run)
+{
+    for (int a = 0; a < run->arrays; a++)
+        run->formats[a] = run->format;
+}
+
+/* Whether -0.0 counts for nothing in an array of a value codec, because widening clears its sign. */
+static int by_value(const struct pici_request *r, enum pici_dtype dtype)
+{
+    return r->call.by_value && fmt_is_float((unsigned)dtype);
+}
+
+static enum pici_dtype dtype_of(const struct pici_request *r, const struct slice_run *run, int array)
+{
+    const struct values *v = &r->call.values;
+    return run->coded ? v->codec->dtype(v, array) : r->call.dtype;
+}
+
+/* Of an array of a value codec, whose elements are not the call's. coo is not for bytes: positions are longer. */
+static enum pici_format choose_array(const struct pici_request *r, struct slice_run *run, struct policy_auto by,
+                                     const uint64_t *n, const uint64_t *nnz, int segments, enum pici_dtype dtype,
+                                     float threshold)
+{
+    enum pici_format format = r->call.format;
+    uint64_t all = 0, nonzeros = 0;
+    for (int i = 0; i < segments; i++) {
+        all += n[i];
+        nonzeros += nnz[i];
+    }
+    const double sparsity = pici_policy_sparsity(nonzeros, all);
+    run->density = 1 - sparsity;
+    if (pici_dtype_width(dtype) == 1) {
+        by.formats &= ~(1u << PICI_COO);
+        format = format == PICI_COO ? PICI_AUTO : format;
+    }
+    if (pici_policy_dense(sparsity, threshold) || (format == PICI_AUTO && pici_policy_tiny(dtype, n, segments, &by)))
+        return PICI_DENSE;
+    return pici_policy_format(format, dtype, n, nnz, segments, &by);
+}
+
+/* Choose the format, or that of each array, by the nonzeros counted. */
 static void choose_counted(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
@@ -113,6 +180,13 @@ static void choose_counted(struct pici_request *r, struct slice_run *run, const 
                                    .gather = gather,
                                    .cost_scale = r->engine->cost_scale};
     uint64_t n = 0, nnz = 0;
+    for (int a = 0; a < run->arrays && run->coded; a++) {
+        const int at = a * m->count;
+        run->format = run->formats[a] = choose_array(r, run, by, run->n + at, run->nnz + at, m->count,
+                                                     dtype_of(r, run, a), threshold_of(r, m, gather));
+    }
+    if (run->coded)
+        return;
     for (int i = 0; i < m->count; i++) {
         n += run->n[i];
         nnz += run->nnz[i];
@@ -124,12 +198,14 @@ static void choose_counted(struct pici_request *r, struct slice_run *run, const 
     pici_policy_sent(&run->history, run->density, m->contributions, dense);
     const int tiny = c->format == PICI_AUTO && pici_policy_tiny(c->dtype, run->n, m->count, &by);
     run->format = dense || tiny ? PICI_DENSE : pici_policy_format(c->format, c->dtype, run->n, run->nnz, m->count, &by);
+    one_format(run);
 }
 
 /* Make poison instead of the message. */
 static void begin_poison(struct pici_request *r, struct slice_run *run)
 {
     run->making = MAKE_POISON;
+    run->arrays = 1;
     (void)begin_buffer(r, run, MSG_POISON, 0);
     run->stage = STAGE_MAKING;
 }
@@ -143,15 +219,35 @@ static void fail_encode(struct pici_request *r, struct slice_run *run, enum pici
     begin_poison(r, run);
 }
 
+/* Encode the arrays of each segment. Their dtypes and formats differ, so these are several calls, each of which has to
+ * know where the one before has ended. */
+static enum pici_status encode_arrays(struct pici_request *r, struct slice_run *run, const struct schedule_message *m,
+                                      const struct coll_buffer *b)
+{
+    enum pici_status s = PICI_OK;
+    size_t at = MSG_BYTES;
+    for (int i = 0; i < m->count && !s; i++)
+        for (int a = 0; a < run->arrays && !s; a++) {
+            const int k = a * m->count + i;
+            const enum pici_dtype dtype = dtype_of(r, run, a);
+            s = r->engine->encode(run->lane, b->bytes, at, b->room, &run->len[k], &run->src[k], &run->n[k], 1, dtype,
+                                  run->formats[a], r->call.checksum, by_value(r, dtype));
+            at += run->len[k];
+        }
+    return s;
+}
+
 /* Begin to encode a message, whose format is chosen. */
 static void begin_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
-    struct coll_buffer *b = begin_buffer(r, run, MSG_DATA, m->count);
+    struct coll_buffer *b = begin_buffer(r, run, kind_of(run), m->count);
     run->making = MAKE_BLOCKS;
     run->stage = STAGE_MAKING;
-    enum pici_status s = r->engine->encode(run->lane, b->bytes, MSG_BYTES, b->room, run->len, run->src, run->n,
-                                           m->count, c->dtype, run->format, c->checksum, run->by_value);
+    enum pici_status s = run->coded
+                             ? encode_arrays(r, run, m, b)
+                             : r->engine->encode(run->lane, b->bytes, MSG_BYTES, b->room, run->len, run->src, run->n,
+                                                 m->count, c->dtype, run->format, c->checksum, run->by_value);
     if (s)
         fail_encode(r, run, s);
 }
@@ -161,14 +257,17 @@ static void end_encode(struct pici_request *r, struct slice_run *run, const stru
 {
     struct coll_buffer *b = run->out[run->message];
     for (int i = 0; i < m->count; i++) {
-        const uint8_t *block = b->bytes + b->len;
+        struct coll_blocks blocks = {.first = b->bytes + b->len, .count = run->arrays};
+        for (int a = 0; a < run->arrays; a++) {
+            blocks.len[a] = run->len[a * m->count + i];
+            blocks.format[a] = run->formats[a];
+        }
         if (m->keep)
-            pici_slice_keep(r, run, m->segments[i], b, block, run->len[i], run->format);
+            pici_slice_keep(r, run, m->segments[i], b, &blocks);
         else if (run->now.phase == PHASE_REDUCE)
             pici_slice_pass_on(run, m->segments[i]);
-        tally(r, run, run->format, block, run->len[i]);
-        b->len += run->len[i];
-        run->dense_bytes += HDR_BYTES + run->n[i] * r->call.width;
+        tally(r, run, &blocks, m->segments[i]);
+        b->len += pici_slice_bytes(&blocks);
     }
 }
 
@@ -178,13 +277,13 @@ static struct coll_buffer *whole_message(const struct slice_run *run, const stru
 {
     struct coll_buffer *b = run->encoded[m->segments[0]].message;
     const uint8_t *at = b ? b->bytes + MSG_BYTES : NULL;
-    if (!b || b->blocks != m->count || b->flights || b == run->apart)
+    if (!b || b->segments != m->count || b->flights || b == run->apart)
         return NULL;
     for (int i = 0; i < m->count; i++) {
         const struct coll_encoded *e = &run->encoded[m->segments[i]];
-        if (e->message != b || e->block != at)
+        if (e->message != b || e->blocks.first != at)
             return NULL;
-        at += e->len;
+        at += pici_slice_bytes(&e->blocks);
     }
     return b;
 }
@@ -196,29 +295,53 @@ static void begin_forward(struct pici_request *r, struct slice_run *run, const s
     struct coll_buffer *b = m->again ? run->out[m->again - 1] : whole_message(run, m), *copy = NULL;
     run->making = MAKE_FORWARD;
     run->stage = STAGE_MAKING;
-    run->format = run->encoded[m->segments[0]].format;
+    run->format = run->encoded[m->segments[0]].blocks.format[run->arrays - 1];
     run->density = POLICY_UNKNOWN;
     run->extrapolated = 0;
     if (b) {
         b->users++;
         run->out[run->message] = b;
         if (!m->again)
-            put_prefix(r, run, b, MSG_DATA, m->count);
+            put_prefix(r, run, b, kind_of(run), m->count);
     } else {
-        copy = begin_buffer(r, run, MSG_DATA, m->count);
+        copy = begin_buffer(r, run, kind_of(run), m->count);
     }
     for (int i = 0; i < m->count; i++) {
-        const int segment = m->segments[i];
-        const struct coll_encoded *e = &run->encoded[segment];
-        uint64_t first, n;
-        pici_coll_slice(r->comm, &r->call, segment, run->slice, &first, &n);
+        const struct coll_blocks *blocks = &run->encoded[m->segments[i]].blocks;
+        const size_t len = pici_slice_bytes(blocks);
         if (copy) {
-            r->engine->put(run->lane, copy->bytes + copy->len, e->block, e->len);
-            copy->len += e->len;
+            r->engine->put(run->lane, copy->bytes + copy->len, blocks->first, len);
+            copy->len += len;
         }
-        tally(r, run, e->format, e->block, e->len);
-        run->dense_bytes += HDR_BYTES + n * r->call.width;
+        tally(r, run, blocks, m->segments[i]);
     }
+}
+
+/* The elements or arrays of a message are there: choose its format, which may take counting first. */
+static void begin_choosing(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    if (choose_uncounted(r, run, m)) {
+        one_format(run);
+        begin_encode(r, run, m);
+        return;
+    }
+    for (int a = 0; a < run->arrays; a++) {
+        const enum pici_dtype dtype = dtype_of(r, run, a);
+        const int at = a * m->count;
+        r->engine->count(run->lane, run->src + at, run->n + at, m->count, dtype,
+                         run->coded ? by_value(r, dtype) : run->by_value, run->nnz + at);
+    }
+    run->stage = STAGE_COUNTING;
+}
+
+/* The value codec has made its arrays. */
+static void end_narrow(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+{
+    enum pici_status s = pici_slice_narrowed(r, run, m);
+    if (s)
+        fail_encode(r, run, s);
+    else
+        begin_choosing(r, run, m);
 }
 
 /* Begin to make the next message of the step. */
@@ -229,6 +352,8 @@ static void begin_message(struct pici_request *r, struct slice_run *run, const s
     run->dense_bytes = MSG_BYTES;
     memset(run->tiles, 0, sizeof run->tiles);
     run->out[run->message] = NULL;
+    run->coded = pici_slice_coded(r, run);
+    run->arrays = run->coded ? c->values.codec->arrays : 1;
     if (r->status) {
         begin_poison(r, run);
         return;
@@ -237,17 +362,19 @@ static void begin_message(struct pici_request *r, struct slice_run *run, const s
         begin_forward(r, run, m);
         return;
     }
+    if (run->coded) {
+        run->stage = STAGE_NARROWING;
+        enum pici_status s = pici_slice_narrow(r, run, m);
+        if (s)
+            fail_encode(r, run, s);
+        return;
+    }
     run->by_value = 0;
     for (int i = 0; i < m->count; i++) {
         run->src[i] = pici_slice_source(r, run, m->segments[i], &run->n[i]);
         run->by_value |= c->by_value && c->kind != PICI_ALL_GATHER && run->sum[m->segments[i]] == SUM_NONE;
     }
-    if (choose_uncounted(r, run, m)) {
-        begin_encode(r, run, m);
-        return;
-    }
-    r->engine->count(run->lane, run->src, run->n, m->count, c->dtype, run->by_value, run->nnz);
-    run->stage = STAGE_COUNTING;
+    begin_choosing(r, run, m);
 }
 
 /* A data message is made. */
@@ -313,7 +440,11 @@ void pici_make_messages(struct pici_request *r, struct slice_run *run, int *move
         if (!pici_slice_ready(r, run, &s))
             return;
         *moved = 1;
-        if (run->stage == STAGE_COUNTING) {
+        if (run->stage == STAGE_NARROWING && !s) {
+            end_narrow(r, run, m);
+            continue;
+        }
+        if (run->stage == STAGE_COUNTING || run->stage == STAGE_NARROWING) {
             if (s) {
                 fail_encode(r, run, s);
             } else {

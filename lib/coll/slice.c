@@ -98,29 +98,39 @@ void pici_slice_let_go(struct pici_request *r, struct slice_run *run, int segmen
         pici_slice_drop(r, b);
 }
 
-/* Keep a block for a later step, instead of one of the same segment that was kept before. */
+size_t pici_slice_bytes(const struct coll_blocks *b)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < b->count; i++)
+        bytes += b->len[i];
+    return bytes;
+}
+
+/* Keep blocks for a later step, instead of those of the same segment that were kept before. */
 void pici_slice_keep(struct pici_request *r, struct slice_run *run, int segment, struct coll_buffer *b,
-                     const uint8_t *block, size_t len, enum pici_format format)
+                     const struct coll_blocks *blocks)
 {
     b->users++;
     pici_slice_let_go(r, run, segment);
-    run->encoded[segment] = (struct coll_encoded){.block = block, .len = len, .message = b, .format = format};
+    run->encoded[segment] = (struct coll_encoded){.blocks = *blocks, .message = b};
 }
 
-/* The buffer's users are its blocks. It has room for as many as a message has segments, whatever their lengths. */
-void pici_slice_keep_apart(struct pici_request *r, struct slice_run *run, int segment, const uint8_t *block, size_t len,
-                           enum pici_format format)
+/* The buffer's users are its segments. It has room for as many as a message has, whatever their lengths. */
+void pici_slice_keep_apart(struct pici_request *r, struct slice_run *run, int segment, const struct coll_blocks *blocks)
 {
+    struct coll_blocks copy = *blocks;
+    const size_t len = pici_slice_bytes(blocks);
     struct coll_buffer *b = run->apart;
-    if (!b || b->blocks == layout_of(r)->limits.segments) {
+    if (!b || b->segments == layout_of(r)->limits.segments) {
         b = run->apart = pici_slice_take(r);
-        b->users = b->blocks = 0;
+        b->users = b->segments = 0;
         b->len = MSG_BYTES;
     }
-    r->engine->put(run->lane, b->bytes + b->len, block, len);
-    pici_slice_keep(r, run, segment, b, b->bytes + b->len, len, format);
+    copy.first = b->bytes + b->len;
+    r->engine->put(run->lane, b->bytes + b->len, blocks->first, len);
+    pici_slice_keep(r, run, segment, b, &copy);
     b->len += len;
-    b->blocks++;
+    b->segments++;
 }
 
 /* ---- sums
@@ -263,7 +273,8 @@ void pici_slice_trace(struct pici_request *r, const char *name, const struct sli
                             .density = run->density,
                             .extrapolated = run->extrapolated,
                             .dense_bytes = run->dense_bytes,
-                            .wire_bytes = wire};
+                            .wire_bytes = wire,
+                            .values = run->coded ? r->call.values.codec->name : NULL};
     if (tiles)
         memcpy(e.tiles, tiles, sizeof e.tiles);
     pici_trace_add(comm->trace, &e);

@@ -32,14 +32,16 @@ void pici_slice_own_buffers(struct pici_request *, uint8_t *first);
 int pici_slice_free(const struct pici_request *, int run, int step, int receives);
 struct coll_buffer *pici_slice_take_own(struct pici_request *, int run, int step, int receives, int message);
 
-/* Keep a block, and so the buffer that it is in, for a later step; and stop keeping it. */
-void pici_slice_keep(struct pici_request *, struct slice_run *, int segment, struct coll_buffer *, const uint8_t *block,
-                     size_t len, enum pici_format);
+/* Keep the blocks of a segment, and so the buffer that they are in, for a later step; and stop keeping them. */
+void pici_slice_keep(struct pici_request *, struct slice_run *, int segment, struct coll_buffer *,
+                     const struct coll_blocks *);
 void pici_slice_let_go(struct pici_request *, struct slice_run *, int segment);
 
-/* The same for a received message's block, but copy it to a buffer for such blocks. */
-void pici_slice_keep_apart(struct pici_request *, struct slice_run *, int segment, const uint8_t *block, size_t len,
-                           enum pici_format);
+/* The same for blocks of a received message, but copy them to a buffer for such blocks. */
+void pici_slice_keep_apart(struct pici_request *, struct slice_run *, int segment, const struct coll_blocks *);
+
+/* The bytes of all blocks of a segment. */
+size_t pici_slice_bytes(const struct coll_blocks *);
 
 /* ---- elements. first: index of the slice's first element in the call's total; n: how many it has */
 
@@ -69,6 +71,28 @@ void pici_slice_pass_on(struct slice_run *, int segment);
 
 /* The elements that this rank encodes: its own contribution, a sum, or a result. */
 const uint8_t *pici_slice_source(const struct pici_request *, const struct slice_run *, int segment, uint64_t *n);
+
+/* ---- values: slice_values.c */
+
+/* Whether the value codec makes the messages of the slice's step. */
+int pici_slice_coded(const struct pici_request *, const struct slice_run *);
+
+/* Begin to narrow the elements of a message to arrays: sets run->src and run->n. run->arrays is set. */
+enum pici_status pici_slice_narrow(struct pici_request *, struct slice_run *, const struct schedule_message *);
+
+/* They are narrowed: count what was lost, and begin to put what receivers will decode in the place of elements with
+ * which this rank goes on. */
+enum pici_status pici_slice_narrowed(struct pici_request *, struct slice_run *, const struct schedule_message *);
+
+/* Places for the arrays of a received segment. */
+void pici_slice_received(const struct pici_request *, const struct slice_run *, void *out[VALUES_ARRAYS]);
+
+/* Begin to put n elements of arrays at dst, or to add them there: arrays that were received, or those that segment i of
+ * the last message made was narrowed to. */
+enum pici_status pici_slice_widen(struct pici_request *, const struct slice_run *, enum engine_widen, uint8_t *dst,
+                                  uint64_t n, const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS]);
+enum pici_status pici_slice_widen_own(struct pici_request *, const struct slice_run *, const struct schedule_message *,
+                                      int i, enum engine_widen, uint8_t *dst);
 
 /* ---- progress */
 

@@ -22,11 +22,48 @@ static enum pici_status check_prefix(struct pici_request *r, const struct slice_
         pici_coll_fail(r, pici_msg_status((uint32_t)p->status), INT_MAX);
         return PICI_OK;
     }
-    if (here && p->kind == MSG_DATA && p->dtype == (unsigned)c->dtype && p->op == op &&
+    if (here && p->kind == (run->coded ? MSG_CODED : MSG_DATA) && p->dtype == (unsigned)c->dtype && p->op == op &&
         p->algorithm == (unsigned)layout_of(r)->schedule->id && p->blocks == (uint32_t)blocks)
         return PICI_OK;
     pici_coll_note(r->comm, "rank %d sent a message that does not belong here", peer);
     return PICI_E_CORRUPT;
+}
+
+/* Place elements in the result or in place of a sum, or add them: where, and which, as the schedule says. */
+static uint8_t *destination(struct pici_request *r, struct slice_run *run, enum schedule_action action, int segment,
+                            uint64_t first, uint64_t n, enum engine_widen *how)
+{
+    *how = action == TAKE_REDUCE ? WIDEN_FOLD : WIDEN_PLACE;
+    return action == TAKE_PLACE             ? pici_slice_result(r, segment, first)
+           : action == TAKE_REDUCE_REVERSED ? pici_slice_new_sum(r, run, segment, first)
+                                            : pici_slice_sum(r, run, segment, first, n);
+}
+
+/* Take in the arrays of a value codec: decode their blocks, then widen them. b: their headers. */
+static enum pici_status take_arrays(struct pici_request *r, struct slice_run *run, enum schedule_action action,
+                                    int segment, uint64_t first, uint64_t n, const struct coll_blocks *blocks,
+                                    const struct pici_block *b)
+{
+    const struct pici_engine *e = r->engine;
+    void *out[VALUES_ARRAYS];
+    const void *in[VALUES_ARRAYS] = {NULL};
+    uint64_t have[VALUES_ARRAYS] = {0};
+    const uint8_t *block = blocks->first;
+    enum engine_widen how;
+    enum pici_status s = PICI_OK;
+    if (action == TAKE_KEEP)
+        return PICI_OK;
+    pici_slice_received(r, run, out);
+    for (int a = 0; a < run->arrays && !s; a++) {
+        in[a] = out[a];
+        have[a] = b[a].count;
+        s = e->decode(run->lane, out[a], block, &b[a], b[a].count);
+        block += blocks->len[a];
+    }
+    if (s)
+        return s;
+    uint8_t *dst = destination(r, run, action, segment, first, n, &how);
+    return pici_slice_widen(r, run, how, dst, n, in, have);
 }
 
 /* Add a block, decode it into the result or in place of a sum, or leave it, as the schedule says. */
@@ -35,14 +72,34 @@ static enum pici_status take_block(struct pici_request *r, struct slice_run *run
 {
     const struct coll_call *c = &r->call;
     const struct pici_engine *e = r->engine;
+    enum engine_widen how;
     if (action == TAKE_KEEP)
         return PICI_OK;
-    if (action == TAKE_PLACE)
-        return e->decode(run->lane, pici_slice_result(r, segment, first), block, b, c->total);
-    if (action == TAKE_REDUCE_REVERSED)
-        return e->decode(run->lane, pici_slice_new_sum(r, run, segment, first), block, b, c->total);
-    return e->fold(run->lane, pici_slice_sum(r, run, segment, first, b->count), block, b, c->op, r->room.temp,
-                   COLL_TEMP_BYTES / c->width);
+    uint8_t *dst = destination(r, run, action, segment, first, b->count, &how);
+    if (how == WIDEN_PLACE)
+        return e->decode(run->lane, dst, block, b, c->total);
+    return e->fold(run->lane, dst, block, b, c->op, r->room.temp, COLL_TEMP_BYTES / c->width);
+}
+
+/* Parse the headers of a segment's blocks, from byte `at` of the message on. i: the segment's number in the message. Of
+ * an array of a value codec, how many elements it should have is checked when it is widened. */
+static enum pici_status parse_blocks(struct pici_request *r, const struct slice_run *run, const struct coll_flight *f,
+                                     int i, size_t at, uint64_t n, struct coll_blocks *blocks, struct pici_block *b)
+{
+    const struct values *v = &r->call.values;
+    *blocks = (struct coll_blocks){.first = f->buffer->bytes + at, .count = run->arrays};
+    for (int a = 0; a < run->arrays; a++) {
+        const uint8_t *head = r->engine->head(run->lane, i * run->arrays + a, at);
+        enum pici_status s =
+            run->coded ? pici_msg_array(&b[a], head, f->bytes - at, v->codec->dtype(v, a), v->codec->most(v, a, n))
+                       : pici_msg_block(&b[a], head, f->bytes - at, r->call.dtype, n);
+        if (s)
+            return s;
+        blocks->len[a] = (size_t)b[a].at.block_bytes;
+        blocks->format[a] = (enum pici_format)b[a].format;
+        at += blocks->len[a];
+    }
+    return PICI_OK;
 }
 
 /* To what was decoded in place of this rank's sums, add what this rank sent in this step. If the first operand is the
@@ -54,13 +111,17 @@ static enum pici_status add_own(struct pici_request *r, struct slice_run *run, c
     enum pici_status s = PICI_OK;
     for (int i = 0; i < m->count && !s; i++) {
         const int segment = m->segments[i];
-        const struct coll_encoded *own = &run->encoded[segment];
+        const struct coll_blocks *own = &run->encoded[segment].blocks;
         uint64_t first, n;
         pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
         uint8_t *sum = pici_slice_new_sum(r, run, segment, first);
+        if (run->coded) { /* its message's arrays are still there, and widening has cleared signs of zeros */
+            s = pici_slice_widen_own(r, run, m, i, WIDEN_FOLD, sum);
+            continue;
+        }
         if (c->by_value && m->contributions == 1)
             e->positive_zeros(run->lane, sum, sum, n, c->dtype, 1);
-        s = e->fold_own(run->lane, sum, own->block, own->len, n, c->dtype, c->op, r->room.temp,
+        s = e->fold_own(run->lane, sum, own->first, own->len[0], n, c->dtype, c->op, r->room.temp,
                         COLL_TEMP_BYTES / c->width);
     }
     return s;
@@ -83,7 +144,8 @@ static void complete(struct pici_request *r, struct slice_run *run)
 /* Check the header of the next block of a neighbourhood message, and decode the block into all slots of its owner. A
  * relay does not know how long the contributions of an all_gatherv are. */
 static enum pici_status spread_block(struct pici_request *r, struct slice_run *run, int segment, const uint8_t *block,
-                                     const uint8_t *header, size_t left, struct pici_block *b)
+                                     const uint8_t *header, size_t left, struct coll_blocks *blocks,
+                                     struct pici_block *b)
 {
     const struct coll_call *c = &r->call;
     const struct pici_neighbor_plan *plan = c->plan;
@@ -93,6 +155,9 @@ static enum pici_status spread_block(struct pici_request *r, struct slice_run *r
     if (!s &&
         (b->dtype != (unsigned)c->dtype || b->at.block_bytes > left || (c->varied ? b->count > n : b->count != n)))
         s = PICI_E_CORRUPT;
+    if (!s)
+        *blocks = (struct coll_blocks){
+            .first = block, .len = {(size_t)b->at.block_bytes}, .format = {(enum pici_format)b->format}, .count = 1};
     for (int i = plan->slot_begin[segment]; i < plan->slot_begin[segment + 1] && !s; i++) {
         uint8_t *slot = pici_slice_slot(r, run, plan->slots[i], &n);
         if (b->count != n) {
@@ -110,45 +175,44 @@ static enum pici_status begin_take(struct pici_request *r, struct slice_run *run
                                    struct coll_flight *f)
 {
     const struct coll_call *c = &r->call;
-    const struct pici_engine *e = r->engine;
-    const uint8_t *bytes = f->buffer->bytes;
     struct msg_prefix prefix;
-    struct pici_block b = {0};
+    struct pici_block b[VALUES_ARRAYS] = {{0}};
     uint64_t elements = 0, nnz = 0;
     size_t at = MSG_BYTES;
-    enum pici_status s = pici_msg_get(&prefix, e->head(run->lane, -1, 0), f->bytes);
+    enum pici_status s = pici_msg_get(&prefix, r->engine->head(run->lane, -1, 0), f->bytes);
     if (!s)
-        s = check_prefix(r, run, &prefix, m->count, f->peer);
+        s = check_prefix(r, run, &prefix, m->count * run->arrays, f->peer);
     run->dense = 1;
     run->dense_bytes = MSG_BYTES;
     for (int i = 0; i < m->count && !s && !r->status; i++) {
         const int segment = m->segments[i];
+        struct coll_blocks blocks;
         uint64_t first, n;
         pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
-        if (c->plan)
-            s = spread_block(r, run, segment, bytes + at, e->head(run->lane, i, at), f->bytes - at, &b);
-        else
-            s = pici_msg_block(&b, e->head(run->lane, i, at), f->bytes - at, c->dtype, n);
+        s = c->plan ? spread_block(r, run, segment, f->buffer->bytes + at, r->engine->head(run->lane, i, at),
+                                   f->bytes - at, &blocks, b)
+                    : parse_blocks(r, run, f, i, at, n, &blocks, b);
         if (s)
             break;
         if (!c->plan)
-            s = take_block(r, run, m->action, segment, first, bytes + at, &b);
+            s = run->coded ? take_arrays(r, run, m->action, segment, first, n, &blocks, b)
+                           : take_block(r, run, m->action, segment, first, blocks.first, b);
         if (m->keep == KEEP_APART && !s)
-            pici_slice_keep_apart(r, run, segment, bytes + at, (size_t)b.at.block_bytes, (enum pici_format)b.format);
+            pici_slice_keep_apart(r, run, segment, &blocks);
         else if (m->keep && !s)
-            pici_slice_keep(r, run, segment, f->buffer, bytes + at, (size_t)b.at.block_bytes,
-                            (enum pici_format)b.format);
-        at += (size_t)b.at.block_bytes;
-        run->dense &= b.format == PICI_DENSE;
+            pici_slice_keep(r, run, segment, f->buffer, &blocks);
+        at += pici_slice_bytes(&blocks);
         run->dense_bytes += HDR_BYTES + n * c->width;
-        elements += n;
-        nnz += b.nnz;
+        for (int a = 0; a < run->arrays; a++)
+            run->dense &= b[a].format == PICI_DENSE;
+        elements += b[run->arrays - 1].count; /* of which the density in the trace is */
+        nnz += b[run->arrays - 1].nnz;
     }
     if (!s && !r->status && at != f->bytes)
         s = PICI_E_CORRUPT;
     f->buffer->len = f->bytes;
-    f->buffer->blocks = m->count;
-    run->format = (enum pici_format)b.format;
+    f->buffer->segments = m->count;
+    run->format = (enum pici_format)b[run->arrays - 1].format;
     run->density = run->dense || !elements ? POLICY_UNKNOWN : (double)nnz / (double)elements;
     run->extrapolated = 0;
     return s;
@@ -202,8 +266,10 @@ enum pici_status pici_take_messages(struct pici_request *r, struct slice_run *ru
                 return s;
             run->begin = pici_slice_now(r);
             run->stage = STAGE_LOOKING;
+            run->coded = pici_slice_coded(r, run);
+            run->arrays = run->coded ? r->call.values.codec->arrays : 1;
             if (!r->status && !f->status)
-                r->engine->look(run->lane, f->buffer->bytes, f->bytes, m->count);
+                r->engine->look(run->lane, f->buffer->bytes, f->bytes, m->count * run->arrays);
             *moved = 1;
         }
         if (run->stage == STAGE_LOOKING) {

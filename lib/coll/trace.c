@@ -51,6 +51,18 @@ static void put_decimal(struct trace *t, double x, int decimals)
     PUT(t, "%" PRIu64 ".%0*" PRIu64, all / unit, decimals, all % unit);
 }
 
+/* Append a number >= 0 of any size. */
+static void put_number(struct trace *t, double x)
+{
+    int exponent = 0;
+    for (; x >= 10 && exponent < 400; exponent++)
+        x /= 10;
+    for (; x > 0 && x < 1; exponent--)
+        x *= 10;
+    put_decimal(t, exponent < 400 ? x : 0, 6);
+    PUT(t, "e%d", exponent);
+}
+
 static void put_int(struct trace *t, const char *key, int value)
 {
     if (value >= 0)
@@ -131,6 +143,12 @@ void pici_trace_add(struct trace *t, const struct trace_event *e)
     }
     if (e->dense_bytes || e->wire_bytes)
         PUT(t, ",\"dense_bytes\":%" PRIu64 ",\"wire_bytes\":%" PRIu64, e->dense_bytes, e->wire_bytes);
+    if (e->values)
+        PUT(t, ",\"values\":\"%s\"", e->values);
+    if (e->events) {
+        PUT(t, ",\"events\":%" PRIu64 ",\"nonfinite\":%" PRIu64 ",\"lost\":", e->events, e->nonfinite);
+        put_number(t, e->lost);
+    }
     for (int i = 0; i < PICI_CONTAINERS; i++)
         if (e->tiles[i])
             PUT(t, ",\"%s\":%" PRIu64, pici_container_name((enum pici_container)i), e->tiles[i]);

@@ -27,6 +27,9 @@ struct trace_event {
     const char *choice;              /* the algorithm chosen by predicted time, or NULL; then the next two hold */
     int dense;                       /* all messages are dense */
     double predicted;                /* seconds */
+    const char *values;              /* the value codec of a message, or NULL */
+    uint64_t events, nonfinite;      /* a collective with a codec: as in struct pici_coll_stats, like the next */
+    double lost;
 };
 
 /* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. In a viewer the rank is a process, whose threads are sends, receives,

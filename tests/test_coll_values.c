@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Collectives with value codecs: all ranks have the same bytes, nothing is lost that the residuals do not have, and
+ * errors are those of the algorithm. */
+#define _POSIX_C_SOURCE 200809L
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "coll_util.h"
+#include "coll_values_util.h"
+#include "values/values.h"
+
+enum { WATCHDOG_S = 600 };
+
+static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 17};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+/* ---- ranks in threads, which make one call after the other ---- */
+
+struct team {
+    int p;
+    struct pici_comm *comm[COLL_RANKS];
+    struct values_case c;
+    struct values_rank rank[COLL_RANKS];
+    enum pici_status status[COLL_RANKS];
+    pthread_barrier_t barrier;
+    const char *(*judge)(struct team *); /* of rank 0, after each call; NULL: all is well */
+    int (*next)(struct team *);          /* the next case; 0: there is none */
+    int at, going;
+    char wrong[600]; /* the first thing */
+    uint64_t calls;
+    double square[2];
+};
+
+static void team_rank(void *context, int rank)
+{
+    struct team *t = context;
+    for (;;) {
+        if (rank == 0)
+            t->going = !t->wrong[0] && t->next(t);
+        pthread_barrier_wait(&t->barrier);
+        if (!t->going)
+            return;
+        values_rank_make(&t->rank[rank], &t->c, rank, t->p);
+        t->status[rank] = values_rank_call(&t->rank[rank], &t->c, t->comm[rank]);
+        pthread_barrier_wait(&t->barrier);
+        if (rank == 0) {
+            const char *wrong = t->judge(t);
+            if (wrong)
+                snprintf(t->wrong, sizeof t->wrong, "%s", wrong);
+            t->calls++;
+        }
+        pthread_barrier_wait(&t->barrier);
+        values_rank_free(&t->rank[rank]);
+    }
+}
+
+/* nodes: how many ranks share one; 0: each has its own. */
+static void team_run(struct team *t, int p, int nodes)
+{
+    int node_of[COLL_RANKS];
+    t->p = p;
+    t->at = 0;
+    alarm(WATCHDOG_S);
+    if (pici_comm_threads(t->comm, p) || pthread_barrier_init(&t->barrier, NULL, (unsigned)p))
+        abort();
+    for (int i = 0; i < p; i++)
+        node_of[i] = nodes ? i / nodes : i;
+    for (int i = 0; i < p; i++)
+        if (pici_comm_set_nodes(t->comm[i], node_of))
+            abort();
+    coll_threads(p, team_rank, t);
+    for (int i = 0; i < p; i++)
+        pici_comm_free(t->comm[i]);
+    pthread_barrier_destroy(&t->barrier);
+    cr_assert(!t->wrong[0], "%s", t->wrong);
+}
+
+static const char *failed(const struct team *t)
+{
+    static char said[500];
+    for (int i = 0; i < t->p; i++)
+        if (t->status[i]) {
+            snprintf(said, sizeof said, "%s: rank %d: %s (%s)", values_words(&t->c, t->p), i,
+                     pici_strerror(t->status[i]), pici_comm_error(t->comm[i]));
+            return said;
+        }
+    return NULL;
+}
+
+/* ---- all ranks have the same bytes ---- */
+
+static const char *judge_same(struct team *t)
+{
+    static char said[500];
+    const struct values_case *c = &t->c;
+    const char *wrong = failed(t);
+    for (int i = 1; i < t->p && !wrong && c->collective != PICI_REDUCE_SCATTER; i++)
+        if (memcmp(t->rank[i].recv, t->rank[0].recv, (size_t)t->rank[0].receives * pici_dtype_width(c->dtype)) != 0) {
+            snprintf(said, sizeof said, "%s: rank %d has other bytes than rank 0", values_words(c, t->p), i);
+            wrong = said;
+        }
+    if (!wrong && c->residual)
+        wrong = values_conserved(c, t->rank, t->p);
+    return wrong;
+}
+
+/* The library has this codec. */
+static int has(const struct values_case *c)
+{
+    struct values v;
+    return pici_values_settle(&v, &c->values, c->dtype, c->op) == PICI_OK;
+}
+
+/* Every codec, algorithm, collective and phase; the rest in turns. */
+static int next_same(struct team *t)
+{
+    const int codecs = values_codecs(), algorithms = coll_algorithms();
+    for (;;) {
+        int i = t->at++;
+        struct values_case *c = &t->c;
+        *c = (struct values_case){.collective = (enum pici_collective)(1 + i % 3)};
+        i /= 3;
+        c->algorithm = (enum pici_algorithm)(1 + i % algorithms);
+        i /= algorithms;
+        const unsigned phases = 1 + (unsigned)(i % 3);
+        i /= 3;
+        if (i >= codecs)
+            return 0;
+        c->values = values_codec(i, &c->dtype);
+        c->values.phases = phases;
+        c->seed = (uint64_t)t->at;
+        c->data = (enum values_data)(t->at / 3 % DATA_KINDS);
+        c->op = t->at / 2 % 3 == 2 ? PICI_AVG : PICI_SUM;
+        if (c->values.codec == PICI_VALUES_CAST && t->at % 5 < 2)
+            c->op = t->at % 5 ? PICI_MIN : PICI_MAX;
+        c->op = c->collective == PICI_ALL_GATHER ? PICI_SUM : c->op;
+        c->residual = c->data != DATA_SPECIAL && c->op != PICI_MIN && c->op != PICI_MAX;
+        c->in_place = t->at / 7 % 2;
+        c->residual &= !c->in_place; /* what was sent is not there any more */
+        c->window = 1 + t->at / 5 % 3;
+        c->format = (enum pici_format)(t->at / 11 % 5 == 4 ? (int)PICI_AUTO : t->at / 11 % 5);
+        c->count =
+            c->collective == PICI_ALL_REDUCE ? 2520 + (uint64_t)(t->at % 4) * 3240 : 540 + (uint64_t)(t->at % 3) * 4500;
+        c->count -= c->values.nx ? 0 : (uint64_t)(t->at % 2);
+        if (t->at % 23 == 0)
+            c->count = 0;
+        if (has(c) && coll_has(c->algorithm, c->collective))
+            return 1;
+    }
+}
+
+static void same_bytes(int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        struct team t = {.judge = judge_same, .next = next_same};
+        team_run(&t, sizes[i], i % 3);
+        cr_expect_gt(t.calls, 200);
+    }
+}
+
+Test(coll_values, ranks_have_the_same_bytes_and_residuals_what_was_lost)
+{
+    same_bytes(0, 7);
+}
+
+Test(coll_values, many_ranks_have_the_same_bytes)
+{
+    same_bytes(7, SIZES);
+}
+
+/* ---- the same bytes for any slices, windows, formats ---- */
+
+static uint8_t *first_result;
+
+static const char *judge_first(struct team *t)
+{
+    const char *wrong = failed(t);
+    const size_t bytes = (size_t)t->rank[0].receives * pici_dtype_width(t->c.dtype);
+    if (!wrong && t->at % 8 == 1)
+        memcpy(first_result, t->rank[0].recv, bytes);
+    else if (!wrong && memcmp(first_result, t->rank[0].recv, bytes) != 0)
+        wrong = values_words(&t->c, t->p);
+    return wrong;
+}
+
+/* Every 8 calls are one, in other ways. Random numbers differ from call to call, so rounding is to nearest. */
+static int next_way(struct team *t)
+{
+    for (;;) {
+        const int way = t->at % 8, i = t->at++ / 8;
+        struct values_case *c = &t->c;
+        if (i / 6 >= values_codecs())
+            return 0;
+        *c = (struct values_case){.collective = PICI_ALL_REDUCE, .algorithm = (enum pici_algorithm)(1 + i % 6)};
+        c->values = values_codec(i / 6, &c->dtype);
+        c->values.rounding = PICI_ROUND_NEAREST;
+        c->values.phases = way == 7 ? 0 : 3;
+        c->seed = (uint64_t)i;
+        c->count = 4 * 6 * 5 * 12 * 50;
+        c->data = i % 2 ? DATA_SPARSE : DATA_SPECIAL;
+        c->window = 1 + way % 4 * 2;
+        c->in_place = way / 2 % 2;
+        c->format = (enum pici_format)(way % 5 == 4 ? (int)PICI_AUTO : way % 5);
+        if (has(c))
+            return 1;
+        t->at += 7 - way;
+    }
+}
+
+Test(coll_values, results_do_not_depend_on_formats_windows_places)
+{
+    first_result = test_alloc(8 * 4 * 6 * 5 * 12 * 50);
+    struct team t = {.judge = judge_first, .next = next_way};
+    team_run(&t, 3, 0);
+    cr_expect_gt(t.calls, 100);
+    free(first_result);
+}
