@@ -145,8 +145,8 @@ static int next_same(struct team *t)
         c->residual &= !c->in_place; /* what was sent is not there any more */
         c->window = 1 + t->at / 5 % 3;
         c->format = (enum pici_format)(t->at / 11 % 5 == 4 ? (int)PICI_AUTO : t->at / 11 % 5);
-        c->count =
-            c->collective == PICI_ALL_REDUCE ? 2520 + (uint64_t)(t->at % 4) * 3240 : 540 + (uint64_t)(t->at % 3) * 4500;
+        const uint64_t more = t->p > 4 ? 60 : 3240; /* several slices of a segment */
+        c->count = 420 + (uint64_t)(t->at % 4) * more * (c->collective == PICI_ALL_REDUCE ? (uint64_t)t->p : 1);
         c->count -= c->values.nx ? 0 : (uint64_t)(t->at % 2);
         if (t->at % 23 == 0)
             c->count = 0;
