@@ -123,6 +123,7 @@ static int next_same(struct team *t)
     const int codecs = values_codecs(), algorithms = coll_algorithms();
     for (;;) {
         int i = t->at++;
+        struct rng r = {(uint64_t)(t->at * 100 + t->p)};
         struct values_case *c = &t->c;
         *c = (struct values_case){.collective = (enum pici_collective)(1 + i % 3)};
         i /= 3;
@@ -135,21 +136,18 @@ static int next_same(struct team *t)
         c->values = values_codec(i, &c->dtype);
         c->values.phases = phases;
         c->seed = (uint64_t)t->at;
-        c->data = (enum values_data)(t->at / 3 % DATA_KINDS);
-        c->op = t->at / 2 % 3 == 2 ? PICI_AVG : PICI_SUM;
-        if (c->values.codec == PICI_VALUES_CAST && t->at % 5 < 2)
-            c->op = t->at % 5 ? PICI_MIN : PICI_MAX;
+        c->data = (enum values_data)rng_below(&r, DATA_KINDS);
+        c->op = (enum pici_op)rng_below(&r, c->values.codec == PICI_VALUES_CAST ? 4 : 2);
         c->op = c->collective == PICI_ALL_GATHER ? PICI_SUM : c->op;
-        c->residual = c->data != DATA_SPECIAL && c->op != PICI_MIN && c->op != PICI_MAX;
-        c->in_place = t->at / 7 % 2;
-        c->residual &= !c->in_place; /* what was sent is not there any more */
-        c->window = 1 + t->at / 5 % 3;
-        c->format = (enum pici_format)(t->at / 11 % 5 == 4 ? (int)PICI_AUTO : t->at / 11 % 5);
+        c->in_place = (int)rng_below(&r, 2); /* then what was sent is not there any more */
+        c->residual = !c->in_place && c->data != DATA_SPECIAL && c->op != PICI_MIN && c->op != PICI_MAX;
+        c->window = 1 + (int)rng_below(&r, 3);
+        c->format = (enum pici_format)rng_below(&r, 5);
+        c->format = c->format > PICI_HYBRID ? PICI_AUTO : c->format;
         const uint64_t more = t->p > 4 ? 60 : 3240; /* several slices of a segment */
-        c->count = 420 + (uint64_t)(t->at % 4) * more * (c->collective == PICI_ALL_REDUCE ? (uint64_t)t->p : 1);
-        c->count -= c->values.nx ? 0 : (uint64_t)(t->at % 2);
-        if (t->at % 23 == 0)
-            c->count = 0;
+        c->count = 420 + rng_below(&r, 4) * more * (c->collective == PICI_ALL_REDUCE ? (uint64_t)t->p : 1);
+        c->count -= c->values.nx ? 0 : rng_below(&r, 2);
+        c->count *= rng_below(&r, 20) != 0;
         if (has(c) && coll_has(c->algorithm, c->collective))
             return 1;
     }
