@@ -649,7 +649,7 @@ check: test-programs
 	@$(TEST_ENV) tests/run $(BUILD)
 
 check-full: test-programs
-	@for isa in scalar avx2 avx512; do \
+	@for isa in $(if $(filter aarch64,$(shell uname -m)),scalar neon,scalar avx2 avx512); do \
 		echo "PICI_CPU=$$isa"; \
 		PICI_CPU=$$isa PICI_TEST_FULL=1 $(TEST_ENV) tests/run $(BUILD) || exit 1; \
 	done

@@ -93,6 +93,7 @@ static const char *isa_label(const struct pici_isa *isa)
     return !strcmp(isa->name, "scalar")   ? "portable"
            : !strcmp(isa->name, "avx2")   ? "AVX2"
            : !strcmp(isa->name, "avx512") ? "AVX-512"
+           : !strcmp(isa->name, "neon")   ? "NEON"
                                           : isa->name;
 }
 
@@ -506,7 +507,7 @@ static void all_sections(const struct section *base)
 
 static const char usage[] =
     "usage: bench [options]\n"
-    "  --isa NAME         one kernel table (scalar, avx2, avx512) instead of all that run here\n"
+    "  --isa NAME         one kernel table (scalar, avx2, avx512, neon) instead of all that run here\n"
     "  --dtype NAME       f32\n"
     "  --size BYTES[KMG]  dense bytes, 64M\n"
     "  --pattern NAME     uniform, clustered or block\n"

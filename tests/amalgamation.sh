@@ -68,6 +68,10 @@ if [ "$(uname -m)" = x86_64 ]; then
         nm "$build/obj/amalgamation.o" | grep -q " t ${isa}_unpack_" || fail "no kernels for $isa"
     done
     ok "kernels for AVX2 and AVX-512"
+elif [ "$(uname -m)" = aarch64 ]; then
+    isas="$isas neon"
+    nm "$build/obj/amalgamation.o" | grep -q " t neon_unpack_" || fail "no kernels for NEON"
+    ok "kernels for NEON"
 fi
 for isa in $isas; do
     PICI_CPU=$isa "$build/amalgamated" >"$tmp/amalgamated" || fail "$isa: the amalgamation"

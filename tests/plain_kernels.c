@@ -3,6 +3,7 @@
  * The codec against formats/ref.c and the golden vectors, without a test framework, so that it runs wherever there is a
  * C library: under an emulator, on a big-endian or a 32-bit host. The last line is "N passed, N failed".
  *   plain_kernels [DIRECTORY]      of the vectors; formats/vectors otherwise */
+#define _POSIX_C_SOURCE 200809L /* setenv */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,36 @@ static void large(unsigned w)
     free(src);
 }
 
+/* PICI_CPU selects each table by its name; without it, or with another value, the last is selected. Names them. */
+static void choice(void)
+{
+    const struct pici_isa *const *isas = pici_isas(), *last = NULL;
+    const char *before = getenv("PICI_CPU");
+    char *kept = before ? strdup(before) : NULL;
+    printf("kernels:");
+    for (; *isas; isas++) {
+        last = *isas;
+        printf(" %s", last->name);
+        setenv("PICI_CPU", last->name, 1);
+        pici_isa_force(NULL);
+        tally(last->name, pici_isa() == last ? NULL : "PICI_CPU selects another table");
+    }
+    printf("\n");
+    setenv("PICI_CPU", "no such table", 1);
+    pici_isa_force(NULL);
+    tally("another value", pici_isa() == last ? NULL : "not the best table");
+    unsetenv("PICI_CPU");
+    pici_isa_force(NULL);
+    tally("no PICI_CPU", pici_isa() == last ? NULL : "not the best table");
+    if (kept)
+        setenv("PICI_CPU", kept, 1);
+    free(kept);
+    pici_isa_force(NULL);
+#if defined(__aarch64__) && !defined(__AARCH64EB__)
+    tally("NEON", strcmp(last->name, "neon") == 0 ? NULL : "not the best table of a 64-bit ARM");
+#endif
+}
+
 int main(int argc, char **argv)
 {
     const char *directory = argc > 1 ? argv[1] : "formats/vectors";
@@ -171,6 +202,7 @@ int main(int argc, char **argv)
                                      4031, 4032, 4033, 4095, 4096, 4097, 4159, 4160, 8191, 8192, 8193, 12287, 12293};
     static const enum pici_dtype widths[] = {PICI_U8, PICI_BF16, PICI_F32, PICI_F64};
     rig_init(&rig, LARGE + 8 * 4096, 1);
+    choice();
 
     if (roundtrips_read(directory, roundtrip, NULL) <= 0 || verdicts_read(directory, verdict, NULL) <= 0)
         tally(directory, "vectors are missing or malformed");

@@ -16,8 +16,8 @@
  *   errors      a function returns a status; it prints nothing and does not set errno
  *   options     opts == NULL means PICI_OPTS_INIT
  * The library has one piece of global state: the choice of CPU kernels, made at the first call. It takes the best
- * instruction set that the CPU supports. The environment variable PICI_CPU=scalar|avx2|avx512 lowers the choice; any
- * other value is ignored.
+ * instruction set that the CPU supports. The environment variable PICI_CPU=scalar|avx2|avx512 (on 64-bit ARM
+ * scalar|neon) lowers the choice; any other value is ignored.
  *
  * Structs that may grow in later versions begin with their size. Set them with their initializer. From the size the
  * library knows which version of the struct the caller was compiled with:

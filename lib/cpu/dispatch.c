@@ -31,15 +31,18 @@ const struct pici_isa *const *pici_isas(void)
         &pici_isa_avx2,
         &pici_isa_avx512,
 #endif
+#if PICI_HAVE_NEON
+        &pici_isa_neon, /* a part of the architecture */
+#endif
         NULL,
     };
-    static const struct pici_isa *const to_scalar[] = {&pici_isa_scalar, NULL};
 #if PICI_HAVE_X86
+    static const struct pici_isa *const to_scalar[] = {&pici_isa_scalar, NULL};
     static const struct pici_isa *const to_avx2[] = {&pici_isa_scalar, &pici_isa_avx2, NULL};
     __builtin_cpu_init();
     return has_avx512() ? all : has_avx2() ? to_avx2 : to_scalar;
 #else
-    return PICI_HAVE_X86 ? all : to_scalar;
+    return all;
 #endif
 }
 

@@ -266,5 +266,11 @@ extern const struct pici_isa pici_isa_avx512;
 #else
 #define PICI_HAVE_X86 0
 #endif
+#if defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
+#define PICI_HAVE_NEON 1
+extern const struct pici_isa pici_isa_neon;
+#else
+#define PICI_HAVE_NEON 0
+#endif
 
 #endif

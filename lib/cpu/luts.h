@@ -23,17 +23,23 @@
 
 /* The same as LUT_COMPRESS, in numbers of 16 bits. */
 #define LUT_PLACE(m, k) (uint16_t)(LUT_EIGHT(LUT_COMPRESS, m) >> 8 * (k)&0xff)
-#define LUT_PLACES(m)                                                                                                  \
+
+/* Tables whose entries are arrays: E(m, k) is number k of entry m. */
+#define LUT_FOUR_OF(E, m)                                                                                              \
     {                                                                                                                  \
-        LUT_PLACE(m, 0), LUT_PLACE(m, 1), LUT_PLACE(m, 2), LUT_PLACE(m, 3), LUT_PLACE(m, 4), LUT_PLACE(m, 5),          \
-            LUT_PLACE(m, 6), LUT_PLACE(m, 7)                                                                           \
+        E(m, 0), E(m, 1), E(m, 2), E(m, 3)                                                                             \
     }
-#define LUT_8_PLACES(m)                                                                                                \
-    LUT_PLACES(m), LUT_PLACES(m + 1), LUT_PLACES(m + 2), LUT_PLACES(m + 3), LUT_PLACES(m + 4), LUT_PLACES(m + 5),      \
-        LUT_PLACES(m + 6), LUT_PLACES(m + 7)
-#define LUT_64_PLACES(m)                                                                                               \
-    LUT_8_PLACES(m), LUT_8_PLACES(m + 8), LUT_8_PLACES(m + 16), LUT_8_PLACES(m + 24), LUT_8_PLACES(m + 32),            \
-        LUT_8_PLACES(m + 40), LUT_8_PLACES(m + 48), LUT_8_PLACES(m + 56)
+#define LUT_EIGHT_OF(E, m)                                                                                             \
+    {                                                                                                                  \
+        E(m, 0), E(m, 1), E(m, 2), E(m, 3), E(m, 4), E(m, 5), E(m, 6), E(m, 7)                                         \
+    }
+#define LUT_4_ROWS(ROW, E, m) ROW(E, m), ROW(E, m + 1), ROW(E, m + 2), ROW(E, m + 3)
+#define LUT_16_ROWS(ROW, E, m)                                                                                         \
+    LUT_4_ROWS(ROW, E, m), LUT_4_ROWS(ROW, E, m + 4), LUT_4_ROWS(ROW, E, m + 8), LUT_4_ROWS(ROW, E, m + 12)
+#define LUT_64_ROWS(ROW, E, m)                                                                                         \
+    LUT_16_ROWS(ROW, E, m), LUT_16_ROWS(ROW, E, m + 16), LUT_16_ROWS(ROW, E, m + 32), LUT_16_ROWS(ROW, E, m + 48)
+#define LUT_256_ROWS(ROW, E)                                                                                           \
+    LUT_64_ROWS(ROW, E, 0), LUT_64_ROWS(ROW, E, 64), LUT_64_ROWS(ROW, E, 128), LUT_64_ROWS(ROW, E, 192)
 
 /* Expand by a permutation that uses the low three bits of an index, then by an instruction that clears lanes where
  * the index is zero: LUT_EXPAND with 8 in place of 0, and 0 in place of 0x80. */
@@ -46,8 +52,7 @@
 #define LUT_COMPRESS_PAIR(m, i) ((m) >> (i) / 2 & 1 ? (uint64_t)(i) << 8 * (2 * LUT_RANK(m, (i) / 2) + (i) % 2) : 0)
 
 static const uint64_t lut_compress[256] = {LUT_256(LUT_COMPRESS)};
-static const uint16_t lut_places[256][8] = {LUT_64_PLACES(0), LUT_64_PLACES(64), LUT_64_PLACES(128),
-                                            LUT_64_PLACES(192)};
+static const uint16_t lut_places[256][8] = {LUT_256_ROWS(LUT_EIGHT_OF, LUT_PLACE)};
 static const uint64_t lut_expand[256] = {LUT_256(LUT_EXPAND)};
 static const uint64_t lut_sign[256] = {LUT_256(LUT_SIGN)};
 static const uint64_t lut_compress_pair[16] = {LUT_16(LUT_COMPRESS_PAIR, 0)};
