@@ -137,6 +137,7 @@ static inline uint8x16_t swap_lanes(uint8x16_t v, size_t bytes)
 #define GREATER_OF_32(a, b) vmaxq_s32((int32x4_t)(a), (int32x4_t)(b))
 #define LESSER_OF_32(a, b) vminq_s32((int32x4_t)(a), (int32x4_t)(b))
 #define SWAP_LANES(v, bytes) swap_lanes((uint8x16_t)(v), bytes)
+#define MUL_WIDE(a, b) vmull_u32(vmovn_u64((uint64x2_t)(a)), vmovn_u64((uint64x2_t)(b)))
 #include "cpu/common.inc"
 
 /* ---- compressing and expanding columns ----
