@@ -10,8 +10,9 @@ if ! python3 -c 'import json' 2>/dev/null; then
     finish
 fi
 
-# shards DIR N SEED [FILE.safetensors...]: tensors in N shards, in an order of their own for each N: 40 that are
-# generated, or those of the files. Some of their bytes depend on SEED.
+# shards DIR N SEED [FILE.safetensors...]: tensors in N shards, in an order of their own for each N: 42 that are
+# generated, or those of the files. Some of their bytes depend on SEED. With 2, one tensor has another name, and one
+# another shape.
 cat >make.py <<'END'
 import json, os, random, struct, sys
 
@@ -50,6 +51,9 @@ for i, (name, dtype, shape, data) in enumerate(tensors):
     for _ in range(len(data) // 200 if seed else 0):
         data[change.randrange(len(data))] ^= 1 << change.randrange(2)
     tensors[i] = (name, dtype, shape, bytes(data))
+if seed == 2:
+    tensors[3] = ("renamed", *tensors[3][1:])
+    tensors[5] = (*tensors[5][:2], [1, *tensors[5][2]], tensors[5][3])
 random.Random(count).shuffle(tensors)
 os.mkdir(folder)
 where = {}
@@ -236,8 +240,88 @@ absent "a shard of another state" c
 rm -rf a.pici d.pici
 mv keep a.pici
 
+# ---- deltas, also between shardings: tensors are found by name
+delta() { # WHAT BASE NEW [OPTION...]
+    d_what=$1 d_base=$2 d_new=$3
+    shift 3
+    for threads in 1 5; do
+        rm -rf x.delta back
+        expect 0 "$d_what: diff" "$tool" diff -T $threads "$@" -o x.delta "$d_base" "$d_new"
+        expect 0 "$d_what: test" "$tool" test -T $threads x.delta
+        expect 0 "$d_what: apply" "$tool" apply -T $threads -o back "$d_base" x.delta
+        alike "$d_what" "$d_new" back
+        if [ $threads = 1 ]; then cp -r x.delta first.delta; fi
+        alike "$d_what: with $threads threads" first.delta x.delta
+    done
+    rm -rf first.delta
+}
+shards e 5 2
+shards one2 1 1
+delta "8 to 8 shards" a d
+delta "8 to 5 shards" a e
+says "8 to 5 shards" '^same [0-9]+ [0-9a-f]{16} tokenizer.model$' x.delta/pici-folder
+expect 0 "list" "$tool" list x.delta
+says "list" '^x.delta: delta in 5 shards, .* 47 tensors$' "$out"
+says "list" '^[0-9]+ xor, [0-9]+ small, 1 added, 1 replaced, 1 removed: layer.3.w$' "$out"
+delta "5 to 8 shards" e a --fast
+delta "one to 5 shards" one e --small
+delta "5 shards to one" e one2
+delta "no change" a a
+if [ -d "$data" ]; then
+    shards real 8 0 "$data"/*.safetensors
+    shards real2 3 1 "$data"/*.safetensors
+    delta "8 to 3 shards of real tensors" real real2
+    delta "3 to 8 shards of real tensors" real2 real
+fi
+
+"$tool" diff -o x.delta --force a e
+refused 2 "it exists" 'x.delta: exists; --force overwrites it' "$tool" diff -o x.delta a e
+refused 2 "onto the base" 'a: is the base' "$tool" diff --force -o a a e
+refused 2 "onto the new one" 'e: is the input' "$tool" diff --force -o e a e
+refused 2 "a file and a folder" 'a/config.json: is a file, and e is a folder' "$tool" diff -o y a/config.json e
+refused 2 "a folder and a file" 'e/config.json: is a file, and a is a folder' "$tool" apply -o y a e/config.json
+refused 2 "the base is compressed" 'a.pici: is compressed' "$tool" diff -o y a.pici e
+refused 2 "the base is a delta" 'x.delta: is a delta: picitool apply applies it' "$tool" diff -o y x.delta e
+refused 2 "no delta" 'a.pici: is compressed, not a delta' "$tool" apply -o y a a.pici
+refused 2 "no delta" 'e: is a checkpoint as it is, not the delta' "$tool" apply -o y a e
+refused 2 "two deltas" 'one delta at a time' "$tool" apply -o y a x.delta x.delta
+refused 1 "decompress a delta" 'x.delta: a delta, which needs its base' "$tool" decompress -o y x.delta
+refused 2 "compress a delta" 'x.delta: is a delta' "$tool" compress -o y x.delta
+refused 2 "onto the base" 'a: is the base: use --in-place' "$tool" apply --force -o a a x.delta
+refused 1 "another base" "d: not the base of x.delta/.*: tensor '.*': its XXH64 is" "$tool" apply -o y d x.delta
+refused 1 "another base in place" 'd: not the base of x.delta' "$tool" apply --in-place d x.delta
+cp -r a b
+echo 1 >b/tokenizer.model
+refused 1 "another file" 'b/tokenizer.model: has 2 bytes of XXH64' "$tool" apply -o y b x.delta
+rm b/tokenizer.model
+refused 1 "a file less" 'b: not the base of x.delta: has no tokenizer.model' "$tool" apply -o y b x.delta
+rm b/model-00004-of-00008.safetensors
+refused 1 "a shard less" 'b/model-00004-of-00008.safetensors: is missing' "$tool" apply -o y b x.delta
+rm -rf b
+cp -r x.delta keep.delta
+for f in x.delta/*; do
+    n=${f#x.delta/}
+    size=$(wc -c <"$f")
+    at=$((size * 5 / 11))
+    was=$(od -An -tu1 -j $at -N 1 "keep.delta/$n")
+    { head -c $at "keep.delta/$n"; byte $((was ^ 1)); tail -c +$((at + 2)) "keep.delta/$n"; } >"$f"
+    refused 1 "$n is changed" "$n: " "$tool" apply -o y a x.delta
+    refused 1 "$n is changed: test" "$n: " "$tool" test x.delta
+    cp "keep.delta/$n" "$f"
+done
+cp x.delta/model-00001-of-00005.safetensors.pici x.delta/model-00002-of-00005.safetensors.pici
+refused 1 "deltas are swapped" 'has not the length|is not the delta' "$tool" apply -o y a x.delta
+rm -rf x.delta
+mv keep.delta x.delta
+cp -r a now
+expect 0 "in place" "$tool" apply --in-place now x.delta
+alike "in place" e now
+expect 0 "in place again" "$tool" apply --in-place now x.delta
+alike "in place again" e now
+clean "deltas"
+
 # ---- killed at any time: the folder that there was, or a whole new one
-points=40
+points=20
 [ -z "${PICI_TEST_FULL:-}" ] || points=200
 before=0 after=0
 # The shell counts instead of sleeping, as cli_log.sh does.
@@ -264,7 +348,11 @@ either() { # WHAT FOLDER OLD NEW: FOLDER is one of two; OLD "": or is not there
     fi
 }
 expect 0 "another state" "$tool" compress -o d.pici d
+rm -rf now
 cp -r a now
+base=a next=e
+[ ! -d "$data" ] || base=real next=real2
+expect 0 "the delta of those killed" "$tool" diff -o delta $base $next
 i=0
 while [ $i -lt $points ]; do
     i=$((i + 1))
@@ -276,7 +364,18 @@ while [ $i -lt $points ]; do
     either decompress new "" a
     killed $((i + 13)) "$tool" decompress --force -T 2 -o now d.pici
     either "decompress --force" now a d
-    rm -rf now .pici-*
+    rm -rf now new .pici-*
+    killed $((i + 19)) "$tool" diff -T 2 -o new $base $next
+    either diff new "" delta
+    rm -rf new
+    killed $((i + 29)) "$tool" apply -T 2 -o new $base delta
+    either apply new "" $next
+    cp -r $base now
+    killed $((i + 37)) "$tool" apply --in-place -T 2 now delta
+    either "apply --in-place" now $base $next
+    expect 0 "apply --in-place again" "$tool" apply --in-place now delta
+    alike "apply --in-place again" $next now
+    rm -rf now new .pici-*
     cp -r a now
 done
 [ $before -gt 0 ] && pass || fail "killed: never before it was done"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "jobs.h"
 #include "term.h"
@@ -59,7 +60,9 @@ int folder_make(struct folder_make *m, const char *out, struct results *sum)
     for (size_t i = 0; i < m->list.files; i++)
         large += m->list.file[i].kind == FOLDER_SHARD;
     const unsigned at_a_time = jobs_at_a_time(large, tool_threads(m->o->threads), &each.threads);
-    int status = outfolder_open(&to, out, m->from->mode, m->o->force || m->in_place);
+    if (folder_same(out, m->from->path))
+        return tool_usage(out, "is the input");
+    int status = outfolder_open(&to, out, m->mode ? m->mode : m->from->mode, m->o->force || m->in_place);
     if (status)
         return status;
     const double start = term_now(); /* a question may have been asked before */
@@ -76,6 +79,12 @@ int folder_make(struct folder_make *m, const char *out, struct results *sum)
         tell(m, out, sum, term_now() - start);
     outfolder_discard(&to);
     return status;
+}
+
+bool folder_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 int folder_refuse_options(const char *path, const struct tool_options *o)

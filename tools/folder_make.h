@@ -14,13 +14,17 @@ struct folder_make {
     const char *to;                                         /* set: the temporary folder */
     bool with_list;                                         /* write the list too */
     bool restored;                                          /* the input is the compressed one of the two */
-    bool in_place;                                          /* replace the folder `from` */
+    bool in_place;                                          /* `out` may be replaced, also without --force */
+    mode_t mode;                                            /* permissions of the new folder; 0: those of `from` */
     int (*one)(struct folder_make *, struct folder_file *); /* makes a file; runs on several threads at a time */
     void *ctx;                                              /* for it */
 };
 
-/* Make the folder `out`, whole or not at all. */
+/* Make the folder `out`, whole or not at all. It must not be `from`. */
 int folder_make(struct folder_make *, const char *out, struct results *sum);
+
+/* Whether two paths are of one folder. */
+bool folder_same(const char *, const char *);
 
 /* Refuse options that are not for folders: standard output, and the removal of the input. */
 int folder_refuse_options(const char *path, const struct tool_options *o);

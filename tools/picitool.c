@@ -188,13 +188,16 @@ static const struct verb {
     {NULL, "diff", verb_diff, "BASE NEW", "write the delta from one file of tensors to another",
      "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are stored as the\n"
      "bits that differ, others whole. By default, a tensor of f32, f16 or bf16 is stored as small deltas, which are\n"
-     "decoded with the base, if these are at least an eighth shorter for its first 4 Mi elements.",
+     "decoded with the base, if these are at least an eighth shorter for its first 4 Mi elements. BASE and NEW may "
+     "also\n"
+     "be folders of shards; so is DELTA then.",
      2, 2,
      INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) |
          BIT(OPT_MAX_SIZE) | OUTPUT_BITS | TALK_BITS},
     {NULL, "apply", verb_apply, "BASE DELTA...", "apply one delta, or several in a row",
-     "BASE must be what the first delta was made from: the hash of each tensor is checked, and that of each result.", 2,
-     INT32_MAX, BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_IN_PLACE) | RESTORE_BITS | TALK_BITS},
+     "BASE must be what the first delta was made from: the hash of each tensor is checked, and that of each result.\n"
+     "The delta of a folder of shards is applied to one.",
+     2, INT32_MAX, BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_IN_PLACE) | RESTORE_BITS | TALK_BITS},
     {"block", "encode", verb_block_encode, "IN OUT", "encode raw elements as one bare block", NULL, 2, 2,
      BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_ZEROS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE) |
          BIT(OPT_MAX_SIZE) | TALK_BITS},

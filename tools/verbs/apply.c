@@ -3,11 +3,13 @@
  * picitool apply: opens a base and deltas in a row, which pici_apply_deltas applies. */
 #include <stdlib.h>
 
+#include "folder.h"
 #include "pici/delta_file.h"
 #include "reading.h"
 #include "result.h"
 #include "tensors.h"
 #include "term.h"
+#include "verbs/folders.h"
 
 struct step {
     struct input in;
@@ -23,7 +25,6 @@ struct job {
     struct pici_deltas *deltas;
     struct pici_deltas_info info;
     struct output out;
-    struct progress progress;
     int *from; /* [steps + 1]: descriptors of the deltas and the base */
 };
 
@@ -71,17 +72,34 @@ static void done(void *ctx, uint64_t bytes)
     progress_at(ctx, bytes, bytes);
 }
 
-static int make(struct job *j)
+static enum pici_status apply_deltas(struct output *out, struct pici_state *base, struct pici_deltas *deltas,
+                                     const char *name, uint64_t bytes, const struct tool_options *o, char *why)
 {
     struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
+    struct progress progress;
+    opts.threads = o->threads;
+    opts.progress = done;
+    opts.progress_ctx = &progress;
+    progress_start(&progress, name, bytes);
+    const enum pici_status s = pici_apply_deltas(output_put, out, base, deltas, &opts, why);
+    progress_end(&progress);
+    return s;
+}
+
+/* Of one file in a folder. */
+static int apply_part(struct output *out, struct pici_state *base, struct pici_deltas *deltas, const char *name,
+                      uint64_t bytes, const struct tool_options *o)
+{
+    char why[PICI_WHY_BYTES];
+    const enum pici_status s = apply_deltas(out, base, deltas, name, bytes, o, why);
+    return s == PICI_E_IO && out->err ? output_failed(out) : failed(out->name, s, why);
+}
+
+static int make(struct job *j)
+{
     char why[PICI_WHY_BYTES], other[PICI_WHY_BYTES];
     int is = 0;
-    opts.threads = j->o->threads;
-    opts.progress = done;
-    opts.progress_ctx = &j->progress;
-    progress_start(&j->progress, j->base.in.name, j->base.in.bytes);
-    const enum pici_status s = pici_apply_deltas(output_put, &j->out, j->state, j->deltas, &opts, why);
-    progress_end(&j->progress);
+    const enum pici_status s = apply_deltas(&j->out, j->state, j->deltas, j->base.in.name, j->base.in.bytes, j->o, why);
     if (s == PICI_E_IO && j->out.err)
         return output_failed(&j->out);
     /* In place, what is not the base may be the result of an earlier run. */
@@ -131,6 +149,9 @@ int verb_apply(const struct tool_options *o)
 {
     if (!o->out == !o->in_place)
         return tool_usage(NULL, "apply: needs either -o NEW or --in-place");
+    for (int i = 0; i < o->nargs; i++)
+        if (folder_is(o->args[i]))
+            return apply_folders(o, apply_part);
     struct job j = {.o = o, .steps = o->nargs - 1, .out.fd = -1, .base.in.fd = -1, .info = PICI_DELTAS_INFO_INIT};
     j.step = calloc((size_t)j.steps, sizeof *j.step);
     j.from = calloc((size_t)j.steps + 1, sizeof *j.from);

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * picitool diff: the delta from one file to another, which pici_diff_states makes. */
+#include "folder.h"
 #include "pici/delta_file.h"
 #include "result.h"
 #include "tensors.h"
 #include "term.h"
+#include "verbs/folders.h"
 
 struct job {
     const struct tool_options *o;
     struct tensors base, next;
     struct pici_state *from, *to;
     struct output out;
-    struct progress progress;
 };
 
 static void done(void *ctx, uint64_t bytes)
@@ -19,31 +20,36 @@ static void done(void *ctx, uint64_t bytes)
     progress_at(ctx, bytes, bytes);
 }
 
-static int diff(struct job *j)
+static int make_delta(struct output *out, struct pici_state *from, struct pici_state *to, const char *name,
+                      uint64_t bytes, const struct tool_options *o)
 {
     static const enum pici_delta_choice choices[] = {
         [DELTA_CHOICE] = PICI_DELTA_AUTO, [DELTA_SMALLEST] = PICI_DELTA_SMALLEST, [DELTA_FASTEST] = PICI_DELTA_FASTEST};
     struct pici_diff_opts opts = PICI_DIFF_OPTS_INIT;
+    struct progress progress;
     char why[PICI_WHY_BYTES];
+    opts.choice = choices[o->delta];
+    opts.format = o->format;
+    opts.threads = o->threads;
+    opts.zstd_level = o->zstd;
+    opts.progress = done;
+    opts.progress_ctx = &progress;
+    progress_start(&progress, name, bytes);
+    const enum pici_status s = pici_diff_states(output_put, out, from, to, &opts, why);
+    progress_end(&progress);
+    if (s == PICI_E_IO && out->err)
+        return output_failed(out);
+    if (s)
+        tool_bad(why[0] ? NULL : out->name, "%s", why[0] ? why : pici_strerror(s));
+    return s == PICI_E_UNSUPPORTED ? TOOL_USAGE : s ? TOOL_BAD : TOOL_OK;
+}
+
+static int diff(struct job *j)
+{
     int status = tensors_state(&j->base, &j->from);
     if (status == TOOL_OK)
         status = tensors_state(&j->next, &j->to);
-    if (status)
-        return status;
-    opts.choice = choices[j->o->delta];
-    opts.format = j->o->format;
-    opts.threads = j->o->threads;
-    opts.zstd_level = j->o->zstd;
-    opts.progress = done;
-    opts.progress_ctx = &j->progress;
-    progress_start(&j->progress, j->next.in.name, j->next.in.bytes);
-    const enum pici_status s = pici_diff_states(output_put, &j->out, j->from, j->to, &opts, why);
-    progress_end(&j->progress);
-    if (s == PICI_E_IO && j->out.err)
-        return output_failed(&j->out);
-    if (s)
-        tool_bad(why[0] ? NULL : j->out.name, "%s", why[0] ? why : pici_strerror(s));
-    return s == PICI_E_UNSUPPORTED ? TOOL_USAGE : s ? TOOL_BAD : TOOL_OK;
+    return status ? status : make_delta(&j->out, j->from, j->to, j->next.in.name, j->next.in.bytes, j->o);
 }
 
 int verb_diff(const struct tool_options *o)
@@ -51,6 +57,8 @@ int verb_diff(const struct tool_options *o)
     struct job j = {.o = o, .out.fd = -1};
     if (!o->out)
         return tool_usage(NULL, "diff: needs -o DELTA");
+    if (folder_is(o->args[0]) || folder_is(o->args[1]))
+        return diff_folders(o, make_delta);
     int status = tensors_open(&j.base, o->args[0], o);
     if (status)
         return status;
