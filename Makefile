@@ -206,7 +206,8 @@ $(MPIDIR)/obj/flags: FORCE
 $(MPIDIR)/obj/%.o: %.c $(MPIDIR)/obj/flags
 	$(say) MPI $<
 	@mkdir -p $(@D)
-	$(Q)$(MPI_CC) $(COMPILE_FLAGS) $(if $(filter lib/%,$<),$(LIB_FLAGS)) $(if $(filter examples/%,$<),-DPICI_EXAMPLE_MPI) \
+	$(Q)$(MPI_CC) $(COMPILE_FLAGS) $(if $(filter lib/% preload/%,$<),$(LIB_FLAGS)) \
+		$(if $(filter examples/%,$<),-DPICI_EXAMPLE_MPI) \
 		-I. -c -o $@ $<
 
 $(MPI_A): $(patsubst %.c,$(MPIDIR)/obj/%.o,$(sort $(wildcard lib/transport/mpi*.c)))
@@ -227,6 +228,30 @@ $(MPI_TUNE): $(patsubst %.c,$(MPIDIR)/obj/%.o,$(sort $(wildcard tools/tune/*.c))
 	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
 
 -include $(shell find $(MPIDIR)/obj -name '*.d' 2>/dev/null)
+
+# A library to preload into MPI programs: MPI's names, over a libpici and a transport of its own, which nothing outside
+# sees. The transport is compiled once more, with names that call PMPI_.
+PMPI_OBJ = $(patsubst %.c,$(MPIDIR)/obj/%.o,$(sort $(wildcard preload/*.c))) \
+	$(patsubst %.c,$(MPIDIR)/obj/pmpi/%.o,$(sort $(wildcard lib/transport/mpi*.c)))
+
+.PHONY: pmpi
+pmpi: $(MPIDIR)/obj/flags
+	$(Q)mpi=$$(printf '%s\n' '#include <mpi.h>' '#if defined OPEN_MPI' 'pmpi openmpi' \
+		'#elif defined MPICH || defined MPICH_VERSION || defined I_MPI_VERSION' 'pmpi mpich' '#endif' | \
+		$(MPI_CC) -E -P -x c - | sed -n 's/^pmpi //p') && \
+	{ [ -n "$$mpi" ] || { echo 'make pmpi: $(MPICC) is neither Open MPI nor a kind of MPICH' >&2; exit 1; }; } && \
+	$(MAKE) $(MPIDIR)/libpici_pmpi-$$mpi.so
+
+$(MPIDIR)/obj/pmpi/%.o: %.c $(MPIDIR)/obj/flags
+	$(say) MPI $<
+	@mkdir -p $(@D)
+	$(Q)$(MPI_CC) $(COMPILE_FLAGS) $(LIB_FLAGS) -D_POSIX_C_SOURCE=200809L -include preload/profiling.h -c -o $@ $<
+
+# No rule for all of libpici_pmpi-*.so: which of them an MPI makes is for it to say.
+$(MPIDIR)/libpici_pmpi-openmpi.so $(MPIDIR)/libpici_pmpi-mpich.so: $(PMPI_OBJ) $(A) preload/pmpi.map
+	$(say) LD $@
+	$(Q)$(MPI_LINK) -shared -Wl,-soname,$(@F) -Wl,--version-script=preload/pmpi.map -Wl,--as-needed \
+		$(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(PMPI_OBJ) $(A) $(LIBS) -ldl
 
 # ---- ranks of a simulated network, by SimGrid's MPI. Its compiler compiles the library too: its header replaces clocks
 # and sleeping, and also free, by a macro, unless told not to. Each rank loads a copy of its program, which is therefore
@@ -778,7 +803,7 @@ cmake = sed -e 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|' \
 	packaging/cmake/$(1).cmake.in >$(DESTDIR)$(CMAKEDIR)/$(1).cmake && chmod 644 $(DESTDIR)$(CMAKEDIR)/$(1).cmake
 
 .PHONY: install uninstall
-install: all man $(filter mpi cuda nccl,$(MAKECMDGOALS))
+install: all man $(filter mpi pmpi cuda nccl,$(MAKECMDGOALS))
 	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(BINDIR) $(DESTDIR)$(PKGCONFIGDIR) \
 		$(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) \
 		$(DESTDIR)$(FISHDIR) $(DESTDIR)$(MAGICDIR)
@@ -802,6 +827,16 @@ install: all man $(filter mpi cuda nccl,$(MAKECMDGOALS))
 		install -m 755 $(MPI_TUNE) $(DESTDIR)$(BINDIR)/pici-tune && \
 		install -m 644 tools/tune/pici-tune.1 $(DESTDIR)$(MANDIR)/man1/; \
 	fi
+	for so in $(MPIDIR)/libpici_pmpi-*.so; do \
+		if [ -e "$$so" ]; then \
+			install -m 755 "$$so" $(DESTDIR)$(LIBDIR)/ && \
+			sed -e 's|@VERSION@|$(VERSION)|' \
+				-e "s|@LIBDIR@|$$(realpath -ms --relative-to='$(BINDIR)' '$(LIBDIR)')|" \
+				preload/pici-preload >$(DESTDIR)$(BINDIR)/pici-preload && \
+			chmod 755 $(DESTDIR)$(BINDIR)/pici-preload && \
+			install -m 644 preload/pici-preload.1 $(DESTDIR)$(MANDIR)/man1/ || exit 1; \
+		fi; \
+	done
 	if [ -e $(CUDA_A) ]; then \
 		install -m 644 $(CUDA_A) $(DESTDIR)$(LIBDIR)/libpici_cuda.a && \
 		$(call pc,pici_cuda,The codec on a GPU (link with the CUDA runtime),pici,); \
@@ -828,6 +863,8 @@ uninstall:
 		$(DESTDIR)$(CMAKEDIR)/pici-config.cmake $(DESTDIR)$(CMAKEDIR)/pici-config-version.cmake \
 		$(DESTDIR)$(PKGCONFIGDIR)/pici.pc $(DESTDIR)$(BINDIR)/picitool $(DESTDIR)$(MANDIR)/man1/picitool.1 \
 		$(DESTDIR)$(BINDIR)/pici-tune $(DESTDIR)$(MANDIR)/man1/pici-tune.1 \
+		$(DESTDIR)$(BINDIR)/pici-preload $(DESTDIR)$(MANDIR)/man1/pici-preload.1 \
+		$(DESTDIR)$(LIBDIR)/libpici_pmpi-openmpi.so $(DESTDIR)$(LIBDIR)/libpici_pmpi-mpich.so \
 		$(DESTDIR)$(BINDIR)/pici-run $(DESTDIR)$(MANDIR)/man1/pici-run.1 \
 		$(VERBS:%=$(DESTDIR)$(MANDIR)/man1/picitool-%.1) $(DESTDIR)$(BASHDIR)/picitool $(DESTDIR)$(ZSHDIR)/_picitool \
 		$(DESTDIR)$(FISHDIR)/picitool.fish $(DESTDIR)$(MAGICDIR)/pici
@@ -880,6 +917,7 @@ endif
 ## make bench-scale     collectives on simulated networks: RANKS=64 KINDS='switch fat-tree dragonfly uneven'
 ## make vectors         write formats/vectors anew; make figures: the pictures of docs/predict.md
 ## make mpi             $(MPIDIR)/libpici_mpi.a, .so and pici-tune through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
+## make pmpi            $(MPIDIR)/libpici_pmpi-openmpi.so or -mpich.so, to preload into MPI programs; likewise
 ## make mpi-examples    $(MPIDIR)/train, for mpirun
 ## make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda
 ## make nccl            $(NCCLDIR)/libpici_nccl.a; NCCLDIR=$(BUILD)/nccl, NCCL_HOME=the CUDA toolkit; nccl-shared: .so
@@ -891,7 +929,7 @@ endif
 ## make amalgamate      $(BUILD)/amalgamation/pici.c and pici.h: the codec for the CPU, to copy into another project
 ## make man             $(BUILD)/man, a manual page for each of picitool's verbs
 ## make deb             Debian packages in $(BUILD)/deb; check-deb: lintian, and try them in a chroot (root)
-## make install         DESTDIR= PREFIX=/usr/local; also libpici_mpi, libpici_cuda and libpici_nccl if made; uninstall
+## make install         DESTDIR= PREFIX=/usr/local; also libpici_mpi, _pmpi, _cuda and _nccl if made; uninstall
 ## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites
 ## make clean
 ##

@@ -19,7 +19,7 @@ import collections
 import pathlib
 import re
 
-FOLDERS = ["include", "lib", "formats", "tools", "tests", "fuzz", "bench", "examples", "python"]
+FOLDERS = ["include", "lib", "formats", "tools", "tests", "fuzz", "bench", "examples", "python", "preload"]
 SUFFIXES = (".c", ".h", ".inc", ".cu", ".cuh", ".cc")
 SEARCH = ["include", "lib", "tools", "."]  # the compiler's search path, after the file's own folder
 
@@ -34,6 +34,7 @@ LINKED = {
     "fuzz": ["fuzz", "tools", "formats", "lib"],
     "tests": ["tests", "tools", "formats", "lib"],
     "python": ["python"],
+    "preload": ["preload", "lib"],
 }
 
 INCLUDE = re.compile(r'[ \t]*#\s*include\s*(?:"([^"]+)"|<(pici/[^>]+)>)')

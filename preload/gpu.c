@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "preload/gpu.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+/* A function of CUDA's driver. POSIX lets an address of dlsym be one of a function. */
+static void find(void *library, const char *name, void *function)
+{
+    void *const found = dlsym(library, name);
+    memcpy(function, &found, sizeof found);
+}
+
+/* Also the contexts of other threads: those that the CUDA runtime makes are the devices' primary ones. Before cuInit
+ * all of these functions fail. */
+static int cuda_context(void *driver)
+{
+    int (*current)(void **) = NULL, (*count)(int *) = NULL, (*state)(int, unsigned *, int *) = NULL;
+    void *context = NULL;
+    int devices = 0;
+    find(driver, "cuCtxGetCurrent", &current);
+    find(driver, "cuDeviceGetCount", &count);
+    find(driver, "cuDevicePrimaryCtxGetState", &state);
+    if (current && current(&context) == 0 && context)
+        return 1;
+    if (!count || !state || count(&devices) != 0)
+        return 0;
+    for (int device = 0; device < devices; device++) {
+        unsigned flags = 0;
+        int active = 0;
+        if (state(device, &flags, &active) == 0 && active)
+            return 1;
+    }
+    return 0;
+}
+
+static void *loaded(const char *name)
+{
+    return dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+}
+
+int pmpi_gpu(void)
+{
+    static const char *const HIP[] = {"libamdhip64.so", "libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so.7",
+                                      "libamdhip64.so.8"};
+    void *library = loaded("libcuda.so.1");
+    int found = 0;
+    if (library) {
+        found = cuda_context(library);
+        dlclose(library);
+    }
+    for (size_t i = 0; !found && i < sizeof HIP / sizeof *HIP; i++) {
+        library = loaded(HIP[i]);
+        if (library) {
+            found = 1;
+            dlclose(library);
+        }
+    }
+    return found;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include "preload/settings.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pici/pici.h"
+
+static const struct {
+    const char *mpi, *word;
+} FUNCTION[FUNCTIONS] = {
+    [ALLREDUCE] = {"MPI_Allreduce", "allreduce"},
+    [REDUCE_SCATTER_BLOCK] = {"MPI_Reduce_scatter_block", "reduce_scatter_block"},
+    [REDUCE_SCATTER] = {"MPI_Reduce_scatter", "reduce_scatter"},
+    [ALLGATHER] = {"MPI_Allgather", "allgather"},
+};
+
+static struct settings settings;
+
+const char *pmpi_function_name(enum function f)
+{
+    return FUNCTION[f].mpi;
+}
+
+uint64_t pmpi_hash(uint64_t hash, const void *data, unsigned long bytes)
+{
+    const uint8_t *p = data;
+    for (unsigned long i = 0; i < bytes; i++)
+        hash = (hash ^ p[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static void invalid(const char *name, const char *text, const char *values)
+{
+    if (!settings.fault[0])
+        snprintf(settings.fault, sizeof settings.fault, "environment variable %s is \"%.60s\", which is not %s", name,
+                 text, values);
+}
+
+static uint64_t number(const char *name, uint64_t or_else, uint64_t most, const char *values)
+{
+    const char *text = getenv(name);
+    char *end = NULL;
+    if (!text)
+        return or_else;
+    errno = 0;
+    const unsigned long long n = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
+    if (!end || *end || errno || n > most) {
+        invalid(name, text, values);
+        return or_else;
+    }
+    return n;
+}
+
+static unsigned functions(void)
+{
+    static const char name[] = "PICI_PMPI_FUNCTIONS";
+    const char *text = getenv(name);
+    unsigned bits = 0;
+    if (!text)
+        return (1u << FUNCTIONS) - 1;
+    for (const char *at = text;; at++) {
+        const size_t len = strcspn(at, ",");
+        int f = 0;
+        while (f < FUNCTIONS && (strlen(FUNCTION[f].word) != len || memcmp(FUNCTION[f].word, at, len) != 0))
+            f++;
+        if (f == FUNCTIONS) {
+            invalid(name, text, "a list, with commas, of allreduce, reduce_scatter_block, reduce_scatter, allgather");
+            return (1u << FUNCTIONS) - 1;
+        }
+        bits |= 1u << f;
+        at += len;
+        if (!*at)
+            return bits;
+    }
+}
+
+/* Those variables of the library that must be the same on all ranks. */
+static uint64_t hash_of_library(uint64_t hash)
+{
+    static const char *const NAME[] = {"PICI_ALGORITHM", "PICI_SLICE_BYTES",  "PICI_WINDOW",
+                                       "PICI_TUNE",      "PICI_TUNE_HISTORY", "PICI_VENDOR"};
+    for (size_t i = 0; i < sizeof NAME / sizeof *NAME; i++) {
+        const char *text = getenv(NAME[i]);
+        hash = pmpi_hash(hash, &i, sizeof i);
+        if (text)
+            hash = pmpi_hash(hash, text, strlen(text));
+    }
+    return hash;
+}
+
+static void read_environment(void)
+{
+    struct settings *s = &settings;
+    s->on = (int)number("PICI_PMPI", 1, 1, "0 or 1");
+    s->intra = (int)number("PICI_PMPI_INTRA", 0, 1, "0 or 1");
+    s->stats = (int)number("PICI_PMPI_STATS", 0, 2, "0, 1 or 2");
+    s->comms = (int)number("PICI_PMPI_COMMS", 16, INT_MAX, "a number");
+    s->wait_s = (int)number("PICI_PMPI_WAIT", 30, INT_MAX, "a number of seconds");
+    s->min_bytes = number("PICI_PMPI_MIN_BYTES", 131072, UINT64_MAX, "a number of bytes");
+    s->after = number("PICI_PMPI_AFTER", 1, UINT64_MAX, "a number");
+    s->functions = functions();
+    s->own_timeout = getenv("PICI_TIMEOUT_MS") != NULL;
+    const uint64_t same[] = {(uint64_t)s->intra, s->functions, s->min_bytes, s->after};
+    const char *version = pici_version();
+    s->hash = hash_of_library(pmpi_hash(pmpi_hash(PMPI_HASH, same, sizeof same), version, strlen(version)));
+}
+
+const struct settings *pmpi_settings(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_environment);
+    return &settings;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Settings of the preloaded library, from the environment (docs/mpi.md), read once in a process. */
+#ifndef PICI_PRELOAD_SETTINGS_H
+#define PICI_PRELOAD_SETTINGS_H
+
+#include <stdint.h>
+
+/* The functions that may be ours. */
+enum function { ALLREDUCE, REDUCE_SCATTER_BLOCK, REDUCE_SCATTER, ALLGATHER, FUNCTIONS };
+
+/* "MPI_Allreduce", ... Static. */
+const char *pmpi_function_name(enum function);
+
+struct settings {
+    int on;             /* PICI_PMPI */
+    int intra;          /* PICI_PMPI_INTRA: also on one node */
+    int stats;          /* PICI_PMPI_STATS: 0 none, 1 rank 0, 2 all ranks */
+    int comms;          /* PICI_PMPI_COMMS: communicators at a time */
+    int wait_s;         /* PICI_PMPI_WAIT: seconds until a rank that waits for the others says so */
+    unsigned functions; /* PICI_PMPI_FUNCTIONS: bits 1 << enum function */
+    uint64_t min_bytes; /* PICI_PMPI_MIN_BYTES */
+    uint64_t after;     /* PICI_PMPI_AFTER: eligible calls of a communicator that go to MPI first */
+    int own_timeout;    /* PICI_TIMEOUT_MS is set */
+    uint64_t hash;      /* of the version, and of all settings that must be the same on all ranks */
+    char fault[256];    /* "", or which variable has an invalid value */
+};
+
+/* Thread-safe. Never NULL. If a value is invalid, fault says so and the defaults hold for that variable. */
+const struct settings *pmpi_settings(void);
+
+/* FNV-1a of some bytes, continuing from hash; PMPI_HASH begins one. */
+#define PMPI_HASH 0xcbf29ce484222325u
+uint64_t pmpi_hash(uint64_t hash, const void *data, unsigned long bytes);
+
+#endif

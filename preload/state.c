@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Communicators of ours are freed with the program's, or at the latest by MPI_Finalize: it deletes the attributes of
+ * MPI_COMM_SELF first, while MPI still works. Not every Fortran interface calls MPI_Finalize in C, so that this is an
+ * attribute and not a function of that name. */
+#define _POSIX_C_SOURCE 200809L
+#include "preload/state.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "pici/mpi.h"
+#include "preload/gpu.h"
+#include "preload/profiling.h"
+
+/* What ranks agree on, by the maximum of each word: a value and its complement show whether all have the same. */
+enum { SETTINGS, SETTINGS_NOT, HOST, HOST_NOT, INVALID, GPU, FULL, UNUSED, WORDS };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int phase; /* 0: not begun; 1: begun; 2: ended, or there is nothing to do */
+static int keyval = MPI_KEYVAL_INVALID, self_keyval = MPI_KEYVAL_INVALID;
+static struct state *made; /* states with a communicator of ours */
+static int places;         /* taken, of settings->comms */
+static struct state nothing = {.reason = OFF};
+
+/* ---- freeing */
+
+static void free_comm(struct state *s)
+{
+    struct pici_comm *comm = s->comm;
+    if (!comm)
+        return;
+    pthread_mutex_lock(&lock);
+    *s->link = s->next;
+    if (s->next)
+        s->next->link = s->link;
+    places--;
+    s->comm = NULL;
+    pthread_mutex_unlock(&lock);
+    pici_comm_free(comm);
+}
+
+void pmpi_state_off(struct state *s, enum reason why)
+{
+    free_comm(s);
+    s->reason = why;
+}
+
+static int delete_state(MPI_Comm comm, int key, void *value, void *extra)
+{
+    struct state *s = value;
+    (void)comm, (void)key, (void)extra;
+    if (s != &nothing) {
+        free_comm(s);
+        free(s);
+    }
+    return MPI_SUCCESS;
+}
+
+static int end(MPI_Comm comm, int key, void *value, void *extra)
+{
+    const int stats = pmpi_settings()->stats;
+    int rank = 0;
+    (void)comm, (void)key, (void)value, (void)extra;
+    atomic_store(&phase, 2);
+    while (made)
+        pmpi_state_off(made, OFF);
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (stats == 2 || (stats == 1 && !rank))
+        pmpi_print_stats(stats == 2 ? rank : -1);
+    return MPI_SUCCESS;
+}
+
+/* ---- beginning */
+
+/* Nonzero: MPI is initialized, by MPI_Init and its like: MPI_COMM_SELF exists. */
+static int initialized(void)
+{
+    int yes = 0, finalized = 0;
+    return PMPI_Initialized(&yes) == MPI_SUCCESS && yes && PMPI_Finalized(&finalized) == MPI_SUCCESS && !finalized;
+}
+
+static int begin(void)
+{
+    if (!pmpi_settings()->on)
+        return 2;
+    if (!initialized())
+        return 0;
+    if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_state, &keyval, NULL) != MPI_SUCCESS ||
+        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, end, &self_keyval, NULL) != MPI_SUCCESS ||
+        PMPI_Comm_set_attr(MPI_COMM_SELF, self_keyval, &nothing) != MPI_SUCCESS)
+        return 2;
+    return 1;
+}
+
+int pmpi_begun(void)
+{
+    int now = atomic_load_explicit(&phase, memory_order_acquire);
+    if (now)
+        return now == 1;
+    pthread_mutex_lock(&lock);
+    now = atomic_load(&phase);
+    if (!now) {
+        now = begin();
+        atomic_store(&phase, now);
+    }
+    pthread_mutex_unlock(&lock);
+    return now == 1;
+}
+
+/* ---- agreeing */
+
+/* In words, by rank 0 of a communicator, once a process for each place that says something. */
+__attribute__((format(printf, 3, 4))) static void say(MPI_Comm comm, atomic_flag *said, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    int rank = 0;
+    PMPI_Comm_rank(comm, &rank);
+    if (rank || atomic_flag_test_and_set(said))
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "pici: %s\n", text);
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void say_waiting(MPI_Comm comm, enum function f)
+{
+    int rank = 0;
+    PMPI_Comm_rank(comm, &rank);
+    fprintf(
+        stderr,
+        "pici: rank %d has waited %d s for other ranks in %s; did every host get LD_PRELOAD, and the same PICI_PMPI "
+        "variables?\n",
+        rank, pmpi_settings()->wait_s, pmpi_function_name(f));
+}
+
+/* Ranks may be hours late, so that waiting too long is no error. The nonblocking collective does not match the blocking
+ * one of a rank that has not loaded this library: that rank waits too, instead of receiving our words as its data. */
+static int agree(MPI_Comm comm, enum function f, uint64_t words[WORDS])
+{
+    static const struct timespec nap = {0, 50000};
+    uint64_t own[WORDS];
+    MPI_Request request;
+    int done = 0, said = 0;
+    memcpy(own, words, sizeof own);
+    int rc = PMPI_Iallreduce(own, words, WORDS, MPI_UINT64_T, MPI_MAX, comm, &request);
+    const double start = now_s();
+    for (int looks = 0; rc == MPI_SUCCESS; looks++) {
+        rc = PMPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done)
+            break;
+        if (looks < 1000)
+            sched_yield();
+        else
+            nanosleep(&nap, NULL);
+        if (!said && now_s() - start > pmpi_settings()->wait_s) {
+            say_waiting(comm, f);
+            said = 1;
+        }
+    }
+    return rc;
+}
+
+static uint64_t hash_of_host(void)
+{
+    char name[MPI_MAX_PROCESSOR_NAME];
+    int len = 0;
+    return PMPI_Get_processor_name(name, &len) == MPI_SUCCESS ? pmpi_hash(PMPI_HASH, name, (unsigned long)len) : 0;
+}
+
+static enum reason judge(MPI_Comm comm, const uint64_t words[WORDS])
+{
+    static atomic_flag settings_said = ATOMIC_FLAG_INIT, gpu_said = ATOMIC_FLAG_INIT;
+    const struct settings *set = pmpi_settings();
+    if (words[INVALID]) {
+        say(comm, &settings_said, "off: %s", set->fault[0] ? set->fault : "a variable of another rank is invalid");
+        return OFF;
+    }
+    if (words[SETTINGS] != ~words[SETTINGS_NOT]) {
+        say(comm, &settings_said, "off: ranks have different versions of pici, or different PICI_ variables");
+        return OFF;
+    }
+    if (words[GPU]) {
+        say(comm, &gpu_said, "off: a rank uses a GPU, whose memory this library cannot read");
+        return OFF;
+    }
+    return words[HOST] == ~words[HOST_NOT] && !set->intra ? ONE_NODE : OURS;
+}
+
+static int agree_on_state(struct state *s, MPI_Comm comm, enum function f, int lacking)
+{
+    const struct settings *set = pmpi_settings();
+    uint64_t words[WORDS] = {[SETTINGS] = set->hash,
+                             [SETTINGS_NOT] = ~set->hash,
+                             [HOST] = hash_of_host(),
+                             [INVALID] = set->fault[0] || lacking,
+                             [GPU] = (uint64_t)pmpi_gpu()};
+    words[HOST_NOT] = ~words[HOST];
+    const int rc = agree(comm, f, words);
+    s->reason = rc == MPI_SUCCESS ? judge(comm, words) : OFF;
+    return rc;
+}
+
+struct state *pmpi_state(MPI_Comm comm, enum function f, int *rc)
+{
+    struct state *s = NULL;
+    int found = 0, inter = 0, ranks = 0;
+    *rc = PMPI_Comm_get_attr(comm, keyval, &s, &found);
+    if (*rc != MPI_SUCCESS)
+        return NULL;
+    if (found)
+        return s;
+    if ((*rc = PMPI_Comm_test_inter(comm, &inter)) != MPI_SUCCESS ||
+        (*rc = PMPI_Comm_size(comm, &ranks)) != MPI_SUCCESS)
+        return NULL;
+    s = calloc(1, sizeof *s);
+    const int lacking = !s;
+    if (lacking)
+        s = &nothing;
+    *rc = PMPI_Comm_set_attr(comm, keyval, s);
+    if (*rc != MPI_SUCCESS) {
+        if (!lacking)
+            free(s);
+        return NULL;
+    }
+    if (inter || ranks < 2)
+        s->reason = inter ? INTER : ONE_RANK;
+    else
+        *rc = agree_on_state(s, comm, f, lacking);
+    return *rc == MPI_SUCCESS ? s : NULL;
+}
+
+/* ---- making a communicator */
+
+static int take_place(void)
+{
+    pthread_mutex_lock(&lock);
+    const int taken = places < pmpi_settings()->comms;
+    places += taken;
+    pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+static void give_place(void)
+{
+    pthread_mutex_lock(&lock);
+    places--;
+    pthread_mutex_unlock(&lock);
+}
+
+static void keep(struct state *s)
+{
+    pthread_mutex_lock(&lock);
+    s->next = made;
+    s->link = &made;
+    if (made)
+        made->link = &s->next;
+    made = s;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Ranks may be hours apart in MPI. */
+static enum pici_status without_timeout(struct pici_comm *comm)
+{
+    struct pici_tune tune = PICI_TUNE_INIT;
+    tune.timeout_ms = -1;
+    return pmpi_settings()->own_timeout ? PICI_OK : pici_comm_tune(comm, &tune);
+}
+
+static void make(struct state *s, MPI_Comm comm)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (pici_comm_mpi(&s->comm, comm) != PICI_OK || without_timeout(s->comm) != PICI_OK) {
+        say(comm, &said, "off: no communicator: %s", pici_comm_error(NULL));
+        pici_comm_free(s->comm);
+        s->comm = NULL;
+        s->reason = OFF;
+    }
+}
+
+int pmpi_state_make(struct state *s, MPI_Comm comm, enum function f)
+{
+    const struct settings *set = pmpi_settings();
+    const int place = take_place();
+    uint64_t words[WORDS] = {[SETTINGS] = set->hash,
+                             [SETTINGS_NOT] = ~set->hash,
+                             [HOST_NOT] = 0,
+                             [GPU] = (uint64_t)pmpi_gpu(),
+                             [FULL] = !place};
+    const int rc = agree(comm, f, words);
+    s->reason = rc != MPI_SUCCESS ? OFF : judge(comm, words);
+    if (s->reason == OURS && words[FULL])
+        s->reason = LIMIT;
+    if (s->reason == OURS)
+        make(s, comm);
+    if (s->comm)
+        keep(s);
+    else if (place)
+        give_place();
+    return rc;
+}
+
+int pmpi_comm_dup(MPI_Comm comm, MPI_Comm *copy)
+{
+    MPI_Group group;
+    int rc = PMPI_Comm_group(comm, &group);
+    if (rc != MPI_SUCCESS)
+        return rc;
+    rc = PMPI_Comm_create(comm, group, copy);
+    PMPI_Group_free(&group);
+    return rc == MPI_SUCCESS ? PMPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN) : rc;
+}

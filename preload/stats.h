@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What became of the program's calls: counters, and the lines that are printed at the end. Thread-safe. */
+#ifndef PICI_PRELOAD_STATS_H
+#define PICI_PRELOAD_STATS_H
+
+#include <stdint.h>
+
+#include "preload/settings.h"
+
+/* Why a call was not ours. */
+enum reason { OURS, SMALL, OP, TYPE, COUNTS, INTER, ONE_RANK, ONE_NODE, SWITCHED_OFF, FIRST, LIMIT, OFF, REASONS };
+
+/* Functions that never are ours, and are only counted. */
+enum passed {
+    ALLGATHERV,
+    REDUCE,
+    BCAST,
+    IALLREDUCE,
+    IREDUCE_SCATTER,
+    IREDUCE_SCATTER_BLOCK,
+    IALLGATHER,
+    IALLGATHERV,
+    IREDUCE,
+    IBCAST,
+    NEIGHBOR_ALLGATHER,
+    NEIGHBOR_ALLGATHERV,
+    INEIGHBOR_ALLGATHER,
+    INEIGHBOR_ALLGATHERV,
+    ALLREDUCE_INIT,
+    REDUCE_SCATTER_INIT,
+    REDUCE_SCATTER_BLOCK_INIT,
+    ALLGATHER_INIT,
+    PASSED
+};
+
+void pmpi_count(enum function, enum reason);
+void pmpi_count_passed(enum passed);
+
+/* A call of ours has ended, whatever its status: bytes of its messages if all were dense, bytes sent, seconds. */
+void pmpi_count_ours(enum function, uint64_t dense, uint64_t sent, double seconds);
+
+/* Print a line to stderr for each function that was called, and one for the functions that are never ours. rank < 0:
+ * without a rank. */
+void pmpi_print_stats(int rank);
+
+#endif

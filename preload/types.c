@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "preload/types.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+enum { AT_ONCE = 1 << 30, DEEPEST = 64 };
+
+/* Widths are MPI's to say: those of Fortran types depend on how it was built. */
+static const struct {
+    MPI_Datatype type;
+    enum kind kind;
+} NAMED[] = {
+    {MPI_FLOAT, FLOAT},
+    {MPI_DOUBLE, FLOAT},
+    {MPI_INT, SIGNED},
+    {MPI_LONG, SIGNED},
+    {MPI_UNSIGNED, UNSIGNED},
+    {MPI_UNSIGNED_LONG, UNSIGNED},
+    {MPI_INT8_T, SIGNED},
+    {MPI_INT16_T, SIGNED},
+    {MPI_INT32_T, SIGNED},
+    {MPI_INT64_T, SIGNED},
+    {MPI_UINT8_T, UNSIGNED},
+    {MPI_UINT16_T, UNSIGNED},
+    {MPI_UINT32_T, UNSIGNED},
+    {MPI_UINT64_T, UNSIGNED},
+    {MPI_SIGNED_CHAR, SIGNED},
+    {MPI_SHORT, SIGNED},
+    {MPI_LONG_LONG, SIGNED},
+    {MPI_AINT, SIGNED},
+    {MPI_OFFSET, SIGNED},
+    {MPI_COUNT, SIGNED},
+    {MPI_UNSIGNED_CHAR, UNSIGNED},
+    {MPI_UNSIGNED_SHORT, UNSIGNED},
+    {MPI_UNSIGNED_LONG_LONG, UNSIGNED},
+    {MPI_C_FLOAT_COMPLEX, COMPLEX},
+    {MPI_C_DOUBLE_COMPLEX, COMPLEX},
+    {MPI_CXX_FLOAT_COMPLEX, COMPLEX},
+    {MPI_CXX_DOUBLE_COMPLEX, COMPLEX},
+    {MPI_REAL, FLOAT},
+    {MPI_DOUBLE_PRECISION, FLOAT},
+    {MPI_REAL4, FLOAT},
+    {MPI_REAL8, FLOAT},
+    {MPI_INTEGER, SIGNED},
+    {MPI_INTEGER1, SIGNED},
+    {MPI_INTEGER2, SIGNED},
+    {MPI_INTEGER4, SIGNED},
+    {MPI_INTEGER8, SIGNED},
+    {MPI_COMPLEX, COMPLEX},
+    {MPI_DOUBLE_COMPLEX, COMPLEX},
+    {MPI_COMPLEX8, COMPLEX},
+    {MPI_COMPLEX16, COMPLEX},
+#ifdef MPI_REAL2
+    {MPI_REAL2, FLOAT},
+#endif
+#ifdef MPIX_C_FLOAT16
+    {MPIX_C_FLOAT16, FLOAT},
+#endif
+    {MPI_CHAR, RAW},
+    {MPI_BYTE, RAW},
+    {MPI_WCHAR, RAW},
+    {MPI_C_BOOL, RAW},
+    {MPI_CXX_BOOL, RAW},
+    {MPI_LOGICAL, RAW},
+    {MPI_CHARACTER, RAW},
+};
+
+/* What MPI says of how a datatype was made. */
+struct made {
+    int combiner;
+    MPI_Count integers, addresses, counts, types;
+};
+
+#if MPI_VERSION >= 4 /* the old functions refuse types that were made of large counts */
+static int get_envelope(MPI_Datatype type, struct made *m)
+{
+    return PMPI_Type_get_envelope_c(type, &m->integers, &m->addresses, &m->counts, &m->types, &m->combiner);
+}
+
+static int get_contents(MPI_Datatype type, const struct made *m, int *integers, MPI_Aint *addresses, MPI_Count *counts,
+                        MPI_Datatype *types)
+{
+    return PMPI_Type_get_contents_c(type, m->integers, m->addresses, m->counts, m->types, integers, addresses, counts,
+                                    types);
+}
+#else
+static int get_envelope(MPI_Datatype type, struct made *m)
+{
+    int integers, addresses, types;
+    const int rc = PMPI_Type_get_envelope(type, &integers, &addresses, &types, &m->combiner);
+    if (rc == MPI_SUCCESS) {
+        m->integers = integers;
+        m->addresses = addresses;
+        m->counts = 0;
+        m->types = types;
+    }
+    return rc;
+}
+
+static int get_contents(MPI_Datatype type, const struct made *m, int *integers, MPI_Aint *addresses, MPI_Count *counts,
+                        MPI_Datatype *types)
+{
+    (void)counts;
+    return PMPI_Type_get_contents(type, (int)m->integers, (int)m->addresses, (int)m->types, integers, addresses, types);
+}
+#endif
+
+MPI_Count pmpi_type_size(MPI_Datatype type)
+{
+    MPI_Count size = 0;
+    return PMPI_Type_size_x(type, &size) == MPI_SUCCESS && size > 0 ? size : 0;
+}
+
+static int named(MPI_Datatype type, struct basic *b)
+{
+    for (size_t i = 0; i < sizeof NAMED / sizeof *NAMED; i++)
+        if (NAMED[i].type == type) {
+            *b = (struct basic){NAMED[i].kind, (size_t)pmpi_type_size(type)};
+            return b->bytes > 0;
+        }
+    return 0;
+}
+
+static int predefined(int combiner)
+{
+    return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_INTEGER ||
+           combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX;
+}
+
+static int parametrized(MPI_Datatype type, int combiner, struct basic *b)
+{
+    *b = (struct basic){combiner == MPI_COMBINER_F90_INTEGER ? SIGNED
+                        : combiner == MPI_COMBINER_F90_REAL  ? FLOAT
+                                                             : COMPLEX,
+                        (size_t)pmpi_type_size(type)};
+    return b->bytes > 0;
+}
+
+/* Memory for n of them, also for none. */
+static void *room(MPI_Count n, size_t bytes)
+{
+    return calloc((size_t)n + 1, bytes);
+}
+
+/* A member of a struct may occur no times. Of any other combiner, a type that occurs no times has no size, and the
+ * caller has asked for that. */
+static int occurs(const struct made *m, const int *integers, const MPI_Count *counts, MPI_Count i)
+{
+    if (m->combiner != MPI_COMBINER_STRUCT)
+        return 1;
+    return m->counts > 0 ? counts[i + 1] > 0 : integers[i + 1] > 0;
+}
+
+static int unfold(MPI_Datatype type, struct basic *b, int *plain, int depth);
+
+/* One basic type for all of a derived type's members that occur. */
+static int unfold_members(const struct made *m, const int *integers, const MPI_Count *counts, const MPI_Datatype *types,
+                          struct basic *b, int *plain, int depth)
+{
+    int members = 0, good = 1;
+    for (MPI_Count i = 0; good && i < m->types; i++) {
+        struct basic one;
+        if (!occurs(m, integers, counts, i) || !pmpi_type_size(types[i]))
+            continue;
+        good = unfold(types[i], &one, plain, depth + 1) && (!members || (one.kind == b->kind && one.bytes == b->bytes));
+        *b = one;
+        members++;
+    }
+    return good && members;
+}
+
+static int unfold_derived(MPI_Datatype type, const struct made *m, struct basic *b, int *plain, int depth)
+{
+    int *integers = room(m->integers, sizeof *integers);
+    MPI_Aint *addresses = room(m->addresses, sizeof *addresses);
+    MPI_Count *counts = room(m->counts, sizeof *counts);
+    MPI_Datatype *types = room(m->types, sizeof *types);
+    int good = integers && addresses && counts && types &&
+               get_contents(type, m, integers, addresses, counts, types) == MPI_SUCCESS;
+    if (good) {
+        good = unfold_members(m, integers, counts, types, b, plain, depth);
+        for (MPI_Count i = 0; i < m->types; i++) {
+            struct made of_member;
+            if (get_envelope(types[i], &of_member) == MPI_SUCCESS && !predefined(of_member.combiner))
+                PMPI_Type_free(&types[i]);
+        }
+    }
+    free(integers);
+    free(addresses);
+    free(counts);
+    free(types);
+    return good;
+}
+
+static int extent_is_size(MPI_Datatype type)
+{
+    MPI_Aint lower = 0, extent = 0;
+    return PMPI_Type_get_extent(type, &lower, &extent) == MPI_SUCCESS && !lower && extent == pmpi_type_size(type);
+}
+
+static int unfold(MPI_Datatype type, struct basic *b, int *plain, int depth)
+{
+    struct made m;
+    if (named(type, b))
+        return 1;
+    if (depth > DEEPEST || get_envelope(type, &m) != MPI_SUCCESS || m.combiner == MPI_COMBINER_NAMED)
+        return 0;
+    if (predefined(m.combiner))
+        return parametrized(type, m.combiner, b);
+    const int simple =
+        m.combiner == MPI_COMBINER_DUP || m.combiner == MPI_COMBINER_CONTIGUOUS || m.combiner == MPI_COMBINER_RESIZED;
+    const int good = unfold_derived(type, &m, b, plain, depth);
+    *plain = *plain && simple && extent_is_size(type);
+    return good;
+}
+
+int pmpi_basic(MPI_Datatype type, struct basic *b, int *plain)
+{
+    int is_plain = 1;
+    const int good = unfold(type, b, &is_plain, 0);
+    if (plain)
+        *plain = is_plain;
+    return good;
+}
+
+int pmpi_dtype_reduced(const struct basic *b, int sums, enum pici_dtype *dtype, int *each)
+{
+    static const enum pici_dtype OF_WIDTH[][9] = {
+        [SIGNED] = {[1] = PICI_I8, [2] = PICI_I16, [4] = PICI_I32, [8] = PICI_I64},
+        [UNSIGNED] = {[1] = PICI_U8, [2] = PICI_U16, [4] = PICI_U32, [8] = PICI_U64},
+        [FLOAT] = {[2] = PICI_F16, [4] = PICI_F32, [8] = PICI_F64},
+    };
+    const int pairs = b->kind == COMPLEX;
+    const size_t width = pairs ? b->bytes / 2 : b->bytes;
+    if (b->kind == RAW || width > 8 || (pairs && !sums))
+        return 0;
+    *dtype = OF_WIDTH[pairs ? FLOAT : b->kind][width];
+    *each = pairs ? 2 : 1;
+    return *dtype != 0;
+}
+
+int pmpi_dtype_gathered(const struct basic *b, enum pici_dtype *dtype, int *each)
+{
+    *each = b->kind == COMPLEX ? 2 : 1;
+    switch (b->bytes / (size_t)*each) {
+    case 1: *dtype = PICI_U8; return 1;
+    case 2: *dtype = PICI_U16; return 1;
+    case 4: *dtype = PICI_U32; return 1;
+    case 8: *dtype = PICI_U64; return 1;
+    default: return 0;
+    }
+}
+
+/* Items in memory, of which MPI, whose counts of bytes are an int, may pack `most` at once. */
+struct items {
+    MPI_Datatype type;
+    uintptr_t at; /* of the first */
+    MPI_Aint extent;
+    MPI_Count size, most;
+    int own_type;
+};
+
+/* The buffer may be at 0, with absolute addresses in the datatype, which MPICH refuses to pack: then both are moved. */
+static int move_from_zero(struct items *s)
+{
+    enum { AWAY = 64 };
+    const MPI_Aint back = -AWAY;
+    const int one = 1;
+    if (PMPI_Type_create_hindexed(1, &one, &back, s->type, &s->type) != MPI_SUCCESS)
+        return 0;
+    s->own_type = 1;
+    s->at = AWAY;
+    return PMPI_Type_commit(&s->type) == MPI_SUCCESS;
+}
+
+static int open_items(struct items *s, const void *buffer, MPI_Datatype type)
+{
+    MPI_Aint lower;
+    *s = (struct items){.type = type, .at = (uintptr_t)buffer, .size = pmpi_type_size(type)};
+    s->most = s->size ? AT_ONCE / s->size : 0;
+    return s->most && PMPI_Type_get_extent(type, &lower, &s->extent) == MPI_SUCCESS && (buffer || move_from_zero(s));
+}
+
+static void close_items(struct items *s)
+{
+    if (s->own_type)
+        PMPI_Type_free(&s->type);
+}
+
+/* Extents may be negative. */
+static void *item(const struct items *s, MPI_Count i)
+{
+    return (void *)(s->at + (uintptr_t)i * (uintptr_t)s->extent);
+}
+
+static int copy(const void *buffer, MPI_Count count, MPI_Datatype type, uint8_t *packed, int unpacks, MPI_Comm comm)
+{
+    struct items s;
+    int good = open_items(&s, buffer, type);
+    for (MPI_Count i = 0; good && i < count; i += s.most) {
+        const int n = (int)(count - i < s.most ? count - i : s.most), bytes = (int)(n * s.size);
+        uint8_t *const here = packed + i * s.size;
+        int at = 0;
+        const int rc = unpacks ? PMPI_Unpack(here, bytes, &at, item(&s, i), n, s.type, comm)
+                               : PMPI_Pack(item(&s, i), n, s.type, here, bytes, &at, comm);
+        good = rc == MPI_SUCCESS && at == bytes;
+    }
+    close_items(&s);
+    return good;
+}
+
+int pmpi_pack(const void *buffer, MPI_Count count, MPI_Datatype type, void *packed, MPI_Comm comm)
+{
+    return copy(buffer, count, type, packed, 0, comm);
+}
+
+int pmpi_unpack(const void *packed, void *buffer, MPI_Count count, MPI_Datatype type, MPI_Comm comm)
+{
+    return copy(buffer, count, type, (uint8_t *)packed, 1, comm);
+}

@@ -1,0 +1,282 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# MPI programs that know nothing of pici (tests/preload/), with and without the library of make pmpi preloaded, under
+# each MPI that is here: their results, which of their calls were ours, by the lines at the end, and what is said when
+# something is wrong. And pici-preload.
+set -u
+make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
+if [ -n "${SANITIZE:-}" ]; then
+    echo "skip: preloading a sanitizer build"
+    exit 77
+fi
+if ! command -v mpirun >/dev/null 2>&1 && ! command -v mpiexec >/dev/null 2>&1; then
+    echo "skip: no MPI (libopenmpi-dev openmpi-bin, libmpich-dev mpich): no MPI program to preload a library into"
+    exit 77
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+passed=0 failed=0
+case $build in /*) here=$build ;; *) here=$PWD/$build ;; esac
+dir=$here/preload
+log=$dir/output
+rm -rf "$dir"
+mkdir -p "$dir"
+
+ok() {
+    passed=$((passed + 1))
+    echo "ok $mpi, $1"
+}
+
+fail() {
+    failed=$((failed + 1))
+    [ ! -e "$log" ] || tail -n 30 "$log"
+    echo "FAIL $mpi, $1"
+}
+
+# launch RANKS COMMAND...: with $extra, words NAME=VALUE, in the ranks' environment; output in $log
+launch() {
+    ranks=$1
+    shift
+    # shellcheck disable=SC2086 # words
+    set -- env $extra "$@"
+    case $mpi in
+    openmpi) set -- "$run" --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$ranks" "$@" ;;
+    mpich) set -- "$run" -n "$ranks" "$@" ;;
+    esac
+    timeout -k 5 "${LIMIT:-120}" "$@" >"$log" 2>&1 </dev/null
+}
+
+# attempt WHAT RANKS PROGRAM [ARGUMENT] -- PATTERN...: it succeeds, and its output has a line for each pattern
+attempt() {
+    what=$1 ranks=$2 program=$3 argument=
+    shift 3
+    [ "$1" = -- ] || { argument=$1; shift; }
+    shift
+    # shellcheck disable=SC2086 # no word or one
+    if ! launch "$ranks" "$dir/$program.$mpi" $argument || ! grep -q '[1-9][0-9]* passed' "$log"; then
+        fail "$what"
+        return
+    fi
+    for pattern in "$@"; do
+        grep -q "$pattern" "$log" || { fail "$what: no line with $pattern"; return; }
+    done
+    ok "$what"
+}
+
+symbols() { # only MPI's names go out, and none comes in that a preloaded library would answer
+    command -v nm >/dev/null 2>&1 || { echo "skip: symbols of the preloaded library: no nm"; return; }
+    if nm -D --defined-only "$library" | grep -v -E ' [TWA] (MPI_[A-Z]|mpi_[a-z]|ompi_[a-z_]*_f$)' >"$log"; then
+        fail "other symbols than MPI's are exported"
+    elif nm -D --undefined-only "$library" | grep -E ' (MPI_[A-Z][a-z]|pici_)' >"$log"; then
+        fail "calls of MPI_ instead of PMPI_"
+    elif [ "$(nm -D --defined-only "$library" |
+        grep -c -E ' MPI_(Allreduce|Reduce_scatter|Reduce_scatter_block|Allgather)$')" != 4 ]; then
+        fail "a function is not exported"
+    else
+        ok "symbols"
+    fi
+}
+
+scenarios() { # RANKS: of calls.c
+    preload="LD_PRELOAD=$library"
+    forced="$preload PICI_PMPI_STATS=1 PICI_PMPI_INTRA=1 PICI_PMPI_MIN_BYTES=1000"
+    all="$forced PICI_PMPI_AFTER=0"
+
+    extra=$all
+    attempt "results" "$1" calls results -- 'MPI_Allreduce 64 of 64 calls, .* dense, .* sent, .* s$' \
+        'MPI_Reduce_scatter_block 64 of 64 ' 'MPI_Reduce_scatter 64 of 64 ' 'MPI_Allgather 64 of 64 ' \
+        'never ours: 1 MPI_Reduce$'
+    extra="$all PICI_PMPI_FUNCTIONS=reduce_scatter,allgather"
+    attempt "functions switched off" 2 calls results -- 'MPI_Allreduce 0 of 64 calls; not ours: 64 switched off' \
+        'MPI_Reduce_scatter_block 0 of 64 ' 'MPI_Reduce_scatter 64 of 64 ' 'MPI_Allgather 64 of 64 '
+    extra=$all
+    case $mpi in
+    mpich) attempt "large counts" "$1" calls large -- 'MPI_Allreduce 1 of 1 ' 'MPI_Reduce_scatter_block 1 of 1 ' \
+        'MPI_Reduce_scatter 1 of 1 ' 'MPI_Allgather 1 of 1 ' ;;
+    *) attempt "large counts" "$1" calls large -- && grep -m 1 '^skip' "$log" ;;
+    esac
+    attempt "derived types" "$1" calls derived -- 'MPI_Allgather 12 of 12 '
+    attempt "decisions" "$1" calls decisions -- \
+        'MPI_Allreduce 0 of 8 calls; not ours: 2 small, 3 op, 1 type, 1 intercommunicator, 1 one rank$' \
+        'MPI_Reduce_scatter 0 of 1 calls; not ours: 1 unequal counts$' 'MPI_Allgather 0 of 1 calls; not ours: 1 type$' \
+        'never ours: 1 MPI_Reduce, 1 MPI_Bcast$'
+    attempt "threads" 2 calls threads -- 'MPI_Allreduce 40 of 40 '
+    extra=$forced
+    attempt "from the second call on" 2 calls twice -- 'MPI_Allreduce 2 of 3 calls.* not ours: 1 first$'
+    attempt "1000 communicators" 2 calls communicators -- \
+        'MPI_Allreduce 67 of 1092 calls.* not ours: 1021 first, 4 too many communicators$'
+    extra="$forced PICI_PMPI_STATS=2 PICI_PMPI_AFTER=2"
+    attempt "statistics of each rank" 2 calls twice -- 'pici: rank 0: MPI_Allreduce 1 of 3 ' \
+        'pici: rank 1: MPI_Allreduce 1 of 3 calls.* 2 first$'
+    extra="$preload PICI_PMPI_STATS=1 PICI_PMPI_MIN_BYTES=1000"
+    attempt "one node" 2 calls twice -- 'MPI_Allreduce 0 of 3 calls; not ours: 3 one node$'
+    extra="$forced PICI_PMPI_MIN_BYTES=8001"
+    attempt "too small" 2 calls twice -- 'MPI_Allreduce 0 of 3 calls; not ours: 3 small$'
+    extra="LD_PRELOAD=$library:$dir/host.so PICI_PMPI_STATS=1 PICI_PMPI_MIN_BYTES=8000"
+    attempt "several nodes" 2 calls twice -- 'MPI_Allreduce 2 of 3 calls'
+    extra="$all PICI_PMPI=0"
+    attempt "off" 2 calls twice --
+    ! grep -q pici "$log" || fail "switched off, and says something"
+}
+
+wrong() { # what is said, and what becomes of the calls
+    extra=$all
+    attempt "errors" 3 calls errors -- 'pici: rank 1: MPI_Allreduce: ranks disagree on the count' \
+        'MPI_Allreduce 4 of 4 '
+    if launch 2 "$dir/calls.$mpi" fatal || grep -q 'still here' "$log"; then
+        fail "an error is not fatal"
+    else
+        ok "errors are fatal by default"
+    fi
+    extra="$forced PICI_PMPI_AFTER=1k"
+    attempt "an invalid variable" 2 calls twice -- \
+        'pici: off: environment variable PICI_PMPI_AFTER is "1k", which is not a number$' 'not ours: 3 off$'
+    extra="$all"
+    attempt "different settings" 3 calls lonely -- 'pici: off: ranks have different ' 'not ours: 2 off$'
+    extra="$all PICI_PMPI_WAIT=1"
+    attempt "a late rank" 2 calls late -- \
+        'pici: rank 0 has waited 1 s for other ranks in MPI_Allreduce; did every host get LD_PRELOAD'
+    # shellcheck disable=SC2016 # the ranks' variables
+    LIMIT=4 launch 2 sh -c 'case ${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}} in 1) unset LD_PRELOAD ;; esac; exec "$@"' \
+        sh "$dir/calls.$mpi" twice
+    if grep -q 'did every host get LD_PRELOAD' "$log" && ! grep -q passed "$log"; then
+        ok "a rank without the library"
+    else
+        fail "a rank without the library"
+    fi
+    extra="$all LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    attempt "a GPU that comes later" 2 calls gpu -- 'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' \
+        'MPI_Allreduce 1 of 3 calls.* 2 off$'
+    extra="$all LD_PRELOAD=$library:$dir/libcuda.so.1"
+    attempt "a GPU" 2 calls twice -- 'pici: off: a rank uses a GPU' 'MPI_Allreduce 0 of 3 calls; not ours: 3 off$'
+}
+
+bits() { # RANKS
+    extra="$forced PICI_PMPI_AFTER=0"
+    attempt "the bits of pici_all_reduce" "$1" bits -- 'MPI_Allreduce 2 of 5 .*3 small$' \
+        'MPI_Reduce_scatter_block 2 of 2 '
+    extra=
+    launch "$1" "$dir/bits.$mpi"
+    if grep -q 'bits differ' "$log"; then ok "other bits without the library"; else fail "bits without the library"; fi
+}
+
+fortran() { # RANKS COMPILER
+    if ! command -v "$2" >/dev/null 2>&1 || ! command -v gfortran >/dev/null 2>&1; then
+        echo "skip: $mpi, Fortran: no $2 or gfortran"
+        return
+    fi
+    extra=$all
+    for source in f77.f module.f90 f08.f90; do
+        program=${source%.*}
+        if ! (cd "$dir" && "$2" -std=legacy -w -o "$program.$mpi" "$tests/$source") >"$log" 2>&1; then
+            echo "skip: $mpi, Fortran, $source: it does not compile: $(grep -m 1 -i error "$log")"
+            continue
+        fi
+        attempt "Fortran, $source" "$1" "$program" -- 'MPI_Allreduce 2 of 3 .*1 small$' \
+            'MPI_Reduce_scatter_block 1 of 1 ' 'MPI_Reduce_scatter 1 of 1 ' 'MPI_Allgather 1 of 1 '
+    done
+}
+
+script() { # pici-preload: one program, and two behind a colon; with what was preloaded before
+    export PICI_PMPI_LIBRARY="$library" PICI_PMPI_STATS=2 PICI_PMPI_INTRA=1 PICI_PMPI_MIN_BYTES=1000 PICI_X="a  b"
+    many=
+    [ "$mpi" != openmpi ] || many=--oversubscribe
+    for between in '' ":${many:+ $many} -n 1 $dir/calls.$mpi twice"; do
+        # shellcheck disable=SC2086 # words
+        LD_PRELOAD=$dir/host.so timeout 60 preload/pici-preload "$run" $many -n 1 "$dir/calls.$mpi" twice \
+            ${between:-: $many -n 2 "$dir/calls.$mpi" twice} >"$log" 2>&1 </dev/null
+        if [ $? = 0 ] && grep -q 'rank 1: MPI_Allreduce 2 of 3' "$log"; then
+            ok "pici-preload"
+        else
+            fail "pici-preload ${between:-with three ranks}"
+        fi
+    done
+    preload/pici-preload --print "$run" -n 1 x : -n 2 y >"$log" 2>&1
+    case $mpi in
+    openmpi) want="$run -x LD_PRELOAD=$library .*-x PICI_X -n 1 x : -x LD_PRELOAD=$library .*-x PICI_X -n 2 y" ;;
+    *) want="$run -genv LD_PRELOAD $library .*-genv PICI_X a  b .*-n 1 x : -n 2 y" ;;
+    esac
+    if grep -q "^$want\$" "$log"; then ok "pici-preload --print"; else fail "pici-preload --print"; fi
+    unset PICI_PMPI_LIBRARY PICI_PMPI_STATS PICI_PMPI_INTRA PICI_PMPI_MIN_BYTES PICI_X
+}
+
+installed() { # the script and the library, in a tree of their own
+    rm -rf "$dir/root"
+    "$make" -s BUILD="$build" MPIDIR="$build/$mpi" CC="$cc" DESTDIR="$dir/root" PREFIX=/usr \
+        LIBDIR=/usr/lib/some-machine CUDADIR="$dir/none" NCCLDIR="$dir/none" install >"$log" 2>&1
+    "$dir/root/usr/bin/pici-preload" --print "$run" -n 1 x >"$log" 2>&1
+    if grep -q "LD_PRELOAD[= ]$dir/root/usr/lib/some-machine/libpici_pmpi-$mpi.so" "$log" &&
+        "$dir/root/usr/bin/pici-preload" --version | grep -q '^pici-preload [0-9]' &&
+        [ -e "$dir/root/usr/share/man/man1/pici-preload.1" ]; then
+        ok "installed"
+    else
+        fail "installed"
+    fi
+    rm -rf "$dir/root"
+}
+
+refusals() {
+    mpi=pici-preload
+    for words in 'true -n 1|is not mpirun' 'no-such-program|there is no no-such-program' \
+        '--what mpirun|unknown option'; do
+        # shellcheck disable=SC2086 # words
+        preload/pici-preload ${words%|*} >"$log" 2>&1
+        if [ $? = 2 ] && grep -q "^pici-preload: .*${words#*|}" "$log"; then ok "$words"; else fail "$words"; fi
+    done
+    if preload/pici-preload --version | grep -q '^pici-preload [0-9]' &&
+        preload/pici-preload --help | grep -q '^usage: '; then
+        ok "--version, --help"
+    else
+        fail "--version, --help"
+    fi
+}
+
+# Debian has both side by side, under these names; elsewhere there is one, with the plain names.
+find_mpi() { # NAME WORDS: sets suffix and run, of the MPI whose launcher's version has the words
+    for suffix in ".$1" ''; do
+        run=mpirun$suffix
+        if command -v "$run" >/dev/null 2>&1 && command -v "mpicc$suffix" >/dev/null 2>&1 &&
+            "$run" --version 2>/dev/null | grep -q "$2"; then
+            return 0
+        fi
+    done
+    echo "skip: no $1"
+    return 1
+}
+
+build_all() {
+    library=$here/$mpi/libpici_pmpi-$mpi.so
+    OMPI_CC=$cc MPICH_CC=$cc
+    export OMPI_CC MPICH_CC
+    rm -f "$library"
+    "$make" -s BUILD="$build" MPIDIR="$build/$mpi" MPICC="mpicc$suffix" CC="$cc" WERROR=1 pmpi mpi >"$log" 2>&1 &&
+        [ -e "$library" ] &&
+        "mpicc$suffix" -O1 -Wall -Wextra -pthread -o "$dir/calls.$mpi" tests/preload/calls.c -ldl >>"$log" 2>&1 &&
+        "mpicc$suffix" -O1 -Wall -Iinclude -pthread -o "$dir/bits.$mpi" tests/preload/bits.c \
+            "$build/$mpi/libpici_mpi.a" "$build/libpici.a" ${zstd:+-lzstd} -lm >>"$log" 2>&1
+}
+
+tests=$PWD/tests/preload
+zstd=
+[ "${ZSTD:-}" != 1 ] || zstd=1
+$cc -shared -fPIC -o "$dir/host.so" tests/preload/host.c && $cc -shared -fPIC -Wl,-soname,libcuda.so.1 \
+    -o "$dir/libcuda.so.1" tests/preload/driver.c || exit 1
+for pair in 'openmpi:Open MPI' 'mpich:HYDRA'; do
+    mpi=${pair%%:*}
+    find_mpi "$mpi" "${pair#*:}" || continue
+    if ! build_all; then
+        fail "does not build"
+        continue
+    fi
+    some=3
+    [ "$mpi" = openmpi ] || some=2 # whose ranks wait busily
+    symbols
+    scenarios $some
+    wrong
+    bits 5
+    fortran $some "mpif90$suffix"
+    script
+    installed
+done
+refusals
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

@@ -1,0 +1,582 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * An MPI program that knows nothing of pici: collectives whose results it checks, one scenario a run.
+ *   mpirun -n 3 calls SCENARIO
+ * By tests/mpi_preload.sh, with and without the preloaded library, which also reads what that counted. */
+#define _GNU_SOURCE
+#include <complex.h>
+#include <dlfcn.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N = 6000 };
+
+static int rank, ranks, passed, failures;
+
+static void check(int good, const char *what)
+{
+    passed += good;
+    failures += !good;
+    if (!good)
+        printf("rank %d: FAIL %s\n", rank, what);
+}
+
+/* Element i of rank r: mostly zero, else a small whole number, negative too. */
+static int value(int r, long i)
+{
+    const unsigned x = ((unsigned)i * 2654435761u + (unsigned)r * 40503u) >> 7;
+    return x % 16 ? 0 : (int)(x / 16 % 13) - 6;
+}
+
+static int natural(int r, long i)
+{
+    return abs(value(r, i));
+}
+
+static int reduced(MPI_Op op, int (*of)(int, long), int p, long i)
+{
+    int all = of(0, i);
+    for (int r = 1; r < p; r++) {
+        const int one = of(r, i);
+        all = op == MPI_SUM ? all + one : op == MPI_PROD ? all * one : (op == MPI_MIN) == (one < all) ? one : all;
+    }
+    return all;
+}
+
+static void *zeroed(size_t bytes)
+{
+    void *p = calloc(1, bytes);
+    if (!p)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    return p;
+}
+
+/* ---- all collectives, for one C type */
+
+#define COLLECTIVES(name, type, of)                                                                                    \
+    static void name(MPI_Datatype mpi, MPI_Op op, const char *what)                                                    \
+    {                                                                                                                  \
+        const int p = ranks, each = N / p;                                                                             \
+        type *in = zeroed(N * sizeof *in), *out = zeroed(N * sizeof *out);                                             \
+        int *counts = zeroed((size_t)p * sizeof *counts), wrong = 0;                                                   \
+        for (int i = 0; i < N; i++)                                                                                    \
+            in[i] = (type)of(rank, i);                                                                                 \
+        MPI_Allreduce(in, out, N, mpi, op, MPI_COMM_WORLD);                                                            \
+        for (int i = 0; i < N; i++)                                                                                    \
+            wrong += out[i] != (type)reduced(op, of, p, i);                                                            \
+        memcpy(out, in, N * sizeof *in);                                                                               \
+        MPI_Allreduce(MPI_IN_PLACE, out, N, mpi, op, MPI_COMM_WORLD);                                                  \
+        for (int i = 0; i < N; i++)                                                                                    \
+            wrong += out[i] != (type)reduced(op, of, p, i);                                                            \
+        check(!wrong, what);                                                                                           \
+        wrong = 0;                                                                                                     \
+        for (int r = 0; r < p; r++)                                                                                    \
+            counts[r] = each;                                                                                          \
+        for (int how = 0; how < 4; how++) { /* block or not, in place or not */                                        \
+            const int in_place = how & 1;                                                                              \
+            for (int i = 0; i < N; i++)                                                                                \
+                out[i] = in_place ? in[i] : (type)99;                                                                  \
+            const void *from = in_place ? MPI_IN_PLACE : in;                                                           \
+            if (how & 2)                                                                                               \
+                MPI_Reduce_scatter_block(from, out, each, mpi, op, MPI_COMM_WORLD);                                    \
+            else                                                                                                       \
+                MPI_Reduce_scatter(from, out, counts, mpi, op, MPI_COMM_WORLD);                                        \
+            for (int i = 0; i < each; i++)                                                                             \
+                wrong += out[i] != (type)reduced(op, of, p, (long)rank * each + i);                                    \
+            for (int i = each; i < N; i++) /* as it was */                                                             \
+                wrong += out[i] != (in_place ? in[i] : (type)99);                                                      \
+        }                                                                                                              \
+        check(!wrong, "reduce_scatter");                                                                               \
+        wrong = 0;                                                                                                     \
+        for (int in_place = 0; in_place < 2; in_place++) {                                                             \
+            memset(out, 0, N * sizeof *out);                                                                           \
+            memcpy(out + (size_t)rank * (size_t)each, in, (size_t)each * sizeof *in);                                  \
+            MPI_Allgather(in_place ? MPI_IN_PLACE : in, each, mpi, out, each, mpi, MPI_COMM_WORLD);                    \
+            for (int i = 0; i < each * p; i++)                                                                         \
+                wrong += out[i] != (type)of(i / each, i % each);                                                       \
+        }                                                                                                              \
+        check(!wrong, "allgather");                                                                                    \
+        free(in);                                                                                                      \
+        free(out);                                                                                                     \
+        free(counts);                                                                                                  \
+    }
+
+COLLECTIVES(of_float, float, value)
+COLLECTIVES(of_double, double, value)
+COLLECTIVES(of_char, signed char, value)
+COLLECTIVES(of_short, short, value)
+COLLECTIVES(of_int, int, value)
+COLLECTIVES(of_long, long long, value)
+COLLECTIVES(of_uchar, unsigned char, natural)
+COLLECTIVES(of_ushort, unsigned short, natural)
+COLLECTIVES(of_uint, unsigned, natural)
+COLLECTIVES(of_ulong, unsigned long long, natural)
+COLLECTIVES(of_complex, float complex, value)
+COLLECTIVES(of_zcomplex, double complex, value)
+
+static void results(void)
+{
+    const MPI_Op OP[] = {MPI_SUM, MPI_MIN, MPI_MAX};
+    for (int i = 0; i < 3; i++) {
+        of_float(MPI_FLOAT, OP[i], "float");
+        of_double(MPI_DOUBLE, OP[i], "double");
+        of_char(MPI_INT8_T, OP[i], "int8");
+        of_short(MPI_SHORT, OP[i], "short");
+        of_int(MPI_INT, OP[i], "int");
+        of_long(MPI_LONG_LONG, OP[i], "long long");
+        of_uchar(MPI_UNSIGNED_CHAR, OP[i], "unsigned char");
+        of_ushort(MPI_UINT16_T, OP[i], "uint16");
+        of_uint(MPI_UNSIGNED, OP[i], "unsigned");
+        of_ulong(MPI_UINT64_T, OP[i], "uint64");
+    }
+    of_complex(MPI_C_FLOAT_COMPLEX, MPI_SUM, "complex");
+    of_zcomplex(MPI_C_DOUBLE_COMPLEX, MPI_SUM, "double complex");
+}
+
+/* ---- functions whose counts are MPI_Count */
+
+static void large(void)
+{
+#if MPI_VERSION >= 4
+    const int each = N / ranks;
+    float *in = zeroed(N * sizeof *in), *out = zeroed(N * sizeof *out);
+    MPI_Count *counts = zeroed((size_t)ranks * sizeof *counts);
+    int wrong = 0;
+    for (int i = 0; i < N; i++)
+        in[i] = (float)value(rank, i);
+    for (int r = 0; r < ranks; r++)
+        counts[r] = each;
+    MPI_Allreduce_c(in, out, N, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < N; i++)
+        wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, i);
+    check(!wrong, "MPI_Allreduce_c");
+    for (int block = 0; block < 2; block++) {
+        if (block)
+            MPI_Reduce_scatter_block_c(in, out, each, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        else
+            MPI_Reduce_scatter_c(in, out, counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        for (int i = 0; i < each; i++)
+            wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, rank * each + i);
+    }
+    check(!wrong, "MPI_Reduce_scatter_c");
+    MPI_Allgather_c(in, each, MPI_FLOAT, out, each, MPI_FLOAT, MPI_COMM_WORLD);
+    for (int i = 0; i < each * ranks; i++)
+        wrong += out[i] != (float)value(i / each, i % each);
+    check(!wrong, "MPI_Allgather_c");
+    free(in);
+    free(out);
+    free(counts);
+#else
+    printf("skip: this MPI has no functions with MPI_Count\n");
+#endif
+}
+
+/* ---- derived types */
+
+enum { ITEMS = 500, ITEM = 4, SPAN = 12 }; /* an item: 4 floats among 12 */
+
+struct layout {
+    MPI_Datatype type;
+    int at[ITEM]; /* where an item's elements are, in order */
+    int absolute; /* addresses are part of the type */
+};
+
+static struct layout layout_of(int kind, float *buffer)
+{
+    struct layout l = {.at = {0, 3, 6, 9}};
+    MPI_Datatype t = MPI_DATATYPE_NULL, u;
+    const int disordered[] = {6, 0, 9, 3}, ones[] = {1, 1, 1, 1};
+    MPI_Aint where;
+    switch (kind) {
+    case 0: /* float, spaced */ MPI_Type_vector(ITEM, 1, 3, MPI_FLOAT, &t); break;
+    case 1: /* in another order than in memory */
+        MPI_Type_indexed(ITEM, ones, disordered, MPI_FLOAT, &t);
+        memcpy(l.at, disordered, sizeof disordered);
+        break;
+    case 2: /* a struct of a duplicate and of what does not occur */
+    {
+        const int lengths[] = {1, 0, 3};
+        MPI_Datatype types[3] = {MPI_FLOAT, MPI_DOUBLE, MPI_FLOAT};
+        const MPI_Aint at[] = {0, 8, 4};
+        MPI_Type_dup(MPI_FLOAT, &types[0]);
+        MPI_Type_create_struct(3, lengths, at, types, &t);
+        MPI_Type_free(&types[0]);
+        memcpy(l.at, (int[]){0, 1, 2, 3}, sizeof l.at);
+        break;
+    }
+    case 3: /* part of an array */
+        MPI_Type_create_subarray(2, (int[]){3, 4}, (int[]){2, 2}, (int[]){1, 1}, MPI_ORDER_C, MPI_FLOAT, &t);
+        memcpy(l.at, (int[]){5, 6, 9, 10}, sizeof l.at);
+        break;
+    case 4: /* absolute addresses */
+        MPI_Get_address(buffer, &where);
+        MPI_Type_create_hindexed(ITEM, ones, (MPI_Aint[]){where, where + 3 * 4, where + 6 * 4, where + 9 * 4},
+                                 MPI_FLOAT, &t);
+        l.absolute = 1;
+        break;
+    default: /* spaced by its extent alone */
+        MPI_Type_contiguous(ITEM, MPI_FLOAT, &t);
+        memcpy(l.at, (int[]){0, 1, 2, 3}, sizeof l.at);
+    }
+    MPI_Type_create_resized(t, 0, SPAN * sizeof(float), &u);
+    MPI_Type_free(&t);
+    MPI_Type_commit(&u);
+    l.type = u;
+    return l;
+}
+
+static void fill(float *to, const struct layout *l, int from)
+{
+    for (int i = 0; i < ITEMS * SPAN; i++)
+        to[i] = 77;
+    for (int i = 0; i < ITEMS * ITEM; i++)
+        to[i / ITEM * SPAN + l->at[i % ITEM]] = (float)value(from, i);
+}
+
+static int differs(const float *got, const struct layout *l, int from)
+{
+    float *want = zeroed(ITEMS * SPAN * sizeof *want);
+    fill(want, l, from);
+    const int d = memcmp(got, want, ITEMS * SPAN * sizeof *want) != 0;
+    free(want);
+    return d;
+}
+
+static void derived(void)
+{
+    const size_t block = ITEMS * SPAN;
+    float *in = zeroed(block * sizeof *in), *out = zeroed((size_t)ranks * block * sizeof *out);
+    for (int kind = 0; kind < 6; kind++) {
+        const int other = rank == 1 ? 5 - kind : kind; /* rank 1 has other types, of the same signature */
+        struct layout send = layout_of(other, in), recv = layout_of(kind, out);
+        fill(in, &send, rank);
+        for (size_t i = 0; i < (size_t)ranks * block; i++)
+            out[i] = 77;
+        MPI_Allgather(send.absolute ? MPI_BOTTOM : (void *)in, ITEMS, send.type,
+                      recv.absolute ? MPI_BOTTOM : (void *)out, ITEMS, recv.type, MPI_COMM_WORLD);
+        int wrong = 0;
+        for (int r = 0; r < ranks; r++)
+            wrong += differs(out + (size_t)r * block, &recv, r);
+        check(!wrong, "derived type");
+
+        for (size_t i = 0; i < (size_t)ranks * block; i++)
+            out[i] = 77;
+        fill(out + (size_t)rank * block, &recv, rank);
+        MPI_Allgather(MPI_IN_PLACE, -3, MPI_DATATYPE_NULL, recv.absolute ? MPI_BOTTOM : (void *)out, ITEMS, recv.type,
+                      MPI_COMM_WORLD);
+        for (int r = 0; r < ranks; r++)
+            wrong += differs(out + (size_t)r * block, &recv, r);
+        check(!wrong, "derived type in place");
+        MPI_Type_free(&send.type);
+        MPI_Type_free(&recv.type);
+    }
+    free(in);
+    free(out);
+}
+
+/* ---- what is not ours */
+
+static void multiply(void *in, void *inout, int *n, MPI_Datatype *type)
+{
+    (void)type;
+    for (int i = 0; i < *n; i++)
+        ((float *)inout)[i] *= ((float *)in)[i];
+}
+
+static void decisions(void)
+{
+    float *in = zeroed(N * sizeof *in), *out = zeroed(N * sizeof *out);
+    long double *wide_in = zeroed(N * sizeof *wide_in), *wide_out = zeroed(N * sizeof *wide_out);
+    int *counts = zeroed((size_t)ranks * sizeof *counts), wrong = 0;
+    MPI_Op own;
+    MPI_Comm self, half, inter;
+    for (int i = 0; i < N; i++) {
+        in[i] = (float)value(rank, i);
+        wide_in[i] = value(rank, i);
+    }
+    MPI_Op_create(multiply, 1, &own);
+    MPI_Allreduce(in, out, 100, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); /* small: 400 bytes */
+    for (int i = 0; i < 100; i++)
+        wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, i);
+    MPI_Allreduce(in, out, N, MPI_FLOAT, MPI_PROD, MPI_COMM_WORLD); /* op */
+    for (int i = 0; i < N; i++)
+        wrong += out[i] != (float)reduced(MPI_PROD, value, ranks, i);
+    MPI_Allreduce(in, out, N, MPI_FLOAT, own, MPI_COMM_WORLD); /* op */
+    for (int i = 0; i < N; i++)
+        wrong += out[i] != (float)reduced(MPI_PROD, value, ranks, i);
+    MPI_Allreduce(wide_in, wide_out, N, MPI_LONG_DOUBLE, MPI_SUM, MPI_COMM_WORLD); /* type */
+    for (int i = 0; i < N; i++)
+        wrong += wide_out[i] != reduced(MPI_SUM, value, ranks, i);
+    check(!wrong, "small, op, type");
+
+    struct {
+        float value;
+        int where;
+    } *pairs = zeroed(N * sizeof *pairs), *found = zeroed(N * sizeof *found);
+    for (int i = 0; i < N; i++) {
+        pairs[i].value = (float)value(rank, i);
+        pairs[i].where = rank;
+    }
+    MPI_Allreduce(pairs, found, N, MPI_FLOAT_INT, MPI_MAXLOC, MPI_COMM_WORLD); /* op */
+    for (int i = 0; i < N; i++)
+        wrong += found[i].value != (float)reduced(MPI_MAX, value, ranks, i);
+    MPI_Allgather(pairs, N / ranks, MPI_FLOAT_INT, found, N / ranks, MPI_FLOAT_INT, MPI_COMM_WORLD); /* type */
+    for (int i = 0; i < N / ranks * ranks; i++)
+        wrong += found[i].where != i / (N / ranks);
+    check(!wrong, "pairs");
+
+    for (int r = 0; r < ranks; r++)
+        counts[r] = N / ranks / 2 + r;
+    MPI_Reduce_scatter(in, out, counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); /* unequal counts */
+    for (int i = 0, first = N / ranks / 2 * rank + rank * (rank - 1) / 2; i < counts[rank]; i++)
+        wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, first + i);
+    check(!wrong, "unequal counts");
+
+    MPI_Comm_split(MPI_COMM_WORLD, rank, 0, &self);
+    MPI_Allreduce(in, out, N, MPI_FLOAT, MPI_SUM, self); /* one rank */
+    check(!memcmp(in, out, N * sizeof *in), "one rank");
+    MPI_Comm_split(MPI_COMM_WORLD, rank > 0, 0, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, rank > 0 ? 0 : 1, 5, &inter);
+    MPI_Allreduce(in, out, N, MPI_FLOAT, MPI_SUM, inter); /* intercommunicator: the sum of the other group */
+    for (int i = 0; i < N; i++) {
+        const int all = reduced(MPI_SUM, value, ranks, i);
+        wrong += out[i] != (float)(rank > 0 ? value(0, i) : all - value(0, i));
+    }
+    check(!wrong, "intercommunicator");
+    MPI_Bcast(out, 4, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    MPI_Allreduce(in, out, 0, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); /* small: nothing */
+
+    MPI_Op_free(&own);
+    MPI_Comm_free(&self);
+    MPI_Comm_free(&half);
+    MPI_Comm_free(&inter);
+    free(in);
+    free(out);
+    free(wide_in);
+    free(wide_out);
+    free(pairs);
+    free(found);
+    free(counts);
+}
+
+/* ---- communicators */
+
+static void sum_on(MPI_Comm comm, const char *what)
+{
+    float in[2000], out[2000];
+    int p, wrong = 0;
+    MPI_Comm_size(comm, &p);
+    for (int i = 0; i < 2000; i++)
+        in[i] = (float)value(rank, i);
+    MPI_Allreduce(in, out, 2000, MPI_FLOAT, MPI_SUM, comm);
+    for (int i = 0; i < 2000; i++)
+        wrong += out[i] != (float)reduced(MPI_SUM, value, p, i);
+    check(!wrong, what);
+}
+
+static int copies;
+
+static int copied(MPI_Comm comm, int key, void *extra, void *in, void *out, int *flag)
+{
+    (void)comm, (void)key, (void)extra, (void)in;
+    *(void **)out = NULL;
+    copies++;
+    *flag = 1;
+    return MPI_SUCCESS;
+}
+
+/* Made, used and freed one after the other, some of them with a communicator of ours; and more of them at a time than
+ * ours may be. */
+static void communicators(void)
+{
+    enum { AT_A_TIME = 20 };
+    MPI_Comm comm[AT_A_TIME];
+    int key;
+    MPI_Comm_create_keyval(copied, MPI_COMM_NULL_DELETE_FN, &key, NULL);
+    MPI_Comm_set_attr(MPI_COMM_WORLD, key, NULL);
+    for (int i = 0; i < 1000; i++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm[0]);
+        sum_on(comm[0], "one of 1000");
+        if (i % 20 == 0)
+            sum_on(comm[0], "one of 50 that call twice");
+        MPI_Comm_free(&comm[0]);
+    }
+    for (int i = 0; i < AT_A_TIME; i++)
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm[i]);
+    for (int i = 0; i < 2 * AT_A_TIME; i++)
+        sum_on(comm[i % AT_A_TIME], "one of 20");
+    for (int i = 0; i < AT_A_TIME; i++)
+        MPI_Comm_free(&comm[i]);
+    check(copies == 1000 + AT_A_TIME, "attributes are copied by the program's own calls alone");
+    sum_on(MPI_COMM_WORLD, "first");
+    sum_on(MPI_COMM_WORLD, "freed places are used again");
+    MPI_Comm_delete_attr(MPI_COMM_WORLD, key);
+    MPI_Comm_free_keyval(&key);
+}
+
+/* The second eligible call of a communicator is the first of ours. */
+static void twice(void)
+{
+    sum_on(MPI_COMM_WORLD, "first");
+    sum_on(MPI_COMM_WORLD, "second");
+    sum_on(MPI_COMM_WORLD, "third");
+}
+
+/* ---- errors */
+
+static int handled, code;
+
+static void handle(MPI_Comm *comm, int *error, ...)
+{
+    (void)comm;
+    handled++;
+    code = *error;
+}
+
+/* A wrong argument is for MPI to refuse. Ranks that make different calls are found out by ours: the program's handler
+ * is called, and later calls fail too. */
+static void errors(void)
+{
+    float in[4000] = {0}, out[4000];
+    MPI_Errhandler own;
+    MPI_Comm comm;
+    int class = MPI_SUCCESS;
+    (void)class;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_create_errhandler(handle, &own);
+    MPI_Comm_set_errhandler(comm, own);
+    int rc = MPI_SUCCESS, before = 0;
+#if defined OPEN_MPI /* MPICH, as Debian builds it, goes on with these */
+    rc = MPI_Allreduce(in, out, -1, MPI_FLOAT, MPI_SUM, comm);
+    MPI_Error_class(rc, &class);
+    check(handled == 1 && class == MPI_ERR_COUNT, "a negative count");
+    rc = MPI_Allreduce(in, out, 2000, MPI_DATATYPE_NULL, MPI_SUM, comm);
+    check(handled == 2 && rc != MPI_SUCCESS, "no type");
+    before = handled;
+#endif
+    sum_on(comm, "after errors of arguments");
+    rc = MPI_Allreduce(in, out, rank ? 2000 : 4000, MPI_FLOAT, MPI_SUM, comm);
+    check(handled == before + 1 && rc == MPI_ERR_OTHER && code == rc, "ranks with different counts");
+    rc = MPI_Allreduce(in, out, 2000, MPI_FLOAT, MPI_SUM, comm);
+    check(handled == before + 2 && rc == MPI_ERR_OTHER, "a call after that");
+    sum_on(MPI_COMM_WORLD, "another communicator");
+    MPI_Comm_free(&comm);
+    MPI_Errhandler_free(&own);
+}
+
+/* By default an error ends the job. */
+static void fatal(void)
+{
+    float in[4000] = {0}, out[4000];
+    MPI_Allreduce(in, out, rank ? 2000 : 4000, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    printf("still here\n");
+}
+
+/* ---- threads */
+
+enum { THREADS = 4 };
+
+static void *in_thread(void *comm)
+{
+    float in[3000], out[3000];
+    long wrong = 0;
+    for (int i = 0; i < 3000; i++)
+        in[i] = (float)value(rank, i);
+    for (int round = 0; round < 10; round++) {
+        MPI_Allreduce(in, out, 3000, MPI_FLOAT, MPI_SUM, *(MPI_Comm *)comm);
+        for (int i = 0; i < 3000; i++)
+            wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, i);
+    }
+    return (void *)(intptr_t)wrong;
+}
+
+static void threads(void)
+{
+    MPI_Comm comm[THREADS];
+    pthread_t thread[THREADS];
+    void *wrong;
+    for (int t = 0; t < THREADS; t++)
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm[t]);
+    for (int t = 0; t < THREADS; t++)
+        if (pthread_create(&thread[t], NULL, in_thread, &comm[t]) != 0)
+            MPI_Abort(MPI_COMM_WORLD, 1);
+    for (int t = 0; t < THREADS; t++) {
+        pthread_join(thread[t], &wrong);
+        check(!wrong, "a thread's sums");
+    }
+    for (int t = 0; t < THREADS; t++)
+        MPI_Comm_free(&comm[t]);
+}
+
+/* ---- a GPU that appears when the program has begun: on rank 1, by an imitation of CUDA's driver */
+
+static void gpu(void)
+{
+    float in[3000], out[3000];
+    int wrong = 0;
+    sum_on(MPI_COMM_WORLD, "before");
+    if (rank == 1 && !dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
+        check(0, "no libcuda.so.1 to load");
+    sum_on(MPI_COMM_WORLD, "a GPU");
+    for (int i = 0; i < 3000; i++)
+        out[i] = in[i] = (float)value(rank, i);
+    MPI_Allreduce(MPI_IN_PLACE, out, 3000, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < 3000; i++)
+        wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, i);
+    check(!wrong, "in place");
+}
+
+/* ---- a rank whose environment differs, in what all must have the same */
+
+static void lonely(void)
+{
+    if (rank == 1)
+        setenv("PICI_PMPI_MIN_BYTES", "123456", 1);
+    sum_on(MPI_COMM_WORLD, "different settings");
+    sum_on(MPI_COMM_WORLD, "different settings");
+}
+
+/* A rank that comes late to its first call. */
+static void late(void)
+{
+    if (rank == 1)
+        usleep(2500000);
+    sum_on(MPI_COMM_WORLD, "late");
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } SCENARIO[] = {
+        {"results", results}, {"large", large},   {"derived", derived}, {"decisions", decisions},
+        {"twice", twice},     {"errors", errors}, {"fatal", fatal},     {"communicators", communicators},
+        {"threads", threads}, {"gpu", gpu},       {"lonely", lonely},   {"late", late},
+    };
+    int level, all = 0;
+    if (argc != 2)
+        return 2;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (strcmp(argv[1], "threads") == 0 && level < MPI_THREAD_MULTIPLE) {
+        if (!rank)
+            printf("skip: threads: this MPI has no MPI_THREAD_MULTIPLE\n");
+    } else
+        for (size_t i = 0; i < sizeof SCENARIO / sizeof *SCENARIO; i++)
+            if (strcmp(argv[1], SCENARIO[i].name) == 0) {
+                SCENARIO[i].run();
+                passed += 1;
+            }
+    MPI_Reduce(&failures, &all, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (!rank && !all)
+        printf("%d passed\n", passed);
+    MPI_Finalize();
+    return failures || !passed;
+}

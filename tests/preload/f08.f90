@@ -1,0 +1,55 @@
+! SPDX-License-Identifier: BSD-3-Clause
+! The module mpi_f08: sums, in place too. By tests/mpi_preload.sh.
+program f08
+  use mpi_f08
+  implicit none
+  integer, parameter :: n = 6000
+  real :: x(n), y(n)
+  integer :: ierr, rank, ranks, i, each, wrong
+  integer, allocatable :: counts(:)
+  call MPI_Init(ierr)
+  call MPI_Comm_rank(MPI_COMM_WORLD, rank, ierr)
+  call MPI_Comm_size(MPI_COMM_WORLD, ranks, ierr)
+  each = n / ranks
+  wrong = 0
+  x = 0
+  do i = 1, n
+    if (mod(i + rank, 10) == 0) x(i) = real(rank + 1)
+  end do
+  allocate (counts(ranks))
+  counts = each
+  call MPI_Allreduce(x, y, n, MPI_REAL, MPI_SUM, MPI_COMM_WORLD, ierr)
+  call look(0, n)
+  y = x
+  call MPI_Allreduce(MPI_IN_PLACE, y, n, MPI_REAL, MPI_SUM, MPI_COMM_WORLD, ierr)
+  call look(0, n)
+  call MPI_Reduce_scatter_block(x, y, each, MPI_REAL, MPI_SUM, MPI_COMM_WORLD, ierr)
+  call look(rank * each, each)
+  call MPI_Reduce_scatter(x, y, counts, MPI_REAL, MPI_SUM, MPI_COMM_WORLD, ierr)
+  call look(rank * each, each)
+  call MPI_Allgather(x, each, MPI_REAL, y, each, MPI_REAL, MPI_COMM_WORLD, ierr)
+  do i = 1, each * ranks
+    if (mod(mod(i - 1, each) + 1 + (i - 1) / each, 10) == 0) then
+      if (y(i) /= real((i - 1) / each + 1)) wrong = wrong + 1
+    else
+      if (y(i) /= 0) wrong = wrong + 1
+    end if
+  end do
+  if (ierr /= MPI_SUCCESS) wrong = wrong + 1
+  call MPI_Allreduce(MPI_IN_PLACE, wrong, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, ierr)
+  if (rank == 0 .and. wrong == 0) print '(a)', '5 passed'
+  call MPI_Finalize(ierr)
+contains
+  subroutine look(first, some)
+    integer, intent(in) :: first, some
+    integer :: k, r
+    real :: want
+    do k = 1, some
+      want = 0
+      do r = 0, ranks - 1
+        if (mod(first + k + r, 10) == 0) want = want + real(r + 1)
+      end do
+      if (y(k) /= want) wrong = wrong + 1
+    end do
+  end subroutine
+end program
