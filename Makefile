@@ -392,7 +392,7 @@ CXX := $(shell printf '%s\n' '$(CC)' | \
 endif
 EMU_DIR = $(BUILD)/obj/emu
 EMU_SELF := self streams
-EMU_ALONE := $(EMU_SELF) mutant mutant_lib deferred
+EMU_ALONE := $(EMU_SELF) mutant mutant_lib mutant_small deferred
 EMU_SRC := $(filter-out $(EMU_ALONE:%=tests/emu/%.cc),$(sort $(wildcard tests/emu/*.cc)))
 EMU_OBJ := $(EMU_SRC:tests/emu/%.cc=$(EMU_DIR)/%.o)
 EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o $(EMU_DIR)/lib_nccl.o \

@@ -79,7 +79,7 @@ static inline uint64_t small_chunks(uint64_t count)
 static inline uint64_t small_chunk_elements(uint64_t count, uint64_t i)
 {
     const uint64_t left = count - i * SMALL_CHUNK;
-    return left < SMALL_CHUNK ? left : SMALL_CHUNK;
+    return left < SMALL_CHUNK ? left : (uint64_t)SMALL_CHUNK;
 }
 
 /* The first element that is counted of those from i on, a multiple of SMALL_SAMPLE_OF. Which quarter it is changes from

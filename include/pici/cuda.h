@@ -118,6 +118,38 @@ PICI_API enum pici_status pici_verify_cuda(const void *block, size_t len, const 
                                            struct pici_cuda_result *result, void *workspace, size_t workspace_bytes,
                                            cudaStream_t);
 
+/* ---- small deltas (pici/delta.h) ----
+ *
+ * The same bytes as pici_diff_small's and statuses as pici_apply_small's. A warp codes a chunk of 2^19 elements, so
+ * this pays from some hundred chunks on. A call enqueues at most one memset and four kernels.
+ *   workspace   in device memory, aligned to 16; its contents do not matter. The more there is, the more chunks are
+ *               worked on at a time: for each, 10 MiB (bf16, f16) or 15 MiB (f32) to diff, 5 or 7 MiB to apply. To
+ *               diff, the delta is also made there before it is copied to its place
+ * Elements are aligned to their width, deltas to 16. Errors: those listed at the top of this file; a workspace that is
+ * too small for one chunk at a time is PICI_E_ARG. */
+
+/* Bytes of workspace to work on `at_once` chunks at a time, or on the fewer that n elements have; 0 stands for 256. 0
+ * for an unknown dtype, a format that is unknown or PICI_AUTO, or if the number does not fit in size_t. */
+PICI_API size_t pici_diff_small_cuda_workspace(enum pici_format, enum pici_dtype, uint64_t n, unsigned at_once);
+PICI_API size_t pici_apply_small_cuda_workspace(enum pici_dtype, uint64_t n, unsigned at_once);
+
+/* Encode what leads from base to src as a small delta, without a checksum.
+ *   block      out, [cap bytes]          undefined if the result is not PICI_OK, except that it then does not begin
+ *                                        with a valid header. pici_diff_small_bound(format, dtype, n) is enough
+ *   result     out                       status: PICI_OK or PICI_E_SPACE. len: bytes of the delta
+ *   base, src  [n elements of dtype]     must not overlap block, result or workspace
+ *   format                               of the chunks that are stored as pici_diff_cuda does; not PICI_AUTO */
+PICI_API enum pici_status pici_diff_small_cuda(void *block, size_t cap, struct pici_cuda_result *result,
+                                               const void *base, const void *src, uint64_t n, enum pici_dtype,
+                                               enum pici_format, void *workspace, size_t workspace_bytes, cudaStream_t);
+
+/* Apply a small delta to dst, which must be its base. Arguments as pici_apply_cuda's; block is any bytes.
+ *   result  status: as pici_apply_small returns; PICI_E_ARG also if the delta's dtype is another. len: bytes of the
+ *           delta. If it is PICI_E_CORRUPT, other chunks may have been applied */
+PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t len,
+                                                const uint64_t *len_at, struct pici_cuda_result *result,
+                                                void *workspace, size_t workspace_bytes, cudaStream_t);
+
 /* ---- batches: many blocks a call ----
  *
  * jobs[count] is host memory and is read before the call returns. Outputs of different jobs must not overlap. The rules

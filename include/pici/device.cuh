@@ -21,6 +21,7 @@
 #include "pici/device_dense.cuh"
 #include "pici/device_hybrid_make.cuh"
 #include "pici/device_read.cuh"
+#include "pici/device_small_make.cuh"
 #include "pici/device_tiles.cuh"
 
 #endif

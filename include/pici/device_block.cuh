@@ -370,15 +370,15 @@ PICI_DEV uint64_t xxh_round(uint64_t acc, uint64_t v)
     return rotl(acc + v * XXH_2, 31) * XXH_1;
 }
 
-/* Called by a warp: the hash of len >= 48 bytes at p, which is aligned to 16. */
-PICI_DEV uint64_t warp_hash(const uint8_t *p, uint64_t len)
+/* Called by a warp: the hash of len >= 32 bytes at p, which is aligned to 16. */
+PICI_DEV uint64_t warp_hash(const uint8_t *p, uint64_t len, uint64_t checksum_at = CHECKSUM_AT)
 {
     const unsigned lane = hw::lane();
     const uint64_t *word = (const uint64_t *)p;
     uint64_t acc = lane == 0 ? XXH_1 + XXH_2 : lane == 1 ? XXH_2 : lane == 2 ? 0 : 0 - XXH_1, at = 0;
     for (; len - at >= 32; at += 32)
         if (lane < 4)
-            acc = xxh_round(acc, at / 8 + lane == CHECKSUM_AT / 8 ? 0 : hw::load(word + at / 8 + lane));
+            acc = xxh_round(acc, at / 8 + lane == checksum_at / 8 ? 0 : hw::load(word + at / 8 + lane));
     uint64_t h = 0, v[4];
     PICI_UNROLL
     for (unsigned i = 0; i < 4; i++)
@@ -389,7 +389,7 @@ PICI_DEV uint64_t warp_hash(const uint8_t *p, uint64_t len)
         h = (h ^ xxh_round(0, v[i])) * XXH_1 + XXH_4;
     h += len;
     for (; len - at >= 8; at += 8)
-        h = rotl(h ^ xxh_round(0, at == CHECKSUM_AT ? 0 : hw::load(word + at / 8)), 27) * XXH_1 + XXH_4;
+        h = rotl(h ^ xxh_round(0, at == checksum_at ? 0 : hw::load(word + at / 8)), 27) * XXH_1 + XXH_4;
     if (len - at >= 4) {
         h = rotl(h ^ hw::load((const uint32_t *)(p + at)) * XXH_1, 23) * XXH_2 + XXH_3;
         at += 4;

@@ -14,6 +14,7 @@
 #define PICI_DEV_COLD static __device__ __noinline__    /* one that is rarely called and needs many registers */
 #define PICI_DEV_HOST static __host__ __device__ inline /* for both */
 #define PICI_DEV_MEMBER __device__ __forceinline__
+#define PICI_DEV_TABLE static __device__ const /* an array that does not change */
 #define PICI_UNROLL _Pragma("unroll")
 #define PICI_UNROLL_4 _Pragma("unroll 4")
 #define PICI_UNROLL_1 _Pragma("unroll 1")
@@ -103,6 +104,11 @@ PICI_DEV unsigned ffs(uint64_t v) /* index of the lowest bit set, counted from 1
     return (unsigned)__ffsll((long long)v);
 }
 
+PICI_DEV unsigned log2(uint32_t v) /* rounded down; v is not 0 */
+{
+    return 31 - (unsigned)__clz((int)v);
+}
+
 PICI_DEV uint32_t funnel_l(uint32_t lo, uint32_t hi, unsigned bits) /* the upper word of hi:lo << bits, bits < 32 */
 {
     return __funnelshift_l(lo, hi, bits);
@@ -134,6 +140,11 @@ PICI_DEV void shared_max(uint64_t *p, uint64_t v) /* atomic */
 PICI_DEV void shared_add(uint64_t *p, uint64_t v) /* atomic */
 {
     atomicAdd((unsigned long long *)p, (unsigned long long)v);
+}
+
+PICI_DEV void shared_add(uint32_t *p, uint32_t v) /* atomic */
+{
+    atomicAdd(p, v);
 }
 
 /* ---- device memory. _once: the data is read or written only once, so caches need not keep it ---- */

@@ -6,6 +6,7 @@
 #include "launch.cuh"
 #include "reduce.h"
 #include "sized.h"
+#include "small_format.h"
 
 /* pici/device_block.cuh does not include format.h, so its constants are compared here. */
 static_assert((int)pici::TILE == TILE && (int)pici::COLS == TILE_COLS &&
@@ -21,6 +22,17 @@ static_assert((int)pici::TILE == TILE && (int)pici::COLS == TILE_COLS &&
                   (int)pici::OFFSETS12 == TILE_OFFSETS12 && (int)pici::OFFSETS8 == TILE_OFFSETS8 &&
                   (int)pici::BITVECTOR == TILE_BITS && (int)pici::RAW == TILE_RAW,
               "device_block.cuh and format.h must agree");
+static_assert(
+    (int)pici::SMALL_CHUNK == SMALL_CHUNK && (int)pici::SMALL_CLASSES == SMALL_CLASSES &&
+        (int)pici::SMALL_TOKENS == SMALL_TOKENS && (int)pici::SMALL_STATE == SMALL_STATE &&
+        (int)pici::SMALL_SHARES == SMALL_SHARES && (int)pici::SMALL_LISTED == SMALL_LISTED &&
+        (int)pici::SMALL_ESCAPE == SMALL_ESCAPE && (int)pici::SMALL_MOST_DIFFERENCE == SMALL_MOST_DIFFERENCE &&
+        (int)pici::SMALL_TREE_LEVELS == SMALL_TREE_LEVELS && (int)pici::SMALL_VERSION == SMALL_FORMAT_VERSION &&
+        (int)pici::SMALL_HAS_CHECKSUM == SMALL_FLAG_CHECKSUM && (int)pici::SMALL_HEADER_BYTES == SMALL_HDR_BYTES &&
+        (int)pici::SMALL_CHECKSUM_AT == SMALL_HDR_CHECKSUM && (int)pici::SMALL_CLASSES_AT == SMALL_CTX_CLASSES &&
+        (int)pici::SMALL_WORDS_AT == SMALL_CTX_WORDS && (int)pici::SMALL_STATES_AT == SMALL_CTX_STATES &&
+        (int)pici::SMALL_TABLES_AT == SMALL_CTX_TABLES && pici::SMALL_CONTEXT == SMALL_KIND_CONTEXT,
+    "device_small.cuh and small_format.h must agree");
 static_assert(ENCODE_THREADS<uint8_t> / 32 == encode_tiles(1) && ENCODE_THREADS<uint16_t> / 32 == encode_tiles(2) &&
                   ENCODE_THREADS<uint32_t> / 32 == encode_tiles(4) && ENCODE_THREADS<uint64_t> / 32 == encode_tiles(8),
               "the workspace has a word for each partition");

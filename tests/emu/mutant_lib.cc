@@ -11,6 +11,7 @@
 
 #include "cuda_runtime.h"
 #include "pici/cuda.h"
+#include "pici/delta.h"
 
 static unsigned wrong;
 
@@ -112,6 +113,41 @@ static void check_batch()
         delete b;
 }
 
+/* A small delta: of so many elements of a million, those before `random` change; all after it become others. */
+static void check_small(enum pici_format format, uint64_t n, unsigned ppm, uint64_t random, unsigned at_once)
+{
+    const size_t cap = pici_diff_small_bound(format, PICI_BF16, n),
+                 make = pici_diff_small_cuda_workspace(format, PICI_BF16, n, at_once),
+                 read = pici_apply_small_cuda_workspace(PICI_BF16, n, at_once), space = make > read ? make : read;
+    std::vector<uint16_t> base(n), src(n);
+    std::vector<uint8_t> want(cap);
+    size_t len;
+    for (uint64_t i = 0; i < n; i++) {
+        base[i] = src[i] = (uint16_t)(0x3f00 - (rand() & 0x3ff));
+        if ((unsigned)rand() % 1000000 < ppm)
+            src[i] ^= 1;
+        if (i >= random)
+            src[i] = (uint16_t)rand();
+    }
+    if (pici_diff_small(want.data(), cap, &len, base.data(), src.data(), n, PICI_BF16, format, NULL))
+        abort();
+    buffer a(2 * n, base.data()), b(2 * n, src.data()), delta(len), workspace(space),
+        to(sizeof(struct pici_cuda_result));
+    struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
+    expect(!pici_diff_small_cuda(delta.at, len, result, a.at, b.at, n, PICI_BF16, format, workspace.at, space, NULL) &&
+               !result->status && result->len == len && memcmp(delta.at, want.data(), len) == 0,
+           "a small delta");
+    memcpy(delta.at, want.data(), len);
+    expect(!pici_apply_small_cuda(a.at, n, PICI_BF16, delta.at, len, NULL, result, workspace.at, space, NULL) &&
+               !result->status && memcmp(a.at, src.data(), 2 * n) == 0,
+           "a small delta is applied");
+    want[len / 2] = delta.at[len / 2] ^= 255;
+    const enum pici_status status = pici_apply_small(src.data(), n, want.data(), len, NULL); /* another base */
+    expect(!pici_apply_small_cuda(b.at, n, PICI_BF16, delta.at, len, NULL, result, workspace.at, space, NULL) &&
+               result->status == (int)status,
+           "a small delta that is damaged, of another base");
+}
+
 int main(void)
 {
     for (unsigned seed = 1; seed <= 3; seed++) {
@@ -124,6 +160,10 @@ int main(void)
         check<uint32_t>(PICI_U32, PICI_HYBRID, 4096 * 130 + 99, 2);
         check<uint64_t>(PICI_U64, PICI_DENSE, 4096 * 2 + 1, 100);
         check_batch();
+        check_small(PICI_PICI, 700, 30000, 700, 1);
+        check_small(PICI_HYBRID, 700, 5000, 700, 1);
+        check_small(PICI_PICI, 9000, 0, 0, 1);
     }
+    check_small(PICI_PICI, (2 << 19) + 5000, 3000, 1 << 19, 2);
     return wrong != 0;
 }

@@ -39,6 +39,7 @@
 #define PICI_DEV_COLD static
 #define PICI_DEV_HOST static inline
 #define PICI_DEV_MEMBER inline
+#define PICI_DEV_TABLE static const
 #define PICI_UNROLL
 #define PICI_UNROLL_4
 #define PICI_UNROLL_1
@@ -184,6 +185,11 @@ PICI_DEV unsigned ffs(uint64_t v)
     return (unsigned)__builtin_ffsll((long long)v);
 }
 
+PICI_DEV unsigned log2(uint32_t v)
+{
+    return 31 - (unsigned)__builtin_clz(v);
+}
+
 PICI_DEV uint32_t funnel_l(uint32_t lo, uint32_t hi, unsigned bits)
 {
     return (uint32_t)(((uint64_t)hi << 32 | lo) << bits >> 32);
@@ -213,7 +219,7 @@ PICI_DEV void shared_max(uint64_t *p, uint64_t v, EMU_LINE)
         *p = v;
 }
 
-PICI_DEV void shared_add(uint64_t *p, uint64_t v, EMU_LINE)
+template <class T> PICI_DEV void shared_add(T *p, T v, EMU_LINE)
 {
     emu::aligned(p, sizeof v, line);
     emu::touch_shared(p, sizeof v, true, true, line);
