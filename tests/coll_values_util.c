@@ -59,8 +59,8 @@ static const char *codec_name(const struct pici_values *v)
 const char *values_words(const struct values_case *c, int p)
 {
     static const char *const collective[] = {"?", "all-gather", "reduce-scatter", "all-reduce"},
-                             *const op[] = {"sum", "avg", "min", "max"},
-                             *const data[] = {"gauss", "same", "sparse", "special"};
+                             *const op[] = {"sum", "avg", "min", "max"}, *const data[] = {"gauss",   "same",   "sparse",
+                                                                                          "special", "normal", "alike"};
     static char said[300];
     snprintf(said, sizeof said,
              "%d ranks, %s by %s, %s of %s, %llu elements, codec %s, phases %u, data %s, format %d, window %d%s, seed "
@@ -131,6 +131,13 @@ static double gauss(struct rng *r)
     return ((double)sum - 131070) / 37837.2;
 }
 
+static double normal(struct rng *r)
+{
+    const double a = ((double)(rng_next(r) >> 12) + 0.5) / 4503599627370496.0,
+                 b = (double)(rng_next(r) >> 12) / 4503599627370496.0;
+    return sqrt(-2 * log(a)) * cos(6.283185307179586 * b);
+}
+
 static void store_special(enum pici_dtype dtype, uint8_t *p, uint64_t i, struct rng *r)
 {
     const uint64_t bits = value_random(r, dtype);
@@ -144,10 +151,12 @@ static void store_special(enum pici_dtype dtype, uint8_t *p, uint64_t i, struct 
 
 static void fill(uint8_t *p, const struct values_case *c, uint64_t n, int rank)
 {
-    struct rng r = {c->seed * 100 + (c->data == DATA_SAME ? 0 : (uint64_t)rank)};
+    const int alike = c->data == DATA_SAME || c->data == DATA_ALIKE;
+    struct rng r = {c->seed * 100 + (alike ? 0 : (uint64_t)rank)}, own = {c->seed * 100 + 50 + (uint64_t)rank};
     for (uint64_t i = 0; i < n; i++) {
         const int there = c->data != DATA_SPARSE || (i / 50 * 7 + (uint64_t)rank) % 11 == 0;
-        const double x = there ? gauss(&r) : 0;
+        double x = !there ? 0 : c->data == DATA_NORMAL || alike ? normal(&r) : gauss(&r);
+        x += c->data == DATA_ALIKE ? gauss(&own) / 10 : 0;
         if (c->data == DATA_SPECIAL && i % 700 < 40)
             store_special(c->dtype, p, i, &r);
         else
@@ -189,19 +198,22 @@ enum pici_status values_rank_call(struct values_rank *k, const struct values_cas
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
     struct pici_values values = c->values;
     const size_t own = (size_t)pici_comm_rank(comm) * (size_t)c->count * pici_dtype_width(c->dtype);
+    const enum pici_dtype dtype = c->refused ? c->refused : c->dtype;
     k->stats = none;
-    values.residual = k->residual;
+    values.residual = c->overlap ? (c->overlap == 1 ? k->send : k->recv) + 4 : k->residual;
     o.algorithm = c->algorithm;
     o.format = c->format;
     o.slice_bytes = 1;
     o.window = c->window;
+    o.checksum = c->checksum;
+    o.timeout_ms = c->timeout_ms;
     o.stats = &k->stats;
     o.values = c->exact ? NULL : &values;
     switch (c->collective) {
-    case PICI_ALL_GATHER: return pici_all_gather(k->send, k->recv, c->count, c->dtype, comm, &o);
+    case PICI_ALL_GATHER: return pici_all_gather(k->send, k->recv, c->count, dtype, comm, &o);
     case PICI_REDUCE_SCATTER:
-        return pici_reduce_scatter(k->send, k->recv + (c->in_place ? own : 0), c->count, c->dtype, c->op, comm, &o);
-    default: return pici_all_reduce(k->send, k->recv, c->count, c->dtype, c->op, comm, &o);
+        return pici_reduce_scatter(k->send, k->recv + (c->in_place ? own : 0), c->count, dtype, c->op, comm, &o);
+    default: return pici_all_reduce(k->send, k->recv, c->count, dtype, c->op, comm, &o);
     }
 }
 

@@ -8,11 +8,13 @@
 #include "pici/coll.h"
 
 enum values_data {
-    DATA_GAUSS,   /* independent on each rank, variance 1 */
+    DATA_GAUSS,   /* independent on each rank, variance 1, nearly Gaussian */
     DATA_SAME,    /* the same on all ranks */
     DATA_SPARSE,  /* a part of the elements, in clusters */
     DATA_SPECIAL, /* -0.0, NaNs, infinities, the least and the greatest floats among others */
-    DATA_KINDS
+    DATA_KINDS,
+    DATA_NORMAL = DATA_KINDS, /* Gaussian; takes longer to make */
+    DATA_ALIKE                /* Gaussian, and on all ranks the same but for a little noise */
 };
 
 struct values_case {
@@ -26,7 +28,10 @@ struct values_case {
     uint64_t seed;
     enum pici_format format;
     int window, in_place, residual; /* residual: ranks have one */
+    int checksum, timeout_ms;       /* as in options */
     int exact;                      /* opts.values is NULL */
+    enum pici_dtype refused;        /* of the call, which is refused; 0: dtype */
+    int overlap;                    /* 1: the residual overlaps what is sent, 2: what is received */
 };
 
 /* A rank's buffers. Those of residuals begin as `before`, small numbers. */

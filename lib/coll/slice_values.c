@@ -57,14 +57,21 @@ static int times_of(const struct pici_request *r, const struct slice_run *run)
     return average && run->now.phase == PHASE_GATHER ? r->comm->ranks : 1;
 }
 
+/* What tells the random numbers of an encoding from those of others in the phase. Ranks that hold the same sum draw the
+ * same. A rank of doubling narrows an element in every step; if it drew the same number each time, its errors would add
+ * up. */
+static int origin_of(const struct pici_request *r, const struct slice_run *run, const struct schedule_message *m)
+{
+    return m->group ? m->group - 1 + run->step * r->comm->ranks : r->comm->position;
+}
+
 enum pici_status pici_slice_narrow(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
     const int wanted = accounts(r, m) && (c->residual || c->stats || r->comm->trace);
     const double begin = pici_slice_now(r);
-    struct values_where where = {.sequence = r->sequence,
-                                 .gather = run->now.phase == PHASE_GATHER,
-                                 .origin = m->group ? m->group - 1 : r->comm->position};
+    struct values_where where = {
+        .sequence = r->sequence, .gather = run->now.phase == PHASE_GATHER, .origin = origin_of(r, run, m)};
     enum pici_status s = PICI_OK;
     run->loss = (struct values_loss){.times = times_of(r, run)};
     for (int i = 0; i < m->count && !s; i++) {

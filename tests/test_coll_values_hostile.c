@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Coded messages that are not as they should be: cut short at every byte, changed in every byte, against each rule of a
+ * codec; and a transport that loses, delays and changes messages by a seed. Nobody hangs, all ranks return an error, and
+ * who is told PICI_OK has the right bytes. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "coll/message.h"
+#include "coll_util.h"
+#include "coll_values_util.h"
+#include "transport/thread.h"
+#include "values/values.h"
+
+enum { WATCHDOG_S = 600, RANKS = 6, KIND = 4, BYTES = 4096 };
+
+/* ---- a transport that changes one coded message */
+
+struct liar {
+    struct pici_transport inner;
+    int number, seen; /* the message that is changed, and how many there were */
+    size_t at;        /* which byte of it */
+    enum { CUT, FLIP, SET } how;
+    uint8_t byte;
+    size_t bytes; /* of that message, as it was */
+    uint8_t was;  /* the byte */
+    uint8_t copy[BYTES];
+};
+
+static enum pici_status liar_send(void *context, int to, const void *data, size_t bytes, void **request)
+{
+    struct liar *l = context;
+    const int coded = bytes > KIND && ((const uint8_t *)data)[KIND] == MSG_CODED;
+    l->seen += coded;
+    if (coded && l->seen - 1 == l->number && bytes <= sizeof l->copy && l->at < bytes) {
+        memcpy(l->copy, data, bytes);
+        l->bytes = bytes;
+        l->was = l->copy[l->at];
+        l->copy[l->at] = l->how == FLIP ? (uint8_t)(l->was ^ l->byte) : l->how == SET ? l->byte : l->was;
+        bytes = l->how == CUT ? l->at : bytes;
+        data = l->copy;
+    }
+    return l->inner.send(l->inner.context, to, data, bytes, request);
+}
+
+static enum pici_status liar_recv(void *context, int from, void *data, size_t cap, void **request)
+{
+    struct liar *l = context;
+    return l->inner.recv(l->inner.context, from, data, cap, request);
+}
+
+static enum pici_status liar_test(void *context, void *request, int *done, size_t *bytes)
+{
+    struct liar *l = context;
+    return l->inner.test(l->inner.context, request, done, bytes);
+}
+
+static void liar_wait(void *context, int timeout_ms)
+{
+    struct liar *l = context;
+    l->inner.wait(l->inner.context, timeout_ms);
+}
+
+static int liar_abandon(void *context, enum pici_status why)
+{
+    struct liar *l = context;
+    return l->inner.abandon(l->inner.context, why);
+}
+
+static void liar_close(void *context)
+{
+    struct liar *l = context;
+    l->inner.close(l->inner.context);
+}
+
+/* ---- a call of two ranks or more, of which the last lies, or whose transport has faults */
+
+struct run {
+    int p;
+    struct values_case c;
+    struct liar liar;
+    const struct pici_thread_faults *faults;
+    struct pici_comm *comm[RANKS];
+    struct values_rank rank[RANKS];
+    enum pici_status status[RANKS];
+};
+
+static void run_rank(void *context, int rank)
+{
+    struct run *run = context;
+    values_rank_make(&run->rank[rank], &run->c, rank, run->p);
+    run->status[rank] = values_rank_call(&run->rank[rank], &run->c, run->comm[rank]);
+}
+
+static void run_call(struct run *run)
+{
+    struct pici_transport t[RANKS];
+    if (pici_transport_threads(t, run->p))
+        abort();
+    if (run->faults)
+        pici_transport_threads_faults(&t[0], run->faults);
+    run->liar.inner = t[run->p - 1];
+    run->liar.seen = 0;
+    if (!run->faults) {
+        struct pici_transport *l = &t[run->p - 1];
+        l->context = &run->liar;
+        l->send = liar_send;
+        l->recv = liar_recv;
+        l->test = liar_test;
+        l->wait = liar_wait;
+        l->abandon = liar_abandon;
+        l->close = liar_close;
+        l->receives = NULL;
+        l->sends = NULL;
+    }
+    for (int i = 0; i < run->p; i++)
+        if (pici_comm_transport(&run->comm[i], &t[i]))
+            abort();
+    coll_threads(run->p, run_rank, run);
+}
+
+static void run_free(struct run *run)
+{
+    for (int i = 0; i < run->p; i++) {
+        pici_comm_free(run->comm[i]);
+        values_rank_free(&run->rank[i]);
+    }
+}
+
+/* Returns whether all ranks had the status `want`. */
+static int all_had(const struct run *run, enum pici_status want)
+{
+    for (int i = 0; i < run->p; i++)
+        if (run->status[i] != want)
+            return 0;
+    return 1;
+}
+
+static int is_bad_data(enum pici_status s)
+{
+    return s == PICI_E_CORRUPT || s == PICI_E_CHECKSUM || s == PICI_E_VERSION || s == PICI_E_UNSUPPORTED;
+}
+
+static struct values_case small(int codec)
+{
+    struct values_case c = {.collective = PICI_ALL_REDUCE,
+                            .algorithm = PICI_ALGO_RING,
+                            .count = 240,
+                            .data = DATA_GAUSS,
+                            .format = PICI_DENSE,
+                            .window = 1,
+                            .checksum = 1,
+                            .seed = 7};
+    c.values = values_codec(codec, &c.dtype);
+    return c;
+}
+
+static int has(const struct values_case *c)
+{
+    struct values v;
+    return pici_values_settle(&v, &c->values, c->dtype, c->op) == PICI_OK;
+}
+
+/* Blocks have a checksum here, so that no change goes unseen. */
+Test(coll_values_hostile, a_byte_less_or_another)
+{
+    alarm(WATCHDOG_S);
+    for (int codec = 0; codec < values_codecs(); codec++)
+        for (int number = 0; number < 2; number++) { /* while reducing, and while gathering */
+            struct run run = {.p = 2, .c = small(codec)};
+            size_t bytes = 1;
+            if (!has(&run.c))
+                continue;
+            run.liar.number = number;
+            for (size_t at = 0; at < bytes; at += 1 + at / 150) /* headers at every byte */
+                for (int how = CUT; how <= FLIP; how++) {
+                    run.liar.at = at;
+                    run.liar.how = how;
+                    run.liar.byte = (uint8_t)(1 << at % 8);
+                    run_call(&run);
+                    cr_expect(all_had(&run, run.status[0]) && is_bad_data(run.status[0]),
+                              "%s: message %d, byte %zu, %s: %s, %s", values_words(&run.c, 2), number, at,
+                              how == CUT ? "cut" : "changed", pici_strerror(run.status[0]),
+                              pici_strerror(run.status[1]));
+                    bytes = run.liar.bytes;
+                    run_free(&run);
+                }
+            cr_expect_gt(bytes, 100);
+        }
+}
+
+/* ---- each rule: the blocks are valid, what they hold is not. All are dense, and without a checksum. */
+
+enum { HEADER = 48, FIRST = MSG_BYTES + HEADER };
+
+struct rule {
+    const char *what;
+    int codec;      /* of values_codecs */
+    uint64_t count; /* of elements of the call; a segment is half of them */
+    size_t at;      /* the byte that is changed */
+    enum pici_status want;
+    uint8_t byte;
+};
+
+/* q8: a segment of 120 has a scale, and a code in each byte. q4 with buckets of 256: 121 elements, 61 bytes of codes. */
+static const struct rule rules[] = {
+    {"a scale below 0", 3, 240, FIRST + 3, PICI_E_CORRUPT, 0xc0},
+    {"code -128", 3, 240, FIRST + 4 + HEADER + 5, PICI_E_CORRUPT, 0x80},
+    {"code 127", 3, 240, FIRST + 4 + HEADER + 5, PICI_OK, 0x7f},
+    {"code -8", 4, 242, FIRST + 4 + HEADER + 5, PICI_E_CORRUPT, 0x18},
+    {"spare bits", 4, 242, FIRST + 4 + HEADER + 60, PICI_E_CORRUPT, 0x10},
+    {"data that are not coded", 3, 240, KIND, PICI_E_CORRUPT, MSG_DATA},
+    {"too few blocks", 3, 240, 28, PICI_E_CORRUPT, 1},
+    {"too many blocks", 3, 240, 28, PICI_E_CORRUPT, 3},
+    {"scales of another dtype", 3, 240, MSG_BYTES + 6, PICI_E_CORRUPT, PICI_I32},
+    {"codes of another dtype", 3, 240, FIRST + 4 + 6, PICI_E_CORRUPT, PICI_I8},
+    {"fewer codes", 3, 240, FIRST + 4 + 8, PICI_E_CORRUPT, 119},
+    {"more codes", 3, 240, FIRST + 4 + 8, PICI_E_CORRUPT, 121},
+    {"a cast of another dtype", 0, 240, MSG_BYTES + 6, PICI_E_CORRUPT, PICI_F16},
+    {"fewer values of a cast", 0, 240, MSG_BYTES + 8, PICI_E_CORRUPT, 119},
+};
+
+Test(coll_values_hostile, rules)
+{
+    alarm(WATCHDOG_S);
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        for (int number = 0; number < 2; number++) {
+            const struct rule *rule = &rules[i];
+            struct run run = {.p = 2, .c = small(rule->codec)};
+            run.c.count = rule->count;
+            run.c.checksum = 0;
+            run.liar.number = number;
+            run.liar.how = SET;
+            run.liar.at = rule->at;
+            run.liar.byte = rule->byte;
+            run_call(&run);
+            cr_expect(all_had(&run, rule->want), "%s, message %d (byte %zu was %#x, of %zu): %s, %s", rule->what,
+                      number, rule->at, run.liar.was, run.liar.bytes, pici_strerror(run.status[0]),
+                      pici_strerror(run.status[1]));
+            cr_expect_neq(run.liar.was, rule->byte, "%s changes nothing", rule->what);
+            run_free(&run);
+        }
+}
+
+/* ---- a transport with faults */
+
+struct faulty {
+    struct pici_thread_faults faults;
+    uint64_t seed;
+    int fine, failed;
+    char wrong[400];
+};
+
+static void draw(struct values_case *c, struct rng *r)
+{
+    do {
+        *c = small((int)rng_below(r, (uint64_t)values_codecs()));
+        c->collective = (enum pici_collective)(1 + rng_below(r, 3));
+        c->algorithm = coll_algorithm(rng_next(r), c->collective);
+        c->values.phases = (unsigned)rng_below(r, 4);
+    } while (!has(c));
+    c->count = 60 * (1 + rng_below(r, 300));
+    c->data = (enum values_data)rng_below(r, DATA_KINDS);
+    c->format = rng_below(r, 2) ? PICI_AUTO : PICI_HYBRID;
+    c->window = 1 + (int)rng_below(r, 3);
+    c->seed = rng_below(r, 1000);
+    c->timeout_ms = 100;
+}
+
+/* The same call without faults tells what is right. */
+static void faulty_run(struct faulty *f)
+{
+    struct rng r = {f->seed};
+    struct run right = {.p = 2 + (int)rng_below(&r, RANKS - 1)}, run;
+    draw(&right.c, &r);
+    right.liar.number = -1;
+    run = right;
+    f->faults.seed = f->seed;
+    run.faults = &f->faults;
+    run_call(&right);
+    run_call(&run);
+    for (int i = 0; i < run.p; i++) {
+        const size_t bytes = (size_t)run.rank[i].receives * pici_dtype_width(run.c.dtype);
+        if (right.status[i])
+            snprintf(f->wrong, sizeof f->wrong, "%s: without faults: %s", values_words(&run.c, run.p),
+                     pici_strerror(right.status[i]));
+        else if (!run.status[i] && memcmp(run.rank[i].recv, right.rank[i].recv, bytes) != 0)
+            snprintf(f->wrong, sizeof f->wrong, "%s: wrong bytes", values_words(&run.c, run.p));
+        f->fine += !run.status[i];
+        f->failed += run.status[i] != PICI_OK;
+    }
+    run_free(&right);
+    run_free(&run);
+}
+
+Test(coll_values_hostile, faults)
+{
+    enum { SEEDS = 150 };
+    const double chance = 0.01;
+    const struct pici_thread_faults kinds[] = {
+        {.drop = chance},
+        {.truncate = chance},
+        {.flip = chance},
+        {.stall = chance},
+        {.refuse = chance},
+        {.delay = 0.1, .delay_ms = 3},
+        {.drop = chance / 4, .truncate = chance, .flip = chance, .refuse = chance, .delay = chance, .delay_ms = 3}};
+    alarm(WATCHDOG_S);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct faulty f = {.faults = kinds[i]};
+        for (f.seed = 1; f.seed <= SEEDS / (f.faults.drop > 0 || f.faults.stall > 0 ? 5 : 1) && !f.wrong[0]; f.seed++)
+            faulty_run(&f);
+        cr_expect(!f.wrong[0], "faults %zu, seed %llu: %s", i, (unsigned long long)f.seed - 1, f.wrong);
+        cr_expect_gt(f.fine, 0);
+        cr_expect((f.failed > 0) == !(f.faults.delay > 0 && f.faults.flip <= 0), "faults %zu: %d failed", i, f.failed);
+    }
+}
