@@ -39,6 +39,8 @@ static const char
         "  --format LIST              auto, pici, coo, hybrid, dense; or several joined by +, which is auto among "
         "these; "
         "auto\n"
+        "  --values LIST              exact, q2, q4, q8, bf16, f16, f32, zfp:RATE, zfp~TOLERANCE; exact\n"
+        "                             with @reduce or @gather: in the messages of one phase\n"
         "  --pattern LIST             uniform, identical (positions, on all ranks), clustered, block, zipf; uniform\n"
         "  --sparsity LIST            percentages, 0,20,50,80,90,95,99,99.9\n"
         "  --zeros LIST               positive, negative (half of the zeros of floats are -0.0); positive\n"
@@ -215,6 +217,7 @@ int main(int argc, char **argv)
         SOCKETS,
         DENSE,
         FORMAT,
+        VALUES,
         PATTERN,
         SPARSITY,
         ZEROS,
@@ -241,6 +244,7 @@ int main(int argc, char **argv)
         {"collective", 1, NULL, COLLECTIVE},
         {"algorithm", 1, NULL, ALGORITHM},
         {"format", 1, NULL, FORMAT},
+        {"values", 1, NULL, VALUES},
         {"pattern", 1, NULL, PATTERN},
         {"sparsity", 1, NULL, SPARSITY},
         {"zeros", 1, NULL, ZEROS},
@@ -272,6 +276,8 @@ int main(int argc, char **argv)
         .collectives = {3, {PICI_ALL_REDUCE, PICI_REDUCE_SCATTER, PICI_ALL_GATHER}},
         .algorithms = {1, {PICI_ALGO_AUTO}},
         .formats = {1, {PICI_AUTO}},
+        .codecs = 1,
+        .codec = {{"exact", PICI_VALUES_INIT}},
         .spreads = {1, {SPREAD_UNIFORM}},
         .zeros = {1, {0}},
         .sparsities = 8,
@@ -320,6 +326,10 @@ int main(int argc, char **argv)
             break;
         case ALGORITHM: s.algorithms = parse_algorithms(optarg); break;
         case FORMAT: s.formats = parse_formats(optarg); break;
+        case VALUES:
+            if (!(s.codecs = values_parse(s.codec, MAX_LIST, optarg)))
+                bad_usage();
+            break;
         case PATTERN: s.spreads = parse_list(optarg, spread_name, SPREADS); break;
         case SPARSITY:
             if (!(s.sparsities = (int)parse_sparsities(optarg, s.sparsity)))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * bench_coll: options (coll.c), the ranks and MPI's collectives (coll_threads.c, coll_sockets.c, coll_mpi.c), a GPU's
- * memory and NCCL's collectives (coll_cuda.c), what they contribute (coll_data.c), measuring (coll_run.c), what the
- * model predicts (coll_predict.c), tables and records (coll_print.c). */
+ * memory and NCCL's collectives (coll_cuda.c), what they contribute (coll_data.c), measuring (coll_run.c), value codecs
+ * (coll_values.c), what the model predicts (coll_predict.c), tables and records (coll_print.c). */
 #ifndef PICI_BENCH_COLL_H
 #define PICI_BENCH_COLL_H
 
@@ -99,6 +99,17 @@ struct list {
  * or as is said. */
 enum device_use { DEVICE_NONE, DEVICE_DEFAULT, DEVICE_NCCL, DEVICE_MPI };
 
+/* A value codec as it was named. */
+struct bench_values {
+    char name[32];
+    struct pici_values values;
+};
+
+/* Parse a list, at most so many; returns how many there are, 0: it is wrong. */
+int values_parse(struct bench_values *list, int most, char *text);
+/* Add the squares of what n elements are off, and those of the exact ones, to sums. 0: not for this dtype. */
+int values_differ(enum pici_dtype, const uint8_t *got, const uint8_t *exact, uint64_t n, double sums[2]);
+
 struct settings {
     enum device_use device;
     size_t first, last, step; /* bytes */
@@ -113,6 +124,8 @@ struct settings {
     enum pici_op op;
     struct list collectives, algorithms, formats, spreads, zeros; /* zeros: 1: half of them are negative */
     struct list dense; /* algorithms of which a dense run takes part; none: all */
+    int codecs;
+    struct bench_values codec[MAX_LIST];
     int sparsities;
     double sparsity[MAX_LIST]; /* percent */
     size_t screen;             /* dense peers far behind at this size are left out; 0: none are */
@@ -130,12 +143,15 @@ struct entry {
     int dense;                     /* one of those that the sparse ones are held against */
     enum pici_algorithm algorithm; /* pici's */
     int format;                    /* as in settings */
-    double sparsity;               /* of the data, percent */
-    int negative;                  /* half of its zeros are */
-    int out;                       /* left out, or cannot do this */
+    const struct bench_values *values;
+    double sparsity; /* of the data, percent */
+    int negative;    /* half of its zeros are */
+    int out;         /* left out, or cannot do this */
     double time[MAX_REPS];
     double wrong;                                               /* elements on all ranks; < 0: not checked */
     double wire_bytes, dense_bytes, encode_s, decode_s, wait_s; /* of all ranks, in the last repetition */
+    double narrow_s, widen_s, events, lost;                     /* with a value codec, like the next */
+    double error; /* rms of what results are off / rms of exact ones; < 0: not known */
     double *left; /* [nodes] bytes that left each node then; NULL: unknown */
     double *took; /* [nodes][repetitions] seconds of the slowest rank of each node; NULL: not asked for */
 };

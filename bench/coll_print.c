@@ -88,13 +88,15 @@ void format_words(int format, char *words, size_t bytes)
 
 void entry_name(const struct world *w, const struct entry *e, char *name, size_t bytes)
 {
+    const int lossy = e->values && e->values->values.codec != PICI_VALUES_EXACT;
     char format[32] = "dense";
     if (!e->dense)
         format_words(e->format, format, sizeof format);
     if (e->peer >= 0)
         snprintf(name, bytes, "%s %s", w->peer[e->peer].call, w->peer[e->peer].algorithm);
     else
-        snprintf(name, bytes, "pici %s %s", pici_algorithm_name(e->algorithm), format);
+        snprintf(name, bytes, "pici %s %s%s%s", pici_algorithm_name(e->algorithm), format, lossy ? " " : "",
+                 lossy ? e->values->name : "");
 }
 
 void print_head(const struct world *w, const struct settings *s)
@@ -111,6 +113,8 @@ void print_head(const struct world *w, const struct settings *s)
     fprintf(s->table, "# speedup: over the fastest dense; ideal: dense wire bytes / wire bytes; wire: of all ranks\n");
     fprintf(s->table, "# sent: bytes that a rank sends on average%s; %% of size\n",
             w->nodes > 1 ? "; node: bytes that leave the busiest node" : "");
+    if (s->codecs > 1 || s->codec[0].values.codec != PICI_VALUES_EXACT)
+        fprintf(s->table, "# error: with a value codec: rms of what results are off / rms of the exact results\n");
     for (int i = 0; i < s->zeros.n; i++)
         if (s->zeros.v[i])
             fprintf(s->table, "# zeros with a minus: half of them are -0.0\n");
@@ -194,6 +198,8 @@ static void print_line(const struct world *w, const struct settings *s, const st
         fprintf(s->table, " %8s %6s", "", "");
     if (f->encode > 0)
         fprintf(s->table, " %6.3f %6.3f", f->encode, f->decode);
+    if (e->error >= 0)
+        fprintf(s->table, "  error %.3g", e->error);
     if (f->of_ideal > 0)
         fprintf(s->table, "  >= %.2f of ideal%s", f->of_ideal, f->speedup < f->of_ideal * f->ideal ? " !" : "");
     if (f->least_speedup > 0)
@@ -224,6 +230,10 @@ static void print_record(const struct world *w, const struct settings *s, const 
                 "\"encode_s\":%.6g,\"decode_s\":%.6g,\"wait_s\":%.6g",
                 pici_algorithm_name(e->algorithm), format, e->wire_bytes, e->dense_bytes, f->ideal, e->encode_s,
                 e->decode_s, e->wait_s);
+    if (e->events > 0)
+        fprintf(s->json,
+                ",\"values\":\"%s\",\"narrow_s\":%.6g,\"widen_s\":%.6g,\"events\":%.0f,\"lost\":%.6g,\"error\":%.6g",
+                e->values->name, e->narrow_s, e->widen_s, e->events, e->lost, e->error);
     if (w->device)
         fprintf(s->json, ",\"device\":\"%s\",\"transport\":\"%s\",\"copy_gb_s\":%.6g", w->device->name,
                 w->device->transport, f->copy);

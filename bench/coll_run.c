@@ -2,6 +2,8 @@
  *
  * Every rank runs this alike: whatever decides what comes next is the same number on all of them. */
 #define _GNU_SOURCE
+#include <math.h>
+
 #include "coll.h"
 #include "common.h"
 
@@ -75,8 +77,14 @@ static double count_wrong(struct world *w, const struct source *source, const st
     return same ? wrong * ranks : wrong;
 }
 
+static int is_lossy(const struct entry *e)
+{
+    return e->values && e->values->values.codec != PICI_VALUES_EXACT;
+}
+
+/* lossy: with the entry's value codec. */
 static void ours(struct world *w, const struct settings *s, const struct point *p, struct entry *e,
-                 const struct buffers *b, struct pici_coll_stats *stats)
+                 const struct buffers *b, struct pici_coll_stats *stats, int lossy)
 {
     struct pici_comm *comm = w->order[e->order].comm;
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
@@ -85,6 +93,7 @@ static void ours(struct world *w, const struct settings *s, const struct point *
     o.format = e->format < AUTO_AMONG ? (enum pici_format)e->format : PICI_AUTO;
     o.formats = e->format < AUTO_AMONG ? 0 : (unsigned)(e->format - AUTO_AMONG);
     o.stats = stats;
+    o.values = lossy ? &e->values->values : NULL;
     if (e->dense)
         o.inter_threshold = o.intra_threshold = o.ag_threshold = 1;
     switch (p->collective) {
@@ -119,6 +128,27 @@ static void copy(struct world *w, void *to, const void *from, size_t bytes)
         w->device->copy(w, to, from, bytes, 1);
 }
 
+/* Of a result with a value codec: the elements, if ranks that should have the same do not; and the error. The exact
+ * result takes its place. */
+static double count_other(struct world *w, const struct settings *s, const struct point *p, struct entry *e,
+                          struct buffers *b)
+{
+    struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
+    const uint64_t n = b->recv_bytes / pici_dtype_width(s->dtype);
+    copy(w, b->recv, b->recv_at, b->recv_bytes);
+    const int same = p->collective == PICI_REDUCE_SCATTER || identical(w, b->recv, b->recv_bytes);
+    uint8_t *got = buffer(b->recv_bytes, 0);
+    memcpy(got, b->recv, b->recv_bytes);
+    ours(w, s, p, e, b, &stats, 0);
+    copy(w, b->recv, b->recv_at, b->recv_bytes);
+    double sums[2] = {0};
+    const int able = values_differ(s->dtype, got, b->recv, n, sums);
+    free(got);
+    w->sum(w, sums, 2);
+    e->error = able && sums[1] > 0 ? sqrt(sums[0] / sums[1]) : -1;
+    return same ? 0 : (double)n;
+}
+
 /* Run an entry once, as repetition rep: the seconds of the slowest rank, < 0 if it cannot do this. */
 static double measure(struct world *w, const struct settings *s, const struct point *p, struct entry *e,
                       struct buffers *b, int rep)
@@ -148,7 +178,7 @@ static double measure(struct world *w, const struct settings *s, const struct po
         if (e->peer >= 0)
             able = w->run(w, e->peer, e->order, b->send_at, b->recv_at, p->count, s->dtype, s->op);
         else
-            ours(w, s, p, e, b, &stats);
+            ours(w, s, p, e, b, &stats, is_lossy(e));
     if (w->device)
         w->device->finish(w);
     const double mine = (seconds(CLOCK_MONOTONIC) - start) / s->calls;
@@ -163,9 +193,19 @@ static double measure(struct world *w, const struct settings *s, const struct po
 
     double total[] = {
         (double)stats.wire_bytes, (double)stats.dense_bytes, stats.encode_s, stats.decode_s, stats.wait_s, 0};
-    if (checked) {
+    if (checked && !is_lossy(e)) {
         copy(w, b->recv, b->recv_at, b->recv_bytes);
         total[5] = count_wrong(w, &source, p, b);
+    } else if (checked) {
+        total[5] = count_other(w, s, p, e, b);
+    }
+    if (is_lossy(e)) {
+        double more[] = {stats.narrow_s, stats.widen_s, (double)stats.events, stats.lost};
+        w->sum(w, more, COUNT_OF(more));
+        e->narrow_s = more[0];
+        e->widen_s = more[1];
+        e->events = more[2];
+        e->lost = more[3];
     }
     w->sum(w, total, COUNT_OF(total));
     e->wire_bytes = total[0];
@@ -220,7 +260,7 @@ static struct entry *add(const struct world *w, const struct settings *s, struct
     if (!p->entry)
         die("out of memory");
     struct entry *e = &p->entry[p->entries++];
-    *e = (struct entry){.order = order, .peer = -1, .wrong = -1};
+    *e = (struct entry){.order = order, .peer = -1, .wrong = -1, .error = -1};
     if (s->by_node && !(e->took = calloc((size_t)w->nodes * (unsigned)s->reps, sizeof *e->took)))
         die("out of memory");
     return e;
@@ -295,14 +335,16 @@ static void invite(const struct world *w, const struct settings *s, struct point
         for (int order = 0; order < w->orders; order++)
             for (int a = 0; a < s->algorithms.n && ordered(w, s, order); a++)
                 for (int f = 0; f < s->formats.n; f++)
-                    for (int z = 0; z < s->zeros.n; z++) {
-                        struct entry *e = add_ours(w, s, p, order, s->algorithms.v[a]);
-                        if (!e)
-                            continue;
-                        e->format = s->formats.v[f];
-                        e->sparsity = s->sparsity[y];
-                        e->negative = s->zeros.v[z];
-                    }
+                    for (int z = 0; z < s->zeros.n; z++)
+                        for (int v = 0; v < s->codecs; v++) {
+                            struct entry *e = add_ours(w, s, p, order, s->algorithms.v[a]);
+                            if (!e)
+                                continue;
+                            e->format = s->formats.v[f];
+                            e->sparsity = s->sparsity[y];
+                            e->negative = s->zeros.v[z];
+                            e->values = &s->codec[v];
+                        }
 }
 
 /* Run the dense contestants on less data, and leave out those who are far behind. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Coded messages that are not as they should be: cut short at every byte, changed in every byte, against each rule of a
- * codec; and a transport that loses, delays and changes messages by a seed. Nobody hangs, all ranks return an error, and
+ * Coded messages that are not as they should be: cut short at every byte, changed in every byte, against each rule of
+ * a codec; and a transport that loses, delays and changes messages by a seed. Nobody hangs, all ranks return an error, and
  * who is told PICI_OK has the right bytes. */
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -206,7 +206,7 @@ struct rule {
     uint8_t byte;
 };
 
-/* q8: a segment of 120 has a scale, and a code in each byte. q4 with buckets of 256: 121 elements, 61 bytes of codes. */
+/* q8: a segment of 120 has a scale, and a code in each byte. q4 with buckets of 256: 121 elements have 61 bytes. */
 static const struct rule rules[] = {
     {"a scale below 0", 3, 240, FIRST + 3, PICI_E_CORRUPT, 0xc0},
     {"code -128", 3, 240, FIRST + 4 + HEADER + 5, PICI_E_CORRUPT, 0x80},

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Coded messages, in a call of two ranks with a value codec. The input:
+ *   byte 0    bits 0 to 2: codec and its parameters; bits 3, 4: the collective; bit 5: by doubling, not split; bit 6:
+ *             the messages are this rank's own, with edits; bit 7: blocks have a checksum
+ *   byte 1    elements, times 5
+ *   the rest  the message behind its prefix; with bit 6 the edits: an offset and a byte to write there, each
+ * The peer says what this rank says, so that the calls agree, and sends the message wherever one of data is due. The
+ * call ends with PICI_OK or an error in words, and results and residuals are written in their bounds only. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "coll/message.h"
+#include "fuzz/fuzz.h"
+#include "pici/transport.h"
+
+enum { ROOM = 1 << 16 };
+
+struct peer {
+    const uint8_t *input;
+    size_t len;
+    int edits;
+    uint8_t sent[ROOM]; /* the last message */
+    size_t sent_bytes;
+    struct {
+        uint8_t *data;
+        size_t cap;
+    } due;
+    int sending, receiving; /* addresses of requests */
+};
+
+static enum pici_status peer_send(void *context, int to, const void *data, size_t bytes, void **request)
+{
+    struct peer *p = context;
+    (void)to;
+    require(bytes <= ROOM);
+    memcpy(p->sent, data, bytes);
+    p->sent_bytes = bytes;
+    *request = &p->sending;
+    return PICI_OK;
+}
+
+static enum pici_status peer_recv(void *context, int from, void *data, size_t cap, void **request)
+{
+    struct peer *p = context;
+    (void)from;
+    p->due.data = data;
+    p->due.cap = cap;
+    *request = &p->receiving;
+    return PICI_OK;
+}
+
+/* What answers the last message that was sent: the same word, poison, or data. */
+static size_t answer(const struct peer *p, uint8_t *m)
+{
+    size_t len = p->sent_bytes;
+    memcpy(m, p->sent, len);
+    if (m[4] != MSG_CODED && m[4] != MSG_DATA)
+        return len;
+    if (!p->edits) {
+        len = MSG_BYTES + p->len < ROOM ? MSG_BYTES + p->len : ROOM;
+        memcpy(m + MSG_BYTES, p->input, len - MSG_BYTES);
+    }
+    for (size_t i = 0; p->edits && i + 1 < p->len; i += 2)
+        m[p->input[i] % len] = p->input[i + 1];
+    return len;
+}
+
+static enum pici_status peer_test(void *context, void *request, int *done, size_t *bytes)
+{
+    struct peer *p = context;
+    uint8_t *m;
+    *done = 1;
+    if (request == &p->sending)
+        return PICI_OK;
+    if (!p->sent_bytes) {
+        *done = 0; /* nothing to answer yet */
+        return PICI_OK;
+    }
+    m = memory(ROOM);
+    const size_t len = answer(p, m);
+    memcpy(p->due.data, m, len > p->due.cap ? p->due.cap : len);
+    free(m);
+    if (bytes)
+        *bytes = len;
+    return len > p->due.cap ? PICI_E_CORRUPT : PICI_OK;
+}
+
+static int peer_abandon(void *context, enum pici_status why)
+{
+    (void)context;
+    (void)why;
+    return 0;
+}
+
+static void peer_close(void *context)
+{
+    (void)context;
+}
+
+static const struct {
+    enum pici_dtype dtype;
+    struct pici_values values;
+} codecs[8] = {
+#define VALUES(...)                                                                                                    \
+    {                                                                                                                  \
+        .size = sizeof(struct pici_values), __VA_ARGS__                                                                \
+    }
+    {PICI_F32, VALUES(.codec = PICI_VALUES_CAST)},
+    {PICI_F64, VALUES(.codec = PICI_VALUES_CAST)},
+    {PICI_F32, VALUES(.codec = PICI_VALUES_QSGD, .bits = 8, .bucket = 64)},
+    {PICI_F64, VALUES(.codec = PICI_VALUES_QSGD, .bits = 4, .bucket = 128)},
+    {PICI_F16, VALUES(.codec = PICI_VALUES_QSGD, .bits = 2, .bucket = 256, .phases = 1)},
+    {PICI_F32, VALUES(.codec = PICI_VALUES_ZFP, .rate = 8)},
+    {PICI_F64, VALUES(.codec = PICI_VALUES_ZFP, .tolerance = 0.01)},
+    {PICI_F32, VALUES(.codec = PICI_VALUES_ZFP, .tolerance = 0.01, .nx = 5)},
+};
+
+static void call(struct peer *p, const uint8_t head[2])
+{
+    const enum pici_dtype dtype = codecs[head[0] & 7].dtype;
+    const enum pici_collective kind = (enum pici_collective)(1 + (head[0] >> 3 & 3) % 3);
+    const uint64_t count = 5 * (uint64_t)head[1];
+    const size_t bytes = (size_t)count * pici_dtype_width(dtype),
+                 sends = kind == PICI_REDUCE_SCATTER ? 2 * bytes : bytes,
+                 receives = kind == PICI_ALL_GATHER ? 2 * bytes : bytes;
+    uint8_t *send = memory(sends), *recv = memory(receives), *residual = memory(sends);
+    struct pici_values values = codecs[head[0] & 7].values;
+    struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+    struct pici_comm *comm;
+    struct pici_transport t = PICI_TRANSPORT_INIT;
+    enum pici_status s;
+    for (size_t i = 0; i < sends; i++)
+        send[i] = (uint8_t)(i * i >> 3 ^ i * 151);
+    memset(residual, 0, sends);
+    values.residual = residual;
+    o.values = &values;
+    o.checksum = head[0] & 128 ? 1 : -1;
+    o.algorithm = head[0] & 32 && kind == PICI_ALL_REDUCE ? PICI_ALGO_DOUBLING : PICI_ALGO_SPLIT;
+    t.context = p;
+    t.ranks = 2;
+    t.send = peer_send;
+    t.recv = peer_recv;
+    t.test = peer_test;
+    t.abandon = peer_abandon;
+    t.close = peer_close;
+    require(pici_comm_transport(&comm, &t) == PICI_OK);
+    if (kind == PICI_ALL_GATHER)
+        s = pici_all_gather(send, recv, count, dtype, comm, &o);
+    else if (kind == PICI_REDUCE_SCATTER)
+        s = pici_reduce_scatter(send, recv, count, dtype, PICI_SUM, comm, &o);
+    else
+        s = pici_all_reduce(send, recv, count, dtype, PICI_AVG, comm, &o);
+    require(s == PICI_OK || s == PICI_E_CORRUPT || s == PICI_E_CHECKSUM || s == PICI_E_VERSION ||
+            s == PICI_E_UNSUPPORTED);
+    require(s == PICI_OK || (values.codec == PICI_VALUES_ZFP && s == PICI_E_UNSUPPORTED) || pici_comm_error(comm)[0]);
+    pici_comm_free(comm);
+    free(send);
+    free(recv);
+    free(residual);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    if (len < 2)
+        return 0;
+    struct peer *p = calloc(1, sizeof *p);
+    require(p != NULL);
+    p->input = data + 2;
+    p->len = len - 2;
+    p->edits = data[0] & 64;
+    call(p, data);
+    free(p);
+    return 0;
+}
