@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "tools/manifest.h"
+#include "delta/manifest.h"
 #include "xxh64.h"
 
 static void parse(const char *text, size_t len)
@@ -18,19 +18,19 @@ static void parse(const char *text, size_t len)
     struct parse_error err = {0};
     char name[MANIFEST_NAME_MOST];
     size_t again;
-    const int good = manifest_parse(&m, text, len, &err);
+    const int good = pici_manifest_parse(&m, text, len, &err);
     require(good == !err.what[0]);
     if (!good)
         return;
-    char *const p = manifest_text(&m, &again);
+    char *const p = pici_manifest_text(&m, &again);
     require(p && again == len && memcmp(p, text, len) == 0);
     free(p);
-    require(m.base >= m.first && m.base <= manifest_newest(&m));
-    manifest_base_name(name, &m);
+    require(m.base >= m.first && m.base <= pici_manifest_newest(&m));
+    pici_manifest_base_name(name, &m);
     require(!strchr(name, '/'));
-    for (uint64_t k = m.first; k <= manifest_newest(&m) && k - m.first < 100; k++)
-        require(manifest_state(&m, k) != NULL);
-    manifest_free(&m);
+    for (uint64_t k = m.first; k <= pici_manifest_newest(&m) && k - m.first < 100; k++)
+        require(pici_manifest_state(&m, k) != NULL);
+    pici_manifest_free(&m);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

@@ -94,6 +94,31 @@ int tensors_open(struct tensors *s, const char *path, const struct tool_options 
     return status;
 }
 
+struct pici_diff_opts tensors_diff_opts(const struct tool_options *o)
+{
+    static const enum pici_delta_choice choices[] = {
+        [DELTA_CHOICE] = PICI_DELTA_AUTO, [DELTA_SMALLEST] = PICI_DELTA_SMALLEST, [DELTA_FASTEST] = PICI_DELTA_FASTEST};
+    struct pici_diff_opts opts = PICI_DIFF_OPTS_INIT;
+    opts.choice = choices[o->delta];
+    opts.format = o->format;
+    opts.threads = o->threads;
+    opts.zstd_level = o->zstd;
+    return opts;
+}
+
+int tensors_open_pair(struct tensors *base, struct tensors *next, char *const *paths, const struct tool_options *o)
+{
+    int status = tensors_open(base, paths[0], o);
+    if (status == TOOL_OK)
+        status = tensors_open(next, paths[1], o);
+    if (status == TOOL_OK && base->source.type != next->source.type)
+        status = tool_usage(paths[1], "taken as %s, and the base as %s: use --type", tool_type_name(next->source.type),
+                            tool_type_name(base->source.type));
+    if (status == TOOL_OK && tool_type_is_zip(next->source.type))
+        status = tool_usage(paths[1], "diff is not for .%s files", tool_type_name(next->source.type));
+    return status;
+}
+
 const struct tensor_at *tensors_find(const struct tensors *s, const char *name, size_t len)
 {
     struct tensor_at wanted = {.name = name, .name_len = len}, *key = &wanted;

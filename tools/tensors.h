@@ -32,6 +32,13 @@ struct tensors {
 /* Open a file and read the descriptions of its tensors. Refuses what is not a regular file, and an empty one. */
 int tensors_open(struct tensors *, const char *path, const struct tool_options *o);
 
+/* Open the two files of a diff, of paths[2], which must be of one type that has deltas. On an error too, both are to be
+ * closed; *base and *next were {.in.fd = -1}. */
+int tensors_open_pair(struct tensors *base, struct tensors *next, char *const *paths, const struct tool_options *o);
+
+/* The options of a diff, but for its progress. */
+struct pici_diff_opts tensors_diff_opts(const struct tool_options *o);
+
 /* The tensor of this name, or NULL. */
 const struct tensor_at *tensors_find(const struct tensors *, const char *name, size_t len);
 

@@ -28,6 +28,7 @@ Deltas of files, and of dicts of arrays (help(pici.deltas)):
     apply_files(base, delta, out=path)  the file that one or several deltas lead to; without out, in place
     save_delta(path, old, new)          the same of dicts of arrays, as model.state_dict()
     load_delta(old, path)               the dict of arrays that one or several deltas lead to
+    DeltaLog(folder)                    a base and the deltas that follow, for servers of weights: append, load, compact
 
 Collectives (help(pici.comm)):
     Comm.rendezvous(), Comm.mpi(), ...  a communicator of this rank
@@ -93,6 +94,7 @@ from .errors import (
     VersionError,
 )
 from .file import File, Tensor, Writer, create, load, open, save
+from .logs import DeltaLog, LogState
 from .selection import topk, topk_warmup
 
 if not TYPE_CHECKING:
@@ -128,6 +130,8 @@ __all__ = [
     "save_delta",
     "load_delta",
     "keep_memory",
+    "DeltaLog",
+    "LogState",
     "File",
     "Tensor",
     "Writer",

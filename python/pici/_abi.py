@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The loaded library, and for ctypes its C ABI for files, deltas of files and top-k selection, as include/pici/file.h,
-delta_file.h and topk.h declare it, and for making communicators (coll.h, socket.h). The functions on blocks, and
-collectives, are called by the extension module _codec, which has no library of its own: it is given their addresses
-here.
+delta_file.h, delta_log.h and topk.h declare it, and for making communicators (coll.h, socket.h). The functions on
+blocks, and collectives, are called by the extension module _codec, which has no library of its own: it is given their
+addresses here.
 
 A CDLL releases the GIL during each call. ctypes silently truncates integers to their C width, so numbers from callers
 go through u31() or u64() first.
@@ -112,6 +112,28 @@ class DeltasInfo(Sized):
     ]
 
 
+class LogInfo(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("first", c_uint64),
+        ("base", c_uint64),
+        ("newest", c_uint64),
+        ("base_bytes", c_uint64),
+        ("base_hash", c_uint64),
+        ("extension", c_char_p),
+    ]
+
+
+class LogState(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("bytes", c_uint64),
+        ("hash", c_uint64),
+        ("delta_bytes", c_uint64),
+        ("delta_hash", c_uint64),
+    ]
+
+
 class TensorInfo(Sized):
     _fields_ = [
         ("size", c_size_t),
@@ -211,6 +233,8 @@ STRUCTS = {
     "pici_diff_opts": DiffOpts,
     "pici_apply_opts": ApplyOpts,
     "pici_deltas_info": DeltasInfo,
+    "pici_log_info": LogInfo,
+    "pici_log_state": LogState,
     "pici_coll_opts": CollOpts,
     "pici_tune": Tune,
     "pici_topk_opts": TopkOpts,
@@ -257,6 +281,18 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_deltas_is_result": (STATUS, [P, P, POINTER(c_int), c_char_p]),
     "pici_deltas_free": (None, [P]),
     "pici_apply_deltas": (STATUS, [P, P, P, P, POINTER(ApplyOpts), c_char_p]),
+    "pici_log_create": (STATUS, [c_char_p, P, c_char_p, c_char_p]),
+    "pici_log_open": (STATUS, [POINTER(P), c_char_p, c_int, c_char_p]),
+    "pici_log_get_info": (STATUS, [P, POINTER(LogInfo)]),
+    "pici_log_get_state": (STATUS, [P, c_uint64, POINTER(LogState)]),
+    "pici_log_append": (STATUS, [P, P, P, POINTER(DiffOpts), c_char_p]),
+    "pici_log_apply": (STATUS, [P, c_char_p, P, P, POINTER(c_uint64), POINTER(c_uint64), POINTER(ApplyOpts), c_char_p]),
+    "pici_log_apply_state": (
+        STATUS,
+        [P, P, P, P, POINTER(c_uint64), POINTER(c_uint64), POINTER(ApplyOpts), c_char_p],
+    ),
+    "pici_log_compact": (STATUS, [P, POINTER(ApplyOpts), c_char_p]),
+    "pici_log_close": (None, [P]),
     "pici_algorithm_name": (c_char_p, [ENUM]),
     "pici_comm_threads": (STATUS, [POINTER(P), c_int]),
     "pici_comm_sockets": (STATUS, [POINTER(P), POINTER(c_int), c_int, c_int]),

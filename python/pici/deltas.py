@@ -24,6 +24,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union, overload
 
+import numpy as np
+
 from . import _abi, _arrays
 from ._abi import lib
 from ._arrays import Limit, Storage
@@ -41,7 +43,7 @@ State = Union[Path, Mapping[str, Any]]
 
 _WHY = 512  # PICI_WHY_BYTES
 _LITTLE = sys.byteorder == "little"
-_SAFETENSORS = 3  # PICI_STATE_SAFETENSORS
+SAFETENSORS = 3  # PICI_STATE_SAFETENSORS
 _CHOICES: dict[Optional[bool], int] = {None: 0, True: 1, False: 2}  # enum pici_delta_choice
 
 # Types in the header of a .safetensors file.
@@ -49,16 +51,17 @@ _WORDS: dict[DType, str] = {d: d.name.upper() for d in ALL}
 _WORDS.update({d: w for d in ALL for n, w in (("f8e4m3", "F8_E4M3"), ("f8e5m2", "F8_E5M2")) if d.name == n})
 _WORDS.update({BOOL: "BOOL", COMPLEX[0]: "C64"})
 _BY_WORD = {word: d for d, word in _WORDS.items()}
+BYTES = _BY_WORD["U8"]
 
 
-def _check(status: int, why: Any, path: str = "") -> None:
+def check(status: int, why: Any, path: str = "") -> None:
     if status:
         code = ctypes.get_errno() if status == -41 else 0
         text = why.value.decode("utf-8", "replace") or lib.pici_strerror(status).decode()
         raise make(status, text, code=code, path=path)
 
 
-def _why() -> Any:
+def new_why() -> Any:
     ctypes.set_errno(0)
     return ctypes.create_string_buffer(_WHY)
 
@@ -69,13 +72,15 @@ class Held:
     def __init__(self, state: State, code: int = 0, kind: int = 0) -> None:
         """code: the dtype of a raw file. kind: enum pici_state_type; 0: by the file's name."""
         self.handle = ctypes.c_void_p()
-        self._kept: list[Any] = []
+        self._kept: list[Storage] = []
+        self._head = b""
+        self._path = None if isinstance(state, Mapping) else os.fsdecode(state)
         if isinstance(state, Mapping):
             self._arrays(state)
             return
-        why = _why()
+        why = new_why()
         status = lib.pici_state_open(self.handle, encoded(state), kind, code, why)
-        _check(status, why, os.fsdecode(state))
+        check(status, why, os.fsdecode(state))
 
     def _arrays(self, state: Mapping[str, Any]) -> None:
         taken = {name: _taken(name, x) for name, x in state.items()}
@@ -94,8 +99,8 @@ class Held:
             separators=(",", ":"),
             ensure_ascii=False,
         ).encode()
-        head = (len(text) + -len(text) % 8).to_bytes(8, "little") + text + b" " * (-len(text) % 8)
-        status = lib.pici_state_new(self.handle, b"the arrays", _SAFETENSORS, head, len(head), None, None)
+        self._head = head = (len(text) + -len(text) % 8).to_bytes(8, "little") + text + b" " * (-len(text) % 8)
+        status = lib.pici_state_new(self.handle, b"the arrays", SAFETENSORS, head, len(head), None, None)
         for name in order:
             status = status or self._add(name, *taken[name])
         if status:
@@ -119,6 +124,16 @@ class Held:
         self._kept.append(x)
         return int(lib.pici_state_add(self.handle, t, x.ctypes.data, 0))
 
+    def write(self, sink: Memory) -> None:
+        """Write the bytes of the state's file."""
+        if self._path is not None:
+            data = np.fromfile(self._path, np.uint8)
+            sink.write(data.ctypes.data, data.size)
+            return
+        sink.write(ctypes.cast(ctypes.c_char_p(self._head), ctypes.c_void_p).value or 0, len(self._head))
+        for x in self._kept:
+            sink.write(x.ctypes.data, x.nbytes)
+
     def close(self) -> None:
         lib.pici_state_free(self.handle)
         self.handle.value = None
@@ -131,7 +146,7 @@ class Held:
         self.close()
 
 
-def _code(state: State, dtype: Optional[DTypeLike]) -> int:
+def raw_code(state: State, dtype: Optional[DTypeLike]) -> int:
     """The dtype of a raw file's elements, which must be known; 0 if the state is no raw file."""
     if isinstance(state, Mapping) or os.fsdecode(state).lower().endswith((".npy", ".safetensors")):
         return 0
@@ -140,6 +155,17 @@ def _code(state: State, dtype: Optional[DTypeLike]) -> int:
             f"{os.fsdecode(state)} is taken as raw elements: pass dtype=, their type, or name it .safetensors or .npy"
         )
     return named(dtype).code
+
+
+def diff_opts(small: Optional[bool], format: str, threads: int, zstd: int) -> _abi.DiffOpts:
+    if small not in _CHOICES:
+        raise ValueError(f"small={small!r}: pass True, False or None")
+    return _abi.DiffOpts(
+        choice=_CHOICES[small],
+        format=format_code(format),
+        threads=_abi.u31(threads, "threads"),
+        zstd_level=_abi.u31(zstd, "zstd"),
+    )
 
 
 def _taken(name: Any, x: Any) -> tuple[Storage, DType]:
@@ -167,9 +193,9 @@ class Out:
     def __init__(self, path: Path, overwrite: bool) -> None:
         self.path = os.fsdecode(path)
         self.handle = ctypes.c_void_p()
-        self._check(lib.pici_outfile_open(self.handle, encoded(path), bool(overwrite)))
+        self.check(lib.pici_outfile_open(self.handle, encoded(path), bool(overwrite)))
 
-    def _check(self, status: int) -> None:
+    def check(self, status: int) -> None:
         if status:
             code = ctypes.get_errno()
             message = os.strerror(code) if code else lib.pici_strerror(status).decode()
@@ -178,7 +204,7 @@ class Out:
     def commit(self) -> None:
         handle, self.handle = self.handle, ctypes.c_void_p()
         ctypes.set_errno(0)
-        self._check(lib.pici_outfile_commit(handle))
+        self.check(lib.pici_outfile_commit(handle))
 
     def __enter__(self) -> Out:
         return self
@@ -188,7 +214,7 @@ class Out:
         self.handle.value = None
 
 
-_WRITE = ctypes.cast(lib.pici_outfile_write, ctypes.c_void_p)
+WRITE_FILE = ctypes.cast(lib.pici_outfile_write, ctypes.c_void_p)
 
 
 def diff_files(
@@ -212,23 +238,16 @@ def diff_files(
     dtype: of the elements of raw files.
     overwrite: replace an existing file; else FileExistsError.
     """
-    if small not in _CHOICES:
-        raise ValueError(f"small={small!r}: pass True, False or None")
-    opts = _abi.DiffOpts(
-        choice=_CHOICES[small],
-        format=format_code(format),
-        threads=_abi.u31(threads, "threads"),
-        zstd_level=_abi.u31(zstd, "zstd"),
-    )
+    opts = diff_opts(small, format, threads, zstd)
     with ExitStack() as stack:
-        old = stack.enter_context(Held(base, _code(base, dtype)))
-        after = stack.enter_context(Held(new, _code(new, dtype)))
+        old = stack.enter_context(Held(base, raw_code(base, dtype)))
+        after = stack.enter_context(Held(new, raw_code(new, dtype)))
         kinds = [lib.pici_state_get_type(s.handle) for s in (old, after)]
         if kinds[0] != kinds[1]:
             raise ValueError("base and new are of different types: pass two files of one type, or two dicts")
         out = stack.enter_context(Out(delta, overwrite))
-        why = _why()
-        _check(lib.pici_diff_states(_WRITE, out.handle, old.handle, after.handle, opts, why), why, out.path)
+        why = new_why()
+        check(lib.pici_diff_states(WRITE_FILE, out.handle, old.handle, after.handle, opts, why), why, out.path)
         out.commit()
 
 
@@ -267,7 +286,7 @@ class Row:
             raise make(status, lib.pici_strerror(status).decode())
         opts = _abi.ReaderOpts(threads=threads)
         for path in deltas:
-            reader, why = ctypes.c_void_p(), _why()
+            reader, why = ctypes.c_void_p(), new_why()
             status = lib.pici_reader_open_path(reader, encoded(path), opts)
             self._readers.append(reader)
             name = os.fsdecode(path)
@@ -275,7 +294,7 @@ class Row:
                 code = ctypes.get_errno() if status == -41 else 0
                 text = os.strerror(code) if code else lib.pici_reader_error(reader).decode("utf-8", "replace")
                 raise make(status, text or lib.pici_strerror(status).decode(), code=code, path=name)
-            _check(lib.pici_deltas_add(self.handle, reader, os.fsencode(name), why), why, name)
+            check(lib.pici_deltas_add(self.handle, reader, os.fsencode(name), why), why, name)
         self.info = _abi.DeltasInfo()
         status = lib.pici_deltas_get_info(self.handle, self.info)
         if status:
@@ -299,18 +318,18 @@ class Row:
         return Held(state, self.info.dtype, self.info.type)
 
     def to_file(self, out: Out, base: Held, threads: int) -> None:
-        why = _why()
+        why = new_why()
         opts = _abi.ApplyOpts(threads=threads)
-        _check(lib.pici_apply_deltas(_WRITE, out.handle, base.handle, self.handle, opts, why), why, out.path)
+        check(lib.pici_apply_deltas(WRITE_FILE, out.handle, base.handle, self.handle, opts, why), why, out.path)
 
     def to_memory(self, base: Held, threads: int, most: Optional[int]) -> Storage:
         """The bytes of the result. most: LimitError if there are more; None: no limit."""
-        whole = _arrays.empty(_BY_WORD["U8"], self.info.bytes, most, threads)
-        sink, why = _Memory(whole), _why()
+        whole = _arrays.empty(BYTES, self.info.bytes, most, threads)
+        sink, why = Memory(whole), new_why()
         opts = _abi.ApplyOpts(threads=threads)
         status = lib.pici_apply_deltas(_abi.WRITE, sink.context, base.handle, self.handle, opts, why)
         sink.reraise()
-        _check(status, why)
+        check(status, why)
         return whole
 
 
@@ -335,7 +354,7 @@ def apply_files(
         try:
             row.to_file(file, old, n)
         except ArgumentError:
-            already, why = ctypes.c_int(), _why()
+            already, why = ctypes.c_int(), new_why()
             if out is None and not lib.pici_deltas_is_result(row.handle, old.handle, already, why) and already.value:
                 return
             raise
@@ -370,7 +389,7 @@ def load_delta(
     arrays. What it raises: see apply_files(). The arrays share one piece of memory."""
     n = _abi.u31(threads, "threads")
     with Row(deltas, n) as row, row.base(base) as old:
-        if row.info.type != _SAFETENSORS:
+        if row.info.type != SAFETENSORS:
             raise ValueError("the deltas are not of .safetensors files or dicts: use apply_files()")
         stored = sum(os.path.getsize(path) for path in deltas)
         if not isinstance(base, Mapping):
@@ -379,20 +398,21 @@ def load_delta(
     return arrays_of(whole, to)
 
 
-class _Memory(_Calls):
+class Memory(_Calls):
     """Memory that the library writes to, from its beginning to its end."""
 
     def __init__(self, room: Storage) -> None:
         super().__init__(None)
         self._room = room
-        self._at = 0
+        #: bytes written
+        self.at = 0
 
     def write(self, p: int, n: int) -> None:
         """Take n bytes at p. Called by _codec."""
-        if n > self._room.size - self._at:
+        if n > self._room.size - self.at:
             raise CorruptError("the result is longer than the last delta states")
-        ctypes.memmove(self._room.ctypes.data + self._at, p, n)
-        self._at += n
+        ctypes.memmove(self._room.ctypes.data + self.at, p, n)
+        self.at += n
 
 
 def arrays_of(whole: Storage, to: str) -> dict[str, Any]:

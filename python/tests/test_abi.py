@@ -10,7 +10,7 @@ from vectors import TREE
 WIDTHS = {"int": ctypes.c_int, "unsigned": ctypes.c_uint, "size_t": ctypes.c_size_t, "uint32_t": ctypes.c_uint32}
 WIDTHS.update({"uint64_t": ctypes.c_uint64, "float": ctypes.c_float, "double": ctypes.c_double})
 POINTERS = (ctypes.c_void_p, ctypes.c_char_p)
-HEADERS = ("pici.h", "delta.h", "file.h", "delta_file.h", "topk.h", "coll.h", "socket.h")
+HEADERS = ("pici.h", "delta.h", "file.h", "delta_file.h", "delta_log.h", "topk.h", "coll.h", "socket.h")
 
 
 def is_pointer(t):

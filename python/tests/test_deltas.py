@@ -195,5 +195,92 @@ class Files(Deltas):
         subprocess.run([tool, "test", self.delta], check=True, stderr=subprocess.DEVNULL)
 
 
+class Logs(Deltas):
+    def arrays(self, step):
+        return {name: x for name, x in weights(step).items() if name in ("w", "mask", "scalar")}
+
+    def log(self, states, **options):
+        log = pici.DeltaLog.create(self.dir / "log", self.arrays(0))
+        for step in range(1, states):
+            self.assertEqual(log.append(self.arrays(step - 1), self.arrays(step), **options), step)
+        return log
+
+    def test_load(self):
+        log = self.log(4, small=True, threads=2)
+        self.assertEqual((log.base, log.newest, [s.number for s in log.states()]), (0, 3, [0, 1, 2, 3]))
+        self.assertGreater(log.states()[0].bytes, log.states()[1].delta_bytes)
+        found, number = log.load()
+        self.same(found, self.arrays(3))
+        self.assertEqual(number, 3)
+        for step in range(4):
+            for known in (None, step):
+                again, number = pici.DeltaLog(self.dir / "log").load(self.arrays(step), known, threads=2)
+                self.same(again, self.arrays(3))
+                self.assertEqual(number, 3)
+                self.assertFalse(np.shares_memory(again["w"], found["w"]))
+        with self.assertRaisesRegex(pici.ArgumentError, "none of the states"):
+            log.load(self.arrays(7))
+        with self.assertRaisesRegex(pici.ArgumentError, "not the base of"):
+            log.load(self.arrays(7), 1)
+        with self.assertRaisesRegex(pici.ArgumentError, "no state 4"):
+            log.load(self.arrays(3), 4)
+        with self.assertRaises(pici.LimitError):
+            log.load(max_bytes=100)
+
+    def test_files(self):
+        log = self.log(3)
+        path = self.dir / "serving"
+        self.assertEqual(log.apply(path), 2)
+        for step in range(3):
+            one = pici.DeltaLog.create(self.dir / f"log{step}", self.arrays(step))
+            one.apply(path, force=True)
+            self.assertEqual(log.apply(path), 2)
+            log.apply(self.dir / "new")
+            self.assertEqual(path.read_bytes(), (self.dir / "new").read_bytes())
+            self.same(log.load(path)[0], self.arrays(2))
+        path.write_bytes(b"other")
+        with self.assertRaisesRegex(pici.ArgumentError, "none of the states"):
+            log.apply(path)
+        self.assertEqual(path.read_bytes(), b"other")
+        self.assertEqual(log.apply(path, force=True), 2)
+        np.save(self.dir / "a.npy", self.arrays(0)["w"])
+        np.save(self.dir / "b.npy", self.arrays(1)["w"])
+        log = pici.DeltaLog.create(self.dir / "npy", self.dir / "a.npy")
+        log.append(self.dir / "a.npy", self.dir / "b.npy")
+        log.apply(path, force=True)
+        np.testing.assert_array_equal(np.load(path), self.arrays(1)["w"])
+
+    def test_compact_and_refused(self):
+        log = self.log(3)
+        log.compact()
+        self.assertEqual((log.base, log.newest), (2, 2))
+        self.same(log.load()[0], self.arrays(2))
+        with self.assertRaisesRegex(pici.ArgumentError, "not the newest"):
+            log.append(self.arrays(1), self.arrays(3))
+        log.append(self.arrays(2), self.arrays(3))
+        (self.dir / "log" / "delta-000000003.pici").unlink()
+        found, number = log.load(self.arrays(2), 2)  # as in a copy that is not complete
+        self.same(found, self.arrays(2))
+        self.assertEqual((number, log.newest), (2, 3))
+        with self.assertRaises(FileExistsError):
+            self.log(1)
+        with self.assertRaises(FileNotFoundError):
+            pici.DeltaLog(self.dir / "none")
+        manifest = self.dir / "log" / "manifest"
+        manifest.write_bytes(manifest.read_bytes()[:-2])
+        with self.assertRaises(pici.CorruptError):
+            log.load()
+
+    @unittest.skipUnless(os.environ.get("PICITOOL"), "logs of deltas beside picitool: PICITOOL is not set")
+    def test_picitool(self):
+        self.log(3)
+        tool = [os.environ["PICITOOL"], "log"]
+        subprocess.run([*tool, "apply", self.dir / "log", self.dir / "x"], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([*tool, "compact", self.dir / "log"], check=True, stderr=subprocess.DEVNULL)
+        log = pici.DeltaLog(self.dir / "log")
+        self.assertEqual(log.base, 2)
+        self.same(log.load(self.dir / "x")[0], self.arrays(2))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -54,6 +54,15 @@ assert_type(pici.load_delta({"x": x}, "d.pici"), dict[str, Elements])
 assert_type(pici.load_delta("a.safetensors", "d.pici", "e.pici", to="torch", max_bytes=None), dict[str, torch.Tensor])
 assert_type(pici.load_delta({"x": x}, "d.pici", to="dlpack"), dict[str, pici.DLPackArray])
 
+log = pici.DeltaLog.create("log", {"x": x})
+assert_type(log, pici.DeltaLog)
+assert_type(log.append({"x": x}, "b.safetensors", small=True, threads=2), int)
+assert_type(log.apply(Path("c.safetensors"), force=True), int)
+assert_type(log.load(), tuple[dict[str, Elements], int])
+assert_type(log.load({"x": x}, 3, to="torch", max_bytes=None), tuple[dict[str, torch.Tensor], int])
+assert_type((log.newest, log.base, log.states()), tuple[int, int, list[pici.LogState]])
+log.compact(threads=2)
+
 pici.keep_memory(1 << 28)
 
 # Files

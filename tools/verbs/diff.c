@@ -23,15 +23,9 @@ static void done(void *ctx, uint64_t bytes)
 static int make_delta(struct output *out, struct pici_state *from, struct pici_state *to, const char *name,
                       uint64_t bytes, const struct tool_options *o)
 {
-    static const enum pici_delta_choice choices[] = {
-        [DELTA_CHOICE] = PICI_DELTA_AUTO, [DELTA_SMALLEST] = PICI_DELTA_SMALLEST, [DELTA_FASTEST] = PICI_DELTA_FASTEST};
-    struct pici_diff_opts opts = PICI_DIFF_OPTS_INIT;
+    struct pici_diff_opts opts = tensors_diff_opts(o);
     struct progress progress;
     char why[PICI_WHY_BYTES];
-    opts.choice = choices[o->delta];
-    opts.format = o->format;
-    opts.threads = o->threads;
-    opts.zstd_level = o->zstd;
     opts.progress = done;
     opts.progress_ctx = &progress;
     progress_start(&progress, name, bytes);
@@ -54,20 +48,12 @@ static int diff(struct job *j)
 
 int verb_diff(const struct tool_options *o)
 {
-    struct job j = {.o = o, .out.fd = -1};
+    struct job j = {.o = o, .out.fd = -1, .base.in.fd = -1, .next.in.fd = -1};
     if (!o->out)
         return tool_usage(NULL, "diff: needs -o DELTA");
     if (folder_is(o->args[0]) || folder_is(o->args[1]))
         return diff_folders(o, make_delta);
-    int status = tensors_open(&j.base, o->args[0], o);
-    if (status)
-        return status;
-    status = tensors_open(&j.next, o->args[1], o);
-    if (status == TOOL_OK && j.base.source.type != j.next.source.type)
-        status = tool_usage(o->args[1], "taken as %s, and the base as %s: use --type",
-                            tool_type_name(j.next.source.type), tool_type_name(j.base.source.type));
-    if (status == TOOL_OK && tool_type_is_zip(j.next.source.type))
-        status = tool_usage(o->args[1], "diff is not for .%s files", tool_type_name(j.next.source.type));
+    int status = tensors_open_pair(&j.base, &j.next, o->args, o);
     if (status == TOOL_OK && input_is(&j.base.in, o->out))
         status = tool_usage(o->out, "is the base");
     if (status == TOOL_OK)

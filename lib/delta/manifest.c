@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include "manifest.h"
+#include "delta/manifest.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static int print_line(char line[256], const char *word, uint64_t number, const s
     return n + snprintf(line + n, 256 - (size_t)n, "%s%s\n", *extension ? " " : "", extension);
 }
 
-char *manifest_text(const struct manifest *m, size_t *len)
+char *pici_manifest_text(const struct manifest *m, size_t *len)
 {
     char *text = NULL, line[256];
     FILE *f = open_memstream(&text, len);
@@ -58,6 +58,11 @@ char *manifest_text(const struct manifest *m, size_t *len)
     return NULL;
 }
 
+bool pici_manifest_extension(const char *e)
+{
+    return strlen(e) < sizeof((struct manifest *)0)->extension && (!*e || *e == '.') && !strpbrk(e, "/ \t\n\v\f\r");
+}
+
 /* Reads the line that must be next: scans it, prints what was read, and compares, so that a manifest has one form. */
 static bool take_line(const char *text, size_t len, size_t *at, const char *word, uint64_t *number,
                       struct manifest_file *a, struct manifest_file *b, char extension[16])
@@ -76,8 +81,7 @@ static bool take_line(const char *text, size_t len, size_t *at, const char *word
         b ? sscanf(line, "%7s %" SCNu64 " %" SCNu64 " %" SCNx64 " %" SCNu64 " %" SCNx64, read, number, &a->bytes,
                    &a->hash, &b->bytes, &b->hash)
           : sscanf(line, "%7s %" SCNu64 " %" SCNu64 " %" SCNx64 " %15s", read, number, &a->bytes, &a->hash, found);
-    if (got < (b ? 6 : 4) || strcmp(read, word) != 0 ||
-        (*found && (!extension || found[0] != '.' || strchr(found, '/'))))
+    if (got < (b ? 6 : 4) || strcmp(read, word) != 0 || (*found && (!extension || !pici_manifest_extension(found))))
         return false;
     print_line(again, word, *number, a, b, found);
     if (strcmp(again, line) != 0)
@@ -88,7 +92,7 @@ static bool take_line(const char *text, size_t len, size_t *at, const char *word
     return true;
 }
 
-bool manifest_parse(struct manifest *m, const char *text, size_t len, struct parse_error *err)
+bool pici_manifest_parse(struct manifest *m, const char *text, size_t len, struct parse_error *err)
 {
     enum { END = 4 + 16 + 1 };
     char end[32];
@@ -113,39 +117,39 @@ bool manifest_parse(struct manifest *m, const char *text, size_t len, struct par
         struct manifest_delta *const d = &m->delta[m->deltas];
         if (!take_line(text, most, &at, "delta", &number, &d->delta, &d->state, NULL) ||
             number != m->first + 1 + m->deltas) {
-            manifest_free(m);
+            pici_manifest_free(m);
             return pici_parse_fail(err, at, "a malformed line of a delta, or out of order");
         }
     }
-    if (m->first > UINT64_MAX - m->deltas || m->base < m->first || m->base > manifest_newest(m) ||
-        memcmp(&m->whole, manifest_state(m, m->base), sizeof m->whole) != 0) {
-        manifest_free(m);
+    if (m->first > UINT64_MAX - m->deltas || m->base < m->first || m->base > pici_manifest_newest(m) ||
+        memcmp(&m->whole, pici_manifest_state(m, m->base), sizeof m->whole) != 0) {
+        pici_manifest_free(m);
         return pici_parse_fail(err, 0, "the base is none of the states");
     }
     return true;
 }
 
-void manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *m)
+void pici_manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *m)
 {
     snprintf(name, MANIFEST_NAME_MOST, "base-%09" PRIu64 "%s", m->base, m->extension);
 }
 
-void manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state)
+void pici_manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state)
 {
     snprintf(name, MANIFEST_NAME_MOST, "delta-%09" PRIu64 ".pici", state);
 }
 
-uint64_t manifest_newest(const struct manifest *m)
+uint64_t pici_manifest_newest(const struct manifest *m)
 {
     return m->first + m->deltas;
 }
 
-const struct manifest_file *manifest_state(const struct manifest *m, uint64_t state)
+const struct manifest_file *pici_manifest_state(const struct manifest *m, uint64_t state)
 {
     return state == m->first ? &m->start : &m->delta[state - m->first - 1].state;
 }
 
-void manifest_free(struct manifest *m)
+void pici_manifest_free(struct manifest *m)
 {
     free(m->delta);
     *m = (struct manifest){0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The manifest of a log of deltas (formats/delta-log.md). */
-#ifndef PICI_TOOLS_MANIFEST_H
-#define PICI_TOOLS_MANIFEST_H
+#ifndef PICI_LIB_DELTA_MANIFEST_H
+#define PICI_LIB_DELTA_MANIFEST_H
 
 #include <stdint.h>
 
@@ -30,22 +30,25 @@ struct manifest {
     struct manifest_delta *delta; /* [deltas] */
 };
 
-/* Parse text of len bytes. On an error, err->what says what is wrong, and m needs no manifest_free. */
-bool manifest_parse(struct manifest *m, const char *text, size_t len, struct parse_error *err);
+/* Parse text of len bytes. On an error, err->what says what is wrong, and m needs no pici_manifest_free. */
+bool pici_manifest_parse(struct manifest *m, const char *text, size_t len, struct parse_error *err);
 
 /* The text of a manifest. The caller frees it. NULL: no memory. */
-char *manifest_text(const struct manifest *m, size_t *len);
+char *pici_manifest_text(const struct manifest *m, size_t *len);
+
+/* Whether a base's name may end so. */
+bool pici_manifest_extension(const char *extension);
 
 /* The names of files in the log: of the base, of the delta that leads to a state. */
-void manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *m);
-void manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state);
+void pici_manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *m);
+void pici_manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state);
 
 /* The number of the newest state. */
-uint64_t manifest_newest(const struct manifest *m);
+uint64_t pici_manifest_newest(const struct manifest *m);
 
 /* The state of this number, from m->first to the newest. */
-const struct manifest_file *manifest_state(const struct manifest *m, uint64_t state);
+const struct manifest_file *pici_manifest_state(const struct manifest *m, uint64_t state);
 
-void manifest_free(struct manifest *m);
+void pici_manifest_free(struct manifest *m);
 
 #endif

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Logs of deltas: folders from which servers load weights that are being trained.
+
+    log = pici.DeltaLog.create("weights.log", weights)      # the trainer: state 0
+    log.append(weights, updated)                            # 1, and so on
+    log.compact()                                           # now and then
+
+    weights, number = pici.DeltaLog("weights.log").load()   # a server, when it starts
+    weights, number = pici.DeltaLog("weights.log").load(weights, number)    # and later: the deltas since
+
+What help(pici.deltas) says of states and options holds here too.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, overload
+
+from . import _abi, _arrays
+from ._abi import lib
+from ._arrays import Limit, Storage
+from ._dlpack import DLPackArray
+from ._dtypes import DTypeLike
+from ._streams import Path, encoded
+from .deltas import (
+    BYTES,
+    SAFETENSORS,
+    WRITE_FILE,
+    Held,
+    Memory,
+    Out,
+    State,
+    arrays_of,
+    check,
+    diff_opts,
+    new_why,
+    raw_code,
+)
+from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class LogState(NamedTuple):
+    """A state of a log, and the delta that leads to it from the state before."""
+
+    number: int
+    #: bytes of its file
+    bytes: int
+    #: bytes of the delta; 0 of the oldest
+    delta_bytes: int
+
+
+class DeltaLog:
+    """A folder that holds one state whole, the base, and the deltas from each state to the next: weights, after each
+    step of training, for servers that load them. States are numbered from 0.
+
+    A trainer appends. A server, which sees the folder or a copy of it, gets from any of its states to the newest, also
+    after it was away, and when the copy is incomplete: it then gets as far as the deltas lead. Each change is whole or
+    not at all, also if a process is killed. picitool log reads and writes the same folders (formats/delta-log.md).
+
+    The object keeps nothing open; each call reads the manifest again."""
+
+    def __init__(self, folder: Path) -> None:
+        """The log in a folder, which exists."""
+        self.folder = os.fsdecode(folder)
+        with self._open():
+            pass
+
+    @classmethod
+    def create(cls, folder: Path, state: State) -> DeltaLog:
+        """Make a log; state 0 is a file or a dict of arrays. The folder is created if it is missing; FileExistsError if
+        it is a log already."""
+        extension = ".safetensors" if isinstance(state, Mapping) else os.path.splitext(os.fsdecode(state))[1]
+        if len(extension.encode()) > 15 or extension.split() != [extension]:
+            extension = ""
+        raw = 1  # PICI_STATE_RAW: a file is copied, whatever is in it
+        with Held(state, BYTES.code, raw) as held:
+            why = new_why()
+            check(lib.pici_log_create(encoded(folder), held.handle, os.fsencode(extension), why), why)
+        return cls(folder)
+
+    def __repr__(self) -> str:
+        return f"<pici.DeltaLog {self.folder!r}>"
+
+    def _open(self, write: bool = False) -> _Log:
+        return _Log(self.folder, write)
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest state."""
+        with self._open() as log:
+            return int(log.info.newest)
+
+    @property
+    def base(self) -> int:
+        """The number of the state that is whole."""
+        with self._open() as log:
+            return int(log.info.base)
+
+    def states(self) -> list[LogState]:
+        """All states from which there are deltas to the newest, and that one, in order."""
+        with self._open() as log:
+            return log.states()
+
+    def append(
+        self,
+        newest: State,
+        new: State,
+        *,
+        small: Optional[bool] = None,
+        format: str = "auto",
+        dtype: Optional[DTypeLike] = None,
+        threads: int = 1,
+        zstd: int = 0,
+    ) -> int:
+        """Append the delta from the newest state, which must be given, to a new one, and return its number.
+        ArgumentError if the log has another newest state. Options: as for diff_files()."""
+        opts = diff_opts(small, format, threads, zstd)
+        with ExitStack() as stack:
+            old = stack.enter_context(Held(newest, raw_code(newest, dtype)))
+            after = stack.enter_context(Held(new, raw_code(new, dtype)))
+            log = stack.enter_context(self._open(True))
+            why = new_why()
+            check(lib.pici_log_append(log.handle, old.handle, after.handle, opts, why), why)
+            number = int(log.read().newest)
+        return number
+
+    def apply(self, path: Path, *, force: bool = False, threads: int = 1) -> int:
+        """Bring the file at path to the newest state, in one step, and return its number. If there is no such file, it
+        is made from the base; with force, also if it is none of the states (else ArgumentError). In an incomplete copy
+        the number is less than `newest`; the file then has that state."""
+        opts = _abi.ApplyOpts(threads=_abi.u31(threads, "threads"))
+        with self._open() as log, Out(path, True) as out:
+            given: Optional[bytes] = encoded(path) if os.path.lexists(path) else None
+            while True:
+                start, end, why = ctypes.c_uint64(), ctypes.c_uint64(), new_why()
+                status = lib.pici_log_apply(log.handle, given, WRITE_FILE, out.handle, start, end, opts, why)
+                if status != ArgumentError.status or given is None or not force:
+                    break
+                given = None
+            check(status, why, out.path)
+            if given is None or start.value != end.value:
+                out.commit()
+            return end.value
+
+    @overload
+    def load(
+        self,
+        state: Optional[State] = ...,
+        number: Optional[int] = ...,
+        *,
+        to: Literal["numpy", "bits"] = ...,
+        threads: int = ...,
+        max_bytes: Limit = ...,
+    ) -> tuple[dict[str, Storage], int]:
+        ...
+
+    @overload
+    def load(
+        self,
+        state: Optional[State] = ...,
+        number: Optional[int] = ...,
+        *,
+        to: Literal["torch"],
+        threads: int = ...,
+        max_bytes: Limit = ...,
+    ) -> tuple[dict[str, torch.Tensor], int]:
+        ...
+
+    @overload
+    def load(
+        self,
+        state: Optional[State] = ...,
+        number: Optional[int] = ...,
+        *,
+        to: Literal["dlpack"],
+        threads: int = ...,
+        max_bytes: Limit = ...,
+    ) -> tuple[dict[str, DLPackArray], int]:
+        ...
+
+    def load(
+        self,
+        state: Optional[State] = None,
+        number: Optional[int] = None,
+        *,
+        to: str = "numpy",
+        threads: int = 1,
+        max_bytes: Limit = "auto",
+    ) -> tuple[dict[str, Any], int]:
+        """The newest state as a dict of new arrays, and its number. In an incomplete copy the number is less than
+        `newest`.
+
+        state, number: a state that the caller has, and its number, as an earlier load() returned them: then only the
+            deltas after it are read. Without number the state is found by its hash, which takes more time, and asks for
+            the very bytes of its file. None: from the base.
+        max_bytes: as for load_delta(). What it raises: as apply(); of a log of .npy or raw files ValueError."""
+        opts = _abi.ApplyOpts(threads=_abi.u31(threads, "threads"))
+        with ExitStack() as stack:
+            log = stack.enter_context(self._open())
+            held = None if state is None else stack.enter_context(Held(state, 0, SAFETENSORS))
+            length = max(s.bytes for s in log.states())
+            most = _arrays.limit(max_bytes, log.info.base_bytes)
+            whole = _arrays.empty(BYTES, length, most, opts.threads)
+            sink, why = Memory(whole), new_why()
+            start, end = (
+                ctypes.c_uint64(2**64 - 1 if number is None else _abi.u64(number, "number")),
+                ctypes.c_uint64(),
+            )
+            if held is None:
+                status = lib.pici_log_apply(log.handle, None, _abi.WRITE, sink.context, start, end, opts, why)
+            else:
+                status = lib.pici_log_apply_state(
+                    log.handle, held.handle, _abi.WRITE, sink.context, start, end, opts, why
+                )
+            sink.reraise()
+            check(status, why)
+            if held is not None and start.value == end.value:  # nothing was written: the state itself, copied
+                held.write(sink)
+        return arrays_of(whole[: sink.at], to), end.value
+
+    def compact(self, *, threads: int = 1) -> None:
+        """Make the newest state the base, drop old deltas and remove files that do not belong to the log. The last
+        deltas stay whose bytes are together at most those of the base, for servers that are behind."""
+        opts = _abi.ApplyOpts(threads=_abi.u31(threads, "threads"))
+        with self._open(True) as log:
+            why = new_why()
+            check(lib.pici_log_compact(log.handle, opts, why), why)
+
+
+class _Log:
+    """A log that is open."""
+
+    def __init__(self, folder: str, write: bool) -> None:
+        self.handle, why = ctypes.c_void_p(), new_why()
+        check(lib.pici_log_open(self.handle, encoded(folder), write, why), why, folder)
+        self.info = self.read()
+
+    def read(self) -> _abi.LogInfo:
+        info = _abi.LogInfo()
+        lib.pici_log_get_info(self.handle, info)
+        return info
+
+    def states(self) -> list[LogState]:
+        found = []
+        for number in range(self.info.first, self.info.newest + 1):
+            state = _abi.LogState()
+            lib.pici_log_get_state(self.handle, number, state)
+            found.append(LogState(number, state.bytes, state.delta_bytes))
+        return found
+
+    def __enter__(self) -> _Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        lib.pici_log_close(self.handle)
+        self.handle.value = None
