@@ -30,6 +30,12 @@ Deltas of files, and of dicts of arrays (help(pici.deltas)):
     load_delta(old, path)               the dict of arrays that one or several deltas lead to
     DeltaLog(folder)                    a base and the deltas that follow, for servers of weights: append, load, compact
 
+Checkpoints in shards, folders of .safetensors files with their index (help(pici.folders)):
+    compress_folder(folder, out)        compress all of it; decompress_folder(folder, out) restores it
+    diff_folders(base, new, delta)      what changed, also if they are cut into shards in different ways
+    apply_folders(base, delta, out=dir) the folder that a delta leads to; without out, in place
+    load(folder)                        all tensors of all shards
+
 Collectives (help(pici.comm)):
     Comm.rendezvous(), Comm.mpi(), ...  a communicator of this rank
     comm.all_reduce(array)              the sum of all ranks' arrays; reduce_scatter, all_gather
@@ -94,6 +100,7 @@ from .errors import (
     VersionError,
 )
 from .file import File, Tensor, Writer, create, load, open, save
+from .folders import apply_folders, compress_folder, decompress_folder, diff_folders
 from .logs import DeltaLog, LogState
 from .selection import topk, topk_warmup
 
@@ -129,6 +136,10 @@ __all__ = [
     "apply_files",
     "save_delta",
     "load_delta",
+    "compress_folder",
+    "decompress_folder",
+    "diff_folders",
+    "apply_folders",
     "keep_memory",
     "DeltaLog",
     "LogState",

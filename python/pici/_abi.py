@@ -273,6 +273,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_state_open": (STATUS, [POINTER(P), c_char_p, c_int, ENUM, c_char_p]),
     "pici_state_add": (STATUS, [P, POINTER(Tensor), P, c_uint64]),
     "pici_state_get_type": (ENUM, [P]),
+    "pici_state_hash": (STATUS, [P, POINTER(c_uint64), POINTER(c_uint64), c_char_p]),
     "pici_state_free": (None, [P]),
     "pici_diff_states": (STATUS, [P, P, P, P, POINTER(DiffOpts), c_char_p]),
     "pici_deltas_new": (STATUS, [POINTER(P)]),

@@ -50,8 +50,8 @@ _CHOICES: dict[Optional[bool], int] = {None: 0, True: 1, False: 2}  # enum pici_
 _WORDS: dict[DType, str] = {d: d.name.upper() for d in ALL}
 _WORDS.update({d: w for d in ALL for n, w in (("f8e4m3", "F8_E4M3"), ("f8e5m2", "F8_E5M2")) if d.name == n})
 _WORDS.update({BOOL: "BOOL", COMPLEX[0]: "C64"})
-_BY_WORD = {word: d for d, word in _WORDS.items()}
-BYTES = _BY_WORD["U8"]
+WORD_TYPES = {word: d for d, word in _WORDS.items()}
+BYTES = WORD_TYPES["U8"]
 
 
 def check(status: int, why: Any, path: str = "") -> None:
@@ -424,7 +424,7 @@ def arrays_of(whole: Storage, to: str) -> dict[str, Any]:
         for name, t in entries.items():
             if name == "__metadata__":
                 continue
-            d = _BY_WORD[t["dtype"]]
+            d = WORD_TYPES[t["dtype"]]
             first, last = t["data_offsets"]
             elements = whole[end + first : end + last]
             if elements.ctypes.data % d.storage.itemsize:

@@ -430,11 +430,16 @@ def load(
     max_bytes: Limit = "auto",
 ) -> Any:
     """Read the tensors of a .pici file to a dict, each in its shape: model.load_state_dict(pici.load(p, to="torch")).
+    Also those of a folder: a checkpoint in shards, or what compress_folder() made of one (help(pici.folders)).
 
     to: "numpy", "torch", "bits" or "dlpack".
     names: those to read; default all.
     threads, max_bytes: as for open(), but max_bytes is for all tensors together.
     """
+    if is_path(path) and os.path.isdir(path):  # type: ignore[arg-type]
+        from .folders import load_folder  # which imports this module
+
+        return load_folder(path, to=to, names=names, threads=threads, max_bytes=max_bytes)  # type: ignore[arg-type]
     with open(path, threads=threads, max_bytes=max_bytes) as f:
         if "delta.version" in f.attrs:
             raise ValueError(f"{f.path} is a delta: apply it with picitool apply, or read its XOR with open()")

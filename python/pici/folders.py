@@ -1,0 +1,572 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checkpoints in shards: a folder of .safetensors files with the index that says in which of them each tensor is.
+
+    pici.compress_folder("llama", "llama.pici", threads=0)
+    pici.decompress_folder("llama.pici", "copy", threads=0)
+    pici.diff_folders("llama", "tuned", "step1")    # also if they are cut into shards in different ways
+    pici.apply_folders("llama", "step1")            # replaces llama, in one step
+    weights = pici.load("llama.pici", to="torch")   # all tensors of all shards; also of the checkpoint itself
+
+A new folder appears whole or not at all, and has all files of the original with their bytes. picitool makes and reads
+the same folders (formats/folder.md). threads: files at a time, and for the chunks of each if there are more threads
+than shards; 0 is one for each core. overwrite: exchange an existing folder for the new one, if it has files alone, and
+is empty, or one of these folders; else FileExistsError.
+"""
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import stat
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path as _P
+from typing import Any, Callable, NamedTuple, Optional
+
+import numpy as np
+
+from . import _abi, _arrays
+from ._abi import lib
+from ._arrays import Limit
+from ._dtypes import BY_NAME, DType
+from ._streams import Path
+from .deltas import SAFETENSORS, WRITE_FILE, WORD_TYPES, Held, Out, Row, arrays_of, check, diff_opts, new_why
+from .errors import ArgumentError, CorruptError, LimitError, NoTensorError, make
+from .file import File, create
+
+_LIST, _INDEX = "pici-folder", ".safetensors.index.json"
+_NAME_MOST = 240
+_RAW = 1  # PICI_STATE_RAW
+_PIECE = 1 << 26  # bytes
+_U8 = BY_NAME["u8"]
+
+
+class _Sum(NamedTuple):
+    """The length and the XXH64 of a file."""
+
+    bytes: int
+    hash: int
+
+
+_EMPTY = _Sum(0, 0xEF46DB3751D8E999)
+
+
+class _Stored(NamedTuple):
+    """A line of the list."""
+
+    kind: str  # "file", "shard" or "same"
+    original: _Sum
+    stored: _Sum
+
+
+def _sum_of(held: Held) -> _Sum:
+    n, h, why = ctypes.c_uint64(), ctypes.c_uint64(), new_why()
+    check(lib.pici_state_hash(held.handle, n, h, why), why)
+    return _Sum(n.value, h.value)
+
+
+def _sum(path: _P) -> _Sum:
+    if path.stat().st_size == 0:
+        return _EMPTY
+    with Held(path, _U8.code, _RAW) as held:
+        return _sum_of(held)
+
+
+def _sum_of_bytes(text: bytes) -> int:
+    with _State("the list", _RAW) as state:
+        state.add("data", "u8", _U8, (len(text),), np.frombuffer(text, np.uint8))
+        return _sum_of(state).hash
+
+
+def _plain(name: str) -> bool:
+    """Whether a name is that of a file in a folder."""
+    hidden = any(not c.isprintable() for c in name)
+    return 0 < len(name.encode()) <= _NAME_MOST and "/" not in name and name not in (".", "..") and not hidden
+
+
+class _State(Held):
+    """A state of tensors in memory."""
+
+    def __init__(self, name: str, kind: int = SAFETENSORS) -> None:
+        self.handle = ctypes.c_void_p()
+        self._kept: list[Any] = []
+        status = lib.pici_state_new(self.handle, os.fsencode(name), kind, None, 0, None, None)
+        if status:
+            raise make(status, lib.pici_strerror(status).decode())
+
+    def __enter__(self) -> _State:
+        return self
+
+    def add(self, name: str, word: str, d: DType, shape: tuple[int, ...], data: Any) -> None:
+        key, text = name.encode(), word.encode()
+        attrs = (_abi.Attr * 1)()
+        attrs[0].key, attrs[0].len = b"source.dtype", len(text)
+        attrs[0].value = ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p)
+        dims = (ctypes.c_uint64 * max(1, len(shape)))(*shape)
+        t = _abi.Tensor(name=key, name_len=len(key), dtype=d.code, rank=len(shape), shape=dims, attrs=attrs, n_attrs=1)
+        self._kept.append(data)
+        status = lib.pici_state_add(self.handle, t, data.ctypes.data, 0)
+        if status:
+            raise make(status, f"{name!r}: {lib.pici_strerror(status).decode()}")
+
+
+class _Tensor(NamedTuple):
+    """A tensor of a .safetensors file, as a .pici file has it."""
+
+    name: str
+    word: str
+    dtype: DType
+    shape: tuple[int, ...]
+    data: Any  # its bytes
+
+
+class _Shard:
+    """A .safetensors file that is open; the library has checked its header."""
+
+    def __init__(self, path: _P) -> None:
+        with Held(path, 0, SAFETENSORS):
+            self.whole = np.memmap(path, np.uint8, "r")
+        n = 8 + int.from_bytes(self.whole[:8].tobytes(), "little")
+        self.head = self.whole[:n].tobytes()
+        found = [(name, t) for name, t in json.loads(self.head[8:]).items() if name != "__metadata__"]
+        found.sort(key=lambda x: tuple(x[1]["data_offsets"]))  # stable: as the library sorts them
+        self.tensors = [self._tensor(name, t, n) for name, t in found]
+
+    def _tensor(self, name: str, t: dict[str, Any], n: int) -> _Tensor:
+        word, (first, last) = t["dtype"], t["data_offsets"]
+        d, shape = WORD_TYPES.get(word, _U8), tuple(t["shape"])
+        if d.name == "complex64":
+            d, shape = BY_NAME["f32"], (*shape, 2)
+        elif d.name == "bool":
+            d = _U8
+        fits = len(shape) <= _abi.RANK_MAX and d.itemsize * math.prod(max(1, k) for k in shape) < 1 << 63
+        if not fits or math.prod(shape) * d.itemsize != last - first:
+            shape = ((last - first) // d.itemsize,)
+        return _Tensor(name, word, d, shape, self.whole[n + first : n + last])
+
+
+class _Checkpoint:
+    """A checkpoint that is open. tensors: all of them, by name."""
+
+    def __init__(self, path: _P) -> None:
+        self.path = path
+        self.files = _files(path)
+        if _LIST in self.files:
+            raise ValueError(f"{path} is a folder that compress_folder() or diff_folders() made, not a checkpoint")
+        indexes = [f for f in self.files if f.endswith(_INDEX) and f != _INDEX]
+        if len(indexes) != 1:
+            raise ValueError(f"{path} has {len(indexes)} indexes of shards, as model{_INDEX}: there must be one")
+        where = self._index(path / indexes[0])
+        self.names = sorted(set(where.values()), key=str.encode)
+        for name in self.names:
+            if name not in self.files:
+                raise CorruptError(f"{path / name} is missing: {indexes[0]} names it")
+        self.shards = {name: _Shard(path / name) for name in self.names}
+        self.tensors: dict[str, _Tensor] = {}
+        for name, shard in self.shards.items():
+            for t in shard.tensors:
+                if where.get(t.name) != name:
+                    raise CorruptError(f"{path / name}: tensor {t.name!r} is in this file, and not by {indexes[0]}")
+                self.tensors[t.name] = t
+        for lost in where.keys() - self.tensors.keys():
+            raise CorruptError(f"{path / where[lost]} has no tensor {lost!r}, which {indexes[0]} says is in it")
+
+    @staticmethod
+    def _index(path: _P) -> dict[str, str]:
+        def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            found = dict(pairs)
+            if len(found) != len(pairs):
+                raise ValueError("a name is there twice")
+            return found
+
+        try:
+            where = json.loads(path.read_bytes(), object_pairs_hook=unique)["weight_map"]
+            for name in where.values():
+                if not _plain(name) or name.startswith(".pici-") or not name[1:].endswith(".safetensors"):
+                    raise ValueError(f"{name!r} is not the name of a shard")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+            raise CorruptError(f"{path} is no index of shards: {e}") from None
+        if not where:
+            raise CorruptError(f"{path} is no index of shards: 'weight_map' is empty")
+        return dict(where)
+
+
+def _files(path: _P) -> dict[str, int]:
+    """The files of a folder and their lengths, in the order of the bytes of their names."""
+    found = {}
+    for entry in sorted(os.scandir(path), key=lambda e: os.fsencode(e.name)):
+        if not entry.is_file(follow_symlinks=False):
+            raise ValueError(f"{entry.path} is not a regular file: a folder must have files alone, and no links")
+        found[entry.name] = entry.stat().st_size
+    return found
+
+
+class _Made:
+    """A folder that compress_folder() or diff_folders() made: its list."""
+
+    def __init__(self, path: _P, kind: str) -> None:
+        self.path = path
+        files = _files(path)
+        if _LIST not in files:
+            raise ValueError(f"{path} has no {_LIST}: it is not what compress_folder() or diff_folders() made")
+        text = (path / _LIST).read_bytes()
+        body, end = text[:-21], text[-21:]
+        if end != b"end %016x\n" % (_sum_of_bytes(body) if body else 0):
+            raise CorruptError(f"{path / _LIST} is incomplete or damaged")
+        first, *lines = body.decode().removesuffix("\n").split("\n")
+        if first not in ("pici-folder 1 compressed", "pici-folder 1 delta"):
+            raise CorruptError(f"{path / _LIST} is no list of this version")
+        if first.split()[2] != kind:
+            raise ValueError(f"{path} is {first.split()[2]}, not {kind}")
+        self.files: dict[str, _Stored] = {}
+        stored = {_LIST}
+        for line in lines:
+            name, f = self._line(line)
+            if not _plain(name) or name in self.files or f.kind == "same" and kind != "delta":
+                raise CorruptError(f"{path / _LIST}: a malformed line: {line!r}")
+            self.files[name] = f
+            if f.kind != "same":
+                at = name + ".pici" * (f.kind == "shard")
+                stored.add(at)
+                if files.get(at) != f.stored.bytes:
+                    raise CorruptError(f"{path / at} is missing, or has not the length that {_LIST} says")
+        for more in files.keys() - stored:
+            raise CorruptError(f"{path / more} is not in {_LIST}: move it elsewhere")
+
+    def _line(self, line: str) -> tuple[str, _Stored]:
+        try:
+            kind = line.split(" ", 1)[0]
+            word = line.split(" ", 5 if kind == "shard" else 3)
+            numbers = [int(x, 16 if i % 2 else 10) for i, x in enumerate(word[1:-1])]
+            original, stored = _Sum(*numbers[:2]), _Sum(*numbers[-2:])
+            if kind not in ("file", "shard", "same"):
+                raise ValueError
+        except (ValueError, TypeError):
+            raise CorruptError(f"{self.path / _LIST}: a malformed line: {line!r}") from None
+        return word[-1], _Stored(kind, original, stored)
+
+
+# ---- Making folders
+
+
+class _OutFolder:
+    """A folder that appears at its path at commit(), or not at all."""
+
+    def __init__(self, path: Path, like: _P, overwrite: bool) -> None:
+        self.path = _P(os.fsdecode(path))
+        self.mode = stat.S_IMODE(like.stat().st_mode) & 0o777 | 0o700
+        self.replace = os.path.lexists(self.path)
+        if self.replace:
+            self._may_replace(overwrite)
+            self.path = self.path.resolve()
+        self.temp = self.path.parent / f".pici-{os.getpid()}-{threading.get_ident():x}-{os.urandom(6).hex()}"
+        self.temp.mkdir(0o700)
+
+    def _may_replace(self, overwrite: bool) -> None:
+        if not overwrite:
+            raise FileExistsError(17, os.strerror(17), str(self.path))
+        known = False
+        if not self.path.is_symlink() and self.path.is_dir():
+            found = _files(self.path)
+            known = not found or any(f == _LIST or f.endswith(_INDEX) for f in found)
+        if not known:
+            raise ValueError(f"{self.path} is not a checkpoint in shards, so it is not replaced: remove it first")
+
+    def commit(self) -> None:
+        fd = os.open(self.temp, os.O_RDONLY)
+        try:
+            os.fchmod(fd, self.mode)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if self.replace:
+            self._exchange()
+        elif os.path.lexists(self.path):
+            raise FileExistsError(17, os.strerror(17), str(self.path))
+        else:
+            os.rename(self.temp, self.path)
+        fd = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _exchange(self) -> None:
+        at, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+        if rename is None:
+            raise OSError(38, "this system cannot exchange two folders: remove the old one first", str(self.path))
+        if rename(at, os.fsencode(self.temp), at, os.fsencode(self.path), exchange):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(self.path))
+
+    def __enter__(self) -> _OutFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.temp.is_dir():  # of a failed call, or what was replaced
+            for entry in os.scandir(self.temp):
+                os.unlink(entry.path)
+            self.temp.rmdir()
+
+
+def _write_list(folder: _P, kind: str, files: dict[str, _Stored]) -> None:
+    lines = [f"pici-folder 1 {kind}"]
+    for name, f in files.items():
+        sums = [f.original] + [f.stored] * (f.kind == "shard")
+        lines.append(" ".join([f.kind, *(f"{s.bytes} {s.hash:016x}" for s in sums), name]))
+    body = "".join(line + "\n" for line in lines).encode()
+    with Out(folder / _LIST, False) as out:
+        _put(out, body + b"end %016x\n" % _sum_of_bytes(body))
+        out.commit()
+
+
+def _put(out: Out, data: Any) -> None:
+    held = np.frombuffer(data, np.uint8)
+    code = lib.pici_outfile_write(out.handle, held.ctypes.data, held.size) if held.size else 0
+    if code:
+        raise OSError(code, os.strerror(code), out.path)
+
+
+def _copy(old: _P, new: _P, want: Optional[_Sum] = None) -> _Sum:
+    """Copy a file; CorruptError if it is not what is wanted. What it is."""
+    with open(old, "rb") as f, Out(new, False) as out:
+        for piece in iter(lambda: f.read(_PIECE), b""):
+            _put(out, piece)
+        out.commit()
+    os.chmod(new, stat.S_IMODE(old.stat().st_mode) & 0o777)
+    return _matched(old, _sum(new), want)
+
+
+def _matched(path: _P, found: _Sum, want: Optional[_Sum]) -> _Sum:
+    if want is not None and found != want:
+        raise CorruptError(
+            f"{path} has {found.bytes} bytes of XXH64 {found.hash:016x}, and must have {want.bytes} of {want.hash:016x}"
+        )
+    return found
+
+
+def _each(names: Iterable[str], one: Callable[[str, int], Any], shards: int, threads: int) -> list[Any]:
+    """Call one(name, threads for it) for all, several at a time; the results, in order."""
+    threads = _abi.u31(threads, "threads") or os.cpu_count() or 1
+    at_a_time = max(1, min(shards, threads))
+    with ThreadPoolExecutor(at_a_time) as pool:
+        jobs = [pool.submit(one, name, threads // at_a_time) for name in names]
+        try:
+            return [job.result() for job in jobs]
+        except BaseException:
+            for job in jobs:
+                job.cancel()
+            raise
+
+
+def compress_folder(
+    folder: Path, out: Path, *, format: str = "auto", threads: int = 1, zstd: int = 0, overwrite: bool = False
+) -> None:
+    """Compress a checkpoint in shards. format, zstd: as for create()."""
+    c = _Checkpoint(_P(os.fsdecode(folder)))
+    for name in c.names:
+        if name + ".pici" in c.files:
+            raise ValueError(f"{c.path} has {name} and a file of the name that {name}.pici is stored under")
+    with _OutFolder(out, c.path, overwrite) as to:
+
+        def one(name: str, each: int) -> _Stored:
+            if name not in c.shards:
+                found = _copy(c.path / name, to.temp / name)
+                return _Stored("file", found, found)
+            shard, path = c.shards[name], to.temp / f"{name}.pici"
+            attrs = {"source.type": b"safetensors", "source.head": shard.head}
+            with create(path, format=format, threads=each, zstd=zstd, attrs=attrs) as w:
+                for t in shard.tensors:
+                    w.begin(t.name, t.shape, t.dtype.name, attrs={"source.dtype": t.word.encode()})
+                    for at in range(0, t.data.size, _PIECE):
+                        piece = t.data[at : at + _PIECE]
+                        w._append(piece if sys.byteorder == "little" else _swapped(piece, t.dtype), t.dtype)
+            os.chmod(path, stat.S_IMODE((c.path / name).stat().st_mode) & 0o777)
+            return _Stored("shard", _sum(c.path / name), _sum(path))
+
+        made = _each(c.files, one, len(c.names), threads)
+        _write_list(to.temp, "compressed", dict(zip(c.files, made)))
+        to.commit()
+
+
+def _swapped(piece: Any, d: DType) -> Any:
+    return np.frombuffer(piece.tobytes(), f"<u{d.itemsize}").byteswap()
+
+
+def _pieces(f: File) -> Iterator[bytes]:
+    """The bytes of the .safetensors file that a .pici file was made of."""
+    yield f.attrs.get("source.head", b"")
+    for t in f.values():
+        step = max(1, _PIECE // t._d.itemsize)
+        for first in range(0, t.size, step):
+            n = min(step, t.size - first)
+            elements = t._elements(first, n, (n,))
+            yield elements.astype(elements.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: bool = False) -> None:
+    """Restore the checkpoint of which compress_folder() or picitool made a folder: all of its files, with their
+    bytes."""
+    m = _Made(_P(os.fsdecode(folder)), "compressed")
+    with _OutFolder(out, m.path, overwrite) as to:
+
+        def one(name: str, each: int) -> None:
+            want, path = m.files[name], to.temp / name
+            if want.kind != "shard":
+                _copy(m.path / name, path, want.original)
+                return
+            stored = m.path / f"{name}.pici"
+            with File(stored, threads=each, max_bytes=None) as f, Out(path, False) as o:
+                written = 0
+                for piece in _pieces(f):
+                    written += len(piece)
+                    if written > want.original.bytes:
+                        raise CorruptError(f"{stored} is longer than {_LIST} says")
+                    _put(o, piece)
+                o.commit()
+            os.chmod(path, stat.S_IMODE(stored.stat().st_mode) & 0o777)
+            _matched(stored, _sum(path), want.original)
+
+        _each(m.files, one, sum(f.kind == "shard" for f in m.files.values()), threads)
+        to.commit()
+
+
+def diff_folders(
+    base: Path,
+    new: Path,
+    delta: Path,
+    *,
+    small: Optional[bool] = None,
+    format: str = "auto",
+    threads: int = 1,
+    zstd: int = 0,
+    overwrite: bool = False,
+) -> None:
+    """Write the delta that leads from one checkpoint in shards to another, as a folder. Tensors are found by name, in
+    whichever shards they are. small, format, zstd: as for diff_files()."""
+    diff_opts(small, format, threads, zstd)  # which refuses what is wrong
+    old, c = _Checkpoint(_P(os.fsdecode(base))), _Checkpoint(_P(os.fsdecode(new)))
+    removed = [t for name, t in old.tensors.items() if name not in c.tensors]
+    with _OutFolder(delta, c.path, overwrite) as to:
+
+        def shard(name: str, each: int) -> _Stored:
+            opts = diff_opts(small, format, each, zstd)
+            path = to.temp / f"{name}.pici"
+            with ExitStack() as stack:
+                before = stack.enter_context(_State(str(old.path)))
+                after = stack.enter_context(Held(c.path / name, 0, SAFETENSORS))
+                had = [old.tensors[t.name] for t in c.shards[name].tensors if t.name in old.tensors]
+                for t in had + (removed if name == c.names[0] else []):
+                    before.add(*t)
+                out = stack.enter_context(Out(path, False))
+                why = new_why()
+                check(
+                    lib.pici_diff_states(WRITE_FILE, out.handle, before.handle, after.handle, opts, why), why, out.path
+                )
+                out.commit()
+                original = _sum_of(after)
+            os.chmod(path, stat.S_IMODE((c.path / name).stat().st_mode) & 0o777)
+            return _Stored("shard", original, _sum(path))
+
+        def one(name: str, each: int) -> _Stored:
+            if name in c.shards:
+                return shard(name, each)
+            found = _sum(c.path / name)
+            if old.files.get(name) == found.bytes and _sum(old.path / name) == found:
+                return _Stored("same", found, found)
+            _copy(c.path / name, to.temp / name, found)
+            return _Stored("file", found, found)
+
+        made = _each(c.files, one, len(c.names), threads)
+        _write_list(to.temp, "delta", dict(zip(c.files, made)))
+        to.commit()
+
+
+def apply_folders(
+    base: Path, delta: Path, *, out: Optional[Path] = None, threads: int = 1, overwrite: bool = False
+) -> None:
+    """Make the checkpoint that a delta of folders leads to from base.
+
+    out: None: base is exchanged for the result in one step; if it is the result already, it stays.
+
+    ArgumentError: base is not what the delta was made from. CorruptError: the delta is damaged, or base. Nothing is
+    changed then."""
+    old, m = _Checkpoint(_P(os.fsdecode(base))), _Made(_P(os.fsdecode(delta)), "delta")
+    if out is None and old.files == {name: f.original.bytes for name, f in m.files.items()}:
+        short = sorted(m.files, key=lambda name: m.files[name].original.bytes)
+        if all(_sum(old.path / name) == m.files[name].original for name in short):
+            return
+    where = old.path if out is None else out
+    with _OutFolder(where, old.path, overwrite or out is None) as to:
+
+        def one(name: str, each: int) -> None:
+            want, path = m.files[name], to.temp / name
+            if want.kind == "same":
+                if name not in old.files:
+                    raise ArgumentError(f"{old.path} is not the base of {m.path}: it has no {name}")
+                _copy(old.path / name, path, want.original)
+            elif want.kind == "file":
+                _copy(m.path / name, path, want.original)
+            else:
+                _apply(old, m.path / f"{name}.pici", path, want.original, each)
+
+        _each(m.files, one, sum(f.kind == "shard" for f in m.files.values()), threads)
+        to.commit()
+
+
+def _apply(old: _Checkpoint, delta: _P, path: _P, want: _Sum, threads: int) -> None:
+    with ExitStack() as stack:
+        row = stack.enter_context(Row((delta,), threads))
+        if row.info.type != SAFETENSORS or row.info.bytes != want.bytes:
+            raise CorruptError(f"{delta} is not the delta that {_LIST} describes")
+        before = stack.enter_context(_State(str(old.path)))
+        for name in stack.enter_context(File(delta)):
+            if name in old.tensors:
+                before.add(*old.tensors[name])
+        out = stack.enter_context(Out(path, False))
+        row.to_file(out, before, threads)
+        out.commit()
+    os.chmod(path, stat.S_IMODE(delta.stat().st_mode) & 0o777)
+    _matched(delta, _sum(path), want)
+
+
+def load_folder(
+    path: Path, *, to: str = "numpy", names: Optional[Iterable[str]] = None, threads: int = 1, max_bytes: Limit = "auto"
+) -> dict[str, Any]:
+    """load() of a folder: a checkpoint in shards, or what compress_folder() made of one."""
+    folder = _P(os.fsdecode(path))
+    wanted = None if names is None else list(names)
+    found: dict[str, Any] = {}
+    if not (folder / _LIST).exists():
+        c = _Checkpoint(folder)
+        _some(folder, wanted, c.tensors)
+        some = None if wanted is None else set(wanted)
+        for name, shard in c.shards.items():
+            if some is None or any(t.name in some for t in shard.tensors):
+                found.update(arrays_of(np.fromfile(folder / name, np.uint8), to))
+        return found if wanted is None else {name: found[name] for name in wanted}
+    m = _Made(folder, "compressed")
+    with ExitStack() as stack:
+        shards = [folder / f"{name}.pici" for name, f in m.files.items() if f.kind == "shard"]
+        for f in [stack.enter_context(File(s, threads=threads, max_bytes=None)) for s in shards]:
+            found.update((t.name, t) for t in f.values())
+        _some(folder, wanted, found)
+        tensors = list(found.values()) if wanted is None else [found[name] for name in wanted]
+        need, most = sum(t.nbytes for t in tensors), _arrays.limit(max_bytes, sum(s.stat().st_size for s in shards))
+        if most is not None and need > most:
+            raise LimitError(
+                f"the tensors take {need} bytes, more than max_bytes allows, {most}: pass max_bytes={need}"
+            )
+        loaded = {t.name: t.read(to=to) for t in tensors}
+    return loaded
+
+
+def _some(folder: _P, wanted: Optional[list[str]], there: Iterable[str]) -> None:
+    for name in wanted or []:
+        if name not in there:
+            raise NoTensorError(f"no tensor {name!r} in {folder}")

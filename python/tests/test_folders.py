@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checkpoints in shards, also beside picitool if PICITOOL names it."""
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import pici
+
+WORDS = {"float32": "F32", "float16": "F16", "uint8": "U8", "bool": "BOOL", "complex64": "C64"}
+
+
+def tensors(step):
+    rng = np.random.default_rng(1)
+    found = {f"layer.{i}": rng.standard_normal((40, 7 + i)).astype(np.float16) for i in range(12)}
+    for x in found.values():
+        x.reshape(-1)[:: 5 + step] *= np.float16(1 + step / 64)
+    found["mask"] = np.arange(99) % 3 == step % 3
+    found["z"] = np.array([1 + 2j, step], np.complex64)
+    found["scalar"] = np.array(7 + step, np.float32)
+    found["none"] = np.zeros((0, 5), np.float32)
+    found[f"only {step} é"] = np.full(5, step, np.uint8)
+    return found
+
+
+def save_shards(folder, arrays, count, turn=0):
+    """Write a checkpoint in so many shards. turn: where in the arrays the first shard begins."""
+    os.mkdir(folder)
+    names, where = list(arrays), {}
+    names = names[turn:] + names[:turn]
+    for k in range(count):
+        file = f"model-{k + 1:05}-of-{count:05}.safetensors"
+        at, head, data = 0, {"__metadata__": {"format": "pt"}}, b""
+        for name in names[k * len(names) // count : (k + 1) * len(names) // count]:
+            x = arrays[name]
+            head[name] = {"dtype": WORDS[x.dtype.name], "shape": x.shape, "data_offsets": [at, at + x.nbytes]}
+            at += x.nbytes
+            data += x.astype(x.dtype.newbyteorder("<")).tobytes()
+            where[name] = file
+        text = json.dumps(head).encode()
+        Path(folder, file).write_bytes(len(text).to_bytes(8, "little") + text + data)
+    index = {"metadata": {"total_size": sum(x.nbytes for x in arrays.values())}, "weight_map": where}
+    Path(folder, "model.safetensors.index.json").write_text(json.dumps(index))
+    Path(folder, "config.json").write_text("{}\n")
+    Path(folder, ".gitattributes").write_bytes(b"")
+
+
+def files(folder):
+    return {p.name: p.read_bytes() for p in Path(folder).iterdir()}
+
+
+class Folders(unittest.TestCase):
+    def setUp(self):
+        tmp = tempfile.TemporaryDirectory()
+        self.addCleanup(tmp.cleanup)
+        self.dir = Path(tmp.name)
+        self.old, self.new = self.dir / "old", self.dir / "new"
+        save_shards(self.old, tensors(0), 4)
+        save_shards(self.new, tensors(1), 3, turn=5)
+        self.made = self.dir / "made"
+
+    def no_rest(self, *names):
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), sorted(names))
+
+    def same(self, found, wanted):
+        self.assertEqual(sorted(found), sorted(wanted))
+        for name, x in wanted.items():
+            self.assertEqual((found[name].dtype, found[name].shape), (x.dtype, x.shape), name)
+            self.assertEqual(found[name].tobytes(), x.tobytes(), name)
+
+    def test_compress(self):
+        for threads in (1, 3, 0):
+            pici.compress_folder(self.old, self.made, threads=threads, overwrite=True)
+            self.same(pici.load(self.made, threads=threads), tensors(0))
+            pici.decompress_folder(self.made, self.dir / "back", threads=threads, overwrite=True)
+            self.assertEqual(files(self.dir / "back"), files(self.old))
+        self.no_rest("old", "new", "made", "back")
+        with self.assertRaises(FileExistsError):
+            pici.compress_folder(self.old, self.made)
+
+    def test_load(self):
+        self.same(pici.load(self.old), tensors(0))
+        self.same(pici.load(self.old, names=["z", "mask"]), {k: tensors(0)[k] for k in ("z", "mask")})
+        pici.compress_folder(self.old, self.made)
+        self.assertEqual(list(pici.load(self.made, names=["z", "mask"])), ["z", "mask"])
+        for folder in (self.old, self.made):
+            with self.assertRaises(pici.NoTensorError):
+                pici.load(folder, names=["w"])
+        with self.assertRaises(pici.LimitError):
+            pici.load(self.made, max_bytes=10)
+
+    def test_delta(self):
+        for small in (None, True, False):
+            pici.diff_folders(self.old, self.new, self.made, small=small, threads=2, overwrite=True)
+            pici.apply_folders(self.old, self.made, out=self.dir / "out", threads=2, overwrite=True)
+            self.assertEqual(files(self.dir / "out"), files(self.new))
+        with self.assertRaisesRegex(pici.ArgumentError, "not the base of"):
+            pici.apply_folders(self.new, self.made, out=self.dir / "wrong")
+        with self.assertRaises(ValueError):
+            pici.load(self.made)
+        for _ in range(2):  # the second time it is the result already
+            pici.apply_folders(self.old, self.made)
+            self.assertEqual(files(self.old), files(self.new))
+        self.no_rest("old", "new", "made", "out")
+
+    def test_damage(self):
+        pici.compress_folder(self.old, self.made)
+        delta = self.dir / "delta"
+        pici.diff_folders(self.old, self.new, delta)
+        for folder in (self.made, delta):
+            for path in sorted(folder.iterdir()):
+                whole = path.read_bytes()
+                if not whole:
+                    continue
+                changed = bytearray(whole)
+                changed[len(whole) * 5 // 11] ^= 1
+                for bad in (whole[:-1], bytes(changed), None):
+                    path.unlink() if bad is None else path.write_bytes(bad)
+                    with self.subTest(path.name), self.assertRaises((pici.Error, ValueError)):
+                        if folder == delta:
+                            pici.apply_folders(self.old, delta, out=self.dir / "out")
+                        else:
+                            pici.decompress_folder(self.made, self.dir / "out")
+                path.write_bytes(whole)
+        self.no_rest("old", "new", "made", "delta")
+
+    def test_bad_checkpoints(self):
+        index, shard = self.old / "model.safetensors.index.json", self.old / "model-00002-of-00004.safetensors"
+        good, whole = index.read_text(), shard.read_bytes()
+        for bad in (
+            good.replace('"mask"', '"mask2"'),
+            good.replace('"mask"', '"z"'),
+            good.replace('"weight_map": {', '"weight_map": {"more": "model-00001-of-00004.safetensors", '),
+            good.replace("model-00002-of", "../model-00002-of"),
+            good.replace("model-00002-of-00004.safetensors", "..", 1),
+            good.replace("model-00002-of", "model-00009-of"),
+            good[:100],
+            "[]",
+            '{"weight_map": {}}',
+        ):
+            index.write_text(bad)
+            with self.subTest(bad[:60]), self.assertRaises(pici.CorruptError):
+                pici.compress_folder(self.old, self.made)
+        index.write_text(good)
+        shard.write_bytes(whole[:-1])
+        with self.assertRaises(pici.CorruptError):
+            pici.compress_folder(self.old, self.made)
+        shard.unlink()
+        shard.symlink_to(self.new / "config.json")
+        with self.assertRaisesRegex(ValueError, "not a regular file"):
+            pici.compress_folder(self.old, self.made)
+        self.no_rest("old", "new")
+
+    def test_what_is_replaced(self):
+        self.made.mkdir()
+        (self.made / "notes").write_text("1")
+        with self.assertRaisesRegex(ValueError, "is not a checkpoint in shards"):
+            pici.compress_folder(self.old, self.made, overwrite=True)
+        self.assertEqual(files(self.made), {"notes": b"1"})
+        self.no_rest("old", "new", "made")
+
+    @unittest.skipUnless(os.environ.get("PICITOOL"), "no picitool beside which to test")
+    def test_beside_picitool(self):
+        def picitool(*args):
+            subprocess.run([os.environ["PICITOOL"], *args], cwd=self.dir, check=True, stdout=subprocess.DEVNULL)
+
+        picitool("compress", "-q", "-o", "tool.pici", "old")
+        pici.compress_folder(self.old, self.made)
+        self.assertEqual(files(self.made), files(self.dir / "tool.pici"))
+        picitool("test", "made")
+        picitool("diff", "-q", "-o", "tool.delta", "old", "new")
+        pici.diff_folders(self.old, self.new, self.dir / "delta")
+        self.assertEqual(files(self.dir / "delta"), files(self.dir / "tool.delta"))
+        picitool("apply", "-q", "-o", "back", "old", "delta")
+        self.assertEqual(files(self.dir / "back"), files(self.new))
+
+
+if __name__ == "__main__":
+    unittest.main()
