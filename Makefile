@@ -524,17 +524,23 @@ $(BUILD)/delta_small: $(BUILD)/obj/bench/delta_small.o $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 
-# Deltas in memory, and of files: 5 GiB below BUILD. WEIGHTS=FILE.safetensors: the weights for small deltas, which are
-# then also made of weights without exact zeros; of all rows these alone with bench-delta-small, whose BENCH_ARGS=-z
-# adds zstd.
+# Deltas in memory, and of files: 5 GiB below BUILD; small deltas beside zstd, xdelta3 and bsdiff; two checkpoints of
+# train; the steps of finetune. WEIGHTS=FILE.safetensors: the weights for small deltas, which are then also made of
+# weights without exact zeros. EXAMPLES_OF=FILE: what train and finetune learn from. Of all rows those of small deltas
+# alone, with BENCH_ARGS=-z beside other programs: bench-delta-small.
 WEIGHTS =
+EXAMPLES_OF =
 .PHONY: bench-delta-small
-bench-delta: $(BUILD)/bench $(BUILD)/delta_files $(BUILD)/delta_small $(BUILD)/picitool $(BUILD)/finetune
+bench-delta: $(addprefix $(BUILD)/,bench delta_files delta_small picitool finetune train)
 	@$(BUILD)/bench --delta $(BENCH_ARGS)
 	@$(BUILD)/delta_files $(BUILD)/picitool $(BUILD)
-	@$(BUILD)/delta_small $(WEIGHTS)
-	@$(if $(WEIGHTS),$(BUILD)/delta_small)
-	@$(BUILD)/finetune -s 20
+	-@$(BUILD)/delta_small -z $(WEIGHTS)
+	-@$(if $(WEIGHTS),$(BUILD)/delta_small)
+	@for s in 100 110; do $(BUILD)/train -m network -u 4096 -s $$s -t 2 -w $(BUILD)/weights-$$s.f32 $(EXAMPLES_OF) \
+		>/dev/null || exit; done
+	@$(BUILD)/delta_small -z -c $(BUILD)/weights-100.f32 $(BUILD)/weights-110.f32
+	@rm $(BUILD)/weights-100.f32 $(BUILD)/weights-110.f32
+	@$(BUILD)/finetune -s 50 $(EXAMPLES_OF)
 
 bench-delta-small: $(BUILD)/delta_small
 	@$(BUILD)/delta_small $(BENCH_ARGS) $(WEIGHTS)

@@ -2,10 +2,13 @@
  *
  * Small deltas of weights between two steps of an optimizer: their length beside what the change has at the least once
  * the exponents of the old weights are known, beside pici_diff's and zstd's, and the speed of each kernel table.
- *     delta_small [-r REPETITIONS] [-z] [FILE.safetensors]
+ *     delta_small [-r REPETITIONS] [-u] [-z] [FILE.safetensors]
+ *     delta_small [-r REPETITIONS] [-u] [-z] -c OLD NEW
  * 2^23 weights: the f32 tensors of FILE over and over, each with 0.1% of noise; without FILE, a Gaussian network
  * without exact zeros. A step is RATE * sign * min(1, |gradient|), with a Gaussian gradient, in f32; then both are
- * rounded. -z: run zstd -19 --patch-from too, which takes minutes. Exits with status 1 if a limit is missed. */
+ * rounded. -c: the weights of two raw files of f32 instead, as train --weights writes them. -u: of one thread, measure
+ * processor time, on a machine that is busy with other things. -z: beside zstd --patch-from, xdelta3 and bsdiff, as far
+ * as they are installed, at the rates that have limits: takes minutes. Exits with status 1 if a limit is missed. */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <math.h>
@@ -16,7 +19,7 @@
 #include "cpu/kernels.h"
 #include "pici/delta.h"
 
-enum { WEIGHTS = 1 << 23, ISAS = 4, MOST_REPS = 100 };
+enum { WEIGHTS = 1 << 23, MOST_REPS = 100 };
 
 /* The project's limits: of the length beside the bound, and of GB/s of dense bytes with at most about 10% changed. */
 static const double limit_times = 1.10;
@@ -24,8 +27,9 @@ static const struct {
     const char *isa;
     double diff, apply;
 } limit_speed[] = {{"scalar", 0.3, 0.4}, {"avx2", 0.6, 0.9}, {"avx512", 0.9, 1.5}};
-static const double rates[] = {1e-6, 5e-6, 2e-5, 8e-5, 5e-4};
+static const double rates[] = {1e-6, 5e-6, 2e-5, 1e-4, 1e-3}; /* of bf16: 1.9, 4.6, 10, 25 and 67% change */
 enum { LIMITED = 3 /* the first rates, which change about a tenth of bf16 at most, have limits */ };
+static const double limit_zstd = 0.45;   /* of what zstd -19 --patch-from makes */
 static const double limit_threads = 1.6; /* how much faster two are than one */
 
 static uint64_t state = UINT64_C(88172645463325252);
@@ -44,14 +48,14 @@ static double gaussian(void)
     return r * cos(6.283185307179586 * uniform());
 }
 
-/* The f32 values of a file, without its head. */
-static float *read_weights(const char *path, size_t *n)
+/* The f32 values of a file, without its head if it is a .safetensors file. */
+static float *read_weights(const char *path, int raw, size_t *n)
 {
     FILE *f = fopen(path, "rb");
     uint64_t head;
-    if (!f || fread(&head, sizeof head, 1, f) != 1 || head > 1 << 26 || fseek(f, 0, SEEK_END))
+    if (!f || fread(&head, sizeof head, 1, f) != 1 || (!raw && head > 1 << 26) || fseek(f, 0, SEEK_END))
         die("cannot read the weights");
-    const long end = ftell(f), begin = 8 + (long)head;
+    const long end = ftell(f), begin = raw ? 0 : 8 + (long)head;
     *n = end > begin ? (size_t)(end - begin) / sizeof(float) : 0;
     float *w = malloc(*n * sizeof *w);
     if (!*n || !w || fseek(f, begin, SEEK_SET) || fread(w, sizeof *w, *n, f) != *n)
@@ -147,25 +151,32 @@ static double bound_of(const uint8_t *base, const uint8_t *next, enum pici_dtype
 
 struct run {
     uint8_t *base, *next, *dst, *delta;
-    size_t bytes, cap, len;
+    size_t n, bytes, cap, len; /* n: weights */
     enum pici_dtype dtype;
 };
 
+static clockid_t clock_of_one = CLOCK_MONOTONIC; /* of the speeds of one thread */
+
 /* Seconds of one diff or apply. */
-static double once(struct run *r, int apply, int threads)
+static double once(struct run *r, int apply, int threads, clockid_t clock)
 {
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = threads;
     if (apply)
         memcpy(r->dst, r->base, r->bytes);
-    const double start = seconds(CLOCK_MONOTONIC);
+    const double start = seconds(clock);
     const enum pici_status s =
-        apply ? pici_apply_small(r->dst, WEIGHTS, r->delta, r->len, &opts)
-              : pici_diff_small(r->delta, r->cap, &r->len, r->base, r->next, WEIGHTS, r->dtype, PICI_AUTO, &opts);
-    const double t = seconds(CLOCK_MONOTONIC) - start;
+        apply ? pici_apply_small(r->dst, r->n, r->delta, r->len, &opts)
+              : pici_diff_small(r->delta, r->cap, &r->len, r->base, r->next, r->n, r->dtype, PICI_AUTO, &opts);
+    const double t = seconds(clock) - start;
     if (s || (apply && memcmp(r->dst, r->next, r->bytes)))
         die("wrong result: a small delta");
     return t;
+}
+
+static const char *clock_words(void)
+{
+    return clock_of_one == CLOCK_MONOTONIC ? "" : ", processor time of one thread";
 }
 
 /* GB/s. */
@@ -173,7 +184,7 @@ static double speed(struct run *r, int apply, int threads, int reps)
 {
     double t[MOST_REPS];
     for (int i = 0; i < reps; i++)
-        t[i] = once(r, apply, threads);
+        t[i] = once(r, apply, threads, clock_of_one);
     return (double)r->bytes / median(t, (size_t)reps) / 1e9;
 }
 
@@ -184,36 +195,75 @@ static void write_file(const char *path, const void *p, size_t n)
         die("cannot write a file");
 }
 
-static long zstd_bytes(const struct run *r, double *took)
+/* Other programs that make deltas of files: "-F" and "-T" in the arguments stand for the old and the new file. */
+static const struct peer {
+    const char *name, *argv[8];
+} peers[] = {
+    {"zstd -3 --patch-from", {"zstd", "-q", "-3", "--patch-from", "-F", "-T", "-o", "d"}},
+    {"zstd -19 --patch-from", {"zstd", "-q", "-19", "--patch-from", "-F", "-T", "-o", "d"}},
+    {"xdelta3 -9", {"xdelta3", "-e", "-9", "-q", "-s", "-F", "-T", "d"}},
+    {"bsdiff", {"bsdiff", "-F", "-T", "d"}},
+};
+
+/* The program's delta in bytes, from file a to file b of the directory; -1 if it is not installed. */
+static long peer_bytes(const struct peer *p, const char *dir, double *took)
 {
-    char dir[] = "/tmp/delta_small.XXXXXX", a[64], b[64], d[64], from[80];
+    const char *argv[10] = {NULL};
+    for (size_t i = 0; i < COUNT_OF(p->argv) && p->argv[i]; i++)
+        argv[i] = strcmp(p->argv[i], "-F") == 0 ? "a" : strcmp(p->argv[i], "-T") == 0 ? "b" : p->argv[i];
+    const double start = seconds(CLOCK_MONOTONIC);
+    const pid_t pid = fork();
+    int status = 0;
+    if (pid == 0) {
+        if (chdir(dir) == 0 && freopen("/dev/null", "w", stderr)) /* advice of zstd */
+            execvp(argv[0], (char *const *)argv);                 /* which does not change its arguments */
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+        die("a program that makes deltas failed");
+    *took = seconds(CLOCK_MONOTONIC) - start;
+    if (WEXITSTATUS(status) == 127)
+        return -1;
+    char path[64];
+    snprintf(path, sizeof path, "%s/d", dir);
+    FILE *f = fopen(path, "rb");
+    const long n = !WEXITSTATUS(status) && f && fseek(f, 0, SEEK_END) == 0 ? ftell(f) : 0;
+    if (f)
+        fclose(f);
+    unlink(path);
+    if (n <= 0)
+        die("a program that makes deltas failed");
+    return n;
+}
+
+static int print_peers(const struct run *r, int limits)
+{
+    char dir[] = "/tmp/delta_small.XXXXXX", a[64], b[64];
+    int missed = 0;
     if (!mkdtemp(dir))
         die("no temporary directory");
     snprintf(a, sizeof a, "%s/a", dir);
     snprintf(b, sizeof b, "%s/b", dir);
-    snprintf(d, sizeof d, "%s/d", dir);
-    snprintf(from, sizeof from, "--patch-from=%s", a);
     write_file(a, r->base, r->bytes);
     write_file(b, r->next, r->bytes);
-    const double start = seconds(CLOCK_MONOTONIC);
-    const pid_t pid = fork();
-    int status;
-    if (pid == 0) {
-        execlp("zstd", "zstd", "-q", "-19", from, b, "-o", d, (char *)NULL);
-        _exit(127);
+    for (size_t i = 0; i < COUNT_OF(peers); i++) {
+        double took;
+        const long n = peer_bytes(&peers[i], dir, &took);
+        if (n < 0) {
+            printf("    %-21s is not installed\n", peers[i].name);
+            continue;
+        }
+        const double times = (double)r->len / (double)n;
+        const int over = limits && strcmp(peers[i].name, "zstd -19 --patch-from") == 0 && times > limit_zstd;
+        printf("    %-21s %9ld bytes; ours are %.3f of it%s; %.4f GB/s\n", peers[i].name, n, times,
+               over ? " (missed!)" : "", (double)r->bytes / took / 1e9);
+        fflush(stdout);
+        missed += over;
     }
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
-        die("zstd failed");
-    *took = seconds(CLOCK_MONOTONIC) - start;
-    FILE *f = fopen(d, "rb");
-    const long n = f && fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
-    if (f)
-        fclose(f);
     unlink(a);
     unlink(b);
-    unlink(d);
     rmdir(dir);
-    return n;
+    return missed;
 }
 
 /* One thread and two in turns, so that what else runs slows both down. */
@@ -225,7 +275,7 @@ static int print_threads(struct run *r, int reps, int limits)
         double t[2][MOST_REPS];
         for (int i = 0; i < reps; i++)
             for (int k = 0; k < 2; k++)
-                t[k][i] = once(r, apply, 1 + k);
+                t[k][i] = once(r, apply, 1 + k, CLOCK_MONOTONIC);
         const double one = median(t[0], (size_t)reps), two = median(t[1], (size_t)reps);
         const int slow = limits && one / two < limit_threads;
         printf("  %s %5.2f, %.2f times one%s", apply ? "apply" : "diff", (double)r->bytes / two / 1e9, one / two,
@@ -255,67 +305,109 @@ static int print_speeds(struct run *r, int reps, int limits)
     return missed + print_threads(r, reps, limits);
 }
 
-static int print_rate(struct run *r, double rate, const float *file, size_t n, int reps, int zstd)
+/* Lengths, other programs and speeds, for base and next. bound: bytes, 0 if it is not known. */
+static int print_run(struct run *r, double bound, int limits, int reps, int others)
 {
-    const int limits = r->dtype == PICI_BF16 && file && rate <= rates[LIMITED - 1];
-    int missed = 0;
-    size_t changed = 0;
     struct pici_opts opts = PICI_OPTS_INIT;
-    size_t old_len;
-    make_step(r->base, r->next, r->dtype, rate, file, n);
-    const double bound = r->dtype == PICI_F32 ? 0 : bound_of(r->base, r->next, r->dtype, &changed) / 8;
-    if (pici_diff(r->delta, r->cap, &old_len, r->base, r->next, WEIGHTS, r->dtype, PICI_AUTO, &opts))
+    size_t old_len, changed = 0;
+    int missed = 0;
+    const size_t width = pici_dtype_width(r->dtype);
+    for (size_t i = 0; i < r->n; i++)
+        changed += load_weight(r->base, i, width) != load_weight(r->next, i, width);
+    if (pici_diff(r->delta, r->cap, &old_len, r->base, r->next, r->n, r->dtype, PICI_AUTO, &opts))
         die("pici_diff failed");
-    once(r, 0, 1);
-    printf("  rate %g: %zu bytes, %.2f bits a weight; pici_diff %zu", rate, r->len, 8.0 * (double)r->len / WEIGHTS,
-           old_len);
+    once(r, 0, 1, CLOCK_MONOTONIC);
+    printf("%.2f%% changed; %zu bytes, %.2f bits a weight; pici_diff %zu", 100.0 * (double)changed / (double)r->n,
+           r->len, 8.0 * (double)r->len / (double)r->n, old_len);
     if (bound > 0) {
         const double times = (double)r->len / bound;
-        missed += limits && times > limit_times;
-        printf("; %.2f%% changed, %.3f of the bound %.0f%s", 100.0 * (double)changed / WEIGHTS, times, bound,
-               missed ? " (missed!)" : "");
-    }
-    if (zstd) {
-        double took;
-        const long z = zstd_bytes(r, &took);
-        printf("; zstd -19 %ld, %.3f of it, %.3f GB/s", z, (double)r->len / (double)z, (double)r->bytes / took / 1e9);
+        missed = limits && times > limit_times;
+        printf("; %.3f of the bound %.0f%s", times, bound, missed ? " (missed!)" : "");
     }
     printf("\n");
     fflush(stdout);
+    if (others)
+        missed += print_peers(r, limits);
     return missed + print_speeds(r, reps, limits);
+}
+
+static int print_rate(struct run *r, double rate, const float *file, size_t n, int reps, int others)
+{
+    size_t changed = 0;
+    make_step(r->base, r->next, r->dtype, rate, file, n);
+    const double bound = r->dtype == PICI_F32 ? 0 : bound_of(r->base, r->next, r->dtype, &changed) / 8;
+    const int in_limits = rate <= rates[LIMITED - 1];
+    printf("  rate %g: ", rate);
+    return print_run(r, bound, r->dtype == PICI_BF16 && file && in_limits, reps, others && file && in_limits);
+}
+
+static void run_open(struct run *r, enum pici_dtype dtype, size_t n)
+{
+    *r = (struct run){.dtype = dtype, .n = n, .bytes = n * pici_dtype_width(dtype)};
+    const size_t one = pici_diff_small_bound(PICI_HYBRID, dtype, n), other = pici_bound(PICI_HYBRID, dtype, n);
+    r->cap = one > other ? one : other;
+    r->base = buffer(r->bytes, 0);
+    r->next = buffer(r->bytes, 0);
+    r->dst = buffer(r->bytes, 0);
+    r->delta = buffer(r->cap, 0);
+}
+
+static void run_close(struct run *r)
+{
+    free(r->base);
+    free(r->next);
+    free(r->dst);
+    free(r->delta);
+}
+
+static void print_checkpoints(const char *old, const char *new, int reps, int others)
+{
+    struct run r;
+    size_t n, m;
+    float *const from = read_weights(old, 1, &n), *const to = read_weights(new, 1, &m);
+    if (n != m)
+        die("two files of different lengths");
+    run_open(&r, PICI_F32, n);
+    memcpy(r.base, from, r.bytes);
+    memcpy(r.next, to, r.bytes);
+    printf("small deltas: f32, %zu weights of two files; GB/s of dense bytes%s, median of %d\n  ", n, clock_words(),
+           reps);
+    print_run(&r, 0, 0, reps, others);
+    run_close(&r);
+    free(from);
+    free(to);
 }
 
 int main(int argc, char **argv)
 {
     static const enum pici_dtype dtypes[] = {PICI_BF16, PICI_F16, PICI_F32};
-    int reps = 7, zstd = 0, missed = 0, c;
-    while ((c = getopt(argc, argv, "r:z")) != -1) {
+    int reps = 7, others = 0, checkpoints = 0, missed = 0, c;
+    while ((c = getopt(argc, argv, "r:uzc")) != -1) {
         reps = c == 'r' ? atoi(optarg) : reps;
-        zstd |= c == 'z';
+        others |= c == 'z';
+        clock_of_one = c == 'u' ? CLOCK_THREAD_CPUTIME_ID : clock_of_one;
+        checkpoints |= c == 'c';
         if (c == '?' || reps < 1 || reps > MOST_REPS) {
-            fprintf(stderr, "usage: delta_small [-r REPETITIONS] [-z] [FILE.safetensors]\n");
+            fprintf(stderr, "usage: delta_small [-r REPETITIONS] [-u] [-z] [FILE.safetensors | -c OLD NEW]\n");
             return 2;
         }
     }
-    size_t n = 0;
-    float *const file = optind < argc ? read_weights(argv[optind], &n) : NULL;
-    for (size_t i = 0; i < COUNT_OF(dtypes); i++) {
-        struct run r = {.dtype = dtypes[i], .bytes = WEIGHTS * pici_dtype_width(dtypes[i])};
-        r.cap = pici_diff_small_bound(PICI_HYBRID, r.dtype, WEIGHTS);
-        r.base = buffer(r.bytes, 0);
-        r.next = buffer(r.bytes, 0);
-        r.dst = buffer(r.bytes, 0);
-        r.delta = buffer(r.cap, 0);
-        printf("small deltas: %s, 2^23 weights%s; GB/s of dense bytes, median of %d\n", pici_dtype_name(r.dtype),
-               file ? "" : " of a Gaussian network", reps);
-        for (size_t k = 0; k < COUNT_OF(rates); k++)
-            missed += print_rate(&r, rates[k], file, n, reps, zstd);
-        free(r.base);
-        free(r.next);
-        free(r.dst);
-        free(r.delta);
+    if (checkpoints && argc - optind == 2) {
+        print_checkpoints(argv[optind], argv[optind + 1], reps, others);
+        return 0;
     }
-    printf("limits: %g of the bound, speeds; %d missed (!)\n", limit_times, missed);
+    size_t n = 0;
+    float *const file = optind < argc ? read_weights(argv[optind], 0, &n) : NULL;
+    for (size_t i = 0; i < COUNT_OF(dtypes); i++) {
+        struct run r;
+        run_open(&r, dtypes[i], WEIGHTS);
+        printf("small deltas: %s, 2^23 weights%s; GB/s of dense bytes%s, median of %d\n", pici_dtype_name(r.dtype),
+               file ? "" : " of a Gaussian network", clock_words(), reps);
+        for (size_t k = 0; k < COUNT_OF(rates); k++)
+            missed += print_rate(&r, rates[k], file, n, reps, others);
+        run_close(&r);
+    }
+    printf("limits: %g of the bound, %g of zstd -19, speeds; %d missed (!)\n", limit_times, limit_zstd, missed);
     free(file);
     return missed != 0;
 }

@@ -20,7 +20,8 @@ struct options {
     int ranks, steps, batch, hidden, order;
     double rate, keep; /* per cent */
     uint64_t seed;
-    const char *path; /* file of examples; NULL: generate data */
+    const char *path;    /* file of examples; NULL: generate data */
+    const char *weights; /* file to write; or NULL */
 };
 
 /* Shared by all ranks, which only read it. */

@@ -445,6 +445,16 @@ static bool print_table(const struct job *j, const struct run run[RUNS])
 
 /* ---- ranks */
 
+static bool write_weights(const char *path, const float *w, size_t n)
+{
+    FILE *const f = fopen(path, "wb");
+    const bool written = f && fwrite(w, sizeof *w, n, f) == n;
+    const bool good = f && fclose(f) == 0 && written;
+    if (!good)
+        complain("%s: %s", path, strerror(errno));
+    return good;
+}
+
 /* Print the results of rank 0. Returns the exit status. */
 static int report(const struct job *j, const struct rank *r)
 {
@@ -454,6 +464,8 @@ static int report(const struct job *j, const struct rank *r)
         complain("standard output: %s", strerror(errno));
         return 1;
     }
+    if (j->o.weights && !write_weights(j->o.weights, r->w, j->model.weights))
+        return 1;
     return !same;
 }
 

@@ -25,6 +25,7 @@ static void usage(FILE *to)
                 "  -s, --steps N         (default 100)\n"
                 "  -b, --batch N         examples a rank and step (default 64)\n"
                 "  -r, --rate X          of learning (default 0.01)\n"
+                "  -w, --weights OUT     write the weights at the end to this file, as raw f32\n"
                 "      --seed N          of the data's order, and of what is generated (default 1)\n"
 #ifndef PICI_EXAMPLE_MPI
                 "  -t, --threads N       ranks (default 4); not under pici-run\n"
@@ -54,18 +55,24 @@ static bool parse_int(const char *text, int least, int most, int *number)
 static int parse_options(int argc, char **argv, struct options *o)
 {
     enum { SEED = 256 };
-    static const struct option names[] = {
-        {"model", required_argument, NULL, 'm'},  {"order", required_argument, NULL, 'o'},
-        {"hidden", required_argument, NULL, 'u'}, {"keep", required_argument, NULL, 'k'},
-        {"shard", no_argument, NULL, 'S'},        {"steps", required_argument, NULL, 's'},
-        {"batch", required_argument, NULL, 'b'},  {"rate", required_argument, NULL, 'r'},
-        {"seed", required_argument, NULL, SEED},  {"threads", required_argument, NULL, 't'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
+    static const struct option names[] = {{"model", required_argument, NULL, 'm'},
+                                          {"order", required_argument, NULL, 'o'},
+                                          {"hidden", required_argument, NULL, 'u'},
+                                          {"keep", required_argument, NULL, 'k'},
+                                          {"shard", no_argument, NULL, 'S'},
+                                          {"steps", required_argument, NULL, 's'},
+                                          {"batch", required_argument, NULL, 'b'},
+                                          {"rate", required_argument, NULL, 'r'},
+                                          {"seed", required_argument, NULL, SEED},
+                                          {"threads", required_argument, NULL, 't'},
+                                          {"weights", required_argument, NULL, 'w'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
     const int ranks = o->ranks;
     int seed;
-    *o = (struct options){false, false, ranks ? ranks : 4, 100, 64, 1024, 3, 0.01, 0, 1, NULL};
+    *o = (struct options){false, false, ranks ? ranks : 4, 100, 64, 1024, 3, 0.01, 0, 1, NULL, NULL};
     opterr = own_rank == 0;
-    for (int c; (c = getopt_long(argc, argv, "m:o:u:k:Ss:b:r:t:h", names, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "m:o:u:k:Ss:b:r:t:w:h", names, NULL)) != -1;) {
         bool ok = true;
         switch (c) {
         case 'm':
@@ -80,6 +87,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 'b': ok = parse_int(optarg, 1, 1000000, &o->batch); break;
         case 'r': ok = parse_number(optarg, 0, 1000, &o->rate); break;
         case 't': ok = ranks == 0 && parse_int(optarg, 1, MAX_RANKS, &o->ranks); break;
+        case 'w': o->weights = optarg; break;
         case SEED:
             ok = parse_int(optarg, 0, INT32_MAX, &seed);
             o->seed = ok ? (uint64_t)seed : 0;
