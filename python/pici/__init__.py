@@ -77,6 +77,7 @@ from .codec import (
     scatter_add,
     verify,
 )
+from ._values import Values
 from .comm import Comm, Request, Stats
 from .deltas import apply_files, diff_files, load_delta, save_delta
 from .errors import (
@@ -149,6 +150,7 @@ __all__ = [
     "Comm",
     "Request",
     "Stats",
+    "Values",
     "Info",
     "DLPackArray",
     "Error",

@@ -39,6 +39,7 @@ ZEROS = {"exact": 0, "value": 1}  # enum pici_zeros
 SELECT = {"bucket": 0, "global": 1, "sampled": 2}  # enum pici_select
 FORMATS = {"dense": 0, "pici": 1, "coo": 2, "hybrid": 3, "auto": 255}
 OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3}  # enum pici_op
+VALUE_CODECS = {"exact": 0, "cast": 1, "qsgd": 2, "zfp": 3}  # enum pici_value_codec
 ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE = 1, 2, 3  # enum pici_collective
 
 STATUS = c_int  # enum pici_status
@@ -179,10 +180,30 @@ class CollOpts(Sized):
         ("latency", c_double),
         ("agree", c_int),
         ("reserved", c_uint),
+        ("values", c_void_p),
     ]
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**{**_LEAVE, **fields})
+
+
+class Values(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("codec", ENUM),
+        ("phases", c_uint),
+        ("cast", ENUM),
+        ("bits", c_int),
+        ("norm", ENUM),
+        ("rounding", ENUM),
+        ("bucket", c_uint32),
+        ("seed", c_uint64),
+        ("rate", c_double),
+        ("tolerance", c_double),
+        ("nx", c_uint32),
+        ("ny", c_uint32),
+        ("residual", c_void_p),
+    ]
 
 
 class Tune(Sized):
@@ -236,6 +257,7 @@ STRUCTS = {
     "pici_log_info": LogInfo,
     "pici_log_state": LogState,
     "pici_coll_opts": CollOpts,
+    "pici_values": Values,
     "pici_tune": Tune,
     "pici_topk_opts": TopkOpts,
 }

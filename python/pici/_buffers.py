@@ -135,15 +135,17 @@ def read(x: Any, name: str, dtype: Optional[DTypeLike] = None, on_gpu: bool = Fa
         raise type(e)(f"{name}: {e}") from None
 
 
-def written(x: Any, send: Buffer, count: int, dtype: Optional[DTypeLike] = None, on_gpu: bool = False) -> Memory:
-    """The memory of the argument recv, for count stored elements of the dtype of send."""
-    b = read(x, "recv", dtype, on_gpu)
+def written(
+    x: Any, send: Buffer, count: int, dtype: Optional[DTypeLike] = None, on_gpu: bool = False, name: str = "recv"
+) -> Memory:
+    """The memory of the argument recv, or another one, for count stored elements of the dtype of send."""
+    b = read(x, name, dtype, on_gpu)
     if b.dtype is not send.dtype:
-        raise TypeError(f"recv: elements of {b.dtype.name}, but send has {send.dtype.name}: pass arrays of one dtype")
+        raise TypeError(f"{name}: elements of {b.dtype.name}, but send has {send.dtype.name}: pass arrays of one dtype")
     if b.n != count:
-        raise ValueError(f"recv: {b.n // b.dtype.parts} elements, not {count // b.dtype.parts}, which the call gives")
+        raise ValueError(f"{name}: {b.n // b.dtype.parts} elements, not {count // b.dtype.parts}, which the call gives")
     if b.fixed:
-        raise ValueError(f"recv: {b.fixed}")
+        raise ValueError(f"{name}: {b.fixed}")
     return b.memory
 
 

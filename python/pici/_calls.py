@@ -9,11 +9,12 @@ from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any, Literal, Optional, TypeVar, Union, overload
 
-from . import _abi, _buffers, _codec
+from . import _abi, _buffers, _codec, _values
 from ._abi import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
 from ._dtypes import BOOL, DTypeLike
+from ._values import ValuesLike
 from .errors import BrokenError, BusyError, Error, TimedOutError, UnsupportedError, make
 
 Op = Literal["sum", "avg", "min", "max"]
@@ -42,11 +43,23 @@ class Stats:
     encode_s: float
     decode_s: float
     wait_s: float
+    #: elements that a value codec has rounded, each as often as it was
+    events: int = 0
+    #: seconds of encode_s and decode_s that the codec took
+    narrow_s: float = 0
+    widen_s: float = 0
+    #: buckets, units or elements that were not finite
+    nonfinite: int = 0
+    #: the sum of the squared errors of the events
+    lost: float = 0
 
 
 def stats_of(of: Any, last: bool) -> Stats:
-    calls, wire, dense, inter, sends, encode, decode, wait = _codec.comm_stats(of, last)
-    return Stats(calls, wire, dense, inter, dict(zip(_abi.FORMATS, sends)), encode, decode, wait)
+    calls, wire, dense, inter, sends, encode, decode, wait, events, narrow, widen, nonfinite, lost = _codec.comm_stats(
+        of, last
+    )
+    blocks = dict(zip(_abi.FORMATS, sends))
+    return Stats(calls, wire, dense, inter, blocks, encode, decode, wait, events, narrow, widen, nonfinite, lost)
 
 
 # ---- options
@@ -178,6 +191,7 @@ class Calls:
         timeout: Optional[Timeout] = ...,
         density: Optional[float] = ...,
         latency: Optional[float] = ...,
+        values: Optional[ValuesLike] = ...,
         vendor: Optional[bool] = ...,
     ) -> Storage:
         ...
@@ -195,6 +209,7 @@ class Calls:
         timeout: Optional[Timeout] = ...,
         density: Optional[float] = ...,
         latency: Optional[float] = ...,
+        values: Optional[ValuesLike] = ...,
         vendor: Optional[bool] = ...,
     ) -> Any:
         ...
@@ -212,6 +227,7 @@ class Calls:
         timeout: Optional[Timeout] = ...,
         density: Optional[float] = ...,
         latency: Optional[float] = ...,
+        values: Optional[ValuesLike] = ...,
         vendor: Optional[bool] = ...,
     ) -> Array:
         ...
@@ -228,11 +244,12 @@ class Calls:
         timeout: Optional[Timeout] = None,
         density: Optional[float] = None,
         latency: Optional[float] = None,
+        values: Optional[ValuesLike] = None,
         vendor: Optional[bool] = None,
     ) -> Any:
         """The sum (or another op) of the arrays of all ranks, on all ranks. The result has the shape of send."""
         options = _options(algorithm, format, timeout, density, latency, vendor, "exact")
-        return self._call(ALL_REDUCE, send, recv, op, dtype, options, algorithm, vendor)
+        return self._call(ALL_REDUCE, send, recv, op, dtype, options, algorithm, values, vendor)
 
     def all_reduce_start(
         self,
@@ -246,10 +263,11 @@ class Calls:
         timeout: Optional[Timeout] = None,
         density: Optional[float] = None,
         latency: Optional[float] = None,
+        values: Optional[ValuesLike] = None,
     ) -> Request:
         """all_reduce(), nonblocking: returns at once."""
         options = _options(algorithm, format, timeout, density, latency, None, "exact")
-        return self._start(ALL_REDUCE, send, recv, op, dtype, options, algorithm)
+        return self._start(ALL_REDUCE, send, recv, op, dtype, options, algorithm, values)
 
     @overload
     def reduce_scatter(
@@ -264,6 +282,7 @@ class Calls:
         timeout: Optional[Timeout] = ...,
         density: Optional[float] = ...,
         latency: Optional[float] = ...,
+        values: Optional[ValuesLike] = ...,
         vendor: Optional[bool] = ...,
     ) -> Storage:
         ...
@@ -281,6 +300,7 @@ class Calls:
         timeout: Optional[Timeout] = ...,
         density: Optional[float] = ...,
         latency: Optional[float] = ...,
+        values: Optional[ValuesLike] = ...,
         vendor: Optional[bool] = ...,
     ) -> Any:
         ...
@@ -298,6 +318,7 @@ class Calls:
         timeout: Optional[Timeout] = ...,
         density: Optional[float] = ...,
         latency: Optional[float] = ...,
+        values: Optional[ValuesLike] = ...,
         vendor: Optional[bool] = ...,
     ) -> Array:
         ...
@@ -314,12 +335,13 @@ class Calls:
         timeout: Optional[Timeout] = None,
         density: Optional[float] = None,
         latency: Optional[float] = None,
+        values: Optional[ValuesLike] = None,
         vendor: Optional[bool] = None,
     ) -> Any:
         """The sum (or another op) of the arrays of all ranks, of which each rank gets its part: the arrays are cut into
         as many equal parts as there are ranks, along the first dimension. recv is one part long."""
         options = _options(algorithm, format, timeout, density, latency, vendor, "exact")
-        return self._call(REDUCE_SCATTER, send, recv, op, dtype, options, algorithm, vendor)
+        return self._call(REDUCE_SCATTER, send, recv, op, dtype, options, algorithm, values, vendor)
 
     def reduce_scatter_start(
         self,
@@ -333,10 +355,11 @@ class Calls:
         timeout: Optional[Timeout] = None,
         density: Optional[float] = None,
         latency: Optional[float] = None,
+        values: Optional[ValuesLike] = None,
     ) -> Request:
         """reduce_scatter(), nonblocking: returns at once."""
         options = _options(algorithm, format, timeout, density, latency, None, "exact")
-        return self._start(REDUCE_SCATTER, send, recv, op, dtype, options, algorithm)
+        return self._start(REDUCE_SCATTER, send, recv, op, dtype, options, algorithm, values)
 
     @overload
     def all_gather(
@@ -350,6 +373,7 @@ class Calls:
         timeout: Optional[Timeout] = ...,
         density: Optional[float] = ...,
         latency: Optional[float] = ...,
+        values: Optional[ValuesLike] = ...,
         vendor: Optional[bool] = ...,
         zeros: Zeros = ...,
     ) -> Storage:
@@ -367,6 +391,7 @@ class Calls:
         timeout: Optional[Timeout] = ...,
         density: Optional[float] = ...,
         latency: Optional[float] = ...,
+        values: Optional[ValuesLike] = ...,
         vendor: Optional[bool] = ...,
         zeros: Zeros = ...,
     ) -> Any:
@@ -384,6 +409,7 @@ class Calls:
         timeout: Optional[Timeout] = ...,
         density: Optional[float] = ...,
         latency: Optional[float] = ...,
+        values: Optional[ValuesLike] = ...,
         vendor: Optional[bool] = ...,
         zeros: Zeros = ...,
     ) -> Array:
@@ -400,13 +426,14 @@ class Calls:
         timeout: Optional[Timeout] = None,
         density: Optional[float] = None,
         latency: Optional[float] = None,
+        values: Optional[ValuesLike] = None,
         vendor: Optional[bool] = None,
         zeros: Zeros = "exact",
     ) -> Any:
         """The arrays of all ranks one after the other, by rank, on all ranks. They are joined along the first
         dimension; recv is as long as all of them."""
         options = _options(algorithm, format, timeout, density, latency, vendor, zeros)
-        return self._call(ALL_GATHER, send, recv, "sum", dtype, options, algorithm, vendor)
+        return self._call(ALL_GATHER, send, recv, "sum", dtype, options, algorithm, values, vendor)
 
     def all_gather_start(
         self,
@@ -419,11 +446,18 @@ class Calls:
         timeout: Optional[Timeout] = None,
         density: Optional[float] = None,
         latency: Optional[float] = None,
+        values: Optional[ValuesLike] = None,
         zeros: Zeros = "exact",
     ) -> Request:
         """all_gather(), nonblocking: returns at once."""
         options = _options(algorithm, format, timeout, density, latency, None, zeros)
-        return self._start(ALL_GATHER, send, recv, "sum", dtype, options, algorithm)
+        return self._start(ALL_GATHER, send, recv, "sum", dtype, options, algorithm, values)
+
+    @staticmethod
+    def _asked(kind: int, algorithm: Optional[str], values: Optional[ValuesLike]) -> str:
+        """Options that a call may not take."""
+        lossy = "" if values is None else " with this codec, dtype and op"
+        return f"algorithm={algorithm!r} for {_NAMES[kind]}{lossy}"
 
     def _refusal(self, status: int, what: str = "") -> Error:
         """The exception for what _codec returned. what: the call, and an option that it may not take."""
@@ -499,13 +533,17 @@ class Calls:
         dtype: Optional[DTypeLike],
         options: Optional[bytes],
         algorithm: Optional[str],
+        values: Optional[ValuesLike],
         vendor: Optional[bool],
     ) -> Any:
         buffer, memory, code, result = self._prepared(kind, send, recv, op, dtype)
+        codec, residual = _values.prepared(values, buffer, dtype, self._on_gpu)
         blocks = self._vendor and (self._permits if vendor is None else vendor)
-        status = _codec.comm_call(self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, blocks)
+        status = _codec.comm_call(
+            self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, blocks, codec, residual
+        )
         if status:
-            raise self._refusal(status, f"algorithm={algorithm!r} for {_NAMES[kind]}")
+            raise self._refusal(status, self._asked(kind, algorithm, values))
         return result
 
     def _start(
@@ -517,9 +555,13 @@ class Calls:
         dtype: Optional[DTypeLike],
         options: Optional[bytes],
         algorithm: Optional[str],
+        values: Optional[ValuesLike],
     ) -> Request:
         buffer, memory, code, result = self._prepared(kind, send, recv, op, dtype)
-        flight = _codec.comm_start(self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, False)
+        codec, residual = _values.prepared(values, buffer, dtype, self._on_gpu)
+        flight = _codec.comm_start(
+            self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, False, codec, residual
+        )
         if isinstance(flight, int):
-            raise self._refusal(flight, f"algorithm={algorithm!r} for {_NAMES[kind]}")
+            raise self._refusal(flight, self._asked(kind, algorithm, values))
         return Request(self, flight, result)

@@ -64,7 +64,8 @@ struct flight {
     bool ended;
     enum pici_status status;
     struct totals done;
-    PyObject *send, *recv; /* what owns the buffers, until it has ended */
+    PyObject *send, *recv; /* what owns the buffers, until it has ended, */
+    PyObject *residual;    /* or NULL */
 };
 
 static const char DRIVER[] = "pici.comm", FLIGHT[] = "pici.request";
@@ -95,6 +96,11 @@ static void add(struct driver *d, const struct pici_coll_stats *s)
     sum->encode_s += s->encode_s;
     sum->decode_s += s->decode_s;
     sum->wait_s += s->wait_s;
+    sum->events += s->events;
+    sum->narrow_s += s->narrow_s;
+    sum->widen_s += s->widen_s;
+    sum->nonfinite += s->nonfinite;
+    sum->lost += s->lost;
     d->last.calls = 1;
     d->last.stats = *s;
 }
@@ -102,8 +108,8 @@ static void add(struct driver *d, const struct pici_coll_stats *s)
 /* A flight has ended, and is no longer in the driver's list. */
 static void land(struct driver *d, struct flight *f, enum pici_status status)
 {
-    PyObject *send = f->send, *recv = f->recv;
-    f->send = f->recv = NULL;
+    PyObject *send = f->send, *recv = f->recv, *residual = f->residual;
+    f->send = f->recv = f->residual = NULL;
     f->ended = true;
     f->status = status;
     f->done.calls = 1;
@@ -112,6 +118,7 @@ static void land(struct driver *d, struct flight *f, enum pici_status status)
         PyMem_Free(f);
     Py_DecRef(send); /* last, since this may run any code */
     Py_DecRef(recv);
+    Py_DecRef(residual);
 }
 
 static void unlink_flight(struct driver *d, struct flight *f)
@@ -191,7 +198,8 @@ struct call {
     struct memory send, recv;
     uint64_t count;
     struct pici_coll_opts opts;
-    PyObject *send_owner, *recv_owner; /* borrowed */
+    struct pici_values values;
+    PyObject *send_owner, *recv_owner, *residual_owner; /* borrowed; the last may be NULL */
 };
 
 /* The memory of an ndarray; or that of a tuple (address, bytes, owner), which comm.py makes of tensors. */
@@ -217,15 +225,42 @@ static bool overlap(const struct call *c, const struct driver *d)
     return !in_place && s < r + c->recv.bytes && r < s + c->send.bytes;
 }
 
-/* (driver, kind, send, recv, dtype, op, opts, blocks): opts are the bytes of a struct pici_coll_opts, or None. */
+/* The value codec of a call: the bytes of a struct pici_values, or NULL, and its residual, as long as what is sent. */
+static bool read_values(struct call *c, const char *values, Py_ssize_t bytes)
+{
+    struct memory residual;
+    if (c->residual_owner == Py_None)
+        c->residual_owner = NULL;
+    if (!values)
+        return true;
+    if (bytes != sizeof c->values) {
+        PyErr_SetString(PyExc_ValueError, "values: the bytes of another version's struct");
+        return false;
+    }
+    memcpy(&c->values, values, sizeof c->values);
+    c->opts.values = &c->values;
+    if (!c->residual_owner)
+        return true;
+    if (!place(&residual, c->residual_owner, true))
+        return false;
+    if (residual.bytes != c->send.bytes) {
+        PyErr_Format(PyExc_ValueError, "the residual has %zu bytes and send %zu", residual.bytes, c->send.bytes);
+        return false;
+    }
+    c->values.residual = residual.p;
+    return true;
+}
+
+/* (driver, kind, send, recv, dtype, op, opts, blocks, values, residual): opts are the bytes of a struct pici_coll_opts,
+ * or None; values those of a struct pici_values, or None. */
 static bool read_call(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
 {
     static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
     int kind, dtype, op;
-    const char *opts;
-    Py_ssize_t opts_bytes;
-    if (!PyArg_ParseTuple(args, "OiOOiiz#p", capsule, &kind, &c->send_owner, &c->recv_owner, &dtype, &op, &opts,
-                          &opts_bytes, blocks))
+    const char *opts, *values;
+    Py_ssize_t opts_bytes, values_bytes;
+    if (!PyArg_ParseTuple(args, "OiOOiiz#pz#O", capsule, &kind, &c->send_owner, &c->recv_owner, &dtype, &op, &opts,
+                          &opts_bytes, blocks, &values, &values_bytes, &c->residual_owner))
         return false;
     *d = PyCapsule_GetPointer(*capsule, DRIVER);
     if (!*d || !place(&c->send, c->send_owner, false) || !place(&c->recv, c->recv_owner, true))
@@ -252,7 +287,7 @@ static bool read_call(struct call *c, struct driver **d, PyObject **capsule, int
         return false;
     }
     c->count = one / width;
-    return true;
+    return read_values(c, values, values_bytes);
 }
 
 static enum pici_status start(const struct call *c, struct pici_comm *comm, struct pici_request **request)
@@ -309,8 +344,8 @@ static PyObject *comm_new(PyObject *self, PyObject *address)
     return Py_BuildValue("Nii", capsule, d->rank, d->ranks);
 }
 
-/* comm_call(driver, kind, send, recv, dtype, op, opts, blocks) -> a status, BUSY or CLOSED. blocks: as a blocking call.
- * If a handler of a signal raises an exception, the communicator is closed. */
+/* comm_call(driver, kind, send, recv, dtype, op, opts, blocks, values, residual) -> a status, BUSY or CLOSED. blocks:
+ * as a blocking call. If a handler of a signal raises an exception, the communicator is closed. */
 static PyObject *comm_call(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -358,7 +393,7 @@ static void flight_free(PyObject *capsule)
     Py_DecRef(driver);
 }
 
-/* comm_start(driver, kind, send, recv, dtype, op, opts, False) -> flight; or a status, BUSY or CLOSED. */
+/* comm_start(the same, blocks: False) -> flight; or a status, BUSY or CLOSED. */
 static PyObject *comm_start(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -392,6 +427,7 @@ static PyObject *comm_start(PyObject *self, PyObject *args)
             Py_IncRef(f->driver = capsule);
             Py_IncRef(f->send = c.send_owner);
             Py_IncRef(f->recv = c.recv_owner);
+            Py_IncRef(f->residual = c.residual_owner);
         }
         leave(d);
     }
@@ -439,7 +475,8 @@ static PyObject *comm_wait(PyObject *self, PyObject *args)
 }
 
 /* comm_stats(driver, last) -> (calls, wire_bytes, dense_bytes, inter_bytes, sends by format in a tuple, encode_s,
- * decode_s, wait_s), of all calls, or of the last. The first argument may also be a flight, which is a single call. */
+ * decode_s, wait_s, events, narrow_s, widen_s, nonfinite, lost), of all calls, or of the last. The first argument may
+ * also be a flight, which is a single call. */
 static PyObject *comm_stats(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -459,9 +496,10 @@ static PyObject *comm_stats(PyObject *self, PyObject *args)
     }
     const struct pici_coll_stats *s = &t->stats;
     typedef unsigned long long number;
-    return Py_BuildValue("KKKK(KKKK)ddd", (number)t->calls, (number)s->wire_bytes, (number)s->dense_bytes,
+    return Py_BuildValue("KKKK(KKKK)dddKddKd", (number)t->calls, (number)s->wire_bytes, (number)s->dense_bytes,
                          (number)s->inter_bytes, (number)s->sends[0], (number)s->sends[1], (number)s->sends[2],
-                         (number)s->sends[3], s->encode_s, s->decode_s, s->wait_s);
+                         (number)s->sends[3], s->encode_s, s->decode_s, s->wait_s, (number)s->events, s->narrow_s,
+                         s->widen_s, (number)s->nonfinite, s->lost);
 }
 
 /* comm_error(driver) -> the library's words for the first failure; "" if there was none; or BUSY or CLOSED. */

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Value codecs: the option values of collectives."""
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Optional, Union
+
+from . import _abi, _buffers
+from ._buffers import Buffer, Memory
+from ._dtypes import DTypeLike
+
+Codec = Literal["exact", "cast", "qsgd", "zfp"]
+
+
+@dataclass(frozen=True)
+class Values:
+    """A value codec with its parameters, which rounds the elements of a collective's messages. None stands for a
+    parameter's default. All are the same on all ranks, but for the residual. docs/values.md says what this does to
+    results."""
+
+    codec: Codec
+    #: in which messages: those that reduce, those that gather results, or both
+    phases: Literal["both", "reduce", "gather"] = "both"
+    #: cast: "bf16" (default) or "f16" for f32, "f32" for f64
+    cast: Optional[str] = None
+    #: qsgd: of an element, 2, 4 or 8 (default)
+    bits: Optional[int] = None
+    #: qsgd: elements that share a scale: a power of two from 64 to 4096; 1024 by default
+    bucket: Optional[int] = None
+    #: qsgd: the scale: the greatest magnitude, or the 2-norm
+    norm: Literal["max", "l2"] = "max"
+    #: qsgd: "random" is unbiased; "nearest" has less error: use it with a residual
+    rounding: Literal["random", "nearest"] = "random"
+    #: qsgd: of random rounding
+    seed: int = 0
+    #: zfp: bits of an element, or the greatest absolute error of each encoding: one of the two
+    rate: Optional[float] = None
+    tolerance: Optional[float] = None
+    #: zfp: elements of a row, rows of a plane; None: one dimension, or two
+    nx: Optional[int] = None
+    ny: Optional[int] = None
+    #: an array as long as send, of its dtype, to which what this rank's encodings lose is added
+    residual: Any = None
+
+
+ValuesLike = Union[Values, Mapping[str, Any]]
+
+
+def _choice(name: str, value: Any, choices: dict[str, int]) -> int:
+    code = choices.get(value)
+    if code is None:
+        raise ValueError(f"values: {name}={value!r}: pass one of {', '.join(repr(choice) for choice in choices)}")
+    return code
+
+
+def _whole(name: str, value: Optional[int], most: int) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, float) or not 0 <= value <= most:
+        raise ValueError(f"values: {name} is {value}, not a whole number from 0 to {most}")
+    return value
+
+
+def _positive(name: str, value: Optional[float]) -> float:
+    if value is None:
+        return 0
+    if not 0 < value < float("inf"):
+        raise ValueError(f"values: {name} is {value}, not a number above 0")
+    return value
+
+
+def prepared(
+    values: Optional[ValuesLike], send: Buffer, dtype: Optional[DTypeLike], on_gpu: bool
+) -> tuple[Optional[bytes], Optional[Memory]]:
+    """The bytes of a struct pici_values, without its residual, and the residual's memory."""
+    if values is None:
+        return None, None
+    v = values if isinstance(values, Values) else Values(**values)
+    struct = _abi.Values(
+        codec=_choice("codec", v.codec, _abi.VALUE_CODECS),
+        phases=_choice("phases", v.phases, {"both": 0, "reduce": 1, "gather": 2}),
+        cast=0 if v.cast is None else _choice("cast", v.cast, {"bf16": 4, "f16": 3, "f32": 1}),
+        bits=_whole("bits", v.bits, 2**31 - 1),
+        norm=_choice("norm", v.norm, {"max": 0, "l2": 1}),
+        rounding=_choice("rounding", v.rounding, {"random": 0, "nearest": 1}),
+        bucket=_whole("bucket", v.bucket, 2**32 - 1),
+        seed=_whole("seed", v.seed, 2**64 - 1),
+        rate=_positive("rate", v.rate),
+        tolerance=_positive("tolerance", v.tolerance),
+        nx=_whole("nx", v.nx, 2**32 - 1),
+        ny=_whole("ny", v.ny, 2**32 - 1),
+    )
+    residual = None
+    if v.residual is not None:
+        residual = _buffers.written(v.residual, send, send.n, dtype, on_gpu, "residual")
+    return ctypes.string_at(ctypes.addressof(struct), ctypes.sizeof(struct)), residual

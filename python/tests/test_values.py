@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collectives with value codecs."""
+import unittest
+
+import numpy as np
+
+import pici
+from sums import checked, together
+
+N, RANKS = 5000, 3
+
+
+def gradient(rank, dtype="f4"):
+    return np.random.default_rng(rank).standard_normal(N).astype(dtype)
+
+
+def run(work):
+    comms = pici.Comm.threads(RANKS)
+    try:
+        return checked(together(comms, work))
+    finally:
+        for comm in comms:
+            comm.close()
+
+
+class Values(unittest.TestCase):
+    exact = sum(gradient(r).astype("f8") for r in range(RANKS))
+
+    def test_all_ranks_have_the_same_bytes_and_residuals_what_was_lost(self):
+        for values in (
+            {"codec": "cast"},
+            {"codec": "cast", "cast": "f16"},
+            {"codec": "qsgd"},
+            {"codec": "qsgd", "bits": 4, "bucket": 256, "rounding": "nearest", "phases": "gather"},
+            {"codec": "qsgd", "bits": 2, "norm": "l2", "seed": 5, "phases": "reduce"},
+        ):
+
+            def work(comm):
+                lost = np.zeros(N, "f4")
+                result = comm.all_reduce(gradient(comm.rank), values={**values, "residual": lost})
+                return result, lost, comm.stats
+
+            with self.subTest(values):
+                results = run(work)
+                for result, _, _ in results:
+                    self.assertEqual(result.tobytes(), results[0][0].tobytes())
+                total = results[0][0] + sum(lost.astype("f8") for _, lost, _ in results)
+                np.testing.assert_allclose(total, self.exact, atol=1e-4)
+                self.assertGreater(abs(results[0][0] - self.exact).max(), 1e-4)
+                self.assertGreater(sum(stats.events for _, _, stats in results), 0)
+                self.assertGreater(sum(stats.lost for _, _, stats in results), 0)
+                self.assertEqual(results[0][2].nonfinite, 0)
+
+    def test_struct(self):
+        values = pici.Values("qsgd", bits=8)
+
+        def work(comm):
+            a = comm.all_reduce_start(gradient(comm.rank), values=values).wait()
+            b = comm.all_gather(gradient(comm.rank), values=values)
+            c = comm.reduce_scatter(np.tile(gradient(comm.rank), RANKS), values=values)
+            return a, b, c
+
+        for a, b, c in run(work):
+            self.assertLess(abs(a - self.exact).max(), 0.5)
+            self.assertLess(abs(b - np.concatenate([gradient(r) for r in range(RANKS)])).max(), 0.1)
+            self.assertLess(abs(c - self.exact).max(), 0.5)
+
+    def test_fewer_bytes(self):
+        def work(comm):
+            comm.all_reduce(gradient(comm.rank))
+            exact = comm.stats.wire_bytes
+            comm.all_reduce(gradient(comm.rank), values={"codec": "qsgd", "bits": 2})
+            return exact, comm.stats.wire_bytes
+
+        for exact, lossy in run(work):
+            self.assertLess(lossy, exact / 4)
+
+    def test_what_is_wrong(self):
+        (comm,) = pici.Comm.threads(1)
+        x = gradient(0)
+        for values, error, words in (
+            ({"codec": "q"}, ValueError, "codec='q'"),
+            ({"codec": "qsgd", "bits": 3}, pici.Error, "codec"),
+            ({"codec": "qsgd", "bits": 4.0}, ValueError, "bits"),
+            ({"codec": "qsgd", "norm": "l1"}, ValueError, "norm"),
+            ({"codec": "zfp", "rate": -1}, ValueError, "rate"),
+            ({"codec": "cast", "cast": "f8"}, ValueError, "cast"),
+            ({"codec": "qsgd", "width": 3}, TypeError, "width"),
+            ({"codec": "qsgd", "residual": np.zeros(N - 1, "f4")}, ValueError, "residual"),
+            ({"codec": "qsgd", "residual": np.zeros(N, "f8")}, TypeError, "residual"),
+            ({"codec": "qsgd", "residual": bytes(4 * N)}, (TypeError, ValueError), "residual"),
+        ):
+            with self.subTest(values.get("codec"), words=words), self.assertRaises(error) as e:
+                comm.all_reduce(x, values=values)
+            if error is not pici.Error:
+                self.assertIn(words, str(e.exception))
+        with self.assertRaises(pici.UnsupportedError):
+            comm.all_reduce(np.zeros(4, "i4"), values={"codec": "qsgd"})
+        np.testing.assert_array_equal(comm.all_reduce(x), x + 0)
+        comm.close()
+
+    def test_ranks_that_disagree(self):
+        def work(comm):
+            with self.assertRaises(pici.PeerError) as e:
+                comm.all_reduce(gradient(comm.rank), values={"codec": "qsgd", "seed": comm.rank})
+            self.assertIn("seed", str(e.exception))
+
+        run(work)
