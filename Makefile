@@ -258,7 +258,7 @@ $(MPIDIR)/libpici_pmpi-openmpi.so $(MPIDIR)/libpici_pmpi-mpich.so: $(PMPI_OBJ) $
 # stripped.
 
 SMPIDIR = $(BUILD)/smpi
-SMPI_PROGRAMS = $(SMPIDIR)/mpi/scale_coll $(SMPIDIR)/mpi/bench_coll
+SMPI_PROGRAMS = $(addprefix $(SMPIDIR)/mpi/,scale_coll bench_coll neighbor_mpi)
 .PHONY: scale-programs check-scale bench-scale
 scale-programs:
 	$(Q)$(MAKE) BUILD=$(SMPIDIR) CC=smpicc MPICC=smpicc SANITIZE= WERROR= ZSTD=0 ZLIB=0 LDFLAGS=-s \
@@ -495,10 +495,11 @@ $(EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 
-# The training example for mpirun.
+# Examples for mpirun.
+MPI_EXAMPLES = $(MPIDIR)/train $(MPIDIR)/spmm
 .PHONY: mpi-examples
-mpi-examples: $(MPIDIR)/train
-$(MPIDIR)/train: $(MPIDIR)/obj/examples/train.o $(MPI_A) $(A)
+mpi-examples: $(MPI_EXAMPLES)
+$(MPI_EXAMPLES): $(MPIDIR)/%: $(MPIDIR)/obj/examples/%.o $(MPI_A) $(A)
 	$(say) LD $@
 	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
 
@@ -628,6 +629,35 @@ bench-net: $(BUILD)/bench_coll
 .PHONY: bench-volume bench-algorithms
 bench-volume: $(BUILD)/bench_coll
 	@bench/volume $(BUILD)/bench_coll $(BUILD)/volume $(BENCH_ARGS)
+
+# Neighbourhood all-gathers: what plans send and what the model predicts; then beside MPI_Neighbor_allgather of the MPIs
+# here, on this machine, on rate-limited hosts, and on simulated networks.
+.PHONY: bench-neighbor bench-neighbor-net bench-neighbor-scale
+NEIGHBOR_MPI = $(MPIDIR)/neighbor_mpi
+$(BUILD)/bench_neighbor: $(BUILD)/obj/bench/neighbor.o $(A)
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+$(NEIGHBOR_MPI): $(MPIDIR)/obj/bench/neighbor_mpi.o $(MPI_A) $(A)
+	$(say) LD $@
+	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
+
+bench-neighbor: $(BUILD)/bench_neighbor
+	@$(BUILD)/bench_neighbor $(BENCH_ARGS)
+	@for mpi in openmpi mpich; do \
+		command -v mpicc.$$mpi >/dev/null || { echo "skip: no mpicc.$$mpi"; continue; }; \
+		$(MAKE) -s MPIDIR=$(BUILD)/$$mpi MPICC=mpicc.$$mpi $(BUILD)/$$mpi/neighbor_mpi || exit 1; \
+		printf '\n## %s, on this machine\n\n' $$mpi; \
+		run="mpirun.$$mpi"; [ $$mpi = mpich ] || run="$$run --allow-run-as-root --oversubscribe --bind-to none"; \
+		bench/neighbor-runs local "$$run" $(BUILD)/$$mpi/neighbor_mpi -b 65536 || exit 1; \
+	done
+
+bench-neighbor-net:
+	$(Q)$(MAKE) -s MPIDIR=$(BUILD)/openmpi MPICC=mpicc.openmpi $(BUILD)/openmpi/neighbor_mpi
+	@bench/neighbor-runs net $(BUILD)/openmpi/neighbor_mpi $(BENCH_ARGS)
+
+bench-neighbor-scale: scale-programs
+	@bench/neighbor-runs scale $(SMPIDIR)/mpi/neighbor_mpi $(BENCH_ARGS)
 
 # All algorithms on hosts behind slow links, with several ranks a host and with one.
 bench-algorithms: $(BUILD)/bench_coll
@@ -921,10 +951,12 @@ endif
 ## make bench-torch     training by torch on rate-limited hosts, seconds to accuracy (root, 25 min; TORCH_PYTHON=)
 ## make bench-volume    bytes that each algorithm sends; bench-algorithms: all on rate-limited hosts (root, an hour)
 ## make bench-scale     collectives on simulated networks: RANKS=64 KINDS='switch fat-tree dragonfly uneven'
+## make bench-neighbor  plans of neighbourhood all-gathers, and beside both MPIs; bench-neighbor-net: on rate-limited
+##                      hosts (root, half an hour); bench-neighbor-scale: on simulated networks, RANKS=64 KINDS=fat-tree
 ## make vectors         write formats/vectors anew; make figures: the pictures of docs/predict.md
 ## make mpi             $(MPIDIR)/libpici_mpi.a, .so and pici-tune through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
 ## make pmpi            $(MPIDIR)/libpici_pmpi-openmpi.so or -mpich.so, to preload into MPI programs; likewise
-## make mpi-examples    $(MPIDIR)/train, for mpirun
+## make mpi-examples    $(MPIDIR)/train and spmm, for mpirun
 ## make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda
 ## make nccl            $(NCCLDIR)/libpici_nccl.a; NCCLDIR=$(BUILD)/nccl, NCCL_HOME=the CUDA toolkit; nccl-shared: .so
 ## make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's

@@ -167,10 +167,12 @@ static int advance(struct pici_comm *comm)
         if (s || !done)
             break;
         if (r->call.plan && !r->call.agree) {
-            if (r->status)
+            if (r->status) {
+                pici_coll_note(comm, "another rank failed: %s", pici_strerror(r->status));
                 pici_request_failed(comm);
-            else
+            } else {
                 pici_request_finish(comm);
+            }
             return 1;
         }
         pici_coll_agree_begin(r, MSG_CLOSING);

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Neighbourhood all-gathers under mpirun, beside MPI_Neighbor_allgather of the MPI at hand and the common-neighbour
+ * algorithm (in groups of 2, 4 and 8): medians of interleaved calls, where the slowest rank counts; and the model.
+ *     neighbor_mpi [-b BYTES] [-z PERCENT,...] [-r TIMES] [-p PER_NODE] [-l LINK] GRAPH...
+ * GRAPH: as of bench_neighbor. PER_NODE: so many consecutive ranks are taken for a node; 0: as MPI says. LINK: bytes
+ * per second of a node's link, for the model. With zeros our data has so many per cent of them; MPI's is dense
+ * anyway. */
+#include <math.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include "bench/neighbor.h"
+#include "pici/mpi.h"
+#include "pici/neighbor.h"
+
+enum { MPI_OWN, DIRECT, HALVING, COMMON_2, COMMON_4, COMMON_8, CONTESTANTS, MOST_TIMES = 1000 };
+static const char *const names[] = {"MPI", "direct", "halving", "common 2", "common 4", "common 8"};
+
+static int rank, ranks;
+
+struct place {
+    int phase, peer, count;
+    int blocks[8];
+};
+
+/* The messages of this rank in the common-neighbour algorithm. */
+struct common {
+    struct place *send, *recv;
+    int sends, recvs;
+    uint8_t *have; /* [ranks][bytes] */
+    uint8_t *out, *in;
+};
+
+static void note(void *context, int phase, int from, int to, const int *blocks, int count)
+{
+    struct common *c = context;
+    if (from != rank && to != rank)
+        return;
+    struct place p = {phase, from == rank ? to : from, count, {0}};
+    memcpy(p.blocks, blocks, (size_t)count * sizeof *blocks);
+    if (from == rank)
+        c->send[c->sends++] = p;
+    else
+        c->recv[c->recvs++] = p;
+}
+
+static void run_common(struct common *c, size_t bytes, const uint8_t *own)
+{
+    MPI_Request *requests = bench_alloc((size_t)(c->sends + c->recvs), sizeof *requests);
+    memcpy(c->have + (size_t)rank * bytes, own, bytes);
+    for (int phase = 0; phase < 2; phase++) {
+        int n = 0;
+        uint8_t *in = c->in, *out = c->out;
+        for (int i = 0; i < c->recvs; i++)
+            if (c->recv[i].phase == phase) {
+                const size_t len = (size_t)c->recv[i].count * bytes;
+                MPI_Irecv(in, (int)len, MPI_BYTE, c->recv[i].peer, phase, MPI_COMM_WORLD, &requests[n++]);
+                in += len;
+            }
+        for (int i = 0; i < c->sends; i++)
+            if (c->send[i].phase == phase) {
+                const size_t len = (size_t)c->send[i].count * bytes;
+                for (int j = 0; j < c->send[i].count; j++)
+                    memcpy(out + (size_t)j * bytes, c->have + (size_t)c->send[i].blocks[j] * bytes, bytes);
+                MPI_Isend(out, (int)len, MPI_BYTE, c->send[i].peer, phase, MPI_COMM_WORLD, &requests[n++]);
+                out += len;
+            }
+        MPI_Waitall(n, requests, MPI_STATUSES_IGNORE);
+        in = c->in;
+        for (int i = 0; i < c->recvs; i++)
+            for (int j = 0; j < c->recv[i].count && c->recv[i].phase == phase; j++, in += bytes)
+                memcpy(c->have + (size_t)c->recv[i].blocks[j] * bytes, in, bytes);
+    }
+    free(requests);
+}
+
+static void open_common(struct common *c, const struct bench_graph *g, int k, size_t bytes)
+{
+    const size_t most = (size_t)ranks * 2 + 16;
+    size_t out = 0, in = 0;
+    *c = (struct common){.send = bench_alloc(most, sizeof *c->send), .recv = bench_alloc(most, sizeof *c->recv)};
+    bench_common(g, k, note, c);
+    for (int i = 0; i < c->sends; i++)
+        out += (size_t)c->send[i].count;
+    for (int i = 0; i < c->recvs; i++)
+        in += (size_t)c->recv[i].count;
+    c->have = bench_alloc((size_t)ranks, bytes);
+    c->out = bench_alloc(out, bytes);
+    c->in = bench_alloc(in, bytes);
+}
+
+static void close_common(struct common *c)
+{
+    free(c->send);
+    free(c->recv);
+    free(c->have);
+    free(c->out);
+    free(c->in);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *t, int n)
+{
+    qsort(t, (size_t)n, sizeof *t, by_size);
+    return n % 2 ? t[n / 2] : (t[n / 2 - 1] + t[n / 2]) / 2;
+}
+
+static void require(enum pici_status s, const struct pici_comm *comm)
+{
+    if (s) {
+        fprintf(stderr, "neighbor_mpi: rank %d: %s (%s)\n", rank, pici_strerror(s), pici_comm_error(comm));
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
+struct setting {
+    size_t bytes;
+    int times, per_node;
+    double link;
+};
+
+/* Random elements, so many per cent of which are zero. */
+static void fill(float *x, size_t n, double zeros, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        x[i] = (double)(seed >> 40) / 0x1p24 * 100 < zeros ? 0 : 1 + (float)(seed >> 44 & 0xffff);
+    }
+}
+
+static void measure(const char *what, double zeros, const struct setting *o)
+{
+    struct bench_graph g;
+    struct pici_comm *comm = NULL;
+    struct pici_neighbor_plan *plan[2] = {NULL, NULL};
+    struct pici_neighbor_info info[2] = {PICI_NEIGHBOR_INFO_INIT, PICI_NEIGHBOR_INFO_INIT};
+    struct common common[3];
+    static double t[CONTESTANTS][MOST_TIMES];
+    if (!bench_graph(&g, ranks, what))
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    int *source = bench_alloc((size_t)ranks, sizeof *source), sources = 0;
+    int *destination = bench_alloc((size_t)ranks, sizeof *destination), destinations = 0;
+    int *node_of = bench_alloc((size_t)ranks, sizeof *node_of), *weights = bench_alloc((size_t)ranks, sizeof *weights);
+    for (int i = 0; i < ranks; i++) {
+        node_of[i] = i / (o->per_node ? o->per_node : 1);
+        if (bench_edge(&g, i, rank))
+            source[sources++] = i;
+        if (bench_edge(&g, rank, i))
+            destination[destinations++] = i;
+    }
+    const size_t n = o->bytes / sizeof(float);
+    float *send = bench_alloc(n, sizeof *send), *recv = bench_alloc((size_t)sources * n, sizeof *recv);
+    float *want = bench_alloc((size_t)sources * n, sizeof *want);
+    fill(send, n, zeros, (uint64_t)rank + 1);
+    for (int i = 0; i < sources; i++)
+        fill(want + (size_t)i * n, n, zeros, (uint64_t)source[i] + 1);
+    MPI_Comm graph;
+    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, sources, source, weights, destinations, destination, weights,
+                                   MPI_INFO_NULL, 0, &graph);
+    require(pici_comm_mpi(&comm, MPI_COMM_WORLD), NULL);
+    if (o->per_node)
+        require(pici_comm_set_nodes(comm, node_of), comm);
+    for (int i = 0; i < 2; i++) {
+        struct pici_neighbor_opts po = PICI_NEIGHBOR_OPTS_INIT;
+        po.route = i ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
+        require(pici_neighbor_plan_create(&plan[i], comm, sources, source, destinations, destination, &po), comm);
+        require(pici_neighbor_plan_info(plan[i], &info[i]), comm);
+    }
+    for (int i = 0; i < 3; i++)
+        open_common(&common[i], &g, 2 << i, n * sizeof *send);
+    uint64_t wire[CONTESTANTS] = {0};
+    for (int i = -1; i < o->times; i++) /* once to warm up */
+        for (int who = 0; who < CONTESTANTS; who++) {
+            struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
+            struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+            opts.stats = &stats;
+            MPI_Barrier(MPI_COMM_WORLD);
+            const double begin = MPI_Wtime();
+            if (who == MPI_OWN)
+                MPI_Neighbor_allgather(send, (int)n, MPI_FLOAT, recv, (int)n, MPI_FLOAT, graph);
+            else if (who <= HALVING)
+                require(pici_neighbor_all_gather(send, recv, n, PICI_F32, plan[who - DIRECT], &opts), comm);
+            else
+                run_common(&common[who - COMMON_2], n * sizeof *send, (const uint8_t *)send);
+            double took = MPI_Wtime() - begin, slowest;
+            MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+            wire[who] = stats.inter_bytes;
+            for (int k = 0; who > HALVING && k < sources; k++)
+                memcpy(recv + (size_t)k * n, common[who - COMMON_2].have + (size_t)source[k] * n * sizeof *send,
+                       n * sizeof *send);
+            if (sources && memcmp(recv, want, (size_t)sources * n * sizeof *want) != 0) {
+                fprintf(stderr, "neighbor_mpi: rank %d: %s gives other bytes\n", rank, names[who]);
+                MPI_Abort(MPI_COMM_WORLD, 1);
+            }
+            memset(recv, 0, (size_t)sources * n * sizeof *recv);
+            if (i >= 0)
+                t[who][i] = slowest;
+        }
+    MPI_Allreduce(MPI_IN_PLACE, wire, CONTESTANTS, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) {
+        struct schedule_nodes nodes;
+        bench_even_nodes(&nodes, ranks, o->per_node ? o->per_node : 1);
+        const struct neighbor_graph graph_of = {ranks, g.words, g.out, &nodes};
+        struct neighbor_route *route[2] = {pici_neighbor_direct(&graph_of, 0),
+                                           pici_neighbor_halving(&graph_of, 0, 0, 2)};
+        const double bandwidth[2] = {5e9, o->link}, own = median(t[MPI_OWN], o->times);
+        double seconds[CONTESTANTS] = {own};
+        for (int who = 1; who < CONTESTANTS; who++)
+            seconds[who] = median(t[who], o->times);
+        const double least = fmin(seconds[COMMON_2], fmin(seconds[COMMON_4], seconds[COMMON_8]));
+        printf("| %s, %d x %d | %g%% | %.4f | %.2f | %.2f | %.2f | %.4f | %.4f | %llu | %llu |\n", g.name, ranks,
+               o->per_node, zeros, own, own / least, own / seconds[DIRECT], own / seconds[HALVING],
+               pici_neighbor_seconds(route[0], (double)o->bytes, bandwidth),
+               pici_neighbor_seconds(route[1], (double)o->bytes, bandwidth), (unsigned long long)wire[DIRECT],
+               (unsigned long long)wire[HALVING]);
+        fflush(stdout);
+        pici_neighbor_free(route[0]);
+        pici_neighbor_free(route[1]);
+        free((void *)(uintptr_t)nodes.begin);
+    }
+    for (int i = 0; i < 3; i++)
+        close_common(&common[i]);
+    for (int i = 0; i < 2; i++)
+        pici_neighbor_plan_free(plan[i]);
+    pici_comm_free(comm);
+    MPI_Comm_free(&graph);
+    free(source);
+    free(destination);
+    free(node_of);
+    free(weights);
+    free(send);
+    free(recv);
+    free(want);
+    free(g.out);
+}
+
+int main(int argc, char **argv)
+{
+    struct setting o = {1 << 20, 7, 0, 25e6};
+    char usual[] = "0,95", *zeros = usual;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    for (int c; (c = getopt(argc, argv, "b:z:r:p:l:")) != -1;)
+        switch (c) {
+        case 'b': o.bytes = strtoull(optarg, NULL, 10); break;
+        case 'z': zeros = optarg; break;
+        case 'r': o.times = atoi(optarg); break;
+        case 'p': o.per_node = atoi(optarg); break;
+        case 'l': o.link = atof(optarg); break;
+        default: MPI_Finalize(); return 2;
+        }
+    if (o.times < 1 || o.times > MOST_TIMES || o.bytes < 4 || o.bytes > 1 << 28 || o.per_node < 0 || !(o.link > 0)) {
+        fprintf(stderr,
+                "usage: neighbor_mpi [-b BYTES] [-z PERCENT,...] [-r TIMES] [-p PER_NODE] [-l LINK] GRAPH...\n");
+        MPI_Finalize();
+        return 2;
+    }
+    if (rank == 0)
+        printf("| graph, ranks x a node | zeros | MPI, seconds | times as fast: common neighbours | direct | halving | "
+               "model, dense: direct | halving | bytes between nodes: direct | halving |\n"
+               "|---|---|---|---|---|---|---|---|---|---|\n");
+    for (int i = optind; i < argc; i++)
+        for (char *z = zeros, *end;; z = end + 1) {
+            measure(argv[i], strtod(z, &end), &o);
+            if (*end != ',')
+                break;
+        }
+    MPI_Finalize();
+    return 0;
+}
