@@ -745,11 +745,13 @@ figures: $(BUILD)/picitool
 # The golden vectors anew. They are checked in, and change only with the format.
 VECTORS = formats/vectors
 .PHONY: vectors
-vectors: $(BUILD)/genvectors $(BUILD)/gensmall
+vectors: $(BUILD)/genvectors $(BUILD)/gensmall $(BUILD)/genvalues
 	$(BUILD)/genvectors $(VECTORS)
 	$(BUILD)/gensmall $(VECTORS)
+	$(BUILD)/genvalues $(VECTORS)
 
-$(BUILD)/genvectors $(BUILD)/gensmall: $(BUILD)/%: $(call obj,$(wildcard formats/ref*.c)) $(BUILD)/obj/formats/%.o
+$(BUILD)/genvectors $(BUILD)/gensmall $(BUILD)/genvalues: $(BUILD)/%: \
+		$(call obj,$(wildcard formats/ref*.c)) $(BUILD)/obj/formats/%.o
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^
 

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "formats/ref_values.h"
 #include "pici/pici.h"
 
 /* Whether the program is built with a sanitizer, which has a malloc of its own and takes many times as long. */
@@ -144,6 +145,18 @@ struct small_vector {
 
 /* The same for small.txt. */
 int smalls_read(const char *directory, void (*fn)(const struct small_vector *, void *), void *context);
+
+/* Elements, and the arrays of a value codec for them; or arrays alone, which must be refused. Host order. */
+struct value_vector {
+    const char *name;
+    struct ref_values v;
+    uint64_t n, count[REF_VALUES_ARRAYS];
+    const void *src, *result, *array[REF_VALUES_ARRAYS];
+    int refuse;
+};
+
+/* The same for values.txt. */
+int values_read(const char *directory, void (*fn)(const struct value_vector *, void *), void *context);
 
 /* ---- the codec against the reference ---- */
 

@@ -246,3 +246,88 @@ int smalls_read(const char *directory, void (*fn)(const struct small_vector *, v
     free(t.all);
     return word ? -1 : calls;
 }
+
+/* Stored bytes as elements in host order; how many there are. */
+static uint64_t to_host(void *bytes, size_t len, unsigned width)
+{
+    for (uint64_t i = 0; i < len / width; i++)
+        ref_store(bytes, i, width, ref_get((uint8_t *)bytes + i * width, width));
+    return len / width;
+}
+
+static uint64_t number(struct text *t)
+{
+    const char *s = token(t);
+    return s ? strtoull(s, NULL, 10) : 0;
+}
+
+static int is(struct text *t, const char *what)
+{
+    const char *s = token(t);
+    return s && strcmp(s, what) == 0;
+}
+
+int values_read(const char *directory, void (*fn)(const struct value_vector *, void *), void *context)
+{
+    struct text t;
+    struct value_vector c = {.name = ""};
+    uint8_t *src = NULL, *result = NULL, *array[2] = {NULL, NULL};
+    const char *word;
+    int calls = 0;
+    if (!text_open(&t, directory, "values.txt"))
+        return -1;
+    while ((word = token(&t))) {
+        size_t len[2];
+        if (strcmp(word, "case") == 0) {
+            c = (struct value_vector){.name = token(&t)};
+        } else if (strcmp(word, "cast") == 0) {
+            c.v.codec = REF_CAST;
+            c.v.cast = dtype_named(token(&t));
+            c.v.positive = is(&t, "positive");
+        } else if (strcmp(word, "qsgd") == 0) {
+            c.v.codec = REF_QSGD;
+            c.v.bits = (unsigned)number(&t);
+            c.v.l2 = is(&t, "l2");
+            c.v.nearest = is(&t, "nearest");
+            c.v.bucket = (unsigned)number(&t);
+            c.v.seed = number(&t);
+            c.v.first = number(&t);
+            c.v.sequence = number(&t);
+            c.v.phase = (uint32_t)number(&t);
+            c.v.origin = (uint32_t)number(&t);
+        } else if (strcmp(word, "elements") == 0) {
+            c.v.dtype = dtype_named(token(&t));
+            c.n = number(&t);
+            free(src);
+            if (!(src = byte_string(&t, len)) || !ref_width(c.v.dtype) ||
+                to_host(src, len[0], ref_width(c.v.dtype)) != c.n)
+                break;
+            c.src = src;
+        } else if (strcmp(word, "result") == 0) {
+            free(result);
+            if (!(result = byte_string(&t, len)) || to_host(result, len[0], ref_width(c.v.dtype)) != c.n)
+                break;
+            c.result = result;
+        } else { /* arrays, refuse */
+            unsigned width[2];
+            c.refuse = strcmp(word, "refuse") == 0;
+            ref_values_counts(c.count, width, &c.v, c.n);
+            for (int a = 0; a < 2; a++) {
+                free(array[a]);
+                array[a] = byte_string(&t, &len[a]);
+                c.count[a] = array[a] ? to_host(array[a], len[a], width[a]) : 0;
+                c.array[a] = array[a];
+            }
+            if (!array[0] || !array[1])
+                break;
+            fn(&c, context);
+            calls++;
+        }
+    }
+    free(src);
+    free(result);
+    free(array[0]);
+    free(array[1]);
+    free(t.all);
+    return word ? -1 : calls;
+}
