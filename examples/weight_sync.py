@@ -6,8 +6,9 @@
     python examples/weight_sync.py --help            on several hosts: --listen and --connect
 
 The weights are bf16, the trainer's own copy is f32. A step of fine-tuning changes so little that 97 to 99% of the bf16
-weights keep all their bits; the delta has the others. Each server checks a hash of all of its weights after each step.
-For comparison, the same weights then go over the same sockets once more as a whole.
+weights keep all their bits; the delta has the others. It is a small delta, which is coded with the old weights: both
+sides have these. Each server checks a hash of all of its weights after each step. For comparison, the same weights then
+go over the same sockets once more as a whole.
 
 Needs NumPy and pici. The training is made up: each weight moves by about the learning rate, as with Adam.
 """
@@ -58,7 +59,7 @@ def receive(connection, n):
 def serve(address, token, n):
     """Hold n weights, and follow the trainer until it says that this was all."""
     weights = np.zeros(n, np.uint16)
-    longest = {WHOLE: weights.nbytes, DELTA: pici.bound(n, "bf16"), END: 0}  # nothing longer is read
+    longest = {WHOLE: weights.nbytes, DELTA: pici.bound(n, "bf16", small=True), END: 0}  # nothing longer is read
     with socket.create_connection(address, TIMEOUT) as trainer:
         trainer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         trainer.sendall(token)
@@ -121,7 +122,7 @@ def train(connections, n, steps, rate):
         expected = digest(new)
 
         start = time.perf_counter()
-        delta = pici.diff(weights, new, dtype="bf16")
+        delta = pici.diff(weights, new, dtype="bf16", small=True)
         send(connections, DELTA, delta, expected)
         of_delta = time.perf_counter() - start
 

@@ -267,6 +267,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_strerror": (c_char_p, [STATUS]),
     "pici_version": (c_char_p, []),
     "pici_bound": (c_size_t, [ENUM, ENUM, c_uint64]),
+    "pici_diff_small_bound": (c_size_t, [ENUM, ENUM, c_uint64]),
     "pici_writer_open": (STATUS, [POINTER(P), P, P, POINTER(Attr), c_size_t, POINTER(WriterOpts)]),
     "pici_writer_tensor": (STATUS, [P, POINTER(Tensor)]),
     "pici_writer_data": (STATUS, [P, P, c_size_t]),

@@ -141,11 +141,13 @@ def _into(what: int, out: Any, block: Any, dtype: Optional[DTypeLike], threads: 
         raise ValueError(f"an element is {wrong}, which is no bool: pass array.view('u1') for the bytes")
 
 
-def bound(count: int, dtype: DTypeLike = "f32", format: str = "auto") -> int:
-    """The length in bytes of the longest block of `count` elements: room that always suffices for compress(out=)."""
+def bound(count: int, dtype: DTypeLike = "f32", format: str = "auto", *, small: bool = False) -> int:
+    """The length in bytes of the longest block of `count` elements: room that always suffices for compress(out=).
+    small: of the longest small delta."""
     d = named(dtype)
     stored = _abi.u64(d.parts * _abi.u64(count, "count"), "the number of stored elements")
-    length = int(lib.pici_bound(format_code(format), d.code, stored))
+    longest = lib.pici_diff_small_bound if small else lib.pici_bound
+    length = int(longest(format_code(format), d.code, stored))
     if not length:
         raise ValueError(f"count is {count}: no block has so many elements")
     return length

@@ -393,6 +393,7 @@ class Delta(unittest.TestCase):
                 new = base.copy()
                 new.view(np.uint8)[::97] ^= 1
                 delta = pici.diff(base, new, dtype=d.name, small=True)
+                self.assertLessEqual(len(delta), pici.bound(base.size, d.name, small=True))
                 self.assertEqual(delta, pici.diff(base, new, dtype=d.name, small=True, threads=2))
                 dst = base.copy()
                 self.assertIsNone(pici.apply(dst, delta, dtype=d.name))

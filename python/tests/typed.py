@@ -19,6 +19,7 @@ room = bytearray(pici.bound(6))
 
 # Blocks
 assert_type(pici.bound(6, np.float32, "hybrid"), int)
+assert_type(pici.bound(6, "bf16", small=True), int)
 block = pici.compress(x, format="auto", dtype="f32", threads=2, checksum=True, zeros="value")
 assert_type(block, bytes)
 assert_type(pici.compress(x, out=room), memoryview)
