@@ -297,12 +297,13 @@ static void halve(struct planner *p, int depth, struct range r, const int *holde
     }
     const int middle = cut(p->g->nodes, r);
     const struct range a = {r.low, middle}, b = {middle, r.high};
-    int *in_a = malloc(2 * (size_t)ranks * sizeof *in_a), *in_b = in_a + ranks;
+    int *in_a = malloc(2 * (size_t)ranks * sizeof *in_a);
     if (p->failed || !in_a || !grow(p, a, b)) {
         p->failed = 1;
         free(in_a);
         return;
     }
+    int *in_b = in_a + ranks;
     for (int o = 0; o < ranks; o++) {
         in_a[o] = has(a, holder[o]) ? holder[o] : NOBODY;
         in_b[o] = has(b, holder[o]) ? holder[o] : NOBODY;
