@@ -368,7 +368,7 @@ static void small_graphs(void)
 {
     static const uint32_t densities[] = {0, 50000, 100000, 200000, 300000, 500000, 700000, 1000000};
     static struct graph g;
-    const int seeds = getenv("PICI_TEST_FULL") ? 200 : 12;
+    const int seeds = getenv("PICI_TEST_FULL") ? 200 : 8;
     for (int seed = 0; seed < seeds; seed++)
         for (int kind = 0; kind < (int)KINDS; kind++)
             for (int density = 0; density < 8; density++) {
