@@ -381,6 +381,24 @@ done
 [ $before -gt 0 ] && pass || fail "killed: never before it was done"
 echo "killed: before it was done $before times, after that $after times"
 
+# While one folder is exchanged for another, there always is one.
+rm -rf now seen
+cp -r a now
+: >watching
+while [ -e watching ]; do
+    [ -e now ] || : >seen
+done &
+watcher=$!
+for next in d e a d e a d e a d; do
+    rm -rf x.pici
+    "$tool" compress -q -o x.pici $next
+    expect 0 "exchange" "$tool" decompress --force -o now x.pici
+done
+rm watching
+wait $watcher
+absent "no folder while it is exchanged" seen
+alike "exchanged" d now
+
 # A signal that can be caught leaves nothing behind.
 i=0
 while [ $i -lt 10 ]; do

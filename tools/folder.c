@@ -47,7 +47,8 @@ static int add(struct folder *f, const char *name, uint64_t bytes)
     char *const copy = strdup(name);
     if (!copy)
         return tool_nomem(f->path, "the list of files");
-    f->entry[f->entries++] = (struct folder_entry){copy, bytes};
+    f->entry[f->entries].name = copy;
+    f->entry[f->entries++].bytes = bytes;
     return TOOL_OK;
 }
 
@@ -234,7 +235,7 @@ int folder_check(const struct folder *f, struct tensors *open)
     uint64_t bytes = 0;
     int status = seen ? TOOL_OK : tool_nomem(f->path, "the list of tensors");
     for (size_t i = 0; status == TOOL_OK && i < f->index.shards; i++) {
-        struct tensors one, *const t = open ? &open[i] : &one;
+        struct tensors one = {.n = 0}, *const t = open ? &open[i] : &one;
         char *const path = folder_path(f->path, f->index.shard[i], "");
         status = path ? tensors_open(t, path, &o) : TOOL_BAD;
         if (status == TOOL_OK) {

@@ -55,18 +55,17 @@ static void tell(const struct folder_make *m, const char *out, struct results *s
 int folder_make(struct folder_make *m, const char *out, struct results *sum)
 {
     struct outfolder to;
-    struct tool_options each = *m->o;
     size_t large = 0;
+    m->each = *m->o;
     for (size_t i = 0; i < m->list.files; i++)
         large += m->list.file[i].kind == FOLDER_SHARD;
-    const unsigned at_a_time = jobs_at_a_time(large, tool_threads(m->o->threads), &each.threads);
+    const unsigned at_a_time = jobs_at_a_time(large, tool_threads(m->o->threads), &m->each.threads);
     if (folder_same(out, m->from->path))
         return tool_usage(out, "is the input");
     int status = outfolder_open(&to, out, m->mode ? m->mode : m->from->mode, m->o->force || m->in_place);
     if (status)
         return status;
     const double start = term_now(); /* a question may have been asked before */
-    m->o = &each;
     m->to = to.path;
     progress_all_start(m->from->path, folder_original_bytes(m->from));
     status = jobs_run(m->list.files, at_a_time, false, make_one, m);

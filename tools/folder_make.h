@@ -9,7 +9,8 @@
 
 struct folder_make {
     const struct folder *from;
-    const struct tool_options *o;                           /* its threads: of one file */
+    const struct tool_options *o;
+    struct tool_options each;                               /* set: o, with the threads for one file */
     struct folder_list list;                                /* of the files that are made; file is the caller's */
     const char *to;                                         /* set: the temporary folder */
     bool with_list;                                         /* write the list too */

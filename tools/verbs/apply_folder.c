@@ -66,14 +66,14 @@ static int make_shard(struct folder_make *m, struct folder_file *f, struct readi
         status = output_open_from(&out, to, NULL, fd, shards + 1, false);
     }
     if (status == TOOL_OK) {
-        if (!m->o->no_sparse)
+        if (!m->each.no_sparse)
             output_sparse(&out);
-        out.limit = limit_of(m->o, r->in->bytes, 2 * j->base.bytes);
+        out.limit = limit_of(&m->each, r->in->bytes, 2 * j->base.bytes);
         output_hash(&out);
         status = output_claim(&out, r->in->name, info.bytes);
     }
     if (status == TOOL_OK)
-        status = j->apply(&out, base, deltas, r->in->name, info.bytes, m->o);
+        status = j->apply(&out, base, deltas, r->in->name, info.bytes, &m->each);
     const struct folder_sum sum = folder_output_sum(&out);
     if (status == TOOL_OK)
         status = folder_match(r->in->name, &sum, &f->original);
@@ -93,7 +93,7 @@ static int apply_shard(struct folder_make *m, struct folder_file *f, const char 
     int status = input_open(&in, from);
     if (status)
         return status;
-    status = in.regular ? reading_open(&r, &in, m->o->threads, true)
+    status = in.regular ? reading_open(&r, &in, m->each.threads, true)
                         : tool_bad(from, "empty, or not a file that can be read at random");
     if (status == TOOL_OK)
         status = make_shard(m, f, &r, to);

@@ -135,7 +135,7 @@ static int compress_file(const char *path, const char *out, const struct tool_op
 /* Makes a file of a compressed folder. */
 static int compress_part(struct folder_make *m, struct folder_file *f)
 {
-    struct tool_options o = *m->o;
+    struct tool_options o = m->each;
     const bool shard = f->kind == FOLDER_SHARD;
     char *const from = folder_path(m->from->path, f->name, "");
     char *const to = folder_path(m->to, f->name, shard ? FOLDER_EXTENSION : "");

@@ -149,7 +149,7 @@ static int decompress_file(const char *path, const char *out_path, const struct 
 /* Restores a file of a compressed folder. */
 static int decompress_part(struct folder_make *m, struct folder_file *f)
 {
-    struct tool_options o = *m->o;
+    struct tool_options o = m->each;
     const bool shard = f->kind == FOLDER_SHARD;
     char *const from = folder_path(m->from->path, f->name, shard ? FOLDER_EXTENSION : "");
     char *const to = folder_path(m->to, f->name, "");

@@ -52,9 +52,9 @@ static int diff_shard(struct folder_make *m, struct folder_file *f, const char *
     if (status == TOOL_OK)
         status = output_open_from(&out, to, NULL, fd, shards + 1, false);
     if (status == TOOL_OK) {
-        out.limit = limit_of(m->o, f->original.bytes + j->base.bytes, 0);
+        out.limit = limit_of(&m->each, f->original.bytes + j->base.bytes, 0);
         output_hash(&out);
-        status = j->make(&out, from, next, f->name, f->original.bytes, m->o);
+        status = j->make(&out, from, next, f->name, f->original.bytes, &m->each);
     }
     if (status == TOOL_OK)
         status = output_commit(&out);
