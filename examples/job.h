@@ -12,8 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <pici/coll.h>
+
 #include "libsvm.h"
 #include "model.h"
+
+enum { MAX_RUNS = 12 };
+
+/* What a training run sends. */
+struct contestant {
+    char name[24];
+    bool topk;  /* the largest elements of a gradient; the rest, and what is rounded off, waits */
+    bool dense; /* dense messages only */
+    enum pici_format format;
+    struct pici_values values;
+};
 
 struct options {
     bool network, shard;
@@ -22,6 +35,10 @@ struct options {
     uint64_t seed;
     const char *path;    /* file of examples; NULL: generate data */
     const char *weights; /* file to write; or NULL */
+    bool lossy;          /* runs send different things, so their results differ */
+    int runs;
+    struct contestant run[MAX_RUNS];
+    const char *curves; /* file to write; or NULL */
 };
 
 /* Shared by all ranks, which only read it. */

@@ -2,7 +2,8 @@
  *
  * Data-parallel training, done four times: with dense collectives, with sparse ones in the format that the library or
  * the environment chooses, and with those of the formats pici and hybrid. Prints the loss curves, which agree bit for
- * bit, and the cost of each.
+ * bit, and the cost of each. With --values it compares what differs instead: the whole gradient, its largest elements,
+ * and value codecs; prints what each run costs and how well it learns, and draws the curves.
  *     train --help
  * Ranks are threads, or the processes of pici-run, over sockets (pici-run -n 4 train); if built with PICI_EXAMPLE_MPI
  * (make mpi-examples), they are the processes of mpirun. Exits with status 1 if the runs disagree. */
@@ -24,6 +25,7 @@
 #include <pici/socket.h>
 #endif
 
+#include "curves.h"
 #include "model.h"
 #include "train_job.h"
 
@@ -37,8 +39,7 @@ struct row {
     uint64_t sent;                /* bytes sent so far by all ranks */
 };
 
-enum { DENSE, SPARSE, PICI, HYBRID, RUNS };
-static const char *const run_names[RUNS] = {"dense", "sparse", "pici", "hybrid"};
+enum { DENSE, SPARSE, PICI, HYBRID }; /* numbers of runs, unless these are lossy */
 
 /* A training run. */
 struct run {
@@ -61,7 +62,7 @@ struct rank {
     float *w, *g;   /* [n] weights; the gradient, which becomes the update */
     float *squares; /* [n, or share] sum of the squares of all gradients so far */
     float *pending; /* [n] the part of the gradients that was not sent yet */
-    struct run run[RUNS];
+    struct run run[MAX_RUNS];
     double coll_s; /* seconds in collectives */
     struct pici_coll_stats total;
     char why[512]; /* message of a failure; "" if there is none */
@@ -122,6 +123,15 @@ static bool keep_largest(struct rank *r)
     opts.density = r->job->o.keep / 100;
     const enum pici_status s = pici_topk(r->g, &kept, r->pending, NULL, r->g, r->job->model.weights, PICI_F32, &opts);
     return s == PICI_OK || failed(r, "selecting the largest elements", s);
+}
+
+/* Send what was rounded off before, too. */
+static void add_pending(struct rank *r)
+{
+    for (size_t i = 0; i < r->job->n; i++) {
+        r->g[i] += r->pending[i];
+        r->pending[i] = 0;
+    }
 }
 
 /* Adagrad, in place: g becomes the update, which is subtracted from the weights. +0 stays +0; -0 has a bit set and
@@ -190,23 +200,27 @@ static bool train_step(struct rank *r, struct run *run, int step)
     const struct job *const j = r->job;
     const size_t first = j->o.shard ? (size_t)pici_comm_rank(r->comm) * j->share : 0;
     const size_t n = j->o.shard ? j->share : j->n;
+    const struct contestant *const c = &j->o.run[run - r->run];
+    const bool rounds = c->values.codec != PICI_VALUES_EXACT;
     struct row *const row = step % ((j->o.steps + REPORTS - 1) / REPORTS) == 0 ? &run->row[run->rows++] : NULL;
 
     memset(r->g, 0, j->n * sizeof *r->g);
     double loss = learn(r, step, r->g);
-    if (r->pending && !keep_largest(r))
+    if (c->topk && !keep_largest(r))
         return false;
+    if (rounds && !c->topk)
+        add_pending(r);
     if (row)
         row->own = nonzeros(r->g, j->n);
 
     struct pici_coll_stats stats = PICI_COLL_STATS_INIT, gather = PICI_COLL_STATS_INIT;
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
     opts.stats = &stats;
-    if (run == &r->run[PICI])
-        opts.format = PICI_PICI;
-    if (run == &r->run[HYBRID])
-        opts.format = PICI_HYBRID;
-    if (run == &r->run[DENSE])
+    struct pici_values values = c->values;
+    values.residual = r->pending; /* to which what is rounded off is added */
+    opts.values = rounds ? &values : NULL;
+    opts.format = c->format;
+    if (c->dense)
         opts.inter_threshold = opts.intra_threshold = opts.ag_threshold = 1;
     struct pici_request *sum = NULL, *mean = NULL;
     double begin = seconds();
@@ -333,7 +347,7 @@ static void rank_free(struct rank *r)
     free(r->g);
     free(r->squares);
     free(r->pending);
-    for (int k = 0; k < RUNS; k++)
+    for (int k = 0; k < MAX_RUNS; k++)
         free(r->run[k].loss);
     pici_comm_free(r->comm);
 }
@@ -343,19 +357,19 @@ static void *run_rank(void *argument)
 {
     struct rank *const r = argument;
     const struct job *const j = r->job;
-    const bool largest = j->o.keep < 100;
+    const bool waits = j->o.keep < 100 || j->o.lossy;
     r->w = calloc(j->n, sizeof *r->w);
     r->g = calloc(j->n, sizeof *r->g);
     r->squares = calloc(j->o.shard ? j->share : j->n, sizeof *r->squares);
-    r->pending = largest ? calloc(j->n, sizeof *r->pending) : NULL;
-    bool memory = model_place_init(&r->place, &j->model) && r->w && r->g && r->squares && (!largest || r->pending);
-    for (int k = 0; k < RUNS; k++)
+    r->pending = waits ? calloc(j->n, sizeof *r->pending) : NULL;
+    bool memory = model_place_init(&r->place, &j->model) && r->w && r->g && r->squares && (!waits || r->pending);
+    for (int k = 0; k < j->o.runs; k++)
         memory = (r->run[k].loss = calloc((size_t)j->o.steps, sizeof(double))) && memory;
     const enum pici_status s = agree(r->comm, memory ? PICI_OK : PICI_E_NOMEM);
     if (s != PICI_OK)
         failed(r, "beginning", s);
     else
-        for (int k = 0; k < RUNS && train(r, &r->run[k]); k++)
+        for (int k = 0; k < j->o.runs && train(r, &r->run[k]); k++)
             ;
     pici_comm_free(r->comm); /* now, so that no rank waits for one that failed alone */
     r->comm = NULL;
@@ -385,7 +399,9 @@ static void print_heading(const struct job *j)
         printf("Logistic regression on products of up to %d features: %zu weights, %.2f MiB.\n", o->order,
                j->model.weights, mib(4 * j->n));
     printf("%d ranks (%s), %d examples a rank and step. ", o->ranks, ranks_are, o->batch);
-    if (o->keep < 100)
+    if (o->lossy)
+        printf("topk: of a gradient, the largest %g%%.\nWhat is not sent or is rounded off waits.\n", o->keep);
+    else if (o->keep < 100)
         printf("A rank sends the largest %g%% of its gradient; the rest waits.\n", o->keep);
     else
         printf("A rank sends its whole gradient.\n");
@@ -407,7 +423,7 @@ static bool same_run(const struct job *j, const struct run *a, const struct run 
 }
 
 /* Print rank 0's tables of all runs. Returns true if the runs agree. */
-static bool print_table(const struct job *j, const struct run run[RUNS])
+static bool print_table(const struct job *j, const struct run *run)
 {
     const struct run *const dense = &run[DENSE], *const sparse = &run[SPARSE];
     const struct run *const pici = &run[PICI], *const hybrid = &run[HYBRID];
@@ -426,10 +442,10 @@ static bool print_table(const struct job *j, const struct run run[RUNS])
     printf("\n           held-out         MiB   %% of          blocks sent           seconds\n"
            "           loss  right     sent  dense  dense  pici   coo hybrid    coll.   all\n");
     const uint64_t whole = dense->row[dense->rows - 1].sent;
-    for (int k = 0; k < RUNS; k++) {
+    for (int k = 0; k < j->o.runs; k++) {
         const struct run *const x = &run[k];
         const uint64_t sent = x->row[x->rows - 1].sent;
-        printf("  %-6s %.5f %6.2f%% %7.2f %6.1f %6llu %5llu %5llu %6llu  %6.2f %6.2f\n", run_names[k], x->held_loss,
+        printf("  %-6s %.5f %6.2f%% %7.2f %6.1f %6llu %5llu %5llu %6llu  %6.2f %6.2f\n", j->o.run[k].name, x->held_loss,
                100 * x->held_right, mib(sent), whole ? 100 * (double)sent / (double)whole : 100.0,
                (unsigned long long)x->sends[PICI_DENSE], (unsigned long long)x->sends[PICI_PICI],
                (unsigned long long)x->sends[PICI_COO], (unsigned long long)x->sends[PICI_HYBRID], x->seconds_coll,
@@ -437,10 +453,33 @@ static bool print_table(const struct job *j, const struct run run[RUNS])
     }
     printf("\n  %s: %d losses, and weights of %d ranks", same ? "The same bit for bit" : "NOT THE SAME", j->o.steps,
            j->o.ranks);
-    for (int k = 0; k < (same ? 1 : RUNS); k++)
+    for (int k = 0; k < (same ? 1 : j->o.runs); k++)
         printf("%s %016llx", k ? "," : "", (unsigned long long)run[k].digest);
     printf("\n");
     return same;
+}
+
+/* Print rank 0's table of runs that differ, and draw their curves. False: the file cannot be written. */
+static bool print_lossy(const struct job *j, const struct run *run)
+{
+    struct curve curve[MAX_RUNS];
+    char note[MAX_RUNS][64];
+    printf("                   held-out             MiB    %% of     seconds\n"
+           "                   loss   right        sent   dense   coll.    all\n");
+    const uint64_t whole = run[DENSE].row[run[DENSE].rows - 1].sent;
+    for (int k = 0; k < j->o.runs; k++) {
+        const struct run *const x = &run[k];
+        const uint64_t sent = x->row[x->rows - 1].sent;
+        printf("  %-12s %.5f %6.2f%% %11.2f %7.2f  %6.2f %6.2f\n", j->o.run[k].name, x->held_loss, 100 * x->held_right,
+               mib(sent), whole ? 100 * (double)sent / (double)whole : 100.0, x->seconds_coll, x->seconds);
+        snprintf(note[k], sizeof note[k], "%.2f%% right, %.2f MiB, %.2f s", 100 * x->held_right, mib(sent), x->seconds);
+        curve[k] = (struct curve){j->o.run[k].name, note[k], x->loss};
+    }
+    printf("\n  All %d ranks have the same weights after each run.\n", j->o.ranks);
+    if (!j->o.curves || curves_write(j->o.curves, "Loss of the batch, by what is sent", curve, j->o.runs, j->o.steps))
+        return true;
+    complain("%s: %s", j->o.curves, strerror(errno));
+    return false;
 }
 
 /* ---- ranks */
@@ -459,7 +498,7 @@ static bool write_weights(const char *path, const float *w, size_t n)
 static int report(const struct job *j, const struct rank *r)
 {
     print_heading(j);
-    const bool same = print_table(j, r->run);
+    const bool same = j->o.lossy ? print_lossy(j, r->run) : print_table(j, r->run);
     if (fflush(stdout) || ferror(stdout)) {
         complain("standard output: %s", strerror(errno));
         return 1;

@@ -21,6 +21,11 @@ static void usage(FILE *to)
                 "  -u, --hidden N        network: hidden units (default 1024)\n"
                 "  -k, --keep PERCENT    send the largest of the gradient, keep the rest for later\n"
                 "                        (default: 100 for logistic, 1 for network)\n"
+                "      --topk PERCENT    the same\n"
+                "      --values LIST     compare instead: the whole gradient, its largest elements, and\n"
+                "                        each of these value codecs alone and with the largest: q2, q4,\n"
+                "                        q8, bf16, f16\n"
+                "      --curves FILE     draw the loss of all runs into this file, as SVG\n"
                 "  -S, --shard           reduce-scatter, update a share on each rank, all-gather\n"
                 "  -s, --steps N         (default 100)\n"
                 "  -b, --batch N         examples a rank and step (default 64)\n"
@@ -51,14 +56,85 @@ static bool parse_int(const char *text, int least, int most, int *number)
     return true;
 }
 
+static struct contestant *add_run(struct options *o, const char *name, bool topk, enum pici_format format)
+{
+    const struct pici_values exact = PICI_VALUES_INIT;
+    struct contestant *const c = &o->run[o->runs++];
+    *c = (struct contestant){.topk = topk, .format = format, .values = exact};
+    snprintf(c->name, sizeof c->name, "%s", name);
+    return c;
+}
+
+/* The codecs in a list of names; values[] has room for four. Returns how many, 0 if one is not known. */
+static int parse_values(const char *list, struct pici_values *values, char (*name)[8])
+{
+    static const struct {
+        const char *name;
+        enum pici_value_codec codec;
+        int bits;
+        enum pici_dtype cast;
+    } known[] = {{"q2", PICI_VALUES_QSGD, 2, PICI_F32},
+                 {"q4", PICI_VALUES_QSGD, 4, PICI_F32},
+                 {"q8", PICI_VALUES_QSGD, 8, PICI_F32},
+                 {"bf16", PICI_VALUES_CAST, 0, PICI_BF16},
+                 {"f16", PICI_VALUES_CAST, 0, PICI_F16}};
+    const struct pici_values exact = PICI_VALUES_INIT;
+    int n = 0;
+    for (const char *word = list; word; n++) {
+        const size_t len = strcspn(word, ",");
+        size_t i = 0, all = sizeof known / sizeof *known;
+        while (i < all && !(strlen(known[i].name) == len && strncmp(known[i].name, word, len) == 0))
+            i++;
+        if (i == all || n == 4)
+            return 0;
+        values[n] = exact;
+        values[n].codec = known[i].codec;
+        values[n].bits = known[i].bits;
+        values[n].cast = known[i].cast;
+        snprintf(name[n], sizeof name[n], "%s", known[i].name);
+        word = word[len] ? word + len + 1 : NULL;
+    }
+    return n;
+}
+
+/* What is compared: the same with other messages, or with --values other messages. */
+static bool choose_runs(struct options *o, const char *list)
+{
+    struct pici_values values[4];
+    char name[4][8];
+    const bool topk = o->keep < 100;
+    o->lossy = list != NULL;
+    add_run(o, "dense", topk && !o->lossy, PICI_AUTO)->dense = true;
+    if (!list) {
+        add_run(o, "sparse", topk, PICI_AUTO);
+        add_run(o, "pici", topk, PICI_PICI);
+        add_run(o, "hybrid", topk, PICI_HYBRID);
+        return true;
+    }
+    const int n = parse_values(list, values, name);
+    if (topk)
+        add_run(o, "topk", true, PICI_AUTO);
+    for (int with = 0; with <= topk; with++)
+        for (int i = 0; i < n; i++) {
+            char both[16];
+            snprintf(both, sizeof both, "%s%.7s", with ? "topk+" : "", name[i]);
+            add_run(o, both, with, PICI_AUTO)->values = values[i];
+        }
+    return n > 0 && !o->shard;
+}
+
 /* Parse the command line into *o. Returns -1, or the exit status if the program ends here. */
 static int parse_options(int argc, char **argv, struct options *o)
 {
-    enum { SEED = 256 };
+    enum { SEED = 256, VALUES, CURVES };
+    const char *values = NULL;
     static const struct option names[] = {{"model", required_argument, NULL, 'm'},
                                           {"order", required_argument, NULL, 'o'},
                                           {"hidden", required_argument, NULL, 'u'},
                                           {"keep", required_argument, NULL, 'k'},
+                                          {"topk", required_argument, NULL, 'k'},
+                                          {"values", required_argument, NULL, VALUES},
+                                          {"curves", required_argument, NULL, CURVES},
                                           {"shard", no_argument, NULL, 'S'},
                                           {"steps", required_argument, NULL, 's'},
                                           {"batch", required_argument, NULL, 'b'},
@@ -70,7 +146,8 @@ static int parse_options(int argc, char **argv, struct options *o)
                                           {NULL, 0, NULL, 0}};
     const int ranks = o->ranks;
     int seed;
-    *o = (struct options){false, false, ranks ? ranks : 4, 100, 64, 1024, 3, 0.01, 0, 1, NULL, NULL};
+    *o = (struct options){
+        .ranks = ranks ? ranks : 4, .steps = 100, .batch = 64, .hidden = 1024, .order = 3, .rate = 0.01, .seed = 1};
     opterr = own_rank == 0;
     for (int c; (c = getopt_long(argc, argv, "m:o:u:k:Ss:b:r:t:w:h", names, NULL)) != -1;) {
         bool ok = true;
@@ -88,6 +165,8 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 'r': ok = parse_number(optarg, 0, 1000, &o->rate); break;
         case 't': ok = ranks == 0 && parse_int(optarg, 1, MAX_RANKS, &o->ranks); break;
         case 'w': o->weights = optarg; break;
+        case VALUES: values = optarg; break;
+        case CURVES: o->curves = optarg; break;
         case SEED:
             ok = parse_int(optarg, 0, INT32_MAX, &seed);
             o->seed = ok ? (uint64_t)seed : 0;
@@ -102,7 +181,12 @@ static int parse_options(int argc, char **argv, struct options *o)
         }
     }
     if (o->keep == 0)
-        o->keep = o->network ? 1 : 100;
+        o->keep = o->network || values ? 1 : 100;
+    if (!choose_runs(o, values)) {
+        if (own_rank == 0)
+            complain("%s: not a list of value codecs, or with --shard (train --help)", values);
+        return 2;
+    }
     if (optind < argc)
         o->path = argv[optind++];
     if (optind < argc) {

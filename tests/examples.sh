@@ -107,6 +107,29 @@ awk 'BEGIN { for (i = 0; i < 60; i++) print i % 2, "1:3e38 2:3e38" }' >"$tmp/div
 run 1 "a loss that is not finite" "$build/train" "$tmp/diverges"
 says "a loss that is not finite" 'not finite' "$tmp/err"
 
+# Value codecs: what is sent differs, and all ranks have the same weights.
+lossy='-s 20 -b 16 -m network -u 64 --topk 1 --values q4,bf16'
+# shellcheck disable=SC2086 # a list of words
+run 0 "train with value codecs" "$build/train" $lossy --curves "$tmp/curves.svg"
+says "train with value codecs" 'All 4 ranks have the same weights after each run' "$tmp/out"
+for name in dense topk q4 bf16 'topk[+]q4' 'topk[+]bf16'; do
+    says "train with value codecs" "^  $name  *0\.[0-9]* " "$tmp/out"
+    says "the curves of training" ">$name: [0-9.]*% right, " "$tmp/curves.svg"
+done
+if awk '$1 == "q4" && NF > 6 { fewer = $5 < 20 } END { exit !fewer }' "$tmp/out"; then
+    passed=$((passed + 1))
+else
+    failed=$((failed + 1))
+    echo "FAIL values of 4 bits take a fifth of the bytes or more"
+fi
+# shellcheck disable=SC2086
+run 0 "processes with value codecs" "$build/pici-run" -n 4 "$build/train" $lossy
+says "processes with value codecs" 'All 4 ranks have the same weights after each run' "$tmp/out"
+for bad in 'q3' 'q4,' '' 'q4,q8,q2,bf16,f16' 'q4 -S'; do
+    # shellcheck disable=SC2086
+    run 2 "train --values $bad" "$build/train" -s 1 --values $bad
+done
+
 # Fine-tuning, with a second process and, where there is one, zstd
 run 0 "finetune" "$build/finetune" -s 3 -u 64
 says "finetune" 'The other process had the very bytes after each of 3 steps' "$tmp/out"
