@@ -181,7 +181,8 @@ void values_rank_make(struct values_rank *k, const struct values_case *c, int ra
     const uint64_t room = k->sends > k->receives ? k->sends : k->receives, own = (uint64_t)rank * c->count * width;
     k->recv = array(c, room);
     memset(k->recv, 0xa5, (size_t)room * width);
-    k->send = c->in_place ? k->recv + (c->collective == PICI_ALL_GATHER ? own : 0) : array(c, k->sends);
+    k->apart = c->in_place ? NULL : array(c, k->sends);
+    k->send = c->in_place ? k->recv + (c->collective == PICI_ALL_GATHER ? own : 0) : k->apart;
     fill(k->send, c, k->sends, rank);
     if (!c->residual)
         return;
@@ -219,8 +220,7 @@ enum pici_status values_rank_call(struct values_rank *k, const struct values_cas
 
 void values_rank_free(struct values_rank *k)
 {
-    if (k->send < k->recv || !k->recv || k->send >= k->recv + 1 + k->receives * 8)
-        free(k->send);
+    free(k->apart);
     free(k->recv);
     free(k->residual);
     free(k->before);
