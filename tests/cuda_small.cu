@@ -9,7 +9,20 @@ extern "C" {
 #include "small_util.h"
 }
 
-static bool huge; /* elements: the emulator then looks for no races */
+/* Let the emulator look for races, or not: not in large inputs. */
+#ifdef PICI_DEVICE_HW
+static bool large;
+static void watch(bool on)
+{
+    emu::watch_races(on && !large);
+}
+#else
+static void watch(bool on)
+{
+    (void)on;
+}
+#endif
+
 static const enum pici_format formats[] = {PICI_PICI, PICI_HYBRID, PICI_DENSE, PICI_COO};
 
 /* The elements of one case, and their delta by the host. */
@@ -103,9 +116,7 @@ static void check_apply(const struct sample &s, const std::vector<uint8_t> &delt
 
 static void check_damaged(const struct sample &s, unsigned times)
 {
-#ifdef PICI_DEVICE_HW
-    emu::watch_races(!huge && s.format != PICI_COO); /* positions that are not in order may be the same */
-#endif
+    watch(s.format != PICI_COO); /* positions that are not in order may be the same */
     for (unsigned i = 0; i < times; i++) {
         std::vector<uint8_t> delta = s.delta;
         for (uint64_t k = 1 + rng_below(&rng, 2); k; k--) {
@@ -116,9 +127,7 @@ static void check_damaged(const struct sample &s, unsigned times)
             delta.resize((size_t)rng_below(&rng, delta.size()));
         check_apply(s, delta, 1, i & 1, "damaged");
     }
-#ifdef PICI_DEVICE_HW
-    emu::watch_races(!huge);
-#endif
+    watch(true);
 }
 
 /* Chunks of all sorts, of one length each. */
@@ -213,10 +222,10 @@ int main(int argc, char **argv)
 #endif
     small_ones();
     arguments();
-    huge = true;
 #ifdef PICI_DEVICE_HW
-    emu::watch_races(false);
+    large = true;
 #endif
+    watch(false);
     several();
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;
