@@ -39,7 +39,8 @@ CMAKEDIR = $(LIBDIR)/cmake/pici
 DESTDIR =
 
 CFLAGS ?= -O2 -g
-CPU_CFLAGS = -O3
+# GCC unrolls loops for s390x at -O3, and then takes minutes and gigabytes for the kernels.
+CPU_CFLAGS := $(if $(filter s390x-%,$(shell $(CC) -dumpmachine 2>/dev/null)),-O2,-O3)
 SANITIZE =
 WERROR =
 FUZZ_CC = clang
@@ -54,6 +55,9 @@ endif
 ifndef ZLIB
 ZLIB := $(or $(call have,zlib),0)
 endif
+
+# The value codec ZFP, over libzfp, which also needs OpenMP's library: only if asked for.
+ZFP = 0
 
 VERSION := $(shell sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)
 SOVERSION = 0
@@ -77,6 +81,11 @@ LIBS =
 ifeq ($(ZSTD),1)
 override CPPFLAGS += -DPICI_HAVE_ZSTD $(shell $(PKG_CONFIG) --cflags libzstd)
 LIBS += $(shell $(PKG_CONFIG) --libs libzstd)
+endif
+
+ifeq ($(ZFP),1)
+$(BUILD)/obj/lib/values/zfp.o: override CPPFLAGS += -DPICI_HAVE_ZFP
+LIBS += -lzfp
 endif
 
 # For the tool, not for the library: deflated .npz files and pictures.
@@ -830,6 +839,7 @@ $(BUILD)/man/picitool-%.1: tools/picitool.1 tools/dev/verb-man
 # A line of shell that writes a .pc file: library, description, what it requires, and requires when linked statically.
 pc = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 	-e 's|@NAME@|$(1)|; s|@DESCRIPTION@|$(2)|; s|@REQUIRES@|$(3)|; s|@PRIVATE@|$(4)|' \
+	-e 's|@LIBS_PRIVATE@|$(if $(filter pici,$(1)),$(if $(filter 1,$(ZFP)), -lzfp))|' \
 	pici.pc.in >$(DESTDIR)$(PKGCONFIGDIR)/$(1).pc && chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/$(1).pc
 
 # The same for a file of find_package. It finds the headers from its own place.
@@ -974,4 +984,4 @@ endif
 ## make clean
 ##
 ## Variables: BUILD=dir CC= CFLAGS= LDFLAGS= CPU_CFLAGS= (for lib/cpu) SANITIZE=address,undefined WERROR=1
-##            ZSTD=0 ZLIB=0 V=1
+##            ZSTD=0 ZLIB=0 ZFP=1 V=1

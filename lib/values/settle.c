@@ -4,7 +4,8 @@
 #include "sized.h"
 #include "values/values.h"
 
-static const struct pici_codec *const codecs[] = {&pici_codec_exact, &pici_codec_cast, &pici_codec_qsgd};
+static const struct pici_codec *const codecs[] = {&pici_codec_exact, &pici_codec_cast, &pici_codec_qsgd,
+                                                  &pici_codec_zfp};
 
 enum pici_status pici_values_settle(struct values *v, const struct pici_values *asked, enum pici_dtype dtype,
                                     enum pici_op op)

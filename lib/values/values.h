@@ -76,7 +76,7 @@ struct pici_codec {
                               const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS]);
 };
 
-extern const struct pici_codec pici_codec_exact, pici_codec_cast, pici_codec_qsgd;
+extern const struct pici_codec pici_codec_exact, pici_codec_cast, pici_codec_qsgd, pici_codec_zfp;
 
 /* The codec and the parameters of a call with elements of this dtype. asked: the caller's, or NULL for exact; only as
  * much is read of it as its size says. PICI_E_ARG, PICI_E_UNSUPPORTED: as pici/coll.h says, and *v is exact. */
