@@ -634,6 +634,18 @@ bench-coll: $(BUILD)/bench_coll
 bench-net: $(BUILD)/bench_coll
 	@bench/net with 4 200mbit bench/coll-net $(BUILD) $(BENCH_ARGS)
 
+# Collectives of an MPI program that knows nothing of pici, beside MPI's own. Minutes.
+$(MPIDIR)/bench_pmpi: $(MPIDIR)/obj/bench/pmpi.o
+	$(say) LD $@
+	$(Q)$(MPI_LINK) -o $@ $^
+
+.PHONY: bench-pmpi bench-pmpi-program
+bench-pmpi-program: $(A)
+	$(Q)$(MAKE) MPICC=mpicc.openmpi MPIDIR=$(BUILD)/bench-mpi pmpi $(BUILD)/bench-mpi/bench_pmpi
+
+bench-pmpi: bench-pmpi-program
+	@bench/net with 4 200mbit bench/pmpi $(BUILD) $(BENCH_ARGS)
+
 # Bytes that each algorithm sends, counted among threads.
 .PHONY: bench-volume bench-algorithms
 bench-volume: $(BUILD)/bench_coll
@@ -739,6 +751,11 @@ check-torch: all
 check-torch-own: all
 	@$(TEST_ENV) TORCH_PYTHON='$(or $(TORCH_PYTHON),python3)' TORCH_TESTS='$(TORCH_TESTS)' tests/torch.sh own || \
 		[ $$? = 77 ]
+
+# mpi4py's own tests, with all that can be pici's forced to be. Installs mpi4py in a folder of its own.
+.PHONY: check-mpi4py
+check-mpi4py: $(A)
+	@$(TEST_ENV) PYTHON='$(or $(PYTHON),python3)' tests/mpi4py '$(BUILD)' || [ $$? = 77 ]
 
 check-portable:
 	@MAKE='$(MAKE)' tests/portable $(BUILD)/portable
@@ -952,6 +969,7 @@ endif
 ## make check-python    the Python package (python/), as a wheel; a part of check
 ## make check-torch     pici.torch, by TORCH_PYTHON=python3, an interpreter that has torch; not a part of check
 ## make check-torch-own torch's own tests of torch.distributed, over the backend pici; needs expecttest too (minutes)
+## make check-mpi4py    mpi4py's own tests over pici; installs mpi4py from the network in $(BUILD) (minutes)
 ## make check-full      every ISA level, sanitizers, corpora and the next two too
 ## make check-portable  plain tests for aarch64, s390x (big-endian) and i686, under qemu
 ## make check-scale     collectives among 16 ranks of simulated networks (SimGrid's smpicc)
@@ -960,6 +978,7 @@ endif
 ## make bench           throughput beside memcpy; bench-peers: and beside other compressors
 ## make bench-delta     deltas: in memory beside memcpy, of files beside reading them
 ## make bench-coll      collectives among threads; bench-net: beside Open MPI's, on rate-limited hosts (root, 30 min)
+## make bench-pmpi      MPI programs as they are, beside the best that Open MPI has (root, 10 min)
 ## make bench-torch     training by torch on rate-limited hosts, seconds to accuracy (root, 25 min; TORCH_PYTHON=)
 ## make bench-volume    bytes that each algorithm sends; bench-algorithms: all on rate-limited hosts (root, an hour)
 ## make bench-scale     collectives on simulated networks: RANKS=64 KINDS='switch fat-tree dragonfly uneven'

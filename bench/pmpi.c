@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Seconds of MPI collectives, in a program that knows nothing of pici; by bench/pmpi, with and without the preloaded
+ * library.
+ *   mpirun -n 4 bench_pmpi FUNCTION DENSITY,... BYTES,...
+ * FUNCTION: allreduce, reduce_scatter_block or allgather. BYTES: of the vector of all ranks, of floats, of which each
+ * rank has a share DENSITY that is not zero, at positions of its own. A line for each: function, density, bytes,
+ * seconds of the slowest rank, the median of some calls. */
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM = 2, LEAST = 3, MOST = 15 };
+
+static const double LONG_ENOUGH = 3; /* seconds for one line */
+
+static int rank, ranks;
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of n floats, about n * density are 1. Returns how many. */
+static long fill(float *x, long n, double density)
+{
+    uint64_t seed = 88172645463325252u + 1234567u * (uint64_t)rank;
+    long some = 0;
+    for (long i = 0; i < n; i++) {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        x[i] = (double)(seed >> 11) * 0x1p-53 < density;
+        some += x[i] != 0;
+    }
+    return some;
+}
+
+static void call(const char *function, const float *in, float *out, int n)
+{
+    if (strcmp(function, "allreduce") == 0)
+        MPI_Allreduce(in, out, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    else if (strcmp(function, "allgather") == 0)
+        MPI_Allgather(in, n / ranks, MPI_FLOAT, out, n / ranks, MPI_FLOAT, MPI_COMM_WORLD);
+    else
+        MPI_Reduce_scatter_block(in, out, n / ranks, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+/* Ones are neither lost nor made. */
+static void check(const char *function, const float *out, int n, long ones)
+{
+    const int scatters = strcmp(function, "reduce_scatter_block") == 0;
+    double all = (double)ones, found = 0;
+    for (int i = 0; i < (scatters ? n / ranks : n); i++)
+        found += (double)out[i];
+    PMPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    if (scatters)
+        PMPI_Allreduce(MPI_IN_PLACE, &found, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    if (found != all) {
+        fprintf(stderr, "rank %d: %s of %d floats is wrong\n", rank, function, n);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
+static void measure(const char *function, double density, int n)
+{
+    float *in = calloc((size_t)n, sizeof *in), *out = calloc((size_t)n, sizeof *out);
+    double seconds[MOST], total = 0;
+    int calls = 0, more = 1;
+    if (!in || !out)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    const long ones = fill(in, strcmp(function, "allgather") == 0 ? n / ranks : n, density);
+    for (int i = -WARM; more; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double s = MPI_Wtime();
+        call(function, in, out, n);
+        s = MPI_Wtime() - s;
+        PMPI_Allreduce(MPI_IN_PLACE, &s, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        if (i < 0)
+            continue;
+        seconds[calls++] = s;
+        total += s; /* the same on all ranks */
+        more = calls < LEAST || (calls < MOST && total < LONG_ENOUGH);
+    }
+    check(function, out, n, ones);
+    qsort(seconds, (size_t)calls, sizeof *seconds, compare);
+    if (!rank)
+        printf("%s %g %zu %.6f\n", function, density, (size_t)n * sizeof *in, seconds[calls / 2]);
+    fflush(stdout);
+    free(in);
+    free(out);
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc != 4) {
+        if (!rank)
+            fputs("usage: bench_pmpi allreduce|reduce_scatter_block|allgather DENSITY,... BYTES,...\n", stderr);
+        MPI_Finalize();
+        return 2;
+    }
+    for (const char *b = argv[3]; b; b = strchr(b, ',') ? strchr(b, ',') + 1 : NULL) {
+        const int n = (int)(strtol(b, NULL, 10) / (long)sizeof(float)) / ranks * ranks;
+        for (const char *d = argv[2]; n > 0 && d; d = strchr(d, ',') ? strchr(d, ',') + 1 : NULL)
+            measure(argv[1], strtod(d, NULL), n);
+    }
+    MPI_Finalize();
+    return 0;
+}
