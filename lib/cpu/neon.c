@@ -192,110 +192,119 @@ static inline uint64_t counts_4(uint64_t w)
     return (w & UINT64_C(0x3333333333333333)) + (w >> 2 & UINT64_C(0x3333333333333333));
 }
 
-static inline uint8_t *compress_column_8(uint8_t *out, const uint8x16_t column[4], uint64_t word)
+/* Keeps compilers from computing all addresses and masks of a column first, for which there are not enough registers.
+ * It is no instruction. */
+#define IN_ORDER(p, word, counts) __asm__("" : "+r"(p), "+r"(word), "+r"(counts))
+
+#define COLUMNS_IN_MEMORY
+static inline uint8_t *compress_column_8(uint8_t *out, const uint8_t *column, uint64_t word)
 {
     uint64_t counts = counts_8(word);
     UNROLL
-    for (int i = 0; i < 8; i++, word >>= 8, counts >>= 8) {
-        const uint8x8_t eight = i % 2 ? vget_high_u8(column[i / 2]) : vget_low_u8(column[i / 2]);
-        vst1_u8(out, vtbl1_u8(eight, vcreate_u8(lut_compress[word & 255])));
-        out += counts & 255;
+    for (int i = 0; i < 8; i++) {
+        vst1_u8(out, vtbl1_u8(vld1_u8(column + 8 * i), vcreate_u8(lut_compress[word >> 8 * i & 255])));
+        out += counts >> 8 * i & 255;
+        IN_ORDER(out, word, counts);
     }
     return out;
 }
 
-static inline const uint8_t *expand_column_8(uint8x16_t column[4], const uint8_t *values, uint64_t word)
+static inline const uint8_t *expand_column_8(uint8_t *column, const uint8_t *values, uint64_t word)
 {
     uint64_t counts = counts_8(word);
     UNROLL
-    for (int i = 0; i < 4; i++) {
-        uint8x8_t eight[2];
-        UNROLL
-        for (int k = 0; k < 2; k++, word >>= 8, counts >>= 8) {
-            eight[k] = vqtbl1_u8(load(values), vcreate_u8(lut_expand[word & 255]));
-            values += counts & 255;
-        }
-        column[i] = vcombine_u8(eight[0], eight[1]);
+    for (int i = 0; i < 8; i++) {
+        vst1_u8(column + 8 * i, vqtbl1_u8(load(values), vcreate_u8(lut_expand[word >> 8 * i & 255])));
+        values += counts >> 8 * i & 255;
+        IN_ORDER(values, word, counts);
     }
     return values;
 }
 
-static inline uint8_t *compress_column_16(uint8_t *out, const uint8x16_t column[8], uint64_t word)
+static inline uint8_t *compress_column_16(uint8_t *out, const uint8_t *column, uint64_t word)
 {
     uint64_t counts = counts_8(word);
     UNROLL
-    for (int i = 0; i < 8; i++, word >>= 8, counts >>= 8) {
-        store(out, vqtbl1q_u8(column[i], load(compress_16[word & 255])));
-        out += 2 * (counts & 255);
+    for (int i = 0; i < 8; i++) {
+        store(out, vqtbl1q_u8(load(column + 16 * i), load(compress_16[word >> 8 * i & 255])));
+        out += 2 * (counts >> 8 * i & 255);
+        IN_ORDER(out, word, counts);
     }
     return out;
 }
 
-static inline const uint8_t *expand_column_16(uint8x16_t column[8], const uint8_t *values, uint64_t word)
+static inline const uint8_t *expand_column_16(uint8_t *column, const uint8_t *values, uint64_t word)
 {
     uint64_t counts = counts_8(word);
     UNROLL
-    for (int i = 0; i < 8; i++, word >>= 8, counts >>= 8) {
-        column[i] = vqtbl1q_u8(load(values), load(expand_16[word & 255]));
-        values += 2 * (counts & 255);
+    for (int i = 0; i < 8; i++) {
+        store(column + 16 * i, vqtbl1q_u8(load(values), load(expand_16[word >> 8 * i & 255])));
+        values += 2 * (counts >> 8 * i & 255);
+        IN_ORDER(values, word, counts);
     }
     return values;
 }
 
-static inline uint8_t *compress_column_32(uint8_t *out, const uint8x16_t column[16], uint64_t word)
+static inline uint8_t *compress_column_32(uint8_t *out, const uint8_t *column, uint64_t word)
 {
     uint64_t counts = counts_4(word);
     UNROLL
-    for (int i = 0; i < 16; i++, word >>= 4, counts >>= 4) {
-        store(out, vqtbl1q_u8(column[i], load(compress_32[word & 15])));
-        out += 4 * (counts & 15);
+    for (int i = 0; i < 16; i++) {
+        store(out, vqtbl1q_u8(load(column + 16 * i), load(compress_32[word >> 4 * i & 15])));
+        out += 4 * (counts >> 4 * i & 15);
+        IN_ORDER(out, word, counts);
     }
     return out;
 }
 
-static inline const uint8_t *expand_column_32(uint8x16_t column[16], const uint8_t *values, uint64_t word)
+static inline const uint8_t *expand_column_32(uint8_t *column, const uint8_t *values, uint64_t word)
 {
     uint64_t counts = counts_4(word);
     UNROLL
-    for (int i = 0; i < 16; i++, word >>= 4, counts >>= 4) {
-        column[i] = vqtbl1q_u8(load(values), load(expand_32[word & 15]));
-        values += 4 * (counts & 15);
+    for (int i = 0; i < 16; i++) {
+        store(column + 16 * i, vqtbl1q_u8(load(values), load(expand_32[word >> 4 * i & 15])));
+        values += 4 * (counts >> 4 * i & 15);
+        IN_ORDER(values, word, counts);
     }
     return values;
 }
 
 /* Four elements are two registers. The third and fourth of those that are selected are in the second. */
-static inline uint8_t *compress_column_64(uint8_t *out, const uint8x16_t column[32], uint64_t word)
+static inline uint8_t *compress_column_64(uint8_t *out, const uint8_t *column, uint64_t word)
 {
     uint64_t counts = counts_4(word);
     UNROLL
-    for (int i = 0; i < 16; i++, word >>= 4, counts >>= 4) {
-        const uint8x16x2_t four = {{column[2 * i], column[2 * i + 1]}};
-        const uint64_t *const place = compress_64[word & 15];
+    for (int i = 0; i < 16; i++) {
+        const uint8x16x2_t four = vld1q_u8_x2(column + 32 * i);
+        const uint64_t *const place = compress_64[word >> 4 * i & 15];
         store(out, vqtbl2q_u8(four, load(place)));
         store(out + 16, vqtbl1q_u8(four.val[1], load(place + 2)));
-        out += 8 * (counts & 15);
+        out += 8 * (counts >> 4 * i & 15);
+        IN_ORDER(out, word, counts);
     }
     return out;
 }
 
-static inline const uint8_t *expand_column_64(uint8x16_t column[32], const uint8_t *values, uint64_t word)
+static inline const uint8_t *expand_column_64(uint8_t *column, const uint8_t *values, uint64_t word)
 {
     uint64_t counts = counts_4(word);
     UNROLL
-    for (int i = 0; i < 16; i++, word >>= 4, counts >>= 4) {
-        const uint8x16x2_t four = {{load(values), load(values + 16)}};
-        const uint64_t *const place = expand_64[word & 15];
-        column[2 * i] = vqtbl1q_u8(four.val[0], load(place));
-        column[2 * i + 1] = vqtbl2q_u8(four, load(place + 2));
-        values += 8 * (counts & 15);
+    for (int i = 0; i < 16; i++) {
+        const uint8x16x2_t four = vld1q_u8_x2(values);
+        const uint64_t *const place = expand_64[word >> 4 * i & 15];
+        store(column + 32 * i, vqtbl1q_u8(four.val[0], load(place)));
+        store(column + 32 * i + 16, vqtbl2q_u8(four, load(place + 2)));
+        values += 8 * (counts >> 4 * i & 15);
+        IN_ORDER(values, word, counts);
     }
     return values;
 }
 
 #define INTERLEAVE_PARTS
-#define PACK_MANY 500
-#define UNPACK_MANY 350
+/* Where the kinds of kernels take as many cycles by an estimate for Neoverse V2 (tools/dev/instructions), which knows
+ * no mispredicted branches: those for many nonzeros have none, so they begin a little earlier. */
+#define PACK_MANY (BITS == 8 ? 450 : BITS == 16 ? 500 : BITS == 32 ? 1200 : 2500)
+#define UNPACK_MANY (BITS == 8 ? 450 : BITS == 16 ? 500 : BITS == 32 ? 1500 : 2600)
 #define BITS 8
 #define LIST_MANY LIST_MOST /* always by the list */
 #define ROW_MASK row_mask_8
@@ -328,7 +337,7 @@ static inline const uint8_t *expand_column_64(uint8x16_t column[32], const uint8
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
-#define ADD_MANY 400
+#define ADD_MANY (BITS == 64 ? 2048 : BITS == 32 || LANE != BITS ? 1500 : 450)
 #define ISA_TABLE pici_isa_neon
 #define ISA_NAME "neon"
 #include "cpu/table.inc"
