@@ -114,7 +114,7 @@ static bool choose_runs(struct options *o, const char *list)
     const int n = parse_values(list, values, name);
     if (topk)
         add_run(o, "topk", true, PICI_AUTO);
-    for (int with = 0; with <= topk; with++)
+    for (int with = 0; with < (topk ? 2 : 1); with++)
         for (int i = 0; i < n; i++) {
             char both[16];
             snprintf(both, sizeof both, "%s%.7s", with ? "topk+" : "", name[i]);
