@@ -37,7 +37,7 @@ struct values_case {
 /* A rank's buffers. Those of residuals begin as `before`, small numbers. */
 struct values_rank {
     uint8_t *send, *recv, *residual, *before;
-    uint8_t *apart; /* what send is if it is not a part of recv */
+    uint8_t *apart;           /* what send is if it is not a part of recv */
     uint64_t sends, receives; /* elements */
     struct pici_coll_stats stats;
 };

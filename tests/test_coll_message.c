@@ -57,8 +57,7 @@ Test(coll_message, bad_prefix)
     memcpy(bytes, known, MSG_BYTES);
     for (unsigned kind = 0; kind < 256; kind++) {
         bytes[4] = (uint8_t)kind;
-        cr_expect_eq(pici_msg_get(&m, bytes, MSG_BYTES), kind > MSG_CODED ? PICI_E_CORRUPT : PICI_OK, "kind %u",
-                     kind);
+        cr_expect_eq(pici_msg_get(&m, bytes, MSG_BYTES), kind > MSG_CODED ? PICI_E_CORRUPT : PICI_OK, "kind %u", kind);
     }
     memset(bytes + 5, 0xff, MSG_BYTES - 5); /* nothing else is judged */
     bytes[4] = MSG_DATA;
