@@ -109,6 +109,7 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
     c->by_value =
         fmt_is_float((unsigned)c->dtype) &&
         (c->kind == PICI_ALL_GATHER ? o->zeros == PICI_ZEROS_BY_VALUE : c->op == PICI_SUM || c->op == PICI_AVG);
+    c->values.positive = c->by_value && c->values.codec == &pici_codec_cast;
     c->algorithm = o->algorithm                                 ? o->algorithm
                    : usual && usual->collectives >> c->kind & 1 ? usual->id
                                                                 : PICI_ALGO_AUTO;
