@@ -37,7 +37,7 @@ struct sent {
 static inline std::vector<std::vector<sent>> sent_by(const struct schedule *s, enum pici_collective kind, int p, int r,
                                                      const struct schedule_nodes *nodes = nullptr)
 {
-    const struct schedule_call call = {kind, p, r, 1 << 20, nodes};
+    const struct schedule_call call = {kind, p, r, 1 << 20, nodes, NULL};
     struct schedule_limits limits;
     struct schedule_step step;
     std::vector<std::vector<sent>> steps;

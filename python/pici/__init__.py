@@ -31,7 +31,8 @@ Deltas of files, and of dicts of arrays (help(pici.deltas)):
     DeltaLog(folder)                    a base and the deltas that follow, for servers of weights: append, load, compact
 
 Checkpoints in shards, folders of .safetensors files with their index (help(pici.folders)):
-    compress_folder(folder, out)        compress all of it; decompress_folder(folder, out) restores it
+    compress_folder(folder, out)        compress all of it
+    decompress_folder(folder, out)      restore it
     diff_folders(base, new, delta)      what changed, also if they are cut into shards in different ways
     apply_folders(base, delta, out=dir) the folder that a delta leads to; without out, in place
     load(folder)                        all tensors of all shards
