@@ -424,6 +424,69 @@ static void run_odd(int how)
         pici_comm_free(x.comm[i]);
 }
 
+/* ---- recvcounts that are not what is sent ---- */
+
+/* Two ranks, one edge, which ends at `to`, and a wrong recvcounts[0] there. */
+struct miscount {
+    int from, to;
+    uint64_t sent[2], expected, most_bytes;
+    int agree;
+    struct pici_comm *comm[2];
+    enum pici_status plan[2], call[2], after[2];
+};
+
+static void call_miscount(void *context, int rank)
+{
+    struct miscount *x = context;
+    struct pici_neighbor_opts o = PICI_NEIGHBOR_OPTS_INIT;
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    struct pici_neighbor_plan *plan = NULL;
+    uint64_t zero = 0, one = 1, sum = 0;
+    uint32_t *send = calloc((size_t)x->sent[rank] + 1, sizeof *send),
+             *recv = calloc((size_t)x->expected + 1, sizeof *recv);
+    if (!send || !recv)
+        abort();
+    o.most_bytes = x->most_bytes;
+    opts.agree = x->agree;
+    opts.slice_bytes = 4096 * sizeof *send;
+    opts.timeout_ms = 20000;
+    x->plan[rank] =
+        pici_neighbor_plan_create(&plan, x->comm[rank], rank == x->to, &x->from, rank == x->from, &x->to, &o);
+    x->call[rank] = pici_neighbor_all_gatherv(send, x->sent[rank], recv, &x->expected, &zero, PICI_U32, plan, &opts);
+    x->after[rank] = pici_all_reduce(&one, &sum, 1, PICI_U64, PICI_SUM, x->comm[rank], NULL);
+    pici_neighbor_plan_free(plan);
+    free(send);
+    free(recv);
+}
+
+static void run_miscounts(void)
+{
+    static const struct miscount cases[] = {
+        {.from = 0, .to = 0, .sent = {4, 100}, .expected = 50}, /* its own */
+        {.from = 0, .to = 0, .sent = {4, 100}, .expected = 2},
+        {.from = 0, .to = 0, .sent = {4096, 5000}, .expected = 5000, .most_bytes = 20000},
+        {.from = 0, .to = 1, .sent = {4096, 0}, .expected = 4097}, /* only whole slices are sent */
+        {.from = 0, .to = 1, .sent = {4096, 0}, .expected = 4097, .most_bytes = 4096 * 4},
+        {.from = 0, .to = 1, .sent = {0, 0}, .expected = 1}, /* nothing is */
+        {.from = 0, .to = 1, .sent = {8, 0}, .expected = 7}};
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        struct miscount x = cases[i / 2];
+        x.agree = i & 1;
+        if (pici_comm_threads(x.comm, 2))
+            abort();
+        coll_threads(2, call_miscount, &x);
+        for (int r = 0; r < 2; r++) {
+            EXPECT(!x.plan[r], "plan: %s", pici_strerror(x.plan[r]));
+            if (x.agree || r == x.to)
+                EXPECT(x.call[r] == PICI_E_PEER, "miscount %d, agree %d, rank %d: %s (%s)", (int)i / 2, x.agree, r,
+                       pici_strerror(x.call[r]), pici_comm_error(x.comm[r]));
+            EXPECT(x.after[r], "miscount %d, rank %d: fine afterwards", (int)i / 2, r);
+        }
+        pici_comm_free(x.comm[0]);
+        pici_comm_free(x.comm[1]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     enum { TAPPED = 20 };
@@ -435,6 +498,7 @@ int main(int argc, char **argv)
         run_tapped(2 + (int)(seed % (NEIGHBOR_RANKS - 1)), seed + 5000);
     for (int how = 0; how < HOWS; how++)
         run_odd(how);
+    run_miscounts();
     const int cases = runs + TAPPED + HOWS;
     printf("%d passed, %d failed\n", failures < cases ? cases - failures : 0, failures);
     return failures != 0;

@@ -143,7 +143,45 @@ struct liar {
     uint8_t *memory;
 };
 
-enum { SHORTER = -1, LONGER = -2, POISONED = -3, POISON_OF_NOTHING = -4, EMPTY = -5, LEAST_LIE = -5, HEADER = 48 };
+enum {
+    SHORTER = -1,
+    LONGER = -2,
+    POISONED = -3,
+    POISON_OF_NOTHING = -4,
+    EMPTY = -5,
+    LEAST_LIE = -5,
+    STRETCHED = -6, /* one block, longer than an encoder makes it: see below */
+    HEADER = 48,
+    STRETCHED_COUNT = 16
+};
+
+/* Make the message's block the header of a hybrid block that is longer than any encoder's, but not than the receiver's
+ * buffer, which ends at a multiple of COLL_ALIGN. Returns the message's length; 0: there is no such header. */
+static size_t stretch(uint8_t *message)
+{
+    uint8_t *p = message + MSG_BYTES;
+    size_t longest = 0;
+    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
+        const size_t bound = pici_bound((enum pici_format)f, PICI_F32, STRETCHED_COUNT);
+        longest = bound > longest ? bound : longest;
+    }
+    const size_t most = (MSG_BYTES + longest + COLL_ALIGN - 1) / COLL_ALIGN * COLL_ALIGN - MSG_BYTES;
+    memset(p, 0, most);
+    memcpy(p, "PICI\2\3", 6);
+    p[6] = PICI_F32;
+    p[8] = STRETCHED_COUNT;
+    p[24] = HEADER;
+    for (unsigned nnz = 0; nnz <= STRETCHED_COUNT; nnz++)
+        for (unsigned values = HEADER; values < most; values++) {
+            struct pici_block b;
+            p[16] = (uint8_t)nnz;
+            p[32] = (uint8_t)values;
+            p[33] = (uint8_t)(values >> 8);
+            if (!pici_block_parse(&b, p, most, NULL) && b.at.block_bytes > longest && b.at.block_bytes <= most)
+                return MSG_BYTES + (size_t)b.at.block_bytes;
+        }
+    return 0;
+}
 
 static enum pici_status liar_send(void *context, int to, const void *data, size_t bytes, void **request)
 {
@@ -151,7 +189,8 @@ static enum pici_status liar_send(void *context, int to, const void *data, size_
     if (bytes < MSG_BYTES || ((const uint8_t *)data)[7] != NEIGHBOR_ID || l->told || l->after--)
         return l->below.send(l->below.context, to, data, bytes, request);
     l->told = 1;
-    uint8_t *m = l->memory = test_alloc(bytes + 1);
+    enum { MORE = 4096 };
+    uint8_t *m = l->memory = test_alloc(bytes + MORE);
     size_t len = bytes;
     memcpy(m, data, bytes);
     m[bytes] = 0;
@@ -166,6 +205,10 @@ static enum pici_status liar_send(void *context, int to, const void *data, size_
         len = MSG_BYTES;
         break;
     case EMPTY: len = 0; break;
+    case STRETCHED:
+        len = stretch(m);
+        l->told = len != 0;
+        break;
     default: m[(size_t)l->at % bytes] ^= 0x41; break;
     }
     return l->below.send(l->below.context, to, m, len, request);
@@ -223,6 +266,35 @@ static void hostile_rank(void *context, int rank)
     pici_neighbor_plan_free(plan);
 }
 
+/* Let all ranks make the plan and the call, of which rank 0 changes a message. */
+static void run_hostile(struct hostile *h, int after, int at)
+{
+    if (pici_comm_threads(h->comm, h->c.p))
+        abort();
+    for (int i = 0; i < h->c.p; i++)
+        neighbor_rank_init(&h->rank[i], &h->c, i);
+    struct pici_transport *own = &h->comm[0]->transport;
+    h->liar = (struct liar){.below = *own, .after = after, .at = at};
+    own->context = &h->liar;
+    own->send = liar_send;
+    own->recv = liar_recv;
+    own->test = liar_test;
+    own->wait = liar_wait;
+    own->abandon = liar_abandon;
+    own->close = liar_close;
+    coll_threads(h->c.p, hostile_rank, h);
+}
+
+static void free_hostile(struct hostile *h)
+{
+    for (int i = 0; i < h->c.p; i++) {
+        pici_comm_free(h->comm[i]);
+        neighbor_rank_free(&h->rank[i]);
+    }
+    free(h->liar.memory);
+    free(h);
+}
+
 static void lie(int p, uint64_t seed, int after, int at, int agree)
 {
     struct hostile *h = calloc(1, sizeof *h);
@@ -238,20 +310,7 @@ static void lie(int p, uint64_t seed, int after, int at, int agree)
     h->c.opts.checksum = 1;
     h->c.opts.agree = agree;
     h->c.opts.timeout_ms = 20000;
-    if (pici_comm_threads(h->comm, p))
-        abort();
-    for (int i = 0; i < p; i++)
-        neighbor_rank_init(&h->rank[i], &h->c, i);
-    struct pici_transport *own = &h->comm[0]->transport;
-    h->liar = (struct liar){.below = *own, .after = after, .at = at};
-    own->context = &h->liar;
-    own->send = liar_send;
-    own->recv = liar_recv;
-    own->test = liar_test;
-    own->wait = liar_wait;
-    own->abandon = liar_abandon;
-    own->close = liar_close;
-    coll_threads(p, hostile_rank, h);
+    run_hostile(h, after, at);
     int failed = 0;
     for (int i = 0; i < p; i++) {
         failed += h->status[i] != PICI_OK;
@@ -263,12 +322,7 @@ static void lie(int p, uint64_t seed, int after, int at, int agree)
     }
     if (h->liar.told)
         cr_expect(failed, "lie %d of message %d, %s: nobody noticed", at, after, neighbor_case_words(&h->c));
-    for (int i = 0; i < p; i++) {
-        pici_comm_free(h->comm[i]);
-        neighbor_rank_free(&h->rank[i]);
-    }
-    free(h->liar.memory);
-    free(h);
+    free_hostile(h);
 }
 
 Test(coll_neighbor, hostile)
@@ -278,4 +332,33 @@ Test(coll_neighbor, hostile)
         for (int after = 0; after < 3; after++)
             for (int at = LEAST_LIE; at < MSG_BYTES + HEADER + 20; at++)
                 lie(p, (uint64_t)(p + after), after, at, at & 1);
+}
+
+/* A rank that only forwards a block notices that it is too long for the buffers of messages. Ranks 0 and RELAY send to
+ * the same three ranks of the other half, and RELAY does so for rank 0. */
+Test(coll_neighbor, long_block)
+{
+    enum { P = 7, RELAY = 3 };
+    struct hostile *h = calloc(1, sizeof *h);
+    if (!h)
+        abort();
+    alarm(WATCHDOG_S);
+    h->c.p = P;
+    h->c.plan = (struct pici_neighbor_opts)PICI_NEIGHBOR_OPTS_INIT;
+    h->c.plan.route = PICI_ROUTE_HALVING;
+    h->c.dtype = PICI_F32;
+    h->c.opts = (struct pici_coll_opts)PICI_COLL_OPTS_INIT;
+    h->c.opts.timeout_ms = 20000;
+    for (int i = 0; i < P; i++) {
+        h->c.node_of[i] = i;
+        h->c.count[i] = STRETCHED_COUNT;
+        h->c.times[0][i] = h->c.times[RELAY][i] = i > RELAY;
+    }
+    run_hostile(h, 0, STRETCHED);
+    cr_expect(h->liar.told, "there is no such header");
+    cr_expect_eq(h->status[RELAY], PICI_E_CORRUPT, "%s (%s)", pici_strerror(h->status[RELAY]),
+                 pici_comm_error(h->comm[RELAY]));
+    for (int i = 0; i < P; i++)
+        cr_expect_null(h->wrong[i], "rank %d", i);
+    free_hostile(h);
 }

@@ -152,7 +152,8 @@ enum pici_rounding {
 /* A value codec with its parameters. 0 stands for the default of each member; members that the codec does not use are
  * ignored. All but `residual` must be the same on all ranks.
  *   PICI_E_ARG           size below that of the first version, or a member out of range
- *   PICI_E_UNSUPPORTED   an unknown codec or member, or a dtype or operation that the codec does not have */
+ *   PICI_E_UNSUPPORTED   an unknown codec or member, or a dtype or operation that the codec does not have
+ * With buffers in GPU memory a call with a codec ends with PICI_E_UNSUPPORTED on all ranks. */
 struct pici_values {
     size_t size; /* PICI_VALUES_INIT */
     enum pici_value_codec codec;

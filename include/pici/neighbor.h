@@ -105,12 +105,17 @@ PICI_API enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_pla
  *
  * Ranks do not agree before and after a call, which would take as long as the exchange itself. A rank that finds
  * something wrong returns an error, and so does each rank that depends on its messages from then on; others may return
- * PICI_OK. Whoever returns PICI_OK has the right bytes. With opts->agree all ranks return the same status. The failure
- * breaks the communicator on each rank that it reaches; the next collective ends with PICI_E_BROKEN on all ranks.
+ * PICI_OK. Whoever returns PICI_OK has the right bytes. With opts->agree all ranks return the same status, unless a
+ * rank cannot begin (a count or option out of range, no memory): the others then return PICI_E_PEER, or PICI_E_TIMEOUT
+ * over a transport that does not tell them, such as MPI. The failure breaks the communicator on each rank that it
+ * reaches. The next collective of pici/coll.h, or plan, ends with PICI_E_BROKEN on all ranks; a call on a plan has no
+ * round that would tell all, and may still succeed on ranks that do not depend on those.
  *
  * Errors, besides those of pici/coll.h:
  *   PICI_E_PEER  another count, dtype, plan or option on a rank from which messages come; recvcounts[i] is not what
- *                source[i] sent
+ *                source[i] sent. If by its own call a rank waits for more messages than come, it returns
+ *                PICI_E_TIMEOUT instead, and without a timeout it waits forever
+ *   PICI_E_CORRUPT  also a message that is longer than this rank's call can have, as another count may make it
  *   PICI_E_ARG   as in pici/coll.h, and a slot that overlaps send; on this rank */
 PICI_API enum pici_status pici_neighbor_all_gather(const void *send, void *recv, uint64_t count, enum pici_dtype,
                                                    struct pici_neighbor_plan *, const struct pici_coll_opts *);

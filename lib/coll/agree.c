@@ -321,7 +321,7 @@ void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
     }
     for (int i = 0; i < MSG_DENSITIES; i++)
         a->density[i] = kind == MSG_HELLO ? 0 : pici_density_of(&r->counted[i]);
-    if (kind == MSG_HELLO && r->call.plan)
+    if (kind == MSG_HELLO && r->call.plan && !r->status) /* else the count may be out of range */
         a->density[MSG_DENSITY_ONE] = (double)r->call.count / LONGEST;
 }
 

@@ -104,6 +104,18 @@ static enum pici_status begin_data(struct pici_request *r)
     return PICI_OK;
 }
 
+/* A source of an all_gatherv cannot send more than the longest contribution. Messages do not show that it sends less
+ * than expected if its last slice is a whole one, or if nobody sends anything. */
+static void check_slots(struct pici_request *r)
+{
+    const struct coll_call *c = &r->call;
+    for (int i = 0; i < c->plan->sources && c->varied && !r->status; i++)
+        if (c->recvcounts[i] > c->longest) {
+            pici_coll_note(r->comm, "entry %d of recvcounts on rank %d is more than any rank sends", i, r->comm->rank);
+            pici_coll_fail(r, PICI_E_PEER, r->comm->rank);
+        }
+}
+
 /* Begin with the data of a neighbourhood call. A rank that is not able to do that cannot even send poison: its
  * communicator is broken. */
 static enum pici_status begin_plan(struct pici_request *r)
@@ -117,6 +129,7 @@ static enum pici_status begin_plan(struct pici_request *r)
     s = r->path->begin(r);
     if (s)
         pici_coll_fail(r, s, r->comm->rank);
+    check_slots(r);
     r->state = COLL_DATA;
     return PICI_OK;
 }

@@ -491,12 +491,14 @@ static enum pici_status lay_out_plan(struct coll_layout *l, const struct pici_co
         l->slices = c->longest / l->slice + (c->longest % l->slice != 0);
         l->window = (uint64_t)c->window <= l->slices ? c->window : l->slices ? (int)l->slices : 1;
         l->block = longest_block(c->dtype, l->slice < c->longest ? l->slice : c->longest);
-        if (!l->block || c->plan->blocks[route] > SIZE_MAX / 4 / COLL_MAX_WINDOW / l->block)
+        if (!l->block || c->plan->blocks[route] > UINT64_MAX / COLL_MAX_WINDOW / l->block)
             return PICI_E_ARG;
         const uint64_t one = c->plan->blocks[route] * l->block;
         if (l->slice * c->width * widest <= SLICES_WORTH || l->slice == unit)
             while (l->window > 1 && one * (uint64_t)l->window > PLAN_MEMORY)
                 l->window--;
+        if (l->slice == unit && one * (uint64_t)l->window > SIZE_MAX / 4)
+            return PICI_E_ARG;
         if (l->slice == unit || one * (uint64_t)l->window <= PLAN_MEMORY)
             break;
     }

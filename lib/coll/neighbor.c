@@ -276,6 +276,7 @@ static enum pici_status plan_lists(struct pici_neighbor_plan *plan, const struct
                                          .most_messages = ~least[0],
                                          .blocks = sum[0],
                                          .inter_blocks = sum[1],
+                                         .widest = r->counts.widest,
                                          .hash = hash_edge(sum[0], sum[1]) + sum[2]};
     return PICI_OK;
 }

@@ -31,24 +31,27 @@ static enum pici_status find_engine(struct pici_request *r)
     struct pici_comm *comm = r->comm;
     const struct coll_call *c = &r->call;
     const struct pici_engine *e = comm->other;
-    const int sends = e && c->count ? e->owns(comm->other_self, c->send) : 0,
-              receives = e && c->count ? e->owns(comm->other_self, c->recv) : 0;
+    const int sending = e && c->count, receiving = e && c->total; /* a neighbourhood call may be only one of them */
+    const int sends = sending ? e->owns(comm->other_self, c->send) : 0,
+              receives = receiving ? e->owns(comm->other_self, c->recv) : 0, owned = sends | receives;
     const char *wrong = NULL;
     if (sends < 0 || receives < 0)
         wrong = "a buffer is in another GPU's memory than the stream's";
-    else if (sends != receives)
+    else if (sending && receiving && sends != receives)
         wrong = "one buffer is in a GPU's memory, the other is not";
-    else if (((uintptr_t)c->send | (uintptr_t)c->recv) % (sends ? c->width : 1))
+    else if (sending && c->residual && e->owns(comm->other_self, c->residual) != sends)
+        wrong = "the residual is not in the same memory as the buffers";
+    else if (((uintptr_t)c->send | (uintptr_t)c->recv) % (owned ? c->width : 1))
         wrong = "a buffer in a GPU's memory is not aligned to its elements";
-    else if (sends && c->plan)
+    else if (owned && c->plan)
         wrong = "a neighbourhood all-gather of buffers in a GPU's memory";
-    else if (!sends && c->count && comm->ranks > 1 && comm->transport.memory == PICI_MEMORY_DEVICE)
+    else if (!owned && c->count && comm->ranks > 1 && comm->transport.memory == PICI_MEMORY_DEVICE)
         wrong = "buffers in the host's memory, where messages cannot be";
     if (wrong) {
         pici_coll_note(comm, "rank %d: %s", comm->rank, wrong);
         return PICI_E_ARG;
     }
-    if (sends) {
+    if (owned) {
         r->engine = e;
         r->self = comm->other_self;
     }

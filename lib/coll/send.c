@@ -390,19 +390,26 @@ static void end_message(struct pici_request *r, struct slice_run *run, const str
     pici_slice_trace(r, "send", run, r->comm->order[m->peer], b->len, run->tiles);
 }
 
-/* Copy this rank's contribution to an all-gather to its place in the result. */
+/* Copy this rank's contribution to an all-gather to its place in the result; of a neighbourhood call, to its places. */
 static void place_own(struct pici_request *r, const struct slice_run *run)
 {
     const struct coll_call *c = &r->call;
     const int own = r->comm->position;
     uint64_t first, n;
     pici_coll_slice(r->comm, c, own, run->slice, &first, &n);
-    if (c->plan) {
-        for (int i = c->plan->slot_begin[own]; i < c->plan->slot_begin[own + 1]; i++)
-            r->engine->copy(run->lane, pici_slice_slot(r, run, c->plan->slots[i], &n), c->send + first * c->width, n,
-                            c->dtype);
-        return;
+    for (int i = c->plan ? c->plan->slot_begin[own] : 0; c->plan && i < c->plan->slot_begin[own + 1]; i++) {
+        uint64_t room;
+        uint8_t *slot = pici_slice_slot(r, run, c->plan->slots[i], &room);
+        if (room != n) {
+            pici_coll_note(r->comm, "entry %d of recvcounts on rank %d is not its own count", c->plan->slots[i],
+                           r->comm->rank);
+            pici_coll_fail(r, PICI_E_PEER, r->comm->rank);
+            return;
+        }
+        r->engine->copy(run->lane, slot, c->send + first * c->width, n, c->dtype);
     }
+    if (c->plan)
+        return;
     pici_slice_own(r, run->lane, pici_slice_result(r, own, first),
                    c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width, n);
 }

@@ -142,7 +142,8 @@ static void complete(struct pici_request *r, struct slice_run *run)
 }
 
 /* Check the header of the next block of a neighbourhood message, and decode the block into all slots of its owner. A
- * relay does not know how long the contributions of an all_gatherv are. */
+ * relay does not know how long the contributions of an all_gatherv are, nor what is in a block. A buffer for messages
+ * that are sent on has room for blocks no longer than those of an encoder. */
 static enum pici_status spread_block(struct pici_request *r, struct slice_run *run, int segment, const uint8_t *block,
                                      const uint8_t *header, size_t left, struct coll_blocks *blocks,
                                      struct pici_block *b)
@@ -152,8 +153,8 @@ static enum pici_status spread_block(struct pici_request *r, struct slice_run *r
     uint64_t first, n;
     pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
     enum pici_status s = pici_block_parse(b, header, left, NULL);
-    if (!s &&
-        (b->dtype != (unsigned)c->dtype || b->at.block_bytes > left || (c->varied ? b->count > n : b->count != n)))
+    if (!s && (b->dtype != (unsigned)c->dtype || b->at.block_bytes > left || b->at.block_bytes > layout_of(r)->block ||
+               (c->varied ? b->count > n : b->count != n)))
         s = PICI_E_CORRUPT;
     if (!s)
         *blocks = (struct coll_blocks){
