@@ -77,7 +77,22 @@ rm log2/manifest
 expect 1 "no manifest" "$tool" log apply log2 reader
 
 # ---- compact: old states are still known, and a reader of the old manifest is told
+for f in base-7b.safetensors base-1.txt base-1 base-000000000.npy.orig base-0000000001.npy delta-1.pici \
+    delta-000000009.pici.orig notes; do
+    echo mine >log/$f
+    echo log/$f >>users
+done
+for f in base-000000007.npy delta-000000009.pici .pici-1; do
+    echo rest >log/$f
+done
 expect 0 compact "$tool" log compact log
+while read -r f; do
+    [ "$(cat "$f" 2>"$err")" = mine ] && pass || fail "compact has removed $f"
+    rm -f "$f"
+done <users
+absent "the base of an init that was killed" log/base-000000007.npy
+absent "the delta of an append that was killed" log/delta-000000009.pici
+absent "a temporary file" log/.pici-1
 newest "after compact" c.npy
 ls log >"$out"
 says "the base" '^base-000000002.npy$' "$out"
@@ -90,6 +105,24 @@ expect 0 "append after compact" "$tool" log append log c.npy d.npy
 newest "append after compact" d.npy
 expect 2 "log" "$tool" log
 expect 2 "log with another verb" "$tool" log remove log
+
+# ---- two inits of one folder: one of them makes it
+i=0
+while [ $i -lt 10 ]; do
+    i=$((i + 1))
+    rm -rf twice
+    "$tool" log init twice a.npy >"$out" 2>"$err" &
+    first=$!
+    "$tool" log init twice b.npy >"$out" 2>"$err"
+    status=$?
+    wait $first
+    both="$? $status" made=b
+    [ "$both" != '0 2' ] || made=a
+    [ "$both" = '0 2' ] || [ "$both" = '2 0' ] && pass || fail "two inits: they end with $both"
+    rm -f probe
+    expect 0 "two inits" "$tool" log apply twice probe
+    same "two inits" $made.npy probe
+done
 
 # ---- killed at any time
 at=d points=25 before=0 after=0

@@ -157,6 +157,40 @@ static enum pici_status write_manifest(const char *dir, const struct manifest *m
 
 /* ---- creating, opening */
 
+/* Opens a folder and locks it, for one writer at a time. -1: errno says why. */
+static int lock_folder(const char *dir)
+{
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int locked = -1;
+    while (fd >= 0 && (locked = flock(fd, LOCK_EX)) != 0 && errno == EINTR)
+        ;
+    if (locked == 0 || fd < 0)
+        return fd;
+    const int e = errno;
+    close(fd);
+    errno = e;
+    return -1;
+}
+
+/* Makes the folder if it is missing, so that it is there after a crash too. */
+static enum pici_status make_folder(const char *dir, char *why)
+{
+    if (mkdir(dir, 0777) != 0)
+        return errno == EEXIST ? PICI_OK : io_failed(dir, why);
+    char *const above = path_in(dir, "..");
+    const int fd = above ? open(above, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    enum pici_status s = !above ? nomem(dir, why) : PICI_OK;
+    /* A folder that one may write to and not read cannot be synchronized, nor can those of some file systems. */
+    if (fd >= 0 && fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
+        s = io_failed(dir, why);
+    const int e = errno;
+    if (fd >= 0)
+        close(fd);
+    free(above);
+    errno = e;
+    return s;
+}
+
 /* Writes the file of a state. */
 static enum pici_status copy_state(struct pici_state *state, const char *path, struct manifest_file *f, char *why)
 {
@@ -190,12 +224,16 @@ enum pici_status pici_log_create(const char *dir, struct pici_state *state, cons
         why[0] = 0;
     if (!dir || !state || !extension || !pici_manifest_extension(extension))
         return PICI_E_ARG;
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+    enum pici_status s = make_folder(dir, why);
+    if (s)
+        return s;
+    const int lock = lock_folder(dir);
+    if (lock < 0)
         return io_failed(dir, why);
     strcpy(m.extension, extension);
     pici_manifest_base_name(name, &m);
     char *const manifest = path_in(dir, MANIFEST_NAME), *const base = path_in(dir, name);
-    enum pici_status s = manifest && base ? PICI_OK : nomem(dir, why);
+    s = manifest && base ? PICI_OK : nomem(dir, why);
     if (!s && access(manifest, F_OK) == 0) {
         errno = EEXIST;
         s = pici_why(why, PICI_E_IO, dir, "is a log already");
@@ -206,6 +244,7 @@ enum pici_status pici_log_create(const char *dir, struct pici_state *state, cons
     if (!s)
         s = write_manifest(dir, &m, why);
     const int e = errno;
+    close(lock);
     free(manifest);
     free(base);
     errno = e;
@@ -253,11 +292,8 @@ enum pici_status pici_log_open(struct pici_log **out, const char *dir, int write
     if (l)
         l->lock = -1;
     if (!s && write) {
-        l->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        int locked = -1;
-        while (l->lock >= 0 && (locked = flock(l->lock, LOCK_EX)) != 0 && errno == EINTR)
-            ;
-        if (locked != 0)
+        l->lock = lock_folder(dir);
+        if (l->lock < 0)
             s = io_failed(dir, why);
     }
     if (!s)
@@ -584,27 +620,35 @@ static uint64_t kept(const struct manifest *m)
     return n;
 }
 
+/* Whether a file of this name is to be removed: a temporary file, or one whose whole name is that of a base or a delta
+ * of this log, of a state of which the manifest names none. Any other file is not the log's. */
+static bool is_rest(const struct pici_log *l, const char *file)
+{
+    char name[MANIFEST_NAME_MOST];
+    struct manifest other = l->m;
+    if (strncmp(file, ".pici-", 6) == 0)
+        return true;
+    if (strncmp(file, "base-", 5) == 0) {
+        other.base = strtoull(file + 5, NULL, 10);
+        pici_manifest_base_name(name, &other);
+        return strcmp(file, name) == 0 && other.base != l->m.base;
+    }
+    if (strncmp(file, "delta-", 6) == 0) {
+        const uint64_t state = strtoull(file + 6, NULL, 10);
+        pici_manifest_delta_name(name, state);
+        return strcmp(file, name) == 0 && (state <= l->m.first || state > pici_manifest_newest(&l->m));
+    }
+    return false;
+}
+
 /* Removes the files of logs that the manifest does not name, and temporary ones of processes that were killed. */
 static enum pici_status clean(const struct pici_log *l, char *why)
 {
     DIR *const d = opendir(l->dir);
-    char base[MANIFEST_NAME_MOST], name[MANIFEST_NAME_MOST];
     enum pici_status s = d ? PICI_OK : io_failed(l->dir, why);
-    pici_manifest_base_name(base, &l->m);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        uint64_t state;
-        bool stays = strcmp(e->d_name, base) == 0;
-        const bool is_base = sscanf(e->d_name, "base-%9" SCNu64, &state) == 1;
-        const bool is_temporary = strncmp(e->d_name, ".pici-", 6) == 0;
-        if (!is_base && !is_temporary && sscanf(e->d_name, "delta-%" SCNu64 ".pici", &state) != 1)
-            continue;
-        if (!is_base && !is_temporary) {
-            pici_manifest_delta_name(name, state);
-            stays = strcmp(name, e->d_name) != 0 || (state > l->m.first && state <= pici_manifest_newest(&l->m));
-        }
-        if (!stays && unlinkat(dirfd(d), e->d_name, 0) != 0 && errno != ENOENT)
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (is_rest(l, e->d_name) && unlinkat(dirfd(d), e->d_name, 0) != 0 && errno != ENOENT)
             s = io_failed(e->d_name, why);
-    }
     if (d)
         closedir(d);
     return s;

@@ -134,6 +134,12 @@ class Held:
         for x in self._kept:
             sink.write(x.ctypes.data, x.nbytes)
 
+    def file_bytes(self) -> int:
+        """The length of the state's file."""
+        if self._path is not None:
+            return os.stat(self._path).st_size
+        return len(self._head) + sum(x.nbytes for x in self._kept)
+
     def close(self) -> None:
         lib.pici_state_free(self.handle)
         self.handle.value = None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, overload
 
 from . import _abi, _arrays
@@ -134,18 +134,19 @@ class DeltaLog:
         is made from the base; with force, also if it is none of the states (else ArgumentError). In an incomplete copy
         the number is less than `newest`; the file then has that state."""
         opts = _abi.ApplyOpts(threads=_abi.u31(threads, "threads"))
-        with self._open() as log, Out(path, True) as out:
-            given: Optional[bytes] = encoded(path) if os.path.lexists(path) else None
+        given: Optional[bytes] = encoded(path) if os.path.lexists(path) else None
+        with self._open() as log:
             while True:
-                start, end, why = ctypes.c_uint64(), ctypes.c_uint64(), new_why()
-                status = lib.pici_log_apply(log.handle, given, WRITE_FILE, out.handle, start, end, opts, why)
-                if status != ArgumentError.status or given is None or not force:
-                    break
-                given = None
-            check(status, why, out.path)
-            if given is None or start.value != end.value:
-                out.commit()
-            return end.value
+                with Out(path, True) as out:  # a new one each time: the call that fails may have written to it
+                    start, end, why = ctypes.c_uint64(), ctypes.c_uint64(), new_why()
+                    status = lib.pici_log_apply(log.handle, given, WRITE_FILE, out.handle, start, end, opts, why)
+                    if status == ArgumentError.status and given is not None and force:
+                        given = None
+                        continue
+                    check(status, why, out.path)
+                    if given is None or start.value != end.value:
+                        out.commit()
+                    return end.value
 
     @overload
     def load(
@@ -204,7 +205,9 @@ class DeltaLog:
             log = stack.enter_context(self._open())
             held = None if state is None else stack.enter_context(Held(state, 0, SAFETENSORS))
             length = max(s.bytes for s in log.states())
-            most = _arrays.limit(max_bytes, log.info.base_bytes)
+            # By what is stored: the numbers in the manifest are what the limit is for.
+            stored = _stored_bytes(self.folder) + (0 if held is None else held.file_bytes())
+            most = _arrays.limit(max_bytes, stored)
             whole = _arrays.empty(BYTES, length, most, opts.threads)
             sink, why = Memory(whole), new_why()
             start, end = (
@@ -230,6 +233,15 @@ class DeltaLog:
         with self._open(True) as log:
             why = new_why()
             check(lib.pici_log_compact(log.handle, opts, why), why)
+
+
+def _stored_bytes(folder: str) -> int:
+    """The bytes of the files in a folder."""
+    found = 0
+    for entry in os.scandir(folder):
+        with suppress(FileNotFoundError):  # a writer has removed it meanwhile
+            found += entry.stat().st_size if entry.is_file() else 0
+    return found
 
 
 class _Log:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Deltas of files and of dicts of arrays, also beside picitool if PICITOOL names it."""
+import fcntl
 import json
 import os
+import re
 import subprocess
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 
 import numpy as np
 
 import pici
-from pici import _dlpack, _dtypes
+from pici import _dlpack, _dtypes, folders
 
 
 def weights(step, dtype=np.float16):
@@ -270,6 +273,56 @@ class Logs(Deltas):
         manifest.write_bytes(manifest.read_bytes()[:-2])
         with self.assertRaises(pici.CorruptError):
             log.load()
+
+    def manifest(self, change):
+        """Replace the text of the manifest, and its hash."""
+        path = self.dir / "log" / "manifest"
+        text = change(path.read_bytes()[:-21])
+        path.write_bytes(text + b"end %016x\n" % folders._sum_of_bytes(text))
+
+    def test_numbers_of_a_manifest(self):
+        log, big = self.log(1), 60_000_000_000
+        self.manifest(lambda text: re.sub(rb"(first|base) 0 \d+", rb"\g<1> 0 %d" % big, text))
+        with self.assertRaisesRegex(pici.LimitError, f"take {big} bytes"):
+            log.load()
+        with self.assertRaisesRegex(pici.LimitError, f"take {big} bytes"):
+            log.load(self.arrays(0), 0)
+        if os.environ.get("PICITOOL"):
+            tool = [os.environ["PICITOOL"], "log", "apply", "--no-sparse", self.dir / "log", self.dir / "x"]
+            done = subprocess.run(tool, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, f"claims {big} bytes, more than the limit")
+
+    def test_force_after_a_delta_of_another_base(self):
+        log = self.log(2)
+        old, base = self.dir / "old", self.dir / "log" / "base-000000000.safetensors"
+        old.write_bytes(base.read_bytes())
+        before = old.read_bytes()
+        log.compact()
+        delta = self.dir / "log" / "delta-000000001.pici"
+        pici.save_delta(delta, self.arrays(7), self.arrays(1), overwrite=True)
+        is_now = b"delta 1 %d %016x" % folders._sum(delta)
+        self.manifest(lambda text: re.sub(rb"delta 1 \d+ \w+", is_now, text))
+        with self.assertRaisesRegex(pici.ArgumentError, "not the base of"):
+            log.apply(old)
+        self.assertEqual(old.read_bytes(), before)
+        self.assertEqual(log.apply(old, force=True), 1)
+        self.assertEqual(old.read_bytes(), (self.dir / "log" / "base-000000001.safetensors").read_bytes())
+
+    def test_create_waits_for_a_writer(self):
+        folder = self.dir / "log"
+        folder.mkdir()
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            creating = threading.Thread(target=pici.DeltaLog.create, args=(folder, self.arrays(0)))
+            creating.start()
+            creating.join(0.2)
+            self.assertEqual(list(folder.iterdir()), [])
+        finally:
+            os.close(held)
+        creating.join()
+        self.same(pici.DeltaLog(folder).load()[0], self.arrays(0))
 
     @unittest.skipUnless(os.environ.get("PICITOOL"), "logs of deltas beside picitool: PICITOOL is not set")
     def test_picitool(self):

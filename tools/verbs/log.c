@@ -2,6 +2,7 @@
  *
  * picitool log: logs of deltas, which pici/delta_log.h keeps. */
 #define _POSIX_C_SOURCE 200809L
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -75,12 +76,28 @@ static int apply(const struct tool_options *o, const struct pici_log *l, struct 
     return status ? status : why[0] ? tool_bad(NULL, "%s", why) : TOOL_OK;
 }
 
+/* The bytes of the files in a folder: what the numbers in a manifest are measured by. */
+static int stored_bytes(const char *folder, uint64_t *bytes)
+{
+    struct stat st;
+    DIR *const d = opendir(folder);
+    *bytes = 0;
+    if (!d)
+        return tool_bad(folder, "%s", strerror(errno));
+    for (struct dirent *e; (e = readdir(d));)
+        if (fstatat(dirfd(d), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode))
+            *bytes += (uint64_t)st.st_size;
+    closedir(d);
+    return TOOL_OK;
+}
+
 static int open_and_apply(const struct tool_options *o, struct pici_log *l)
 {
     struct pici_log_info info = PICI_LOG_INFO_INIT;
     struct pici_log_state newest = PICI_LOG_STATE_INIT;
     struct output out;
-    struct stat st;
+    uint64_t stored;
+    struct stat st = {0};
     const bool exists = stat(o->args[1], &st) == 0 || errno != ENOENT;
     int status = output_open(&out, o->args[1], NULL, true);
     if (status)
@@ -89,8 +106,11 @@ static int open_and_apply(const struct tool_options *o, struct pici_log *l)
         output_sparse(&out);
     pici_log_get_info(l, &info);
     pici_log_get_state(l, info.newest, &newest);
-    out.limit = limit_of(o, info.base_bytes + newest.delta_bytes, 2 * info.base_bytes);
-    status = output_claim(&out, o->args[0], newest.bytes);
+    status = stored_bytes(o->args[0], &stored);
+    stored += (uint64_t)st.st_size;
+    out.limit = limit_of(o, stored, 2 * stored);
+    if (status == TOOL_OK)
+        status = output_claim(&out, o->args[0], newest.bytes);
     if (status == TOOL_OK)
         status = apply(o, l, &out, exists);
     output_discard(&out);
