@@ -185,6 +185,10 @@ sed -i 's|"model-00002-of|"../model-00002-of|' $index
 bad "a shard in another folder" "'../model-00002-of-00008.safetensors' is not the name of a shard: it has a slash"
 sed -i 's|"model-00002-of[^"]*"|".."|' $index
 bad "a shard that is a folder" "'..' is not the name of a shard"
+long=$(printf '%0224d' 0).safetensors
+mv b/model-00002-of-00008.safetensors "b/$long"
+sed -i "s|model-00002-of-00008.safetensors|$long|" $index
+bad "a name that is too long with .pici" "b: has $long, stored as .pici under a name of 241 bytes: rename it"
 sed -i 's|weight_map|weights|' $index
 bad "no map" "$index: .*without 'weight_map'"
 head -c 300 a/model.safetensors.index.json >$index
@@ -307,6 +311,8 @@ for f in x.delta/*; do
     { head -c $at "keep.delta/$n"; byte $((was ^ 1)); tail -c +$((at + 2)) "keep.delta/$n"; } >"$f"
     refused 1 "$n is changed" "$n: " "$tool" apply -o y a x.delta
     refused 1 "$n is changed: test" "$n: " "$tool" test x.delta
+    refused 1 "$n is changed: test --json" "$n: " "$tool" test --json x.delta
+    says "$n is changed: test --json" '"error": *"[^"]' "$out"
     cp "keep.delta/$n" "$f"
 done
 cp x.delta/model-00001-of-00005.safetensors.pici x.delta/model-00002-of-00005.safetensors.pici
@@ -314,7 +320,10 @@ refused 1 "deltas are swapped" 'has not the length|is not the delta' "$tool" app
 rm -rf x.delta
 mv keep.delta x.delta
 cp -r a now
-expect 0 "in place" "$tool" apply --in-place now x.delta
+echo mine >now/notes.txt
+"$tool" apply --in-place now x.delta 2>"$err"
+says "in place" '^picitool: now/notes.txt: warning: is not in the result, and is removed$' "$err"
+[ "$(grep -c warning "$err")" = 1 ] && pass || fail "in place: $(cat "$err")"
 alike "in place" e now
 expect 0 "in place again" "$tool" apply --in-place now x.delta
 alike "in place again" e now

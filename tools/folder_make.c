@@ -104,6 +104,11 @@ int folder_list_of(struct folder_list *l, const struct folder *f)
         const bool shard = folder_shard(f, name) < f->index.shards;
         l->file[i] = (struct folder_file){.name = name, .kind = shard ? FOLDER_SHARD : FOLDER_COPY};
         snprintf(stored, sizeof stored, "%s" FOLDER_EXTENSION, name);
+        if (shard && strlen(stored) > SHARDS_NAME_MOST) {
+            folder_list_free(l);
+            return tool_bad(f->path, "has %s, stored as " FOLDER_EXTENSION " under a name of %zu bytes: rename it",
+                            name, strlen(stored));
+        }
         if (shard && folder_find(f, stored)) {
             folder_list_free(l);
             return tool_bad(f->path, "has %s, and a file of the name that %s is stored under", name, stored);

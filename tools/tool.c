@@ -17,6 +17,7 @@
 enum { MESSAGE = 4096 };
 
 static _Thread_local char message[MESSAGE];
+static char last[MESSAGE]; /* the last error of any thread; under the terminal's lock */
 
 /* Prints the message, unless less than `least` is to be said. */
 static void print(const char *file, int least)
@@ -43,6 +44,9 @@ static void say(const char *file, const char *at, const char *what, va_list args
 {
     int len = snprintf(message, sizeof message, "%s", at);
     vsnprintf(message + len, sizeof message - (size_t)len, what, args);
+    term_lock();
+    memcpy(last, message, sizeof last);
+    term_unlock();
     print(file, TERM_QUIET);
 }
 
@@ -58,7 +62,7 @@ void tool_warn(const char *file, const char *what, ...)
 
 const char *tool_last_error(void)
 {
-    return message;
+    return last;
 }
 
 int tool_bad(const char *file, const char *what, ...)

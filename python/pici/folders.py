@@ -84,8 +84,13 @@ def _sum_of_bytes(text: bytes) -> int:
 
 def _plain(name: str) -> bool:
     """Whether a name is that of a file in a folder."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:  # bytes that are not UTF-8
+        return False
     hidden = any(not c.isprintable() for c in name)
-    return 0 < len(name.encode()) <= _NAME_MOST and "/" not in name and name not in (".", "..") and not hidden
+    whole = name not in (".", "..") and not name.startswith(".pici-")  # as temporary files begin
+    return 0 < size <= _NAME_MOST and "/" not in name and whole and not hidden
 
 
 class _State(Held):
@@ -175,6 +180,23 @@ class _Checkpoint:
         for lost in where.keys() - self.tensors.keys():
             raise CorruptError(f"{path / where[lost]} has no tensor {lost!r}, which {indexes[0]} says is in it")
 
+    def refuse_names(self) -> None:
+        """ValueError if a file of the checkpoint cannot be stored under its name."""
+        for name in self.files:
+            if not _plain(name):
+                raise ValueError(
+                    f"{str(self.path / name)!r} cannot be stored under its name: rename it to at most {_NAME_MOST} "
+                    "bytes of UTF-8 without hidden characters, which do not begin with .pici-"
+                )
+        for name in self.names:
+            if len(f"{name}.pici".encode()) > _NAME_MOST:
+                raise ValueError(
+                    f"{str(self.path / name)!r} is stored as NAME.pici, which must have at most {_NAME_MOST} bytes: "
+                    "rename it"
+                )
+            if name + ".pici" in self.files:
+                raise ValueError(f"{self.path} has {name} and a file of the name that {name}.pici is stored under")
+
     @staticmethod
     def _index(path: _P) -> dict[str, str]:
         def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -186,7 +208,7 @@ class _Checkpoint:
         try:
             where = json.loads(path.read_bytes(), object_pairs_hook=unique)["weight_map"]
             for name in where.values():
-                if not _plain(name) or name.startswith(".pici-") or not name[1:].endswith(".safetensors"):
+                if not _plain(name) or not name[1:].endswith(".safetensors"):
                     raise ValueError(f"{name!r} is not the name of a shard")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
             raise CorruptError(f"{path} is no index of shards: {e}") from None
@@ -369,9 +391,7 @@ def compress_folder(
 ) -> None:
     """Compress a checkpoint in shards. format, zstd: as for create()."""
     c = _Checkpoint(_P(os.fsdecode(folder)))
-    for name in c.names:
-        if name + ".pici" in c.files:
-            raise ValueError(f"{c.path} has {name} and a file of the name that {name}.pici is stored under")
+    c.refuse_names()
     with _OutFolder(out, c.path, overwrite) as to:
 
         def one(name: str, each: int) -> _Stored:
@@ -451,6 +471,7 @@ def diff_folders(
     whichever shards they are. small, format, zstd: as for diff_files()."""
     diff_opts(small, format, threads, zstd)  # which refuses what is wrong
     old, c = _Checkpoint(_P(os.fsdecode(base))), _Checkpoint(_P(os.fsdecode(new)))
+    c.refuse_names()
     removed = [t for name, t in old.tensors.items() if name not in c.tensors]
     with _OutFolder(delta, c.path, overwrite) as to:
 
@@ -492,7 +513,8 @@ def apply_folders(
 ) -> None:
     """Make the checkpoint that a delta of folders leads to from base.
 
-    out: None: base is exchanged for the result in one step; if it is the result already, it stays.
+    out: None: base is exchanged for the result in one step; if it is the result already, it stays. Files of base that
+        the result does not have are removed then.
 
     ArgumentError: base is not what the delta was made from. CorruptError: the delta is damaged, or base. Nothing is
     changed then."""

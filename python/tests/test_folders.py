@@ -155,6 +155,32 @@ class Folders(unittest.TestCase):
             pici.compress_folder(self.old, self.made)
         self.no_rest("old", "new")
 
+    def test_names(self):
+        for name in (".pici-mine", "a\nb", os.fsdecode(b"\xff.txt"), "n" * 241):
+            path = self.old / name
+            path.write_bytes(b"1")
+            with self.subTest(name):
+                with self.assertRaisesRegex(ValueError, "cannot be stored under its name"):
+                    pici.compress_folder(self.old, self.made)
+                with self.assertRaisesRegex(ValueError, "cannot be stored under its name"):
+                    pici.diff_folders(self.new, self.old, self.made)
+            path.unlink()
+        index, name = self.old / "model.safetensors.index.json", "model-00002-of-00004.safetensors"
+        for size in (235, 236):
+            longer = "n" * (size - 12) + ".safetensors"
+            (self.old / name).rename(self.old / longer)
+            index.write_text(index.read_text().replace(name, longer))
+            name = longer
+            if size == 235:
+                pici.compress_folder(self.old, self.made)
+                pici.decompress_folder(self.made, self.dir / "back")
+                self.assertEqual(files(self.dir / "back"), files(self.old))
+        with self.assertRaisesRegex(ValueError, "at most 240 bytes"):
+            pici.compress_folder(self.old, self.dir / "out")
+        with self.assertRaisesRegex(ValueError, "at most 240 bytes"):
+            pici.diff_folders(self.new, self.old, self.dir / "out")
+        self.no_rest("old", "new", "made", "back")
+
     def test_what_is_replaced(self):
         self.made.mkdir()
         (self.made / "notes").write_text("1")

@@ -149,6 +149,21 @@ static int is_result(const struct job *j, bool *is)
     return status;
 }
 
+/* Names the files of the base that the exchange removes. Its shards and index are not meant: the delta is of them. */
+static void warn_of_removed(const struct job *j)
+{
+    const struct folder *const f = &j->base.f;
+    for (size_t i = 0; i < f->entries; i++) {
+        const char *const name = f->entry[i].name;
+        if (name == f->index_name || folder_shard(f, name) < f->index.shards || folder_list_find(&j->delta.list, name))
+            continue;
+        char *const path = folder_path(f->path, name, "");
+        if (path)
+            tool_warn(path, "is not in the result, and is removed");
+        free(path);
+    }
+}
+
 static int apply_opened(struct job *j, const struct tool_options *o)
 {
     struct folder_make m = {.from = &j->delta,
@@ -171,6 +186,8 @@ static int apply_opened(struct job *j, const struct tool_options *o)
     }
     if (status == TOOL_OK && o->in_place)
         status = is_result(j, &done);
+    if (status == TOOL_OK && o->in_place && !done)
+        warn_of_removed(j);
     return status || done ? status : folder_make(&m, out, NULL);
 }
 
