@@ -123,10 +123,11 @@ static int aliased(const struct call *c)
     return 0;
 }
 #else
-/* MPICH refuses the same buffer twice, before it sends anything. */
+/* MPICH refuses the same buffer twice, before it sends anything. Without elements a rank may have two null pointers and
+ * another rank buffers: the ranks decide alike. */
 static int aliased(const struct call *c)
 {
-    return c->function == ALLREDUCE && c->send == c->recv;
+    return c->function == ALLREDUCE && c->count && c->send == c->recv;
 }
 #endif
 
@@ -266,7 +267,8 @@ static int code_of(enum pici_status s)
 /* PICI_E_ARG is found before any data move, so that MPI finds in place what was there. */
 static int can_be_repeated(const struct call *c, enum pici_status s)
 {
-    return s == PICI_E_ARG || ((s == PICI_E_NOMEM || s == PICI_E_SPACE) && c->send != MPI_IN_PLACE);
+    const int in_place = c->send == MPI_IN_PLACE || c->send == c->recv;
+    return s == PICI_E_ARG || ((s == PICI_E_NOMEM || s == PICI_E_SPACE) && !in_place);
 }
 
 static int failed(const struct call *c, const struct plan *p, enum pici_status s)

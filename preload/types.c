@@ -122,6 +122,27 @@ static int named(MPI_Datatype type, struct basic *b)
     return 0;
 }
 
+/* Predefined pairs of one basic type, for MPI_MINLOC and MPI_MAXLOC: each has the signature of two elements. */
+static const struct {
+    MPI_Datatype type;
+    enum kind kind;
+} PAIRS[] = {
+    {MPI_2INT, SIGNED},
+    {MPI_2INTEGER, SIGNED},
+    {MPI_2REAL, FLOAT},
+    {MPI_2DOUBLE_PRECISION, FLOAT},
+};
+
+static int pair(MPI_Datatype type, struct basic *b)
+{
+    for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++)
+        if (PAIRS[i].type == type) {
+            *b = (struct basic){PAIRS[i].kind, (size_t)pmpi_type_size(type) / 2};
+            return b->bytes > 0;
+        }
+    return 0;
+}
+
 static int predefined(int combiner)
 {
     return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_INTEGER ||
@@ -204,6 +225,10 @@ static int unfold(MPI_Datatype type, struct basic *b, int *plain, int depth)
     struct made m;
     if (named(type, b))
         return 1;
+    if (pair(type, b)) {
+        *plain = 0; /* MPI_SUM, MPI_MIN and MPI_MAX do not take pairs */
+        return 1;
+    }
     if (depth > DEEPEST || get_envelope(type, &m) != MPI_SUCCESS || m.combiner == MPI_COMBINER_NAMED)
         return 0;
     if (predefined(m.combiner))

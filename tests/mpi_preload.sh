@@ -95,6 +95,7 @@ scenarios() { # RANKS: of calls.c
     *) attempt "large counts" "$1" calls large -- && grep -m 1 '^skip' "$log" ;;
     esac
     attempt "derived types" "$1" calls derived -- 'MPI_Allgather 12 of 12 '
+    attempt "pairs" "$1" calls pairs -- 'MPI_Allgather 1 of 1 '
     attempt "decisions" "$1" calls decisions -- \
         'MPI_Allreduce 0 of 8 calls; not ours: 2 small, 3 op, 1 type, 1 intercommunicator, 1 one rank$' \
         'MPI_Reduce_scatter 0 of 1 calls; not ours: 1 unequal counts$' 'MPI_Allgather 0 of 1 calls; not ours: 1 type$' \

@@ -279,6 +279,24 @@ static void derived(void)
     free(out);
 }
 
+/* Pairs have the signature of two elements. Ranks other than 1 receive these. */
+static void pairs(void)
+{
+    const int n = 2 * ITEMS * ITEM;
+    int *in = zeroed((size_t)n * sizeof *in), *out = zeroed((size_t)ranks * (size_t)n * sizeof *out), wrong = 0;
+    for (int i = 0; i < n; i++)
+        in[i] = (int)value(rank, i);
+    if (rank == 1)
+        MPI_Allgather(in, n, MPI_INT, out, n / 2, MPI_2INT, MPI_COMM_WORLD);
+    else
+        MPI_Allgather(in, n / 2, MPI_2INT, out, n, MPI_INT, MPI_COMM_WORLD);
+    for (int i = 0; i < ranks * n; i++)
+        wrong += out[i] != (int)value(i / n, i % n);
+    check(!wrong, "pairs");
+    free(in);
+    free(out);
+}
+
 /* ---- what is not ours */
 
 static void multiply(void *in, void *inout, int *n, MPI_Datatype *type)
@@ -555,9 +573,19 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } SCENARIO[] = {
-        {"results", results}, {"large", large},   {"derived", derived}, {"decisions", decisions},
-        {"twice", twice},     {"errors", errors}, {"fatal", fatal},     {"communicators", communicators},
-        {"threads", threads}, {"gpu", gpu},       {"lonely", lonely},   {"late", late},
+        {"results", results},
+        {"large", large},
+        {"derived", derived},
+        {"pairs", pairs},
+        {"decisions", decisions},
+        {"twice", twice},
+        {"errors", errors},
+        {"fatal", fatal},
+        {"communicators", communicators},
+        {"threads", threads},
+        {"gpu", gpu},
+        {"lonely", lonely},
+        {"late", late},
     };
     int level, all = 0;
     if (argc != 2)
