@@ -49,6 +49,10 @@ def save_safetensors(path, arrays):
     Path(path).write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
+# Of picitool, which has the sanitizer's runtime already.
+OWN = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+
+
 class Deltas(unittest.TestCase):
     def setUp(self):
         self.tmp = tempfile.TemporaryDirectory()
@@ -191,11 +195,13 @@ class Files(Deltas):
     def test_picitool(self):
         tool = os.environ["PICITOOL"]
         old, new = self.files(0), self.files(1)
-        subprocess.run([tool, "diff", "-o", self.dir / "t.pici", old, new], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [tool, "diff", "-o", self.dir / "t.pici", old, new], check=True, stderr=subprocess.DEVNULL, env=OWN
+        )
         pici.diff_files(old, new, self.delta)
         self.assertEqual(self.delta.read_bytes(), (self.dir / "t.pici").read_bytes())
         pici.save_delta(self.delta, weights(0), weights(1), small=True, overwrite=True)
-        subprocess.run([tool, "test", self.delta], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([tool, "test", self.delta], check=True, stderr=subprocess.DEVNULL, env=OWN)
 
 
 class Logs(Deltas):
@@ -289,7 +295,7 @@ class Logs(Deltas):
             log.load(self.arrays(0), 0)
         if os.environ.get("PICITOOL"):
             tool = [os.environ["PICITOOL"], "log", "apply", "--no-sparse", self.dir / "log", self.dir / "x"]
-            done = subprocess.run(tool, capture_output=True, text=True)
+            done = subprocess.run(tool, capture_output=True, text=True, env=OWN)
             self.assertEqual(done.returncode, 1)
             self.assertRegex(done.stderr, f"claims {big} bytes, more than the limit")
 
@@ -328,8 +334,10 @@ class Logs(Deltas):
     def test_picitool(self):
         self.log(3)
         tool = [os.environ["PICITOOL"], "log"]
-        subprocess.run([*tool, "apply", self.dir / "log", self.dir / "x"], check=True, stderr=subprocess.DEVNULL)
-        subprocess.run([*tool, "compact", self.dir / "log"], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [*tool, "apply", self.dir / "log", self.dir / "x"], check=True, stderr=subprocess.DEVNULL, env=OWN
+        )
+        subprocess.run([*tool, "compact", self.dir / "log"], check=True, stderr=subprocess.DEVNULL, env=OWN)
         log = pici.DeltaLog(self.dir / "log")
         self.assertEqual(log.base, 2)
         self.same(log.load(self.dir / "x")[0], self.arrays(2))
