@@ -311,7 +311,7 @@ for f in x.delta/*; do
     { head -c $at "keep.delta/$n"; byte $((was ^ 1)); tail -c +$((at + 2)) "keep.delta/$n"; } >"$f"
     refused 1 "$n is changed" "$n: " "$tool" apply -o y a x.delta
     refused 1 "$n is changed: test" "$n: " "$tool" test x.delta
-    refused 1 "$n is changed: test --json" "$n: " "$tool" test --json x.delta
+    refused 1 "$n is changed: test --json" "$n: " "$tool" test --json -T 4 x.delta
     says "$n is changed: test --json" '"error": *"[^"]' "$out"
     cp "keep.delta/$n" "$f"
 done
