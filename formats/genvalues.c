@@ -72,7 +72,7 @@ static void put_refused(const struct ref_values *v, uint64_t n, struct arrays *a
 static void put_case(const char *pattern, const struct ref_values *v, const void *src, uint64_t n, int refused)
 {
     const unsigned width = ref_width(v->dtype);
-    struct arrays a;
+    struct arrays a = {0};
     void *result = memory((size_t)n * width);
     cases++;
     ref_values_counts(a.count, a.width, v, n);
