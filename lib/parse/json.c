@@ -180,7 +180,7 @@ static struct json_token open(struct json *j, bool array)
     return token(array ? JSON_ARRAY : JSON_OBJECT, j->pos - 1, j->pos);
 }
 
-static struct json_token close(struct json *j, bool array)
+static struct json_token close_container(struct json *j, bool array)
 {
     j->depth--;
     j->expect = WANT_NEXT;
@@ -243,7 +243,7 @@ struct json_token pici_json_next(struct json *j)
         if (j->depth == 0)
             return j->pos == j->len ? token(JSON_END, j->pos, j->pos) : fail_wanted(j, "the end");
         if (at(j, array ? ']' : '}'))
-            return close(j, array);
+            return close_container(j, array);
         if (!at(j, ','))
             return fail_wanted(j, array ? "a comma or ']'" : "a comma or '}'");
         j->pos++;
@@ -251,8 +251,8 @@ struct json_token pici_json_next(struct json *j)
         j->expect = array ? WANT_VALUE : WANT_KEY;
     }
     switch (j->expect) {
-    case WANT_VALUE_OR_END: return at(j, ']') ? close(j, true) : value(j);
-    case WANT_KEY_OR_END: return at(j, '}') ? close(j, false) : key(j);
+    case WANT_VALUE_OR_END: return at(j, ']') ? close_container(j, true) : value(j);
+    case WANT_KEY_OR_END: return at(j, '}') ? close_container(j, false) : key(j);
     case WANT_KEY: return key(j);
     default: return value(j);
     }
