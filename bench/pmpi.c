@@ -3,9 +3,10 @@
  * Seconds of MPI collectives, in a program that knows nothing of pici; by bench/pmpi, with and without the preloaded
  * library.
  *   mpirun -n 4 bench_pmpi FUNCTION DENSITY,... BYTES,...
- * FUNCTION: allreduce, reduce_scatter_block or allgather. BYTES: of the vector of all ranks, of floats, of which each
- * rank has a share DENSITY that is not zero, at positions of its own. A line for each: function, density, bytes,
- * seconds of the slowest rank, the median of some calls. */
+ * FUNCTION: allreduce, reduce_scatter_block, allgather, or neighbor_allgather, in which each rank is a neighbour of all
+ * others. BYTES: of the vector of all ranks, of floats, of which each rank has a share DENSITY that is not zero, at
+ * positions of its own. A line for each: function, density, bytes, seconds of the slowest rank, the median of some
+ * calls. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@ enum { WARM = 2, LEAST = 3, MOST = 15 };
 static const double LONG_ENOUGH = 3; /* seconds for one line */
 
 static int rank, ranks;
+static MPI_Comm all_others; /* of neighbor_allgather */
 
 static int compare(const void *a, const void *b)
 {
@@ -45,6 +47,8 @@ static void call(const char *function, const float *in, float *out, int n)
         MPI_Allreduce(in, out, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     else if (strcmp(function, "allgather") == 0)
         MPI_Allgather(in, n / ranks, MPI_FLOAT, out, n / ranks, MPI_FLOAT, MPI_COMM_WORLD);
+    else if (strcmp(function, "neighbor_allgather") == 0)
+        MPI_Neighbor_allgather(in, n / ranks, MPI_FLOAT, out, n / ranks, MPI_FLOAT, all_others);
     else
         MPI_Reduce_scatter_block(in, out, n / ranks, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
@@ -57,6 +61,8 @@ static void check(const char *function, const float *out, int n, long ones)
     for (int i = 0; i < (scatters ? n / ranks : n); i++)
         found += (double)out[i];
     PMPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    if (strcmp(function, "neighbor_allgather") == 0)
+        all -= (double)ones;
     if (scatters)
         PMPI_Allreduce(MPI_IN_PLACE, &found, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     if (found != all) {
@@ -72,7 +78,7 @@ static void measure(const char *function, double density, int n)
     int calls = 0, more = 1;
     if (!in || !out)
         MPI_Abort(MPI_COMM_WORLD, 1);
-    const long ones = fill(in, strcmp(function, "allgather") == 0 ? n / ranks : n, density);
+    const long ones = fill(in, strstr(function, "allgather") ? n / ranks : n, density);
     for (int i = -WARM; more; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
         double s = MPI_Wtime();
@@ -94,6 +100,19 @@ static void measure(const char *function, double density, int n)
     free(out);
 }
 
+static void connect_all(void)
+{
+    int *others = calloc((size_t)ranks, sizeof *others), n = 0;
+    if (!others)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    for (int r = 0; r < ranks; r++)
+        if (r != rank)
+            others[n++] = r;
+    /* any weights: for Open MPI's MPI_UNWEIGHTED the compiler warns of arrays that are too short */
+    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, n, others, others, n, others, others, MPI_INFO_NULL, 0, &all_others);
+    free(others);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -101,15 +120,19 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc != 4) {
         if (!rank)
-            fputs("usage: bench_pmpi allreduce|reduce_scatter_block|allgather DENSITY,... BYTES,...\n", stderr);
+            fputs(
+                "usage: bench_pmpi allreduce|reduce_scatter_block|allgather|neighbor_allgather DENSITY,... BYTES,...\n",
+                stderr);
         MPI_Finalize();
         return 2;
     }
+    connect_all();
     for (const char *b = argv[3]; b; b = strchr(b, ',') ? strchr(b, ',') + 1 : NULL) {
         const int n = (int)(strtol(b, NULL, 10) / (long)sizeof(float)) / ranks * ranks;
         for (const char *d = argv[2]; n > 0 && d; d = strchr(d, ',') ? strchr(d, ',') + 1 : NULL)
             measure(argv[1], strtod(d, NULL), n);
     }
+    MPI_Comm_free(&all_others);
     MPI_Finalize();
     return 0;
 }

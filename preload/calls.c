@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "preload/gpu.h"
+#include "preload/neighbors.h"
 #include "preload/state.h"
 #include "preload/stats.h"
 #include "preload/types.h"
@@ -23,8 +24,14 @@ struct plan {
     size_t bytes;   /* of that */
     enum pici_dtype dtype;
     enum pici_op op;
-    int packed; /* all-gather: what is received is not one element after the other */
+    int packed;               /* all-gather: what is received is not one element after the other */
+    struct exchange exchange; /* neighbourhood calls; of the other members only the state */
 };
+
+static int is_neighbor(const struct call *c)
+{
+    return c->function == NEIGHBOR_ALLGATHER || c->function == NEIGHBOR_ALLGATHERV;
+}
 
 /* ---- by MPI */
 
@@ -35,6 +42,11 @@ static int by_mpi_large(const struct call *c)
     case ALLREDUCE: return PMPI_Allreduce_c(c->send, c->recv, c->count, c->type, c->op, c->comm);
     case REDUCE_SCATTER_BLOCK: return PMPI_Reduce_scatter_block_c(c->send, c->recv, c->count, c->type, c->op, c->comm);
     case REDUCE_SCATTER: return PMPI_Reduce_scatter_c(c->send, c->recv, c->counts, c->type, c->op, c->comm);
+    case NEIGHBOR_ALLGATHER:
+        return PMPI_Neighbor_allgather_c(c->send, c->sendcount, c->sendtype, c->recv, c->count, c->type, c->comm);
+    case NEIGHBOR_ALLGATHERV:
+        return PMPI_Neighbor_allgatherv_c(c->send, c->sendcount, c->sendtype, c->recv, c->counts, c->displs, c->type,
+                                          c->comm);
     default: return PMPI_Allgather_c(c->send, c->sendcount, c->sendtype, c->recv, c->count, c->type, c->comm);
     }
 }
@@ -51,6 +63,12 @@ static int by_mpi(const struct call *c)
     case REDUCE_SCATTER_BLOCK:
         return PMPI_Reduce_scatter_block(c->send, c->recv, (int)c->count, c->type, c->op, c->comm);
     case REDUCE_SCATTER: return PMPI_Reduce_scatter(c->send, c->recv, c->counts, c->type, c->op, c->comm);
+    case NEIGHBOR_ALLGATHER:
+        return PMPI_Neighbor_allgather(c->send, (int)c->sendcount, c->sendtype, c->recv, (int)c->count, c->type,
+                                       c->comm);
+    case NEIGHBOR_ALLGATHERV:
+        return PMPI_Neighbor_allgatherv(c->send, (int)c->sendcount, c->sendtype, c->recv, c->counts, c->displs, c->type,
+                                        c->comm);
     default: return PMPI_Allgather(c->send, (int)c->sendcount, c->sendtype, c->recv, (int)c->count, c->type, c->comm);
     }
 }
@@ -113,7 +131,8 @@ static enum reason decide_type(const struct call *c, struct plan *p)
 static int wrong(const struct call *c)
 {
     return c->comm == MPI_COMM_NULL || c->type == MPI_DATATYPE_NULL || c->count < 0 ||
-           (c->function == REDUCE_SCATTER && !c->counts);
+           (c->function == REDUCE_SCATTER && !c->counts) ||
+           (is_neighbor(c) && (c->send == MPI_IN_PLACE || c->sendtype == MPI_DATATYPE_NULL || c->sendcount < 0));
 }
 
 #if defined OPEN_MPI
@@ -141,6 +160,8 @@ static enum reason decide(const struct call *c, struct plan *p, int *rc)
         return OFF;
     if (p->state->reason == INTER || p->state->reason == ONE_RANK)
         return p->state->reason;
+    if (is_neighbor(c))
+        return pmpi_neighbors_decide(c, p->state, &p->exchange, rc);
     if (PMPI_Comm_size(c->comm, &p->ranks) != MPI_SUCCESS)
         return OFF;
     bytes = elements(c, p->ranks);
@@ -242,15 +263,16 @@ static double seconds_since(const struct timespec *start)
     return (double)(now.tv_sec - start->tv_sec) + 1e-9 * (double)(now.tv_nsec - start->tv_nsec);
 }
 
-static enum pici_status by_pici(const struct call *c, const struct plan *p)
+static enum pici_status by_pici(const struct call *c, struct plan *p)
 {
     struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
     struct timespec start;
     opts.stats = &stats;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    const int refuse = pmpi_gpu(); /* since the ranks agreed */
-    const enum pici_status s = c->function == ALLREDUCE   ? all_reduce(c, p, refuse, &opts)
+    const int refuse = !is_neighbor(c) && pmpi_gpu(); /* since the ranks agreed */
+    const enum pici_status s = is_neighbor(c)             ? pmpi_neighbors(c, p->state, &p->exchange, &opts)
+                               : c->function == ALLREDUCE ? all_reduce(c, p, refuse, &opts)
                                : c->function == ALLGATHER ? all_gather(c, p, refuse, &opts)
                                                           : reduce_scatter(c, p, refuse, &opts);
     pmpi_count_ours(c->function, stats.dense_bytes, stats.wire_bytes, seconds_since(&start));
@@ -264,9 +286,12 @@ static int code_of(enum pici_status s)
     return s == PICI_E_NOMEM ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;
 }
 
-/* PICI_E_ARG is found before any data move, so that MPI finds in place what was there. */
+/* PICI_E_ARG is found before any data move, so that MPI finds in place what was there. A neighbourhood call has begun
+ * on other ranks. */
 static int can_be_repeated(const struct call *c, enum pici_status s)
 {
+    if (is_neighbor(c))
+        return 0;
     const int in_place = c->send == MPI_IN_PLACE || c->send == c->recv;
     return s == PICI_E_ARG || ((s == PICI_E_NOMEM || s == PICI_E_SPACE) && !in_place);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "preload/calls.h"
+#include "preload/graph.h"
 
 /* Addresses that stand for MPI_IN_PLACE and MPI_BOTTOM. Which of them there are depends on the Fortran compiler. */
 #define SENTINEL(lower, UPPER)                                                                                         \
@@ -49,6 +50,10 @@ void ompi_reduce_scatter_f(void *send, void *recv, MPI_Fint *counts, MPI_Fint *t
                            MPI_Fint *error);
 void ompi_allgather_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *count, MPI_Fint *type,
                       MPI_Fint *comm, MPI_Fint *error);
+void ompi_neighbor_allgather_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *count,
+                               MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error);
+void ompi_neighbor_allgatherv_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *counts,
+                                MPI_Fint *displs, MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error);
 #pragma GCC visibility pop
 
 static void answer(MPI_Fint *error, int rc)
@@ -84,38 +89,77 @@ void ompi_reduce_scatter_block_f(void *send, void *recv, MPI_Fint *count, MPI_Fi
     answer(error, pmpi_call(&c));
 }
 
+/* A list as C has it, where Fortran's integers have another width: *copy, to be freed. Without memory the list is null,
+ * which MPI refuses. */
+static const void *list(const MPI_Fint *of, int n, int **copy)
+{
+    *copy = NULL;
+    if (sizeof *of == sizeof **copy)
+        return of;
+    *copy = calloc((size_t)n + 1, sizeof **copy);
+    for (int i = 0; *copy && i < n; i++)
+        (*copy)[i] = (int)of[i];
+    return *copy;
+}
+
 void ompi_reduce_scatter_f(void *send, void *recv, MPI_Fint *counts, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
                            MPI_Fint *error)
 {
     struct call c = reduction(REDUCE_SCATTER, send, recv, type, op, comm);
-    int *copy = NULL, ranks = 0;
-    c.counts = counts;
-    if (sizeof *counts != sizeof *copy && c.comm != MPI_COMM_NULL && PMPI_Comm_size(c.comm, &ranks) == MPI_SUCCESS) {
-        copy = calloc((size_t)ranks, sizeof *copy);
-        for (int r = 0; copy && r < ranks; r++)
-            copy[r] = (int)counts[r];
-        c.counts = copy; /* without memory, MPI refuses the null */
-    }
+    int *copy, ranks = 0;
+    if (c.comm != MPI_COMM_NULL)
+        PMPI_Comm_size(c.comm, &ranks);
+    c.counts = list(counts, ranks, &copy);
     answer(error, pmpi_call(&c));
     free(copy);
+}
+
+static struct call gather(enum function f, void *send, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recv,
+                          const MPI_Fint *type, const MPI_Fint *comm)
+{
+    return (struct call){.function = f,
+                         .send = address(send),
+                         .sendcount = *sendcount,
+                         .sendtype = PMPI_Type_f2c(*sendtype),
+                         .recv = address(recv),
+                         .type = PMPI_Type_f2c(*type),
+                         .comm = PMPI_Comm_f2c(*comm)};
 }
 
 void ompi_allgather_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *count, MPI_Fint *type,
                       MPI_Fint *comm, MPI_Fint *error)
 {
-    const struct call c = {.function = ALLGATHER,
-                           .send = address(send),
-                           .sendcount = *sendcount,
-                           .sendtype = PMPI_Type_f2c(*sendtype),
-                           .recv = address(recv),
-                           .count = *count,
-                           .type = PMPI_Type_f2c(*type),
-                           .comm = PMPI_Comm_f2c(*comm)};
+    struct call c = gather(ALLGATHER, send, sendcount, sendtype, recv, type, comm);
+    c.count = *count;
     answer(error, pmpi_call(&c));
+}
+
+void ompi_neighbor_allgather_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *count,
+                               MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error)
+{
+    struct call c = gather(NEIGHBOR_ALLGATHER, send, sendcount, sendtype, recv, type, comm);
+    c.count = *count;
+    answer(error, pmpi_call(&c));
+}
+
+void ompi_neighbor_allgatherv_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *counts,
+                                MPI_Fint *displs, MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error)
+{
+    struct call c = gather(NEIGHBOR_ALLGATHERV, send, sendcount, sendtype, recv, type, comm);
+    const int copies = sizeof *counts != sizeof(int) && c.comm != MPI_COMM_NULL,
+              sources = copies ? pmpi_sources(c.comm) : 0;
+    int *count_copy, *displ_copy;
+    c.counts = list(counts, sources, &count_copy);
+    c.displs = list(displs, sources, &displ_copy);
+    answer(error, pmpi_call(&c));
+    free(count_copy);
+    free(displ_copy);
 }
 
 NAMES(allreduce, ALLREDUCE, Allreduce);
 NAMES(reduce_scatter_block, REDUCE_SCATTER_BLOCK, Reduce_scatter_block);
 NAMES(reduce_scatter, REDUCE_SCATTER, Reduce_scatter);
 NAMES(allgather, ALLGATHER, Allgather);
+NAMES(neighbor_allgather, NEIGHBOR_ALLGATHER, Neighbor_allgather);
+NAMES(neighbor_allgatherv, NEIGHBOR_ALLGATHERV, Neighbor_allgatherv);
 #endif

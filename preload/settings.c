@@ -18,6 +18,8 @@ static const struct {
     [REDUCE_SCATTER_BLOCK] = {"MPI_Reduce_scatter_block", "reduce_scatter_block"},
     [REDUCE_SCATTER] = {"MPI_Reduce_scatter", "reduce_scatter"},
     [ALLGATHER] = {"MPI_Allgather", "allgather"},
+    [NEIGHBOR_ALLGATHER] = {"MPI_Neighbor_allgather", "neighbor_allgather"},
+    [NEIGHBOR_ALLGATHERV] = {"MPI_Neighbor_allgatherv", "neighbor_allgatherv"},
 };
 
 static struct settings settings;
@@ -70,7 +72,9 @@ static unsigned functions(void)
         while (f < FUNCTIONS && (strlen(FUNCTION[f].word) != len || memcmp(FUNCTION[f].word, at, len) != 0))
             f++;
         if (f == FUNCTIONS) {
-            invalid(name, text, "a list, with commas, of allreduce, reduce_scatter_block, reduce_scatter, allgather");
+            invalid(name, text,
+                    "a list, with commas, of allreduce, reduce_scatter_block, reduce_scatter, allgather, "
+                    "neighbor_allgather, neighbor_allgatherv");
             return (1u << FUNCTIONS) - 1;
         }
         bits |= 1u << f;
@@ -78,6 +82,22 @@ static unsigned functions(void)
         if (!*at)
             return bits;
     }
+}
+
+static void read_route(void)
+{
+    static const char name[] = "PICI_NEIGHBOR";
+    static const char *const WORD[] = {
+        [PICI_ROUTE_AUTO] = "auto", [PICI_ROUTE_DIRECT] = "direct", [PICI_ROUTE_HALVING] = "halving"};
+    const char *text = getenv(name);
+    settings.neighbors = !text || strcmp(text, "off") != 0;
+    for (int route = PICI_ROUTE_AUTO; text && settings.neighbors && route <= PICI_ROUTE_HALVING; route++)
+        if (strcmp(text, WORD[route]) == 0) {
+            settings.route = (enum pici_route)route;
+            return;
+        }
+    if (text && settings.neighbors)
+        invalid(name, text, "auto, direct, halving or off");
 }
 
 /* Those variables of the library that must be the same on all ranks. */
@@ -105,8 +125,10 @@ static void read_environment(void)
     s->min_bytes = number("PICI_PMPI_MIN_BYTES", 131072, UINT64_MAX, "a number of bytes");
     s->after = number("PICI_PMPI_AFTER", 1, UINT64_MAX, "a number");
     s->functions = functions();
+    read_route();
     s->own_timeout = getenv("PICI_TIMEOUT_MS") != NULL;
-    const uint64_t same[] = {(uint64_t)s->intra, s->functions, s->min_bytes, s->after};
+    const uint64_t same[] = {(uint64_t)s->intra, s->functions,           s->min_bytes,
+                             s->after,           (uint64_t)s->neighbors, (uint64_t)s->route};
     const char *version = pici_version();
     s->hash = hash_of_library(pmpi_hash(pmpi_hash(PMPI_HASH, same, sizeof same), version, strlen(version)));
 }

@@ -6,24 +6,36 @@
 
 #include <stdint.h>
 
+#include "pici/neighbor.h"
+
 /* The functions that may be ours. */
-enum function { ALLREDUCE, REDUCE_SCATTER_BLOCK, REDUCE_SCATTER, ALLGATHER, FUNCTIONS };
+enum function {
+    ALLREDUCE,
+    REDUCE_SCATTER_BLOCK,
+    REDUCE_SCATTER,
+    ALLGATHER,
+    NEIGHBOR_ALLGATHER,
+    NEIGHBOR_ALLGATHERV,
+    FUNCTIONS
+};
 
 /* "MPI_Allreduce", ... Static. */
 const char *pmpi_function_name(enum function);
 
 struct settings {
-    int on;             /* PICI_PMPI */
-    int intra;          /* PICI_PMPI_INTRA: also on one node */
-    int stats;          /* PICI_PMPI_STATS: 0 none, 1 rank 0, 2 all ranks */
-    int comms;          /* PICI_PMPI_COMMS: communicators at a time */
-    int wait_s;         /* PICI_PMPI_WAIT: seconds until a rank that waits for the others says so */
-    unsigned functions; /* PICI_PMPI_FUNCTIONS: bits 1 << enum function */
-    uint64_t min_bytes; /* PICI_PMPI_MIN_BYTES */
-    uint64_t after;     /* PICI_PMPI_AFTER: eligible calls of a communicator that go to MPI first */
-    int own_timeout;    /* PICI_TIMEOUT_MS is set */
-    uint64_t hash;      /* of the version, and of all settings that must be the same on all ranks */
-    char fault[256];    /* "", or which variable has an invalid value */
+    int on;                /* PICI_PMPI */
+    int intra;             /* PICI_PMPI_INTRA: also on one node */
+    int stats;             /* PICI_PMPI_STATS: 0 none, 1 rank 0, 2 all ranks */
+    int comms;             /* PICI_PMPI_COMMS: communicators at a time */
+    int wait_s;            /* PICI_PMPI_WAIT: seconds until a rank that waits for the others says so */
+    unsigned functions;    /* PICI_PMPI_FUNCTIONS: bits 1 << enum function */
+    int neighbors;         /* PICI_NEIGHBOR is not off: neighbourhood functions may be ours */
+    enum pici_route route; /* PICI_NEIGHBOR: of plans; another one than AUTO is taken for small graphs too */
+    uint64_t min_bytes;    /* PICI_PMPI_MIN_BYTES */
+    uint64_t after;        /* PICI_PMPI_AFTER: eligible calls of a communicator that go to MPI first */
+    int own_timeout;       /* PICI_TIMEOUT_MS is set */
+    uint64_t hash;         /* of the version, and of all settings that must be the same on all ranks */
+    char fault[256];       /* "", or which variable has an invalid value */
 };
 
 /* Thread-safe. Never NULL. If a value is invalid, fault says so and the defaults hold for that variable. */

@@ -7,20 +7,17 @@
 #include "preload/state.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "pici/mpi.h"
+#include "preload/agree.h"
 #include "preload/gpu.h"
 #include "preload/profiling.h"
 
-/* What ranks agree on, by the maximum of each word: a value and its complement show whether all have the same. */
-enum { SETTINGS, SETTINGS_NOT, HOST, HOST_NOT, INVALID, GPU, FULL, UNUSED, WORDS };
+/* What ranks agree on, by the maximum of each word. */
+enum { SETTINGS, SETTINGS_NOT, HOST, HOST_NOT, INVALID, GPU, FULL };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int phase; /* 0: not begun; 1: begun; 2: ended, or there is nothing to do */
@@ -36,6 +33,7 @@ static void free_comm(struct state *s)
     struct pici_comm *comm = s->comm;
     if (!comm)
         return;
+    pmpi_graph_unplan(s->graph);
     pthread_mutex_lock(&lock);
     *s->link = s->next;
     if (s->next)
@@ -58,6 +56,7 @@ static int delete_state(MPI_Comm comm, int key, void *value, void *extra)
     (void)comm, (void)key, (void)extra;
     if (s != &nothing) {
         free_comm(s);
+        pmpi_graph_free(s->graph);
         free(s);
     }
     return MPI_SUCCESS;
@@ -116,66 +115,6 @@ int pmpi_begun(void)
 
 /* ---- agreeing */
 
-/* In words, by rank 0 of a communicator, once a process for each place that says something. */
-__attribute__((format(printf, 3, 4))) static void say(MPI_Comm comm, atomic_flag *said, const char *format, ...)
-{
-    char text[1024];
-    va_list arguments;
-    int rank = 0;
-    PMPI_Comm_rank(comm, &rank);
-    if (rank || atomic_flag_test_and_set(said))
-        return;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    fprintf(stderr, "pici: %s\n", text);
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void say_waiting(MPI_Comm comm, enum function f)
-{
-    int rank = 0;
-    PMPI_Comm_rank(comm, &rank);
-    fprintf(
-        stderr,
-        "pici: rank %d has waited %d s for other ranks in %s; did every host get LD_PRELOAD, and the same PICI_PMPI "
-        "variables?\n",
-        rank, pmpi_settings()->wait_s, pmpi_function_name(f));
-}
-
-/* Ranks may be hours late, so that waiting too long is no error. The nonblocking collective does not match the blocking
- * one of a rank that has not loaded this library: that rank waits too, instead of receiving our words as its data. */
-static int agree(MPI_Comm comm, enum function f, uint64_t words[WORDS])
-{
-    static const struct timespec nap = {0, 50000};
-    uint64_t own[WORDS];
-    MPI_Request request;
-    int done = 0, said = 0;
-    memcpy(own, words, sizeof own);
-    int rc = PMPI_Iallreduce(own, words, WORDS, MPI_UINT64_T, MPI_MAX, comm, &request);
-    const double start = now_s();
-    for (int looks = 0; rc == MPI_SUCCESS; looks++) {
-        rc = PMPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (done)
-            break;
-        if (looks < 1000)
-            sched_yield();
-        else
-            nanosleep(&nap, NULL);
-        if (!said && now_s() - start > pmpi_settings()->wait_s) {
-            say_waiting(comm, f);
-            said = 1;
-        }
-    }
-    return rc;
-}
-
 static uint64_t hash_of_host(void)
 {
     char name[MPI_MAX_PROCESSOR_NAME];
@@ -183,20 +122,20 @@ static uint64_t hash_of_host(void)
     return PMPI_Get_processor_name(name, &len) == MPI_SUCCESS ? pmpi_hash(PMPI_HASH, name, (unsigned long)len) : 0;
 }
 
-static enum reason judge(MPI_Comm comm, const uint64_t words[WORDS])
+static enum reason judge(MPI_Comm comm, const uint64_t words[PMPI_WORDS])
 {
     static atomic_flag settings_said = ATOMIC_FLAG_INIT, gpu_said = ATOMIC_FLAG_INIT;
     const struct settings *set = pmpi_settings();
     if (words[INVALID]) {
-        say(comm, &settings_said, "off: %s", set->fault[0] ? set->fault : "a variable of another rank is invalid");
+        pmpi_say(comm, &settings_said, "off: %s", set->fault[0] ? set->fault : "a variable of another rank is invalid");
         return OFF;
     }
     if (words[SETTINGS] != ~words[SETTINGS_NOT]) {
-        say(comm, &settings_said, "off: ranks have different versions of pici, or different PICI_ variables");
+        pmpi_say(comm, &settings_said, "off: ranks have different versions of pici, or different PICI_ variables");
         return OFF;
     }
     if (words[GPU]) {
-        say(comm, &gpu_said, "off: a rank uses a GPU, whose memory this library cannot read");
+        pmpi_say(comm, &gpu_said, "off: a rank uses a GPU, whose memory this library cannot read");
         return OFF;
     }
     return words[HOST] == ~words[HOST_NOT] && !set->intra ? ONE_NODE : OURS;
@@ -205,13 +144,13 @@ static enum reason judge(MPI_Comm comm, const uint64_t words[WORDS])
 static int agree_on_state(struct state *s, MPI_Comm comm, enum function f, int lacking)
 {
     const struct settings *set = pmpi_settings();
-    uint64_t words[WORDS] = {[SETTINGS] = set->hash,
-                             [SETTINGS_NOT] = ~set->hash,
-                             [HOST] = hash_of_host(),
-                             [INVALID] = set->fault[0] || lacking,
-                             [GPU] = (uint64_t)pmpi_gpu()};
+    uint64_t words[PMPI_WORDS] = {[SETTINGS] = set->hash,
+                                  [SETTINGS_NOT] = ~set->hash,
+                                  [HOST] = hash_of_host(),
+                                  [INVALID] = set->fault[0] || lacking,
+                                  [GPU] = (uint64_t)pmpi_gpu()};
     words[HOST_NOT] = ~words[HOST];
-    const int rc = agree(comm, f, words);
+    const int rc = pmpi_agree(comm, f, words, MPI_MAX);
     s->reason = rc == MPI_SUCCESS ? judge(comm, words) : OFF;
     return rc;
 }
@@ -286,7 +225,7 @@ static void make(struct state *s, MPI_Comm comm)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (pici_comm_mpi(&s->comm, comm) != PICI_OK || without_timeout(s->comm) != PICI_OK) {
-        say(comm, &said, "off: no communicator: %s", pici_comm_error(NULL));
+        pmpi_say(comm, &said, "off: no communicator: %s", pici_comm_error(NULL));
         pici_comm_free(s->comm);
         s->comm = NULL;
         s->reason = OFF;
@@ -297,12 +236,12 @@ int pmpi_state_make(struct state *s, MPI_Comm comm, enum function f)
 {
     const struct settings *set = pmpi_settings();
     const int place = take_place();
-    uint64_t words[WORDS] = {[SETTINGS] = set->hash,
-                             [SETTINGS_NOT] = ~set->hash,
-                             [HOST_NOT] = 0,
-                             [GPU] = (uint64_t)pmpi_gpu(),
-                             [FULL] = !place};
-    const int rc = agree(comm, f, words);
+    uint64_t words[PMPI_WORDS] = {[SETTINGS] = set->hash,
+                                  [SETTINGS_NOT] = ~set->hash,
+                                  [HOST_NOT] = 0,
+                                  [GPU] = (uint64_t)pmpi_gpu(),
+                                  [FULL] = !place};
+    const int rc = pmpi_agree(comm, f, words, MPI_MAX);
     s->reason = rc != MPI_SUCCESS ? OFF : judge(comm, words);
     if (s->reason == OURS && words[FULL])
         s->reason = LIMIT;

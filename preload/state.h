@@ -8,12 +8,14 @@
 #include <stdint.h>
 
 #include "pici/coll.h"
+#include "preload/graph.h"
 #include "preload/stats.h"
 
 struct state {
     enum reason reason;     /* OURS: eligible calls are ours, but for the first ones. The same on all ranks */
     uint64_t eligible;      /* calls so far; the same on all ranks */
     struct pici_comm *comm; /* NULL: not made */
+    struct graph *graph;    /* NULL: no call on its neighbourhoods yet */
     struct state *next, **link;
 };
 
@@ -30,7 +32,7 @@ struct state *pmpi_state(MPI_Comm, enum function, int *rc);
  * ranks. MPI's code. */
 int pmpi_state_make(struct state *, MPI_Comm, enum function);
 
-/* Free state->comm; for this reason no call is ours any more. */
+/* Free state->comm and plans on it; for this reason no call is ours any more. */
 void pmpi_state_off(struct state *, enum reason);
 
 #endif

@@ -9,7 +9,24 @@
 #include "preload/settings.h"
 
 /* Why a call was not ours. */
-enum reason { OURS, SMALL, OP, TYPE, COUNTS, INTER, ONE_RANK, ONE_NODE, SWITCHED_OFF, FIRST, LIMIT, OFF, REASONS };
+enum reason {
+    OURS,
+    SMALL,
+    OP,
+    TYPE,
+    COUNTS,
+    INTER,
+    ONE_RANK,
+    ONE_NODE,
+    NO_TOPOLOGY,
+    FEW_RANKS,
+    FEW_NEIGHBORS,
+    SWITCHED_OFF,
+    FIRST,
+    LIMIT,
+    OFF,
+    REASONS
+};
 
 /* Functions that never are ours, and are only counted. */
 enum passed {
@@ -23,8 +40,6 @@ enum passed {
     IALLGATHERV,
     IREDUCE,
     IBCAST,
-    NEIGHBOR_ALLGATHER,
-    NEIGHBOR_ALLGATHERV,
     INEIGHBOR_ALLGATHER,
     INEIGHBOR_ALLGATHERV,
     ALLREDUCE_INIT,

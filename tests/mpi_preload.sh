@@ -69,7 +69,7 @@ symbols() { # only MPI's names go out, and none comes in that a preloaded librar
     elif nm -D --undefined-only "$library" | grep -E ' (MPI_[A-Z][a-z]|pici_)' >"$log"; then
         fail "calls of MPI_ instead of PMPI_"
     elif [ "$(nm -D --defined-only "$library" |
-        grep -c -E ' MPI_(Allreduce|Reduce_scatter|Reduce_scatter_block|Allgather)$')" != 4 ]; then
+        grep -c -E ' MPI_(Allreduce|Reduce_scatter(_block)?|Allgather|Neighbor_allgatherv?)$')" != 6 ]; then
         fail "a function is not exported"
     else
         ok "symbols"
@@ -119,6 +119,56 @@ scenarios() { # RANKS: of calls.c
     ! grep -q pici "$log" || fail "switched off, and says something"
 }
 
+neighbors() { # of neighbors.c, on four ranks, with nodes of two where blocks are to be passed on
+    direct="$all PICI_NEIGHBOR=direct" auto="$forced PICI_NEIGHBOR=auto"
+    extra=$direct
+    attempt "neighbours" 4 neighbors results -- 'MPI_Neighbor_allgather 91 of 91 calls, .* sent' \
+        'MPI_Neighbor_allgatherv 65 of 65 calls, .* sent'
+    extra="$all PICI_NEIGHBOR=halving LD_PRELOAD=$library:$dir/nodes.$mpi.so"
+    attempt "neighbours that relay" 4 neighbors results -- 'MPI_Neighbor_allgather 91 of 91 ' \
+        'MPI_Neighbor_allgatherv 65 of 65 '
+    extra="$direct PICI_PMPI_FUNCTIONS=neighbor_allgatherv"
+    attempt "neighbours of equal counts switched off" 4 neighbors results -- \
+        'MPI_Neighbor_allgather 0 of 91 calls; not ours: 91 switched off' 'MPI_Neighbor_allgatherv 65 of 65 '
+    extra=$direct
+    attempt "neighbours, null buffers" 4 neighbors absent -- 'MPI_Neighbor_allgather 2 of 2 '
+    attempt "neighbours, derived types" 4 neighbors types -- 'MPI_Neighbor_allgather 12 of 12 ' \
+        'MPI_Neighbor_allgatherv 3 of 3 '
+    case $mpi in
+    mpich) attempt "neighbours, large counts" 4 neighbors large -- 'MPI_Neighbor_allgather 1 of 1 ' \
+        'MPI_Neighbor_allgatherv 1 of 1 ' ;;
+    *) attempt "neighbours, large counts" 4 neighbors large -- && grep -m 1 '^skip' "$log" ;;
+    esac
+    attempt "neighbours, decisions" 4 neighbors decisions -- "MPI_Neighbor_allgather 0 of 6 calls; not ours: 1 small, \
+1 unequal counts, 1 one rank, 1 no topology, 1 few ranks, 1 few neighbours\$" \
+        'MPI_Neighbor_allgatherv 2 of 14 calls.* not ours: 12 small$'
+    attempt "neighbours, overlapping buffers" 4 neighbors overlap -- 'MPI_Neighbor_allgather 0 of 1 calls.* 1 off$'
+    attempt "neighbours, errors" 4 neighbors errors -- 'MPI_Neighbor_allgatherv: rank 0 sends another count' \
+        'MPI_Neighbor_allgatherv 1 of 2 calls.* 1 off$'
+    extra="$direct LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    attempt "neighbours, a GPU that comes later" 4 neighbors gpu -- 'pici: .*: a rank cannot take part: ' \
+        'MPI_Neighbor_allgather 1 of 3 calls.* 2 off$'
+    if [ "$mpi" = openmpi ] || [ -n "${PICI_TEST_FULL:-}" ]; then
+        extra="$forced PICI_NEIGHBOR=direct" LIMIT=300
+        attempt "neighbours, 1000 communicators" 3 neighbors communicators -- \
+            'MPI_Neighbor_allgather 20 of 1020 calls.* 1000 first$'
+        unset LIMIT
+    else
+        echo "skip: $mpi: 1000 communicators with neighbours, in a minute and a half (PICI_TEST_FULL=1 has them)"
+    fi
+    extra=$auto
+    attempt "neighbours, eight ranks" 8 neighbors twice -- 'MPI_Neighbor_allgather 2 of 3 calls.* 1 first$'
+    attempt "neighbours, eight ranks in a circle" 8 neighbors circle -- 'not ours: 3 few neighbours$'
+    attempt "neighbours, few ranks" 4 neighbors twice -- 'MPI_Neighbor_allgather 0 of 3 calls; not ours: 3 few ranks$'
+    extra="$all PICI_NEIGHBOR=off"
+    attempt "neighbours, off" 4 neighbors twice -- 'not ours: 3 switched off$'
+    extra="$all PICI_NEIGHBOR=ring"
+    attempt "neighbours, an invalid variable" 4 neighbors twice -- \
+        'pici: off: environment variable PICI_NEIGHBOR is "ring", which is not auto, direct, halving or off$' '3 off$'
+    extra="$preload PICI_PMPI_STATS=1 PICI_PMPI_MIN_BYTES=1000 PICI_NEIGHBOR=direct"
+    attempt "neighbours, one node" 4 neighbors twice -- 'MPI_Neighbor_allgather 0 of 3 calls; not ours: 3 one node$'
+}
+
 wrong() { # what is said, and what becomes of the calls
     extra=$all
     attempt "errors" 3 calls errors -- 'pici: rank 1: MPI_Allreduce: ranks disagree on the count' \
@@ -165,15 +215,19 @@ fortran() { # RANKS COMPILER
         echo "skip: $mpi, Fortran: no $2 or gfortran"
         return
     fi
-    extra=$all
-    for source in f77.f module.f90 f08.f90; do
-        program=${source%.*}
-        if ! (cd "$dir" && "$2" -std=legacy -w -o "$program.$mpi" "$tests/$source") >"$log" 2>&1; then
-            echo "skip: $mpi, Fortran, $source: it does not compile: $(grep -m 1 -i error "$log")"
+    extra="$all PICI_NEIGHBOR=direct"
+    for program in f77 mpi mpi_f08; do
+        source=module.f90 handle=integer
+        [ $program != f77 ] || source=f77.f
+        [ $program != mpi_f08 ] || handle='type(MPI_Comm)'
+        if ! (cd "$dir" && "$2" -cpp -DMODULE=$program -DHANDLE="$handle" -std=legacy -w -o "$program.$mpi" \
+            "$tests/$source") >"$log" 2>&1; then
+            echo "skip: $mpi, Fortran, $program: it does not compile: $(grep -m 1 -i error "$log")"
             continue
         fi
-        attempt "Fortran, $source" "$1" "$program" -- 'MPI_Allreduce 2 of 3 .*1 small$' \
-            'MPI_Reduce_scatter_block 1 of 1 ' 'MPI_Reduce_scatter 1 of 1 ' 'MPI_Allgather 1 of 1 '
+        attempt "Fortran, $program" "$1" "$program" -- 'MPI_Allreduce 2 of 3 .*1 small$' \
+            'MPI_Reduce_scatter_block 1 of 1 ' 'MPI_Reduce_scatter 1 of 1 ' 'MPI_Allgather 1 of 1 ' \
+            'MPI_Neighbor_allgather 1 of 1 ' 'MPI_Neighbor_allgatherv 1 of 1 '
     done
 }
 
@@ -252,13 +306,17 @@ build_all() {
     "$make" -s BUILD="$build" MPIDIR="$build/$mpi" MPICC="mpicc$suffix" CC="$cc" WERROR=1 pmpi mpi >"$log" 2>&1 &&
         [ -e "$library" ] &&
         "mpicc$suffix" -O1 -Wall -Wextra -pthread -o "$dir/calls.$mpi" tests/preload/calls.c -ldl >>"$log" 2>&1 &&
+        "mpicc$suffix" -O1 -Wall -Wextra -o "$dir/neighbors.$mpi" tests/preload/neighbors.c -ldl >>"$log" 2>&1 &&
+        "mpicc$suffix" -Wall -shared -fPIC -o "$dir/nodes.$mpi.so" tests/preload/nodes.c >>"$log" 2>&1 &&
         "mpicc$suffix" -O1 -Wall -Iinclude -pthread -o "$dir/bits.$mpi" tests/preload/bits.c \
-            "$build/$mpi/libpici_mpi.a" "$build/libpici.a" ${zstd:+-lzstd} -lm >>"$log" 2>&1
+            "$build/$mpi/libpici_mpi.a" "$build/libpici.a" ${zstd:+-lzstd} ${zfp:+-lzfp} -lm >>"$log" 2>&1
 }
 
 tests=$PWD/tests/preload
 zstd=
 [ "${ZSTD:-}" != 1 ] || zstd=1
+zfp=
+[ "${ZFP:-}" != 1 ] || zfp=1
 $cc -shared -fPIC -o "$dir/host.so" tests/preload/host.c && $cc -shared -fPIC -Wl,-soname,libcuda.so.1 \
     -o "$dir/libcuda.so.1" tests/preload/driver.c || exit 1
 for pair in 'openmpi:Open MPI' 'mpich:HYDRA'; do
@@ -272,9 +330,10 @@ for pair in 'openmpi:Open MPI' 'mpich:HYDRA'; do
     [ "$mpi" = openmpi ] || some=2 # whose ranks wait busily
     symbols
     scenarios $some
+    neighbors
     wrong
     bits 5
-    fortran $some "mpif90$suffix"
+    fortran 3 "mpif90$suffix"
     script
     installed
 done

@@ -1,12 +1,14 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! mpif.h: sums, in place too. By tests/mpi_preload.sh.
+! mpif.h: sums, in place too, and gathers. By tests/mpi_preload.sh.
       program f77
       implicit none
       include 'mpif.h'
       integer n
       parameter (n = 6000)
       real x(n), y(n)
-      integer ierr, rank, ranks, i, each, counts(64), wrong
+      integer ierr, rank, ranks, i, each, counts(64), wrong, circle
+      integer two(2), places(2)
+      logical wraps(1)
       call MPI_INIT(ierr)
       call MPI_COMM_RANK(MPI_COMM_WORLD, rank, ierr)
       call MPI_COMM_SIZE(MPI_COMM_WORLD, ranks, ierr)
@@ -37,17 +39,30 @@
       call look(y, rank * each, each, ranks, wrong)
       call MPI_ALLGATHER(x, each, MPI_REAL, y, each, MPI_REAL,          &
      &                   MPI_COMM_WORLD, ierr)
-      do i = 1, each * ranks
-        if (mod(mod(i - 1, each) + 1 + (i - 1) / each, 10) .eq. 0) then
-          if (y(i) .ne. real((i - 1) / each + 1)) wrong = wrong + 1
-        else
-          if (y(i) .ne. 0) wrong = wrong + 1
-        end if
+      do i = 0, ranks - 1
+        call block(y, i * each, each, i, wrong)
       end do
+      counts(1) = ranks
+      wraps(1) = .true.
+      call MPI_CART_CREATE(MPI_COMM_WORLD, 1, counts, wraps, .false.,   &
+     &                     circle, ierr)
+      call MPI_NEIGHBOR_ALLGATHER(x, n / 2, MPI_REAL, y, n / 2,         &
+     &                            MPI_REAL, circle, ierr)
+      call block(y, 0, n / 2, mod(rank + ranks - 1, ranks), wrong)
+      call block(y, n / 2, n / 2, mod(rank + 1, ranks), wrong)
+      do i = 1, 2
+        two(i) = n / 3
+        places(i) = (2 - i) * (n / 3)
+      end do
+      call MPI_NEIGHBOR_ALLGATHERV(x, n / 3, MPI_REAL, y, two, places,  &
+     &                             MPI_REAL, circle, ierr)
+      call block(y, n / 3, n / 3, mod(rank + ranks - 1, ranks), wrong)
+      call block(y, 0, n / 3, mod(rank + 1, ranks), wrong)
+      call MPI_COMM_FREE(circle, ierr)
       if (ierr .ne. MPI_SUCCESS) wrong = wrong + 1
       call MPI_ALLREDUCE(MPI_IN_PLACE, wrong, 1, MPI_INTEGER, MPI_SUM,  &
      &                   MPI_COMM_WORLD, ierr)
-      if (rank .eq. 0 .and. wrong .eq. 0) print '(a)', '5 passed'
+      if (rank .eq. 0 .and. wrong .eq. 0) print '(a)', '7 passed'
       call MPI_FINALIZE(ierr)
       end
 
@@ -61,5 +76,16 @@
           if (mod(first + i + r, 10) .eq. 0) want = want + real(r + 1)
         end do
         if (y(i) .ne. want) wrong = wrong + 1
+      end do
+      end
+
+      subroutine block(y, first, n, of, wrong)
+      implicit none
+      integer first, n, of, wrong, i
+      real y(*), want
+      do i = 1, n
+        want = 0
+        if (mod(i + of, 10) .eq. 0) want = real(of + 1)
+        if (y(first + i) .ne. want) wrong = wrong + 1
       end do
       end

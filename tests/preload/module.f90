@@ -1,8 +1,9 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! The module mpi: sums, in place too. By tests/mpi_preload.sh.
-program module
-  use mpi
+! Sums, in place too, and gathers, by the module mpi or mpi_f08, which is MODULE. By tests/mpi_preload.sh.
+program sums
+  use MODULE
   implicit none
+  HANDLE :: circle
   integer, parameter :: n = 6000
   real :: x(n), y(n)
   integer :: ierr, rank, ranks, i, each, wrong
@@ -28,16 +29,18 @@ program module
   call MPI_Reduce_scatter(x, y, counts, MPI_REAL, MPI_SUM, MPI_COMM_WORLD, ierr)
   call look(rank * each, each)
   call MPI_Allgather(x, each, MPI_REAL, y, each, MPI_REAL, MPI_COMM_WORLD, ierr)
-  do i = 1, each * ranks
-    if (mod(mod(i - 1, each) + 1 + (i - 1) / each, 10) == 0) then
-      if (y(i) /= real((i - 1) / each + 1)) wrong = wrong + 1
-    else
-      if (y(i) /= 0) wrong = wrong + 1
-    end if
-  end do
+  call blocks(each, [(i, i = 0, ranks - 1)])
+  call MPI_Cart_create(MPI_COMM_WORLD, 1, [ranks], [.true.], .false., circle, ierr)
+  y = -1
+  call MPI_Neighbor_allgather(x, n / 2, MPI_REAL, y, n / 2, MPI_REAL, circle, ierr)
+  call blocks(n / 2, [modulo(rank - 1, ranks), modulo(rank + 1, ranks)])
+  y = -1
+  call MPI_Neighbor_allgatherv(x, n / 3, MPI_REAL, y, [n / 3, n / 3], [n / 3, 0], MPI_REAL, circle, ierr)
+  call blocks(n / 3, [modulo(rank + 1, ranks), modulo(rank - 1, ranks)])
+  call MPI_Comm_free(circle, ierr)
   if (ierr /= MPI_SUCCESS) wrong = wrong + 1
   call MPI_Allreduce(MPI_IN_PLACE, wrong, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, ierr)
-  if (rank == 0 .and. wrong == 0) print '(a)', '5 passed'
+  if (rank == 0 .and. wrong == 0) print '(a)', '7 passed'
   call MPI_Finalize(ierr)
 contains
   subroutine look(first, some)
@@ -50,6 +53,20 @@ contains
         if (mod(first + k + r, 10) == 0) want = want + real(r + 1)
       end do
       if (y(k) /= want) wrong = wrong + 1
+    end do
+  end subroutine
+  ! y has the first elements of some ranks, one after the other
+  subroutine blocks(some, of)
+    integer, intent(in) :: some, of(:)
+    integer :: k, b
+    do b = 1, size(of)
+      do k = 1, some
+        if (mod(k + of(b), 10) == 0) then
+          if (y((b - 1) * some + k) /= real(of(b) + 1)) wrong = wrong + 1
+        else
+          if (y((b - 1) * some + k) /= 0) wrong = wrong + 1
+        end if
+      end do
     end do
   end subroutine
 end program

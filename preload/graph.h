@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The neighbours of this rank in a communicator with a topology: a distributed graph, a graph, or a Cartesian one. */
+#ifndef PICI_PRELOAD_GRAPH_H
+#define PICI_PRELOAD_GRAPH_H
+
+#include <mpi.h>
+#include <stdint.h>
+
+#include "pici/neighbor.h"
+#include "preload/stats.h"
+
+/* Lists in MPI's order, without MPI_PROC_NULL. A rank may occur several times, and be this one. */
+struct graph {
+    int listed;          /* entries of MPI's list of sources, with MPI_PROC_NULL */
+    int sources;         /* ranks from which this one receives */
+    int *source, *place; /* [sources] the rank, and its index in MPI's list */
+    int destinations;    /* ranks to which it sends */
+    int *destination;    /* [destinations] */
+    int others;          /* sources other than this rank */
+    int alone;           /* this rank has no neighbour but itself */
+
+    /* The same on all ranks: */
+    enum reason reason;              /* OURS: eligible calls are ours */
+    uint64_t edges;                  /* of all ranks, without those from a rank to itself */
+    int some_alone;                  /* some rank has no neighbour but itself */
+    uint64_t eligible;               /* calls so far */
+    unsigned pause, last_pause;      /* so many of the next calls are MPI's; how many were the last time */
+    struct pici_neighbor_plan *plan; /* NULL: not made */
+
+    int failed; /* a call of ours has failed on this rank */
+};
+
+/* Whether the communicator has a topology. */
+int pmpi_has_graph(MPI_Comm);
+
+/* Ask MPI for the neighbours of this rank. Local. NULL: no memory, or MPI has failed. */
+struct graph *pmpi_graph(MPI_Comm);
+
+/* Entries of MPI's list of sources; 0 without a topology, or memory. Local. */
+int pmpi_sources(MPI_Comm);
+
+/* Free the plan; the graph with its plan. NULL is ignored. */
+void pmpi_graph_unplan(struct graph *);
+void pmpi_graph_free(struct graph *);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * MPI_Neighbor_allgather and MPI_Neighbor_allgatherv. */
+#ifndef PICI_PRELOAD_NEIGHBORS_H
+#define PICI_PRELOAD_NEIGHBORS_H
+
+#include <stddef.h>
+
+#include "preload/call.h"
+#include "preload/state.h"
+
+/* A call on this rank, in elements of one dtype for all ranks. */
+struct exchange {
+    size_t sent, received;    /* bytes that this rank contributes; bytes from each source, unless counts differ */
+    size_t all;               /* bytes from all sources */
+    size_t send_width, width; /* of the basic types, 0 without data; of the elements of the call */
+    int sends_plain, receives_plain; /* contiguous in memory */
+    const void *send;                /* what pici sends */
+    uint8_t *recv;                   /* where it writes */
+    uint8_t *out, *in;               /* memory of this call for that, or NULL */
+    uint64_t *count, *at; /* [sources] of MPI_Neighbor_allgatherv: of each slot, in bytes, then in elements */
+    int refused;          /* this rank cannot take part */
+};
+
+/* Decide whether a call on an intracommunicator is ours. The ranks agree on each call that seems to be: their counts
+ * and types may differ, and a rank that cannot take part has to say so before the others wait for its messages. Makes
+ * pici's communicator and its plan when it is time to. OURS: *x is for pmpi_neighbors. *rc: MPI has failed. */
+enum reason pmpi_neighbors_decide(const struct call *, struct state *, struct exchange *x, int *rc);
+
+/* Make the call, and free the memory of *x. */
+enum pici_status pmpi_neighbors(const struct call *, struct state *, struct exchange *x, const struct pici_coll_opts *);
+
+#endif
