@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The package pici with libpici.so and the extension module _codec inside. make builds both from the tree that this
 folder is part of; PICI_BUILD names the build folder, if it is not build. With PICI_SYSTEM=1 the library is not inside:
-the package loads the system's libpici.so.0."""
+the package loads the system's libpici.so.0.
+
+For wheels of another machine (tools/dev/wheels), PYTHON_INCLUDE names its Python's headers and STRIP its strip.
+PICI_NOTICE is a file to put beside the library: the terms of what is linked into it."""
 import os
 import shutil
 import subprocess
@@ -26,7 +29,9 @@ WORK = TREE / BUILD / "python"  # for the intermediate files of setuptools
 
 ALL_PARTS = ("libpici.so", "_codec.abi3.so")
 PARTS = ALL_PARTS[1:] if SYSTEM else ALL_PARTS
-HEADERS = Path(sysconfig.get_path("include"))
+HEADERS = Path(os.environ.get("PYTHON_INCLUDE") or sysconfig.get_path("include"))
+STRIP = os.environ.get("STRIP", "strip")
+NOTICE = os.environ.get("PICI_NOTICE")
 if not (HEADERS / "Python.h").exists():
     raise SystemExit(f"pici: no {HEADERS}/Python.h: install the headers of this Python (python3-dev), or take a wheel")
 
@@ -45,8 +50,10 @@ class WithLibrary(build_py):
         for part in PARTS:
             copy = Path(package) / part
             shutil.copyfile(TREE / BUILD / part, copy)
-            if not SYSTEM and shutil.which("strip"):  # debug information is four fifths of the file
-                subprocess.check_call(["strip", "--strip-unneeded", copy])
+            if not SYSTEM and shutil.which(STRIP):  # debug information is four fifths of the file
+                subprocess.check_call([STRIP, "--strip-unneeded", copy])
+        if NOTICE:
+            shutil.copyfile(NOTICE, Path(package) / "libzstd.copyright")
 
 
 class Platform(Distribution):
