@@ -17,6 +17,7 @@
 #include "delta.h"
 #include "sizes.h"
 #include "topk.h"
+#include "values.h"
 #include "yardstick.h"
 
 enum { MAX_ISAS = 8, MAX_THREADS = 64, MAX_REPS = 1000 };
@@ -522,10 +523,11 @@ static const char usage[] =
     "  --delta            deltas: of 1G of bf16, 0.1, 1 and 3% changed, unless --dtype, --size and --sparsity say "
     "otherwise\n"
     "  --topk             top-k selection with a residual: 8M of f32, unless --dtype and --size say otherwise\n"
+    "  --values           value codecs, narrowing and widening: 64M of f32, unless --size says otherwise\n"
     "  --quick            sizes and the first timed section, 3 repetitions\n"
     "  --json             one array of records\n"
-    "Without --dtype, --size, --pattern, --sparsity, --threads, --checksum, --huge-pages, --sizes, --delta, --topk or\n"
-    "--quick: all sections. The exit status is 1 if sizes are beyond their limits.\n";
+    "Without --dtype, --size, --pattern, --sparsity, --threads, --checksum, --huge-pages, --sizes, --delta, --topk,\n"
+    "--values or --quick: all sections. The exit status is 1 if sizes are beyond their limits.\n";
 
 static _Noreturn void bad_usage(void)
 {
@@ -540,11 +542,11 @@ int main(int argc, char **argv)
         {"sparsity", 1, NULL, 'y'},   {"threads", 1, NULL, 't'}, {"reps", 1, NULL, 'r'},     {"checksum", 0, NULL, 'c'},
         {"huge-pages", 0, NULL, 'g'}, {"best", 0, NULL, 'b'},    {"cpu-time", 0, NULL, 'u'}, {"quick", 0, NULL, 'q'},
         {"json", 0, NULL, 'j'},       {"help", 0, NULL, 'h'},    {"sizes", 0, NULL, 'z'},    {"delta", 0, NULL, 'D'},
-        {"topk", 0, NULL, 'k'},       {NULL, 0, NULL, 0},
+        {"topk", 0, NULL, 'k'},       {"values", 0, NULL, 'v'},  {NULL, 0, NULL, 0},
     };
     struct section s = {PICI_F32, (size_t)64 << 20, UNIFORM, 1, 0, 0, 15, COUNT_OF(floor_sparsity), {0}};
     const char *isa = NULL;
-    int one = 0, quick = 0, sizes = 0, delta = 0, topk = 0, missed = 0, c;
+    int one = 0, quick = 0, sizes = 0, delta = 0, topk = 0, values = 0, missed = 0, c;
     unsigned given = 0; /* of dtype, size and sparsity: bits 0, 1, 2 */
 
     memcpy(s.sparsity, floor_sparsity, sizeof floor_sparsity);
@@ -588,6 +590,7 @@ int main(int argc, char **argv)
         case 'z': sizes = 1; break;
         case 'D': delta = 1; break;
         case 'k': topk = 1; break;
+        case 'v': values = 1; break;
         case 'j': run.json = 1; break;
         case 'h': fputs(usage, stdout); return 0;
         default: bad_usage();
@@ -617,7 +620,10 @@ int main(int argc, char **argv)
         printf("\nbuffers: page-aligned, touched before; transparent huge pages: %s\n", huge_pages(line, sizeof line));
         printf("C compress, D decompress, A scatter-add; columns: share of zeros\n");
     }
-    if (topk) {
+    if (values) {
+        print_values(given & 2 ? s.bytes : (size_t)64 << 20, s.reps, run.best, run.isa, run.isas, run.clock, run.json,
+                     &run.records);
+    } else if (topk) {
         print_topk(given & 1 ? s.dtype : PICI_F32, given & 2 ? s.bytes : (size_t)8 << 20, s.threads, s.reps, run.best,
                    run.isa, run.isas, run.clock, run.json, &run.records);
     } else if (delta) {
@@ -632,7 +638,7 @@ int main(int argc, char **argv)
         missed += print_sign_sizes(run.json, &run.records);
     }
     fflush(stdout);
-    if (delta || topk)
+    if (delta || topk || values)
         ;
     else if (one)
         do_section(&s);

@@ -14,8 +14,15 @@
 /* In lists of formats, an enum pici_format; or this and a bit 1 << format for each that AUTO may choose. */
 enum { AUTO_AMONG = 256 };
 
-enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 64, COLLECTIVES = PICI_ALL_REDUCE + 1 };
-extern const char *const collective_name[COLLECTIVES];
+enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 64, COLLECTIVES = PICI_BROADCAST + 1 };
+enum { BROADCAST_ROOT = 0 };
+extern const char *const collective_name[COLLECTIVES]; /* NULL: bench_coll does not have it */
+
+static inline int reduces(enum pici_collective c)
+{
+    return c == PICI_ALL_REDUCE || c == PICI_REDUCE_SCATTER;
+}
+
 extern const char *const op_name[PICI_MAX + 1];
 
 struct world;
@@ -67,7 +74,7 @@ struct world {
     void (*max)(struct world *, double *v, int n);
     void (*share)(struct world *, void *data, size_t bytes); /* rank 0's with all */
 
-    /* Run peer i over the ranks in an order. 0: it cannot do this (the same answer on all ranks). */
+    /* Run peer i over the ranks in an order; a broadcast is in recv. 0: it cannot do this (on all ranks alike). */
     int (*run)(struct world *, int i, int order, const void *send, void *recv, uint64_t count, enum pici_dtype,
                enum pici_op);
 };

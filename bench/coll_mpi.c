@@ -15,7 +15,7 @@
 
 enum { MAX_PEERS = 64, SEGMENT = 1 << 20 };
 
-enum call { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, CALLS };
+enum call { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, BCAST, CALLS };
 static const struct {
     enum pici_collective collective;
     const char *name, *variable;
@@ -24,6 +24,7 @@ static const struct {
     [ALLGATHER] = {PICI_ALL_GATHER, "allgather", "coll_tuned_allgather_algorithm"},
     [REDUCE_SCATTER] = {PICI_REDUCE_SCATTER, "reduce_scatter", "coll_tuned_reduce_scatter_algorithm"},
     [REDUCE_SCATTER_BLOCK] = {PICI_REDUCE_SCATTER, "rs_block", "coll_tuned_reduce_scatter_block_algorithm"},
+    [BCAST] = {PICI_BROADCAST, "bcast", "coll_tuned_bcast_algorithm"},
 };
 
 struct mpi_world {
@@ -164,7 +165,7 @@ static int run(struct world *w, int i, int order, const void *send, void *recv, 
     const enum call call = m->means[i].call;
     const MPI_Op reduction = op == PICI_MIN ? MPI_MIN : op == PICI_MAX ? MPI_MAX : MPI_SUM;
     MPI_Datatype type = datatype(t);
-    if (call == ALLGATHER && type == MPI_DATATYPE_NULL)
+    if ((call == ALLGATHER || call == BCAST) && type == MPI_DATATYPE_NULL)
         type = pici_dtype_width(t) == 1 ? MPI_UINT8_T : MPI_UINT16_T;
     if (type == MPI_DATATYPE_NULL || op == PICI_AVG || count > INT_MAX / (unsigned)w->ranks)
         return 0;
@@ -175,6 +176,7 @@ static int run(struct world *w, int i, int order, const void *send, void *recv, 
     switch (call) {
     case ALLREDUCE: return !MPI_Allreduce(send, recv, n, type, reduction, comm);
     case ALLGATHER: return !MPI_Allgather(send, n, type, recv, n, type, comm);
+    case BCAST: return !MPI_Bcast(recv, n, type, BROADCAST_ROOT, comm);
     case REDUCE_SCATTER: return !MPI_Reduce_scatter(send, recv, each, type, reduction, comm);
     default: return !MPI_Reduce_scatter_block(send, recv, n, type, reduction, comm);
     }

@@ -117,7 +117,7 @@ double predictor_seconds(struct predictor *p, const struct world *w, const struc
     else
         c.format = (enum pici_format)e->format;
     double seconds = -1;
-    if (candidate_of(w, e, &candidate))
+    if (point->collective != PICI_BROADCAST && candidate_of(w, e, &candidate)) /* it has no model */
         seconds =
             p->machine ? pici_model_seconds(p->machine, &c, &candidate) : pici_tune_seconds(&p->tune, &c, &candidate);
     free(begin);

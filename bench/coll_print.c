@@ -4,7 +4,11 @@
 #include "common.h"
 
 const char *const collective_name[COLLECTIVES] = {
-    [PICI_ALL_GATHER] = "all_gather", [PICI_REDUCE_SCATTER] = "reduce_scatter", [PICI_ALL_REDUCE] = "all_reduce"};
+    [PICI_ALL_GATHER] = "all_gather",
+    [PICI_REDUCE_SCATTER] = "reduce_scatter",
+    [PICI_ALL_REDUCE] = "all_reduce",
+    [PICI_BROADCAST] = "broadcast",
+};
 const char *const op_name[PICI_MAX + 1] = {"sum", "avg", "min", "max"};
 
 static int records; /* in the JSON array so far */
@@ -37,7 +41,7 @@ struct figures {
 
 static double bus_factor(enum pici_collective c, int ranks) /* as nccl-tests has it */
 {
-    return (c == PICI_ALL_REDUCE ? 2.0 : 1.0) * (ranks - 1) / ranks;
+    return c == PICI_BROADCAST ? 1 : (c == PICI_ALL_REDUCE ? 2.0 : 1.0) * (ranks - 1) / ranks;
 }
 
 static double copy_rate(const struct settings *s, const struct point *p) /* GB/s */
@@ -177,9 +181,8 @@ static void print_line(const struct world *w, const struct settings *s, const st
     if (e->wrong >= 0)
         snprintf(wrong, sizeof wrong, "%.0f", e->wrong);
     fprintf(s->table, "%12zu %12llu %7s %5s %6s  %-34s %6s %11.1f %8.4g %8.4g %7s", p->bytes,
-            (unsigned long long)p->count, pici_dtype_name(s->dtype),
-            p->collective == PICI_ALL_GATHER ? "none" : op_name[s->op], w->order[e->order].name, name, zeros,
-            f->median * 1e6, f->algbw, f->busbw, wrong);
+            (unsigned long long)p->count, pici_dtype_name(s->dtype), reduces(p->collective) ? op_name[s->op] : "none",
+            w->order[e->order].name, name, zeros, f->median * 1e6, f->algbw, f->busbw, wrong);
     if (e->wire_bytes > 0)
         fprintf(s->table, " %9.2f", e->wire_bytes / (1 << 20));
     else

@@ -29,10 +29,17 @@ static void shape(const struct world *w, enum pici_collective c, enum pici_dtype
     *recv = c == PICI_ALL_GATHER ? all : bytes;
 }
 
+/* Where a call leaves its result. A broadcast is in place: the root's data stay where they are. */
+static void *result_at(const struct world *w, const struct point *p, const struct entry *e, const struct buffers *b)
+{
+    const int stays = p->collective == PICI_BROADCAST && w->order[e->order].rank == BROADCAST_ROOT;
+    return stays ? b->send_at : b->recv_at;
+}
+
 static struct source source_of(const struct world *w, const struct settings *s, const struct point *p,
                                const struct entry *e)
 {
-    const int gather = p->collective == PICI_ALL_GATHER;
+    const int gather = !reduces(p->collective);
     return (struct source){s->dtype, gather ? PICI_SUM : s->op, p->spread, 1 - e->sparsity / 100, w->ranks, e->negative,
                            gather};
 }
@@ -72,7 +79,9 @@ static double count_wrong(struct world *w, const struct source *source, const st
         } else {
             const uint64_t first = p->count / ranks * part,
                            end = part + 1 < ranks ? p->count / ranks * (part + 1) : p->count;
-            wrong += (double)source_wrong(source, b->recv + first * width, 0, w->ranks, first, end - first);
+            const int root = p->collective == PICI_BROADCAST;
+            wrong += (double)source_wrong(source, b->recv + first * width, root ? BROADCAST_ROOT : 0,
+                                          root ? 1 : w->ranks, first, end - first);
         }
     return same ? wrong * ranks : wrong;
 }
@@ -101,6 +110,9 @@ static void ours(struct world *w, const struct settings *s, const struct point *
     case PICI_REDUCE_SCATTER:
         status = pici_reduce_scatter(b->send_at, b->recv_at, p->count, s->dtype, s->op, comm, &o);
         break;
+    case PICI_BROADCAST:
+        status = pici_broadcast(result_at(w, p, e, b), p->count, s->dtype, BROADCAST_ROOT, comm, &o);
+        break;
     default: status = pici_all_gather(b->send_at, b->recv_at, p->count, s->dtype, comm, &o);
     }
     if (status) {
@@ -124,8 +136,10 @@ static void by_node(struct world *w, double mine, double *nodes, void (*combine)
 
 static void copy(struct world *w, void *to, const void *from, size_t bytes)
 {
-    if (to != from)
+    if (to != from && w->device)
         w->device->copy(w, to, from, bytes, 1);
+    else if (to != from)
+        memcpy(to, from, bytes);
 }
 
 /* Of a result with a value codec: the elements, if ranks that should have the same do not; and the error. The exact
@@ -176,7 +190,7 @@ static double measure(struct world *w, const struct settings *s, const struct po
     const double start = seconds(CLOCK_MONOTONIC);
     for (int i = 0; i < s->calls && able; i++)
         if (e->peer >= 0)
-            able = w->run(w, e->peer, e->order, b->send_at, b->recv_at, p->count, s->dtype, s->op);
+            able = w->run(w, e->peer, e->order, b->send_at, result_at(w, p, e, b), p->count, s->dtype, s->op);
         else
             ours(w, s, p, e, b, &stats, is_lossy(e));
     if (w->device)
@@ -194,7 +208,7 @@ static double measure(struct world *w, const struct settings *s, const struct po
     double total[] = {
         (double)stats.wire_bytes, (double)stats.dense_bytes, stats.encode_s, stats.decode_s, stats.wait_s, 0};
     if (checked && !is_lossy(e)) {
-        copy(w, b->recv, b->recv_at, b->recv_bytes);
+        copy(w, b->recv, result_at(w, p, e, b), b->recv_bytes);
         total[5] = count_wrong(w, &source, p, b);
     } else if (checked) {
         total[5] = count_other(w, s, p, e, b);
@@ -422,7 +436,8 @@ double run_all(struct world *w, const struct settings *s)
                 struct point p = {.collective = (enum pici_collective)s->collectives.v[c],
                                   .spread = (enum spread)s->spreads.v[d],
                                   .first = bytes == s->first};
-                const int whole = p.collective == PICI_ALL_REDUCE || (s->by_send && p.collective == PICI_ALL_GATHER);
+                const int whole = p.collective == PICI_ALL_REDUCE || p.collective == PICI_BROADCAST ||
+                                  (s->by_send && p.collective == PICI_ALL_GATHER);
                 size_t send, recv;
                 p.count = bytes / width / (whole ? 1 : (unsigned)w->ranks);
                 shape(w, p.collective, s->dtype, p.count, &send, &recv);

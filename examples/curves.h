@@ -59,10 +59,11 @@ static bool curves_write(const char *path, const char *title, const struct curve
         for (int k = 0; k < points; k++) {
             const double x = LEFT + (double)WIDE * k / (points > 1 ? points - 1 : 1),
                          y = TOP + HIGH - HIGH * curve_at(&curve[i], points, k) / (most > 0 ? most : 1);
-            fprintf(f, "%c%.1f %.1f", k ? 'L' : 'M', x, y);
+            fprintf(f, "%s%c%.1f %.1f", k % 8 ? "" : "\n", k ? 'L' : 'M', x, y);
         }
         fprintf(
-            f, "\"/>\n<path stroke-width=\"4\" stroke=\"%s\" d=\"M%d %dh24\"/><text x=\"%d\" y=\"%d\">%s: %s</text>\n",
+            f,
+            "\"/>\n<path stroke-width=\"4\" stroke=\"%s\" d=\"M%d %dh24\"/>\n<text x=\"%d\" y=\"%d\">%s: %s</text>\n",
             ink, LEFT + WIDE + 14, TOP + i * LINE, LEFT + WIDE + 44, TOP + i * LINE + 4, curve[i].name, curve[i].note);
     }
     fprintf(f, "</svg>\n");

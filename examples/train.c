@@ -463,7 +463,7 @@ static bool print_table(const struct job *j, const struct run *run)
 static bool print_lossy(const struct job *j, const struct run *run)
 {
     struct curve curve[MAX_RUNS];
-    char note[MAX_RUNS][64];
+    char note[MAX_RUNS][64], title[64];
     printf("                   held-out             MiB    %% of     seconds\n"
            "                   loss   right        sent   dense   coll.    all\n");
     const uint64_t whole = run[DENSE].row[run[DENSE].rows - 1].sent;
@@ -472,11 +472,13 @@ static bool print_lossy(const struct job *j, const struct run *run)
         const uint64_t sent = x->row[x->rows - 1].sent;
         printf("  %-12s %.5f %6.2f%% %11.2f %7.2f  %6.2f %6.2f\n", j->o.run[k].name, x->held_loss, 100 * x->held_right,
                mib(sent), whole ? 100 * (double)sent / (double)whole : 100.0, x->seconds_coll, x->seconds);
-        snprintf(note[k], sizeof note[k], "%.2f%% right, %.2f MiB, %.2f s", 100 * x->held_right, mib(sent), x->seconds);
+        snprintf(note[k], sizeof note[k], "%.2f%% right, %.2f MiB", 100 * x->held_right, mib(sent));
         curve[k] = (struct curve){j->o.run[k].name, note[k], x->loss};
     }
     printf("\n  All %d ranks have the same weights after each run.\n", j->o.ranks);
-    if (!j->o.curves || curves_write(j->o.curves, "Loss of the batch, by what is sent", curve, j->o.runs, j->o.steps))
+    snprintf(title, sizeof title, "%s on %d ranks: loss of the batch", j->o.network ? "Network" : "Logistic regression",
+             j->o.ranks);
+    if (!j->o.curves || curves_write(j->o.curves, title, curve, j->o.runs, j->o.steps)) /* the same in every run */
         return true;
     complain("%s: %s", j->o.curves, strerror(errno));
     return false;

@@ -91,6 +91,7 @@ static int parse_values(const char *list, struct pici_values *values, char (*nam
         values[n].codec = known[i].codec;
         values[n].bits = known[i].bits;
         values[n].cast = known[i].cast;
+        values[n].rounding = PICI_ROUND_NEAREST; /* with less error, since what is rounded off is sent later */
         snprintf(name[n], sizeof name[n], "%s", known[i].name);
         word = word[len] ? word + len + 1 : NULL;
     }

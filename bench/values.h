@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Value codecs beside memcpy of the elements: narrowing what a message sends, and widening it. The elements are random
+ * floats whose exponents are geometrically distributed. */
+#ifndef PICI_BENCH_VALUES_H
+#define PICI_BENCH_VALUES_H
+
+#include "cpu/kernels.h"
+#include "values/values.h"
+#include "yardstick.h"
+
+enum { VALUES_ISAS = 8, VALUES_KINDS = 6 };
+
+struct values_bench {
+    uint8_t *elements, *again, *array[VALUES_ARRAYS];
+    uint64_t n, made[VALUES_ARRAYS];
+    size_t bytes;
+    struct values values;
+};
+
+/* What is measured: seconds of each, of one codec with one table of kernels. */
+struct values_time {
+    double copy, narrow, widen;
+};
+
+static inline void values_check(enum pici_status s)
+{
+    if (s) {
+        fprintf(stderr, "bench: --values: %s\n", pici_strerror(s));
+        exit(1);
+    }
+}
+
+static inline struct values_time values_measure(struct values_bench *b, clockid_t clock)
+{
+    static const struct values_where where = {0, 1, 0, 0};
+    const struct pici_codec *codec = b->values.codec;
+    void *const out[VALUES_ARRAYS] = {b->array[0], b->array[1]};
+    const void *const in[VALUES_ARRAYS] = {b->array[0], b->array[1]};
+    const double start = seconds(clock);
+    memcpy(b->again, b->elements, b->bytes);
+    const double copied = seconds(clock);
+    values_check(codec->narrow(&b->values, &where, out, b->made, b->elements, b->n, NULL));
+    const double narrowed = seconds(clock);
+    values_check(codec->widen(&b->values, b->again, 0, b->n, b->n, in, b->made));
+    return (struct values_time){copied - start, narrowed - copied, seconds(clock) - narrowed};
+}
+
+/* A table, or JSON records: f32. */
+static inline void print_values(size_t bytes, int reps, int best, const struct pici_isa *const *isa, size_t isas,
+                                clockid_t clock, int json, size_t *records)
+{
+    static const struct {
+        const char *name;
+        enum pici_value_codec codec;
+        enum pici_dtype cast;
+        int bits;
+        enum pici_rounding rounding;
+    } kinds[VALUES_KINDS] = {
+        {"bf16", PICI_VALUES_CAST, PICI_BF16, 0, PICI_ROUND_RANDOM},
+        {"f16", PICI_VALUES_CAST, PICI_F16, 0, PICI_ROUND_RANDOM},
+        {"q8", PICI_VALUES_QSGD, (enum pici_dtype)0, 8, PICI_ROUND_RANDOM},
+        {"q4", PICI_VALUES_QSGD, (enum pici_dtype)0, 4, PICI_ROUND_RANDOM},
+        {"q2", PICI_VALUES_QSGD, (enum pici_dtype)0, 2, PICI_ROUND_RANDOM},
+        {"q8 to the nearest", PICI_VALUES_QSGD, (enum pici_dtype)0, 8, PICI_ROUND_NEAREST},
+    };
+    struct values_bench b = {.n = bytes / 4, .bytes = bytes};
+    double *sample[3];
+    for (int i = 0; i < 3; i++)
+        if (!(sample[i] = calloc((size_t)reps, sizeof(double))))
+            die("out of memory");
+    b.elements = buffer(bytes, 0);
+    b.again = buffer(bytes, 0);
+    fill(b.elements, b.n, PICI_F32, 1, UNIFORM);
+    if (!json)
+        printf("\n== value codecs: f32, %g MiB; %s of %d%s; times memcpy's %s ==\n%-34s %10s %10s %10s\n",
+               (double)bytes / (1 << 20), best ? "best" : "median", reps,
+               clock == CLOCK_MONOTONIC ? "" : ", processor time", "speed", "", "narrow", "widen", "GB/s copied");
+    for (size_t row = 0; row < VALUES_KINDS * isas; row++) {
+        const size_t k = row % VALUES_KINDS;
+        const char *name = isa[row / VALUES_KINDS]->name;
+        struct pici_values v = PICI_VALUES_INIT;
+        v.codec = kinds[k].codec;
+        v.cast = kinds[k].cast;
+        v.bits = kinds[k].bits;
+        v.rounding = kinds[k].rounding;
+        values_check(pici_values_settle(&b.values, &v, PICI_F32, PICI_SUM));
+        for (int a = 0; a < b.values.codec->arrays; a++)
+            b.array[a] = buffer((size_t)b.values.codec->most(&b.values, a, b.n) *
+                                    pici_dtype_width(b.values.codec->dtype(&b.values, a)),
+                                0);
+        pici_isa_force(isa[row / VALUES_KINDS]);
+        for (int rep = -1; rep < reps; rep++) {
+            const struct values_time t = values_measure(&b, clock);
+            if (rep >= 0) {
+                sample[0][rep] = t.copy;
+                sample[1][rep] = t.narrow;
+                sample[2][rep] = t.widen;
+            }
+        }
+        double time_s[3];
+        for (int i = 0; i < 3; i++)
+            time_s[i] = (best ? least : median)(sample[i], (size_t)reps);
+        if (json)
+            printf("%s\n  {\"what\":\"values %s %s\",\"dtype\":\"f32\",\"bytes\":%zu,\"repetitions\":%d,\"memcpy_s\":"
+                   "%.9g,\"narrow_s\":%.9g,\"widen_s\":%.9g}",
+                   (*records)++ ? "," : "", name, kinds[k].name, bytes, reps, time_s[0], time_s[1], time_s[2]);
+        else
+            printf("  %-8s %-23s %10.2f %10.2f %10.2f\n", name, kinds[k].name, time_s[0] / time_s[1],
+                   time_s[0] / time_s[2], (double)bytes / time_s[0] / 1e9);
+        for (int a = 0; a < VALUES_ARRAYS; a++) {
+            free(b.array[a]);
+            b.array[a] = NULL;
+        }
+    }
+    pici_isa_force(NULL);
+    for (int i = 0; i < 3; i++)
+        free(sample[i]);
+    free(b.elements);
+    free(b.again);
+}
+
+#endif
