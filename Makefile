@@ -56,8 +56,12 @@ ifndef ZLIB
 ZLIB := $(or $(call have,zlib),0)
 endif
 
-# The value codec ZFP, over libzfp, which also needs OpenMP's library: only if asked for.
-ZFP = 0
+# The value codec ZFP, over libzfp 1.0 or later, which has no file for pkg-config: is there its header, and the library?
+ifndef ZFP
+ZFP := $(shell printf '%s\n' '\#include <zfp.h>' '\#if ZFP_VERSION_MAJOR < 1' '\#error' '\#endif' | \
+	$(CC) $(CPPFLAGS) $(CFLAGS) -E - >/dev/null 2>&1 && \
+	for f in libzfp.so libzfp.a; do [ -e "$$($(CC) $(CFLAGS) -print-file-name=$$f)" ] && echo 1 && exit; done || echo 0)
+endif
 
 VERSION := $(shell sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)
 SOVERSION = 0
@@ -76,7 +80,7 @@ BASE = -std=c11 $(WARN) -pthread $(SANITIZE_FLAGS)
 LIB_FLAGS = -ffp-contract=off -fPIC -fvisibility=hidden -Wmissing-prototypes -DPICI_BUILD
 LINK_FLAGS = -pthread $(CFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(LDFLAGS)
 LINK = $(CC) $(LINK_FLAGS)
-LIBS =
+LIBS ?=
 
 ifeq ($(ZSTD),1)
 override CPPFLAGS += -DPICI_HAVE_ZSTD $(shell $(PKG_CONFIG) --cflags libzstd)
@@ -178,13 +182,13 @@ $(BUILD)/_codec.abi3.so: $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard pytho
 	$(say) LD $@
 	$(Q)$(LINK) -shared -o $@ $^
 
-# What the tool is made of, for its tests too.
+# What the tool is made of, for its tests too. It uses no value codec.
 $(BUILD)/obj/tools.a: $(TOOL_OBJ)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/picitool: $(call obj,tools/picitool.c) $(BUILD)/obj/tools.a $(A)
 	$(say) LD $@
-	$(Q)$(LINK) -o $@ $^ $(TOOL_LIBS) $(LIBS) -lm
+	$(Q)$(LINK) -o $@ $^ $(TOOL_LIBS) $(filter-out -lzfp,$(LIBS)) -lm
 
 $(RUN): $(call obj,tools/run/pici-run.c)
 	$(say) LD $@
@@ -270,7 +274,7 @@ SMPIDIR = $(BUILD)/smpi
 SMPI_PROGRAMS = $(addprefix $(SMPIDIR)/mpi/,scale_coll bench_coll neighbor_mpi)
 .PHONY: scale-programs check-scale bench-scale
 scale-programs:
-	$(Q)$(MAKE) BUILD=$(SMPIDIR) CC=smpicc MPICC=smpicc SANITIZE= WERROR= ZSTD=0 ZLIB=0 LDFLAGS=-s \
+	$(Q)$(MAKE) BUILD=$(SMPIDIR) CC=smpicc MPICC=smpicc SANITIZE= WERROR= ZSTD=0 ZLIB=0 ZFP=0 LDFLAGS=-s \
 		CPPFLAGS='-DSMPI_NO_OVERRIDE_MALLOC -DPICI_SMPI' $(SMPI_PROGRAMS)
 
 $(MPIDIR)/scale_coll: $(MPIDIR)/obj/tests/scale_coll.o $(BUILD)/obj/testing.a $(MPI_A) $(A)
@@ -482,7 +486,7 @@ $(MPIDIR)/mpi_cuda: $(MPIDIR)/obj/tests/mpi_cuda.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(B
 	$(Q)$(MPI_CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
 
 .PHONY: check-mutants
-check-mutants: $(A)
+check-mutants: $(A) $(BUILD)/obj/testing.a
 	@CXX='$(CXX)' tests/emu/mutants $(BUILD)
 
 # On a GPU if there is one, and else over the emulator.
@@ -725,7 +729,7 @@ plain: $(PLAIN)
 test-programs: all $(PLAIN) $(UNIT) $(EXAMPLES)
 
 TEST_ENV = BUILD='$(BUILD)' CC='$(CC)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE)' ZSTD='$(ZSTD)' \
-	ZLIB='$(ZLIB)'
+	ZLIB='$(ZLIB)' ZFP='$(ZFP)'
 
 check: test-programs
 	@$(TEST_ENV) tests/run $(BUILD)
@@ -944,6 +948,16 @@ deb:
 check-deb:
 	@tests/packages $(BUILD)/packages
 
+# ---- wheels of the Python package for many Linux systems. WHEELS='x86_64 aarch64': for these machines.
+
+WHEELS = x86_64 aarch64
+.PHONY: wheels check-wheels
+wheels:
+	@tools/dev/wheels $(BUILD)/wheels $(WHEELS)
+
+check-wheels: wheels
+	@tests/wheels $(BUILD)/wheels $(WHEELS)
+
 # ---- the rest
 
 .PHONY: clean format lint help
@@ -964,7 +978,7 @@ endif
 
 ## make                 $(BUILD)/picitool, pici-run, libpici.a, libpici.so
 ## make demo            a small network's real gradients to a .pici file and back; needs a C compiler and make only
-## make deps            install what the tests need (Debian packages); DEPS=deb: and what check-deb needs
+## make deps            install what the tests need (Debian packages); DEPS='deb wheels': and check-deb, check-wheels
 ## make check           run what tests can run here, and name what cannot
 ## make check-python    the Python package (python/), as a wheel; a part of check
 ## make check-torch     pici.torch, by TORCH_PYTHON=python3, an interpreter that has torch; not a part of check
@@ -998,9 +1012,11 @@ endif
 ## make amalgamate      $(BUILD)/amalgamation/pici.c and pici.h: the codec for the CPU, to copy into another project
 ## make man             $(BUILD)/man, a manual page for each of picitool's verbs
 ## make deb             Debian packages in $(BUILD)/deb; check-deb: lintian, and try them in a chroot (root)
+## make wheels          Python wheels for Linux (glibc 2.17 or later) in $(BUILD)/wheels, for WHEELS='x86_64 aarch64'
+## make check-wheels    install and test them with the Pythons of an old and a new release of Debian (root)
 ## make install         DESTDIR= PREFIX=/usr/local; also libpici_mpi, _pmpi, _cuda and _nccl if made; uninstall
 ## make lint            formatting, cppcheck, include rules, headers alone; make format rewrites
 ## make clean
 ##
 ## Variables: BUILD=dir CC= CFLAGS= LDFLAGS= CPU_CFLAGS= (for lib/cpu) SANITIZE=address,undefined WERROR=1
-##            ZSTD=0 ZLIB=0 ZFP=1 V=1
+##            ZSTD=0 ZLIB=0 ZFP=0 V=1

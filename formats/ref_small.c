@@ -439,7 +439,8 @@ static uint64_t chunks_of(uint64_t n)
     return n / REF_SMALL_CHUNK + (n % REF_SMALL_CHUNK > 0);
 }
 
-void ref_small_seal(uint8_t *delta, size_t len)
+/* Set the checksum flag of a delta and write its checksum. len >= 32. */
+static void seal(uint8_t *delta, size_t len)
 {
     delta[6] |= 1;
     ref_put(delta + 24, 8, 0);
@@ -503,7 +504,7 @@ uint8_t *ref_small_encode(size_t *len, const void *base, const void *src, uint64
     ref_put(delta + 16, 8, at);
     *len = at;
     if (checksum)
-        ref_small_seal(delta, at);
+        seal(delta, at);
     return delta;
 }
 
@@ -530,7 +531,7 @@ static enum ref_status check_header(const uint8_t *delta, size_t len)
     if (!copy)
         return REF_E_NOMEM;
     memcpy(copy, delta, len);
-    ref_small_seal(copy, len);
+    seal(copy, len);
     const int same = ref_get(copy + 24, 8) == checksum;
     free(copy);
     return same ? REF_OK : REF_E_CHECKSUM;

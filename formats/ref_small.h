@@ -23,7 +23,4 @@ enum ref_status ref_small_apply(void *dst, uint64_t n, const uint8_t *delta, siz
 uint8_t *ref_small_context(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype,
                            enum ref_small_twist);
 
-/* Set the checksum flag of a delta and write its checksum. The delta need not be valid. len >= 32. */
-void ref_small_seal(uint8_t *delta, size_t len);
-
 #endif

@@ -35,7 +35,8 @@ int64_t ref_difference(const struct ref_shape *s, uint64_t old, uint64_t new)
     return d >> (s->w - 1) ? (int64_t)d - (int64_t)(ref_mask(s->w) + 1) : (int64_t)d;
 }
 
-unsigned ref_log2_of(uint64_t v)
+/* Rounded down; v > 0. */
+static unsigned log2_of(uint64_t v)
 {
     unsigned l = 0;
     while (v >> (l + 1))
@@ -77,9 +78,9 @@ static unsigned odds(uint64_t k, uint64_t n)
     int e = 0;
     if (k == 0 || r == 0)
         return k == 0 ? 0 : 255;
-    for (; ref_log2_of(k) > ref_log2_of(r); e++)
+    for (; log2_of(k) > log2_of(r); e++)
         r *= 2;
-    for (; ref_log2_of(k) < ref_log2_of(r); e--)
+    for (; log2_of(k) < log2_of(r); e--)
         k *= 2;
     if (k < r) {
         k *= 2;
@@ -107,10 +108,10 @@ unsigned ref_token_of(const struct ref_model *m, uint64_t old, uint64_t new)
     const int64_t d = ref_difference(&m->s, old, new);
     const uint64_t v = (uint64_t)(d < 0 ? -d : d);
     if (m->s.tree)
-        return ref_log2_of(v);
+        return log2_of(v);
     if (v <= 4)
         return (unsigned)v - 1;
-    const unsigned o = ref_log2_of(v - 1);
+    const unsigned o = log2_of(v - 1);
     return 2 * o + (unsigned)((v - 1) >> (o - 1) & 1);
 }
 
@@ -230,7 +231,7 @@ int ref_model(struct ref_model *m, const void *base, const void *src, uint64_t n
             m->token[c][j] = odds(more, more + tokens[c][j]);
         }
         for (unsigned x = 1; m->s.tree && x < NODES; x++) {
-            const unsigned level = ref_log2_of(x), first = (x << (5 - level)) - 32, half = 16 >> level;
+            const unsigned level = log2_of(x), first = (x << (5 - level)) - 32, half = 16 >> level;
             uint64_t zeros = 0, ones = 0;
             for (unsigned t = 0; t < half; t++) {
                 zeros += tokens[c][first + t];

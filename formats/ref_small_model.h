@@ -25,7 +25,6 @@ struct ref_model {
 
 struct ref_shape ref_shape_of(unsigned dtype);
 uint64_t ref_mask(unsigned bits); /* bits < 64 */
-unsigned ref_log2_of(uint64_t v); /* rounded down; v > 0 */
 
 int64_t ref_ord(const struct ref_shape *, uint64_t u);
 uint64_t ref_from_ord(const struct ref_shape *, int64_t o);

@@ -11,54 +11,24 @@
 #include <string.h>
 
 #include "coll/message.h"
-#include "fuzz/fuzz.h"
-#include "pici/transport.h"
+#include "fuzz/peer.h"
 
-enum { ROOM = 1 << 16 };
-
-struct peer {
+struct sender {
+    struct peer peer;
     const uint8_t *input;
     size_t len;
     int edits;
-    uint8_t sent[ROOM]; /* the last message */
-    size_t sent_bytes;
-    struct {
-        uint8_t *data;
-        size_t cap;
-    } due;
-    int sending, receiving; /* addresses of requests */
 };
 
-static enum pici_status peer_send(void *context, int to, const void *data, size_t bytes, void **request)
-{
-    struct peer *p = context;
-    (void)to;
-    require(bytes <= ROOM);
-    memcpy(p->sent, data, bytes);
-    p->sent_bytes = bytes;
-    *request = &p->sending;
-    return PICI_OK;
-}
-
-static enum pici_status peer_recv(void *context, int from, void *data, size_t cap, void **request)
-{
-    struct peer *p = context;
-    (void)from;
-    p->due.data = data;
-    p->due.cap = cap;
-    *request = &p->receiving;
-    return PICI_OK;
-}
-
 /* What answers the last message that was sent: the same word, poison, or data. */
-static size_t answer(const struct peer *p, uint8_t *m)
+static size_t answer(const struct sender *p, uint8_t *m)
 {
-    size_t len = p->sent_bytes;
-    memcpy(m, p->sent, len);
+    size_t len = p->peer.sent_bytes;
+    memcpy(m, p->peer.sent, len);
     if (m[4] != MSG_CODED && m[4] != MSG_DATA)
         return len;
     if (!p->edits) {
-        len = MSG_BYTES + p->len < ROOM ? MSG_BYTES + p->len : ROOM;
+        len = MSG_BYTES + p->len < PEER_ROOM ? MSG_BYTES + p->len : PEER_ROOM;
         memcpy(m + MSG_BYTES, p->input, len - MSG_BYTES);
     }
     for (size_t i = 0; p->edits && i + 1 < p->len; i += 2)
@@ -66,36 +36,15 @@ static size_t answer(const struct peer *p, uint8_t *m)
     return len;
 }
 
-static enum pici_status peer_test(void *context, void *request, int *done, size_t *bytes)
+static enum pici_status sender_test(void *context, void *request, int *done, size_t *bytes)
 {
-    struct peer *p = context;
-    uint8_t *m;
-    *done = 1;
-    if (request == &p->sending)
+    struct sender *p = context;
+    *done = request == &p->peer.sending || p->peer.sent_bytes; /* else there is nothing to answer yet */
+    if (request == &p->peer.sending || !*done)
         return PICI_OK;
-    if (!p->sent_bytes) {
-        *done = 0; /* nothing to answer yet */
-        return PICI_OK;
-    }
-    m = memory(ROOM);
+    uint8_t *m = memory(PEER_ROOM);
     const size_t len = answer(p, m);
-    memcpy(p->due.data, m, len > p->due.cap ? p->due.cap : len);
-    free(m);
-    if (bytes)
-        *bytes = len;
-    return len > p->due.cap ? PICI_E_CORRUPT : PICI_OK;
-}
-
-static int peer_abandon(void *context, enum pici_status why)
-{
-    (void)context;
-    (void)why;
-    return 0;
-}
-
-static void peer_close(void *context)
-{
-    (void)context;
+    return peer_arrive(&p->peer, m, len, bytes);
 }
 
 static const struct {
@@ -116,7 +65,7 @@ static const struct {
     {PICI_F32, VALUES(.codec = PICI_VALUES_ZFP, .tolerance = 0.01, .nx = 5)},
 };
 
-static void call(struct peer *p, const uint8_t head[2])
+static void call(struct sender *p, const uint8_t head[2])
 {
     const enum pici_dtype dtype = codecs[head[0] & 7].dtype;
     const enum pici_collective kind = (enum pici_collective)(1 + (head[0] >> 3 & 3) % 3);
@@ -128,7 +77,7 @@ static void call(struct peer *p, const uint8_t head[2])
     struct pici_values values = codecs[head[0] & 7].values;
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
     struct pici_comm *comm;
-    struct pici_transport t = PICI_TRANSPORT_INIT;
+    const struct pici_transport t = peer_transport(&p->peer, 2, sender_test);
     enum pici_status s;
     for (size_t i = 0; i < sends; i++)
         send[i] = (uint8_t)(i * i >> 3 ^ i * 151);
@@ -137,13 +86,6 @@ static void call(struct peer *p, const uint8_t head[2])
     o.values = &values;
     o.checksum = head[0] & 128 ? 1 : -1;
     o.algorithm = head[0] & 32 && kind == PICI_ALL_REDUCE ? PICI_ALGO_DOUBLING : PICI_ALGO_SPLIT;
-    t.context = p;
-    t.ranks = 2;
-    t.send = peer_send;
-    t.recv = peer_recv;
-    t.test = peer_test;
-    t.abandon = peer_abandon;
-    t.close = peer_close;
     require(pici_comm_transport(&comm, &t) == PICI_OK);
     if (kind == PICI_ALL_GATHER)
         s = pici_all_gather(send, recv, count, dtype, comm, &o);
@@ -164,8 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     if (len < 2)
         return 0;
-    struct peer *p = calloc(1, sizeof *p);
-    require(p != NULL);
+    struct sender *p = memory(sizeof *p);
     p->input = data + 2;
     p->len = len - 2;
     p->edits = data[0] & 64;

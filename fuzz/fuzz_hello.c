@@ -12,22 +12,13 @@
 
 #include "coll/message.h"
 #include "formats/ref.h"
-#include "fuzz/fuzz.h"
-#include "pici/transport.h"
+#include "fuzz/peer.h"
 
-enum { ROOM = 1024 };
-
-struct peer {
+struct greeter {
+    struct peer peer;
     const uint8_t *message; /* or edits */
     size_t len;
     int flags, rounds, heard;
-    uint8_t sent[ROOM];
-    size_t sent_bytes;
-    struct {
-        uint8_t *data;
-        size_t cap;
-    } due;
-    int sending, receiving; /* addresses of requests */
 };
 
 static void set_hash(uint8_t *message, size_t len)
@@ -38,12 +29,12 @@ static void set_hash(uint8_t *message, size_t len)
 }
 
 /* The message, in memory of its own size. */
-static uint8_t *make(const struct peer *p, size_t *len)
+static uint8_t *make(const struct greeter *p, size_t *len)
 {
     const int edited = p->flags & 4;
-    *len = edited ? p->sent_bytes : p->len;
+    *len = edited ? p->peer.sent_bytes : p->len;
     uint8_t *m = memory(*len);
-    memcpy(m, edited ? p->sent : p->message, *len);
+    memcpy(m, edited ? p->peer.sent : p->message, *len);
     for (size_t i = 0; edited && *len && i + 1 < p->len; i += 2)
         m[p->message[i] % *len] = p->message[i + 1];
     if (p->flags & 2)
@@ -68,70 +59,25 @@ static void parse(const uint8_t *m, size_t len, enum msg_kind kind)
 
 /* ---- a transport whose peers say hello and are gone */
 
-static enum pici_status peer_send(void *context, int to, const void *data, size_t bytes, void **request)
+static enum pici_status greeter_test(void *context, void *request, int *done, size_t *bytes)
 {
-    struct peer *p = context;
-    (void)to;
-    require(bytes <= ROOM);
-    memcpy(p->sent, data, bytes);
-    p->sent_bytes = bytes;
-    *request = &p->sending;
-    return PICI_OK;
-}
-
-static enum pici_status peer_recv(void *context, int from, void *data, size_t cap, void **request)
-{
-    struct peer *p = context;
-    (void)from;
-    p->due.data = data;
-    p->due.cap = cap;
-    *request = &p->receiving;
-    return PICI_OK;
-}
-
-static enum pici_status peer_test(void *context, void *request, int *done, size_t *bytes)
-{
-    struct peer *p = context;
+    struct greeter *p = context;
     *done = 1;
-    if (request == &p->sending)
+    if (request == &p->peer.sending)
         return PICI_OK;
     if (p->heard == p->rounds)
         return PICI_E_PEER;
+    p->heard++;
     size_t len;
     uint8_t *m = make(p, &len);
-    const enum pici_status s = len > p->due.cap ? PICI_E_CORRUPT : PICI_OK;
-    memcpy(p->due.data, m, len > p->due.cap ? p->due.cap : len);
-    free(m);
-    p->heard++;
-    if (bytes)
-        *bytes = len;
-    return s;
+    return peer_arrive(&p->peer, m, len, bytes);
 }
 
-static int peer_abandon(void *context, enum pici_status why)
-{
-    (void)context;
-    (void)why;
-    return 0;
-}
-
-static void peer_close(void *context)
-{
-    (void)context;
-}
-
-static void call(struct peer *p, int ranks)
+static void call(struct greeter *p, int ranks)
 {
     float a[7] = {1, 0, -2}, b[7];
     struct pici_comm *comm;
-    struct pici_transport t = PICI_TRANSPORT_INIT;
-    t.context = p;
-    t.ranks = ranks;
-    t.send = peer_send;
-    t.recv = peer_recv;
-    t.test = peer_test;
-    t.abandon = peer_abandon;
-    t.close = peer_close;
+    const struct pici_transport t = peer_transport(&p->peer, ranks, greeter_test);
     for (p->rounds = 0; 1 << p->rounds < ranks;)
         p->rounds++;
     require(pici_comm_transport(&comm, &t) == PICI_OK);
@@ -144,11 +90,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     if (!len)
         return 0;
-    struct peer p = {.message = data + 1, .len = len - 1, .flags = data[0]};
-    call(&p, 2 + (data[0] >> 3 & 3));
+    struct greeter *p = memory(sizeof *p);
+    p->message = data + 1;
+    p->len = len - 1;
+    p->flags = data[0];
+    call(p, 2 + (data[0] >> 3 & 3));
     size_t bytes;
-    uint8_t *m = make(&p, &bytes);
+    uint8_t *m = make(p, &bytes);
     parse(m, bytes, data[0] & 1 ? MSG_CLOSING : MSG_HELLO);
     free(m);
+    free(p);
     return 0;
 }

@@ -7,7 +7,13 @@
 
 #include <stdint.h>
 
-static inline void philox4x32(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2])
+#ifdef __CUDACC__
+#define PHILOX_FUNCTION static __host__ __device__ inline
+#else
+#define PHILOX_FUNCTION static inline
+#endif
+
+PHILOX_FUNCTION void philox4x32(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2])
 {
     uint32_t x0 = counter[0], x1 = counter[1], x2 = counter[2], x3 = counter[3], k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; round++) {

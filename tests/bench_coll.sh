@@ -56,6 +56,10 @@ check 0 'predictions by a tune file' "$bench" $small -t 3 --algorithm ring --pre
 says '^# predicted for .*x.tune: [0-9]* entries'
 check 2 'no such machine' "$bench" --predict nowhere
 # shellcheck disable=SC2086
+check 0 broadcast "$bench" $small -t 3 --collective broadcast --algorithm auto,split --predict ethernet-1g
+says '^# wrong elements: 0$'
+says ' pici split auto  *99% .* - '
+# shellcheck disable=SC2086
 check 0 'zeros with a sign' "$bench" $small -t 3 --zeros positive,negative
 says '^# wrong elements: 0$'
 says ' pici auto auto  *99% '

@@ -127,19 +127,6 @@ done
 # ---- killed at any time
 at=d points=25 before=0 after=0
 [ -z "${PICI_TEST_FULL:-}" ] || points=500
-# The shell counts instead of sleeping: to start a program takes longer than some of these commands do. A sixth of the
-# points are so early that the command has hardly begun.
-killed() { # POINT COMMAND...
-    left=$((($1 * 37 % 60 - 10) * 400))
-    shift
-    "$@" >"$out" 2>"$err" &
-    pid=$!
-    while [ $left -gt 0 ]; do
-        left=$((left - 1))
-    done
-    kill -KILL $pid 2>/dev/null
-    wait $pid 2>/dev/null
-}
 next_of() {
     case $1 in a) echo b ;; b) echo c ;; c) echo d ;; *) echo a ;; esac
 }
@@ -147,7 +134,7 @@ i=0
 while [ $i -lt $points ]; do
     i=$((i + 1))
     next=$(next_of $at)
-    killed $i "$tool" log append log $at.npy $next.npy
+    killed $i 400 "$tool" log append log $at.npy $next.npy
     rm -f probe
     expect 0 "after append was killed" "$tool" log apply log probe
     if cmp -s probe $at.npy; then
@@ -159,12 +146,12 @@ while [ $i -lt $points ]; do
     fi
     cp $at.npy reader
     at=$next
-    killed $((i + 20)) "$tool" log apply log reader
+    killed $((i + 20)) 400 "$tool" log apply log reader
     cmp -s reader $at.npy && after=$((after + 1)) || before=$((before + 1))
     expect 0 "apply again" "$tool" log apply log reader
     same "apply again" $at.npy reader
     if [ $((i % 2)) = 0 ]; then
-        killed $((i + 40)) "$tool" log compact log
+        killed $((i + 40)) 400 "$tool" log compact log
         newest "compact was killed" $at.npy
         expect 0 "compact again" "$tool" log compact log
         newest "compact again" $at.npy

@@ -333,18 +333,6 @@ clean "deltas"
 points=20
 [ -z "${PICI_TEST_FULL:-}" ] || points=200
 before=0 after=0
-# The shell counts instead of sleeping, as cli_log.sh does.
-killed() { # POINT COMMAND...
-    left=$((($1 * 37 % 60 - 10) * 300))
-    shift
-    "$@" >"$out" 2>"$err" &
-    pid=$!
-    while [ $left -gt 0 ]; do
-        left=$((left - 1))
-    done
-    kill -KILL $pid 2>/dev/null
-    wait $pid 2>/dev/null
-}
 either() { # WHAT FOLDER OLD NEW: FOLDER is one of two; OLD "": or is not there
     if [ -e "$2" ] && diff -r "$2" "$4" >"$out" 2>&1; then
         after=$((after + 1))
@@ -366,21 +354,21 @@ i=0
 while [ $i -lt $points ]; do
     i=$((i + 1))
     rm -rf new
-    killed $i "$tool" compress -T 2 -o new a
+    killed $i 300 "$tool" compress -T 2 -o new a
     either compress new "" a.pici
     rm -rf new
-    killed $((i + 7)) "$tool" decompress -T 2 -o new a.pici
+    killed $((i + 7)) 300 "$tool" decompress -T 2 -o new a.pici
     either decompress new "" a
-    killed $((i + 13)) "$tool" decompress --force -T 2 -o now d.pici
+    killed $((i + 13)) 300 "$tool" decompress --force -T 2 -o now d.pici
     either "decompress --force" now a d
     rm -rf now new .pici-*
-    killed $((i + 19)) "$tool" diff -T 2 -o new $base $next
+    killed $((i + 19)) 300 "$tool" diff -T 2 -o new $base $next
     either diff new "" delta
     rm -rf new
-    killed $((i + 29)) "$tool" apply -T 2 -o new $base delta
+    killed $((i + 29)) 300 "$tool" apply -T 2 -o new $base delta
     either apply new "" $next
     cp -r $base now
-    killed $((i + 37)) "$tool" apply --in-place -T 2 now delta
+    killed $((i + 37)) 300 "$tool" apply --in-place -T 2 now delta
     either "apply --in-place" now $base $next
     expect 0 "apply --in-place again" "$tool" apply --in-place now delta
     alike "apply --in-place again" $next now

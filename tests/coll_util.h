@@ -9,7 +9,8 @@
 #include "pici/coll.h"
 #include "util.h"
 
-enum { COLL_RANKS = 17 }; /* at the most */
+enum { COLL_RANKS = 17 };       /* at the most */
+enum { COLL_UNTOUCHED = 0x5c }; /* bytes of receive buffers before the call */
 
 /* ---- a call ---- */
 
@@ -19,7 +20,8 @@ struct coll_case {
     enum pici_collective collective;
     enum pici_dtype dtype;
     enum pici_op op;
-    uint64_t count; /* as in the call */
+    uint64_t count; /* as in the call; all_gatherv: the most that a rank contributes */
+    int root;       /* of a broadcast */
     enum pattern pattern;
     uint64_t seed; /* of everyone's input, and of where buffers lie */
     int tame;      /* floats near one another, so that sums do not end as NaN */
@@ -30,6 +32,15 @@ struct coll_case {
     int node_of[COLL_RANKS];    /* given to pici_comm_set_nodes */
     struct pici_coll_opts opts; /* but for stats and scratch */
 };
+
+/* All collectives; and of an all_gatherv, what each rank contributes, by the case's seed, where a rank receives it, and
+ * whether that is one after the other, so that displs may be NULL. Elements between them are left alone. */
+enum { COLL_COLLECTIVES = 5 };
+extern const enum pici_collective coll_collectives[COLL_COLLECTIVES];
+int coll_slots(const struct coll_case *, int p, int rank, uint64_t counts[COLL_RANKS], uint64_t displs[COLL_RANKS]);
+
+/* Whether each rank ends with elements as they are in one rank's data. */
+int coll_is_gather(enum pici_collective);
 
 /* How many algorithms there are but AUTO; whether one of them, or AUTO, has a collective; one that has it, by turns. */
 int coll_algorithms(void);
@@ -44,7 +55,7 @@ void coll_case_random(struct coll_case *, struct rng *, int p);
 /* All of the above in words; static, one at a time. */
 const char *coll_case_words(const struct coll_case *, int p);
 
-/* Elements that a rank sends and receives. */
+/* Elements that a rank sends and receives; of all_gatherv the room for them, and of broadcast those of its buffer. */
 uint64_t coll_sends(const struct coll_case *, int p);
 uint64_t coll_receives(const struct coll_case *, int p);
 
@@ -72,6 +83,8 @@ void coll_job_free(struct coll_job *);
 
 struct coll_rank {
     struct guard send, recv, scratch;
+    uint64_t counts[COLL_RANKS], displs[COLL_RANKS]; /* of all_gatherv, */
+    int packed;                                      /* or without displs */
     const void *sent;
     void *received;
     struct pici_coll_opts opts; /* with stats and scratch */

@@ -37,7 +37,7 @@ struct sent {
 static inline std::vector<std::vector<sent>> sent_by(const struct schedule *s, enum pici_collective kind, int p, int r,
                                                      const struct schedule_nodes *nodes = nullptr)
 {
-    const struct schedule_call call = {kind, p, r, 1 << 20, nodes, NULL};
+    const struct schedule_call call = {kind, p, r, p / 2, 1 << 20, nodes, NULL};
     struct schedule_limits limits;
     struct schedule_step step;
     std::vector<std::vector<sent>> steps;
@@ -55,12 +55,13 @@ static inline std::vector<std::vector<sent>> sent_by(const struct schedule *s, e
     return steps;
 }
 
-/* An all-reduce. */
+/* An all-reduce, or by a schedule for broadcasts one of those. */
 static inline step_list flat(const struct schedule *by, int p, const struct schedule_nodes *nodes = nullptr)
 {
+    const bool spreads = by->collectives >> PICI_BROADCAST & 1;
     step_list s = {by->name, p, pici_schedule_paired(by, p) != 0, {}};
     for (int r = 0; r < p; r++) {
-        const auto mine = sent_by(by, PICI_ALL_REDUCE, p, r, nodes);
+        const auto mine = sent_by(by, spreads ? PICI_BROADCAST : PICI_ALL_REDUCE, p, r, nodes);
         s.steps.resize(mine.size());
         for (size_t k = 0; k < mine.size(); k++)
             for (const auto &m : mine[k])
@@ -76,6 +77,8 @@ static inline std::vector<step_list> flat_ones(int p)
     for (const struct schedule *s = pici_schedules; s->name; s++)
         if (s->collectives >> PICI_ALL_REDUCE & 1)
             all.push_back(flat(s, p));
+    for (const struct schedule *s = pici_broadcasts; s->name; s++)
+        all.push_back(flat(s, p));
     return all;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -713,8 +714,25 @@ static void making()
 
 /* ---- collectives ---- */
 
-/* An all-reduce of integers, by ranks that one thread drives by turns. "": the sum is right. */
-static std::string reduce(enum pici_algorithm algorithm, int ranks, int window, uint64_t n, unsigned ppm, uint64_t seed)
+/* Begin a call in place, of n integers in all: an all-reduce; a broadcast of the last rank's; an all_gatherv of
+ * contributions that grow by rank, of which the first is empty. */
+static enum pici_status start(enum pici_collective kind, uint32_t *data, uint64_t n,
+                              const std::vector<uint64_t> &counts, struct pici_comm *comm,
+                              const struct pici_coll_opts *o, struct pici_request **request)
+{
+    const int rank = pici_comm_rank(comm), ranks = pici_comm_size(comm);
+    if (kind == PICI_BROADCAST)
+        return pici_broadcast_start(data, n, PICI_U32, ranks - 1, comm, o, request);
+    if (kind == PICI_ALL_REDUCE)
+        return pici_all_reduce_start(data, data, n, PICI_U32, PICI_SUM, comm, o, request);
+    const uint64_t first = std::accumulate(counts.begin(), counts.begin() + rank, UINT64_C(0));
+    return pici_all_gatherv_start(data + first, counts[(size_t)rank], data, counts.data(), nullptr, PICI_U32, comm, o,
+                                  request);
+}
+
+/* A call, by ranks that one thread drives by turns. "": the result is right. */
+static std::string call(enum pici_collective kind, enum pici_algorithm algorithm, int ranks, int window, uint64_t n,
+                        unsigned ppm, uint64_t seed)
 {
     static const int maps[][5] = {{0, 0, 0, 0, 0}, {0, 0, 1, 1, 1}, {0, 1, 0, 1, 0}, {0, 0, 0, 1, 2}};
 
@@ -726,13 +744,22 @@ static std::string reduce(enum pici_algorithm algorithm, int ranks, int window, 
     std::vector<struct pici_comm *> comms(all.size());
     std::vector<struct pici_request *> requests(all.size());
     std::vector<uint32_t> sum(n), own(n);
+    std::vector<uint64_t> counts(all.size());
     std::string wrong;
-    for (size_t r = 0; r < all.size(); r++) {
+    for (size_t r = 0; r < all.size(); r++)
+        counts[r] = ranks == 1 ? n : n * 2 * r / (all.size() * (all.size() - 1));
+    counts.back() += n - std::accumulate(counts.begin(), counts.end(), UINT64_C(0));
+    for (size_t r = 0, first = 0; r < all.size(); first += counts[r++]) {
         cudaSetDevice((int)r);
         all[r].t.nodes = nullptr; /* it would wait */
         cudaMalloc((void **)&all[r].device, n * 4);
         for (uint64_t i = 0; i < n; i++)
-            sum[i] += own[i] = rng_chance(&rng, ppm) ? (uint32_t)rng_next(&rng) : 0;
+            own[i] = rng_chance(&rng, ppm) ? (uint32_t)rng_next(&rng) : 0;
+        for (uint64_t i = 0; i < n; i++) /* its own part only; what it has elsewhere is lost */
+            if (kind == PICI_ALL_REDUCE)
+                sum[i] += own[i];
+            else if (kind == PICI_BROADCAST ? r + 1 == all.size() : i >= first && i < first + counts[r])
+                sum[i] = own[i];
         cudaMemcpy(all[r].device, own.data(), n * 4, cudaMemcpyHostToDevice);
         struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
         o.algorithm = algorithm;
@@ -740,7 +767,7 @@ static std::string reduce(enum pici_algorithm algorithm, int ranks, int window, 
         o.slice_bytes = 1;
         if (pici_comm_transport(&comms[r], &all[r].t) || pici_comm_cuda(comms[r], nullptr) ||
             pici_comm_set_nodes(comms[r], nodes) ||
-            pici_all_reduce_start(all[r].device, all[r].device, n, PICI_U32, PICI_SUM, comms[r], &o, &requests[r]))
+            start(kind, (uint32_t *)all[r].device, n, counts, comms[r], &o, &requests[r]))
             return std::string("begin: ") + pici_comm_error(nullptr);
     }
     for (size_t left = all.size(); left;) {
@@ -758,7 +785,7 @@ static std::string reduce(enum pici_algorithm algorithm, int ranks, int window, 
         cudaSetDevice((int)r);
         cudaMemcpy(own.data(), all[r].device, n * 4, cudaMemcpyDeviceToHost);
         if (wrong.empty() && own != sum)
-            wrong = "rank " + std::to_string(r) + ": another sum";
+            wrong = "rank " + std::to_string(r) + ": another result";
         pici_comm_free(comms[r]);
         all[r].t.context = nullptr;
     }
@@ -769,15 +796,20 @@ static std::string reduce(enum pici_algorithm algorithm, int ranks, int window, 
 static void collectives()
 {
     static const int windows[] = {1, 3};
+    static const enum pici_collective kinds[] = {PICI_ALL_REDUCE, PICI_BROADCAST, PICI_ALL_GATHERV};
     uint64_t seed = 1;
     for (int p = 1; p <= 5; p++)
         for (const struct schedule *s = pici_schedules; s->name; s++)
-            for (const int window : windows) {
+            for (int i = 0; i < 6; i++) {
+                const enum pici_collective kind = kinds[i / 2];
+                const int window = windows[i % 2];
                 const uint64_t n = (uint64_t)p * 4096 * (2 * (uint64_t)window - (window > 1)) - seed;
-                const std::string wrong = reduce(s->id, p, window, n, seed % 4 ? 5000 : 900000, seed);
+                if (!pici_schedule_for(s->id, kind))
+                    continue;
+                const std::string wrong = call(kind, s->id, p, window, n, seed % 4 ? 5000 : 900000, seed);
                 tally(wrong.empty(),
-                      ("all-reduce of " + std::to_string(p) + " ranks, window " + std::to_string(window) + ", seed " +
-                       std::to_string(seed))
+                      ("collective " + std::to_string((int)kind) + " of " + std::to_string(p) + " ranks, window " +
+                       std::to_string(window) + ", seed " + std::to_string(seed))
                           .c_str(),
                       wrong.c_str());
                 seed++;

@@ -186,6 +186,18 @@ else
     run 0 "train, over MPI" mpirun.openmpi --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n 3 \
         "$build/openmpi/train" -s 8 -b 16 -u 64
     says "train, over MPI" "$(sed 's/[()]/./g' "$tmp/threads")" "$tmp/out"
+    # Rounded values too: every loss and every byte, so the very picture. Seconds are in the table only.
+    for model in network logistic; do
+        lossy="-s 20 -b 16 -m $model -u 64 --topk 1 --values q4,bf16"
+        # shellcheck disable=SC2086
+        run 0 "$model with value codecs" "$build/train" -t 3 $lossy --curves "$tmp/threads.svg"
+        # shellcheck disable=SC2086
+        run 0 "$model with value codecs, over MPI" mpirun.openmpi --oversubscribe --bind-to none \
+            --mca mpi_yield_when_idle 1 -n 3 "$build/openmpi/train" $lossy --curves "$tmp/mpi.svg"
+        says "$model with value codecs, over MPI" 'All 3 ranks have the same weights after each run' "$tmp/out"
+        run 0 "the curves of $model, over MPI" cmp "$tmp/threads.svg" "$tmp/mpi.svg"
+        says "the curves of $model" '>topk[+]q4: [0-9.]*% right, ' "$tmp/mpi.svg"
+    done
     mpirun.openmpi --oversubscribe --bind-to none -n 2 "$build/openmpi/train" "$tmp/none" \
         >"$tmp/out" 2>"$tmp/err" </dev/null
     says "no file, over MPI" 'train: .*No such file' "$tmp/err"

@@ -51,7 +51,7 @@ static void calls(int times, int full)
     for (int i = 0; i < times; i++) {
         struct coll_case c = {.count = count_random(&rng, full)};
         coll_case_random(&c, &rng, ranks);
-        c.collective = (enum pici_collective)(1 + i % 3);
+        c.collective = coll_collectives[i % COLL_COLLECTIVES];
         if (!coll_has(c.opts.algorithm, c.collective))
             c.opts.algorithm = coll_algorithm((uint64_t)i, c.collective);
         check(comm, &c);

@@ -104,8 +104,15 @@ static void calls(const char *direct)
         check(&c, comm, stream);
     }
     const uint64_t count = 9000; /* of a call that certainly sends hybrid blocks */
-    struct coll_case c = {PICI_ALL_REDUCE,    PICI_F32, PICI_SUM, count, PATTERN_1, 1, 1, 0, 0, 0, 0, {0},
-                          PICI_COLL_OPTS_INIT};
+    const struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    struct coll_case c = {};
+    c.collective = PICI_ALL_REDUCE;
+    c.dtype = PICI_F32;
+    c.op = PICI_SUM;
+    c.count = count;
+    c.pattern = PATTERN_1;
+    c.seed = c.tame = 1;
+    c.opts = opts;
     c.opts.format = PICI_HYBRID;
     check(&c, comm, stream);
     expect(ranks > 1 && !hybrids ? "no hybrid block was sent" : NULL, "where messages are");

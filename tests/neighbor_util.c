@@ -61,7 +61,8 @@ const char *neighbor_case_words(const struct neighbor_case *c)
     return words;
 }
 
-void *neighbor_data(const struct neighbor_case *c, int rank)
+/* The contribution of a rank; the caller frees it. */
+static void *contribution(const struct neighbor_case *c, int rank)
 {
     struct rng r = {c->seed * 31 + (uint64_t)rank};
     void *data = test_alloc((size_t)c->count[rank] * pici_dtype_width(c->dtype));
@@ -103,8 +104,8 @@ void neighbor_rank_init(struct neighbor_rank *k, const struct neighbor_case *c, 
     k->bytes = (size_t)(at + 2) * width;
     k->recv = test_alloc(k->bytes);
     memset(k->recv, 0x5c, k->bytes);
-    k->sent = neighbor_data(c, rank);
-    k->send = neighbor_data(c, rank);
+    k->sent = contribution(c, rank);
+    k->send = contribution(c, rank);
     k->opts = c->opts;
     k->stats = (struct pici_coll_stats)PICI_COLL_STATS_INIT;
     k->opts.stats = &k->stats;
@@ -148,7 +149,7 @@ const char *neighbor_rank_judge(struct neighbor_rank *k, const struct neighbor_c
     uint8_t *want = test_alloc(k->bytes);
     memset(want, 0x5c, k->bytes);
     for (int i = 0; i < k->sources; i++) {
-        uint8_t *data = neighbor_data(c, k->source[i]);
+        uint8_t *data = contribution(c, k->source[i]);
         if (k->recvcounts[i])
             memcpy(want + k->displs[i] * width, data, (size_t)k->recvcounts[i] * width);
         free(data);

@@ -47,7 +47,4 @@ enum pici_status neighbor_rank_start(struct neighbor_rank *, const struct neighb
 /* After PICI_OK: what is wrong, or NULL. */
 const char *neighbor_rank_judge(struct neighbor_rank *, const struct neighbor_case *);
 
-/* The contribution of a rank; the caller frees it. */
-void *neighbor_data(const struct neighbor_case *, int rank);
-
 #endif

@@ -124,6 +124,7 @@ says 'train, no rendezvous' 'train: .*PICI_RENDEZVOUS' "$tmp/err"
 # The program of docs/sockets.md
 libs=-pthread
 [ "${ZSTD:-}" != 1 ] || libs="$libs -lzstd"
+[ "${ZFP:-}" != 1 ] || libs="$libs -lzfp"
 awk '/^```sockets$/ { on = 1; next } /^```$/ { on = 0 } on' docs/sockets.md >"$tmp/program.c"
 # shellcheck disable=SC2086 # lists
 check 0 'the program of the page compiles' ${CC:-cc} -std=c11 -Wall -Wextra -Wshadow -Wpedantic -Werror \

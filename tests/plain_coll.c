@@ -30,8 +30,9 @@ static void every_kind(int p, struct rng *rng)
     struct coll_team team;
     coll_team_init(&team, p);
     for (int dtype = PICI_F32; dtype <= PICI_U64; dtype++)
-        for (int kind = 0; kind < 9; kind++) {
+        for (int kind = 0; kind < 11; kind++) {
             const enum pici_collective collective = !kind      ? PICI_ALL_GATHER
+                                                    : kind > 8 ? coll_collectives[kind - 6]
                                                     : kind & 1 ? PICI_REDUCE_SCATTER
                                                                : PICI_ALL_REDUCE;
             struct coll_case c = {.collective = collective,

@@ -16,14 +16,9 @@ enum { FILE_BYTES = 102944 };
 
 enum { TENSORS = 14, ELEMENTS = 10007, CHUNK = 4100 };
 
-static unsigned passed, failed;
-
-static void tally(const char *what, int good)
+static void expect(const char *what, int good)
 {
-    passed += good;
-    failed += !good;
-    if (!good)
-        printf("FAIL %s\n", what);
+    tally(what, good ? NULL : "wrong");
 }
 
 struct memory {
@@ -177,32 +172,31 @@ int main(void)
     void *want = test_alloc(ELEMENTS * 8), *data = test_alloc(ELEMENTS * 8);
     struct rng rng = {1};
     for (size_t i = 3; i-- > 0;) { /* pici last, and kept */
-        tally("written", !write_file(&m, data, formats[i], 1));
-        tally("read at random", reads_at_random(&m, want, data, 1));
-        tally("read forward", reads_forward(&m, want, data));
-        tally("written with threads", !write_file(&again, data, formats[i], 3));
-        tally("the same bytes with threads", again.len == m.len && memcmp(again.p, m.p, m.len) == 0);
-        tally("read with threads", reads_at_random(&m, want, data, 3));
+        expect("written", !write_file(&m, data, formats[i], 1));
+        expect("read at random", reads_at_random(&m, want, data, 1));
+        expect("read forward", reads_forward(&m, want, data));
+        expect("written with threads", !write_file(&again, data, formats[i], 3));
+        expect("the same bytes with threads", again.len == m.len && memcmp(again.p, m.p, m.len) == 0);
+        expect("read with threads", reads_at_random(&m, want, data, 3));
     }
     uint64_t hash = pici_xxh64(m.p, m.len, 0);
-    tally("the bytes of the format", m.len == FILE_BYTES && hash == FILE_HASH);
+    expect("the bytes of the format", m.len == FILE_BYTES && hash == FILE_HASH);
     if (hash != FILE_HASH)
         printf("%lu bytes, hash %016llx\n", (unsigned long)m.len, (unsigned long long)hash);
     for (int i = 0; i < 60; i++) {
         size_t at = (size_t)rng_below(&rng, i % 2 ? m.len : 600);
         at = i % 3 ? at : m.len - 1 - at;
         m.p[at] ^= (uint8_t)(1u << i % 8);
-        tally("a changed byte", refused(&m));
+        expect("a changed byte", refused(&m));
         m.p[at] ^= (uint8_t)(1u << i % 8);
         struct memory cut = {.p = test_alloc(at + 1), .len = at};
         memcpy(cut.p, m.p, at);
-        tally("a cut", refused(&cut));
+        expect("a cut", refused(&cut));
         free(cut.p);
     }
     free(m.p);
     free(again.p);
     free(want);
     free(data);
-    printf("%u passed, %u failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

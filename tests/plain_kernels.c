@@ -16,18 +16,7 @@ enum {
     LARGE = 4 << 20      /* bytes from which output is written with non-temporal stores */
 };
 
-static unsigned passed, failed;
 static struct rig rig;
-
-static void tally(const char *what, const char *bad)
-{
-    if (!bad) {
-        passed++;
-        return;
-    }
-    failed++;
-    printf("FAIL %s: %s\n", what, bad);
-}
 
 static void roundtrip(const struct roundtrip *v, void *unused)
 {
@@ -239,6 +228,5 @@ int main(int argc, char **argv)
             free(src);
         }
     rig_free(&rig);
-    printf("%u passed, %u failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

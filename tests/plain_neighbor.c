@@ -9,6 +9,7 @@
 #include "coll/request.h"
 #include "coll_util.h"
 #include "neighbor_util.h"
+#include "transport_util.h"
 
 static int failures;
 
@@ -108,7 +109,7 @@ static void run_calls(int p, uint64_t seed, uint64_t most)
 enum { KEPT = 64 };
 
 struct tap {
-    struct pici_transport below;
+    struct pici_transport inner;
     int messages;
     int to[KEPT];
     uint8_t *bytes[KEPT];
@@ -125,37 +126,7 @@ static enum pici_status tap_send(void *context, int to, const void *data, size_t
         t->bytes[t->messages] = test_alloc(bytes);
         memcpy(t->bytes[t->messages++], data, bytes);
     }
-    return t->below.send(t->below.context, to, data, bytes, request);
-}
-
-static enum pici_status tap_recv(void *context, int from, void *data, size_t cap, void **request)
-{
-    struct tap *t = context;
-    return t->below.recv(t->below.context, from, data, cap, request);
-}
-
-static enum pici_status tap_test(void *context, void *request, int *done, size_t *bytes)
-{
-    struct tap *t = context;
-    return t->below.test(t->below.context, request, done, bytes);
-}
-
-static void tap_wait(void *context, int timeout_ms)
-{
-    struct tap *t = context;
-    t->below.wait(t->below.context, timeout_ms);
-}
-
-static int tap_abandon(void *context, enum pici_status why)
-{
-    struct tap *t = context;
-    return t->below.abandon(t->below.context, why);
-}
-
-static void tap_close(void *context)
-{
-    struct tap *t = context;
-    t->below.close(t->below.context);
+    return t->inner.send(t->inner.context, to, data, bytes, request);
 }
 
 static int encoded[NEIGHBOR_RANKS]; /* blocks that each rank encoded */
@@ -276,14 +247,8 @@ static void run_tapped(int p, uint64_t seed)
         abort();
     for (int i = 0; i < p; i++) {
         struct pici_transport *own = &t->comm[i]->transport;
-        x->tap[i].below = *own;
-        own->context = &x->tap[i];
+        transport_wrap(own, &x->tap[i].inner);
         own->send = tap_send;
-        own->recv = tap_recv;
-        own->test = tap_test;
-        own->wait = tap_wait;
-        own->abandon = tap_abandon;
-        own->close = tap_close;
         neighbor_rank_init(&t->rank[i][0], &t->c[0], i);
     }
     coll_threads(p, call_tapped, x);

@@ -3,25 +3,13 @@
  * Small deltas against formats/ref_small.c and the golden vectors, without a test framework. The last line is "N
  * passed, N failed".
  *   plain_small [DIRECTORY]      of the vectors; formats/vectors otherwise */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "formats/ref.h"
 #include "formats/ref_small.h"
 #include "small_util.h"
 
-static unsigned passed, failed;
 static struct rng rng = {1};
-
-static void tally(const char *what, const char *bad)
-{
-    if (!bad) {
-        passed++;
-        return;
-    }
-    failed++;
-    printf("FAIL %s: %s\n", what, bad);
-}
 
 static void vector(const struct small_vector *v, void *unused)
 {
@@ -58,6 +46,5 @@ int main(int argc, char **argv)
     /* several chunks */
     steps(PICI_BF16, 2 * REF_SMALL_CHUNK + 4321, STEP_TINY, PICI_HYBRID);
     steps(PICI_F32, REF_SMALL_CHUNK + 77, STEP_USUAL, PICI_HYBRID);
-    printf("%u passed, %u failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

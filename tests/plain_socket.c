@@ -393,9 +393,9 @@ static void collectives(int p, struct rng *rng)
     const uint64_t up = (uint64_t)p;
     const uint64_t counts[] = {0, 1, up - 1, up + 1, 1000 + rng_below(rng, 1000), p <= 4 ? 100003 : 20011};
     team_over_sockets(&team, p);
-    for (int kind = 0; kind < 3; kind++)
+    for (int kind = 0; kind < COLL_COLLECTIVES; kind++)
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-            const enum pici_collective collective = (enum pici_collective)(PICI_ALL_GATHER + kind);
+            const enum pici_collective collective = coll_collectives[kind];
             struct coll_case c = {.collective = collective,
                                   .dtype = (enum pici_dtype)(PICI_F32 + rng_below(rng, PICI_U64)),
                                   .op = (enum pici_op)rng_below(rng, 4),

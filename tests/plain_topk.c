@@ -16,17 +16,6 @@ static const enum pici_dtype dtypes[] = {PICI_F32, PICI_F64, PICI_F16, PICI_BF16
 
 static struct rng rng = {1};
 static struct guard guard[ARRAYS];
-static unsigned passed, failed;
-
-static void tally(const char *what, const char *bad)
-{
-    if (!bad) {
-        passed++;
-        return;
-    }
-    failed++;
-    printf("FAIL %s: %s\n", what, bad);
-}
 
 /* ---- values */
 
@@ -276,6 +265,5 @@ int main(void)
     all_large();
     for (int a = 0; a < ARRAYS; a++)
         guard_free(&guard[a]);
-    printf("%u passed, %u failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

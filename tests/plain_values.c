@@ -20,17 +20,6 @@ static const enum pici_dtype dtypes[] = {PICI_F32, PICI_F64, PICI_F16, PICI_BF16
 
 static struct rng rng = {7};
 static struct guard guard[BUFFERS];
-static unsigned passed, failed;
-
-static void tally(const char *what, const char *bad)
-{
-    if (!bad) {
-        passed++;
-        return;
-    }
-    failed++;
-    printf("FAIL %s: %s\n", what, bad);
-}
 
 /* ---- Philox */
 
@@ -99,37 +88,37 @@ static struct ref_values reference_of(const struct values *v, const struct value
 
 /* ---- elements */
 
-enum mix { ANY_BITS, GRADIENT, SPARSE, FINITE, TINY, HUGE_ONES, EQUAL, MIXES };
+enum kind { ANY_BITS, GRADIENT, SPARSE, FINITE, TINY, HUGE_ONES, EQUAL, KINDS };
 
-static uint64_t one(enum pici_dtype t, enum mix mix)
+static uint64_t one(enum pici_dtype t, enum kind kind)
 {
     const unsigned mantissa = t == PICI_F32 ? 23 : t == PICI_F64 ? 52 : t == PICI_F16 ? 10 : 7;
     const uint64_t bias = t == PICI_F64 ? 1023 : t == PICI_F16 ? 15 : 127, top = 2 * bias + 1;
     const uint64_t sign = rng_next(&rng) & 1, fraction = rng_next(&rng) >> (64 - mantissa);
     uint64_t exponent = bias - rng_below(&rng, 8);
-    if (mix == FINITE)
+    if (kind == FINITE)
         exponent = rng_below(&rng, top);
-    if (mix == TINY)
+    if (kind == TINY)
         exponent = rng_below(&rng, 3) * rng_below(&rng, t == PICI_F16 ? 3 : 30);
-    if (mix == HUGE_ONES)
+    if (kind == HUGE_ONES)
         exponent = top - 1 - rng_below(&rng, 4);
     return sign << (8 * pici_dtype_width(t) - 1) | exponent << mantissa | fraction;
 }
 
-static void fill(void *array, uint64_t n, enum pici_dtype t, enum mix mix)
+static void fill(void *array, uint64_t n, enum pici_dtype t, enum kind kind)
 {
     const unsigned width = (unsigned)pici_dtype_width(t);
     const uint64_t equal = one(t, GRADIENT), minus = UINT64_C(1) << (8 * width - 1);
     for (uint64_t i = 0; i < n; i++)
         ref_store(array, i, width,
-                  mix == ANY_BITS ? (rng_chance(&rng, 900000) ? one(t, GRADIENT)
-                                     : rng_below(&rng, 2)     ? 0
-                                                              : value_random(&rng, t))
-                  : mix == SPARSE ? (rng_chance(&rng, 20000) ? one(t, GRADIENT)
-                                     : rng_below(&rng, 60)   ? 0
-                                                             : minus)
-                  : mix == EQUAL  ? (rng_below(&rng, 2) ? equal : equal ^ minus)
-                                  : one(t, mix));
+                  kind == ANY_BITS ? (rng_chance(&rng, 900000) ? one(t, GRADIENT)
+                                      : rng_below(&rng, 2)     ? 0
+                                                               : value_random(&rng, t))
+                  : kind == SPARSE ? (rng_chance(&rng, 20000) ? one(t, GRADIENT)
+                                      : rng_below(&rng, 60)   ? 0
+                                                              : minus)
+                  : kind == EQUAL  ? (rng_below(&rng, 2) ? equal : equal ^ minus)
+                                   : one(t, kind));
 }
 
 /* ---- the library beside the reference */
@@ -286,7 +275,7 @@ static void check(enum pici_dtype dtype)
          *after = test_alloc(bytes);
     void *const want[2] = {test_alloc((size_t)count[0] * width[0]), test_alloc((size_t)count[1] * width[1])};
     const void *const in[2] = {want[0], want[1]};
-    fill(source, s.n, dtype, (enum mix)rng_below(&rng, MIXES));
+    fill(source, s.n, dtype, (enum kind)rng_below(&rng, KINDS));
     fill(before, s.n, dtype, rng_below(&rng, 2) ? GRADIENT : ANY_BITS);
     memcpy(after, before, bytes);
     ref_values_narrow(want, &r, source, s.n);
@@ -371,6 +360,5 @@ int main(int argc, char **argv)
         check(dtypes[i % 4]);
     for (int i = 0; i < BUFFERS; i++)
         guard_free(&guard[i]);
-    printf("%u passed, %u failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

@@ -7,6 +7,7 @@ build=$(cd "${BUILD:-build}" && pwd)
 cc=${CC:-cc}
 libs=-pthread
 [ "${ZSTD:-}" != 1 ] || libs="$libs -lzstd"
+[ "${ZFP:-}" != 1 ] || libs="$libs -lzfp"
 sanitize=${SANITIZE:+-fsanitize=$SANITIZE}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

@@ -43,7 +43,7 @@ static void call(struct pici_comm *comm, const int *node_of, enum pici_collectiv
     coll_case_random(&c, rng, ranks);
     c.collective = collective;
     c.opts.algorithm = a;
-    if (collective != PICI_ALL_GATHER) /* drawn for another collective */
+    if (!coll_is_gather(collective)) /* drawn for another collective */
         c.opts.zeros = PICI_ZEROS_EXACT;
     memcpy(c.node_of, node_of, (size_t)ranks * sizeof *node_of);
     coll_job_make(&job, &c, ranks);
@@ -76,9 +76,9 @@ int main(int argc, char **argv)
     memcpy(node_of, comm->node_of, (size_t)ranks * sizeof *node_of);
     struct rng rng = {(uint64_t)ranks};
     for (int a = PICI_ALGO_RING; a <= coll_algorithms(); a++)
-        for (int collective = PICI_ALL_GATHER; collective <= PICI_ALL_REDUCE; collective++)
-            for (int n = 0; n < calls && coll_has((enum pici_algorithm)a, (enum pici_collective)collective); n++)
-                call(comm, node_of, (enum pici_collective)collective, (enum pici_algorithm)a, &rng);
+        for (int i = 0; i < COLL_COLLECTIVES; i++)
+            for (int n = 0; n < calls && coll_has((enum pici_algorithm)a, coll_collectives[i]); n++)
+                call(comm, node_of, coll_collectives[i], (enum pici_algorithm)a, &rng);
     pici_comm_free(comm);
     if (rank == 0)
         printf("%d passed, %d failed\n", passed, failed);

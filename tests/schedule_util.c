@@ -21,7 +21,8 @@ __attribute__((format(printf, 1, 2))) static const char *say(const char *format,
     return said;
 }
 
-const enum pici_collective schedule_kinds[SCHEDULE_KINDS] = {PICI_ALL_GATHER, PICI_REDUCE_SCATTER, PICI_ALL_REDUCE};
+const enum pici_collective schedule_kinds[SCHEDULE_KINDS] = {PICI_ALL_GATHER, PICI_REDUCE_SCATTER, PICI_ALL_REDUCE,
+                                                             PICI_BROADCAST};
 const uint64_t schedule_shares[SCHEDULE_SHARES] = {SCHEDULE_SHARE, SCHEDULE_SHARE + 1};
 
 int schedule_has(const struct schedule *s, enum pici_collective kind)
@@ -31,7 +32,7 @@ int schedule_has(const struct schedule *s, enum pici_collective kind)
 
 struct schedule_call schedule_call_of(enum pici_collective kind, int p, uint64_t share)
 {
-    return (struct schedule_call){.kind = kind, .ranks = p, .bytes = (uint64_t)p * share};
+    return (struct schedule_call){.kind = kind, .ranks = p, .root = p / 2, .bytes = (uint64_t)p * share};
 }
 
 struct schedule_step *schedule_room(const struct schedule_limits *l, int ranks)
@@ -183,9 +184,21 @@ struct walk {
     struct content moving[MOST][MOST][MOST]; /* from, to, place in the message */
 };
 
+/* Whether results are those of a single rank, and nothing is added. */
+static int gathers(const struct walk *w)
+{
+    return w->call.kind == PICI_ALL_GATHER || w->call.kind == PICI_BROADCAST;
+}
+
+/* Whether a rank has the data of a segment from the beginning, where nothing is added. */
+static int has_it(const struct walk *w, int r, int g)
+{
+    return r == (w->call.kind == PICI_BROADCAST ? w->call.root : g);
+}
+
 static int in_recv(const struct walk *w, int r, int g)
 {
-    return g == r || w->limits.sums_in_recv;
+    return g == r || w->limits.sums_in_recv || (w->call.kind == PICI_BROADCAST && has_it(w, r, g));
 }
 
 static int is_result(const struct walk *w, const struct content *c)
@@ -208,9 +221,9 @@ static void begin_walk(struct walk *w)
     for (int r = 0; r < p; r++)
         for (int g = 0; g < w->segments; g++) {
             struct holder *h = &w->holder[r];
-            if (w->call.kind != PICI_ALL_GATHER) {
+            if (!gathers(w)) {
                 h->sum[g].set = h->sum[g].order = UINT64_C(1) << r;
-            } else if (g == r) {
+            } else if (has_it(w, r, g)) {
                 h->sum[g] = (struct content){w->all, 1, 1};
                 h->state[g] = SUM;
             } else {
@@ -336,7 +349,7 @@ static const char *send_message(struct walk *w, int r, const struct schedule_mes
 static const char *reduce_block(struct walk *w, int r, int g, const struct content *in, int reversed)
 {
     struct holder *h = &w->holder[r];
-    if (w->call.kind == PICI_ALL_GATHER || h->state[g] == GONE)
+    if (gathers(w) || h->state[g] == GONE)
         return say("adds to segment %d, of which it has nothing", g);
     if (in->complete || h->sum[g].complete || h->placed[g])
         return say("adds to segment %d what is complete, or adds to that", g);
@@ -396,8 +409,8 @@ static const char *check_complete(struct walk *w, int r)
 {
     struct holder *h = &w->holder[r];
     const enum schedule_complete what = w->now[r]->complete;
-    if (w->call.kind == PICI_ALL_GATHER)
-        return what == COMPLETE_NONE ? NULL : say("completes a sum in all-gather");
+    if (gathers(w))
+        return what == COMPLETE_NONE ? NULL : say("completes a sum where there are none");
     if (what == COMPLETE_OWN && w->s->undivided)
         return say("completes its own segment, of which there is none");
     for (int g = 0; g < w->segments; g++) {
@@ -431,7 +444,7 @@ static const char *check_step(struct walk *w, int r, enum schedule_phase before)
 {
     const int p = w->call.ranks;
     const struct schedule_step *s = w->now[r];
-    const enum schedule_phase only_one = w->call.kind == PICI_ALL_GATHER ? PHASE_GATHER : PHASE_REDUCE;
+    const enum schedule_phase only_one = gathers(w) ? PHASE_GATHER : PHASE_REDUCE;
     if (s->phase != w->now[0]->phase || s->phase < before || s->phase > PHASE_GATHER ||
         (w->call.kind != PICI_ALL_REDUCE && s->phase != only_one))
         return say("phase %d", (int)s->phase);

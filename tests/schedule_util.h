@@ -8,7 +8,7 @@
 
 enum {
     SCHEDULE_RANKS = 64, /* at the most */
-    SCHEDULE_KINDS = 3,
+    SCHEDULE_KINDS = 4,
     SCHEDULE_SHARES = 2,
     SCHEDULE_SHARE = 32 << 10 /* bytes a rank up to which a schedule may send few large messages */
 };
@@ -21,7 +21,7 @@ extern const uint64_t schedule_shares[SCHEDULE_SHARES];
 /* Whether it can do the collective. */
 int schedule_has(const struct schedule *, enum pici_collective);
 
-/* A call of p ranks with so many bytes each, on one node. */
+/* A call of p ranks with so many bytes each, on one node. The root of a broadcast is p / 2. */
 struct schedule_call schedule_call_of(enum pici_collective, int p, uint64_t share);
 
 /* A step whose lists have more room than the limits say, so that a schedule that breaks them is found out. Freed with

@@ -11,6 +11,7 @@
 #include "coll_util.h"
 #include "formats/ref.h"
 #include "transport/thread.h"
+#include "transport_util.h"
 
 enum { WATCHDOG_S = 300, RANKS = 16, TIMEOUT_MS = 20000, KIND = 4, LIMIT = 16 << 10 };
 
@@ -31,36 +32,6 @@ static enum pici_status count_send(void *context, int to, const void *data, size
     c->sent[((const uint8_t *)data)[KIND] & 3]++;
     c->with_data += ((const uint8_t *)data)[KIND] == MSG_HELLO && bytes > AGREE_BYTES;
     return c->inner.send(c->inner.context, to, data, bytes, request);
-}
-
-static enum pici_status count_recv(void *context, int from, void *data, size_t cap, void **request)
-{
-    struct counter *c = context;
-    return c->inner.recv(c->inner.context, from, data, cap, request);
-}
-
-static enum pici_status count_test(void *context, void *request, int *done, size_t *bytes)
-{
-    struct counter *c = context;
-    return c->inner.test(c->inner.context, request, done, bytes);
-}
-
-static void count_wait(void *context, int timeout_ms)
-{
-    struct counter *c = context;
-    c->inner.wait(c->inner.context, timeout_ms);
-}
-
-static int count_abandon(void *context, enum pici_status why)
-{
-    struct counter *c = context;
-    return c->inner.abandon(c->inner.context, why);
-}
-
-static void count_close(void *context)
-{
-    struct counter *c = context;
-    c->inner.close(c->inner.context);
 }
 
 /* ---- ranks, of which one may differ */
@@ -97,14 +68,9 @@ static void crew_call(struct crew *w)
     coll_job_make(&w->job, &w->c, w->p);
     for (int i = 0; i < w->p; i++) {
         struct counter *c = &w->counter[i];
-        *c = (struct counter){.inner = t[i]};
-        t[i].context = c;
+        *c = (struct counter){0};
+        transport_wrap(&t[i], &c->inner);
         t[i].send = count_send;
-        t[i].recv = count_recv;
-        t[i].test = count_test;
-        t[i].wait = count_wait;
-        t[i].abandon = count_abandon;
-        t[i].close = count_close;
         cr_assert_eq(pici_comm_transport(&w->comm[i], &t[i]), PICI_OK);
     }
     coll_threads(w->p, crew_rank, w);

@@ -211,13 +211,12 @@ static void ill_rank(void *context, int rank)
 Test(coll_faults, inside)
 {
     alarm(WATCHDOG_S);
-    for (int collective = PICI_ALL_GATHER; collective <= PICI_ALL_REDUCE; collective++)
+    for (int kind = 0; kind < COLL_COLLECTIVES; kind++)
         for (int algorithm = 1; algorithm <= coll_algorithms(); algorithm++)
-            for (int p = 2; p <= RANKS && coll_has((enum pici_algorithm)algorithm, (enum pici_collective)collective);
-                 p++)
+            for (int p = 2; p <= RANKS && coll_has((enum pici_algorithm)algorithm, coll_collectives[kind]); p++)
                 for (int which = 0; which < LIMBS; which++) {
                     struct ill ill = {.limb = which, .failed = 1, .rank = which % p};
-                    ill.c = (struct coll_case){.collective = (enum pici_collective)collective,
+                    ill.c = (struct coll_case){.collective = coll_collectives[kind],
                                                .dtype = PICI_I16,
                                                .count = 9000,
                                                .pattern = PATTERN_3,

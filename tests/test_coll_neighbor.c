@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Neighbourhood all-gathers that go wrong: messages that are lost, late, short or changed, by seeds; and every field of
- * a message damaged on purpose. Nobody hangs, and whoever is told PICI_OK has the right bytes. */
+ * a message damaged on purpose. Nobody hangs, and a rank that returns PICI_OK has the right bytes. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include "coll_util.h"
 #include "neighbor_util.h"
 #include "transport/thread.h"
+#include "transport_util.h"
 
 enum { WATCHDOG_S = 900, TIMEOUT_MS = 100, LONG_MS = 300000, RANKS = 7, CALLS = 3, AT_ONCE = 12 };
 
@@ -138,7 +139,7 @@ Test(coll_neighbor, faults)
 
 /* Changes one data message of this rank. */
 struct liar {
-    struct pici_transport below;
+    struct pici_transport inner;
     int after, at, told; /* which message; which byte is changed, or -1: shorter, -2: longer, -3: poison, ... */
     uint8_t *memory;
 };
@@ -187,7 +188,7 @@ static enum pici_status liar_send(void *context, int to, const void *data, size_
 {
     struct liar *l = context;
     if (bytes < MSG_BYTES || ((const uint8_t *)data)[7] != NEIGHBOR_ID || l->told || l->after--)
-        return l->below.send(l->below.context, to, data, bytes, request);
+        return l->inner.send(l->inner.context, to, data, bytes, request);
     l->told = 1;
     enum { MORE = 4096 };
     uint8_t *m = l->memory = test_alloc(bytes + MORE);
@@ -211,37 +212,7 @@ static enum pici_status liar_send(void *context, int to, const void *data, size_
         break;
     default: m[(size_t)l->at % bytes] ^= 0x41; break;
     }
-    return l->below.send(l->below.context, to, m, len, request);
-}
-
-static enum pici_status liar_recv(void *context, int from, void *data, size_t cap, void **request)
-{
-    struct liar *l = context;
-    return l->below.recv(l->below.context, from, data, cap, request);
-}
-
-static enum pici_status liar_test(void *context, void *request, int *done, size_t *bytes)
-{
-    struct liar *l = context;
-    return l->below.test(l->below.context, request, done, bytes);
-}
-
-static void liar_wait(void *context, int timeout_ms)
-{
-    struct liar *l = context;
-    l->below.wait(l->below.context, timeout_ms);
-}
-
-static int liar_abandon(void *context, enum pici_status why)
-{
-    struct liar *l = context;
-    return l->below.abandon(l->below.context, why);
-}
-
-static void liar_close(void *context)
-{
-    struct liar *l = context;
-    l->below.close(l->below.context);
+    return l->inner.send(l->inner.context, to, m, len, request);
 }
 
 struct hostile {
@@ -274,14 +245,9 @@ static void run_hostile(struct hostile *h, int after, int at)
     for (int i = 0; i < h->c.p; i++)
         neighbor_rank_init(&h->rank[i], &h->c, i);
     struct pici_transport *own = &h->comm[0]->transport;
-    h->liar = (struct liar){.below = *own, .after = after, .at = at};
-    own->context = &h->liar;
+    h->liar = (struct liar){.after = after, .at = at};
+    transport_wrap(own, &h->liar.inner);
     own->send = liar_send;
-    own->recv = liar_recv;
-    own->test = liar_test;
-    own->wait = liar_wait;
-    own->abandon = liar_abandon;
-    own->close = liar_close;
     coll_threads(h->c.p, hostile_rank, h);
 }
 

@@ -28,9 +28,10 @@ Test(coll_schedule, registry)
         cr_expect_str_neq(s->name, "auto");
         for (const struct schedule *t = pici_schedules; t < s; t++)
             cr_expect_str_neq(t->name, s->name);
-        cr_expect(s->collectives &&
-                      !(s->collectives & ~(1u << PICI_ALL_GATHER | 1u << PICI_REDUCE_SCATTER | 1u << PICI_ALL_REDUCE)),
+        cr_expect(s->collectives && !(s->collectives & ~(1u << PICI_ALL_GATHER | 1u << PICI_REDUCE_SCATTER |
+                                                         1u << PICI_ALL_REDUCE | 1u << PICI_ALL_GATHERV)),
                   "%s", s->name);
+        cr_expect_eq(s->collectives >> PICI_ALL_GATHER & 1, s->collectives >> PICI_ALL_GATHERV & 1, "%s", s->name);
         cr_expect(s->steps && s->step && s->limits);
         cr_expect_eq(pici_schedule(s->id), s);
         cr_expect_eq((int)s->id, n + 1, "names exist without a gap");
@@ -53,10 +54,11 @@ Test(coll_schedule, documented)
     cr_assert(f);
     page[fread(page, 1, sizeof page - 1, f)] = 0;
     fclose(f);
-    for (const struct schedule *s = pici_schedules; s->name; s++) {
-        snprintf(row, sizeof row, "\n| `%s` | %s |\n", s->name, s->doc);
-        cr_expect(strstr(page, row), "docs/collectives.md has no row%s", row);
-    }
+    for (int broadcasts = 0; broadcasts < 2; broadcasts++)
+        for (const struct schedule *s = broadcasts ? pici_broadcasts : pici_schedules; s->name; s++) {
+            snprintf(row, sizeof row, "\n| `%s` | %s |\n", s->name, s->doc);
+            cr_expect(strstr(page, row), "docs/collectives.md has no row%s", row);
+        }
 }
 
 /* ---- brute force */
@@ -466,6 +468,12 @@ Test(coll_schedule, usual)
         {PICI_ALL_REDUCE, 8, 0, 1, 256 * KIB, &five, PICI_ALGO_NODES_RECURSIVE},
         {PICI_ALL_REDUCE, 8, 1, 1, 256 * KIB, &five, PICI_ALGO_RECURSIVE},
         {PICI_REDUCE_SCATTER, 3, 0, 1, 512 * KIB, &each, PICI_ALGO_RING},
+        {PICI_BROADCAST, 8, 0, 1, SMALL, NULL, PICI_ALGO_RECURSIVE},
+        {PICI_BROADCAST, 8, 0, 1, 256 * KIB, &one, PICI_ALGO_RECURSIVE},
+        {PICI_BROADCAST, 8, 0, 1, 256 * KIB + 1, &one, PICI_ALGO_SPLIT},
+        {PICI_BROADCAST, 3, 0, 1, 512 * KIB, &each, PICI_ALGO_SPLIT},
+        {PICI_BROADCAST, 8, 0, 1, 256 * KIB - 1, &five, PICI_ALGO_RECURSIVE},
+        {PICI_BROADCAST, 8, 0, 1, 256 * KIB, &five, PICI_ALGO_NODES_RING},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const struct schedule_call c = {

@@ -51,8 +51,10 @@ CHANGE(complete_early, !s->complete, s->complete = COMPLETE_OWN)
 CHANGE(complete_all, s->complete != COMPLETE_ALL, s->complete = COMPLETE_ALL)
 CHANGE(forward_what_is_new, s->sends && s->send->action == SEND_ENCODE, s->send->action = SEND_FORWARD)
 CHANGE(encode_what_is_anothers,
-       s->sends && s->send->action == SEND_FORWARD && c->kind == PICI_ALL_GATHER &&
-           (s->send->count > 1 || s->send->segments[0] != c->position),
+       s->sends && s->send->action == SEND_FORWARD &&
+           (c->kind == PICI_BROADCAST
+                ? c->position != c->root
+                : c->kind == PICI_ALL_GATHER && (s->send->count > 1 || s->send->segments[0] != c->position)),
        s->send->action = SEND_ENCODE)
 CHANGE(reduce_results, s->receives && s->receive->action == TAKE_PLACE, s->receive->action = TAKE_REDUCE)
 CHANGE(place_sums, s->receives && s->receive->action == TAKE_REDUCE, s->receive->action = TAKE_PLACE)
@@ -61,7 +63,7 @@ CHANGE(do_not_reverse, s->receives && s->receive->action == TAKE_REDUCE_REVERSED
        s->send->keep = 0)
 CHANGE(reversed_contributions, s->receives && s->receive->action == TAKE_REDUCE_REVERSED,
        s->receive->contributions = s->receive->contributions == 1 ? 2 : 1)
-CHANGE(keep_only, s->receives, s->receive->action = TAKE_KEEP)
+CHANGE(keep_only, s->receives && s->receive->action != TAKE_KEEP, s->receive->action = TAKE_KEEP)
 CHANGE(receive_as_sender, s->receives, s->receive->action = SEND_ENCODE)
 CHANGE(send_as_receiver, s->sends, s->send->action = TAKE_PLACE)
 CHANGE(too_few_contributions, s->sends && s->phase == PHASE_REDUCE, s->send->contributions = 0)
@@ -69,7 +71,7 @@ CHANGE(too_many_contributions, s->sends && s->phase == PHASE_REDUCE, s->send->co
 CHANGE(other_phase, 1, s->phase = s->phase == PHASE_REDUCE ? PHASE_GATHER : PHASE_REDUCE)
 
 /* In all steps of all ranks, so that both ends agree. */
-CHANGE(other_segments, 1,
+CHANGE(other_segments, c->kind != PICI_BROADCAST, /* whose segments may be any */
        for (int i = 0; s->sends && i < s->send->count; i++)
            s->send->segments[i] = (s->send->segments[i] + 1) % c->ranks;
        for (int i = 0; s->receives && i < s->receive->count; i++)
@@ -191,7 +193,7 @@ static int try_mutation(const struct schedule *of, const struct mutation *how)
         if (!schedule_has(of, schedule_kinds[kind]))
             continue;
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            for (int share = 0; share < (of->reduce && !of->gather ? SCHEDULE_SHARES : 1);
+            for (int share = 0; share < (!of->gather && !of->by_node ? SCHEDULE_SHARES : 1);
                  share++) { /* else they are alike */
                 const struct schedule_call c = schedule_call_of(schedule_kinds[kind], sizes[i], schedule_shares[share]);
                 tried += try_call(of, how, &c);
@@ -211,6 +213,8 @@ Test(coll_schedule_mutants, mutants_are_found, .timeout = 300)
     for (int i = 0; i < MUTATIONS; i++) {
         int tried = 0;
         for (const struct schedule *s = pici_schedules; s->name; s++)
+            tried += try_mutation(s, &mutations[i]);
+        for (const struct schedule *s = pici_broadcasts; s->name; s++)
             tried += try_mutation(s, &mutations[i]);
         cr_expect_gt(tried, 0, "%s", mutations[i].name);
     }

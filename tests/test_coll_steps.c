@@ -12,6 +12,7 @@
 #include "coll/comm.h"
 #include "onesided_util.h"
 #include "transport/thread.h"
+#include "transport_util.h"
 
 enum { WATCHDOG_S = 900, TIMEOUT_MS = 20000, RANKS = 6, STEPS = 4000, HELD = 64 };
 
@@ -132,24 +133,6 @@ static enum pici_status scribe_test(void *context, void *request, int *done, siz
     return status;
 }
 
-static void scribe_wait(void *context, int timeout_ms)
-{
-    struct scribe *s = context;
-    s->inner.wait(s->inner.context, timeout_ms);
-}
-
-static int scribe_abandon(void *context, enum pici_status why)
-{
-    struct scribe *s = context;
-    return s->inner.abandon(s->inner.context, why);
-}
-
-static void scribe_close(void *context)
-{
-    struct scribe *s = context;
-    s->inner.close(s->inner.context);
-}
-
 static void never_receives(void *context, int n)
 {
     (void)context;
@@ -174,18 +157,14 @@ static void make_old(struct pici_transport *t)
 static void scribe_init(struct scribe *s, struct pici_transport *t, int old)
 {
     memset(s, 0, sizeof *s);
-    s->inner = *t;
+    transport_wrap(t, &s->inner);
     s->old = old;
     s->receiving = s->sending = -1;
     for (int k = 0; k < STEPS; k++)
         s->told[k].receives = s->told[k].sends = -1;
-    t->context = s;
     t->send = scribe_send;
     t->recv = scribe_recv;
     t->test = scribe_test;
-    t->wait = scribe_wait;
-    t->abandon = scribe_abandon;
-    t->close = scribe_close;
     t->receives = scribe_receives;
     t->sends = scribe_sends;
     t->more = scribe_more;

@@ -31,6 +31,7 @@ static const struct which whichs[] = {
     {PICI_ALL_GATHER, PICI_SUM},     {PICI_REDUCE_SCATTER, PICI_SUM}, {PICI_REDUCE_SCATTER, PICI_AVG},
     {PICI_REDUCE_SCATTER, PICI_MIN}, {PICI_REDUCE_SCATTER, PICI_MAX}, {PICI_ALL_REDUCE, PICI_SUM},
     {PICI_ALL_REDUCE, PICI_AVG},     {PICI_ALL_REDUCE, PICI_MIN},     {PICI_ALL_REDUCE, PICI_MAX},
+    {PICI_BROADCAST, PICI_SUM},      {PICI_ALL_GATHERV, PICI_SUM},
 };
 enum { WHICHS = sizeof whichs / sizeof *whichs };
 
@@ -63,7 +64,7 @@ ParameterizedTest(int *ranks, coll_threads, matrix)
     struct rng rng = {(uint64_t)*ranks};
     alarm(WATCHDOG_S);
     coll_team_init(&team, *ranks);
-    for (int times = full() ? 12 : 2; times--;)
+    for (int times = full() ? 12 : 1; times--;)
         for (int a = 0; a <= algorithms; a++)
             for (int w = 0; w < WHICHS; w++)
                 for (int t = PICI_F32; t <= PICI_U64 && coll_has((enum pici_algorithm)a, whichs[w].collective); t++) {
@@ -100,7 +101,7 @@ ParameterizedTest(int *ranks, coll_threads, rounds)
                               .opts.algorithm =
                                   coll_algorithm((uint64_t)(i + i / WHICHS), whichs[i % WHICHS].collective)};
         c.count = 4096 * rng_below(&rng, 24) + rng_below(&rng, 3) - 1 + 4096;
-        if (c.collective == PICI_ALL_REDUCE)
+        if (c.collective == PICI_ALL_REDUCE || (c.collective == PICI_BROADCAST && i & 1))
             c.count *= (uint64_t)*ranks;
         coll_case_options(&c, &rng, *ranks);
         c.opts.slice_bytes = 4096 * (1 + rng_below(&rng, 2)) * ref_width(c.dtype);
@@ -116,16 +117,18 @@ Test(coll_threads, million)
     static const int ranks[] = {2, 3, 5};
     struct rng rng = {1000003};
     alarm(WATCHDOG_S);
-    for (int i = 0; i < (full() ? 36 : 9); i++) {
-        const int p = i / 9 == 1 ? 17 : ranks[i % 3];
+    for (int i = 0; i < (full() ? 45 : 15); i++) {
+        const int p = i / 15 == 1 ? 17 : ranks[i % 3];
         struct coll_team team;
-        const enum pici_collective collective = p > 5 ? PICI_ALL_REDUCE : (enum pici_collective)(1 + i / 3 % 3);
+        const enum pici_collective collective = p <= 5  ? coll_collectives[i / 3 % COLL_COLLECTIVES]
+                                                : i % 2 ? PICI_BROADCAST
+                                                        : PICI_ALL_REDUCE;
         struct coll_case c = {.collective = collective,
                               .op = (enum pici_op)rng_below(&rng, 4),
                               .dtype = (enum pici_dtype)(1 + rng_below(&rng, 14)),
                               .count = 1000003,
                               .opts.algorithm = coll_algorithm((uint64_t)(i + i / WHICHS), collective)};
-        if (c.collective == PICI_ALL_GATHER)
+        if (coll_is_gather(c.collective))
             c.op = PICI_SUM;
         coll_team_init(&team, p);
         coll_case_options(&c, &rng, p);

@@ -278,7 +278,7 @@ Test(coll_values_calls, ranks_that_disagree_say_on_what)
     }
 }
 
-/* ---- no loss unless asked for */
+/* ---- no loss without a codec */
 
 /* Without codec, and with the one that is exact: the same bytes, sent and received, and nothing is counted as lost. */
 Test(coll_values_calls, exact_values_are_as_none)

@@ -14,6 +14,7 @@
 #include "coll_util.h"
 #include "coll_values_util.h"
 #include "transport/thread.h"
+#include "transport_util.h"
 #include "values/values.h"
 
 enum { WATCHDOG_S = 600, RANKS = 6, KIND = 4, BYTES = 4096 };
@@ -47,36 +48,6 @@ static enum pici_status liar_send(void *context, int to, const void *data, size_
     return l->inner.send(l->inner.context, to, data, bytes, request);
 }
 
-static enum pici_status liar_recv(void *context, int from, void *data, size_t cap, void **request)
-{
-    struct liar *l = context;
-    return l->inner.recv(l->inner.context, from, data, cap, request);
-}
-
-static enum pici_status liar_test(void *context, void *request, int *done, size_t *bytes)
-{
-    struct liar *l = context;
-    return l->inner.test(l->inner.context, request, done, bytes);
-}
-
-static void liar_wait(void *context, int timeout_ms)
-{
-    struct liar *l = context;
-    l->inner.wait(l->inner.context, timeout_ms);
-}
-
-static int liar_abandon(void *context, enum pici_status why)
-{
-    struct liar *l = context;
-    return l->inner.abandon(l->inner.context, why);
-}
-
-static void liar_close(void *context)
-{
-    struct liar *l = context;
-    l->inner.close(l->inner.context);
-}
-
 /* ---- a call of two ranks or more, of which the last lies, or whose transport has faults */
 
 struct run {
@@ -103,19 +74,10 @@ static void run_call(struct run *run)
         abort();
     if (run->faults)
         pici_transport_threads_faults(&t[0], run->faults);
-    run->liar.inner = t[run->p - 1];
     run->liar.seen = 0;
     if (!run->faults) {
-        struct pici_transport *l = &t[run->p - 1];
-        l->context = &run->liar;
-        l->send = liar_send;
-        l->recv = liar_recv;
-        l->test = liar_test;
-        l->wait = liar_wait;
-        l->abandon = liar_abandon;
-        l->close = liar_close;
-        l->receives = NULL;
-        l->sends = NULL;
+        transport_wrap(&t[run->p - 1], &run->liar.inner);
+        t[run->p - 1].send = liar_send;
     }
     for (int i = 0; i < run->p; i++)
         if (pici_comm_transport(&run->comm[i], &t[i]))

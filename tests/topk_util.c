@@ -130,7 +130,9 @@ static enum pici_dtype computed_in(enum pici_dtype t)
     return t == PICI_F64 ? PICI_F64 : PICI_F32;
 }
 
-uint64_t topk_reference_product(float factor, uint64_t element, enum pici_dtype t)
+/* leak * residual and the like: the product of a float and an element of dtype, as bits of f64 (f64) or f32 (others),
+ * to which elements of f16 and bf16 are widened. */
+static uint64_t product(float factor, uint64_t element, enum pici_dtype t)
 {
     const enum pici_dtype c = computed_in(t);
     uint32_t bits;
@@ -142,13 +144,13 @@ static uint64_t sum(uint64_t *velocity, const uint64_t *residual, uint64_t gradi
                     const struct pici_topk_opts *o)
 {
     const enum pici_dtype c = computed_in(t);
-    uint64_t x = topk_reference_product(o->rate, gradient, t);
+    uint64_t x = product(o->rate, gradient, t);
     if (velocity) {
-        *velocity = convert(c, t, ref_add(c, topk_reference_product(o->momentum, *velocity, t), x));
+        *velocity = convert(c, t, ref_add(c, product(o->momentum, *velocity, t), x));
         x = convert(t, c, *velocity);
     }
     if (residual)
-        x = ref_add(c, topk_reference_product(o->leak, *residual, t), x);
+        x = ref_add(c, product(o->leak, *residual, t), x);
     return convert(c, t, x);
 }
 

@@ -6,10 +6,6 @@
 
 #include "pici/topk.h"
 
-/* leak * residual and the like: the product of a float and an element of dtype, as bits of f64 (f64) or f32 (others),
- * to which elements of f16 and bf16 are widened. */
-uint64_t topk_reference_product(float factor, uint64_t element, enum pici_dtype);
-
 /* What pici_topk must do for a correct call with PICI_SELECT_BUCKET or PICI_SELECT_GLOBAL. */
 void topk_reference(void *out, uint64_t *nnz, void *residual, void *velocity, const void *gradient, uint64_t n,
                     enum pici_dtype, const struct pici_topk_opts *);

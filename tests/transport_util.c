@@ -192,3 +192,53 @@ const char *exchange(const struct pici_transport *t, const struct traffic *f)
     }
     return what;
 }
+
+/* ---- wrapping */
+
+static enum pici_status pass_send(void *context, int to, const void *data, size_t bytes, void **request)
+{
+    const struct pici_transport *t = context;
+    return t->send(t->context, to, data, bytes, request);
+}
+
+static enum pici_status pass_recv(void *context, int from, void *data, size_t cap, void **request)
+{
+    const struct pici_transport *t = context;
+    return t->recv(t->context, from, data, cap, request);
+}
+
+static enum pici_status pass_test(void *context, void *request, int *done, size_t *bytes)
+{
+    const struct pici_transport *t = context;
+    return t->test(t->context, request, done, bytes);
+}
+
+static void pass_wait(void *context, int timeout_ms)
+{
+    const struct pici_transport *t = context;
+    t->wait(t->context, timeout_ms);
+}
+
+static int pass_abandon(void *context, enum pici_status why)
+{
+    const struct pici_transport *t = context;
+    return t->abandon(t->context, why);
+}
+
+static void pass_close(void *context)
+{
+    const struct pici_transport *t = context;
+    t->close(t->context);
+}
+
+void transport_wrap(struct pici_transport *t, struct pici_transport *inner)
+{
+    *inner = *t;
+    t->context = inner;
+    t->send = pass_send;
+    t->recv = pass_recv;
+    t->test = pass_test;
+    t->wait = pass_wait;
+    t->abandon = pass_abandon;
+    t->close = pass_close;
+}

@@ -23,4 +23,9 @@ const char *exchange(const struct pici_transport *, const struct traffic *);
 /* Wait for the end of one request, up to ten seconds: PICI_E_TIMEOUT. */
 enum pici_status finish(const struct pici_transport *, void *request, size_t *bytes);
 
+/* Let the required functions and wait of a transport pass through *inner, a copy of it, which becomes its context and
+ * must be the first member of a struct of the caller. The caller then replaces the functions that it watches; these get
+ * that struct as their context. */
+void transport_wrap(struct pici_transport *, struct pici_transport *inner);
+
 #endif

@@ -14,6 +14,26 @@
 #include "formats/ref.h"
 #include "pici/delta.h"
 
+/* ---- plain programs ---- */
+
+static unsigned passed, failed;
+
+void tally(const char *what, const char *bad)
+{
+    if (!bad) {
+        passed++;
+        return;
+    }
+    failed++;
+    printf("FAIL %s: %s\n", what, bad);
+}
+
+int tally_end(void)
+{
+    printf("%u passed, %u failed\n", passed, failed);
+    return failed != 0;
+}
+
 /* ---- random numbers ---- */
 
 uint64_t rng_next(struct rng *r)

@@ -20,6 +20,14 @@
 #endif
 #endif
 
+/* ---- plain programs ---- */
+
+/* Count a test. bad: null, or what is wrong, which is printed. */
+void tally(const char *what, const char *bad);
+
+/* Print "N passed, N failed", the last line. Returns the exit status. */
+int tally_end(void);
+
 /* ---- random numbers: SplitMix64 ---- */
 
 struct rng {

@@ -14,21 +14,15 @@ enum { END = 4 + 16 + 1, LINE = 128 + SHARDS_NAME_MOST };
 
 static const char *const heads[] = {"pici-folder 1 compressed\n", "pici-folder 1 delta\n"}; /* by folder_list.delta */
 
-const char *folder_kind_name(enum folder_kind k)
+static const char *kind_name(enum folder_kind k)
 {
     static const char *const names[FOLDER_KINDS] = {"file", "shard", "same"};
     return names[k];
 }
 
-static uint64_t hash_of(const char *text, size_t len)
-{
-    return pici_xxh64(text, len, 0);
-}
-
 static void print_line(char line[LINE], const struct folder_file *f, const char *name)
 {
-    int n = snprintf(line, LINE, "%s %" PRIu64 " %016" PRIx64, folder_kind_name(f->kind), f->original.bytes,
-                     f->original.hash);
+    int n = snprintf(line, LINE, "%s %" PRIu64 " %016" PRIx64, kind_name(f->kind), f->original.bytes, f->original.hash);
     if (f->kind == FOLDER_SHARD)
         n += snprintf(line + n, LINE - (size_t)n, " %" PRIu64 " %016" PRIx64, f->stored.bytes, f->stored.hash);
     snprintf(line + n, LINE - (size_t)n, " %s\n", name);
@@ -46,7 +40,7 @@ char *folder_list_text(const struct folder_list *l, size_t *len)
         fputs(line, f);
     }
     fflush(f);
-    fprintf(f, "end %016" PRIx64 "\n", hash_of(text, *len));
+    fprintf(f, "end %016" PRIx64 "\n", pici_xxh64(text, *len, 0));
     if (fclose(f) == 0)
         return text;
     free(text);
@@ -66,7 +60,7 @@ static bool take_line(struct folder_file *f, char *text, size_t len)
     *f = (struct folder_file){.kind = FOLDER_COPY};
     if (sscanf(line, "%7s", kind) != 1)
         return false;
-    while (f->kind < FOLDER_KINDS && strcmp(kind, folder_kind_name(f->kind)) != 0)
+    while (f->kind < FOLDER_KINDS && strcmp(kind, kind_name(f->kind)) != 0)
         f->kind++;
     if (f->kind == FOLDER_KINDS)
         return false;
@@ -131,7 +125,7 @@ bool folder_list_parse(struct folder_list *l, const char *text, size_t len, stru
     size_t at = strlen(heads[l->delta]);
     if (len < at + END || memcmp(text, heads[l->delta], at) != 0)
         return pici_parse_fail(err, 0, "not the list of a folder, or cut off");
-    snprintf(end, sizeof end, "end %016" PRIx64 "\n", hash_of(text, len - END));
+    snprintf(end, sizeof end, "end %016" PRIx64 "\n", pici_xxh64(text, len - END, 0));
     if (memcmp(text + len - END, end, END) != 0)
         return pici_parse_fail(err, len - END, "the list is incomplete or damaged");
     const size_t most = len - END;

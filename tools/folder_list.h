@@ -40,9 +40,6 @@ struct folder_list {
     char *text; /* owned: the storage of the names; or NULL */
 };
 
-/* "file", "shard", "same". */
-const char *folder_kind_name(enum folder_kind);
-
 /* Parse text of len bytes. On an error, err->what says what is wrong, and l needs no folder_list_free. */
 bool folder_list_parse(struct folder_list *l, const char *text, size_t len, struct parse_error *err);
 

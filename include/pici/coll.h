@@ -130,9 +130,9 @@ struct pici_tune {
  * does not have. PICI_E_BROKEN: the communicator is broken, or requests are in flight. */
 PICI_API enum pici_status pici_comm_tune(struct pici_comm *, const struct pici_tune *);
 
-/* Value codecs: what the elements of a call are rounded to when they are sent. This is the one lossy thing here; only
- * a caller can ask for it. docs/collectives.md says what it does to results; formats/values.md has the codecs'
- * arithmetic. */
+/* Value codecs: what the elements of a call are rounded to when they are sent. No other option loses anything, and
+ * no environment variable selects a codec. docs/collectives.md says what codecs do to results; formats/values.md has
+ * their arithmetic. */
 enum pici_value_codec {
     PICI_VALUES_EXACT = 0, /* not at all */
     PICI_VALUES_CAST = 1,  /* to a narrower float. f32, f64; all operations */
@@ -202,10 +202,10 @@ struct pici_coll_opts {
     double intra_bandwidth; /* T */
     unsigned formats;       /* T */
     int unused;             /* never read: padding in the struct of 0.1 */
-    enum pici_zeros zeros;  /* =. Of all-gather: with PICI_ZEROS_BY_VALUE a -0.0 of a float dtype is gathered as +0.0,
-                             * and takes no room in sparse messages; the default, PICI_ZEROS_EXACT, keeps all bits.
-                             * No effect on integers, and on SUM and AVG, which are always by value. MIN and MAX keep
-                             * all bits: there PICI_ZEROS_BY_VALUE is PICI_E_UNSUPPORTED */
+    enum pici_zeros zeros;  /* =. Of all-gather, all-gatherv and broadcast: with PICI_ZEROS_BY_VALUE a -0.0 of a float
+                             * dtype becomes +0.0, and takes no room in sparse messages; the default, PICI_ZEROS_EXACT,
+                             * keeps all bits. No effect on integers, and on SUM and AVG, which are always by value. MIN
+                             * and MAX keep all bits: there PICI_ZEROS_BY_VALUE is PICI_E_UNSUPPORTED */
     int vendor;     /* > 0: this call may be made as the dense collective of the transport's library (MPI_Allreduce,
                  * ncclAllReduce, ...), whose result may have other bits, and whose timeout applies instead. < 0: it may
                  * not. 0: as the environment variable PICI_VENDOR says, by default not. docs/collectives.md says when
@@ -227,7 +227,7 @@ struct pici_coll_opts {
             PICI_ZEROS_EXACT, 0, 0, 0, 0, 0, NULL                                                                      \
     }
 
-/* The three collectives. Counts are elements, here called [count]. Buffers are in host byte order and may have any
+/* The collectives. Counts are elements, here called [count]. Buffers are in host byte order and may have any
  * alignment (GPU memory: pici/cuda.h). send is not written. send and recv must not overlap, except in place:
  *   all_gather      send [sendcount]               recv [ranks * sendcount]   in place: send == recv + rank*sendcount
  *   reduce_scatter  send [ranks * recvcount]       recv [recvcount]           in place: recv == send + rank*recvcount
@@ -259,6 +259,29 @@ PICI_API enum pici_status pici_reduce_scatter(const void *send, void *recv, uint
 PICI_API enum pici_status pici_all_reduce(const void *send, void *recv, uint64_t count, enum pici_dtype, enum pici_op,
                                           struct pici_comm *, const struct pici_coll_opts *);
 
+/* Copy the data of one rank to all. buf [count] on every rank; the root's is only read, except as below. count, dtype
+ * and root, a rank, must be the same on all ranks.
+ * All ranks end with the root's bits. With opts->zeros PICI_ZEROS_BY_VALUE a -0.0 becomes +0.0, in the root's buf too.
+ * Options and errors as above, but: opts->values is PICI_E_UNSUPPORTED; density, latency and vendor have no effect. A
+ * transport with the struct of 0.1 is PICI_E_UNSUPPORTED; PICI_E_ARG also: there is no such root. */
+PICI_API enum pici_status pici_broadcast(void *buf, uint64_t count, enum pici_dtype, int root, struct pici_comm *,
+                                         const struct pici_coll_opts *);
+
+/* All-gather of contributions that differ in length, as MPI_Allgatherv.
+ *   send        [sendcount]     may be NULL without elements
+ *   recv                        rank i's contribution becomes its elements displs[i] to displs[i] + recvcounts[i] - 1.
+ *                               All others are left alone
+ *   recvcounts  [ranks]         elements that each rank sends, 0 too: the same on all ranks; this rank's is sendcount
+ *   displs      [ranks]         elements; in any order, but contributions must not overlap. May differ from rank to
+ *                               rank. NULL: contributions lie one after the other, in the order of ranks
+ * send and recv must not overlap, except in place: send == recv + displs[rank]. The arrays must stay valid until the
+ * call ends. Options and errors as for all_gather, but: opts->values is PICI_E_UNSUPPORTED; density, latency and vendor
+ * have no effect. PICI_E_ARG also: recvcounts is NULL, or its entry of this rank is not sendcount. PICI_E_PEER also:
+ * ranks pass different recvcounts. */
+PICI_API enum pici_status pici_all_gatherv(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,
+                                           const uint64_t *displs, enum pici_dtype, struct pici_comm *,
+                                           const struct pici_coll_opts *);
+
 /* The same collectives, nonblocking. The call returns at once; the work is done inside pici_test and pici_wait, by the
  * thread that calls them. Several requests may be in flight on a communicator. They run in the order in which they were
  * started, whichever of them is waited for. The buffers, *opts->stats and opts->scratch must stay valid until the
@@ -274,6 +297,13 @@ PICI_API enum pici_status pici_reduce_scatter_start(const void *send, void *recv
 PICI_API enum pici_status pici_all_reduce_start(const void *send, void *recv, uint64_t count, enum pici_dtype,
                                                 enum pici_op, struct pici_comm *, const struct pici_coll_opts *,
                                                 struct pici_request **request);
+
+PICI_API enum pici_status pici_broadcast_start(void *buf, uint64_t count, enum pici_dtype, int root, struct pici_comm *,
+                                               const struct pici_coll_opts *, struct pici_request **request);
+PICI_API enum pici_status pici_all_gatherv_start(const void *send, uint64_t sendcount, void *recv,
+                                                 const uint64_t *recvcounts, const uint64_t *displs, enum pici_dtype,
+                                                 struct pici_comm *, const struct pici_coll_opts *,
+                                                 struct pici_request **request);
 
 /* Make progress without waiting. If the collective has ended: *done = 1, its status is returned, and *request is freed
  * and set to NULL. Otherwise: *done = 0, and PICI_OK is returned. If *request is NULL: *done = 1 and PICI_OK.
@@ -315,7 +345,13 @@ PICI_API int pici_comm_size(const struct pici_comm *);
  * invalid). To avoid large allocations inside a call, allocate them beforehand with pici_comm_reserve, or pass your own
  * memory in opts->scratch. The call still allocates small tables. pici_comm_reserve: PICI_E_NOMEM, PICI_E_ARG (null),
  * PICI_E_BROKEN (the communicator is broken, or requests are in flight). */
-enum pici_collective { PICI_ALL_GATHER = 1, PICI_REDUCE_SCATTER = 2, PICI_ALL_REDUCE = 3 };
+enum pici_collective {
+    PICI_ALL_GATHER = 1,
+    PICI_REDUCE_SCATTER = 2,
+    PICI_ALL_REDUCE = 3,
+    PICI_BROADCAST = 5,
+    PICI_ALL_GATHERV = 6 /* in pici_comm_scratch, count is the largest of recvcounts */
+};
 PICI_API size_t pici_comm_scratch(const struct pici_comm *, enum pici_collective, uint64_t count, enum pici_dtype,
                                   enum pici_op, const struct pici_coll_opts *);
 PICI_API enum pici_status pici_comm_reserve(struct pici_comm *, size_t bytes);

@@ -150,6 +150,68 @@ PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici
                                                 const uint64_t *len_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);
 
+/* ---- value codecs (struct pici_values in pici/coll.h; docs/values.md) ----
+ *
+ * The codecs CAST and QSGD, with the same bits as those of collectives: n elements become one or two arrays of narrower
+ * elements (formats/values.md), which any block can hold, and arrays become elements again. A call enqueues at most one
+ * memset and one kernel. Elements are aligned to their width, arrays to 16.
+ * PICI_E_UNSUPPORTED: another codec, or a dtype that the codec does not have. PICI_E_ARG: also a member of the codec's
+ * parameters that is out of its range. */
+struct pici_values;
+
+/* Options of pici_narrow_cuda; NULL stands for PICI_CUDA_NARROW_OPTS_INIT. Random rounding of QSGD draws from the four
+ * members after size, so that ranks and steps that differ in one of them draw different numbers. */
+struct pici_cuda_narrow_opts {
+    size_t size;
+    uint64_t first;    /* index of the first element in the call's total; default 0 */
+    uint64_t sequence; /* number of the step or call; default 0 */
+    uint32_t phase;    /* 0 (default) or 1 */
+    uint32_t origin;   /* number of the rank, less than 2^31; default 0 */
+    int times;         /* factor of what is added to the residual, at least 1; default 1 */
+    int positive;      /* CAST: -0.0 becomes +0.0; default 0. QSGD does that always */
+};
+#define PICI_CUDA_NARROW_OPTS_INIT                                                                                     \
+    {                                                                                                                  \
+        sizeof(struct pici_cuda_narrow_opts), 0, 0, 0, 0, 1, 0                                                         \
+    }
+
+/* The arrays that stand for n elements: how many elements each has, and of which dtype. QSGD: the scales, then the
+ * codes, packed into bytes. CAST: one array; count[1] is 0. Needs no GPU. */
+PICI_API enum pici_status pici_narrow_cuda_counts(uint64_t count[2], enum pici_dtype dtype[2], uint64_t n,
+                                                  enum pici_dtype elements, const struct pici_values *);
+
+/* Narrow n elements.
+ *   array      out, [2] in host memory: pointers to the arrays, as long as pici_narrow_cuda_counts says. CAST does not
+ *              use [1]
+ *   nonfinite  one word, to which the number of buckets (CAST: of elements) that were not finite is added; or NULL
+ *   src        [n elements of dtype]
+ *   values     its member residual [n elements of dtype], in device memory: src - D(src) is added to it where both are
+ *              finite, where D(src) is what pici_widen_cuda gives; NULL: nothing is. Its member phases is not used
+ * No two of the arrays may overlap. */
+PICI_API enum pici_status pici_narrow_cuda(void *const array[2], uint64_t *nonfinite, const void *src, uint64_t n,
+                                           enum pici_dtype, const struct pici_values *values,
+                                           const struct pici_cuda_narrow_opts *, cudaStream_t);
+
+/* Widen arrays to n elements. The arrays are untrusted.
+ *   dst     out, [n elements of dtype]  unspecified unless the result is PICI_OK; must not overlap the arrays
+ *   result  out                         status: PICI_OK, or PICI_E_CORRUPT if the arrays break a rule. All else 0 */
+PICI_API enum pici_status pici_widen_cuda(void *dst, struct pici_cuda_result *result, uint64_t n, enum pici_dtype,
+                                          const void *const array[2], const struct pici_values *, cudaStream_t);
+
+/* ---- top-k selection with a residual (pici/topk.h) ---- */
+
+struct pici_topk_opts;
+
+/* pici_topk in device memory, with the same bits: PICI_SELECT_BUCKET, with buckets of at most 4096 elements. The NaN of
+ * an invalid operation has a clear sign. Enqueues one memset and one kernel.
+ *   nnz   out, in device memory: elements that were kept
+ * out may be gradient; no other two of the arrays may overlap, nor nnz any of them. Elements are aligned to their
+ * width.
+ * PICI_E_UNSUPPORTED: another selection, a longer bucket, or a dtype other than f32, f64, f16 and bf16. PICI_E_ARG,
+ * PICI_E_DEVICE: as above and as pici_topk. */
+PICI_API enum pici_status pici_topk_cuda(void *out, uint64_t *nnz, void *residual, void *velocity, const void *gradient,
+                                         uint64_t n, enum pici_dtype, const struct pici_topk_opts *, cudaStream_t);
+
 /* ---- batches: many blocks a call ----
  *
  * jobs[count] is host memory and is read before the call returns. Outputs of different jobs must not overlap. The rules

@@ -298,6 +298,19 @@ PICI_DEV uint64_t add_f64(uint64_t a, uint64_t b)
         __dadd_rn(__longlong_as_double((long long)a), __longlong_as_double((long long)b)));
 }
 
+PICI_DEV uint32_t mul_f32(uint32_t a, uint32_t b)
+{
+    float p;
+    asm("mul.rn.f32 %0, %1, %2;" : "=f"(p) : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
+    return __float_as_uint(p);
+}
+
+PICI_DEV uint64_t mul_f64(uint64_t a, uint64_t b)
+{
+    return (uint64_t)__double_as_longlong(
+        __dmul_rn(__longlong_as_double((long long)a), __longlong_as_double((long long)b)));
+}
+
 PICI_DEV uint32_t div_f32(uint32_t a, uint32_t b)
 {
     float q;
@@ -309,6 +322,40 @@ PICI_DEV uint64_t div_f64(uint64_t a, uint64_t b)
 {
     return (uint64_t)__double_as_longlong(
         __ddiv_rn(__longlong_as_double((long long)a), __longlong_as_double((long long)b)));
+}
+
+PICI_DEV uint64_t f64_of_f32(uint32_t a)
+{
+    double x;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(x) : "f"(__uint_as_float(a)));
+    return (uint64_t)__double_as_longlong(x);
+}
+
+PICI_DEV uint32_t f32_of_f64(uint64_t a)
+{
+    float x;
+    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(x) : "d"(__longlong_as_double((long long)a)));
+    return __float_as_uint(x);
+}
+
+PICI_DEV uint32_t f32_of_int(int32_t v)
+{
+    return __float_as_uint(__int2float_rn(v));
+}
+
+PICI_DEV uint64_t f64_of_int(int32_t v)
+{
+    return (uint64_t)__double_as_longlong(__int2double_rn(v));
+}
+
+PICI_DEV int32_t int_of_f32(uint32_t a) /* rounded toward 0; below 2^31 */
+{
+    return __float2int_rz(__uint_as_float(a));
+}
+
+PICI_DEV int32_t int_of_f64(uint64_t a)
+{
+    return __double2int_rz(__longlong_as_double((long long)a));
 }
 
 } // namespace hw

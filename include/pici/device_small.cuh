@@ -205,27 +205,27 @@ PICI_DEV uint32_t warp_max(uint32_t v)
     return hw::shfl(v, 0);
 }
 
-/* Call use(r, x) for each of so many rows, in order or backwards, where x is what load(r) returned for it. Loads are
- * several rows ahead. */
+/* Call use(r, x) for each of so many rows, in order or backwards, where x is what load(r) returned for it. Rows are
+ * prefetched. */
 template <bool BACKWARDS, class LOAD, class USE> PICI_DEV void small_rows(uint32_t rows, LOAD load, USE use)
 {
-    constexpr unsigned AHEAD = 8;
-    decltype(load(0u)) now[AHEAD] = {}, next[AHEAD] = {};
+    constexpr unsigned PREFETCHED = 8;
+    decltype(load(0u)) now[PREFETCHED] = {}, next[PREFETCHED] = {};
     const auto row = [rows](uint32_t i) { return BACKWARDS ? rows - 1 - i : i; };
     PICI_UNROLL
-    for (unsigned k = 0; k < AHEAD; k++)
+    for (unsigned k = 0; k < PREFETCHED; k++)
         if (k < rows)
             next[k] = load(row(k));
     PICI_UNROLL_1
-    for (uint32_t i = 0; i < rows; i += AHEAD) {
+    for (uint32_t i = 0; i < rows; i += PREFETCHED) {
         PICI_UNROLL
-        for (unsigned k = 0; k < AHEAD; k++) {
+        for (unsigned k = 0; k < PREFETCHED; k++) {
             now[k] = next[k];
-            if (i + AHEAD + k < rows)
-                next[k] = load(row(i + AHEAD + k));
+            if (i + PREFETCHED + k < rows)
+                next[k] = load(row(i + PREFETCHED + k));
         }
         PICI_UNROLL
-        for (unsigned k = 0; k < AHEAD; k++)
+        for (unsigned k = 0; k < PREFETCHED; k++)
             if (i + k < rows)
                 use(row(i + k), now[k]);
     }

@@ -246,7 +246,7 @@ template <class K> PICI_DEV void small_put_lists(small_making<K> &m)
     hw::syncwarp();
 }
 
-/* ---- coding ---- */
+/* ---- encoding ---- */
 
 /* Encode a step. zero: a lane's share of a 0. Returns whether there are no more than `most` words. */
 template <class K> PICI_DEV bool small_code(small_making<K> &m, uint32_t zero, bool bit, uint32_t most)

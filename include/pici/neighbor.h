@@ -105,7 +105,7 @@ PICI_API enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_pla
  *
  * Ranks do not agree before and after a call, which would take as long as the exchange itself. A rank that finds
  * something wrong returns an error, and so does each rank that depends on its messages from then on; others may return
- * PICI_OK. Whoever returns PICI_OK has the right bytes. With opts->agree all ranks return the same status, unless a
+ * PICI_OK. A rank that returns PICI_OK has the right bytes. With opts->agree all ranks return the same status, unless a
  * rank cannot begin (a count or option out of range, no memory): the others then return PICI_E_PEER, or PICI_E_TIMEOUT
  * over a transport that does not tell them, such as MPI. The failure breaks the communicator on each rank that it
  * reaches. The next collective of pici/coll.h, or plan, ends with PICI_E_BROKEN on all ranks; a call on a plan has no

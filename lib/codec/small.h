@@ -21,9 +21,6 @@ struct small_tables {
 /* For odds q, the share of a 0, of SMALL_SHARES. */
 extern const uint16_t pici_small_zero[256];
 
-/* The odds of k ones among n bits. k <= n. */
-unsigned pici_small_odds(uint64_t k, uint64_t n);
-
 /* Set classes, changed, most, token and nodes from the number of changed elements of each class and token, and of
  * sampled elements of each class; tree: as in the shape. The struct was zero before. */
 void pici_small_count(struct small_tables *, int tree, uint32_t tokens[SMALL_CLASSES][SMALL_TOKENS],

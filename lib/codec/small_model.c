@@ -27,7 +27,8 @@ static unsigned log2_floor(uint64_t v)
     return 63 - (unsigned)__builtin_clzll(v);
 }
 
-unsigned pici_small_odds(uint64_t k, uint64_t n)
+/* The odds of k ones among n bits. k <= n. */
+static unsigned odds_of(uint64_t k, uint64_t n)
 {
     static const uint32_t step[8] = {68438, 74632, 81386, 88752, 96785, 105545, 115098, 125515};
     uint64_t r = n - k;
@@ -87,7 +88,7 @@ static void count_levels(struct small_tables *t, unsigned c, const uint32_t toke
     uint64_t more = 0;
     for (unsigned x = SMALL_TOKENS; x-- > 0;) {
         if (more)
-            t->token[c][x] = (uint8_t)pici_small_odds(more, more + tokens[x]);
+            t->token[c][x] = (uint8_t)odds_of(more, more + tokens[x]);
         else if (tokens[x])
             t->most[c] = (uint8_t)x;
         more += tokens[x];
@@ -100,7 +101,7 @@ static void count_nodes(struct small_tables *t, unsigned c, const uint32_t token
     for (unsigned x = 2 * SMALL_TOKENS; --x > 0;) {
         sum[x] = x >= SMALL_TOKENS ? tokens[x - SMALL_TOKENS] : sum[2 * x] + sum[2 * x + 1];
         if (x < SMALL_TOKENS && sum[x]) {
-            t->token[c][x] = (uint8_t)pici_small_odds(sum[2 * x + 1], sum[x]);
+            t->token[c][x] = (uint8_t)odds_of(sum[2 * x + 1], sum[x]);
             t->nodes[c] |= UINT32_C(1) << x;
         }
     }
@@ -116,7 +117,7 @@ void pici_small_count(struct small_tables *t, int tree, uint32_t tokens[SMALL_CL
         if (!k)
             continue;
         t->classes |= UINT32_C(1) << c;
-        t->changed[c] = (uint8_t)pici_small_odds(k, n > k ? n : k + 1);
+        t->changed[c] = (uint8_t)odds_of(k, n > k ? n : k + 1);
         if (tree)
             count_nodes(t, c, tokens[c]);
         else
@@ -144,7 +145,7 @@ void pici_small_frequent(struct small_tables *t, const struct small_shape *s, co
     for (size_t i = 0; i < n; i++)
         having += mantissa[i] == best;
     t->frequent = best;
-    t->frequent_odds = pici_small_odds(having, n);
+    t->frequent_odds = odds_of(having, n);
 }
 
 size_t pici_small_put_tables(uint8_t *chunk, const struct small_tables *t, int tree)

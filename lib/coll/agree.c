@@ -30,7 +30,9 @@ enum {
     CALL_TUNE = 40,
     CALL_DENSITY = 48,
     CALL_LATENCY = 56,
-    CALL_CODEC = 64, /* the value codec, and its parameters; all zeros if it is exact */
+    CALL_ROOT = 72,   /* of a broadcast */
+    CALL_COUNTS = 88, /* of an all-gatherv; these two have no codec */
+    CALL_CODEC = 64,  /* the value codec, and its parameters; all zeros if it is exact */
     CALL_PHASES = 65,
     CALL_BITS = 66,
     CALL_NORM = 67,
@@ -43,12 +45,13 @@ enum {
     CALL_NY = 100
 };
 
-/* The kind of a neighbourhood all-gather. Its ranks may contribute different numbers of elements; in hello, the density
- * is the largest of them, divided by this, which takes no bits from it. */
+/* The kind of a neighbourhood all-gather, a number that enum pici_collective leaves out. Its ranks may contribute
+ * different numbers of elements; in hello, the density is the largest of them, divided by this, which takes no bits
+ * from it. */
 enum { CALL_NEIGHBOR = 4 };
 static const double LONGEST = 0x1p52;
 
-int pici_coll_agree_rounds(int ranks)
+static int rounds_of(int ranks)
 {
     int k = 0;
     while (k < 31 && 1L << k < ranks)
@@ -104,10 +107,10 @@ static void describe(uint8_t *p, const struct pici_request *r)
     p[CALL_OP] = (uint8_t)c->op;
     p[CALL_ALGORITHM] = (uint8_t)c->algorithm;
     p[CALL_WINDOW] = (uint8_t)c->window; /* at most COLL_MAX_WINDOW */
-    p[CALL_ZEROS] = c->kind == PICI_ALL_GATHER && c->by_value;
+    p[CALL_ZEROS] = coll_gathers(c) && c->by_value;
     p[CALL_HISTORY] = c->history != 0;
     p[CALL_PLAN] = (uint8_t)(c->plan ? c->plan->number : 0);
-    store_le64(p + CALL_COUNT, c->plan ? 0 : c->count);
+    store_le64(p + CALL_COUNT, c->plan ? 0 : c->kind == PICI_ALL_GATHERV ? c->total : c->count);
     store_le64(p + CALL_SLICE, c->slice_bytes);
     store_le64(p + CALL_SEQUENCE, r->sequence);
     store_le64(p + CALL_NODES, hash_nodes(r->comm));
@@ -115,6 +118,10 @@ static void describe(uint8_t *p, const struct pici_request *r)
     store_double(p + CALL_DENSITY, c->hint);
     store_double(p + CALL_LATENCY, c->latency);
     memset(p + CALL_CODEC, 0, AGREE_CALL_BYTES - CALL_CODEC);
+    if (c->kind == PICI_BROADCAST)
+        store_le32(p + CALL_ROOT, (uint32_t)c->root);
+    if (c->kind == PICI_ALL_GATHERV)
+        store_le64(p + CALL_COUNTS, c->counts);
     if (c->values.phases)
         describe_values(p, &c->values);
 }
@@ -127,8 +134,8 @@ static double load_double(const uint8_t *p)
     return x;
 }
 
-/* Note in words how two calls differ, if it is in a number that is not an integer, or in what the choice of an
- * algorithm goes by. */
+/* Describe how two calls differ, if that is in a number that is not an integer, or in what the algorithm is chosen
+ * from. */
 static void explain_choice(struct pici_comm *comm, const struct coll_agreement *a)
 {
     static const struct {
@@ -178,38 +185,41 @@ static const char *algorithm_name(uint64_t a)
 
 static const char *kind_name(unsigned kind)
 {
-    static const char *const names[] = {"?", "all-gather", "reduce-scatter", "all-reduce", "neighbor all-gather"};
-    return names[kind < sizeof names / sizeof *names ? kind : 0];
+    return kind == CALL_NEIGHBOR ? "neighbor all-gather" : pici_coll_name((enum pici_collective)kind);
 }
 
-/* Note in words how two calls differ. */
+/* Describe how two calls differ. */
 static void explain(struct pici_comm *comm, const struct coll_agreement *a)
 {
     static const struct {
         const char *what;
         int at, bytes;
         const char *(*name)(uint64_t); /* NULL: it is a number */
-    } field[] = {{"dtype", CALL_DTYPE, 1, dtype_name},
-                 {"op", CALL_OP, 1, op_name},
-                 {"count", CALL_COUNT, 8, NULL},
-                 {"algorithm", CALL_ALGORITHM, 1, algorithm_name},
-                 {"bytes of a slice", CALL_SLICE, 8, NULL},
-                 {"window", CALL_WINDOW, 1, NULL},
-                 {"option zeros", CALL_ZEROS, 1, NULL},
-                 {"number of the call", CALL_SEQUENCE, 8, NULL},
-                 {"plan", CALL_PLAN, 1, NULL},
-                 {"node map", CALL_NODES, 8, NULL},
-                 {"use of the density history (PICI_TUNE_HISTORY)", CALL_HISTORY, 1, NULL},
-                 {"option values: codec", CALL_CODEC, 1, codec_name},
-                 {"option values: phases", CALL_PHASES, 1, NULL},
-                 {"option values: cast", CALL_CAST, 4, dtype_name},
-                 {"option values: bits, or rate and tolerance", CALL_BITS, 1, NULL},
-                 {"option values: norm, or version of ZFP's streams", CALL_NORM, 1, NULL},
-                 {"option values: rounding", CALL_ROUNDING, 1, NULL},
-                 {"option values: bucket", CALL_BUCKET, 4, NULL},
-                 {"option values: seed", CALL_SEED, 8, NULL},
-                 {"option values: nx", CALL_NX, 4, NULL},
-                 {"option values: ny", CALL_NY, 4, NULL}};
+        int kind;                      /* it has this meaning in calls of this kind only; 0: of all */
+    } field[] = {{"dtype", CALL_DTYPE, 1, dtype_name, 0},
+                 {"root", CALL_ROOT, 4, NULL, PICI_BROADCAST},
+                 {"sum of recvcounts", CALL_COUNT, 8, NULL, PICI_ALL_GATHERV},
+                 {"recvcounts, of which these are hashes", CALL_COUNTS, 8, NULL, PICI_ALL_GATHERV},
+                 {"op", CALL_OP, 1, op_name, 0},
+                 {"count", CALL_COUNT, 8, NULL, 0},
+                 {"algorithm", CALL_ALGORITHM, 1, algorithm_name, 0},
+                 {"bytes of a slice", CALL_SLICE, 8, NULL, 0},
+                 {"window", CALL_WINDOW, 1, NULL, 0},
+                 {"option zeros", CALL_ZEROS, 1, NULL, 0},
+                 {"number of the call", CALL_SEQUENCE, 8, NULL, 0},
+                 {"plan", CALL_PLAN, 1, NULL, 0},
+                 {"node map", CALL_NODES, 8, NULL, 0},
+                 {"use of the density history (PICI_TUNE_HISTORY)", CALL_HISTORY, 1, NULL, 0},
+                 {"option values: codec", CALL_CODEC, 1, codec_name, 0},
+                 {"option values: phases", CALL_PHASES, 1, NULL, 0},
+                 {"option values: cast", CALL_CAST, 4, dtype_name, 0},
+                 {"option values: bits, or rate and tolerance", CALL_BITS, 1, NULL, 0},
+                 {"option values: norm, or version of ZFP's streams", CALL_NORM, 1, NULL, 0},
+                 {"option values: rounding", CALL_ROUNDING, 1, NULL, 0},
+                 {"option values: bucket", CALL_BUCKET, 4, NULL, 0},
+                 {"option values: seed", CALL_SEED, 8, NULL, 0},
+                 {"option values: nx", CALL_NX, 4, NULL, 0},
+                 {"option values: ny", CALL_NY, 4, NULL, 0}};
     const uint8_t *l = a->low, *h = a->high;
     if (l[CALL_KIND] != h[CALL_KIND]) {
         pici_coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)a->low_rank,
@@ -218,6 +228,8 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
     }
     for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
         uint64_t x = 0, y = 0;
+        if (field[i].kind && field[i].kind != l[CALL_KIND])
+            continue;
         for (int b = field[i].bytes; b--;) {
             x = x << 8 | l[field[i].at + b];
             y = y << 8 | h[field[i].at + b];
@@ -310,7 +322,7 @@ void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
 {
     struct coll_agreement *a = &r->agree;
     a->round = a->posted = 0;
-    a->rounds = pici_coll_agree_rounds(r->comm->ranks);
+    a->rounds = rounds_of(r->comm->ranks);
     a->status = r->status;
     a->culprit = r->culprit;
     if (kind == MSG_HELLO) {

@@ -11,18 +11,49 @@
 #include "coll/early.h"
 #include "coll/request.h"
 
+static size_t scratch_of(struct coll_call *c, const struct pici_comm *comm)
+{
+    if (pici_layout_most(&c->at, comm, c))
+        return 0;
+    const size_t bytes = pici_layout_scratch(&c->at);
+    return bytes ? bytes : 1;
+}
+
+/* The most that an all_gatherv needs whose longest contribution is c->count: as an all-gather by any of the algorithms
+ * that it may have. With AUTO, and with split, which gathers as ring or as recursive, that depends on the sum of all
+ * contributions. */
+static size_t scratch_of_gatherv(const struct coll_call *c, const struct pici_comm *comm,
+                                 const struct pici_coll_opts *opts)
+{
+    static const enum pici_algorithm may[] = {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_NODES_RECURSIVE};
+    size_t most = 0;
+    struct coll_call as = *c;
+    as.kind = PICI_ALL_GATHER;
+    if (pici_coll_resolve(&as, comm, opts))
+        return 0;
+    const enum pici_algorithm asked = as.algorithm;
+    as.tune = 0;
+    for (size_t i = 0; i < sizeof may / sizeof *may; i++) {
+        as.algorithm = !asked || (asked == PICI_ALGO_SPLIT && i < 2) ? may[i] : asked;
+        const size_t bytes = scratch_of(&as, comm);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 size_t pici_comm_scratch(const struct pici_comm *comm, enum pici_collective kind, uint64_t count, enum pici_dtype dtype,
                          enum pici_op op, const struct pici_coll_opts *opts)
 {
     struct pici_coll_opts o;
     struct coll_call c = {.kind = kind, .count = count, .dtype = dtype, .op = op};
-    if (kind < PICI_ALL_GATHER || kind > PICI_ALL_REDUCE)
+    if (kind < PICI_ALL_GATHER || kind > PICI_ALL_GATHERV || !pici_schedule_for(PICI_ALGO_RING, kind))
         return 0;
     enum pici_status s = pici_coll_check(&o, comm, &c, opts);
-    if ((s && s != PICI_E_BROKEN) || pici_coll_resolve(&c, comm, &o) || pici_layout_most(&c.at, comm, &c))
+    if (s && s != PICI_E_BROKEN)
         return 0;
-    const size_t bytes = pici_layout_scratch(&c.at);
-    return bytes ? bytes : 1;
+    if (kind == PICI_ALL_GATHERV)
+        return scratch_of_gatherv(&c, comm, &o);
+    return pici_coll_resolve(&c, comm, &o) ? 0 : scratch_of(&c, comm);
 }
 
 /* ---- starting */
@@ -339,6 +370,22 @@ static struct coll_call make_call(enum pici_collective kind, const void *send, v
     return (struct coll_call){.kind = kind, .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op};
 }
 
+static struct coll_call make_broadcast(void *buf, uint64_t count, enum pici_dtype dtype, int root)
+{
+    struct coll_call c = make_call(PICI_BROADCAST, buf, buf, count, dtype, PICI_SUM);
+    c.root = root;
+    return c;
+}
+
+static struct coll_call make_gatherv(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,
+                                     const uint64_t *displs, enum pici_dtype dtype)
+{
+    struct coll_call c = make_call(PICI_ALL_GATHERV, send, recv, sendcount, dtype, PICI_SUM);
+    c.recvcounts = recvcounts;
+    c.displs = displs;
+    return c;
+}
+
 enum pici_status pici_all_gather_start(const void *send, void *recv, uint64_t sendcount, enum pici_dtype dtype,
                                        struct pici_comm *comm, const struct pici_coll_opts *opts,
                                        struct pici_request **request)
@@ -376,4 +423,31 @@ enum pici_status pici_all_reduce(const void *send, void *recv, uint64_t count, e
                                  struct pici_comm *comm, const struct pici_coll_opts *opts)
 {
     return pici_call_wait(make_call(PICI_ALL_REDUCE, send, recv, count, dtype, op), comm, opts);
+}
+
+enum pici_status pici_broadcast_start(void *buf, uint64_t count, enum pici_dtype dtype, int root,
+                                      struct pici_comm *comm, const struct pici_coll_opts *opts,
+                                      struct pici_request **request)
+{
+    return pici_call_start(make_broadcast(buf, count, dtype, root), comm, opts, request);
+}
+
+enum pici_status pici_broadcast(void *buf, uint64_t count, enum pici_dtype dtype, int root, struct pici_comm *comm,
+                                const struct pici_coll_opts *opts)
+{
+    return pici_call_wait(make_broadcast(buf, count, dtype, root), comm, opts);
+}
+
+enum pici_status pici_all_gatherv_start(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,
+                                        const uint64_t *displs, enum pici_dtype dtype, struct pici_comm *comm,
+                                        const struct pici_coll_opts *opts, struct pici_request **request)
+{
+    return pici_call_start(make_gatherv(send, sendcount, recv, recvcounts, displs, dtype), comm, opts, request);
+}
+
+enum pici_status pici_all_gatherv(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,
+                                  const uint64_t *displs, enum pici_dtype dtype, struct pici_comm *comm,
+                                  const struct pici_coll_opts *opts)
+{
+    return pici_call_wait(make_gatherv(send, sendcount, recv, recvcounts, displs, dtype), comm, opts);
 }

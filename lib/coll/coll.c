@@ -207,8 +207,11 @@ static enum pici_status begin(struct pici_request *r)
     void *mark = r->mark;
     r->mark = NULL;
     enum pici_status s = e->begin(r->self, mark, l->window);
-    if (!s && !l->steps)
-        pici_slice_own(r, r->runs[0].lane, c->recv, c->send, c->count);
+    if (!s && !l->steps && c->count) { /* a single rank */
+        uint64_t first, n;
+        pici_coll_segment(r->comm, c, 0, &first, &n);
+        pici_slice_own(r, r->runs[0].lane, pici_slice_result(r, 0, first), c->send, n);
+    }
     return s;
 }
 

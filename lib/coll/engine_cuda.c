@@ -6,8 +6,8 @@
  * block is copied on the lane's stream, to the message when its length is known, or from the message to a slot of the
  * lane before it is read. What the host must know (lengths, statuses, counts, headers of blocks) is written to pinned
  * memory by the kernels that produce it: a few bytes each, which cost less than a copy after them. The host polls the
- * lane's stream, in which there is nothing but the lane's work, and never blocks. What it does beside streams breaks no
- * capture that another thread has under way. */
+ * lane's stream, in which there is nothing but the lane's work, and never blocks. Its other calls of CUDA do not
+ * invalidate a capture that another thread has under way. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>

@@ -28,6 +28,17 @@ enum {
     STATS_FIRST = offsetof(struct pici_coll_stats, tiles)
 };
 
+const char *pici_coll_name(enum pici_collective kind)
+{
+    static const char *const names[] = {[PICI_ALL_GATHER] = "all-gather",
+                                        [PICI_REDUCE_SCATTER] = "reduce-scatter",
+                                        [PICI_ALL_REDUCE] = "all-reduce",
+                                        [PICI_BROADCAST] = "broadcast",
+                                        [PICI_ALL_GATHERV] = "all-gatherv"};
+    const char *name = (unsigned)kind < sizeof names / sizeof *names ? names[kind] : NULL;
+    return name ? name : "?";
+}
+
 enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_comm *comm, const struct coll_call *c,
                                  const struct pici_coll_opts *opts)
 {
@@ -40,18 +51,19 @@ enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_com
         return s;
     if (o->stats && o->stats->size < STATS_FIRST)
         return PICI_E_ARG;
-    const struct schedule *schedule = pici_schedule(o->algorithm);
     if (c->plan && (o->algorithm || o->zeros))
         return PICI_E_UNSUPPORTED;
     if (!pici_dtype_width(c->dtype) || (unsigned)c->op > PICI_MAX ||
-        (o->algorithm && (!schedule || !(schedule->collectives >> c->kind & 1))) ||
+        (o->algorithm && !pici_schedule_for(o->algorithm, c->kind)) ||
         ((unsigned)o->format > PICI_HYBRID && o->format != PICI_AUTO) || o->formats >> (PICI_HYBRID + 1) ||
         (unsigned)o->zeros > PICI_ZEROS_BY_VALUE ||
-        (o->zeros && c->kind != PICI_ALL_GATHER && (c->op == PICI_MIN || c->op == PICI_MAX)))
+        (o->zeros && !coll_gathers(c) && (c->op == PICI_MIN || c->op == PICI_MAX)))
         return PICI_E_UNSUPPORTED;
     struct values values;
     s = pici_values_settle(&values, o->values, c->dtype, c->op);
-    s = s ? s : c->plan && values.phases ? PICI_E_UNSUPPORTED : pici_values_count(&values, c->count);
+    if (!s && values.phases && (c->plan || c->kind == PICI_BROADCAST || c->kind == PICI_ALL_GATHERV))
+        return PICI_E_UNSUPPORTED;
+    s = s ? s : pici_values_count(&values, c->count);
     return s ? s : comm->broken || comm->generation != pici_coll_generation() ? PICI_E_BROKEN : PICI_OK;
 }
 
@@ -59,8 +71,8 @@ enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_com
 static uint64_t basis_of(const struct coll_call *c, const struct pici_comm *comm, const struct pici_coll_opts *o)
 {
     uint64_t hash = comm->chooser->tune.hash;
-    if (c->values.phases)
-        return 0; /* times of calls with a value codec are not predicted */
+    if (c->values.phases || c->plan || c->kind == PICI_BROADCAST || c->kind == PICI_ALL_GATHERV)
+        return 0; /* times of such calls are not predicted */
     if (!comm->chooser->tuned) {
         uint8_t bandwidth[POLICY_LINKS * 8];
         if (c->algorithm || !(o->density > 0 || o->latency > 0))
@@ -98,21 +110,25 @@ static int count_slots(struct coll_call *c)
     return 1;
 }
 
+/* Whether each rank's buffer holds all of the data. */
+static int is_whole(const struct coll_call *c)
+{
+    return c->kind == PICI_ALL_REDUCE || c->kind == PICI_BROADCAST;
+}
+
 enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *comm, const struct pici_coll_opts *o)
 {
     const struct coll_settings *d = &comm->settings;
     const int p = comm->ranks;
-    const struct schedule *usual = pici_schedule(d->algorithm);
     c->width = pici_dtype_width(c->dtype);
     int wrong = pici_values_settle(&c->values, o->values, c->dtype, c->op) != PICI_OK; /* never: it was checked */
     c->residual = c->values.phases ? o->values->residual : NULL;
-    c->by_value =
-        fmt_is_float((unsigned)c->dtype) &&
-        (c->kind == PICI_ALL_GATHER ? o->zeros == PICI_ZEROS_BY_VALUE : c->op == PICI_SUM || c->op == PICI_AVG);
+    c->by_value = fmt_is_float((unsigned)c->dtype) &&
+                  (coll_gathers(c) ? o->zeros == PICI_ZEROS_BY_VALUE : c->op == PICI_SUM || c->op == PICI_AVG);
     c->values.positive = c->by_value && c->values.codec == &pici_codec_cast;
-    c->algorithm = o->algorithm                                 ? o->algorithm
-                   : usual && usual->collectives >> c->kind & 1 ? usual->id
-                                                                : PICI_ALGO_AUTO;
+    c->algorithm = o->algorithm                               ? o->algorithm
+                   : pici_schedule_for(d->algorithm, c->kind) ? d->algorithm
+                                                              : PICI_ALGO_AUTO;
     c->format = o->format != PICI_AUTO ? o->format : d->format;
     c->timeout_ms = o->timeout_ms ? o->timeout_ms : d->timeout_ms;
     c->checksum = o->checksum ? o->checksum > 0 : d->checksum;
@@ -137,12 +153,17 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
         wrong |= isnan(said.reduce[i]) || !(bandwidth[i] >= 0); /* or a NaN */
     }
     c->agree = o->agree > 0;
-    c->tune = c->plan ? 0 : basis_of(c, comm, o);
+    c->tune = basis_of(c, comm, o);
+    if (c->kind == PICI_BROADCAST || c->kind == PICI_ALL_GATHERV)
+        c->vendor = c->history = 0;
+    wrong |= c->kind == PICI_BROADCAST && (c->root < 0 || c->root >= p);
     if (c->plan) {
         c->vendor = c->history = 0;
         c->memory = NULL;
         wrong |= !count_slots(c);
-    } else if (!fmt_muladd(&c->total, c->count, c->kind == PICI_ALL_REDUCE ? 1 : (uint64_t)p, 0) ||
+    } else if (c->kind == PICI_ALL_GATHERV) {
+        wrong |= !pici_layout_count(c, comm);
+    } else if (!fmt_muladd(&c->total, c->count, is_whole(c) ? 1 : (uint64_t)p, 0) ||
                c->total > SIZE_MAX / 2 / c->width) {
         c->total = 0;
         return PICI_E_ARG;
@@ -170,6 +191,8 @@ int pici_coll_buffers_wrong(const struct coll_call *c, const struct pici_comm *c
 {
     if (c->plan)
         return slots_wrong(c);
+    if (c->kind == PICI_ALL_GATHERV)
+        return pici_layout_slots_wrong(c, comm);
     if (!c->count)
         return 0;
     if (!c->send || !c->recv)
@@ -183,6 +206,8 @@ int pici_coll_buffers_wrong(const struct coll_call *c, const struct pici_comm *c
     case PICI_ALL_GATHER: return c->send != c->recv + own && pici_overlap(c->send, one, c->recv, all);
     case PICI_REDUCE_SCATTER: return c->recv != c->send + own && pici_overlap(c->send, all, c->recv, one);
     case PICI_ALL_REDUCE: return c->send != c->recv && pici_overlap(c->send, all, c->recv, all);
+    case PICI_BROADCAST: return 0; /* it has one buffer */
+    case PICI_ALL_GATHERV: break;
     }
     return 1;
 }
@@ -203,8 +228,10 @@ static void segment_of(const struct coll_layout *l, const struct pici_comm *comm
         *n = c->total;
     } else if (c->kind == PICI_ALL_REDUCE && l->schedule->by_node) {
         pici_schedule_segment_by_node(units, &comm->on_nodes, segment, first, n);
-    } else if (c->kind == PICI_ALL_REDUCE) {
+    } else if (is_whole(c)) {
         pici_schedule_segment(units, comm->ranks, rank, first, n);
+    } else if (c->kind == PICI_ALL_GATHERV) {
+        pici_layout_contribution(c, rank, first, n);
     } else {
         *first = (uint64_t)rank * c->count;
         *n = c->count;
@@ -310,9 +337,13 @@ static int lay_out_arrays(struct coll_layout *l, const struct coll_call *c)
 
 static struct schedule_call shape_of(const struct pici_comm *comm, const struct coll_call *c)
 {
-    return (struct schedule_call){.kind = c->kind,
+    int root = 0;
+    while (c->kind == PICI_BROADCAST && comm->order[root] != c->root)
+        root++;
+    return (struct schedule_call){.kind = c->kind == PICI_ALL_GATHERV ? PICI_ALL_GATHER : c->kind,
                                   .ranks = comm->ranks,
                                   .position = comm->position,
+                                  .root = root,
                                   .bytes = c->total * c->width,
                                   .nodes = &comm->on_nodes};
 }
@@ -354,14 +385,16 @@ static enum pici_status lay_out(struct coll_layout *l, const struct schedule *sc
                                 const struct coll_call *c)
 {
     struct layout_cache *last = comm->last_layout;
-    if (last->at.schedule == schedule && last->kind == c->kind && last->total == c->total && last->dtype == c->dtype &&
-        last->window == c->window && last->slice_bytes == c->slice_bytes && same_values(&last->values, &c->values)) {
+    if (last->at.schedule == schedule && last->kind == c->kind && last->total == c->total &&
+        last->longest == c->longest && last->root == c->root && last->dtype == c->dtype && last->window == c->window &&
+        last->slice_bytes == c->slice_bytes && same_values(&last->values, &c->values)) {
         *l = last->at;
         return PICI_OK;
     }
     enum pici_status s = new_layout(l, schedule, comm, c);
     if (!s)
-        *last = (struct layout_cache){*l, c->kind, c->total, c->dtype, c->window, c->slice_bytes, c->values};
+        *last = (struct layout_cache){*l,       c->kind,   c->total,       c->longest, c->root,
+                                      c->dtype, c->window, c->slice_bytes, c->values};
     return s;
 }
 
@@ -384,7 +417,7 @@ static enum pici_status lay_out_usual(struct coll_layout *l, const struct pici_c
             return PICI_OK;
         id = pici_schedule_usual(&shape, comm->paired_only, 0);
     }
-    return lay_out(l, pici_schedule(id), comm, c);
+    return lay_out(l, pici_schedule_for(id, c->kind), comm, c);
 }
 
 int pici_layout_early(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
@@ -522,7 +555,7 @@ enum pici_status pici_layout_choose(struct coll_layout *l, const struct pici_com
     if (is_predicted(comm, c))
         predict(&choice, comm, c);
     const enum pici_algorithm id = choice.candidate.algorithm;
-    enum pici_status s = id ? lay_out(l, pici_schedule(id), comm, c) : lay_out_usual(l, comm, c);
+    enum pici_status s = id ? lay_out(l, pici_schedule_for(id, c->kind), comm, c) : lay_out_usual(l, comm, c);
     l->choice = choice;
     l->dense = choice.candidate.dense && c->format == PICI_AUTO;
     return s;

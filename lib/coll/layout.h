@@ -57,6 +57,9 @@ struct coll_call {
     int varied;                            /* it is an all_gatherv, with the next two */
     const uint64_t *recvcounts, *displs;
     uint64_t longest; /* of all ranks' contributions, elements */
+    uint64_t counts;  /* of PICI_ALL_GATHERV, which has recvcounts too, and displs or NULL: a hash of recvcounts */
+    const uint64_t *packed; /* instead of displs, once there are tables */
+    int root;               /* of PICI_BROADCAST: a rank */
     int agree;
     int lost;       /* options or counts that no layout can be made of */
     uint64_t total; /* of all segments */
@@ -73,7 +76,7 @@ struct coll_call {
     int blocking;         /* the public function returns at the end */
     int vendor;           /* the caller permits the transport library's own collective; after hello: all
                                      * ranks do, and can make it */
-    int window;           /* as asked for, like the next */
+    int window;           /* as in the options, like the next */
     uint64_t slice_bytes; /* dense bytes of a message */
     double hint, latency; /* the caller's: density (0: unknown), and seconds of a message */
     int history;          /* whether densities counted in earlier calls are used */
@@ -90,12 +93,22 @@ struct coll_call {
 struct layout_cache {
     struct coll_layout at; /* at.schedule NULL: there is none */
     enum pici_collective kind;
-    uint64_t total;
+    uint64_t total, longest;
+    int root;
     enum pici_dtype dtype;
     int window;
     uint64_t slice_bytes;
     struct values values;
 };
+
+/* Whether each rank ends with elements as they are in one rank's data, which nothing is added to. */
+static inline int coll_gathers(const struct coll_call *c)
+{
+    return c->kind == PICI_ALL_GATHER || c->kind == PICI_BROADCAST || c->kind == PICI_ALL_GATHERV;
+}
+
+/* The name of a collective in errors and traces. */
+const char *pici_coll_name(enum pici_collective);
 
 /* Check what is wrong in the same way on all ranks, and so is returned at once. *out: the options, with defaults for
  * members that the caller's struct does not have. */
@@ -104,6 +117,9 @@ enum pici_status pici_coll_check(struct pici_coll_opts *out, const struct pici_c
 
 /* Resolve options and settings. An error, PICI_E_ARG, may be this rank's alone. */
 enum pici_status pici_coll_resolve(struct coll_call *, const struct pici_comm *, const struct pici_coll_opts *);
+
+/* Why an argument that only broadcast or all_gatherv has is wrong, in words; NULL: it is not. */
+const char *pici_coll_argument_wrong(const struct coll_call *, const struct pici_comm *, char *words, size_t bytes);
 
 /* Whether buffers are null, or overlap other than in place. */
 int pici_coll_buffers_wrong(const struct coll_call *, const struct pici_comm *);
@@ -131,6 +147,16 @@ enum pici_status pici_layout_choose(struct coll_layout *, const struct pici_comm
 
 /* Bytes of memory for a message of a neighbourhood call. */
 size_t pici_layout_room(const struct coll_layout *, const struct neighbor_message *);
+
+/* All_gatherv: layout_gatherv.c. Add up and hash the contributions of all ranks; 0: what the call says of them is
+ * wrong, or beyond memory. A rank's contribution, and where it belongs in the receive buffer. Whether the buffers are
+ * wrong. Without displs, contributions lie one after the other: the bytes of a table of their places, 0 for other
+ * calls; and the table itself. */
+int pici_layout_count(struct coll_call *, const struct pici_comm *);
+void pici_layout_contribution(const struct coll_call *, int rank, uint64_t *first, uint64_t *n);
+int pici_layout_slots_wrong(const struct coll_call *, const struct pici_comm *);
+size_t pici_layout_packed_bytes(const struct coll_call *, const struct pici_comm *);
+void pici_layout_pack(struct coll_call *, const struct pici_comm *, uint64_t *packed);
 
 /* Bytes of scratch in the host's memory. */
 size_t pici_layout_scratch(const struct coll_layout *);

@@ -45,7 +45,7 @@ static enum pici_status find_engine(struct pici_request *r)
         wrong = "a buffer in a GPU's memory is not aligned to its elements";
     else if (owned && c->plan)
         wrong = "a neighbourhood all-gather of buffers in a GPU's memory";
-    else if (!owned && c->count && comm->ranks > 1 && comm->transport.memory == PICI_MEMORY_DEVICE)
+    else if (!owned && (c->count || c->total) && comm->ranks > 1 && comm->transport.memory == PICI_MEMORY_DEVICE)
         wrong = "buffers in the host's memory, where messages cannot be";
     if (wrong) {
         pici_coll_note(comm, "rank %d: %s", comm->rank, wrong);
@@ -72,7 +72,10 @@ void pici_request_queue(struct pici_request *r, const struct coll_call *call, st
     enum pici_status s = pici_coll_resolve(&r->call, comm, o);
     r->call.lost = s != PICI_OK;
     if (s || pici_coll_buffers_wrong(&r->call, comm)) {
-        pici_coll_note(comm, "rank %d: null or overlapping buffers, or a count or option out of range", comm->rank);
+        char words[120];
+        const char *why = pici_coll_argument_wrong(&r->call, comm, words, sizeof words);
+        pici_coll_note(comm, "rank %d: %s", comm->rank,
+                       why ? why : "null or overlapping buffers, or a count or option out of range");
         pici_coll_fail(r, PICI_E_ARG, comm->rank);
     } else if ((s = find_engine(r))) {
         pici_coll_fail(r, s, comm->rank);
@@ -94,11 +97,16 @@ struct tables {
     size_t bytes;
 };
 
-static void *place(struct tables *t, size_t n, size_t each)
+static size_t tables_align(size_t bytes)
 {
     enum { ALIGN = 16 };
+    return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+static void *place(struct tables *t, size_t n, size_t each)
+{
     uint8_t *p = t->at ? t->at + t->bytes : NULL;
-    t->bytes += (n * each + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    t->bytes += tables_align(n * each);
     return p;
 }
 
@@ -143,6 +151,9 @@ void pici_request_tables(struct pici_request *r)
     struct pici_comm *comm = r->comm;
     const size_t lanes = COLL_MAX_WINDOW * sizeof *r->lanes;
     uint8_t *at = (uint8_t *)comm->tables + lanes;
+    if (pici_layout_packed_bytes(&r->call, comm))
+        pici_layout_pack(&r->call, comm, (uint64_t *)(void *)at);
+    at += tables_align(pici_layout_packed_bytes(&r->call, comm));
     memset(at, 0, place_tables(r, &r->call.at, NULL));
     (void)place_tables(r, &r->call.at, at);
     r->lanes = comm->tables;
@@ -162,7 +173,8 @@ enum pici_status pici_request_room(struct pici_request *r)
                        comm->rank);
         return s;
     }
-    const size_t tables = COLL_MAX_WINDOW * sizeof *r->lanes + place_tables(r, l, NULL);
+    const size_t tables =
+        COLL_MAX_WINDOW * sizeof *r->lanes + tables_align(pici_layout_packed_bytes(c, comm)) + place_tables(r, l, NULL);
     if (tables > comm->tables_bytes) {
         void *more = malloc(tables);
         if (!more) {
@@ -229,7 +241,6 @@ void pici_request_failed(struct pici_comm *comm)
 
 void pici_request_finish(struct pici_comm *comm)
 {
-    static const char *const name[] = {"", "all-gather", "reduce-scatter", "all-reduce"};
     struct pici_request *r = comm->head;
     comm->head = r->next;
     if (!comm->head)
@@ -246,7 +257,7 @@ void pici_request_finish(struct pici_comm *comm)
         (void)r->engine->begin(r->self, r->mark, 0);
     r->mark = NULL;
     if (comm->trace && r->begin > 0) {
-        struct trace_event e = {.name = r->call.plan ? "neighbor-all-gather" : name[r->call.kind],
+        struct trace_event e = {.name = r->call.plan ? "neighbor-all-gather" : pici_coll_name(r->call.kind),
                                 .begin = r->begin,
                                 .end = pici_coll_now(),
                                 .sequence = r->sequence};

@@ -210,7 +210,6 @@ void pici_step_sends(struct pici_comm *, int n, int more);
 
 /* agree.c: begin a round of hello or closing, and make progress; *done = 1 at its end. Returns a failure of the
  * transport. */
-int pici_coll_agree_rounds(int ranks);
 void pici_coll_agree_begin(struct pici_request *, enum msg_kind);
 enum pici_status pici_coll_agree(struct pici_request *, enum msg_kind, int *moved, int *done);
 

@@ -3,11 +3,12 @@
  * Schedules: who sends which segments to whom, step by step. Pure integers: no buffers, no I/O.
  *
  * The data of a collective is p segments, one owned by each rank; or it is undivided: one segment, number 0, which
- * nobody owns. A call runs through numbered steps, the same number on every rank. In a step a rank sends a list of
- * messages and receives a list of messages; either list may be empty. A message has one peer and a list of segments,
- * which sender and receiver see in the same order. The nth message that a rank sends to a peer is the nth that the peer
- * receives from it, and within a step a rank sends at most one message to each peer. Messages are received in the order
- * of the list, which is the order of summation.
+ * nobody owns. An all-gather of contributions that differ in length has the steps of an all-gather; here it is one. A
+ * call runs through numbered steps, the same number on every rank. In a step a rank sends a list of messages and
+ * receives a list of messages; either list may be empty. A message has one peer and a list of segments, which sender
+ * and receiver see in the same order. The nth message that a rank sends to a peer is the nth that the peer receives
+ * from it, and within a step a rank sends at most one message to each peer. Messages are received in the order of the
+ * list, which is the order of summation.
  *
  * Ranks here are positions (pici_schedule_order), not the caller's ranks. */
 #ifndef PICI_LIB_COLL_SCHEDULE_H
@@ -30,6 +31,7 @@ struct schedule_nodes {
 struct schedule_call {
     enum pici_collective kind;
     int ranks, position;                /* 0 <= position < ranks */
+    int root;                           /* broadcast: the position that has the data */
     uint64_t bytes;                     /* dense, of all segments together */
     const struct schedule_nodes *nodes; /* NULL: all on one node */
     const struct neighbor_route *route; /* schedule_neighbor.h; else NULL */
@@ -106,14 +108,19 @@ struct schedule {
     void (*step)(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *s);
     void (*limits)(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
     const struct schedule_pattern *reduce, *gather; /* of schedules made of patterns */
-    int by_node; /* all-reduce: nodes own equally much, which their ranks share evenly; else ranks own equally much */
+    int by_node; /* all-reduce: nodes own equally much, which their ranks share evenly; else ranks own equally much.
+                  * Broadcast: `gather` is the pattern between nodes */
 };
 
 /* schedules.c: all schedules, by rising id; ends with a row whose name is NULL. */
 extern const struct schedule pici_schedules[];
 
-/* NULL: there is none of this id. */
+/* The same for broadcasts: what the algorithms of the first table do there, under the same ids and names. */
+extern const struct schedule pici_broadcasts[];
+
+/* NULL: there is none of this id; the second function: or it cannot do the collective. */
 const struct schedule *pici_schedule(enum pici_algorithm id);
+const struct schedule *pici_schedule_for(enum pici_algorithm id, enum pici_collective);
 
 /* What PICI_ALGO_AUTO takes where no times are predicted; the call's position is not read. paired_only: only schedules
  * that are paired with so many ranks. undivided: the data may stay in one segment, which is one slice. */

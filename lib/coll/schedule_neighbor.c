@@ -90,10 +90,11 @@ static unsigned count_bits(uint64_t x)
 
 /* ---- messages */
 
-static void mix(struct planner *p, uint64_t what)
+/* Add a message's block to the hash of the plan. */
+static void hash_add(struct planner *p, uint64_t x)
 {
     uint64_t *h = &p->route->counts.hash;
-    *h = (*h ^ what) * UINT64_C(0x9e3779b97f4a7c15);
+    *h = (*h ^ x) * UINT64_C(0x9e3779b97f4a7c15);
     *h ^= *h >> 29;
 }
 
@@ -113,8 +114,8 @@ static void pass(struct planner *p, int step, int from, int to, int block, int f
         sender->messages[0][inter]++;
         receiver->messages[1][inter]++;
     }
-    mix(p, (uint64_t)(unsigned)step << 48 ^ (uint64_t)(unsigned)from << 32 ^ (uint64_t)(unsigned)to << 16 ^
-               (uint64_t)(unsigned)block);
+    hash_add(p, (uint64_t)(unsigned)step << 48 ^ (uint64_t)(unsigned)from << 32 ^ (uint64_t)(unsigned)to << 16 ^
+                    (uint64_t)(unsigned)block);
     if (from == p->position)
         pici_neighbor_entry(&p->sent, step, to, block);
     if (to == p->position)

@@ -33,6 +33,14 @@ static int size_of(const struct schedule_call *c, int node)
     return begin_of(c, node + 1) - begin_of(c, node);
 }
 
+const struct schedule_pattern *pici_nodes_inside(const struct schedule_call *c, int *widest)
+{
+    *widest = 0;
+    for (int i = 0; i < nodes_of(c); i++)
+        *widest = size_of(c, i) > *widest ? size_of(c, i) : *widest;
+    return *widest <= RING_UP_TO ? &pici_pattern_ring : &pici_pattern_recursive;
+}
+
 /* ---- steps */
 
 /* A schedule at work: its patterns and what they are applied to. */
@@ -48,12 +56,12 @@ static struct levels levels_of(const struct schedule *s, const struct schedule_c
 {
     struct levels v = {
         .c = c, .between = s->reduce, .nodes = nodes_of(c), .node = pici_schedule_node(c->nodes, c->position)};
-    for (int i = 0; i < v.nodes; i++) {
+    for (int i = 0, most = 0; i < v.nodes; i++) {
         const int size = size_of(c, i);
-        v.second = size > v.lanes ? v.lanes : size > v.second ? size : v.second;
-        v.lanes = size > v.lanes ? size : v.lanes;
+        v.second = size > most ? most : size > v.second ? size : v.second;
+        most = size > most ? size : most;
     }
-    v.inside = v.lanes <= RING_UP_TO ? &pici_pattern_ring : &pici_pattern_recursive;
+    v.inside = pici_nodes_inside(c, &v.lanes);
     v.inside_steps = pici_pattern_steps(v.inside, v.lanes);
     v.between_steps = pici_pattern_steps(v.between, v.nodes);
     v.first = begin_of(c, v.node);

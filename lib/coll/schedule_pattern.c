@@ -158,12 +158,15 @@ void pici_pattern_run(struct schedule_run *s, const struct schedule_pattern *a, 
 
 /* ---- schedules made of two phases */
 
+const struct schedule_pattern *pici_pattern_by_size(const struct schedule_call *c)
+{
+    return c->bytes <= (uint64_t)c->ranks * SMALL_SHARE ? &pici_pattern_recursive : &pici_pattern_ring;
+}
+
 /* The pattern of the all-gather phase: the schedule's own, or by the size of the data if it has none. */
 static const struct schedule_pattern *gather_of(const struct schedule *s, const struct schedule_call *c)
 {
-    if (s->gather)
-        return s->gather;
-    return c->bytes <= (uint64_t)c->ranks * SMALL_SHARE ? &pici_pattern_recursive : &pici_pattern_ring;
+    return s->gather ? s->gather : pici_pattern_by_size(c);
 }
 
 static int phase_steps(const struct schedule *s, const struct schedule_call *c, enum schedule_phase phase)

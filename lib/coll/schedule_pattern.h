@@ -35,8 +35,10 @@ int pici_pattern_widest(const struct schedule_pattern *, int p);
 /* Step k of a phase, 0 <= k < steps. */
 void pici_pattern_run(struct schedule_run *, const struct schedule_pattern *, enum schedule_phase, int p, int r, int k);
 
-/* Schedules whose phases are a pattern each: their `reduce`, and their `gather`. If gather is NULL: the recursive
- * pattern for up to 32 KiB a rank, else the ring. */
+/* The recursive pattern for up to 32 KiB a rank, else the ring. */
+const struct schedule_pattern *pici_pattern_by_size(const struct schedule_call *);
+
+/* Schedules whose phases are a pattern each: their `reduce`, and their `gather`. If gather is NULL: by size. */
 int pici_two_phase_steps(const struct schedule *, const struct schedule_call *);
 void pici_two_phase_step(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *);
 void pici_two_phase_limits(const struct schedule *, const struct schedule_call *, struct schedule_limits *);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The registry of schedules. */
+#include "coll/schedule_broadcast.h"
 #include "coll/schedule_doubling.h"
 #include "coll/schedule_nodes.h"
 #include "coll/schedule_pattern.h"
@@ -10,7 +11,10 @@ enum {
     FEW_STEPS_BELOW = 32 << 10 /* bytes a rank */
 };
 
-enum { ALL_COLLECTIVES = 1 << PICI_ALL_GATHER | 1 << PICI_REDUCE_SCATTER | 1 << PICI_ALL_REDUCE };
+enum {
+    ALL_COLLECTIVES =
+        1 << PICI_ALL_GATHER | 1 << PICI_REDUCE_SCATTER | 1 << PICI_ALL_REDUCE | 1 << PICI_ALL_GATHERV /* of segments */
+};
 
 #define TWO_PHASES                                                                                                     \
     .collectives = ALL_COLLECTIVES, .paired = PAIRED_ALWAYS, .steps = pici_two_phase_steps,                            \
@@ -64,18 +68,69 @@ const struct schedule pici_schedules[] = {
     {0},
 };
 
+#define TREE                                                                                                           \
+    .collectives = 1 << PICI_BROADCAST, .undivided = 1, .steps = pici_tree_steps, .step = pici_tree_step,              \
+    .limits = pici_tree_limits
+
+const struct schedule pici_broadcasts[] = {
+    {.id = PICI_ALGO_RING,
+     .name = "ring",
+     .doc = "p - 1 steps; all of the data from neighbour to neighbour",
+     TREE,
+     .gather = &pici_pattern_ring},
+    {.id = PICI_ALGO_RECURSIVE,
+     .name = "recursive",
+     .doc = "ceil(log2 p) steps; in each of them, ranks that have the data send all of it to others",
+     TREE,
+     .gather = &pici_pattern_recursive},
+    {.id = PICI_ALGO_SPLIT,
+     .name = "split",
+     .doc = "p - 1 steps, in which the root sends each rank a segment; then an all-gather, as recursive up to 32 KiB a "
+            "rank, else as ring",
+     .collectives = 1 << PICI_BROADCAST,
+     .steps = pici_scatter_steps,
+     .step = pici_scatter_step,
+     .limits = pici_scatter_limits},
+    {.id = PICI_ALGO_NODES_RING,
+     .name = "nodes-ring",
+     .doc = "on two levels: between nodes, as ring; then inside nodes as ring, or as recursive if a node has more than "
+            "8 ranks",
+     TREE,
+     .by_node = 1,
+     .gather = &pici_pattern_ring},
+    {.id = PICI_ALGO_NODES_RECURSIVE,
+     .name = "nodes-recursive",
+     .doc = "on two levels: between nodes, as recursive; then inside nodes as nodes-ring",
+     TREE,
+     .by_node = 1,
+     .gather = &pici_pattern_recursive},
+    {0},
+};
+
+static const struct schedule *find(const struct schedule *s, enum pici_algorithm id)
+{
+    while (s->name && s->id != id)
+        s++;
+    return s->name ? s : NULL;
+}
+
 const struct schedule *pici_schedule(enum pici_algorithm id)
 {
-    for (const struct schedule *s = pici_schedules; s->name; s++)
-        if (s->id == id)
-            return s;
-    return NULL;
+    return find(pici_schedules, id);
+}
+
+const struct schedule *pici_schedule_for(enum pici_algorithm id, enum pici_collective kind)
+{
+    const struct schedule *s = find(kind == PICI_BROADCAST ? pici_broadcasts : pici_schedules, id);
+    return s && s->collectives >> kind & 1 ? s : NULL;
 }
 
 /* For a small all-reduce among a power of two of ranks, doubling: it has the fewest steps, and sends all of the data in
  * each of them. Where several ranks share a node's link, two levels: every element crosses each link between nodes as
  * seldom as it can. Otherwise, for little data the recursive algorithm, which has few steps; else the ring, whose
- * messages go to neighbours, so that a dense run reaches the links' speed. */
+ * messages go to neighbours, so that a dense run reaches the links' speed. A broadcast of much data where links are not
+ * shared is divided, so that no rank has to send all of it several times; where they are, it passes from node to
+ * node. */
 enum pici_algorithm pici_schedule_usual(const struct schedule_call *c, int paired_only, int undivided)
 {
     const uint64_t few = (uint64_t)c->ranks * FEW_STEPS_BELOW;
@@ -84,7 +139,9 @@ enum pici_algorithm pici_schedule_usual(const struct schedule_call *c, int paire
         (c->ranks & (c->ranks - 1)) == 0)
         return PICI_ALGO_DOUBLING;
     if (nodes > 1 && nodes < c->ranks && c->bytes >= few && !paired_only)
-        return PICI_ALGO_NODES_RECURSIVE;
+        return c->kind == PICI_BROADCAST ? PICI_ALGO_NODES_RING : PICI_ALGO_NODES_RECURSIVE;
+    if (c->kind == PICI_BROADCAST && c->bytes > few)
+        return PICI_ALGO_SPLIT;
     return c->bytes <= few ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING;
 }
 

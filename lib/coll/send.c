@@ -121,7 +121,7 @@ static void tally_density(struct pici_request *r, const struct slice_run *run, c
                           uint64_t n, uint64_t nnz)
 {
     const int gather = run->now.phase == PHASE_GATHER;
-    const int own = gather ? r->call.kind == PICI_ALL_GATHER : m->contributions == 1;
+    const int own = gather ? coll_gathers(&r->call) : m->contributions == 1;
     if (!own && !gather)
         return;
     struct density_count *c = &r->counted[own ? MSG_DENSITY_ONE : MSG_DENSITY_SUM];
@@ -372,7 +372,7 @@ static void begin_message(struct pici_request *r, struct slice_run *run, const s
     run->by_value = 0;
     for (int i = 0; i < m->count; i++) {
         run->src[i] = pici_slice_source(r, run, m->segments[i], &run->n[i]);
-        run->by_value |= c->by_value && c->kind != PICI_ALL_GATHER && run->sum[m->segments[i]] == SUM_NONE;
+        run->by_value |= c->by_value && !coll_gathers(c) && run->sum[m->segments[i]] == SUM_NONE;
     }
     begin_choosing(r, run, m);
 }
@@ -388,6 +388,17 @@ static void end_message(struct pici_request *r, struct slice_run *run, const str
     r->stats.encode_s += pici_slice_now(r) - run->begin;
     r->stats.dense_bytes += run->dense_bytes;
     pici_slice_trace(r, "send", run, r->comm->order[m->peer], b->len, run->tiles);
+}
+
+/* The root of a broadcast has the data where they belong. By value, their zeros lose their signs there. */
+static void place_root(struct pici_request *r, const struct slice_run *run)
+{
+    const struct coll_call *c = &r->call;
+    for (int i = 0; i < layout_of(r)->segments && c->by_value && r->comm->rank == c->root; i++) {
+        uint64_t first, n;
+        pici_coll_slice(r->comm, c, i, run->slice, &first, &n);
+        pici_slice_own(r, run->lane, c->recv + first * c->width, c->recv + first * c->width, n);
+    }
 }
 
 /* Copy this rank's contribution to an all-gather to its place in the result; of a neighbourhood call, to its places. */
@@ -410,8 +421,7 @@ static void place_own(struct pici_request *r, const struct slice_run *run)
     }
     if (c->plan)
         return;
-    pici_slice_own(r, run->lane, pici_slice_result(r, own, first),
-                   c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width, n);
+    pici_slice_own(r, run->lane, pici_slice_result(r, own, first), pici_slice_contribution(r, first), n);
 }
 
 /* Begin a step. 0: there are not enough free buffers for its messages yet. */
@@ -424,7 +434,9 @@ static int begin_step(struct pici_request *r, struct slice_run *run)
         return 0;
     r->making += step->sends;
     run->message = 0;
-    if (run->step == 0 && r->call.kind == PICI_ALL_GATHER && !r->status)
+    if (run->step == 0 && r->call.kind == PICI_BROADCAST && !r->status)
+        place_root(r, run);
+    else if (run->step == 0 && coll_gathers(&r->call) && !r->status)
         place_own(r, run);
     return 1;
 }

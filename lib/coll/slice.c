@@ -175,6 +175,13 @@ uint8_t *pici_slice_result(const struct pici_request *r, int segment, uint64_t f
     return c->recv + (first - base) * c->width;
 }
 
+const uint8_t *pici_slice_contribution(const struct pici_request *r, uint64_t first)
+{
+    uint64_t own, n;
+    pici_coll_segment(r->comm, &r->call, r->comm->position, &own, &n);
+    return n ? r->call.send + (first - own) * r->call.width : r->call.recv; /* of nothing: any valid pointer */
+}
+
 uint8_t *pici_slice_slot(const struct pici_request *r, const struct slice_run *run, int i, uint64_t *n)
 {
     const uint64_t skip = run->slice * layout_of(r)->slice;
@@ -199,7 +206,7 @@ static uint8_t *sum_at(const struct pici_request *r, const struct slice_run *run
 void pici_slice_own(const struct pici_request *r, struct pici_lane *lane, uint8_t *dst, const uint8_t *src, uint64_t n)
 {
     if (r->call.by_value)
-        r->engine->positive_zeros(lane, dst, src, n, r->call.dtype, r->call.kind != PICI_ALL_GATHER);
+        r->engine->positive_zeros(lane, dst, src, n, r->call.dtype, !coll_gathers(&r->call));
     else if (dst != src)
         r->engine->copy(lane, dst, src, n, r->call.dtype);
 }
@@ -240,9 +247,10 @@ const uint8_t *pici_slice_source(const struct pici_request *r, const struct slic
     pici_coll_slice(r->comm, c, segment, run->slice, &first, n);
     if (c->plan) /* its own */
         return c->send + first * c->width;
-    if (c->kind == PICI_ALL_GATHER) /* by value: what was cleared, in its place in the result */
-        return c->by_value ? pici_slice_result(r, segment, first)
-                           : c->send + (first - (uint64_t)r->comm->rank * c->count) * c->width;
+    if (c->kind == PICI_BROADCAST)
+        return c->send + first * c->width;
+    if (coll_gathers(c)) /* by value: what was cleared, in its place in the result */
+        return c->by_value ? pici_slice_result(r, segment, first) : pici_slice_contribution(r, first);
     return run->sum[segment] == SUM_NONE ? c->send + first * c->width : sum_at(r, run, segment, first);
 }
 

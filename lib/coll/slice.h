@@ -51,6 +51,9 @@ void pici_slice_begin(const struct pici_request *, struct slice_run *, uint64_t 
 /* Where a segment's result belongs in the receive buffer. */
 uint8_t *pici_slice_result(const struct pici_request *, int segment, uint64_t first);
 
+/* Elements of this rank's contribution to an all-gather. */
+const uint8_t *pici_slice_contribution(const struct pici_request *, uint64_t first);
+
 /* Where slot i of a neighbourhood call receives this slice, and how many elements. */
 uint8_t *pici_slice_slot(const struct pici_request *, const struct slice_run *, int i, uint64_t *n);
 

@@ -3,8 +3,8 @@
  * A slice whose messages are made by a value codec: its elements become arrays, which are sent as blocks, and arrays
  * that were received become elements.
  *
- * All ranks end with the same bytes, because whoever goes on with elements that it has sent first puts in their place
- * what the receivers will decode:
+ * All ranks end with the same bytes, because a rank that still uses elements that it has sent first replaces them
+ * by what the receivers will decode:
  * - the owner of a segment, when it sends the segment's result; the others forward its blocks as they are;
  * - in doubling both ranks of an exchange, and these add the same two operands in the same order. Ranks that hold the
  *   same sum make the same arrays of it, since they draw the same random numbers. */

@@ -10,9 +10,8 @@
 #include <stdint.h>
 
 enum {
-    VALUES_BUCKET_LEAST = 64, /* elements of a bucket, a power of two */
-    VALUES_BUCKET_MOST = 4096,
-    VALUES_CASTS = 2 /* the most of any dtype */
+    VALUES_BUCKET_MOST = 4096, /* elements of a bucket */
+    VALUES_CASTS = 2           /* the most of any dtype */
 };
 
 /* Whole buckets to quantise; the last one may be shorter. */

@@ -44,17 +44,6 @@ static_assert(sizeof(pici_cuda_encode_jobs) <= 4096 && sizeof(pici_cuda_decode_j
               "a kernel has at most 4 KiB of arguments");
 static_assert(sizeof(pici_cuda_result) == 32, "the size is part of the ABI");
 
-static bool is_aligned_to(const void *p, uintptr_t bytes)
-{
-    return (uintptr_t)p % bytes == 0;
-}
-
-static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
-{
-    const uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
-    return a_bytes && b_bytes && (p < q ? q - p < a_bytes : p - q < b_bytes);
-}
-
 /* Bytes of workspace to encode a block: the control, and a word for each partition. */
 static uint64_t encode_bytes(unsigned width, uint64_t n)
 {

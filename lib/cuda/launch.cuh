@@ -77,6 +77,17 @@ PICI_DEV_HOST constexpr unsigned encode_tiles(unsigned width)
     return width == 8 ? 2 : 4;
 }
 
+static inline bool is_aligned_to(const void *p, uintptr_t bytes)
+{
+    return (uintptr_t)p % bytes == 0;
+}
+
+static inline bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+{
+    const uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
+    return a_bytes && b_bytes && (p < q ? q - p < a_bytes : p - q < b_bytes);
+}
+
 /* The number of multiprocessors of the current device. */
 static inline cudaError_t multiprocessors(int *count)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Small deltas (formats/small-delta.md): a warp codes a context chunk, a thread block an XOR chunk. Each has a slot of
- * the workspace, and takes every so many-th chunk. A chunk's place depends on the lengths of all before it, so chunks
- * are made elsewhere and then copied; and an XOR chunk is copied before it is read, to where it is aligned. */
+ * Small deltas (formats/small-delta.md): a warp codes a context chunk, a thread block an XOR chunk. Thread block b has
+ * slot b of the workspace, and takes chunks b, b + B, b + 2 B, ... of B thread blocks. A chunk's place depends on the
+ * lengths of all before it, so chunks are made elsewhere and then copied; and an XOR chunk is copied before it is read,
+ * to where it is aligned. */
 #include "launch.cuh"
 #include "pici/delta.h"
 
@@ -320,12 +321,6 @@ size_t pici_diff_small_cuda_workspace(enum pici_format format, enum pici_dtype d
 size_t pici_apply_small_cuda_workspace(enum pici_dtype dtype, uint64_t n, unsigned at_once)
 {
     return pici::width_log2((unsigned)dtype) < 0 ? 0 : workspace_of(n, at_once, read_slot((unsigned)dtype, n), 0);
-}
-
-static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
-{
-    const uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
-    return a_bytes && b_bytes && (p < q ? q - p < a_bytes : p - q < b_bytes);
 }
 
 /* Are these bytes valid as a part of a call: aligned, and apart from the delta, the result and the workspace? */

@@ -11,14 +11,6 @@
 
 static const char head[] = "pici-log 1\n";
 
-static uint64_t hash_of(const char *text, size_t len)
-{
-    struct pici_xxh64 h;
-    pici_xxh64_init(&h, 0);
-    pici_xxh64_update(&h, text, len);
-    return pici_xxh64_digest(&h);
-}
-
 static int print_file(char *to, size_t cap, const struct manifest_file *f)
 {
     return snprintf(to, cap, " %" PRIu64 " %016" PRIx64, f->bytes, f->hash);
@@ -51,7 +43,7 @@ char *pici_manifest_text(const struct manifest *m, size_t *len)
         fputs(line, f);
     }
     fflush(f);
-    fprintf(f, "end %016" PRIx64 "\n", hash_of(text, *len));
+    fprintf(f, "end %016" PRIx64 "\n", pici_xxh64(text, *len, 0));
     if (fclose(f) == 0)
         return text;
     free(text);
@@ -100,7 +92,7 @@ bool pici_manifest_parse(struct manifest *m, const char *text, size_t len, struc
     *m = (struct manifest){0};
     if (len < at + END || memcmp(text, head, at) != 0)
         return pici_parse_fail(err, 0, "not a manifest of a log of deltas, or cut off");
-    snprintf(end, sizeof end, "end %016" PRIx64 "\n", hash_of(text, len - END));
+    snprintf(end, sizeof end, "end %016" PRIx64 "\n", pici_xxh64(text, len - END, 0));
     if (memcmp(text + len - END, end, END) != 0)
         return pici_parse_fail(err, len - END, "the manifest is incomplete or damaged");
     const size_t most = len - END;

@@ -2,6 +2,7 @@
 #include "parse/json.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { /* struct json.expect */
        WANT_VALUE,
@@ -287,6 +288,13 @@ size_t pici_json_string(const struct json *j, struct json_token t, char *out)
     return n;
 }
 
+bool pici_json_is(const struct json *j, struct json_token t, const char *word)
+{
+    char text[16 * 6]; /* each character may be written as \uXXXX */
+    return t.len <= sizeof text && pici_json_string(j, t, text) == strlen(word) &&
+           memcmp(text, word, strlen(word)) == 0;
+}
+
 bool pici_json_u64(const struct json *j, struct json_token t, uint64_t *value)
 {
     uint64_t v = 0;
@@ -300,4 +308,10 @@ bool pici_json_u64(const struct json *j, struct json_token t, uint64_t *value)
     }
     *value = v;
     return true;
+}
+
+bool pici_json_expect(struct json *j, enum json_type type, const char *what, struct json_token *t)
+{
+    *t = pici_json_next(j);
+    return t->type == type || (t->type != JSON_ERROR && pici_parse_fail(j->error, j->base + t->start, "%s", what));
 }

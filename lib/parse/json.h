@@ -47,9 +47,16 @@ void pici_json_init(struct json *, const void *text, size_t len, uint64_t base, 
  * and are no tokens. */
 struct json_token pici_json_next(struct json *);
 
+/* Take the next token, which must be of this type. False if it is not: the error is `what`, at the token, unless the
+ * text is malformed. */
+bool pici_json_expect(struct json *, enum json_type, const char *what, struct json_token *);
+
 /* Resolve the escapes of a key or string: UTF-8 to out, which has room for token.len bytes (no escape grows), without a
  * terminator. Returns its length. */
 size_t pici_json_string(const struct json *, struct json_token, char *out);
+
+/* Whether a key or string is this word, of at most 16 characters of ASCII, however it is escaped. */
+bool pici_json_is(const struct json *, struct json_token, const char *word);
 
 /* The token's value, if it is a number written as an unsigned integer (digits only) of 64 bits. */
 bool pici_json_u64(const struct json *, struct json_token, uint64_t *value);

@@ -84,23 +84,6 @@ static bool no_memory(struct parser *p, uint64_t offset)
     return pici_parse_fail(p->err, offset, "out of memory for the tensors of the header");
 }
 
-/* Takes the next token, which must be of that type. */
-static bool next(struct parser *p, enum json_type type, const char *what, struct json_token *t)
-{
-    *t = pici_json_next(&p->json);
-    if (t->type == type)
-        return true;
-    return t->type == JSON_ERROR ? false : pici_parse_fail(p->err, place(*t), "%s", what);
-}
-
-/* Whether a key or string equals word. */
-static bool is(const struct parser *p, struct json_token t, const char *word)
-{
-    char text[96]; /* fits every word, even if all of it is written as \uXXXX */
-    return t.len <= sizeof text && pici_json_string(&p->json, t, text) == strlen(word) &&
-           memcmp(text, word, strlen(word)) == 0;
-}
-
 /* Appends a key, with its escapes resolved and a NUL. */
 static bool add_key(struct parser *p, struct keys *keys, struct json_token t)
 {
@@ -148,7 +131,7 @@ static bool no_duplicates(struct parser *p, struct keys *keys)
 static bool parse_metadata(struct parser *p)
 {
     struct json_token t;
-    if (!next(p, JSON_OBJECT, "'__metadata__' is not an object", &t))
+    if (!pici_json_expect(&p->json, JSON_OBJECT, "'__metadata__' is not an object", &t))
         return false;
     for (;;) {
         t = pici_json_next(&p->json);
@@ -156,7 +139,7 @@ static bool parse_metadata(struct parser *p)
             return true;
         if (t.type == JSON_ERROR || !add_key(p, &p->metadata, t))
             return false;
-        if (!next(p, JSON_STRING, "a value in '__metadata__' is not a string", &t))
+        if (!pici_json_expect(&p->json, JSON_STRING, "a value in '__metadata__' is not a string", &t))
             return false;
     }
 }
@@ -165,11 +148,11 @@ static bool parse_dtype(struct parser *p, const struct source_dtype **d)
 {
     struct json_token t;
     char text[40];
-    if (!next(p, JSON_STRING, "'dtype' is not a string", &t))
+    if (!pici_json_expect(&p->json, JSON_STRING, "'dtype' is not a string", &t))
         return false;
     for (size_t i = 0; i < sizeof source_dtypes / sizeof *source_dtypes; i++) {
         *d = &source_dtypes[i];
-        if (is(p, t, (*d)->name))
+        if (pici_json_is(&p->json, t, (*d)->name))
             return true;
     }
     return pici_parse_fail(p->err, place(t), "unknown dtype '%s'",
@@ -180,7 +163,7 @@ static bool parse_shape(struct parser *p, struct safetensors_tensor *tensor, uin
 {
     struct json_token t;
     struct safetensors *out = p->out;
-    if (!next(p, JSON_ARRAY, "'shape' is not an array", &t))
+    if (!pici_json_expect(&p->json, JSON_ARRAY, "'shape' is not an array", &t))
         return false;
     *offset = place(t);
     tensor->items = 1;
@@ -207,7 +190,7 @@ static bool parse_offsets(struct parser *p, struct safetensors_tensor *tensor, u
 {
     struct json_token t;
     uint64_t pair[2];
-    if (!next(p, JSON_ARRAY, "'data_offsets' is not an array", &t))
+    if (!pici_json_expect(&p->json, JSON_ARRAY, "'data_offsets' is not an array", &t))
         return false;
     *offset = place(t);
     for (int i = 0; i < 2; i++) {
@@ -217,7 +200,7 @@ static bool parse_offsets(struct parser *p, struct safetensors_tensor *tensor, u
         if (!pici_json_u64(&p->json, t, &pair[i]))
             return pici_parse_fail(p->err, place(t), "'data_offsets' is not two unsigned 64-bit integers");
     }
-    if (!next(p, JSON_ARRAY_END, "'data_offsets' has more than two numbers", &t))
+    if (!pici_json_expect(&p->json, JSON_ARRAY_END, "'data_offsets' has more than two numbers", &t))
         return false;
     if (pair[0] > pair[1])
         return pici_parse_fail(p->err, *offset, "'data_offsets' ends before it begins");
@@ -243,7 +226,7 @@ static bool parse_tensor(struct parser *p, const struct key *key)
     p->out->tensors = tensors;
     struct safetensors_tensor *tensor = &tensors[p->out->count++];
     *tensor = (struct safetensors_tensor){.name = key->name, .name_bytes = key->bytes, .header_offset = key->offset};
-    if (!next(p, JSON_OBJECT, "a tensor that is not an object", &t))
+    if (!pici_json_expect(&p->json, JSON_OBJECT, "a tensor that is not an object", &t))
         return false;
     for (;;) {
         t = pici_json_next(&p->json);
@@ -251,7 +234,10 @@ static bool parse_tensor(struct parser *p, const struct key *key)
             return false;
         if (t.type == JSON_OBJECT_END)
             break;
-        unsigned which = is(p, t, "dtype") ? DTYPE : is(p, t, "shape") ? SHAPE : is(p, t, "data_offsets") ? OFFSETS : 0;
+        unsigned which = pici_json_is(&p->json, t, "dtype")          ? DTYPE
+                         : pici_json_is(&p->json, t, "shape")        ? SHAPE
+                         : pici_json_is(&p->json, t, "data_offsets") ? OFFSETS
+                                                                     : 0;
         if (which == 0 || seen & which)
             return pici_parse_fail(p->err, place(t) - 1, "%s key '%s' in a tensor", which ? "duplicate" : "unknown",
                                    pici_parse_printable(text, sizeof text, p->json.text + t.start, t.len));
@@ -283,7 +269,7 @@ static bool parse_tensor(struct parser *p, const struct key *key)
 static bool parse_header(struct parser *p)
 {
     struct json_token t;
-    if (!next(p, JSON_OBJECT, "the header is not a JSON object", &t))
+    if (!pici_json_expect(&p->json, JSON_OBJECT, "the header is not a JSON object", &t))
         return false;
     for (;;) {
         t = pici_json_next(&p->json);
@@ -293,12 +279,13 @@ static bool parse_header(struct parser *p)
             break;
         if (!add_key(p, &p->tensors, t))
             return false;
-        bool ok =
-            is(p, t, "__metadata__") ? parse_metadata(p) : parse_tensor(p, &p->tensors.list[p->tensors.count - 1]);
+        bool ok = pici_json_is(&p->json, t, "__metadata__") ? parse_metadata(p)
+                                                            : parse_tensor(p, &p->tensors.list[p->tensors.count - 1]);
         if (!ok)
             return false;
     }
-    return next(p, JSON_END, "", &t) && no_duplicates(p, &p->metadata) && no_duplicates(p, &p->tensors);
+    return pici_json_expect(&p->json, JSON_END, "", &t) && no_duplicates(p, &p->metadata) &&
+           no_duplicates(p, &p->tensors);
 }
 
 static int by_data(const void *a, const void *b)

@@ -3,7 +3,6 @@
  * pici_topk: arguments, threads, and selections among more elements than fit in a cache. */
 #include "pici/topk.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -12,7 +11,7 @@
 #include "cpu/kernels.h"
 #include "cpu/topk.h"
 #include "philox.h"
-#include "sized.h"
+#include "topk/accepts.h"
 
 enum {
     PIECE = 4096,              /* elements that stay in the first cache from one kernel to the next */
@@ -448,29 +447,12 @@ static uint64_t select_long_buckets(struct job *j, const struct pici_topk_opts *
 
 /* ---- the call */
 
-static enum pici_status opts_get(struct pici_topk_opts *o, const struct pici_topk_opts *in)
-{
-    static const struct pici_topk_opts defaults = PICI_TOPK_OPTS_INIT;
-    *o = defaults;
-    const enum pici_status s = in ? sized_read(o, sizeof *o, sizeof *o, in) : PICI_OK;
-    if (s)
-        return s;
-    const int known =
-        o->select == PICI_SELECT_BUCKET || o->select == PICI_SELECT_GLOBAL || o->select == PICI_SELECT_SAMPLED;
-    /* comparisons with a NaN are false */
-    return known && o->k >= 1 && o->k <= o->bucket && o->density > 0 && o->density <= 1 && o->sample >= 0 &&
-                   o->sample <= 1 && isfinite(o->rate) && o->leak >= 0 && o->leak <= 1 && o->momentum >= 0 &&
-                   o->momentum < 1 && o->threads >= 0
-               ? PICI_OK
-               : PICI_E_ARG;
-}
-
 enum pici_status pici_topk(void *out, uint64_t *nnz, void *residual, void *velocity, const void *gradient, uint64_t n,
                            enum pici_dtype dtype, const struct pici_topk_opts *opts)
 {
     struct pici_topk_opts o;
     const size_t width = pici_dtype_width(dtype);
-    const enum pici_status s = opts_get(&o, opts);
+    const enum pici_status s = topk_opts_get(&o, opts);
     if (s)
         return s;
     if (!nnz || !width || n > SIZE_MAX / width)

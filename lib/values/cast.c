@@ -3,19 +3,8 @@
  * CAST: elements are rounded to a narrower float. */
 #include "cpu/kernels.h"
 #include "cpu/values.h"
+#include "values/accepts.h"
 #include "values/book.h"
-
-static enum pici_status accepts(struct values *v, const struct pici_values *asked, enum pici_op op)
-{
-    (void)op;
-    switch (v->dtype) {
-    case PICI_F32:
-        v->cast = asked->cast ? asked->cast : PICI_BF16;
-        return v->cast == PICI_BF16 || v->cast == PICI_F16 ? PICI_OK : PICI_E_ARG;
-    case PICI_F64: v->cast = asked->cast ? asked->cast : PICI_F32; return v->cast == PICI_F32 ? PICI_OK : PICI_E_ARG;
-    default: return PICI_E_UNSUPPORTED;
-    }
-}
 
 static uint64_t unit(const struct values *v)
 {
@@ -79,7 +68,7 @@ static enum pici_status widen(const struct values *v, void *dst, uint64_t first,
 const struct pici_codec pici_codec_cast = {.name = "cast",
                                            .id = PICI_VALUES_CAST,
                                            .arrays = 1,
-                                           .accepts = accepts,
+                                           .accepts = values_cast_accepts,
                                            .unit = unit,
                                            .most = most,
                                            .dtype = dtype,

@@ -54,7 +54,7 @@ struct pici_codec {
     const char *name;
     enum pici_value_codec id;
     int arrays; /* in the order in which their blocks stand in a message */
-    /* Fill in parameters from those asked for (NULL: all are defaults), for elements of v->dtype. PICI_OK if the codec
+    /* Fill in parameters from those requested (NULL: all are defaults), for elements of v->dtype. PICI_OK if the codec
      * can carry these elements for this operation; else PICI_E_UNSUPPORTED or PICI_E_ARG. */
     enum pici_status (*accepts)(struct values *v, const struct pici_values *asked, enum pici_op);
     /* A slice, counted from its segment's first element, is a multiple of so many elements. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * ZFP: units of elements are compressed by libzfp, each on its own. libzfp does not check the bounds of a stream, and
- * has values that it cannot take: see the comments. Without libzfp there is no such codec. */
+ * cannot encode all values: comments say where. Without libzfp there is no such codec. */
 #include <math.h> /* macros only: the library is not linked with libm */
 #include <stdlib.h>
 #include <string.h>
@@ -260,7 +260,7 @@ static enum pici_status widen_unit(const struct unit_coder *c, uint8_t *dst, uin
     else if (length == RAW)
         copy_raw(c->v, dst, from, n);
     else {
-        /* libzfp reads on where a stream is not what it should be: let it read zeros, as much as it may. */
+        /* libzfp reads beyond the end of a malformed stream: pad it with zeros. */
         const size_t kept = bytes < c->room_bytes ? bytes : c->room_bytes;
         memcpy(c->room, from, kept);
         memset(c->room + kept, 0, c->room_bytes - kept);

@@ -39,7 +39,7 @@ Checkpoints in shards, folders of .safetensors files with their index (help(pici
 
 Collectives (help(pici.comm)):
     Comm.rendezvous(), Comm.mpi(), ...  a communicator of this rank
-    comm.all_reduce(array)              the sum of all ranks' arrays; reduce_scatter, all_gather
+    comm.all_reduce(array)              the sum of all ranks' arrays; reduce_scatter, all_gather, broadcast
     comm.all_reduce_start(array)        the same in the background: a Request, with wait() and test()
 
 Memory:

@@ -28,7 +28,7 @@ from ctypes import (
 from pathlib import Path
 from typing import Any
 
-VERSION = "0.1"  # of the headers: a library of another version may have another ABI
+VERSION = "0.2"  # of the headers: a library of another version may have another ABI
 SONAME = "libpici.so.0"
 FILE = 2**64 - 1  # PICI_FILE
 RANK_MAX = 32  # PICI_RANK_MAX
@@ -40,7 +40,7 @@ SELECT = {"bucket": 0, "global": 1, "sampled": 2}  # enum pici_select
 FORMATS = {"dense": 0, "pici": 1, "coo": 2, "hybrid": 3, "auto": 255}
 OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3}  # enum pici_op
 VALUE_CODECS = {"exact": 0, "cast": 1, "qsgd": 2, "zfp": 3}  # enum pici_value_codec
-ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE = 1, 2, 3  # enum pici_collective
+ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, BROADCAST, ALL_GATHERV = 1, 2, 3, 5, 6  # enum pici_collective
 
 STATUS = c_int  # enum pici_status
 ENUM = c_int  # any other

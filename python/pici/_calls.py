@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Optional, TypeVar, Union, overload
 
 from . import _abi, _buffers, _codec, _values
-from ._abi import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from ._abi import ALL_GATHER, ALL_GATHERV, ALL_REDUCE, BROADCAST, REDUCE_SCATTER
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
 from ._dtypes import BOOL, DTypeLike
@@ -23,7 +23,13 @@ Timeout = Union[float, datetime.timedelta]
 Array = TypeVar("Array", bound=Sized)
 
 BUSY, CLOSED = 1, 2  # results of _codec beside statuses
-_NAMES = {ALL_GATHER: "all_gather", REDUCE_SCATTER: "reduce_scatter", ALL_REDUCE: "all_reduce"}
+_NAMES = {
+    ALL_GATHER: "all_gather",
+    REDUCE_SCATTER: "reduce_scatter",
+    ALL_REDUCE: "all_reduce",
+    BROADCAST: "broadcast",
+    ALL_GATHERV: "all_gatherv",
+}
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ def milliseconds(timeout: Timeout) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _options(
+def options_of(
     algorithm: Optional[str],
     format: Optional[str],
     timeout: Optional[Timeout],
@@ -167,7 +173,7 @@ class Request:
 
 
 class Calls:
-    """What Comm inherits."""
+    """What Comm inherits, with _gathers.py."""
 
     _driver: Any
     _rank: int
@@ -248,7 +254,7 @@ class Calls:
         vendor: Optional[bool] = None,
     ) -> Any:
         """The sum (or another op) of the arrays of all ranks, on all ranks. The result has the shape of send."""
-        options = _options(algorithm, format, timeout, density, latency, vendor, "exact")
+        options = options_of(algorithm, format, timeout, density, latency, vendor, "exact")
         return self._call(ALL_REDUCE, send, recv, op, dtype, options, algorithm, values, vendor)
 
     def all_reduce_start(
@@ -266,7 +272,7 @@ class Calls:
         values: Optional[ValuesLike] = None,
     ) -> Request:
         """all_reduce(), nonblocking: returns at once."""
-        options = _options(algorithm, format, timeout, density, latency, None, "exact")
+        options = options_of(algorithm, format, timeout, density, latency, None, "exact")
         return self._start(ALL_REDUCE, send, recv, op, dtype, options, algorithm, values)
 
     @overload
@@ -340,7 +346,7 @@ class Calls:
     ) -> Any:
         """The sum (or another op) of the arrays of all ranks, of which each rank gets its part: the arrays are cut into
         as many equal parts as there are ranks, along the first dimension. recv is one part long."""
-        options = _options(algorithm, format, timeout, density, latency, vendor, "exact")
+        options = options_of(algorithm, format, timeout, density, latency, vendor, "exact")
         return self._call(REDUCE_SCATTER, send, recv, op, dtype, options, algorithm, values, vendor)
 
     def reduce_scatter_start(
@@ -358,7 +364,7 @@ class Calls:
         values: Optional[ValuesLike] = None,
     ) -> Request:
         """reduce_scatter(), nonblocking: returns at once."""
-        options = _options(algorithm, format, timeout, density, latency, None, "exact")
+        options = options_of(algorithm, format, timeout, density, latency, None, "exact")
         return self._start(REDUCE_SCATTER, send, recv, op, dtype, options, algorithm, values)
 
     @overload
@@ -432,7 +438,7 @@ class Calls:
     ) -> Any:
         """The arrays of all ranks one after the other, by rank, on all ranks. They are joined along the first
         dimension; recv is as long as all of them."""
-        options = _options(algorithm, format, timeout, density, latency, vendor, zeros)
+        options = options_of(algorithm, format, timeout, density, latency, vendor, zeros)
         return self._call(ALL_GATHER, send, recv, "sum", dtype, options, algorithm, values, vendor)
 
     def all_gather_start(
@@ -450,7 +456,7 @@ class Calls:
         zeros: Zeros = "exact",
     ) -> Request:
         """all_gather(), nonblocking: returns at once."""
-        options = _options(algorithm, format, timeout, density, latency, None, zeros)
+        options = options_of(algorithm, format, timeout, density, latency, None, zeros)
         return self._start(ALL_GATHER, send, recv, "sum", dtype, options, algorithm, values)
 
     @staticmethod
@@ -540,7 +546,7 @@ class Calls:
         codec, residual = _values.prepared(values, buffer, dtype, self._on_gpu)
         blocks = self._vendor and (self._permits if vendor is None else vendor)
         status = _codec.comm_call(
-            self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, blocks, codec, residual
+            self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, blocks, codec, residual, None
         )
         if status:
             raise self._refusal(status, self._asked(kind, algorithm, values))
@@ -560,7 +566,7 @@ class Calls:
         buffer, memory, code, result = self._prepared(kind, send, recv, op, dtype)
         codec, residual = _values.prepared(values, buffer, dtype, self._on_gpu)
         flight = _codec.comm_start(
-            self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, False, codec, residual
+            self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, False, codec, residual, None
         )
         if isinstance(flight, int):
             raise self._refusal(flight, self._asked(kind, algorithm, values))

@@ -42,6 +42,7 @@ def comm_call(
     blocks: bool,
     values: Optional[bytes],
     residual: Optional[Memory],
+    extra: Union[int, bytes, None],
     /,
 ) -> int: ...
 def comm_start(
@@ -55,6 +56,7 @@ def comm_start(
     blocks: bool,
     values: Optional[bytes],
     residual: Optional[Memory],
+    extra: Union[int, bytes, None],
     /,
 ) -> Union[Flight, int]: ...
 def comm_wait(flight: Flight, wait: bool, /) -> Optional[int]: ...

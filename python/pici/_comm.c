@@ -26,9 +26,13 @@ enum { BUSY = 1, CLOSED = 2 };
     X(all_gather)                                                                                                      \
     X(reduce_scatter)                                                                                                  \
     X(all_reduce)                                                                                                      \
+    X(broadcast)                                                                                                       \
+    X(all_gatherv)                                                                                                     \
     X(all_gather_start)                                                                                                \
     X(reduce_scatter_start)                                                                                            \
     X(all_reduce_start)                                                                                                \
+    X(broadcast_start)                                                                                                 \
+    X(all_gatherv_start)                                                                                               \
     X(test)                                                                                                            \
     X(wait)                                                                                                            \
     X(wait_for)                                                                                                        \
@@ -66,6 +70,7 @@ struct flight {
     struct totals done;
     PyObject *send, *recv; /* what owns the buffers, until it has ended, */
     PyObject *residual;    /* or NULL */
+    uint64_t *counts;      /* of all_gatherv, with its displs, until it has ended; or NULL */
 };
 
 static const char DRIVER[] = "pici.comm", FLIGHT[] = "pici.request";
@@ -110,6 +115,8 @@ static void land(struct driver *d, struct flight *f, enum pici_status status)
 {
     PyObject *send = f->send, *recv = f->recv, *residual = f->residual;
     f->send = f->recv = f->residual = NULL;
+    PyMem_Free(f->counts);
+    f->counts = NULL;
     f->ended = true;
     f->status = status;
     f->done.calls = 1;
@@ -200,6 +207,8 @@ struct call {
     struct pici_coll_opts opts;
     struct pici_values values;
     PyObject *send_owner, *recv_owner, *residual_owner; /* borrowed; the last may be NULL */
+    int root;                                           /* of broadcast */
+    uint64_t *counts, *displs; /* of all_gatherv: the first is to be freed, and the other is behind it; else NULL */
 };
 
 /* The memory of an ndarray; or that of a tuple (address, bytes, owner), which comm.py makes of tensors. */
@@ -219,10 +228,12 @@ static bool place(struct memory *m, PyObject *o, bool write)
 static bool overlap(const struct call *c, const struct driver *d)
 {
     const uintptr_t s = (uintptr_t)c->send.p, r = (uintptr_t)c->recv.p, rank = (uintptr_t)d->rank;
+    const size_t own = c->displs ? (size_t)c->displs[d->rank] * lib.dtype_width(c->dtype) : 0;
     const bool in_place = c->kind == PICI_ALL_GATHER       ? s == r + rank * c->send.bytes
+                          : c->kind == PICI_ALL_GATHERV    ? s == r + own
                           : c->kind == PICI_REDUCE_SCATTER ? r == s + rank * c->recv.bytes
                                                            : s == r;
-    return !in_place && s < r + c->recv.bytes && r < s + c->send.bytes;
+    return !in_place && c->send.bytes && s < r + c->recv.bytes && r < s + c->send.bytes;
 }
 
 /* The value codec of a call: the bytes of a struct pici_values, or NULL, and its residual, as long as what is sent. */
@@ -251,16 +262,65 @@ static bool read_values(struct call *c, const char *values, Py_ssize_t bytes)
     return true;
 }
 
-/* (driver, kind, send, recv, dtype, op, opts, blocks, values, residual): opts are the bytes of a struct pici_coll_opts,
- * or None; values those of a struct pici_values, or None. */
-static bool read_call(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
+/* Whether send and recv are as long as the call says. */
+static bool fits(const struct call *c, size_t width, const struct driver *d)
+{
+    const size_t ranks = (size_t)d->ranks, one = c->kind == PICI_ALL_GATHER ? c->send.bytes : c->recv.bytes,
+                 all = c->kind == PICI_ALL_GATHER ? c->recv.bytes : c->send.bytes,
+                 times = c->kind == PICI_ALL_REDUCE || c->kind == PICI_BROADCAST ? 1 : ranks;
+    if (c->kind != PICI_ALL_GATHERV)
+        return one % width == 0 && all / times == one && all % times == 0;
+    for (size_t i = 0; i < ranks; i++) {
+        const uint64_t room = c->recv.bytes / width;
+        if (c->counts[i] > room || (c->counts[i] && c->displs[i] > room - c->counts[i]))
+            return false;
+    }
+    return c->recv.bytes % width == 0 && c->send.bytes == c->counts[d->rank] * width;
+}
+
+/* What only some collectives have. extra: of broadcast the root; of all_gatherv the bytes of two arrays of uint64_t one
+ * after the other, the counts and the displs of all ranks, which are copied; else None. */
+static bool read_extra(struct call *c, PyObject *extra, const struct driver *d)
+{
+    if (c->kind == PICI_BROADCAST) {
+        const long root = PyLong_AsLong(extra);
+        if (root == -1 && PyErr_Occurred())
+            return false;
+        c->root = root < 0 || root >= d->ranks ? -1 : (int)root;
+        return true;
+    }
+    if (c->kind != PICI_ALL_GATHERV)
+        return true;
+    const size_t bytes = 2 * (size_t)d->ranks * sizeof *c->counts;
+    char *from;
+    Py_ssize_t given;
+    if (PyBytes_AsStringAndSize(extra, &from, &given))
+        return false;
+    if ((size_t)given != bytes) {
+        PyErr_Format(PyExc_ValueError, "counts: not one for each of %d ranks", d->ranks);
+        return false;
+    }
+    if (!(c->counts = PyMem_Malloc(bytes))) {
+        PyErr_NoMemory();
+        return false;
+    }
+    memcpy(c->counts, from, bytes);
+    c->displs = c->counts + d->ranks;
+    return true;
+}
+
+/* (driver, kind, send, recv, dtype, op, opts, blocks, values, residual, extra): opts are the bytes of a struct
+ * pici_coll_opts, or None; values those of a struct pici_values, or None. c->counts is to be freed, also after a
+ * failure. */
+static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
 {
     static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
     int kind, dtype, op;
     const char *opts, *values;
     Py_ssize_t opts_bytes, values_bytes;
-    if (!PyArg_ParseTuple(args, "OiOOiiz#pz#O", capsule, &kind, &c->send_owner, &c->recv_owner, &dtype, &op, &opts,
-                          &opts_bytes, blocks, &values, &values_bytes, &c->residual_owner))
+    PyObject *extra;
+    if (!PyArg_ParseTuple(args, "OiOOiiz#pz#OO", capsule, &kind, &c->send_owner, &c->recv_owner, &dtype, &op, &opts,
+                          &opts_bytes, blocks, &values, &values_bytes, &c->residual_owner, &extra))
         return false;
     *d = PyCapsule_GetPointer(*capsule, DRIVER);
     if (!*d || !place(&c->send, c->send_owner, false) || !place(&c->recv, c->recv_owner, true))
@@ -271,11 +331,10 @@ static bool read_call(struct call *c, struct driver **d, PyObject **capsule, int
     c->opts = defaults;
     if (opts && opts_bytes == sizeof c->opts)
         memcpy(&c->opts, opts, sizeof c->opts);
-    const size_t width = lib.dtype_width(c->dtype), ranks = (size_t)(*d)->ranks;
-    const size_t one = c->kind == PICI_ALL_GATHER ? c->send.bytes : c->recv.bytes,
-                 all = c->kind == PICI_ALL_GATHER ? c->recv.bytes : c->send.bytes,
-                 times = c->kind == PICI_ALL_REDUCE ? 1 : ranks;
-    if ((opts && opts_bytes != sizeof c->opts) || !width || one % width || all / times != one || all % times) {
+    const size_t width = lib.dtype_width(c->dtype);
+    if (!read_extra(c, extra, *d))
+        return false;
+    if ((opts && opts_bytes != sizeof c->opts) || !width || !fits(c, width, *d)) {
         PyErr_Format(PyExc_ValueError, "send has %zu bytes and recv %zu: these do not fit together", c->send.bytes,
                      c->recv.bytes);
         return false;
@@ -286,8 +345,17 @@ static bool read_call(struct call *c, struct driver **d, PyObject **capsule, int
                         "(of the longer array, this rank's part)");
         return false;
     }
-    c->count = one / width;
+    c->count = (c->kind == PICI_ALL_GATHER || c->kind == PICI_ALL_GATHERV ? c->send.bytes : c->recv.bytes) / width;
     return read_values(c, values, values_bytes);
+}
+
+static bool read_call(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
+{
+    c->counts = c->displs = NULL;
+    if (read_arguments(c, d, capsule, blocks, args))
+        return true;
+    PyMem_Free(c->counts);
+    return false;
 }
 
 static enum pici_status start(const struct call *c, struct pici_comm *comm, struct pici_request **request)
@@ -297,6 +365,10 @@ static enum pici_status start(const struct call *c, struct pici_comm *comm, stru
         return lib.all_gather_start(c->send.p, c->recv.p, c->count, c->dtype, comm, &c->opts, request);
     case PICI_REDUCE_SCATTER:
         return lib.reduce_scatter_start(c->send.p, c->recv.p, c->count, c->dtype, c->op, comm, &c->opts, request);
+    case PICI_BROADCAST: return lib.broadcast_start(c->recv.p, c->count, c->dtype, c->root, comm, &c->opts, request);
+    case PICI_ALL_GATHERV:
+        return lib.all_gatherv_start(c->send.p, c->count, c->recv.p, c->counts, c->displs, c->dtype, comm, &c->opts,
+                                     request);
     default: return lib.all_reduce_start(c->send.p, c->recv.p, c->count, c->dtype, c->op, comm, &c->opts, request);
     }
 }
@@ -308,6 +380,9 @@ static enum pici_status block(const struct call *c, struct pici_comm *comm)
     case PICI_ALL_GATHER: return lib.all_gather(c->send.p, c->recv.p, c->count, c->dtype, comm, &c->opts);
     case PICI_REDUCE_SCATTER:
         return lib.reduce_scatter(c->send.p, c->recv.p, c->count, c->dtype, c->op, comm, &c->opts);
+    case PICI_BROADCAST: return lib.broadcast(c->recv.p, c->count, c->dtype, c->root, comm, &c->opts);
+    case PICI_ALL_GATHERV:
+        return lib.all_gatherv(c->send.p, c->count, c->recv.p, c->counts, c->displs, c->dtype, comm, &c->opts);
     default: return lib.all_reduce(c->send.p, c->recv.p, c->count, c->dtype, c->op, comm, &c->opts);
     }
 }
@@ -344,8 +419,8 @@ static PyObject *comm_new(PyObject *self, PyObject *address)
     return Py_BuildValue("Nii", capsule, d->rank, d->ranks);
 }
 
-/* comm_call(driver, kind, send, recv, dtype, op, opts, blocks, values, residual) -> a status, BUSY or CLOSED. blocks:
- * as a blocking call. If a handler of a signal raises an exception, the communicator is closed. */
+/* comm_call(driver, kind, send, recv, dtype, op, opts, blocks, values, residual, extra) -> a status, BUSY or CLOSED.
+ * blocks: as a blocking call. If a handler of a signal raises an exception, the communicator is closed. */
 static PyObject *comm_call(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -358,8 +433,10 @@ static PyObject *comm_call(PyObject *self, PyObject *args)
     if (!read_call(&c, &d, &capsule, &blocks, args))
         return NULL;
     const int refused = enter(d);
-    if (refused)
+    if (refused) {
+        PyMem_Free(c.counts);
         return PyLong_FromLong(refused);
+    }
     c.opts.stats = &t.stats;
 
     int done = 0, ended = 1;
@@ -376,6 +453,7 @@ static PyObject *comm_call(PyObject *self, PyObject *args)
             (void)lib.wait(&request); /* it has ended with the communicator; this frees it */
         }
     }
+    PyMem_Free(c.counts);
     if (began)
         add(d, &t.stats);
     leave(d);
@@ -404,12 +482,12 @@ static PyObject *comm_start(PyObject *self, PyObject *args)
     if (!read_call(&c, &d, &capsule, &blocks, args))
         return NULL;
     struct flight *f = PyMem_Malloc(sizeof *f);
-    if (!f)
-        return PyErr_NoMemory();
-    *f = (struct flight){.ended = true, .done = none};
-    PyObject *result = PyCapsule_New(f, FLIGHT, flight_free);
+    if (f)
+        *f = (struct flight){.ended = true, .done = none};
+    PyObject *result = f ? PyCapsule_New(f, FLIGHT, flight_free) : PyErr_NoMemory();
     if (!result) {
         PyMem_Free(f);
+        PyMem_Free(c.counts);
         return NULL;
     }
     long s = enter(d);
@@ -428,9 +506,12 @@ static PyObject *comm_start(PyObject *self, PyObject *args)
             Py_IncRef(f->send = c.send_owner);
             Py_IncRef(f->recv = c.recv_owner);
             Py_IncRef(f->residual = c.residual_owner);
+            f->counts = c.counts;
+            c.counts = NULL;
         }
         leave(d);
     }
+    PyMem_Free(c.counts);
     if (!s)
         return result;
     Py_DecRef(result);

@@ -71,14 +71,8 @@ def _positive(name: str, value: Optional[float]) -> float:
     return value
 
 
-def prepared(
-    values: Optional[ValuesLike], send: Buffer, dtype: Optional[DTypeLike], on_gpu: bool
-) -> tuple[Optional[bytes], Optional[Memory]]:
-    """The bytes of a struct pici_values, without its residual, and the residual's memory."""
-    if values is None:
-        return None, None
-    v = values if isinstance(values, Values) else Values(**values)
-    struct = _abi.Values(
+def _struct(v: Values) -> _abi.Values:
+    return _abi.Values(
         codec=_choice("codec", v.codec, _abi.VALUE_CODECS),
         phases=_choice("phases", v.phases, {"both": 0, "reduce": 1, "gather": 2}),
         cast=0 if v.cast is None else _choice("cast", v.cast, {"bf16": 4, "f16": 3, "f32": 1}),
@@ -92,6 +86,21 @@ def prepared(
         nx=_whole("nx", v.nx, 2**32 - 1),
         ny=_whole("ny", v.ny, 2**32 - 1),
     )
+
+
+def check(v: Values) -> None:
+    """ValueError: a parameter makes no sense whatever it is used for."""
+    _struct(v)
+
+
+def prepared(
+    values: Optional[ValuesLike], send: Buffer, dtype: Optional[DTypeLike], on_gpu: bool
+) -> tuple[Optional[bytes], Optional[Memory]]:
+    """The bytes of a struct pici_values, without its residual, and the residual's memory."""
+    if values is None:
+        return None, None
+    v = values if isinstance(values, Values) else Values(**values)
+    struct = _struct(v)
     residual = None
     if v.residual is not None:
         residual = _buffers.written(v.residual, send, send.n, dtype, on_gpu, "residual")

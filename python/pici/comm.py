@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives: all-reduce, reduce-scatter and all-gather of arrays that are mostly zero, among ranks that are threads,
-processes on one or many hosts, or GPUs. Messages are sent as sparse blocks where that takes less time. The result is
-that of a dense run, bit for bit, and the same on all ranks.
+"""Collectives: all-reduce, reduce-scatter, all-gather and broadcast of arrays that are mostly zero, among ranks that
+are threads, processes on one or many hosts, or GPUs. Messages are sent as sparse blocks where that takes less time. The
+result is that of a dense run, bit for bit, and the same on all ranks.
 
     comms = pici.Comm.threads(4)            # one for each of 4 threads
     comm = pici.Comm.rendezvous()           # among processes, which pici-run starts, or you with variables set
@@ -19,7 +19,8 @@ Arrays: those of help(pici.codec), in the host's memory; over NCCL those in the 
 is made if it is not row-major. The array that is received into, recv, is written in place; it must be row-major, of the
 same dtype, and of the right length. Its shape does not matter. Without recv the result is a new array: a tensor of
 torch if a tensor was sent, else an ndarray. In place: for all_reduce recv is send; for reduce_scatter recv is this
-rank's part of send; for all_gather send is this rank's part of recv.
+rank's part of send; for all_gather and all_gatherv send is this rank's part of recv. broadcast writes its array in
+place. Contributions to all_gatherv may differ in length.
 Complex numbers are summed and gathered, and have no minimum and maximum; bool has these (and, or), and no sum.
 
 Options of the calls, which are the same on all ranks but for timeout and format:
@@ -34,7 +35,8 @@ Options of the calls, which are the same on all ranks but for timeout and format
                cannot be interrupted
     values     a value codec, which rounds the elements of messages: a Values, or a dict of its parameters, such as
                {"codec": "qsgd", "bits": 4, "residual": lost}; None: results are exact
-    zeros      of all_gather: "value" gathers -0.0 as +0.0, for less traffic; "exact" keeps all bits
+    zeros      of all_gather, all_gatherv and broadcast: "value" takes -0.0 for +0.0, for less traffic; "exact" keeps
+               all bits
 
 Threads: a communicator is driven by one thread at a time. A call while another thread is in one raises BusyError. The
 GIL is released while the library works.
@@ -58,7 +60,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional, TypeVar, Union
 
 from . import _abi, _codec, _transports
-from ._calls import BUSY, CLOSED, Calls, Request, Stats, Timeout, choice, milliseconds, number, stats_of, whole
+from ._calls import BUSY, CLOSED, Request, Stats, Timeout, choice, milliseconds, number, stats_of, whole
+from ._gathers import Gathers
 from .errors import BrokenError, make
 
 __all__ = ["Comm", "Request", "Stats"]
@@ -99,7 +102,7 @@ def _interruptible(make_it: Callable[[], T]) -> T:
     return made[0]
 
 
-class Comm(Calls):
+class Comm(Gathers):
     """A communicator: this rank's end of a group of ranks. Made by threads(), sockets(), rendezvous(), mpi() or nccl().
     help(pici.comm) says how to use it. close() it, or use it in a with block, when all ranks are done: to peers that
     still wait for it a rank that closes is gone."""

@@ -115,7 +115,8 @@ class Abi(unittest.TestCase):
         self.assertEqual(_abi.ZEROS, {"exact": 0, "value": 1})
         self.assertEqual({key[5:].lower(): value for key, value in self.constants("pici_op").items()}, _abi.OPS)
         kinds = {"PICI_ALL_GATHER": _abi.ALL_GATHER, "PICI_REDUCE_SCATTER": _abi.REDUCE_SCATTER}
-        self.assertEqual(self.constants("pici_collective"), {**kinds, "PICI_ALL_REDUCE": _abi.ALL_REDUCE})
+        kinds |= {"PICI_ALL_REDUCE": _abi.ALL_REDUCE, "PICI_BROADCAST": _abi.BROADCAST}
+        self.assertEqual(self.constants("pici_collective"), {**kinds, "PICI_ALL_GATHERV": _abi.ALL_GATHERV})
         algorithms = {key[10:].lower(): value for key, value in self.constants("pici_algorithm").items()}
         self.assertEqual({name.replace("-", "_"): value for name, value in _abi.ALGORITHMS.items()}, algorithms)
         selections = {key[12:].lower(): value for key, value in self.constants("pici_select").items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Deltas of files and of dicts of arrays, also beside picitool if PICITOOL names it."""
+"""Deltas of files and of dicts of arrays, also compared with picitool's if PICITOOL names it."""
 import fcntl
 import json
 import os
@@ -191,7 +191,7 @@ class Files(Deltas):
             pici.diff_files(self.dir / "bad.safetensors", new, self.dir / "x")
         self.no_rest("0.safetensors", "1.safetensors", "2.safetensors", "d.pici", "bad.safetensors")
 
-    @unittest.skipUnless(os.environ.get("PICITOOL"), "deltas beside picitool: PICITOOL is not set")
+    @unittest.skipUnless(os.environ.get("PICITOOL"), "deltas compared with picitool's: PICITOOL is not set")
     def test_picitool(self):
         tool = os.environ["PICITOOL"]
         old, new = self.files(0), self.files(1)
@@ -330,7 +330,7 @@ class Logs(Deltas):
         creating.join()
         self.same(pici.DeltaLog(folder).load()[0], self.arrays(0))
 
-    @unittest.skipUnless(os.environ.get("PICITOOL"), "logs of deltas beside picitool: PICITOOL is not set")
+    @unittest.skipUnless(os.environ.get("PICITOOL"), "logs of deltas compared with picitool's: PICITOOL is not set")
     def test_picitool(self):
         self.log(3)
         tool = [os.environ["PICITOOL"], "log"]

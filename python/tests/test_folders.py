@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checkpoints in shards, also beside picitool if PICITOOL names it."""
+"""Checkpoints in shards, also compared with picitool's if PICITOOL names it."""
 import json
 import os
 import subprocess
@@ -189,7 +189,7 @@ class Folders(unittest.TestCase):
         self.assertEqual(files(self.made), {"notes": b"1"})
         self.no_rest("old", "new", "made")
 
-    @unittest.skipUnless(os.environ.get("PICITOOL"), "no picitool beside which to test")
+    @unittest.skipUnless(os.environ.get("PICITOOL"), "folders compared with picitool's: PICITOOL is not set")
     def test_beside_picitool(self):
         def picitool(*args):
             own = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}  # it has the sanitizer's runtime already

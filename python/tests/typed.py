@@ -102,10 +102,15 @@ with comms[0] as comm:
     assert_type(comm.reduce_scatter(x, timeout=datetime.timedelta(seconds=5)), Elements)
     assert_type(comm.all_gather(x, zeros="value"), Elements)
     assert_type(comm.all_gather(x, room), bytearray)
+    assert_type(comm.broadcast(room, 0, zeros="value"), bytearray)
+    assert_type(comm.all_gatherv(x, [3, 0]), Elements)
+    assert_type(comm.all_gatherv(x, [3, 0], room, [0, 3], timeout=3.0), bytearray)
     requests = [
         comm.all_reduce_start(x),
         comm.reduce_scatter_start(x, op="avg"),
         comm.all_gather_start(x, zeros="exact"),
+        comm.broadcast_start(x, root=1),
+        comm.all_gatherv_start(x, [3, 0]),
     ]
     assert_type(requests, list[pici.Request])
     assert_type((requests[0].test(), requests[0].done), tuple[bool, bool])
@@ -133,4 +138,5 @@ pici.compress(x, zeros="none")  # type: ignore[call-overload]
 pici.load(5)  # type: ignore[call-overload]
 comms[0].all_reduce(x, op="prod")  # type: ignore[call-overload]
 comms[0].all_gather(x, op="sum")  # type: ignore[call-overload]
+comms[0].all_gatherv(x)  # type: ignore[call-overload]
 pici.topk(x, select="all")  # type: ignore[call-overload]

@@ -340,6 +340,26 @@ PICI_DEV uint64_t add_f64(uint64_t a, uint64_t b)
     return a;
 }
 
+PICI_DEV uint32_t mul_f32(uint32_t a, uint32_t b)
+{
+    float x, y;
+    memcpy(&x, &a, 4);
+    memcpy(&y, &b, 4);
+    x *= y;
+    memcpy(&a, &x, 4);
+    return a;
+}
+
+PICI_DEV uint64_t mul_f64(uint64_t a, uint64_t b)
+{
+    double x, y;
+    memcpy(&x, &a, 8);
+    memcpy(&y, &b, 8);
+    x *= y;
+    memcpy(&a, &x, 8);
+    return a;
+}
+
 PICI_DEV uint32_t div_f32(uint32_t a, uint32_t b)
 {
     float x, y;
@@ -358,6 +378,56 @@ PICI_DEV uint64_t div_f64(uint64_t a, uint64_t b)
     x /= y;
     memcpy(&a, &x, 8);
     return a;
+}
+
+PICI_DEV uint64_t f64_of_f32(uint32_t a)
+{
+    float x;
+    memcpy(&x, &a, 4);
+    const double wide = (double)x;
+    uint64_t bits;
+    memcpy(&bits, &wide, 8);
+    return bits;
+}
+
+PICI_DEV uint32_t f32_of_f64(uint64_t a)
+{
+    double x;
+    memcpy(&x, &a, 8);
+    const float narrow = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &narrow, 4);
+    return bits;
+}
+
+PICI_DEV uint32_t f32_of_int(int32_t v)
+{
+    const float x = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+
+PICI_DEV uint64_t f64_of_int(int32_t v)
+{
+    const double x = v;
+    uint64_t bits;
+    memcpy(&bits, &x, 8);
+    return bits;
+}
+
+PICI_DEV int32_t int_of_f32(uint32_t a)
+{
+    float x;
+    memcpy(&x, &a, 4);
+    return (int32_t)x;
+}
+
+PICI_DEV int32_t int_of_f64(uint64_t a)
+{
+    double x;
+    memcpy(&x, &a, 8);
+    return (int32_t)x;
 }
 
 } // namespace hw

@@ -52,22 +52,6 @@ static bool no_memory(struct parser *p)
     return pici_parse_fail(p->err, 0, "out of memory for the index");
 }
 
-/* Takes the next token, which must be of that type. */
-static bool next(struct parser *p, enum json_type type, const char *what, struct json_token *t)
-{
-    *t = pici_json_next(&p->json);
-    if (t->type == type)
-        return true;
-    return t->type == JSON_ERROR ? false : pici_parse_fail(p->err, t->start, "%s", what);
-}
-
-static bool is(const struct parser *p, struct json_token t, const char *word)
-{
-    char text[96]; /* fits every word, even if all of it is written as \uXXXX */
-    return t.len <= sizeof text && pici_json_string(&p->json, t, text) == strlen(word) &&
-           memcmp(text, word, strlen(word)) == 0;
-}
-
 /* Skips the value that begins with t. */
 static bool skip_from(struct parser *p, struct json_token t)
 {
@@ -100,7 +84,7 @@ static const char *keep(struct parser *p, struct json_token t, size_t *len)
 static bool parse_metadata(struct parser *p)
 {
     struct json_token t;
-    if (!next(p, JSON_OBJECT, "'metadata' is not an object", &t))
+    if (!pici_json_expect(&p->json, JSON_OBJECT, "'metadata' is not an object", &t))
         return false;
     for (;;) {
         t = pici_json_next(&p->json);
@@ -108,7 +92,7 @@ static bool parse_metadata(struct parser *p)
             return true;
         if (t.type == JSON_ERROR)
             return false;
-        if (!is(p, t, "total_size")) {
+        if (!pici_json_is(&p->json, t, "total_size")) {
             if (!skip(p))
                 return false;
             continue;
@@ -125,7 +109,7 @@ static bool parse_entry(struct parser *p, struct json_token key)
     struct json_token t;
     const char *why;
     char shown[64];
-    if (!next(p, JSON_STRING, "a tensor's file in 'weight_map' is not a string", &t))
+    if (!pici_json_expect(&p->json, JSON_STRING, "a tensor's file in 'weight_map' is not a string", &t))
         return false;
     if (p->count == p->room) {
         const size_t room = p->room ? 2 * p->room : 64;
@@ -150,7 +134,7 @@ static bool parse_entry(struct parser *p, struct json_token key)
 static bool parse_map(struct parser *p)
 {
     struct json_token t;
-    if (!next(p, JSON_OBJECT, "'weight_map' is not an object", &t))
+    if (!pici_json_expect(&p->json, JSON_OBJECT, "'weight_map' is not an object", &t))
         return false;
     p->has_map = true;
     for (;;) {
@@ -166,7 +150,7 @@ static bool parse_index(struct parser *p)
 {
     struct json_token t;
     bool has_metadata = false;
-    if (!next(p, JSON_OBJECT, "the index is not a JSON object", &t))
+    if (!pici_json_expect(&p->json, JSON_OBJECT, "the index is not a JSON object", &t))
         return false;
     for (;;) {
         t = pici_json_next(&p->json);
@@ -174,14 +158,14 @@ static bool parse_index(struct parser *p)
             return false;
         if (t.type == JSON_OBJECT_END)
             break;
-        const bool map = is(p, t, "weight_map"), metadata = is(p, t, "metadata");
+        const bool map = pici_json_is(&p->json, t, "weight_map"), metadata = pici_json_is(&p->json, t, "metadata");
         if ((map && p->has_map) || (metadata && has_metadata))
             return pici_parse_fail(p->err, t.start - 1, "duplicate key '%s'", map ? "weight_map" : "metadata");
         has_metadata = has_metadata || metadata;
         if (!(map ? parse_map(p) : metadata ? parse_metadata(p) : skip(p)))
             return false;
     }
-    if (!next(p, JSON_END, "", &t))
+    if (!pici_json_expect(&p->json, JSON_END, "", &t))
         return false;
     return p->count ||
            pici_parse_fail(p->err, 0, p->has_map ? "'weight_map' is empty" : "an index without 'weight_map'");

@@ -20,7 +20,8 @@ enum { /* pixels */
 
 enum { LIGHT_FROM = 620 }; /* level of a ground on which dark text is read better */
 
-unsigned chart_level(double gain)
+/* The level of a speedup on the heat scale: its logarithm, 0 for 1 and less, HEAT_TOP for 64 and more. */
+static unsigned level_of(double gain)
 {
     const double level = gain > 1 ? log2(gain) / (SCALE - 1) * HEAT_TOP : 0;
     return level > HEAT_TOP ? HEAT_TOP : (unsigned)level;
@@ -48,7 +49,7 @@ void chart_table_size(const struct chart_table *t, unsigned *width, unsigned *he
 
 static void put_cell(struct canvas *c, unsigned x, unsigned y, double gain, const char *text)
 {
-    const unsigned level = chart_level(gain);
+    const unsigned level = level_of(gain);
     c->rect(c, x, y, CELL_WIDE - 1, CELL_HIGH - 1, level);
     c->text(c, x + CELL_WIDE / 2, y + TEXT_DOWN, text, ANCHOR_MIDDLE, level < LIGHT_FROM ? HEAT_TOP : 0);
 }

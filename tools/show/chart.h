@@ -27,9 +27,6 @@ struct chart_lines {
     const double *seconds[CHART_LINES]; /* [points]; < 0: none */
 };
 
-/* The level of a speedup on the heat scale: its logarithm, 0 for 1 and less, HEAT_TOP for 64 and more. */
-unsigned chart_level(double gain);
-
 /* "4.3M": a speedup in at most four characters, and the letter. */
 void chart_cell_text(char text[CHART_LABEL], double gain, char letter);
 

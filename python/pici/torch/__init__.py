@@ -10,6 +10,10 @@ The largest 1% of the gradients, with error feedback:
     state = pici.torch.TopKState(density=0.01)
     ddp.register_comm_hook(state, pici.torch.topk_hook)
 
+Gradients of 8 bits, with error feedback:
+
+    ddp.register_comm_hook(pici.torch.QuantizeState(bits=8), pici.torch.quantize_hook)
+
 FSDP2 (torch.distributed.fsdp.fully_shard):
 
     pici.torch.fully_shard(model)
@@ -43,8 +47,9 @@ if not _dist.is_available():
 from . import _backend  # noqa: E402
 from ._fsdp import fully_shard  # noqa: E402
 from ._hooks import State, all_reduce_hook  # noqa: E402
+from ._quantize import QuantizeState, quantize_hook  # noqa: E402
 from ._topk import TopKState, topk_hook  # noqa: E402
 
 _backend.register()
 
-__all__ = ["all_reduce_hook", "State", "topk_hook", "TopKState", "fully_shard"]
+__all__ = ["all_reduce_hook", "State", "topk_hook", "TopKState", "quantize_hook", "QuantizeState", "fully_shard"]

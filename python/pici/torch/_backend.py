@@ -8,10 +8,12 @@ torch 2.15 finds the backend by itself where pici is installed. torch 2.14 needs
 torch cannot have a backend written in Python: there pici.torch.all_reduce_hook does the same for the gradients of DDP.
 
 Which calls are pici's: all_reduce, all_gather_into_tensor (all_gather_single) and reduce_scatter_tensor
-(reduce_scatter_single), coalesced ones too, of strided tensors with at least PICI_TORCH_MIN_BYTES bytes together
-(65536; of all_gather_into_tensor it is the output that counts), of dtypes that the library has, with SUM, AVG, MIN or
-MAX. All other calls, sparse tensors too, are made by an inner ProcessGroupGloo. The choice depends on the operation,
-the dtypes and the sizes only, which are the same on all ranks. A rank whose tensor is not contiguous works on a copy.
+(reduce_scatter_single), coalesced ones too, all_gather and broadcast, of strided tensors with at least
+PICI_TORCH_MIN_BYTES bytes together (65536; of all_gather_into_tensor and all_gather it is the output that counts), of
+dtypes that the library has, with SUM, AVG, MIN or MAX. An all_gather of tensors of different sizes, which gloo does not
+have, is pici's however small it is. All other calls, sparse tensors too, are made by an inner ProcessGroupGloo. The
+choice depends on the operation, the dtypes and the sizes only, which are the same on all ranks. A rank whose tensor is
+not contiguous works on a copy.
 
 Results are the library's: sums are added in the order of its algorithm, are the same bits on all ranks, and never hold
 -0.0. An AVG of integers is rounded toward zero.
@@ -295,13 +297,15 @@ class PiciBackend(Base):
 
     def _ours(self, tensors: list[torch.Tensor]) -> bool:
         """Whether the call may be pici's, by the tensors that hold all of its elements. A sparse tensor has no size in
-        bytes, so its layout is looked at first."""
-        size = 0
+        bytes, so that is looked at first."""
+        return self._takes(tensors) and sum(tensor.nbytes for tensor in tensors) >= self._least
+
+    def _takes(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether pici can work on such tensors, of any size."""
         for tensor in tensors:
             if tensor.layout is not torch.strided or tensor.dtype not in _DTYPES or tensor.device.type != "cpu":
                 return False
-            size += tensor.nbytes
-        return size >= self._least and self._communicator is not None and bool(tensors)
+        return self._communicator is not None and bool(tensors)
 
     def _start(self, name: str, run: Callable[[Comm], list[torch.Tensor]]) -> Work:
         """Queue a call; run(comm) makes it on the communicator's thread, and returns the result tensors."""
@@ -359,6 +363,46 @@ class PiciBackend(Base):
             return _written(output, whole)
 
         return self._start(call, lambda comm: [run(comm, *pair) for pair in zip(outputs, inputs)])
+
+    def _ragged(self, outputs: list[torch.Tensor], input: torch.Tensor) -> bool:
+        """Whether an all_gather into these tensors, of each rank's size, may be pici's."""
+        dtype, uneven = input.dtype, any(x.numel() != outputs[0].numel() for x in outputs)
+        if any(x.dtype is not dtype for x in outputs) or not (self._ours(outputs) or uneven and self._takes(outputs)):
+            return False
+        return outputs[self.rank()].numel() == input.numel() and self._takes([input])
+
+    def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], options: Any = None) -> Any:
+        self._sequence += 1
+        options = options or _c10d.AllgatherOptions()
+        if [len(x) for x in outputs] != [self.size()] or len(inputs) != 1 or not self._ragged(outputs[0], inputs[0]):
+            return self._gloo.allgather(outputs, inputs, options)
+        timeout, tensors, input = self._timeout_of(options), outputs[0], inputs[0]
+        counts = [x.numel() for x in tensors]
+
+        def run(comm: Comm) -> list[torch.Tensor]:
+            whole = torch.empty(sum(counts), dtype=input.dtype)
+            comm.all_gatherv(_memory(input), counts, whole, timeout=timeout)
+            with torch.no_grad():
+                for x, part in zip(tensors, whole.split(counts)):
+                    with torch.inference_mode(x.is_inference()):
+                        x.copy_(part.view(x.shape))
+            return tensors
+
+        return self._start("all_gather", run)
+
+    def broadcast(self, tensors: list[torch.Tensor], options: Any = None) -> Any:
+        self._sequence += 1
+        options = options or _c10d.BroadcastOptions()
+        if len(tensors) != 1 or not self._ours(tensors):
+            return self._gloo.broadcast(tensors, options)
+        timeout, tensor, root = self._timeout_of(options), tensors[0], int(options.rootRank)
+
+        def run(comm: Comm) -> list[torch.Tensor]:
+            memory = _memory(tensor)
+            comm.broadcast(memory, root, timeout=timeout)
+            return [tensor if comm.rank == root else _written(tensor, memory)]
+
+        return self._start("broadcast", run)
 
     def _scatter(self, call: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any) -> Any:
         self._sequence += 1
@@ -443,8 +487,7 @@ def _forwarded(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    "broadcast allreduce_sparse reduce allgather allgather_coalesced gather scatter reduce_scatter all_to_all_single "
-    "alltoall"
+    "allreduce_sparse reduce allgather_coalesced gather scatter reduce_scatter all_to_all_single " "alltoall"
 ).split():
     setattr(PiciBackend, _name, _forwarded(_name))
 

@@ -4,13 +4,14 @@
 DDP refuses hooks whose annotations are strings, so this module does not import annotations from __future__."""
 import warnings
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
 from torch.futures import Future
 
 from .._calls import Op, Timeout, milliseconds
+from .._values import Values
 from ..comm import Comm
 from . import _cuda
 from ._group import communicator, native, resolved
@@ -24,6 +25,14 @@ _COMPLEX = {torch.complex64, torch.complex128}
 def flat(x: torch.Tensor) -> torch.Tensor:
     """The elements of a contiguous tensor, one-dimensional; complex numbers as pairs."""
     return (torch.view_as_real(x) if x.is_complex() else x).view(-1)
+
+
+class Prepared(NamedTuple):
+    """How the gradients of a bucket are to be averaged."""
+
+    selected: Optional[Selected] = None  #: what a selection left of them
+    values: Optional[Values] = None  #: the codec of messages
+    finish: Optional[Callable[[], None]] = None  #: called after the average, if there is one
 
 
 class State:
@@ -73,7 +82,8 @@ class State:
 
     def stats(self) -> dict[str, float]:
         """Sums over all calls of this rank so far: calls, wire_bytes (sent), dense_bytes (what dense messages would
-        have been), select_s, encode_s, decode_s, wait_s (seconds), density (the share of elements that top-k left)."""
+        have been), select_s, encode_s, decode_s, wait_s (seconds), density (the share of elements that top-k left),
+        events (how often an element was rounded), lost (the sum of the squares of what was rounded off)."""
         return self._stats.as_dict()
 
     def _ours(self, x: torch.Tensor) -> bool:
@@ -86,7 +96,7 @@ class State:
         )
 
     def _average(
-        self, group: dist.ProcessGroup, buffer: torch.Tensor, prepare: Optional[Callable[[], Selected]] = None
+        self, group: dist.ProcessGroup, buffer: torch.Tensor, prepare: Optional[Callable[[], Prepared]] = None
     ) -> Future[torch.Tensor]:
         """Average a bucket among the ranks, in place. prepare: called before, in the thread of the communicator."""
         if not self._ours(buffer):
@@ -104,15 +114,19 @@ class State:
 
         def call(comm: Comm) -> torch.Tensor:
             try:
-                selected = prepare() if prepare else None
+                prepared = prepare() if prepare else Prepared()
+                if prepared.values is not None:
+                    options["values"] = prepared.values
+                comm.all_reduce(elements, elements, op, **options)
+                if prepared.finish:
+                    prepared.finish()
             except BaseException:
                 comm.close()  # or the other ranks would wait for this one
                 raise
-            comm.all_reduce(elements, elements, op, **options)
             for stats in (self._stats, c.stats):
                 stats.add_call(comm.stats)
-                if selected:
-                    stats.add_selection(selected)
+                if prepared.selected:
+                    stats.add_selection(prepared.selected)
             return buffer
 
         return native(_cuda.submit(c, call, buffer) if on_gpu else c.submit(call))

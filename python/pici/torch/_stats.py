@@ -29,6 +29,8 @@ class Stats:
         self.wait_s = 0.0
         self.elements = 0  # that top-k selected from
         self.nonzeros = 0  # that were left
+        self.events = 0  # how often an element was rounded
+        self.lost = 0.0  # the squares of what was rounded off
 
     def add_call(self, stats: Any) -> None:
         """Add a call of a pici.Comm, by the statistics that it left."""
@@ -38,6 +40,8 @@ class Stats:
         self.encode_s += stats.encode_s
         self.decode_s += stats.decode_s
         self.wait_s += stats.wait_s
+        self.events += stats.events
+        self.lost += stats.lost
 
     def add_selection(self, selected: Selected) -> None:
         self.elements += selected.elements

@@ -186,6 +186,27 @@ def broadcast(rank, size):
     x = torch.full((LARGE,), float(rank))
     dist.broadcast(x, src=size - 1)
     same(x, float(size - 1))
+    assert made() == ["broadcast"]
+    for root in range(size):
+        x = sparse_values(rank)
+        x[0] = -0.0  # every bit is kept
+        dist.broadcast(x, src=root)
+        wanted = sparse_values(root)
+        wanted[0] = -0.0
+        assert torch.equal(x.view(torch.int32), wanted.view(torch.int32))
+    strided = sparse_values(rank).reshape(120, 256).t()
+    leaf = sparse_values(rank).requires_grad_()
+    works = [dist.broadcast(x, src=0, async_op=True) for x in (strided, leaf)]
+    for work in works:
+        work.wait()
+    same(strided, sparse_values(0).reshape(120, 256).t())
+    same(leaf.detach(), sparse_values(0))
+    assert made() == (size + 2) * ["broadcast"]
+    small, mask = torch.full((5,), float(rank)), torch.full((LARGE * 4,), rank == 0)
+    dist.broadcast(small, src=0)
+    dist.broadcast(mask, src=0)
+    same(small, 0.0)
+    assert mask.all() and made() == []
 
 
 def all_gather(rank, size):
@@ -193,6 +214,30 @@ def all_gather(rank, size):
     dist.all_gather(parts, sparse_values(rank))
     for r, part in enumerate(parts):
         same(part, sparse_values(r))
+    work = dist.all_gather([parts[0].view(120, 256), *parts[1:]], sparse_values(rank) + 1, async_op=True)
+    work.wait()
+    for r, part in enumerate(parts):
+        same(part, sparse_values(r) + 1)
+    assert made() == 2 * ["all_gather"]
+    small = [torch.empty(3) for _ in range(size)]
+    dist.all_gather(small, torch.full((3,), float(rank)))
+    for r, part in enumerate(small):
+        same(part, float(r))
+    assert made() == []
+
+
+def all_gather_of_different_sizes(rank, size):
+    """Some have nothing; small ones too, since gloo has no such calls."""
+    for n in (LARGE, 3):
+        parts = [torch.empty(r * n).t() for r in range(size)]
+        dist.all_gather(parts, sparse_values(rank, rank * n))
+        for r, part in enumerate(parts):
+            same(part, sparse_values(r, r * n))
+        rows = [torch.empty(4, r + 1, dtype=torch.bfloat16).t() for r in range(size)]  # strided
+        dist.all_gather(rows, torch.full((rank + 1, 4), float(rank), dtype=torch.bfloat16))
+        for r, part in enumerate(rows):
+            same(part, float(r))
+    assert made() == (4 if size > 1 else 0) * ["all_gather"]
 
 
 def all_gather_into_tensor(rank, size):
@@ -390,9 +435,9 @@ def work_by_itself(rank, size):
 OPERATIONS = [
     all_reduce, all_reduce_async, all_reduce_ops, all_reduce_small, all_reduce_product, all_reduce_complex,
     all_reduce_sparse, all_reduce_strided, all_reduce_of_autograd, coalesced, broadcast, all_gather,
-    all_gather_into_tensor, reduce_scatter_tensor, rooted, objects, barrier, monitored_barrier, send_recv,
-    receive_from_any, batch_isend_irecv, all_to_all, new_group, split_group, functional_collectives, sequence_numbers,
-    work_by_itself,
+    all_gather_of_different_sizes, all_gather_into_tensor, reduce_scatter_tensor, rooted, objects, barrier,
+    monitored_barrier, send_recv, receive_from_any, batch_isend_irecv, all_to_all, new_group, split_group,
+    functional_collectives, sequence_numbers, work_by_itself,
 ]  # fmt: skip
 
 

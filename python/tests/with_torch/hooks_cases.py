@@ -431,13 +431,18 @@ def without_feedback(rank, size):
     assert state.state_dict(ddp)["errors"] == {}
 
 
-def unused(rank, size, everywhere):
+def unused(rank, size, everywhere, quantize=False):
     """A parameter without a gradient, on all ranks or on one: what is kept of it stays, and comes later."""
     begin()
-    state = pici.torch.TopKState(density=0.01, start_iter=0, min_numel=0)
+    state, hook = pici.torch.TopKState(density=0.01, start_iter=0, min_numel=0), pici.torch.topk_hook
+    if quantize:  # not of sums, since this rank keeps what sums of others' gradients lose
+        state, hook = (
+            pici.torch.QuantizeState(bits=4, start_iter=0, opts={"algorithm": "split"}),
+            pici.torch.quantize_hook,
+        )
     shapes = [(500,), (700,)]
     ddp = DistributedDataParallel(Weighted(*shapes), find_unused_parameters=True)
-    ddp.register_comm_hook(state, pici.torch.topk_hook)
+    ddp.register_comm_hook(state, hook)
 
     def step(use, n):
         xs = normal(rank, *shapes, step=n)
@@ -475,24 +480,31 @@ def warmup(rank, size):
     assert seen == 2 * [1.0] + 2 * [0.25] + 2 * [0.0625] + 2 * [0.015625] + 4 * [0.01], seen
 
 
-def resumes(rank, size, how, options):
+def lossy(kind):
+    """A state that loses much, and its hook."""
+    if kind == "quantize":
+        return pici.torch.QuantizeState(bits=4, start_iter=1), pici.torch.quantize_hook
+    bits = 4 if kind == "topk of 4 bits" else None
+    return pici.torch.TopKState(density=0.25, start_iter=1, min_numel=10, bits=bits), pici.torch.topk_hook
+
+
+def resumes(rank, size, kind, how, options):
     """A run that was saved and resumed ends with the bits of one that was not."""
     begin()
 
     def make():
         model = net()
         ddp = DistributedDataParallel(model, bucket_cap_mb=0.005, **options)
-        state = pici.torch.TopKState(density=0.25, start_iter=1, min_numel=10)
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-        return model, ddp, state, optimizer
+        return model, ddp, optimizer, *lossy(kind)
 
-    model, ddp, state, optimizer = make()
-    ddp.register_comm_hook(state, pici.torch.topk_hook)
+    model, ddp, optimizer, state, hook = make()
+    ddp.register_comm_hook(state, hook)
     train(ddp, optimizer, rank, range(4))
     if how == "dict":
         saved = state.state_dict(ddp)
         assert sorted(saved) == ["errors", "iter"] and saved["iter"] == 4
-        assert "embedding.weight" in saved["errors"] and "scale" not in saved["errors"]
+        assert "embedding.weight" in saved["errors"] and ("scale" in saved["errors"]) == (kind != "topk")
         file = io.BytesIO()
         torch.save(saved, file)
         copied = torch.load(io.BytesIO(file.getvalue()))  # of tensors and numbers, so it needs no pickle of ours
@@ -505,7 +517,7 @@ def resumes(rank, size, how, options):
     if how == "dict":  # what was saved is a copy
         assert {name: e.abs().sum().item() for name, e in saved["errors"].items()} == errors
 
-    model, ddp, state, optimizer = make()
+    model, ddp, optimizer, state, hook = make()
     if how == "dict":
         state.load_state_dict(copied, ddp)
     else:
@@ -513,7 +525,7 @@ def resumes(rank, size, how, options):
         assert state.process_group is None and state.iter == 4
     model.load_state_dict(weights)
     optimizer.load_state_dict(moments)
-    ddp.register_comm_hook(state, pici.torch.topk_hook)
+    ddp.register_comm_hook(state, hook)
     train(ddp, optimizer, rank, range(4, 8))
     assert bits(model) == wanted
     train(ddp, optimizer, rank, range(8, 9))
@@ -548,6 +560,117 @@ def raises(kind, words, function, *args):
         raise AssertionError(f"no {kind.__name__}: {words}")
 
 
+# ---- value codecs
+
+
+def codecs():
+    """Hooks whose messages are rounded, from the second iteration on."""
+    quantized = [{"bits": 2}, {"bits": 8}, {"values": {"codec": "cast", "cast": "f16"}}]
+    quantized += [{"values": pici.Values("qsgd", bits=4, bucket=64, seed=2**64 - 1)}]
+    for asked in quantized:
+        yield pici.torch.QuantizeState(start_iter=1, **asked), pici.torch.quantize_hook
+    for selection in ("tensor", "bucket"):
+        state = pici.torch.TopKState(density=0.1, start_iter=1, min_numel=50, selection=selection, bits=2)
+        yield state, pici.torch.topk_hook
+
+
+def rounds_and_conserves(rank, size, options):
+    """All ranks have the same gradients, and what was sent, and what is kept, are all gradients of a parameter."""
+    begin()
+    small_buckets()
+    shapes = [(60, 70), (300,), (40,), (2000,), (3, 5)]
+    for state, hook in codecs():
+        sent, made = [[torch.zeros(s, dtype=torch.float64) for s in shapes] for _ in range(2)]
+        ddp = None
+        for step in range(8):
+            xs = normal(rank, *shapes, step=step)
+            found, ddp = averaged(hook, state, xs, ddp, bucket_cap_mb=0.01, **options)
+            for i, (f, x) in enumerate(zip(found, xs)):
+                others = [torch.zeros_like(f) for _ in range(size)]
+                dist.all_gather(others, f)
+                same(others, size * [f])
+                sent[i] += f
+                made[i] += x
+            exact = [sum(parts) / size for parts in zip(*(normal(r, *shapes, step=step) for r in range(size)))]
+            rounded = any(not torch.allclose(f, e, rtol=1e-5, atol=1e-6) for f, e in zip(found, exact))
+            assert rounded == (step > 0), (step, state.values)
+        errors = state.state_dict(ddp)["errors"]
+        assert sorted(errors) == [f"w.{i}" for i in range(5)], list(errors)
+        for i in range(5):
+            mean = made[i] - errors[f"w.{i}"].double().reshape(shapes[i])
+            dist.all_reduce(mean)
+            worst = (sent[i] - mean / size).abs().max().item()
+            assert worst < 2e-5, (i, worst, state.values)
+            assert errors[f"w.{i}"].count_nonzero() > 0
+        stats = state.stats()
+        assert stats["events"] > 0 and 0 < stats["lost"] < float("inf"), stats
+
+
+def quantized_dtypes(rank, size, dtype, close):
+    """Conserved in other dtypes, as closely as their sums are; float16 is kept divided by the number of ranks."""
+    begin()
+    shapes = [(60, 70), (300,)]
+    state = pici.torch.QuantizeState(bits=4, start_iter=0)
+    sent, made = [[torch.zeros(s, dtype=torch.float64) for s in shapes] for _ in range(2)]
+    ddp = None
+    for step in range(5):
+        xs = normal(rank, *shapes, step=step, dtype=dtype)
+        found, ddp = averaged(pici.torch.quantize_hook, state, xs, ddp)
+        for i, (f, x) in enumerate(zip(found, xs)):
+            assert f.dtype == dtype
+            sent[i] += f
+            made[i] += x
+    for i, error in enumerate(state.state_dict(ddp)["errors"].values()):
+        assert error.dtype == dtype and error.count_nonzero() > 0
+        left = made[i] - (size if dtype == torch.float16 else 1) * error.double().view(shapes[i])
+        dist.all_reduce(left)
+        worst = (sent[i] - left / size).abs().max().item()
+        assert worst < close, worst
+
+
+def sends_less(rank, size):
+    """A fourth, an eighth and a half of the bytes."""
+    begin()
+    for asked, share in (({}, 0.26), ({"bits": 4}, 0.14), ({"values": {"codec": "cast"}}, 0.51)):
+        state = pici.torch.QuantizeState(start_iter=0, **asked)
+        averaged(pici.torch.quantize_hook, state, normal(rank, (400, 500)))
+        stats = state.stats()
+        assert stats["calls"] == 1 and 0.8 * share < stats["wire_bytes"] / stats["dense_bytes"] < share, stats
+
+
+def rounds_at_random(rank, size):
+    """Without error feedback nothing is kept, each step rounds in its own way, and all are right on average."""
+    begin()
+    state = pici.torch.QuantizeState(bits=4, start_iter=0, error_feedback=False)
+    xs, ddp, results = normal(0, (5000,)), None, []
+    for _ in range(40):
+        found, ddp = averaged(pici.torch.quantize_hook, state, xs, ddp)
+        results.append(found[0].clone())
+    assert state.state_dict(ddp)["errors"] == {}
+    x, results = xs[0], torch.stack(results)
+    assert not torch.equal(results[0], results[1])
+    step = x.abs().max() / 7  # the largest step between two values; each contribution, and the average, are rounded
+    assert (results.mean(0) - x).abs().max() < 6 * step / len(results) ** 0.5
+    assert abs((results.mean(0) - x).mean()) < step / 100
+    assert (results[0] - x).abs().max() > step / 10
+
+
+def learns(rank, size):
+    """The losses of training, with exact gradients and with rounded ones."""
+    begin()
+    losses = []
+    for state, hook in [(None, None), *codecs()]:
+        model = net()
+        ddp = DistributedDataParallel(model)
+        if hook:
+            ddp.register_comm_hook(state, hook)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for _ in range(15):
+            found = train(ddp, optimizer, 0, range(4))  # the same batches again
+        losses.append((sum(found) / 4, bits(model)))
+    return losses
+
+
 # ---- what goes wrong
 
 
@@ -556,7 +679,8 @@ def killed(rank, size, hook_name):
     begin()
     model = net()
     ddp = DistributedDataParallel(model)
-    state = pici.torch.TopKState(start_iter=0) if hook_name == "topk_hook" else None
+    states = {"topk_hook": pici.torch.TopKState, "quantize_hook": pici.torch.QuantizeState}
+    state = states[hook_name](start_iter=0) if hook_name in states else None
     ddp.register_comm_hook(state, getattr(pici.torch, hook_name))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     train(ddp, optimizer, rank, range(2))

@@ -25,13 +25,20 @@ NEEDED = f"the backend pici: torch {torch.__version__} has none written in Pytho
 
 @unittest.skipUnless(CAN, NEEDED)
 class Operations(unittest.TestCase):
-    names = [f.__name__ for f in cases.OPERATIONS]
+    names = [f.__name__ for f in cases.OPERATIONS if f is not cases.split_group]
 
     def test_two_ranks(self):
         ranks.run(2, cases.operations, "cpu:pici", self.names)
 
     def test_three_ranks(self):
         ranks.run(3, cases.operations, "cpu:pici", self.names)
+
+    @unittest.skipIf(
+        torch.__version__.startswith("2.14."), f"split_group: torch {torch.__version__} needs a GPU for it"
+    )
+    def test_split_group(self):
+        for size in (2, 3):
+            ranks.run(size, cases.operations, "cpu:pici", ["split_group"])
 
     def test_one_rank(self):
         ranks.run(1, alone)
@@ -141,7 +148,8 @@ class Training(unittest.TestCase):
         theirs = ranks.run(size, cases.ddp, "gloo", hook)
         for (losses, state, made), (wanted, wanted_state, none) in zip(ours, theirs):
             self.assertGreater(len(made), 4)
-            self.assertEqual(set(made), {"all_reduce"})
+            self.assertIn("all_reduce", made)
+            self.assertLessEqual(set(made), {"all_reduce", "broadcast", "all_gather"})  # the weights, at the beginning
             self.assertEqual(none, [])
             for x, y in zip(losses, wanted):
                 self.assertAlmostEqual(x, y, delta=2e-3 if hook else 1e-5)

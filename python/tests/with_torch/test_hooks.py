@@ -117,10 +117,54 @@ class TopK(Dtypes):
             # of two numbers has one order; with find_unused_parameters, buckets are never rebuilt.
             for size, options in ((2, {}), (3, {"find_unused_parameters": True})):
                 with self.subTest(how, size=size):
-                    ranks.run(size, cases.resumes, how, options)
+                    ranks.run(size, cases.resumes, "topk", how, options)
 
     def test_refuses_states(self):
         ranks.run(1, cases.refuses_states)
+
+
+class Quantize(Dtypes):
+    def test_rounds_and_conserves(self):
+        for size, options in ((2, {}), (3, {"static_graph": True})):
+            with self.subTest(size=size):
+                ranks.run(size, cases.rounds_and_conserves, options)
+
+    def test_dtypes(self):
+        for dtype, close in ((torch.float16, 0.05), (torch.bfloat16, 0.4), (torch.float64, 1e-12)):
+            with self.subTest(str(dtype)):
+                self.need(dtype)
+                ranks.run(2, cases.quantized_dtypes, dtype, close)
+
+    def test_sends_less(self):
+        ranks.run(2, cases.sends_less)
+
+    def test_rounds_at_random(self):
+        ranks.run(2, cases.rounds_at_random)
+
+    def test_parameter_without_gradient(self):
+        ranks.run(2, cases.unused, True, True)
+
+    def test_resumes(self):
+        for kind in ("quantize", "topk of 4 bits"):
+            for how in ("dict", "pickle"):
+                # With buckets that change, other elements share a scale, so the resumed run rounds in another way.
+                with self.subTest(kind, how=how):
+                    ranks.run(3, cases.resumes, kind, how, {"find_unused_parameters": True})
+
+    def test_learns(self):
+        results = ranks.run(2, cases.learns)
+        for (exact, _), *others in results:
+            for loss, _ in others:
+                self.assertLess(loss, 1.2 * exact + 0.02)
+        self.assertEqual([weights for _, weights in results[0]], [weights for _, weights in results[1]])
+
+    def test_seeds_of_iterations(self):
+        state = pici.torch.QuantizeState(values={"codec": "qsgd", "seed": 2**64 - 1})
+        seeds = set()
+        for state.iter in range(1000):
+            seeds.add(state._values_now().seed)
+        self.assertEqual(len(seeds), 1000)
+        self.assertTrue(all(0 <= seed < 2**64 for seed in seeds))
 
 
 class Arguments(unittest.TestCase):
@@ -138,6 +182,13 @@ class Arguments(unittest.TestCase):
             (lambda: pici.torch.TopKState(warmup_iters=-1), "warmup_iters=-1"),
             (lambda: pici.torch.TopKState(min_numel=-1), "min_numel=-1"),
             (lambda: pici.torch.TopKState(selection="layer"), "selection='layer'"),
+            (lambda: pici.torch.TopKState(bits=3), "bits=3"),
+            (lambda: pici.torch.TopKState(opts={"values": {"codec": "qsgd"}}), "opts: values"),
+            (lambda: pici.torch.QuantizeState(bits=16), "bits=16"),
+            (lambda: pici.torch.QuantizeState(bits=4, values={"codec": "cast"}), "bits or values"),
+            (lambda: pici.torch.QuantizeState(values={"codec": "q4"}), "codec='q4'"),
+            (lambda: pici.torch.QuantizeState(values={"codec": "qsgd", "residual": []}), "the state keeps it"),
+            (lambda: pici.torch.QuantizeState(start_iter=-1), "start_iter=-1"),
         ):
             with self.subTest(words):
                 with self.assertRaisesRegex(ValueError, words):
@@ -146,6 +197,8 @@ class Arguments(unittest.TestCase):
     def test_hook_without_its_state(self):
         with self.assertRaisesRegex(TypeError, "needs a pici.torch.TopKState"):
             pici.torch.topk_hook(None, None)
+        with self.assertRaisesRegex(TypeError, "needs a pici.torch.QuantizeState, not TopKState"):
+            pici.torch.quantize_hook(pici.torch.TopKState(), None)
         self.assertIn("5 is no process group", ranks.run(1, no_group)[0])
 
     def test_pickle_leaves_the_group_out(self):
@@ -154,6 +207,8 @@ class Arguments(unittest.TestCase):
         self.assertIsNone(again.process_group)
         self.assertEqual((again.density, again.iter, again.density_now()), (0.5, 0, 1.0))
         self.assertEqual(again.state_dict(torch.nn.Linear(2, 2)), {"iter": 0, "errors": {}})
+        again = pickle.loads(pickle.dumps(pici.torch.QuantizeState("a group", bits=2)))
+        self.assertEqual((again.process_group, again.values), (None, pici.Values("qsgd", bits=2, rounding="nearest")))
         again = pickle.loads(pickle.dumps(pici.torch.State("a group", min_bytes=7, timeout=5)))
         self.assertEqual((again.process_group, again.min_bytes, again.timeout), (None, 7, 5))
 
@@ -168,7 +223,7 @@ def no_group(rank, size):
 
 class Failures(unittest.TestCase):
     def test_killed_rank(self):
-        for hook in ("all_reduce_hook", "topk_hook"):
+        for hook in ("all_reduce_hook", "topk_hook", "quantize_hook"):
             with self.subTest(hook):
                 ends = ranks.ended(3, cases.killed, hook, timeout=SOON)
                 self.assertIn("died", ends[1].error)

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The selection of the largest elements of each bucket (pici/topk.h), with the bits that lib/cpu/topk.inc makes. A warp
+ * takes a bucket. A lane has every 32nd element of it, which it keeps in shared memory. */
+#include "floats.cuh"
+#include "topk/accepts.h"
+
+using namespace pici;
+
+constexpr unsigned MOST_WARPS = 8, SHARED_BYTES = 32 << 10, BUCKET_MOST = 4096;
+
+struct topk_job {
+    void *out, *residual, *velocity;
+    const void *gradient;
+    uint64_t *nnz;
+    uint64_t n;
+    uint64_t rate, leak, momentum; /* floats in the arithmetic of the elements, as bits */
+    uint32_t bucket, k;
+};
+
+/* x * by. A NaN in x stays, made quiet. */
+template <class U> PICI_DEV U scaled(U x, U by)
+{
+    typedef real<U> R;
+    if ((x & ~R::SIGN) > R::INFINITE)
+        return x | R::QUIET;
+    const U p = R::mul(x, by);
+    return (p & ~R::SIGN) > R::INFINITE ? (U)(R::INFINITE | R::QUIET) : p;
+}
+
+/* The sum of element i: of the gradient, and of what earlier steps left. */
+template <class E> PICI_DEV typename E::bits accumulate(const topk_job &job, uint64_t i)
+{
+    typedef typename E::bits T;
+    typedef typename E::lane U;
+    typedef real<U> R;
+    U x = scaled(E::widen(hw::load((const T *)job.gradient + i)), (U)job.rate);
+    if (job.velocity) {
+        T *const at = (T *)job.velocity + i;
+        const T v = E::narrow(R::sum(scaled(E::widen(hw::load(at)), (U)job.momentum), x));
+        hw::store(at, v);
+        x = E::widen(v);
+    }
+    if (job.residual)
+        x = R::sum(scaled(E::widen(hw::load((const T *)job.residual + i)), (U)job.leak), x);
+    return E::narrow(x);
+}
+
+/* Where a lane's elements are, of a bucket of n. */
+template <class T> struct bucket_view {
+    T *own; /* of the lane, 32 elements from one to the next */
+    uint32_t n;
+};
+
+template <class T> PICI_DEV T magnitude(T x)
+{
+    return (T)(x & (T)((T) ~(T)0 >> 1));
+}
+
+/* How many elements of the bucket have a magnitude of at least `least`. */
+template <class T> PICI_DEV uint32_t reaching(const bucket_view<T> &b, T least)
+{
+    uint32_t count = 0;
+    for (uint32_t i = hw::lane(); i < b.n; i += LANES)
+        count += magnitude(hw::get(b.own + (i - hw::lane()))) >= least;
+    return warp_sum(count);
+}
+
+/* The greatest t such that at least k elements reach it; if exactly k do, it may be less than the k-th magnitude. One
+ * bit after the other. */
+template <class T> PICI_DEV T kth(const bucket_view<T> &b, uint32_t k)
+{
+    T t = 0;
+    for (T bit = (T)((T)1 << (8 * sizeof(T) - 2)); bit; bit = (T)(bit >> 1)) {
+        const uint32_t reach = reaching(b, (T)(t | bit));
+        if (reach < k)
+            continue;
+        t |= bit;
+        if (reach == k)
+            break;
+    }
+    return t;
+}
+
+/* Put elements where they belong. ties: how many of those with the magnitude `least` are kept, the first ones. */
+template <class T>
+PICI_DEV void place(const topk_job &job, const bucket_view<T> &b, uint64_t begin, T least, uint32_t ties)
+{
+    uint32_t before = 0; /* elements of that magnitude in the rows before */
+    for (uint32_t row = 0; row < b.n; row += LANES) {
+        const bool there = row + hw::lane() < b.n;
+        const uint64_t i = begin + row + hw::lane();
+        const T x = there ? hw::get(b.own + row) : (T)0;
+        const uint32_t equal = hw::ballot(magnitude(x) == least);
+        const bool keep = magnitude(x) > least ||
+                          (magnitude(x) == least && before + hw::popc(equal & ((1u << hw::lane()) - 1)) < ties);
+        before += hw::popc(equal);
+        if (!there)
+            continue;
+        hw::store((T *)job.out + i, keep ? x : (T)0);
+        if (job.residual)
+            hw::store((T *)job.residual + i, keep ? (T)0 : x);
+        if (job.velocity && keep)
+            hw::store((T *)job.velocity + i, (T)0);
+    }
+}
+
+template <class E> PICI_KERNEL(MOST_WARPS * 32, 4) topk_kernel(const topk_job job)
+{
+    typedef typename E::bits T;
+    PICI_SHARED(memory);
+    T *const own = (T *)memory + (uint64_t)warp() * job.bucket + hw::lane();
+    const uint64_t buckets = (job.n + job.bucket - 1) / job.bucket, step = hw::blocks_x() * (uint64_t)warps();
+    uint64_t kept = 0;
+    for (uint64_t at = hw::block_x() * (uint64_t)warps() + warp(); at < buckets; at += step) {
+        const uint64_t begin = at * job.bucket, left = job.n - begin;
+        const bucket_view<T> b = {own, left < job.bucket ? (uint32_t)left : job.bucket};
+        const uint32_t k = (uint32_t)(((uint64_t)job.k * b.n + job.bucket - 1) / job.bucket);
+        for (uint32_t i = hw::lane(); i < b.n; i += LANES)
+            hw::put(own + (i - hw::lane()), accumulate<E>(job, begin + i));
+        const T found = k == b.n ? (T)1 : kth(b, k), least = found ? found : (T)1;
+        const uint32_t reach = reaching(b, least);
+        const bool all = reach <= k;
+        place(job, b, begin, least, all ? b.n : k - reaching(b, (T)(least + 1)));
+        kept += all ? reach : k;
+    }
+    if (hw::lane() == 0 && kept)
+        hw::atomic_add(job.nnz, kept);
+}
+
+template <class E> static cudaError_t launch_topk(const topk_job &job, cudaStream_t stream)
+{
+    const unsigned bytes = job.bucket * (unsigned)sizeof(typename E::bits), fit = SHARED_BYTES / bytes;
+    const unsigned count = fit > MOST_WARPS ? MOST_WARPS : fit;
+    return launch_jobs(topk_kernel<E>, (job.n / job.bucket + 1) / count + 1, 1, 32 * count, count * bytes, 4, job,
+                       stream);
+}
+
+static cudaError_t launch_by_dtype(const topk_job &job, enum pici_dtype dtype, cudaStream_t stream)
+{
+    switch (dtype) {
+    case PICI_F32: return launch_topk<element_f32>(job, stream);
+    case PICI_F64: return launch_topk<element_f64>(job, stream);
+    case PICI_F16: return launch_topk<element_f16>(job, stream);
+    default: return launch_topk<element_bf16>(job, stream);
+    }
+}
+
+static uint64_t factor_of(float by, enum pici_dtype dtype)
+{
+    const double wide = by;
+    uint64_t bits = 0;
+    uint32_t narrow;
+    memcpy(&narrow, &by, sizeof narrow);
+    memcpy(&bits, &wide, sizeof bits);
+    return dtype == PICI_F64 ? bits : narrow;
+}
+
+enum pici_status pici_topk_cuda(void *out, uint64_t *nnz, void *residual, void *velocity, const void *gradient,
+                                uint64_t n, enum pici_dtype dtype, const struct pici_topk_opts *opts,
+                                cudaStream_t stream)
+{
+    struct pici_topk_opts o;
+    const int w = width_log2((unsigned)dtype);
+    const enum pici_status s = topk_opts_get(&o, opts);
+    if (s)
+        return s;
+    if (!nnz || !is_aligned_to(nnz, 8) || w < 0 || n > SIZE_MAX >> w)
+        return PICI_E_ARG;
+    if ((dtype != PICI_F32 && dtype != PICI_F64 && dtype != PICI_F16 && dtype != PICI_BF16) ||
+        o.select != PICI_SELECT_BUCKET || o.bucket > BUCKET_MOST)
+        return PICI_E_UNSUPPORTED;
+    const void *const arrays[] = {out, gradient, residual, velocity};
+    const uint64_t bytes = n << w;
+    if (n && (!out || !gradient || !velocity != !(o.momentum > 0)))
+        return PICI_E_ARG;
+    for (int a = 0; a < 4; a++) {
+        if (!is_aligned_to(arrays[a], (uintptr_t)1 << w) || (arrays[a] && overlap(nnz, sizeof *nnz, arrays[a], bytes)))
+            return PICI_E_ARG;
+        for (int b = a + 1; b < 4; b++)
+            if (arrays[a] && arrays[b] && !(b == 1 && out == gradient) && overlap(arrays[a], bytes, arrays[b], bytes))
+                return PICI_E_ARG;
+    }
+    cudaError_t e = cudaMemsetAsync(nnz, 0, sizeof *nnz, stream);
+    if (n && !e) {
+        const topk_job job = {out,
+                              residual,
+                              velocity,
+                              gradient,
+                              nnz,
+                              n,
+                              factor_of(o.rate, dtype),
+                              factor_of(o.leak, dtype),
+                              factor_of(o.momentum, dtype),
+                              o.bucket,
+                              o.k};
+        e = launch_by_dtype(job, dtype, stream);
+    }
+    return e ? PICI_E_DEVICE : PICI_OK;
+}

@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The value codecs CAST and QSGD: the arrays of formats/values.md, with the bits that lib/cpu/values.inc makes. */
+#include <stddef.h>
+
+#include <type_traits>
+
+#include "floats.cuh"
+#include "launch.cuh"
+#include "philox.h"
+#include "pici/coll.h"
+#include "root.h"
+#include "sized.h"
+#include "values/accepts.h"
+
+using namespace pici;
+
+constexpr unsigned THREADS = 256, CAST_BLOCKS = 5, WIDEN_BLOCKS = 5;
+template <class E> constexpr unsigned NARROW_BLOCKS = sizeof(typename E::lane) == 8 ? 3 : 4;
+
+/* ---- what is lost ---- */
+
+/* Where the losses of elements go. */
+struct losses {
+    void *residual; /* null: nowhere */
+    int times;
+};
+
+/* residual += times * (x - y) for up to four elements x that became y, where both are finite. Returns how many are
+ * not. */
+template <class E>
+PICI_DEV unsigned book(const losses &to, uint64_t at, const four<typename E::bits> &x, const four<typename E::bits> &y,
+                       uint64_t left)
+{
+    typedef typename E::bits T;
+    typedef real<typename E::lane> R;
+    const bool at_once = in_fours((const T *)to.residual);
+    unsigned other = 0;
+    four<T> r = {};
+    if (to.residual)
+        r = load_four((const T *)to.residual + at, left, at_once);
+    PICI_UNROLL
+    for (unsigned k = 0; k < 4; k++) {
+        const typename E::lane a = E::widen(x.v[k]), b = E::widen(y.v[k]);
+        const bool finite = (a & ~R::SIGN) < R::INFINITE && (b & ~R::SIGN) < R::INFINITE;
+        other += !finite && k < left;
+        if (finite)
+            r.v[k] = E::narrow(R::sum(E::widen(r.v[k]), R::mul(R::add(a, b ^ R::SIGN), R::of_int(to.times))));
+    }
+    if (to.residual)
+        store_four((T *)to.residual + at, r, left, at_once);
+    return other;
+}
+
+/* ---- casts ---- */
+
+struct cast_bf16 {
+    typedef element_f32 element;
+    typedef uint16_t narrow;
+    PICI_DEV_MEMBER static uint16_t to(uint32_t x)
+    {
+        return element_bf16::narrow((x & 0x7fffffffu) > 0x7f800000u ? x | 0x00400000u : x);
+    }
+    PICI_DEV_MEMBER static uint32_t from(uint16_t y)
+    {
+        return element_bf16::widen(y);
+    }
+};
+
+struct cast_f16 {
+    typedef element_f32 element;
+    typedef uint16_t narrow;
+    PICI_DEV_MEMBER static uint16_t to(uint32_t x)
+    {
+        return element_f16::narrow((x & 0x7fffffffu) > 0x7f800000u ? x | 0x00400000u : x);
+    }
+    PICI_DEV_MEMBER static uint32_t from(uint16_t y)
+    {
+        return element_f16::widen(y);
+    }
+};
+
+struct cast_f32 {
+    typedef element_f64 element;
+    typedef uint32_t narrow;
+    PICI_DEV_MEMBER static uint32_t to(uint64_t x)
+    {
+        return arith<PICI_F64>::is_nan(x)
+                   ? (uint32_t)(x >> 32 & 0x80000000u) | 0x7fc00000u | (uint32_t)(x >> 29 & 0x003fffffu)
+                   : hw::f32_of_f64(x);
+    }
+    PICI_DEV_MEMBER static uint64_t from(uint32_t y)
+    {
+        return (y & 0x7fffffffu) > 0x7f800000u ? (uint64_t)(y & 0x80000000u) << 32 | UINT64_C(0x7ff8000000000000) |
+                                                     (uint64_t)(y & 0x003fffffu) << 29
+                                               : hw::f64_of_f32(y);
+    }
+};
+
+struct cast_job {
+    void *wide, *narrow;
+    uint64_t n;
+    losses lost;
+    uint64_t *nonfinite;
+    int positive;
+};
+
+/* Call each(at) for every fourth element, the calls dealt out to all threads of the grid. */
+template <class EACH> PICI_DEV void each_four(uint64_t n, EACH each)
+{
+    const uint64_t step = 4 * (uint64_t)hw::blocks_x() * hw::threads();
+    for (uint64_t at = 4 * (hw::block_x() * (uint64_t)hw::threads() + hw::thread()); at < n; at += step)
+        each(at);
+}
+
+template <class C> PICI_KERNEL(THREADS, CAST_BLOCKS) cast_kernel(const cast_job job)
+{
+    typedef typename C::element::bits T;
+    typedef typename C::narrow N;
+    const T *const src = (const T *)job.wide;
+    N *const dst = (N *)job.narrow;
+    const bool wide = in_fours(src), narrow = in_fours((const N *)dst);
+    uint32_t other = 0;
+    each_four(job.n, [&](uint64_t at) {
+        const uint64_t left = job.n - at;
+        const four<T> x = load_four(src + at, left, wide);
+        four<T> back = {};
+        four<N> y = {};
+        PICI_UNROLL
+        for (unsigned k = 0; k < 4; k++) {
+            y.v[k] = C::to(x.v[k]);
+            if (job.positive && (N)(y.v[k] << 1) == 0)
+                y.v[k] = 0;
+            back.v[k] = C::from(y.v[k]);
+        }
+        store_four(dst + at, y, left, narrow);
+        if (job.lost.residual || job.nonfinite)
+            other += book<typename C::element>(job.lost, at, x, back, left);
+    });
+    if (!job.nonfinite)
+        return;
+    other = warp_sum(other);
+    if (hw::lane() == 0 && other)
+        hw::atomic_add(job.nonfinite, (uint64_t)other);
+}
+
+template <class C> PICI_KERNEL(THREADS, CAST_BLOCKS) uncast_kernel(const cast_job job)
+{
+    typedef typename C::element::bits T;
+    typedef typename C::narrow N;
+    const N *const src = (const N *)job.narrow;
+    T *const dst = (T *)job.wide;
+    const bool wide = in_fours((const T *)dst), narrow = in_fours(src);
+    each_four(job.n, [&](uint64_t at) {
+        const four<N> y = load_four(src + at, job.n - at, narrow);
+        four<T> x = {};
+        PICI_UNROLL
+        for (unsigned k = 0; k < 4; k++)
+            x.v[k] = C::from(y.v[k]);
+        store_four(dst + at, x, job.n - at, wide);
+    });
+}
+
+/* ---- QSGD: a warp takes a bucket, and a lane four neighbouring elements at a time, whose codes are 1, 2 or 4 bytes */
+
+struct qsgd_job {
+    void *elements, *scales;
+    uint8_t *codes;
+    uint64_t n;
+    losses lost;
+    uint64_t *nonfinite;
+    uint64_t *bad; /* where the status of widening is */
+    uint64_t first;
+    uint32_t key[2], counter[2], bucket;
+    unsigned bits;
+    bool l2, nearest;
+};
+
+template <class T> PICI_DEV T warp_greatest(T v)
+{
+    typedef typename std::conditional<sizeof(T) == 8, uint64_t, uint32_t>::type word; /* that can be shuffled */
+    PICI_UNROLL
+    for (unsigned by = LANES / 2; by; by /= 2) {
+        const T other = (T)hw::shfl((word)v, hw::lane() ^ by);
+        v = other > v ? other : v;
+    }
+    return v;
+}
+
+/* The 2-norm of a bucket of n finite elements, rounded up; at most the dtype's greatest number. */
+template <class E>
+PICI_DEV_COLD typename E::lane warp_norm(const typename E::bits *src, uint64_t n, typename E::bits greatest)
+{
+    typedef typename E::lane U;
+    typedef real<uint64_t> R;
+    constexpr unsigned SUMS = 16;
+    int exponent = 0;
+    if constexpr (sizeof(U) == 8) /* keep squares of f64 in range */
+        exponent = greatest >= R::power(480) ? 520 : greatest < R::power(-400) ? -600 : 0;
+    uint64_t sum = 0;
+    for (uint64_t i = hw::lane(); hw::lane() < SUMS && i < n; i += SUMS) {
+        const uint64_t x = R::mul(real<U>::to_f64(E::widen(hw::load(src + i))), R::power(-exponent));
+        sum = R::add(sum, R::mul(x, x));
+    }
+    for (unsigned half = SUMS / 2; half; half /= 2)
+        sum = R::add(sum, hw::shfl_down(sum, half));
+    const U norm = (U)root_up(hw::shfl(sum, 0), exponent, real<U>::BITS),
+            top = E::widen((typename E::bits)(E::INFINITE - 1));
+    return norm < top ? norm : top;
+}
+
+/* The upper 24 bits of the random words of elements first to first + 3. */
+PICI_DEV void random_four(uint32_t u[4], const qsgd_job &job, uint64_t first)
+{
+    const unsigned skip = (unsigned)(first % 4);
+    uint32_t word[8] = {};
+    PICI_UNROLL
+    for (unsigned b = 0; b < 2; b++) {
+        const uint64_t block = first / 4 + b;
+        const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), job.counter[0], job.counter[1]};
+        if (b == 0 || skip)
+            philox4x32(word + 4 * b, counter, job.key);
+    }
+    PICI_UNROLL
+    for (unsigned k = 0; k < 4; k++)
+        u[k] = (skip == 0 ? word[k] : skip == 1 ? word[k + 1] : skip == 2 ? word[k + 2] : word[k + 3]) >> 8;
+}
+
+/* What the codes of a bucket stand for. */
+template <class U> struct quantum {
+    U scale, delta, levels;
+};
+
+template <class E> PICI_DEV quantum<typename E::lane> quantum_of(typename E::lane scale, unsigned bits)
+{
+    typedef typename E::lane U;
+    const U levels = real<U>::of_int((1 << (bits - 1)) - 1);
+    return {scale, real<U>::div(scale, levels), levels};
+}
+
+/* The element of a code. */
+template <class E> PICI_DEV typename E::bits decoded(const quantum<typename E::lane> &q, int32_t code)
+{
+    typedef real<typename E::lane> R;
+    const typename E::lane level = R::of_int(code);
+    return E::narrow((level & ~R::SIGN) == q.levels ? q.scale | (level & R::SIGN) : R::mul(level, q.delta));
+}
+
+/* The codes of up to four elements, of a bucket whose scale is finite and not 0. */
+template <class E>
+PICI_DEV void codes_of(int32_t code[4], const qsgd_job &job, const quantum<typename E::lane> &q,
+                       const four<typename E::bits> &x, uint64_t first)
+{
+    typedef typename E::lane U;
+    typedef real<U> R;
+    const U pre = q.scale < R::power(-60) ? R::power(64) : R::power(0);
+    const U inverse = R::div(q.levels, R::mul(q.scale, pre));
+    uint32_t u[4] = {};
+    if (!job.nearest && (x.v[0] | x.v[1] | x.v[2] | x.v[3]))
+        random_four(u, job, first);
+    PICI_UNROLL
+    for (unsigned k = 0; k < 4; k++) {
+        const U bits = E::widen(x.v[k]);
+        U t = R::mul(R::mul(bits & ~R::SIGN, pre), inverse); /* not negative: ordered as its bits are */
+        t = t < q.levels ? t : q.levels;
+        int32_t level = R::to_int(t);
+        const U part = R::add(t, R::of_int(level) | R::SIGN);
+        level += job.nearest ? part >= R::power(-1) : R::of_int((int32_t)u[k]) < R::mul(part, R::power(24));
+        code[k] = bits & R::SIGN ? -level : level;
+    }
+}
+
+/* Store the codes of four elements, or of the `left` that there are; code: zeros beyond. */
+PICI_DEV void store_codes(uint8_t *to, const int32_t code[4], unsigned bits, uint64_t left)
+{
+    uint32_t word = 0;
+    PICI_UNROLL
+    for (unsigned k = 0; k < 4; k++)
+        word |= ((uint32_t)code[k] & ((1u << bits) - 1)) << k * bits;
+    if (left < 4) {
+        for (unsigned i = 0; 8 * i < left * bits; i++)
+            hw::store(to + i, (uint8_t)(word >> 8 * i));
+    } else if (bits == 8) {
+        hw::store((uint32_t *)to, word);
+    } else if (bits == 4) {
+        hw::store((uint16_t *)to, (uint16_t)word);
+    } else {
+        hw::store(to, (uint8_t)word);
+    }
+}
+
+template <class E> PICI_KERNEL(THREADS, NARROW_BLOCKS<E>) quantize_kernel(const qsgd_job job)
+{
+    typedef typename E::bits T;
+    typedef typename E::lane U;
+    constexpr T MAGNITUDE = (T)((T) ~(T)0 >> 1);
+    constexpr unsigned STEP = 4 * LANES;
+    const T *const elements = (const T *)job.elements;
+    const bool at_once = in_fours(elements);
+    const uint64_t buckets = (job.n + job.bucket - 1) / job.bucket;
+    for (uint64_t b = hw::block_x() * (uint64_t)warps() + warp(); b < buckets;
+         b += hw::blocks_x() * (uint64_t)warps()) {
+        const uint64_t begin = b * job.bucket, n = job.n - begin < job.bucket ? job.n - begin : job.bucket;
+        T greatest = 0;
+        for (uint64_t i = 4 * hw::lane(); i < n; i += STEP) {
+            const four<T> x = load_four(elements + begin + i, n - i, at_once);
+            PICI_UNROLL
+            for (unsigned k = 0; k < 4; k++)
+                greatest = (T)(x.v[k] & MAGNITUDE) > greatest ? (T)(x.v[k] & MAGNITUDE) : greatest;
+        }
+        greatest = warp_greatest(greatest);
+        const bool finite = greatest < E::INFINITE;
+        const U scale = !finite              ? (U)(real<U>::INFINITE | real<U>::QUIET)
+                        : job.l2 && greatest ? warp_norm<E>(elements + begin, n, greatest)
+                                             : E::widen(greatest);
+        const quantum<U> q = quantum_of<E>(scale, job.bits);
+        if (hw::lane() == 0) {
+            hw::store((U *)job.scales + b, scale);
+            if (!finite && job.nonfinite)
+                hw::atomic_add(job.nonfinite, UINT64_C(1));
+        }
+        for (uint64_t i = 4 * hw::lane(); i < n; i += STEP) {
+            int32_t code[4] = {};
+            const four<T> x = load_four(elements + begin + i, n - i, at_once);
+            four<T> y = {};
+            if (finite && greatest)
+                codes_of<E>(code, job, q, x, job.first + begin + i);
+            store_codes(job.codes + (begin + i) * job.bits / 8, code, job.bits, n - i);
+            if (!job.lost.residual || !finite)
+                continue;
+            PICI_UNROLL
+            for (unsigned k = 0; k < 4; k++)
+                y.v[k] = decoded<E>(q, code[k]);
+            book<E>(job.lost, begin + i, x, y, n - i);
+        }
+    }
+}
+
+/* Codes of four elements as they are stored; of the last ones all bits of their bytes. */
+PICI_DEV uint32_t load_codes(const uint8_t *from, unsigned bits, uint64_t left)
+{
+    uint32_t word = 0;
+    if (left >= 4)
+        return bits == 8   ? hw::load((const uint32_t *)from)
+               : bits == 4 ? hw::load((const uint16_t *)from)
+                           : hw::load(from);
+    for (unsigned i = 0; 8 * i < left * bits; i++)
+        word |= (uint32_t)hw::load(from + i) << 8 * i;
+    return word;
+}
+
+template <class E> PICI_KERNEL(THREADS, WIDEN_BLOCKS) dequantize_kernel(const qsgd_job job)
+{
+    typedef typename E::bits T;
+    typedef typename E::lane U;
+    typedef real<U> R;
+    constexpr unsigned STEP = 4 * LANES;
+    T *const elements = (T *)job.elements;
+    const bool at_once = in_fours((const T *)elements);
+    const uint64_t buckets = (job.n + job.bucket - 1) / job.bucket;
+    const int32_t unused = 1 << (job.bits - 1); /* the code that has this bit alone */
+    const uint32_t mask = 2 * (uint32_t)unused - 1;
+    bool bad = false;
+    for (uint64_t b = hw::block_x() * (uint64_t)warps() + warp(); b < buckets;
+         b += hw::blocks_x() * (uint64_t)warps()) {
+        const uint64_t begin = b * job.bucket, n = job.n - begin < job.bucket ? job.n - begin : job.bucket;
+        const U scale = hw::load((const U *)job.scales + b);
+        const bool coded = scale != 0 && scale != (U)(R::INFINITE | R::QUIET);
+        const quantum<U> q = quantum_of<E>(scale, job.bits);
+        bad = bad || (coded && scale >= R::INFINITE); /* or it is negative, or another NaN */
+        for (uint64_t i = 4 * hw::lane(); i < n; i += STEP) {
+            const uint32_t word = load_codes(job.codes + (begin + i) * job.bits / 8, job.bits, n - i);
+            four<T> x = {};
+            bad = bad || (!coded && word) || (n - i < 4 && word >> (n - i) * job.bits);
+            PICI_UNROLL
+            for (unsigned k = 0; k < 4; k++) {
+                const int32_t raw = (int32_t)(word >> k * job.bits & mask);
+                bad = bad || raw == unused;
+                x.v[k] = coded ? decoded<E>(q, (raw ^ unused) - unused) : scale ? (T)(E::INFINITE | E::QUIET) : (T)0;
+            }
+            store_four(elements + begin + i, x, n - i, at_once);
+        }
+    }
+    if (hw::ballot(bad) && hw::lane() == 0)
+        hw::atomic_max(job.bad, (uint64_t)(uint32_t)PICI_E_CORRUPT);
+}
+
+/* ---- launching ---- */
+
+/* The element types with a QSGD, and the pairs with a cast. */
+#define BY_FLOAT(dtype, LAUNCH)                                                                                        \
+    switch (dtype) {                                                                                                   \
+    case PICI_F32: return LAUNCH(element_f32);                                                                         \
+    case PICI_F64: return LAUNCH(element_f64);                                                                         \
+    case PICI_F16: return LAUNCH(element_f16);                                                                         \
+    default: return LAUNCH(element_bf16);                                                                              \
+    }
+#define BY_CAST(cast, LAUNCH)                                                                                          \
+    switch (cast) {                                                                                                    \
+    case PICI_BF16: return LAUNCH(cast_bf16);                                                                          \
+    case PICI_F16: return LAUNCH(cast_f16);                                                                            \
+    default: return LAUNCH(cast_f32);                                                                                  \
+    }
+
+static cudaError_t launch_cast(const cast_job &job, enum pici_dtype cast, bool back, cudaStream_t stream)
+{
+    const uint64_t parts = job.n / (4 * THREADS) + 1;
+#define LAUNCH(C) launch_jobs(back ? uncast_kernel<C> : cast_kernel<C>, parts, 1, THREADS, 0, CAST_BLOCKS, job, stream)
+    BY_CAST(cast, LAUNCH)
+#undef LAUNCH
+}
+
+static cudaError_t launch_qsgd(const qsgd_job &job, enum pici_dtype dtype, bool back, cudaStream_t stream)
+{
+    const uint64_t parts = job.n / job.bucket / (THREADS / 32) + 1;
+#define LAUNCH(E)                                                                                                      \
+    launch_jobs(back ? dequantize_kernel<E> : quantize_kernel<E>, parts, 1, THREADS, 0,                                \
+                back ? WIDEN_BLOCKS : NARROW_BLOCKS<E>, job, stream)
+    BY_FLOAT(dtype, LAUNCH)
+#undef LAUNCH
+}
+
+/* ---- the functions of pici/cuda.h ---- */
+
+/* The parameters, and the arrays that they give. */
+struct codec {
+    struct values v;
+    int arrays;
+    uint64_t count[2], bytes[2];
+    enum pici_dtype dtype[2];
+};
+
+static enum pici_status codec_of(struct codec *c, const struct pici_values *asked, enum pici_dtype dtype, uint64_t n)
+{
+    struct pici_values mine = PICI_VALUES_INIT;
+    *c = {};
+    c->v.dtype = dtype;
+    enum pici_status s = asked ? sized_read(&mine, sizeof mine, sizeof mine, asked) : PICI_E_ARG;
+    if (s)
+        return s;
+    if (width_log2((unsigned)dtype) < 0 || n > SIZE_MAX >> width_log2((unsigned)dtype))
+        return PICI_E_ARG;
+    if (mine.codec == PICI_VALUES_CAST) {
+        s = values_cast_accepts(&c->v, &mine, PICI_SUM);
+        c->arrays = 1;
+        c->dtype[0] = c->v.cast;
+        c->count[0] = n;
+    } else if (mine.codec == PICI_VALUES_QSGD) {
+        s = values_qsgd_accepts(&c->v, &mine, PICI_SUM);
+        c->arrays = 2;
+        for (int a = 0; a < 2 && !s; a++) {
+            c->dtype[a] = values_qsgd_dtype(&c->v, a);
+            c->count[a] = values_qsgd_most(&c->v, a, n);
+        }
+    } else {
+        return PICI_E_UNSUPPORTED;
+    }
+    for (int a = 0; a < c->arrays && !s; a++)
+        c->bytes[a] = c->count[a] << width_log2((unsigned)c->dtype[a]);
+    return s;
+}
+
+/* May these be the elements and arrays of a call? */
+static bool are_apart(const struct codec *c, const void *elements, uint64_t n, const void *const array[2])
+{
+    const unsigned w = (unsigned)width_log2((unsigned)c->v.dtype);
+    if (!array || (n && !elements) || !is_aligned_to(elements, (uintptr_t)1 << w))
+        return false;
+    for (int a = 0; a < c->arrays; a++)
+        if ((n && !array[a]) || !is_aligned_to(array[a], 16) || overlap(array[a], c->bytes[a], elements, n << w) ||
+            (a && overlap(array[0], c->bytes[0], array[a], c->bytes[a])))
+            return false;
+    return true;
+}
+
+static struct qsgd_job qsgd_job_of(const struct codec *c, const void *elements, uint64_t n, const void *const array[2])
+{
+    struct qsgd_job job = {};
+    job.elements = (void *)elements;
+    job.scales = (void *)array[QSGD_SCALES];
+    job.codes = (uint8_t *)array[QSGD_CODES];
+    job.n = n;
+    job.bucket = c->v.bucket;
+    job.bits = (unsigned)c->v.bits;
+    return job;
+}
+
+enum pici_status pici_narrow_cuda_counts(uint64_t count[2], enum pici_dtype dtype[2], uint64_t n,
+                                         enum pici_dtype elements, const struct pici_values *values)
+{
+    struct codec c;
+    const enum pici_status s = codec_of(&c, values, elements, n);
+    for (int a = 0; a < 2 && !s && count && dtype; a++) {
+        count[a] = c.count[a];
+        dtype[a] = a < c.arrays ? c.dtype[a] : PICI_U8;
+    }
+    return s ? s : count && dtype ? PICI_OK : PICI_E_ARG;
+}
+
+enum pici_status pici_narrow_cuda(void *const array[2], uint64_t *nonfinite, const void *src, uint64_t n,
+                                  enum pici_dtype dtype, const struct pici_values *values,
+                                  const struct pici_cuda_narrow_opts *opts, cudaStream_t stream)
+{
+    struct pici_cuda_narrow_opts o = PICI_CUDA_NARROW_OPTS_INIT;
+    struct codec c;
+    enum pici_status s = opts ? sized_read(&o, sizeof o, sizeof o, opts) : PICI_OK;
+    if (!s)
+        s = codec_of(&c, values, dtype, n);
+    if (s)
+        return s;
+    const uint64_t bytes = n << width_log2((unsigned)dtype);
+    void *const residual = values->residual;
+    if (!are_apart(&c, src, n, (const void *const *)array) || !is_aligned_to(nonfinite, 8) || o.times < 1 ||
+        o.phase > 1 || o.origin >> 31 || !is_aligned_to(residual, (uintptr_t)1 << width_log2((unsigned)dtype)) ||
+        (residual && overlap(residual, bytes, src, bytes)))
+        return PICI_E_ARG;
+    for (int a = 0; a < c.arrays; a++)
+        if ((residual && overlap(residual, bytes, array[a], c.bytes[a])) ||
+            (nonfinite && overlap(nonfinite, sizeof *nonfinite, array[a], c.bytes[a])))
+            return PICI_E_ARG;
+    if (!n)
+        return PICI_OK;
+    const losses lost = {residual, o.times};
+    if (c.v.cast) {
+        const cast_job job = {(void *)src, array[0], n, lost, nonfinite, o.positive};
+        return launch_cast(job, c.v.cast, false, stream) ? PICI_E_DEVICE : PICI_OK;
+    }
+    struct qsgd_job job = qsgd_job_of(&c, src, n, (const void *const *)array);
+    job.lost = lost;
+    job.nonfinite = nonfinite;
+    job.first = o.first;
+    job.key[0] = (uint32_t)c.v.seed;
+    job.key[1] = (uint32_t)(c.v.seed >> 32);
+    job.counter[0] = (uint32_t)o.sequence;
+    job.counter[1] = o.phase << 31 | o.origin;
+    job.l2 = c.v.norm == PICI_NORM_L2;
+    job.nearest = c.v.rounding == PICI_ROUND_NEAREST;
+    return launch_qsgd(job, dtype, false, stream) ? PICI_E_DEVICE : PICI_OK;
+}
+
+enum pici_status pici_widen_cuda(void *dst, struct pici_cuda_result *result, uint64_t n, enum pici_dtype dtype,
+                                 const void *const array[2], const struct pici_values *values, cudaStream_t stream)
+{
+    struct codec c;
+    const enum pici_status s = codec_of(&c, values, dtype, n);
+    if (s)
+        return s;
+    if (!are_apart(&c, dst, n, array) || !result || !is_aligned_to(result, 8) ||
+        overlap(result, sizeof *result, dst, n << width_log2((unsigned)dtype)))
+        return PICI_E_ARG;
+    for (int a = 0; a < c.arrays; a++)
+        if (overlap(result, sizeof *result, array[a], c.bytes[a]))
+            return PICI_E_ARG;
+    cudaError_t e = cudaMemsetAsync(result, 0, sizeof *result, stream); /* PICI_OK */
+    if (n && !e && c.v.cast) {
+        const cast_job job = {dst, (void *)array[0], n, {}, nullptr, 0};
+        e = launch_cast(job, c.v.cast, true, stream);
+    } else if (n && !e) {
+        struct qsgd_job job = qsgd_job_of(&c, dst, n, array);
+        static_assert(offsetof(struct pici_cuda_result, status) == 8 && offsetof(struct pici_cuda_result, rule) == 12,
+                      "status and rule, which stays 0, are one word");
+        job.bad = (uint64_t *)(void *)&result->status;
+        e = launch_qsgd(job, dtype, true, stream);
+    }
+    return e ? PICI_E_DEVICE : PICI_OK;
+}

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The calls of a communicator that have a root or counts: broadcast and all_gatherv. comm.py documents them."""
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import struct
+from collections.abc import Sequence
+from typing import Any, Optional, Union, overload
+
+from . import _buffers, _codec
+from ._abi import ALL_GATHERV, BROADCAST
+from ._arrays import Storage
+from ._buffers import Buffer, Memory
+from ._calls import Array, Calls, Request, Timeout, Zeros, options_of, whole
+from ._dtypes import DTypeLike
+
+
+class Gathers(Calls):
+    """What Comm inherits."""
+
+    def broadcast(
+        self,
+        array: Array,
+        root: int = 0,
+        *,
+        dtype: Optional[DTypeLike] = None,
+        algorithm: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout: Optional[Timeout] = None,
+        zeros: Zeros = "exact",
+    ) -> Array:
+        """Copy the array of rank root to the arrays of all ranks, which are written in place. Returns the array."""
+        options = options_of(algorithm, format, timeout, None, None, None, zeros)
+        buffer = self._spread(array, root, dtype)
+        self._finish(BROADCAST, buffer, buffer.memory, options, algorithm, root)
+        return array
+
+    def broadcast_start(
+        self,
+        array: Any,
+        root: int = 0,
+        *,
+        dtype: Optional[DTypeLike] = None,
+        algorithm: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout: Optional[Timeout] = None,
+        zeros: Zeros = "exact",
+    ) -> Request:
+        """broadcast(), nonblocking: returns at once."""
+        options = options_of(algorithm, format, timeout, None, None, None, zeros)
+        buffer = self._spread(array, root, dtype)
+        return self._begin(BROADCAST, buffer, buffer.memory, options, algorithm, array, root)
+
+    @overload
+    def all_gatherv(
+        self,
+        send: Storage,
+        counts: Sequence[int],
+        recv: None = ...,
+        displs: Optional[Sequence[int]] = ...,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        zeros: Zeros = ...,
+    ) -> Storage:
+        ...
+
+    @overload
+    def all_gatherv(
+        self,
+        send: Any,
+        counts: Sequence[int],
+        recv: None = ...,
+        displs: Optional[Sequence[int]] = ...,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        zeros: Zeros = ...,
+    ) -> Any:
+        ...
+
+    @overload
+    def all_gatherv(
+        self,
+        send: Any,
+        counts: Sequence[int],
+        recv: Array,
+        displs: Optional[Sequence[int]] = ...,
+        *,
+        dtype: Optional[DTypeLike] = ...,
+        algorithm: Optional[str] = ...,
+        format: Optional[str] = ...,
+        timeout: Optional[Timeout] = ...,
+        zeros: Zeros = ...,
+    ) -> Array:
+        ...
+
+    def all_gatherv(
+        self,
+        send: Any,
+        counts: Sequence[int],
+        recv: Any = None,
+        displs: Optional[Sequence[int]] = None,
+        *,
+        dtype: Optional[DTypeLike] = None,
+        algorithm: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout: Optional[Timeout] = None,
+        zeros: Zeros = "exact",
+    ) -> Any:
+        """The arrays of all ranks, which may differ in length, on all ranks. counts: the elements of each rank's array,
+        0 too; the same on all ranks. They come one after the other, by rank: joined along the first dimension, in a new
+        array; or from element displs[rank] of recv on, which may differ from rank to rank, and all other elements of
+        recv are left alone."""
+        options = options_of(algorithm, format, timeout, None, None, None, zeros)
+        buffer, memory, result, extra = self._varied(send, counts, recv, displs, dtype)
+        self._finish(ALL_GATHERV, buffer, memory, options, algorithm, extra)
+        return result
+
+    def all_gatherv_start(
+        self,
+        send: Any,
+        counts: Sequence[int],
+        recv: Any = None,
+        displs: Optional[Sequence[int]] = None,
+        *,
+        dtype: Optional[DTypeLike] = None,
+        algorithm: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout: Optional[Timeout] = None,
+        zeros: Zeros = "exact",
+    ) -> Request:
+        """all_gatherv(), nonblocking: returns at once."""
+        options = options_of(algorithm, format, timeout, None, None, None, zeros)
+        buffer, memory, result, extra = self._varied(send, counts, recv, displs, dtype)
+        return self._begin(ALL_GATHERV, buffer, memory, options, algorithm, result, extra)
+
+    def _spread(self, array: Any, root: int, dtype: Optional[DTypeLike]) -> Buffer:
+        whole("root", root, 0, self._size - 1)
+        buffer = _buffers.read(array, "array", dtype, self._on_gpu)
+        if buffer.fixed:
+            raise ValueError(f"array: {buffer.fixed}")
+        return buffer
+
+    def _varied(
+        self, send: Any, counts: Sequence[int], recv: Any, displs: Optional[Sequence[int]], dtype: Optional[DTypeLike]
+    ) -> tuple[Buffer, Memory, Any, bytes]:
+        """What is sent, where to, the result for the caller, counts and displs in stored elements."""
+        buffer = _buffers.read(send, "send", dtype, self._on_gpu)
+        parts = buffer.dtype.parts
+        lengths = self._of_ranks("counts", counts)
+        total = sum(lengths)
+        if buffer.n // parts != lengths[self._rank]:
+            raise ValueError(f"send: {buffer.n // parts} elements, not the {lengths[self._rank]} of this rank's counts")
+        if displs is not None and recv is None:
+            raise ValueError("displs: pass recv too, since what lies between the arrays is left alone")
+        first = [0, *itertools.accumulate(lengths)][:-1] if displs is None else self._of_ranks("displs", displs)
+        extra = struct.pack(f"={2 * self._size}Q", *(parts * n for n in lengths), *(parts * n for n in first))
+        if recv is None:
+            shape = _buffers.shape_of(buffer)
+            row = math.prod(shape[1:])
+            if total % (row or 1):
+                raise ValueError(f"counts: {total} elements, no multiple of the {row} of a row of send: pass recv")
+            result, memory = _buffers.fresh(buffer, (total // (row or 1), *shape[1:]))
+            return buffer, memory, result, extra
+        room = total * parts
+        if displs is not None:
+            room = _buffers.read(recv, "recv", dtype, self._on_gpu).n
+            end = max(a + n for a, n in zip(first, lengths))
+            if end * parts > room:
+                raise ValueError(f"recv: {room // parts} elements, and counts and displs reach to {end}")
+        return buffer, _buffers.written(recv, buffer, room, dtype, self._on_gpu), recv, extra
+
+    def _of_ranks(self, name: str, values: Sequence[int]) -> list[int]:
+        if len(values) != self._size:
+            raise ValueError(f"{name}: {len(values)} numbers for {self._size} ranks")
+        return [whole(f"{name}[{i}]", operator.index(n), 0, 2**48) for i, n in enumerate(values)]
+
+    def _finish(
+        self,
+        kind: int,
+        buffer: Buffer,
+        memory: Memory,
+        options: Optional[bytes],
+        algorithm: Optional[str],
+        extra: Union[int, bytes],
+    ) -> None:
+        d = buffer.dtype
+        status = _codec.comm_call(
+            self._driver, kind, buffer.memory, memory, d.code, 0, options, False, None, None, extra
+        )
+        if status:
+            raise self._refusal(status, self._asked(kind, algorithm, None))
+
+    def _begin(
+        self,
+        kind: int,
+        buffer: Buffer,
+        memory: Memory,
+        options: Optional[bytes],
+        algorithm: Optional[str],
+        result: Any,
+        extra: Union[int, bytes],
+    ) -> Request:
+        d = buffer.dtype
+        flight = _codec.comm_start(
+            self._driver, kind, buffer.memory, memory, d.code, 0, options, False, None, None, extra
+        )
+        if isinstance(flight, int):
+            raise self._refusal(flight, self._asked(kind, algorithm, None))
+        return Request(self, flight, result)
