@@ -29,10 +29,16 @@ if grep -n 'target.*avx512' "$dir/avx512.c"; then
     exit 1
 fi
 
-compile="${CC:-cc} -std=c11 -O1 -g -pthread -Iinclude -Ilib -DPICI_BUILD"
+compile="${CC:-cc} -std=c11 -O0 -pthread -Iinclude -Ilib -DPICI_BUILD"
 [ -z "${SANITIZE:-}" ] || compile="$compile -fsanitize=$SANITIZE -fno-sanitize-recover=all"
 $compile -mavx2 -mbmi -mbmi2 -mpopcnt -Wno-psabi -include tests/avx512/emulated.h -c -o "$dir/avx512.o" "$dir/avx512.c"
 $compile '-D__builtin_cpu_supports(x)=1' -c -o "$dir/dispatch.o" lib/cpu/dispatch.c
-$compile -o "$dir/plain_kernels" "$build/obj/tests/plain_kernels.o" "$build/obj/tests/util.o" \
-    "$build"/obj/formats/ref*.o "$dir/avx512.o" "$dir/dispatch.o" "$build/libpici.a"
-"$dir/plain_kernels"
+libs=
+[ "${ZFP:-0}" = 0 ] || libs=-lzfp
+status=0
+for program in plain_kernels plain_small plain_values plain_topk; do
+    $compile -no-pie -o "$dir/$program" "$build/obj/tests/$program.o" "$dir/avx512.o" "$dir/dispatch.o" \
+        "$build/obj/testing.a" "$build/libpici.a" $libs -lm
+    PICI_TEST_LAST=1 "$dir/$program" || status=1
+done
+exit $status

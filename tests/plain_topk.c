@@ -89,7 +89,7 @@ static void check(const struct what *w)
                    w->dtype, &w->opts);
     if (w->in_place)
         memcpy(want[3], want[0], bytes);
-    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++)
+    for (const struct pici_isa *const *isa = tested_isas(); *isa; isa++)
         for (int round = 0; round < 2; round++) {
             uint8_t *at[ARRAYS];
             const char *bad = NULL;
@@ -190,7 +190,7 @@ static void large(enum pici_dtype t, uint64_t n, enum values values, const struc
         topk_reference(want[0], &want_nnz, want[1], want[2], in[0], n, t, &o);
     else if (pici_topk(want[0], &want_nnz, want[1], want[2], in[0], n, t, &o))
         tally("a sample", "status");
-    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++)
+    for (const struct pici_isa *const *isa = tested_isas(); *isa; isa++)
         for (o.threads = 1; o.threads <= 3; o.threads += 2) {
             memcpy(got[1], in[1], bytes);
             memcpy(got[2], in[2], bytes);

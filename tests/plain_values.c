@@ -241,7 +241,7 @@ static void hostile(const struct subject_values *s, const struct ref_values *r, 
         changed[rng_below(&rng, length)] = (uint8_t)(0x80 >> rng_below(&rng, 8));
     const void *const reference_in[2] = {arrays[0], arrays[1]};
     const enum ref_status status = ref_values_widen(want, r, reference_in, count, s->n);
-    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
+    for (const struct pici_isa *const *isa = tested_isas(); *isa; isa++) {
         const void *const in[2] = {placed(1, (size_t)count[0] * width[0], arrays[0]),
                                    placed(2, (size_t)count[1] * width[1], arrays[1])};
         uint8_t *dst = placed(3, bytes, NULL);
@@ -281,7 +281,7 @@ static void check(enum pici_dtype dtype)
     ref_values_narrow(want, &r, source, s.n);
     tally(s.name, ref_values_widen(result, &r, in, count, s.n) ? "the reference refuses its arrays" : NULL);
     ref_values_book(after, &r, source, result, s.n, 1 + (unsigned)(s.where.sequence % 2));
-    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++)
+    for (const struct pici_isa *const *isa = tested_isas(); *isa; isa++)
         for (int round = 0; round < 2; round++) {
             char which[300];
             snprintf(which, sizeof which, "%s: %s", (*isa)->name, s.name);
@@ -320,7 +320,7 @@ static void vector(const struct value_vector *c, void *unused)
     v.positive = c->v.positive;
     const struct values_where where = {c->v.first, c->v.sequence, (int)c->v.phase, (int)c->v.origin};
     ref_values_counts(count, widths, &c->v, c->n);
-    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
+    for (const struct pici_isa *const *isa = tested_isas(); *isa; isa++) {
         const void *in[2];
         uint8_t *dst = placed(3, bytes, NULL);
         void *const out[2] = {placed(1, (size_t)count[0] * widths[0], NULL),

@@ -131,7 +131,7 @@ static const char *check_any(const void *base, uint64_t n, enum pici_dtype dtype
     if (bytes)
         memcpy(want, base, bytes);
     const enum ref_status status = ref_small_apply(want, n, delta, len);
-    for (const struct pici_isa *const *isa = pici_isas(); *isa && !bad; isa++) {
+    for (const struct pici_isa *const *isa = tested_isas(); *isa && !bad; isa++) {
         pici_isa_force(*isa);
         uint8_t *dst = place(3, base, bytes, rng);
         const enum pici_status s = pici_apply_small(dst, n, place(2, delta, len, rng), len, NULL);
@@ -170,7 +170,7 @@ const char *check_small(const void *base, const void *src, uint64_t n, enum pici
     else if (pici_diff_small_bound(format, dtype, n) < want_len)
         bad = wrong("bound", n, dtype, format, "too small", 0);
     guards_init((size_t)n * ref_width(dtype), want_len + 16);
-    for (const struct pici_isa *const *isa = pici_isas(); *isa && !bad; isa++) {
+    for (const struct pici_isa *const *isa = tested_isas(); *isa && !bad; isa++) {
         pici_isa_force(*isa);
         bad = check_isa((*isa)->name, base, src, n, dtype, format, checksum, rng, want, want_len);
     }
@@ -197,7 +197,7 @@ const char *check_small_reader(const void *base, const void *src, uint64_t n, en
     struct rng rng = {len};
     const char *bad = NULL;
     guards_init(bytes, len);
-    for (const struct pici_isa *const *isa = pici_isas(); *isa && !bad; isa++) {
+    for (const struct pici_isa *const *isa = tested_isas(); *isa && !bad; isa++) {
         pici_isa_force(*isa);
         uint8_t *dst = place(0, base, bytes, &rng);
         const enum pici_status s = pici_apply_small(dst, n, place(2, delta, len, &rng), len, NULL);

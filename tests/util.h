@@ -194,6 +194,12 @@ void rig_free(struct rig *);
  * Null if all is well; else what is not, in a static buffer. Leaves the automatic choice of an ISA. */
 const char *check_codec(struct rig *, const struct subject *);
 
+struct pici_isa; /* cpu/kernels.h */
+
+/* The tables of kernels that are compared: all that this CPU can run, or only the last of them if the environment has
+ * PICI_TEST_LAST, for an emulated CPU that would take minutes for the others, which run elsewhere. Ends with NULL. */
+const struct pici_isa *const *tested_isas(void);
+
 /* As check_codec, of a given block that the encoder must produce as well. */
 const char *check_block(struct rig *, const struct subject *, const uint8_t *block, size_t len);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The only process of the emulated machine of tests/avx512/run. Runs the programs named on the kernel's command line
- * (after --), then switches the machine off. The console is the serial port; its last line is "failures N". */
+ * (after --), which test the kernels for AVX-512 alone, then switches the machine off. The console is the serial port;
+ * its last line is "failures N". */
 #include <stdio.h>
 #include <sys/io.h>
 #include <sys/reboot.h>
@@ -10,7 +11,7 @@
 
 static int run(char *program)
 {
-    char *argv[] = {program, NULL}, *envp[] = {NULL};
+    char *argv[] = {program, NULL}, *envp[] = {"PICI_TEST_LAST=1", NULL};
     int status;
     const pid_t child = fork();
     if (child == 0) {
