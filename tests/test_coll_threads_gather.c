@@ -389,6 +389,43 @@ Test(coll_gather, no_elements)
     }
 }
 
+/* Where an empty contribution would be does not matter: here it is beyond memory, and in another's place. Every second
+ * rank sends nothing; the first one, which may be this one, or the last. */
+static enum pici_status placed_nowhere(struct step *s, int rank, int odd)
+{
+    static const uint64_t anywhere[] = {UINT64_MAX, UINT64_MAX / sizeof(float) - 3, 1};
+    const int sends = rank % 2 == s->odd;
+    (void)odd;
+    for (int i = 0; i < s->p; i++) {
+        s->counts[rank][i] = i % 2 == s->odd ? N - 1 : 0;
+        s->displs[rank][i] = s->counts[rank][i] ? (uint64_t)i * N : anywhere[(rank + i) % 3];
+        s->send[rank][i] = (float)(rank + i);
+    }
+    return pici_all_gatherv(sends ? s->send[rank] : NULL, s->counts[rank][rank], s->recv[rank], s->counts[rank],
+                            s->displs[rank], PICI_F32, s->comm[rank], NULL);
+}
+
+Test(coll_gather, empty_contributions_have_no_place)
+{
+    alarm(WATCHDOG_S);
+    for (int p = 2; p <= RANKS; p++)
+        for (int odd = 0; odd < 2; odd++) {
+            struct step *s = step_new(p, odd);
+            s->call = placed_nowhere;
+            coll_threads(p, step_rank, s);
+            for (int r = 0; r < p; r++) {
+                cr_expect_eq(s->status[r], PICI_OK, "%s", pici_comm_error(s->comm[r]));
+                for (int i = 0; i < p; i++) {
+                    const float *slot = s->recv[r] + i * N, untouched = s->recv[r][RANKS * N];
+                    cr_expect(i % 2 == odd ? memcmp(slot, s->send[i], (N - 1) * sizeof *slot) == 0
+                                           : slot[0] == untouched && slot[N - 1] == untouched,
+                              "slot %d on rank %d of %d", i, r, p);
+                }
+            }
+            step_free(s);
+        }
+}
+
 /* ---- bytes */
 
 static void wire_of(void *context, int rank)

@@ -273,7 +273,8 @@ PICI_API enum pici_status pici_broadcast(void *buf, uint64_t count, enum pici_dt
  *                               All others are left alone
  *   recvcounts  [ranks]         elements that each rank sends, 0 too: the same on all ranks; this rank's is sendcount
  *   displs      [ranks]         elements; in any order, but contributions must not overlap. May differ from rank to
- *                               rank. NULL: contributions lie one after the other, in the order of ranks
+ *                               rank. That of an empty contribution is not read. NULL: contributions lie one after the
+ *                               other, in the order of ranks
  * send and recv must not overlap, except in place: send == recv + displs[rank]. The arrays must stay valid until the
  * call ends. Options and errors as for all_gather, but: opts->values is PICI_E_UNSUPPORTED; density, latency and vendor
  * have no effect. PICI_E_ARG also: recvcounts is NULL, or its entry of this rank is not sendcount. PICI_E_PEER also:

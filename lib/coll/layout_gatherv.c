@@ -11,10 +11,11 @@
 #include "format.h"
 #include "xxh64.h"
 
-/* Of contributions that lie one after the other, 0 where there is no table yet. */
+/* 0 for an empty contribution, whose displacement may be any number. Of contributions that lie one after the other, 0
+ * where there is no table yet. */
 static uint64_t first_of(const struct coll_call *c, int rank)
 {
-    return c->displs ? c->displs[rank] : c->packed ? c->packed[rank] : 0;
+    return !c->recvcounts[rank] ? 0 : c->displs ? c->displs[rank] : c->packed ? c->packed[rank] : 0;
 }
 
 void pici_layout_contribution(const struct coll_call *c, int rank, uint64_t *first, uint64_t *n)
@@ -34,7 +35,7 @@ int pici_layout_count(struct coll_call *c, const struct pici_comm *comm)
         store_le64(bytes, n);
         c->counts = pici_xxh64(bytes, sizeof bytes, c->counts);
         c->longest = n > c->longest ? n : c->longest;
-        beyond |= n > most - c->total || (n && (first > most || n > most - first));
+        beyond |= n > most - c->total || first > most || n > most - first;
         c->total = beyond ? 0 : c->total + n;
     }
     return c->recvcounts && !beyond && c->count == c->recvcounts[comm->rank];
@@ -79,8 +80,10 @@ int pici_layout_slots_wrong(const struct coll_call *c, const struct pici_comm *c
     if ((!c->send && c->count) || (!c->recv && c->total) || (c->displs && slots_overlap(c, comm->ranks)))
         return 1;
     for (int i = 0; i < comm->ranks && c->count; packed += c->recvcounts[i++]) {
+        if (!c->recvcounts[i])
+            continue;
         const uint8_t *slot = c->recv + (c->displs ? c->displs[i] : packed) * c->width;
-        if (c->recvcounts[i] && !(i == comm->rank && c->send == slot) &&
+        if (!(i == comm->rank && c->send == slot) &&
             pici_overlap(c->send, c->count * c->width, slot, c->recvcounts[i] * c->width))
             return 1;
     }

@@ -172,7 +172,7 @@ class Gathers(Calls):
         room = total * parts
         if displs is not None:
             room = _buffers.read(recv, "recv", dtype, self._on_gpu).n
-            end = max(a + n for a, n in zip(first, lengths))
+            end = max((a + n for a, n in zip(first, lengths) if n), default=0)
             if end * parts > room:
                 raise ValueError(f"recv: {room // parts} elements, and counts and displs reach to {end}")
         return buffer, _buffers.written(recv, buffer, room, dtype, self._on_gpu), recv, extra

@@ -86,6 +86,14 @@ class Results(unittest.TestCase):
         self.assertEqual(results[1], [-1, 2, 2, 2, -1, -1, -1, 0, 0, -1, -1, -1])
         self.assertEqual(results[2], results[1])
 
+    def test_displs_of_nothing(self):
+        """Where an empty array would begin does not matter."""
+
+        def work(comm):
+            return comm.all_gatherv(np.ones(2 - 2 * comm.rank), [2, 0], np.zeros(2), [0, 7 * comm.rank]).sum()
+
+        self.assertEqual(together(pici.Comm.threads(2), work), [2, 2])
+
     def test_shapes(self):
         xs = [np.ones((n, 5), np.float32) * n for n in (2, 0, 4)]
         work = lambda comm: comm.all_gatherv(xs[comm.rank], [10, 0, 20])
