@@ -452,6 +452,48 @@ static void run_miscounts(void)
     }
 }
 
+/* ---- empty contributions ---- */
+
+/* Three ranks, of which rank 0 alone sends something. */
+struct nowhere {
+    struct pici_comm *comm[3];
+    enum pici_status call[3];
+    uint32_t recv[3][4];
+};
+
+static void call_nowhere(void *context, int rank)
+{
+    struct nowhere *x = context;
+    const int others[] = {(rank + 1) % 3, (rank + 2) % 3};
+    const uint32_t send[] = {5, 6};
+    uint64_t counts[2], displs[2];
+    struct pici_neighbor_plan *plan = NULL;
+    for (int i = 0; i < 2; i++) {
+        counts[i] = others[i] ? 0 : 2;
+        displs[i] = others[i] ? UINT64_MAX - (uint64_t)i : 1;
+    }
+    x->call[rank] = pici_neighbor_plan_create(&plan, x->comm[rank], 2, others, 2, others, NULL);
+    if (plan)
+        x->call[rank] = pici_neighbor_all_gatherv(send, rank ? 0 : 2, rank ? x->recv[rank] : NULL, counts, displs,
+                                                  PICI_U32, plan, NULL);
+    pici_neighbor_plan_free(plan);
+}
+
+/* Where an empty slot would be does not matter. */
+static void run_nowhere(void)
+{
+    static const uint32_t want[] = {0, 5, 6, 0};
+    struct nowhere x = {.recv = {{0}}};
+    if (pici_comm_threads(x.comm, 3))
+        abort();
+    coll_threads(3, call_nowhere, &x);
+    for (int r = 0; r < 3; r++) {
+        EXPECT(!x.call[r], "empty slots, rank %d: %s (%s)", r, pici_strerror(x.call[r]), pici_comm_error(x.comm[r]));
+        EXPECT(!r || memcmp(x.recv[r], want, sizeof want) == 0, "empty slots, rank %d: other elements", r);
+        pici_comm_free(x.comm[r]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     enum { TAPPED = 20 };
@@ -464,6 +506,7 @@ int main(int argc, char **argv)
     for (int how = 0; how < HOWS; how++)
         run_odd(how);
     run_miscounts();
+    run_nowhere();
     const int cases = runs + TAPPED + HOWS;
     printf("%d passed, %d failed\n", failures < cases ? cases - failures : 0, failures);
     return failures != 0;

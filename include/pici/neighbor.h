@@ -94,7 +94,8 @@ PICI_API enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_pla
 /* The two calls.
  *   send  [count or sendcount elements]  only read; must not overlap what is received
  *   recv  one slot for each entry of `source`, in that order: of count elements each, one after the other; or slot i of
- *         recvcounts[i] elements, from element displs[i] of recv on. Slots must not overlap
+ *         recvcounts[i] elements, from element displs[i] of recv on. Slots must not overlap. displs[i] of an empty slot
+ *         is not read
  *   recvcounts, displs  [sources]  must stay valid until the call ends; may be NULL without sources
  * all_gather: count is the same on all ranks. all_gatherv: sendcount may differ by rank and call, and recvcounts[i] is
  * what source[i] sends. Buffers are in the host's memory.

@@ -465,8 +465,9 @@ int pici_layout_asks(const struct coll_call *c)
 
 uint64_t pici_layout_slot(const struct coll_call *c, int i, uint64_t *first)
 {
-    *first = c->varied ? c->displs[i] : (uint64_t)i * c->count;
-    return c->varied ? c->recvcounts[i] : c->count;
+    const uint64_t n = c->varied ? c->recvcounts[i] : c->count;
+    *first = !n ? 0 : c->varied ? c->displs[i] : (uint64_t)i * c->count; /* an empty slot may be said to be anywhere */
+    return n;
 }
 
 uint32_t pici_layout_tag(const struct coll_call *c)
