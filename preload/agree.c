@@ -31,13 +31,14 @@ static double now_s(void)
 
 static void say_waiting(MPI_Comm comm, enum function f)
 {
+    const char *also = f == NEIGHBOR_ALLGATHER ? " Do all ranks give the same count, as MPI demands?" : "";
     int rank = 0;
     PMPI_Comm_rank(comm, &rank);
     fprintf(
         stderr,
         "pici: rank %d has waited %d s for other ranks in %s; did every host get LD_PRELOAD, and the same PICI_PMPI "
-        "variables?\n",
-        rank, pmpi_settings()->wait_s, pmpi_function_name(f));
+        "variables?%s\n",
+        rank, pmpi_settings()->wait_s, pmpi_function_name(f), also);
 }
 
 /* The nonblocking collective does not match the blocking one of a rank that has not loaded this library: that rank

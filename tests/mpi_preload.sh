@@ -142,6 +142,14 @@ neighbors() { # of neighbors.c, on four ranks, with nodes of two where blocks ar
     attempt "neighbours, decisions" 4 neighbors decisions -- "MPI_Neighbor_allgather 0 of 6 calls; not ours: 1 small, \
 1 unequal counts, 1 one rank, 1 no topology, 1 few ranks, 1 few neighbours\$" \
         'MPI_Neighbor_allgatherv 2 of 14 calls.* not ours: 12 small$'
+    extra="$direct PICI_PMPI_WAIT=1"
+    LIMIT=6 launch 4 "$dir/neighbors.$mpi" parts
+    if grep -q 'in MPI_Neighbor_allgather; .*? Do all ranks give the same count, as MPI demands?$' "$log"; then
+        ok "neighbours, counts that MPI forbids"
+    else
+        fail "neighbours, counts that MPI forbids"
+    fi
+    extra=$direct
     attempt "neighbours, overlapping buffers" 4 neighbors overlap -- 'MPI_Neighbor_allgather 0 of 1 calls.* 1 off$'
     attempt "neighbours, errors" 4 neighbors errors -- 'MPI_Neighbor_allgatherv: rank 0 sends another count' \
         'MPI_Neighbor_allgatherv 1 of 2 calls.* 1 off$'

@@ -370,6 +370,13 @@ static void decisions(void)
     MPI_Comm_free(&comm);
 }
 
+/* What MPI forbids, and does not notice: of two pairs of ranks only one has
+ * enough for a call of ours, in which it waits for the other. */
+static void parts(void)
+{
+    once(pairs(0), rank < 2 ? 10 : N, "small in one part only");
+}
+
 /* Rank 1 sends what it overwrites, which MPI leaves open. The call is MPI's. */
 static void overlap(void)
 {
@@ -465,6 +472,7 @@ int main(int argc, char **argv)
         {"types", types},
         {"large", large},
         {"decisions", decisions},
+        {"parts", parts},
         {"overlap", overlap},
         {"twice", twice},
         {"circle", circle},
