@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives for buffers that are mostly zero: all-gather, reduce-scatter and all-reduce among the ranks of a
- * communicator.
+ * Collectives for buffers that are mostly zero: all-gather, reduce-scatter, all-reduce and broadcast among the ranks of
+ * a communicator.
  *
  * Each message is sent as a sparse block or as a dense one, whichever is expected to take less time at its density.
  * This choice does not change results: they are bit-identical to those of the same algorithm with dense messages only,
@@ -111,7 +111,7 @@ struct pici_tune {
                        * of them */
     float inter_threshold;  /* for reducing to another node; < 0: leave */
     float intra_threshold;  /* for reducing inside a node; < 0: leave */
-    float ag_threshold;     /* for all-gather, and for the all-gather phase of all-reduce; < 0: leave */
+    float ag_threshold;     /* for broadcast, all-gather, and that phase of all-reduce; < 0: leave */
     int checksum;           /* > 0: an XXH64 in each block, which receivers check; < 0: none; 0: leave. Default: none */
     double inter_bandwidth; /* of the link to another node, bytes per second; 0: leave. Default: 1.25e8 */
     double intra_bandwidth; /* of the link inside a node; 0: leave. Default: 5e9 */
