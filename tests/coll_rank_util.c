@@ -210,12 +210,12 @@ static int fails(enum coll_limb which)
 }
 
 static enum pici_status ill_encode(struct pici_lane *lane, uint8_t *message, size_t at, size_t cap, size_t *len,
-                                   const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
-                                   enum pici_format format, int checksum, int by_value)
+                                   const void *const *src, const uint64_t *n, int runs,
+                                   const struct engine_array *array, int arrays, int checksum)
 {
     return fails(LIMB_ENCODE)
                ? PICI_E_IO
-               : pici_engine_host.encode(lane, message, at, cap, len, src, n, runs, dtype, format, checksum, by_value);
+               : pici_engine_host.encode(lane, message, at, cap, len, src, n, runs, array, arrays, checksum);
 }
 
 static enum pici_status ill_decode(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,

@@ -3,7 +3,7 @@
  * Collectives on buffers in a GPU's memory, beside the same ones in the host's, bit for bit: ranks of this process, by
  * way of threads' transport, with messages in the GPU's memory and in pinned memory. One thread drives all ranks by
  * turns, so that over the emulator a seed decides which rank and which stream gets on. */
-#include "cuda_device.cuh"
+#include "cuda_team.cuh"
 
 #include <algorithm>
 #include <chrono>
@@ -11,7 +11,6 @@
 
 extern "C" {
 #include "coll/engine_cuda.h"
-#include "coll/request.h"
 #include "coll_util.h"
 #include "transport/thread.h"
 }
@@ -51,22 +50,6 @@ static enum pici_status start(const struct coll *c, const void *send, void *recv
     }
 }
 
-/* Move all ranks on by turns, until they are done. */
-static std::vector<enum pici_status> drive(std::vector<struct pici_request *> &requests)
-{
-    const size_t ranks = requests.size();
-    std::vector<enum pici_status> status(ranks, PICI_OK);
-    for (size_t left = ranks; left;) {
-        const size_t i = rng_below(&rng, ranks);
-        int done = 0;
-        if (!requests[i])
-            continue;
-        status[i] = pici_test(&requests[i], &done);
-        left -= (size_t)done;
-    }
-    return status;
-}
-
 /* One rank's elements, where the call wants them: in one piece of memory if in place. */
 struct place {
     size_t send_at, recv_at, bytes;
@@ -85,52 +68,6 @@ static struct place place_of(const struct coll *c, int ranks, int rank)
     return p;
 }
 
-class team {
-  public:
-    /* direct: messages in the GPU's memory */
-    team(int ranks, bool direct) : comms((size_t)ranks)
-    {
-        if (pici_comm_threads(comms.data(), ranks)) {
-            printf("FAIL no communicators\n");
-            exit(1);
-        }
-        for (struct pici_comm *comm : comms) {
-            cudaStream_t s;
-            cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
-            streams.push_back(s);
-            tally(pici_comm_cuda(comm, s) == PICI_OK, "pici_comm_cuda");
-            if (!direct)
-                comm->transport.memory = PICI_MEMORY_HOST;
-        }
-    }
-    ~team()
-    {
-        for (struct pici_comm *comm : comms)
-            pici_comm_free(comm);
-        for (cudaStream_t s : streams)
-            cudaStreamDestroy(s);
-    }
-    team(const team &) = delete;
-    std::vector<struct pici_comm *> comms;
-    std::vector<cudaStream_t> streams;
-};
-
-/* Is this element a NaN? */
-static bool is_nan(const uint8_t *p, enum pici_dtype dtype)
-{
-    uint64_t v = 0;
-    memcpy(&v, p, pici_dtype_width(dtype));
-    switch (dtype) {
-    case PICI_F32: return (v & 0x7fffffff) > 0x7f800000;
-    case PICI_F64: return (v & INT64_MAX) > UINT64_C(0x7ff0000000000000);
-    case PICI_F16: return (v & 0x7fff) > 0x7c00;
-    case PICI_BF16: return (v & 0x7fff) > 0x7f80;
-    case PICI_F8E4M3: return (v & 0x7f) == 0x7f;
-    case PICI_F8E5M2: return (v & 0x7f) > 0x7c;
-    default: return false;
-    }
-}
-
 /* Are these the same bytes? But for the sign of infinity minus infinity, which is the host's own there. */
 static bool same(const uint8_t *got, const uint8_t *want, const struct coll *c, const struct place *p, uint64_t n)
 {
@@ -141,17 +78,6 @@ static bool same(const uint8_t *got, const uint8_t *want, const struct coll *c, 
         if (memcmp(got + at, want + at, width) != 0 && !(is_nan(got + at, c->dtype) && is_nan(want + at, c->dtype)))
             return false;
     return true;
-}
-
-/* Over the emulator: what follows in a stream happens late. */
-static void dawdle(cudaStream_t s)
-{
-#ifdef PICI_DEVICE_HW
-    for (uint64_t left = rng_below(&rng, 200); left; left--)
-        emu::enqueue(s, [] { return true; });
-#else
-    (void)s;
-#endif
 }
 
 /* A call on the host, then on the GPU; memory reaches the GPU by way of each rank's stream, which nobody waits for. */

@@ -46,13 +46,15 @@ static enum pici_status decode(void *dst, uint64_t n, const uint8_t *block, size
 static enum pici_status encode(void *block, size_t cap, size_t *len, const void *src, uint64_t n, enum pici_dtype dtype,
                                enum pici_format format, int checksum)
 {
-    return engine->encode(NULL, block, 0, cap, len, &src, &n, 1, dtype, format, checksum, 0);
+    const struct engine_array elements = {.dtype = dtype, .format = format};
+    return engine->encode(NULL, block, 0, cap, len, &src, &n, 1, &elements, 1, checksum);
 }
 
 static uint64_t count(const void *src, uint64_t n, enum pici_dtype dtype)
 {
     uint64_t nnz;
-    engine->count(NULL, &src, &n, 1, dtype, 0, &nnz);
+    const struct engine_array elements = {.dtype = dtype};
+    engine->count(NULL, &src, &n, 1, &elements, 1, &nnz);
     return nnz;
 }
 

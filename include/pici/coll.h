@@ -73,7 +73,8 @@ struct pici_coll_stats {
     uint64_t inter_bytes;            /* those of wire_bytes that went to ranks of other nodes */
     uint64_t events;          /* elements that this rank has narrowed with a value codec, each as often as it was.
                                       * If several ranks narrow the same sum, the lowest of them counts it */
-    double narrow_s, widen_s; /* seconds of encode_s and decode_s: narrowing elements, and widening them */
+    double narrow_s, widen_s; /* seconds of encode_s and decode_s: narrowing elements, and widening them. Of a GPU's
+                                      * elements widen_s is the host's time to begin that */
     uint64_t nonfinite;       /* buckets (QSGD), units (ZFP) or elements (CAST) that were not finite */
     double lost;              /* the sum over the events of (x - D(x))^2, x an element and D(x) what receivers
                                       * decode, where both are finite */
@@ -153,7 +154,8 @@ enum pici_rounding {
  * ignored. All but `residual` must be the same on all ranks.
  *   PICI_E_ARG           size below that of the first version, or a member out of range
  *   PICI_E_UNSUPPORTED   an unknown codec or member, or a dtype or operation that the codec does not have
- * With buffers in GPU memory a call with a codec ends with PICI_E_UNSUPPORTED on all ranks. */
+ * With buffers in GPU memory CAST and QSGD have the bits that they have in host memory. With ZFP a call that a rank
+ * makes with such buffers ends with PICI_E_UNSUPPORTED on all ranks. */
 struct pici_values {
     size_t size; /* PICI_VALUES_INIT */
     enum pici_value_codec codec;

@@ -276,6 +276,9 @@ struct pici_comm;
  * ones. pici_comm_scratch and pici_comm_reserve do not include that memory. With buffers in GPU memory, opts->scratch
  * and checksums (opts->checksum or PICI_CHECKSUM) are PICI_E_UNSUPPORTED.
  *
+ * Value codecs (opts->values). CAST and QSGD give the bits that they give in host memory. The residual is in the same
+ * memory as the buffers, and aligned to its elements. ZFP is PICI_E_UNSUPPORTED.
+ *
  * Statistics. Containers of hybrid blocks are counted only if messages go through the host. Slices overlap in time and
  * the seconds are summed over slices, so their sum may exceed the duration of the call.
  *

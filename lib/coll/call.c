@@ -89,7 +89,8 @@ static void sample(struct pici_request *r)
     uint64_t nnz;
     if (!c->tune || !c->history || r->engine->asynchronous)
         return;
-    r->engine->count(NULL, &src, &n, 1, c->dtype, c->by_value, &nnz);
+    const struct engine_array elements = {.dtype = c->dtype, .by_value = c->by_value};
+    r->engine->count(NULL, &src, &n, 1, &elements, 1, &nnz);
     r->counted[MSG_DENSITY_ONE] = (struct density_count){n, nnz};
 }
 

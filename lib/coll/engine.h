@@ -33,7 +33,8 @@ struct engine_needs {
     int lanes;                         /* slices in flight */
     size_t messages;                   /* bytes for messages, COLL_ALIGN-aligned */
     size_t sums;                       /* bytes for sums, COLL_ALIGN-aligned */
-    size_t arrays;                     /* bytes for arrays of a value codec, COLL_ALIGN-aligned */
+    size_t arrays;                     /* bytes for arrays of a value codec, COLL_ALIGN-aligned; 0: there is none */
+    const struct values *values;       /* that codec, for the time of the call of room */
     size_t temp;                       /* bytes for fold and widen; 0: COLL_TEMP_BYTES */
     unsigned device : 1, checksum : 1; /* messages are in a GPU's memory; blocks are to have a checksum */
     void *memory;                      /* the caller's scratch, to be used instead of the engine's, or NULL */
@@ -50,6 +51,13 @@ struct engine_room {
 enum engine_widen {
     WIDEN_PLACE, /* dst = they */
     WIDEN_FOLD   /* dst = dst op they */
+};
+
+/* What is counted or encoded: the elements of a message's runs, or an array that a value codec makes of each run. */
+struct engine_array {
+    enum pici_dtype dtype;
+    enum pici_format format; /* of its blocks; not used by count */
+    int by_value;            /* elements are floats, and -0.0 is a zero */
 };
 
 /* What a call makes of elements that a value codec represents. */
@@ -91,18 +99,20 @@ struct pici_engine {
      * may be src. */
     void (*positive_zeros)(struct pici_lane *, void *dst, const void *src, uint64_t n, enum pici_dtype, int quiet);
 
-    /* Count the nonzeros of each of several runs of elements. by_value: elements are floats, and -0.0 is a zero. */
-    void (*count)(struct pici_lane *, const void *const *src, const uint64_t *n, int runs, enum pici_dtype,
-                  int by_value, uint64_t *nnz);
+    /* Count the nonzeros of several runs of elements, or of the arrays of each run: src, n and nnz have first all runs
+     * of the first array, then those of the next. */
+    void (*count)(struct pici_lane *, const void *const *src, const uint64_t *n, int runs, const struct engine_array *,
+                  int arrays, uint64_t *nnz);
 
     /* Write the first bytes of a message. Messages are in memory that room provided. */
     void (*prefix)(struct pici_lane *, uint8_t *message, const uint8_t *prefix, size_t bytes);
-    /* Encode each run of elements as a block; the blocks follow each other from message + at on, within cap bytes of
-     * message. Writes their lengths to len. As pici_compress; format is not AUTO. by_value: elements are floats; sparse
+    /* Encode each run of elements, or each array of each run, as a block. src, n and len are in the order of count's
+     * arguments. The blocks follow each other from message + at on, within cap bytes of message: all of the first run,
+     * then those of the next. Writes their lengths to len. As pici_compress; formats are not AUTO. by_value: sparse
      * blocks do not store -0.0, dense ones may. */
     enum pici_status (*encode)(struct pici_lane *, uint8_t *message, size_t at, size_t cap, size_t *len,
-                               const void *const *src, const uint64_t *n, int runs, enum pici_dtype, enum pici_format,
-                               int checksum, int by_value);
+                               const void *const *src, const uint64_t *n, int runs, const struct engine_array *,
+                               int arrays, int checksum);
     /* Copy bytes of one message to another. */
     void (*put)(struct pici_lane *, uint8_t *to, const uint8_t *from, size_t bytes);
 
@@ -126,10 +136,10 @@ struct pici_engine {
     enum pici_status (*fold_own)(struct pici_lane *, void *dst, const uint8_t *block, size_t len, uint64_t n,
                                  enum pici_dtype, enum pici_op, void *temp, uint64_t temp_elements);
 
-    /* A value codec's functions, which values/values.h describes. narrow writes arrays; made [VALUES_ARRAYS] and loss
-     * are valid when the lane is ready, and must stay until then. widen reads arrays, which are untrusted, and writes n
-     * elements, or adds them to what is there. temp [temp_bytes, for at least one unit of elements]: for widened
-     * elements. PICI_E_UNSUPPORTED: the engine has not this codec. */
+    /* A value codec's functions, which values/values.h describes. narrow writes arrays; made [VALUES_ARRAYS] is valid
+     * at once. What is lost is added to *loss when the lane is ready, so *loss must stay until then; several calls may
+     * have the same one, with another residual each. widen reads arrays, which are untrusted, and writes n elements, or
+     * adds them to what is there. temp [temp_bytes, for at least one unit of elements]: for widened elements. */
     enum pici_status (*narrow)(struct pici_lane *, const struct values *, const struct values_where *,
                                void *const out[VALUES_ARRAYS], uint64_t made[VALUES_ARRAYS], const void *src,
                                uint64_t n, struct values_loss *loss);

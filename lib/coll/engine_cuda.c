@@ -18,6 +18,7 @@
 #include "coll/engine_cuda.h"
 #include "cuda/capture.h"
 #include "cuda/reduce.h"
+#include "cuda/values.h"
 #include "pici/cuda.h"
 
 enum { ALIGN = 256, HALT_MS = 1000, PREFIX = 32, LOOKS = 2000, READS = 32 };
@@ -36,12 +37,15 @@ struct pici_lane {
 
     uint64_t *scratch; /* [blocks][2], zero between calls of pici_cuda_count */
     uint8_t *controls; /* [blocks] workspaces of pici_cuda_read_cleared */
+    uint8_t *losses;   /* workspace of pici_cuda_narrow */
 
     /* pinned: all but the prefix written by the GPU */
     struct pici_cuda_result *results; /* [blocks] */
     uint64_t *counts;                 /* [blocks] */
     struct pici_cuda_heads *heads;
     struct pici_cuda_head *head; /* [blocks] */
+    struct pici_cuda_told *told; /* [blocks] what was lost by narrowing */
+    uint64_t *bad;               /* 0, or what is wrong with widened arrays */
     uint8_t *prefix;
 
     /* blocks to read that are not launched yet; each into other elements, with results and controls in a row */
@@ -51,9 +55,11 @@ struct pici_lane {
     enum pici_dtype reading;
 
     /* what is being made or looked at */
-    uint64_t *nnz; /* counting */
-    size_t *len;   /* encoding */
-    int runs, in_slots;
+    struct values_loss *loss; /* narrowing */
+    int narrowed;             /* of told, those in use */
+    uint64_t *nnz;            /* counting */
+    size_t *len;              /* encoding */
+    int runs, arrays, in_slots;
     uint8_t *message;
     size_t at, cap;
     const uint8_t *looked;
@@ -72,8 +78,8 @@ struct gpu {
     struct pici_lane *lane;
     int lanes; /* made */
     struct engine_needs needs;
-    struct piece messages, sums, work, results;
-    size_t slot, workspace; /* bytes of one */
+    struct piece messages, sums, arrays, work, results;
+    size_t slot, workspace, losses; /* bytes of one */
     char error[160];
 };
 
@@ -215,19 +221,85 @@ static void give(const struct gpu *g, struct pici_lane *l, uint8_t *work, size_t
                  size_t *at_pinned)
 {
     const struct engine_needs *n = &g->needs;
-    const size_t blocks = (size_t)n->blocks, results = blocks * sizeof *l->results, counts = blocks * sizeof *l->counts,
-                 head = blocks * sizeof *l->head;
+    const size_t blocks = (size_t)n->blocks, results = blocks * sizeof *l->results, counts = blocks * sizeof *l->counts;
     const int order = n->op == PICI_MIN || n->op == PICI_MAX;
     l->slots = take(work, at_work, blocks * g->slot);
     l->workspace = take(work, at_work, blocks * g->workspace);
     l->temp = take(work, at_work, order ? (size_t)n->slice * pici_dtype_width(n->dtype) : 0);
     l->scratch = take(work, at_work, 2 * counts);
     l->controls = take(work, at_work, blocks * PICI_CUDA_READ_WORKSPACE);
+    l->losses = take(work, at_work, g->losses);
     l->results = take(pinned, at_pinned, results);
     l->counts = take(pinned, at_pinned, counts);
     l->heads = take(pinned, at_pinned, sizeof *l->heads);
-    l->head = take(pinned, at_pinned, head);
+    l->head = take(pinned, at_pinned, blocks * sizeof *l->head);
+    l->told = take(pinned, at_pinned, blocks * sizeof *l->told);
+    l->bad = take(pinned, at_pinned, sizeof *l->bad);
     l->prefix = take(pinned, at_pinned, PREFIX);
+}
+
+/* What the engine cannot do of a call. */
+static enum pici_status refuse(struct gpu *g, const struct engine_needs *needs)
+{
+    int device = 0;
+    const char *wrong = NULL;
+    const enum pici_status s = status_of(g, cudaGetDevice(&device), "cudaGetDevice");
+    if (device != g->device && !s)
+        snprintf(g->error, sizeof g->error, "device %d is current, the communicator's is %d", device, g->device);
+    if (s || device != g->device)
+        return PICI_E_DEVICE;
+    if (needs->arrays && needs->values->codec->id == PICI_VALUES_ZFP)
+        wrong = "the value codec ZFP is for buffers in the host's memory";
+    else if (needs->memory)
+        wrong = "scratch memory of the caller's is for buffers in the host's";
+    else if (needs->checksum)
+        wrong = "a GPU makes blocks without checksums";
+    snprintf(g->error, sizeof g->error, "%s", wrong ? wrong : "");
+    return wrong ? PICI_E_UNSUPPORTED : PICI_OK;
+}
+
+/* Make slots and workspaces large enough for blocks of n elements. */
+static void fit_blocks(struct gpu *g, enum pici_dtype dtype, uint64_t n)
+{
+    const size_t workspace = aligned(pici_cuda_workspace(dtype, n));
+    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
+        const size_t bytes = aligned(pici_bound((enum pici_format)f, dtype, n));
+        g->slot = bytes > g->slot ? bytes : g->slot;
+    }
+    g->workspace = workspace > g->workspace ? workspace : g->workspace;
+}
+
+static enum pici_status measure(struct gpu *g, const struct engine_needs *needs)
+{
+    const struct values *v = needs->values;
+    g->needs = *needs;
+    g->needs.values = NULL; /* it may not stay */
+    g->slot = g->workspace = g->losses = 0;
+    fit_blocks(g, needs->dtype, needs->slice);
+    for (int a = 0; needs->arrays && a < v->codec->arrays; a++)
+        fit_blocks(g, v->codec->dtype(v, a), v->codec->most(v, a, needs->slice));
+    return needs->arrays ? status_of(g, pici_cuda_losses_workspace(&g->losses), "cudaDeviceGetAttribute") : PICI_OK;
+}
+
+/* A lane has its memory, and nothing to do but to clear that. */
+static enum pici_status open_lane(struct gpu *g, struct pici_lane *l)
+{
+    const size_t blocks = (size_t)g->needs.blocks;
+    l->gpu = g;
+    l->used = l->waiting = 0;
+    l->nnz = NULL;
+    l->len = NULL;
+    l->loss = NULL;
+    l->narrowed = 0;
+    l->status = PICI_OK;
+    l->pending = 1;
+    *l->bad = 0;
+    cudaError_t e = cudaMemsetAsync(l->scratch, 0, blocks * 2 * sizeof *l->scratch, l->stream);
+    if (!e)
+        e = cudaMemsetAsync(l->controls, 0, blocks * PICI_CUDA_READ_WORKSPACE, l->stream);
+    if (!e && g->losses)
+        e = cudaMemsetAsync(l->losses, 0, g->losses, l->stream);
+    return status_of(g, e, "cudaMemsetAsync");
 }
 
 static enum pici_status gpu_room(void *self, const struct engine_needs *needs, struct engine_room *room,
@@ -235,64 +307,26 @@ static enum pici_status gpu_room(void *self, const struct engine_needs *needs, s
 {
     struct gpu *g = self;
     struct pici_lane none;
-    size_t bound = 0, work = 0, pinned = 0;
-    int device = 0;
-    g->error[0] = '\0';
-    enum pici_status s = status_of(g, cudaGetDevice(&device), "cudaGetDevice");
-    if (s)
+    size_t work = 0, pinned = 0;
+    enum pici_status s = refuse(g, needs);
+    if (s || (s = measure(g, needs)))
         return s;
-    if (device != g->device) {
-        snprintf(g->error, sizeof g->error, "device %d is current, the communicator's is %d", device, g->device);
-        return PICI_E_DEVICE;
-    }
-    if (needs->arrays) {
-        snprintf(g->error, sizeof g->error, "value codecs are for buffers in the host's memory");
-        return PICI_E_UNSUPPORTED;
-    }
-    if (needs->memory) {
-        snprintf(g->error, sizeof g->error, "scratch memory of the caller's is for buffers in the host's");
-        return PICI_E_UNSUPPORTED;
-    }
-    if (needs->checksum) {
-        snprintf(g->error, sizeof g->error, "a GPU makes blocks without checksums");
-        return PICI_E_UNSUPPORTED;
-    }
-    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
-        const size_t bytes = pici_bound((enum pici_format)f, needs->dtype, needs->slice);
-        bound = bytes > bound ? bytes : bound;
-    }
-    g->needs = *needs;
-    g->slot = aligned(bound);
-    g->workspace = aligned(pici_cuda_workspace(needs->dtype, needs->slice));
     for (int i = 0; i < needs->lanes; i++)
         give(g, &none, NULL, &work, NULL, &pinned);
     if ((s = make_lanes(g, needs->lanes)) || (s = piece_grow(g, &g->work, work, 0)) ||
         (s = piece_grow(g, &g->results, pinned, 1)) ||
         (s = piece_grow(g, &g->messages, needs->messages, !needs->device)) ||
-        (s = piece_grow(g, &g->sums, needs->sums, 0)))
+        (s = piece_grow(g, &g->sums, needs->sums, 0)) ||
+        (needs->arrays && (s = piece_grow(g, &g->arrays, needs->arrays, 0))))
         return s;
     work = pinned = 0;
-    for (int i = 0; i < needs->lanes; i++) {
-        struct pici_lane *l = lanes[i] = &g->lane[i];
-        l->gpu = g;
-        give(g, l, g->work.p, &work, g->results.p, &pinned);
-        l->pending = 0;
-        l->used = l->waiting = 0;
-        l->nnz = NULL;
-        l->len = NULL;
-        l->status = PICI_OK;
-        s = status_of(g, cudaMemsetAsync(l->scratch, 0, (size_t)needs->blocks * 2 * sizeof *l->scratch, l->stream),
-                      "cudaMemsetAsync");
-        if (!s)
-            s = status_of(g,
-                          cudaMemsetAsync(l->controls, 0, (size_t)needs->blocks * PICI_CUDA_READ_WORKSPACE, l->stream),
-                          "cudaMemsetAsync");
-        if (s)
-            return s;
-        l->pending = 1;
+    for (int i = 0; i < needs->lanes && !s; i++) {
+        lanes[i] = &g->lane[i];
+        give(g, lanes[i], g->work.p, &work, g->results.p, &pinned);
+        s = open_lane(g, lanes[i]);
     }
-    *room = (struct engine_room){.messages = g->messages.p, .sums = g->sums.p};
-    return PICI_OK;
+    *room = (struct engine_room){.messages = g->messages.p, .sums = g->sums.p, .arrays = g->arrays.p};
+    return s;
 }
 
 static enum pici_status gpu_enter(void *self, void **mark)
@@ -395,6 +429,7 @@ static void gpu_close(void *self, int leak)
     if (!leak) { /* freeing waits for work in flight, which may never end */
         piece_free(&g->messages);
         piece_free(&g->sums);
+        piece_free(&g->arrays);
         piece_free(&g->work);
         piece_free(&g->results);
     }
@@ -415,20 +450,35 @@ static const char *gpu_error(void *self)
 static int place_blocks(struct pici_lane *l)
 {
     size_t at = l->at;
-    for (int i = 0; i < l->runs && !l->status; i++) {
-        const struct pici_cuda_result *r = &l->results[i];
+    for (int i = 0; i < l->runs * l->arrays && !l->status; i++) {
+        const int k = i % l->arrays * l->runs + i / l->arrays;
+        const struct pici_cuda_result *r = &l->results[k];
         if (r->status || r->len > l->cap - at) {
             begun(l, r->status ? (enum pici_status)r->status : PICI_E_SPACE, "a block");
             break;
         }
-        l->len[i] = (size_t)r->len;
+        l->len[k] = (size_t)r->len;
         if (l->in_slots)
-            copy_bytes(l, l->message + at, l->slots + (size_t)i * l->gpu->slot, l->len[i]);
-        at += l->len[i];
+            copy_bytes(l, l->message + at, l->slots + (size_t)k * l->gpu->slot, l->len[k]);
+        at += l->len[k];
     }
     l->len = NULL;
     l->used = 0;
     return l->in_slots;
+}
+
+/* What kernels of value codecs have found is known. */
+static void end_values(struct pici_lane *l)
+{
+    for (int i = 0; i < l->narrowed && !l->status; i++) {
+        l->loss->nonfinite += l->told[i].nonfinite;
+        l->loss->squares += l->told[i].squares;
+    }
+    l->loss = NULL;
+    l->narrowed = 0;
+    if (*l->bad)
+        begun(l, (enum pici_status)(int32_t)*l->bad, "arrays of a value codec");
+    *l->bad = 0;
 }
 
 static enum pici_status gpu_ready(struct pici_lane *l, int *done)
@@ -445,9 +495,10 @@ static enum pici_status gpu_ready(struct pici_lane *l, int *done)
         }
         if (e)
             gpu_begun(l, e, "the GPU");
+        end_values(l);
         l->pending = 0;
         if (l->nnz)
-            memcpy(l->nnz, l->counts, (size_t)l->runs * sizeof *l->nnz);
+            memcpy(l->nnz, l->counts, (size_t)l->runs * (size_t)l->arrays * sizeof *l->nnz);
         l->nnz = NULL;
         if (l->len && place_blocks(l))
             return PICI_OK;
@@ -476,18 +527,21 @@ static void gpu_positive_zeros(struct pici_lane *l, void *dst, const void *src, 
     gpu_begun(l, pici_cuda_positive_zeros(dst, src, n, (unsigned)dtype, quiet, l->stream), "clearing signs of zeros");
 }
 
-static void gpu_count(struct pici_lane *l, const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
-                      int by_value, uint64_t *nnz)
+static void gpu_count(struct pici_lane *l, const void *const *src, const uint64_t *n, int runs,
+                      const struct engine_array *array, int arrays, uint64_t *nnz)
 {
     struct pici_cuda_count jobs[32];
     launch_reads(l);
-    for (int i = 0, k; i < runs; i += k) {
-        for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && i + k < runs; k++)
+    for (int i = 0, k; i < runs * arrays; i += k) {
+        const struct engine_array *a = &array[i / runs];
+        const int left = runs - i % runs; /* of this array */
+        for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && k < left; k++)
             jobs[k] = (struct pici_cuda_count){src[i + k], n[i + k], &l->counts[i + k], &l->scratch[2 * (i + k)]};
-        gpu_begun(l, pici_cuda_count(jobs, (unsigned)k, (unsigned)dtype, by_value, l->stream), "counting");
+        gpu_begun(l, pici_cuda_count(jobs, (unsigned)k, (unsigned)a->dtype, a->by_value, l->stream), "counting");
     }
     l->nnz = nnz;
     l->runs = runs;
+    l->arrays = arrays;
 }
 
 static void gpu_prefix(struct pici_lane *l, uint8_t *message, const uint8_t *prefix, size_t bytes)
@@ -509,26 +563,28 @@ static void gpu_put(struct pici_lane *l, uint8_t *to, const uint8_t *from, size_
 }
 
 static enum pici_status gpu_encode(struct pici_lane *l, uint8_t *message, size_t at, size_t cap, size_t *len,
-                                   const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
-                                   enum pici_format format, int checksum, int by_value)
+                                   const void *const *src, const uint64_t *n, int runs,
+                                   const struct engine_array *array, int arrays, int checksum)
 {
     const struct gpu *g = l->gpu;
     struct pici_cuda_encode jobs[32];
     struct pici_opts opts = PICI_OPTS_INIT;
     (void)checksum; /* room refused it */
     launch_reads(l);
-    opts.zeros = by_value && format != PICI_DENSE ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
-    l->in_slots = !(g->needs.device && runs == 1);
+    l->in_slots = !(g->needs.device && runs * arrays == 1);
     enum pici_status s = PICI_OK;
-    for (int i = 0, k; i < runs && !s; i += k) {
-        for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && i + k < runs; k++)
+    for (int i = 0, k; i < runs * arrays && !s; i += k) {
+        const struct engine_array *a = &array[i / runs];
+        const int left = runs - i % runs;
+        for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && k < left; k++)
             jobs[k] =
                 (struct pici_cuda_encode){.block = l->in_slots ? l->slots + (size_t)(i + k) * g->slot : message + at,
                                           .cap = l->in_slots ? g->slot : cap - at,
                                           .result = &l->results[i + k],
                                           .src = src[i + k],
                                           .n = n[i + k]};
-        s = pici_compress_batch_opts_cuda(jobs, (size_t)k, dtype, format, &opts,
+        opts.zeros = a->by_value && a->format != PICI_DENSE ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
+        s = pici_compress_batch_opts_cuda(jobs, (size_t)k, a->dtype, a->format, &opts,
                                           l->workspace + (size_t)i * g->workspace, (size_t)k * g->workspace, l->stream);
     }
     l->pending = 1;
@@ -539,7 +595,8 @@ static enum pici_status gpu_encode(struct pici_lane *l, uint8_t *message, size_t
     l->cap = cap;
     l->len = len;
     l->runs = runs;
-    l->used = (unsigned)runs;
+    l->arrays = arrays;
+    l->used = (unsigned)(runs * arrays);
     return PICI_OK;
 }
 
@@ -632,21 +689,47 @@ static enum pici_status gpu_fold_own(struct pici_lane *l, void *dst, const uint8
     return gpu_fold(l, dst, block, &b, op, temp, temp_elements);
 }
 
-/* Never called: room refuses value codecs. */
 static enum pici_status gpu_narrow(struct pici_lane *l, const struct values *v, const struct values_where *where,
                                    void *const out[VALUES_ARRAYS], uint64_t made[VALUES_ARRAYS], const void *src,
                                    uint64_t n, struct values_loss *loss)
 {
-    (void)l, (void)v, (void)where, (void)out, (void)made, (void)src, (void)n, (void)loss;
-    return PICI_E_UNSUPPORTED;
+    struct pici_cuda_losses to = {.workspace = l->losses};
+    for (int a = 0; a < v->codec->arrays; a++)
+        made[a] = v->codec->most(v, a, n);
+    launch_reads(l);
+    if (!n)
+        return PICI_OK;
+    if (loss) {
+        to.residual = loss->residual;
+        to.times = loss->times;
+        to.told = &l->told[l->narrowed++];
+        l->loss = loss;
+    }
+    gpu_begun(l, pici_cuda_narrow(out, src, n, v, where, loss ? &to : NULL, l->stream), "narrowing");
+    return PICI_OK;
 }
 
+static enum pici_cuda_widening widening_of(const struct engine_values *e, enum engine_widen how)
+{
+    if (how == WIDEN_FOLD)
+        return e->op == PICI_MIN ? WIDENED_MIN : e->op == PICI_MAX ? WIDENED_MAX : WIDENED_SUM;
+    return !e->by_value ? WIDENED : e->quiet ? WIDENED_QUIET : WIDENED_POSITIVE;
+}
+
+/* Elements are added by the kernel that widens them, without a place for them. */
 static enum pici_status gpu_widen(struct pici_lane *l, const struct engine_values *e, enum engine_widen how, void *dst,
                                   uint64_t n, const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS],
                                   void *temp, size_t temp_bytes)
 {
-    (void)l, (void)e, (void)how, (void)dst, (void)n, (void)in, (void)have, (void)temp, (void)temp_bytes;
-    return PICI_E_UNSUPPORTED;
+    const struct values *v = e->values;
+    (void)temp;
+    (void)temp_bytes;
+    for (int a = 0; a < v->codec->arrays; a++)
+        if (have[a] != v->codec->most(v, a, n))
+            return PICI_E_CORRUPT;
+    launch_reads(l);
+    gpu_begun(l, pici_cuda_widen(dst, n, in, v, widening_of(e, how), l->bad, l->stream), "widening");
+    return PICI_OK;
 }
 
 static void gpu_containers(struct pici_lane *l, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t len)

@@ -173,13 +173,15 @@ static void host_positive_zeros(struct pici_lane *lane, void *dst, const void *s
 }
 
 static void host_count(struct pici_lane *lane, const void *const *src, const uint64_t *n, int runs,
-                       enum pici_dtype dtype, int by_value, uint64_t *nnz)
+                       const struct engine_array *array, int arrays, uint64_t *nnz)
 {
     const struct pici_isa *isa = pici_isa();
-    const struct pici_move *move = (by_value ? isa->by_value : isa->move)[fmt_width_log2((unsigned)dtype)];
     (void)lane;
-    for (int i = 0; i < runs; i++)
-        nnz[i] = n[i] ? move->count(src[i], (size_t)n[i]) : 0;
+    for (int k = 0; k < arrays * runs; k++) {
+        const struct engine_array *a = &array[k / runs];
+        const struct pici_move *move = (a->by_value ? isa->by_value : isa->move)[fmt_width_log2((unsigned)a->dtype)];
+        nnz[k] = n[k] ? move->count(src[k], (size_t)n[k]) : 0;
+    }
 }
 
 static void host_put(struct pici_lane *lane, uint8_t *to, const uint8_t *from, size_t bytes)
@@ -189,16 +191,20 @@ static void host_put(struct pici_lane *lane, uint8_t *to, const uint8_t *from, s
 }
 
 static enum pici_status host_encode(struct pici_lane *lane, uint8_t *message, size_t at, size_t cap, size_t *len,
-                                    const void *const *src, const uint64_t *n, int runs, enum pici_dtype dtype,
-                                    enum pici_format format, int checksum, int by_value)
+                                    const void *const *src, const uint64_t *n, int runs,
+                                    const struct engine_array *array, int arrays, int checksum)
 {
     struct pici_opts opts = PICI_OPTS_INIT;
     enum pici_status s = PICI_OK;
     (void)lane;
     opts.checksum = checksum;
-    opts.zeros = by_value && format != PICI_DENSE ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
-    for (int i = 0; i < runs && !s; i++, at += len[i - 1])
-        s = pici_compress(message + at, cap - at, &len[i], src[i], n[i], dtype, format, &opts);
+    for (int i = 0; i < runs * arrays && !s; i++) {
+        const struct engine_array *a = &array[i % arrays];
+        const int k = i % arrays * runs + i / arrays;
+        opts.zeros = a->by_value && a->format != PICI_DENSE ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
+        s = pici_compress(message + at, cap - at, &len[k], src[k], n[k], a->dtype, a->format, &opts);
+        at += len[k];
+    }
     return s;
 }
 

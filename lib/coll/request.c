@@ -41,7 +41,7 @@ static enum pici_status find_engine(struct pici_request *r)
         wrong = "one buffer is in a GPU's memory, the other is not";
     else if (sending && c->residual && e->owns(comm->other_self, c->residual) != sends)
         wrong = "the residual is not in the same memory as the buffers";
-    else if (((uintptr_t)c->send | (uintptr_t)c->recv) % (owned ? c->width : 1))
+    else if (((uintptr_t)c->send | (uintptr_t)c->recv | (uintptr_t)c->residual) % (owned ? c->width : 1))
         wrong = "a buffer in a GPU's memory is not aligned to its elements";
     else if (owned && c->plan)
         wrong = "a neighbourhood all-gather of buffers in a GPU's memory";
@@ -193,6 +193,7 @@ enum pici_status pici_request_room(struct pici_request *r)
                                        .messages = l->messages,
                                        .sums = l->sums,
                                        .arrays = l->arrays,
+                                       .values = &c->values,
                                        .temp = l->temp,
                                        .device = comm->transport.memory != PICI_MEMORY_HOST,
                                        .checksum = (unsigned)c->checksum,

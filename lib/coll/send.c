@@ -219,35 +219,27 @@ static void fail_encode(struct pici_request *r, struct slice_run *run, enum pici
     begin_poison(r, run);
 }
 
-/* Encode the arrays of each segment. Their dtypes and formats differ, so these are several calls, each of which has to
- * know where the one before has ended. */
-static enum pici_status encode_arrays(struct pici_request *r, struct slice_run *run, const struct schedule_message *m,
-                                      const struct coll_buffer *b)
+/* What the message is made of: the elements of its segments, or the arrays of the value codec. */
+static void describe(const struct pici_request *r, const struct slice_run *run,
+                     struct engine_array arrays[VALUES_ARRAYS])
 {
-    enum pici_status s = PICI_OK;
-    size_t at = MSG_BYTES;
-    for (int i = 0; i < m->count && !s; i++)
-        for (int a = 0; a < run->arrays && !s; a++) {
-            const int k = a * m->count + i;
-            const enum pici_dtype dtype = dtype_of(r, run, a);
-            s = r->engine->encode(run->lane, b->bytes, at, b->room, &run->len[k], &run->src[k], &run->n[k], 1, dtype,
-                                  run->formats[a], r->call.checksum, by_value(r, dtype));
-            at += run->len[k];
-        }
-    return s;
+    for (int a = 0; a < run->arrays; a++) {
+        const enum pici_dtype dtype = dtype_of(r, run, a);
+        arrays[a] = (struct engine_array){
+            .dtype = dtype, .format = run->formats[a], .by_value = run->coded ? by_value(r, dtype) : run->by_value};
+    }
 }
 
 /* Begin to encode a message, whose format is chosen. */
 static void begin_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
-    const struct coll_call *c = &r->call;
+    struct engine_array arrays[VALUES_ARRAYS];
     struct coll_buffer *b = begin_buffer(r, run, kind_of(run), m->count);
     run->making = MAKE_BLOCKS;
     run->stage = STAGE_MAKING;
-    enum pici_status s = run->coded
-                             ? encode_arrays(r, run, m, b)
-                             : r->engine->encode(run->lane, b->bytes, MSG_BYTES, b->room, run->len, run->src, run->n,
-                                                 m->count, c->dtype, run->format, c->checksum, run->by_value);
+    describe(r, run, arrays);
+    const enum pici_status s = r->engine->encode(run->lane, b->bytes, MSG_BYTES, b->room, run->len, run->src, run->n,
+                                                 m->count, arrays, run->arrays, r->call.checksum);
     if (s)
         fail_encode(r, run, s);
 }
@@ -320,17 +312,14 @@ static void begin_forward(struct pici_request *r, struct slice_run *run, const s
 /* The elements or arrays of a message are there: choose its format, which may take counting first. */
 static void begin_choosing(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
+    struct engine_array arrays[VALUES_ARRAYS];
     if (choose_uncounted(r, run, m)) {
         one_format(run);
         begin_encode(r, run, m);
         return;
     }
-    for (int a = 0; a < run->arrays; a++) {
-        const enum pici_dtype dtype = dtype_of(r, run, a);
-        const int at = a * m->count;
-        r->engine->count(run->lane, run->src + at, run->n + at, m->count, dtype,
-                         run->coded ? by_value(r, dtype) : run->by_value, run->nnz + at);
-    }
+    describe(r, run, arrays);
+    r->engine->count(run->lane, run->src, run->n, m->count, arrays, run->arrays, run->nnz);
     run->stage = STAGE_COUNTING;
 }
 

@@ -69,7 +69,6 @@ enum pici_status pici_slice_narrow(struct pici_request *r, struct slice_run *run
 {
     const struct coll_call *c = &r->call;
     const int wanted = accounts(r, m) && (c->residual || c->stats || r->comm->trace);
-    const double begin = pici_slice_now(r);
     struct values_where where = {
         .sequence = r->sequence, .gather = run->now.phase == PHASE_GATHER, .origin = origin_of(r, run, m)};
     enum pici_status s = PICI_OK;
@@ -89,7 +88,6 @@ enum pici_status pici_slice_narrow(struct pici_request *r, struct slice_run *run
         if (accounts(r, m))
             r->stats.events += n;
     }
-    r->stats.narrow_s += pici_slice_now(r) - begin;
     return s;
 }
 
@@ -125,6 +123,7 @@ enum pici_status pici_slice_narrowed(struct pici_request *r, struct slice_run *r
 {
     const int gather = run->now.phase == PHASE_GATHER;
     enum pici_status s = PICI_OK;
+    r->stats.narrow_s += pici_slice_now(r) - run->begin;
     r->stats.nonfinite += run->loss.nonfinite;
     r->stats.lost += run->loss.squares;
     for (int i = 0; i < m->count && !s && (gather || (m->group && !m->keep)); i++) {

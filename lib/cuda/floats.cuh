@@ -106,12 +106,17 @@ template <class T> struct element_wide {
     }
 };
 
-struct element_f32 : element_wide<uint32_t> {};
-struct element_f64 : element_wide<uint64_t> {};
+struct element_f32 : element_wide<uint32_t> {
+    static constexpr unsigned DTYPE = PICI_F32;
+};
+struct element_f64 : element_wide<uint64_t> {
+    static constexpr unsigned DTYPE = PICI_F64;
+};
 
 struct element_f16 {
     typedef uint16_t bits;
     typedef uint32_t lane;
+    static constexpr unsigned DTYPE = PICI_F16;
     static constexpr uint16_t INFINITE = 0x7c00, QUIET = 0x0200;
     PICI_DEV_MEMBER static uint32_t widen(uint16_t x)
     {
@@ -127,6 +132,7 @@ struct element_f16 {
 struct element_bf16 {
     typedef uint16_t bits;
     typedef uint32_t lane;
+    static constexpr unsigned DTYPE = PICI_BF16;
     static constexpr uint16_t INFINITE = 0x7f80, QUIET = 0x0040;
     PICI_DEV_MEMBER static uint32_t widen(uint16_t x)
     {

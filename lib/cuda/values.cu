@@ -11,12 +11,14 @@
 #include "pici/coll.h"
 #include "root.h"
 #include "sized.h"
+#include "values.h"
 #include "values/accepts.h"
 
 using namespace pici;
 
 constexpr unsigned THREADS = 256, CAST_BLOCKS = 5, WIDEN_BLOCKS = 5;
 template <class E> constexpr unsigned NARROW_BLOCKS = sizeof(typename E::lane) == 8 ? 3 : 4;
+constexpr unsigned NARROW_SHARED = THREADS / 32 * 8;
 
 /* ---- what is lost ---- */
 
@@ -24,13 +26,16 @@ template <class E> constexpr unsigned NARROW_BLOCKS = sizeof(typename E::lane) =
 struct losses {
     void *residual; /* null: nowhere */
     int times;
+    struct pici_cuda_told *told; /* null: nobody wants to know; then the next two are null too */
+    pici_cuda_control *control;
+    uint64_t *squares; /* of each thread block: a double's bits */
 };
 
-/* residual += times * (x - y) for up to four elements x that became y, where both are finite. Returns how many are
- * not. */
+/* residual += times * (x - y) for up to four elements x that became y, and squares += (x - y)^2, where both are finite.
+ * Returns how many are not. */
 template <class E>
 PICI_DEV unsigned book(const losses &to, uint64_t at, const four<typename E::bits> &x, const four<typename E::bits> &y,
-                       uint64_t left)
+                       uint64_t left, uint64_t &squares)
 {
     typedef typename E::bits T;
     typedef real<typename E::lane> R;
@@ -44,12 +49,84 @@ PICI_DEV unsigned book(const losses &to, uint64_t at, const four<typename E::bit
         const typename E::lane a = E::widen(x.v[k]), b = E::widen(y.v[k]);
         const bool finite = (a & ~R::SIGN) < R::INFINITE && (b & ~R::SIGN) < R::INFINITE;
         other += !finite && k < left;
-        if (finite)
-            r.v[k] = E::narrow(R::sum(E::widen(r.v[k]), R::mul(R::add(a, b ^ R::SIGN), R::of_int(to.times))));
+        if (finite) {
+            const typename E::lane loss = R::add(a, b ^ R::SIGN);
+            const uint64_t wide = R::to_f64(loss);
+            squares = real<uint64_t>::add(squares, real<uint64_t>::mul(wide, wide));
+            r.v[k] = E::narrow(R::sum(E::widen(r.v[k]), R::mul(loss, R::of_int(to.times))));
+        }
     }
     if (to.residual)
         store_four((T *)to.residual + at, r, left, at_once);
     return other;
+}
+
+/* Called by all threads at their end, with a double's bits each: write what all of them lost, once what is not finite
+ * was counted in the control. memory: shared, a word for each warp. */
+PICI_DEV void tell(const losses &to, uint64_t squares, uint64_t *memory)
+{
+    typedef real<uint64_t> R;
+    if (!to.told)
+        return;
+    PICI_UNROLL
+    for (unsigned by = LANES / 2; by; by /= 2)
+        squares = R::add(squares, hw::shfl_down(squares, by));
+    if (hw::lane() == 0)
+        hw::put(memory + warp(), squares);
+    hw::syncthreads();
+    if (hw::thread() == 0) {
+        uint64_t all = 0;
+        for (unsigned w = 0; w < warps(); w++)
+            all = R::add(all, hw::get(memory + w));
+        hw::store(to.squares + hw::block_x(), all);
+    }
+    if (!last_of_job(to.control))
+        return;
+    squares = 0;
+    for (unsigned b = hw::lane(); b < hw::blocks_x(); b += LANES)
+        squares = R::add(squares, hw::load(to.squares + b));
+    PICI_UNROLL
+    for (unsigned by = LANES / 2; by; by /= 2)
+        squares = R::add(squares, hw::shfl_down(squares, by));
+    if (hw::lane() == 0) {
+        hw::store(&to.told->nonfinite, hw::load_settled(&to.control->nnz));
+        hw::store((uint64_t *)(void *)&to.told->squares, squares);
+        static_assert(offsetof(pici_cuda_control, ticket) == offsetof(pici_cuda_control, done) + 4, "a word");
+        hw::store_relaxed((uint64_t *)(void *)&to.control->done, 0);
+        hw::store_relaxed(&to.control->nnz, 0);
+    }
+}
+
+/* ---- what becomes of widened elements ---- */
+
+struct widening {
+    int how; /* enum pici_cuda_widening */
+    zeros_rule zeros;
+    ordering order;
+};
+
+static struct widening widening_of(enum pici_cuda_widening how, enum pici_dtype dtype)
+{
+    return {how, zeros_rule_of((unsigned)dtype, how == WIDENED_QUIET),
+            ordering_of((unsigned)dtype, how == WIDENED_MAX)};
+}
+
+template <class E>
+PICI_DEV void store_widened(typename E::bits *dst, four<typename E::bits> &x, uint64_t left, bool at_once,
+                            const widening &w)
+{
+    four<typename E::bits> d = {};
+    if (w.how >= WIDENED_SUM)
+        d = load_four(dst, left, at_once);
+    PICI_UNROLL
+    for (unsigned k = 0; k < 4; k++)
+        if (w.how == WIDENED_SUM)
+            x.v[k] = (typename E::bits)arith<E::DTYPE>::sum(d.v[k], x.v[k]);
+        else if (w.how == WIDENED_MIN || w.how == WIDENED_MAX)
+            x.v[k] = first_in_order(d.v[k], x.v[k], w.order);
+        else if (w.how != WIDENED)
+            x.v[k] = positive_zero(x.v[k], w.zeros);
+    store_four(dst, x, left, at_once);
 }
 
 /* ---- casts ---- */
@@ -103,6 +180,7 @@ struct cast_job {
     losses lost;
     uint64_t *nonfinite;
     int positive;
+    widening after;
 };
 
 /* Call each(at) for every fourth element, the calls dealt out to all threads of the grid. */
@@ -120,6 +198,8 @@ template <class C> PICI_KERNEL(THREADS, CAST_BLOCKS) cast_kernel(const cast_job 
     const T *const src = (const T *)job.wide;
     N *const dst = (N *)job.narrow;
     const bool wide = in_fours(src), narrow = in_fours((const N *)dst);
+    PICI_SHARED(memory);
+    uint64_t squares = 0;
     uint32_t other = 0;
     each_four(job.n, [&](uint64_t at) {
         const uint64_t left = job.n - at;
@@ -135,13 +215,14 @@ template <class C> PICI_KERNEL(THREADS, CAST_BLOCKS) cast_kernel(const cast_job 
         }
         store_four(dst + at, y, left, narrow);
         if (job.lost.residual || job.nonfinite)
-            other += book<typename C::element>(job.lost, at, x, back, left);
+            other += book<typename C::element>(job.lost, at, x, back, left, squares);
     });
     if (!job.nonfinite)
         return;
     other = warp_sum(other);
     if (hw::lane() == 0 && other)
         hw::atomic_add(job.nonfinite, (uint64_t)other);
+    tell(job.lost, squares, (uint64_t *)memory);
 }
 
 template <class C> PICI_KERNEL(THREADS, CAST_BLOCKS) uncast_kernel(const cast_job job)
@@ -157,7 +238,7 @@ template <class C> PICI_KERNEL(THREADS, CAST_BLOCKS) uncast_kernel(const cast_jo
         PICI_UNROLL
         for (unsigned k = 0; k < 4; k++)
             x.v[k] = C::from(y.v[k]);
-        store_four(dst + at, x, job.n - at, wide);
+        store_widened<typename C::element>(dst + at, x, job.n - at, wide, job.after);
     });
 }
 
@@ -174,6 +255,7 @@ struct qsgd_job {
     uint32_t key[2], counter[2], bucket;
     unsigned bits;
     bool l2, nearest;
+    widening after;
 };
 
 template <class T> PICI_DEV T warp_greatest(T v)
@@ -298,6 +380,8 @@ template <class E> PICI_KERNEL(THREADS, NARROW_BLOCKS<E>) quantize_kernel(const 
     const T *const elements = (const T *)job.elements;
     const bool at_once = in_fours(elements);
     const uint64_t buckets = (job.n + job.bucket - 1) / job.bucket;
+    PICI_SHARED(memory);
+    uint64_t squares = 0;
     for (uint64_t b = hw::block_x() * (uint64_t)warps() + warp(); b < buckets;
          b += hw::blocks_x() * (uint64_t)warps()) {
         const uint64_t begin = b * job.bucket, n = job.n - begin < job.bucket ? job.n - begin : job.bucket;
@@ -326,14 +410,15 @@ template <class E> PICI_KERNEL(THREADS, NARROW_BLOCKS<E>) quantize_kernel(const 
             if (finite && greatest)
                 codes_of<E>(code, job, q, x, job.first + begin + i);
             store_codes(job.codes + (begin + i) * job.bits / 8, code, job.bits, n - i);
-            if (!job.lost.residual || !finite)
+            if ((!job.lost.residual && !job.lost.told) || !finite)
                 continue;
             PICI_UNROLL
             for (unsigned k = 0; k < 4; k++)
                 y.v[k] = decoded<E>(q, code[k]);
-            book<E>(job.lost, begin + i, x, y, n - i);
+            book<E>(job.lost, begin + i, x, y, n - i, squares);
         }
     }
+    tell(job.lost, squares, (uint64_t *)memory);
 }
 
 /* Codes of four elements as they are stored; of the last ones all bits of their bytes. */
@@ -378,11 +463,11 @@ template <class E> PICI_KERNEL(THREADS, WIDEN_BLOCKS) dequantize_kernel(const qs
                 bad = bad || raw == unused;
                 x.v[k] = coded ? decoded<E>(q, (raw ^ unused) - unused) : scale ? (T)(E::INFINITE | E::QUIET) : (T)0;
             }
-            store_four(elements + begin + i, x, n - i, at_once);
+            store_widened<E>(elements + begin + i, x, n - i, at_once, job.after);
         }
     }
     if (hw::ballot(bad) && hw::lane() == 0)
-        hw::atomic_max(job.bad, (uint64_t)(uint32_t)PICI_E_CORRUPT);
+        hw::store_relaxed(job.bad, (uint64_t)(uint32_t)PICI_E_CORRUPT);
 }
 
 /* ---- launching ---- */
@@ -405,7 +490,9 @@ template <class E> PICI_KERNEL(THREADS, WIDEN_BLOCKS) dequantize_kernel(const qs
 static cudaError_t launch_cast(const cast_job &job, enum pici_dtype cast, bool back, cudaStream_t stream)
 {
     const uint64_t parts = job.n / (4 * THREADS) + 1;
-#define LAUNCH(C) launch_jobs(back ? uncast_kernel<C> : cast_kernel<C>, parts, 1, THREADS, 0, CAST_BLOCKS, job, stream)
+#define LAUNCH(C)                                                                                                      \
+    launch_jobs(back ? uncast_kernel<C> : cast_kernel<C>, parts, 1, THREADS, back ? 0 : NARROW_SHARED, CAST_BLOCKS,    \
+                job, stream)
     BY_CAST(cast, LAUNCH)
 #undef LAUNCH
 }
@@ -414,10 +501,83 @@ static cudaError_t launch_qsgd(const qsgd_job &job, enum pici_dtype dtype, bool 
 {
     const uint64_t parts = job.n / job.bucket / (THREADS / 32) + 1;
 #define LAUNCH(E)                                                                                                      \
-    launch_jobs(back ? dequantize_kernel<E> : quantize_kernel<E>, parts, 1, THREADS, 0,                                \
+    launch_jobs(back ? dequantize_kernel<E> : quantize_kernel<E>, parts, 1, THREADS, back ? 0 : NARROW_SHARED,         \
                 back ? WIDEN_BLOCKS : NARROW_BLOCKS<E>, job, stream)
     BY_FLOAT(dtype, LAUNCH)
 #undef LAUNCH
+}
+
+/* ---- the functions of values.h ---- */
+
+static struct qsgd_job qsgd_job_of(const struct values *v, const void *elements, uint64_t n, const void *const array[2])
+{
+    struct qsgd_job job = {};
+    job.elements = (void *)elements;
+    job.scales = (void *)array[QSGD_SCALES];
+    job.codes = (uint8_t *)array[QSGD_CODES];
+    job.n = n;
+    job.bucket = v->bucket;
+    job.bits = (unsigned)v->bits;
+    return job;
+}
+
+/* nonfinite: to which elements or buckets that are not finite are added, or null. */
+static cudaError_t narrow(void *const out[2], const void *src, uint64_t n, const struct values *v,
+                          const struct values_where *where, const losses &lost, uint64_t *nonfinite,
+                          cudaStream_t stream)
+{
+    if (!n)
+        return cudaSuccess;
+    if (v->cast) {
+        const cast_job job = {(void *)src, out[0], n, lost, nonfinite, v->positive, {}};
+        return launch_cast(job, v->cast, false, stream);
+    }
+    struct qsgd_job job = qsgd_job_of(v, src, n, (const void *const *)out);
+    job.lost = lost;
+    job.nonfinite = nonfinite;
+    job.first = where->first;
+    job.key[0] = (uint32_t)v->seed;
+    job.key[1] = (uint32_t)(v->seed >> 32);
+    job.counter[0] = (uint32_t)where->sequence;
+    job.counter[1] = (uint32_t) !!where->gather << 31 | (uint32_t)where->origin;
+    job.l2 = v->norm == PICI_NORM_L2;
+    job.nearest = v->rounding == PICI_ROUND_NEAREST;
+    return launch_qsgd(job, v->dtype, false, stream);
+}
+
+cudaError_t pici_cuda_losses_workspace(size_t *bytes)
+{
+    constexpr unsigned MOST = CAST_BLOCKS > NARROW_BLOCKS<element_f32> ? CAST_BLOCKS : NARROW_BLOCKS<element_f32>;
+    int all = 0;
+    const cudaError_t e = multiprocessors(&all);
+    *bytes = sizeof(pici_cuda_control) + (size_t)all * MOST * sizeof(uint64_t);
+    return e;
+}
+
+cudaError_t pici_cuda_narrow(void *const out[2], const void *src, uint64_t n, const struct values *v,
+                             const struct values_where *where, const struct pici_cuda_losses *l, cudaStream_t stream)
+{
+    losses lost = {};
+    if (!l)
+        return narrow(out, src, n, v, where, lost, nullptr, stream);
+    pici_cuda_control *const control = (pici_cuda_control *)l->workspace;
+    lost = {l->residual, l->times, l->told, control, (uint64_t *)(void *)(control + 1)};
+    return narrow(out, src, n, v, where, lost, &control->nnz, stream);
+}
+
+cudaError_t pici_cuda_widen(void *dst, uint64_t n, const void *const in[2], const struct values *v,
+                            enum pici_cuda_widening how, uint64_t *bad, cudaStream_t stream)
+{
+    if (!n)
+        return cudaSuccess;
+    if (v->cast) {
+        const cast_job job = {dst, (void *)in[0], n, {}, nullptr, 0, widening_of(how, v->dtype)};
+        return launch_cast(job, v->cast, true, stream);
+    }
+    struct qsgd_job job = qsgd_job_of(v, dst, n, in);
+    job.bad = bad;
+    job.after = widening_of(how, v->dtype);
+    return launch_qsgd(job, v->dtype, true, stream);
 }
 
 /* ---- the functions of pici/cuda.h ---- */
@@ -473,18 +633,6 @@ static bool are_apart(const struct codec *c, const void *elements, uint64_t n, c
     return true;
 }
 
-static struct qsgd_job qsgd_job_of(const struct codec *c, const void *elements, uint64_t n, const void *const array[2])
-{
-    struct qsgd_job job = {};
-    job.elements = (void *)elements;
-    job.scales = (void *)array[QSGD_SCALES];
-    job.codes = (uint8_t *)array[QSGD_CODES];
-    job.n = n;
-    job.bucket = c->v.bucket;
-    job.bits = (unsigned)c->v.bits;
-    return job;
-}
-
 enum pici_status pici_narrow_cuda_counts(uint64_t count[2], enum pici_dtype dtype[2], uint64_t n,
                                          enum pici_dtype elements, const struct pici_values *values)
 {
@@ -518,24 +666,10 @@ enum pici_status pici_narrow_cuda(void *const array[2], uint64_t *nonfinite, con
         if ((residual && overlap(residual, bytes, array[a], c.bytes[a])) ||
             (nonfinite && overlap(nonfinite, sizeof *nonfinite, array[a], c.bytes[a])))
             return PICI_E_ARG;
-    if (!n)
-        return PICI_OK;
-    const losses lost = {residual, o.times};
-    if (c.v.cast) {
-        const cast_job job = {(void *)src, array[0], n, lost, nonfinite, o.positive};
-        return launch_cast(job, c.v.cast, false, stream) ? PICI_E_DEVICE : PICI_OK;
-    }
-    struct qsgd_job job = qsgd_job_of(&c, src, n, (const void *const *)array);
-    job.lost = lost;
-    job.nonfinite = nonfinite;
-    job.first = o.first;
-    job.key[0] = (uint32_t)c.v.seed;
-    job.key[1] = (uint32_t)(c.v.seed >> 32);
-    job.counter[0] = (uint32_t)o.sequence;
-    job.counter[1] = o.phase << 31 | o.origin;
-    job.l2 = c.v.norm == PICI_NORM_L2;
-    job.nearest = c.v.rounding == PICI_ROUND_NEAREST;
-    return launch_qsgd(job, dtype, false, stream) ? PICI_E_DEVICE : PICI_OK;
+    c.v.positive = o.positive;
+    const struct values_where where = {o.first, o.sequence, (int)o.phase, (int)o.origin};
+    const losses lost = {residual, o.times, nullptr, nullptr, nullptr};
+    return narrow(array, src, n, &c.v, &where, lost, nonfinite, stream) ? PICI_E_DEVICE : PICI_OK;
 }
 
 enum pici_status pici_widen_cuda(void *dst, struct pici_cuda_result *result, uint64_t n, enum pici_dtype dtype,
@@ -552,15 +686,9 @@ enum pici_status pici_widen_cuda(void *dst, struct pici_cuda_result *result, uin
         if (overlap(result, sizeof *result, array[a], c.bytes[a]))
             return PICI_E_ARG;
     cudaError_t e = cudaMemsetAsync(result, 0, sizeof *result, stream); /* PICI_OK */
-    if (n && !e && c.v.cast) {
-        const cast_job job = {dst, (void *)array[0], n, {}, nullptr, 0};
-        e = launch_cast(job, c.v.cast, true, stream);
-    } else if (n && !e) {
-        struct qsgd_job job = qsgd_job_of(&c, dst, n, array);
-        static_assert(offsetof(struct pici_cuda_result, status) == 8 && offsetof(struct pici_cuda_result, rule) == 12,
-                      "status and rule, which stays 0, are one word");
-        job.bad = (uint64_t *)(void *)&result->status;
-        e = launch_qsgd(job, dtype, true, stream);
-    }
+    static_assert(offsetof(struct pici_cuda_result, status) == 8 && offsetof(struct pici_cuda_result, rule) == 12,
+                  "status and rule, which stays 0, are one word");
+    if (!e)
+        e = pici_cuda_widen(dst, n, array, &c.v, WIDENED, (uint64_t *)(void *)&result->status, stream);
     return e ? PICI_E_DEVICE : PICI_OK;
 }
