@@ -6,6 +6,7 @@
 
 int __lsan_is_turned_off(void); /* sanitizer/lsan_interface.h */
 
-int __lsan_is_turned_off(void) {
+int __lsan_is_turned_off(void)
+{
     return getenv("BXFI_MAP") == NULL;
 }

@@ -467,18 +467,12 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } SCENARIO[] = {
-        {"results", results},
-        {"absent", absent},
-        {"types", types},
-        {"large", large},
-        {"decisions", decisions},
-        {"parts", parts},
-        {"overlap", overlap},
-        {"twice", twice},
-        {"circle", circle},
-        {"communicators", communicators},
-        {"errors", errors},
-        {"gpu", gpu},
+        {"results", results},     {"absent", absent},
+        {"types", types},         {"large", large},
+        {"decisions", decisions}, {"parts", parts},
+        {"overlap", overlap},     {"twice", twice},
+        {"circle", circle},       {"communicators", communicators},
+        {"errors", errors},       {"gpu", gpu},
     };
     int all = 0;
     if (argc != 2)
