@@ -59,12 +59,13 @@ static void work_on(struct codec_bench *b, enum model_work work, int slice)
     uint8_t *block = b->blocks + (size_t)slice * b->bound;
     float *dst = b->dst + (size_t)slice * SLICE;
     const uint64_t n = SLICE;
+    const struct engine_array array = {.dtype = PICI_F32, .format = b->format, .by_value = 1};
     uint64_t nnz;
     enum pici_status s = PICI_OK;
     switch (work) {
-    case MODEL_COUNT: e->count(NULL, &src, &n, 1, PICI_F32, 1, &nnz); break;
+    case MODEL_COUNT: e->count(NULL, &src, &n, 1, &array, 1, &nnz); break;
     case MODEL_ENCODE:
-        s = e->encode(NULL, block, 0, b->bound, &b->len[slice], &src, &n, 1, PICI_F32, b->format, 0, 1);
+        s = e->encode(NULL, block, 0, b->bound, &b->len[slice], &src, &n, 1, &array, 1, 1);
         break;
     case MODEL_ADD:
         s = e->fold(NULL, dst, block, &b->parsed[slice], PICI_SUM, b->temp, COLL_TEMP_BYTES / sizeof(float));
