@@ -14,12 +14,17 @@ trap 'rm -rf "$tmp"' EXIT
 export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 unset PYTHONPATH PICI_LIBRARY
 
-if "$python" -c 'import setuptools, pip' 2>/dev/null; then
+can_make_wheels() {
+    "$python" -c 'import setuptools.command.bdist_wheel, pip' 2>/dev/null || # of setuptools 70.1 or later
+        "$python" -c 'import setuptools, wheel, pip' 2>/dev/null
+} # pip last: it imports distutils, of which setuptools has its own
+
+if can_make_wheels; then
     PICI_BUILD="$build" "$python" -m pip install -q --no-index --no-build-isolation --no-deps \
         --target "$tmp/site" ./python
     export PYTHONPATH="$tmp/site"
 else
-    echo "skip: pici.torch as a package: $python has no pip or setuptools"
+    echo "skip: pici.torch as a package: $python has no pip, no setuptools, or an old one without wheel"
     "${MAKE:-make}" -s BUILD="${BUILD:-build}" PYTHON="$python" "${BUILD:-build}/_codec.abi3.so"
     cp -r python/pici "$tmp" && cp "$build/_codec.abi3.so" "$tmp/pici"
     export PYTHONPATH="$tmp" PICI_LIBRARY="$build/libpici.so"

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What hooks of DistributedDataParallel keep of gradients for later iterations, by parameter."""
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -148,22 +147,19 @@ class ErrorState(State):
         for name, error in state_dict["errors"].items():
             self._errors.set(parameters[name], error.detach().clone().view(-1))
 
-    def _hook(self, bucket: dist.GradBucket, does: str) -> Optional[Callable[[], Prepared]]:
-        """What prepares the gradients of a bucket; None: they are averaged exactly. Counts the iterations.
-        does: what the hook does in the host's memory only."""
+    def _hook(self, bucket: dist.GradBucket) -> Optional[Callable[[], Prepared]]:
+        """What prepares the gradients of a bucket; None: they are averaged exactly. Counts the iterations."""
         self._errors.see(bucket.parameters())
         prepare = None
         if self.iter >= self.start_iter and self._ours(bucket.buffer()):
-            if bucket.buffer().device.type == "cpu":
-                prepare = self._preparation([(p, flat(g)) for p, g in zip(bucket.parameters(), bucket.gradients())])
-            else:
-                _warn_of_cuda(does)
+            prepare = self._preparation([(p, flat(g)) for p, g in zip(bucket.parameters(), bucket.gradients())])
         if bucket.is_last():
             self.iter += 1
         return prepare
 
     def _preparation(self, pieces: list[Piece]) -> Callable[[], Prepared]:
-        """What changes the gradients of a bucket, in the thread of the communicator."""
+        """What changes the gradients of a bucket, in the thread of the communicator, whose stream is then CUDA's
+        current one. What depends on self.iter is computed now."""
         raise NotImplementedError
 
     def _values_now(self) -> Optional[Values]:
@@ -217,12 +213,3 @@ def _named_parameters(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Pa
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         model = model.module
     return iter(model.named_parameters())
-
-
-_warned: set[str] = set()
-
-
-def _warn_of_cuda(does: str) -> None:
-    if does not in _warned:
-        _warned.add(does)
-        warnings.warn(f"pici.torch.{does} in the host's memory only: CUDA tensors are sent whole", stacklevel=4)

@@ -51,11 +51,11 @@ class QuantizeState(ErrorState):
     def _preparation(self, pieces: list[Piece]) -> Callable[[], Prepared]:
         """What adds to the gradients of a bucket what was rounded off before."""
         values = self._values_now()
-        used = [piece for piece in pieces if any_of(piece[1])]
 
         def add() -> Prepared:
-            for parameter, piece in used if self.error_feedback else ():
-                self._send_error(parameter, piece)
+            for parameter, piece in pieces if self.error_feedback else ():
+                if any_of(piece):
+                    self._send_error(parameter, piece)
             return self._rounded(pieces, values)
 
         return add
@@ -71,5 +71,5 @@ def quantize_hook(state: QuantizeState, bucket: dist.GradBucket) -> Future[torch
     backward() computes further gradients. Errors are raised by backward(), on all ranks."""
     if not isinstance(state, QuantizeState):
         raise TypeError(f"quantize_hook needs a pici.torch.QuantizeState, not {type(state).__name__}")
-    prepare = state._hook(bucket, "quantize_hook rounds")
+    prepare = state._hook(bucket)
     return state._average(resolved(state.process_group), bucket.buffer(), prepare)

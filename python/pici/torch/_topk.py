@@ -2,6 +2,7 @@
 """The hook of DistributedDataParallel that sends the largest elements of gradients.
 
 DDP refuses hooks whose annotations are strings, so this module does not import annotations from __future__."""
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Optional
@@ -45,6 +46,8 @@ class TopKState(ErrorState):
     nothing and keeps its error: if no rank used it, DDP would drop what is sent. With a GradScaler the errors have the
     scale of the gradients that they come from. A state can be pickled, without the process group; that finds the
     parameters by their order instead of their names.
+
+    In CUDA tensors torch.topk selects, which of equal magnitudes may keep any; in the host's memory the first are kept.
     """
 
     def __init__(
@@ -86,11 +89,11 @@ class TopKState(ErrorState):
     def _preparation(self, pieces: list[Piece]) -> Callable[[], Prepared]:
         """What selects in the gradients of a bucket, in place."""
         density, values = self.density_now(), self._values_now()
-        large = [(p, g) for p, g in pieces if p.numel() >= self.min_numel and any_of(g)]
         small = [(p, g) for p, g in pieces if p.numel() < self.min_numel]
 
         def select() -> Prepared:
             begin = time.perf_counter()
+            large = [(p, g) for p, g in pieces if p.numel() >= self.min_numel and any_of(g)]
             if self.selection == "tensor":
                 left = sum(self._select(parameter, piece, density) for parameter, piece in large)
             else:
@@ -128,9 +131,16 @@ class TopKState(ErrorState):
 
 
 def _topk(gradient: torch.Tensor, error: Optional[torch.Tensor], density: float) -> int:
-    """Keep the largest elements of gradient + error in gradient, and the others in error."""
-    nnz: int = selection.topk(gradient, error, select="global", density=density, out=gradient)[1]
-    return nnz
+    """Keep the largest elements of gradient + error in gradient, and the others in error. Returns how many are kept."""
+    if gradient.device.type == "cpu":
+        nnz: int = selection.topk(gradient, error, select="global", density=density, out=gradient)[1]
+        return nnz
+    sums = gradient.clone() if error is None else gradient + error
+    kept = sums.abs().topk(math.ceil(density * sums.numel()), sorted=False).indices
+    gradient.zero_().index_copy_(0, kept, sums[kept])
+    if error is not None:
+        error.copy_(sums.index_fill_(0, kept, 0))
+    return int(gradient.count_nonzero())
 
 
 def topk_hook(state: TopKState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
@@ -143,5 +153,5 @@ def topk_hook(state: TopKState, bucket: dist.GradBucket) -> Future[torch.Tensor]
     computes further gradients. Errors are raised by backward(), on all ranks."""
     if not isinstance(state, TopKState):
         raise TypeError(f"topk_hook needs a pici.torch.TopKState, not {type(state).__name__}")
-    prepare = state._hook(bucket, "topk_hook selects")
+    prepare = state._hook(bucket)
     return state._average(resolved(state.process_group), bucket.buffer(), prepare)
