@@ -67,7 +67,8 @@ Test(coll_broadcast, on_nodes, .timeout = 300)
                         begin[nodes++] = i;
                 begin[nodes] = p;
                 const struct schedule_nodes on = {nodes, begin};
-                check_roots(s, &on, p);
+                if (!left_out(&rng))
+                    check_roots(s, &on, p);
             }
 }
 

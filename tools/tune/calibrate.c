@@ -64,9 +64,7 @@ static void work_on(struct codec_bench *b, enum model_work work, int slice)
     enum pici_status s = PICI_OK;
     switch (work) {
     case MODEL_COUNT: e->count(NULL, &src, &n, 1, &array, 1, &nnz); break;
-    case MODEL_ENCODE:
-        s = e->encode(NULL, block, 0, b->bound, &b->len[slice], &src, &n, 1, &array, 1, 1);
-        break;
+    case MODEL_ENCODE: s = e->encode(NULL, block, 0, b->bound, &b->len[slice], &src, &n, 1, &array, 1, 1); break;
     case MODEL_ADD:
         s = e->fold(NULL, dst, block, &b->parsed[slice], PICI_SUM, b->temp, COLL_TEMP_BYTES / sizeof(float));
         break;
