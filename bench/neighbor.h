@@ -119,6 +119,13 @@ static inline int bench_graph(struct bench_graph *g, int n, const char *what)
     return 1;
 }
 
+/* The predicted seconds of a call by default, with as many slices as the messages of the route's own position take. */
+static inline double bench_seconds(const struct neighbor_route *r, double bytes, const double bandwidth[2])
+{
+    const double worth = 64 << 10, most = 4, slices = bytes * (double)r->counts.widest / worth;
+    return pici_neighbor_seconds(r, bytes, slices < 1 ? 1 : slices < most ? slices : most, bandwidth);
+}
+
 static inline void bench_even_nodes(struct schedule_nodes *nodes, int n, int per_node)
 {
     int *begin = bench_alloc((size_t)n + 2, sizeof *begin);

@@ -265,8 +265,8 @@ static void measure(const char *what, double zeros, const struct setting *o)
         const double least = fmin(seconds[COMMON_2], fmin(seconds[COMMON_4], seconds[COMMON_8]));
         printf("| %s, %d x %d | %g%% | %.4f | %.2f | %.2f | %.2f | %.4f | %.4f | %llu | %llu |\n", g.name, ranks,
                o->per_node, zeros, own, own / least, own / seconds[DIRECT], own / seconds[HALVING],
-               pici_neighbor_seconds(route[0], (double)o->bytes, bandwidth),
-               pici_neighbor_seconds(route[1], (double)o->bytes, bandwidth), (unsigned long long)wire[DIRECT],
+               bench_seconds(route[0], (double)o->bytes, bandwidth),
+               bench_seconds(route[1], (double)o->bytes, bandwidth), (unsigned long long)wire[DIRECT],
                (unsigned long long)wire[HALVING]);
         fflush(stdout);
         pici_neighbor_free(route[0]);

@@ -217,6 +217,39 @@ static int count_inter(const struct graph *g, uint64_t *least)
     return 1;
 }
 
+/* What nodes send each other in each step, and how long steps wait for each other: the first slice takes its steps one
+ * after another; of infinitely many slices only what the busiest node has in all counts. */
+static int compare_nodes(const struct graph *g)
+{
+    static const double bandwidth[2] = {1e30, 1e9};
+    const int nodes = g->nodes.nodes;
+    uint32_t all[MOST][2] = {{0}}, busiest = 0, one_slice = 0;
+    for (int part = 0; part < NEIGHBOR_PARTS; part++) {
+        uint32_t here[MOST][2] = {{0}}, slowest = 0;
+        for (int t = 0; t <= STEPS; t++)
+            for (int r = 0; r < g->n && part == (t == STEPS ? NEIGHBOR_PARTS - 1 : t); r++)
+                for (int x = 0; x < g->n; x++)
+                    for (int o = 0; o < g->n && node_at(g, r) != node_at(g, x); o++) {
+                        here[node_at(g, r)][0] += sent[t][r][x][o];
+                        here[node_at(g, x)][1] += sent[t][r][x][o];
+                    }
+        for (int i = 0; i < 2 * nodes; i++) {
+            const uint32_t blocks = here[i / 2][i % 2];
+            if (route[0]->part[part * nodes + i / 2][i % 2] != blocks)
+                return fail(g, "blocks between nodes", part, i / 2);
+            slowest = blocks > slowest ? blocks : slowest;
+            all[i / 2][i % 2] += blocks;
+            busiest = all[i / 2][i % 2] > busiest ? all[i / 2][i % 2] : busiest;
+        }
+        one_slice += slowest;
+    }
+    const double wait =
+        pici_neighbor_seconds(route[0], 1e9, 1, bandwidth) - pici_neighbor_seconds(route[0], 1e9, 1e30, bandwidth);
+    if ((uint32_t)(wait + 0.5) != one_slice - busiest)
+        return fail(g, "how long steps wait", (int)wait, (int)(one_slice - busiest));
+    return 1;
+}
+
 /* The messages of the plan against those of the slow one. */
 static int compare(const struct graph *g, int steps)
 {
@@ -246,6 +279,8 @@ static int compare(const struct graph *g, int steps)
         messages += own;
         most = own > most ? own : most;
     }
+    if (!compare_nodes(g))
+        return 0;
     const struct neighbor_counts *c = &route[0]->counts;
     if (c->messages != messages || c->blocks != blocks || c->inter_blocks != inter || c->most_messages != most)
         return fail(g, "counts", (int)c->messages, (int)messages);

@@ -22,8 +22,8 @@ extern "C" {
 
 struct pici_neighbor_plan;
 
-/* Routes. AUTO takes the one of the other two with the lesser predicted time, by the plan, the bytes of a contribution
- * and the bandwidths of the links. It is the same on all ranks, and the same in every run. */
+/* Routes. AUTO takes HALVING where its predicted time, by the plan, the bytes of a contribution and the bandwidths of
+ * the links, is clearly the lesser one, else DIRECT. It is the same on all ranks, and the same in every run. */
 enum pici_route {
     PICI_ROUTE_AUTO = 0,
     PICI_ROUTE_DIRECT = 1, /* one message for each edge */

@@ -489,22 +489,33 @@ size_t pici_layout_room(const struct coll_layout *l, const struct neighbor_messa
     return (MSG_BYTES + blocks * l->block + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
 }
 
-enum pici_route pici_layout_route(const struct pici_neighbor_plan *plan, uint64_t bytes)
+/* Seconds of a call by a route, with slices of about the size that lay_out_plan finds. */
+static double route_seconds(const struct pici_neighbor_plan *plan, enum pici_route route, double bytes, int window,
+                            uint64_t slice_bytes)
 {
-    const struct neighbor_route *halving = plan->by[PICI_ROUTE_HALVING], *direct = plan->by[PICI_ROUTE_DIRECT];
-    if (!halving || !direct)
-        return halving ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
-    return pici_neighbor_seconds(halving, (double)bytes, plan->bandwidth) <=
-                   pici_neighbor_seconds(direct, (double)bytes, plan->bandwidth)
-               ? PICI_ROUTE_HALVING
-               : PICI_ROUTE_DIRECT;
+    const double widest = plan->widest[route] ? (double)plan->widest[route] : 1;
+    double slices = bytes * widest / SLICES_WORTH;
+    slices = slices < window ? slices : window;
+    slices = slices * (double)slice_bytes < bytes * widest ? bytes * widest / (double)slice_bytes : slices;
+    return pici_neighbor_seconds(plan->by[route], bytes, slices > 1 ? slices : 1, plan->bandwidth);
+}
+
+enum pici_route pici_layout_route(const struct pici_neighbor_plan *plan, uint64_t bytes, int window,
+                                  uint64_t slice_bytes)
+{
+    if (!plan->by[PICI_ROUTE_HALVING] || !plan->by[PICI_ROUTE_DIRECT])
+        return plan->by[PICI_ROUTE_HALVING] ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
+    static const double margin = 1.15; /* of the prediction: steps that wait for each other take longer, if anything */
+    const double halving = route_seconds(plan, PICI_ROUTE_HALVING, (double)bytes, window, slice_bytes),
+                 direct = route_seconds(plan, PICI_ROUTE_DIRECT, (double)bytes, window, slice_bytes);
+    return halving * margin <= direct ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
 }
 
 /* Slices as for other calls, but shorter, or fewer at a time, if the messages of a rank would take too much memory. All
  * ranks know what the one with the most needs. */
 static enum pici_status lay_out_plan(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
-    const enum pici_route route = pici_layout_route(c->plan, c->longest * c->width);
+    const enum pici_route route = pici_layout_route(c->plan, c->longest * c->width, c->window, c->slice_bytes);
     const struct neighbor_route *r = c->plan->by[route];
     const uint64_t widest = c->plan->widest[route] ? c->plan->widest[route] : 1,
                    unit = c->values.codec->unit(&c->values);

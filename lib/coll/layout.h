@@ -161,10 +161,11 @@ void pici_layout_pack(struct coll_call *, const struct pici_comm *, uint64_t *pa
 /* Bytes of scratch in the host's memory. */
 size_t pici_layout_scratch(const struct coll_layout *);
 
-/* Neighbourhood calls. The route of a call of so many dense bytes a rank, DIRECT or HALVING; whether a call begins with
+/* Neighbourhood calls. The route of a call of so many dense bytes a rank, cut into messages of slice_bytes at most,
+ * window at a time: DIRECT or HALVING; whether a call begins with
  * hello, because its ranks do not know the longest contribution; a number in its messages that differs if the ranks do
  * not make the same call; the elements that slot i expects, and the first of them in the receive buffer. */
-enum pici_route pici_layout_route(const struct pici_neighbor_plan *, uint64_t bytes);
+enum pici_route pici_layout_route(const struct pici_neighbor_plan *, uint64_t bytes, int window, uint64_t slice_bytes);
 int pici_layout_asks(const struct coll_call *);
 uint32_t pici_layout_tag(const struct coll_call *);
 uint64_t pici_layout_slot(const struct coll_call *, int i, uint64_t *first);

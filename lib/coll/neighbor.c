@@ -411,10 +411,11 @@ void pici_neighbor_plan_free(struct pici_neighbor_plan *plan)
 
 enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_plan *plan, struct pici_neighbor_info *to)
 {
-    enum { AUTO_BYTES = 4096 };
+    enum { AUTO_BYTES = 4096, WINDOW = 4, SLICE = 1 << 20 }; /* as by default */
     if (!plan || !to)
         return PICI_E_ARG;
-    const enum pici_route route = pici_layout_route(plan, plan->most_bytes ? plan->most_bytes : AUTO_BYTES);
+    const enum pici_route route =
+        pici_layout_route(plan, plan->most_bytes ? plan->most_bytes : AUTO_BYTES, WINDOW, SLICE);
     const struct neighbor_route *r = plan->by[route];
     const struct neighbor_counts *c = &r->counts;
     struct pici_neighbor_info info = {.size = sizeof info,

@@ -108,6 +108,14 @@ static void pass(struct planner *p, int step, int from, int to, int block, int f
     c->inter_blocks += (uint64_t)inter;
     sender->blocks[0][inter]++;
     receiver->blocks[1][inter]++;
+    if (inter) {
+        const int part = step < NEIGHBOR_PARTS - 1    ? step
+                         : step == NEIGHBOR_LAST_STEP ? NEIGHBOR_PARTS - 1
+                                                      : NEIGHBOR_PARTS - 2;
+        uint32_t(*node)[2] = p->route->part + part * p->g->nodes->nodes;
+        node[p->node_of[from]][0]++;
+        node[p->node_of[to]][1]++;
+    }
     if (first) {
         c->messages++;
         c->inter_messages += (uint64_t)inter;
@@ -368,9 +376,11 @@ static struct neighbor_route *plan(struct planner *p, void (*by)(struct planner 
     struct neighbor_route *route = p->route = calloc(1, sizeof *route);
     p->node_of = malloc(n * sizeof *p->node_of);
     p->seen = calloc(n * p->g->words, sizeof *p->seen);
-    if (route)
+    if (route) {
         route->load = calloc(n, sizeof *route->load);
-    if (route && route->load && p->node_of && p->seen) {
+        route->part = calloc((size_t)NEIGHBOR_PARTS * (size_t)p->g->nodes->nodes, sizeof *route->part);
+    }
+    if (route && route->load && route->part && p->node_of && p->seen) {
         for (int i = 0; i < p->g->ranks; i++)
             p->node_of[i] = pici_schedule_node(p->g->nodes, i);
         route->position = p->position;

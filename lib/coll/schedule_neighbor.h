@@ -22,6 +22,7 @@
 
 enum { NEIGHBOR_ID = 255 };            /* what messages of such a call have in place of an algorithm's number */
 enum { NEIGHBOR_HALVED_RANKS = 8192 }; /* at the most: the time grows with the cube of the ranks */
+enum { NEIGHBOR_PARTS = 16 };          /* steps of which loads are counted, the last included; deeper ones are one */
 
 /* Rows of bits: bit v of row o says that position o sends to position v. Bits of the diagonal are ignored. */
 struct neighbor_graph {
@@ -64,6 +65,9 @@ struct neighbor_route {
     uint64_t room_blocks;          /* blocks of all messages for which this position needs memory */
     struct neighbor_counts counts;
     struct neighbor_load *load; /* [ranks]; NULL: not known */
+    /* [NEIGHBOR_PARTS * nodes] blocks that a node sends to others and receives, by depth, and at last in the last step;
+     * NULL: not known, as if all were of one step */
+    uint32_t (*part)[2];
     int ranks;
     const struct schedule_nodes *nodes;
 };
@@ -82,9 +86,10 @@ void pici_neighbor_free(struct neighbor_route *);
 /* The least that counts.inter_blocks can be. */
 uint64_t pici_neighbor_least(const struct neighbor_graph *);
 
-/* The predicted seconds of a call, by the position and by the node with the most to do; a block has so many bytes.
+/* The predicted seconds of a call, by the position and by the node with the most to do. A block has so many bytes, in
+ * so many slices: a slice takes its steps one after another, each as long as its busiest node, and slices overlap.
  * bandwidth: bytes per second inside a node and between nodes. */
-double pici_neighbor_seconds(const struct neighbor_route *, double bytes, const double bandwidth[2]);
+double pici_neighbor_seconds(const struct neighbor_route *, double bytes, double slices, const double bandwidth[2]);
 
 /* The schedule of a call whose shape has a route. */
 extern const struct schedule pici_schedule_neighbor;

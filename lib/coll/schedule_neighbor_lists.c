@@ -175,13 +175,37 @@ void pici_neighbor_free(struct neighbor_route *r)
     free(r->receive);
     free(r->segments);
     free(r->load);
+    free(r->part);
     free(r);
 }
 
 /* ---- time */
 
-double pici_neighbor_seconds(const struct neighbor_route *r, double bytes, const double bandwidth[2])
+/* Blocks of the steps one after another, less those of the node that has the most in all steps together. */
+static double waits(const struct neighbor_route *r)
 {
+    const int nodes = r->nodes->nodes;
+    double steps = 0, most = 0;
+    for (int part = 0; part < NEIGHBOR_PARTS; part++) {
+        uint32_t busiest = 0;
+        for (int i = 0; i < 2 * nodes; i++) {
+            const uint32_t blocks = r->part[part * nodes + i / 2][i % 2];
+            busiest = blocks > busiest ? blocks : busiest;
+        }
+        steps += busiest;
+    }
+    for (int i = 0; i < 2 * nodes; i++) {
+        double all = 0;
+        for (int part = 0; part < NEIGHBOR_PARTS; part++)
+            all += r->part[part * nodes + i / 2][i % 2];
+        most = all > most ? all : most;
+    }
+    return steps - most;
+}
+
+double pici_neighbor_seconds(const struct neighbor_route *r, double bytes, double slices, const double bandwidth[2])
+{
+    const double wait = r->part ? waits(r) / slices * bytes / bandwidth[1] : 0;
     double most = 0;
     for (int node = 0; node < r->nodes->nodes && r->load; node++) {
         double out = 0, in = 0;
@@ -199,7 +223,7 @@ double pici_neighbor_seconds(const struct neighbor_route *r, double bytes, const
         most = out > most ? out : most;
         most = in > most ? in : most;
     }
-    return most;
+    return most + wait;
 }
 
 /* ---- the schedule */
