@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <thread>
 
 extern "C" {
@@ -15,13 +16,18 @@ extern "C" {
 #include "transport/thread.h"
 }
 
-enum { PAST = 16 }; /* bytes behind a buffer, which must stay as they are */
+enum {
+    PAST = 16, /* bytes behind a buffer, which must stay as they are */
+    MOST_RANKS = 17
+};
 
 struct coll {
     enum pici_collective kind;
     enum pici_dtype dtype;
     enum pici_op op;
     uint64_t count; /* the caller's */
+    int root;
+    uint64_t counts[MOST_RANKS]; /* of all_gatherv */
     enum pattern pattern;
     uint32_t negative; /* of a million zeros of floats, so many are -0.0 */
     bool in_place;
@@ -29,20 +35,36 @@ struct coll {
 };
 
 /* Elements of send and of recv. */
-static uint64_t sent(const struct coll *c, int ranks)
+static uint64_t sent(const struct coll *c, int ranks, int rank)
 {
-    return c->kind == PICI_REDUCE_SCATTER ? c->count * (uint64_t)ranks : c->count;
+    switch (c->kind) {
+    case PICI_REDUCE_SCATTER: return c->count * (uint64_t)ranks;
+    case PICI_ALL_GATHERV: return c->counts[rank];
+    default: return c->count;
+    }
 }
 
 static uint64_t received(const struct coll *c, int ranks)
 {
-    return c->kind == PICI_ALL_GATHER ? c->count * (uint64_t)ranks : c->count;
+    switch (c->kind) {
+    case PICI_ALL_GATHER: return c->count * (uint64_t)ranks;
+    case PICI_ALL_GATHERV: return std::accumulate(c->counts, c->counts + ranks, (uint64_t)0);
+    default: return c->count;
+    }
 }
 
-static enum pici_status start(const struct coll *c, const void *send, void *recv, struct pici_comm *comm,
+static bool gathers(const struct coll *c)
+{
+    return c->kind == PICI_ALL_GATHER || c->kind == PICI_ALL_GATHERV;
+}
+
+static enum pici_status start(const struct coll *c, int rank, const void *send, void *recv, struct pici_comm *comm,
                               struct pici_request **r)
 {
     switch (c->kind) {
+    case PICI_BROADCAST: return pici_broadcast_start(recv, c->count, c->dtype, c->root, comm, &c->opts, r);
+    case PICI_ALL_GATHERV:
+        return pici_all_gatherv_start(send, c->counts[rank], recv, c->counts, NULL, c->dtype, comm, &c->opts, r);
     case PICI_ALL_GATHER: return pici_all_gather_start(send, recv, c->count, c->dtype, comm, &c->opts, r);
     case PICI_REDUCE_SCATTER:
         return pici_reduce_scatter_start(send, recv, c->count, c->dtype, c->op, comm, &c->opts, r);
@@ -57,12 +79,15 @@ struct place {
 
 static struct place place_of(const struct coll *c, int ranks, int rank)
 {
-    const size_t width = pici_dtype_width(c->dtype), send = (size_t)sent(c, ranks) * width,
-                 recv = (size_t)received(c, ranks) * width, own = (size_t)rank * (size_t)c->count * width;
+    const size_t width = pici_dtype_width(c->dtype), send = (size_t)sent(c, ranks, rank) * width,
+                 recv = (size_t)received(c, ranks) * width;
+    const uint64_t before = c->kind == PICI_ALL_GATHERV ? std::accumulate(c->counts, c->counts + rank, (uint64_t)0)
+                                                        : (uint64_t)rank * c->count;
+    const size_t own = (size_t)before * width;
     struct place p = {0, align16(send), align16(send) + recv};
     if (c->in_place) {
         p.bytes = send > recv ? send : recv;
-        p.send_at = c->kind == PICI_ALL_GATHER ? own : 0;
+        p.send_at = gathers(c) ? own : 0;
         p.recv_at = c->kind == PICI_REDUCE_SCATTER ? own : 0;
     }
     return p;
@@ -91,8 +116,8 @@ static void compare(const team &t, const struct coll *c, const char *what)
         const struct place p = place_of(c, ranks, i);
         uint8_t *d, *h;
         host.emplace_back(p.bytes + PAST, (uint8_t)0x3c);
-        pattern_fill(host.back().data() + p.send_at, sent(c, ranks), c->dtype, c->pattern, &rng);
-        zeros_negate(host.back().data() + p.send_at, sent(c, ranks), c->dtype, c->negative, &rng);
+        pattern_fill(host.back().data() + p.send_at, sent(c, ranks, i), c->dtype, c->pattern, &rng);
+        zeros_negate(host.back().data() + p.send_at, sent(c, ranks, i), c->dtype, c->negative, &rng);
         cudaMalloc((void **)&d, p.bytes + PAST);
         cudaMallocHost((void **)&h, p.bytes + PAST);
         memcpy(h, host.back().data(), p.bytes + PAST);
@@ -102,7 +127,7 @@ static void compare(const team &t, const struct coll *c, const char *what)
     for (int i = 0; i < ranks; i++) {
         const struct place p = place_of(c, ranks, i);
         uint8_t *at = host[(size_t)i].data();
-        start(c, at + p.send_at, at + p.recv_at, t.comms[(size_t)i], &requests[(size_t)i]);
+        start(c, i, at + p.send_at, at + p.recv_at, t.comms[(size_t)i], &requests[(size_t)i]);
     }
     for (enum pici_status s : drive(requests))
         tally(s == PICI_OK, "%s: on the host: %s", what, pici_strerror(s));
@@ -111,7 +136,7 @@ static void compare(const team &t, const struct coll *c, const char *what)
         uint8_t *at = dev[(size_t)i];
         dawdle(t.streams[(size_t)i]);
         cudaMemcpyAsync(at, pinned[(size_t)i], p.bytes + PAST, cudaMemcpyHostToDevice, t.streams[(size_t)i]);
-        start(c, at + p.send_at, at + p.recv_at, t.comms[(size_t)i], &requests[(size_t)i]);
+        start(c, i, at + p.send_at, at + p.recv_at, t.comms[(size_t)i], &requests[(size_t)i]);
     }
     const std::vector<enum pici_status> status = drive(requests);
     for (int i = 0; i < ranks; i++) {
@@ -134,7 +159,7 @@ static void compare(const team &t, const struct coll *c, const char *what)
     tally(e == cudaSuccess, "%s: %s", what, cudaGetErrorString(e));
 }
 
-static struct coll some_case(void)
+static struct coll some_case(int ranks)
 {
     static const enum pici_dtype dtypes[] = {PICI_F32, PICI_BF16,   PICI_F64, PICI_I32,
                                              PICI_F16, PICI_F8E4M3, PICI_U8,  PICI_I64};
@@ -144,18 +169,21 @@ static struct coll some_case(void)
     static const uint64_t counts[] = {0, 1, 3, 100, 4096, 4097, 9000, 20000};
     struct coll c = {};
     const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
-    c.kind = (enum pici_collective)(PICI_ALL_GATHER + rng_below(&rng, 3));
+    c.kind = coll_collectives[rng_below(&rng, COLL_COLLECTIVES)];
     c.dtype = dtypes[rng_below(&rng, 2) ? rng_below(&rng, 4) : rng_below(&rng, 8)];
     c.op = (enum pici_op)rng_below(&rng, 4);
     c.count = counts[rng_below(&rng, 8)];
     c.pattern = patterns[rng_below(&rng, 6)];
     c.negative = rng_below(&rng, 2) ? 500000 : 0;
-    c.in_place = rng_below(&rng, 2);
+    c.root = (int)rng_below(&rng, (uint64_t)ranks);
+    for (uint64_t &n : c.counts)
+        n = rng_below(&rng, 2) ? c.count : counts[rng_below(&rng, 7)];
+    c.in_place = rng_below(&rng, 2) || c.kind == PICI_BROADCAST;
     c.opts = defaults;
     c.opts.algorithm =
         rng_below(&rng, 4) ? coll_algorithm(rng_below(&rng, (uint64_t)coll_algorithms()), c.kind) : PICI_ALGO_AUTO;
     c.opts.format = formats[rng_below(&rng, 6)];
-    c.opts.zeros = c.kind == PICI_ALL_GATHER && c.negative ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
+    c.opts.zeros = (gathers(&c) || c.kind == PICI_BROADCAST) && c.negative ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
     c.opts.slice_bytes = rng_below(&rng, 3) ? 1 : 100000;
     c.opts.window = (int)rng_below(&rng, 5);
     if (rng_below(&rng, 3) == 0)
@@ -171,7 +199,7 @@ static void all_kinds(void)
             const int cases = thorough ? 200 : p < 6 ? 10 : 3;
             team t(p, direct);
             for (int i = 0; i < cases; i++) {
-                const struct coll c = some_case();
+                const struct coll c = some_case(p);
                 compare(t, &c, direct ? "direct" : "through the host");
             }
         }
