@@ -271,27 +271,24 @@ clean "in place"
 { npy 1 "'<u2'" False '(4509603,)'; cat long long; } >old.npy
 { npy 1 "'<u2'" False '(4509603,)'; cat long2 long2; } >new.npy
 "$tool" diff -o on.pici old.npy new.npy || fail "diff of old and new"
-olds=0 news=0
-for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
+points=25 i=0
+[ -z "${PICI_TEST_FULL:-}" ] || points=500
+cp old.npy k.npy
+timed apply "$tool" apply --in-place k.npy on.pici
+while [ $i -lt $points ]; do
+    i=$((i + 1))
     cp old.npy k.npy
-    "$tool" apply --in-place k.npy on.pici 2>"$err" &
-    pid=$!
-    sleep "$(awk -v i="$i" 'BEGIN { print i % 8 * 0.006 }')"
-    kill -KILL $pid 2>/dev/null
-    wait $pid 2>/dev/null
+    kill_at $i apply "$tool" apply --in-place k.npy on.pici
     if cmp -s k.npy old.npy; then
-        olds=$((olds + 1))
-    elif cmp -s k.npy new.npy; then
-        news=$((news + 1))
+        was apply before
+        timed apply "$tool" apply --in-place k.npy on.pici
     else
-        fail "killed: neither the old nor the new"
+        was apply after
     fi
-    expect 0 "after the kill" "$tool" apply --in-place k.npy on.pici
-    same "after the kill" new.npy k.npy
+    same "apply was killed" new.npy k.npy
     rm -f .pici-*
 done
-[ $olds -gt 0 ] && pass || fail "killed: never before it was done"
-echo "killed: the old $olds times, the new $news times"
+kills_spread apply
 
 clean "after all that"
 finish
