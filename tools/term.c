@@ -285,21 +285,29 @@ void progress_at(struct progress *p, uint64_t done, uint64_t dense)
     term_unlock();
 }
 
-void progress_wipe(void)
+/* Erase the line that is up, if it is that of p, or if p is NULL. */
+static void wipe(const struct progress *p)
 {
     term_lock();
-    if (up && up->drawn) {
-        fputs("\r\033[K", stderr);
-        fflush(stderr);
-        up->drawn = false;
+    if (up && (!p || up == p)) {
+        if (up->drawn) {
+            fputs("\r\033[K", stderr);
+            fflush(stderr);
+            up->drawn = false;
+        }
+        up = NULL;
     }
-    up = NULL;
     term_unlock();
+}
+
+void progress_wipe(void)
+{
+    wipe(NULL);
 }
 
 void progress_end(struct progress *p)
 {
-    if (p->live && up == p)
-        progress_wipe();
+    if (p->live)
+        wipe(p);
     p->live = false;
 }
