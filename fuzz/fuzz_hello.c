@@ -2,7 +2,8 @@
  *
  * What a rank hears in the rounds of hello and closing. The input:
  *   byte 0    bit 0: closing, not hello; bit 1: the word gets the right hash; bit 2: the message is what this rank
- *             itself has sent in the round, with edits; bits 3, 4: 2 to 5 ranks
+ *             itself has sent in the round, with edits; bits 3, 4: 2 to 5 ranks; bits 5, 6: the call is an
+ *             all_reduce, a broadcast from rank 1, or an all_gatherv
  *   the rest  the message; with bit 2 the edits: an offset and a byte to write there, each
  * A rank makes a call, whose data travel with hello if there are 2 or 4 ranks, and receives the message from each peer
  * in every round. The peers send nothing else, so the call must end with an error, and in words. Then the message is
@@ -75,13 +76,17 @@ static enum pici_status greeter_test(void *context, void *request, int *done, si
 
 static void call(struct greeter *p, int ranks)
 {
-    float a[7] = {1, 0, -2}, b[7];
+    static const uint64_t counts[] = {7, 0, 3, 9, 1};
+    float a[7] = {1, 0, -2}, b[7 + 0 + 3 + 9 + 1];
     struct pici_comm *comm;
     const struct pici_transport t = peer_transport(&p->peer, ranks, greeter_test);
     for (p->rounds = 0; 1 << p->rounds < ranks;)
         p->rounds++;
     require(pici_comm_transport(&comm, &t) == PICI_OK);
-    require(pici_all_reduce(a, b, 7, PICI_F32, PICI_SUM, comm, NULL) != PICI_OK);
+    const int kind = p->flags >> 5 & 3;
+    require((kind == 1   ? pici_broadcast(a, 7, PICI_F32, 1, comm, NULL)
+             : kind == 2 ? pici_all_gatherv(a, 7, b, counts, NULL, PICI_F32, comm, NULL)
+                         : pici_all_reduce(a, b, 7, PICI_F32, PICI_SUM, comm, NULL)) != PICI_OK);
     require(pici_comm_error(comm)[0]);
     pici_comm_free(comm);
 }
