@@ -80,13 +80,14 @@ static int scan(struct folder *f)
     for (struct dirent *e; status == TOOL_OK && (errno = 0, e = readdir(d));) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
-        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        if (fstatat(dirfd(d), e->d_name, &st, 0) != 0)
             status = bad_file(f, e->d_name, strerror(errno));
+        else if (S_ISDIR(st.st_mode) && e->d_name[0] == '.') /* as .git and .cache are */
+            continue;
         else if (!S_ISREG(st.st_mode))
             status = bad_file(f, e->d_name,
-                              S_ISLNK(st.st_mode)   ? "is a symbolic link: a folder must have its files themselves"
-                              : S_ISDIR(st.st_mode) ? "is a folder: of a folder, only files are taken"
-                                                    : "is not a regular file");
+                              S_ISDIR(st.st_mode) ? "is a folder: of a folder, only files are taken"
+                                                  : "is not a regular file");
         else if (!shards_name_is_plain(e->d_name, strlen(e->d_name), &why))
             status = bad_file(f, e->d_name, why);
         else

@@ -30,7 +30,8 @@ struct folder {
 /* Whether path is a folder, or a symbolic link to one. */
 bool folder_is(const char *path);
 
-/* Read what is in a folder, which must be files alone: no folders, no symbolic links. */
+/* Read what is in a folder: its files, and links to files, which count as the files. A folder whose name begins with a
+ * dot is left out, as .git; another one is refused. */
 int folder_open(struct folder *, const char *path);
 
 /* The entry of this name, or NULL. */

@@ -35,6 +35,7 @@ Checkpoints in shards, folders of .safetensors files with their index (help(pici
     decompress_folder(folder, out)      restore it
     diff_folders(base, new, delta)      what changed, also if they are cut into shards in different ways
     apply_folders(base, delta, out=dir) the folder that a delta leads to; without out, in place
+    list_folder(folder)                 their names, dtypes, shapes and shards, without reading the data
     load(folder)                        all tensors of all shards
 
 Collectives (help(pici.comm)):
@@ -102,7 +103,7 @@ from .errors import (
     VersionError,
 )
 from .file import File, Tensor, Writer, create, load, open, save
-from .folders import apply_folders, compress_folder, decompress_folder, diff_folders
+from .folders import ShardTensor, apply_folders, compress_folder, decompress_folder, diff_folders, list_folder
 from .logs import DeltaLog, LogState
 from .selection import topk, topk_warmup
 
@@ -142,9 +143,11 @@ __all__ = [
     "decompress_folder",
     "diff_folders",
     "apply_folders",
+    "list_folder",
     "keep_memory",
     "DeltaLog",
     "LogState",
+    "ShardTensor",
     "File",
     "Tensor",
     "Writer",

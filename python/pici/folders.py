@@ -5,16 +5,19 @@
     pici.decompress_folder("llama.pici", "copy", threads=0)
     pici.diff_folders("llama", "tuned", "step1")    # also if they are cut into shards in different ways
     pici.apply_folders("llama", "step1")            # replaces llama, in one step
+    pici.list_folder("llama.pici")                  # their names, dtypes, shapes and shards, without reading the data
     weights = pici.load("llama.pici", to="torch")   # all tensors of all shards; also of the checkpoint itself
 
-A new folder appears whole or not at all, and has all files of the original with their bytes. picitool makes and reads
-the same folders (formats/folder.md). threads: files at a time, and for the chunks of each if there are more threads
-than shards; 0 is one for each core. overwrite: exchange an existing folder for the new one, if it has files alone, and
-is empty, or one of these folders; else FileExistsError.
+A new folder appears whole or not at all, and has all files of the original with their bytes. Links to files count as
+the files, as in a cache of downloads; folders whose names begin with a dot, as .git, are left out, and others refused.
+picitool makes and reads the same folders (formats/folder.md). threads: files at a time, and for the chunks of each if
+there are more threads than shards; 0 is one for each core. overwrite: exchange an existing folder for the new one, if
+it has files alone, and is empty, or one of these folders; else FileExistsError.
 """
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import math
 import os
@@ -36,13 +39,14 @@ from ._dtypes import BY_NAME, DType
 from ._streams import Path
 from .deltas import SAFETENSORS, WRITE_FILE, WORD_TYPES, Held, Out, Row, arrays_of, check, diff_opts, new_why
 from .errors import ArgumentError, CorruptError, LimitError, NoTensorError, make
-from .file import File, create
+from .file import File, Tensor, create
 
 _LIST, _INDEX = "pici-folder", ".safetensors.index.json"
 _NAME_MOST = 240
 _RAW = 1  # PICI_STATE_RAW
 _PIECE = 1 << 26  # bytes
 _U8 = BY_NAME["u8"]
+_AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # of renameat2(2)
 
 
 class _Sum(NamedTuple):
@@ -53,6 +57,14 @@ class _Sum(NamedTuple):
 
 
 _EMPTY = _Sum(0, 0xEF46DB3751D8E999)
+
+
+class ShardTensor(NamedTuple):
+    """A tensor of a folder."""
+
+    dtype: str  # as Tensor.dtype; "u8" if the word in the .safetensors file is another, of which there are no arrays
+    shape: tuple[int, ...]  # of bytes, one-dimensional, for such a word
+    shard: str  # the name of the .safetensors file
 
 
 class _Stored(NamedTuple):
@@ -128,6 +140,13 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...]
     data: Any  # its bytes
 
+    def listed(self, shard: str) -> ShardTensor:
+        if self.word == "BOOL":
+            return ShardTensor("bool", self.shape, shard)
+        if self.word == "C64" and self.shape[-1:] == (2,):
+            return ShardTensor("complex64", self.shape[:-1], shard)
+        return ShardTensor(self.dtype.name, self.shape, shard)
+
 
 class _Shard:
     """A .safetensors file that is open; the library has checked its header."""
@@ -165,20 +184,14 @@ class _Checkpoint:
         indexes = [f for f in self.files if f.endswith(_INDEX) and f != _INDEX]
         if len(indexes) != 1:
             raise ValueError(f"{path} has {len(indexes)} indexes of shards, as model{_INDEX}: there must be one")
-        where = self._index(path / indexes[0])
+        where = _index(path / indexes[0])
         self.names = sorted(set(where.values()), key=str.encode)
         for name in self.names:
             if name not in self.files:
                 raise CorruptError(f"{path / name} is missing: {indexes[0]} names it")
         self.shards = {name: _Shard(path / name) for name in self.names}
-        self.tensors: dict[str, _Tensor] = {}
-        for name, shard in self.shards.items():
-            for t in shard.tensors:
-                if where.get(t.name) != name:
-                    raise CorruptError(f"{path / name}: tensor {t.name!r} is in this file, and not by {indexes[0]}")
-                self.tensors[t.name] = t
-        for lost in where.keys() - self.tensors.keys():
-            raise CorruptError(f"{path / where[lost]} has no tensor {lost!r}, which {indexes[0]} says is in it")
+        tensors = {name: shard.tensors for name, shard in self.shards.items()}
+        self.tensors: dict[str, _Tensor] = _placed(path, indexes[0], where, tensors)
 
     def refuse_names(self) -> None:
         """ValueError if a file of the checkpoint cannot be stored under its name."""
@@ -197,32 +210,50 @@ class _Checkpoint:
             if name + ".pici" in self.files:
                 raise ValueError(f"{self.path} has {name} and a file of the name that {name}.pici is stored under")
 
-    @staticmethod
-    def _index(path: _P) -> dict[str, str]:
-        def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            found = dict(pairs)
-            if len(found) != len(pairs):
-                raise ValueError("a name is there twice")
-            return found
 
-        try:
-            where = json.loads(path.read_bytes(), object_pairs_hook=unique)["weight_map"]
-            for name in where.values():
-                if not _plain(name) or not name[1:].endswith(".safetensors"):
-                    raise ValueError(f"{name!r} is not the name of a shard")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            raise CorruptError(f"{path} is no index of shards: {e}") from None
-        if not where:
-            raise CorruptError(f"{path} is no index of shards: 'weight_map' is empty")
-        return dict(where)
+def _index(path: _P) -> dict[str, str]:
+    """The shard of each tensor, by an index."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a name is there twice")
+        return found
+
+    try:
+        where = json.loads(path.read_bytes(), object_pairs_hook=unique)["weight_map"]
+        for name in where.values():
+            if not _plain(name) or not name[1:].endswith(".safetensors"):
+                raise ValueError(f"{name!r} is not the name of a shard")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise CorruptError(f"{path} is no index of shards: {e}") from None
+    if not where:
+        raise CorruptError(f"{path} is no index of shards: 'weight_map' is empty")
+    return dict(where)
+
+
+def _placed(path: _P, index: str, where: dict[str, str], shards: dict[str, list[Any]]) -> dict[str, Any]:
+    """The tensors of all shards, by name; CorruptError if one is not where the index says."""
+    found = {}
+    for name, tensors in shards.items():
+        for t in tensors:
+            if where.get(t.name) != name:
+                raise CorruptError(f"{path / name}: tensor {t.name!r} is in this file, and not by {index}")
+            found[t.name] = t
+    for lost in where.keys() - found.keys():
+        raise CorruptError(f"{path / where[lost]} has no tensor {lost!r}, which {index} says is in it")
+    return found
 
 
 def _files(path: _P) -> dict[str, int]:
-    """The files of a folder and their lengths, in the order of the bytes of their names."""
+    """The files of a folder and their lengths, in the order of the bytes of their names. Links count as what they lead
+    to."""
     found = {}
     for entry in sorted(os.scandir(path), key=lambda e: os.fsencode(e.name)):
-        if not entry.is_file(follow_symlinks=False):
-            raise ValueError(f"{entry.path} is not a regular file: a folder must have files alone, and no links")
+        if entry.is_dir() and entry.name.startswith("."):
+            continue
+        if not entry.is_file():
+            raise ValueError(f"{entry.path} is not a regular file: of a folder, only files are taken")
         found[entry.name] = entry.stat().st_size
     return found
 
@@ -239,30 +270,39 @@ class _Made:
         body, end = text[:-21], text[-21:]
         if end != b"end %016x\n" % (_sum_of_bytes(body) if body else 0):
             raise CorruptError(f"{path / _LIST} is incomplete or damaged")
-        first, *lines = body.decode().removesuffix("\n").split("\n")
-        if first not in ("pici-folder 1 compressed", "pici-folder 1 delta"):
+        first, *lines = body.removesuffix(b"\n").split(b"\n")
+        if first not in (b"pici-folder 1 compressed", b"pici-folder 1 delta"):
             raise CorruptError(f"{path / _LIST} is no list of this version")
-        if first.split()[2] != kind:
-            raise ValueError(f"{path} is {first.split()[2]}, not {kind}")
+        found = first.decode().split()[2]
+        if found != kind:
+            raise ValueError(f"{path} is {found}, not {kind}")
         self.files: dict[str, _Stored] = {}
         stored = {_LIST}
+        last = b""
         for line in lines:
             name, f = self._line(line)
-            if not _plain(name) or name in self.files or f.kind == "same" and kind != "delta":
+            own, at = name == _LIST, name + ".pici" * (f.kind == "shard")
+            if not _plain(name) or name.encode() <= last or own or f.kind == "same" and kind != "delta":
                 raise CorruptError(f"{path / _LIST}: a malformed line: {line!r}")
+            last = name.encode()
             self.files[name] = f
             if f.kind != "same":
-                at = name + ".pici" * (f.kind == "shard")
                 stored.add(at)
                 if files.get(at) != f.stored.bytes:
                     raise CorruptError(f"{path / at} is missing, or has not the length that {_LIST} says")
+        for name, f in self.files.items():
+            if f.kind == "shard" and f"{name}.pici" in self.files:
+                raise CorruptError(f"{path / _LIST}: another file has the name of the .pici file of {name}")
+        if _list_text(kind, self.files) != text:  # numbers in another form
+            raise CorruptError(f"{path / _LIST}: a malformed line")
         for more in files.keys() - stored:
             raise CorruptError(f"{path / more} is not in {_LIST}: move it elsewhere")
 
-    def _line(self, line: str) -> tuple[str, _Stored]:
+    def _line(self, line: bytes) -> tuple[str, _Stored]:
         try:
-            kind = line.split(" ", 1)[0]
-            word = line.split(" ", 5 if kind == "shard" else 3)
+            text = line.decode()
+            kind = text.split(" ", 1)[0]
+            word = text.split(" ", 5 if kind == "shard" else 3)
             numbers = [int(x, 16 if i % 2 else 10) for i, x in enumerate(word[1:-1])]
             original, stored = _Sum(*numbers[:2]), _Sum(*numbers[-2:])
             if kind not in ("file", "shard", "same"):
@@ -270,6 +310,21 @@ class _Made:
         except (ValueError, TypeError):
             raise CorruptError(f"{self.path / _LIST}: a malformed line: {line!r}") from None
         return word[-1], _Stored(kind, original, stored)
+
+    def open(self, stack: ExitStack, threads: int) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """All tensors, of files that are open until the stack ends, and the shard of each, both by name; checked
+        against the index. Their data are not checked."""
+        indexes = [f for f in self.files if f.endswith(_INDEX) and f != _INDEX]
+        if len(indexes) != 1:
+            raise CorruptError(f"{self.path} has {len(indexes)} indexes of shards: there must be one")
+        index = self.path / indexes[0]
+        _matched(index, _sum(index), self.files[indexes[0]].original)
+        where, opened = _index(index), {
+            name: list(stack.enter_context(File(self.path / f"{name}.pici", threads=threads, max_bytes=None)).values())
+            for name, f in self.files.items()
+            if f.kind == "shard"
+        }
+        return _placed(self.path, indexes[0], where, opened), where
 
 
 # ---- Making folders
@@ -293,8 +348,10 @@ class _OutFolder:
             raise FileExistsError(17, os.strerror(17), str(self.path))
         known = False
         if not self.path.is_symlink() and self.path.is_dir():
-            found = _files(self.path)
-            known = not found or any(f == _LIST or f.endswith(_INDEX) for f in found)
+            entries = list(os.scandir(self.path))
+            if any(e.is_dir(follow_symlinks=False) for e in entries):
+                raise ValueError(f"{self.path} has folders in it, so it is not replaced: remove it first")
+            known = not entries or any(e.name == _LIST or e.name.endswith(_INDEX) for e in entries)
         if not known:
             raise ValueError(f"{self.path} is not a checkpoint in shards, so it is not replaced: remove it first")
 
@@ -306,25 +363,31 @@ class _OutFolder:
         finally:
             os.close(fd)
         if self.replace:
-            self._exchange()
-        elif os.path.lexists(self.path):
-            raise FileExistsError(17, os.strerror(17), str(self.path))
+            self._rename(_EXCHANGE)
         else:
-            os.rename(self.temp, self.path)
+            self._rename(_NO_REPLACE)
         fd = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
-    def _exchange(self) -> None:
-        at, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    def _rename(self, flag: int) -> None:
+        """rename(2) replaces an empty folder, also one that somebody else has just made."""
         rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-        if rename is None:
-            raise OSError(38, "this system cannot exchange two folders: remove the old one first", str(self.path))
-        if rename(at, os.fsencode(self.temp), at, os.fsencode(self.path), exchange):
+        code = errno.ENOSYS
+        if rename is not None:
+            if not rename(_AT_FDCWD, os.fsencode(self.temp), _AT_FDCWD, os.fsencode(self.path), flag):
+                return
             code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), str(self.path))
+        if code in (errno.ENOSYS, errno.EINVAL):  # the system or the file system has neither
+            if flag == _EXCHANGE:
+                raise OSError(code, "two folders cannot be exchanged here: remove the old one first", str(self.path))
+            if not os.path.lexists(self.path):
+                os.rename(self.temp, self.path)
+                return
+            code = errno.EEXIST
+        raise OSError(code, os.strerror(code), str(self.path))
 
     def __enter__(self) -> _OutFolder:
         return self
@@ -336,14 +399,18 @@ class _OutFolder:
             self.temp.rmdir()
 
 
-def _write_list(folder: _P, kind: str, files: dict[str, _Stored]) -> None:
+def _list_text(kind: str, files: dict[str, _Stored]) -> bytes:
     lines = [f"pici-folder 1 {kind}"]
     for name, f in files.items():
         sums = [f.original] + [f.stored] * (f.kind == "shard")
         lines.append(" ".join([f.kind, *(f"{s.bytes} {s.hash:016x}" for s in sums), name]))
     body = "".join(line + "\n" for line in lines).encode()
+    return body + b"end %016x\n" % _sum_of_bytes(body)
+
+
+def _write_list(folder: _P, kind: str, files: dict[str, _Stored]) -> None:
     with Out(folder / _LIST, False) as out:
-        _put(out, body + b"end %016x\n" % _sum_of_bytes(body))
+        _put(out, _list_text(kind, files))
         out.commit()
 
 
@@ -574,18 +641,33 @@ def load_folder(
         return found if wanted is None else {name: found[name] for name in wanted}
     m = _Made(folder, "compressed")
     with ExitStack() as stack:
-        shards = [folder / f"{name}.pici" for name, f in m.files.items() if f.kind == "shard"]
-        for f in [stack.enter_context(File(s, threads=threads, max_bytes=None)) for s in shards]:
-            found.update((t.name, t) for t in f.values())
+        found, where = m.open(stack, threads)
         _some(folder, wanted, found)
         tensors = list(found.values()) if wanted is None else [found[name] for name in wanted]
-        need, most = sum(t.nbytes for t in tensors), _arrays.limit(max_bytes, sum(s.stat().st_size for s in shards))
+        shards = {where[t.name]: folder / f"{where[t.name]}.pici" for t in tensors}
+        stored = sum(f.stored.bytes for f in m.files.values() if f.kind == "shard")
+        need, most = sum(t.nbytes for t in tensors), _arrays.limit(max_bytes, stored)
         if most is not None and need > most:
             raise LimitError(
                 f"the tensors take {need} bytes, more than max_bytes allows, {most}: pass max_bytes={need}"
             )
-        loaded = {t.name: t.read(to=to) for t in tensors}
+        for name, path in shards.items():
+            _matched(path, _sum(path), m.files[name].stored)
+        loaded = {t.name: t.read(to=to) for t in tensors}  # type: ignore[call-overload]
     return loaded
+
+
+def list_folder(path: Path) -> dict[str, ShardTensor]:
+    """The tensors of a checkpoint in shards, or of what compress_folder() made of one, by name, in the order of the
+    shards. Their data are not read."""
+    folder = _P(os.fsdecode(path))
+    if not (folder / _LIST).exists():
+        c = _Checkpoint(folder)
+        return {t.name: t.listed(name) for name, shard in c.shards.items() for t in shard.tensors}
+    with ExitStack() as stack:
+        found, where = _Made(folder, "compressed").open(stack, 1)
+        listed = {name: ShardTensor(t.dtype, t.shape, where[name]) for name, t in found.items()}
+    return listed
 
 
 def _some(folder: _P, wanted: Optional[list[str]], there: Iterable[str]) -> None:

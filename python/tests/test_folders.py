@@ -2,10 +2,12 @@
 """Checkpoints in shards, also compared with picitool's if PICITOOL names it."""
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -150,9 +152,11 @@ class Folders(unittest.TestCase):
         with self.assertRaises(pici.CorruptError):
             pici.compress_folder(self.old, self.made)
         shard.unlink()
-        shard.symlink_to(self.new / "config.json")
-        with self.assertRaisesRegex(ValueError, "not a regular file"):
-            pici.compress_folder(self.old, self.made)
+        for target in (self.new, self.dir / "nothing"):
+            shard.symlink_to(target)
+            with self.assertRaisesRegex(ValueError, "not a regular file"):
+                pici.compress_folder(self.old, self.made)
+            shard.unlink()
         self.no_rest("old", "new")
 
     def test_names(self):
@@ -180,6 +184,137 @@ class Folders(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "at most 240 bytes"):
             pici.diff_folders(self.new, self.old, self.dir / "out")
         self.no_rest("old", "new", "made", "back")
+
+    def test_links_and_hidden_folders(self):
+        links = self.dir / "links"
+        links.mkdir()
+        for path in self.old.iterdir():
+            (links / path.name).symlink_to(path)
+        (links / ".git").mkdir()
+        pici.compress_folder(links, self.made)
+        pici.decompress_folder(self.made, self.dir / "back")
+        self.assertEqual(files(self.dir / "back"), files(self.old))
+        self.assertFalse(any(p.is_symlink() for p in (self.dir / "back").iterdir()))
+        pici.diff_folders(links, self.new, self.dir / "delta")
+        with self.assertRaisesRegex(ValueError, "has folders in it"):  # .git would be lost
+            pici.apply_folders(links, self.dir / "delta")
+        (links / ".git").rmdir()
+        pici.apply_folders(links, self.dir / "delta")
+        self.assertEqual(files(links), files(self.new))
+        (links / "sub").mkdir()
+        with self.assertRaisesRegex(ValueError, "not a regular file"):
+            pici.load(links)
+
+    def test_list(self):
+        pici.compress_folder(self.old, self.made)
+        listed = pici.list_folder(self.made)
+        self.assertEqual(listed, pici.list_folder(self.old))
+        self.assertEqual(sorted(listed), sorted(tensors(0)))
+        where = json.loads((self.old / "model.safetensors.index.json").read_text())["weight_map"]
+        loaded = pici.load(self.made)
+        for name, t in listed.items():
+            self.assertEqual((t.shape, t.shard), (loaded[name].shape, where[name]))
+        kinds = {"z": "complex64", "mask": "bool", "layer.0": "f16", "none": "f32", "only 0 é": "u8"}
+        self.assertEqual({name: listed[name].dtype for name in kinds}, kinds)
+        pici.diff_folders(self.old, self.new, self.dir / "delta")
+        with self.assertRaisesRegex(ValueError, "is delta, not compressed"):
+            pici.list_folder(self.dir / "delta")
+
+    def rewrite(self, change):
+        """Change the lines of the list of self.made, and give it the hash that it must have then."""
+        path = self.made / "pici-folder"
+        body = change(path.read_bytes()[:-21])
+        path.write_bytes(body + b"end %016x\n" % pici.folders._sum_of_bytes(body))
+
+    def test_hostile_lists(self):
+        pici.compress_folder(self.old, self.made)
+        good = (self.made / "pici-folder").read_bytes()
+        self.rewrite(lambda body: body)
+        self.assertEqual((self.made / "pici-folder").read_bytes(), good)
+        lines = good[:-21].splitlines(keepends=True)
+        config = next(line for line in lines if line.endswith(b" config.json\n"))
+        shard = next(line for line in lines if line.startswith(b"shard"))
+        word = config.split(b" ")
+        name = shard.split(b" ", 5)[5].strip()
+        empty = next(line for line in lines if line.endswith(b" .gitattributes\n"))
+
+        def instead(new, old=config):
+            return lambda body: body.replace(old, new)
+
+        def spelled(*numbers):
+            return instead(b" ".join([b"file", *numbers, b"config.json\n"]))
+
+        for what, change in {
+            "a sign": spelled(b"+" + word[1], word[2]),
+            "an underscore": spelled(b"0_" + word[1], word[2]),
+            "a leading zero": spelled(b"0" + word[1], word[2]),
+            "other digits": spelled("\u0663".encode(), word[2]),
+            "capitals": spelled(word[1], word[2].upper()),
+            "a short hash": spelled(word[1], word[2].lstrip(b"0")[:15]),
+            "a long hash": spelled(word[1], b"0" + word[2]),
+            "0x": spelled(word[1], b"0x" + word[2]),
+            "two spaces": spelled(b"", word[1], word[2]),
+            "another word": instead(b"File" + config[4:]),
+            "no name": instead(b" ".join(word[:3]) + b" \n"),
+            "no base": instead(b"same" + config[4:]),
+            "no UTF-8": instead(config[:-1] + b"\xff\n"),
+            "no UTF-8 at the start": lambda body: b"\xff" + body,
+            "a NUL": instead(config[:-1] + b"\0\n"),
+            "a carriage return": instead(config[:-1] + b"\r\n"),
+            "the list": instead(config + b" ".join(word[:3]) + b" pici-folder\n"),
+            "out of order": lambda body: body.replace(config, b"") + config,
+            "twice": instead(config + config),
+            "an empty line": instead(config + b"\n"),
+            "no newline": lambda body: body[:-1],
+            "nothing": lambda body: b"",
+            "another version": lambda body: body.replace(b"pici-folder 1", b"pici-folder 2"),
+            "a name that leads out": instead(config[:-1] + b"/../config.json\n"),
+            "a file as the .pici of a shard": instead(shard + empty[:-15] + name + b".pici\n", shard),
+        }.items():
+            self.rewrite(change)
+            self.assertNotEqual((self.made / "pici-folder").read_bytes(), good, what)
+            with self.subTest(what), self.assertRaises(pici.CorruptError):
+                pici.decompress_folder(self.made, self.dir / "out")
+            with self.subTest(what), self.assertRaises(pici.CorruptError):
+                pici.load(self.made)
+            (self.made / "pici-folder").write_bytes(good)
+        self.no_rest("old", "new", "made")
+
+    def test_load_of_other_shards(self):
+        """A shard of another state that is as long; and tensors that are not where the index says."""
+        other = self.dir / "other"
+        for folder, values in ((self.old, (1, 2)), (other, (3, 4))):
+            if folder.exists():
+                shutil.rmtree(folder)
+            save_shards(folder, {f"x{k}": np.full(64, v, np.float32) for k, v in enumerate(values)}, 2)
+        pici.compress_folder(self.old, self.made, format="dense")
+        pici.compress_folder(other, self.dir / "theirs", format="dense")
+        one, two = sorted(p.name for p in self.made.glob("*.pici"))
+        whole = (self.made / one).read_bytes()
+        theirs = (self.dir / "theirs" / one).read_bytes()
+        self.assertEqual(len(theirs), len(whole))
+        (self.made / one).write_bytes(theirs)
+        with self.assertRaisesRegex(pici.CorruptError, "XXH64"):
+            pici.load(self.made)
+        self.assertEqual(pici.load(self.made, names=["x1"])["x1"][0], 2)
+        # The list agrees with the files, but both shards have the same tensor.
+        (self.made / one).write_bytes((self.made / two).read_bytes())
+        body = (self.made / "pici-folder").read_bytes()[:-21].splitlines(keepends=True)
+        a, b = (next(k for k, line in enumerate(body) if name[:-5].encode() in line) for name in (one, two))
+        body[a] = body[b].replace(two[:-5].encode(), one[:-5].encode())
+        self.rewrite(lambda _: b"".join(body))
+        for call in (pici.load, pici.list_folder):
+            with self.assertRaisesRegex(pici.CorruptError, "'x1' is in this file"):
+                call(self.made)
+
+    def test_what_appears_meanwhile(self):
+        """A folder that somebody makes after the last look is not replaced, even if it is empty."""
+        with pici.folders._OutFolder(self.made, self.old, False) as to:
+            self.made.mkdir()
+            with mock.patch("os.path.lexists", return_value=False), self.assertRaises(FileExistsError):
+                to.commit()
+        self.assertEqual(files(self.made), {})
+        self.no_rest("old", "new", "made")
 
     def test_what_is_replaced(self):
         self.made.mkdir()
