@@ -26,6 +26,7 @@ struct plan {
     enum pici_op op;
     int packed;               /* all-gather: what is received is not one element after the other */
     struct exchange exchange; /* neighbourhood calls; of the other members only the state */
+    const char *failure;      /* of a call that failed; NULL: pici_comm_error says why */
 };
 
 static int is_neighbor(const struct call *c)
@@ -135,21 +136,6 @@ static int wrong(const struct call *c)
            (is_neighbor(c) && (c->send == MPI_IN_PLACE || c->sendtype == MPI_DATATYPE_NULL || c->sendcount < 0));
 }
 
-#if defined OPEN_MPI
-static int aliased(const struct call *c)
-{
-    (void)c; /* Open MPI takes the same buffer twice for in place, and so do we */
-    return 0;
-}
-#else
-/* MPICH refuses the same buffer twice, before it sends anything. Without elements a rank may have two null pointers and
- * another rank buffers: the ranks decide alike. */
-static int aliased(const struct call *c)
-{
-    return c->function == ALLREDUCE && c->count && c->send == c->recv;
-}
-#endif
-
 /* Also counts calls that are eligible, and makes the communicator when it is time to. *rc: MPI has failed. */
 static enum reason decide(const struct call *c, struct plan *p, int *rc)
 {
@@ -188,9 +174,22 @@ static enum reason decide(const struct call *c, struct plan *p, int *rc)
 
 /* ---- by pici */
 
+/* The same buffer twice is an error. Open MPI takes it for in place, and so do we. Under MPICH the rank refuses the
+ * call, of which all ranks learn, and MPI says what is wrong. */
+static int aliased(const struct call *c)
+{
+#if defined OPEN_MPI
+    (void)c;
+    return 0;
+#else
+    return c->send == c->recv;
+#endif
+}
+
 static enum pici_status all_reduce(const struct call *c, const struct plan *p, int refuse,
                                    const struct pici_coll_opts *opts)
 {
+    refuse |= aliased(c);
     const void *send = c->send == MPI_IN_PLACE ? c->recv : c->send;
     return pici_all_reduce(refuse ? NULL : send, refuse ? NULL : c->recv, p->count, p->dtype, p->op, p->state->comm,
                            opts);
@@ -221,8 +220,7 @@ static void *block(const struct call *c, int rank, MPI_Aint extent)
 /* Datatypes of either side may be any that have the signature, and differ between ranks. What is not plain in memory is
  * packed. This rank's memory for that is not there: it calls with a null buffer, which all ranks learn before any data
  * are sent. */
-static enum pici_status all_gather(const struct call *c, const struct plan *p, int refuse,
-                                   const struct pici_coll_opts *opts)
+static enum pici_status all_gather(const struct call *c, struct plan *p, int refuse, const struct pici_coll_opts *opts)
 {
     const int in_place = c->send == MPI_IN_PLACE;
     struct basic b;
@@ -247,8 +245,10 @@ static enum pici_status all_gather(const struct call *c, const struct plan *p, i
     enum pici_status s =
         pici_all_gather(refuse ? NULL : send, refuse ? NULL : in, p->count, p->dtype, p->state->comm, opts);
     for (int r = 0; p->packed && s == PICI_OK && r < p->ranks; r++) {
-        if (!pmpi_unpack(in + (size_t)r * p->bytes, block(c, r, extent), c->count, c->type, c->comm))
+        if (!pmpi_unpack(in + (size_t)r * p->bytes, block(c, r, extent), c->count, c->type, c->comm)) {
+            p->failure = PMPI_UNPACKING;
             s = PICI_E_TRANSPORT;
+        }
     }
     if (p->packed && in != c->recv)
         free(in);
@@ -271,7 +271,7 @@ static enum pici_status by_pici(const struct call *c, struct plan *p)
     opts.stats = &stats;
     clock_gettime(CLOCK_MONOTONIC, &start);
     const int refuse = !is_neighbor(c) && pmpi_gpu(); /* since the ranks agreed */
-    const enum pici_status s = is_neighbor(c)             ? pmpi_neighbors(c, p->state, &p->exchange, &opts)
+    const enum pici_status s = is_neighbor(c) ? pmpi_neighbors(c, p->state, &p->exchange, &opts, &p->failure)
                                : c->function == ALLREDUCE ? all_reduce(c, p, refuse, &opts)
                                : c->function == ALLGATHER ? all_gather(c, p, refuse, &opts)
                                                           : reduce_scatter(c, p, refuse, &opts);
@@ -281,9 +281,10 @@ static enum pici_status by_pici(const struct call *c, struct plan *p)
 
 /* ---- failure */
 
-static int code_of(enum pici_status s)
+/* Of a neighbourhood call, whose ranks need not have the same status, always the same. */
+static int code_of(const struct call *c, enum pici_status s)
 {
-    return s == PICI_E_NOMEM ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;
+    return s == PICI_E_NOMEM && !is_neighbor(c) ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;
 }
 
 /* PICI_E_ARG is found before any data move, so that MPI finds in place what was there. A neighbourhood call has begun
@@ -308,17 +309,18 @@ static int failed(const struct call *c, const struct plan *p, enum pici_status s
         pmpi_count(c->function, OFF);
         return by_mpi(c);
     }
-    fprintf(stderr, "pici: rank %d: %s: %s\n", rank, pmpi_function_name(c->function), pici_comm_error(p->state->comm));
+    fprintf(stderr, "pici: rank %d: %s: %s\n", rank, pmpi_function_name(c->function),
+            p->failure ? p->failure : pici_comm_error(p->state->comm));
     pmpi_count(c->function, OURS);
-    PMPI_Comm_call_errhandler(c->comm, code_of(s));
-    return code_of(s);
+    PMPI_Comm_call_errhandler(c->comm, code_of(c, s));
+    return code_of(c, s);
 }
 
 int pmpi_call(const struct call *c)
 {
     struct plan p = {0};
     int rc = MPI_SUCCESS;
-    if (!pmpi_begun() || wrong(c) || aliased(c))
+    if (!pmpi_begun() || wrong(c))
         return by_mpi(c);
     const enum reason why = decide(c, &p, &rc);
     if (rc != MPI_SUCCESS)

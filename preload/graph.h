@@ -10,6 +10,8 @@
 #include "pici/neighbor.h"
 #include "preload/stats.h"
 
+enum { PMPI_LENGTHS = 16 };
+
 /* Lists in MPI's order, without MPI_PROC_NULL. A rank may occur several times, and be this one. */
 struct graph {
     int listed;          /* entries of MPI's list of sources, with MPI_PROC_NULL */
@@ -27,6 +29,11 @@ struct graph {
     uint64_t eligible;               /* calls so far */
     unsigned pause, last_pause;      /* so many of the next calls are MPI's; how many were the last time */
     struct pici_neighbor_plan *plan; /* NULL: not made */
+    struct {
+        uint64_t count;
+        size_t width;
+    } length[PMPI_LENGTHS]; /* longest contributions for which each rank has memory: the last that were asked for */
+    unsigned lengths;       /* so many were */
 
     int failed; /* a call of ours has failed on this rank */
 };

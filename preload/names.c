@@ -54,7 +54,7 @@ REDUCTIONS(_c, 1, MPI_Count)
 GATHERS(_c, 1, MPI_Count, MPI_Aint)
 #endif
 
-/* ---- only counted */
+/* ---- only counted, with counts of either kind */
 
 #define PASS(what, name, parameters, arguments)                                                                        \
     int MPI_##name parameters                                                                                          \
@@ -63,32 +63,55 @@ GATHERS(_c, 1, MPI_Count, MPI_Aint)
         return PMPI_##name arguments;                                                                                  \
     }
 
-#define REDUCE_PARAMETERS(count) const void *s, void *r, count, MPI_Datatype t, MPI_Op o
-PASS(BCAST, Bcast, (void *b, int n, MPI_Datatype t, int root, MPI_Comm c), (b, n, t, root, c))
-PASS(IBCAST, Ibcast, (void *b, int n, MPI_Datatype t, int root, MPI_Comm c, MPI_Request *q), (b, n, t, root, c, q))
-PASS(REDUCE, Reduce, (REDUCE_PARAMETERS(int n), int root, MPI_Comm c), (s, r, n, t, o, root, c))
-PASS(IREDUCE, Ireduce, (REDUCE_PARAMETERS(int n), int root, MPI_Comm c, MPI_Request *q), (s, r, n, t, o, root, c, q))
-PASS(IALLREDUCE, Iallreduce, (REDUCE_PARAMETERS(int n), MPI_Comm c, MPI_Request *q), (s, r, n, t, o, c, q))
-PASS(IREDUCE_SCATTER_BLOCK, Ireduce_scatter_block, (REDUCE_PARAMETERS(int n), MPI_Comm c, MPI_Request *q),
-     (s, r, n, t, o, c, q))
-PASS(IREDUCE_SCATTER, Ireduce_scatter, (REDUCE_PARAMETERS(const int n[]), MPI_Comm c, MPI_Request *q),
-     (s, r, n, t, o, c, q))
+/* Parameters of a broadcast, a reduction, a gather, and one with counts; and the words for them in a call. */
+#define BCAST_P(Count) void *b, Count n, MPI_Datatype t, int root, MPI_Comm c
+#define BCAST_A b, n, t, root, c
+#define REDUCE_P(count) const void *s, void *r, count, MPI_Datatype t, MPI_Op o
+#define REDUCE_A s, r, n, t, o
+#define GATHER_P(Count) const void *s, Count sn, MPI_Datatype st, void *r, Count n, MPI_Datatype t, MPI_Comm c
+#define GATHER_A s, sn, st, r, n, t, c
+#define GATHERV_P(Count, Place)                                                                                        \
+    const void *s, Count sn, MPI_Datatype st, void *r, const Count n[], const Place at[], MPI_Datatype t, MPI_Comm c
+#define GATHERV_A s, sn, st, r, n, at, t, c
 
-#define GATHER_PARAMETERS const void *s, int sn, MPI_Datatype st, void *r, int n, MPI_Datatype t, MPI_Comm c
-#define GATHERV_PARAMETERS                                                                                             \
-    const void *s, int sn, MPI_Datatype st, void *r, const int n[], const int at[], MPI_Datatype t, MPI_Comm c
-PASS(ALLGATHERV, Allgatherv, (GATHERV_PARAMETERS), (s, sn, st, r, n, at, t, c))
-PASS(IALLGATHER, Iallgather, (GATHER_PARAMETERS, MPI_Request *q), (s, sn, st, r, n, t, c, q))
-PASS(IALLGATHERV, Iallgatherv, (GATHERV_PARAMETERS, MPI_Request *q), (s, sn, st, r, n, at, t, c, q))
-PASS(INEIGHBOR_ALLGATHER, Ineighbor_allgather, (GATHER_PARAMETERS, MPI_Request *q), (s, sn, st, r, n, t, c, q))
-PASS(INEIGHBOR_ALLGATHERV, Ineighbor_allgatherv, (GATHERV_PARAMETERS, MPI_Request *q), (s, sn, st, r, n, at, t, c, q))
+#define PASSES(x, Count, Place)                                                                                        \
+    PASS(BCAST, Bcast##x, (BCAST_P(Count)), (BCAST_A))                                                                 \
+    PASS(REDUCE, Reduce##x, (REDUCE_P(Count n), int root, MPI_Comm c), (REDUCE_A, root, c))                            \
+    PASS(ALLGATHERV, Allgatherv##x, (GATHERV_P(Count, Place)), (GATHERV_A))                                            \
+    PASS(IBCAST, Ibcast##x, (BCAST_P(Count), MPI_Request * q), (BCAST_A, q))                                           \
+    PASS(IREDUCE, Ireduce##x, (REDUCE_P(Count n), int root, MPI_Comm c, MPI_Request *q), (REDUCE_A, root, c, q))       \
+    PASS(IALLREDUCE, Iallreduce##x, (REDUCE_P(Count n), MPI_Comm c, MPI_Request * q), (REDUCE_A, c, q))                \
+    PASS(IREDUCE_SCATTER_BLOCK, Ireduce_scatter_block##x, (REDUCE_P(Count n), MPI_Comm c, MPI_Request * q),            \
+         (REDUCE_A, c, q))                                                                                             \
+    PASS(IREDUCE_SCATTER, Ireduce_scatter##x, (REDUCE_P(const Count n[]), MPI_Comm c, MPI_Request * q),                \
+         (REDUCE_A, c, q))                                                                                             \
+    PASS(IALLGATHER, Iallgather##x, (GATHER_P(Count), MPI_Request * q), (GATHER_A, q))                                 \
+    PASS(IALLGATHERV, Iallgatherv##x, (GATHERV_P(Count, Place), MPI_Request * q), (GATHERV_A, q))                      \
+    PASS(INEIGHBOR_ALLGATHER, Ineighbor_allgather##x, (GATHER_P(Count), MPI_Request * q), (GATHER_A, q))               \
+    PASS(INEIGHBOR_ALLGATHERV, Ineighbor_allgatherv##x, (GATHERV_P(Count, Place), MPI_Request * q), (GATHERV_A, q))
 
+/* Persistent ones: with an info too. */
+#define INITS(x, Count, Place)                                                                                         \
+    PASS(BCAST_INIT, Bcast_init##x, (BCAST_P(Count), MPI_Info i, MPI_Request * q), (BCAST_A, i, q))                    \
+    PASS(REDUCE_INIT, Reduce_init##x, (REDUCE_P(Count n), int root, MPI_Comm c, MPI_Info i, MPI_Request *q),           \
+         (REDUCE_A, root, c, i, q))                                                                                    \
+    PASS(ALLREDUCE_INIT, Allreduce_init##x, (REDUCE_P(Count n), MPI_Comm c, MPI_Info i, MPI_Request * q),              \
+         (REDUCE_A, c, i, q))                                                                                          \
+    PASS(REDUCE_SCATTER_BLOCK_INIT, Reduce_scatter_block_init##x,                                                      \
+         (REDUCE_P(Count n), MPI_Comm c, MPI_Info i, MPI_Request * q), (REDUCE_A, c, i, q))                            \
+    PASS(REDUCE_SCATTER_INIT, Reduce_scatter_init##x,                                                                  \
+         (REDUCE_P(const Count n[]), MPI_Comm c, MPI_Info i, MPI_Request * q), (REDUCE_A, c, i, q))                    \
+    PASS(ALLGATHER_INIT, Allgather_init##x, (GATHER_P(Count), MPI_Info i, MPI_Request * q), (GATHER_A, i, q))          \
+    PASS(ALLGATHERV_INIT, Allgatherv_init##x, (GATHERV_P(Count, Place), MPI_Info i, MPI_Request * q),                  \
+         (GATHERV_A, i, q))                                                                                            \
+    PASS(NEIGHBOR_ALLGATHER_INIT, Neighbor_allgather_init##x, (GATHER_P(Count), MPI_Info i, MPI_Request * q),          \
+         (GATHER_A, i, q))                                                                                             \
+    PASS(NEIGHBOR_ALLGATHERV_INIT, Neighbor_allgatherv_init##x,                                                        \
+         (GATHERV_P(Count, Place), MPI_Info i, MPI_Request * q), (GATHERV_A, i, q))
+
+PASSES(, int, int)
 #if MPI_VERSION >= 4
-PASS(ALLREDUCE_INIT, Allreduce_init, (REDUCE_PARAMETERS(int n), MPI_Comm c, MPI_Info i, MPI_Request *q),
-     (s, r, n, t, o, c, i, q))
-PASS(REDUCE_SCATTER_BLOCK_INIT, Reduce_scatter_block_init,
-     (REDUCE_PARAMETERS(int n), MPI_Comm c, MPI_Info i, MPI_Request *q), (s, r, n, t, o, c, i, q))
-PASS(REDUCE_SCATTER_INIT, Reduce_scatter_init,
-     (REDUCE_PARAMETERS(const int n[]), MPI_Comm c, MPI_Info i, MPI_Request *q), (s, r, n, t, o, c, i, q))
-PASS(ALLGATHER_INIT, Allgather_init, (GATHER_PARAMETERS, MPI_Info i, MPI_Request *q), (s, sn, st, r, n, t, c, i, q))
+PASSES(_c, MPI_Count, MPI_Aint)
+INITS(, int, int)
+INITS(_c, MPI_Count, MPI_Aint)
 #endif

@@ -253,6 +253,7 @@ static enum reason agree_on_call(const struct call *c, struct state *s, struct e
         return SMALL;
     }
     g->last_pause = 0;
+    x->longest = words[BYTES];
     if (!varied(c) && !same(words[BYTES], words[BYTES_NOT]))
         return COUNTS;
     x->width = same(words[WIDTH], words[WIDTH_NOT]) ? (size_t)words[WIDTH] : 1;
@@ -308,17 +309,48 @@ static int make_plan(const struct call *c, struct state *s)
     return rc;
 }
 
-static enum reason make_ready(const struct call *c, struct state *s, int *rc)
+static enum pici_dtype dtype_of(size_t width)
+{
+    return width == 8 ? PICI_U64 : width == 4 ? PICI_U32 : width == 2 ? PICI_U16 : PICI_U8;
+}
+
+/* A rank that has no memory for a call when that has begun leaves others waiting. So for each length the ranks first
+ * see whether all have it. The communicator keeps that memory. */
+static int reserve(const struct call *c, struct state *s, const struct exchange *x)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    struct graph *g = s->graph;
+    const uint64_t count = x->longest / x->width;
+    for (unsigned i = 0; i < PMPI_LENGTHS && i < g->lengths; i++)
+        if (g->length[i].count == count && g->length[i].width == x->width)
+            return MPI_SUCCESS;
+    uint64_t words[PMPI_WORDS] = {pici_neighbor_plan_reserve(g->plan, count, dtype_of(x->width), NULL) != PICI_OK};
+    const int rc = pmpi_agree(c->comm, c->function, words, MPI_MAX);
+    if (rc != MPI_SUCCESS || words[0]) {
+        pmpi_say(c->comm, &said,
+                 "%s: a rank has no memory for the call; the neighbourhoods of this communicator are MPI's from now on",
+                 pmpi_function_name(c->function));
+        pmpi_graph_unplan(g);
+        g->reason = OFF;
+        return rc;
+    }
+    g->length[g->lengths % PMPI_LENGTHS].count = count;
+    g->length[g->lengths % PMPI_LENGTHS].width = x->width;
+    g->lengths++;
+    return MPI_SUCCESS;
+}
+
+static enum reason make_ready(const struct call *c, struct state *s, const struct exchange *x, int *rc)
 {
     struct graph *g = s->graph;
-    if (g->plan)
-        return OURS;
-    if (g->eligible++ < pmpi_settings()->after)
+    if (!g->plan && g->eligible++ < pmpi_settings()->after)
         return FIRST;
     if (!s->comm)
         *rc = pmpi_state_make(s, c->comm, c->function);
-    if (*rc == MPI_SUCCESS && s->reason == OURS)
+    if (*rc == MPI_SUCCESS && s->reason == OURS && !g->plan)
         *rc = make_plan(c, s);
+    if (*rc == MPI_SUCCESS && s->reason == OURS && g->reason == OURS)
+        *rc = reserve(c, s, x);
     return s->reason ? s->reason : g->reason;
 }
 
@@ -358,7 +390,7 @@ static enum reason decide(const struct call *c, struct state *s, struct exchange
     }
     prepare(c, g, x);
     const enum reason why = agree_on_call(c, s, x, ranks, rc);
-    return why ? why : make_ready(c, s, rc);
+    return why ? why : make_ready(c, s, x, rc);
 }
 
 enum reason pmpi_neighbors_decide(const struct call *c, struct state *s, struct exchange *x, int *rc)
@@ -388,13 +420,8 @@ static int spread(const struct call *c, const struct graph *g, const struct exch
     return good;
 }
 
-static enum pici_dtype dtype_of(size_t width)
-{
-    return width == 8 ? PICI_U64 : width == 4 ? PICI_U32 : width == 2 ? PICI_U16 : PICI_U8;
-}
-
 enum pici_status pmpi_neighbors(const struct call *c, struct state *s, struct exchange *x,
-                                const struct pici_coll_opts *opts)
+                                const struct pici_coll_opts *opts, const char **failure)
 {
     struct graph *g = s->graph;
     const enum pici_dtype dtype = dtype_of(x->width);
@@ -402,8 +429,10 @@ enum pici_status pmpi_neighbors(const struct call *c, struct state *s, struct ex
     enum pici_status status =
         varied(c) ? pici_neighbor_all_gatherv(x->send, count, x->recv, x->count, x->at, dtype, g->plan, opts)
                   : pici_neighbor_all_gather(x->send, x->recv, count, dtype, g->plan, opts);
-    if (status == PICI_OK && x->in && !spread(c, g, x))
+    if (status == PICI_OK && x->in && !spread(c, g, x)) {
+        *failure = PMPI_UNPACKING;
         status = PICI_E_TRANSPORT;
+    }
     g->failed |= status != PICI_OK;
     free_exchange(x);
     return status;

@@ -19,6 +19,7 @@ struct exchange {
     uint8_t *recv;                   /* where it writes */
     uint8_t *out, *in;               /* memory of this call for that, or NULL */
     uint64_t *count, *at; /* [sources] of MPI_Neighbor_allgatherv: of each slot, in bytes, then in elements */
+    uint64_t longest;     /* bytes of the longest contribution; the same on all ranks */
     int refused;          /* this rank cannot take part */
 };
 
@@ -27,7 +28,8 @@ struct exchange {
  * pici's communicator and its plan when it is time to. OURS: *x is for pmpi_neighbors. *rc: MPI has failed. */
 enum reason pmpi_neighbors_decide(const struct call *, struct state *, struct exchange *x, int *rc);
 
-/* Make the call, and free the memory of *x. */
-enum pici_status pmpi_neighbors(const struct call *, struct state *, struct exchange *x, const struct pici_coll_opts *);
+/* Make the call, and free the memory of *x. *failure: what failed, if that was not pici's. */
+enum pici_status pmpi_neighbors(const struct call *, struct state *, struct exchange *x, const struct pici_coll_opts *,
+                                const char **failure);
 
 #endif

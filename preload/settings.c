@@ -127,6 +127,7 @@ static void read_environment(void)
     s->functions = functions();
     read_route();
     s->own_timeout = getenv("PICI_TIMEOUT_MS") != NULL;
+    s->own_history = getenv("PICI_TUNE_HISTORY") != NULL;
     const uint64_t same[] = {(uint64_t)s->intra, s->functions,           s->min_bytes,
                              s->after,           (uint64_t)s->neighbors, (uint64_t)s->route};
     const char *version = pici_version();

@@ -34,6 +34,7 @@ struct settings {
     uint64_t min_bytes;    /* PICI_PMPI_MIN_BYTES */
     uint64_t after;        /* PICI_PMPI_AFTER: eligible calls of a communicator that go to MPI first */
     int own_timeout;       /* PICI_TIMEOUT_MS is set */
+    int own_history;       /* PICI_TUNE_HISTORY is set */
     uint64_t hash;         /* of the version, and of all settings that must be the same on all ranks */
     char fault[256];       /* "", or which variable has an invalid value */
 };

@@ -213,18 +213,21 @@ static void keep(struct state *s)
     pthread_mutex_unlock(&lock);
 }
 
-/* Ranks may be hours apart in MPI. */
-static enum pici_status without_timeout(struct pici_comm *comm)
+/* Ranks may be hours apart in MPI. And a call goes by its arguments alone: by the densities of earlier calls it might
+ * have another algorithm, and sums with other bits, than in a program that is resumed in between. */
+static enum pici_status change_defaults(struct pici_comm *comm)
 {
+    const struct settings *set = pmpi_settings();
     struct pici_tune tune = PICI_TUNE_INIT;
-    tune.timeout_ms = -1;
-    return pmpi_settings()->own_timeout ? PICI_OK : pici_comm_tune(comm, &tune);
+    tune.timeout_ms = set->own_timeout ? 0 : -1;
+    tune.history = set->own_history ? 0 : -1;
+    return pici_comm_tune(comm, &tune);
 }
 
 static void make(struct state *s, MPI_Comm comm)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (pici_comm_mpi(&s->comm, comm) != PICI_OK || without_timeout(s->comm) != PICI_OK) {
+    if (pici_comm_mpi(&s->comm, comm) != PICI_OK || change_defaults(s->comm) != PICI_OK) {
         pmpi_say(comm, &said, "off: no communicator: %s", pici_comm_error(NULL));
         pici_comm_free(s->comm);
         s->comm = NULL;

@@ -37,10 +37,15 @@ static const char *const PASSED_NAME[PASSED] = {
     [IBCAST] = "MPI_Ibcast",
     [INEIGHBOR_ALLGATHER] = "MPI_Ineighbor_allgather",
     [INEIGHBOR_ALLGATHERV] = "MPI_Ineighbor_allgatherv",
+    [BCAST_INIT] = "MPI_Bcast_init",
+    [REDUCE_INIT] = "MPI_Reduce_init",
     [ALLREDUCE_INIT] = "MPI_Allreduce_init",
     [REDUCE_SCATTER_INIT] = "MPI_Reduce_scatter_init",
     [REDUCE_SCATTER_BLOCK_INIT] = "MPI_Reduce_scatter_block_init",
     [ALLGATHER_INIT] = "MPI_Allgather_init",
+    [ALLGATHERV_INIT] = "MPI_Allgatherv_init",
+    [NEIGHBOR_ALLGATHER_INIT] = "MPI_Neighbor_allgather_init",
+    [NEIGHBOR_ALLGATHERV_INIT] = "MPI_Neighbor_allgatherv_init",
 };
 
 static _Atomic uint64_t calls[FUNCTIONS][REASONS], passed[PASSED];

@@ -35,5 +35,6 @@ MPI_Count pmpi_type_size(MPI_Datatype);
  * item of more than 1 GiB is refused. */
 int pmpi_pack(const void *buffer, MPI_Count count, MPI_Datatype, void *packed, MPI_Comm);
 int pmpi_unpack(const void *packed, void *buffer, MPI_Count count, MPI_Datatype, MPI_Comm);
+#define PMPI_UNPACKING "MPI cannot unpack what was received"
 
 #endif

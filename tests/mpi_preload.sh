@@ -94,12 +94,29 @@ scenarios() { # RANKS: of calls.c
         'MPI_Reduce_scatter 1 of 1 ' 'MPI_Allgather 1 of 1 ' ;;
     *) attempt "large counts" "$1" calls large -- && grep -m 1 '^skip' "$log" ;;
     esac
-    attempt "derived types" "$1" calls derived -- 'MPI_Allgather 12 of 12 '
+    [ "$mpi" != mpich ] || attempt "results of three ranks" 3 calls results -- 'MPI_Allreduce 64 of 64 ' \
+        'MPI_Reduce_scatter_block 64 of 64 ' 'MPI_Reduce_scatter 64 of 64 ' 'MPI_Allgather 64 of 64 '
+    attempt "results of five ranks" 5 calls results -- 'MPI_Allreduce 64 of 64 ' 'MPI_Reduce_scatter_block 64 of 64 ' \
+        'MPI_Reduce_scatter 64 of 64 ' 'MPI_Allgather 64 of 64 '
+    attempt "types without arithmetic" "$1" calls odd_types -- 'MPI_Allgather 6 of 6 ' 'MPI_Allreduce 1 of 1 '
+    attempt "wrapping, NaN, -0.0" "$1" calls corners -- 'MPI_Allreduce 4 of 4 '
+    attempt "derived types" 3 calls derived -- 'MPI_Allgather 12 of 12 '
     attempt "pairs" "$1" calls pairs -- 'MPI_Allgather 1 of 1 '
+    calls=8 types=1
+    [ "$mpi" != openmpi ] || calls=9 types=2
     attempt "decisions" "$1" calls decisions -- \
-        'MPI_Allreduce 0 of 8 calls; not ours: 2 small, 3 op, 1 type, 1 intercommunicator, 1 one rank$' \
+        "MPI_Allreduce 0 of $calls calls; not ours: 2 small, 3 op, $types type, 1 intercommunicator, 1 one rank\$" \
         'MPI_Reduce_scatter 0 of 1 calls; not ours: 1 unequal counts$' 'MPI_Allgather 0 of 1 calls; not ours: 1 type$' \
         'never ours: 1 MPI_Reduce, 1 MPI_Bcast$'
+    case $mpi in
+    mpich) n=2 init=", $n MPI_Bcast_init, $n MPI_Reduce_init, $n MPI_Allreduce_init, $n MPI_Reduce_scatter_init, \
+$n MPI_Reduce_scatter_block_init, $n MPI_Allgather_init, $n MPI_Allgatherv_init, $n MPI_Neighbor_allgather_init, \
+$n MPI_Neighbor_allgatherv_init" ;;
+    *) n=1 init= ;;
+    esac
+    attempt "never ours" 2 calls never -- "never ours: $n MPI_Allgatherv, $((n + 1)) MPI_Reduce, $n MPI_Bcast, \
+$n MPI_Iallreduce, $n MPI_Ireduce_scatter, $n MPI_Ireduce_scatter_block, $n MPI_Iallgather, $n MPI_Iallgatherv, \
+$n MPI_Ireduce, $n MPI_Ibcast, $n MPI_Ineighbor_allgather, $n MPI_Ineighbor_allgatherv$init\$"
     attempt "threads" 2 calls threads -- 'MPI_Allreduce 40 of 40 '
     extra=$forced
     attempt "from the second call on" 2 calls twice -- 'MPI_Allreduce 2 of 3 calls.* not ours: 1 first$'
@@ -153,6 +170,11 @@ neighbors() { # of neighbors.c, on four ranks, with nodes of two where blocks ar
     attempt "neighbours, overlapping buffers" 4 neighbors overlap -- 'MPI_Neighbor_allgather 0 of 1 calls.* 1 off$'
     attempt "neighbours, errors" 4 neighbors errors -- 'MPI_Neighbor_allgatherv: rank 0 sends another count' \
         'MPI_Neighbor_allgatherv 1 of 2 calls.* 1 off$'
+    extra="$direct LD_PRELOAD=$library:$dir/failing.$mpi.so"
+    attempt "neighbours, no memory" 4 neighbors memory -- 'pici: MPI_Neighbor_allgather: a rank has no memory for ' \
+        'MPI_Neighbor_allgather 1 of 3 calls.* 2 off$'
+    attempt "neighbours, unpacking" 4 neighbors unpacking -- \
+        'pici: rank 1: MPI_Neighbor_allgather: MPI cannot unpack what was received$'
     extra="$direct LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     attempt "neighbours, a GPU that comes later" 4 neighbors gpu -- 'pici: .*: a rank cannot take part: ' \
         'MPI_Neighbor_allgather 1 of 3 calls.* 2 off$'
@@ -186,6 +208,33 @@ wrong() { # what is said, and what becomes of the calls
     else
         ok "errors are fatal by default"
     fi
+    extra="$all LD_PRELOAD=$library:$dir/failing.$mpi.so"
+    attempt "no memory" 3 calls memory -- 'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' \
+        'pici: rank 1: MPI_Allreduce: ' 'MPI_Allreduce 3 of 4 calls.* 1 off$'
+    attempt "unpacking" 2 calls unpacking -- 'pici: rank 1: MPI_Allgather: MPI cannot unpack what was received$'
+    extra="$all PAUSE_MS=1000 PICI_TIMEOUT_MS=300"
+    attempt "a timeout" 2 calls paused -- 'pici: rank 0: MPI_Allreduce: .*nothing moved for 300 ms'
+    extra="$all PAUSE_MS=${PICI_TEST_FULL:+6}1000" # pici itself waits 60 s
+    attempt "no timeout" 2 calls paused -- 'MPI_Allreduce 2 of 2 '
+    extra=$all
+    case $mpi in
+    openmpi) attempt "the same buffer twice" 2 calls aliased -- 'MPI_Allreduce 1 of 1 ' ;;
+    *) # an error, and other ranks do not wait for ever
+        LIMIT=30 launch 2 "$dir/calls.$mpi" aliased
+        if [ $? != 124 ] && grep -q 'pici: MPI_Allreduce: .*; this communicator is MPI.s' "$log"; then
+            ok "the same buffer twice"
+        else
+            fail "the same buffer twice"
+        fi
+        ;;
+    esac
+    extra="$all PICI_TUNE=$dir/none"
+    attempt "no communicator" 2 calls twice -- 'pici: off: no communicator: .*none' 'not ours: 3 off$'
+    extra="$all PICI_TUNE=$dir/two.tune PICI_TUNE_VERBOSE=1 PICI_TUNE_HISTORY=1"
+    attempt "with the history of densities" 2 calls dense -- '^pici: all_reduce f32, .*(counted)'
+    extra="$all PICI_TUNE=$dir/two.tune PICI_TUNE_VERBOSE=1"
+    attempt "without the history of densities" 2 calls dense -- '^pici: all_reduce f32, '
+    ! grep -q '(counted)' "$log" || fail "an algorithm is chosen by densities of earlier calls"
     extra="$forced PICI_PMPI_AFTER=1k"
     attempt "an invalid variable" 2 calls twice -- \
         'pici: off: environment variable PICI_PMPI_AFTER is "1k", which is not a number$' 'not ours: 3 off$'
@@ -227,15 +276,19 @@ fortran() { # RANKS COMPILER
     for program in f77 mpi mpi_f08; do
         source=module.f90 handle=integer
         [ $program != f77 ] || source=f77.f
-        [ $program != mpi_f08 ] || handle='type(MPI_Comm)'
-        if ! (cd "$dir" && "$2" -cpp -DMODULE=$program -DHANDLE="$handle" -std=legacy -w -o "$program.$mpi" \
+        request=integer
+        [ $program != mpi_f08 ] || handle='type(MPI_Comm)' request='type(MPI_Request)'
+        if ! (cd "$dir" && "$2" -cpp -DMODULE=$program -DHANDLE="$handle" -DREQUEST="$request" -std=legacy -w -o "$program.$mpi" \
             "$tests/$source") >"$log" 2>&1; then
-            echo "skip: $mpi, Fortran, $program: it does not compile: $(grep -m 1 -i error "$log")"
+            fail "Fortran, $program: it does not compile"
             continue
         fi
         attempt "Fortran, $program" "$1" "$program" -- 'MPI_Allreduce 2 of 3 .*1 small$' \
-            'MPI_Reduce_scatter_block 1 of 1 ' 'MPI_Reduce_scatter 1 of 1 ' 'MPI_Allgather 1 of 1 ' \
-            'MPI_Neighbor_allgather 1 of 1 ' 'MPI_Neighbor_allgatherv 1 of 1 '
+            'MPI_Reduce_scatter_block 2 of 2 ' 'MPI_Reduce_scatter 2 of 2 ' 'MPI_Allgather 2 of 2 ' \
+            'MPI_Neighbor_allgather 1 of 1 ' 'MPI_Neighbor_allgatherv 1 of 1 ' \
+            "never ours: 1 MPI_Allgatherv, 1 MPI_Reduce, 1 MPI_Bcast, 1 MPI_Iallreduce, 1 MPI_Ireduce_scatter, \
+1 MPI_Ireduce_scatter_block, 1 MPI_Iallgather, 1 MPI_Iallgatherv, 1 MPI_Ireduce, 1 MPI_Ibcast, \
+1 MPI_Ineighbor_allgather, 1 MPI_Ineighbor_allgatherv\$"
     done
 }
 
@@ -313,9 +366,10 @@ build_all() {
     rm -f "$library"
     "$make" -s BUILD="$build" MPIDIR="$build/$mpi" MPICC="mpicc$suffix" CC="$cc" WERROR=1 pmpi mpi >"$log" 2>&1 &&
         [ -e "$library" ] &&
-        "mpicc$suffix" -O1 -Wall -Wextra -pthread -o "$dir/calls.$mpi" tests/preload/calls.c -ldl >>"$log" 2>&1 &&
+        "mpicc$suffix" -O1 -Wall -Wextra -pthread -o "$dir/calls.$mpi" tests/preload/calls.c -ldl -lm >>"$log" 2>&1 &&
         "mpicc$suffix" -O1 -Wall -Wextra -o "$dir/neighbors.$mpi" tests/preload/neighbors.c -ldl >>"$log" 2>&1 &&
         "mpicc$suffix" -Wall -shared -fPIC -o "$dir/nodes.$mpi.so" tests/preload/nodes.c >>"$log" 2>&1 &&
+        "mpicc$suffix" -Wall -shared -fPIC -o "$dir/failing.$mpi.so" tests/preload/failing.c >>"$log" 2>&1 &&
         "mpicc$suffix" -O1 -Wall -Iinclude -pthread -o "$dir/bits.$mpi" tests/preload/bits.c \
             "$build/$mpi/libpici_mpi.a" "$build/libpici.a" ${zstd:+-lzstd} ${zfp:+-lzfp} -lm >>"$log" 2>&1
 }
@@ -325,6 +379,7 @@ zstd=
 [ "${ZSTD:-}" != 1 ] || zstd=1
 zfp=
 [ "${ZFP:-}" != 1 ] || zfp=1
+printf '%s\n' 'pici-tune 1' 'shape ranks 2 nodes 1 map 2 cores 2' 'end 77c3eca10125fd2c' >"$dir/two.tune"
 $cc -shared -fPIC -o "$dir/host.so" tests/preload/host.c && $cc -shared -fPIC -Wl,-soname,libcuda.so.1 \
     -o "$dir/libcuda.so.1" tests/preload/driver.c || exit 1
 for pair in 'openmpi:Open MPI' 'mpich:HYDRA'; do

@@ -494,20 +494,81 @@ static void run_nowhere(void)
     }
 }
 
+/* ---- memory beforehand ---- */
+
+struct reserved {
+    struct team t;
+    uint64_t longest;
+    enum pici_status reserve[NEIGHBOR_RANKS];
+    int allocated[NEIGHBOR_RANKS]; /* the call has */
+};
+
+static void call_reserved(void *context, int rank)
+{
+    struct reserved *x = context;
+    struct team *t = &x->t;
+    struct pici_comm *comm = t->comm[rank];
+    struct pici_neighbor_plan *plan = NULL;
+    enum pici_status s = neighbor_rank_plan(&t->rank[rank][0], &t->c[0], comm, &plan);
+    if (!s)
+        s = x->reserve[rank] = pici_neighbor_plan_reserve(plan, x->longest, t->c[0].dtype, &t->rank[rank][0].opts);
+    const void *tables = comm->tables;
+    const size_t bytes = comm->tables_bytes, scratch = pici_engine_host_scratch(comm->engine_self);
+    if (!s)
+        s = neighbor_rank_call(&t->rank[rank][0], &t->c[0], plan);
+    x->allocated[rank] =
+        comm->tables != tables || comm->tables_bytes != bytes || pici_engine_host_scratch(comm->engine_self) != scratch;
+    t->wrong[rank] = s ? NULL : neighbor_rank_judge(&t->rank[rank][0], &t->c[0]);
+    t->status[rank] = s;
+    if (plan) {
+        EXPECT(pici_neighbor_plan_reserve(plan, UINT64_MAX, PICI_F32, NULL) == PICI_E_ARG, "a count beyond memory");
+        EXPECT(pici_neighbor_plan_reserve(plan, 1, (enum pici_dtype)99, NULL) == PICI_E_UNSUPPORTED, "no dtype");
+    }
+    pici_neighbor_plan_free(plan);
+}
+
+static void run_reserved(int p, uint64_t seed)
+{
+    struct reserved *x = calloc(1, sizeof *x);
+    struct team *t = &x->t;
+    struct rng r = {seed};
+    if (!x || pici_comm_threads(t->comm, p))
+        abort();
+    neighbor_case_random(&t->c[0], &r, p, 200000);
+    for (int i = 0; i < p; i++) {
+        x->longest = t->c[0].count[i] > x->longest ? t->c[0].count[i] : x->longest;
+        neighbor_rank_init(&t->rank[i][0], &t->c[0], i);
+    }
+    if (t->c[0].varied && t->c[0].plan.most_bytes)
+        x->longest = t->c[0].plan.most_bytes / pici_dtype_width(t->c[0].dtype);
+    coll_threads(p, call_reserved, x);
+    for (int i = 0; i < p; i++) {
+        EXPECT(!t->status[i] && !t->wrong[i] && !x->allocated[i], "%s: rank %d: %s, %s, %s",
+               neighbor_case_words(&t->c[0]), i, pici_strerror(t->status[i]), t->wrong[i] ? t->wrong[i] : "",
+               x->allocated[i] ? "allocates in spite of pici_neighbor_plan_reserve" : "");
+        pici_comm_free(t->comm[i]);
+        neighbor_rank_free(&t->rank[i][0]);
+    }
+    free(x);
+}
+
 int main(int argc, char **argv)
 {
-    enum { TAPPED = 20 };
+    enum { TAPPED = 20, RESERVED = 20 };
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
     const int runs = getenv("PICI_TEST_FULL") ? 3000 : 120;
     for (uint64_t seed = first; seed < first + (uint64_t)runs; seed++)
         run_calls(1 + (int)(seed % NEIGHBOR_RANKS), seed, seed % 50 == 49 ? 300000 : seed % 5 ? 3000 : 20000);
     for (uint64_t seed = 0; seed < TAPPED; seed++)
         run_tapped(2 + (int)(seed % (NEIGHBOR_RANKS - 1)), seed + 5000);
+    for (uint64_t seed = 0; seed < RESERVED; seed++)
+        run_reserved(2 + (int)(seed % (NEIGHBOR_RANKS - 1)), seed + 9000);
+    EXPECT(pici_neighbor_plan_reserve(NULL, 1, PICI_F32, NULL) == PICI_E_ARG, "no plan");
     for (int how = 0; how < HOWS; how++)
         run_odd(how);
     run_miscounts();
     run_nowhere();
-    const int cases = runs + TAPPED + HOWS;
+    const int cases = runs + TAPPED + RESERVED + HOWS;
     printf("%d passed, %d failed\n", failures < cases ? cases - failures : 0, failures);
     return failures != 0;
 }

@@ -7,6 +7,7 @@
 
 #include "bytes.h"
 #include "coll/call.h"
+#include "coll/request.h"
 #include "pici/neighbor.h"
 #include "sized.h"
 
@@ -457,6 +458,24 @@ static struct coll_call make_varied(const struct pici_neighbor_plan *plan, const
     c.recvcounts = recvcounts;
     c.displs = displs;
     return c;
+}
+
+enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *plan, uint64_t count, enum pici_dtype dtype,
+                                            const struct pici_coll_opts *opts)
+{
+    struct pici_coll_opts o;
+    if (!plan)
+        return PICI_E_ARG;
+    struct pici_comm *comm = plan->comm;
+    struct coll_call c = make_call(plan, NULL, NULL, count, dtype);
+    enum pici_status s = pici_coll_check(&o, comm, &c, opts);
+    if (!s && comm->head)
+        s = PICI_E_BROKEN;
+    if (s || (s = pici_coll_resolve(&c, comm, &o)))
+        return s;
+    struct pici_request *r = comm->spare;
+    *r = (struct pici_request){.comm = comm, .call = c, .engine = comm->engine, .self = comm->engine_self};
+    return pici_request_room(r);
 }
 
 enum pici_status pici_neighbor_all_gather(const void *send, void *recv, uint64_t count, enum pici_dtype dtype,

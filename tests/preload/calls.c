@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <complex.h>
 #include <dlfcn.h>
+#include <math.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -118,6 +119,70 @@ COLLECTIVES(of_uint, unsigned, natural)
 COLLECTIVES(of_ulong, unsigned long long, natural)
 COLLECTIVES(of_complex, float complex, value)
 COLLECTIVES(of_zcomplex, double complex, value)
+
+/* Types without arithmetic, or of integers that are C's in no obvious way. */
+static void odd_types(void)
+{
+    const MPI_Datatype RAW[] = {MPI_BYTE, MPI_CHAR, MPI_C_BOOL, MPI_WCHAR, MPI_LOGICAL, MPI_C_DOUBLE_COMPLEX};
+    const int each = N / ranks;
+    unsigned char *in = zeroed(N * 16), *out = zeroed(N * 16), *want = zeroed(N * 16);
+    MPI_Aint *a = zeroed(N * sizeof *a), *b = zeroed(N * sizeof *b);
+    int wrong = 0;
+    for (size_t t = 0; t < sizeof RAW / sizeof *RAW; t++) {
+        int size = 0;
+        MPI_Type_size(RAW[t], &size);
+        for (int r = 0; r < ranks; r++)
+            for (int i = 0; i < each * size; i++)
+                want[r * each * size + i] = (unsigned char)value(r, i);
+        memcpy(in, want + rank * each * size, (size_t)(each * size));
+        memset(out, 9, N * 16);
+        MPI_Allgather(in, each, RAW[t], out, each, RAW[t], MPI_COMM_WORLD);
+        wrong += memcmp(out, want, (size_t)(ranks * each * size)) != 0;
+    }
+    check(!wrong, "allgather of types without arithmetic");
+    for (int i = 0; i < N; i++)
+        a[i] = value(rank, i);
+    MPI_Allreduce(a, b, N, MPI_AINT, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < N; i++)
+        wrong += b[i] != reduced(MPI_SUM, value, ranks, i);
+    check(!wrong, "MPI_AINT");
+    free(in);
+    free(out);
+    free(want);
+    free(a);
+    free(b);
+}
+
+/* What docs/mpi.md says of sums that wrap, of NaN and of -0.0. */
+static void corners(void)
+{
+    float *x = zeroed(N * sizeof *x), *y = zeroed(N * sizeof *y);
+    signed char *small = zeroed(N), *sum = zeroed(N);
+    int wrong = 0;
+    memset(small, 100, N);
+    MPI_Allreduce(small, sum, N, MPI_INT8_T, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < N; i++)
+        wrong += sum[i] != (signed char)(100 * ranks);
+    check(!wrong, "sums of int8 wrap");
+    for (int i = 0; i < N; i += 3)
+        x[i] = -0.0f;
+    MPI_Allreduce(x, y, N, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < N; i++)
+        wrong += signbit(y[i]) != 0;
+    check(!wrong, "a sum is never -0.0");
+    for (int i = 0; i < N; i++)
+        x[i] = i % 7 == 0 && rank == 1 ? NAN : (i + rank) % 2 ? -0.0f : 0.0f;
+    for (int least = 0; least < 2; least++) {
+        MPI_Allreduce(x, y, N, MPI_FLOAT, least ? MPI_MIN : MPI_MAX, MPI_COMM_WORLD);
+        for (int i = 0; i < N; i++)
+            wrong += i % 7 == 0 ? !isnan(y[i]) : y[i] != 0 || (signbit(y[i]) != 0) != least;
+    }
+    check(!wrong, "minima and maxima of NaN and -0.0");
+    free(x);
+    free(y);
+    free(small);
+    free(sum);
+}
 
 static void results(void)
 {
@@ -328,6 +393,11 @@ static void decisions(void)
     for (int i = 0; i < N; i++)
         wrong += out[i] != (float)reduced(MPI_PROD, value, ranks, i);
     MPI_Allreduce(wide_in, wide_out, N, MPI_LONG_DOUBLE, MPI_SUM, MPI_COMM_WORLD); /* type */
+#if defined OPEN_MPI /* MPICH, as Debian builds it, goes on with this */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    wrong += MPI_Allreduce(in, out, N / 2, MPI_C_FLOAT_COMPLEX, MPI_MIN, MPI_COMM_WORLD) == MPI_SUCCESS; /* type */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+#endif
     for (int i = 0; i < N; i++)
         wrong += wide_out[i] != reduced(MPI_SUM, value, ranks, i);
     check(!wrong, "small, op, type");
@@ -380,6 +450,97 @@ static void decisions(void)
     free(pairs);
     free(found);
     free(counts);
+}
+
+/* ---- what is never ours, once each; with counts of the other kind and persistent too, where MPI has that */
+
+static void start(MPI_Request *q)
+{
+    MPI_Start(q);
+    MPI_Wait(q, MPI_STATUS_IGNORE);
+    MPI_Request_free(q);
+}
+
+#define NEVER_OURS(x, Count, Place)                                                                                    \
+    static void never_ours##x(MPI_Comm comm, const float *in, float *out)                                              \
+    {                                                                                                                  \
+        enum { MOST = 64 };                                                                                            \
+        const MPI_Datatype t = MPI_FLOAT;                                                                              \
+        MPI_Request q[9];                                                                                              \
+        MPI_Status status[9];                                                                                          \
+        Count counts[MOST];                                                                                            \
+        Place at[MOST];                                                                                                \
+        for (int r = 0; r < MOST; r++) {                                                                               \
+            counts[r] = 10;                                                                                            \
+            at[r] = 10 * r;                                                                                            \
+        }                                                                                                              \
+        MPI_Bcast##x(out, 10, t, 0, comm);                                                                             \
+        MPI_Reduce##x(in, out, 10, t, MPI_SUM, 0, comm);                                                               \
+        MPI_Allgatherv##x(in, 10, t, out, counts, at, t, comm);                                                        \
+        MPI_Ibcast##x(out, 10, t, 0, comm, &q[0]);                                                                     \
+        MPI_Ireduce##x(in, out + 100, 10, t, MPI_SUM, 0, comm, &q[1]);                                                 \
+        MPI_Iallreduce##x(in, out + 200, 10, t, MPI_SUM, comm, &q[2]);                                                 \
+        MPI_Ireduce_scatter##x(in, out + 300, counts, t, MPI_SUM, comm, &q[3]);                                        \
+        MPI_Ireduce_scatter_block##x(in, out + 400, 10, t, MPI_SUM, comm, &q[4]);                                      \
+        MPI_Iallgather##x(in, 10, t, out + 500, 10, t, comm, &q[5]);                                                   \
+        MPI_Iallgatherv##x(in, 10, t, out + 1200, counts, at, t, comm, &q[6]);                                         \
+        MPI_Ineighbor_allgather##x(in, 10, t, out + 1900, 10, t, comm, &q[7]);                                         \
+        MPI_Ineighbor_allgatherv##x(in, 10, t, out + 2000, counts, at, t, comm, &q[8]);                                \
+        check(MPI_Waitall(9, q, status) == MPI_SUCCESS && out[200] == (float)ranks &&                                  \
+                  out[1200 + 10 * ranks - 1] == 1 && out[2019] == 1,                                                   \
+              "nonblocking" #x);                                                                                       \
+    }
+NEVER_OURS(, int, int)
+
+#if MPI_VERSION >= 4
+NEVER_OURS(_c, MPI_Count, MPI_Aint)
+
+#define PERSISTENT(x, Count, Place)                                                                                    \
+    static void persistent##x(MPI_Comm comm, const float *in, float *out)                                              \
+    {                                                                                                                  \
+        enum { MOST = 64 };                                                                                            \
+        const MPI_Datatype t = MPI_FLOAT;                                                                              \
+        MPI_Request q[9];                                                                                              \
+        Count counts[MOST];                                                                                            \
+        Place at[MOST];                                                                                                \
+        for (int r = 0; r < MOST; r++) {                                                                               \
+            counts[r] = 10;                                                                                            \
+            at[r] = 10 * r;                                                                                            \
+        }                                                                                                              \
+        MPI_Bcast_init##x(out, 10, t, 0, comm, MPI_INFO_NULL, &q[0]);                                                  \
+        MPI_Reduce_init##x(in, out, 10, t, MPI_SUM, 0, comm, MPI_INFO_NULL, &q[1]);                                    \
+        MPI_Allreduce_init##x(in, out + 200, 10, t, MPI_SUM, comm, MPI_INFO_NULL, &q[2]);                              \
+        MPI_Reduce_scatter_init##x(in, out, counts, t, MPI_SUM, comm, MPI_INFO_NULL, &q[3]);                           \
+        MPI_Reduce_scatter_block_init##x(in, out, 10, t, MPI_SUM, comm, MPI_INFO_NULL, &q[4]);                         \
+        MPI_Allgather_init##x(in, 10, t, out, 10, t, comm, MPI_INFO_NULL, &q[5]);                                      \
+        MPI_Allgatherv_init##x(in, 10, t, out, counts, at, t, comm, MPI_INFO_NULL, &q[6]);                             \
+        MPI_Neighbor_allgather_init##x(in, 10, t, out, 10, t, comm, MPI_INFO_NULL, &q[7]);                             \
+        MPI_Neighbor_allgatherv_init##x(in, 10, t, out, counts, at, t, comm, MPI_INFO_NULL, &q[8]);                    \
+        out[200] = 0;                                                                                                  \
+        for (int i = 0; i < 9; i++)                                                                                    \
+            start(&q[i]);                                                                                              \
+        check(out[200] == (float)ranks, "persistent" #x);                                                              \
+    }
+PERSISTENT(, int, int)
+PERSISTENT(_c, MPI_Count, MPI_Aint)
+#endif
+
+static void never(void)
+{
+    float in[1000], out[4000] = {0};
+    MPI_Comm comm;
+    MPI_Cart_create(MPI_COMM_WORLD, 1, &ranks, (int[]){1}, 0, &comm);
+    for (int i = 0; i < 1000; i++)
+        in[i] = 1;
+    never_ours(comm, in, out);
+#if MPI_VERSION >= 4
+    never_ours_c(comm, in, out);
+    persistent(comm, in, out);
+    persistent_c(comm, in, out);
+#else
+    (void)start;
+#endif
+    MPI_Comm_free(&comm);
 }
 
 /* ---- communicators */
@@ -487,6 +648,114 @@ static void errors(void)
     MPI_Errhandler_free(&own);
 }
 
+static MPI_Comm handled_copy(void)
+{
+    MPI_Errhandler own;
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_create_errhandler(handle, &own);
+    MPI_Comm_set_errhandler(comm, own);
+    MPI_Errhandler_free(&own);
+    handled = 0;
+    return comm;
+}
+
+/* An int of tests/preload/failing.c. */
+static int *flag(const char *name)
+{
+    int *f = dlsym(RTLD_DEFAULT, name);
+    if (!f)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    return f;
+}
+
+/* Rank 1 has no memory for a call that is longer than the first. MPI makes it, unless it is in place. */
+static void memory(void)
+{
+    enum { LONG = 100 * N };
+    int *no_scratch = flag("no_scratch");
+    for (int in_place = 0; in_place < 2; in_place++) {
+        MPI_Comm comm = handled_copy();
+        float *in = zeroed(LONG * sizeof *in), *out = zeroed(LONG * sizeof *out);
+        for (int i = 0; i < LONG; i++)
+            in[i] = out[i] = (float)value(rank, i);
+        sum_on(comm, "before");
+        *no_scratch = rank == 1;
+        const int rc = MPI_Allreduce(in_place ? MPI_IN_PLACE : in, out, LONG, MPI_FLOAT, MPI_SUM, comm);
+        *no_scratch = 0;
+        int wrong = 0;
+        for (int i = 0; i < LONG; i++)
+            wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, i);
+        if (in_place)
+            check(rc == MPI_ERR_NO_MEM && handled == 1 && code == rc, "no memory, in place");
+        else
+            check(rc == MPI_SUCCESS && !handled && !wrong, "no memory");
+        MPI_Comm_free(&comm);
+        free(in);
+        free(out);
+    }
+}
+
+/* On rank 1 what was received cannot be unpacked. */
+static void unpacking(void)
+{
+    MPI_Comm comm = handled_copy();
+    float *in = zeroed(N * sizeof *in), *out = zeroed(4 * (size_t)ranks * N * sizeof *out);
+    MPI_Datatype spaced;
+    MPI_Type_vector(N / 4, 1, 3, MPI_FLOAT, &spaced);
+    MPI_Type_commit(&spaced);
+    *flag("no_unpacking") = rank == 1;
+    const int rc = MPI_Allgather(in, N / 4, MPI_FLOAT, out, 1, spaced, comm);
+    *flag("no_unpacking") = 0;
+    check((rc != MPI_SUCCESS) == (rank == 1) && handled == (rank == 1), "unpacking");
+    MPI_Type_free(&spaced);
+    MPI_Comm_free(&comm);
+    free(in);
+    free(out);
+}
+
+/* Rank 1 comes late to its second call, by $PAUSE_MS. With $PICI_TIMEOUT_MS the others do not wait for it. */
+static void paused(void)
+{
+    const char *pause = getenv("PAUSE_MS"), *timeout = getenv("PICI_TIMEOUT_MS");
+    MPI_Comm comm = handled_copy();
+    float in[4000] = {0}, out[4000];
+    sum_on(comm, "before");
+    if (rank == 1)
+        usleep((useconds_t)(pause ? strtoul(pause, NULL, 10) * 1000 : 0));
+    const int rc = MPI_Allreduce(in, out, 4000, MPI_FLOAT, MPI_SUM, comm);
+    check(timeout ? rc == MPI_ERR_OTHER && handled == 1 : rc == MPI_SUCCESS && !handled, "a rank that is late");
+    MPI_Comm_free(&comm);
+}
+
+/* What MPI forbids: rank 1 has the same buffer twice. Libraries that take it as in place get that. */
+static void aliased(void)
+{
+    float x[4000], y[4000];
+    int wrong = 0;
+    for (int i = 0; i < 4000; i++)
+        x[i] = (float)value(rank, i);
+    float *const out = rank == 1 ? x : y;
+    MPI_Allreduce(x, out, 4000, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < 4000; i++)
+        wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, i);
+    check(!wrong, "the same buffer twice");
+}
+
+/* Dense vectors, of which the first was taken for sparse. */
+static void dense(void)
+{
+    enum { LONG = 100 * N };
+    float *in = zeroed(LONG * sizeof *in), *out = zeroed(LONG * sizeof *out);
+    for (int i = 0; i < LONG; i++)
+        in[i] = 1;
+    for (int k = 0; k < 3; k++)
+        MPI_Allreduce(in, out, LONG, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    check(out[0] == (float)ranks && out[LONG - 1] == (float)ranks, "dense");
+    free(in);
+    free(out);
+}
+
 /* By default an error ends the job. */
 static void fatal(void)
 {
@@ -574,12 +843,20 @@ int main(int argc, char **argv)
         void (*run)(void);
     } SCENARIO[] = {
         {"results", results},
+        {"odd_types", odd_types},
+        {"corners", corners},
         {"large", large},
         {"derived", derived},
         {"pairs", pairs},
         {"decisions", decisions},
+        {"never", never},
         {"twice", twice},
         {"errors", errors},
+        {"memory", memory},
+        {"unpacking", unpacking},
+        {"paused", paused},
+        {"aliased", aliased},
+        {"dense", dense},
         {"fatal", fatal},
         {"communicators", communicators},
         {"threads", threads},

@@ -31,13 +31,36 @@
       call MPI_REDUCE_SCATTER_BLOCK(x, y, each, MPI_REAL, MPI_SUM,      &
      &                              MPI_COMM_WORLD, ierr)
       call look(y, rank * each, each, ranks, wrong)
+      do i = 1, n
+        y(i) = x(i)
+      end do
+      call MPI_REDUCE_SCATTER_BLOCK(MPI_IN_PLACE, y, each, MPI_REAL,    &
+     &                              MPI_SUM, MPI_COMM_WORLD, ierr)
+      call look(y, rank * each, each, ranks, wrong)
       do i = 1, ranks
         counts(i) = each
       end do
+      do i = 1, n
+        y(i) = x(i)
+      end do
+      call MPI_REDUCE_SCATTER(MPI_IN_PLACE, y, counts, MPI_REAL,        &
+     &                        MPI_SUM, MPI_COMM_WORLD, ierr)
+      call look(y, rank * each, each, ranks, wrong)
       call MPI_REDUCE_SCATTER(x, y, counts, MPI_REAL, MPI_SUM,          &
      &                        MPI_COMM_WORLD, ierr)
       call look(y, rank * each, each, ranks, wrong)
       call MPI_ALLGATHER(x, each, MPI_REAL, y, each, MPI_REAL,          &
+     &                   MPI_COMM_WORLD, ierr)
+      do i = 0, ranks - 1
+        call block(y, i * each, each, i, wrong)
+      end do
+      do i = 1, n
+        y(i) = 0
+      end do
+      do i = 1, each
+        y(rank * each + i) = x(i)
+      end do
+      call MPI_ALLGATHER(MPI_IN_PLACE, 0, MPI_REAL, y, each, MPI_REAL,  &
      &                   MPI_COMM_WORLD, ierr)
       do i = 0, ranks - 1
         call block(y, i * each, each, i, wrong)
@@ -58,12 +81,48 @@
      &                             MPI_REAL, circle, ierr)
       call block(y, n / 3, n / 3, mod(rank + ranks - 1, ranks), wrong)
       call block(y, 0, n / 3, mod(rank + 1, ranks), wrong)
+      call never(x, y, circle, ranks, wrong)
       call MPI_COMM_FREE(circle, ierr)
       if (ierr .ne. MPI_SUCCESS) wrong = wrong + 1
       call MPI_ALLREDUCE(MPI_IN_PLACE, wrong, 1, MPI_INTEGER, MPI_SUM,  &
      &                   MPI_COMM_WORLD, ierr)
-      if (rank .eq. 0 .and. wrong .eq. 0) print '(a)', '7 passed'
+      if (rank .eq. 0 .and. wrong .eq. 0) print '(a)', '11 passed'
       call MPI_FINALIZE(ierr)
+      end
+
+      subroutine never(x, y, comm, ranks, wrong)
+      implicit none
+      include 'mpif.h'
+      real x(*), y(*)
+      integer comm, ranks, wrong, ierr, i, q(9), counts(64), at(64)
+      do i = 1, 64
+        counts(i) = 10
+        at(i) = 10 * (i - 1)
+      end do
+      call MPI_BCAST(y, 10, MPI_REAL, 0, comm, ierr)
+      call MPI_REDUCE(x, y, 10, MPI_REAL, MPI_SUM, 0, comm, ierr)
+      call MPI_ALLGATHERV(x, 10, MPI_REAL, y, counts, at, MPI_REAL,     &
+     &                    comm, ierr)
+      call MPI_IBCAST(y, 10, MPI_REAL, 0, comm, q(1), ierr)
+      call MPI_IREDUCE(x, y(101), 10, MPI_REAL, MPI_SUM, 0, comm, q(2), &
+     &                 ierr)
+      call MPI_IALLREDUCE(x, y(201), 10, MPI_REAL, MPI_SUM, comm, q(3), &
+     &                    ierr)
+      call MPI_IREDUCE_SCATTER(x, y(301), counts, MPI_REAL, MPI_SUM,    &
+     &                         comm, q(4), ierr)
+      call MPI_IREDUCE_SCATTER_BLOCK(x, y(401), 10, MPI_REAL, MPI_SUM,  &
+     &                               comm, q(5), ierr)
+      call MPI_IALLGATHER(x, 10, MPI_REAL, y(501), 10, MPI_REAL, comm,  &
+     &                    q(6), ierr)
+      call MPI_IALLGATHERV(x, 10, MPI_REAL, y(1201), counts, at,        &
+     &                     MPI_REAL, comm, q(7), ierr)
+      call MPI_INEIGHBOR_ALLGATHER(x, 10, MPI_REAL, y(1901), 10,        &
+     &                             MPI_REAL, comm, q(8), ierr)
+      call MPI_INEIGHBOR_ALLGATHERV(x, 10, MPI_REAL, y(2001), counts,   &
+     &                              at, MPI_REAL, comm, q(9), ierr)
+      call MPI_WAITALL(9, q, MPI_STATUSES_IGNORE, ierr)
+      call look(y(201), 0, 10, ranks, wrong)
+      call block(y(1201), 0, 10, 0, wrong)
       end
 
       subroutine look(y, first, n, ranks, wrong)

@@ -2,8 +2,9 @@
  *
  * An MPI program that knows nothing of pici: neighbourhood all-gathers, one
  * scenario a run, whose results are compared with those of PMPI_ functions,
- * whole buffers with what lies between and behind the slots. mpirun -n 4
- * neighbors SCENARIO By tests/mpi_preload.sh. */
+ * whole buffers with what lies between and behind the slots.
+ *   mpirun -n 4 neighbors SCENARIO
+ * By tests/mpi_preload.sh. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
@@ -405,6 +406,45 @@ static void circle(void)
     thrice(cartesian(ranks, 0, 1, 0));
 }
 
+/* ---- memory, unpacking: failures of tests/preload/failing.c on rank 1 */
+
+static int *flag(const char *name)
+{
+    int *f = dlsym(RTLD_DEFAULT, name);
+    if (!f)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    return f;
+}
+
+/* There is no memory for a call that is longer than the first. MPI makes it, and all that follow. */
+static void memory(void)
+{
+    enum { LONG = 1 << 20 };
+    MPI_Comm comm = dist_graph(COMPLETE);
+    float *own = calloc(LONG, sizeof *own), *all = calloc((size_t)ranks * LONG, sizeof *all);
+    int wrong = 0;
+    if (!own || !all)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    fill(5);
+    gather(comm, N, MPI_FLOAT, "before");
+    for (int i = 0; i < LONG; i += 50)
+        own[i] = (float)(rank + 1);
+    *flag("no_scratch") = rank == 1;
+    MPI_Neighbor_allgather(own, LONG, MPI_FLOAT, all, LONG, MPI_FLOAT, comm);
+    *flag("no_scratch") = 0;
+    for (int k = 0, from = ranks - 1; k < ranks - 1; k++, from--) { /* the sources are in falling order */
+        from -= from == rank;
+        for (int i = 0; i < LONG; i++)
+            wrong += all[(size_t)k * LONG + (size_t)i] != (float)(i % 50 ? 0 : from + 1);
+    }
+    check(!wrong, "no memory");
+    fill(5);
+    gather(comm, N, MPI_FLOAT, "after that");
+    MPI_Comm_free(&comm);
+    free(own);
+    free(all);
+}
+
 /* ---- communicators, errors, a GPU */
 
 static void communicators(void)
@@ -448,6 +488,23 @@ static void errors(void)
     MPI_Comm_free(&comm);
 }
 
+static void unpacking(void)
+{
+    MPI_Comm comm = dist_graph(COMPLETE);
+    MPI_Datatype apart = spaced(0);
+    MPI_Errhandler own;
+    MPI_Comm_create_errhandler(handle, &own);
+    MPI_Comm_set_errhandler(comm, own);
+    fill(5);
+    *flag("no_unpacking") = rank == 1;
+    MPI_Neighbor_allgather(in, N, MPI_FLOAT, got, N / 4, apart, comm);
+    *flag("no_unpacking") = 0;
+    check(handled == (rank == 1), "unpacking");
+    MPI_Errhandler_free(&own);
+    MPI_Type_free(&apart);
+    MPI_Comm_free(&comm);
+}
+
 /* An imitation of CUDA's driver, on rank 1, between two calls. */
 static void gpu(void)
 {
@@ -471,6 +528,7 @@ int main(int argc, char **argv)
         {"types", types},         {"large", large},
         {"decisions", decisions}, {"parts", parts},
         {"overlap", overlap},     {"twice", twice},
+        {"memory", memory},       {"unpacking", unpacking},
         {"circle", circle},       {"communicators", communicators},
         {"errors", errors},       {"gpu", gpu},
     };
