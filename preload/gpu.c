@@ -3,6 +3,8 @@
 #include "preload/gpu.h"
 
 #include <dlfcn.h>
+#include <link.h>
+#include <stddef.h>
 #include <string.h>
 
 /* A function of CUDA's driver. POSIX lets an address of dlsym be one of a function. */
@@ -35,18 +37,34 @@ static int cuda_context(void *driver)
     return 0;
 }
 
+/* How many libraries the process has loaded so far, also those that it has closed since. 0: not known. */
+static int note_loads(struct dl_phdr_info *info, size_t bytes, void *loads)
+{
+    if (bytes >= offsetof(struct dl_phdr_info, dlpi_adds) + sizeof info->dlpi_adds)
+        *(unsigned long long *)loads = info->dlpi_adds;
+    return 1; /* one library is enough */
+}
+
 static void *loaded(const char *name)
 {
     return dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
 }
 
+/* Looking for a library that is not loaded searches the file system for it. So that is done again only after other
+ * libraries were loaded. */
 int pmpi_gpu(void)
 {
+    static _Atomic unsigned long long none; /* of so many loads, none was one of these */
+    unsigned long long loads = 0;
+    dl_iterate_phdr(note_loads, &loads);
+    if (loads && loads == none)
+        return 0;
     static const char *const HIP[] = {"libamdhip64.so", "libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so.7",
                                       "libamdhip64.so.8"};
     void *library = loaded("libcuda.so.1");
+    const int cuda = library != NULL; /* there may be a context later */
     int found = 0;
-    if (library) {
+    if (cuda) {
         found = cuda_context(library);
         dlclose(library);
     }
@@ -57,5 +75,7 @@ int pmpi_gpu(void)
             dlclose(library);
         }
     }
+    if (!found && !cuda)
+        none = loads;
     return found;
 }

@@ -211,6 +211,7 @@ wrong() { # what is said, and what becomes of the calls
     extra="$all LD_PRELOAD=$library:$dir/failing.$mpi.so"
     attempt "no memory" 3 calls memory -- 'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' \
         'pici: rank 1: MPI_Allreduce: ' 'MPI_Allreduce 3 of 4 calls.* 1 off$'
+    attempt "looking for libraries" 2 calls looks -- 'MPI_Allreduce 7 of 7 '
     attempt "unpacking" 2 calls unpacking -- 'pici: rank 1: MPI_Allgather: MPI cannot unpack what was received$'
     extra="$all PAUSE_MS=1000 PICI_TIMEOUT_MS=300"
     attempt "a timeout" 2 calls paused -- 'pici: rank 0: MPI_Allreduce: .*nothing moved for 300 ms'

@@ -696,6 +696,17 @@ static void memory(void)
     }
 }
 
+/* A call does not search the file system for a GPU's library, unless libraries were loaded since the last. */
+static void looks(void)
+{
+    sum_on(MPI_COMM_WORLD, "first");
+    sum_on(MPI_COMM_WORLD, "second");
+    const int before = *flag("library_looks");
+    for (int i = 0; i < 5; i++)
+        sum_on(MPI_COMM_WORLD, "later");
+    check(before > 0 && *flag("library_looks") == before, "libraries that are not there are looked for in each call");
+}
+
 /* On rank 1 what was received cannot be unpacked. */
 static void unpacking(void)
 {
@@ -853,6 +864,7 @@ int main(int argc, char **argv)
         {"twice", twice},
         {"errors", errors},
         {"memory", memory},
+        {"looks", looks},
         {"unpacking", unpacking},
         {"paused", paused},
         {"aliased", aliased},
