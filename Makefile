@@ -486,8 +486,9 @@ $(MPIDIR)/mpi_cuda: $(MPIDIR)/obj/tests/mpi_cuda.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(B
 	$(Q)$(MPI_CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
 
 .PHONY: check-mutants
-check-mutants: $(A) $(BUILD)/obj/testing.a
+check-mutants: $(A) $(BUILD)/obj/testing.a $(UNIT_OBJ)
 	@CXX='$(CXX)' tests/emu/mutants $(BUILD)
+	@CC='$(CC)' tests/mutants $(BUILD)
 
 # On a GPU if there is one, and else over the emulator.
 check-cuda:
@@ -775,15 +776,17 @@ figures: $(BUILD)/picitool
 # The golden vectors anew. They are checked in, and change only with the format.
 VECTORS = formats/vectors
 .PHONY: vectors
-vectors: $(BUILD)/genvectors $(BUILD)/gensmall $(BUILD)/genvalues
+vectors: $(BUILD)/genvectors $(BUILD)/gensmall $(BUILD)/genvalues $(if $(filter 1,$(ZFP)),$(BUILD)/genzfp)
 	$(BUILD)/genvectors $(VECTORS)
 	$(BUILD)/gensmall $(VECTORS)
 	$(BUILD)/genvalues $(VECTORS)
+	$(if $(filter 1,$(ZFP)),$(BUILD)/genzfp $(VECTORS))
 
-$(BUILD)/genvectors $(BUILD)/gensmall $(BUILD)/genvalues: $(BUILD)/%: \
+$(BUILD)/genzfp: private GENLIBS = -lzfp -lm
+$(addprefix $(BUILD)/,genvectors gensmall genvalues genzfp): $(BUILD)/%: \
 		$(call obj,$(wildcard formats/ref*.c)) $(BUILD)/obj/formats/%.o
 	$(say) LD $@
-	$(Q)$(LINK) -o $@ $^
+	$(Q)$(LINK) -o $@ $^ $(GENLIBS)
 
 # ---- the codec as one file, and what it makes beside what the library makes
 

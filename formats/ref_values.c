@@ -332,6 +332,44 @@ static enum ref_status dequantise(const struct ref_values *v, void *dst, const v
     return REF_OK;
 }
 
+/* ---- zfp: all but its streams ---- */
+
+uint64_t ref_zfp_unit(const struct ref_values *v)
+{
+    return v->ny ? (uint64_t)4 * v->nx * v->ny : v->nx ? (uint64_t)4 * v->nx : 4096;
+}
+
+uint64_t ref_zfp_bytes(const struct ref_values *v, uint64_t n)
+{
+    const uint64_t x = v->nx ? v->nx : n, y = v->ny ? v->ny : v->nx ? n / x : 1, z = n / x / y;
+    const uint64_t blocks = ((x + 3) / 4) * ((y + 3) / 4) * ((z + 3) / 4);
+    const double of_block = v->ny ? 64 : v->nx ? 16 : 4; /* elements */
+    const uint64_t bits = blocks * (uint64_t)(of_block * v->rate + 0.5);
+    return (bits + 63) / 64 * 8;
+}
+
+static enum ref_status unzfp(const struct ref_values *v, uint8_t *dst, const void *lengths, const uint8_t *payload,
+                             uint64_t have, uint64_t n)
+{
+    const unsigned width = width_of(v);
+    for (int pass = 0; pass < 2; pass++) {
+        uint64_t at = 0;
+        for (uint64_t first = 0, i = 0; first < n; first += ref_zfp_unit(v), i++) {
+            const uint64_t now = n - first < ref_zfp_unit(v) ? n - first : ref_zfp_unit(v);
+            const uint64_t length = ref_load(lengths, i, 4), raw = length == UINT32_MAX,
+                           bytes = raw ? now * width : 8 * length;
+            if (!raw && (bytes >= now * width || (length && v->rate > 0 && bytes != ref_zfp_bytes(v, now))))
+                return REF_E_CORRUPT;
+            for (uint64_t j = 0; j < now && pass && (raw || !length); j++)
+                ref_store(dst, first + j, width, raw ? ref_get(payload + at + j * width, width) : 0);
+            at += bytes;
+        }
+        if (at != have)
+            return REF_E_CORRUPT;
+    }
+    return REF_OK;
+}
+
 /* ---- all of them ---- */
 
 void ref_values_counts(uint64_t count[REF_VALUES_ARRAYS], unsigned width[REF_VALUES_ARRAYS], const struct ref_values *v,
@@ -341,6 +379,10 @@ void ref_values_counts(uint64_t count[REF_VALUES_ARRAYS], unsigned width[REF_VAL
         count[0] = n;
         count[1] = 0;
         width[0] = kind_of(v->cast).width;
+    } else if (v->codec == REF_ZFP) {
+        count[0] = n / ref_zfp_unit(v) + (n % ref_zfp_unit(v) != 0);
+        count[1] = n * width_of(v);
+        width[0] = 4;
     } else {
         count[0] = (n + v->bucket - 1) / v->bucket;
         count[1] = (n * v->bits + 7) / 8;
@@ -366,6 +408,8 @@ enum ref_status ref_values_widen(void *dst, const struct ref_values *v, const vo
     ref_values_counts(want, width, v, n);
     if (count[0] != want[0] || (v->codec == REF_QSGD && count[1] != want[1]))
         return REF_E_CORRUPT;
+    if (v->codec == REF_ZFP)
+        return unzfp(v, dst, in[0], in[1], count[1], n);
     if (v->codec == REF_QSGD)
         return dequantise(v, dst, in[0], in[1], n);
     for (uint64_t j = 0; j < n; j++)

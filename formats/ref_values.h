@@ -25,6 +25,10 @@ struct ref_values {
 /* Philox4x32-10. */
 void ref_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
 
+/* zfp: elements of a unit but the last; and the bytes of a stream of n elements at the rate, padded. */
+uint64_t ref_zfp_unit(const struct ref_values *);
+uint64_t ref_zfp_bytes(const struct ref_values *, uint64_t n);
+
 /* The elements of the codec's arrays for n elements, 0 for an array that it does not have; and the bytes of each. Of
  * zfp, the most elements of the payload. */
 void ref_values_counts(uint64_t count[REF_VALUES_ARRAYS], unsigned width[REF_VALUES_ARRAYS], const struct ref_values *,
@@ -33,7 +37,8 @@ void ref_values_counts(uint64_t count[REF_VALUES_ARRAYS], unsigned width[REF_VAL
 /* Cast and qsgd: the arrays of n elements at src. */
 void ref_values_narrow(void *const out[REF_VALUES_ARRAYS], const struct ref_values *, const void *src, uint64_t n);
 
-/* Cast and qsgd: n elements from arrays of count[] elements. REF_E_CORRUPT if a rule is broken. */
+/* n elements from arrays of count[] elements. REF_E_CORRUPT if a rule is broken. Of zfp, units that are streams are left
+ * as dst has them: what is in a stream is for libzfp to say. */
 enum ref_status ref_values_widen(void *dst, const struct ref_values *, const void *const in[REF_VALUES_ARRAYS],
                                  const uint64_t count[REF_VALUES_ARRAYS], uint64_t n);
 

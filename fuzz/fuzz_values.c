@@ -9,7 +9,7 @@
  *   bytes 8, 9   of zfp: the rate in 1/64 bits; with the highest bit the logarithm of the tolerance, less 64
  *   the rest     the arrays, or elements
  * With every ISA, arrays must be refused or decoded as the reference does, and elements encoded as it does; and in
- * pieces as at once. Of zfp, for which there is no reference, all is decoded twice. */
+ * pieces as at once. Of zfp the reference knows all but streams: what is refused, and units without one. */
 #include <math.h>
 #include <string.h>
 
@@ -83,7 +83,11 @@ static int parameters(struct input *in, const uint8_t *data)
                                 .first = get(data + 2, 2),
                                 .sequence = data[4],
                                 .phase = data[5] & 1,
-                                .origin = data[5] >> 1};
+                                .origin = data[5] >> 1,
+                                .rate = asked.rate,
+                                .tolerance = asked.tolerance,
+                                .nx = in->v.nx,
+                                .ny = in->v.ny};
     return 1;
 }
 
@@ -101,10 +105,9 @@ static enum pici_status decode(const struct input *in)
     const size_t bytes = (size_t)in->n * width;
     uint8_t *want = memory(bytes);
     const void *const arrays[2] = {in->array[0], in->array[1]};
-    const int has_reference = in->v.codec->id != PICI_VALUES_ZFP;
-    const enum pici_status status = has_reference
-                                        ? (enum pici_status)ref_values_widen(want, &in->r, arrays, in->count, in->n)
-                                        : widen(in, want, 0, in->n);
+    if (in->v.codec->id == PICI_VALUES_ZFP) /* its streams, which the reference leaves as they are */
+        (void)widen(in, want, 0, in->n);
+    const enum pici_status status = (enum pici_status)ref_values_widen(want, &in->r, arrays, in->count, in->n);
     for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
         uint8_t *got = memory(bytes);
         enum pici_status worst = PICI_OK;

@@ -204,7 +204,7 @@ enum pici_status values_rank_call(struct values_rank *k, const struct values_cas
     values.residual = c->overlap ? (c->overlap == 1 ? k->send : k->recv) + 4 : k->residual;
     o.algorithm = c->algorithm;
     o.format = c->format;
-    o.slice_bytes = 1;
+    o.slice_bytes = c->slice_bytes ? c->slice_bytes : 1;
     o.window = c->window;
     o.checksum = c->checksum;
     o.timeout_ms = c->timeout_ms;

@@ -28,6 +28,7 @@ struct values_case {
     uint64_t seed;
     enum pici_format format;
     int window, in_place, residual; /* residual: ranks have one */
+    uint64_t slice_bytes;           /* 0: slices as short as a codec allows */
     int checksum, timeout_ms;       /* as in options */
     int exact;                      /* opts.values is NULL */
     enum pici_dtype refused;        /* of the call, which is refused; 0: dtype */

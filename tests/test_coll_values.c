@@ -219,3 +219,116 @@ Test(coll_values, results_do_not_depend_on_formats_windows_places)
     cr_expect_gt(t.calls, 100);
     free(first_result);
 }
+
+/* ---- the same bytes for slices of a unit to all, and windows of 1 to 8, with random numbers too */
+
+enum { WAYS = 8, SLICED = 5, UNITS = 4 /* of a segment */, COUNT = SLICED * UNITS * 4096 };
+
+static uint8_t *first_way; /* results and residuals of all ranks */
+static uint64_t blocks[WAYS];
+
+static const char *judge_way(struct team *t)
+{
+    const char *wrong = failed(t);
+    const size_t bytes = (size_t)t->c.count * pici_dtype_width(t->c.dtype);
+    const int way = t->c.window - 1;
+    blocks[way] = 0;
+    for (int i = 0; i < t->p && !wrong; i++) {
+        uint8_t *const at[] = {first_way + 2 * (size_t)i * bytes, first_way + (2 * (size_t)i + 1) * bytes};
+        for (int format = PICI_DENSE; format <= PICI_HYBRID; format++)
+            blocks[way] += t->rank[i].stats.sends[format];
+        if (!way) {
+            memcpy(at[0], t->rank[i].recv, bytes);
+            memcpy(at[1], t->rank[i].residual, bytes);
+        } else if (memcmp(at[0], t->rank[i].recv, bytes) != 0 || memcmp(at[1], t->rank[i].residual, bytes) != 0)
+            wrong = values_words(&t->c, t->p);
+    }
+    return wrong;
+}
+
+static int next_once(struct team *t)
+{
+    return !t->at++;
+}
+
+/* Random numbers differ from call to call, so that each way has ranks of its own. */
+Test(coll_values, results_do_not_depend_on_slices)
+{
+    int calls = 0;
+    first_way = test_alloc((size_t)2 * SLICED * COUNT * 8);
+    for (int i = 0; i < values_codecs(); i++)
+        for (int algorithm = PICI_ALGO_RING; algorithm <= PICI_ALGO_DOUBLING; algorithm++) {
+            struct team t = {.judge = judge_way, .next = next_once};
+            t.c = (struct values_case){.collective = PICI_ALL_REDUCE,
+                                       .algorithm = (enum pici_algorithm)algorithm,
+                                       .count = COUNT,
+                                       .residual = 1,
+                                       .format = PICI_AUTO,
+                                       .seed = (uint64_t)i};
+            t.c.values = values_codec(i, &t.c.dtype);
+            t.c.count -= t.c.values.nx ? COUNT % 60 : 0; /* whole rows and planes */
+            if (!has(&t.c) || (!getenv("PICI_TEST_FULL") && (i + algorithm) % 3))
+                continue;
+            for (int way = 0; way < WAYS; way++) {
+                static const uint64_t units[WAYS] = {1 << 20, 1, 2, 1, 4, 3, 1, 1};
+                t.c.window = 1 + way;
+                t.c.slice_bytes = units[way] * 4096 * pici_dtype_width(t.c.dtype);
+                t.c.slice_bytes *= algorithm == PICI_ALGO_DOUBLING ? SLICED : 1; /* messages have all segments */
+                team_run(&t, SLICED, 0);
+                calls++;
+            }
+            cr_expect_geq(blocks[1], 2 * blocks[0], "%s: %llu blocks, and %llu of short slices",
+                          values_words(&t.c, SLICED), (unsigned long long)blocks[0], (unsigned long long)blocks[1]);
+        }
+    cr_expect_gt(calls, 100);
+    free(first_way);
+}
+
+/* ---- casts keep order: the least of casts is the cast of the least */
+
+static uint8_t *extreme; /* the exact one, then cast */
+
+static const char *judge_extreme(struct team *t)
+{
+    static const struct values_where where = {0, 0, 0, 0};
+    const char *wrong = failed(t);
+    struct values v;
+    uint64_t made[VALUES_ARRAYS];
+    const size_t bytes = (size_t)t->c.count * pici_dtype_width(t->c.dtype);
+    if (wrong || !t->c.exact)
+        return wrong ? wrong : memcmp(extreme, t->rank[0].recv, bytes) != 0 ? values_words(&t->c, t->p) : NULL;
+    uint8_t *cast = test_alloc(bytes);
+    void *const out[VALUES_ARRAYS] = {cast, NULL};
+    const void *const in[VALUES_ARRAYS] = {cast, NULL};
+    if (pici_values_settle(&v, &t->c.values, t->c.dtype, t->c.op) ||
+        v.codec->narrow(&v, &where, out, made, t->rank[0].recv, t->c.count, NULL) ||
+        v.codec->widen(&v, extreme, 0, t->c.count, t->c.count, in, made))
+        wrong = "a cast";
+    else if (!memcmp(extreme, t->rank[0].recv, bytes))
+        wrong = "nothing was rounded";
+    free(cast);
+    return wrong;
+}
+
+static int next_extreme(struct team *t)
+{
+    const int i = t->at++, casts = 3;
+    struct values_case *c = &t->c;
+    *c = (struct values_case){.collective = PICI_ALL_REDUCE, .exact = !(i % 2), .window = 2, .format = PICI_AUTO};
+    c->op = i / 2 % 2 ? PICI_MIN : PICI_MAX;
+    c->algorithm = (enum pici_algorithm)(PICI_ALGO_RING + i / 4 % 4);
+    c->seed = (uint64_t)(i / 2);
+    c->data = i / 16 / casts ? DATA_SPARSE : DATA_GAUSS;
+    c->count = 3000;
+    c->values = values_codec(i / 16 % casts, &c->dtype);
+    return i < 2 * 16 * casts;
+}
+
+Test(coll_values, the_least_and_the_greatest_are_casts_of_the_exact_ones)
+{
+    extreme = test_alloc(3000 * sizeof(double));
+    struct team t = {.judge = judge_extreme, .next = next_extreme};
+    team_run(&t, 5, 0);
+    cr_expect_eq(t.calls, 96);
+    free(extreme);
+}

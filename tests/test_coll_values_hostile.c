@@ -27,6 +27,8 @@ struct liar {
     size_t at;        /* which byte of it */
     enum { CUT, FLIP, SET } how;
     uint8_t byte;
+    uint8_t more[8]; /* of SET: what the bytes after it become, `extra` of them */
+    size_t extra;
     size_t bytes; /* of that message, as it was */
     uint8_t was;  /* the byte */
     uint8_t copy[BYTES];
@@ -42,6 +44,7 @@ static enum pici_status liar_send(void *context, int to, const void *data, size_
         l->bytes = bytes;
         l->was = l->copy[l->at];
         l->copy[l->at] = l->how == FLIP ? (uint8_t)(l->was ^ l->byte) : l->how == SET ? l->byte : l->was;
+        memcpy(l->copy + l->at + 1, l->more, l->at + 1 + l->extra <= bytes ? l->extra : 0);
         bytes = l->how == CUT ? l->at : bytes;
         data = l->copy;
     }
@@ -138,7 +141,7 @@ Test(coll_values_hostile, a_byte_less_or_another)
             if (!has(&run.c))
                 continue;
             run.liar.number = number;
-            for (size_t at = 0; at < bytes; at += 1 + at / 150) /* headers at every byte */
+            for (size_t at = 0; at < bytes; at++)
                 for (int how = CUT; how <= FLIP; how++) {
                     run.liar.at = at;
                     run.liar.how = how;
@@ -157,7 +160,7 @@ Test(coll_values_hostile, a_byte_less_or_another)
 
 /* ---- each rule: the blocks are valid, what they hold is not. All are dense, and without a checksum. */
 
-enum { HEADER = 48, FIRST = MSG_BYTES + HEADER };
+enum { HEADER = 48, FIRST = MSG_BYTES + HEADER, ZFP_RATE = 10, ZFP_TOLERANCE = 11 /* of values_codecs */ };
 
 struct rule {
     const char *what;
@@ -165,25 +168,46 @@ struct rule {
     uint64_t count; /* of elements of the call; a segment is half of them */
     size_t at;      /* the byte that is changed */
     enum pici_status want;
-    uint8_t byte;
+    uint8_t byte, extra, more[8]; /* what it becomes, and bytes after it */
 };
 
-/* q8: a segment of 120 has a scale, and a code in each byte. q4 with buckets of 256: 121 elements have 61 bytes. */
+/* q8: a segment of 120 has a scale, and a code in each byte. q4 with buckets of 256: 121 elements have 61 bytes. q2: 30.
+ * q8 of f64: a scale of 8 bytes. zfp:8: a unit, so one length, and 30 blocks of 32 bits, so 15 words of 8 bytes. */
 static const struct rule rules[] = {
-    {"a scale below 0", 3, 240, FIRST + 3, PICI_E_CORRUPT, 0xc0},
-    {"code -128", 3, 240, FIRST + 4 + HEADER + 5, PICI_E_CORRUPT, 0x80},
-    {"code 127", 3, 240, FIRST + 4 + HEADER + 5, PICI_OK, 0x7f},
-    {"code -8", 4, 242, FIRST + 4 + HEADER + 5, PICI_E_CORRUPT, 0x18},
-    {"spare bits", 4, 242, FIRST + 4 + HEADER + 60, PICI_E_CORRUPT, 0x10},
-    {"data that are not coded", 3, 240, KIND, PICI_E_CORRUPT, MSG_DATA},
-    {"too few blocks", 3, 240, 28, PICI_E_CORRUPT, 1},
-    {"too many blocks", 3, 240, 28, PICI_E_CORRUPT, 3},
-    {"scales of another dtype", 3, 240, MSG_BYTES + 6, PICI_E_CORRUPT, PICI_I32},
-    {"codes of another dtype", 3, 240, FIRST + 4 + 6, PICI_E_CORRUPT, PICI_I8},
-    {"fewer codes", 3, 240, FIRST + 4 + 8, PICI_E_CORRUPT, 119},
-    {"more codes", 3, 240, FIRST + 4 + 8, PICI_E_CORRUPT, 121},
-    {"a cast of another dtype", 0, 240, MSG_BYTES + 6, PICI_E_CORRUPT, PICI_F16},
-    {"fewer values of a cast", 0, 240, MSG_BYTES + 8, PICI_E_CORRUPT, 119},
+    {"a scale below 0", 3, 240, FIRST + 3, PICI_E_CORRUPT, 0xc0, 0, {0}},
+    {"code -128", 3, 240, FIRST + 4 + HEADER + 5, PICI_E_CORRUPT, 0x80, 0, {0}},
+    {"code 127", 3, 240, FIRST + 4 + HEADER + 5, PICI_OK, 0x7f, 0, {0}},
+    {"code -8", 4, 242, FIRST + 4 + HEADER + 5, PICI_E_CORRUPT, 0x18, 0, {0}},
+    {"spare bits", 4, 242, FIRST + 4 + HEADER + 60, PICI_E_CORRUPT, 0x10, 0, {0}},
+    {"data that are not coded", 3, 240, KIND, PICI_E_CORRUPT, MSG_DATA, 0, {0}},
+    {"too few blocks", 3, 240, 28, PICI_E_CORRUPT, 1, 0, {0}},
+    {"too many blocks", 3, 240, 28, PICI_E_CORRUPT, 3, 0, {0}},
+    {"scales of another dtype", 3, 240, MSG_BYTES + 6, PICI_E_CORRUPT, PICI_I32, 0, {0}},
+    {"codes of another dtype", 3, 240, FIRST + 4 + 6, PICI_E_CORRUPT, PICI_I8, 0, {0}},
+    {"fewer codes", 3, 240, FIRST + 4 + 8, PICI_E_CORRUPT, 119, 0, {0}},
+    {"more codes", 3, 240, FIRST + 4 + 8, PICI_E_CORRUPT, 121, 0, {0}},
+    {"a scale that is infinite", 3, 240, FIRST + 2, PICI_E_CORRUPT, 0x80, 1, {0x7f}},
+    {"a NaN as scale of codes", 3, 240, FIRST, PICI_E_CORRUPT, 0, 3, {0, 0xc0, 0x7f}},
+    {"0 as scale of codes", 3, 240, FIRST, PICI_E_CORRUPT, 0, 3, {0, 0, 0}},
+    {"code -2", 5, 240, FIRST + 4 + HEADER + 5, PICI_E_CORRUPT, 0x20, 0, {0}},
+    {"a scale of f64 below 0", 7, 240, FIRST + 7, PICI_E_CORRUPT, 0xc0, 0, {0}},
+    {"a scale of f64 that is infinite", 7, 240, FIRST + 6, PICI_E_CORRUPT, 0xf0, 1, {0x7f}},
+    {"a NaN as scale of codes of f64", 7, 240, FIRST + 6, PICI_E_CORRUPT, 0xf8, 1, {0x7f}},
+    {"zfp: another length than the rate's", ZFP_RATE, 240, FIRST, PICI_E_CORRUPT, 14, 0, {0}},
+    {"zfp: a length beyond the payload", ZFP_RATE, 240, FIRST, PICI_E_CORRUPT, 16, 0, {0}},
+    {"zfp: zeros, and a payload", ZFP_RATE, 240, FIRST, PICI_E_CORRUPT, 0, 0, {0}},
+    {"zfp: raw, and a short payload", ZFP_RATE, 240, FIRST, PICI_E_CORRUPT, 0xff, 3, {0xff, 0xff, 0xff}},
+    {"zfp: a length that is not shorter than raw", ZFP_TOLERANCE, 240, FIRST, PICI_E_CORRUPT, 60, 0, {0}},
+    {"zfp: a length that overflows", ZFP_TOLERANCE, 240, FIRST + 3, PICI_E_CORRUPT, 0x20, 0, {0}},
+    {"zfp: more lengths", ZFP_RATE, 240, MSG_BYTES + 8, PICI_E_CORRUPT, 2, 0, {0}},
+    {"zfp: no lengths", ZFP_RATE, 240, MSG_BYTES + 8, PICI_E_CORRUPT, 0, 0, {0}},
+    {"zfp: lengths of another dtype", ZFP_RATE, 240, MSG_BYTES + 6, PICI_E_CORRUPT, PICI_I32, 0, {0}},
+    {"zfp: a payload of another dtype", ZFP_RATE, 240, FIRST + 4 + 6, PICI_E_CORRUPT, PICI_I8, 0, {0}},
+    {"zfp: a shorter payload", ZFP_RATE, 240, FIRST + 4 + 8, PICI_E_CORRUPT, 119, 0, {0}},
+    {"zfp: a longer payload", ZFP_RATE, 240, FIRST + 4 + 8, PICI_E_CORRUPT, 121, 0, {0}},
+    {"zfp: another stream", ZFP_RATE, 240, FIRST + 4 + HEADER + 3, PICI_OK, 0x55, 0, {0}},
+    {"a cast of another dtype", 0, 240, MSG_BYTES + 6, PICI_E_CORRUPT, PICI_F16, 0, {0}},
+    {"fewer values of a cast", 0, 240, MSG_BYTES + 8, PICI_E_CORRUPT, 119, 0, {0}},
 };
 
 Test(coll_values_hostile, rules)
@@ -193,12 +217,16 @@ Test(coll_values_hostile, rules)
         for (int number = 0; number < 2; number++) {
             const struct rule *rule = &rules[i];
             struct run run = {.p = 2, .c = small(rule->codec)};
+            if (!has(&run.c))
+                continue;
             run.c.count = rule->count;
             run.c.checksum = 0;
             run.liar.number = number;
             run.liar.how = SET;
             run.liar.at = rule->at;
             run.liar.byte = rule->byte;
+            run.liar.extra = rule->extra;
+            memcpy(run.liar.more, rule->more, sizeof rule->more);
             run_call(&run);
             cr_expect(all_had(&run, rule->want), "%s, message %d (byte %zu was %#x, of %zu): %s, %s", rule->what,
                       number, rule->at, run.liar.was, run.liar.bytes, pici_strerror(run.status[0]),

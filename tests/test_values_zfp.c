@@ -176,6 +176,56 @@ Test(values_zfp, what_libzfp_cannot_take)
     free(y);
 }
 
+/* The same of f64, and in two and three dimensions: a unit is 4 rows or planes. */
+Test(values_zfp, what_libzfp_cannot_take_in_any_shape)
+{
+    enum { UNITS = 7 };
+    if (!has_zfp())
+        return;
+    for (int d = 1; d <= 3; d++)
+        for (int wide = 0; wide < 2; wide++)
+            for (int mode = 0; mode < 2; mode++) {
+                const struct pici_values asked = asking(mode ? 0 : 16, mode ? 1e-3 : 0, d > 1 ? NX : 0, d > 2 ? NY : 0);
+                const uint64_t unit = d == 1 ? 4096 : d == 2 ? 4 * NX : 4 * NX * NY, n = UNITS * unit;
+                const double above[] = {0x1.1p126, 0x1.1p1022}, tiny[] = {0x1p-100, 0x1p-970};
+                const double bad[] = {NAN, INFINITY, -INFINITY, above[wide]}; /* of units 0 to 3; then at the limit */
+                const size_t width = wide ? 8 : 4;
+                double *x = test_alloc((size_t)n * 8);
+                uint8_t *src = test_alloc((size_t)n * width), *y = test_alloc((size_t)n * width);
+                for (uint64_t i = 0; i < n; i++)
+                    x[i] = i / unit == 6 ? (double)(1 + i % 4) * tiny[wide] : sin((double)i * .01);
+                for (uint64_t u = 0; u < 4; u++)
+                    x[u * unit + u * 17 + 3] = bad[u];
+                x[4 * unit + 9] = wide ? 0x1p1022 : 0x1p126;
+                for (uint64_t i = 0; i < n; i++) {
+                    const float f = (float)x[i];
+                    memcpy(src + i * width, wide ? (const void *)&x[i] : (const void *)&f, width);
+                }
+                struct values_loss loss = {.times = 1};
+                struct coded c = narrow(&asked, wide ? PICI_F64 : PICI_F32, src, n, &loss);
+                cr_assert_eq(loss.nonfinite, 3);
+                cr_assert_eq(widen(&c, y), PICI_OK);
+                for (uint64_t u = 0; u < UNITS; u++)
+                    cr_assert((length_of(&c, u) == UINT32_MAX) == (u < 4), "%d-D, unit %d: %u", d, (int)u,
+                              length_of(&c, u));
+                cr_assert_eq(memcmp(src, y, (size_t)(4 * unit) * width), 0);
+                for (uint64_t i = 4 * unit; i < n; i++) {
+                    double got = 0;
+                    float f = 0;
+                    memcpy(wide ? (void *)&got : (void *)&f, y + i * width, width);
+                    got = wide ? got : (double)f;
+                    cr_assert(isfinite(got) && fabs(got - x[i]) <= (i < 5 * unit ? ldexp(1, wide ? 1022 : 126) : .01),
+                              "%d-D: %g became %g", d, x[i], got);
+                    cr_assert(i < 6 * unit || fabs(got) <= ldexp(1, wide ? -958 : -94), "%d-D: %g became %g", d, x[i],
+                              got);
+                }
+                release(&c);
+                free(x);
+                free(src);
+                free(y);
+            }
+}
+
 /* A smooth field pays with its shape. */
 Test(values_zfp, dimensions_pay)
 {

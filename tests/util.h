@@ -166,8 +166,9 @@ struct value_vector {
     int refuse;
 };
 
-/* The same for values.txt. */
-int values_read(const char *directory, void (*fn)(const struct value_vector *, void *), void *context);
+/* The same for values.txt, or for another file of such vectors. */
+int values_read(const char *directory, const char *file, void (*fn)(const struct value_vector *, void *),
+                void *context);
 
 /* ---- the codec against the reference ---- */
 

@@ -267,14 +267,14 @@ static int is(struct text *t, const char *what)
     return s && strcmp(s, what) == 0;
 }
 
-int values_read(const char *directory, void (*fn)(const struct value_vector *, void *), void *context)
+int values_read(const char *directory, const char *file, void (*fn)(const struct value_vector *, void *), void *context)
 {
     struct text t;
     struct value_vector c = {.name = ""};
     uint8_t *src = NULL, *result = NULL, *array[2] = {NULL, NULL};
     const char *word;
     int calls = 0;
-    if (!text_open(&t, directory, "values.txt"))
+    if (!text_open(&t, directory, file))
         return -1;
     while ((word = token(&t))) {
         size_t len[2];
@@ -295,6 +295,12 @@ int values_read(const char *directory, void (*fn)(const struct value_vector *, v
             c.v.sequence = number(&t);
             c.v.phase = (uint32_t)number(&t);
             c.v.origin = (uint32_t)number(&t);
+        } else if (strcmp(word, "zfp") == 0) {
+            c.v.codec = REF_ZFP;
+            double *const param = is(&t, "rate") ? &c.v.rate : &c.v.tolerance;
+            *param = strtod(token(&t), NULL);
+            c.v.nx = (uint32_t)number(&t);
+            c.v.ny = (uint32_t)number(&t);
         } else if (strcmp(word, "elements") == 0) {
             c.v.dtype = dtype_named(token(&t));
             c.n = number(&t);
