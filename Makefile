@@ -1009,7 +1009,7 @@ endif
 ## make nccl            $(NCCLDIR)/libpici_nccl.a; NCCLDIR=$(BUILD)/nccl, NCCL_HOME=the CUDA toolkit; nccl-shared: .so
 ## make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
 ## make gpu-kit         $(GPU_KIT)/pici-gpu, whose ./run tests and measures on a machine with a GPU; GPU_ARCH=90
-## make check-mutants   device functions and kernels damaged in one place each: the emulator catches them all
+## make check-mutants   device functions, kernels and collectives damaged in one place each: tests catch them all
 ## make bench-coll-cuda $(BUILD)/bench_coll_cuda, whose --cuda measures them on GPUs, beside NCCL's
 ## make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU
 ## make amalgamate      $(BUILD)/amalgamation/pici.c and pici.h: the codec for the CPU, to copy into another project

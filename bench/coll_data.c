@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { RUN = 32, BLOCK_ELEMENTS = 1024, PIECE = 1024, LARGEST = 7 };
+enum { RUN = 32, BLOCK_ELEMENTS = 1024, PIECE = 1024, LARGEST = 7, LARGEST_SMOOTH = 1 << 19 };
 
-const char *const spread_name[SPREADS] = {"uniform", "identical", "clustered", "block", "zipf"};
+const char *const spread_name[SPREADS] = {"uniform", "identical", "clustered", "block", "zipf", "smooth"};
 
 /* A float's sign, exponent and mantissa; mantissa 0: an integer. */
 static const struct layout {
@@ -64,6 +64,13 @@ struct stream {
     enum spread spread;
     int is_signed, negative;
     int left; /* elements left of a run */
+    struct smooth {
+        double cosine[2 * SMOOTH_SIDE];     /* of multiples of pi / SMOOTH_SIDE */
+        double amplitude[SMOOTH_MODES];     /* which add up to 1 */
+        unsigned k[SMOOTH_MODES][3], shift; /* half waves along the sides; the phase in the table's steps */
+        double row[SMOOTH_MODES];           /* amplitudes in the row of the element before, if any */
+        int has_row;
+    } smooth;
 };
 
 /* Values are multiples of the divisor, and their sum over all ranks must be exact. */
@@ -75,7 +82,8 @@ static int64_t unit(const struct source *s)
 static int64_t amplitude(const struct source *s)
 {
     const int64_t most = layouts[s->dtype].exact / ((int64_t)s->ranks * unit(s));
-    return most < LARGEST ? most : LARGEST;
+    const int64_t wanted = s->spread == SPREAD_SMOOTH ? LARGEST_SMOOTH : LARGEST;
+    return most < wanted ? most : wanted;
 }
 
 int source_exact(const struct source *s)
@@ -121,6 +129,44 @@ static int occupied(struct stream *s, uint64_t i)
     return s->left > 0;
 }
 
+/* Waves as in turbulence: those of short length have small amplitudes, |k|^(-11/6). */
+static void smooth_open(struct smooth *f, uint64_t seed)
+{
+    double all = 0;
+    for (int i = 0; i < 2 * SMOOTH_SIDE; i++)
+        f->cosine[i] = cos(i * 3.14159265358979323846 / SMOOTH_SIDE);
+    for (int m = 0; m < SMOOTH_MODES; m++) {
+        double square = 0;
+        for (int d = 0; d < 3; d++) {
+            f->k[m][d] = (unsigned)(mix(seed + (unsigned)(3 * m + d)) % 12);
+            square += f->k[m][d] * f->k[m][d];
+        }
+        all += f->amplitude[m] = pow(square > 1 ? square : 1, -11. / 12);
+    }
+    for (int m = 0; m < SMOOTH_MODES; m++)
+        f->amplitude[m] /= all;
+    f->shift = (unsigned)(mix(seed) >> 32);
+    f->has_row = 0;
+}
+
+static double wave(const struct smooth *f, int m, int d, uint64_t at)
+{
+    return f->cosine[(f->k[m][d] * (unsigned)at + f->shift * (unsigned)(m + d + 1)) % (2 * SMOOTH_SIDE)];
+}
+
+/* Element i of the field, from -1 to 1. */
+static double smooth_value(struct smooth *f, uint64_t i)
+{
+    const uint64_t x = i % SMOOTH_SIDE, y = i / SMOOTH_SIDE % SMOOTH_SIDE, z = i / SMOOTH_SIDE / SMOOTH_SIDE;
+    double sum = 0;
+    for (int m = 0; m < SMOOTH_MODES && (!x || !f->has_row); m++)
+        f->row[m] = f->amplitude[m] * wave(f, m, 1, y) * wave(f, m, 2, z);
+    f->has_row = 1;
+    for (int m = 0; m < SMOOTH_MODES; m++)
+        sum += f->row[m] * wave(f, m, 0, x);
+    return sum;
+}
+
 static void stream_open(struct stream *out, const struct source *s, int rank, uint64_t first)
 {
     const double d = s->density;
@@ -136,6 +182,8 @@ static void stream_open(struct stream *out, const struct source *s, int rank, ui
         .is_signed = layouts[s->dtype].is_signed,
         .negative = s->negative && layouts[s->dtype].mantissa,
     };
+    if (s->spread == SPREAD_SMOOTH)
+        smooth_open(&out->smooth, out->seed);
     out->where = s->spread == SPREAD_IDENTICAL ? 1 : out->seed + 1;
     if (s->spread == SPREAD_CLUSTERED) /* runs that began before */
         for (uint64_t i = first < RUN ? 0 : first - RUN; i < first; i++)
@@ -145,6 +193,10 @@ static void stream_open(struct stream *out, const struct source *s, int rank, ui
 static int64_t stream_next(struct stream *s)
 {
     const uint64_t i = s->at++;
+    if (s->spread == SPREAD_SMOOTH) {
+        const double value = smooth_value(&s->smooth, i) * (double)s->amplitude;
+        return s->unit * (int64_t)(s->is_signed ? value : fabs(value));
+    }
     const int zero = !occupied(s, i);
     if (zero && !s->negative)
         return 0;

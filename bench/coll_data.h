@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What the ranks of a benchmark contribute, and what must come out of it. Every element is a function of (rank, index),
- * so nothing is kept to compare with. Values are small integers, chosen so that any order of adding them is exact. Half
+ * so nothing is kept to compare with. Values are integers, most of them small, chosen so that any order of adding them is exact. Half
  * of the zeros of floats may be -0.0. */
 #ifndef PICI_BENCH_COLL_DATA_H
 #define PICI_BENCH_COLL_DATA_H
 
 #include "pici/coll.h"
+
+enum { SMOOTH_MODES = 40, SMOOTH_SIDE = 128 };
 
 enum spread {
     SPREAD_UNIFORM,   /* each element on its own, independently on each rank */
@@ -15,6 +17,7 @@ enum spread {
     SPREAD_BLOCK,     /* aligned blocks of 1024, all or nothing */
     SPREAD_ZIPF,      /* a few are nonzero on most ranks, most on few: gradients of texts, by Zipf's law of their words,
                        * which are in no order */
+    SPREAD_SMOOTH,    /* a smooth field of 128 x 128 x any elements: 40 waves, values up to 2^19. All are there */
     SPREADS
 };
 extern const char *const spread_name[SPREADS];

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Value codecs beside memcpy of the elements: narrowing what a message sends, and widening it. The elements are random
- * floats whose exponents are geometrically distributed. */
+ * floats whose exponents are geometrically distributed; those of zfp are a wave, since it is for smooth fields. */
 #ifndef PICI_BENCH_VALUES_H
 #define PICI_BENCH_VALUES_H
+
+#include <math.h>
 
 #include "cpu/kernels.h"
 #include "values/values.h"
 #include "yardstick.h"
 
-enum { VALUES_ISAS = 8, VALUES_KINDS = 6 };
+enum { VALUES_ISAS = 8, VALUES_KINDS = 10 };
 
 struct values_bench {
     uint8_t *elements, *again, *array[VALUES_ARRAYS];
@@ -46,7 +48,7 @@ static inline struct values_time values_measure(struct values_bench *b, clockid_
     return (struct values_time){copied - start, narrowed - copied, seconds(clock) - narrowed};
 }
 
-/* A table, or JSON records: f32. */
+/* A table, or JSON records: f32, and f64 where that is said. */
 static inline void print_values(size_t bytes, int reps, int best, const struct pici_isa *const *isa, size_t isas,
                                 clockid_t clock, int json, size_t *records)
 {
@@ -56,24 +58,30 @@ static inline void print_values(size_t bytes, int reps, int best, const struct p
         enum pici_dtype cast;
         int bits;
         enum pici_rounding rounding;
+        enum pici_norm norm;
+        double rate;
+        enum pici_dtype dtype;
     } kinds[VALUES_KINDS] = {
-        {"bf16", PICI_VALUES_CAST, PICI_BF16, 0, PICI_ROUND_RANDOM},
-        {"f16", PICI_VALUES_CAST, PICI_F16, 0, PICI_ROUND_RANDOM},
-        {"q8", PICI_VALUES_QSGD, (enum pici_dtype)0, 8, PICI_ROUND_RANDOM},
-        {"q4", PICI_VALUES_QSGD, (enum pici_dtype)0, 4, PICI_ROUND_RANDOM},
-        {"q2", PICI_VALUES_QSGD, (enum pici_dtype)0, 2, PICI_ROUND_RANDOM},
-        {"q8 to the nearest", PICI_VALUES_QSGD, (enum pici_dtype)0, 8, PICI_ROUND_NEAREST},
+        {"bf16", PICI_VALUES_CAST, PICI_BF16, 0, PICI_ROUND_RANDOM, PICI_NORM_MAX, 0, PICI_F32},
+        {"f16", PICI_VALUES_CAST, PICI_F16, 0, PICI_ROUND_RANDOM, PICI_NORM_MAX, 0, PICI_F32},
+        {"q8", PICI_VALUES_QSGD, (enum pici_dtype)0, 8, PICI_ROUND_RANDOM, PICI_NORM_MAX, 0, PICI_F32},
+        {"q4", PICI_VALUES_QSGD, (enum pici_dtype)0, 4, PICI_ROUND_RANDOM, PICI_NORM_MAX, 0, PICI_F32},
+        {"q2", PICI_VALUES_QSGD, (enum pici_dtype)0, 2, PICI_ROUND_RANDOM, PICI_NORM_MAX, 0, PICI_F32},
+        {"q8 to the nearest", PICI_VALUES_QSGD, (enum pici_dtype)0, 8, PICI_ROUND_NEAREST, PICI_NORM_MAX, 0, PICI_F32},
+        {"q8, 2-norm", PICI_VALUES_QSGD, (enum pici_dtype)0, 8, PICI_ROUND_RANDOM, PICI_NORM_L2, 0, PICI_F32},
+        {"f32 of f64", PICI_VALUES_CAST, PICI_F32, 0, PICI_ROUND_RANDOM, PICI_NORM_MAX, 0, PICI_F64},
+        {"zfp, rate 8", PICI_VALUES_ZFP, (enum pici_dtype)0, 0, PICI_ROUND_RANDOM, PICI_NORM_MAX, 8, PICI_F32},
+        {"zfp, rate 16", PICI_VALUES_ZFP, (enum pici_dtype)0, 0, PICI_ROUND_RANDOM, PICI_NORM_MAX, 16, PICI_F32},
     };
-    struct values_bench b = {.n = bytes / 4, .bytes = bytes};
+    struct values_bench b = {.bytes = bytes};
     double *sample[3];
     for (int i = 0; i < 3; i++)
         if (!(sample[i] = calloc((size_t)reps, sizeof(double))))
             die("out of memory");
     b.elements = buffer(bytes, 0);
     b.again = buffer(bytes, 0);
-    fill(b.elements, b.n, PICI_F32, 1, UNIFORM);
     if (!json)
-        printf("\n== value codecs: f32, %g MiB; %s of %d%s; times memcpy's %s ==\n%-34s %10s %10s %10s\n",
+        printf("\n== value codecs: %g MiB; %s of %d%s; times memcpy's %s ==\n%-34s %10s %10s %10s\n",
                (double)bytes / (1 << 20), best ? "best" : "median", reps,
                clock == CLOCK_MONOTONIC ? "" : ", processor time", "speed", "", "narrow", "widen", "GB/s copied");
     for (size_t row = 0; row < VALUES_KINDS * isas; row++) {
@@ -84,7 +92,18 @@ static inline void print_values(size_t bytes, int reps, int best, const struct p
         v.cast = kinds[k].cast;
         v.bits = kinds[k].bits;
         v.rounding = kinds[k].rounding;
-        values_check(pici_values_settle(&b.values, &v, PICI_F32, PICI_SUM));
+        v.norm = kinds[k].norm;
+        v.rate = kinds[k].rate;
+        b.n = bytes / pici_dtype_width(kinds[k].dtype);
+        const enum pici_status s = pici_values_settle(&b.values, &v, kinds[k].dtype, PICI_SUM);
+        if (v.codec == PICI_VALUES_ZFP && (s == PICI_E_UNSUPPORTED || row >= VALUES_KINDS))
+            continue; /* without libzfp; or again, since it has no kernels */
+        values_check(s);
+        fill(b.elements, b.n, kinds[k].dtype, 1, UNIFORM);
+        for (uint64_t i = 0; i < b.n && v.codec == PICI_VALUES_ZFP; i++) {
+            const float x = sinf((float)(i % 65536) * 1e-3f);
+            memcpy(b.elements + i * sizeof x, &x, sizeof x);
+        }
         for (int a = 0; a < b.values.codec->arrays; a++)
             b.array[a] = buffer((size_t)b.values.codec->most(&b.values, a, b.n) *
                                     pici_dtype_width(b.values.codec->dtype(&b.values, a)),
@@ -102,11 +121,12 @@ static inline void print_values(size_t bytes, int reps, int best, const struct p
         for (int i = 0; i < 3; i++)
             time_s[i] = (best ? least : median)(sample[i], (size_t)reps);
         if (json)
-            printf("%s\n  {\"what\":\"values %s %s\",\"dtype\":\"f32\",\"bytes\":%zu,\"repetitions\":%d,\"memcpy_s\":"
+            printf("%s\n  {\"what\":\"values %s %s\",\"dtype\":\"%s\",\"bytes\":%zu,\"repetitions\":%d,\"memcpy_s\":"
                    "%.9g,\"narrow_s\":%.9g,\"widen_s\":%.9g}",
-                   (*records)++ ? "," : "", name, kinds[k].name, bytes, reps, time_s[0], time_s[1], time_s[2]);
+                   (*records)++ ? "," : "", name, kinds[k].name, pici_dtype_name(kinds[k].dtype), bytes, reps,
+                   time_s[0], time_s[1], time_s[2]);
         else
-            printf("  %-8s %-23s %10.2f %10.2f %10.2f\n", name, kinds[k].name, time_s[0] / time_s[1],
+            printf("  %-8s %-23s %10.3g %10.3g %10.2f\n", name, kinds[k].name, time_s[0] / time_s[1],
                    time_s[0] / time_s[2], (double)bytes / time_s[0] / 1e9);
         for (int a = 0; a < VALUES_ARRAYS; a++) {
             free(b.array[a]);

@@ -75,6 +75,37 @@ class Values(unittest.TestCase):
         for exact, lossy in run(work):
             self.assertLess(lossy, exact / 4)
 
+    def test_zfp(self):
+        def work(comm):
+            try:
+                a = comm.all_reduce(gradient(comm.rank), values={"codec": "zfp", "tolerance": 0.01})
+            except pici.UnsupportedError:
+                return None
+            exact = comm.stats.dense_bytes
+            b = comm.all_reduce(gradient(comm.rank), values={"codec": "zfp", "rate": 16, "nx": 4})
+            return a, b, comm.stats.wire_bytes / exact
+
+        for got in run(work):
+            if got is None:
+                self.skipTest("built without libzfp")
+            a, b, share = got
+            self.assertLess(abs(a - self.exact).max(), 2 * RANKS * 0.01)
+            self.assertGreater(abs(a - self.exact).max(), 0)
+            self.assertLess(abs(b - self.exact).max(), 0.1)
+            self.assertLess(share, 0.6)
+
+    def test_all_gather_with_a_residual(self):
+        def work(comm):
+            lost = np.zeros(N, "f4")
+            got = comm.all_gather(gradient(comm.rank), values={"codec": "qsgd", "bits": 4, "residual": lost})
+            return got, lost
+
+        results = run(work)
+        lost = np.concatenate([lost for _, lost in results])
+        self.assertGreater(abs(lost).max(), 0)
+        for got, _ in results:
+            np.testing.assert_allclose(got + lost, np.concatenate([gradient(r) for r in range(RANKS)]), atol=1e-6)
+
     def test_what_is_wrong(self):
         (comm,) = pici.Comm.threads(1)
         x = gradient(0)
