@@ -3,7 +3,8 @@
 """A trainer keeps the weights of two servers up to date, over sockets: after each step it sends what changed.
 
     python examples/weight_sync.py                   the trainer and two servers, three processes on this host
-    python examples/weight_sync.py --help            on several hosts: --listen and --connect
+    python examples/weight_sync.py --help            on several hosts: --listen and --connect, with the same token:
+    export WEIGHT_SYNC_TOKEN=$(openssl rand -hex 16)
 
 The weights are bf16, the trainer's own copy is f32. A step of fine-tuning changes so little that 97 to 99% of the bf16
 weights keep all their bits; the delta has the others. It is a small delta, which is coded with the old weights: both
@@ -15,6 +16,8 @@ Needs NumPy and pici. The training is made up: each weight moves by about the le
 import argparse
 import hashlib
 import hmac
+import ipaddress
+import os
 import socket
 import struct
 import subprocess
@@ -28,8 +31,9 @@ import pici
 HEAD = struct.Struct("<4sQ32s")  # what comes, how many bytes, and a hash of all weights afterwards
 WHOLE, DELTA, END = b"all ", b"diff", b"end "
 TOKEN = 16  # bytes
+VARIABLE = "WEIGHT_SYNC_TOKEN"  # which has it, in hexadecimal; others can see the arguments of a process
 TIMEOUT = 60  # seconds that one waits for the other
-GREETING = 5  # and for a server's token
+GREETING = 5  # seconds in which whoever connects must have said the token
 
 
 def digest(weights):
@@ -42,10 +46,13 @@ def to_bf16(x):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
-def receive(connection, n):
+def receive(connection, n, deadline=None):
+    """n bytes. deadline: by time.monotonic(), for all of them; else the connection's timeout holds for each part."""
     data = bytearray(n)
     view = memoryview(data)
     while view:
+        if deadline is not None:
+            connection.settimeout(max(deadline - time.monotonic(), 1e-3))
         got = connection.recv_into(view)
         if not got:
             raise ConnectionError("the other end closed the connection")
@@ -83,12 +90,17 @@ def serve(address, token, n):
 
 
 def accept(listener, token, servers, connections):
-    """Add the connections of as many servers to the list. Who does not say the token at once is no server."""
+    """Add the connections of as many servers to the list, all within TIMEOUT. Who has not said the token in GREETING
+    seconds is no server."""
+    deadline = time.monotonic() + TIMEOUT
     while len(connections) < servers:
-        connection, _ = listener.accept()
-        connection.settimeout(GREETING)
+        listener.settimeout(max(deadline - time.monotonic(), 1e-3))
         try:
-            known = hmac.compare_digest(receive(connection, TOKEN), token)
+            connection, _ = listener.accept()
+        except socket.timeout:
+            raise TimeoutError(f"{len(connections)} of {servers} servers came in {TIMEOUT} s") from None
+        try:
+            known = hmac.compare_digest(receive(connection, TOKEN, time.monotonic() + GREETING), token)
         except OSError:
             known = False
         if not known:
@@ -149,14 +161,24 @@ def address_of(text):
     return host, int(port)
 
 
-def token_of(text):
+def token_of(text, address):
+    """The token that the text has; none is needed where only processes of this host can connect."""
+    if not text and loopback(address[0]):
+        return bytes(TOKEN)
     try:
-        token = bytes.fromhex(text)
+        token = bytes.fromhex(text or "")
     except ValueError:
         token = b""
     if len(token) != TOKEN:
-        raise argparse.ArgumentTypeError(f"{text} is not {2 * TOKEN} hexadecimal digits")
+        raise SystemExit(f"weight_sync.py: {VARIABLE} is not {2 * TOKEN} hexadecimal digits (openssl rand -hex 16)")
     return token
+
+
+def loopback(host):
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # another name
+        return False
 
 
 def main():
@@ -167,24 +189,21 @@ def main():
     p.add_argument("--servers", type=int, default=2, help="(%(default)s)")
     p.add_argument("--listen", type=address_of, metavar="HOST:PORT", help="be the trainer; start the servers yourself")
     p.add_argument("--connect", type=address_of, metavar="HOST:PORT", help="be a server of the trainer there")
-    p.add_argument(
-        "--token", type=token_of, default=bytes(TOKEN), help="what servers must know; 32 digits, hexadecimal"
-    )
     o = p.parse_args()
     if o.weights < 1 or o.steps < 1 or o.servers < 1:
         p.error("--weights, --steps and --servers are 1 or more")
+    text = os.environ.get(VARIABLE)
     if o.connect:
-        return serve(o.connect, o.token, o.weights)
+        return serve(o.connect, token_of(text, o.connect), o.weights)
     here = o.listen is None
-    token = np.random.default_rng().bytes(TOKEN) if here else o.token
+    token = os.urandom(TOKEN) if here else token_of(text, o.listen)
     with socket.create_server(o.listen or ("127.0.0.1", 0)) as listener:
-        listener.settimeout(TIMEOUT)
         servers, connections = [], []
         if here:
             host, port = listener.getsockname()
-            command = [sys.executable, __file__, "--connect", f"{host}:{port}", "--token", token.hex()]
-            command += ["--weights", str(o.weights)]
-            servers = [subprocess.Popen(command) for _ in range(o.servers)]
+            command = [sys.executable, __file__, "--connect", f"{host}:{port}", "--weights", str(o.weights)]
+            environment = {**os.environ, VARIABLE: token.hex()}
+            servers = [subprocess.Popen(command, env=environment) for _ in range(o.servers)]
         try:
             accept(listener, token, o.servers, connections)
             train(connections, o.weights, o.steps, o.rate)

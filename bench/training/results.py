@@ -9,17 +9,17 @@ def read(paths):
     records = []
     for path in paths:
         with open(path) as f:
-            records += [json.loads(line) for line in f if line.strip()]
+            records += [{"epochs": None, **json.loads(line)} for line in f if line.strip()]
     return [r for r in records if r.get("bench") == "training"]
 
 
 def key(record):
     """What tells runs apart that are not repetitions of each other with another seed."""
-    return tuple(record[k] for k in ("link", "model", "ranks", "batch", "level", "cap", "contestant"))
+    return tuple(record[k] for k in ("link", "model", "ranks", "batch", "level", "cap", "epochs", "contestant"))
 
 
 def grouped(records):
-    """{(link, model, ranks, batch, level, cap): {contestant: [records]}}, in the order of the records."""
+    """{(link, model, ranks, batch, level, cap, epochs): {contestant: [records]}}, in the order of the records."""
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for r in records:
         *kind, contestant = key(r)
@@ -60,19 +60,25 @@ def cells(runs):
     else:
         yield f"{seconds:.1f} s"
     yield shown[0] if shown[0] == shown[-1] else f"{shown[0]} to {shown[-1]}"
+    if runs[0]["epochs"]:
+        ends = sorted(100 * r["curve"][-1][2] for r in runs if r["finished"])
+        range_of = f" ({ends[0]:.1f} to {ends[-1]:.1f})" if len(ends) > 1 else ""
+        yield f"{median(ends):.1f}%{range_of}" if len(ends) == len(runs) else missing
     yield str(len(runs))
 
 
 def tables(records):
     """A table in Markdown for each network and model."""
-    for (link, model, ranks, batch, level, _), rows in grouped(records).items():
+    for (link, model, ranks, batch, level, _, epochs), rows in grouped(records).items():
         first = next(iter(rows.values()))[0]
         yield (
             f"{model}, {first['weights'] / 1e6:.2f} M weights, {ranks} hosts, {link}, batch {ranks} x {batch}, "
             f"torch {first['torch']}; medians over seeds\n"
         )
-        yield f"| | a step | sent a step | steps to {level:g}% | {level:g}% after | of all seeds, s | seeds |"
-        yield "|---|---|---|---|---|---|---|"
+        columns = ["", "a step", "sent a step", f"steps to {level:g}%", f"{level:g}% after", "of all seeds, s"]
+        columns += ["seeds"] if epochs is None else [f"right after {epochs} epochs", "seeds"]
+        yield f"| {' | '.join(columns)} |".replace("|  |", "| |")
+        yield "|---" * len(columns) + "|"
         for runs in rows.values():
             yield "| " + " | ".join(cells(runs)) + " |"
         yield ""

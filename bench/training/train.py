@@ -2,10 +2,10 @@
 """One rank of one training run; bench/training/run starts them. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as
 torchrun sets them. Rank 0 appends a line of JSON to --json.
 
-A run ends when the share of the test digits that are right reaches --level, or after --cap seconds of training. The
-clock runs while all ranks train, the first step with its connections included, and stands still while they count the
-digits. The bytes are those that leave by the network interface, headers and acknowledgements included; without one (on
-loopback) there are none.
+A run ends when the share of the test digits that are right reaches --level, or with --epochs after so many epochs
+instead; or else after --cap seconds of training. The clock runs while all ranks train, the first step with its
+connections included, and stands still while they count the digits. The bytes are those that leave by the network
+interface, headers and acknowledgements included; without one (on loopback) there are none.
 """
 import argparse
 import inspect
@@ -99,6 +99,7 @@ def main():
     args.add_argument("--seed", type=int, default=0)
     args.add_argument("--level", type=float, default=93, help="percent of the test digits")
     args.add_argument("--cap", type=float, default=90, help="seconds")
+    args.add_argument("--epochs", type=int, help="train so long, whatever the level")
     args.add_argument("--batch", type=int, default=32, help="a rank")
     args.add_argument("--learning-rate", type=float)
     args.add_argument("--every", type=int, default=10, help="steps between two looks at the test digits")
@@ -131,6 +132,7 @@ def main():
     optimizer = torch.optim.SGD(ddp.parameters(), lr=o.learning_rate or RATES[o.model])
     # seconds: of training so far; sent: bytes
     curve, times, seconds, sent, reached = [(0, 0.0, look(model, test_x, test_y, 0)[0])], [], 0.0, 0, False
+    last = o.epochs and o.epochs * (len(train_y) // (o.batch * ranks))  # the step that ends the epochs
     began, before = time.perf_counter(), sent_bytes()
     for chosen in batches(len(train_y), o.batch, rank, ranks, o.seed):
         start = time.perf_counter()
@@ -138,14 +140,15 @@ def main():
         nn.functional.cross_entropy(ddp(train_x[chosen]), train_y[chosen]).backward()
         optimizer.step()
         times.append(time.perf_counter() - start)
-        if len(times) % o.every:
+        if len(times) % o.every and len(times) != last:
             continue
         seconds += time.perf_counter() - began
         sent += sent_bytes() - before if before is not None else 0
         right, common = look(model, test_x, test_y, seconds)
         curve.append((len(times), round(common, 4), right))
         reached = reached or right >= o.level / 100
-        if common >= o.cap or reached and len(times) >= LEAST:
+        ends = len(times) == last if o.epochs else reached and len(times) >= LEAST
+        if ends or common >= o.cap:
             break
         began, before = time.perf_counter(), sent_bytes()
     total = torch.tensor([float(sent)])
@@ -163,7 +166,9 @@ def main():
             "seed": o.seed,
             "level": o.level,
             "cap": o.cap,
+            "epochs": o.epochs,
             "steps": len(times),
+            "finished": len(times) == last,
             "step_seconds": statistics.median(times),
             "step_bytes": total.item() / ranks / len(times) if before is not None else None,
             "torch": torch.__version__,

@@ -46,10 +46,11 @@ PICI_API enum pici_status pici_comm_sockets(struct pici_comm **, const int *fds,
  * port that the system chooses, or one of PICI_SOCKET_PORTS (LOW-HIGH). The token is sent as it is: it keeps strangers
  * out, but not those who can listen to the network.
  *
- * Errors as above. Also PICI_E_ARG: an address, a token or a variable that makes no sense, or is missing.
- * PICI_E_TRANSPORT: rank 0 cannot listen at the address, or a connection fails. PICI_E_PEER: ranks differ in their
- * number of ranks, two have the same number, or a token is wrong. PICI_E_TIMEOUT: a rank did not come; on those that
- * came the error names it. */
+ * Errors as above. PICI_E_ARG too: an address, a token or a variable that makes no sense, or is missing. That rank does
+ * not join, so it alone returns this status, at once; the others miss it, and return PICI_E_TIMEOUT. PICI_E_TRANSPORT:
+ * rank 0 cannot listen at the address, or a connection fails. PICI_E_PEER: ranks differ in their number of ranks, two
+ * have the same number, or a token is wrong. PICI_E_TIMEOUT: a rank did not come; on those that came the error names
+ * it. */
 PICI_API enum pici_status pici_comm_rendezvous(struct pici_comm **, const char *address, int rank, int ranks,
                                                const char *token);
 

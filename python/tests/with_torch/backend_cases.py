@@ -108,6 +108,30 @@ def all_reduce_ops(rank, size):
     assert made() == 2 * ["all_reduce"]
 
 
+def dtypes(rank, size):
+    """All that pici has and torch too, in all collectives. The numbers are 0, 1 and 2: sums are exact in 8 bits."""
+    rows = [sparse_values(r, 8 * LARGE, torch.float32).abs().div(4, rounding_mode="floor") for r in range(size)]
+    n = 8 * LARGE // size
+    for dtype in sorted(_backend._DTYPES, key=str):
+        for op, wanted in (("sum", sum(rows)), ("max", torch.stack(rows).amax(0)), ("min", torch.stack(rows).amin(0))):
+            x, part = rows[rank].to(dtype, copy=True), torch.empty(n, dtype=dtype)
+            dist.reduce_scatter_tensor(part, x, op=getattr(dist.ReduceOp, op.upper()))
+            same(part.float(), wanted[rank * n : (rank + 1) * n])
+            dist.all_reduce(x, op=getattr(dist.ReduceOp, op.upper()))
+            same(x.float(), wanted)
+            assert made() == ["reduce_scatter_single", "all_reduce"], (op, dtype)
+        x, whole = rows[rank].to(dtype, copy=True), torch.empty(size * 8 * LARGE, dtype=dtype)
+        dist.all_gather_into_tensor(whole, x)
+        same(whole.float(), torch.cat(rows))
+        parts = [torch.empty_like(x) for _ in range(size)]
+        dist.all_gather(parts, x)
+        for part, row in zip(parts, rows):
+            same(part.float(), row)
+        dist.broadcast(x, size - 1)
+        same(x.float(), rows[-1])
+        assert made() == ["all_gather_single", "all_gather", "broadcast"], dtype
+
+
 def all_reduce_small(rank, size):
     x = torch.full((64,), float(rank + 1))
     dist.all_reduce(x)
@@ -433,7 +457,7 @@ def work_by_itself(rank, size):
 
 
 OPERATIONS = [
-    all_reduce, all_reduce_async, all_reduce_ops, all_reduce_small, all_reduce_product, all_reduce_complex,
+    all_reduce, all_reduce_async, all_reduce_ops, dtypes, all_reduce_small, all_reduce_product, all_reduce_complex,
     all_reduce_sparse, all_reduce_strided, all_reduce_of_autograd, coalesced, broadcast, all_gather,
     all_gather_of_different_sizes, all_gather_into_tensor, reduce_scatter_tensor, rooted, objects, barrier,
     monitored_barrier, send_recv, receive_from_any, batch_isend_irecv, all_to_all, new_group, split_group,

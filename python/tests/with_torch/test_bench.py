@@ -34,6 +34,7 @@ def record(seed, *curve):
         "seed": seed,
         "level": 93.0,
         "cap": 90.0,
+        "epochs": None,
         "step_seconds": 1.0,
         "step_bytes": 2e6,
         "torch": "2",
@@ -62,6 +63,16 @@ class Medians(unittest.TestCase):
         row = list(results().tables([record(0, *reached), record(1, *never), record(2, *never)]))[3]
         self.assertIn("| not reached in 90 s (best: 91.0%) |", row)
 
+    def test_table_of_epochs(self):
+        runs = [
+            {**record(seed, 0.1, right), "epochs": 3, "finished": True} for seed, right in enumerate((0.94, 0.91, 0.92))
+        ]
+        head, _, row = list(results().tables(runs))[1:4]
+        self.assertIn("| right after 3 epochs | seeds |", head)
+        self.assertIn("| 92.0% (91.0 to 94.0) | 3 |", row)
+        runs[1]["finished"] = False  # at the cap
+        self.assertIn("| not in 90 | 3 |", list(results().tables(runs))[3])
+
 
 class Runs(unittest.TestCase):
     def test_runs_once(self):
@@ -86,6 +97,10 @@ class Runs(unittest.TestCase):
                 steps, seconds, right = r["curve"][-1]
                 self.assertEqual(steps, r["steps"])
                 self.assertTrue(seconds >= r["cap"] or right >= r["level"] / 100, r["curve"])
+            command += ["--level", "1", "--epochs", "3", "--cap", "300"]
+            *_, third = run("top1")
+            self.assertEqual((third["epochs"], third["steps"], third["finished"]), (3, 3 * (300 // 64), True))
+            self.assertEqual(third["curve"][-1][0], third["steps"])
 
 
 if __name__ == "__main__":

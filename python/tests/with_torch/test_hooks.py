@@ -118,6 +118,7 @@ class TopK(Dtypes):
             for size, options in ((2, {}), (3, {"find_unused_parameters": True})):
                 with self.subTest(how, size=size):
                     ranks.run(size, cases.resumes, "topk", how, options)
+        ranks.run(3, cases.resumes, "topk", "dict", {}, False)
 
     def test_refuses_states(self):
         ranks.run(1, cases.refuses_states)
