@@ -66,8 +66,10 @@ def prune_layers(model, share):
             prune.l1_unstructured(module, "weight", share)
 
 
-def sent_bytes():
-    """What this host has sent so far by all interfaces but loopback; None: there are no others."""
+def sent_bytes(link):
+    """What this host has sent so far by all interfaces but loopback; None: there are no others, or ranks use none."""
+    if link == "loopback":
+        return None
     rows = [line.split(":") for line in pathlib.Path("/proc/self/net/dev").read_text().splitlines()[2:]]
     sent = [int(counters.split()[8]) for name, counters in rows if name.strip() != "lo"]
     return sum(sent) if sent else None
@@ -133,7 +135,7 @@ def main():
     # seconds: of training so far; sent: bytes
     curve, times, seconds, sent, reached = [(0, 0.0, look(model, test_x, test_y, 0)[0])], [], 0.0, 0, False
     last = o.epochs and o.epochs * (len(train_y) // (o.batch * ranks))  # the step that ends the epochs
-    began, before = time.perf_counter(), sent_bytes()
+    began, before = time.perf_counter(), sent_bytes(o.link)
     for chosen in batches(len(train_y), o.batch, rank, ranks, o.seed):
         start = time.perf_counter()
         optimizer.zero_grad()
@@ -143,14 +145,14 @@ def main():
         if len(times) % o.every and len(times) != last:
             continue
         seconds += time.perf_counter() - began
-        sent += sent_bytes() - before if before is not None else 0
+        sent += sent_bytes(o.link) - before if before is not None else 0
         right, common = look(model, test_x, test_y, seconds)
         curve.append((len(times), round(common, 4), right))
         reached = reached or right >= o.level / 100
         ends = len(times) == last if o.epochs else reached and len(times) >= LEAST
         if ends or common >= o.cap:
             break
-        began, before = time.perf_counter(), sent_bytes()
+        began, before = time.perf_counter(), sent_bytes(o.link)
     total = torch.tensor([float(sent)])
     dist.all_reduce(total)
     if rank == 0:
