@@ -49,21 +49,23 @@ def cells(runs):
     step, sent = (median([r[k] for r in runs]) for k in ("step_seconds", "step_bytes"))
     steps, seconds = (median([reached(r, column) for r in runs]) for column in (0, 1))
     times = [reached(r, 1) for r in runs]
-    missing = f"not in {runs[0]['cap']:g}"
+    epochs, cap = runs[0]["epochs"], f"{runs[0]['cap']:g}"
+    missing = f"not in {epochs} epochs" if epochs else f"not in {cap}"
     shown = [missing if t is None else f"{t:.1f}" for t in sorted(times, key=lambda t: (t is None, t))]
     yield runs[0]["what"]
     yield f"{1e3 * step:.0f} ms"
     yield "–" if sent is None else f"{sent / 1e6:.2f} MB"
     yield "–" if steps is None else f"{steps:g}"
     if seconds is None:
-        yield f"not reached in {runs[0]['cap']:g} s (best: {100 * median([best(r) for r in runs]):.1f}%)"
+        end = f"{epochs} epochs" if epochs else f"{cap} s"
+        yield f"not reached in {end} (best: {100 * median([best(r) for r in runs]):.1f}%)"
     else:
         yield f"{seconds:.1f} s"
     yield shown[0] if shown[0] == shown[-1] else f"{shown[0]} to {shown[-1]}"
-    if runs[0]["epochs"]:
+    if epochs:
         ends = sorted(100 * r["curve"][-1][2] for r in runs if r["finished"])
         range_of = f" ({ends[0]:.1f} to {ends[-1]:.1f})" if len(ends) > 1 else ""
-        yield f"{median(ends):.1f}%{range_of}" if len(ends) == len(runs) else missing
+        yield f"{median(ends):.1f}%{range_of}" if len(ends) == len(runs) else f"not in {cap} s"
     yield str(len(runs))
 
 

@@ -71,7 +71,11 @@ class Medians(unittest.TestCase):
         self.assertIn("| right after 3 epochs | seeds |", head)
         self.assertIn("| 92.0% (91.0 to 94.0) | 3 |", row)
         runs[1]["finished"] = False  # at the cap
-        self.assertIn("| not in 90 | 3 |", list(results().tables(runs))[3])
+        self.assertIn("| not in 90 s | 3 |", list(results().tables(runs))[3])
+        runs = [{**record(0, 0.1, 0.9), "epochs": 3, "finished": True}]
+        self.assertIn(
+            "| not reached in 3 epochs (best: 90.0%) | not in 3 epochs | 90.0% |", list(results().tables(runs))[3]
+        )
 
 
 class Runs(unittest.TestCase):
