@@ -201,27 +201,27 @@ neighbors() { # of neighbors.c, on four ranks, with nodes of two where blocks ar
 
 wrong() { # what is said, and what becomes of the calls
     extra=$all
-    attempt "errors" 3 calls errors -- 'pici: rank 1: MPI_Allreduce: ranks disagree on the count' \
+    attempt "errors" 3 failures errors -- 'pici: rank 1: MPI_Allreduce: ranks disagree on the count' \
         'MPI_Allreduce 4 of 4 '
-    if launch 2 "$dir/calls.$mpi" fatal || grep -q 'still here' "$log"; then
+    if launch 2 "$dir/failures.$mpi" fatal || grep -q 'still here' "$log"; then
         fail "an error is not fatal"
     else
         ok "errors are fatal by default"
     fi
     extra="$all LD_PRELOAD=$library:$dir/failing.$mpi.so"
-    attempt "no memory" 3 calls memory -- 'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' \
+    attempt "no memory" 3 failures memory -- 'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' \
         'pici: rank 1: MPI_Allreduce: ' 'MPI_Allreduce 3 of 4 calls.* 1 off$'
-    attempt "looking for libraries" 2 calls looks -- 'MPI_Allreduce 7 of 7 '
-    attempt "unpacking" 2 calls unpacking -- 'pici: rank 1: MPI_Allgather: MPI cannot unpack what was received$'
+    attempt "looking for libraries" 2 failures looks -- 'MPI_Allreduce 7 of 7 '
+    attempt "unpacking" 2 failures unpacking -- 'pici: rank 1: MPI_Allgather: MPI cannot unpack what was received$'
     extra="$all PAUSE_MS=1000 PICI_TIMEOUT_MS=300"
-    attempt "a timeout" 2 calls paused -- 'pici: rank 0: MPI_Allreduce: .*nothing moved for 300 ms'
+    attempt "a timeout" 2 failures paused -- 'pici: rank 0: MPI_Allreduce: .*nothing moved for 300 ms'
     extra="$all PAUSE_MS=${PICI_TEST_FULL:+6}1000" # pici itself waits 60 s
-    attempt "no timeout" 2 calls paused -- 'MPI_Allreduce 2 of 2 '
+    attempt "no timeout" 2 failures paused -- 'MPI_Allreduce 2 of 2 '
     extra=$all
     case $mpi in
-    openmpi) attempt "the same buffer twice" 2 calls aliased -- 'MPI_Allreduce 1 of 1 ' ;;
+    openmpi) attempt "the same buffer twice" 2 failures aliased -- 'MPI_Allreduce 1 of 1 ' ;;
     *) # an error, and other ranks do not wait for ever
-        LIMIT=30 launch 2 "$dir/calls.$mpi" aliased
+        LIMIT=30 launch 2 "$dir/failures.$mpi" aliased
         if [ $? != 124 ] && grep -q 'pici: MPI_Allreduce: .*; this communicator is MPI.s' "$log"; then
             ok "the same buffer twice"
         else
@@ -232,17 +232,17 @@ wrong() { # what is said, and what becomes of the calls
     extra="$all PICI_TUNE=$dir/none"
     attempt "no communicator" 2 calls twice -- 'pici: off: no communicator: .*none' 'not ours: 3 off$'
     extra="$all PICI_TUNE=$dir/two.tune PICI_TUNE_VERBOSE=1 PICI_TUNE_HISTORY=1"
-    attempt "with the history of densities" 2 calls dense -- '^pici: all_reduce f32, .*(counted)'
+    attempt "with the history of densities" 2 failures dense -- '^pici: all_reduce f32, .*(counted)'
     extra="$all PICI_TUNE=$dir/two.tune PICI_TUNE_VERBOSE=1"
-    attempt "without the history of densities" 2 calls dense -- '^pici: all_reduce f32, '
+    attempt "without the history of densities" 2 failures dense -- '^pici: all_reduce f32, '
     ! grep -q '(counted)' "$log" || fail "an algorithm is chosen by densities of earlier calls"
     extra="$forced PICI_PMPI_AFTER=1k"
     attempt "an invalid variable" 2 calls twice -- \
         'pici: off: environment variable PICI_PMPI_AFTER is "1k", which is not a number$' 'not ours: 3 off$'
     extra="$all"
-    attempt "different settings" 3 calls lonely -- 'pici: off: ranks have different ' 'not ours: 2 off$'
+    attempt "different settings" 3 failures lonely -- 'pici: off: ranks have different ' 'not ours: 2 off$'
     extra="$all PICI_PMPI_WAIT=1"
-    attempt "a late rank" 2 calls late -- \
+    attempt "a late rank" 2 failures late -- \
         'pici: rank 0 has waited 1 s for other ranks in MPI_Allreduce; did every host get LD_PRELOAD'
     # shellcheck disable=SC2016 # the ranks' variables
     LIMIT=4 launch 2 sh -c 'case ${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}} in 1) unset LD_PRELOAD ;; esac; exec "$@"' \
@@ -253,8 +253,8 @@ wrong() { # what is said, and what becomes of the calls
         fail "a rank without the library"
     fi
     extra="$all LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-    attempt "a GPU that comes later" 2 calls gpu -- 'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' \
-        'MPI_Allreduce 1 of 3 calls.* 2 off$'
+    attempt "a GPU that comes later" 2 failures gpu -- \
+        'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' 'MPI_Allreduce 1 of 3 calls.* 2 off$'
     extra="$all LD_PRELOAD=$library:$dir/libcuda.so.1"
     attempt "a GPU" 2 calls twice -- 'pici: off: a rank uses a GPU' 'MPI_Allreduce 0 of 3 calls; not ours: 3 off$'
 }
@@ -279,8 +279,8 @@ fortran() { # RANKS COMPILER
         [ $program != f77 ] || source=f77.f
         request=integer
         [ $program != mpi_f08 ] || handle='type(MPI_Comm)' request='type(MPI_Request)'
-        if ! (cd "$dir" && "$2" -cpp -DMODULE=$program -DHANDLE="$handle" -DREQUEST="$request" -std=legacy -w -o "$program.$mpi" \
-            "$tests/$source") >"$log" 2>&1; then
+        if ! (cd "$dir" && "$2" -cpp -DMODULE=$program -DHANDLE="$handle" -DREQUEST="$request" -std=legacy -w \
+            -o "$program.$mpi" "$tests/$source") >"$log" 2>&1; then
             fail "Fortran, $program: it does not compile"
             continue
         fi
@@ -367,7 +367,8 @@ build_all() {
     rm -f "$library"
     "$make" -s BUILD="$build" MPIDIR="$build/$mpi" MPICC="mpicc$suffix" CC="$cc" WERROR=1 pmpi mpi >"$log" 2>&1 &&
         [ -e "$library" ] &&
-        "mpicc$suffix" -O1 -Wall -Wextra -pthread -o "$dir/calls.$mpi" tests/preload/calls.c -ldl -lm >>"$log" 2>&1 &&
+        "mpicc$suffix" -O1 -Wall -Wextra -pthread -o "$dir/calls.$mpi" tests/preload/calls.c -lm >>"$log" 2>&1 &&
+        "mpicc$suffix" -O1 -Wall -Wextra -o "$dir/failures.$mpi" tests/preload/failures.c -ldl >>"$log" 2>&1 &&
         "mpicc$suffix" -O1 -Wall -Wextra -o "$dir/neighbors.$mpi" tests/preload/neighbors.c -ldl >>"$log" 2>&1 &&
         "mpicc$suffix" -Wall -shared -fPIC -o "$dir/nodes.$mpi.so" tests/preload/nodes.c >>"$log" 2>&1 &&
         "mpicc$suffix" -Wall -shared -fPIC -o "$dir/failing.$mpi.so" tests/preload/failing.c >>"$log" 2>&1 &&

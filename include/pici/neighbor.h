@@ -93,8 +93,9 @@ PICI_API enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_pla
 
 /* Allocate what a call on this plan needs whose longest contribution has count elements (all_gatherv on a plan with
  * most_bytes: what is most_bytes), with these options. The communicator keeps it, and such a call allocates nothing
- * then, except for a request (_start). So ranks can find out whether all have memory before they begin. Local. PICI_E_NOMEM; PICI_E_ARG (null, or as for a call),
- * PICI_E_UNSUPPORTED (as for a call); PICI_E_BROKEN (the communicator is broken, or requests are in flight). */
+ * then, except for a request (_start). So ranks can find out whether all have memory before they begin. Local.
+ * PICI_E_NOMEM; PICI_E_ARG (null, or as for a call), PICI_E_UNSUPPORTED (as for a call); PICI_E_BROKEN (the
+ * communicator is broken, or requests are in flight). */
 PICI_API enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *, uint64_t count, enum pici_dtype,
                                                      const struct pici_coll_opts *);
 

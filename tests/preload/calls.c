@@ -3,59 +3,12 @@
  * An MPI program that knows nothing of pici: collectives whose results it checks, one scenario a run.
  *   mpirun -n 3 calls SCENARIO
  * By tests/mpi_preload.sh, with and without the preloaded library, which also reads what that counted. */
-#define _GNU_SOURCE
+#include "calls.h"
+
 #include <complex.h>
-#include <dlfcn.h>
 #include <math.h>
-#include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-enum { N = 6000 };
-
-static int rank, ranks, passed, failures;
-
-static void check(int good, const char *what)
-{
-    passed += good;
-    failures += !good;
-    if (!good)
-        printf("rank %d: FAIL %s\n", rank, what);
-}
-
-/* Element i of rank r: mostly zero, else a small whole number, negative too. */
-static int value(int r, long i)
-{
-    const unsigned x = ((unsigned)i * 2654435761u + (unsigned)r * 40503u) >> 7;
-    return x % 16 ? 0 : (int)(x / 16 % 13) - 6;
-}
-
-static int natural(int r, long i)
-{
-    return abs(value(r, i));
-}
-
-static int reduced(MPI_Op op, int (*of)(int, long), int p, long i)
-{
-    int all = of(0, i);
-    for (int r = 1; r < p; r++) {
-        const int one = of(r, i);
-        all = op == MPI_SUM ? all + one : op == MPI_PROD ? all * one : (op == MPI_MIN) == (one < all) ? one : all;
-    }
-    return all;
-}
-
-static void *zeroed(size_t bytes)
-{
-    void *p = calloc(1, bytes);
-    if (!p)
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    return p;
-}
 
 /* ---- all collectives, for one C type */
 
@@ -545,19 +498,6 @@ static void never(void)
 
 /* ---- communicators */
 
-static void sum_on(MPI_Comm comm, const char *what)
-{
-    float in[2000], out[2000];
-    int p, wrong = 0;
-    MPI_Comm_size(comm, &p);
-    for (int i = 0; i < 2000; i++)
-        in[i] = (float)value(rank, i);
-    MPI_Allreduce(in, out, 2000, MPI_FLOAT, MPI_SUM, comm);
-    for (int i = 0; i < 2000; i++)
-        wrong += out[i] != (float)reduced(MPI_SUM, value, p, i);
-    check(!wrong, what);
-}
-
 static int copies;
 
 static int copied(MPI_Comm comm, int key, void *extra, void *in, void *out, int *flag)
@@ -606,175 +546,6 @@ static void twice(void)
     sum_on(MPI_COMM_WORLD, "third");
 }
 
-/* ---- errors */
-
-static int handled, code;
-
-static void handle(MPI_Comm *comm, int *error, ...)
-{
-    (void)comm;
-    handled++;
-    code = *error;
-}
-
-/* A wrong argument is for MPI to refuse. Ranks that make different calls are found out by ours: the program's handler
- * is called, and later calls fail too. */
-static void errors(void)
-{
-    float in[4000] = {0}, out[4000];
-    MPI_Errhandler own;
-    MPI_Comm comm;
-    int class = MPI_SUCCESS;
-    (void)class;
-    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    MPI_Comm_create_errhandler(handle, &own);
-    MPI_Comm_set_errhandler(comm, own);
-    int rc = MPI_SUCCESS, before = 0;
-#if defined OPEN_MPI /* MPICH, as Debian builds it, goes on with these */
-    rc = MPI_Allreduce(in, out, -1, MPI_FLOAT, MPI_SUM, comm);
-    MPI_Error_class(rc, &class);
-    check(handled == 1 && class == MPI_ERR_COUNT, "a negative count");
-    rc = MPI_Allreduce(in, out, 2000, MPI_DATATYPE_NULL, MPI_SUM, comm);
-    check(handled == 2 && rc != MPI_SUCCESS, "no type");
-    before = handled;
-#endif
-    sum_on(comm, "after errors of arguments");
-    rc = MPI_Allreduce(in, out, rank ? 2000 : 4000, MPI_FLOAT, MPI_SUM, comm);
-    check(handled == before + 1 && rc == MPI_ERR_OTHER && code == rc, "ranks with different counts");
-    rc = MPI_Allreduce(in, out, 2000, MPI_FLOAT, MPI_SUM, comm);
-    check(handled == before + 2 && rc == MPI_ERR_OTHER, "a call after that");
-    sum_on(MPI_COMM_WORLD, "another communicator");
-    MPI_Comm_free(&comm);
-    MPI_Errhandler_free(&own);
-}
-
-static MPI_Comm handled_copy(void)
-{
-    MPI_Errhandler own;
-    MPI_Comm comm;
-    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    MPI_Comm_create_errhandler(handle, &own);
-    MPI_Comm_set_errhandler(comm, own);
-    MPI_Errhandler_free(&own);
-    handled = 0;
-    return comm;
-}
-
-/* An int of tests/preload/failing.c. */
-static int *flag(const char *name)
-{
-    int *f = dlsym(RTLD_DEFAULT, name);
-    if (!f)
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    return f;
-}
-
-/* Rank 1 has no memory for a call that is longer than the first. MPI makes it, unless it is in place. */
-static void memory(void)
-{
-    enum { LONG = 100 * N };
-    int *no_scratch = flag("no_scratch");
-    for (int in_place = 0; in_place < 2; in_place++) {
-        MPI_Comm comm = handled_copy();
-        float *in = zeroed(LONG * sizeof *in), *out = zeroed(LONG * sizeof *out);
-        for (int i = 0; i < LONG; i++)
-            in[i] = out[i] = (float)value(rank, i);
-        sum_on(comm, "before");
-        *no_scratch = rank == 1;
-        const int rc = MPI_Allreduce(in_place ? MPI_IN_PLACE : in, out, LONG, MPI_FLOAT, MPI_SUM, comm);
-        *no_scratch = 0;
-        int wrong = 0;
-        for (int i = 0; i < LONG; i++)
-            wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, i);
-        if (in_place)
-            check(rc == MPI_ERR_NO_MEM && handled == 1 && code == rc, "no memory, in place");
-        else
-            check(rc == MPI_SUCCESS && !handled && !wrong, "no memory");
-        MPI_Comm_free(&comm);
-        free(in);
-        free(out);
-    }
-}
-
-/* A call does not search the file system for a GPU's library, unless libraries were loaded since the last. */
-static void looks(void)
-{
-    sum_on(MPI_COMM_WORLD, "first");
-    sum_on(MPI_COMM_WORLD, "second");
-    const int before = *flag("library_looks");
-    for (int i = 0; i < 5; i++)
-        sum_on(MPI_COMM_WORLD, "later");
-    check(before > 0 && *flag("library_looks") == before, "libraries that are not there are looked for in each call");
-}
-
-/* On rank 1 what was received cannot be unpacked. */
-static void unpacking(void)
-{
-    MPI_Comm comm = handled_copy();
-    float *in = zeroed(N * sizeof *in), *out = zeroed(4 * (size_t)ranks * N * sizeof *out);
-    MPI_Datatype spaced;
-    MPI_Type_vector(N / 4, 1, 3, MPI_FLOAT, &spaced);
-    MPI_Type_commit(&spaced);
-    *flag("no_unpacking") = rank == 1;
-    const int rc = MPI_Allgather(in, N / 4, MPI_FLOAT, out, 1, spaced, comm);
-    *flag("no_unpacking") = 0;
-    check((rc != MPI_SUCCESS) == (rank == 1) && handled == (rank == 1), "unpacking");
-    MPI_Type_free(&spaced);
-    MPI_Comm_free(&comm);
-    free(in);
-    free(out);
-}
-
-/* Rank 1 comes late to its second call, by $PAUSE_MS. With $PICI_TIMEOUT_MS the others do not wait for it. */
-static void paused(void)
-{
-    const char *pause = getenv("PAUSE_MS"), *timeout = getenv("PICI_TIMEOUT_MS");
-    MPI_Comm comm = handled_copy();
-    float in[4000] = {0}, out[4000];
-    sum_on(comm, "before");
-    if (rank == 1)
-        usleep((useconds_t)(pause ? strtoul(pause, NULL, 10) * 1000 : 0));
-    const int rc = MPI_Allreduce(in, out, 4000, MPI_FLOAT, MPI_SUM, comm);
-    check(timeout ? rc == MPI_ERR_OTHER && handled == 1 : rc == MPI_SUCCESS && !handled, "a rank that is late");
-    MPI_Comm_free(&comm);
-}
-
-/* What MPI forbids: rank 1 has the same buffer twice. Libraries that take it as in place get that. */
-static void aliased(void)
-{
-    float x[4000], y[4000];
-    int wrong = 0;
-    for (int i = 0; i < 4000; i++)
-        x[i] = (float)value(rank, i);
-    float *const out = rank == 1 ? x : y;
-    MPI_Allreduce(x, out, 4000, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    for (int i = 0; i < 4000; i++)
-        wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, i);
-    check(!wrong, "the same buffer twice");
-}
-
-/* Dense vectors, of which the first was taken for sparse. */
-static void dense(void)
-{
-    enum { LONG = 100 * N };
-    float *in = zeroed(LONG * sizeof *in), *out = zeroed(LONG * sizeof *out);
-    for (int i = 0; i < LONG; i++)
-        in[i] = 1;
-    for (int k = 0; k < 3; k++)
-        MPI_Allreduce(in, out, LONG, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    check(out[0] == (float)ranks && out[LONG - 1] == (float)ranks, "dense");
-    free(in);
-    free(out);
-}
-
-/* By default an error ends the job. */
-static void fatal(void)
-{
-    float in[4000] = {0}, out[4000];
-    MPI_Allreduce(in, out, rank ? 2000 : 4000, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    printf("still here\n");
-}
-
 /* ---- threads */
 
 enum { THREADS = 4 };
@@ -811,89 +582,15 @@ static void threads(void)
         MPI_Comm_free(&comm[t]);
 }
 
-/* ---- a GPU that appears when the program has begun: on rank 1, by an imitation of CUDA's driver */
-
-static void gpu(void)
-{
-    float in[3000], out[3000];
-    int wrong = 0;
-    sum_on(MPI_COMM_WORLD, "before");
-    if (rank == 1 && !dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
-        check(0, "no libcuda.so.1 to load");
-    sum_on(MPI_COMM_WORLD, "a GPU");
-    for (int i = 0; i < 3000; i++)
-        out[i] = in[i] = (float)value(rank, i);
-    MPI_Allreduce(MPI_IN_PLACE, out, 3000, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    for (int i = 0; i < 3000; i++)
-        wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, i);
-    check(!wrong, "in place");
-}
-
-/* ---- a rank whose environment differs, in what all must have the same */
-
-static void lonely(void)
-{
-    if (rank == 1)
-        setenv("PICI_PMPI_MIN_BYTES", "123456", 1);
-    sum_on(MPI_COMM_WORLD, "different settings");
-    sum_on(MPI_COMM_WORLD, "different settings");
-}
-
-/* A rank that comes late to its first call. */
-static void late(void)
-{
-    if (rank == 1)
-        usleep(2500000);
-    sum_on(MPI_COMM_WORLD, "late");
-}
-
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } SCENARIO[] = {
-        {"results", results},
-        {"odd_types", odd_types},
-        {"corners", corners},
-        {"large", large},
-        {"derived", derived},
-        {"pairs", pairs},
-        {"decisions", decisions},
-        {"never", never},
-        {"twice", twice},
-        {"errors", errors},
-        {"memory", memory},
-        {"looks", looks},
-        {"unpacking", unpacking},
-        {"paused", paused},
-        {"aliased", aliased},
-        {"dense", dense},
-        {"fatal", fatal},
-        {"communicators", communicators},
-        {"threads", threads},
-        {"gpu", gpu},
-        {"lonely", lonely},
-        {"late", late},
+    static const struct scenario SCENARIO[] = {
+        {"results", results},     {"odd_types", odd_types},
+        {"corners", corners},     {"large", large},
+        {"derived", derived},     {"pairs", pairs},
+        {"decisions", decisions}, {"never", never},
+        {"twice", twice},         {"communicators", communicators},
+        {"threads", threads},     {NULL, NULL},
     };
-    int level, all = 0;
-    if (argc != 2)
-        return 2;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (strcmp(argv[1], "threads") == 0 && level < MPI_THREAD_MULTIPLE) {
-        if (!rank)
-            printf("skip: threads: this MPI has no MPI_THREAD_MULTIPLE\n");
-    } else
-        for (size_t i = 0; i < sizeof SCENARIO / sizeof *SCENARIO; i++)
-            if (strcmp(argv[1], SCENARIO[i].name) == 0) {
-                SCENARIO[i].run();
-                passed += 1;
-            }
-    MPI_Reduce(&failures, &all, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
-    if (!rank && !all)
-        printf("%d passed\n", passed);
-    MPI_Finalize();
-    return failures || !passed;
+    return run_scenario(argc, argv, SCENARIO);
 }
