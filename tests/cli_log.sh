@@ -124,6 +124,65 @@ while [ $i -lt 10 ]; do
     same "two inits" $made.npy probe
 done
 
+expect 2 "init of a .pt" "$tool" log init zip x.pt
+says "init of a .pt" 'x\.pt: log is not for \.pt files' "$err"
+absent "init of a .pt" zip
+cp a.npy x.pt
+expect 0 "init of a .pt as raw bytes" "$tool" log init -t raw zip x.pt
+expect 0 "append to it" "$tool" log append -t raw -d u8 zip x.pt b.npy
+rm -rf zip x.pt
+
+# ---- readers, and copies by any means, while another process appends and compacts
+rm -rf live
+"$tool" log init live a.npy || fail "init"
+: >writing
+{
+    i=0
+    while [ $i -lt 25 ]; do
+        for step in "a b" "b c" "c d" "d a"; do
+            # shellcheck disable=SC2086
+            set -- $step
+            "$tool" log append live "$1.npy" "$2.npy" 2>>"$tmp/logs/writer"
+            "$tool" log compact live 2>>"$tmp/logs/writer"
+        done
+        i=$((i + 1))
+    done
+    rm writing
+} &
+some_state() { # WHAT FILE: is one of a, b, c and d
+    for s in a b c d; do
+        ! cmp -s "$2" $s.npy || { pass; return; }
+    done
+    fail "$1: $2 is none of the states"
+}
+told=0
+while [ -e writing ]; do
+    for i in 1 2 3 4; do
+        rm -f probe
+        expect 0 "a new reader" "$tool" log apply live probe
+        some_state "a new reader" probe
+    done
+    rm -rf copy
+    cp -r live copy 2>"$err"
+    cp b.npy probe
+    for f in probe new; do
+        if "$tool" log apply copy $f >"$out" 2>"$err"; then
+            some_state "a reader of a copy" $f
+        else
+            told=$((told + 1))
+            says "a reader of a copy" \
+                "^picitool: (copy/.*: is (not there yet|incomplete)|copy/manifest: |$f: is none)" "$err"
+            [ ! -e $f ] || some_state "a reader of a copy that lacks files" $f
+        fi
+    done
+    rm -f new
+done
+wait
+[ -s "$tmp/logs/writer" ] && fail "the writer: $(head -c 300 "$tmp/logs/writer")" || pass
+expect 0 "a reader after all" "$tool" log apply live probe
+same "a reader after all" a.npy probe
+echo "a copy lacked files $told times"
+
 # ---- killed at any time
 at=d points=25 i=0
 [ -z "${PICI_TEST_FULL:-}" ] || points=500

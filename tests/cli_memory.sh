@@ -80,6 +80,21 @@ limit=65536
 expect 0 "list of many tensors" small "$tool" list many.safetensors
 expect 0 "list of many tensors in a .pici file" small "$tool" list many.pici
 
+# ---- a log of more deltas than a reader keeps open, of which the last 30 have 3 MiB each
+cp n1200 state0
+"$tool" log init long state0 || fail init
+i=0
+while [ $i -lt 230 ]; do
+    i=$((i + 1))
+    { [ $i -lt 201 ] || head -c 3000000 /dev/urandom; echo $i; } >state1
+    "$tool" log append -d u8 long state0 state1 || fail "append $i"
+    mv state1 state0
+done
+limit=65536
+cp n1200 reader
+expect 0 "a log of 230 deltas" small "$tool" log apply long reader
+same "a log of 230 deltas" state0 reader
+
 # ---- where there is not enough: says for what, and leaves nothing
 "$tool" diff --dtype f32 -o long.pici header header || fail "diff"
 for verb in "apply --force -o x many.safetensors many.pici" "diff --force -o x many.safetensors many.safetensors" \

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "delta/manifest.h"
 #include "pici/delta_log.h"
 
 enum { N = 3000, STATES = 5 };
@@ -196,6 +197,34 @@ Test(delta_log, refused)
     cr_assert(!l && strstr(why, "none/manifest: "), "%s", why);
     make_file("log/manifest", "pici-log 1\n", 0644);
     cr_assert_eq(pici_log_open(&l, "log", 1, why), PICI_E_CORRUPT);
+}
+
+/* A log with so many deltas that the manifest would become too long for readers: compact makes room. */
+Test(delta_log, full)
+{
+    struct manifest m = {.base = MANIFEST_DELTAS_MOST, .extension = ".bin", .deltas = MANIFEST_DELTAS_MOST};
+    cr_assert_eq(pici_state_hash(state[0], &m.whole.bytes, &m.whole.hash, NULL), PICI_OK);
+    m.start = m.whole;
+    m.delta = malloc(MANIFEST_DELTAS_MOST * sizeof *m.delta);
+    cr_assert(m.delta);
+    for (int k = 0; k < MANIFEST_DELTAS_MOST; k++)
+        m.delta[k] = (struct manifest_delta){.state = m.whole};
+    size_t len;
+    char *const text = pici_manifest_text(&m, &len);
+    cr_assert(text);
+    make_file("log/manifest", text, 0644);
+    free(text);
+    pici_manifest_free(&m);
+    struct pici_log *l = opened(1);
+    cr_assert_eq(pici_log_append(l, state[0], state[1], NULL, why), PICI_E_SPACE);
+    cr_assert(strstr(why, "log: has as many deltas as a log can have: compact it"), "%s", why);
+    cr_assert_eq(pici_log_compact(l, NULL, why), PICI_OK, "%s", why);
+    cr_assert(info_of(l).newest - info_of(l).first == MANIFEST_DELTAS_MOST / 2);
+    cr_assert_eq(pici_log_append(l, state[0], state[1], NULL, why), PICI_OK, "%s", why);
+    pici_log_close(l);
+    l = opened(0);
+    cr_assert_eq(info_of(l).newest, MANIFEST_DELTAS_MOST + 1);
+    pici_log_close(l);
 }
 
 /* An output that fails leaves the log, and says why. */

@@ -165,6 +165,47 @@ Test(delta_states, small_deltas_are_smaller)
     sink_free(&choice);
 }
 
+/* Small deltas are chosen by the first elements that changed, wherever these are. Nothing fails where nothing did. */
+Test(delta_states, decided_by_what_changed)
+{
+    enum { PIECE = 4 << 20, COUNT = PIECE + 300000 };
+    uint16_t *const from = malloc(COUNT * sizeof *from), *const to = malloc(COUNT * sizeof *to);
+    cr_assert(from && to);
+    for (size_t i = 0; i < COUNT; i++) {
+        const uint32_t r = (uint32_t)i * 2654435761u;
+        from[i] = (uint16_t)((100 + r % 20) << 7 | r >> 25);
+        to[i] = (uint16_t)(from[i] + (i >= PIECE && r % 20 < 4 && r >> 16 & 1));
+    }
+    for (int changed = 0; changed < 2; changed++) {
+        struct sink file[3];
+        for (int choice = PICI_DELTA_AUTO; choice <= PICI_DELTA_FASTEST; choice++) {
+            struct pici_state *ends[2];
+            for (int i = 0; i < 2; i++) {
+                cr_assert_eq(pici_state_new(&ends[i], "state", PICI_STATE_RAW, NULL, 0, NULL, NULL), PICI_OK);
+                add(ends[i], "data", PICI_BF16, COUNT, i && changed ? to : from, false);
+            }
+            file[choice] = diff(ends[0], ends[1], (enum pici_delta_choice)choice, 2);
+            struct row r = {.file = {file[choice]}};
+            struct sink out = {0};
+            char why[PICI_WHY_BYTES];
+            row_open(&r, 1);
+            cr_assert_eq(pici_apply_deltas(sink_write, &out, ends[0], r.deltas, NULL, why), PICI_OK, "%s", why);
+            cr_assert(out.len == COUNT * sizeof *to && memcmp(out.p, changed ? to : from, out.len) == 0);
+            row_close(&r, 1);
+            sink_free(&out);
+            for (int i = 0; i < 2; i++)
+                pici_state_free(ends[i]);
+        }
+        cr_assert_eq(file[PICI_DELTA_AUTO].len, file[PICI_DELTA_SMALLEST].len);
+        if (changed)
+            cr_assert_lt(2 * file[PICI_DELTA_AUTO].len, file[PICI_DELTA_FASTEST].len);
+        for (int i = 0; i < 3; i++)
+            sink_free(&file[i]);
+    }
+    free(from);
+    free(to);
+}
+
 Test(delta_states, hash)
 {
     static uint8_t want[sizeof(struct memory) + 64];

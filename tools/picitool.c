@@ -188,9 +188,8 @@ static const struct verb {
     {NULL, "diff", verb_diff, "BASE NEW", "write the delta from one file of tensors to another",
      "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are stored as the\n"
      "bits that differ, others whole. By default, a tensor of f32, f16 or bf16 is stored as small deltas, which are\n"
-     "decoded with the base, if these are at least an eighth shorter for its first 4 Mi elements. BASE and NEW may "
-     "also\n"
-     "be folders of shards; so is DELTA then.",
+     "decoded with the base, if these are at least an eighth shorter for the first 4 Mi elements of which some\n"
+     "changed. BASE and NEW may also be folders of shards; so is DELTA then.",
      2, 2,
      INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) |
          BIT(OPT_MAX_SIZE) | OUTPUT_BITS | TALK_BITS},
@@ -203,7 +202,8 @@ static const struct verb {
          BIT(OPT_MAX_SIZE) | TALK_BITS},
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
      BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
-    {"log", "init", verb_log_init, "LOG BASE", "begin a log of deltas with a copy of BASE", NULL, 2, 2, TALK_BITS},
+    {"log", "init", verb_log_init, "LOG BASE", "begin a log of deltas with a copy of BASE",
+     "BASE is a .safetensors, .npy or raw file.", 2, 2, BIT(OPT_TYPE) | TALK_BITS},
     {"log", "append", verb_log_append, "LOG OLD NEW", "append the delta from the newest state, OLD, to NEW",
      "OLD must be the newest state of the log. NEW is that from then on.", 3, 3,
      INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) |

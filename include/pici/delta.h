@@ -47,7 +47,7 @@ PICI_API enum pici_status pici_apply(void *dst, uint64_t n, const void *block, s
  * decode it. f32, f16 and bf16 are coded so where that is shorter; other dtypes, and what it does not suit, are
  * stored as pici_diff does. It leads from base to src alone: to go back, make the delta from src to base. It is not a
  * block: pici_inspect, pici_verify and pici_decompress refuse it.
- *   memory    these functions allocate, for each thread that they use, up to 24 MiB, whatever n is
+ *   memory    these functions allocate, for each thread that they use, up to 30 MiB, whatever n is
  *   threads   each takes chunks of 2^19 elements */
 
 /* The length in bytes of the longest small delta of n elements; the format is that of the chunks that are stored as

@@ -6,7 +6,7 @@
  * time, and check the hash of each tensor.
  *
  *   threads     a state, or a row of deltas, is used by one thread at a time
- *   memory      about 64 MiB, and 24 MiB for each thread; making small deltas needs as much more as those of the
+ *   memory      about 64 MiB, and 30 MiB for each thread; making small deltas needs as much more as those of the
  *               largest tensor take. Applying needs memory for what the files contain, not for what their fields state
  *   why         where a function has it: NULL, or [PICI_WHY_BYTES], in which it puts what is wrong in words, as "NAME:
  *               tensor 'w': its type or shape differs"; "" if it returns PICI_OK or PICI_E_ARG for arguments
@@ -80,7 +80,8 @@ typedef void (*pici_progress_fn)(void *ctx, uint64_t bytes);
 
 /* How tensors of f32, f16 and bf16 are stored that the base also has, with the same name, type and shape. */
 enum pici_delta_choice {
-    PICI_DELTA_AUTO = 0, /* as small deltas where those are at least an eighth shorter, judged by the first elements */
+    /* as small deltas where those are at least an eighth shorter, of the first 4 Mi elements of which some changed */
+    PICI_DELTA_AUTO = 0,
     PICI_DELTA_SMALLEST = 1, /* as small deltas */
     PICI_DELTA_FASTEST = 2   /* as the XOR, which takes less time, and is read by versions that know no small deltas */
 };

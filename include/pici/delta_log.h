@@ -65,8 +65,9 @@ PICI_API enum pici_status pici_log_get_state(const struct pici_log *l, uint64_t 
  * is as it was read again.
  *   newest   must be that state of the log
  *   opts     of pici_diff_states; or NULL
- * PICI_E_ARG: null, a log open to read, newest is another state or of another type than next (why tells). Others: as
- * pici_diff_states. Unless PICI_OK the log is unchanged. */
+ * PICI_E_ARG: null, a log open to read, newest is another state or of another type than next (why tells). PICI_E_SPACE:
+ * the log has 2^19 deltas; pici_log_compact drops half of them at least. Others: as pici_diff_states. Unless PICI_OK
+ * the log is unchanged. */
 PICI_API enum pici_status pici_log_append(struct pici_log *l, struct pici_state *newest, struct pici_state *next,
                                           const struct pici_diff_opts *opts, char *why);
 
@@ -75,8 +76,9 @@ PICI_API enum pici_status pici_log_append(struct pici_log *l, struct pici_state 
  *   from, to   out: the numbers of the state at path, or of the base, and of the state that was written. If path is
  *              given and both are the same, nothing was written
  * If a delta is missing, incomplete or damaged, as in a folder that is being copied, the state before it is reached:
- * PICI_OK, and why names that delta. Otherwise why is "". As with pici_apply_deltas, what was written is to be thrown
- * away unless PICI_OK: write to a pici_outfile.
+ * PICI_OK, and why names that delta. Otherwise why is "". If another process compacts the log after it was opened,
+ * files are missing too: open it again if `first` or `base` are others then. As with pici_apply_deltas, what was
+ * written is to be thrown away unless PICI_OK: write to a pici_outfile.
  * PICI_E_ARG: null, or path is none of the states that the log knows (why tells). PICI_E_IO: errno says why; ENOENT if
  * there is no file at path. PICI_E_CORRUPT: the base is missing or damaged. Others: as pici_apply_deltas. */
 PICI_API enum pici_status pici_log_apply(const struct pici_log *l, const char *path, pici_write_fn write, void *ctx,
@@ -91,7 +93,8 @@ PICI_API enum pici_status pici_log_apply_state(const struct pici_log *l, struct 
                                                const struct pici_apply_opts *opts, char *why);
 
 /* Make the newest state the base, drop old deltas, and remove files that do not belong to the log. The last deltas stay
- * whose bytes are together at most those of the base, for readers that are behind. The log must be open to write.
+ * whose bytes are together at most those of the base, but at most 2^18, for readers that are behind. The log must be
+ * open to write.
  * PICI_E_ARG: null, or a log open to read. PICI_E_CORRUPT: the base or a delta is missing or damaged. PICI_E_IO,
  * PICI_E_NOMEM. Unless PICI_OK the log is unchanged, or as it would be with PICI_OK but for files to be removed. */
 PICI_API enum pici_status pici_log_compact(struct pici_log *l, const struct pici_apply_opts *opts, char *why);

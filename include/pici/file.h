@@ -252,7 +252,8 @@ PICI_API enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t
 
 /* The same for a tensor that is a delta: XOR its elements into dst (pici/delta.h). The hash of each chunk is checked
  * before that chunk is applied. If a later chunk is invalid, earlier ones have already been applied; so on an error dst
- * is unspecified. */
+ * is unspecified. A tensor of small deltas (formats/delta.md) is stored as bytes, of which no range belongs to a range
+ * of elements: pici_apply_deltas applies it, from its beginning. */
 PICI_API enum pici_status pici_reader_apply_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n,
                                                   void *dst);
 

@@ -65,13 +65,17 @@ static void sample_16(uint32_t count[TURNS][256], const uint8_t *p, const struct
     }
 }
 
+enum { AHEAD = 8 * SMALL_SAMPLE_OF };
+
 void pici_small_sample(uint32_t count[SMALL_CLASSES], const uint8_t *p, size_t n, const struct small_shape *s,
                        unsigned low)
 {
     uint32_t by_exponent[TURNS][256] = {{0}};
     const unsigned w = s->width_log2;
     for (size_t at = 0; at < n; at += SMALL_SAMPLE_OF) {
-        const size_t from = (size_t)small_sampled(at);
+        const size_t from = (size_t)small_sampled(at), ahead = (size_t)small_sampled(at + AHEAD);
+        if (ahead < n) /* these lines are no pattern that a CPU predicts */
+            __builtin_prefetch(p + (ahead << w));
         if (w == 1 && from + SMALL_SAMPLE <= n)
             sample_16(by_exponent, p + 2 * from, s);
         else

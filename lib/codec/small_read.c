@@ -233,17 +233,26 @@ static void next_level(struct part *p)
     }
     const uint16_t *const zero = p->level_zero[p->level & (SMALL_TOKENS - 1)];
     const int first = p->level == 1 && p->stage == DIFFERENCES;
-    for (size_t i = 0; i < p->n; i += 32)
-        for (uint32_t m = p->bit[i / 32]; m; m &= m - 1) {
-            const uint32_t x = p->id[i + (size_t)__builtin_ctz(m)];
-            const uint16_t z = zero[p->class[x]];
-            p->token[x] = (uint8_t)p->level;
+    /* not members of *p, which the compiler would load again after each store to a token */
+    const size_t n = p->n;
+    const uint8_t level = (uint8_t)p->level, *const class = p->class;
+    const uint32_t *const bit = p->bit;
+    uint32_t *const id = p->id, *const distant = p->distant;
+    uint16_t *const share = p->zero;
+    uint8_t *const token = p->token;
+    size_t far = p->far;
+    for (size_t i = 0; i < n; i += 32)
+        for (uint32_t m = bit[i / 32]; m; m &= m - 1) {
+            const uint32_t x = id[i + (size_t)__builtin_ctz(m)];
+            const uint16_t z = zero[class[x]];
+            token[x] = level;
             if (first)
-                p->distant[p->far++] = x;
-            p->id[kept] = x;
-            p->zero[kept] = z;
+                distant[far++] = x;
+            id[kept] = x;
+            share[kept] = z;
             kept += z != SMALL_SHARES;
         }
+    p->far = far;
     p->n = p->level < SMALL_TOKENS - 1 ? kept : 0;
 }
 

@@ -21,7 +21,7 @@
 #include "pici/delta_log.h"
 #include "sized.h"
 
-enum { OPEN_MOST = 200 /* deltas that are read from open files; more are read into memory */ };
+enum { OPEN_MOST = 200 /* delta files that are kept open; any further one is opened for each read */ };
 
 struct pici_log {
     char *dir;
@@ -381,6 +381,8 @@ enum pici_status pici_log_append(struct pici_log *l, struct pici_state *newest, 
     if (!l || !newest || !next || l->lock < 0)
         return PICI_E_ARG;
     struct manifest m = l->m;
+    if (m.deltas >= MANIFEST_DELTAS_MOST)
+        return pici_why(why, PICI_E_SPACE, l->dir, "has as many deltas as a log can have: compact it");
     char *const path = delta_path(l, pici_manifest_newest(&m) + 1);
     m.delta = malloc(((size_t)m.deltas + 1) * sizeof *m.delta);
     enum pici_status s = path && m.delta ? append(l, newest, next, opts, &d, path, why) : nomem(l->dir, why);
@@ -405,7 +407,7 @@ enum pici_status pici_log_append(struct pici_log *l, struct pici_state *newest, 
 struct row {
     struct pici_deltas *deltas;
     struct pici_reader **reader; /* [n] */
-    void **memory;               /* [n]: the file of a reader; or NULL */
+    char **path;                 /* [n]: of its file */
     uint64_t n;
 };
 
@@ -414,24 +416,20 @@ static void row_close(struct row *r)
     pici_deltas_free(r->deltas);
     for (uint64_t i = 0; i < r->n; i++) {
         pici_reader_close(r->reader[i]);
-        free(r->memory[i]);
+        free(r->path[i]);
     }
     free(r->reader);
-    free(r->memory);
+    free(r->path);
 }
 
-/* Reads a file whose length is known. */
-static enum pici_status slurp(const char *path, uint64_t bytes, void **to, char *why)
+static int read_by_path(void *path, void *p, size_t n, uint64_t offset)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    enum pici_status s = fd < 0 ? io_failed(path, why) : PICI_OK;
-    if (!s && !(*to = malloc((size_t)bytes + 1)))
-        s = nomem(path, why);
-    if (!s && (errno = pici_fd_read_at(&fd, *to, (size_t)bytes, 0)) != 0)
-        s = io_failed(path, why);
-    if (fd >= 0)
-        close(fd);
-    return s;
+    if (fd < 0)
+        return errno;
+    const int e = pici_fd_read_at(&fd, p, n, offset);
+    close(fd);
+    return e;
 }
 
 static enum pici_status row_add(struct row *r, const struct pici_log *l, uint64_t state, int threads, char *why)
@@ -439,23 +437,16 @@ static enum pici_status row_add(struct row *r, const struct pici_log *l, uint64_
     struct pici_reader_opts opts = PICI_READER_OPTS_INIT;
     const uint64_t bytes = l->m.delta[state - l->m.first - 1].delta.bytes;
     char *const path = delta_path(l, state);
+    if (!path)
+        return nomem(l->dir, why);
     struct pici_reader **const reader = &r->reader[r->n];
-    void **const memory = &r->memory[r->n];
-    enum pici_status s = path ? PICI_OK : nomem(l->dir, why);
     opts.threads = threads;
-    r->n++;
-    if (!s && r->n > OPEN_MOST)
-        s = slurp(path, bytes, memory, why);
-    if (!s) {
-        s = *memory ? pici_reader_open_memory(reader, *memory, (size_t)bytes, &opts)
-                    : pici_reader_open_path(reader, path, &opts);
-        if (s)
-            s = *reader ? pici_why(why, s, path, "%s", pici_reader_error(*reader)) : nomem(path, why);
-    }
-    if (!s)
-        s = pici_deltas_add(r->deltas, *reader, path, why);
-    free(path);
-    return s;
+    r->path[r->n++] = path;
+    enum pici_status s = r->n > OPEN_MOST ? pici_reader_open_at(reader, read_by_path, path, bytes, &opts)
+                                          : pici_reader_open_path(reader, path, &opts);
+    if (s)
+        return *reader ? pici_why(why, s, path, "%s", pici_reader_error(*reader)) : nomem(path, why);
+    return pici_deltas_add(r->deltas, *reader, path, why);
 }
 
 /* Opens the deltas that lead from state k to state last. */
@@ -463,22 +454,24 @@ static enum pici_status row_open(struct row *r, const struct pici_log *l, uint64
                                  char *why)
 {
     const size_t n = (size_t)(last - k);
-    *r = (struct row){NULL, calloc(n, sizeof *r->reader), calloc(n, sizeof *r->memory), 0};
-    enum pici_status s = r->reader && r->memory && !pici_deltas_new(&r->deltas) ? PICI_OK : nomem(l->dir, why);
+    *r = (struct row){NULL, calloc(n, sizeof *r->reader), calloc(n, sizeof *r->path), 0};
+    enum pici_status s = r->reader && r->path && !pici_deltas_new(&r->deltas) ? PICI_OK : nomem(l->dir, why);
     while (!s && k < last)
         s = row_add(r, l, ++k, threads, why);
     return s;
 }
 
-/* Writes state `last` of state k at `state`, which may be NULL: then of the file at path. last > k. */
+/* Writes state `last` of state k at `state`, which may be NULL: then of the file at path. last > k. *gone: set if the
+ * file of a delta has been removed; nothing was written then. */
 static enum pici_status apply_deltas(const struct pici_log *l, const char *path, struct pici_state *state, uint64_t k,
                                      uint64_t last, pici_write_fn write, void *ctx, const struct pici_apply_opts *opts,
-                                     char *why)
+                                     bool *gone, char *why)
 {
     struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
     struct pici_state *opened = NULL;
     struct row row;
     enum pici_status s = row_open(&row, l, k, last, opts->threads, why);
+    *gone = s == PICI_E_IO && errno == ENOENT;
     if (!s) {
         s = pici_deltas_get_info(row.deltas, &info);
         if (s)
@@ -517,15 +510,18 @@ static enum pici_status apply(const struct pici_log *l, const char *path, struct
 {
     char missing[PICI_WHY_BYTES] = "";
     enum pici_status late, s = PICI_OK;
-    *to = whole_deltas(l, k, &late, missing);
-    if (late && late != PICI_E_CORRUPT && late != PICI_E_IO) {
-        if (why)
-            memcpy(why, missing, sizeof missing);
-        return late;
-    }
-    if (*to > k) {
-        s = apply_deltas(l, path, state, k, *to, write, ctx, opts, why);
-    } else if (base) {
+    bool gone = false;
+    do {
+        *to = whole_deltas(l, k, &late, missing);
+        if (late && late != PICI_E_CORRUPT && late != PICI_E_IO) {
+            if (why)
+                memcpy(why, missing, sizeof missing);
+            return late;
+        }
+        gone = false;
+        s = *to > k ? apply_deltas(l, path, state, k, *to, write, ctx, opts, &gone, why) : PICI_OK;
+    } while (gone);
+    if (*to == k && base) {
         struct pici_state *whole;
         s = pici_state_open(&whole, path, PICI_STATE_RAW, PICI_U8, why);
         uint8_t piece[1 << 16];
@@ -611,11 +607,12 @@ enum pici_status pici_log_apply_state(const struct pici_log *l, struct pici_stat
 
 /* ---- compact */
 
-/* How many deltas to keep: the last whose bytes are together at most those of the base. */
+/* How many deltas to keep: the last whose bytes are together at most those of the base, with room left for more. */
 static uint64_t kept(const struct manifest *m)
 {
     uint64_t n = 0, bytes = 0;
-    while (n < m->deltas && m->delta[m->deltas - 1 - n].delta.bytes <= m->whole.bytes - bytes)
+    while (n < m->deltas && n < MANIFEST_DELTAS_MOST / 2 &&
+           m->delta[m->deltas - 1 - n].delta.bytes <= m->whole.bytes - bytes)
         bytes += m->delta[m->deltas - 1 - n++].delta.bytes;
     return n;
 }
@@ -663,6 +660,7 @@ static enum pici_status make_base(const struct pici_log *l, struct manifest *m, 
     struct manifest_file is;
     struct hashed out;
     enum pici_status late;
+    bool gone;
     char name[MANIFEST_NAME_MOST];
     m->base = newest;
     m->whole = want;
@@ -677,7 +675,7 @@ static enum pici_status make_base(const struct pici_log *l, struct manifest *m, 
     if (fd >= 0)
         close(fd);
     if (!s) {
-        s = apply_deltas(l, from, NULL, l->m.base, newest, hashed_write, &out, opts, why);
+        s = apply_deltas(l, from, NULL, l->m.base, newest, hashed_write, &out, opts, &gone, why);
         is = (struct manifest_file){out.bytes, pici_xxh64_digest(&out.hash)};
         if (!s && !equal(&is, &want))
             s = pici_why(why, PICI_E_CORRUPT, to, "is not the newest state; the log stays as it was");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Makes the delta from one state to another. Reads both once, a piece of a tensor at a time. The small deltas of a
- * tensor are collected in memory, since their length must be known before they are written. */
+ * Makes the delta from one state to another. Reads both a piece of a tensor at a time, and once; but if small deltas
+ * turn out not to pay, what was read of that tensor is read again. The small deltas of a tensor are collected in
+ * memory, since their length must be known before they are written. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,19 +231,25 @@ static enum pici_status write_small(struct job *j, const struct state_tensor *t,
     return s ? writer_failed(j, s) : PICI_OK;
 }
 
-/* Writes a tensor as small deltas. *done: false if they do not pay; nothing has been written then. */
+/* Writes a tensor as small deltas. *done: false if they do not pay; nothing has been written then. Whether they pay is
+ * decided by the first piece that changed. Unchanged ones say nothing: their small deltas are XOR blocks too. So a
+ * tensor that did not change at all is only written as XOR, which has fewer attributes, if it is one piece. */
 static enum pici_status diff_small(struct job *j, const struct state_tensor *b, const struct state_tensor *t,
                                    struct pici_xxh64 hash[2], bool *done)
 {
+    bool decided = j->o.choice != PICI_DELTA_AUTO;
     size_t len = 0;
     *done = true;
     for (uint64_t at = 0, n; at < t->count; at += n) {
+        const size_t before = len;
         n = t->count - at < DELTA_PIECE ? t->count - at : DELTA_PIECE;
         enum pici_status s = take_both(j, b, t, at * t->width, (size_t)n * t->width, hash);
         if (!s)
             s = collect(j, &len, (size_t)n, t->dtype);
-        if (!s && at == 0 && j->o.choice == PICI_DELTA_AUTO)
-            s = pays(j, len, (size_t)n, t->dtype, done);
+        if (!s && !decided && (n == t->count || memcmp(j->from, j->to, (size_t)n * t->width) != 0)) {
+            s = pays(j, len - before, (size_t)n, t->dtype, done);
+            decided = true;
+        }
         if (s || !*done)
             return s;
     }

@@ -9,7 +9,11 @@
 #include "parse/parse.h"
 
 #define MANIFEST_NAME "manifest"
-enum { MANIFEST_NAME_MOST = 64, MANIFEST_BYTES_MOST = 1 << 26 };
+enum {
+    MANIFEST_NAME_MOST = 64,
+    MANIFEST_BYTES_MOST = 1 << 26, /* of what is read */
+    MANIFEST_DELTAS_MOST = 1 << 19 /* to which writers add: their lines have at most 103 bytes each */
+};
 
 /* A whole file: its length and its XXH64. */
 struct manifest_file {

@@ -239,7 +239,7 @@ def diff_files(
 
     base, new: files, both .safetensors, .npy or raw; or dicts of arrays.
     small: store f32, f16 and bf16 as small deltas, which are several times shorter after a step of training and take
-        more time. None: where they are at least an eighth shorter, as the first elements of a tensor tell.
+        more time. None: where they are at least an eighth shorter, as the first elements that changed tell.
     format, zstd: of what is not a small delta; as for create().
     dtype: of the elements of raw files.
     overwrite: replace an existing file; else FileExistsError.

@@ -135,18 +135,19 @@ class DeltaLog:
         the number is less than `newest`; the file then has that state."""
         opts = _abi.ApplyOpts(threads=_abi.u31(threads, "threads"))
         given: Optional[bytes] = encoded(path) if os.path.lexists(path) else None
-        with self._open() as log:
-            while True:
-                with Out(path, True) as out:  # a new one each time: the call that fails may have written to it
-                    start, end, why = ctypes.c_uint64(), ctypes.c_uint64(), new_why()
-                    status = lib.pici_log_apply(log.handle, given, WRITE_FILE, out.handle, start, end, opts, why)
-                    if status == ArgumentError.status and given is not None and force:
-                        given = None
-                        continue
-                    check(status, why, out.path)
-                    if given is None or start.value != end.value:
-                        out.commit()
-                    return end.value
+        while True:
+            with self._open() as log, Out(path, True) as out:
+                start, end, why = ctypes.c_uint64(), ctypes.c_uint64(), new_why()
+                status = lib.pici_log_apply(log.handle, given, WRITE_FILE, out.handle, start, end, opts, why)
+                if status == ArgumentError.status and given is not None and force:
+                    given = None  # again, with a new output: the call may have written to this one
+                    continue
+                if (status or why.value) and log.compacted():
+                    continue
+                check(status, why, out.path)
+                if given is None or start.value != end.value:
+                    out.commit()
+                return end.value
 
     @overload
     def load(
@@ -202,29 +203,38 @@ class DeltaLog:
         max_bytes: as for load_delta(). What it raises: as apply(); of a log of .npy or raw files ValueError."""
         opts = _abi.ApplyOpts(threads=_abi.u31(threads, "threads"))
         with ExitStack() as stack:
-            log = stack.enter_context(self._open())
             held = None if state is None else stack.enter_context(Held(state, 0, SAFETENSORS))
-            length = max(s.bytes for s in log.states())
-            # By what is stored: the numbers in the manifest are what the limit is for.
-            stored = _stored_bytes(self.folder) + (0 if held is None else held.file_bytes())
-            most = _arrays.limit(max_bytes, stored)
-            whole = _arrays.empty(BYTES, length, most, opts.threads)
-            sink, why = Memory(whole), new_why()
-            start, end = (
-                ctypes.c_uint64(2**64 - 1 if number is None else _abi.u64(number, "number")),
-                ctypes.c_uint64(),
-            )
-            if held is None:
-                status = lib.pici_log_apply(log.handle, None, _abi.WRITE, sink.context, start, end, opts, why)
-            else:
-                status = lib.pici_log_apply_state(
-                    log.handle, held.handle, _abi.WRITE, sink.context, start, end, opts, why
-                )
-            sink.reraise()
-            check(status, why)
-            if held is not None and start.value == end.value:  # nothing was written: the state itself, copied
-                held.write(sink)
-        return arrays_of(whole[: sink.at], to), end.value
+            while True:
+                with self._open() as log:
+                    found = self._load(log, held, number, opts, max_bytes)
+                    if found is not None:
+                        return arrays_of(found[0], to), found[1]
+
+    def _load(
+        self, log: _Log, held: Optional[Held], number: Optional[int], opts: _abi.ApplyOpts, max_bytes: Limit
+    ) -> Optional[tuple[Any, int]]:
+        """The bytes and the number of the newest state; None if the log was compacted before they were read."""
+        length = max(s.bytes for s in log.states())
+        # By what is stored: the numbers in the manifest are what the limit is for.
+        stored = _stored_bytes(self.folder) + (0 if held is None else held.file_bytes())
+        most = _arrays.limit(max_bytes, stored)
+        whole = _arrays.empty(BYTES, length, most, opts.threads)
+        sink, why = Memory(whole), new_why()
+        start, end = (
+            ctypes.c_uint64(2**64 - 1 if number is None else _abi.u64(number, "number")),
+            ctypes.c_uint64(),
+        )
+        if held is None:
+            status = lib.pici_log_apply(log.handle, None, _abi.WRITE, sink.context, start, end, opts, why)
+        else:
+            status = lib.pici_log_apply_state(log.handle, held.handle, _abi.WRITE, sink.context, start, end, opts, why)
+        sink.reraise()
+        if (status or why.value) and log.compacted():
+            return None
+        check(status, why)
+        if held is not None and start.value == end.value:  # nothing was written: the state itself, copied
+            held.write(sink)
+        return whole[: sink.at], end.value
 
     def compact(self, *, threads: int = 1) -> None:
         """Make the newest state the base, drop old deltas and remove files that do not belong to the log. The last
@@ -247,7 +257,8 @@ def _stored_bytes(folder: str) -> int:
 class _Log:
     """A log that is open."""
 
-    def __init__(self, folder: str, write: bool) -> None:
+    def __init__(self, folder: str, write: bool = False) -> None:
+        self.folder = folder
         self.handle, why = ctypes.c_void_p(), new_why()
         check(lib.pici_log_open(self.handle, encoded(folder), write, why), why, folder)
         self.info = self.read()
@@ -264,6 +275,13 @@ class _Log:
             lib.pici_log_get_state(self.handle, number, state)
             found.append(LogState(number, state.bytes, state.delta_bytes))
         return found
+
+    def compacted(self) -> bool:
+        """Whether another process has compacted the log since it was opened: files of it may be gone then."""
+        code = ctypes.get_errno()
+        with _Log(self.folder) as log:
+            ctypes.set_errno(code)
+            return (log.info.first, log.info.base) != (self.info.first, self.info.base)
 
     def __enter__(self) -> _Log:
         return self

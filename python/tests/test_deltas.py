@@ -280,6 +280,28 @@ class Logs(Deltas):
         with self.assertRaises(pici.CorruptError):
             log.load()
 
+    def test_compacted_by_another_process_meanwhile(self):
+        for call in ("apply", "load"):
+            log = pici.DeltaLog.create(self.dir / call, self.arrays(0))
+            reader = pici.DeltaLog(log.folder)
+            reader_opens = reader._open
+
+            def late(log=log, reader_opens=reader_opens):
+                opened = reader_opens()
+                if log.newest == 0:
+                    log.append(self.arrays(0), self.arrays(2))
+                    log.compact()  # the base that `opened` names is gone
+                return opened
+
+            reader._open = late
+            if call == "apply":
+                self.assertEqual(reader.apply(self.dir / "late"), 1)
+                found, number = log.load(self.dir / "late")
+            else:
+                found, number = reader.load()
+            self.assertEqual(number, 1)
+            self.same(found, self.arrays(2))
+
     def manifest(self, change):
         """Replace the text of the manifest, and its hash."""
         path = self.dir / "log" / "manifest"

@@ -20,9 +20,12 @@ static int failed(const char *name, enum pici_status s, const char *why)
 
 int verb_log_init(const struct tool_options *o)
 {
+    const enum tool_type type = o->type ? o->type : tool_type_of(o->args[1]);
     const char *extension = tool_extension(o->args[1]);
     char why[PICI_WHY_BYTES];
     struct pici_state *state;
+    if (tool_type_is_zip(type)) /* as log append would */
+        return tool_usage(o->args[1], "log is not for .%s files", tool_type_name(type));
     enum pici_status s = pici_state_open(&state, o->args[1], PICI_STATE_RAW, PICI_U8, why);
     if (s)
         return failed(o->args[1], s, why);
@@ -54,6 +57,21 @@ static int append(const struct tool_options *o, struct pici_log *l)
     return status;
 }
 
+/* Whether the log has been compacted since l was opened: files that l names may be gone then. */
+static bool compacted(const char *dir, const struct pici_log *l)
+{
+    struct pici_log_info then = PICI_LOG_INFO_INIT, now = PICI_LOG_INFO_INIT;
+    struct pici_log *again;
+    if (pici_log_open(&again, dir, 0, NULL))
+        return false;
+    pici_log_get_info(l, &then);
+    pici_log_get_info(again, &now);
+    pici_log_close(again);
+    return now.first != then.first || now.base != then.base;
+}
+
+enum { AGAIN = -1 }; /* a status: nothing is done; do it with the log as it is now */
+
 /* Brings the file at `out` to the newest state. exists: there is such a file. */
 static int apply(const struct tool_options *o, const struct pici_log *l, struct output *out, bool exists)
 {
@@ -70,6 +88,8 @@ static int apply(const struct tool_options *o, const struct pici_log *l, struct 
     }
     if (s == PICI_E_IO && out->err)
         return output_failed(out);
+    if ((s || why[0]) && compacted(o->args[0], l))
+        return AGAIN;
     if (s)
         return failed(o->args[0], s, why);
     const int status = exists && from == to ? TOOL_OK : output_commit(out);
@@ -161,7 +181,11 @@ int verb_log_append(const struct tool_options *o)
 
 int verb_log_apply(const struct tool_options *o)
 {
-    return with_log(o, 0, open_and_apply);
+    int status;
+    do
+        status = with_log(o, 0, open_and_apply);
+    while (status == AGAIN);
+    return status;
 }
 
 int verb_log_compact(const struct tool_options *o)
