@@ -549,11 +549,11 @@ EXAMPLES_OF =
 bench-delta: $(addprefix $(BUILD)/,bench delta_files delta_small picitool finetune train)
 	@$(BUILD)/bench --delta $(BENCH_ARGS)
 	@$(BUILD)/delta_files $(BUILD)/picitool $(BUILD)
-	-@$(BUILD)/delta_small -z $(WEIGHTS)
-	-@$(if $(WEIGHTS),$(BUILD)/delta_small)
-	@for s in 100 110; do $(BUILD)/train -m network -u 4096 -s $$s -t 2 -w $(BUILD)/weights-$$s.f32 $(EXAMPLES_OF) \
+	-@$(BUILD)/delta_small -u -r 5 -z $(WEIGHTS)
+	-@$(if $(WEIGHTS),$(BUILD)/delta_small -u -r 5)
+	@for s in 100 110; do $(BUILD)/train -m network -u 8192 -s $$s -t 2 -w $(BUILD)/weights-$$s.f32 $(EXAMPLES_OF) \
 		>/dev/null || exit; done
-	@$(BUILD)/delta_small -z -c $(BUILD)/weights-100.f32 $(BUILD)/weights-110.f32
+	@$(BUILD)/delta_small -u -r 5 -z -c $(BUILD)/weights-100.f32 $(BUILD)/weights-110.f32
 	@rm $(BUILD)/weights-100.f32 $(BUILD)/weights-110.f32
 	@$(BUILD)/finetune -s 50 $(EXAMPLES_OF)
 
