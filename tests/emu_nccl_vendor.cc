@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +22,7 @@ struct call {
     enum pici_dtype dtype;
     enum pici_op op;
     bool in_place, vendor; /* vendor: NCCL's is due */
+    int timeout_ms = 20000;
 };
 
 struct outcome {
@@ -28,6 +30,7 @@ struct outcome {
     bool right = true;
     uint64_t blocks = 0;
     std::string words;
+    std::function<void()> release; /* what NCCL still uses */
 };
 
 static uint32_t element(int rank, uint64_t i)
@@ -87,7 +90,7 @@ static void run(const call &c, ncclComm_t nccl, int rank, outcome *o)
     opts.stats = &stats;
     opts.vendor = 1;
     opts.format = PICI_DENSE;
-    opts.timeout_ms = 20000;
+    opts.timeout_ms = c.timeout_ms;
     o->status = c.kind == PICI_ALL_GATHER       ? pici_all_gather(send, recv, COUNT, c.dtype, comm, &opts)
                 : c.kind == PICI_REDUCE_SCATTER ? pici_reduce_scatter(send, recv, COUNT, c.dtype, c.op, comm, &opts)
                                                 : pici_all_reduce(send, recv, COUNT, c.dtype, c.op, comm, &opts);
@@ -104,9 +107,16 @@ static void run(const call &c, ncclComm_t nccl, int rank, outcome *o)
     }
     pici_comm_free(comm);
     emu::captured_elsewhere(false);
-    cudaStreamDestroy(stream);
-    cudaFreeHost(pinned);
-    cudaFree(device);
+    const auto release = [=] {
+        cudaSetDevice(rank);
+        cudaStreamDestroy(stream);
+        cudaFreeHost(pinned);
+        cudaFree(device);
+    };
+    if (o->status == PICI_E_TIMEOUT)
+        o->release = release;
+    else
+        release();
 }
 
 static void check(const call &c, uint64_t seed)
@@ -137,9 +147,40 @@ static void check(const call &c, uint64_t seed)
     tally(fault.empty() && emu::settle(), what.c_str(), fault.c_str());
 }
 
+/* NCCL's collective never ends: the call does, on each rank, and so does freeing what it used. */
+static void stalled(uint64_t seed)
+{
+    const call c = {PICI_ALL_REDUCE, PICI_F32, PICI_SUM, false, true, 100};
+    emu::defer(seed);
+    emu::nccl_stall(true);
+    ncclComm_t comms[RANKS];
+    outcome out[RANKS];
+    std::vector<std::thread> ranks;
+    ncclCommInitAll(comms, RANKS, nullptr);
+    for (int r = 0; r < RANKS; r++) {
+        emu::nccl_slow(comms[r], seed % 2 ? r : 0);
+        ranks.emplace_back([&, r] { run(c, comms[r], r, &out[r]); });
+    }
+    for (auto &r : ranks)
+        r.join();
+    for (const auto &o : out)
+        tally(o.status == PICI_E_TIMEOUT && o.words.find("took more than 100 ms") != std::string::npos,
+              "a collective that never ends", o.words.c_str());
+    for (auto comm : comms)
+        ncclCommAbort(comm);
+    emu::nccl_stall(false);
+    for (const auto &o : out)
+        if (o.release)
+            o.release();
+    const std::string fault = emu::nccl_fault();
+    tally(fault.empty() && emu::settle(), "after a collective that never ends", fault.c_str());
+}
+
 int main()
 {
     uint64_t seed = 1;
+    stalled(seed++);
+    stalled(seed++);
     for (const auto kind : {PICI_ALL_GATHER, PICI_REDUCE_SCATTER, PICI_ALL_REDUCE})
         for (const bool in_place : {false, true})
             for (const auto op : {PICI_SUM, PICI_AVG, PICI_MIN, PICI_MAX}) {

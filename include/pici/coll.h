@@ -209,9 +209,9 @@ struct pici_coll_opts {
                              * keeps all bits. No effect on integers, and on SUM and AVG, which are always by value. MIN
                              * and MAX keep all bits: there PICI_ZEROS_BY_VALUE is PICI_E_UNSUPPORTED */
     int vendor;     /* > 0: this call may be made as the dense collective of the transport's library (MPI_Allreduce,
-                 * ncclAllReduce, ...), whose result may have other bits, and whose timeout applies instead. < 0: it may
-                 * not. 0: as the environment variable PICI_VENDOR says, by default not. docs/collectives.md says when
-                 * it is */
+                     * ncclAllReduce, ...), whose result may have other bits, and of whose time docs/collectives.md
+                     * says who limits it. < 0: it may not. 0: as the environment variable PICI_VENDOR says, by default
+                     * not. docs/collectives.md says when it is */
     double density; /* =. A hint for AUTO: the share of elements of one rank's data that are not zero, 0 to 1; 0: not
                      * known. docs/collectives.md, "AUTO", says when it counts */
     double latency; /* =. A hint for AUTO: seconds from the begin of a short message to its end at the receiver; 0:

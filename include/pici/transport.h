@@ -117,9 +117,11 @@ struct pici_transport {
 
     /* Make the call: all ranks do, in the same order, while none of a rank's own messages is in flight. Either all of
      * them have their buffers in place or none has. Arguments as in pici_all_gather and its like; op is not PICI_AVG.
-     * May block; returns when recv has the result. */
+     * May block; returns when recv has the result. timeout_ms: if the library allows that, the call fails with
+     * PICI_E_TIMEOUT after so long, and the transport with it; < 0: without a limit. The buffers may then still be in
+     * use until the transport is closed. */
     enum pici_status (*dense)(void *context, enum pici_collective, const void *send, void *recv, uint64_t count,
-                              enum pici_dtype, enum pici_op);
+                              enum pici_dtype, enum pici_op, int timeout_ms);
 };
 #define PICI_TRANSPORT_INIT                                                                                            \
     {                                                                                                                  \

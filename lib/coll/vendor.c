@@ -105,7 +105,7 @@ static enum pici_status move(struct pici_request *r, int *moved, int *done)
         return PICI_OK;
     const double began = pici_coll_now();
     r->called = 1;
-    s = t->dense(t->context, c->kind, c->send, c->recv, c->count, c->dtype, op_of(c));
+    s = t->dense(t->context, c->kind, c->send, c->recv, c->count, c->dtype, op_of(c), c->timeout_ms);
     r->stats.wait_s += pici_coll_now() - began;
     trace_call(r, began);
     if (s) {

@@ -285,9 +285,10 @@ static enum pici_status mpi_dense_ready(void *context, enum pici_collective kind
 }
 
 static enum pici_status mpi_dense(void *context, enum pici_collective kind, const void *send, void *recv,
-                                  uint64_t count, enum pici_dtype dtype, enum pici_op op)
+                                  uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms)
 {
     struct mpi *m = context;
+    (void)timeout_ms;
     m->looks = 0;
     return status_of(m, pici_mpi_dense(&m->dense, kind, send, recv, count, dtype, op), "a dense collective of MPI");
 }

@@ -659,14 +659,19 @@ static enum pici_status nccl_dense_ready(void *context, enum pici_collective kin
 /* No message is in flight, so all operations issued before have ended, on this rank; and those of peers that have not
  * are before this one in the same order. */
 static enum pici_status nccl_dense(void *context, enum pici_collective kind, const void *send, void *recv,
-                                   uint64_t count, enum pici_dtype dtype, enum pici_op op)
+                                   uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms)
 {
     struct nccl *n = context;
     cudaError_t cuda;
     if (n->broken)
         return n->broken;
-    const ncclResult_t r = pici_nccl_dense(n->comm, n->stream, kind, send, recv, count, dtype, op, &cuda);
+    const ncclResult_t r = pici_nccl_dense(n->comm, n->stream, kind, send, recv, count, dtype, op, timeout_ms, &cuda);
     n->looks = 0;
+    if (r == ncclInProgress) { /* what comes after it in the stream would wait for it */
+        n->broken = PICI_E_TIMEOUT;
+        n->launching = PAYLOAD; /* it may not be in the stream yet, so an idle stream would mean nothing */
+        say(n, "a collective of NCCL took more than %d ms", timeout_ms);
+    }
     return nccl_good(n, r, "a collective of NCCL") && cuda_good(n, cuda, "cudaStreamQuery") ? PICI_OK : n->broken;
 }
 

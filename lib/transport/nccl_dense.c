@@ -31,10 +31,19 @@ int pici_nccl_dense_can(enum pici_collective kind, enum pici_dtype dtype)
     return kind == PICI_ALL_GATHER || type_of(dtype, &type);
 }
 
-/* Wait until NCCL has put the operation into the stream, if it does that later, and the stream is past it. */
-static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, cudaError_t *cuda)
+static int64_t milliseconds(void)
 {
-    for (int looks = 0;; pici_transport_nap(&looks, 0, 1)) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Wait until NCCL has put the operation into the stream, if it does that later, and the stream is past it.
+ * ncclInProgress: not in time. */
+static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, int timeout_ms, cudaError_t *cuda)
+{
+    const int64_t end = timeout_ms < 0 ? INT64_MAX : milliseconds() + timeout_ms;
+    for (int looks = 0; milliseconds() <= end; pici_transport_nap(&looks, 0, 1)) {
         ncclResult_t r = ncclSuccess;
         const ncclResult_t asked = ncclCommGetAsyncError(comm, &r);
         if (asked != ncclSuccess || (r != ncclSuccess && r != ncclInProgress))
@@ -49,10 +58,12 @@ static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, cudaError_t *cu
         (void)cudaGetLastError(); /* the program's next call of CUDA must not see that it is not ready */
         *cuda = cudaSuccess;
     }
+    return ncclInProgress;
 }
 
 ncclResult_t pici_nccl_dense(ncclComm_t comm, cudaStream_t stream, enum pici_collective kind, const void *send,
-                             void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op, cudaError_t *cuda)
+                             void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms,
+                             cudaError_t *cuda)
 {
     const ncclRedOp_t how = op == PICI_MIN ? ncclMin : op == PICI_MAX ? ncclMax : ncclSum;
     ncclDataType_t type = ncclUint8;
@@ -67,5 +78,5 @@ ncclResult_t pici_nccl_dense(ncclComm_t comm, cudaStream_t stream, enum pici_col
     } else {
         r = ncclAllReduce(send, recv, (size_t)count, type, how, comm, stream);
     }
-    return r == ncclSuccess || r == ncclInProgress ? finish(comm, stream, cuda) : r;
+    return r == ncclSuccess || r == ncclInProgress ? finish(comm, stream, timeout_ms, cuda) : r;
 }

@@ -68,6 +68,7 @@ namespace {
 std::mutex lock;
 std::vector<std::unique_ptr<world>> worlds; /* for good: streams may speak of them */
 size_t eager;
+bool stalled; /* reductions do not end */
 
 struct faults {
     std::string first;
@@ -182,6 +183,8 @@ bool proceed(const std::shared_ptr<batch> &l)
         start(*l);
     bool done = true;
     for (const auto &o : l->ops) {
+        if (stalled && o->kind >= REDUCE)
+            return false;
         if (o->kind == SEND)
             match(comm->w, comm->rank, o->peer);
         else if (o->kind == RECV)
@@ -566,6 +569,12 @@ void emu::nccl_slow(ncclComm_t comm, int looks)
 {
     const std::lock_guard<std::mutex> guard(lock);
     comm->slow = looks;
+}
+
+void emu::nccl_stall(bool on)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    stalled = on;
 }
 
 void emu::nccl_eager(size_t bytes)

@@ -94,6 +94,9 @@ void nccl_refuse(ncclComm_t, ncclResult_t);
  * into the stream only after ncclCommGetAsyncError has returned ncclInProgress `looks` times. */
 void nccl_slow(ncclComm_t, int looks);
 
+/* From now on, or no more, reductions begin and do not end: a rank is lost. */
+void nccl_stall(bool);
+
 /* Buffer messages of up to so many bytes: the sender does not wait for the receiver. NCCL buffers some. */
 void nccl_eager(size_t bytes);
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .._calls import Timeout, milliseconds
 from ..comm import Comm
+from ..errors import TimedOutError
 from ._group import Communicator, flag, group_timeout
 
 _of_group: weakref.WeakKeyDictionary[Any, dict[torch.device, tuple[Communicator, Any]]] = weakref.WeakKeyDictionary()
@@ -27,15 +30,27 @@ def enabled() -> bool:
     return flag("PICI_TORCH_CUDA")
 
 
-def _nccl_group(group: dist.ProcessGroup, device: torch.device) -> tuple[Any, int]:
-    """A group of NCCL among the same ranks, and its ncclComm_t, which NCCL makes at the first collective."""
+def _wait_for_current_stream(device: torch.device, timeout: Timeout) -> None:
+    limit = milliseconds(timeout)
+    end = time.monotonic() + limit / 1000
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    while not event.query():
+        if 0 <= limit and time.monotonic() > end:
+            raise TimedOutError(f"the first collective of a group of NCCL took more than {limit} ms")
+        time.sleep(0.001)
+
+
+def _nccl_group(group: dist.ProcessGroup, device: torch.device, timeout: Timeout) -> tuple[Any, int]:
+    """A group of NCCL among the same ranks, and its ncclComm_t, which NCCL makes at the first collective. Allocates
+    memory and waits, so no thread may capture a graph in CUDA's global mode meanwhile."""
     ranks = dist.get_process_group_ranks(group)
     local = {"use_local_synchronization": True} if len(ranks) < dist.get_world_size() else {}
     if local and "use_local_synchronization" not in inspect.signature(dist.new_group).parameters:
         raise NotImplementedError("CUDA tensors of a part of the ranks need a newer torch")
     own = dist.new_group(ranks, backend="nccl", **local)
     dist.all_reduce(torch.zeros(1, device=device), group=own)
-    torch.cuda.synchronize(device)
+    _wait_for_current_stream(device, timeout)
     backend: Any = own._get_backend(device) if hasattr(own, "_get_backend") else own
     for name in ("comm_ptr", "_comm_ptr"):
         if hasattr(backend, name):
@@ -48,14 +63,14 @@ def communicator(group: dist.ProcessGroup, device: torch.device) -> Communicator
     with _lock:
         of_device = _of_group.setdefault(group, {})
         if device not in of_device:
-            own, pointer = _nccl_group(group, device)
+            timeout = group_timeout(group, None)
+            own, pointer = _nccl_group(group, device, timeout)
             stream = torch.cuda.Stream(device)
 
             def make() -> Comm:
                 torch.cuda.set_device(device)  # of the thread that makes all calls
                 return Comm.nccl(pointer, stream.cuda_stream)
 
-            timeout = group_timeout(group, None)
             c = Communicator.made_by(make, dist.get_rank(group), dist.get_world_size(group), timeout)
             _streams[c] = stream
             of_device[device] = (c, own)  # the group of NCCL must live as long

@@ -3,6 +3,7 @@
 of which stream. The elements are in the host's memory, so this says nothing about what a GPU does."""
 import contextlib
 import dataclasses
+import datetime
 import threading
 import types
 import unittest
@@ -65,10 +66,18 @@ class Stream:
 
 
 class Event:
-    of = None
+    """It has happened when it is looked at for the second time; never, if hung."""
+
+    of, looks, hung = None, 0, False
 
     def record(self, stream):
         self.of = stream
+
+    def query(self):
+        self.looks += 1
+        if self.looks == 2:
+            log("waited for", self.of)
+        return self.looks > 1 and not self.hung
 
 
 @contextlib.contextmanager
@@ -167,7 +176,6 @@ def stand_ins(pointer_name="comm_ptr"):
         Event=Event,
         stream=stream,
         current_stream=lambda device: stream_now(),
-        synchronize=lambda device: log("synchronize"),
         set_device=lambda device: log("set_device", device, by()),
     )
     own = with_attributes(torch, cuda=cuda, zeros=lambda n, device: torch.zeros(n))
@@ -204,7 +212,7 @@ class Bucket:
 
 MAKES = [
     ("first",),
-    ("synchronize",),
+    ("waited for", "torch's"),
     ("set_device", GPU, "the thread"),
     ("nccl", POINTER, STREAM, "the thread"),
 ]
@@ -316,6 +324,22 @@ def part_of_the_ranks(rank, size):
         assert taken()[0] == ("new_group", members, "nccl", True)
 
 
+def hung(rank, size):
+    """NCCL's first collective does not end."""
+    cases.begin()
+    soon = datetime.timedelta(milliseconds=20)
+    with stand_ins(), mock.patch.object(Event, "hung", True), mock.patch.object(
+        _cuda, "group_timeout", lambda *_: soon
+    ):
+        cases.raises(
+            pici.TimedOutError,
+            "took more than 20 ms",
+            pici.torch.all_reduce_hook,
+            None,
+            Bucket(on_gpu(torch.ones(10))),
+        )
+
+
 def unknown_pointer(rank, size):
     cases.begin()
     with stand_ins(None):
@@ -374,6 +398,9 @@ class Cuda(unittest.TestCase):
 
     def test_torch_without_the_pointer(self):
         ranks.run(1, unknown_pointer, environment=self.ON)
+
+    def test_nccl_that_hangs(self):
+        ranks.run(1, hung, environment=self.ON)
 
     def test_fsdp(self):
         ranks.run(2, shards, environment=self.ON)
