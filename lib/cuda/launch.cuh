@@ -10,12 +10,13 @@
 #include "pici/cuda.h"
 #include "pici/device.cuh"
 
-#ifdef PICI_DEVICE_HW /* the emulator's runtime has a launch() of its own */
+#ifdef PICI_DEVICE_HW
 #define PICI_KERNEL(threads, blocks) static void
 #define PICI_SHARED(name) uint8_t *name = emu::shared_memory()
 #else
 #define PICI_KERNEL(threads, blocks) static __global__ void __launch_bounds__(threads, blocks)
 #define PICI_SHARED(name) extern __shared__ __align__(16) uint8_t name[]
+#endif
 
 template <class P>
 static inline cudaError_t launch(void (*kernel)(P), unsigned x, unsigned y, unsigned threads, unsigned shared,
@@ -23,11 +24,10 @@ static inline cudaError_t launch(void (*kernel)(P), unsigned x, unsigned y, unsi
 {
     cudaError_t e = cudaSuccess;
     if (shared > 48 << 10)
-        e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     void *args[] = {(void *)&p};
-    return e ? e : cudaLaunchKernel((const void *)kernel, dim3(x, y), dim3(threads), args, shared, stream);
+    return e ? e : cudaLaunchKernel(kernel, dim3(x, y), dim3(threads), args, shared, stream);
 }
-#endif
 
 enum { BATCH = 32 }; /* jobs of one kernel: they are its arguments, which are limited to 4 KiB */
 

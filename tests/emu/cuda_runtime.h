@@ -14,6 +14,8 @@
  *   - a copy or a fill beyond a buffer, an overlapping copy, and a copy with the wrong direction are failures;
  *   - the use of a destroyed handle is a failure;
  *   - launching a kernel into a stream of another device than the current one, or recording an event there, is refused;
+ *   - so is launching a kernel with more than a GPU has, or with more than 48 KiB of dynamic shared memory that nobody
+ *     asked for;
  *   - waiting for a stream that is blocked for ever is a failure; freeing memory of its device, which waits for all of
  *     its streams, ends the
  *     program.
@@ -32,6 +34,7 @@
     X(cudaSuccess, 0, "no error")                                                                                      \
     X(cudaErrorInvalidValue, 1, "invalid argument")                                                                    \
     X(cudaErrorMemoryAllocation, 2, "out of memory")                                                                   \
+    X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                                              \
     X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                                        \
     X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                           \
     X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                                  \
@@ -190,17 +193,46 @@ uint64_t operations(const char *kind);
 /* Are these bytes within one buffer of device memory? */
 bool is_device(const void *, size_t);
 
-/* Queue what launch() makes of a kernel; it returns false if the kernel failed. */
-cudaError_t enqueue_kernel(cudaStream_t, std::function<bool()>);
+/* What a kernel is launched with. */
+struct shape {
+    const void *kernel;
+    unsigned x, y, threads;
+    size_t shared;
+};
+
+/* Queue what launch() makes of a kernel, which run() calls; it returns false if the kernel failed. Refused: more than a
+ * GPU has, and more dynamic shared memory than SHARED_UNASKED if the kernel was not allowed it. */
+cudaError_t enqueue_kernel(const shape &, cudaStream_t, std::function<bool()> run);
+
+/* Allow a kernel so many bytes of dynamic shared memory on the current device, from now on. */
+cudaError_t allow_shared(const void *kernel, int bytes);
 
 } // namespace emu
 
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z)
+    {
+    }
+};
+
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+
+template <class P> static inline cudaError_t cudaFuncSetAttribute(void (*kernel)(P), cudaFuncAttribute, int bytes)
+{
+    return emu::allow_shared((const void *)kernel, bytes);
+}
+
+/* One argument; a grid without z, and thread blocks of one dimension. */
 template <class P>
-static inline cudaError_t launch(void (*kernel)(P), unsigned x, unsigned y, unsigned threads, unsigned shared,
-                                 const P &p, cudaStream_t stream)
+static inline cudaError_t cudaLaunchKernel(void (*kernel)(P), dim3 grid, dim3 block, void **arguments, size_t shared,
+                                           cudaStream_t stream)
 {
     static_assert(sizeof(P) <= emu::ARGUMENTS_MOST, "a kernel's arguments");
-    return emu::enqueue_kernel(stream, [=] { return emu::launch(x, y, threads, shared, [&] { kernel(p); }); });
+    const P p = *(const P *)arguments[0];
+    const emu::shape s = {(const void *)kernel, grid.x, grid.y, block.x, shared};
+    return emu::enqueue_kernel(s, stream,
+                               [=] { return emu::launch(s.x, s.y, s.threads, s.shared, [&] { kernel(p); }); });
 }
 #endif
 

@@ -42,9 +42,10 @@ constexpr auto NAP = std::chrono::milliseconds(20);
 struct world {
     std::recursive_mutex lock;
     std::condition_variable_any changed;
-    uint64_t changes = 0; /* number of operations queued and run */
-    unsigned naps = 500;  /* time for other threads to change something */
-    unsigned depth = 0;   /* nesting of calls */
+    uint64_t changes = 0;                                    /* number of operations queued and run */
+    std::map<std::pair<int, const void *>, unsigned> shared; /* bytes that a kernel may have on a device */
+    unsigned naps = 500;                                     /* time for other threads to change something */
+    unsigned depth = 0;                                      /* nesting of calls */
     bool deferred = false;
     uint64_t seed = 1, random = 1;
     cudaError_t fault = cudaSuccess,
@@ -387,12 +388,26 @@ void enqueue(cudaStream_t stream, std::function<bool()> run)
         queue(stream, o);
 }
 
-cudaError_t enqueue_kernel(cudaStream_t stream, std::function<bool()> run)
+cudaError_t allow_shared(const void *kernel, int bytes)
+{
+    const call c;
+    if (bytes < 0 || (unsigned)bytes > SHARED_MOST)
+        return refuse(cudaErrorInvalidValue);
+    w.shared[{device, kernel}] = (unsigned)bytes;
+    return cudaSuccess;
+}
+
+cudaError_t enqueue_kernel(const shape &l, cudaStream_t stream, std::function<bool()> run)
 {
     const call c;
     const CUstream_st *s = find(stream);
     if (s && s->device != device)
         return refuse(cudaErrorInvalidResourceHandle);
+    if (!lacking(l.x, l.y, l.threads, 0).empty())
+        return refuse(cudaErrorInvalidConfiguration);
+    const auto allowed = w.shared.find({device, l.kernel});
+    if (l.shared > (allowed == w.shared.end() ? SHARED_UNASKED : allowed->second))
+        return refuse(cudaErrorInvalidValue);
     return queue(stream, {"kernel", [run] {
                               if (!run())
                                   fault(cudaErrorLaunchFailure, "%s", error());

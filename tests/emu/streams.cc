@@ -386,6 +386,43 @@ static void misaligned(addends a)
     hw::load((const uint32_t *)((const uint8_t *)a.x + 1));
 }
 
+static cudaError_t launch(void (*kernel)(addends), unsigned threads, const addends &a, cudaStream_t stream)
+{
+    void *args[] = {(void *)&a};
+    return cudaLaunchKernel(kernel, dim3(1), dim3(threads), args, 0, stream);
+}
+
+/* The launch itself is refused, and what follows is not. */
+static void limits()
+{
+    emu::defer(7);
+    things t;
+    addends a = {t.device, t.host, 100, 1};
+    const auto most = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    void *args[] = {&a};
+    const auto with = [&](unsigned y, unsigned threads, size_t shared) {
+        return cudaLaunchKernel(add, dim3(1, y), dim3(threads), args, shared, t.a);
+    };
+    tally(!with(1, 64, 48 << 10), "48 KiB of shared memory", "refused");
+    tally(with(1, 64, (48 << 10) + 1) == cudaErrorInvalidValue && cudaGetLastError() == cudaErrorInvalidValue,
+          "shared memory that nobody asked for", "not refused");
+    tally(!cudaFuncSetAttribute(add, most, 100 << 10) && !with(1, 64, 100 << 10), "100 KiB, asked for", "refused");
+    tally(with(1, 64, (100 << 10) + 1) == cudaErrorInvalidValue, "more than was asked for", "not refused");
+    tally(cudaFuncSetAttribute(add, most, (163 << 10) + 1) == cudaErrorInvalidValue, "more than there is", "allowed");
+    cudaSetDevice(1);
+    cudaStream_t there;
+    cudaStreamCreateWithFlags(&there, cudaStreamNonBlocking);
+    tally(cudaLaunchKernel(add, dim3(1), dim3(64), args, 100 << 10, there) == cudaErrorInvalidValue,
+          "asked for on another device", "not refused");
+    cudaStreamDestroy(there);
+    cudaSetDevice(0);
+    tally(with(1, 1025, 0) == cudaErrorInvalidConfiguration && with(65536, 64, 0) == cudaErrorInvalidConfiguration &&
+              with(0, 64, 0) == cudaErrorInvalidConfiguration,
+          "too many threads or thread blocks", "not refused");
+    (void)cudaGetLastError();
+    tally(!with(1, 64, 0) && !cudaStreamSynchronize(t.a), "after launches that were refused", "fails");
+}
+
 static void kernels()
 {
     for (uint64_t s = 1; s <= SEEDS / 10; s++) {
@@ -395,19 +432,20 @@ static void kernels()
             t.host[i] = i;
         cudaMemcpyAsync(t.device, t.host, 400, cudaMemcpyHostToDevice, t.a);
         addends a = {t.device, t.host, 100, 1};
-        launch(add, 1, 1, 64, 0, a, t.a);
+        launch(add, 64, a, t.a);
         a.more = 1000; /* too late */
         cudaMemcpyAsync(t.host + 500, t.device, 400, cudaMemcpyDeviceToHost, t.a);
         tally(cudaStreamSynchronize(t.a) == cudaSuccess && t.host[500] == 1 && t.host[599] == 199,
               "a kernel's arguments are those of its launch", std::to_string(t.host[599]).c_str());
         cudaSetDevice(3);
-        tally(launch(add, 1, 1, 64, 0, a, t.a) == cudaErrorInvalidResourceHandle &&
+        tally(launch(add, 64, a, t.a) == cudaErrorInvalidResourceHandle &&
                   cudaEventRecord(t.e, nullptr) == cudaErrorInvalidResourceHandle,
               "a stream of another device", "not refused");
         cudaSetDevice(0);
-        tally(launch(misaligned, 1, 1, 32, 0, a, t.a) == cudaSuccess, "a kernel fails after its launch", "before");
+        tally(launch(misaligned, 32, a, t.a) == cudaSuccess, "a kernel fails after its launch", "before");
         stays("a kernel that fails", cudaStreamSynchronize(t.a), "not aligned");
     }
+    limits();
     tally(cudaSetDevice(-1) == cudaErrorInvalidDevice && cudaSetDevice(1 << 20) == cudaErrorInvalidDevice &&
               cudaGetLastError() == cudaErrorInvalidDevice,
           "no device", "");

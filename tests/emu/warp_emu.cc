@@ -558,17 +558,16 @@ bank_tally banks()
     return w.banks.total();
 }
 
-/* Does a GPU have what a launch needs? */
-static bool fits(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_bytes)
+std::string lacking(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_bytes)
 {
     if (!grid_x || grid_x > INT32_MAX || !grid_y || grid_y > GRID_Y_MOST)
-        say("launch: a grid of %u by %u thread blocks", grid_x, grid_y);
-    else if (!threads || threads > THREADS_MOST)
-        say("launch: %u threads in a thread block", threads);
-    else if (shared_bytes > SHARED_MOST)
-        say("launch: %zu bytes of shared memory in a thread block, which can have %u", shared_bytes,
-            (unsigned)SHARED_MOST);
-    return !w.failed;
+        return "a grid of " + std::to_string(grid_x) + " by " + std::to_string(grid_y) + " thread blocks";
+    if (!threads || threads > THREADS_MOST)
+        return std::to_string(threads) + " threads in a thread block";
+    if (shared_bytes > SHARED_MOST)
+        return std::to_string(shared_bytes) + " bytes of shared memory in a thread block, which can have " +
+               std::to_string(SHARED_MOST);
+    return "";
 }
 
 bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_bytes,
@@ -576,8 +575,11 @@ bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_by
 {
     w.failed = false;
     w.error.clear();
-    if (!fits(grid_x, grid_y, threads, shared_bytes))
+    const std::string lack = lacking(grid_x, grid_y, threads, shared_bytes);
+    if (!lack.empty()) {
+        say("launch: %s", lack.c_str());
         return false;
+    }
     std::vector<unsigned> order(grid_x * grid_y);
     for (size_t i = 0; i < order.size(); i++)
         order[i] = (unsigned)i;

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include <functional>
+#include <string>
 
 #include "access.h"
 
@@ -66,8 +67,18 @@ void resident(unsigned blocks);
 /* Look for races in device memory, as until told otherwise; or do not. */
 void watch_races(bool);
 
-/* The hardware's limits: bytes of shared memory of a thread block, threads of one, thread blocks of a grid in y. */
-enum : unsigned { SHARED_MOST = 163 << 10, THREADS_MOST = 1024, GRID_Y_MOST = 65535, ARGUMENTS_MOST = 4096 };
+/* The hardware's limits: bytes of shared memory of a thread block, and of those that a kernel need not ask for; threads
+ * of one; thread blocks of a grid in y. */
+enum : unsigned {
+    SHARED_MOST = 163 << 10,
+    SHARED_UNASKED = 48 << 10,
+    THREADS_MOST = 1024,
+    GRID_Y_MOST = 65535,
+    ARGUMENTS_MOST = 4096
+};
+
+/* Why a GPU does not have what a launch needs; "": it has. */
+std::string lacking(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_bytes);
 
 /* Count accesses to shared memory from now on, from 0. */
 void count_banks(bool);
