@@ -37,12 +37,37 @@ valid() {
 
 mkdir -p "$tmp/kit" "$tmp/bin"
 cp tests/gpu_stages "$tmp/kit/run"
-for name in cuda_codec cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values nccl_link bench_coll_cuda; do
+for name in cuda_codec cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values nccl_link; do
     program $name 'echo "7 passed, 0 failed"'
 done
 program example 'echo "a \"block\""'
-program bench_cuda 'echo "{\"operation\": \"compress\", \"us\": 1.5}"'
-program nccl_fork 'echo "{\"operation\": \"all-reduce\", \"args\": \"$*\"}"; echo "9 passed, 0 failed"'
+program bench_coll_cuda 'printf "[\n  {\"what\":\"ring\",\"speedup\":2},\n  {\"what\":\"tree\"}\n]\n"'
+speed() { # DTYPE BYTES SPARSITY OPERATION BY US OF-FLOOR
+    printf '{"dtype": "%s", "bytes": %s, "sparsity": %s, "operation": "%s", ' "$1" "$2" "$3" "$4"
+    printf '"by": "%s", "us": %s, "of_floor": %s}\n' "$5" "$6" "$7"
+}
+over_nccl() { # SPARSITY NCCL-US TIMES-NCCL WIRE-RATIO
+    printf '{"operation": "all-reduce", "ranks": 2, "dtype": "f32", "bytes": 67108864, "sparsity": %s, ' "$1"
+    printf '"us": 10.0, "nccl_us": %s, "times_nccl": %s, "wire_ratio": %s}\n' "$2" "$3" "$4"
+}
+{
+    speed f32 1073741824 0.5 compress pici 1.5 0.8512
+    speed f32 1073741824 0.5 compress "CUB DeviceSelect values" 3.0 0.4
+    speed f32 1073741824 0.5 compress "CUB DeviceSelect pairs" 4.5 0.3
+    speed f32 1073741824 0.5 compress "cuSPARSE DenseToSparse CSR" 6.0 0.2
+    speed f32 1073741824 0.99 scatter-add pici 2.0 0.5900
+    speed bf16 1048576 0.9 compress pici 4.0 0.1
+    speed bf16 1048576 0.9 compress "CUB DeviceSelect values" 3.0 0.4
+    speed bf16 1048576 0.5 scatter-add pici 4.0 0.1
+} >"$tmp/speeds"
+{
+    over_nccl 0.99 250.0 25.000 30.000
+    over_nccl 0.9 50.0 5.000 8.000
+    over_nccl 0 9.4 0.940 1.000
+} >"$tmp/fork"
+program bench_cuda "case \$* in *' 64') cat $tmp/speeds ;; esac"
+program nccl_fork "case \$* in *'ranks 2'*) cat $tmp/fork ;; esac
+echo '{\"args\": \"'\"\$*\"'\"}'; echo '9 passed, 0 failed'"
 for tool in compute-sanitizer ncu; do
     printf '#!/bin/sh\necho "$@"; exec sleep 0\n' >"$tmp/bin/$tool"
     chmod +x "$tmp/bin/$tool"
@@ -60,6 +85,23 @@ check "each tool for each program" [ "$(grep -c '^| sanitize | .* | ok |' "$tmp/
 check "no report of errors of the API" grep -q 'report-api-errors no' "$tmp/out/logs/sanitize-memcheck-cuda_codec.log"
 check "JSON" valid
 check "speeds" grep -q '"us": 1.5' "$tmp/out/result.json"
+check "speeds of collectives" grep -q '^    {"what":"tree"},\{0,1\}$' "$tmp/out/result.json"
+beside='>= 1 x CUB, >= 1 x cuSPARSE'
+check "a target that is met" grep -qxF \
+    "| compress | f32 | 1024 | 50 | 1.5 | 0.8512 | 2.00 | 4.00 |  |  | >= 0.85 of the floor, $beside | met |" "$tmp/log"
+check "a target that is missed" grep -qxF \
+    '| scatter-add | f32 | 1024 | 99 | 2.0 | 0.5900 |  |  |  |  | >= 0.6 of the floor | missed |' "$tmp/log"
+check "slower than CUB" grep -qxF \
+    '| compress | bf16 | 1 | 90 | 4.0 | 0.1 | 0.75 |  |  |  | >= 1 x CUB | missed |' "$tmp/log"
+check "no target" grep -qxF '| scatter-add | bf16 | 1 | 50 | 4.0 | 0.1 |  |  |  |  |  |  |' "$tmp/log"
+beside='>= 0.95 x NCCL, >= 21.00 x NCCL'
+check "of the wire ratio" grep -qxF \
+    "| all-reduce, 2 ranks | f32 | 64 | 99 | 10.0 |  |  |  | 25.000 | 30.000 | $beside | met |" "$tmp/log"
+check "less than that" grep -q '^| all-reduce, 2 ranks | f32 | 64 | 90 .*>= 5.60 x NCCL | missed |$' "$tmp/log"
+check "slower than NCCL" grep -q '^| all-reduce, 2 ranks | f32 | 64 | 0 .*>= 0.95 x NCCL | missed |$' "$tmp/log"
+check "how many targets" grep -qx 'targets: 2 met, 4 missed' "$tmp/log"
+check "targets in the JSON" grep -q '"zeros_percent": 99, "target": ">= 0.6 of the floor", "verdict": "missed"}' \
+    "$tmp/out/result.json"
 check "NCCL among four" grep -q 'ranks 4' "$tmp/out/result.json"
 check "counters" grep -q '"encode_kernel", "metric": "dram__bytes_read.sum", "unit": "byte", "value": "1234"' \
     "$tmp/out/result.json"

@@ -3,7 +3,8 @@
  * Collectives over NCCL among processes of this host, which share its GPUs, or its one GPU. NCCL refuses two ranks of
  * one host on one GPU, so each process says that it is a host of its own (NCCL_HOSTID), and NCCL goes through sockets.
  * First every result is compared with what the ranks' elements make; then calls are timed beside NCCL's own on the same
- * dense elements. Exit status 77: no GPU.
+ * dense elements, and the wire ratio is told: bytes of the messages if all were dense, over those that were sent. Exit
+ * status 77: no GPU.
  *   nccl_fork [--ranks N] [--quick] [--json]       2 ranks; --json: a line of JSON for each call that is timed */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -30,6 +31,8 @@ struct shared {
     ncclUniqueId id;
     unsigned passed[RANKS_MOST];
     double seconds[RANKS_MOST];
+    uint64_t wire[RANKS_MOST],
+        dense[RANKS_MOST]; /* bytes that each rank sent in the last call, and if all were dense */
 };
 
 struct rank {
@@ -41,6 +44,8 @@ struct rank {
     void *send, *recv, *host;
 };
 
+static const char *const names[] = {
+    [PICI_ALL_GATHER] = "all-gather", [PICI_REDUCE_SCATTER] = "reduce-scatter", [PICI_ALL_REDUCE] = "all-reduce"};
 static int json;
 
 /* Say what is wrong, and end this process; the parent sees it and ends the others. */
@@ -114,7 +119,7 @@ static int all_reduced(const struct rank *r, uint64_t i, unsigned zeros, enum pi
 /* One call of each collective, and its result. */
 static void check(const struct rank *r, uint64_t count, enum pici_dtype dtype, enum pici_op op, unsigned zeros)
 {
-    static const char *const names[] = {"all-reduce", "all-gather", "reduce-scatter"};
+    static const enum pici_collective kinds[] = {PICI_ALL_REDUCE, PICI_ALL_GATHER, PICI_REDUCE_SCATTER};
     const uint64_t each = count / (uint64_t)r->ranks, all = each * (uint64_t)r->ranks;
     const size_t width = pici_dtype_width(dtype);
     uint32_t want = 0;
@@ -125,7 +130,7 @@ static void check(const struct rank *r, uint64_t count, enum pici_dtype dtype, e
                                    : kind == 1 ? pici_all_gather(r->send, r->recv, each, dtype, r->comm, NULL)
                                                : pici_reduce_scatter(r->send, r->recv, each, dtype, op, r->comm, NULL);
         if (s)
-            die(r, "%s of %llu: %s: %s", names[kind], (unsigned long long)count, pici_strerror(s),
+            die(r, "%s of %llu: %s: %s", names[kinds[kind]], (unsigned long long)count, pici_strerror(s),
                 pici_comm_error(r->comm));
         cuda(r, cudaMemcpyAsync(r->host, r->recv, got * width, cudaMemcpyDeviceToHost, r->stream), "cudaMemcpyAsync");
         cuda(r, cudaStreamSynchronize(r->stream), "cudaStreamSynchronize");
@@ -135,8 +140,8 @@ static void check(const struct rank *r, uint64_t count, enum pici_dtype dtype, e
                 : kind == 1 ? element((int)(i / each), i % each, zeros)
                             : all_reduced(r, (uint64_t)r->rank * each + i, zeros, op));
             if (memcmp((const uint8_t *)r->host + i * width, &want, width) != 0)
-                die(r, "%s of %llu %s: element %llu", names[kind], (unsigned long long)count, pici_dtype_name(dtype),
-                    (unsigned long long)i);
+                die(r, "%s of %llu %s: element %llu", names[kinds[kind]], (unsigned long long)count,
+                    pici_dtype_name(dtype), (unsigned long long)i);
         }
         r->shared->passed[r->rank]++;
     }
@@ -155,22 +160,51 @@ static int by_time(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* What is timed. count: as in pici_all_reduce and its like, of f32 or bf16. */
+struct call {
+    enum pici_collective kind;
+    enum pici_dtype dtype;
+    uint64_t count;
+};
+
+static enum pici_status ours_of(const struct rank *r, const struct call *c, const struct pici_coll_opts *o)
+{
+    return c->kind == PICI_ALL_REDUCE ? pici_all_reduce(r->send, r->recv, c->count, c->dtype, PICI_SUM, r->comm, o)
+           : c->kind == PICI_ALL_GATHER
+               ? pici_all_gather(r->send, r->recv, c->count, c->dtype, r->comm, o)
+               : pici_reduce_scatter(r->send, r->recv, c->count, c->dtype, PICI_SUM, r->comm, o);
+}
+
+static ncclResult_t theirs_of(const struct rank *r, const struct call *c)
+{
+    const ncclDataType_t type = c->dtype == PICI_BF16 ? ncclBfloat16 : ncclFloat32;
+    return c->kind == PICI_ALL_REDUCE ? ncclAllReduce(r->send, r->recv, c->count, type, ncclSum, r->nccl, r->stream)
+           : c->kind == PICI_ALL_GATHER
+               ? ncclAllGather(r->send, r->recv, c->count, type, r->nccl, r->stream)
+               : ncclReduceScatter(r->send, r->recv, c->count, type, ncclSum, r->nccl, r->stream);
+}
+
 /* The median over calls of the slowest rank's seconds. */
-static double time_of(const struct rank *r, uint64_t count, int ours)
+static double time_of(const struct rank *r, const struct call *c, int ours)
 {
     double seconds[TIMES];
+    struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    opts.stats = &stats;
     for (int t = -2; t < TIMES; t++) { /* two to warm up */
         meet(r);
         const double begin = now();
         if (ours) {
-            const enum pici_status s = pici_all_reduce(r->send, r->recv, count, PICI_F32, PICI_SUM, r->comm, NULL);
+            const enum pici_status s = ours_of(r, c, &opts);
             if (s)
-                die(r, "all-reduce: %s: %s", pici_strerror(s), pici_comm_error(r->comm));
+                die(r, "%s: %s: %s", names[c->kind], pici_strerror(s), pici_comm_error(r->comm));
         } else {
-            nccl(r, ncclAllReduce(r->send, r->recv, count, ncclFloat32, ncclSum, r->nccl, r->stream), "ncclAllReduce");
+            nccl(r, theirs_of(r, c), names[c->kind]);
         }
         cuda(r, cudaStreamSynchronize(r->stream), "cudaStreamSynchronize");
         r->shared->seconds[r->rank] = now() - begin;
+        r->shared->wire[r->rank] = stats.wire_bytes;
+        r->shared->dense[r->rank] = stats.dense_bytes;
         meet(r);
         double slowest = 0;
         for (int k = 0; k < r->ranks; k++)
@@ -183,19 +217,33 @@ static double time_of(const struct rank *r, uint64_t count, int ours)
     return seconds[TIMES / 2];
 }
 
-static void compare(const struct rank *r, uint64_t count, unsigned zeros)
+/* elements: in the longer of the two buffers. */
+static void compare(const struct rank *r, enum pici_collective kind, enum pici_dtype dtype, uint64_t elements,
+                    unsigned zeros)
 {
-    fill(r, count, PICI_F32, zeros);
-    const double theirs = time_of(r, count, 0), ours = time_of(r, count, 1);
+    const uint64_t each = elements / (uint64_t)r->ranks, bytes = elements * pici_dtype_width(dtype);
+    const struct call c = {kind, dtype, kind == PICI_ALL_REDUCE ? elements : each};
+    fill(r, kind == PICI_ALL_GATHER ? each : elements, dtype, zeros);
+    const double theirs = time_of(r, &c, 0), ours = time_of(r, &c, 1);
+    uint64_t wire = 0, dense = 0;
+    for (int k = 0; k < r->ranks; k++) {
+        wire += r->shared->wire[k];
+        dense += r->shared->dense[k];
+    }
+    meet(r);
     if (r->rank)
         return;
+    const double ratio = wire ? (double)dense / (double)wire : 1;
     if (json)
-        printf("{\"operation\": \"all-reduce\", \"ranks\": %d, \"dtype\": \"f32\", \"bytes\": %llu, \"sparsity\": %g, "
-               "\"us\": %.1f, \"nccl_us\": %.1f, \"times_nccl\": %.3f}\n",
-               r->ranks, (unsigned long long)count * 4, zeros / 1000.0, 1e6 * ours, 1e6 * theirs, theirs / ours);
+        printf("{\"operation\": \"%s\", \"ranks\": %d, \"dtype\": \"%s\", \"bytes\": %llu, \"sparsity\": %g, "
+               "\"us\": %.1f, \"nccl_us\": %.1f, \"times_nccl\": %.3f, \"sent_bytes\": %llu, \"wire_ratio\": %.3f}\n",
+               names[kind], r->ranks, pici_dtype_name(dtype), (unsigned long long)bytes, zeros / 1000.0, 1e6 * ours,
+               1e6 * theirs, theirs / ours, (unsigned long long)wire, ratio);
     else
-        printf("all-reduce, %d ranks, %6.1f MiB of f32, %5.1f%% zeros: %10.1f us, NCCL %10.1f us: %.2f times as fast\n",
-               r->ranks, (double)count * 4 / (1 << 20), zeros / 10.0, 1e6 * ours, 1e6 * theirs, theirs / ours);
+        printf("%s, %d ranks, %6.1f MiB of %s, %5.1f%% zeros: %10.1f us, NCCL %10.1f us: %.2f times as fast, "
+               "wire ratio %.2f\n",
+               names[kind], r->ranks, (double)bytes / (1 << 20), pici_dtype_name(dtype), zeros / 10.0, 1e6 * ours,
+               1e6 * theirs, theirs / ours, ratio);
     fflush(stdout);
 }
 
@@ -208,6 +256,7 @@ static int run(struct rank *r, int quick)
     char host[64];
     snprintf(host, sizeof host, "pici-%ld-%d", (long)getppid(), r->rank);
     setenv("NCCL_HOSTID", host, 1);
+    setenv("NCCL_NET", "Socket", 0); /* not InfiniBand where there is one */
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
     alarm(SECONDS);
     if (cudaGetDeviceCount(&devices) || !devices)
@@ -232,7 +281,12 @@ static int run(struct rank *r, int quick)
         }
     for (uint64_t count = (uint64_t)1 << 18; count <= most; count *= 8)
         for (unsigned z = 0; z < sizeof zeros / sizeof *zeros; z++)
-            compare(r, count, zeros[z]);
+            compare(r, PICI_ALL_REDUCE, PICI_F32, count, zeros[z]);
+    for (unsigned z = 0; z < sizeof zeros / sizeof *zeros && !quick; z++) {
+        compare(r, PICI_ALL_REDUCE, PICI_BF16, (uint64_t)1 << 25, zeros[z]);
+        compare(r, PICI_REDUCE_SCATTER, PICI_F32, (uint64_t)1 << 24, zeros[z]);
+        compare(r, PICI_ALL_GATHER, PICI_F32, (uint64_t)1 << 24, zeros[z]);
+    }
     meet(r);
     pici_comm_free(r->comm);
     cuda(r, cudaFree(r->send), "cudaFree");
