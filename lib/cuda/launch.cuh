@@ -24,7 +24,7 @@ static inline cudaError_t launch(void (*kernel)(P), unsigned x, unsigned y, unsi
 {
     cudaError_t e = cudaSuccess;
     if (shared > 48 << 10)
-        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     void *args[] = {(void *)&p};
     return e ? e : cudaLaunchKernel(kernel, dim3(x, y), dim3(threads), args, shared, stream);
 }

@@ -218,9 +218,9 @@ struct dim3 {
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
-template <class P> static inline cudaError_t cudaFuncSetAttribute(void (*kernel)(P), cudaFuncAttribute, int bytes)
+static inline cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int bytes)
 {
-    return emu::allow_shared((const void *)kernel, bytes);
+    return emu::allow_shared(kernel, bytes);
 }
 
 /* One argument; a grid without z, and thread blocks of one dimension. */

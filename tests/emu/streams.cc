@@ -406,9 +406,11 @@ static void limits()
     tally(!with(1, 64, 48 << 10), "48 KiB of shared memory", "refused");
     tally(with(1, 64, (48 << 10) + 1) == cudaErrorInvalidValue && cudaGetLastError() == cudaErrorInvalidValue,
           "shared memory that nobody asked for", "not refused");
-    tally(!cudaFuncSetAttribute(add, most, 100 << 10) && !with(1, 64, 100 << 10), "100 KiB, asked for", "refused");
+    tally(!cudaFuncSetAttribute((const void *)add, most, 100 << 10) && !with(1, 64, 100 << 10), "100 KiB, asked for",
+          "refused");
     tally(with(1, 64, (100 << 10) + 1) == cudaErrorInvalidValue, "more than was asked for", "not refused");
-    tally(cudaFuncSetAttribute(add, most, (163 << 10) + 1) == cudaErrorInvalidValue, "more than there is", "allowed");
+    tally(cudaFuncSetAttribute((const void *)add, most, (163 << 10) + 1) == cudaErrorInvalidValue, "more than there is",
+          "allowed");
     cudaSetDevice(1);
     cudaStream_t there;
     cudaStreamCreateWithFlags(&there, cudaStreamNonBlocking);
