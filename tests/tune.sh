@@ -26,6 +26,7 @@ passed=0 failed=0
     exit 1
 }
 tune=$build/openmpi/pici-tune
+core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/') # the first that this may run on
 
 is() { # WHAT COMMAND...: it succeeds
     what=$1
@@ -75,6 +76,18 @@ is "the vendor's points" grep -q '^point .* vendor[^ ]* dense ' "$tmp/2.tune"
 try 0 ranks 4 "$tune" $short --nodes 0,1,0,1 -o "$tmp/4.tune"
 is "nodes as told" grep -q '^shape .*ranks 4 nodes 2 map 2,2 ' "$tmp/4.tune"
 is "a link between nodes" grep -q '^link inter .*node_beta ' "$tmp/4.tune"
+
+# Four ranks on one core, as one node and as four that share it: the lines of the codec have all of the sharing that the
+# model does not add by itself, so the second ones have four times as much.
+for nodes in 0,0,0,0 0,1,2,3; do
+    # shellcheck disable=SC2086 # words
+    try 0 ranks 4 taskset -c "$core" "$tune" $short --nodes $nodes -o "$tmp/core.tune"
+    is "cores of a node" grep -q '^shape .* cores 1$' "$tmp/core.tune"
+    awk '$1 == "codec" { sum += $5 } END { print sum }' "$tmp/core.tune" >>"$tmp/codec"
+done
+is "nodes that share a core: $(paste -s "$tmp/codec") ns" \
+    awk '{ ns[NR] = $1 } END { exit !(ns[2] > 2 * ns[1]) }' "$tmp/codec"
+is "that is said" grep -q '^codec: .* Nodes share cores' "$tmp/out"
 
 # ---- a program takes the file
 try 0 ranks 2 -x PICI_TUNE="$tmp/2.tune" -x PICI_TUNE_VERBOSE=1 "$build/openmpi/train" -s 4 -b 16 -u 64

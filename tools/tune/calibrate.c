@@ -2,13 +2,14 @@
  *
  * Everything is measured through the library, since its naps and its own work count too.
  *
- * Codec: each rank works on slices of the default size, more of them than a cache holds, while the other ranks of its
- * node do the same. The processor's time counts, not the clock's: the model itself multiplies by the ranks that share a
- * core.
+ * Codec: each rank works on slices of the default size, more of them than a cache holds, while all other ranks of the
+ * job do the same. The clock's time counts, from a common start to the end of the slowest rank. So whatever they share
+ * is in it: cores of a node, and those of a machine that several "nodes" are on, as containers are. The model
+ * multiplies by the ranks that share a core of a node, so that factor is taken off.
  *
- * Links: two ranks make a communicator and all-gather dense data, so that each sends the other `bytes`. From its time
- * that of an empty call is taken off, and the time to encode and decode the first slice. What is left is alpha + beta
- * * bytes; the rest of encoding and decoding overlaps. */
+ * Links: two ranks make a communicator and all-gather dense data, so that each sends the other `bytes`. All nodes do so
+ * at once, in pairs. From the time that of an empty call is taken off, and the time to encode and decode the first
+ * slice. What is left is alpha + beta * bytes; the rest of encoding and decoding overlaps. */
 #define _POSIX_C_SOURCE 200809L
 #include "calibrate.h"
 
@@ -30,6 +31,7 @@ enum {
     SHORT = 4,             /* sizes of up to 64 KiB */
     LEAST_SLICE = 64 << 10 /* dense bytes below which the library does not cut a segment further */
 };
+static const double SHARED = 1.5; /* times what a node's own ranks explain: other programs, or other nodes */
 
 /* ---- codec */
 
@@ -42,6 +44,8 @@ struct codec_bench {
     void *temp;
     enum pici_format format;
     int rounds;
+    double scale;      /* ranks that share a core of a node, as the model has it */
+    double clock, cpu; /* seconds of all that was measured: by the clock, and the processor's on this thread */
 };
 
 /* The processor's seconds on this thread. */
@@ -75,18 +79,21 @@ static void work_on(struct codec_bench *b, enum model_work work, int slice)
         world_die(b->world, "the codec: %s", pici_strerror(s));
 }
 
-/* Nanoseconds a tile, the median of some rounds over all slices; the slowest rank's. */
+/* Nanoseconds a tile, the median of some rounds over all slices, each as long as on the slowest rank. */
 static double tile_ns(struct codec_bench *b, enum model_work work)
 {
     double ns[REPEATS];
     for (int round = 0; round < b->rounds; round++) {
         MPI_Barrier(b->world->mpi);
-        const double begin = cpu_seconds();
+        const double begin = MPI_Wtime(), cpu = cpu_seconds();
         for (int i = 0; i < SLICES; i++)
             work_on(b, work, i);
-        ns[round] = (cpu_seconds() - begin) * 1e9 * TILE_ELEMENTS / ((double)SLICES * SLICE);
+        b->cpu += cpu_seconds() - cpu;
+        const double seconds = world_max(b->world, MPI_Wtime() - begin);
+        b->clock += seconds;
+        ns[round] = seconds / b->scale * 1e9 * TILE_ELEMENTS / ((double)SLICES * SLICE);
     }
-    return world_max(b->world, stats_quantile(ns, b->rounds, 0.5));
+    return stats_quantile(ns, b->rounds, 0.5);
 }
 
 /* Fill in what data of this density takes: at point -1 without nonzeros, else in addition to that. */
@@ -111,9 +118,32 @@ static void codec_point(struct codec_bench *b, struct model_machine *m, int poin
     }
 }
 
+/* Position of this rank in its node, and its node's ranks. */
+static int local_of(const struct world *w, int rank)
+{
+    int local = 0;
+    for (int r = 0; r < rank; r++)
+        local += w->node_of[r] == w->node_of[rank];
+    return local;
+}
+
+static int size_of(const struct world *w, int node)
+{
+    return w->nodes.begin[node + 1] - w->nodes.begin[node];
+}
+
+/* Ranks of the largest node for each of its cores. */
+static double ranks_a_core(const struct world *w)
+{
+    int most = 0;
+    for (int i = 0; i < w->nodes.nodes; i++)
+        most = size_of(w, i) > most ? size_of(w, i) : most;
+    return w->cores > 0 && most > w->cores ? (double)most / w->cores : 1;
+}
+
 static void calibrate_codec(const struct world *w, struct model_machine *m, int rounds)
 {
-    struct codec_bench b = {.world = w, .rounds = rounds};
+    struct codec_bench b = {.world = w, .rounds = rounds, .scale = ranks_a_core(w)};
     uint64_t state = UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)w->rank;
     for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
         const size_t bound = pici_bound((enum pici_format)f, PICI_F32, SLICE);
@@ -129,6 +159,13 @@ static void calibrate_codec(const struct world *w, struct model_machine *m, int 
     memset(b.dst, 0, (size_t)SLICES * SLICE * sizeof *b.dst);
     for (int point = -1; point < MODEL_POINTS; point++)
         codec_point(&b, m, point, &state);
+    const double shared = b.clock / world_max(w, b.cpu);
+    world_say(w, "codec: by all ranks at once, %.1f times the processor's time; ranks that share a core explain %.1f%s",
+              shared, b.scale,
+              shared > SHARED * b.scale
+                  ? ". Nodes share cores, or other programs run: the file holds for as many ranks "
+                    "as now"
+                  : "");
     free(b.src);
     free(b.dst);
     free(b.blocks);
@@ -211,20 +248,6 @@ static struct model_link measure_link(const struct world *w, const struct model_
     return (struct model_link){l.a, l.b};
 }
 
-/* Position of this rank in its node, and its node's ranks. */
-static int local_of(const struct world *w, int rank)
-{
-    int local = 0;
-    for (int r = 0; r < rank; r++)
-        local += w->node_of[r] == w->node_of[rank];
-    return local;
-}
-
-static int size_of(const struct world *w, int node)
-{
-    return w->nodes.begin[node + 1] - w->nodes.begin[node];
-}
-
 static void calibrate_links(struct world *w, struct model_machine *m, double end, double noise)
 {
     const int node = w->node_of[w->rank], local = local_of(w, w->rank);
@@ -239,14 +262,16 @@ static void calibrate_links(struct world *w, struct model_machine *m, double end
         m->node_beta = 0;
         return;
     }
-    m->link[POLICY_INTER] = measure_link(w, m, node < 2 && local == 0 ? 0 : -1, "link between nodes", end, noise);
+    const int pair = node / 2, odd = node == w->nodes.nodes - 1 && node % 2 == 0; /* without a partner */
+    m->link[POLICY_INTER] = measure_link(w, m, !odd && local == 0 ? pair : -1, "link between nodes", end, noise);
     m->node_beta = m->link[POLICY_INTER].beta;
     const int pairs = size_of(w, 0) < size_of(w, 1) ? size_of(w, 0) : size_of(w, 1);
     if (pairs > 1)
-        m->node_beta = measure_link(w, m, node < 2 && local < pairs ? local : -1,
-                                    "the same, by all ranks of two nodes at once", end, noise)
-                           .beta /
-                       pairs;
+        m->node_beta =
+            measure_link(w, m, !odd && local < pairs && local < size_of(w, node ^ 1) ? pair * pairs + local : -1,
+                         "the same, by all ranks of the nodes at once", end, noise)
+                .beta /
+            pairs;
     if (large == w->nodes.nodes)
         m->link[POLICY_INTRA] = m->link[POLICY_INTER]; /* there is none */
 }
