@@ -3,7 +3,7 @@
  * Collectives over MPI: each rank makes everyone's input from the same seed, and holds what it gets against the
  * model. Also calls in flight, other orders of ranks, calls that cannot be right, a rank that stays silent. By
  * tests/mpi.sh, under mpirun.
- *     mpi_coll [--quick|--full]       --quick: ten calls */
+ *     mpi_coll [--quick|--full]       --quick: each algorithm once for each collective, and no more */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +56,30 @@ static void calls(int times, int full)
             c.opts.algorithm = coll_algorithm((uint64_t)i, c.collective);
         check(comm, &c);
     }
+    pici_comm_free(comm);
+}
+
+/* Each algorithm and AUTO for each collective; AUTO with as much data as it takes two levels for, on nodes of two. */
+static void each_algorithm(void)
+{
+    struct rng rng = {(uint64_t)ranks};
+    struct pici_comm *comm = open_comm(MPI_COMM_WORLD);
+    for (int k = 0; k < COLL_COLLECTIVES; k++)
+        for (int a = PICI_ALGO_AUTO; a <= coll_algorithms(); a++) {
+            struct coll_case c = {.count = count_random(&rng, 0)};
+            coll_case_random(&c, &rng, ranks);
+            c.collective = coll_collectives[k];
+            c.opts.algorithm = (enum pici_algorithm)a;
+            if (!coll_has(c.opts.algorithm, c.collective))
+                continue;
+            c.opts.zeros = coll_is_gather(c.collective) ? c.opts.zeros : PICI_ZEROS_EXACT;
+            if (a == PICI_ALGO_AUTO) {
+                c.count = (32 << 10) * (c.collective == PICI_ALL_REDUCE ? (uint64_t)ranks : 1);
+                for (int i = 0; i < ranks; i++)
+                    c.node_of[i] = i / 2;
+            }
+            check(comm, &c);
+        }
     pici_comm_free(comm);
 }
 
@@ -168,8 +192,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "mpi_coll: at most %d ranks\n", COLL_RANKS);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    calls(quick ? 10 : full ? 600 : 120, full);
+    each_algorithm();
     if (!quick) {
+        calls(full ? 600 : 120, full);
         backwards();
         for (uint64_t seed = 1; seed <= (full ? 12 : 4); seed++)
             in_flight(seed);
