@@ -325,6 +325,14 @@ Test(coll_model, early_data)
     map_even(&m, 7, 1);
     c = call_of(PICI_ALL_REDUCE, &m, EARLY_DATA);
     cr_expect(close_to(pici_model_seconds(&k, &c, &doubling), 10e-3, 1e-9));
+    map_even(&m, 8, 1);
+    c = call_of(PICI_ALL_REDUCE, &m, 12 << 10);
+    c.dtype = PICI_F16; /* whose longest block is too long */
+    cr_expect(close_to(pici_model_seconds(&k, &c, &doubling), 9e-3, 1e-9));
+    c.bytes = 8 << 10;
+    cr_expect(close_to(pici_model_seconds(&k, &c, &doubling), 6e-3, 1e-9));
+    c.late = 1;
+    cr_expect(close_to(pici_model_seconds(&k, &c, &doubling), 9e-3, 1e-9));
 }
 
 Test(coll_model, cannot)

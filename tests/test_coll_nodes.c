@@ -368,6 +368,36 @@ Test(coll_nodes, uneven_nodes_send_equally_much)
     }
 }
 
+/* Slices of an all-reduce on uneven nodes: each segment has its part in all of them, so that no link is idle while
+ * those of longer segments go on. They follow one another, and are not longer than a message has room for. */
+Test(coll_nodes, slices_of_uneven_nodes)
+{
+    static const int node_of[] = {0, 0, 0, 0, 1, 1, 2, 2, 2, 3};
+    enum { P = 10, COUNT = 4 << 20 };
+    const struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    struct pici_comm *comm[P];
+    cr_assert_eq(pici_comm_threads(comm, P), PICI_OK);
+    cr_assert_eq(pici_comm_set_nodes(comm[0], node_of), PICI_OK);
+    struct coll_call c = {.kind = PICI_ALL_REDUCE, .dtype = PICI_F32, .count = COUNT};
+    cr_assert_eq(pici_coll_resolve(&c, comm[0], &opts), PICI_OK);
+    cr_assert_eq(pici_layout_choose(&c.at, comm[0], &c), PICI_OK);
+    cr_assert(c.at.schedule->by_node && c.at.slices > 4);
+    for (int i = 0; i < P; i++) {
+        uint64_t next, len, first, n;
+        pici_coll_segment(comm[0], &c, i, &next, &len);
+        const uint64_t end = next + len;
+        for (uint64_t s = 0; s < c.at.slices; s++, next += n) {
+            pici_coll_slice(comm[0], &c, i, s, &first, &n);
+            cr_expect(first == next && n <= c.at.slice && n < len / c.at.slices + 64, "segment %d, slice %ju", i,
+                      (uintmax_t)s);
+            cr_expect(first + n == end || (n && n % 64 == 0), "segment %d, slice %ju", i, (uintmax_t)s);
+        }
+        cr_expect_eq(next, end);
+    }
+    for (int r = 0; r < P; r++)
+        pici_comm_free(comm[r]);
+}
+
 /* ---- contributions */
 
 /* The density that is predicted of a rank's dense messages, from the first one's, is that of their contributions: also

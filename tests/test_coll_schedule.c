@@ -445,7 +445,7 @@ Test(coll_schedule, an_upper_bound_is_not_the_number)
 
 Test(coll_schedule, usual)
 {
-    enum { SMALL = 64 << 10, KIB = 1 << 10 };
+    enum { SMALL = 13107, KIB = 1 << 10 }; /* 3 times so much is 16 KiB more than 14/8 times */
     static const int whole[] = {0, 8}, uneven[] = {0, 1, 2, 4, 6, 8}, single[] = {0, 1, 2, 3};
     static const struct schedule_nodes one = {1, whole}, five = {5, uneven}, each = {3, single};
     static const struct {
@@ -459,6 +459,12 @@ Test(coll_schedule, usual)
         {PICI_ALL_REDUCE, 8, 1, 1, SMALL, &five, PICI_ALGO_DOUBLING},
         {PICI_ALL_REDUCE, 8, 0, 1, SMALL + 1, &one, PICI_ALGO_RECURSIVE},
         {PICI_ALL_REDUCE, 8, 0, 0, SMALL, &one, PICI_ALGO_RECURSIVE},
+        {PICI_ALL_REDUCE, 2, 0, 1, 64 * KIB, NULL, PICI_ALGO_DOUBLING},
+        {PICI_ALL_REDUCE, 2, 0, 1, 64 * KIB + 1, NULL, PICI_ALGO_RING},
+        {PICI_ALL_REDUCE, 4, 0, 1, 32 * KIB, NULL, PICI_ALGO_DOUBLING},
+        {PICI_ALL_REDUCE, 4, 0, 1, 32 * KIB + 1, NULL, PICI_ALGO_RECURSIVE},
+        {PICI_ALL_REDUCE, 64, 0, 1, 4064, NULL, PICI_ALGO_DOUBLING},
+        {PICI_ALL_REDUCE, 64, 0, 1, 4065, NULL, PICI_ALGO_RECURSIVE},
         {PICI_ALL_REDUCE, 7, 0, 1, SMALL, NULL, PICI_ALGO_RECURSIVE},
         {PICI_ALL_REDUCE, 1, 0, 1, 0, NULL, PICI_ALGO_RECURSIVE},
         {PICI_ALL_GATHER, 8, 0, 1, SMALL, NULL, PICI_ALGO_RECURSIVE},

@@ -13,6 +13,7 @@
 #include "xxh64.h"
 
 enum {
+    PART = 64,               /* elements of which parts of a segment are multiples, where it is cut into equal ones */
     SLICES_WORTH = 64 << 10, /* dense bytes of a message: smaller slices cost more than they overlap */
     SLICE = 1 << 20,         /* by default */
     SLICE_ON_GPU = 8 << 20   /* by default where messages are on GPUs: a message takes the host longer to begin, and a
@@ -251,11 +252,15 @@ void pici_coll_segment(const struct pici_comm *comm, const struct coll_call *c, 
 void pici_coll_slice(const struct pici_comm *comm, const struct coll_call *c, int segment, uint64_t slice,
                      uint64_t *first, uint64_t *n)
 {
-    uint64_t len, at = slice * c->at.slice;
+    uint64_t len, each = c->at.slice;
     pici_coll_segment(comm, c, segment, first, &len);
-    at = at < len ? at : len;
+    if (c->at.unit) { /* not more than a slice */
+        each = (len + c->at.slices - 1) / c->at.slices;
+        each = (each + c->at.unit - 1) / c->at.unit * c->at.unit;
+    }
+    const uint64_t at = slice * each < len ? slice * each : len;
     *first += at;
-    *n = len - at < c->at.slice ? len - at : c->at.slice;
+    *n = len - at < each ? len - at : each;
 }
 
 /* ---- the layout */
@@ -265,10 +270,11 @@ static void cut(struct coll_layout *l, const struct pici_comm *comm, const struc
 {
     const uint64_t widest = l->limits.segments ? (uint64_t)l->limits.segments : 1,
                    unit = c->values.codec->unit(&c->values);
-    uint64_t longest = 0, first, n;
+    uint64_t longest = 0, shortest = UINT64_MAX, first, n;
     for (int i = 0; i < l->segments; i++) {
         segment_of(l, comm, c, i, &first, &n);
         longest = n > longest ? n : longest;
+        shortest = n < shortest ? n : shortest;
     }
     const uint64_t most = c->slice_bytes / c->width / widest, least = SLICES_WORTH / c->width / widest;
     uint64_t fair = longest / (uint64_t)c->window; /* elements for `window` slices a segment */
@@ -277,6 +283,9 @@ static void cut(struct coll_layout *l, const struct pici_comm *comm, const struc
     l->slice = l->slice ? l->slice : unit;
     l->slices = !l->steps ? 0 : longest / l->slice + (longest % l->slice != 0);
     l->window = (uint64_t)c->window <= l->slices ? c->window : l->slices ? (int)l->slices : 1;
+    /* On uneven nodes, or of all_gatherv. Otherwise the last slices would have only the long ones, and other links
+     * would be idle. */
+    l->unit = l->slices > 1 && shortest <= (l->slices - 1) * l->slice ? (c->values.phases ? unit : PART) : 0;
 }
 
 /* The bytes of the longest block of n elements in any format; 0: more than size_t holds. */
@@ -420,10 +429,15 @@ static enum pici_status lay_out_usual(struct coll_layout *l, const struct pici_c
     return lay_out(l, pici_schedule_for(id, c->kind), comm, c);
 }
 
+int pici_early_fits(int ranks, enum pici_dtype dtype, uint64_t n)
+{
+    return pici_early_ranks(ranks) && n && n <= EARLY_DATA / pici_dtype_width(dtype) &&
+           MSG_BYTES + longest_block(dtype, n) <= EARLY_MESSAGE;
+}
+
 int pici_layout_early(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
-    return c->kind == PICI_ALL_REDUCE && pici_early_ranks(comm->ranks) && comm->in_order && c->total &&
-           c->total * c->width <= EARLY_DATA && MSG_BYTES + longest_block(c->dtype, c->total) <= EARLY_MESSAGE &&
+    return c->kind == PICI_ALL_REDUCE && comm->in_order && pici_early_fits(comm->ranks, c->dtype, c->total) &&
            !c->values.phases && !pici_layout_choose(l, comm, c) && l->schedule->id == PICI_ALGO_DOUBLING &&
            l->slices == 1;
 }
@@ -451,6 +465,7 @@ static void predict(struct choice *choice, const struct pici_comm *comm, const s
     call.model.nodes = &comm->on_nodes;
     call.model.window = c->window;
     call.model.slice_bytes = c->slice_bytes;
+    call.model.late = !comm->in_order || c->vendor || comm->transport.memory == PICI_MEMORY_DEVICE;
     pici_choose(comm->chooser, &call, &comm->densities, choice);
 }
 

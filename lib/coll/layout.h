@@ -36,6 +36,8 @@ struct coll_layout {
     int segments;               /* of the data: one a rank, or one */
     uint64_t slice;             /* elements of a slice, a multiple of TILE */
     uint64_t slices;            /* of a segment; the last may be empty; 0: there is no data to exchange */
+    uint64_t unit;              /* segments differ much: each is cut into shorter slices, of so many elements or a
+                                 * multiple, so that it has something in as many of them as it can; else 0 */
     int window;                 /* slices at a time */
     int buffers;                /* for messages */
     size_t message;             /* bytes of a buffer */
@@ -137,6 +139,9 @@ static inline int pici_early_ranks(int ranks)
 {
     return ranks > 1 && (ranks & (ranks - 1)) == 0;
 }
+
+/* Whether the data of an all-reduce of n elements may travel with hello, as far as that follows from numbers. */
+int pici_early_fits(int ranks, enum pici_dtype, uint64_t n);
 
 /* Whether a call has early data, and then its layout; before the ranks have agreed. A function of what is the same on
  * all ranks if they agree. */

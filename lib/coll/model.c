@@ -4,12 +4,12 @@
  * flight overlap. */
 #include "coll/model.h"
 
+#include "coll/layout.h"
 #include "format.h"
 
 enum {
     PREFIX = 32,             /* bytes of a message besides its blocks (formats/message.md) */
     SLICES_WORTH = 64 << 10, /* as in layout.c: dense bytes below which a message is not cut further */
-    EARLY_DATA = 16 << 10,   /* as in layout.h: bytes of an all-reduce by doubling up to which they travel with hello */
     SAMPLES = 12             /* of steps that differ in contributions: every one, then every twelfth part more */
 };
 
@@ -205,9 +205,11 @@ static int doublings(int p)
 }
 
 /* Whether the messages travel with those of hello: then they have no latencies of their own. */
-static int is_early(const struct model_call *c, enum pici_algorithm algorithm)
+static int is_early(const struct run *r, enum pici_algorithm algorithm)
 {
-    return algorithm == PICI_ALGO_DOUBLING && c->bytes <= EARLY_DATA && (c->ranks & (c->ranks - 1)) == 0;
+    const struct model_call *c = r->call;
+    return algorithm == PICI_ALGO_DOUBLING && !c->late && r->slices <= 1 &&
+           pici_early_fits(c->ranks, c->dtype, c->bytes / pici_dtype_width(c->dtype));
 }
 
 /* Hello and closing. */
@@ -242,7 +244,7 @@ static double ours(const struct model_machine *m, const struct model_call *c, co
         return seconds;
     cut(&r, candidate->algorithm);
     const double rounds = (double)(uint64_t)(r.slices / r.window), over = r.slices - rounds * r.window;
-    const int early = is_early(c, candidate->algorithm);
+    const int early = is_early(&r, candidate->algorithm);
     struct cost cost = {0};
     for (int i = 0; i < steps; i++) {
         const struct model_step *s = &step[i];

@@ -72,6 +72,7 @@ struct model_call {
     double correlation;                 /* 1: independent positions; 0: all ranks have the same (pici_model_density) */
     int window;                         /* slices in flight */
     uint64_t slice_bytes;
+    int late;                /* small data do not travel with hello */
     enum pici_format format; /* of sparse messages; AUTO: by the policy */
     unsigned formats;        /* that AUTO may choose */
     struct policy_thresholds threshold;

@@ -8,6 +8,8 @@
 
 enum {
     DOUBLING_UP_TO = 64 << 10, /* bytes */
+    DOUBLING_MORE_UP_TO =
+        16 << 10,              /* bytes that a rank sends in addition to the recursive algorithm's, of dense data */
     FEW_STEPS_BELOW = 32 << 10 /* bytes a rank */
 };
 
@@ -125,18 +127,28 @@ const struct schedule *pici_schedule_for(enum pici_algorithm id, enum pici_colle
     return s && s->collectives >> kind & 1 ? s : NULL;
 }
 
-/* For a small all-reduce among a power of two of ranks, doubling: it has the fewest steps, and sends all of the data in
- * each of them. Where several ranks share a node's link, two levels: every element crosses each link between nodes as
- * seldom as it can. Otherwise, for little data the recursive algorithm, which has few steps; else the ring, whose
- * messages go to neighbours, so that a dense run reaches the links' speed. A broadcast of much data where links are not
- * shared is divided, so that no rank has to send all of it several times; where they are, it passes from node to
- * node. */
+/* Whether doubling is for an all-reduce of so many bytes. A rank sends them log2 p times, where by the recursive
+ * algorithm it sends 2 (p - 1) / p times as much in twice as many steps. */
+static int is_small(uint64_t bytes, int p)
+{
+    uint64_t times = 0; /* p log2 p */
+    if (p < 2 || (p & (p - 1)) != 0 || bytes > DOUBLING_UP_TO)
+        return 0;
+    for (int q = p; q > 1; q /= 2)
+        times += (uint64_t)p;
+    return (times - 2 * (uint64_t)(p - 1)) * bytes <= (uint64_t)p * DOUBLING_MORE_UP_TO;
+}
+
+/* For a small all-reduce among a power of two of ranks, doubling, which has the fewest steps. Where several ranks share
+ * a node's link, two levels: every element crosses each link between nodes as seldom as it can. Otherwise, for little
+ * data the recursive algorithm, which has few steps; else the ring, whose messages go to neighbours, so that a dense
+ * run reaches the links' speed. A broadcast of much data where links are not shared is divided, so that no rank has to
+ * send all of it several times; where they are, it passes from node to node. */
 enum pici_algorithm pici_schedule_usual(const struct schedule_call *c, int paired_only, int undivided)
 {
     const uint64_t few = (uint64_t)c->ranks * FEW_STEPS_BELOW;
     const int nodes = c->nodes ? c->nodes->nodes : 1;
-    if (undivided && c->kind == PICI_ALL_REDUCE && c->bytes <= DOUBLING_UP_TO && c->ranks > 1 &&
-        (c->ranks & (c->ranks - 1)) == 0)
+    if (undivided && c->kind == PICI_ALL_REDUCE && is_small(c->bytes, c->ranks))
         return PICI_ALGO_DOUBLING;
     if (nodes > 1 && nodes < c->ranks && c->bytes >= few && !paired_only)
         return c->kind == PICI_BROADCAST ? PICI_ALGO_NODES_RING : PICI_ALGO_NODES_RECURSIVE;
