@@ -74,7 +74,8 @@ static void each_algorithm(void)
                 continue;
             c.opts.zeros = coll_is_gather(c.collective) ? c.opts.zeros : PICI_ZEROS_EXACT;
             if (a == PICI_ALGO_AUTO) {
-                c.count = (32 << 10) * (c.collective == PICI_ALL_REDUCE ? (uint64_t)ranks : 1);
+                c.dtype = PICI_F32;
+                c.count = (8 << 10) * (c.collective == PICI_ALL_REDUCE ? (uint64_t)ranks : 1);
                 for (int i = 0; i < ranks; i++)
                     c.node_of[i] = i / 2;
             }
