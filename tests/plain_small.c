@@ -45,6 +45,7 @@ int main(int argc, char **argv)
         steps((enum pici_dtype)dtype, 1234, STEP_USUAL, PICI_COO);
     /* several chunks */
     steps(PICI_BF16, 2 * REF_SMALL_CHUNK + 4321, STEP_TINY, PICI_HYBRID);
+    steps(PICI_F16, REF_SMALL_CHUNK + 4321, STEP_USUAL, PICI_HYBRID);
     steps(PICI_F32, REF_SMALL_CHUNK + 77, STEP_USUAL, PICI_HYBRID);
     return tally_end();
 }
