@@ -142,8 +142,8 @@ static void fill(const struct job *job, uint32_t first, uint32_t end, double *y)
         *y++ = element(i, job->o.zeros);
 }
 
-/* One rank, one route. */
-static void run_route(struct job *job, int rank, struct pici_comm *comm, enum pici_route route)
+/* One rank, one route. Returns whether all went well on this rank. */
+static int run_route(struct job *job, int rank, struct pici_comm *comm, enum pici_route route)
 {
     const struct options *o = &job->o;
     const uint32_t rows = job->x->rows, first = stripe(rows, o->ranks, rank), end = stripe(rows, o->ranks, rank + 1);
@@ -194,12 +194,15 @@ static void run_route(struct job *job, int rank, struct pici_comm *comm, enum pi
             s = pici_neighbor_all_gatherv(y, n, gathered, counts, displs, PICI_F64, plan, &opts);
         best = now() - begin < best ? now() - begin : best;
     }
+    int good = !s;
     if (s)
         fail(job, rank, "gathering Y", s, comm);
     if (!s && sources)
         multiply(job, first, end, at, z);
-    if (!s && n && memcmp(z, job->whole + first * columns, n * sizeof *z) != 0)
+    if (!s && n && memcmp(z, job->whole + first * columns, n * sizeof *z) != 0) {
         fail(job, rank, "Z differs from the product of one rank", PICI_OK, comm);
+        good = 0;
+    }
     pthread_mutex_lock(&job->lock);
     job->wire[route] += stats.wire_bytes;
     job->between[route] += stats.inter_bytes;
@@ -215,6 +218,15 @@ static void run_route(struct job *job, int rank, struct pici_comm *comm, enum pi
     free(y);
     free(gathered);
     free(z);
+    return good;
+}
+
+/* Whether all went well on all ranks: the same answer on each, since after a failure the next collective fails
+ * everywhere. */
+static int all_good(struct pici_comm *comm, int good)
+{
+    uint8_t bad = !good, any = 1;
+    return !pici_all_reduce(&bad, &any, 1, PICI_U8, PICI_MAX, comm, NULL) && !any;
 }
 
 static void run_rank(struct job *job, int rank, struct pici_comm *comm)
@@ -222,10 +234,10 @@ static void run_rank(struct job *job, int rank, struct pici_comm *comm)
     int *node_of = allocate((size_t)job->o.ranks, sizeof *node_of);
     for (int i = 0; i < job->o.ranks; i++)
         node_of[i] = i / job->o.per_node;
-    if (job->o.per_node < job->o.ranks && pici_comm_set_nodes(comm, node_of))
-        fail(job, rank, "node map", PICI_E_ARG, comm);
-    run_route(job, rank, comm, PICI_ROUTE_DIRECT);
-    if (!job->failed)
+    const enum pici_status s = job->o.per_node < job->o.ranks ? pici_comm_set_nodes(comm, node_of) : PICI_OK;
+    if (s)
+        fail(job, rank, "node map", s, comm);
+    if (all_good(comm, !s) && all_good(comm, run_route(job, rank, comm, PICI_ROUTE_DIRECT)))
         run_route(job, rank, comm, PICI_ROUTE_HALVING);
     free(node_of);
 }

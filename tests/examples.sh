@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The training example: dense and sparse runs agree on any number of ranks; what it refuses, and how.
+# The training example: dense and sparse runs agree on any number of ranks; what it refuses, and how. The training and
+# spmm (whose own test is spmm.sh) over MPI.
 set -u
 build=${BUILD:-build}
 tmp=$(mktemp -d)
@@ -202,6 +203,40 @@ else
         >"$tmp/out" 2>"$tmp/err" </dev/null
     says "no file, over MPI" 'train: .*No such file' "$tmp/err"
 fi
+
+# spmm over each MPI. In the last run rank 0 has another Y than the others expect: it and rank 1 fail after the first
+# route; rank 2, which has no neighbour, must not begin the second one alone.
+printf '%%%%MatrixMarket matrix coordinate pattern symmetric\n6 6 8\n1 1\n2 1\n2 2\n3 2\n3 3\n4 3\n5 5\n6 5\n' \
+    >"$tmp/two.mtx"
+for mpi in openmpi mpich; do
+    if [ -n "${SANITIZE:-}" ]; then
+        echo "skip spmm over $mpi, with sanitizers"
+        continue
+    elif ! command -v mpicc.$mpi >/dev/null 2>&1; then
+        echo "skip spmm over MPI: no mpicc.$mpi"
+        continue
+    fi
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    spmm=$build/$mpi/spmm start="mpirun.$mpi" several='1 3 5'
+    [ $mpi = mpich ] || start="$start --oversubscribe --bind-to none --mca mpi_yield_when_idle 1"
+    [ $mpi = openmpi ] || several=3 # its ranks wait busily
+    run 0 "make spmm, $mpi" "${MAKE:-make}" -s BUILD="$build" MPICC=mpicc.$mpi MPIDIR="$build/$mpi" "$spmm"
+    for ranks in $several; do
+        # shellcheck disable=SC2086 # a launcher and its options
+        run 0 "spmm, $mpi, $ranks ranks" timeout 120 $start -n $ranks "$spmm" -n 2 -c 3 -r 1
+        says "spmm, $mpi, $ranks ranks" 'field: .* Z is right' "$tmp/out"
+        "$build/spmm" -t $ranks -n 2 -c 3 -r 1 >"$tmp/threads"
+        sed 's/,[^,]*$//' "$tmp/threads" >"$tmp/counts"
+        sed 's/,[^,]*$//' "$tmp/out" >"$tmp/threads" # but for seconds
+        run 0 "spmm, $mpi, $ranks ranks: messages and bytes as among threads" cmp "$tmp/counts" "$tmp/threads"
+    done
+    # shellcheck disable=SC2086
+    timeout 60 $start -n 1 "$spmm" -n 1 -r 1 -z 50 "$tmp/two.mtx" : -n 2 "$spmm" -n 1 -r 1 "$tmp/two.mtx" \
+        >"$tmp/out" 2>"$tmp/err" </dev/null
+    echo "exit status $?" >>"$tmp/err"
+    says "spmm, $mpi: one rank's Y is another" '^exit status 1$' "$tmp/err"
+    says "spmm, $mpi: one rank's Y is another" 'Z differs from the product of one rank' "$tmp/err"
+done
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
