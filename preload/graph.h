@@ -9,18 +9,14 @@
 
 #include "pici/neighbor.h"
 #include "preload/stats.h"
+#include "transport/mpi_graph.h"
 
 enum { PMPI_LENGTHS = 16 };
 
-/* Lists in MPI's order, without MPI_PROC_NULL. A rank may occur several times, and be this one. */
 struct graph {
-    int listed;          /* entries of MPI's list of sources, with MPI_PROC_NULL */
-    int sources;         /* ranks from which this one receives */
-    int *source, *place; /* [sources] the rank, and its index in MPI's list */
-    int destinations;    /* ranks to which it sends */
-    int *destination;    /* [destinations] */
-    int others;          /* sources other than this rank */
-    int alone;           /* this rank has no neighbour but itself */
+    struct mpi_graph lists;
+    int others; /* sources other than this rank */
+    int alone;  /* this rank has no neighbour but itself */
 
     /* The same on all ranks: */
     enum reason reason;              /* OURS: eligible calls are ours */

@@ -92,16 +92,16 @@ static void free_exchange(struct exchange *x)
 /* The bytes that go over each edge, as far as this rank knows. */
 static void measure(const struct call *c, const struct graph *g, struct exchange *x)
 {
-    x->sent = g->destinations ? bytes_of(c->sendcount, c->sendtype, &x->refused) : 0;
+    x->sent = g->lists.destinations ? bytes_of(c->sendcount, c->sendtype, &x->refused) : 0;
     x->send_width = x->sent ? width_of(c->sendtype, &x->sends_plain) : 0;
     if (varied(c)) {
-        x->refused |= g->sources && (!c->counts || !c->displs);
-        for (int i = 0; i < g->sources && !x->refused; i++)
+        x->refused |= g->lists.sources && (!c->counts || !c->displs);
+        for (int i = 0; i < g->lists.sources && !x->refused; i++)
             x->refused |=
-                __builtin_add_overflow(x->all, bytes_of(count_of(c, g->place[i]), c->type, &x->refused), &x->all);
-    } else if (g->sources) {
+                __builtin_add_overflow(x->all, bytes_of(count_of(c, g->lists.place[i]), c->type, &x->refused), &x->all);
+    } else if (g->lists.sources) {
         x->received = bytes_of(c->count, c->type, &x->refused);
-        x->refused |= __builtin_mul_overflow(x->received, (size_t)g->sources, &x->all);
+        x->refused |= __builtin_mul_overflow(x->received, (size_t)g->lists.sources, &x->all);
     }
     x->width = x->all ? width_of(c->type, &x->receives_plain) : 0;
 }
@@ -114,9 +114,9 @@ static void find_slots(const struct call *c, const struct graph *g, struct excha
     MPI_Aint lowest = 0;
     size_t all = 0;
     int found = 0;
-    for (int i = 0; i < g->sources; i++) {
-        const MPI_Aint offset = offset_of(c, g->place[i], extent);
-        x->count[i] = bytes_of(count_of(c, g->place[i]), c->type, &x->refused);
+    for (int i = 0; i < g->lists.sources; i++) {
+        const MPI_Aint offset = offset_of(c, g->lists.place[i], extent);
+        x->count[i] = bytes_of(count_of(c, g->lists.place[i]), c->type, &x->refused);
         x->at[i] = x->in ? all : x->count[i] ? (uint64_t)offset : 0;
         all += x->count[i];
         if (x->count[i] && (!found++ || offset < lowest))
@@ -124,7 +124,7 @@ static void find_slots(const struct call *c, const struct graph *g, struct excha
     }
     if (x->in)
         return;
-    for (int i = 0; i < g->sources; i++)
+    for (int i = 0; i < g->lists.sources; i++)
         x->at[i] -= x->count[i] ? (uint64_t)lowest : 0;
     x->recv = (uint8_t *)((uintptr_t)c->recv + (uintptr_t)lowest);
 }
@@ -132,7 +132,7 @@ static void find_slots(const struct call *c, const struct graph *g, struct excha
 static int overlaps(const struct graph *g, const struct exchange *x)
 {
     const uintptr_t send = (uintptr_t)x->send, recv = (uintptr_t)x->recv;
-    for (int i = 0; x->sent && i < g->sources; i++) {
+    for (int i = 0; x->sent && i < g->lists.sources; i++) {
         const uintptr_t slot = recv + (x->count ? x->at[i] : (size_t)i * x->received),
                         bytes = x->count ? x->count[i] : x->received;
         if (bytes && send < slot + bytes && slot < send + x->sent)
@@ -146,7 +146,7 @@ static void send_nothing(const struct call *c, const struct graph *g, struct exc
 {
     static const uint8_t nothing;
     x->send = &nothing;
-    if (!g->sources || varied(c))
+    if (!g->lists.sources || varied(c))
         return;
     x->out = calloc(1, x->received + 1);
     x->refused |= !x->out;
@@ -156,7 +156,7 @@ static void send_nothing(const struct call *c, const struct graph *g, struct exc
 static void prepare_send(const struct call *c, const struct graph *g, struct exchange *x)
 {
     x->send = c->send;
-    if (!g->destinations) {
+    if (!g->lists.destinations) {
         send_nothing(c, g, x);
     } else if (x->sent && !x->sends_plain) {
         x->out = malloc(x->sent);
@@ -170,13 +170,13 @@ static void prepare_receive(const struct call *c, const struct graph *g, struct 
 {
     x->recv = c->recv;
     /* the slots of MPI_PROC_NULL are left alone */
-    if (x->all && (!x->receives_plain || (!varied(c) && g->sources < g->listed))) {
+    if (x->all && (!x->receives_plain || (!varied(c) && g->lists.sources < g->lists.listed))) {
         x->recv = x->in = malloc(x->all);
         x->refused |= !x->in;
     }
     if (varied(c) && !x->refused) {
-        x->count = calloc((size_t)g->sources + 1, sizeof *x->count);
-        x->at = calloc((size_t)g->sources + 1, sizeof *x->at);
+        x->count = calloc((size_t)g->lists.sources + 1, sizeof *x->count);
+        x->at = calloc((size_t)g->lists.sources + 1, sizeof *x->at);
         x->refused |= !x->count || !x->at;
         if (!x->refused)
             find_slots(c, g, x);
@@ -229,9 +229,9 @@ static enum reason agree_on_call(const struct call *c, struct state *s, struct e
     enum { BYTES, BYTES_NOT, WIDTH, WIDTH_NOT, REFUSED };
     struct graph *g = s->graph;
     uint64_t words[PMPI_WORDS] = {[REFUSED] = (uint64_t)x->refused};
-    if (g->destinations && !x->refused)
+    if (g->lists.destinations && !x->refused)
         note_size(&words[BYTES], &words[BYTES_NOT], x->sent);
-    if (g->sources && !varied(c) && !x->refused)
+    if (g->lists.sources && !varied(c) && !x->refused)
         note_size(&words[BYTES], &words[BYTES_NOT], x->received);
     if (x->sent)
         note_size(&words[WIDTH], &words[WIDTH_NOT], x->send_width);
@@ -259,7 +259,7 @@ static enum reason agree_on_call(const struct call *c, struct state *s, struct e
     x->width = same(words[WIDTH], words[WIDTH_NOT]) ? (size_t)words[WIDTH] : 1;
     if (!varied(c))
         x->received = x->sent = (size_t)words[BYTES]; /* also where there are no neighbours */
-    for (int i = 0; x->count && i < g->sources; i++) {
+    for (int i = 0; x->count && i < g->lists.sources; i++) {
         x->count[i] /= x->width;
         x->at[i] /= x->width;
     }
@@ -296,8 +296,8 @@ static int make_plan(const struct call *c, struct state *s)
     struct graph *g = s->graph;
     struct pici_neighbor_opts opts = PICI_NEIGHBOR_OPTS_INIT;
     opts.route = pmpi_settings()->route;
-    const enum pici_status made =
-        pici_neighbor_plan_create(&g->plan, s->comm, g->sources, g->source, g->destinations, g->destination, &opts);
+    const enum pici_status made = pici_neighbor_plan_create(&g->plan, s->comm, g->lists.sources, g->lists.source,
+                                                            g->lists.destinations, g->lists.destination, &opts);
     uint64_t words[PMPI_WORDS] = {made != PICI_OK};
     const int rc = pmpi_agree(c->comm, c->function, words, MPI_MAX);
     if (rc == MPI_SUCCESS && !words[0])
@@ -382,7 +382,7 @@ static enum reason decide(const struct call *c, struct state *s, struct exchange
         return g ? g->reason : OFF;
     measure(c, g, x);
     if (own_size_tells(c, g)) {
-        if (too_little(g, g->sources ? x->received : x->sent, ranks))
+        if (too_little(g, g->lists.sources ? x->received : x->sent, ranks))
             return SMALL;
     } else if (g->pause) {
         g->pause--;
@@ -409,13 +409,14 @@ static int spread(const struct call *c, const struct graph *g, const struct exch
 {
     const MPI_Aint extent = extent_of(c->type);
     int good = 1;
-    for (int i = 0; i < g->sources && good; i++) {
+    for (int i = 0; i < g->lists.sources && good; i++) {
         const size_t bytes = x->count ? x->count[i] * x->width : x->received;
         const uint8_t *from = x->in + (x->at ? x->at[i] * x->width : (size_t)i * x->received);
         if (x->receives_plain && bytes)
-            memcpy(slot_of(c, g->place[i], extent), from, bytes);
+            memcpy(slot_of(c, g->lists.place[i], extent), from, bytes);
         else if (bytes)
-            good = pmpi_unpack(from, slot_of(c, g->place[i], extent), count_of(c, g->place[i]), c->type, c->comm);
+            good = pmpi_unpack(from, slot_of(c, g->lists.place[i], extent), count_of(c, g->lists.place[i]), c->type,
+                               c->comm);
     }
     return good;
 }

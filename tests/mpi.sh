@@ -104,6 +104,9 @@ elif compile openmpi "$openmpi_cc" mpi-tests; then
         for ranks in 1 4 7 8 12 17 ${full:+6 9 15}; do
             try openmpi "$ranks" --quick mpi_vendor # whose calls are the library's own, for any number
         done
+        for ranks in ${full:+10 11 13 14 16}; do
+            attempt openmpi "$ranks" mpi_neighbor --quick
+        done
     fi
     emulated openmpi "$openmpi_cc"
 fi

@@ -11,6 +11,7 @@
 
 #include "coll/trace.h"
 #include "parse/json.h"
+#include "pici/neighbor.h"
 
 static char folder[] = "/tmp/pici-trace-XXXXXX", path[64], file[80];
 
@@ -54,6 +55,7 @@ static int objects(const char *text, size_t len)
         case JSON_ERROR: return -1;
         case JSON_END: return n;
         case JSON_OBJECT: n += depth++ == 1; break;
+        case JSON_ARRAY: depth++; break;
         case JSON_OBJECT_END:
         case JSON_ARRAY_END: depth--; break;
         default: break;
@@ -61,20 +63,23 @@ static int objects(const char *text, size_t len)
     }
 }
 
-static const struct trace_event sent = {"send", 12.5,    12.500001234, 7,   0,    2, 5, 1,    1, PICI_COO, 0.01,
-                                        0,      1048624, 20544,        {0}, NULL, 0, 0, NULL, 0, 0,        0},
-                                received = {"recv", 1e6,  1e6 + 0.25, 8,   1,    0, 0, 2,    0, PICI_DENSE, 1,
-                                            1,      4096, 4144,       {0}, NULL, 0, 0, NULL, 0, 0,          0},
-                                waited = {"wait", 3, 3, 0,   -1,   -1, -1, -1,   -1, -1, -1,
-                                          0,      0, 0, {0}, NULL, 0,  0,  NULL, 0,  0,  0},
-                                chosen = {"choose", 3, 3, 9,   -1,     -1, -1,        -1,   -1, -1, 0.25,
-                                          -1,       0, 0, {0}, "ring", 1,  0.0012345, NULL, 0,  0,  0},
-                                whole = {"all-reduce", 3,  4,   UINT64_MAX, -1, -1, -1,   -1, -1, -1, -1, 0,
-                                         100,          50, {0}, NULL,       0,  0,  NULL, 0,  0,  0},
-                                lossy = {"all-reduce", 3,  4,   5,    -1, -1, -1,     -1,  -1, -1,           -1, 0,
-                                         100,          50, {0}, NULL, 0,  0,  "qsgd", 300, 2,  0.00123456789},
-                                coded = {"send", 3,   4,  5,   0,    0, 0, 1,      0, PICI_DENSE, -1,
-                                         0,      100, 50, {0}, NULL, 0, 0, "cast", 0, 0,          0};
+static const int order[] = {4, 5, 6, 7}, segments[] = {0, 3, 2};
+
+static const struct trace_event
+    sent = {"send", 12.5, 12.500001234, 7, 0, 2,    5, 1, 1, PICI_COO, 0.01, 0,   1048624,
+            20544,  {0},  NULL,         0, 0, NULL, 0, 0, 0, 0,        NULL, NULL},
+    received = {"recv", 1e6, 1e6 + 0.25, 8, 1, 0,    0, 2, 0, PICI_DENSE, 1,    1,   4096,
+                4144,   {0}, NULL,       0, 0, NULL, 0, 0, 0, 0,          NULL, NULL},
+    waited = {"wait", 3, 3, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, {0}, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL},
+    chosen = {"choose", 3,   3,      9, -1,        -1,   -1, -1, -1, -1, 0.25, -1,  0,
+              0,        {0}, "ring", 1, 0.0012345, NULL, 0,  0,  0,  0,  NULL, NULL},
+    whole = {"all-reduce", 3,   4,    UINT64_MAX, -1, -1,   -1, -1, -1, -1, -1,   0,   100,
+             50,           {0}, NULL, 0,          0,  NULL, 0,  0,  0,  0,  NULL, NULL},
+    lossy = {"all-reduce",  3, 4,    5,   -1, -1, -1, -1, -1, -1, -1, 0, 100, 50, {0}, NULL, 0, 0, "qsgd", 300, 2,
+             0.00123456789, 0, NULL, NULL},
+    relayed = {"recv", 3, 4, 5, 1, 2, 0, 1, 0, -1, -1, 0, 100, 50, {0}, NULL, 0, 0, NULL, 0, 0, 0, 3, segments, order},
+    coded = {"send", 3,   4,    5, 0, 0,      0, 1, 0, PICI_DENSE, -1,   0,   100,
+             50,     {0}, NULL, 0, 0, "cast", 0, 0, 0, 0,          NULL, NULL};
 
 Test(coll_trace, lines)
 {
@@ -88,6 +93,7 @@ Test(coll_trace, lines)
     pici_trace_add(t, &whole);
     pici_trace_add(t, &lossy);
     pici_trace_add(t, &coded);
+    pici_trace_add(t, &relayed);
     cr_assert_eq(pici_trace_close(t), PICI_OK);
     cr_expect_str_eq(
         contents(&len),
@@ -117,13 +123,17 @@ Test(coll_trace, lines)
         "\"sequence\":5,"
         "\"phase\":\"reduce-scatter\",\"step\":0,\"slice\":0,\"peer\":1,\"inter\":0,\"format\":\"dense\",\"dense_"
         "bytes\":100,"
-        "\"wire_bytes\":50,\"values\":\"cast\"}}]\n");
+        "\"wire_bytes\":50,\"values\":\"cast\"}},\n"
+        "{\"name\":\"recv\",\"ph\":\"X\",\"pid\":3,\"tid\":1,\"ts\":3000000.000,\"dur\":1000000.000,\"args\":{"
+        "\"sequence\":5,\"phase\":\"all-gather\",\"step\":2,\"slice\":0,\"peer\":1,\"inter\":0,\"dense_bytes\":100,"
+        "\"wire_bytes\":50,\"blocks\":3,\"owners\":[4,7,6]}}]\n");
 }
 
 /* More than a buffer of the longest events there can be. */
 Test(coll_trace, many)
 {
-    enum { N = 5000 };
+    enum { N = 2500 };
+    static const int zeros[TRACE_OWNERS + 1], far = INT32_MAX;
     struct trace_event e = {"reduce-scatter",
                             1e9,
                             1e10,
@@ -145,7 +155,10 @@ Test(coll_trace, many)
                             "qsgd",
                             UINT64_MAX,
                             UINT64_MAX,
-                            1e300};
+                            1e300,
+                            TRACE_OWNERS + 1,
+                            zeros,
+                            &far};
     struct trace *t;
     size_t len;
     cr_assert_eq(pici_trace_open(&t, path, 3), PICI_OK);
@@ -262,6 +275,70 @@ Test(coll_trace, of_a_collective)
     cr_expect_eq(occurrences(text, "\"density\":0.500000000,\"extrapolated\":0,\"dense_bytes\":"), (2 + 3) * SLICES);
     cr_expect_eq(occurrences(text, "\"density\":0.750000000,\"extrapolated\":1"), SLICES);
     cr_expect_eq(occurrences(text, "\"density\":0.875000000,\"extrapolated\":1"), SLICES);
+    for (int i = 0; i < RANKS; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s.%d", path, i);
+        cr_expect_eq(unlink(name), 0);
+    }
+}
+
+static void *gather_around(void *comm)
+{
+    static const int node_of[] = {0, 1, 1, 0};
+    struct pici_neighbor_opts opts = PICI_NEIGHBOR_OPTS_INIT;
+    struct pici_neighbor_plan *plan = NULL;
+    const uint32_t send = 1;
+    uint32_t recv[3];
+    int others[3], n = 0;
+    opts.route = PICI_ROUTE_HALVING;
+    for (int i = 0; i < 4; i++)
+        if (i != pici_comm_rank(comm))
+            others[n++] = i;
+    enum pici_status s = pici_comm_set_nodes(comm, node_of);
+    s = s ? s : pici_neighbor_plan_create(&plan, comm, n, others, n, others, &opts);
+    s = s ? s : pici_neighbor_all_gather(&send, recv, 1, PICI_U32, plan, NULL);
+    pici_neighbor_plan_free(plan);
+    return s ? comm : NULL;
+}
+
+/* Whether some event of this name has these words. */
+static int has_event(const char *text, const char *name, const char *peer, const char *blocks)
+{
+    for (const char *line = text, *end; *line; line = *end ? end + 1 : end) {
+        char event[512];
+        end = line + strcspn(line, "\n");
+        snprintf(event, sizeof event, "%.*s", (int)(end - line), line);
+        if (strstr(event, name) && strstr(event, peer) && strstr(event, blocks))
+            return 1;
+    }
+    return 0;
+}
+
+/* Ranks 0 and 3 share a node, 1 and 2 the other. Rank 3 hands its block to rank 2 and gets that one's; then ranks 0 and
+ * 3 exchange what they have. */
+Test(coll_trace, of_a_neighborhood)
+{
+    enum { RANKS = 4 };
+    struct pici_comm *comms[RANKS];
+    pthread_t threads[RANKS];
+    size_t len;
+    cr_assert_eq(setenv("PICI_TRACE", path, 1), 0);
+    cr_assert_eq(pici_comm_threads(comms, RANKS), PICI_OK);
+    for (int i = 0; i < RANKS; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, gather_around, comms[i]), 0);
+    for (int i = 0; i < RANKS; i++) {
+        void *failed;
+        cr_assert_eq(pthread_join(threads[i], &failed), 0);
+        cr_expect_null(failed);
+    }
+    for (int i = 0; i < RANKS; i++)
+        pici_comm_free(comms[i]);
+    const char *text = contents(&len);
+    cr_expect(has_event(text, "\"send\"", "\"step\":0,\"slice\":0,\"peer\":2,", "\"blocks\":1,\"owners\":[3]"));
+    cr_expect(has_event(text, "\"recv\"", "\"step\":0,\"slice\":0,\"peer\":2,", "\"blocks\":1,\"owners\":[2]"));
+    cr_expect(has_event(text, "\"send\"", "\"step\":1,\"slice\":0,\"peer\":0,", "\"blocks\":2,\"owners\":[3,2]"));
+    cr_expect(has_event(text, "\"recv\"", "\"step\":1,\"slice\":0,\"peer\":0,", "\"blocks\":2,\"owners\":[0,1]"));
+    cr_expect_eq(occurrences(text, "{\"name\":\"neighbor-all-gather\""), 1);
     for (int i = 0; i < RANKS; i++) {
         char name[96];
         snprintf(name, sizeof name, "%s.%d", path, i);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Communicators over MPI. They are in a separate library: link with libpici_mpi and libpici, using mpicc. */
+ * Communicators over MPI, and plans of neighbourhood all-gathers on MPI's graphs. They are in a separate library: link with libpici_mpi and libpici, using mpicc. */
 #ifndef PICI_MPI_H
 #define PICI_MPI_H
 
 #include <mpi.h>
 
-#include "pici/coll.h"
+#include "pici/neighbor.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,6 +33,19 @@ extern "C" {
  * PICI_E_ARG: null, MPI is not initialized or is finalized, an intercommunicator, or an invalid environment variable on
  * some rank. PICI_E_NOMEM, PICI_E_TRANSPORT. PICI_E_IO: the file of PICI_TRACE cannot be written. */
 PICI_API enum pici_status pici_comm_mpi(struct pici_comm **, MPI_Comm);
+
+/* Make a plan (pici/neighbor.h) for the neighbours that this rank has in an MPI communicator with a topology: of
+ * MPI_Dist_graph_create or _create_adjacent, MPI_Graph_create or MPI_Cart_create. Collective over `comm`, whose ranks
+ * must be those of `graph`, in the same order: pici_comm_mpi over `graph` makes such a one. `graph` is only asked for
+ * its lists, and may be freed afterwards. Slots are in the order of MPI_Neighbor_allgather; a neighbour MPI_PROC_NULL,
+ * beyond the edge of a grid, has none.
+ *
+ * All ranks return the same status: PICI_E_ARG: on some rank `graph` is MPI_COMM_NULL or an intercommunicator, has no
+ * topology, or has another rank or number of ranks than `comm`. PICI_E_NOMEM: on some rank, also if MPI cannot give
+ * its lists. Otherwise as pici_neighbor_plan_create, whose other rules hold too. A null plan or communicator is
+ * PICI_E_ARG at once, on this rank alone. */
+PICI_API enum pici_status pici_neighbor_plan_mpi(struct pici_neighbor_plan **plan, struct pici_comm *comm,
+                                                 MPI_Comm graph, const struct pici_neighbor_opts *);
 
 #ifdef __cplusplus
 }

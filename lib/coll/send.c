@@ -376,7 +376,7 @@ static void end_message(struct pici_request *r, struct slice_run *run, const str
         pici_slice_let_go(r, run, m->segments[i]);
     r->stats.encode_s += pici_slice_now(r) - run->begin;
     r->stats.dense_bytes += run->dense_bytes;
-    pici_slice_trace(r, "send", run, r->comm->order[m->peer], b->len, run->tiles);
+    pici_slice_trace(r, "send", run, m, b->len, run->tiles);
 }
 
 /* The root of a broadcast has the data where they belong. By value, their zeros lose their signs there. */

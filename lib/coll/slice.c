@@ -262,12 +262,13 @@ double pici_slice_now(const struct pici_request *r)
 }
 
 /* Record that a message was made or taken in. tiles: NULL, or the tiles of each container in a sent message. */
-void pici_slice_trace(struct pici_request *r, const char *name, const struct slice_run *run, int peer, size_t wire,
-                      const uint64_t *tiles)
+void pici_slice_trace(struct pici_request *r, const char *name, const struct slice_run *run,
+                      const struct schedule_message *m, size_t wire, const uint64_t *tiles)
 {
     struct pici_comm *comm = r->comm;
     if (!comm->trace)
         return;
+    const int peer = comm->order[m->peer];
     struct trace_event e = {.name = name,
                             .begin = run->begin,
                             .end = pici_coll_now(),
@@ -285,6 +286,11 @@ void pici_slice_trace(struct pici_request *r, const char *name, const struct sli
                             .values = run->coded ? r->call.values.codec->name : NULL};
     if (tiles)
         memcpy(e.tiles, tiles, sizeof e.tiles);
+    if (r->call.plan) {
+        e.blocks = m->count;
+        e.segments = m->segments;
+        e.order = comm->order;
+    }
     pici_trace_add(comm->trace, &e);
 }
 

@@ -106,8 +106,8 @@ int pici_slice_ready(const struct pici_request *, const struct slice_run *, enum
 double pici_slice_now(const struct pici_request *);
 
 /* Record that a message was made or taken in. tiles: NULL, or the tiles of each container in a sent message. */
-void pici_slice_trace(struct pici_request *, const char *name, const struct slice_run *, int peer, size_t wire,
-                      const uint64_t *tiles);
+void pici_slice_trace(struct pici_request *, const char *name, const struct slice_run *,
+                      const struct schedule_message *, size_t wire, const uint64_t *tiles);
 
 /* send.c: make the messages that the slice sends in its step, as far as that goes without waiting; then its stage is
  * STAGE_MADE. *moved = 1 if anything was done. */

@@ -248,7 +248,7 @@ static void end_take(struct pici_request *r, struct slice_run *run, const struct
     if (run->now.phase == PHASE_REDUCE)
         pici_policy_received(&run->history, run->dense);
     r->stats.decode_s += pici_slice_now(r) - run->begin;
-    pici_slice_trace(r, "recv", run, f->peer, f->bytes, NULL);
+    pici_slice_trace(r, "recv", run, m, f->bytes, NULL);
 }
 
 /* Take in the messages of a slice's step, in the order of its list, as far as that goes without waiting. What is wrong

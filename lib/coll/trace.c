@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE = 768, BUFFER = 64 << 10 }; /* the most bytes of an event; the bytes of a buffer */
+enum { LINE = 832 + 11 * TRACE_OWNERS, BUFFER = 64 << 10 }; /* the most bytes of an event; the bytes of a buffer */
 
 /* The buffer always has room for one event: it is written when it is nearly full, and at a collective's end. */
 struct trace {
@@ -149,6 +149,12 @@ void pici_trace_add(struct trace *t, const struct trace_event *e)
         PUT(t, ",\"events\":%" PRIu64 ",\"nonfinite\":%" PRIu64 ",\"lost\":", e->events, e->nonfinite);
         put_number(t, e->lost);
     }
+    if (e->blocks)
+        PUT(t, ",\"blocks\":%d,\"owners\":", e->blocks);
+    for (int i = 0; i < e->blocks && i < TRACE_OWNERS; i++)
+        PUT(t, "%c%d", i ? ',' : '[', e->order[e->segments[i]]);
+    if (e->blocks)
+        PUT(t, "]");
     for (int i = 0; i < PICI_CONTAINERS; i++)
         if (e->tiles[i])
             PUT(t, ",\"%s\":%" PRIu64, pici_container_name((enum pici_container)i), e->tiles[i]);

@@ -30,7 +30,11 @@ struct trace_event {
     const char *values;              /* the value codec of a message, or NULL */
     uint64_t events, nonfinite;      /* a collective with a codec: as in struct pici_coll_stats, like the next */
     double lost;
+    int blocks;                  /* a message of a neighbourhood call: its blocks, or 0; block i is that of rank */
+    const int *segments, *order; /* order[segments[i]] */
 };
+
+enum { TRACE_OWNERS = 64 }; /* of so many blocks of a message the owners are named */
 
 /* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. In a viewer the rank is a process, whose threads are sends, receives,
  * waits and collectives. When a collective has ended, its events are in the file. At any time the file consists of
