@@ -90,14 +90,14 @@ static void row(const char *what, int n, int per_node, const struct numbers *byt
             best[i] = common(&g, &nodes, 2 << i);
         printf("| %s, %d x %d |", g.name, n, per_node);
         for (int i = 0; i < bytes->n; i++) {
-            const double one = bench_seconds(direct, bytes->at[i], bandwidth);
-            double least = bench_seconds(best[0], bytes->at[i], bandwidth);
+            const double one = bench_seconds(direct, bytes->at[i], 1, bandwidth);
+            double least = bench_seconds(best[0], bytes->at[i], best[0]->counts.widest, bandwidth);
             for (int k = 1; k < 3; k++) {
-                const double t = bench_seconds(best[k], bytes->at[i], bandwidth);
+                const double t = bench_seconds(best[k], bytes->at[i], best[k]->counts.widest, bandwidth);
                 least = t < least ? t : least;
             }
             printf(" %.3g ms, %.2f, %.2f |", 1e3 * one, one / least,
-                   one / bench_seconds(halving, bytes->at[i], bandwidth));
+                   one / bench_seconds(halving, bytes->at[i], h->widest, bandwidth));
         }
         printf("\n");
         for (int i = 0; i < 3; i++)

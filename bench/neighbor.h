@@ -119,11 +119,15 @@ static inline int bench_graph(struct bench_graph *g, int n, const char *what)
     return 1;
 }
 
-/* The predicted seconds of a call by default, with as many slices as the messages of the route's own position take. */
-static inline double bench_seconds(const struct neighbor_route *r, double bytes, const double bandwidth[2])
+/* The predicted seconds of a call by default, as the library predicts them: in slices of 64 KiB at the least and 1 MiB
+ * at the most, and 4 if that is between. widest: blocks of the longest message; if not known, of this position's. */
+static inline double bench_seconds(const struct neighbor_route *r, double bytes, uint64_t widest,
+                                   const double bandwidth[2])
 {
-    const double worth = 64 << 10, most = 4, slices = bytes * (double)r->counts.widest / worth;
-    return pici_neighbor_seconds(r, bytes, slices < 1 ? 1 : slices < most ? slices : most, bandwidth);
+    const double least = 64 << 10, most = 1 << 20, window = 4, all = bytes * (double)(widest ? widest : 1);
+    double slices = all / least < window ? all / least : window;
+    slices = slices < all / most ? all / most : slices;
+    return pici_neighbor_seconds(r, bytes, slices < 1 ? 1 : slices, bandwidth);
 }
 
 static inline void bench_even_nodes(struct schedule_nodes *nodes, int n, int per_node)

@@ -4,8 +4,10 @@
  * algorithm (in groups of 2, 4 and 8): medians of interleaved calls, where the slowest rank counts; and the model.
  *     neighbor_mpi [-b BYTES] [-z PERCENT,...] [-r TIMES] [-p PER_NODE] [-l LINK] GRAPH...
  * GRAPH: as of bench_neighbor. PER_NODE: so many consecutive ranks are taken for a node; 0: as MPI says. LINK: bytes
- * per second of a node's link, for the model. With zeros our data has so many per cent of them; MPI's is dense
+ * per second of a node's link, for the model and for AUTO. Of each route also how many times as long it takes as the
+ * link of the busiest node is busy with what the node sends. With zeros our data has so many per cent of them; MPI's is dense
  * anyway. */
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <mpi.h>
 #include <unistd.h>
@@ -14,8 +16,23 @@
 #include "pici/mpi.h"
 #include "pici/neighbor.h"
 
-enum { MPI_OWN, DIRECT, HALVING, COMMON_2, COMMON_4, COMMON_8, CONTESTANTS, MOST_TIMES = 1000 };
-static const char *const names[] = {"MPI", "direct", "halving", "common 2", "common 4", "common 8"};
+enum contestant {
+    MPI_OWN,
+    DIRECT,
+    HALVING,
+    AUTO,
+    COMMON_2,
+    COMMON_4,
+    COMMON_8,
+    CONTESTANTS,
+#ifdef PICI_SMPI /* all ranks are one process, and the common-neighbour algorithm keeps all contributions on each */
+    RUN = COMMON_2
+#else
+    RUN = CONTESTANTS
+#endif
+};
+enum { PLANS = 3, MOST_TIMES = 1000 };
+static const char *const names[] = {"MPI", "direct", "halving", "auto", "common 2", "common 4", "common 8"};
 
 static int rank, ranks;
 
@@ -187,8 +204,8 @@ static void measure(const char *what, double zeros, const struct setting *o)
 {
     struct bench_graph g;
     struct pici_comm *comm = NULL;
-    struct pici_neighbor_plan *plan[2] = {NULL, NULL};
-    struct pici_neighbor_info info[2] = {PICI_NEIGHBOR_INFO_INIT, PICI_NEIGHBOR_INFO_INIT};
+    struct pici_neighbor_plan *plan[PLANS] = {NULL};
+    struct pici_neighbor_info info[PLANS];
     struct common common[3];
     static double t[CONTESTANTS][MOST_TIMES];
     if (!bench_graph(&g, ranks, what))
@@ -215,17 +232,20 @@ static void measure(const char *what, double zeros, const struct setting *o)
     require(pici_comm_mpi(&comm, MPI_COMM_WORLD), NULL);
     if (o->per_node)
         require(pici_comm_set_nodes(comm, node_of), comm);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < PLANS; i++) {
+        static const enum pici_route route_of[] = {PICI_ROUTE_DIRECT, PICI_ROUTE_HALVING, PICI_ROUTE_AUTO};
         struct pici_neighbor_opts po = PICI_NEIGHBOR_OPTS_INIT;
-        po.route = i ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
+        po.route = route_of[i];
+        po.most_bytes = o->bytes; /* for which pici_neighbor_plan_info tells what AUTO takes */
+        info[i] = (struct pici_neighbor_info)PICI_NEIGHBOR_INFO_INIT;
         require(pici_neighbor_plan_create(&plan[i], comm, sources, source, destinations, destination, &po), comm);
         require(pici_neighbor_plan_info(plan[i], &info[i]), comm);
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < RUN - COMMON_2; i++)
         open_common(&common[i], &g, 2 << i, n * sizeof *send);
     uint64_t wire[CONTESTANTS] = {0};
     for (int i = -1; i < o->times; i++) /* once to warm up */
-        for (int who = 0; who < CONTESTANTS; who++) {
+        for (int who = 0; who < RUN; who++) {
             struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
             struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
             opts.stats = &stats;
@@ -233,14 +253,14 @@ static void measure(const char *what, double zeros, const struct setting *o)
             const double begin = MPI_Wtime();
             if (who == MPI_OWN)
                 run_linear(&linear, send, recv, n);
-            else if (who <= HALVING)
+            else if (who <= AUTO)
                 require(pici_neighbor_all_gather(send, recv, n, PICI_F32, plan[who - DIRECT], &opts), comm);
             else
                 run_common(&common[who - COMMON_2], n * sizeof *send, (const uint8_t *)send);
             double took = MPI_Wtime() - begin, slowest;
             MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
             wire[who] = stats.inter_bytes;
-            for (int k = 0; who > HALVING && k < sources; k++)
+            for (int k = 0; who > AUTO && k < sources; k++)
                 memcpy(recv + (size_t)k * n, common[who - COMMON_2].have + (size_t)source[k] * n * sizeof *send,
                        n * sizeof *send);
             if (sources && memcmp(recv, want, (size_t)sources * n * sizeof *want) != 0) {
@@ -251,8 +271,20 @@ static void measure(const char *what, double zeros, const struct setting *o)
             if (i >= 0)
                 t[who][i] = slowest;
         }
-    MPI_Allreduce(MPI_IN_PLACE, wire, CONTESTANTS, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    uint64_t *all = bench_alloc((size_t)ranks, sizeof wire); /* bytes that each rank sends to other nodes */
+    MPI_Gather(wire, CONTESTANTS, MPI_UINT64_T, all, CONTESTANTS, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     if (rank == 0) {
+        uint64_t busiest[CONTESTANTS] = {0};
+        memset(wire, 0, sizeof wire);
+        for (int who = 0; who < CONTESTANTS; who++) {
+            uint64_t node = 0;
+            for (int i = 0; i < ranks; i++) {
+                node =
+                    i && node_of[i] == node_of[i - 1] ? node + all[i * CONTESTANTS + who] : all[i * CONTESTANTS + who];
+                busiest[who] = node > busiest[who] ? node : busiest[who];
+                wire[who] += all[i * CONTESTANTS + who];
+            }
+        }
         struct schedule_nodes nodes;
         bench_even_nodes(&nodes, ranks, o->per_node ? o->per_node : 1);
         const struct neighbor_graph graph_of = {ranks, g.words, g.out, &nodes};
@@ -260,22 +292,26 @@ static void measure(const char *what, double zeros, const struct setting *o)
                                            pici_neighbor_halving(&graph_of, 0, 0, 2)};
         const double bandwidth[2] = {5e9, o->link}, own = median(t[MPI_OWN], o->times);
         double seconds[CONTESTANTS] = {own};
-        for (int who = 1; who < CONTESTANTS; who++)
+        for (int who = 1; who < RUN; who++)
             seconds[who] = median(t[who], o->times);
         const double least = fmin(seconds[COMMON_2], fmin(seconds[COMMON_4], seconds[COMMON_8]));
-        printf("| %s, %d x %d | %g%% | %.4f | %.2f | %.2f | %.2f | %.4f | %.4f | %llu | %llu |\n", g.name, ranks,
-               o->per_node, zeros, own, own / least, own / seconds[DIRECT], own / seconds[HALVING],
-               bench_seconds(route[0], (double)o->bytes, bandwidth),
-               bench_seconds(route[1], (double)o->bytes, bandwidth), (unsigned long long)wire[DIRECT],
-               (unsigned long long)wire[HALVING]);
+        printf(
+            "| %s, %d x %d | %g%% | %.4f | %.2f | %.2f | %.2f | %.2f, %s | %.4f | %.4f | %llu | %llu | %.2f | %.2f |\n",
+            g.name, ranks, o->per_node, zeros, own, RUN > COMMON_2 ? own / least : 0, own / seconds[DIRECT],
+            own / seconds[HALVING], own / seconds[AUTO], info[2].route == PICI_ROUTE_HALVING ? "halving" : "direct",
+            bench_seconds(route[0], (double)o->bytes, info[0].widest, bandwidth),
+            bench_seconds(route[1], (double)o->bytes, info[1].widest, bandwidth), (unsigned long long)wire[DIRECT],
+            (unsigned long long)wire[HALVING], seconds[DIRECT] * o->link / (double)busiest[DIRECT],
+            seconds[HALVING] * o->link / (double)busiest[HALVING]);
         fflush(stdout);
         pici_neighbor_free(route[0]);
         pici_neighbor_free(route[1]);
         free((void *)(uintptr_t)nodes.begin);
     }
-    for (int i = 0; i < 3; i++)
+    free(all);
+    for (int i = 0; i < RUN - COMMON_2; i++)
         close_common(&common[i]);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < PLANS; i++)
         pici_neighbor_plan_free(plan[i]);
     pici_comm_free(comm);
     close_linear(&linear);
@@ -310,10 +346,14 @@ int main(int argc, char **argv)
         MPI_Finalize();
         return 2;
     }
+    char link[32];
+    snprintf(link, sizeof link, "%.0f", o.link);
+    setenv("PICI_INTER_BANDWIDTH", link, 0);
     if (rank == 0)
         printf("| graph, ranks x a node | zeros | MPI, seconds | times as fast: common neighbours | direct | halving | "
-               "model, dense: direct | halving | bytes between nodes: direct | halving |\n"
-               "|---|---|---|---|---|---|---|---|---|---|\n");
+               "auto, and its route | model, dense: direct | halving | bytes between nodes: direct | halving | "
+               "seconds / busiest link's: direct | halving |\n"
+               "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (int i = optind; i < argc; i++)
         for (char *z = zeros, *end;; z = end + 1) {
             measure(argv[i], strtod(z, &end), &o);
