@@ -4,9 +4,9 @@
  * algorithm (in groups of 2, 4 and 8): medians of interleaved calls, where the slowest rank counts; and the model.
  *     neighbor_mpi [-b BYTES] [-z PERCENT,...] [-r TIMES] [-p PER_NODE] [-l LINK] GRAPH...
  * GRAPH: as of bench_neighbor. PER_NODE: so many consecutive ranks are taken for a node; 0: as MPI says. LINK: bytes
- * per second of a node's link, for the model and for AUTO. Of each route also how many times as long it takes as the
- * link of the busiest node is busy with what the node sends. With zeros our data has so many per cent of them; MPI's is dense
- * anyway. */
+ * per second of a node's link, for the model and for AUTO. Of each route also: how many times as long it takes as the
+ * link of the busiest node takes for what that node sends. With zeros our data has so many per cent of them; MPI's is
+ * dense anyway. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <mpi.h>

@@ -9,6 +9,7 @@
 #include "coll/request.h"
 #include "coll_util.h"
 #include "neighbor_util.h"
+#include "socket_util.h"
 #include "transport_util.h"
 
 static int failures;
@@ -72,7 +73,10 @@ static void call_all(void *context, int rank)
         pici_neighbor_plan_free(plan[i]);
 }
 
-static void run_calls(int p, uint64_t seed, uint64_t most)
+/* How ranks are connected, and how much they contribute. */
+enum how_run { BY_THREADS, BY_SOCKETS, ALL_MOST };
+
+static void run_calls(int p, uint64_t seed, uint64_t most, enum how_run how)
 {
     struct team *t = calloc(1, sizeof *t);
     struct rng r = {seed};
@@ -83,7 +87,16 @@ static void run_calls(int p, uint64_t seed, uint64_t most)
     for (int i = 0; i < PLANS; i++)
         neighbor_case_random(&t->c[i], &r, p, most);
     memcpy(t->c[1].node_of, t->c[0].node_of, sizeof t->c[0].node_of); /* which stays while plans live */
-    if (pici_comm_threads(t->comm, p))
+    for (int i = 0; i < PLANS * p && how == ALL_MOST; i++)
+        t->c[i / p].count[i % p] = t->c[i / p].varied ? most - (uint64_t)(i % p) : most;
+    struct socket_team team;
+    if (how == BY_SOCKETS) {
+        socket_team_init(&team, p);
+        socket_pairs(team.fds, p);
+        socket_team_make(&team);
+        EXPECT(socket_team_all(&team, PICI_OK, ""), "%d ranks over sockets", p);
+        memcpy(t->comm, team.comm, (size_t)p * sizeof *t->comm);
+    } else if (pici_comm_threads(t->comm, p))
         abort();
     for (int i = 0; i < p; i++)
         for (int j = 0; j < PLANS; j++)
@@ -106,7 +119,7 @@ static void run_calls(int p, uint64_t seed, uint64_t most)
 /* ---- what is sent ---- */
 
 /* A transport that keeps the data messages of its rank. */
-enum { KEPT = 64 };
+enum { KEPT = 1024 };
 
 struct tap {
     struct pici_transport inner;
@@ -270,7 +283,147 @@ static void run_tapped(int p, uint64_t seed)
     free(x);
 }
 
+/* Blocks in order of their bytes. */
+struct bytes {
+    const uint8_t *at;
+    size_t len;
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct bytes *x = a, *y = b;
+    const int order = memcmp(x->at, y->at, x->len < y->len ? x->len : y->len);
+    return order ? order : (x->len > y->len) - (x->len < y->len);
+}
+
+/* Contributions of several slices, no two alike: there are as many different blocks in all messages as were encoded, so
+ * that each slice was encoded once and forwarded as it was; and each message of the plan was sent once for a slice. */
+static void check_slices(struct tapped *x)
+{
+    enum { BLOCKS = 1 << 15 };
+    const struct team *t = &x->t;
+    struct bytes *all = calloc(BLOCKS, sizeof *all);
+    uint64_t blocks = 0, different = 0, made = 0, messages = 0, slices = 0;
+    if (!all)
+        abort();
+    for (int r = 0; r < t->p; r++) {
+        const struct tap *tap = &x->tap[r];
+        made += (uint64_t)encoded[r];
+        messages += (uint64_t)tap->messages;
+        slices = (uint64_t)encoded[r] > slices ? (uint64_t)encoded[r] : slices;
+        for (int i = 0; i < tap->messages; i++) {
+            const uint8_t *at = tap->bytes[i] + MSG_BYTES, *end = tap->bytes[i] + tap->len[i];
+            struct pici_block b;
+            while (at < end && blocks < BLOCKS && !pici_block_parse(&b, at, (size_t)(end - at), NULL)) {
+                all[blocks++] = (struct bytes){at, (size_t)b.at.block_bytes};
+                at += b.at.block_bytes;
+            }
+            EXPECT(at == end, "rank %d sent something else than blocks", r);
+        }
+    }
+    for (int r = 0; r < t->p; r++)
+        EXPECT(!encoded[r] || (uint64_t)encoded[r] == slices, "rank %d encoded %d slices, another one %d", r,
+               encoded[r], (int)slices);
+    qsort(all, (size_t)blocks, sizeof *all, by_bytes);
+    for (uint64_t i = 0; i < blocks; i++)
+        different += !i || by_bytes(&all[i], &all[i - 1]) != 0;
+    EXPECT(slices > 1 && different == made && blocks == slices * t->info[0].blocks &&
+               messages == slices * t->info[0].messages,
+           "%d slices: %d blocks were encoded, %d different ones sent, %d in all, in %d messages", (int)slices,
+           (int)made, (int)different, (int)blocks, (int)messages);
+    free(all);
+}
+
+static void run_sliced(int p, uint64_t seed)
+{
+    struct tapped *x = calloc(1, sizeof *x);
+    struct team *t = &x->t;
+    struct neighbor_case *c = &t->c[0];
+    struct rng r = {seed};
+    if (!x)
+        abort();
+    t->p = p;
+    neighbor_case_random(c, &r, p, 4000);
+    c->varied = 0;
+    c->dtype = PICI_U64;
+    c->opts.format = PICI_DENSE;
+    c->opts.slice_bytes = 65536;
+    c->opts.window = 1 + (int)(seed % 3);
+    c->plan.most_bytes = 0;
+    c->plan.route = (enum pici_route)(1 + seed % 2);
+    for (int i = 0; i < p; i++) {
+        c->count[i] = 20000;
+        c->pattern[i] = PATTERN_FULL;
+        for (int j = 0; j < p; j++)
+            c->times[i][j] = i != j && (i + 2 * j + (int)seed) % 3;
+    }
+    x->engine = pici_engine_host;
+    x->engine.encode = count_encode;
+    memset(encoded, 0, sizeof encoded);
+    if (pici_comm_threads(t->comm, p))
+        abort();
+    for (int i = 0; i < p; i++) {
+        struct pici_transport *own = &t->comm[i]->transport;
+        transport_wrap(own, &x->tap[i].inner);
+        own->send = tap_send;
+        neighbor_rank_init(&t->rank[i][0], c, i);
+    }
+    coll_threads(p, call_tapped, x);
+    for (int i = 0; i < p; i++)
+        EXPECT(!t->status[i] && !neighbor_rank_judge(&t->rank[i][0], c), "%s: rank %d: %s", neighbor_case_words(c), i,
+               pici_strerror(t->status[i]));
+    check_slices(x);
+    for (int i = 0; i < p; i++) {
+        pici_comm_free(t->comm[i]);
+        neighbor_rank_free(&t->rank[i][0]);
+        pici_neighbor_free(x->route[i]);
+        for (int j = 0; j < x->tap[i].messages; j++)
+            free(x->tap[i].bytes[j]);
+    }
+    free(x);
+}
+
 /* ---- what is refused ---- */
+
+/* A transport that moves GPU memory only, or one with the struct of 0.1: no plan, and nothing is broken. */
+struct refused {
+    struct pici_comm *comm[3];
+    enum pici_status status[3], after[3];
+    int old;
+};
+
+static void call_refused(void *context, int rank)
+{
+    struct refused *x = context;
+    struct pici_comm *comm = x->comm[rank];
+    struct pici_neighbor_plan *plan = NULL;
+    uint64_t one = 1, sum = 0;
+    const int to = (rank + 1) % 3, from = (rank + 2) % 3;
+    const enum pici_memory memory = comm->transport.memory;
+    if (x->old)
+        comm->paired_only = 1;
+    else
+        comm->transport.memory = PICI_MEMORY_DEVICE;
+    x->status[rank] = pici_neighbor_plan_create(&plan, comm, 1, &from, 1, &to, NULL);
+    comm->transport.memory = memory;
+    x->after[rank] = pici_all_reduce(&one, &sum, 1, PICI_U64, PICI_SUM, comm, NULL);
+    pici_neighbor_plan_free(plan);
+}
+
+static void run_unsupported(void)
+{
+    for (int old = 0; old < 2; old++) {
+        struct refused x = {.old = old};
+        if (pici_comm_threads(x.comm, 3))
+            abort();
+        coll_threads(3, call_refused, &x);
+        for (int i = 0; i < 3; i++) {
+            EXPECT(x.status[i] == PICI_E_UNSUPPORTED && !x.after[i], "old %d, rank %d: %s, then %s", old, i,
+                   pici_strerror(x.status[i]), pici_strerror(x.after[i]));
+            pici_comm_free(x.comm[i]);
+        }
+    }
+}
 
 struct odd {
     struct pici_comm *comm[NEIGHBOR_RANKS];
@@ -554,21 +707,31 @@ static void run_reserved(int p, uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    enum { TAPPED = 20, RESERVED = 20 };
+    enum { TAPPED = 20, RESERVED = 20, SLICED = 8, SOCKETS = 8 };
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
     const int runs = getenv("PICI_TEST_FULL") ? 3000 : 120;
     for (uint64_t seed = first; seed < first + (uint64_t)runs; seed++)
-        run_calls(1 + (int)(seed % NEIGHBOR_RANKS), seed, seed % 50 == 49 ? 300000 : seed % 5 ? 3000 : 20000);
+        run_calls(1 + (int)(seed % NEIGHBOR_RANKS), seed,
+                  seed % 50 == 49 ? 300000
+                  : seed % 5      ? 3000
+                                  : 20000,
+                  BY_THREADS);
+    run_calls(3, first + 1, 1000000, ALL_MOST);
+    for (int i = 0; i < SOCKETS; i++)
+        run_calls(2 + 2 * (i % 3), 8000 + (uint64_t)i, i ? 5000 : 100000, BY_SOCKETS);
     for (uint64_t seed = 0; seed < TAPPED; seed++)
         run_tapped(2 + (int)(seed % (NEIGHBOR_RANKS - 1)), seed + 5000);
     for (uint64_t seed = 0; seed < RESERVED; seed++)
         run_reserved(2 + (int)(seed % (NEIGHBOR_RANKS - 1)), seed + 9000);
     EXPECT(pici_neighbor_plan_reserve(NULL, 1, PICI_F32, NULL) == PICI_E_ARG, "no plan");
+    for (uint64_t seed = 0; seed < SLICED; seed++)
+        run_sliced(3 + (int)seed, seed + 6000);
     for (int how = 0; how < HOWS; how++)
         run_odd(how);
+    run_unsupported();
     run_miscounts();
     run_nowhere();
-    const int cases = runs + TAPPED + RESERVED + HOWS;
+    const int cases = runs + 1 + SOCKETS + TAPPED + RESERVED + SLICED + HOWS + 1;
     printf("%d passed, %d failed\n", failures < cases ? cases - failures : 0, failures);
     return failures != 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Communicators over MPI, and plans of neighbourhood all-gathers on MPI's graphs. They are in a separate library: link with libpici_mpi and libpici, using mpicc. */
+ * Communicators over MPI, and plans of neighbourhood all-gathers on MPI's graphs. They are in a separate library: link
+ * with libpici_mpi and libpici, using mpicc. */
 #ifndef PICI_MPI_H
 #define PICI_MPI_H
 

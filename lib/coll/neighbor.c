@@ -59,8 +59,7 @@ static enum pici_status check_own(const struct pici_comm *comm, const struct lis
     if (list_is_wrong(comm, l->sources, l->source) || list_is_wrong(comm, l->destinations, l->destination) ||
         o->leaf < 0 || o->gain < 0 || (unsigned)o->route > PICI_ROUTE_HALVING)
         return PICI_E_ARG;
-    if (comm->transport.memory == PICI_MEMORY_DEVICE || comm->paired_only ||
-        (o->route == PICI_ROUTE_HALVING && comm->ranks > NEIGHBOR_HALVED_RANKS))
+    if (comm->paired_only || (o->route == PICI_ROUTE_HALVING && comm->ranks > NEIGHBOR_HALVED_RANKS))
         return PICI_E_UNSUPPORTED;
     return PICI_OK;
 }
@@ -382,6 +381,8 @@ enum pici_status pici_neighbor_plan_create(struct pici_neighbor_plan **out, stru
     if (!out || !comm)
         return PICI_E_ARG;
     *out = NULL;
+    if (comm->transport.memory == PICI_MEMORY_DEVICE) /* the same on all ranks, which exchange numbers in host memory */
+        return PICI_E_UNSUPPORTED;
     struct pici_neighbor_plan *plan = calloc(1, sizeof *plan), none = {.comm = comm};
     const enum pici_status own = plan ? check_own(comm, &l, &o, opts) : PICI_E_NOMEM;
     struct pici_neighbor_plan *p = plan ? plan : &none;
