@@ -59,6 +59,11 @@ for known in dwt_193:120:72 Journals:240:80; do
         echo "skip: no $data/$name.mtx (SuiteSparse Matrix Collection): its product not checked"
     fi
 done
+if [ -e "$data/bcsstk13.mtx" ]; then # 64 ranks, 4 a node; blocks between nodes too
+    check 0 "bcsstk13, 64 ranks" "$build/spmm" -t 64 -r 1 -c 1 "$data/bcsstk13.mtx"
+    says "bcsstk13, 64 ranks" 'direct +764 messages, +612 blocks' "$tmp/out"
+    says "bcsstk13, 64 ranks" 'halving +384 messages, +335 blocks between nodes .least 279' "$tmp/out"
+fi
 for name in bcsstk13 ash292 cegb2802_pattern; do
     if [ -e "$data/$name.mtx" ]; then
         check 0 "$name" "$build/spmm" -t 16 -r 1 "$data/$name.mtx"

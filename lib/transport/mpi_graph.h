@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The neighbours of this rank in an MPI communicator with a topology: a distributed graph, a graph or a Cartesian one. */
+ * The neighbours of this rank in an MPI communicator with a topology: a distributed graph, a graph, or a Cartesian
+ * one. */
 #ifndef PICI_LIB_TRANSPORT_MPI_GRAPH_H
 #define PICI_LIB_TRANSPORT_MPI_GRAPH_H
 
