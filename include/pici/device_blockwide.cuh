@@ -192,6 +192,91 @@ struct group_end {
     bool signs; /* the group has a tile that keeps signs */
 };
 
+/* What the layout of a record needs of a tile: its nonzeros, with TILE_FULL and TILE_KEEPS, and the sign descriptor if
+ * it keeps signs. */
+struct surveyed {
+    uint32_t count, sign;
+};
+constexpr uint32_t TILE_FULL = 1u << 31, TILE_KEEPS = 1u << 30; /* it has a run of 256 nonzeros; it keeps signs */
+
+/* Read tile t of the elements, by a warp. *to is as tile_survey leaves it. */
+template <class T> PICI_DEV surveyed survey(made_tile *to, const making<T> &m, uint64_t t)
+{
+    dense_tile<const T> d = source_tile(m, t);
+    surveyed result = {0, 0};
+    bool negative;
+    columns c = tile_survey(to, d, negative);
+    if (is_float(m.to.dtype) && !m.by_value && hw::ballot(negative)) {
+        tile_signs s;
+        if (tile_keeps_signs(s, d)) {
+            d.by_value = true;
+            hw::syncwarp();
+            c = tile_survey(to, d, negative);
+            result = surveyed{TILE_KEEPS, sign_descriptor(s)};
+        }
+    }
+    result.count |= tile_nnz(c) | (has_run(c) ? TILE_FULL : 0);
+    return result;
+}
+
+/* Lay out the record of the group whose first tile is `first`, from what the lanes know of its tiles. Returns its
+ * length in bytes. */
+template <class T> PICI_DEV uint32_t group_from(group &g, const making<T> &m, uint64_t first, const surveyed &own)
+{
+    const uint64_t t = first + hw::lane();
+    const unsigned len = t < m.to.tiles ? elements_of(m.to.count, t) : 0;
+    const bool full = (own.count & TILE_FULL) != 0;
+    g = group();
+    g.n = own.count & ~(TILE_FULL | TILE_KEEPS);
+    g.keeps = (own.count & TILE_KEEPS) != 0;
+    g.container = g.keeps ? container_with_signs(g.n, full) : g.n ? container_of(g.n, len, LOG2<T>, full) : 0;
+    if (g.keeps)
+        good_sign_descriptor(g.sign, own.sign, len - g.n);
+    return group_lay(g, len, LOG2<T>);
+}
+
+/* Write a group's entry of the directory and, if the record fits, what comes before its payloads, and its padding, by
+ * a warp. base: units before the record; bytes: its length. */
+template <class T>
+PICI_DEV void group_head(const making<T> &m, uint64_t number, const group &g, uint64_t base, uint32_t bytes, bool fits)
+{
+    const unsigned lane = hw::lane(), below = (1u << lane) - 1;
+    if (lane == 0)
+        store_index(m.block + HEADER_BYTES, m.to.index_width, number, base);
+    if (!fits || !g.bits)
+        return;
+    const unsigned descriptor = g.keeps ? descriptor_with_signs(g.container, g.n) : descriptor_of(g.container, g.n);
+    const uint32_t pad = padding_byte(g, bytes);
+    uint8_t *const record = m.block + m.to.body_offset + base * unit_of(LOG2<T>), *const descriptors = record + 4;
+    if (lane == 0)
+        hw::store((uint32_t *)record, g.bits);
+    if (g.bits >> lane & 1)
+        hw::store(descriptors + hw::popc(g.bits & below), (uint8_t)descriptor);
+    if (g.two >> lane & 1)
+        hw::store(descriptors + hw::popc(g.bits) + hw::popc(g.two & below), (uint8_t)(descriptor >> 8));
+    for (unsigned i = 0; g.keeps && i < SIGN_DESCRIPTOR; i++)
+        hw::store(record + sign_descriptor_at(g, lane) + i, (uint8_t)(sign_descriptor(g.sign) >> 8 * i));
+    if (pad)
+        hw::store(record + pad, (uint8_t)0);
+}
+
+/* Write tile i of a group to its record, by a warp. `of` is as tile_payload leaves it, and may be used again at once.
+ * first: the group's first tile. */
+template <class T>
+PICI_DEV void group_tile(const making<T> &m, uint64_t first, const group &g, uint8_t *record, unsigned i, made_tile *of)
+{
+    const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
+    uint8_t *const payload = record + hw::shfl(g.payload, i), *const values = record + hw::shfl(g.own_values, i);
+    uint8_t *const own_signs = record + hw::shfl(g.own_signs, i);
+    dense_tile<const T> d = source_tile(m, first + i);
+    if (g.signs >> i & 1) {
+        tile_write_signs(own_signs, d);
+        d.by_value = true;
+    }
+    if (n)
+        tile_write(payload, (T *)values, of, d, container, n);
+}
+
 /* Encode group `number` of a hybrid block, by all threads of a thread block; each warp takes a tile at a time.
  * prefix counts units of records; it and the two barriers are as in make_partition. A record that does not fit is
  * not written. */
@@ -199,40 +284,23 @@ template <class T, class PREFIX>
 PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory *shared, PREFIX &prefix)
 {
     made_tile *made = (made_tile *)(shared + 1);
-    const unsigned lane = hw::lane(), below = (1u << lane) - 1, unit = unit_of(LOG2<T>);
+    const unsigned lane = hw::lane(), unit = unit_of(LOG2<T>);
     const uint64_t first = number * GROUP_TILES, left = m.to.tiles - first;
     const unsigned tiles = left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES;
-    const bool signs = is_float(m.to.dtype) && !m.by_value;
-    constexpr uint32_t FULL = 1u << 31, KEEPS = 1u << 30; /* of a tile: it has a run of 256 nonzeros; it keeps signs */
     PICI_UNROLL_1
     for (unsigned i = warp(); i < tiles; i += warps()) {
-        dense_tile<const T> d = source_tile(m, first + i);
-        bool negative, keeps = false;
-        tile_signs s;
-        columns c = tile_survey(made + i, d, negative);
-        if (signs && hw::ballot(negative) && tile_keeps_signs(s, d)) {
-            keeps = d.by_value = true;
-            hw::syncwarp();
-            c = tile_survey(made + i, d, negative);
-            if (lane == 0)
-                hw::put(&shared->sign[i], sign_descriptor(s));
+        const surveyed s = survey(made + i, m, first + i);
+        if (lane == 0) {
+            hw::put(&shared->count[i], s.count);
+            hw::put(&shared->sign[i], s.sign);
         }
-        const uint32_t n = tile_nnz(c) | (has_run(c) ? FULL : 0) | (keeps ? KEEPS : 0);
-        if (lane == 0)
-            hw::put(&shared->count[i], n);
     }
     hw::syncthreads();
-    group g = group();
-    const uint32_t count = lane < tiles ? hw::get(&shared->count[lane]) : 0;
-    const unsigned len = lane < tiles ? elements_of(m.to.count, first + lane) : 0;
-    g.n = count & ~(FULL | KEEPS);
-    g.keeps = (count & KEEPS) != 0;
-    g.container = g.keeps ? container_with_signs(g.n, count & FULL)
-                  : g.n   ? container_of(g.n, len, LOG2<T>, count & FULL)
-                          : 0;
-    if (g.keeps)
-        good_sign_descriptor(g.sign, hw::get(&shared->sign[lane]), len - g.n);
-    const uint32_t bytes = group_lay(g, len, LOG2<T>), nnz = warp_sum(g.n);
+    surveyed own = {0, 0};
+    if (lane < tiles)
+        own = surveyed{hw::get(&shared->count[lane]), hw::get(&shared->sign[lane])};
+    group g;
+    const uint32_t bytes = group_from(g, m, first, own), nnz = warp_sum(g.n);
     if (warp() == 0)
         prefix.publish(bytes / unit);
     PICI_UNROLL_1
@@ -247,41 +315,13 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
     const uint64_t base = hw::get(&shared->base), end = base + bytes / unit;
     const bool fits = m.to.body_offset + end * unit <= m.cap;
     uint8_t *const record = m.block + m.to.body_offset + base * unit;
-    if (warp() == 0) {
-        if (lane == 0)
-            store_index(m.block + HEADER_BYTES, m.to.index_width, number, base);
-        if (fits && g.bits) {
-            const unsigned descriptor =
-                g.keeps ? descriptor_with_signs(g.container, g.n) : descriptor_of(g.container, g.n);
-            const uint32_t pad = padding_byte(g, bytes);
-            uint8_t *const descriptors = record + 4;
-            if (lane == 0)
-                hw::store((uint32_t *)record, g.bits);
-            if (g.bits >> lane & 1)
-                hw::store(descriptors + hw::popc(g.bits & below), (uint8_t)descriptor);
-            if (g.two >> lane & 1)
-                hw::store(descriptors + hw::popc(g.bits) + hw::popc(g.two & below), (uint8_t)(descriptor >> 8));
-            for (unsigned i = 0; g.keeps && i < SIGN_DESCRIPTOR; i++)
-                hw::store(record + sign_descriptor_at(g, lane) + i, (uint8_t)(sign_descriptor(g.sign) >> 8 * i));
-            if (pad)
-                hw::store(record + pad, (uint8_t)0);
-        }
-    }
+    if (warp() == 0)
+        group_head(m, number, g, base, bytes, fits);
     /* backwards, since tiles read last are most likely still in a cache; i wraps around below 0, which ends the loop */
     PICI_UNROLL_1
     for (unsigned i = warp() + ((tiles - warp() + warps() - 1) / warps() - 1) * warps(); fits && i < tiles;
-         i -= warps()) {
-        const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
-        uint8_t *const payload = record + hw::shfl(g.payload, i), *const values = record + hw::shfl(g.own_values, i);
-        uint8_t *const own_signs = record + hw::shfl(g.own_signs, i);
-        dense_tile<const T> d = source_tile(m, first + i);
-        if (g.signs >> i & 1) {
-            tile_write_signs(own_signs, d);
-            d.by_value = true;
-        }
-        if (n)
-            tile_write(payload, (T *)values, made + i, d, container, n);
-    }
+         i -= warps())
+        group_tile(m, first, g, record, i, made + i);
     return group_end{end, nnz, g.signs != 0};
 }
 

@@ -44,11 +44,14 @@ static_assert(sizeof(pici_cuda_encode_jobs) <= 4096 && sizeof(pici_cuda_decode_j
               "a kernel has at most 4 KiB of arguments");
 static_assert(sizeof(pici_cuda_result) == 32, "the size is part of the ABI");
 
-/* Bytes of workspace to encode a block: the control, and a word for each partition. */
+/* Bytes of workspace to encode a block: the control, and the words that the format with the most of them needs. More
+ * elements never need fewer bytes. */
 static uint64_t encode_bytes(unsigned width, uint64_t n)
 {
-    const uint64_t tiles = pici::tiles_of(n), each = encode_tiles(width);
-    return sizeof(pici_cuda_control) + ((tiles / each + (tiles % each != 0)) * 8 + 15) / 16 * 16;
+    const uint64_t tiles = pici::tiles_of(n), each = encode_tiles(width), parts = tiles / each + (tiles % each != 0);
+    const uint64_t by_tiles = tiles < TILEWISE_MOST ? tiles : TILEWISE_MOST;
+    const uint64_t hybrid = pici::groups_of(by_tiles) + by_tiles, words = parts > hybrid ? parts : hybrid;
+    return sizeof(pici_cuda_control) + (words * 8 + 15) / 16 * 16;
 }
 
 const char *pici_cuda_rule(uint32_t rule)

@@ -25,21 +25,32 @@ struct look_back {
     uint64_t part;
     uint32_t next;
 
-    /* The partition has `total` values: publish that, and claim the next partition. */
+    PICI_DEV_MEMBER void claim()
+    {
+        if (hw::lane() == 0)
+            next = hw::atomic_add(&control->ticket, 1u);
+    }
+
+    /* The partition has `total` values. */
+    PICI_DEV_MEMBER void say(uint64_t total)
+    {
+        if (hw::lane() == 0)
+            hw::store_relaxed(state + part, (part ? STATE_OWN : STATE_ALL) | total);
+    }
+
+    /* The same, and claim the next partition. */
     PICI_DEV_MEMBER void publish(uint64_t total)
     {
-        if (hw::lane() == 0) {
-            hw::store_relaxed(state + part, (part ? STATE_OWN : STATE_ALL) | total);
-            next = hw::atomic_add(&control->ticket, 1u);
-        }
+        say(total);
+        claim();
     }
 
     /* Wait for the partitions before, and publish the number of values up to the end. Returns the number before the
      * partition. */
-    PICI_DEV_MEMBER uint64_t resolve(uint64_t total)
+    PICI_DEV_MEMBER uint64_t before(uint64_t total)
     {
         const unsigned lane = hw::lane();
-        uint64_t before = 0;
+        uint64_t sums = 0;
         /* lane i reads the state of partition near - 1 - i */
         for (uint64_t near = part; near;) {
             const bool exists = lane < near;
@@ -57,15 +68,32 @@ struct look_back {
             uint64_t sum = wanted >> lane & 1 ? s & STATE_VALUE : 0;
             for (unsigned by = LANES / 2; by; by /= 2)
                 sum += hw::shfl_down(sum, by);
-            before += hw::shfl(sum, 0);
+            sums += hw::shfl(sum, 0);
             near = all || near <= LANES ? 0 : near - LANES;
         }
-        if (lane == 0) {
-            if (part)
-                hw::store_relaxed(state + part, STATE_ALL | (before + total));
-            hw::put(&shared->ticket, (uint64_t)next);
+        if (lane == 0 && part)
+            hw::store_relaxed(state + part, STATE_ALL | (sums + total));
+        return sums;
+    }
+
+    /* Wait until the number of values up to the partition's end is published. */
+    PICI_DEV_MEMBER uint64_t end()
+    {
+        for (;;) {
+            const uint64_t s = hw::load_relaxed(state + part);
+            if (hw::ballot(s >> STATE_SHIFT == 2) == hw::ALL)
+                return s & STATE_VALUE;
+            hw::pause();
         }
-        return before;
+    }
+
+    /* As `before`, and tell the thread block which partition is next. */
+    PICI_DEV_MEMBER uint64_t resolve(uint64_t total)
+    {
+        const uint64_t sums = before(total);
+        if (hw::lane() == 0)
+            hw::put(&shared->ticket, (uint64_t)next);
+        return sums;
     }
 };
 

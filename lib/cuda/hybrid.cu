@@ -1,15 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding hybrid blocks, in one pass over the elements, a group at a time. Where a record begins follows from the
- * lengths of those before it. The totals are known when the last thread block ends, and that one writes the header. */
+ * Encoding hybrid blocks, by groups or, if there are few, by tiles. Where a record begins follows from the lengths of
+ * those before it. The totals are known when the last thread block ends, and that one writes the header. */
 #include "encode.cuh"
 
 using namespace pici;
 
-/* Threads of a thread block. Two with FEW fit on a multiprocessor, or one with MANY, which takes half as long for a
- * group: for inputs of so few groups that each has a multiprocessor to itself. */
+/* Threads of a thread block that encodes a group. Two with FEW fit on a multiprocessor, or one with MANY, which takes
+ * half as long for a group: for inputs of so few groups that each has a multiprocessor to itself. */
 constexpr unsigned FEW = 256, MANY = 512;
 
+/* Called by all threads, at their end. nnz, units: what this thread block has added, in one thread. */
+template <class T>
+PICI_DEV void finish_hybrid(making<T> &m, const pici_cuda_encode_job &job, uint64_t nnz, uint64_t units)
+{
+    if (hw::thread() == 0) {
+        hw::atomic_add(&job.control->nnz, nnz);
+        if (units)
+            hw::atomic_add(&job.control->units, units);
+    }
+    if (last_of_job(job.control)) {
+        nnz = hw::load_settled(&job.control->nnz);
+        end_of_groups(m, hw::load_settled(&job.control->units), nnz % SIGNS_SEEN, nnz >= SIGNS_SEEN);
+        finish_block(m, nnz % SIGNS_SEEN, job.call.result);
+    }
+}
+
+/* Add a group to a thread block's nonzeros, which also tell whether a tile keeps signs. */
+PICI_DEV void add_group(uint64_t &nnz, uint32_t its, bool signs)
+{
+    nnz += its;
+    if (signs && nnz < SIGNS_SEEN)
+        nnz += SIGNS_SEEN;
+}
+
+/* In one pass over the elements, a group at a time. */
 template <class T, unsigned THREADS>
 PICI_KERNEL(THREADS, MANY / THREADS)
 hybrid_kernel(const pici_cuda_encode_jobs jobs)
@@ -20,32 +45,119 @@ hybrid_kernel(const pici_cuda_encode_jobs jobs)
     making<T> m = making_of<T>(jobs, PICI_HYBRID);
     layout(m.to);
     const uint64_t groups = groups_of(m.to.tiles);
-    uint64_t nnz = 0;
+    uint64_t nnz = 0, units = 0;
     claim_partitions(job, shared, groups, [&](look_back &prefix) {
         const group_end end = make_group(m, prefix.part, shared, prefix);
-        nnz += end.nnz;
-        if (end.signs && nnz < SIGNS_SEEN)
-            nnz += SIGNS_SEEN;
-        if (prefix.part + 1 == groups && hw::thread() == 0)
-            hw::atomic_add(&job.control->units, end.units);
+        add_group(nnz, end.nnz, end.signs);
+        if (prefix.part + 1 == groups)
+            units = end.units;
     });
-    if (hw::thread() == 0)
-        hw::atomic_add(&job.control->nnz, nnz);
-    if (last_of_job(job.control)) {
-        nnz = hw::load_settled(&job.control->nnz);
-        end_of_groups(m, hw::load_settled(&job.control->units), nnz % SIGNS_SEEN, nnz >= SIGNS_SEEN);
-        finish_block(m, nnz % SIGNS_SEEN, job.call.result);
+    finish_hybrid(m, job, nnz, units);
+}
+
+/* ---- by tiles ---- */
+
+/* What is known of a tile, in a word of the workspace: nothing (0); or what `survey` returns and TILE_KNOWN. One word
+ * holds both numbers, so no other memory needs to be ordered with it. */
+constexpr uint32_t TILE_KNOWN = 1u << 29;
+
+/* Wait until the tiles of a group are known. Returns the lane's tile. */
+PICI_DEV surveyed wait_for_tiles(const uint64_t *of, unsigned tiles)
+{
+    for (;;) {
+        const uint64_t word = hw::lane() < tiles ? hw::load_relaxed(of + hw::lane()) : TILE_KNOWN;
+        if (hw::ballot((word & TILE_KNOWN) != 0) == hw::ALL)
+            return surveyed{(uint32_t)word & ~TILE_KNOWN, (uint32_t)(word >> 32)};
+        hw::pause();
     }
 }
 
+/* Write tile i of group `number`; with its first tile also what belongs to the whole group, which is then added to nnz
+ * and units. Waits for tiles and groups that are claimed before this tile is. */
+template <class T>
+PICI_DEV void write_tile(const making<T> &m, uint64_t number, unsigned i, look_back &prefix, const uint64_t *known,
+                         made_tile *made, uint64_t &nnz, uint64_t &units)
+{
+    const unsigned unit = unit_of(LOG2<T>);
+    const uint64_t first = number * GROUP_TILES, left = m.to.tiles - first;
+    group g;
+    const surveyed own = wait_for_tiles(known + first, left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES);
+    const uint32_t bytes = group_from(g, m, first, own), all = warp_sum(g.n);
+    prefix.part = number;
+    uint64_t base;
+    if (i == 0) {
+        prefix.say(bytes / unit);
+        base = prefix.before(bytes / unit);
+    } else {
+        base = prefix.end() - bytes / unit;
+    }
+    const bool fits = m.to.body_offset + (base + bytes / unit) * unit <= m.cap;
+    if (i == 0) {
+        group_head(m, number, g, base, bytes, fits);
+        add_group(nnz, all, g.signs != 0);
+        if (left <= GROUP_TILES)
+            units = base + bytes / unit;
+    }
+    const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
+    if (!fits || !(g.bits >> i & 1))
+        return;
+    if (n && container != RAW) {
+        dense_tile<const T> d = source_tile(m, first + i);
+        bool negative;
+        d.by_value |= (g.signs >> i & 1) != 0;
+        tile_survey(made, d, negative);
+        hw::syncwarp();
+        tile_payload(made, container, n);
+        hw::syncwarp();
+    }
+    group_tile(m, first, g, m.block + m.to.body_offset + base * unit, i, made);
+}
+
+/* A thread block is one warp, and takes a tile at a time: first to survey it, then to write it. All tiles are claimed
+ * once to be surveyed before any is claimed to be written, and who surveys waits for nobody. So a warp only waits for
+ * warps that are running. Elements are read twice, the second time from L2. */
+template <class T> PICI_KERNEL(LANES, 16) hybrid_tiles_kernel(const pici_cuda_encode_jobs jobs)
+{
+    PICI_SHARED(memory);
+    block_memory *shared = (block_memory *)memory;
+    made_tile *const made = (made_tile *)(shared + 1);
+    const pici_cuda_encode_job job = jobs.job[hw::block_y()];
+    making<T> m = making_of<T>(jobs, PICI_HYBRID);
+    layout(m.to);
+    const uint64_t tiles = m.to.tiles;
+    uint64_t *const known = job.state + groups_of(tiles); /* after a word for each group */
+    look_back prefix = {job.control, job.state, shared, 0, 0};
+    uint64_t nnz = 0, units = 0;
+    prefix.claim();
+    for (;;) {
+        const uint64_t k = hw::shfl(prefix.next, 0), t = k < tiles ? k : k - tiles;
+        if (k >= 2 * tiles)
+            break;
+        prefix.claim();
+        if (k < tiles) {
+            const surveyed s = survey(made, m, t);
+            if (hw::lane() == 0)
+                hw::store_relaxed(known + t, (uint64_t)s.sign << 32 | s.count | TILE_KNOWN);
+            hw::syncwarp();
+        } else {
+            write_tile(m, t / GROUP_TILES, (unsigned)(t % GROUP_TILES), prefix, known, made, nnz, units);
+        }
+    }
+    finish_hybrid(m, job, nnz, units);
+}
+
+/* By tiles if a group each would leave three of four multiprocessors without work. */
 template <class T>
 static cudaError_t launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
 {
-    const uint64_t groups = groups_of(tiles_of(n));
+    const uint64_t tiles = tiles_of(n), groups = groups_of(tiles);
     int each = 0;
     const cudaError_t e = multiprocessors(&each);
     if (e)
         return e;
+    if (tiles <= TILEWISE_MOST && 4 * groups * count <= (uint64_t)each)
+        return launch_jobs(hybrid_tiles_kernel<T>, tiles, count, LANES, sizeof(block_memory) + sizeof(made_tile), 16,
+                           *jobs, stream);
     return groups * count <= (uint64_t)each ? launch_jobs(hybrid_kernel<T, MANY>, groups, count, MANY,
                                                           MAKE_BYTES<T>(PICI_HYBRID, MANY), 1, *jobs, stream)
                                             : launch_jobs(hybrid_kernel<T, FEW>, groups, count, FEW,

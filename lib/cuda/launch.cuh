@@ -35,7 +35,7 @@ enum { BATCH = 32 }; /* jobs of one kernel: they are its arguments, which are li
 struct pici_cuda_control {
     uint64_t fault;  /* the first that was found, as in device_block.cuh */
     uint32_t done;   /* thread blocks that have ended */
-    uint32_t ticket; /* partitions, or groups, that were claimed */
+    uint32_t ticket; /* partitions or groups that were claimed; hybrid by tiles: tiles, each twice */
     uint64_t nnz;    /* hybrid: nonzeros in the tiles of thread blocks that have ended, with SIGNS_SEEN */
     uint64_t units;  /* encoding hybrid: of all records, once the last group is laid out */
     uint32_t reserved[8];
@@ -44,7 +44,7 @@ struct pici_cuda_control {
 struct pici_cuda_encode_job {
     struct pici_cuda_encode call;
     struct pici_cuda_control *control;
-    uint64_t *state; /* a word for each partition, or group */
+    uint64_t *state; /* a word for each partition, or group; hybrid by tiles: and then one for each tile */
 };
 
 struct pici_cuda_encode_jobs {
@@ -76,6 +76,10 @@ PICI_DEV_HOST constexpr unsigned encode_tiles(unsigned width)
 {
     return width == 8 ? 2 : 4;
 }
+
+/* Hybrid blocks of so many tiles at the most are encoded by tiles where that is faster. Their workspace has a word for
+ * each group and one for each tile. */
+constexpr uint64_t TILEWISE_MOST = 1024;
 
 static inline bool is_aligned_to(const void *p, uintptr_t bytes)
 {

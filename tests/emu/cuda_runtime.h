@@ -80,7 +80,7 @@ struct cudaDeviceProp {
 };
 
 enum cudaDeviceAttr {
-    cudaDevAttrMultiProcessorCount = 16, /* 1, so that each thread block has many parts to do */
+    cudaDevAttrMultiProcessorCount = 16, /* 1, so that each thread block has many parts to do: emu::multiprocessors */
     cudaDevAttrUnifiedAddressing = 41,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76
@@ -162,6 +162,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t);
 #include "warp_emu.h"
 
 namespace emu {
+
+/* The number of multiprocessors that the devices say they have, at first 1. */
+void multiprocessors(int count);
 
 /* Defer operations from now on. Clears the failure and the queues; returns how many operations were still queued. */
 size_t defer(uint64_t seed);

@@ -512,13 +512,21 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int d)
     return cudaSuccess;
 }
 
+static int multiprocessor_count = 1;
+
+void emu::multiprocessors(int count)
+{
+    const call c;
+    multiprocessor_count = count;
+}
+
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int d)
 {
     const call c;
     if (d < 0 || d >= DEVICES)
         return emu::refuse(cudaErrorInvalidDevice);
     switch (attribute) {
-    case cudaDevAttrMultiProcessorCount:
+    case cudaDevAttrMultiProcessorCount: *value = multiprocessor_count; return cudaSuccess;
     case cudaDevAttrUnifiedAddressing: *value = 1; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
