@@ -158,9 +158,12 @@ int main(void)
         check<uint32_t>(PICI_U32, PICI_PICI, 4096 * 21 + 5, 5);
         check<uint16_t>(PICI_U16, PICI_COO, 4096 * 14, 20);
         check<uint32_t>(PICI_U32, PICI_HYBRID, 4096 * 130 + 99, 2);
-        emu::multiprocessors(64); /* so that this is encoded by tiles */
+        emu::multiprocessors(64); /* so that this is encoded by tiles, by many warps at once */
+        emu::resident(100);
         check<uint16_t>(PICI_U16, PICI_HYBRID, 4096 * 70 + 99, 30);
+        check<uint32_t>(PICI_U32, PICI_HYBRID, 4096 * 4 + 9, 30); /* nearly all tiles are surveyed at once */
         emu::multiprocessors(1);
+        emu::resident(1 + 2 * seed);
         check<uint64_t>(PICI_U64, PICI_DENSE, 4096 * 2 + 1, 100);
         check_batch();
         check_small(PICI_PICI, 700, 30000, 700, 1);
