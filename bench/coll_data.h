@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What the ranks of a benchmark contribute, and what must come out of it. Every element is a function of (rank, index),
- * so nothing is kept to compare with. Values are integers, most of them small, chosen so that any order of adding them is exact. Half
- * of the zeros of floats may be -0.0. */
+ * so nothing is kept to compare with. Values are integers, most of them small, chosen so that any order of adding them
+ * is exact. Half of the zeros of floats may be -0.0. */
 #ifndef PICI_BENCH_COLL_DATA_H
 #define PICI_BENCH_COLL_DATA_H
 

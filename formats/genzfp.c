@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Writes the golden vectors of the value codec ZFP, zfp.txt (syntax: vectors/README.md), into the directory named by its
- * argument. Streams are made by libzfp, called here as values.md says and with no code of the library; the rest is made
- * and checked by ref_values.c. */
+ * Writes the golden vectors of the value codec ZFP, zfp.txt (syntax: vectors/README.md), into the directory that its
+ * argument names. Streams are made by libzfp, called here as values.md says and with no code of the library; the rest
+ * is made and checked by ref_values.c. */
 #include <math.h>
 #include <zfp.h>
 

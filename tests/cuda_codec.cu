@@ -156,8 +156,8 @@ static void check_blockwide(const void *src, uint64_t n, enum pici_dtype dtype, 
 
 /* ---- one block, both directions ---- */
 
-/* Hybrid blocks of few tiles are encoded in one way where there are many multiprocessors, and in another where there are
- * few. The emulator has one, unless a test sets another number. */
+/* Hybrid blocks of few tiles are encoded in one way where there are many multiprocessors, and in another where there
+ * are few. The emulator has one, unless a test sets another number. */
 static unsigned ways(enum pici_format format)
 {
 #ifdef PICI_DEVICE_HW

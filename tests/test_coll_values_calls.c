@@ -160,8 +160,9 @@ Test(coll_values_calls, errors_are_those_of_the_algorithm)
             }
 }
 
-/* The worst case of a call: the most that each event can lose. Of an element the most that ranks together have is known,
- * of QSGD in its bucket: `most`. An event that rounds by a part c of that loses more if there were errors before it. */
+/* The worst case of a call: the most that each event can lose. Of an element the most that ranks together have is
+ * known, of QSGD in its bucket: `most`. An event that rounds by a part c of that loses more if there were errors before
+ * it. */
 static double worst_case(const struct values_case *c, int p, double most)
 {
     const int events = c->algorithm == PICI_ALGO_DOUBLING ? 2 * (p - 1) : p;
@@ -372,8 +373,8 @@ Test(coll_values_calls, exact_values_are_as_none)
     }
 }
 
-/* The environment is read by one table, and by what follows here. A call with a variable that asks for loss has the bits
- * and the counts of one without, or the communicator is refused. */
+/* The environment is read by one table, and by what follows here. A call with a variable that asks for loss has the
+ * bits and the counts of one without, or the communicator is refused. */
 Test(coll_values_calls, no_environment_variable_turns_loss_on)
 {
     static const char *const others[] = {"PICI_CPU",   "PICI_MPI_CUDA", "PICI_NEIGHBOR", "PICI_PMPI", "PICI_VALUES",

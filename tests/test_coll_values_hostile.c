@@ -171,8 +171,8 @@ struct rule {
     uint8_t byte, extra, more[8]; /* what it becomes, and bytes after it */
 };
 
-/* q8: a segment of 120 has a scale, and a code in each byte. q4 with buckets of 256: 121 elements have 61 bytes. q2: 30.
- * q8 of f64: a scale of 8 bytes. zfp:8: a unit, so one length, and 30 blocks of 32 bits, so 15 words of 8 bytes. */
+/* q8: a segment of 120 has a scale, and a code in each byte. q4 with buckets of 256: 121 elements have 61 bytes. q2:
+ * 30. q8 of f64: a scale of 8 bytes. zfp:8: a unit, so one length, and 30 blocks of 32 bits, so 15 words of 8 bytes. */
 static const struct rule rules[] = {
     {"a scale below 0", 3, 240, FIRST + 3, PICI_E_CORRUPT, 0xc0, 0, {0}},
     {"code -128", 3, 240, FIRST + 4 + HEADER + 5, PICI_E_CORRUPT, 0x80, 0, {0}},

@@ -288,28 +288,15 @@ static void cut(struct coll_layout *l, const struct pici_comm *comm, const struc
     l->unit = l->slices > 1 && shortest <= (l->slices - 1) * l->slice ? (c->values.phases ? unit : PART) : 0;
 }
 
-/* The bytes of the longest block of n elements in any format; 0: more than size_t holds. */
-static size_t longest_block(enum pici_dtype dtype, uint64_t n)
-{
-    size_t longest = 0;
-    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
-        const size_t bound = pici_bound((enum pici_format)f, dtype, n);
-        if (!bound)
-            return 0;
-        longest = bound > longest ? bound : longest;
-    }
-    return longest;
-}
-
 /* The most bytes that a message has for n elements of a segment, exact or as the arrays of the value codec; 0: more
  * than size_t holds. */
 static size_t longest_blocks(const struct coll_call *c, uint64_t n)
 {
     const struct values *v = &c->values;
-    const size_t exact = longest_block(c->dtype, n);
+    const size_t exact = pici_policy_longest(c->dtype, n);
     size_t coded = 0;
     for (int i = 0; i < v->codec->arrays && v->phases && exact; i++) {
-        const size_t block = longest_block(v->codec->dtype(v, i), v->codec->most(v, i, n));
+        const size_t block = pici_policy_longest(v->codec->dtype(v, i), v->codec->most(v, i, n));
         if (!block || block > SIZE_MAX / 2 - coded)
             return 0;
         coded += block;
@@ -429,12 +416,6 @@ static enum pici_status lay_out_usual(struct coll_layout *l, const struct pici_c
     return lay_out(l, pici_schedule_for(id, c->kind), comm, c);
 }
 
-int pici_early_fits(int ranks, enum pici_dtype dtype, uint64_t n)
-{
-    return pici_early_ranks(ranks) && n && n <= EARLY_DATA / pici_dtype_width(dtype) &&
-           MSG_BYTES + longest_block(dtype, n) <= EARLY_MESSAGE;
-}
-
 int pici_layout_early(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
     return c->kind == PICI_ALL_REDUCE && comm->in_order && pici_early_fits(comm->ranks, c->dtype, c->total) &&
@@ -550,7 +531,7 @@ static enum pici_status lay_out_plan(struct coll_layout *l, const struct pici_co
         l->slice = l->slice ? l->slice : unit;
         l->slices = c->longest / l->slice + (c->longest % l->slice != 0);
         l->window = (uint64_t)c->window <= l->slices ? c->window : l->slices ? (int)l->slices : 1;
-        l->block = longest_block(c->dtype, l->slice < c->longest ? l->slice : c->longest);
+        l->block = pici_policy_longest(c->dtype, l->slice < c->longest ? l->slice : c->longest);
         if (!l->block || c->plan->blocks[route] > UINT64_MAX / COLL_MAX_WINDOW / l->block)
             return PICI_E_ARG;
         const uint64_t one = c->plan->blocks[route] * l->block;

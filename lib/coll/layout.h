@@ -130,19 +130,6 @@ int pici_coll_buffers_wrong(const struct coll_call *, const struct pici_comm *);
  * PICI_E_ARG: beyond memory. PICI_E_UNSUPPORTED: the transport cannot carry the schedule. */
 enum pici_status pici_layout_most(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
 
-/* Early data (early.h) of a call that is not larger and whose message is not longer in any format. Up to such lengths
- * the time of a message hardly depends on its length, so what counts is that there are fewer of them. */
-enum { EARLY_DATA = 16 << 10, EARLY_MESSAGE = 33 << 10 };
-
-/* Whether so many ranks may have early data: a power of two. */
-static inline int pici_early_ranks(int ranks)
-{
-    return ranks > 1 && (ranks & (ranks - 1)) == 0;
-}
-
-/* Whether the data of an all-reduce of n elements may travel with hello, as far as that follows from numbers. */
-int pici_early_fits(int ranks, enum pici_dtype, uint64_t n);
-
 /* Whether a call has early data, and then its layout; before the ranks have agreed. A function of what is the same on
  * all ranks if they agree. */
 int pici_layout_early(struct coll_layout *, const struct pici_comm *, const struct coll_call *);

@@ -4,7 +4,6 @@
  * flight overlap. */
 #include "coll/model.h"
 
-#include "coll/layout.h"
 #include "format.h"
 
 enum {

@@ -3,6 +3,8 @@
 
 #include "format.h"
 
+enum { PREFIX = 32 }; /* bytes of a message besides its blocks (formats/message.md) */
+
 float pici_policy_threshold(const struct policy_thresholds *t, enum pici_format format, enum policy_link link,
                             int gather)
 {
@@ -225,4 +227,23 @@ enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dty
     }
     const size_t dense = pici_policy_bytes(PICI_DENSE, dtype, n, nnz, blocks);
     return dense && dense <= pici_policy_bytes(best, dtype, n, nnz, blocks) ? PICI_DENSE : best;
+}
+
+/* The bytes of the longest block of n elements in any format; 0: more than size_t holds. */
+size_t pici_policy_longest(enum pici_dtype dtype, uint64_t n)
+{
+    size_t longest = 0;
+    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
+        const size_t bound = pici_bound((enum pici_format)f, dtype, n);
+        if (!bound)
+            return 0;
+        longest = bound > longest ? bound : longest;
+    }
+    return longest;
+}
+
+int pici_early_fits(int ranks, enum pici_dtype dtype, uint64_t n)
+{
+    return pici_early_ranks(ranks) && n && n <= EARLY_DATA / pici_dtype_width(dtype) &&
+           pici_policy_longest(dtype, n) <= EARLY_MESSAGE - PREFIX;
 }

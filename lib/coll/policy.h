@@ -85,4 +85,20 @@ int pici_policy_tiny(enum pici_dtype, const uint64_t *n, int blocks, const struc
 enum pici_format pici_policy_format(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz,
                                     int blocks, const struct policy_auto *);
 
+/* The bytes of the longest block of n elements in any format; 0: more than size_t holds. */
+size_t pici_policy_longest(enum pici_dtype, uint64_t n);
+
+/* Early data (early.h) of a call that is not larger and whose message is not longer in any format. Up to such lengths
+ * the time of a message hardly depends on its length, so what counts is that there are fewer of them. */
+enum { EARLY_DATA = 16 << 10, EARLY_MESSAGE = 33 << 10 };
+
+/* Whether so many ranks may have early data: a power of two. */
+static inline int pici_early_ranks(int ranks)
+{
+    return ranks > 1 && (ranks & (ranks - 1)) == 0;
+}
+
+/* Whether the data of an all-reduce of n elements may travel with hello, as far as that follows from numbers. */
+int pici_early_fits(int ranks, enum pici_dtype, uint64_t n);
+
 #endif
