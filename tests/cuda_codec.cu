@@ -528,7 +528,9 @@ static void check_batch(enum pici_dtype dtype, enum pici_format format, bool dif
     const unsigned each = 6;
     size_t space = 0;
     for (unsigned i = 0; i < JOBS; i++) {
-        const uint64_t n = i % 5 == 0 ? rng_below(&rng, 3) : rng_below(&rng, i % 7 ? 3000 : 30000);
+        const uint64_t more = format == PICI_HYBRID && i == 14 ? 150000 : 30000; /* two groups */
+        const uint64_t n =
+            i % 5 == 0 ? rng_below(&rng, 3) : rng_below(&rng, i % 7 ? 3000 : more) + (more > 30000) * 110000;
         const size_t bytes = (size_t)n * pici_dtype_width(dtype), bound = pici_bound(format, dtype, n);
         size_t len;
         dense[i].resize(bytes + 1);

@@ -62,6 +62,7 @@ over_nccl() { # SPARSITY NCCL-US TIMES-NCCL WIRE-RATIO
 } >"$tmp/speeds"
 {
     over_nccl 0.99 250.0 25.000 30.000
+    over_nccl 0.999 95.0 9.500 30.000
     over_nccl 0.9 50.0 5.000 8.000
     over_nccl 0 9.4 0.940 1.000
 } >"$tmp/fork"
@@ -97,9 +98,11 @@ check "no target" grep -qxF '| scatter-add | bf16 | 1 | 50 | 4.0 | 0.1 |  |  |  
 beside='>= 0.95 x NCCL, >= 21.00 x NCCL'
 check "of the wire ratio" grep -qxF \
     "| all-reduce, 2 ranks | f32 | 64 | 99 | 10.0 |  |  |  | 25.000 | 30.000 | $beside | met |" "$tmp/log"
+check "less than that, by a digit" grep -q \
+    '^| all-reduce, 2 ranks | f32 | 64 | 99.9 .*>= 21.00 x NCCL | missed |$' "$tmp/log"
 check "less than that" grep -q '^| all-reduce, 2 ranks | f32 | 64 | 90 .*>= 5.60 x NCCL | missed |$' "$tmp/log"
 check "slower than NCCL" grep -q '^| all-reduce, 2 ranks | f32 | 64 | 0 .*>= 0.95 x NCCL | missed |$' "$tmp/log"
-check "how many targets" grep -qx 'targets: 2 met, 4 missed' "$tmp/log"
+check "how many targets" grep -qx 'targets: 2 met, 5 missed' "$tmp/log"
 check "targets in the JSON" grep -q '"zeros_percent": 99, "target": ">= 0.6 of the floor", "verdict": "missed"}' \
     "$tmp/out/result.json"
 check "NCCL among four" grep -q 'ranks 4' "$tmp/out/result.json"

@@ -213,8 +213,8 @@ wrong() { # what is said, and what becomes of the calls
         'pici: rank 1: MPI_Allreduce: ' 'MPI_Allreduce 3 of 4 calls.* 1 off$'
     attempt "looking for libraries" 2 failures looks -- 'MPI_Allreduce 7 of 7 '
     attempt "unpacking" 2 failures unpacking -- 'pici: rank 1: MPI_Allgather: MPI cannot unpack what was received$'
-    extra="$all PAUSE_MS=1000 PICI_TIMEOUT_MS=300"
-    attempt "a timeout" 2 failures paused -- 'pici: rank 0: MPI_Allreduce: .*nothing moved for 300 ms'
+    extra="$all PAUSE_MS=6000 PICI_TIMEOUT_MS=2000"
+    attempt "a timeout" 2 failures paused -- 'pici: rank 0: MPI_Allreduce: .*nothing moved for 2000 ms'
     extra="$all PAUSE_MS=${PICI_TEST_FULL:+6}1000" # pici itself waits 60 s
     attempt "no timeout" 2 failures paused -- 'MPI_Allreduce 2 of 2 '
     extra=$all

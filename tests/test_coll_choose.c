@@ -528,10 +528,10 @@ static enum pici_status vendor_ready(void *context, enum pici_collective kind, c
 
 /* An all-reduce of floats. */
 static enum pici_status vendor_dense(void *context, enum pici_collective kind, const void *send, void *recv,
-                                     uint64_t count, enum pici_dtype dtype, enum pici_op op)
+                                     uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms)
 {
     float *sum = recv;
-    (void)context, (void)kind, (void)dtype, (void)op;
+    (void)context, (void)kind, (void)dtype, (void)op, (void)timeout_ms;
     theirs.send[self] = send;
     pthread_barrier_wait(&theirs.all);
     for (uint64_t i = 0; i < count; i++) {

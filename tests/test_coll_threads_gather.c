@@ -426,6 +426,47 @@ Test(coll_gather, empty_contributions_have_no_place)
         }
 }
 
+/* Contributions of other lengths, of which the longest and the sum are the same, are cut into other slices; also on a
+ * rank that has asked for another call's memory between. */
+struct lengths {
+    struct pici_comm *comm[4];
+    int wrong[4];
+};
+
+static void other_lengths(void *context, int rank)
+{
+    enum { K = 1 << 10 };
+    static const uint64_t counts[2][4] = {{128 * K, 128 * K, 128 * K, 80 * K}, {128 * K, 112 * K, 112 * K, 112 * K}};
+    struct lengths *l = context;
+    float *const send = test_alloc(128 * K * sizeof *send), *const recv = test_alloc(464 * K * sizeof *recv);
+    for (int i = 0; i < 128 * K; i++)
+        send[i] = (float)(rank + 1);
+    for (int call = 0; call < 2; call++) {
+        const uint64_t *n = counts[call];
+        uint64_t at = 0;
+        l->wrong[rank] += pici_all_gatherv(send, n[rank], recv, n, NULL, PICI_F32, l->comm[rank], NULL) != PICI_OK;
+        for (int r = 0; r < 4; r++)
+            for (const uint64_t end = at + n[r]; at < end; at++)
+                l->wrong[rank] += recv[at] != (float)(r + 1);
+        if (!rank)
+            l->wrong[rank] += !pici_comm_scratch(l->comm[rank], PICI_ALL_REDUCE, 1000, PICI_F32, PICI_SUM, NULL);
+    }
+    free(send);
+    free(recv);
+}
+
+Test(coll_gather, other_lengths_of_the_same_sum)
+{
+    struct lengths l = {.wrong = {0}};
+    alarm(WATCHDOG_S);
+    cr_assert_eq(pici_comm_threads(l.comm, 4), PICI_OK);
+    coll_threads(4, other_lengths, &l);
+    for (int r = 0; r < 4; r++) {
+        cr_expect_eq(l.wrong[r], 0, "rank %d: %s", r, pici_comm_error(l.comm[r]));
+        pici_comm_free(l.comm[r]);
+    }
+}
+
 /* ---- bytes */
 
 static void wire_of(void *context, int rank)

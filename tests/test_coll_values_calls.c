@@ -388,6 +388,7 @@ Test(coll_values_calls, no_environment_variable_turns_loss_on)
     int variables = 0, calls = 0, refused = 0;
     cr_assert(mkdtemp(folder) && !chdir(folder));
     c.exact = 1;
+    c.timeout_ms = 60000; /* not a variable's 1 ms */
     c.count = 6000;
     team_open(&none, P);
     team_call(&none, &c);

@@ -80,7 +80,8 @@ typedef void (*pici_progress_fn)(void *ctx, uint64_t bytes);
 
 /* How tensors of f32, f16 and bf16 are stored that the base also has, with the same name, type and shape. */
 enum pici_delta_choice {
-    /* as small deltas where those are at least an eighth shorter, of the first 4 Mi elements of which some changed */
+    /* as small deltas where those are at least an eighth shorter, of the first 4 Mi elements of which some changed;
+     * also a tensor of more elements that did not change at all */
     PICI_DELTA_AUTO = 0,
     PICI_DELTA_SMALLEST = 1, /* as small deltas */
     PICI_DELTA_FASTEST = 2   /* as the XOR, which takes less time, and is read by versions that know no small deltas */

@@ -80,7 +80,8 @@ PICI_API enum pici_status pici_log_append(struct pici_log *l, struct pici_state 
  * files are missing too: open it again if `first` or `base` are others then. As with pici_apply_deltas, what was
  * written is to be thrown away unless PICI_OK: write to a pici_outfile.
  * PICI_E_ARG: null, or path is none of the states that the log knows (why tells). PICI_E_IO: errno says why; ENOENT if
- * there is no file at path. PICI_E_CORRUPT: the base is missing or damaged. Others: as pici_apply_deltas. */
+ * there is no file at path, or if a compaction removed a delta while it was read. PICI_E_CORRUPT: the base is missing
+ * or damaged. Others: as pici_apply_deltas. */
 PICI_API enum pici_status pici_log_apply(const struct pici_log *l, const char *path, pici_write_fn write, void *ctx,
                                          uint64_t *from, uint64_t *to, const struct pici_apply_opts *opts, char *why);
 

@@ -42,9 +42,9 @@ PICI_API enum pici_status pici_comm_mpi(struct pici_comm **, MPI_Comm);
  * beyond the edge of a grid, has none.
  *
  * All ranks return the same status: PICI_E_ARG: on some rank `graph` is MPI_COMM_NULL or an intercommunicator, has no
- * topology, or has another rank or number of ranks than `comm`. PICI_E_NOMEM: on some rank, also if MPI cannot give
- * its lists. Otherwise as pici_neighbor_plan_create, whose other rules hold too. A null plan or communicator is
- * PICI_E_ARG at once, on this rank alone. */
+ * topology, or has another rank or number of ranks than `comm`, or its lists cannot be had for want of memory.
+ * Otherwise as pici_neighbor_plan_create, whose other rules hold too. A null plan or communicator is PICI_E_ARG at
+ * once, on this rank alone. */
 PICI_API enum pici_status pici_neighbor_plan_mpi(struct pici_neighbor_plan **plan, struct pici_comm *comm,
                                                  MPI_Comm graph, const struct pici_neighbor_opts *);
 

@@ -382,15 +382,15 @@ static enum pici_status lay_out(struct coll_layout *l, const struct schedule *sc
 {
     struct layout_cache *last = comm->last_layout;
     if (last->at.schedule == schedule && last->kind == c->kind && last->total == c->total &&
-        last->longest == c->longest && last->root == c->root && last->dtype == c->dtype && last->window == c->window &&
-        last->slice_bytes == c->slice_bytes && same_values(&last->values, &c->values)) {
+        last->longest == c->longest && last->counts == c->counts && last->root == c->root && last->dtype == c->dtype &&
+        last->window == c->window && last->slice_bytes == c->slice_bytes && same_values(&last->values, &c->values)) {
         *l = last->at;
         return PICI_OK;
     }
     enum pici_status s = new_layout(l, schedule, comm, c);
     if (!s)
-        *last = (struct layout_cache){*l,       c->kind,   c->total,       c->longest, c->root,
-                                      c->dtype, c->window, c->slice_bytes, c->values};
+        *last = (struct layout_cache){*l,      c->kind,  c->total,  c->longest,     c->counts,
+                                      c->root, c->dtype, c->window, c->slice_bytes, c->values};
     return s;
 }
 

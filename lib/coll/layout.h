@@ -95,7 +95,7 @@ struct coll_call {
 struct layout_cache {
     struct coll_layout at; /* at.schedule NULL: there is none */
     enum pici_collective kind;
-    uint64_t total, longest;
+    uint64_t total, longest, counts;
     int root;
     enum pici_dtype dtype;
     int window;

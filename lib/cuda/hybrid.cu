@@ -115,7 +115,8 @@ PICI_DEV void write_tile(const making<T> &m, uint64_t number, unsigned i, look_b
 
 /* A thread block is one warp, and takes a tile at a time: first to survey it, then to write it. All tiles are claimed
  * once to be surveyed before any is claimed to be written, and who surveys waits for nobody. So a warp only waits for
- * warps that are running. Elements are read twice, the second time from L2. */
+ * warps that are running. Elements are read twice, tiles with more than 2 KiB of values three times, from L2 but for
+ * the first time. */
 template <class T> PICI_KERNEL(LANES, 16) hybrid_tiles_kernel(const pici_cuda_encode_jobs jobs)
 {
     PICI_SHARED(memory);

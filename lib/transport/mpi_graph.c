@@ -116,11 +116,10 @@ enum pici_status pici_neighbor_plan_mpi(struct pici_neighbor_plan **plan, struct
         *plan = NULL;
     if (!plan || !comm)
         return PICI_E_ARG;
-    int32_t own = !fits(comm, graph) ? PICI_E_ARG : !pici_mpi_graph(&g, graph) ? PICI_E_NOMEM : PICI_OK, worst = own;
-    enum pici_status s = pici_all_reduce(&own, &worst, 1, PICI_I32, PICI_MIN, comm, NULL);
-    s = s ? s : (enum pici_status)worst;
-    if (!s)
-        s = pici_neighbor_plan_create(plan, comm, g.sources, g.source, g.destinations, g.destination, opts);
+    const int good = fits(comm, graph) && pici_mpi_graph(&g, graph);
+    /* with a list that cannot be, the other ranks learn of it */
+    const enum pici_status s =
+        pici_neighbor_plan_create(plan, comm, good ? g.sources : -1, g.source, g.destinations, g.destination, opts);
     pici_mpi_graph_free(&g);
     return s;
 }

@@ -672,7 +672,9 @@ static enum pici_status nccl_dense(void *context, enum pici_collective kind, con
         n->launching = PAYLOAD; /* it may not be in the stream yet, so an idle stream would mean nothing */
         say(n, "a collective of NCCL took more than %d ms", timeout_ms);
     }
-    return nccl_good(n, r, "a collective of NCCL") && cuda_good(n, cuda, "cudaStreamQuery") ? PICI_OK : n->broken;
+    if (nccl_good(n, r, "a collective of NCCL"))
+        cuda_good(n, cuda, "cudaStreamQuery");
+    return n->broken; /* 0, PICI_OK, if all is well */
 }
 
 /* ---- Making one ---- */

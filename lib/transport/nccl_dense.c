@@ -43,7 +43,8 @@ static int64_t milliseconds(void)
 static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, int timeout_ms, cudaError_t *cuda)
 {
     const int64_t end = timeout_ms < 0 ? INT64_MAX : milliseconds() + timeout_ms;
-    for (int looks = 0; milliseconds() <= end; pici_transport_nap(&looks, 0, 1)) {
+    for (int looks = 0, late = 0; !late; pici_transport_nap(&looks, 0, 1)) {
+        late = milliseconds() > end; /* and then a last look */
         ncclResult_t r = ncclSuccess;
         const ncclResult_t asked = ncclCommGetAsyncError(comm, &r);
         if (asked != ncclSuccess || (r != ncclSuccess && r != ncclInProgress))

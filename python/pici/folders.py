@@ -314,7 +314,9 @@ class _Made:
     def open(self, stack: ExitStack, threads: int) -> tuple[dict[str, Tensor], dict[str, str]]:
         """All tensors, of files that are open until the stack ends, and the shard of each, both by name; checked
         against the index. Their data are not checked."""
-        indexes = [f for f in self.files if f.endswith(_INDEX) and f != _INDEX]
+        indexes = [
+            name for name, f in self.files.items() if f.kind == "file" and name.endswith(_INDEX) and name != _INDEX
+        ]
         if len(indexes) != 1:
             raise CorruptError(f"{self.path} has {len(indexes)} indexes of shards: there must be one")
         index = self.path / indexes[0]

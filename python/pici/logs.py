@@ -38,7 +38,7 @@ from .deltas import (
     new_why,
     raw_code,
 )
-from .errors import ArgumentError
+from .errors import ArgumentError, Error
 
 if TYPE_CHECKING:
     import torch
@@ -279,9 +279,13 @@ class _Log:
     def compacted(self) -> bool:
         """Whether another process has compacted the log since it was opened: files of it may be gone then."""
         code = ctypes.get_errno()
-        with _Log(self.folder) as log:
+        try:
+            with _Log(self.folder) as log:
+                return (log.info.first, log.info.base) != (self.info.first, self.info.base)
+        except (Error, OSError):
+            return False
+        finally:
             ctypes.set_errno(code)
-            return (log.info.first, log.info.base) != (self.info.first, self.info.base)
 
     def __enter__(self) -> _Log:
         return self

@@ -88,7 +88,7 @@ static int apply(const struct tool_options *o, const struct pici_log *l, struct 
     }
     if (s == PICI_E_IO && out->err)
         return output_failed(out);
-    if ((s || why[0]) && compacted(o->args[0], l))
+    if ((s || why[0]) && (out->lasting || !out->at) && compacted(o->args[0], l))
         return AGAIN;
     if (s)
         return failed(o->args[0], s, why);

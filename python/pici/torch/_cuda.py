@@ -36,7 +36,7 @@ def _wait_for_current_stream(device: torch.device, timeout: Timeout) -> None:
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(device))
     while not event.query():
-        if 0 <= limit and time.monotonic() > end:
+        if 0 <= limit and time.monotonic() > end and not event.query():
             raise TimedOutError(f"the first collective of a group of NCCL took more than {limit} ms")
         time.sleep(0.001)
 
