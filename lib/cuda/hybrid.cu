@@ -10,6 +10,9 @@ using namespace pici;
  * half as long for a group: for inputs of so few groups that each has a multiprocessor to itself. */
 constexpr unsigned FEW = 256, MANY = 512;
 
+/* Warps of a multiprocessor that encode tiles, each a thread block: as many as leave each of them enough registers. */
+constexpr unsigned TILEWISE_WARPS = 12;
+
 /* Called by all threads, at their end. nnz, units: what this thread block has added, in one thread. */
 template <class T>
 PICI_DEV void finish_hybrid(making<T> &m, const pici_cuda_encode_job &job, uint64_t nnz, uint64_t units)
@@ -117,7 +120,7 @@ PICI_DEV void write_tile(const making<T> &m, uint64_t number, unsigned i, look_b
  * once to be surveyed before any is claimed to be written, and who surveys waits for nobody. So a warp only waits for
  * warps that are running. Elements are read twice, tiles with more than 2 KiB of values three times, from L2 but for
  * the first time. */
-template <class T> PICI_KERNEL(LANES, 16) hybrid_tiles_kernel(const pici_cuda_encode_jobs jobs)
+template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const pici_cuda_encode_jobs jobs)
 {
     PICI_SHARED(memory);
     block_memory *shared = (block_memory *)memory;
@@ -157,8 +160,8 @@ static cudaError_t launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned cou
     if (e)
         return e;
     if (tiles <= TILEWISE_MOST && 4 * groups * count <= (uint64_t)each)
-        return launch_jobs(hybrid_tiles_kernel<T>, tiles, count, LANES, sizeof(block_memory) + sizeof(made_tile), 16,
-                           *jobs, stream);
+        return launch_jobs(hybrid_tiles_kernel<T>, tiles, count, LANES, sizeof(block_memory) + sizeof(made_tile),
+                           TILEWISE_WARPS, *jobs, stream);
     return groups * count <= (uint64_t)each ? launch_jobs(hybrid_kernel<T, MANY>, groups, count, MANY,
                                                           MAKE_BYTES<T>(PICI_HYBRID, MANY), 1, *jobs, stream)
                                             : launch_jobs(hybrid_kernel<T, FEW>, groups, count, FEW,

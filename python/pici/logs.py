@@ -209,6 +209,7 @@ class DeltaLog:
                     found = self._load(log, held, number, opts, max_bytes)
                     if found is not None:
                         return arrays_of(found[0], to), found[1]
+        raise AssertionError("not reached: the stack hides no exception")
 
     def _load(
         self, log: _Log, held: Optional[Held], number: Optional[int], opts: _abi.ApplyOpts, max_bytes: Limit
@@ -279,13 +280,14 @@ class _Log:
     def compacted(self) -> bool:
         """Whether another process has compacted the log since it was opened: files of it may be gone then."""
         code = ctypes.get_errno()
+        other = False
         try:
             with _Log(self.folder) as log:
-                return (log.info.first, log.info.base) != (self.info.first, self.info.base)
+                other = (log.info.first, log.info.base) != (self.info.first, self.info.base)
         except (Error, OSError):
-            return False
-        finally:
-            ctypes.set_errno(code)
+            pass  # the error that made the caller ask is the one to tell
+        ctypes.set_errno(code)
+        return other
 
     def __enter__(self) -> _Log:
         return self
