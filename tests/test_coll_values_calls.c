@@ -166,7 +166,7 @@ Test(coll_values_calls, errors_are_those_of_the_algorithm)
 static double worst_case(const struct values_case *c, int p, double most)
 {
     const int events = c->algorithm == PICI_ALGO_DOUBLING ? 2 * (p - 1) : p;
-    const int s = (1 << (c->values.bits - 1)) - 1;
+    const int s = c->values.bits ? (1 << (c->values.bits - 1)) - 1 : 1; /* casts have no bits */
     const double part = c->values.codec == PICI_VALUES_CAST ? c->values.cast == PICI_F16 ? 0x1p-11 : 0x1p-8
                                                             : 1.0 / (c->values.rounding ? 2 * s : s);
     const double denormal = c->values.cast == PICI_F16 ? 0x1p-25 : 0; /* half of the least number */
