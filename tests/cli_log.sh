@@ -228,7 +228,7 @@ while [ $i -lt $points ]; do
         expect 0 "compact again" "$tool" log compact log
     fi
     newest "compact again" $at.npy
-    [ "$(ls -A log | grep -c '^base-\|^\.pici')" = 1 ] && pass || fail "compact again: left $(ls -A log)"
+    [ "$(find log -maxdepth 1 \( -name 'base-*' -o -name '.pici*' \) | wc -l)" = 1 ] && pass || fail "compact again: left $(ls -A log)"
     rm -f .pici-*
 done
 kills_spread append apply compact
