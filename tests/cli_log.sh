@@ -228,7 +228,8 @@ while [ $i -lt $points ]; do
         expect 0 "compact again" "$tool" log compact log
     fi
     newest "compact again" $at.npy
-    [ "$(find log -maxdepth 1 \( -name 'base-*' -o -name '.pici*' \) | wc -l)" = 1 ] && pass || fail "compact again: left $(ls -A log)"
+    left=$(find log -maxdepth 1 \( -name 'base-*' -o -name '.pici*' \) | wc -l)
+    [ "$left" = 1 ] && pass || fail "compact again: left $(ls -A log)"
     rm -f .pici-*
 done
 kills_spread append apply compact
