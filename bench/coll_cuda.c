@@ -133,7 +133,10 @@ void device_begin(struct world *w, const struct settings *s)
     int gpus = 0;
     if (!g)
         die("out of memory");
-    cuda_good(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
+    if (cudaGetDeviceCount(&gpus) != cudaSuccess || !gpus) {
+        fprintf(stderr, "skip: no CUDA device: nothing ran on a GPU\n");
+        exit(77);
+    }
     const int device = w->local % gpus, crowded = w->locals > gpus;
     const int over_nccl = s->device == DEVICE_NCCL || (s->device == DEVICE_DEFAULT && w->processes);
     cuda_good(cudaSetDevice(device), "cudaSetDevice");
