@@ -501,7 +501,7 @@ enum pici_route pici_layout_route(const struct pici_neighbor_plan *plan, uint64_
 {
     if (!plan->by[PICI_ROUTE_HALVING] || !plan->by[PICI_ROUTE_DIRECT])
         return plan->by[PICI_ROUTE_HALVING] ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
-    static const double margin = 1.15; /* of the prediction: steps that wait for each other take longer, if anything */
+    static const double margin = 1.2; /* of the prediction: steps that wait for each other take longer, if anything */
     const double halving = route_seconds(plan, PICI_ROUTE_HALVING, (double)bytes, window, slice_bytes),
                  direct = route_seconds(plan, PICI_ROUTE_DIRECT, (double)bytes, window, slice_bytes);
     return halving * margin <= direct ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
