@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives with value codecs over the fake of NCCL, beside the host's. The last line is "N passed, N failed". */
+ * Collectives with value codecs over the fake of NCCL, beside the host's; and without, by the algorithms of which
+ * not all steps have one message each way. The last line is "N passed, N failed". */
 #include "cuda_values_team.cuh"
 
 #include "emu/nccl.h"
@@ -24,6 +25,39 @@ static std::vector<struct pici_comm *> over_nccl(int p, std::vector<ncclComm_t> 
     return comms;
 }
 
+/* Floats as they are, among them NaNs, infinities and -0.0, by each of these algorithms for each collective that it
+ * has. Several slices; the last node is shorter or longer than the others. */
+static void exact_cases(const team &gpu)
+{
+    static const enum pici_algorithm algorithms[] = {PICI_ALGO_SPLIT, PICI_ALGO_DOUBLING, PICI_ALGO_NODES_RING,
+                                                     PICI_ALGO_NODES_RECURSIVE};
+    static const enum pici_collective kinds[] = {PICI_ALL_REDUCE, PICI_REDUCE_SCATTER, PICI_ALL_GATHER};
+    const int p = (int)gpu.comms.size();
+    const team host(p, true);
+    std::vector<int> node_of;
+    for (int i = 0; i < p; i++)
+        node_of.push_back(i < 3 ? 0 : 1);
+    set_nodes(host, gpu, node_of);
+    struct values_case c = {};
+    c.exact = 1;
+    c.dtype = PICI_F32;
+    for (const auto algorithm : algorithms)
+        for (const auto kind : kinds)
+            for (const auto data : {DATA_SPECIAL, DATA_SPARSE}) {
+                if (!coll_has(algorithm, kind))
+                    continue;
+                c.algorithm = algorithm;
+                c.collective = kind;
+                c.data = data;
+                c.op = data == DATA_SPARSE ? PICI_SUM : (enum pici_op)(c.seed % 4);
+                c.count = (kind == PICI_ALL_REDUCE ? (uint64_t)p : 1) * 9001;
+                c.window = 1 + (int)(c.seed % 2);
+                c.in_place = data == DATA_SPARSE;
+                compare(host, gpu, &c);
+                c.seed++;
+            }
+}
+
 int main()
 {
     unsigned turn = 0;
@@ -35,7 +69,12 @@ int main()
     for (int p : {1, 2, 3, 4, 5}) {
         emu::watch_races(p == 2); /* which takes time; cuda_values does more */
         std::vector<ncclComm_t> nccl;
-        some_cases(team(over_nccl(p, &nccl)), 3, true, 6, &turn);
+        {
+            const team gpu(over_nccl(p, &nccl));
+            some_cases(gpu, 3, true, 6, &turn);
+            if (p >= 4)
+                exact_cases(gpu);
+        }
         for (ncclComm_t comm : nccl)
             ncclCommDestroy(comm);
         tally(emu::nccl_fault().empty(), "NCCL: %s", emu::nccl_fault().c_str());

@@ -119,7 +119,7 @@ elif compile mpich "$mpich_cc" mpi-tests; then
     for ranks in ${all:+3 4}; do
         try mpich "$ranks" "${full:+--full}" mpi_vendor
     done
-    for ranks in ${full:+8 17}; do
+    for ranks in ${full:+5 6 7 8 9 12 15 17}; do
         try mpich "$ranks" --quick
     done
     emulated mpich "$mpich_cc"

@@ -11,6 +11,8 @@
 #include "pici/neighbor.h"
 #include "sized.h"
 
+int pici_neighbor_most_halved = NEIGHBOR_HALVED_RANKS;
+
 /* ---- what all ranks know */
 
 /* Numbers of all ranks, combined by their least or their sum. */
@@ -59,7 +61,7 @@ static enum pici_status check_own(const struct pici_comm *comm, const struct lis
     if (list_is_wrong(comm, l->sources, l->source) || list_is_wrong(comm, l->destinations, l->destination) ||
         o->leaf < 0 || o->gain < 0 || (unsigned)o->route > PICI_ROUTE_HALVING)
         return PICI_E_ARG;
-    if (comm->paired_only || (o->route == PICI_ROUTE_HALVING && comm->ranks > NEIGHBOR_HALVED_RANKS))
+    if (comm->paired_only || (o->route == PICI_ROUTE_HALVING && comm->ranks > pici_neighbor_most_halved))
         return PICI_E_UNSUPPORTED;
     return PICI_OK;
 }
@@ -285,7 +287,7 @@ static enum pici_status plan_lists(struct pici_neighbor_plan *plan, const struct
 static enum pici_status close_routes(struct pici_neighbor_plan *plan)
 {
     enum { MADE, HASH, NOT_HASH, ROUTES, NUMBERS = ROUTES + 4 };
-    const int wanted = plan->comm->ranks > NEIGHBOR_HALVED_RANKS || plan->route ? 1 : 2;
+    const int wanted = plan->comm->ranks > pici_neighbor_most_halved || plan->route ? 1 : 2;
     uint64_t x[NUMBERS] = {0};
     int made = 0;
     for (int i = PICI_ROUTE_DIRECT; i <= PICI_ROUTE_HALVING; i++) {
@@ -354,7 +356,7 @@ static enum pici_status make(struct pici_neighbor_plan *plan, const struct lists
     if ((s = check_edges(comm, l)))
         return s;
     find_slots(plan, l);
-    if (comm->ranks > NEIGHBOR_HALVED_RANKS) {
+    if (comm->ranks > pici_neighbor_most_halved) {
         s = plan_lists(plan, l);
         return s ? s : close_routes(plan);
     }
