@@ -409,7 +409,7 @@ EMU_ALONE := $(EMU_SELF) mutant mutant_lib mutant_small deferred
 EMU_SRC := $(filter-out $(EMU_ALONE:%=tests/emu/%.cc),$(sort $(wildcard tests/emu/*.cc)))
 EMU_OBJ := $(EMU_SRC:tests/emu/%.cc=$(EMU_DIR)/%.o)
 EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o $(EMU_DIR)/lib_nccl.o \
-	$(EMU_DIR)/lib_nccl_dense.o
+	$(EMU_DIR)/lib_nccl_dense.o $(EMU_DIR)/lib_nccl_host.o
 EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
 EMU_ONLY := $(patsubst tests/%.cc,$(BUILD)/%,$(sort $(wildcard tests/emu_*.cc)))
 EMU_COMPILE = $(CXX) $(EMU_FLAGS)

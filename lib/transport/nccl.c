@@ -31,12 +31,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "cuda/capture.h"
 #include "pici/cuda.h"
 #include "transport/nap.h"
 #include "transport/nccl_dense.h"
+#include "transport/nccl_host.h"
 #include "transport/nccl_transport.h"
 #include "transport/pool.h"
 
@@ -679,32 +679,6 @@ static enum pici_status nccl_dense(void *context, enum pici_collective kind, con
 
 /* ---- Making one ---- */
 
-/* FNV-1a. */
-static uint64_t hash(uint64_t h, const char *text)
-{
-    for (; *text; text++)
-        h = (h ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
-    return h;
-}
-
-/* A hash by which NCCL tells hosts apart: of NCCL_HOSTID, or else of the host's name and boot. */
-static uint64_t host(void)
-{
-    char name[256] = "", boot[64] = "";
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    const char *said = getenv("NCCL_HOSTID");
-    if (said && said[0])
-        return hash(h, said);
-    gethostname(name, sizeof name - 1);
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (f) {
-        if (!fgets(boot, sizeof boot, f))
-            boot[0] = '\0';
-        fclose(f);
-    }
-    return hash(hash(h, name), boot);
-}
-
 static int event_new(struct nccl *n, cudaEvent_t *event)
 {
     return cuda_good(n, cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
@@ -720,7 +694,7 @@ static void prepare(struct nccl *n)
         if (!event_new(n, &n->step[i].header) || !event_new(n, &n->step[i].payload) ||
             !(n->step[i].room = room_new(n, ROOM_LEAST)))
             return;
-    const uint64_t own = host();
+    const uint64_t own = pici_nccl_host();
     uint8_t *names = n->names->device;
     memcpy(n->names->pinned, &own, sizeof own);
     if (to_device(n, n->names, 0, sizeof own) &&
