@@ -30,7 +30,8 @@ static const char
         "  --by-node                  below each line a line for each node: bytes that left it, its slowest rank\n"
         "  -d, --datatype NAME        f32\n"
         "  -o, --op NAME              sum, avg, min or max\n"
-        "  --collective LIST          all_reduce,reduce_scatter,all_gather; or broadcast, from rank 0\n"
+        "  --collective LIST          all_reduce,reduce_scatter,all_gather; or broadcast, from rank 0;\n"
+        "                             or all_gatherv, to which rank r contributes r + 1 times as much as rank 0\n"
         "  --algorithm LIST           ",
     usage_rest[] =
         ", or all of them; auto\n"

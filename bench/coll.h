@@ -14,13 +14,21 @@
 /* In lists of formats, an enum pici_format; or this and a bit 1 << format for each that AUTO may choose. */
 enum { AUTO_AMONG = 256 };
 
-enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 64, COLLECTIVES = PICI_BROADCAST + 1 };
+enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 64, COLLECTIVES = PICI_ALL_GATHERV + 1 };
 enum { BROADCAST_ROOT = 0 };
 extern const char *const collective_name[COLLECTIVES]; /* NULL: bench_coll does not have it */
 
 static inline int reduces(enum pici_collective c)
 {
     return c == PICI_ALL_REDUCE || c == PICI_REDUCE_SCATTER;
+}
+
+/* Where a rank's elements begin in the result of a gather to which ranks contribute count on average; rank = ranks:
+ * its end. In an all_gatherv rank r contributes about r + 1 times as much as rank 0. */
+static inline uint64_t gathered_from(enum pici_collective c, uint64_t count, int rank, int ranks)
+{
+    const uint64_t r = (uint64_t)rank, p = (uint64_t)ranks;
+    return c == PICI_ALL_GATHERV ? count * (r * (r + 1)) / (p + 1) : count * r;
 }
 
 extern const char *const op_name[PICI_MAX + 1];
@@ -168,7 +176,7 @@ struct point {
     enum pici_collective collective;
     enum spread spread;
     int first;      /* of its kind: print a heading */
-    uint64_t count; /* as in the call */
+    uint64_t count; /* as in the call; all_gatherv: what a rank contributes on average */
     size_t bytes;   /* of the larger buffer */
     int entries;
     struct entry *entry;

@@ -15,7 +15,7 @@
 
 enum { MAX_PEERS = 64, SEGMENT = 1 << 20 };
 
-enum call { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, BCAST, CALLS };
+enum call { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, BCAST, ALLGATHERV, CALLS };
 static const struct {
     enum pici_collective collective;
     const char *name, *variable;
@@ -25,6 +25,7 @@ static const struct {
     [REDUCE_SCATTER] = {PICI_REDUCE_SCATTER, "reduce_scatter", "coll_tuned_reduce_scatter_algorithm"},
     [REDUCE_SCATTER_BLOCK] = {PICI_REDUCE_SCATTER, "rs_block", "coll_tuned_reduce_scatter_block_algorithm"},
     [BCAST] = {PICI_BROADCAST, "bcast", "coll_tuned_bcast_algorithm"},
+    [ALLGATHERV] = {PICI_ALL_GATHERV, "allgatherv", "coll_tuned_allgatherv_algorithm"},
 };
 
 struct mpi_world {
@@ -165,17 +166,21 @@ static int run(struct world *w, int i, int order, const void *send, void *recv, 
     const enum call call = m->means[i].call;
     const MPI_Op reduction = op == PICI_MIN ? MPI_MIN : op == PICI_MAX ? MPI_MAX : MPI_SUM;
     MPI_Datatype type = datatype(t);
-    if ((call == ALLGATHER || call == BCAST) && type == MPI_DATATYPE_NULL)
+    if (!reduces(calls[call].collective) && type == MPI_DATATYPE_NULL)
         type = pici_dtype_width(t) == 1 ? MPI_UINT8_T : MPI_UINT16_T;
     if (type == MPI_DATATYPE_NULL || op == PICI_AVG || count > INT_MAX / (unsigned)w->ranks)
         return 0;
     const int n = (int)count;
-    int each[w->ranks];
-    for (int r = 0; r < w->ranks; r++)
-        each[r] = n;
+    int each[w->ranks], from[w->ranks], rank;
+    for (int r = 0; r < w->ranks; r++) {
+        from[r] = (int)gathered_from(calls[call].collective, count, r, w->ranks);
+        each[r] = (int)gathered_from(calls[call].collective, count, r + 1, w->ranks) - from[r];
+    }
+    MPI_Comm_rank(comm, &rank);
     switch (call) {
     case ALLREDUCE: return !MPI_Allreduce(send, recv, n, type, reduction, comm);
     case ALLGATHER: return !MPI_Allgather(send, n, type, recv, n, type, comm);
+    case ALLGATHERV: return !MPI_Allgatherv(send, each[rank], type, recv, each, from, type, comm);
     case BCAST: return !MPI_Bcast(recv, n, type, BROADCAST_ROOT, comm);
     case REDUCE_SCATTER: return !MPI_Reduce_scatter(send, recv, each, type, reduction, comm);
     default: return !MPI_Reduce_scatter_block(send, recv, n, type, reduction, comm);

@@ -117,7 +117,8 @@ double predictor_seconds(struct predictor *p, const struct world *w, const struc
     else
         c.format = (enum pici_format)e->format;
     double seconds = -1;
-    if (point->collective != PICI_BROADCAST && candidate_of(w, e, &candidate)) /* it has no model */
+    const int modelled = point->collective != PICI_BROADCAST && point->collective != PICI_ALL_GATHERV;
+    if (modelled && candidate_of(w, e, &candidate))
         seconds =
             p->machine ? pici_model_seconds(p->machine, &c, &candidate) : pici_tune_seconds(&p->tune, &c, &candidate);
     free(begin);

@@ -4,10 +4,8 @@
 #include "common.h"
 
 const char *const collective_name[COLLECTIVES] = {
-    [PICI_ALL_GATHER] = "all_gather",
-    [PICI_REDUCE_SCATTER] = "reduce_scatter",
-    [PICI_ALL_REDUCE] = "all_reduce",
-    [PICI_BROADCAST] = "broadcast",
+    [PICI_ALL_GATHER] = "all_gather", [PICI_REDUCE_SCATTER] = "reduce_scatter", [PICI_ALL_REDUCE] = "all_reduce",
+    [PICI_BROADCAST] = "broadcast",   [PICI_ALL_GATHERV] = "all_gatherv",
 };
 const char *const op_name[PICI_MAX + 1] = {"sum", "avg", "min", "max"};
 

@@ -21,12 +21,18 @@ struct buffers {
     int negative;
 };
 
+/* Elements that the last rank contributes to a gather, which are the most. */
+static uint64_t most(const struct world *w, enum pici_collective c, uint64_t count)
+{
+    return gathered_from(c, count, w->ranks, w->ranks) - gathered_from(c, count, w->ranks - 1, w->ranks);
+}
+
 static void shape(const struct world *w, enum pici_collective c, enum pici_dtype t, uint64_t count, size_t *send,
                   size_t *recv)
 {
     const size_t bytes = count * pici_dtype_width(t), all = bytes * (unsigned)w->ranks;
-    *send = c == PICI_REDUCE_SCATTER ? all : bytes;
-    *recv = c == PICI_ALL_GATHER ? all : bytes;
+    *send = c == PICI_REDUCE_SCATTER ? all : c == PICI_ALL_GATHERV ? most(w, c, count) * pici_dtype_width(t) : bytes;
+    *recv = c == PICI_ALL_GATHER || c == PICI_ALL_GATHERV ? all : bytes;
 }
 
 /* Where a call leaves its result. A broadcast is in place: the root's data stay where they are. */
@@ -74,8 +80,10 @@ static double count_wrong(struct world *w, const struct source *source, const st
     const int same = identical(w, b->recv, b->recv_bytes);
     const unsigned from = same ? rank : 0, to = same ? rank + 1 : ranks;
     for (unsigned part = from; part < to; part++)
-        if (p->collective == PICI_ALL_GATHER) {
-            wrong += (double)source_wrong(source, b->recv + part * p->count * width, (int)part, 1, 0, p->count);
+        if (p->collective == PICI_ALL_GATHER || p->collective == PICI_ALL_GATHERV) {
+            const uint64_t first = gathered_from(p->collective, p->count, (int)part, w->ranks),
+                           end = gathered_from(p->collective, p->count, (int)part + 1, w->ranks);
+            wrong += (double)source_wrong(source, b->recv + first * width, (int)part, 1, 0, end - first);
         } else {
             const uint64_t first = p->count / ranks * part,
                            end = part + 1 < ranks ? p->count / ranks * (part + 1) : p->count;
@@ -84,6 +92,16 @@ static double count_wrong(struct world *w, const struct source *source, const st
                                           root ? 1 : w->ranks, first, end - first);
         }
     return same ? wrong * ranks : wrong;
+}
+
+static enum pici_status gatherv(const struct world *w, const struct settings *s, const struct point *p,
+                                const struct buffers *b, struct pici_comm *comm, const struct pici_coll_opts *o)
+{
+    uint64_t counts[w->ranks];
+    for (int r = 0; r < w->ranks; r++)
+        counts[r] = gathered_from(p->collective, p->count, r + 1, w->ranks) -
+                    gathered_from(p->collective, p->count, r, w->ranks);
+    return pici_all_gatherv(b->send_at, counts[pici_comm_rank(comm)], b->recv_at, counts, NULL, s->dtype, comm, o);
 }
 
 static int is_lossy(const struct entry *e)
@@ -113,6 +131,7 @@ static void ours(struct world *w, const struct settings *s, const struct point *
     case PICI_BROADCAST:
         status = pici_broadcast(result_at(w, p, e, b), p->count, s->dtype, BROADCAST_ROOT, comm, &o);
         break;
+    case PICI_ALL_GATHERV: status = gatherv(w, s, p, b, comm, &o); break;
     default: status = pici_all_gather(b->send_at, b->recv_at, p->count, s->dtype, comm, &o);
     }
     if (status) {
@@ -287,8 +306,9 @@ static struct entry *add_ours(const struct world *w, const struct settings *s, s
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT, any = o;
     o.algorithm = (enum pici_algorithm)algorithm;
     const struct pici_comm *comm = w->order[order].comm;
-    if (!pici_comm_scratch(comm, p->collective, p->count, s->dtype, s->op, &o) &&
-        pici_comm_scratch(comm, p->collective, p->count, s->dtype, s->op, &any))
+    const uint64_t count = p->collective == PICI_ALL_GATHERV ? most(w, p->collective, p->count) : p->count;
+    if (!pici_comm_scratch(comm, p->collective, count, s->dtype, s->op, &o) &&
+        pici_comm_scratch(comm, p->collective, count, s->dtype, s->op, &any))
         return NULL;
     struct entry *e = add(w, s, p, order);
     e->algorithm = o.algorithm;
@@ -437,7 +457,7 @@ double run_all(struct world *w, const struct settings *s)
                                   .spread = (enum spread)s->spreads.v[d],
                                   .first = bytes == s->first};
                 const int whole = p.collective == PICI_ALL_REDUCE || p.collective == PICI_BROADCAST ||
-                                  (s->by_send && p.collective == PICI_ALL_GATHER);
+                                  (s->by_send && !reduces(p.collective));
                 size_t send, recv;
                 p.count = bytes / width / (whole ? 1 : (unsigned)w->ranks);
                 shape(w, p.collective, s->dtype, p.count, &send, &recv);

@@ -60,6 +60,11 @@ check 0 broadcast "$bench" $small -t 3 --collective broadcast --algorithm auto,s
 says '^# wrong elements: 0$'
 says ' pici split auto  *99% .* - '
 # shellcheck disable=SC2086
+check 0 all_gatherv "$bench" $small -t 3 --collective all_gatherv --algorithm auto,split --format auto,hybrid \
+    --predict ethernet-1g
+says '^# wrong elements: 0$'
+says ' pici split hybrid  *99% .* - '
+# shellcheck disable=SC2086
 check 0 'zeros with a sign' "$bench" $small -t 3 --zeros positive,negative
 says '^# wrong elements: 0$'
 says ' pici auto auto  *99% '
@@ -143,6 +148,12 @@ if command -v mpirun.openmpi >/dev/null 2>&1; then
         "$bench" $small --screen 0 --json="$tmp/mpi.json"
     says '^# wrong elements: 0$'
     says 'allreduce segmented_ring'
+    # shellcheck disable=SC2086
+    check 0 'mpirun, all_gatherv and broadcast' timeout 120 mpirun.openmpi --oversubscribe --bind-to none \
+        --mca mpi_yield_when_idle 1 -n 3 "$bench" $small --screen 0 --collective all_gatherv,broadcast
+    says '^# wrong elements: 0$'
+    says 'allgatherv default' # Open MPI lets nobody force another
+    says 'bcast binomial'
 else
     echo "skip: no Open MPI: bench_coll under mpirun not run"
 fi
