@@ -104,6 +104,9 @@ elif compile openmpi "$openmpi_cc" mpi-tests; then
         for ranks in 1 4 7 8 12 17 ${full:+6 9 15}; do
             try openmpi "$ranks" --quick mpi_vendor # whose calls are the library's own, for any number
         done
+        for ranks in 6 9 15; do # with PICI_TEST_FULL=1, above
+            [ "$full" ] || attempt openmpi "$ranks" mpi_coll --quick
+        done
         for ranks in ${full:+10 11 13 14 16}; do
             attempt openmpi "$ranks" mpi_neighbor --quick
         done
@@ -121,6 +124,9 @@ elif compile mpich "$mpich_cc" mpi-tests; then
     done
     for ranks in ${full:+5 6 7 8 9 12 15 17}; do
         try mpich "$ranks" --quick
+    done
+    for ranks in ${full:+5 6 7 9 12 15}; do
+        attempt mpich "$ranks" mpi_coll --quick
     done
     emulated mpich "$mpich_cc"
 fi
