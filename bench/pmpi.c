@@ -3,11 +3,11 @@
  * Seconds of MPI collectives, in a program that knows nothing of pici; by bench/pmpi, with and without the preloaded
  * library.
  *   mpirun -n 4 bench_pmpi FUNCTION DENSITY,... BYTES,...
- * FUNCTION: allreduce, reduce_scatter_block, allgather, or neighbor_allgather, in which each rank is a neighbour of all
- * others; or communicator: how much longer the second all-reduce of a new communicator takes than the third. With the
- * preloaded library that is the time to make pici's. BYTES: of the vector of all ranks, of floats, of which each rank
- * has a share DENSITY that is not zero, at positions of its own. A line for each: function, density, bytes, seconds of
- * the slowest rank, the median of some calls. */
+ * FUNCTION: allreduce, reduce_scatter (with equal counts), reduce_scatter_block, allgather, or neighbor_allgather, in
+ * which each rank is a neighbour of all others; or communicator: how much longer the second all-reduce of a new
+ * communicator takes than the third. With the preloaded library that is the time to make pici's. BYTES: of the vector of
+ * all ranks, of floats, of which each rank has a share DENSITY that is not zero, at positions of its own. A line for
+ * each: function, density, bytes, seconds of the slowest rank, the median of some calls. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,10 +18,11 @@ enum { WARM = 2, LEAST = 3, MOST = 15 };
 
 static const double LONG_ENOUGH = 3; /* seconds for one line */
 
-static const char *const FUNCTION[] = {"allreduce",          "reduce_scatter_block", "allgather",
-                                       "neighbor_allgather", "communicator",         NULL};
+static const char *const FUNCTION[] = {
+    "allreduce", "reduce_scatter", "reduce_scatter_block", "allgather", "neighbor_allgather", "communicator", NULL};
 
 static int rank, ranks;
+static int *counts;         /* of reduce_scatter, one for each rank */
 static MPI_Comm all_others; /* of neighbor_allgather */
 
 static int compare(const void *a, const void *b)
@@ -69,6 +70,8 @@ static void call(const char *function, const float *in, float *out, int n)
         MPI_Allgather(in, n / ranks, MPI_FLOAT, out, n / ranks, MPI_FLOAT, MPI_COMM_WORLD);
     else if (strcmp(function, "neighbor_allgather") == 0)
         MPI_Neighbor_allgather(in, n / ranks, MPI_FLOAT, out, n / ranks, MPI_FLOAT, all_others);
+    else if (strcmp(function, "reduce_scatter") == 0)
+        MPI_Reduce_scatter(in, out, counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     else
         MPI_Reduce_scatter_block(in, out, n / ranks, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
@@ -76,7 +79,7 @@ static void call(const char *function, const float *in, float *out, int n)
 /* Ones are neither lost nor made. */
 static void check(const char *function, const float *out, int n, long ones)
 {
-    const int scatters = strcmp(function, "reduce_scatter_block") == 0;
+    const int scatters = strncmp(function, "reduce_scatter", strlen("reduce_scatter")) == 0;
     double all = (double)ones, found = 0;
     for (int i = 0; i < (scatters ? n / ranks : n); i++)
         found += (double)out[i];
@@ -98,6 +101,8 @@ static void measure(const char *function, double density, int n)
     int calls = 0, more = 1;
     if (!in || !out)
         MPI_Abort(MPI_COMM_WORLD, 1);
+    for (int r = 0; r < ranks; r++)
+        counts[r] = n / ranks;
     const long ones = fill(in, strstr(function, "allgather") ? n / ranks : n, density);
     for (int i = -WARM; more; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
@@ -147,12 +152,15 @@ int main(int argc, char **argv)
         known++;
     if (argc != 4 || !FUNCTION[known]) {
         if (!rank)
-            fputs("usage: bench_pmpi allreduce|reduce_scatter_block|allgather|neighbor_allgather|communicator "
-                  "DENSITY,... BYTES,...\n",
+            fputs("usage: bench_pmpi allreduce|reduce_scatter|reduce_scatter_block|allgather|neighbor_allgather|"
+                  "communicator DENSITY,... BYTES,...\n",
                   stderr);
         MPI_Finalize();
         return 2;
     }
+    counts = calloc((size_t)ranks, sizeof *counts);
+    if (!counts)
+        MPI_Abort(MPI_COMM_WORLD, 1);
     connect_all();
     for (const char *b = argv[3]; b; b = strchr(b, ',') ? strchr(b, ',') + 1 : NULL) {
         const int n = (int)(strtol(b, NULL, 10) / (long)sizeof(float)) / ranks * ranks;
@@ -160,6 +168,7 @@ int main(int argc, char **argv)
             measure(argv[1], strtod(d, NULL), n);
     }
     MPI_Comm_free(&all_others);
+    free(counts);
     MPI_Finalize();
     return 0;
 }
