@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What test_hooks.py runs on each rank. DDP with the hook None averages by gloo."""
 import copy
-import gc
 import io
 import os
 import pickle
-import signal
 import threading
-import time
 from datetime import timedelta
 
 import torch
@@ -17,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import pici
 import pici.torch
-from pici.torch import _group
 
 
 def begin(seconds=300):
@@ -126,6 +122,10 @@ def same(found, wanted):
     for f, w in zip(found, wanted):
         assert torch.equal(f, w), f"{f} instead of {w}"
         assert f.dtype == w.dtype
+
+
+def threads():
+    return sum(t.name == "pici.torch" for t in threading.enumerate())
 
 
 # ---- the lossless hook
@@ -684,160 +684,3 @@ def learns(rank, size):
             found = train(ddp, optimizer, 0, range(4))  # the same batches again
         losses.append((sum(found) / 4, bits(model)))
     return losses
-
-
-# ---- what goes wrong
-
-
-def killed(rank, size, hook_name):
-    """Rank 1 dies before its backward pass. What the others raise, and after how long."""
-    begin()
-    model = net()
-    ddp = DistributedDataParallel(model)
-    states = {"topk_hook": pici.torch.TopKState, "quantize_hook": pici.torch.QuantizeState}
-    state = states[hook_name](start_iter=0) if hook_name in states else None
-    ddp.register_comm_hook(state, getattr(pici.torch, hook_name))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    train(ddp, optimizer, rank, range(2))
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    since = time.monotonic()
-    words = []
-    for step in range(2, 4):
-        try:
-            train(ddp, optimizer, rank, [step])
-        except RuntimeError as e:
-            words.append(str(e))
-    return words, time.monotonic() - since
-
-
-def selection_fails(rank, size):
-    """Rank 1 has no memory left for its selection, say, and goes on. What all ranks raise."""
-    begin()
-    store = dist.distributed_c10d._get_default_store()
-    state = pici.torch.TopKState(start_iter=0)
-    if rank == 1:
-
-        def fail(*_):
-            raise MemoryError("no memory for the selection")
-
-        state._select = fail
-    try:
-        averaged(pici.torch.topk_hook, state, normal(rank, (5000,)))
-    except RuntimeError:
-        store.set(f"failed/{rank}", "")
-        store.wait([f"failed/{r}" for r in range(size)], timedelta(seconds=30))
-        raise
-
-
-def differs(rank, size, how):
-    """Rank 1 makes another call. What all ranks raise."""
-    begin()
-    c = _group.communicator()
-    x = torch.ones(1000)
-    if how == "size":
-        x = torch.ones(1000 + (rank == 1))
-    op = "max" if how == "op" and rank == 1 else "sum"
-    algorithm = {"algorithm": "recursive" if rank == 1 else "ring"} if how == "algorithm" else {}
-    if how == "state":
-        own = pici.torch.State(opts={"algorithm": "recursive" if rank == 1 else "ring"})
-        averaged(pici.torch.all_reduce_hook, own, [x])
-    c.submit(lambda comm: comm.all_reduce(x, x, op, **algorithm)).wait()
-
-
-def does_not_come(rank, size):
-    """Rank 1 uses no hook, so it never connects."""
-    begin(seconds=2)
-    if rank == 0:
-        _group.communicator()
-
-
-def first_call(rank, size, variables):
-    """With nonsense in the environment of rank 1."""
-    begin()
-    if rank == 1:
-        os.environ.update(variables)
-    averaged(pici.torch.all_reduce_hook, None, [torch.ones(10)])
-
-
-# ---- the communicator
-
-
-def order_and_errors(rank, size):
-    begin()
-    c = _group.communicator()
-    assert c is _group.communicator() and (c.rank, c.size) == (rank, size)
-    x = torch.zeros(100000)
-    futures = []
-    for i in range(20):
-        futures.append(c.submit(lambda comm, i=i: comm.all_reduce(x + rank + i, None)))
-    for i, f in enumerate(futures):
-        same([f.wait()], [torch.full((100000,), float(sum(r + i for r in range(size))))])
-
-    def wrong(comm):
-        raise KeyError("of the call")
-
-    f = c.submit(wrong)
-    raises(KeyError, "of the call", f.wait)
-    raises(RuntimeError, "of the call", _group.native(f).wait)
-    assert not c.broken
-    c.drain()
-    c.close()
-    raises(pici.BrokenError, "closed", c.submit, wrong)
-
-
-def aborts(rank, size):
-    """abort() on one rank, while all others wait in a call."""
-    begin()
-    c = _group.communicator()
-    x = torch.ones(1000)
-    c.submit(lambda comm: comm.all_reduce(x, x)).wait()
-    if rank == 0:
-        time.sleep(0.5)
-        c.abort()
-        assert c.submit(lambda comm: None).wait() is None
-    f = c.submit(lambda comm: comm.all_reduce(x, x))
-    try:
-        f.wait()
-    except pici.Error as e:
-        assert c.broken
-        return str(e)
-    return "no error"
-
-
-def ends_with_group(rank, size):
-    """destroy_process_group() ends the thread, and a new group connects anew."""
-    for n in range(2):
-        begin()
-        _group.communicator().submit(lambda comm: comm.all_reduce(torch.ones(10))).wait()
-        assert threads() == 1
-        dist.destroy_process_group()
-        gc.collect()
-        until = time.monotonic() + 5
-        while threads() and time.monotonic() < until:
-            time.sleep(0.01)
-        assert threads() == 0
-        os.environ["STORE"] += "-next"
-
-
-def threads():
-    return sum(t.name == "pici.torch" for t in threading.enumerate())
-
-
-def forks(rank, size):
-    """A child of rank 0, as a worker of a DataLoader, lives longer than rank 0; rank 1 notices the end of rank 0."""
-    begin()
-    c = _group.communicator()
-    x = torch.ones(1000)
-    c.submit(lambda comm: comm.all_reduce(x, x)).wait()
-    if rank == 0:
-        if os.fork() == 0:
-            time.sleep(90)
-            os._exit(0)
-        os.kill(os.getpid(), signal.SIGKILL)
-    since = time.monotonic()
-    try:
-        c.submit(lambda comm: comm.all_reduce(x, x)).wait()
-    except pici.PeerError as e:
-        return str(e), time.monotonic() - since
-    return "no error", 0.0

@@ -11,6 +11,7 @@ from unittest import mock
 
 import torch
 
+import group_cases
 import hooks_cases as cases
 import pici.torch
 import ranks
@@ -226,7 +227,7 @@ class Failures(unittest.TestCase):
     def test_killed_rank(self):
         for hook in ("all_reduce_hook", "topk_hook", "quantize_hook"):
             with self.subTest(hook):
-                ends = ranks.ended(3, cases.killed, hook, timeout=SOON)
+                ends = ranks.ended(3, group_cases.killed, hook, timeout=SOON)
                 self.assertIn("died", ends[1].error)
                 for rank in (0, 2):
                     self.assertFalse(ends[rank].error, ends[rank])
@@ -236,7 +237,7 @@ class Failures(unittest.TestCase):
                     self.assertLess(seconds, SOON / 2)
 
     def test_selection_that_fails(self):
-        ends = ranks.ended(3, cases.selection_fails, timeout=SOON)
+        ends = ranks.ended(3, group_cases.selection_fails, timeout=SOON)
         self.assertIn("no memory for the selection", ends[1].error)
         for rank in (0, 2):
             self.assertRegex(ends[rank].error, "rank 1")
@@ -245,11 +246,11 @@ class Failures(unittest.TestCase):
     def test_ranks_that_differ(self):
         for how in ("size", "op", "algorithm", "state"):
             with self.subTest(how):
-                for end in ranks.ended(3, cases.differs, how, timeout=SOON):
+                for end in ranks.ended(3, group_cases.differs, how, timeout=SOON):
                     self.assertRegex(end.error, "PeerError.*rank [012]")
 
     def test_rank_that_does_not_come(self):
-        end, _ = ranks.ended(2, cases.does_not_come)
+        end, _ = ranks.ended(2, group_cases.does_not_come)
         self.assertRegex(end.error, "TimedOutError.*rank 1 did not come")
 
     def test_environment(self):
@@ -260,7 +261,7 @@ class Failures(unittest.TestCase):
             ({"PICI_ALGORITHM": "bell"}, "PICI_ALGORITHM"),
         ):
             with self.subTest(words):
-                for end in ranks.ended(2, cases.first_call, variables, timeout=SOON):
+                for end in ranks.ended(2, group_cases.first_call, variables, timeout=SOON):
                     self.assertIn(words, end.error)
 
     def test_cuda_flag(self):
@@ -272,17 +273,17 @@ class Failures(unittest.TestCase):
 
 class Communicator(unittest.TestCase):
     def test_order_and_errors(self):
-        ranks.run(3, cases.order_and_errors)
+        ranks.run(3, group_cases.order_and_errors)
 
     def test_abort(self):
-        words = ranks.run(3, cases.aborts)
+        words = ranks.run(3, group_cases.aborts)
         self.assertNotIn("no error", words)
 
     def test_ends_with_its_group(self):
-        ranks.run(2, cases.ends_with_group)
+        ranks.run(2, group_cases.ends_with_group)
 
     def test_fork(self):
-        ends = ranks.ended(2, cases.forks, timeout=SOON)
+        ends = ranks.ended(2, group_cases.forks, timeout=SOON)
         words, seconds = ends[1].value
         self.assertIn("rank 0", words)
         self.assertLess(seconds, SOON / 2)
