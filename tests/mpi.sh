@@ -125,9 +125,6 @@ elif compile mpich "$mpich_cc" mpi-tests; then
     for ranks in ${full:+5 6 7 8 9 12 15 17}; do
         try mpich "$ranks" --quick
     done
-    for ranks in ${full:+5 6 7 9 12 15}; do
-        attempt mpich "$ranks" mpi_coll --gathers
-    done
     emulated mpich "$mpich_cc"
 fi
 if [ -z "$all" ] || ! command -v "$cxx" >/dev/null 2>&1; then
