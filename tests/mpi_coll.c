@@ -4,7 +4,8 @@
  * model. Also calls in flight, other orders of ranks, calls that cannot be right, a rank that stays silent. By
  * tests/mpi.sh, under mpirun.
  *     mpi_coll [--quick|--gathers|--full]
- *         --quick: each algorithm once for each collective, and no more; --gathers: that, of broadcast and all_gatherv */
+ *         --quick: each algorithm once for each collective, and no more; --gathers: that, of broadcast and
+ *         all_gatherv */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
