@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import io
 import os
 import threading
-from typing import Any, BinaryIO, Optional, Union
+from typing import Any, BinaryIO, Callable, Optional, TypeVar, Union, cast
 
 from . import _abi
 from ._abi import lib
@@ -44,6 +45,32 @@ def display(where: Union[Path, BinaryIO]) -> str:
     return name if isinstance(name, str) else repr(where)
 
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def in_turn(method: _Method) -> _Method:
+    """A method that one thread at a time runs, of an object whose _lock is a threading.RLock. Not by `with lock:`,
+    which CPython 3.14 may leave held when the handler of a signal raises before the first statement. Here a handler may
+    run after each call, but all that it leaves of the try gets to the finally, which begins with the release. A thread
+    that is in such a method already gets an error, where it would wait for itself."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        lock = self._lock
+        if lock._is_owned():
+            raise RuntimeError(f"{type(self).__name__} is called by a method that it calls itself")
+        try:
+            lock.acquire()
+            return method(self, *args, **named)
+        finally:
+            try:
+                lock.release()
+            except RuntimeError:  # a handler raised while this thread waited
+                pass
+
+    return cast(_Method, call)
+
+
 class _Calls:
     """A file object behind a callback of _codec, whose context is this object: its address. _codec keeps the first
     exception of a method in `failure`, and the call of the library that failed for it raises it. The callback is not of
@@ -52,7 +79,7 @@ class _Calls:
 
     def __init__(self, file: Any) -> None:
         self._file = file
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.failure: Optional[BaseException] = None
         #: what the library gets with the callback; valid while this object lives
         self.context = ctypes.c_void_p(id(self))
@@ -67,19 +94,19 @@ class _Calls:
 class Sink(_Calls):
     """A file object that is written to."""
 
+    @in_turn
     def write(self, p: int, n: int) -> None:
         """Write n bytes at p. Called by _codec."""
-        with self._lock:
-            rest = ctypes.string_at(p, n)
-            while rest:
-                written = self._file.write(rest)
-                if written is None:
-                    if isinstance(self._file, io.RawIOBase):
-                        raise BlockingIOError(errno.EAGAIN, "the file object does not block: make it blocking")
-                    return
-                if not 0 < written <= len(rest):
-                    raise OSError(f"write() of the file object returned {written} for {len(rest)} bytes")
-                rest = rest[written:]
+        rest = ctypes.string_at(p, n)
+        while rest:
+            written = self._file.write(rest)
+            if written is None:
+                if isinstance(self._file, io.RawIOBase):
+                    raise BlockingIOError(errno.EAGAIN, "the file object does not block: make it blocking")
+                return
+            if not 0 < written <= len(rest):
+                raise OSError(f"write() of the file object returned {written} for {len(rest)} bytes")
+            rest = rest[written:]
 
 
 class Source(_Calls):
@@ -115,16 +142,16 @@ class Source(_Calls):
             raise ValueError(f"read({n}) of the file object returned {len(data)} bytes")
         return bytes(data)
 
+    @in_turn
     def read_at(self, p: int, n: int, offset: int) -> None:
         """Read n bytes at offset to p. Called by _codec."""
-        with self._lock:
-            self._file.seek(self._first + offset)
-            while n:
-                data = self._piece(n)
-                if not data:
-                    raise EOFError("the file object has become shorter since it was opened")
-                ctypes.memmove(p, data, len(data))
-                p, n = p + len(data), n - len(data)
+        self._file.seek(self._first + offset)
+        while n:
+            data = self._piece(n)
+            if not data:
+                raise EOFError("the file object has become shorter since it was opened")
+            ctypes.memmove(p, data, len(data))
+            p, n = p + len(data), n - len(data)
 
     def open(self, handle: ctypes.c_void_p, opts: _abi.ReaderOpts) -> int:
         if self._path is not None:

@@ -32,7 +32,7 @@ from ._abi import lib
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BOOL, BY_CODE, COMPLEX, DType, DTypeLike, named
-from ._streams import Path, Sink, Source, display, encoded, is_path
+from ._streams import Path, Sink, Source, display, encoded, in_turn, is_path
 from .codec import Zeros, format_code, zeros_code
 from .errors import ArgumentError, Fault, IoError, LimitError, NoTensorError, make
 
@@ -142,10 +142,7 @@ class Tensor:
     ) -> _arrays.Storage:
         d = self._d
         out = _arrays.empty(d, d.parts * count, self._file.max_bytes, self._file.threads)
-        with self._file._lock:
-            r = self._file._reader()
-            status = lib.pici_reader_read_range(r, self._index, d.parts * first, d.parts * count, out.ctypes.data)
-            self._file._check(status)
+        self._file._read_range(self._index, d.parts * first, d.parts * count, out.ctypes.data)
         return _arrays.shaped(out, d, shape, order)
 
     def __len__(self) -> int:
@@ -228,7 +225,7 @@ class File(Mapping[str, Tensor]):
         opts = _abi.ReaderOpts(threads=self.threads)
         self.path = display(path)
         self._handle = ctypes.c_void_p()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._source = Source(path)
         ctypes.set_errno(0)
         status = self._source.open(self._handle, opts)
@@ -260,11 +257,11 @@ class File(Mapping[str, Tensor]):
         fault = Fault(lib.pici_reader_error_offset(self._handle), None, rule[1]) if rule else None
         raise make(status, message, fault, code, self.path)
 
+    @in_turn
     def close(self) -> None:
         """Close the file. Arrays that were read stay valid; tensors can no longer be read."""
-        with self._lock:
-            self._handle.value = None
-            self._free()
+        self._handle.value = None
+        self._free()
 
     def __enter__(self) -> File:
         return self
@@ -275,21 +272,27 @@ class File(Mapping[str, Tensor]):
     def __repr__(self) -> str:
         return f"<pici.File {self.path!r}{'' if self._handle else ', closed'}>"
 
+    @in_turn
     def __len__(self) -> int:
         n = ctypes.c_uint64()
-        with self._lock:
-            r = self._reader()
-            self._check(lib.pici_reader_count(r, n))
+        r = self._reader()
+        self._check(lib.pici_reader_count(r, n))
         return n.value
 
     def __iter__(self) -> Iterator[str]:
         for i in range(len(self)):
-            info = _abi.TensorInfo()
-            with self._lock:
-                r = self._reader()
-                self._check(lib.pici_reader_tensor(r, i, info))
-                name = ctypes.string_at(info.name, info.name_len)
-            yield _text(name)
+            yield _text(self._name(i))
+
+    @in_turn
+    def _name(self, i: int) -> bytes:
+        info = _abi.TensorInfo()
+        self._check(lib.pici_reader_tensor(self._reader(), i, info))
+        return ctypes.string_at(info.name, info.name_len)
+
+    @in_turn
+    def _read_range(self, index: int, first: int, count: int, to: int) -> None:
+        """Read values of a tensor to an address."""
+        self._check(lib.pici_reader_read_range(self._reader(), index, first, count, to))
 
     def _find(self, r: ctypes.c_void_p, name: object, info: _abi.TensorInfo) -> bool:
         """Find a tensor by name. The caller holds the lock."""
@@ -305,10 +308,10 @@ class File(Mapping[str, Tensor]):
         self._check(status)
         return True
 
+    @in_turn
     def __contains__(self, name: object) -> bool:
-        with self._lock:
-            r = self._reader()
-            return self._find(r, name, _abi.TensorInfo())
+        r = self._reader()
+        return self._find(r, name, _abi.TensorInfo())
 
     def __getitem__(self, name: str) -> Tensor:
         found = self.get(name)
@@ -324,13 +327,13 @@ class File(Mapping[str, Tensor]):
     def get(self, name: str, default: Union[Tensor, Default]) -> Union[Tensor, Default]:
         ...
 
+    @in_turn
     def get(self, name: str, default: Any = None) -> Any:
         """The tensor of this name; default if there is none."""
         info = _abi.TensorInfo()
-        with self._lock:
-            r = self._reader()
-            if self._find(r, name, info):
-                return Tensor(self, info, *(self._attr(r, info, key) for key in (_KEY_DTYPE, _KEY_ORDER)))
+        r = self._reader()
+        if self._find(r, name, info):
+            return Tensor(self, info, *(self._attr(r, info, key) for key in (_KEY_DTYPE, _KEY_ORDER)))
         return default
 
     def _no_tensor(self, name: object) -> NoTensorError:
@@ -352,23 +355,23 @@ class File(Mapping[str, Tensor]):
         """The attributes of the file itself."""
         return self._attrs(_abi.FILE)
 
+    @in_turn
     def _attrs(self, index: int) -> dict[str, bytes]:
         found = {}
-        with self._lock:
-            r = self._reader()
-            n = ctypes.c_uint32()
-            self._check(lib.pici_reader_attr_count(r, index, n))
-            for i in range(n.value):
-                a = _abi.Attr()
-                self._check(lib.pici_reader_attr_at(r, index, i, a))
-                found[_text(a.key)] = ctypes.string_at(a.value, a.len) if a.len else b""
+        r = self._reader()
+        n = ctypes.c_uint32()
+        self._check(lib.pici_reader_attr_count(r, index, n))
+        for i in range(n.value):
+            a = _abi.Attr()
+            self._check(lib.pici_reader_attr_at(r, index, i, a))
+            found[_text(a.key)] = ctypes.string_at(a.value, a.len) if a.len else b""
         return found
 
+    @in_turn
     def verify(self) -> None:
         """Read the whole file and check every rule and every checksum."""
-        with self._lock:
-            r = self._reader()
-            self._check(lib.pici_reader_verify(r))
+        r = self._reader()
+        self._check(lib.pici_reader_verify(r))
 
 
 def open(path: Union[Path, BinaryIO], *, threads: int = 1, max_bytes: Limit = "auto") -> File:
@@ -516,7 +519,7 @@ class Writer:
         )
         a = _attributes(attrs)
         self.path = display(path)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._current: Optional[DType] = None
         self._writer, self._out = ctypes.c_void_p(), ctypes.c_void_p()
         self._sink = None if is_path(path) else Sink(path)
@@ -576,26 +579,29 @@ class Writer:
             attrs=a.array,
             n_attrs=a.n,
         )
-        with self._lock:
-            self._check(lib.pici_writer_tensor(self._open(), t))
-            self._current = d
+        self._begin(t, d)
+
+    @in_turn
+    def _begin(self, t: _abi.Tensor, d: DType) -> None:
+        self._check(lib.pici_writer_tensor(self._open(), t))
+        self._current = d
 
     def append(self, array: Any, *, dtype: Optional[DTypeLike] = None) -> None:
         """Append elements to the current tensor, any number of them, in row-major order."""
         elements, d = _arrays.readable(array, dtype)
         self._append(elements, d)
 
+    @in_turn
     def _append(self, elements: Storage, d: DType) -> None:
-        with self._lock:
-            w = self._open()
-            if self._current is None:
-                raise ValueError("there is no tensor to append to: call begin() first, or add() for a whole one")
-            if d != self._current:
-                raise TypeError(
-                    f"the elements are {d.name}, the tensor's {self._current.name}: convert them, or pass dtype= if "
-                    "they are its bits"
-                )
-            self._check(lib.pici_writer_data(w, elements.ctypes.data, elements.nbytes))
+        w = self._open()
+        if self._current is None:
+            raise ValueError("there is no tensor to append to: call begin() first, or add() for a whole one")
+        if d != self._current:
+            raise TypeError(
+                f"the elements are {d.name}, the tensor's {self._current.name}: convert them, or pass dtype= if "
+                "they are its bits"
+            )
+        self._check(lib.pici_writer_data(w, elements.ctypes.data, elements.nbytes))
 
     def add(
         self,
@@ -610,30 +616,30 @@ class Writer:
         self.begin(name, elements.shape if d.parts == 1 else elements.shape[:-1], d.name, attrs=attrs)
         self._append(elements, d)
 
+    @in_turn
     def close(self) -> None:
         """Write the index and make the file appear at its path. If this raises, no file appears. A second call does
         nothing."""
-        with self._lock:
-            if not self._writer:
-                return
-            try:
-                self._check(lib.pici_writer_finish(self._open()))
-            except BaseException:
-                self._abort()
-                raise
-            self._free.detach()
-            lib.pici_writer_close(self._writer)
-            self._writer.value = None
-            if self._sink is not None:
-                return
-            status = lib.pici_outfile_commit(self._out)
-            if status:
-                self._raise(status, ctypes.get_errno())
+        if not self._writer:
+            return
+        try:
+            self._check(lib.pici_writer_finish(self._open()))
+        except BaseException:
+            self._abort()
+            raise
+        self._free.detach()
+        lib.pici_writer_close(self._writer)
+        self._writer.value = None
+        if self._sink is not None:
+            return
+        status = lib.pici_outfile_commit(self._out)
+        if status:
+            self._raise(status, ctypes.get_errno())
 
+    @in_turn
     def abort(self) -> None:
         """Give up: remove what was written. Does nothing after close()."""
-        with self._lock:
-            self._abort()
+        self._abort()
 
     def _abort(self) -> None:
         self._writer.value = None

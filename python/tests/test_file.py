@@ -440,6 +440,51 @@ class Objects(Files):
                     interrupted += 1
             self.assertGreater(interrupted, 10)
 
+    def test_a_file_is_free_after_a_signal(self):
+        """Whenever the handler of a signal raises in a call, a thread can make the next one. And a file object that
+        calls the File that reads it gets an error, and does not wait for itself."""
+
+        class Interrupt(Exception):
+            pass
+
+        def handler(*_):
+            raise Interrupt
+
+        def try_other(f):
+            other = threading.Thread(target=lambda: seen.append(len(f)), daemon=True)
+            other.start()
+            other.join(60)
+
+        before = signal.signal(signal.SIGALRM, handler)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        with pici.open(io.BytesIO(self.data)) as f:
+            interrupted = 0
+            for k in range(200):
+                seen = []
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 5e-5 + 1e-6 * k)
+                    try:
+                        while True:
+                            len(f)
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interrupt:
+                    interrupted += 1
+                    try_other(f)
+                    self.assertEqual(seen, [len(self.x)], "another thread waits for ever")
+            self.assertGreater(interrupted, 10)
+
+        class Selfish(io.BytesIO):
+            def read(self, n=-1):
+                if opened:
+                    len(opened[0])
+                return super().read(n)
+
+        opened = []
+        with pici.open(Selfish(self.data)) as f:
+            opened.append(f)
+            self.assertRaisesRegex(RuntimeError, "File is called by a method that it calls", lambda: f.verify())
+
     def test_signal_at_the_entry_of_a_callback(self):
         """What the handler of a pending signal raises before the first statement of write() or read_at()."""
         for stream, call in (
