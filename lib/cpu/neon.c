@@ -337,7 +337,7 @@ static inline const uint8_t *expand_column_64(uint8_t *column, const uint8_t *va
 #include "cpu/many.inc"
 #include "cpu/move.inc"
 
-#define ADD_MANY (BITS == 64 ? 2048 : BITS == 32 || LANE != BITS ? 1500 : 450)
+#define ADD_MANY (BITS == 64 ? 2048 : LANE == BITS && BITS != 32 ? 450 : BITS == 8 ? 1000 : 1500)
 #define ISA_TABLE pici_isa_neon
 #define ISA_NAME "neon"
 #include "cpu/table.inc"
