@@ -32,16 +32,18 @@ static bool wanted(uint64_t i, unsigned percent)
     return (unsigned)rand() % 4096 < of4096[kind] || (kind == 5 && i % pici::TILE / pici::RUN == 3);
 }
 
-template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n, unsigned percent)
+/* negative: percent of the zeros that have a sign. */
+template <class T, unsigned DTYPE, unsigned FORMAT> static void check(uint64_t n, unsigned percent, int negative = 0)
 {
     const unsigned threads = 96, make = pici::MAKE_BYTES<T>(FORMAT, threads), read = pici::READ_BYTES<T>(threads);
     const unsigned shared = make > read ? make : read;
     const size_t bytes = n * sizeof(T), cap = pici_bound((enum pici_format)FORMAT, (enum pici_dtype)DTYPE, n);
     std::vector<T> src(n), sum(n), back(n);
     std::vector<uint8_t> want(cap);
+    const T sign = (T)((T)1 << (8 * sizeof(T) - 1));
     size_t len;
     for (uint64_t i = 0; i < n; i++) {
-        src[i] = wanted(i, percent) ? (T)(rand() % 250 + 1) : (T)0;
+        src[i] = wanted(i, percent) ? (T)(rand() % 250 + 1) : rand() % 100 < negative ? sign : (T)0;
         sum[i] = (T)rand();
     }
     if (pici_compress(want.data(), cap, &len, src.data(), n, (enum pici_dtype)DTYPE, (enum pici_format)FORMAT, NULL))
@@ -156,6 +158,32 @@ template <class T> static void check_warp()
     expect(ran && back == src, "a tile");
 }
 
+/* Decode a block tile by tile with a single warp, which uses the stage again at once. */
+template <class T, unsigned DTYPE> static void check_tiles(uint64_t n)
+{
+    const size_t cap = pici_bound(PICI_PICI, (enum pici_dtype)DTYPE, n);
+    std::vector<uint8_t> block(cap);
+    std::vector<T> src(n), back(n);
+    size_t len;
+    for (T &x : src)
+        x = rand() % 2 ? (T)0 : (T)(rand() % 250 + 1);
+    if (pici_compress(block.data(), cap, &len, src.data(), n, (enum pici_dtype)DTYPE, PICI_PICI, NULL))
+        abort();
+    uint64_t fault = 0;
+    const bool ran = emu::launch(1, 1, 32, pici::READ_STAGE_BYTES<T>, [&] {
+        pici::block_view v = pici::block_view();
+        if (pici::parse(v, block.data(), len).rule)
+            return;
+        for (uint64_t t = 0; t < v.tiles; t++) {
+            const uint64_t f =
+                pici::tile_read<pici::DECODE, pici::arith<DTYPE>>(v, t, back.data(), emu::shared_memory());
+            if (f && pici::hw::lane() == 0)
+                fault = f;
+        }
+    });
+    expect(ran && !fault && back == src, "tiles of a block");
+}
+
 int main(void)
 {
     static const uint64_t sizes[] = {1, 4096 * 7, 4096 * 4 + 778};
@@ -174,6 +202,9 @@ int main(void)
         check<uint16_t, PICI_U16, PICI_HYBRID>(n, MIXED);
         check<uint32_t, PICI_U32, PICI_HYBRID>(n, MIXED);
     }
+    check_tiles<uint32_t, PICI_U32>(4096 * 3 + 100);
+    check<uint16_t, PICI_BF16, PICI_HYBRID>(4096 * 32 + 778, MIXED, 10);
+    check<uint32_t, PICI_F32, PICI_HYBRID>(4096 * 6, MIXED, 50);
     for (unsigned percent : {2, 50}) {
         check_by_value<uint8_t, PICI_F8E4M3, PICI_PICI>(4096 * 4 + 778, percent);
         check_by_value<uint32_t, PICI_F32, PICI_PICI>(4096 * 4, percent);
