@@ -717,7 +717,11 @@ $(UNIT_OBJ): private CPPFLAGS += $(if $(XXHASH),-DPICI_TEST_XXHASH)
 .PHONY: check check-full check-portable check-avx512 check-python plain test-programs
 $(PLAIN): $(BUILD)/%: $(BUILD)/obj/tests/%.o $(TEST_PARTS)
 	$(say) LD $@
-	$(Q)$(LINK) -o $@ $^ $(TOOL_LIBS) $(LIBS) -lm
+	$(Q)$(LINK) $(WRAPPED) -o $@ $^ $(TOOL_LIBS) $(LIBS) -lm
+
+# It counts what the library allocates.
+comma = ,
+$(BUILD)/plain_calls: private WRAPPED = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc free)
 
 # Criterion finds its tests by a section that position-independent executables relocate.
 $(BUILD)/tests: $(UNIT_OBJ) $(TEST_PARTS)
