@@ -181,14 +181,22 @@ static void flat_split(struct list *l, const struct shape *n)
 
 /* ---- doubling: messages have all of the data */
 
-/* In a step each position sends to peer_of (< 0: nothing). */
-static void whole(struct model_step *s, const struct shape *n, int step, int rem,
-                  int (*peer_of)(int position, int step, int rem))
+/* The position that one sends to in exchange t; before them (t < 0) in the fold, after them in the unfold. < 0: none. */
+static int peer_of(int position, int t, int exchanges, int rem)
+{
+    const int odd = position % 2, v = position >= 2 * rem ? position - rem : odd ? position / 2 : -1;
+    if (t < 0 || t == exchanges)
+        return position >= 2 * rem || odd != (t >= 0) ? -1 : odd ? position - 1 : position + 1;
+    const int other = v ^ 1 << t;
+    return v < 0 ? -1 : other < rem ? 2 * other + 1 : other + rem;
+}
+
+static void whole(struct model_step *s, const struct shape *n, int t, int exchanges, int rem)
 {
     for (int i = 0; i < n->nodes; i++) {
         int out = 0, in = 0;
         for (int r = n->begin[i]; r < n->begin[i + 1]; r++) {
-            const int peer = peer_of(r, step, rem);
+            const int peer = peer_of(r, t, exchanges, rem);
             const int inside = peer >= n->begin[i] && peer < n->begin[i + 1];
             out += peer >= 0 && !inside;
             in += inside;
@@ -202,40 +210,20 @@ static void whole(struct model_step *s, const struct shape *n, int step, int rem
     take(s, 1, 1);
 }
 
-static int folds_to(int position, int step, int rem)
-{
-    (void)step;
-    return position < 2 * rem && position % 2 == 0 ? position + 1 : -1;
-}
-
-static int unfolds_to(int position, int step, int rem)
-{
-    (void)step;
-    return position < 2 * rem && position % 2 ? position - 1 : -1;
-}
-
-static int exchanges_with(int position, int step, int rem)
-{
-    const int v = position >= 2 * rem ? position - rem : position % 2 ? position / 2 : -1, other = v ^ 1 << step;
-    return v < 0 ? -1 : other < rem ? 2 * other + 1 : other + rem;
-}
-
 static void doubling(struct list *l, const struct shape *n)
 {
-    int exchanges = 0;
-    while (n->p >> exchanges > 1)
-        exchanges++;
+    const int exchanges = steps_of(1, n->p + 1) - 1; /* log2 p, rounded down */
     const int rem = n->p - (1 << exchanges);
     if (rem)
-        whole(add(l, PHASE_REDUCE, 1, 0, 1), n, 0, rem, folds_to);
+        whole(add(l, PHASE_REDUCE, 1, 0, 1), n, -1, exchanges, rem);
     for (int t = 0; t < exchanges; t++) {
         const int group = 1 << t;
         struct model_step *s = add(l, PHASE_REDUCE, group + (rem < group ? rem : group), 0, 1);
         s->reversed = 1;
-        whole(s, n, t, rem, exchanges_with);
+        whole(s, n, t, exchanges, rem);
     }
     if (rem)
-        whole(add(l, PHASE_GATHER, n->p, 0, 1), n, 0, rem, unfolds_to);
+        whole(add(l, PHASE_GATHER, n->p, 0, 1), n, exchanges, exchanges, rem);
 }
 
 /* ---- two levels. Lane l has the segments (i, l) of all nodes i with more than l ranks; on node i it is carried by
