@@ -181,7 +181,7 @@ static void flat_split(struct list *l, const struct shape *n)
 
 /* ---- doubling: messages have all of the data */
 
-/* The position that one sends to in exchange t; before them (t < 0) in the fold, after them in the unfold. < 0: none. */
+/* The position that one sends to in exchange t; before all (t < 0) in the fold, after all in the unfold. < 0: none. */
 static int peer_of(int position, int t, int exchanges, int rem)
 {
     const int odd = position % 2, v = position >= 2 * rem ? position - rem : odd ? position / 2 : -1;
