@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * pici._codec: functions of pici/pici.h and pici/delta.h on Python objects. A call through ctypes takes several
- * microseconds more than one of these. Also the callbacks of pici/file.h, for file objects. _comm.c has the functions
- * of pici/coll.h.
+ * microseconds more than one of these. Also the callbacks of pici/file.h, for file objects, and calls by one
+ * thread at a time. _comm.c has the functions of pici/coll.h.
  *
  * The module uses the stable ABI of Python 3.9 only, so that one file serves every later CPython. That ABI has no
  * buffers; arrays therefore come as ndarrays, whose memory is found by NumPy's array interface (__array_struct__).
@@ -275,6 +275,37 @@ static PyObject *callbacks(PyObject *self, PyObject *none)
     return Py_BuildValue("KK", (unsigned long long)(uintptr_t)write, (unsigned long long)(uintptr_t)read_at);
 }
 
+/* in_turn(lock, method, args, named) -> method(*args, **named), made while this thread has the lock, a threading.RLock.
+ * No handler of a signal runs between the lock's methods and the call: those run between bytecodes, or in a method that
+ * waits and then fails. So the lock is free afterwards whatever has raised, which no "with" or "try" of Python's
+ * ensures: in CPython 3.9 a handler may run before the first statement of a "finally", in 3.14 before the first of a
+ * "with". */
+static PyObject *in_turn(PyObject *self, PyObject *all)
+{
+    PyObject *lock, *method, *args, *named, *type, *value, *trace;
+    (void)self;
+    if (!PyArg_ParseTuple(all, "OOO!O!:in_turn", &lock, &method, &PyTuple_Type, &args, &PyDict_Type, &named))
+        return NULL;
+    PyObject *done = PyObject_CallMethod(lock, "acquire", NULL);
+    if (!done)
+        return NULL;
+    Py_DecRef(done);
+    PyObject *result = PyObject_Call(method, args, named);
+    PyErr_Fetch(&type, &value, &trace);
+    done = PyObject_CallMethod(lock, "release", NULL);
+    if (done) {
+        PyErr_Restore(type, value, trace);
+    } else {
+        Py_DecRef(type);
+        Py_DecRef(value);
+        Py_DecRef(trace);
+        Py_DecRef(result);
+        result = NULL;
+    }
+    Py_DecRef(done);
+    return result;
+}
+
 PyMODINIT_FUNC PyInit__codec(void);
 
 PyMODINIT_FUNC PyInit__codec(void)
@@ -287,6 +318,7 @@ PyMODINIT_FUNC PyInit__codec(void)
         {"decode", decode, METH_VARARGS, NULL},
         {"apply_small", apply_small, METH_VARARGS, NULL},
         {"callbacks", callbacks, METH_NOARGS, NULL},
+        {"in_turn", in_turn, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
     };
     static struct PyModuleDef module = {

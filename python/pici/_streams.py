@@ -11,7 +11,7 @@ import os
 import threading
 from typing import Any, BinaryIO, Callable, Optional, TypeVar, Union, cast
 
-from . import _abi
+from . import _abi, _codec
 from ._abi import lib
 
 Path = Union[str, "os.PathLike[str]"]
@@ -49,24 +49,16 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def in_turn(method: _Method) -> _Method:
-    """A method that one thread at a time runs, of an object whose _lock is a threading.RLock. Not by `with lock:`,
-    which CPython 3.14 may leave held when the handler of a signal raises before the first statement. Here a handler may
-    run after each call, but all that it leaves of the try gets to the finally, which begins with the release. A thread
-    that is in such a method already gets an error, where it would wait for itself."""
+    """A method that one thread at a time runs, of an object whose _lock is a threading.RLock, which is free after the
+    call whenever the handler of a signal has raised (_codec.in_turn). A thread that is in such a method already gets an
+    error, where it would wait for itself."""
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
         lock = self._lock
         if lock._is_owned():
             raise RuntimeError(f"{type(self).__name__} is called by a method that it calls itself")
-        try:
-            lock.acquire()
-            return method(self, *args, **named)
-        finally:
-            try:
-                lock.release()
-            except RuntimeError:  # a handler raised while this thread waited
-                pass
+        return _codec.in_turn(lock, method, (self, *args), named)
 
     return cast(_Method, call)
 
