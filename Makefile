@@ -487,7 +487,7 @@ $(MPIDIR)/mpi_cuda: $(MPIDIR)/obj/tests/mpi_cuda.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(B
 
 .PHONY: check-mutants
 check-mutants: $(A) $(BUILD)/obj/testing.a $(UNIT_OBJ)
-	@CXX='$(CXX)' LIBS='$(LIBS)' tests/emu/mutants $(BUILD)
+	@CC='$(CC)' CXX='$(CXX)' LIBS='$(LIBS)' tests/emu/mutants $(BUILD)
 	@CC='$(CC)' tests/mutants $(BUILD)
 
 # On a GPU if there is one, and else over the emulator.

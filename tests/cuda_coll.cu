@@ -5,13 +5,11 @@
  * turns, so that over the emulator a seed decides which rank and which stream gets on. */
 #include "cuda_team.cuh"
 
-#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <thread>
 
 extern "C" {
-#include "coll/engine_cuda.h"
 #include "coll_util.h"
 #include "transport/thread.h"
 }
@@ -547,54 +545,6 @@ static void captured(void)
     }
 }
 
-#ifdef PICI_DEVICE_HW
-/* Calls of which some have ended. */
-static void drive_rest(std::vector<struct pici_request *> requests)
-{
-    requests.erase(std::remove(requests.begin(), requests.end(), nullptr), requests.end());
-    drive(requests);
-}
-
-/* The GPU hangs after so many steps of a call: each rank's call ends, and no wait is for ever. false: the call ended
- * by its timeout before, because this process did not run meanwhile. */
-static bool hang_after(unsigned steps)
-{
-    enum { N = 20000, RANKS = 2 };
-    team t(RANKS, true);
-    buffers b(RANKS, N * 4);
-    std::vector<struct pici_request *> requests(RANKS);
-    struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
-    int done;
-    o.slice_bytes = 1;
-    o.timeout_ms = 100;
-    for (size_t i = 0; i < RANKS; i++)
-        pici_all_reduce_start(b.at[i], b.at[i], N, PICI_F32, PICI_SUM, t.comms[i], &o, &requests[i]);
-    for (unsigned k = 0; k < steps; k++)
-        if (pici_test(&requests[k % RANKS], &done) == PICI_E_TIMEOUT) {
-            drive_rest(requests);
-            return false;
-        }
-    tally(requests[0] && requests[1], "calls of more than %u steps", steps);
-    emu::hang(true);
-    bool failed_once = false;
-    for (enum pici_status s : drive(requests))
-        failed_once |= s == PICI_E_TIMEOUT || s == PICI_E_PEER || s == PICI_E_TRANSPORT || s == PICI_E_DEVICE;
-    emu::hang(false);
-    tally(failed_once, "a GPU that hangs after %u steps: no call failed", steps);
-    tally(cudaGetLastError() == cudaSuccess, "after a GPU that hangs: %s", cudaGetErrorString(cudaPeekAtLastError()));
-    return true;
-}
-
-static void hung(void)
-{
-    pici_cuda_move_ms = 20;
-    for (unsigned steps : {0, 2, 5})
-        while (!hang_after(steps))
-            continue;
-    pici_cuda_move_ms = 60000;
-}
-#endif
-
 int main(int argc, char **argv)
 {
     thorough = on_gpu && !(argc > 1 && strcmp(argv[1], "--quick") == 0);
@@ -613,9 +563,6 @@ int main(int argc, char **argv)
     threads();
     freed();
     captured();
-#ifdef PICI_DEVICE_HW
-    hung();
-#endif
     damaged();
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;

@@ -28,8 +28,9 @@ extern "C" {
  *
  * Ranks with the same NCCL_HOSTID share a node; without that variable, ranks with the same host name and boot ID do. An
  * NCCL error is returned as PICI_E_TRANSPORT and a CUDA error as PICI_E_DEVICE; pici_comm_error gives its text. After
- * an error, messages may be stuck on the GPU. pici_comm_free then does not wait for them, never frees the stream,
- * events and memory that they use, and calls no NCCL function. So ncclCommAbort may be called before or after it.
+ * an error, messages may be stuck on the GPU. pici_comm_free then does not wait for them, never frees the stream and
+ * events that they use nor any memory of the transport's (some 100 KiB; freeing it would wait for all that the GPU
+ * does), and calls no NCCL function. So ncclCommAbort may be called before or after it.
  *
  * PICI_E_ARG: null, the GPU is not the current device, or an invalid environment variable. PICI_E_DEVICE, PICI_E_NOMEM,
  * PICI_E_TRANSPORT. PICI_E_TIMEOUT: some rank did not call within a minute. PICI_E_IO: the file of PICI_TRACE cannot be

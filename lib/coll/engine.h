@@ -75,7 +75,8 @@ struct pici_engine {
     double cost_scale; /* time of encoding and decoding as a multiple of the host's in pici_policy_seconds */
 
     int (*owns)(void *self,
-                const void *p); /* whether p is in memory of the engine's kind; < 0: it is, but another device's */
+                const void *p); /* whether p is in memory of the engine's kind; -1: it is, but another device's; -2:
+                                 * the device does not say */
     /* enter marks what has been put into the caller's stream so far (*mark; may be NULL). begin lets all lanes wait for
      * that, and frees the mark; with lanes == 0 it only frees it. */
     enum pici_status (*enter)(void *self, void **mark);

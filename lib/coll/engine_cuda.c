@@ -21,9 +21,9 @@
 #include "cuda/values.h"
 #include "pici/cuda.h"
 
-enum { ALIGN = 256, HALT_MS = 1000, PREFIX = 32, LOOKS = 2000, READS = 32 };
+enum { ALIGN = 256, PREFIX = 32, LOOKS = 2000, READS = 32 };
 
-int pici_cuda_move_ms = 60000;
+int pici_cuda_move_ms = 60000, pici_cuda_halt_ms = 1000;
 
 struct pici_lane {
     struct gpu *gpu;
@@ -148,11 +148,10 @@ static void copy_bytes(struct pici_lane *l, void *to, const void *from, size_t b
 static int gpu_owns(void *self, const void *p)
 {
     const struct gpu *g = self;
-    struct cudaPointerAttributes a;
-    if (!p || cudaPointerGetAttributes(&a, p) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return 0;
-    }
+    struct cudaPointerAttributes a = {.type = cudaMemoryTypeUnregistered};
+    const cudaError_t e = p ? cudaPointerGetAttributes(&a, p) : cudaSuccess;
+    if (e && cudaGetLastError() != cudaErrorInvalidValue)
+        return -2;
     if (a.type == cudaMemoryTypeDevice && a.device != g->device)
         return -1;
     return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
@@ -411,7 +410,7 @@ static int gpu_move(void *self, void *to, const void *from, size_t bytes)
 static int gpu_halt(void *self)
 {
     struct gpu *g = self;
-    const int64_t end = milliseconds() + HALT_MS;
+    const int64_t end = milliseconds() + pici_cuda_halt_ms;
     int late = await(g->moves, end) == cudaErrorNotReady;
     for (int i = 0; i < g->lanes; i++)
         late |= await(g->lane[i].stream, end) == cudaErrorNotReady;

@@ -35,6 +35,10 @@ static enum pici_status find_engine(struct pici_request *r)
     const int sends = sending ? e->owns(comm->other_self, c->send) : 0,
               receives = receiving ? e->owns(comm->other_self, c->recv) : 0, owned = sends | receives;
     const char *wrong = NULL;
+    if (sends < -1 || receives < -1) {
+        pici_coll_note(comm, "rank %d: the GPU does not say whose memory a buffer is in", comm->rank);
+        return PICI_E_DEVICE;
+    }
     if (sends < 0 || receives < 0)
         wrong = "a buffer is in another GPU's memory than the stream's";
     else if (sending && receiving && sends != receives)

@@ -102,6 +102,7 @@ struct nccl {
     struct room *names;                                 /* hash of this host's name, then [ranks] of all */
     cudaEvent_t hosts;
     int hosts_known;
+    int given_up;
     int more; /* of the next send, if it is a step of its own */
     int looks;
     enum pici_status broken;
@@ -577,8 +578,10 @@ static int busy(const struct nccl *n)
  * of their own. */
 static int nccl_abandon(void *context, enum pici_status why)
 {
+    struct nccl *n = context;
     (void)why;
-    return busy(context);
+    n->given_up = 1;
+    return busy(n);
 }
 
 static void nccl_close(void *context)
@@ -596,7 +599,8 @@ static void nccl_close(void *context)
             cudaEventDestroy(n->hosts);
         if (n->stream)
             cudaStreamDestroy(n->stream);
-        for (const struct room *r = n->rooms; r; r = r->older) {
+        /* after a failure the GPU may hang in another stream, which freeing would wait for */
+        for (const struct room *r = n->given_up ? NULL : n->rooms; r; r = r->older) {
             cudaFreeHost(r->pinned);
             cudaFree(r->device);
         }

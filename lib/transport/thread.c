@@ -57,6 +57,7 @@ struct rank {
     unsigned long long seen; /* events before the last wait ended */
     uint64_t *sent;          /* [ranks] messages, for faults */
     struct pici_mover mover; /* owns is NULL: all memory is the host's */
+    int stuck;               /* a mover gave up a copy that may still go on in this rank's memory */
     struct message *spare;   /* small messages that this rank has received, for those that it sends; at most SPARE */
     int spares;
     int silent; /* stalled by a fault */
@@ -222,6 +223,19 @@ static void message_end(struct message *m, enum pici_status status)
     pthread_mutex_unlock(&q->owner->lock);
 }
 
+/* A mover gave up the copy of a message, which may go on: neither side may free its buffer. */
+static enum pici_status give_up_copy(struct rank *me, const struct message *m)
+{
+    me->stuck = 1;
+    if (m->sender) {
+        struct rank *peer = m->sender->owner;
+        pthread_mutex_lock(&peer->lock);
+        peer->stuck = 1;
+        pthread_mutex_unlock(&peer->lock);
+    }
+    return PICI_E_TRANSPORT;
+}
+
 /* Copy the message that arrived for a receive to the receive's buffer. */
 static void take(struct request *q)
 {
@@ -230,17 +244,17 @@ static void take(struct request *q)
     if (m->bytes > q->cap)
         q->status = PICI_E_CORRUPT;
     else {
-        if (mover && m->bytes)
-            q->status = mover->move(mover->self, q->into, m->data, m->bytes) ? PICI_OK : PICI_E_TRANSPORT;
-        else if (m->bytes)
+        if (mover && m->bytes && !mover->move(mover->self, q->into, m->data, m->bytes))
+            q->status = give_up_copy(q->owner, m);
+        else if (!mover && m->bytes)
             memcpy(q->into, m->data, m->bytes);
         if (m->flip != NO_FLIP && !into)
             q->into[m->flip / 8] ^= (uint8_t)(1 << m->flip % 8);
         q->bytes = m->bytes;
     }
     if (m->sender)
-        message_end(q->arrived, PICI_OK);
-    else
+        message_end(q->arrived, q->status == PICI_E_TRANSPORT ? q->status : PICI_OK);
+    else if (q->status != PICI_E_TRANSPORT)
         spare_message(q->owner, q->arrived);
 }
 
@@ -405,7 +419,8 @@ static void end_all(struct message *m, enum pici_status status)
     }
 }
 
-/* No other rank uses a buffer of this rank afterwards. The peers of a stalled rank do not learn that it gave up. */
+/* No other rank uses a buffer of this rank afterwards, unless a copy was given up. The peers of a stalled rank do not
+ * learn that it gave up. */
 static int thread_abandon(void *context, enum pici_status why)
 {
     struct rank *me = context;
@@ -438,7 +453,7 @@ static int thread_abandon(void *context, enum pici_status why)
         pthread_mutex_unlock(&me->lock);
         end_all(m, why);
     }
-    return 0;
+    return me->stuck; /* no peer takes a message of this rank any more, so none sets it */
 }
 
 static void thread_mover(void *context, const struct pici_mover *mover)

@@ -186,12 +186,16 @@ void patience(unsigned milliseconds);
  * free memory, or to query or wait for streams or events, is a failure unless this thread is in another mode. */
 void captured_elsewhere(bool);
 
-/* From now on, or no more, copies begin and do not end: the GPU hangs. */
-void hang(bool);
-
 /* How many operations the program has put into streams so far, of a kind: "kernel", "copy", "fill", "record of an
- * event" or "wait for an event". */
+ * event", "wait for an event", or "foreign operation" from enqueue. */
 uint64_t operations(const char *kind);
+
+/* From now on operations of this kind do not end in streams of this device, or with -1 of any: the GPU hangs. NULL: it
+ * hangs no more. */
+void hang(const char *kind, int device);
+
+/* How many buffers, of device memory or pinned, were allocated while this device was the current one, and not freed. */
+size_t buffers(int device);
 
 /* Are these bytes within one buffer of device memory? */
 bool is_device(const void *, size_t);

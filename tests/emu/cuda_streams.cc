@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <algorithm>
 #include <atomic>
@@ -57,6 +58,8 @@ struct world {
     CUstream_st *null_stream[DEVICES] = {};
     std::vector<CUstream_st *> busy;        /* streams with operations queued */
     std::map<std::string, uint64_t> counts; /* of each kind of operation, those that calls put into streams */
+    const char *hung = nullptr;             /* operations of this kind do not end */
+    int hung_device = -1;                   /* on this device, or on all */
 } w;
 
 std::atomic<unsigned> threads; /* threads that have made a call */
@@ -145,6 +148,8 @@ uint64_t some_operations()
 /* Run the first operation of a stream if it is ready. */
 bool execute(CUstream_st *s)
 {
+    if (w.hung && !strcmp(w.hung, s->queued.front().what) && (w.hung_device < 0 || w.hung_device == s->device))
+        return false;
     inside = true;
     const bool happened = s->queued.front().run();
     inside = false;
@@ -419,6 +424,13 @@ uint64_t operations(const char *kind)
 {
     const call c;
     return w.counts[kind];
+}
+
+void hang(const char *kind, int on)
+{
+    const call c;
+    w.hung = kind;
+    w.hung_device = on;
 }
 
 bool step()
