@@ -747,6 +747,11 @@ check-full: test-programs
 	$(Q)$(MAKE) BUILD=$(BUILD)/asan SANITIZE=address,undefined check
 	$(Q)$(MAKE) fuzz-replay check-portable check-avx512 check-mutants
 
+# MPIS=openmpi: one of the two.
+.PHONY: check-preload-sanitized
+check-preload-sanitized: $(A)
+	@$(TEST_ENV) tests/mpi_preload.sh sanitized || [ $$? = 77 ]
+
 # PYTHON=python3: the interpreter, which needs NumPy; else one is looked for.
 check-python: all
 	@$(TEST_ENV) PICITOOL='$(BUILD)/picitool' tests/python.sh
@@ -991,6 +996,7 @@ endif
 ## make check-torch     pici.torch, by TORCH_PYTHON=python3, an interpreter that has torch; not a part of check
 ## make check-torch-own torch's own tests of torch.distributed, over the backend pici; needs expecttest too (minutes)
 ## make check-mpi4py    mpi4py's own tests over pici; installs mpi4py from the network in $(BUILD) (minutes)
+## make check-preload-sanitized  the library of make pmpi and its programs with sanitizers (minutes)
 ## make check-full      every ISA level, sanitizers, corpora and the next two too
 ## make check-portable  plain tests for aarch64, s390x (big-endian) and i686, under qemu
 ## make check-scale     collectives among 16 ranks of simulated networks (SimGrid's smpicc)

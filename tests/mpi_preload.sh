@@ -3,12 +3,17 @@
 # MPI programs that know nothing of pici (tests/preload/), with and without the library of make pmpi preloaded, under
 # each MPI that is here: their results, which of their calls were ours, by the lines at the end, and what is said when
 # something is wrong. And pici-preload.
+#   tests/mpi_preload.sh                BUILD=DIR CC=cc; MPIS="openmpi mpich"
+#   tests/mpi_preload.sh sanitized      the same with AddressSanitizer and UBSan in preload/, in the transport over MPI
+#                                       and in the programs, by make check-preload-sanitized (minutes); the rest of
+#                                       libpici is as it is
 set -u
-make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
+make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build} sanitized=
 if [ -n "${SANITIZE:-}" ]; then
-    echo "skip: preloading a sanitizer build"
+    echo "skip: preloading a sanitizer build (make check-preload-sanitized has sanitizers for it)"
     exit 77
 fi
+[ "${1:-}" != sanitized ] || sanitized=-sanitized
 if ! command -v mpirun >/dev/null 2>&1 && ! command -v mpiexec >/dev/null 2>&1; then
     echo "skip: no MPI (libopenmpi-dev openmpi-bin, libmpich-dev mpich): no MPI program to preload a library into"
     exit 77
@@ -16,10 +21,20 @@ fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 passed=0 failed=0
 case $build in /*) here=$build ;; *) here=$PWD/$build ;; esac
-dir=$here/preload
+dir=$here/preload$sanitized
 log=$dir/output
 rm -rf "$dir"
 mkdir -p "$dir"
+: >"$dir/reported"
+
+# With sanitizers their libraries come before the preloaded one, and what they say goes to files.
+runtime='' flags=''
+if [ -n "$sanitized" ]; then
+    runtime=$($cc -print-file-name=libasan.so):
+    flags="-g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+    export ASAN_OPTIONS="verify_asan_link_order=0:fast_unwind_on_malloc=0:log_path=$dir/report:\
+stack_trace_format=#%n_%p_%F_%L_(%m)" LSAN_OPTIONS=exitcode=0 UBSAN_OPTIONS=print_stacktrace=1
+fi
 
 ok() {
     passed=$((passed + 1))
@@ -43,6 +58,9 @@ launch() {
     mpich) set -- "$run" -n "$ranks" "$@" ;;
     esac
     timeout -k 5 "${LIMIT:-120}" "$@" >"$log" 2>&1 </dev/null
+    status=$?
+    grep -e 'runtime error:' -e 'ERROR: AddressSanitizer' "$log" >>"$dir/reported"
+    return $status
 }
 
 # attempt WHAT RANKS PROGRAM [ARGUMENT] -- PATTERN...: it succeeds, and its output has a line for each pattern
@@ -62,6 +80,25 @@ attempt() {
     ok "$what"
 }
 
+# What sanitizers have said, in files of their own and in outputs. MPI leaves memory behind at its end: leaks are ours
+# if a function of the preloaded library was on the stack. (Without names, frames are of plugins that are gone.) MPI
+# keeps the two keyvals of a process.
+reports() {
+    find "$dir" -name 'report.*' -exec grep -h -e 'runtime error:' -e 'ERROR: AddressSanitizer' {} + \
+        >>"$dir/reported"
+    find "$dir" -name 'report.*' -exec awk 'BEGIN { RS = "" }
+        / leak of / && /_in [^\n]*libpici_pmpi/ && !/_create_keyval/ { print; print "" }' {} + >>"$dir/reported"
+    leaks=$(find "$dir" -name 'report.*' -exec cat {} + | grep -c ' leak of ')
+    if [ -s "$dir/reported" ]; then
+        log=$dir/reported
+        fail "sanitizers"
+    elif [ "$leaks" = 0 ]; then
+        fail "sanitizers: not even MPI leaks anything, so leaks are not looked for"
+    else
+        ok "sanitizers: no report but $leaks leaks without pici"
+    fi
+}
+
 symbols() { # only MPI's names go out, and none comes in that a preloaded library would answer
     command -v nm >/dev/null 2>&1 || { echo "skip: symbols of the preloaded library: no nm"; return; }
     if nm -D --defined-only "$library" | grep -v -E ' [TWA] (MPI_[A-Z]|mpi_[a-z]|ompi_[a-z_]*_f$)' >"$log"; then
@@ -77,7 +114,7 @@ symbols() { # only MPI's names go out, and none comes in that a preloaded librar
 }
 
 scenarios() { # RANKS: of calls.c
-    preload="LD_PRELOAD=$library"
+    preload="LD_PRELOAD=$preloaded"
     forced="$preload PICI_PMPI_STATS=1 PICI_PMPI_INTRA=1 PICI_PMPI_MIN_BYTES=1000"
     all="$forced PICI_PMPI_AFTER=0"
 
@@ -129,8 +166,11 @@ $n MPI_Ireduce, $n MPI_Ibcast, $n MPI_Ineighbor_allgather, $n MPI_Ineighbor_allg
     attempt "one node" 2 calls twice -- 'MPI_Allreduce 0 of 3 calls; not ours: 3 one node$'
     extra="$forced PICI_PMPI_MIN_BYTES=8001"
     attempt "too small" 2 calls twice -- 'MPI_Allreduce 0 of 3 calls; not ours: 3 small$'
-    extra="LD_PRELOAD=$library:$dir/host.so PICI_PMPI_STATS=1 PICI_PMPI_MIN_BYTES=8000"
+    extra="LD_PRELOAD=$dir/host.so:$preloaded PICI_PMPI_STATS=1 PICI_PMPI_MIN_BYTES=8000"
     attempt "several nodes" 2 calls twice -- 'MPI_Allreduce 2 of 3 calls'
+    extra="LD_PRELOAD=$dir/host.so:$preloaded PICI_PMPI_STATS=1"
+    attempt "several nodes, all else as by default" 2 calls limits -- \
+        'MPI_Allreduce 1 of 4 calls.* not ours: 2 small, 1 first$'
     extra="$all PICI_PMPI=0"
     attempt "off" 2 calls twice --
     ! grep -q pici "$log" || fail "switched off, and says something"
@@ -141,7 +181,7 @@ neighbors() { # of neighbors.c, on four ranks, with nodes of two where blocks ar
     extra=$direct
     attempt "neighbours" 4 neighbors results -- 'MPI_Neighbor_allgather 91 of 91 calls, .* sent' \
         'MPI_Neighbor_allgatherv 65 of 65 calls, .* sent'
-    extra="$all PICI_NEIGHBOR=halving LD_PRELOAD=$library:$dir/nodes.$mpi.so"
+    extra="$all PICI_NEIGHBOR=halving LD_PRELOAD=$dir/nodes.$mpi.so:$preloaded"
     attempt "neighbours that relay" 4 neighbors results -- 'MPI_Neighbor_allgather 91 of 91 ' \
         'MPI_Neighbor_allgatherv 65 of 65 '
     extra="$direct PICI_PMPI_FUNCTIONS=neighbor_allgatherv"
@@ -170,7 +210,7 @@ neighbors() { # of neighbors.c, on four ranks, with nodes of two where blocks ar
     attempt "neighbours, overlapping buffers" 4 neighbors overlap -- 'MPI_Neighbor_allgather 0 of 1 calls.* 1 off$'
     attempt "neighbours, errors" 4 neighbors errors -- 'MPI_Neighbor_allgatherv: rank 0 sends another count' \
         'MPI_Neighbor_allgatherv 1 of 2 calls.* 1 off$'
-    extra="$direct LD_PRELOAD=$library:$dir/failing.$mpi.so"
+    extra="$direct LD_PRELOAD=$dir/failing.$mpi.so:$preloaded"
     attempt "neighbours, no memory" 4 neighbors memory -- 'pici: MPI_Neighbor_allgather: a rank has no memory for ' \
         'MPI_Neighbor_allgather 1 of 3 calls.* 2 off$'
     attempt "neighbours, unpacking" 4 neighbors unpacking -- \
@@ -208,12 +248,13 @@ wrong() { # what is said, and what becomes of the calls
     else
         ok "errors are fatal by default"
     fi
-    extra="$all LD_PRELOAD=$library:$dir/failing.$mpi.so"
+    extra="$all LD_PRELOAD=$dir/failing.$mpi.so:$preloaded"
     attempt "no memory" 3 failures memory -- 'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' \
         'pici: rank 1: MPI_Allreduce: ' 'MPI_Allreduce 3 of 4 calls.* 1 off$'
     attempt "looking for libraries" 2 failures looks -- 'MPI_Allreduce 7 of 7 '
     attempt "unpacking" 2 failures unpacking -- 'pici: rank 1: MPI_Allgather: MPI cannot unpack what was received$'
-    extra="$all PAUSE_MS=6000 PICI_TIMEOUT_MS=2000"
+    # what a message may still come for is left behind
+    extra="$all PAUSE_MS=6000 PICI_TIMEOUT_MS=2000${flags:+ ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0}"
     attempt "a timeout" 2 failures paused -- 'pici: rank 0: MPI_Allreduce: .*nothing moved for 2000 ms'
     extra="$all PAUSE_MS=${PICI_TEST_FULL:+6}1000" # pici itself waits 60 s
     attempt "no timeout" 2 failures paused -- 'MPI_Allreduce 2 of 2 '
@@ -256,7 +297,7 @@ wrong() { # what is said, and what becomes of the calls
     extra="$all LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     attempt "a GPU that comes later" 2 failures gpu -- \
         'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' 'MPI_Allreduce 1 of 3 calls.* 2 off$'
-    extra="$all LD_PRELOAD=$library:$dir/libcuda.so.1"
+    extra="$all LD_PRELOAD=$dir/libcuda.so.1:$preloaded"
     attempt "a GPU" 2 calls twice -- 'pici: off: a rank uses a GPU' 'MPI_Allreduce 0 of 3 calls; not ours: 3 off$'
 }
 
@@ -362,19 +403,22 @@ find_mpi() { # NAME WORDS: sets suffix and run, of the MPI whose launcher's vers
 }
 
 build_all() {
-    library=$here/$mpi/libpici_pmpi-$mpi.so
+    library=$here/$mpi$sanitized/libpici_pmpi-$mpi.so
     OMPI_CC=$cc MPICH_CC=$cc
     export OMPI_CC MPICH_CC
     rm -f "$library"
-    "$make" -s BUILD="$build" MPIDIR="$build/$mpi" MPICC="mpicc$suffix" CC="$cc" WERROR=1 pmpi mpi >"$log" 2>&1 &&
+    preloaded=$runtime$library
+    # shellcheck disable=SC2086 # flags
+    "$make" -s BUILD="$build" MPIDIR="$build/$mpi$sanitized" MPICC="mpicc$suffix${flags:+ $flags}" CC="$cc" WERROR=1 \
+        pmpi mpi >"$log" 2>&1 &&
         [ -e "$library" ] &&
-        "mpicc$suffix" -O1 -Wall -Wextra -pthread -o "$dir/calls.$mpi" tests/preload/calls.c -lm >>"$log" 2>&1 &&
-        "mpicc$suffix" -O1 -Wall -Wextra -o "$dir/failures.$mpi" tests/preload/failures.c -ldl >>"$log" 2>&1 &&
-        "mpicc$suffix" -O1 -Wall -Wextra -o "$dir/neighbors.$mpi" tests/preload/neighbors.c -ldl >>"$log" 2>&1 &&
+        "mpicc$suffix" -O1 -Wall -Wextra -pthread $flags -o "$dir/calls.$mpi" tests/preload/calls.c -lm >>"$log" 2>&1 &&
+        "mpicc$suffix" -O1 -Wall -Wextra $flags -o "$dir/failures.$mpi" tests/preload/failures.c -ldl >>"$log" 2>&1 &&
+        "mpicc$suffix" -O1 -Wall -Wextra $flags -o "$dir/neighbors.$mpi" tests/preload/neighbors.c -ldl >>"$log" 2>&1 &&
         "mpicc$suffix" -Wall -shared -fPIC -o "$dir/nodes.$mpi.so" tests/preload/nodes.c >>"$log" 2>&1 &&
         "mpicc$suffix" -Wall -shared -fPIC -o "$dir/failing.$mpi.so" tests/preload/failing.c >>"$log" 2>&1 &&
-        "mpicc$suffix" -O1 -Wall -Iinclude -pthread -o "$dir/bits.$mpi" tests/preload/bits.c \
-            "$build/$mpi/libpici_mpi.a" "$build/libpici.a" ${zstd:+-lzstd} ${zfp:+-lzfp} -lm >>"$log" 2>&1
+        "mpicc$suffix" -O1 -Wall -Iinclude -pthread $flags -o "$dir/bits.$mpi" tests/preload/bits.c \
+            "$build/$mpi$sanitized/libpici_mpi.a" "$build/libpici.a" ${zstd:+-lzstd} ${zfp:+-lzfp} -lm >>"$log" 2>&1
 }
 
 tests=$PWD/tests/preload
@@ -387,6 +431,7 @@ $cc -shared -fPIC -o "$dir/host.so" tests/preload/host.c && $cc -shared -fPIC -W
     -o "$dir/libcuda.so.1" tests/preload/driver.c || exit 1
 for pair in 'openmpi:Open MPI' 'mpich:HYDRA'; do
     mpi=${pair%%:*}
+    case " ${MPIS:-openmpi mpich} " in *" $mpi "*) ;; *) continue ;; esac
     find_mpi "$mpi" "${pair#*:}" || continue
     if ! build_all; then
         fail "does not build"
@@ -394,15 +439,17 @@ for pair in 'openmpi:Open MPI' 'mpich:HYDRA'; do
     fi
     some=3
     [ "$mpi" = openmpi ] || some=2 # whose ranks wait busily
-    symbols
     scenarios $some
     neighbors
     wrong
     bits 5
     fortran 3 "mpif90$suffix"
+    # The rest is of the script, and of a library that others may have.
+    [ -z "$sanitized" ] || { reports; continue; }
+    symbols
     script
     installed
 done
-refusals
+[ -n "$sanitized" ] || refusals
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -546,6 +546,26 @@ static void twice(void)
     sum_on(MPI_COMM_WORLD, "third");
 }
 
+/* Around 131072 bytes, the least that is ours by default. */
+static void limits(void)
+{
+    enum { LEAST = 131072 / sizeof(float) };
+    float *in = zeroed(LEAST * sizeof *in), *out = zeroed(LEAST * sizeof *out);
+    long wrong = 0;
+    for (int i = 0; i < LEAST; i++)
+        in[i] = (float)value(rank, i);
+    for (int round = 0; round < 4; round++) {
+        const int n = LEAST - round % 2;
+        memset(out, 0, LEAST * sizeof *out);
+        MPI_Allreduce(in, out, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        for (int i = 0; i < n; i++)
+            wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, i);
+    }
+    check(!wrong, "around the least number of bytes");
+    free(in);
+    free(out);
+}
+
 /* ---- threads */
 
 enum { THREADS = 4 };
@@ -585,12 +605,19 @@ static void threads(void)
 int main(int argc, char **argv)
 {
     static const struct scenario SCENARIO[] = {
-        {"results", results},     {"odd_types", odd_types},
-        {"corners", corners},     {"large", large},
-        {"derived", derived},     {"pairs", pairs},
-        {"decisions", decisions}, {"never", never},
-        {"twice", twice},         {"communicators", communicators},
-        {"threads", threads},     {NULL, NULL},
+        {"results", results},
+        {"odd_types", odd_types},
+        {"corners", corners},
+        {"large", large},
+        {"derived", derived},
+        {"pairs", pairs},
+        {"decisions", decisions},
+        {"never", never},
+        {"twice", twice},
+        {"communicators", communicators},
+        {"limits", limits},
+        {"threads", threads},
+        {NULL, NULL},
     };
     return run_scenario(argc, argv, SCENARIO);
 }
