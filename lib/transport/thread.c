@@ -223,16 +223,19 @@ static void message_end(struct message *m, enum pici_status status)
     pthread_mutex_unlock(&q->owner->lock);
 }
 
+static void stick(struct rank *r)
+{
+    pthread_mutex_lock(&r->lock);
+    r->stuck = 1;
+    pthread_mutex_unlock(&r->lock);
+}
+
 /* A mover gave up the copy of a message, which may go on: neither side may free its buffer. */
 static enum pici_status give_up_copy(struct rank *me, const struct message *m)
 {
-    me->stuck = 1;
-    if (m->sender) {
-        struct rank *peer = m->sender->owner;
-        pthread_mutex_lock(&peer->lock);
-        peer->stuck = 1;
-        pthread_mutex_unlock(&peer->lock);
-    }
+    stick(me);
+    if (m->sender)
+        stick(m->sender->owner);
     return PICI_E_TRANSPORT;
 }
 
@@ -426,7 +429,7 @@ static int thread_abandon(void *context, enum pici_status why)
     struct rank *me = context;
     const int ranks = me->group->ranks;
     if (me->gave_up)
-        return 0;
+        return me->stuck;
     if (!why)
         why = PICI_E_PEER;
     me->gave_up = 1;
