@@ -134,10 +134,10 @@ static void find_density(const struct chooser *chooser, const struct choose_call
 
 /* ---- candidates */
 
-const struct schedule *pici_choose_schedule(int i, enum pici_collective kind, int paired_only)
+const struct schedule *pici_choose_schedule(int i, enum pici_collective kind, int ranks, int paired_only)
 {
     for (const struct schedule *s = pici_schedules; s->name; s++)
-        if (s->collectives >> kind & 1 && (s->paired || !paired_only) && i-- == 0)
+        if (s->collectives >> kind & 1 && (!paired_only || pici_schedule_paired(s, ranks)) && i-- == 0)
             return s;
     return NULL;
 }
@@ -146,7 +146,7 @@ const struct schedule *pici_choose_schedule(int i, enum pici_collective kind, in
 static int candidate(int i, const struct choose_call *call, struct model_candidate *c)
 {
     for (int n = 0;; n++) {
-        const struct schedule *s = pici_choose_schedule(n, call->model.kind, call->paired_only);
+        const struct schedule *s = pici_choose_schedule(n, call->model.kind, call->model.ranks, call->paired_only);
         if (s && n == i / 2) {
             *c = (struct model_candidate){.algorithm = s->id, .dense = i % 2};
             return 1;

@@ -57,6 +57,6 @@ void pici_chooser_forget(struct chooser *);
 void pici_choose(struct chooser *, const struct choose_call *, const struct densities *, struct choice *);
 
 /* The call's candidates: the ith, or NULL after the last but the vendor's. */
-const struct schedule *pici_choose_schedule(int i, enum pici_collective, int paired_only);
+const struct schedule *pici_choose_schedule(int i, enum pici_collective, int ranks, int paired_only);
 
 #endif
