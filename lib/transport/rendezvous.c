@@ -11,6 +11,7 @@
 #include "pici/socket.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -324,7 +325,7 @@ static enum pici_status listen_as_other(struct party *p)
     static const int any[2];
     struct address at = p->zero;
     if (name && !pici_address_interface(name, p->zero.at.ss_family, &at))
-        return fail(p, PICI_E_ARG, "PICI_SOCKET_IFNAME: there is no network interface \"%.40s\" with an address", name);
+        return fail(p, PICI_E_ARG, "PICI_SOCKET_IFNAME: the network interface \"%.40s\" has no address", name);
     struct place place = pici_address_place(&at);
     if (!p->token[0] && !pici_place_loopback(&place))
         return fail(p, PICI_E_ARG, "this rank would listen where other hosts can reach it: that needs a token");
@@ -485,6 +486,8 @@ static enum pici_status resolve(struct party *p, const char *address, int rank, 
         return fail(p, PICI_E_ARG, "rank %d of %d", p->rank, p->ranks);
     if (!p->address && p->ranks > 1)
         return fail(p, PICI_E_ARG, "the address of rank 0: neither given nor in PICI_RENDEZVOUS (pici-run sets it)");
+    if (set->interface && !if_nametoindex(set->interface))
+        return fail(p, PICI_E_ARG, "PICI_SOCKET_IFNAME: there is no network interface \"%.40s\"", set->interface);
     if (strlen(token) > GREETING_TOKEN)
         return fail(p, PICI_E_ARG, "the token has %zu bytes, more than %d", strlen(token), GREETING_TOKEN);
     memcpy(p->token, token, strlen(token));
@@ -505,10 +508,10 @@ static enum pici_status gather(struct party *p)
     }
     for (int i = 0; i < p->ranks; i++)
         p->fds[i] = -1;
+    if (p->address && !pici_address_parse(p->address, host, port))
+        return fail(p, PICI_E_ARG, "the address \"%.100s\" is not HOST:PORT", p->address);
     if (p->ranks == 1)
         return PICI_OK;
-    if (!pici_address_parse(p->address, host, port))
-        return fail(p, PICI_E_ARG, "the address \"%.100s\" is not HOST:PORT", p->address);
     p->deadline = pici_meet_deadline(p->timeout_ms);
     return p->rank ? be_other(p, host, port) : be_zero(p, host, port);
 }
