@@ -719,9 +719,10 @@ $(PLAIN): $(BUILD)/%: $(BUILD)/obj/tests/%.o $(TEST_PARTS)
 	$(say) LD $@
 	$(Q)$(LINK) $(WRAPPED) -o $@ $^ $(TOOL_LIBS) $(LIBS) -lm
 
-# It counts what the library allocates.
+# One counts what the library allocates, the other has sockets take a few bytes at a time.
 comma = ,
 $(BUILD)/plain_calls: private WRAPPED = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc free)
+$(BUILD)/plain_socket: private WRAPPED = -Wl,--wrap=sendmsg
 
 # Criterion finds its tests by a section that position-independent executables relocate.
 $(BUILD)/tests: $(UNIT_OBJ) $(TEST_PARTS)

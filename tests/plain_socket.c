@@ -35,6 +35,19 @@ static void expect(int holds, const char *what, long which)
     }
 }
 
+/* ---- sockets that take a few bytes at a time, so that a length may be cut in two */
+
+static int takes_few;
+ssize_t __real_sendmsg(int, const struct msghdr *, int);
+ssize_t __wrap_sendmsg(int, const struct msghdr *, int);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+    static _Thread_local unsigned turn;
+    const size_t some = 1 + turn++ % 7;
+    struct iovec first = {m->msg_iov->iov_base, m->msg_iov->iov_len < some ? m->msg_iov->iov_len : some};
+    return __real_sendmsg(fd, takes_few ? &(struct msghdr){.msg_iov = &first, .msg_iovlen = 1} : m, flags);
+}
+
 /* ---- a rank that is killed. First of all, since processes that have threads had better not fork. */
 
 enum { KILL_N = 300000, KILL_CALLS = 1000, VICTIM = 1 };
@@ -748,6 +761,9 @@ int main(void)
     nodes(1);
     for (int p = 1; p <= 4; p++)
         traffic_among(p, &(struct traffic){.seed = (uint64_t)p, .messages = 30, .window = 3, .longest = 100000});
+    takes_few = 1;
+    traffic_among(3, &(struct traffic){.seed = 11, .messages = 20, .window = 3, .longest = 200});
+    takes_few = 0;
     traffic_among(7, &(struct traffic){.seed = 7, .messages = 8, .window = 2, .longest = 30000});
     traffic_among(2, &(struct traffic){.seed = 9, .messages = 3, .window = 3, .each_bytes = (3 << 20) + 1});
     for (uint64_t seed = 1; seed <= 3; seed++)
