@@ -593,9 +593,9 @@ template <class T> struct by_columns {
     columns c;
     uint32_t u, w;
 
-    /* values: as from warp_copy_in */
+    /* values: as from warp_copy_in. stage is computed from the pointer, so that it is known to be in shared memory. */
     PICI_DEV_MEMBER by_columns(const T *values, const columns &of, unsigned before)
-        : stage((const T *)((uintptr_t)values & ~(uintptr_t)3)), a((unsigned)(values - stage) + before),
+        : stage((const T *)((const uint8_t *)values - (uintptr_t)values % 4)), a((unsigned)(values - stage) + before),
           b(a + hw::popc(of.word[0])), c(of), u(0), w(0)
     {
     }
