@@ -150,6 +150,12 @@ row 'nearest measured call' 100.0 0.0 0.0
 row 'AUTO without a file' 100.0 0.0 0.0
 row 'always ring' 100.0 0.0 0.0
 row "always the vendor's" 0.0 200.0 200.0
+is "the report on dense calls" grep -q 'call, of 12 by this file: mean 0.0%, 95% below 0.0%, worst 0.0%$' "$tmp/out"
+# 1 MiB, which is held out: a dense call of 1 ms, where the file takes the ring, with 1048576 * 1.5e-8 s
+sed '/^end /d; s/ 1048576 1 vendor dense .*/ 1048576 1 vendor dense 0.001 0/' "$tmp/made.tune" >"$tmp/dense.tune"
+sealed "$tmp/dense.tune"
+try 0 "$tune" --report "$tmp/dense.tune"
+is "the report on a faster dense call" grep -q 'fastest dense call, of [1-9].* worst 1472.9%$' "$tmp/out"
 sed '/^end /d; s/ ring / split /; s/ recursive / ring /' "$tmp/made.tune" >"$tmp/split.tune"
 sealed "$tmp/split.tune"
 try 0 "$tune" --report "$tmp/split.tune"

@@ -209,6 +209,27 @@ static int print_rule(struct report *r, const char *name,
     return n;
 }
 
+/* How much longer the file's choices take than the fastest dense call, which a program could make without us. */
+static void print_behind_dense(struct report *r, double *behind)
+{
+    int n = 0;
+    double sum = 0;
+    for (int i = 0; i < r->cells; i++) {
+        const struct cell *c = &r->cell[i];
+        const struct tune_point *dense = NULL, *p = c->held_out && c->count > 1 ? by_tune(r, c) : NULL;
+        for (int k = 0; k < c->count; k++)
+            if (c->seen[k]->candidate.dense && (!dense || c->seen[k]->seconds < dense->seconds))
+                dense = c->seen[k];
+        if (!p || !dense)
+            continue;
+        behind[n] = p->seconds > dense->seconds ? 100 * (p->seconds / dense->seconds - 1) : 0;
+        sum += behind[n++];
+    }
+    if (n)
+        printf("\nBehind the fastest dense call, of %d by this file: mean %.1f%%, 95%% below %.1f%%, worst %.1f%%\n", n,
+               sum / n, stats_quantile(behind, n, 0.95), stats_quantile(behind, n, 1));
+}
+
 int report_print(struct tune *tune)
 {
     struct report r = {.tune = tune};
@@ -232,6 +253,7 @@ int report_print(struct tune *tune)
         print_rule(&r, "AUTO without a file", by_auto, regret);
         print_rule(&r, "always ring", by_ring, regret);
         print_rule(&r, "always the vendor's", by_vendor, regret);
+        print_behind_dense(&r, regret);
     }
     for (int i = 0; i < r.cells; i++)
         free(r.cell[i].seen);
