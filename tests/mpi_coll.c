@@ -170,15 +170,15 @@ static void one_wrong(enum wrong how)
 }
 
 /* A variable that makes no sense on one rank is everybody's error. */
-static void environment(void)
+static void environment_of_one(const char *name, const char *value, enum pici_status wanted)
 {
     struct pici_comm *comm = (struct pici_comm *)&comm;
     if (rank == ranks - 1)
-        setenv("PICI_WINDOW", "wide", 1);
+        setenv(name, value, 1);
     enum pici_status status = pici_comm_mpi(&comm, MPI_COMM_WORLD);
-    expect(status == PICI_E_ARG && !comm ? NULL : pici_strerror(status), "PICI_WINDOW=wide");
-    expect(rank < ranks - 1 || strstr(pici_comm_error(NULL), "PICI_WINDOW") ? NULL : pici_comm_error(NULL), "named");
-    unsetenv("PICI_WINDOW");
+    expect(status == wanted && !comm ? NULL : pici_strerror(status), name);
+    expect(rank < ranks - 1 || strstr(pici_comm_error(NULL), name) ? NULL : pici_comm_error(NULL), "named");
+    unsetenv(name);
 }
 
 int main(int argc, char **argv)
@@ -206,7 +206,8 @@ int main(int argc, char **argv)
         for (int how = 0; how < WRONGS; how++)
             if (ranks > 1 || how == NULL_BUFFER)
                 one_wrong((enum wrong)how);
-        environment();
+        environment_of_one("PICI_WINDOW", "wide", PICI_E_ARG);
+        environment_of_one("PICI_TUNE", "build/no/such/file.tune", PICI_E_IO);
     }
     if (rank == 0)
         printf("%d passed, %d failed\n", passed, failed);
