@@ -78,9 +78,12 @@ def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
             f"the elements are on a device (DLPack's type {device}): bring them to the host first, as with tensor.cpu()"
         )
     try:
-        capsule = x.__dlpack__(max_version=(1, 1))
-    except TypeError:  # from before DLPack 1.0, which has no versions
-        capsule = x.__dlpack__()
+        try:
+            capsule = x.__dlpack__(max_version=(1, 1))
+        except TypeError:  # from before DLPack 1.0, which has no versions
+            capsule = x.__dlpack__()
+    except RuntimeError as e:  # old versions of torch, where others raise BufferError
+        raise BufferError(str(e)) from e
     t, flags = _open(capsule)
     d = _dtypes.BY_DLPACK.get((t.code, t.bits))
     if t.lanes != 1 or (d is None and t.bits not in (8, 16, 32, 64)):

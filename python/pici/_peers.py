@@ -26,7 +26,7 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Optional
 
 from .errors import PeerError, TimedOutError
@@ -183,7 +183,7 @@ class _Meeting:
     def missing(self) -> list[int]:
         return [r for r in range(self.ranks) if not self.store.add(f"ready/{r}", 0)]
 
-    def places(self) -> list[_Place]:
+    def texts(self) -> list[str]:
         """What all ranks published, as soon as all have."""
         pause, most = _POLL_S
         notice = time.monotonic() + NOTICE_S
@@ -199,7 +199,18 @@ class _Meeting:
                 notice = self.deadline
             time.sleep(pause)
             pause = min(2 * pause, most)
-        return [_Place(r, self._get(str(r))) for r in range(self.ranks)]
+        return [self._get(str(r)) for r in range(self.ranks)]
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """What is raised in it is told to the other ranks."""
+        try:
+            yield
+        except BaseException as e:
+            if not isinstance(e, _Told):
+                with contextlib.suppress(Exception):  # the store may be what failed; e is what is raised
+                    self.fail(e)
+            raise
 
 
 def _named(ranks: Iterable[int]) -> str:
@@ -350,30 +361,42 @@ def connect(store: Any, rank: int, ranks: int, timeout: float, check: Callable[[
     meeting = _Meeting(store, rank, ranks, timeout)
     peers: dict[int, socket.socket] = {}
     try:
-        check()
-        with _listen(ranks + STRANGERS) as listener:
-            host, port = listener.getsockname()[:2]
-            meeting.publish(f"{host}:{port}:{secrets.token_hex(TOKEN)}")
-            places = meeting.places()
-            for peer in range(rank):
-                peers[peer] = _connect(meeting, peer, places[peer])
-            door = _Door(meeting, listener, places)
-            try:
-                door.run()
-            finally:
-                peers.update(door.greeted)
-            for peer in range(rank):
-                _answered(meeting, peer, peers[peer], places[rank].token)
-        for s in peers.values():
-            s.setblocking(True)
-        return [peers[r].detach() if r != rank else -1 for r in range(ranks)]
-    except BaseException as e:
-        if not isinstance(e, _Told):
-            with contextlib.suppress(Exception):  # the store may be what failed; e is what is raised
-                meeting.fail(e)
+        with meeting.telling():
+            check()
+            with _listen(ranks + STRANGERS) as listener:
+                host, port = listener.getsockname()[:2]
+                meeting.publish(f"{host}:{port}:{secrets.token_hex(TOKEN)}")
+                places = [_Place(r, text) for r, text in enumerate(meeting.texts())]
+                for peer in range(rank):
+                    peers[peer] = _connect(meeting, peer, places[peer])
+                door = _Door(meeting, listener, places)
+                try:
+                    door.run()
+                finally:
+                    peers.update(door.greeted)
+                for peer in range(rank):
+                    _answered(meeting, peer, peers[peer], places[rank].token)
+            for s in peers.values():
+                s.setblocking(True)
+            return [peers[r].detach() if r != rank else -1 for r in range(ranks)]
+    except BaseException:
         for s in peers.values():
             s.close()
         raise
+
+
+def agree(store: Any, rank: int, ranks: int, timeout: float, settings: Callable[[], str]) -> None:
+    """Compare settings that all ranks must share: those of this rank as words that people understand. The store and the
+    timeout are as for connect().
+    ValueError: they differ, or what settings() raised. TimedOutError: a rank did not come. PeerError: another failed.
+    """
+    meeting = _Meeting(store, rank, ranks, timeout)
+    with meeting.telling():
+        meeting.publish(settings())
+        texts = meeting.texts()
+        for other, text in enumerate(texts):
+            if text != texts[0]:
+                raise ValueError(f"must be the same on all ranks: rank 0 has {texts[0]}, rank {other} has {text}")
 
 
 def identities(fds: Iterable[int]) -> list[tuple[int, int, int]]:

@@ -69,6 +69,8 @@ _DTYPES = frozenset(
     if hasattr(torch, name)
 )
 
+_NONSENSE = -1  # what a rank tells the others when its PICI_TORCH_MIN_BYTES is no number
+
 #: The backends that are in use. A wrapper of torch (TORCH_DISTRIBUTED_DEBUG=DETAIL) keeps only the C++ part of one.
 _in_use: set[Any] = set()
 
@@ -198,7 +200,13 @@ class PiciBackend(Base):
         self, store: Any, rank: int, size: int, timeout: timedelta, group: str = "", ranks: Optional[list[int]] = None
     ) -> None:
         super().__init__(rank, size)
-        self._least = min_bytes()
+        self._least, nonsense = _NONSENSE, None
+        try:
+            self._least = min_bytes()
+        except ValueError as e:
+            if size == 1:
+                raise
+            nonsense = e  # raised when the other ranks know
         self._sequence = 0
         self._timeout = timeout
         self._options = Base.Options(NAME, timeout=timeout)
@@ -211,16 +219,20 @@ class PiciBackend(Base):
         self._last: Any = None  # the future of the last call that was pici's
         self._communicator: Optional[Communicator] = None
         if size > 1:
-            self._agree()
+            self._agree(nonsense)
             self._communicator = Communicator(store, rank, size, timeout, "backend")
         _in_use.add(self)
 
-    def _agree(self) -> None:
-        """Compare the settings of all ranks, which must make the same choices."""
+    def _agree(self, nonsense: Optional[ValueError]) -> None:
+        """Compare the settings of all ranks, which must make the same choices. nonsense: the error of this rank's."""
         own = torch.tensor([self._least])
         rows = [torch.empty_like(own) for _ in range(self.size())]
         self._gloo.allgather([rows], [own], _c10d.AllgatherOptions()).wait()
         settings = [int(row) for row in rows]
+        if nonsense is not None:
+            raise nonsense
+        if _NONSENSE in settings:
+            raise ValueError(f"PICI_TORCH_MIN_BYTES is not a number of bytes on rank {settings.index(_NONSENSE)}")
         for rank, value in enumerate(settings):
             if value != settings[0]:
                 raise ValueError(

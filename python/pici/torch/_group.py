@@ -7,8 +7,9 @@
     native(future)                                 # the same for C++ code such as DDP
 
 The calls of a communicator are made by one thread, in the order of submit(); the GIL is released while the library
-works. The ranks find each other through the group's store (pici/_peers.py), under pici/GROUP/RESTART/n: RESTART counts
-torchrun's restarts, n the communicators that this store had for the group.
+works. The ranks find each other through the group's store (pici/_peers.py), under pici/GROUP/RESTART/made/n: RESTART
+counts torchrun's restarts, n the communicators that this store had for the group. Settings are compared under
+.../agreed/n.
 """
 from __future__ import annotations
 
@@ -112,6 +113,22 @@ def _closed() -> BrokenError:
     return BrokenError("the communicator is closed")
 
 
+def _check_environment() -> None:
+    for name in ("PICI_TORCH_STATS", "PICI_TORCH_CUDA"):
+        flag(name)
+
+
+def _seconds(timeout: Timeout) -> float:
+    return timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
+
+
+def _place(store: Any, group: str, rank: int, what: str) -> Any:
+    """A place of the group's store that nothing else uses: the n-th of that kind on each rank, counted in the store."""
+    prefix = f"pici/{group}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    n = store.add(f"{prefix}/{what}/{rank}", 1)
+    return dist.PrefixStore(f"{prefix}/{what}/{n}", store)
+
+
 class Communicator:
     """A pici.Comm over sockets among ranks that share a torch Store, and a thread that uses it. Collective.
         timeout   for connecting, and of calls that have none of their own
@@ -121,17 +138,13 @@ class Communicator:
     stats: _stats.Stats  #: sums over all calls, as these add to it
 
     def __init__(self, store: Any, rank: int, size: int, timeout: Timeout, group: str = "") -> None:
-        restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         driver = _Driver()
 
         def make() -> Comm:
             if size == 1:
                 return Comm.sockets([-1], 0, 1)
-            prefix = f"pici/{group}/{restart}"
-            n = store.add(f"{prefix}/made/{rank}", 1)
-            place = dist.PrefixStore(f"{prefix}/{n}", store)
-            seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
-            fds = _peers.connect(place, rank, size, seconds, lambda: flag("PICI_TORCH_STATS"))
+            place = _place(store, group, rank, "made")
+            fds = _peers.connect(place, rank, size, _seconds(timeout), _check_environment)
             driver.sockets = _peers.identities(fds)
             return Comm.sockets(fds, rank, size)
 
@@ -265,3 +278,15 @@ def communicator(group: Optional[dist.ProcessGroup] = None) -> Communicator:
             c = Communicator(store, dist.get_rank(group), dist.get_world_size(group), timeout, name)
             _of_group[group] = c
         return c
+
+
+def agree(group: dist.ProcessGroup, settings: Callable[[], str]) -> None:
+    """Compare settings that all ranks of a group must share: in words, called in time to tell the other ranks what it
+    raises. All ranks must call it."""
+    size = dist.get_world_size(group)
+    if size == 1:
+        settings()
+        return
+    store, name = _registered(group)
+    rank, timeout = dist.get_rank(group), group_timeout(group, store)
+    _peers.agree(_place(store, name, rank, "agreed"), rank, size, _seconds(timeout), settings)

@@ -3,6 +3,7 @@
 
 DDP refuses hooks whose annotations are strings, so this module does not import annotations from __future__."""
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
@@ -14,7 +15,7 @@ from .._calls import Op, Timeout, milliseconds
 from .._values import Values
 from ..comm import Comm
 from . import _cuda
-from ._group import communicator, native, resolved
+from ._group import agree, communicator, native, resolved
 from ._stats import Selected, Stats
 
 #: the dtypes whose sums the library has
@@ -40,7 +41,7 @@ class State:
 
         process_group   the ranks that average; None: the default group
         zeros           "signed", the only value: a sum takes -0.0 for a zero, and its result never holds one
-        min_bytes       smaller buckets are averaged by torch's own all-reduce
+        min_bytes       smaller buckets are averaged by torch's own all-reduce; the same on all ranks
         timeout         seconds or a timedelta, without progress; None: the group's
         opts            options of pici.Comm.all_reduce, as a dict: {"algorithm": "ring"}
 
@@ -70,15 +71,20 @@ class State:
         self.opts = dict(opts or {})
         if timeout is not None:
             milliseconds(timeout)  # raises if it is none
+        self._begin()
+
+    def _begin(self) -> None:
         self._stats = Stats()
+        self._agreed: weakref.WeakSet[dist.ProcessGroup] = weakref.WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("process_group", "_stats")}
+        own = ("process_group", "_stats", "_agreed")
+        return {name: value for name, value in vars(self).items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.process_group = None
-        self._stats = Stats()
+        self._begin()
 
     def stats(self) -> dict[str, float]:
         """Sums over all calls of this rank so far: calls, wire_bytes (sent), dense_bytes (what dense messages would
@@ -95,10 +101,17 @@ class State:
             and x.numel() * x.element_size() >= self.min_bytes
         )
 
+    def _choices(self) -> str:
+        """What _ours() depends on besides the bucket."""
+        return f"min_bytes={self.min_bytes} and PICI_TORCH_CUDA={int(_cuda.enabled())}"
+
     def _average(
         self, group: dist.ProcessGroup, buffer: torch.Tensor, prepare: Optional[Callable[[], Prepared]] = None
     ) -> Future[torch.Tensor]:
         """Average a bucket among the ranks, in place. prepare: called before, in the thread of the communicator."""
+        if group not in self._agreed:
+            agree(group, self._choices)
+            self._agreed.add(group)
         if not self._ours(buffer):
             if buffer.device.type == "cuda" and not _cuda.enabled():
                 _warn_of_cuda(dist.get_backend(group))

@@ -72,6 +72,19 @@ def differs(rank, size, how):
     c.submit(lambda comm: comm.all_reduce(x, x, op, **algorithm)).wait()
 
 
+def other_choice(rank, size):
+    """Rank 1 would leave this bucket to torch."""
+    begin()
+    averaged(pici.torch.all_reduce_hook, pici.torch.State(min_bytes=5000 if rank == 1 else 0), [torch.ones(10)])
+
+
+def cuda_flag(rank, size):
+    begin()
+    if rank == 1:
+        os.environ["PICI_TORCH_CUDA"] = "maybe"
+    _group.communicator()
+
+
 def does_not_come(rank, size):
     """Rank 1 uses no hook, so it never connects."""
     begin(seconds=10)  # gloo, too, has to connect within it

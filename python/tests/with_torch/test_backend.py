@@ -213,16 +213,16 @@ class Faults(unittest.TestCase):
             self.assertEqual(value, ["PeerError", "BrokenError", "BrokenError", "small is gloo's", "COMM_ERROR"])
 
     def test_other_op(self):
-        self.both_fail(ranks.ended(2, other_op), "rank [01]")
+        self.both_fail(ranks.ended(2, other_op), "sum on rank 0", "min on rank 1")
 
     def test_other_size(self):
-        self.both_fail(ranks.ended(2, other_size), "rank [01]")
+        self.both_fail(ranks.ended(2, other_size), f"{cases.LARGE} on rank 0", f"{cases.LARGE + 1} on rank 1")
 
     def test_other_dtype(self):
-        self.both_fail(ranks.ended(2, other_dtype), "rank [01]")
+        self.both_fail(ranks.ended(2, other_dtype), "f32 on rank 0", "i32 on rank 1")
 
     def test_other_collective(self):
-        self.both_fail(ranks.ended(2, other_collective), "rank [01]")
+        self.both_fail(ranks.ended(2, other_collective), "calls all-reduce", "calls all-gather")
 
     def test_detail_names_a_call_that_is_gloos_on_one_rank(self):
         results = ranks.ended(2, large_and_small, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
@@ -245,6 +245,12 @@ class Faults(unittest.TestCase):
             for e in ranks.ended(1, cases.operations, "cpu:pici", [], environment={"PICI_TORCH_MIN_BYTES": text}):
                 self.assertIn("ValueError: PICI_TORCH_MIN_BYTES=", e.error)
                 self.assertIn("not a number of bytes", e.error)
+
+    def test_nonsense_on_one_rank(self):
+        results = ranks.ended(3, nonsense_of_one)
+        self.both_fail(results, "PICI_TORCH_MIN_BYTES", "not a number of bytes", kind="ValueError")
+        for rank in (0, 2):
+            self.assertIn("on rank 1", results[rank].error)
 
     def test_environment_differs(self):
         results = ranks.ended(3, other_least)
@@ -362,6 +368,12 @@ def aborted(rank, size):
 def other_least(rank, size):
     if rank == 1:
         os.environ["PICI_TORCH_MIN_BYTES"] = "1000"
+    cases.begin()
+
+
+def nonsense_of_one(rank, size):
+    if rank == 1:
+        os.environ["PICI_TORCH_MIN_BYTES"] = "64K"
     cases.begin()
 
 

@@ -7,7 +7,6 @@ import sys
 import tempfile
 import unittest
 from datetime import timedelta
-from unittest import mock
 
 import torch
 
@@ -244,10 +243,23 @@ class Failures(unittest.TestCase):
             self.assertLess(ends[rank].seconds, SOON / 2)  # though rank 1 lives
 
     def test_ranks_that_differ(self):
-        for how in ("size", "op", "algorithm", "state"):
+        rings = ("ring on rank [02]", "recursive on rank 1")
+        for how, words in (
+            ("size", ("1000 on rank [02]", "1001 on rank 1")),
+            ("op", ("sum on rank [02]", "max on rank 1")),
+            ("algorithm", rings),
+            ("state", rings),
+        ):
             with self.subTest(how):
                 for end in ranks.ended(3, group_cases.differs, how, timeout=SOON):
-                    self.assertRegex(end.error, "PeerError.*rank [012]")
+                    self.assertIn("PeerError", end.error)
+                    for word in words:
+                        self.assertRegex(end.error, word)
+
+    def test_choices_that_differ(self):
+        for end in ranks.ended(3, group_cases.other_choice, timeout=SOON):
+            self.assertRegex(end.error, "ValueError.*rank 0 has min_bytes=0 .*rank 1 has min_bytes=5000 ")
+            self.assertLess(end.seconds, SOON / 2)
 
     def test_rank_that_does_not_come(self):
         end, _ = ranks.ended(2, group_cases.does_not_come)
@@ -258,6 +270,8 @@ class Failures(unittest.TestCase):
             ({"PICI_SOCKET_IFNAME": "nix0"}, "PICI_SOCKET_IFNAME=nix0"),
             ({"PICI_SOCKET_PORTS": "x"}, "PICI_SOCKET_PORTS=x"),
             ({"PICI_TORCH_STATS": "yes"}, "PICI_TORCH_STATS=yes"),
+            ({"PICI_TORCH_CUDA": "maybe"}, "PICI_TORCH_CUDA=maybe"),
+            ({"PICI_TORCH_CUDA": "1"}, "PICI_TORCH_CUDA=1"),
             ({"PICI_ALGORITHM": "bell"}, "PICI_ALGORITHM"),
         ):
             with self.subTest(words):
@@ -265,10 +279,9 @@ class Failures(unittest.TestCase):
                     self.assertIn(words, end.error)
 
     def test_cuda_flag(self):
-        from pici.torch import _cuda
-
-        with mock.patch.dict(os.environ, {"PICI_TORCH_CUDA": "maybe"}):
-            self.assertRaisesRegex(ValueError, "PICI_TORCH_CUDA=maybe", _cuda.enabled)
+        """Without a hook: nonsense is refused when the communicator is made, though no tensor is a GPU's."""
+        for end in ranks.ended(2, group_cases.cuda_flag, timeout=SOON):
+            self.assertIn("PICI_TORCH_CUDA=maybe: not 0 or 1", end.error)
 
 
 class Communicator(unittest.TestCase):
