@@ -200,13 +200,6 @@ class PiciBackend(Base):
         self, store: Any, rank: int, size: int, timeout: timedelta, group: str = "", ranks: Optional[list[int]] = None
     ) -> None:
         super().__init__(rank, size)
-        self._least, nonsense = _NONSENSE, None
-        try:
-            self._least = min_bytes()
-        except ValueError as e:
-            if size == 1:
-                raise
-            nonsense = e  # raised when the other ranks know
         self._sequence = 0
         self._timeout = timeout
         self._options = Base.Options(NAME, timeout=timeout)
@@ -218,19 +211,24 @@ class PiciBackend(Base):
         self._where = rank, group
         self._last: Any = None  # the future of the last call that was pici's
         self._communicator: Optional[Communicator] = None
+        self._least = self._agreed_min_bytes()
         if size > 1:
-            self._agree(nonsense)
             self._communicator = Communicator(store, rank, size, timeout, "backend")
         _in_use.add(self)
 
-    def _agree(self, nonsense: Optional[ValueError]) -> None:
-        """Compare the settings of all ranks, which must make the same choices. nonsense: the error of this rank's."""
-        own = torch.tensor([self._least])
+    def _agreed_min_bytes(self) -> int:
+        """PICI_TORCH_MIN_BYTES, which must be the same on all ranks, so that they make the same choices."""
+        nonsense = None
+        own = torch.tensor([_NONSENSE])
+        try:
+            own[0] = min_bytes()
+        except ValueError as e:
+            nonsense = e
         rows = [torch.empty_like(own) for _ in range(self.size())]
         self._gloo.allgather([rows], [own], _c10d.AllgatherOptions()).wait()
-        settings = [int(row) for row in rows]
-        if nonsense is not None:
+        if nonsense is not None:  # which the other ranks know now
             raise nonsense
+        settings = [int(row) for row in rows]
         if _NONSENSE in settings:
             raise ValueError(f"PICI_TORCH_MIN_BYTES is not a number of bytes on rank {settings.index(_NONSENSE)}")
         for rank, value in enumerate(settings):
@@ -239,6 +237,7 @@ class PiciBackend(Base):
                     "PICI_TORCH_MIN_BYTES must be the same on all ranks: it is "
                     f"{settings[0]} on rank 0 and {value} on rank {rank}"
                 )
+        return settings[0]
 
     # ---- what torch asks
 
