@@ -234,7 +234,12 @@ $(MPI_SO): $(patsubst %.c,$(MPIDIR)/obj/%.o,$(sort $(wildcard lib/transport/mpi*
 
 $(MPI_TESTS): $(MPIDIR)/%: $(MPIDIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(MPI_A) $(A)
 	$(say) LD $@
-	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
+	$(Q)$(MPI_LINK) $(WRAPPED) -o $@ $^ $(LIBS) -lm
+
+# Some test programs count what the library allocates.
+comma = ,
+COUNTED = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc free)
+$(MPIDIR)/mpi_coll: private WRAPPED = $(COUNTED)
 
 $(MPI_TUNE): $(patsubst %.c,$(MPIDIR)/obj/%.o,$(sort $(wildcard tools/tune/*.c))) $(MPI_A) $(A)
 	$(say) LD $@
@@ -720,8 +725,7 @@ $(PLAIN): $(BUILD)/%: $(BUILD)/obj/tests/%.o $(TEST_PARTS)
 	$(Q)$(LINK) $(WRAPPED) -o $@ $^ $(TOOL_LIBS) $(LIBS) -lm
 
 # One counts what the library allocates, the other has sockets take a few bytes at a time.
-comma = ,
-$(BUILD)/plain_calls: private WRAPPED = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc free)
+$(BUILD)/plain_calls: private WRAPPED = $(COUNTED)
 $(BUILD)/plain_socket: private WRAPPED = -Wl,--wrap=sendmsg
 
 # Criterion finds its tests by a section that position-independent executables relocate.

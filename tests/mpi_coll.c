@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Collectives over MPI: each rank makes everyone's input from the same seed, and holds what it gets against the
- * model. Also calls in flight, other orders of ranks, calls that cannot be right, a rank that stays silent. By
- * tests/mpi.sh, under mpirun.
+ * model. Also calls in flight, other orders of ranks, calls that cannot be right, a rank that stays silent; and that
+ * small calls allocate nothing. By tests/mpi.sh, under mpirun.
  *     mpi_coll [--quick|--gathers|--full]
  *         --quick: each algorithm once for each collective, and no more; --gathers: that, of broadcast and
  *         all_gatherv */
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "coll_util.h"
+#include "counted.h"
 #include "mpi_tally.h"
 #include "pici/mpi.h"
 
@@ -142,6 +143,28 @@ static void in_flight(uint64_t seed)
     pici_comm_free(comm);
 }
 
+/* After a first call, the next ones of an algorithm ask the allocator for nothing. */
+static void without_allocation(enum pici_algorithm algorithm)
+{
+    enum { N = 256, CALLS = 5 };
+    static float send[N], recv[N];
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    struct pici_comm *comm = open_comm(MPI_COMM_WORLD);
+    char found[60];
+    opts.algorithm = algorithm;
+    for (int i = 0; i < N; i++)
+        send[i] = (float)(i % 100 == rank);
+    enum pici_status status = pici_all_reduce(send, recv, N, PICI_F32, PICI_SUM, comm, &opts);
+    counted.allocations = counted.frees = 0;
+    counted.on = 1;
+    for (int i = 0; i < CALLS && !status; i++)
+        status = pici_all_reduce(send, recv, N, PICI_F32, PICI_SUM, comm, &opts);
+    counted.on = 0;
+    snprintf(found, sizeof found, "%d allocations, %d frees", counted.allocations, counted.frees);
+    expect(status ? pici_comm_error(comm) : counted.allocations || counted.frees ? found : NULL, "small calls");
+    pici_comm_free(comm);
+}
+
 /* ---- what cannot be right ---- */
 
 enum wrong { NULL_BUFFER, OTHER_COUNT, OTHER_DTYPE, SILENT, WRONGS };
@@ -199,6 +222,8 @@ int main(int argc, char **argv)
     }
     each_algorithm(gathers);
     if (!quick) {
+        for (int a = PICI_ALGO_AUTO; a <= coll_algorithms(); a++)
+            without_allocation((enum pici_algorithm)a);
         calls(full ? 600 : 120, full);
         backwards();
         for (uint64_t seed = 1; seed <= (full ? 12 : 4); seed++)

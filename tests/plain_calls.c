@@ -7,7 +7,7 @@
  * theirs. Where that one finds that a message has not arrived, its transport lets the others make progress until it
  * has. It is the transport between threads, with this one function replaced.
  *
- * The linker puts the functions below in the place of the allocator's (--wrap). For system calls there is a process for
+ * The linker puts the functions of counted.h in the place of the allocator's. For system calls there is a process for
  * each case, in which a filter of the kernel traps them all. */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -27,57 +27,10 @@
 #include <sys/syscall.h>
 #endif
 
+#include "counted.h"
 #include "transport/thread.h"
 #include "transport_util.h"
 #include "util.h"
-
-/* ---- counting */
-
-static struct {
-    int on; /* the call is being made */
-    int allocations, frees;
-} counted;
-
-void *__real_malloc(size_t);
-void *__real_calloc(size_t, size_t);
-void *__real_realloc(void *, size_t);
-void *__real_aligned_alloc(size_t, size_t);
-void __real_free(void *);
-void *__wrap_malloc(size_t);
-void *__wrap_calloc(size_t, size_t);
-void *__wrap_realloc(void *, size_t);
-void *__wrap_aligned_alloc(size_t, size_t);
-void __wrap_free(void *);
-
-void *__wrap_malloc(size_t bytes)
-{
-    counted.allocations += counted.on;
-    return __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-    counted.allocations += counted.on;
-    return __real_calloc(n, bytes);
-}
-
-void *__wrap_realloc(void *p, size_t bytes)
-{
-    counted.allocations += counted.on;
-    return __real_realloc(p, bytes);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
-{
-    counted.allocations += counted.on;
-    return __real_aligned_alloc(alignment, bytes);
-}
-
-void __wrap_free(void *p)
-{
-    counted.frees += counted.on && p;
-    __real_free(p);
-}
 
 /* ---- ranks on one thread */
 
