@@ -667,6 +667,25 @@ static struct choice choose(struct chooser *c, int vendor, double one, double su
     return out;
 }
 
+/* The candidates are the schedules that can do the collective; those on two levels only where there are two, else they
+ * are the flat ones again. */
+Test(coll_choose, candidates)
+{
+    static const struct {
+        int nodes, paired, all_gather, all_reduce;
+    } rows[] = {{1, 0, 3, 4}, {2, 0, 5, 6}, {5, 0, 5, 6}, {6, 0, 3, 4}, {1, 1, 3, 3}, {2, 1, 3, 3}};
+    enum { SIX = 6 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int gathers = 0, reduces = 0;
+        while (pici_choose_schedule(gathers, PICI_ALL_GATHER, SIX, rows[i].nodes, rows[i].paired))
+            gathers++;
+        while (pici_choose_schedule(reduces, PICI_ALL_REDUCE, SIX, rows[i].nodes, rows[i].paired))
+            reduces++;
+        cr_expect(gathers == rows[i].all_gather && reduces == rows[i].all_reduce, "%d nodes, paired: %d: %d and %d",
+                  rows[i].nodes, rows[i].paired, gathers, reduces);
+    }
+}
+
 Test(coll_choose, densities)
 {
     struct chooser *c;

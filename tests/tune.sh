@@ -71,11 +71,13 @@ is "the shape" grep -q '^shape .*ranks 2 nodes 1 map 2 ' "$tmp/2.tune"
 is "codec" grep -q '^codec f32 hybrid encode ' "$tmp/2.tune"
 is "points" grep -q '^point all_gather f32 4096 ' "$tmp/2.tune"
 is "sparse points" grep -q '^point .* ring sparse ' "$tmp/2.tune"
+is "no two levels on one node" sh -c "! grep -q '^point .* nodes-' '$tmp/2.tune'"
 is "the vendor's points" grep -q '^point .* vendor[^ ]* dense ' "$tmp/2.tune"
 # shellcheck disable=SC2086 # words
 try 0 ranks 4 "$tune" $short --nodes 0,1,0,1 -o "$tmp/4.tune"
 is "nodes as told" grep -q '^shape .*ranks 4 nodes 2 map 2,2 ' "$tmp/4.tune"
 is "a link between nodes" grep -q '^link inter .*node_beta ' "$tmp/4.tune"
+is "two levels" grep -q '^point .* nodes-recursive ' "$tmp/4.tune"
 
 # Four ranks on one core, as one node and as four that share it: the lines of the codec have all of the sharing that the
 # model does not add by itself, so the second ones should have about four times as much. They are times: not asserted.

@@ -134,10 +134,11 @@ static void find_density(const struct chooser *chooser, const struct choose_call
 
 /* ---- candidates */
 
-const struct schedule *pici_choose_schedule(int i, enum pici_collective kind, int ranks, int paired_only)
+const struct schedule *pici_choose_schedule(int i, enum pici_collective kind, int ranks, int nodes, int paired_only)
 {
     for (const struct schedule *s = pici_schedules; s->name; s++)
-        if (s->collectives >> kind & 1 && (!paired_only || pici_schedule_paired(s, ranks)) && i-- == 0)
+        if (s->collectives >> kind & 1 && pici_schedule_distinct(s, ranks, nodes) &&
+            (!paired_only || pici_schedule_paired(s, ranks)) && i-- == 0)
             return s;
     return NULL;
 }
@@ -145,8 +146,10 @@ const struct schedule *pici_choose_schedule(int i, enum pici_collective kind, in
 /* The ith: each schedule sparse, then dense; last the vendor's. 0: there are no more. */
 static int candidate(int i, const struct choose_call *call, struct model_candidate *c)
 {
+    const struct model_call *m = &call->model;
+    const int nodes = m->nodes ? m->nodes->nodes : 1;
     for (int n = 0;; n++) {
-        const struct schedule *s = pici_choose_schedule(n, call->model.kind, call->model.ranks, call->paired_only);
+        const struct schedule *s = pici_choose_schedule(n, m->kind, m->ranks, nodes, call->paired_only);
         if (s && n == i / 2) {
             *c = (struct model_candidate){.algorithm = s->id, .dense = i % 2};
             return 1;

@@ -56,7 +56,8 @@ void pici_chooser_forget(struct chooser *);
  * dense, the vendor's last. There is one for every collective. */
 void pici_choose(struct chooser *, const struct choose_call *, const struct densities *, struct choice *);
 
-/* The call's candidates: the ith, or NULL after the last but the vendor's. */
-const struct schedule *pici_choose_schedule(int i, enum pici_collective, int ranks, int paired_only);
+/* The call's candidates: the ith, or NULL after the last but the vendor's. Of schedules with the same steps there is
+ * one. */
+const struct schedule *pici_choose_schedule(int i, enum pici_collective, int ranks, int nodes, int paired_only);
 
 #endif

@@ -594,7 +594,7 @@ enum pici_status pici_layout_most(struct coll_layout *most, const struct pici_co
     const struct schedule *schedule;
     if (!is_predicted(comm, c))
         return pici_layout_choose(most, comm, c);
-    for (int i = 0; (schedule = pici_choose_schedule(i, c->kind, comm->ranks, comm->paired_only)); i++) {
+    for (int i = 0; (schedule = pici_choose_schedule(i, c->kind, comm->ranks, comm->nodes, comm->paired_only)); i++) {
         struct coll_layout l;
         enum pici_status s = lay_out(&l, schedule, comm, c);
         if (s)

@@ -129,6 +129,9 @@ enum pici_algorithm pici_schedule_usual(const struct schedule_call *, int paired
 /* Whether it is paired with so many ranks. */
 int pici_schedule_paired(const struct schedule *, int ranks);
 
+/* 0: it goes by nodes, which are one, or as many as ranks, so that its steps are those of a row above. */
+int pici_schedule_distinct(const struct schedule *, int ranks, int nodes);
+
 /* Memory of a step: the bytes needed, and a step in such memory, which is aligned for pointers. */
 size_t pici_schedule_step_bytes(const struct schedule_limits *);
 void pici_schedule_step_init(struct schedule_step *, const struct schedule_limits *, void *memory);

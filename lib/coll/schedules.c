@@ -139,6 +139,11 @@ static int is_small(uint64_t bytes, int p)
     return (times - 2 * (uint64_t)(p - 1)) * bytes <= (uint64_t)p * DOUBLING_MORE_UP_TO;
 }
 
+static int has_two_levels(int ranks, int nodes)
+{
+    return nodes > 1 && nodes < ranks;
+}
+
 /* For a small all-reduce among a power of two of ranks, doubling, which has the fewest steps. Where several ranks share
  * a node's link, two levels: every element crosses each link between nodes as seldom as it can. Otherwise, for little
  * data the recursive algorithm, which has few steps; else the ring, whose messages go to neighbours, so that a dense
@@ -150,7 +155,7 @@ enum pici_algorithm pici_schedule_usual(const struct schedule_call *c, int paire
     const int nodes = c->nodes ? c->nodes->nodes : 1;
     if (undivided && c->kind == PICI_ALL_REDUCE && is_small(c->bytes, c->ranks))
         return PICI_ALGO_DOUBLING;
-    if (nodes > 1 && nodes < c->ranks && c->bytes >= few && !paired_only)
+    if (has_two_levels(c->ranks, nodes) && c->bytes >= few && !paired_only)
         return c->kind == PICI_BROADCAST ? PICI_ALGO_NODES_RING : PICI_ALGO_NODES_RECURSIVE;
     if (c->kind == PICI_BROADCAST && c->bytes > few)
         return PICI_ALGO_SPLIT;
@@ -160,6 +165,11 @@ enum pici_algorithm pici_schedule_usual(const struct schedule_call *c, int paire
 int pici_schedule_paired(const struct schedule *s, int ranks)
 {
     return s->paired == PAIRED_ALWAYS || (s->paired == PAIRED_AT_POWERS_OF_TWO && (ranks & (ranks - 1)) == 0);
+}
+
+int pici_schedule_distinct(const struct schedule *s, int ranks, int nodes)
+{
+    return !s->by_node || has_two_levels(ranks, nodes);
 }
 
 const char *pici_algorithm_name(enum pici_algorithm id)

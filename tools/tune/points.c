@@ -44,9 +44,12 @@ struct buffers {
 static int make_plan(struct plan *p, const struct world *w, const struct points_options *o)
 {
     *p = (struct plan){.options = o};
-    for (const struct schedule *s = pici_schedules; s->name; s++)
+    for (const struct schedule *s = pici_schedules; s->name; s++) {
+        if (!pici_schedule_distinct(s, w->ranks, w->nodes.nodes))
+            continue;
         for (int dense = 0; dense < 2 && p->candidates < CANDIDATES_MOST - 1; dense++)
             p->candidate[p->candidates++] = (struct model_candidate){.algorithm = s->id, .dense = dense};
+    }
     if (w->vendor)
         p->candidate[p->candidates++] = (struct model_candidate){.dense = 1, .vendor = MODEL_VENDOR};
     for (uint64_t bytes = o->least; bytes <= o->most && p->sizes < SIZES_MOST; bytes *= 4)
