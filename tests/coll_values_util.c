@@ -142,11 +142,16 @@ static void store_special(enum pici_dtype dtype, uint8_t *p, uint64_t i, struct 
 {
     const uint64_t bits = value_random(r, dtype);
     const size_t width = pici_dtype_width(dtype);
-    uint8_t element[8];
     const uint32_t low = (uint32_t)bits;
-    const uint16_t lowest = (uint16_t)bits;
-    memcpy(element, width == 8 ? (const void *)&bits : width == 4 ? (const void *)&low : (const void *)&lowest, width);
-    memcpy(p + i * width, element, width);
+    const uint16_t lower = (uint16_t)bits;
+    const uint8_t lowest = (uint8_t)bits;
+    const void *const of_width[] = {&lowest, &lower, &low, &bits};
+    memcpy(p + i * width, of_width[width == 8 ? 3 : width / 2], width);
+}
+
+static int is_wide_float(enum pici_dtype dtype)
+{
+    return dtype == PICI_F64 || dtype == PICI_F32 || dtype == PICI_F16 || dtype == PICI_BF16;
 }
 
 static void fill(uint8_t *p, const struct values_case *c, uint64_t n, int rank)
@@ -157,7 +162,9 @@ static void fill(uint8_t *p, const struct values_case *c, uint64_t n, int rank)
         const int there = c->data != DATA_SPARSE || (i / 50 * 7 + (uint64_t)rank) % 11 == 0;
         double x = !there ? 0 : c->data == DATA_NORMAL || alike ? normal(&r) : gauss(&r);
         x += c->data == DATA_ALIKE ? gauss(&own) / 10 : 0;
-        if (c->data == DATA_SPECIAL && i % 700 < 40)
+        if (!is_wide_float(c->dtype) && !there)
+            memset(p + i * pici_dtype_width(c->dtype), 0, pici_dtype_width(c->dtype));
+        else if (!is_wide_float(c->dtype) || (c->data == DATA_SPECIAL && i % 700 < 40))
             store_special(c->dtype, p, i, &r);
         else
             store(c->dtype, p, i, x);

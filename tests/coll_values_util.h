@@ -20,7 +20,7 @@ enum values_data {
 struct values_case {
     enum pici_collective collective;
     enum pici_algorithm algorithm;
-    enum pici_dtype dtype; /* a float of 2, 4 or 8 bytes */
+    enum pici_dtype dtype; /* a float of 2, 4 or 8 bytes; exact: any, the others' elements with random bits */
     enum pici_op op;
     uint64_t count; /* as in the call */
     struct pici_values values;

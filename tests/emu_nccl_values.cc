@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives with value codecs over the fake of NCCL, beside the host's; and without, by the algorithms of which
- * not all steps have one message each way. The last line is "N passed, N failed". */
+ * Collectives over the fake of NCCL, with value codecs and without, beside the host's. The last line is "N passed, N
+ * failed". */
 #include "cuda_values_team.cuh"
 
 #include "emu/nccl.h"
@@ -25,28 +25,25 @@ static std::vector<struct pici_comm *> over_nccl(int p, std::vector<ncclComm_t> 
     return comms;
 }
 
-/* Floats as they are, among them NaNs, infinities and -0.0, by each of these algorithms for each collective that it
- * has. Several slices; the last node is shorter or longer than the others. */
-static void exact_cases(const team &gpu)
+enum { DTYPES = PICI_U64 - PICI_F32 + 1 };
+static const enum pici_algorithm algorithms[] = {PICI_ALGO_RING,     PICI_ALGO_RECURSIVE,  PICI_ALGO_SPLIT,
+                                                 PICI_ALGO_DOUBLING, PICI_ALGO_NODES_RING, PICI_ALGO_NODES_RECURSIVE};
+static const enum pici_collective kinds[] = {PICI_ALL_REDUCE, PICI_REDUCE_SCATTER, PICI_ALL_GATHER};
+
+/* Floats as they are, among them NaNs, infinities and -0.0, by the algorithms of which not all steps have one message
+ * each way, for each collective that they have. Several slices. */
+static void many_elements(const team &host, const team &gpu)
 {
-    static const enum pici_algorithm algorithms[] = {PICI_ALGO_SPLIT, PICI_ALGO_DOUBLING, PICI_ALGO_NODES_RING,
-                                                     PICI_ALGO_NODES_RECURSIVE};
-    static const enum pici_collective kinds[] = {PICI_ALL_REDUCE, PICI_REDUCE_SCATTER, PICI_ALL_GATHER};
     const int p = (int)gpu.comms.size();
-    const team host(p, true);
-    std::vector<int> node_of;
-    for (int i = 0; i < p; i++)
-        node_of.push_back(i < 3 ? 0 : 1);
-    set_nodes(host, gpu, node_of);
     struct values_case c = {};
     c.exact = 1;
     c.dtype = PICI_F32;
-    for (const auto algorithm : algorithms)
+    for (size_t a = 2; a < sizeof algorithms / sizeof *algorithms; a++)
         for (const auto kind : kinds)
             for (const auto data : {DATA_SPECIAL, DATA_SPARSE}) {
-                if (!coll_has(algorithm, kind))
+                if (!coll_has(algorithms[a], kind))
                     continue;
-                c.algorithm = algorithm;
+                c.algorithm = algorithms[a];
                 c.collective = kind;
                 c.data = data;
                 c.op = data == DATA_SPARSE ? PICI_SUM : (enum pici_op)(c.seed % 4);
@@ -56,6 +53,54 @@ static void exact_cases(const team &gpu)
                 compare(host, gpu, &c);
                 c.seed++;
             }
+}
+
+/* No elements, one, some fewer and one more than ranks, and a part of a tile: every dtype, op and algorithm. */
+static void few_elements(const team &host, const team &gpu)
+{
+    const uint64_t p = gpu.comms.size(), counts[] = {0, 1, p - 1, p, p + 1, 700};
+    struct values_case c = {};
+    c.exact = 1;
+    for (const auto algorithm : algorithms)
+        for (const auto kind : kinds)
+            for (const uint64_t count : counts) {
+                if (!coll_has(algorithm, kind))
+                    continue;
+                c.algorithm = algorithm;
+                c.collective = kind;
+                c.count = count;
+                c.dtype = (enum pici_dtype)(PICI_F32 + (c.seed + p) % DTYPES);
+                c.op = (enum pici_op)(c.seed / DTYPES % 4);
+                c.data = c.seed % 3 ? DATA_SPECIAL : DATA_SPARSE;
+                c.window = 1 + (int)(c.seed % 2);
+                c.in_place = (int)(c.seed / 2 % 2);
+                compare(host, gpu, &c);
+                c.seed++;
+            }
+    for (int dtype = 0; dtype < DTYPES && p == 3; dtype++)
+        for (int op = 0; op < 4; op++, c.seed++) {
+            c.dtype = (enum pici_dtype)(PICI_F32 + dtype);
+            c.op = (enum pici_op)op;
+            c.collective = kinds[c.seed % 2];
+            c.algorithm = coll_algorithm(c.seed, c.collective);
+            c.count = 4099;
+            c.data = op ? DATA_SPECIAL : DATA_SPARSE;
+            compare(host, gpu, &c);
+        }
+}
+
+/* Without value codecs. The last node is shorter or longer than the others. */
+static void exact_cases(const team &gpu)
+{
+    const int p = (int)gpu.comms.size();
+    const team host(p, true);
+    std::vector<int> node_of;
+    for (int i = 0; i < p; i++)
+        node_of.push_back(i < (p > 3 ? 3 : 2) ? 0 : 1);
+    set_nodes(host, gpu, node_of);
+    few_elements(host, gpu);
+    if (p >= 4)
+        many_elements(host, gpu);
 }
 
 int main()
@@ -72,8 +117,7 @@ int main()
         {
             const team gpu(over_nccl(p, &nccl));
             some_cases(gpu, 3, true, 6, &turn);
-            if (p >= 4)
-                exact_cases(gpu);
+            exact_cases(gpu);
         }
         for (ncclComm_t comm : nccl)
             ncclCommDestroy(comm);
