@@ -189,23 +189,33 @@ static int run(struct world *w, int i, int order, const void *send, void *recv, 
 
 /* ---- the orders of ranks */
 
-/* Where I am if ranks are sorted by node (near), or by their place on their node (in turn). *nodes: how many there
- * are. */
-static int place(const int *node, int rank, int ranks, int near, int *nodes)
+/* Where each rank is if ranks are sorted by their place on their node (in turn), or by node (near). node: of each rank
+ * the lowest rank of its node. Returns how many nodes there are. */
+static int place(const int *node, int ranks, int *turn, int *near)
 {
-    int before = 0, mine = 0;
-    *nodes = 0;
-    for (int r = 0; r < rank; r++)
-        mine += node[r] == node[rank];
-    for (int r = 0; r < ranks; r++) {
-        int index = 0;
-        for (int q = 0; q < r; q++)
-            index += node[q] == node[r];
-        *nodes += index == 0;
-        before += near ? node[r] < node[rank] || (node[r] == node[rank] && index < mine)
-                       : index < mine || (index == mine && node[r] < node[rank]);
+    const size_t n = (size_t)ranks;
+    int *size = calloc(n, sizeof *size), *end = calloc(n, sizeof *end), *sorted = calloc(n, sizeof *sorted);
+    int nodes = 0;
+    if (!size || !end || !sorted)
+        die("out of memory");
+    for (int r = 0; r < ranks; r++)
+        size[node[r]]++;
+    for (int r = 0, at = 0; r < ranks; at += size[r++]) {
+        end[r] = at;
+        nodes += size[r] > 0;
     }
-    return before;
+    for (int r = 0; r < ranks; r++) {
+        near[r] = end[node[r]]++;
+        sorted[near[r]] = r;
+    }
+    for (int i = 0, at = 0; at < ranks; i++) /* the ith of each node */
+        for (int r = 0; r < ranks; r++)
+            if (i < size[r])
+                turn[sorted[end[r] - size[r] + i]] = at++;
+    free(size);
+    free(end);
+    free(sorted);
+    return nodes;
 }
 
 static void make_orders(struct mpi_world *m)
@@ -213,8 +223,10 @@ static void make_orders(struct mpi_world *m)
     static const char *const name[] = {"turn", "near"};
     struct world *w = &m->world;
     MPI_Comm shared;
-    int *node = m->node_of = calloc((size_t)w->ranks, sizeof *node), leader = w->rank;
-    if (!node)
+    const size_t bytes = (size_t)w->ranks * sizeof(int);
+    int *node = m->node_of = malloc(bytes), leader = w->rank;
+    int *at[] = {malloc(bytes), malloc(bytes)};
+    if (!node || !at[0] || !at[1])
         die("out of memory");
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &shared);
     MPI_Bcast(&leader, 1, MPI_INT, 0, shared);
@@ -223,19 +235,19 @@ static void make_orders(struct mpi_world *m)
     MPI_Comm_free(&shared);
     MPI_Allgather(&leader, 1, MPI_INT, node, 1, MPI_INT, MPI_COMM_WORLD);
 
-    int differ = 0, nodes = 1;
-    for (int r = 0; r < w->ranks; r++)
-        differ |= place(node, r, w->ranks, 0, &nodes) != place(node, r, w->ranks, 1, &nodes);
-    w->nodes = nodes;
+    w->nodes = place(node, w->ranks, at[0], at[1]);
+    const int differ = memcmp(at[0], at[1], bytes) != 0;
     w->orders = differ ? 2 : 1;
     for (int o = 0; o < w->orders; o++) {
         struct order *order = &w->order[o];
         order->name = differ ? name[o] : "-";
-        MPI_Comm_split(MPI_COMM_WORLD, 0, place(node, w->rank, w->ranks, o, &nodes), &m->comm[o]);
+        MPI_Comm_split(MPI_COMM_WORLD, 0, at[o][w->rank], &m->comm[o]);
         MPI_Comm_rank(m->comm[o], &order->rank);
         if (pici_comm_mpi(&order->comm, m->comm[o]))
             die(pici_comm_error(NULL));
     }
+    free(at[0]);
+    free(at[1]);
     /* from leaders to numbers, in the order of leaders: a rank that leads is behind all that lead lower nodes */
     for (int r = 0, n = 0; r < w->ranks; r++)
         node[r] = node[r] == r ? n++ : node[node[r]];
