@@ -709,7 +709,7 @@ int main(int argc, char **argv)
 {
     enum { TAPPED = 20, RESERVED = 20, SLICED = 8, SOCKETS = 8 };
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
-    const int runs = getenv("PICI_TEST_FULL") ? 3000 : 120;
+    const int runs = test_full() ? 3000 : 120;
     for (uint64_t seed = first; seed < first + (uint64_t)runs; seed++)
         run_calls(1 + (int)(seed % NEIGHBOR_RANKS), seed,
                   seed % 50 == 49 ? 300000

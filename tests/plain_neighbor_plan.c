@@ -472,7 +472,7 @@ static void small_graphs(void)
 {
     static const uint32_t densities[] = {0, 50000, 100000, 200000, 300000, 500000, 700000, 1000000};
     static struct graph g;
-    const int seeds = getenv("PICI_TEST_FULL") ? 200 : 8;
+    const int seeds = test_full() ? 200 : 8;
     for (int seed = 0; seed < seeds; seed++)
         for (int kind = 0; kind < (int)KINDS; kind++)
             for (int density = 0; density < 8; density++) {
@@ -603,7 +603,7 @@ static void many_large(int times)
 int main(void)
 {
     small_graphs();
-    many_large(getenv("PICI_TEST_FULL") ? 200 : 4);
+    many_large(test_full() ? 200 : 4);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         large(&known[i]);
     graphs += (int)(sizeof known / sizeof *known);

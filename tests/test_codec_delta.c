@@ -156,7 +156,8 @@ Test(codec_delta, auto_takes_what_compress_takes)
     static const enum pici_dtype dtypes[] = {PICI_U8, PICI_BF16, PICI_F32, PICI_F64};
     for (int pattern = 0; pattern < PATTERNS; pattern++)
         for (unsigned d = 0; d < 4; d++)
-            try_auto(dtypes[d], 130 * 4096 + 77, (enum pattern)pattern);
+            if (test_full() || (d + (unsigned)pattern) % 2)
+                try_auto(dtypes[d], 130 * 4096 + 77, (enum pattern)pattern);
 }
 
 /* Deltas applied in order give all steps; in reverse order they lead back. */

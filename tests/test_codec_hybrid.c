@@ -78,7 +78,7 @@ Test(codec_hybrid, length_bf16)
 /* Ten nonzeros in 2^30 elements of f32 (4 GiB): under 40 KiB. By default a sixteenth of that, under a sixteenth. */
 Test(codec_hybrid, length_of_zeros)
 {
-    const int whole = getenv("PICI_TEST_FULL") && sizeof(size_t) == 8;
+    const int whole = test_full() && sizeof(size_t) == 8;
     const uint64_t n = UINT64_C(1) << (whole ? 30 : 26);
     const size_t most = whole ? 40 << 10 : 5 << 9;
     uint8_t block[40 << 10];
@@ -129,6 +129,8 @@ Test(codec_hybrid, groups_alike)
     for (unsigned w = 0; w < 4; w++)
         for (int odd = 0; odd <= 2; odd++) {
             struct subject s = {src, n, dtypes[w], PICI_HYBRID, 0, 1, PICI_ZEROS_EXACT};
+            if (odd && odd % 2 == (int)w % 2 && !test_full())
+                continue;
             memset(src, 0, (size_t)n << w);
             for (uint64_t i = 0; i < n; i++) {
                 const char kind = kinds[i / GROUP < sizeof kinds - 1 ? i / GROUP : 0];

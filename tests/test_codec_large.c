@@ -17,11 +17,6 @@
 #include "pici/delta.h"
 #include "util.h"
 
-static int full(void)
-{
-    return getenv("PICI_TEST_FULL") != NULL;
-}
-
 /* So many bytes of zeros; only pages that are written take memory. Null if there is no address space. */
 static uint8_t *zeros(uint64_t bytes)
 {
@@ -74,7 +69,7 @@ Test(codec_large, coo_beyond_32_bits)
         want[48 + 8 * PLACES + i] = (uint8_t)(i + 1);
     }
     for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
-        if (isa[1] && !full()) /* only the fastest one */
+        if (isa[1] && !test_full()) /* only the fastest one */
             continue;
         size_t len = 0;
         pici_isa_force(*isa);
@@ -90,7 +85,7 @@ Test(codec_large, coo_beyond_32_bits)
 Test(codec_large, pici_beyond_32_bits)
 {
     static const int threads[] = {1, 3};
-    if (!full()) {
+    if (!test_full()) {
         printf("skip: a pici block of 2^32 + 5 elements (PICI_TEST_FULL=1 has it)\n");
         return;
     }

@@ -179,7 +179,7 @@ Test(coll_bytes, a_rank_sends, .timeout = 600)
     };
     struct team *t = test_alloc(sizeof *t);
     alarm(600);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows - (getenv("PICI_TEST_FULL") ? 0 : 1); i++) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows - (test_full() ? 0 : 1); i++) {
         const int p = rows[i].p, steps[] = {p - 1, rows[i].log, p - 1}; /* of either phase */
         int node_of[MOST];
         for (int j = 0; j < p; j++)
@@ -233,7 +233,7 @@ Test(coll_bytes, a_node_sends, .timeout = 600)
     static const double densities[] = {0.001, 0.01, 0.05, 1};
     struct team *t = test_alloc(sizeof *t);
     alarm(600);
-    for (size_t i = 0; i < (getenv("PICI_TEST_FULL") ? sizeof rows / sizeof *rows : 1); i++) {
+    for (size_t i = 0; i < (test_full() ? sizeof rows / sizeof *rows : 1); i++) {
         int node_of[MOST], p = 0;
         for (int node = 0; node < rows[i].nodes; node++)
             for (int j = 0; j < rows[i].size[node]; j++)

@@ -136,7 +136,7 @@ static void run_some(void *context, int which)
 
 static void runs(enum fault fault)
 {
-    struct tally tally = {.end = getenv("PICI_TEST_FULL") ? 5000 : 300, .fault = fault};
+    struct tally tally = {.end = test_full() ? 5000 : 300, .fault = fault};
     alarm(WATCHDOG_S);
     coll_threads(AT_ONCE, run_some, &tally); /* most of them wait for silence most of the time */
     cr_assert_eq(tally.wrongs, 0, "%d wrong, the first: %s", tally.wrongs, tally.wrong);

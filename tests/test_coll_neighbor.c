@@ -124,14 +124,14 @@ static void run_some(void *context, int which)
 
 Test(coll_neighbor, faults)
 {
-    struct tally tally = {.end = getenv("PICI_TEST_FULL") ? 10000 : 1500};
+    struct tally tally = {.end = test_full() ? 10000 : 1500};
     alarm(WATCHDOG_S);
     coll_threads(AT_ONCE, run_some, &tally); /* most of them wait for silence most of the time */
     cr_assert_eq(tally.wrongs, 0, "%d wrong, the first: %s", tally.wrongs, tally.wrong);
     cr_expect_gt(tally.fine, 0);
     /* The last one is rare: most bytes are in headers, which other rules check first. */
     static const enum pici_status signs[] = {PICI_E_TIMEOUT, PICI_E_CORRUPT, PICI_E_NOMEM, PICI_E_CHECKSUM};
-    for (int i = 0; i < (getenv("PICI_TEST_FULL") ? 4 : 3); i++)
+    for (int i = 0; i < (test_full() ? 4 : 3); i++)
         cr_expect_gt(tally.kinds[-(int)signs[i]], 0, "never %s", pici_strerror(signs[i]));
 }
 

@@ -19,11 +19,6 @@ enum { MOST = SCHEDULE_RANKS };
 static const enum pici_algorithm on_nodes[] = {PICI_ALGO_NODES_RING, PICI_ALGO_NODES_RECURSIVE};
 static const enum pici_collective kinds[] = {PICI_ALL_GATHER, PICI_REDUCE_SCATTER, PICI_ALL_REDUCE};
 
-static int full(void)
-{
-    return getenv("PICI_TEST_FULL") != NULL;
-}
-
 /* ---- node maps */
 
 struct map {
@@ -104,7 +99,7 @@ Test(coll_nodes, few_nodes, .timeout = 600)
         for (int code = 0; code < maps; code++) {
             for (int i = 0, rest = code; i < nodes; i++, rest /= 5)
                 sizes[i] = 1 + rest % 5;
-            if (!full() && maps > 125 && code % 13)
+            if (!test_full() && maps > 125 && code % 13)
                 continue;
             check_map(sizes, nodes);
             tried++;
@@ -116,7 +111,7 @@ Test(coll_nodes, few_nodes, .timeout = 600)
 Test(coll_nodes, equal_nodes, .timeout = 600)
 {
     for (int size = 1; size <= 16; size++)
-        for (int nodes = 1; nodes <= 16 && nodes * size <= (full() ? MOST : 40); nodes++) {
+        for (int nodes = 1; nodes <= 16 && nodes * size <= (test_full() ? MOST : 40); nodes++) {
             int sizes[MOST];
             for (int i = 0; i < nodes; i++)
                 sizes[i] = size;
@@ -128,7 +123,7 @@ Test(coll_nodes, equal_nodes, .timeout = 600)
 Test(coll_nodes, random_nodes, .timeout = 900)
 {
     struct rng rng = {5};
-    for (int i = 0; i < (full() ? 500 : 40); i++) {
+    for (int i = 0; i < (test_full() ? 500 : 40); i++) {
         const int p = 1 + (int)rng_below(&rng, MOST), most = 1 + (int)rng_below(&rng, i % 3 ? 8 : (uint64_t)p);
         int sizes[MOST], nodes = 0;
         for (int left = p; left; left -= sizes[nodes++]) {
@@ -143,6 +138,8 @@ Test(coll_nodes, random_nodes, .timeout = 900)
 static void same_as(enum pici_algorithm id, enum pici_algorithm flat, const struct map *m)
 {
     const struct schedule *a = pici_schedule(id), *b = pici_schedule(flat);
+    cr_assert(pici_schedule_distinct(b, m->begin[m->nodes.nodes], m->nodes.nodes));
+    cr_assert_not(pici_schedule_distinct(a, m->begin[m->nodes.nodes], m->nodes.nodes));
     for (int i = 0; i < 3; i++) {
         struct schedule_call c = call_of(kinds[i], m);
         struct schedule_limits l, of_flat;

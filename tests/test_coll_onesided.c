@@ -18,7 +18,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static uint64_t full(uint64_t usual)
 {
-    return getenv("PICI_TEST_FULL") ? 20 * usual : usual;
+    return test_full() ? 20 * usual : usual;
 }
 
 /* ---- all tables */

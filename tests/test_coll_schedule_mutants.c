@@ -192,7 +192,7 @@ static int try_mutation(const struct schedule *of, const struct mutation *how)
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
         if (!schedule_has(of, schedule_kinds[kind]))
             continue;
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && (sizes[i] < 5 || test_full()); i++)
             for (int share = 0; share < (!of->gather && !of->by_node ? SCHEDULE_SHARES : 1);
                  share++) { /* else they are alike */
                 const struct schedule_call c = schedule_call_of(schedule_kinds[kind], sizes[i], schedule_shares[share]);

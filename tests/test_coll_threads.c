@@ -17,11 +17,6 @@
 /* Whoever hangs is killed, which Criterion calls a crash. Waits inside the collectives end after 60 s of silence. */
 enum { WATCHDOG_S = 900 };
 
-static int full(void)
-{
-    return getenv("PICI_TEST_FULL") != NULL;
-}
-
 struct which {
     enum pici_collective collective;
     enum pici_op op;
@@ -64,7 +59,7 @@ ParameterizedTest(int *ranks, coll_threads, matrix)
     struct rng rng = {(uint64_t)*ranks};
     alarm(WATCHDOG_S);
     coll_team_init(&team, *ranks);
-    for (int times = full() ? 12 : 1; times--;)
+    for (int times = test_full() ? 12 : 1; times--;)
         for (int a = 0; a <= algorithms; a++)
             for (int w = 0; w < WHICHS; w++)
                 for (int t = PICI_F32; t <= PICI_U64 && coll_has((enum pici_algorithm)a, whichs[w].collective); t++) {
@@ -94,7 +89,7 @@ ParameterizedTest(int *ranks, coll_threads, rounds)
     struct rng rng = {100 + (uint64_t)*ranks};
     alarm(WATCHDOG_S);
     coll_team_init(&team, *ranks);
-    for (int i = 0; i < (full() ? 120 : 20); i++) {
+    for (int i = 0; i < (test_full() ? 120 : 20); i++) {
         struct coll_case c = {.collective = whichs[i % WHICHS].collective,
                               .op = whichs[i % WHICHS].op,
                               .dtype = (enum pici_dtype)(1 + rng_below(&rng, 14)),
@@ -117,7 +112,7 @@ Test(coll_threads, million)
     static const int ranks[] = {2, 3, 5};
     struct rng rng = {1000003};
     alarm(WATCHDOG_S);
-    for (int i = 0; i < (full() ? 45 : 15); i++) {
+    for (int i = 0; i < (test_full() ? 45 : 15); i++) {
         const int p = i / 15 == 1 ? 17 : ranks[i % 3];
         struct coll_team team;
         const enum pici_collective collective = p <= 5  ? coll_collectives[i / 3 % COLL_COLLECTIVES]
@@ -169,7 +164,7 @@ static void huge_rank(void *context, int rank)
 Test(coll_threads, beyond_2_gib)
 {
     struct huge h = {.n = (UINT64_C(1) << 31) + 4097};
-    if (!full()) {
+    if (!test_full()) {
         printf("skip: collectives of more than 2^31 bytes, in 4.3 GB of memory (PICI_TEST_FULL=1 has it)\n");
         return;
     }

@@ -267,7 +267,7 @@ Test(coll_values, results_do_not_depend_on_slices)
                                        .seed = (uint64_t)i};
             t.c.values = values_codec(i, &t.c.dtype);
             t.c.count -= t.c.values.nx ? COUNT % 60 : 0; /* whole rows and planes */
-            if (!has(&t.c) || (!getenv("PICI_TEST_FULL") && (i + algorithm) % 3))
+            if (!has(&t.c) || (!test_full() && (i + algorithm) % 3))
                 continue;
             for (int way = 0; way < WAYS; way++) {
                 static const uint64_t units[WAYS] = {1 << 20, 1, 2, 1, 4, 3, 1, 1};

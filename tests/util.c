@@ -64,6 +64,11 @@ int left_out(struct rng *r)
 #endif
 }
 
+int test_full(void)
+{
+    return getenv("PICI_TEST_FULL") != NULL;
+}
+
 /* ---- memory ---- */
 
 enum { PAINT = 0xa5, PAINT_BYTES = 256 };

@@ -42,6 +42,8 @@ int rng_chance(struct rng *, unsigned ppm);
 /* Whether to leave a case out: two of three in a build with a sanitizer, none in others. For tests of many random
  * cases, which take minutes there. */
 int left_out(struct rng *);
+/* Whether the environment asks for all cases, however long they take: PICI_TEST_FULL. */
+int test_full(void);
 
 /* ---- memory between guard pages ---- */
 
