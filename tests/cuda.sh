@@ -20,7 +20,10 @@ passed=0 failed=0
 # shellcheck disable=SC2016 # for the other shell
 printf '%s\n' "$build"/emu_* | xargs -P "$(nproc)" -I '{}' sh -c '
     log=$1/check/$(basename "$2").log
-    case $2 in */emu_codec | */emu_coll* | */emu_reduce | */emu_values) quick=${4:+--quick} ;; *) quick= ;; esac
+    case $2 in
+    */emu_codec | */emu_coll* | */emu_nccl | */emu_reduce | */emu_values) quick=${4:+--quick} ;;
+    *) quick= ;;
+    esac
     timeout "$3" "$2" $quick >"$log" 2>&1 </dev/null
     echo $? >"$log.status"' sh "$build" '{}' "${LIMIT:-600}" "${QUICK:-}"
 for program in "$build"/emu_*; do

@@ -2,7 +2,8 @@
  *
  * The transport over NCCL, over a fake of it: one thread drives all ranks through the steps of collectives, in an order
  * that a seed decides, and every byte arrives. Steps have one message a rank each way, several, or none. The last line
- * is "N passed, N failed". */
+ * is "N passed, N failed".
+ *     emu_nccl [--quick]      a third of the messages' orders, half of the collectives */
 #include <stdlib.h>
 #include <string.h>
 
@@ -261,13 +262,13 @@ static void try_traffic(const std::string &what, const traffic &f)
     tally(wrong.empty(), ("traffic of " + what + ", seed " + std::to_string(f.seed)).c_str(), wrong.c_str());
 }
 
-static void all_traffic()
+static void all_traffic(bool quick)
 {
     uint64_t seed = 1;
     for (const int p : {1, 2, 3, 4, 5, 8})
         for (const auto algorithm : {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_SPLIT, PICI_ALGO_DOUBLING})
             for (const int window : {1, 2, 4})
-                for (int i = 0; i < 3; i++, seed++) {
+                for (int i = quick ? (int)(seed % 3) : 0; i < 3; i += quick ? 3 : 1, seed++) {
                     const collective c = {flat(pici_schedule(algorithm), p), window, 2 * window - (window > 1)};
                     try_traffic(name_of(c), {stages_of(c), p, seed, i == 1 || !c.of.paired});
                 }
@@ -367,7 +368,7 @@ static std::string call(enum pici_collective kind, enum pici_algorithm algorithm
     return !wrong.empty() ? wrong : !emu::settle() || cudaGetLastError() ? "not all is well" : emu::nccl_fault();
 }
 
-static void collectives()
+static void collectives(bool quick)
 {
     static const int windows[] = {1, 3};
     static const enum pici_collective kinds[] = {PICI_ALL_REDUCE, PICI_BROADCAST, PICI_ALL_GATHERV};
@@ -378,7 +379,7 @@ static void collectives()
                 const enum pici_collective kind = kinds[i / 2];
                 const int window = windows[i % 2];
                 const uint64_t n = (uint64_t)p * 4096 * (2 * (uint64_t)window - (window > 1)) - seed;
-                if (!pici_schedule_for(s->id, kind))
+                if (!pici_schedule_for(s->id, kind) || (quick && (i + p + s->id) % 2))
                     continue;
                 const std::string wrong = call(kind, s->id, p, window, n, seed % 4 ? 5000 : 900000, seed);
                 tally(wrong.empty(),
@@ -390,10 +391,11 @@ static void collectives()
             }
 }
 
-int main()
+int main(int argc, char **argv)
 {
-    all_traffic();
-    collectives();
+    const bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
+    all_traffic(quick);
+    collectives(quick);
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;
 }
