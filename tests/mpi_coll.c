@@ -3,9 +3,8 @@
  * Collectives over MPI: each rank makes everyone's input from the same seed, and holds what it gets against the
  * model. Also calls in flight, other orders of ranks, calls that cannot be right, a rank that stays silent; and that
  * small calls allocate nothing. By tests/mpi.sh, under mpirun.
- *     mpi_coll [--quick|--gathers|--full]
- *         --quick: each algorithm once for each collective, and no more; --gathers: that, of broadcast and
- *         all_gatherv */
+ *     mpi_coll [--quick|--full]
+ *         --quick: each algorithm once for each collective, and no more */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +62,7 @@ static void calls(int times, int full)
 }
 
 /* Each algorithm and AUTO for each collective; AUTO with as much data as it takes two levels for, on nodes of two. */
-static void each_algorithm(int gathers)
+static void each_algorithm(void)
 {
     struct rng rng = {(uint64_t)ranks};
     struct pici_comm *comm = open_comm(MPI_COMM_WORLD);
@@ -73,7 +72,7 @@ static void each_algorithm(int gathers)
             coll_case_random(&c, &rng, ranks);
             c.collective = coll_collectives[k];
             c.opts.algorithm = (enum pici_algorithm)a;
-            if (!coll_has(c.opts.algorithm, c.collective) || (gathers && c.collective < PICI_BROADCAST))
+            if (!coll_has(c.opts.algorithm, c.collective))
                 continue;
             c.opts.zeros = coll_is_gather(c.collective) ? c.opts.zeros : PICI_ZEROS_EXACT;
             if (a == PICI_ALGO_AUTO) {
@@ -206,11 +205,9 @@ static void environment_of_one(const char *name, const char *value, enum pici_st
 
 int main(int argc, char **argv)
 {
-    const int gathers = argc > 1 && strcmp(argv[1], "--gathers") == 0,
-              full = argc > 1 && strcmp(argv[1], "--full") == 0;
-    const int quick = gathers || (argc > 1 && strcmp(argv[1], "--quick") == 0);
+    const int quick = argc > 1 && strcmp(argv[1], "--quick") == 0, full = argc > 1 && strcmp(argv[1], "--full") == 0;
     if (argc > 2 || (argc == 2 && !quick && !full)) {
-        fprintf(stderr, "usage: mpi_coll [--quick|--gathers|--full]\n");
+        fprintf(stderr, "usage: mpi_coll [--quick|--full]\n");
         return 2;
     }
     MPI_Init(&argc, &argv);
@@ -220,7 +217,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "mpi_coll: at most %d ranks\n", COLL_RANKS);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    each_algorithm(gathers);
+    each_algorithm();
     if (!quick) {
         for (int a = PICI_ALGO_AUTO; a <= coll_algorithms(); a++)
             without_allocation((enum pici_algorithm)a);
