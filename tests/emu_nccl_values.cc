@@ -26,19 +26,21 @@ static std::vector<struct pici_comm *> over_nccl(int p, std::vector<ncclComm_t> 
 }
 
 enum { DTYPES = PICI_U64 - PICI_F32 + 1 };
+/* Those from WITH_LISTS on have steps without one message each way. */
+enum { WITH_LISTS = 2 };
 static const enum pici_algorithm algorithms[] = {PICI_ALGO_RING,     PICI_ALGO_RECURSIVE,  PICI_ALGO_SPLIT,
                                                  PICI_ALGO_DOUBLING, PICI_ALGO_NODES_RING, PICI_ALGO_NODES_RECURSIVE};
 static const enum pici_collective kinds[] = {PICI_ALL_REDUCE, PICI_REDUCE_SCATTER, PICI_ALL_GATHER};
 
-/* Floats as they are, among them NaNs, infinities and -0.0, by the algorithms of which not all steps have one message
- * each way, for each collective that they have. Several slices. */
+/* Floats as they are, among them NaNs, infinities and -0.0, by each of these algorithms WITH_LISTS, for each collective
+ * that it has. Several slices. */
 static void many_elements(const team &host, const team &gpu)
 {
     const int p = (int)gpu.comms.size();
     struct values_case c = {};
     c.exact = 1;
     c.dtype = PICI_F32;
-    for (size_t a = 2; a < sizeof algorithms / sizeof *algorithms; a++)
+    for (size_t a = WITH_LISTS; a < sizeof algorithms / sizeof *algorithms; a++)
         for (const auto kind : kinds)
             for (const auto data : {DATA_SPECIAL, DATA_SPARSE}) {
                 if (!coll_has(algorithms[a], kind))

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # The programs tests/mpi_*.c, and mpi_cuda.cu over an emulator of GPUs, under mpirun, with each MPI that is here: Open
-# MPI, whose ranks yield, at many numbers of ranks, and MPICH, whose ranks wait busily, at few. A program gets --full
-# with PICI_TEST_FULL=1, and --quick where it would take forever.
+# MPI, whose ranks yield, at many numbers of ranks, and MPICH, whose ranks wait busily, at few but for mpi_coll. A
+# program gets --full with PICI_TEST_FULL=1, and --quick where it would take forever.
 set -u
 make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
 case ${SANITIZE:-} in *thread*)
