@@ -5,11 +5,11 @@
 #     make BUILD=build/asan SANITIZE=address,undefined check
 #
 # Files are found by their names: lib/*.c and lib/*/*.c are the library, tools/*.c and tools/*/*.c the tool,
-# tests/test_*.c one Criterion program, tests/plain_*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each,
-# tests/mpi_*.c a program each for mpirun, tools/tune/*.c another, tools/run/*.c the one that starts ranks,
-# tests/scale_coll.c one for a simulated network, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs,
-# tests/cuda_*.cu a program each for a GPU and for the emulator, tests/emu_*.cc a program each for the emulator alone,
-# and tests/mpi_cuda.cu one for that and mpirun.
+# tests/unit/*.c one Criterion program, tests/plain/*.c and examples/*.c a program each, fuzz/fuzz_*.c a fuzzer each,
+# tests/mpi/*.c a program each for mpirun, tools/tune/*.c another, tools/run/*.c the one that starts ranks,
+# tests/net/scale_coll.c one for a simulated network, lib/cuda/*.cu (with lib/coll/engine_cuda.c) the library for GPUs,
+# tests/gpu/cuda_*.cu a program each for a GPU and for the emulator, tests/gpu/emu_*.cc a program each for the emulator
+# alone, and tests/mpi/cuda.cu one for that and mpirun.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -76,7 +76,7 @@ WARN = -Wall -Wextra -Wshadow -Wpointer-arith -Wwrite-strings -Wstrict-prototype
 override CPPFLAGS += -Iinclude -Ilib -D_FILE_OFFSET_BITS=64
 SANITIZE_FLAGS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE = -std=c11 $(WARN) -pthread $(SANITIZE_FLAGS)
-# No contraction: all ranks must predict the same times, whatever CPU each was compiled for (lib/coll/tune.c).
+# No contraction: all ranks must predict the same times, whatever CPU each was compiled for (lib/predict/tune.c).
 LIB_FLAGS = -ffp-contract=off -fPIC -fvisibility=hidden -Wmissing-prototypes -DPICI_BUILD
 LINK_FLAGS = -pthread $(CFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(LDFLAGS)
 LINK = $(CC) $(LINK_FLAGS)
@@ -108,9 +108,9 @@ LIB_OBJ := $(call obj,$(sort $(filter-out $(ELSEWHERE),$(wildcard lib/*.c lib/*/
 TUNE_MPI := $(patsubst %,tools/tune/%.c,pici-tune world calibrate points)
 NOT_TOOL := tools/picitool.c $(TUNE_MPI) $(wildcard tools/run/*.c)
 TOOL_OBJ := $(call obj,$(sort $(filter-out $(NOT_TOOL),$(wildcard tools/*.c tools/*/*.c))))
-PLAIN := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/plain_*.c)))
-UNIT_OBJ := $(call obj,$(sort $(wildcard tests/test_*.c)))
-TEST_OBJ := $(call obj,$(sort $(filter-out tests/test_%,$(wildcard tests/*util.c))) $(wildcard formats/ref*.c))
+PLAIN := $(patsubst tests/plain/%.c,$(BUILD)/plain_%,$(sort $(wildcard tests/plain/*.c)))
+UNIT_OBJ := $(call obj,$(sort $(wildcard tests/unit/*.c)))
+TEST_OBJ := $(call obj,$(sort $(wildcard tests/util/*.c)) $(wildcard formats/ref*.c))
 FUZZERS := $(patsubst fuzz/fuzz_%.c,%,$(sort $(wildcard fuzz/fuzz_*.c)))
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(sort $(wildcard examples/*.c)))
 
@@ -203,7 +203,7 @@ MPI_A = $(MPIDIR)/libpici_mpi.a
 MPI_SO = $(MPIDIR)/libpici_mpi.so
 MPI_CC = OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC)
 MPI_LINK = $(MPI_CC) $(LINK_FLAGS)
-MPI_TESTS := $(patsubst tests/%.c,$(MPIDIR)/%,$(sort $(wildcard tests/mpi_*.c)))
+MPI_TESTS := $(patsubst tests/mpi/%.c,$(MPIDIR)/mpi_%,$(sort $(wildcard tests/mpi/*.c)))
 
 MPI_TUNE = $(MPIDIR)/pici-tune
 
@@ -232,7 +232,7 @@ $(MPI_SO): $(patsubst %.c,$(MPIDIR)/obj/%.o,$(sort $(wildcard lib/transport/mpi*
 	$(say) LD $@
 	$(Q)$(MPI_LINK) -shared -Wl,-soname,libpici_mpi.so.$(SOVERSION) $(if $(SANITIZE),,-Wl,-z,defs) -o $@ $^
 
-$(MPI_TESTS): $(MPIDIR)/%: $(MPIDIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(MPI_A) $(A)
+$(MPI_TESTS): $(MPIDIR)/mpi_%: $(MPIDIR)/obj/tests/mpi/%.o $(BUILD)/obj/testing.a $(MPI_A) $(A)
 	$(say) LD $@
 	$(Q)$(MPI_LINK) $(WRAPPED) -o $@ $^ $(LIBS) -lm
 
@@ -282,12 +282,12 @@ scale-programs:
 	$(Q)$(MAKE) BUILD=$(SMPIDIR) CC=smpicc MPICC=smpicc SANITIZE= WERROR= ZSTD=0 ZLIB=0 ZFP=0 LDFLAGS=-s \
 		CPPFLAGS='-DSMPI_NO_OVERRIDE_MALLOC -DPICI_SMPI' $(SMPI_PROGRAMS)
 
-$(MPIDIR)/scale_coll: $(MPIDIR)/obj/tests/scale_coll.o $(BUILD)/obj/testing.a $(MPI_A) $(A)
+$(MPIDIR)/scale_coll: $(MPIDIR)/obj/tests/net/scale_coll.o $(BUILD)/obj/testing.a $(MPI_A) $(A)
 	$(say) LD $@
 	$(Q)$(MPI_LINK) -o $@ $^ $(LIBS) -lm
 
 check-scale:
-	@MAKE='$(MAKE)' tests/scale $(BUILD)/smpi-check
+	@MAKE='$(MAKE)' tests/net/scale $(BUILD)/smpi-check
 
 bench-scale: scale-programs
 	@bench/scale $(SMPIDIR)/mpi/bench_coll $(SMPIDIR) $(BENCH_ARGS)
@@ -302,7 +302,7 @@ CUDA_A = $(CUDADIR)/libpici_cuda.a
 CUDA_SRC := $(sort $(wildcard lib/cuda/*.cu))
 CUDA_OBJ = $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o) $(CUDADIR)/obj/lib/coll/engine_cuda.o
 CUDA_HOME = $(abspath $(dir $(shell command -v $(lastword $(NVCC))))..)
-CUDA_TESTS := $(patsubst tests/cuda_%.cu,$(CUDADIR)/cuda_%,$(sort $(wildcard tests/cuda_*.cu)))
+CUDA_TESTS := $(patsubst tests/gpu/cuda_%.cu,$(CUDADIR)/cuda_%,$(sort $(wildcard tests/gpu/cuda_*.cu)))
 # The tests and benchmarks may be built for fewer.
 CUDA_TEST_ARCHS = $(CUDA_ARCHS)
 nvcc_flags = -std=c++17 -O3 -g -Iinclude -Ilib -I. $(foreach a,$1,-gencode arch=compute_$(a),code=sm_$(a)) \
@@ -328,7 +328,7 @@ $(CUDADIR)/obj/lib/%.o: lib/%.cu $(CUDADIR)/obj/flags
 $(CUDADIR)/obj/%.o: %.cu $(CUDADIR)/obj/flags
 	$(say) NVCC $<
 	@mkdir -p $(@D)
-	$(Q)$(NVCC) $(call nvcc_flags,$(CUDA_TEST_ARCHS)) $(NVCCFLAGS) -Itests -c -o $@ $<
+	$(Q)$(NVCC) $(call nvcc_flags,$(CUDA_TEST_ARCHS)) $(NVCCFLAGS) -c -o $@ $<
 
 $(CUDADIR)/obj/lib/coll/%.o: lib/coll/%.c $(BUILD)/obj/flags
 	$(say) CC $<
@@ -348,7 +348,7 @@ $(CUDADIR)/example: $(CUDADIR)/example.cu $(CUDA_A) $(A)
 	$(say) NVCC $<
 	$(Q)$(NVCC) $(filter-out -MMD -MP -Ilib -I.,$(NVCC_FLAGS)) $(NVCCFLAGS) -o $@ $^ $(LIBS)
 
-$(CUDA_TESTS): $(CUDADIR)/%: $(CUDADIR)/obj/tests/%.o $(BUILD)/obj/testing.a $(CUDA_A) $(A)
+$(CUDA_TESTS): $(CUDADIR)/%: $(CUDADIR)/obj/tests/gpu/%.o $(BUILD)/obj/testing.a $(CUDA_A) $(A)
 	$(say) LD $@
 	$(Q)$(NVCC) -o $@ $^ $(LIBS) -lm
 
@@ -364,7 +364,7 @@ NCCL_LIBS = -L$(NCCL_HOME)/lib -L$(NCCL_HOME)/lib64 -L$(CUDA_HOME)/lib64 -lnccl 
 
 .PHONY: nccl nccl-tests
 nccl: $(NCCL_A)
-NCCL_TESTS := $(patsubst tests/%.c,$(NCCLDIR)/%,$(sort $(wildcard tests/nccl_*.c)))
+NCCL_TESTS := $(patsubst tests/gpu/%.c,$(NCCLDIR)/%,$(sort $(wildcard tests/gpu/nccl_*.c)))
 nccl-tests: $(NCCL_TESTS) $(NCCLDIR)/example.o
 
 $(NCCLDIR)/obj/flags: FORCE
@@ -397,7 +397,7 @@ $(NCCLDIR)/example.o: $(NCCLDIR)/example.c
 	$(say) CC $<
 	$(Q)$(COMPILE) $(NCCL_INCLUDES) -c -o $@ $<
 
-$(NCCL_TESTS): $(NCCLDIR)/%: $(NCCLDIR)/obj/tests/%.o $(NCCL_A) $(CUDA_A) $(A)
+$(NCCL_TESTS): $(NCCLDIR)/%: $(NCCLDIR)/obj/tests/gpu/%.o $(NCCL_A) $(CUDA_A) $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(NCCL_LIBS) $(LIBS) -lm
 
@@ -411,16 +411,16 @@ endif
 EMU_DIR = $(BUILD)/obj/emu
 EMU_SELF := self streams
 EMU_ALONE := $(EMU_SELF) mutant mutant_lib mutant_small deferred
-EMU_SRC := $(filter-out $(EMU_ALONE:%=tests/emu/%.cc),$(sort $(wildcard tests/emu/*.cc)))
-EMU_OBJ := $(EMU_SRC:tests/emu/%.cc=$(EMU_DIR)/%.o)
+EMU_SRC := $(filter-out $(EMU_ALONE:%=tests/gpu/emu/%.cc),$(sort $(wildcard tests/gpu/emu/*.cc)))
+EMU_OBJ := $(EMU_SRC:tests/gpu/emu/%.cc=$(EMU_DIR)/%.o)
 EMU_LIB_OBJ := $(CUDA_SRC:lib/cuda/%.cu=$(EMU_DIR)/lib_%.o) $(EMU_DIR)/lib_engine_cuda.o $(EMU_DIR)/lib_nccl.o \
 	$(EMU_DIR)/lib_nccl_dense.o $(EMU_DIR)/lib_nccl_host.o
-EMU_TESTS := $(patsubst tests/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/cuda_*.cu)))
-EMU_ONLY := $(patsubst tests/%.cc,$(BUILD)/%,$(sort $(wildcard tests/emu_*.cc)))
+EMU_TESTS := $(patsubst tests/gpu/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/gpu/cuda_*.cu)))
+EMU_ONLY := $(patsubst tests/gpu/%.cc,$(BUILD)/%,$(sort $(wildcard tests/gpu/emu_*.cc)))
 EMU_COMPILE = $(CXX) $(EMU_FLAGS)
 EMU_FLAGS = -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
 	$(SANITIZE_FLAGS) $(CFLAGS) \
-	-Itests/emu -Iinclude -Ilib -I. -Itests -MMD -MP
+	-Itests/gpu/emu -Iinclude -Ilib -I. -MMD -MP
 
 .PHONY: cuda-emu print-cxx
 print-cxx:
@@ -428,15 +428,15 @@ print-cxx:
 
 cuda-emu: $(EMU_SELF:%=$(BUILD)/emu_%) $(EMU_TESTS) $(EMU_ONLY)
 
-$(EMU_DIR)/%.o: tests/emu/%.cc $(BUILD)/obj/flags
+$(EMU_DIR)/%.o: tests/gpu/emu/%.cc $(BUILD)/obj/flags
 	$(say) CXX $<
 	@mkdir -p $(@D)
 	$(Q)$(EMU_COMPILE) -c -o $@ $<
 
-$(EMU_DIR)/%.o: tests/emu/%.c $(BUILD)/obj/flags
+$(EMU_DIR)/%.o: tests/gpu/emu/%.c $(BUILD)/obj/flags
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(COMPILE) -Wmissing-prototypes -Itests/emu -c -o $@ $<
+	$(Q)$(COMPILE) -Wmissing-prototypes -Itests/gpu/emu -c -o $@ $<
 
 $(EMU_DIR)/lib_%.o: lib/cuda/%.cu $(BUILD)/obj/flags
 	$(say) CXX $<
@@ -446,19 +446,19 @@ $(EMU_DIR)/lib_%.o: lib/cuda/%.cu $(BUILD)/obj/flags
 $(EMU_DIR)/lib_%.o: lib/coll/%.c $(BUILD)/obj/flags
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(COMPILE) $(LIB_FLAGS) -Itests/emu -c -o $@ $<
+	$(Q)$(COMPILE) $(LIB_FLAGS) -Itests/gpu/emu -c -o $@ $<
 
 $(EMU_DIR)/lib_%.o: lib/transport/%.c $(BUILD)/obj/flags
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(COMPILE) $(LIB_FLAGS) -Itests/emu -c -o $@ $<
+	$(Q)$(COMPILE) $(LIB_FLAGS) -Itests/gpu/emu -c -o $@ $<
 
-$(EMU_DIR)/test_%.o: tests/cuda_%.cu $(BUILD)/obj/flags
+$(EMU_DIR)/test_%.o: tests/gpu/cuda_%.cu $(BUILD)/obj/flags
 	$(say) CXX $<
 	@mkdir -p $(@D)
 	$(Q)$(EMU_COMPILE) -c -o $@ $<
 
-$(EMU_DIR)/emu_%.o: tests/emu_%.cc $(BUILD)/obj/flags
+$(EMU_DIR)/emu_%.o: tests/gpu/emu_%.cc $(BUILD)/obj/flags
 	$(say) CXX $<
 	@mkdir -p $(@D)
 	$(Q)$(EMU_COMPILE) -c -o $@ $<
@@ -481,23 +481,23 @@ MPI_CXX = OMPI_CC='$(CXX)' MPICH_CC='$(CXX)' $(MPICC)
 .PHONY: mpi-cuda-emu
 mpi-cuda-emu: $(MPIDIR)/mpi_cuda
 
-$(MPIDIR)/obj/tests/mpi_cuda.o: tests/mpi_cuda.cu $(MPIDIR)/obj/flags
+$(MPIDIR)/obj/tests/mpi/cuda.o: tests/mpi/cuda.cu $(MPIDIR)/obj/flags
 	$(say) MPI $<
 	@mkdir -p $(@D)
 	$(Q)$(MPI_CXX) $(EMU_FLAGS) -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX -c -o $@ $<
 
-$(MPIDIR)/mpi_cuda: $(MPIDIR)/obj/tests/mpi_cuda.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(MPI_A) $(A)
+$(MPIDIR)/mpi_cuda: $(MPIDIR)/obj/tests/mpi/cuda.o $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a $(MPI_A) $(A)
 	$(say) LD $@
 	$(Q)$(MPI_CXX) $(LINK_FLAGS) -o $@ $^ $(LIBS) -lm
 
 .PHONY: check-mutants
 check-mutants: $(A) $(BUILD)/obj/testing.a $(UNIT_OBJ)
-	@CC='$(CC)' CXX='$(CXX)' LIBS='$(LIBS)' tests/emu/mutants $(BUILD)
+	@CC='$(CC)' CXX='$(CXX)' LIBS='$(LIBS)' tests/gpu/emu/mutants $(BUILD)
 	@CC='$(CC)' tests/mutants $(BUILD)
 
 # On a GPU if there is one, and else over the emulator.
 check-cuda:
-	@MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' NVCC='$(NVCC)' CUDADIR='$(CUDADIR)' tests/gpu
+	@MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' NVCC='$(NVCC)' CUDADIR='$(CUDADIR)' tests/gpu/run
 
 # A folder with all that check-cuda runs on a GPU, for a machine that has one and nothing else of this: made where there
 # is nvcc, for one kind of GPU, without zstd and MPI.
@@ -505,7 +505,7 @@ check-cuda:
 GPU_ARCH = 90
 GPU_KIT = $(BUILD)/gpu-kit
 gpu-kit:
-	@MAKE='$(MAKE)' BUILD='$(GPU_KIT)/build' CC='$(CC)' NVCC='$(NVCC)' tests/gpu kit $(GPU_KIT)/pici-gpu $(GPU_ARCH)
+	@MAKE='$(MAKE)' BUILD='$(GPU_KIT)/build' CC='$(CC)' NVCC='$(NVCC)' tests/gpu/run kit $(GPU_KIT)/pici-gpu $(GPU_ARCH)
 
 # ---- examples and benchmarks
 
@@ -600,7 +600,7 @@ $(BUILD)/bench_coll_cuda: $(NCCL_A) $(CUDA_A) $(A) FORCE
 	$(Q)ln -f $(BUILD)/bench-cuda/$(@F) $@
 
 $(BUILD)/bench_coll_emu: $(COLL_EMU) $(A) FORCE
-	+$(call coll,bench-emu,BENCH_CUDA=1 NCCL_INCLUDES=-Itests/emu)
+	+$(call coll,bench-emu,BENCH_CUDA=1 NCCL_INCLUDES=-Itests/gpu/emu)
 	$(Q)ln -f $(BUILD)/bench-emu/$(@F) $@
 else
 coll = $(patsubst %.c,$(1)/%.o,$(filter-out bench/coll_mpi.c,$(2)))
@@ -616,7 +616,7 @@ $(BUILD)/bench_coll_cuda: $(call coll,$(NCCLDIR)/obj,$(COLL_CUDA_SRC)) $(NCCL_A)
 $(EMU_DIR)/bench/%.o: bench/%.c $(BUILD)/obj/flags
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(COMPILE) -Itests/emu -c -o $@ $<
+	$(Q)$(COMPILE) -Itests/gpu/emu -c -o $@ $<
 
 $(BUILD)/bench_coll_emu: $(call coll,$(EMU_DIR),$(COLL_CUDA_SRC)) $(COLL_EMU) $(A)
 	$(say) LD $@
@@ -720,7 +720,7 @@ XXHASH := $(call have,libxxhash)
 $(UNIT_OBJ): private CPPFLAGS += $(if $(XXHASH),-DPICI_TEST_XXHASH)
 
 .PHONY: check check-full check-portable check-avx512 check-python plain test-programs
-$(PLAIN): $(BUILD)/%: $(BUILD)/obj/tests/%.o $(TEST_PARTS)
+$(PLAIN): $(BUILD)/plain_%: $(BUILD)/obj/tests/plain/%.o $(TEST_PARTS)
 	$(say) LD $@
 	$(Q)$(LINK) $(WRAPPED) -o $@ $^ $(TOOL_LIBS) $(LIBS) -lm
 
@@ -755,26 +755,27 @@ check-full: test-programs
 # MPIS=openmpi: one of the two.
 .PHONY: check-preload-sanitized
 check-preload-sanitized: $(A)
-	@$(TEST_ENV) tests/mpi_preload.sh sanitized || [ $$? = 77 ]
+	@$(TEST_ENV) tests/mpi/preload.sh sanitized || [ $$? = 77 ]
 
 # PYTHON=python3: the interpreter, which needs NumPy; else one is looked for.
 check-python: all
-	@$(TEST_ENV) PICITOOL='$(BUILD)/picitool' tests/python.sh
+	@$(TEST_ENV) PICITOOL='$(BUILD)/picitool' tests/package/python.sh
 
 # TORCH_PYTHON=python3: the interpreter, which needs torch. TORCH_TESTS='-k NAME': some of the tests.
 .PHONY: check-torch check-torch-own
 check-torch: all
-	@$(TEST_ENV) TORCH_PYTHON='$(or $(TORCH_PYTHON),python3)' TORCH_TESTS='$(TORCH_TESTS)' tests/torch.sh || [ $$? = 77 ]
+	@$(TEST_ENV) TORCH_PYTHON='$(or $(TORCH_PYTHON),python3)' TORCH_TESTS='$(TORCH_TESTS)' tests/package/torch.sh || \
+		[ $$? = 77 ]
 
 # torch's own tests, from its wheel; they need the package expecttest.
 check-torch-own: all
-	@$(TEST_ENV) TORCH_PYTHON='$(or $(TORCH_PYTHON),python3)' TORCH_TESTS='$(TORCH_TESTS)' tests/torch.sh own || \
+	@$(TEST_ENV) TORCH_PYTHON='$(or $(TORCH_PYTHON),python3)' TORCH_TESTS='$(TORCH_TESTS)' tests/package/torch.sh own || \
 		[ $$? = 77 ]
 
 # mpi4py's own tests, with all that can be pici's forced to be. Installs mpi4py in a folder of its own.
 .PHONY: check-mpi4py
 check-mpi4py: $(A)
-	@$(TEST_ENV) PYTHON='$(or $(PYTHON),python3)' tests/mpi4py '$(BUILD)' || [ $$? = 77 ]
+	@$(TEST_ENV) PYTHON='$(or $(PYTHON),python3)' tests/mpi/mpi4py '$(BUILD)' || [ $$? = 77 ]
 
 check-portable:
 	@MAKE='$(MAKE)' tests/portable $(BUILD)/portable
@@ -819,7 +820,7 @@ $(BUILD)/obj/amalgamation.o: $(AMALGAMATION)/pici.c $(BUILD)/obj/flags
 	$(say) CC $<
 	$(Q)$(CC) -std=c11 -O2 -pthread -Wall -Wextra $(if $(WERROR),-Werror) $(SANITIZE_FLAGS) -c -o $@ $<
 
-$(BUILD)/obj/amalgamated.o: tests/amalgamated.c $(AMALGAMATION)/pici.c $(BUILD)/obj/flags
+$(BUILD)/obj/amalgamated.o: tests/package/amalgamated.c $(AMALGAMATION)/pici.c $(BUILD)/obj/flags
 	$(say) CC $<
 	$(Q)$(CC) -DAMALGAMATED -I$(AMALGAMATION) $(CFLAGS) $(BASE) -c -o $@ $<
 
@@ -827,7 +828,7 @@ $(BUILD)/amalgamated: $(BUILD)/obj/amalgamated.o $(BUILD)/obj/amalgamation.o
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^
 
-$(BUILD)/unamalgamated: $(BUILD)/obj/tests/amalgamated.o $(A)
+$(BUILD)/unamalgamated: $(BUILD)/obj/tests/package/amalgamated.o $(A)
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
 
@@ -963,7 +964,7 @@ deb:
 	@tools/dev/deb $(BUILD)/deb
 
 check-deb:
-	@tests/packages $(BUILD)/packages
+	@tests/package/packages $(BUILD)/packages
 
 # ---- wheels of the Python package for many Linux systems. WHEELS='x86_64 aarch64': for these machines.
 
@@ -973,7 +974,7 @@ wheels:
 	@tools/dev/wheels $(BUILD)/wheels $(WHEELS)
 
 check-wheels: wheels
-	@tests/wheels $(BUILD)/wheels $(WHEELS)
+	@tests/package/wheels $(BUILD)/wheels $(WHEELS)
 
 # ---- the rest
 

@@ -5,9 +5,9 @@
 #include <math.h>
 
 #include "bench/coll.h"
-#include "coll/machine.h"
-#include "coll/model.h"
-#include "coll/tune.h"
+#include "predict/machine.h"
+#include "predict/model.h"
+#include "predict/tune.h"
 #include "common.h"
 
 struct predictor {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coll/choose.h"
+#include "predict/choose.h"
 #include "formats/ref.h"
 #include "fuzz/fuzz.h"
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coll/machine.h"
-#include "coll/model.h"
-#include "coll/tune.h"
+#include "predict/machine.h"
+#include "predict/model.h"
+#include "predict/tune.h"
 
 /* Letters of the algorithms, by their numbers. */
 static const char letters[] = "?RCSDNM";

@@ -305,7 +305,7 @@ static size_t read_word(struct pici_request *r, const uint8_t *p, size_t len, en
     a->can &= w.can;
     if (w.status)
         learn(a, pici_msg_status(w.status), (int)(w.culprit & INT_MAX));
-    for (int i = 0; i < MSG_DENSITIES; i++)
+    for (int i = 0; i < DENSITIES; i++)
         a->density[i] = w.density[i] > a->density[i] ? w.density[i] : a->density[i];
     if (memcmp(w.low, a->low, AGREE_CALL_BYTES) < 0) {
         memcpy(a->low, w.low, AGREE_CALL_BYTES);
@@ -331,10 +331,10 @@ void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
         a->low_rank = a->high_rank = (uint32_t)r->comm->rank;
         a->can = pici_vendor_can(r);
     }
-    for (int i = 0; i < MSG_DENSITIES; i++)
+    for (int i = 0; i < DENSITIES; i++)
         a->density[i] = kind == MSG_HELLO ? 0 : pici_density_of(&r->counted[i]);
     if (kind == MSG_HELLO && r->call.plan && !r->status) /* else the count may be out of range */
-        a->density[MSG_DENSITY_ONE] = (double)r->call.count / LONGEST;
+        a->density[DENSITY_ONE] = (double)r->call.count / LONGEST;
 }
 
 /* Post the receive of a round, and send its message. */
@@ -415,7 +415,7 @@ enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int
         learn(a, PICI_E_PEER, (int)a->high_rank);
     }
     if (kind == MSG_HELLO && r->call.plan)
-        r->call.longest = (uint64_t)(a->density[MSG_DENSITY_ONE] * LONGEST);
+        r->call.longest = (uint64_t)(a->density[DENSITY_ONE] * LONGEST);
     if (a->status) { /* instead of what this rank alone found in its data */
         r->status = a->status;
         r->culprit = a->culprit;

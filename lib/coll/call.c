@@ -91,7 +91,7 @@ static void sample(struct pici_request *r)
         return;
     const struct engine_array elements = {.dtype = c->dtype, .by_value = c->by_value};
     r->engine->count(NULL, &src, &n, 1, &elements, 1, &nnz);
-    r->counted[MSG_DENSITY_ONE] = (struct density_count){n, nnz};
+    r->counted[DENSITY_ONE] = (struct density_count){n, nnz};
 }
 
 /* Record the algorithm that was chosen by predicted time. */

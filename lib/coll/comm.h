@@ -4,10 +4,10 @@
 #ifndef PICI_LIB_COLL_COMM_H
 #define PICI_LIB_COLL_COMM_H
 
-#include "coll/choose.h"
-#include "coll/density.h"
+#include "predict/choose.h"
+#include "predict/density.h"
 #include "coll/engine.h"
-#include "coll/schedule.h"
+#include "schedule/schedule.h"
 #include "coll/settings.h"
 #include "coll/trace.h"
 #include "pici/transport.h"

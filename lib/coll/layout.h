@@ -6,7 +6,7 @@
 #define PICI_LIB_COLL_LAYOUT_H
 
 #include "coll/comm.h"
-#include "coll/schedule_neighbor.h"
+#include "schedule/neighbor.h"
 #include "pici/neighbor.h"
 #include "values/values.h"
 

@@ -64,7 +64,7 @@ enum {
     AT_LOW = AT_WORST + 16,
     AT_HIGH = AT_LOW + AGREE_CALL_BYTES,
     AT_DENSITY = AT_HIGH + AGREE_CALL_BYTES,
-    AT_CAN = AT_DENSITY + MSG_DENSITIES * 8,
+    AT_CAN = AT_DENSITY + DENSITIES * 8,
     AT_HASH = AT_CAN + 4
 };
 
@@ -90,7 +90,7 @@ void pici_msg_put_word(uint8_t p[AGREE_BYTES], const struct msg_word *w)
     store_le32(p + AT_CAN, w->can);
     memcpy(p + AT_LOW, w->low, AGREE_CALL_BYTES);
     memcpy(p + AT_HIGH, w->high, AGREE_CALL_BYTES);
-    for (int i = 0; i < MSG_DENSITIES; i++)
+    for (int i = 0; i < DENSITIES; i++)
         store_le64(p + AT_DENSITY + 8 * i, density_bits(w->density[i]));
     store_le64(p + AT_HASH, pici_xxh64(p, AT_HASH, 0));
 }
@@ -125,7 +125,7 @@ enum pici_status pici_msg_get_word(struct msg_word *w, const uint8_t *p, size_t 
     w->can = load_le32(p + AT_CAN);
     memcpy(w->low, p + AT_LOW, AGREE_CALL_BYTES);
     memcpy(w->high, p + AT_HIGH, AGREE_CALL_BYTES);
-    for (int i = 0; i < MSG_DENSITIES; i++) {
+    for (int i = 0; i < DENSITIES; i++) {
         const uint64_t bits = load_le64(p + AT_DENSITY + 8 * i);
         if (bits > density_bits(1))
             return PICI_E_CORRUPT;

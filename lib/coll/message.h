@@ -6,6 +6,7 @@
 #define PICI_LIB_COLL_MESSAGE_H
 
 #include "codec/block.h"
+#include "predict/density.h"
 
 enum { MSG_BYTES = 32, MSG_VERSION = 3 };
 enum { MSG_MAGIC = 0x4d434950 }; /* "PICM" */
@@ -28,12 +29,9 @@ enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *p, size_t len)
 
 /* ---- hello and closing */
 
-/* Densities that ranks count while a call runs: of a single rank's data, and of the sum of all. */
-enum msg_density { MSG_DENSITY_ONE, MSG_DENSITY_SUM, MSG_DENSITIES };
-
 enum {
     AGREE_CALL_BYTES = 104,
-    AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + MSG_DENSITIES * 8 + 4 + 8,
+    AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + DENSITIES * 8 + 4 + 8,
     AGREE_ROOM = 512 /* for such a message of any later version */
 };
 
@@ -45,7 +43,7 @@ struct msg_word {
     uint32_t low_rank, high_rank; /* who made the calls */
     uint32_t can;                 /* bits: what every rank known of can do in this call */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
-    double density[MSG_DENSITIES]; /* the largest that a rank counted, 0 to 1; 0: none was counted */
+    double density[DENSITIES]; /* the largest that a rank counted, 0 to 1; 0: none was counted */
 };
 
 /* Write a message of our version; its version is not read. */

@@ -116,7 +116,7 @@ struct coll_agreement {
     uint32_t low_rank, high_rank; /* who made the lowest and the highest of the calls known */
     uint32_t can;                 /* what all ranks known of can do: bits, enum call_can */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
-    double density[MSG_DENSITIES]; /* the largest known of */
+    double density[DENSITIES]; /* the largest known of */
 };
 
 struct pici_request {
@@ -132,8 +132,8 @@ struct pici_request {
     double begin, idle; /* seconds; idle: since when nothing has moved, 0: something just did */
 
     struct coll_agreement agree;
-    struct density_count counted[MSG_DENSITIES]; /* the nonzeros that this rank counted */
-    int early;                                   /* the data travels with hello, so far */
+    struct density_count counted[DENSITIES]; /* the nonzeros that this rank counted */
+    int early;                               /* the data travels with hello, so far */
 
     const struct coll_path *path; /* of the data, once the layout is chosen */
     const struct pici_engine *engine;

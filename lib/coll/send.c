@@ -124,7 +124,7 @@ static void tally_density(struct pici_request *r, const struct slice_run *run, c
     const int own = gather ? coll_gathers(&r->call) : m->contributions == 1;
     if (!own && !gather)
         return;
-    struct density_count *c = &r->counted[own ? MSG_DENSITY_ONE : MSG_DENSITY_SUM];
+    struct density_count *c = &r->counted[own ? DENSITY_ONE : DENSITY_SUM];
     c->n += n;
     c->nnz += nnz;
 }

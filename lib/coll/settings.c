@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "coll/engine.h"
-#include "coll/number.h"
-#include "coll/schedule.h"
+#include "predict/number.h"
+#include "schedule/schedule.h"
 #include "sized.h"
 
 #define AT(member) offsetof(struct coll_settings, member), sizeof((struct coll_settings *)0)->member

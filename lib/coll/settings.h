@@ -5,7 +5,7 @@
 #ifndef PICI_LIB_COLL_SETTINGS_H
 #define PICI_LIB_COLL_SETTINGS_H
 
-#include "coll/policy.h"
+#include "predict/policy.h"
 #include "pici/coll.h"
 
 enum { COLL_MAX_RANKS = 1 << 20 };

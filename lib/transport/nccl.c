@@ -22,7 +22,8 @@
  *     `more` was 1 for step k - 1, so messages of steps before k - 1 only are waited for, and P(k-2) is before H(k).
  * So every rank issues it: a contradiction. A call of NCCL may not return until the peers issue the same operation, as
  * when it connects, and an allocation until operations issued before it have ended. Neither changes the proof, since a
- * rank still waits for nothing but the operation itself and those before it. tests/emu_nccl_order.cc tests all this.
+ * rank still waits for nothing but the operation itself and those before it. tests/gpu/emu_nccl_order.cc tests all
+ this.
  *
  * A message in host memory, which is short, is staged in memory of the transport, pinned and on the device. */
 #define _POSIX_C_SOURCE 200809L

@@ -4,7 +4,7 @@
 #ifndef PICI_TOOLS_TUNE_FILES_H
 #define PICI_TOOLS_TUNE_FILES_H
 
-#include "coll/tune.h"
+#include "predict/tune.h"
 
 /* Read a file; the caller frees it with pici_tune_free. */
 int file_read(const char *path, struct tune *);

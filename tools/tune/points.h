@@ -4,7 +4,7 @@
 #ifndef PICI_TOOLS_TUNE_POINTS_H
 #define PICI_TOOLS_TUNE_POINTS_H
 
-#include "coll/tune.h"
+#include "predict/tune.h"
 #include "world.h"
 
 struct points_options {

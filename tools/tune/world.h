@@ -7,7 +7,7 @@
 
 #include <mpi.h>
 
-#include "coll/model.h"
+#include "predict/model.h"
 #include "pici/coll.h"
 
 struct world {

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "predict/choose.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "predict/number.h"
+
+/* ---- the file */
+
+/* At most one byte more than a file may have. */
+static enum pici_status read_file(const char *path, uint8_t **bytes, size_t *len, char *why, size_t room)
+{
+    FILE *f = fopen(path, "rb");
+    uint8_t *all = f ? malloc(TUNE_BYTES_MOST + 1) : NULL;
+    *len = all ? fread(all, 1, TUNE_BYTES_MOST + 1, f) : 0;
+    const int failed = !f || (all && ferror(f)), error = errno;
+    if (f)
+        fclose(f);
+    if (failed)
+        snprintf(why, room, "PICI_TUNE: cannot read %.120s: %s", path, strerror(error));
+    else if (!all)
+        snprintf(why, room, "PICI_TUNE: no memory for %.120s", path);
+    if (failed || !all) {
+        free(all);
+        return failed ? PICI_E_IO : PICI_E_NOMEM;
+    }
+    *bytes = all;
+    return PICI_OK;
+}
+
+static enum pici_status read_tune(struct tune *t, const char *path, char *why, size_t room)
+{
+    char wrong[TUNE_WHY];
+    uint8_t *bytes;
+    size_t len;
+    enum pici_status s = read_file(path, &bytes, &len, why, room);
+    if (s)
+        return s;
+    s = pici_tune_read(t, bytes, len, wrong);
+    if (s)
+        snprintf(why, room, "PICI_TUNE: %.100s: %s", path, wrong);
+    free(bytes);
+    return s;
+}
+
+enum pici_status pici_chooser_open(struct chooser **out, const char *path, int verbose, char *why, size_t bytes)
+{
+    struct chooser *c = calloc(1, sizeof *c);
+    *out = c;
+    if (!c) {
+        snprintf(why, bytes, "no memory for a communicator");
+        return PICI_E_NOMEM;
+    }
+    c->verbose = verbose;
+    c->tuned = path && path[0];
+    if (!c->tuned) {
+        c->tune.machine = pici_model_machine;
+        c->tune.density = TUNE_DENSITY;
+        c->tune.correlation = 1;
+        return PICI_OK;
+    }
+    enum pici_status s = read_tune(&c->tune, path, why, bytes);
+    if (s) {
+        free(c);
+        *out = NULL;
+    }
+    return s;
+}
+
+void pici_chooser_close(struct chooser *c)
+{
+    if (c)
+        pici_tune_free(&c->tune);
+    free(c);
+}
+
+void pici_chooser_forget(struct chooser *c)
+{
+    memset(c->chosen, 0, sizeof c->chosen);
+    c->uses = 0;
+}
+
+/* ---- densities */
+
+static uint64_t bits_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* Rounded to three bits behind the first, so that small changes do not need a new prediction. */
+static double coarse(double density)
+{
+    enum { DROPPED = 52 - 3 };
+    const double least = 1e-9;
+    uint64_t bits = bits_of(density > least ? density : least);
+    bits = (bits + (UINT64_C(1) << (DROPPED - 1))) >> DROPPED << DROPPED;
+    memcpy(&density, &bits, sizeof density);
+    return density < 1 ? density : 1;
+}
+
+/* The correlation c of sum = 1 - (1 - one)^(1 + (p - 1) c), from 0 to 1 in eighths. */
+static double correlation_of(double one, double sum, int p)
+{
+    const double small = 1e-6;
+    if (one >= 1 || p < 2)
+        return 1;
+    if (sum <= one)
+        return 0;
+    double times = p; /* contributions at independent positions that have as many nonzeros */
+    if (sum < small)
+        times = sum / one;
+    else if (sum < 1)
+        times = pici_tune_log2(1 - sum) / pici_tune_log2(1 - one);
+    const double c = (times - 1) / (p - 1);
+    return c >= 1 ? 1 : (double)(int)(c * 8 + 0.5) / 8;
+}
+
+static void find_density(const struct chooser *chooser, const struct choose_call *call, const struct densities *known,
+                         struct choice *out)
+{
+    const struct density_entry *e =
+        call->history ? pici_density_find(known, call->model.kind, call->model.dtype, call->count) : NULL;
+    const double one = e ? e->density[DENSITY_ONE] : 0, sum = e ? e->density[DENSITY_SUM] : 0;
+    out->source = one > 0 ? CHOOSE_COUNTED : call->hint > 0 ? CHOOSE_HINT : CHOOSE_ASSUMED;
+    out->density = coarse(one > 0 ? one : call->hint > 0 ? call->hint : chooser->tune.density);
+    out->correlation = one > 0 && sum > 0 ? correlation_of(one, sum, call->model.ranks) : chooser->tune.correlation;
+}
+
+/* ---- candidates */
+
+const struct schedule *pici_choose_schedule(int i, enum pici_collective kind, int ranks, int nodes, int paired_only)
+{
+    for (const struct schedule *s = pici_schedules; s->name; s++)
+        if (s->collectives >> kind & 1 && pici_schedule_distinct(s, ranks, nodes) &&
+            (!paired_only || pici_schedule_paired(s, ranks)) && i-- == 0)
+            return s;
+    return NULL;
+}
+
+/* The ith: each schedule sparse, then dense; last the vendor's. 0: there are no more. */
+static int candidate(int i, const struct choose_call *call, struct model_candidate *c)
+{
+    const struct model_call *m = &call->model;
+    const int nodes = m->nodes ? m->nodes->nodes : 1;
+    for (int n = 0;; n++) {
+        const struct schedule *s = pici_choose_schedule(n, m->kind, m->ranks, nodes, call->paired_only);
+        if (s && n == i / 2) {
+            *c = (struct model_candidate){.algorithm = s->id, .dense = i % 2};
+            return 1;
+        }
+        if (!s) {
+            *c = (struct model_candidate){.vendor = MODEL_VENDOR, .dense = 1};
+            return call->vendor && i == 2 * n;
+        }
+    }
+}
+
+static const char *words(const struct model_candidate *c)
+{
+    return c->vendor ? "vendor" : pici_schedule(c->algorithm)->name;
+}
+
+static void print_seconds(double seconds)
+{
+    const double us = seconds * 1e6 + 0.5;
+    fprintf(stderr, "%" PRIu64 " us", us < 1e18 ? (uint64_t)us : UINT64_C(1000000000000000000));
+}
+
+static void print(struct chooser *chooser, const struct model_call *m, const struct choose_call *call,
+                  const struct choice *best)
+{
+    static const char *const kinds[] = {"?", "all_gather", "reduce_scatter", "all_reduce"};
+    static const char *const source[] = {"counted", "hint", "assumed"};
+    char density[NUMBER_TEXT], correlation[NUMBER_TEXT];
+    struct model_candidate c;
+    pici_number_print(density, best->density);
+    pici_number_print(correlation, best->correlation);
+    fprintf(stderr,
+            "pici: %s %s, %" PRIu64 " bytes, %d ranks on %d nodes, density %s (%s), correlation %s:", kinds[m->kind],
+            pici_dtype_name(m->dtype), m->bytes, m->ranks, m->nodes ? m->nodes->nodes : 1, density,
+            source[best->source], correlation);
+    for (int i = 0; candidate(i, call, &c); i++) {
+        const double seconds = pici_tune_seconds(&chooser->tune, m, &c);
+        if (seconds < 0)
+            continue;
+        fprintf(stderr, " %s %s ", words(&c), c.dense ? "dense" : "sparse");
+        print_seconds(seconds);
+        fputc(',', stderr);
+    }
+    fprintf(stderr, " takes %s %s\n", words(&best->candidate), best->candidate.dense ? "dense" : "sparse");
+}
+
+/* ---- the choice */
+
+/* Without a file: the built-in constants, with the links as the call has them. A node has one link. */
+static void set_links(struct model_machine *m, const struct choose_call *call)
+{
+    for (int i = 0; i < POLICY_LINKS; i++)
+        m->link[i] = (struct model_link){call->latency, 1 / call->bandwidth[i]};
+    m->node_beta = 1 / call->bandwidth[POLICY_INTER];
+}
+
+static void predict(struct chooser *chooser, const struct model_call *m, const struct choose_call *call,
+                    struct choice *best)
+{
+    struct model_candidate c;
+    best->seconds = -1;
+    best->candidate = (struct model_candidate){.algorithm = PICI_ALGO_RING};
+    for (int i = 0; candidate(i, call, &c); i++) {
+        const double seconds = pici_tune_seconds(&chooser->tune, m, &c);
+        if (seconds >= 0 && (best->seconds < 0 || seconds < best->seconds)) {
+            best->seconds = seconds;
+            best->candidate = c;
+        }
+    }
+}
+
+/* The entry of such calls, or the one whose last call is longest ago; *known: whether it is of such calls. */
+static struct chosen *entry_of(struct chooser *chooser, const uint64_t key[CHOOSE_KEY], int *known)
+{
+    struct chosen *e = chooser->chosen, *oldest = e;
+    for (; e < chooser->chosen + CHOOSE_CALLS; e++) {
+        if (e->used && memcmp(e->key, key, sizeof e->key) == 0) {
+            *known = 1;
+            return e;
+        }
+        if (e->used < oldest->used)
+            oldest = e;
+    }
+    *known = 0;
+    memcpy(oldest->key, key, sizeof oldest->key);
+    return oldest;
+}
+
+void pici_choose(struct chooser *chooser, const struct choose_call *call, const struct densities *known,
+                 struct choice *out)
+{
+    const uint64_t key[CHOOSE_KEY] = {(uint64_t)call->model.kind,
+                                      (uint64_t)call->model.dtype,
+                                      call->model.bytes,
+                                      call->count,
+                                      (uint64_t)call->model.window,
+                                      call->model.slice_bytes,
+                                      bits_of(call->latency),
+                                      bits_of(call->bandwidth[POLICY_INTER]),
+                                      bits_of(call->bandwidth[POLICY_INTRA]),
+                                      (uint64_t)call->paired_only << 1 | (uint64_t)call->vendor};
+    int is_known;
+    struct chosen *e = entry_of(chooser, key, &is_known);
+    const struct choice before = e->choice;
+    *out = (struct choice){.seconds = -1};
+    find_density(chooser, call, known, out);
+    e->used = ++chooser->uses;
+    if (is_known && before.density == out->density && before.correlation == out->correlation) {
+        out->candidate = before.candidate;
+        out->seconds = before.seconds;
+        return;
+    }
+    struct model_call m = call->model;
+    m.density = out->density;
+    m.correlation = out->correlation;
+    if (!chooser->tuned)
+        set_links(&chooser->tune.machine, call);
+    predict(chooser, &m, call, out);
+    if (chooser->verbose && (!is_known || memcmp(&before.candidate, &out->candidate, sizeof before.candidate) != 0))
+        print(chooser, &m, call, out);
+    e->choice = *out;
+}

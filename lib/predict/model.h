@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * How many seconds a collective takes, predicted: pure functions of numbers. They know a machine as a few constants
+ * (links, codec, agreement) and a call as its sizes and densities. docs/predict.md has the equation, and what it leaves
+ * out. They use only +, -, * and / on doubles, in a fixed order, so all ranks compute the same.
+ *
+ * SI units: seconds and bytes; a bandwidth is seconds per byte. */
+#ifndef PICI_LIB_COLL_MODEL_H
+#define PICI_LIB_COLL_MODEL_H
+
+#include "predict/policy.h"
+#include "schedule/schedule.h"
+
+/* ---- the machine */
+
+/* A message of b bytes takes alpha + b * beta. */
+struct model_link {
+    double alpha, beta;
+};
+
+/* What is done to elements: count nonzeros; encode; add a block to a sum; decode a block into a result. Encoding and
+ * decoding a dense block are copies, and adding it adds all elements. */
+enum model_work { MODEL_COUNT, MODEL_ENCODE, MODEL_ADD, MODEL_DECODE, MODEL_WORKS };
+
+enum { MODEL_FORMATS = PICI_HYBRID + 1, MODEL_POINTS = 5 };
+
+/* Densities of the points of struct model_codec: 0.01, 0.05, 0.1, 0.2 and 1. */
+extern const double pici_model_points[MODEL_POINTS];
+
+/* Nanoseconds for a tile of 4096 elements of f32: without nonzeros, and in addition at each of the points. Between
+ * points they are interpolated linearly. For other widths `empty` is proportional to the bytes of a tile, and so is
+ * `more` for narrower types; for wider types `more` is that of f32. */
+struct model_codec {
+    double empty, more[MODEL_POINTS];
+};
+
+/* Dense collectives of others, for comparison. */
+enum model_vendor {
+    MODEL_OURS,         /* none: ours */
+    MODEL_VENDOR,       /* the fastest of those that the machine has (model_machine.vendors) */
+    MODEL_RING,         /* p - 1 steps a phase */
+    MODEL_RABENSEIFNER, /* recursive halving and doubling: ceil(log2 p) steps a phase */
+    MODEL_TREE,         /* all-reduce only: NCCL's double binary trees */
+    MODEL_TWO_LEVELS,   /* recursive between nodes, ring inside, then a transpose */
+    MODEL_VENDORS
+};
+
+struct model_machine {
+    struct model_link link[POLICY_LINKS]; /* of a pair of ranks: on two nodes; on one */
+    double node_beta;                     /* seconds a byte out of a node, by all its ranks together; 0: no limit */
+    double agree; /* hello and closing together, among agree_ranks ranks; grows by ceil(log2 p) */
+    int agree_ranks;
+    int cores;                                            /* of a node, which its ranks share; 0: each has its own */
+    struct model_codec codec[MODEL_FORMATS][MODEL_WORKS]; /* MODEL_COUNT: in the row of PICI_DENSE, for all formats */
+    unsigned vendors;                                     /* bits 1 << enum model_vendor */
+    struct model_link vendor; /* of a step of the vendor's ring and trees over all ranks; beta 0: as `link` */
+    double memory_beta;       /* MODEL_TWO_LEVELS: seconds a byte read or written by the transpose */
+};
+
+/* The machine that the constants of policy.c are of: Gigabit Ethernet between nodes, a core for each rank. */
+extern const struct model_machine pici_model_machine;
+
+/* ---- the call */
+
+struct model_call {
+    enum pici_collective kind;
+    enum pici_dtype dtype;
+    uint64_t bytes;                     /* dense, of all segments together: of the larger buffer */
+    int ranks;                          /* >= 1 */
+    const struct schedule_nodes *nodes; /* NULL: one node has all ranks */
+    double density;                     /* of one rank's data, 0 to 1 */
+    double correlation;                 /* 1: independent positions; 0: all ranks have the same (pici_model_density) */
+    int window;                         /* slices in flight */
+    uint64_t slice_bytes;
+    int late;                /* small data do not travel with hello */
+    enum pici_format format; /* of sparse messages; AUTO: by the policy */
+    unsigned formats;        /* that AUTO may choose */
+    struct policy_thresholds threshold;
+    double bandwidth[POLICY_LINKS]; /* bytes per second: the settings that AUTO goes by, not the machine's */
+    double cost_scale;              /* as in struct policy_auto */
+};
+
+/* The library's defaults: f32, independent positions, one node of one rank, no data. */
+extern const struct model_call pici_model_call;
+
+/* An algorithm, with sparse messages or all dense; or the dense call of another library. */
+struct model_candidate {
+    enum pici_algorithm algorithm;
+    int dense;
+    int vendor; /* enum model_vendor; unless it is MODEL_OURS, the other members do not matter */
+};
+
+/* ---- predictions */
+
+/* Expected seconds of the call; < 0: the candidate cannot do it. */
+double pici_model_seconds(const struct model_machine *, const struct model_call *, const struct model_candidate *);
+
+/* Density of the sum of k >= 1 contributions of density d: 1 - (1-d)^x, x = 1 + (k-1)c. Between whole x, (1-d)^x is
+ * interpolated linearly. */
+double pici_model_density(double d, double k, double c);
+
+/* Seconds of work on n elements in a format (counting: any). */
+double pici_model_codec(const struct model_machine *, enum pici_format, enum model_work, enum pici_dtype, double n,
+                        double density);
+
+/* Seconds of another library's dense call (MODEL_VENDOR and up); < 0: it cannot do it. (model_vendor.c) */
+double pici_model_vendor(const struct model_machine *, const struct model_call *, enum model_vendor);
+
+/* ---- what an algorithm sends (model_steps.c) */
+
+/* What a rank sends over one class of links in a step. */
+struct model_traffic {
+    double share;    /* elements, as a part of all elements of the call */
+    double segments; /* blocks, for each slice */
+    double messages;
+};
+
+/* A step, or several that differ in nothing but the contributions in their messages. */
+struct model_step {
+    enum schedule_phase phase;
+    int encode;                              /* elements are encoded; 0: blocks are forwarded */
+    int reversed;                            /* the receiver decodes, and then adds what it sent itself */
+    int contributions;                       /* in a message of the first of the steps, at the most; gathering: all */
+    int grow;                                /* how many more in each of the following ones */
+    int repeat;                              /* how many steps */
+    struct model_traffic rank[POLICY_LINKS]; /* of the rank that sends most over such links */
+    double node_share;                       /* elements out of the busiest node */
+    double take_share, take_segments;        /* what the busiest rank takes in */
+};
+
+enum { MODEL_STEPS = 192 };
+
+/* The steps of an algorithm, by closed forms: step [MODEL_STEPS]. Returns how many there are; < 0: it cannot do the
+ * call. */
+int pici_model_steps(const struct model_call *, enum pici_algorithm, struct model_step *step);
+
+/* Elements of the longest segment, for `elements` of the call. */
+double pici_model_segment(const struct model_call *, enum pici_algorithm, double elements);
+
+#endif

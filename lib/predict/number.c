@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "predict/number.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Digits at *text become an integer; one that is too large stays at `most`. Returns how many digits there were. */
+static int read_digits(const char **text, const char *end, int most, int *value)
+{
+    const char *begin = *text;
+    for (*value = 0; *text < end && is_digit(**text); ++*text) {
+        const int digit = **text - '0';
+        *value = *value > (most - digit) / 10 ? most : *value * 10 + digit;
+    }
+    return (int)(*text - begin);
+}
+
+/* strtod rounds correctly, but the character of its decimal point is the locale's. So it is given the digits without a
+ * point, and an exponent that makes up for that. */
+int pici_number_read(const char *text, size_t len, double *value)
+{
+    enum { EXPONENT_MOST = 9999 };
+    char whole[NUMBER_LONGEST + 16];
+    const char *end = text + len;
+    int n = 0, behind = 0, point = 0, exponent = 0, negative = 0;
+    if (len > NUMBER_LONGEST)
+        return 0;
+    for (; text < end && (is_digit(*text) || (*text == '.' && !point)); text++) {
+        point |= *text == '.';
+        if (is_digit(*text)) {
+            whole[n++] = *text;
+            behind += point;
+        }
+    }
+    if (!n)
+        return 0;
+    if (text < end) {
+        if (*text != 'e' && *text != 'E')
+            return 0;
+        text++;
+        negative = text < end && *text == '-';
+        text += text < end && (*text == '-' || *text == '+');
+        if (!read_digits(&text, end, EXPONENT_MOST, &exponent) || text < end)
+            return 0;
+    }
+    snprintf(whole + n, sizeof whole - (size_t)n, "e%d", (negative ? -exponent : exponent) - behind);
+    *value = strtod(whole, NULL);
+    return *value <= 0x1.fffffffffffffp1023;
+}
+
+void pici_number_print(char text[NUMBER_TEXT], double value)
+{
+    enum { DIGITS_MOST = 17 };
+    char raw[64];
+    if (value < 1e15 && value == (double)(unsigned long long)value) {
+        snprintf(text, NUMBER_TEXT, "%llu", (unsigned long long)value);
+        return;
+    }
+    for (int digits = 1; digits <= DIGITS_MOST; digits++) {
+        double again;
+        int n = 0;
+        snprintf(raw, sizeof raw, "%.*e", digits - 1, value);
+        /* between the first digit and the second there is the locale's decimal point, of one byte or several */
+        text[n++] = raw[0];
+        const char *at = raw + 1;
+        if (digits > 1) {
+            text[n++] = '.';
+            while (!is_digit(*at))
+                at++;
+        }
+        while (*at && n < NUMBER_TEXT - 1)
+            text[n++] = *at++;
+        text[n] = '\0';
+        if (pici_number_read(text, strlen(text), &again) && again == value)
+            return;
+    }
+}

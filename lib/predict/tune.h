@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Tune files: what was measured on a cluster, as text. The reader, the writer, and the time that a file predicts for a
+ * call. Specification: formats/tune.md. */
+#ifndef PICI_LIB_COLL_TUNE_H
+#define PICI_LIB_COLL_TUNE_H
+
+#include "predict/model.h"
+
+enum {
+    TUNE_VERSION = 1,
+    TUNE_BYTES_MOST = 1 << 20, /* of a file */
+    TUNE_POINTS_MOST = 10000,
+    TUNE_SHAPES_MOST = 64,
+    TUNE_TEXT = 64, /* bytes of a word or a quoted string, with the terminating zero */
+    TUNE_WHY = 200  /* bytes of an error in words, with the terminating zero */
+};
+
+#define TUNE_DENSITY 0.05 /* assumed if the file does not say */
+
+/* Ranks on nodes, as they were when a part of the file was measured. No two shapes of a file have the same ranks and
+ * nodes. */
+struct tune_shape {
+    int ranks, cores; /* cores: of a node, shared by all its ranks */
+    struct schedule_nodes nodes;
+};
+
+struct tune_point {
+    enum pici_collective collective;
+    enum pici_dtype dtype;
+    uint64_t bytes; /* dense, of the larger buffer */
+    double density; /* of one rank's data, in (0, 1] */
+    struct model_candidate candidate;
+    char vendor[TUNE_TEXT]; /* the vendor's call: which of its algorithms; "": not said, or not the vendor's */
+    double seconds, spread; /* the median, and half of the interquartile range */
+    int shape;              /* index of the shape that it was measured at */
+    int line;               /* of the file; 0: not read from one */
+    double residual;        /* seconds / what the model says; 0: not computed yet (pici_tune_seconds does that) */
+};
+
+struct tune {
+    char date[TUNE_TEXT];                                                           /* 2026-11-22T20:10:00Z */
+    char pici[TUNE_TEXT], transport[TUNE_TEXT], library[TUNE_TEXT], cpu[TUNE_TEXT]; /* for people; "": not said */
+    struct model_machine machine;
+    struct tune_shape *shapes; /* [shape_count], at least one; by rising ranks, then nodes */
+    int shape_count;
+    struct tune_point *points; /* [point_count], in the order of pici_tune_sort */
+    size_t point_count;
+    double density, correlation; /* assumed where nothing was counted */
+    uint64_t hash;               /* of the file's bytes before its end; the writer sets it too */
+};
+
+/* Read a file of len bytes. Every rule of formats/tune.md is checked. On success the caller frees it with
+ * pici_tune_free. PICI_E_CORRUPT: it is no valid file, and why [TUNE_WHY] says in words what is wrong, with the number
+ * of the line. PICI_E_VERSION: it has another version. PICI_E_NOMEM. On an error *tune is empty. */
+enum pici_status pici_tune_read(struct tune *, const void *bytes, size_t len, char *why);
+
+/* Write a file into memory: *out [*len bytes] is the caller's to free. Reading it gives the same numbers, bit for bit.
+ * PICI_E_ARG: tune breaks a rule of the format; why [TUNE_WHY]. PICI_E_NOMEM. On an error *out is NULL. */
+enum pici_status pici_tune_write(struct tune *, uint8_t **out, size_t *len, char *why);
+
+/* Join files of one cluster, measured with different numbers of ranks. Links, codec, agreement and assumptions are
+ * those of the file with the most nodes, then ranks, then the first. PICI_E_ARG: two of them have a shape in common, or
+ * together they have too many points or shapes; why [TUNE_WHY]. PICI_E_NOMEM. On an error *out is empty. */
+enum pici_status pici_tune_merge(struct tune *out, const struct tune *const *files, int count, char *why);
+
+/* The file with the shape of the most nodes, then ranks, and that shape; the first of several. NULL: none has a
+ * shape. */
+const struct tune *pici_tune_largest(const struct tune *const *files, int count, struct tune_shape *);
+
+void pici_tune_free(struct tune *); /* then it is empty */
+
+/* The order of points: < 0, 0 or > 0. 0: the same measurement, of which a file has only one. */
+int pici_tune_order(const struct tune_point *, const struct tune_point *);
+/* Bring points into that order, which pici_tune_seconds needs, after points were added. */
+void pici_tune_sort(struct tune *);
+
+/* Seconds of a call: what the model says, times the residual (measured / model) at the file's points of this candidate
+ * and collective, interpolated in log bytes, log density and log ranks; nearest beyond them; between 1/4 and 4. < 0:
+ * the candidate cannot do the call. The same on all ranks whatever their CPUs: only +, -, * and / on doubles, in a
+ * fixed order, and the library is compiled without contraction (Makefile). */
+double pici_tune_seconds(struct tune *, const struct model_call *, const struct model_candidate *);
+
+/* The logarithm to base 2 of a normal number above 0, within 1e-12; the same on every CPU. */
+double pici_tune_log2(double x);
+
+#endif

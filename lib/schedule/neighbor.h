@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Plans of neighbourhood all-gathers: who sends which blocks to whom, by distance halving or directly. Pure integers.
+ * All ranks compute the whole plan from the same graph, alike; each keeps its own messages and counts of all.
+ *
+ * The block of position o is owed to the set O(o) of its destinations, without o. In a range of positions each block
+ * has at most one holder, which owes it to all of O(o) in the range; at first the range is everything, and o holds its
+ * own. A range is cut into halves A and B. Each position a of A that owes blocks to B may have an agent x in B: it
+ * sends x all of these in one message, and x is their holder in B. Without an agent it sends them to their destinations
+ * itself, in the last step. The same from B to A; then both halves are ranges. In a range that is not halved any more,
+ * holders send to the destinations, in the last step.
+ *
+ * Agents are matched greedily by weight: how many of those positions of B to which a owes blocks x would have to send
+ * to anyway, x itself included. So each message to an agent saves at least its weight - 1 messages:
+ *     messages <= edges - (gain - 1) * offloads. */
+#ifndef PICI_LIB_COLL_SCHEDULE_NEIGHBOR_H
+#define PICI_LIB_COLL_SCHEDULE_NEIGHBOR_H
+
+#include <stddef.h>
+
+#include "schedule/schedule.h"
+
+enum { NEIGHBOR_ID = 255 };            /* what messages of such a call have in place of an algorithm's number */
+enum { NEIGHBOR_HALVED_RANKS = 8192 }; /* at the most: the time grows with the cube of the ranks */
+extern int pici_neighbor_most_halved;  /* NEIGHBOR_HALVED_RANKS, or fewer in tests. Beyond it plans are direct only */
+enum { NEIGHBOR_PARTS = 16 };          /* steps of which loads are counted, the last included; deeper ones are one */
+
+/* Rows of bits: bit v of row o says that position o sends to position v. Bits of the diagonal are ignored. */
+struct neighbor_graph {
+    int ranks;
+    size_t words;        /* of a row */
+    const uint64_t *out; /* [ranks * words] */
+    const struct schedule_nodes *nodes;
+};
+
+static inline size_t pici_neighbor_words(int ranks)
+{
+    return ((size_t)ranks + 63) / 64;
+}
+
+/* Of a position, or of a node: messages and blocks that it sends and receives, by link: 0 inside a node, 1 between. */
+struct neighbor_load {
+    uint32_t messages[2][2], blocks[2][2]; /* [0: sent, 1: received][link] */
+};
+
+struct neighbor_counts {
+    uint64_t edges, messages, inter_messages, most_messages, blocks, inter_blocks, offloads, widest, hash;
+};
+
+/* A message of this position. */
+struct neighbor_message {
+    int peer;
+    int first, count; /* its segments, in the route's */
+    int again; /* sent: 1 + the index, in its step, of an earlier message with the same segments; 0: there is none */
+};
+
+/* What a position does. In the first step, if it sends anything in any step, it sends its own block to itself: it is
+ * encoded then. */
+struct neighbor_route {
+    int steps;
+    int position;
+    int *send_begin, *receive_begin; /* [steps + 1] of each step: its first message */
+    struct neighbor_message *send, *receive;
+    int *segments;
+    struct schedule_limits limits; /* of this position alone */
+    uint64_t room_blocks;          /* blocks of all messages for which this position needs memory */
+    struct neighbor_counts counts;
+    struct neighbor_load *load; /* [ranks]; NULL: not known */
+    /* [NEIGHBOR_PARTS * nodes] blocks that a node sends to others and receives, by depth, and at last in the last step;
+     * NULL: not known, as if all were of one step */
+    uint32_t (*part)[2];
+    int ranks;
+    const struct schedule_nodes *nodes;
+};
+
+/* Plan. leaf: a range of so many positions is not halved; 0: one of a single node. gain >= 1. NULL: no memory. The
+ * graph is not needed afterwards; its nodes are. */
+struct neighbor_route *pici_neighbor_halving(const struct neighbor_graph *, int position, int leaf, int gain);
+struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *, int position);
+
+/* A direct route from this position's own lists alone, of positions, rising, without itself or repetitions. Counts are
+ * of its own messages, and there are no loads. */
+struct neighbor_route *pici_neighbor_lists(const struct schedule_nodes *, int ranks, int position,
+                                           const int *destination, int destinations, const int *source, int sources);
+void pici_neighbor_free(struct neighbor_route *);
+
+/* The least that counts.inter_blocks can be. */
+uint64_t pici_neighbor_least(const struct neighbor_graph *);
+
+/* The predicted seconds of a call, by the position and by the node with the most to do. A block has so many bytes, in
+ * so many slices: a slice takes its steps one after another, each as long as its busiest node, and slices overlap.
+ * bandwidth: bytes per second inside a node and between nodes. */
+double pici_neighbor_seconds(const struct neighbor_route *, double bytes, double slices, const double bandwidth[2]);
+
+/* The schedule of a call whose shape has a route. */
+extern const struct schedule pici_schedule_neighbor;
+
+/* ---- for schedule_neighbor_lists.c */
+
+struct neighbor_entry {
+    int step, peer, segment;
+};
+
+struct neighbor_entries {
+    struct neighbor_entry *at;
+    size_t n, room;
+    int failed; /* no memory */
+};
+
+static const int NEIGHBOR_LAST_STEP = 1 << 30; /* of an entry, until it is known how many steps there are */
+
+void pici_neighbor_entry(struct neighbor_entries *, int step, int peer, int segment);
+
+/* Make the route's lists of the entries, which are sorted. Frees both. Returns 0 if there is no memory. */
+int pici_neighbor_make_lists(struct neighbor_route *, struct neighbor_entries *sent, struct neighbor_entries *received);
+
+#endif

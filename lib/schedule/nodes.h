@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Schedules on two levels: inside nodes, and between nodes. */
+#ifndef PICI_LIB_COLL_SCHEDULE_NODES_H
+#define PICI_LIB_COLL_SCHEDULE_NODES_H
+
+#include "schedule/schedule.h"
+
+/* The pattern inside nodes, and how many ranks the widest node has. */
+const struct schedule_pattern *pici_nodes_inside(const struct schedule_call *, int *widest);
+
+/* Those of a schedule whose `reduce` is the pattern between nodes. */
+int pici_nodes_steps(const struct schedule *, const struct schedule_call *);
+void pici_nodes_step(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *);
+void pici_nodes_limits(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
+
+/* ---- for schedule_nodes_limits.c */
+
+/* The first position of a node, and how many ranks it has. */
+static inline int nodes_begin(const struct schedule_call *c, int node)
+{
+    return c->nodes ? c->nodes->begin[node] : node ? c->ranks : 0;
+}
+
+static inline int nodes_size(const struct schedule_call *c, int node)
+{
+    return nodes_begin(c, node + 1) - nodes_begin(c, node);
+}
+
+/* A schedule at work: its patterns and what they are applied to. */
+struct nodes_levels {
+    const struct schedule_call *c;
+    const struct schedule_pattern *inside, *between;
+    int nodes, lanes, second;        /* lanes: ranks of the widest node; second: of the next, perhaps as wide */
+    int inside_steps, between_steps; /* of a phase */
+    int node, first, size, local;    /* this position's */
+};
+
+struct nodes_levels pici_nodes_levels(const struct schedule *, const struct schedule_call *);
+
+#endif

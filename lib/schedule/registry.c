@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The registry of schedules. */
+#include "schedule/broadcast.h"
+#include "schedule/doubling.h"
+#include "schedule/nodes.h"
+#include "schedule/pattern.h"
+
+enum {
+    DOUBLING_UP_TO = 64 << 10, /* bytes */
+    DOUBLING_MORE_UP_TO =
+        16 << 10,              /* bytes that a rank sends in addition to the recursive algorithm's, of dense data */
+    FEW_STEPS_BELOW = 32 << 10 /* bytes a rank */
+};
+
+enum {
+    ALL_COLLECTIVES =
+        1 << PICI_ALL_GATHER | 1 << PICI_REDUCE_SCATTER | 1 << PICI_ALL_REDUCE | 1 << PICI_ALL_GATHERV /* of segments */
+};
+
+#define TWO_PHASES                                                                                                     \
+    .collectives = ALL_COLLECTIVES, .paired = PAIRED_ALWAYS, .steps = pici_two_phase_steps,                            \
+    .step = pici_two_phase_step, .limits = pici_two_phase_limits
+
+#define ON_NODES                                                                                                       \
+    .collectives = ALL_COLLECTIVES, .by_node = 1, .steps = pici_nodes_steps, .step = pici_nodes_step,                  \
+    .limits = pici_nodes_limits
+
+const struct schedule pici_schedules[] = {
+    {.id = PICI_ALGO_RING,
+     .name = "ring",
+     .doc = "p - 1 steps; partial sums go round by the neighbour, one segment at a time",
+     TWO_PHASES,
+     .reduce = &pici_pattern_ring,
+     .gather = &pici_pattern_ring},
+    {.id = PICI_ALGO_RECURSIVE,
+     .name = "recursive",
+     .doc = "ceil(log2 p) steps; partial sums of half of the segments at first, then of a quarter, ..., from as far "
+            "away",
+     TWO_PHASES,
+     .reduce = &pici_pattern_recursive,
+     .gather = &pici_pattern_recursive},
+    {.id = PICI_ALGO_SPLIT,
+     .name = "split",
+     .doc = "p - 1 steps; each contribution straight to its owner. Gathers as recursive does up to 32 KiB a rank, else "
+            "as ring",
+     TWO_PHASES,
+     .reduce = &pici_pattern_split},
+    {.id = PICI_ALGO_DOUBLING,
+     .name = "doubling",
+     .doc = "all-reduce only: floor(log2 p) exchanges of all of the data, with the rank 1, 2, 4, ... away; one step "
+            "before and one after them if p is not a power of two",
+     .collectives = 1 << PICI_ALL_REDUCE,
+     .paired = PAIRED_AT_POWERS_OF_TWO,
+     .undivided = 1,
+     .steps = pici_doubling_steps,
+     .step = pici_doubling_step,
+     .limits = pici_doubling_limits},
+    {.id = PICI_ALGO_NODES_RING,
+     .name = "nodes-ring",
+     .doc = "on two levels: inside nodes as ring, or as recursive if a node has more than 8 ranks; then between nodes, "
+            "as ring",
+     ON_NODES,
+     .reduce = &pici_pattern_ring},
+    {.id = PICI_ALGO_NODES_RECURSIVE,
+     .name = "nodes-recursive",
+     .doc = "on two levels: inside nodes as nodes-ring; then between nodes, as recursive",
+     ON_NODES,
+     .reduce = &pici_pattern_recursive},
+    {0},
+};
+
+#define TREE                                                                                                           \
+    .collectives = 1 << PICI_BROADCAST, .undivided = 1, .steps = pici_tree_steps, .step = pici_tree_step,              \
+    .limits = pici_tree_limits
+
+const struct schedule pici_broadcasts[] = {
+    {.id = PICI_ALGO_RING,
+     .name = "ring",
+     .doc = "p - 1 steps; all of the data from neighbour to neighbour",
+     TREE,
+     .gather = &pici_pattern_ring},
+    {.id = PICI_ALGO_RECURSIVE,
+     .name = "recursive",
+     .doc = "ceil(log2 p) steps; in each of them, ranks that have the data send all of it to others",
+     TREE,
+     .gather = &pici_pattern_recursive},
+    {.id = PICI_ALGO_SPLIT,
+     .name = "split",
+     .doc = "p - 1 steps, in which the root sends each rank a segment; then an all-gather, as recursive up to 32 KiB a "
+            "rank, else as ring",
+     .collectives = 1 << PICI_BROADCAST,
+     .steps = pici_scatter_steps,
+     .step = pici_scatter_step,
+     .limits = pici_scatter_limits},
+    {.id = PICI_ALGO_NODES_RING,
+     .name = "nodes-ring",
+     .doc = "on two levels: between nodes, as ring; then inside nodes as ring, or as recursive if a node has more than "
+            "8 ranks",
+     TREE,
+     .by_node = 1,
+     .gather = &pici_pattern_ring},
+    {.id = PICI_ALGO_NODES_RECURSIVE,
+     .name = "nodes-recursive",
+     .doc = "on two levels: between nodes, as recursive; then inside nodes as nodes-ring",
+     TREE,
+     .by_node = 1,
+     .gather = &pici_pattern_recursive},
+    {0},
+};
+
+static const struct schedule *find(const struct schedule *s, enum pici_algorithm id)
+{
+    while (s->name && s->id != id)
+        s++;
+    return s->name ? s : NULL;
+}
+
+const struct schedule *pici_schedule(enum pici_algorithm id)
+{
+    return find(pici_schedules, id);
+}
+
+const struct schedule *pici_schedule_for(enum pici_algorithm id, enum pici_collective kind)
+{
+    const struct schedule *s = find(kind == PICI_BROADCAST ? pici_broadcasts : pici_schedules, id);
+    return s && s->collectives >> kind & 1 ? s : NULL;
+}
+
+/* Whether doubling is for an all-reduce of so many bytes. A rank sends them log2 p times, where by the recursive
+ * algorithm it sends 2 (p - 1) / p times as much in twice as many steps. */
+static int is_small(uint64_t bytes, int p)
+{
+    uint64_t times = 0; /* p log2 p */
+    if (p < 2 || (p & (p - 1)) != 0 || bytes > DOUBLING_UP_TO)
+        return 0;
+    for (int q = p; q > 1; q /= 2)
+        times += (uint64_t)p;
+    return (times - 2 * (uint64_t)(p - 1)) * bytes <= (uint64_t)p * DOUBLING_MORE_UP_TO;
+}
+
+static int has_two_levels(int ranks, int nodes)
+{
+    return nodes > 1 && nodes < ranks;
+}
+
+/* For a small all-reduce among a power of two of ranks, doubling, which has the fewest steps. Where several ranks share
+ * a node's link, two levels: every element crosses each link between nodes as seldom as it can. Otherwise, for little
+ * data the recursive algorithm, which has few steps; else the ring, whose messages go to neighbours, so that a dense
+ * run reaches the links' speed. A broadcast of much data where links are not shared is divided, so that no rank has to
+ * send all of it several times; where they are, it passes from node to node. */
+enum pici_algorithm pici_schedule_usual(const struct schedule_call *c, int paired_only, int undivided)
+{
+    const uint64_t few = (uint64_t)c->ranks * FEW_STEPS_BELOW;
+    const int nodes = c->nodes ? c->nodes->nodes : 1;
+    if (undivided && c->kind == PICI_ALL_REDUCE && is_small(c->bytes, c->ranks))
+        return PICI_ALGO_DOUBLING;
+    if (has_two_levels(c->ranks, nodes) && c->bytes >= few && !paired_only)
+        return c->kind == PICI_BROADCAST ? PICI_ALGO_NODES_RING : PICI_ALGO_NODES_RECURSIVE;
+    if (c->kind == PICI_BROADCAST && c->bytes > few)
+        return PICI_ALGO_SPLIT;
+    return c->bytes <= few ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING;
+}
+
+int pici_schedule_paired(const struct schedule *s, int ranks)
+{
+    return s->paired == PAIRED_ALWAYS || (s->paired == PAIRED_AT_POWERS_OF_TWO && (ranks & (ranks - 1)) == 0);
+}
+
+int pici_schedule_distinct(const struct schedule *s, int ranks, int nodes)
+{
+    return !s->by_node || has_two_levels(ranks, nodes);
+}
+
+const char *pici_algorithm_name(enum pici_algorithm id)
+{
+    const struct schedule *s = pici_schedule(id);
+    return s ? s->name : id == PICI_ALGO_AUTO ? "auto" : NULL;
+}

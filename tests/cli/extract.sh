@@ -1,0 +1,96 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# picitool extract: a tensor, or a range of its elements, as raw bytes or .npy.
+. tests/cli/common
+
+numbers 300 >n1200
+{ zeros 3000000; cat n1200; zeros 1200000; cat n1200 n1200; zeros 7; } >long # five chunks of 2^20
+"$tool" compress --dtype u8 -o long.pici long || fail compress
+bytes=$(wc -c <long)
+
+slice() { # WHAT RANGE FIRST N: the bytes of long from FIRST on
+    expect 0 "$1" "$tool" extract --range "$2" -o x.raw --force long.pici
+    tail -c +$(($3 + 1)) long | head -c "$4" >want.raw
+    same "$1" want.raw x.raw
+}
+expect 0 "all of it" "$tool" extract -o all.raw long.pici
+same "all of it" long all.raw
+slice "the beginning" :100 0 100
+slice "the end" 4203000: 4203000 $bytes
+slice "all of it as a range" : 0 $bytes
+slice "nothing" 7:7 7 0
+slice "nothing, at the end" $bytes: $bytes 0
+slice "within a chunk" 3000001:3000900 3000001 899
+slice "a chunk" 2097152:3145728 2097152 1048576
+slice "over three chunks" 1048575:3145730 1048575 2097155
+slice "one element" 3000000:3000001 3000000 1
+expect 0 "threads" "$tool" extract -T 0 --range 5: -o t.raw long.pici
+tail -c +6 long >want.raw
+same "threads" want.raw t.raw
+"$tool" extract --range 3000000:3000003 long.pici >x.raw 2>"$err"
+judge 0 "standard output by default" $?
+head -c 3 n1200 >want.raw
+same "standard output by default" want.raw x.raw
+
+# a damaged chunk does not affect others
+{ head -c 250 long.pici; printf '\377'; tail -c +252 long.pici; } >hurt.pici
+cmp -s long.pici hurt.pici && fail "byte 250 was 255"
+expect 1 "a damaged chunk" "$tool" extract --range :10 -o y.raw hurt.pici
+absent "a damaged chunk" y.raw
+expect 0 "another chunk" "$tool" extract --range 3000000:3000003 -o y.raw hurt.pici
+same "another chunk" want.raw y.raw
+
+# ---- .npy, and tensors by name
+{ npy 1 "'<f4'" False '(15, 20)'; cat n1200; } >a.npy
+{ npy 1 "'<f4'" True '(15, 20)'; cat n1200; } >f.npy
+{ npy 1 "'<i2'" False '()'; printf 'ab'; } >s.npy
+{ npy 1 "'<u8'" False '(150,)'; cat n1200; } >u.npy
+for f in a f s u; do
+    "$tool" compress $f.npy
+    expect 0 "$f.npy" "$tool" extract -o back.npy --force $f.npy.pici
+    same "$f.npy" $f.npy back.npy
+done
+{ npy 1 "'<f4'" False '(7,)'; tail -c +13 n1200 | head -c 28; } >want.npy
+expect 0 "a range as .npy" "$tool" extract --range 3:10 -o part.npy f.npy.pici
+same "a range as .npy" want.npy part.npy
+{ npy 1 "'>f4'" False '(1,)'; byte 63 128 0 0; } >big.npy
+{ npy 1 "'<f4'" False '(1,)'; byte 0 0 128 63; } >want.npy
+"$tool" compress big.npy
+expect 0 "big-endian" "$tool" extract -o little.npy big.npy.pici
+same "big-endian elements become little-endian" want.npy little.npy
+
+{ safetensors '{"w":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},
+"é x":{"dtype":"U8","shape":[3],"data_offsets":[12,15]}}'
+  head -c 15 n1200; } >t.safetensors
+"$tool" compress t.safetensors
+expect 0 "--tensor" "$tool" extract --tensor 'é x' -o x.bin t.safetensors.pici
+tail -c 3 t.safetensors >want.raw
+same "--tensor" want.raw x.bin
+{ npy 1 "'|V2'" False '(2, 3)'; head -c 12 n1200; } >want.npy
+expect 0 "bf16 as .npy" "$tool" extract --tensor w -o w.npy t.safetensors.pici
+same "bf16 as .npy" want.npy w.npy
+
+# ---- refused
+for args in "--range 3 long.pici" "--range 5:4 long.pici" "--range a:b long.pici" "--range -1:4 long.pici" \
+    "--range 1:2:3 long.pici" \
+    "--range 1:18446744073709551616 long.pici" "t.safetensors.pici" "-" "" "long.pici long.pici"; do
+    # shellcheck disable=SC2086
+    expect 2 "extract $args" "$tool" extract -o z $args
+    absent "extract $args" z
+done
+says "a pipe" 'one operand too many' "$err"
+cat long.pici | "$tool" extract -o z - 2>"$err"
+judge 2 "a pipe" $?
+says "a pipe" 'not a pipe' "$err"
+for args in "--range 0:$((bytes + 1))" "--range $((bytes + 1)):" "--tensor x" ; do
+    # shellcheck disable=SC2086
+    expect 1 "extract $args" "$tool" extract -o z $args long.pici
+    absent "extract $args" z
+done
+expect 1 "what is no .pici file" "$tool" extract -o z a.npy
+expect 2 "what exists" "$tool" extract -o t.raw long.pici
+"$tool" extract --range :0 -o none.raw long.pici
+[ -f none.raw ] && [ ! -s none.raw ] && pass || fail "no elements: an empty file"
+
+clean "after all that"
+finish

@@ -1,0 +1,236 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# picitool log: a folder of a base and deltas. A reader gets from any state to the newest, also from a folder that is
+# copied in part. Each verb is killed 25 times, with PICI_TEST_FULL=1 500 times, and loses nothing.
+. tests/cli/common
+
+numbers 300 >n1200
+for i in 1 2 3 4 5 6 7 8; do cat n1200; done >n9600
+blob() { # LETTER: 1 MiB, of which some bytes depend on it
+    npy 1 "'<u2'" False '(500000,)'
+    { zeros 300000; cat n9600; tr '\001\002\003\004' "$1$1$1$1" <n9600; zeros 680800; }
+}
+for s in a b c d; do blob $s >$s.npy; done
+cmp -s a.npy b.npy && fail "the states are alike" || pass
+
+newest() { # WHAT FILE: what a new reader of log gets
+    rm -f probe
+    expect 0 "$1" "$tool" log apply log probe
+    same "$1" "$2" probe
+}
+
+expect 0 init "$tool" log init log a.npy
+newest "the first state" a.npy
+expect 2 "init of a log" "$tool" log init log a.npy
+expect 0 append "$tool" log append log a.npy b.npy
+expect 0 append "$tool" log append log b.npy c.npy
+expect 1 "append to an older state" "$tool" log append log b.npy d.npy
+says "append to an older state" 'b.npy: is not the newest state of log' "$err"
+newest "three states" c.npy
+"$tool" log list log >"$out"
+says list '^state 0: base-000000000.npy, 1000128 bytes$' "$out"
+says list '^state 1 to 2: delta-000000002.pici, [0-9]* bytes$' "$out"
+for s in a b c; do
+    cp $s.npy reader
+    expect 0 "from $s" "$tool" log apply log reader
+    same "from $s" c.npy reader
+done
+cp d.npy reader
+expect 1 "from no state" "$tool" log apply log reader
+says "from no state" 'reader: is none of the states of log' "$err"
+same "from no state" d.npy reader
+expect 0 "from no state, --force" "$tool" log apply --force log reader
+same "from no state, --force" c.npy reader
+
+# ---- a folder that is copied in part
+part() { # WHAT FILE STATE-AFTER: reader, from a.npy, of the folder log2
+    cp a.npy reader
+    expect 1 "$1" "$tool" log apply log2 reader
+    says "$1" "log2/$2" "$err"
+    same "$1" "$3" reader
+}
+cp -r log log2
+rm log2/delta-000000002.pici
+part "without the last delta" 'delta-000000002.pici: is not there yet' b.npy
+rm -f probe
+expect 1 "a new reader without the last delta" "$tool" log apply log2 probe
+same "a new reader without the last delta" b.npy probe
+head -c 300 log/delta-000000002.pici >log2/delta-000000002.pici
+part "a part of the last delta" 'delta-000000002.pici: is incomplete or damaged' b.npy
+cp log/delta-000000002.pici log2
+expect 0 "the rest has come" "$tool" log apply log2 reader
+same "the rest has come" c.npy reader
+rm log2/delta-000000001.pici
+part "without the first delta" 'delta-000000001.pici: is not there yet' a.npy
+n=0 bytes=$(wc -c <log/manifest)
+while [ $n -lt "$bytes" ]; do
+    head -c $n log/manifest >log2/manifest
+    cp a.npy reader
+    expect 1 "a manifest cut to $n bytes" "$tool" log apply log2 reader
+    same "a manifest cut to $n bytes" a.npy reader
+    at=$(od -An -tu1 -j $n -N 1 log/manifest)
+    { head -c $n log/manifest; byte $((at ^ 1)); tail -c +$((n + 2)) log/manifest; } >log2/manifest
+    expect 1 "a manifest with byte $n changed" "$tool" log apply log2 reader
+    n=$((n + 41))
+done
+rm log2/manifest
+expect 1 "no manifest" "$tool" log apply log2 reader
+
+# ---- compact: old states are still known, and a reader of the old manifest is told
+for f in base-7b.safetensors base-1.txt base-1 base-000000000.npy.orig base-0000000001.npy delta-1.pici \
+    delta-000000009.pici.orig notes; do
+    echo mine >log/$f
+    echo log/$f >>users
+done
+for f in base-000000007.npy delta-000000009.pici .pici-1; do
+    echo rest >log/$f
+done
+expect 0 compact "$tool" log compact log
+while read -r f; do
+    [ "$(cat "$f" 2>"$err")" = mine ] && pass || fail "compact has removed $f"
+    rm -f "$f"
+done <users
+absent "the base of an init that was killed" log/base-000000007.npy
+absent "the delta of an append that was killed" log/delta-000000009.pici
+absent "a temporary file" log/.pici-1
+newest "after compact" c.npy
+ls log >"$out"
+says "the base" '^base-000000002.npy$' "$out"
+absent "the old base" log/base-000000000.npy
+cp a.npy reader
+expect 0 "from a, after compact" "$tool" log apply log reader
+same "from a, after compact" c.npy reader
+expect 0 "compact, again" "$tool" log compact log
+expect 0 "append after compact" "$tool" log append log c.npy d.npy
+newest "append after compact" d.npy
+expect 2 "log" "$tool" log
+expect 2 "log with another verb" "$tool" log remove log
+
+# ---- two inits of one folder: one of them makes it
+i=0
+while [ $i -lt 10 ]; do
+    i=$((i + 1))
+    rm -rf twice
+    "$tool" log init twice a.npy >"$out" 2>"$err" &
+    first=$!
+    "$tool" log init twice b.npy >"$out" 2>"$err"
+    status=$?
+    wait $first
+    both="$? $status" made=b
+    [ "$both" != '0 2' ] || made=a
+    [ "$both" = '0 2' ] || [ "$both" = '2 0' ] && pass || fail "two inits: they end with $both"
+    rm -f probe
+    expect 0 "two inits" "$tool" log apply twice probe
+    same "two inits" $made.npy probe
+done
+
+expect 2 "init of a .pt" "$tool" log init zip x.pt
+says "init of a .pt" 'x\.pt: log is not for \.pt files' "$err"
+absent "init of a .pt" zip
+cp a.npy x.pt
+expect 0 "init of a .pt as raw bytes" "$tool" log init -t raw zip x.pt
+expect 0 "append to it" "$tool" log append -t raw -d u8 zip x.pt b.npy
+rm -rf zip x.pt
+
+# ---- readers, and copies by any means, while another process appends and compacts
+rm -rf live
+"$tool" log init live a.npy || fail "init"
+: >writing
+{
+    i=0
+    while [ $i -lt 25 ]; do
+        for step in "a b" "b c" "c d" "d a"; do
+            # shellcheck disable=SC2086
+            set -- $step
+            "$tool" log append live "$1.npy" "$2.npy" 2>>"$tmp/logs/writer"
+            "$tool" log compact live 2>>"$tmp/logs/writer"
+        done
+        i=$((i + 1))
+    done
+    rm writing
+} &
+some_state() { # WHAT FILE: is one of a, b, c and d
+    for s in a b c d; do
+        ! cmp -s "$2" $s.npy || { pass; return; }
+    done
+    fail "$1: $2 is none of the states"
+}
+told=0
+while [ -e writing ]; do
+    for i in 1 2 3 4; do
+        rm -f probe
+        expect 0 "a new reader" "$tool" log apply live probe
+        some_state "a new reader" probe
+    done
+    rm -rf copy
+    cp -r live copy 2>"$err"
+    cp b.npy probe
+    for f in probe new; do
+        if "$tool" log apply copy $f >"$out" 2>"$err"; then
+            some_state "a reader of a copy" $f
+        else
+            told=$((told + 1))
+            says "a reader of a copy" \
+                "^picitool: (copy/.*: is (not there yet|incomplete)|copy/manifest: |$f: is none)" "$err"
+            [ ! -e $f ] || some_state "a reader of a copy that lacks files" $f
+        fi
+    done
+    rm -f new
+done
+wait
+[ -s "$tmp/logs/writer" ] && fail "the writer: $(head -c 300 "$tmp/logs/writer")" || pass
+expect 0 "a reader after all" "$tool" log apply live probe
+same "a reader after all" a.npy probe
+echo "a copy lacked files $told times"
+
+# ---- killed at any time
+at=d points=25 i=0
+[ -z "${PICI_TEST_FULL:-}" ] || points=500
+next_of() {
+    case $1 in a) echo b ;; b) echo c ;; c) echo d ;; *) echo a ;; esac
+}
+timed append "$tool" log append log d.npy a.npy
+timed append "$tool" log append log a.npy d.npy
+cp a.npy reader
+timed apply "$tool" log apply log reader
+timed compact "$tool" log compact log
+while [ $i -lt $points ]; do
+    i=$((i + 1))
+    next=$(next_of $at)
+    kill_at $i append "$tool" log append log $at.npy $next.npy
+    rm -f probe
+    expect 0 "after append was killed" "$tool" log apply log probe
+    if cmp -s probe $at.npy; then
+        was append before
+        timed append "$tool" log append log $at.npy $next.npy
+    else
+        was append after
+        same "append was killed" $next.npy probe
+    fi
+    cp $at.npy reader
+    kill_at $i apply "$tool" log apply log reader
+    if cmp -s reader $at.npy; then
+        was apply before
+        timed apply "$tool" log apply log reader
+    else
+        was apply after
+    fi
+    same "apply was killed" $next.npy reader
+    at=$next
+    cp log/manifest held
+    kill_at $i compact "$tool" log compact log
+    newest "compact was killed" $at.npy
+    if cmp -s held log/manifest; then
+        was compact before
+        timed compact "$tool" log compact log
+    else
+        was compact after
+        expect 0 "compact again" "$tool" log compact log
+    fi
+    newest "compact again" $at.npy
+    left=$(find log -maxdepth 1 \( -name 'base-*' -o -name '.pici*' \) | wc -l)
+    [ "$left" = 1 ] && pass || fail "compact again: left $(ls -A log)"
+    rm -f .pici-*
+done
+kills_spread append apply compact
+finish

@@ -1,0 +1,270 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# picitool on the zip files of torch.save: storages are tensors, and the same bytes come back.
+. tests/cli/common
+
+# entry NAME FILE: a local header and the file, padded to a multiple of 64 as torch.save does; adds it to the directory
+directory=$tmp/logs/directory
+: >"$directory"
+entries=0
+entry() {
+    entry_at=$(wc -c <m.pt) entry_bytes=$(wc -c <"$2")
+    entry_pad=$((64 - (entry_at + 30 + ${#1} + 4) % 64))
+    { printf 'PK\003\004'; le 2 45; le 2 0; le 2 "${3:-0}"; le 4 0; le 4 0; le 4 "$entry_bytes"; le 4 "$entry_bytes"
+      le 2 ${#1}; le 2 $((entry_pad + 4)); printf '%sFB' "$1"; le 2 $entry_pad; zeros $entry_pad; cat "$2"; } >>m.pt
+    { printf 'PK\001\002'; le 2 0; le 2 45; le 2 0; le 2 "${3:-0}"; le 4 0; le 4 0
+        le 4 "$entry_bytes"; le 4 "$entry_bytes"
+      le 2 ${#1}; zeros 6; zeros 6; le 4 "$entry_at"; printf %s "$1"; } >>"$directory"
+    entries=$((entries + 1))
+}
+end_zip() {
+    end_at=$(wc -c <m.pt) end_bytes=$(wc -c <"$directory")
+    cat "$directory" >>m.pt
+    { printf 'PK\005\006'; zeros 4; le 2 $entries; le 2 $entries; le 4 "$end_bytes"; le 4 "$end_at"; le 2 0; } >>m.pt
+}
+numbers 300 >n1200
+printf '\200\002}q\000.' >pickle
+printf abc >three
+: >none
+: >m.pt
+entry model/data.pkl pickle
+entry model/data/0 n1200
+entry model/data/1 three
+entry model/data/12 none
+entry model/version three
+end_zip
+
+for dtype in u8 f32 f64; do
+    expect 0 "compress, $dtype" "$tool" compress --dtype $dtype -o m.$dtype.pici m.pt
+    expect 0 "decompress, $dtype" "$tool" decompress -o back m.$dtype.pici
+    same "$dtype" m.pt back
+    expect 0 "test, $dtype" "$tool" test m.$dtype.pici
+    rm back
+done
+expect 0 "u8 by default" "$tool" compress m.pt
+same "u8 by default" m.u8.pici m.pt.pici
+expect 0 "list of the .pt" "$tool" list --dtype f32 m.pt
+says "list of the .pt" '^m\.pt: pt, ' "$out"
+says "list of the .pt" '^model/data/0 +f32 +\[300\] ' "$out"
+expect 0 "list" "$tool" list m.f32.pici
+says "list" '^m\.f32\.pici: pici, from pt, ' "$out"
+says "list" '^model/data/0 +f32 +\[300\] ' "$out"
+says "list" '^model/data/1 +u8 +\[3\] ' "$out"
+says "list" '^model/data/12 +f32 +\[0\] ' "$out"
+expect 0 "inspect" "$tool" inspect --dtype f32 m.pt
+says "inspect" 'm\.pt: pt, .*, 3 tensors, 303 elements' "$out"
+grep -q zip "$out" && fail "inspect shows what is no tensor" || pass
+expect 0 "extract" "$tool" extract -n model/data/0 -o x.raw m.f32.pici
+same "extract" n1200 x.raw
+expect 0 "bench" "$tool" bench -r 1 -f pici --dtype f32 m.pt
+says "bench" 'tensor model/data/0: f32' "$out"
+expect 0 "report" "$tool" report m.pt
+cp m.pt other.dat
+expect 0 "--type pt" "$tool" compress --type pt -o x.pici other.dat
+same "--type pt" m.u8.pici x.pici
+rm x.pici
+
+# ---- refused
+cat m.pt | "$tool" compress --type pt - >x.pici 2>"$err"
+judge 2 "a pipe" $?
+printf 'not a zip' >bad.pt
+expect 1 "no zip" "$tool" compress -o y.pici bad.pt
+says "no zip" 'bad\.pt: offset [0-9]+: not a zip file' "$err"
+bytes=$(wc -c <m.pt)
+n=1
+while [ $n -lt "$bytes" ]; do
+    head -c $n m.pt >cut.pt
+    expect 1 "cut to $n bytes" "$tool" compress -o y.pici cut.pt
+    absent "cut to $n bytes" y.pici
+    n=$((n + 97))
+done
+: >m.pt
+: >"$directory"
+entries=0
+entry model/data/0 n1200 8
+end_zip
+expect 1 "a compressed storage" "$tool" compress -o y.pici m.pt
+says "a compressed storage" "entry 'model/data/0' is compressed" "$err"
+: >m.pt
+: >"$directory"
+entries=0
+entry model/data.pkl pickle
+entry model/code.py n1200 8 # as TorchScript has them
+entry model/data/0 n1200
+end_zip
+expect 0 "a compressed entry that is no storage" "$tool" compress --dtype f32 -o y.pici m.pt
+expect 0 "a compressed entry that is no storage, back" "$tool" decompress -o back y.pici
+same "a compressed entry that is no storage" m.pt back
+
+# ---- what Python's zipfile writes, with zip64 fields
+if command -v python3 >/dev/null 2>&1; then
+    python3 - <<'END'
+import zipfile
+with zipfile.ZipFile("p.pt", "w") as z:
+    for name, data in ("m/data.pkl", b"\x80\2}."), ("m/data/0", bytes(4096) + b"abcd"):
+        with z.open(name, "w", force_zip64=True) as f:
+            f.write(data)
+END
+    expect 0 "zip64" "$tool" compress --dtype f32 p.pt
+    expect 0 "zip64 back" "$tool" decompress -o p.back p.pt.pici
+    same "zip64" p.pt p.back
+    [ "$(wc -c <p.pt.pici)" -lt 2500 ] && pass || fail "zip64: $(wc -c <p.pt.pici) bytes"
+else
+    skip "a zip file of another program: no python3"
+fi
+
+# ---- names, shapes and dtypes, from a pickle in the form that torch.save writes; nothing of it is run
+if command -v python3 >/dev/null 2>&1; then
+    cat >make.py <<'END'
+import collections, io, pickle, struct, sys, types, zipfile
+torch, utils, evil = (types.ModuleType(n) for n in ("torch", "torch._utils", "evil"))
+sys.modules.update({m.__name__: m for m in (torch, utils, evil)})
+def named(module, name, made):
+    made.__module__, made.__qualname__, made.__name__ = module.__name__, name, name
+    setattr(module, name, made)
+    return made
+rebuild = {v: named(utils, f"_rebuild_tensor_v{v}", lambda *a: None) for v in (2, 3)}
+rebuild_parameter = named(utils, "_rebuild_parameter", lambda *a: None)
+run = named(evil, "run", lambda path: open(path, "w"))
+for n in "Float Double Half BFloat16 Bool ComplexFloat Long Untyped".split():
+    named(torch, n + "Storage", type(n + "Storage", (), {}))
+class Dtype:
+    def __reduce__(self): return "float8_e4m3fn"
+Dtype.__module__ = "torch"
+torch.float8_e4m3fn = f8 = Dtype()
+f8.__name__ = f8.__qualname__ = "float8_e4m3fn"
+f8.__module__ = "torch"
+class Stored:
+    def __init__(self, kind, key, n): self.id = ("storage", getattr(torch, kind + "Storage"), key, "cpu", n)
+class Call:
+    def __init__(self, f, *args): self.f, self.args = f, args
+    def __reduce__(self): return self.f, self.args
+class Parameter(Call): pass
+def tensor(kind, key, n, shape, strides, offset=0, dtype=None):
+    args = (Stored(kind, key, n), offset, shape, strides, False, collections.OrderedDict())
+    return Call(rebuild[3], *args, dtype, None) if dtype else Call(rebuild[2], *args)
+class P(pickle.Pickler):
+    def persistent_id(self, o): return o.id if isinstance(o, Stored) else None
+def save(path, value, storages, protocol=2, order="little", prefix="m"):
+    f = io.BytesIO()
+    P(f, protocol).dump(value)
+    with zipfile.ZipFile(path, "w") as z:
+        z.writestr(f"{prefix}/data.pkl", f.getvalue())
+        z.writestr(f"{prefix}/byteorder", order)
+        for k, v in storages.items():
+            z.writestr(f"{prefix}/data/{k}", v)
+        z.writestr(f"{prefix}/version", "3\n")
+numbers = open("n1200", "rb").read()
+state = collections.OrderedDict()
+state["embed.weight"] = tensor("Float", "0", 300, (30, 10), (10, 1))
+state["head.weight"] = tensor("Float", "0", 300, (30, 10), (10, 1)) # tied
+state["turned"] = tensor("Float", "1", 300, (10, 30), (1, 10))
+state["channels"] = tensor("Float", "2", 300, (5, 3, 4, 5), (60, 1, 15, 3))
+state["slice"] = tensor("Float", "3", 300, (4, 5), (10, 1), 20)
+state["b16"] = tensor("BFloat16", "4", 600, (600,), (1,))
+state["mask"] = tensor("Bool", "5", 1200, (40, 30), (30, 1))
+state["z"] = tensor("ComplexFloat", "6", 150, (150,), (1,))
+state["f8"] = tensor("Untyped", "7", 1200, (1200,), (1,), 0, f8)
+state["scalar"] = tensor("Double", "8", 1, (), ())
+storages = {str(i): numbers for i in range(8)} | {"8": numbers[:8], "9": numbers}
+for protocol in 2, 4, 5:
+    whole = {"model": state, "optimizer": {"state": {0: {"step": 1, "exp_avg": tensor("Half", "9", 600, (600,), (1,))}},
+             "param_groups": [{"lr": 0.1, "betas": (0.9, 0.99), "params": [0]}]}, "epoch": 3}
+    save(f"p{protocol}.pt", whole, storages, protocol)
+save("alone.pt", Call(rebuild_parameter, tensor("Long", "0", 150, (150,), (1,)), True, collections.OrderedDict()),
+     {"0": numbers})
+save("big.pt", {"w": tensor("Float", "0", 300, (300,), (1,))}, {"0": numbers}, order="big")
+save("evil.pt", [Call(run, "was-run"), tensor("Float", "0", 300, (300,), (1,))], {"0": numbers})
+save("beyond.pt", {"w": tensor("Float", "0", 300, (301,), (1,))}, {"0": numbers})
+save("twice.pt", {"a.b": tensor("Float", "0", 300, (300,), (1,)), "a": {"b": tensor("Float", "1", 300, (300,), (1,))}},
+     {"0": numbers, "1": numbers})
+save("wide.pt", {str(i): tensor("Double", "0", 1, (2**59 - 1,), (0,)) for i in range(5)}, {"0": numbers[:8]})
+with zipfile.ZipFile("climbs.pt", "w") as z:
+    z.writestr("../data.pkl", b"\x80\2}.")
+open("old.pt", "wb").write(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03." + bytes(100))
+END
+    python3 make.py 2>"$err" && pass || fail "make.py: $(tail -n 3 "$err")"
+    for p in 2 4 5; do
+        expect 0 "protocol $p: compress" "$tool" compress p$p.pt
+        expect 0 "protocol $p: decompress" "$tool" decompress --force -o back p$p.pt.pici
+        same "protocol $p" p$p.pt back
+        rm -f back
+        expect 0 "protocol $p: list" "$tool" list p$p.pt
+        says "protocol $p: list" ', 11 tensors' "$out"
+        says "protocol $p: list" '^model\.embed\.weight +f32 +\[30, 10\] +300 ' "$out"
+        says "protocol $p: list" '^model\.head\.weight +f32 +\[30, 10\] from 0 of model\.embed\.weight +300 ' "$out"
+        says "protocol $p: list" '^model\.turned +f32 +\[10, 30\] strides \[1, 10\] +300 ' "$out"
+        says "protocol $p: list" '^model\.channels +f32 +\[5, 3, 4, 5\] strides \[60, 1, 15, 3\] +300 ' "$out"
+        says "protocol $p: list" '^model\.slice +f32 +\[4, 5\] strides \[10, 1\] from 20 of its storage +20 ' "$out"
+        says "protocol $p: list" '^model\.b16 +bf16 +\[600\] ' "$out"
+        says "protocol $p: list" '^model\.mask +u8 bool +\[40, 30\] ' "$out"
+        says "protocol $p: list" '^model\.z +f32 complex +\[150, 2\] ' "$out"
+        says "protocol $p: list" '^model\.f8 +f8e4m3 +\[1200\] ' "$out"
+        says "protocol $p: list" '^model\.scalar +f64 +\[\] +1 ' "$out"
+        says "protocol $p: list" '^optimizer\.state\.0\.exp_avg +f16 +\[600\] ' "$out"
+        expect 0 "protocol $p: list of the .pici" "$tool" list p$p.pt.pici
+        says "protocol $p: list of the .pici" ', 10 tensors' "$out"
+        says "protocol $p: list of the .pici" '^model\.embed\.weight +f32 +\[30, 10\] ' "$out"
+        says "protocol $p: list of the .pici" '^model\.turned +f32 +\[10, 30\] F ' "$out"
+        says "protocol $p: list of the .pici" '^model\.channels +f32 +\[5, 4, 5, 3\] ' "$out"
+        says "protocol $p: list of the .pici" '^model\.slice +f32 +\[300\] ' "$out"
+        says "protocol $p: list of the .pici" ' shape \[4, 5\] strides \[10, 1\] from 20 of its storage ' "$out"
+        says "protocol $p: list of the .pici" '^model\.mask +u8 bool +\[40, 30\] ' "$out"
+    done
+    expect 0 "inspect a view" "$tool" inspect -n model.channels p2.pt
+    says "inspect a view" 'original +shape \[5, 3, 4, 5\] strides \[60, 1, 15, 3\]' "$out"
+    says "inspect a view" 'dtype +f32  \(float32\)' "$out"
+    expect 0 "inspect a view in a .pici" "$tool" inspect -n model.channels p2.pt.pici
+    says "inspect a view in a .pici" 'original +shape \[5, 3, 4, 5\] strides \[60, 1, 15, 3\]' "$out"
+    expect 0 "list, JSON" "$tool" list --json p2.pt
+    python3 -c 'import json, sys
+t = {x["name"]: x for x in json.load(open(sys.argv[1]))["tensors"]}
+assert t["model.mask"]["source_dtype"] == "bool" and t["model.mask"]["shape"] == [40, 30]
+assert t["model.slice"]["view"] == "strides [10, 1] from 20 of its storage"
+assert "view" not in t["model.embed.weight"]' "$out" 2>"$err" && pass || fail "list, JSON: $(tail -n 1 "$err")"
+    for f in alone big; do
+        expect 0 "$f: compress" "$tool" compress $f.pt
+        expect 0 "$f: decompress" "$tool" decompress --force -o back $f.pt.pici
+        same "$f" $f.pt back
+    done
+    "$tool" list alone.pt >"$out"
+    says "a parameter alone" '^data +i64 +\[150\] ' "$out"
+    "$tool" list big.pt.pici >"$out"
+    says "big-endian storages" '^w +f32 BE +\[300\] ' "$out"
+
+    # ---- a pickle that would write a file is read, and not run
+    for verb in list inspect compress; do
+        expect 0 "$verb evil.pt" "$tool" $verb evil.pt
+    done
+    absent "nothing is run" was-run
+    "$tool" list evil.pt >"$out"
+    says "what is beside it is listed" '^1 +f32 +\[300\] ' "$out"
+
+    expect 0 "tensors of more than 2^64 bytes together" "$tool" list wide.pt
+    says "tensors of more than 2^64 bytes together" '^total .* 16\.0 EiB ' "$out"
+    expect 0 "tensors of more than 2^64 bytes together, JSON" "$tool" list --json wide.pt
+    says "tensors of more than 2^64 bytes together, JSON" '"bytes": ?18446744073709551615' "$out"
+
+    # ---- pickles that are not as torch writes them: storages keep the names of their entries, and all bytes come back
+    for f in beyond twice; do
+        "$tool" compress $f.pt >"$out" 2>"$err" && pass || fail "$f: $(cat "$err")"
+        [ "$(grep -c 'named after their entries' "$err")" = 1 ] && pass || fail "$f: $(cat "$err")"
+        expect 0 "$f: decompress" "$tool" decompress --force -o back $f.pt.pici
+        same "$f" $f.pt back
+        "$tool" list $f.pt.pici >"$out"
+        says "$f" '^m/data/0 +u8 +\[1200\] ' "$out"
+    done
+    expect 1 "a name that climbs" "$tool" compress climbs.pt
+    says "a name that climbs" 'leaves its folder' "$err"
+    for verb in compress list inspect; do
+        expect 1 "$verb a file of old torch" "$tool" $verb old.pt
+        says "$verb a file of old torch" 'torch\.save before version 1\.6' "$err"
+    done
+    expect 2 "diff" "$tool" diff -o d.pici p2.pt p4.pt
+    says "diff" 'diff is not for \.pt' "$err"
+else
+    skip "pickles of torch's form: no python3"
+fi
+
+clean "after all that"
+finish

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Encodes, decodes, adds and verifies blocks by the functions of pici/cuda.h, with several thread blocks in flight, and
+ * compares with what the library does on a host. tests/gpu/emu/mutants compiles it with damaged copies of lib/cuda. The
+ * exit status is 0 if no error was found. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "pici/cuda.h"
+#include "pici/delta.h"
+
+static unsigned wrong;
+
+static void expect(bool good, const char *what)
+{
+    const cudaError_t e = cudaGetLastError();
+    if ((!good || e) && wrong++ < 3)
+        printf("  %s%s%s\n", what, e ? ": " : "", e ? cudaGetErrorString(e) : "");
+}
+
+/* Memory of the device, with a copy of some bytes. */
+class buffer {
+  public:
+    explicit buffer(size_t n, const void *from = nullptr)
+    {
+        void *p;
+        cudaMalloc(&p, n);
+        at = (uint8_t *)p;
+        if (from)
+            memcpy(at, from, n);
+    }
+    ~buffer()
+    {
+        cudaFree(at);
+    }
+    buffer(const buffer &) = delete;
+    uint8_t *at;
+};
+
+template <class T> static void check(enum pici_dtype dtype, enum pici_format format, uint64_t n, unsigned percent)
+{
+    const size_t bytes = n * sizeof(T), cap = pici_bound(format, dtype, n), space = pici_cuda_workspace(dtype, n);
+    std::vector<T> src(n), before(n), sum;
+    std::vector<uint8_t> want(cap);
+    size_t len;
+    for (uint64_t i = 0; i < n; i++) {
+        src[i] = (unsigned)rand() % 100 < percent ? (T)(rand() % 250 + 1) : (T)0;
+        before[i] = (T)(rand() % 100 + 1);
+    }
+    sum = before;
+    if (pici_compress(want.data(), cap, &len, src.data(), n, dtype, format, NULL) ||
+        pici_scatter_add(sum.data(), n, want.data(), len, NULL))
+        abort();
+    buffer in(bytes, src.data()), block(len), out(bytes), workspace(space), to(sizeof(struct pici_cuda_result));
+    struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
+    expect(!pici_compress_cuda(block.at, len, result, in.at, n, dtype, format, workspace.at, space, NULL) &&
+               !result->status && result->len == len && memcmp(block.at, want.data(), len) == 0,
+           "compress");
+    memcpy(block.at, want.data(), len);
+    expect(!pici_decompress_cuda(out.at, n, dtype, block.at, len, NULL, result, workspace.at, space, NULL) &&
+               !result->status && memcmp(out.at, src.data(), bytes) == 0,
+           "decompress");
+    memcpy(out.at, before.data(), bytes);
+    expect(!pici_scatter_add_cuda(out.at, n, dtype, block.at, len, NULL, result, workspace.at, space, NULL) &&
+               !result->status && memcmp(out.at, sum.data(), bytes) == 0,
+           "scatter-add");
+
+    /* faults in several tiles, of which the first counts */
+    struct pici_fault fault = PICI_FAULT_INIT;
+    for (unsigned k = 0; k < 12; k++)
+        block.at[48 + (unsigned)rand() % (len - 48)] = 0;
+    memset(block.at + len - 3 * (len / 8), 0, 2 * (len / 8));
+    const enum pici_status status = pici_verify_at(block.at, len, &fault);
+    expect(!pici_verify_cuda(block.at, len, NULL, result, workspace.at, space, NULL) && result->status == status &&
+               result->offset == fault.offset && result->tile == fault.tile &&
+               strcmp(pici_cuda_rule(result->rule) ? pici_cuda_rule(result->rule) : "-",
+                      fault.rule ? fault.rule : "-") == 0,
+           "verify");
+}
+
+/* Nonzeros counted, blocks of a batch, and a length that only the device knows. */
+static void check_batch()
+{
+    enum { JOBS = 5, N = 4096 * 9 + 77 };
+    const size_t cap = pici_bound(PICI_PICI, PICI_F32, N), space = JOBS * pici_cuda_workspace(PICI_F32, N);
+    std::vector<uint32_t> src[JOBS];
+    buffer workspace(space), to(2 * JOBS * sizeof(struct pici_cuda_result));
+    struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
+    struct pici_cuda_encode make[JOBS];
+    struct pici_cuda_decode read[JOBS];
+    std::vector<buffer *> all;
+    for (unsigned i = 0; i < JOBS; i++) {
+        src[i].resize(N);
+        for (uint32_t &x : src[i])
+            x = rand() % 10 == 0 ? (uint32_t)rand() : 0;
+        all.push_back(new buffer(N * 4, src[i].data()));
+        all.push_back(new buffer(cap));
+        all.push_back(new buffer(N * 4));
+        make[i] = {all[3 * i + 1]->at, cap, result + i, all[3 * i]->at, N, nullptr};
+        read[i] = {all[3 * i + 2]->at, N, all[3 * i + 1]->at, cap, &result[i].len, result + JOBS + i};
+    }
+    expect(!pici_compress_batch_cuda(make, JOBS, PICI_U32, PICI_PICI, workspace.at, space, NULL) &&
+               !pici_decompress_batch_cuda(read, JOBS, PICI_U32, workspace.at, space, NULL),
+           "a batch");
+    for (unsigned i = 0; i < JOBS; i++)
+        expect(!result[i].status && !result[JOBS + i].status && memcmp(read[i].dst, src[i].data(), N * 4) == 0,
+               "a block of a batch");
+    for (buffer *b : all)
+        delete b;
+}
+
+/* A small delta: of so many elements of a million, those before `random` change; all after it become others. */
+static void check_small(enum pici_format format, uint64_t n, unsigned ppm, uint64_t random, unsigned at_once)
+{
+    const size_t cap = pici_diff_small_bound(format, PICI_BF16, n),
+                 make = pici_diff_small_cuda_workspace(format, PICI_BF16, n, at_once),
+                 read = pici_apply_small_cuda_workspace(PICI_BF16, n, at_once), space = make > read ? make : read;
+    std::vector<uint16_t> base(n), src(n);
+    std::vector<uint8_t> want(cap);
+    size_t len;
+    for (uint64_t i = 0; i < n; i++) {
+        base[i] = src[i] = (uint16_t)(0x3f00 - (rand() & 0x3ff));
+        if ((unsigned)rand() % 1000000 < ppm)
+            src[i] ^= 1;
+        if (i >= random)
+            src[i] = (uint16_t)rand();
+    }
+    if (pici_diff_small(want.data(), cap, &len, base.data(), src.data(), n, PICI_BF16, format, NULL))
+        abort();
+    buffer a(2 * n, base.data()), b(2 * n, src.data()), delta(len), workspace(space),
+        to(sizeof(struct pici_cuda_result));
+    struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
+    expect(!pici_diff_small_cuda(delta.at, len, result, a.at, b.at, n, PICI_BF16, format, workspace.at, space, NULL) &&
+               !result->status && result->len == len && memcmp(delta.at, want.data(), len) == 0,
+           "a small delta");
+    memcpy(delta.at, want.data(), len);
+    expect(!pici_apply_small_cuda(a.at, n, PICI_BF16, delta.at, len, NULL, result, workspace.at, space, NULL) &&
+               !result->status && memcmp(a.at, src.data(), 2 * n) == 0,
+           "a small delta is applied");
+    want[len / 2] = delta.at[len / 2] ^= 255;
+    const enum pici_status status = pici_apply_small(src.data(), n, want.data(), len, NULL); /* another base */
+    expect(!pici_apply_small_cuda(b.at, n, PICI_BF16, delta.at, len, NULL, result, workspace.at, space, NULL) &&
+               result->status == (int)status,
+           "a small delta that is damaged, of another base");
+}
+
+int main(void)
+{
+    for (unsigned seed = 1; seed <= 3; seed++) {
+        srand(seed);
+        emu::seed(seed);
+        emu::resident(1 + 2 * seed);
+        check<uint8_t>(PICI_U8, PICI_PICI, 4096 * 21 + 5, 30);
+        check<uint32_t>(PICI_U32, PICI_PICI, 4096 * 21 + 5, 5);
+        check<uint16_t>(PICI_U16, PICI_COO, 4096 * 14, 20);
+        check<uint32_t>(PICI_U32, PICI_HYBRID, 4096 * 130 + 99, 2);
+        emu::multiprocessors(64); /* so that this is encoded by tiles, by many warps at once */
+        emu::resident(100);
+        check<uint16_t>(PICI_U16, PICI_HYBRID, 4096 * 70 + 99, 30);
+        check<uint32_t>(PICI_U32, PICI_HYBRID, 4096 * 4 + 9, 30); /* nearly all tiles are surveyed at once */
+        emu::multiprocessors(1);
+        emu::resident(1 + 2 * seed);
+        check<uint64_t>(PICI_U64, PICI_DENSE, 4096 * 2 + 1, 100);
+        check_batch();
+        check_small(PICI_PICI, 700, 30000, 700, 1);
+        check_small(PICI_HYBRID, 700, 5000, 700, 1);
+        check_small(PICI_PICI, 9000, 0, 0, 1);
+    }
+    check_small(PICI_PICI, (2 << 19) + 5000, 3000, 1 << 19, 2);
+    return wrong != 0;
+}

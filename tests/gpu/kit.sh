@@ -1,0 +1,154 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The script that runs tests and benchmarks on a GPU in stages (tests/gpu/stages), with scripts in place of programs:
+# what passes, fails, hangs or is missing is in the table and in the JSON, and nothing takes longer than its stage.
+set -u
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+passed=0
+
+check() { # WHAT COMMAND...
+    what=$1
+    shift
+    if "$@" >/dev/null 2>&1; then
+        passed=$((passed + 1))
+    else
+        echo "FAIL $what"
+        cat "$tmp/log"
+        exit 1
+    fi
+}
+
+program() { # NAME SCRIPT
+    printf '#!/bin/sh\n%s\n' "$2" >"$tmp/kit/$1"
+    chmod +x "$tmp/kit/$1"
+}
+
+stages() { # EXPECTED-STATUS ARGUMENTS
+    expected=$1 status=0
+    shift
+    PATH="$tmp/bin:$PATH" STAGE_SECONDS=4 "$tmp/kit/run" --out "$tmp/out" "$@" >"$tmp/log" 2>&1 || status=$?
+    [ $status = "$expected" ]
+}
+
+valid() {
+    ! command -v python3 >/dev/null 2>&1 || python3 -m json.tool "$tmp/out/result.json"
+}
+
+mkdir -p "$tmp/kit" "$tmp/bin"
+cp tests/gpu/stages "$tmp/kit/run"
+for name in cuda_codec cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values nccl_link; do
+    program $name 'echo "7 passed, 0 failed"'
+done
+program example 'echo "a \"block\""'
+program bench_coll_cuda 'printf "[\n  {\"what\":\"ring\",\"speedup\":2},\n  {\"what\":\"tree\"}\n]\n"'
+speed() { # DTYPE BYTES SPARSITY OPERATION BY US OF-FLOOR
+    printf '{"dtype": "%s", "bytes": %s, "sparsity": %s, "operation": "%s", ' "$1" "$2" "$3" "$4"
+    printf '"by": "%s", "us": %s, "of_floor": %s}\n' "$5" "$6" "$7"
+}
+over_nccl() { # SPARSITY NCCL-US TIMES-NCCL WIRE-RATIO
+    printf '{"operation": "all-reduce", "ranks": 2, "dtype": "f32", "bytes": 67108864, "sparsity": %s, ' "$1"
+    printf '"us": 10.0, "nccl_us": %s, "times_nccl": %s, "wire_ratio": %s}\n' "$2" "$3" "$4"
+}
+{
+    speed f32 1073741824 0.5 compress pici 1.5 0.8512
+    speed f32 1073741824 0.5 compress "CUB DeviceSelect values" 3.0 0.4
+    speed f32 1073741824 0.5 compress "CUB DeviceSelect pairs" 4.5 0.3
+    speed f32 1073741824 0.5 compress "cuSPARSE DenseToSparse CSR" 6.0 0.2
+    speed f32 1073741824 0.99 scatter-add pici 2.0 0.5900
+    speed bf16 1048576 0.9 compress pici 4.0 0.1
+    speed bf16 1048576 0.9 compress "CUB DeviceSelect values" 3.0 0.4
+    speed bf16 1048576 0.5 scatter-add pici 4.0 0.1
+} >"$tmp/speeds"
+{
+    over_nccl 0.99 250.0 25.000 30.000
+    over_nccl 0.999 95.0 9.500 30.000
+    over_nccl 0.9 50.0 5.000 8.000
+    over_nccl 0 9.4 0.940 1.000
+} >"$tmp/fork"
+program bench_cuda "case \$* in *' 64') cat $tmp/speeds ;; esac"
+program nccl_fork "case \$* in *'ranks 2'*) cat $tmp/fork ;; esac
+echo '{\"args\": \"'\"\$*\"'\"}'; echo '9 passed, 0 failed'"
+for tool in compute-sanitizer ncu; do
+    printf '#!/bin/sh\necho "$@"; exec sleep 0\n' >"$tmp/bin/$tool"
+    chmod +x "$tmp/bin/$tool"
+done
+cat >"$tmp/bin/ncu" <<'END'
+#!/bin/sh
+echo '"ID","Kernel Name","Grid Size","Metric Name","Metric Unit","Metric Value"'
+echo '"0","encode_kernel","(1, 1, 1)","dram__bytes_read.sum","byte","1,234"'
+END
+
+check "all stages" stages 0
+check "a table" grep -q '^| right | cuda_codec --quick | ok | [0-9]* | 7 passed, 0 failed |$' "$tmp/log"
+check "the number of programs" grep -q '^[0-9]* ok, 0 failed or late, 0 skipped' "$tmp/log"
+check "each tool for each program" [ "$(grep -c '^| sanitize | .* | ok |' "$tmp/log")" = 24 ]
+check "no report of errors of the API" grep -q 'report-api-errors no' "$tmp/out/logs/sanitize-memcheck-cuda_codec.log"
+check "JSON" valid
+check "speeds" grep -q '"us": 1.5' "$tmp/out/result.json"
+check "speeds of collectives" grep -q '^    {"what":"tree"},\{0,1\}$' "$tmp/out/result.json"
+beside='>= 1 x CUB, >= 1 x cuSPARSE'
+check "a target that is met" grep -qxF \
+    "| compress | f32 | 1024 | 50 | 1.5 | 0.8512 | 2.00 | 4.00 |  |  | >= 0.85 of the floor, $beside | met |" "$tmp/log"
+check "a target that is missed" grep -qxF \
+    '| scatter-add | f32 | 1024 | 99 | 2.0 | 0.5900 |  |  |  |  | >= 0.6 of the floor | missed |' "$tmp/log"
+check "slower than CUB" grep -qxF \
+    '| compress | bf16 | 1 | 90 | 4.0 | 0.1 | 0.75 |  |  |  | >= 1 x CUB | missed |' "$tmp/log"
+check "no target" grep -qxF '| scatter-add | bf16 | 1 | 50 | 4.0 | 0.1 |  |  |  |  |  |  |' "$tmp/log"
+beside='>= 0.95 x NCCL, >= 21.00 x NCCL'
+check "of the wire ratio" grep -qxF \
+    "| all-reduce, 2 ranks | f32 | 64 | 99 | 10.0 |  |  |  | 25.000 | 30.000 | $beside | met |" "$tmp/log"
+check "less than that, by a digit" grep -q \
+    '^| all-reduce, 2 ranks | f32 | 64 | 99.9 .*>= 21.00 x NCCL | missed |$' "$tmp/log"
+check "less than that" grep -q '^| all-reduce, 2 ranks | f32 | 64 | 90 .*>= 5.60 x NCCL | missed |$' "$tmp/log"
+check "slower than NCCL" grep -q '^| all-reduce, 2 ranks | f32 | 64 | 0 .*>= 0.95 x NCCL | missed |$' "$tmp/log"
+check "how many targets" grep -qx 'targets: 2 met, 5 missed' "$tmp/log"
+check "targets in the JSON" grep -q '"zeros_percent": 99, "target": ">= 0.6 of the floor", "verdict": "missed"}' \
+    "$tmp/out/result.json"
+check "NCCL among four" grep -q 'ranks 4' "$tmp/out/result.json"
+check "counters" grep -q '"encode_kernel", "metric": "dram__bytes_read.sum", "unit": "byte", "value": "1234"' \
+    "$tmp/out/result.json"
+
+program cuda_reduce 'echo "3 passed, 1 failed"; echo "a \"reason\" with \\ in it" >&2; exit 1'
+program cuda_coll "sleep 60; : >'$tmp/ended'"
+rm "$tmp/kit/nccl_link"
+check "a failure" stages 1 right
+check "the failure's words" grep -q '^| right | cuda_reduce --quick | FAIL | [0-9]* | status 1: .*reason.* 3' "$tmp/log"
+check "what hangs" grep -q '^| right | cuda_coll --quick | LATE ' "$tmp/log"
+check "what no time is left for" grep -q '^| right | nccl_fork --quick | LATE ' "$tmp/log"
+check "what is missing" grep -q '^| right | nccl_link | skip ' "$tmp/log"
+check "JSON of a failure" valid
+check "what hangs is killed" [ ! -e "$tmp/ended" ]
+
+for name in cuda_codec cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values; do
+    program $name 'echo "skip: no CUDA device: nothing ran on a GPU"; exit 77'
+done
+check "no GPU" stages 77 right speed
+check "which is said" grep -q 'NOTHING RAN ON A GPU' "$tmp/log"
+check "no GPU in another stage" stages 77 all
+check "in which nothing else runs" grep -q '^skip *bench_coll_cuda .* no GPU$' "$tmp/log"
+check "an unknown stage" stages 2 wrong
+
+# A library that is missing, until it is found where a wheel of Python has it.
+for name in cuda_codec cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values nccl_link; do
+    program $name 'echo "7 passed, 0 failed"'
+done
+cat >"$tmp/bin/ldd" <<'END'
+#!/bin/sh
+case $1:$LD_LIBRARY_PATH in
+*nccl_link:*nvidia/nccl/lib*) echo "        libnccl.so.2 => /there (0x1)" ;;
+*nccl_link:*) echo "        libnccl.so.2 => not found" ;;
+esac
+END
+chmod +x "$tmp/bin/ldd"
+check "a library that is missing" stages 0 right
+check "its name" grep -q '^| right | nccl_link | skip | 0 | no library libnccl.so.2 |$' "$tmp/log"
+mkdir -p "$tmp/site/nvidia/nccl/lib"
+: >"$tmp/site/nvidia/nccl/lib/libnccl.so.2"
+if command -v python3 >/dev/null 2>&1; then
+    PYTHONPATH=$tmp/site
+    export PYTHONPATH
+    check "a library of a wheel" stages 0 right
+    check "is found" grep -q '^| right | nccl_link | ok ' "$tmp/log"
+fi
+echo "$passed passed"

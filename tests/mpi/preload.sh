@@ -1,0 +1,455 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# MPI programs that know nothing of pici (tests/mpi/preload/), with and without the library of make pmpi preloaded,
+# under each MPI that is here: their results, which of their calls were ours, by the lines at the end, and what is said
+# when something is wrong. And pici-preload.
+#   tests/mpi/preload.sh                BUILD=DIR CC=cc; MPIS="openmpi mpich"
+#   tests/mpi/preload.sh sanitized      the same with AddressSanitizer and UBSan in preload/, in the transport over MPI
+#                                       and in the programs, by make check-preload-sanitized (minutes); the rest of
+#                                       libpici is as it is
+set -u
+make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build} sanitized=
+if [ -n "${SANITIZE:-}" ]; then
+    echo "skip: preloading a sanitizer build (make check-preload-sanitized has sanitizers for it)"
+    exit 77
+fi
+[ "${1:-}" != sanitized ] || sanitized=-sanitized
+if ! command -v mpirun >/dev/null 2>&1 && ! command -v mpiexec >/dev/null 2>&1; then
+    echo "skip: no MPI (libopenmpi-dev openmpi-bin, libmpich-dev mpich): no MPI program to preload a library into"
+    exit 77
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+passed=0 failed=0
+case $build in /*) here=$build ;; *) here=$PWD/$build ;; esac
+dir=$here/preload$sanitized
+log=$dir/output
+rm -rf "$dir"
+mkdir -p "$dir"
+: >"$dir/reported"
+
+# With sanitizers their libraries come before the preloaded one, and what they say goes to files.
+runtime='' flags=''
+if [ -n "$sanitized" ]; then
+    runtime=$($cc -print-file-name=libasan.so):
+    flags="-g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+    export ASAN_OPTIONS="verify_asan_link_order=0:fast_unwind_on_malloc=0:log_path=$dir/report:\
+stack_trace_format=#%n_%p_%F_%L_(%m)" LSAN_OPTIONS=exitcode=0 UBSAN_OPTIONS=print_stacktrace=1
+fi
+
+ok() {
+    passed=$((passed + 1))
+    echo "ok $mpi, $1"
+}
+
+fail() {
+    failed=$((failed + 1))
+    [ ! -e "$log" ] || tail -n 30 "$log"
+    echo "FAIL $mpi, $1"
+}
+
+# launch RANKS COMMAND...: with $extra, words NAME=VALUE, in the ranks' environment; output in $log
+launch() {
+    ranks=$1
+    shift
+    # shellcheck disable=SC2086 # words
+    set -- env $extra "$@"
+    case $mpi in
+    openmpi) set -- "$run" --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$ranks" "$@" ;;
+    mpich) set -- "$run" -n "$ranks" "$@" ;;
+    esac
+    timeout -k 5 "${LIMIT:-120}" "$@" >"$log" 2>&1 </dev/null
+    status=$?
+    grep -e 'runtime error:' -e 'ERROR: AddressSanitizer' "$log" >>"$dir/reported"
+    return $status
+}
+
+# attempt WHAT RANKS PROGRAM [ARGUMENT] -- PATTERN...: it succeeds, and its output has a line for each pattern
+attempt() {
+    what=$1 ranks=$2 program=$3 argument=
+    shift 3
+    [ "$1" = -- ] || { argument=$1; shift; }
+    shift
+    # shellcheck disable=SC2086 # no word or one
+    if ! launch "$ranks" "$dir/$program.$mpi" $argument || ! grep -q '[1-9][0-9]* passed' "$log"; then
+        fail "$what"
+        return
+    fi
+    for pattern in "$@"; do
+        grep -q "$pattern" "$log" || { fail "$what: no line with $pattern"; return; }
+    done
+    ok "$what"
+}
+
+# What sanitizers have said, in files of their own and in outputs. MPI leaves memory behind at its end: leaks are ours
+# if a function of the preloaded library was on the stack. (Without names, frames are of plugins that are gone.) MPI
+# keeps the two keyvals of a process.
+reports() {
+    find "$dir" -name 'report.*' -exec grep -h -e 'runtime error:' -e 'ERROR: AddressSanitizer' {} + \
+        >>"$dir/reported"
+    find "$dir" -name 'report.*' -exec awk 'BEGIN { RS = "" }
+        / leak of / && /_in [^\n]*libpici_pmpi/ && !/_create_keyval/ { print; print "" }' {} + >>"$dir/reported"
+    leaks=$(find "$dir" -name 'report.*' -exec cat {} + | grep -c ' leak of ')
+    if [ -s "$dir/reported" ]; then
+        log=$dir/reported
+        fail "sanitizers"
+    elif [ "$leaks" = 0 ]; then
+        fail "sanitizers: not even MPI leaks anything, so leaks are not looked for"
+    else
+        ok "sanitizers: no report but $leaks leaks without pici"
+    fi
+}
+
+symbols() { # only MPI's names go out, and none comes in that a preloaded library would answer
+    command -v nm >/dev/null 2>&1 || { echo "skip: symbols of the preloaded library: no nm"; return; }
+    if nm -D --defined-only "$library" | grep -v -E ' [TWA] (MPI_[A-Z]|mpi_[a-z]|ompi_[a-z_]*_f$)' >"$log"; then
+        fail "other symbols than MPI's are exported"
+    elif nm -D --undefined-only "$library" | grep -E ' (MPI_[A-Z][a-z]|pici_)' >"$log"; then
+        fail "calls of MPI_ instead of PMPI_"
+    elif [ "$(nm -D --defined-only "$library" |
+        grep -c -E ' MPI_(Allreduce|Reduce_scatter(_block)?|Allgather|Neighbor_allgatherv?)$')" != 6 ]; then
+        fail "a function is not exported"
+    else
+        ok "symbols"
+    fi
+}
+
+scenarios() { # RANKS: of calls.c
+    preload="LD_PRELOAD=$preloaded"
+    forced="$preload PICI_PMPI_STATS=1 PICI_PMPI_INTRA=1 PICI_PMPI_MIN_BYTES=1000"
+    all="$forced PICI_PMPI_AFTER=0"
+
+    extra=$all
+    attempt "results" "$1" calls results -- 'MPI_Allreduce 64 of 64 calls, .* dense, .* sent, .* s$' \
+        'MPI_Reduce_scatter_block 64 of 64 ' 'MPI_Reduce_scatter 64 of 64 ' 'MPI_Allgather 64 of 64 ' \
+        'never ours: 1 MPI_Reduce$'
+    extra="$all PICI_PMPI_FUNCTIONS=reduce_scatter,allgather"
+    attempt "functions switched off" 2 calls results -- 'MPI_Allreduce 0 of 64 calls; not ours: 64 switched off' \
+        'MPI_Reduce_scatter_block 0 of 64 ' 'MPI_Reduce_scatter 64 of 64 ' 'MPI_Allgather 64 of 64 '
+    extra=$all
+    case $mpi in
+    mpich) attempt "large counts" "$1" calls large -- 'MPI_Allreduce 1 of 1 ' 'MPI_Reduce_scatter_block 1 of 1 ' \
+        'MPI_Reduce_scatter 1 of 1 ' 'MPI_Allgather 1 of 1 ' ;;
+    *) attempt "large counts" "$1" calls large -- && grep -m 1 '^skip' "$log" ;;
+    esac
+    [ "$mpi" != mpich ] || attempt "results of three ranks" 3 calls results -- 'MPI_Allreduce 64 of 64 ' \
+        'MPI_Reduce_scatter_block 64 of 64 ' 'MPI_Reduce_scatter 64 of 64 ' 'MPI_Allgather 64 of 64 '
+    attempt "results of five ranks" 5 calls results -- 'MPI_Allreduce 64 of 64 ' 'MPI_Reduce_scatter_block 64 of 64 ' \
+        'MPI_Reduce_scatter 64 of 64 ' 'MPI_Allgather 64 of 64 '
+    attempt "types without arithmetic" "$1" calls odd_types -- 'MPI_Allgather 6 of 6 ' 'MPI_Allreduce 1 of 1 '
+    attempt "wrapping, NaN, -0.0" "$1" calls corners -- 'MPI_Allreduce 4 of 4 '
+    attempt "derived types" 3 calls derived -- 'MPI_Allgather 12 of 12 '
+    attempt "pairs" "$1" calls pairs -- 'MPI_Allgather 1 of 1 '
+    calls=8 types=1
+    [ "$mpi" != openmpi ] || calls=9 types=2
+    attempt "decisions" "$1" calls decisions -- \
+        "MPI_Allreduce 0 of $calls calls; not ours: 2 small, 3 op, $types type, 1 intercommunicator, 1 one rank\$" \
+        'MPI_Reduce_scatter 0 of 1 calls; not ours: 1 unequal counts$' 'MPI_Allgather 0 of 1 calls; not ours: 1 type$' \
+        'never ours: 1 MPI_Reduce, 1 MPI_Bcast$'
+    case $mpi in
+    mpich) n=2 init=", $n MPI_Bcast_init, $n MPI_Reduce_init, $n MPI_Allreduce_init, $n MPI_Reduce_scatter_init, \
+$n MPI_Reduce_scatter_block_init, $n MPI_Allgather_init, $n MPI_Allgatherv_init, $n MPI_Neighbor_allgather_init, \
+$n MPI_Neighbor_allgatherv_init" ;;
+    *) n=1 init= ;;
+    esac
+    attempt "never ours" 2 calls never -- "never ours: $n MPI_Allgatherv, $((n + 1)) MPI_Reduce, $n MPI_Bcast, \
+$n MPI_Iallreduce, $n MPI_Ireduce_scatter, $n MPI_Ireduce_scatter_block, $n MPI_Iallgather, $n MPI_Iallgatherv, \
+$n MPI_Ireduce, $n MPI_Ibcast, $n MPI_Ineighbor_allgather, $n MPI_Ineighbor_allgatherv$init\$"
+    attempt "threads" 2 calls threads -- 'MPI_Allreduce 40 of 40 '
+    extra=$forced
+    attempt "from the second call on" 2 calls twice -- 'MPI_Allreduce 2 of 3 calls.* not ours: 1 first$'
+    attempt "1000 communicators" 2 calls communicators -- \
+        'MPI_Allreduce 67 of 1092 calls.* not ours: 1021 first, 4 too many communicators$'
+    extra="$forced PICI_PMPI_STATS=2 PICI_PMPI_AFTER=2"
+    attempt "statistics of each rank" 2 calls twice -- 'pici: rank 0: MPI_Allreduce 1 of 3 ' \
+        'pici: rank 1: MPI_Allreduce 1 of 3 calls.* 2 first$'
+    extra="$preload PICI_PMPI_STATS=1 PICI_PMPI_MIN_BYTES=1000"
+    attempt "one node" 2 calls twice -- 'MPI_Allreduce 0 of 3 calls; not ours: 3 one node$'
+    extra="$forced PICI_PMPI_MIN_BYTES=8001"
+    attempt "too small" 2 calls twice -- 'MPI_Allreduce 0 of 3 calls; not ours: 3 small$'
+    extra="LD_PRELOAD=$dir/host.so:$preloaded PICI_PMPI_STATS=1 PICI_PMPI_MIN_BYTES=8000"
+    attempt "several nodes" 2 calls twice -- 'MPI_Allreduce 2 of 3 calls'
+    extra="LD_PRELOAD=$dir/host.so:$preloaded PICI_PMPI_STATS=1"
+    attempt "several nodes, all else as by default" 2 calls limits -- \
+        'MPI_Allreduce 1 of 4 calls.* not ours: 2 small, 1 first$'
+    extra="$all PICI_PMPI=0"
+    attempt "off" 2 calls twice --
+    ! grep -q pici "$log" || fail "switched off, and says something"
+}
+
+neighbors() { # of neighbors.c, on four ranks, with nodes of two where blocks are to be passed on
+    direct="$all PICI_NEIGHBOR=direct" auto="$forced PICI_NEIGHBOR=auto"
+    extra=$direct
+    attempt "neighbours" 4 neighbors results -- 'MPI_Neighbor_allgather 91 of 91 calls, .* sent' \
+        'MPI_Neighbor_allgatherv 65 of 65 calls, .* sent'
+    extra="$all PICI_NEIGHBOR=halving LD_PRELOAD=$dir/nodes.$mpi.so:$preloaded"
+    attempt "neighbours that relay" 4 neighbors results -- 'MPI_Neighbor_allgather 91 of 91 ' \
+        'MPI_Neighbor_allgatherv 65 of 65 '
+    extra="$direct PICI_PMPI_FUNCTIONS=neighbor_allgatherv"
+    attempt "neighbours of equal counts switched off" 4 neighbors results -- \
+        'MPI_Neighbor_allgather 0 of 91 calls; not ours: 91 switched off' 'MPI_Neighbor_allgatherv 65 of 65 '
+    extra=$direct
+    attempt "neighbours, null buffers" 4 neighbors absent -- 'MPI_Neighbor_allgather 2 of 2 '
+    attempt "neighbours, derived types" 4 neighbors types -- 'MPI_Neighbor_allgather 12 of 12 ' \
+        'MPI_Neighbor_allgatherv 3 of 3 '
+    case $mpi in
+    mpich) attempt "neighbours, large counts" 4 neighbors large -- 'MPI_Neighbor_allgather 1 of 1 ' \
+        'MPI_Neighbor_allgatherv 1 of 1 ' ;;
+    *) attempt "neighbours, large counts" 4 neighbors large -- && grep -m 1 '^skip' "$log" ;;
+    esac
+    attempt "neighbours, decisions" 4 neighbors decisions -- "MPI_Neighbor_allgather 0 of 6 calls; not ours: 1 small, \
+1 unequal counts, 1 one rank, 1 no topology, 1 few ranks, 1 few neighbours\$" \
+        'MPI_Neighbor_allgatherv 2 of 14 calls.* not ours: 12 small$'
+    extra="$direct PICI_PMPI_WAIT=1"
+    LIMIT=6 launch 4 "$dir/neighbors.$mpi" parts
+    if grep -q 'in MPI_Neighbor_allgather; .*? Do all ranks give the same count, as MPI demands?$' "$log"; then
+        ok "neighbours, counts that MPI forbids"
+    else
+        fail "neighbours, counts that MPI forbids"
+    fi
+    extra=$direct
+    attempt "neighbours, overlapping buffers" 4 neighbors overlap -- 'MPI_Neighbor_allgather 0 of 1 calls.* 1 off$'
+    attempt "neighbours, errors" 4 neighbors errors -- 'MPI_Neighbor_allgatherv: rank 0 sends another count' \
+        'MPI_Neighbor_allgatherv 1 of 2 calls.* 1 off$'
+    extra="$direct LD_PRELOAD=$dir/failing.$mpi.so:$preloaded"
+    attempt "neighbours, no memory" 4 neighbors memory -- 'pici: MPI_Neighbor_allgather: a rank has no memory for ' \
+        'MPI_Neighbor_allgather 1 of 3 calls.* 2 off$'
+    attempt "neighbours, unpacking" 4 neighbors unpacking -- \
+        'pici: rank 1: MPI_Neighbor_allgather: MPI cannot unpack what was received$'
+    extra="$direct LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    attempt "neighbours, a GPU that comes later" 4 neighbors gpu -- 'pici: .*: a rank cannot take part: ' \
+        'MPI_Neighbor_allgather 1 of 3 calls.* 2 off$'
+    if [ "$mpi" = openmpi ] || [ -n "${PICI_TEST_FULL:-}" ]; then
+        extra="$forced PICI_NEIGHBOR=direct" LIMIT=300
+        attempt "neighbours, 1000 communicators" 3 neighbors communicators -- \
+            'MPI_Neighbor_allgather 20 of 1020 calls.* 1000 first$'
+        unset LIMIT
+    else
+        echo "skip: $mpi: 1000 communicators with neighbours, in a minute and a half (PICI_TEST_FULL=1 has them)"
+    fi
+    extra=$auto
+    attempt "neighbours, eight ranks" 8 neighbors twice -- 'MPI_Neighbor_allgather 2 of 3 calls.* 1 first$'
+    attempt "neighbours, eight ranks in a circle" 8 neighbors circle -- 'not ours: 3 few neighbours$'
+    attempt "neighbours, few ranks" 4 neighbors twice -- 'MPI_Neighbor_allgather 0 of 3 calls; not ours: 3 few ranks$'
+    extra="$all PICI_NEIGHBOR=off"
+    attempt "neighbours, off" 4 neighbors twice -- 'not ours: 3 switched off$'
+    extra="$all PICI_NEIGHBOR=ring"
+    attempt "neighbours, an invalid variable" 4 neighbors twice -- \
+        'pici: off: environment variable PICI_NEIGHBOR is "ring", which is not auto, direct, halving or off$' '3 off$'
+    extra="$preload PICI_PMPI_STATS=1 PICI_PMPI_MIN_BYTES=1000 PICI_NEIGHBOR=direct"
+    attempt "neighbours, one node" 4 neighbors twice -- 'MPI_Neighbor_allgather 0 of 3 calls; not ours: 3 one node$'
+}
+
+wrong() { # what is said, and what becomes of the calls
+    extra=$all
+    attempt "errors" 3 failures errors -- 'pici: rank 1: MPI_Allreduce: ranks disagree on the count' \
+        'MPI_Allreduce 4 of 4 '
+    if launch 2 "$dir/failures.$mpi" fatal || grep -q 'still here' "$log"; then
+        fail "an error is not fatal"
+    else
+        ok "errors are fatal by default"
+    fi
+    extra="$all LD_PRELOAD=$dir/failing.$mpi.so:$preloaded"
+    attempt "no memory" 3 failures memory -- 'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' \
+        'pici: rank 1: MPI_Allreduce: ' 'MPI_Allreduce 3 of 4 calls.* 1 off$'
+    attempt "looking for libraries" 2 failures looks -- 'MPI_Allreduce 7 of 7 '
+    attempt "unpacking" 2 failures unpacking -- 'pici: rank 1: MPI_Allgather: MPI cannot unpack what was received$'
+    # what a message may still come for is left behind
+    extra="$all PAUSE_MS=6000 PICI_TIMEOUT_MS=2000${flags:+ ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0}"
+    attempt "a timeout" 2 failures paused -- 'pici: rank 0: MPI_Allreduce: .*nothing moved for 2000 ms'
+    extra="$all PAUSE_MS=${PICI_TEST_FULL:+6}1000" # pici itself waits 60 s
+    attempt "no timeout" 2 failures paused -- 'MPI_Allreduce 2 of 2 '
+    extra=$all
+    case $mpi in
+    openmpi) attempt "the same buffer twice" 2 failures aliased -- 'MPI_Allreduce 1 of 1 ' ;;
+    *) # an error, and other ranks do not wait for ever
+        LIMIT=30 launch 2 "$dir/failures.$mpi" aliased
+        # MPI may end all ranks before the first one says that the communicator is MPI's
+        if [ $? != 124 ] && grep -q 'Buffers must not be aliased' "$log"; then
+            ok "the same buffer twice"
+        else
+            fail "the same buffer twice"
+        fi
+        ;;
+    esac
+    extra="$all PICI_TUNE=$dir/none"
+    attempt "no communicator" 2 calls twice -- 'pici: off: no communicator: .*none' 'not ours: 3 off$'
+    extra="$all PICI_TUNE=$dir/two.tune PICI_TUNE_VERBOSE=1 PICI_TUNE_HISTORY=1"
+    attempt "with the history of densities" 2 failures dense -- '^pici: all_reduce f32, .*(counted)'
+    extra="$all PICI_TUNE=$dir/two.tune PICI_TUNE_VERBOSE=1"
+    attempt "without the history of densities" 2 failures dense -- '^pici: all_reduce f32, '
+    ! grep -q '(counted)' "$log" || fail "an algorithm is chosen by densities of earlier calls"
+    extra="$forced PICI_PMPI_AFTER=1k"
+    attempt "an invalid variable" 2 calls twice -- \
+        'pici: off: environment variable PICI_PMPI_AFTER is "1k", which is not a number$' 'not ours: 3 off$'
+    extra="$all"
+    attempt "different settings" 3 failures lonely -- 'pici: off: ranks have different ' 'not ours: 2 off$'
+    extra="$all PICI_PMPI_WAIT=1"
+    attempt "a late rank" 2 failures late -- \
+        'pici: rank 0 has waited 1 s for other ranks in MPI_Allreduce; did every host get LD_PRELOAD'
+    # shellcheck disable=SC2016 # the ranks' variables
+    LIMIT=4 launch 2 sh -c 'case ${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}} in 1) unset LD_PRELOAD ;; esac; exec "$@"' \
+        sh "$dir/calls.$mpi" twice
+    if grep -q 'did every host get LD_PRELOAD' "$log" && ! grep -q passed "$log"; then
+        ok "a rank without the library"
+    else
+        fail "a rank without the library"
+    fi
+    extra="$all LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    attempt "a GPU that comes later" 2 failures gpu -- \
+        'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' 'MPI_Allreduce 1 of 3 calls.* 2 off$'
+    extra="$all LD_PRELOAD=$dir/libcuda.so.1:$preloaded"
+    attempt "a GPU" 2 calls twice -- 'pici: off: a rank uses a GPU' 'MPI_Allreduce 0 of 3 calls; not ours: 3 off$'
+}
+
+bits() { # RANKS
+    extra="$forced PICI_PMPI_AFTER=0"
+    attempt "the bits of pici_all_reduce" "$1" bits -- 'MPI_Allreduce 2 of 5 .*3 small$' \
+        'MPI_Reduce_scatter_block 2 of 2 '
+    extra=
+    launch "$1" "$dir/bits.$mpi"
+    if grep -q 'bits differ' "$log"; then ok "other bits without the library"; else fail "bits without the library"; fi
+}
+
+fortran() { # RANKS COMPILER
+    if ! command -v "$2" >/dev/null 2>&1 || ! command -v gfortran >/dev/null 2>&1; then
+        echo "skip: $mpi, Fortran: no $2 or gfortran"
+        return
+    fi
+    extra="$all PICI_NEIGHBOR=direct"
+    for program in f77 mpi mpi_f08; do
+        source=module.f90 handle=integer
+        [ $program != f77 ] || source=f77.f
+        request=integer
+        [ $program != mpi_f08 ] || handle='type(MPI_Comm)' request='type(MPI_Request)'
+        if ! (cd "$dir" && "$2" -cpp -DMODULE=$program -DHANDLE="$handle" -DREQUEST="$request" -std=legacy -w \
+            -o "$program.$mpi" "$tests/$source") >"$log" 2>&1; then
+            fail "Fortran, $program: it does not compile"
+            continue
+        fi
+        attempt "Fortran, $program" "$1" "$program" -- 'MPI_Allreduce 2 of 3 .*1 small$' \
+            'MPI_Reduce_scatter_block 2 of 2 ' 'MPI_Reduce_scatter 2 of 2 ' 'MPI_Allgather 2 of 2 ' \
+            'MPI_Neighbor_allgather 1 of 1 ' 'MPI_Neighbor_allgatherv 1 of 1 ' \
+            "never ours: 1 MPI_Allgatherv, 1 MPI_Reduce, 1 MPI_Bcast, 1 MPI_Iallreduce, 1 MPI_Ireduce_scatter, \
+1 MPI_Ireduce_scatter_block, 1 MPI_Iallgather, 1 MPI_Iallgatherv, 1 MPI_Ireduce, 1 MPI_Ibcast, \
+1 MPI_Ineighbor_allgather, 1 MPI_Ineighbor_allgatherv\$"
+    done
+}
+
+script() { # pici-preload: one program, and two behind a colon; with what was preloaded before
+    export PICI_PMPI_LIBRARY="$library" PICI_PMPI_STATS=2 PICI_PMPI_INTRA=1 PICI_PMPI_MIN_BYTES=1000 PICI_X="a  b"
+    many=
+    [ "$mpi" != openmpi ] || many=--oversubscribe
+    for between in '' ":${many:+ $many} -n 1 $dir/calls.$mpi twice"; do
+        # shellcheck disable=SC2086 # words
+        LD_PRELOAD=$dir/host.so timeout 60 preload/pici-preload "$run" $many -n 1 "$dir/calls.$mpi" twice \
+            ${between:-: $many -n 2 "$dir/calls.$mpi" twice} >"$log" 2>&1 </dev/null
+        if [ $? = 0 ] && grep -q 'rank 1: MPI_Allreduce 2 of 3' "$log"; then
+            ok "pici-preload"
+        else
+            fail "pici-preload ${between:-with three ranks}"
+        fi
+    done
+    preload/pici-preload --print "$run" -n 1 x : -n 2 y >"$log" 2>&1
+    case $mpi in
+    openmpi) want="$run -x LD_PRELOAD=$library .*-x PICI_X -n 1 x : -x LD_PRELOAD=$library .*-x PICI_X -n 2 y" ;;
+    *) want="$run -genv LD_PRELOAD $library .*-genv PICI_X a  b .*-n 1 x : -n 2 y" ;;
+    esac
+    if grep -q "^$want\$" "$log"; then ok "pici-preload --print"; else fail "pici-preload --print"; fi
+    unset PICI_PMPI_LIBRARY PICI_PMPI_STATS PICI_PMPI_INTRA PICI_PMPI_MIN_BYTES PICI_X
+}
+
+installed() { # the script and the library, in a tree of their own
+    rm -rf "$dir/root"
+    "$make" -s BUILD="$build" MPIDIR="$build/$mpi" CC="$cc" DESTDIR="$dir/root" PREFIX=/usr \
+        LIBDIR=/usr/lib/some-machine CUDADIR="$dir/none" NCCLDIR="$dir/none" install >"$log" 2>&1
+    "$dir/root/usr/bin/pici-preload" --print "$run" -n 1 x >"$log" 2>&1
+    if grep -q "LD_PRELOAD[= ]$dir/root/usr/lib/some-machine/libpici_pmpi-$mpi.so" "$log" &&
+        "$dir/root/usr/bin/pici-preload" --version | grep -q '^pici-preload [0-9]' &&
+        [ -e "$dir/root/usr/share/man/man1/pici-preload.1" ]; then
+        ok "installed"
+    else
+        fail "installed"
+    fi
+    rm -rf "$dir/root"
+}
+
+refusals() {
+    mpi=pici-preload
+    for words in 'true -n 1|is not mpirun' 'no-such-program|there is no no-such-program' \
+        '--what mpirun|unknown option'; do
+        # shellcheck disable=SC2086 # words
+        preload/pici-preload ${words%|*} >"$log" 2>&1
+        if [ $? = 2 ] && grep -q "^pici-preload: .*${words#*|}" "$log"; then ok "$words"; else fail "$words"; fi
+    done
+    if preload/pici-preload --version | grep -q '^pici-preload [0-9]' &&
+        preload/pici-preload --help | grep -q '^usage: '; then
+        ok "--version, --help"
+    else
+        fail "--version, --help"
+    fi
+}
+
+# Debian has both side by side, under these names; elsewhere there is one, with the plain names.
+find_mpi() { # NAME WORDS: sets suffix and run, of the MPI whose launcher's version has the words
+    for suffix in ".$1" ''; do
+        run=mpirun$suffix
+        if command -v "$run" >/dev/null 2>&1 && command -v "mpicc$suffix" >/dev/null 2>&1 &&
+            "$run" --version 2>/dev/null | grep -q "$2"; then
+            return 0
+        fi
+    done
+    echo "skip: no $1"
+    return 1
+}
+
+build_all() {
+    library=$here/$mpi$sanitized/libpici_pmpi-$mpi.so
+    OMPI_CC=$cc MPICH_CC=$cc
+    export OMPI_CC MPICH_CC
+    rm -f "$library"
+    preloaded=$runtime$library
+    # shellcheck disable=SC2086 # flags
+    "$make" -s BUILD="$build" MPIDIR="$build/$mpi$sanitized" MPICC="mpicc$suffix${flags:+ $flags}" CC="$cc" WERROR=1 \
+        pmpi mpi >"$log" 2>&1 &&
+        [ -e "$library" ] &&
+        "mpicc$suffix" -O1 -Wall -Wextra -pthread $flags -o "$dir/calls.$mpi" "$tests/calls.c" -lm >>"$log" 2>&1 &&
+        "mpicc$suffix" -O1 -Wall -Wextra $flags -o "$dir/failures.$mpi" "$tests/failures.c" -ldl >>"$log" 2>&1 &&
+        "mpicc$suffix" -O1 -Wall -Wextra $flags -o "$dir/neighbors.$mpi" "$tests/neighbors.c" -ldl >>"$log" 2>&1 &&
+        "mpicc$suffix" -Wall -shared -fPIC -o "$dir/nodes.$mpi.so" "$tests/nodes.c" >>"$log" 2>&1 &&
+        "mpicc$suffix" -Wall -shared -fPIC -o "$dir/failing.$mpi.so" "$tests/failing.c" >>"$log" 2>&1 &&
+        "mpicc$suffix" -O1 -Wall -Iinclude -pthread $flags -o "$dir/bits.$mpi" "$tests/bits.c" \
+            "$build/$mpi$sanitized/libpici_mpi.a" "$build/libpici.a" ${zstd:+-lzstd} ${zfp:+-lzfp} -lm >>"$log" 2>&1
+}
+
+tests=$PWD/tests/mpi/preload
+zstd=
+[ "${ZSTD:-}" != 1 ] || zstd=1
+zfp=
+[ "${ZFP:-}" != 1 ] || zfp=1
+printf '%s\n' 'pici-tune 1' 'shape ranks 2 nodes 1 map 2 cores 2' 'end 77c3eca10125fd2c' >"$dir/two.tune"
+$cc -shared -fPIC -o "$dir/host.so" tests/mpi/preload/host.c && $cc -shared -fPIC -Wl,-soname,libcuda.so.1 \
+    -o "$dir/libcuda.so.1" tests/mpi/preload/driver.c || exit 1
+for pair in 'openmpi:Open MPI' 'mpich:HYDRA'; do
+    mpi=${pair%%:*}
+    case " ${MPIS:-openmpi mpich} " in *" $mpi "*) ;; *) continue ;; esac
+    find_mpi "$mpi" "${pair#*:}" || continue
+    if ! build_all; then
+        fail "does not build"
+        continue
+    fi
+    some=3
+    [ "$mpi" = openmpi ] || some=2 # whose ranks wait busily
+    scenarios $some
+    neighbors
+    wrong
+    bits 5
+    fortran 3 "mpif90$suffix"
+    # The rest is of the script, and of a library that others may have.
+    [ -z "$sanitized" ] || { reports; continue; }
+    symbols
+    script
+    installed
+done
+[ -n "$sanitized" ] || refusals
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Communicators by a rendezvous over TCP on loopback: ranks that come in any order; the environment; strangers; ranks
+ * that are wrong in some way. Needs libc alone. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/util/coll.h"
+#include "tests/util/socket.h"
+#include "transport/address.h"
+#include "transport/greeting.h"
+
+enum { WATCHDOG_S = 600 };
+
+static int passed, failed;
+static char address[64];
+
+static void expect(int holds, const char *what, long which)
+{
+    if (holds)
+        passed++;
+    else {
+        failed++;
+        printf("FAIL %s, %ld\n", what, which);
+    }
+}
+
+/* An address where nobody listens. */
+static const char *fresh_address(int v6)
+{
+    snprintf(address, sizeof address, v6 ? "[::1]:%d" : "127.0.0.1:%d", socket_port(v6));
+    return address;
+}
+
+static void sum_rank(void *context, int rank)
+{
+    struct socket_team *t = context;
+    int32_t x[100];
+    for (int i = 0; i < 100; i++)
+        x[i] = i + rank;
+    t->status[rank] = pici_all_reduce(x, x, 100, PICI_I32, PICI_SUM, t->comm[rank], NULL);
+    for (int i = 0; i < 100 && !t->status[rank]; i++)
+        if (x[i] != i * t->p + t->p * (t->p - 1) / 2)
+            t->status[rank] = PICI_E_CORRUPT;
+    if (pici_comm_rank(t->comm[rank]) != rank || pici_comm_size(t->comm[rank]) != t->p)
+        t->status[rank] = PICI_E_CORRUPT;
+}
+
+/* They meet and add. */
+static void meets(struct socket_team *t, const char *what)
+{
+    socket_team_make(t);
+    const int good = socket_team_all(t, PICI_OK, "");
+    expect(good, what, t->p);
+    if (good)
+        coll_threads(t->p, sum_rank, t);
+    expect(good && socket_team_all(t, PICI_OK, ""), what, t->p);
+    socket_team_free(t);
+}
+
+static void refused(struct socket_team *t, enum pici_status s, const char *phrase, double most_seconds)
+{
+    socket_team_make(t);
+    expect(socket_team_all(t, s, phrase), phrase, s);
+    if (t->seconds > most_seconds)
+        printf("%s: %.1f seconds\n", phrase, t->seconds);
+    expect(t->seconds <= most_seconds, phrase, (long)t->seconds);
+    socket_team_free(t);
+}
+
+static void team_at(struct socket_team *t, int p, const char *where, const char *token)
+{
+    socket_team_init(t, p);
+    t->address = where;
+    t->token = token;
+}
+
+static void good_ones(void)
+{
+    struct socket_team t;
+    static const int sizes[] = {1, 2, 3, 5, 8};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        team_at(&t, sizes[i], fresh_address(0), "a token");
+        meets(&t, "a rendezvous");
+        t.address = address;
+        meets(&t, "another one at once at the same address");
+    }
+    team_at(&t, 3, fresh_address(0), "");
+    meets(&t, "no token, on loopback");
+    team_at(&t, 2, fresh_address(0), "0123456789012345678901234567890123456789012345678901234567890123");
+    meets(&t, "the longest token");
+    if (socket_port(1)) {
+        team_at(&t, 3, fresh_address(1), "a token");
+        meets(&t, "IPv6");
+    } else
+        printf("skip: no IPv6 here\n");
+    char named[64];
+    snprintf(named, sizeof named, "localhost:%d", socket_port(0));
+    team_at(&t, 3, named, "");
+    socket_team_make(&t);
+    if (t.status[0] == PICI_E_ARG && strstr(t.words[0], "localhost"))
+        printf("skip: localhost has no address here\n");
+    else
+        expect(socket_team_all(&t, PICI_OK, ""), "a name", 3);
+    socket_team_free(&t);
+
+    char ports[32];
+    const int low = socket_port(0);
+    snprintf(ports, sizeof ports, "%d-%d", low, low + 40);
+    setenv("PICI_SOCKET_PORTS", ports, 1);
+    setenv("PICI_SOCKET_IFNAME", "lo", 1);
+    team_at(&t, 4, fresh_address(0), "x");
+    meets(&t, "ports and an interface");
+    unsetenv("PICI_SOCKET_PORTS");
+    setenv("PICI_SOCKET_IFNAME", "none0", 1);
+    setenv("PICI_TIMEOUT_MS", "700", 1);
+    team_at(&t, 2, fresh_address(0), "x");
+    socket_team_make(&t);
+    for (int i = 0; i < 2; i++)
+        expect(t.status[i] == PICI_E_ARG && strstr(t.words[i], "no network interface \"none0\""), t.words[i], i);
+    unsetenv("PICI_SOCKET_IFNAME");
+    struct pici_comm *alone;
+    expect(pici_comm_rendezvous(&alone, "nowhere", 0, 1, "") == PICI_E_ARG, "one rank, and no address", 1);
+    unsetenv("PICI_TIMEOUT_MS");
+}
+
+/* One that comes late, and the first of all. */
+static void late_rank(void *context, int rank)
+{
+    struct socket_team *t = context;
+    if (rank == 0)
+        usleep(300000);
+    t->status[rank] = pici_comm_rendezvous(&t->comm[rank], t->address, rank, t->p, t->token);
+}
+
+static void late(void)
+{
+    struct socket_team t;
+    team_at(&t, 3, fresh_address(0), "a token");
+    coll_threads(3, late_rank, &t);
+    expect(socket_team_all(&t, PICI_OK, ""), "rank 0 comes late", 3);
+    socket_team_free(&t);
+}
+
+/* Everything from the environment; then, one after the other, what makes no sense in it. */
+static void environment(void)
+{
+    struct pici_comm *comm;
+    expect(pici_comm_rendezvous(&comm, NULL, 0, 0, NULL) == PICI_E_ARG && !comm &&
+               strstr(pici_comm_error(NULL), "PICI_RANKS"),
+           pici_comm_error(NULL), 0);
+    setenv("PICI_RANKS", "1", 1);
+    expect(pici_comm_rendezvous(&comm, NULL, 0, 0, NULL) == PICI_E_ARG && strstr(pici_comm_error(NULL), "PICI_RANK "),
+           pici_comm_error(NULL), 0);
+    setenv("PICI_RANK", "0", 1);
+    expect(pici_comm_rendezvous(&comm, NULL, 0, 0, NULL) == PICI_OK && pici_comm_size(comm) == 1, "one rank", 0);
+    pici_comm_free(comm);
+    setenv("PICI_RANKS", "2", 1);
+    expect(pici_comm_rendezvous(&comm, NULL, 0, 0, NULL) == PICI_E_ARG &&
+               strstr(pici_comm_error(NULL), "PICI_RENDEZVOUS"),
+           pici_comm_error(NULL), 0);
+    static const struct {
+        const char *variable, *value;
+    } wrong[] = {{"PICI_RANK", "-1"},
+                 {"PICI_RANK", "one"},
+                 {"PICI_RANKS", "0"},
+                 {"PICI_RANKS", "2000000"},
+                 {"PICI_RANK", "2"},
+                 {"PICI_RENDEZVOUS", ""},
+                 {"PICI_RENDEZVOUS", "127.0.0.1"},
+                 {"PICI_RENDEZVOUS", "127.0.0.1:"},
+                 {"PICI_RENDEZVOUS", ":80"},
+                 {"PICI_RENDEZVOUS", "127.0.0.1:65536"},
+                 {"PICI_RENDEZVOUS", "127.0.0.1:0"},
+                 {"PICI_RENDEZVOUS", "127.0.0.1:80x"},
+                 {"PICI_RENDEZVOUS", "::1:80"},
+                 {"PICI_RENDEZVOUS", "[]:80"},
+                 {"PICI_RENDEZVOUS", "0.0.0.0:29500"}, /* without a token */
+                 {"PICI_SOCKET_PORTS", "9-8"},
+                 {"PICI_SOCKET_IFNAME", ""},
+                 {"PICI_TOKEN", "01234567890123456789012345678901234567890123456789012345678901234"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        setenv("PICI_RANK", "1", 1);
+        setenv("PICI_RANKS", "2", 1);
+        setenv("PICI_RENDEZVOUS", fresh_address(0), 1);
+        setenv(wrong[i].variable, wrong[i].value, 1);
+        const double begin = socket_seconds();
+        const enum pici_status s = pici_comm_rendezvous(&comm, NULL, 0, 0, NULL);
+        const char *words = pici_comm_error(NULL);
+        const int token = strcmp(wrong[i].variable, "PICI_TOKEN") == 0;
+        if (s != PICI_E_ARG || comm || !strstr(words, token ? "65 bytes" : wrong[i].value))
+            printf("%s=%s: %s: %s\n", wrong[i].variable, wrong[i].value, pici_strerror(s), words);
+        expect(s == PICI_E_ARG && !comm && strstr(words, token ? "65 bytes" : wrong[i].value), wrong[i].variable,
+               (long)i);
+        expect(socket_seconds() - begin < 2, "refused at once", (long)i);
+        unsetenv(wrong[i].variable);
+    }
+    unsetenv("PICI_RANK");
+    unsetenv("PICI_RENDEZVOUS");
+
+    struct socket_team t;
+    team_at(&t, 2, NULL, NULL);
+    t.address = fresh_address(0);
+    setenv("PICI_TOKEN", "from the environment", 1);
+    setenv("PICI_RANKS", "2", 1);
+    t.ranks[1] = 0;
+    meets(&t, "ranks and token from the environment");
+    unsetenv("PICI_TOKEN");
+    unsetenv("PICI_RANKS");
+    expect(pici_comm_rendezvous(NULL, "127.0.0.1:1", 0, 1, "") == PICI_E_ARG, "no place", 0);
+    expect(pici_comm_rendezvous(&comm, "127.0.0.1:1", 2, 2, "") == PICI_E_ARG, "rank 2 of 2", 0);
+}
+
+/* ---- strangers */
+
+struct crowd {
+    int port, stop, connected;
+    pthread_mutex_t lock;
+};
+
+static int stopped(struct crowd *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const int stop = c->stop;
+    pthread_mutex_unlock(&c->lock);
+    return stop;
+}
+
+/* Connect again and again: and say nothing, something else, half a greeting, or a greeting without the token. None is
+ * answered. */
+static void *stranger(void *arg)
+{
+    struct crowd *c = arg;
+    enum { OPEN = 90 };
+    int fds[OPEN], n = 0;
+    uint8_t bytes[2 * GREETING_BYTES];
+    struct greeting g = pici_greeting(GREETING_JOIN, 1, 3, 0);
+    memset(bytes, 0, sizeof bytes);
+    memcpy(g.token, "another", 7);
+    pici_greeting_put(bytes, &g);
+    while (!stopped(c)) {
+        struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)c->port)};
+        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof at)) {
+            if (fd >= 0)
+                close(fd);
+            usleep(1000);
+            continue;
+        }
+        c->connected++;
+        if (n % 4 == 1)
+            (void)!send(fd, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
+        else if (n % 4)
+            (void)!send(fd, bytes, n % 4 == 2 ? GREETING_BYTES / 2 : sizeof bytes, MSG_NOSIGNAL);
+        if (n < OPEN)
+            fds[n++] = fd;
+        else
+            close(fd);
+    }
+    uint8_t answer;
+    int answered = 0;
+    for (int i = 0; i < n; i++) {
+        answered += recv(fds[i], &answer, 1, MSG_DONTWAIT) > 0;
+        close(fds[i]);
+    }
+    c->connected = answered ? -answered : c->connected;
+    return NULL;
+}
+
+static void crowded(void)
+{
+    struct socket_team t;
+    struct crowd c = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t thread;
+    team_at(&t, 3, fresh_address(0), "the token");
+    c.port = atoi(strrchr(address, ':') + 1);
+    if (pthread_create(&thread, NULL, stranger, &c))
+        abort();
+    coll_threads(3, late_rank, &t); /* rank 0 listens after a while */
+    expect(socket_team_all(&t, PICI_OK, ""), "a rendezvous among strangers", 3);
+    usleep(20000);
+    pthread_mutex_lock(&c.lock);
+    c.stop = 1;
+    pthread_mutex_unlock(&c.lock);
+    pthread_join(thread, NULL);
+    expect(c.connected >= 0, "strangers that were answered", -c.connected);
+    socket_team_free(&t);
+}
+
+/* What one stranger says, and how its connection ends: without an answer; reset if what it said was not all read. */
+struct caller {
+    int port, bytes, token;
+    int ends, reset; /* out */
+};
+
+static int dial(int port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int tries = 0; tries < 2000; tries++) {
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0)
+            return fd;
+        if (fd >= 0)
+            close(fd);
+        usleep(2000);
+    }
+    return -1;
+}
+
+static void *calls(void *arg)
+{
+    struct caller *c = arg;
+    uint8_t out[2 * GREETING_BYTES] = {0}, answer;
+    struct greeting g = pici_greeting(GREETING_JOIN, 1, 2, 0);
+    if (c->token)
+        memcpy(g.token, "the tokem", 9);
+    pici_greeting_put(out, &g);
+    if (!c->token)
+        out[0] ^= 1;
+    const int fd = dial(c->port);
+    if (fd < 0)
+        return NULL;
+    (void)!send(fd, out, (size_t)c->bytes, MSG_NOSIGNAL);
+    const ssize_t n = recv(fd, &answer, 1, 0);
+    c->ends = n <= 0;
+    c->reset = n < 0 && errno == ECONNRESET;
+    close(fd);
+    return NULL;
+}
+
+/* Of strangers no byte behind a greeting is read: the system resets a connection that is closed with bytes unread. */
+static void turned_away(void)
+{
+    struct socket_team t;
+    enum { CALLERS = 3 };
+    struct caller c[CALLERS] = {{.bytes = GREETING_BYTES, .token = 1},
+                                {.bytes = GREETING_BYTES + 1, .token = 1},
+                                {.bytes = GREETING_BYTES + 1, .token = 0}};
+    pthread_t thread[CALLERS];
+    team_at(&t, 1, fresh_address(0), "the token");
+    t.ranks[0] = 2;
+    for (int i = 0; i < CALLERS; i++) {
+        c[i].port = atoi(strrchr(address, ':') + 1);
+        if (pthread_create(&thread[i], NULL, calls, &c[i]))
+            abort();
+    }
+    setenv("PICI_TIMEOUT_MS", "800", 1);
+    refused(&t, PICI_E_TIMEOUT, "rank 1 of 2 did not come in 800 ms; connections without the token: 3", 4);
+    unsetenv("PICI_TIMEOUT_MS");
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(thread[i], NULL);
+        expect(c[i].ends && c[i].reset == (c[i].bytes > GREETING_BYTES), "how a stranger's connection ends", i);
+    }
+}
+
+/* ---- ranks that are wrong */
+
+/* A process that is not ours joins as rank 1 with such a greeting. Returns what it is answered. */
+struct guest_of {
+    struct greeting greeting;
+    int port, leaves; /* it does not wait for an answer */
+    struct greeting_verdict verdict;
+    int answered;
+};
+
+static void *joins(void *arg)
+{
+    struct guest_of *g = arg;
+    uint8_t out[GREETING_BYTES], in[VERDICT_BYTES];
+    const int fd = dial(g->port);
+    pici_greeting_put(out, &g->greeting);
+    if (fd < 0)
+        return NULL;
+    (void)!send(fd, out, sizeof out, MSG_NOSIGNAL);
+    if (!g->leaves)
+        g->answered =
+            recv(fd, in, sizeof in, MSG_WAITALL) == VERDICT_BYTES && pici_verdict_get(&g->verdict, in) == PICI_OK;
+    close(fd);
+    return NULL;
+}
+
+/* Ranks 0 and 2 are ours. */
+static void with_guest(struct greeting greeting, const char *phrase)
+{
+    struct socket_team t;
+    struct guest_of g = {.greeting = greeting};
+    pthread_t thread;
+    memcpy(g.greeting.token, "tk", 2);
+    g.greeting.place = (struct place){.family = 4, .port = 1, .address = {127, 0, 0, 1}};
+    team_at(&t, 2, fresh_address(0), "tk");
+    t.rank[1] = 2;
+    t.ranks[0] = t.ranks[1] = 3;
+    g.port = atoi(strrchr(address, ':') + 1);
+    if (pthread_create(&thread, NULL, joins, &g))
+        abort();
+    refused(&t, PICI_E_PEER, phrase, 10);
+    pthread_join(thread, NULL);
+    expect(g.answered && g.verdict.status == PICI_E_PEER && strstr(g.verdict.words, phrase), "it is told too",
+           g.verdict.status);
+}
+
+/* A process joins as `rank` of p, and is gone at once or when it knows where the others are. `ours` ranks are there. */
+static void goes(int ours, int rank, int p, int leaves, const char *phrase)
+{
+    struct socket_team t;
+    struct guest_of g = {.greeting = pici_greeting(GREETING_JOIN, rank, p, 0), .leaves = leaves};
+    pthread_t thread;
+    memcpy(g.greeting.token, "tk", 2);
+    g.greeting.place = (struct place){.family = 4, .port = 1, .address = {127, 0, 0, 1}};
+    team_at(&t, ours, fresh_address(0), "tk");
+    for (int i = 0; i < ours; i++)
+        t.ranks[i] = p;
+    g.port = atoi(strrchr(address, ':') + 1);
+    if (pthread_create(&thread, NULL, joins, &g))
+        abort();
+    refused(&t, PICI_E_PEER, phrase, 6);
+    pthread_join(thread, NULL);
+    expect(g.answered == (!leaves), "whether it waited", leaves);
+}
+
+static void wrong_ones(void)
+{
+    struct socket_team t;
+    struct greeting g = pici_greeting(GREETING_JOIN, 1, 3, 0);
+    g.messages += 7;
+    with_guest(g, "rank 1 runs another version of the library");
+    g = pici_greeting(GREETING_JOIN, 1, 3, 0);
+    g.version++;
+    with_guest(g, "rank 1 runs another version of the library");
+    with_guest(pici_greeting(GREETING_JOIN, 1, 2, 0), "rank 1 is one of 2 ranks, rank 0 is one of 3");
+    with_guest(pici_greeting(GREETING_JOIN, 3, 3, 0), "there is a rank 3 of 3");
+    with_guest(pici_greeting(GREETING_LINK, 1, 3, 0), "rank 1 is at another point");
+    with_guest(pici_greeting(GREETING_JOIN, 0, 3, 0), "two processes are rank 0");
+
+    team_at(&t, 4, fresh_address(0), "tk"); /* 0, 1, 2 and again 2 */
+    t.rank[3] = 2;
+    refused(&t, PICI_E_PEER, "two processes are rank 2: from 127.0.0.1:", 10);
+    team_at(&t, 4, fresh_address(0), "tk"); /* the last one takes them for five */
+    t.ranks[3] = 5;
+    refused(&t, PICI_E_PEER, "rank 3 is one of 5 ranks, rank 0 is one of 4", 10);
+
+    goes(1, 1, 3, 1, "rank 1 came, but left before all others were there");
+    goes(2, 2, 3, 0, "rank 2 closed its connection");
+
+    setenv("PICI_TIMEOUT_MS", "800", 1);
+    team_at(&t, 3, fresh_address(0), "tk");
+    t.odd_token = "kt";
+    socket_team_make(&t);
+    expect(t.status[2] == PICI_E_PEER && strstr(t.words[2], "is the token the same?"), t.words[2], t.status[2]);
+    for (int i = 0; i < 2; i++)
+        expect(t.status[i] == PICI_E_TIMEOUT &&
+                   strstr(t.words[i], "rank 2 of 3 did not come in 800 ms; connections without the token: 1"),
+               t.words[i], t.status[i]);
+    expect(t.seconds < 6, "a wrong token", (long)t.seconds);
+    team_at(&t, 1, fresh_address(0), "tk"); /* nobody listens */
+    t.rank[0] = 1;
+    t.ranks[0] = 2;
+    refused(&t, PICI_E_TIMEOUT, "rank 0 could not be reached at 127.0.0.1:", 4);
+    team_at(&t, 1, fresh_address(0), "tk"); /* nobody comes */
+    t.ranks[0] = 12;
+    refused(&t, PICI_E_TIMEOUT, "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more of 12 did not come in 800 ms", 4);
+    unsetenv("PICI_TIMEOUT_MS");
+
+    const int fd = socket(AF_INET, SOCK_STREAM, 0); /* somebody else listens there */
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t len = sizeof at;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 1) ||
+        getsockname(fd, (struct sockaddr *)&at, &len))
+        abort();
+    snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(at.sin_port));
+    team_at(&t, 1, address, "tk");
+    t.ranks[0] = 2;
+    refused(&t, PICI_E_TRANSPORT, "cannot listen at 127.0.0.1:", 4);
+    close(fd);
+    team_at(&t, 1, "name.invalid:29500", "tk");
+    t.ranks[0] = 2;
+    socket_team_make(&t);
+    expect(t.status[0] == PICI_E_ARG && strstr(t.words[0], "name.invalid"), t.words[0], t.status[0]);
+}
+
+/* ---- addresses */
+
+static void addresses(void)
+{
+    static const struct {
+        const char *text, *host, *port;
+    } good[] = {{"node-1:29500", "node-1", "29500"},
+                {"10.0.0.1:1", "10.0.0.1", "1"},
+                {"[fe80::1%eth0]:65535", "fe80::1%eth0", "65535"},
+                {"[::]:80", "::", "80"}};
+    char host[ADDRESS_HOST], port[ADDRESS_PORT];
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        expect(pici_address_parse(good[i].text, host, port) && strcmp(host, good[i].host) == 0 &&
+                   strcmp(port, good[i].port) == 0,
+               good[i].text, 0);
+    static const struct {
+        struct place place;
+        const char *words;
+        int loopback;
+    } places[] = {{{4, 80, {127, 9, 0, 1}}, "127.9.0.1:80", 1},
+                  {{4, 80, {10, 0, 0, 1}}, "10.0.0.1:80", 0},
+                  {{6, 9, {[15] = 1}}, "[::1]:9", 1},
+                  {{6, 9, {[15] = 2}}, "[::2]:9", 0},
+                  {{6, 9, {[10] = 255, [11] = 255, [12] = 127}}, "[::ffff:127.0.0.0]:9", 1}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char words[ADDRESS_WORDS];
+        const struct address none = {.len = 0}, a = pici_address_at(&places[i].place, &none);
+        const struct place back = pici_address_place(&a);
+        pici_address_words(&places[i].place, words);
+        expect(strcmp(words, places[i].words) == 0 && pici_place_loopback(&back) == places[i].loopback &&
+                   back.port == places[i].place.port && back.family == places[i].place.family,
+               places[i].words, 0);
+    }
+}
+
+int main(void)
+{
+    alarm(WATCHDOG_S); /* whoever hangs */
+    addresses();
+    environment();
+    good_ones();
+    late();
+    crowded();
+    turned_away();
+    wrong_ones();
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The sizes of public structs, as callers compiled against another version give them: smaller than the first version,
+ * larger with a tail of zeros, larger with a tail that has another bit set. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "pici/pici.h"
+#include "tests/util/util.h"
+
+enum { TAIL = 24, N = 500 };
+
+static float src[N];
+static uint8_t block[8192];
+static size_t block_len;
+
+static void set_up(void)
+{
+    for (unsigned i = 0; i < N; i += 3)
+        src[i] = (float)i + 1;
+    cr_assert_eq(pici_compress(block, sizeof block, &block_len, src, N, PICI_F32, PICI_HYBRID, NULL), PICI_OK);
+}
+
+TestSuite(codec_sizes, .init = set_up);
+
+/* ---- a struct that is read ---- */
+
+/* Compress and decode with these options; both must give the same status. */
+static enum pici_status with_options(const struct pici_opts *opts)
+{
+    static uint8_t out[sizeof block];
+    static float back[N];
+    size_t len;
+    const enum pici_status s = pici_compress(out, sizeof out, &len, src, N, PICI_F32, PICI_HYBRID, opts);
+    cr_expect_eq(pici_decompress(back, N, block, block_len, opts), s);
+    cr_expect_eq(pici_decompress_range(back, 1, 7, block, block_len, opts), s);
+    cr_expect_eq(pici_scatter_add(back, N, block, block_len, opts), s);
+    cr_expect(s || len >= block_len);
+    return s;
+}
+
+Test(codec_sizes, options_of_a_newer_caller)
+{
+    struct {
+        struct pici_opts opts;
+        unsigned char tail[TAIL];
+    } newer = {{sizeof newer, 1, 1, PICI_ZEROS_BY_VALUE}, {0}};
+    cr_expect_eq(with_options(&newer.opts), PICI_OK);
+    for (unsigned i = 0; i < TAIL; i++) {
+        newer.tail[i] = 1;
+        cr_expect_eq(with_options(&newer.opts), PICI_E_UNSUPPORTED, "byte %u of the tail", i);
+        newer.tail[i] = 0;
+    }
+    /* a wrong option is wrong with any size */
+    newer.opts.checksum = 2;
+    cr_expect_eq(with_options(&newer.opts), PICI_E_ARG);
+}
+
+/* Only the size may be read of a struct that is too small. It ends where memory does. */
+Test(codec_sizes, options_that_are_too_small)
+{
+    struct rig rig;
+    rig_init(&rig, 64, 1);
+    for (size_t size = 0; size < offsetof(struct pici_opts, zeros); size++) {
+        void *p = guard_place(&rig.block, size < sizeof size ? sizeof size : size, GUARD_END, 0);
+        memset(p, 0, size < sizeof size ? sizeof size : size);
+        memcpy(p, &size, sizeof size);
+        cr_expect_eq(with_options(p), PICI_E_ARG, "size %zu", size);
+    }
+    rig_free(&rig);
+}
+
+/* A caller of 0.1.0, whose struct ends with `checksum`, and whose memory may end there too. */
+Test(codec_sizes, options_of_an_older_caller)
+{
+    struct rig rig;
+    rig_init(&rig, 64, 1);
+    const struct pici_opts now = PICI_OPTS_INIT;
+    const size_t size = offsetof(struct pici_opts, zeros);
+    void *p = guard_place(&rig.block, size, GUARD_END, 0);
+    memcpy(p, &now, size);
+    memcpy(p, &size, sizeof size);
+    src[1] = -0.0F;
+    static uint8_t exact[sizeof block], old[sizeof block];
+    size_t exact_len, len;
+    cr_expect_eq(with_options(p), PICI_OK);
+    cr_expect_eq(pici_compress(exact, sizeof exact, &exact_len, src, N, PICI_F32, PICI_COO, NULL), PICI_OK);
+    cr_expect_eq(pici_compress(old, sizeof old, &len, src, N, PICI_F32, PICI_COO, p), PICI_OK);
+    cr_expect(len == exact_len && memcmp(old, exact, len) == 0, "its default is not exact");
+    src[1] = 0;
+    rig_free(&rig);
+}
+
+/* ---- structs that are written ---- */
+
+typedef enum pici_status written_fn(void *out);
+
+static enum pici_status info(void *out)
+{
+    return pici_inspect(out, block, block_len);
+}
+
+static enum pici_status fault(void *out)
+{
+    return pici_verify_at(block, block_len, out);
+}
+
+static enum pici_status fault_of_a_bad_block(void *out)
+{
+    return pici_verify_at(block, block_len - 1, out);
+}
+
+static enum pici_status mix(void *out)
+{
+    return pici_mix(out, block, block_len);
+}
+
+/* Compare member by member: padding may differ. */
+typedef int same_fn(const void *a, const void *b);
+
+static int same_info(const void *a, const void *b)
+{
+    const struct pici_info *x = a, *y = b;
+    return x->format == y->format && x->dtype == y->dtype && x->count == y->count && x->nnz == y->nnz &&
+           x->block_bytes == y->block_bytes && x->count == N;
+}
+
+static int same_fault(const void *a, const void *b)
+{
+    const struct pici_fault *x = a, *y = b;
+    return x->status == y->status && x->offset == y->offset && x->tile == y->tile && x->rule == y->rule;
+}
+
+static int same_mix(const void *a, const void *b)
+{
+    const struct pici_mix *x = a, *y = b;
+    return memcmp(x->tiles, y->tiles, sizeof x->tiles) == 0 && memcmp(x->nnz, y->nnz, sizeof x->nnz) == 0 &&
+           memcmp(x->position_bytes, y->position_bytes, sizeof x->position_bytes) == 0 &&
+           memcmp(x->value_bytes, y->value_bytes, sizeof x->value_bytes) == 0 && x->other_bytes == y->other_bytes;
+}
+
+/* bytes: our size of the struct. status: what the call returns if the size is good. */
+static void check_written(const char *what, written_fn *call, same_fn *same, size_t bytes, enum pici_status status)
+{
+    _Alignas(16) unsigned char ours[512], theirs[512];
+    cr_assert_lt(bytes + TAIL, sizeof ours);
+    memset(ours, 0xa5, sizeof ours);
+    memcpy(ours, &bytes, sizeof bytes);
+    cr_expect_eq(call(ours), status, "%s", what);
+    cr_expect_eq(ours[bytes], 0xa5, "%s: writes past its size", what);
+
+    for (size_t size = 0; size < bytes; size++) {
+        unsigned char before[512];
+        memset(theirs, 0xa5, sizeof theirs);
+        memcpy(theirs, &size, sizeof size);
+        memcpy(before, theirs, sizeof before);
+        cr_expect_eq(call(theirs), PICI_E_ARG, "%s of size %zu", what, size);
+        cr_expect_eq(memcmp(theirs, before, sizeof before), 0, "%s of size %zu was written to", what, size);
+    }
+
+    const size_t larger = bytes + TAIL;
+    memset(theirs, 0xa5, sizeof theirs);
+    memcpy(theirs, &larger, sizeof larger);
+    cr_expect_eq(call(theirs), status, "%s of a newer caller", what);
+    cr_expect_eq(memcmp(theirs, &larger, sizeof larger), 0, "%s: its size changed", what);
+    cr_expect(same(theirs, ours), "%s of a newer caller differs", what);
+    for (size_t i = bytes; i < larger; i++)
+        cr_expect_eq(theirs[i], 0, "%s: byte %zu of the tail", what, i - bytes);
+    cr_expect_eq(theirs[larger], 0xa5, "%s: writes past the caller's size", what);
+}
+
+Test(codec_sizes, written_structs)
+{
+    check_written("info", info, same_info, sizeof(struct pici_info), PICI_OK);
+    check_written("fault", fault, same_fault, sizeof(struct pici_fault), PICI_OK);
+    check_written("fault of a bad block", fault_of_a_bad_block, same_fault, sizeof(struct pici_fault), PICI_E_CORRUPT);
+    check_written("mix", mix, same_mix, offsetof(struct pici_mix, sign_tiles), PICI_OK);
+}

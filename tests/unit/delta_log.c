@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Logs of deltas (pici/delta_log.h) of states in memory. Logs of files, and processes that are killed, are tested by
+ * cli_log.sh. */
+#define _XOPEN_SOURCE 700 /* truncate */
+#include "tests/util/file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "delta/manifest.h"
+#include "pici/delta_log.h"
+
+enum { N = 3000, STATES = 5 };
+
+static uint16_t weights[STATES][N];
+static struct pici_state *state[STATES];
+static char why[PICI_WHY_BYTES];
+
+static struct pici_state *state_of(const uint16_t *w, uint64_t n)
+{
+    struct pici_state *s;
+    struct pici_tensor t = PICI_TENSOR_INIT;
+    t.name = "data";
+    t.name_len = 4;
+    t.dtype = PICI_BF16;
+    t.rank = 1;
+    t.shape = &n;
+    cr_assert_eq(pici_state_new(&s, "state", PICI_STATE_RAW, NULL, 0, NULL, NULL), PICI_OK);
+    cr_assert_eq(pici_state_add(s, &t, w, 0), PICI_OK);
+    return s;
+}
+
+static void enter(void)
+{
+    home_enter();
+    for (int k = 0; k < STATES; k++) {
+        for (int i = 0; i < N; i++)
+            weights[k][i] = (uint16_t)(0x3c00 + i * 7919 % 500 + (i % 9 == 0) * k);
+        state[k] = state_of(weights[k], N);
+    }
+    cr_assert_eq(pici_log_create("log", state[0], ".bin", why), PICI_OK, "%s", why);
+}
+
+static void leave(void)
+{
+    for (int k = 0; k < STATES; k++)
+        pici_state_free(state[k]);
+    home_leave();
+}
+
+TestSuite(delta_log, .init = enter, .fini = leave);
+
+static struct pici_log *opened(int write)
+{
+    struct pici_log *l;
+    cr_assert_eq(pici_log_open(&l, "log", write, why), PICI_OK, "%s", why);
+    return l;
+}
+
+static void append(int from, int to)
+{
+    struct pici_log *l = opened(1);
+    for (int k = from; k < to; k++)
+        cr_assert_eq(pici_log_append(l, state[k], state[k + 1], NULL, why), PICI_OK, "%s", why);
+    pici_log_close(l);
+}
+
+static struct pici_log_info info_of(const struct pici_log *l)
+{
+    struct pici_log_info info = PICI_LOG_INFO_INIT;
+    cr_assert_eq(pici_log_get_info(l, &info), PICI_OK);
+    return info;
+}
+
+static bool is_state(const struct sink *k, int number)
+{
+    return k->len == sizeof weights[0] && memcmp(k->p, weights[number], sizeof weights[0]) == 0;
+}
+
+/* From the state `number`, -1: from the base, the log leads to `to`. known: the number is told. */
+static void leads(const struct pici_log *l, int number, bool known, int to)
+{
+    struct sink k = {0};
+    uint64_t from = known ? (uint64_t)number : PICI_LOG_UNKNOWN, reached;
+    const enum pici_status s = number < 0
+                                   ? pici_log_apply(l, NULL, sink_write, &k, &from, &reached, NULL, why)
+                                   : pici_log_apply_state(l, state[number], sink_write, &k, &from, &reached, NULL, why);
+    cr_assert_eq(s, PICI_OK, "%s", why);
+    cr_assert_eq(reached, (uint64_t)to);
+    cr_assert(number < 0 ? from == info_of(l).base : from == (uint64_t)number);
+    if (number >= 0 && number == to)
+        cr_assert_eq(k.len, 0);
+    else
+        cr_assert(is_state(&k, to), "%d to %d", number, to);
+    sink_free(&k);
+}
+
+Test(delta_log, from_any_state)
+{
+    append(0, STATES - 1);
+    struct pici_log *l = opened(0);
+    const struct pici_log_info info = info_of(l);
+    cr_assert(info.first == 0 && info.base == 0 && info.newest == STATES - 1);
+    cr_assert(info.base_bytes == sizeof weights[0] && strcmp(info.extension, ".bin") == 0);
+    for (int k = -1; k < STATES; k++)
+        for (int known = 0; known < 1 + (k >= 0); known++) {
+            leads(l, k, known, STATES - 1);
+            cr_assert_str_eq(why, "");
+        }
+    struct pici_log_state s = PICI_LOG_STATE_INIT;
+    uint64_t bytes, hash;
+    cr_assert_eq(pici_log_get_state(l, 2, &s), PICI_OK);
+    cr_assert_eq(pici_state_hash(state[2], &bytes, &hash, NULL), PICI_OK);
+    cr_assert(s.bytes == bytes && s.hash == hash && s.delta_bytes);
+    cr_assert_eq(pici_log_get_state(l, STATES, &s), PICI_E_ARG);
+    pici_log_close(l);
+}
+
+/* A delta that is not there, or that is cut off, ends the way before it. */
+Test(delta_log, part_of_a_folder)
+{
+    append(0, 3);
+    struct pici_log *l = opened(0);
+    cr_assert_eq(truncate("log/delta-000000003.pici", 100), 0);
+    leads(l, 0, false, 2);
+    cr_assert(strstr(why, "log/delta-000000003.pici: is incomplete or damaged"), "%s", why);
+    cr_assert_eq(unlink("log/delta-000000001.pici"), 0);
+    leads(l, 0, true, 0);
+    cr_assert(strstr(why, "log/delta-000000001.pici: is not there yet"), "%s", why);
+    leads(l, -1, false, 0);
+    leads(l, 1, false, 2);
+    pici_log_close(l);
+}
+
+Test(delta_log, compact)
+{
+    append(0, 3);
+    struct pici_log *old = opened(0), *l = opened(1);
+    make_file("log/delta-000000009.pici", "left over", 0644);
+    make_file("log/.pici-1", "left over", 0644);
+    make_file("log/notes", "mine", 0644);
+    cr_assert_eq(pici_log_compact(l, NULL, why), PICI_OK, "%s", why);
+    cr_assert_eq(info_of(l).base, 3);
+    cr_assert(access("log/delta-000000009.pici", F_OK) && access("log/.pici-1", F_OK) && !access("log/notes", F_OK));
+    leads(l, 0, false, 3);
+    cr_assert_eq(pici_log_append(l, state[3], state[4], NULL, why), PICI_OK, "%s", why);
+    leads(l, -1, false, 4);
+    uint64_t from, to;
+    struct sink k = {0}; /* a reader of the old manifest is told that its base is gone */
+    cr_assert_eq(pici_log_apply(old, NULL, sink_write, &k, &from, &to, NULL, why), PICI_E_CORRUPT);
+    cr_assert(strstr(why, "base-000000000.bin: is not there yet, or has been removed"), "%s", why);
+    /* two states that differ everywhere: their deltas are longer than the base, and dropped */
+    static uint16_t other[2][N];
+    struct pici_state *s[2];
+    for (int i = 0; i < 2 * N; i++)
+        other[i / N][i % N] = (uint16_t)(i * 2654435761u >> 13);
+    for (int i = 0; i < 2; i++)
+        s[i] = state_of(other[i], N);
+    cr_assert_eq(pici_log_append(l, state[4], s[0], NULL, why), PICI_OK, "%s", why);
+    cr_assert_eq(pici_log_append(l, s[0], s[1], NULL, why), PICI_OK, "%s", why);
+    cr_assert_eq(pici_log_compact(l, NULL, why), PICI_OK, "%s", why);
+    const struct pici_log_info info = info_of(l);
+    cr_assert(info.base == 6 && info.newest == 6 && info.first > 0);
+    from = 0;
+    cr_assert_eq(pici_log_apply_state(l, state[0], sink_write, &k, &from, &to, NULL, why), PICI_E_ARG);
+    cr_assert(strstr(why, "log: has no state 0 now"), "%s", why);
+    from = PICI_LOG_UNKNOWN;
+    cr_assert_eq(pici_log_apply_state(l, state[0], sink_write, &k, &from, &to, NULL, why), PICI_E_ARG);
+    cr_assert(strstr(why, "state: is none of the states of log"), "%s", why);
+    cr_assert_eq(pici_log_append(l, s[1], state[0], NULL, why), PICI_OK, "%s", why);
+    pici_log_close(old);
+    pici_log_close(l);
+    pici_state_free(s[0]);
+    pici_state_free(s[1]);
+}
+
+Test(delta_log, refused)
+{
+    struct pici_log *l = opened(0);
+    cr_assert_eq(pici_log_append(l, state[0], state[1], NULL, why), PICI_E_ARG);
+    cr_assert_eq(pici_log_compact(l, NULL, why), PICI_E_ARG);
+    pici_log_close(l);
+    l = opened(1);
+    cr_assert_eq(pici_log_append(l, state[1], state[2], NULL, why), PICI_E_ARG);
+    cr_assert(strstr(why, "is not the newest state of log"), "%s", why);
+    cr_assert_eq(info_of(l).newest, 0);
+    pici_log_close(l);
+    errno = 0;
+    cr_assert_eq(pici_log_create("log", state[1], "", why), PICI_E_IO);
+    cr_assert(errno == EEXIST && strstr(why, "is a log already"));
+    cr_assert_eq(pici_log_create("other", state[1], "/x", why), PICI_E_ARG);
+    cr_assert_eq(pici_log_create("other", state[1], ". x", why), PICI_E_ARG);
+    cr_assert_eq(pici_log_open(&l, "none", 0, why), PICI_E_IO);
+    cr_assert(!l && strstr(why, "none/manifest: "), "%s", why);
+    make_file("log/manifest", "pici-log 1\n", 0644);
+    cr_assert_eq(pici_log_open(&l, "log", 1, why), PICI_E_CORRUPT);
+}
+
+/* A log with so many deltas that the manifest would become too long for readers: compact makes room. */
+Test(delta_log, full)
+{
+    struct manifest m = {.base = MANIFEST_DELTAS_MOST, .extension = ".bin", .deltas = MANIFEST_DELTAS_MOST};
+    cr_assert_eq(pici_state_hash(state[0], &m.whole.bytes, &m.whole.hash, NULL), PICI_OK);
+    m.start = m.whole;
+    m.delta = malloc(MANIFEST_DELTAS_MOST * sizeof *m.delta);
+    cr_assert(m.delta);
+    for (int k = 0; k < MANIFEST_DELTAS_MOST; k++)
+        m.delta[k] = (struct manifest_delta){.state = m.whole};
+    size_t len;
+    char *const text = pici_manifest_text(&m, &len);
+    cr_assert(text);
+    make_file("log/manifest", text, 0644);
+    free(text);
+    pici_manifest_free(&m);
+    struct pici_log *l = opened(1);
+    cr_assert_eq(pici_log_append(l, state[0], state[1], NULL, why), PICI_E_SPACE);
+    cr_assert(strstr(why, "log: has as many deltas as a log can have: compact it"), "%s", why);
+    cr_assert_eq(pici_log_compact(l, NULL, why), PICI_OK, "%s", why);
+    cr_assert(info_of(l).newest - info_of(l).first == MANIFEST_DELTAS_MOST / 2);
+    cr_assert_eq(pici_log_append(l, state[0], state[1], NULL, why), PICI_OK, "%s", why);
+    pici_log_close(l);
+    l = opened(0);
+    cr_assert_eq(info_of(l).newest, MANIFEST_DELTAS_MOST + 1);
+    pici_log_close(l);
+}
+
+/* An output that fails leaves the log, and says why. */
+Test(delta_log, output_fails)
+{
+    append(0, 2);
+    struct pici_log *l = opened(0);
+    struct sink k = {.fail_at = 1};
+    uint64_t from, to;
+    cr_assert_eq(pici_log_apply(l, NULL, sink_write, &k, &from, &to, NULL, why), PICI_E_IO);
+    cr_assert(errno && why[0]);
+    leads(l, -1, false, 2);
+    pici_log_close(l);
+    sink_free(&k);
+}
