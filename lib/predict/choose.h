@@ -2,8 +2,8 @@
  *
  * Choosing an algorithm by predicted time. The choice is a function of what is the same on all ranks: the call, the
  * node map, the tune file, and densities that the ranks have agreed on; never of a clock or of one rank's data. */
-#ifndef PICI_LIB_COLL_CHOOSE_H
-#define PICI_LIB_COLL_CHOOSE_H
+#ifndef PICI_LIB_PREDICT_CHOOSE_H
+#define PICI_LIB_PREDICT_CHOOSE_H
 
 #include "predict/density.h"
 #include "predict/tune.h"

@@ -2,8 +2,8 @@
  *
  * Densities that calls have counted, kept for the next call of the same kind. The densities of a call are agreed on by
  * all ranks at its end, so all ranks keep the same ones: what is chosen by them is chosen alike. */
-#ifndef PICI_LIB_COLL_DENSITY_H
-#define PICI_LIB_COLL_DENSITY_H
+#ifndef PICI_LIB_PREDICT_DENSITY_H
+#define PICI_LIB_PREDICT_DENSITY_H
 
 #include "pici/coll.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Machines known by name, for predictions without a measurement. */
-#ifndef PICI_LIB_COLL_MACHINE_H
-#define PICI_LIB_COLL_MACHINE_H
+#ifndef PICI_LIB_PREDICT_MACHINE_H
+#define PICI_LIB_PREDICT_MACHINE_H
 
 #include "predict/model.h"
 

@@ -5,8 +5,8 @@
  * out. They use only +, -, * and / on doubles, in a fixed order, so all ranks compute the same.
  *
  * SI units: seconds and bytes; a bandwidth is seconds per byte. */
-#ifndef PICI_LIB_COLL_MODEL_H
-#define PICI_LIB_COLL_MODEL_H
+#ifndef PICI_LIB_PREDICT_MODEL_H
+#define PICI_LIB_PREDICT_MODEL_H
 
 #include "predict/policy.h"
 #include "schedule/schedule.h"

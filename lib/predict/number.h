@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Numbers as text, in any locale. */
-#ifndef PICI_LIB_COLL_NUMBER_H
-#define PICI_LIB_COLL_NUMBER_H
+#ifndef PICI_LIB_PREDICT_NUMBER_H
+#define PICI_LIB_PREDICT_NUMBER_H
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Dense or sparse, and which format, for each message: pure functions and a few numbers of state. */
-#ifndef PICI_LIB_COLL_POLICY_H
-#define PICI_LIB_COLL_POLICY_H
+#ifndef PICI_LIB_PREDICT_POLICY_H
+#define PICI_LIB_PREDICT_POLICY_H
 
 #include "pici/coll.h"
 

@@ -2,8 +2,8 @@
  *
  * Tune files: what was measured on a cluster, as text. The reader, the writer, and the time that a file predicts for a
  * call. Specification: formats/tune.md. */
-#ifndef PICI_LIB_COLL_TUNE_H
-#define PICI_LIB_COLL_TUNE_H
+#ifndef PICI_LIB_PREDICT_TUNE_H
+#define PICI_LIB_PREDICT_TUNE_H
 
 #include "predict/model.h"
 

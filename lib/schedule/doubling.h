@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The schedule of recursive doubling: an all-reduce in which a message has all of the data, undivided. */
-#ifndef PICI_LIB_COLL_SCHEDULE_DOUBLING_H
-#define PICI_LIB_COLL_SCHEDULE_DOUBLING_H
+#ifndef PICI_LIB_SCHEDULE_DOUBLING_H
+#define PICI_LIB_SCHEDULE_DOUBLING_H
 
 #include "schedule/schedule.h"
 

@@ -13,8 +13,8 @@
  * Agents are matched greedily by weight: how many of those positions of B to which a owes blocks x would have to send
  * to anyway, x itself included. So each message to an agent saves at least its weight - 1 messages:
  *     messages <= edges - (gain - 1) * offloads. */
-#ifndef PICI_LIB_COLL_SCHEDULE_NEIGHBOR_H
-#define PICI_LIB_COLL_SCHEDULE_NEIGHBOR_H
+#ifndef PICI_LIB_SCHEDULE_NEIGHBOR_H
+#define PICI_LIB_SCHEDULE_NEIGHBOR_H
 
 #include <stddef.h>
 
@@ -95,7 +95,7 @@ double pici_neighbor_seconds(const struct neighbor_route *, double bytes, double
 /* The schedule of a call whose shape has a route. */
 extern const struct schedule pici_schedule_neighbor;
 
-/* ---- for schedule_neighbor_lists.c */
+/* ---- for neighbor_lists.c */
 
 struct neighbor_entry {
     int step, peer, segment;

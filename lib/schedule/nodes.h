@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Schedules on two levels: inside nodes, and between nodes. */
-#ifndef PICI_LIB_COLL_SCHEDULE_NODES_H
-#define PICI_LIB_COLL_SCHEDULE_NODES_H
+#ifndef PICI_LIB_SCHEDULE_NODES_H
+#define PICI_LIB_SCHEDULE_NODES_H
 
 #include "schedule/schedule.h"
 
@@ -14,7 +14,7 @@ int pici_nodes_steps(const struct schedule *, const struct schedule_call *);
 void pici_nodes_step(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *);
 void pici_nodes_limits(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
 
-/* ---- for schedule_nodes_limits.c */
+/* ---- for nodes_limits.c */
 
 /* The first position of a node, and how many ranks it has. */
 static inline int nodes_begin(const struct schedule_call *c, int node)

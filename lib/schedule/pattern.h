@@ -2,8 +2,8 @@
  *
  * Patterns: a reduce-scatter among p positions in which each position sends one message and receives one in a step, of
  * a run of segments that wraps around; and the all-gather that follows from it. Schedules are made of patterns. */
-#ifndef PICI_LIB_COLL_SCHEDULE_PATTERN_H
-#define PICI_LIB_COLL_SCHEDULE_PATTERN_H
+#ifndef PICI_LIB_SCHEDULE_PATTERN_H
+#define PICI_LIB_SCHEDULE_PATTERN_H
 
 #include "schedule/schedule.h"
 

@@ -11,8 +11,8 @@
  * list, which is the order of summation.
  *
  * Ranks here are positions (pici_schedule_order), not the caller's ranks. */
-#ifndef PICI_LIB_COLL_SCHEDULE_H
-#define PICI_LIB_COLL_SCHEDULE_H
+#ifndef PICI_LIB_SCHEDULE_SCHEDULE_H
+#define PICI_LIB_SCHEDULE_SCHEDULE_H
 
 #include <stdint.h>
 
@@ -34,7 +34,7 @@ struct schedule_call {
     int root;                           /* broadcast: the position that has the data */
     uint64_t bytes;                     /* dense, of all segments together */
     const struct schedule_nodes *nodes; /* NULL: all on one node */
-    const struct neighbor_route *route; /* schedule_neighbor.h; else NULL */
+    const struct neighbor_route *route; /* neighbor.h; else NULL */
 };
 
 /* What is done with a message's blocks. */
@@ -94,7 +94,7 @@ struct schedule_limits {
 /* In every step every rank sends one message and receives one: never, for all numbers of ranks, or for some. */
 enum schedule_paired { PAIRED_NEVER, PAIRED_ALWAYS, PAIRED_AT_POWERS_OF_TWO };
 
-struct schedule_pattern; /* schedule_pattern.h */
+struct schedule_pattern; /* pattern.h */
 
 struct schedule {
     enum pici_algorithm id;
@@ -112,7 +112,7 @@ struct schedule {
                   * Broadcast: `gather` is the pattern between nodes */
 };
 
-/* schedules.c: all schedules, by rising id; ends with a row whose name is NULL. */
+/* registry.c: all schedules, by rising id; ends with a row whose name is NULL. */
 extern const struct schedule pici_schedules[];
 
 /* The same for broadcasts: what the algorithms of the first table do there, under the same ids and names. */
