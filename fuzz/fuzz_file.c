@@ -10,11 +10,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "fuzz/fuzz.h"
-#include "attrs.h"
 #include "formats/ref.h"
+#include "fuzz/fuzz.h"
+#include "input/attrs.h"
+#include "input/reading.h"
 #include "pici/file.h"
-#include "reading.h"
 
 #define CHECK(x)                                                                                                       \
     do {                                                                                                               \

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "tools/folder_list.h"
+#include "tools/parse/folder_list.h"
 #include "xxh64.h"
 
 static void parse(const char *text, size_t len)

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "fuzz/fuzz.h"
+#include "input/source.h"
 #include "tools/parse/crc32.h"
 #include "tools/parse/unzip.h"
-#include "source.h"
 
 enum { PIECE = 1000, INFLATED_MOST = 1 << 22 };
 

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "io.h"
 #include "names.h"
+#include "output/output.h"
 #include "predict.h"
 #include "suggest.h"
 #include "term.h"
@@ -674,7 +674,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    int status = io_start();
+    int status = output_start();
     setlocale(LC_CTYPE, "");
     if (!status)
         status = run(argc, argv);

@@ -17,7 +17,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "tools/io.h"
+#include "tools/output/output.h"
 #include "tools/tool.h"
 
 /* ---- System calls that can be made to fail ---- */

@@ -13,9 +13,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tools/attrs.h"
+#include "tools/input/attrs.h"
+#include "tools/input/reading.h"
 #include "tools/parse/unzip.h"
-#include "tools/reading.h"
 #include "tools/tool.h"
 
 enum { ITEMS = 3, CHUNKS = 32 };

@@ -11,11 +11,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tools/attrs.h"
-#include "tools/deflated.h"
+#include "tools/input/attrs.h"
+#include "tools/input/deflated.h"
+#include "tools/input/source.h"
+#include "tools/output/restore.h"
 #include "tools/parse/unzip.h"
-#include "tools/restore.h"
-#include "tools/source.h"
 #include "tools/tool.h"
 
 enum { N = 5000, HEADER = 9, LEVEL = 5 };

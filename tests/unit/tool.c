@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/density.h"
-#include "tools/show/heat.h"
 #include "parse/json.h"
+#include "tools/input/source.h"
+#include "tools/measure/density.h"
+#include "tools/measure/measure.h"
+#include "tools/output/sparse.h"
+#include "tools/show/heat.h"
 #include "tools/show/jsonout.h"
-#include "tools/measure.h"
-#include "tools/source.h"
-#include "tools/sparse.h"
 #include "tools/suggest.h"
 #include "tools/term.h"
 #include "tools/tool.h"

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/count.h"
-#include "tools/grid.h"
-#include "tools/measure.h"
 #include "tests/util/util.h"
+#include "tools/measure/count.h"
+#include "tools/measure/grid.h"
+#include "tools/measure/measure.h"
 
 /* Fills n elements of a width with zeros, negative zeros and others. */
 static void fill(uint8_t *p, size_t n, size_t width, struct rng *rng)

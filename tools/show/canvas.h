@@ -6,8 +6,8 @@
 #ifndef PICI_TOOLS_SHOW_CANVAS_H
 #define PICI_TOOLS_SHOW_CANVAS_H
 
+#include "output/output.h"
 #include "show/heat.h"
-#include "io.h"
 
 /* Colours: a level of the heat scale (0 .. HEAT_TOP), or one of these. */
 enum { INK_PAPER = HEAT_TOP + 1, INK_TEXT, INK_FAINT, INK_LINE, INK_END };

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "density.h"
-#include "grid.h"
+#include "measure/density.h"
+#include "measure/grid.h"
 
 enum { HEAT_TOP = 1000 };
 

@@ -4,8 +4,8 @@
 #ifndef PICI_TOOLS_SHOW_HTML_H
 #define PICI_TOOLS_SHOW_HTML_H
 
+#include "measure/measure.h"
 #include "show/image.h"
-#include "measure.h"
 
 struct markup;
 

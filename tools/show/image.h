@@ -5,8 +5,8 @@
 #ifndef PICI_TOOLS_SHOW_IMAGE_H
 #define PICI_TOOLS_SHOW_IMAGE_H
 
-#include "grid.h"
-#include "io.h"
+#include "measure/grid.h"
+#include "output/output.h"
 
 struct image;
 

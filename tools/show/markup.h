@@ -5,7 +5,7 @@
 #ifndef PICI_TOOLS_SHOW_MARKUP_H
 #define PICI_TOOLS_SHOW_MARKUP_H
 
-#include "io.h"
+#include "output/output.h"
 
 struct markup {
     struct output *out;

@@ -5,7 +5,7 @@
 #ifndef PICI_TOOLS_SHOW_PLOT_H
 #define PICI_TOOLS_SHOW_PLOT_H
 
-#include "grid.h"
+#include "measure/grid.h"
 #include "show/canvas.h"
 
 /* Pixels around the cells: left for the indices of rows, above for those of columns, right for half of the last one. */

@@ -4,8 +4,8 @@
 #ifndef PICI_TOOLS_SHOW_REPORT_H
 #define PICI_TOOLS_SHOW_REPORT_H
 
+#include "measure/measure.h"
 #include "show/jsonout.h"
-#include "measure.h"
 
 enum { REPORT_SPARK = 24 }; /* characters of a sparkline */
 

@@ -3,11 +3,11 @@
  * picitool apply: opens a base and deltas in a row, which pici_apply_deltas applies. */
 #include <stdlib.h>
 
-#include "folder.h"
+#include "folder/folder.h"
+#include "input/reading.h"
+#include "input/tensors.h"
+#include "output/result.h"
 #include "pici/delta_file.h"
-#include "reading.h"
-#include "result.h"
-#include "tensors.h"
 #include "term.h"
 #include "verbs/folders.h"
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "folder_make.h"
-#include "folder_state.h"
-#include "reading.h"
+#include "folder/make.h"
+#include "folder/state.h"
+#include "input/reading.h"
 #include "verbs/folders.h"
 
 struct job {

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input/reading.h"
+#include "input/source.h"
+#include "measure/measure.h"
 #include "show/jsonout.h"
-#include "measure.h"
-#include "reading.h"
-#include "source.h"
 #include "suggest.h"
 #include "term.h"
 #include "tool.h"

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attrs.h"
-#include "folder_make.h"
-#include "io.h"
-#include "result.h"
-#include "source.h"
+#include "folder/make.h"
+#include "input/attrs.h"
+#include "input/source.h"
+#include "output/output.h"
+#include "output/result.h"
 #include "term.h"
 #include "tool.h"
 

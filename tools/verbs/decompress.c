@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attrs.h"
-#include "folder_make.h"
+#include "folder/make.h"
+#include "input/attrs.h"
+#include "input/reading.h"
+#include "output/restore.h"
+#include "output/result.h"
 #include "parse/unzip.h"
-#include "reading.h"
-#include "restore.h"
-#include "result.h"
 #include "term.h"
 #include "tool.h"
 

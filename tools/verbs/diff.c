@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * picitool diff: the delta from one file to another, which pici_diff_states makes. */
-#include "folder.h"
+#include "folder/folder.h"
+#include "input/tensors.h"
+#include "output/result.h"
 #include "pici/delta_file.h"
-#include "result.h"
-#include "tensors.h"
 #include "term.h"
 #include "verbs/folders.h"
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "folder_make.h"
-#include "folder_state.h"
+#include "folder/make.h"
+#include "folder/state.h"
 #include "verbs/folders.h"
 
 struct job {

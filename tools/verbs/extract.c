@@ -2,11 +2,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "attrs.h"
+#include "input/attrs.h"
+#include "input/reading.h"
+#include "input/source.h"
+#include "output/result.h"
 #include "parse/npy.h"
-#include "reading.h"
-#include "result.h"
-#include "source.h"
 #include "suggest.h"
 #include "term.h"
 #include "tool.h"

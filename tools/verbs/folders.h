@@ -4,7 +4,7 @@
 #ifndef PICI_TOOLS_VERBS_FOLDERS_H
 #define PICI_TOOLS_VERBS_FOLDERS_H
 
-#include "io.h"
+#include "output/output.h"
 #include "pici/delta_file.h"
 #include "tool.h"
 

@@ -4,22 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attrs.h"
-#include "blocks.h"
-#include "compare.h"
 #include "delta/delta.h"
-#include "folder.h"
+#include "folder/folder.h"
+#include "input/attrs.h"
+#include "input/reading.h"
+#include "input/source.h"
+#include "measure/compare.h"
+#include "output/result.h"
 #include "show/heat.h"
 #include "show/html.h"
 #include "show/image.h"
 #include "show/inputs.h"
-#include "reading.h"
-#include "result.h"
 #include "show/report.h"
-#include "source.h"
 #include "suggest.h"
 #include "term.h"
 #include "tool.h"
+#include "verbs/block.h"
 enum {
     BLOCK_PIECE = 1 << 20,
     COUNT_BYTES = 1 << 17, /* of elements that are counted in several ways while they are in the cache */

@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bound.h"
 #include "delta/delta.h"
+#include "input/reading.h"
+#include "input/tensors.h"
+#include "measure/bound.h"
 #include "pici/delta.h"
-#include "reading.h"
 #include "show/inputs.h"
 #include "show/report.h"
-#include "tensors.h"
-#include "tool.h"
 #include "term.h"
+#include "tool.h"
 #include "xxh64.h"
 
 enum { QUOTE = 96 };

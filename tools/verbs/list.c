@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attrs.h"
-#include "folder.h"
+#include "folder/folder.h"
+#include "input/attrs.h"
+#include "input/reading.h"
+#include "input/tensors.h"
+#include "output/result.h"
 #include "parse/npy.h"
-#include "reading.h"
-#include "result.h"
 #include "show/inputs.h"
 #include "show/report.h"
-#include "tensors.h"
 #include "term.h"
 #include "tool.h"
 

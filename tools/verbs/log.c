@@ -9,8 +9,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "input/tensors.h"
+#include "output/output.h"
 #include "pici/delta_log.h"
-#include "tensors.h"
 
 /* What a function says that it has failed by. */
 static int failed(const char *name, enum pici_status s, const char *why)

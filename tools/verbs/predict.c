@@ -6,11 +6,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "output/output.h"
+#include "predict.h"
 #include "show/png.h"
 #include "show/predicted.h"
 #include "show/svg.h"
-#include "io.h"
-#include "predict.h"
 #include "suggest.h"
 #include "tool.h"
 

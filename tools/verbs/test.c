@@ -2,14 +2,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "blocks.h"
-#include "folder.h"
+#include "folder/folder.h"
+#include "input/reading.h"
 #include "jobs.h"
-#include "reading.h"
-#include "result.h"
+#include "output/result.h"
 #include "show/jsonout.h"
 #include "term.h"
 #include "tool.h"
+#include "verbs/block.h"
 
 /* Checks the rules of deltas, which takes random access, besides those of every file. */
 static int test_delta(struct input *in)

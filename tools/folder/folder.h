@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A folder of files as an input: a checkpoint in shards with its index, or what picitool made of one
+ * (formats/folder.md). Functions return an exit status and print the reason, as those of input.h do. */
+#ifndef PICI_TOOLS_FOLDER_FOLDER_H
+#define PICI_TOOLS_FOLDER_FOLDER_H
+
+#include "input/tensors.h"
+#include "output/outfolder.h"
+#include "output/output.h"
+#include "parse/folder_list.h"
+#include "parse/shards.h"
+
+struct folder_entry {
+    const char *name;
+    uint64_t bytes;
+};
+
+struct folder {
+    const char *path;
+    mode_t mode;
+    struct folder_entry *entry; /* [entries] in the order of the bytes of their names */
+    size_t entries, room;
+    bool made;               /* by picitool: list is set, else index */
+    struct folder_list list; /* all files but the list are stored as it says, and have the lengths that it says */
+    const char *index_name;
+    struct shards index; /* whose shards are entries */
+};
+
+/* Whether path is a folder, or a symbolic link to one. */
+bool folder_is(const char *path);
+
+/* Read what is in a folder: its files, and links to files, which count as the files. A folder whose name begins with a
+ * dot is left out, as .git; another one is refused. */
+int folder_open(struct folder *, const char *path);
+
+/* The entry of this name, or NULL. */
+const struct folder_entry *folder_find(const struct folder *, const char *name);
+
+/* The number of the shard that is called so in the index; index.shards: none. */
+size_t folder_shard(const struct folder *, const char *name);
+
+/* Check the headers of the shards of a checkpoint: each tensor is in the shard that the index says, and in no other.
+ * open [index.shards]: the shards, which the caller closes with tensors_close also after an error; or NULL. */
+int folder_check(const struct folder *, struct tensors *open);
+
+/* The bytes of all original files. */
+uint64_t folder_original_bytes(const struct folder *);
+
+/* Refuse a folder that is not, or is, made by picitool; a compressed one or a delta. */
+int folder_expect_checkpoint(const struct folder *);
+int folder_expect_made(const struct folder *, bool delta);
+
+/* What has been read of an input, or written to an output, since its input_hash or output_hash. */
+struct folder_sum folder_input_sum(const struct input *);
+struct folder_sum folder_output_sum(const struct output *);
+
+/* The length and the hash of a file, which is copied to `to`, unless that is NULL. */
+int folder_copy(const char *path, const char *to, struct folder_sum *);
+
+/* Check that file NAME of a folder, or what is made of it, has this length and hash. */
+int folder_match(const char *path, const struct folder_sum *is, const struct folder_sum *want);
+
+void folder_close(struct folder *);
+
+#endif

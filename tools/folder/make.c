@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include "folder/make.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "jobs.h"
+#include "term.h"
+
+static int make_one(void *ctx, size_t i)
+{
+    struct folder_make *const m = ctx;
+    return m->one(m, &m->list.file[i]);
+}
+
+static int write_list(const struct folder_make *m)
+{
+    struct output out = {.fd = -1};
+    size_t len;
+    char *const path = folder_path(m->to, FOLDER_LIST_NAME, ""), *const text = folder_list_text(&m->list, &len);
+    int status = !path   ? TOOL_BAD
+                 : !text ? tool_nomem(m->to, "the list of files")
+                         : output_open(&out, path, NULL, false);
+    if (status == TOOL_OK)
+        status = output_write(&out, text, len);
+    if (status == TOOL_OK)
+        status = output_commit(&out);
+    output_discard(&out);
+    free(path);
+    free(text);
+    return status;
+}
+
+/* Prints the line for the folder, and adds it to the sum. */
+static void tell(const struct folder_make *m, const char *out, struct results *sum, double seconds)
+{
+    uint64_t original = 0, stored = 0;
+    for (size_t i = 0; i < m->list.files; i++) {
+        original += m->list.file[i].original.bytes;
+        stored += m->list.file[i].kind == FOLDER_SAME ? 0 : m->list.file[i].stored.bytes;
+    }
+    const struct output made = {.name = out, .at = m->restored ? original : stored};
+    result_print(m->from->path, m->restored ? stored : original, &made, m->restored, seconds);
+    if (sum) {
+        sum->done++;
+        sum->dense += original;
+        sum->compressed += stored;
+        sum->seconds += seconds;
+    }
+}
+
+int folder_make(struct folder_make *m, const char *out, struct results *sum)
+{
+    struct outfolder to;
+    size_t large = 0;
+    m->each = *m->o;
+    for (size_t i = 0; i < m->list.files; i++)
+        large += m->list.file[i].kind == FOLDER_SHARD;
+    const unsigned at_a_time = jobs_at_a_time(large, tool_threads(m->o->threads), &m->each.threads);
+    if (folder_same(out, m->from->path))
+        return tool_usage(out, "is the input");
+    int status = outfolder_open(&to, out, m->mode ? m->mode : m->from->mode, m->o->force || m->in_place);
+    if (status)
+        return status;
+    const double start = term_now(); /* a question may have been asked before */
+    m->to = to.path;
+    progress_all_start(m->from->path, folder_original_bytes(m->from));
+    status = jobs_run(m->list.files, at_a_time, false, make_one, m);
+    progress_all_end();
+    if (status == TOOL_OK && m->with_list)
+        status = write_list(m);
+    if (status == TOOL_OK)
+        status = outfolder_commit(&to);
+    if (status == TOOL_OK)
+        tell(m, out, sum, term_now() - start);
+    outfolder_discard(&to);
+    return status;
+}
+
+bool folder_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+int folder_refuse_options(const char *path, const struct tool_options *o)
+{
+    if (o->out && strcmp(o->out, "-") == 0)
+        return tool_usage(path, "is a folder, and so is what is made of it: it cannot go to standard output");
+    return o->remove ? tool_usage(path, "is a folder: --rm is for files") : TOOL_OK;
+}
+
+int folder_list_of(struct folder_list *l, const struct folder *f)
+{
+    char stored[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
+    *l = (struct folder_list){.file = calloc(f->entries, sizeof *l->file), .files = f->entries};
+    if (!l->file)
+        return tool_nomem(f->path, "the list of files");
+    for (size_t i = 0; i < f->entries; i++) {
+        const char *const name = f->entry[i].name;
+        const bool shard = folder_shard(f, name) < f->index.shards;
+        l->file[i] = (struct folder_file){.name = name, .kind = shard ? FOLDER_SHARD : FOLDER_COPY};
+        snprintf(stored, sizeof stored, "%s" FOLDER_EXTENSION, name);
+        if (shard && strlen(stored) > SHARDS_NAME_MOST) {
+            folder_list_free(l);
+            return tool_bad(f->path, "has %s, stored as " FOLDER_EXTENSION " under a name of %zu bytes: rename it",
+                            name, strlen(stored));
+        }
+        if (shard && folder_find(f, stored)) {
+            folder_list_free(l);
+            return tool_bad(f->path, "has %s, and a file of the name that %s is stored under", name, stored);
+        }
+    }
+    return TOOL_OK;
+}
+
+char *folder_output_name(const char *path, const char *extension)
+{
+    size_t len = strlen(path);
+    char *const out = malloc(len + strlen(extension) + 1);
+    if (!out) {
+        tool_nomem(path, "the output's name");
+        return NULL;
+    }
+    while (len > 1 && path[len - 1] == '/')
+        len--;
+    memcpy(out, path, len);
+    strcpy(out + len, extension);
+    return out;
+}

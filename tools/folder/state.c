@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "folder/state.h"
+
+#include <stdlib.h>
+
+int checkpoint_open(struct checkpoint *c, const char *path)
+{
+    *c = (struct checkpoint){.bytes = 0};
+    int status = folder_open(&c->f, path);
+    if (status == TOOL_OK)
+        status = folder_expect_checkpoint(&c->f);
+    const size_t n = c->f.index.shards;
+    if (status == TOOL_OK) {
+        c->shard = calloc(n, sizeof *c->shard);
+        c->start = calloc(n, sizeof *c->start);
+        c->fd = calloc(n + 1, sizeof *c->fd);
+        if (!c->shard || !c->start || !c->fd)
+            status = tool_nomem(path, "the list of shards");
+    }
+    if (status == TOOL_OK)
+        status = folder_check(&c->f, c->shard);
+    for (size_t i = 0; status == TOOL_OK && i < n; i++) {
+        c->start[i] = c->bytes;
+        c->fd[i] = c->shard[i].in.fd;
+        c->bytes += c->shard[i].in.bytes;
+    }
+    if (status)
+        checkpoint_close(c);
+    return status;
+}
+
+/* A pici_read_at_fn of all shards as one file. No tensor is in two. */
+static int read_at(void *ctx, void *p, size_t n, uint64_t offset)
+{
+    const struct checkpoint *const c = ctx;
+    size_t i = 0;
+    for (size_t above = c->f.index.shards; above - i > 1;) {
+        const size_t middle = i + (above - i) / 2;
+        if (c->start[middle] <= offset)
+            i = middle;
+        else
+            above = middle;
+    }
+    struct input in = c->shard[i].in; /* whose position changes */
+    return input_read_at(&in, p, n, offset - c->start[i]);
+}
+
+int checkpoint_state(struct checkpoint *c, struct pici_state **s)
+{
+    return pici_state_new(s, c->f.path, PICI_STATE_SAFETENSORS, NULL, 0, read_at, c)
+               ? tool_nomem(c->f.path, "the list of tensors")
+               : TOOL_OK;
+}
+
+int checkpoint_add(const struct checkpoint *c, struct pici_state *s, const char *name, size_t len)
+{
+    const struct shards_tensor *const at = shards_find(&c->f.index, name, len);
+    struct pici_attr attrs[SOURCE_ATTRS];
+    if (!at)
+        return TOOL_OK;
+    const struct tensor_at *const t = tensors_find(&c->shard[at->shard], name, len); /* folder_check has seen it */
+    const struct source_tensor source = tensors_source(t);
+    const struct pici_tensor out = source_describe(&source, attrs);
+    const enum pici_status failed = pici_state_add(s, &out, NULL, c->start[at->shard] + t->at);
+    return failed == PICI_E_NOMEM ? tool_nomem(c->f.path, "the list of tensors")
+           : failed               ? tool_bad(c->f.path, "%s", pici_strerror(failed))
+                                  : TOOL_OK;
+}
+
+void checkpoint_close(struct checkpoint *c)
+{
+    for (size_t i = 0; c->shard && i < c->f.index.shards; i++)
+        tensors_close(&c->shard[i]);
+    free(c->shard);
+    free(c->start);
+    free(c->fd);
+    folder_close(&c->f);
+    *c = (struct checkpoint){.bytes = 0};
+}

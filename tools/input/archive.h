@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A zip file of tensors, .npz or .pt, as a head of bytes and parts: what source.h makes of such a file. The bytes of
+ * the file are, in order, a share of the head and a part, and so on, and the rest of the head. Of a part that is
+ * deflated, the last bytes of its share and the part are one stream of deflated data.
+ *
+ *   .npz  an array is a part, and the head has the .npy header in front of it. An entry that is no array that can be
+ *         read is kept: a part of its bytes, compressed as they are. So is, if exact is asked for, a deflated array of
+ *         which zlib does not make the same bytes again
+ *   .pt   a storage is a part; the pickle says what it is called
+ *
+ * Bytes between them are in the head, or if they are many, parts that are called fillers. Functions return an exit
+ * status and print the reason, as those of input.h do. */
+#ifndef PICI_TOOLS_INPUT_ARCHIVE_H
+#define PICI_TOOLS_INPUT_ARCHIVE_H
+
+#include "input/input.h"
+#include "parse/npy.h"
+#include "parse/torch.h"
+#include "parse/unzip.h"
+
+enum archive_kind { ARCHIVE_ARRAY, ARCHIVE_STORAGE, ARCHIVE_KEPT, ARCHIVE_FILLER };
+
+enum {
+    ARCHIVE_GAP_MOST = 1 << 20,
+    ARCHIVE_HEAD_MOST = 64 << 20 /* bytes, of a gap that is in the head; of the head */
+};
+
+#define ARCHIVE_NONE UINT32_MAX
+
+struct archive_part {
+    uint64_t at;     /* where its bytes begin in the file; of a deflated array, where the deflated data do */
+    uint64_t bytes;  /* of it, inflated */
+    uint64_t before; /* bytes of the head that precede it */
+    uint32_t number; /* of its entry; of a filler, its number among these */
+    uint32_t header; /* bytes of its .npy header, the last ones of before */
+    uint32_t tensor; /* of a storage, the number of the tensor that it is called after, or ARCHIVE_NONE */
+    uint8_t kind;    /* enum archive_kind */
+    uint8_t level;   /* at which zlib makes the entry's bytes again; 0: not deflated, or not tried */
+    uint32_t crc;    /* CRC-32 of those bytes */
+    bool dense;      /* that tensor is all of the storage */
+};
+
+struct archive {
+    struct input *in;
+    struct zip zip;
+    struct torch torch; /* none if the pickle could not be read */
+    uint8_t *pickle;
+    uint32_t *part_of; /* [torch.count] the part of each tensor's storage, or ARCHIVE_NONE */
+    bool big_endian;   /* the storages' elements */
+    uint8_t *head;     /* [head_len] */
+    size_t head_len, head_room;
+    struct archive_part *part; /* [parts] in the order of the file */
+    size_t parts, room;
+    char *filler; /* the name of fillers, room for a number after it */
+    size_t filler_len;
+
+    struct unzip unzip; /* of the current part, if unzipping */
+    bool unzipping;
+    struct parse_error err;
+};
+
+/* exact: NULL; or the file is to be restored from what is read: then deflated arrays are inflated and deflated again at
+ * once, unless all of them have more bytes than this limit. Prints a line if entries are kept. */
+int archive_open_npz(struct archive *, struct input *, const struct limit *exact);
+
+/* Prints a line if the pickle cannot be read: storages are then named after their entries. */
+int archive_open_pt(struct archive *, struct input *);
+
+/* The name of a part, then a NUL; lives until the next call. */
+const char *archive_name(struct archive *, const struct archive_part *, size_t *len);
+
+/* Go to the first byte of a part. */
+int archive_begin(struct archive *, const struct archive_part *);
+
+/* Read the next bytes of the part. With the last ones, the entry's CRC-32 is checked, except that of the storages of a
+ * .pt file, which nothing checks. */
+int archive_take(struct archive *, const struct archive_part *, void *buf, size_t bytes, uint64_t left);
+
+/* How tensor i of torch lies in its storage, in words: "strides [1, 3]", "from 12 of embed.weight"; "" if it is all of
+ * the storage, in row-major order, and the one that the storage is called after. Returns buf. */
+const char *archive_view(struct archive *, size_t i, char *buf, size_t cap);
+
+void archive_close(struct archive *);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Input of the verbs. Several threads may have inputs, each of its own. Unless noted, functions that return an int
+ * return an exit status (tool.h), and have printed the reason on stderr if it is not TOOL_OK. */
+#ifndef PICI_TOOLS_INPUT_INPUT_H
+#define PICI_TOOLS_INPUT_INPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "input/limit.h"
+#include "xxh64.h"
+
+enum { INPUT_PEEK = 64 };
+
+struct input {
+    const char *name; /* to show */
+    int fd;
+    uint64_t at;  /* bytes taken */
+    bool regular; /* a regular file, not empty, opened at its first byte: its length is known and it can seek */
+    uint64_t bytes;
+    dev_t dev;
+    ino_t ino;
+    off_t size; /* and time of the last change, when it was opened */
+    struct timespec changed;
+    int err;                    /* errno of a failed input_take */
+    struct progress *progress;  /* told how much has been taken; or NULL */
+    uint8_t peeked[INPUT_PEEK]; /* [peek_len] bytes read but not taken yet, from peek_at on */
+    unsigned peek_at, peek_len;
+    bool hashed; /* by input_hash */
+    struct pici_xxh64 hash;
+};
+
+/* path "-": standard input. A directory is refused. */
+int input_open(struct input *in, const char *path);
+
+/* Copy the next bytes, at most INPUT_PEEK, without taking them. *got < len only at the end of the file. */
+int input_peek(struct input *in, uint8_t *buf, size_t len, size_t *got);
+
+/* Read len bytes, or fewer only at the end of the file. */
+int input_read(struct input *in, void *buf, size_t len, size_t *got);
+
+/* Read everything that is left into new memory. The caller frees *data. */
+int input_slurp(struct input *in, uint8_t **data, size_t *len);
+
+/* A pici_read_fn whose ctx is an input. Prints nothing; returns errno and keeps it in in->err. */
+int input_take(void *ctx, void *p, size_t cap, size_t *got);
+
+/* A pici_read_at_fn whose ctx is a regular input. Errors as for input_take. in->at becomes the offset. Does not move
+ * the place from which input_take reads. */
+int input_read_at(void *ctx, void *p, size_t n, uint64_t offset);
+
+/* Go to an offset of a regular input, from which input_take then reads. */
+int input_seek(struct input *in, uint64_t offset);
+
+/* Hash what is taken from now on, before the first byte is. */
+void input_hash(struct input *in);
+
+/* Whether path, or the file of which st is the status, is the regular file that in has open. in may be NULL. */
+bool input_is(const struct input *in, const char *path);
+bool input_is_file(const struct input *in, const struct stat *st);
+
+/* Whether standard input is, or was, an input, so that no answers can be read from it. */
+bool input_took_stdin(void);
+
+/* Enlarge a pipe to the most that Linux allows any user, so that its two ends switch less often. */
+void input_widen_pipe(int fd);
+
+/* Bytes of the input: its length, or what has been taken of a stream. */
+uint64_t input_length(const struct input *in);
+
+/* Remove the file that in was opened from at path. Refuses anything but this regular file, unchanged since it was
+ * opened, under its own name and not a symbolic link to it. Standard input, "-", stays and is no error. */
+int input_remove(const struct input *in, const char *path);
+
+/* The limit on what is made of the input, which must stay open as long as the limit is used. */
+struct limit input_limit(const struct input *in, const struct tool_options *o);
+
+void input_close(struct input *in);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What to say of a file that is not what was expected: what it looks like, and what to do. */
+#ifndef PICI_TOOLS_INPUT_LOOKS_H
+#define PICI_TOOLS_INPUT_LOOKS_H
+
+#include "input/input.h"
+#include "tool.h"
+
+enum { LOOKS_TEXT = 192 };
+
+/* "looks like an HDF5 file: export its arrays as .npy or raw elements", or "" if nothing is known of such bytes, or if
+ * they are what the input was taken as: a file of type taken, or a .pici file if that is TYPE_UNSET. head[len]: the
+ * first bytes of a stream; those of a regular file are read. Returns buf. */
+const char *looks(struct input *in, const uint8_t *head, size_t len, enum tool_type taken, char buf[LOOKS_TEXT]);
+
+/* The same after "; it ", to end a message with. */
+const char *looks_after(struct input *in, const uint8_t *head, size_t len, enum tool_type taken, char buf[LOOKS_TEXT]);
+
+#endif

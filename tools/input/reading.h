@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Reads a .pici file, tensor by tensor and piece by piece. Functions return an exit status and print the reason, as
+ * those of input.h do. */
+#ifndef PICI_TOOLS_INPUT_READING_H
+#define PICI_TOOLS_INPUT_READING_H
+
+#include "delta/delta.h"
+#include "input/input.h"
+
+/* What a file is, by its first bytes, or else by its name (path) if that ends in .pici or .blk. */
+enum reading_kind { READING_OTHER, READING_FILE, READING_BLOCK };
+int reading_kind(struct input *in, const char *path, enum reading_kind *kind);
+
+struct reading {
+    struct input *in;
+    struct pici_reader *reader;
+    bool at_random;
+    bool keep_going;    /* report what is lost, replace it by zeros, and continue */
+    bool broke_off;     /* forward: nothing more can be read */
+    uint64_t lost;      /* how many losses have been reported */
+    uint64_t fill_most; /* limit on the zeros that replace the rest of a tensor, in bytes */
+    void *piece;        /* elements of a tensor */
+    size_t piece_cap;
+    unsigned threads;
+};
+
+/* at_random: read by the index at the end if the input can seek, else forward. Forward reading checks the whole file;
+ * random access checks only what is read. */
+int reading_open(struct reading *r, struct input *in, int threads, bool at_random);
+
+/* The same for restoring what can be restored from a damaged file. If the index is intact, only damaged chunks are
+ * lost. Else the file is read forward, and everything from the first error on is lost; the rest of that tensor becomes
+ * zeros, at most fill_most bytes. The functions below then report losses and succeed. */
+int reading_salvage(struct reading *r, struct input *in, int threads, uint64_t fill_most);
+
+/* Go to the next tensor. *more is false after the last; a file read forward is then known to be complete. */
+int reading_next(struct reading *r, struct pici_tensor_info *t, bool *more);
+
+/* Read the next elements of tensor t, from element *done on: *n of them, at r->piece. *n is 0 at the tensor's end.
+ * Advances *done. */
+int reading_piece(struct reading *r, const struct pici_tensor_info *t, uint64_t *done, uint64_t *n);
+
+/* The same for elements [first, last): *n of them from first on. A forward reader must continue where it stopped. */
+int reading_range(struct reading *r, const struct pici_tensor_info *t, uint64_t first, uint64_t last, uint64_t *n);
+
+/* Get an attribute of tensor i or of PICI_FILE. a->key is NULL if there is none. */
+int reading_attr(struct reading *r, uint64_t i, const char *key, struct pici_attr *a);
+
+/* Whether the attributes of tensor i can be read. If not, and with keep_going, that is one loss; its line ends with the
+ * consequence, so. */
+int reading_has_attrs(struct reading *r, uint64_t i, const char *so, bool *has);
+
+/* Whether an attribute exists and has this value. */
+int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *value, bool *is);
+
+/* Whether the file is a delta. */
+int reading_is_delta(const struct reading *r, bool *is);
+
+/* Read the tables of a delta, with random access. Unless that fails, free d with pici_delta_close. */
+int reading_delta(const struct reading *r, struct delta *d);
+
+/* Print the reader's error. Returns TOOL_BAD. */
+int reading_failed(const struct reading *r, enum pici_status s);
+
+void reading_close(struct reading *r);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Reads a raw, .npy, .safetensors, .pt or .npz file: a head of bytes, and tensors in the order of the file. Head and
+ * tensors, in order, are the whole file; those of .pt and .npz say how much of the head precedes each.
+ *
+ *   raw          no head; "data", and "tail" for the bytes of an incomplete last element
+ *   npy          the header is the head; "data", and "tail" for bytes after the array
+ *   safetensors  the header is the head; tensors in the order of their bytes
+ *   pt, npz      as archive.h makes them of a zip file; storages that the pickle does not describe are of the dtype
+ *                that is asked for, or u8. Not from a stream
+ *
+ * Raw streams and the tails of .npy streams, whose lengths are not known, become tensors of at most PICI_CHUNK_MAX
+ * elements: "data", "data.1", "data.2", ... Functions return an exit status and print the reason, as those of
+ * input.h do. */
+#ifndef PICI_TOOLS_INPUT_SOURCE_H
+#define PICI_TOOLS_INPUT_SOURCE_H
+
+#include "input/archive.h"
+#include "input/deflated.h"
+#include "input/input.h"
+#include "parse/npy.h"
+#include "parse/safetensors.h"
+#include "tool.h"
+
+struct source_tensor {
+    const char *name; /* [name_len bytes], then a NUL; lives until the next source_next */
+    size_t name_len;
+    const char *dtype_text; /* the file's own word, as "<f4" or "BF16" */
+    enum pici_dtype dtype;
+    unsigned rank;
+    uint64_t shape[PICI_RANK_MAX]; /* the product is count. Items of several elements, as complex numbers, add a last
+                                      dimension. More than PICI_RANK_MAX dimensions become [count] */
+    uint64_t count;                /* elements */
+    bool big_endian;               /* in the file; source_take gives host order */
+    bool fortran;                  /* the first index is the fastest */
+    bool filler;                   /* bytes outside all tensors of the file */
+    const char *view;              /* how the original sees these elements, in words; "" or NULL: as they are */
+    char before[24];               /* how many bytes of the head precede it, in digits; "": all of them */
+    char deflate[DEFLATED_TEXT];   /* the attribute of deflated.h; "": not deflated */
+};
+
+struct source {
+    struct input *in;
+    enum tool_type type;
+    uint8_t *head; /* [head_len] */
+    size_t head_len;
+    uint64_t tensors; /* how many; 0: not known */
+
+    /* the position */
+    enum { SOURCE_DATA, SOURCE_TAIL, SOURCE_END } stage;
+    uint64_t next;             /* number of the next tensor of the stage */
+    enum pici_dtype raw_dtype; /* of pt too */
+    struct npy npy;
+    struct safetensors safetensors;
+    struct archive archive;
+    const struct archive_part *archived; /* the current tensor of archive; NULL: not of an archive */
+    size_t head_at;                      /* bytes of the head before it */
+    char view[512];
+    uint64_t left; /* bytes of the current tensor not read */
+    uint8_t *part; /* [part_len] what was read ahead of a stream of unknown length */
+    size_t part_len, part_at;
+    bool from_part;    /* source_take takes from part */
+    bool part_is_last; /* the stream has ended in part */
+    size_t swap_width; /* 1, or the width of the current tensor's elements if they are not in host order */
+    char name[40];
+};
+
+/* Determine the type, by o->type or else by the name (raw if that tells nothing), and read the head. */
+int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o);
+
+/* The same for making a file from which the original can be restored: each deflated tensor is also deflated again, to
+ * see whether the same bytes come out, unless all of them have more bytes than the limit allows. */
+int source_open_exact(struct source *s, struct input *in, const char *path, const struct tool_options *o,
+                      const struct limit *);
+
+/* Go to the next tensor. *more is false after the last. The previous one must have been read completely. */
+int source_next(struct source *s, struct source_tensor *t, bool *more);
+
+/* Read bytes of the current tensor, whole elements, to buf in host byte order. */
+int source_take(struct source *s, void *buf, size_t bytes);
+
+/* The same without a copy where possible: *p is buf, or where the bytes already are until the next call. */
+int source_give(struct source *s, void *buf, size_t bytes, const uint8_t **p);
+
+void source_close(struct source *s);
+
+/* Describe the tensor for a .pici file. Its attributes, at most SOURCE_ATTRS, are put at attrs. The result shares t's
+ * pointers. */
+enum { SOURCE_ATTRS = 6 };
+struct pici_tensor source_describe(const struct source_tensor *t, struct pici_attr attrs[SOURCE_ATTRS]);
+
+bool source_host_is_big_endian(void);
+
+/* Reverse the bytes of each element of width bytes: 1, 2, 4 or 8. */
+void source_swap(void *p, size_t bytes, size_t width);
+
+/* The same if the host is not little-endian, as raw files are. */
+void source_swap_raw(void *p, size_t bytes, size_t width);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Random access to the tensors of a raw, .npy or .safetensors file, by name; of a zip file, the list of them only.
+ * Functions return an exit status and print the reason, as those of input.h do. */
+#ifndef PICI_TOOLS_INPUT_TENSORS_H
+#define PICI_TOOLS_INPUT_TENSORS_H
+
+#include "input/source.h"
+#include "pici/delta_file.h"
+
+/* What a file says of a tensor, in little memory: there may be millions of them. */
+struct tensor_at {
+    uint64_t *shape;  /* [rank] */
+    const char *name; /* [name_len], then a NUL; in the memory of shape */
+    size_t name_len;
+    const char *dtype_text;
+    uint64_t at, bytes; /* of the file; at is not set in a zip file */
+    uint64_t count;
+    enum pici_dtype dtype;
+    uint8_t rank, width;
+    bool big_endian, fortran, filler;
+};
+
+struct tensors {
+    struct input in;
+    struct source source;
+    struct tensor_at *tensor; /* [n] in the order of the file */
+    size_t n, room;
+    struct tensor_at **by_name; /* [n] */
+};
+
+/* Open a file and read the descriptions of its tensors. Refuses what is not a regular file, and an empty one. */
+int tensors_open(struct tensors *, const char *path, const struct tool_options *o);
+
+/* Open the two files of a diff, of paths[2], which must be of one type that has deltas. On an error too, both are to be
+ * closed; *base and *next were {.in.fd = -1}. */
+int tensors_open_pair(struct tensors *base, struct tensors *next, char *const *paths, const struct tool_options *o);
+
+/* The options of a diff, but for its progress. */
+struct pici_diff_opts tensors_diff_opts(const struct tool_options *o);
+
+/* The tensor of this name, or NULL. */
+const struct tensor_at *tensors_find(const struct tensors *, const char *name, size_t len);
+
+/* Bytes [from, from + bytes) of a tensor, as they are in the file. */
+int tensors_read(struct tensors *, const struct tensor_at *, uint64_t from, void *buf, size_t bytes);
+
+/* The file as a state for pici_diff_states and pici_apply_deltas, to which the list of tensors moves. It reads from the
+ * file, which must stay open until the state is freed. */
+int tensors_state(struct tensors *, struct pici_state **);
+
+/* The tensor as its source gave it. Its pointers are those of the list. */
+struct source_tensor tensors_source(const struct tensor_at *);
+
+/* Swap the bytes of each element of width bytes, if it is not in host order. */
+void tensor_swap(bool big_endian, size_t width, void *buf, size_t bytes);
+
+void tensors_close(struct tensors *);
+
+#endif

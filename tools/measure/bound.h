@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a step from old to new elements takes at the least, once the old ones are known: the entropy of which elements
+ * changed and by how much, given the exponent of each old element. */
+#ifndef PICI_TOOLS_MEASURE_BOUND_H
+#define PICI_TOOLS_MEASURE_BOUND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "pici/pici.h"
+
+struct bound;
+
+/* For a tensor of dtype. NULL: no memory. */
+struct bound *bound_new(enum pici_dtype dtype);
+void bound_free(struct bound *);
+
+/* Count n elements, in host order. */
+void bound_add(struct bound *, const void *from, const void *to, uint64_t n);
+
+/* How many changed. */
+uint64_t bound_changed(const struct bound *);
+
+/* The bound in bits. By how much: of f16 and bf16, the difference of both bits in the order of the floats. Of f32, the
+ * sign and the number of bits of that difference, and its other bits as they are. Other dtypes: one exponent for all,
+ * and the new value as it is. */
+double bound_bits(const struct bound *);
+
+#endif

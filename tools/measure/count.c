@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "measure/count.h"
+
+#include <string.h>
+
+/* Blocks of a constant length, since gcc -O2 vectorizes no other loops. A count of a block fits in the least type. */
+enum { BLOCK = 64 };
+
+#define COUNT(name, type, is)                                                                                          \
+    static uint64_t name(const unsigned char *p, size_t n)                                                             \
+    {                                                                                                                  \
+        uint64_t total = 0;                                                                                            \
+        size_t i = 0;                                                                                                  \
+        for (; n - i >= BLOCK; i += BLOCK) {                                                                           \
+            type found = 0;                                                                                            \
+            for (size_t k = 0; k < BLOCK; k++) {                                                                       \
+                type v;                                                                                                \
+                memcpy(&v, p + (i + k) * sizeof v, sizeof v);                                                          \
+                found = (type)(found + (v is));                                                                        \
+            }                                                                                                          \
+            total += found;                                                                                            \
+        }                                                                                                              \
+        for (; i < n; i++) {                                                                                           \
+            type v;                                                                                                    \
+            memcpy(&v, p + i * sizeof v, sizeof v);                                                                    \
+            total += (v is);                                                                                           \
+        }                                                                                                              \
+        return total;                                                                                                  \
+    }
+
+COUNT(nonzeros8, uint8_t, != 0)
+COUNT(nonzeros16, uint16_t, != 0)
+COUNT(nonzeros32, uint32_t, != 0)
+COUNT(nonzeros64, uint64_t, != 0)
+COUNT(negative8, uint8_t, == 0x80)
+COUNT(negative16, uint16_t, == 0x8000)
+COUNT(negative32, uint32_t, == UINT32_C(1) << 31)
+COUNT(negative64, uint64_t, == UINT64_C(1) << 63)
+
+uint64_t count_nonzeros(const void *p, size_t n, size_t width)
+{
+    return width == 1   ? nonzeros8(p, n)
+           : width == 2 ? nonzeros16(p, n)
+           : width == 4 ? nonzeros32(p, n)
+                        : nonzeros64(p, n);
+}
+
+uint64_t count_negative_zeros(const void *p, size_t n, size_t width)
+{
+    return width == 1   ? negative8(p, n)
+           : width == 2 ? negative16(p, n)
+           : width == 4 ? negative32(p, n)
+                        : negative64(p, n);
+}
+
+#define MARK(name, type)                                                                                               \
+    static void name(uint32_t *seen, const unsigned char *p, size_t n)                                                 \
+    {                                                                                                                  \
+        size_t i = 0;                                                                                                  \
+        for (; n - i >= BLOCK; i += BLOCK)                                                                             \
+            for (size_t k = 0; k < BLOCK; k++) {                                                                       \
+                type v;                                                                                                \
+                memcpy(&v, p + (i + k) * sizeof v, sizeof v);                                                          \
+                seen[i + k] += v != 0;                                                                                 \
+            }                                                                                                          \
+        for (; i < n; i++) {                                                                                           \
+            type v;                                                                                                    \
+            memcpy(&v, p + i * sizeof v, sizeof v);                                                                    \
+            seen[i] += v != 0;                                                                                         \
+        }                                                                                                              \
+    }
+
+MARK(mark8, uint8_t)
+MARK(mark16, uint16_t)
+MARK(mark32, uint32_t)
+MARK(mark64, uint64_t)
+
+void count_mark(uint32_t *seen, const void *p, size_t n, size_t width)
+{
+    if (width == 1)
+        mark8(seen, p, n);
+    else if (width == 2)
+        mark16(seen, p, n);
+    else if (width == 4)
+        mark32(seen, p, n);
+    else
+        mark64(seen, p, n);
+}

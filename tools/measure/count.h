@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Counts elements of width 1, 2, 4 or 8 bytes, at any alignment. Zeros have no bit set; negative zeros, which only
+ * float dtypes have, only the highest. */
+#ifndef PICI_TOOLS_MEASURE_COUNT_H
+#define PICI_TOOLS_MEASURE_COUNT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t count_nonzeros(const void *p, size_t n, size_t width);
+uint64_t count_negative_zeros(const void *p, size_t n, size_t width);
+
+/* Add 1 to seen[i] for each element i that is not zero. */
+void count_mark(uint32_t *seen, const void *p, size_t n, size_t width);
+
+#endif

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* renameat2 */
+#include "output/outfolder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "parse/folder_list.h"
+#include "parse/shards.h"
+#include "term.h"
+#include "tool.h"
+
+enum { NO_REPLACE = 1, EXCHANGE = 2 }; /* flags of renameat2 */
+
+/* The temporary folder, for the handler of signals. */
+static struct {
+    volatile sig_atomic_t exists;
+    int parent;
+    char name[64];
+} temporary;
+
+bool outfolder_is_open(void)
+{
+    return temporary.exists;
+}
+
+char *folder_path(const char *folder, const char *name, const char *extension)
+{
+    const size_t cap = strlen(folder) + strlen(name) + strlen(extension) + 2;
+    char *const path = malloc(cap);
+    if (path)
+        snprintf(path, cap, "%s/%s%s", folder, name, extension);
+    else
+        tool_nomem(folder, "a path");
+    return path;
+}
+
+/* An entry as getdents64(2) gives it, of which the name is followed by a NUL. */
+struct entry {
+    uint64_t ino;
+    int64_t off;
+    uint16_t length;
+    uint8_t type;
+    char name[];
+};
+
+/* Removes a folder of files alone, which others may add to meanwhile. Only calls what a handler of signals may call,
+ * as opendir(3) is not. */
+static int remove_folder(int parent, const char *name)
+{
+    _Alignas(8) char buf[4096];
+    for (int tries = 0; tries < 1000; tries++) {
+        long got;
+        const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0)
+            return errno == ENOENT ? 0 : errno;
+        while ((got = syscall(SYS_getdents64, fd, buf, sizeof buf)) > 0)
+            for (long at = 0; at < got;) {
+                const struct entry *const e = (const void *)(buf + at);
+                if (strcmp(e->name, ".") != 0 && strcmp(e->name, "..") != 0)
+                    unlinkat(fd, e->name, 0);
+                at += e->length;
+            }
+        close(fd);
+        if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+            return 0;
+    }
+    return errno;
+}
+
+void outfolder_unlink(void)
+{
+    const int e = errno;
+    if (temporary.exists)
+        remove_folder(temporary.parent, temporary.name);
+    errno = e;
+}
+
+static void hold_signals(sigset_t *old)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, old);
+}
+
+/* Finds the folder that the new one is to be in, and its name there. */
+static int place(struct outfolder *o, const char *path)
+{
+    char *dir = strdup(path);
+    size_t len = dir ? strlen(dir) : 0;
+    if (!dir)
+        return tool_nomem(path, "a path");
+    while (len > 1 && dir[len - 1] == '/')
+        dir[--len] = 0;
+    char *const slash = strrchr(dir, '/');
+    const char *const base = slash ? slash + 1 : dir;
+    int status = TOOL_OK;
+    if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
+        status = tool_usage(path, "is not the name of a new folder");
+    else if (!(o->base = strdup(base)))
+        status = tool_nomem(path, "a path");
+    if (status == TOOL_OK) {
+        if (slash)
+            slash[slash == dir] = 0;
+        const char *const in = slash ? dir : ".";
+        o->parent = open(in, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (o->parent < 0)
+            status = tool_bad(path, "%s: %s", in, strerror(errno));
+        for (unsigned k = 0; status == TOOL_OK && o->fd < 0; k++) {
+            sigset_t old;
+            struct timespec now;
+            char name[sizeof temporary.name];
+            clock_gettime(CLOCK_REALTIME, &now);
+            snprintf(name, sizeof name, ".pici-%ld-%lx%08lx-%u", (long)getpid(), (unsigned long)now.tv_sec,
+                     (unsigned long)now.tv_nsec, k);
+            hold_signals(&old);
+            if (mkdirat(o->parent, name, 0700) == 0) {
+                memcpy(temporary.name, name, sizeof name);
+                temporary.parent = o->parent;
+                temporary.exists = 1;
+                o->fd = openat(o->parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                if (o->fd < 0)
+                    status = tool_bad(path, "%s", strerror(errno));
+                else if (!(o->path = folder_path(in, name, "")))
+                    status = TOOL_BAD;
+            } else if (errno != EEXIST || k == 100) {
+                status = tool_bad(path, "%s", strerror(errno));
+            }
+            pthread_sigmask(SIG_SETMASK, &old, NULL);
+        }
+    }
+    free(dir);
+    return status;
+}
+
+/* Whether what is in an existing folder may be removed. */
+static int check_replaced(const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return tool_usage(path, "exists and is not a folder");
+    DIR *const d = opendir(path);
+    bool known = false, any = false;
+    if (!d)
+        return tool_bad(path, "%s", strerror(errno));
+    for (struct dirent *e; (e = readdir(d));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        any = true;
+        known = known || strcmp(e->d_name, FOLDER_LIST_NAME) == 0 || tool_has_extension(e->d_name, SHARDS_INDEX);
+        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)) {
+            closedir(d);
+            return tool_usage(path, "has folders in it, so it is not replaced: remove it first");
+        }
+    }
+    closedir(d);
+    return known || !any ? TOOL_OK
+                         : tool_usage(path, "is not a checkpoint in shards, so it is not replaced: remove it first");
+}
+
+int outfolder_open(struct outfolder *o, const char *path, mode_t mode, bool force)
+{
+    struct stat st;
+    *o = (struct outfolder){.name = path, .parent = -1, .fd = -1, .mode = (mode & 0777) | 0700};
+    o->replace = lstat(path, &st) == 0;
+    if (o->replace && !force) {
+        if (!term_can_ask())
+            return tool_usage(path, "exists; --force overwrites it");
+        if (!term_ask(path, "exists; overwrite it?"))
+            return tool_usage(path, "exists and is kept");
+    }
+    int status = o->replace ? check_replaced(path) : TOOL_OK;
+    char *const real = o->replace && status == TOOL_OK ? realpath(path, NULL) : NULL;
+    if (status == TOOL_OK && o->replace && !real)
+        status = tool_bad(path, "%s", strerror(errno));
+    if (status == TOOL_OK)
+        status = place(o, real ? real : path);
+    free(real);
+    if (status)
+        outfolder_discard(o);
+    return status;
+}
+
+static int sync_fd(int fd)
+{
+    return fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
+}
+
+static int rename_with(const struct outfolder *o, unsigned flags)
+{
+#ifdef SYS_renameat2
+    return (int)syscall(SYS_renameat2, o->parent, temporary.name, o->parent, o->base, flags);
+#else
+    (void)flags;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+/* Gives the folder its name, unless something else has it. rename(2) replaces nothing but an empty folder. */
+static int name_new(const struct outfolder *o)
+{
+    struct stat st;
+    if (rename_with(o, NO_REPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -1;
+    if (fstatat(o->parent, o->base, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        errno = EEXIST;
+    return errno == ENOENT ? renameat(o->parent, temporary.name, o->parent, o->base) : -1;
+}
+
+int outfolder_commit(struct outfolder *o)
+{
+    sigset_t old;
+    int status = TOOL_OK;
+    if (fchmod(o->fd, o->mode) != 0 || sync_fd(o->fd) != 0)
+        return tool_bad(o->name, "%s", strerror(errno));
+    hold_signals(&old);
+    if ((o->replace ? rename_with(o, EXCHANGE) : name_new(o)) != 0) {
+        status = errno == EEXIST || errno == ENOTEMPTY
+                     ? tool_usage(o->name, "appeared meanwhile; --force overwrites it")
+                 : o->replace && (errno == EINVAL || errno == ENOSYS)
+                     ? tool_bad(o->name, "the file system cannot exchange two folders: remove this one first")
+                     : tool_bad(o->name, "%s", strerror(errno));
+    } else {
+        temporary.exists = o->replace; /* the old one has the temporary name now */
+        if (sync_fd(o->parent) != 0)
+            status = tool_bad(o->name, "%s", strerror(errno));
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return status;
+}
+
+void outfolder_discard(struct outfolder *o)
+{
+    sigset_t old;
+    hold_signals(&old);
+    if (temporary.exists && temporary.parent == o->parent) {
+        const int err = remove_folder(o->parent, temporary.name);
+        if (err)
+            tool_warn(o->name, "%s is left behind: %s", temporary.name, strerror(err));
+        temporary.exists = 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (o->fd >= 0)
+        close(o->fd);
+    if (o->parent >= 0)
+        close(o->parent);
+    free(o->base);
+    free(o->path);
+    *o = (struct outfolder){.parent = -1, .fd = -1};
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* open_memstream */
+#include "parse/folder_list.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parse/shards.h"
+#include "xxh64.h"
+
+enum { END = 4 + 16 + 1, LINE = 128 + SHARDS_NAME_MOST };
+
+static const char *const heads[] = {"pici-folder 1 compressed\n", "pici-folder 1 delta\n"}; /* by folder_list.delta */
+
+static const char *kind_name(enum folder_kind k)
+{
+    static const char *const names[FOLDER_KINDS] = {"file", "shard", "same"};
+    return names[k];
+}
+
+static void print_line(char line[LINE], const struct folder_file *f, const char *name)
+{
+    int n = snprintf(line, LINE, "%s %" PRIu64 " %016" PRIx64, kind_name(f->kind), f->original.bytes, f->original.hash);
+    if (f->kind == FOLDER_SHARD)
+        n += snprintf(line + n, LINE - (size_t)n, " %" PRIu64 " %016" PRIx64, f->stored.bytes, f->stored.hash);
+    snprintf(line + n, LINE - (size_t)n, " %s\n", name);
+}
+
+char *folder_list_text(const struct folder_list *l, size_t *len)
+{
+    char *text = NULL, line[LINE];
+    FILE *const f = open_memstream(&text, len);
+    if (!f)
+        return NULL;
+    fputs(heads[l->delta], f);
+    for (size_t i = 0; i < l->files; i++) {
+        print_line(line, &l->file[i], l->file[i].name);
+        fputs(line, f);
+    }
+    fflush(f);
+    fprintf(f, "end %016" PRIx64 "\n", pici_xxh64(text, *len, 0));
+    if (fclose(f) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* Reads a line of len bytes, a newline the last: scans it, prints what was read, and compares, so that a list has one
+ * form. The newline becomes a NUL, which ends the name. */
+static bool take_line(struct folder_file *f, char *text, size_t len)
+{
+    char line[LINE], again[LINE], kind[8];
+    int at = 0;
+    if (len >= LINE || memchr(text, 0, len))
+        return false;
+    memcpy(line, text, len);
+    line[len] = 0;
+    *f = (struct folder_file){.kind = FOLDER_COPY};
+    if (sscanf(line, "%7s", kind) != 1)
+        return false;
+    while (f->kind < FOLDER_KINDS && strcmp(kind, kind_name(f->kind)) != 0)
+        f->kind++;
+    if (f->kind == FOLDER_KINDS)
+        return false;
+    if (sscanf(line, "%*s %" SCNu64 " %" SCNx64 "%n", &f->original.bytes, &f->original.hash, &at) != 2 || !at)
+        return false;
+    f->stored = f->original;
+    if (f->kind == FOLDER_SHARD) {
+        int more = 0;
+        if (sscanf(line + at, " %" SCNu64 " %" SCNx64 "%n", &f->stored.bytes, &f->stored.hash, &more) != 2 || !more)
+            return false;
+        at += more;
+    }
+    if (line[at] != ' ' || (size_t)at + 2 >= len)
+        return false;
+    text[len - 1] = 0;
+    f->name = text + at + 1;
+    print_line(again, f, f->name);
+    return strcmp(again, line) == 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct folder_file *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+const struct folder_file *folder_list_find(const struct folder_list *l, const char *name)
+{
+    const struct folder_file key = {.name = name};
+    return l->files ? bsearch(&key, l->file, l->files, sizeof *l->file, by_name) : NULL;
+}
+
+/* Whether the names are such as folder_list wants them. */
+static bool check_names(const struct folder_list *l, const char **why)
+{
+    char stored[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
+    for (size_t i = 0; i < l->files; i++) {
+        const struct folder_file *const f = &l->file[i];
+        if (!shards_name_is_plain(f->name, strlen(f->name), why))
+            return false;
+        *why = i && by_name(&f[-1], f) >= 0             ? "it is there twice, or out of order"
+               : strcmp(f->name, FOLDER_LIST_NAME) == 0 ? "it is that of the list"
+               : f->kind == FOLDER_SAME && !l->delta    ? "there is no base"
+                                                        : NULL;
+        if (!*why && f->kind == FOLDER_SHARD) {
+            snprintf(stored, sizeof stored, "%s" FOLDER_EXTENSION, f->name);
+            *why = folder_list_find(l, stored) ? "another file has the name of its " FOLDER_EXTENSION " file" : NULL;
+        }
+        if (*why)
+            return false;
+    }
+    return true;
+}
+
+bool folder_list_parse(struct folder_list *l, const char *text, size_t len, struct parse_error *err)
+{
+    char end[32];
+    const char *why;
+    *l = (struct folder_list){0};
+    if (len >= strlen(heads[1]) && memcmp(text, heads[1], strlen(heads[1])) == 0)
+        l->delta = true;
+    size_t at = strlen(heads[l->delta]);
+    if (len < at + END || memcmp(text, heads[l->delta], at) != 0)
+        return pici_parse_fail(err, 0, "not the list of a folder, or cut off");
+    snprintf(end, sizeof end, "end %016" PRIx64 "\n", pici_xxh64(text, len - END, 0));
+    if (memcmp(text + len - END, end, END) != 0)
+        return pici_parse_fail(err, len - END, "the list is incomplete or damaged");
+    const size_t most = len - END;
+    size_t room = 1;
+    for (size_t i = at; i < most; i++)
+        room += text[i] == '\n';
+    l->file = calloc(room, sizeof *l->file);
+    l->text = malloc(most);
+    if (!l->file || !l->text) {
+        folder_list_free(l);
+        return pici_parse_fail(err, 0, "out of memory for the list of files");
+    }
+    memcpy(l->text, text, most);
+    while (at < most) {
+        const char *const line_end = memchr(text + at, '\n', most - at);
+        const size_t n = line_end ? (size_t)(line_end - text) - at + 1 : 0;
+        if (!n || !take_line(&l->file[l->files], l->text + at, n)) {
+            folder_list_free(l);
+            return pici_parse_fail(err, at, "a malformed line of a file");
+        }
+        l->files++;
+        at += n;
+    }
+    if (check_names(l, &why))
+        return true;
+    folder_list_free(l);
+    return pici_parse_fail(err, 0, "the name of a file is not valid: %s", why);
+}
+
+void folder_list_free(struct folder_list *l)
+{
+    free(l->file);
+    free(l->text);
+    *l = (struct folder_list){0};
+}

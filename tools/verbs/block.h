@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Checks of a bare block in memory. */
+#ifndef PICI_TOOLS_VERBS_BLOCK_H
+#define PICI_TOOLS_VERBS_BLOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "input/limit.h"
+
+/* Check every rule of the format. If the block is not valid, say where and why on stderr. Returns an exit status. */
+int block_check(const char *name, const uint8_t *block, size_t len);
+
+/* Refuse a block that decodes to more bytes than the limit, zeros among them: 48 bytes may claim 2^60 zeros. */
+int block_within(const char *name, const struct pici_info *info, struct limit limit);
+
+#endif
