@@ -10,8 +10,10 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "coll/agree.h"
 #include "coll/early.h"
-#include "coll/request.h"
+#include "coll/note.h"
+#include "coll/vendor.h"
 
 /* A call, of AGREE_CALL_BYTES. */
 enum {

@@ -7,9 +7,12 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "coll/agree.h"
 #include "coll/call.h"
 #include "coll/early.h"
-#include "coll/request.h"
+#include "coll/note.h"
+#include "coll/steps.h"
+#include "coll/vendor.h"
 
 static size_t scratch_of(struct coll_call *c, const struct pici_comm *comm)
 {

@@ -47,21 +47,4 @@ struct pici_comm {
     struct trace *trace;
 };
 
-/* note.c. Note in words why something failed. A communicator keeps the first note. comm NULL: for making communicators
- * on this thread, which keeps the last note. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-void pici_coll_note(struct pici_comm *, const char *format, ...);
-/* Note that a message from or to a peer failed; returns s. */
-enum pici_status pici_coll_lost(struct pici_comm *, int peer, enum pici_status s);
-/* Seconds, monotonic. */
-double pici_coll_now(void);
-/* Differs between a process and its children. */
-unsigned pici_coll_generation(void);
-
-/* For tests: calls whose options and settings leave the algorithm open take this schedule, which need not be in the
- * registry; NULL: as usual. */
-void pici_comm_force(struct pici_comm *, const struct schedule *);
-
 #endif

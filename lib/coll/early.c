@@ -18,7 +18,8 @@
 
 #include <string.h>
 
-#include "coll/slice.h"
+#include "coll/send.h"
+#include "coll/take.h"
 
 /* A rank holds a message that it sends, one that it receives, and one that it keeps. Behind their places there is one
  * for a copy of the caller's data. */

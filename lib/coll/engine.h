@@ -164,11 +164,6 @@ void *pici_engine_host_new(void);
 enum pici_status pici_engine_host_reserve(void *self, size_t bytes);
 size_t pici_engine_host_scratch(const void *self); /* how much there is */
 
-/* For libraries with an engine: use it from the next call on for the buffers that it owns. The communicator closes it.
- * On an error the caller keeps it. PICI_E_BROKEN: broken, or requests are in flight. PICI_E_UNSUPPORTED: the table is
- * of another version. */
-PICI_API enum pici_status pici_comm_engine(struct pici_comm *, const struct pici_engine *, void *self);
-
 #ifdef __cplusplus
 }
 #endif

@@ -16,6 +16,7 @@
 
 #include "coll/engine.h"
 #include "coll/engine_cuda.h"
+#include "coll/make.h"
 #include "cuda/capture.h"
 #include "cuda/reduce.h"
 #include "cuda/values.h"

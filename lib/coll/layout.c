@@ -9,6 +9,7 @@
 #include "bytes.h"
 #include "codec/codec.h"
 #include "coll/message.h"
+#include "coll/note.h"
 #include "sized.h"
 #include "xxh64.h"
 

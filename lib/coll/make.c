@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coll/comm.h"
 #include "coll/early.h"
-#include "coll/request.h"
+#include "coll/make.h"
+#include "coll/note.h"
 #include "sized.h"
 
 /* The size of the first version's struct. */

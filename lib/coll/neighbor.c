@@ -7,7 +7,7 @@
 
 #include "bytes.h"
 #include "coll/call.h"
-#include "coll/request.h"
+#include "coll/note.h"
 #include "pici/neighbor.h"
 #include "sized.h"
 

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "coll/comm.h"
+#include "coll/note.h"
 
 /* Why this thread's last attempt to make a communicator failed. */
 static _Thread_local char made[sizeof((struct pici_comm *)NULL)->error];

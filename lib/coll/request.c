@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coll/note.h"
 #include "sized.h"
 
 /* ---- failure */

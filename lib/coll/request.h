@@ -165,15 +165,6 @@ struct coll_path {
     int (*busy)(const struct pici_request *);
 };
 
-extern const struct coll_path pici_path_steps;  /* coll.c: the messages of a schedule */
-extern const struct coll_path pici_path_vendor; /* vendor.c: the transport library's own collective */
-
-/* vendor.c: what this rank can do about the vendor's collective, as bits of enum call_can; and, after the ranks have
- * agreed: whether all can make it, and whether all want it if nothing else decides. */
-uint32_t pici_vendor_can(const struct pici_request *);
-int pici_vendor_allowed(const struct pici_request *);
-int pici_vendor_asked(const struct pici_request *);
-
 /* Note a failure (culprit: on which rank). The call goes on with the schedule. The worst status wins. */
 void pici_coll_fail(struct pici_request *, enum pici_status, int culprit);
 
@@ -207,10 +198,5 @@ void pici_request_sent(struct pici_request *, int peer, size_t bytes);
 /* Tell the transport, if it asks for that, how many of the next receives or sends belong to one step. */
 void pici_step_receives(struct pici_comm *, int n);
 void pici_step_sends(struct pici_comm *, int n, int more);
-
-/* agree.c: begin a round of hello or closing, and make progress; *done = 1 at its end. Returns a failure of the
- * transport. */
-void pici_coll_agree_begin(struct pici_request *, enum msg_kind);
-enum pici_status pici_coll_agree(struct pici_request *, enum msg_kind, int *moved, int *done);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Making the messages that a slice sends in a step: which format, which blocks. */
+#include "coll/send.h"
+
 #include <string.h>
 
-#include "coll/slice.h"
+#include "coll/note.h"
 #include "format.h"
 
 /* Count a block that is sent, and its tiles, for the call and for its message. */

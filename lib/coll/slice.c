@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "coll/note.h"
+
 /* ---- steps */
 
 void pici_slice_step_at(const struct pici_request *r, int step, struct schedule_step *s)

@@ -109,18 +109,7 @@ double pici_slice_now(const struct pici_request *);
 void pici_slice_trace(struct pici_request *, const char *name, const struct slice_run *,
                       const struct schedule_message *, size_t wire, const uint64_t *tiles);
 
-/* send.c: make the messages that the slice sends in its step, as far as that goes without waiting; then its stage is
- * STAGE_MADE. *moved = 1 if anything was done. */
-void pici_make_messages(struct pici_request *, struct slice_run *, int *moved);
-
 /* The messages of the slice's step were sent. */
 void pici_slice_sent(struct slice_run *);
-
-/* take.c: take in the messages of a slice's step, in the order of its list, as far as that goes without waiting; then
- * its stage is STAGE_TAKEN. What is wrong with one is noted. at: its receives. Returns a failure of the transport. */
-enum pici_status pici_take_messages(struct pici_request *, struct slice_run *, struct coll_flight *at, int *moved);
-
-/* A slice's step has ended: free its buffers and go to the next step, or to the next slice. */
-void pici_end_step(struct pici_request *, struct slice_run *, struct coll_flight *at);
 
 #endif

@@ -2,9 +2,11 @@
  *
  * Taking in the messages that a slice receives in a step: what is wrong with them, and what is done with their
  * blocks. */
+#include "coll/take.h"
+
 #include <limits.h>
 
-#include "coll/slice.h"
+#include "coll/note.h"
 
 /* Check that a prefix belongs to the message that is due. */
 static enum pici_status check_prefix(struct pici_request *r, const struct slice_run *run, const struct msg_prefix *p,

@@ -4,7 +4,9 @@
  * MPI_Allreduce. Only with the caller's permission: the bits of sums, the rules for NaNs and the timeout are that
  * library's then. It may block, so it is for blocking calls only. Hello comes before it and closing after it as on
  * every path; in hello the ranks agree whether all of them can make the call. */
-#include "coll/request.h"
+#include "coll/vendor.h"
+
+#include "coll/note.h"
 #include "format.h"
 
 static enum pici_op op_of(const struct coll_call *c)

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "coll/request.h"
+#include "coll/make.h"
+#include "coll/note.h"
 #include "tests/util/onesided.h"
 
 enum { WATCHDOG_S = 900 };

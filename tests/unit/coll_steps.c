@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "coll/comm.h"
+#include "coll/make.h"
 #include "tests/util/onesided.h"
 #include "transport/thread.h"
 #include "tests/util/transport.h"

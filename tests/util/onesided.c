@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "coll/comm.h"
+#include "coll/make.h"
 #include "formats/ref.h"
 
 /* ---- tables as schedules */

@@ -17,7 +17,11 @@
  * An asynchronous engine has a lane for each slice. A slice proceeds to its next stage when its lane is idle. Then
  * messages are made and taken in as soon as possible, in any order, but they are still sent, and places passed, in the
  * one order. */
-#include "coll/slice.h"
+#include "coll/steps.h"
+
+#include "coll/note.h"
+#include "coll/send.h"
+#include "coll/take.h"
 
 /* ---- the order of places */
 

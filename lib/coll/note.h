@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What went wrong, in words; the clock; whether the process has forked. */
+#ifndef PICI_LIB_COLL_NOTE_H
+#define PICI_LIB_COLL_NOTE_H
+
+#include "coll/comm.h"
+
+/* Note in words why something failed. A communicator keeps the first note. comm NULL: for making communicators
+ * on this thread, which keeps the last note. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+void pici_coll_note(struct pici_comm *, const char *format, ...);
+/* Note that a message from or to a peer failed; returns s. */
+enum pici_status pici_coll_lost(struct pici_comm *, int peer, enum pici_status s);
+/* Seconds, monotonic. */
+double pici_coll_now(void);
+/* Differs between a process and its children. */
+unsigned pici_coll_generation(void);
+
+#endif
