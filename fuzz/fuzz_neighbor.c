@@ -62,12 +62,12 @@ static enum pici_status wire_recv(void *context, int from, void *data, size_t ca
     w->left -= m->len;
     if (proper && m->len >= MSG_BYTES && r->state == COLL_DATA) {
         const struct msg_prefix p = {
-            .dtype = (unsigned)r->call.dtype,
-            .op = r->call.plan->number & 0xff,
+            .dtype = (unsigned)r->call.args.dtype,
+            .op = r->call.args.plan->number & 0xff,
             .algorithm = NEIGHBOR_ID,
             .sequence = r->sequence,
-            .slice = (r->next_post.round * (uint64_t)r->call.at.window + (uint64_t)r->next_post.run) | (uint64_t)r->tag
-                                                                                                           << 32,
+            .slice = (r->next_post.round * (uint64_t)r->call.resolved.at.window + (uint64_t)r->next_post.run) |
+                     (uint64_t)r->tag << 32,
             .step = (uint32_t)r->next_post.step,
             .blocks = (uint32_t)(r->posting.receives ? ((uint8_t *)data)[28] : 0)};
         pici_msg_put(data, &p);

@@ -104,28 +104,28 @@ static void describe_values(uint8_t *p, const struct values *v)
 static void describe(uint8_t *p, const struct pici_request *r)
 {
     const struct coll_call *c = &r->call;
-    p[CALL_KIND] = (uint8_t)(c->plan ? CALL_NEIGHBOR : (int)c->kind);
-    p[CALL_DTYPE] = (uint8_t)c->dtype;
-    p[CALL_OP] = (uint8_t)c->op;
-    p[CALL_ALGORITHM] = (uint8_t)c->algorithm;
-    p[CALL_WINDOW] = (uint8_t)c->window; /* at most COLL_MAX_WINDOW */
-    p[CALL_ZEROS] = coll_gathers(c) && c->by_value;
-    p[CALL_HISTORY] = c->history != 0;
-    p[CALL_PLAN] = (uint8_t)(c->plan ? c->plan->number : 0);
-    store_le64(p + CALL_COUNT, c->plan ? 0 : c->kind == PICI_ALL_GATHERV ? c->total : c->count);
-    store_le64(p + CALL_SLICE, c->slice_bytes);
+    p[CALL_KIND] = (uint8_t)(c->args.plan ? CALL_NEIGHBOR : (int)c->args.kind);
+    p[CALL_DTYPE] = (uint8_t)c->args.dtype;
+    p[CALL_OP] = (uint8_t)c->args.op;
+    p[CALL_ALGORITHM] = (uint8_t)c->opts.algorithm;
+    p[CALL_WINDOW] = (uint8_t)c->opts.window; /* at most COLL_MAX_WINDOW */
+    p[CALL_ZEROS] = coll_gathers(c->args.kind) && c->resolved.by_value;
+    p[CALL_HISTORY] = c->opts.history != 0;
+    p[CALL_PLAN] = (uint8_t)(c->args.plan ? c->args.plan->number : 0);
+    store_le64(p + CALL_COUNT, c->args.plan ? 0 : c->args.kind == PICI_ALL_GATHERV ? c->resolved.total : c->args.count);
+    store_le64(p + CALL_SLICE, c->opts.slice_bytes);
     store_le64(p + CALL_SEQUENCE, r->sequence);
     store_le64(p + CALL_NODES, hash_nodes(r->comm));
-    store_le64(p + CALL_TUNE, c->tune);
-    store_double(p + CALL_DENSITY, c->hint);
-    store_double(p + CALL_LATENCY, c->latency);
+    store_le64(p + CALL_TUNE, c->resolved.basis);
+    store_double(p + CALL_DENSITY, c->opts.density);
+    store_double(p + CALL_LATENCY, c->opts.latency);
     memset(p + CALL_CODEC, 0, AGREE_CALL_BYTES - CALL_CODEC);
-    if (c->kind == PICI_BROADCAST)
-        store_le32(p + CALL_ROOT, (uint32_t)c->root);
-    if (c->kind == PICI_ALL_GATHERV)
-        store_le64(p + CALL_COUNTS, c->counts);
-    if (c->values.phases)
-        describe_values(p, &c->values);
+    if (c->args.kind == PICI_BROADCAST)
+        store_le32(p + CALL_ROOT, (uint32_t)c->args.root);
+    if (c->args.kind == PICI_ALL_GATHERV)
+        store_le64(p + CALL_COUNTS, c->resolved.counts_hash);
+    if (c->opts.values.phases)
+        describe_values(p, &c->opts.values);
 }
 
 static double load_double(const uint8_t *p)
@@ -257,9 +257,9 @@ static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind k
 {
     const struct coll_agreement *a = &r->agree;
     struct msg_word w = {.prefix = {.kind = kind,
-                                    .dtype = (unsigned)r->call.dtype,
-                                    .op = (unsigned)r->call.op,
-                                    .algorithm = (unsigned)r->call.algorithm,
+                                    .dtype = (unsigned)r->call.args.dtype,
+                                    .op = (unsigned)r->call.args.op,
+                                    .algorithm = (unsigned)r->call.opts.algorithm,
                                     .sequence = r->sequence,
                                     .blocks = (uint32_t)data},
                          .status = (uint32_t)a->status,
@@ -335,8 +335,8 @@ void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
     }
     for (int i = 0; i < DENSITIES; i++)
         a->density[i] = kind == MSG_HELLO ? 0 : pici_density_of(&r->counted[i]);
-    if (kind == MSG_HELLO && r->call.plan && !r->status) /* else the count may be out of range */
-        a->density[DENSITY_ONE] = (double)r->call.count / LONGEST;
+    if (kind == MSG_HELLO && r->call.args.plan && !r->status) /* else the count may be out of range */
+        a->density[DENSITY_ONE] = (double)r->call.args.count / LONGEST;
 }
 
 /* Post the receive of a round, and send its message. */
@@ -416,8 +416,8 @@ enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int
         explain(r->comm, a);
         learn(a, PICI_E_PEER, (int)a->high_rank);
     }
-    if (kind == MSG_HELLO && r->call.plan)
-        r->call.longest = (uint64_t)(a->density[DENSITY_ONE] * LONGEST);
+    if (kind == MSG_HELLO && r->call.args.plan)
+        r->call.resolved.longest = (uint64_t)(a->density[DENSITY_ONE] * LONGEST);
     if (a->status) { /* instead of what this rank alone found in its data */
         r->status = a->status;
         r->culprit = a->culprit;

@@ -16,28 +16,28 @@
 
 static size_t scratch_of(struct coll_call *c, const struct pici_comm *comm)
 {
-    if (pici_layout_most(&c->at, comm, c))
+    if (pici_layout_most(&c->resolved.at, comm, c))
         return 0;
-    const size_t bytes = pici_layout_scratch(&c->at);
+    const size_t bytes = pici_layout_scratch(&c->resolved.at);
     return bytes ? bytes : 1;
 }
 
-/* The most that an all_gatherv needs whose longest contribution is c->count: as an all-gather by any of the algorithms
- * that it may have. With AUTO, and with split, which gathers as ring or as recursive, that depends on the sum of all
- * contributions. */
+/* The most that an all_gatherv needs whose longest contribution is the call's count: as an all-gather by any of the
+ * algorithms that it may have. With AUTO, and with split, which gathers as ring or as recursive, that depends on the
+ * sum of all contributions. */
 static size_t scratch_of_gatherv(const struct coll_call *c, const struct pici_comm *comm,
                                  const struct pici_coll_opts *opts)
 {
     static const enum pici_algorithm may[] = {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_NODES_RECURSIVE};
     size_t most = 0;
     struct coll_call as = *c;
-    as.kind = PICI_ALL_GATHER;
+    as.args.kind = PICI_ALL_GATHER;
     if (pici_coll_resolve(&as, comm, opts))
         return 0;
-    const enum pici_algorithm asked = as.algorithm;
-    as.tune = 0;
+    const enum pici_algorithm asked = as.opts.algorithm;
+    as.resolved.basis = 0;
     for (size_t i = 0; i < sizeof may / sizeof *may; i++) {
-        as.algorithm = !asked || (asked == PICI_ALGO_SPLIT && i < 2) ? may[i] : asked;
+        as.opts.algorithm = !asked || (asked == PICI_ALGO_SPLIT && i < 2) ? may[i] : asked;
         const size_t bytes = scratch_of(&as, comm);
         most = bytes > most ? bytes : most;
     }
@@ -48,10 +48,10 @@ size_t pici_comm_scratch(const struct pici_comm *comm, enum pici_collective kind
                          enum pici_op op, const struct pici_coll_opts *opts)
 {
     struct pici_coll_opts o;
-    struct coll_call c = {.kind = kind, .count = count, .dtype = dtype, .op = op};
+    struct coll_call c = {.args = {.kind = kind, .count = count, .dtype = dtype, .op = op}};
     if (kind < PICI_ALL_GATHER || kind > PICI_ALL_GATHERV || !pici_schedule_for(PICI_ALGO_RING, kind))
         return 0;
-    enum pici_status s = pici_coll_check(&o, comm, &c, opts);
+    enum pici_status s = pici_coll_check(&o, comm, &c.args, opts);
     if (s && s != PICI_E_BROKEN)
         return 0;
     if (kind == PICI_ALL_GATHERV)
@@ -61,20 +61,20 @@ size_t pici_comm_scratch(const struct pici_comm *comm, enum pici_collective kind
 
 /* ---- starting */
 
-enum pici_status pici_call_start(struct coll_call call, struct pici_comm *comm, const struct pici_coll_opts *opts,
+enum pici_status pici_call_start(struct call_args args, struct pici_comm *comm, const struct pici_coll_opts *opts,
                                  struct pici_request **out)
 {
     struct pici_coll_opts o;
     if (!out)
         return PICI_E_ARG;
     *out = NULL;
-    enum pici_status s = pici_coll_check(&o, comm, &call, opts);
+    enum pici_status s = pici_coll_check(&o, comm, &args, opts);
     if (s)
         return s;
     struct pici_request *r = malloc(sizeof *r);
     if (!r)
         return PICI_E_NOMEM;
-    pici_request_queue(r, &call, comm, &o);
+    pici_request_queue(r, &args, comm, &o);
     *out = r;
     return PICI_OK;
 }
@@ -86,13 +86,13 @@ enum pici_status pici_call_start(struct coll_call call, struct pici_comm *comm, 
 static void sample(struct pici_request *r)
 {
     const struct coll_call *c = &r->call;
-    const uint64_t whole = c->kind == PICI_REDUCE_SCATTER ? c->total : c->count,
-                   n = c->at.slice < whole ? c->at.slice : whole;
-    const void *src = c->send;
+    const uint64_t whole = c->args.kind == PICI_REDUCE_SCATTER ? c->resolved.total : c->args.count,
+                   n = c->resolved.at.slice < whole ? c->resolved.at.slice : whole;
+    const void *src = c->args.send;
     uint64_t nnz;
-    if (!c->tune || !c->history || r->engine->asynchronous)
+    if (!c->resolved.basis || !c->opts.history || r->engine->asynchronous)
         return;
-    const struct engine_array elements = {.dtype = c->dtype, .by_value = c->by_value};
+    const struct engine_array elements = {.dtype = c->args.dtype, .by_value = c->resolved.by_value};
     r->engine->count(NULL, &src, &n, 1, &elements, 1, &nnz);
     r->counted[DENSITY_ONE] = (struct density_count){n, nnz};
 }
@@ -100,13 +100,13 @@ static void sample(struct pici_request *r)
 /* Record the algorithm that was chosen by predicted time. */
 static void trace_choice(const struct pici_request *r)
 {
-    const struct choice *c = &r->call.at.choice;
+    const struct choice *c = &r->call.resolved.at.choice;
     if (!r->comm->trace || c->seconds < 0)
         return;
     struct trace_event e = {.name = "choose",
                             .sequence = r->sequence,
                             .density = c->density,
-                            .choice = c->candidate.vendor ? "vendor" : r->call.at.schedule->name,
+                            .choice = c->candidate.vendor ? "vendor" : r->call.resolved.at.schedule->name,
                             .dense = c->candidate.dense,
                             .predicted = c->seconds};
     e.begin = e.end = pici_coll_now();
@@ -120,13 +120,13 @@ static void trace_choice(const struct pici_request *r)
 static enum pici_status begin_data(struct pici_request *r)
 {
     struct pici_comm *comm = r->comm;
-    r->call.vendor = pici_vendor_allowed(r);
-    enum pici_status s = pici_layout_choose(&r->call.at, comm, &r->call);
+    r->call.resolved.vendor = pici_vendor_allowed(r);
+    enum pici_status s = pici_layout_choose(&r->call.resolved.at, comm, &r->call);
     if (s)
         return s;
     trace_choice(r);
     pici_request_tables(r);
-    const int vendor = pici_vendor_asked(r) || r->call.at.choice.candidate.vendor;
+    const int vendor = pici_vendor_asked(r) || r->call.resolved.at.choice.candidate.vendor;
     if (vendor)
         sample(r);
     r->path = vendor ? &pici_path_vendor : &pici_path_steps;
@@ -144,8 +144,8 @@ static enum pici_status begin_data(struct pici_request *r)
 static void check_slots(struct pici_request *r)
 {
     const struct coll_call *c = &r->call;
-    for (int i = 0; i < c->plan->sources && c->varied && !r->status; i++)
-        if (c->recvcounts[i] > c->longest) {
+    for (int i = 0; i < c->args.plan->sources && c->args.varied && !r->status; i++)
+        if (c->args.recvcounts[i] > c->resolved.longest) {
             pici_coll_note(r->comm, "entry %d of recvcounts on rank %d is more than any rank sends", i, r->comm->rank);
             pici_coll_fail(r, PICI_E_PEER, r->comm->rank);
         }
@@ -155,7 +155,7 @@ static void check_slots(struct pici_request *r)
  * communicator is broken. */
 static enum pici_status begin_plan(struct pici_request *r)
 {
-    enum pici_status s = r->call.lost ? r->status : pici_request_room(r);
+    enum pici_status s = r->call.resolved.lost ? r->status : pici_request_room(r);
     if (s)
         return s;
     r->tag = pici_layout_tag(&r->call);
@@ -178,12 +178,12 @@ static int advance(struct pici_comm *comm)
     switch (r->state) {
     case COLL_WAITING:
         r->begin = comm->trace ? pici_coll_now() : 0;
-        if (r->call.plan && !pici_layout_asks(&r->call)) {
+        if (r->call.args.plan && !pici_layout_asks(&r->call)) {
             if ((s = begin_plan(r)))
                 break;
             return 1;
         }
-        if (!r->status && !r->call.plan && (s = pici_request_room(r)))
+        if (!r->status && !r->call.args.plan && (s = pici_request_room(r)))
             pici_coll_fail(r, s, comm->rank);
         pici_early_begin(r);
         pici_coll_agree_begin(r, MSG_HELLO);
@@ -199,7 +199,7 @@ static int advance(struct pici_comm *comm)
             s = r->status;
             break;
         }
-        if (r->call.plan) {
+        if (r->call.args.plan) {
             if ((s = begin_plan(r)))
                 break;
         } else if (r->early) { /* the data are through */
@@ -214,7 +214,7 @@ static int advance(struct pici_comm *comm)
         s = r->path->move(r, &moved, &done);
         if (s || !done)
             break;
-        if (r->call.plan && !r->call.agree) {
+        if (r->call.args.plan && !r->call.opts.agree) {
             if (r->status) {
                 pici_coll_note(comm, "another rank failed: %s", pici_strerror(r->status));
                 pici_request_failed(comm);
@@ -263,13 +263,13 @@ static int advance_in_time(struct pici_comm *comm, double *now, double *left)
     *now = pici_coll_now();
     if (r->idle == 0)
         r->idle = *now;
-    *left = r->call.timeout_ms < 0 ? 1 : r->idle + 1e-3 * r->call.timeout_ms - *now;
+    *left = r->call.opts.timeout_ms < 0 ? 1 : r->idle + 1e-3 * r->call.opts.timeout_ms - *now;
     if (*left > 0)
         return 0;
     const struct pici_transport *t = &comm->transport;
     const char *why = t->error ? t->error(t->context) : "";
-    pici_coll_note(comm, "rank %d: nothing moved for %d ms%s%s", comm->rank, r->call.timeout_ms, why[0] ? ": " : "",
-                   why);
+    pici_coll_note(comm, "rank %d: nothing moved for %d ms%s%s", comm->rank, r->call.opts.timeout_ms,
+                   why[0] ? ": " : "", why);
     pici_coll_break(comm, PICI_E_TIMEOUT, PICI_E_TIMEOUT);
     return 1;
 }
@@ -354,40 +354,40 @@ enum pici_status pici_wait_for(struct pici_request **request, int timeout_ms, in
 }
 
 /* Start and wait, with the communicator's spare request: no allocation can fail on this rank alone. */
-enum pici_status pici_call_wait(struct coll_call call, struct pici_comm *comm, const struct pici_coll_opts *opts)
+enum pici_status pici_call_wait(struct call_args args, struct pici_comm *comm, const struct pici_coll_opts *opts)
 {
     struct pici_coll_opts o;
-    enum pici_status s = pici_coll_check(&o, comm, &call, opts);
+    enum pici_status s = pici_coll_check(&o, comm, &args, opts);
     if (s)
         return s;
-    call.blocking = 1;
-    pici_request_queue(comm->spare, &call, comm, &o);
+    args.blocking = 1;
+    pici_request_queue(comm->spare, &args, comm, &o);
     run(comm->spare, HUGE_VAL);
     return comm->spare->status;
 }
 
 /* ---- the public functions */
 
-static struct coll_call make_call(enum pici_collective kind, const void *send, void *recv, uint64_t count,
+static struct call_args make_call(enum pici_collective kind, const void *send, void *recv, uint64_t count,
                                   enum pici_dtype dtype, enum pici_op op)
 {
-    return (struct coll_call){.kind = kind, .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op};
+    return (struct call_args){.kind = kind, .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op};
 }
 
-static struct coll_call make_broadcast(void *buf, uint64_t count, enum pici_dtype dtype, int root)
+static struct call_args make_broadcast(void *buf, uint64_t count, enum pici_dtype dtype, int root)
 {
-    struct coll_call c = make_call(PICI_BROADCAST, buf, buf, count, dtype, PICI_SUM);
-    c.root = root;
-    return c;
+    struct call_args a = make_call(PICI_BROADCAST, buf, buf, count, dtype, PICI_SUM);
+    a.root = root;
+    return a;
 }
 
-static struct coll_call make_gatherv(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,
+static struct call_args make_gatherv(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,
                                      const uint64_t *displs, enum pici_dtype dtype)
 {
-    struct coll_call c = make_call(PICI_ALL_GATHERV, send, recv, sendcount, dtype, PICI_SUM);
-    c.recvcounts = recvcounts;
-    c.displs = displs;
-    return c;
+    struct call_args a = make_call(PICI_ALL_GATHERV, send, recv, sendcount, dtype, PICI_SUM);
+    a.recvcounts = recvcounts;
+    a.displs = displs;
+    return a;
 }
 
 enum pici_status pici_all_gather_start(const void *send, void *recv, uint64_t sendcount, enum pici_dtype dtype,

@@ -52,14 +52,14 @@ void pici_early_begin(struct pici_request *r)
 {
     struct pici_comm *comm = r->comm;
     struct coll_call *c = &r->call;
-    if (!has_early_data(comm) || r->status || c->vendor || r->engine != comm->engine ||
-        !pici_layout_early(&c->at, comm, c))
-        return;                    /* the vendor's collective may take the place of data messages */
-    c->at.message = EARLY_MESSAGE; /* of its longest, which a message of a whole slice may exceed */
+    if (!has_early_data(comm) || r->status || c->opts.vendor || r->engine != comm->engine ||
+        !pici_layout_early(&c->resolved.at, comm, c))
+        return;                             /* the vendor's collective may take the place of data messages */
+    c->resolved.at.message = EARLY_MESSAGE; /* of its longest, which a message of a whole slice may exceed */
     pici_request_tables(r);
     pici_slice_buffers(r, comm->agreements + AGREE_BYTES, pici_early_place(comm));
-    if (c->send == c->recv) /* sums are built there, but the call may have to begin anew */
-        c->send = memcpy(copy_of_data(comm), c->send, (size_t)c->total * c->width);
+    if (c->args.send == c->args.recv) /* sums are built there, but the call may have to begin anew */
+        c->args.send = memcpy(copy_of_data(comm), c->args.send, (size_t)c->resolved.total * c->resolved.width);
     r->runs[0].lane = r->lanes[0];
     r->runs[0].message = -1;
     pici_slice_begin(r, &r->runs[0], 0);
@@ -97,6 +97,6 @@ void pici_early_take(struct pici_request *r, size_t bytes, int agreed)
 void pici_early_undo(struct pici_request *r)
 {
     struct coll_call *c = &r->call;
-    if (has_early_data(r->comm) && c->send == copy_of_data(r->comm))
-        memcpy(c->recv, c->send, (size_t)c->total * c->width);
+    if (has_early_data(r->comm) && c->args.send == copy_of_data(r->comm))
+        memcpy(c->args.recv, c->args.send, (size_t)c->resolved.total * c->resolved.width);
 }

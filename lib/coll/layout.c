@@ -41,7 +41,7 @@ const char *pici_coll_name(enum pici_collective kind)
     return name ? name : "?";
 }
 
-enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_comm *comm, const struct coll_call *c,
+enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_comm *comm, const struct call_args *a,
                                  const struct pici_coll_opts *opts)
 {
     static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
@@ -53,19 +53,19 @@ enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_com
         return s;
     if (o->stats && o->stats->size < STATS_FIRST)
         return PICI_E_ARG;
-    if (c->plan && (o->algorithm || o->zeros))
+    if (a->plan && (o->algorithm || o->zeros))
         return PICI_E_UNSUPPORTED;
-    if (!pici_dtype_width(c->dtype) || (unsigned)c->op > PICI_MAX ||
-        (o->algorithm && !pici_schedule_for(o->algorithm, c->kind)) ||
+    if (!pici_dtype_width(a->dtype) || (unsigned)a->op > PICI_MAX ||
+        (o->algorithm && !pici_schedule_for(o->algorithm, a->kind)) ||
         ((unsigned)o->format > PICI_HYBRID && o->format != PICI_AUTO) || o->formats >> (PICI_HYBRID + 1) ||
         (unsigned)o->zeros > PICI_ZEROS_BY_VALUE ||
-        (o->zeros && !coll_gathers(c) && (c->op == PICI_MIN || c->op == PICI_MAX)))
+        (o->zeros && !coll_gathers(a->kind) && (a->op == PICI_MIN || a->op == PICI_MAX)))
         return PICI_E_UNSUPPORTED;
     struct values values;
-    s = pici_values_settle(&values, o->values, c->dtype, c->op);
-    if (!s && values.phases && (c->plan || c->kind == PICI_BROADCAST || c->kind == PICI_ALL_GATHERV))
+    s = pici_values_settle(&values, o->values, a->dtype, a->op);
+    if (!s && values.phases && (a->plan || a->kind == PICI_BROADCAST || a->kind == PICI_ALL_GATHERV))
         return PICI_E_UNSUPPORTED;
-    s = s ? s : pici_values_count(&values, c->count);
+    s = s ? s : pici_values_count(&values, a->count);
     return s ? s : comm->broken || comm->generation != pici_coll_generation() ? PICI_E_BROKEN : PICI_OK;
 }
 
@@ -73,15 +73,15 @@ enum pici_status pici_coll_check(struct pici_coll_opts *o, const struct pici_com
 static uint64_t basis_of(const struct coll_call *c, const struct pici_comm *comm, const struct pici_coll_opts *o)
 {
     uint64_t hash = comm->chooser->tune.hash;
-    if (c->values.phases || c->plan || c->kind == PICI_BROADCAST || c->kind == PICI_ALL_GATHERV)
+    if (c->opts.values.phases || c->args.plan || c->args.kind == PICI_BROADCAST || c->args.kind == PICI_ALL_GATHERV)
         return 0; /* times of such calls are not predicted */
     if (!comm->chooser->tuned) {
         uint8_t bandwidth[POLICY_LINKS * 8];
-        if (c->algorithm || !(o->density > 0 || o->latency > 0))
+        if (c->opts.algorithm || !(o->density > 0 || o->latency > 0))
             return 0;
         for (int i = 0; i < POLICY_LINKS; i++) {
             uint64_t bits;
-            memcpy(&bits, &c->bandwidth[i], sizeof bits);
+            memcpy(&bits, &c->opts.bandwidth[i], sizeof bits);
             store_le64(bandwidth + 8 * i, bits);
         }
         hash = pici_xxh64(bandwidth, sizeof bandwidth, 0);
@@ -93,21 +93,21 @@ static uint64_t basis_of(const struct coll_call *c, const struct pici_comm *comm
  * they are beyond memory, or longer than the plan allows. */
 static int count_slots(struct coll_call *c)
 {
-    const struct pici_neighbor_plan *plan = c->plan;
-    const uint64_t most = SIZE_MAX / 2 / c->width;
-    c->total = 0;
-    c->longest = c->varied ? plan->most_bytes / c->width : c->count;
-    if (c->count > most || c->count > UINT64_C(1) << 52 || c->longest > most ||
-        (c->varied && plan->most_bytes && c->count > c->longest))
+    const struct pici_neighbor_plan *plan = c->args.plan;
+    const uint64_t most = SIZE_MAX / 2 / c->resolved.width;
+    c->resolved.total = 0;
+    c->resolved.longest = c->args.varied ? plan->most_bytes / c->resolved.width : c->args.count;
+    if (c->args.count > most || c->args.count > UINT64_C(1) << 52 || c->resolved.longest > most ||
+        (c->args.varied && plan->most_bytes && c->args.count > c->resolved.longest))
         return 0;
     for (int i = 0; i < plan->sources; i++) {
         uint64_t first, n, end;
-        if (c->varied && (!c->recvcounts || !c->displs))
+        if (c->args.varied && (!c->args.recvcounts || !c->args.displs))
             return 0;
         n = pici_layout_slot(c, i, &first);
         if (!fmt_muladd(&end, 1, first, n) || end > most)
             return 0;
-        c->total = end > c->total ? end : c->total;
+        c->resolved.total = end > c->resolved.total ? end : c->resolved.total;
     }
     return 1;
 }
@@ -115,63 +115,65 @@ static int count_slots(struct coll_call *c)
 /* Whether each rank's buffer holds all of the data. */
 static int is_whole(const struct coll_call *c)
 {
-    return c->kind == PICI_ALL_REDUCE || c->kind == PICI_BROADCAST;
+    return c->args.kind == PICI_ALL_REDUCE || c->args.kind == PICI_BROADCAST;
 }
 
 enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *comm, const struct pici_coll_opts *o)
 {
     const struct coll_settings *d = &comm->settings;
     const int p = comm->ranks;
-    c->width = pici_dtype_width(c->dtype);
-    int wrong = pici_values_settle(&c->values, o->values, c->dtype, c->op) != PICI_OK; /* never: it was checked */
-    c->residual = c->values.phases ? o->values->residual : NULL;
-    c->by_value = fmt_is_float((unsigned)c->dtype) &&
-                  (coll_gathers(c) ? o->zeros == PICI_ZEROS_BY_VALUE : c->op == PICI_SUM || c->op == PICI_AVG);
-    c->values.positive = c->by_value && c->values.codec == &pici_codec_cast;
-    c->algorithm = o->algorithm                               ? o->algorithm
-                   : pici_schedule_for(d->algorithm, c->kind) ? d->algorithm
-                                                              : PICI_ALGO_AUTO;
-    c->format = o->format != PICI_AUTO ? o->format : d->format;
-    c->timeout_ms = o->timeout_ms ? o->timeout_ms : d->timeout_ms;
-    c->checksum = o->checksum ? o->checksum > 0 : d->checksum;
-    c->vendor = !c->values.phases && (o->vendor ? o->vendor > 0 : d->vendor);
-    c->window = o->window ? o->window : d->window;
+    c->resolved.width = pici_dtype_width(c->args.dtype);
+    int wrong = pici_values_settle(&c->opts.values, o->values, c->args.dtype, c->args.op) !=
+                PICI_OK; /* never: it was checked */
+    c->opts.residual = c->opts.values.phases ? o->values->residual : NULL;
+    c->resolved.by_value = fmt_is_float((unsigned)c->args.dtype) &&
+                           (coll_gathers(c->args.kind) ? o->zeros == PICI_ZEROS_BY_VALUE
+                                                       : c->args.op == PICI_SUM || c->args.op == PICI_AVG);
+    c->opts.values.positive = c->resolved.by_value && c->opts.values.codec == &pici_codec_cast;
+    c->opts.algorithm = o->algorithm                                    ? o->algorithm
+                        : pici_schedule_for(d->algorithm, c->args.kind) ? d->algorithm
+                                                                        : PICI_ALGO_AUTO;
+    c->opts.format = o->format != PICI_AUTO ? o->format : d->format;
+    c->opts.timeout_ms = o->timeout_ms ? o->timeout_ms : d->timeout_ms;
+    c->opts.checksum = o->checksum ? o->checksum > 0 : d->checksum;
+    c->opts.vendor = !c->opts.values.phases && (o->vendor ? o->vendor > 0 : d->vendor);
+    c->opts.window = o->window ? o->window : d->window;
     const uint64_t usual_slice = comm->transport.memory == PICI_MEMORY_DEVICE ? SLICE_ON_GPU : SLICE;
-    c->slice_bytes = o->slice_bytes ? o->slice_bytes : d->slice_bytes ? d->slice_bytes : usual_slice;
-    c->hint = o->density > 0 ? o->density : 0; /* -0.0 is 0 on all ranks */
-    c->latency = o->latency > 0 ? o->latency : LATENCY;
-    c->history = d->history;
-    c->memory = o->scratch;
-    c->memory_bytes = o->scratch ? o->scratch_bytes : 0;
-    c->stats = o->stats;
-    c->formats = o->formats ? o->formats : d->formats ? d->formats : ~0u;
+    c->opts.slice_bytes = o->slice_bytes ? o->slice_bytes : d->slice_bytes ? d->slice_bytes : usual_slice;
+    c->opts.density = o->density > 0 ? o->density : 0; /* -0.0 is 0 on all ranks */
+    c->opts.latency = o->latency > 0 ? o->latency : LATENCY;
+    c->opts.history = d->history;
+    c->opts.scratch = o->scratch;
+    c->opts.scratch_bytes = o->scratch ? o->scratch_bytes : 0;
+    c->opts.stats = o->stats;
+    c->opts.formats = o->formats ? o->formats : d->formats ? d->formats : ~0u;
     const struct policy_thresholds said = {{o->inter_threshold, o->intra_threshold}, o->ag_threshold};
     const double bandwidth[] = {o->inter_bandwidth, o->intra_bandwidth};
     wrong |= isnan(said.gather) || !(o->density >= 0 && o->density <= 1) || !(o->latency >= 0 && o->latency <= 3600);
-    c->threshold.gather = said.gather >= 0 ? said.gather : d->threshold.gather;
+    c->opts.threshold.gather = said.gather >= 0 ? said.gather : d->threshold.gather;
     for (int i = 0; i < POLICY_LINKS; i++) {
-        c->threshold.reduce[i] = said.reduce[i] >= 0 ? said.reduce[i] : d->threshold.reduce[i];
-        c->bandwidth[i] = bandwidth[i] > 0 ? bandwidth[i] : d->bandwidth[i];
+        c->opts.threshold.reduce[i] = said.reduce[i] >= 0 ? said.reduce[i] : d->threshold.reduce[i];
+        c->opts.bandwidth[i] = bandwidth[i] > 0 ? bandwidth[i] : d->bandwidth[i];
         wrong |= isnan(said.reduce[i]) || !(bandwidth[i] >= 0); /* or a NaN */
     }
-    c->agree = o->agree > 0;
-    c->tune = basis_of(c, comm, o);
-    if (c->kind == PICI_BROADCAST || c->kind == PICI_ALL_GATHERV)
-        c->vendor = c->history = 0;
-    wrong |= c->kind == PICI_BROADCAST && (c->root < 0 || c->root >= p);
-    if (c->plan) {
-        c->vendor = c->history = 0;
-        c->memory = NULL;
+    c->opts.agree = o->agree > 0;
+    c->resolved.basis = basis_of(c, comm, o);
+    if (c->args.kind == PICI_BROADCAST || c->args.kind == PICI_ALL_GATHERV)
+        c->opts.vendor = c->opts.history = 0;
+    wrong |= c->args.kind == PICI_BROADCAST && (c->args.root < 0 || c->args.root >= p);
+    if (c->args.plan) {
+        c->opts.vendor = c->opts.history = 0;
+        c->opts.scratch = NULL;
         wrong |= !count_slots(c);
-    } else if (c->kind == PICI_ALL_GATHERV) {
+    } else if (c->args.kind == PICI_ALL_GATHERV) {
         wrong |= !pici_layout_count(c, comm);
-    } else if (!fmt_muladd(&c->total, c->count, is_whole(c) ? 1 : (uint64_t)p, 0) ||
-               c->total > SIZE_MAX / 2 / c->width) {
-        c->total = 0;
+    } else if (!fmt_muladd(&c->resolved.total, c->args.count, is_whole(c) ? 1 : (uint64_t)p, 0) ||
+               c->resolved.total > SIZE_MAX / 2 / c->resolved.width) {
+        c->resolved.total = 0;
         return PICI_E_ARG;
     }
-    if (wrong || c->window < 0 || c->window > COLL_MAX_WINDOW) {
-        c->window = 1;
+    if (wrong || c->opts.window < 0 || c->opts.window > COLL_MAX_WINDOW) {
+        c->opts.window = 1;
         return PICI_E_ARG;
     }
     return PICI_OK;
@@ -179,11 +181,12 @@ enum pici_status pici_coll_resolve(struct coll_call *c, const struct pici_comm *
 
 static int slots_wrong(const struct coll_call *c)
 {
-    if ((!c->send && c->count) || (!c->recv && c->total))
+    if ((!c->args.send && c->args.count) || (!c->args.recv && c->resolved.total))
         return 1;
-    for (int i = 0; i < c->plan->sources && c->count; i++) {
+    for (int i = 0; i < c->args.plan->sources && c->args.count; i++) {
         uint64_t first, n = pici_layout_slot(c, i, &first);
-        if (n && pici_overlap(c->send, c->count * c->width, c->recv + first * c->width, n * c->width))
+        if (n && pici_overlap(c->args.send, c->args.count * c->resolved.width, c->args.recv + first * c->resolved.width,
+                              n * c->resolved.width))
             return 1;
     }
     return 0;
@@ -191,23 +194,27 @@ static int slots_wrong(const struct coll_call *c)
 
 int pici_coll_buffers_wrong(const struct coll_call *c, const struct pici_comm *comm)
 {
-    if (c->plan)
+    if (c->args.plan)
         return slots_wrong(c);
-    if (c->kind == PICI_ALL_GATHERV)
+    if (c->args.kind == PICI_ALL_GATHERV)
         return pici_layout_slots_wrong(c, comm);
-    if (!c->count)
+    if (!c->args.count)
         return 0;
-    if (!c->send || !c->recv)
+    if (!c->args.send || !c->args.recv)
         return 1;
-    const uint64_t one = c->count * c->width, all = c->total * c->width, own = (uint64_t)comm->rank * one;
-    const uint64_t sent = c->kind == PICI_ALL_GATHER ? one : all, received = c->kind == PICI_REDUCE_SCATTER ? one : all;
-    if (c->residual &&
-        (pici_overlap(c->residual, sent, c->send, sent) || pici_overlap(c->residual, sent, c->recv, received)))
+    const uint64_t one = c->args.count * c->resolved.width, all = c->resolved.total * c->resolved.width,
+                   own = (uint64_t)comm->rank * one;
+    const uint64_t sent = c->args.kind == PICI_ALL_GATHER ? one : all,
+                   received = c->args.kind == PICI_REDUCE_SCATTER ? one : all;
+    if (c->opts.residual && (pici_overlap(c->opts.residual, sent, c->args.send, sent) ||
+                             pici_overlap(c->opts.residual, sent, c->args.recv, received)))
         return 1;
-    switch (c->kind) {
-    case PICI_ALL_GATHER: return c->send != c->recv + own && pici_overlap(c->send, one, c->recv, all);
-    case PICI_REDUCE_SCATTER: return c->recv != c->send + own && pici_overlap(c->send, all, c->recv, one);
-    case PICI_ALL_REDUCE: return c->send != c->recv && pici_overlap(c->send, all, c->recv, all);
+    switch (c->args.kind) {
+    case PICI_ALL_GATHER:
+        return c->args.send != c->args.recv + own && pici_overlap(c->args.send, one, c->args.recv, all);
+    case PICI_REDUCE_SCATTER:
+        return c->args.recv != c->args.send + own && pici_overlap(c->args.send, all, c->args.recv, one);
+    case PICI_ALL_REDUCE: return c->args.send != c->args.recv && pici_overlap(c->args.send, all, c->args.recv, all);
     case PICI_BROADCAST: return 0; /* it has one buffer */
     case PICI_ALL_GATHERV: break;
     }
@@ -220,44 +227,46 @@ static void segment_of(const struct coll_layout *l, const struct pici_comm *comm
                        int segment, uint64_t *first, uint64_t *n)
 {
     const int rank = comm->order[segment];
-    const uint64_t whole = c->kind == PICI_ALL_REDUCE && c->values.nx ? c->values.codec->unit(&c->values) : 1,
-                   units = c->total / whole + (c->total % whole != 0);
-    if (c->plan) {
+    const uint64_t whole = c->args.kind == PICI_ALL_REDUCE && c->opts.values.nx
+                               ? c->opts.values.codec->unit(&c->opts.values)
+                               : 1,
+                   units = c->resolved.total / whole + (c->resolved.total % whole != 0);
+    if (c->args.plan) {
         *first = 0;
-        *n = segment == comm->position ? c->count : c->longest;
+        *n = segment == comm->position ? c->args.count : c->resolved.longest;
     } else if (l->schedule->undivided) {
         *first = 0;
-        *n = c->total;
-    } else if (c->kind == PICI_ALL_REDUCE && l->schedule->by_node) {
+        *n = c->resolved.total;
+    } else if (c->args.kind == PICI_ALL_REDUCE && l->schedule->by_node) {
         pici_schedule_segment_by_node(units, &comm->on_nodes, segment, first, n);
     } else if (is_whole(c)) {
         pici_schedule_segment(units, comm->ranks, rank, first, n);
-    } else if (c->kind == PICI_ALL_GATHERV) {
+    } else if (c->args.kind == PICI_ALL_GATHERV) {
         pici_layout_contribution(c, rank, first, n);
     } else {
-        *first = (uint64_t)rank * c->count;
-        *n = c->count;
+        *first = (uint64_t)rank * c->args.count;
+        *n = c->args.count;
     }
     if (whole > 1 && !l->schedule->undivided) {
-        *first = *first * whole < c->total ? *first * whole : c->total;
-        *n = *n * whole < c->total - *first ? *n * whole : c->total - *first;
+        *first = *first * whole < c->resolved.total ? *first * whole : c->resolved.total;
+        *n = *n * whole < c->resolved.total - *first ? *n * whole : c->resolved.total - *first;
     }
 }
 
 void pici_coll_segment(const struct pici_comm *comm, const struct coll_call *c, int segment, uint64_t *first,
                        uint64_t *n)
 {
-    segment_of(&c->at, comm, c, segment, first, n);
+    segment_of(&c->resolved.at, comm, c, segment, first, n);
 }
 
 void pici_coll_slice(const struct pici_comm *comm, const struct coll_call *c, int segment, uint64_t slice,
                      uint64_t *first, uint64_t *n)
 {
-    uint64_t len, each = c->at.slice;
+    uint64_t len, each = c->resolved.at.slice;
     pici_coll_segment(comm, c, segment, first, &len);
-    if (c->at.unit) { /* not more than a slice */
-        each = (len + c->at.slices - 1) / c->at.slices;
-        each = (each + c->at.unit - 1) / c->at.unit * c->at.unit;
+    if (c->resolved.at.unit) { /* not more than a slice */
+        each = (len + c->resolved.at.slices - 1) / c->resolved.at.slices;
+        each = (each + c->resolved.at.unit - 1) / c->resolved.at.unit * c->resolved.at.unit;
     }
     const uint64_t at = slice * each < len ? slice * each : len;
     *first += at;
@@ -270,31 +279,32 @@ void pici_coll_slice(const struct pici_comm *comm, const struct coll_call *c, in
 static void cut(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
     const uint64_t widest = l->limits.segments ? (uint64_t)l->limits.segments : 1,
-                   unit = c->values.codec->unit(&c->values);
+                   unit = c->opts.values.codec->unit(&c->opts.values);
     uint64_t longest = 0, shortest = UINT64_MAX, first, n;
     for (int i = 0; i < l->segments; i++) {
         segment_of(l, comm, c, i, &first, &n);
         longest = n > longest ? n : longest;
         shortest = n < shortest ? n : shortest;
     }
-    const uint64_t most = c->slice_bytes / c->width / widest, least = SLICES_WORTH / c->width / widest;
-    uint64_t fair = longest / (uint64_t)c->window; /* elements for `window` slices a segment */
+    const uint64_t most = c->opts.slice_bytes / c->resolved.width / widest,
+                   least = SLICES_WORTH / c->resolved.width / widest;
+    uint64_t fair = longest / (uint64_t)c->opts.window; /* elements for `window` slices a segment */
     fair = fair > least ? fair : least;
     l->slice = (most < fair ? most : fair) / unit * unit;
     l->slice = l->slice ? l->slice : unit;
     l->slices = !l->steps ? 0 : longest / l->slice + (longest % l->slice != 0);
-    l->window = (uint64_t)c->window <= l->slices ? c->window : l->slices ? (int)l->slices : 1;
+    l->window = (uint64_t)c->opts.window <= l->slices ? c->opts.window : l->slices ? (int)l->slices : 1;
     /* On uneven nodes, or of all_gatherv. Otherwise the last slices would have only the long ones, and other links
      * would be idle. */
-    l->unit = l->slices > 1 && shortest <= (l->slices - 1) * l->slice ? (c->values.phases ? unit : PART) : 0;
+    l->unit = l->slices > 1 && shortest <= (l->slices - 1) * l->slice ? (c->opts.values.phases ? unit : PART) : 0;
 }
 
 /* The most bytes that a message has for n elements of a segment, exact or as the arrays of the value codec; 0: more
  * than size_t holds. */
 static size_t longest_blocks(const struct coll_call *c, uint64_t n)
 {
-    const struct values *v = &c->values;
-    const size_t exact = pici_policy_longest(c->dtype, n);
+    const struct values *v = &c->opts.values;
+    const size_t exact = pici_policy_longest(c->args.dtype, n);
     size_t coded = 0;
     for (int i = 0; i < v->codec->arrays && v->phases && exact; i++) {
         const size_t block = pici_policy_longest(v->codec->dtype(v, i), v->codec->most(v, i, n));
@@ -314,7 +324,7 @@ static size_t aligned(size_t bytes)
  * segment that is taken in. Returns whether that is more than size_t holds. */
 static int lay_out_arrays(struct coll_layout *l, const struct coll_call *c)
 {
-    const struct values *v = &c->values;
+    const struct values *v = &c->opts.values;
     uint64_t arrays;
     l->temp = COLL_TEMP_BYTES;
     if (!v->phases)
@@ -323,7 +333,7 @@ static int lay_out_arrays(struct coll_layout *l, const struct coll_call *c)
         l->part[i] = aligned((size_t)v->codec->most(v, i, l->slice) * pici_dtype_width(v->codec->dtype(v, i)));
         l->parts += l->part[i];
     }
-    const uint64_t unit = v->codec->unit(v) * c->width; /* not more than a slice */
+    const uint64_t unit = v->codec->unit(v) * c->resolved.width; /* not more than a slice */
     l->temp = unit > COLL_TEMP_BYTES ? (size_t)unit : COLL_TEMP_BYTES;
     if (!fmt_muladd(&arrays, l->parts, ((uint64_t)l->limits.segments + 1) * (uint64_t)l->window, 0) ||
         arrays > SIZE_MAX / 4)
@@ -335,13 +345,13 @@ static int lay_out_arrays(struct coll_layout *l, const struct coll_call *c)
 static struct schedule_call shape_of(const struct pici_comm *comm, const struct coll_call *c)
 {
     int root = 0;
-    while (c->kind == PICI_BROADCAST && comm->order[root] != c->root)
+    while (c->args.kind == PICI_BROADCAST && comm->order[root] != c->args.root)
         root++;
-    return (struct schedule_call){.kind = c->kind == PICI_ALL_GATHERV ? PICI_ALL_GATHER : c->kind,
+    return (struct schedule_call){.kind = c->args.kind == PICI_ALL_GATHERV ? PICI_ALL_GATHER : c->args.kind,
                                   .ranks = comm->ranks,
                                   .position = comm->position,
                                   .root = root,
-                                  .bytes = c->total * c->width,
+                                  .bytes = c->resolved.total * c->resolved.width,
                                   .nodes = &comm->on_nodes};
 }
 
@@ -361,7 +371,7 @@ static enum pici_status new_layout(struct coll_layout *l, const struct schedule 
     uint64_t message, messages, sums, all;
     if (!blocks || !fmt_muladd(&message, blocks, (uint64_t)most->segments, MSG_BYTES + COLL_ALIGN - 1) ||
         !fmt_muladd(&messages, message &= ~(uint64_t)(COLL_ALIGN - 1), (uint64_t)l->buffers, 0) ||
-        !fmt_muladd(&sums, l->slice * c->width, (uint64_t)most->sums * (uint64_t)l->window, 0) ||
+        !fmt_muladd(&sums, l->slice * c->resolved.width, (uint64_t)most->sums * (uint64_t)l->window, 0) ||
         !fmt_muladd(&all, 1, messages, sums) || all > SIZE_MAX / 2 || lay_out_arrays(l, c))
         return PICI_E_ARG;
     l->message = (size_t)message;
@@ -382,16 +392,18 @@ static enum pici_status lay_out(struct coll_layout *l, const struct schedule *sc
                                 const struct coll_call *c)
 {
     struct layout_cache *last = comm->last_layout;
-    if (last->at.schedule == schedule && last->kind == c->kind && last->total == c->total &&
-        last->longest == c->longest && last->counts == c->counts && last->root == c->root && last->dtype == c->dtype &&
-        last->window == c->window && last->slice_bytes == c->slice_bytes && same_values(&last->values, &c->values)) {
+    if (last->at.schedule == schedule && last->kind == c->args.kind && last->total == c->resolved.total &&
+        last->longest == c->resolved.longest && last->counts == c->resolved.counts_hash && last->root == c->args.root &&
+        last->dtype == c->args.dtype && last->window == c->opts.window && last->slice_bytes == c->opts.slice_bytes &&
+        same_values(&last->values, &c->opts.values)) {
         *l = last->at;
         return PICI_OK;
     }
     enum pici_status s = new_layout(l, schedule, comm, c);
     if (!s)
-        *last = (struct layout_cache){*l,      c->kind,  c->total,  c->longest,     c->counts,
-                                      c->root, c->dtype, c->window, c->slice_bytes, c->values};
+        *last = (struct layout_cache){
+            *l,           c->args.kind,  c->resolved.total, c->resolved.longest, c->resolved.counts_hash,
+            c->args.root, c->args.dtype, c->opts.window,    c->opts.slice_bytes, c->opts.values};
     return s;
 }
 
@@ -406,48 +418,48 @@ static enum pici_status lay_out_usual(struct coll_layout *l, const struct pici_c
     const struct schedule_call shape = shape_of(comm, c);
     if (comm->forced)
         return lay_out(l, comm->forced, comm, c);
-    if (c->values.phases) /* the fewest encodings, unless links are shared */
+    if (c->opts.values.phases) /* the fewest encodings, unless links are shared */
         return lay_out(l, pici_schedule(comm->nodes == comm->ranks ? PICI_ALGO_SPLIT : PICI_ALGO_RING), comm, c);
-    enum pici_algorithm id = pici_schedule_usual(&shape, comm->paired_only, !c->tune);
+    enum pici_algorithm id = pici_schedule_usual(&shape, comm->paired_only, !c->resolved.basis);
     if (id == PICI_ALGO_DOUBLING) {
         if (!lay_out(l, pici_schedule(id), comm, c) && l->slices <= 1)
             return PICI_OK;
         id = pici_schedule_usual(&shape, comm->paired_only, 0);
     }
-    return lay_out(l, pici_schedule_for(id, c->kind), comm, c);
+    return lay_out(l, pici_schedule_for(id, c->args.kind), comm, c);
 }
 
 int pici_layout_early(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
-    return c->kind == PICI_ALL_REDUCE && comm->in_order && pici_early_fits(comm->ranks, c->dtype, c->total) &&
-           !c->values.phases && !pici_layout_choose(l, comm, c) && l->schedule->id == PICI_ALGO_DOUBLING &&
-           l->slices == 1;
+    return c->args.kind == PICI_ALL_REDUCE && comm->in_order &&
+           pici_early_fits(comm->ranks, c->args.dtype, c->resolved.total) && !c->opts.values.phases &&
+           !pici_layout_choose(l, comm, c) && l->schedule->id == PICI_ALGO_DOUBLING && l->slices == 1;
 }
 
 /* Whether the algorithm is chosen by predicted time. */
 static int is_predicted(const struct pici_comm *comm, const struct coll_call *c)
 {
-    return !c->algorithm && !comm->forced && c->tune && c->total && comm->ranks > 1;
+    return !c->opts.algorithm && !comm->forced && c->resolved.basis && c->resolved.total && comm->ranks > 1;
 }
 
 static void predict(struct choice *choice, const struct pici_comm *comm, const struct coll_call *c)
 {
     struct choose_call call = {.model = pici_model_call,
-                               .count = c->count,
-                               .hint = c->hint,
-                               .latency = c->latency,
-                               .bandwidth = {c->bandwidth[POLICY_INTER], c->bandwidth[POLICY_INTRA]},
-                               .history = c->history,
+                               .count = c->args.count,
+                               .hint = c->opts.density,
+                               .latency = c->opts.latency,
+                               .bandwidth = {c->opts.bandwidth[POLICY_INTER], c->opts.bandwidth[POLICY_INTRA]},
+                               .history = c->opts.history,
                                .paired_only = comm->paired_only,
-                               .vendor = c->vendor};
-    call.model.kind = c->kind;
-    call.model.dtype = c->dtype;
-    call.model.bytes = c->total * c->width;
+                               .vendor = c->resolved.vendor};
+    call.model.kind = c->args.kind;
+    call.model.dtype = c->args.dtype;
+    call.model.bytes = c->resolved.total * c->resolved.width;
     call.model.ranks = comm->ranks;
     call.model.nodes = &comm->on_nodes;
-    call.model.window = c->window;
-    call.model.slice_bytes = c->slice_bytes;
-    call.model.late = !comm->in_order || c->vendor || comm->transport.memory == PICI_MEMORY_DEVICE;
+    call.model.window = c->opts.window;
+    call.model.slice_bytes = c->opts.slice_bytes;
+    call.model.late = !comm->in_order || c->resolved.vendor || comm->transport.memory == PICI_MEMORY_DEVICE;
     pici_choose(comm->chooser, &call, &comm->densities, choice);
 }
 
@@ -457,26 +469,28 @@ enum { PLAN_MEMORY = 64 << 20 /* bytes for messages, unless slices of one tile t
 
 int pici_layout_asks(const struct coll_call *c)
 {
-    return c->plan && c->varied && !c->plan->most_bytes;
+    return c->args.plan && c->args.varied && !c->args.plan->most_bytes;
 }
 
 uint64_t pici_layout_slot(const struct coll_call *c, int i, uint64_t *first)
 {
-    const uint64_t n = c->varied ? c->recvcounts[i] : c->count;
-    *first = !n ? 0 : c->varied ? c->displs[i] : (uint64_t)i * c->count; /* an empty slot may be said to be anywhere */
+    const uint64_t n = c->args.varied ? c->args.recvcounts[i] : c->args.count;
+    *first = !n               ? 0
+             : c->args.varied ? c->args.displs[i]
+                              : (uint64_t)i * c->args.count; /* an empty slot may be said to be anywhere */
     return n;
 }
 
 uint32_t pici_layout_tag(const struct coll_call *c)
 {
     uint8_t p[48];
-    store_le64(p, c->plan->hash);
-    store_le64(p + 8, c->plan->number);
-    store_le64(p + 16, c->longest);
-    store_le64(p + 24, c->at.slice);
-    store_le64(p + 32,
-               (uint64_t)c->at.window << 32 | (uint64_t)c->dtype << 8 | (unsigned)c->varied << 1 | (unsigned)c->agree);
-    store_le64(p + 40, (uint64_t)c->at.steps);
+    store_le64(p, c->args.plan->hash);
+    store_le64(p + 8, c->args.plan->number);
+    store_le64(p + 16, c->resolved.longest);
+    store_le64(p + 24, c->resolved.at.slice);
+    store_le64(p + 32, (uint64_t)c->resolved.at.window << 32 | (uint64_t)c->args.dtype << 8 |
+                           (unsigned)c->args.varied << 1 | (unsigned)c->opts.agree);
+    store_le64(p + 40, (uint64_t)c->resolved.at.steps);
     return (uint32_t)pici_xxh64(p, sizeof p, 0);
 }
 
@@ -512,11 +526,12 @@ enum pici_route pici_layout_route(const struct pici_neighbor_plan *plan, uint64_
  * ranks know what the one with the most needs. */
 static enum pici_status lay_out_plan(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
-    const enum pici_route route = pici_layout_route(c->plan, c->longest * c->width, c->window, c->slice_bytes);
-    const struct neighbor_route *r = c->plan->by[route];
-    const uint64_t widest = c->plan->widest[route] ? c->plan->widest[route] : 1,
-                   unit = c->values.codec->unit(&c->values);
-    const uint64_t least = SLICES_WORTH / c->width / widest;
+    const enum pici_route route =
+        pici_layout_route(c->args.plan, c->resolved.longest * c->resolved.width, c->opts.window, c->opts.slice_bytes);
+    const struct neighbor_route *r = c->args.plan->by[route];
+    const uint64_t widest = c->args.plan->widest[route] ? c->args.plan->widest[route] : 1,
+                   unit = c->opts.values.codec->unit(&c->opts.values);
+    const uint64_t least = SLICES_WORTH / c->resolved.width / widest;
     *l = (struct coll_layout){.schedule = &pici_schedule_neighbor,
                               .segments = comm->ranks,
                               .shape = shape_of(comm, c),
@@ -524,19 +539,20 @@ static enum pici_status lay_out_plan(struct coll_layout *l, const struct pici_co
     l->shape.route = r;
     l->limits = r->limits;
     l->steps = r->steps;
-    l->window = c->window;
-    uint64_t slice = c->longest / (uint64_t)c->window, messages = 0;
+    l->window = c->opts.window;
+    uint64_t slice = c->resolved.longest / (uint64_t)c->opts.window, messages = 0;
     slice = slice > least ? slice : least;
-    slice = c->slice_bytes / c->width / widest < slice ? c->slice_bytes / c->width / widest : slice;
+    slice = c->opts.slice_bytes / c->resolved.width / widest < slice ? c->opts.slice_bytes / c->resolved.width / widest
+                                                                     : slice;
     for (l->slice = slice / unit * unit;; l->slice = l->slice / 2 / unit * unit) {
         l->slice = l->slice ? l->slice : unit;
-        l->slices = c->longest / l->slice + (c->longest % l->slice != 0);
-        l->window = (uint64_t)c->window <= l->slices ? c->window : l->slices ? (int)l->slices : 1;
-        l->block = pici_policy_longest(c->dtype, l->slice < c->longest ? l->slice : c->longest);
-        if (!l->block || c->plan->blocks[route] > UINT64_MAX / COLL_MAX_WINDOW / l->block)
+        l->slices = c->resolved.longest / l->slice + (c->resolved.longest % l->slice != 0);
+        l->window = (uint64_t)c->opts.window <= l->slices ? c->opts.window : l->slices ? (int)l->slices : 1;
+        l->block = pici_policy_longest(c->args.dtype, l->slice < c->resolved.longest ? l->slice : c->resolved.longest);
+        if (!l->block || c->args.plan->blocks[route] > UINT64_MAX / COLL_MAX_WINDOW / l->block)
             return PICI_E_ARG;
-        const uint64_t one = c->plan->blocks[route] * l->block;
-        if (l->slice * c->width * widest <= SLICES_WORTH || l->slice == unit)
+        const uint64_t one = c->args.plan->blocks[route] * l->block;
+        if (l->slice * c->resolved.width * widest <= SLICES_WORTH || l->slice == unit)
             while (l->window > 1 && one * (uint64_t)l->window > PLAN_MEMORY)
                 l->window--;
         if (l->slice == unit && one * (uint64_t)l->window > SIZE_MAX / 4)
@@ -558,15 +574,15 @@ static enum pici_status lay_out_plan(struct coll_layout *l, const struct pici_co
 
 enum pici_status pici_layout_choose(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
-    if (c->plan)
+    if (c->args.plan)
         return lay_out_plan(l, comm, c);
-    struct choice choice = {.candidate = {.algorithm = c->algorithm}, .seconds = -1};
+    struct choice choice = {.candidate = {.algorithm = c->opts.algorithm}, .seconds = -1};
     if (is_predicted(comm, c))
         predict(&choice, comm, c);
     const enum pici_algorithm id = choice.candidate.algorithm;
-    enum pici_status s = id ? lay_out(l, pici_schedule_for(id, c->kind), comm, c) : lay_out_usual(l, comm, c);
+    enum pici_status s = id ? lay_out(l, pici_schedule_for(id, c->args.kind), comm, c) : lay_out_usual(l, comm, c);
     l->choice = choice;
-    l->dense = choice.candidate.dense && c->format == PICI_AUTO;
+    l->dense = choice.candidate.dense && c->opts.format == PICI_AUTO;
     return s;
 }
 
@@ -595,7 +611,8 @@ enum pici_status pici_layout_most(struct coll_layout *most, const struct pici_co
     const struct schedule *schedule;
     if (!is_predicted(comm, c))
         return pici_layout_choose(most, comm, c);
-    for (int i = 0; (schedule = pici_choose_schedule(i, c->kind, comm->ranks, comm->nodes, comm->paired_only)); i++) {
+    for (int i = 0; (schedule = pici_choose_schedule(i, c->args.kind, comm->ranks, comm->nodes, comm->paired_only));
+         i++) {
         struct coll_layout l;
         enum pici_status s = lay_out(&l, schedule, comm, c);
         if (s)

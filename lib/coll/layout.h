@@ -50,45 +50,60 @@ struct coll_layout {
     int dense;                  /* all messages are dense: this was chosen, and is not an option of the call */
 };
 
-struct coll_call {
+/* What the caller passed. */
+struct call_args {
     enum pici_collective kind;
-    const uint8_t *send;
+    const uint8_t *send; /* or a copy of it (early.c) */
     uint8_t *recv;
-    uint64_t count;                        /* the caller's */
-    const struct pici_neighbor_plan *plan; /* of a neighbourhood all-gather; then kind is PICI_ALL_GATHER */
-    int varied;                            /* it is an all_gatherv, with the next two */
-    const uint64_t *recvcounts, *displs;
-    uint64_t longest; /* of all ranks' contributions, elements */
-    uint64_t counts;  /* of PICI_ALL_GATHERV, which has recvcounts too, and displs or NULL: a hash of recvcounts */
-    const uint64_t *packed; /* instead of displs, once there are tables */
-    int root;               /* of PICI_BROADCAST: a rank */
-    int agree;
-    int lost;       /* options or counts that no layout can be made of */
-    uint64_t total; /* of all segments */
+    uint64_t count;
     enum pici_dtype dtype;
     enum pici_op op;
-    size_t width;
-    int by_value;                  /* floats, of which -0.0 counts as +0.0: in sums, and in all-gather if asked for */
-    enum pici_algorithm algorithm; /* as asked for; AUTO: chosen by the layout */
+    int root;     /* of PICI_BROADCAST: a rank */
+    int blocking; /* the public function returns at the end */
+    /* of PICI_ALL_GATHERV, and then displs may be NULL; and of a neighbourhood call with `varied` set */
+    const uint64_t *recvcounts, *displs;
+    const struct pici_neighbor_plan *plan; /* of a neighbourhood all-gather; then kind is PICI_ALL_GATHER */
+    int varied;                            /* it is an all_gatherv */
+};
+
+/* What was asked for: by the call's options, else by the settings. */
+struct call_opts {
+    enum pici_algorithm algorithm; /* AUTO: chosen by the layout */
     enum pici_format format;
+    unsigned formats;
     struct policy_thresholds threshold;
     double bandwidth[POLICY_LINKS];
-    unsigned formats;
-    int timeout_ms, checksum;
-    int blocking;         /* the public function returns at the end */
-    int vendor;           /* the caller permits the transport library's own collective; after hello: all
-                                     * ranks do, and can make it */
-    int window;           /* as in the options, like the next */
+    double density, latency; /* the caller's: density (0: unknown), and seconds of a message */
+    int timeout_ms, checksum, window;
     uint64_t slice_bytes; /* dense bytes of a message */
-    double hint, latency; /* the caller's: density (0: unknown), and seconds of a message */
-    int history;          /* whether densities counted in earlier calls are used */
-    uint64_t tune;        /* hash of what the choice of an algorithm is made from; 0: of the call alone */
+    int agree;            /* of a neighbourhood call: ranks agree at the end */
+    int vendor;           /* the transport library's own collective is permitted */
+    int history;          /* densities counted in earlier calls are used */
     struct values values; /* the value codec with its parameters */
     uint8_t *residual;    /* where this rank's encodings add what they lose, as long as send; or NULL */
     struct pici_coll_stats *stats;
-    void *memory; /* the caller's scratch, or NULL */
-    size_t memory_bytes;
+    void *scratch; /* the caller's, or NULL */
+    size_t scratch_bytes;
+};
+
+/* What follows from both. */
+struct call_resolved {
+    size_t width;           /* bytes of an element */
+    uint64_t total;         /* elements of all segments */
+    int by_value;           /* floats, of which -0.0 counts as +0.0: in sums, and in all-gather if asked for */
+    int lost;               /* options or counts that no layout can be made of */
+    int vendor;             /* after hello: all ranks permit the transport library's own collective, and can make it */
+    uint64_t basis;         /* hash of what the choice of an algorithm is made from; 0: of the call alone */
+    uint64_t longest;       /* of all ranks' contributions to an all_gatherv, elements */
+    uint64_t counts_hash;   /* of PICI_ALL_GATHERV: of recvcounts */
+    const uint64_t *packed; /* instead of displs, once there are tables */
     struct coll_layout at;
+};
+
+struct coll_call {
+    struct call_args args;
+    struct call_opts opts;
+    struct call_resolved resolved;
 };
 
 /* A communicator's last layout, and what it follows from. */
@@ -104,9 +119,9 @@ struct layout_cache {
 };
 
 /* Whether each rank ends with elements as they are in one rank's data, which nothing is added to. */
-static inline int coll_gathers(const struct coll_call *c)
+static inline int coll_gathers(enum pici_collective kind)
 {
-    return c->kind == PICI_ALL_GATHER || c->kind == PICI_BROADCAST || c->kind == PICI_ALL_GATHERV;
+    return kind == PICI_ALL_GATHER || kind == PICI_BROADCAST || kind == PICI_ALL_GATHERV;
 }
 
 /* The name of a collective in errors and traces. */
@@ -114,7 +129,7 @@ const char *pici_coll_name(enum pici_collective);
 
 /* Check what is wrong in the same way on all ranks, and so is returned at once. *out: the options, with defaults for
  * members that the caller's struct does not have. */
-enum pici_status pici_coll_check(struct pici_coll_opts *out, const struct pici_comm *, const struct coll_call *,
+enum pici_status pici_coll_check(struct pici_coll_opts *out, const struct pici_comm *, const struct call_args *,
                                  const struct pici_coll_opts *);
 
 /* Resolve options and settings. An error, PICI_E_ARG, may be this rank's alone. */

@@ -15,41 +15,44 @@
  * where there is no table yet. */
 static uint64_t first_of(const struct coll_call *c, int rank)
 {
-    return !c->recvcounts[rank] ? 0 : c->displs ? c->displs[rank] : c->packed ? c->packed[rank] : 0;
+    return !c->args.recvcounts[rank] ? 0
+           : c->args.displs          ? c->args.displs[rank]
+           : c->resolved.packed      ? c->resolved.packed[rank]
+                                     : 0;
 }
 
 void pici_layout_contribution(const struct coll_call *c, int rank, uint64_t *first, uint64_t *n)
 {
     *first = first_of(c, rank);
-    *n = c->recvcounts[rank];
+    *n = c->args.recvcounts[rank];
 }
 
 int pici_layout_count(struct coll_call *c, const struct pici_comm *comm)
 {
-    const uint64_t most = SIZE_MAX / 2 / c->width;
+    const uint64_t most = SIZE_MAX / 2 / c->resolved.width;
     int beyond = 0;
-    c->total = c->longest = c->counts = 0;
-    for (int i = 0; i < comm->ranks && c->recvcounts; i++) {
-        const uint64_t n = c->recvcounts[i], first = first_of(c, i);
+    c->resolved.total = c->resolved.longest = c->resolved.counts_hash = 0;
+    for (int i = 0; i < comm->ranks && c->args.recvcounts; i++) {
+        const uint64_t n = c->args.recvcounts[i], first = first_of(c, i);
         uint8_t bytes[8];
         store_le64(bytes, n);
-        c->counts = pici_xxh64(bytes, sizeof bytes, c->counts);
-        c->longest = n > c->longest ? n : c->longest;
-        beyond |= n > most - c->total || first > most || n > most - first;
-        c->total = beyond ? 0 : c->total + n;
+        c->resolved.counts_hash = pici_xxh64(bytes, sizeof bytes, c->resolved.counts_hash);
+        c->resolved.longest = n > c->resolved.longest ? n : c->resolved.longest;
+        beyond |= n > most - c->resolved.total || first > most || n > most - first;
+        c->resolved.total = beyond ? 0 : c->resolved.total + n;
     }
-    return c->recvcounts && !beyond && c->count == c->recvcounts[comm->rank];
+    return c->args.recvcounts && !beyond && c->args.count == c->args.recvcounts[comm->rank];
 }
 
 const char *pici_coll_argument_wrong(const struct coll_call *c, const struct pici_comm *comm, char *words, size_t bytes)
 {
-    if (c->kind == PICI_BROADCAST && (c->root < 0 || c->root >= comm->ranks))
-        snprintf(words, bytes, "there is no root %d among %d ranks", c->root, comm->ranks);
-    else if (c->kind == PICI_ALL_GATHERV && !c->recvcounts)
+    if (c->args.kind == PICI_BROADCAST && (c->args.root < 0 || c->args.root >= comm->ranks))
+        snprintf(words, bytes, "there is no root %d among %d ranks", c->args.root, comm->ranks);
+    else if (c->args.kind == PICI_ALL_GATHERV && !c->args.recvcounts)
         snprintf(words, bytes, "recvcounts is null");
-    else if (c->kind == PICI_ALL_GATHERV && c->count != c->recvcounts[comm->rank])
-        snprintf(words, bytes, "sendcount is %" PRIu64 ", and this rank's entry of recvcounts is %" PRIu64, c->count,
-                 c->recvcounts[comm->rank]);
+    else if (c->args.kind == PICI_ALL_GATHERV && c->args.count != c->args.recvcounts[comm->rank])
+        snprintf(words, bytes, "sendcount is %" PRIu64 ", and this rank's entry of recvcounts is %" PRIu64,
+                 c->args.count, c->args.recvcounts[comm->rank]);
     else
         return NULL;
     return words;
@@ -61,15 +64,16 @@ static int slots_overlap(const struct coll_call *c, int ranks)
     uint64_t end = 0;
     int rising = 1;
     for (int i = 0; i < ranks; i++) {
-        if (!c->recvcounts[i])
+        if (!c->args.recvcounts[i])
             continue;
-        rising &= c->displs[i] >= end;
-        end = c->displs[i] + c->recvcounts[i];
+        rising &= c->args.displs[i] >= end;
+        end = c->args.displs[i] + c->args.recvcounts[i];
     }
     for (int i = 0; i < ranks && !rising; i++)
         for (int j = 0; j < i; j++)
-            if (c->recvcounts[i] && c->recvcounts[j] && c->displs[i] < c->displs[j] + c->recvcounts[j] &&
-                c->displs[j] < c->displs[i] + c->recvcounts[i])
+            if (c->args.recvcounts[i] && c->args.recvcounts[j] &&
+                c->args.displs[i] < c->args.displs[j] + c->args.recvcounts[j] &&
+                c->args.displs[j] < c->args.displs[i] + c->args.recvcounts[i])
                 return 1;
     return 0;
 }
@@ -77,14 +81,15 @@ static int slots_overlap(const struct coll_call *c, int ranks)
 int pici_layout_slots_wrong(const struct coll_call *c, const struct pici_comm *comm)
 {
     uint64_t packed = 0;
-    if ((!c->send && c->count) || (!c->recv && c->total) || (c->displs && slots_overlap(c, comm->ranks)))
+    if ((!c->args.send && c->args.count) || (!c->args.recv && c->resolved.total) ||
+        (c->args.displs && slots_overlap(c, comm->ranks)))
         return 1;
-    for (int i = 0; i < comm->ranks && c->count; packed += c->recvcounts[i++]) {
-        if (!c->recvcounts[i])
+    for (int i = 0; i < comm->ranks && c->args.count; packed += c->args.recvcounts[i++]) {
+        if (!c->args.recvcounts[i])
             continue;
-        const uint8_t *slot = c->recv + (c->displs ? c->displs[i] : packed) * c->width;
-        if (!(i == comm->rank && c->send == slot) &&
-            pici_overlap(c->send, c->count * c->width, slot, c->recvcounts[i] * c->width))
+        const uint8_t *slot = c->args.recv + (c->args.displs ? c->args.displs[i] : packed) * c->resolved.width;
+        if (!(i == comm->rank && c->args.send == slot) && pici_overlap(c->args.send, c->args.count * c->resolved.width,
+                                                                       slot, c->args.recvcounts[i] * c->resolved.width))
             return 1;
     }
     return 0;
@@ -92,13 +97,13 @@ int pici_layout_slots_wrong(const struct coll_call *c, const struct pici_comm *c
 
 size_t pici_layout_packed_bytes(const struct coll_call *c, const struct pici_comm *comm)
 {
-    return c->kind == PICI_ALL_GATHERV && !c->displs ? (size_t)comm->ranks * sizeof *c->packed : 0;
+    return c->args.kind == PICI_ALL_GATHERV && !c->args.displs ? (size_t)comm->ranks * sizeof *c->resolved.packed : 0;
 }
 
 void pici_layout_pack(struct coll_call *c, const struct pici_comm *comm, uint64_t *packed)
 {
     uint64_t first = 0;
-    for (int i = 0; i < comm->ranks; first += c->recvcounts[i++])
+    for (int i = 0; i < comm->ranks; first += c->args.recvcounts[i++])
         packed[i] = first;
-    c->packed = packed;
+    c->resolved.packed = packed;
 }

@@ -446,21 +446,21 @@ enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_plan *plan, 
 
 /* ---- calls */
 
-static struct coll_call make_call(const struct pici_neighbor_plan *plan, const void *send, void *recv, uint64_t count,
+static struct call_args make_call(const struct pici_neighbor_plan *plan, const void *send, void *recv, uint64_t count,
                                   enum pici_dtype dtype)
 {
-    return (struct coll_call){
+    return (struct call_args){
         .kind = PICI_ALL_GATHER, .plan = plan, .send = send, .recv = recv, .count = count, .dtype = dtype};
 }
 
-static struct coll_call make_varied(const struct pici_neighbor_plan *plan, const void *send, uint64_t count, void *recv,
+static struct call_args make_varied(const struct pici_neighbor_plan *plan, const void *send, uint64_t count, void *recv,
                                     const uint64_t *recvcounts, const uint64_t *displs, enum pici_dtype dtype)
 {
-    struct coll_call c = make_call(plan, send, recv, count, dtype);
-    c.varied = 1;
-    c.recvcounts = recvcounts;
-    c.displs = displs;
-    return c;
+    struct call_args a = make_call(plan, send, recv, count, dtype);
+    a.varied = 1;
+    a.recvcounts = recvcounts;
+    a.displs = displs;
+    return a;
 }
 
 enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *plan, uint64_t count, enum pici_dtype dtype,
@@ -470,8 +470,8 @@ enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *plan, uin
     if (!plan)
         return PICI_E_ARG;
     struct pici_comm *comm = plan->comm;
-    struct coll_call c = make_call(plan, NULL, NULL, count, dtype);
-    enum pici_status s = pici_coll_check(&o, comm, &c, opts);
+    struct coll_call c = {.args = make_call(plan, NULL, NULL, count, dtype)};
+    enum pici_status s = pici_coll_check(&o, comm, &c.args, opts);
     if (!s && comm->head)
         s = PICI_E_BROKEN;
     if (s || (s = pici_coll_resolve(&c, comm, &o)))

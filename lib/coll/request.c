@@ -32,9 +32,10 @@ static enum pici_status find_engine(struct pici_request *r)
     struct pici_comm *comm = r->comm;
     const struct coll_call *c = &r->call;
     const struct pici_engine *e = comm->other;
-    const int sending = e && c->count, receiving = e && c->total; /* a neighbourhood call may be only one of them */
-    const int sends = sending ? e->owns(comm->other_self, c->send) : 0,
-              receives = receiving ? e->owns(comm->other_self, c->recv) : 0, owned = sends | receives;
+    const int sending = e && c->args.count,
+              receiving = e && c->resolved.total; /* a neighbourhood call may be only one of them */
+    const int sends = sending ? e->owns(comm->other_self, c->args.send) : 0,
+              receives = receiving ? e->owns(comm->other_self, c->args.recv) : 0, owned = sends | receives;
     const char *wrong = NULL;
     if (sends < -1 || receives < -1) {
         pici_coll_note(comm, "rank %d: the GPU does not say whose memory a buffer is in", comm->rank);
@@ -44,13 +45,15 @@ static enum pici_status find_engine(struct pici_request *r)
         wrong = "a buffer is in another GPU's memory than the stream's";
     else if (sending && receiving && sends != receives)
         wrong = "one buffer is in a GPU's memory, the other is not";
-    else if (sending && c->residual && e->owns(comm->other_self, c->residual) != sends)
+    else if (sending && c->opts.residual && e->owns(comm->other_self, c->opts.residual) != sends)
         wrong = "the residual is not in the same memory as the buffers";
-    else if (((uintptr_t)c->send | (uintptr_t)c->recv | (uintptr_t)c->residual) % (owned ? c->width : 1))
+    else if (((uintptr_t)c->args.send | (uintptr_t)c->args.recv | (uintptr_t)c->opts.residual) %
+             (owned ? c->resolved.width : 1))
         wrong = "a buffer in a GPU's memory is not aligned to its elements";
-    else if (owned && c->plan)
+    else if (owned && c->args.plan)
         wrong = "a neighbourhood all-gather of buffers in a GPU's memory";
-    else if (!owned && (c->count || c->total) && comm->ranks > 1 && comm->transport.memory == PICI_MEMORY_DEVICE)
+    else if (!owned && (c->args.count || c->resolved.total) && comm->ranks > 1 &&
+             comm->transport.memory == PICI_MEMORY_DEVICE)
         wrong = "buffers in the host's memory, where messages cannot be";
     if (wrong) {
         pici_coll_note(comm, "rank %d: %s", comm->rank, wrong);
@@ -66,16 +69,16 @@ static enum pici_status find_engine(struct pici_request *r)
     return s;
 }
 
-void pici_request_queue(struct pici_request *r, const struct coll_call *call, struct pici_comm *comm,
+void pici_request_queue(struct pici_request *r, const struct call_args *args, struct pici_comm *comm,
                         const struct pici_coll_opts *o)
 {
     static const struct pici_coll_stats none = PICI_COLL_STATS_INIT;
-    *r = (struct pici_request){.comm = comm, .call = *call, .stats = none, .culprit = INT_MAX};
+    *r = (struct pici_request){.comm = comm, .call.args = *args, .stats = none, .culprit = INT_MAX};
     r->sequence = comm->sequence++;
     r->engine = comm->engine;
     r->self = comm->engine_self;
     enum pici_status s = pici_coll_resolve(&r->call, comm, o);
-    r->call.lost = s != PICI_OK;
+    r->call.resolved.lost = s != PICI_OK;
     if (s || pici_coll_buffers_wrong(&r->call, comm)) {
         char words[120];
         const char *why = pici_coll_argument_wrong(&r->call, comm, words, sizeof words);
@@ -159,8 +162,8 @@ void pici_request_tables(struct pici_request *r)
     if (pici_layout_packed_bytes(&r->call, comm))
         pici_layout_pack(&r->call, comm, (uint64_t *)(void *)at);
     at += tables_align(pici_layout_packed_bytes(&r->call, comm));
-    memset(at, 0, place_tables(r, &r->call.at, NULL));
-    (void)place_tables(r, &r->call.at, at);
+    memset(at, 0, place_tables(r, &r->call.resolved.at, NULL));
+    (void)place_tables(r, &r->call.resolved.at, at);
     r->lanes = comm->tables;
     r->frees = r->sending = r->making = 0;
 }
@@ -169,7 +172,7 @@ enum pici_status pici_request_room(struct pici_request *r)
 {
     struct coll_call *c = &r->call;
     struct pici_comm *comm = r->comm;
-    struct coll_layout *l = &c->at;
+    struct coll_layout *l = &c->resolved.at;
     enum pici_status s = pici_layout_most(l, comm, c);
     if (s) {
         pici_coll_note(comm,
@@ -190,20 +193,20 @@ enum pici_status pici_request_room(struct pici_request *r)
         comm->tables = more;
         comm->tables_bytes = tables;
     }
-    const struct engine_needs needs = {.dtype = c->dtype,
-                                       .op = c->op,
+    const struct engine_needs needs = {.dtype = c->args.dtype,
+                                       .op = c->args.op,
                                        .slice = l->slice,
-                                       .blocks = l->limits.segments * c->values.codec->arrays,
+                                       .blocks = l->limits.segments * c->opts.values.codec->arrays,
                                        .lanes = l->window,
                                        .messages = l->messages,
                                        .sums = l->sums,
                                        .arrays = l->arrays,
-                                       .values = &c->values,
+                                       .values = &c->opts.values,
                                        .temp = l->temp,
                                        .device = comm->transport.memory != PICI_MEMORY_HOST,
-                                       .checksum = (unsigned)c->checksum,
-                                       .memory = c->memory,
-                                       .memory_bytes = c->memory_bytes};
+                                       .checksum = (unsigned)c->opts.checksum,
+                                       .memory = c->opts.scratch,
+                                       .memory_bytes = c->opts.scratch_bytes};
     s = r->engine->room(r->self, &needs, &r->room, comm->tables);
     if (s)
         pici_coll_note(comm, "rank %d: %s%s%s", comm->rank, r->engine == comm->engine ? "" : r->engine->name,
@@ -252,18 +255,19 @@ void pici_request_finish(struct pici_comm *comm)
     if (!comm->head)
         comm->tail = NULL;
     r->next = NULL;
-    if (!r->status && r->call.history)
-        pici_density_keep(&comm->densities, r->call.kind, r->call.dtype, r->call.count, r->agree.density);
+    if (!r->status && r->call.opts.history)
+        pici_density_keep(&comm->densities, r->call.args.kind, r->call.args.dtype, r->call.args.count,
+                          r->agree.density);
     r->comm = NULL; /* it may be freed before the caller asks for the status */
     r->state = COLL_DONE;
-    if (r->call.stats)
-        (void)sized_write(r->call.stats, &r->stats, sizeof r->stats,
+    if (r->call.opts.stats)
+        (void)sized_write(r->call.opts.stats, &r->stats, sizeof r->stats,
                           sizeof r->stats.size); /* cannot fail: its size was checked */
     if (r->mark)
         (void)r->engine->begin(r->self, r->mark, 0);
     r->mark = NULL;
     if (comm->trace && r->begin > 0) {
-        struct trace_event e = {.name = r->call.plan ? "neighbor-all-gather" : pici_coll_name(r->call.kind),
+        struct trace_event e = {.name = r->call.args.plan ? "neighbor-all-gather" : pici_coll_name(r->call.args.kind),
                                 .begin = r->begin,
                                 .end = pici_coll_now(),
                                 .sequence = r->sequence};
@@ -271,7 +275,7 @@ void pici_request_finish(struct pici_comm *comm)
         e.density = -1;
         e.dense_bytes = r->stats.dense_bytes;
         e.wire_bytes = r->stats.wire_bytes;
-        e.values = r->call.values.phases ? r->call.values.codec->name : NULL;
+        e.values = r->call.opts.values.phases ? r->call.opts.values.codec->name : NULL;
         e.events = r->stats.events;
         e.nonfinite = r->stats.nonfinite;
         e.lost = r->stats.lost;

@@ -170,7 +170,7 @@ void pici_coll_fail(struct pici_request *, enum pici_status, int culprit);
 
 /* Queue a request for a call whose options were checked. What is wrong with it on this rank alone, all ranks learn in
  * the hello round. */
-void pici_request_queue(struct pici_request *, const struct coll_call *, struct pici_comm *,
+void pici_request_queue(struct pici_request *, const struct call_args *, struct pici_comm *,
                         const struct pici_coll_opts *);
 
 /* Provide the head's memory: scratch and tables for any layout that may be chosen. */

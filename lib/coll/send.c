@@ -33,7 +33,7 @@ static void tally(struct pici_request *r, struct slice_run *run, const struct co
         block += blocks->len[a];
     }
     pici_coll_slice(r->comm, &r->call, segment, run->slice, &first, &n);
-    run->dense_bytes += HDR_BYTES + n * r->call.width;
+    run->dense_bytes += HDR_BYTES + n * r->call.resolved.width;
 }
 
 /* segments: whose blocks follow. */
@@ -42,8 +42,9 @@ static void put_prefix(const struct pici_request *r, const struct slice_run *run
 {
     const int blocks = segments * run->arrays;
     const struct msg_prefix prefix = {.kind = kind,
-                                      .dtype = (unsigned)r->call.dtype,
-                                      .op = r->call.plan ? r->call.plan->number & 0xff : (unsigned)r->call.op,
+                                      .dtype = (unsigned)r->call.args.dtype,
+                                      .op = r->call.args.plan ? r->call.args.plan->number & 0xff
+                                                              : (unsigned)r->call.args.op,
                                       .algorithm = (unsigned)layout_of(r)->schedule->id,
                                       .sequence = r->sequence,
                                       .slice = pici_slice_number(r, run),
@@ -59,7 +60,8 @@ static void put_prefix(const struct pici_request *r, const struct slice_run *run
 static struct coll_buffer *begin_buffer(struct pici_request *r, struct slice_run *run, enum msg_kind kind, int segments)
 {
     struct coll_buffer *b = run->out[run->message] =
-        r->call.plan ? pici_slice_take_own(r, (int)(run - r->runs), run->step, 0, run->message) : pici_slice_take(r);
+        r->call.args.plan ? pici_slice_take_own(r, (int)(run - r->runs), run->step, 0, run->message)
+                          : pici_slice_take(r);
     put_prefix(r, run, b, kind, segments);
     b->len = MSG_BYTES;
     b->segments = segments;
@@ -81,7 +83,7 @@ static enum policy_link link_to(const struct pici_request *r, int position, int 
 
 static float threshold_of(const struct pici_request *r, const struct schedule_message *m, int gather)
 {
-    return pici_policy_threshold(&r->call.threshold, r->call.format, link_to(r, m->peer, 0), gather);
+    return pici_policy_threshold(&r->call.opts.threshold, r->call.opts.format, link_to(r, m->peer, 0), gather);
 }
 
 /* Whether nonzeros are counted though the message goes dense. If the call was chosen to be dense, those of the first
@@ -89,7 +91,7 @@ static float threshold_of(const struct pici_request *r, const struct schedule_me
  * dense. */
 static int sampled(const struct pici_request *r, const struct slice_run *run)
 {
-    return layout_of(r)->dense && r->call.history && run->slice == 0 &&
+    return layout_of(r)->dense && r->call.opts.history && run->slice == 0 &&
            (run->step == 0 || run->now.phase == PHASE_GATHER);
 }
 
@@ -101,14 +103,14 @@ static int choose_uncounted(const struct pici_request *r, struct slice_run *run,
     const float threshold = threshold_of(r, m, run->now.phase == PHASE_GATHER);
     run->density = POLICY_UNKNOWN;
     run->extrapolated = 0;
-    run->format = layout_of(r)->dense ? PICI_DENSE : c->format;
+    run->format = layout_of(r)->dense ? PICI_DENSE : c->opts.format;
     if (run->coded && threshold < 1)
         return run->format == PICI_DENSE;
     if (run->coded)
         run->format = PICI_DENSE;
     if (sampled(r, run))
         return 0;
-    if (run->format == PICI_DENSE || (threshold <= 0 && c->format != PICI_AUTO))
+    if (run->format == PICI_DENSE || (threshold <= 0 && c->opts.format != PICI_AUTO))
         return 1; /* whatever the density */
     if (pici_policy_count(&run->history, threshold, m->contributions, &run->density))
         return 0;
@@ -123,7 +125,7 @@ static void tally_density(struct pici_request *r, const struct slice_run *run, c
                           uint64_t n, uint64_t nnz)
 {
     const int gather = run->now.phase == PHASE_GATHER;
-    const int own = gather ? coll_gathers(&r->call) : m->contributions == 1;
+    const int own = gather ? coll_gathers(r->call.args.kind) : m->contributions == 1;
     if (!own && !gather)
         return;
     struct density_count *c = &r->counted[own ? DENSITY_ONE : DENSITY_SUM];
@@ -141,13 +143,13 @@ static void one_format(struct slice_run *run)
 /* Whether -0.0 counts for nothing in an array of a value codec, because widening clears its sign. */
 static int by_value(const struct pici_request *r, enum pici_dtype dtype)
 {
-    return r->call.by_value && fmt_is_float((unsigned)dtype);
+    return r->call.resolved.by_value && fmt_is_float((unsigned)dtype);
 }
 
 static enum pici_dtype dtype_of(const struct pici_request *r, const struct slice_run *run, int array)
 {
-    const struct values *v = &r->call.values;
-    return run->coded ? v->codec->dtype(v, array) : r->call.dtype;
+    const struct values *v = &r->call.opts.values;
+    return run->coded ? v->codec->dtype(v, array) : r->call.args.dtype;
 }
 
 /* Of an array of a value codec, whose elements are not the call's. coo is not for bytes: positions are longer. */
@@ -155,7 +157,7 @@ static enum pici_format choose_array(const struct pici_request *r, struct slice_
                                      const uint64_t *n, const uint64_t *nnz, int segments, enum pici_dtype dtype,
                                      float threshold)
 {
-    enum pici_format format = r->call.format;
+    enum pici_format format = r->call.opts.format;
     uint64_t all = 0, nonzeros = 0;
     for (int i = 0; i < segments; i++) {
         all += n[i];
@@ -177,8 +179,8 @@ static void choose_counted(struct pici_request *r, struct slice_run *run, const 
 {
     const struct coll_call *c = &r->call;
     const int gather = run->now.phase == PHASE_GATHER;
-    const struct policy_auto by = {.formats = c->formats,
-                                   .bandwidth = c->bandwidth[link_to(r, m->peer, gather)],
+    const struct policy_auto by = {.formats = c->opts.formats,
+                                   .bandwidth = c->opts.bandwidth[link_to(r, m->peer, gather)],
                                    .gather = gather,
                                    .cost_scale = r->engine->cost_scale};
     uint64_t n = 0, nnz = 0;
@@ -198,8 +200,9 @@ static void choose_counted(struct pici_request *r, struct slice_run *run, const 
     const int dense = layout_of(r)->dense || pici_policy_dense(sparsity, threshold_of(r, m, gather));
     run->density = 1 - sparsity;
     pici_policy_sent(&run->history, run->density, m->contributions, dense);
-    const int tiny = c->format == PICI_AUTO && pici_policy_tiny(c->dtype, run->n, m->count, &by);
-    run->format = dense || tiny ? PICI_DENSE : pici_policy_format(c->format, c->dtype, run->n, run->nnz, m->count, &by);
+    const int tiny = c->opts.format == PICI_AUTO && pici_policy_tiny(c->args.dtype, run->n, m->count, &by);
+    run->format =
+        dense || tiny ? PICI_DENSE : pici_policy_format(c->opts.format, c->args.dtype, run->n, run->nnz, m->count, &by);
     one_format(run);
 }
 
@@ -241,7 +244,7 @@ static void begin_encode(struct pici_request *r, struct slice_run *run, const st
     run->stage = STAGE_MAKING;
     describe(r, run, arrays);
     const enum pici_status s = r->engine->encode(run->lane, b->bytes, MSG_BYTES, b->room, run->len, run->src, run->n,
-                                                 m->count, arrays, run->arrays, r->call.checksum);
+                                                 m->count, arrays, run->arrays, r->call.opts.checksum);
     if (s)
         fail_encode(r, run, s);
 }
@@ -344,7 +347,7 @@ static void begin_message(struct pici_request *r, struct slice_run *run, const s
     memset(run->tiles, 0, sizeof run->tiles);
     run->out[run->message] = NULL;
     run->coded = pici_slice_coded(r, run);
-    run->arrays = run->coded ? c->values.codec->arrays : 1;
+    run->arrays = run->coded ? c->opts.values.codec->arrays : 1;
     if (r->status) {
         begin_poison(r, run);
         return;
@@ -363,7 +366,7 @@ static void begin_message(struct pici_request *r, struct slice_run *run, const s
     run->by_value = 0;
     for (int i = 0; i < m->count; i++) {
         run->src[i] = pici_slice_source(r, run, m->segments[i], &run->n[i]);
-        run->by_value |= c->by_value && !coll_gathers(c) && run->sum[m->segments[i]] == SUM_NONE;
+        run->by_value |= c->resolved.by_value && !coll_gathers(c->args.kind) && run->sum[m->segments[i]] == SUM_NONE;
     }
     begin_choosing(r, run, m);
 }
@@ -385,10 +388,11 @@ static void end_message(struct pici_request *r, struct slice_run *run, const str
 static void place_root(struct pici_request *r, const struct slice_run *run)
 {
     const struct coll_call *c = &r->call;
-    for (int i = 0; i < layout_of(r)->segments && c->by_value && r->comm->rank == c->root; i++) {
+    for (int i = 0; i < layout_of(r)->segments && c->resolved.by_value && r->comm->rank == c->args.root; i++) {
         uint64_t first, n;
         pici_coll_slice(r->comm, c, i, run->slice, &first, &n);
-        pici_slice_own(r, run->lane, c->recv + first * c->width, c->recv + first * c->width, n);
+        pici_slice_own(r, run->lane, c->args.recv + first * c->resolved.width, c->args.recv + first * c->resolved.width,
+                       n);
     }
 }
 
@@ -399,18 +403,19 @@ static void place_own(struct pici_request *r, const struct slice_run *run)
     const int own = r->comm->position;
     uint64_t first, n;
     pici_coll_slice(r->comm, c, own, run->slice, &first, &n);
-    for (int i = c->plan ? c->plan->slot_begin[own] : 0; c->plan && i < c->plan->slot_begin[own + 1]; i++) {
+    for (int i = c->args.plan ? c->args.plan->slot_begin[own] : 0;
+         c->args.plan && i < c->args.plan->slot_begin[own + 1]; i++) {
         uint64_t room;
-        uint8_t *slot = pici_slice_slot(r, run, c->plan->slots[i], &room);
+        uint8_t *slot = pici_slice_slot(r, run, c->args.plan->slots[i], &room);
         if (room != n) {
-            pici_coll_note(r->comm, "entry %d of recvcounts on rank %d is not its own count", c->plan->slots[i],
+            pici_coll_note(r->comm, "entry %d of recvcounts on rank %d is not its own count", c->args.plan->slots[i],
                            r->comm->rank);
             pici_coll_fail(r, PICI_E_PEER, r->comm->rank);
             return;
         }
-        r->engine->copy(run->lane, slot, c->send + first * c->width, n, c->dtype);
+        r->engine->copy(run->lane, slot, c->args.send + first * c->resolved.width, n, c->args.dtype);
     }
-    if (c->plan)
+    if (c->args.plan)
         return;
     pici_slice_own(r, run->lane, pici_slice_result(r, own, first), pici_slice_contribution(r, first), n);
 }
@@ -421,13 +426,13 @@ static int begin_step(struct pici_request *r, struct slice_run *run)
     const struct coll_layout *l = layout_of(r);
     const struct schedule_step *step = pici_slice_step(r, run);
     if (r->sending + r->making + step->sends > l->window * l->limits.sends ||
-        (r->call.plan && !pici_slice_free(r, (int)(run - r->runs), run->step, 0)))
+        (r->call.args.plan && !pici_slice_free(r, (int)(run - r->runs), run->step, 0)))
         return 0;
     r->making += step->sends;
     run->message = 0;
-    if (run->step == 0 && r->call.kind == PICI_BROADCAST && !r->status)
+    if (run->step == 0 && r->call.args.kind == PICI_BROADCAST && !r->status)
         place_root(r, run);
-    else if (run->step == 0 && coll_gathers(&r->call) && !r->status)
+    else if (run->step == 0 && coll_gathers(r->call.args.kind) && !r->status)
         place_own(r, run);
     return 1;
 }

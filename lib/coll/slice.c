@@ -43,7 +43,7 @@ struct coll_buffer *pici_slice_take(struct pici_request *r)
 
 void pici_slice_drop(struct pici_request *r, struct coll_buffer *b)
 {
-    if (--b->users == 0 && !r->call.plan)
+    if (--b->users == 0 && !r->call.args.plan)
         r->free[r->frees++] = b;
 }
 
@@ -164,7 +164,7 @@ void pici_slice_begin(const struct pici_request *r, struct slice_run *run, uint6
 
 static uint8_t *slot_at(const struct pici_request *r, const struct slice_run *run, int slot)
 {
-    return run->acc + (size_t)slot * layout_of(r)->slice * r->call.width;
+    return run->acc + (size_t)slot * layout_of(r)->slice * r->call.resolved.width;
 }
 
 /* The place of a result in the receive buffer; first: its first element in the total. */
@@ -172,16 +172,17 @@ uint8_t *pici_slice_result(const struct pici_request *r, int segment, uint64_t f
 {
     const struct coll_call *c = &r->call;
     uint64_t base = 0, len;
-    if (c->kind == PICI_REDUCE_SCATTER)
+    if (c->args.kind == PICI_REDUCE_SCATTER)
         pici_coll_segment(r->comm, c, segment, &base, &len);
-    return c->recv + (first - base) * c->width;
+    return c->args.recv + (first - base) * c->resolved.width;
 }
 
 const uint8_t *pici_slice_contribution(const struct pici_request *r, uint64_t first)
 {
     uint64_t own, n;
     pici_coll_segment(r->comm, &r->call, r->comm->position, &own, &n);
-    return n ? r->call.send + (first - own) * r->call.width : r->call.recv; /* of nothing: any valid pointer */
+    return n ? r->call.args.send + (first - own) * r->call.resolved.width
+             : r->call.args.recv; /* of nothing: any valid pointer */
 }
 
 uint8_t *pici_slice_slot(const struct pici_request *r, const struct slice_run *run, int i, uint64_t *n)
@@ -190,12 +191,12 @@ uint8_t *pici_slice_slot(const struct pici_request *r, const struct slice_run *r
     uint64_t first, len = pici_layout_slot(&r->call, i, &first);
     const uint64_t at = skip < len ? skip : len;
     *n = len - at < layout_of(r)->slice ? len - at : layout_of(r)->slice;
-    return r->call.recv ? r->call.recv + (first + at) * r->call.width : NULL;
+    return r->call.args.recv ? r->call.args.recv + (first + at) * r->call.resolved.width : NULL;
 }
 
 uint64_t pici_slice_number(const struct pici_request *r, const struct slice_run *run)
 {
-    return r->call.plan ? run->slice | (uint64_t)r->tag << 32 : run->slice;
+    return r->call.args.plan ? run->slice | (uint64_t)r->tag << 32 : run->slice;
 }
 
 /* Where the sum of a segment's slice is, which exists. */
@@ -207,10 +208,10 @@ static uint8_t *sum_at(const struct pici_request *r, const struct slice_run *run
 
 void pici_slice_own(const struct pici_request *r, struct pici_lane *lane, uint8_t *dst, const uint8_t *src, uint64_t n)
 {
-    if (r->call.by_value)
-        r->engine->positive_zeros(lane, dst, src, n, r->call.dtype, !coll_gathers(&r->call));
+    if (r->call.resolved.by_value)
+        r->engine->positive_zeros(lane, dst, src, n, r->call.args.dtype, !coll_gathers(r->call.args.kind));
     else if (dst != src)
-        r->engine->copy(lane, dst, src, n, r->call.dtype);
+        r->engine->copy(lane, dst, src, n, r->call.args.dtype);
 }
 
 uint8_t *pici_slice_new_sum(const struct pici_request *r, struct slice_run *run, int segment, uint64_t first)
@@ -228,7 +229,7 @@ uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int
     const int new = run->sum[segment] == SUM_NONE;
     uint8_t *sum = pici_slice_new_sum(r, run, segment, first);
     if (new)
-        pici_slice_own(r, run->lane, sum, c->send + first * c->width, n);
+        pici_slice_own(r, run->lane, sum, c->args.send + first * c->resolved.width, n);
     return sum;
 }
 
@@ -247,20 +248,20 @@ const uint8_t *pici_slice_source(const struct pici_request *r, const struct slic
     const struct coll_call *c = &r->call;
     uint64_t first;
     pici_coll_slice(r->comm, c, segment, run->slice, &first, n);
-    if (c->plan) /* its own */
-        return c->send + first * c->width;
-    if (c->kind == PICI_BROADCAST)
-        return c->send + first * c->width;
-    if (coll_gathers(c)) /* by value: what was cleared, in its place in the result */
-        return c->by_value ? pici_slice_result(r, segment, first) : pici_slice_contribution(r, first);
-    return run->sum[segment] == SUM_NONE ? c->send + first * c->width : sum_at(r, run, segment, first);
+    if (c->args.plan) /* its own */
+        return c->args.send + first * c->resolved.width;
+    if (c->args.kind == PICI_BROADCAST)
+        return c->args.send + first * c->resolved.width;
+    if (coll_gathers(c->args.kind)) /* by value: what was cleared, in its place in the result */
+        return c->resolved.by_value ? pici_slice_result(r, segment, first) : pici_slice_contribution(r, first);
+    return run->sum[segment] == SUM_NONE ? c->args.send + first * c->resolved.width : sum_at(r, run, segment, first);
 }
 
 /* ---- tracing */
 
 double pici_slice_now(const struct pici_request *r)
 {
-    return r->call.stats || r->comm->trace ? pici_coll_now() : 0;
+    return r->call.opts.stats || r->comm->trace ? pici_coll_now() : 0;
 }
 
 /* Record that a message was made or taken in. tiles: NULL, or the tiles of each container in a sent message. */
@@ -285,10 +286,10 @@ void pici_slice_trace(struct pici_request *r, const char *name, const struct sli
                             .extrapolated = run->extrapolated,
                             .dense_bytes = run->dense_bytes,
                             .wire_bytes = wire,
-                            .values = run->coded ? r->call.values.codec->name : NULL};
+                            .values = run->coded ? r->call.opts.values.codec->name : NULL};
     if (tiles)
         memcpy(e.tiles, tiles, sizeof e.tiles);
-    if (r->call.plan) {
+    if (r->call.args.plan) {
         e.blocks = m->count;
         e.segments = m->segments;
         e.order = comm->order;

@@ -8,7 +8,7 @@
 
 static inline const struct coll_layout *layout_of(const struct pici_request *r)
 {
-    return &r->call.at;
+    return &r->call.resolved.at;
 }
 
 /* ---- steps */

@@ -16,7 +16,7 @@ int pici_slice_coded(const struct pici_request *r, const struct slice_run *run)
     const int gather = run->now.phase == PHASE_GATHER;
     if (gather && l->schedule->undivided) /* these ranks have no part in the exchanges, after which all is the same */
         return 0;
-    return (r->call.values.phases & (gather ? VALUES_GATHERING : VALUES_REDUCING)) != 0;
+    return (r->call.opts.values.phases & (gather ? VALUES_GATHERING : VALUES_REDUCING)) != 0;
 }
 
 /* The places for the arrays of a segment, the number `at` in a message, or of a received one. */
@@ -46,14 +46,14 @@ static int accounts(const struct pici_request *r, const struct schedule_message 
 static uint8_t *residual_at(const struct pici_request *r, uint64_t first)
 {
     const struct coll_call *c = &r->call;
-    const uint64_t base = c->kind == PICI_ALL_GATHER ? (uint64_t)r->comm->rank * c->count : 0;
-    return c->residual ? c->residual + (first - base) * c->width : NULL;
+    const uint64_t base = c->args.kind == PICI_ALL_GATHER ? (uint64_t)r->comm->rank * c->args.count : 0;
+    return c->opts.residual ? c->opts.residual + (first - base) * c->resolved.width : NULL;
 }
 
 /* Of an average, results are losses of all ranks' sum divided by their number. */
 static int times_of(const struct pici_request *r, const struct slice_run *run)
 {
-    const int average = r->call.kind == PICI_ALL_REDUCE && r->call.op == PICI_AVG;
+    const int average = r->call.args.kind == PICI_ALL_REDUCE && r->call.args.op == PICI_AVG;
     return average && run->now.phase == PHASE_GATHER ? r->comm->ranks : 1;
 }
 
@@ -68,7 +68,7 @@ static int origin_of(const struct pici_request *r, const struct slice_run *run, 
 enum pici_status pici_slice_narrow(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
 {
     const struct coll_call *c = &r->call;
-    const int wanted = accounts(r, m) && (c->residual || c->stats || r->comm->trace);
+    const int wanted = accounts(r, m) && (c->opts.residual || c->opts.stats || r->comm->trace);
     struct values_where where = {
         .sequence = r->sequence, .gather = run->now.phase == PHASE_GATHER, .origin = origin_of(r, run, m)};
     enum pici_status s = PICI_OK;
@@ -80,7 +80,7 @@ enum pici_status pici_slice_narrow(struct pici_request *r, struct slice_run *run
         pici_coll_slice(r->comm, c, m->segments[i], run->slice, &where.first, &n);
         places(r, run, i, out);
         run->loss.residual = residual_at(r, where.first);
-        s = r->engine->narrow(run->lane, &c->values, &where, out, made, src, n, wanted ? &run->loss : NULL);
+        s = r->engine->narrow(run->lane, &c->opts.values, &where, out, made, src, n, wanted ? &run->loss : NULL);
         for (int a = 0; a < run->arrays; a++) {
             run->src[a * m->count + i] = out[a];
             run->n[a * m->count + i] = made[a];
@@ -96,8 +96,10 @@ enum pici_status pici_slice_widen(struct pici_request *r, const struct slice_run
                                   const uint64_t have[VALUES_ARRAYS])
 {
     const struct coll_call *c = &r->call;
-    const struct engine_values e = {
-        .values = &c->values, .op = c->op, .by_value = c->by_value, .quiet = c->kind != PICI_ALL_GATHER};
+    const struct engine_values e = {.values = &c->opts.values,
+                                    .op = c->args.op,
+                                    .by_value = c->resolved.by_value,
+                                    .quiet = c->args.kind != PICI_ALL_GATHER};
     const double begin = pici_slice_now(r);
     enum pici_status s = r->engine->widen(run->lane, &e, how, dst, n, in, have, r->room.temp, layout_of(r)->temp);
     r->stats.widen_s += pici_slice_now(r) - begin;

@@ -144,14 +144,14 @@ static enum pici_status post(struct pici_request *r, int *moved)
     while (r->posted - r->folded < (uint64_t)l->window && !past_end(r, &r->next_post)) {
         if (r->posting_step != r->next_post.step)
             pici_slice_step_at(r, r->posting_step = r->next_post.step, &r->posting);
-        if (r->call.plan && !pici_slice_free(r, r->next_post.run, r->next_post.step, 1))
+        if (r->call.args.plan && !pici_slice_free(r, r->next_post.run, r->next_post.step, 1))
             return PICI_OK; /* sent on by the slice before, and still in flight */
         pici_step_receives(r->comm, r->posting.receives);
         for (int i = 0; i < r->posting.receives; i++) {
             struct coll_flight *f = &row(r, r->posted)[i];
             *f = (struct coll_flight){.peer = r->comm->order[r->posting.receive[i].peer]};
-            f->buffer =
-                r->call.plan ? pici_slice_take_own(r, r->next_post.run, r->next_post.step, 1, i) : pici_slice_take(r);
+            f->buffer = r->call.args.plan ? pici_slice_take_own(r, r->next_post.run, r->next_post.step, 1, i)
+                                          : pici_slice_take(r);
             enum pici_status s = t->recv(t->context, f->peer, f->buffer->bytes, f->buffer->room, &f->request);
             if (s)
                 return pici_coll_lost(r->comm, f->peer, s);
@@ -194,7 +194,7 @@ static enum pici_status begin(struct pici_request *r)
     const struct coll_call *c = &r->call;
     const struct coll_layout *l = layout_of(r);
     const struct pici_engine *e = r->engine;
-    if (l->slices && c->plan)
+    if (l->slices && c->args.plan)
         pici_slice_own_buffers(r, r->room.messages);
     else if (l->slices)
         pici_slice_buffers(r, r->room.messages, l->message);
@@ -203,7 +203,7 @@ static enum pici_status begin(struct pici_request *r)
         run->lane = r->lanes[i];
         run->message = -1;
         if (r->room.sums)
-            run->acc = r->room.sums + (size_t)i * (size_t)l->limits.sums * l->slice * c->width;
+            run->acc = r->room.sums + (size_t)i * (size_t)l->limits.sums * l->slice * c->resolved.width;
         if (l->arrays)
             run->narrowed = r->room.arrays + (size_t)i * ((size_t)l->limits.segments + 1) * l->parts;
         pici_slice_begin(r, run, (uint64_t)i);
@@ -211,10 +211,10 @@ static enum pici_status begin(struct pici_request *r)
     void *mark = r->mark;
     r->mark = NULL;
     enum pici_status s = e->begin(r->self, mark, l->window);
-    if (!s && !l->steps && c->count) { /* a single rank */
+    if (!s && !l->steps && c->args.count) { /* a single rank */
         uint64_t first, n;
         pici_coll_segment(r->comm, c, 0, &first, &n);
-        pici_slice_own(r, r->runs[0].lane, pici_slice_result(r, 0, first), c->send, n);
+        pici_slice_own(r, r->runs[0].lane, pici_slice_result(r, 0, first), c->args.send, n);
     }
     return s;
 }

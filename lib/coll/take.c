@@ -13,10 +13,10 @@ static enum pici_status check_prefix(struct pici_request *r, const struct slice_
                                      int blocks, int peer)
 {
     const struct coll_call *c = &r->call;
-    const unsigned op = c->plan ? c->plan->number & 0xff : (unsigned)c->op;
+    const unsigned op = c->args.plan ? c->args.plan->number & 0xff : (unsigned)c->args.op;
     const int here =
         p->sequence == r->sequence && p->slice == pici_slice_number(r, run) && p->step == (uint32_t)run->step;
-    if (c->plan && p->sequence == r->sequence && p->algorithm == NEIGHBOR_ID && p->slice >> 32 != r->tag) {
+    if (c->args.plan && p->sequence == r->sequence && p->algorithm == NEIGHBOR_ID && p->slice >> 32 != r->tag) {
         pici_coll_note(r->comm, "rank %d makes this call with another count, plan, dtype or option", peer);
         return PICI_E_PEER;
     }
@@ -24,7 +24,7 @@ static enum pici_status check_prefix(struct pici_request *r, const struct slice_
         pici_coll_fail(r, pici_msg_status((uint32_t)p->status), INT_MAX);
         return PICI_OK;
     }
-    if (here && p->kind == (run->coded ? MSG_CODED : MSG_DATA) && p->dtype == (unsigned)c->dtype && p->op == op &&
+    if (here && p->kind == (run->coded ? MSG_CODED : MSG_DATA) && p->dtype == (unsigned)c->args.dtype && p->op == op &&
         p->algorithm == (unsigned)layout_of(r)->schedule->id && p->blocks == (uint32_t)blocks)
         return PICI_OK;
     pici_coll_note(r->comm, "rank %d sent a message that does not belong here", peer);
@@ -79,8 +79,8 @@ static enum pici_status take_block(struct pici_request *r, struct slice_run *run
         return PICI_OK;
     uint8_t *dst = destination(r, run, action, segment, first, b->count, &how);
     if (how == WIDEN_PLACE)
-        return e->decode(run->lane, dst, block, b, c->total);
-    return e->fold(run->lane, dst, block, b, c->op, r->room.temp, COLL_TEMP_BYTES / c->width);
+        return e->decode(run->lane, dst, block, b, c->resolved.total);
+    return e->fold(run->lane, dst, block, b, c->args.op, r->room.temp, COLL_TEMP_BYTES / c->resolved.width);
 }
 
 /* Parse the headers of a segment's blocks, from byte `at` of the message on. i: the segment's number in the message. Of
@@ -88,13 +88,13 @@ static enum pici_status take_block(struct pici_request *r, struct slice_run *run
 static enum pici_status parse_blocks(struct pici_request *r, const struct slice_run *run, const struct coll_flight *f,
                                      int i, size_t at, uint64_t n, struct coll_blocks *blocks, struct pici_block *b)
 {
-    const struct values *v = &r->call.values;
+    const struct values *v = &r->call.opts.values;
     *blocks = (struct coll_blocks){.first = f->buffer->bytes + at, .count = run->arrays};
     for (int a = 0; a < run->arrays; a++) {
         const uint8_t *head = r->engine->head(run->lane, i * run->arrays + a, at);
         enum pici_status s =
             run->coded ? pici_msg_array(&b[a], head, f->bytes - at, v->codec->dtype(v, a), v->codec->most(v, a, n))
-                       : pici_msg_block(&b[a], head, f->bytes - at, r->call.dtype, n);
+                       : pici_msg_block(&b[a], head, f->bytes - at, r->call.args.dtype, n);
         if (s)
             return s;
         blocks->len[a] = (size_t)b[a].at.block_bytes;
@@ -121,10 +121,10 @@ static enum pici_status add_own(struct pici_request *r, struct slice_run *run, c
             s = pici_slice_widen_own(r, run, m, i, WIDEN_FOLD, sum);
             continue;
         }
-        if (c->by_value && m->contributions == 1)
-            e->positive_zeros(run->lane, sum, sum, n, c->dtype, 1);
-        s = e->fold_own(run->lane, sum, own->first, own->len[0], n, c->dtype, c->op, r->room.temp,
-                        COLL_TEMP_BYTES / c->width);
+        if (c->resolved.by_value && m->contributions == 1)
+            e->positive_zeros(run->lane, sum, sum, n, c->args.dtype, 1);
+        s = e->fold_own(run->lane, sum, own->first, own->len[0], n, c->args.dtype, c->args.op, r->room.temp,
+                        COLL_TEMP_BYTES / c->resolved.width);
     }
     return s;
 }
@@ -133,13 +133,13 @@ static enum pici_status add_own(struct pici_request *r, struct slice_run *run, c
 static void complete(struct pici_request *r, struct slice_run *run)
 {
     const struct coll_call *c = &r->call;
-    const enum schedule_complete what = c->op == PICI_AVG ? run->now.complete : COMPLETE_NONE;
+    const enum schedule_complete what = c->args.op == PICI_AVG ? run->now.complete : COMPLETE_NONE;
     for (int i = 0; i < layout_of(r)->segments && what != COMPLETE_NONE; i++) {
         uint64_t first, n;
         if (what == COMPLETE_OWN && i != r->comm->position)
             continue;
         pici_coll_slice(r->comm, c, i, run->slice, &first, &n);
-        r->engine->divide(run->lane, pici_slice_sum(r, run, i, first, n), n, c->dtype, r->comm->ranks);
+        r->engine->divide(run->lane, pici_slice_sum(r, run, i, first, n), n, c->args.dtype, r->comm->ranks);
     }
 }
 
@@ -151,12 +151,12 @@ static enum pici_status spread_block(struct pici_request *r, struct slice_run *r
                                      struct pici_block *b)
 {
     const struct coll_call *c = &r->call;
-    const struct pici_neighbor_plan *plan = c->plan;
+    const struct pici_neighbor_plan *plan = c->args.plan;
     uint64_t first, n;
     pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
     enum pici_status s = pici_block_parse(b, header, left, NULL);
-    if (!s && (b->dtype != (unsigned)c->dtype || b->at.block_bytes > left || b->at.block_bytes > layout_of(r)->block ||
-               (c->varied ? b->count > n : b->count != n)))
+    if (!s && (b->dtype != (unsigned)c->args.dtype || b->at.block_bytes > left ||
+               b->at.block_bytes > layout_of(r)->block || (c->args.varied ? b->count > n : b->count != n)))
         s = PICI_E_CORRUPT;
     if (!s)
         *blocks = (struct coll_blocks){
@@ -168,7 +168,7 @@ static enum pici_status spread_block(struct pici_request *r, struct slice_run *r
                            r->comm->order[segment], plan->slots[i], r->comm->rank);
             return PICI_E_PEER;
         }
-        s = r->engine->decode(run->lane, slot, block, b, c->total);
+        s = r->engine->decode(run->lane, slot, block, b, c->resolved.total);
     }
     return s;
 }
@@ -192,12 +192,12 @@ static enum pici_status begin_take(struct pici_request *r, struct slice_run *run
         struct coll_blocks blocks;
         uint64_t first, n;
         pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
-        s = c->plan ? spread_block(r, run, segment, f->buffer->bytes + at, r->engine->head(run->lane, i, at),
-                                   f->bytes - at, &blocks, b)
-                    : parse_blocks(r, run, f, i, at, n, &blocks, b);
+        s = c->args.plan ? spread_block(r, run, segment, f->buffer->bytes + at, r->engine->head(run->lane, i, at),
+                                        f->bytes - at, &blocks, b)
+                         : parse_blocks(r, run, f, i, at, n, &blocks, b);
         if (s)
             break;
-        if (!c->plan)
+        if (!c->args.plan)
             s = run->coded ? take_arrays(r, run, m->action, segment, first, n, &blocks, b)
                            : take_block(r, run, m->action, segment, first, blocks.first, b);
         if (m->keep == KEEP_APART && !s)
@@ -205,7 +205,7 @@ static enum pici_status begin_take(struct pici_request *r, struct slice_run *run
         else if (m->keep && !s)
             pici_slice_keep(r, run, segment, f->buffer, &blocks);
         at += pici_slice_bytes(&blocks);
-        run->dense_bytes += HDR_BYTES + n * c->width;
+        run->dense_bytes += HDR_BYTES + n * c->resolved.width;
         for (int a = 0; a < run->arrays; a++)
             run->dense &= b[a].format == PICI_DENSE;
         elements += b[run->arrays - 1].count; /* of which the density in the trace is */
@@ -270,7 +270,7 @@ enum pici_status pici_take_messages(struct pici_request *r, struct slice_run *ru
             run->begin = pici_slice_now(r);
             run->stage = STAGE_LOOKING;
             run->coded = pici_slice_coded(r, run);
-            run->arrays = run->coded ? r->call.values.codec->arrays : 1;
+            run->arrays = run->coded ? r->call.opts.values.codec->arrays : 1;
             if (!r->status && !f->status)
                 r->engine->look(run->lane, f->buffer->bytes, f->bytes, m->count * run->arrays);
             *moved = 1;

@@ -11,15 +11,15 @@
 
 static enum pici_op op_of(const struct coll_call *c)
 {
-    return c->op == PICI_AVG ? PICI_SUM : c->op; /* the division is ours */
+    return c->args.op == PICI_AVG ? PICI_SUM : c->args.op; /* the division is ours */
 }
 
 static int in_place(const struct coll_call *c, const struct pici_comm *comm)
 {
-    const uint64_t own = (uint64_t)comm->rank * c->count * c->width;
-    return c->kind == PICI_ALL_GATHER       ? c->send == c->recv + own
-           : c->kind == PICI_REDUCE_SCATTER ? c->recv == c->send + own
-                                            : c->recv == c->send;
+    const uint64_t own = (uint64_t)comm->rank * c->args.count * c->resolved.width;
+    return c->args.kind == PICI_ALL_GATHER       ? c->args.send == c->args.recv + own
+           : c->args.kind == PICI_REDUCE_SCATTER ? c->args.recv == c->args.send + own
+                                                 : c->args.recv == c->args.send;
 }
 
 uint32_t pici_vendor_can(const struct pici_request *r)
@@ -27,16 +27,17 @@ uint32_t pici_vendor_can(const struct pici_request *r)
     const struct coll_call *c = &r->call;
     const struct pici_comm *comm = r->comm;
     const struct pici_transport *t = &comm->transport;
-    if (!c->vendor || !c->blocking || r->status || !c->count || comm->ranks == 1 || !t->dense || !t->dense_ready)
+    if (!c->opts.vendor || !c->args.blocking || r->status || !c->args.count || comm->ranks == 1 || !t->dense ||
+        !t->dense_ready)
         return 0;
     if (r->engine != comm->engine && t->memory != PICI_MEMORY_DEVICE)
         return 0; /* a GPU's memory, of which this transport may not know */
-    if (c->op == PICI_AVG && !fmt_is_float((unsigned)c->dtype))
+    if (c->args.op == PICI_AVG && !fmt_is_float((unsigned)c->args.dtype))
         return 0; /* what a vendor's sum of integers does beyond their range is not ours to promise */
-    if (t->dense_ready(t->context, c->kind, c->send, c->recv, c->count, c->dtype, op_of(c)))
+    if (t->dense_ready(t->context, c->args.kind, c->args.send, c->args.recv, c->args.count, c->args.dtype, op_of(c)))
         return 0;
     return CAN_VENDOR | (in_place(c, comm) ? CAN_IN_PLACE : CAN_APART) |
-           (c->format == PICI_DENSE && !c->algorithm && !comm->forced ? CAN_ASK_VENDOR : 0);
+           (c->opts.format == PICI_DENSE && !c->opts.algorithm && !comm->forced ? CAN_ASK_VENDOR : 0);
 }
 
 int pici_vendor_allowed(const struct pici_request *r)
@@ -72,7 +73,7 @@ static void trace_call(struct pici_request *r, double begin)
                                   .inter = -1,
                                   .format = -1,
                                   .density = -1,
-                                  .dense_bytes = r->call.total * r->call.width};
+                                  .dense_bytes = r->call.resolved.total * r->call.resolved.width};
     pici_trace_add(r->comm->trace, &e);
 }
 
@@ -81,10 +82,10 @@ static void trace_call(struct pici_request *r, double begin)
 static void complete(struct pici_request *r)
 {
     const struct coll_call *c = &r->call;
-    if (c->op == PICI_AVG)
-        r->engine->divide(r->lanes[0], c->recv, c->count, c->dtype, r->comm->ranks);
-    if (c->kind == PICI_ALL_GATHER && c->by_value)
-        r->engine->positive_zeros(r->lanes[0], c->recv, c->recv, c->total, c->dtype, 0);
+    if (c->args.op == PICI_AVG)
+        r->engine->divide(r->lanes[0], c->args.recv, c->args.count, c->args.dtype, r->comm->ranks);
+    if (c->args.kind == PICI_ALL_GATHER && c->resolved.by_value)
+        r->engine->positive_zeros(r->lanes[0], c->args.recv, c->args.recv, c->resolved.total, c->args.dtype, 0);
 }
 
 /* Whatever failed on this rank before, it makes the call, which the others may be waiting in. */
@@ -107,7 +108,8 @@ static enum pici_status move(struct pici_request *r, int *moved, int *done)
         return PICI_OK;
     const double began = pici_coll_now();
     r->called = 1;
-    s = t->dense(t->context, c->kind, c->send, c->recv, c->count, c->dtype, op_of(c), c->timeout_ms);
+    s = t->dense(t->context, c->args.kind, c->args.send, c->args.recv, c->args.count, c->args.dtype, op_of(c),
+                 c->opts.timeout_ms);
     r->stats.wait_s += pici_coll_now() - began;
     trace_call(r, began);
     if (s) {

@@ -105,12 +105,12 @@ static void team_call(void *context, int rank)
 /* Slices that the layout of such a call has. */
 static uint64_t slices_of(const struct team *t)
 {
-    struct coll_call c = {.kind = t->kind, .dtype = PICI_F32, .count = COUNT};
+    struct coll_call c = {.args = {.kind = t->kind, .dtype = PICI_F32, .count = COUNT}};
     if (t->kind == PICI_REDUCE_SCATTER)
-        c.count /= (uint64_t)t->p;
+        c.args.count /= (uint64_t)t->p;
     cr_assert_eq(pici_coll_resolve(&c, t->comm[0], &t->opts), PICI_OK);
-    cr_assert_eq(pici_layout_choose(&c.at, t->comm[0], &c), PICI_OK);
-    return c.at.slices;
+    cr_assert_eq(pici_layout_choose(&c.resolved.at, t->comm[0], &c), PICI_OK);
+    return c.resolved.at.slices;
 }
 
 /* One call. The statistics say what the transport saw. steps: not 0, each rank sends a message of each slice in so many

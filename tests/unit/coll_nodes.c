@@ -375,18 +375,18 @@ Test(coll_nodes, slices_of_uneven_nodes)
     struct pici_comm *comm[P];
     cr_assert_eq(pici_comm_threads(comm, P), PICI_OK);
     cr_assert_eq(pici_comm_set_nodes(comm[0], node_of), PICI_OK);
-    struct coll_call c = {.kind = PICI_ALL_REDUCE, .dtype = PICI_F32, .count = COUNT};
+    struct coll_call c = {.args = {.kind = PICI_ALL_REDUCE, .dtype = PICI_F32, .count = COUNT}};
     cr_assert_eq(pici_coll_resolve(&c, comm[0], &opts), PICI_OK);
-    cr_assert_eq(pici_layout_choose(&c.at, comm[0], &c), PICI_OK);
-    cr_assert(c.at.schedule->by_node && c.at.slices > 4);
+    cr_assert_eq(pici_layout_choose(&c.resolved.at, comm[0], &c), PICI_OK);
+    cr_assert(c.resolved.at.schedule->by_node && c.resolved.at.slices > 4);
     for (int i = 0; i < P; i++) {
         uint64_t next, len, first, n;
         pici_coll_segment(comm[0], &c, i, &next, &len);
         const uint64_t end = next + len;
-        for (uint64_t s = 0; s < c.at.slices; s++, next += n) {
+        for (uint64_t s = 0; s < c.resolved.at.slices; s++, next += n) {
             pici_coll_slice(comm[0], &c, i, s, &first, &n);
-            cr_expect(first == next && n <= c.at.slice && n < len / c.at.slices + 64, "segment %d, slice %ju", i,
-                      (uintmax_t)s);
+            cr_expect(first == next && n <= c.resolved.at.slice && n < len / c.resolved.at.slices + 64,
+                      "segment %d, slice %ju", i, (uintmax_t)s);
             cr_expect(first + n == end || (n && n % 64 == 0), "segment %d, slice %ju", i, (uintmax_t)s);
         }
         cr_expect_eq(next, end);
@@ -448,7 +448,7 @@ Test(coll_nodes, predicted_densities)
 static enum pici_algorithm chosen(const struct pici_comm *comm, enum pici_collective kind, uint64_t count)
 {
     const struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
-    struct coll_call c = {.kind = kind, .count = count, .dtype = PICI_F32, .op = PICI_SUM};
+    struct coll_call c = {.args = {.kind = kind, .count = count, .dtype = PICI_F32, .op = PICI_SUM}};
     struct coll_layout l;
     cr_assert_eq(pici_coll_resolve(&c, comm, &opts), PICI_OK);
     cr_assert_eq(pici_layout_choose(&l, comm, &c), PICI_OK);
