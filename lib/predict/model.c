@@ -109,12 +109,12 @@ static double greater(double a, double b)
 }
 
 /* Messages over one class of links. */
-static void add_link(struct cost *cost, struct run *r, const struct model_step *s, enum policy_link link,
+static void add_link(struct cost *cost, struct run *r, const struct traffic_step *s, enum policy_link link,
                      int contributions)
 {
     const struct model_machine *m = r->machine;
     const struct model_call *c = r->call;
-    const struct model_traffic *t = &s->rank[link];
+    const struct traffic_load *t = link == POLICY_INTER ? &s->between : &s->inside;
     const int gather = s->phase == PHASE_GATHER, sums = c->kind == PICI_ALL_GATHER ? 1 : contributions;
     if (t->segments <= 0)
         return;
@@ -142,7 +142,7 @@ static void add_link(struct cost *cost, struct run *r, const struct model_step *
     cost->taken = greater(cost->taken, r->codec_scale * take);
 }
 
-static struct cost cost_of(struct run *r, const struct model_step *s, int contributions)
+static struct cost cost_of(struct run *r, const struct traffic_step *s, int contributions)
 {
     struct cost cost = {0};
     for (int link = 0; link < POLICY_LINKS; link++)
@@ -177,16 +177,25 @@ static double rest_seconds(const struct cost *c, double slices)
 
 /* ---- a call */
 
+/* How many segments as long as the longest one the data would have. */
+static double segments_of(const struct schedule *schedule, const struct schedule_call *c)
+{
+    int least = c->ranks;
+    if (schedule->undivided || c->kind != PICI_ALL_REDUCE || !schedule->by_node)
+        return schedule->undivided ? 1 : c->ranks;
+    for (int i = 0; i < nodes_of(c); i++)
+        least = nodes_size(c, i) < least ? nodes_size(c, i) : least;
+    return (double)nodes_of(c) * least;
+}
+
 /* Slices of a segment, and how many are in flight: as layout.c cuts them. */
-static void cut(struct run *r, enum pici_algorithm algorithm)
+static void cut(struct run *r, const struct schedule *schedule, const struct schedule_call *shape)
 {
     const struct model_call *c = r->call;
-    const struct schedule *schedule = pici_schedule(algorithm);
-    const struct schedule_call shape = {.kind = c->kind, .ranks = c->ranks, .bytes = c->bytes, .nodes = c->nodes};
     struct schedule_limits limits;
-    schedule->limits(schedule, &shape, &limits);
+    schedule->limits(schedule, shape, &limits);
     const double width = (double)pici_dtype_width(c->dtype), widest = limits.segments ? limits.segments : 1;
-    const double longest = pici_model_segment(c, algorithm, r->elements);
+    const double longest = r->elements / segments_of(schedule, shape);
     const double most = (double)c->slice_bytes / width / widest, least = SLICES_WORTH / width / widest;
     const double fair = greater(longest / c->window, least), slice = most < fair ? most : fair;
     const uint64_t tiles = (uint64_t)(slice / TILE), each = (tiles ? tiles : 1) * TILE;
@@ -230,23 +239,24 @@ static double codec_scale(const struct model_machine *m, const struct model_call
 
 static double ours(const struct model_machine *m, const struct model_call *c, const struct model_candidate *candidate)
 {
-    struct model_step step[MODEL_STEPS];
+    const struct schedule *schedule = pici_schedule(candidate->algorithm);
+    const struct schedule_call shape = model_shape(c);
+    struct schedule_traffic t;
     struct run r = {.machine = m, .call = c, .dense = candidate->dense, .codec_scale = codec_scale(m, c)};
-    const int steps = pici_model_steps(c, candidate->algorithm, step);
-    if (steps < 0)
+    if (!schedule || !pici_schedule_traffic(schedule, &shape, &t))
         return -1;
     r.elements = (double)(c->bytes / pici_dtype_width(c->dtype));
-    if (!steps)
+    if (!t.count)
         return pici_model_codec(m, PICI_DENSE, MODEL_DECODE, c->dtype, r.elements, 1);
     double seconds = agree_seconds(m, c->ranks);
     if (r.elements <= 0)
         return seconds;
-    cut(&r, candidate->algorithm);
+    cut(&r, schedule, &shape);
     const double rounds = (double)(uint64_t)(r.slices / r.window), over = r.slices - rounds * r.window;
     const int early = is_early(&r, candidate->algorithm);
     struct cost cost = {0};
-    for (int i = 0; i < steps; i++) {
-        const struct model_step *s = &step[i];
+    for (int i = 0; i < t.count; i++) {
+        const struct traffic_step *s = &t.step[i];
         if (!i || s->phase != s[-1].phase)
             r.history[POLICY_INTER] = r.history[POLICY_INTRA] = (struct policy_history){0};
         for (int k = 0, run; k < s->repeat; k += run) {

@@ -9,7 +9,7 @@
 #define PICI_LIB_PREDICT_MODEL_H
 
 #include "predict/policy.h"
-#include "schedule/schedule.h"
+#include "schedule/traffic.h"
 
 /* ---- the machine */
 
@@ -80,6 +80,12 @@ struct model_call {
     double cost_scale;              /* as in struct policy_auto */
 };
 
+/* What its schedule depends on. */
+static inline struct schedule_call model_shape(const struct model_call *c)
+{
+    return (struct schedule_call){.kind = c->kind, .ranks = c->ranks, .bytes = c->bytes, .nodes = c->nodes};
+}
+
 /* The library's defaults: f32, independent positions, one node of one rank, no data. */
 extern const struct model_call pici_model_call;
 
@@ -105,36 +111,5 @@ double pici_model_codec(const struct model_machine *, enum pici_format, enum mod
 
 /* Seconds of another library's dense call (MODEL_VENDOR and up); < 0: it cannot do it. (model_vendor.c) */
 double pici_model_vendor(const struct model_machine *, const struct model_call *, enum model_vendor);
-
-/* ---- what an algorithm sends (model_steps.c) */
-
-/* What a rank sends over one class of links in a step. */
-struct model_traffic {
-    double share;    /* elements, as a part of all elements of the call */
-    double segments; /* blocks, for each slice */
-    double messages;
-};
-
-/* A step, or several that differ in nothing but the contributions in their messages. */
-struct model_step {
-    enum schedule_phase phase;
-    int encode;                              /* elements are encoded; 0: blocks are forwarded */
-    int reversed;                            /* the receiver decodes, and then adds what it sent itself */
-    int contributions;                       /* in a message of the first of the steps, at the most; gathering: all */
-    int grow;                                /* how many more in each of the following ones */
-    int repeat;                              /* how many steps */
-    struct model_traffic rank[POLICY_LINKS]; /* of the rank that sends most over such links */
-    double node_share;                       /* elements out of the busiest node */
-    double take_share, take_segments;        /* what the busiest rank takes in */
-};
-
-enum { MODEL_STEPS = 192 };
-
-/* The steps of an algorithm, by closed forms: step [MODEL_STEPS]. Returns how many there are; < 0: it cannot do the
- * call. */
-int pici_model_steps(const struct model_call *, enum pici_algorithm, struct model_step *step);
-
-/* Elements of the longest segment, for `elements` of the call. */
-double pici_model_segment(const struct model_call *, enum pici_algorithm, double elements);
 
 #endif

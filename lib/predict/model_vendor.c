@@ -25,19 +25,22 @@ static double phases(const struct model_call *c)
 /* Our own algorithm's dense bytes, over the machine's links: alpha for each step, and each byte once. */
 static double by_links(const struct model_machine *m, const struct model_call *c, enum pici_algorithm algorithm)
 {
-    struct model_step step[MODEL_STEPS];
-    const int steps = pici_model_steps(c, algorithm, step);
+    const struct schedule_call shape = model_shape(c);
+    struct schedule_traffic t;
     double seconds = 0;
-    for (int i = 0; i < steps; i++) {
-        const struct model_step *s = &step[i];
+    if (!pici_schedule_traffic(pici_schedule(algorithm), &shape, &t))
+        return -1;
+    for (int i = 0; i < t.count; i++) {
+        const struct traffic_step *s = &t.step[i];
         double alpha = 0, wire = (double)c->bytes * s->node_share * m->node_beta;
         for (int link = 0; link < POLICY_LINKS; link++) {
-            wire = greater(wire, (double)c->bytes * s->rank[link].share * m->link[link].beta);
-            alpha = greater(alpha, s->rank[link].segments > 0 ? m->link[link].alpha : 0);
+            const struct traffic_load *l = link == POLICY_INTER ? &s->between : &s->inside;
+            wire = greater(wire, (double)c->bytes * l->share * m->link[link].beta);
+            alpha = greater(alpha, l->segments > 0 ? m->link[link].alpha : 0);
         }
         seconds += s->repeat * (alpha + wire);
     }
-    return steps < 0 ? -1 : seconds;
+    return seconds;
 }
 
 static double ring(const struct model_machine *m, const struct model_call *c)

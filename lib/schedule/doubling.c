@@ -8,6 +8,8 @@
  * NaNs the first stays). */
 #include "schedule/doubling.h"
 
+#include "schedule/traffic.h"
+
 struct shape {
     int rem, exchanges;
 };
@@ -98,4 +100,49 @@ void pici_doubling_limits(const struct schedule *schedule, const struct schedule
     *l = (struct schedule_limits){0};
     if (c->ranks > 1)
         *l = (struct schedule_limits){.sends = 1, .receives = 1, .segments = 1, .kept = 1, .sums_in_recv = 1};
+}
+
+/* ---- what is sent */
+
+/* The position that one sends to in exchange t; before all (t < 0) in the fold, after all in the unfold. < 0: none. */
+static int peer_of(const struct shape *s, int position, int t)
+{
+    const int v = number_of(s, position);
+    if (t < 0 || t == s->exchanges)
+        return position >= 2 * s->rem || position % 2 != (t >= 0) ? -1 : position ^ 1;
+    return v < 0 ? -1 : position_of(s, v ^ 1 << t);
+}
+
+static void send_whole(const struct schedule_call *c, const struct shape *s, int t, struct traffic_step *to)
+{
+    for (int i = 0; i < nodes_of(c); i++) {
+        const int begin = nodes_begin(c, i), end = nodes_begin(c, i + 1);
+        int out = 0, in = 0;
+        for (int r = begin; r < end; r++) {
+            const int peer = peer_of(s, r, t), inside = peer >= begin && peer < end;
+            out += peer >= 0 && !inside;
+            in += inside;
+        }
+        if (out)
+            pici_traffic_send(&to->between, 1, 1, 1);
+        if (in)
+            pici_traffic_send(&to->inside, 1, 1, 1);
+        traffic_most(&to->node_share, out);
+    }
+    to->take_share = 1;
+}
+
+void pici_doubling_traffic(const struct schedule *schedule, const struct schedule_call *c, struct schedule_traffic *t)
+{
+    const struct shape s = shape_of(c->ranks);
+    (void)schedule;
+    if (s.rem)
+        send_whole(c, &s, -1, pici_traffic_add(t, PHASE_REDUCE, 1, 0, 1));
+    for (int i = 0; i < s.exchanges; i++) {
+        struct traffic_step *step = pici_traffic_add(t, PHASE_REDUCE, contributions(&s, 0, i), 0, 1);
+        step->reversed = 1;
+        send_whole(c, &s, i, step);
+    }
+    if (s.rem)
+        send_whole(c, &s, s.exchanges, pici_traffic_add(t, PHASE_GATHER, c->ranks, 0, 1));
 }

@@ -9,5 +9,6 @@
 int pici_doubling_steps(const struct schedule *, const struct schedule_call *);
 void pici_doubling_step(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *);
 void pici_doubling_limits(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
+void pici_doubling_traffic(const struct schedule *, const struct schedule_call *, struct schedule_traffic *);
 
 #endif

@@ -18,11 +18,6 @@ enum { RING_UP_TO = 8 }; /* ranks of the widest node: with more, few steps matte
 
 /* ---- nodes */
 
-static int nodes_of(const struct schedule_call *c)
-{
-    return c->nodes ? c->nodes->nodes : 1;
-}
-
 const struct schedule_pattern *pici_nodes_inside(const struct schedule_call *c, int *widest)
 {
     *widest = 0;

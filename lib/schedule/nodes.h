@@ -13,19 +13,9 @@ const struct schedule_pattern *pici_nodes_inside(const struct schedule_call *, i
 int pici_nodes_steps(const struct schedule *, const struct schedule_call *);
 void pici_nodes_step(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *);
 void pici_nodes_limits(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
+void pici_nodes_traffic(const struct schedule *, const struct schedule_call *, struct schedule_traffic *);
 
-/* ---- for nodes_limits.c */
-
-/* The first position of a node, and how many ranks it has. */
-static inline int nodes_begin(const struct schedule_call *c, int node)
-{
-    return c->nodes ? c->nodes->begin[node] : node ? c->ranks : 0;
-}
-
-static inline int nodes_size(const struct schedule_call *c, int node)
-{
-    return nodes_begin(c, node + 1) - nodes_begin(c, node);
-}
+/* ---- for nodes_limits.c and nodes_traffic.c */
 
 /* A schedule at work: its patterns and what they are applied to. */
 struct nodes_levels {

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "schedule/pattern.h"
 
-enum { SMALL_SHARE = 32 << 10 }; /* bytes a rank up to which few steps matter more than few links crossed */
+#include "schedule/traffic.h"
+
+enum {
+    SMALL_SHARE = 32 << 10, /* bytes a rank up to which few steps matter more than few links crossed */
+    EDGE = 24               /* steps of split at either end that are unlike others */
+};
 
 /* (a + b) mod p, 0 <= a < p, -p <= b <= p */
 static int around(int a, int b, int p)
@@ -49,6 +54,26 @@ static void split(struct schedule_run *s, int p, int r, int k)
     s->send_first = s->to;
     s->recv_first = r;
     s->count = 1;
+}
+
+/* ---- steps that are alike */
+
+static int alike_all(int p, int k)
+{
+    return p - 1 - k;
+}
+
+static int alike_none(int p, int k)
+{
+    (void)p;
+    (void)k;
+    return 1;
+}
+
+/* In the middle, which nodes a message leaves hardly depends on how far it goes. */
+static int alike_inside(int p, int k)
+{
+    return k >= EDGE && k + 1 < p - EDGE ? p - EDGE - 1 - k : 1;
 }
 
 /* ---- contributions */
@@ -106,10 +131,25 @@ static int own_sum(const int *begin, int p, int r, int k, int g)
     return weight(begin, r);
 }
 
-const struct schedule_pattern pici_pattern_ring = {0, AMOUNT_ONE, AMOUNT_ONE, ring, one_more_a_step, ring_sum};
-const struct schedule_pattern pici_pattern_recursive = {1,         AMOUNT_EACH,  AMOUNT_EACH,
-                                                        recursive, twice_a_step, recursive_sum};
-const struct schedule_pattern pici_pattern_split = {0, AMOUNT_NONE, AMOUNT_NONE, split, one_always, own_sum};
+const struct schedule_pattern pici_pattern_ring = {.sums = AMOUNT_ONE,
+                                                   .kept = AMOUNT_ONE,
+                                                   .run = ring,
+                                                   .alike = alike_all,
+                                                   .contributions = one_more_a_step,
+                                                   .sum = ring_sum};
+const struct schedule_pattern pici_pattern_recursive = {.logarithmic = 1,
+                                                        .sums = AMOUNT_EACH,
+                                                        .kept = AMOUNT_EACH,
+                                                        .run = recursive,
+                                                        .alike = alike_none,
+                                                        .contributions = twice_a_step,
+                                                        .sum = recursive_sum};
+const struct schedule_pattern pici_pattern_split = {.sums = AMOUNT_NONE,
+                                                    .kept = AMOUNT_NONE,
+                                                    .run = split,
+                                                    .alike = alike_inside,
+                                                    .contributions = one_always,
+                                                    .sum = own_sum};
 
 int pici_pattern_steps(const struct schedule_pattern *a, int p)
 {
@@ -230,4 +270,62 @@ void pici_two_phase_limits(const struct schedule *s, const struct schedule_call 
         else
             l->kept = amount(pattern->kept, steps);
     }
+}
+
+/* ---- what they send: in each step a position sends `count` of the p segments to the one that is `offset` ahead */
+
+/* How many of the m ranks of a node send out of it. */
+static int crossing(int m, int offset, int p)
+{
+    const int ahead = m > offset ? m - offset : 0, behind = offset > p - m ? offset - (p - m) : 0;
+    return m - ahead - behind;
+}
+
+static void circulant(const struct schedule_call *c, int nodes, int offset, int count, struct traffic_step *s)
+{
+    const double share = (double)count / c->ranks;
+    for (int i = 0; i < nodes; i++) {
+        const int m = nodes_size(c, i), out = crossing(m, offset, c->ranks);
+        if (out)
+            pici_traffic_send(&s->between, share, count, 1);
+        if (out < m)
+            pici_traffic_send(&s->inside, share, count, 1);
+        traffic_most(&s->node_share, out * share);
+    }
+    s->take_share = share;
+}
+
+/* The steps of a gather are backwards. */
+static void turn(struct traffic_step *first, int count)
+{
+    for (int i = 0, j = count - 1; i < j; i++, j--) {
+        const struct traffic_step s = first[i];
+        first[i] = first[j];
+        first[j] = s;
+    }
+}
+
+static void phase_traffic(const struct schedule_pattern *a, const struct schedule_call *c, enum schedule_phase phase,
+                          struct schedule_traffic *t)
+{
+    const int p = c->ranks, steps = pici_pattern_steps(a, p), nodes = pici_traffic_nodes(c), from = t->count;
+    const int reduces = phase == PHASE_REDUCE;
+    for (int k = 0, alike; k < steps; k += alike) {
+        struct schedule_run run;
+        alike = a->alike(p, k);
+        a->run(&run, p, 0, k + alike / 2);
+        const int grow = reduces && alike > 1 ? a->contributions(p, k + 1) - a->contributions(p, k) : 0;
+        circulant(c, nodes, run.to, run.count,
+                  pici_traffic_add(t, phase, reduces ? a->contributions(p, k) : p, grow, alike));
+    }
+    if (!reduces)
+        turn(t->step + from, t->count - from);
+}
+
+void pici_two_phase_traffic(const struct schedule *s, const struct schedule_call *c, struct schedule_traffic *t)
+{
+    if (c->kind != PICI_ALL_GATHER)
+        phase_traffic(s->reduce, c, PHASE_REDUCE, t);
+    if (c->kind != PICI_REDUCE_SCATTER)
+        phase_traffic(gather_of(s, c), c, PHASE_GATHER, t);
 }

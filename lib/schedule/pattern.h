@@ -20,6 +20,7 @@ struct schedule_pattern {
     int logarithmic; /* ceil(log2 p) steps with up to p/2 segments each; else p - 1 steps with one */
     enum pattern_amount sums, kept;
     void (*run)(struct schedule_run *, int p, int r, int k); /* of reduce-scatter; keep_* are not written */
+    int (*alike)(int p, int k);                              /* how many steps from k on send alike, or nearly */
     int (*contributions)(int p, int k);                      /* the most that a sum in a message of step k can have */
     /* Contributions in the sum of segment g that position r sends in step k of reduce-scatter, if position i begins
      * with begin[i + 1] - begin[i] contributions; begin NULL: with one each. */
@@ -42,5 +43,6 @@ const struct schedule_pattern *pici_pattern_by_size(const struct schedule_call *
 int pici_two_phase_steps(const struct schedule *, const struct schedule_call *);
 void pici_two_phase_step(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *);
 void pici_two_phase_limits(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
+void pici_two_phase_traffic(const struct schedule *, const struct schedule_call *, struct schedule_traffic *);
 
 #endif

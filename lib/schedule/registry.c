@@ -20,11 +20,11 @@ enum {
 
 #define TWO_PHASES                                                                                                     \
     .collectives = ALL_COLLECTIVES, .paired = PAIRED_ALWAYS, .steps = pici_two_phase_steps,                            \
-    .step = pici_two_phase_step, .limits = pici_two_phase_limits
+    .step = pici_two_phase_step, .limits = pici_two_phase_limits, .traffic = pici_two_phase_traffic
 
 #define ON_NODES                                                                                                       \
     .collectives = ALL_COLLECTIVES, .by_node = 1, .steps = pici_nodes_steps, .step = pici_nodes_step,                  \
-    .limits = pici_nodes_limits
+    .limits = pici_nodes_limits, .traffic = pici_nodes_traffic
 
 const struct schedule pici_schedules[] = {
     {.id = PICI_ALGO_RING,
@@ -55,7 +55,8 @@ const struct schedule pici_schedules[] = {
      .undivided = 1,
      .steps = pici_doubling_steps,
      .step = pici_doubling_step,
-     .limits = pici_doubling_limits},
+     .limits = pici_doubling_limits,
+     .traffic = pici_doubling_traffic},
     {.id = PICI_ALGO_NODES_RING,
      .name = "nodes-ring",
      .doc = "on two levels: inside nodes as ring, or as recursive if a node has more than 8 ranks; then between nodes, "

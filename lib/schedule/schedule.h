@@ -37,6 +37,22 @@ struct schedule_call {
     const struct neighbor_route *route; /* neighbor.h; else NULL */
 };
 
+/* How many nodes a call has; the first position of a node, and how many ranks it has. */
+static inline int nodes_of(const struct schedule_call *c)
+{
+    return c->nodes ? c->nodes->nodes : 1;
+}
+
+static inline int nodes_begin(const struct schedule_call *c, int node)
+{
+    return c->nodes ? c->nodes->begin[node] : node ? c->ranks : 0;
+}
+
+static inline int nodes_size(const struct schedule_call *c, int node)
+{
+    return nodes_begin(c, node + 1) - nodes_begin(c, node);
+}
+
 /* What is done with a message's blocks. */
 enum schedule_action {
     SEND_ENCODE,  /* sender: encode the elements; reducing: this rank's sum of each segment, or its own contribution */
@@ -95,6 +111,7 @@ struct schedule_limits {
 enum schedule_paired { PAIRED_NEVER, PAIRED_ALWAYS, PAIRED_AT_POWERS_OF_TWO };
 
 struct schedule_pattern; /* pattern.h */
+struct schedule_traffic; /* traffic.h */
 
 struct schedule {
     enum pici_algorithm id;
@@ -107,6 +124,8 @@ struct schedule {
     /* Write step k, 0 <= k < steps, into s, which has room for the limits. */
     void (*step)(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *s);
     void (*limits)(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
+    /* Add all steps to what is sent; all of them as steps that encode. NULL, of broadcasts: times are not predicted. */
+    void (*traffic)(const struct schedule *, const struct schedule_call *, struct schedule_traffic *);
     const struct schedule_pattern *reduce, *gather; /* of schedules made of patterns */
     int by_node; /* all-reduce: nodes own equally much, which their ranks share evenly; else ranks own equally much.
                   * Broadcast: `gather` is the pattern between nodes */

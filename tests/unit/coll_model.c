@@ -68,11 +68,6 @@ static struct model_call call_of(enum pici_collective kind, const struct map *m,
 
 /* ---- steps: closed forms against the schedules */
 
-static void raise(double *at, double v)
-{
-    *at = v > *at ? v : *at;
-}
-
 /* Of each segment its share of the call: by nodes, or by ranks. */
 static void shares_of(double *share, const struct map *m, int fair)
 {
@@ -84,89 +79,85 @@ static void shares_of(double *share, const struct map *m, int fair)
 }
 
 /* What all ranks together send in step k, as the schedule says. */
-static struct model_step walked(const struct schedule *s, const struct model_call *call, const struct map *m,
-                                const double *share, int k)
+static struct traffic_step walked(const struct schedule *s, const struct model_call *call, const struct map *m,
+                                  const double *share, int k)
 {
-    struct schedule_call c = {.kind = call->kind, .ranks = call->ranks, .bytes = call->bytes, .nodes = call->nodes};
+    struct schedule_call c = model_shape(call);
     struct schedule_limits l;
-    struct model_step w = {0};
+    struct traffic_step w = {0};
     double out[NODES_MOST] = {0};
     s->limits(s, &c, &l);
     struct schedule_step *step = schedule_room(&l, c.ranks);
     for (c.position = 0; c.position < c.ranks; c.position++) {
         const int node = node_at(m, c.position);
-        struct model_traffic sent[POLICY_LINKS] = {{0}};
-        double taken = 0, blocks = 0;
+        struct traffic_load between = {0}, inside = {0};
+        double taken = 0;
         s->step(s, &c, k, step);
         w.phase = step->phase;
         for (int i = 0; i < step->sends; i++) {
             const struct schedule_message *message = &step->send[i];
-            const int link = node_at(m, message->peer) == node ? POLICY_INTRA : POLICY_INTER;
+            struct traffic_load *sent = node_at(m, message->peer) == node ? &inside : &between;
             for (int j = 0; j < message->count; j++)
-                sent[link].share += share[message->segments[j]];
-            sent[link].segments += message->count;
+                sent->share += share[message->segments[j]];
+            sent->segments += message->count;
             w.encode |= message->action == SEND_ENCODE;
             w.contributions = message->contributions > w.contributions ? message->contributions : w.contributions;
         }
         for (int i = 0; i < step->receives; i++)
             w.reversed |= step->receive[i].action == TAKE_REDUCE_REVERSED;
         for (int i = 0; i < step->receives; i++)
-            for (int j = 0; j < step->receive[i].count; j++, blocks++)
+            for (int j = 0; j < step->receive[i].count; j++)
                 taken += share[step->receive[i].segments[j]];
-        for (int link = 0; link < POLICY_LINKS; link++) {
-            raise(&w.rank[link].share, sent[link].share);
-            raise(&w.rank[link].segments, sent[link].segments);
-        }
-        out[node] += sent[POLICY_INTER].share;
-        raise(&w.take_share, taken);
-        raise(&w.take_segments, blocks);
+        pici_traffic_send(&w.between, between.share, between.segments, 0);
+        pici_traffic_send(&w.inside, inside.share, inside.segments, 0);
+        out[node] += between.share;
+        traffic_most(&w.take_share, taken);
     }
     for (int i = 0; i < m->nodes.nodes; i++)
-        raise(&w.node_share, out[i]);
+        traffic_most(&w.node_share, out[i]);
     free(step);
     return w;
 }
 
-static int same_step(const struct model_step *a, const struct model_step *b, int contributions)
+static int same_load(const struct traffic_load *a, const struct traffic_load *b)
 {
-    int same = a->phase == b->phase && a->encode == b->encode && a->reversed == b->reversed &&
-               close_to(a->node_share, b->node_share, 1e-9) && close_to(a->take_share, b->take_share, 1e-9) &&
-               close_to(a->take_segments, b->take_segments, 1e-9) &&
-               (!contributions || a->contributions == b->contributions);
-    for (int i = 0; i < POLICY_LINKS; i++)
-        same &= close_to(a->rank[i].share, b->rank[i].share, 1e-9) &&
-                close_to(a->rank[i].segments, b->rank[i].segments, 1e-9);
-    return same;
+    return close_to(a->share, b->share, 1e-9) && close_to(a->segments, b->segments, 1e-9);
+}
+
+static int same_step(const struct traffic_step *a, const struct traffic_step *b, int contributions)
+{
+    return a->phase == b->phase && a->encode == b->encode && a->reversed == b->reversed &&
+           close_to(a->node_share, b->node_share, 1e-9) && close_to(a->take_share, b->take_share, 1e-9) &&
+           same_load(&a->between, &b->between) && same_load(&a->inside, &b->inside) &&
+           (!contributions || a->contributions == b->contributions);
 }
 
 static void check_steps(const struct schedule *s, enum pici_collective kind, const struct map *m, uint64_t share_bytes)
 {
     const int p = m->begin[m->nodes.nodes];
     const struct model_call call = call_of(kind, m, share_bytes * (uint64_t)p);
-    const struct schedule_call c = {.kind = kind, .ranks = p, .bytes = call.bytes, .nodes = call.nodes};
-    struct model_step step[MODEL_STEPS];
+    const struct schedule_call c = model_shape(&call);
+    struct schedule_traffic t;
     double share[RANKS_MOST] = {1};
     int even = 1, k = 0;
     for (int i = 0; i < m->nodes.nodes; i++)
         even &= m->begin[i + 1] - m->begin[i] == m->begin[1];
-    const int n = pici_model_steps(&call, s->id, step);
-    cr_assert_geq(n, 0, "%s", s->name);
-    cr_assert_leq(n, MODEL_STEPS);
+    cr_assert(pici_schedule_traffic(s, &c, &t), "%s", s->name);
+    cr_assert_leq(t.count, TRAFFIC_STEPS);
     if (!s->undivided)
-        shares_of(share, m, kind == PICI_ALL_REDUCE && s->id >= PICI_ALGO_NODES_RING);
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < step[i].repeat; j++, k++) {
-            struct model_step closed = step[i];
+        shares_of(share, m, kind == PICI_ALL_REDUCE && s->by_node);
+    for (int i = 0; i < t.count; i++)
+        for (int j = 0; j < t.step[i].repeat; j++, k++) {
+            struct traffic_step closed = t.step[i];
             closed.contributions += j * closed.grow;
-            const struct model_step w = walked(s, &call, m, share, k);
+            const struct traffic_step w = walked(s, &call, m, share, k);
             cr_assert(same_step(&closed, &w, even),
                       "%s, kind %d, %d ranks, %d nodes from %d: step %d: encode %d %d, out %g %g, inter %g %g (%g %g), "
-                      "intra %g %g (%g %g), take %g %g (%g %g), contributions %d %d",
+                      "intra %g %g (%g %g), take %g %g, contributions %d %d",
                       s->name, kind, p, m->nodes.nodes, m->begin[1], k, closed.encode, w.encode, closed.node_share,
-                      w.node_share, closed.rank[0].share, w.rank[0].share, closed.rank[0].segments, w.rank[0].segments,
-                      closed.rank[1].share, w.rank[1].share, closed.rank[1].segments, w.rank[1].segments,
-                      closed.take_share, w.take_share, closed.take_segments, w.take_segments, closed.contributions,
-                      w.contributions);
+                      w.node_share, closed.between.share, w.between.share, closed.between.segments, w.between.segments,
+                      closed.inside.share, w.inside.share, closed.inside.segments, w.inside.segments, closed.take_share,
+                      w.take_share, closed.contributions, w.contributions);
         }
     cr_assert_eq(k, s->steps(s, &c), "%s, kind %d, %d ranks: %d steps", s->name, kind, p, k);
 }
@@ -223,11 +214,12 @@ Test(coll_model, volume)
         map_even(&m, want[i].nodes * want[i].each, want[i].each);
         const struct model_call c = call_of(PICI_ALL_REDUCE, &m, 1 << 30);
         for (int a = 0; a < 4; a++) {
-            struct model_step step[MODEL_STEPS];
-            const int n = pici_model_steps(&c, algorithms[a], step);
+            const struct schedule_call shape = model_shape(&c);
+            struct schedule_traffic t;
             double out = 0;
-            for (int k = 0; k < n; k++)
-                out += 100 * step[k].repeat * step[k].node_share;
+            cr_assert(pici_schedule_traffic(pici_schedule(algorithms[a]), &shape, &t));
+            for (int k = 0; k < t.count; k++)
+                out += 100 * t.step[k].repeat * t.step[k].node_share;
             cr_expect(close_to(out, wanted[a], 2e-3), "%d nodes of %d, %s: %g%%, not %g%%", want[i].nodes, want[i].each,
                       pici_algorithm_name(algorithms[a]), out, wanted[a]);
         }
