@@ -14,7 +14,6 @@
 #include "pici/mpi.h"
 #include "preload/agree.h"
 #include "preload/gpu.h"
-#include "preload/profiling.h"
 
 /* What ranks agree on, by the maximum of each word. */
 enum { SETTINGS, SETTINGS_NOT, HOST, HOST_NOT, INVALID, GPU, FULL };
@@ -255,15 +254,4 @@ int pmpi_state_make(struct state *s, MPI_Comm comm, enum function f)
     else if (place)
         give_place();
     return rc;
-}
-
-int pmpi_comm_dup(MPI_Comm comm, MPI_Comm *copy)
-{
-    MPI_Group group;
-    int rc = PMPI_Comm_group(comm, &group);
-    if (rc != MPI_SUCCESS)
-        return rc;
-    rc = PMPI_Comm_create(comm, group, copy);
-    PMPI_Group_free(&group);
-    return rc == MPI_SUCCESS ? PMPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN) : rc;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The reader of .pici files. Each of its files calls only those before it in this list:
- *   record.c      bytes from the source, records, error messages
- *   metadata.c    file header, META and TENS records, index, trailer
- *   chunkread.c   the chunks of a tensor
- *   reader.c      opening and closing; the public functions for tensors and attributes
- *   read.c        the public functions that read elements or verify the file */
+ *   reader_record.c     bytes from the source, records, error messages
+ *   reader_metadata.c   file header, META and TENS records, index, trailer
+ *   reader_chunks.c     the chunks of a tensor
+ *   reader.c            opening and closing; the public functions for tensors and attributes
+ *   reader_read.c       the public functions that read elements or verify the file */
 #ifndef PICI_LIB_FILE_READER_H
 #define PICI_LIB_FILE_READER_H
 
@@ -55,7 +55,7 @@ struct pici_record {
     uint32_t kind;
 };
 
-/* ---- record.c ---- */
+/* ---- reader_record.c ---- */
 
 /* Begin a public call: clears the error message. Returns the status of a failure that has ended the reader. */
 enum pici_status pici_reader_enter(struct pici_reader *r);
@@ -95,7 +95,7 @@ enum pici_status pici_reader_header_at(struct pici_reader *r, struct pici_record
 enum pici_status pici_reader_body(struct pici_reader *r, const struct pici_record *rec, struct pici_buf *body,
                                   const char *what);
 
-/* ---- metadata.c ---- */
+/* ---- reader_metadata.c ---- */
 
 enum pici_status pici_reader_file_header(struct pici_reader *r);
 
@@ -115,7 +115,7 @@ enum pici_status pici_reader_index(struct pici_reader *r);
 /* Forward: the rest of the file from the INDX record on, whose header has been read. */
 enum pici_status pici_reader_end(struct pici_reader *r, const struct pici_record *rec);
 
-/* ---- chunkread.c ---- */
+/* ---- reader_chunks.c ---- */
 
 /* The description of the current tensor. */
 void pici_reader_current(const struct pici_reader *r, struct pici_desc *d);

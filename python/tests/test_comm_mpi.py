@@ -2,7 +2,8 @@
 """Communicators over MPI, by mpi4py: this file is also the program that runs under mpirun.
 
 PICI_MPI_LIBRARY is libpici_mpi for the MPI of mpi4py, and PICI_MPIRUN its launcher: tests/package/python.sh sets
-both.""" import importlib.util
+both."""
+import importlib.util
 import os
 import shutil
 import subprocess

@@ -163,7 +163,7 @@ keeps "a program above its rooms"
 fresh
 echo '#include "codec/b.h"' | put lib/codec/a.h
 echo '#include "codec/a.h"' | put lib/codec/b.h
-breaks "includes" "circle of includes: lib/codec/a, lib/codec/b
+breaks "includes" "circle of units: lib/codec/a, lib/codec/b
     lib/codec/a -> lib/codec/b: lib/codec/a.h:1 includes lib/codec/b.h
     lib/codec/b -> lib/codec/a: lib/codec/b.h:1 includes lib/codec/a.h"
 
@@ -173,7 +173,7 @@ echo | put lib/codec/a.h
 echo '#include "codec/c.h"' | put lib/codec/b.h
 printf '\n#  include "codec/a.h"\n' | put lib/codec/c.h
 breaks "includes, by way of a third and of the source file of a header" \
-    "circle of includes: lib/codec/a, lib/codec/b, lib/codec/c
+    "circle of units: lib/codec/a, lib/codec/b, lib/codec/c
     lib/codec/a -> lib/codec/b: lib/codec/a.c:1 includes lib/codec/b.h
     lib/codec/b -> lib/codec/c: lib/codec/b.h:1 includes lib/codec/c.h
     lib/codec/c -> lib/codec/a: lib/codec/c.h:2 includes lib/codec/a.h"
@@ -196,7 +196,7 @@ int a_more(int x)
 END
     printf '%s\n' "$1" | put lib/codec/b.c
 }
-both='circle of calls: lib/codec/a, lib/codec/b
+both='circle of units: lib/codec/a, lib/codec/b
     lib/codec/a -> lib/codec/b: lib/codec/a.c:4 uses b of lib/codec/b.c
     lib/codec/b -> lib/codec/a: lib/codec/b.c'
 
@@ -242,7 +242,7 @@ enum e *later(void)
     return a_more(0);
 }'
 sed -i 's/return b(x)/return later() != 0/' "$tree/lib/codec/a.c"
-breaks "a call after what a lexer may stumble over" "circle of calls: lib/codec/a, lib/codec/b
+breaks "a call after what a lexer may stumble over" "circle of units: lib/codec/a, lib/codec/b
     lib/codec/a -> lib/codec/b: lib/codec/a.c:4 uses later of lib/codec/b.c
     lib/codec/b -> lib/codec/a: lib/codec/b.c:11 uses a_more of lib/codec/a.c"
 
@@ -253,10 +253,134 @@ calls 'int b(int x)
 put lib/codec/c.c <<'END'
 int c_value = 1, (*c_call)(int) = a_more;
 END
-breaks "an object, and a third unit" "circle of calls: lib/codec/a, lib/codec/b, lib/codec/c
+breaks "an object, and a third unit" "circle of units: lib/codec/a, lib/codec/b, lib/codec/c
     lib/codec/a -> lib/codec/b: lib/codec/a.c:4 uses b of lib/codec/b.c
     lib/codec/b -> lib/codec/c: lib/codec/b.c:3 uses c_value of lib/codec/c.c
     lib/codec/c -> lib/codec/a: lib/codec/c.c:1 uses a_more of lib/codec/a.c"
+
+# One way by an include, the other way by a call.
+fresh
+echo 'int a(int), b(int);' | put lib/codec/a.h
+put lib/codec/a.c <<'END'
+#include "codec/a.h"
+int a(int x)
+{
+    return b(x);
+}
+END
+put lib/codec/b.c <<'END'
+#include "codec/a.h"
+int b(int x)
+{
+    return x;
+}
+END
+breaks "an include one way, a call the other way" "circle of units: lib/codec/a, lib/codec/b
+    lib/codec/a -> lib/codec/b: lib/codec/a.c:4 uses b of lib/codec/b.c
+    lib/codec/b -> lib/codec/a: lib/codec/b.c:1 includes lib/codec/a.h"
+
+echo '#include "codec/c.h"' | put lib/codec/b.c
+echo 'int b(int x);' >>"$tree/lib/codec/b.c"
+echo '#include "codec/a.h"' | put lib/codec/c.h
+sed -i 's/return b/return c/' "$tree/lib/codec/a.c"
+printf 'int c(int x)\n{\n    return b(x);\n}\n' | put lib/codec/d.c
+printf '#include "codec/c.h"\nint b(int x)\n{\n    return x;\n}\n' | put lib/codec/b.c
+breaks "calls there, includes back, by way of others" \
+    "circle of units: lib/codec/a, lib/codec/b, lib/codec/c, lib/codec/d
+    lib/codec/a -> lib/codec/d: lib/codec/a.c:4 uses c of lib/codec/d.c
+    lib/codec/b -> lib/codec/c: lib/codec/b.c:1 includes lib/codec/c.h
+    lib/codec/c -> lib/codec/a: lib/codec/c.h:1 includes lib/codec/a.h
+    lib/codec/d -> lib/codec/b: lib/codec/d.c:3 uses b of lib/codec/b.c"
+
+# ---- one header, several source files
+
+parts() { # a.c calls b of a_part.c, which includes a.h
+    fresh
+    echo 'int a(int), b(int);' | put lib/codec/a.h
+    printf '#include "codec/a.h"\nint a(int x)\n{\n    return b(x);\n}\n' | put lib/codec/a.c
+    printf '#include "codec/a.h"\nint b(int x)\n{\n    return x;\n}\n' | put lib/codec/a_part.c
+}
+apart="circle of units: lib/codec/a, lib/codec/a_part
+    lib/codec/a -> lib/codec/a_part: lib/codec/a.c:4 uses b of lib/codec/a_part.c
+    lib/codec/a_part -> lib/codec/a: lib/codec/a_part.c:1 includes lib/codec/a.h"
+parts
+keeps "two source files of one header"
+
+parts
+echo '#include "codec/a_part.h"' | put lib/codec/a.c
+printf 'int a(int x)\n{\n    (void)x;\n    return b(x);\n}\n' >>"$tree/lib/codec/a.c"
+echo '#include "codec/a.h"' | put lib/codec/a_part.h
+breaks "a part with a header of its own" "circle of units: lib/codec/a, lib/codec/a_part
+    lib/codec/a -> lib/codec/a_part: lib/codec/a.c:1 includes lib/codec/a_part.h
+    lib/codec/a_part -> lib/codec/a: lib/codec/a_part.c:1 includes lib/codec/a.h"
+
+parts
+echo 'int main(void) { return a(0); }' >>"$tree/lib/codec/a_part.c"
+breaks "a program is no part" "$apart
+circle of rooms: lib/codec, lib/codec/a_part.c
+    lib/codec -> lib/codec/a_part.c: lib/codec/a.c:4 uses b of lib/codec/a_part.c
+    lib/codec/a_part.c -> lib/codec: lib/codec/a_part.c:1 includes lib/codec/a.h"
+
+parts
+echo '#include "codec/b.h"' | put lib/codec/a_part.c
+printf 'int b(int x)\n{\n    return x;\n}\n' >>"$tree/lib/codec/a_part.c"
+echo '#include "codec/a.h"' | put lib/codec/b.h
+breaks "a file that does not include the header is no part" \
+    "circle of units: lib/codec/a, lib/codec/a_part, lib/codec/b
+    lib/codec/a -> lib/codec/a_part: lib/codec/a.c:4 uses b of lib/codec/a_part.c
+    lib/codec/a_part -> lib/codec/b: lib/codec/a_part.c:1 includes lib/codec/b.h
+    lib/codec/b -> lib/codec/a: lib/codec/b.h:1 includes lib/codec/a.h"
+
+parts
+sed -i 's/return x/return a(x)/' "$tree/lib/codec/a_part.c"
+breaks "calls inside a unit" "circle inside a unit: lib/codec/a, lib/codec/a_part
+    lib/codec/a -> lib/codec/a_part: lib/codec/a.c:4 uses b of lib/codec/a_part.c
+    lib/codec/a_part -> lib/codec/a: lib/codec/a_part.c:4 uses a of lib/codec/a.c"
+
+# A part of the unit uses another unit, which includes its header.
+parts
+sed -i 's/return x/return c(x)/' "$tree/lib/codec/a_part.c"
+printf '#include "codec/a.h"\nint c(int x)\n{\n    return x;\n}\n' | put lib/codec/c.c
+breaks "a unit of several files in a circle" "circle of units: lib/codec/a, lib/codec/c
+    lib/codec/a -> lib/codec/c: lib/codec/a_part.c:4 uses c of lib/codec/c.c
+    lib/codec/c -> lib/codec/a: lib/codec/c.c:1 includes lib/codec/a.h"
+
+# ---- Python
+
+package() { # python/pici, in which a imports nothing
+    fresh
+    mkdir -p "$tree/python/pici/torch" "$tree/python/tests"
+    for file in pici/__init__ pici/a pici/torch/__init__ tests/test_a; do echo | put "python/$file.py"; done
+    echo | put python/pici/_ext.c
+}
+package
+echo 'from .b import f' | put python/pici/__init__.py
+printf 'import torch\nimport numpy.a\nfrom . import _ext\n' | put python/pici/a.py
+printf 'import pici.a\nfrom pici import b\n' | put python/tests/test_a.py
+printf 'from . import a\ndef f():\n    from .a import pici\n' | put python/pici/b.py
+printf 'from ..a import b\n' | put python/pici/torch/__init__.py
+keeps "imports one way, of torch itself too"
+
+echo 'x = "from . import b" # import pici' >>"$tree/python/pici/a.py"
+printf 'def g():\n    from .b import f\n' >>"$tree/python/pici/a.py"
+breaks "modules that import each other" "circle of units: python/pici/a, python/pici/b
+    python/pici/a -> python/pici/b: python/pici/a.py:6 imports python/pici/b.py
+    python/pici/b -> python/pici/a: python/pici/b.py:1 imports python/pici/a.py"
+
+package
+echo 'from pici import torch' | put python/pici/a.py
+echo 'from .. import a' | put python/pici/torch/_b.py
+echo 'from . import _b' | put python/pici/torch/__init__.py
+breaks "packages that import each other" \
+    "circle of units: python/pici/a, python/pici/torch/__init__, python/pici/torch/_b
+    python/pici/a -> python/pici/torch/__init__: python/pici/a.py:1 imports python/pici/torch/__init__.py
+    python/pici/torch/__init__ -> python/pici/torch/_b: python/pici/torch/__init__.py:1 imports python/pici/torch/_b.py
+    python/pici/torch/_b -> python/pici/a: python/pici/torch/_b.py:1 imports python/pici/a.py
+circle of rooms: python/pici, python/pici/torch
+    python/pici -> python/pici/torch: python/pici/a.py:1 imports python/pici/torch/__init__.py
+    python/pici/torch -> python/pici: python/pici/torch/_b.py:1 imports python/pici/a.py"
+
+# ---- templates and rooms
 
 # A template, whose table has the name that a macro of the including file gives it.
 fresh
@@ -277,7 +401,7 @@ int choose(void)
     return isa_wide.ok;
 }
 END
-breaks "an object that a template defines" "circle of calls: lib/cpu/choose, lib/cpu/wide
+breaks "an object that a template defines" "circle of units: lib/cpu/choose, lib/cpu/wide
     lib/cpu/choose -> lib/cpu/wide: lib/cpu/choose.c:3 uses isa_wide of lib/cpu/wide.c
     lib/cpu/wide -> lib/cpu/choose: lib/cpu/wide.c:5 uses choose of lib/cpu/choose.c"
 

@@ -1,26 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Find circles in who needs whom, among units and among rooms.
+"""Find circles in who needs whom, among units, inside units and among rooms.
 
-A unit is all files of one folder with one stem: x.c, x.h, x.cu, x.cuh, x.inc. A room is a folder; a file with main() is
-a room of its own, since a program stands above what it is made of. There is an arrow from A to B if
+A unit is all files of one folder with one stem: x.c, x.h, x.cu, x.cuh, x.inc, x.py. A header may have several source
+files: x_more.c belongs to the unit of x.h if it includes it and has neither a header of its own nor main(), and if
+there is a source file x.c. Of several such headers it is the one with the longest name. A room is a folder; a file with
+main() is a room of its own, since a program stands above what it is made of.
 
-    includes  a file of A includes a file of B
-    calls     A uses a function or an object with external linkage that B defines: by a call, or by its address, for
+There is an arrow from A to B if
+
+    includes  a file of A includes a file of B, or imports it if both are Python modules
+    uses      A uses a function or an object with external linkage that B defines: by a call, or by its address, for
               instance in a table of functions
 
-and a circle is a set of units, or of rooms, each of which reaches all others along arrows. Includes alone do not show
-the circles of units whose functions are all declared in one header. By tools/dev/check-includes.
+and a circle is a set of units, or of rooms, each of which reaches all others along arrows of either kind. Inside a
+unit, where all files include its header, what one file uses of another one must not form a circle either. By
+tools/dev/check-includes.
 
 The sources are read by a small lexer for C and C++, not by a compiler: all branches of #if count, macros are not
-expanded (what their definitions use, the defining file uses), and definitions are those outside of all braces.
+expanded (what their definitions use, the defining file uses), and definitions are those outside of all braces. Python
+is read by its own parser: all imports count, also those inside functions and those for type checkers only.
 """
+import ast
 import bisect
 import collections
 import pathlib
 import re
 
 FOLDERS = ["include", "lib", "formats", "tools", "tests", "fuzz", "bench", "examples", "python", "preload"]
-SUFFIXES = (".c", ".h", ".inc", ".cu", ".cuh", ".cc")
+SUFFIXES = (".c", ".h", ".inc", ".cu", ".cuh", ".cc", ".py")
+HEADERS = (".h", ".cuh")
 SEARCH = ["include", "lib", "tools", "."]  # the compiler's search path, after the file's own folder
 
 # What is linked with what. A name that several programs define is looked for in one's own program only.
@@ -71,7 +79,30 @@ class Source:
         self.own = set()  # names with internal linkage
         self.used = []  # (name, line)
         text = (root / path).read_text(errors="replace")
-        self.read(self.tokens(root, text))
+        if path.endswith(".py"):
+            self.imports(root, text)
+        else:
+            self.read(self.tokens(root, text))
+
+    def imports(self, root, text):
+        """Note the modules of ours that a Python file imports: of its package, of python/, or beside a program."""
+        folder = (root / self.path).parent
+        outer = [root / "python"] if (folder / "__init__.py").is_file() else [folder, root / "python"]
+        for node in ast.walk(ast.parse(text, self.path)):
+            if isinstance(node, ast.Import):
+                bases, wanted = outer, [alias.name.split(".") for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                bases = [folder.joinpath(*[".."] * (node.level - 1)).resolve()] if node.level else outer
+                module = node.module.split(".") if node.module else []
+                wanted = [[*module, alias.name] for alias in node.names]  # a module, or a name in one
+            else:
+                continue
+            for names in wanted:
+                stems = [base.joinpath(*part) for part in (names, names[:-1]) for base in bases]
+                files = [stem.parent / (stem.name + end) for stem in stems for end in (".py", ".c", "/__init__.py")]
+                target = next((file for file in files if file.is_file()), None)
+                if target:
+                    self.includes.append((node.lineno, target.relative_to(root).as_posix()))
 
     def include(self, root, line, name):
         target = resolve(root, self.path, name)
@@ -298,8 +329,24 @@ def files_of(root):
     )
 
 
-def unit_of(path):
+def stem_of(path):
     return path[: path.rindex(".")]
+
+
+def units_of(sources):
+    """The unit of each file."""
+    headers = {stem_of(path) for path in sources if path.endswith(HEADERS)}
+    bodies = {stem_of(path) for path in sources if not path.endswith(HEADERS)}
+    units = {}
+    for path, source in sources.items():
+        stem = unit = stem_of(path)
+        included = {stem_of(target) for _, target in source.includes}
+        while stem not in headers and "main" not in source.defined and "_" in unit[unit.rindex("/") :]:
+            unit = unit[: unit.rindex("_")]
+            if unit in headers & bodies & included:
+                stem = unit
+        units[path] = stem
+    return units
 
 
 class Arrows:
@@ -351,7 +398,8 @@ class Graph:
 
     def __init__(self, root):
         self.sources = {path: Source(root, path) for path in files_of(root)}
-        self.includes, self.calls, self.rooms = Arrows(), Arrows(), Arrows()
+        self.units = units_of(self.sources)
+        self.between, self.inside, self.rooms = Arrows(), Arrows(), Arrows()
         self.mains = {p for p, s in self.sources.items() if "main" in s.defined}
         self.add_includes()
         self.add_calls()
@@ -359,16 +407,17 @@ class Graph:
     def room_of(self, path):
         return path if path in self.mains else path.rpartition("/")[0]
 
-    def add(self, arrows, path, line, target, what):
+    def add(self, path, line, target, what):
         reason = f"{path}:{line} {what}"
-        arrows.add(unit_of(path), unit_of(target), reason)
+        self.between.add(self.units[path], self.units[target], reason)
         self.rooms.add(self.room_of(path), self.room_of(target), reason)
+        return reason
 
     def add_includes(self):
         for path, source in self.sources.items():
             for line, target in source.includes:
                 if target in self.sources:
-                    self.add(self.includes, path, line, target, f"includes {target}")
+                    self.add(path, line, target, f"{'imports' if path.endswith('.py') else 'includes'} {target}")
 
     def private(self, path, seen):
         """The names with internal linkage of a file and of all that it includes."""
@@ -385,7 +434,7 @@ class Graph:
                 if template.endswith(".inc") and template in self.sources:
                     for name in set(self.sources[template].defined) & set(source.alias):
                         definers[source.alias[name]].append(path)
-            if path.endswith((".h", ".cuh")):
+            if path.endswith(HEADERS):
                 continue  # who uses what a header defines includes it
             for name, line in source.defined.items():
                 if name != "main":
@@ -396,14 +445,15 @@ class Graph:
                 if name in definers and name not in private:
                     target = self.definer(path, definers[name])
                     if target:
-                        self.add(self.calls, path, line, target, f"uses {name} of {target}")
+                        reason = self.add(path, line, target, f"uses {name} of {target}")
+                        if self.units[path] == self.units[target]:
+                            self.inside.add(stem_of(path), stem_of(target), reason)
 
-    @staticmethod
-    def definer(path, candidates):
+    def definer(self, path, candidates):
         """Which of the definitions of a name a file means: its own, its folder's, the first one linked with it."""
 
         def distance(target):
-            if unit_of(target) == unit_of(path):
+            if stem_of(target) == stem_of(path):
                 return -2
             if target.rpartition("/")[0] == path.rpartition("/")[0]:
                 return -1
@@ -413,13 +463,13 @@ class Graph:
         best = min(candidates, key=distance)
         return best if distance(best) < len(FOLDERS) else None
 
-    def describe(self):
-        """A paragraph for each circle: its members, and an example of each arrow between them."""
-        texts = []
-        for what, arrows in [("includes", self.includes), ("calls", self.calls), ("rooms", self.rooms)]:
+    def circles(self):
+        """For each circle, its members, and a paragraph: what it is one of, and an example of each arrow in it."""
+        found = []
+        for what, arrows in [("of units", self.between), ("inside a unit", self.inside), ("of rooms", self.rooms)]:
             for members in arrows.circles():
-                lines = [f"circle of {what}: {', '.join(members)}"]
+                lines = [f"circle {what}: {', '.join(members)}"]
                 for a in members:
                     lines += [f"    {a} -> {b}: {arrows.to[a][b]}" for b in members if b in arrows.to[a]]
-                texts.append("\n".join(lines))
-        return texts
+                found.append((members, "\n".join(lines)))
+        return found

@@ -5,7 +5,7 @@
 #ifndef PICI_TESTS_EMU_CUDA_STATE_H
 #define PICI_TESTS_EMU_CUDA_STATE_H
 
-#include "cuda_runtime.h"
+#include "cuda_runtime_api.h"
 
 namespace emu {
 
