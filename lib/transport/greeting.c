@@ -160,6 +160,33 @@ void pici_verdict_put(uint8_t p[VERDICT_BYTES], const struct greeting_verdict *v
     memcpy(p + AT_WORDS, v->words, strnlen(v->words, VERDICT_WORDS - 1));
 }
 
+/* The bytes of the character at s, of UTF-8; 0 if it must not reach a terminal: a control (C1 ones too), an invisible or
+ * reordering character, or no UTF-8 at all. */
+static int printable(const char *s)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length */
+    const uint8_t first = (uint8_t)s[0];
+    if (first < 0x80)
+        return first >= ' ' && first != 0x7f;
+    int bytes = 0;
+    if (first >= 0xc2 && first < 0xe0)
+        bytes = 2;
+    else if (first >= 0xe0 && first < 0xf0)
+        bytes = 3;
+    else if (first >= 0xf0 && first < 0xf8)
+        bytes = 4;
+    uint32_t code = first & (0x7fU >> bytes);
+    for (int i = 1; i < bytes; i++) {
+        if (((uint8_t)s[i] & 0xc0) != 0x80) /* the terminating zero too */
+            return 0;
+        code = code << 6 | ((uint8_t)s[i] & 0x3f);
+    }
+    const int surrogate = code >= 0xd800 && code < 0xe000, format = code >= 0x2000 && code < 0x2070;
+    if (code < least[bytes] || code < 0xa0 || surrogate || format || code == 0xfeff || code >= 0xe0000)
+        return 0;
+    return bytes;
+}
+
 enum pici_status pici_verdict_get(struct greeting_verdict *v, const uint8_t p[VERDICT_BYTES])
 {
     *v = (struct greeting_verdict){.status = PICI_OK};
@@ -168,8 +195,11 @@ enum pici_status pici_verdict_get(struct greeting_verdict *v, const uint8_t p[VE
     v->status = pici_msg_status(load_le32(p + AT_STATUS));
     v->rank = load_le32(p + AT_FINDER);
     memcpy(v->words, p + AT_WORDS, sizeof v->words);
-    for (char *c = v->words; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
+    for (char *c = v->words; *c;) {
+        const int bytes = printable(c);
+        if (bytes == 0)
             *c = '?';
+        c += bytes ? bytes : 1;
+    }
     return PICI_OK;
 }

@@ -86,8 +86,8 @@ int pici_greeting_wrong(const struct greeting *, const struct greeting *own, int
 
 void pici_verdict_put(uint8_t p[VERDICT_BYTES], const struct greeting_verdict *);
 
-/* PICI_E_CORRUPT: not a verdict. An unknown status becomes PICI_E_CORRUPT in it, and control characters in the words
- * become question marks. */
+/* PICI_E_CORRUPT: not a verdict. An unknown status becomes PICI_E_CORRUPT in it, and what is no printable character of
+ * UTF-8 in the words becomes question marks. */
 enum pici_status pici_verdict_get(struct greeting_verdict *, const uint8_t p[VERDICT_BYTES]);
 
 void pici_place_put(uint8_t p[PLACE_BYTES], const struct place *);

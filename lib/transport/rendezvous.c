@@ -189,6 +189,43 @@ static void name_missing(struct party *p, int first)
                missing > 1 ? "s" : "", list, p->ranks, p->timeout_ms, p->guests.strangers);
 }
 
+/* Take in those that wait. Returns how many others than before have come; *most is how many anybody says there are. */
+static int welcome_all(struct party *p, const struct greeting *own, int *most)
+{
+    struct greeting g;
+    int fd, came = 0;
+    while (pici_guests_next(&p->guests, &fd, &g)) {
+        came +=
+            g.rank >= (uint32_t)p->ranks || p->fds[g.rank] < 0; /* a second process as a rank is none that is missing */
+        if (!welcome(p, fd, &g, own))
+            close(fd);
+        if (g.ranks > (uint32_t)*most && g.ranks <= COLL_MAX_RANKS)
+            *most = (int)g.ranks - 1;
+    }
+    return came;
+}
+
+static enum pici_status answer(struct party *p);
+
+/* No connection can be accepted, for want of descriptors. Those that are there are told and closed, so that there are
+ * descriptors again, for the rest to be told. Returns how many were closed. */
+static int make_room(struct party *p)
+{
+    int closed = p->odds;
+    (void)fail(p, PICI_E_TRANSPORT, "cannot accept another connection: %s", strerror(p->guests.error));
+    (void)answer(p);
+    for (int i = 1; i < p->ranks; i++)
+        if (p->fds[i] >= 0) {
+            close(p->fds[i]);
+            p->fds[i] = -1;
+            closed++;
+        }
+    for (int i = 0; i < p->odds; i++)
+        close(p->odd[i]);
+    p->odds = 0;
+    return closed + pici_guests_give_up_spare(&p->guests);
+}
+
 /* Let all others join, or as many as come in time. After a fault, wait a little for the rest: as many as anybody says
  * that there are. */
 static enum pici_status let_join(struct party *p)
@@ -197,15 +234,11 @@ static enum pici_status let_join(struct party *p)
     int64_t deadline = p->deadline;
     int came = 0, most = p->ranks - 1;
     while (came < most && pici_meet_left(deadline)) {
-        struct greeting g;
-        int fd;
-        while (pici_guests_next(&p->guests, &fd, &g)) {
-            came++;
-            if (!welcome(p, fd, &g, &own))
-                close(fd);
-            if (g.ranks > (uint32_t)most && g.ranks <= COLL_MAX_RANKS)
-                most = (int)g.ranks - 1;
-        }
+        came += welcome_all(p, &own, &most);
+        /* a guest that has only just come keeps its descriptor for now */
+        const int stuck = p->guests.error && (p->guests.n || !make_room(p));
+        if (!stuck)
+            p->guests.error = 0;
         for (int i = 1; i < p->ranks; i++)
             if (p->fds[i] >= 0 && has_left(p->fds[i])) {
                 (void)fail(p, PICI_E_PEER, "rank %d came, but left before all others were there", i);
@@ -214,9 +247,12 @@ static enum pici_status let_join(struct party *p)
             }
         if (p->fault.status && deadline > pici_meet_deadline(FAULT_MS))
             deadline = pici_meet_deadline(FAULT_MS);
-        if (came < most && !wait_for(p, p->fds, p->ranks, pici_meet_left(deadline)))
+        const int left = pici_meet_left(deadline);
+        if (came < most && !wait_for(p, p->fds, p->ranks, stuck && left > NAP_MOST_MS ? NAP_MOST_MS : left))
             return fail(p, PICI_E_NOMEM, "no memory for %d ranks", p->ranks);
+        p->guests.error = 0;
     }
+    came += welcome_all(p, &own, &most); /* a second process as a rank that has joined */
     if (came < most)
         name_missing(p, 1);
     return p->fault.status;
@@ -351,7 +387,9 @@ static enum pici_status with_zero(struct party *p, const uint8_t *out, size_t ou
     if (s)
         return fail(p, s, "no memory for a rendezvous");
     if (side.status == PICI_E_PEER)
-        return fail(p, PICI_E_PEER, "rank 0 at %.100s closed the connection: is the token the same?", p->address);
+        return fail(p, PICI_E_PEER,
+                    "rank 0 at %.100s closed the connection: is the token the same, and is no other process rank %d?",
+                    p->address, p->rank);
     if (side.status)
         return fail(p, side.status, "rank 0 at %.100s does not answer%s%s", p->address, side.error ? ": " : "",
                     side.error ? strerror(side.error) : "");
@@ -439,12 +477,15 @@ static enum pici_status let_link(struct party *p)
         }
         if (missing <= 0)
             break;
+        if (p->guests.error && !p->guests.n)
+            return fail(p, PICI_E_TRANSPORT, "cannot accept another connection: %s", strerror(p->guests.error));
         if (poll(&zero, 1, 0) > 0)
             return hear_zero(p);
         /* rank 0 may say something already, so its socket is not one to wait for */
         const int left = pici_meet_left(p->deadline);
         if (!wait_for(p, NULL, 0, left < NAP_MOST_MS ? left : NAP_MOST_MS))
             return fail(p, PICI_E_NOMEM, "no memory for %d ranks", p->ranks);
+        p->guests.error = 0;
     }
     if (missing && !p->fault.status)
         name_missing(p, p->rank + 1);
@@ -528,7 +569,7 @@ enum pici_status pici_comm_rendezvous(struct pici_comm **out, const char *addres
         free(p);
         return out ? PICI_E_NOMEM : PICI_E_ARG;
     }
-    p->guests.listener = -1;
+    p->guests.listener = p->guests.spare = -1;
     enum pici_status s = pici_settings_read(&p->settings, words, sizeof words);
     if (s) {
         pici_comm_failed(words);

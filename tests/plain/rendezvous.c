@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/util/coll.h"
@@ -220,6 +222,21 @@ static void environment(void)
 
 /* ---- strangers */
 
+static int dial(int port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int tries = 0; tries < 2000; tries++) {
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0)
+            return fd;
+        if (fd >= 0)
+            close(fd);
+        usleep(2000);
+    }
+    return -1;
+}
+
 struct crowd {
     int port, stop, connected;
     pthread_mutex_t lock;
@@ -295,26 +312,134 @@ static void crowded(void)
     socket_team_free(&t);
 }
 
+/* Connects and hangs up, as fast as it can. */
+static void *flooder(void *arg)
+{
+    struct crowd *c = arg;
+    while (!stopped(c)) {
+        const int fd = dial(c->port);
+        if (fd >= 0)
+            close(fd);
+        else
+            usleep(1000);
+    }
+    return NULL;
+}
+
+/* However many connect, the deadline holds, and ranks are let in. */
+static void flooded(void)
+{
+    enum { FLOODERS = 6 };
+    struct socket_team t;
+    struct crowd c = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t threads[FLOODERS];
+    team_at(&t, 1, fresh_address(0), "the token");
+    t.ranks[0] = 2;
+    c.port = atoi(strrchr(address, ':') + 1);
+    for (int i = 0; i < FLOODERS; i++)
+        if (pthread_create(&threads[i], NULL, flooder, &c))
+            abort();
+    setenv("PICI_TIMEOUT_MS", "800", 1);
+    refused(&t, PICI_E_TIMEOUT, "rank 1 of 2 did not come in 800 ms", 4);
+    unsetenv("PICI_TIMEOUT_MS");
+    team_at(&t, 4, address, "the token");
+    coll_threads(4, late_rank, &t);
+    expect(socket_team_all(&t, PICI_OK, ""), "a rendezvous in a flood", 4);
+    pthread_mutex_lock(&c.lock);
+    c.stop = 1;
+    pthread_mutex_unlock(&c.lock);
+    for (int i = 0; i < FLOODERS; i++)
+        pthread_join(threads[i], NULL);
+    socket_team_free(&t);
+}
+
+/* ---- too few descriptors */
+
+enum { FEW = 4 };
+
+/* A process that joins as a rank, rank 0 with so many descriptors. What it is told goes to a pipe. */
+static pid_t few_rank(int rank, rlim_t descriptors, int out)
+{
+    const pid_t pid = fork();
+    if (pid)
+        return pid;
+    struct pici_comm *comm;
+    const struct rlimit limit = {descriptors, descriptors};
+    if (dup2(out, STDOUT_FILENO) != STDOUT_FILENO)
+        _exit(100);
+    for (int fd = 3; fd < 64; fd++)
+        close(fd);
+    if (rank == 0 && setrlimit(RLIMIT_NOFILE, &limit))
+        _exit(100);
+    const enum pici_status s = pici_comm_rendezvous(&comm, address, rank, FEW, "a token");
+    const char *words = pici_comm_error(NULL);
+    (void)!write(STDOUT_FILENO, words, strlen(words));
+    _exit(s);
+}
+
+/* Rank 0 cannot accept all: it does not spin, and all ranks are told. Before there are threads, since it forks. */
+static void few_descriptors(void)
+{
+    fresh_address(0);
+    setenv("PICI_TIMEOUT_MS", "8000", 1);
+    for (rlim_t descriptors = 5; descriptors < 8; descriptors++) {
+        pid_t pids[FEW];
+        int pipes[FEW][2];
+        for (int i = 0; i < FEW; i++) {
+            if (pipe(pipes[i]))
+                abort();
+            pids[i] = few_rank(i, descriptors, pipes[i][1]);
+            close(pipes[i][1]);
+        }
+        for (int i = 0; i < FEW; i++) {
+            char words[512] = "";
+            int status;
+            struct rusage usage;
+            const pid_t ended = wait4(pids[i], &status, 0, &usage);
+            const ssize_t n = read(pipes[i][0], words, sizeof words - 1);
+            close(pipes[i][0]);
+            expect(ended == pids[i] && n > 0 && WIFEXITED(status) && WEXITSTATUS(status) == (uint8_t)PICI_E_TRANSPORT &&
+                       strstr(words, "rank 0: cannot accept another connection: Too many open files"),
+                   words, i);
+            const long seconds = (long)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec);
+            expect(seconds < 2, "seconds of processor time without descriptors", seconds);
+        }
+    }
+    unsetenv("PICI_TIMEOUT_MS");
+}
+
+/* What rank 0 says of others may come from anyone. */
+static void printable_words(void)
+{
+    static const struct {
+        const char *said, *shown;
+    } words[] = {
+        {"rank 1: \xc3\xa4 \xe2\x82\xac \xf0\x9f\x8d\x91", "rank 1: \xc3\xa4 \xe2\x82\xac \xf0\x9f\x8d\x91"},
+        {"\x1b[31m\x7f\t", "?[31m??"},
+        {"\xc2\x9b"
+         "31m",
+         "??31m"}, /* C1: CSI */
+        {"a\xe2\x80\xae"
+         "b",
+         "a???b"},                         /* right-to-left override */
+        {"\xed\xa0\x80\xc0\x8a", "?????"}, /* a surrogate, an overlong line feed */
+        {"\xff\xc3", "??"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        uint8_t bytes[VERDICT_BYTES];
+        struct greeting_verdict v = {.status = PICI_E_PEER}, back;
+        snprintf(v.words, sizeof v.words, "%s", words[i].said);
+        pici_verdict_put(bytes, &v);
+        expect(pici_verdict_get(&back, bytes) == PICI_OK && strcmp(back.words, words[i].shown) == 0, back.words,
+               (long)i);
+    }
+}
+
 /* What one stranger says, and how its connection ends: without an answer; reset if what it said was not all read. */
 struct caller {
     int port, bytes, token;
     int ends, reset; /* out */
 };
-
-static int dial(int port)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    for (int tries = 0; tries < 2000; tries++) {
-        const int fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0)
-            return fd;
-        if (fd >= 0)
-            close(fd);
-        usleep(2000);
-    }
-    return -1;
-}
 
 static void *calls(void *arg)
 {
@@ -455,7 +580,7 @@ static void wrong_ones(void)
     team_at(&t, 3, fresh_address(0), "tk");
     t.odd_token = "kt";
     socket_team_make(&t);
-    expect(t.status[2] == PICI_E_PEER && strstr(t.words[2], "is the token the same?"), t.words[2], t.status[2]);
+    expect(t.status[2] == PICI_E_PEER && strstr(t.words[2], "is the token the same"), t.words[2], t.status[2]);
     for (int i = 0; i < 2; i++)
         expect(t.status[i] == PICI_E_TIMEOUT &&
                    strstr(t.words[i], "rank 2 of 3 did not come in 800 ms; connections without the token: 1"),
@@ -526,11 +651,14 @@ static void addresses(void)
 int main(void)
 {
     alarm(WATCHDOG_S); /* whoever hangs */
+    few_descriptors();
+    printable_words();
     addresses();
     environment();
     good_ones();
     late();
     crowded();
+    flooded();
     turned_away();
     wrong_ones();
     printf("%d passed, %d failed\n", passed, failed);
