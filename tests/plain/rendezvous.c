@@ -312,24 +312,35 @@ static void crowded(void)
     socket_team_free(&t);
 }
 
-/* Connects and hangs up, as fast as it can. */
+/* Connects as fast as it can, says nothing, and resets the oldest of its connections. */
 static void *flooder(void *arg)
 {
+    enum { HELD = 128 };
     struct crowd *c = arg;
-    while (!stopped(c)) {
+    const struct linger reset = {.l_onoff = 1};
+    int held[HELD], n = 0;
+    for (int i = 0; !stopped(c); i = (i + 1) % HELD) {
         const int fd = dial(c->port);
-        if (fd >= 0)
-            close(fd);
-        else
+        if (fd < 0) {
             usleep(1000);
+            continue;
+        }
+        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        if (n == HELD)
+            close(held[i]);
+        else
+            n++;
+        held[i] = fd;
     }
+    while (n)
+        close(held[--n]);
     return NULL;
 }
 
 /* However many connect, the deadline holds, and ranks are let in. */
 static void flooded(void)
 {
-    enum { FLOODERS = 6 };
+    enum { FLOODERS = 3 };
     struct socket_team t;
     struct crowd c = {.lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t threads[FLOODERS];
