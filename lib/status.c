@@ -19,6 +19,7 @@ const char *pici_strerror(enum pici_status s)
     case PICI_E_TIMEOUT: return "timed out";
     case PICI_E_DEVICE: return "the device failed";
     case PICI_E_BROKEN: return "communicator unusable after an earlier error";
+    case PICI_E_SYNC: return "written, but perhaps not on the disk yet";
     }
     return "unknown status";
 }

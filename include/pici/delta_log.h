@@ -66,8 +66,9 @@ PICI_API enum pici_status pici_log_get_state(const struct pici_log *l, uint64_t 
  *   newest   must be that state of the log
  *   opts     of pici_diff_states; or NULL
  * PICI_E_ARG: null, a log open to read, newest is another state or of another type than next (why tells). PICI_E_SPACE:
- * the log has 2^19 deltas; pici_log_compact drops half of them at least. Others: as pici_diff_states. Unless PICI_OK
- * the log is unchanged. */
+ * the log has 2^19 deltas; pici_log_compact drops half of them at least. Others: as pici_diff_states.
+ * PICI_E_SYNC: the log has the new state, but a power failure may undo that. Unless it is this or PICI_OK, the log is
+ * unchanged. */
 PICI_API enum pici_status pici_log_append(struct pici_log *l, struct pici_state *newest, struct pici_state *next,
                                           const struct pici_diff_opts *opts, char *why);
 
@@ -97,7 +98,8 @@ PICI_API enum pici_status pici_log_apply_state(const struct pici_log *l, struct 
  * whose bytes are together at most those of the base, but at most 2^18, for readers that are behind. The log must be
  * open to write.
  * PICI_E_ARG: null, or a log open to read. PICI_E_CORRUPT: the base or a delta is missing or damaged. PICI_E_IO,
- * PICI_E_NOMEM. Unless PICI_OK the log is unchanged, or as it would be with PICI_OK but for files to be removed. */
+ * PICI_E_NOMEM: the log is unchanged, or as it would be with PICI_OK but for files to be removed. PICI_E_SYNC: it is as
+ * with PICI_OK, but a power failure may undo that, so no file was removed. */
 PICI_API enum pici_status pici_log_compact(struct pici_log *l, const struct pici_apply_opts *opts, char *why);
 
 /* Close the log, and let others change it; NULL is ignored. */

@@ -337,8 +337,9 @@ PICI_API int pici_outfile_write(void *outfile, const void *p, size_t n);
  * Without force the rename must not replace a file: it uses renameat2 with RENAME_NOREPLACE, or link where the file
  * system does not support that. If it supports neither, the library checks that path does not exist and then renames; a
  * file that another process creates between the two is replaced.
- * PICI_E_IO: errno says why. The temporary file has been removed, and path is unchanged. One exception: if the fsync of
- * the directory failed, path is the complete new file, but may not survive a power failure. */
+ * PICI_E_IO: errno says why. The temporary file has been removed, and path is unchanged.
+ * PICI_E_SYNC: path is the complete new file, but the fsync of its directory failed (errno says why): after a power
+ * failure, path may be what it was before. */
 PICI_API enum pici_status pici_outfile_commit(struct pici_outfile *o);
 
 /* Remove the temporary file and free o; NULL is ignored. */

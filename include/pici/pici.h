@@ -65,7 +65,8 @@ enum pici_status {
     PICI_E_TRANSPORT = -43, /* the transport under a communicator failed */
     PICI_E_TIMEOUT = -44,   /* no message made progress within the time limit */
     PICI_E_DEVICE = -45,    /* a call of the CUDA runtime failed */
-    PICI_E_BROKEN = -46     /* an earlier failure broke the communicator (pici/coll.h) */
+    PICI_E_BROKEN = -46,    /* an earlier failure broke the communicator (pici/coll.h) */
+    PICI_E_SYNC = -47       /* written and visible, but a power failure may undo it */
 };
 
 /* The meaning of a status in English, without a full stop. Static; never NULL, for any value. */

@@ -140,7 +140,7 @@ enum pici_status pici_msg_status(uint32_t status)
 {
     const int32_t s = (int32_t)status;
     const int known = (s <= PICI_E_ARG && s >= PICI_E_UNSUPPORTED) || (s <= PICI_E_CORRUPT && s >= PICI_E_CHECKSUM) ||
-                      (s <= PICI_E_NOMEM && s >= PICI_E_BROKEN);
+                      (s <= PICI_E_NOMEM && s >= PICI_E_SYNC);
     return known || s == PICI_OK ? (enum pici_status)s : PICI_E_CORRUPT;
 }
 

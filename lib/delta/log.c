@@ -25,7 +25,8 @@ enum { OPEN_MOST = 200 /* delta files that are kept open; any further one is ope
 
 struct pici_log {
     char *dir;
-    int lock; /* the directory, locked; -1: open to read */
+    int lock;   /* the directory, locked; -1: open to read */
+    bool stale; /* m may not be what the folder has */
     struct manifest m;
 };
 
@@ -125,7 +126,7 @@ static enum pici_status hashed_open(struct hashed *h, const char *path, const in
     return s == PICI_E_IO ? io_failed(path, why) : s ? nomem(path, why) : PICI_OK;
 }
 
-/* Ends the output: it appears if s is PICI_OK. Returns the status of both. */
+/* Ends the output: it appears if s is PICI_OK. Returns the status of both; PICI_E_SYNC as of pici_outfile_commit. */
 static enum pici_status hashed_end(struct hashed *h, enum pici_status s, const char *path, struct manifest_file *f,
                                    char *why)
 {
@@ -136,7 +137,10 @@ static enum pici_status hashed_end(struct hashed *h, enum pici_status s, const c
         return s;
     }
     *f = (struct manifest_file){h->bytes, pici_xxh64_digest(&h->hash)};
-    return pici_outfile_commit(h->out) ? io_failed(path, why) : PICI_OK;
+    s = pici_outfile_commit(h->out);
+    if (s)
+        (void)io_failed(path, why);
+    return s;
 }
 
 static enum pici_status write_manifest(const char *dir, const struct manifest *m, char *why)
@@ -153,6 +157,12 @@ static enum pici_status write_manifest(const char *dir, const struct manifest *m
     free(path);
     free(text);
     return s;
+}
+
+/* A file of the log that no manifest names yet: if it is perhaps not on the disk, it is not used. */
+static enum pici_status unused(enum pici_status s)
+{
+    return s == PICI_E_SYNC ? PICI_E_IO : s;
 }
 
 /* ---- creating, opening */
@@ -180,8 +190,8 @@ static enum pici_status make_folder(const char *dir, char *why)
     char *const above = path_in(dir, "..");
     const int fd = above ? open(above, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     enum pici_status s = !above ? nomem(dir, why) : PICI_OK;
-    /* A folder that one may write to and not read cannot be synchronized, nor can those of some file systems. */
-    if (fd >= 0 && fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
+    /* a folder that one may write to and not read cannot be synchronized */
+    if (fd >= 0 && pici_fd_sync(fd) != 0)
         s = io_failed(dir, why);
     const int e = errno;
     if (fd >= 0)
@@ -239,7 +249,7 @@ enum pici_status pici_log_create(const char *dir, struct pici_state *state, cons
         s = pici_why(why, PICI_E_IO, dir, "is a log already");
     }
     if (!s)
-        s = copy_state(state, base, &m.whole, why);
+        s = unused(copy_state(state, base, &m.whole, why));
     m.start = m.whole;
     if (!s)
         s = write_manifest(dir, &m, why);
@@ -348,6 +358,49 @@ enum pici_status pici_log_get_state(const struct pici_log *l, uint64_t number, s
     return sized_write(state, &is, sizeof is, sizeof is);
 }
 
+/* ---- changing it */
+
+/* Whether the folder has this manifest. If it cannot be read, the handle is stale. */
+static bool has_manifest(struct pici_log *l, const struct manifest *m)
+{
+    char unread[PICI_WHY_BYTES];
+    struct manifest now;
+    size_t len = 0, len_now = 0;
+    char *const path = path_in(l->dir, MANIFEST_NAME);
+    l->stale = !path || read_manifest(&now, path, unread) != PICI_OK;
+    free(path);
+    if (l->stale)
+        return false;
+    char *const text = pici_manifest_text(m, &len), *const text_now = pici_manifest_text(&now, &len_now);
+    l->stale = !text || !text_now;
+    const bool same = !l->stale && len == len_now && memcmp(text, text_now, len) == 0;
+    free(text);
+    free(text_now);
+    pici_manifest_free(&now);
+    return same;
+}
+
+/* Writes the manifest. PICI_E_SYNC: the folder has it, but perhaps not the disk. Other errors: the folder has the old
+ * one; also a rename over a network that was carried out may be reported as an error, so the folder is looked at. */
+static enum pici_status replace_manifest(struct pici_log *l, const struct manifest *m, char *why)
+{
+    const enum pici_status s = write_manifest(l->dir, m, why);
+    const int e = errno;
+    const bool changed = s == PICI_E_IO && has_manifest(l, m);
+    errno = e;
+    return changed ? PICI_E_SYNC : s;
+}
+
+static enum pici_status check_writable(const struct pici_log *l, char *why)
+{
+    if (l->lock < 0)
+        return PICI_E_ARG;
+    if (!l->stale)
+        return PICI_OK;
+    errno = EIO;
+    return pici_why(why, PICI_E_IO, l->dir, "its manifest could not be read after an error: open the log again");
+}
+
 /* ---- append */
 
 static enum pici_status append(struct pici_log *l, struct pici_state *newest, struct pici_state *next,
@@ -369,7 +422,7 @@ static enum pici_status append(struct pici_log *l, struct pici_state *newest, st
         s = measure_state(next, &after, why);
     if (!s && !equal(&after, &d->state))
         s = pici_why(why, PICI_E_ARG, next->name, "has changed meanwhile; nothing is appended");
-    return hashed_end(&out, s, path, &d->delta, why);
+    return unused(hashed_end(&out, s, path, &d->delta, why));
 }
 
 enum pici_status pici_log_append(struct pici_log *l, struct pici_state *newest, struct pici_state *next,
@@ -378,24 +431,30 @@ enum pici_status pici_log_append(struct pici_log *l, struct pici_state *newest, 
     struct manifest_delta d;
     if (why)
         why[0] = 0;
-    if (!l || !newest || !next || l->lock < 0)
+    if (!l || !newest || !next)
         return PICI_E_ARG;
+    enum pici_status s = check_writable(l, why);
+    if (s)
+        return s;
     struct manifest m = l->m;
+    if (pici_manifest_newest(&m) >= PICI_LOG_UNKNOWN - 1)
+        return pici_why(why, PICI_E_SPACE, l->dir, "is at the last state that has a number");
     if (m.deltas >= MANIFEST_DELTAS_MOST)
         return pici_why(why, PICI_E_SPACE, l->dir, "has as many deltas as a log can have: compact it");
     char *const path = delta_path(l, pici_manifest_newest(&m) + 1);
     m.delta = malloc(((size_t)m.deltas + 1) * sizeof *m.delta);
-    enum pici_status s = path && m.delta ? append(l, newest, next, opts, &d, path, why) : nomem(l->dir, why);
+    s = path && m.delta ? append(l, newest, next, opts, &d, path, why) : nomem(l->dir, why);
     if (!s) {
         if (m.deltas)
             memcpy(m.delta, l->m.delta, (size_t)m.deltas * sizeof *m.delta);
         m.delta[m.deltas++] = d;
-        s = write_manifest(l->dir, &m, why);
+        s = replace_manifest(l, &m, why);
     }
     const int e = errno;
+    const bool changed = s == PICI_OK || s == PICI_E_SYNC;
     free(path);
-    free(s ? m.delta : l->m.delta);
-    if (!s)
+    free(changed ? l->m.delta : m.delta);
+    if (changed)
         l->m = m;
     errno = e;
     return s;
@@ -638,13 +697,20 @@ static bool is_rest(const struct pici_log *l, const char *file)
     return false;
 }
 
+static bool is_folder(int dir, const char *name)
+{
+    struct stat st;
+    return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* Removes the files of logs that the manifest does not name, and temporary ones of processes that were killed. */
 static enum pici_status clean(const struct pici_log *l, char *why)
 {
     DIR *const d = opendir(l->dir);
     enum pici_status s = d ? PICI_OK : io_failed(l->dir, why);
     for (struct dirent *e; d && (e = readdir(d));)
-        if (is_rest(l, e->d_name) && unlinkat(dirfd(d), e->d_name, 0) != 0 && errno != ENOENT)
+        if (is_rest(l, e->d_name) && !is_folder(dirfd(d), e->d_name) && unlinkat(dirfd(d), e->d_name, 0) != 0 &&
+            errno != ENOENT)
             s = io_failed(e->d_name, why);
     if (d)
         closedir(d);
@@ -679,7 +745,7 @@ static enum pici_status make_base(const struct pici_log *l, struct manifest *m, 
         is = (struct manifest_file){out.bytes, pici_xxh64_digest(&out.hash)};
         if (!s && !equal(&is, &want))
             s = pici_why(why, PICI_E_CORRUPT, to, "is not the newest state; the log stays as it was");
-        s = hashed_end(&out, s, to, &is, why);
+        s = unused(hashed_end(&out, s, to, &is, why));
     }
     const int e = errno;
     free(from);
@@ -696,8 +762,11 @@ enum pici_status pici_log_compact(struct pici_log *l, const struct pici_apply_op
     enum pici_status s = theirs ? sized_read(&opts, sizeof opts, sizeof opts, theirs) : PICI_OK;
     if (s)
         return s;
-    if (!l || l->lock < 0)
+    if (!l)
         return PICI_E_ARG;
+    s = check_writable(l, why);
+    if (s)
+        return s;
     struct manifest m = l->m; /* shares the deltas of l */
     const bool advance = m.base < pici_manifest_newest(&m);
     if (advance)
@@ -712,12 +781,12 @@ enum pici_status pici_log_compact(struct pici_log *l, const struct pici_apply_op
         m.deltas = n;
     }
     if (gone || advance)
-        s = write_manifest(l->dir, &m, why);
-    if (s)
+        s = replace_manifest(l, &m, why);
+    if (s && s != PICI_E_SYNC)
         return s;
     m.delta = l->m.delta;
     if (n)
         memmove(m.delta, m.delta + gone, (size_t)n * sizeof *m.delta);
     l->m = m;
-    return clean(l, why);
+    return s ? s : clean(l, why); /* the old manifest may come back, and name the old files */
 }

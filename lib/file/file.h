@@ -215,6 +215,8 @@ void pici_chunks_parallel(int n, void (*work)(void *context, int i), void *conte
 
 /* Callbacks whose ctx is an int *. */
 int pici_fd_write(void *fd, const void *p, size_t n);
+/* fsync, where the file system has it. Returns -1 with errno set if it fails. */
+int pici_fd_sync(int fd);
 int pici_fd_read(void *fd, void *p, size_t cap, size_t *got);
 int pici_fd_read_at(void *fd, void *p, size_t n, uint64_t offset);
 

@@ -50,8 +50,7 @@ void pici_outfile_unlink(const struct pici_outfile *o)
     errno = e;
 }
 
-/* fsync, where the file system has it. */
-static int sync_fd(int fd)
+int pici_fd_sync(int fd)
 {
     int bad;
     do {
@@ -218,8 +217,10 @@ static int name_new(struct pici_outfile *o)
         return 0;
     if (errno == EEXIST)
         return -1;
-    if (linkat(o->dir, o->temp, o->dir, o->name, 0) == 0)
-        return unlinkat(o->dir, o->temp, 0);
+    if (linkat(o->dir, o->temp, o->dir, o->name, 0) == 0) {
+        (void)unlinkat(o->dir, o->temp, 0); /* the file has its name; at worst the temporary one stays too */
+        return 0;
+    }
     if (errno == EEXIST)
         return -1;
     /* A file system with neither. Claiming the name with an empty file would leave that behind when killed; so a file
@@ -231,30 +232,33 @@ static int name_new(struct pici_outfile *o)
     return renameat(o->dir, o->temp, o->dir, o->name);
 }
 
+/* Give the file its name, once its data are on the disk. */
+static enum pici_status appear(struct pici_outfile *o)
+{
+    if ((o->force ? renameat(o->dir, o->temp, o->dir, o->name) : name_new(o)) != 0)
+        return PICI_E_IO;
+    o->temp_exists = 0;
+    return pici_fd_sync(o->dir) ? PICI_E_SYNC : PICI_OK;
+}
+
 enum pici_status pici_outfile_commit(struct pici_outfile *o)
 {
     if (!o)
         return PICI_E_ARG;
-    int special = o->dir < 0, bad = !special && sync_fd(o->fd) != 0;
-    int fd = o->fd;
+    const int special = o->dir < 0, fd = o->fd;
+    enum pici_status s = !special && pici_fd_sync(fd) ? PICI_E_IO : PICI_OK;
+    const int e = errno;
     o->fd = -1;
-    int e = errno;
-    if (close_fd(fd) != 0 && !bad) {
-        bad = 1;
-        e = errno;
-    }
-    errno = e;
-    if (!bad && !special) {
-        bad = o->force ? renameat(o->dir, o->temp, o->dir, o->name) != 0 : name_new(o) != 0;
-        if (!bad) {
-            o->temp_exists = 0;
-            bad = sync_fd(o->dir) != 0;
-        }
-    }
-    if (bad)
+    if (close_fd(fd) != 0 && !s)
+        s = PICI_E_IO;
+    else
+        errno = e;
+    if (!s && !special)
+        s = appear(o);
+    if (s == PICI_E_IO)
         pici_outfile_unlink(o);
     release(o);
-    return bad ? PICI_E_IO : PICI_OK;
+    return s;
 }
 
 void pici_outfile_abort(struct pici_outfile *o)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Logs of deltas (pici/delta_log.h) of states in memory. Logs of files, and processes that are killed, are tested by
- * cli_log.sh. */
+ * tests/cli/log.sh. */
 #define _XOPEN_SOURCE 700 /* truncate */
 #include "tests/util/file.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "delta/manifest.h"
@@ -141,6 +142,7 @@ Test(delta_log, compact)
     struct pici_log *old = opened(0), *l = opened(1);
     make_file("log/delta-000000009.pici", "left over", 0644);
     make_file("log/.pici-1", "left over", 0644);
+    cr_assert_eq(mkdir("log/.pici-2", 0755), 0); /* no file of the log */
     make_file("log/notes", "mine", 0644);
     cr_assert_eq(pici_log_compact(l, NULL, why), PICI_OK, "%s", why);
     cr_assert_eq(info_of(l).base, 3);
@@ -224,6 +226,95 @@ Test(delta_log, full)
     pici_log_close(l);
     l = opened(0);
     cr_assert_eq(info_of(l).newest, MANIFEST_DELTAS_MOST + 1);
+    pici_log_close(l);
+}
+
+/* Whether anyone who opens the log now gets from its base, and from state 0, to a state that was appended. */
+static void readers_get_to(uint64_t least, uint64_t most)
+{
+    struct pici_log *l = opened(0);
+    const struct pici_log_info info = info_of(l);
+    cr_assert(info.newest >= least && info.newest <= most);
+    leads(l, -1, false, (int)info.newest);
+    leads(l, 0, false, (int)info.newest);
+    cr_assert_str_eq(why, "");
+    pici_log_close(l);
+}
+
+/* One call of the system fails while a state is appended; then the same handle appends it again, or the next one if the
+ * log has it already. A delta that a manifest names is never replaced. */
+Test(delta_log, append_fails)
+{
+    bool undone = false, unsynced = false, done = false;
+    for (int k = 0; !done; k++) {
+        cr_assert(k < 100);
+        cr_assert_eq(system("rm -rf log"), 0);
+        cr_assert_eq(pici_log_create("log", state[0], ".bin", why), PICI_OK);
+        struct pici_log *l = opened(1);
+        calls_until_failure = k;
+        const enum pici_status s = pici_log_append(l, state[0], state[1], NULL, why);
+        done = calls_until_failure >= 0;
+        calls_until_failure = -1;
+        cr_assert(s == PICI_E_IO || s == PICI_E_SYNC || (s == PICI_OK && done));
+        cr_assert(done || strstr(why, "Input/output error"), "%s", why);
+        const int now = s != PICI_E_IO;
+        cr_assert_eq(info_of(l).newest, (uint64_t)now);
+        readers_get_to((uint64_t)now, (uint64_t)now);
+        cr_assert_eq(pici_log_append(l, state[now], state[now + 1], NULL, why), PICI_OK, "%s", why);
+        readers_get_to((uint64_t)now + 1, (uint64_t)now + 1);
+        pici_log_close(l);
+        undone |= s == PICI_E_IO;
+        unsynced |= s == PICI_E_SYNC;
+    }
+    cr_assert(undone && unsynced);
+}
+
+/* The same for compact. Until the new manifest is on the disk, the files of the old one stay. */
+Test(delta_log, compact_fails)
+{
+    bool unsynced = false, done = false;
+    for (int k = 0; !done; k++) {
+        cr_assert(k < 100);
+        cr_assert_eq(system("rm -rf log"), 0);
+        cr_assert_eq(pici_log_create("log", state[0], ".bin", why), PICI_OK);
+        append(0, 2);
+        struct pici_log *l = opened(1);
+        calls_until_failure = k;
+        const enum pici_status s = pici_log_compact(l, NULL, why);
+        done = calls_until_failure >= 0;
+        calls_until_failure = -1;
+        cr_assert(s == PICI_E_IO || s == PICI_E_SYNC || (s == PICI_OK && done));
+        cr_assert_eq(info_of(l).base, s == PICI_E_IO ? 0 : 2);
+        readers_get_to(2, 2);
+        cr_assert(s == PICI_OK || access("log/base-000000000.bin", F_OK) == 0);
+        cr_assert_eq(pici_log_append(l, state[2], state[3], NULL, why), PICI_OK, "%s", why);
+        cr_assert_eq(pici_log_compact(l, NULL, why), PICI_OK, "%s", why);
+        cr_assert(access("log/base-000000000.bin", F_OK) && access("log/base-000000002.bin", F_OK));
+        readers_get_to(3, 3);
+        pici_log_close(l);
+        unsynced |= s == PICI_E_SYNC;
+    }
+    cr_assert(unsynced);
+}
+
+/* 2^64 - 1 means that a state is not known. */
+Test(delta_log, last_number)
+{
+    struct manifest m = {.first = UINT64_MAX - 2, .base = UINT64_MAX - 2, .extension = ".bin"};
+    cr_assert_eq(pici_state_hash(state[0], &m.whole.bytes, &m.whole.hash, NULL), PICI_OK);
+    m.start = m.whole;
+    size_t len;
+    char *const text = pici_manifest_text(&m, &len);
+    cr_assert(text);
+    make_file("log/manifest", text, 0644);
+    free(text);
+    struct pici_log *l = opened(1);
+    cr_assert_eq(pici_log_append(l, state[0], state[1], NULL, why), PICI_OK, "%s", why);
+    cr_assert_eq(pici_log_append(l, state[1], state[2], NULL, why), PICI_E_SPACE);
+    cr_assert(strstr(why, "log: is at the last state that has a number"), "%s", why);
+    pici_log_close(l);
+    l = opened(0);
+    cr_assert_eq(info_of(l).newest, UINT64_MAX - 1);
     pici_log_close(l);
 }
 

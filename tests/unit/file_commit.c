@@ -37,6 +37,14 @@ static void call(void)
         raise(SIGKILL);
 }
 
+int calls_until_failure = -1;
+
+/* Whether this call is to fail. */
+static int fails(void)
+{
+    return calls_until_failure >= 0 && calls_until_failure-- == 0;
+}
+
 static int failed(int why)
 {
     errno = why;
@@ -52,7 +60,7 @@ int renameat2(int from, const char *a, int to, const char *b, unsigned flags)
 int renameat(int from, const char *a, int to, const char *b)
 {
     call();
-    return (int)syscall(SYS_renameat2, from, a, to, b, 0);
+    return fails() ? failed(EIO) : (int)syscall(SYS_renameat2, from, a, to, b, 0);
 }
 
 int linkat(int from, const char *a, int to, const char *b, int flags)
@@ -74,6 +82,8 @@ int fsync(int fd)
         hook.interrupted--;
         return failed(EINTR);
     }
+    if (fails())
+        return failed(EIO);
     hook.synced++;
     return (int)syscall(SYS_fsync, fd);
 }
@@ -225,6 +235,25 @@ Test(file_commit, killed_anywhere)
         }
         cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "system %d: status %x", i, status);
         cr_assert(whole > 0 && none > 0, "system %d: %d whole, %d none", i, whole, none);
+    }
+}
+
+/* A failed fsync of the file or rename leaves the old file; one of the folder, the new one. */
+Test(file_commit, failed_calls)
+{
+    static const enum pici_status expected[] = {PICI_E_IO, PICI_E_IO, PICI_E_SYNC, PICI_OK};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct pici_outfile *o;
+        make_file("out", "old", 0644);
+        cr_assert_eq(pici_outfile_open(&o, "out", 1), PICI_OK);
+        cr_assert_eq(pici_outfile_write(o, "new", 3), 0);
+        calls_until_failure = (int)i;
+        errno = 0;
+        cr_assert_eq(pici_outfile_commit(o), expected[i], "call %zu", i);
+        cr_assert(expected[i] == PICI_OK || errno == EIO);
+        expect_file("out", expected[i] == PICI_E_IO ? "old" : "new");
+        cr_assert_eq(entries_of("."), 1);
+        calls_until_failure = -1;
     }
 }
 

@@ -18,28 +18,6 @@
 
 TestSuite(file_outfile, .init = home_enter, .fini = home_leave);
 
-/* How many entries the directory has: temporary files would be among them. */
-static int entries(const char *dir)
-{
-    DIR *d = opendir(dir);
-    int n = -2; /* . and .. */
-    cr_assert_not_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
-static void expect(const char *path, const char *text)
-{
-    char have[64] = "";
-    int fd = open(path, O_RDONLY);
-    cr_assert_geq(fd, 0, "%s", path);
-    cr_assert_geq(read(fd, have, sizeof have - 1), 0);
-    close(fd);
-    cr_assert_str_eq(have, text, "%s", path);
-}
-
 static mode_t mode_of(const char *path)
 {
     struct stat st;
@@ -70,12 +48,12 @@ Test(file_outfile, appears_at_the_commit)
     for (int force = 0; force < 2; force++) {
         struct pici_outfile *o = begin("out", force, "whole");
         cr_assert_eq(access("out", F_OK), -1);
-        cr_assert_eq(entries("."), 1);
+        cr_assert_eq(entries_of("."), 1);
         cr_assert_eq(write(pici_outfile_fd(o), "!", 1), 1);
         cr_assert_eq(pici_outfile_commit(o), PICI_OK);
-        expect("out", "whole!");
+        expect_file("out", "whole!");
         cr_assert_eq(mode_of("out"), S_IFREG | 0644);
-        cr_assert_eq(entries("."), 1);
+        cr_assert_eq(entries_of("."), 1);
         cr_assert_eq(unlink("out"), 0);
     }
 }
@@ -84,12 +62,12 @@ Test(file_outfile, abort_leaves_nothing)
 {
     struct pici_outfile *o = begin("out", 0, "part");
     pici_outfile_abort(o);
-    cr_assert_eq(entries("."), 0);
+    cr_assert_eq(entries_of("."), 0);
     make_file("out", "old", 0644);
     o = begin("out", 1, "part");
     pici_outfile_abort(o);
-    expect("out", "old");
-    cr_assert_eq(entries("."), 1);
+    expect_file("out", "old");
+    cr_assert_eq(entries_of("."), 1);
     pici_outfile_abort(NULL);
 }
 
@@ -101,38 +79,38 @@ Test(file_outfile, existing_is_refused)
     expect_refused("dangling", 0, EEXIST);
     cr_assert_eq(symlink("out", "link"), 0);
     expect_refused("link", 0, EEXIST);
-    cr_assert_eq(entries("."), 3);
+    cr_assert_eq(entries_of("."), 3);
 
     struct pici_outfile *o = begin("later", 0, "new"); /* it appears while we write */
     make_file("later", "theirs", 0600);
     cr_assert_eq(pici_outfile_commit(o), PICI_E_IO);
     cr_assert_eq(errno, EEXIST);
-    expect("later", "theirs");
-    cr_assert_eq(entries("."), 4);
+    expect_file("later", "theirs");
+    cr_assert_eq(entries_of("."), 4);
 }
 
 Test(file_outfile, force_replaces)
 {
     make_file("out", "old", 0640);
     struct pici_outfile *o = begin("out", 1, "new");
-    expect("out", "old");
+    expect_file("out", "old");
     cr_assert_eq(pici_outfile_commit(o), PICI_OK);
-    expect("out", "new");
+    expect_file("out", "new");
     cr_assert_eq(mode_of("out"), S_IFREG | 0640);
 
     cr_assert_eq(mkdir("dir", 0755), 0);
     cr_assert_eq(symlink("../out", "dir/link"), 0); /* what it points at */
     cr_assert_eq(pici_outfile_commit(begin("dir/link", 1, "newer")), PICI_OK);
-    expect("out", "newer");
+    expect_file("out", "newer");
     cr_assert(S_ISLNK(mode_of("dir/link")));
-    cr_assert_eq(entries("dir"), 1);
+    cr_assert_eq(entries_of("dir"), 1);
 
     cr_assert_eq(symlink("nowhere", "dangling"), 0); /* itself */
     cr_assert_eq(pici_outfile_commit(begin("dangling", 1, "here")), PICI_OK);
     cr_assert(S_ISREG(mode_of("dangling")));
-    expect("dangling", "here");
+    expect_file("dangling", "here");
     cr_assert_eq(access("nowhere", F_OK), -1);
-    cr_assert_eq(entries("."), 3);
+    cr_assert_eq(entries_of("."), 3);
 }
 
 Test(file_outfile, no_such_places)
@@ -151,7 +129,7 @@ Test(file_outfile, no_such_places)
     cr_assert_eq(pici_outfile_open(&o, NULL, 0), PICI_E_ARG);
     cr_assert_eq(pici_outfile_open(&o, "", 0), PICI_E_ARG);
     cr_assert_eq(pici_outfile_commit(NULL), PICI_E_ARG);
-    cr_assert_eq(entries("."), 2);
+    cr_assert_eq(entries_of("."), 2);
 }
 
 /* Devices and FIFOs are written as they are, and stay what they are. */
@@ -171,7 +149,7 @@ Test(file_outfile, special_files)
     cr_assert_str_eq(have, "through");
     close(in);
     cr_assert(S_ISFIFO(mode_of("fifo")));
-    cr_assert_eq(entries("."), 1);
+    cr_assert_eq(entries_of("."), 1);
 }
 
 /* The directory is the one that it was, wherever the process has gone. */
@@ -183,8 +161,8 @@ Test(file_outfile, directory_is_held)
     cr_assert_eq(chdir("b"), 0);
     cr_assert_eq(pici_outfile_commit(o), PICI_OK);
     pici_outfile_abort(gone);
-    expect("../c/out", "text");
-    cr_assert_eq(entries("../c"), 1);
+    expect_file("../c/out", "text");
+    cr_assert_eq(entries_of("../c"), 1);
 }
 
 /* A disk that is full in the middle. */
@@ -205,8 +183,8 @@ Test(file_outfile, write_error)
     pici_outfile_abort(o);
     l.rlim_cur = before;
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &l), 0);
-    expect("out", "old");
-    cr_assert_eq(entries("."), 1);
+    expect_file("out", "old");
+    cr_assert_eq(entries_of("."), 1);
 }
 
 /* Many at once in a directory do not meet. */
@@ -218,12 +196,12 @@ Test(file_outfile, several_at_once)
         snprintf(name, sizeof name, "%d", i);
         o[i] = begin(name, i % 2, name);
     }
-    cr_assert_eq(entries("."), 20);
+    cr_assert_eq(entries_of("."), 20);
     for (int i = 0; i < 20; i++)
         cr_assert_eq(pici_outfile_commit(o[i]), PICI_OK);
-    cr_assert_eq(entries("."), 20);
-    expect("0", "0");
-    expect("19", "19");
+    cr_assert_eq(entries_of("."), 20);
+    expect_file("0", "0");
+    expect_file("19", "19");
 }
 
 static struct pici_outfile *volatile current;
@@ -258,12 +236,12 @@ Test(file_outfile, signal_leaves_nothing)
     char c;
     cr_assert_gt(child, 0);
     cr_assert_eq(read(ready[0], &c, 1), 1);
-    cr_assert_eq(entries("."), 2);
+    cr_assert_eq(entries_of("."), 2);
     cr_assert_eq(kill(child, SIGTERM), 0);
     cr_assert_eq(waitpid(child, &status, 0), child);
     cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGTERM);
-    cr_assert_eq(entries("."), 1);
-    expect("out", "old");
+    cr_assert_eq(entries_of("."), 1);
+    expect_file("out", "old");
 }
 
 /* A writer that writes to it. */

@@ -3,6 +3,7 @@
 #include "file.h"
 
 #include <errno.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,27 @@ void home_leave(void)
     snprintf(command, sizeof command, "rm -rf '%s'", home);
     cr_assert_eq(chdir("/"), 0);
     cr_assert_eq(system(command), 0);
+}
+
+int entries_of(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int n = -2; /* . and .. */
+    cr_assert_not_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+void expect_file(const char *path, const char *text)
+{
+    char have[64] = "";
+    int fd = open(path, O_RDONLY);
+    cr_assert_geq(fd, 0, "%s", path);
+    cr_assert_geq(read(fd, have, sizeof have - 1), 0);
+    close(fd);
+    cr_assert_str_eq(have, text, "%s", path);
 }
 
 void make_file(const char *path, const char *text, mode_t mode)

@@ -8,15 +8,25 @@
 #include <sys/types.h>
 
 #include "pici/file.h"
-#include "util.h"
+#include "tests/util/util.h"
 
 /* Give a test a directory of its own, which becomes the current one, and a umask of 022; remove it. For TestSuite's
  * .init and .fini. */
 void home_enter(void);
 void home_leave(void);
 
+/* In the unit tests: how many calls of fsync and rename succeed before one fails with EIO; -1: all do. After that call,
+ * -1 again. */
+extern int calls_until_failure;
+
 /* Write a file with that text and mode. */
 void make_file(const char *path, const char *text, mode_t mode);
+
+/* How many entries a directory has: temporary files are among them. */
+int entries_of(const char *dir);
+
+/* Assert that a file has that text, of less than 64 bytes. */
+void expect_file(const char *path, const char *text);
 
 /* A growing file in memory, which fails at call fail_at (0: never). */
 struct sink {
