@@ -305,9 +305,10 @@ struct pici_outfile;
  *   force   0: if path exists, even as a dangling symlink, the call fails (PICI_E_IO, errno EEXIST). The commit fails
  *           likewise if path has appeared since.
  *           else: the commit replaces an existing regular file, and keeps its permission bits. If path is a symlink,
- *           the file that it points to is replaced; a dangling symlink itself is replaced
- * A FIFO or a character device (/dev/null; /dev/stdout on a terminal or pipe) is opened and written directly, whatever
- * force is. A directory, block device or socket is refused.
+ *           the commit replaces the symlink, not the file that it points to, whose permission bits are kept
+ * A FIFO or a character device (/dev/null) is opened and written directly, whatever force is, and so is a descriptor of
+ * this process (/dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N), also if it is a regular file's. A directory,
+ * block device or socket is refused.
  * PICI_E_ARG: null or empty. PICI_E_IO: errno says why. PICI_E_NOMEM. */
 PICI_API enum pici_status pici_outfile_open(struct pici_outfile **o, const char *path, int force);
 
@@ -327,6 +328,9 @@ PICI_API enum pici_status pici_outfile_open_like(struct pici_outfile **o, const 
 
 /* The descriptor to write to. It belongs to o: valid until the commit or abort. */
 PICI_API int pici_outfile_fd(const struct pici_outfile *o);
+
+/* Whether it is written directly: a FIFO, a character device, or a descriptor of this process. */
+PICI_API int pici_outfile_is_stream(const struct pici_outfile *o);
 
 /* Write n bytes. A pici_write_fn: pass the outfile as ctx. Returns 0, or an errno value. */
 PICI_API int pici_outfile_write(void *outfile, const void *p, size_t n);

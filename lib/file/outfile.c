@@ -6,6 +6,7 @@
 #define _FILE_OFFSET_BITS 64
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,13 +110,41 @@ static enum pici_status create(struct pici_outfile *o, const struct pici_perms *
     return PICI_E_IO;
 }
 
-/* An existing file that is to be replaced: its permissions, and its path without symlinks, for the caller to free. */
-static enum pici_status replaced(const char *path, const struct stat *st, struct pici_perms *perms, char **real)
+static int descriptor_named(const char *path)
 {
-    *real = realpath(path, NULL);
-    if (!*real)
-        return errno == ENOMEM ? PICI_E_NOMEM : PICI_E_IO;
-    return pici_perms_of_path(perms, *real, st) ? PICI_E_NOMEM : PICI_OK;
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+    if (strcmp(path, "/dev/stdout") == 0)
+        return STDOUT_FILENO;
+    if (strcmp(path, "/dev/stderr") == 0)
+        return STDERR_FILENO;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const char *number = path + strlen(folders[i]);
+        char *end;
+        if (strncmp(path, folders[i], strlen(folders[i])) != 0 || *number < '0' || *number > '9')
+            continue;
+        const long fd = strtol(number, &end, 10);
+        return *end || fd > INT_MAX ? -1 : (int)fd;
+    }
+    return -1;
+}
+
+/* The descriptor that a path is another name of, as /dev/stdout is, or a link to such a name: what is written there is
+ * appended or goes into a pipe, as its opener wants. -1: none. */
+static int descriptor_of(const char *path)
+{
+    enum { LINKS = 8 };
+    char target[PATH_MAX];
+    int fd = descriptor_named(path);
+    for (int links = 0; fd < 0 && links < LINKS; links++) {
+        char next[PATH_MAX];
+        const ssize_t n = readlink(links ? target : path, next, sizeof next - 1);
+        if (n <= 0 || next[0] != '/')
+            break;
+        memcpy(target, next, (size_t)n);
+        target[n] = 0;
+        fd = descriptor_named(target);
+    }
+    return fd;
 }
 
 /* from [n]: descriptors that a new file takes its permissions of. */
@@ -123,9 +152,13 @@ static enum pici_status begin(struct pici_outfile *o, const char *path, const in
 {
     struct pici_perms perms = {0};
     struct stat st;
-    char *real = NULL;
     int given = 1;
     enum pici_status s = PICI_OK;
+    const int stream = descriptor_of(path);
+    if (stream >= 0) {
+        o->fd = fcntl(stream, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        return o->fd < 0 ? PICI_E_IO : PICI_OK;
+    }
     if (stat(path, &st) == 0) {
         if (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)) {
             o->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
@@ -135,7 +168,7 @@ static enum pici_status begin(struct pici_outfile *o, const char *path, const in
             errno = S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? EEXIST : ENOTSUP;
             return PICI_E_IO;
         }
-        s = replaced(path, &st, &perms, &real);
+        s = pici_perms_of_path(&perms, path, &st) ? PICI_E_NOMEM : PICI_OK;
     } else if (errno != ENOENT) {
         return PICI_E_IO;
     } else if (!o->force && lstat(path, &st) == 0) {
@@ -145,12 +178,11 @@ static enum pici_status begin(struct pici_outfile *o, const char *path, const in
         s = PICI_E_NOMEM;
     }
     if (!s)
-        s = place(o, real ? real : path);
+        s = place(o, path);
     if (!s)
         s = create(o, given ? &perms : NULL);
     int e = errno;
     pici_perms_free(&perms);
-    free(real);
     errno = e;
     return s;
 }
@@ -184,6 +216,11 @@ enum pici_status pici_outfile_open_like(struct pici_outfile **out, const char *p
 int pici_outfile_fd(const struct pici_outfile *o)
 {
     return o->fd;
+}
+
+int pici_outfile_is_stream(const struct pici_outfile *o)
+{
+    return o->dir < 0;
 }
 
 int pici_outfile_write(void *outfile, const void *p, size_t n)

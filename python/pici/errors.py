@@ -130,6 +130,12 @@ class BrokenError(Error):
     status = -46
 
 
+class SyncError(IoError):
+    """The file is written and has its name, but a power failure may undo that."""
+
+    status = -47
+
+
 #: by status
 CLASSES: dict[int, type[Error]] = {
     c.status: c
@@ -147,6 +153,7 @@ CLASSES: dict[int, type[Error]] = {
         TimedOutError,
         DeviceError,
         BrokenError,
+        SyncError,
     )
     if c.status is not None
 }

@@ -253,6 +253,12 @@ chmod 640 p.safetensors
 expect 0 "in place" "$tool" apply --in-place p.safetensors ab.pici
 same "in place" b.safetensors p.safetensors
 [ "$(ls -l p.safetensors | cut -c1-10)" = -rw-r----- ] && pass || fail "in place: mode $(ls -l p.safetensors)"
+mkdir blobs
+cp a.safetensors blobs/hash
+ln -s blobs/hash linked.safetensors
+expect 0 "in place, a link" "$tool" apply --in-place linked.safetensors ab.pici
+same "in place, a link" b.safetensors linked.safetensors
+same "in place, what a link points to" a.safetensors blobs/hash
 expect 0 "in place, again" "$tool" apply --in-place p.safetensors ab.pici
 same "in place, again" b.safetensors p.safetensors
 cp w0.safetensors q.safetensors

@@ -99,10 +99,11 @@ Test(file_outfile, force_replaces)
     cr_assert_eq(mode_of("out"), S_IFREG | 0640);
 
     cr_assert_eq(mkdir("dir", 0755), 0);
-    cr_assert_eq(symlink("../out", "dir/link"), 0); /* what it points at */
+    cr_assert_eq(symlink("../out", "dir/link"), 0); /* itself, with the mode of what it points at */
     cr_assert_eq(pici_outfile_commit(begin("dir/link", 1, "newer")), PICI_OK);
-    expect_file("out", "newer");
-    cr_assert(S_ISLNK(mode_of("dir/link")));
+    expect_file("out", "new");
+    expect_file("dir/link", "newer");
+    cr_assert_eq(mode_of("dir/link"), S_IFREG | 0640);
     cr_assert_eq(entries_of("dir"), 1);
 
     cr_assert_eq(symlink("nowhere", "dangling"), 0); /* itself */
@@ -111,6 +112,34 @@ Test(file_outfile, force_replaces)
     expect_file("dangling", "here");
     cr_assert_eq(access("nowhere", F_OK), -1);
     cr_assert_eq(entries_of("."), 3);
+}
+
+/* A name of a descriptor is no file to replace: what is there already stays. */
+Test(file_outfile, descriptors)
+{
+    char path[64];
+    make_file("log", "first ", 0644);
+    const int fd = open("log", O_WRONLY | O_APPEND);
+    cr_assert_geq(fd, 0);
+    const char *const folders[] = {"/dev/fd/%d", "/proc/self/fd/%d"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, folders[i], fd);
+        struct pici_outfile *o = begin(path, i, "more ");
+        cr_assert(pici_outfile_is_stream(o));
+        cr_assert_eq(pici_outfile_commit(o), PICI_OK);
+    }
+    cr_assert_eq(dup2(fd, STDOUT_FILENO), STDOUT_FILENO);
+    struct pici_outfile *o = begin("/dev/stdout", 1, "last");
+    pici_outfile_abort(o);
+    cr_assert_eq(symlink("/dev/stdout", "link"), 0);
+    cr_assert_eq(pici_outfile_commit(begin("link", 1, ", end")), PICI_OK);
+    close(fd);
+    expect_file("log", "first more more last, end");
+    cr_assert_eq(entries_of("."), 2);
+    expect_refused("/dev/fd/999", 1, EBADF);
+    o = begin("file", 0, "");
+    cr_assert(!pici_outfile_is_stream(o));
+    pici_outfile_abort(o);
 }
 
 Test(file_outfile, no_such_places)

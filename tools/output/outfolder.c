@@ -193,7 +193,11 @@ int outfolder_open(struct outfolder *o, const char *path, mode_t mode, bool forc
 
 static int sync_fd(int fd)
 {
-    return fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
+    int bad;
+    do {
+        bad = fsync(fd) != 0;
+    } while (bad && errno == EINTR);
+    return bad && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
 }
 
 static int rename_with(const struct outfolder *o, unsigned flags)
@@ -235,8 +239,12 @@ int outfolder_commit(struct outfolder *o)
                      : tool_bad(o->name, "%s", strerror(errno));
     } else {
         temporary.exists = o->replace; /* the old one has the temporary name now */
-        if (sync_fd(o->parent) != 0)
-            status = tool_bad(o->name, "%s", strerror(errno));
+        if (sync_fd(o->parent) != 0) {
+            status = tool_bad(o->name, "written, but perhaps not on the disk: %s", strerror(errno));
+            if (temporary.exists) /* after a power failure it may have its name again */
+                tool_warn(o->name, "the folder before is kept as %s", temporary.name);
+            temporary.exists = 0;
+        }
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return status;

@@ -25,7 +25,8 @@ enum { IO_MOST = 1 << 30, OUTPUTS = 4 };
 /* The outputs whose temporary files a signal removes. A verb has at most two at a time. */
 static struct pici_outfile *volatile unfinished[OUTPUTS];
 
-static const int fatal_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+static const int fatal_signals[] = {SIGINT,  SIGTERM, SIGHUP,    SIGPIPE, SIGQUIT, SIGUSR1,
+                                    SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGIO};
 enum { FATAL_SIGNALS = sizeof fatal_signals / sizeof *fatal_signals };
 
 static void on_signal(int sig)
@@ -164,6 +165,12 @@ int output_open_from(struct output *out, const char *path, const struct input *i
         return tool_usage(path, "is another output of this run");
     if (!room_for_made())
         return tool_nomem(path, "the list of outputs");
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISFIFO(st.st_mode)) {
+        /* waits for a reader, and a signal may end that */
+        out->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        return out->fd < 0 ? tool_bad(path, "%s", strerror(errno)) : TOOL_OK;
+    }
     sigset_t old;
     hold_signals(&old);
     enum pici_status s = pici_outfile_open_like(&out->file, path, force, from, n);
@@ -181,8 +188,7 @@ int output_open_from(struct output *out, const char *path, const struct input *i
     if (s != PICI_OK)
         return tool_bad(path, "%s", s == PICI_E_IO ? strerror(err) : pici_strerror(s));
     out->fd = pici_outfile_fd(out->file);
-    struct stat st;
-    out->lasting = fstat(out->fd, &st) == 0 && S_ISREG(st.st_mode);
+    out->lasting = !pici_outfile_is_stream(out->file) && fstat(out->fd, &st) == 0 && S_ISREG(st.st_mode);
     out->dev = out->lasting ? st.st_dev : 0;
     out->ino = out->lasting ? st.st_ino : 0;
     if (isatty(out->fd)) {
@@ -194,7 +200,7 @@ int output_open_from(struct output *out, const char *path, const struct input *i
 
 void output_sparse(struct output *out)
 {
-    out->block = out->file ? sparse_block(out->fd) : 0;
+    out->block = out->lasting ? sparse_block(out->fd) : 0;
 }
 
 int output_claim(struct output *out, const char *from, uint64_t claimed)
@@ -282,7 +288,7 @@ int output_write(struct output *out, const void *p, size_t len)
 
 int output_commit(struct output *out)
 {
-    int err = 0;
+    int err = 0, unsynced = 0;
     if (out->block && (out->err = sparse_resize(out->fd, out->at)) != 0) /* a hole at the end */
         return output_failed(out);
     if (out->file) {
@@ -291,6 +297,7 @@ int output_commit(struct output *out)
         replace_unfinished(out->file, NULL);
         enum pici_status s = pici_outfile_commit(out->file);
         err = s == PICI_OK ? 0 : errno;
+        unsynced = s == PICI_E_SYNC;
         if (s == PICI_OK && out->lasting && !outfolder_is_open())
             made[made_count++] = (struct made){out->dev, out->ino};
         pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -299,6 +306,8 @@ int output_commit(struct output *out)
         err = errno;
     }
     out->fd = -1;
+    if (unsynced)
+        return tool_bad(out->name, "written, but perhaps not on the disk: %s", strerror(err));
     if (err == EEXIST)
         return tool_usage(out->name, "appeared meanwhile; --force overwrites it");
     return err ? tool_bad(out->name, "%s", strerror(err)) : TOOL_OK;
