@@ -160,8 +160,8 @@ void pici_verdict_put(uint8_t p[VERDICT_BYTES], const struct greeting_verdict *v
     memcpy(p + AT_WORDS, v->words, strnlen(v->words, VERDICT_WORDS - 1));
 }
 
-/* The bytes of the character at s, of UTF-8; 0 if it must not reach a terminal: a control (C1 ones too), an invisible or
- * reordering character, or no UTF-8 at all. */
+/* The bytes of the character of UTF-8 at s. 0 if it must not reach a terminal: a control (C1 ones are two bytes), an
+ * invisible or reordering character, or bytes that are not UTF-8. */
 static int printable(const char *s)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length */

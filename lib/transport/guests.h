@@ -25,8 +25,8 @@ struct guest {
 struct guests {
     int listener;
     int spare; /* a descriptor to give up when there are no more */
-    int error; /* if no connection can be accepted, but one waits: errno. Until the caller sets it to 0, nobody is let in,
-                  and the listener is not polled */
+    int error; /* errno, if a connection waits and cannot be accepted. Until the caller sets it to 0, none is accepted,
+                * and the listener is not polled */
     char token[GREETING_TOKEN]; /* that they must know */
     int n, strangers;           /* waiting now; turned away so far */
     struct guest guest[GUESTS];
