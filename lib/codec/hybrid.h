@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The records of a hybrid block, one for each group of tiles: reading, laying out, writing. Specification:
- * formats/hybrid.md. */
+ * The records of a hybrid block, one for each group of tiles. Specification: formats/hybrid.md. */
 #ifndef PICI_LIB_CODEC_HYBRID_H
 #define PICI_LIB_CODEC_HYBRID_H
 
 #include "codec/block.h"
 #include "codec/signs.h"
 #include "cpu/kernels.h"
+
+/* ---- hybrid_read.c ---- */
 
 /* A group of a block. Its descriptors were checked; payloads, signs and values were not. */
 struct pici_group {
@@ -37,12 +38,30 @@ const uint8_t *pici_tile_sign_descriptor(const struct pici_group *, unsigned i);
  * payload or values break a rule (the rule "container" is not checked). */
 int pici_tile_decode(uint8_t *out, const struct pici_tile *, unsigned len, unsigned width_log2);
 
+/* ---- hybrid_signs.c ---- */
+
+/* Have the words of a tile, a bit an element, a run of 256 bits that are set? */
+static inline int pici_words_have_run(const uint64_t word[TILE_COLS])
+{
+    for (int i = 0; i < TILE_COLS; i += RUN / 64)
+        if ((word[i] & word[i + 1] & word[i + 2] & word[i + 3]) == UINT64_MAX)
+            return 1;
+    return 0;
+}
+
+/* Does a tile cost less if it keeps signs? tile: its TILE elements, of which len exist. word: in, bits of the nonzeros,
+ * negative zeros among them; out, without these. Sets t's n and container, s and the list, if it does. */
+int pici_signs_pay(struct pici_signs *s, uint64_t list[TILE_COLS], struct pici_tile *t, uint64_t word[TILE_COLS],
+                   const uint8_t *tile, unsigned len, unsigned width_log2);
+
 /* Check the signs of tile i of a group of a version-2 block, which was decoded -> `tile`, and if `set`, set them there.
  * For a tile that does not keep signs: check that it should not. Returns 0 if a rule is broken. */
 int pici_tile_signs(uint8_t *tile, const struct pici_group *, unsigned i, unsigned len, unsigned width_log2, int set);
 
 /* May tile i of a group of a version-2 block break the rule "signs"? If not, pici_tile_signs does nothing. */
 int pici_tile_has_signs(const struct pici_group *, unsigned i, unsigned len, unsigned width_log2);
+
+/* ---- hybrid_write.c ---- */
 
 /* The elements to encode: those at src; with a base, the XOR of both. */
 struct pici_source {

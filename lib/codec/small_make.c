@@ -6,6 +6,7 @@
 
 #include "bytes.h"
 #include "codec/small.h"
+#include "codec/small_model.h"
 #include "cpu/kernels.h"
 
 enum { SEGMENT = 128 /* steps that are coded at once */, SEGMENT_BITS = SEGMENT * SMALL_LANES };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The odds of context chunks, and their tables. */
+#include "codec/small_model.h"
+
 #include "bytes.h"
-#include "codec/small.h"
 
 const uint16_t pici_small_zero[256] = {
     32768, 32767, 32767, 32767, 32767, 32767, 32767, 32767, 32767, 32767, 32767, 32767, 32767, 32766, 32766, 32766,

@@ -141,9 +141,17 @@ struct pici_add {
     size_t (*unpack_tiles)(const struct pici_unpack_tiles *); /* and this what unpack_tiles above does */
 };
 
-/* Kernels of other arithmetic on dense elements, in host order, at any alignment; struct pici_kind describes their
- * dtype. reduce.h has the contracts: pici_reduce, pici_positive_zeros, pici_divide. */
-struct pici_kind;
+/* The layout of a dtype for arithmetic. A magnitude is the bits below the sign. */
+struct pici_kind {
+    enum { PICI_IS_SIGNED, PICI_IS_UNSIGNED, PICI_IS_FLOAT } is;
+    unsigned mantissa; /* bits; this and the rest are for floats */
+    uint64_t finite;   /* the greatest finite magnitude */
+    uint64_t most;     /* the greatest magnitude that is not a NaN; for integers the greatest of all */
+    uint64_t quiet;    /* the bit that makes a NaN quiet */
+};
+
+/* Kernels of other arithmetic on dense elements, in host order, at any alignment. reduce.h has the contracts:
+ * pici_reduce, pici_positive_zeros, pici_divide. */
 struct pici_reduce {
     void (*order[4])(uint8_t *dst, const uint8_t *src, size_t n, const struct pici_kind *, int max); /* by log2 width */
     void (*positive_zeros[4])(uint8_t *dst, const uint8_t *src, size_t n, const struct pici_kind *, int quiet);

@@ -23,13 +23,4 @@ void pici_positive_zeros(uint8_t *dst, const uint8_t *src, size_t n, unsigned dt
  * pici_reduce. */
 void pici_divide(uint8_t *dst, size_t n, unsigned dtype, int by);
 
-/* For the kernels: the layout of a dtype. A magnitude is the bits below the sign. */
-struct pici_kind {
-    enum { PICI_IS_SIGNED, PICI_IS_UNSIGNED, PICI_IS_FLOAT } is;
-    unsigned mantissa; /* bits; this and the rest are for floats */
-    uint64_t finite;   /* the greatest finite magnitude */
-    uint64_t most;     /* the greatest magnitude that is not a NaN; for integers the greatest of all */
-    uint64_t quiet;    /* the bit that makes a NaN quiet */
-};
-
 #endif

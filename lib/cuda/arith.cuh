@@ -13,7 +13,7 @@
 
 namespace pici {
 
-/* How the elements of a dtype compare: as unsigned integers, after some bits are inverted, as in lib/cpu/reduce.inc. */
+/* How the elements of a dtype compare: as unsigned integers, after some bits are inverted, as in lib/cpu/order.inc. */
 struct ordering {
     uint64_t fold; /* bits inverted in elements whose sign is set */
     uint64_t turn; /* bits inverted in all elements */

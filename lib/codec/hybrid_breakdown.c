@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * pici_mix: what the bytes of a hybrid block are used for. */
+#include "codec/hybrid.h"
+
+#include "sized.h"
+
+enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
+{
+    struct pici_block b;
+    enum { FIRST = SIZED_THROUGH(struct pici_mix, other_bytes) };
+    if (!mix || sized_of(mix) < FIRST || !block)
+        return PICI_E_ARG;
+    enum pici_status s = pici_block_parse(&b, block, len, NULL);
+    if (s || (s = pici_block_whole(&b, len, NULL)) != PICI_OK)
+        return s;
+    if (b.format != FMT_HYBRID)
+        return PICI_E_ARG;
+    struct pici_mix m = {.size = sizeof m, .other_bytes = b.at.block_bytes};
+    struct pici_group r;
+    const uint64_t groups = fmt_groups(b.at.tiles);
+    for (uint64_t g = 0; g < groups; g++) {
+        if ((s = pici_group_read(&r, &b, g, NULL)) != PICI_OK)
+            return s;
+        for (unsigned i = 0; i < r.tiles; i++) {
+            const struct pici_tile *t = &r.tile[i];
+            const int signs = r.signs >> i & 1;
+            const unsigned c = signs && !t->n ? (unsigned)TILE_OFFSETS12 : t->container;
+            m.tiles[c]++;
+            if (c == TILE_EMPTY)
+                continue;
+            uint64_t positions = 1 + (signs || c != TILE_OFFSETS12) + fmt_payload(c, t->n);
+            if (signs) {
+                const uint64_t bytes = SIGN_DESCRIPTOR + pici_signs_bytes(&r.sign[i]);
+                m.sign_tiles++;
+                m.sign_bytes += bytes;
+                m.negative_zeros += pici_signs_negative(&r.sign[i]);
+                positions += bytes;
+            }
+            const uint64_t values = (uint64_t)fmt_stored(c, t->n, pici_tile_elements(&b, r.first + i))
+                                    << b.at.width_log2;
+            m.nnz[c] += t->n;
+            m.position_bytes[c] += positions;
+            m.value_bytes[c] += values;
+            m.other_bytes -= positions + values;
+        }
+    }
+    return sized_write(mix, &m, sizeof m, FIRST);
+}
