@@ -10,9 +10,6 @@
 #include "predict/model.h"
 #include "predict/tune.h"
 
-/* Letters of the algorithms, by their numbers. */
-static const char letters[] = "?RCSDNM";
-
 const char *predict_machine(int i, const char **what)
 {
     const struct machine *m = pici_machine(i);
@@ -23,8 +20,7 @@ const char *predict_machine(int i, const char **what)
 
 const char *predict_collective(int i)
 {
-    static const char *const names[PREDICT_COLLECTIVES] = {"all_gather", "reduce_scatter", "all_reduce"};
-    return i < PREDICT_COLLECTIVES ? names[i] : NULL;
+    return pici_model_name((enum pici_collective)(PICI_ALL_GATHER + i));
 }
 
 const char *predict_plot_name(int i)
@@ -48,6 +44,7 @@ bool predict_set_machine(struct predict *p, const char *name)
 }
 
 _Static_assert((int)PREDICT_WHY == (int)TUNE_WHY, "room for the reader's words");
+_Static_assert((int)PREDICT_OURS >= (int)SCHEDULES_MOST && PREDICT_OTHERS >= MODEL_VENDORS - 1, "room for candidates");
 
 bool predict_set_tune(struct predict *p, const char *name, const void *bytes, size_t len, char *why)
 {
@@ -141,15 +138,14 @@ static void list_candidates(struct predict *p, struct model_candidate *model)
                                                        [MODEL_TWO_LEVELS] = "vendor's two levels"};
     p->candidates = 0;
     for (const struct schedule *s = pici_schedules; s->name; s++)
-        for (int dense = 0; dense < 2 && p->candidates < PREDICT_CANDIDATES; dense++) {
-            const char letter = (size_t)s->id < sizeof letters - 1 ? letters[s->id] : '?';
+        for (int dense = 0; dense < 2; dense++) {
             struct predict_candidate *c = add(p, model, (struct model_candidate){s->id, dense, MODEL_OURS});
             snprintf(c->name, sizeof c->name, "%s%s", s->name, dense ? ", dense" : "");
-            c->letter = (char)(dense ? tolower((unsigned char)letter) : letter);
+            c->letter = (char)(dense ? tolower((unsigned char)s->letter) : s->letter);
             c->ours = true;
             c->dense = dense;
         }
-    for (int v = MODEL_VENDOR; v < MODEL_VENDORS && p->candidates < PREDICT_CANDIDATES; v++)
+    for (int v = MODEL_VENDOR; v < MODEL_VENDORS; v++)
         if (v == MODEL_VENDOR ? p->tune != NULL : !p->tune && p->machine->vendors >> v & 1) {
             struct predict_candidate *c = add(p, model, (struct model_candidate){PICI_ALGO_AUTO, 1, v});
             snprintf(c->name, sizeof c->name, "%s", vendors[v]);

@@ -11,7 +11,14 @@
 struct model_machine;
 struct tune;
 
-enum { PREDICT_LIST = 64, PREDICT_CANDIDATES = 24, PREDICT_COLLECTIVES = 3, PREDICT_RANKS = 1 << 16 };
+enum {
+    PREDICT_LIST = 64,
+    PREDICT_COLLECTIVES = 3,
+    PREDICT_RANKS = 1 << 16,
+    PREDICT_OURS = 12,
+    PREDICT_OTHERS = 5,
+    PREDICT_CANDIDATES = 2 * PREDICT_OURS + PREDICT_OTHERS
+};
 
 /* Something that can be chosen: one of our algorithms, with sparse messages or all dense, or the dense call of another
  * library. */

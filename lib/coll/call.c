@@ -28,7 +28,6 @@ static size_t scratch_of(struct coll_call *c, const struct pici_comm *comm)
 static size_t scratch_of_gatherv(const struct coll_call *c, const struct pici_comm *comm,
                                  const struct pici_coll_opts *opts)
 {
-    static const enum pici_algorithm may[] = {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_NODES_RECURSIVE};
     size_t most = 0;
     struct coll_call as = *c;
     as.args.kind = PICI_ALL_GATHER;
@@ -36,8 +35,10 @@ static size_t scratch_of_gatherv(const struct coll_call *c, const struct pici_co
         return 0;
     const enum pici_algorithm asked = as.opts.algorithm;
     as.resolved.basis = 0;
-    for (size_t i = 0; i < sizeof may / sizeof *may; i++) {
-        as.opts.algorithm = !asked || (asked == PICI_ALGO_SPLIT && i < 2) ? may[i] : asked;
+    for (const struct schedule *s = pici_schedules; s->name; s++) {
+        if (!pici_schedule_may_gather(s, asked))
+            continue;
+        as.opts.algorithm = s->id;
         const size_t bytes = scratch_of(&as, comm);
         most = bytes > most ? bytes : most;
     }

@@ -412,7 +412,8 @@ size_t pici_layout_scratch(const struct coll_layout *l)
     return l->messages ? l->messages + l->sums + l->arrays + l->temp + COLL_ALIGN : 0;
 }
 
-/* AUTO without a prediction. Doubling is for one slice, however short the caller wants slices to be. */
+/* AUTO without a prediction. Undivided data that may be divided are one slice, however short the caller wants slices to
+ * be. */
 static enum pici_status lay_out_usual(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
     const struct schedule_call shape = shape_of(comm, c);
@@ -420,20 +421,21 @@ static enum pici_status lay_out_usual(struct coll_layout *l, const struct pici_c
         return lay_out(l, comm->forced, comm, c);
     if (c->opts.values.phases) /* the fewest encodings, unless links are shared */
         return lay_out(l, pici_schedule(comm->nodes == comm->ranks ? PICI_ALGO_SPLIT : PICI_ALGO_RING), comm, c);
-    enum pici_algorithm id = pici_schedule_usual(&shape, comm->paired_only, !c->resolved.basis);
-    if (id == PICI_ALGO_DOUBLING) {
-        if (!lay_out(l, pici_schedule(id), comm, c) && l->slices <= 1)
+    const struct schedule *usual =
+        pici_schedule_for(pici_schedule_usual(&shape, comm->paired_only, !c->resolved.basis), c->args.kind);
+    if (usual->undivided) {
+        if (!lay_out(l, usual, comm, c) && l->slices <= 1)
             return PICI_OK;
-        id = pici_schedule_usual(&shape, comm->paired_only, 0);
+        usual = pici_schedule_for(pici_schedule_usual(&shape, comm->paired_only, 0), c->args.kind);
     }
-    return lay_out(l, pici_schedule_for(id, c->args.kind), comm, c);
+    return lay_out(l, usual, comm, c);
 }
 
 int pici_layout_early(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
 {
     return c->args.kind == PICI_ALL_REDUCE && comm->in_order &&
            pici_early_fits(comm->ranks, c->args.dtype, c->resolved.total) && !c->opts.values.phases &&
-           !pici_layout_choose(l, comm, c) && l->schedule->id == PICI_ALGO_DOUBLING && l->slices == 1;
+           !pici_layout_choose(l, comm, c) && l->schedule->with_hello && l->slices == 1;
 }
 
 /* Whether the algorithm is chosen by predicted time. */

@@ -175,16 +175,14 @@ static void print_seconds(double seconds)
 static void print(struct chooser *chooser, const struct model_call *m, const struct choose_call *call,
                   const struct choice *best)
 {
-    static const char *const kinds[] = {"?", "all_gather", "reduce_scatter", "all_reduce"};
     static const char *const source[] = {"counted", "hint", "assumed"};
     char density[NUMBER_TEXT], correlation[NUMBER_TEXT];
     struct model_candidate c;
     pici_number_print(density, best->density);
     pici_number_print(correlation, best->correlation);
-    fprintf(stderr,
-            "pici: %s %s, %" PRIu64 " bytes, %d ranks on %d nodes, density %s (%s), correlation %s:", kinds[m->kind],
-            pici_dtype_name(m->dtype), m->bytes, m->ranks, m->nodes ? m->nodes->nodes : 1, density,
-            source[best->source], correlation);
+    fprintf(stderr, "pici: %s %s, %" PRIu64 " bytes, %d ranks on %d nodes, density %s (%s), correlation %s:",
+            pici_model_name(m->kind), pici_dtype_name(m->dtype), m->bytes, m->ranks, m->nodes ? m->nodes->nodes : 1,
+            density, source[best->source], correlation);
     for (int i = 0; candidate(i, call, &c); i++) {
         const double seconds = pici_tune_seconds(&chooser->tune, m, &c);
         if (seconds < 0)

@@ -26,6 +26,13 @@ const struct model_call pici_model_call = {.kind = PICI_ALL_REDUCE,
                                            .bandwidth = {1.25e8, 5e9},
                                            .cost_scale = 1};
 
+const char *pici_model_name(enum pici_collective kind)
+{
+    static const char *const names[] = {
+        [PICI_ALL_GATHER] = "all_gather", [PICI_REDUCE_SCATTER] = "reduce_scatter", [PICI_ALL_REDUCE] = "all_reduce"};
+    return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : NULL;
+}
+
 /* ---- density and codec */
 
 double pici_model_density(double d, double k, double c)
@@ -213,10 +220,10 @@ static int doublings(int p)
 }
 
 /* Whether the messages travel with those of hello: then they have no latencies of their own. */
-static int is_early(const struct run *r, enum pici_algorithm algorithm)
+static int is_early(const struct run *r, const struct schedule *schedule)
 {
     const struct model_call *c = r->call;
-    return algorithm == PICI_ALGO_DOUBLING && !c->late && r->slices <= 1 &&
+    return schedule->with_hello && !c->late && r->slices <= 1 &&
            pici_early_fits(c->ranks, c->dtype, c->bytes / pici_dtype_width(c->dtype));
 }
 
@@ -253,7 +260,7 @@ static double ours(const struct model_machine *m, const struct model_call *c, co
         return seconds;
     cut(&r, schedule, &shape);
     const double rounds = (double)(uint64_t)(r.slices / r.window), over = r.slices - rounds * r.window;
-    const int early = is_early(&r, candidate->algorithm);
+    const int early = is_early(&r, schedule);
     struct cost cost = {0};
     for (int i = 0; i < t.count; i++) {
         const struct traffic_step *s = &t.step[i];

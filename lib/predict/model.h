@@ -8,6 +8,8 @@
 #ifndef PICI_LIB_PREDICT_MODEL_H
 #define PICI_LIB_PREDICT_MODEL_H
 
+#include <stddef.h>
+
 #include "predict/policy.h"
 #include "schedule/traffic.h"
 
@@ -83,8 +85,12 @@ struct model_call {
 /* What its schedule depends on. */
 static inline struct schedule_call model_shape(const struct model_call *c)
 {
-    return (struct schedule_call){.kind = c->kind, .ranks = c->ranks, .bytes = c->bytes, .nodes = c->nodes};
+    const struct schedule_call shape = {c->kind, c->ranks, 0, 0, c->bytes, c->nodes, NULL};
+    return shape;
 }
+
+/* The name of a collective whose times are predicted, in tune files and tables; NULL: it is none. */
+const char *pici_model_name(enum pici_collective);
 
 /* The library's defaults: f32, independent positions, one node of one rank, no data. */
 extern const struct model_call pici_model_call;

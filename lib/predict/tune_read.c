@@ -421,9 +421,6 @@ static enum pici_status read_codec(struct reader *r)
     return s ? s : end_of_line(r, 5 + MODEL_POINTS);
 }
 
-static const char *const collective_names[] = {"all_gather", "reduce_scatter", "all_reduce", NULL};
-static const enum pici_collective collectives[] = {PICI_ALL_GATHER, PICI_REDUCE_SCATTER, PICI_ALL_REDUCE};
-
 /* Word i: an algorithm, "vendor", or "vendor:" and which of its algorithms. */
 static enum pici_status read_candidate(struct reader *r, int i, struct tune_point *p)
 {
@@ -477,13 +474,14 @@ static enum pici_status read_point(struct reader *r)
         return FAIL(r, "more than %d points", TUNE_POINTS_MOST);
     struct measured_at *of = &r->of[t->point_count];
     struct tune_point *p = &t->points[t->point_count++];
-    const int kind = find(r, 1, collective_names);
     int say[3];
     *p = (struct tune_point){.line = r->line};
     *of = (struct measured_at){0, 0};
-    if (kind < 0)
+    p->collective = PICI_ALL_GATHER;
+    while (r->words > 1 && pici_model_name(p->collective) && !is(&r->word[1], pici_model_name(p->collective)))
+        p->collective++;
+    if (r->words < 2 || !pici_model_name(p->collective))
         return unknown(r, 1, "collective");
-    p->collective = collectives[kind];
     enum pici_status s = read_dtype(r, 2, &p->dtype);
     if (!s)
         s = read_count(r, 3, "number of bytes", 1, BYTES_MOST, &p->bytes);

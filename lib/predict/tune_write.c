@@ -107,11 +107,10 @@ static void put_machine(struct text *to, const struct model_machine *m)
 
 static void put_point(struct text *to, const struct tune *t, const struct tune_point *p)
 {
-    static const char *const kinds[] = {"?", "all_gather", "reduce_scatter", "all_reduce"};
     const struct schedule *schedule = pici_schedule(p->candidate.algorithm);
-    const char *dtype = pici_dtype_name(p->dtype);
+    const char *kind = pici_model_name(p->collective), *dtype = pici_dtype_name(p->dtype);
     const struct tune_shape *s = p->shape >= 0 && p->shape < t->shape_count ? &t->shapes[p->shape] : NULL;
-    put(to, "point %s %s %" PRIu64, kinds[p->collective & 3], dtype ? dtype : "?", p->bytes);
+    put(to, "point %s %s %" PRIu64, kind ? kind : "?", dtype ? dtype : "?", p->bytes);
     put_number(to, p->density);
     if (p->candidate.vendor)
         put(to, " vendor%s%s", p->vendor[0] ? ":" : "", p->vendor);

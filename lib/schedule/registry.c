@@ -14,8 +14,9 @@ enum {
 };
 
 enum {
-    ALL_COLLECTIVES =
-        1 << PICI_ALL_GATHER | 1 << PICI_REDUCE_SCATTER | 1 << PICI_ALL_REDUCE | 1 << PICI_ALL_GATHERV /* of segments */
+    ALL_COLLECTIVES = 1 << PICI_ALL_GATHER | 1 << PICI_REDUCE_SCATTER | 1 << PICI_ALL_REDUCE |
+                      1 << PICI_ALL_GATHERV, /* of segments */
+    BROADCAST = 1 << PICI_BROADCAST
 };
 
 #define TWO_PHASES                                                                                                     \
@@ -28,43 +29,55 @@ enum {
 
 const struct schedule pici_schedules[] = {
     {.id = PICI_ALGO_RING,
+     .letter = 'R',
      .name = "ring",
+     .usual = ALL_COLLECTIVES,
      .doc = "p - 1 steps; partial sums go round by the neighbour, one segment at a time",
      TWO_PHASES,
      .reduce = &pici_pattern_ring,
      .gather = &pici_pattern_ring},
     {.id = PICI_ALGO_RECURSIVE,
+     .letter = 'C',
      .name = "recursive",
+     .usual = ALL_COLLECTIVES,
      .doc = "ceil(log2 p) steps; partial sums of half of the segments at first, then of a quarter, ..., from as far "
             "away",
      TWO_PHASES,
      .reduce = &pici_pattern_recursive,
      .gather = &pici_pattern_recursive},
     {.id = PICI_ALGO_SPLIT,
+     .letter = 'S',
      .name = "split",
+     .gathers_as = {PICI_ALGO_RECURSIVE, PICI_ALGO_RING},
      .doc = "p - 1 steps; each contribution straight to its owner. Gathers as recursive does up to 32 KiB a rank, else "
             "as ring",
      TWO_PHASES,
      .reduce = &pici_pattern_split},
     {.id = PICI_ALGO_DOUBLING,
+     .letter = 'D',
      .name = "doubling",
+     .usual = 1 << PICI_ALL_REDUCE,
      .doc = "all-reduce only: floor(log2 p) exchanges of all of the data, with the rank 1, 2, 4, ... away; one step "
             "before and one after them if p is not a power of two",
      .collectives = 1 << PICI_ALL_REDUCE,
      .paired = PAIRED_AT_POWERS_OF_TWO,
      .undivided = 1,
+     .with_hello = 1,
      .steps = pici_doubling_steps,
      .step = pici_doubling_step,
      .limits = pici_doubling_limits,
      .traffic = pici_doubling_traffic},
     {.id = PICI_ALGO_NODES_RING,
+     .letter = 'N',
      .name = "nodes-ring",
      .doc = "on two levels: inside nodes as ring, or as recursive if a node has more than 8 ranks; then between nodes, "
             "as ring",
      ON_NODES,
      .reduce = &pici_pattern_ring},
     {.id = PICI_ALGO_NODES_RECURSIVE,
+     .letter = 'M',
      .name = "nodes-recursive",
+     .usual = ALL_COLLECTIVES,
      .doc = "on two levels: inside nodes as nodes-ring; then between nodes, as recursive",
      ON_NODES,
      .reduce = &pici_pattern_recursive},
@@ -72,17 +85,19 @@ const struct schedule pici_schedules[] = {
 };
 
 #define TREE                                                                                                           \
-    .collectives = 1 << PICI_BROADCAST, .undivided = 1, .steps = pici_tree_steps, .step = pici_tree_step,              \
+    .collectives = BROADCAST, .undivided = 1, .steps = pici_tree_steps, .step = pici_tree_step,                        \
     .limits = pici_tree_limits
 
 const struct schedule pici_broadcasts[] = {
     {.id = PICI_ALGO_RING,
      .name = "ring",
+     .usual = BROADCAST,
      .doc = "p - 1 steps; all of the data from neighbour to neighbour",
      TREE,
      .gather = &pici_pattern_ring},
     {.id = PICI_ALGO_RECURSIVE,
      .name = "recursive",
+     .usual = BROADCAST,
      .doc = "ceil(log2 p) steps; in each of them, ranks that have the data send all of it to others",
      TREE,
      .gather = &pici_pattern_recursive},
@@ -90,12 +105,14 @@ const struct schedule pici_broadcasts[] = {
      .name = "split",
      .doc = "p - 1 steps, in which the root sends each rank a segment; then an all-gather, as recursive up to 32 KiB a "
             "rank, else as ring",
-     .collectives = 1 << PICI_BROADCAST,
+     .collectives = BROADCAST,
+     .usual = BROADCAST,
      .steps = pici_scatter_steps,
      .step = pici_scatter_step,
      .limits = pici_scatter_limits},
     {.id = PICI_ALGO_NODES_RING,
      .name = "nodes-ring",
+     .usual = BROADCAST,
      .doc = "on two levels: between nodes, as ring; then inside nodes as ring, or as recursive if a node has more than "
             "8 ranks",
      TREE,
@@ -109,6 +126,8 @@ const struct schedule pici_broadcasts[] = {
      .gather = &pici_pattern_recursive},
     {0},
 };
+
+_Static_assert(sizeof pici_schedules / sizeof *pici_schedules <= SCHEDULES_MOST + 1, "room in lists of algorithms");
 
 static const struct schedule *find(const struct schedule *s, enum pici_algorithm id)
 {
@@ -161,6 +180,14 @@ enum pici_algorithm pici_schedule_usual(const struct schedule_call *c, int paire
     if (c->kind == PICI_BROADCAST && c->bytes > few)
         return PICI_ALGO_SPLIT;
     return c->bytes <= few ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING;
+}
+
+int pici_schedule_may_gather(const struct schedule *s, enum pici_algorithm asked)
+{
+    const struct schedule *a = pici_schedule(asked);
+    if (!a)
+        return s->usual >> PICI_ALL_GATHER & 1;
+    return a->gathers_as[0] ? s->id == a->gathers_as[0] || s->id == a->gathers_as[1] : s == a;
 }
 
 int pici_schedule_paired(const struct schedule *s, int ranks)

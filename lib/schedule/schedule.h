@@ -113,13 +113,20 @@ enum schedule_paired { PAIRED_NEVER, PAIRED_ALWAYS, PAIRED_AT_POWERS_OF_TWO };
 struct schedule_pattern; /* pattern.h */
 struct schedule_traffic; /* traffic.h */
 
+/* A row of the registry: all that the library and its programs know of an algorithm. */
 struct schedule {
     enum pici_algorithm id;
-    const char *name;     /* in the environment and on command lines */
+    char letter;          /* in tables of predictions: a capital, but not V, which is other libraries' */
+    const char *name;     /* in the environment, on command lines and in tune files */
     const char *doc;      /* the steps of a phase, and who sends what to whom: its row in docs/collectives.md */
     unsigned collectives; /* those that it can do: bits 1 << enum pici_collective */
+    unsigned usual;       /* those for which pici_schedule_usual may take it */
     enum schedule_paired paired;
-    int undivided; /* the data is one segment */
+    int undivided;  /* the data is one segment */
+    int with_hello; /* among a power of two of ranks, the peers of its steps are those of the rounds of hello, with
+                     * which the data of a small call travel (coll/early.c) */
+    /* Whose all-gather's steps are its own, for few bytes and for many, if that depends on the bytes; else 0. */
+    enum pici_algorithm gathers_as[2];
     int (*steps)(const struct schedule *, const struct schedule_call *);
     /* Write step k, 0 <= k < steps, into s, which has room for the limits. */
     void (*step)(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *s);
@@ -130,6 +137,8 @@ struct schedule {
     int by_node; /* all-reduce: nodes own equally much, which their ranks share evenly; else ranks own equally much.
                   * Broadcast: `gather` is the pattern between nodes */
 };
+
+enum { SCHEDULES_MOST = 12 }; /* rows of a registry, at the most */
 
 /* registry.c: all schedules, by rising id; ends with a row whose name is NULL. */
 extern const struct schedule pici_schedules[];
@@ -144,6 +153,10 @@ const struct schedule *pici_schedule_for(enum pici_algorithm id, enum pici_colle
 /* What PICI_ALGO_AUTO takes where no times are predicted; the call's position is not read. paired_only: only schedules
  * that are paired with so many ranks. undivided: the data may stay in one segment, which is one slice. */
 enum pici_algorithm pici_schedule_usual(const struct schedule_call *, int paired_only, int undivided);
+
+/* Whether an all-gather by an algorithm, or by AUTO, may have the steps of this schedule's, as far as that depends on
+ * the bytes. */
+int pici_schedule_may_gather(const struct schedule *, enum pici_algorithm asked);
 
 /* Whether it is paired with so many ranks. */
 int pici_schedule_paired(const struct schedule *, int ranks);

@@ -26,13 +26,9 @@ static std::vector<struct pici_comm *> over_nccl(int p, std::vector<ncclComm_t> 
 }
 
 enum { DTYPES = PICI_U64 - PICI_F32 + 1 };
-/* Those from WITH_LISTS on have steps without one message each way. */
-enum { WITH_LISTS = 2 };
-static const enum pici_algorithm algorithms[] = {PICI_ALGO_RING,     PICI_ALGO_RECURSIVE,  PICI_ALGO_SPLIT,
-                                                 PICI_ALGO_DOUBLING, PICI_ALGO_NODES_RING, PICI_ALGO_NODES_RECURSIVE};
 static const enum pici_collective kinds[] = {PICI_ALL_REDUCE, PICI_REDUCE_SCATTER, PICI_ALL_GATHER};
 
-/* Floats as they are, among them NaNs, infinities and -0.0, by each of these algorithms WITH_LISTS, for each collective
+/* Floats as they are, among them NaNs, infinities and -0.0, by each algorithm but the first two, for each collective
  * that it has. Several slices. */
 static void many_elements(const team &host, const team &gpu)
 {
@@ -40,12 +36,12 @@ static void many_elements(const team &host, const team &gpu)
     struct values_case c = {};
     c.exact = 1;
     c.dtype = PICI_F32;
-    for (size_t a = WITH_LISTS; a < sizeof algorithms / sizeof *algorithms; a++)
+    for (int a = PICI_ALGO_SPLIT; a <= coll_algorithms(); a++)
         for (const auto kind : kinds)
             for (const auto data : {DATA_SPECIAL, DATA_SPARSE}) {
-                if (!coll_has(algorithms[a], kind))
+                c.algorithm = (enum pici_algorithm)a;
+                if (!coll_has(c.algorithm, kind))
                     continue;
-                c.algorithm = algorithms[a];
                 c.collective = kind;
                 c.data = data;
                 c.op = data == DATA_SPARSE ? PICI_SUM : (enum pici_op)(c.seed % 4);
@@ -63,12 +59,12 @@ static void few_elements(const team &host, const team &gpu)
     const uint64_t p = gpu.comms.size(), counts[] = {0, 1, p - 1, p, p + 1, 700};
     struct values_case c = {};
     c.exact = 1;
-    for (const auto algorithm : algorithms)
+    for (int a = PICI_ALGO_RING; a <= coll_algorithms(); a++)
         for (const auto kind : kinds)
             for (const uint64_t count : counts) {
-                if (!coll_has(algorithm, kind))
+                c.algorithm = (enum pici_algorithm)a;
+                if (!coll_has(c.algorithm, kind))
                     continue;
-                c.algorithm = algorithm;
                 c.collective = kind;
                 c.count = count;
                 c.dtype = (enum pici_dtype)(PICI_F32 + (c.seed + p) % DTYPES);

@@ -99,7 +99,7 @@ is "no choice without a file" sh -c "! grep -q ' takes ' '$tmp/err'"
     echo 'pici-tune 1'
     echo 'shape ranks 2 nodes 1 map 2 cores 0'
     for bytes in 4096 1048576 16777216; do
-        for algorithm in ring recursive split doubling nodes-ring nodes-recursive; do
+        for algorithm in $(sed -n 's/^ *\.name = "\(.*\)",$/\1/p' lib/schedule/registry.c | sort -u); do
             echo "point all_reduce f32 $bytes 1 $algorithm sparse 1 0"
             echo "point all_reduce f32 $bytes 1 $algorithm dense 1 0"
         done

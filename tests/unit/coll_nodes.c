@@ -16,7 +16,15 @@
 
 enum { MOST = SCHEDULE_RANKS };
 
-static const enum pici_algorithm on_nodes[] = {PICI_ALGO_NODES_RING, PICI_ALGO_NODES_RECURSIVE};
+/* The ith schedule on two levels; NULL after the last. */
+static const struct schedule *on_nodes(int i)
+{
+    for (const struct schedule *s = pici_schedules; s->name; s++)
+        if (s->by_node && i-- == 0)
+            return s;
+    return NULL;
+}
+
 static const enum pici_collective kinds[] = {PICI_ALL_GATHER, PICI_REDUCE_SCATTER, PICI_ALL_REDUCE};
 
 /* ---- node maps */
@@ -76,9 +84,9 @@ static void check_map(const int *sizes, int nodes)
 {
     struct map m;
     map_of(&m, sizes, nodes);
-    for (int a = 0; a < 2; a++)
+    for (int a = 0; on_nodes(a); a++)
         for (int i = 0; i < 3; i++) {
-            const struct schedule *s = pici_schedule(on_nodes[a]);
+            const struct schedule *s = on_nodes(a);
             const struct schedule_call c = call_of(kinds[i], &m);
             struct schedule_limits used;
             const char *bad = schedule_check(s, &c, 1, &used);
@@ -178,8 +186,8 @@ Test(coll_nodes, one_level)
         same_as(PICI_ALGO_NODES_RING, PICI_ALGO_RING, &m);
         same_as(PICI_ALGO_NODES_RECURSIVE, PICI_ALGO_RECURSIVE, &m);
         map_of(&m, &p, 1);
-        for (int a = 0; a < 2; a++)
-            same_as(on_nodes[a], p <= 8 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE, &m);
+        for (int a = 0; on_nodes(a); a++)
+            same_as(on_nodes(a)->id, p <= 8 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE, &m);
     }
 }
 
@@ -357,8 +365,8 @@ Test(coll_nodes, uneven_nodes_send_equally_much)
     static const int sizes[] = {4, 2, 3, 1};
     struct map m;
     map_of(&m, sizes, 4);
-    for (int a = 0; a < 2; a++) {
-        struct schedule s = *pici_schedule(on_nodes[a]);
+    for (int a = 0; on_nodes(a); a++) {
+        struct schedule s = *on_nodes(a);
         cr_expect_float_eq(dense_leaves(&s, &m, UINT64_C(1) << 30), 1.5, 0.001, "%s", s.name);
         s.by_node = 0;
         cr_expect_float_eq(dense_leaves(&s, &m, UINT64_C(1) << 30), 1.6, 0.001, "%s", s.name);
@@ -433,13 +441,13 @@ Test(coll_nodes, predicted_densities)
 {
     static const int maps[][5] = {{2, 2, 2, 2}, {4, 4}, {4, 2, 3, 1}, {1, 5, 1}, {3, 3, 3, 3, 3}, {1, 1, 1, 1, 1}};
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
-        for (int a = 0; a < 2; a++) {
+        for (int a = 0; on_nodes(a); a++) {
             struct map m;
             int nodes = 0;
             while (nodes < 5 && maps[i][nodes])
                 nodes++;
             map_of(&m, maps[i], nodes);
-            check_predictions(pici_schedule(on_nodes[a]), &m, 0.03);
+            check_predictions(on_nodes(a), &m, 0.03);
         }
 }
 

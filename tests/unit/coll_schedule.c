@@ -26,13 +26,18 @@ Test(coll_schedule, registry)
             cr_expect(islower((unsigned char)*c) || *c == '-', "%s", s->name);
         cr_expect(s->name[0] && s->doc && s->doc[0]);
         cr_expect_str_neq(s->name, "auto");
-        for (const struct schedule *t = pici_schedules; t < s; t++)
+        for (const struct schedule *t = pici_schedules; t < s; t++) {
             cr_expect_str_neq(t->name, s->name);
+            cr_expect_neq(t->letter, s->letter, "%s", s->name);
+        }
         cr_expect(s->collectives && !(s->collectives & ~(1u << PICI_ALL_GATHER | 1u << PICI_REDUCE_SCATTER |
                                                          1u << PICI_ALL_REDUCE | 1u << PICI_ALL_GATHERV)),
                   "%s", s->name);
         cr_expect_eq(s->collectives >> PICI_ALL_GATHER & 1, s->collectives >> PICI_ALL_GATHERV & 1, "%s", s->name);
-        cr_expect(s->steps && s->step && s->limits);
+        cr_expect(s->steps && s->step && s->limits && s->traffic, "%s", s->name);
+        cr_expect_eq(s->usual & ~s->collectives, 0, "%s", s->name);
+        cr_expect(!s->with_hello || (s->undivided && s->paired == PAIRED_AT_POWERS_OF_TWO), "%s", s->name);
+        cr_expect(isupper((unsigned char)s->letter) && s->letter != 'V', "%s", s->name);
         cr_expect_eq(pici_schedule(s->id), s);
         cr_expect_eq((int)s->id, n + 1, "names exist without a gap");
         cr_expect_str_eq(pici_algorithm_name(s->id), s->name);
@@ -46,7 +51,32 @@ Test(coll_schedule, registry)
     cr_expect_null(pici_algorithm_name((enum pici_algorithm) - 1));
 }
 
-/* The documentation's table of algorithms is the registry. */
+static void check_same_limits(const struct schedule *a, const struct schedule *b, int p, uint64_t share)
+{
+    const struct schedule_call c = schedule_call_of(PICI_ALL_GATHER, p, share);
+    struct schedule_limits x, y;
+    a->limits(a, &c, &x);
+    b->limits(b, &c, &y);
+    cr_expect(x.sends == y.sends && x.receives == y.receives && x.segments == y.segments && x.kept == y.kept,
+              "%s gathers as %s, %d ranks", a->name, b->name, p);
+}
+
+/* What an all-gather needs depends on the bytes as the registry says. */
+Test(coll_schedule, gathers_as)
+{
+    for (const struct schedule *s = pici_schedules; s->name; s++)
+        for (int p = 1; p <= MOST && schedule_has(s, PICI_ALL_GATHER); p++)
+            for (int i = 0; i < 2; i++) {
+                const struct schedule *as = s->gathers_as[i] ? pici_schedule(s->gathers_as[i]) : s;
+                const struct schedule_call few = schedule_call_of(PICI_ALL_GATHER, p, schedule_shares[0]),
+                                           more = schedule_call_of(PICI_ALL_GATHER, p, schedule_shares[1]);
+                check_same_limits(s, as, p, schedule_shares[i]);
+                cr_expect(s->gathers_as[i] || s->steps(s, &few) == s->steps(s, &more), "%s", s->name);
+                cr_expect(pici_schedule_may_gather(as, s->id), "%s", s->name);
+            }
+}
+
+/* The documentation's table of algorithms is the registry, and it says in which order each of them adds. */
 Test(coll_schedule, documented)
 {
     static char page[1 << 20], row[400];
@@ -56,7 +86,10 @@ Test(coll_schedule, documented)
     fclose(f);
     for (int broadcasts = 0; broadcasts < 2; broadcasts++)
         for (const struct schedule *s = broadcasts ? pici_broadcasts : pici_schedules; s->name; s++) {
-            snprintf(row, sizeof row, "\n| `%s` | %s |\n", s->name, s->doc);
+            if (broadcasts)
+                snprintf(row, sizeof row, "\n| `%s` | %s |\n", s->name, s->doc);
+            else
+                snprintf(row, sizeof row, "\n| `%s` | %d | %c | %s |\n", s->name, s->id, s->letter, s->doc);
             cr_expect(strstr(page, row), "docs/collectives.md has no row%s", row);
         }
 }
@@ -486,6 +519,19 @@ Test(coll_schedule, usual)
             .kind = all[i].kind, .ranks = all[i].ranks, .bytes = all[i].bytes, .nodes = all[i].nodes};
         cr_expect_eq(pici_schedule_usual(&c, all[i].paired_only, all[i].undivided), all[i].id, "%zu", i);
     }
+    for (int p = 1; p <= MOST; p++)
+        for (int i = 0; i < SCHEDULE_KINDS; i++)
+            for (uint64_t bytes = 1; bytes <= 64 << 20; bytes *= 2)
+                for (int nodes = 1; nodes <= 2 && nodes <= p; nodes++)
+                    for (int how = 0; how < 4; how++) {
+                        const int begin[] = {0, nodes == 1 ? p : p / 2, p};
+                        const struct schedule_nodes map = {nodes, begin};
+                        const struct schedule_call c = {
+                            .kind = schedule_kinds[i], .ranks = p, .bytes = bytes, .nodes = &map};
+                        const struct schedule *s =
+                            pici_schedule_for(pici_schedule_usual(&c, how & 1, how >> 1), c.kind);
+                        cr_assert(s && s->usual >> c.kind & 1, "%d ranks, collective %d", p, (int)c.kind);
+                    }
 }
 
 /* ---- segments and order */

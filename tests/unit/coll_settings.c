@@ -45,13 +45,12 @@ Test(coll_settings, tables_in_docs)
         return;
     }
     for (const struct setting *s = pici_settings; s->variable; s++) {
-        pici_setting_values(s, values, sizeof values);
+        if (s->type == SETTING_ALGORITHM)
+            snprintf(values, sizeof values, "auto, or an [algorithm](#algorithms)"); /* coll_schedule has that table */
+        else
+            pici_setting_values(s, values, sizeof values);
         snprintf(line, sizeof line, s->option ? "| `%s` | `%s` | %s | %s |" : "| `%s` |%s | %s | %s |", s->variable,
                  s->option ? s->option : "", values, s->usual);
-        cr_expect(has_line(page, line), "docs/collectives.md lacks this line:\n%s", line);
-    }
-    for (const struct schedule *s = pici_schedules; s->name; s++) {
-        snprintf(line, sizeof line, "| `%s` | %s |", s->name, s->doc);
         cr_expect(has_line(page, line), "docs/collectives.md lacks this line:\n%s", line);
     }
     free(page);

@@ -14,6 +14,9 @@
 
 typedef char label[CHART_LABEL];
 
+_Static_assert((int)CHART_LINES > PREDICT_OURS + PREDICT_OTHERS,
+               "room for all sparse ones, others and the best dense one");
+
 static const char *bytes_text(label text, uint64_t bytes)
 {
     static const char suffix[] = "\0KMGT";

@@ -11,7 +11,14 @@
 
 #include "stats.h"
 
-enum { KINDS = 3, DENSITIES = 5, SIZES_MOST = 24, CANDIDATES_MOST = 64, REPEATS = 5, TIMES_MOST = 16 };
+enum {
+    KINDS = 3,
+    DENSITIES = 5,
+    SIZES_MOST = 24,
+    REPEATS = 5,
+    TIMES_MOST = 16,
+    CANDIDATES_MOST = 2 * SCHEDULES_MOST + 1 /* sparse and dense; the vendor's */
+};
 static const double densities[DENSITIES] = {0.001, 0.01, 0.05, 0.2, 1};
 static const double LONGEST = 2;     /* seconds of a dense run: slower points are left out */
 static const double HOPELESS = 3;    /* times the best: not tried with more data */
@@ -47,7 +54,7 @@ static int make_plan(struct plan *p, const struct world *w, const struct points_
     for (const struct schedule *s = pici_schedules; s->name; s++) {
         if (!pici_schedule_distinct(s, w->ranks, w->nodes.nodes))
             continue;
-        for (int dense = 0; dense < 2 && p->candidates < CANDIDATES_MOST - 1; dense++)
+        for (int dense = 0; dense < 2; dense++)
             p->candidate[p->candidates++] = (struct model_candidate){.algorithm = s->id, .dense = dense};
     }
     if (w->vendor)
@@ -285,7 +292,6 @@ static const char *name_of(const struct model_candidate *c)
 static void record(const struct world *w, struct plan *p, struct tune *tune, int cell, const struct call *c,
                    uint64_t set, struct runs *runs)
 {
-    static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce"};
     int best = -1;
     const uint64_t loud = noisy(p, set, runs);
     for (int k = 0; k < p->candidates; k++) {
@@ -303,7 +309,7 @@ static void record(const struct world *w, struct plan *p, struct tune *tune, int
     pici_tune_sort(tune);
     drop(p, cell);
     if (best >= 0)
-        world_say(w, "%s %llu bytes, density %g: %s %s, %.3g ms%s", kinds[kind_at(p, cell)],
+        world_say(w, "%s %llu bytes, density %g: %s %s, %.3g ms%s", pici_model_name(c->kind),
                   (unsigned long long)c->bytes, c->density, name_of(&p->candidate[best]),
                   p->candidate[best].dense ? "dense" : "sparse", p->cell[cell].seconds[best] * 1e3,
                   loud >> best & 1 ? " (noisy)" : "");
