@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
+#include "coll/neighbor.h"
 #include "coll/request.h"
 
 enum { RANKS = 4, MOST_SLOTS = 8 };
@@ -63,7 +64,7 @@ static enum pici_status wire_recv(void *context, int from, void *data, size_t ca
     if (proper && m->len >= MSG_BYTES && r->state == COLL_DATA) {
         const struct msg_prefix p = {
             .dtype = (unsigned)r->call.args.dtype,
-            .op = r->call.args.plan->number & 0xff,
+            .op = r->call.resolved.said.op,
             .algorithm = NEIGHBOR_ID,
             .sequence = r->sequence,
             .slice = (r->next_post.round * (uint64_t)r->call.resolved.at.window + (uint64_t)r->next_post.run) |

@@ -47,12 +47,6 @@ enum {
     CALL_NY = 100
 };
 
-/* The kind of a neighbourhood all-gather, a number that enum pici_collective leaves out. Its ranks may contribute
- * different numbers of elements; in hello, the density is the largest of them, divided by this, which takes no bits
- * from it. */
-enum { CALL_NEIGHBOR = 4 };
-static const double LONGEST = 0x1p52;
-
 static int rounds_of(int ranks)
 {
     int k = 0;
@@ -104,15 +98,15 @@ static void describe_values(uint8_t *p, const struct values *v)
 static void describe(uint8_t *p, const struct pici_request *r)
 {
     const struct coll_call *c = &r->call;
-    p[CALL_KIND] = (uint8_t)(c->args.plan ? CALL_NEIGHBOR : (int)c->args.kind);
+    p[CALL_KIND] = (uint8_t)c->resolved.said.kind;
     p[CALL_DTYPE] = (uint8_t)c->args.dtype;
     p[CALL_OP] = (uint8_t)c->args.op;
     p[CALL_ALGORITHM] = (uint8_t)c->opts.algorithm;
     p[CALL_WINDOW] = (uint8_t)c->opts.window; /* at most COLL_MAX_WINDOW */
     p[CALL_ZEROS] = coll_gathers(c->args.kind) && c->resolved.by_value;
     p[CALL_HISTORY] = c->opts.history != 0;
-    p[CALL_PLAN] = (uint8_t)(c->args.plan ? c->args.plan->number : 0);
-    store_le64(p + CALL_COUNT, c->args.plan ? 0 : c->args.kind == PICI_ALL_GATHERV ? c->resolved.total : c->args.count);
+    p[CALL_PLAN] = (uint8_t)c->resolved.said.plan;
+    store_le64(p + CALL_COUNT, c->resolved.said.count);
     store_le64(p + CALL_SLICE, c->opts.slice_bytes);
     store_le64(p + CALL_SEQUENCE, r->sequence);
     store_le64(p + CALL_NODES, hash_nodes(r->comm));
@@ -185,11 +179,6 @@ static const char *algorithm_name(uint64_t a)
     return pici_algorithm_name((enum pici_algorithm)a);
 }
 
-static const char *kind_name(unsigned kind)
-{
-    return kind == CALL_NEIGHBOR ? "neighbor all-gather" : pici_coll_name((enum pici_collective)kind);
-}
-
 /* Describe how two calls differ. */
 static void explain(struct pici_comm *comm, const struct coll_agreement *a)
 {
@@ -225,7 +214,7 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
     const uint8_t *l = a->low, *h = a->high;
     if (l[CALL_KIND] != h[CALL_KIND]) {
         pici_coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)a->low_rank,
-                       kind_name(l[CALL_KIND]), (unsigned long)a->high_rank, kind_name(h[CALL_KIND]));
+                       pici_coll_name(l[CALL_KIND]), (unsigned long)a->high_rank, pici_coll_name(h[CALL_KIND]));
         return;
     }
     for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
@@ -335,8 +324,8 @@ void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
     }
     for (int i = 0; i < DENSITIES; i++)
         a->density[i] = kind == MSG_HELLO ? 0 : pici_density_of(&r->counted[i]);
-    if (kind == MSG_HELLO && r->call.args.plan && !r->status) /* else the count may be out of range */
-        a->density[DENSITY_ONE] = (double)r->call.args.count / LONGEST;
+    if (kind == MSG_HELLO && r->call.resolved.hello == HELLO_LONGEST && !r->status) /* else it may be out of range */
+        a->density[DENSITY_ONE] = (double)r->call.args.count / (double)COLL_LONGEST;
 }
 
 /* Post the receive of a round, and send its message. */
@@ -416,8 +405,8 @@ enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int
         explain(r->comm, a);
         learn(a, PICI_E_PEER, (int)a->high_rank);
     }
-    if (kind == MSG_HELLO && r->call.args.plan)
-        r->call.resolved.longest = (uint64_t)(a->density[DENSITY_ONE] * LONGEST);
+    if (kind == MSG_HELLO && r->call.resolved.hello == HELLO_LONGEST)
+        r->call.resolved.longest = (uint64_t)(a->density[DENSITY_ONE] * (double)COLL_LONGEST);
     if (a->status) { /* instead of what this rank alone found in its data */
         r->status = a->status;
         r->culprit = a->culprit;

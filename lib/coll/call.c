@@ -11,6 +11,8 @@
 #include "coll/call.h"
 #include "coll/early.h"
 #include "coll/note.h"
+#include "coll/options.h"
+#include "coll/ordinary.h"
 #include "coll/steps.h"
 #include "coll/vendor.h"
 
@@ -31,7 +33,8 @@ static size_t scratch_of_gatherv(const struct coll_call *c, const struct pici_co
     size_t most = 0;
     struct coll_call as = *c;
     as.args.kind = PICI_ALL_GATHER;
-    if (pici_coll_resolve(&as, comm, opts))
+    as.args.rules = pici_ordinary_rules(PICI_ALL_GATHER);
+    if (pici_options_resolve(&as, comm, opts, NULL, 0))
         return 0;
     const enum pici_algorithm asked = as.opts.algorithm;
     as.resolved.basis = 0;
@@ -49,15 +52,16 @@ size_t pici_comm_scratch(const struct pici_comm *comm, enum pici_collective kind
                          enum pici_op op, const struct pici_coll_opts *opts)
 {
     struct pici_coll_opts o;
-    struct coll_call c = {.args = {.kind = kind, .count = count, .dtype = dtype, .op = op}};
+    struct coll_call c = {
+        .args = {.rules = pici_ordinary_rules(kind), .kind = kind, .count = count, .dtype = dtype, .op = op}};
     if (kind < PICI_ALL_GATHER || kind > PICI_ALL_GATHERV || !pici_schedule_for(PICI_ALGO_RING, kind))
         return 0;
-    enum pici_status s = pici_coll_check(&o, comm, &c.args, opts);
+    enum pici_status s = pici_options_check(&o, comm, &c.args, opts);
     if (s && s != PICI_E_BROKEN)
         return 0;
     if (kind == PICI_ALL_GATHERV)
         return scratch_of_gatherv(&c, comm, &o);
-    return pici_coll_resolve(&c, comm, &o) ? 0 : scratch_of(&c, comm);
+    return pici_options_resolve(&c, comm, &o, NULL, 0) ? 0 : scratch_of(&c, comm);
 }
 
 /* ---- starting */
@@ -69,7 +73,7 @@ enum pici_status pici_call_start(struct call_args args, struct pici_comm *comm, 
     if (!out)
         return PICI_E_ARG;
     *out = NULL;
-    enum pici_status s = pici_coll_check(&o, comm, &args, opts);
+    enum pici_status s = pici_options_check(&o, comm, &args, opts);
     if (s)
         return s;
     struct pici_request *r = malloc(sizeof *r);
@@ -115,14 +119,13 @@ static void trace_choice(const struct pici_request *r)
     pici_trace_add(r->comm->trace, &e);
 }
 
-/* The ranks have agreed on the call: choose its layout and begin with the data. If the path cannot begin on this rank,
- * the other ranks are told by poison. Without a layout this rank cannot even send poison: the communicator is
- * broken. */
+/* The ranks have agreed on the call, or do not before its data: choose its layout and begin with the data. If the path
+ * cannot begin on this rank, the other ranks are told by poison. Without a layout this rank cannot even send poison:
+ * the communicator is broken. */
 static enum pici_status begin_data(struct pici_request *r)
 {
     struct pici_comm *comm = r->comm;
-    r->call.resolved.vendor = pici_vendor_allowed(r);
-    enum pici_status s = pici_layout_choose(&r->call.resolved.at, comm, &r->call);
+    enum pici_status s = r->call.args.rules->prepare(r);
     if (s)
         return s;
     trace_choice(r);
@@ -140,36 +143,6 @@ static enum pici_status begin_data(struct pici_request *r)
     return PICI_OK;
 }
 
-/* A source of an all_gatherv cannot send more than the longest contribution. Messages do not show that it sends less
- * than expected if its last slice is a whole one, or if nobody sends anything. */
-static void check_slots(struct pici_request *r)
-{
-    const struct coll_call *c = &r->call;
-    for (int i = 0; i < c->args.plan->sources && c->args.varied && !r->status; i++)
-        if (c->args.recvcounts[i] > c->resolved.longest) {
-            pici_coll_note(r->comm, "entry %d of recvcounts on rank %d is more than any rank sends", i, r->comm->rank);
-            pici_coll_fail(r, PICI_E_PEER, r->comm->rank);
-        }
-}
-
-/* Begin with the data of a neighbourhood call. A rank that is not able to do that cannot even send poison: its
- * communicator is broken. */
-static enum pici_status begin_plan(struct pici_request *r)
-{
-    enum pici_status s = r->call.resolved.lost ? r->status : pici_request_room(r);
-    if (s)
-        return s;
-    r->tag = pici_layout_tag(&r->call);
-    pici_request_tables(r);
-    r->path = &pici_path_steps;
-    s = r->path->begin(r);
-    if (s)
-        pici_coll_fail(r, s, r->comm->rank);
-    check_slots(r);
-    r->state = COLL_DATA;
-    return PICI_OK;
-}
-
 /* Make progress on the head without waiting. Returns whether anything moved. */
 static int advance(struct pici_comm *comm)
 {
@@ -179,12 +152,12 @@ static int advance(struct pici_comm *comm)
     switch (r->state) {
     case COLL_WAITING:
         r->begin = comm->trace ? pici_coll_now() : 0;
-        if (r->call.args.plan && !pici_layout_asks(&r->call)) {
-            if ((s = begin_plan(r)))
+        if (r->call.resolved.hello == HELLO_NONE) {
+            if ((s = begin_data(r)))
                 break;
             return 1;
         }
-        if (!r->status && !r->call.args.plan && (s = pici_request_room(r)))
+        if (!r->status && r->call.resolved.hello == HELLO_CALL && (s = pici_request_room(r)))
             pici_coll_fail(r, s, comm->rank);
         pici_early_begin(r);
         pici_coll_agree_begin(r, MSG_HELLO);
@@ -200,10 +173,7 @@ static int advance(struct pici_comm *comm)
             s = r->status;
             break;
         }
-        if (r->call.args.plan) {
-            if ((s = begin_plan(r)))
-                break;
-        } else if (r->early) { /* the data are through */
+        if (r->early) { /* the data are through */
             trace_choice(r);
             pici_coll_agree_begin(r, MSG_CLOSING);
             r->state = COLL_CLOSING;
@@ -215,7 +185,7 @@ static int advance(struct pici_comm *comm)
         s = r->path->move(r, &moved, &done);
         if (s || !done)
             break;
-        if (r->call.args.plan && !r->call.opts.agree) {
+        if (!r->call.resolved.closing) {
             if (r->status) {
                 pici_coll_note(comm, "another rank failed: %s", pici_strerror(r->status));
                 pici_request_failed(comm);
@@ -358,7 +328,7 @@ enum pici_status pici_wait_for(struct pici_request **request, int timeout_ms, in
 enum pici_status pici_call_wait(struct call_args args, struct pici_comm *comm, const struct pici_coll_opts *opts)
 {
     struct pici_coll_opts o;
-    enum pici_status s = pici_coll_check(&o, comm, &args, opts);
+    enum pici_status s = pici_options_check(&o, comm, &args, opts);
     if (s)
         return s;
     args.blocking = 1;
@@ -372,7 +342,13 @@ enum pici_status pici_call_wait(struct call_args args, struct pici_comm *comm, c
 static struct call_args make_call(enum pici_collective kind, const void *send, void *recv, uint64_t count,
                                   enum pici_dtype dtype, enum pici_op op)
 {
-    return (struct call_args){.kind = kind, .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op};
+    return (struct call_args){.rules = pici_ordinary_rules(kind),
+                              .kind = kind,
+                              .send = send,
+                              .recv = recv,
+                              .count = count,
+                              .dtype = dtype,
+                              .op = op};
 }
 
 static struct call_args make_broadcast(void *buf, uint64_t count, enum pici_dtype dtype, int root)

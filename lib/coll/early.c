@@ -35,7 +35,7 @@ static int has_early_data(const struct pici_comm *comm)
 size_t pici_early_place(const struct pici_comm *comm)
 {
     const size_t bytes = has_early_data(comm) ? AGREE_BYTES + EARLY_MESSAGE : AGREE_ROOM;
-    return (bytes + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
+    return pici_layout_aligned(bytes);
 }
 
 size_t pici_early_memory(const struct pici_comm *comm)

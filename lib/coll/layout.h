@@ -6,26 +6,13 @@
 #define PICI_LIB_COLL_LAYOUT_H
 
 #include "coll/comm.h"
-#include "schedule/neighbor.h"
-#include "pici/neighbor.h"
 #include "values/values.h"
 
-/* A plan of neighbourhood all-gathers, made by neighbor.c. Positions as in schedules. */
-struct pici_neighbor_plan {
-    struct pici_comm *comm;
-    uint32_t number; /* on its communicator */
-    uint64_t hash;   /* of the graph's plan, the same on all ranks */
-    enum pici_route route;
-    uint64_t most_bytes;           /* as in the options */
-    struct neighbor_route *by[3];  /* by enum pici_route; NULL: it was not made */
-    uint64_t widest[3], blocks[3]; /* of each route, the most of any rank: blocks of a message; route->room_blocks */
-    double bandwidth[2];           /* inside a node and between nodes: the lowest that any rank names */
-    uint64_t least_inter;
-    int sources;
-    int *slot_begin; /* [ranks + 1] of each position: its first in slots */
-    int *slots;      /* [sources] indices into the caller's list of sources */
-    double seconds;
-};
+struct call_rules;
+struct neighbor_route;
+struct pici_neighbor_plan;
+
+enum { LAYOUT_SLICES_WORTH = 64 << 10 /* dense bytes of a message: smaller slices cost more than they overlap */ };
 
 /* A function of what is the same on all ranks. Counts are elements. */
 struct coll_layout {
@@ -52,6 +39,7 @@ struct coll_layout {
 
 /* What the caller passed. */
 struct call_args {
+    const struct call_rules *rules; /* of calls of its sort */
     enum pici_collective kind;
     const uint8_t *send; /* or a copy of it (early.c) */
     uint8_t *recv;
@@ -86,15 +74,36 @@ struct call_opts {
     size_t scratch_bytes;
 };
 
+/* How the ranks of a call learn whether all can take part in it. */
+enum call_hello {
+    HELLO_CALL,    /* in a round of hello */
+    HELLO_LONGEST, /* there, and they learn the longest contribution, without which there is no layout */
+    HELLO_NONE     /* from its data */
+};
+
+/* The longest contribution that HELLO_LONGEST can tell, elements: hello has it as a density, the share of this. */
+static const uint64_t COLL_LONGEST = UINT64_C(1) << 52;
+
+enum { SAID_NEIGHBOR = 4 }; /* the kind of a neighbourhood all-gather, which enum pici_collective leaves out */
+
+/* What hello says of a call, and as its op what data messages say. */
+struct call_said {
+    unsigned kind, op, plan;
+    uint64_t count;
+};
+
 /* What follows from both. */
 struct call_resolved {
-    size_t width;           /* bytes of an element */
-    uint64_t total;         /* elements of all segments */
-    int by_value;           /* floats, of which -0.0 counts as +0.0: in sums, and in all-gather if asked for */
-    int lost;               /* options or counts that no layout can be made of */
-    int vendor;             /* after hello: all ranks permit the transport library's own collective, and can make it */
+    size_t width;   /* bytes of an element */
+    uint64_t total; /* elements of all segments */
+    int by_value;   /* floats, of which -0.0 counts as +0.0: in sums, and in all-gather if asked for */
+    int lost;       /* options or counts that no layout can be made of */
+    int vendor;     /* after hello: all ranks permit the transport library's own collective, and can make it */
+    enum call_hello hello;
+    int closing; /* the ranks agree at the end */
+    struct call_said said;
     uint64_t basis;         /* hash of what the choice of an algorithm is made from; 0: of the call alone */
-    uint64_t longest;       /* of all ranks' contributions to an all_gatherv, elements */
+    uint64_t longest;       /* where they differ: of all ranks' contributions, elements */
     uint64_t counts_hash;   /* of PICI_ALL_GATHERV: of recvcounts */
     const uint64_t *packed; /* instead of displs, once there are tables */
     struct coll_layout at;
@@ -124,22 +133,14 @@ static inline int coll_gathers(enum pici_collective kind)
     return kind == PICI_ALL_GATHER || kind == PICI_BROADCAST || kind == PICI_ALL_GATHERV;
 }
 
-/* The name of a collective in errors and traces. */
-const char *pici_coll_name(enum pici_collective);
+/* The name of a collective, or of what is said of one, in errors and traces. */
+const char *pici_coll_name(unsigned kind);
 
-/* Check what is wrong in the same way on all ranks, and so is returned at once. *out: the options, with defaults for
- * members that the caller's struct does not have. */
-enum pici_status pici_coll_check(struct pici_coll_opts *out, const struct pici_comm *, const struct call_args *,
-                                 const struct pici_coll_opts *);
+/* What is wrong if a buffer is null, in words; NULL: none is that must not be. */
+const char *pici_coll_null(const struct coll_call *);
 
-/* Resolve options and settings. An error, PICI_E_ARG, may be this rank's alone. */
-enum pici_status pici_coll_resolve(struct coll_call *, const struct pici_comm *, const struct pici_coll_opts *);
-
-/* Why an argument that only broadcast or all_gatherv has is wrong, in words; NULL: it is not. */
-const char *pici_coll_argument_wrong(const struct coll_call *, const struct pici_comm *, char *words, size_t bytes);
-
-/* Whether buffers are null, or overlap other than in place. */
-int pici_coll_buffers_wrong(const struct coll_call *, const struct pici_comm *);
+/* Whether the send buffer is this rank's part of the receive buffer, or the other way round. */
+int pici_coll_in_place(const struct coll_call *, const struct pici_comm *);
 
 /* Before the ranks have agreed: a layout with the most memory that any schedule needs which may be chosen afterwards.
  * PICI_E_ARG: beyond memory. PICI_E_UNSUPPORTED: the transport cannot carry the schedule. */
@@ -152,30 +153,31 @@ int pici_layout_early(struct coll_layout *, const struct pici_comm *, const stru
 /* After the ranks have agreed: the layout, the same on all ranks. */
 enum pici_status pici_layout_choose(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
 
-/* Bytes of memory for a message of a neighbourhood call. */
-size_t pici_layout_room(const struct coll_layout *, const struct neighbor_message *);
+/* What a schedule depends on; and how many slices are in flight, of so many. */
+struct schedule_call pici_layout_shape(const struct pici_comm *, const struct coll_call *);
+int pici_layout_window(const struct coll_call *, uint64_t slices);
 
-/* All_gatherv: layout_gatherv.c. Add up and hash the contributions of all ranks; 0: what the call says of them is
- * wrong, or beyond memory. A rank's contribution, and where it belongs in the receive buffer. Whether the buffers are
- * wrong. Without displs, contributions lie one after the other: the bytes of a table of their places, 0 for other
- * calls; and the table itself. */
-int pici_layout_count(struct coll_call *, const struct pici_comm *);
-void pici_layout_contribution(const struct coll_call *, int rank, uint64_t *first, uint64_t *n);
-int pici_layout_slots_wrong(const struct coll_call *, const struct pici_comm *);
+static inline size_t pici_layout_aligned(size_t bytes)
+{
+    return (bytes + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
+}
+
+/* For the tables of rules (rules.h): who owns what, of all_gatherv in layout_gatherv.c, like the rest: the
+ * contributions of all ranks, added up and hashed; what is wrong with the buffers. */
+void pici_layout_segment(const struct coll_layout *, const struct pici_comm *, const struct coll_call *, int segment,
+                         uint64_t *first, uint64_t *n);
+void pici_layout_contribution(const struct coll_layout *, const struct pici_comm *, const struct coll_call *,
+                              int segment, uint64_t *first, uint64_t *n);
+const char *pici_layout_count(struct coll_call *, const struct pici_comm *, char *words, size_t bytes);
+const char *pici_layout_slots_wrong(const struct coll_call *, const struct pici_comm *);
+
+/* All_gatherv without displs, whose contributions lie one after the other: the bytes of a table of their places, 0 for
+ * other calls; and the table itself. */
 size_t pici_layout_packed_bytes(const struct coll_call *, const struct pici_comm *);
 void pici_layout_pack(struct coll_call *, const struct pici_comm *, uint64_t *packed);
 
 /* Bytes of scratch in the host's memory. */
 size_t pici_layout_scratch(const struct coll_layout *);
-
-/* Neighbourhood calls. The route of a call of so many dense bytes a rank, cut into messages of slice_bytes at most,
- * window at a time: DIRECT or HALVING; whether a call begins with
- * hello, because its ranks do not know the longest contribution; a number in its messages that differs if the ranks do
- * not make the same call; the elements that slot i expects, and the first of them in the receive buffer. */
-enum pici_route pici_layout_route(const struct pici_neighbor_plan *, uint64_t bytes, int window, uint64_t slice_bytes);
-int pici_layout_asks(const struct coll_call *);
-uint32_t pici_layout_tag(const struct coll_call *);
-uint64_t pici_layout_slot(const struct coll_call *, int i, uint64_t *first);
 
 /* The elements of a segment, whose number is its owner's position, and those of its slice: [*first, *first + *n) of the
  * total. The call has its layout. */

@@ -21,78 +21,82 @@ static uint64_t first_of(const struct coll_call *c, int rank)
                                      : 0;
 }
 
-void pici_layout_contribution(const struct coll_call *c, int rank, uint64_t *first, uint64_t *n)
+void pici_layout_contribution(const struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c,
+                              int segment, uint64_t *first, uint64_t *n)
 {
+    const int rank = comm->order[segment];
+    (void)l;
     *first = first_of(c, rank);
     *n = c->args.recvcounts[rank];
 }
 
-int pici_layout_count(struct coll_call *c, const struct pici_comm *comm)
+const char *pici_layout_count(struct coll_call *c, const struct pici_comm *comm, char *words, size_t bytes)
 {
-    const uint64_t most = SIZE_MAX / 2 / c->resolved.width;
-    int beyond = 0;
-    c->resolved.total = c->resolved.longest = c->resolved.counts_hash = 0;
-    for (int i = 0; i < comm->ranks && c->args.recvcounts; i++) {
-        const uint64_t n = c->args.recvcounts[i], first = first_of(c, i);
-        uint8_t bytes[8];
-        store_le64(bytes, n);
-        c->resolved.counts_hash = pici_xxh64(bytes, sizeof bytes, c->resolved.counts_hash);
-        c->resolved.longest = n > c->resolved.longest ? n : c->resolved.longest;
-        beyond |= n > most - c->resolved.total || first > most || n > most - first;
-        c->resolved.total = beyond ? 0 : c->resolved.total + n;
+    struct call_resolved *to = &c->resolved;
+    const uint64_t most = SIZE_MAX / 2 / to->width, *counts = c->args.recvcounts;
+    int beyond = -1; /* the first such rank */
+    to->total = to->longest = to->counts_hash = 0;
+    if (!counts)
+        return "recvcounts is null";
+    for (int i = 0; i < comm->ranks; i++) {
+        const uint64_t n = counts[i], first = first_of(c, i);
+        uint8_t number[8];
+        store_le64(number, n);
+        to->counts_hash = pici_xxh64(number, sizeof number, to->counts_hash);
+        to->longest = n > to->longest ? n : to->longest;
+        if (beyond < 0 && (n > most - to->total || first > most || n > most - first))
+            beyond = i;
+        to->total = beyond < 0 ? to->total + n : 0;
     }
-    return c->args.recvcounts && !beyond && c->args.count == c->args.recvcounts[comm->rank];
-}
-
-const char *pici_coll_argument_wrong(const struct coll_call *c, const struct pici_comm *comm, char *words, size_t bytes)
-{
-    if (c->args.kind == PICI_BROADCAST && (c->args.root < 0 || c->args.root >= comm->ranks))
-        snprintf(words, bytes, "there is no root %d among %d ranks", c->args.root, comm->ranks);
-    else if (c->args.kind == PICI_ALL_GATHERV && !c->args.recvcounts)
-        snprintf(words, bytes, "recvcounts is null");
-    else if (c->args.kind == PICI_ALL_GATHERV && c->args.count != c->args.recvcounts[comm->rank])
+    to->said.count = to->total;
+    if (c->args.count != counts[comm->rank])
         snprintf(words, bytes, "sendcount is %" PRIu64 ", and this rank's entry of recvcounts is %" PRIu64,
-                 c->args.count, c->args.recvcounts[comm->rank]);
+                 c->args.count, counts[comm->rank]);
+    else if (beyond >= 0)
+        snprintf(words, bytes,
+                 "entry %d of recvcounts and displs, %" PRIu64 " elements at %" PRIu64 ", is beyond memory", beyond,
+                 counts[beyond], first_of(c, beyond));
     else
         return NULL;
     return words;
 }
 
 /* Whether slots of the receive buffer overlap. Those of rising displs need one comparison each. */
-static int slots_overlap(const struct coll_call *c, int ranks)
+static int slots_overlap(const struct call_args *a, int ranks)
 {
     uint64_t end = 0;
     int rising = 1;
     for (int i = 0; i < ranks; i++) {
-        if (!c->args.recvcounts[i])
+        if (!a->recvcounts[i])
             continue;
-        rising &= c->args.displs[i] >= end;
-        end = c->args.displs[i] + c->args.recvcounts[i];
+        rising &= a->displs[i] >= end;
+        end = a->displs[i] + a->recvcounts[i];
     }
     for (int i = 0; i < ranks && !rising; i++)
         for (int j = 0; j < i; j++)
-            if (c->args.recvcounts[i] && c->args.recvcounts[j] &&
-                c->args.displs[i] < c->args.displs[j] + c->args.recvcounts[j] &&
-                c->args.displs[j] < c->args.displs[i] + c->args.recvcounts[i])
+            if (a->recvcounts[i] && a->recvcounts[j] && a->displs[i] < a->displs[j] + a->recvcounts[j] &&
+                a->displs[j] < a->displs[i] + a->recvcounts[i])
                 return 1;
     return 0;
 }
 
-int pici_layout_slots_wrong(const struct coll_call *c, const struct pici_comm *comm)
+const char *pici_layout_slots_wrong(const struct coll_call *c, const struct pici_comm *comm)
 {
+    const struct call_args *a = &c->args;
+    const size_t width = c->resolved.width;
     uint64_t packed = 0;
-    if ((!c->args.send && c->args.count) || (!c->args.recv && c->resolved.total) ||
-        (c->args.displs && slots_overlap(c, comm->ranks)))
-        return 1;
-    for (int i = 0; i < comm->ranks && c->args.count; packed += c->args.recvcounts[i++]) {
-        if (!c->args.recvcounts[i])
+    const char *null = pici_coll_null(c);
+    if (null || (a->displs && slots_overlap(a, comm->ranks)))
+        return null ? null : "contributions overlap in the receive buffer";
+    for (int i = 0; i < comm->ranks && a->count; packed += a->recvcounts[i++]) {
+        if (!a->recvcounts[i])
             continue;
-        const uint8_t *slot = c->args.recv + (c->args.displs ? c->args.displs[i] : packed) * c->resolved.width;
-        if (!(i == comm->rank && c->args.send == slot) && pici_overlap(c->args.send, c->args.count * c->resolved.width,
-                                                                       slot, c->args.recvcounts[i] * c->resolved.width))
-            return 1;
+        const uint8_t *slot = a->recv + (a->displs ? a->displs[i] : packed) * width;
+        if (!(i == comm->rank && a->send == slot) &&
+            pici_overlap(a->send, a->count * width, slot, a->recvcounts[i] * width))
+            return "the send and receive buffers overlap, and not in place";
     }
-    return 0;
+    return NULL;
 }
 
 size_t pici_layout_packed_bytes(const struct coll_call *c, const struct pici_comm *comm)

@@ -7,8 +7,9 @@
 
 #include "bytes.h"
 #include "coll/call.h"
+#include "coll/neighbor.h"
 #include "coll/note.h"
-#include "pici/neighbor.h"
+#include "coll/options.h"
 #include "sized.h"
 
 int pici_neighbor_most_halved = NEIGHBOR_HALVED_RANKS;
@@ -419,7 +420,7 @@ enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_plan *plan, 
     if (!plan || !to)
         return PICI_E_ARG;
     const enum pici_route route =
-        pici_layout_route(plan, plan->most_bytes ? plan->most_bytes : AUTO_BYTES, WINDOW, SLICE);
+        pici_neighbor_choose(plan, plan->most_bytes ? plan->most_bytes : AUTO_BYTES, WINDOW, SLICE);
     const struct neighbor_route *r = plan->by[route];
     const struct neighbor_counts *c = &r->counts;
     struct pici_neighbor_info info = {.size = sizeof info,
@@ -449,8 +450,13 @@ enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_plan *plan, 
 static struct call_args make_call(const struct pici_neighbor_plan *plan, const void *send, void *recv, uint64_t count,
                                   enum pici_dtype dtype)
 {
-    return (struct call_args){
-        .kind = PICI_ALL_GATHER, .plan = plan, .send = send, .recv = recv, .count = count, .dtype = dtype};
+    return (struct call_args){.rules = &pici_neighbor_rules,
+                              .kind = PICI_ALL_GATHER,
+                              .plan = plan,
+                              .send = send,
+                              .recv = recv,
+                              .count = count,
+                              .dtype = dtype};
 }
 
 static struct call_args make_varied(const struct pici_neighbor_plan *plan, const void *send, uint64_t count, void *recv,
@@ -471,10 +477,10 @@ enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *plan, uin
         return PICI_E_ARG;
     struct pici_comm *comm = plan->comm;
     struct coll_call c = {.args = make_call(plan, NULL, NULL, count, dtype)};
-    enum pici_status s = pici_coll_check(&o, comm, &c.args, opts);
+    enum pici_status s = pici_options_check(&o, comm, &c.args, opts);
     if (!s && comm->head)
         s = PICI_E_BROKEN;
-    if (s || (s = pici_coll_resolve(&c, comm, &o)))
+    if (s || (s = pici_options_resolve(&c, comm, &o, NULL, 0)))
         return s;
     struct pici_request *r = comm->spare;
     *r = (struct pici_request){.comm = comm, .call = c, .engine = comm->engine, .self = comm->engine_self};

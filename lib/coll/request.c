@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "coll/note.h"
+#include "coll/options.h"
+#include "coll/rules.h"
 #include "sized.h"
 
 /* ---- failure */
@@ -50,8 +52,8 @@ static enum pici_status find_engine(struct pici_request *r)
     else if (((uintptr_t)c->args.send | (uintptr_t)c->args.recv | (uintptr_t)c->opts.residual) %
              (owned ? c->resolved.width : 1))
         wrong = "a buffer in a GPU's memory is not aligned to its elements";
-    else if (owned && c->args.plan)
-        wrong = "a neighbourhood all-gather of buffers in a GPU's memory";
+    else if (owned && c->args.rules->host_only)
+        wrong = c->args.rules->host_only;
     else if (!owned && (c->args.count || c->resolved.total) && comm->ranks > 1 &&
              comm->transport.memory == PICI_MEMORY_DEVICE)
         wrong = "buffers in the host's memory, where messages cannot be";
@@ -77,13 +79,12 @@ void pici_request_queue(struct pici_request *r, const struct call_args *args, st
     r->sequence = comm->sequence++;
     r->engine = comm->engine;
     r->self = comm->engine_self;
-    enum pici_status s = pici_coll_resolve(&r->call, comm, o);
+    char words[160];
+    enum pici_status s = pici_options_resolve(&r->call, comm, o, words, sizeof words);
     r->call.resolved.lost = s != PICI_OK;
-    if (s || pici_coll_buffers_wrong(&r->call, comm)) {
-        char words[120];
-        const char *why = pici_coll_argument_wrong(&r->call, comm, words, sizeof words);
-        pici_coll_note(comm, "rank %d: %s", comm->rank,
-                       why ? why : "null or overlapping buffers, or a count or option out of range");
+    const char *why = s ? words : args->rules->buffers_wrong(&r->call, comm);
+    if (why) {
+        pici_coll_note(comm, "rank %d: %s", comm->rank, why);
         pici_coll_fail(r, PICI_E_ARG, comm->rank);
     } else if ((s = find_engine(r))) {
         pici_coll_fail(r, s, comm->rank);
@@ -173,7 +174,7 @@ enum pici_status pici_request_room(struct pici_request *r)
     struct coll_call *c = &r->call;
     struct pici_comm *comm = r->comm;
     struct coll_layout *l = &c->resolved.at;
-    enum pici_status s = pici_layout_most(l, comm, c);
+    enum pici_status s = c->args.rules->lay_out(l, comm, c);
     if (s) {
         pici_coll_note(comm,
                        s == PICI_E_ARG ? "rank %d: a count beyond memory"
@@ -267,7 +268,8 @@ void pici_request_finish(struct pici_comm *comm)
         (void)r->engine->begin(r->self, r->mark, 0);
     r->mark = NULL;
     if (comm->trace && r->begin > 0) {
-        struct trace_event e = {.name = r->call.args.plan ? "neighbor-all-gather" : pici_coll_name(r->call.args.kind),
+        const char *name = r->call.args.rules->name;
+        struct trace_event e = {.name = name ? name : pici_coll_name(r->call.args.kind),
                                 .begin = r->begin,
                                 .end = pici_coll_now(),
                                 .sequence = r->sequence};

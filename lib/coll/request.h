@@ -127,7 +127,7 @@ struct pici_request {
     enum pici_status status; /* the worst that this rank knows of; in the end the result on all ranks */
     int culprit;             /* the rank that it came from; INT_MAX: not known */
     uint64_t sequence;
-    uint32_t tag; /* of a neighbourhood call: pici_layout_tag */
+    uint32_t tag; /* in its messages; 0: they have none */
     struct pici_coll_stats stats;
     double begin, idle; /* seconds; idle: since when nothing has moved, 0: something just did */
 

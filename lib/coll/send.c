@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "coll/note.h"
+#include "coll/rules.h"
 #include "format.h"
 
 /* Count a block that is sent, and its tiles, for the call and for its message. */
@@ -43,8 +44,7 @@ static void put_prefix(const struct pici_request *r, const struct slice_run *run
     const int blocks = segments * run->arrays;
     const struct msg_prefix prefix = {.kind = kind,
                                       .dtype = (unsigned)r->call.args.dtype,
-                                      .op = r->call.args.plan ? r->call.args.plan->number & 0xff
-                                                              : (unsigned)r->call.args.op,
+                                      .op = r->call.resolved.said.op,
                                       .algorithm = (unsigned)layout_of(r)->schedule->id,
                                       .sequence = r->sequence,
                                       .slice = pici_slice_number(r, run),
@@ -60,8 +60,7 @@ static void put_prefix(const struct pici_request *r, const struct slice_run *run
 static struct coll_buffer *begin_buffer(struct pici_request *r, struct slice_run *run, enum msg_kind kind, int segments)
 {
     struct coll_buffer *b = run->out[run->message] =
-        r->call.args.plan ? pici_slice_take_own(r, (int)(run - r->runs), run->step, 0, run->message)
-                          : pici_slice_take(r);
+        r->call.args.rules->take_buffer(r, (int)(run - r->runs), run->step, 0, run->message);
     put_prefix(r, run, b, kind, segments);
     b->len = MSG_BYTES;
     b->segments = segments;
@@ -384,56 +383,18 @@ static void end_message(struct pici_request *r, struct slice_run *run, const str
     pici_slice_trace(r, "send", run, m, b->len, run->tiles);
 }
 
-/* The root of a broadcast has the data where they belong. By value, their zeros lose their signs there. */
-static void place_root(struct pici_request *r, const struct slice_run *run)
-{
-    const struct coll_call *c = &r->call;
-    for (int i = 0; i < layout_of(r)->segments && c->resolved.by_value && r->comm->rank == c->args.root; i++) {
-        uint64_t first, n;
-        pici_coll_slice(r->comm, c, i, run->slice, &first, &n);
-        pici_slice_own(r, run->lane, c->args.recv + first * c->resolved.width, c->args.recv + first * c->resolved.width,
-                       n);
-    }
-}
-
-/* Copy this rank's contribution to an all-gather to its place in the result; of a neighbourhood call, to its places. */
-static void place_own(struct pici_request *r, const struct slice_run *run)
-{
-    const struct coll_call *c = &r->call;
-    const int own = r->comm->position;
-    uint64_t first, n;
-    pici_coll_slice(r->comm, c, own, run->slice, &first, &n);
-    for (int i = c->args.plan ? c->args.plan->slot_begin[own] : 0;
-         c->args.plan && i < c->args.plan->slot_begin[own + 1]; i++) {
-        uint64_t room;
-        uint8_t *slot = pici_slice_slot(r, run, c->args.plan->slots[i], &room);
-        if (room != n) {
-            pici_coll_note(r->comm, "entry %d of recvcounts on rank %d is not its own count", c->args.plan->slots[i],
-                           r->comm->rank);
-            pici_coll_fail(r, PICI_E_PEER, r->comm->rank);
-            return;
-        }
-        r->engine->copy(run->lane, slot, c->args.send + first * c->resolved.width, n, c->args.dtype);
-    }
-    if (c->args.plan)
-        return;
-    pici_slice_own(r, run->lane, pici_slice_result(r, own, first), pici_slice_contribution(r, first), n);
-}
-
 /* Begin a step. 0: there are not enough free buffers for its messages yet. */
 static int begin_step(struct pici_request *r, struct slice_run *run)
 {
     const struct coll_layout *l = layout_of(r);
     const struct schedule_step *step = pici_slice_step(r, run);
     if (r->sending + r->making + step->sends > l->window * l->limits.sends ||
-        (r->call.args.plan && !pici_slice_free(r, (int)(run - r->runs), run->step, 0)))
+        !r->call.args.rules->has_buffers(r, (int)(run - r->runs), run->step, 0))
         return 0;
     r->making += step->sends;
     run->message = 0;
-    if (run->step == 0 && r->call.args.kind == PICI_BROADCAST && !r->status)
-        place_root(r, run);
-    else if (run->step == 0 && coll_gathers(r->call.args.kind) && !r->status)
-        place_own(r, run);
+    if (run->step == 0 && !r->status)
+        r->call.args.rules->place_own(r, run);
     return 1;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "coll/note.h"
+#include "coll/rules.h"
 
 /* ---- steps */
 
@@ -43,51 +44,8 @@ struct coll_buffer *pici_slice_take(struct pici_request *r)
 
 void pici_slice_drop(struct pici_request *r, struct coll_buffer *b)
 {
-    if (--b->users == 0 && !r->call.args.plan)
-        r->free[r->frees++] = b;
-}
-
-/* The first of the buffers of a step's messages. */
-static struct coll_buffer *own_buffers(const struct pici_request *r, int run, int step, int receives, int *n)
-{
-    const struct neighbor_route *route = layout_of(r)->shape.route;
-    const int sends = route->send_begin[route->steps], all = sends + route->receive_begin[route->steps];
-    const int *begin = receives ? route->receive_begin : route->send_begin;
-    *n = begin[step + 1] - begin[step];
-    return r->buffers + run * all + (receives ? sends : 0) + begin[step];
-}
-
-void pici_slice_own_buffers(struct pici_request *r, uint8_t *first)
-{
-    const struct coll_layout *l = layout_of(r);
-    const struct neighbor_route *route = l->shape.route;
-    struct coll_buffer *b = r->buffers;
-    for (int run = 0; run < l->window; run++)
-        for (int receives = 0; receives < 2; receives++) {
-            const struct neighbor_message *m = receives ? route->receive : route->send;
-            for (int i = 0; i < (receives ? route->receive_begin : route->send_begin)[route->steps]; i++, b++) {
-                *b = (struct coll_buffer){.bytes = first, .room = pici_layout_room(l, &m[i])};
-                first += b->room;
-            }
-        }
-}
-
-int pici_slice_free(const struct pici_request *r, int run, int step, int receives)
-{
-    int n, free = 1;
-    const struct coll_buffer *b = own_buffers(r, run, step, receives, &n);
-    for (int i = 0; i < n; i++)
-        free &= b[i].users == 0;
-    return free;
-}
-
-struct coll_buffer *pici_slice_take_own(struct pici_request *r, int run, int step, int receives, int message)
-{
-    int n;
-    struct coll_buffer *b = own_buffers(r, run, step, receives, &n) + message;
-    b->users = 1;
-    b->flights = 0;
-    return b;
+    if (--b->users == 0)
+        r->call.args.rules->free_buffer(r, b);
 }
 
 void pici_slice_let_go(struct pici_request *r, struct slice_run *run, int segment)
@@ -185,18 +143,9 @@ const uint8_t *pici_slice_contribution(const struct pici_request *r, uint64_t fi
              : r->call.args.recv; /* of nothing: any valid pointer */
 }
 
-uint8_t *pici_slice_slot(const struct pici_request *r, const struct slice_run *run, int i, uint64_t *n)
-{
-    const uint64_t skip = run->slice * layout_of(r)->slice;
-    uint64_t first, len = pici_layout_slot(&r->call, i, &first);
-    const uint64_t at = skip < len ? skip : len;
-    *n = len - at < layout_of(r)->slice ? len - at : layout_of(r)->slice;
-    return r->call.args.recv ? r->call.args.recv + (first + at) * r->call.resolved.width : NULL;
-}
-
 uint64_t pici_slice_number(const struct pici_request *r, const struct slice_run *run)
 {
-    return r->call.args.plan ? run->slice | (uint64_t)r->tag << 32 : run->slice;
+    return run->slice | (uint64_t)r->tag << 32;
 }
 
 /* Where the sum of a segment's slice is, which exists. */
@@ -248,8 +197,6 @@ const uint8_t *pici_slice_source(const struct pici_request *r, const struct slic
     const struct coll_call *c = &r->call;
     uint64_t first;
     pici_coll_slice(r->comm, c, segment, run->slice, &first, n);
-    if (c->args.plan) /* its own */
-        return c->args.send + first * c->resolved.width;
     if (c->args.kind == PICI_BROADCAST)
         return c->args.send + first * c->resolved.width;
     if (coll_gathers(c->args.kind)) /* by value: what was cleared, in its place in the result */
@@ -289,7 +236,7 @@ void pici_slice_trace(struct pici_request *r, const char *name, const struct sli
                             .values = run->coded ? r->call.opts.values.codec->name : NULL};
     if (tiles)
         memcpy(e.tiles, tiles, sizeof e.tiles);
-    if (r->call.args.plan) {
+    if (r->call.args.rules->traces_blocks) {
         e.blocks = m->count;
         e.segments = m->segments;
         e.order = comm->order;

@@ -26,12 +26,6 @@ void pici_slice_drop(struct pici_request *, struct coll_buffer *);
 /* The first buffers of the request are free: their memory, and its distance from one to the next. */
 void pici_slice_buffers(struct pici_request *, uint8_t *first, size_t pitch);
 
-/* A neighbourhood call has a buffer for each message of each slice in flight, as long as that message may be. Set them
- * up; whether those of the messages that a slice sends, or receives, in a step are free; and take one of them. */
-void pici_slice_own_buffers(struct pici_request *, uint8_t *first);
-int pici_slice_free(const struct pici_request *, int run, int step, int receives);
-struct coll_buffer *pici_slice_take_own(struct pici_request *, int run, int step, int receives, int message);
-
 /* Keep the blocks of a segment, and so the buffer that they are in, for a later step; and stop keeping them. */
 void pici_slice_keep(struct pici_request *, struct slice_run *, int segment, struct coll_buffer *,
                      const struct coll_blocks *);
@@ -53,9 +47,6 @@ uint8_t *pici_slice_result(const struct pici_request *, int segment, uint64_t fi
 
 /* Elements of this rank's contribution to an all-gather. */
 const uint8_t *pici_slice_contribution(const struct pici_request *, uint64_t first);
-
-/* Where slot i of a neighbourhood call receives this slice, and how many elements. */
-uint8_t *pici_slice_slot(const struct pici_request *, const struct slice_run *, int i, uint64_t *n);
 
 /* The number of a slice in its messages. */
 uint64_t pici_slice_number(const struct pici_request *, const struct slice_run *);

@@ -20,6 +20,7 @@
 #include "coll/steps.h"
 
 #include "coll/note.h"
+#include "coll/rules.h"
 #include "coll/send.h"
 #include "coll/take.h"
 
@@ -139,19 +140,19 @@ static struct coll_flight *row(const struct pici_request *r, uint64_t at)
 /* Post the receives of the next places, up to `window` ahead. */
 static enum pici_status post(struct pici_request *r, int *moved)
 {
+    const struct call_rules *rules = r->call.args.rules;
     const struct coll_layout *l = layout_of(r);
     const struct pici_transport *t = &r->comm->transport;
     while (r->posted - r->folded < (uint64_t)l->window && !past_end(r, &r->next_post)) {
         if (r->posting_step != r->next_post.step)
             pici_slice_step_at(r, r->posting_step = r->next_post.step, &r->posting);
-        if (r->call.args.plan && !pici_slice_free(r, r->next_post.run, r->next_post.step, 1))
-            return PICI_OK; /* sent on by the slice before, and still in flight */
+        if (!rules->has_buffers(r, r->next_post.run, r->next_post.step, 1))
+            return PICI_OK;
         pici_step_receives(r->comm, r->posting.receives);
         for (int i = 0; i < r->posting.receives; i++) {
             struct coll_flight *f = &row(r, r->posted)[i];
             *f = (struct coll_flight){.peer = r->comm->order[r->posting.receive[i].peer]};
-            f->buffer = r->call.args.plan ? pici_slice_take_own(r, r->next_post.run, r->next_post.step, 1, i)
-                                          : pici_slice_take(r);
+            f->buffer = rules->take_buffer(r, r->next_post.run, r->next_post.step, 1, i);
             enum pici_status s = t->recv(t->context, f->peer, f->buffer->bytes, f->buffer->room, &f->request);
             if (s)
                 return pici_coll_lost(r->comm, f->peer, s);
@@ -194,10 +195,8 @@ static enum pici_status begin(struct pici_request *r)
     const struct coll_call *c = &r->call;
     const struct coll_layout *l = layout_of(r);
     const struct pici_engine *e = r->engine;
-    if (l->slices && c->args.plan)
-        pici_slice_own_buffers(r, r->room.messages);
-    else if (l->slices)
-        pici_slice_buffers(r, r->room.messages, l->message);
+    if (l->slices)
+        c->args.rules->set_buffers(r, r->room.messages);
     for (int i = 0; i < l->window; i++) {
         struct slice_run *run = &r->runs[i];
         run->lane = r->lanes[i];

@@ -7,101 +7,108 @@
 #include <limits.h>
 
 #include "coll/note.h"
+#include "coll/rules.h"
 
 /* Check that a prefix belongs to the message that is due. */
 static enum pici_status check_prefix(struct pici_request *r, const struct slice_run *run, const struct msg_prefix *p,
                                      int blocks, int peer)
 {
     const struct coll_call *c = &r->call;
-    const unsigned op = c->args.plan ? c->args.plan->number & 0xff : (unsigned)c->args.op;
+    const char *mismatch = c->args.rules->mismatch;
     const int here =
         p->sequence == r->sequence && p->slice == pici_slice_number(r, run) && p->step == (uint32_t)run->step;
-    if (c->args.plan && p->sequence == r->sequence && p->algorithm == NEIGHBOR_ID && p->slice >> 32 != r->tag) {
-        pici_coll_note(r->comm, "rank %d makes this call with another count, plan, dtype or option", peer);
+    const unsigned algorithm = (unsigned)layout_of(r)->schedule->id;
+    if (mismatch && p->sequence == r->sequence && p->algorithm == algorithm && p->slice >> 32 != r->tag) {
+        pici_coll_note(r->comm, "rank %d makes this call %s", peer, mismatch);
         return PICI_E_PEER;
     }
     if (here && p->kind == MSG_POISON && p->status < 0) {
         pici_coll_fail(r, pici_msg_status((uint32_t)p->status), INT_MAX);
         return PICI_OK;
     }
-    if (here && p->kind == (run->coded ? MSG_CODED : MSG_DATA) && p->dtype == (unsigned)c->args.dtype && p->op == op &&
-        p->algorithm == (unsigned)layout_of(r)->schedule->id && p->blocks == (uint32_t)blocks)
+    if (here && p->kind == (run->coded ? MSG_CODED : MSG_DATA) && p->dtype == (unsigned)c->args.dtype &&
+        p->op == c->resolved.said.op && p->algorithm == algorithm && p->blocks == (uint32_t)blocks)
         return PICI_OK;
     pici_coll_note(r->comm, "rank %d sent a message that does not belong here", peer);
     return PICI_E_CORRUPT;
 }
 
 /* Place elements in the result or in place of a sum, or add them: where, and which, as the schedule says. */
-static uint8_t *destination(struct pici_request *r, struct slice_run *run, enum schedule_action action, int segment,
-                            uint64_t first, uint64_t n, enum engine_widen *how)
+static uint8_t *destination(struct pici_request *r, struct slice_run *run, enum schedule_action action,
+                            const struct coll_part *p, enum engine_widen *how)
 {
     *how = action == TAKE_REDUCE ? WIDEN_FOLD : WIDEN_PLACE;
-    return action == TAKE_PLACE             ? pici_slice_result(r, segment, first)
-           : action == TAKE_REDUCE_REVERSED ? pici_slice_new_sum(r, run, segment, first)
-                                            : pici_slice_sum(r, run, segment, first, n);
+    return action == TAKE_PLACE             ? pici_slice_result(r, p->segment, p->first)
+           : action == TAKE_REDUCE_REVERSED ? pici_slice_new_sum(r, run, p->segment, p->first)
+                                            : pici_slice_sum(r, run, p->segment, p->first, p->n);
 }
 
-/* Take in the arrays of a value codec: decode their blocks, then widen them. b: their headers. */
+/* Take in the arrays of a value codec: decode their blocks, then widen them. */
 static enum pici_status take_arrays(struct pici_request *r, struct slice_run *run, enum schedule_action action,
-                                    int segment, uint64_t first, uint64_t n, const struct coll_blocks *blocks,
-                                    const struct pici_block *b)
+                                    struct coll_part *p)
 {
-    const struct pici_engine *e = r->engine;
     void *out[VALUES_ARRAYS];
     const void *in[VALUES_ARRAYS] = {NULL};
     uint64_t have[VALUES_ARRAYS] = {0};
-    const uint8_t *block = blocks->first;
+    const uint8_t *block = p->bytes;
     enum engine_widen how;
     enum pici_status s = PICI_OK;
-    if (action == TAKE_KEEP)
-        return PICI_OK;
     pici_slice_received(r, run, out);
     for (int a = 0; a < run->arrays && !s; a++) {
         in[a] = out[a];
-        have[a] = b[a].count;
-        s = e->decode(run->lane, out[a], block, &b[a], b[a].count);
-        block += blocks->len[a];
+        have[a] = p->block[a].count;
+        s = r->engine->decode(run->lane, out[a], block, &p->block[a], have[a]);
+        block += p->blocks.len[a];
     }
     if (s)
         return s;
-    uint8_t *dst = destination(r, run, action, segment, first, n, &how);
-    return pici_slice_widen(r, run, how, dst, n, in, have);
+    uint8_t *dst = destination(r, run, action, p, &how);
+    return pici_slice_widen(r, run, how, dst, p->n, in, have);
 }
 
-/* Add a block, decode it into the result or in place of a sum, or leave it, as the schedule says. */
+/* Add a block, or decode it into the result or in place of a sum, as the schedule says. */
 static enum pici_status take_block(struct pici_request *r, struct slice_run *run, enum schedule_action action,
-                                   int segment, uint64_t first, const uint8_t *block, const struct pici_block *b)
+                                   struct coll_part *p)
 {
     const struct coll_call *c = &r->call;
     const struct pici_engine *e = r->engine;
     enum engine_widen how;
-    if (action == TAKE_KEEP)
-        return PICI_OK;
-    uint8_t *dst = destination(r, run, action, segment, first, b->count, &how);
+    uint8_t *dst = destination(r, run, action, p, &how);
     if (how == WIDEN_PLACE)
-        return e->decode(run->lane, dst, block, b, c->resolved.total);
-    return e->fold(run->lane, dst, block, b, c->args.op, r->room.temp, COLL_TEMP_BYTES / c->resolved.width);
+        return e->decode(run->lane, dst, p->bytes, p->block, c->resolved.total);
+    return e->fold(run->lane, dst, p->bytes, p->block, c->args.op, r->room.temp, COLL_TEMP_BYTES / c->resolved.width);
 }
 
-/* Parse the headers of a segment's blocks, from byte `at` of the message on. i: the segment's number in the message. Of
- * an array of a value codec, how many elements it should have is checked when it is widened. */
-static enum pici_status parse_blocks(struct pici_request *r, const struct slice_run *run, const struct coll_flight *f,
-                                     int i, size_t at, uint64_t n, struct coll_blocks *blocks, struct pici_block *b)
+/* Parse the headers of a segment's blocks. Of an array of a value codec, how many elements it should have is checked
+ * when it is widened. */
+static enum pici_status parse_blocks(struct pici_request *r, const struct slice_run *run, struct coll_part *p)
 {
     const struct values *v = &r->call.opts.values;
-    *blocks = (struct coll_blocks){.first = f->buffer->bytes + at, .count = run->arrays};
+    size_t at = p->at, left = p->left;
+    p->blocks = (struct coll_blocks){.first = p->bytes, .count = run->arrays};
     for (int a = 0; a < run->arrays; a++) {
-        const uint8_t *head = r->engine->head(run->lane, i * run->arrays + a, at);
-        enum pici_status s =
-            run->coded ? pici_msg_array(&b[a], head, f->bytes - at, v->codec->dtype(v, a), v->codec->most(v, a, n))
-                       : pici_msg_block(&b[a], head, f->bytes - at, r->call.args.dtype, n);
+        struct pici_block *b = &p->block[a];
+        const uint8_t *head = r->engine->head(run->lane, p->number * run->arrays + a, at);
+        enum pici_status s = run->coded
+                                 ? pici_msg_array(b, head, left, v->codec->dtype(v, a), v->codec->most(v, a, p->n))
+                                 : pici_msg_block(b, head, left, r->call.args.dtype, p->n);
         if (s)
             return s;
-        blocks->len[a] = (size_t)b[a].at.block_bytes;
-        blocks->format[a] = (enum pici_format)b[a].format;
-        at += blocks->len[a];
+        p->blocks.len[a] = (size_t)b->at.block_bytes;
+        p->blocks.format[a] = (enum pici_format)b->format;
+        at += p->blocks.len[a];
+        left -= p->blocks.len[a];
     }
     return PICI_OK;
+}
+
+enum pici_status pici_take_part(struct pici_request *r, struct slice_run *run, enum schedule_action action,
+                                struct coll_part *p)
+{
+    enum pici_status s = parse_blocks(r, run, p);
+    if (s || action == TAKE_KEEP)
+        return s;
+    return run->coded ? take_arrays(r, run, action, p) : take_block(r, run, action, p);
 }
 
 /* To what was decoded in place of this rank's sums, add what this rank sent in this step. If the first operand is the
@@ -143,79 +150,44 @@ static void complete(struct pici_request *r, struct slice_run *run)
     }
 }
 
-/* Check the header of the next block of a neighbourhood message, and decode the block into all slots of its owner. A
- * relay does not know how long the contributions of an all_gatherv are, nor what is in a block. A buffer for messages
- * that are sent on has room for blocks no longer than those of an encoder. */
-static enum pici_status spread_block(struct pici_request *r, struct slice_run *run, int segment, const uint8_t *block,
-                                     const uint8_t *header, size_t left, struct coll_blocks *blocks,
-                                     struct pici_block *b)
-{
-    const struct coll_call *c = &r->call;
-    const struct pici_neighbor_plan *plan = c->args.plan;
-    uint64_t first, n;
-    pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
-    enum pici_status s = pici_block_parse(b, header, left, NULL);
-    if (!s && (b->dtype != (unsigned)c->args.dtype || b->at.block_bytes > left ||
-               b->at.block_bytes > layout_of(r)->block || (c->args.varied ? b->count > n : b->count != n)))
-        s = PICI_E_CORRUPT;
-    if (!s)
-        *blocks = (struct coll_blocks){
-            .first = block, .len = {(size_t)b->at.block_bytes}, .format = {(enum pici_format)b->format}, .count = 1};
-    for (int i = plan->slot_begin[segment]; i < plan->slot_begin[segment + 1] && !s; i++) {
-        uint8_t *slot = pici_slice_slot(r, run, plan->slots[i], &n);
-        if (b->count != n) {
-            pici_coll_note(r->comm, "rank %d sends another count than entry %d of recvcounts on rank %d",
-                           r->comm->order[segment], plan->slots[i], r->comm->rank);
-            return PICI_E_PEER;
-        }
-        s = r->engine->decode(run->lane, slot, block, b, c->resolved.total);
-    }
-    return s;
-}
-
 /* Begin to take in the message at hand, which the engine has looked at. */
 static enum pici_status begin_take(struct pici_request *r, struct slice_run *run, const struct schedule_message *m,
                                    struct coll_flight *f)
 {
     const struct coll_call *c = &r->call;
+    const int last = run->arrays - 1; /* of a segment: the block that the trace names */
     struct msg_prefix prefix;
-    struct pici_block b[VALUES_ARRAYS] = {{0}};
+    struct coll_part p = {.at = MSG_BYTES};
     uint64_t elements = 0, nnz = 0;
-    size_t at = MSG_BYTES;
     enum pici_status s = pici_msg_get(&prefix, r->engine->head(run->lane, -1, 0), f->bytes);
     if (!s)
         s = check_prefix(r, run, &prefix, m->count * run->arrays, f->peer);
     run->dense = 1;
     run->dense_bytes = MSG_BYTES;
-    for (int i = 0; i < m->count && !s && !r->status; i++) {
-        const int segment = m->segments[i];
-        struct coll_blocks blocks;
-        uint64_t first, n;
-        pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
-        s = c->args.plan ? spread_block(r, run, segment, f->buffer->bytes + at, r->engine->head(run->lane, i, at),
-                                        f->bytes - at, &blocks, b)
-                         : parse_blocks(r, run, f, i, at, n, &blocks, b);
+    for (; p.number < m->count && !s && !r->status; p.number++) {
+        p.segment = m->segments[p.number];
+        p.bytes = f->buffer->bytes + p.at;
+        p.left = f->bytes - p.at;
+        pici_coll_slice(r->comm, c, p.segment, run->slice, &p.first, &p.n);
+        s = c->args.rules->take_part(r, run, m->action, &p);
         if (s)
             break;
-        if (!c->args.plan)
-            s = run->coded ? take_arrays(r, run, m->action, segment, first, n, &blocks, b)
-                           : take_block(r, run, m->action, segment, first, blocks.first, b);
-        if (m->keep == KEEP_APART && !s)
-            pici_slice_keep_apart(r, run, segment, &blocks);
-        else if (m->keep && !s)
-            pici_slice_keep(r, run, segment, f->buffer, &blocks);
-        at += pici_slice_bytes(&blocks);
-        run->dense_bytes += HDR_BYTES + n * c->resolved.width;
+        if (m->keep == KEEP_APART)
+            pici_slice_keep_apart(r, run, p.segment, &p.blocks);
+        else if (m->keep)
+            pici_slice_keep(r, run, p.segment, f->buffer, &p.blocks);
+        p.at += pici_slice_bytes(&p.blocks);
+        run->dense_bytes += HDR_BYTES + p.n * c->resolved.width;
         for (int a = 0; a < run->arrays; a++)
-            run->dense &= b[a].format == PICI_DENSE;
-        elements += b[run->arrays - 1].count; /* of which the density in the trace is */
-        nnz += b[run->arrays - 1].nnz;
+            run->dense &= p.block[a].format == PICI_DENSE;
+        elements += p.block[last].count;
+        nnz += p.block[last].nnz;
     }
-    if (!s && !r->status && at != f->bytes)
+    if (!s && !r->status && p.at != f->bytes)
         s = PICI_E_CORRUPT;
     f->buffer->len = f->bytes;
     f->buffer->segments = m->count;
-    run->format = (enum pici_format)b[run->arrays - 1].format;
+    run->format = (enum pici_format)p.block[last].format;
     run->density = run->dense || !elements ? POLICY_UNKNOWN : (double)nnz / (double)elements;
     run->extrapolated = 0;
     return s;

@@ -6,6 +6,20 @@
 
 #include "coll/slice.h"
 
+/* The blocks of a segment in a received message. */
+struct coll_part {
+    const uint8_t *bytes; /* where they begin: at this byte of the message, whose rest has so many */
+    size_t at, left;
+    int number, segment; /* the segment's number in the message, and in the call */
+    uint64_t first, n;   /* its elements, of the slice */
+    struct coll_blocks blocks;
+    struct pici_block block[VALUES_ARRAYS]; /* their headers */
+};
+
+/* Check a part, and begin to take it in as the schedule says: of calls whose segments have one place. Sets its
+ * blocks. */
+enum pici_status pici_take_part(struct pici_request *, struct slice_run *, enum schedule_action, struct coll_part *);
+
 /* Take in the messages of a slice's step, in the order of its list, as far as that goes without waiting; then its stage
  * is STAGE_TAKEN. What is wrong with one is noted. at: its receives. Returns a failure of the transport. */
 enum pici_status pici_take_messages(struct pici_request *, struct slice_run *, struct coll_flight *at, int *moved);

@@ -14,14 +14,6 @@ static enum pici_op op_of(const struct coll_call *c)
     return c->args.op == PICI_AVG ? PICI_SUM : c->args.op; /* the division is ours */
 }
 
-static int in_place(const struct coll_call *c, const struct pici_comm *comm)
-{
-    const uint64_t own = (uint64_t)comm->rank * c->args.count * c->resolved.width;
-    return c->args.kind == PICI_ALL_GATHER       ? c->args.send == c->args.recv + own
-           : c->args.kind == PICI_REDUCE_SCATTER ? c->args.recv == c->args.send + own
-                                                 : c->args.recv == c->args.send;
-}
-
 uint32_t pici_vendor_can(const struct pici_request *r)
 {
     const struct coll_call *c = &r->call;
@@ -36,7 +28,7 @@ uint32_t pici_vendor_can(const struct pici_request *r)
         return 0; /* what a vendor's sum of integers does beyond their range is not ours to promise */
     if (t->dense_ready(t->context, c->args.kind, c->args.send, c->args.recv, c->args.count, c->args.dtype, op_of(c)))
         return 0;
-    return CAN_VENDOR | (in_place(c, comm) ? CAN_IN_PLACE : CAN_APART) |
+    return CAN_VENDOR | (pici_coll_in_place(c, comm) ? CAN_IN_PLACE : CAN_APART) |
            (c->opts.format == PICI_DENSE && !c->opts.algorithm && !comm->forced ? CAN_ASK_VENDOR : 0);
 }
 

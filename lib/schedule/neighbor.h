@@ -22,7 +22,6 @@
 
 enum { NEIGHBOR_ID = 255 };            /* what messages of such a call have in place of an algorithm's number */
 enum { NEIGHBOR_HALVED_RANKS = 8192 }; /* at the most: the time grows with the cube of the ranks */
-extern int pici_neighbor_most_halved;  /* NEIGHBOR_HALVED_RANKS, or fewer in tests. Beyond it plans are direct only */
 enum { NEIGHBOR_PARTS = 16 };          /* steps of which loads are counted, the last included; deeper ones are one */
 
 /* Rows of bits: bit v of row o says that position o sends to position v. Bits of the diagonal are ignored. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coll/neighbor.h"
 #include "coll/request.h"
 #include "tests/util/coll.h"
 #include "tests/util/neighbor.h"

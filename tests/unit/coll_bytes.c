@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "coll/layout.h"
+#include "coll/options.h"
+#include "coll/ordinary.h"
 #include "coll/message.h"
 #include "tests/util/coll.h"
 #include "tests/util/transport.h"
@@ -105,10 +106,11 @@ static void team_call(void *context, int rank)
 /* Slices that the layout of such a call has. */
 static uint64_t slices_of(const struct team *t)
 {
-    struct coll_call c = {.args = {.kind = t->kind, .dtype = PICI_F32, .count = COUNT}};
+    struct coll_call c = {
+        .args = {.rules = pici_ordinary_rules(t->kind), .kind = t->kind, .dtype = PICI_F32, .count = COUNT}};
     if (t->kind == PICI_REDUCE_SCATTER)
         c.args.count /= (uint64_t)t->p;
-    cr_assert_eq(pici_coll_resolve(&c, t->comm[0], &t->opts), PICI_OK);
+    cr_assert_eq(pici_options_resolve(&c, t->comm[0], &t->opts, NULL, 0), PICI_OK);
     cr_assert_eq(pici_layout_choose(&c.resolved.at, t->comm[0], &c), PICI_OK);
     return c.resolved.at.slices;
 }

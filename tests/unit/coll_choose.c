@@ -339,21 +339,6 @@ Test(coll_choose, hint)
     end(&j);
 }
 
-Test(coll_choose, hint_out_of_range)
-{
-    static const double wrong[] = {-0.1, 1.1, 0.0 / 0.0};
-    for (int i = 0; i < 6; i++) {
-        struct job j;
-        init(&j, 1);
-        make_alike(&j, NULL);
-        *(i < 3 ? &j.opts[2].density : &j.opts[2].latency) = i == 4 ? 1e9 : wrong[i % 3];
-        coll_threads(RANKS, rank, &j);
-        for (int r = 0; r < RANKS; r++)
-            cr_expect_eq(j.status[r], PICI_E_ARG, "%d", (int)j.status[r]);
-        end(&j);
-    }
-}
-
 /* ---- ranks that differ ---- */
 
 Test(coll_choose, files_differ)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "coll/neighbor.h"
 #include "coll/request.h"
 #include "tests/util/coll.h"
 #include "tests/util/neighbor.h"

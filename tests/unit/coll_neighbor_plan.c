@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "coll/message.h"
+#include "coll/neighbor.h"
 #include "coll/request.h"
 #include "tests/util/coll.h"
 #include "pici/neighbor.h"

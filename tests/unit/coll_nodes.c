@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coll/layout.h"
+#include "coll/options.h"
+#include "coll/ordinary.h"
 #include "predict/policy.h"
 #include "tests/util/schedule.h"
 #include "tests/util/util.h"
@@ -383,8 +384,10 @@ Test(coll_nodes, slices_of_uneven_nodes)
     struct pici_comm *comm[P];
     cr_assert_eq(pici_comm_threads(comm, P), PICI_OK);
     cr_assert_eq(pici_comm_set_nodes(comm[0], node_of), PICI_OK);
-    struct coll_call c = {.args = {.kind = PICI_ALL_REDUCE, .dtype = PICI_F32, .count = COUNT}};
-    cr_assert_eq(pici_coll_resolve(&c, comm[0], &opts), PICI_OK);
+    struct coll_call c = {
+        .args = {
+            .rules = pici_ordinary_rules(PICI_ALL_REDUCE), .kind = PICI_ALL_REDUCE, .dtype = PICI_F32, .count = COUNT}};
+    cr_assert_eq(pici_options_resolve(&c, comm[0], &opts, NULL, 0), PICI_OK);
     cr_assert_eq(pici_layout_choose(&c.resolved.at, comm[0], &c), PICI_OK);
     cr_assert(c.resolved.at.schedule->by_node && c.resolved.at.slices > 4);
     for (int i = 0; i < P; i++) {
@@ -456,9 +459,10 @@ Test(coll_nodes, predicted_densities)
 static enum pici_algorithm chosen(const struct pici_comm *comm, enum pici_collective kind, uint64_t count)
 {
     const struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
-    struct coll_call c = {.args = {.kind = kind, .count = count, .dtype = PICI_F32, .op = PICI_SUM}};
+    struct coll_call c = {
+        .args = {.rules = pici_ordinary_rules(kind), .kind = kind, .count = count, .dtype = PICI_F32, .op = PICI_SUM}};
     struct coll_layout l;
-    cr_assert_eq(pici_coll_resolve(&c, comm, &opts), PICI_OK);
+    cr_assert_eq(pici_options_resolve(&c, comm, &opts, NULL, 0), PICI_OK);
     cr_assert_eq(pici_layout_choose(&l, comm, &c), PICI_OK);
     return l.schedule->id;
 }

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Neighbourhood all-gathers: plans, which neighbor.c makes, and what calls with them do in a way of their own. */
+#ifndef PICI_LIB_COLL_NEIGHBOR_H
+#define PICI_LIB_COLL_NEIGHBOR_H
+
+#include "coll/comm.h"
+#include "coll/rules.h"
+#include "pici/neighbor.h"
+#include "schedule/neighbor.h"
+
+/* Positions as in schedules. */
+struct pici_neighbor_plan {
+    struct pici_comm *comm;
+    uint32_t number; /* on its communicator */
+    uint64_t hash;   /* of the graph's plan, the same on all ranks */
+    enum pici_route route;
+    uint64_t most_bytes;           /* as in the options */
+    struct neighbor_route *by[3];  /* by enum pici_route; NULL: it was not made */
+    uint64_t widest[3], blocks[3]; /* of each route, the most of any rank: blocks of a message; route->room_blocks */
+    double bandwidth[2];           /* inside a node and between nodes: the lowest that any rank names */
+    uint64_t least_inter;
+    int sources;
+    int *slot_begin; /* [ranks + 1] of each position: its first in slots */
+    int *slots;      /* [sources] indices into the caller's list of sources */
+    double seconds;
+};
+
+extern int pici_neighbor_most_halved; /* NEIGHBOR_HALVED_RANKS, or fewer in tests. Beyond it plans are direct only */
+
+extern const struct call_rules pici_neighbor_rules; /* neighbor_call.c */
+
+/* The route of a call of so many dense bytes a rank, cut into messages of slice_bytes at most, window at a time: DIRECT
+ * or HALVING. */
+enum pici_route pici_neighbor_choose(const struct pici_neighbor_plan *, uint64_t bytes, int window,
+                                     uint64_t slice_bytes);
+
+#endif

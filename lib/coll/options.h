@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A call's options: what is wrong with them, and what they come to with the settings. */
+#ifndef PICI_LIB_COLL_OPTIONS_H
+#define PICI_LIB_COLL_OPTIONS_H
+
+#include "coll/layout.h"
+
+/* Check what is wrong in the same way on all ranks, and so is returned at once. *out: the options, with defaults for
+ * members that the caller's struct does not have. */
+enum pici_status pici_options_check(struct pici_coll_opts *out, const struct pici_comm *, const struct call_args *,
+                                    const struct pici_coll_opts *);
+
+/* Resolve a call's options and sizes. PICI_E_ARG: an option or an argument is wrong, perhaps on this rank alone; why
+ * [bytes, or NULL and 0] says which. */
+enum pici_status pici_options_resolve(struct coll_call *, const struct pici_comm *, const struct pici_coll_opts *,
+                                      char *why, size_t bytes);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What differs between sorts of calls, as tables: those of the collectives are in ordinary.c, that of neighbourhood
+ * all-gathers in neighbor_call.c. All other code of a call's way asks its table. */
+#ifndef PICI_LIB_COLL_RULES_H
+#define PICI_LIB_COLL_RULES_H
+
+#include "pici/coll.h"
+#include "schedule/schedule.h"
+
+struct coll_buffer;
+struct coll_call;
+struct coll_layout;
+struct coll_part;
+struct pici_request;
+struct slice_run;
+
+struct call_rules {
+    const char *name;      /* in traces; NULL: that of the collective */
+    const char *host_only; /* what is wrong with buffers in a GPU's memory, in words; NULL: nothing */
+    const char *mismatch;  /* what is wrong if messages have another tag, in words; NULL: they have none */
+    int algorithms;        /* the options algorithm and zeros are allowed */
+    int codecs;            /* value codecs are possible */
+    int choice;            /* the algorithm may be chosen by predicted time, and the transport's own collective used */
+    int traces_blocks;     /* traces name the blocks of a message */
+
+    /* ---- before the ranks have agreed */
+
+    /* Add up the elements of the call, whose options are resolved, and set how hello and messages describe it. What is
+     * wrong with counts or other arguments, in words, which are in `words` [bytes] if they are not constant; NULL:
+     * nothing. */
+    const char *(*count)(struct coll_call *, const struct pici_comm *, char *words, size_t bytes);
+
+    /* The same of the buffers: null, or overlapping other than in place. */
+    const char *(*buffers_wrong)(const struct coll_call *, const struct pici_comm *);
+
+    /* A layout with the most memory of any that the call may get. */
+    enum pici_status (*lay_out)(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
+
+    /* ---- when they have */
+
+    /* The layout, the same on all ranks. */
+    enum pici_status (*prepare)(struct pici_request *);
+
+    /* The elements of a segment, [*first, *first + *n) of the total. */
+    void (*segment)(const struct coll_layout *, const struct pici_comm *, const struct coll_call *, int segment,
+                    uint64_t *first, uint64_t *n);
+
+    /* ---- buffers of messages. receives: of those that a slice (run: its index) receives in a step; else, sends */
+
+    void (*set_buffers)(struct pici_request *, uint8_t *memory);
+    int (*has_buffers)(const struct pici_request *, int run, int step, int receives); /* all that the step needs */
+    struct coll_buffer *(*take_buffer)(struct pici_request *, int run, int step, int receives, int message);
+    void (*free_buffer)(struct pici_request *, struct coll_buffer *);
+
+    /* ---- elements */
+
+    /* At a slice's first step: bring this rank's contribution to where the result has it. */
+    void (*place_own)(struct pici_request *, const struct slice_run *);
+
+    /* Check a part of a received message, and begin to take it in. Sets its blocks. */
+    enum pici_status (*take_part)(struct pici_request *, struct slice_run *, enum schedule_action, struct coll_part *);
+};
+
+#endif
