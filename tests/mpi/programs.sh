@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The programs tests/mpi/*.c, and mpi_cuda.cu over an emulator of GPUs, under mpirun, with each MPI that is here: Open
+# The programs tests/mpi/*.c, and cuda.cu over an emulator of GPUs, under mpirun, with each MPI that is here: Open
 # MPI, whose ranks yield, at many numbers of ranks, and MPICH, whose ranks wait busily, at few but for mpi_coll. A
 # program gets --full with PICI_TEST_FULL=1, and --quick where it would take forever.
 set -u

@@ -46,19 +46,19 @@ static void try_lengths(enum pici_dtype dtype, uint64_t from, uint64_t to, int o
 }
 
 #define LENGTHS(name, dtype)                                                                                           \
-    Test(codec_lengths, name##_short)                                                                                  \
+    Test(codec_roundtrip, name##_short)                                                                                \
     {                                                                                                                  \
         try_lengths(dtype, 0, 200, 4);                                                                                 \
     }                                                                                                                  \
-    Test(codec_lengths, name##_one_tile)                                                                               \
+    Test(codec_roundtrip, name##_one_tile)                                                                             \
     {                                                                                                                  \
         try_lengths(dtype, 4096 - 70, 4096 + 70, 1);                                                                   \
     }                                                                                                                  \
-    Test(codec_lengths, name##_two_tiles)                                                                              \
+    Test(codec_roundtrip, name##_two_tiles)                                                                            \
     {                                                                                                                  \
         try_lengths(dtype, 2 * 4096 - 70, 2 * 4096 + 70, 0);                                                           \
     }                                                                                                                  \
-    Test(codec_lengths, name##_three_tiles)                                                                            \
+    Test(codec_roundtrip, name##_three_tiles)                                                                          \
     {                                                                                                                  \
         try_lengths(dtype, 3 * 4096 - 70, 3 * 4096 + 70, 0);                                                           \
     }
@@ -81,7 +81,7 @@ static void try_patterns(enum pici_dtype dtype)
 }
 
 #define PATTERNS_OF(name, dtype)                                                                                       \
-    Test(codec_patterns, name)                                                                                         \
+    Test(codec_roundtrip, patterns_##name)                                                                             \
     {                                                                                                                  \
         try_patterns(dtype);                                                                                           \
     }
@@ -132,7 +132,7 @@ static void try_counts(enum pici_dtype dtype)
 }
 
 #define COUNTS(name, dtype)                                                                                            \
-    Test(codec_counts, name)                                                                                           \
+    Test(codec_roundtrip, counts_##name)                                                                               \
     {                                                                                                                  \
         try_counts(dtype);                                                                                             \
     }
@@ -165,7 +165,7 @@ static void try_positions(enum pici_dtype dtype, unsigned every)
 }
 
 #define POSITIONS(name, dtype)                                                                                         \
-    Test(codec_positions, name)                                                                                        \
+    Test(codec_roundtrip, positions_##name)                                                                            \
     {                                                                                                                  \
         try_positions(dtype, test_full() ? 3 : 11);                                                                    \
     }
@@ -233,7 +233,7 @@ static void try_threads(enum pici_dtype dtype, enum pattern pattern)
 }
 
 #define THREADS(name, dtype, pattern)                                                                                  \
-    Test(codec_threads, name)                                                                                          \
+    Test(codec_roundtrip, threads_##name)                                                                              \
     {                                                                                                                  \
         try_threads(dtype, pattern);                                                                                   \
     }
@@ -265,7 +265,7 @@ static void *call(void *context)
     return (void *)wrong;
 }
 
-Test(codec_threads, concurrent_callers)
+Test(codec_roundtrip, concurrent_callers)
 {
     pthread_t callers[CALLERS];
     for (uintptr_t i = 0; i < CALLERS; i++)
@@ -350,7 +350,7 @@ static void try_auto(struct rig *rig, const void *src, uint64_t n, enum pici_dty
 }
 
 /* Zeros whose sign is kept count in the lengths of the other formats. */
-Test(codec_auto, signs)
+Test(codec_roundtrip, auto_signs)
 {
     static const enum pici_dtype floats[] = {PICI_F32, PICI_F64, PICI_BF16, PICI_F8E4M3};
     struct rig rig;
@@ -368,7 +368,7 @@ Test(codec_auto, signs)
     rig_free(&rig);
 }
 
-Test(codec_auto, smallest)
+Test(codec_roundtrip, auto_smallest)
 {
     struct rig rig;
     unsigned chosen = 0;
@@ -388,7 +388,7 @@ Test(codec_auto, smallest)
 }
 
 /* Around the densities where two formats are equally long: a wrong count or comparison would shift them. */
-Test(codec_auto, ties)
+Test(codec_roundtrip, auto_ties)
 {
     struct rig rig;
     unsigned chosen = 0, ties = 0;
@@ -419,7 +419,7 @@ Test(codec_auto, ties)
 /* Inputs whose groups mislead: what the first tile or the first groups suggest is not the smallest format. A letter is
  * a group: F without zeros, Z all zeros, b and B full but for zeros in the first or the second tile that make a hybrid
  * block a little shorter than its elements. */
-Test(codec_auto, misled)
+Test(codec_roundtrip, auto_misled)
 {
     enum { GROUP = 32 * 4096, MOST = 9, TAIL = 5 };
     static const char *const inputs[] = {"FFFF", "FZFF", "bFFF", "BFFF", "bFZF",      "BZFF",      "BFFZ",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * pici_diff_small and pici_apply_small: invalid calls, what AUTO takes, many threads, sizes beside the entropy. What
- * they make of all sorts of elements, on every ISA, is in plain_small.c. */
+ * they make of all sorts of elements, on every ISA, is in tests/plain/small.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

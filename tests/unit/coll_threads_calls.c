@@ -253,7 +253,7 @@ static const struct {
     {"another node map", other_nodes, PICI_E_PEER, 2, NULL}, /* of two ranks in the same order */
 };
 
-Test(coll_calls, one_wrong_all_know)
+Test(coll_threads_calls, one_wrong_all_know)
 {
     static const int ranks[] = {1, 2, 3, 6};
     for (size_t w = 0; w < sizeof wrongs / sizeof *wrongs; w++)
@@ -289,7 +289,7 @@ static enum pici_status two_wrongs(struct step *s, int rank)
                            s->comm[rank], &o);
 }
 
-Test(coll_calls, several_wrong)
+Test(coll_threads_calls, several_wrong)
 {
     struct step s;
     step_init(&s, 6);
@@ -310,7 +310,7 @@ static enum pici_status sum_of(struct pici_comm *comm, enum pici_dtype dtype, en
 }
 
 /* Rank 0 alone asks for what there is not; nobody else need know, and the communicator goes on. */
-Test(coll_calls, refused_at_once)
+Test(coll_threads_calls, refused_at_once)
 {
     struct step s;
     struct pici_request *request;
@@ -384,7 +384,7 @@ Test(coll_calls, refused_at_once)
     step_free(&s);
 }
 
-Test(coll_calls, nothing_at_all)
+Test(coll_threads_calls, nothing_at_all)
 {
     struct pici_comm *comms[2] = {(struct pici_comm *)comms, (struct pici_comm *)comms};
     struct pici_request *none = NULL;
@@ -425,7 +425,7 @@ static enum pici_status nothing(struct step *s, int rank)
     return a ? a : b ? b : c;
 }
 
-Test(coll_calls, no_elements_need_no_buffers)
+Test(coll_threads_calls, no_elements_need_no_buffers)
 {
     struct step s;
     step_init(&s, 5);
@@ -453,7 +453,7 @@ static enum pici_status odd_frees(struct step *s, int rank)
     return PICI_E_PEER;
 }
 
-Test(coll_calls, a_peer_is_gone)
+Test(coll_threads_calls, a_peer_is_gone)
 {
     for (int odd = 0; odd < 5; odd++) {
         struct step s;
@@ -475,7 +475,7 @@ static enum pici_status odd_is_silent(struct step *s, int rank)
     return rank == s->odd ? PICI_E_TIMEOUT : sum(s, rank, &o);
 }
 
-Test(coll_calls, a_peer_is_silent)
+Test(coll_threads_calls, a_peer_is_silent)
 {
     for (int odd = 0; odd < 3; odd++) {
         struct step s;
@@ -505,7 +505,7 @@ static enum pici_status odd_is_late(struct step *s, int rank)
     return sum(s, rank, &o);
 }
 
-Test(coll_calls, a_peer_is_late)
+Test(coll_threads_calls, a_peer_is_late)
 {
     struct step s;
     step_init(&s, 3);
@@ -545,7 +545,7 @@ static enum pici_status odd_frees_in_flight(struct step *s, int rank)
     return worst;
 }
 
-Test(coll_calls, freed_in_flight)
+Test(coll_threads_calls, freed_in_flight)
 {
     for (int odd = 0; odd < 4; odd++) {
         struct step s;
@@ -580,7 +580,7 @@ static int child(struct step *s)
     return 0;
 }
 
-Test(coll_calls, fork)
+Test(coll_threads_calls, fork)
 {
     struct step s;
     struct pici_request *request[2];
@@ -613,7 +613,7 @@ Test(coll_calls, fork)
 
 /* ---- the environment ---- */
 
-Test(coll_calls, environment)
+Test(coll_threads_calls, environment)
 {
     static const struct {
         const char *name, *bad[6], *fine[4];
@@ -680,7 +680,7 @@ static enum pici_status formats_sent(struct step *s, int rank)
                                                                                           : PICI_E_CORRUPT;
 }
 
-Test(coll_calls, environment_then_options)
+Test(coll_threads_calls, environment_then_options)
 {
     struct step s;
     setenv("PICI_FORMAT", "coo", 1);
@@ -701,7 +701,7 @@ static enum pici_status silent_by_environment(struct step *s, int rank)
     return rank == 0 ? PICI_E_TIMEOUT : sum(s, rank, NULL);
 }
 
-Test(coll_calls, environment_timeout)
+Test(coll_threads_calls, environment_timeout)
 {
     struct step s;
     setenv("PICI_TIMEOUT_MS", "120", 1);

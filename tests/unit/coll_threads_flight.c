@@ -19,7 +19,7 @@ enum { WATCHDOG_S = 900 };
 
 /* ---- nonblocking ---- */
 
-Test(coll_flight, in_any_order)
+Test(coll_threads_flight, in_any_order)
 {
     static const int ranks[] = {1, 2, 3, 5, 9, 17};
     struct rng rng = {77};
@@ -32,7 +32,7 @@ Test(coll_flight, in_any_order)
 }
 
 /* A test does not wait: not for a peer that has not even begun. One thread drives all the ranks. */
-Test(coll_flight, test_does_not_wait)
+Test(coll_threads_flight, test_does_not_wait)
 {
     enum { P = 3, N = 50000 };
     struct pici_comm *comm[P];
@@ -67,7 +67,7 @@ Test(coll_flight, test_does_not_wait)
 }
 
 /* A wait with a limit returns while a peer has not come, and the call goes on. One thread drives both ranks. */
-Test(coll_flight, wait_for_a_while)
+Test(coll_threads_flight, wait_for_a_while)
 {
     enum { N = 50000 };
     struct pici_comm *comm[2];
@@ -112,7 +112,7 @@ Test(coll_flight, wait_for_a_while)
 }
 
 /* A request that has ended is the caller's still when the communicator is freed. */
-Test(coll_flight, ended_then_freed)
+Test(coll_threads_flight, ended_then_freed)
 {
     struct pici_comm *comm;
     struct pici_request *request[2];
@@ -192,7 +192,7 @@ static void set(uint16_t *to, uint64_t n, uint64_t part, uint64_t nnz)
 }
 
 /* An all-gather of two ranks is one block each way. Dense at the threshold, sparse beyond it. */
-Test(coll_flight, threshold_of_all_gather)
+Test(coll_threads_flight, threshold_of_all_gather)
 {
     static const struct {
         float threshold;
@@ -228,7 +228,7 @@ Test(coll_flight, threshold_of_all_gather)
 }
 
 /* An all-reduce of two ranks is one block each way of each phase; the first's threshold depends on the nodes. */
-Test(coll_flight, thresholds_of_all_reduce)
+Test(coll_threads_flight, thresholds_of_all_reduce)
 {
     static uint16_t send[8000];
     for (int one_node = 0; one_node < 2; one_node++)
@@ -260,7 +260,7 @@ Test(coll_flight, thresholds_of_all_reduce)
 }
 
 /* What a block saves is what the wire saves. Over a slow link AUTO takes the smallest of the formats that it may. */
-Test(coll_flight, wire_bytes)
+Test(coll_threads_flight, wire_bytes)
 {
     enum { MANY = 300000 };
     uint16_t *send = test_alloc(MANY * sizeof *send);
@@ -338,7 +338,7 @@ static int count_strings(const char *text, size_t len, const char *value)
 }
 
 /* An event for each message sent, and received, and one for the whole. With a ring, a message is a block. */
-Test(coll_flight, trace)
+Test(coll_threads_flight, trace)
 {
     char folder[] = "/tmp/pici-coll-XXXXXX", path[64], file[80];
     static uint16_t send[50000];
@@ -423,7 +423,7 @@ static void scratch_rank(void *context, int rank)
     comm->engine = &pici_engine_host;
 }
 
-Test(coll_flight, scratch)
+Test(coll_threads_flight, scratch)
 {
     alarm(WATCHDOG_S);
     for (int how = GROWS; how <= FAILS; how++)

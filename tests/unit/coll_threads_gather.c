@@ -23,7 +23,7 @@ static void check(struct coll_team *team, const struct coll_case *c)
 }
 
 /* Also counts below the ranks, from which a scatter has empty segments. */
-Test(coll_gather, every_root)
+Test(coll_threads_gather, every_root)
 {
     static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 17};
     struct rng rng = {4};
@@ -75,7 +75,7 @@ static void gather_of_one(void *context, int rank)
     free(recv);
 }
 
-Test(coll_gather, one_has_all)
+Test(coll_threads_gather, one_has_all)
 {
     struct one_owner t;
     memset(&t, 0, sizeof t);
@@ -295,7 +295,7 @@ static void step_free(struct step *s)
     free(s);
 }
 
-Test(coll_gather, one_wrong_all_know)
+Test(coll_threads_gather, one_wrong_all_know)
 {
     static const int ranks[] = {1, 2, 3, 6};
     static uint8_t untouched[sizeof((struct step *)0)->recv[0]];
@@ -334,7 +334,7 @@ static enum pici_status in_place(struct step *s, int rank, int odd)
 }
 
 /* Nothing is wrong with the wrong ones but what is said; and what is refused at once needs nobody else. */
-Test(coll_gather, refused_at_once)
+Test(coll_threads_gather, refused_at_once)
 {
     struct pici_coll_opts o = defaults;
     struct pici_values values = PICI_VALUES_INIT;
@@ -377,7 +377,7 @@ static enum pici_status nothing(struct step *s, int rank, int odd)
     return status ? status : pici_all_gatherv(NULL, 0, NULL, none, NULL, PICI_F64, s->comm[rank], NULL);
 }
 
-Test(coll_gather, no_elements)
+Test(coll_threads_gather, no_elements)
 {
     alarm(WATCHDOG_S);
     for (int p = 1; p <= RANKS; p++) {
@@ -406,7 +406,7 @@ static enum pici_status placed_nowhere(struct step *s, int rank, int odd)
                             s->displs[rank], PICI_F32, s->comm[rank], NULL);
 }
 
-Test(coll_gather, empty_contributions_have_no_place)
+Test(coll_threads_gather, empty_contributions_have_no_place)
 {
     alarm(WATCHDOG_S);
     for (int p = 2; p <= RANKS; p++)
@@ -456,7 +456,7 @@ static void other_lengths(void *context, int rank)
     free(recv);
 }
 
-Test(coll_gather, other_lengths_of_the_same_sum)
+Test(coll_threads_gather, other_lengths_of_the_same_sum)
 {
     struct lengths l = {.wrong = {0}};
     alarm(WATCHDOG_S);
@@ -485,7 +485,7 @@ static void wire_of(void *context, int rank)
 }
 
 /* A tree sends the data to each rank once, and to the root never; a scatter divides the work among the ranks. */
-Test(coll_gather, bytes_sent)
+Test(coll_threads_gather, bytes_sent)
 {
     const uint64_t data = N * sizeof(float), slack = 6000; /* prefixes, hello and closing */
     static const enum pici_algorithm algorithms[] = {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_SPLIT};

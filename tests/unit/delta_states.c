@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * States in memory, deltas between them, and deltas in a row (pici/delta_file.h). That files lead to the same is tested
- * by cli_delta.sh. */
+ * by tests/cli/delta.sh. */
 #include "tests/util/file.h"
 
 #include <errno.h>

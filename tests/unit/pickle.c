@@ -105,7 +105,7 @@ static void is(const struct torch_tensor *t, const char *name, enum pici_dtype d
     cr_assert_eq(t->rank, rank);
 }
 
-Test(torch, a_state_dict)
+Test(pickle, a_state_dict)
 {
     struct made m = {.len = 0};
     struct torch t;
@@ -144,7 +144,7 @@ Test(torch, a_state_dict)
     torch_free(&t);
 }
 
-Test(torch, names_are_paths)
+Test(pickle, names_are_paths)
 {
     struct made m = {.len = 0};
     struct torch t;
@@ -186,7 +186,7 @@ Test(torch, names_are_paths)
     torch_free(&t);
 }
 
-Test(torch, one_tensor_alone)
+Test(pickle, one_tensor_alone)
 {
     struct made m = {.len = 0};
     struct torch t;
@@ -201,7 +201,7 @@ Test(torch, one_tensor_alone)
 }
 
 /* What could grow without end, or never end, does neither. */
-Test(torch, hostile_pickles)
+Test(pickle, hostile_pickles)
 {
     struct torch t;
     struct parse_error err;
@@ -256,7 +256,7 @@ static size_t long_text(uint8_t *p, size_t n)
 
 /* Keys whose values are no tensors cost nothing, however long and often they are; a path that is longer than a name may
  * be is refused where a tensor is found. */
-Test(torch, long_keys, .timeout = 20)
+Test(pickle, long_keys, .timeout = 20)
 {
     enum { KEY = 16 << 20, TIMES = 100000, ROOM = KEY + 4 * TIMES + 1000 };
     static const char *const values[] = {"N", "h\x01", "h\x02"}; /* None; a list; a Parameter of a number */

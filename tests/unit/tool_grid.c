@@ -39,7 +39,7 @@ static bool is_negative_zero(const uint8_t *p, size_t width)
 }
 
 /* Counts against one element at a time, at every width, length and alignment. */
-Test(grid, counts)
+Test(tool_grid, counts)
 {
     enum { N = 200 };
     static uint8_t at[N * 8 + 8];
@@ -63,7 +63,7 @@ Test(grid, counts)
 }
 
 /* Only float dtypes have negative zeros. */
-Test(grid, negative_zeros_are_of_floats)
+Test(tool_grid, negative_zeros_are_of_floats)
 {
     static const uint64_t high[1] = {UINT64_C(0x8080808080808080)};
     static const uint8_t f32[8] = {0, 0, 0, 0x80, 1, 0, 0, 0x80};
@@ -93,7 +93,7 @@ static void place(const struct grid *g, uint64_t i, uint64_t *row, uint64_t *col
 }
 
 /* Every shape, order and number of cells against counting one element at a time; elements come in pieces. */
-Test(grid, cells)
+Test(tool_grid, cells)
 {
     static const struct shape shapes[] = {
         {0, {0}, 0, 0},
@@ -173,7 +173,7 @@ Test(grid, cells)
 }
 
 /* How a tensor became a matrix is said in words. */
-Test(grid, texts)
+Test(tool_grid, texts)
 {
     static const uint64_t shape[] = {12, 64, 768}, flat[] = {100000}, matrix[] = {1000, 100};
     char text[GRID_TEXT];

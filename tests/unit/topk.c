@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What pici_topk promises: what is kept, that nothing is lost, samples, and refusals. plain_topk.c compares every bit
- * with a reference. */
+ * What pici_topk promises: what is kept, that nothing is lost, samples, and refusals. tests/plain/topk.c compares every
+ * bit with a reference. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -72,7 +72,7 @@ static bool take_all(const struct zip_entry *e, struct file *f, uint8_t *to, siz
     return ok;
 }
 
-Test(crc32, is_that_of_zip)
+Test(unzip, crc32_is_that_of_zip)
 {
     static const char text[] = "123456789";
     cr_assert_eq(parse_crc32(0, text, 9), 0xcbf43926u);

@@ -27,7 +27,7 @@ static struct pici_values asking(enum pici_value_codec codec)
     return v;
 }
 
-Test(values_settle, defaults)
+Test(values, defaults)
 {
     struct values v;
     struct pici_values asked = asking(PICI_VALUES_QSGD);
@@ -50,7 +50,7 @@ Test(values_settle, defaults)
     }
 }
 
-Test(values_settle, refusals)
+Test(values, refusals)
 {
     struct pici_values q = asking(PICI_VALUES_QSGD), c = asking(PICI_VALUES_CAST);
     for (int dtype = PICI_F32; dtype <= PICI_U64; dtype++) {
@@ -156,7 +156,7 @@ static const char *unbiased(const float *x, int n, struct pici_values asked, int
     return NULL;
 }
 
-Test(values_errors, random_rounding_is_unbiased)
+Test(values, random_rounding_is_unbiased)
 {
     struct rng rng = {3};
     float x[N];
@@ -171,7 +171,7 @@ Test(values_errors, random_rounding_is_unbiased)
     }
 }
 
-Test(values_errors, nearest_is_within_half)
+Test(values, nearest_is_within_half)
 {
     struct rng rng = {4};
     for (int bits = 2; bits <= 8; bits *= 2)
@@ -192,7 +192,7 @@ Test(values_errors, nearest_is_within_half)
 }
 
 /* E|Q(x) - x|^2 <= min(n / s^2, sqrt(n) / s) |x|^2, for dense and for sparse x. */
-Test(values_errors, two_norm)
+Test(values, two_norm)
 {
     struct rng rng = {5};
     for (int bits = 2; bits <= 8; bits *= 2)
@@ -221,7 +221,7 @@ Test(values_errors, two_norm)
 }
 
 /* Noise over signal of Gaussian data in buckets of 1024, to within 10%. */
-Test(values_errors, noise_of_gaussian_data)
+Test(values, noise_of_gaussian_data)
 {
     enum { MANY = 1 << 17 };
     static const struct {
