@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# CUDA: kernels, lib/cuda/*.cu, with lib/coll/engine_cuda.c a library of their own, through nvcc. tests/gpu/cuda_*.cu
+# are a program each, here and over the emulator (mk/emulator.mk).
+
+NVCC = nvcc
+NVCCFLAGS =
+CUDA_ARCHS = 80 90 100
+# The tests and benchmarks may be built for fewer.
+CUDA_TEST_ARCHS = $(CUDA_ARCHS)
+CUDADIR = $(BUILD)/cuda
+CUDA_A = $(CUDADIR)/libpici_cuda.a
+CUDA_SRC := $(sort $(wildcard lib/cuda/*.cu))
+CUDA_OBJ = $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o) $(CUDADIR)/obj/lib/coll/engine_cuda.o
+CUDA_HOME = $(abspath $(dir $(shell command -v $(lastword $(NVCC))))..)
+CUDA_TESTS := $(patsubst tests/gpu/cuda_%.cu,$(CUDADIR)/cuda_%,$(sort $(wildcard tests/gpu/cuda_*.cu)))
+nvcc_for = -std=c++17 -O3 -g -Iinclude $(foreach a,$1,-gencode arch=compute_$(a),code=sm_$(a)) \
+	-gencode arch=compute_$(lastword $1),code=compute_$(lastword $1) \
+	-Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden $(if $(WERROR),-Werror all-warnings)
+NVCC_FLAGS = -Ilib -I. -MMD -MP $(NVCCFLAGS)
+
+.PHONY: cuda cuda-tests check-cuda gpu-kit
+cuda: $(CUDA_A)
+cuda-tests: $(CUDA_TESTS) $(CUDADIR)/example
+
+$(CUDADIR)/obj/flags: FORCE
+	$(call stamp,$(NVCC) $(call nvcc_for,$(CUDA_ARCHS)) $(NVCC_FLAGS) $(CUDA_TEST_ARCHS))
+
+$(CUDADIR)/obj/%.o: %.cu $(CUDADIR)/obj/flags
+	$(call compile,NVCC,$(NVCC) $(if $(filter lib/%,$<),$(call nvcc_for,$(CUDA_ARCHS)) $(NVCC_FLAGS) -DPICI_BUILD,\
+		$(call nvcc_for,$(CUDA_TEST_ARCHS)) $(NVCC_FLAGS)))
+
+$(CUDADIR)/obj/%.o: %.c $(FLAGS_STAMP)
+	$(call compile,CC,$(COMPILE) $(own_flags) -isystem $(CUDA_HOME)/include)
+
+$(CUDA_A): $(CUDA_OBJ)
+	$(archive)
+
+# The example of docs/cuda.md.
+$(CUDADIR)/example.cu: docs/cuda.md
+	@mkdir -p $(@D)
+	$(Q)awk '/^```cuda$$/ { on = 1; next } /^```$$/ { on = 0 } on' $< >$@
+
+$(CUDADIR)/example: $(CUDADIR)/example.cu $(CUDA_A) $(A)
+	$(call link,$(NVCC) $(call nvcc_for,$(CUDA_ARCHS)) $(NVCCFLAGS) $<,$(LIBS))
+
+$(CUDA_TESTS): $(CUDADIR)/%: $(CUDADIR)/obj/tests/gpu/%.o $(BUILD)/obj/testing.a $(CUDA_A) $(A)
+	$(call link,$(NVCC),$(LIBS) -lm)
+
+# On a GPU if there is one, and else over the emulator.
+check-cuda:
+	@MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' NVCC='$(NVCC)' CUDADIR='$(CUDADIR)' tests/gpu/run
+
+# A folder with all that check-cuda runs on a GPU, for a machine that has one and nothing else of this: made where there
+# is nvcc, for one kind of GPU, without zstd and MPI.
+GPU_ARCH = 90
+GPU_KIT = $(BUILD)/gpu-kit
+gpu-kit:
+	@MAKE='$(MAKE)' BUILD='$(GPU_KIT)/build' CC='$(CC)' NVCC='$(NVCC)' tests/gpu/run kit $(GPU_KIT)/pici-gpu $(GPU_ARCH)
+##
+## CUDA and NCCL:
+##   make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda
+##   make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
+##   make gpu-kit         $(GPU_KIT)/pici-gpu, whose ./run tests and measures on a machine with a GPU; GPU_ARCH=90

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The Python package: its extension module, for every CPython from 3.9 on, which is not linked with the library; and its
+# tests. PYTHON=python3: the interpreter, which needs NumPy; else one is looked for. TORCH_PYTHON: one that has torch.
+
+TORCH_PYTHON = python3
+PYTHON_INCLUDE = $(shell $(or $(PYTHON),python3) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+
+$(BUILD)/_codec.abi3.so: $(call obj,$(sort $(wildcard python/pici/*.c)))
+	$(call link,$(LINK) -shared)
+
+.PHONY: check-python check-torch check-torch-own
+check-python: all
+	@$(TEST_ENV) PICITOOL='$(TOOL)' tests/package/python.sh
+
+check-torch check-torch-own: all
+	@$(TEST_ENV) TORCH_PYTHON='$(TORCH_PYTHON)' TORCH_TESTS='$(TORCH_TESTS)' tests/package/torch.sh \
+		$(if $(filter %-own,$@),own) || [ $$? = 77 ]
+##
+## Python:
+##   make check-python    the Python package (python/), as a wheel; a part of check
+##   make check-torch     pici.torch, by TORCH_PYTHON=python3, an interpreter that has torch; not a part of check.
+##                        TORCH_TESTS='-k NAME': some of the tests
+##   make check-torch-own torch's own tests of torch.distributed, from its wheel, over the backend pici; needs the
+##                        package expecttest too (minutes)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# tests/unit/*.c, one program of Criterion's, and tests/plain/*.c, programs that need libc alone. check installs
+# nothing, runs what it can and names what it could not.
+
+PLAIN := $(patsubst tests/plain/%.c,$(BUILD)/plain_%,$(sort $(wildcard tests/plain/*.c)))
+UNIT_OBJ := $(call obj,$(sort $(wildcard tests/unit/*.c)))
+TEST_OBJ := $(call obj,$(sort $(wildcard tests/util/*.c)) $(wildcard formats/ref*.c))
+TEST_PARTS = $(BUILD)/obj/testing.a $(BUILD)/obj/tools.a $(A)
+XXHASH := $(call have,libxxhash)
+UNIT := $(if $(call have,criterion),$(BUILD)/tests)
+COUNTED = $(call wrap,malloc calloc realloc aligned_alloc free)
+TEST_ENV = BUILD='$(BUILD)' CC='$(CC)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE)' ZSTD='$(ZSTD)' \
+	ZLIB='$(ZLIB)' ZFP='$(ZFP)'
+
+.PHONY: check check-full check-portable check-avx512 plain test-programs
+plain: $(PLAIN)
+test-programs: all $(PLAIN) $(UNIT) $(EXAMPLES)
+
+# What tests share, each taking what it needs.
+$(BUILD)/obj/testing.a: $(TEST_OBJ)
+	$(archive)
+
+# One counts what the library allocates, the other has sockets take a few bytes at a time.
+$(BUILD)/plain_calls: private MORE_FLAGS = $(COUNTED)
+$(BUILD)/plain_socket: private MORE_FLAGS = $(call wrap,sendmsg)
+$(PLAIN): private MORE_LIBS = $(TOOL_LIBS)
+$(PLAIN): $(BUILD)/plain_%: $(BUILD)/obj/tests/plain/%.o $(TEST_PARTS)
+	$(program)
+
+# Criterion finds its tests by a section that position-independent executables relocate.
+$(UNIT_OBJ): private override CPPFLAGS += $(if $(XXHASH),-DPICI_TEST_XXHASH)
+$(BUILD)/tests: private MORE_FLAGS = -no-pie
+$(BUILD)/tests: private MORE_LIBS = $(shell $(PKG_CONFIG) --libs criterion) $(if $(XXHASH),-lxxhash) $(TOOL_LIBS)
+$(BUILD)/tests: $(UNIT_OBJ) $(TEST_PARTS)
+	$(program)
+
+check: test-programs
+	@$(TEST_ENV) tests/run $(BUILD)
+
+check-full: test-programs
+	@for isa in $(if $(filter aarch64,$(shell uname -m)),scalar neon,scalar avx2 avx512); do \
+		echo "PICI_CPU=$$isa"; \
+		PICI_CPU=$$isa PICI_TEST_FULL=1 $(TEST_ENV) tests/run $(BUILD) || exit 1; \
+	done
+	$(Q)$(MAKE) BUILD=$(BUILD)/asan SANITIZE=address,undefined check
+	$(Q)$(MAKE) fuzz-replay check-portable check-avx512 check-mutants
+
+check-portable:
+	@MAKE='$(MAKE)' tests/portable $(BUILD)/portable
+
+check-avx512:
+	@MAKE='$(MAKE)' tests/avx512/run $(BUILD)/avx512
+##
+## Tests:
+##   make check           run what tests can run here, and name what cannot
+##   make check-full      every ISA level, sanitizers, corpora, check-portable, check-avx512 and check-mutants too
+##   make check-portable  plain tests for aarch64, s390x (big-endian) and i686, under qemu
+##   make check-avx512    plain tests where there is AVX-512: here, or else in an emulated machine (minutes)

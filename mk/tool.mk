@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# picitool, and pici-run, which starts ranks on one host.
+
+# Those of tools/tune/ that the tool has no use for: pici-tune is made in mk/mpi.mk.
+TUNE_MPI := $(patsubst %,tools/tune/%.c,pici-tune world calibrate points)
+NOT_TOOL := tools/picitool.c $(TUNE_MPI) $(wildcard tools/run/*.c)
+TOOL_OBJ := $(call obj,$(filter-out $(NOT_TOOL),$(sort $(wildcard tools/*.c tools/*/*.c))))
+TOOL = $(BUILD)/picitool
+RUN = $(BUILD)/pici-run
+
+all: $(TOOL) $(RUN)
+
+# What the tool is made of, for its tests too. It uses no value codec.
+$(BUILD)/obj/tools.a: $(TOOL_OBJ)
+	$(archive)
+
+$(TOOL): $(call obj,tools/picitool.c) $(BUILD)/obj/tools.a $(A)
+	$(call link,$(LINK),$(TOOL_LIBS) $(filter-out -lzfp,$(LIBS)) -lm)
+
+$(RUN): $(call obj,tools/run/pici-run.c)
+	$(call link,$(LINK))
+
+# A page for each verb, out of the one that has them all.
+VERBS := $(shell sed -n 's/^\.It Cm \([a-z]*\).*/\1/p' tools/picitool.1 | sort -u)
+VERB_PAGES := $(VERBS:%=$(BUILD)/man/picitool-%.1)
+.PHONY: man
+man: $(VERB_PAGES)
+$(BUILD)/man/picitool-%.1: tools/picitool.1 tools/dev/verb-man
+	@mkdir -p $(@D)
+	$(Q)awk -f tools/dev/verb-man -v verb=$* $< >$@
+##
+## The tool:
+##   make man             $(BUILD)/man, a manual page for each of picitool's verbs
