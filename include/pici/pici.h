@@ -43,7 +43,7 @@
 extern "C" {
 #endif
 
-#define PICI_VERSION "0.2.0"
+#define PICI_VERSION "0.3.0"
 
 enum pici_status {
     PICI_OK = 0,

@@ -28,7 +28,7 @@ from ctypes import (
 from pathlib import Path
 from typing import Any
 
-VERSION = "0.2"  # of the headers: a library of another version may have another ABI
+VERSION = "0.3"  # of the headers: a library of another version may have another ABI
 SONAME = "libpici.so.0"
 FILE = 2**64 - 1  # PICI_FILE
 RANK_MAX = 32  # PICI_RANK_MAX
