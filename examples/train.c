@@ -294,7 +294,7 @@ static bool conclude(struct rank *r, struct run *run)
         return false;
     }
     low = high = run->digest;
-    memcpy(sums, r->total.sends, sizeof r->total.sends);
+    memcpy(sums, r->total.sends, sizeof run->sends);
     for (int i = 0; i < run->rows; i++)
         sums[4 + i] = run->row[i].sent;
     double times[2] = {run->seconds, r->coll_s};

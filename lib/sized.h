@@ -6,6 +6,9 @@
  *   smaller than ours (an older caller)                      members beyond the caller's size have their defaults
  *   larger than ours (a newer caller)                        read: what is not zero beyond ours is PICI_E_UNSUPPORTED;
  *                                                            written: what is beyond ours becomes zero
+ *
+ * A struct that is written may once have had another layout, whose sizes are smaller than those of today's: its callers
+ * get that layout.
  */
 #ifndef PICI_LIB_SIZED_H
 #define PICI_LIB_SIZED_H
@@ -40,6 +43,15 @@ static inline enum pici_status sized_read(void *ours, size_t bytes, size_t first
     return PICI_OK;
 }
 
+/* A layout that a struct had in earlier versions: pieces of today's struct, one after another from the first one's
+ * place on. */
+struct sized_layout {
+    size_t first, last; /* bytes in the first version that had it, and in the last */
+    struct sized_piece {
+        size_t offset, bytes;
+    } piece[5];
+};
+
 /* Copy our result [bytes] to a caller's struct as far as that one goes; theirs->size stays. PICI_E_ARG leaves theirs
  * alone. */
 static inline enum pici_status sized_write(void *theirs, const void *ours, size_t bytes, size_t first)
@@ -51,6 +63,28 @@ static inline enum pici_status sized_write(void *theirs, const void *ours, size_
     memcpy((unsigned char *)theirs + sizeof size, (const unsigned char *)ours + sizeof size, common - sizeof size);
     if (size > bytes)
         memset((unsigned char *)theirs + bytes, 0, size - bytes);
+    return PICI_OK;
+}
+
+/* Whether sized_write_either() takes a struct of this size. first: as there. */
+static inline int sized_either(size_t size, size_t first, const struct sized_layout *old)
+{
+    return size >= first || (size >= old->first && size <= old->last);
+}
+
+/* sized_write(), also of an earlier layout. first: bytes of the first version with today's layout. */
+static inline enum pici_status sized_write_either(void *theirs, const void *ours, size_t bytes, size_t first,
+                                                  const struct sized_layout *old)
+{
+    const size_t size = sized_of(theirs);
+    if (size >= first)
+        return sized_write(theirs, ours, bytes, first);
+    if (!sized_either(size, first, old))
+        return PICI_E_ARG;
+    size_t at = old->piece->offset;
+    for (const struct sized_piece *p = old->piece; at < size; at += p++->bytes)
+        memcpy((unsigned char *)theirs + at, (const unsigned char *)ours + p->offset,
+               p->bytes < size - at ? p->bytes : size - at);
     return PICI_OK;
 }
 

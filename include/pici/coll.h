@@ -60,28 +60,29 @@ enum pici_algorithm {
 PICI_API const char *pici_algorithm_name(enum pici_algorithm);
 
 /* What a call did on this rank. Initialize with PICI_COLL_STATS_INIT. All members but size are written when the call
- * ends, also on errors. If the caller's struct is smaller than the library's, only its own members are written. */
+ * ends, also on errors. If the caller's struct is smaller than the library's, only its own members are written. Until
+ * 0.2 the arrays had no room; callers of those versions, known by their size, get the struct that they had. */
 struct pici_coll_stats {
     size_t size;
-    uint64_t wire_bytes;             /* bytes of all messages sent, prefixes and agreement rounds included */
-    uint64_t dense_bytes;            /* the bytes of the same messages if all were dense blocks of the elements */
-    uint64_t sends[4];               /* blocks sent, by enum pici_format; forwarded ones too */
-    double encode_s;                 /* seconds: counting nonzeros, encoding, assembling messages */
-    double decode_s;                 /* seconds: adding and decoding */
-    double wait_s;                   /* seconds waiting in pici_wait or in a blocking call, agreement rounds included */
-    uint64_t tiles[PICI_CONTAINERS]; /* tiles of the hybrid blocks sent, by enum pici_container; forwarded ones too */
-    uint64_t inter_bytes;            /* those of wire_bytes that went to ranks of other nodes */
-    uint64_t events;          /* elements that this rank has narrowed with a value codec, each as often as it was.
-                                      * If several ranks narrow the same sum, the lowest of them counts it */
+    uint64_t wire_bytes;                  /* bytes of all messages sent, prefixes and agreement rounds included */
+    uint64_t dense_bytes;                 /* the bytes of the same messages if all were dense blocks of the elements */
+    uint64_t sends[PICI_FORMATS_ROOM];    /* blocks sent, by enum pici_format; forwarded ones too */
+    double encode_s;                      /* seconds: counting nonzeros, encoding, assembling messages */
+    double decode_s;                      /* seconds: adding and decoding */
+    double wait_s;                        /* seconds: waiting in pici_wait or a blocking call, agreement rounds too */
+    uint64_t tiles[PICI_CONTAINERS_ROOM]; /* tiles of the hybrid blocks sent, by enum pici_container; forwarded too */
+    uint64_t inter_bytes;                 /* those of wire_bytes that went to ranks of other nodes */
+    uint64_t events;          /* elements that this rank has narrowed with a value codec, each as often as it was. If
+                               * several ranks narrow the same sum, the lowest of them counts it */
     double narrow_s, widen_s; /* seconds of encode_s and decode_s: narrowing elements, and widening them. Of a GPU's
-                                      * elements widen_s is the host's time to begin that */
+                               * elements widen_s is the host's time to begin that */
     uint64_t nonfinite;       /* buckets (QSGD), units (ZFP) or elements (CAST) that were not finite */
-    double lost;              /* the sum over the events of (x - D(x))^2, x an element and D(x) what receivers
-                                      * decode, where both are finite */
+    double lost;              /* the sum over the events of (x - D(x))^2, x an element and D(x) what receivers decode,
+                               * where both are finite */
 };
 #define PICI_COLL_STATS_INIT                                                                                           \
     {                                                                                                                  \
-        sizeof(struct pici_coll_stats), 0, 0, {0, 0, 0, 0}, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0                             \
+        sizeof(struct pici_coll_stats), 0, 0, {0}, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0                                      \
     }
 
 /* Tuning: parameters of all calls on a communicator. Their initial values are those of the environment when the

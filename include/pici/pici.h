@@ -26,7 +26,8 @@
  *                                           not written
  *   size larger than the library's          the caller is newer. Input members that this library does not know must be
  *                                           zero, else PICI_E_UNSUPPORTED; output members that it does not know are set
- *                                           to zero */
+ *                                           to zero
+ * Arrays in these structs have room for what later versions may count: their lengths never change. */
 #ifndef PICI_PICI_H
 #define PICI_PICI_H
 
@@ -106,6 +107,9 @@ enum pici_format {
     PICI_AUTO = 255  /* the format with the shortest block; if several are shortest, the one with the lowest number.
                       * Later versions may choose differently */
 };
+
+/* Formats that an array of a struct has room for; those that there are not are 0. */
+#define PICI_FORMATS_ROOM 8
 
 /* "dense", "pici", "coo", "hybrid", "auto". Static. NULL for an unknown format. */
 PICI_API const char *pici_format_name(enum pici_format);
@@ -229,22 +233,25 @@ enum pici_container {
     PICI_CONTAINERS = 5 /* how many there are */
 };
 
+/* Containers that an array of a struct has room for; those that there are not are 0. */
+#define PICI_CONTAINERS_ROOM 8
+
 /* "offsets12", "offsets8", "bitvector", "raw", "empty". Static. NULL for an unknown container. */
 PICI_API const char *pici_container_name(enum pici_container);
 
 /* What the bytes of a hybrid block are used for, by container. Set with PICI_MIX_INIT. position_bytes, value_bytes and
- * other_bytes add up to the length of the block. */
+ * other_bytes add up to the length of the block. Until 0.2 the arrays had no room; callers of those versions, known by
+ * their size, get the struct that they had. */
 struct pici_mix {
     size_t size;
-    uint64_t tiles[PICI_CONTAINERS];          /* tiles with this container */
-    uint64_t nnz[PICI_CONTAINERS];            /* nonzeros in those tiles */
-    uint64_t position_bytes[PICI_CONTAINERS]; /* descriptors, payloads and signs of those tiles */
-    uint64_t value_bytes[PICI_CONTAINERS];    /* values of those tiles */
-    uint64_t other_bytes;                     /* header, directory, occupancy bits, padding */
-    /* since 0.2 */
-    uint64_t sign_tiles;     /* tiles that keep the signs of zeros */
-    uint64_t sign_bytes;     /* of position_bytes, those of signs and their descriptors */
-    uint64_t negative_zeros; /* zeros that are negative in those tiles; not counted in nnz */
+    uint64_t tiles[PICI_CONTAINERS_ROOM];          /* tiles with this container */
+    uint64_t nnz[PICI_CONTAINERS_ROOM];            /* nonzeros in those tiles */
+    uint64_t position_bytes[PICI_CONTAINERS_ROOM]; /* descriptors, payloads and signs of those tiles */
+    uint64_t value_bytes[PICI_CONTAINERS_ROOM];    /* values of those tiles */
+    uint64_t other_bytes;                          /* header, directory, occupancy bits, padding */
+    uint64_t sign_tiles;                           /* tiles that keep the signs of zeros */
+    uint64_t sign_bytes;                           /* of position_bytes, those of signs and their descriptors */
+    uint64_t negative_zeros;                       /* zeros that are negative in those tiles; not counted in nnz */
 };
 #define PICI_MIX_INIT {sizeof(struct pici_mix), {0}, {0}, {0}, {0}, 0, 0, 0, 0}
 

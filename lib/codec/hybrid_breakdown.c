@@ -5,11 +5,21 @@
 
 #include "sized.h"
 
+_Static_assert(PICI_CONTAINERS <= PICI_CONTAINERS_ROOM, "the arrays of struct pici_mix never grow");
+
+/* Until 0.2 its arrays had five elements; in 0.1 it ended with other_bytes. */
+static const struct sized_layout mix_0_2 = {offsetof(struct pici_mix, tiles) + 21 * 8,
+                                            offsetof(struct pici_mix, tiles) + 24 * 8,
+                                            {{offsetof(struct pici_mix, tiles), 5 * 8},
+                                             {offsetof(struct pici_mix, nnz), 5 * 8},
+                                             {offsetof(struct pici_mix, position_bytes), 5 * 8},
+                                             {offsetof(struct pici_mix, value_bytes), 5 * 8},
+                                             {offsetof(struct pici_mix, other_bytes), 4 * 8}}};
+
 enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
 {
     struct pici_block b;
-    enum { FIRST = SIZED_THROUGH(struct pici_mix, other_bytes) };
-    if (!mix || sized_of(mix) < FIRST || !block)
+    if (!mix || !sized_either(sized_of(mix), sizeof *mix, &mix_0_2) || !block)
         return PICI_E_ARG;
     enum pici_status s = pici_block_parse(&b, block, len, NULL);
     if (s || (s = pici_block_whole(&b, len, NULL)) != PICI_OK)
@@ -45,5 +55,5 @@ enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
             m.other_bytes -= positions + values;
         }
     }
-    return sized_write(mix, &m, sizeof m, FIRST);
+    return sized_write_either(mix, &m, sizeof m, sizeof m, &mix_0_2);
 }

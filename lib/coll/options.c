@@ -13,10 +13,16 @@
 #include "sized.h"
 #include "xxh64.h"
 
-enum {
-    OPTS_FIRST = offsetof(struct pici_coll_opts, inter_bandwidth),
-    STATS_FIRST = offsetof(struct pici_coll_stats, tiles)
-};
+enum { OPTS_FIRST = offsetof(struct pici_coll_opts, inter_bandwidth) };
+
+_Static_assert(PICI_HYBRID < PICI_FORMATS_ROOM, "the arrays of struct pici_coll_stats never grow");
+
+/* Until 0.2 they were as long as there were formats and containers. */
+static const struct sized_layout stats_0_2 = {offsetof(struct pici_coll_stats, wire_bytes) + 9 * 8,
+                                              offsetof(struct pici_coll_stats, wire_bytes) + 20 * 8,
+                                              {{offsetof(struct pici_coll_stats, wire_bytes), (2 + 4) * 8},
+                                               {offsetof(struct pici_coll_stats, encode_s), (3 + 5) * 8},
+                                               {offsetof(struct pici_coll_stats, inter_bytes), 6 * 8}}};
 
 /* By default. */
 enum {
@@ -25,6 +31,11 @@ enum {
                             * is to fill a GPU */
 };
 static const double LATENCY = 50e-6; /* seconds of a message, if the caller does not say */
+
+void pici_options_stats(struct pici_coll_stats *theirs, const struct pici_coll_stats *stats)
+{
+    (void)sized_write_either(theirs, stats, sizeof *stats, sizeof *stats, &stats_0_2); /* its size was checked */
+}
 
 enum pici_status pici_options_check(struct pici_coll_opts *o, const struct pici_comm *comm, const struct call_args *a,
                                     const struct pici_coll_opts *opts)
@@ -36,7 +47,7 @@ enum pici_status pici_options_check(struct pici_coll_opts *o, const struct pici_
     enum pici_status s = opts ? sized_read(o, sizeof *o, OPTS_FIRST, opts) : PICI_OK;
     if (s)
         return s;
-    if (o->stats && o->stats->size < STATS_FIRST)
+    if (o->stats && !sized_either(o->stats->size, sizeof *o->stats, &stats_0_2))
         return PICI_E_ARG;
     if (!a->rules->algorithms && (o->algorithm || o->zeros))
         return PICI_E_UNSUPPORTED;

@@ -11,6 +11,9 @@
 enum pici_status pici_options_check(struct pici_coll_opts *out, const struct pici_comm *, const struct call_args *,
                                     const struct pici_coll_opts *);
 
+/* Give a caller whose options were checked what the call did. */
+void pici_options_stats(struct pici_coll_stats *theirs, const struct pici_coll_stats *);
+
 /* Resolve a call's options and sizes. PICI_E_ARG: an option or an argument is wrong, perhaps on this rank alone; why
  * [bytes, or NULL and 0] says which. */
 enum pici_status pici_options_resolve(struct coll_call *, const struct pici_comm *, const struct pici_coll_opts *,

@@ -8,7 +8,6 @@
 #include "coll/note.h"
 #include "coll/options.h"
 #include "coll/rules.h"
-#include "sized.h"
 
 /* ---- failure */
 
@@ -262,8 +261,7 @@ void pici_request_finish(struct pici_comm *comm)
     r->comm = NULL; /* it may be freed before the caller asks for the status */
     r->state = COLL_DONE;
     if (r->call.opts.stats)
-        (void)sized_write(r->call.opts.stats, &r->stats, sizeof r->stats,
-                          sizeof r->stats.size); /* cannot fail: its size was checked */
+        pici_options_stats(r->call.opts.stats, &r->stats);
     if (r->mark)
         (void)r->engine->begin(r->self, r->mark, 0);
     r->mark = NULL;

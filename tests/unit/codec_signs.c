@@ -251,11 +251,6 @@ Test(codec_signs, mix)
         sum += m.position_bytes[c] + m.value_bytes[c];
     cr_expect_eq(sum, len);
     cr_expect(m.tiles[PICI_OFFSETS12] == 2 && m.tiles[PICI_BITVECTOR] == 1);
-    struct pici_mix older = {.size = offsetof(struct pici_mix, sign_tiles), .sign_tiles = 77};
-    cr_expect_eq(pici_mix(&older, block, len), PICI_OK);
-    cr_expect_eq(older.sign_tiles, 77);
-    older.size--;
-    cr_expect_eq(pici_mix(&older, block, len), PICI_E_ARG);
 }
 
 /* ---- kernels */

@@ -110,11 +110,6 @@ static enum pici_status fault_of_a_bad_block(void *out)
     return pici_verify_at(block, block_len - 1, out);
 }
 
-static enum pici_status mix(void *out)
-{
-    return pici_mix(out, block, block_len);
-}
-
 /* Compare member by member: padding may differ. */
 typedef int same_fn(const void *a, const void *b);
 
@@ -129,14 +124,6 @@ static int same_fault(const void *a, const void *b)
 {
     const struct pici_fault *x = a, *y = b;
     return x->status == y->status && x->offset == y->offset && x->tile == y->tile && x->rule == y->rule;
-}
-
-static int same_mix(const void *a, const void *b)
-{
-    const struct pici_mix *x = a, *y = b;
-    return memcmp(x->tiles, y->tiles, sizeof x->tiles) == 0 && memcmp(x->nnz, y->nnz, sizeof x->nnz) == 0 &&
-           memcmp(x->position_bytes, y->position_bytes, sizeof x->position_bytes) == 0 &&
-           memcmp(x->value_bytes, y->value_bytes, sizeof x->value_bytes) == 0 && x->other_bytes == y->other_bytes;
 }
 
 /* bytes: our size of the struct. status: what the call returns if the size is good. */
@@ -174,5 +161,63 @@ Test(codec_sizes, written_structs)
     check_written("info", info, same_info, sizeof(struct pici_info), PICI_OK);
     check_written("fault", fault, same_fault, sizeof(struct pici_fault), PICI_OK);
     check_written("fault of a bad block", fault_of_a_bad_block, same_fault, sizeof(struct pici_fault), PICI_E_CORRUPT);
-    check_written("mix", mix, same_mix, offsetof(struct pici_mix, sign_tiles), PICI_OK);
+}
+
+/* ---- a struct that had another layout ---- */
+
+/* Of 0.2.0, as its header has it; that of 0.1.0 ends with other_bytes. */
+struct mix_0_2 {
+    size_t size;
+    uint64_t tiles[5];
+    uint64_t nnz[5];
+    uint64_t position_bytes[5];
+    uint64_t value_bytes[5];
+    uint64_t other_bytes;
+    uint64_t sign_tiles;
+    uint64_t sign_bytes;
+    uint64_t negative_zeros;
+};
+
+/* Every size, in memory that ends where the struct does. */
+Test(codec_sizes, mix)
+{
+    enum { FIRST = offsetof(struct mix_0_2, sign_tiles), OLD = sizeof(struct mix_0_2), NOW = sizeof(struct pici_mix) };
+    struct pici_mix m = PICI_MIX_INIT;
+    struct rig rig;
+    rig_init(&rig, 512, 1);
+    for (unsigned i = 0; i < N; i++)
+        src[i] = i % 3 ? -0.0F : (float)i;
+    cr_assert_eq(pici_compress(block, sizeof block, &block_len, src, N, PICI_F32, PICI_HYBRID, NULL), PICI_OK);
+    cr_assert_eq(pici_mix(&m, block, block_len), PICI_OK);
+    cr_assert(m.tiles[PICI_OFFSETS8] == 1 && m.nnz[PICI_OFFSETS8] == N / 3 && m.position_bytes[PICI_OFFSETS8] &&
+              m.value_bytes[PICI_OFFSETS8] && m.other_bytes && m.sign_tiles == 1 && m.sign_bytes && m.negative_zeros);
+
+    struct mix_0_2 old = {.other_bytes = m.other_bytes,
+                          .sign_tiles = m.sign_tiles,
+                          .sign_bytes = m.sign_bytes,
+                          .negative_zeros = m.negative_zeros};
+    for (int c = 0; c < PICI_CONTAINERS; c++) {
+        old.tiles[c] = m.tiles[c];
+        old.nnz[c] = m.nnz[c];
+        old.position_bytes[c] = m.position_bytes[c];
+        old.value_bytes[c] = m.value_bytes[c];
+    }
+    for (size_t size = 0; size <= NOW + TAIL; size++) {
+        const size_t bytes = size < sizeof size ? sizeof size : size;
+        const int older = size >= FIRST && size <= OLD;
+        unsigned char want[NOW + TAIL] = {0};
+        unsigned char *p = guard_place(&rig.block, bytes, GUARD_END, 0);
+        memset(p, 0xa5, bytes);
+        memcpy(p, &size, sizeof size);
+        if (older)
+            memcpy(want, &old, OLD);
+        else if (size >= NOW)
+            memcpy(want, &m, NOW);
+        else
+            memset(want, 0xa5, sizeof want);
+        memcpy(want, &size, sizeof size);
+        cr_expect_eq(pici_mix((void *)p, block, block_len), older || size >= NOW ? PICI_OK : PICI_E_ARG, "%zu", size);
+        cr_expect_eq(memcmp(p, want, bytes), 0, "size %zu", size);
+    }
+    rig_free(&rig);
 }

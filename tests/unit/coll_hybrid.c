@@ -272,23 +272,14 @@ Test(coll_hybrid, earlier_structs)
     static float send[5000];
     struct pici_comm *comm[1];
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
-    struct pici_coll_stats stats;
     float recv[5000];
     cr_assert_eq(pici_comm_threads(comm, 1), PICI_OK);
-    memset(&stats, 0xa5, sizeof stats);
-    const uint64_t untouched = stats.tiles[0];
-    stats.size = offsetof(struct pici_coll_stats, tiles);
-    o.stats = &stats;
     o.size = offsetof(struct pici_coll_opts, inter_bandwidth);
     o.inter_bandwidth = NAN; /* somebody else's bytes */
     o.formats = ~0u;
     cr_expect_gt(pici_comm_scratch(comm[0], PICI_ALL_REDUCE, 5000, PICI_F32, PICI_SUM, &o), 0u);
     cr_expect_eq(pici_all_reduce(send, recv, 5000, PICI_F32, PICI_SUM, comm[0], &o), PICI_OK, "%s",
                  pici_comm_error(comm[0]));
-    cr_expect_eq(stats.size, offsetof(struct pici_coll_stats, tiles));
-    cr_expect_eq(stats.wire_bytes, 0u);
-    for (int i = 0; i < PICI_CONTAINERS; i++)
-        cr_expect_eq(stats.tiles[i], untouched);
     for (size_t size = 0; size < offsetof(struct pici_coll_opts, inter_bandwidth); size++) { /* no version had these */
         o.size = size;
         cr_expect_eq(pici_all_reduce(send, recv, 5000, PICI_F32, PICI_SUM, comm[0], &o), PICI_E_ARG);
@@ -310,4 +301,127 @@ Test(coll_hybrid, earlier_structs)
     o.zeros = (enum pici_zeros)77;
     cr_expect_eq(pici_all_reduce(send, recv, 5000, PICI_F32, PICI_SUM, comm[0], &o), PICI_OK, "the struct of 0.1");
     pici_comm_free(comm[0]);
+}
+
+/* struct pici_coll_stats of 0.2.0, as its header has it; that of 0.1.0 ends with tiles, an earlier one before them. */
+struct coll_stats_0_2 {
+    size_t size;
+    uint64_t wire_bytes;
+    uint64_t dense_bytes;
+    uint64_t sends[4];
+    double encode_s;
+    double decode_s;
+    double wait_s;
+    uint64_t tiles[5];
+    uint64_t inter_bytes;
+    uint64_t events;
+    double narrow_s, widen_s;
+    uint64_t nonfinite;
+    double lost;
+};
+
+enum {
+    STATS_FIRST = offsetof(struct coll_stats_0_2, tiles),
+    STATS_OLD = sizeof(struct coll_stats_0_2),
+    STATS_NOW = sizeof(struct pici_coll_stats),
+    STATS_MOST = STATS_NOW + 24
+};
+
+/* The same call of two ranks, whose structs end where their memory does. */
+struct sized {
+    struct pici_comm *comm[2];
+    size_t size;
+    enum pici_status status[2];
+    unsigned char got[2][STATS_MOST];
+};
+
+static void sized_rank(void *context, int rank)
+{
+    struct sized *z = context;
+    const size_t bytes = z->size < sizeof z->size ? sizeof z->size : z->size;
+    unsigned char *stats = test_alloc(bytes);
+    float *x = test_alloc(3 * TILE_N * sizeof *x);
+    struct pici_values qsgd = PICI_VALUES_INIT;
+    struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
+    for (int i = 0; i < 3 * TILE_N; i++)
+        x[i] = i % 40 && i < 2 * TILE_N ? 0 : (float)(i % 1000) + (float)rank / 3;
+    x[40] = NAN;
+    qsgd.codec = PICI_VALUES_QSGD;
+    qsgd.rounding = PICI_ROUND_NEAREST;
+    o.values = &qsgd;
+    o.format = PICI_HYBRID;
+    o.algorithm = PICI_ALGO_RING;
+    memset(stats, 0xa5, bytes);
+    memcpy(stats, &z->size, sizeof z->size);
+    o.stats = (void *)stats;
+    z->status[rank] = pici_all_reduce(x, x, 3 * TILE_N, PICI_F32, PICI_SUM, z->comm[rank], &o);
+    memcpy(z->got[rank], stats, bytes);
+    free(x);
+    free(stats);
+}
+
+/* Seconds differ from call to call: what there is of them is checked, and becomes zero bytes. */
+static void same_seconds(struct sized *z, int rank, size_t at, int n)
+{
+    for (double s; n && at < z->size; n--, at += sizeof s) {
+        const size_t bytes = z->size - at < sizeof s ? z->size - at : sizeof s;
+        memcpy(&s, z->got[rank] + at, sizeof s);
+        cr_expect(bytes < sizeof s || (s >= 0 && s < WATCHDOG_S), "%g s", s);
+        memset(z->got[rank] + at, 0, bytes);
+    }
+}
+
+#define OLD(member) offsetof(struct coll_stats_0_2, member)
+#define NOW(member) offsetof(struct pici_coll_stats, member)
+
+Test(coll_hybrid, sizes_of_stats)
+{
+    static const int node_of[] = {0, 1};
+    struct sized z = {.size = STATS_NOW};
+    unsigned char now[2][STATS_MOST] = {{0}}, old[2][STATS_MOST] = {{0}};
+    alarm(WATCHDOG_S);
+    cr_assert_eq(pici_comm_threads(z.comm, 2), PICI_OK);
+    for (int r = 0; r < 2; r++)
+        cr_assert_eq(pici_comm_set_nodes(z.comm[r], node_of), PICI_OK);
+    coll_threads(2, sized_rank, &z);
+    for (int r = 0; r < 2; r++) {
+        struct pici_coll_stats s;
+        cr_assert_eq(z.status[r], PICI_OK, "%s", pici_comm_error(z.comm[r]));
+        same_seconds(&z, r, NOW(encode_s), 3);
+        same_seconds(&z, r, NOW(narrow_s), 2);
+        memcpy(&s, z.got[r], sizeof s);
+        cr_assert(s.wire_bytes && s.dense_bytes && s.sends[PICI_HYBRID] && s.inter_bytes == s.wire_bytes && s.events &&
+                  s.nonfinite && s.lost > 0 && s.tiles[PICI_OFFSETS8] + s.tiles[PICI_RAW]);
+        struct coll_stats_0_2 o = {.wire_bytes = s.wire_bytes,
+                                   .dense_bytes = s.dense_bytes,
+                                   .inter_bytes = s.inter_bytes,
+                                   .events = s.events,
+                                   .nonfinite = s.nonfinite,
+                                   .lost = s.lost};
+        for (int i = 0; i < 4; i++)
+            o.sends[i] = s.sends[i];
+        for (int i = 0; i < 5; i++)
+            o.tiles[i] = s.tiles[i];
+        memcpy(now[r], &s, sizeof s);
+        memcpy(old[r], &o, sizeof o);
+    }
+    for (z.size = 0; z.size <= STATS_MOST; z.size++) {
+        const int older = z.size >= STATS_FIRST && z.size <= STATS_OLD, newer = z.size >= STATS_NOW;
+        coll_threads(2, sized_rank, &z);
+        for (int r = 0; r < 2; r++) {
+            unsigned char want[STATS_MOST];
+            memset(want, 0xa5, sizeof want);
+            if (older || newer)
+                memcpy(want, older ? old[r] : now[r], z.size);
+            memcpy(want, &z.size, sizeof z.size);
+            cr_expect_eq(z.status[r], older || newer ? PICI_OK : PICI_E_ARG, "size %zu", z.size);
+            if (older || newer) {
+                same_seconds(&z, r, older ? OLD(encode_s) : NOW(encode_s), 3);
+                same_seconds(&z, r, older ? OLD(narrow_s) : NOW(narrow_s), 2);
+            }
+            cr_expect_eq(memcmp(z.got[r], want, z.size), 0, "rank %d, size %zu", r, z.size);
+        }
+    }
+    for (int r = 0; r < 2; r++)
+        pici_comm_free(z.comm[r]);
 }
