@@ -199,8 +199,6 @@ void predictor_note(struct predictor *, double predicted, double measured);
 void predictor_print(struct predictor *, FILE *);
 
 /* What coll_run hands to coll_print, on rank 0. */
-void format_words(int format, char *words, size_t bytes); /* "pici+coo" */
-void entry_name(const struct world *, const struct entry *, char *name, size_t bytes);
 void print_head(const struct world *, const struct settings *);
 void print_left_out(const struct world *, const struct settings *, const struct entry *, double behind);
 void print_point(const struct world *, const struct settings *, const struct point *);

@@ -77,7 +77,8 @@ static struct figures figures_of(const struct world *w, const struct settings *s
     return f;
 }
 
-void format_words(int format, char *words, size_t bytes)
+/* "pici+coo" */
+static void format_words(int format, char *words, size_t bytes)
 {
     size_t at = 0;
     if (format < AUTO_AMONG)
@@ -88,7 +89,7 @@ void format_words(int format, char *words, size_t bytes)
                 (size_t)snprintf(words + at, bytes - at, "%s%s", at ? "+" : "", pici_format_name((enum pici_format)f));
 }
 
-void entry_name(const struct world *w, const struct entry *e, char *name, size_t bytes)
+static void entry_name(const struct world *w, const struct entry *e, char *name, size_t bytes)
 {
     const int lossy = e->values && e->values->values.codec != PICI_VALUES_EXACT;
     char format[32] = "dense";

@@ -11,7 +11,7 @@
 #include "values/values.h"
 #include "yardstick.h"
 
-enum { VALUES_ISAS = 8, VALUES_KINDS = 10 };
+enum { VALUES_KINDS = 10 };
 
 struct values_bench {
     uint8_t *elements, *again, *array[VALUES_ARRAYS];

@@ -339,7 +339,8 @@ uint64_t ref_zfp_unit(const struct ref_values *v)
     return v->ny ? (uint64_t)4 * v->nx * v->ny : v->nx ? (uint64_t)4 * v->nx : 4096;
 }
 
-uint64_t ref_zfp_bytes(const struct ref_values *v, uint64_t n)
+/* The bytes of a stream of n elements at the rate, padded. */
+static uint64_t ref_zfp_bytes(const struct ref_values *v, uint64_t n)
 {
     const uint64_t x = v->nx ? v->nx : n, y = v->ny ? v->ny : v->nx ? n / x : 1, z = n / x / y;
     const uint64_t blocks = ((x + 3) / 4) * ((y + 3) / 4) * ((z + 3) / 4);

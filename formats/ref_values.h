@@ -25,9 +25,8 @@ struct ref_values {
 /* Philox4x32-10. */
 void ref_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
 
-/* zfp: elements of a unit but the last; and the bytes of a stream of n elements at the rate, padded. */
+/* zfp: elements of a unit but the last. */
 uint64_t ref_zfp_unit(const struct ref_values *);
-uint64_t ref_zfp_bytes(const struct ref_values *, uint64_t n);
 
 /* The elements of the codec's arrays for n elements, 0 for an array that it does not have; and the bytes of each. Of
  * zfp, the most elements of the payload. */

@@ -53,10 +53,8 @@ struct pici_buf {
     size_t len, cap;
 };
 
-/* Make room for n bytes in all (pici_buf_fit), or for n more (pici_buf_more: capacity grows by half, for appending).
- * PICI_E_NOMEM leaves the buffer as it was. */
+/* Make room for n bytes in all. PICI_E_NOMEM leaves the buffer as it was. */
 enum pici_status pici_buf_fit(struct pici_buf *, uint64_t n);
-enum pici_status pici_buf_more(struct pici_buf *, uint64_t n);
 void pici_buf_free(struct pici_buf *);
 
 int pici_all_zero(const uint8_t *p, size_t n);

@@ -22,7 +22,8 @@ enum pici_status pici_buf_fit(struct pici_buf *b, uint64_t n)
     return PICI_OK;
 }
 
-enum pici_status pici_buf_more(struct pici_buf *b, uint64_t n)
+/* Make room for n more bytes; the capacity grows by half. */
+static enum pici_status more(struct pici_buf *b, uint64_t n)
 {
     if (n <= b->cap - b->len)
         return PICI_OK;
@@ -40,7 +41,7 @@ void pici_buf_free(struct pici_buf *b)
 
 static enum pici_status append(struct pici_buf *b, const void *p, size_t n)
 {
-    enum pici_status s = pici_buf_more(b, n);
+    enum pici_status s = more(b, n);
     if (!s) {
         memcpy(b->p + b->len, p, n);
         b->len += n;
@@ -240,7 +241,7 @@ static enum pici_status enter(struct pici_index *ix)
     enum pici_status s = i > SIZE_MAX / 64 ? PICI_E_NOMEM : PICI_OK;
     if (!s) {
         ix->order.len = i * 2 * sizeof i;
-        s = pici_buf_more(&ix->order, 2 * sizeof i);
+        s = more(&ix->order, 2 * sizeof i);
     }
     if (s)
         return s;
@@ -303,7 +304,7 @@ enum pici_status pici_index_tensor(struct pici_index *ix, uint64_t offset, uint6
     size_t at = ix->bytes.len;
     store_le64(head, offset);
     store_le64(head + 8, hash);
-    enum pici_status s = pici_buf_more(&ix->bytes, sizeof head + (uint64_t)bytes);
+    enum pici_status s = more(&ix->bytes, sizeof head + (uint64_t)bytes);
     if (!s)
         s = append(&ix->entries, &at, sizeof at);
     if (!s)

@@ -181,7 +181,7 @@ breaks "includes, by way of a third and of the source file of a header" \
 # Units whose functions are all declared in one header.
 calls() { # TEXT of b.c
     fresh
-    echo 'int a(int), a_more(int), b(int);' | put lib/codec/x.h
+    echo 'int a_more(int), b(int);' | put lib/codec/x.h
     put lib/codec/a.c <<'END'
 #include "codec/x.h"
 int a(int x)
@@ -260,7 +260,7 @@ breaks "an object, and a third unit" "circle of units: lib/codec/a, lib/codec/b,
 
 # One way by an include, the other way by a call.
 fresh
-echo 'int a(int), b(int);' | put lib/codec/a.h
+echo 'int b(int);' | put lib/codec/a.h
 put lib/codec/a.c <<'END'
 #include "codec/a.h"
 int a(int x)
@@ -296,7 +296,7 @@ breaks "calls there, includes back, by way of others" \
 
 parts() { # a.c calls b of a_part.c, which includes a.h
     fresh
-    echo 'int a(int), b(int);' | put lib/codec/a.h
+    echo 'int b(int);' | put lib/codec/a.h
     printf '#include "codec/a.h"\nint a(int x)\n{\n    return b(x);\n}\n' | put lib/codec/a.c
     printf '#include "codec/a.h"\nint b(int x)\n{\n    return x;\n}\n' | put lib/codec/a_part.c
 }
@@ -424,6 +424,29 @@ echo | put lib/codec/d.h
 breaks "rooms" "circle of rooms: lib/codec, lib/file
     lib/codec -> lib/file: lib/codec/a.c:3 uses b of lib/file/b.c
     lib/file -> lib/codec: lib/file/c.c:1 includes lib/codec/d.h"
+
+# ---- functions that could be static
+
+fresh
+echo 'int a(int);' | put lib/codec/a.h
+printf '#include "codec/a.h"\nint a(int x)\n{\n    return x;\n}\nint more(int x)\n{\n    return a(x);\n}\n' |
+    put lib/codec/a.c
+breaks "a function that a header declares for nobody" \
+    "lib/codec/a.c:2: a can be static: nobody else uses it; lib/codec/a.h declares it"
+
+printf '    static inline int twice(int x)\n{\n    return a(2 * x);\n}\n' >>"$tree/lib/codec/a.h"
+keeps "one that the header uses"
+
+echo 'int a(int);' | put lib/codec/a.h
+mkdir -p "$tree/tests/unit"
+printf 'int test(void)\n{\n    return a(1);\n}\n' | put tests/unit/a.c
+keeps "one that a test uses"
+
+rm "$tree/tests/unit/a.c"
+mkdir -p "$tree/include/pici"
+mv "$tree/lib/codec/a.h" "$tree/include/pici/a.h"
+sed -i 's,codec/a,pici/a,' "$tree/lib/codec/a.c"
+keeps "a public one"
 
 # ---- rules
 

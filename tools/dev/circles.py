@@ -75,6 +75,7 @@ class Source:
         self.includes = []  # (line, path)
         self.unknown = []  # (line, name): files that there are none of
         self.defined = {}  # name: line, with external linkage
+        self.declared = set()  # functions
         self.alias = {}  # name: what a macro of this name stands for, if that is a name
         self.own = set()  # names with internal linkage
         self.used = []  # (name, line)
@@ -279,7 +280,9 @@ class Source:
             at = self.call(head)
             if at == 0:
                 self.use(head[1:])  # the likes of TestSuite(name, .init = start);
-            elif at is None and "(" not in words and len(words) > 1:
+            elif at:
+                self.declared.add(words[at])
+            elif "(" not in words and len(words) > 1:
                 self.objects(head, hidden)
             return
         self.objects(head, hidden)
@@ -400,6 +403,7 @@ class Graph:
         self.sources = {path: Source(root, path) for path in files_of(root)}
         self.units = units_of(self.sources)
         self.between, self.inside, self.rooms = Arrows(), Arrows(), Arrows()
+        self.shared = set()  # (file, name): what other files use of a file
         self.mains = {p for p, s in self.sources.items() if "main" in s.defined}
         self.add_includes()
         self.add_calls()
@@ -444,7 +448,8 @@ class Graph:
             for name, line in source.used:
                 if name in definers and name not in private:
                     target = self.definer(path, definers[name])
-                    if target:
+                    if target and target != path:
+                        self.shared.add((target, name))
                         reason = self.add(path, line, target, f"uses {name} of {target}")
                         if self.units[path] == self.units[target]:
                             self.inside.add(stem_of(path), stem_of(target), reason)
@@ -462,6 +467,18 @@ class Graph:
 
         best = min(candidates, key=distance)
         return best if distance(best) < len(FOLDERS) else None
+
+    def unshared(self):
+        """(file, line, name, header): functions that a header declares and nobody outside of their file uses. Not those
+        of public headers, nor of tests and fuzzers, whose headers may be those of others."""
+        headers = {}
+        for path, source in self.sources.items():
+            if path.endswith(HEADERS) and not path.startswith(("include/", "tests/", "fuzz/")):
+                headers.update((name, path) for name in source.declared)
+        for path, source in self.sources.items():
+            for name, line in source.defined.items():
+                if name in headers and (path, name) not in self.shared and not path.endswith(HEADERS):
+                    yield path, line, name, headers[name]
 
     def circles(self):
         """For each circle, its members, and a paragraph: what it is one of, and an example of each arrow in it."""

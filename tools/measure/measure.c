@@ -68,7 +68,7 @@ uint64_t hybrid_head(uint64_t n)
     return (HEADER + (n + GROUP - 1) / GROUP * ENTRY + 15) / 16 * 16;
 }
 
-uint64_t mix_bytes(const struct pici_mix *mix)
+static uint64_t mix_bytes(const struct pici_mix *mix)
 {
     uint64_t bytes = mix->other_bytes;
     for (int c = 0; c < PICI_CONTAINERS; c++)

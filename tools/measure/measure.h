@@ -55,8 +55,6 @@ void mix_sum(struct pici_mix *total, const struct pici_mix *mix);
 /* Bytes of the header and directory of a hybrid block of n elements, at most 2^32. */
 uint64_t hybrid_head(uint64_t n);
 
-uint64_t mix_bytes(const struct pici_mix *mix);
-
 /* Count a block of n elements, at most 2^32, with nnz nonzeros; mix: its containers as a hybrid block. */
 void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix);
 

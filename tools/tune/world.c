@@ -216,7 +216,8 @@ double world_run(const struct world *w, struct pici_comm *comm, const struct cal
 
 /* ---- data */
 
-double world_random(uint64_t *state)
+/* A number in (0, 1), from a state that is not 0. */
+static double uniform(uint64_t *state)
 {
     uint64_t x = *state;
     x ^= x >> 12;
@@ -231,12 +232,12 @@ void world_fill(float *v, uint64_t n, double density, uint64_t *state)
     const double scale = density < 1 ? 1 / log1p(-density) : 0;
     memset(v, 0, n * sizeof *v);
     for (uint64_t i = 0;; i++) { /* over as many zeros as come before the next */
-        const double zeros = log(world_random(state)) * scale;
+        const double zeros = log(uniform(state)) * scale;
         if (zeros >= (double)(n - i))
             return;
         i += (uint64_t)zeros;
         if (i >= n)
             return;
-        v[i] = (float)(0.5 + world_random(state));
+        v[i] = (float)(0.5 + uniform(state));
     }
 }

@@ -63,9 +63,6 @@ struct call world_call(enum pici_collective, uint64_t bytes, double density, int
 double world_run(const struct world *, struct pici_comm *, const struct call *, const struct model_candidate *,
                  const float *send, float *recv, int times);
 
-/* A number in (0, 1), from a state that is not 0. Local. */
-double world_random(uint64_t *state);
-
 /* n elements of which a share is not zero, at random places. Local. */
 void world_fill(float *v, uint64_t n, double density, uint64_t *state);
 

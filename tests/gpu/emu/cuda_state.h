@@ -42,9 +42,8 @@ struct operation {
 
 /* Put an operation into a stream, or run it if operations are not deferred. */
 cudaError_t queue(cudaStream_t, const operation &);
-/* Wait for a device, or a stream. False if it is blocked for ever; blocked() tells by what. */
+/* Wait for a device. False if it is blocked for ever; blocked() tells by what. */
 bool finish_device(int device);
-bool finish_stream(cudaStream_t);
 bool is_idle(cudaStream_t);
 const char *blocked();
 

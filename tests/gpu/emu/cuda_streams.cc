@@ -325,7 +325,7 @@ bool finish_device(int d)
         [&] { return std::all_of(all.begin(), all.end(), [](const auto &p) { return p.first->done >= p.second; }); });
 }
 
-bool finish_stream(cudaStream_t stream)
+static bool finish_stream(cudaStream_t stream)
 {
     CUstream_st *s = find(stream);
     const uint64_t issued = s ? s->issued : 0;
