@@ -656,19 +656,22 @@ static struct choice choose(struct chooser *c, int vendor, double one, double su
  * are the flat ones again. */
 Test(coll_choose, candidates)
 {
+    static const enum pici_collective kinds[] = {PICI_ALL_GATHER, PICI_REDUCE_SCATTER, PICI_ALL_REDUCE};
     static const struct {
-        int nodes, paired, all_gather, all_reduce;
-    } rows[] = {{1, 0, 3, 4}, {2, 0, 5, 6}, {5, 0, 5, 6}, {6, 0, 3, 4}, {1, 1, 3, 3}, {2, 1, 3, 3}};
+        int nodes, paired, two_levels;
+    } rows[] = {{1, 0, 0}, {2, 0, 1}, {5, 0, 1}, {6, 0, 0}, {1, 1, 0}, {2, 1, 0}};
     enum { SIX = 6 };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        int gathers = 0, reduces = 0;
-        while (pici_choose_schedule(gathers, PICI_ALL_GATHER, SIX, rows[i].nodes, rows[i].paired))
-            gathers++;
-        while (pici_choose_schedule(reduces, PICI_ALL_REDUCE, SIX, rows[i].nodes, rows[i].paired))
-            reduces++;
-        cr_expect(gathers == rows[i].all_gather && reduces == rows[i].all_reduce, "%d nodes, paired: %d: %d and %d",
-                  rows[i].nodes, rows[i].paired, gathers, reduces);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int k = 0; k < 3; k++) {
+            int n = 0;
+            for (const struct schedule *s = pici_schedules; s->name; s++)
+                if (s->collectives >> kinds[k] & 1 && (!s->by_node || rows[i].two_levels) &&
+                    (!rows[i].paired || s->paired == PAIRED_ALWAYS))
+                    cr_expect_eq(pici_choose_schedule(n++, kinds[k], SIX, rows[i].nodes, rows[i].paired), s, "%s, %d",
+                                 s->name, rows[i].nodes);
+            cr_expect_geq(n, 3);
+            cr_expect_null(pici_choose_schedule(n, kinds[k], SIX, rows[i].nodes, rows[i].paired));
+        }
 }
 
 Test(coll_choose, densities)

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/schedule.h"
 #include "formats/ref.h"
+#include "schedule.h"
 
 /* ---- a call ---- */
 
@@ -321,7 +321,7 @@ static uint64_t flat(const struct coll_case *c, enum pici_algorithm a, int p, ui
 
 static int by_node(enum pici_algorithm a)
 {
-    return a == PICI_ALGO_NODES_RING || a == PICI_ALGO_NODES_RECURSIVE;
+    return pici_schedule(a)->by_node;
 }
 
 /* The same on two levels; x by position. The owner is rank l of its node: on each other node, rank l modulo the node's
@@ -344,9 +344,57 @@ static uint64_t by_levels(const struct coll_case *c, enum pici_algorithm a, cons
     return flat(c, a == PICI_ALGO_NODES_RING ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE, at->nodes, sums);
 }
 
-/* x by position */
+/* An addition in a step: of what a position had before the step to what another one has; or the other way round. */
+struct addition {
+    int step, to, from, reversed;
+};
+
+/* How a schedule says that a segment is added up: the order of algorithms that are not written down above. */
+struct order {
+    int additions;
+    struct addition addition[COLL_RANKS * COLL_RANKS];
+};
+
+static void order_of(const struct coll_case *c, enum pici_algorithm a, int p, const struct positions *at, int owner,
+                     struct order *o)
+{
+    const struct schedule *s = pici_schedule(a);
+    const struct schedule_nodes nodes = {at->nodes, at->begin};
+    struct schedule_call call = {.kind = c->collective, .ranks = p, .nodes = &nodes};
+    struct schedule_limits l;
+    call.bytes = c->count * ref_width(c->dtype) * (c->collective == PICI_ALL_REDUCE ? 1 : (uint64_t)p);
+    s->limits(s, &call, &l);
+    struct schedule_step *step = schedule_room(&l, p);
+    o->additions = 0;
+    for (int k = 0; k < s->steps(s, &call); k++)
+        for (call.position = 0; call.position < p; call.position++) {
+            s->step(s, &call, k, step);
+            for (int i = 0; i < step->receives && step->phase == PHASE_REDUCE; i++)
+                for (int j = 0; j < step->receive[i].count; j++)
+                    if (step->receive[i].segments[j] == (s->undivided ? 0 : owner))
+                        o->addition[o->additions++] = (struct addition){
+                            k, call.position, step->receive[i].peer, step->receive[i].action == TAKE_REDUCE_REVERSED};
+        }
+    free(step);
+}
+
+static uint64_t in_order(const struct coll_case *c, const struct order *o, int p, const uint64_t *x)
+{
+    uint64_t sum[COLL_RANKS], before[COLL_RANKS];
+    const struct addition *a = o->addition;
+    memcpy(sum, x, (size_t)p * sizeof *sum);
+    for (int i = 0; i < o->additions; i++, a++) {
+        if (!i || a->step != a[-1].step)
+            memcpy(before, sum, (size_t)p * sizeof *sum);
+        sum[a->to] = a->reversed ? coll_fold(c->dtype, c->op, before[a->from], sum[a->to])
+                                 : coll_fold(c->dtype, c->op, sum[a->to], before[a->from]);
+    }
+    return sum[o->additions ? a[-1].to : 0];
+}
+
+/* x by position; o: as the schedule says, or NULL. */
 static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, const struct positions *at, int owner,
-                       uint64_t *x)
+                       const struct order *o, uint64_t *x)
 {
     uint64_t before[COLL_RANKS], any = 0, sum;
     for (int i = 0; i < p; i++)
@@ -358,6 +406,11 @@ static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, 
     for (int d = 0; d < p; d++)
         before[d] = x[a == PICI_ALGO_DOUBLING ? d : (owner - d + p) % p];
     sum = by_node(a) ? by_levels(c, a, at, owner, x) : flat(c, a, p, before);
+    if (o && a <= PICI_ALGO_NODES_RECURSIVE && in_order(c, o, p, x) != sum) {
+        fprintf(stderr, "%s does not add in the order of its schedule\n", pici_algorithm_name(a));
+        abort();
+    }
+    sum = a > PICI_ALGO_NODES_RECURSIVE ? in_order(c, o, p, x) : sum;
     return c->op == PICI_AVG && p > 1 ? coll_divide(c->dtype, sum, p) : sum;
 }
 
@@ -367,12 +420,17 @@ static void reduce_segment(const struct coll_case *c, enum pici_algorithm a, con
 {
     const unsigned width = ref_width(c->dtype);
     struct positions ranks;
+    struct order o;
     order_ranks(c->node_of, job->p, &ranks);
+    if (n)
+        order_of(c, a, job->p, &ranks, ranks.position[owner], &o);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t x[COLL_RANKS];
         for (int k = 0; k < job->p; k++)
             x[k] = ref_load(job->send[ranks.order[k]], first + i, width);
-        ref_store(want, at + i, width, reduce(c, a, job->p, &ranks, ranks.position[owner], x));
+        ref_store(want, at + i, width,
+                  reduce(c, a, job->p, &ranks, ranks.position[owner],
+                         i == 0 || a > PICI_ALGO_NODES_RECURSIVE ? &o : NULL, x));
     }
 }
 
