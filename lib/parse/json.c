@@ -315,3 +315,9 @@ bool pici_json_expect(struct json *j, enum json_type type, const char *what, str
     *t = pici_json_next(j);
     return t->type == type || (t->type != JSON_ERROR && pici_parse_fail(j->error, j->base + t->start, "%s", what));
 }
+
+bool pici_json_key(struct json *j, struct json_token *key)
+{
+    *key = pici_json_next(j);
+    return key->type == JSON_KEY;
+}

@@ -51,6 +51,9 @@ struct json_token pici_json_next(struct json *);
  * text is malformed. */
 bool pici_json_expect(struct json *, enum json_type, const char *what, struct json_token *);
 
+/* Take the next key of the object that is open. False at its end, which is then *key, and if the text is malformed. */
+bool pici_json_key(struct json *, struct json_token *key);
+
 /* Resolve the escapes of a key or string: UTF-8 to out, which has room for token.len bytes (no escape grows), without a
  * terminator. Returns its length. */
 size_t pici_json_string(const struct json *, struct json_token, char *out);

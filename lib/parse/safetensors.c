@@ -133,15 +133,11 @@ static bool parse_metadata(struct parser *p)
     struct json_token t;
     if (!pici_json_expect(&p->json, JSON_OBJECT, "'__metadata__' is not an object", &t))
         return false;
-    for (;;) {
-        t = pici_json_next(&p->json);
-        if (t.type == JSON_OBJECT_END)
-            return true;
-        if (t.type == JSON_ERROR || !add_key(p, &p->metadata, t))
+    while (pici_json_key(&p->json, &t))
+        if (!add_key(p, &p->metadata, t) ||
+            !pici_json_expect(&p->json, JSON_STRING, "a value in '__metadata__' is not a string", &t))
             return false;
-        if (!pici_json_expect(&p->json, JSON_STRING, "a value in '__metadata__' is not a string", &t))
-            return false;
-    }
+    return t.type == JSON_OBJECT_END;
 }
 
 static bool parse_dtype(struct parser *p, const struct source_dtype **d)
@@ -228,12 +224,7 @@ static bool parse_tensor(struct parser *p, const struct key *key)
     *tensor = (struct safetensors_tensor){.name = key->name, .name_bytes = key->bytes, .header_offset = key->offset};
     if (!pici_json_expect(&p->json, JSON_OBJECT, "a tensor that is not an object", &t))
         return false;
-    for (;;) {
-        t = pici_json_next(&p->json);
-        if (t.type == JSON_ERROR)
-            return false;
-        if (t.type == JSON_OBJECT_END)
-            break;
+    while (pici_json_key(&p->json, &t)) {
         unsigned which = pici_json_is(&p->json, t, "dtype")          ? DTYPE
                          : pici_json_is(&p->json, t, "shape")        ? SHAPE
                          : pici_json_is(&p->json, t, "data_offsets") ? OFFSETS
@@ -248,6 +239,8 @@ static bool parse_tensor(struct parser *p, const struct key *key)
         if (!ok)
             return false;
     }
+    if (t.type == JSON_ERROR)
+        return false;
     if (seen != ALL)
         return pici_parse_fail(p->err, place(t), "a tensor without '%s'",
                                seen & DTYPE ? seen & SHAPE ? "data_offsets" : "shape" : "dtype");
@@ -271,21 +264,13 @@ static bool parse_header(struct parser *p)
     struct json_token t;
     if (!pici_json_expect(&p->json, JSON_OBJECT, "the header is not a JSON object", &t))
         return false;
-    for (;;) {
-        t = pici_json_next(&p->json);
-        if (t.type == JSON_ERROR)
+    while (pici_json_key(&p->json, &t))
+        if (!add_key(p, &p->tensors, t) ||
+            !(pici_json_is(&p->json, t, "__metadata__") ? parse_metadata(p)
+                                                        : parse_tensor(p, &p->tensors.list[p->tensors.count - 1])))
             return false;
-        if (t.type == JSON_OBJECT_END)
-            break;
-        if (!add_key(p, &p->tensors, t))
-            return false;
-        bool ok = pici_json_is(&p->json, t, "__metadata__") ? parse_metadata(p)
-                                                            : parse_tensor(p, &p->tensors.list[p->tensors.count - 1]);
-        if (!ok)
-            return false;
-    }
-    return pici_json_expect(&p->json, JSON_END, "", &t) && no_duplicates(p, &p->metadata) &&
-           no_duplicates(p, &p->tensors);
+    return t.type == JSON_OBJECT_END && pici_json_expect(&p->json, JSON_END, "", &t) &&
+           no_duplicates(p, &p->metadata) && no_duplicates(p, &p->tensors);
 }
 
 static int by_data(const void *a, const void *b)

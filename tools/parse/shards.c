@@ -66,11 +66,6 @@ static bool skip_from(struct parser *p, struct json_token t)
     }
 }
 
-static bool skip(struct parser *p)
-{
-    return skip_from(p, pici_json_next(&p->json));
-}
-
 /* Copies a key or string, with its escapes resolved and a NUL. */
 static const char *keep(struct parser *p, struct json_token t, size_t *len)
 {
@@ -86,22 +81,15 @@ static bool parse_metadata(struct parser *p)
     struct json_token t;
     if (!pici_json_expect(&p->json, JSON_OBJECT, "'metadata' is not an object", &t))
         return false;
-    for (;;) {
+    while (pici_json_key(&p->json, &t)) {
+        const bool total = pici_json_is(&p->json, t, "total_size");
         t = pici_json_next(&p->json);
-        if (t.type == JSON_OBJECT_END)
-            return true;
-        if (t.type == JSON_ERROR)
-            return false;
-        if (!pici_json_is(&p->json, t, "total_size")) {
-            if (!skip(p))
-                return false;
-            continue;
-        }
-        t = pici_json_next(&p->json);
-        p->out->has_total = pici_json_u64(&p->json, t, &p->out->total);
+        if (total)
+            p->out->has_total = pici_json_u64(&p->json, t, &p->out->total);
         if (!skip_from(p, t))
             return false;
     }
+    return t.type == JSON_OBJECT_END;
 }
 
 static bool parse_entry(struct parser *p, struct json_token key)
@@ -137,13 +125,10 @@ static bool parse_map(struct parser *p)
     if (!pici_json_expect(&p->json, JSON_OBJECT, "'weight_map' is not an object", &t))
         return false;
     p->has_map = true;
-    for (;;) {
-        t = pici_json_next(&p->json);
-        if (t.type == JSON_OBJECT_END)
-            return true;
-        if (t.type == JSON_ERROR || !parse_entry(p, t))
+    while (pici_json_key(&p->json, &t))
+        if (!parse_entry(p, t))
             return false;
-    }
+    return t.type == JSON_OBJECT_END;
 }
 
 static bool parse_index(struct parser *p)
@@ -152,20 +137,15 @@ static bool parse_index(struct parser *p)
     bool has_metadata = false;
     if (!pici_json_expect(&p->json, JSON_OBJECT, "the index is not a JSON object", &t))
         return false;
-    for (;;) {
-        t = pici_json_next(&p->json);
-        if (t.type == JSON_ERROR)
-            return false;
-        if (t.type == JSON_OBJECT_END)
-            break;
+    while (pici_json_key(&p->json, &t)) {
         const bool map = pici_json_is(&p->json, t, "weight_map"), metadata = pici_json_is(&p->json, t, "metadata");
         if ((map && p->has_map) || (metadata && has_metadata))
             return pici_parse_fail(p->err, t.start - 1, "duplicate key '%s'", map ? "weight_map" : "metadata");
         has_metadata = has_metadata || metadata;
-        if (!(map ? parse_map(p) : metadata ? parse_metadata(p) : skip(p)))
+        if (!(map ? parse_map(p) : metadata ? parse_metadata(p) : skip_from(p, pici_json_next(&p->json))))
             return false;
     }
-    if (!pici_json_expect(&p->json, JSON_END, "", &t))
+    if (t.type == JSON_ERROR || !pici_json_expect(&p->json, JSON_END, "", &t))
         return false;
     return p->count ||
            pici_parse_fail(p->err, 0, p->has_map ? "'weight_map' is empty" : "an index without 'weight_map'");
