@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Loads and stores of little-endian integers, as blocks have them, at any alignment. Includes no other header of
- * this project. */
+ * Loads and stores of little-endian integers, as blocks have them, at any alignment; bits of doubles. Includes no other
+ * header of this project. */
 #ifndef PICI_LIB_BYTES_H
 #define PICI_LIB_BYTES_H
 
@@ -53,6 +53,21 @@ static inline void store_le64(void *p, uint64_t v)
 {
     v = le64(v);
     memcpy(p, &v, sizeof v);
+}
+
+/* The bits of a double, and back. Positive doubles have the order of their bits. */
+static inline uint64_t double_bits(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline double double_of_bits(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
 
 #define SWAP_EACH(type, bswap)                                                                                         \

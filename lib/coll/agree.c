@@ -15,7 +15,7 @@
 #include "coll/note.h"
 #include "coll/vendor.h"
 
-/* A call, of AGREE_CALL_BYTES. */
+/* A call, of AGREE_CALL_BYTES. Of doubles, bits: equal numbers have equal ones, since none is -0.0 or a NaN. */
 enum {
     CALL_KIND = 0,
     CALL_DTYPE = 1,
@@ -72,14 +72,6 @@ static uint64_t hash_nodes(const struct pici_comm *comm)
     return mix(hash, comm->paired_only);
 }
 
-/* A double's bits. Equal numbers have equal bits, since none is -0.0 or a NaN. */
-static void store_double(uint8_t *p, double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    store_le64(p, bits);
-}
-
 static void describe_values(uint8_t *p, const struct values *v)
 {
     p[CALL_CODEC] = (uint8_t)v->codec->id;
@@ -89,7 +81,7 @@ static void describe_values(uint8_t *p, const struct values *v)
     p[CALL_ROUNDING] = (uint8_t)v->rounding;
     store_le32(p + CALL_BUCKET, v->bucket);
     store_le32(p + CALL_CAST, (uint32_t)v->cast);
-    store_double(p + CALL_PARAM, v->param);
+    store_le64(p + CALL_PARAM, double_bits(v->param));
     store_le64(p + CALL_SEED, v->seed);
     store_le32(p + CALL_NX, v->nx);
     store_le32(p + CALL_NY, v->ny);
@@ -111,8 +103,8 @@ static void describe(uint8_t *p, const struct pici_request *r)
     store_le64(p + CALL_SEQUENCE, r->sequence);
     store_le64(p + CALL_NODES, hash_nodes(r->comm));
     store_le64(p + CALL_TUNE, c->resolved.basis);
-    store_double(p + CALL_DENSITY, c->opts.density);
-    store_double(p + CALL_LATENCY, c->opts.latency);
+    store_le64(p + CALL_DENSITY, double_bits(c->opts.density));
+    store_le64(p + CALL_LATENCY, double_bits(c->opts.latency));
     memset(p + CALL_CODEC, 0, AGREE_CALL_BYTES - CALL_CODEC);
     if (c->args.kind == PICI_BROADCAST)
         store_le32(p + CALL_ROOT, (uint32_t)c->args.root);
@@ -120,14 +112,6 @@ static void describe(uint8_t *p, const struct pici_request *r)
         store_le64(p + CALL_COUNTS, c->resolved.counts_hash);
     if (c->opts.values.phases)
         describe_values(p, &c->opts.values);
-}
-
-static double load_double(const uint8_t *p)
-{
-    const uint64_t bits = load_le64(p);
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
 }
 
 /* Describe how two calls differ, if that is in a number that is not an integer, or in what the algorithm is chosen
@@ -142,10 +126,10 @@ static void explain_choice(struct pici_comm *comm, const struct coll_agreement *
                  {"option values: rate or tolerance", CALL_PARAM}};
     const unsigned long lower = a->low_rank, higher = a->high_rank;
     for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
-        const double x = load_double(a->low + field[i].at), y = load_double(a->high + field[i].at);
-        if (memcmp(&x, &y, sizeof x) != 0) {
-            pici_coll_note(comm, "ranks disagree on the %s: %g on rank %lu, %g on rank %lu", field[i].what, x, lower, y,
-                           higher);
+        const uint64_t x = load_le64(a->low + field[i].at), y = load_le64(a->high + field[i].at);
+        if (x != y) {
+            pici_coll_note(comm, "ranks disagree on the %s: %g on rank %lu, %g on rank %lu", field[i].what,
+                           double_of_bits(x), lower, double_of_bits(y), higher);
             return;
         }
     }

@@ -108,14 +108,12 @@ static void trace_choice(const struct pici_request *r)
     const struct choice *c = &r->call.resolved.at.choice;
     if (!r->comm->trace || c->seconds < 0)
         return;
-    struct trace_event e = {.name = "choose",
-                            .sequence = r->sequence,
-                            .density = c->density,
-                            .choice = c->candidate.vendor ? "vendor" : r->call.resolved.at.schedule->name,
-                            .dense = c->candidate.dense,
-                            .predicted = c->seconds};
-    e.begin = e.end = pici_coll_now();
-    e.phase = e.step = e.slice = e.peer = e.inter = e.format = e.extrapolated = -1;
+    const double now = pici_coll_now();
+    struct trace_event e = pici_trace_event("choose", r->sequence, now, now);
+    e.density = c->density;
+    e.choice = c->candidate.vendor ? "vendor" : r->call.resolved.at.schedule->name;
+    e.dense = c->candidate.dense;
+    e.predicted = c->seconds;
     pici_trace_add(r->comm->trace, &e);
 }
 
@@ -249,8 +247,7 @@ static int advance_in_time(struct pici_comm *comm, double *now, double *left)
 static void run(struct pici_request *r, double until)
 {
     /* one event until something moves, however often the transport wakes up */
-    struct trace_event waited = {
-        .name = "wait", .phase = -1, .step = -1, .slice = -1, .peer = -1, .inter = -1, .format = -1, .density = -1};
+    struct trace_event waited = pici_trace_event("wait", 0, 0, 0);
     struct trace *trace = r->comm ? r->comm->trace : NULL;
     while (r->state != COLL_DONE) {
         struct pici_comm *comm = r->comm;
@@ -324,7 +321,6 @@ enum pici_status pici_wait_for(struct pici_request **request, int timeout_ms, in
     return s;
 }
 
-/* Start and wait, with the communicator's spare request: no allocation can fail on this rank alone. */
 enum pici_status pici_call_wait(struct call_args args, struct pici_comm *comm, const struct pici_coll_opts *opts)
 {
     struct pici_coll_opts o;

@@ -7,7 +7,7 @@
  * steps are those of the schedule, and the functions that make messages and take them in are those of the steps path.
  *
  * Whether a call has early data follows from what is the same on all ranks that make the same call
- * (pici_layout_early). A rank that makes another call, or cannot take part, says hello without data. A rank that
+ * (lay_out). A rank that makes another call, or cannot take part, says hello without data. A rank that
  * receives hello without data lacks the sum of which its next message would be, so from then on it sends none either.
  * After log2 p rounds all ranks are in the same state. If one began without data, then after round t all ranks whose
  * numbers differ from its own in the lowest t + 1 bits only have received hello without data; in the end these are all.
@@ -48,12 +48,20 @@ static uint8_t *copy_of_data(const struct pici_comm *comm)
     return comm->agreements + PLACES * pici_early_place(comm);
 }
 
+/* Whether a call has early data, and then its layout. A function of what is the same on all ranks if they agree. */
+static int lay_out(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+{
+    return c->args.kind == PICI_ALL_REDUCE && comm->in_order &&
+           pici_early_fits(comm->ranks, c->args.dtype, c->resolved.total) && !c->opts.values.phases &&
+           !pici_layout_choose(l, comm, c) && l->schedule->with_hello && l->slices == 1;
+}
+
 void pici_early_begin(struct pici_request *r)
 {
     struct pici_comm *comm = r->comm;
     struct coll_call *c = &r->call;
     if (!has_early_data(comm) || r->status || c->opts.vendor || r->engine != comm->engine ||
-        !pici_layout_early(&c->resolved.at, comm, c))
+        !lay_out(&c->resolved.at, comm, c))
         return;                             /* the vendor's collective may take the place of data messages */
     c->resolved.at.message = EARLY_MESSAGE; /* of its longest, which a message of a whole slice may exceed */
     pici_request_tables(r);

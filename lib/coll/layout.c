@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "codec/codec.h"
 #include "coll/message.h"
 #include "coll/rules.h"
 #include "format.h"
@@ -246,13 +245,6 @@ static enum pici_status lay_out_usual(struct coll_layout *l, const struct pici_c
         usual = pici_schedule_for(pici_schedule_usual(&shape, comm->paired_only, 0), c->args.kind);
     }
     return lay_out(l, usual, comm, c);
-}
-
-int pici_layout_early(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
-{
-    return c->args.kind == PICI_ALL_REDUCE && comm->in_order &&
-           pici_early_fits(comm->ranks, c->args.dtype, c->resolved.total) && !c->opts.values.phases &&
-           !pici_layout_choose(l, comm, c) && l->schedule->with_hello && l->slices == 1;
 }
 
 /* Whether the algorithm is chosen by predicted time. */

@@ -146,10 +146,6 @@ int pici_coll_in_place(const struct coll_call *, const struct pici_comm *);
  * PICI_E_ARG: beyond memory. PICI_E_UNSUPPORTED: the transport cannot carry the schedule. */
 enum pici_status pici_layout_most(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
 
-/* Whether a call has early data, and then its layout; before the ranks have agreed. A function of what is the same on
- * all ranks if they agree. */
-int pici_layout_early(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
-
 /* After the ranks have agreed: the layout, the same on all ranks. */
 enum pici_status pici_layout_choose(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
 

@@ -70,14 +70,6 @@ enum {
 
 enum { OLD_BYTES = 136 }; /* of this message in version 0, which did not say its version */
 
-/* The bits of a density, a double. Those from 0 to 1 are the integers from 0 to the bits of 1. */
-static uint64_t density_bits(double density)
-{
-    uint64_t bits;
-    memcpy(&bits, &density, sizeof bits);
-    return bits;
-}
-
 void pici_msg_put_word(uint8_t p[AGREE_BYTES], const struct msg_word *w)
 {
     pici_msg_put(p, &w->prefix);
@@ -91,7 +83,7 @@ void pici_msg_put_word(uint8_t p[AGREE_BYTES], const struct msg_word *w)
     memcpy(p + AT_LOW, w->low, AGREE_CALL_BYTES);
     memcpy(p + AT_HIGH, w->high, AGREE_CALL_BYTES);
     for (int i = 0; i < DENSITIES; i++)
-        store_le64(p + AT_DENSITY + 8 * i, density_bits(w->density[i]));
+        store_le64(p + AT_DENSITY + 8 * i, double_bits(w->density[i]));
     store_le64(p + AT_HASH, pici_xxh64(p, AT_HASH, 0));
 }
 
@@ -127,9 +119,9 @@ enum pici_status pici_msg_get_word(struct msg_word *w, const uint8_t *p, size_t 
     memcpy(w->high, p + AT_HIGH, AGREE_CALL_BYTES);
     for (int i = 0; i < DENSITIES; i++) {
         const uint64_t bits = load_le64(p + AT_DENSITY + 8 * i);
-        if (bits > density_bits(1))
+        if (bits > double_bits(1)) /* the bits of 0 to 1 are the integers from 0 to these */
             return PICI_E_CORRUPT;
-        memcpy(&w->density[i], &bits, sizeof bits);
+        w->density[i] = double_of_bits(bits);
     }
     return PICI_OK;
 }

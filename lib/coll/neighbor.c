@@ -22,21 +22,6 @@ static enum pici_status combine(struct pici_comm *comm, uint64_t *x, uint64_t n,
     return pici_all_reduce(x, x, n, PICI_U64, op, comm, NULL);
 }
 
-/* A positive double as an integer with the same order, and back. */
-static uint64_t bits_of(double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static double from_bits(uint64_t bits)
-{
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* ---- arguments */
 
 struct lists {
@@ -76,8 +61,8 @@ static enum pici_status check_all(struct pici_neighbor_plan *plan, enum pici_sta
     const uint64_t option[] = {(uint64_t)o->route, o->most_bytes, (uint64_t)o->leaf, (uint64_t)o->gain};
     uint64_t x[NUMBERS] = {[STATUS] = (uint64_t)(int64_t)own,
                            [RANK] = own ? (uint64_t)comm->rank : UINT64_MAX,
-                           [INTRA] = bits_of(comm->settings.bandwidth[POLICY_INTRA]),
-                           [INTER] = bits_of(comm->settings.bandwidth[POLICY_INTER])};
+                           [INTRA] = double_bits(comm->settings.bandwidth[POLICY_INTRA]),
+                           [INTER] = double_bits(comm->settings.bandwidth[POLICY_INTER])};
     x[STATUS] = own ? x[STATUS] : UINT64_MAX; /* statuses are negative: below that */
     for (int i = 0; i < 4; i++) {
         x[OPTIONS + 2 * i] = own ? UINT64_MAX : option[i];
@@ -98,8 +83,8 @@ static enum pici_status check_all(struct pici_neighbor_plan *plan, enum pici_sta
             pici_coll_note(comm, "ranks disagree on the option %s of a neighbourhood plan", names[i]);
             return PICI_E_ARG;
         }
-    plan->bandwidth[0] = from_bits(x[INTRA]);
-    plan->bandwidth[1] = from_bits(x[INTER]);
+    plan->bandwidth[0] = double_of_bits(x[INTRA]);
+    plan->bandwidth[1] = double_of_bits(x[INTER]);
     return PICI_OK;
 }
 

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "bytes.h"
 #include "coll/note.h"
@@ -99,11 +98,8 @@ static uint64_t basis_of(const struct coll_call *c, const struct pici_comm *comm
         uint8_t bandwidth[POLICY_LINKS * 8];
         if (c->opts.algorithm || !(o->density > 0 || o->latency > 0))
             return 0;
-        for (int i = 0; i < POLICY_LINKS; i++) {
-            uint64_t bits;
-            memcpy(&bits, &c->opts.bandwidth[i], sizeof bits);
-            store_le64(bandwidth + 8 * i, bits);
-        }
+        for (int i = 0; i < POLICY_LINKS; i++)
+            store_le64(bandwidth + 8 * i, double_bits(c->opts.bandwidth[i]));
         hash = pici_xxh64(bandwidth, sizeof bandwidth, 0);
     }
     return hash ? hash : 1;

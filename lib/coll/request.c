@@ -267,12 +267,8 @@ void pici_request_finish(struct pici_comm *comm)
     r->mark = NULL;
     if (comm->trace && r->begin > 0) {
         const char *name = r->call.args.rules->name;
-        struct trace_event e = {.name = name ? name : pici_coll_name(r->call.args.kind),
-                                .begin = r->begin,
-                                .end = pici_coll_now(),
-                                .sequence = r->sequence};
-        e.phase = e.step = e.slice = e.peer = e.inter = e.format = -1;
-        e.density = -1;
+        struct trace_event e =
+            pici_trace_event(name ? name : pici_coll_name(r->call.args.kind), r->sequence, r->begin, pici_coll_now());
         e.dense_bytes = r->stats.dense_bytes;
         e.wire_bytes = r->stats.wire_bytes;
         e.values = r->call.opts.values.phases ? r->call.opts.values.codec->name : NULL;

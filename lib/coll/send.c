@@ -398,7 +398,6 @@ static int begin_step(struct pici_request *r, struct slice_run *run)
     return 1;
 }
 
-/* Make the messages of a slice's step, as far as that goes without waiting. */
 void pici_make_messages(struct pici_request *r, struct slice_run *run, int *moved)
 {
     enum pici_status s;

@@ -14,7 +14,6 @@ void pici_slice_step_at(const struct pici_request *r, int step, struct schedule_
     l->schedule->step(l->schedule, &l->shape, step, s);
 }
 
-/* The step that a slice is at. */
 const struct schedule_step *pici_slice_step(const struct pici_request *r, struct slice_run *run)
 {
     if (!run->known) {
@@ -66,7 +65,6 @@ size_t pici_slice_bytes(const struct coll_blocks *b)
     return bytes;
 }
 
-/* Keep blocks for a later step, instead of those of the same segment that were kept before. */
 void pici_slice_keep(struct pici_request *r, struct slice_run *run, int segment, struct coll_buffer *b,
                      const struct coll_blocks *blocks)
 {
@@ -107,7 +105,6 @@ void pici_slice_keep_apart(struct pici_request *r, struct slice_run *run, int se
  * x may be -0.0, which changes nothing. So a contribution may be sent with its -0.0, as dense messages are; sparse
  * ones leave them out, because they are shorter then. */
 
-/* Begin a slice: it has no sums yet. */
 void pici_slice_begin(const struct pici_request *r, struct slice_run *run, uint64_t slice)
 {
     const struct coll_layout *l = layout_of(r);
@@ -125,7 +122,6 @@ static uint8_t *slot_at(const struct pici_request *r, const struct slice_run *ru
     return run->acc + (size_t)slot * layout_of(r)->slice * r->call.resolved.width;
 }
 
-/* The place of a result in the receive buffer; first: its first element in the total. */
 uint8_t *pici_slice_result(const struct pici_request *r, int segment, uint64_t first)
 {
     const struct coll_call *c = &r->call;
@@ -171,7 +167,6 @@ uint8_t *pici_slice_new_sum(const struct pici_request *r, struct slice_run *run,
     return sum_at(r, run, segment, first);
 }
 
-/* This rank's sum of a segment; the first time it is a copy of its own contribution. */
 uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int segment, uint64_t first, uint64_t n)
 {
     const struct coll_call *c = &r->call;
@@ -182,7 +177,6 @@ uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int
     return sum;
 }
 
-/* A sum in a slot was passed on: free the slot. */
 void pici_slice_pass_on(struct slice_run *run, int segment)
 {
     if (run->sum[segment] > 0) {
@@ -191,7 +185,6 @@ void pici_slice_pass_on(struct slice_run *run, int segment)
     }
 }
 
-/* The elements of a segment's slice that this rank encodes: its own contribution, a sum, or a result. */
 const uint8_t *pici_slice_source(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t *n)
 {
     const struct coll_call *c = &r->call;
@@ -211,7 +204,6 @@ double pici_slice_now(const struct pici_request *r)
     return r->call.opts.stats || r->comm->trace ? pici_coll_now() : 0;
 }
 
-/* Record that a message was made or taken in. tiles: NULL, or the tiles of each container in a sent message. */
 void pici_slice_trace(struct pici_request *r, const char *name, const struct slice_run *run,
                       const struct schedule_message *m, size_t wire, const uint64_t *tiles)
 {
@@ -246,7 +238,6 @@ void pici_slice_trace(struct pici_request *r, const char *name, const struct sli
 
 /* ---- stages */
 
-/* Whether the engine has done what this slice's stage began; *s: whether that succeeded. */
 int pici_slice_ready(const struct pici_request *r, const struct slice_run *run, enum pici_status *s)
 {
     int done;

@@ -225,8 +225,6 @@ static void end_take(struct pici_request *r, struct slice_run *run, const struct
     pici_slice_trace(r, "recv", run, m, f->bytes, NULL);
 }
 
-/* Take in the messages of a slice's step, in the order of its list, as far as that goes without waiting. What is wrong
- * with one is noted. at: its receives. Returns a failure of the transport. */
 enum pici_status pici_take_messages(struct pici_request *r, struct slice_run *run, struct coll_flight *at, int *moved)
 {
     const struct schedule_step *step = pici_slice_step(r, run);
@@ -288,7 +286,6 @@ enum pici_status pici_take_messages(struct pici_request *r, struct slice_run *ru
     return PICI_OK;
 }
 
-/* A slice's step has ended: free its buffers and go to the next step, or to the next slice. */
 void pici_end_step(struct pici_request *r, struct slice_run *run, struct coll_flight *at)
 {
     const struct coll_layout *l = layout_of(r);

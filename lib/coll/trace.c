@@ -113,6 +113,22 @@ fail:
     return s;
 }
 
+struct trace_event pici_trace_event(const char *name, uint64_t sequence, double begin, double end)
+{
+    return (struct trace_event){.name = name,
+                                .begin = begin,
+                                .end = end,
+                                .sequence = sequence,
+                                .phase = -1,
+                                .step = -1,
+                                .slice = -1,
+                                .peer = -1,
+                                .inter = -1,
+                                .format = -1,
+                                .density = -1,
+                                .extrapolated = -1};
+}
+
 void pici_trace_add(struct trace *t, const struct trace_event *e)
 {
     static const char *const phases[] = {"reduce-scatter", "all-gather"};

@@ -34,6 +34,9 @@ struct trace_event {
     const int *segments, *order; /* order[segments[i]] */
 };
 
+/* An event to which no other members apply yet. */
+struct trace_event pici_trace_event(const char *name, uint64_t sequence, double begin, double end);
+
 enum { TRACE_OWNERS = 64 }; /* of so many blocks of a message the owners are named */
 
 /* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. In a viewer the rank is a process, whose threads are sends, receives,

@@ -54,18 +54,8 @@ static enum pici_status begin(struct pici_request *r)
 
 static void trace_call(struct pici_request *r, double begin)
 {
-    const struct trace_event e = {.name = "vendor",
-                                  .begin = begin,
-                                  .end = pici_coll_now(),
-                                  .sequence = r->sequence,
-                                  .phase = -1,
-                                  .step = -1,
-                                  .slice = -1,
-                                  .peer = -1,
-                                  .inter = -1,
-                                  .format = -1,
-                                  .density = -1,
-                                  .dense_bytes = r->call.resolved.total * r->call.resolved.width};
+    struct trace_event e = pici_trace_event("vendor", r->sequence, begin, pici_coll_now());
+    e.dense_bytes = r->call.resolved.total * r->call.resolved.width;
     pici_trace_add(r->comm->trace, &e);
 }
 

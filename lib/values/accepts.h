@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which parameters casts and QSGD take, and the arrays that they make: for their kernels on CPUs and on GPUs. The
+ * Which parameters codecs take, and the arrays that they make: for their kernels on CPUs and on GPUs. The
  * functions are those of struct pici_codec. */
 #ifndef PICI_LIB_VALUES_ACCEPTS_H
 #define PICI_LIB_VALUES_ACCEPTS_H
 
+#include "format.h"
 #include "values/values.h"
 
 enum {
@@ -13,6 +14,20 @@ enum {
     QSGD_BUCKET_LEAST = 64, /* elements of a bucket, a power of two */
     QSGD_BUCKET_MOST = 4096
 };
+
+/* A unit of one tile, for codecs of single elements or of buckets; and an array with an element for each. */
+static inline uint64_t values_tile(const struct values *v)
+{
+    (void)v;
+    return TILE;
+}
+
+static inline uint64_t values_each(const struct values *v, int array, uint64_t n)
+{
+    (void)v;
+    (void)array;
+    return n;
+}
 
 static inline enum pici_status values_cast_accepts(struct values *v, const struct pici_values *asked, enum pici_op op)
 {

@@ -6,19 +6,6 @@
 #include "values/accepts.h"
 #include "values/book.h"
 
-static uint64_t unit(const struct values *v)
-{
-    (void)v;
-    return TILE;
-}
-
-static uint64_t most(const struct values *v, int array, uint64_t n)
-{
-    (void)v;
-    (void)array;
-    return n;
-}
-
 static enum pici_dtype dtype(const struct values *v, int array)
 {
     (void)array;
@@ -69,8 +56,8 @@ const struct pici_codec pici_codec_cast = {.name = "cast",
                                            .id = PICI_VALUES_CAST,
                                            .arrays = 1,
                                            .accepts = values_cast_accepts,
-                                           .unit = unit,
-                                           .most = most,
+                                           .unit = values_tile,
+                                           .most = values_each,
                                            .dtype = dtype,
                                            .narrow = narrow,
                                            .widen = widen};

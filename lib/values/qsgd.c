@@ -8,12 +8,6 @@
 
 enum { SCALES = QSGD_SCALES, CODES = QSGD_CODES, GATHER_SHIFT = 31 };
 
-static uint64_t unit(const struct values *v)
-{
-    (void)v;
-    return TILE; /* whole buckets */
-}
-
 static size_t scale_bytes(const struct values *v)
 {
     return pici_dtype_width(values_qsgd_dtype(v, SCALES));
@@ -72,7 +66,7 @@ const struct pici_codec pici_codec_qsgd = {.name = "qsgd",
                                            .id = PICI_VALUES_QSGD,
                                            .arrays = 2,
                                            .accepts = values_qsgd_accepts,
-                                           .unit = unit,
+                                           .unit = values_tile,
                                            .most = values_qsgd_most,
                                            .dtype = values_qsgd_dtype,
                                            .narrow = narrow,
