@@ -8,6 +8,7 @@ command -v python3 >/dev/null 2>&1 || { echo "skip: no python3: tools/dev/check-
 mkdir -p "$build"
 tree=$(mktemp -d "$build/includes.XXXXXX")
 trap 'rm -rf "$tree" "$tree.log"' EXIT
+options=--no-table
 passed=0
 
 fresh() {
@@ -26,13 +27,13 @@ fail() {
 }
 
 keeps() { # WHAT: the tree has no fault
-    "$check" "$tree" >"$tree.log" 2>&1 || fail "$1: a fault is reported where there is none"
+    "$check" ${options:+"$options"} "$tree" >"$tree.log" 2>&1 || fail "$1: a fault is reported where there is none"
     grep -q 'files keep the rules; no circle in' "$tree.log" || fail "$1: the result is not reported"
     passed=$((passed + 1))
 }
 
 breaks() { # WHAT LINES: the tree has exactly these faults
-    ! "$check" "$tree" >"$tree.log" 2>&1 || fail "$1: not found"
+    ! "$check" ${options:+"$options"} "$tree" >"$tree.log" 2>&1 || fail "$1: not found"
     printf '%s\n' "$2" | cmp -s - "$tree.log" || fail "$1: other than expected:
 $2"
     passed=$((passed + 1))
@@ -448,20 +449,60 @@ mv "$tree/lib/codec/a.h" "$tree/include/pici/a.h"
 sed -i 's,codec/a,pici/a,' "$tree/lib/codec/a.c"
 keeps "a public one"
 
-# ---- rules
+# ---- the table
+
+options=
+table() { # ROW...: of the page
+    mkdir -p "$tree/docs"
+    {
+        printf '# Page\n\n| `lib/codec/*` | `lib/file/*` |\n\n## Who may include whom\n\n'
+        printf '| files | may include | because |\n|---|---|---|\n'
+        printf '%s\n' "$@"
+        printf '\n## More\n\n| `lib/codec/*` | `lib/file/*` |\n'
+    } >"$tree/docs/architecture.md"
+}
+page=docs/architecture.md
 
 fresh
 echo '#include "file/file.h"' | put lib/codec/a.c
 echo | put lib/file/file.h
-breaks "an include that no rule allows" "lib/codec/a.c:1: may not include lib/file/file.h"
+table '| `lib/codec/*` | nothing of ours | |' '| `lib/file/*` | `include/pici/*` | a reason, and `code` |'
+breaks "an include that no row allows" "lib/codec/a.c:1: may not include lib/file/file.h"
 
-fresh
+table '| `lib/codec/*` | `lib/{file,cpu}/file.{h,c}` | |' '| `lib/file/*` | nothing of ours | |'
+breaks "what is allowed without need" "$page:9: nobody needs lib/file/file.c
+$page:9: nobody needs lib/cpu/file.h
+$page:9: nobody needs lib/cpu/file.c"
+
+table '| `lib/{codec,file}/*` | `lib/file/*.h` | |'
+keeps "several folders"
+
+table '| `lib/codec/a.*` | nothing of ours | |' '| `lib/*/*` | `lib/file/*` | |'
+breaks "the first row that fits" "lib/codec/a.c:1: may not include lib/file/file.h
+$page:10: nobody needs lib/file/*"
+
+table '| `lib/codec/*`, `lib/cpu/*` | `lib/file/*.h` | |' '| `lib/file/*` | nothing of ours | |'
+breaks "a row without a file" "$page:9: no file is of lib/cpu/*"
+
+table '| `lib/codec/*` | headers of `lib/file/*` | |' '| the rest of `lib/*/*` | nothing of ours | |' '| `lib/*` | |'
+breaks "prose instead of patterns" "$page:9: files and what they may include are patterns in \`...\` with commas
+$page:10: files and what they may include are patterns in \`...\` with commas
+$page:11: files and what they may include are patterns in \`...\` with commas
+$page:11: no file is of lib/*"
+
+table '| `lib/codec/*` | `lib/file/*` | |'
+breaks "a folder without a row" "lib/file/file.h: no row of $page covers this file"
+
+table '| `lib/*/*` | nothing of ours | |'
 echo '#include "none.h"' | put lib/codec/a.c
 breaks "an include of nothing" "lib/codec/a.c:1: none.h is not a file of ours"
 
-fresh
-mkdir "$tree/lib/new"
-echo | put lib/new/a.c
-breaks "a folder without a rule" "lib/new/a.c: no rule in tools/dev/check-includes covers this file"
+echo '#include "codec/a.h"' | put lib/codec/a_part.c
+echo '#include "codec/a.h"' | put lib/codec/a.c
+echo | put lib/codec/a.h
+keeps "headers of one's own unit"
+
+mv "$tree/lib/codec/a_part.c" "$tree/lib/codec/b.c"
+breaks "those of another" "lib/codec/b.c:1: may not include lib/codec/a.h"
 
 echo "$passed passed"

@@ -481,12 +481,12 @@ class Graph:
                     yield path, line, name, headers[name]
 
     def circles(self):
-        """For each circle, its members, and a paragraph: what it is one of, and an example of each arrow in it."""
-        found = []
+        """A paragraph for each circle: its members, and an example of each arrow between them."""
+        texts = []
         for what, arrows in [("of units", self.between), ("inside a unit", self.inside), ("of rooms", self.rooms)]:
             for members in arrows.circles():
                 lines = [f"circle {what}: {', '.join(members)}"]
                 for a in members:
                     lines += [f"    {a} -> {b}: {arrows.to[a][b]}" for b in members if b in arrows.to[a]]
-                found.append((members, "\n".join(lines)))
-        return found
+                texts.append("\n".join(lines))
+        return texts
