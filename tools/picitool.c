@@ -464,9 +464,7 @@ static int parse_options(const struct verb *v, int argc, char **argv, struct too
             *mode = id;
         if (c == 'f' && id == OPT_FORMAT && !value_is_format(optarg) && access(optarg, F_OK) == 0)
             return wrong(v, "-f is --format here, and %s is a file; --force overwrites outputs", optarg);
-        int status = c >= '1' && c <= '9' ? parse_level(c, argv, o) : take_option((enum option_id)id, optarg, o);
-        if (status)
-            return status;
+        TRY(c >= '1' && c <= '9' ? parse_level(c, argv, o) : take_option((enum option_id)id, optarg, o));
     }
     o->args = argv + optind;
     o->nargs = argc - optind;
@@ -491,9 +489,7 @@ static int run_verb(const struct verb *v, int argc, char **argv)
     struct tool_options o = defaults;
     uint64_t given = 0;
     int mode = -1;
-    int status = parse_options(v, argc, argv, &o, &given, &mode);
-    if (status)
-        return status;
+    TRY(parse_options(v, argc, argv, &o, &given, &mode));
     if (given & BIT(OPT_HELP)) {
         print_verb_help(v);
         return TOOL_OK;
@@ -520,9 +516,7 @@ static int run_bare(int argc, char **argv)
     struct tool_options o = defaults;
     uint64_t given = 0;
     int mode = OPT_COMPRESS;
-    int status = parse_options(&bare, argc, argv, &o, &given, &mode);
-    if (status)
-        return status;
+    TRY(parse_options(&bare, argc, argv, &o, &given, &mode));
     if (given & BIT(OPT_HELP)) {
         print_verb_help(&bare);
         return TOOL_OK;

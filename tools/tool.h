@@ -12,6 +12,15 @@
 
 enum { TOOL_OK = 0, TOOL_BAD = 1, TOOL_USAGE = 2 }; /* exit status: done; bad data or I/O; usage */
 
+/* Return the status of a call at once, unless it is TOOL_OK: so all of picitool passes failures on. What is to be
+ * released whatever happens, an outer function owns: it releases it after an inner one, which returns early. */
+#define TRY(...)                                                                                                       \
+    do {                                                                                                               \
+        const int tried = (__VA_ARGS__);                                                                               \
+        if (tried)                                                                                                     \
+            return tried;                                                                                              \
+    } while (0)
+
 enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_PT, TYPE_NPZ, TYPES };
 
 /* The parsed command line. Options that a verb does not take keep their defaults, which are given here. */

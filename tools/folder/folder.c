@@ -64,38 +64,43 @@ const struct folder_entry *folder_find(const struct folder *f, const char *name)
     return f->entries ? bsearch(&wanted, f->entry, f->entries, sizeof *f->entry, by_name) : NULL;
 }
 
-static int scan(struct folder *f)
+/* Takes an entry of the directory d, unless it is one to be left out. */
+static int take(struct folder *f, DIR *d, const char *name)
 {
     struct stat st;
     const char *why;
-    DIR *const d = opendir(f->path);
-    if (!d || fstat(dirfd(d), &st) != 0) {
-        const int e = errno;
-        if (d)
-            closedir(d);
-        return tool_bad(f->path, "%s", strerror(e));
-    }
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return TOOL_OK;
+    if (fstatat(dirfd(d), name, &st, 0) != 0)
+        return bad_file(f, name, strerror(errno));
+    if (S_ISDIR(st.st_mode) && name[0] == '.') /* as .git and .cache are */
+        return TOOL_OK;
+    if (S_ISDIR(st.st_mode))
+        return bad_file(f, name, "is a folder: of a folder, only files are taken");
+    if (!S_ISREG(st.st_mode))
+        return bad_file(f, name, "is not a regular file");
+    if (!shards_name_is_plain(name, strlen(name), &why))
+        return bad_file(f, name, why);
+    return add(f, name, (uint64_t)st.st_size);
+}
+
+static int take_all(struct folder *f, DIR *d)
+{
+    struct stat st;
+    if (fstat(dirfd(d), &st) != 0)
+        return tool_bad(f->path, "%s", strerror(errno));
     f->mode = st.st_mode;
-    int status = TOOL_OK;
-    for (struct dirent *e; status == TOOL_OK && (errno = 0, e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        if (fstatat(dirfd(d), e->d_name, &st, 0) != 0)
-            status = bad_file(f, e->d_name, strerror(errno));
-        else if (S_ISDIR(st.st_mode) && e->d_name[0] == '.') /* as .git and .cache are */
-            continue;
-        else if (!S_ISREG(st.st_mode))
-            status = bad_file(f, e->d_name,
-                              S_ISDIR(st.st_mode) ? "is a folder: of a folder, only files are taken"
-                                                  : "is not a regular file");
-        else if (!shards_name_is_plain(e->d_name, strlen(e->d_name), &why))
-            status = bad_file(f, e->d_name, why);
-        else
-            status = add(f, e->d_name, (uint64_t)st.st_size);
-        errno = 0;
-    }
-    if (status == TOOL_OK && errno)
-        status = tool_bad(f->path, "%s", strerror(errno));
+    for (struct dirent *e; errno = 0, e = readdir(d);)
+        TRY(take(f, d, e->d_name));
+    return errno ? tool_bad(f->path, "%s", strerror(errno)) : TOOL_OK;
+}
+
+static int scan(struct folder *f)
+{
+    DIR *const d = opendir(f->path);
+    if (!d)
+        return tool_bad(f->path, "%s", strerror(errno));
+    const int status = take_all(f, d);
     closedir(d);
     if (f->entries)
         qsort(f->entry, f->entries, sizeof *f->entry, by_name);
@@ -105,14 +110,8 @@ static int scan(struct folder *f)
 /* Reads a file of the folder that has at most so many bytes. The caller frees *text. */
 static int slurp(const struct folder *f, const char *name, uint64_t most, uint8_t **text, size_t *len)
 {
-    struct input in;
     char *const path = folder_path(f->path, name, "");
-    int status = path ? input_open(&in, path) : TOOL_BAD;
-    if (status == TOOL_OK) {
-        status = in.bytes > most ? tool_bad(path, "longer than the limit of %" PRIu64 " bytes", most)
-                                 : input_slurp(&in, text, len);
-        input_close(&in);
-    }
+    const int status = path ? input_slurp_path(path, most, text, len) : TOOL_BAD;
     free(path);
     return status;
 }
@@ -133,9 +132,7 @@ static int read_list(struct folder *f)
     uint8_t *text;
     size_t len, stored = 0;
     char name[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
-    int status = slurp(f, FOLDER_LIST_NAME, FOLDER_LIST_MOST, &text, &len);
-    if (status)
-        return status;
+    TRY(slurp(f, FOLDER_LIST_NAME, FOLDER_LIST_MOST, &text, &len));
     f->made = folder_list_parse(&f->list, (const char *)text, len, &err);
     free(text);
     if (!f->made)
@@ -180,9 +177,7 @@ static int read_index(struct folder *f)
         }
     if (!f->index_name)
         return tool_bad(f->path, "is a directory without an index of shards, as model" SHARDS_INDEX);
-    int status = slurp(f, f->index_name, SHARDS_TEXT_MOST, &text, &len);
-    if (status)
-        return status;
+    TRY(slurp(f, f->index_name, SHARDS_TEXT_MOST, &text, &len));
     const bool good = shards_parse(&f->index, text, len, &err);
     free(text);
     if (!good)
@@ -197,7 +192,7 @@ int folder_open(struct folder *f, const char *path)
 {
     *f = (struct folder){.path = path};
     int status = scan(f);
-    if (status == TOOL_OK)
+    if (!status)
         status = folder_find(f, FOLDER_LIST_NAME) ? read_list(f) : read_index(f);
     if (status)
         folder_close(f);
@@ -229,36 +224,49 @@ static int check_shard(const struct folder *f, const struct tensors *t, size_t i
     return TOOL_OK;
 }
 
-int folder_check(const struct folder *f, struct tensors *open)
+/* Opens shard i, and checks it. *bytes: of its tensors */
+static int open_shard(const struct folder *f, size_t i, struct tensors *t, bool *seen, uint64_t *bytes)
 {
     const struct tool_options o = {.type = TYPE_SAFETENSORS};
-    bool *const seen = calloc(f->index.tensors, sizeof *seen);
-    uint64_t bytes = 0;
-    int status = seen ? TOOL_OK : tool_nomem(f->path, "the list of tensors");
-    for (size_t i = 0; status == TOOL_OK && i < f->index.shards; i++) {
-        struct tensors one = {.n = 0}, *const t = open ? &open[i] : &one;
-        char *const path = folder_path(f->path, f->index.shard[i], "");
-        status = path ? tensors_open(t, path, &o) : TOOL_BAD;
-        if (status == TOOL_OK) {
-            status = check_shard(f, t, i, seen);
-            bytes += t->in.bytes - t->source.head_len;
-            t->in.name = f->index.shard[i]; /* path is freed */
-            if (!open)
-                tensors_close(t);
-        }
-        free(path);
+    char *const path = folder_path(f->path, f->index.shard[i], "");
+    int status = path ? tensors_open(t, path, &o) : TOOL_BAD;
+    if (!status) {
+        status = check_shard(f, t, i, seen);
+        *bytes = t->in.bytes - t->source.head_len;
+        t->in.name = f->index.shard[i]; /* path is freed */
     }
-    for (size_t i = 0; status == TOOL_OK && i < f->index.tensors; i++)
+    free(path);
+    return status;
+}
+
+static int check_all(const struct folder *f, struct tensors *open, bool *seen)
+{
+    uint64_t bytes = 0, more = 0;
+    for (size_t i = 0; i < f->index.shards; i++) {
+        struct tensors one = {.in.fd = -1};
+        const int status = open_shard(f, i, open ? &open[i] : &one, seen, &more);
+        tensors_close(&one);
+        TRY(status);
+        bytes += more;
+    }
+    for (size_t i = 0; i < f->index.tensors; i++)
         if (!seen[i]) {
             char name[QUOTE], what[QUOTE + 64];
             const struct shards_tensor *const t = &f->index.tensor[i];
             snprintf(what, sizeof what, "has no tensor '%s', which the index says is in it",
                      pici_parse_printable(name, sizeof name, t->name, t->name_len));
-            status = bad_file(f, f->index.shard[t->shard], what);
+            return bad_file(f, f->index.shard[t->shard], what);
         }
-    if (status == TOOL_OK && f->index.has_total && f->index.total != bytes)
+    if (f->index.has_total && f->index.total != bytes)
         tool_warn(f->path, "%s says that the tensors have %" PRIu64 " bytes, and they have %" PRIu64, f->index_name,
                   f->index.total, bytes);
+    return TOOL_OK;
+}
+
+int folder_check(const struct folder *f, struct tensors *open)
+{
+    bool *const seen = calloc(f->index.tensors, sizeof *seen);
+    const int status = seen ? check_all(f, open, seen) : tool_nomem(f->path, "the list of tensors");
     free(seen);
     return status;
 }
@@ -301,36 +309,52 @@ struct folder_sum folder_output_sum(const struct output *out)
     return (struct folder_sum){out->at, pici_xxh64_digest(&out->hash)};
 }
 
-int folder_copy(const char *path, const char *to, struct folder_sum *sum)
+/* A file that is read, and copied if there is a `to`. */
+struct copy {
+    struct input in;
+    struct output out;
+    struct progress progress;
+    uint8_t *piece;
+};
+
+static int copy(struct copy *c, const char *path, const char *to, struct folder_sum *sum)
 {
     enum { PIECE = 1 << 18 };
-    struct input in;
-    struct output out = {.fd = -1};
-    struct progress progress;
-    uint8_t *const piece = malloc(PIECE);
-    int status = piece ? input_open(&in, path) : tool_nomem(path, "a piece of the file");
-    if (status) {
-        free(piece);
-        return status;
-    }
-    input_hash(&in);
-    progress_start(&progress, path, in.bytes);
+    c->piece = malloc(PIECE);
+    if (!c->piece)
+        return tool_nomem(path, "a piece of the file");
+    TRY(input_open(&c->in, path));
+    input_hash(&c->in);
+    progress_start(&c->progress, path, c->in.bytes);
     if (to)
-        status = output_open(&out, to, &in, false);
-    for (size_t got = PIECE; status == TOOL_OK && got == PIECE;) {
-        status = input_read(&in, piece, PIECE, &got);
-        if (status == TOOL_OK && to)
-            status = output_write(&out, piece, got);
-        progress_at(&progress, in.at, in.at);
+        TRY(output_open(&c->out, to, &c->in, false));
+    for (size_t got = PIECE; got == PIECE;) {
+        TRY(input_read(&c->in, c->piece, PIECE, &got));
+        if (to)
+            TRY(output_write(&c->out, c->piece, got));
+        progress_at(&c->progress, c->in.at, c->in.at);
     }
-    progress_end(&progress);
-    if (status == TOOL_OK && to)
-        status = output_commit(&out);
-    *sum = folder_input_sum(&in);
-    output_discard(&out);
-    input_close(&in);
-    free(piece);
+    *sum = folder_input_sum(&c->in);
+    progress_end(&c->progress);
+    return to ? output_commit(&c->out) : TOOL_OK;
+}
+
+int folder_copy(const char *path, const char *to, struct folder_sum *sum)
+{
+    struct copy c = {.in.fd = -1, .out.fd = -1};
+    const int status = copy(&c, path, to, sum);
+    progress_end(&c.progress);
+    output_discard(&c.out);
+    input_close(&c.in);
+    free(c.piece);
     return status;
+}
+
+int folder_copy_as(const char *path, const char *to, const struct folder_sum *want)
+{
+    struct folder_sum is;
+    TRY(folder_copy(path, to, &is));
+    return folder_match(path, &is, want);
 }
 
 int folder_match(const char *path, const struct folder_sum *is, const struct folder_sum *want)

@@ -58,6 +58,9 @@ struct folder_sum folder_output_sum(const struct output *);
 /* The length and the hash of a file, which is copied to `to`, unless that is NULL. */
 int folder_copy(const char *path, const char *to, struct folder_sum *);
 
+/* The same; the file must be the one of this sum. */
+int folder_copy_as(const char *path, const char *to, const struct folder_sum *want);
+
 /* Check that file NAME of a folder, or what is made of it, has this length and hash. */
 int folder_match(const char *path, const struct folder_sum *is, const struct folder_sum *want);
 

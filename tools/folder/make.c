@@ -16,18 +16,21 @@ static int make_one(void *ctx, size_t i)
     return m->one(m, &m->list.file[i]);
 }
 
+static int write_text(struct output *out, const char *path, const char *text, size_t len)
+{
+    TRY(output_open(out, path, NULL, false));
+    TRY(output_write(out, text, len));
+    return output_commit(out);
+}
+
 static int write_list(const struct folder_make *m)
 {
     struct output out = {.fd = -1};
     size_t len;
     char *const path = folder_path(m->to, FOLDER_LIST_NAME, ""), *const text = folder_list_text(&m->list, &len);
-    int status = !path   ? TOOL_BAD
-                 : !text ? tool_nomem(m->to, "the list of files")
-                         : output_open(&out, path, NULL, false);
-    if (status == TOOL_OK)
-        status = output_write(&out, text, len);
-    if (status == TOOL_OK)
-        status = output_commit(&out);
+    const int status = !path   ? TOOL_BAD
+                       : !text ? tool_nomem(m->to, "the list of files")
+                               : write_text(&out, path, text, len);
     output_discard(&out);
     free(path);
     free(text);
@@ -52,30 +55,33 @@ static void tell(const struct folder_make *m, const char *out, struct results *s
     }
 }
 
-int folder_make(struct folder_make *m, const char *out, struct results *sum)
+static int make_all(struct folder_make *m, struct outfolder *to, const char *out, struct results *sum)
 {
-    struct outfolder to;
     size_t large = 0;
     m->each = *m->o;
+    m->to = to->path;
     for (size_t i = 0; i < m->list.files; i++)
         large += m->list.file[i].kind == FOLDER_SHARD;
     const unsigned at_a_time = jobs_at_a_time(large, tool_threads(m->o->threads), &m->each.threads);
+    const double start = term_now(); /* a question may have been asked before */
+    progress_all_start(m->from->path, folder_original_bytes(m->from));
+    const int status = jobs_run(m->list.files, at_a_time, false, make_one, m);
+    progress_all_end();
+    TRY(status);
+    if (m->with_list)
+        TRY(write_list(m));
+    TRY(outfolder_commit(to));
+    tell(m, out, sum, term_now() - start);
+    return TOOL_OK;
+}
+
+int folder_make(struct folder_make *m, const char *out, struct results *sum)
+{
+    struct outfolder to;
     if (folder_same(out, m->from->path))
         return tool_usage(out, "is the input");
-    int status = outfolder_open(&to, out, m->mode ? m->mode : m->from->mode, m->o->force || m->in_place);
-    if (status)
-        return status;
-    const double start = term_now(); /* a question may have been asked before */
-    m->to = to.path;
-    progress_all_start(m->from->path, folder_original_bytes(m->from));
-    status = jobs_run(m->list.files, at_a_time, false, make_one, m);
-    progress_all_end();
-    if (status == TOOL_OK && m->with_list)
-        status = write_list(m);
-    if (status == TOOL_OK)
-        status = outfolder_commit(&to);
-    if (status == TOOL_OK)
-        tell(m, out, sum, term_now() - start);
+    TRY(outfolder_open(&to, out, m->mode ? m->mode : m->from->mode, m->o->force || m->in_place));
+    const int status = make_all(m, &to, out, sum);
     outfolder_discard(&to);
     return status;
 }

@@ -3,27 +3,29 @@
 
 #include <stdlib.h>
 
-int checkpoint_open(struct checkpoint *c, const char *path)
+static int open_all(struct checkpoint *c, const char *path)
 {
-    *c = (struct checkpoint){.bytes = 0};
-    int status = folder_open(&c->f, path);
-    if (status == TOOL_OK)
-        status = folder_expect_checkpoint(&c->f);
+    TRY(folder_open(&c->f, path));
+    TRY(folder_expect_checkpoint(&c->f));
     const size_t n = c->f.index.shards;
-    if (status == TOOL_OK) {
-        c->shard = calloc(n, sizeof *c->shard);
-        c->start = calloc(n, sizeof *c->start);
-        c->fd = calloc(n + 1, sizeof *c->fd);
-        if (!c->shard || !c->start || !c->fd)
-            status = tool_nomem(path, "the list of shards");
-    }
-    if (status == TOOL_OK)
-        status = folder_check(&c->f, c->shard);
-    for (size_t i = 0; status == TOOL_OK && i < n; i++) {
+    c->shard = calloc(n, sizeof *c->shard);
+    c->start = calloc(n, sizeof *c->start);
+    c->fd = calloc(n + 1, sizeof *c->fd);
+    if (!c->shard || !c->start || !c->fd)
+        return tool_nomem(path, "the list of shards");
+    TRY(folder_check(&c->f, c->shard));
+    for (size_t i = 0; i < n; i++) {
         c->start[i] = c->bytes;
         c->fd[i] = c->shard[i].in.fd;
         c->bytes += c->shard[i].in.bytes;
     }
+    return TOOL_OK;
+}
+
+int checkpoint_open(struct checkpoint *c, const char *path)
+{
+    *c = (struct checkpoint){.bytes = 0};
+    const int status = open_all(c, path);
     if (status)
         checkpoint_close(c);
     return status;

@@ -67,20 +67,22 @@ static int take_gap(struct cut *c, uint64_t to)
 {
     struct archive *a = c->a;
     const uint64_t bytes = to - c->done;
-    int status = TOOL_OK;
     if (bytes > ARCHIVE_GAP_MOST || bytes > ARCHIVE_HEAD_MOST - a->head_len) {
-        status = add_part(
-            c,
-            (struct archive_part){
-                .at = c->done, .bytes = bytes, .kind = ARCHIVE_FILLER, .number = c->fillers++, .tensor = ARCHIVE_NONE});
+        TRY(add_part(c, (struct archive_part){.at = c->done,
+                                              .bytes = bytes,
+                                              .kind = ARCHIVE_FILLER,
+                                              .number = c->fillers++,
+                                              .tensor = ARCHIVE_NONE}));
     } else if (bytes) {
         uint8_t *p = more_head(a, (size_t)bytes);
-        status = p ? read_at(a, p, (size_t)bytes, c->done) : tool_nomem(a->in->name, "the bytes around the tensors");
+        if (!p)
+            return tool_nomem(a->in->name, "the bytes around the tensors");
+        TRY(read_at(a, p, (size_t)bytes, c->done));
         a->head_len += (size_t)bytes;
         c->pending += bytes;
     }
     c->done = to;
-    return status;
+    return TOOL_OK;
 }
 
 /* Finds a name for fillers that begins no other name: "zip", and as many + as it takes. */
@@ -284,19 +286,19 @@ static int take_entry(struct arrays *s, uint32_t number)
     struct npy npy;
     bool is;
     uint32_t crc = 0;
-    int level = 0, status = take_gap(&s->cut, e->begin);
-    if (status || e->begin == e->end)
-        return status;
-    status = read_header(s, e, &npy, &is);
+    int level = 0;
+    TRY(take_gap(&s->cut, e->begin));
+    if (e->begin == e->end)
+        return TOOL_OK;
+    const int status = read_header(s, e, &npy, &is);
     stop_unzipping(a);
-    if (status == TOOL_OK && s->exact && e->method == ZIP_DEFLATED && (is || unzip_inflates())) {
+    TRY(status);
+    if (s->exact && e->method == ZIP_DEFLATED && (is || unzip_inflates())) {
         s->inflated = e->bytes <= UINT64_MAX - s->inflated ? s->inflated + e->bytes : UINT64_MAX;
-        status = s->inflated > limit_now(s->exact) ? limit_refused(s->exact, a->in->name, s->inflated)
-                 : is                              ? find_level(s, e, &level, &crc, &is)
-                                                   : check_kept(s, e);
+        if (s->inflated > limit_now(s->exact))
+            return limit_refused(s->exact, a->in->name, s->inflated);
+        TRY(is ? find_level(s, e, &level, &crc, &is) : check_kept(s, e));
     }
-    if (status)
-        return status;
     if (is)
         return take_array(s, number, &npy, level, crc);
     if (!s->kept++) {
@@ -328,10 +330,10 @@ static int name_arrays(struct archive *a)
 {
     bool twice;
     shorten(a, true);
-    const int status = find_duplicates(a, &twice);
-    if (status == TOOL_OK && twice)
+    TRY(find_duplicates(a, &twice));
+    if (twice)
         shorten(a, false);
-    return status ? status : name_fillers(a);
+    return name_fillers(a);
 }
 
 static void tell_kept(const struct arrays *s)
@@ -344,20 +346,25 @@ static void tell_kept(const struct arrays *s)
                   pici_parse_printable(name, sizeof name, e->name, e->name_len), s->why.what);
 }
 
+static int take_arrays(struct arrays *s)
+{
+    struct archive *const a = s->cut.a;
+    s->header = malloc(NPY_MAX_HEADER_BYTES);
+    if (!s->header)
+        return tool_nomem(a->in->name, "the headers of the arrays");
+    for (size_t i = 0; i < a->zip.count; i++)
+        TRY(take_entry(s, (uint32_t)i));
+    TRY(take_gap(&s->cut, a->in->bytes));
+    TRY(name_arrays(a));
+    tell_kept(s);
+    return TOOL_OK;
+}
+
 int archive_open_npz(struct archive *a, struct input *in, const struct limit *exact)
 {
     struct arrays s = {.cut = {.a = a}, .exact = exact};
-    int status = open_zip(a, in, TYPE_NPZ);
-    if (status == TOOL_OK && !(s.header = malloc(NPY_MAX_HEADER_BYTES)))
-        status = tool_nomem(in->name, "the headers of the arrays");
-    for (size_t i = 0; status == TOOL_OK && i < a->zip.count; i++)
-        status = take_entry(&s, (uint32_t)i);
-    if (status == TOOL_OK)
-        status = take_gap(&s.cut, in->bytes);
-    if (status == TOOL_OK)
-        status = name_arrays(a);
-    if (status == TOOL_OK)
-        tell_kept(&s);
+    TRY(open_zip(a, in, TYPE_NPZ));
+    const int status = take_arrays(&s);
     free(s.header);
     if (status)
         archive_close(a);
@@ -495,9 +502,7 @@ static int name_storages(struct archive *a, struct storages *s)
         ok = match(a, s, e->name);
     }
     if (ok) {
-        const int status = find_duplicates(a, &twice);
-        if (status)
-            return status;
+        TRY(find_duplicates(a, &twice));
         ok = !twice || pici_parse_fail(&a->err, e->begin, "two tensors have one name");
     }
     if (!ok) {
@@ -511,39 +516,40 @@ static int name_storages(struct archive *a, struct storages *s)
 static int cut_storages(struct archive *a, struct storages *s)
 {
     struct cut c = {.a = a};
-    int status = TOOL_OK;
-    for (size_t i = 0; status == TOOL_OK && i < a->zip.count; i++) {
+    for (size_t i = 0; i < a->zip.count; i++) {
         const struct zip_entry *e = &a->zip.entries[i];
         if (!is_storage(e))
             continue;
         if (!e->stored)
             return tool_bad_at(a->in->name, e->header, "entry '%s' is compressed: storages must be stored", e->name);
-        status = take_gap(&c, e->begin);
-        if (status)
-            return status;
+        TRY(take_gap(&c, e->begin));
         s->entry[s->n++] = e;
         s->part[i] = (uint32_t)a->parts;
-        status = add_part(&c, (struct archive_part){.at = e->begin,
-                                                    .bytes = e->end - e->begin,
-                                                    .number = (uint32_t)i,
-                                                    .tensor = ARCHIVE_NONE,
-                                                    .kind = ARCHIVE_STORAGE});
+        TRY(add_part(&c, (struct archive_part){.at = e->begin,
+                                               .bytes = e->end - e->begin,
+                                               .number = (uint32_t)i,
+                                               .tensor = ARCHIVE_NONE,
+                                               .kind = ARCHIVE_STORAGE}));
         c.done = e->end;
     }
-    return status ? status : take_gap(&c, a->in->bytes);
+    return take_gap(&c, a->in->bytes);
+}
+
+static int take_storages(struct archive *a, struct storages *s)
+{
+    s->entry = malloc((a->zip.count + 1) * sizeof *s->entry);
+    s->part = malloc((a->zip.count + 1) * sizeof *s->part);
+    if (!s->entry || !s->part)
+        return tool_nomem(a->in->name, "the list of storages");
+    TRY(cut_storages(a, s));
+    return name_storages(a, s);
 }
 
 int archive_open_pt(struct archive *a, struct input *in)
 {
     struct storages s = {0};
-    int status = open_zip(a, in, TYPE_PT);
-    if (status == TOOL_OK) {
-        s.entry = malloc((a->zip.count + 1) * sizeof *s.entry);
-        s.part = malloc((a->zip.count + 1) * sizeof *s.part);
-        status = s.entry && s.part ? cut_storages(a, &s) : tool_nomem(in->name, "the list of storages");
-    }
-    if (status == TOOL_OK)
-        status = name_storages(a, &s);
+    TRY(open_zip(a, in, TYPE_PT));
+    const int status = take_storages(a, &s);
     free(s.entry);
     free(s.part);
     if (status)
@@ -582,9 +588,7 @@ static bool is_checked(const struct archive *a, const struct archive_part *p)
 /* Checks the entry's end, once the part has been taken. */
 static int end_part(struct archive *a)
 {
-    int status = TOOL_OK;
-    if (a->unzip.left)
-        status = take_over(a, a->unzip.left);
+    const int status = a->unzip.left ? take_over(a, a->unzip.left) : TOOL_OK;
     stop_unzipping(a);
     return status;
 }
@@ -597,8 +601,8 @@ int archive_begin(struct archive *a, const struct archive_part *p)
     if (!unzip_open(&a->unzip, &a->zip.entries[p->number], input_read_at, a->in, &a->err))
         return refuse(a);
     a->unzipping = true;
-    const int status = take_over(a, p->header);
-    return status || p->bytes ? status : end_part(a);
+    TRY(take_over(a, p->header));
+    return p->bytes ? TOOL_OK : end_part(a);
 }
 
 int archive_take(struct archive *a, const struct archive_part *p, void *buf, size_t bytes, uint64_t left)

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -152,12 +153,14 @@ int input_slurp(struct input *in, uint8_t **data, size_t *len)
     while (p) {
         int status = input_read(in, p + have, cap - have, &got);
         have += got;
-        if (status || have < cap) {
+        if (status) {
+            free(p);
+            return status;
+        }
+        if (have < cap) {
             *data = p;
             *len = have;
-            if (status)
-                free(p);
-            return status;
+            return TOOL_OK;
         }
         uint8_t *bigger = cap <= SIZE_MAX / 2 ? realloc(p, cap * 2) : NULL;
         if (!bigger)
@@ -167,6 +170,16 @@ int input_slurp(struct input *in, uint8_t **data, size_t *len)
     }
     free(p);
     return tool_nomem(in->name, "the whole input");
+}
+
+int input_slurp_path(const char *path, uint64_t most, uint8_t **data, size_t *len)
+{
+    struct input in;
+    TRY(input_open(&in, path));
+    const int status = in.bytes > most ? tool_bad(in.name, "longer than the limit of %" PRIu64 " bytes", most)
+                                       : input_slurp(&in, data, len);
+    input_close(&in);
+    return status;
 }
 
 struct limit input_limit(const struct input *in, const struct tool_options *o)

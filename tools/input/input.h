@@ -44,8 +44,11 @@ int input_peek(struct input *in, uint8_t *buf, size_t len, size_t *got);
 /* Read len bytes, or fewer only at the end of the file. */
 int input_read(struct input *in, void *buf, size_t len, size_t *got);
 
-/* Read everything that is left into new memory. The caller frees *data. */
+/* Read everything that is left into new memory. The caller frees *data, which is set if this does not fail. */
 int input_slurp(struct input *in, uint8_t **data, size_t *len);
+
+/* The same of the file at path, which must not be longer than most bytes. */
+int input_slurp_path(const char *path, uint64_t most, uint8_t **data, size_t *len);
 
 /* A pici_read_fn whose ctx is an input. Prints nothing; returns errno and keeps it in in->err. */
 int input_take(void *ctx, void *p, size_t cap, size_t *got);

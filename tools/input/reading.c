@@ -18,9 +18,7 @@ int reading_kind(struct input *in, const char *path, enum reading_kind *kind)
 {
     uint8_t first[8];
     size_t got;
-    int status = input_peek(in, first, sizeof first, &got);
-    if (status)
-        return status;
+    TRY(input_peek(in, first, sizeof first, &got));
     if (got == 8 && memcmp(first, file_header, 8) == 0)
         *kind = READING_FILE;
     else if (got >= 4 && memcmp(first, "PICI", 4) == 0)
@@ -78,9 +76,8 @@ int reading_open(struct reading *r, struct input *in, int threads, bool at_rando
     uint8_t first[INPUT_PEEK];
     char text[LOOKS_TEXT];
     size_t got = 0;
-    int status = in->regular ? TOOL_OK : input_peek(in, first, sizeof first, &got);
-    if (status)
-        return status;
+    if (!in->regular)
+        TRY(input_peek(in, first, sizeof first, &got));
     struct pici_reader_opts opts = PICI_READER_OPTS_INIT;
     opts.threads = threads;
     enum pici_status s = r->at_random ? pici_reader_open_at(&r->reader, input_read_at, in, in->bytes, &opts)
@@ -118,9 +115,7 @@ int reading_salvage(struct reading *r, struct input *in, int threads, uint64_t f
     uint8_t header[sizeof file_header];
     size_t got;
     *r = (struct reading){.in = in, .keep_going = true, .fill_most = fill_most};
-    int status = input_peek(in, header, sizeof header, &got);
-    if (status)
-        return status;
+    TRY(input_peek(in, header, sizeof header, &got));
     if (got < sizeof header || memcmp(header, file_header, got) != 0) {
         tool_bad_at(in->name, 0, "the file header is not that of a .pici file of version 1; read as one nevertheless");
         r->lost++;
@@ -282,9 +277,10 @@ int reading_has_attrs(struct reading *r, uint64_t i, const char *so, bool *has)
 int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *value, bool *is)
 {
     struct pici_attr a;
-    int status = reading_attr(r, i, key, &a);
-    *is = status == TOOL_OK && a.key && a.len == strlen(value) && memcmp(a.value, value, a.len) == 0;
-    return status;
+    *is = false;
+    TRY(reading_attr(r, i, key, &a));
+    *is = a.key && a.len == strlen(value) && memcmp(a.value, value, a.len) == 0;
+    return TOOL_OK;
 }
 
 int reading_is_delta(const struct reading *r, bool *is)

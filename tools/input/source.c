@@ -47,9 +47,7 @@ static int read_head(struct source *s, uint64_t need)
         if (!bigger)
             return tool_nomem(s->in->name, "the file's header");
         s->head = bigger;
-        int status = input_read(s->in, s->head + s->head_len, want, &got);
-        if (status)
-            return status;
+        TRY(input_read(s->in, s->head + s->head_len, want, &got));
         s->head_len += got;
         if (got < want)
             break;
@@ -66,14 +64,10 @@ static int open_npy(struct source *s)
 {
     struct parse_error err;
     uint64_t need;
-    int status = read_head(s, NPY_PREFIX_BYTES);
-    if (status)
-        return status;
+    TRY(read_head(s, NPY_PREFIX_BYTES));
     if (!pici_npy_header_bytes(&need, s->head, s->head_len, &err))
         return refuse(s, &err);
-    status = read_head(s, need);
-    if (status)
-        return status;
+    TRY(read_head(s, need));
     if (!pici_npy_parse(&s->npy, s->head, s->head_len, file_bytes(s), &err))
         return refuse(s, &err);
     s->tensors = s->in->regular ? 1 + (s->npy.trailing_bytes != 0) : 0;
@@ -84,14 +78,10 @@ static int open_safetensors(struct source *s)
 {
     struct parse_error err;
     uint64_t need;
-    int status = read_head(s, SAFETENSORS_PREFIX_BYTES);
-    if (status)
-        return status;
+    TRY(read_head(s, SAFETENSORS_PREFIX_BYTES));
     if (!pici_safetensors_header_bytes(&need, s->head, s->head_len, &err))
         return refuse(s, &err);
-    status = read_head(s, need);
-    if (status)
-        return status;
+    TRY(read_head(s, need));
     if (!pici_safetensors_parse(&s->safetensors, s->head, s->head_len, file_bytes(s), &err))
         return refuse(s, &err);
     s->tensors = s->safetensors.count;
@@ -104,9 +94,7 @@ static int refuse_raw(struct source *s)
     uint8_t first[INPUT_PEEK];
     char text[LOOKS_TEXT];
     size_t got;
-    int status = input_peek(s->in, first, sizeof first, &got);
-    if (status)
-        return status;
+    TRY(input_peek(s->in, first, sizeof first, &got));
     if (*looks(s->in, first, got, TYPE_RAW, text))
         return tool_usage(s->in->name, "%s; --dtype takes it as raw elements", text);
     return tool_usage(s->in->name, "is taken as raw elements: needs --dtype, their type");
@@ -123,10 +111,7 @@ static int open_raw(struct source *s, const struct tool_options *o)
 
 static int open_archive(struct source *s, const struct tool_options *o, const struct limit *exact)
 {
-    const int status =
-        s->type == TYPE_NPZ ? archive_open_npz(&s->archive, s->in, exact) : archive_open_pt(&s->archive, s->in);
-    if (status)
-        return status;
+    TRY(s->type == TYPE_NPZ ? archive_open_npz(&s->archive, s->in, exact) : archive_open_pt(&s->archive, s->in));
     s->raw_dtype = o->dtype ? (enum pici_dtype)o->dtype : PICI_U8;
     s->head = s->archive.head;
     s->head_len = s->archive.head_len;
@@ -249,9 +234,7 @@ static int next_raw(struct source *s, struct source_tensor *t, bool *more)
         return TOOL_OK;
     }
     if (s->stage == SOURCE_DATA && !s->in->regular && !s->part_is_last) {
-        int status = read_part(s, width);
-        if (status)
-            return status;
+        TRY(read_part(s, width));
         if (s->part_len >= width || s->next == 0) {
             plain(s, t, "data", s->raw_dtype, s->part_len / width);
             return TOOL_OK;
@@ -295,9 +278,7 @@ static int next_npy(struct source *s, struct source_tensor *t, bool *more)
     *more = false;
     if (s->part_is_last)
         return TOOL_OK;
-    int status = read_part(s, 1);
-    if (status)
-        return status;
+    TRY(read_part(s, 1));
     *more = s->part_len != 0;
     if (*more)
         plain(s, t, "tail", PICI_U8, s->part_len);
@@ -407,22 +388,22 @@ static int expect_end(struct source *s)
 {
     uint8_t byte;
     size_t got;
-    int status = input_peek(s->in, &byte, 1, &got);
-    if (!status && got)
-        status = tool_bad_at(s->in->name, s->in->at,
-                             s->in->regular ? "the file has grown since it was opened" : "bytes after the last tensor");
-    return status;
+    TRY(input_peek(s->in, &byte, 1, &got));
+    if (!got)
+        return TOOL_OK;
+    return tool_bad_at(s->in->name, s->in->at,
+                       s->in->regular ? "the file has grown since it was opened" : "bytes after the last tensor");
 }
 
 int source_next(struct source *s, struct source_tensor *t, bool *more)
 {
     memset(t, 0, sizeof *t);
     *more = true;
-    int status = s->type == TYPE_NPY           ? next_npy(s, t, more)
-                 : s->type == TYPE_SAFETENSORS ? next_safetensors(s, t, more)
-                 : tool_type_is_zip(s->type)   ? next_archived(s, t, more)
-                                               : next_raw(s, t, more);
-    return status || *more ? status : expect_end(s);
+    TRY(s->type == TYPE_NPY           ? next_npy(s, t, more)
+        : s->type == TYPE_SAFETENSORS ? next_safetensors(s, t, more)
+        : tool_type_is_zip(s->type)   ? next_archived(s, t, more)
+                                      : next_raw(s, t, more));
+    return *more ? TOOL_OK : expect_end(s);
 }
 
 int source_take(struct source *s, void *buf, size_t bytes)
@@ -432,13 +413,9 @@ int source_take(struct source *s, void *buf, size_t bytes)
         memcpy(buf, s->part + s->part_at, bytes);
         s->part_at += bytes;
     } else if (s->archived) {
-        int status = archive_take(&s->archive, s->archived, buf, bytes, s->left);
-        if (status)
-            return status;
+        TRY(archive_take(&s->archive, s->archived, buf, bytes, s->left));
     } else {
-        int status = input_read(s->in, buf, bytes, &got);
-        if (status)
-            return status;
+        TRY(input_read(s->in, buf, bytes, &got));
         if (got < bytes)
             return tool_bad_at(s->in->name, s->in->at, "the file ends here, %" PRIu64 " bytes too early",
                                s->left - got);

@@ -58,15 +58,17 @@ static int by_name(const void *a, const void *b)
     return order ? order : (x->name_len > y->name_len) - (x->name_len < y->name_len);
 }
 
-static int read_all(struct tensors *s)
+static int open_all(struct tensors *s, const char *path, const struct tool_options *o)
 {
+    TRY(input_open(&s->in, path));
+    if (!s->in.regular)
+        return tool_bad(s->in.name, "empty, or not a file that can be read at random");
+    TRY(source_open(&s->source, &s->in, path, o));
     for (bool more = true; more;) {
         struct source_tensor t;
-        int status = source_next(&s->source, &t, &more);
-        if (status == TOOL_OK && more)
-            status = add(s, &t);
-        if (status)
-            return status;
+        TRY(source_next(&s->source, &t, &more));
+        if (more)
+            TRY(add(s, &t));
     }
     s->by_name = malloc((s->n + 1) * sizeof *s->by_name);
     if (!s->by_name)
@@ -79,16 +81,8 @@ static int read_all(struct tensors *s)
 
 int tensors_open(struct tensors *s, const char *path, const struct tool_options *o)
 {
-    *s = (struct tensors){0};
-    int status = input_open(&s->in, path);
-    if (status)
-        return status;
-    if (!s->in.regular)
-        status = tool_bad(s->in.name, "empty, or not a file that can be read at random");
-    if (status == TOOL_OK)
-        status = source_open(&s->source, &s->in, path, o);
-    if (status == TOOL_OK)
-        status = read_all(s);
+    *s = (struct tensors){.in.fd = -1};
+    const int status = open_all(s, path, o);
     if (status)
         tensors_close(s);
     return status;
@@ -108,15 +102,13 @@ struct pici_diff_opts tensors_diff_opts(const struct tool_options *o)
 
 int tensors_open_pair(struct tensors *base, struct tensors *next, char *const *paths, const struct tool_options *o)
 {
-    int status = tensors_open(base, paths[0], o);
-    if (status == TOOL_OK)
-        status = tensors_open(next, paths[1], o);
-    if (status == TOOL_OK && base->source.type != next->source.type)
-        status = tool_usage(paths[1], "taken as %s, and the base as %s: use --type", tool_type_name(next->source.type),
-                            tool_type_name(base->source.type));
-    if (status == TOOL_OK && tool_type_is_zip(next->source.type))
-        status = tool_usage(paths[1], "diff is not for .%s files", tool_type_name(next->source.type));
-    return status;
+    TRY(tensors_open(base, paths[0], o));
+    TRY(tensors_open(next, paths[1], o));
+    const enum tool_type type = next->source.type;
+    if (base->source.type != type)
+        return tool_usage(paths[1], "taken as %s, and the base as %s: use --type", tool_type_name(type),
+                          tool_type_name(base->source.type));
+    return tool_type_is_zip(type) ? tool_usage(paths[1], "diff is not for .%s files", tool_type_name(type)) : TOOL_OK;
 }
 
 const struct tensor_at *tensors_find(const struct tensors *s, const char *name, size_t len)

@@ -93,52 +93,60 @@ static void hold_signals(sigset_t *old)
     pthread_sigmask(SIG_BLOCK, &all, old);
 }
 
-/* Finds the folder that the new one is to be in, and its name there. */
+/* Makes the temporary folder in `in`, which o->parent is, unless something has its name. Signals are held. */
+static int make_temporary(struct outfolder *o, const char *path, const char *in, unsigned tries)
+{
+    struct timespec now;
+    char name[sizeof temporary.name];
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(name, sizeof name, ".pici-%ld-%lx%08lx-%u", (long)getpid(), (unsigned long)now.tv_sec,
+             (unsigned long)now.tv_nsec, tries);
+    if (mkdirat(o->parent, name, 0700) != 0)
+        return errno == EEXIST && tries < 100 ? TOOL_OK : tool_bad(path, "%s", strerror(errno));
+    memcpy(temporary.name, name, sizeof name);
+    temporary.parent = o->parent;
+    temporary.exists = 1;
+    o->fd = openat(o->parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (o->fd < 0)
+        return tool_bad(path, "%s", strerror(errno));
+    o->path = folder_path(in, name, "");
+    return o->path ? TOOL_OK : TOOL_BAD;
+}
+
+/* Finds the folder that the new one is to be in, and its name there. dir: path without slashes at its end; changed */
+static int place_at(struct outfolder *o, const char *path, char *dir)
+{
+    char *const slash = strrchr(dir, '/');
+    const char *const base = slash ? slash + 1 : dir, *const in = slash ? dir : ".";
+    if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
+        return tool_usage(path, "is not the name of a new folder");
+    o->base = strdup(base);
+    if (!o->base)
+        return tool_nomem(path, "a path");
+    if (slash)
+        slash[slash == dir] = 0;
+    o->parent = open(in, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (o->parent < 0)
+        return tool_bad(path, "%s: %s", in, strerror(errno));
+    for (unsigned tries = 0; o->fd < 0; tries++) {
+        sigset_t old;
+        hold_signals(&old);
+        const int status = make_temporary(o, path, in, tries);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        TRY(status);
+    }
+    return TOOL_OK;
+}
+
 static int place(struct outfolder *o, const char *path)
 {
-    char *dir = strdup(path);
+    char *const dir = strdup(path);
     size_t len = dir ? strlen(dir) : 0;
     if (!dir)
         return tool_nomem(path, "a path");
     while (len > 1 && dir[len - 1] == '/')
         dir[--len] = 0;
-    char *const slash = strrchr(dir, '/');
-    const char *const base = slash ? slash + 1 : dir;
-    int status = TOOL_OK;
-    if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
-        status = tool_usage(path, "is not the name of a new folder");
-    else if (!(o->base = strdup(base)))
-        status = tool_nomem(path, "a path");
-    if (status == TOOL_OK) {
-        if (slash)
-            slash[slash == dir] = 0;
-        const char *const in = slash ? dir : ".";
-        o->parent = open(in, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (o->parent < 0)
-            status = tool_bad(path, "%s: %s", in, strerror(errno));
-        for (unsigned k = 0; status == TOOL_OK && o->fd < 0; k++) {
-            sigset_t old;
-            struct timespec now;
-            char name[sizeof temporary.name];
-            clock_gettime(CLOCK_REALTIME, &now);
-            snprintf(name, sizeof name, ".pici-%ld-%lx%08lx-%u", (long)getpid(), (unsigned long)now.tv_sec,
-                     (unsigned long)now.tv_nsec, k);
-            hold_signals(&old);
-            if (mkdirat(o->parent, name, 0700) == 0) {
-                memcpy(temporary.name, name, sizeof name);
-                temporary.parent = o->parent;
-                temporary.exists = 1;
-                o->fd = openat(o->parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-                if (o->fd < 0)
-                    status = tool_bad(path, "%s", strerror(errno));
-                else if (!(o->path = folder_path(in, name, "")))
-                    status = TOOL_BAD;
-            } else if (errno != EEXIST || k == 100) {
-                status = tool_bad(path, "%s", strerror(errno));
-            }
-            pthread_sigmask(SIG_SETMASK, &old, NULL);
-        }
-    }
+    const int status = place_at(o, path, dir);
     free(dir);
     return status;
 }
@@ -168,6 +176,17 @@ static int check_replaced(const char *path)
                          : tool_usage(path, "is not a checkpoint in shards, so it is not replaced: remove it first");
 }
 
+static int replace(struct outfolder *o, const char *path)
+{
+    TRY(check_replaced(path));
+    char *const real = realpath(path, NULL);
+    if (!real)
+        return tool_bad(path, "%s", strerror(errno));
+    const int status = place(o, real);
+    free(real);
+    return status;
+}
+
 int outfolder_open(struct outfolder *o, const char *path, mode_t mode, bool force)
 {
     struct stat st;
@@ -179,13 +198,7 @@ int outfolder_open(struct outfolder *o, const char *path, mode_t mode, bool forc
         if (!term_ask(path, "exists; overwrite it?"))
             return tool_usage(path, "exists and is kept");
     }
-    int status = o->replace ? check_replaced(path) : TOOL_OK;
-    char *const real = o->replace && status == TOOL_OK ? realpath(path, NULL) : NULL;
-    if (status == TOOL_OK && o->replace && !real)
-        status = tool_bad(path, "%s", strerror(errno));
-    if (status == TOOL_OK)
-        status = place(o, real ? real : path);
-    free(real);
+    const int status = o->replace ? replace(o, path) : place(o, path);
     if (status)
         outfolder_discard(o);
     return status;

@@ -27,22 +27,22 @@ int restore_open(struct restore *to, struct reading *r, struct output *out)
     struct pici_attr head;
     *to = (struct restore){.r = r, .out = out};
     const uint64_t lost = r->lost;
-    int status = reading_attr(r, PICI_FILE, ATTR_HEAD, &head);
+    TRY(reading_attr(r, PICI_FILE, ATTR_HEAD, &head));
     to->head_lost = r->lost > lost;
-    if (status || !head.key || !head.len)
-        return status;
+    if (!head.key || !head.len)
+        return TOOL_OK;
     to->head = malloc(head.len); /* attributes move when others are read */
     if (!to->head)
         return tool_nomem(r->in->name, "the head of the original file");
     memcpy(to->head, head.value, head.len);
     to->head_len = head.len;
-    status = reading_attr(r, PICI_FILE, ATTR_TYPE, &head);
-    for (int t = 0; status == TOOL_OK && head.key && t < TYPES; t++) {
+    TRY(reading_attr(r, PICI_FILE, ATTR_TYPE, &head));
+    for (int t = 0; head.key && t < TYPES; t++) {
         const char *name = tool_type_name((enum tool_type)t);
         to->in_parts |=
             tool_type_is_zip((enum tool_type)t) && head.len == strlen(name) && memcmp(head.value, name, head.len) == 0;
     }
-    return status;
+    return TOOL_OK;
 }
 
 int restore_no_zlib(const char *file, const char *tensor)
@@ -82,10 +82,10 @@ static int find_before(struct moved *m)
     char text[24];
     uint64_t n;
     const char *p = text;
-    int status = reading_attr(to->r, m->t->index, ATTR_BEFORE, &a);
+    TRY(reading_attr(to->r, m->t->index, ATTR_BEFORE, &a));
     m->before = left;
-    if (status || !a.key || to->head_lost)
-        return status;
+    if (!a.key || to->head_lost)
+        return TOOL_OK;
     m->before = before_unknown(to);
     if (a.len >= sizeof text)
         return bad_attr(m, ATTR_BEFORE);
@@ -102,9 +102,9 @@ static int find_deflated(struct moved *m)
 {
     struct restore *to = m->to;
     struct pici_attr a;
-    int status = reading_attr(to->r, m->t->index, ATTR_DEFLATE, &a);
-    if (status || !a.key)
-        return status;
+    TRY(reading_attr(to->r, m->t->index, ATTR_DEFLATE, &a));
+    if (!a.key)
+        return TOOL_OK;
     if (!deflated_parse(&m->deflated, a.value, a.len, m->t->count * pici_dtype_width(m->t->dtype)) ||
         (m->deflated.header > m->before && !to->head_lost && to->r->lost == m->lost))
         return bad_attr(m, ATTR_DEFLATE);
@@ -150,41 +150,46 @@ static int move(struct moved *m, struct progress *progress)
     struct restore *to = m->to;
     struct reading *r = to->r;
     const size_t width = pici_dtype_width(m->t->dtype);
-    int status = put_head(to, m->before);
-    if (status == TOOL_OK && m->deflater)
-        status = put(m, to->head + to->head_at, m->header, false);
+    TRY(put_head(to, m->before));
+    if (m->deflater)
+        TRY(put(m, to->head + to->head_at, m->header, false));
     to->head_at += m->header;
-    for (uint64_t done = 0, n = 1; status == TOOL_OK && n;) {
-        status = reading_piece(r, m->t, &done, &n);
-        if (status || !n)
+    for (uint64_t done = 0, n;;) {
+        TRY(reading_piece(r, m->t, &done, &n));
+        if (!n)
             break;
         if (m->big != source_host_is_big_endian())
             source_swap(r->piece, (size_t)n * width, width);
-        status = put(m, r->piece, (size_t)n * width, false);
+        TRY(put(m, r->piece, (size_t)n * width, false));
         progress_at(progress, r->in->at, to->out->at);
     }
-    if (status == TOOL_OK && m->deflater)
-        status = put(m, "", 0, true);
-    return status ? status : check(m);
+    if (m->deflater)
+        TRY(put(m, "", 0, true));
+    return check(m);
+}
+
+/* Reads how the tensor was stored, and writes it. */
+static int find_and_move(struct moved *m, struct progress *progress)
+{
+    struct reading *const r = m->to->r;
+    bool attrs;
+    TRY(reading_has_attrs(r, m->t->index,
+                          m->to->in_parts ? "; taken as little-endian and not deflated, and what stood before it comes "
+                                            "after it"
+                                          : "; taken as little-endian",
+                          &attrs));
+    if (attrs) {
+        TRY(reading_attr_is(r, m->t->index, ATTR_ENDIAN, "big", &m->big));
+        TRY(find_before(m));
+        TRY(find_deflated(m));
+    }
+    return move(m, progress);
 }
 
 int restore_tensor(struct restore *to, const struct pici_tensor_info *t, struct progress *progress)
 {
     struct moved m = {.to = to, .t = t, .before = before_unknown(to), .lost = to->r->lost};
-    bool attrs;
-    int status = reading_has_attrs(to->r, t->index,
-                                   to->in_parts ? "; taken as little-endian and not deflated, and what stood before it "
-                                                  "comes after it"
-                                                : "; taken as little-endian",
-                                   &attrs);
-    if (status == TOOL_OK && attrs)
-        status = reading_attr_is(to->r, t->index, ATTR_ENDIAN, "big", &m.big);
-    if (status == TOOL_OK && attrs)
-        status = find_before(&m);
-    if (status == TOOL_OK && attrs)
-        status = find_deflated(&m);
-    if (status == TOOL_OK)
-        status = move(&m, progress);
+    const int status = find_and_move(&m, progress);
     deflater_free(m.deflater);
     return status;
 }

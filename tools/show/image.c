@@ -258,9 +258,7 @@ static int draw_figure(const struct image *im, const struct panel *p, struct mar
         if (!c)
             return tool_nomem(im->title, "the page");
         plot_draw(&p->plot, c, 0, 0);
-        const int status = c->finish(c);
-        if (status)
-            return status;
+        TRY(c->finish(c));
     }
     markup_put(page, "</figure>\n");
     return TOOL_OK;
@@ -272,12 +270,12 @@ int image_html(const struct image *im, struct markup *page)
     if (!c)
         return tool_nomem(im->title, "the page");
     draw_scale(c, 0, 0);
-    int status = c->finish(c);
+    TRY(c->finish(c));
     markup_put(page, "<div class=\"maps\">\n");
-    for (unsigned i = 0; i < im->panels && !status; i++)
-        status = draw_figure(im, &im->panel[i], page);
+    for (unsigned i = 0; i < im->panels; i++)
+        TRY(draw_figure(im, &im->panel[i], page));
     markup_put(page, "</div>\n");
     if (im->left_out)
         markup_put(page, "<p class=\"faint\">and %llu more tensors</p>\n", (unsigned long long)im->left_out);
-    return status;
+    return TOOL_OK;
 }

@@ -11,7 +11,7 @@ int inputs_print(const struct tool_options *o, int (*one)(const char *path, cons
     for (int i = 0; i < o->nargs; i++) {
         int status = one(o->args[i], o, &in);
         worst = status > worst ? status : worst;
-        if (!array || status == TOOL_OK)
+        if (!array || !status)
             continue;
         jsonout_begin(&in.json, NULL, '{');
         jsonout_string(&in.json, "file", tool_input_name(o->args[i]));

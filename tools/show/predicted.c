@@ -306,29 +306,29 @@ static void put_head(struct markup *m, const struct predict *p)
     markup_put(m, ".</p>\n");
 }
 
+static int put_page(struct markup *m, const struct predict *p, struct drawing *g)
+{
+    const int middle = p->sizes / 2;
+    put_head(m, p);
+    for (int c = 0; c < p->collectives; c++) {
+        markup_put(m, "<h2>%s</h2>\n", collective_text(p, c));
+        for (int d = 0; d < p->densities; d++)
+            TRY(put_plot(m, p, g, PLOT_BYTES, c, d, 0));
+        TRY(put_plot(m, p, g, PLOT_SPARSITY, c, 0, middle));
+        for (int d = 0; d < p->densities; d++)
+            TRY(put_plot(m, p, g, PLOT_TIME, c, d, middle));
+    }
+    html_end(m);
+    return markup_flush(m);
+}
+
 int predicted_html(const struct predict *p, struct output *out)
 {
     struct markup *m = calloc(1, sizeof *m);
     struct drawing *g = malloc(sizeof *g);
-    int status = m && g ? TOOL_OK : tool_nomem(out->name, "the page");
-    const int middle = p->sizes / 2;
-    if (!status) {
+    if (m)
         m->out = out;
-        put_head(m, p);
-    }
-    for (int c = 0; c < p->collectives && !status; c++) {
-        markup_put(m, "<h2>%s</h2>\n", collective_text(p, c));
-        for (int d = 0; d < p->densities && !status; d++)
-            status = put_plot(m, p, g, PLOT_BYTES, c, d, 0);
-        if (!status)
-            status = put_plot(m, p, g, PLOT_SPARSITY, c, 0, middle);
-        for (int d = 0; d < p->densities && !status; d++)
-            status = put_plot(m, p, g, PLOT_TIME, c, d, middle);
-    }
-    if (!status) {
-        html_end(m);
-        status = markup_flush(m);
-    }
+    const int status = m && g ? put_page(m, p, g) : tool_nomem(out->name, "the page");
     free(g);
     free(m);
     return status;

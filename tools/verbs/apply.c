@@ -43,18 +43,14 @@ static int open_step(struct job *j, struct step *k, const char *path)
 {
     char why[PICI_WHY_BYTES];
     bool is;
-    int status = input_open(&k->in, path);
-    if (status)
-        return status;
+    TRY(input_open(&k->in, path));
     if (!k->in.regular)
         return tool_bad(k->in.name, "empty, or not a file that can be read at random");
-    status = reading_open(&k->r, &k->in, j->o->threads, true);
-    if (status)
-        return status;
-    status = reading_is_delta(&k->r, &is);
-    if (status == TOOL_OK && !is)
-        status = tool_bad(k->in.name, "not a delta: picitool decompress is for other .pici files");
-    return status ? status : failed(k->in.name, pici_deltas_add(j->deltas, k->r.reader, k->in.name, why), why);
+    TRY(reading_open(&k->r, &k->in, j->o->threads, true));
+    TRY(reading_is_delta(&k->r, &is));
+    if (!is)
+        return tool_bad(k->in.name, "not a delta: picitool decompress is for other .pici files");
+    return failed(k->in.name, pici_deltas_add(j->deltas, k->r.reader, k->in.name, why), why);
 }
 
 /* Opens the base, as a file of the type that the first delta names. */
@@ -63,8 +59,8 @@ static int open_base(struct job *j)
     struct tool_options o = {.type = (enum tool_type)j->info.type};
     if (o.type == TYPE_RAW)
         o.dtype = j->info.dtype;
-    const int status = tensors_open(&j->base, j->o->args[0], &o);
-    return status ? status : tensors_state(&j->base, &j->state);
+    TRY(tensors_open(&j->base, j->o->args[0], &o));
+    return tensors_state(&j->base, &j->state);
 }
 
 static void done(void *ctx, uint64_t bytes)
@@ -127,22 +123,32 @@ static int apply(struct job *j)
         j->from[k] = j->step[k].in.fd;
     }
     j->from[j->steps] = j->base.in.fd;
-    int status = j->o->in_place
-                     ? output_open(&j->out, path, NULL, true)
-                     : output_open_from(&j->out, path, &j->base.in, j->from, (size_t)j->steps + 1, j->o->force);
-    if (status == TOOL_OK && !j->o->no_sparse)
+    TRY(j->o->in_place ? output_open(&j->out, path, NULL, true)
+                       : output_open_from(&j->out, path, &j->base.in, j->from, (size_t)j->steps + 1, j->o->force));
+    if (!j->o->no_sparse)
         output_sparse(&j->out);
     const double start = term_now();
-    if (status == TOOL_OK) {
-        j->out.limit = limit_of(j->o, delta_bytes(j), 2 * j->base.in.bytes);
-        status = output_claim(&j->out, last(j)->in.name, j->info.bytes);
-    }
-    if (status == TOOL_OK)
-        status = make(j);
-    if (status == TOOL_OK && j->out.fd < 0)
+    j->out.limit = limit_of(j->o, delta_bytes(j), 2 * j->base.in.bytes);
+    TRY(output_claim(&j->out, last(j)->in.name, j->info.bytes));
+    TRY(make(j));
+    if (j->out.fd < 0)
         result_print(last(j)->in.name, delta_bytes(j), &j->out, true, term_now() - start);
-    output_discard(&j->out);
-    return status;
+    return TOOL_OK;
+}
+
+static int open_and_apply(struct job *j)
+{
+    j->step = calloc((size_t)j->steps, sizeof *j->step);
+    j->from = calloc((size_t)j->steps + 1, sizeof *j->from);
+    if (!j->step || !j->from || pici_deltas_new(&j->deltas))
+        return tool_nomem(j->o->args[0], "the list of deltas");
+    for (int k = 0; k < j->steps; k++)
+        TRY(open_step(j, &j->step[k], j->o->args[1 + k]));
+    const enum pici_status s = pici_deltas_get_info(j->deltas, &j->info);
+    if (s)
+        return reading_failed(&last(j)->r, s);
+    TRY(open_base(j));
+    return apply(j);
 }
 
 int verb_apply(const struct tool_options *o)
@@ -153,20 +159,8 @@ int verb_apply(const struct tool_options *o)
         if (folder_is(o->args[i]))
             return apply_folders(o, apply_part);
     struct job j = {.o = o, .steps = o->nargs - 1, .out.fd = -1, .base.in.fd = -1, .info = PICI_DELTAS_INFO_INIT};
-    j.step = calloc((size_t)j.steps, sizeof *j.step);
-    j.from = calloc((size_t)j.steps + 1, sizeof *j.from);
-    int status =
-        j.step && j.from && !pici_deltas_new(&j.deltas) ? TOOL_OK : tool_nomem(o->args[0], "the list of deltas");
-    for (int k = 0; status == TOOL_OK && k < j.steps; k++)
-        status = open_step(&j, &j.step[k], o->args[1 + k]);
-    if (status == TOOL_OK) {
-        const enum pici_status s = pici_deltas_get_info(j.deltas, &j.info);
-        status = s ? reading_failed(&last(&j)->r, s) : TOOL_OK;
-    }
-    if (status == TOOL_OK)
-        status = open_base(&j);
-    if (status == TOOL_OK)
-        status = apply(&j);
+    const int status = open_and_apply(&j);
+    output_discard(&j.out);
     pici_deltas_free(j.deltas);
     pici_state_free(j.state);
     for (int k = 0; j.step && k < j.steps; k++) {

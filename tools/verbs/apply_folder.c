@@ -23,82 +23,82 @@ static int base_of(struct job *j, struct reading *r, struct pici_state **s)
 {
     uint64_t n = 0;
     enum pici_status failed = pici_reader_count(r->reader, &n);
-    int status = failed ? reading_failed(r, failed) : checkpoint_state(&j->base, s);
-    for (uint64_t i = 0; status == TOOL_OK && i < n; i++) {
+    if (failed)
+        return reading_failed(r, failed);
+    TRY(checkpoint_state(&j->base, s));
+    for (uint64_t i = 0; i < n; i++) {
         struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
         failed = pici_reader_tensor(r->reader, i, &t);
-        status = failed ? reading_failed(r, failed) : checkpoint_add(&j->base, *s, t.name, t.name_len);
+        if (failed)
+            return reading_failed(r, failed);
+        TRY(checkpoint_add(&j->base, *s, t.name, t.name_len));
     }
-    return status;
+    return TOOL_OK;
 }
 
-/* Writes the result of the delta that r reads to the file `to`. */
-static int make_shard(struct folder_make *m, struct folder_file *f, struct reading *r, const char *to)
+/* A shard of the result that is being made. */
+struct shard {
+    struct input in; /* its delta */
+    struct reading r;
+    struct pici_state *base;
+    struct pici_deltas *deltas;
+    struct output out;
+    int *fd; /* the shards of the base and the delta */
+};
+
+static int make_shard(struct shard *k, struct folder_make *m, const struct folder_file *f, const char *to)
 {
     struct job *const j = m->ctx;
-    struct pici_state *base = NULL;
-    struct pici_deltas *deltas = NULL;
     struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
-    struct output out = {.fd = -1};
     const size_t shards = j->base.f.index.shards;
+    const char *const name = k->in.name;
     char why[PICI_WHY_BYTES] = "";
     bool is;
-    int *const fd = malloc((shards + 1) * sizeof *fd);
-    int status = fd ? reading_is_delta(r, &is) : tool_nomem(to, "the list of shards");
-    if (status == TOOL_OK && !is)
-        status = tool_bad(r->in->name, "not a delta");
-    if (status == TOOL_OK && pici_deltas_new(&deltas))
-        status = tool_nomem(r->in->name, "the delta");
-    if (status == TOOL_OK) {
-        enum pici_status s = pici_deltas_add(deltas, r->reader, r->in->name, why);
-        if (!s)
-            s = pici_deltas_get_info(deltas, &info);
-        if (s)
-            status = tool_bad(why[0] ? NULL : r->in->name, "%s", why[0] ? why : pici_strerror(s));
-    }
-    if (status == TOOL_OK && (info.type != PICI_STATE_SAFETENSORS || info.bytes != f->original.bytes))
-        status = tool_bad(r->in->name, "is not the delta that " FOLDER_LIST_NAME " describes");
-    if (status == TOOL_OK)
-        status = base_of(j, r, &base);
-    if (status == TOOL_OK) {
-        memcpy(fd, j->base.fd, shards * sizeof *fd);
-        fd[shards] = r->in->fd;
-        status = output_open_from(&out, to, NULL, fd, shards + 1, false);
-    }
-    if (status == TOOL_OK) {
-        if (!m->each.no_sparse)
-            output_sparse(&out);
-        out.limit = limit_of(&m->each, r->in->bytes, 2 * j->base.bytes);
-        output_hash(&out);
-        status = output_claim(&out, r->in->name, info.bytes);
-    }
-    if (status == TOOL_OK)
-        status = j->apply(&out, base, deltas, r->in->name, info.bytes, &m->each);
-    const struct folder_sum sum = folder_output_sum(&out);
-    if (status == TOOL_OK)
-        status = folder_match(r->in->name, &sum, &f->original);
-    if (status == TOOL_OK)
-        status = output_commit(&out);
-    output_discard(&out);
-    pici_deltas_free(deltas);
-    pici_state_free(base);
-    free(fd);
-    return status;
+    if (!k->in.regular)
+        return tool_bad(name, "empty, or not a file that can be read at random");
+    TRY(reading_open(&k->r, &k->in, m->each.threads, true));
+    k->fd = malloc((shards + 1) * sizeof *k->fd);
+    if (!k->fd)
+        return tool_nomem(to, "the list of shards");
+    TRY(reading_is_delta(&k->r, &is));
+    if (!is)
+        return tool_bad(name, "not a delta");
+    if (pici_deltas_new(&k->deltas))
+        return tool_nomem(name, "the delta");
+    enum pici_status s = pici_deltas_add(k->deltas, k->r.reader, name, why);
+    if (!s)
+        s = pici_deltas_get_info(k->deltas, &info);
+    if (s)
+        return tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(s));
+    if (info.type != PICI_STATE_SAFETENSORS || info.bytes != f->original.bytes)
+        return tool_bad(name, "is not the delta that " FOLDER_LIST_NAME " describes");
+    TRY(base_of(j, &k->r, &k->base));
+    memcpy(k->fd, j->base.fd, shards * sizeof *k->fd);
+    k->fd[shards] = k->in.fd;
+    TRY(output_open_from(&k->out, to, NULL, k->fd, shards + 1, false));
+    if (!m->each.no_sparse)
+        output_sparse(&k->out);
+    k->out.limit = limit_of(&m->each, k->in.bytes, 2 * j->base.bytes);
+    output_hash(&k->out);
+    TRY(output_claim(&k->out, name, info.bytes));
+    TRY(j->apply(&k->out, k->base, k->deltas, name, info.bytes, &m->each));
+    const struct folder_sum sum = folder_output_sum(&k->out);
+    TRY(folder_match(name, &sum, &f->original));
+    return output_commit(&k->out);
 }
 
-static int apply_shard(struct folder_make *m, struct folder_file *f, const char *from, const char *to)
+/* Writes the result of the delta `from` to the file `to`. */
+static int apply_shard(struct folder_make *m, const struct folder_file *f, const char *from, const char *to)
 {
-    struct input in;
-    struct reading r = {0};
-    int status = input_open(&in, from);
-    if (status)
-        return status;
-    status = in.regular ? reading_open(&r, &in, m->each.threads, true)
-                        : tool_bad(from, "empty, or not a file that can be read at random");
-    if (status == TOOL_OK)
-        status = make_shard(m, f, &r, to);
-    reading_close(&r);
-    input_close(&in);
+    struct shard k = {.out.fd = -1};
+    TRY(input_open(&k.in, from));
+    const int status = make_shard(&k, m, f, to);
+    output_discard(&k.out);
+    pici_deltas_free(k.deltas);
+    pici_state_free(k.base);
+    free(k.fd);
+    reading_close(&k.r);
+    input_close(&k.in);
     return status;
 }
 
@@ -109,10 +109,9 @@ static int apply_part(struct folder_make *m, struct folder_file *f)
     char *const from =
         folder_path(f->kind == FOLDER_SAME ? j->base.f.path : j->delta.path, f->name, shard ? FOLDER_EXTENSION : "");
     char *const to = folder_path(m->to, f->name, "");
-    struct folder_sum is;
-    int status = !from || !to ? TOOL_BAD : shard ? apply_shard(m, f, from, to) : folder_copy(from, to, &is);
-    if (status == TOOL_OK && !shard)
-        status = folder_match(from, &is, &f->original);
+    const int status = !from || !to ? TOOL_BAD
+                       : shard      ? apply_shard(m, f, from, to)
+                                    : folder_copy_as(from, to, &f->original);
     free(from);
     free(to);
     return status;
@@ -124,27 +123,41 @@ static int by_length(const void *a, const void *b)
     return (x->original.bytes > y->original.bytes) - (x->original.bytes < y->original.bytes);
 }
 
-/* Whether the base is the result already, as after an earlier run in place. Looks at short files first. */
+/* Whether the files of the base, of these lengths, have the hashes of the result. Looks at short files first. order:
+ * room for all of them. */
+static int has_hashes(const struct job *j, const struct folder_file **order, bool *has)
+{
+    const struct folder_list *const l = &j->delta.list;
+    for (size_t i = 0; i < l->files; i++)
+        order[i] = &l->file[i];
+    qsort(order, l->files, sizeof *order, by_length);
+    *has = true;
+    for (size_t i = 0; *has && i < l->files; i++) {
+        struct folder_sum sum;
+        char *const path = folder_path(j->base.f.path, order[i]->name, "");
+        const int status = path ? folder_copy(path, NULL, &sum) : TOOL_BAD;
+        free(path);
+        TRY(status);
+        *has = sum.hash == order[i]->original.hash;
+    }
+    return TOOL_OK;
+}
+
+/* Whether the base is the result already, as after an earlier run in place. */
 static int is_result(const struct job *j, bool *is)
 {
     const struct folder_list *const l = &j->delta.list;
-    const struct folder_file **const order = calloc(l->files + 1, sizeof *order);
-    int status = order ? TOOL_OK : tool_nomem(j->delta.path, "the list of files");
-    *is = order && l->files == j->base.f.entries;
+    *is = l->files == j->base.f.entries;
     for (size_t i = 0; *is && i < l->files; i++) {
         const struct folder_entry *const e = folder_find(&j->base.f, l->file[i].name);
         *is = e && e->bytes == l->file[i].original.bytes;
-        order[i] = &l->file[i];
     }
-    if (*is)
-        qsort(order, l->files, sizeof *order, by_length);
-    for (size_t i = 0; status == TOOL_OK && *is && i < l->files; i++) {
-        struct folder_sum sum;
-        char *const path = folder_path(j->base.f.path, order[i]->name, "");
-        status = path ? folder_copy(path, NULL, &sum) : TOOL_BAD;
-        *is = status == TOOL_OK && sum.hash == order[i]->original.hash;
-        free(path);
-    }
+    if (!*is)
+        return TOOL_OK;
+    const struct folder_file **const order = calloc(l->files + 1, sizeof *order);
+    if (!order)
+        return tool_nomem(j->delta.path, "the list of files");
+    const int status = has_hashes(j, order, is);
     free(order);
     return status;
 }
@@ -176,19 +189,29 @@ static int apply_opened(struct job *j, const struct tool_options *o)
                             .ctx = j};
     const char *const out = o->in_place ? o->args[0] : o->out;
     bool done = false;
-    int status = folder_expect_made(&j->delta, true);
-    if (status == TOOL_OK && !o->in_place && folder_same(o->args[0], out))
-        status = tool_usage(out, "is the base: use --in-place");
-    for (size_t i = 0; status == TOOL_OK && i < m.list.files; i++) {
+    TRY(folder_expect_made(&j->delta, true));
+    if (!o->in_place && folder_same(o->args[0], out))
+        return tool_usage(out, "is the base: use --in-place");
+    for (size_t i = 0; i < m.list.files; i++) {
         const struct folder_file *const f = &m.list.file[i];
         if (f->kind == FOLDER_SAME && !folder_find(&j->base.f, f->name))
-            status = tool_bad(j->base.f.path, "not the base of %s: has no %s", j->delta.path, f->name);
+            return tool_bad(j->base.f.path, "not the base of %s: has no %s", j->delta.path, f->name);
     }
-    if (status == TOOL_OK && o->in_place)
-        status = is_result(j, &done);
-    if (status == TOOL_OK && o->in_place && !done)
+    if (o->in_place)
+        TRY(is_result(j, &done));
+    if (done)
+        return TOOL_OK;
+    if (o->in_place)
         warn_of_removed(j);
-    return status || done ? status : folder_make(&m, out, NULL);
+    return folder_make(&m, out, NULL);
+}
+
+/* Opens both folders, and applies one to the other. */
+static int open_and_apply(struct job *j, const struct tool_options *o)
+{
+    TRY(checkpoint_open(&j->base, o->args[0]));
+    TRY(folder_open(&j->delta, o->args[1]));
+    return apply_opened(j, o);
 }
 
 int apply_folders(const struct tool_options *o, delta_applier *apply)
@@ -199,13 +222,8 @@ int apply_folders(const struct tool_options *o, delta_applier *apply)
     for (int i = 0; i < 2; i++)
         if (!folder_is(o->args[i]))
             return tool_usage(o->args[i], "is a file, and %s is a folder", o->args[!i]);
-    int status = folder_refuse_options(o->args[1], o);
-    if (status == TOOL_OK)
-        status = checkpoint_open(&j.base, o->args[0]);
-    if (status == TOOL_OK)
-        status = folder_open(&j.delta, o->args[1]);
-    if (status == TOOL_OK)
-        status = apply_opened(&j, o);
+    TRY(folder_refuse_options(o->args[1], o));
+    const int status = open_and_apply(&j, o);
     folder_close(&j.delta);
     checkpoint_close(&j.base);
     return status;

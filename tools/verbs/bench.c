@@ -105,67 +105,79 @@ static int take(struct bench *b, const char *name, size_t len, enum pici_dtype d
     return TOOL_OK;
 }
 
+static int take_from_source(struct bench *b, struct source *s, uint8_t *scratch)
+{
+    for (;;) {
+        struct source_tensor t;
+        bool more;
+        uint8_t *into = NULL;
+        TRY(source_next(s, &t, &more));
+        if (!more)
+            return TOOL_OK;
+        if (!t.filler)
+            TRY(take(b, t.name, t.name_len, t.dtype, t.count, &into));
+        if (into)
+            TRY(source_take(s, into, b->bytes));
+        while (s->left)
+            TRY(source_take(s, scratch, s->left < SCRATCH ? (size_t)s->left : SCRATCH));
+    }
+}
+
 static int load_source(struct bench *b, struct input *in)
 {
     struct source s;
-    struct source_tensor t;
-    bool more = true;
-    uint8_t *into, *scratch = malloc(SCRATCH);
+    uint8_t *const scratch = malloc(SCRATCH);
     int status = scratch ? source_open(&s, in, b->o->args[0], b->o) : tool_nomem(in->name, "the input");
-    if (status) {
-        free(scratch);
-        return status;
+    if (!status) {
+        status = take_from_source(b, &s, scratch);
+        source_close(&s);
     }
-    while (status == TOOL_OK && (status = source_next(&s, &t, &more)) == TOOL_OK && more) {
-        into = NULL;
-        if (!t.filler)
-            status = take(b, t.name, t.name_len, t.dtype, t.count, &into);
-        if (status == TOOL_OK && into)
-            status = source_take(&s, into, b->bytes);
-        else if (status == TOOL_OK)
-            for (uint64_t left = s.left; left && status == TOOL_OK; left = s.left)
-                status = source_take(&s, scratch, left < SCRATCH ? (size_t)left : SCRATCH);
-    }
-    source_close(&s);
     free(scratch);
     return status;
 }
 
-static int load_file(struct bench *b, struct input *in)
+static int take_from_file(struct bench *b, struct reading *r)
 {
-    struct reading r;
-    struct pici_tensor_info t;
-    bool more = true;
-    uint8_t *into;
-    int status = reading_open(&r, in, b->o->threads, true);
-    while (status == TOOL_OK && (status = reading_next(&r, &t, &more)) == TOOL_OK && more) {
-        status = take(b, t.name, t.name_len, t.dtype, t.count, &into);
-        enum pici_status s = status == TOOL_OK && into ? pici_reader_read(r.reader, into, t.count) : PICI_OK;
+    for (;;) {
+        struct pici_tensor_info t;
+        bool more;
+        uint8_t *into;
+        TRY(reading_next(r, &t, &more));
+        if (!more)
+            return TOOL_OK;
+        TRY(take(b, t.name, t.name_len, t.dtype, t.count, &into));
+        const enum pici_status s = into ? pici_reader_read(r->reader, into, t.count) : PICI_OK;
         if (s)
-            status = reading_failed(&r, s);
+            return reading_failed(r, s);
     }
-    reading_close(&r);
-    return status;
+}
+
+static int load_input(struct bench *b, struct input *in, struct reading *r)
+{
+    enum reading_kind kind = READING_OTHER;
+    if (!b->o->type && !b->o->dtype)
+        TRY(reading_kind(in, b->o->args[0], &kind));
+    if (kind == READING_BLOCK)
+        return tool_usage(in->name, "is a bare block; bench takes tensors");
+    if (kind == READING_FILE) {
+        TRY(reading_open(r, in, b->o->threads, true));
+        TRY(take_from_file(b, r));
+    } else {
+        TRY(load_source(b, in));
+    }
+    if (!b->name)
+        return b->o->tensor ? tool_no_tensor(in->name, &b->near) : tool_bad(in->name, "has no tensors");
+    return b->n ? TOOL_OK : tool_bad(in->name, "tensor %s has no elements", b->name);
 }
 
 /* Reads the longest tensor of the file, or that of --tensor. */
 static int load(struct bench *b)
 {
     struct input in;
-    enum reading_kind kind = READING_OTHER;
-    int status = input_open(&in, b->o->args[0]);
-    if (status)
-        return status;
-    if (!b->o->type && !b->o->dtype)
-        status = reading_kind(&in, b->o->args[0], &kind);
-    if (status == TOOL_OK && kind == READING_BLOCK)
-        status = tool_usage(in.name, "is a bare block; bench takes tensors");
-    if (status == TOOL_OK)
-        status = kind == READING_FILE ? load_file(b, &in) : load_source(b, &in);
-    if (status == TOOL_OK && !b->name)
-        status = b->o->tensor ? tool_no_tensor(in.name, &b->near) : tool_bad(in.name, "has no tensors");
-    if (status == TOOL_OK && b->n == 0)
-        status = tool_bad(in.name, "tensor %s has no elements", b->name);
+    struct reading r = {0};
+    TRY(input_open(&in, b->o->args[0]));
+    const int status = load_input(b, &in, &r);
+    reading_close(&r);
     input_close(&in);
     return status;
 }
@@ -333,45 +345,54 @@ static void heading(struct bench *b)
     puts("sparsity  format      size      compress     decompress    scatter-add  memcpy");
 }
 
-int verb_bench(const struct tool_options *o)
+static int measure_all(struct bench *b)
 {
     static const double all[] = {0, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999};
+    const double *list = b->o->sparsity ? b->o->sparsity : all;
+    int lists = b->o->sparsity ? b->o->sparsities : (int)(sizeof all / sizeof *all);
+    if (b->name) {
+        struct density d;
+        density_init(&d);
+        density_add(&d, b->src, b->n, pici_dtype_width(b->dtype));
+        return measure(b, 1 - (double)d.nnz / (double)b->n);
+    }
+    for (int i = 0; i < lists; i++) {
+        fill(b, list[i]);
+        TRY(measure(b, list[i]));
+    }
+    return TOOL_OK;
+}
+
+static int bench(struct bench *b)
+{
+    const struct tool_options *const o = b->o;
+    if (o->nargs) {
+        TRY(load(b));
+    } else {
+        b->n = o->bench_bytes / pici_dtype_width(b->dtype);
+        b->bytes = (size_t)(b->n * pici_dtype_width(b->dtype));
+        if (!b->n || b->bytes / pici_dtype_width(b->dtype) != b->n)
+            return tool_usage(NULL, "bench: --size %" PRIu64 ": too small or too large", o->bench_bytes);
+    }
+    TRY(allocate(b));
+    heading(b);
+    const int status = measure_all(b);
+    if (o->json) {
+        jsonout_end(&b->json, ']');
+        jsonout_end(&b->json, '}');
+    }
+    return status;
+}
+
+int verb_bench(const struct tool_options *o)
+{
     struct bench b = {.o = o, .dtype = o->dtype ? (enum pici_dtype)o->dtype : PICI_F32};
-    int status = TOOL_OK;
     suggest_start(&b.near, o->tensor);
     if (o->nargs == 0 && (o->type || o->tensor))
         return tool_usage(NULL, "bench: --type and --tensor are for a FILE");
     if (o->nargs && (o->sparsity || o->bench_bytes_set))
         return tool_usage(NULL, "bench: --size and --sparsity are for synthetic data, without a FILE");
-    if (o->nargs) {
-        status = load(&b);
-    } else {
-        b.n = o->bench_bytes / pici_dtype_width(b.dtype);
-        b.bytes = (size_t)(b.n * pici_dtype_width(b.dtype));
-        if (!b.n || b.bytes / pici_dtype_width(b.dtype) != b.n)
-            return tool_usage(NULL, "bench: --size %" PRIu64 ": too small or too large", o->bench_bytes);
-    }
-    if (status == TOOL_OK)
-        status = allocate(&b);
-    if (status == TOOL_OK) {
-        heading(&b);
-        if (b.name) {
-            struct density d;
-            density_init(&d);
-            density_add(&d, b.src, b.n, pici_dtype_width(b.dtype));
-            status = measure(&b, 1 - (double)d.nnz / (double)b.n);
-        }
-        const double *list = o->sparsity ? o->sparsity : all;
-        int lists = o->sparsity ? o->sparsities : (int)(sizeof all / sizeof *all);
-        for (int i = 0; !b.name && i < lists && status == TOOL_OK; i++) {
-            fill(&b, list[i]);
-            status = measure(&b, list[i]);
-        }
-        if (o->json) {
-            jsonout_end(&b.json, ']');
-            jsonout_end(&b.json, '}');
-        }
-    }
+    const int status = bench(&b);
     free(b.name_storage);
     free(b.src);
     free(b.dst);

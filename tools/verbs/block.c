@@ -30,9 +30,13 @@ static uint64_t block_bytes(const struct pici_info *info)
     return info->count <= UINT64_MAX / width ? info->count * width : UINT64_MAX;
 }
 
-int block_within(const char *name, const struct pici_info *info, struct limit limit)
+int block_open(const char *name, const uint8_t *block, size_t len, const struct tool_options *o, struct pici_info *info)
 {
     char text[TERM_TEXT];
+    TRY(block_check(name, block, len));
+    if (pici_inspect(info, block, len) != PICI_OK)
+        return tool_bad(name, "not a block");
+    const struct limit limit = limit_of(o, len, 0);
     const uint64_t most = limit_now(&limit);
     if (block_bytes(info) <= most)
         return TOOL_OK;
@@ -40,111 +44,98 @@ int block_within(const char *name, const struct pici_info *info, struct limit li
                        info->count, pici_dtype_name(info->dtype), most, term_bytes(text, most));
 }
 
-static int encode(const char *name, uint8_t *data, size_t len, struct output *out, const struct tool_options *o)
+struct job {
+    const struct tool_options *o;
+    struct input in;
+    struct output out;
+    uint8_t *from, *to; /* the whole input, [len]; what is made of it */
+    size_t len;
+};
+
+/* Commits the output, which was begun at that time. */
+static int done(struct job *j, bool restored, double start)
 {
-    enum pici_dtype dtype = (enum pici_dtype)o->dtype;
-    size_t width = pici_dtype_width(dtype), block_len;
-    if (len % width)
-        return tool_bad_at(name, len - len % width, "%zu bytes are left over: not a whole number of %s", len % width,
+    const double seconds = term_now() - start;
+    TRY(output_commit(&j->out));
+    return result_done(NULL, j->o, j->o->args[0], &j->in, &j->out, restored, seconds);
+}
+
+static int encode(struct job *j)
+{
+    const struct tool_options *const o = j->o;
+    const enum pici_dtype dtype = (enum pici_dtype)o->dtype;
+    const size_t width = pici_dtype_width(dtype);
+    TRY(output_open(&j->out, o->args[1], &j->in, o->force));
+    TRY(input_slurp(&j->in, &j->from, &j->len));
+    j->out.limit = input_limit(&j->in, o);
+    const double start = term_now();
+    const size_t n = j->len / width, over = j->len % width;
+    if (over)
+        return tool_bad_at(j->in.name, j->len - over, "%zu bytes are left over: not a whole number of %s", over,
                            pici_dtype_name(dtype));
-    size_t cap = pici_bound(o->format, dtype, len / width); /* 0: does not fit size_t */
-    uint8_t *block = cap ? malloc(cap) : NULL;
-    if (!block)
-        return tool_nomem(name, "the block");
+    size_t block_len, cap = pici_bound(o->format, dtype, n); /* 0: does not fit size_t */
+    j->to = cap ? malloc(cap) : NULL;
+    if (!j->to)
+        return tool_nomem(j->in.name, "the block");
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = o->threads;
     opts.checksum = o->checksum;
     opts.zeros = o->zeros;
-    source_swap_raw(data, len, width);
-    enum pici_status s = pici_compress(block, cap, &block_len, data, len / width, dtype, o->format, &opts);
-    int status = s ? tool_bad(name, "%s", pici_strerror(s)) : output_write(out, block, block_len);
-    free(block);
+    source_swap_raw(j->from, j->len, width);
+    const enum pici_status s = pici_compress(j->to, cap, &block_len, j->from, n, dtype, o->format, &opts);
+    if (s)
+        return tool_bad(j->in.name, "%s", pici_strerror(s));
+    TRY(output_write(&j->out, j->to, block_len));
+    return done(j, false, start);
+}
+
+/* Writes the elements of a valid block, piece by piece, so that memory does not grow with their number. */
+static int decode(struct job *j)
+{
+    const struct tool_options *const o = j->o;
+    struct pici_info info = PICI_INFO_INIT;
+    TRY(input_slurp(&j->in, &j->from, &j->len));
+    TRY(block_open(j->in.name, j->from, j->len, o, &info));
+    TRY(output_open(&j->out, o->args[1], &j->in, o->force));
+    if (!o->no_sparse)
+        output_sparse(&j->out);
+    TRY(output_claim(&j->out, j->in.name, block_bytes(&info)));
+    const double start = term_now();
+    const size_t width = pici_dtype_width(info.dtype);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.threads = o->threads;
+    j->to = malloc(PIECE * width);
+    if (!j->to)
+        return tool_nomem(o->args[0], "a piece of the elements");
+    for (uint64_t at = 0, n; at < info.count; at += n) {
+        n = info.count - at < PIECE ? info.count - at : PIECE;
+        const enum pici_status s = pici_decompress_range(j->to, at, (size_t)n, j->from, info.block_bytes, &opts);
+        if (s)
+            return tool_bad(o->args[0], "%s", pici_strerror(s));
+        source_swap_raw(j->to, (size_t)n * width, width);
+        TRY(output_write(&j->out, j->to, (size_t)n * width));
+    }
+    return done(j, true, start);
+}
+
+static int run(const struct tool_options *o, int (*work)(struct job *))
+{
+    struct job j = {.o = o, .out.fd = -1};
+    TRY(input_open(&j.in, o->args[0]));
+    const int status = work(&j);
+    output_discard(&j.out);
+    input_close(&j.in);
+    free(j.from);
+    free(j.to);
     return status;
 }
 
 int verb_block_encode(const struct tool_options *o)
 {
-    struct input in;
-    struct output out;
-    uint8_t *data;
-    size_t len;
-    if (!o->dtype)
-        return tool_usage(NULL, "block encode: needs --dtype, the type of the elements");
-    int status = input_open(&in, o->args[0]);
-    if (status)
-        return status;
-    status = output_open(&out, o->args[1], &in, o->force);
-    if (status == TOOL_OK)
-        status = input_slurp(&in, &data, &len);
-    out.limit = input_limit(&in, o);
-    const double start = term_now();
-    if (status == TOOL_OK) {
-        status = encode(in.name, data, len, &out, o);
-        free(data);
-    }
-    const double seconds = term_now() - start;
-    if (status == TOOL_OK)
-        status = output_commit(&out);
-    if (status == TOOL_OK)
-        status = result_done(NULL, o, o->args[0], &in, &out, false, seconds);
-    output_discard(&out);
-    input_close(&in);
-    return status;
-}
-
-/* Write the elements of a valid block, piece by piece, so that memory does not grow with their number. */
-static int decode(const uint8_t *block, const struct pici_info *info, struct output *out, const struct tool_options *o)
-{
-    size_t width = pici_dtype_width(info->dtype);
-    uint8_t *piece = malloc(PIECE * width);
-    struct pici_opts opts = PICI_OPTS_INIT;
-    opts.threads = o->threads;
-    int status = piece ? TOOL_OK : tool_nomem(o->args[0], "a piece of the elements");
-    for (uint64_t done = 0; status == TOOL_OK && done < info->count;) {
-        size_t n = info->count - done < PIECE ? (size_t)(info->count - done) : PIECE;
-        enum pici_status s = pici_decompress_range(piece, done, n, block, info->block_bytes, &opts);
-        source_swap_raw(piece, n * width, width);
-        status = s ? tool_bad(o->args[0], "%s", pici_strerror(s)) : output_write(out, piece, n * width);
-        done += n;
-    }
-    free(piece);
-    return status;
+    return o->dtype ? run(o, encode) : tool_usage(NULL, "block encode: needs --dtype, the type of the elements");
 }
 
 int verb_block_decode(const struct tool_options *o)
 {
-    struct input in;
-    struct output out = {.fd = -1};
-    uint8_t *block;
-    size_t len;
-    int status = input_open(&in, o->args[0]);
-    if (status)
-        return status;
-    status = input_slurp(&in, &block, &len);
-    if (status == TOOL_OK) {
-        struct pici_info info = PICI_INFO_INIT;
-        status = block_check(in.name, block, len);
-        if (status == TOOL_OK && pici_inspect(&info, block, len) != PICI_OK)
-            status = tool_bad(in.name, "not a block");
-        if (status == TOOL_OK)
-            status = block_within(in.name, &info, limit_of(o, len, 0));
-        if (status == TOOL_OK)
-            status = output_open(&out, o->args[1], &in, o->force);
-        if (status == TOOL_OK && !o->no_sparse)
-            output_sparse(&out);
-        if (status == TOOL_OK)
-            status = output_claim(&out, in.name, block_bytes(&info));
-        const double start = term_now();
-        if (status == TOOL_OK)
-            status = decode(block, &info, &out, o);
-        const double seconds = term_now() - start;
-        if (status == TOOL_OK)
-            status = output_commit(&out);
-        if (status == TOOL_OK)
-            status = result_done(NULL, o, o->args[0], &in, &out, true, seconds);
-        output_discard(&out);
-        free(block);
-    }
-    input_close(&in);
-    return status;
+    return run(o, decode);
 }

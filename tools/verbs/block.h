@@ -12,7 +12,8 @@
 /* Check every rule of the format. If the block is not valid, say where and why on stderr. Returns an exit status. */
 int block_check(const char *name, const uint8_t *block, size_t len);
 
-/* Refuse a block that decodes to more bytes than the limit, zeros among them: 48 bytes may claim 2^60 zeros. */
-int block_within(const char *name, const struct pici_info *info, struct limit limit);
+/* The same, and set *info. Refuse a block that decodes to more bytes than the limit, zeros among them: 48 bytes may
+ * claim 2^60 zeros. */
+int block_open(const char *name, const uint8_t *block, size_t len, const struct tool_options *, struct pici_info *info);
 
 #endif

@@ -44,9 +44,7 @@ static int copy_tensor(struct job *j, const struct source_tensor *t)
     while (left) {
         const uint8_t *p;
         size_t k = left < most ? (size_t)left : most;
-        int status = source_give(&j->source, j->piece, k, &p);
-        if (status)
-            return status;
+        TRY(source_give(&j->source, j->piece, k, &p));
         s = pici_writer_data(j->writer, p, k);
         if (s)
             return writer_failed(j, s);
@@ -80,17 +78,36 @@ static int copy(struct job *j, const struct tool_options *o)
     for (;;) {
         struct source_tensor t;
         bool more;
-        int status = source_next(&j->source, &t, &more);
-        if (status == TOOL_OK && more)
-            status = copy_tensor(j, &t);
-        if (status)
-            return status;
+        TRY(source_next(&j->source, &t, &more));
         if (!more)
             break;
+        TRY(copy_tensor(j, &t));
     }
     s = pici_writer_finish(j->writer);
     progress_end(&j->progress);
     return s ? writer_failed(j, s) : TOOL_OK;
+}
+
+static int compress_source(struct job *j, const char *path, const char *out, const struct tool_options *o,
+                           struct results *sum, struct folder_file *shard)
+{
+    const struct limit limit = input_limit(&j->in, o);
+    if (shard)
+        input_hash(&j->in);
+    TRY(source_open_exact(&j->source, &j->in, path, o, &limit));
+    TRY(output_open(&j->out, out, &j->in, o->force));
+    j->out.limit = limit;
+    if (shard)
+        output_hash(&j->out);
+    const double start = term_now(); /* a question may have been asked before */
+    TRY(copy(j, o));
+    const double seconds = term_now() - start;
+    TRY(output_commit(&j->out));
+    if (!shard)
+        return result_done(sum, o, path, &j->in, &j->out, false, seconds);
+    shard->original = folder_input_sum(&j->in);
+    shard->stored = folder_output_sum(&j->out);
+    return TOOL_OK;
 }
 
 /* shard: what is to be filled in of a file in a folder; or NULL. */
@@ -98,36 +115,12 @@ static int compress_file(const char *path, const char *out, const struct tool_op
                          struct folder_file *shard)
 {
     struct job j = {.out.fd = -1};
-    double start = 0;
-    int status = input_open(&j.in, path);
-    if (status == TOOL_OK) {
-        const struct limit limit = input_limit(&j.in, o);
-        if (shard)
-            input_hash(&j.in);
-        status = source_open_exact(&j.source, &j.in, path, o, &limit);
-        if (status == TOOL_OK) {
-            status = output_open(&j.out, out, &j.in, o->force);
-            j.out.limit = limit;
-            if (shard)
-                output_hash(&j.out);
-            start = term_now(); /* a question may have been asked before */
-            if (status == TOOL_OK)
-                status = copy(&j, o);
-            const double seconds = term_now() - start;
-            if (status == TOOL_OK)
-                status = output_commit(&j.out);
-            if (status == TOOL_OK && shard) {
-                shard->original = folder_input_sum(&j.in);
-                shard->stored = folder_output_sum(&j.out);
-            } else if (status == TOOL_OK) {
-                status = result_done(sum, o, path, &j.in, &j.out, false, seconds);
-            }
-            pici_writer_close(j.writer);
-            output_discard(&j.out);
-            source_close(&j.source);
-        }
-        input_close(&j.in);
-    }
+    TRY(input_open(&j.in, path));
+    const int status = compress_source(&j, path, out, o, sum, shard);
+    pici_writer_close(j.writer);
+    output_discard(&j.out);
+    source_close(&j.source);
+    input_close(&j.in);
     free(j.piece);
     return status;
 }
@@ -154,14 +147,10 @@ static int compress_part(struct folder_make *m, struct folder_file *f)
 static int compress_opened(const struct folder *from, const struct tool_options *o, const char *out, void *sum)
 {
     struct folder_make m = {.from = from, .o = o, .with_list = true, .one = compress_part};
-    int status = folder_expect_checkpoint(from);
-    if (status == TOOL_OK)
-        status = folder_check(from, NULL);
-    if (status)
-        return status;
-    status = folder_list_of(&m.list, from);
-    if (status == TOOL_OK)
-        status = folder_make(&m, out, sum);
+    TRY(folder_expect_checkpoint(from));
+    TRY(folder_check(from, NULL));
+    TRY(folder_list_of(&m.list, from));
+    const int status = folder_make(&m, out, sum);
     folder_list_free(&m.list);
     return status;
 }
@@ -169,19 +158,16 @@ static int compress_opened(const struct folder *from, const struct tool_options 
 static int compress_folder(const char *path, const struct tool_options *o, void *sum)
 {
     struct folder from;
-    int status = folder_open(&from, path);
-    if (status)
-        return status;
-    if (o->type || o->dtype)
-        status = tool_usage(path, "is a folder: --type and --dtype are for files");
-    else if (o->zeros != PICI_ZEROS_EXACT)
-        status = tool_usage(path, "is a folder, which is restored exactly: --zeros is for files");
-    else
-        status = folder_refuse_options(path, o);
-    char *const out = o->out ? strdup(o->out) : folder_output_name(path, FOLDER_EXTENSION);
-    if (status == TOOL_OK)
+    TRY(folder_open(&from, path));
+    int status = o->type || o->dtype ? tool_usage(path, "is a folder: --type and --dtype are for files")
+                 : o->zeros != PICI_ZEROS_EXACT
+                     ? tool_usage(path, "is a folder, which is restored exactly: --zeros is for files")
+                     : folder_refuse_options(path, o);
+    if (!status) {
+        char *const out = o->out ? strdup(o->out) : folder_output_name(path, FOLDER_EXTENSION);
         status = out ? compress_opened(&from, o, out, sum) : TOOL_BAD;
-    free(out);
+        free(out);
+    }
     folder_close(&from);
     return status;
 }
@@ -199,12 +185,10 @@ static int compress(const char *path, const struct tool_options *o, void *sum)
 int verb_compress(const struct tool_options *o)
 {
     struct results sum = {0};
-    int status = results_check(o, "compress");
-    if (status)
-        return status;
+    TRY(results_check(o, "compress"));
     if (o->nargs > 1 && o->out)
         return tool_usage(NULL, "compress: standard output is one .pici file, and there are %d inputs", o->nargs);
-    status = results_each(o, compress, &sum);
+    const int status = results_each(o, compress, &sum);
     results_print(&sum, o, false);
     return status;
 }

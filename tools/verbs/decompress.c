@@ -12,24 +12,26 @@
 #include "term.h"
 #include "tool.h"
 
+static int copy_tensors(struct restore *to, struct progress *p)
+{
+    for (;;) {
+        struct pici_tensor_info t;
+        bool more;
+        TRY(reading_next(to->r, &t, &more));
+        if (!more)
+            return restore_end(to);
+        result_tensor(t.name, t.dtype, t.shape, t.rank);
+        TRY(restore_tensor(to, &t, p));
+    }
+}
+
 static int copy(struct reading *r, struct output *out)
 {
     struct restore to;
     struct progress p;
-    int status = restore_open(&to, r, out);
-    if (status)
-        return status;
+    TRY(restore_open(&to, r, out));
     progress_start(&p, r->in->name, r->in->bytes);
-    for (bool more = true; status == TOOL_OK && more;) {
-        struct pici_tensor_info t;
-        status = reading_next(r, &t, &more);
-        if (status == TOOL_OK && more) {
-            result_tensor(t.name, t.dtype, t.shape, t.rank);
-            status = restore_tensor(&to, &t, &p);
-        }
-    }
-    if (status == TOOL_OK)
-        status = restore_end(&to);
+    const int status = copy_tensors(&to, &p);
     progress_end(&p);
     restore_close(&to);
     return status;
@@ -77,9 +79,8 @@ static int look_ahead(const struct reading *r, uint64_t *bytes)
 static int refuse_delta(const struct reading *r)
 {
     bool is;
-    int status = reading_is_delta(r, &is);
-    return status == TOOL_OK && is ? tool_bad(r->in->name, "a delta, which needs its base: use picitool apply")
-                                   : status;
+    TRY(reading_is_delta(r, &is));
+    return is ? tool_bad(r->in->name, "a delta, which needs its base: use picitool apply") : TOOL_OK;
 }
 
 /* Makes the name of the output: as given, or IN without .pici, or - for -. The caller frees it. */
@@ -96,53 +97,52 @@ static int output_name(const char *in, const struct tool_options *o, char **out)
     return TOOL_OK;
 }
 
+struct job {
+    struct input in;
+    struct reading r;
+    struct output out;
+};
+
+static int restore_file(struct job *j, const char *path, const char *out_path, const struct tool_options *o,
+                        struct results *sum, const struct folder_file *shard)
+{
+    /* Read the header first, so that nothing is created for an input that is not a .pici file. */
+    const struct limit limit = input_limit(&j->in, o);
+    uint64_t claimed;
+    TRY(o->keep_going ? reading_salvage(&j->r, &j->in, o->threads, limit_now(&limit))
+                      : reading_open(&j->r, &j->in, o->threads, false));
+    TRY(refuse_delta(&j->r));
+    TRY(output_open(&j->out, out_path, &j->in, o->force));
+    j->out.limit = limit;
+    if (shard)
+        output_hash(&j->out);
+    const double start = term_now(); /* a question may have been asked before */
+    if (!o->no_sparse)
+        output_sparse(&j->out);
+    TRY(look_ahead(&j->r, &claimed));
+    TRY(output_claim(&j->out, j->in.name, claimed));
+    TRY(copy(&j->r, &j->out));
+    const double seconds = term_now() - start;
+    if (shard) {
+        const struct folder_sum is = folder_output_sum(&j->out);
+        TRY(folder_match(path, &is, &shard->original));
+    }
+    TRY(output_commit(&j->out));
+    if (j->r.lost)
+        return TOOL_BAD;
+    return shard ? TOOL_OK : result_done(sum, o, path, &j->in, &j->out, true, seconds);
+}
+
 /* shard: what the output must be, of a file in a folder; or NULL. */
 static int decompress_file(const char *path, const char *out_path, const struct tool_options *o, struct results *sum,
                            const struct folder_file *shard)
 {
-    struct input in;
-    struct output out;
-    struct reading r;
-    uint64_t claimed;
-    double start = 0;
-    int status = input_open(&in, path);
-    if (status == TOOL_OK) {
-        /* Read the header first, so that nothing is created for an input that is not a .pici file. */
-        const struct limit limit = input_limit(&in, o);
-        status = o->keep_going ? reading_salvage(&r, &in, o->threads, limit_now(&limit))
-                               : reading_open(&r, &in, o->threads, false);
-        if (status == TOOL_OK)
-            status = refuse_delta(&r);
-        if (status == TOOL_OK) {
-            status = output_open(&out, out_path, &in, o->force);
-            out.limit = limit;
-            if (shard)
-                output_hash(&out);
-            start = term_now(); /* a question may have been asked before */
-            if (status == TOOL_OK && !o->no_sparse)
-                output_sparse(&out);
-            if (status == TOOL_OK)
-                status = look_ahead(&r, &claimed);
-            if (status == TOOL_OK)
-                status = output_claim(&out, in.name, claimed);
-            if (status == TOOL_OK)
-                status = copy(&r, &out);
-            const double seconds = term_now() - start;
-            if (status == TOOL_OK && shard) {
-                const struct folder_sum is = folder_output_sum(&out);
-                status = folder_match(path, &is, &shard->original);
-            }
-            if (status == TOOL_OK)
-                status = output_commit(&out);
-            if (status == TOOL_OK && r.lost)
-                status = TOOL_BAD;
-            if (status == TOOL_OK && !shard)
-                status = result_done(sum, o, path, &in, &out, true, seconds);
-            output_discard(&out);
-        }
-        reading_close(&r);
-        input_close(&in);
-    }
+    struct job j = {.out.fd = -1};
+    TRY(input_open(&j.in, path));
+    const int status = restore_file(&j, path, out_path, o, sum, shard);
+    output_discard(&j.out);
+    reading_close(&j.r);
+    input_close(&j.in);
     return status;
 }
 
@@ -153,14 +153,24 @@ static int decompress_part(struct folder_make *m, struct folder_file *f)
     const bool shard = f->kind == FOLDER_SHARD;
     char *const from = folder_path(m->from->path, f->name, shard ? FOLDER_EXTENSION : "");
     char *const to = folder_path(m->to, f->name, "");
-    struct folder_sum is;
     o.force = false;
-    int status = !from || !to ? TOOL_BAD : shard ? decompress_file(from, to, &o, NULL, f) : folder_copy(from, to, &is);
-    if (status == TOOL_OK && !shard)
-        status = folder_match(from, &is, &f->original);
+    const int status = !from || !to ? TOOL_BAD
+                       : shard      ? decompress_file(from, to, &o, NULL, f)
+                                    : folder_copy_as(from, to, &f->original);
     free(from);
     free(to);
     return status;
+}
+
+static int decompress_opened(const struct folder *from, const struct tool_options *o, char **out, void *sum)
+{
+    struct folder_make m = {.from = from, .o = o, .list = from->list, .restored = true, .one = decompress_part};
+    TRY(folder_expect_made(from, false));
+    char *const name = folder_output_name(from->path, ""); /* without slashes at its end */
+    const int status = name ? output_name(name, o, out) : TOOL_BAD;
+    free(name);
+    TRY(status);
+    return folder_make(&m, *out, sum);
 }
 
 static int decompress_folder(const char *path, const struct tool_options *o, void *sum)
@@ -169,19 +179,9 @@ static int decompress_folder(const char *path, const struct tool_options *o, voi
     char *out = NULL;
     if (o->keep_going)
         return tool_usage(path, "is a folder: --keep-going is for the .pici files in it");
-    int status = folder_refuse_options(path, o);
-    if (status == TOOL_OK)
-        status = folder_open(&from, path);
-    if (status)
-        return status;
-    struct folder_make m = {.from = &from, .o = o, .list = from.list, .restored = true, .one = decompress_part};
-    status = folder_expect_made(&from, false);
-    char *const name = folder_output_name(path, ""); /* without slashes at its end */
-    if (status == TOOL_OK)
-        status = name ? output_name(name, o, &out) : TOOL_BAD;
-    if (status == TOOL_OK)
-        status = folder_make(&m, out, sum);
-    free(name);
+    TRY(folder_refuse_options(path, o));
+    TRY(folder_open(&from, path));
+    const int status = decompress_opened(&from, o, &out, sum);
     free(out);
     folder_close(&from);
     return status;
@@ -192,10 +192,8 @@ static int decompress(const char *path, const struct tool_options *o, void *sum)
     char *out;
     if (folder_is(path))
         return decompress_folder(path, o, sum);
-    int status = output_name(path, o, &out);
-    if (status)
-        return status;
-    status = decompress_file(path, out, o, sum, NULL);
+    TRY(output_name(path, o, &out));
+    const int status = decompress_file(path, out, o, sum, NULL);
     free(out);
     return status;
 }
@@ -203,10 +201,8 @@ static int decompress(const char *path, const struct tool_options *o, void *sum)
 int verb_decompress(const struct tool_options *o)
 {
     struct results sum = {0};
-    int status = results_check(o, "decompress");
-    if (status)
-        return status;
-    status = results_each(o, decompress, &sum);
+    TRY(results_check(o, "decompress"));
+    const int status = results_each(o, decompress, &sum);
     results_print(&sum, o, true);
     return status;
 }

@@ -40,10 +40,21 @@ static int make_delta(struct output *out, struct pici_state *from, struct pici_s
 
 static int diff(struct job *j)
 {
-    int status = tensors_state(&j->base, &j->from);
-    if (status == TOOL_OK)
-        status = tensors_state(&j->next, &j->to);
-    return status ? status : make_delta(&j->out, j->from, j->to, j->next.in.name, j->next.in.bytes, j->o);
+    const struct tool_options *const o = j->o;
+    const struct input *const in = &j->next.in;
+    TRY(tensors_open_pair(&j->base, &j->next, o->args, o));
+    if (input_is(&j->base.in, o->out))
+        return tool_usage(o->out, "is the base");
+    TRY(output_open_from(&j->out, o->out, in, (const int[]){in->fd, j->base.in.fd}, 2, o->force));
+    j->out.limit = limit_of(o, j->base.in.bytes + in->bytes, 0);
+    const double start = term_now();
+    TRY(tensors_state(&j->base, &j->from));
+    TRY(tensors_state(&j->next, &j->to));
+    TRY(make_delta(&j->out, j->from, j->to, in->name, in->bytes, o));
+    const double seconds = term_now() - start;
+    TRY(output_commit(&j->out));
+    result_print(in->name, in->bytes, &j->out, false, seconds);
+    return TOOL_OK;
 }
 
 int verb_diff(const struct tool_options *o)
@@ -53,20 +64,7 @@ int verb_diff(const struct tool_options *o)
         return tool_usage(NULL, "diff: needs -o DELTA");
     if (folder_is(o->args[0]) || folder_is(o->args[1]))
         return diff_folders(o, make_delta);
-    int status = tensors_open_pair(&j.base, &j.next, o->args, o);
-    if (status == TOOL_OK && input_is(&j.base.in, o->out))
-        status = tool_usage(o->out, "is the base");
-    if (status == TOOL_OK)
-        status = output_open_from(&j.out, o->out, &j.next.in, (const int[]){j.next.in.fd, j.base.in.fd}, 2, o->force);
-    j.out.limit = limit_of(o, j.base.in.bytes + j.next.in.bytes, 0);
-    const double start = term_now();
-    if (status == TOOL_OK)
-        status = diff(&j);
-    const double seconds = term_now() - start;
-    if (status == TOOL_OK)
-        status = output_commit(&j.out);
-    if (status == TOOL_OK)
-        result_print(j.next.in.name, j.next.in.bytes, &j.out, false, seconds);
+    const int status = diff(&j);
     output_discard(&j.out);
     pici_state_free(j.from);
     pici_state_free(j.to);

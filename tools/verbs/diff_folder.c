@@ -20,50 +20,66 @@ struct job {
 static int base_of(struct job *j, size_t i, struct pici_state **s)
 {
     const struct tensors *const shard = &j->next.shard[i];
-    int status = checkpoint_state(&j->base, s);
-    for (size_t k = 0; status == TOOL_OK && k < shard->n; k++)
-        status = checkpoint_add(&j->base, *s, shard->tensor[k].name, shard->tensor[k].name_len);
-    for (size_t k = 0; status == TOOL_OK && i == 0 && k < j->base.f.index.tensors; k++) {
+    TRY(checkpoint_state(&j->base, s));
+    for (size_t k = 0; k < shard->n; k++)
+        TRY(checkpoint_add(&j->base, *s, shard->tensor[k].name, shard->tensor[k].name_len));
+    for (size_t k = 0; i == 0 && k < j->base.f.index.tensors; k++) {
         const struct shards_tensor *const t = &j->base.f.index.tensor[k];
         if (!shards_find(&j->next.f.index, t->name, t->name_len))
-            status = checkpoint_add(&j->base, *s, t->name, t->name_len);
+            TRY(checkpoint_add(&j->base, *s, t->name, t->name_len));
     }
-    return status;
+    return TOOL_OK;
+}
+
+/* The delta of a shard that is being made. */
+struct shard {
+    struct pici_state *from, *next;
+    struct output out;
+    int *fd; /* the shards of the base and the new one */
+};
+
+static int make_shard(struct shard *k, struct folder_make *m, struct folder_file *f, const char *to)
+{
+    struct job *const j = m->ctx;
+    const size_t i = folder_shard(&j->next.f, f->name), shards = j->base.f.index.shards;
+    char why[PICI_WHY_BYTES];
+    k->fd = malloc((shards + 1) * sizeof *k->fd);
+    if (!k->fd)
+        return tool_nomem(to, "the list of shards");
+    memcpy(k->fd, j->base.fd, shards * sizeof *k->fd);
+    k->fd[shards] = j->next.shard[i].in.fd;
+    TRY(base_of(j, i, &k->from));
+    TRY(tensors_state(&j->next.shard[i], &k->next));
+    if (pici_state_hash(k->next, &f->original.bytes, &f->original.hash, why))
+        return tool_bad(NULL, "%s", why);
+    TRY(output_open_from(&k->out, to, NULL, k->fd, shards + 1, false));
+    k->out.limit = limit_of(&m->each, f->original.bytes + j->base.bytes, 0);
+    output_hash(&k->out);
+    TRY(j->make(&k->out, k->from, k->next, f->name, f->original.bytes, &m->each));
+    TRY(output_commit(&k->out));
+    f->stored = folder_output_sum(&k->out);
+    return TOOL_OK;
 }
 
 static int diff_shard(struct folder_make *m, struct folder_file *f, const char *to)
 {
-    struct job *const j = m->ctx;
-    const size_t i = folder_shard(&j->next.f, f->name), shards = j->base.f.index.shards;
-    struct tensors *const shard = &j->next.shard[i];
-    struct pici_state *from = NULL, *next = NULL;
-    struct output out = {.fd = -1};
-    char why[PICI_WHY_BYTES];
-    int *const fd = malloc((shards + 1) * sizeof *fd);
-    if (!fd)
-        return tool_nomem(to, "the list of shards");
-    memcpy(fd, j->base.fd, shards * sizeof *fd);
-    fd[shards] = shard->in.fd;
-    int status = base_of(j, i, &from);
-    if (status == TOOL_OK)
-        status = tensors_state(shard, &next);
-    if (status == TOOL_OK && pici_state_hash(next, &f->original.bytes, &f->original.hash, why))
-        status = tool_bad(NULL, "%s", why);
-    if (status == TOOL_OK)
-        status = output_open_from(&out, to, NULL, fd, shards + 1, false);
-    if (status == TOOL_OK) {
-        out.limit = limit_of(&m->each, f->original.bytes + j->base.bytes, 0);
-        output_hash(&out);
-        status = j->make(&out, from, next, f->name, f->original.bytes, &m->each);
-    }
-    if (status == TOOL_OK)
-        status = output_commit(&out);
-    f->stored = folder_output_sum(&out);
-    output_discard(&out);
-    pici_state_free(from);
-    pici_state_free(next);
-    free(fd);
+    struct shard k = {.out.fd = -1};
+    const int status = make_shard(&k, m, f, to);
+    output_discard(&k.out);
+    pici_state_free(k.from);
+    pici_state_free(k.next);
+    free(k.fd);
     return status;
+}
+
+/* Whether the base has the same file, at `old`. Sets the sum of the new one, unless the base has none of its length. */
+static int is_same(const char *old, const char *new, struct folder_sum *sum, bool *same)
+{
+    struct folder_sum was;
+    TRY(folder_copy(old, NULL, &was));
+    TRY(folder_copy(new, NULL, sum));
+    *same = was.bytes == sum->bytes && was.hash == sum->hash;
+    return TOOL_OK;
 }
 
 /* A file that is no shard is stored unless the base has the same. */
@@ -73,16 +89,11 @@ static int diff_other(struct folder_make *m, struct folder_file *f, const char *
     const struct folder_entry *const had = folder_find(&j->base.f, f->name), *is = folder_find(&j->next.f, f->name);
     char *const old = had && had->bytes == is->bytes ? folder_path(j->base.f.path, f->name, "") : NULL;
     char *const new = folder_path(j->next.f.path, f->name, "");
-    struct folder_sum was;
-    int status = new ? TOOL_OK : TOOL_BAD;
-    if (status == TOOL_OK && old) {
-        status = folder_copy(old, NULL, &was);
-        if (status == TOOL_OK)
-            status = folder_copy(new, NULL, &f->original);
-        if (status == TOOL_OK && was.bytes == f->original.bytes && was.hash == f->original.hash)
-            f->kind = FOLDER_SAME;
-    }
-    if (status == TOOL_OK && f->kind != FOLDER_SAME)
+    bool same = false;
+    int status = !new ? TOOL_BAD : old ? is_same(old, new, &f->original, &same) : TOOL_OK;
+    if (same)
+        f->kind = FOLDER_SAME;
+    else if (!status)
         status = folder_copy(new, to, &f->original);
     f->stored = f->original;
     free(old);
@@ -99,6 +110,15 @@ static int diff_part(struct folder_make *m, struct folder_file *f)
     return status;
 }
 
+static int open_and_make(struct job *j, struct folder_make *m)
+{
+    TRY(checkpoint_open(&j->base, m->o->args[0]));
+    TRY(checkpoint_open(&j->next, m->o->args[1]));
+    TRY(folder_list_of(&m->list, &j->next.f));
+    m->list.delta = true;
+    return folder_make(m, m->o->out, NULL);
+}
+
 int diff_folders(const struct tool_options *o, delta_maker *make)
 {
     struct job j = {.make = make};
@@ -108,18 +128,10 @@ int diff_folders(const struct tool_options *o, delta_maker *make)
             return tool_usage(o->args[i], "is a file, and %s is a folder", o->args[!i]);
     if (o->type || o->dtype)
         return tool_usage(o->args[1], "is a folder: --type and --dtype are for files");
-    int status = folder_refuse_options(o->args[1], o);
-    if (status == TOOL_OK && folder_same(o->args[0], o->out))
-        status = tool_usage(o->out, "is the base");
-    if (status == TOOL_OK)
-        status = checkpoint_open(&j.base, o->args[0]);
-    if (status == TOOL_OK)
-        status = checkpoint_open(&j.next, o->args[1]);
-    if (status == TOOL_OK)
-        status = folder_list_of(&m.list, &j.next.f);
-    m.list.delta = true;
-    if (status == TOOL_OK)
-        status = folder_make(&m, o->out, NULL);
+    TRY(folder_refuse_options(o->args[1], o));
+    if (folder_same(o->args[0], o->out))
+        return tool_usage(o->out, "is the base");
+    const int status = open_and_make(&j, &m);
     folder_list_free(&m.list);
     checkpoint_close(&j.next);
     checkpoint_close(&j.base);

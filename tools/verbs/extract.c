@@ -49,11 +49,8 @@ static int write_npy_header(struct reading *r, const struct pici_tensor_info *t,
     char header[NPY_WRITE_ROOM];
     bool fortran;
     struct pici_attr a = {0};
-    int status = reading_attr_is(r, t->index, ATTR_ORDER, "F", &fortran);
-    if (status == TOOL_OK)
-        status = reading_attr(r, t->index, ATTR_DTYPE, &a);
-    if (status)
-        return status;
+    TRY(reading_attr_is(r, t->index, ATTR_ORDER, "F", &fortran));
+    TRY(reading_attr(r, t->index, ATTR_DTYPE, &a));
     enum npy_meaning meaning = a.key ? pici_npy_meaning_of(a.value, a.len, t->dtype) : NPY_NUMBER;
     unsigned rank = t->rank;
     if (meaning == NPY_COMPLEX && (o->range.given || !rank || t->shape[rank - 1] != 2))
@@ -65,71 +62,71 @@ static int write_npy_header(struct reading *r, const struct pici_tensor_info *t,
     return output_write(out, header, len);
 }
 
-static int copy(struct reading *r, const struct pici_tensor_info *t, const struct tool_options *o, struct output *out)
+static int copy_range(struct reading *r, const struct pici_tensor_info *t, const struct tool_options *o,
+                      struct output *out, struct progress *p)
 {
     const size_t width = pici_dtype_width(t->dtype);
-    struct progress p;
-    int status = TOOL_OK;
-    progress_start(&p, r->in->name, (o->range.last - o->range.first) * width);
-    for (uint64_t at = o->range.first, n; status == TOOL_OK && at < o->range.last; at += n) {
-        status = reading_range(r, t, at, o->range.last, &n);
+    for (uint64_t at = o->range.first, n; at < o->range.last; at += n) {
+        TRY(reading_range(r, t, at, o->range.last, &n));
         source_swap_raw(r->piece, (size_t)n * width, width);
-        if (status == TOOL_OK)
-            status = output_write(out, r->piece, (size_t)n * width);
-        progress_at(&p, out->at, out->at);
+        TRY(output_write(out, r->piece, (size_t)n * width));
+        progress_at(p, out->at, out->at);
     }
+    return TOOL_OK;
+}
+
+static int copy(struct reading *r, const struct pici_tensor_info *t, const struct tool_options *o, struct output *out,
+                uint64_t bytes)
+{
+    struct progress p;
+    progress_start(&p, r->in->name, bytes);
+    const int status = copy_range(r, t, o, out, &p);
     progress_end(&p);
     return status;
 }
 
-static int extract(struct reading *r, struct tool_options *o)
+static int extract(struct reading *r, struct tool_options *o, struct output *out)
 {
     struct pici_tensor_info t;
-    struct output out;
     const char *path = o->out ? o->out : "-";
-    int status = find(r, o, &t);
-    if (status)
-        return status;
+    TRY(find(r, o, &t));
     if (!o->range.given || o->range.to_end)
         o->range.last = t.count;
     if (o->range.first > o->range.last || o->range.last > t.count)
         return tool_bad(r->in->name, "tensor %s has %" PRIu64 " elements: --range goes beyond them", t.name, t.count);
     const uint64_t bytes = (o->range.last - o->range.first) * pici_dtype_width(t.dtype);
-    status = output_open(&out, path, r->in, o->force);
-    out.limit = input_limit(r->in, o);
-    if (status == TOOL_OK && !o->no_sparse)
-        output_sparse(&out);
-    if (status == TOOL_OK)
-        status = output_claim(&out, r->in->name, bytes);
+    TRY(output_open(out, path, r->in, o->force));
+    out->limit = input_limit(r->in, o);
+    if (!o->no_sparse)
+        output_sparse(out);
+    TRY(output_claim(out, r->in->name, bytes));
     const double start = term_now();
-    if (status == TOOL_OK && tool_type_of(path) == TYPE_NPY)
-        status = write_npy_header(r, &t, o, &out);
-    if (status == TOOL_OK)
-        status = copy(r, &t, o, &out);
+    if (tool_type_of(path) == TYPE_NPY)
+        TRY(write_npy_header(r, &t, o, out));
+    TRY(copy(r, &t, o, out, bytes));
     const double seconds = term_now() - start;
-    if (status == TOOL_OK)
-        status = output_commit(&out);
-    if (status == TOOL_OK)
-        result_print(r->in->name, r->in->bytes, &out, true, seconds);
-    output_discard(&out);
-    return status;
+    TRY(output_commit(out));
+    result_print(r->in->name, r->in->bytes, out, true, seconds);
+    return TOOL_OK;
+}
+
+static int open_and_extract(struct input *in, struct reading *r, struct output *out, struct tool_options *o)
+{
+    if (!in->regular)
+        return tool_usage(in->name, "is empty or cannot be read at random: extract needs a file, not a pipe");
+    TRY(reading_open(r, in, o->threads, true));
+    return extract(r, o, out);
 }
 
 int verb_extract(const struct tool_options *given)
 {
     struct tool_options o = *given;
     struct input in;
-    struct reading r;
-    int status = input_open(&in, o.args[0]);
-    if (status)
-        return status;
-    if (!in.regular) {
-        input_close(&in);
-        return tool_usage(in.name, "is empty or cannot be read at random: extract needs a file, not a pipe");
-    }
-    status = reading_open(&r, &in, o.threads, true);
-    if (status == TOOL_OK)
-        status = extract(&r, &o);
+    struct reading r = {0};
+    struct output out = {.fd = -1};
+    TRY(input_open(&in, o.args[0]));
+    const int status = open_and_extract(&in, &r, &out, &o);
+    output_discard(&out);
     reading_close(&r);
     input_close(&in);
     return status;

@@ -40,8 +40,9 @@ struct job {
     struct compare *compare; /* NULL: not wanted */
     struct progress progress;
     struct scratch scratch;
-    bool found;          /* the tensor of --tensor has been found */
-    struct suggest near; /* names like that of --tensor */
+    uint8_t *block, *piece; /* a whole bare block; a piece of the elements */
+    bool found;             /* the tensor of --tensor has been found */
+    struct suggest near;    /* names like that of --tensor */
 };
 
 /* Whether a tensor is to be inspected. */
@@ -125,9 +126,7 @@ static int count(struct job *j, struct measured *m, const void *elements, uint64
     if (j->compare && !compare_add(j->compare, m->dtype, elements, n, &m->sizes->pici, &m->sizes->zstd))
         return tool_nomem(j->in.name, "the comparison");
     uint64_t negative_zeros;
-    const int status = look_by_value(j, m, elements, n, &mix, &by_value, &negative_zeros);
-    if (status)
-        return status;
+    TRY(look_by_value(j, m, elements, n, &mix, &by_value, &negative_zeros));
     sizes_by_value(m->sizes, m->dtype, n, nnz, &mix, negative_zeros, &by_value);
     progress_at(&j->progress, j->in.at, j->report.total.dense_bytes + m->sizes->dense_bytes);
     return TOOL_OK;
@@ -159,91 +158,87 @@ static int end(struct job *j, struct measured *m)
     return TOOL_OK;
 }
 
+/* Inspects a tensor of a .pici file. */
+static int inspect_stored(struct job *j, struct reading *r, const struct pici_tensor_info *t)
+{
+    struct pici_attr dtype = {0}, view = {0};
+    bool fortran, is;
+    TRY(reading_attr_is(r, t->index, ATTR_ORDER, "F", &fortran));
+    TRY(reading_attr(r, t->index, ATTR_DTYPE, &dtype));
+    struct measured *m = begin(j, t->name, t->name_len, t->dtype, t->shape, t->rank, t->count, fortran,
+                               dtype.key ? dtype.value : NULL, dtype.len);
+    if (!m)
+        return tool_nomem(j->in.name, "the list of tensors");
+    m->stored = t->stored_bytes;
+    TRY(reading_attr(r, t->index, ATTR_VIEW, &view));
+    if (view.key && !(m->view = strndup(view.value, view.len < VIEW_TEXT ? view.len : VIEW_TEXT)))
+        return tool_nomem(j->in.name, "the list of tensors");
+    for (enum delta_kind k = DELTA_XOR; j->is_delta && k < DELTA_KINDS; k++) {
+        TRY(reading_attr_is(r, t->index, DELTA_KIND, pici_delta_kind_name(k), &is));
+        if (is)
+            m->kind = pici_delta_kind_name(k);
+    }
+    TRY(reading_attr_is(r, t->index, ATTR_ENDIAN, "big", &m->big_endian));
+    for (uint64_t done = 0, n = 1; n;) {
+        TRY(reading_piece(r, t, &done, &n));
+        const char *p = r->piece;
+        for (uint64_t at = 0; at < n; at += t->chunk_elements)
+            TRY(count(j, m, p + at * pici_dtype_width(t->dtype),
+                      n - at < t->chunk_elements ? n - at : t->chunk_elements));
+    }
+    return end(j, m);
+}
+
 static int inspect_reading(struct job *j, struct reading *r)
 {
     /* No default limit: nothing is written, and the number of chunks in the file bounds the work. */
     const struct limit limit = {j->o->max_size.given, j->o->max_size.bytes, NULL};
+    uint64_t tensors = 0;
+    TRY(reading_open(r, &j->in, j->o->threads, true));
+    TRY(reading_is_delta(r, &j->is_delta));
+    j->report.type = j->is_delta ? "delta" : "pici";
+    const enum pici_status s = j->in.regular ? pici_reader_count(r->reader, &tensors) : PICI_OK;
+    if (s)
+        return reading_failed(r, s);
+    TRY(begin_image(j, tensors));
     for (uint64_t bytes = 0;;) {
         struct pici_tensor_info t;
-        struct pici_attr dtype = {0};
         bool more;
-        int status = reading_next(r, &t, &more);
-        if (status || !more)
-            return status;
+        TRY(reading_next(r, &t, &more));
+        if (!more)
+            return TOOL_OK;
         if (!wanted(j, t.name, t.name_len))
             continue;
         bytes += t.count * pici_dtype_width(t.dtype);
         if (bytes > limit_now(&limit))
             return limit_refused(&limit, j->in.name, bytes);
-        bool fortran = false;
-        status = reading_attr_is(r, t.index, ATTR_ORDER, "F", &fortran);
-        if (status == TOOL_OK)
-            status = reading_attr(r, t.index, ATTR_DTYPE, &dtype);
-        if (status)
-            return status;
-        struct measured *m = begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, t.count, fortran,
-                                   dtype.key ? dtype.value : NULL, dtype.len);
-        if (!m)
-            return tool_nomem(j->in.name, "the list of tensors");
-        m->stored = t.stored_bytes;
-        struct pici_attr view = {0};
-        status = reading_attr(r, t.index, ATTR_VIEW, &view);
-        if (status == TOOL_OK && view.key &&
-            !(m->view = strndup(view.value, view.len < VIEW_TEXT ? view.len : VIEW_TEXT)))
-            return tool_nomem(j->in.name, "the list of tensors");
-        for (enum delta_kind k = DELTA_XOR; status == TOOL_OK && j->is_delta && k < DELTA_KINDS; k++) {
-            bool is;
-            status = reading_attr_is(r, t.index, DELTA_KIND, pici_delta_kind_name(k), &is);
-            if (is)
-                m->kind = pici_delta_kind_name(k);
-        }
-        if (status == TOOL_OK)
-            status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
-        for (uint64_t done = 0, n = 1; status == TOOL_OK && n;) {
-            status = reading_piece(r, &t, &done, &n);
-            const char *p = r->piece;
-            for (uint64_t at = 0; status == TOOL_OK && at < n; at += t.chunk_elements) {
-                uint64_t k = n - at < t.chunk_elements ? n - at : t.chunk_elements;
-                status = count(j, m, p + at * pici_dtype_width(t.dtype), k);
-            }
-        }
-        if (status == TOOL_OK)
-            status = end(j, m);
-        if (status)
-            return status;
+        TRY(inspect_stored(j, r, &t));
     }
 }
 
 static int inspect_file(struct job *j)
 {
     struct reading r;
-    int status = reading_open(&r, &j->in, j->o->threads, true);
-    uint64_t tensors = 0;
-    if (status == TOOL_OK)
-        status = reading_is_delta(&r, &j->is_delta);
-    j->report.type = j->is_delta ? "delta" : "pici";
-    if (status == TOOL_OK && j->in.regular) {
-        enum pici_status s = pici_reader_count(r.reader, &tensors);
-        if (s)
-            status = reading_failed(&r, s);
-    }
-    if (status == TOOL_OK)
-        status = begin_image(j, tensors);
-    if (status == TOOL_OK)
-        status = inspect_reading(j, &r);
+    const int status = inspect_reading(j, &r);
     reading_close(&r);
     return status;
 }
 
-static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_t chunk)
+static int inspect_tensors(struct job *j, struct source *s)
 {
+    const struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
     const struct limit limit = {j->o->max_size.given, j->o->max_size.bytes, NULL};
+    j->report.type = tool_type_name(s->type);
+    j->piece = malloc(opts.chunk_elements * sizeof(uint64_t));
+    if (!j->piece)
+        return tool_nomem(j->in.name, "a chunk of elements");
+    TRY(begin_image(j, s->tensors));
     for (uint64_t bytes = 0;;) {
         struct source_tensor t;
         bool more;
-        int status = source_next(s, &t, &more);
-        if (status || !more)
-            return status;
+        TRY(source_next(s, &t, &more));
+        if (!more)
+            return TOOL_OK;
         size_t width = pici_dtype_width(t.dtype);
         struct measured *m = NULL;
         if (!t.filler && wanted(j, t.name, t.name_len)) {
@@ -260,112 +255,73 @@ static int inspect_tensors(struct job *j, struct source *s, void *piece, uint64_
         } else if (s->archived) { /* which can be left where it is */
             continue;
         }
-        for (uint64_t left = t.count; left;) {
-            uint64_t n = left < chunk ? left : chunk;
-            status = source_take(s, piece, (size_t)n * width);
-            if (status)
-                return status;
+        for (uint64_t left = t.count, n; left; left -= n) {
+            n = left < opts.chunk_elements ? left : opts.chunk_elements;
+            TRY(source_take(s, j->piece, (size_t)n * width));
             if (m)
-                status = count(j, m, piece, n);
-            if (status)
-                return status;
-            left -= n;
+                TRY(count(j, m, j->piece, n));
         }
-        status = m ? end(j, m) : TOOL_OK;
-        if (status)
-            return status;
+        if (m)
+            TRY(end(j, m));
     }
 }
 
 static int inspect_source(struct job *j)
 {
-    const struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
     struct source s;
-    int status = source_open(&s, &j->in, j->path, j->o);
-    if (status)
-        return status;
-    j->report.type = tool_type_name(s.type);
-    void *piece = malloc(opts.chunk_elements * sizeof(uint64_t));
-    status = piece ? begin_image(j, s.tensors) : tool_nomem(j->in.name, "a chunk of elements");
-    if (status == TOOL_OK)
-        status = inspect_tensors(j, &s, piece, opts.chunk_elements);
-    free(piece);
+    TRY(source_open(&s, &j->in, j->path, j->o));
+    const int status = inspect_tensors(j, &s);
     source_close(&s);
     return status;
 }
 
 static int inspect_block(struct job *j)
 {
-    uint8_t *block, *piece = NULL;
     size_t len;
     struct pici_info info = PICI_INFO_INIT;
-    int status = input_slurp(&j->in, &block, &len);
-    if (status)
-        return status;
-    status = block_check(j->in.name, block, len);
-    if (status == TOOL_OK && pici_inspect(&info, block, len) != PICI_OK)
-        status = tool_bad(j->in.name, "not a block");
-    if (status == TOOL_OK)
-        status = block_within(j->in.name, &info, limit_of(j->o, len, 0));
-    struct measured *m = NULL;
-    if (status == TOOL_OK) {
-        j->report.type = "block";
-        j->found = true;
-        status = begin_image(j, 1);
-    }
-    if (status == TOOL_OK) {
-        m = begin(j, pici_format_name(info.format), strlen(pici_format_name(info.format)), info.dtype, &info.count, 1,
-                  info.count, false, NULL, 0);
-        piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
-        status = m && piece ? TOOL_OK : tool_nomem(j->in.name, "a piece of the block");
-    }
+    TRY(input_slurp(&j->in, &j->block, &len));
+    TRY(block_open(j->in.name, j->block, len, j->o, &info));
+    j->report.type = "block";
+    j->found = true;
+    TRY(begin_image(j, 1));
+    const char *const format = pici_format_name(info.format);
+    struct measured *const m = begin(j, format, strlen(format), info.dtype, &info.count, 1, info.count, false, NULL, 0);
+    j->piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
+    if (!m || !j->piece)
+        return tool_nomem(j->in.name, "a piece of the block");
     /* pieces are whole groups, whose records do not depend on other groups */
     struct pici_mix all = PICI_MIX_INIT, all_by_value = PICI_MIX_INIT, mix, by_value;
-    uint64_t negative_zeros = 0;
+    uint64_t negative_zeros = 0, negative;
     all.other_bytes = all_by_value.other_bytes = hybrid_head(info.count);
-    for (uint64_t done = 0; status == TOOL_OK && done < info.count; done += BLOCK_PIECE) {
+    for (uint64_t done = 0; done < info.count; done += BLOCK_PIECE) {
         uint64_t n = info.count - done < BLOCK_PIECE ? info.count - done : BLOCK_PIECE;
-        enum pici_status s = pici_decompress_range(piece, done, n, block, len, NULL);
+        enum pici_status s = pici_decompress_range(j->piece, done, n, j->block, len, NULL);
         if (s)
-            status = tool_bad(j->in.name, "%s", pici_strerror(s));
-        else if (!measure_mix(&mix, &j->scratch, info.dtype, piece, n, PICI_ZEROS_EXACT))
-            status = tool_nomem(j->in.name, "the measured blocks");
-        else {
-            look(j, m, piece, n);
-            if (j->compare && !compare_add(j->compare, info.dtype, piece, n, &m->sizes->pici, &m->sizes->zstd))
-                status = tool_nomem(j->in.name, "the comparison");
-            uint64_t negative;
-            if (status == TOOL_OK)
-                status = look_by_value(j, m, piece, n, &mix, &by_value, &negative);
-            if (status)
-                break;
-            mix.other_bytes -= hybrid_head(n);
-            by_value.other_bytes -= hybrid_head(n);
-            mix_sum(&all, &mix);
-            mix_sum(&all_by_value, &by_value);
-            negative_zeros += negative;
-        }
+            return tool_bad(j->in.name, "%s", pici_strerror(s));
+        if (!measure_mix(&mix, &j->scratch, info.dtype, j->piece, n, PICI_ZEROS_EXACT))
+            return tool_nomem(j->in.name, "the measured blocks");
+        look(j, m, j->piece, n);
+        if (j->compare && !compare_add(j->compare, info.dtype, j->piece, n, &m->sizes->pici, &m->sizes->zstd))
+            return tool_nomem(j->in.name, "the comparison");
+        TRY(look_by_value(j, m, j->piece, n, &mix, &by_value, &negative));
+        mix.other_bytes -= hybrid_head(n);
+        by_value.other_bytes -= hybrid_head(n);
+        mix_sum(&all, &mix);
+        mix_sum(&all_by_value, &by_value);
+        negative_zeros += negative;
     }
-    if (status == TOOL_OK) {
-        const uint64_t nnz = j->report.map->nnz;
-        sizes_add(m->sizes, info.dtype, info.count, nnz, &all);
-        sizes_by_value(m->sizes, info.dtype, info.count, nnz, &all, negative_zeros, &all_by_value);
-        m->stored = len;
-        status = end(j, m);
-    }
-    free(piece);
-    free(block);
-    return status;
+    const uint64_t nnz = j->report.map->nnz;
+    sizes_add(m->sizes, info.dtype, info.count, nnz, &all);
+    sizes_by_value(m->sizes, info.dtype, info.count, nnz, &all, negative_zeros, &all_by_value);
+    m->stored = len;
+    return end(j, m);
 }
 
 static int inspect(struct job *j)
 {
     enum reading_kind kind = READING_OTHER;
-    int status = TOOL_OK;
     if (!j->o->type && !j->o->dtype)
-        status = reading_kind(&j->in, j->path, &kind);
-    if (status)
-        return status;
+        TRY(reading_kind(&j->in, j->path, &kind));
     j->report.file = j->in.name;
     j->report.file_bytes = j->in.bytes;
     j->report.map = malloc(sizeof *j->report.map);
@@ -373,11 +329,14 @@ static int inspect(struct job *j)
     if (!j->report.map || !j->report.grid)
         return tool_nomem(j->in.name, "the density map");
     progress_start(&j->progress, j->in.name, j->in.bytes);
-    status = kind == READING_FILE ? inspect_file(j) : kind == READING_BLOCK ? inspect_block(j) : inspect_source(j);
+    const int status = kind == READING_FILE    ? inspect_file(j)
+                       : kind == READING_BLOCK ? inspect_block(j)
+                                               : inspect_source(j);
     progress_end(&j->progress);
-    if (status == TOOL_OK && !j->found && j->o->tensor)
-        status = tool_no_tensor(j->in.name, &j->near);
-    return status;
+    free(j->piece);
+    free(j->block);
+    j->piece = j->block = NULL;
+    return status || j->found || !j->o->tensor ? status : tool_no_tensor(j->in.name, &j->near);
 }
 
 static void end_job(struct job *j)
@@ -400,33 +359,38 @@ static int begin_compare(struct job *j)
     return j->compare ? TOOL_OK : tool_nomem(j->in.name, "the comparison");
 }
 
+/* Inspects a file, and makes the pictures of it that are wanted. */
+static int inspect_and_draw(struct job *j, struct output *png, struct output *svg)
+{
+    const struct tool_options *const o = j->o;
+    TRY(begin_compare(j));
+    if (o->png)
+        TRY(output_open(png, o->png, &j->in, o->force));
+    if (o->svg)
+        TRY(output_open(svg, o->svg, &j->in, o->force));
+    TRY(inspect(j));
+    if (o->png)
+        TRY(image_png(j->image, png));
+    if (o->svg)
+        TRY(image_svg(j->image, svg));
+    if (o->png)
+        TRY(output_commit(png));
+    if (o->svg)
+        TRY(output_commit(svg));
+    return TOOL_OK;
+}
+
 static int inspect_one(const char *path, const struct tool_options *o, void *ctx)
 {
     struct inputs *inputs = ctx;
     struct output png = {.fd = -1}, svg = {.fd = -1};
     struct job j = {.o = o, .path = path, .pictured = o->png || o->svg};
     suggest_start(&j.near, o->tensor);
-    int status = input_open(&j.in, path);
-    if (status)
-        return status;
-    status = begin_compare(&j);
-    if (status == TOOL_OK && o->png)
-        status = output_open(&png, o->png, &j.in, o->force);
-    if (status == TOOL_OK && o->svg)
-        status = output_open(&svg, o->svg, &j.in, o->force);
-    if (status == TOOL_OK)
-        status = inspect(&j);
-    if (status == TOOL_OK && o->png)
-        status = image_png(j.image, &png);
-    if (status == TOOL_OK && o->svg)
-        status = image_svg(j.image, &svg);
-    if (status == TOOL_OK && o->png)
-        status = output_commit(&png);
-    if (status == TOOL_OK && o->svg)
-        status = output_commit(&svg);
-    if (status == TOOL_OK && o->json) {
+    TRY(input_open(&j.in, path));
+    const int status = inspect_and_draw(&j, &png, &svg);
+    if (!status && o->json) {
         report_json(&inputs->json, &j.report);
-    } else if (status == TOOL_OK) {
+    } else if (!status) {
         inputs_next(inputs);
         report_print(&j.report);
     }
@@ -436,37 +400,45 @@ static int inspect_one(const char *path, const struct tool_options *o, void *ctx
     return status;
 }
 
+/* Adds an operand to the list, or the shards that are in it if it is a folder, which is open then. */
+static int add_operand(const char *path, const struct folder *f, char ***args, int *nargs)
+{
+    if (f && !f->made)
+        TRY(folder_check(f, NULL));
+    const size_t most = !f ? 1 : f->made ? f->list.files : f->index.shards;
+    char **const bigger = realloc(*args, ((size_t)*nargs + most + 1) * sizeof *bigger);
+    if (!bigger)
+        return tool_nomem(path, "the list of files");
+    *args = bigger;
+    for (size_t k = 0; k < most; k++) {
+        if (f && f->made && f->list.file[k].kind != FOLDER_SHARD)
+            continue;
+        char *const one = !f        ? strdup(path)
+                          : f->made ? folder_path(path, f->list.file[k].name, FOLDER_EXTENSION)
+                                    : folder_path(path, f->index.shard[k], "");
+        if (!one)
+            return TOOL_BAD;
+        bigger[(*nargs)++] = one;
+    }
+    return TOOL_OK;
+}
+
 /* Makes the list of operands in which folders are replaced by the shards in them; folders that cannot be read are left
  * out. The caller frees them. Returns the worst status. */
 static int expand_folders(const struct tool_options *o, char ***args, int *nargs)
 {
-    int worst = TOOL_OK, n = 0;
-    char **list = NULL;
+    int worst = TOOL_OK;
+    *args = NULL;
+    *nargs = 0;
     for (int i = 0; i < o->nargs; i++) {
         struct folder f = {0};
         const bool folder = folder_is(o->args[i]);
         int status = folder ? folder_open(&f, o->args[i]) : TOOL_OK;
-        if (status == TOOL_OK && folder && !f.made)
-            status = folder_check(&f, NULL);
-        const size_t most = f.made ? f.list.files : folder ? f.index.shards : 1;
-        char **const bigger = status ? NULL : realloc(list, ((size_t)n + most + 1) * sizeof *list);
-        if (status == TOOL_OK && !bigger)
-            status = tool_nomem(o->args[i], "the list of files");
-        list = bigger ? bigger : list;
-        for (size_t k = 0; status == TOOL_OK && k < most; k++) {
-            if (f.made && f.list.file[k].kind != FOLDER_SHARD)
-                continue;
-            list[n] = !folder  ? strdup(o->args[i])
-                      : f.made ? folder_path(o->args[i], f.list.file[k].name, FOLDER_EXTENSION)
-                               : folder_path(o->args[i], f.index.shard[k], "");
-            status = list[n] ? TOOL_OK : TOOL_BAD;
-            n += list[n] != NULL;
-        }
+        if (!status)
+            status = add_operand(o->args[i], folder ? &f : NULL, args, nargs);
         folder_close(&f);
         worst = status > worst ? status : worst;
     }
-    *args = list;
-    *nargs = n;
     return worst;
 }
 
@@ -490,8 +462,16 @@ int verb_inspect(const struct tool_options *o)
         return tool_usage(o->png, "cannot be both --png and --svg");
     if (o->base && (o->png || o->svg || o->tensor || o->compare))
         return tool_usage(NULL, "inspect: --base is without a picture, --tensor and --compare");
-    int status = results_check(o, "inspect");
-    return status ? status : inspect_all(o);
+    TRY(results_check(o, "inspect"));
+    return inspect_all(o);
+}
+
+static int report(struct job *j, struct output *page, const char *path)
+{
+    TRY(output_open(page, path, &j->in, j->o->force));
+    TRY(inspect(j));
+    TRY(html_report(&j->report, j->image, page));
+    return output_commit(page);
 }
 
 int verb_report(const struct tool_options *o)
@@ -503,14 +483,8 @@ int verb_report(const struct tool_options *o)
         return tool_nomem(o->args[0], "the output's name");
     suggest_start(&j.near, o->tensor);
     int status = input_open(&j.in, o->args[0]);
-    if (status == TOOL_OK) {
-        status = output_open(&page, path, &j.in, o->force);
-        if (status == TOOL_OK)
-            status = inspect(&j);
-        if (status == TOOL_OK)
-            status = html_report(&j.report, j.image, &page);
-        if (status == TOOL_OK)
-            status = output_commit(&page);
+    if (!status) {
+        status = report(&j, &page, path);
         output_discard(&page);
         end_job(&j);
     }

@@ -55,9 +55,7 @@ static int make_piece(struct job *j, const struct tensor_at *b, const struct pic
     const size_t width = pici_dtype_width(t->dtype);
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = j->o->threads;
-    const int status = tensors_read(&j->base, b, first * width, j->from, n * width);
-    if (status)
-        return status;
+    TRY(tensors_read(&j->base, b, first * width, j->from, n * width));
     pici_xxh64_update(hash, j->from, n * width);
     tensor_swap(b->big_endian, width, j->from, n * width);
     memcpy(j->to, j->from, n * width);
@@ -75,30 +73,38 @@ static int make_piece(struct job *j, const struct tensor_at *b, const struct pic
     return s == PICI_E_NOMEM ? tool_nomem(j->in.name, "a small delta") : TOOL_OK;
 }
 
-static int count_tensor(struct job *j, struct row *row, const struct tensor_at *b, const struct pici_tensor_info *t)
+/* Counts what changes in a tensor, piece by piece. */
+static int count_pieces(struct job *j, struct bound *bound, enum delta_kind kind, const struct tensor_at *b,
+                        const struct pici_tensor_info *t)
 {
     struct pici_xxh64 hash;
     bool valid = true;
     char name[QUOTE];
+    pici_xxh64_init(&hash, 0);
+    const enum pici_status s =
+        kind == DELTA_SMALL ? pici_delta_pieces_begin(&j->pieces, j->r.reader, t->index) : PICI_OK;
+    if (s)
+        return reading_failed(&j->r, s);
+    for (uint64_t at = 0, n; at < t->count; at += n) {
+        n = t->count - at < DELTA_PIECE ? t->count - at : DELTA_PIECE;
+        TRY(make_piece(j, b, t, at, (size_t)n, &hash, &valid));
+        if (valid)
+            bound_add(bound, j->from, j->to, n);
+    }
+    if (pici_xxh64_digest(&hash) != j->d.hash[t->index].base)
+        return not_base(j, t, "its hash differs");
+    if (!valid || (kind == DELTA_SMALL && !pici_delta_pieces_done(&j->pieces)))
+        return tool_bad(j->in.name, "not a valid delta: the small deltas of tensor '%s' (delta-small)",
+                        pici_parse_printable(name, sizeof name, t->name, t->name_len));
+    return TOOL_OK;
+}
+
+static int count_tensor(struct job *j, struct row *row, const struct tensor_at *b, const struct pici_tensor_info *t)
+{
     struct bound *const bound = bound_new(t->dtype);
     if (!bound)
         return tool_nomem(j->in.name, "the bound");
-    pici_xxh64_init(&hash, 0);
-    enum pici_status s = PICI_OK;
-    if (row->kind == DELTA_SMALL)
-        s = pici_delta_pieces_begin(&j->pieces, j->r.reader, t->index);
-    int status = s ? reading_failed(&j->r, s) : TOOL_OK;
-    for (uint64_t at = 0, n; status == TOOL_OK && at < t->count; at += n) {
-        n = t->count - at < DELTA_PIECE ? t->count - at : DELTA_PIECE;
-        status = make_piece(j, b, t, at, (size_t)n, &hash, &valid);
-        if (status == TOOL_OK && valid)
-            bound_add(bound, j->from, j->to, n);
-    }
-    if (status == TOOL_OK && pici_xxh64_digest(&hash) != j->d.hash[t->index].base)
-        status = not_base(j, t, "its hash differs");
-    else if (status == TOOL_OK && (!valid || (row->kind == DELTA_SMALL && !pici_delta_pieces_done(&j->pieces))))
-        status = tool_bad(j->in.name, "not a valid delta: the small deltas of tensor '%s' (delta-small)",
-                          pici_parse_printable(name, sizeof name, t->name, t->name_len));
+    const int status = count_pieces(j, bound, row->kind, b, t);
     row->changed = bound_changed(bound);
     row->bound = bound_bits(bound) / 8;
     bound_free(bound);
@@ -199,13 +205,9 @@ static int inspect(struct job *j)
     bool is;
     if (!j->in.regular)
         return tool_bad(j->in.name, "empty, or not a file that can be read at random");
-    int status = reading_open(&j->r, &j->in, j->o->threads, true);
-    if (status == TOOL_OK)
-        status = reading_is_delta(&j->r, &is);
-    if (status == TOOL_OK)
-        status = is ? reading_delta(&j->r, &j->d) : tool_bad(j->in.name, "not a delta: --base is for deltas");
-    if (status)
-        return status;
+    TRY(reading_open(&j->r, &j->in, j->o->threads, true));
+    TRY(reading_is_delta(&j->r, &is));
+    TRY(is ? reading_delta(&j->r, &j->d) : tool_bad(j->in.name, "not a delta: --base is for deltas"));
     struct tool_options o = {.type = (enum tool_type)j->d.type};
     if (o.type == TYPE_RAW) {
         const enum pici_status s = pici_delta_tensor(&j->d, j->r.reader, 0, &t);
@@ -213,30 +215,26 @@ static int inspect(struct job *j)
             return reading_failed(&j->r, s);
         o.dtype = t.dtype;
     }
-    status = tensors_open(&j->base, j->o->base, &o);
-    if (status)
-        return status;
+    TRY(tensors_open(&j->base, j->o->base, &o));
     j->row = calloc((size_t)j->d.tensors + 1, sizeof *j->row);
     j->from = malloc(DELTA_PIECE * sizeof(uint64_t));
     j->to = malloc(DELTA_PIECE * sizeof(uint64_t));
     if (!j->row || !j->from || !j->to)
         return tool_nomem(j->in.name, "the elements");
-    for (uint64_t i = 0; status == TOOL_OK && i < j->d.tensors; i++)
-        status = inspect_tensor(j, i);
-    return status;
+    for (uint64_t i = 0; i < j->d.tensors; i++)
+        TRY(inspect_tensor(j, i));
+    return TOOL_OK;
 }
 
 int inspect_delta(const char *path, const struct tool_options *o, void *ctx)
 {
     struct inputs *const inputs = ctx;
     struct job j = {.o = o, .base.in.fd = -1};
-    int status = input_open(&j.in, path);
-    if (status)
-        return status;
-    status = inspect(&j);
-    if (status == TOOL_OK && o->json) {
+    TRY(input_open(&j.in, path));
+    const int status = inspect(&j);
+    if (!status && o->json) {
         print_json(&inputs->json, &j);
-    } else if (status == TOOL_OK) {
+    } else if (!status) {
         inputs_next(inputs);
         print_table(&j);
     }

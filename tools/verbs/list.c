@@ -15,12 +15,28 @@
 #include "term.h"
 #include "tool.h"
 
-enum { VIEW_TEXT = 512 /* the most characters shown */ };
+enum { TYPE_TEXT = 16, VIEW_TEXT = 512 }; /* the most characters shown, and one; the most */
 
 static uint64_t capped_sum(uint64_t a, uint64_t b)
 {
     return a <= UINT64_MAX - b ? a + b : UINT64_MAX;
 }
+
+/* What list shows of a delta. */
+struct listed_delta {
+    bool is, whole; /* whole: d and removed are set; not for a stream */
+    struct delta d;
+    struct pici_attr removed;
+};
+
+/* What list shows of a file or a folder. */
+struct listing {
+    struct report report; /* its sizes are elements and dense bytes only */
+    struct listed_delta delta;
+    uint64_t chunks;
+    char type[64]; /* of the original, or of a folder */
+    bool other;    /* not a .pici file */
+};
 
 /* Adds a tensor. NULL: no memory. */
 static struct measured *add(struct report *report, const char *name, size_t len, enum pici_dtype dtype,
@@ -49,44 +65,45 @@ static bool keep_meaning(struct measured *m, const char *text, size_t len)
     return m->dtype_text != NULL;
 }
 
-/* Reads the index, or all of a stream. The sizes in the report are elements and dense bytes only. delta: the tensors
- * that small deltas lead to are shown; or NULL. */
-static int gather(struct reading *r, const struct delta *delta, struct report *report, uint64_t *chunks)
+/* Adds a tensor of a .pici file. of: the tensor itself, or that of a small delta which leads to it. */
+static int add_stored(struct listing *l, struct reading *r, const struct pici_tensor_info *t,
+                      const struct pici_tensor_info *of)
+{
+    struct pici_attr type = {0};
+    struct measured *m = add(&l->report, t->name, t->name_len, of->dtype, of->shape, of->rank, of->count);
+    if (!m)
+        return tool_nomem(r->in->name, "the list of tensors");
+    m->stored = t->stored_bytes;
+    m->chunks = t->chunks;
+    l->chunks += t->chunks;
+    l->report.stored += m->stored;
+    TRY(reading_attr_is(r, t->index, ATTR_ENDIAN, "big", &m->big_endian));
+    TRY(reading_attr_is(r, t->index, ATTR_ORDER, "F", &m->fortran));
+    TRY(reading_attr(r, t->index, ATTR_DTYPE, &type));
+    if (type.key && !keep_meaning(m, type.value, type.len))
+        return tool_nomem(r->in->name, "the list of tensors");
+    TRY(reading_attr(r, t->index, ATTR_VIEW, &type));
+    if (type.key && !(m->view = strndup(type.value, type.len < VIEW_TEXT ? type.len : VIEW_TEXT)))
+        return tool_nomem(r->in->name, "the list of tensors");
+    return TOOL_OK;
+}
+
+/* Reads the index, or all of a stream. delta: the tensors that small deltas lead to are shown; or NULL. */
+static int gather(struct listing *l, struct reading *r, const struct delta *delta)
 {
     for (;;) {
         struct pici_tensor_info t;
         bool more;
-        int status = reading_next(r, &t, &more);
-        if (status || !more)
-            return status;
+        TRY(reading_next(r, &t, &more));
+        if (!more)
+            return TOOL_OK;
         struct pici_tensor_info of = t;
         if (delta && t.index < delta->tensors) {
             const enum pici_status s = pici_delta_tensor(delta, r->reader, t.index, &of);
             if (s)
                 return reading_failed(r, s);
         }
-        struct measured *m = add(report, t.name, t.name_len, of.dtype, of.shape, of.rank, of.count);
-        if (!m)
-            return tool_nomem(r->in->name, "the list of tensors");
-        m->stored = t.stored_bytes;
-        m->chunks = t.chunks;
-        *chunks += t.chunks;
-        report->stored += m->stored;
-        status = reading_attr_is(r, t.index, ATTR_ENDIAN, "big", &m->big_endian);
-        if (status == TOOL_OK)
-            status = reading_attr_is(r, t.index, ATTR_ORDER, "F", &m->fortran);
-        struct pici_attr type = {0};
-        if (status == TOOL_OK)
-            status = reading_attr(r, t.index, ATTR_DTYPE, &type);
-        if (status)
-            return status;
-        if (type.key && !keep_meaning(m, type.value, type.len))
-            return tool_nomem(r->in->name, "the list of tensors");
-        status = reading_attr(r, t.index, ATTR_VIEW, &type);
-        if (status)
-            return status;
-        if (type.key && !(m->view = strndup(type.value, type.len < VIEW_TEXT ? type.len : VIEW_TEXT)))
-            return tool_nomem(r->in->name, "the list of tensors");
+        TRY(add_stored(l, r, &t, &of));
     }
 }
 
@@ -119,51 +136,42 @@ static bool is_listed(const struct archive *a, size_t part)
     return a->torch.count && part < a->parts && a->part[part].tensor != ARCHIVE_NONE;
 }
 
+static int add_tensors(struct report *report, struct tensors *all)
+{
+    TRY(gather_torch(&all->source.archive, report));
+    for (size_t i = 0; i < all->n; i++) {
+        const struct tensor_at *t = &all->tensor[i];
+        if (t->filler || is_listed(&all->source.archive, i))
+            continue;
+        struct measured *m = add(report, t->name, t->name_len, t->dtype, t->shape, t->rank, t->count);
+        if (!m || !keep_meaning(m, t->dtype_text, strlen(t->dtype_text)))
+            return tool_nomem(all->in.name, "the list of tensors");
+        m->big_endian = t->big_endian;
+        m->fortran = t->fortran;
+    }
+    return TOOL_OK;
+}
+
 /* Reads the header of a file that is not a .pici file. */
-static int gather_source(const char *path, const struct tool_options *o, struct report *report, const char **type,
-                         uint64_t *bytes)
+static int gather_source(struct report *report, const char *path, const struct tool_options *o)
 {
     struct tensors all;
-    int status = tensors_open(&all, path, o);
-    if (status)
-        return status;
-    *type = tool_type_name(all.source.type);
-    *bytes = all.in.bytes;
-    status = gather_torch(&all.source.archive, report);
-    for (size_t i = 0; i < all.n && status == TOOL_OK; i++) {
-        if (is_listed(&all.source.archive, i))
-            continue;
-        const struct tensor_at *t = &all.tensor[i];
-        struct measured *m =
-            t->filler ? NULL : add(report, t->name, t->name_len, t->dtype, t->shape, t->rank, t->count);
-        if (m) {
-            m->big_endian = t->big_endian;
-            m->fortran = t->fortran;
-            if (!keep_meaning(m, t->dtype_text, strlen(t->dtype_text)))
-                status = tool_nomem(all.in.name, "the list of tensors");
-        } else if (!t->filler) {
-            status = tool_nomem(all.in.name, "the list of tensors");
-        }
-    }
+    TRY(tensors_open(&all, path, o));
+    report->type = tool_type_name(all.source.type);
+    report->file_bytes = all.in.bytes;
+    const int status = add_tensors(report, &all);
     tensors_close(&all);
     return status;
 }
 
-/* What list shows of a delta. */
-struct listed_delta {
-    bool is, whole; /* whole: d and removed are set; not for a stream */
-    struct delta d;
-    struct pici_attr removed;
-};
-
 static int gather_delta(struct reading *r, struct listed_delta *d)
 {
-    int status = reading_is_delta(r, &d->is);
-    if (status || !d->is || !r->in->regular)
-        return status;
-    status = reading_delta(r, &d->d);
-    d->whole = status == TOOL_OK;
-    return status ? status : reading_attr(r, PICI_FILE, DELTA_REMOVED, &d->removed);
+    TRY(reading_is_delta(r, &d->is));
+    if (!d->is || !r->in->regular)
+        return TOOL_OK;
+    TRY(reading_delta(r, &d->d));
+    d->whole = true;
+    return reading_attr(r, PICI_FILE, DELTA_REMOVED, &d->removed);
 }
 
 static void list_delta_json(struct jsonout *j, const struct listed_delta *d)
@@ -198,8 +206,9 @@ static void list_delta(const struct listed_delta *d)
     puts("");
 }
 
-static void list_json(struct jsonout *j, const struct report *r, uint64_t chunks, const struct listed_delta *d)
+static void list_json(struct jsonout *j, const struct listing *l)
 {
+    const struct report *const r = &l->report;
     jsonout_begin(j, NULL, '{');
     jsonout_string(j, "file", r->file);
     jsonout_string(j, "source", r->type);
@@ -223,10 +232,10 @@ static void list_json(struct jsonout *j, const struct report *r, uint64_t chunks
     jsonout_u64(j, "bytes", r->total.dense_bytes);
     if (r->stored)
         jsonout_u64(j, "stored_bytes", r->stored);
-    jsonout_u64(j, "chunks", chunks);
+    jsonout_u64(j, "chunks", l->chunks);
     jsonout_end(j, '}');
-    if (d->is)
-        list_delta_json(j, d);
+    if (l->delta.is)
+        list_delta_json(j, &l->delta);
     jsonout_end(j, '}');
 }
 
@@ -242,16 +251,16 @@ static void list_row(uint64_t elements, uint64_t dense_bytes, uint64_t stored, u
     columns_end();
 }
 
-/* other: the file is not a .pici file. */
-static void list_print(const struct report *r, bool other, uint64_t chunks, const struct listed_delta *d)
+static void list_print(const struct listing *l)
 {
+    const struct report *const r = &l->report;
     char bytes[TERM_TEXT];
     term_puts(stdout, r->file);
-    if (other)
+    if (l->other)
         printf(": %s", r->type);
     else
-        printf(d->is ? ": delta" : ": pici");
-    if (*r->type && !other) {
+        printf(l->delta.is ? ": delta" : ": pici");
+    if (*r->type && !l->other) {
         printf(", from ");
         term_puts(stdout, r->type);
     }
@@ -271,20 +280,19 @@ static void list_print(const struct report *r, bool other, uint64_t chunks, cons
         list_row(m->elements, m->elements * pici_dtype_width(m->dtype), m->stored, m->chunks);
     }
     columns_total(&c);
-    list_row(r->total.elements, r->total.dense_bytes, r->stored, chunks);
-    if (d->whole)
-        list_delta(d);
+    list_row(r->total.elements, r->total.dense_bytes, r->stored, l->chunks);
+    if (l->delta.whole)
+        list_delta(&l->delta);
 }
 
-/* Prints what was found. other: not a .pici file. */
-static void list_show(struct inputs *inputs, const struct report *report, bool other, uint64_t chunks,
-                      const struct listed_delta *delta)
+/* Prints what was found. */
+static void list_show(struct inputs *inputs, const struct listing *l)
 {
     if (inputs->o->json) {
-        list_json(&inputs->json, report, chunks, delta);
+        list_json(&inputs->json, l);
     } else {
         inputs_next(inputs);
-        list_print(report, other, chunks, delta);
+        list_print(l);
     }
 }
 
@@ -307,21 +315,21 @@ static int add_delta(struct listed_delta *all, const struct listed_delta *d)
 }
 
 /* Reads the descriptions of the tensors of one shard, which picitool made. */
-static int gather_made(const char *path, struct report *report, uint64_t *chunks, struct listed_delta *all)
+static int gather_opened(struct listing *l, struct input *in, struct reading *r, struct listed_delta *delta)
+{
+    TRY(reading_open(r, in, 1, true));
+    TRY(gather_delta(r, delta));
+    TRY(gather(l, r, delta->whole ? &delta->d : NULL));
+    return add_delta(&l->delta, delta) ? tool_nomem(in->name, "the names of removed tensors") : TOOL_OK;
+}
+
+static int gather_made(struct listing *l, const char *path)
 {
     struct input in;
     struct reading r;
     struct listed_delta delta = {0};
-    int status = input_open(&in, path);
-    if (status)
-        return status;
-    status = reading_open(&r, &in, 1, true);
-    if (status == TOOL_OK)
-        status = gather_delta(&r, &delta);
-    if (status == TOOL_OK)
-        status = gather(&r, delta.whole ? &delta.d : NULL, report, chunks);
-    if (status == TOOL_OK && add_delta(all, &delta))
-        status = tool_nomem(path, "the names of removed tensors");
+    TRY(input_open(&in, path));
+    const int status = gather_opened(l, &in, &r, &delta);
     pici_delta_close(&delta.d);
     reading_close(&r);
     input_close(&in);
@@ -329,104 +337,96 @@ static int gather_made(const char *path, struct report *report, uint64_t *chunks
 }
 
 /* Reads the descriptions of all tensors of a folder. Of a checkpoint, folder_check has been called. */
-static int gather_folder(const struct folder *f, struct report *report, uint64_t *chunks, struct listed_delta *delta)
+static int gather_folder(struct listing *l, const struct folder *f)
 {
     const struct tool_options o = {.type = TYPE_SAFETENSORS};
-    int status = TOOL_OK;
-    for (size_t i = 0; status == TOOL_OK && i < (f->made ? f->list.files : f->index.shards); i++) {
+    for (size_t i = 0; i < (f->made ? f->list.files : f->index.shards); i++) {
         const struct folder_file *const file = f->made ? &f->list.file[i] : NULL;
-        const char *const name = file ? file->name : f->index.shard[i], *type;
-        const size_t before = report->tensors;
-        uint64_t bytes;
+        const char *const name = file ? file->name : f->index.shard[i];
+        const size_t before = l->report.tensors;
         if (file && file->kind != FOLDER_SHARD)
             continue;
         char *const path = folder_path(f->path, name, file ? FOLDER_EXTENSION : "");
-        status = !path  ? TOOL_BAD
-                 : file ? gather_made(path, report, chunks, delta)
-                        : gather_source(path, &o, report, &type, &bytes);
-        for (size_t k = before; k < report->tensors; k++)
-            report->tensor[k].shard = name;
+        const int status = !path ? TOOL_BAD : file ? gather_made(l, path) : gather_source(&l->report, path, &o);
         free(path);
+        TRY(status);
+        for (size_t k = before; k < l->report.tensors; k++)
+            l->report.tensor[k].shard = name;
     }
-    return status;
+    return TOOL_OK;
+}
+
+static int list_opened(struct listing *l, const struct folder *f, const struct tool_options *o)
+{
+    size_t shards = f->index.shards;
+    if (o->type || o->dtype)
+        return tool_usage(f->path, "is a folder: --type and --dtype are for files");
+    if (!f->made)
+        TRY(folder_check(f, NULL));
+    TRY(gather_folder(l, f));
+    for (size_t i = 0; i < f->list.files; i++)
+        shards += f->list.file[i].kind == FOLDER_SHARD;
+    snprintf(l->type, sizeof l->type, "%s in %zu shard%s",
+             !f->made        ? "checkpoint"
+             : f->list.delta ? "delta"
+                             : "compressed",
+             shards, shards == 1 ? "" : "s");
+    l->report.file = f->path;
+    l->report.type = l->type;
+    l->report.file_bytes = 0;
+    for (size_t i = 0; i < f->entries; i++)
+        l->report.file_bytes += f->entry[i].bytes;
+    return TOOL_OK;
 }
 
 static int list_folder(const char *path, const struct tool_options *o, struct inputs *inputs)
 {
     struct folder f;
-    struct report report = {0};
-    struct listed_delta delta = {0};
-    char type[64];
-    uint64_t chunks = 0;
-    size_t shards = 0;
-    int status = folder_open(&f, path);
-    if (status)
-        return status;
-    if (o->type || o->dtype)
-        status = tool_usage(path, "is a folder: --type and --dtype are for files");
-    if (status == TOOL_OK && !f.made)
-        status = folder_check(&f, NULL);
-    if (status == TOOL_OK)
-        status = gather_folder(&f, &report, &chunks, &delta);
-    for (size_t i = 0; i < f.list.files; i++)
-        shards += f.list.file[i].kind == FOLDER_SHARD;
-    shards += f.index.shards;
-    snprintf(type, sizeof type, "%s in %zu shard%s",
-             !f.made        ? "checkpoint"
-             : f.list.delta ? "delta"
-                            : "compressed",
-             shards, shards == 1 ? "" : "s");
-    report.file = path;
-    report.type = type;
-    for (size_t i = 0; i < f.entries; i++)
-        report.file_bytes += f.entry[i].bytes;
-    if (status == TOOL_OK)
-        list_show(inputs, &report, true, chunks, &delta);
-    free((void *)delta.removed.value);
-    report_free(&report);
+    struct listing l = {.other = true};
+    TRY(folder_open(&f, path));
+    const int status = list_opened(&l, &f, o);
+    if (!status)
+        list_show(inputs, &l);
+    free((void *)l.delta.removed.value);
+    report_free(&l.report);
     folder_close(&f);
     return status;
 }
 
+static int list_file(struct listing *l, struct input *in, struct reading *r, const char *path,
+                     const struct tool_options *o)
+{
+    enum reading_kind kind = READING_OTHER;
+    struct pici_attr type;
+    l->report.file = in->name;
+    l->report.file_bytes = in->bytes;
+    l->report.type = l->type;
+    if (!o->type && !o->dtype)
+        TRY(reading_kind(in, path, &kind));
+    l->other = kind == READING_OTHER && (o->type || o->dtype || tool_type_of(path) != TYPE_RAW);
+    if (l->other)
+        return gather_source(&l->report, path, o);
+    TRY(reading_open(r, in, 1, true));
+    TRY(reading_attr(r, PICI_FILE, ATTR_TYPE, &type));
+    if (type.key && type.len < TYPE_TEXT)
+        memcpy(l->type, type.value, type.len);
+    TRY(gather_delta(r, &l->delta));
+    return gather(l, r, l->delta.whole ? &l->delta.d : NULL);
+}
+
 static int list(const char *path, const struct tool_options *o, void *ctx)
 {
-    struct inputs *inputs = ctx;
     if (folder_is(path))
-        return list_folder(path, o, inputs);
+        return list_folder(path, o, ctx);
     struct input in;
     struct reading r = {0};
-    struct report report = {0};
-    struct listed_delta delta = {0};
-    struct pici_attr type = {0};
-    char type_text[16] = "";
-    uint64_t chunks = 0;
-    enum reading_kind kind = READING_OTHER;
-    int status = input_open(&in, path);
-    if (status)
-        return status;
-    report.type = type_text;
-    report.file_bytes = in.bytes;
-    status = o->type || o->dtype ? TOOL_OK : reading_kind(&in, path, &kind);
-    const bool other = kind == READING_OTHER && (o->type || o->dtype || tool_type_of(path) != TYPE_RAW);
-    if (status == TOOL_OK && other)
-        status = gather_source(path, o, &report, &report.type, &report.file_bytes);
-    if (status == TOOL_OK && !other) {
-        status = reading_open(&r, &in, 1, true);
-        if (status == TOOL_OK)
-            status = reading_attr(&r, PICI_FILE, ATTR_TYPE, &type);
-        if (status == TOOL_OK && type.key && type.len < sizeof type_text)
-            memcpy(type_text, type.value, type.len);
-        if (status == TOOL_OK)
-            status = gather_delta(&r, &delta);
-        if (status == TOOL_OK)
-            status = gather(&r, delta.whole ? &delta.d : NULL, &report, &chunks);
-    }
-    if (status == TOOL_OK) {
-        report.file = in.name;
-        list_show(inputs, &report, other, chunks, &delta);
-    }
-    pici_delta_close(&delta.d);
-    report_free(&report);
+    struct listing l = {.other = false};
+    TRY(input_open(&in, path));
+    const int status = list_file(&l, &in, &r, path, o);
+    if (!status)
+        list_show(ctx, &l);
+    pici_delta_close(&l.delta.d);
+    report_free(&l.report);
     reading_close(&r);
     input_close(&in);
     return status;
@@ -434,6 +434,6 @@ static int list(const char *path, const struct tool_options *o, void *ctx)
 
 int verb_list(const struct tool_options *o)
 {
-    int status = results_check(o, "list");
-    return status ? status : inputs_print(o, list);
+    TRY(results_check(o, "list"));
+    return inputs_print(o, list);
 }

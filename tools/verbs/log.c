@@ -38,23 +38,30 @@ int verb_log_init(const struct tool_options *o)
     return s == PICI_E_IO && err == EEXIST ? tool_usage(NULL, "%s", why) : failed(o->args[0], s, why);
 }
 
-static int append(const struct tool_options *o, struct pici_log *l)
+/* The two states of a delta that is appended. */
+struct pair {
+    struct tensors base, next;
+    struct pici_state *from, *to;
+};
+
+static int append_pair(const struct tool_options *o, struct pici_log *l, struct pair *p)
 {
     const struct pici_diff_opts opts = tensors_diff_opts(o);
-    struct tensors base = {.in.fd = -1}, next = {.in.fd = -1};
-    struct pici_state *from = NULL, *to = NULL;
     char why[PICI_WHY_BYTES];
-    int status = tensors_open_pair(&base, &next, o->args + 1, o);
-    if (status == TOOL_OK)
-        status = tensors_state(&base, &from);
-    if (status == TOOL_OK)
-        status = tensors_state(&next, &to);
-    if (status == TOOL_OK)
-        status = failed(o->args[0], pici_log_append(l, from, to, &opts, why), why);
-    pici_state_free(from);
-    pici_state_free(to);
-    tensors_close(&base);
-    tensors_close(&next);
+    TRY(tensors_open_pair(&p->base, &p->next, o->args + 1, o));
+    TRY(tensors_state(&p->base, &p->from));
+    TRY(tensors_state(&p->next, &p->to));
+    return failed(o->args[0], pici_log_append(l, p->from, p->to, &opts, why), why);
+}
+
+static int append(const struct tool_options *o, struct pici_log *l)
+{
+    struct pair p = {.base.in.fd = -1, .next.in.fd = -1};
+    const int status = append_pair(o, l, &p);
+    pici_state_free(p.from);
+    pici_state_free(p.to);
+    tensors_close(&p.base);
+    tensors_close(&p.next);
     return status;
 }
 
@@ -93,8 +100,9 @@ static int apply(const struct tool_options *o, const struct pici_log *l, struct 
         return AGAIN;
     if (s)
         return failed(o->args[0], s, why);
-    const int status = exists && from == to ? TOOL_OK : output_commit(out);
-    return status ? status : why[0] ? tool_bad(NULL, "%s", why) : TOOL_OK;
+    if (!exists || from != to)
+        TRY(output_commit(out));
+    return why[0] ? tool_bad(NULL, "%s", why) : TOOL_OK;
 }
 
 /* The bytes of the files in a folder: what the numbers in a manifest are measured by. */
@@ -112,28 +120,31 @@ static int stored_bytes(const char *folder, uint64_t *bytes)
     return TOOL_OK;
 }
 
-static int open_and_apply(const struct tool_options *o, struct pici_log *l)
+/* Writes the newest state to the file at `out`, which has so many bytes. */
+static int write_newest(const struct tool_options *o, const struct pici_log *l, struct output *out, bool exists,
+                        uint64_t bytes)
 {
     struct pici_log_info info = PICI_LOG_INFO_INIT;
     struct pici_log_state newest = PICI_LOG_STATE_INIT;
-    struct output out;
     uint64_t stored;
-    struct stat st = {0};
-    const bool exists = stat(o->args[1], &st) == 0 || errno != ENOENT;
-    int status = output_open(&out, o->args[1], NULL, true);
-    if (status)
-        return status;
     if (!o->no_sparse)
-        output_sparse(&out);
+        output_sparse(out);
     pici_log_get_info(l, &info);
     pici_log_get_state(l, info.newest, &newest);
-    status = stored_bytes(o->args[0], &stored);
-    stored += (uint64_t)st.st_size;
-    out.limit = limit_of(o, stored, 2 * stored);
-    if (status == TOOL_OK)
-        status = output_claim(&out, o->args[0], newest.bytes);
-    if (status == TOOL_OK)
-        status = apply(o, l, &out, exists);
+    TRY(stored_bytes(o->args[0], &stored));
+    stored += bytes;
+    out->limit = limit_of(o, stored, 2 * stored);
+    TRY(output_claim(out, o->args[0], newest.bytes));
+    return apply(o, l, out, exists);
+}
+
+static int open_and_apply(const struct tool_options *o, struct pici_log *l)
+{
+    struct output out;
+    struct stat st = {0};
+    const bool exists = stat(o->args[1], &st) == 0 || errno != ENOENT;
+    TRY(output_open(&out, o->args[1], NULL, true));
+    const int status = write_newest(o, l, &out, exists, (uint64_t)st.st_size);
     output_discard(&out);
     return status;
 }
@@ -168,9 +179,8 @@ static int with_log(const struct tool_options *o, int write,
 {
     char why[PICI_WHY_BYTES];
     struct pici_log *l;
-    int status = failed(o->args[0], pici_log_open(&l, o->args[0], write, why), why);
-    if (status == TOOL_OK)
-        status = work(o, l);
+    TRY(failed(o->args[0], pici_log_open(&l, o->args[0], write, why), why));
+    const int status = work(o, l);
     pici_log_close(l);
     return status;
 }

@@ -117,18 +117,13 @@ static int parse_machine(struct predict *p, const char *name)
 static int read_tune(struct predict *p, const char *path)
 {
     char why[PREDICT_WHY];
-    struct input in;
-    uint8_t *bytes = NULL;
+    const char *const name = tool_input_name(path);
+    uint8_t *bytes;
     size_t len;
-    int status = input_open(&in, path);
-    if (status)
-        return status;
-    status = input_slurp(&in, &bytes, &len);
-    if (!status && !predict_set_tune(p, in.name, bytes, len, why))
-        status = tool_bad(in.name, "%s", why);
+    TRY(input_slurp_path(path, UINT64_MAX, &bytes, &len));
+    const bool good = predict_set_tune(p, name, bytes, len, why);
     free(bytes);
-    input_close(&in);
-    return status;
+    return good ? TOOL_OK : tool_bad(name, "%s", why);
 }
 
 /* Everything that was asked for, or its default. */
@@ -137,29 +132,23 @@ static int parse(struct predict *p, const struct tool_options *o)
     const bool page = o->out != NULL;
     const char *densities = o->predict.density ? o->predict.density : page ? "0.1,1,5,10,20,50,100" : "1";
     uint64_t ranks[PREDICT_LIST] = {0}, each[PREDICT_LIST] = {1};
-    int n = 0, status = TOOL_OK;
+    int n = 0;
     if (o->predict.machine && o->predict.tune)
-        status = tool_usage(NULL, "predict: either --machine or --tune");
-    else
-        status = o->predict.tune ? read_tune(p, o->predict.tune) : parse_machine(p, o->predict.machine);
-    if (!status)
-        status = parse_collectives(p, o->predict.collective ? o->predict.collective
-                                                            : "all_gather,reduce_scatter,all_reduce");
-    if (!status)
-        status =
-            parse_numbers("ranks", o->predict.ranks ? o->predict.ranks : "2..4096", ranks, &p->ranks, 1, PREDICT_RANKS);
-    if (!status)
-        status = parse_numbers("bytes", o->predict.bytes ? o->predict.bytes : "64K..4G/4", p->bytes, &p->sizes, 1,
-                               UINT64_C(1) << 50);
-    if (!status && o->predict.per_node) {
-        status = parse_numbers("per-node", o->predict.per_node, each, &n, 1, PREDICT_RANKS);
-        if (!status && n != 1)
-            status = tool_usage(NULL, "--per-node %s: not one number", o->predict.per_node);
+        return tool_usage(NULL, "predict: either --machine or --tune");
+    TRY(o->predict.tune ? read_tune(p, o->predict.tune) : parse_machine(p, o->predict.machine));
+    TRY(parse_collectives(p, o->predict.collective ? o->predict.collective : "all_gather,reduce_scatter,all_reduce"));
+    TRY(parse_numbers("ranks", o->predict.ranks ? o->predict.ranks : "2..4096", ranks, &p->ranks, 1, PREDICT_RANKS));
+    TRY(parse_numbers("bytes", o->predict.bytes ? o->predict.bytes : "64K..4G/4", p->bytes, &p->sizes, 1,
+                      UINT64_C(1) << 50));
+    if (o->predict.per_node) {
+        TRY(parse_numbers("per-node", o->predict.per_node, each, &n, 1, PREDICT_RANKS));
+        if (n != 1)
+            return tool_usage(NULL, "--per-node %s: not one number", o->predict.per_node);
         p->per_node = (int)each[0];
     }
     for (int i = 0; i < p->ranks; i++)
         p->rank[i] = (int)ranks[i];
-    return status ? status : parse_densities(p, densities);
+    return parse_densities(p, densities);
 }
 
 /* ---- output */
@@ -198,38 +187,37 @@ static int check_plot(const struct predict *p, const struct tool_options *o)
 static int write_file(const struct predict *p, const struct tool_options *o)
 {
     struct output out;
-    int status = output_open(&out, o->out, NULL, o->force);
-    if (status)
-        return status;
-    status = is_picture(o) ? write_picture(p, o, &out) : predicted_html(p, &out);
+    TRY(output_open(&out, o->out, NULL, o->force));
+    int status = is_picture(o) ? write_picture(p, o, &out) : predicted_html(p, &out);
     if (!status)
         status = output_commit(&out);
     output_discard(&out);
     return status;
 }
 
+static int predict(struct predict *p, const struct tool_options *o)
+{
+    struct jsonout json = {.f = stdout};
+    TRY(parse(p, o));
+    TRY(check_plot(p, o));
+    if (o->json && o->out)
+        return tool_usage(NULL, "predict: either --json or -o");
+    if (!predict_run(p))
+        return tool_nomem(NULL, "the predictions");
+    if (!o->json && o->out)
+        return write_file(p, o);
+    if (o->json)
+        predicted_json(p, &json);
+    else
+        predicted_print(p);
+    return TOOL_OK;
+}
+
 int verb_predict(const struct tool_options *o)
 {
     static struct predict p;
-    struct jsonout json = {.f = stdout};
     p = (struct predict){.correlation = 1, .dtype = o->dtype ? (enum pici_dtype)o->dtype : PICI_F32};
-    int status = parse(&p, o);
-    if (!status)
-        status = check_plot(&p, o);
-    if (!status && o->json && o->out)
-        status = tool_usage(NULL, "predict: either --json or -o");
-    if (!status && !predict_run(&p))
-        status = tool_nomem(NULL, "the predictions");
-    if (status) {
-        predict_free(&p);
-        return status;
-    }
-    if (o->json)
-        predicted_json(&p, &json);
-    else if (o->out)
-        status = write_file(&p, o);
-    else
-        predicted_print(&p);
+    const int status = predict(&p, o);
     predict_free(&p);
     return status;
 }

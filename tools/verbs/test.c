@@ -11,44 +11,48 @@
 #include "tool.h"
 #include "verbs/block.h"
 
+static int check_delta(struct input *in, struct reading *r, struct delta *d)
+{
+    bool is;
+    TRY(reading_open(r, in, 1, true));
+    TRY(reading_is_delta(r, &is));
+    return is ? reading_delta(r, d) : TOOL_OK;
+}
+
 /* Checks the rules of deltas, which takes random access, besides those of every file. */
 static int test_delta(struct input *in)
 {
     struct reading r;
     struct delta d = {0};
-    bool is = false;
-    int status = reading_open(&r, in, 1, true);
-    if (status == TOOL_OK)
-        status = reading_is_delta(&r, &is);
-    if (status == TOOL_OK && is)
-        status = reading_delta(&r, &d);
+    const int status = check_delta(in, &r, &d);
     pici_delta_close(&d);
     reading_close(&r);
     return status;
 }
 
+static int verify(struct input *in, struct reading *r, const struct tool_options *o)
+{
+    TRY(reading_open(r, in, o->threads, false));
+    const enum pici_status s = pici_reader_verify(r->reader);
+    return s ? reading_failed(r, s) : TOOL_OK;
+}
+
 static int test_file(struct input *in, const struct tool_options *o)
 {
     struct reading r;
-    int status = reading_open(&r, in, o->threads, false);
-    if (status == TOOL_OK) {
-        enum pici_status s = pici_reader_verify(r.reader);
-        if (s)
-            status = reading_failed(&r, s);
-    }
+    const int status = verify(in, &r, o);
     reading_close(&r);
-    return status == TOOL_OK && in->regular ? test_delta(in) : status;
+    TRY(status);
+    return in->regular ? test_delta(in) : TOOL_OK;
 }
 
 static int test_block(struct input *in)
 {
     uint8_t *block;
     size_t len;
-    int status = input_slurp(in, &block, &len);
-    if (status == TOOL_OK) {
-        status = block_check(in->name, block, len);
-        free(block);
-    }
+    TRY(input_slurp(in, &block, &len));
+    const int status = block_check(in->name, block, len);
+    free(block);
     return status;
 }
 
@@ -81,20 +85,17 @@ static int test_shard(const char *path, const struct tool_options *o, const stru
 {
     struct input in;
     struct progress progress;
-    int status = input_open(&in, path);
-    if (status)
-        return status;
+    TRY(input_open(&in, path));
     progress_start(&progress, path, in.bytes);
     in.progress = &progress;
     input_hash(&in);
-    status = test_file(&in, o);
+    const int status = test_file(&in, o);
     progress_end(&progress);
     struct folder_sum is = folder_input_sum(&in);
     is.bytes = in.bytes; /* reading at random has moved the position */
-    if (status == TOOL_OK)
-        status = folder_match(path, &is, want);
     input_close(&in);
-    return status;
+    TRY(status);
+    return folder_match(path, &is, want);
 }
 
 static int test_part(void *ctx, size_t i)
@@ -102,40 +103,50 @@ static int test_part(void *ctx, size_t i)
     const struct tested *const t = ctx;
     const struct folder_file *const file = &t->f->list.file[i];
     const bool shard = file->kind == FOLDER_SHARD;
-    struct folder_sum is;
     if (file->kind == FOLDER_SAME)
         return TOOL_OK;
     char *const path = folder_path(t->f->path, file->name, shard ? FOLDER_EXTENSION : "");
-    int status = !path ? TOOL_BAD : shard ? test_shard(path, &t->o, &file->stored) : folder_copy(path, NULL, &is);
-    if (status == TOOL_OK && !shard)
-        status = folder_match(path, &is, &file->stored);
+    const int status = !path   ? TOOL_BAD
+                       : shard ? test_shard(path, &t->o, &file->stored)
+                               : folder_copy_as(path, NULL, &file->stored);
     free(path);
     return status;
+}
+
+static int test_opened(const struct folder *f, const struct tool_options *o)
+{
+    const double start = term_now();
+    struct tested t = {f, *o};
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < f->entries; i++)
+        bytes += f->entry[i].bytes;
+    if (f->made) {
+        const unsigned at_a_time = jobs_at_a_time(f->list.files, tool_threads(o->threads), &t.o.threads);
+        progress_all_start(f->path, bytes);
+        const int status = jobs_run(f->list.files, at_a_time, true, test_part, &t);
+        progress_all_end();
+        TRY(status);
+    } else {
+        TRY(folder_check(f, NULL));
+    }
+    test_good(f->path, bytes, start, o);
+    return TOOL_OK;
 }
 
 static int test_folder(const char *path, const struct tool_options *o)
 {
     struct folder f;
-    uint64_t bytes = 0;
-    int status = folder_open(&f, path);
-    if (status)
-        return status;
-    const double start = term_now();
-    struct tested t = {&f, *o};
-    for (size_t i = 0; i < f.entries; i++)
-        bytes += f.entry[i].bytes;
-    if (f.made) {
-        const unsigned at_a_time = jobs_at_a_time(f.list.files, tool_threads(o->threads), &t.o.threads);
-        progress_all_start(path, bytes);
-        status = jobs_run(f.list.files, at_a_time, true, test_part, &t);
-        progress_all_end();
-    } else {
-        status = folder_check(&f, NULL);
-    }
-    if (status == TOOL_OK)
-        test_good(path, bytes, start, o);
+    TRY(folder_open(&f, path));
+    const int status = test_opened(&f, o);
     folder_close(&f);
     return status;
+}
+
+static int test_input(struct input *in, const char *path, const struct tool_options *o)
+{
+    enum reading_kind kind;
+    TRY(reading_kind(in, path, &kind));
+    return kind == READING_BLOCK ? test_block(in) : test_file(in, o);
 }
 
 static int test_one(const char *path, const struct tool_options *o)
@@ -144,17 +155,12 @@ static int test_one(const char *path, const struct tool_options *o)
         return test_folder(path, o);
     struct input in;
     struct progress progress;
-    enum reading_kind kind;
-    int status = input_open(&in, path);
-    if (status)
-        return status;
+    TRY(input_open(&in, path));
     progress_start(&progress, in.name, in.bytes);
     in.progress = &progress;
-    status = reading_kind(&in, path, &kind);
-    if (status == TOOL_OK)
-        status = kind == READING_BLOCK ? test_block(&in) : test_file(&in, o);
+    const int status = test_input(&in, path, o);
     progress_end(&progress);
-    if (status == TOOL_OK)
+    if (!status)
         test_good(in.name, input_length(&in), progress.start, o);
     input_close(&in);
     return status;
@@ -162,14 +168,13 @@ static int test_one(const char *path, const struct tool_options *o)
 
 int verb_test(const struct tool_options *o)
 {
-    int worst = TOOL_OK, status = results_check(o, "test");
+    int worst = TOOL_OK;
     struct jsonout j = {.f = stdout};
-    if (status)
-        return status;
+    TRY(results_check(o, "test"));
     if (o->json)
         jsonout_begin(&j, NULL, '[');
     for (int i = 0; i < o->nargs; i++) {
-        status = test_one(o->args[i], o);
+        const int status = test_one(o->args[i], o);
         if (status > worst)
             worst = status;
         if (o->json) {
