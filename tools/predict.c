@@ -9,6 +9,7 @@
 #include "predict/machine.h"
 #include "predict/model.h"
 #include "predict/tune.h"
+#include "schedule/registry.h"
 
 const char *predict_machine(int i, const char **what)
 {

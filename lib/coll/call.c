@@ -15,6 +15,7 @@
 #include "coll/ordinary.h"
 #include "coll/steps.h"
 #include "coll/vendor.h"
+#include "schedule/registry.h"
 
 static size_t scratch_of(struct coll_call *c, const struct pici_comm *comm)
 {

@@ -6,6 +6,7 @@
 #include "coll/message.h"
 #include "coll/rules.h"
 #include "format.h"
+#include "schedule/registry.h"
 
 enum { PART = 64 /* elements of which parts of a segment are multiples, where it is cut into equal ones */ };
 

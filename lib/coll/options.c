@@ -9,6 +9,7 @@
 #include "coll/note.h"
 #include "coll/rules.h"
 #include "format.h"
+#include "schedule/registry.h"
 #include "sized.h"
 #include "xxh64.h"
 

@@ -10,7 +10,7 @@
 
 #include "coll/engine.h"
 #include "predict/number.h"
-#include "schedule/schedule.h"
+#include "schedule/registry.h"
 #include "sized.h"
 
 #define AT(member) offsetof(struct coll_settings, member), sizeof((struct coll_settings *)0)->member

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "predict/machine.h"
 #include "predict/number.h"
+#include "schedule/registry.h"
 
 /* ---- the file */
 

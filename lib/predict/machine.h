@@ -15,6 +15,9 @@ struct machine {
     struct model_machine model;
 };
 
+/* The machine that the constants of policy.c are of: Gigabit Ethernet between nodes, a core for each rank. */
+extern const struct model_machine pici_model_machine;
+
 /* The i-th machine; NULL after the last. */
 const struct machine *pici_machine(int i);
 

@@ -5,6 +5,7 @@
 #include "predict/model.h"
 
 #include "format.h"
+#include "schedule/registry.h"
 
 enum {
     PREFIX = 32,             /* bytes of a message besides its blocks (formats/message.md) */

@@ -59,9 +59,6 @@ struct model_machine {
     double memory_beta;       /* MODEL_TWO_LEVELS: seconds a byte read or written by the transpose */
 };
 
-/* The machine that the constants of policy.c are of: Gigabit Ethernet between nodes, a core for each rank. */
-extern const struct model_machine pici_model_machine;
-
 /* ---- the call */
 
 struct model_call {

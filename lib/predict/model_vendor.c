@@ -3,6 +3,8 @@
  * Dense collectives of other libraries: the textbook equations. They have no codec and no agreement. */
 #include "predict/model.h"
 
+#include "schedule/registry.h"
+
 static double greater(double a, double b)
 {
     return a > b ? a : b;

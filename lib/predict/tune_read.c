@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "predict/machine.h"
 #include "predict/number.h"
 #include "predict/tune.h"
+#include "schedule/registry.h"
 #include "xxh64.h"
 
 enum { WORDS_MOST = 24, RANKS_MOST = 1 << 20, CORES_MOST = 1 << 16, SHOWN = 40 };

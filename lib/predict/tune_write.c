@@ -9,6 +9,7 @@
 
 #include "predict/number.h"
 #include "predict/tune.h"
+#include "schedule/registry.h"
 #include "xxh64.h"
 
 /* Text that grows. After a failed allocation at is NULL and nothing is added. */

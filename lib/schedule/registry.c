@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * The registry of schedules. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "schedule/registry.h"
+
 #include "schedule/broadcast.h"
 #include "schedule/doubling.h"
 #include "schedule/nodes.h"

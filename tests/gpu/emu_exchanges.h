@@ -11,7 +11,7 @@
 #include <vector>
 
 extern "C" {
-#include "schedule/schedule.h"
+#include "schedule/registry.h"
 #include "pici/coll.h"
 #include "tests/util/util.h"
 }

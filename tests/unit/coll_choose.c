@@ -11,8 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "predict/machine.h"
 #include "predict/number.h"
 #include "coll/request.h"
+#include "schedule/registry.h"
 #include "tests/util/coll.h"
 #include "xxh64.h"
 #include "transport/thread.h"

@@ -270,7 +270,7 @@ FIELD(word_density, ref_put(m + WORD_DENSITY + 8 * rng_below(r, 2), 8, no_densit
       len = sealed(m, len))
 
 /* Numbers between, above and below those of enum pici_status. */
-static const int32_t no_status[] = {1, 40, INT32_MAX, -4, -19, -23, -30, -39, -47, -100, INT32_MIN, INT32_MIN + 1};
+static const int32_t no_status[] = {1, 40, INT32_MAX, -4, -19, -23, -30, -39, -48, -100, INT32_MIN, INT32_MIN + 1};
 enum { NO_STATUS = sizeof no_status / sizeof *no_status };
 
 FIELD(word_status_none, ref_put(m + WORD_STATUS, 4, (uint32_t)no_status[rng_below(r, NO_STATUS)]); len = sealed(m, len))

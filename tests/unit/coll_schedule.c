@@ -84,6 +84,8 @@ Test(coll_schedule, documented)
     cr_assert(f);
     page[fread(page, 1, sizeof page - 1, f)] = 0;
     fclose(f);
+    const char *orders = strstr(page, "\n| algorithm | order in which");
+    cr_assert(orders);
     for (int broadcasts = 0; broadcasts < 2; broadcasts++)
         for (const struct schedule *s = broadcasts ? pici_broadcasts : pici_schedules; s->name; s++) {
             if (broadcasts)
@@ -91,6 +93,9 @@ Test(coll_schedule, documented)
             else
                 snprintf(row, sizeof row, "\n| `%s` | %d | %c | %s |\n", s->name, s->id, s->letter, s->doc);
             cr_expect(strstr(page, row), "docs/collectives.md has no row%s", row);
+            snprintf(row, sizeof row, "\n| `%s` | ", s->name);
+            cr_expect(broadcasts || !schedule_has(s, PICI_ALL_REDUCE) || strstr(orders, row),
+                      "docs/collectives.md does not say in which order %s adds", s->name);
         }
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "predict/machine.h"
 #include "predict/number.h"
 #include "predict/tune.h"
 #include "xxh64.h"

@@ -4,7 +4,7 @@
 #ifndef PICI_TESTS_SCHEDULE_UTIL_H
 #define PICI_TESTS_SCHEDULE_UTIL_H
 
-#include "schedule/schedule.h"
+#include "schedule/registry.h"
 
 enum {
     SCHEDULE_RANKS = 64, /* at the most */

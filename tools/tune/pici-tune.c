@@ -14,6 +14,7 @@
 #include "calibrate.h"
 #include "files.h"
 #include "points.h"
+#include "predict/machine.h"
 #include "report.h"
 #include "world.h"
 

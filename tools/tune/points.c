@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/registry.h"
 #include "stats.h"
 
 enum {

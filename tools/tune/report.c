@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/schedule.h"
+#include "schedule/registry.h"
 #include "stats.h"
 
 enum { HELD_OUT = 2 }; /* one call of so many */
