@@ -43,50 +43,43 @@ int pici_coll_in_place(const struct coll_call *c, const struct pici_comm *comm)
                                             : a->send == a->recv;
 }
 
-void pici_layout_segment(const struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c,
-                         int segment, uint64_t *first, uint64_t *n)
+struct coll_span pici_layout_segment(const struct coll_layout *l, const struct pici_comm *comm,
+                                     const struct coll_call *c, int segment)
 {
     const struct values *v = &c->opts.values;
     const int rank = comm->order[segment];
     const uint64_t total = c->resolved.total, whole = c->args.kind == PICI_ALL_REDUCE && v->nx ? v->codec->unit(v) : 1,
                    units = total / whole + (total % whole != 0);
-    if (l->schedule->undivided) {
-        *first = 0;
-        *n = total;
-        return;
-    }
-    if (c->args.kind == PICI_ALL_REDUCE && l->schedule->by_node) {
-        pici_schedule_segment_by_node(units, &comm->on_nodes, segment, first, n);
-    } else if (is_whole(c)) {
-        pici_schedule_segment(units, comm->ranks, rank, first, n);
-    } else {
-        *first = (uint64_t)rank * c->args.count;
-        *n = c->args.count;
-    }
+    struct coll_span s = {(uint64_t)rank * c->args.count, c->args.count};
+    if (l->schedule->undivided)
+        return (struct coll_span){0, total};
+    if (c->args.kind == PICI_ALL_REDUCE && l->schedule->by_node)
+        pici_schedule_segment_by_node(units, &comm->on_nodes, segment, &s.first, &s.n);
+    else if (is_whole(c))
+        pici_schedule_segment(units, comm->ranks, rank, &s.first, &s.n);
     if (whole > 1) {
-        *first = *first * whole < total ? *first * whole : total;
-        *n = *n * whole < total - *first ? *n * whole : total - *first;
+        s.first = s.first * whole < total ? s.first * whole : total;
+        s.n = s.n * whole < total - s.first ? s.n * whole : total - s.first;
     }
+    return s;
 }
 
-void pici_coll_segment(const struct pici_comm *comm, const struct coll_call *c, int segment, uint64_t *first,
-                       uint64_t *n)
+struct coll_span pici_coll_segment(const struct pici_comm *comm, const struct coll_call *c, int segment)
 {
-    c->args.rules->segment(&c->resolved.at, comm, c, segment, first, n);
+    return c->args.rules->segment(&c->resolved.at, comm, c, segment);
 }
 
-void pici_coll_slice(const struct pici_comm *comm, const struct coll_call *c, int segment, uint64_t slice,
-                     uint64_t *first, uint64_t *n)
+struct coll_span pici_coll_slice(const struct pici_comm *comm, const struct coll_call *c, int segment, uint64_t slice)
 {
-    uint64_t len, each = c->resolved.at.slice;
-    pici_coll_segment(comm, c, segment, first, &len);
-    if (c->resolved.at.unit) { /* not more than a slice */
-        each = (len + c->resolved.at.slices - 1) / c->resolved.at.slices;
-        each = (each + c->resolved.at.unit - 1) / c->resolved.at.unit * c->resolved.at.unit;
+    const struct coll_layout *l = &c->resolved.at;
+    const struct coll_span all = pici_coll_segment(comm, c, segment);
+    uint64_t each = l->slice;
+    if (l->unit) { /* not more than a slice */
+        each = (all.n + l->slices - 1) / l->slices;
+        each = (each + l->unit - 1) / l->unit * l->unit;
     }
-    const uint64_t at = slice * each < len ? slice * each : len;
-    *first += at;
-    *n = len - at < each ? len - at : each;
+    const uint64_t at = slice * each < all.n ? slice * each : all.n, left = all.n - at;
+    return (struct coll_span){all.first + at, left < each ? left : each};
 }
 
 /* ---- the layout */
@@ -101,9 +94,9 @@ static void cut(struct coll_layout *l, const struct pici_comm *comm, const struc
 {
     const uint64_t widest = l->limits.segments ? (uint64_t)l->limits.segments : 1,
                    unit = c->opts.values.codec->unit(&c->opts.values);
-    uint64_t longest = 0, shortest = UINT64_MAX, first, n;
+    uint64_t longest = 0, shortest = UINT64_MAX;
     for (int i = 0; i < l->segments; i++) {
-        c->args.rules->segment(l, comm, c, i, &first, &n);
+        const uint64_t n = c->args.rules->segment(l, comm, c, i).n;
         longest = n > longest ? n : longest;
         shortest = n < shortest ? n : shortest;
     }
@@ -208,19 +201,21 @@ static int same_values(const struct values *a, const struct values *b)
 static enum pici_status lay_out(struct coll_layout *l, const struct schedule *schedule, const struct pici_comm *comm,
                                 const struct coll_call *c)
 {
-    struct layout_cache *last = comm->last_layout;
-    if (last->at.schedule == schedule && last->kind == c->args.kind && last->total == c->resolved.total &&
-        last->longest == c->resolved.longest && last->counts == c->resolved.counts_hash && last->root == c->args.root &&
-        last->dtype == c->args.dtype && last->window == c->opts.window && last->slice_bytes == c->opts.slice_bytes &&
-        same_values(&last->values, &c->opts.values)) {
-        *l = last->at;
+    struct coll_call *last = comm->last_laid;
+    const struct call_args *a = &c->args, *b = &last->args;
+    const struct call_resolved *r = &c->resolved, *q = &last->resolved;
+    if (q->at.schedule == schedule && b->kind == a->kind && b->root == a->root && b->dtype == a->dtype &&
+        q->total == r->total && q->longest == r->longest && q->counts_hash == r->counts_hash &&
+        last->opts.window == c->opts.window && last->opts.slice_bytes == c->opts.slice_bytes &&
+        same_values(&last->opts.values, &c->opts.values)) {
+        *l = q->at;
         return PICI_OK;
     }
     enum pici_status s = new_layout(l, schedule, comm, c);
-    if (!s)
-        *last = (struct layout_cache){
-            *l,           c->args.kind,  c->resolved.total, c->resolved.longest, c->resolved.counts_hash,
-            c->args.root, c->args.dtype, c->opts.window,    c->opts.slice_bytes, c->opts.values};
+    if (!s) {
+        *last = *c;
+        last->resolved.at = *l;
+    }
     return s;
 }
 

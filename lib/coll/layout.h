@@ -14,6 +14,11 @@ struct pici_neighbor_plan;
 
 enum { LAYOUT_SLICES_WORTH = 64 << 10 /* dense bytes of a message: smaller slices cost more than they overlap */ };
 
+/* Elements [first, first + n) of a call's total. */
+struct coll_span {
+    uint64_t first, n;
+};
+
 /* A function of what is the same on all ranks. Counts are elements. */
 struct coll_layout {
     const struct schedule *schedule;
@@ -115,18 +120,6 @@ struct coll_call {
     struct call_resolved resolved;
 };
 
-/* A communicator's last layout, and what it follows from. */
-struct layout_cache {
-    struct coll_layout at; /* at.schedule NULL: there is none */
-    enum pici_collective kind;
-    uint64_t total, longest, counts;
-    int root;
-    enum pici_dtype dtype;
-    int window;
-    uint64_t slice_bytes;
-    struct values values;
-};
-
 /* Whether each rank ends with elements as they are in one rank's data, which nothing is added to. */
 static inline int coll_gathers(enum pici_collective kind)
 {
@@ -160,10 +153,10 @@ static inline size_t pici_layout_aligned(size_t bytes)
 
 /* For the tables of rules (rules.h): who owns what, of all_gatherv in layout_gatherv.c, like the rest: the
  * contributions of all ranks, added up and hashed; what is wrong with the buffers. */
-void pici_layout_segment(const struct coll_layout *, const struct pici_comm *, const struct coll_call *, int segment,
-                         uint64_t *first, uint64_t *n);
-void pici_layout_contribution(const struct coll_layout *, const struct pici_comm *, const struct coll_call *,
-                              int segment, uint64_t *first, uint64_t *n);
+struct coll_span pici_layout_segment(const struct coll_layout *, const struct pici_comm *, const struct coll_call *,
+                                     int segment);
+struct coll_span pici_layout_contribution(const struct coll_layout *, const struct pici_comm *,
+                                          const struct coll_call *, int segment);
 const char *pici_layout_count(struct coll_call *, const struct pici_comm *, char *words, size_t bytes);
 const char *pici_layout_slots_wrong(const struct coll_call *, const struct pici_comm *);
 
@@ -175,10 +168,8 @@ void pici_layout_pack(struct coll_call *, const struct pici_comm *, uint64_t *pa
 /* Bytes of scratch in the host's memory. */
 size_t pici_layout_scratch(const struct coll_layout *);
 
-/* The elements of a segment, whose number is its owner's position, and those of its slice: [*first, *first + *n) of the
- * total. The call has its layout. */
-void pici_coll_segment(const struct pici_comm *, const struct coll_call *, int segment, uint64_t *first, uint64_t *n);
-void pici_coll_slice(const struct pici_comm *, const struct coll_call *, int segment, uint64_t slice, uint64_t *first,
-                     uint64_t *n);
+/* The elements of a segment, whose number is its owner's position, and those of its slice. The call has its layout. */
+struct coll_span pici_coll_segment(const struct pici_comm *, const struct coll_call *, int segment);
+struct coll_span pici_coll_slice(const struct pici_comm *, const struct coll_call *, int segment, uint64_t slice);
 
 #endif

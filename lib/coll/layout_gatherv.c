@@ -21,13 +21,12 @@ static uint64_t first_of(const struct coll_call *c, int rank)
                                      : 0;
 }
 
-void pici_layout_contribution(const struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c,
-                              int segment, uint64_t *first, uint64_t *n)
+struct coll_span pici_layout_contribution(const struct coll_layout *l, const struct pici_comm *comm,
+                                          const struct coll_call *c, int segment)
 {
     const int rank = comm->order[segment];
     (void)l;
-    *first = first_of(c, rank);
-    *n = c->args.recvcounts[rank];
+    return (struct coll_span){first_of(c, rank), c->args.recvcounts[rank]};
 }
 
 const char *pici_layout_count(struct coll_call *c, const struct pici_comm *comm, char *words, size_t bytes)

@@ -40,7 +40,7 @@ static void release(struct pici_comm *comm)
         free(comm->agreements);
     pici_chooser_close(comm->chooser);
     free(comm->tables);
-    free(comm->last_layout);
+    free(comm->last_laid);
     free(comm->spare);
     free(comm->order);
     free(comm->node_of);
@@ -66,8 +66,8 @@ static enum pici_status make(struct pici_comm *comm, const struct pici_transport
     comm->begin = malloc(((size_t)t->ranks + 1) * sizeof *comm->begin);
     comm->spare = malloc(sizeof *comm->spare);
     comm->agreements = malloc(pici_early_memory(comm));
-    comm->last_layout = calloc(1, sizeof *comm->last_layout);
-    if (!comm->order || !comm->node_of || !comm->begin || !comm->spare || !comm->agreements || !comm->last_layout ||
+    comm->last_laid = calloc(1, sizeof *comm->last_laid);
+    if (!comm->order || !comm->node_of || !comm->begin || !comm->spare || !comm->agreements || !comm->last_laid ||
         !comm->engine_self) {
         pici_coll_note(NULL, "no memory for a communicator of %d ranks", t->ranks);
         return PICI_E_NOMEM;
@@ -142,7 +142,7 @@ enum pici_status pici_comm_tune(struct pici_comm *comm, const struct pici_tune *
 void pici_comm_force(struct pici_comm *comm, const struct schedule *schedule)
 {
     comm->forced = schedule;
-    *comm->last_layout = (struct layout_cache){0};
+    *comm->last_laid = (struct coll_call){0};
 }
 
 enum pici_status pici_comm_set_nodes(struct pici_comm *comm, const int *node_of)
@@ -153,7 +153,7 @@ enum pici_status pici_comm_set_nodes(struct pici_comm *comm, const int *node_of)
         return PICI_E_BROKEN;
     memcpy(comm->node_of, node_of, (size_t)comm->ranks * sizeof *node_of);
     order_ranks(comm);
-    *comm->last_layout = (struct layout_cache){0};
+    *comm->last_laid = (struct coll_call){0};
     pici_chooser_forget(comm->chooser);
     return PICI_OK;
 }

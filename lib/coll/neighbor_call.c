@@ -220,12 +220,11 @@ static enum pici_status prepare(struct pici_request *r)
 }
 
 /* A rank that relays a contribution does not know how long it is. */
-static void segment(const struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c, int segment,
-                    uint64_t *first, uint64_t *n)
+static struct coll_span segment(const struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c,
+                                int segment)
 {
     (void)l;
-    *first = 0;
-    *n = segment == comm->position ? c->args.count : c->resolved.longest;
+    return (struct coll_span){0, segment == comm->position ? c->args.count : c->resolved.longest};
 }
 
 /* ---- buffers: one for each message of each slice in flight, as long as that message may be */
@@ -286,18 +285,17 @@ static void place_own(struct pici_request *r, const struct slice_run *run)
     const struct call_args *a = &r->call.args;
     const struct pici_neighbor_plan *plan = a->plan;
     const int own = r->comm->position;
-    uint64_t first, n;
-    pici_coll_slice(r->comm, &r->call, own, run->slice, &first, &n);
+    const struct coll_span s = pici_coll_slice(r->comm, &r->call, own, run->slice);
     for (int i = plan->slot_begin[own]; i < plan->slot_begin[own + 1]; i++) {
         uint64_t room;
         uint8_t *slot = slice_of_slot(r, run, plan->slots[i], &room);
-        if (room != n) {
+        if (room != s.n) {
             pici_coll_note(r->comm, "entry %d of recvcounts on rank %d is not its own count", plan->slots[i],
                            r->comm->rank);
             pici_coll_fail(r, PICI_E_PEER, r->comm->rank);
             return;
         }
-        r->engine->copy(run->lane, slot, a->send + first * r->call.resolved.width, n, a->dtype);
+        r->engine->copy(run->lane, slot, a->send + s.first * r->call.resolved.width, s.n, a->dtype);
     }
 }
 
@@ -312,8 +310,9 @@ static enum pici_status take_part(struct pici_request *r, struct slice_run *run,
     struct pici_block *b = &p->block[0];
     (void)action;
     enum pici_status s = pici_block_parse(b, r->engine->head(run->lane, p->number, p->at), p->left, NULL);
-    if (!s && (b->dtype != (unsigned)c->args.dtype || b->at.block_bytes > p->left ||
-               b->at.block_bytes > layout_of(r)->block || (c->args.varied ? b->count > p->n : b->count != p->n)))
+    if (!s &&
+        (b->dtype != (unsigned)c->args.dtype || b->at.block_bytes > p->left ||
+         b->at.block_bytes > layout_of(r)->block || (c->args.varied ? b->count > p->span.n : b->count != p->span.n)))
         s = PICI_E_CORRUPT;
     if (!s)
         p->blocks = (struct coll_blocks){

@@ -93,11 +93,10 @@ static void free_buffer(struct pici_request *r, struct coll_buffer *b)
 static void place_own(struct pici_request *r, const struct slice_run *run)
 {
     const int own = r->comm->position;
-    uint64_t first, n;
     if (!coll_gathers(r->call.args.kind))
         return;
-    pici_coll_slice(r->comm, &r->call, own, run->slice, &first, &n);
-    pici_slice_own(r, run->lane, pici_slice_result(r, own, first), pici_slice_contribution(r, first), n);
+    const struct coll_span s = pici_coll_slice(r->comm, &r->call, own, run->slice);
+    pici_slice_own(r, run->lane, pici_slice_result(r, own, s.first), pici_slice_contribution(r, s.first), s.n);
 }
 
 /* The root of a broadcast has the data where they belong. By value, their zeros lose their signs there. */
@@ -105,10 +104,9 @@ static void place_root(struct pici_request *r, const struct slice_run *run)
 {
     const struct coll_call *c = &r->call;
     for (int i = 0; i < layout_of(r)->segments && c->resolved.by_value && r->comm->rank == c->args.root; i++) {
-        uint64_t first, n;
-        pici_coll_slice(r->comm, c, i, run->slice, &first, &n);
-        uint8_t *at = c->args.recv + first * c->resolved.width;
-        pici_slice_own(r, run->lane, at, at, n);
+        const struct coll_span s = pici_coll_slice(r->comm, c, i, run->slice);
+        uint8_t *at = c->args.recv + s.first * c->resolved.width;
+        pici_slice_own(r, run->lane, at, at, s.n);
     }
 }
 

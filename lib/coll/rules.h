@@ -12,6 +12,7 @@ struct coll_buffer;
 struct coll_call;
 struct coll_layout;
 struct coll_part;
+struct coll_span;
 struct pici_request;
 struct slice_run;
 
@@ -42,9 +43,9 @@ struct call_rules {
     /* The layout, the same on all ranks. */
     enum pici_status (*prepare)(struct pici_request *);
 
-    /* The elements of a segment, [*first, *first + *n) of the total. */
-    void (*segment)(const struct coll_layout *, const struct pici_comm *, const struct coll_call *, int segment,
-                    uint64_t *first, uint64_t *n);
+    /* The elements of a segment. */
+    struct coll_span (*segment)(const struct coll_layout *, const struct pici_comm *, const struct coll_call *,
+                                int segment);
 
     /* ---- buffers of messages. receives: of those that a slice (run: its index) receives in a step; else, sends */
 

@@ -28,13 +28,11 @@ static void tally_block(struct pici_request *r, struct slice_run *run, enum pici
 static void tally(struct pici_request *r, struct slice_run *run, const struct coll_blocks *blocks, int segment)
 {
     const uint8_t *block = blocks->first;
-    uint64_t first, n;
     for (int a = 0; a < blocks->count; a++) {
         tally_block(r, run, blocks->format[a], block, blocks->len[a]);
         block += blocks->len[a];
     }
-    pici_coll_slice(r->comm, &r->call, segment, run->slice, &first, &n);
-    run->dense_bytes += HDR_BYTES + n * r->call.resolved.width;
+    run->dense_bytes += HDR_BYTES + pici_coll_slice(r->comm, &r->call, segment, run->slice).n * r->call.resolved.width;
 }
 
 /* segments: whose blocks follow. */

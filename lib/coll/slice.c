@@ -125,18 +125,15 @@ static uint8_t *slot_at(const struct pici_request *r, const struct slice_run *ru
 uint8_t *pici_slice_result(const struct pici_request *r, int segment, uint64_t first)
 {
     const struct coll_call *c = &r->call;
-    uint64_t base = 0, len;
-    if (c->args.kind == PICI_REDUCE_SCATTER)
-        pici_coll_segment(r->comm, c, segment, &base, &len);
+    const uint64_t base = c->args.kind == PICI_REDUCE_SCATTER ? pici_coll_segment(r->comm, c, segment).first : 0;
     return c->args.recv + (first - base) * c->resolved.width;
 }
 
 const uint8_t *pici_slice_contribution(const struct pici_request *r, uint64_t first)
 {
-    uint64_t own, n;
-    pici_coll_segment(r->comm, &r->call, r->comm->position, &own, &n);
-    return n ? r->call.args.send + (first - own) * r->call.resolved.width
-             : r->call.args.recv; /* of nothing: any valid pointer */
+    const struct coll_span own = pici_coll_segment(r->comm, &r->call, r->comm->position);
+    return own.n ? r->call.args.send + (first - own.first) * r->call.resolved.width
+                 : r->call.args.recv; /* of nothing: any valid pointer */
 }
 
 uint64_t pici_slice_number(const struct pici_request *r, const struct slice_run *run)
@@ -167,13 +164,13 @@ uint8_t *pici_slice_new_sum(const struct pici_request *r, struct slice_run *run,
     return sum_at(r, run, segment, first);
 }
 
-uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int segment, uint64_t first, uint64_t n)
+uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int segment, struct coll_span s)
 {
     const struct coll_call *c = &r->call;
     const int new = run->sum[segment] == SUM_NONE;
-    uint8_t *sum = pici_slice_new_sum(r, run, segment, first);
+    uint8_t *sum = pici_slice_new_sum(r, run, segment, s.first);
     if (new)
-        pici_slice_own(r, run->lane, sum, c->args.send + first * c->resolved.width, n);
+        pici_slice_own(r, run->lane, sum, c->args.send + s.first * c->resolved.width, s.n);
     return sum;
 }
 
@@ -188,8 +185,9 @@ void pici_slice_pass_on(struct slice_run *run, int segment)
 const uint8_t *pici_slice_source(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t *n)
 {
     const struct coll_call *c = &r->call;
-    uint64_t first;
-    pici_coll_slice(r->comm, c, segment, run->slice, &first, n);
+    const struct coll_span s = pici_coll_slice(r->comm, c, segment, run->slice);
+    const uint64_t first = s.first;
+    *n = s.n;
     if (c->args.kind == PICI_BROADCAST)
         return c->args.send + first * c->resolved.width;
     if (coll_gathers(c->args.kind)) /* by value: what was cleared, in its place in the result */

@@ -55,7 +55,7 @@ uint64_t pici_slice_number(const struct pici_request *, const struct slice_run *
 void pici_slice_own(const struct pici_request *, struct pici_lane *, uint8_t *dst, const uint8_t *src, uint64_t n);
 
 /* This rank's sum of a segment; the first time it is a copy of its own contribution. */
-uint8_t *pici_slice_sum(const struct pici_request *, struct slice_run *, int segment, uint64_t first, uint64_t n);
+uint8_t *pici_slice_sum(const struct pici_request *, struct slice_run *, int segment, struct coll_span);
 
 /* The place of a sum that the caller writes, whatever there was before. */
 uint8_t *pici_slice_new_sum(const struct pici_request *, struct slice_run *, int segment, uint64_t first);

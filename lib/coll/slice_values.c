@@ -77,7 +77,7 @@ enum pici_status pici_slice_narrow(struct pici_request *r, struct slice_run *run
         void *out[VALUES_ARRAYS];
         uint64_t made[VALUES_ARRAYS] = {0}, n;
         const uint8_t *src = pici_slice_source(r, run, m->segments[i], &n);
-        pici_coll_slice(r->comm, c, m->segments[i], run->slice, &where.first, &n);
+        where.first = pici_coll_slice(r->comm, c, m->segments[i], run->slice).first;
         places(r, run, i, out);
         run->loss.residual = residual_at(r, where.first);
         s = r->engine->narrow(run->lane, &c->opts.values, &where, out, made, src, n, wanted ? &run->loss : NULL);
@@ -110,13 +110,13 @@ enum pici_status pici_slice_widen_own(struct pici_request *r, const struct slice
                                       const struct schedule_message *m, int i, enum engine_widen how, uint8_t *dst)
 {
     const void *in[VALUES_ARRAYS] = {NULL};
-    uint64_t have[VALUES_ARRAYS] = {0}, first, n;
+    uint64_t have[VALUES_ARRAYS] = {0};
     for (int a = 0; a < run->arrays; a++) {
         in[a] = run->src[a * m->count + i];
         have[a] = run->n[a * m->count + i];
     }
-    pici_coll_slice(r->comm, &r->call, m->segments[i], run->slice, &first, &n);
-    return pici_slice_widen(r, run, how, dst, n, in, have);
+    return pici_slice_widen(r, run, how, dst, pici_coll_slice(r->comm, &r->call, m->segments[i], run->slice).n, in,
+                            have);
 }
 
 /* Of the two ranks of an exchange, the one whose elements are the second operand keeps its message and adds it to what
@@ -129,8 +129,7 @@ enum pici_status pici_slice_narrowed(struct pici_request *r, struct slice_run *r
     r->stats.nonfinite += run->loss.nonfinite;
     r->stats.lost += run->loss.squares;
     for (int i = 0; i < m->count && !s && (gather || (m->group && !m->keep)); i++) {
-        uint64_t first, n;
-        pici_coll_slice(r->comm, &r->call, m->segments[i], run->slice, &first, &n);
+        const uint64_t first = pici_coll_slice(r->comm, &r->call, m->segments[i], run->slice).first;
         s = pici_slice_widen_own(r, run, m, i, WIDEN_PLACE,
                                  gather ? pici_slice_result(r, m->segments[i], first)
                                         : pici_slice_new_sum(r, run, m->segments[i], first));

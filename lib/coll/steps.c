@@ -211,9 +211,8 @@ static enum pici_status begin(struct pici_request *r)
     r->mark = NULL;
     enum pici_status s = e->begin(r->self, mark, l->window);
     if (!s && !l->steps && c->args.count) { /* a single rank */
-        uint64_t first, n;
-        pici_coll_segment(r->comm, c, 0, &first, &n);
-        pici_slice_own(r, r->runs[0].lane, pici_slice_result(r, 0, first), c->args.send, n);
+        const struct coll_span all = pici_coll_segment(r->comm, c, 0);
+        pici_slice_own(r, r->runs[0].lane, pici_slice_result(r, 0, all.first), c->args.send, all.n);
     }
     return s;
 }

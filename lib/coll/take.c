@@ -38,9 +38,9 @@ static uint8_t *destination(struct pici_request *r, struct slice_run *run, enum 
                             const struct coll_part *p, enum engine_widen *how)
 {
     *how = action == TAKE_REDUCE ? WIDEN_FOLD : WIDEN_PLACE;
-    return action == TAKE_PLACE             ? pici_slice_result(r, p->segment, p->first)
-           : action == TAKE_REDUCE_REVERSED ? pici_slice_new_sum(r, run, p->segment, p->first)
-                                            : pici_slice_sum(r, run, p->segment, p->first, p->n);
+    return action == TAKE_PLACE             ? pici_slice_result(r, p->segment, p->span.first)
+           : action == TAKE_REDUCE_REVERSED ? pici_slice_new_sum(r, run, p->segment, p->span.first)
+                                            : pici_slice_sum(r, run, p->segment, p->span);
 }
 
 /* Take in the arrays of a value codec: decode their blocks, then widen them. */
@@ -63,7 +63,7 @@ static enum pici_status take_arrays(struct pici_request *r, struct slice_run *ru
     if (s)
         return s;
     uint8_t *dst = destination(r, run, action, p, &how);
-    return pici_slice_widen(r, run, how, dst, p->n, in, have);
+    return pici_slice_widen(r, run, how, dst, p->span.n, in, have);
 }
 
 /* Add a block, or decode it into the result or in place of a sum, as the schedule says. */
@@ -90,8 +90,8 @@ static enum pici_status parse_blocks(struct pici_request *r, const struct slice_
         struct pici_block *b = &p->block[a];
         const uint8_t *head = r->engine->head(run->lane, p->number * run->arrays + a, at);
         enum pici_status s = run->coded
-                                 ? pici_msg_array(b, head, left, v->codec->dtype(v, a), v->codec->most(v, a, p->n))
-                                 : pici_msg_block(b, head, left, r->call.args.dtype, p->n);
+                                 ? pici_msg_array(b, head, left, v->codec->dtype(v, a), v->codec->most(v, a, p->span.n))
+                                 : pici_msg_block(b, head, left, r->call.args.dtype, p->span.n);
         if (s)
             return s;
         p->blocks.len[a] = (size_t)b->at.block_bytes;
@@ -121,16 +121,15 @@ static enum pici_status add_own(struct pici_request *r, struct slice_run *run, c
     for (int i = 0; i < m->count && !s; i++) {
         const int segment = m->segments[i];
         const struct coll_blocks *own = &run->encoded[segment].blocks;
-        uint64_t first, n;
-        pici_coll_slice(r->comm, c, segment, run->slice, &first, &n);
-        uint8_t *sum = pici_slice_new_sum(r, run, segment, first);
+        const struct coll_span span = pici_coll_slice(r->comm, c, segment, run->slice);
+        uint8_t *sum = pici_slice_new_sum(r, run, segment, span.first);
         if (run->coded) { /* its message's arrays are still there, and widening has cleared signs of zeros */
             s = pici_slice_widen_own(r, run, m, i, WIDEN_FOLD, sum);
             continue;
         }
         if (c->resolved.by_value && m->contributions == 1)
-            e->positive_zeros(run->lane, sum, sum, n, c->args.dtype, 1);
-        s = e->fold_own(run->lane, sum, own->first, own->len[0], n, c->args.dtype, c->args.op, r->room.temp,
+            e->positive_zeros(run->lane, sum, sum, span.n, c->args.dtype, 1);
+        s = e->fold_own(run->lane, sum, own->first, own->len[0], span.n, c->args.dtype, c->args.op, r->room.temp,
                         COLL_TEMP_BYTES / c->resolved.width);
     }
     return s;
@@ -142,11 +141,10 @@ static void complete(struct pici_request *r, struct slice_run *run)
     const struct coll_call *c = &r->call;
     const enum schedule_complete what = c->args.op == PICI_AVG ? run->now.complete : COMPLETE_NONE;
     for (int i = 0; i < layout_of(r)->segments && what != COMPLETE_NONE; i++) {
-        uint64_t first, n;
         if (what == COMPLETE_OWN && i != r->comm->position)
             continue;
-        pici_coll_slice(r->comm, c, i, run->slice, &first, &n);
-        r->engine->divide(run->lane, pici_slice_sum(r, run, i, first, n), n, c->args.dtype, r->comm->ranks);
+        const struct coll_span s = pici_coll_slice(r->comm, c, i, run->slice);
+        r->engine->divide(run->lane, pici_slice_sum(r, run, i, s), s.n, c->args.dtype, r->comm->ranks);
     }
 }
 
@@ -168,7 +166,7 @@ static enum pici_status begin_take(struct pici_request *r, struct slice_run *run
         p.segment = m->segments[p.number];
         p.bytes = f->buffer->bytes + p.at;
         p.left = f->bytes - p.at;
-        pici_coll_slice(r->comm, c, p.segment, run->slice, &p.first, &p.n);
+        p.span = pici_coll_slice(r->comm, c, p.segment, run->slice);
         s = c->args.rules->take_part(r, run, m->action, &p);
         if (s)
             break;
@@ -177,7 +175,7 @@ static enum pici_status begin_take(struct pici_request *r, struct slice_run *run
         else if (m->keep)
             pici_slice_keep(r, run, p.segment, f->buffer, &p.blocks);
         p.at += pici_slice_bytes(&p.blocks);
-        run->dense_bytes += HDR_BYTES + p.n * c->resolved.width;
+        run->dense_bytes += HDR_BYTES + p.span.n * c->resolved.width;
         for (int a = 0; a < run->arrays; a++)
             run->dense &= p.block[a].format == PICI_DENSE;
         elements += p.block[last].count;

@@ -10,8 +10,8 @@
 struct coll_part {
     const uint8_t *bytes; /* where they begin: at this byte of the message, whose rest has so many */
     size_t at, left;
-    int number, segment; /* the segment's number in the message, and in the call */
-    uint64_t first, n;   /* its elements, of the slice */
+    int number, segment;   /* the segment's number in the message, and in the call */
+    struct coll_span span; /* its elements, of the slice */
     struct coll_blocks blocks;
     struct pici_block block[VALUES_ARRAYS]; /* their headers */
 };

@@ -391,14 +391,15 @@ Test(coll_nodes, slices_of_uneven_nodes)
     cr_assert_eq(pici_layout_choose(&c.resolved.at, comm[0], &c), PICI_OK);
     cr_assert(c.resolved.at.schedule->by_node && c.resolved.at.slices > 4);
     for (int i = 0; i < P; i++) {
-        uint64_t next, len, first, n;
-        pici_coll_segment(comm[0], &c, i, &next, &len);
-        const uint64_t end = next + len;
-        for (uint64_t s = 0; s < c.resolved.at.slices; s++, next += n) {
-            pici_coll_slice(comm[0], &c, i, s, &first, &n);
-            cr_expect(first == next && n <= c.resolved.at.slice && n < len / c.resolved.at.slices + 64,
+        const struct coll_span all = pici_coll_segment(comm[0], &c, i);
+        const uint64_t end = all.first + all.n;
+        uint64_t next = all.first;
+        for (uint64_t s = 0; s < c.resolved.at.slices; s++) {
+            const struct coll_span part = pici_coll_slice(comm[0], &c, i, s);
+            cr_expect(part.first == next && part.n <= c.resolved.at.slice && part.n < all.n / c.resolved.at.slices + 64,
                       "segment %d, slice %ju", i, (uintmax_t)s);
-            cr_expect(first + n == end || (n && n % 64 == 0), "segment %d, slice %ju", i, (uintmax_t)s);
+            next += part.n;
+            cr_expect(next == end || (part.n && part.n % 64 == 0), "segment %d, slice %ju", i, (uintmax_t)s);
         }
         cr_expect_eq(next, end);
     }
