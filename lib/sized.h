@@ -45,11 +45,13 @@ static inline enum pici_status sized_read(void *ours, size_t bytes, size_t first
 
 /* A layout that a struct had in earlier versions: pieces of today's struct, one after another from the first one's
  * place on. */
+struct sized_piece {
+    size_t offset, bytes;
+};
+
 struct sized_layout {
     size_t first, last; /* bytes in the first version that had it, and in the last */
-    struct sized_piece {
-        size_t offset, bytes;
-    } piece[5];
+    struct sized_piece piece[5];
 };
 
 /* Copy our result [bytes] to a caller's struct as far as that one goes; theirs->size stays. PICI_E_ARG leaves theirs
