@@ -40,13 +40,15 @@ mv "$tmp/root/opt/pici" "$moved"
 lib="$moved/lib"
 ! grep -r '/opt/pici\|@' "$lib/cmake" || fail "an absolute path, or a variable that was not replaced"
 
+version=$(sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)
+series=${version%.*}
 mkdir "$tmp/consumer"
 cat >"$tmp/consumer/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.12)
 project(consumer C CXX)
 enable_testing()
 if(CASE STREQUAL "programs")
-  find_package(pici 0.2 REQUIRED)
+  find_package(pici ${SERIES} REQUIRED)
   foreach(one pici shared static)
     add_executable(c_${one} program.c)
     add_executable(cxx_${one} program.cc)
@@ -55,7 +57,7 @@ if(CASE STREQUAL "programs")
   endforeach()
   set_target_properties(c_pici PROPERTIES C_STANDARD 11 C_EXTENSIONS OFF)
   target_compile_options(c_pici PRIVATE -Wall -Wextra -Wpedantic -Werror)
-  find_package(pici 0.2 REQUIRED) # again
+  find_package(pici ${SERIES} REQUIRED) # again
   if(TARGET MPI::MPI_C OR TARGET CUDA::cudart)
     message(FATAL_ERROR "a component was looked for, and none was asked for")
   endif()
@@ -141,7 +143,7 @@ made() { # CASE
     cmake --build "$tmp/made" >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "cmake --build: $1"; }
 }
 
-need programs
+need programs -DSERIES="$series"
 made programs
 for program in c_pici c_shared c_static cxx_pici cxx_shared cxx_static; do
     "$tmp/made/$program" || fail "$program: exit status $?"
@@ -153,8 +155,6 @@ if command -v readelf >/dev/null 2>&1; then
     ok "what is linked"
 fi
 
-version=$(sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)
-series=${version%.*}
 need versions -DWRONG="${version%.*}.99;${version%%.*}.99;99" -DRIGHT="$version;$series"
 ok "versions"
 
