@@ -18,28 +18,6 @@ struct predictor {
     size_t errors;
 };
 
-static int read_tune(struct tune *t, const char *path)
-{
-    char why[TUNE_WHY];
-    uint8_t *bytes = malloc(TUNE_BYTES_MOST + 1);
-    FILE *f = fopen(path, "rb");
-    if (!bytes)
-        die("out of memory");
-    if (!f) {
-        free(bytes);
-        return 0;
-    }
-    const size_t len = fread(bytes, 1, TUNE_BYTES_MOST + 1, f);
-    const int failed = ferror(f);
-    fclose(f);
-    if (failed)
-        die(path);
-    if (pici_tune_read(t, bytes, len, why))
-        die(why);
-    free(bytes);
-    return 1;
-}
-
 struct predictor *predictor_open(const char *name)
 {
     const struct machine *m = pici_machine_named(name);
@@ -47,13 +25,18 @@ struct predictor *predictor_open(const char *name)
     if (!p)
         die("out of memory");
     snprintf(p->name, sizeof p->name, "%s", name);
-    if (m)
+    if (m) {
         p->machine = &m->model;
-    else if (!read_tune(&p->tune, name)) {
-        free(p);
-        return NULL;
+        return p;
     }
-    return p;
+    char why[TUNE_WHY];
+    const enum pici_status s = pici_tune_open(&p->tune, name, why);
+    if (s && s != PICI_E_IO)
+        die(why);
+    if (!s)
+        return p;
+    free(p);
+    return NULL;
 }
 
 void predictor_close(struct predictor *p)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "predict/choose.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,44 +9,6 @@
 #include "predict/machine.h"
 #include "predict/number.h"
 #include "schedule/registry.h"
-
-/* ---- the file */
-
-/* At most one byte more than a file may have. */
-static enum pici_status read_file(const char *path, uint8_t **bytes, size_t *len, char *why, size_t room)
-{
-    FILE *f = fopen(path, "rb");
-    uint8_t *all = f ? malloc(TUNE_BYTES_MOST + 1) : NULL;
-    *len = all ? fread(all, 1, TUNE_BYTES_MOST + 1, f) : 0;
-    const int failed = !f || (all && ferror(f)), error = errno;
-    if (f)
-        fclose(f);
-    if (failed)
-        snprintf(why, room, "PICI_TUNE: cannot read %.120s: %s", path, strerror(error));
-    else if (!all)
-        snprintf(why, room, "PICI_TUNE: no memory for %.120s", path);
-    if (failed || !all) {
-        free(all);
-        return failed ? PICI_E_IO : PICI_E_NOMEM;
-    }
-    *bytes = all;
-    return PICI_OK;
-}
-
-static enum pici_status read_tune(struct tune *t, const char *path, char *why, size_t room)
-{
-    char wrong[TUNE_WHY];
-    uint8_t *bytes;
-    size_t len;
-    enum pici_status s = read_file(path, &bytes, &len, why, room);
-    if (s)
-        return s;
-    s = pici_tune_read(t, bytes, len, wrong);
-    if (s)
-        snprintf(why, room, "PICI_TUNE: %.100s: %s", path, wrong);
-    free(bytes);
-    return s;
-}
 
 enum pici_status pici_chooser_open(struct chooser **out, const char *path, int verbose, char *why, size_t bytes)
 {
@@ -65,8 +26,13 @@ enum pici_status pici_chooser_open(struct chooser **out, const char *path, int v
         c->tune.correlation = 1;
         return PICI_OK;
     }
-    enum pici_status s = read_tune(&c->tune, path, why, bytes);
+    char wrong[TUNE_WHY];
+    enum pici_status s = pici_tune_open(&c->tune, path, wrong);
     if (s) {
+        if (s == PICI_E_IO)
+            snprintf(why, bytes, "PICI_TUNE: cannot read %.120s: %s", path, wrong);
+        else
+            snprintf(why, bytes, "PICI_TUNE: %.100s: %s", path, wrong);
         free(c);
         *out = NULL;
     }

@@ -55,6 +55,9 @@ struct tune {
  * of the line. PICI_E_VERSION: it has another version. PICI_E_NOMEM. On an error *tune is empty. */
 enum pici_status pici_tune_read(struct tune *, const void *bytes, size_t len, char *why);
 
+/* Read a file at a path. PICI_E_IO: it cannot be read, and why says what the system does. */
+enum pici_status pici_tune_open(struct tune *, const char *path, char *why);
+
 /* Write a file into memory: *out [*len bytes] is the caller's to free. Reading it gives the same numbers, bit for bit.
  * PICI_E_ARG: tune breaks a rule of the format; why [TUNE_WHY]. PICI_E_NOMEM. On an error *out is NULL. */
 enum pici_status pici_tune_write(struct tune *, uint8_t **out, size_t *len, char *why);

@@ -2,6 +2,7 @@
  *
  * Reading a tune file. A line is cut into words, its first word says what it is, and each kind of line has a function.
  * What lines say about each other (points and their shapes, duplicates) is checked at the end. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -667,5 +668,22 @@ enum pici_status pici_tune_read(struct tune *t, const void *bytes, size_t len, c
     free(r.of);
     if (s)
         pici_tune_free(t);
+    return s;
+}
+
+enum pici_status pici_tune_open(struct tune *t, const char *path, char *why)
+{
+    FILE *f = fopen(path, "rb");
+    uint8_t *bytes = f ? malloc(TUNE_BYTES_MOST + 1) : NULL; /* one more tells a file that is too long */
+    const size_t len = bytes ? fread(bytes, 1, TUNE_BYTES_MOST + 1, f) : 0;
+    const int failed = !f || (bytes && ferror(f)), error = errno;
+    enum pici_status s = failed ? PICI_E_IO : PICI_E_NOMEM;
+    *t = (struct tune){.shapes = NULL};
+    snprintf(why, TUNE_WHY, "%s", failed ? strerror(error) : "no memory");
+    if (f)
+        fclose(f);
+    if (!failed && bytes)
+        s = pici_tune_read(t, bytes, len, why);
+    free(bytes);
     return s;
 }

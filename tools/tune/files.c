@@ -17,16 +17,7 @@ static int complain(const char *path, const char *why)
 int file_read(const char *path, struct tune *tune)
 {
     char why[TUNE_WHY];
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        return complain(path, strerror(errno));
-    uint8_t *bytes = malloc(TUNE_BYTES_MOST + 1); /* one more tells a file that is too long */
-    const size_t len = bytes ? fread(bytes, 1, TUNE_BYTES_MOST + 1, f) : 0;
-    const int bad = !bytes ? ENOMEM : ferror(f) ? EIO : 0;
-    fclose(f);
-    const enum pici_status s = bad ? PICI_E_IO : pici_tune_read(tune, bytes, len, why);
-    free(bytes);
-    return bad ? complain(path, strerror(bad)) : s ? complain(path, why) : 1;
+    return pici_tune_open(tune, path, why) ? complain(path, why) : 1;
 }
 
 static int begin(const char *path, struct pici_outfile **out)
