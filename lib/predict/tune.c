@@ -83,7 +83,7 @@ double pici_tune_log2(double x)
     return (double)exponent + two_by_ln2 * s * sum;
 }
 
-/* A range of points: of a candidate and dtype, then of one shape, then of one density. */
+/* A range of points. */
 struct range {
     struct tune_point *first, *last; /* last: behind it */
 };
@@ -135,72 +135,49 @@ static double residual_of(const struct tune *t, struct tune_point *p)
     return p->residual;
 }
 
-/* At points of one shape and density. Only the two nearest are compared with the model. */
-static double residual_of_density(const struct tune *t, struct range row, double bytes)
+/* What is interpolated, in this order: each step of the way has the points that are alike in those before. */
+enum { BY_RANKS, BY_DENSITY, BY_BYTES, WAYS };
+
+static double place_of(const struct tune *t, const struct tune_point *p, int by)
 {
-    struct tune_point *above = row.first;
-    while (above < row.last && (double)above->bytes < bytes)
-        above++;
-    struct between b = {.x = pici_tune_log2(bytes)};
-    if (above > row.first)
-        offer(&b, pici_tune_log2((double)above[-1].bytes), residual_of(t, above - 1));
-    if (above < row.last)
-        offer(&b, pici_tune_log2((double)above->bytes), residual_of(t, above));
-    return interpolate(&b);
+    return by == BY_RANKS ? t->shapes[p->shape].ranks : by == BY_DENSITY ? p->density : (double)p->bytes;
 }
 
-/* At points of one shape. */
-static double residual_of_shape(const struct tune *t, struct range all, double bytes, double density)
+static int is_alike(const struct tune_point *a, const struct tune_point *b, int by)
 {
-    struct between b = {.x = pici_tune_log2(density)};
-    struct range row, below = {NULL, NULL}, above = {NULL, NULL};
-    for (row.first = all.first; row.first < all.last && !above.first; row.first = row.last) {
-        for (row.last = row.first; row.last < all.last && row.last->density == row.first->density;)
-            row.last++;
-        if (row.first->density <= density)
-            below = row;
-        if (row.first->density >= density)
-            above = row;
-    }
-    if (below.first)
-        offer(&b, pici_tune_log2(below.first->density), residual_of_density(t, below, bytes));
-    if (above.first)
-        offer(&b, pici_tune_log2(above.first->density), residual_of_density(t, above, bytes));
-    return interpolate(&b);
+    return by == BY_RANKS ? a->shape == b->shape : by == BY_DENSITY ? a->density == b->density : a->bytes == b->bytes;
 }
 
-/* Whether shape a is nearer to a call than b, if both have the same ranks: by the number of nodes. */
-static int nearer(const struct tune_shape *a, const struct tune_shape *b, int nodes)
+/* Whether points are nearer to a call than others, if they are at the same place: by the number of nodes. */
+static int is_nearer(const struct tune *t, struct range a, struct range b, double nodes)
 {
-    const double n = pici_tune_log2(nodes), x = pici_tune_log2(a->nodes.nodes) - n,
-                 y = pici_tune_log2(b->nodes.nodes) - n;
+    const double n = pici_tune_log2(nodes), x = pici_tune_log2(t->shapes[a.first->shape].nodes.nodes) - n,
+                 y = pici_tune_log2(t->shapes[b.first->shape].nodes.nodes) - n;
     return (x < 0 ? -x : x) < (y < 0 ? -y : y);
 }
 
-static double residual_of_dtype(const struct tune *t, struct range all, const struct model_call *call, double density)
+/* At points that are alike in all before `by`; at: the call's place in each. Only the nearest points are compared with
+ * the model. */
+static double residual_at(const struct tune *t, struct range all, int by, const double at[WAYS], double nodes)
 {
-    const int nodes = call->nodes ? call->nodes->nodes : 1;
-    struct range shape, below = {NULL, NULL}, above = {NULL, NULL};
-    struct between b = {.x = pici_tune_log2(call->ranks)};
-    for (shape.first = all.first; shape.first < all.last; shape.first = shape.last) {
-        for (shape.last = shape.first; shape.last < all.last && shape.last->shape == shape.first->shape;)
-            shape.last++;
-        const struct tune_shape *s = &t->shapes[shape.first->shape];
-        const struct tune_shape *low = below.first ? &t->shapes[below.first->shape] : NULL,
-                                *high = above.first ? &t->shapes[above.first->shape] : NULL;
-        if (s->ranks <= call->ranks &&
-            (!low || s->ranks > low->ranks || (s->ranks == low->ranks && nearer(s, low, nodes))))
-            below = shape;
-        if (s->ranks >= call->ranks &&
-            (!high || s->ranks < high->ranks || (s->ranks == high->ranks && nearer(s, high, nodes))))
-            above = shape;
+    struct range r, below = {NULL, NULL}, above = {NULL, NULL};
+    struct between b = {.x = pici_tune_log2(at[by])};
+    for (r.first = all.first; r.first < all.last; r.first = r.last) {
+        const double place = place_of(t, r.first, by), low = below.first ? place_of(t, below.first, by) : 0,
+                     high = above.first ? place_of(t, above.first, by) : place;
+        for (r.last = r.first; r.last < all.last && is_alike(r.first, r.last, by);)
+            r.last++;
+        if (place <= at[by] && (place > low || (place == low && is_nearer(t, r, below, nodes))))
+            below = r;
+        if (place >= at[by] && (!above.first || place < high || (place == high && is_nearer(t, r, above, nodes))))
+            above = r;
     }
-    if (below.first)
-        offer(&b, pici_tune_log2(t->shapes[below.first->shape].ranks),
-              residual_of_shape(t, below, (double)call->bytes, density));
-    if (above.first)
-        offer(&b, pici_tune_log2(t->shapes[above.first->shape].ranks),
-              residual_of_shape(t, above, (double)call->bytes, density));
+    for (int i = 0; i < 2; i++) {
+        const struct range near = i ? above : below;
+        if (near.first && !(i && above.first == below.first))
+            offer(&b, pici_tune_log2(place_of(t, near.first, by)),
+                  by + 1 < WAYS ? residual_at(t, near, by + 1, at, nodes) : residual_of(t, near.first));
+    }
     return interpolate(&b);
 }
 
@@ -235,7 +212,8 @@ double pici_tune_seconds(struct tune *t, const struct model_call *call, const st
         if (!best.first || unlike(dtype.first->dtype, call->dtype) < unlike(best.first->dtype, call->dtype))
             best = dtype;
     }
-    return best.first ? model * residual_of_dtype(t, best, call, density) : model;
+    const double at[WAYS] = {call->ranks, density, (double)call->bytes};
+    return best.first ? model * residual_at(t, best, BY_RANKS, at, call->nodes ? call->nodes->nodes : 1) : model;
 }
 
 /* ---- joining files */
