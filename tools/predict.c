@@ -103,9 +103,7 @@ const char *predict_constant(const struct predict *p, int i, char value[PREDICT_
                                         "latency of the vendor's ring",
                                         "bandwidth of the vendor's ring"};
     const struct model_machine *m = p->machine;
-    int doublings = 0;
-    while ((m->agree_ranks - 1) >> doublings)
-        doublings++;
+    const int doublings = model_doublings(m->agree_ranks);
     switch (i) {
     case 0: micros(value, m->link[POLICY_INTER].alpha); break;
     case 1: rate(value, m->link[POLICY_INTER].beta); break;

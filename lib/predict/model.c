@@ -111,11 +111,6 @@ static enum pici_format choose(struct run *r, enum policy_link link, int gather,
     return dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, &n, &nnz, 1, &by);
 }
 
-static double greater(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 /* Messages over one class of links. */
 static void add_link(struct cost *cost, struct run *r, const struct traffic_step *s, enum policy_link link,
                      int contributions)
@@ -142,12 +137,12 @@ static void add_link(struct cost *cost, struct run *r, const struct traffic_step
     double take = pici_model_codec(m, format, gather ? MODEL_DECODE : MODEL_ADD, c->dtype, taken, density);
     if (s->reversed)
         take += pici_model_codec(m, format, MODEL_DECODE, c->dtype, taken, density);
-    cost->alpha = greater(cost->alpha, m->link[link].alpha);
-    cost->wire = greater(cost->wire, bytes * m->link[link].beta);
+    cost->alpha = model_greater(cost->alpha, m->link[link].alpha);
+    cost->wire = model_greater(cost->wire, bytes * m->link[link].beta);
     if (link == POLICY_INTER)
-        cost->wire = greater(cost->wire, bytes * m->node_beta * s->node_share / t->share);
-    cost->encode = greater(cost->encode, r->codec_scale * encode);
-    cost->taken = greater(cost->taken, r->codec_scale * take);
+        cost->wire = model_greater(cost->wire, bytes * m->node_beta * s->node_share / t->share);
+    cost->encode = model_greater(cost->encode, r->codec_scale * encode);
+    cost->taken = model_greater(cost->taken, r->codec_scale * take);
 }
 
 static struct cost cost_of(struct run *r, const struct traffic_step *s, int contributions)
@@ -169,12 +164,12 @@ static double once(const struct cost *c)
 
 static double busiest(const struct cost *c)
 {
-    return greater(c->wire, c->encode + c->taken);
+    return model_greater(c->wire, c->encode + c->taken);
 }
 
 static double step_seconds(const struct cost *c, double slices)
 {
-    return slices > 0 ? greater(slices * busiest(c), once(c)) : 0;
+    return slices > 0 ? model_greater(slices * busiest(c), once(c)) : 0;
 }
 
 /* After the last step of the first slice in a round: until the last slice is through. */
@@ -205,19 +200,11 @@ static void cut(struct run *r, const struct schedule *schedule, const struct sch
     const double width = (double)pici_dtype_width(c->dtype), widest = limits.segments ? limits.segments : 1;
     const double longest = r->elements / segments_of(schedule, shape);
     const double most = (double)c->slice_bytes / width / widest, least = SLICES_WORTH / width / widest;
-    const double fair = greater(longest / c->window, least), slice = most < fair ? most : fair;
+    const double fair = model_greater(longest / c->window, least), slice = most < fair ? most : fair;
     const uint64_t tiles = (uint64_t)(slice / TILE), each = (tiles ? tiles : 1) * TILE;
     const uint64_t slices = (uint64_t)(longest / (double)each);
     r->slices = (double)slices * (double)each < longest ? (double)slices + 1 : (double)slices;
     r->window = r->slices < c->window ? (int)r->slices : c->window;
-}
-
-static int doublings(int p)
-{
-    int k = 0;
-    while (p > 1 && (p - 1) >> k)
-        k++;
-    return k;
 }
 
 /* Whether the messages travel with those of hello: then they have no latencies of their own. */
@@ -231,7 +218,7 @@ static int is_early(const struct run *r, const struct schedule *schedule)
 /* Hello and closing. */
 static double agree_seconds(const struct model_machine *m, int ranks)
 {
-    return ranks > 1 ? m->agree * doublings(ranks) / doublings(m->agree_ranks > 2 ? m->agree_ranks : 2) : 0;
+    return ranks > 1 ? m->agree * model_doublings(ranks) / model_doublings(m->agree_ranks > 2 ? m->agree_ranks : 2) : 0;
 }
 
 /* Ranks of a node that share a core. */

@@ -115,4 +115,20 @@ double pici_model_codec(const struct model_machine *, enum pici_format, enum mod
 /* Seconds of another library's dense call (MODEL_VENDOR and up); < 0: it cannot do it. (model_vendor.c) */
 double pici_model_vendor(const struct model_machine *, const struct model_call *, enum model_vendor);
 
+/* ---- for model.c and model_vendor.c */
+
+static inline double model_greater(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* ceil(log2 p) */
+static inline int model_doublings(int p)
+{
+    int k = 0;
+    while (p > 1 && (p - 1) >> k)
+        k++;
+    return k;
+}
+
 #endif

@@ -5,19 +5,6 @@
 
 #include "schedule/registry.h"
 
-static double greater(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-static int log_up(int p)
-{
-    int k = 0;
-    while (p > 1 && (p - 1) >> k)
-        k++;
-    return k;
-}
-
 /* Phases of a collective that a reduce-scatter or an all-gather is one of. */
 static double phases(const struct model_call *c)
 {
@@ -37,8 +24,8 @@ static double by_links(const struct model_machine *m, const struct model_call *c
         double alpha = 0, wire = (double)c->bytes * s->node_share * m->node_beta;
         for (int link = 0; link < POLICY_LINKS; link++) {
             const struct traffic_load *l = link == POLICY_INTER ? &s->between : &s->inside;
-            wire = greater(wire, (double)c->bytes * l->share * m->link[link].beta);
-            alpha = greater(alpha, l->segments > 0 ? m->link[link].alpha : 0);
+            wire = model_greater(wire, (double)c->bytes * l->share * m->link[link].beta);
+            alpha = model_greater(alpha, l->segments > 0 ? m->link[link].alpha : 0);
         }
         seconds += s->repeat * (alpha + wire);
     }
@@ -58,7 +45,7 @@ static double tree(const struct model_machine *m, const struct model_call *c)
     const struct model_link *l = m->vendor.beta > 0                ? &m->vendor
                                  : c->nodes && c->nodes->nodes > 1 ? &m->link[POLICY_INTER]
                                                                    : &m->link[POLICY_INTRA];
-    return c->kind == PICI_ALL_REDUCE ? 2 * (l->alpha * log_up(c->ranks) + l->beta * (double)c->bytes) : -1;
+    return c->kind == PICI_ALL_REDUCE ? 2 * (l->alpha * model_doublings(c->ranks) + l->beta * (double)c->bytes) : -1;
 }
 
 /* Recursive between nodes by all ranks at once, ring inside, then a transpose in memory; of equal nodes. */
@@ -67,7 +54,7 @@ static double two_levels(const struct model_machine *m, const struct model_call 
     const struct model_link *inter = &m->link[POLICY_INTER], *intra = &m->link[POLICY_INTRA];
     const int nodes = c->nodes ? c->nodes->nodes : 1;
     const double n = (double)c->bytes, each = (double)c->ranks / nodes;
-    const double between = log_up(nodes) * inter->alpha + inter->beta * n / each * (nodes - 1) / nodes;
+    const double between = model_doublings(nodes) * inter->alpha + inter->beta * n / each * (nodes - 1) / nodes;
     const double inside = (each - 1) * (intra->alpha + intra->beta * n / each);
     return phases(c) * (between + inside + 2 * n * m->memory_beta);
 }

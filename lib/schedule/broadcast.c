@@ -61,43 +61,35 @@ static struct hop hop_of(const struct schedule_pattern *pattern, int p, int r, i
  * node. */
 struct tree {
     const struct schedule_pattern *inside, *between;
-    const int *begin; /* of nodes; NULL: there is one */
+    struct schedule_call c; /* flat: without nodes */
     int nodes, between_steps, inside_steps;
     int node, first, size, root_node, lane; /* this position's node; the root's, and its number on it */
 };
 
-static int begin_of(const struct tree *t, int node, int ranks)
-{
-    return t->begin ? t->begin[node] : node ? ranks : 0;
-}
-
 static struct tree tree_of(const struct schedule *s, const struct schedule_call *c)
 {
-    struct tree t = {.inside = s->gather, .nodes = 1};
+    struct tree t = {.inside = s->gather, .c = *c};
     int widest = c->ranks;
-    if (s->by_node && c->nodes) {
-        t.begin = c->nodes->begin;
-        t.nodes = c->nodes->nodes;
-        t.node = pici_schedule_node(c->nodes, c->position);
-        t.root_node = pici_schedule_node(c->nodes, c->root);
-    }
+    t.c.nodes = s->by_node ? c->nodes : NULL;
+    t.nodes = nodes_of(&t.c);
+    t.node = pici_schedule_node(t.c.nodes, c->position);
+    t.root_node = pici_schedule_node(t.c.nodes, c->root);
     if (s->by_node) {
         t.between = s->gather;
         t.inside = pici_nodes_inside(c, &widest);
         t.between_steps = pici_pattern_steps(t.between, t.nodes);
     }
     t.inside_steps = pici_pattern_steps(t.inside, widest);
-    t.first = begin_of(&t, t.node, c->ranks);
-    t.size = begin_of(&t, t.node + 1, c->ranks) - t.first;
-    t.lane = c->root - begin_of(&t, t.root_node, c->ranks);
+    t.first = nodes_begin(&t.c, t.node);
+    t.size = nodes_size(&t.c, t.node);
+    t.lane = c->root - nodes_begin(&t.c, t.root_node);
     return t;
 }
 
 /* The position that has the data of a node first. */
-static int head_of(const struct tree *t, int node, int ranks)
+static int head_of(const struct tree *t, int node)
 {
-    const int first = begin_of(t, node, ranks);
-    return first + t->lane % (begin_of(t, node + 1, ranks) - first);
+    return nodes_begin(&t->c, node) + t->lane % nodes_size(&t->c, node);
 }
 
 int pici_tree_steps(const struct schedule *s, const struct schedule_call *c)
@@ -109,7 +101,7 @@ int pici_tree_steps(const struct schedule *s, const struct schedule_call *c)
 void pici_tree_step(const struct schedule *s, const struct schedule_call *c, int k, struct schedule_step *out)
 {
     const struct tree t = tree_of(s, c);
-    const int p = c->ranks, head = head_of(&t, t.node, p), inside = k - t.between_steps;
+    const int p = c->ranks, head = head_of(&t, t.node), inside = k - t.between_steps;
     struct hop h = {-1, -1, 0};
     begin_step(out);
     if (inside >= 0 && inside < pici_pattern_steps(t.inside, t.size)) {
@@ -118,8 +110,8 @@ void pici_tree_step(const struct schedule *s, const struct schedule_call *c, int
         h.from = h.from < 0 ? -1 : t.first + h.from;
     } else if (inside < 0 && c->position == head) {
         h = hop_of(t.between, t.nodes, t.node, t.root_node, k);
-        h.to = h.to < 0 ? -1 : head_of(&t, h.to, p);
-        h.from = h.from < 0 ? -1 : head_of(&t, h.from, p);
+        h.to = h.to < 0 ? -1 : head_of(&t, h.to);
+        h.from = h.from < 0 ? -1 : head_of(&t, h.from);
         h.again |= t.size > 1;
     }
     out->sends = h.to >= 0;
