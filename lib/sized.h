@@ -49,10 +49,6 @@ struct sized_piece {
 
 /* A layout that a struct had in earlier versions: pieces of today's struct, one after another from the first one's
  * place on. */
-struct sized_piece {
-    size_t offset, bytes;
-};
-
 struct sized_layout {
     size_t first, last; /* bytes in the first version that had it, and in the last */
     struct sized_piece piece[5];
