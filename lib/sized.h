@@ -45,6 +45,10 @@ static inline enum pici_status sized_read(void *ours, size_t bytes, size_t first
 
 /* A layout that a struct had in earlier versions: pieces of today's struct, one after another from the first one's
  * place on. */
+struct sized_piece {
+    size_t offset, bytes;
+};
+
 struct sized_layout {
     size_t first, last; /* bytes in the first version that had it, and in the last */
     struct sized_piece piece[5];
