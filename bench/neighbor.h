@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/neighbor.h"
+#include "predict/neighbor.h"
 #include "examples/matrix_market.h"
 
 struct bench_graph {

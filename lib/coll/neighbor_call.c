@@ -15,6 +15,7 @@
 #include "coll/slice.h"
 #include "coll/take.h"
 #include "format.h"
+#include "predict/neighbor.h"
 #include "xxh64.h"
 
 enum {

@@ -86,11 +86,6 @@ void pici_neighbor_free(struct neighbor_route *);
 /* The least that counts.inter_blocks can be. */
 uint64_t pici_neighbor_least(const struct neighbor_graph *);
 
-/* The predicted seconds of a call, by the position and by the node with the most to do. A block has so many bytes, in
- * so many slices: a slice takes its steps one after another, each as long as its busiest node, and slices overlap.
- * bandwidth: bytes per second inside a node and between nodes. */
-double pici_neighbor_seconds(const struct neighbor_route *, double bytes, double slices, const double bandwidth[2]);
-
 /* The schedule of a call whose shape has a route. */
 extern const struct schedule pici_schedule_neighbor;
 

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A position's own messages in a plan, as lists and as a schedule; and the time that a plan takes. */
+ * A position's own messages in a plan, as lists and as a schedule. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "schedule/neighbor.h"
-
-/* Seconds from the begin of a message to its end, inside a node and between nodes. */
-static const double LATENCY[2] = {2e-6, 20e-6};
 
 /* ---- entries */
 
@@ -177,53 +174,6 @@ void pici_neighbor_free(struct neighbor_route *r)
     free(r->load);
     free(r->part);
     free(r);
-}
-
-/* ---- time */
-
-/* Blocks of the steps one after another, less those of the node that has the most in all steps together. */
-static double waits(const struct neighbor_route *r)
-{
-    const int nodes = r->nodes->nodes;
-    double steps = 0, most = 0;
-    for (int part = 0; part < NEIGHBOR_PARTS; part++) {
-        uint32_t busiest = 0;
-        for (int i = 0; i < 2 * nodes; i++) {
-            const uint32_t blocks = r->part[part * nodes + i / 2][i % 2];
-            busiest = blocks > busiest ? blocks : busiest;
-        }
-        steps += busiest;
-    }
-    for (int i = 0; i < 2 * nodes; i++) {
-        double all = 0;
-        for (int part = 0; part < NEIGHBOR_PARTS; part++)
-            all += r->part[part * nodes + i / 2][i % 2];
-        most = all > most ? all : most;
-    }
-    return steps - most;
-}
-
-double pici_neighbor_seconds(const struct neighbor_route *r, double bytes, double slices, const double bandwidth[2])
-{
-    const double wait = r->part ? waits(r) / slices * bytes / bandwidth[1] : 0;
-    double most = 0;
-    for (int node = 0; node < r->nodes->nodes && r->load; node++) {
-        double out = 0, in = 0;
-        for (int i = r->nodes->begin[node]; i < r->nodes->begin[node + 1]; i++) {
-            const struct neighbor_load *l = &r->load[i];
-            for (int way = 0; way < 2; way++) {
-                double t = 0;
-                for (int link = 0; link < 2; link++)
-                    t += l->messages[way][link] * LATENCY[link] + l->blocks[way][link] * bytes / bandwidth[link];
-                most = t > most ? t : most;
-            }
-            out += l->blocks[0][1] * bytes / bandwidth[1];
-            in += l->blocks[1][1] * bytes / bandwidth[1];
-        }
-        most = out > most ? out : most;
-        most = in > most ? in : most;
-    }
-    return most + wait;
 }
 
 /* ---- the schedule */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/neighbor.h"
+#include "predict/neighbor.h"
 #include "tests/util/util.h"
 
 enum { MOST = 64, STEPS = 16 };
