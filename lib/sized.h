@@ -43,10 +43,6 @@ static inline enum pici_status sized_read(void *ours, size_t bytes, size_t first
     return PICI_OK;
 }
 
-struct sized_piece {
-    size_t offset, bytes;
-};
-
 /* A layout that a struct had in earlier versions: pieces of today's struct, one after another from the first one's
  * place on. */
 struct sized_piece {
