@@ -8,9 +8,7 @@
 
 #include "output/output.h"
 #include "predict.h"
-#include "show/png.h"
 #include "show/predicted.h"
-#include "show/svg.h"
 #include "suggest.h"
 #include "tool.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "input/deflated.h"
+#include "input/attrs.h"
 
 #include <inttypes.h>
 #include <stdio.h>
