@@ -6,8 +6,8 @@
 #
 # This file has what is the same for all: folders, compilers, flags, and how a file is compiled and linked. A file of
 # mk/ has each part, with its lines of make help. Sources are found by their names: lib/*.c and lib/*/*.c are the
-# library, tools/*.c and tools/*/*.c the tool, tests/unit/*.c one program, tests/plain/*.c, examples/*.c, fuzz/fuzz_*.c
-# and tests/mpi/*.c a program each.
+# libraries, tools/*.c and tools/*/*.c the tool, tests/unit/*.c one program, tests/plain/*.c, examples/*.c,
+# fuzz/fuzz_*.c and tests/mpi/*.c a program each.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
@@ -76,16 +76,23 @@ LINK_FLAGS = -pthread $(CFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(LDFLA
 LINK = $(CC) $(LINK_FLAGS)
 # A shared library, by the name that programs load it by. One with sanitizers has symbols of their runtime's.
 SHARED = -shared -Wl,-soname,$(1).$(SOVERSION) $(if $(SANITIZE),,-Wl,-z,defs)
+MAP = -Wl,--version-script=lib/$(1).map
+# What libpici is linked with, what libpici_coll, and what programs that have both.
 LIBS ?=
+PICI_LIBS := $(LIBS)
+COLL_LIBS := $(LIBS)
 
 ifeq ($(ZSTD),1)
 override CPPFLAGS += -DPICI_HAVE_ZSTD $(shell $(PKG_CONFIG) --cflags libzstd)
-LIBS += $(shell $(PKG_CONFIG) --libs libzstd)
+ZSTD_LIBS := $(shell $(PKG_CONFIG) --libs libzstd)
+PICI_LIBS += $(ZSTD_LIBS)
+LIBS += $(ZSTD_LIBS)
 endif
 ifeq ($(ZFP),1)
+COLL_LIBS += -lzfp
 LIBS += -lzfp
 endif
-# For the tool, not for the library: deflated .npz files and pictures.
+# For the tool, not for the libraries: deflated .npz files and pictures.
 TOOL_LIBS =
 ifeq ($(ZLIB),1)
 override CPPFLAGS += -DPICI_HAVE_ZLIB $(shell $(PKG_CONFIG) --cflags zlib)
@@ -166,7 +173,7 @@ help:
 endif
 
 ## To begin with:
-##   make                 $(BUILD)/picitool, pici-run, libpici.a, libpici.so
+##   make                 $(BUILD)/picitool, pici-run, libpici.a, libpici.so, libpici_coll.a, libpici_coll.so
 ##   make deps            install what the tests need (Debian packages); DEPS='deb wheels': and check-deb, check-wheels
 ##   make clean
 ##

@@ -54,7 +54,7 @@ static int put_tensor(struct source *s, const struct source_tensor *t, struct ag
         status = source_take(s, piece, (size_t)n * width);
         if (status)
             break;
-        source_swap(t->big_endian, piece, (size_t)n * width, width);
+        source_swap(piece, (size_t)n * width, s->swap_width);
         if (deflater)
             deflater_put(deflater, piece, (size_t)n * width, false, put, a);
         else
@@ -62,7 +62,7 @@ static int put_tensor(struct source *s, const struct source_tensor *t, struct ag
     }
     if (deflater && status == TOOL_OK) {
         deflater_put(deflater, "", 0, true, put, a);
-        require(deflater->bytes == d.bytes && deflater->crc == d.crc);
+        require(deflater_bytes(deflater) == d.bytes && deflater_crc(deflater) == d.crc);
     }
     deflater_free(deflater);
     return status;
@@ -79,7 +79,7 @@ static bool read_file(const uint8_t *file, size_t len, enum tool_type type)
     size_t head_at = 0;
     bool more = true;
     require(in.fd >= 0 && write(in.fd, file, len) == (ssize_t)len);
-    int status = source_open(&s, &in, "fuzz", &o, &limit);
+    int status = source_open_exact(&s, &in, "fuzz", &o, &limit);
     const bool opened = status == TOOL_OK;
     while (status == TOOL_OK) {
         struct source_tensor t;

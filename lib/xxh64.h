@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shared.h"
+
 struct pici_xxh64 {
     uint64_t lane[4];
     uint64_t seed;
@@ -17,6 +19,6 @@ struct pici_xxh64 {
 void pici_xxh64_init(struct pici_xxh64 *, uint64_t seed);
 void pici_xxh64_update(struct pici_xxh64 *, const void *p, size_t n);
 uint64_t pici_xxh64_digest(const struct pici_xxh64 *);
-uint64_t pici_xxh64(const void *p, size_t n, uint64_t seed);
+PICI_SHARED uint64_t pici_xxh64(const void *p, size_t n, uint64_t seed);
 
 #endif

@@ -2,9 +2,14 @@
 # examples/*.c, a program each.
 
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(sort $(wildcard examples/*.c)))
+# Those that have communicators; the others need libpici alone.
+COLL_EXAMPLES := $(addprefix $(BUILD)/,spmm train transport)
 
-$(EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o $(A)
+$(COLL_EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o $(A)
 	$(program)
+
+$(filter-out $(COLL_EXAMPLES),$(EXAMPLES)): $(BUILD)/%: $(BUILD)/obj/examples/%.o $(PICI_A)
+	$(call link,$(LINK),$(PICI_LIBS) -lm)
 
 .PHONY: demo
 demo: $(BUILD)/demo $(TOOL)

@@ -14,21 +14,23 @@ PKGCONFIGDIR = $(LIBDIR)/pkgconfig
 CMAKEDIR = $(LIBDIR)/cmake/pici
 DESTDIR =
 
-# A line of shell that writes a .pc file: library, description, what it requires, and requires when linked statically.
+# A line of shell that writes a .pc file: name (a dash for the library's underscore), description, what it requires;
+# what it requires, and is linked with, when linked statically.
 pc = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
-	-e 's|@NAME@|$(1)|; s|@DESCRIPTION@|$(2)|; s|@REQUIRES@|$(3)|; s|@PRIVATE@|$(4)|' \
-	-e 's|@LIBS_PRIVATE@|$(if $(filter pici,$(1)),$(if $(filter 1,$(ZFP)), -lzfp))|' \
+	-e 's|@NAME@|$(1)|; s|@LIB@|$(subst -,_,$(1))|; s|@DESCRIPTION@|$(2)|; s|@REQUIRES@|$(3)|; s|@PRIVATE@|$(4)|' \
+	-e 's|@LIBS_PRIVATE@|$(if $(5), $(5))|' \
 	pici.pc.in >$(DESTDIR)$(PKGCONFIGDIR)/$(1).pc && chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/$(1).pc
 
 # The same for a file of find_package. It finds the headers from its own place.
 cmake = sed -e 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|' \
-	-e 's|@STATIC_LIBS@|$(subst $(space),;,$(strip $(LIBS)))|' \
+	-e 's|@PICI_LIBS@|$(subst $(space),;,$(strip $(PICI_LIBS)))|' \
+	-e 's|@COLL_LIBS@|$(subst $(space),;,$(strip $(COLL_LIBS)))|' \
 	-e "s|@INCLUDE_FROM_HERE@|$$(realpath -ms --relative-to='$(CMAKEDIR)' '$(INCLUDEDIR)')|" \
 	-e "s|@SIZEOF_VOID_P@|$$(echo __SIZEOF_POINTER__ | $(CC) -E -P -)|" \
 	packaging/cmake/$(1).cmake.in >$(DESTDIR)$(CMAKEDIR)/$(1).cmake && chmod 644 $(DESTDIR)$(CMAKEDIR)/$(1).cmake
 
 # A line of shell that installs a static library with its .pc file, if it has been made: FILE and the arguments of pc.
-with_pc = if [ -e $(1) ]; then install -m 644 $(1) $(DESTDIR)$(LIBDIR)/ && $(call pc,$(2),$(3),$(4),$(5)); fi
+with_pc = if [ -e $(1) ]; then install -m 644 $(1) $(DESTDIR)$(LIBDIR)/ && $(call pc,$(2),$(3),$(4),$(5),$(6)); fi
 # The same for a shared library, with the link by which programs load it.
 shared = if [ -e $(1) ]; then install -m 755 $(1) $(DESTDIR)$(LIBDIR)/$(notdir $(1)).$(VERSION) && \
 	ln -sf $(notdir $(1)).$(VERSION) $(DESTDIR)$(LIBDIR)/$(notdir $(1)).$(SOVERSION); fi
@@ -40,14 +42,16 @@ DIRS = $(LIBDIR) $(INCLUDEDIR)/pici $(BINDIR) $(PKGCONFIGDIR) $(CMAKEDIR) $(MAND
 install: all man $(filter mpi pmpi cuda nccl,$(MAKECMDGOALS))
 	install -d $(addprefix $(DESTDIR),$(DIRS))
 	install -m 644 $(PUBLIC_H) $(DESTDIR)$(INCLUDEDIR)/pici/
-	$(call with_pc,$(A),pici,Lossless blocks for dense buffers that are mostly zero,,$(if $(filter 1,$(ZSTD)),libzstd))
-	$(call shared,$(SO))
-	ln -sf libpici.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libpici.so
+	$(call with_pc,$(PICI_A),pici,Lossless blocks for dense buffers that are mostly zero,,$(if $(ZSTD_LIBS),libzstd))
+	$(call with_pc,$(COLL_A),pici-coll,Sparse collectives,pici,,$(filter -lzfp,$(COLL_LIBS)))
+	$(call shared,$(PICI_SO))
+	$(call shared,$(COLL_SO))
+	for lib in libpici libpici_coll; do ln -sf $$lib.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/$$lib.so || exit 1; done
 	$(call cmake,pici-config)
 	$(call cmake,pici-config-version)
-	$(call with_pc,$(MPI_A),pici_mpi,Sparse collectives over MPI (link through mpicc),pici)
+	$(call with_pc,$(MPI_A),pici_mpi,Sparse collectives over MPI (link through mpicc),pici-coll)
 	$(call shared,$(MPI_SO))
-	$(call with_pc,$(CUDA_A),pici_cuda,The codec on a GPU (link with the CUDA runtime),pici)
+	$(call with_pc,$(CUDA_A),pici_cuda,The codec on a GPU (link with the CUDA runtime),pici-coll)
 	$(call with_pc,$(NCCL_A),pici_nccl,Sparse collectives over NCCL (link with NCCL and the CUDA runtime),pici_cuda)
 	if [ -e $(MPI_TUNE) ]; then \
 		install -m 755 $(MPI_TUNE) $(DESTDIR)$(BINDIR)/pici-tune && \
@@ -71,11 +75,11 @@ install: all man $(filter mpi pmpi cuda nccl,$(MAKECMDGOALS))
 	install -m 644 tools/pici.magic $(DESTDIR)$(MAGICDIR)/pici
 
 # All that may have been installed.
-LIB_FILES = $(foreach l,pici pici_mpi,$(addprefix lib$(l).,a so so.$(SOVERSION) so.$(VERSION))) libpici_cuda.a \
-	libpici_nccl.a libpici_pmpi-openmpi.so libpici_pmpi-mpich.so
+LIB_FILES = $(foreach l,pici pici_coll pici_mpi,$(addprefix lib$(l).,a so so.$(SOVERSION) so.$(VERSION))) \
+	libpici_cuda.a libpici_nccl.a libpici_pmpi-openmpi.so libpici_pmpi-mpich.so
 PROGRAMS = picitool pici-run pici-tune pici-preload
 INSTALLED = $(LIB_FILES:%=$(LIBDIR)/%) $(PUBLIC_H:include/%=$(INCLUDEDIR)/%) $(PROGRAMS:%=$(BINDIR)/%) \
-	$(patsubst %,$(PKGCONFIGDIR)/%.pc,pici pici_mpi pici_cuda pici_nccl) \
+	$(patsubst %,$(PKGCONFIGDIR)/%.pc,pici pici-coll pici_mpi pici_cuda pici_nccl) \
 	$(CMAKEDIR)/pici-config.cmake $(CMAKEDIR)/pici-config-version.cmake \
 	$(patsubst %,$(MANDIR)/man1/%.1,$(PROGRAMS) $(VERBS:%=picitool-%)) \
 	$(BASHDIR)/picitool $(ZSHDIR)/_picitool $(FISHDIR)/picitool.fish $(MAGICDIR)/pici

@@ -10,12 +10,16 @@ RUN = $(BUILD)/pici-run
 
 all: $(TOOL) $(RUN)
 
-# What the tool is made of, for its tests too. It uses no value codec.
+# What the tool is made of, for its tests too.
 $(BUILD)/obj/tools.a: $(TOOL_OBJ)
 	$(archive)
 
-$(TOOL): $(call obj,tools/picitool.c) $(BUILD)/obj/tools.a $(A)
-	$(call link,$(LINK),$(TOOL_LIBS) $(filter-out -lzfp,$(LIBS)) -lm)
+# Of libpici_coll it has the model of picitool predict alone.
+$(BUILD)/obj/model.a: $(filter $(BUILD)/obj/lib/predict/% $(BUILD)/obj/lib/schedule/%,$(COLL_OBJ))
+	$(archive)
+
+$(TOOL): $(call obj,tools/picitool.c) $(BUILD)/obj/tools.a $(BUILD)/obj/model.a $(PICI_A)
+	$(call link,$(LINK),$(TOOL_LIBS) $(PICI_LIBS) -lm)
 
 $(RUN): $(call obj,tools/run/pici-run.c)
 	$(call link,$(LINK))

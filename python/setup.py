@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The package pici with libpici.so and the extension module _codec inside. make builds both from the tree that this
-folder is part of; PICI_BUILD names the build folder, if it is not build. With PICI_SYSTEM=1 the library is not inside:
-the package loads the system's libpici.so.0.
+"""The package pici with libpici.so, libpici_coll.so and the extension module _codec inside. make builds them from the
+tree that this folder is part of; PICI_BUILD names the build folder, if it is not build. With PICI_SYSTEM=1 the
+libraries are not inside: the package loads the system's libpici.so.0 and libpici_coll.so.0.
 
 For wheels of another machine (tools/dev/wheels), PYTHON_INCLUDE names its Python's headers and STRIP its strip.
 PICI_NOTICE is a file to put beside the library: the terms of what is linked into it."""
@@ -27,8 +27,8 @@ SYSTEM = os.environ.get("PICI_SYSTEM") == "1"
 WORK = TREE / BUILD / "python"  # for the intermediate files of setuptools
 
 
-ALL_PARTS = ("libpici.so", "_codec.abi3.so")
-PARTS = ALL_PARTS[1:] if SYSTEM else ALL_PARTS
+ALL_PARTS = ("libpici.so", "libpici_coll.so", "_codec.abi3.so")
+PARTS = ALL_PARTS[2:] if SYSTEM else ALL_PARTS
 HEADERS = Path(os.environ.get("PYTHON_INCLUDE") or sysconfig.get_path("include"))
 STRIP = os.environ.get("STRIP", "strip")
 NOTICE = os.environ.get("PICI_NOTICE")

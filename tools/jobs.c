@@ -34,24 +34,18 @@ static void *run(void *arg)
     return NULL;
 }
 
-void jobs_hold_signals(sigset_t *old)
-{
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, old);
-}
-
 int jobs_run(size_t n, unsigned threads, bool go_on, int (*one)(void *ctx, size_t i), void *ctx)
 {
     struct work w = {.n = n, .go_on = go_on, .one = one, .ctx = ctx};
     const size_t more = n < threads ? (n ? n - 1 : 0) : threads - 1;
     pthread_t *const thread = calloc(more + 1, sizeof *thread);
     size_t started = 0;
-    sigset_t old;
+    sigset_t all, old;
     atomic_init(&w.next, 0);
     atomic_init(&w.worst, TOOL_OK);
     atomic_store(&stopped, false);
-    jobs_hold_signals(&old);
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
     /* With fewer threads than asked for, it takes longer. */
     while (thread && started < more && pthread_create(&thread[started], NULL, run, &w) == 0)
         started++;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Work on several files at a time, and signals to the process meanwhile. */
+ * Work on several files at a time. */
 #ifndef PICI_TOOLS_JOBS_H
 #define PICI_TOOLS_JOBS_H
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -15,9 +14,6 @@ int jobs_run(size_t n, unsigned threads, bool go_on, int (*one)(void *ctx, size_
 
 /* Whether a job has failed, and the others are to end. */
 bool jobs_stopped(void);
-
-/* Block all signals on this thread, until pthread_sigmask(SIG_SETMASK, old, NULL). */
-void jobs_hold_signals(sigset_t *old);
 
 /* How many of n jobs to run at a time if there are so many threads; *each: the threads for each. */
 unsigned jobs_at_a_time(size_t n, unsigned threads, int *each);

@@ -285,11 +285,6 @@ void progress_at(struct progress *p, uint64_t done, uint64_t dense)
     term_unlock();
 }
 
-void progress_bytes(void *p, uint64_t done)
-{
-    progress_at(p, done, done);
-}
-
 /* Erase the line that is up, if it is that of p, or if p is NULL. */
 static void wipe(const struct progress *p)
 {

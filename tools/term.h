@@ -73,7 +73,6 @@ struct progress {
 
 void progress_start(struct progress *p, const char *what, uint64_t total);
 void progress_at(struct progress *p, uint64_t done, uint64_t dense); /* done of total; dense: bytes of tensors so far */
-void progress_bytes(void *p, uint64_t done);                         /* the same, of a p that is a progress */
 void progress_end(struct progress *p);                               /* erases the line; call it before other output */
 
 /* Progress over several files, on several threads: from here to progress_all_end, what is told of each file is added up

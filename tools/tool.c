@@ -100,24 +100,9 @@ int tool_no_tensor(const char *file, const struct suggest *near)
     return tool_bad(file, "has no tensor %s%s", near->typed, suggest_hint(near, "", hint));
 }
 
-int tool_failed(const char *file, enum pici_status s, const char *why)
-{
-    return s ? tool_bad(why[0] ? NULL : file, "%s", why[0] ? why : pici_strerror(s)) : TOOL_OK;
-}
-
 int tool_nomem(const char *file, const char *what)
 {
     return tool_bad(file, "out of memory for %s", what);
-}
-
-void *tool_grow(void *p, size_t n, size_t *room, size_t width)
-{
-    if (n < *room)
-        return p;
-    const size_t more = n + n / 2 + 16;
-    void *const bigger = more <= SIZE_MAX / width ? realloc(p, more * width) : NULL;
-    *room = bigger ? more : *room;
-    return bigger;
 }
 
 unsigned tool_threads(int asked)

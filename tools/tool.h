@@ -104,14 +104,8 @@ int tool_no_tensor(const char *file, const struct suggest *near);
 /* The last message of these functions on this thread, without program and file. */
 const char *tool_last_error(void);
 
-/* TOOL_OK if s is PICI_OK. Else tool_bad with why, which names the file, or if that is "" with the status. */
-int tool_failed(const char *file, enum pici_status s, const char *why);
-
 /* tool_bad: out of memory for what. */
 int tool_nomem(const char *file, const char *what);
-
-/* An array of n elements with room for one more: p, or where it has moved. NULL: no memory; p stays valid. */
-void *tool_grow(void *p, size_t n, size_t *room, size_t width);
 
 /* The number of threads for a value of --threads; 0 stands for the number of online cores. At least 1. */
 unsigned tool_threads(int asked);

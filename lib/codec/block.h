@@ -8,6 +8,7 @@
 
 #include "format.h"
 #include "pici/pici.h"
+#include "shared.h"
 
 struct pici_block {
     const uint8_t *bytes; /* the header */
@@ -25,16 +26,17 @@ enum pici_status pici_fault_at(struct pici_fault *fault, enum pici_status, uint6
 
 /* Check the rules of the header ("size" to "checksum-flag") in [p, p + len), and fill b except bits, index and
  * values. */
-enum pici_status pici_block_parse(struct pici_block *b, const void *p, size_t len, struct pici_fault *fault);
+PICI_SHARED enum pici_status pici_block_parse(struct pici_block *b, const void *p, size_t len,
+                                              struct pici_fault *fault);
 
 /* Check the rule "length", and set b's bits, index and values. */
-enum pici_status pici_block_whole(struct pici_block *b, size_t len, struct pici_fault *fault);
+PICI_SHARED enum pici_status pici_block_whole(struct pici_block *b, size_t len, struct pici_fault *fault);
 
 /* Check the rule "checksum" if the header has the flag. Reads the whole block. */
-enum pici_status pici_block_checksum(const struct pici_block *b, struct pici_fault *fault);
+PICI_SHARED enum pici_status pici_block_checksum(const struct pici_block *b, struct pici_fault *fault);
 
 /* Check the rule "padding" after the index. */
-enum pici_status pici_block_padding(const struct pici_block *b, struct pici_fault *fault);
+PICI_SHARED enum pici_status pici_block_padding(const struct pici_block *b, struct pici_fault *fault);
 
 /* Write the 48 bytes of the header of a block with the layout l, and 0 as its checksum. The magic is written last. */
 void pici_block_emit(uint8_t *p, const struct fmt_layout *l, unsigned format, unsigned dtype, unsigned flags,

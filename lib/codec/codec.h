@@ -19,13 +19,17 @@ enum { PICI_PIECE_TILES = 64 };
 enum pici_status pici_opts_get(struct pici_opts *out, const struct pici_opts *in);
 
 /* Do the two ranges of bytes have a byte in common? */
-int pici_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes);
+static inline int pici_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes && b_bytes && (x <= y ? y - x < a_bytes : x - y < b_bytes);
+}
 
 /* pici_decompress and pici_scatter_add with default options, for a block that pici_block_parse and pici_block_whole
  * accepted. dst [b->count elements] does not overlap the block. output: elements of the array that dst is a part of;
  * from PICI_STREAM_BYTES on, dst is written with non-temporal stores. */
-enum pici_status pici_block_decode(void *dst, const struct pici_block *b, uint64_t output);
-enum pici_status pici_block_add(void *dst, const struct pici_block *b);
+PICI_SHARED enum pici_status pici_block_decode(void *dst, const struct pici_block *b, uint64_t output);
+PICI_SHARED enum pici_status pici_block_add(void *dst, const struct pici_block *b);
 
 /* pici_apply for elements [first, first + n) of the block; the errors of pici_decompress_range. */
 enum pici_status pici_apply_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,

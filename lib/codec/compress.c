@@ -41,12 +41,6 @@ enum pici_status pici_opts_get(struct pici_opts *out, const struct pici_opts *in
                : PICI_OK;
 }
 
-int pici_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
-{
-    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
-    return a_bytes && b_bytes && (x <= y ? y - x < a_bytes : x - y < b_bytes);
-}
-
 void pici_copy_stored(void *dst, const void *src, size_t n, unsigned width_log2)
 {
     uint8_t *d = dst;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "format.h"
+#include "shared.h"
 
 /* Bytes that a kernel may write (compress) or read (decompress) past the last value of a run of tiles. */
 enum { PICI_SLACK = 64 };
@@ -258,7 +259,7 @@ struct pici_isa {
 };
 
 /* The best table that this host can run and PICI_CPU allows, found at the first call. */
-const struct pici_isa *pici_isa(void);
+PICI_SHARED const struct pici_isa *pici_isa(void);
 
 /* The tables that this host can run, the slowest ISA first; ends with a null. */
 const struct pici_isa *const *pici_isas(void);

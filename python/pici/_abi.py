@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The loaded library, and for ctypes its C ABI for files, deltas of files and top-k selection, as include/pici/file.h,
-delta_file.h, delta_log.h and topk.h declare it, and for making communicators (coll.h, socket.h). The functions on
-blocks, and collectives, are called by the extension module _codec, which has no library of its own: it is given their
-addresses here.
+"""The loaded libraries, and for ctypes their C ABI for files, deltas of files and top-k selection, as
+include/pici/file.h, delta_file.h, delta_log.h and topk.h declare it, and for making communicators (coll.h, socket.h).
+The functions on blocks, and collectives, are called by the extension module _codec, which has no library of its own: it
+is given their addresses here.
 
 A CDLL releases the GIL during each call. ctypes silently truncates integers to their C width, so numbers from callers
 go through u31() or u64() first.
@@ -317,41 +317,52 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ),
     "pici_log_compact": (STATUS, [P, POINTER(ApplyOpts), c_char_p]),
     "pici_log_close": (None, [P]),
+    "pici_topk": (STATUS, [P, POINTER(c_uint64), P, P, P, c_uint64, ENUM, POINTER(TopkOpts)]),
+    "pici_topk_warmup": (c_double, [c_uint64, c_uint64]),
+}
+
+COLL_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # of libpici_coll
     "pici_algorithm_name": (c_char_p, [ENUM]),
     "pici_comm_threads": (STATUS, [POINTER(P), c_int]),
     "pici_comm_sockets": (STATUS, [POINTER(P), POINTER(c_int), c_int, c_int]),
     "pici_comm_rendezvous": (STATUS, [POINTER(P), c_char_p, c_int, c_int, c_char_p]),
     "pici_comm_error": (c_char_p, [P]),
-    "pici_topk": (STATUS, [P, POINTER(c_uint64), P, P, P, c_uint64, ENUM, POINTER(TopkOpts)]),
-    "pici_topk_warmup": (c_double, [c_uint64, c_uint64]),
 }
 
 
-def _load() -> ctypes.CDLL:
-    """Load the library that PICI_LIBRARY names; else the one installed with this package; else the system's."""
-    beside = Path(__file__).with_name("libpici.so")
-    path = os.environ.get("PICI_LIBRARY") or (str(beside) if beside.exists() else SONAME)
+def _opened(what: str, path: str, functions: dict[str, tuple[Any, list[Any]]]) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(path, use_errno=True)
-        version = ctypes.cast(library.pici_version, ctypes.CFUNCTYPE(c_char_p))().decode()
+        for name, (result, arguments) in functions.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as e:
         raise ImportError(
-            f"pici: cannot load libpici: {e}. pip install brings one; PICI_LIBRARY=path/to/libpici.so names another"
+            f"pici: cannot load {what}: {e}. pip install brings one; PICI_LIBRARY=path/to/libpici.so names another"
         ) from e
-    if version.split(".")[:2] != VERSION.split("."):
-        raise ImportError(f"pici: {path} is version {version}; this package is for {VERSION}")
-    for name, (result, arguments) in FUNCTIONS.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
     return library
 
 
-lib = _load()
+def _load() -> tuple[ctypes.CDLL, ctypes.CDLL]:
+    """Load the library that PICI_LIBRARY names; else the one installed with this package; else the system's. And the
+    libpici_coll that is beside it, which uses the libpici that is loaded already."""
+    beside = Path(__file__).with_name("libpici.so")
+    path = os.environ.get("PICI_LIBRARY") or (str(beside) if beside.exists() else SONAME)
+    library = _opened("libpici", path, {"pici_version": FUNCTIONS["pici_version"]})
+    version = library.pici_version().decode()
+    if version.split(".")[:2] != VERSION.split("."):
+        raise ImportError(f"pici: {path} is version {version}; this package is for {VERSION}")
+    folder, name = os.path.split(path)
+    collectives = os.path.join(folder, name.replace("libpici", "libpici_coll", 1))
+    return _opened("libpici", path, FUNCTIONS), _opened("libpici_coll", collectives, COLL_FUNCTIONS)
+
+
+lib, coll = _load()
 
 
 def _algorithms() -> dict[str, int]:
     names: dict[str, int] = {}
-    while (name := lib.pici_algorithm_name(len(names))) is not None:
+    while (name := coll.pici_algorithm_name(len(names))) is not None:
         names[name.decode()] = len(names)
     return names
 
@@ -364,7 +375,7 @@ except ImportError as e:
         f"pici: no extension module _codec for this Python, {sys.version.split()[0]}: {e}. pip install ./python "
         "brings it, for CPython 3.9 or later; free-threaded builds of Python cannot load it"
     ) from e
-_codec.bind(lambda name: ctypes.cast(getattr(lib, name), c_void_p).value)
+_codec.bind(lambda name: ctypes.cast(getattr(coll, name), c_void_p).value)  # coll finds functions of libpici too
 WRITE, READ_AT = map(c_void_p, _codec.callbacks())  # a pici_write_fn and a pici_read_at_fn, for _streams.py
 
 

@@ -44,7 +44,7 @@ def _library(kind: str) -> ctypes.CDLL:
 def _check(status: int) -> None:
     """Raise what a function that makes communicators returned on this thread."""
     if status:
-        words = _abi.lib.pici_comm_error(None).decode(errors="replace")
+        words = _abi.coll.pici_comm_error(None).decode(errors="replace")
         raise make(status, words or _abi.lib.pici_strerror(status).decode())
 
 
@@ -98,13 +98,13 @@ def over_nccl(comm_ptr: int, stream: int) -> int:
 def over_threads(n: int) -> list[int]:
     """The addresses of communicators among n threads."""
     handles = (c_void_p * n)()
-    _check(_abi.lib.pici_comm_threads(handles, n))
+    _check(_abi.coll.pici_comm_threads(handles, n))
     return [handle for handle in handles if handle is not None]
 
 
 def over_sockets(fds: list[int], rank: int) -> int:
     """A communicator over connected sockets, which belong to it then. Its address."""
-    return _made(_abi.lib.pici_comm_sockets, (c_int * len(fds))(*fds), rank, len(fds))
+    return _made(_abi.coll.pici_comm_sockets, (c_int * len(fds))(*fds), rank, len(fds))
 
 
 def rendezvous(address: Optional[str], rank: Optional[int], ranks: Optional[int], token: Optional[str]) -> int:
@@ -116,4 +116,4 @@ def rendezvous(address: Optional[str], rank: Optional[int], ranks: Optional[int]
         said = os.environ.get("PICI_RANKS", "")
         ranks = int(said) if said.isdecimal() and len(said) < 8 else None
     numbers = -1 if rank is None else rank, 0 if ranks is None else ranks
-    return _made(_abi.lib.pici_comm_rendezvous, c_char_p(texts[0]), *numbers, c_char_p(texts[1]))
+    return _made(_abi.coll.pici_comm_rendezvous, c_char_p(texts[0]), *numbers, c_char_p(texts[1]))

@@ -59,7 +59,7 @@ class Abi(unittest.TestCase):
         prototypes = dict()
         for m in re.finditer(r"PICI_API\s+([^;(]*?)(\w+)\(([^;]*?)\);", self.text, re.S):
             prototypes[m[2]] = (m[1].strip(), [parameter(a) for a in m[3].split(",") if a.strip() != "void"])
-        for name, (result, arguments) in _abi.FUNCTIONS.items():
+        for name, (result, arguments) in {**_abi.FUNCTIONS, **_abi.COLL_FUNCTIONS}.items():
             with self.subTest(name):
                 c_result, c_arguments = prototypes[name]
                 self.assertTrue(agrees(c_result, result), (c_result, result))

@@ -38,7 +38,7 @@ libs=
 status=0
 for program in kernels small values topk; do
     $compile -no-pie -o "$dir/plain_$program" "$build/obj/tests/plain/$program.o" "$dir/avx512.o" "$dir/dispatch.o" \
-        "$build/obj/testing.a" "$build/libpici.a" $libs -lm
+        "$build/obj/testing.a" "$build/libpici_coll.a" "$build/libpici.a" $libs -lm
     PICI_TEST_LAST=1 "$dir/plain_$program" || status=1
 done
 exit $status

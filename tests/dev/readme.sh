@@ -22,7 +22,7 @@ compile() { # CC SOURCE LIBS...
     shift 2
     # shellcheck disable=SC2086 # lists
     $of -std=c11 -Wall -Wextra -Wshadow -Wpedantic -Werror $sanitize -I"$root/include" -o program "$source" "$@" \
-        "$build/libpici.a" $libs
+        "$build/libpici_coll.a" "$build/libpici.a" $libs
 }
 
 n=0

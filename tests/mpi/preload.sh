@@ -418,7 +418,8 @@ build_all() {
         "mpicc$suffix" -Wall -shared -fPIC -o "$dir/nodes.$mpi.so" "$tests/nodes.c" >>"$log" 2>&1 &&
         "mpicc$suffix" -Wall -shared -fPIC -o "$dir/failing.$mpi.so" "$tests/failing.c" >>"$log" 2>&1 &&
         "mpicc$suffix" -O1 -Wall -Iinclude -pthread $flags -o "$dir/bits.$mpi" "$tests/bits.c" \
-            "$build/$mpi$sanitized/libpici_mpi.a" "$build/libpici.a" ${zstd:+-lzstd} ${zfp:+-lzfp} -lm >>"$log" 2>&1
+            "$build/$mpi$sanitized/libpici_mpi.a" "$build/libpici_coll.a" "$build/libpici.a" ${zstd:+-lzstd} \
+            ${zfp:+-lzfp} -lm >>"$log" 2>&1
 }
 
 tests=$PWD/tests/mpi/preload

@@ -128,7 +128,8 @@ libs=-pthread
 awk '/^```sockets$/ { on = 1; next } /^```$/ { on = 0 } on' docs/sockets.md >"$tmp/program.c"
 # shellcheck disable=SC2086 # lists
 check 0 'the program of the page compiles' ${CC:-cc} -std=c11 -Wall -Wextra -Wshadow -Wpedantic -Werror \
-    ${SANITIZE:+-fsanitize=$SANITIZE} -Iinclude -o "$tmp/program" "$tmp/program.c" "$build/libpici.a" $libs -lm
+    ${SANITIZE:+-fsanitize=$SANITIZE} -Iinclude -o "$tmp/program" "$tmp/program.c" "$build/libpici_coll.a" \
+    "$build/libpici.a" $libs -lm
 check 0 'the program of the page' "$run" -n 3 "$tmp/program"
 says 'the program of the page' '^3 ranks, sum 3$' "$tmp/out"
 check 1 'the program of the page, alone' "$tmp/program"

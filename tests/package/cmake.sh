@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # find_package(pici): programs in C and C++ against what make install installed and what was then moved elsewhere, with
-# the shared and the static library and over MPI; components and versions that are not there.
+# the shared and the static libraries and over MPI; components and versions that are not there.
 set -eu
 make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
 if [ -n "${SANITIZE:-}" ]; then
@@ -55,6 +55,10 @@ if(CASE STREQUAL "programs")
     target_link_libraries(c_${one} PRIVATE pici::${one})
     target_link_libraries(cxx_${one} PRIVATE pici::${one})
   endforeach()
+  foreach(one coll coll_shared coll_static)
+    add_executable(c_${one} collective.c)
+    target_link_libraries(c_${one} PRIVATE pici::${one})
+  endforeach()
   set_target_properties(c_pici PROPERTIES C_STANDARD 11 C_EXTENSIONS OFF)
   target_compile_options(c_pici PRIVATE -Wall -Wextra -Wpedantic -Werror)
   find_package(pici ${SERIES} REQUIRED) # again
@@ -62,9 +66,11 @@ if(CASE STREQUAL "programs")
     message(FATAL_ERROR "a component was looked for, and none was asked for")
   endif()
 elseif(CASE STREQUAL "static")
-  find_package(pici REQUIRED)
+  find_package(pici REQUIRED COMPONENTS coll)
   add_executable(alone program.c)
   target_link_libraries(alone PRIVATE pici::pici)
+  add_executable(alone_coll collective.c)
+  target_link_libraries(alone_coll PRIVATE pici::coll)
   if(TARGET pici::shared)
     message(FATAL_ERROR "there is no shared library")
   endif()
@@ -114,6 +120,20 @@ int main(void)
 }
 C
 cp "$tmp/consumer/program.c" "$tmp/consumer/program.cc"
+cat >"$tmp/consumer/collective.c" <<'C'
+#include <pici/coll.h>
+
+int main(void)
+{
+    struct pici_comm *comm;
+    float x[1000] = {1, 0, 3};
+    if (pici_comm_threads(&comm, 1) != PICI_OK)
+        return 1;
+    enum pici_status status = pici_all_reduce(x, x, 1000, PICI_F32, PICI_SUM, comm, NULL);
+    pici_comm_free(comm);
+    return status != PICI_OK || x[2] != 3 || !pici_strerror(status);
+}
+C
 cat >"$tmp/consumer/mpi.c" <<'C'
 #include <pici/mpi.h>
 
@@ -145,13 +165,17 @@ made() { # CASE
 
 need programs -DSERIES="$series"
 made programs
-for program in c_pici c_shared c_static cxx_pici cxx_shared cxx_static; do
+for program in c_pici c_shared c_static cxx_pici cxx_shared cxx_static c_coll c_coll_shared c_coll_static; do
     "$tmp/made/$program" || fail "$program: exit status $?"
     ok "$program"
 done
 if command -v readelf >/dev/null 2>&1; then
     readelf -d "$tmp/made/c_pici" | grep -q 'NEEDED.*\[libpici\.so\.0\]' || fail "pici::pici is not the shared library"
-    ! readelf -d "$tmp/made/c_static" | grep -q 'NEEDED.*libpici' || fail "pici::static is not the static library"
+    ! readelf -d "$tmp/made/c_pici" | grep -q 'NEEDED.*libpici_coll' || fail "pici::pici brings libpici_coll"
+    readelf -d "$tmp/made/c_coll" | grep -q 'NEEDED.*\[libpici_coll\.so\.0\]' || fail "pici::coll is not shared"
+    for of in c_static c_coll_static; do
+        ! readelf -d "$tmp/made/$of" | grep -q 'NEEDED.*libpici' || fail "$of has a shared library"
+    done
     ok "what is linked"
 fi
 
@@ -186,8 +210,8 @@ fi
 rm "$lib"/libpici.so*
 need static
 made static
-"$tmp/made/alone" || fail "with the static library alone: exit status $?"
-ok "the static library alone"
+"$tmp/made/alone" && "$tmp/made/alone_coll" || fail "with the static libraries alone: exit status $?"
+ok "the static libraries alone"
 rm -r "$moved/include"
 if configure required; then
     fail "pici was found without its headers"

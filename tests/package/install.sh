@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# make install into an empty root, then a program outside the tree against what was installed: by pkg-config, shared and
-# static, as C and as C++; what the shared library exports and calls itself; uninstall leaves nothing.
+# make install into an empty root, then programs outside the tree against what was installed: by pkg-config, shared and
+# static, as C and as C++, with libpici alone and with libpici_coll; what the shared libraries export and what they are
+# called; uninstall leaves nothing.
 set -eu
 make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
 if [ -n "${SANITIZE:-}" ]; then
@@ -32,7 +33,8 @@ install() {
 
 install install
 lib=$root/usr/local/lib
-for f in lib/libpici.a lib/libpici.so lib/libpici.so.0 lib/pkgconfig/pici.pc include/pici/pici.h include/pici/file.h \
+for f in lib/libpici.a lib/libpici.so lib/libpici.so.0 lib/pkgconfig/pici.pc lib/libpici_coll.a lib/libpici_coll.so \
+    lib/libpici_coll.so.0 lib/pkgconfig/pici-coll.pc include/pici/pici.h include/pici/file.h \
     bin/pici-run share/man/man1/pici-run.1 include/pici/socket.h \
     bin/picitool share/man/man1/picitool.1 share/man/man1/picitool-compress.1 share/man/man1/picitool-block.1 \
     share/bash-completion/completions/picitool share/zsh/site-functions/_picitool \
@@ -45,18 +47,34 @@ done
 ok "make install"
 
 if command -v readelf >/dev/null 2>&1; then
-    readelf -d "$lib/libpici.so" | grep -q 'SONAME.*\[libpici\.so\.0\]' || fail "soname"
-    ok "soname"
-
-    # Exactly the functions that the public headers mark PICI_API: without mpi.h, cuda.h and nccl.h, whose functions are
-    # in libraries of their own, and without the private symbols that such a library uses.
-    find include/pici -name '*.h' ! -name mpi.h ! -name cuda.h ! -name nccl.h -exec cat {} + |
-        sed -n '/PICI_API/{:more; /(/!{N; b more}; s/.*[^a-z0-9_]\(pici_[a-z0-9_]*\)(.*/\1/p}' |
-        sort -u >"$tmp/declared"
-    nm -D --with-symbol-versions --defined-only "$lib/libpici.so" |
-        awk '$2 != "A" && $3 !~ /PICI_PRIVATE/ { sub(/@.*/, "", $3); print $3 }' | sort -u >"$tmp/exported"
-    diff -u "$tmp/declared" "$tmp/exported" || fail "exported symbols are not those of the headers"
-    ok "exports: $(wc -l <"$tmp/exported") symbols, those of the headers"
+    # Exactly the functions that its public headers mark PICI_API, without the private symbols of another library.
+    exports() { # LIBRARY HEADERS...
+        library=$1
+        shift
+        readelf -d "$lib/$library.so" | grep -q "SONAME.*\[$library\.so\.0\]" || fail "soname of $library"
+        (cd include/pici && cat "$@") |
+            sed -n '/PICI_API/{:more; /(/!{N; b more}; s/.*[^a-z0-9_]\(pici_[a-z0-9_]*\)(.*/\1/p}' |
+            sort -u >"$tmp/declared"
+        nm -D --with-symbol-versions --defined-only "$lib/$library.so" |
+            awk '$2 != "A" && $3 !~ /PICI_PRIVATE/ { sub(/@.*/, "", $3); print $3 }' | sort -u >"$tmp/exported"
+        diff -u "$tmp/declared" "$tmp/exported" || fail "symbols that $library exports are not those of the headers"
+        ok "$library exports $(wc -l <"$tmp/exported") symbols, those of the headers"
+    }
+    collectives="coll.h neighbor.h socket.h transport.h"
+    others=
+    for header in include/pici/*.h; do
+        case " $collectives mpi.h cuda.h nccl.h " in *" ${header##*/} "*) ;; *) others="$others ${header##*/}" ;; esac
+    done
+    # shellcheck disable=SC2086 # lists
+    exports libpici $others
+    # shellcheck disable=SC2086
+    exports libpici_coll $collectives
+    # What libpici exports for libpici_coll, that one uses, and libpici uses nothing of that one.
+    nm -D --with-symbol-versions "$lib/libpici.so" | sed -n 's/.* T \([a-z0-9_]*\)@@*PICI_PRIVATE$/\1/p' >"$tmp/given"
+    nm -D --with-symbol-versions "$lib/libpici_coll.so" | sed -n 's/.* U \(.*\)@PICI_PRIVATE$/\1/p' >"$tmp/used"
+    [ -s "$tmp/given" ] && diff -u "$tmp/given" "$tmp/used" || fail "private symbols that libpici_coll does not use"
+    ! readelf -d "$lib/libpici.so" | grep 'NEEDED.*pici' || fail "libpici needs another library of ours"
+    ok "$(wc -l <"$tmp/given") private symbols, all of which libpici_coll uses"
 else
     echo "skip: soname and exports: no readelf"
 fi
@@ -84,6 +102,21 @@ int main(void)
 }
 C
 cp "$tmp/program.c" "$tmp/program.cc"
+cat >"$tmp/collective.c" <<'C'
+#include <pici/coll.h>
+#include <stdio.h>
+
+int main(void)
+{
+    struct pici_comm *comm;
+    float x[1000] = {1, 0, 3};
+    if (pici_comm_threads(&comm, 1) != PICI_OK)
+        return 1;
+    enum pici_status status = pici_all_reduce(x, x, 1000, PICI_F32, PICI_SUM, comm, NULL);
+    pici_comm_free(comm);
+    return status != PICI_OK || x[2] != 3 || printf("%s\n", pici_strerror(status)) < 0;
+}
+C
 
 if command -v pkg-config >/dev/null 2>&1; then
     # For this shell alone: a make that saw other flags would make all anew.
@@ -103,6 +136,17 @@ if command -v pkg-config >/dev/null 2>&1; then
         $(flags --static --libs pici | tr ' ' '\n' | grep -v -x -e -lpici) || fail "static link"
     ./static >/dev/null || fail "the program with the static library"
     ok "C, static"
+    ! readelf -d shared 2>/dev/null | grep 'NEEDED.*pici_coll' || fail "libpici alone brings libpici_coll"
+    # shellcheck disable=SC2046
+    $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o shared collective.c $(flags --cflags --libs pici-coll) ||
+        fail "shared link with libpici_coll"
+    LD_LIBRARY_PATH="$lib" ./shared >/dev/null || fail "the program with the shared libpici_coll"
+    # shellcheck disable=SC2046
+    $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o static collective.c $(flags --cflags pici-coll) \
+        "$lib/libpici_coll.a" "$lib/libpici.a" \
+        $(flags --static --libs pici-coll | tr ' ' '\n' | grep -v -x -e -lpici -e -lpici_coll) || fail "static link"
+    ./static >/dev/null || fail "the program with the static libpici_coll"
+    ok "C, with libpici_coll, shared and static"
     cxx=$(printf '%s\n' "$cc" | sed 's/clang$/clang++/; s/clang-\([0-9]*\)$/clang++-\1/; s/gcc/g++/; s/^cc$/c++/')
     if command -v "$cxx" >/dev/null 2>&1; then
         # shellcheck disable=SC2046

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tools/input/attrs.h"
+#include "tools/input/deflated.h"
 #include "tools/input/source.h"
 #include "tools/output/restore.h"
 #include "tools/parse/unzip.h"
@@ -42,7 +43,7 @@ static void deflated_of(struct bytes *to, const float *elements, struct deflated
     struct deflater *d = deflater_new(LEVEL);
     deflater_put(d, head + BEFORE - HEADER, HEADER, false, append, to);
     deflater_put(d, elements, N * sizeof *elements, true, append, to);
-    *what = (struct deflated){LEVEL, HEADER, d->bytes, d->crc, "9.9"};
+    *what = (struct deflated){LEVEL, HEADER, deflater_bytes(d), deflater_crc(d), "9.9"};
     deflater_free(d);
 }
 
@@ -51,7 +52,7 @@ static float *elements_of(void)
     float *p = calloc(N, sizeof *p);
     for (int i = 0; i < N; i += 7)
         p[i] = (float)(i % 50);
-    source_swap(false, p, N * sizeof *p, sizeof *p); /* as in the original, which is little-endian */
+    source_swap_raw(p, N * sizeof *p, sizeof *p); /* as in the original, which is little-endian */
     return p;
 }
 
@@ -78,14 +79,14 @@ static int restore(struct bytes *out, float *elements, const char *before, const
         attrs[t.n_attrs++] = (struct pici_attr){ATTR_BEFORE, before, strlen(before)};
     if (deflate)
         attrs[t.n_attrs++] = (struct pici_attr){ATTR_DEFLATE, deflate, strlen(deflate)};
-    source_swap(false, elements, N * sizeof *elements, sizeof *elements);
+    source_swap_raw(elements, N * sizeof *elements, sizeof *elements);
     cr_assert_eq(pici_writer_open(&w, append, &k, &file, 1, NULL), PICI_OK);
     cr_assert_eq(pici_writer_tensor(w, &t), PICI_OK);
     cr_assert_eq(pici_writer_data(w, elements, N * sizeof *elements), PICI_OK);
     cr_assert_eq(pici_writer_finish(w), PICI_OK);
     pici_writer_close(w);
     k.p[k.len / 2] ^= damaged;
-    source_swap(false, elements, N * sizeof *elements, sizeof *elements);
+    source_swap_raw(elements, N * sizeof *elements, sizeof *elements);
 
     struct input in = {.name = "in", .fd = memfd_create("in", 0), .regular = true, .bytes = k.len};
     struct output to = {.name = "out", .fd = memfd_create("out", 0)};

@@ -14,7 +14,7 @@
 #include "tools/show/jsonout.h"
 #include "tools/show/markup.h"
 #include "tools/show/report.h"
-#include "tools/show/canvas.h"
+#include "tools/show/svg.h"
 #include "tools/term.h"
 #include "tools/tool.h"
 

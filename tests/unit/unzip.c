@@ -124,7 +124,7 @@ Test(unzip, the_level_is_found)
         struct deflater *d = deflater_new(level);
         for (size_t at = 0; at < N; at += 7777)
             deflater_put(d, p + at, N - at < 7777 ? N - at : 7777, at + 7777 >= N, append, &f);
-        cr_assert(d->bytes == f.len && d->crc == parse_crc32(0, f.p, f.len));
+        cr_assert(deflater_bytes(d) == f.len && deflater_crc(d) == parse_crc32(0, f.p, f.len));
         deflater_free(d);
         struct zip_entry e = entry_of(ZIP_DEFLATED, &f, p, N);
         cr_assert(take_all(&e, &f, to, 12345, &err) && memcmp(to, p, N) == 0, "%s", err.what);

@@ -36,10 +36,14 @@ static int add(struct folder *f, const char *name, uint64_t bytes)
 {
     if (f->entries == ENTRIES_MOST)
         return tool_bad(f->path, "has more than %d files", ENTRIES_MOST);
-    struct folder_entry *const bigger = tool_grow(f->entry, f->entries, &f->room, sizeof *bigger);
-    if (!bigger)
-        return tool_nomem(f->path, "the list of files");
-    f->entry = bigger;
+    if (f->entries == f->room) {
+        const size_t room = 2 * f->room + 64;
+        struct folder_entry *const bigger = realloc(f->entry, room * sizeof *bigger);
+        if (!bigger)
+            return tool_nomem(f->path, "the list of files");
+        f->entry = bigger;
+        f->room = room;
+    }
     char *const copy = strdup(name);
     if (!copy)
         return tool_nomem(f->path, "the list of files");
@@ -267,17 +271,11 @@ int folder_check(const struct folder *f, struct tensors *open)
     return status;
 }
 
-uint64_t folder_bytes(const struct folder *f)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < f->entries; i++)
-        bytes += f->entry[i].bytes;
-    return bytes;
-}
-
 uint64_t folder_original_bytes(const struct folder *f)
 {
-    uint64_t bytes = f->made ? 0 : folder_bytes(f);
+    uint64_t bytes = 0;
+    for (size_t i = 0; !f->made && i < f->entries; i++)
+        bytes += f->entry[i].bytes;
     for (size_t i = 0; f->made && i < f->list.files; i++)
         bytes =
             bytes > UINT64_MAX - f->list.file[i].original.bytes ? UINT64_MAX : bytes + f->list.file[i].original.bytes;

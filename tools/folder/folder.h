@@ -44,8 +44,7 @@ size_t folder_shard(const struct folder *, const char *name);
  * open [index.shards]: the shards, which the caller closes with tensors_close also after an error; or NULL. */
 int folder_check(const struct folder *, struct tensors *open);
 
-/* The bytes of all files that are in the folder, and of all original files. */
-uint64_t folder_bytes(const struct folder *);
+/* The bytes of all original files. */
 uint64_t folder_original_bytes(const struct folder *);
 
 /* Refuse a folder that is not, or is, made by picitool; a compressed one or a delta. */

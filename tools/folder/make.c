@@ -13,14 +13,7 @@
 static int make_one(void *ctx, size_t i)
 {
     struct folder_make *const m = ctx;
-    struct folder_file *const f = &m->list.file[i];
-    const char *const extension = f->kind == FOLDER_SHARD ? FOLDER_EXTENSION : "";
-    char *const from = folder_path(m->from->path, f->name, m->restored ? extension : "");
-    char *const to = folder_path(m->to, f->name, m->restored ? "" : extension);
-    const int status = from && to ? m->one(m, f, from, to) : TOOL_BAD;
-    free(from);
-    free(to);
-    return status;
+    return m->one(m, &m->list.file[i]);
 }
 
 static int write_text(struct output *out, const char *path, const char *text, size_t len)
@@ -66,7 +59,6 @@ static int make_all(struct folder_make *m, struct outfolder *to, const char *out
 {
     size_t large = 0;
     m->each = *m->o;
-    m->each.force = false;
     m->to = to->path;
     for (size_t i = 0; i < m->list.files; i++)
         large += m->list.file[i].kind == FOLDER_SHARD;
@@ -98,14 +90,6 @@ bool folder_same(const char *a, const char *b)
 {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-int folder_expect_both(char *const *paths)
-{
-    for (int i = 0; i < 2; i++)
-        if (!folder_is(paths[i]))
-            return tool_usage(paths[i], "is a file, and %s is a folder", paths[!i]);
-    return TOOL_OK;
 }
 
 int folder_refuse_options(const char *path, const struct tool_options *o)

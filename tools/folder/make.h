@@ -7,22 +7,18 @@
 #include "folder/folder.h"
 #include "output/result.h"
 
-/* Makes the file at `to` of the one at `from`. Runs on several threads at a time. */
-struct folder_make;
-typedef int folder_maker(struct folder_make *, struct folder_file *, const char *from, const char *to);
-
 struct folder_make {
-    const struct folder *from; /* has the files; in the folder that is made they have the same names, but for .pici */
+    const struct folder *from;
     const struct tool_options *o;
-    struct tool_options each; /* set: o, with the threads for one file; without --force */
-    struct folder_list list;  /* of the files that are made; file is the caller's */
-    const char *to;           /* set: the temporary folder */
-    bool with_list;           /* write the list too */
-    bool restored;            /* the input is the compressed one of the two */
-    bool in_place;            /* `out` may be replaced, also without --force */
-    mode_t mode;              /* permissions of the new folder; 0: those of `from` */
-    folder_maker *one;
-    void *ctx; /* for it */
+    struct tool_options each;                               /* set: o, with the threads for one file */
+    struct folder_list list;                                /* of the files that are made; file is the caller's */
+    const char *to;                                         /* set: the temporary folder */
+    bool with_list;                                         /* write the list too */
+    bool restored;                                          /* the input is the compressed one of the two */
+    bool in_place;                                          /* `out` may be replaced, also without --force */
+    mode_t mode;                                            /* permissions of the new folder; 0: those of `from` */
+    int (*one)(struct folder_make *, struct folder_file *); /* makes a file; runs on several threads at a time */
+    void *ctx;                                              /* for it */
 };
 
 /* Make the folder `out`, whole or not at all. It must not be `from`. */
@@ -30,9 +26,6 @@ int folder_make(struct folder_make *, const char *out, struct results *sum);
 
 /* Whether two paths are of one folder. */
 bool folder_same(const char *, const char *);
-
-/* Refuse two operands of which not both are folders. */
-int folder_expect_both(char *const *paths);
 
 /* Refuse options that are not for folders: standard output, and the removal of the input. */
 int folder_refuse_options(const char *path, const struct tool_options *o);

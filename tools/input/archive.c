@@ -48,10 +48,14 @@ static uint8_t *more_head(struct archive *a, size_t bytes)
 static int add_part(struct cut *c, struct archive_part part)
 {
     struct archive *a = c->a;
-    struct archive_part *bigger = tool_grow(a->part, a->parts, &a->room, sizeof *bigger);
-    if (!bigger)
-        return tool_nomem(a->in->name, "the list of tensors");
-    a->part = bigger;
+    if (a->parts == a->room) {
+        const size_t room = a->room + a->room / 2 + 16;
+        struct archive_part *bigger = realloc(a->part, room * sizeof *bigger);
+        if (!bigger)
+            return tool_nomem(a->in->name, "the list of tensors");
+        a->part = bigger;
+        a->room = room;
+    }
     part.before = c->pending;
     a->part[a->parts++] = part;
     c->pending = 0;

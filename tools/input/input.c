@@ -61,11 +61,6 @@ int input_open(struct input *in, const char *path)
     return TOOL_OK;
 }
 
-int input_expect_regular(const struct input *in)
-{
-    return in->regular ? TOOL_OK : tool_bad(in->name, "empty, or not a file that can be read at random");
-}
-
 /* Reads len bytes from the descriptor, or fewer at the end. Returns 0 or errno. */
 static int read_all(struct input *in, void *buf, size_t len, size_t *got)
 {

@@ -38,9 +38,6 @@ struct input {
 /* path "-": standard input. A directory is refused. */
 int input_open(struct input *in, const char *path);
 
-/* Refuse what is not a regular file, which can be read at random, and an empty one. */
-int input_expect_regular(const struct input *in);
-
 /* Copy the next bytes, at most INPUT_PEEK, without taking them. *got < len only at the end of the file. */
 int input_peek(struct input *in, uint8_t *buf, size_t len, size_t *got);
 

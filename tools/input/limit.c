@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "input/attrs.h"
+#include "input/deflated.h"
 #include "term.h"
 
 static const uint64_t default_most = UINT64_C(1) << 30;

@@ -18,10 +18,15 @@ bool source_host_is_big_endian(void)
     return *(const unsigned char *)&(uint16_t){1} == 0;
 }
 
-void source_swap(bool big_endian, void *p, size_t bytes, size_t width)
+void source_swap(void *p, size_t bytes, size_t width)
 {
-    if (big_endian != source_host_is_big_endian())
-        swap_elements(p, bytes, width);
+    swap_elements(p, bytes, width);
+}
+
+void source_swap_raw(void *p, size_t bytes, size_t width)
+{
+    if (source_host_is_big_endian())
+        source_swap(p, bytes, width);
 }
 
 static int refuse(const struct source *s, const struct parse_error *e)
@@ -115,8 +120,8 @@ static int open_archive(struct source *s, const struct tool_options *o, const st
     return TOOL_OK;
 }
 
-int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o,
-                const struct limit *exact)
+static int open_any(struct source *s, struct input *in, const char *path, const struct tool_options *o,
+                    const struct limit *exact)
 {
     memset(s, 0, sizeof *s);
     s->in = in;
@@ -130,6 +135,17 @@ int source_open(struct source *s, struct input *in, const char *path, const stru
     if (status)
         source_close(s);
     return status;
+}
+
+int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o)
+{
+    return open_any(s, in, path, o, NULL);
+}
+
+int source_open_exact(struct source *s, struct input *in, const char *path, const struct tool_options *o,
+                      const struct limit *limit)
+{
+    return open_any(s, in, path, o, limit);
 }
 
 void source_close(struct source *s)
@@ -405,7 +421,7 @@ int source_take(struct source *s, void *buf, size_t bytes)
                                s->left - got);
     }
     s->left -= bytes;
-    swap_elements(buf, bytes, s->swap_width);
+    source_swap(buf, bytes, s->swap_width);
     return TOOL_OK;
 }
 

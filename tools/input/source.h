@@ -16,7 +16,7 @@
 #define PICI_TOOLS_INPUT_SOURCE_H
 
 #include "input/archive.h"
-#include "input/attrs.h"
+#include "input/deflated.h"
 #include "input/input.h"
 #include "parse/npy.h"
 #include "parse/safetensors.h"
@@ -36,7 +36,7 @@ struct source_tensor {
     bool filler;                   /* bytes outside all tensors of the file */
     const char *view;              /* how the original sees these elements, in words; "" or NULL: as they are */
     char before[24];               /* how many bytes of the head precede it, in digits; "": all of them */
-    char deflate[DEFLATED_TEXT];   /* ATTR_DEFLATE; "": not deflated */
+    char deflate[DEFLATED_TEXT];   /* the attribute of deflated.h; "": not deflated */
 };
 
 struct source {
@@ -65,11 +65,13 @@ struct source {
     char name[40];
 };
 
-/* Determine the type, by o->type or else by the name (raw if that tells nothing), and read the head. exact: NULL; or a
- * file is made from which the original can be restored. Then each deflated tensor is also deflated again, to see
- * whether the same bytes come out, unless all of them have more bytes than this limit. */
-int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o,
-                const struct limit *exact);
+/* Determine the type, by o->type or else by the name (raw if that tells nothing), and read the head. */
+int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o);
+
+/* The same for making a file from which the original can be restored: each deflated tensor is also deflated again, to
+ * see whether the same bytes come out, unless all of them have more bytes than the limit allows. */
+int source_open_exact(struct source *s, struct input *in, const char *path, const struct tool_options *o,
+                      const struct limit *);
 
 /* Go to the next tensor. *more is false after the last. The previous one must have been read completely. */
 int source_next(struct source *s, struct source_tensor *t, bool *more);
@@ -89,7 +91,10 @@ struct pici_tensor source_describe(const struct source_tensor *t, struct pici_at
 
 bool source_host_is_big_endian(void);
 
-/* Reverse the bytes of each element of width bytes, 1, 2, 4 or 8, unless it is in host order. */
-void source_swap(bool big_endian, void *p, size_t bytes, size_t width);
+/* Reverse the bytes of each element of width bytes: 1, 2, 4 or 8. */
+void source_swap(void *p, size_t bytes, size_t width);
+
+/* The same if the host is not little-endian, as raw files are. */
+void source_swap_raw(void *p, size_t bytes, size_t width);
 
 #endif

@@ -11,10 +11,14 @@ _Static_assert((int)PICI_STATE_RAW == TYPE_RAW && (int)PICI_STATE_NPY == TYPE_NP
 /* Adds t, whose elements begin at the input's position, and skips them. */
 static int add(struct tensors *s, const struct source_tensor *t)
 {
-    struct tensor_at *bigger = tool_grow(s->tensor, s->n, &s->room, sizeof *bigger);
-    if (!bigger)
-        return tool_nomem(s->in.name, "the list of tensors");
-    s->tensor = bigger;
+    if (s->n == s->room) {
+        size_t room = s->room + s->room / 2 + 16;
+        struct tensor_at *bigger = room <= SIZE_MAX / sizeof *bigger ? realloc(s->tensor, room * sizeof *bigger) : NULL;
+        if (!bigger)
+            return tool_nomem(s->in.name, "the list of tensors");
+        s->tensor = bigger;
+        s->room = room;
+    }
     struct tensor_at *to = &s->tensor[s->n];
     *to = (struct tensor_at){.name_len = t->name_len,
                              .dtype_text = t->dtype_text,
@@ -57,8 +61,9 @@ static int by_name(const void *a, const void *b)
 static int open_all(struct tensors *s, const char *path, const struct tool_options *o)
 {
     TRY(input_open(&s->in, path));
-    TRY(input_expect_regular(&s->in));
-    TRY(source_open(&s->source, &s->in, path, o, NULL));
+    if (!s->in.regular)
+        return tool_bad(s->in.name, "empty, or not a file that can be read at random");
+    TRY(source_open(&s->source, &s->in, path, o));
     for (bool more = true; more;) {
         struct source_tensor t;
         TRY(source_next(&s->source, &t, &more));
@@ -154,6 +159,12 @@ int tensors_state(struct tensors *s, struct pici_state **state)
     return failed == PICI_E_NOMEM ? tool_nomem(s->in.name, "the list of tensors")
            : failed               ? tool_bad(s->in.name, "%s", pici_strerror(failed))
                                   : TOOL_OK;
+}
+
+void tensor_swap(bool big_endian, size_t width, void *buf, size_t bytes)
+{
+    if (big_endian != source_host_is_big_endian())
+        source_swap(buf, bytes, width);
 }
 
 void tensors_close(struct tensors *s)

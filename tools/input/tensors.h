@@ -52,6 +52,9 @@ int tensors_state(struct tensors *, struct pici_state **);
 /* The tensor as its source gave it. Its pointers are those of the list. */
 struct source_tensor tensors_source(const struct tensor_at *);
 
+/* Swap the bytes of each element of width bytes, if it is not in host order. */
+void tensor_swap(bool big_endian, size_t width, void *buf, size_t bytes);
+
 void tensors_close(struct tensors *);
 
 #endif

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "measure/count.h"
-#include "tool.h"
 
 bool scratch_fit(struct scratch *t, size_t n)
 {
@@ -31,10 +30,22 @@ bool measure_mix(struct pici_mix *mix, struct scratch *t, enum pici_dtype dtype,
            pici_mix(mix, t->p, len) == PICI_OK;
 }
 
+static bool is_float(enum pici_dtype dtype)
+{
+    switch (dtype) {
+    case PICI_F32:
+    case PICI_F64:
+    case PICI_F16:
+    case PICI_BF16:
+    case PICI_F8E4M3:
+    case PICI_F8E5M2: return true;
+    default: return false;
+    }
+}
+
 uint64_t measure_negative_zeros(enum pici_dtype dtype, const void *elements, uint64_t n)
 {
-    const bool is_float = dtype <= PICI_F8E5M2; /* integers come after the floats */
-    return is_float ? count_negative_zeros(elements, (size_t)n, pici_dtype_width(dtype)) : 0;
+    return is_float(dtype) ? count_negative_zeros(elements, (size_t)n, pici_dtype_width(dtype)) : 0;
 }
 
 void mix_sum(struct pici_mix *total, const struct pici_mix *mix)
@@ -148,27 +159,23 @@ enum pici_format sizes_best(const struct sizes *s)
     return (enum pici_format)best;
 }
 
-struct measured *report_add(struct report *r, const char *name, size_t name_len, enum pici_dtype dtype,
-                            const uint64_t *shape, unsigned rank, uint64_t elements)
+struct measured *report_add(struct report *r, const char *name, size_t name_len)
 {
-    struct measured *bigger = tool_grow(r->tensor, r->tensors, &r->room, sizeof *bigger);
-    if (!bigger)
-        return NULL;
-    r->tensor = bigger;
+    if (r->tensors == r->room) {
+        size_t room = r->room ? 2 * r->room : 16;
+        struct measured *bigger = room <= SIZE_MAX / sizeof *bigger ? realloc(r->tensor, room * sizeof *bigger) : NULL;
+        if (!bigger)
+            return NULL;
+        r->tensor = bigger;
+        r->room = room;
+    }
     struct measured *m = &r->tensor[r->tensors];
-    *m = (struct measured){.name = malloc(name_len + 1),
-                           .name_len = name_len,
-                           .dtype = dtype,
-                           .rank = rank,
-                           .shape = malloc(rank * sizeof *shape + 1),
-                           .elements = elements};
-    r->tensors++;
-    if (!m->name || !m->shape)
+    *m = (struct measured){.name = malloc(name_len + 1), .name_len = name_len};
+    if (!m->name)
         return NULL;
     memcpy(m->name, name, name_len);
     m->name[name_len] = 0;
-    if (rank)
-        memcpy(m->shape, shape, rank * sizeof *shape);
+    r->tensors++;
     return m;
 }
 

@@ -101,9 +101,8 @@ struct report {
     struct grid *grid;
 };
 
-/* Append a tensor to the report; what is not given is zero. NULL: no memory. */
-struct measured *report_add(struct report *r, const char *name, size_t name_len, enum pici_dtype dtype,
-                            const uint64_t *shape, unsigned rank, uint64_t elements);
+/* Append a tensor to the report, zeroed except for its name. NULL: no memory. */
+struct measured *report_add(struct report *r, const char *name, size_t name_len);
 
 void report_free(struct report *r);
 

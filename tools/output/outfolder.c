@@ -15,7 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "jobs.h"
 #include "parse/folder_list.h"
 #include "parse/shards.h"
 #include "term.h"
@@ -87,6 +86,13 @@ void outfolder_unlink(void)
     errno = e;
 }
 
+static void hold_signals(sigset_t *old)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, old);
+}
+
 /* Makes the temporary folder in `in`, which o->parent is, unless something has its name. Signals are held. */
 static int make_temporary(struct outfolder *o, const char *path, const char *in, unsigned tries)
 {
@@ -124,7 +130,7 @@ static int place_at(struct outfolder *o, const char *path, char *dir)
         return tool_bad(path, "%s: %s", in, strerror(errno));
     for (unsigned tries = 0; o->fd < 0; tries++) {
         sigset_t old;
-        jobs_hold_signals(&old);
+        hold_signals(&old);
         const int status = make_temporary(o, path, in, tries);
         pthread_sigmask(SIG_SETMASK, &old, NULL);
         TRY(status);
@@ -237,7 +243,7 @@ int outfolder_commit(struct outfolder *o)
     int status = TOOL_OK;
     if (fchmod(o->fd, o->mode) != 0 || sync_fd(o->fd) != 0)
         return tool_bad(o->name, "%s", strerror(errno));
-    jobs_hold_signals(&old);
+    hold_signals(&old);
     if ((o->replace ? rename_with(o, EXCHANGE) : name_new(o)) != 0) {
         status = errno == EEXIST || errno == ENOTEMPTY
                      ? tool_usage(o->name, "appeared meanwhile; --force overwrites it")
@@ -260,7 +266,7 @@ int outfolder_commit(struct outfolder *o)
 void outfolder_discard(struct outfolder *o)
 {
     sigset_t old;
-    jobs_hold_signals(&old);
+    hold_signals(&old);
     if (temporary.exists && temporary.parent == o->parent) {
         const int err = remove_folder(o->parent, temporary.name);
         if (err)

@@ -74,6 +74,13 @@ int output_start(void)
     return reserve_stack();
 }
 
+static void hold_signals(sigset_t *old)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, old);
+}
+
 /* Replaces an entry of the list of unfinished outputs. Those in a folder are removed with it. */
 static void replace_unfinished(const struct pici_outfile *old, struct pici_outfile *new)
 {
@@ -165,7 +172,7 @@ int output_open_from(struct output *out, const char *path, const struct input *i
         return out->fd < 0 ? tool_bad(path, "%s", strerror(errno)) : TOOL_OK;
     }
     sigset_t old;
-    jobs_hold_signals(&old);
+    hold_signals(&old);
     enum pici_status s = pici_outfile_open_like(&out->file, path, force, from, n);
     int err = errno;
     if (s == PICI_OK)
@@ -286,7 +293,7 @@ int output_commit(struct output *out)
         return output_failed(out);
     if (out->file) {
         sigset_t old;
-        jobs_hold_signals(&old);
+        hold_signals(&old);
         replace_unfinished(out->file, NULL);
         enum pici_status s = pici_outfile_commit(out->file);
         err = s == PICI_OK ? 0 : errno;
@@ -310,7 +317,7 @@ void output_discard(struct output *out)
 {
     if (out->file) {
         sigset_t old;
-        jobs_hold_signals(&old);
+        hold_signals(&old);
         replace_unfinished(out->file, NULL);
         pici_outfile_abort(out->file);
         pthread_sigmask(SIG_SETMASK, &old, NULL);

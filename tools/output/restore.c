@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "input/attrs.h"
+#include "input/deflated.h"
 #include "input/source.h"
 #include "parse/unzip.h"
 
@@ -136,7 +137,7 @@ static int check(const struct moved *m)
 {
     struct reading *r = m->to->r;
     if (!m->deflater || m->to->head_lost || r->lost > m->lost ||
-        (m->deflater->bytes == m->deflated.bytes && m->deflater->crc == m->deflated.crc))
+        (deflater_bytes(m->deflater) == m->deflated.bytes && deflater_crc(m->deflater) == m->deflated.crc))
         return TOOL_OK;
     tool_bad(r->in->name, "tensor %s: zlib %s does not make the deflated bytes of the original, as %s did%s",
              m->t->name, unzip_version(), m->deflated.version, r->keep_going ? "" : "; extract gives the elements");
@@ -157,7 +158,8 @@ static int move(struct moved *m, struct progress *progress)
         TRY(reading_piece(r, m->t, &done, &n));
         if (!n)
             break;
-        source_swap(m->big, r->piece, (size_t)n * width, width);
+        if (m->big != source_host_is_big_endian())
+            source_swap(r->piece, (size_t)n * width, width);
         TRY(put(m, r->piece, (size_t)n * width, false));
         progress_at(progress, r->in->at, to->out->at);
     }

@@ -133,51 +133,61 @@ static bool end_inflated(struct unzip *u)
     return (!u->inflating->z.avail_in && u->at == u->entry->end) || fail(u, "has bytes after its deflated data");
 }
 
-struct deflating {
-    struct deflater d;
+struct deflater {
     z_stream z;
+    uint64_t bytes;
+    uint32_t crc;
     uint8_t out[BUFFER];
 };
 
 struct deflater *deflater_new(int level)
 {
-    struct deflating *i = calloc(1, sizeof *i);
-    if (i && deflateInit2(&i->z, level, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK)
-        return &i->d;
-    free(i);
+    struct deflater *d = calloc(1, sizeof *d);
+    if (d && deflateInit2(&d->z, level, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK)
+        return d;
+    free(d);
     return NULL;
 }
 
 int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *ctx)
 {
-    struct deflating *const i = (struct deflating *)d;
     const uint8_t *p = bytes;
     for (bool more = true; more;) {
         const size_t now = n < MOST_AT_ONCE ? n : MOST_AT_ONCE;
         n -= now;
-        i->z.next_in = (Bytef *)p;
-        i->z.avail_in = (uInt)now;
+        d->z.next_in = (Bytef *)p;
+        d->z.avail_in = (uInt)now;
         p += now;
         do {
-            i->z.next_out = i->out;
-            i->z.avail_out = BUFFER;
-            deflate(&i->z, last && !n ? Z_FINISH : Z_NO_FLUSH); /* has no errors to report here */
-            const size_t got = BUFFER - i->z.avail_out;
+            d->z.next_out = d->out;
+            d->z.avail_out = BUFFER;
+            deflate(&d->z, last && !n ? Z_FINISH : Z_NO_FLUSH); /* has no errors to report here */
+            const size_t got = BUFFER - d->z.avail_out;
             d->bytes += got;
-            d->crc = parse_crc32(d->crc, i->out, got);
-            const int err = got ? put(ctx, i->out, got) : 0;
+            d->crc = parse_crc32(d->crc, d->out, got);
+            const int err = got ? put(ctx, d->out, got) : 0;
             if (err)
                 return err;
-        } while (!i->z.avail_out);
+        } while (!d->z.avail_out);
         more = n != 0;
     }
     return 0;
 }
 
+uint64_t deflater_bytes(const struct deflater *d)
+{
+    return d->bytes;
+}
+
+uint32_t deflater_crc(const struct deflater *d)
+{
+    return d->crc;
+}
+
 void deflater_free(struct deflater *d)
 {
     if (d)
-        deflateEnd(&((struct deflating *)d)->z);
+        deflateEnd(&d->z);
     free(d);
 }
 
@@ -222,6 +232,18 @@ struct deflater *deflater_new(int level)
 int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *ctx)
 {
     (void)d, (void)bytes, (void)n, (void)last, (void)put, (void)ctx;
+    return 0;
+}
+
+uint64_t deflater_bytes(const struct deflater *d)
+{
+    (void)d;
+    return 0;
+}
+
+uint32_t deflater_crc(const struct deflater *d)
+{
+    (void)d;
     return 0;
 }
 
@@ -331,7 +353,7 @@ static bool try_levels(int *level, uint32_t *crc, unsigned levels, bool whole, c
     for (int k = 1; k <= UNZIP_LEVELS; k++) {
         if (ok && like[k] && !*level && like[k]->at == e->end) {
             *level = k;
-            *crc = like[k]->deflater->crc;
+            *crc = deflater_crc(like[k]->deflater);
         }
         drop(&like[k]);
     }

@@ -42,11 +42,8 @@ void unzip_close(struct unzip *u);
 bool unzip_level(int *level, uint32_t *crc, const struct zip_entry *, pici_read_at_fn read_at, void *ctx,
                  struct parse_error *err);
 
-/* Deflates bytes, as zlib does at a level. */
-struct deflater {
-    uint64_t bytes; /* of all that has come out */
-    uint32_t crc;   /* and its CRC-32 */
-};
+/* Deflates bytes, as zlib does at a level, and counts what comes out. */
+struct deflater;
 
 /* NULL: out of memory, or this build has no zlib. */
 struct deflater *deflater_new(int level);
@@ -54,6 +51,10 @@ struct deflater *deflater_new(int level);
 /* Deflate the next n bytes and give put what comes out; after the last ones, also what zlib has kept. Returns 0, or
  * what put returned if it is not 0. */
 int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *ctx);
+
+/* The length and the CRC-32 of all that has come out. */
+uint64_t deflater_bytes(const struct deflater *);
+uint32_t deflater_crc(const struct deflater *);
 
 void deflater_free(struct deflater *);
 

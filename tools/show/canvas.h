@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The interface that pictures are drawn with: rectangles, matrices of cells, lines and short texts, in pixels from the
- * upper left corner. A canvas remembers its first failure, ignores later calls, and
+ * upper left corner. png.h and svg.h make canvases. A canvas remembers its first failure, ignores later calls, and
  * canvas->finish returns the failure. */
 #ifndef PICI_TOOLS_SHOW_CANVAS_H
 #define PICI_TOOLS_SHOW_CANVAS_H
@@ -33,14 +33,6 @@ struct canvas {
     struct output *out;
     unsigned width, height;
 };
-
-/* A canvas that writes a PNG file to out. NULL: no memory, or larger than this encoder can write. */
-struct canvas *canvas_png(struct output *out, unsigned width, unsigned height);
-
-/* One that writes an SVG file to out, and one that writes an SVG element into an HTML page. NULL: no memory. */
-struct markup;
-struct canvas *canvas_svg(struct output *out, unsigned width, unsigned height);
-struct canvas *canvas_svg_in(struct markup *page, unsigned width, unsigned height);
 
 /* The colour of an ink. */
 void ink_colour(unsigned ink, uint8_t rgb[3]);

@@ -105,17 +105,6 @@ static void put_cell(FILE *f, bool colours, unsigned level)
     }
 }
 
-/* Two cells, one above the other; below is negative: none. */
-static void put_halves(FILE *f, unsigned above, int below)
-{
-    if (below >= 0)
-        paint(f, true, (unsigned)below);
-    else
-        fputs("\033[49m", f);
-    paint(f, false, above);
-    fputs("▀", f);
-}
-
 static void put_scale(FILE *f, bool colours, unsigned indent)
 {
     fprintf(f, "%*s", (int)indent, "");
@@ -145,11 +134,18 @@ uint64_t heat_map(FILE *f, const struct density *d, unsigned indent, unsigned wi
             size_t i = row * across + x, below = i + across;
             if (i >= parts)
                 break;
-            const unsigned level = part_level(d, i, parts);
-            if (halves)
-                put_halves(f, level, row + 1 < used && below < parts ? (int)part_level(d, below, parts) : -1);
-            for (unsigned k = 0; k < wide && !halves; k++)
-                put_cell(f, colours, level);
+            if (halves && row + 1 < used && below < parts) {
+                paint(f, true, part_level(d, below, parts));
+                paint(f, false, part_level(d, i, parts));
+                fputs("▀", f);
+            } else if (halves) {
+                fputs("\033[49m", f);
+                paint(f, false, part_level(d, i, parts));
+                fputs("▀", f);
+            } else {
+                for (unsigned k = 0; k < wide; k++)
+                    put_cell(f, colours, part_level(d, i, parts));
+            }
         }
         fprintf(f, "%s\n", colours ? "\033[0m" : "");
     }
@@ -197,10 +193,17 @@ static void put_cells(FILE *f, const struct shown *s, unsigned row, bool colours
     const bool both = halves && row + 1 < s->high * s->times;
     for (unsigned x = 0; x < s->wide * s->times; x++) {
         const unsigned level = shown_level(s, row, x);
-        if (halves)
-            put_halves(f, level, both ? (int)shown_level(s, row + 1, x) : -1);
-        for (int k = 0; k < 2 && !halves; k++)
+        if (!halves) {
             put_cell(f, colours, level);
+            put_cell(f, colours, level);
+            continue;
+        }
+        if (both)
+            paint(f, true, shown_level(s, row + 1, x));
+        else
+            fputs("\033[49m", f);
+        paint(f, false, level);
+        fputs("▀", f);
     }
     fprintf(f, "%s\n", colours ? "\033[0m" : "");
 }

@@ -51,6 +51,11 @@ static const char style[] =
     "@media(max-width:40em){table.totals td,table.totals th{padding:.25rem .3rem}"
     "table.totals th,table.totals td:first-child{white-space:normal}table.totals td.bars{width:25%}}\n";
 
+static void put_text(struct markup *m, const char *text)
+{
+    markup_text(m, text, strlen(text));
+}
+
 /* A bar, whose length is the share part / whole of its cell. */
 static void put_bar(struct markup *m, double part, double whole)
 {
@@ -104,7 +109,7 @@ static void put_row(struct markup *m, const struct measured *t, bool negative_ze
     markup_put(m, "</td><td class=\"left\" data-column=\"dtype\"><span>%s", pici_dtype_name(t->dtype));
     if (t->dtype_text && strcasecmp(t->dtype_text, pici_dtype_name(t->dtype)) != 0) {
         markup_put(m, " <span class=\"faint\">");
-        markup_string(m, t->dtype_text);
+        put_text(m, t->dtype_text);
         markup_put(m, "</span>");
     }
     markup_put(m, "</span></td><td class=\"left wrap\" data-column=\"shape\">%s</td>",
@@ -121,7 +126,7 @@ static void put_row(struct markup *m, const struct measured *t, bool negative_ze
     markup_put(m, "<td data-column=\"ratio\">%.2f</td><td class=\"spark\" data-column=\"where\">",
                s->best ? (double)s->dense_bytes / (double)s->best : 0);
     if (t->spark)
-        markup_string(m, t->spark);
+        put_text(m, t->spark);
     markup_put(m, "</td></tr>\n");
 }
 
@@ -131,9 +136,9 @@ void html_begin(struct markup *m, const char *title)
         m, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>");
-    markup_string(m, title);
+    put_text(m, title);
     markup_put(m, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", style);
-    markup_string(m, title);
+    put_text(m, title);
     markup_put(m, "</h1>\n");
 }
 

@@ -8,6 +8,8 @@
 #include "show/canvas.h"
 #include "show/markup.h"
 #include "show/plot.h"
+#include "show/png.h"
+#include "show/svg.h"
 #include "tool.h"
 
 enum {
@@ -241,12 +243,12 @@ int image_svg(const struct image *im, struct output *out)
 static int draw_figure(const struct image *im, const struct panel *p, struct markup *page)
 {
     markup_put(page, "<figure>\n<figcaption><span class=\"name\">");
-    markup_string(page, p->name);
+    markup_text(page, p->name, strlen(p->name));
     markup_put(page, "</span>");
     for (int i = 0; i < IMAGE_LINES; i++)
         if (*p->line[i]) {
             markup_put(page, "<br><span class=\"faint\">");
-            markup_string(page, p->line[i]);
+            markup_text(page, p->line[i], strlen(p->line[i]));
             markup_put(page, "</span>");
         }
     markup_put(page, "</figcaption>\n");

@@ -44,8 +44,3 @@ void markup_text(struct markup *m, const char *text, size_t len)
         p += k;
     }
 }
-
-void markup_string(struct markup *m, const char *text)
-{
-    markup_text(m, text, strlen(text));
-}

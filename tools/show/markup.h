@@ -21,9 +21,6 @@ void markup_put(struct markup *m, const char *format, ...) __attribute__((format
  * names, and bytes that are not UTF-8, as \xNN. */
 void markup_text(struct markup *m, const char *text, size_t len);
 
-/* The same of a string. */
-void markup_string(struct markup *m, const char *text);
-
 /* Write what is still buffered. Returns m->status. */
 int markup_flush(struct markup *m);
 

@@ -2,7 +2,7 @@
  *
  * A canvas of pixels, written as PNG with a palette. With zlib the pixels are compressed; a build without it stores
  * them. */
-#include "show/canvas.h"
+#include "show/png.h"
 
 #include <stdlib.h>
 #include <string.h>

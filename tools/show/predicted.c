@@ -8,6 +8,7 @@
 #include "show/chart.h"
 #include "show/html.h"
 #include "show/markup.h"
+#include "show/svg.h"
 #include "term.h"
 #include "tool.h"
 
@@ -245,15 +246,21 @@ int predicted_draw(const struct predict *p, enum predict_plot plot, int collecti
 {
     struct drawing *g = malloc(sizeof *g);
     unsigned width, height;
+    int status = TOOL_OK;
     if (g)
         prepare(g, p, plot, collective, density, bytes, &width, &height);
     struct canvas *canvas = g ? begin(out, width, height) : NULL;
-    const int status = canvas ? draw(g, plot, canvas) : tool_nomem(out->name, "the picture");
+    status = canvas ? draw(g, plot, canvas) : tool_nomem(out->name, "the picture");
     free(g);
     return status;
 }
 
 /* ---- page */
+
+static void put_text(struct markup *m, const char *text)
+{
+    markup_text(m, text, strlen(text));
+}
 
 static int put_plot(struct markup *m, const struct predict *p, struct drawing *g, enum predict_plot plot, int c, int d,
                     int b)
@@ -261,7 +268,7 @@ static int put_plot(struct markup *m, const struct predict *p, struct drawing *g
     unsigned width, height;
     prepare(g, p, plot, c, d, b, &width, &height);
     markup_put(m, "<figure><figcaption>");
-    markup_string(m, g->title);
+    put_text(m, g->title);
     markup_put(m, "</figcaption><div class=\"wide\">\n");
     struct canvas *canvas = canvas_svg_in(m, width, height);
     const int status = canvas ? draw(g, plot, canvas) : tool_nomem(m->out->name, "the picture");
@@ -275,16 +282,16 @@ static void put_head(struct markup *m, const struct predict *p)
     const char *name;
     html_begin(m, p->name);
     markup_put(m, "<p>");
-    markup_string(m, p->what);
+    put_text(m, p->what);
     markup_put(m, ".</p>\n<p class=\"faint\">Predicted by picitool %s, not measured. Source of the constants: ",
                pici_version());
-    markup_string(m, p->source);
+    put_text(m, p->source);
     markup_put(m, "</p>\n<table class=\"totals\"><tbody>\n");
     for (int i = 0; (name = predict_constant(p, i, value)); i++) {
         markup_put(m, "<tr><td>");
-        markup_string(m, name);
+        put_text(m, name);
         markup_put(m, "</td><td>");
-        markup_string(m, value);
+        put_text(m, value);
         markup_put(m, "</td></tr>\n");
     }
     markup_put(m, "</tbody></table>\n<p>A cell has the speedup of what is fastest over the best dense call of another "
@@ -293,7 +300,7 @@ static void put_head(struct markup *m, const struct predict *p)
         if (!p->candidate[i].ours && i && p->candidate[i - 1].letter == p->candidate[i].letter)
             continue;
         markup_put(m, " %c ", p->candidate[i].letter);
-        markup_string(m, p->candidate[i].ours ? p->candidate[i].name : "another library");
+        put_text(m, p->candidate[i].ours ? p->candidate[i].name : "another library");
         markup_put(m, "%s", i + 1 < p->candidates && p->candidate[i].ours ? ";" : "");
     }
     markup_put(m, ".</p>\n");

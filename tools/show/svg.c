@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A canvas that writes SVG. */
-#include "show/canvas.h"
+#include "show/svg.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +98,7 @@ static void svg_text(struct canvas *c, unsigned x, unsigned y, const char *text,
     markup_put(s->to, "<text x=\"%u\" y=\"%u\"%s ", x, y + 14, names[anchor]);
     put_fill(s, ink);
     markup_put(s->to, ">");
-    markup_string(s->to, text);
+    markup_text(s->to, text, strlen(text));
     markup_put(s->to, "</text>\n");
 }
 

@@ -33,17 +33,24 @@ static struct step *last(const struct job *j)
     return &j->step[j->steps - 1];
 }
 
+/* What a function says that it has failed by. */
+static int failed(const char *name, enum pici_status s, const char *why)
+{
+    return s ? tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(s)) : TOOL_OK;
+}
+
 static int open_step(struct job *j, struct step *k, const char *path)
 {
     char why[PICI_WHY_BYTES];
     bool is;
     TRY(input_open(&k->in, path));
-    TRY(input_expect_regular(&k->in));
+    if (!k->in.regular)
+        return tool_bad(k->in.name, "empty, or not a file that can be read at random");
     TRY(reading_open(&k->r, &k->in, j->o->threads, true));
     TRY(reading_is_delta(&k->r, &is));
     if (!is)
         return tool_bad(k->in.name, "not a delta: picitool decompress is for other .pici files");
-    return tool_failed(k->in.name, pici_deltas_add(j->deltas, k->r.reader, k->in.name, why), why);
+    return failed(k->in.name, pici_deltas_add(j->deltas, k->r.reader, k->in.name, why), why);
 }
 
 /* Opens the base, as a file of the type that the first delta names. */
@@ -56,13 +63,18 @@ static int open_base(struct job *j)
     return tensors_state(&j->base, &j->state);
 }
 
+static void done(void *ctx, uint64_t bytes)
+{
+    progress_at(ctx, bytes, bytes);
+}
+
 static enum pici_status apply_deltas(struct output *out, struct pici_state *base, struct pici_deltas *deltas,
                                      const char *name, uint64_t bytes, const struct tool_options *o, char *why)
 {
     struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
     struct progress progress;
     opts.threads = o->threads;
-    opts.progress = progress_bytes;
+    opts.progress = done;
     opts.progress_ctx = &progress;
     progress_start(&progress, name, bytes);
     const enum pici_status s = pici_apply_deltas(output_put, out, base, deltas, &opts, why);
@@ -76,7 +88,7 @@ static int apply_part(struct output *out, struct pici_state *base, struct pici_d
 {
     char why[PICI_WHY_BYTES];
     const enum pici_status s = apply_deltas(out, base, deltas, name, bytes, o, why);
-    return s == PICI_E_IO && out->err ? output_failed(out) : tool_failed(out->name, s, why);
+    return s == PICI_E_IO && out->err ? output_failed(out) : failed(out->name, s, why);
 }
 
 static int make(struct job *j)
@@ -90,7 +102,7 @@ static int make(struct job *j)
     if (s == PICI_E_ARG && j->o->in_place && !pici_deltas_is_result(j->deltas, j->state, &is, other) && is)
         return TOOL_OK;
     if (s)
-        return tool_failed(j->out.name, s, why);
+        return failed(j->out.name, s, why);
     return output_commit(&j->out);
 }
 

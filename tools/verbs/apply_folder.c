@@ -54,7 +54,8 @@ static int make_shard(struct shard *k, struct folder_make *m, const struct folde
     const char *const name = k->in.name;
     char why[PICI_WHY_BYTES] = "";
     bool is;
-    TRY(input_expect_regular(&k->in));
+    if (!k->in.regular)
+        return tool_bad(name, "empty, or not a file that can be read at random");
     TRY(reading_open(&k->r, &k->in, m->each.threads, true));
     k->fd = malloc((shards + 1) * sizeof *k->fd);
     if (!k->fd)
@@ -67,7 +68,8 @@ static int make_shard(struct shard *k, struct folder_make *m, const struct folde
     enum pici_status s = pici_deltas_add(k->deltas, k->r.reader, name, why);
     if (!s)
         s = pici_deltas_get_info(k->deltas, &info);
-    TRY(tool_failed(name, s, why));
+    if (s)
+        return tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(s));
     if (info.type != PICI_STATE_SAFETENSORS || info.bytes != f->original.bytes)
         return tool_bad(name, "is not the delta that " FOLDER_LIST_NAME " describes");
     TRY(base_of(j, &k->r, &k->base));
@@ -100,16 +102,18 @@ static int apply_shard(struct folder_make *m, const struct folder_file *f, const
     return status;
 }
 
-static int apply_part(struct folder_make *m, struct folder_file *f, const char *from, const char *to)
+static int apply_part(struct folder_make *m, struct folder_file *f)
 {
     const struct job *const j = m->ctx;
-    if (f->kind == FOLDER_SHARD)
-        return apply_shard(m, f, from, to);
-    if (f->kind == FOLDER_COPY)
-        return folder_copy_as(from, to, &f->original);
-    char *const old = folder_path(j->base.f.path, f->name, "");
-    const int status = old ? folder_copy_as(old, to, &f->original) : TOOL_BAD;
-    free(old);
+    const bool shard = f->kind == FOLDER_SHARD;
+    char *const from =
+        folder_path(f->kind == FOLDER_SAME ? j->base.f.path : j->delta.path, f->name, shard ? FOLDER_EXTENSION : "");
+    char *const to = folder_path(m->to, f->name, "");
+    const int status = !from || !to ? TOOL_BAD
+                       : shard      ? apply_shard(m, f, from, to)
+                                    : folder_copy_as(from, to, &f->original);
+    free(from);
+    free(to);
     return status;
 }
 
@@ -215,7 +219,9 @@ int apply_folders(const struct tool_options *o, delta_applier *apply)
     struct job j = {.apply = apply};
     if (o->nargs != 2)
         return tool_usage(NULL, "apply: of folders, one delta at a time");
-    TRY(folder_expect_both(o->args));
+    for (int i = 0; i < 2; i++)
+        if (!folder_is(o->args[i]))
+            return tool_usage(o->args[i], "is a file, and %s is a folder", o->args[!i]);
     TRY(folder_refuse_options(o->args[1], o));
     const int status = open_and_apply(&j, o);
     folder_close(&j.delta);

@@ -127,7 +127,7 @@ static int load_source(struct bench *b, struct input *in)
 {
     struct source s;
     uint8_t *const scratch = malloc(SCRATCH);
-    int status = scratch ? source_open(&s, in, b->o->args[0], b->o, NULL) : tool_nomem(in->name, "the input");
+    int status = scratch ? source_open(&s, in, b->o->args[0], b->o) : tool_nomem(in->name, "the input");
     if (!status) {
         status = take_from_source(b, &s, scratch);
         source_close(&s);

@@ -81,7 +81,7 @@ static int encode(struct job *j)
     opts.threads = o->threads;
     opts.checksum = o->checksum;
     opts.zeros = o->zeros;
-    source_swap(false, j->from, j->len, width);
+    source_swap_raw(j->from, j->len, width);
     const enum pici_status s = pici_compress(j->to, cap, &block_len, j->from, n, dtype, o->format, &opts);
     if (s)
         return tool_bad(j->in.name, "%s", pici_strerror(s));
@@ -112,7 +112,7 @@ static int decode(struct job *j)
         const enum pici_status s = pici_decompress_range(j->to, at, (size_t)n, j->from, info.block_bytes, &opts);
         if (s)
             return tool_bad(o->args[0], "%s", pici_strerror(s));
-        source_swap(false, j->to, (size_t)n * width, width);
+        source_swap_raw(j->to, (size_t)n * width, width);
         TRY(output_write(&j->out, j->to, (size_t)n * width));
     }
     return done(j, true, start);

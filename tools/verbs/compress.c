@@ -94,7 +94,7 @@ static int compress_source(struct job *j, const char *path, const char *out, con
     const struct limit limit = input_limit(&j->in, o);
     if (shard)
         input_hash(&j->in);
-    TRY(source_open(&j->source, &j->in, path, o, &limit));
+    TRY(source_open_exact(&j->source, &j->in, path, o, &limit));
     TRY(output_open(&j->out, out, &j->in, o->force));
     j->out.limit = limit;
     if (shard)
@@ -126,15 +126,22 @@ static int compress_file(const char *path, const char *out, const struct tool_op
 }
 
 /* Makes a file of a compressed folder. */
-static int compress_part(struct folder_make *m, struct folder_file *f, const char *from, const char *to)
+static int compress_part(struct folder_make *m, struct folder_file *f)
 {
     struct tool_options o = m->each;
+    const bool shard = f->kind == FOLDER_SHARD;
+    char *const from = folder_path(m->from->path, f->name, "");
+    char *const to = folder_path(m->to, f->name, shard ? FOLDER_EXTENSION : "");
     o.type = TYPE_SAFETENSORS;
-    if (f->kind == FOLDER_SHARD)
-        return compress_file(from, to, &o, NULL, f);
-    TRY(folder_copy(from, to, &f->original));
-    f->stored = f->original;
-    return TOOL_OK;
+    o.force = false;
+    int status = !from || !to ? TOOL_BAD
+                 : shard      ? compress_file(from, to, &o, NULL, f)
+                              : folder_copy(from, to, &f->original);
+    if (!shard)
+        f->stored = f->original;
+    free(from);
+    free(to);
+    return status;
 }
 
 static int compress_opened(const struct folder *from, const struct tool_options *o, const char *out, void *sum)

@@ -147,10 +147,19 @@ static int decompress_file(const char *path, const char *out_path, const struct 
 }
 
 /* Restores a file of a compressed folder. */
-static int decompress_part(struct folder_make *m, struct folder_file *f, const char *from, const char *to)
+static int decompress_part(struct folder_make *m, struct folder_file *f)
 {
-    return f->kind == FOLDER_SHARD ? decompress_file(from, to, &m->each, NULL, f)
-                                   : folder_copy_as(from, to, &f->original);
+    struct tool_options o = m->each;
+    const bool shard = f->kind == FOLDER_SHARD;
+    char *const from = folder_path(m->from->path, f->name, shard ? FOLDER_EXTENSION : "");
+    char *const to = folder_path(m->to, f->name, "");
+    o.force = false;
+    const int status = !from || !to ? TOOL_BAD
+                       : shard      ? decompress_file(from, to, &o, NULL, f)
+                                    : folder_copy_as(from, to, &f->original);
+    free(from);
+    free(to);
+    return status;
 }
 
 static int decompress_opened(const struct folder *from, const struct tool_options *o, char **out, void *sum)

@@ -15,21 +15,27 @@ struct job {
     struct output out;
 };
 
+static void done(void *ctx, uint64_t bytes)
+{
+    progress_at(ctx, bytes, bytes);
+}
+
 static int make_delta(struct output *out, struct pici_state *from, struct pici_state *to, const char *name,
                       uint64_t bytes, const struct tool_options *o)
 {
     struct pici_diff_opts opts = tensors_diff_opts(o);
     struct progress progress;
     char why[PICI_WHY_BYTES];
-    opts.progress = progress_bytes;
+    opts.progress = done;
     opts.progress_ctx = &progress;
     progress_start(&progress, name, bytes);
     const enum pici_status s = pici_diff_states(output_put, out, from, to, &opts, why);
     progress_end(&progress);
     if (s == PICI_E_IO && out->err)
         return output_failed(out);
-    const int status = tool_failed(out->name, s, why);
-    return s == PICI_E_UNSUPPORTED ? TOOL_USAGE : status;
+    if (s)
+        tool_bad(why[0] ? NULL : out->name, "%s", why[0] ? why : pici_strerror(s));
+    return s == PICI_E_UNSUPPORTED ? TOOL_USAGE : s ? TOOL_BAD : TOOL_OK;
 }
 
 static int diff(struct job *j)

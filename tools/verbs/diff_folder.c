@@ -83,28 +83,31 @@ static int is_same(const char *old, const char *new, struct folder_sum *sum, boo
 }
 
 /* A file that is no shard is stored unless the base has the same. */
-static int diff_other(struct folder_make *m, struct folder_file *f, const char *new, const char *to)
+static int diff_other(struct folder_make *m, struct folder_file *f, const char *to)
 {
     struct job *const j = m->ctx;
     const struct folder_entry *const had = folder_find(&j->base.f, f->name), *is = folder_find(&j->next.f, f->name);
+    char *const old = had && had->bytes == is->bytes ? folder_path(j->base.f.path, f->name, "") : NULL;
+    char *const new = folder_path(j->next.f.path, f->name, "");
     bool same = false;
-    if (had && had->bytes == is->bytes) {
-        char *const old = folder_path(j->base.f.path, f->name, "");
-        const int status = old ? is_same(old, new, &f->original, &same) : TOOL_BAD;
-        free(old);
-        TRY(status);
-    }
+    int status = !new ? TOOL_BAD : old ? is_same(old, new, &f->original, &same) : TOOL_OK;
     if (same)
         f->kind = FOLDER_SAME;
-    else
-        TRY(folder_copy(new, to, &f->original));
+    else if (!status)
+        status = folder_copy(new, to, &f->original);
     f->stored = f->original;
-    return TOOL_OK;
+    free(old);
+    free(new);
+    return status;
 }
 
-static int diff_part(struct folder_make *m, struct folder_file *f, const char *from, const char *to)
+static int diff_part(struct folder_make *m, struct folder_file *f)
 {
-    return f->kind == FOLDER_SHARD ? diff_shard(m, f, to) : diff_other(m, f, from, to);
+    const bool shard = f->kind == FOLDER_SHARD;
+    char *const to = folder_path(m->to, f->name, shard ? FOLDER_EXTENSION : "");
+    const int status = !to ? TOOL_BAD : shard ? diff_shard(m, f, to) : diff_other(m, f, to);
+    free(to);
+    return status;
 }
 
 static int open_and_make(struct job *j, struct folder_make *m)
@@ -120,7 +123,9 @@ int diff_folders(const struct tool_options *o, delta_maker *make)
 {
     struct job j = {.make = make};
     struct folder_make m = {.from = &j.next.f, .o = o, .with_list = true, .one = diff_part, .ctx = &j};
-    TRY(folder_expect_both(o->args));
+    for (int i = 0; i < 2; i++)
+        if (!folder_is(o->args[i]))
+            return tool_usage(o->args[i], "is a file, and %s is a folder", o->args[!i]);
     if (o->type || o->dtype)
         return tool_usage(o->args[1], "is a folder: --type and --dtype are for files");
     TRY(folder_refuse_options(o->args[1], o));

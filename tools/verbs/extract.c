@@ -68,7 +68,7 @@ static int copy_range(struct reading *r, const struct pici_tensor_info *t, const
     const size_t width = pici_dtype_width(t->dtype);
     for (uint64_t at = o->range.first, n; at < o->range.last; at += n) {
         TRY(reading_range(r, t, at, o->range.last, &n));
-        source_swap(false, r->piece, (size_t)n * width, width);
+        source_swap_raw(r->piece, (size_t)n * width, width);
         TRY(output_write(out, r->piece, (size_t)n * width));
         progress_at(p, out->at, out->at);
     }

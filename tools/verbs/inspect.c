@@ -32,7 +32,6 @@ struct job {
     const struct tool_options *o;
     const char *path;
     struct input in;
-    struct limit limit; /* --max-size. No default: nothing is written, and the chunks in the file bound the work */
     struct report report;
     bool pictured;           /* an image is wanted */
     bool in_page;            /* as part of a page */
@@ -70,14 +69,19 @@ static int begin_image(struct job *j, uint64_t tensors)
 static struct measured *begin(struct job *j, const char *name, size_t len, enum pici_dtype dtype, const uint64_t *shape,
                               unsigned rank, uint64_t elements, bool fortran, const char *dtype_text, size_t dtype_len)
 {
-    struct measured *m = report_add(&j->report, name, len, dtype, shape, rank, elements);
+    struct measured *m = report_add(&j->report, name, len);
     if (!m)
         return NULL;
+    m->dtype = dtype;
+    m->rank = rank;
     m->fortran = fortran;
+    m->shape = malloc(rank * sizeof *shape + 1);
     m->dtype_text = dtype_text ? strndup(dtype_text, dtype_len < DTYPE_TEXT ? dtype_len : DTYPE_TEXT) : NULL;
     m->sizes = calloc(1, sizeof *m->sizes);
-    if (!m->sizes || (dtype_text && !m->dtype_text))
+    if (!m->shape || !m->sizes || (dtype_text && !m->dtype_text))
         return NULL;
+    if (rank)
+        memcpy(m->shape, shape, rank * sizeof *shape);
     density_init(j->report.map);
     grid_free(j->report.grid);
     return grid_init(j->report.grid, shape, rank, elements, fortran, j->image ? image_side(j->image) : MAP_SIDE) ? m
@@ -187,6 +191,8 @@ static int inspect_stored(struct job *j, struct reading *r, const struct pici_te
 
 static int inspect_reading(struct job *j, struct reading *r)
 {
+    /* No default limit: nothing is written, and the number of chunks in the file bounds the work. */
+    const struct limit limit = {j->o->max_size.given, j->o->max_size.bytes, NULL};
     uint64_t tensors = 0;
     TRY(reading_open(r, &j->in, j->o->threads, true));
     TRY(reading_is_delta(r, &j->is_delta));
@@ -204,8 +210,8 @@ static int inspect_reading(struct job *j, struct reading *r)
         if (!wanted(j, t.name, t.name_len))
             continue;
         bytes += t.count * pici_dtype_width(t.dtype);
-        if (bytes > limit_now(&j->limit))
-            return limit_refused(&j->limit, j->in.name, bytes);
+        if (bytes > limit_now(&limit))
+            return limit_refused(&limit, j->in.name, bytes);
         TRY(inspect_stored(j, r, &t));
     }
 }
@@ -221,6 +227,7 @@ static int inspect_file(struct job *j)
 static int inspect_tensors(struct job *j, struct source *s)
 {
     const struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    const struct limit limit = {j->o->max_size.given, j->o->max_size.bytes, NULL};
     j->report.type = tool_type_name(s->type);
     j->piece = malloc(opts.chunk_elements * sizeof(uint64_t));
     if (!j->piece)
@@ -243,8 +250,8 @@ static int inspect_tensors(struct job *j, struct source *s)
             if (t.view && t.view[0] && !(m->view = strdup(t.view)))
                 return tool_nomem(j->in.name, "the list of tensors");
             bytes = bytes <= UINT64_MAX - t.count * width ? bytes + t.count * width : UINT64_MAX;
-            if (bytes > limit_now(&j->limit))
-                return limit_refused(&j->limit, j->in.name, bytes);
+            if (bytes > limit_now(&limit))
+                return limit_refused(&limit, j->in.name, bytes);
         } else if (s->archived) { /* which can be left where it is */
             continue;
         }
@@ -262,7 +269,7 @@ static int inspect_tensors(struct job *j, struct source *s)
 static int inspect_source(struct job *j)
 {
     struct source s;
-    TRY(source_open(&s, &j->in, j->path, j->o, NULL));
+    TRY(source_open(&s, &j->in, j->path, j->o));
     const int status = inspect_tensors(j, &s);
     source_close(&s);
     return status;
@@ -315,7 +322,6 @@ static int inspect(struct job *j)
     enum reading_kind kind = READING_OTHER;
     if (!j->o->type && !j->o->dtype)
         TRY(reading_kind(&j->in, j->path, &kind));
-    j->limit = (struct limit){j->o->max_size.given, j->o->max_size.bytes, NULL};
     j->report.file = j->in.name;
     j->report.file_bytes = j->in.bytes;
     j->report.map = malloc(sizeof *j->report.map);

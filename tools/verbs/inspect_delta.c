@@ -57,7 +57,7 @@ static int make_piece(struct job *j, const struct tensor_at *b, const struct pic
     opts.threads = j->o->threads;
     TRY(tensors_read(&j->base, b, first * width, j->from, n * width));
     pici_xxh64_update(hash, j->from, n * width);
-    source_swap(b->big_endian, j->from, n * width, width);
+    tensor_swap(b->big_endian, width, j->from, n * width);
     memcpy(j->to, j->from, n * width);
     enum pici_status s;
     if (j->d.kind[t->index] == DELTA_XOR) {
@@ -118,9 +118,14 @@ static int inspect_tensor(struct job *j, uint64_t i)
     const enum pici_status s = pici_delta_tensor(&j->d, j->r.reader, i, &t);
     if (s)
         return reading_failed(&j->r, s);
-    struct measured *const m = report_add(&j->report, t.name, t.name_len, t.dtype, t.shape, t.rank, t.count);
-    if (!m)
+    struct measured *const m = report_add(&j->report, t.name, t.name_len);
+    if (!m || !(m->shape = malloc(t.rank * sizeof *m->shape + 1)))
         return tool_nomem(j->in.name, "the list of tensors");
+    m->dtype = t.dtype;
+    m->rank = t.rank;
+    if (t.rank)
+        memcpy(m->shape, t.shape, t.rank * sizeof *m->shape);
+    m->elements = t.count;
     m->stored = t.stored_bytes;
     row->kind = (enum delta_kind)j->d.kind[i];
     m->kind = pici_delta_kind_name(row->kind);
@@ -198,7 +203,8 @@ static int inspect(struct job *j)
 {
     struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
     bool is;
-    TRY(input_expect_regular(&j->in));
+    if (!j->in.regular)
+        return tool_bad(j->in.name, "empty, or not a file that can be read at random");
     TRY(reading_open(&j->r, &j->in, j->o->threads, true));
     TRY(reading_is_delta(&j->r, &is));
     TRY(is ? reading_delta(&j->r, &j->d) : tool_bad(j->in.name, "not a delta: --base is for deltas"));

@@ -42,9 +42,14 @@ struct listing {
 static struct measured *add(struct report *report, const char *name, size_t len, enum pici_dtype dtype,
                             const uint64_t *shape, unsigned rank, uint64_t count)
 {
-    struct measured *m = report_add(report, name, len, dtype, shape, rank, count);
-    if (!m)
+    struct measured *m = report_add(report, name, len);
+    if (!m || !(m->shape = malloc(rank * sizeof *m->shape + 1)))
         return NULL;
+    m->dtype = dtype;
+    m->rank = rank;
+    if (rank)
+        memcpy(m->shape, shape, rank * sizeof *m->shape);
+    m->elements = count;
     /* A .pt file may claim long tensors, with strides of 0. One has fewer than 2^64 bytes; their sum may have more. */
     report->total.elements = capped_sum(report->total.elements, count);
     report->total.dense_bytes = capped_sum(report->total.dense_bytes, count * pici_dtype_width(dtype));
@@ -368,7 +373,9 @@ static int list_opened(struct listing *l, const struct folder *f, const struct t
              shards, shards == 1 ? "" : "s");
     l->report.file = f->path;
     l->report.type = l->type;
-    l->report.file_bytes = folder_bytes(f);
+    l->report.file_bytes = 0;
+    for (size_t i = 0; i < f->entries; i++)
+        l->report.file_bytes += f->entry[i].bytes;
     return TOOL_OK;
 }
 

@@ -13,6 +13,12 @@
 #include "output/output.h"
 #include "pici/delta_log.h"
 
+/* What a function says that it has failed by. */
+static int failed(const char *name, enum pici_status s, const char *why)
+{
+    return s ? tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(s)) : TOOL_OK;
+}
+
 int verb_log_init(const struct tool_options *o)
 {
     const enum tool_type type = o->type ? o->type : tool_type_of(o->args[1]);
@@ -23,13 +29,13 @@ int verb_log_init(const struct tool_options *o)
         return tool_usage(o->args[1], "log is not for .%s files", tool_type_name(type));
     enum pici_status s = pici_state_open(&state, o->args[1], PICI_STATE_RAW, PICI_U8, why);
     if (s)
-        return tool_failed(o->args[1], s, why);
+        return failed(o->args[1], s, why);
     if (strlen(extension) > 15 || strpbrk(extension, " \t\n\v\f\r"))
         extension = "";
     s = pici_log_create(o->args[0], state, extension, why);
     const int err = errno;
     pici_state_free(state);
-    return s == PICI_E_IO && err == EEXIST ? tool_usage(NULL, "%s", why) : tool_failed(o->args[0], s, why);
+    return s == PICI_E_IO && err == EEXIST ? tool_usage(NULL, "%s", why) : failed(o->args[0], s, why);
 }
 
 /* The two states of a delta that is appended. */
@@ -45,7 +51,7 @@ static int append_pair(const struct tool_options *o, struct pici_log *l, struct 
     TRY(tensors_open_pair(&p->base, &p->next, o->args + 1, o));
     TRY(tensors_state(&p->base, &p->from));
     TRY(tensors_state(&p->next, &p->to));
-    return tool_failed(o->args[0], pici_log_append(l, p->from, p->to, &opts, why), why);
+    return failed(o->args[0], pici_log_append(l, p->from, p->to, &opts, why), why);
 }
 
 static int append(const struct tool_options *o, struct pici_log *l)
@@ -93,7 +99,7 @@ static int apply(const struct tool_options *o, const struct pici_log *l, struct 
     if ((s || why[0]) && (out->lasting || !out->at) && compacted(o->args[0], l))
         return AGAIN;
     if (s)
-        return tool_failed(o->args[0], s, why);
+        return failed(o->args[0], s, why);
     if (!exists || from != to)
         TRY(output_commit(out));
     return why[0] ? tool_bad(NULL, "%s", why) : TOOL_OK;
@@ -164,7 +170,7 @@ static int compact(const struct tool_options *o, struct pici_log *l)
     struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
     char why[PICI_WHY_BYTES];
     opts.threads = o->threads;
-    return tool_failed(o->args[0], pici_log_compact(l, &opts, why), why);
+    return failed(o->args[0], pici_log_compact(l, &opts, why), why);
 }
 
 /* Opens the log, to write or to read, and does something with it. */
@@ -173,7 +179,7 @@ static int with_log(const struct tool_options *o, int write,
 {
     char why[PICI_WHY_BYTES];
     struct pici_log *l;
-    TRY(tool_failed(o->args[0], pici_log_open(&l, o->args[0], write, why), why));
+    TRY(failed(o->args[0], pici_log_open(&l, o->args[0], write, why), why));
     const int status = work(o, l);
     pici_log_close(l);
     return status;

@@ -8,7 +8,9 @@
 
 #include "output/output.h"
 #include "predict.h"
+#include "show/png.h"
 #include "show/predicted.h"
+#include "show/svg.h"
 #include "suggest.h"
 #include "tool.h"
 

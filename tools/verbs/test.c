@@ -117,7 +117,9 @@ static int test_opened(const struct folder *f, const struct tool_options *o)
 {
     const double start = term_now();
     struct tested t = {f, *o};
-    const uint64_t bytes = folder_bytes(f);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < f->entries; i++)
+        bytes += f->entry[i].bytes;
     if (f->made) {
         const unsigned at_a_time = jobs_at_a_time(f->list.files, tool_threads(o->threads), &t.o.threads);
         progress_all_start(f->path, bytes);

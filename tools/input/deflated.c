@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "input/attrs.h"
+#include "input/deflated.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PICI_TOOLS_SHOW_PNG_H
+#define PICI_TOOLS_SHOW_PNG_H
+
+#include "show/canvas.h"
+
+/* A canvas that writes a PNG file to out. NULL: no memory, or larger than this encoder can write. */
+struct canvas *canvas_png(struct output *out, unsigned width, unsigned height);
+
+#endif
