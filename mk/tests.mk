@@ -9,11 +9,16 @@ TEST_PARTS = $(BUILD)/obj/testing.a $(BUILD)/obj/tools.a $(A)
 XXHASH := $(call have,libxxhash)
 UNIT := $(if $(call have,criterion),$(BUILD)/tests)
 COUNTED = $(call wrap,malloc calloc realloc aligned_alloc free)
+# AGAIN: the command line that runs a test again, but for its name, with the variables of this one, in whose values
+# there may be blanks.
+VARIABLES = $(subst @@,\$(space),$(filter-out T=%,$(subst \$(space),@@,$(MAKEOVERRIDES))))
 TEST_ENV = BUILD='$(BUILD)' CC='$(CC)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE)' ZSTD='$(ZSTD)' \
-	ZLIB='$(ZLIB)' ZFP='$(ZFP)'
+	ZLIB='$(ZLIB)' ZFP='$(ZFP)' AGAIN='make $(if $(VARIABLES),$(subst ','\'',$(VARIABLES)) )test'
+T =
 
-.PHONY: check check-full check-portable check-avx512 plain test-programs
+.PHONY: check check-quick test check-full check-portable check-avx512 plain examples test-programs
 plain: $(PLAIN)
+examples: $(EXAMPLES)
 test-programs: all $(PLAIN) $(UNIT) $(EXAMPLES)
 
 # What tests share, each taking what it needs.
@@ -37,6 +42,12 @@ $(BUILD)/tests: $(UNIT_OBJ) $(TEST_PARTS)
 check: test-programs
 	@$(TEST_ENV) tests/run $(BUILD)
 
+check-quick: test-programs
+	@$(TEST_ENV) tests/run $(BUILD) quick
+
+test:
+	@$(TEST_ENV) tests/run $(BUILD) only $(T)
+
 check-full: test-programs
 	@for isa in $(if $(filter aarch64,$(shell uname -m)),scalar neon,scalar avx2 avx512); do \
 		echo "PICI_CPU=$$isa"; \
@@ -53,6 +64,8 @@ check-avx512:
 ##
 ## Tests:
 ##   make check           run what tests can run here, and name what cannot
+##   make check-quick     those that take little time: two minutes at the most
+##   make test T=NAME     one suite, program or script, by a part of its name (tests/run BUILD list: the names)
 ##   make check-full      every ISA level, sanitizers, corpora, check-portable, check-avx512 and check-mutants too
 ##   make check-portable  plain tests for aarch64, s390x (big-endian) and i686, under qemu
 ##   make check-avx512    plain tests where there is AVX-512: here, or else in an emulated machine (minutes)

@@ -21,19 +21,17 @@ fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 passed=0 failed=0
 case $build in /*) here=$build ;; *) here=$PWD/$build ;; esac
-dir=$here/preload$sanitized
-log=$dir/output
-rm -rf "$dir"
-mkdir -p "$dir"
-: >"$dir/reported"
+all_of=$here/preload$sanitized # with a folder for each MPI
+rm -rf "$all_of"
+mkdir -p "$all_of"
+trap 'kill 0' INT # those in the background too
 
 # With sanitizers their libraries come before the preloaded one, and what they say goes to files.
 runtime='' flags=''
 if [ -n "$sanitized" ]; then
     runtime=$($cc -print-file-name=libasan.so):
     flags="-g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
-    export ASAN_OPTIONS="verify_asan_link_order=0:fast_unwind_on_malloc=0:log_path=$dir/report:\
-stack_trace_format=#%n_%p_%F_%L_(%m)" LSAN_OPTIONS=exitcode=0 UBSAN_OPTIONS=print_stacktrace=1
+    export LSAN_OPTIONS=exitcode=0 UBSAN_OPTIONS=print_stacktrace=1
 fi
 
 ok() {
@@ -45,6 +43,10 @@ fail() {
     failed=$((failed + 1))
     [ ! -e "$log" ] || tail -n 30 "$log"
     echo "FAIL $mpi, $1"
+}
+
+says() { # WHAT PATTERN: the output does
+    if grep -q -e "$2" "$log"; then ok "$1"; else fail "$1: no line with $2"; fi
 }
 
 # launch RANKS COMMAND...: with $extra, words NAME=VALUE, in the ranks' environment; output in $log
@@ -70,7 +72,7 @@ attempt() {
     [ "$1" = -- ] || { argument=$1; shift; }
     shift
     # shellcheck disable=SC2086 # no word or one
-    if ! launch "$ranks" "$dir/$program.$mpi" $argument || ! grep -q '[1-9][0-9]* passed' "$log"; then
+    if ! launch "$ranks" "$dir/$program" $argument || ! grep -q '[1-9][0-9]* passed' "$log"; then
         fail "$what"
         return
     fi
@@ -181,7 +183,7 @@ neighbors() { # of neighbors.c, on four ranks, with nodes of two where blocks ar
     extra=$direct
     attempt "neighbours" 4 neighbors results -- 'MPI_Neighbor_allgather 91 of 91 calls, .* sent' \
         'MPI_Neighbor_allgatherv 65 of 65 calls, .* sent'
-    extra="$all PICI_NEIGHBOR=halving LD_PRELOAD=$dir/nodes.$mpi.so:$preloaded"
+    extra="$all PICI_NEIGHBOR=halving LD_PRELOAD=$dir/nodes.so:$preloaded"
     attempt "neighbours that relay" 4 neighbors results -- 'MPI_Neighbor_allgather 91 of 91 ' \
         'MPI_Neighbor_allgatherv 65 of 65 '
     extra="$direct PICI_PMPI_FUNCTIONS=neighbor_allgatherv"
@@ -200,17 +202,14 @@ neighbors() { # of neighbors.c, on four ranks, with nodes of two where blocks ar
 1 unequal counts, 1 one rank, 1 no topology, 1 few ranks, 1 few neighbours\$" \
         'MPI_Neighbor_allgatherv 2 of 14 calls.* not ours: 12 small$'
     extra="$direct PICI_PMPI_WAIT=1"
-    LIMIT=6 launch 4 "$dir/neighbors.$mpi" parts
-    if grep -q 'in MPI_Neighbor_allgather; .*? Do all ranks give the same count, as MPI demands?$' "$log"; then
-        ok "neighbours, counts that MPI forbids"
-    else
-        fail "neighbours, counts that MPI forbids"
-    fi
+    LIMIT=6 launch 4 "$dir/neighbors" parts
+    says "neighbours, counts that MPI forbids" \
+        'in MPI_Neighbor_allgather; .*? Do all ranks give the same count, as MPI demands?$'
     extra=$direct
     attempt "neighbours, overlapping buffers" 4 neighbors overlap -- 'MPI_Neighbor_allgather 0 of 1 calls.* 1 off$'
     attempt "neighbours, errors" 4 neighbors errors -- 'MPI_Neighbor_allgatherv: rank 0 sends another count' \
         'MPI_Neighbor_allgatherv 1 of 2 calls.* 1 off$'
-    extra="$direct LD_PRELOAD=$dir/failing.$mpi.so:$preloaded"
+    extra="$direct LD_PRELOAD=$dir/failing.so:$preloaded"
     attempt "neighbours, no memory" 4 neighbors memory -- 'pici: MPI_Neighbor_allgather: a rank has no memory for ' \
         'MPI_Neighbor_allgather 1 of 3 calls.* 2 off$'
     attempt "neighbours, unpacking" 4 neighbors unpacking -- \
@@ -243,12 +242,12 @@ wrong() { # what is said, and what becomes of the calls
     extra=$all
     attempt "errors" 3 failures errors -- 'pici: rank 1: MPI_Allreduce: ranks disagree on the count' \
         'MPI_Allreduce 4 of 4 '
-    if launch 2 "$dir/failures.$mpi" fatal || grep -q 'still here' "$log"; then
+    if launch 2 "$dir/failures" fatal || grep -q 'still here' "$log"; then
         fail "an error is not fatal"
     else
         ok "errors are fatal by default"
     fi
-    extra="$all LD_PRELOAD=$dir/failing.$mpi.so:$preloaded"
+    extra="$all LD_PRELOAD=$dir/failing.so:$preloaded"
     attempt "no memory" 3 failures memory -- 'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' \
         'pici: rank 1: MPI_Allreduce: ' 'MPI_Allreduce 3 of 4 calls.* 1 off$'
     attempt "looking for libraries" 2 failures looks -- 'MPI_Allreduce 7 of 7 '
@@ -262,13 +261,12 @@ wrong() { # what is said, and what becomes of the calls
     case $mpi in
     openmpi) attempt "the same buffer twice" 2 failures aliased -- 'MPI_Allreduce 1 of 1 ' ;;
     *) # an error, and other ranks do not wait for ever
-        LIMIT=30 launch 2 "$dir/failures.$mpi" aliased
-        # MPI may end all ranks before the first one says that the communicator is MPI's
-        if [ $? != 124 ] && grep -q 'Buffers must not be aliased' "$log"; then
-            ok "the same buffer twice"
-        else
-            fail "the same buffer twice"
-        fi
+        LIMIT=30 launch 2 "$dir/failures" aliased
+        # MPI may end all ranks before one says that the communicator is MPI's, or before its own words are out
+        case $? in
+        0 | 124) fail "the same buffer twice" ;;
+        *) says "the same buffer twice" 'Buffers must not be aliased\|rank 1: invalid argument; this communicator' ;;
+        esac
         ;;
     esac
     extra="$all PICI_TUNE=$dir/none"
@@ -288,7 +286,7 @@ wrong() { # what is said, and what becomes of the calls
         'pici: rank 0 has waited 1 s for other ranks in MPI_Allreduce; did every host get LD_PRELOAD'
     # shellcheck disable=SC2016 # the ranks' variables
     LIMIT=4 launch 2 sh -c 'case ${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}} in 1) unset LD_PRELOAD ;; esac; exec "$@"' \
-        sh "$dir/calls.$mpi" twice
+        sh "$dir/calls" twice
     if grep -q 'did every host get LD_PRELOAD' "$log" && ! grep -q passed "$log"; then
         ok "a rank without the library"
     else
@@ -305,9 +303,9 @@ bits() { # RANKS
     extra="$forced PICI_PMPI_AFTER=0"
     attempt "the bits of pici_all_reduce" "$1" bits -- 'MPI_Allreduce 2 of 5 .*3 small$' \
         'MPI_Reduce_scatter_block 2 of 2 '
-    extra=
-    launch "$1" "$dir/bits.$mpi"
-    if grep -q 'bits differ' "$log"; then ok "other bits without the library"; else fail "bits without the library"; fi
+    extra=${yield:+LD_PRELOAD=$yield}
+    launch "$1" "$dir/bits"
+    says "other bits without the library" 'bits differ'
 }
 
 fortran() { # RANKS COMPILER
@@ -322,7 +320,7 @@ fortran() { # RANKS COMPILER
         request=integer
         [ $program != mpi_f08 ] || handle='type(MPI_Comm)' request='type(MPI_Request)'
         if ! (cd "$dir" && "$2" -cpp -DMODULE=$program -DHANDLE="$handle" -DREQUEST="$request" -std=legacy -w \
-            -o "$program.$mpi" "$tests/$source") >"$log" 2>&1; then
+            -o "$program" "$tests/$source") >"$log" 2>&1; then
             fail "Fortran, $program: it does not compile"
             continue
         fi
@@ -339,10 +337,10 @@ script() { # pici-preload: one program, and two behind a colon; with what was pr
     export PICI_PMPI_LIBRARY="$library" PICI_PMPI_STATS=2 PICI_PMPI_INTRA=1 PICI_PMPI_MIN_BYTES=1000 PICI_X="a  b"
     many=
     [ "$mpi" != openmpi ] || many=--oversubscribe
-    for between in '' ":${many:+ $many} -n 1 $dir/calls.$mpi twice"; do
+    for between in '' ":${many:+ $many} -n 1 $dir/calls twice"; do
         # shellcheck disable=SC2086 # words
-        LD_PRELOAD=$dir/host.so timeout 60 preload/pici-preload "$run" $many -n 1 "$dir/calls.$mpi" twice \
-            ${between:-: $many -n 2 "$dir/calls.$mpi" twice} >"$log" 2>&1 </dev/null
+        LD_PRELOAD=$dir/host.so$yield timeout 60 preload/pici-preload "$run" $many -n 1 "$dir/calls" twice \
+            ${between:-: $many -n 2 "$dir/calls" twice} >"$log" 2>&1 </dev/null
         if [ $? = 0 ] && grep -q 'rank 1: MPI_Allreduce 2 of 3' "$log"; then
             ok "pici-preload"
         else
@@ -354,7 +352,7 @@ script() { # pici-preload: one program, and two behind a colon; with what was pr
     openmpi) want="$run -x LD_PRELOAD=$library .*-x PICI_X -n 1 x : -x LD_PRELOAD=$library .*-x PICI_X -n 2 y" ;;
     *) want="$run -genv LD_PRELOAD $library .*-genv PICI_X a  b .*-n 1 x : -n 2 y" ;;
     esac
-    if grep -q "^$want\$" "$log"; then ok "pici-preload --print"; else fail "pici-preload --print"; fi
+    says "pici-preload --print" "^$want\$"
     unset PICI_PMPI_LIBRARY PICI_PMPI_STATS PICI_PMPI_INTRA PICI_PMPI_MIN_BYTES PICI_X
 }
 
@@ -407,19 +405,23 @@ build_all() {
     OMPI_CC=$cc MPICH_CC=$cc
     export OMPI_CC MPICH_CC
     rm -f "$library"
-    preloaded=$runtime$library
+    preloaded=$runtime$library$yield
     # shellcheck disable=SC2086 # flags
     "$make" -s BUILD="$build" MPIDIR="$build/$mpi$sanitized" MPICC="mpicc$suffix${flags:+ $flags}" CC="$cc" WERROR=1 \
-        pmpi mpi >"$log" 2>&1 &&
-        [ -e "$library" ] &&
-        "mpicc$suffix" -O1 -Wall -Wextra -pthread $flags -o "$dir/calls.$mpi" "$tests/calls.c" -lm >>"$log" 2>&1 &&
-        "mpicc$suffix" -O1 -Wall -Wextra $flags -o "$dir/failures.$mpi" "$tests/failures.c" -ldl >>"$log" 2>&1 &&
-        "mpicc$suffix" -O1 -Wall -Wextra $flags -o "$dir/neighbors.$mpi" "$tests/neighbors.c" -ldl >>"$log" 2>&1 &&
-        "mpicc$suffix" -Wall -shared -fPIC -o "$dir/nodes.$mpi.so" "$tests/nodes.c" >>"$log" 2>&1 &&
-        "mpicc$suffix" -Wall -shared -fPIC -o "$dir/failing.$mpi.so" "$tests/failing.c" >>"$log" 2>&1 &&
-        "mpicc$suffix" -O1 -Wall -Iinclude -pthread $flags -o "$dir/bits.$mpi" "$tests/bits.c" \
-            "$build/$mpi$sanitized/libpici_mpi.a" "$build/libpici_coll.a" "$build/libpici.a" ${zstd:+-lzstd} \
-            ${zfp:+-lzfp} -lm >>"$log" 2>&1
+        pmpi mpi && [ -e "$library" ] || return
+    for program in calls failures neighbors; do
+        # shellcheck disable=SC2086 # flags
+        "mpicc$suffix" -O1 -Wall -Wextra -pthread $flags -o "$dir/$program" "$tests/$program.c" -ldl -lm || return
+    done
+    # shellcheck disable=SC2086 # flags
+    "mpicc$suffix" -O1 -Wall -Iinclude -pthread $flags -o "$dir/bits" "$tests/bits.c" \
+        "$build/$mpi$sanitized/libpici_mpi.a" "$build/libpici_coll.a" "$build/libpici.a" ${zstd:+-lzstd} ${zfp:+-lzfp} \
+        -lm || return
+    for library_of in "mpicc$suffix nodes" "mpicc$suffix failing" "$cc host" "$cc yield"; do
+        ${library_of% *} -Wall -shared -fPIC -o "$dir/${library_of#* }.so" "$tests/${library_of#* }.c" || return
+    done
+    $cc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$dir/libcuda.so.1" "$tests/driver.c" || return
+    printf '%s\n' 'pici-tune 1' 'shape ranks 2 nodes 1 map 2 cores 2' 'end 77c3eca10125fd2c' >"$dir/two.tune"
 }
 
 tests=$PWD/tests/mpi/preload
@@ -427,30 +429,46 @@ zstd=
 [ "${ZSTD:-}" != 1 ] || zstd=1
 zfp=
 [ "${ZFP:-}" != 1 ] || zfp=1
-printf '%s\n' 'pici-tune 1' 'shape ranks 2 nodes 1 map 2 cores 2' 'end 77c3eca10125fd2c' >"$dir/two.tune"
-$cc -shared -fPIC -o "$dir/host.so" tests/mpi/preload/host.c && $cc -shared -fPIC -Wl,-soname,libcuda.so.1 \
-    -o "$dir/libcuda.so.1" tests/mpi/preload/driver.c || exit 1
 for pair in 'openmpi:Open MPI' 'mpich:HYDRA'; do
-    mpi=${pair%%:*}
+    mpi=${pair%%:*} some=3 yield=
+    dir=$all_of/$mpi log=$all_of/$mpi/output
     case " ${MPIS:-openmpi mpich} " in *" $mpi "*) ;; *) continue ;; esac
     find_mpi "$mpi" "${pair#*:}" || continue
-    if ! build_all; then
+    mkdir "$dir"
+    [ "$mpi" = openmpi ] || some=2 yield=:$dir/yield.so
+    [ -z "$sanitized" ] || export ASAN_OPTIONS="verify_asan_link_order=0:fast_unwind_on_malloc=0:\
+log_path=$dir/report:stack_trace_format=#%n_%p_%F_%L_(%m)"
+    if ! build_all >"$log" 2>&1; then
         fail "does not build"
         continue
     fi
-    some=3
-    [ "$mpi" = openmpi ] || some=2 # whose ranks wait busily
-    scenarios $some
-    neighbors
-    wrong
-    bits 5
-    fortran 3 "mpif90$suffix"
-    # The rest is of the script, and of a library that others may have.
-    [ -z "$sanitized" ] || { reports; continue; }
-    symbols
-    script
-    installed
+    # One MPI beside the other, since most of the time is spent starting and ending programs.
+    {
+        passed=0 failed=0
+        scenarios $some
+        neighbors
+        wrong
+        bits 5
+        fortran 3 "mpif90$suffix"
+        # The rest is of the script, and of a library that others may have.
+        if [ -n "$sanitized" ]; then
+            reports
+        else
+            symbols
+            script
+            installed
+        fi
+        echo "$passed $failed" >"$dir/results"
+    } >"$dir/said" 2>&1 &
 done
+wait
+for said in "$all_of"/*/said; do
+    [ -e "$said" ] || break
+    cat "$said"
+    read -r p f <"${said%/*}/results" || p=0 f=1
+    passed=$((passed + p)) failed=$((failed + f))
+done
+dir=$all_of log=$all_of/output
 [ -n "$sanitized" ] || refusals
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
