@@ -51,16 +51,17 @@ done
 ok "folder of make deb"
 
 if command -v nm >/dev/null 2>&1; then
-    nm -D --with-symbol-versions --defined-only "$build/libpici.so" "$build/libpici_coll.so" |
-        awk 'NF == 3 { sub(/@+/, "@", $3); print $3 }' |
-        awk -F@ '{ print $1 "@" ($2 == "" ? $1 : $2) }' | LC_ALL=C sort -u >"$tmp/exported"
-    sed -n 's/^ \(([a-z|]*)\)*\([A-Za-z0-9_]*@[A-Z0-9_]*\) .*/\2/p' $debian/libpici0.symbols |
-        LC_ALL=C sort -u >"$tmp/listed"
-    diff "$tmp/listed" "$tmp/exported" >"$tmp/diff" || {
-        sed -n "s/^> \(.*\)/    add to libpici0.symbols: \" \1 $version\"/p; s/^< /    remove from it: /p" "$tmp/diff"
-        fail "$debian/libpici0.symbols is not what the libraries export"
-    }
-    ok "symbols: $(wc -l <"$tmp/listed")"
+    for of in libpici:libpici0 libpici_coll:libpici-coll0; do
+        list=${of#*:}.symbols
+        nm -D --with-symbol-versions --defined-only "$build/${of%:*}.so" | awk '{ sub(/@+/, "@", $3); print $3 }' |
+            awk -F@ '$0 !~ /PICI_PRIVATE/ { print $1 "@" ($2 == "" ? $1 : $2) }' | LC_ALL=C sort -u >"$tmp/exported"
+        sed -n 's/^ \([A-Za-z0-9_]*@[A-Z0-9_]*\) .*/\1/p' "$debian/$list" | LC_ALL=C sort -u >"$tmp/listed"
+        diff "$tmp/listed" "$tmp/exported" >"$tmp/diff" || {
+            sed -n "s/^> \(.*\)/    add to $list: \" \1 $version\"/p; s/^< /    remove from it: /p" "$tmp/diff"
+            fail "$debian/$list is not what the library exports"
+        }
+        ok "symbols: $(wc -l <"$tmp/listed") in $list"
+    done
 else
     echo "skip: the list of symbols: no nm"
 fi
