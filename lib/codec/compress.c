@@ -159,7 +159,7 @@ static void pack_chunks(void *context, int thread)
     const struct fmt_layout *l = c->layout;
     const unsigned w = j->in.width_log2;
     const uint64_t room = (j->cap - l->values_offset) >> w;
-    const int exact = j->stream && pici_isa()->copy;
+    const int exact = j->stream && j->in.move->copy;
     uint8_t buffer[CHUNK_BYTES + PICI_SLACK], index[CHUNK_BYTES / TILE * 4];
     (void)thread;
     for (size_t i; (i = atomic_fetch_add(&c->next, 1)) < c->chunks;) {
@@ -201,7 +201,7 @@ static void pack_chunks(void *context, int thread)
             run.values = out;
             run.at = 0;
             j->in.move->pack(&run);
-            pici_isa()->copy(out + done, buffer + done, (n << w) - done);
+            j->in.move->copy(out + done, buffer + done, (n << w) - done);
         } else {
             memcpy(out, buffer, n << w);
         }
@@ -454,7 +454,7 @@ static void write_records(void *context, int thread)
             continue;
         store_index(j->block + HDR_BYTES, r->layout->index_width, g, (at - r->layout->body_offset) / fmt_unit(w));
         if (sparse)
-            pici_group_write_sparse(&layout, &scratch, w, j->block + at, j->stream);
+            pici_group_write_sparse(&layout, &scratch, &j->in, j->block + at, j->stream);
         else
             pici_group_write(&layout, &scratch, &j->in, first, n, j->block + at,
                              j->threads > 1 ? layout.record : r->cap - at, j->stream);

@@ -172,8 +172,8 @@ __attribute__((noinline)) static int unpack_stored_tile(const struct job *j, uin
         return 0;
     if (j->add)
         j->add->dense(dst, src, n);
-    else if (j->stream && pici_isa()->copy)
-        pici_isa()->copy(dst, src, n << w);
+    else if (j->stream && j->move->copy)
+        j->move->copy(dst, src, n << w);
     else
         memcpy(dst, src, n << w);
     return 1;

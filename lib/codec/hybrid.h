@@ -124,7 +124,7 @@ void pici_group_write(const struct pici_group_layout *, struct pici_scratch *, c
  * the record. */
 int pici_group_layout_sparse(struct pici_group_layout *, struct pici_scratch *, const struct pici_source *,
                              size_t first);
-void pici_group_write_sparse(const struct pici_group_layout *, const struct pici_scratch *, unsigned width_log2,
+void pici_group_write_sparse(const struct pici_group_layout *, const struct pici_scratch *, const struct pici_source *,
                              uint8_t *out, int stream);
 
 /* PREDICT_ALIKE, without a base: write the record of the group. On entry the layout is that of an earlier group,

@@ -7,11 +7,6 @@
 
 #include "bytes.h"
 
-enum {
-    STREAM_LEAST = 16 << 10, /* bytes of a group's values from which non-temporal stores are faster */
-    SPARSE_MANY = 100        /* nonzeros of a tile from which pack_sparse is faster */
-};
-
 const uint8_t *pici_source_tile(const struct pici_source *s, size_t first, size_t n, uint8_t buffer[TILE * 8])
 {
     const unsigned w = s->width_log2;
@@ -197,7 +192,7 @@ void pici_group_write(const struct pici_group_layout *p, struct pici_scratch *sc
                                   .word = p->word,
                                   .tile = p->tile,
                                   .tiles = whole,
-                                  .stream = stream && p->values >= STREAM_LEAST,
+                                  .stream = stream && p->values >= s->move->stream_least,
                                   .payload = write_descriptors(p, width_log2, out),
                                   .values = out + fmt_record_values(p->metadata, width_log2)};
     if (whole)
@@ -235,7 +230,7 @@ int pici_group_layout_sparse(struct pici_group_layout *p, struct pici_scratch *s
     for (unsigned i = 0, n = 0; i < GROUP_TILES; i++) {
         const size_t left = (values - p->values) >> w;
         const unsigned most = left < OFFSETS8_MOST ? (unsigned)left : OFFSETS8_MOST;
-        const int once = n >= SPARSE_MANY; /* predicted from the tile before */
+        const int once = n >= s->move->sparse_many; /* predicted from the tile before */
         run.src = pici_source_tile(s, first + (size_t)i * TILE, TILE,
                                    scratch->bytes + SCRATCH_PAYLOADS + values + PICI_SLACK);
         run.word = p->word + i;
@@ -261,16 +256,17 @@ int pici_group_layout_sparse(struct pici_group_layout *p, struct pici_scratch *s
     return 1;
 }
 
-void pici_group_write_sparse(const struct pici_group_layout *p, const struct pici_scratch *scratch, unsigned width_log2,
-                             uint8_t *out, int stream)
+void pici_group_write_sparse(const struct pici_group_layout *p, const struct pici_scratch *scratch,
+                             const struct pici_source *s, uint8_t *out, int stream)
 {
+    const unsigned width_log2 = s->width_log2;
     if (!p->nnz)
         return;
     uint8_t *const payload = write_descriptors(p, width_log2, out);
     memcpy(payload, scratch->bytes, (size_t)(out + p->metadata - payload));
     uint8_t *const values = out + fmt_record_values(p->metadata, width_log2);
-    if (stream && p->values >= STREAM_LEAST && pici_isa()->copy)
-        pici_isa()->copy(values, scratch->bytes + SCRATCH_PAYLOADS, p->values);
+    if (stream && p->values >= s->move->stream_least && s->move->copy)
+        s->move->copy(values, scratch->bytes + SCRATCH_PAYLOADS, p->values);
     else
         memcpy(values, scratch->bytes + SCRATCH_PAYLOADS, p->values);
     memset(values + p->values, 0, (size_t)(out + p->record - (values + p->values)));

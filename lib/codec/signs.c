@@ -41,7 +41,7 @@ void pici_signs_make(struct pici_signs *s, uint64_t list[TILE_COLS], const uint6
     uint64_t zero[TILE_COLS];
     unsigned n = 0, last = 0, unary = 0;
     const unsigned zeros = others(zero, word, len);
-    pici_isa()->gather(list, negative, zero);
+    pici_isa()->bits->gather(list, negative, zero);
     for (unsigned i = 0; i < TILE_COLS; i++)
         n += (unsigned)__builtin_popcountll(list[i]);
     *s = (struct pici_signs){.zeros = (uint16_t)zeros, .flip = n > zeros - n};
@@ -162,6 +162,6 @@ int pici_signs_read(uint64_t negative[TILE_COLS], const struct pici_signs *s, co
         return 0;
     if (s->flip)
         flip(list, s->zeros);
-    pici_isa()->spread(negative, list, zero);
+    pici_isa()->bits->spread(negative, list, zero);
     return 1;
 }

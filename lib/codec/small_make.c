@@ -105,7 +105,7 @@ static size_t differences(struct small_maker *m, size_t k)
     d->sign = m->sign;
     d->literal = m->literal;
     memset(d->count, 0, sizeof d->count);
-    pici_isa()->small->differences[m->shape.width_log2 - 1](d);
+    pici_isa()->small[m->shape.width_log2]->differences(d);
     m->literals = d->literals_n;
     for (unsigned i = 0; i < SMALL_CLASSES * SMALL_TOKENS; i++)
         m->tokens[i / SMALL_TOKENS][i % SMALL_TOKENS] = d->count[0][i] + d->count[1][i];
@@ -214,7 +214,7 @@ static void list_first(struct small_maker *m, struct list *l, size_t k)
                                 .id = m->id,
                                 .share = m->zero,
                                 .literal = m->literal};
-    pici_isa()->small->first_list[m->shape.width_log2 - 1](&f);
+    pici_isa()->small[m->shape.width_log2]->first_list(&f);
     m->far = 0;
     if (m->shape.tree) {
         list_tree(m, l, f.listed);
@@ -261,8 +261,9 @@ static void make_lists(struct small_maker *m, size_t k)
 /* Code all bits. Returns the first word; null if there are more than most. */
 static const uint16_t *code(struct small_maker *m, size_t most, const uint8_t *base, size_t n)
 {
-    const struct pici_small *const kernel = pici_isa()->small;
     const unsigned w = m->shape.width_log2;
+    const struct pici_coder *const coder = pici_isa()->coder;
+    const struct pici_small *const kernel = pici_isa()->small[w];
     uint16_t *const end = m->words + m->words_cap, *word = end;
     uint16_t zero[SEGMENT_BITS];
     for (int i = 0; i < SMALL_LANES; i++)
@@ -270,7 +271,7 @@ static const uint16_t *code(struct small_maker *m, size_t most, const uint8_t *b
     for (size_t left = m->listed / SMALL_LANES; left;) {
         const size_t steps = left % SEGMENT ? left % SEGMENT : SEGMENT;
         left -= steps;
-        kernel->encode(m->x, &word, m->zero + left * SMALL_LANES, m->bit + left, steps);
+        coder->encode(m->x, &word, m->zero + left * SMALL_LANES, m->bit + left, steps);
         if ((size_t)(end - word) > most)
             return NULL;
     }
@@ -278,10 +279,10 @@ static const uint16_t *code(struct small_maker *m, size_t most, const uint8_t *b
         const size_t some = left % SEGMENT_BITS ? left % SEGMENT_BITS : SEGMENT_BITS;
         size_t padded = some;
         left -= some;
-        kernel->shares[w - 1](zero, base + (left << w), some, &m->classes);
+        kernel->shares(zero, base + (left << w), some, &m->classes);
         for (; padded % SMALL_LANES; padded++)
             zero[padded] = SMALL_SHARES;
-        kernel->encode(m->x, &word, zero, m->changed + left / 32, padded / SMALL_LANES);
+        coder->encode(m->x, &word, zero, m->changed + left / 32, padded / SMALL_LANES);
         if ((size_t)(end - word) > most)
             return NULL;
     }
@@ -372,14 +373,15 @@ size_t pici_small_make(struct small_maker *m, const uint8_t **chunk, uint64_t *l
 {
     const struct small_shape *s = &m->shape;
     const unsigned w = s->width_log2;
-    const size_t k = pici_isa()->small->changes[w - 1](m->changed, m->old, m->now, base, src, n);
+    const struct pici_small *const kernel = pici_isa()->small[w];
+    const size_t k = kernel->changes(m->changed, m->old, m->now, base, src, n);
     *least = 0;
     *chunk = m->chunk;
     if (!k)
         return 0;
     memset(&m->tables, 0, sizeof m->tables);
     memset(m->sampled, 0, sizeof m->sampled);
-    const unsigned largest = pici_isa()->small->largest[w - 1](m->old, k, s->exponents << s->mantissa) >> s->mantissa;
+    const unsigned largest = kernel->largest(m->old, k, s->exponents << s->mantissa) >> s->mantissa;
     m->tables.low = largest > SMALL_CLASSES - 2 ? largest - (SMALL_CLASSES - 2) : 0;
     *least = 48 + ((uint64_t)differences(m, k) << w);
     literals(m);

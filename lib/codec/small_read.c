@@ -151,14 +151,15 @@ static void check_words(struct part *p)
 
 static void decode_changed(struct small_reader *r, struct part *p[], int parts)
 {
-    const struct pici_small *const kernel = pici_isa()->small;
     const unsigned w = r->part[0].shape.width_log2;
+    const struct pici_small *const kernel = pici_isa()->small[w];
+    const struct pici_coder *const coder = pici_isa()->coder;
     for (size_t at = 0;; at += SEGMENT_BITS) {
         size_t steps[PARTS] = {0};
         for (int i = 0; i < parts; i++) {
             const size_t n = p[i]->in->n, some = at >= n ? 0 : n - at < SEGMENT_BITS ? n - at : SEGMENT_BITS;
             if (some)
-                kernel->shares[w - 1](r->zero[i], p[i]->in->dst + (at << w), some, &p[i]->classes);
+                kernel->shares(r->zero[i], p[i]->in->dst + (at << w), some, &p[i]->classes);
             steps[i] = (some + SMALL_LANES - 1) / SMALL_LANES;
             for (size_t k = some; k < steps[i] * SMALL_LANES; k++)
                 r->zero[i][k] = SMALL_SHARES;
@@ -168,10 +169,10 @@ static void decode_changed(struct small_reader *r, struct part *p[], int parts)
         uint32_t *const bit[PARTS] = {p[0]->changed + at / 32, parts > 1 ? p[1]->changed + at / 32 : NULL};
         const size_t both = steps[0] < steps[1] ? steps[0] : steps[1];
         if (both)
-            kernel->decode_two(&p[0]->lanes, bit[0], r->zero[0], &p[1]->lanes, bit[1], r->zero[1], both);
+            coder->decode_two(&p[0]->lanes, bit[0], r->zero[0], &p[1]->lanes, bit[1], r->zero[1], both);
         for (int i = 0; i < parts; i++) {
             if (steps[i] > both)
-                kernel->decode(&p[i]->lanes, bit[i] + both, r->zero[i] + both * SMALL_LANES, steps[i] - both);
+                coder->decode(&p[i]->lanes, bit[i] + both, r->zero[i] + both * SMALL_LANES, steps[i] - both);
             check_words(p[i]);
         }
     }
@@ -179,7 +180,7 @@ static void decode_changed(struct small_reader *r, struct part *p[], int parts)
 
 static void decode_lists(struct part *p[], int parts)
 {
-    const struct pici_small *const kernel = pici_isa()->small;
+    const struct pici_coder *const coder = pici_isa()->coder;
     size_t left[PARTS] = {0}, at[PARTS] = {0};
     for (int i = 0; i < parts; i++) {
         left[i] = (p[i]->n + SMALL_LANES - 1) / SMALL_LANES;
@@ -190,12 +191,12 @@ static void decode_lists(struct part *p[], int parts)
         size_t both = left[0] < left[1] ? left[0] : left[1];
         both = both < SEGMENT ? both : SEGMENT;
         if (both)
-            kernel->decode_two(&p[0]->lanes, p[0]->bit + at[0], p[0]->zero + at[0] * SMALL_LANES, &p[1]->lanes,
-                               p[1]->bit + at[1], p[1]->zero + at[1] * SMALL_LANES, both);
+            coder->decode_two(&p[0]->lanes, p[0]->bit + at[0], p[0]->zero + at[0] * SMALL_LANES, &p[1]->lanes,
+                              p[1]->bit + at[1], p[1]->zero + at[1] * SMALL_LANES, both);
         for (int i = 0; i < parts; i++) {
             const size_t some = both ? both : left[i] < SEGMENT ? left[i] : SEGMENT;
             if (!both && some)
-                kernel->decode(&p[i]->lanes, p[i]->bit + at[i], p[i]->zero + at[i] * SMALL_LANES, some);
+                coder->decode(&p[i]->lanes, p[i]->bit + at[i], p[i]->zero + at[i] * SMALL_LANES, some);
             at[i] += some;
             left[i] -= some;
             check_words(p[i]);
@@ -260,9 +261,8 @@ static void next_level(struct part *p)
 /* Who changed, and the list of the differences. */
 static void list_changed(struct part *p)
 {
-    const struct pici_small *const kernel = pici_isa()->small;
-    const unsigned w = p->shape.width_log2;
-    p->k = kernel->pick[w - 1](p->old, p->in->dst, p->changed, p->in->n);
+    const struct pici_small *const kernel = pici_isa()->small[p->shape.width_log2];
+    p->k = kernel->pick(p->old, p->in->dst, p->changed, p->in->n);
     memset(p->token, 0, p->k);
     struct pici_first_list l = {.old = p->old,
                                 .n = p->k,
@@ -276,7 +276,7 @@ static void list_changed(struct part *p)
                                 .id = p->id,
                                 .share = p->zero,
                                 .literal = p->literal};
-    kernel->first_list[w - 1](&l);
+    kernel->first_list(&l);
     p->literals = l.literals_n;
     p->n = l.listed;
     p->far = 0;
@@ -366,7 +366,7 @@ static int put_differences(struct part *p, const uint8_t *signs, struct extra *e
                 good &= put_difference(p, i, signs, e, 2);
         return good;
     }
-    pici_isa()->small->neighbours[0](p->now, p->old, signs, p->k);
+    pici_isa()->small[1]->neighbours(p->now, p->old, signs, p->k);
     for (size_t i = 0; i < p->far; i++)
         good &= put_difference(p, p->distant[i], signs, e, 1);
     return good;
@@ -471,7 +471,7 @@ int pici_small_apply(struct small_reader *r, const struct small_part *in, int pa
         struct part *const one = &r->part[i];
         one->good = one->good && finish(one);
         if (one->good)
-            pici_isa()->small->place[one->shape.width_log2 - 1](one->in->dst, one->changed, one->now, one->in->n);
+            pici_isa()->small[one->shape.width_log2]->place(one->in->dst, one->changed, one->now, one->in->n);
         all &= one->good;
     }
     return all;

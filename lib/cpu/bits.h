@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Bits of 64-bit words, and loop unrolling: what the files of every ISA use before common.inc too. */
+ * Bits of 64-bit words, loop unrolling, and joined names: what the files of every ISA use before common.inc too. */
 #ifndef PICI_LIB_CPU_BITS_H
 #define PICI_LIB_CPU_BITS_H
 
@@ -11,6 +11,9 @@
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
+
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b) /* after macro expansion */
 
 #define CTZ64(w) ((unsigned)__builtin_ctzll(w)) /* w is not zero */
 

@@ -6,7 +6,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/kernels.h"
+#include "cpu/width.h"
+
+/* Signed and unsigned integers of one width share an entry: two's complement addition is the same. */
+#define BY_WIDTH(isa, member)                                                                                          \
+    {                                                                                                                  \
+        &isa##_8.member, &isa##_16.member, &isa##_32.member, &isa##_64.member                                          \
+    }
+#define BY_FLOAT(isa, member)                                                                                          \
+    {                                                                                                                  \
+        NULL, &isa##_32.member[0], &isa##_64.member[0], &isa##_16.member[0], &isa##_16.member[1]                       \
+    }
+#define TABLE(isa)                                                                                                     \
+    static const struct pici_isa table_##isa = {                                                                       \
+        .name = #isa,                                                                                                  \
+        .move = BY_WIDTH(pici_##isa, move),                                                                            \
+        .by_value = BY_WIDTH(pici_##isa, by_value),                                                                    \
+        .add = {NULL, &pici_##isa##_32.floats[0], &pici_##isa##_64.floats[0], &pici_##isa##_16.floats[0],              \
+                &pici_##isa##_16.floats[1], &pici_##isa##_8.floats[0], &pici_##isa##_8.floats[1],                      \
+                &pici_##isa##_8.integer, &pici_##isa##_8.integer, &pici_##isa##_16.integer, &pici_##isa##_16.integer,  \
+                &pici_##isa##_32.integer, &pici_##isa##_32.integer, &pici_##isa##_64.integer,                          \
+                &pici_##isa##_64.integer},                                                                             \
+        .xors = BY_WIDTH(pici_##isa, xors),                                                                            \
+        .reduce = BY_WIDTH(pici_##isa, reduce),                                                                        \
+        .small = {NULL, &pici_##isa##_16.small, &pici_##isa##_32.small, NULL},                                         \
+        .coder = &pici_##isa##_32.coder,                                                                               \
+        .bits = &pici_##isa##_64.bits,                                                                                 \
+        .topk = BY_FLOAT(pici_##isa, topk),                                                                            \
+        .values = BY_FLOAT(pici_##isa, values),                                                                        \
+    };
+
+TABLE(scalar)
+#if PICI_HAVE_X86
+TABLE(avx2)
+TABLE(avx512)
+#endif
+#if PICI_HAVE_NEON
+TABLE(neon)
+#endif
 
 #if PICI_HAVE_X86
 /* __builtin_cpu_supports also checks (by XGETBV) that the operating system saves the registers. */
@@ -26,19 +63,19 @@ static int has_avx512(void)
 const struct pici_isa *const *pici_isas(void)
 {
     static const struct pici_isa *const all[] = {
-        &pici_isa_scalar,
+        &table_scalar,
 #if PICI_HAVE_X86
-        &pici_isa_avx2,
-        &pici_isa_avx512,
+        &table_avx2,
+        &table_avx512,
 #endif
 #if PICI_HAVE_NEON
-        &pici_isa_neon, /* a part of the architecture */
+        &table_neon, /* a part of the architecture */
 #endif
         NULL,
     };
 #if PICI_HAVE_X86
-    static const struct pici_isa *const to_scalar[] = {&pici_isa_scalar, NULL};
-    static const struct pici_isa *const to_avx2[] = {&pici_isa_scalar, &pici_isa_avx2, NULL};
+    static const struct pici_isa *const to_scalar[] = {&table_scalar, NULL};
+    static const struct pici_isa *const to_avx2[] = {&table_scalar, &table_avx2, NULL};
     __builtin_cpu_init();
     return has_avx512() ? all : has_avx2() ? to_avx2 : to_scalar;
 #else

@@ -130,6 +130,11 @@ struct pici_move {
     int (*any_negative)(const uint8_t *src, size_t n, int stored);
     /* Set the highest bit of each element of a tile, in host order, that has a bit in word: a row a word. */
     void (*negate)(uint8_t *tile, const uint64_t word[TILE_COLS]);
+    /* Copy n bytes with non-temporal stores. Null: this ISA has none. If not null, a run with stream set is written
+     * exactly, without PICI_SLACK. */
+    void (*copy)(uint8_t *dst, const uint8_t *src, size_t n);
+    unsigned sparse_many;  /* nonzeros of a tile from which pack_sparse is faster than masks and pack_tiles */
+    unsigned stream_least; /* bytes of a group's values from which non-temporal stores are faster */
 };
 
 /* Kernels that add elements of one dtype, in the arithmetic of pici_scatter_add. A table of the same type XORs
@@ -154,10 +159,10 @@ struct pici_kind {
 /* Kernels of other arithmetic on dense elements, in host order, at any alignment. reduce.h has the contracts:
  * pici_reduce, pici_positive_zeros, pici_divide. */
 struct pici_reduce {
-    void (*order[4])(uint8_t *dst, const uint8_t *src, size_t n, const struct pici_kind *, int max); /* by log2 width */
-    void (*positive_zeros[4])(uint8_t *dst, const uint8_t *src, size_t n, const struct pici_kind *, int quiet);
-    void (*divide[4])(uint8_t *dst, size_t n, const struct pici_kind *, int by);         /* floats; by log2 width */
-    void (*divide_16_by_many)(uint8_t *dst, size_t n, const struct pici_kind *, int by); /* for by > 4096 */
+    void (*order)(uint8_t *dst, const uint8_t *src, size_t n, const struct pici_kind *, int max);
+    void (*positive_zeros)(uint8_t *dst, const uint8_t *src, size_t n, const struct pici_kind *, int quiet);
+    void (*divide)(uint8_t *dst, size_t n, const struct pici_kind *, int by); /* floats; 16 bits: by up to 4096 */
+    void (*divide_by_many)(uint8_t *dst, size_t n, const struct pici_kind *, int by); /* floats; any by */
 };
 
 struct pici_topk_kernels;   /* topk.h */
@@ -209,25 +214,29 @@ struct pici_lanes {
     const uint16_t *word; /* host order */
 };
 
-/* Kernels of small deltas. Bit i of an array of 32-bit words is bit i % 32 of word i / 32. Those for elements of 2 and
- * 4 bytes come in pairs. */
+/* Kernels of small deltas for elements of one width, of 2 or 4 bytes. Bit i of an array of 32-bit words is bit i % 32
+ * of word i / 32. */
 struct pici_small {
     /* Set bit i where base[i] and src[i] differ, and append both elements to old and now, for n elements; bits beyond n
      * are 0. Returns how many differ. May write PICI_SLACK bytes past the last of either. */
-    size_t (*changes[2])(uint32_t *bits, uint8_t *old, uint8_t *now, const uint8_t *base, const uint8_t *src, size_t n);
+    size_t (*changes)(uint32_t *bits, uint8_t *old, uint8_t *now, const uint8_t *base, const uint8_t *src, size_t n);
     /* The largest of n elements, of which only the bits of `field` count; 0 of none. field: without the sign. */
-    uint32_t (*largest[2])(const uint8_t *p, size_t n, uint32_t field);
+    uint32_t (*largest)(const uint8_t *p, size_t n, uint32_t field);
     /* Append the elements that have a bit; returns how many. May write PICI_SLACK bytes past the last. */
-    size_t (*pick[2])(uint8_t *old, const uint8_t *base, const uint32_t *bits, size_t n);
+    size_t (*pick)(uint8_t *old, const uint8_t *base, const uint32_t *bits, size_t n);
     /* Replace those elements, in order, by those at now. May read PICI_SLACK bytes past the last of these. */
-    void (*place[2])(uint8_t *dst, const uint32_t *bits, const uint8_t *now, size_t n);
-    void (*differences[2])(struct pici_differences *);
-    void (*first_list[2])(struct pici_first_list *);
+    void (*place)(uint8_t *dst, const uint32_t *bits, const uint8_t *now, size_t n);
+    void (*differences)(struct pici_differences *);
+    void (*first_list)(struct pici_first_list *);
     /* now[i]: the float next to old[i], below it if bit i of sign is set; n of them. Either may be read or written up
-     * to PICI_SLACK bytes past the last. sign: bytes, of any alignment, (n + 7) / 8 of them. */
-    void (*neighbours[2])(uint8_t *now, const uint8_t *old, const uint8_t *sign, size_t n);
+     * to PICI_SLACK bytes past the last. sign: bytes, of any alignment, (n + 7) / 8 of them. Null for 4 bytes. */
+    void (*neighbours)(uint8_t *now, const uint8_t *old, const uint8_t *sign, size_t n);
     /* zero[i]: for n elements, the share of a 0 of their classes. */
-    void (*shares[2])(uint16_t *zero, const uint8_t *p, size_t n, const struct pici_classes *);
+    void (*shares)(uint16_t *zero, const uint8_t *p, size_t n, const struct pici_classes *);
+};
+
+/* The coder of small deltas. */
+struct pici_coder {
     /* Encode steps of 32 bits, the last step first, with these shares of a 0. Words go before *word, which moves down:
      * at most 32 for a step; PICI_SLACK bytes more before them may be overwritten. */
     void (*encode)(uint32_t x[32], uint16_t **word, const uint16_t *zero, const uint32_t *bits, size_t steps);
@@ -239,21 +248,23 @@ struct pici_small {
                        const uint16_t *zero2, size_t steps);
 };
 
+/* Bits of 64 words. list: the bits of word, row after row, at the places that mask has; and the other way round, where
+ * the list has no more bits than the mask. */
+struct pici_bits {
+    void (*gather)(uint64_t *list, const uint64_t *word, const uint64_t *mask);
+    void (*spread)(uint64_t *word, const uint64_t *list, const uint64_t *mask);
+};
+
 struct pici_isa {
     const char *name;
     const struct pici_move *move[4];            /* by log2 of the width */
     const struct pici_move *by_value[4];        /* the same for floats whose -0.0 is a zero */
     const struct pici_add *add[DTYPE_LAST + 1]; /* by dtype; [0] is null */
     const struct pici_add *xors[4];             /* by log2 of the width */
-    const struct pici_reduce *reduce;
-    const struct pici_small *small;
-    /* Copy n bytes with non-temporal stores. Null: this ISA has none. If not null, a run with stream set is written
-     * exactly, without PICI_SLACK. */
-    void (*copy)(uint8_t *dst, const uint8_t *src, size_t n);
-    /* list: the bits of word, row after row, at the places that mask has; and the other way round, where the list has
-     * no more bits than the mask. 64 words each. */
-    void (*gather)(uint64_t *list, const uint64_t *word, const uint64_t *mask);
-    void (*spread)(uint64_t *word, const uint64_t *list, const uint64_t *mask);
+    const struct pici_reduce *reduce[4];        /* likewise */
+    const struct pici_small *small[4];          /* likewise; null for widths that have none */
+    const struct pici_coder *coder;
+    const struct pici_bits *bits;
     const struct pici_topk_kernels *topk[DTYPE_LAST + 1];     /* by dtype; null for all but f32, f64, f16 and bf16 */
     const struct pici_values_kernels *values[DTYPE_LAST + 1]; /* likewise */
 };
@@ -266,20 +277,5 @@ const struct pici_isa *const *pici_isas(void);
 
 /* For tests and benchmarks: use this table from now on; null: the best one again. */
 void pici_isa_force(const struct pici_isa *);
-
-extern const struct pici_isa pici_isa_scalar;
-#if defined(__x86_64__) || defined(__i386__)
-#define PICI_HAVE_X86 1
-extern const struct pici_isa pici_isa_avx2;
-extern const struct pici_isa pici_isa_avx512;
-#else
-#define PICI_HAVE_X86 0
-#endif
-#if defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
-#define PICI_HAVE_NEON 1
-extern const struct pici_isa pici_isa_neon;
-#else
-#define PICI_HAVE_NEON 0
-#endif
 
 #endif

@@ -37,7 +37,7 @@ static const struct pici_kind kinds[DTYPE_LAST + 1] = {
 
 void pici_reduce(uint8_t *dst, const uint8_t *src, size_t n, unsigned dtype, int max)
 {
-    pici_isa()->reduce->order[fmt_width_log2(dtype)](dst, src, n, &kinds[dtype], max);
+    pici_isa()->reduce[fmt_width_log2(dtype)]->order(dst, src, n, &kinds[dtype], max);
 }
 
 void pici_positive_zeros(uint8_t *dst, const uint8_t *src, size_t n, unsigned dtype, int quiet)
@@ -45,7 +45,7 @@ void pici_positive_zeros(uint8_t *dst, const uint8_t *src, size_t n, unsigned dt
     const struct pici_kind *k = &kinds[dtype];
     const int w = fmt_width_log2(dtype);
     if (k->is == PICI_IS_FLOAT)
-        pici_isa()->reduce->positive_zeros[w](dst, src, n, k, quiet);
+        pici_isa()->reduce[w]->positive_zeros(dst, src, n, k, quiet);
     else if (n && dst != src)
         memcpy(dst, src, n << w);
 }
@@ -85,12 +85,12 @@ void pici_divide(uint8_t *dst, size_t n, unsigned dtype, int by)
     typedef void divide(uint8_t *, size_t, const struct pici_kind *, int);
     static divide *const of_integer[] = {divide_i8,  divide_u8,  divide_i16, divide_u16,
                                          divide_i32, divide_u32, divide_i64, divide_u64};
-    const struct pici_reduce *floats = pici_isa()->reduce;
     const struct pici_kind *k = &kinds[dtype];
     const int w = fmt_width_log2(dtype);
+    const struct pici_reduce *floats = pici_isa()->reduce[w];
     divide *f = k->is != PICI_IS_FLOAT ? of_integer[dtype - FIRST_INTEGER]
-                : w == 1 && by > 4096  ? floats->divide_16_by_many
-                                       : floats->divide[w];
+                : by > 4096            ? floats->divide_by_many
+                                       : floats->divide;
     if (w > 0 || n < 256) {
         f(dst, n, k, by);
         return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The AVX-512 intrinsics that lib/cpu/avx512.c uses, in plain C after Intel's descriptions. They let the logic of
+ * The AVX-512 intrinsics that lib/cpu/avx512.inc uses, in plain C after Intel's descriptions. They let the logic of
  * its kernels run on a CPU without AVX-512 (tests/avx512/linked.sh). They do not test the instructions, nor the code
  that a * compiler generates for AVX-512: that takes such a CPU, or tests/avx512/run. An intrinsic that is missing here
  does * not compile. */

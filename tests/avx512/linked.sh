@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Test the logic of the AVX-512 kernels on any CPU with AVX2: lib/cpu/avx512.c is compiled for AVX2, with its intrinsics
+# Test the logic of the AVX-512 kernels on any CPU with AVX2: lib/cpu/avx512.inc is compiled for AVX2, its intrinsics
 # in plain C (tests/avx512/emulated.h), and linked in place of the real one. make check-avx512 tests the instructions.
 #   BUILD=DIR CC=... SANITIZE=... tests/avx512/linked.sh      after make test-programs
 set -eu
@@ -20,24 +20,27 @@ if [ "$natively" ] && [ -z "${PICI_TEST_FULL:-}" ]; then
     exit 77
 fi
 rm -rf "$dir"
-mkdir -p "$dir"
+mkdir -p "$dir/cpu"
 
 # Compile without AVX-512 as a target, and without its registers as operands: the compiler must not use it.
-sed -e 's/avx512[a-z0-9]*,//g' -e 's/"+v"/"+m"/g' lib/cpu/avx512.c >"$dir/avx512.c"
-if grep -n 'target.*avx512' "$dir/avx512.c"; then
+sed -e 's/avx512[a-z0-9]*,//g' -e 's/"+v"/"+m"/g' lib/cpu/avx512.inc >"$dir/cpu/avx512.inc"
+if grep -n 'target.*avx512' "$dir/cpu/avx512.inc"; then
     echo "the target still has AVX-512"
     exit 1
 fi
 
-compile="${CC:-cc} -std=c11 -O0 -pthread -Iinclude -Ilib -DPICI_BUILD"
+compile="${CC:-cc} -std=c11 -O0 -pthread -I$dir -Iinclude -Ilib -DPICI_BUILD"
 [ -z "${SANITIZE:-}" ] || compile="$compile -fsanitize=$SANITIZE -fno-sanitize-recover=all"
-$compile -mavx2 -mbmi -mbmi2 -mpopcnt -Wno-psabi -include tests/avx512/emulated.h -c -o "$dir/avx512.o" "$dir/avx512.c"
+for bits in 8 16 32 64; do
+    $compile -mavx2 -mbmi -mbmi2 -mpopcnt -Wno-psabi -include tests/avx512/emulated.h -c -o "$dir/avx512_$bits.o" \
+        "lib/cpu/avx512_$bits.c"
+done
 $compile '-D__builtin_cpu_supports(x)=1' -c -o "$dir/dispatch.o" lib/cpu/dispatch.c
 libs=
 [ "${ZFP:-0}" = 0 ] || libs=-lzfp
 status=0
 for program in kernels small values topk; do
-    $compile -no-pie -o "$dir/plain_$program" "$build/obj/tests/plain/$program.o" "$dir/avx512.o" "$dir/dispatch.o" \
+    $compile -no-pie -o "$dir/plain_$program" "$build/obj/tests/plain/$program.o" "$dir"/*.o \
         "$build/obj/testing.a" "$build/libpici_coll.a" "$build/libpici.a" $libs -lm
     PICI_TEST_LAST=1 "$dir/plain_$program" || status=1
 done

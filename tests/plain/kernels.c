@@ -92,7 +92,7 @@ static void words_first(unsigned w, enum pattern pattern)
             parts.what = PACK_WORDS;
             parts.bits = bits[1];
             parts.index = index[1];
-            parts.stream = (*isa)->copy != NULL;
+            parts.stream = move->copy != NULL;
             parts.values = out + AROUND + at;
             parts.at = 0;
             memset(out, 0xa5, SIZE);

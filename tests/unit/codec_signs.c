@@ -323,9 +323,9 @@ Test(codec_signs, gather_and_spread)
                         n++;
                     }
             }
-            (*isa)->gather(list, word, mask);
+            (*isa)->bits->gather(list, word, mask);
             cr_expect_arr_eq(list, want, sizeof list, "%s", (*isa)->name);
-            (*isa)->spread(back, list, mask);
+            (*isa)->bits->spread(back, list, mask);
             cr_expect_arr_eq(back, word, sizeof back, "%s", (*isa)->name);
         }
 }

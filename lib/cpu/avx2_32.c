@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define BITS 32
+#include "cpu/avx2.inc"
