@@ -160,7 +160,7 @@ static void equal_elements(const struct pici_isa *isa)
                                       .v = v,
                                       .sign = sign,
                                       .literal = literal};
-        isa->small->differences[w](&d);
+        isa->small[w + 1]->differences(&d); /* of 2 and 4 bytes */
         uint64_t counted = 0;
         for (int i = 0; i < 2; i++)
             for (size_t k = 0; k < sizeof d.count[0] / sizeof d.count[0][0]; k++)
