@@ -1,13 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # For those who change this: formatting, checks of the text, files that are checked in and made by programs.
 
-.PHONY: format lint figures vectors
+.PHONY: format lint figures vectors hooks debug compile_commands.json
 format:
 	@tools/dev/format
 	@! command -v black >/dev/null || black --quiet python
 
 lint:
 	@CC='$(CC)' tools/dev/lint
+
+# git formats and lints what is committed.
+hooks:
+	git config core.hooksPath tools/dev/hooks
+
+# For gdb. Its files lie apart from those of other builds.
+debug:
+	$(Q)$(MAKE) BUILD=$(BUILD)/debug CFLAGS='-O0 -g3' CPU_CFLAGS= test-programs
+
+# How each C file is compiled, for clangd and others: the commands that make would run.
+compile_commands.json:
+	$(Q)$(MAKE) -nB V=1 BUILD=$(BUILD) test-programs | tools/dev/compile-commands >$@.new && mv $@.new $@
 
 # The figures of docs/predict.md anew.
 figures: $(TOOL)
@@ -26,4 +38,7 @@ $(addprefix $(BUILD)/,genvectors gensmall genvalues genzfp): $(BUILD)/%: \
 ##
 ## To change pici:
 ##   make format          rewrite what is not formatted; lint: formatting, cppcheck, include rules, headers alone
+##   make hooks           have git do so with what is committed
+##   make debug           test-programs for gdb (-O0 -g3), in $(BUILD)/debug
+##   make compile_commands.json   for clangd and other tools
 ##   make vectors         write formats/vectors anew; make figures: the pictures of docs/predict.md
