@@ -12,7 +12,7 @@ EMU_PARTS = $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a
 EMU_TESTS := $(patsubst tests/gpu/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/gpu/cuda_*.cu)))
 EMU_ONLY := $(patsubst tests/gpu/%.cc,$(BUILD)/%,$(sort $(wildcard tests/gpu/emu_*.cc)))
 EMU_FLAGS = -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
-	$(SANITIZE_FLAGS) $(CFLAGS) -Itests/gpu/emu -Iinclude -Ilib -I. -MMD -MP
+	$(SANITIZE_FLAGS) $(PATHS) $(CFLAGS) -Itests/gpu/emu -Iinclude -Ilib -I. -MMD -MP
 emu_program = $(call link,$(CXX) $(LINK_FLAGS) $(MORE_FLAGS),$(LIBS) -lm)
 
 .PHONY: cuda-emu print-cxx mpi-cuda-emu check-mutants

@@ -11,8 +11,15 @@ $(COLL_EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o $(A)
 $(filter-out $(COLL_EXAMPLES),$(EXAMPLES)): $(BUILD)/%: $(BUILD)/obj/examples/%.o $(PICI_A)
 	$(call link,$(LINK),$(PICI_LIBS) -lm)
 
-.PHONY: demo
-demo: $(BUILD)/demo $(TOOL)
+# For those who try it first: by all cores, unless told otherwise by -j, and with the number of commands that a dry run
+# counts.
+.PHONY: demo demo-parts
+CORES = $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+demo-parts: $(BUILD)/demo $(TOOL)
+	@:
+demo:
+	@$(MAKE) $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(CORES)) demo-parts \
+		TOTAL=$$($(MAKE) -n demo-parts | grep -c '^printf ')
 	@$(BUILD)/demo $(TOOL) $(BUILD)/demo-files
 ##
 ## Examples:
