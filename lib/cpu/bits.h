@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Bits of 64-bit words, loop unrolling, and joined names: what the files of every ISA use before common.inc too. */
+ * Bits of 64-bit words, loop unrolling, inlining, and joined names: what the files of every ISA use before common.inc
+ * too. */
 #ifndef PICI_LIB_CPU_BITS_H
 #define PICI_LIB_CPU_BITS_H
 
@@ -14,6 +15,10 @@
 
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b) /* after macro expansion */
+
+/* Of functions that work on a tile, beside which a call takes no time: inlined, they would cost time to compile, space
+ * in the caches, and registers of what calls them. */
+#define APART __attribute__((noinline, unused))
 
 #define CTZ64(w) ((unsigned)__builtin_ctzll(w)) /* w is not zero */
 

@@ -65,12 +65,12 @@ isas=scalar
 ! grep -qw avx512_vbmi2 /proc/cpuinfo 2>/dev/null || isas="$isas avx512"
 if [ "$(uname -m)" = x86_64 ]; then
     for isa in avx2 avx512; do
-        nm "$build/obj/amalgamation.o" | grep -q " t ${isa}_unpack_" || fail "no kernels for $isa"
+        nm "$build/obj/amalgamation.o" | grep -q " t ${isa}_8_unpack_" || fail "no kernels for $isa"
     done
     ok "kernels for AVX2 and AVX-512"
 elif [ "$(uname -m)" = aarch64 ]; then
     isas="$isas neon"
-    nm "$build/obj/amalgamation.o" | grep -q " t neon_unpack_" || fail "no kernels for NEON"
+    nm "$build/obj/amalgamation.o" | grep -q " t neon_8_unpack_" || fail "no kernels for NEON"
     ok "kernels for NEON"
 fi
 for isa in $isas; do
