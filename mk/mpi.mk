@@ -38,7 +38,7 @@ $(MPIDIR)/mpi_coll: private MORE_FLAGS = $(COUNTED)
 $(MPI_TESTS): $(MPIDIR)/mpi_%: $(MPIDIR)/obj/tests/mpi/%.o $(BUILD)/obj/testing.a $(MPI_A) $(A)
 	$(mpi_program)
 
-$(MPI_TUNE): $(call mpi_obj,$(sort $(wildcard tools/tune/*.c))) $(MPI_A) $(A)
+$(MPI_TUNE): $(call mpi_obj,tools/term.c $(sort $(wildcard tools/tune/*.c))) $(MPI_A) $(A)
 	$(mpi_program)
 
 $(MPI_EXAMPLES): $(MPIDIR)/%: $(MPIDIR)/obj/examples/%.o $(MPI_A) $(A)

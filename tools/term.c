@@ -80,9 +80,9 @@ static size_t columns_of(const char *shown)
     return shown[0] == '\\' && shown[1] == 'x' ? 4 : 1;
 }
 
-size_t term_puts(FILE *f, const char *s)
+size_t term_text(FILE *f, const char *s, size_t len)
 {
-    size_t columns = 0, len = strlen(s);
+    size_t columns = 0;
     for (size_t i = 0; i < len;) {
         char shown[8];
         i += harmless(s + i, len - i, shown);
@@ -91,6 +91,11 @@ size_t term_puts(FILE *f, const char *s)
             fputs(shown, f);
     }
     return columns;
+}
+
+size_t term_puts(FILE *f, const char *s)
+{
+    return term_text(f, s, strlen(s));
 }
 
 void term_column(FILE *f, const char *s, size_t width, bool cut)

@@ -21,8 +21,10 @@ const char *term_percent(char buf[TERM_TEXT], uint64_t part, uint64_t whole);
 const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned dims);
 
 /* Write an untrusted string to f: characters that parse_hidden names and bytes that are not UTF-8 become \xNN. Returns
- * the columns it takes, counting a code point as one. f may be NULL: only count. */
-size_t term_puts(FILE *f, const char *s);
+ * the columns it takes, counting a code point as one. f may be NULL: only count. Whatever comes from a file, and names
+ * of files, reaches a terminal through this function; the others here use it. */
+size_t term_text(FILE *f, const char *s, size_t len);
+size_t term_puts(FILE *f, const char *s); /* up to its NUL */
 
 /* As term_puts, padded to width columns; if cut, also cut to them, with an ellipsis in the middle. */
 void term_column(FILE *f, const char *s, size_t width, bool cut);

@@ -174,10 +174,16 @@ _ADVICE = {
 }
 
 
+def _shown(text: str) -> str:
+    """text, which may quote names from a file, as a terminal may show it: hidden characters escaped."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
 def make(status: int, message: str, fault: Optional[Fault] = None, code: int = 0, path: str = "") -> Error:
     """The exception for a status. code, path: the errno value and the file of an IoError, if they are known."""
     cls = CLASSES.get(status, Error)
     error: Error
+    message = _shown(message)
     if cls is IoError:
         text = message + _ADVICE.get(code, "")
         error = _IO.get(code, IoError)(code, text, path) if code else IoError(text)

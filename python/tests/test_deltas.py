@@ -280,6 +280,17 @@ class Logs(Deltas):
         with self.assertRaises(pici.CorruptError):
             log.load()
 
+    def test_errors_have_no_controls(self):
+        np.save(self.dir / "a.npy", self.arrays(0)["w"])
+        (self.dir / "a.npy").rename(self.dir / "a.\x1b[31m")  # its extension is that of the log's base
+        log = pici.DeltaLog.create(self.dir / "log", self.dir / "a.\x1b[31m")
+        (base,) = (self.dir / "log").glob("base*")
+        self.assertIn("\x1b", base.name)
+        base.unlink()
+        with self.assertRaisesRegex(pici.CorruptError, r"base-000000000\.\\x1b\[31m: is not there") as caught:
+            log.apply(self.dir / "new")
+        self.assertTrue(str(caught.exception).isprintable())
+
     def test_compacted_by_another_process_meanwhile(self):
         for call in ("apply", "load"):
             log = pici.DeltaLog.create(self.dir / call, self.arrays(0))

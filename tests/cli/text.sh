@@ -93,6 +93,135 @@ expect 0 "a removed tensor" "$tool" list d.pici
 says "a removed tensor" 'removed: tensor\\xe2' "$out"
 raw "a removed tensor" "$out"
 
+# ---- controls, of every string that another program may have written: what is printed has none but newlines
+esc=$(byte 27)
+evil="e${esc}[31m${esc}]0;t$(byte 7)$(byte 194 155)"
+
+# tame WHAT STATUS COMMAND...: fails if the command exits otherwise, or prints a control or a hidden character
+tame() {
+    t_what=$1 t_want=$2
+    shift 2
+    "$@" >"$out" 2>"$err" </dev/null
+    t_is=$?
+    [ $t_is = "$t_want" ] && pass || fail "$t_what: exit status $t_is, not $t_want: $(head -c 300 "$err" | od -An -c)"
+    cat "$out" "$err" >"$tmp/logs/both"
+    if LC_ALL=C tr -d '\n\040-\377' <"$tmp/logs/both" | grep -q -a .; then
+        fail "$t_what: prints controls: $(head -c 300 "$tmp/logs/both" | LC_ALL=C od -An -c)"
+    else
+        pass
+    fi
+    raw "$t_what" "$tmp/logs/both"
+}
+
+# a log, whose base has the extension of the file that it was made from
+{ npy 1 "'|u1'" False '(3,)'; printf abc; } >"a.${esc}[31mX"
+{ npy 1 "'|u1'" False '(3,)'; printf abd; } >"b.${esc}[31mX"
+tame "log init" 0 "$tool" log init log "a.${esc}[31mX"
+tame "log append" 0 "$tool" log append --type npy log "a.${esc}[31mX" "b.${esc}[31mX"
+tame "log list" 0 "$tool" log list log
+says "log list" '^state 0: base-000000000\.\\x1b\[31mX, ' "$out"
+rm log/base*
+tame "a log without its base" 1 "$tool" log apply log new
+says "a log without its base" 'base-000000000\.\\x1b\[31mX: ' "$err"
+tame "log compact" 1 "$tool" log compact log
+{ printf 'pici-log 1\nfirst %s\n' "$evil"; tail -c 21 log/manifest; } >bad
+mv bad log/manifest
+tame "a manifest" 1 "$tool" log list log
+
+# the index of a folder: names of tensors and of files
+mkdir folder
+one=model-00001-of-00001.safetensors
+index=folder/model.safetensors.index.json
+json=e'\u001b[31m\u0007\u009b\u202e'
+{ safetensors '{"w'$json'":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'; printf a; } >folder/$one
+echo '{"weight_map":{"w'$json'":"'$one'"}}' >$index
+tame "list of a folder" 0 "$tool" list folder
+tame "inspect of a folder" 0 "$tool" inspect folder
+tame "compress of a folder" 0 "$tool" compress -v folder
+tame "list of a compressed folder" 0 "$tool" list folder.pici
+tame "test of a compressed folder" 0 "$tool" test -v folder.pici
+for map in '"w":"x'$json'.safetensors"' '"v'$json'":"'$one'"' '"w'$json'":"x.safetensors"' \
+    '"a'$json'":"'$one'","a'$json'":"'$one'"' '"a'$json'":3' '"a'$json'":"b"' "\"$evil\":\"$one\""; do
+    echo '{"weight_map":{'"$map"'}}' >$index
+    tame "the index $map" 1 "$tool" compress --force folder
+    tame "list by the index $map" 1 "$tool" list folder
+done
+{ safetensors '{"v'$json'":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'; printf a; } >folder/$one
+echo '{"weight_map":{"w'$json'":"'$one'"}}' >$index
+tame "a tensor of another name" 1 "$tool" compress --force folder
+
+# the list of a folder that picitool made, and names in the folder
+touch "folder.pici/$evil"
+tame "a file with a name of controls" 1 "$tool" decompress -o back folder.pici
+rm "folder.pici/$evil"
+list=folder.pici/pici-folder
+cp $list kept
+for line in "file 1 0000000000000000 $evil" "$evil 1 2"; do
+    { head -n 1 kept; echo "$line"; tail -n 1 kept; } >$list
+    tame "the list $line" 1 "$tool" list folder.pici
+    tame "decompress by the list $line" 1 "$tool" decompress -o back folder.pici
+done
+
+# tune files, of which words are quoted in errors
+{ echo 'pici-tune 1'; echo "made 2026-11-22T20:10:00Z library \"$(byte 194 155)31m\" cpu \"x\" x"; } >a.tune
+{ echo 'pici-tune 1'; echo "$evil"; } >b.tune
+{ echo 'pici-tune 1'; echo "\"$(byte 194 155)31m$some\" 1"; } >c.tune
+{ echo 'pici-tune 1'; echo "agree 1 ranks \"$(byte 194 155)31m$some\""; } >d.tune
+pici_tune=$(dirname "$tool")/mpi/pici-tune
+for tune in a b c d; do
+    tame "tune file $tune" 1 "$tool" predict --tune $tune.tune
+    cp $tune.tune "$evil.tune"
+    tame "tune file $tune of another name" 1 "$tool" predict --tune "$evil.tune"
+    [ ! -x "$pici_tune" ] || tame "pici-tune of $tune" 1 "$pici_tune" --report "$evil.tune"
+done
+says "a quoted word" '\\xc2\\x9b31m' "$err"
+
+# other files: archives, text of a header, dtypes, and what is left of their names after they are compressed
+if command -v python3 >/dev/null 2>&1; then
+    python3 - <<'END'
+import struct, zipfile, zlib
+evil = "e\x1b[31m\x1b]0;t\x07\x9b\u202e"
+def array(descr, data=b"abc", shape="(3,)"):
+    head = "{'descr': %s, 'fortran_order': False, 'shape': %s, }\n" % (descr, shape)
+    return b"\x93NUMPY\3\0" + struct.pack("<I", len(head.encode())) + head.encode() + data
+with zipfile.ZipFile("e.npz", "w") as z:
+    z.writestr(evil + ".npy", array("'|u1'"))
+    z.writestr(evil, b"no array")
+open("e.npy", "wb").write(array("[('%s', '|u1')]" % evil))
+def text(s):
+    return b"X" + struct.pack("<I", len(s.encode())) + s.encode()
+store = b"(" + text("storage") + b"ctorch\nByteStorage\n" + text("0") + text("cpu") + b"K\3tQ"
+for name, offset, shape, stride in ("whole", 0, 3, 1), ("view", 1, 2, 1):
+    both = b""
+    for n, (o, m) in (evil, (0, 3)), (evil + "2", (offset, shape)):
+        both += text(n) + b"ctorch._utils\n_rebuild_tensor_v2\n(" + store
+        both += b"K%c(K%ct(K\1t\x89ccollections\nOrderedDict\n)RtR" % (o, m)
+    with zipfile.ZipFile("e-%s.pt" % name, "w") as z:
+        z.writestr("a/data.pkl", b"\x80\2}(" + both + b"u.")
+        z.writestr("a/data/0", b"abc")
+        z.writestr("a/" + evil, b"x")
+END
+    for f in e.npz e.npy e-whole.pt e-view.pt; do
+        for verb in list inspect; do
+            "$tool" $verb $f >/dev/null 2>&1
+            tame "$verb $f" $? "$tool" $verb $f
+        done
+        rm -f $f.pici
+        "$tool" compress -q $f >/dev/null 2>&1
+        is=$?
+        tame "compress $f" $is "$tool" compress -v --force $f
+        [ $is = 0 ] || continue
+        for verb in list inspect "test -v" "inspect --tensor e${esc}"; do
+            # shellcheck disable=SC2086 # words
+            "$tool" $verb $f.pici >/dev/null 2>&1
+            # shellcheck disable=SC2086
+            tame "$verb $f.pici" $? "$tool" $verb $f.pici
+        done
+    done
+else
+    skip "archives with controls in their names: no python3"
+fi
+
 # pages and pictures
 expect 0 report "$tool" report -o page.html "$file"
 says report '<title>f\\xc2\\x80.*\\xe2\\x80\\xae.*</title>' page.html

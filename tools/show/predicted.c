@@ -64,7 +64,9 @@ void predicted_print(const struct predict *p)
     label text;
     char value[PREDICT_VALUE];
     term_puts(stdout, p->name);
-    printf(": %s\n", p->what);
+    fputs(": ", stdout);
+    term_puts(stdout, p->what);
+    puts("");
     const char *name;
     for (int i = 0; (name = predict_constant(p, i, value)); i++)
         printf("  %-34s %s\n", name, value);

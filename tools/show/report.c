@@ -133,7 +133,8 @@ static void print_heading(const struct report *r)
 {
     char bytes[TERM_TEXT], percent[TERM_TEXT];
     term_puts(stdout, r->file);
-    printf(": %s", r->type);
+    fputs(": ", stdout);
+    term_puts(stdout, r->type);
     if (r->file_bytes)
         printf(", %s", term_bytes(bytes, r->file_bytes));
     printf(", %zu tensor%s, %" PRIu64 " elements", r->tensors, r->tensors == 1 ? "" : "s", r->total.elements);

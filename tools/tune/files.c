@@ -7,10 +7,15 @@
 #include <string.h>
 
 #include "pici/file.h"
+#include "term.h"
 
 static int complain(const char *path, const char *why)
 {
-    fprintf(stderr, "pici-tune: %s: %s\n", path, why);
+    fputs("pici-tune: ", stderr);
+    term_puts(stderr, path);
+    fputs(": ", stderr);
+    term_puts(stderr, why);
+    putc('\n', stderr);
     return 0;
 }
 
@@ -73,8 +78,11 @@ int file_merge(const char *path, char *const *files, int count)
         good = complain(path, why);
     else if (good) {
         good = file_write(path, &joined);
-        if (good)
-            printf("pici-tune: %s: %d shapes, %zu points\n", path, joined.shape_count, joined.point_count);
+        if (good) {
+            fputs("pici-tune: ", stdout);
+            term_puts(stdout, path);
+            printf(": %d shapes, %zu points\n", joined.shape_count, joined.point_count);
+        }
         pici_tune_free(&joined);
     }
     for (int i = 0; i < read; i++)

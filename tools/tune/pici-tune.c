@@ -5,6 +5,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <getopt.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,6 +204,7 @@ int main(int argc, char **argv)
     struct tune tune = {.shape_count = 0};
     int good, rank = 0, stop = read_options(&o, argc, argv, 0);
     optind = 1;
+    setlocale(LC_CTYPE, "");                             /* in which characters of names are shown */
     if (stop == 1 || (!stop && (o.merge || o.report))) { /* without MPI, so that it runs without mpirun */
         stop = read_options(&o, argc, argv, 1);
         if (stop)

@@ -200,8 +200,8 @@ static void list_delta(const struct listed_delta *d)
         printf("%s%" PRIu64 " %s", k ? ", " : "\n", d->d.kinds[k], pici_delta_kind_name((enum delta_kind)k));
     printf(", %" PRIu64 " removed%s", d->d.removed, d->d.removed ? ":" : "");
     while (pici_delta_removed_next(&d->removed, &at, &name, &len, &good)) {
-        char text[256];
-        printf(" %s", pici_parse_printable(text, sizeof text, name, len));
+        putchar(' ');
+        term_text(stdout, name, len);
     }
     puts("");
 }
@@ -256,10 +256,12 @@ static void list_print(const struct listing *l)
     const struct report *const r = &l->report;
     char bytes[TERM_TEXT];
     term_puts(stdout, r->file);
-    if (l->other)
-        printf(": %s", r->type);
-    else
+    if (l->other) {
+        fputs(": ", stdout);
+        term_puts(stdout, r->type);
+    } else {
         printf(l->delta.is ? ": delta" : ": pici");
+    }
     if (*r->type && !l->other) {
         printf(", from ");
         term_puts(stdout, r->type);

@@ -12,6 +12,7 @@
 #include "input/tensors.h"
 #include "output/output.h"
 #include "pici/delta_log.h"
+#include "term.h"
 
 /* What a function says that it has failed by. */
 static int failed(const char *name, enum pici_status s, const char *why)
@@ -154,8 +155,9 @@ static int list(const struct tool_options *o, struct pici_log *l)
     (void)o;
     struct pici_log_info info = PICI_LOG_INFO_INIT;
     pici_log_get_info(l, &info);
-    printf("state %" PRIu64 ": base-%09" PRIu64 "%s, %" PRIu64 " bytes\n", info.base, info.base, info.extension,
-           info.base_bytes);
+    printf("state %" PRIu64 ": base-%09" PRIu64, info.base, info.base);
+    term_puts(stdout, info.extension);
+    printf(", %" PRIu64 " bytes\n", info.base_bytes);
     for (uint64_t k = info.first; k < info.newest; k++) {
         struct pici_log_state next = PICI_LOG_STATE_INIT;
         pici_log_get_state(l, k + 1, &next);
