@@ -306,6 +306,53 @@ Test(pickle, long_keys, .timeout = 20)
     free(p);
 }
 
+/* Parameters of Parameters are walked once, however long the chain and however often it is there; one that is its own
+ * argument ends. */
+Test(pickle, chains_of_parameters, .timeout = 20)
+{
+    enum { LONG = 5000, TIMES = 200000 };
+    uint8_t *p = malloc(4 * LONG + 2 * TIMES + 1000), *to = p;
+    struct torch t;
+    struct parse_error err;
+    struct made m = {.len = 0};
+    OP(&m, "\x80\x02"
+           "ctorch._utils\n_rebuild_parameter\nq\x00"
+           "0");
+    tensor(&m, "ByteStorage", "0", 9, 0, 1, (unsigned[]){9}, (unsigned[]){1}, NULL);
+    OP(&m, "q\x01"
+           "0");
+    memcpy(to, m.p, m.len);
+    to += m.len;
+    for (int i = 0; i < LONG; i++, to += 2)
+        memcpy(to, "h\x00", 2);
+    memcpy(to, "h\x01", 2);
+    to += 2;
+    for (int i = 0; i < LONG; i++, to += 2)
+        memcpy(to, "\x85R", 2);
+    memcpy(to,
+           "q\x02"
+           "0](",
+           5);
+    to += 5;
+    for (int i = 0; i < TIMES; i++, to += 2)
+        memcpy(to, "h\x02", 2);
+    memcpy(to, "e.", 2);
+    cr_assert(torch_parse(&t, p, (size_t)(to + 2 - p), 0, &err), "%s", err.what);
+    cr_assert_eq(t.count, TIMES);
+    cr_assert(strcmp(t.tensors[1].name, "1") == 0 && t.tensors[TIMES - 1].items == 9);
+    torch_free(&t);
+    free(p);
+    m.len = 0;
+    OP(&m, "\x80\x02"
+           "ctorch._utils\n_rebuild_parameter\n]q\x00Rq\x01"
+           "0h\x00h\x01"
+           "a0](h\x01h\x01h\x00"
+           "e.");
+    cr_assert(parse(&t, &m, &err), "%s", err.what);
+    cr_assert_eq(t.count, 0);
+    torch_free(&t);
+}
+
 Test(pickle, refuses)
 {
     static const struct {

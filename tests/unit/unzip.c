@@ -119,6 +119,7 @@ Test(unzip, the_level_is_found)
     for (int level = 1; level <= UNZIP_LEVELS; level++) {
         struct file f = {NULL, 0}, again = {NULL, 0};
         struct parse_error err;
+        struct unzip_effort effort = {.spare = UINT64_MAX};
         int found = -1;
         uint32_t crc = 0;
         struct deflater *d = deflater_new(level);
@@ -128,7 +129,7 @@ Test(unzip, the_level_is_found)
         deflater_free(d);
         struct zip_entry e = entry_of(ZIP_DEFLATED, &f, p, N);
         cr_assert(take_all(&e, &f, to, 12345, &err) && memcmp(to, p, N) == 0, "%s", err.what);
-        cr_assert(unzip_level(&found, &crc, &e, read_at, &f, &err), "%s", err.what);
+        cr_assert(unzip_level(&found, &crc, &effort, &e, read_at, &f, &err), "%s", err.what);
         cr_assert(found >= 1 && crc == parse_crc32(0, f.p, f.len), "level %d: found %d", level, found);
         distinct += found == level;
         d = deflater_new(found);
@@ -141,9 +142,9 @@ Test(unzip, the_level_is_found)
         append(&other, "\0\0\0\xff\xff", 5);
         append(&other, f.p, f.len);
         e = entry_of(ZIP_DEFLATED, &other, p, N);
-        cr_assert(unzip_level(&found, &crc, &e, read_at, &other, &err) && found == 0, "%s", err.what);
+        cr_assert(unzip_level(&found, &crc, &effort, &e, read_at, &other, &err) && found == 0, "%s", err.what);
         other.p[other.len / 2] ^= 4;
-        cr_assert(!unzip_level(&found, &crc, &e, read_at, &other, &err));
+        cr_assert(!unzip_level(&found, &crc, &effort, &e, read_at, &other, &err));
         free(other.p);
         free(again.p);
         free(f.p);
@@ -151,6 +152,39 @@ Test(unzip, the_level_is_found)
     cr_assert_geq(distinct, 5, "levels make the same bytes: the test tests little");
     free(p);
     free(to);
+}
+
+/* Zeros are the same at most levels: without a limit, all of these go on to the end. */
+Test(unzip, finding_a_level_is_bounded)
+{
+    if (!unzip_inflates())
+        cr_skip_test("built without zlib");
+    enum { ZEROS = 30 << 20, SPARE = 8 << 20 };
+    uint8_t *p = calloc(1, ZEROS);
+    struct parse_error err;
+    for (int level = 1; level <= UNZIP_LEVELS; level++) {
+        struct file f = {NULL, 0};
+        struct deflater *d = deflater_new(level);
+        deflater_put(d, p, ZEROS, true, append, &f);
+        deflater_free(d);
+        struct zip_entry e = entry_of(ZIP_DEFLATED, &f, p, ZEROS);
+        struct unzip_effort effort = {.spare = SPARE};
+        int found = -1;
+        uint32_t crc = 0;
+        cr_assert(unzip_level(&found, &crc, &effort, &e, read_at, &f, &err), "%s", err.what);
+        cr_assert(effort.deflated <= 2 * (uint64_t)ZEROS + SPARE, "level %d: %llu bytes", level,
+                  (unsigned long long)effort.deflated);
+        if (level == 6 || level == 9)
+            cr_assert(found > 0, "level %d is not found", level);
+        cr_assert(!found || (effort.level == found && crc == parse_crc32(0, f.p, f.len)));
+        const struct unzip_effort before = effort;
+        cr_assert(unzip_level(&found, &crc, &effort, &e, read_at, &f, &err), "%s", err.what);
+        if (before.level) /* it is tried first */
+            cr_assert(found == before.level && effort.deflated - before.deflated == ZEROS);
+
+        free(f.p);
+    }
+    free(p);
 }
 
 Test(unzip, damaged_deflated_entries)

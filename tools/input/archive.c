@@ -10,7 +10,12 @@
 #include "parse/pickle.h"
 #include "term.h"
 
-enum { SCRATCH = 1 << 16, NUMBER_ROOM = 24 };
+enum {
+    SCRATCH = 1 << 16,
+    NUMBER_ROOM = 24,
+    SPARE_LEAST = 128 << 20, /* bytes that may be deflated more than once, to find levels; */
+    SPARE_FACTOR = 32        /* and so many for each byte of the file */
+};
 
 /* What has been taken of the file while it is cut into parts. */
 struct cut {
@@ -190,6 +195,7 @@ static int take_over(struct archive *a, uint64_t bytes)
 struct arrays {
     struct cut cut;
     const struct limit *exact;
+    struct unzip_effort effort;
     uint64_t inflated;      /* bytes of all deflated entries so far */
     uint8_t *header;        /* [NPY_MAX_HEADER_BYTES] */
     size_t kept;            /* entries */
@@ -236,7 +242,7 @@ static int read_header(struct arrays *s, const struct zip_entry *e, struct npy *
 static int find_level(struct arrays *s, const struct zip_entry *e, int *level, uint32_t *crc, bool *is)
 {
     struct archive *a = s->cut.a;
-    if (!unzip_level(level, crc, e, input_read_at, a->in, &a->err))
+    if (!unzip_level(level, crc, &s->effort, e, input_read_at, a->in, &a->err))
         return refuse(a);
     if (!*level)
         *is = pici_parse_fail(&a->err, 0, "zlib %s does not make the same deflated bytes again", unzip_version());
@@ -362,7 +368,7 @@ static int take_arrays(struct arrays *s)
 
 int archive_open_npz(struct archive *a, struct input *in, const struct limit *exact)
 {
-    struct arrays s = {.cut = {.a = a}, .exact = exact};
+    struct arrays s = {.cut = {.a = a}, .exact = exact, .effort.spare = SPARE_LEAST + SPARE_FACTOR * in->bytes};
     TRY(open_zip(a, in, TYPE_NPZ));
     const int status = take_arrays(&s);
     free(s.header);

@@ -329,6 +329,46 @@ static bool walk_container(struct walker *w, uint32_t n, bool state, int depth)
     return walk_cells(w, n, state, depth);
 }
 
+/* What a call calls, and with which arguments; of _rebuild_from_type_v2, what that calls. */
+static uint32_t function_of(const struct pickle *p, uint32_t n, uint32_t *args)
+{
+    const uint32_t function = p->nodes[n].is.call.function;
+    *args = p->nodes[n].is.call.args;
+    if (!pickle_is_global(p, function, "torch._tensor", "_rebuild_from_type_v2")) /* (function, type, args, state) */
+        return function;
+    const uint32_t wrapped = pickle_item(p, *args, 0);
+    *args = pickle_item(p, *args, 2);
+    return wrapped;
+}
+
+static bool is_parameter(const struct pickle *p, uint32_t function)
+{
+    return pickle_is_global(p, function, "torch._utils", "_rebuild_parameter") ||
+           pickle_is_global(p, function, "torch._utils", "_rebuild_parameter_with_state");
+}
+
+/* The value at the end of Parameters of Parameters, of which n is the first; PICKLE_NO if there is none. Each of them
+ * keeps it where it has no cells, so that a chain is walked once, however often it is in the pickle. */
+static uint32_t parameter_of(struct walker *w, uint32_t n)
+{
+    struct pickle *p = &w->pickle;
+    uint32_t args, end = n, value;
+    while (pickle_type_of(p, end) == PICKLE_CALL && !p->nodes[end].seen &&
+           is_parameter(p, function_of(p, end, &args))) {
+        p->nodes[end].seen = true;
+        p->nodes[end].first = PICKLE_NO;
+        end = pickle_item(p, args, 0);
+    }
+    const bool known = pickle_type_of(p, end) == PICKLE_CALL && is_parameter(p, function_of(p, end, &args));
+    value = known ? p->nodes[end].first : end;
+    for (uint32_t next; n != end && p->nodes[n].first == PICKLE_NO; n = next) {
+        (void)function_of(p, n, &args);
+        next = pickle_item(p, args, 0);
+        p->nodes[n].first = value;
+    }
+    return value;
+}
+
 static bool walk_call(struct walker *w, uint32_t n, int depth)
 {
     static const struct {
@@ -337,21 +377,16 @@ static bool walk_call(struct walker *w, uint32_t n, int depth)
     } tensors[] = {
         {"_rebuild_tensor", 0}, {"_rebuild_tensor_v2", 0}, {"_rebuild_tensor_v3", 6}, {"_rebuild_qtensor", 0}};
     const struct pickle *p = &w->pickle;
-    uint32_t function = p->nodes[n].is.call.function, args = p->nodes[n].is.call.args;
-    const uint32_t state = p->nodes[n].state;
-    if (pickle_is_global(p, function, "torch._tensor", "_rebuild_from_type_v2")) { /* (function, type, args, state) */
-        function = pickle_item(p, args, 0);
-        args = pickle_item(p, args, 2);
-    }
+    uint32_t args;
+    const uint32_t function = function_of(p, n, &args), state = p->nodes[n].state;
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         if (pickle_is_global(p, function, "torch._utils", tensors[i].name))
             return take_tensor(w, args, tensors[i].dtype);
     if (depth > TORCH_MAX_DEPTH)
         return pici_parse_fail(w->err, w->base, "the pickle has more than %d containers in one another",
                                TORCH_MAX_DEPTH);
-    if (pickle_is_global(p, function, "torch._utils", "_rebuild_parameter") ||
-        pickle_is_global(p, function, "torch._utils", "_rebuild_parameter_with_state"))
-        return walk(w, pickle_item(p, args, 0), depth + 1);
+    if (is_parameter(p, function))
+        return walk(w, parameter_of(w, n), depth + 1);
     if (p->nodes[n].seen)
         return true;
     w->pickle.nodes[n].seen = true;

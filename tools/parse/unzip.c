@@ -313,10 +313,48 @@ static void drop(struct likeness **l)
     *l = NULL;
 }
 
+/* Drops all levels but one, which most writers take if it is not zlib's default: 9, 1, or the lowest. */
+static void drop_most(struct likeness *like[UNZIP_LEVELS + 1])
+{
+    int kept = like[9] ? 9 : 1;
+    while (kept < UNZIP_LEVELS && !like[kept])
+        kept++;
+    for (int k = 1; k <= UNZIP_LEVELS; k++)
+        if (k != kept)
+            drop(&like[k]);
+}
+
+/* Deflates n bytes at each level that is left. *left: how many levels have not differed. */
+static bool put_all(struct likeness *like[UNZIP_LEVELS + 1], struct unzip_effort *effort, const uint8_t *bytes,
+                    size_t n, bool last, int *left, struct parse_error *err)
+{
+    int tried = 0;
+    *left = 0;
+    for (int k = 1; k <= UNZIP_LEVELS; k++)
+        tried += like[k] != NULL;
+    const uint64_t more = tried > 1 ? (uint64_t)(tried - 1) * n : 0;
+    if (more > effort->spare)
+        drop_most(like);
+    else
+        effort->spare -= more;
+    for (int k = 1; k <= UNZIP_LEVELS; k++) {
+        if (!like[k])
+            continue;
+        effort->deflated += n;
+        if (deflater_put(like[k]->deflater, bytes, n, last, compare, like[k])) {
+            if (like[k]->failed)
+                return pici_parse_fail(err, like[k]->at, "cannot be read");
+            drop(&like[k]);
+        }
+        *left += like[k] != NULL;
+    }
+    return true;
+}
+
 /* Inflates the entry, and deflates it at each level that levels has a bit for, until all of them have differed; if
  * whole, until its end. *level: the lowest that has not differed by then, or 0; *crc: of what it makes. */
-static bool try_levels(int *level, uint32_t *crc, unsigned levels, bool whole, const struct zip_entry *e,
-                       pici_read_at_fn read_at, void *ctx, struct parse_error *err)
+static bool try_levels(int *level, uint32_t *crc, struct unzip_effort *effort, unsigned levels, bool whole,
+                       const struct zip_entry *e, pici_read_at_fn read_at, void *ctx, struct parse_error *err)
 {
     struct likeness *like[UNZIP_LEVELS + 1] = {0};
     struct unzip u;
@@ -337,18 +375,9 @@ static bool try_levels(int *level, uint32_t *crc, unsigned levels, bool whole, c
     }
     for (bool more = true; ok && more;) {
         const size_t n = u.left < BUFFER ? (size_t)u.left : BUFFER;
-        ok = unzip_take(&u, piece, n);
-        bool any = false;
-        for (int k = 1; ok && k <= UNZIP_LEVELS; k++) {
-            if (!like[k])
-                continue;
-            if (deflater_put(like[k]->deflater, piece, n, !u.left, compare, like[k])) {
-                ok = !like[k]->failed || pici_parse_fail(err, like[k]->at, "cannot be read");
-                drop(&like[k]);
-            }
-            any = any || like[k];
-        }
-        more = u.left && (any || whole);
+        int left = 0;
+        ok = unzip_take(&u, piece, n) && put_all(like, effort, piece, n, !u.left, &left, err);
+        more = u.left && (left || whole);
     }
     for (int k = 1; k <= UNZIP_LEVELS; k++) {
         if (ok && like[k] && !*level && like[k]->at == e->end) {
@@ -363,11 +392,16 @@ static bool try_levels(int *level, uint32_t *crc, unsigned levels, bool whole, c
     return ok;
 }
 
-bool unzip_level(int *level, uint32_t *crc, const struct zip_entry *e, pici_read_at_fn read_at, void *ctx,
-                 struct parse_error *err)
+bool unzip_level(int *level, uint32_t *crc, struct unzip_effort *effort, const struct zip_entry *e,
+                 pici_read_at_fn read_at, void *ctx, struct parse_error *err)
 {
-    /* Most writers use zlib's default, so that it alone is tried first. */
+    /* Most writers use zlib's default, and one level for a whole file, so that it alone is tried first. */
     enum { DEFAULT = 6, ALL = (1 << (UNZIP_LEVELS + 1)) - 2 };
-    return try_levels(level, crc, 1u << DEFAULT, false, e, read_at, ctx, err) &&
-           (*level || try_levels(level, crc, ALL & ~(1u << DEFAULT), true, e, read_at, ctx, err));
+    const unsigned first = 1u << (effort->level ? effort->level : DEFAULT);
+    if (!try_levels(level, crc, effort, first, false, e, read_at, ctx, err) ||
+        (!*level && !try_levels(level, crc, effort, ALL & ~first, true, e, read_at, ctx, err)))
+        return false;
+    if (*level)
+        effort->level = *level;
+    return true;
 }

@@ -36,11 +36,20 @@ bool unzip_take(struct unzip *u, void *buf, size_t n);
 
 void unzip_close(struct unzip *u);
 
+/* What finding the levels of all entries of a file may cost, and has cost. */
+struct unzip_effort {
+    int level;         /* the one that is tried first: of the last entry that had one; 0: zlib's default */
+    uint64_t spare;    /* bytes that several levels at a time may still deflate, beyond those of one */
+    uint64_t deflated; /* bytes that all levels have deflated */
+};
+
 /* Read and check a whole deflated entry, and find the level of zlib that makes the same bytes of it again, with zlib's
- * other parameters at their defaults. *level is 0 if there is none; *crc is the CRC-32 of the deflated bytes otherwise.
- * Memory does not depend on the entry. False, with *err set, as above. */
-bool unzip_level(int *level, uint32_t *crc, const struct zip_entry *, pici_read_at_fn read_at, void *ctx,
-                 struct parse_error *err);
+ * other parameters at their defaults. *level is 0 if none was found; *crc is the CRC-32 of the deflated bytes
+ * otherwise. A level is given up at the first byte that differs. If several differ from none for so long that nothing
+ * is to spare, only one of them is tried to the end. So the entry is inflated at most twice, and deflated at most twice
+ * and what there was to spare. Memory does not depend on the entry. False, with *err set, as above. */
+bool unzip_level(int *level, uint32_t *crc, struct unzip_effort *, const struct zip_entry *, pici_read_at_fn read_at,
+                 void *ctx, struct parse_error *err);
 
 /* Deflates bytes, as zlib does at a level, and counts what comes out. */
 struct deflater;
