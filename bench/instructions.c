@@ -73,7 +73,7 @@ static void pack_hybrid(const struct pici_move *move, unsigned log2_width, size_
     move->masks(word, tile, src, tiles);
     for (size_t t = 0; t < tiles; t++)
         tile[t].container =
-            (uint8_t)(tile[t].n ? fmt_container(tile[t].n, TILE, log2_width, tile[t].n == TILE) : TILE_EMPTY);
+            (uint8_t)(tile[t].n ? container_of(tile[t].n, TILE, log2_width, tile[t].n == TILE) : PICI_EMPTY);
     move->pack_tiles(&r);
 }
 
@@ -83,8 +83,8 @@ static void place_hybrid(unsigned width, size_t tiles)
     for (size_t t = 0; t < tiles; t++) {
         tile[t].payload = p;
         tile[t].values = v;
-        p += fmt_payload(tile[t].container, tile[t].n);
-        v += (size_t)width * (tile[t].container == TILE_RAW ? TILE : tile[t].n);
+        p += container_payload(tile[t].container, tile[t].n);
+        v += (size_t)width * (tile[t].container == PICI_RAW ? TILE : tile[t].n);
     }
 }
 

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The layout of a block: its constants, and pure integer functions. Includes no other header of this project and
- * uses no hardware, so that host, device and tests can share it. Specifications: formats/block.md,
- * formats/hybrid.md. */
+ * The layout of a block: its constants, and pure integer functions, but for the containers of hybrid's tiles, which
+ * pici/containers.h has. Uses no hardware, so that host, device and tests can share it. Specifications:
+ * formats/block.md, formats/hybrid.md. */
 #ifndef PICI_LIB_FORMAT_H
 #define PICI_LIB_FORMAT_H
 
 #include <stdint.h>
+
+#include "pici/containers.h"
+
+#ifdef __cplusplus
+using pici::GROUP_TILES, pici::SIGN_DESCRIPTOR, pici::SIGNS_MOST, pici::TILE, pici::TILE_BITS_BYTES, pici::TILE_COLS,
+    pici::TILE_ROWS;
+#endif
 
 #ifdef __CUDACC__
 #define FMT_FN static __host__ __device__ inline
@@ -36,28 +43,6 @@ enum {
 enum { FMT_DENSE = 0, FMT_PICI = 1, FMT_COO = 2, FMT_HYBRID = 3 };
 enum { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2, FLAG_ALL = 3 };
 enum { DTYPE_FIRST = 1, DTYPE_FLOAT_LAST = 6, DTYPE_LAST = 14 };
-
-enum {
-    TILE_ROWS = 64,
-    TILE_COLS = 64,                  /* a column is one 64-bit word of the bitvector */
-    TILE = TILE_ROWS * TILE_COLS,    /* elements */
-    TILE_BITS_BYTES = TILE_COLS * 8, /* bytes of bitvector */
-};
-
-/* hybrid: tiles form groups, and each group has a record. A tile's container says where its nonzeros are. */
-enum {
-    GROUP_TILES = 32,
-    RUN = 256,             /* elements; an offset in a run is a byte */
-    RUNS = TILE / RUN,     /* in a tile */
-    OFFSETS12_MOST = 31,   /* nonzeros of a tile of TILE_OFFSETS12 */
-    OFFSETS8_MOST = 496,   /* nonzeros of a tile of TILE_OFFSETS8; with more, a bitvector is shorter */
-    DESCRIPTOR_TWO = 128,  /* set in the first byte of a descriptor of two bytes */
-    DESCRIPTOR_SIGNS = 64, /* set in that of a tile that keeps signs; these have two bytes, too */
-    SIGN_DESCRIPTOR = 4,   /* bytes */
-    SIGN_FLIP = 32768,     /* set in the first number of a sign descriptor: zeros that are not negative are listed */
-    SIGNS_MOST = 554       /* bytes of the signs of a tile */
-};
-enum { TILE_OFFSETS12 = 0, TILE_OFFSETS8 = 1, TILE_BITS = 2, TILE_RAW = 3, TILE_EMPTY = 4 /* not stored */ };
 
 /* log2 of the bytes of an element of dtype; -1 for a dtype that does not exist. */
 FMT_FN int fmt_width_log2(unsigned dtype)
@@ -132,41 +117,6 @@ FMT_FN unsigned fmt_unit(unsigned width_log2)
     return width_log2 <= 1 ? 4 : 2u << width_log2;
 }
 
-/* Bytes of the payload of a tile of n nonzeros. */
-FMT_FN unsigned fmt_payload(unsigned container, unsigned n)
-{
-    return container == TILE_OFFSETS12  ? (3 * n + 1) / 2
-           : container == TILE_OFFSETS8 ? RUNS + n
-           : container == TILE_BITS     ? TILE_BITS_BYTES
-                                        : 0;
-}
-
-/* The container of a tile of len elements, n > 0 of them nonzero. full: it has a run of 256 nonzeros. */
-FMT_FN unsigned fmt_container(unsigned n, unsigned len, unsigned width_log2, int full)
-{
-    unsigned list = n <= OFFSETS12_MOST ? TILE_OFFSETS12 : TILE_OFFSETS8;
-    unsigned best = n > OFFSETS12_MOST && (full || n > OFFSETS8_MOST) ? (unsigned)TILE_BITS : list;
-    return (len - n) << width_log2 < fmt_payload(best, n) ? (unsigned)TILE_RAW : best;
-}
-
-/* The container of a tile that keeps signs: one that is not empty, but n may be 0. */
-FMT_FN unsigned fmt_container_signs(unsigned n, int full)
-{
-    return n <= OFFSETS12_MOST ? TILE_OFFSETS12 : full || n > OFFSETS8_MOST ? TILE_BITS : TILE_OFFSETS8;
-}
-
-/* The number of values that such a tile stores. */
-FMT_FN unsigned fmt_stored(unsigned container, unsigned n, unsigned len)
-{
-    return container == TILE_RAW ? len : n;
-}
-
-/* The descriptor of a tile: the first byte in bits 0 to 7, the second, if there is one, in bits 8 to 15. */
-FMT_FN unsigned fmt_descriptor(unsigned container, unsigned n)
-{
-    return container == TILE_OFFSETS12 ? n : DESCRIPTOR_TWO | container << 4 | (n - 1) >> 8 | ((n - 1) & 255) << 8;
-}
-
 /* The parameter of the Rice codes of m listed zeros of z, m > 0. */
 FMT_FN unsigned fmt_rice(unsigned m, unsigned z)
 {
@@ -180,26 +130,6 @@ FMT_FN unsigned fmt_rice(unsigned m, unsigned z)
 FMT_FN unsigned fmt_signs(unsigned m, unsigned z, unsigned u)
 {
     return m ? (u + 7) / 8 + (m * fmt_rice(m, z) + 7) / 8 : 0;
-}
-
-/* What a tile that is not empty adds to a record's length. */
-FMT_FN unsigned fmt_cost(unsigned container, unsigned n, unsigned len, unsigned width_log2)
-{
-    return 1 + (container != TILE_OFFSETS12) + fmt_payload(container, n) +
-           (fmt_stored(container, n, len) << width_log2);
-}
-
-/* The same of a tile that keeps signs, with so many bytes of signs. */
-FMT_FN unsigned fmt_cost_signs(unsigned container, unsigned n, unsigned signs, unsigned width_log2)
-{
-    return 2 + SIGN_DESCRIPTOR + fmt_payload(container, n) + signs + (n << width_log2);
-}
-
-/* The same of a tile that keeps signs. */
-FMT_FN unsigned fmt_descriptor_signs(unsigned container, unsigned n)
-{
-    return container == TILE_OFFSETS12 ? DESCRIPTOR_TWO | DESCRIPTOR_SIGNS | n << 8
-                                       : DESCRIPTOR_SIGNS | fmt_descriptor(container, n);
 }
 
 /* Offset of the values in a record that has so many bytes of metadata before them and their padding. */

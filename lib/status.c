@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "format.h"
-#include "pici/pici.h"
+#include "pici/containers.h"
 
 const char *pici_strerror(enum pici_status s)
 {
@@ -50,6 +50,8 @@ const char *pici_format_name(enum pici_format f)
 
 const char *pici_container_name(enum pici_container c)
 {
-    static const char names[][10] = {"offsets12", "offsets8", "bitvector", "raw", "empty"};
-    return (unsigned)c < PICI_CONTAINERS ? names[c] : NULL;
+#define WORD(name, word, payload, descriptor) word,
+    static const char *const words[] = {PICI_CONTAINER_ROWS(WORD)};
+#undef WORD
+    return (unsigned)c < PICI_CONTAINERS ? words[c] : NULL;
 }

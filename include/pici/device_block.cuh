@@ -6,32 +6,13 @@
 #define PICI_DEVICE_BLOCK_CUH
 
 #include "pici/device_hw.cuh"
-#include "pici/pici.h"
+
+#include "pici/containers.h"
 
 namespace pici {
 
-enum : uint32_t {
-    LANES = 32,
-    ROWS = 64,
-    COLS = 64,
-    TILE = ROWS * COLS,        /* elements */
-    TILE_BITS_BYTES = COLS * 8 /* of bitvector */
-};
-/* hybrid: tiles form groups, and each group has a record. A tile's container says where its nonzeros are. */
-enum : uint32_t {
-    GROUP_TILES = 32,
-    RUN = 256,             /* elements; an offset in a run is a byte */
-    RUNS = TILE / RUN,     /* in a tile */
-    OFFSETS12_MOST = 31,   /* nonzeros of a tile of OFFSETS12 */
-    OFFSETS8_MOST = 496,   /* nonzeros of a tile of OFFSETS8; with more, a bitvector is shorter */
-    DESCRIPTOR_TWO = 128,  /* set in the first byte of a descriptor of two bytes */
-    DESCRIPTOR_SIGNS = 64, /* set in that of a tile that keeps signs; these have two bytes, too */
-    SIGN_DESCRIPTOR = 4,   /* bytes */
-    SIGN_FLIP = 32768,     /* set in the first number of a sign descriptor: zeros that are not negative are listed */
-    SIGNS_MOST = 554       /* bytes of the signs of a tile */
-};
+enum : uint32_t { LANES = 32, ROWS = TILE_ROWS, COLS = TILE_COLS };
 enum : uint32_t { VERSION_SIGNS = 2 }; /* of a hybrid block, a tile of which keeps signs; all others have 1 */
-enum container : uint32_t { OFFSETS12, OFFSETS8, BITVECTOR, RAW };
 enum : uint32_t { HEADER_BYTES = 48, CHECKSUM_AT = 40 };
 enum : uint32_t { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2 };
 constexpr uint32_t MAGIC = 0x49434950; /* P I C I */

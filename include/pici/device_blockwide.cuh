@@ -229,7 +229,7 @@ template <class T> PICI_DEV uint32_t group_from(group &g, const making<T> &m, ui
     g = group();
     g.n = own.count & ~(TILE_FULL | TILE_KEEPS);
     g.keeps = (own.count & TILE_KEEPS) != 0;
-    g.container = g.keeps ? container_with_signs(g.n, full) : g.n ? container_of(g.n, len, LOG2<T>, full) : 0;
+    g.container = g.keeps ? container_of_signs(g.n, full) : g.n ? container_of(g.n, len, LOG2<T>, full) : 0;
     if (g.keeps)
         good_sign_descriptor(g.sign, own.sign, len - g.n);
     return group_lay(g, len, LOG2<T>);
@@ -245,7 +245,8 @@ PICI_DEV void group_head(const making<T> &m, uint64_t number, const group &g, ui
         store_index(m.block + HEADER_BYTES, m.to.index_width, number, base);
     if (!fits || !g.bits)
         return;
-    const unsigned descriptor = g.keeps ? descriptor_with_signs(g.container, g.n) : descriptor_of(g.container, g.n);
+    const unsigned descriptor =
+        g.keeps ? container_descriptor_signs(g.container, g.n) : container_descriptor(g.container, g.n);
     const uint32_t pad = padding_byte(g, bytes);
     uint8_t *const record = m.block + m.to.body_offset + base * unit_of(LOG2<T>), *const descriptors = record + 4;
     if (lane == 0)

@@ -10,56 +10,18 @@
 
 namespace pici {
 
-/* ---- containers ---- */
+/* ---- what a tile adds to the length of a record ---- */
 
-/* Bytes that say where the n nonzeros of a tile are. */
-PICI_DEV unsigned payload_bytes(unsigned container, unsigned n)
-{
-    return container == OFFSETS12   ? (3 * n + 1) / 2
-           : container == OFFSETS8  ? RUNS + n
-           : container == BITVECTOR ? (unsigned)TILE_BITS_BYTES
-                                    : 0;
-}
-
-/* The container of a tile of len elements, n > 0 of them nonzero. full: it has a run of 256 nonzeros. */
-PICI_DEV unsigned container_of(unsigned n, unsigned len, unsigned width_log2, bool full)
-{
-    const unsigned list = n <= OFFSETS12_MOST ? OFFSETS12 : OFFSETS8;
-    const unsigned best = n > OFFSETS12_MOST && (full || n > OFFSETS8_MOST) ? (unsigned)BITVECTOR : list;
-    return (len - n) << width_log2 < payload_bytes(best, n) ? (unsigned)RAW : best;
-}
-
-/* The container of a tile that keeps signs; n may be 0. */
-PICI_DEV unsigned container_with_signs(unsigned n, bool full)
-{
-    return n <= OFFSETS12_MOST         ? (unsigned)OFFSETS12
-           : full || n > OFFSETS8_MOST ? (unsigned)BITVECTOR
-                                       : (unsigned)OFFSETS8;
-}
-
-/* What a tile adds to the length of a record, if it stores its negative zeros, and if it keeps their signs. */
+/* If it stores its negative zeros. */
 PICI_DEV unsigned cost_of(unsigned n, unsigned len, unsigned width_log2, bool full)
 {
-    const unsigned container = container_of(n, len, width_log2, full);
-    return 1 + (container != OFFSETS12) + payload_bytes(container, n) + ((container == RAW ? len : n) << width_log2);
+    return container_cost(container_of(n, len, width_log2, full), n, len, width_log2);
 }
 
-PICI_DEV unsigned cost_with_signs(unsigned container, unsigned n, const tile_signs &s, unsigned width_log2)
+/* If it keeps their signs. */
+PICI_DEV unsigned cost_with_signs(unsigned n, bool full, const tile_signs &s, unsigned width_log2)
 {
-    return 2 + SIGN_DESCRIPTOR + payload_bytes(container, n) + signs_bytes(s) + (n << width_log2);
-}
-
-/* The descriptor of a tile: the first byte in bits 0 to 7, the second, if there is one, in bits 8 to 15. */
-PICI_DEV unsigned descriptor_of(unsigned container, unsigned n)
-{
-    return container == OFFSETS12 ? n : DESCRIPTOR_TWO | container << 4 | (n - 1) >> 8 | ((n - 1) & 255) << 8;
-}
-
-/* The same of a tile that keeps signs. */
-PICI_DEV unsigned descriptor_with_signs(unsigned container, unsigned n)
-{
-    return container == OFFSETS12 ? DESCRIPTOR_TWO | DESCRIPTOR_SIGNS | n << 8
-                                  : DESCRIPTOR_SIGNS | descriptor_of(container, n);
+    return container_cost_signs(container_of_signs(n, full), n, signs_bytes(s), width_log2);
 }
 
 /* ---- groups ---- */
@@ -100,11 +62,11 @@ PICI_DEV uint32_t group_lay(group &g, unsigned len, unsigned width_log2)
 {
     const bool some = g.n != 0 || g.keeps;
     g.bits = hw::ballot(some);
-    g.two = hw::ballot(some && (g.container != OFFSETS12 || g.keeps));
+    g.two = hw::ballot(some && (g.container != PICI_OFFSETS12 || g.keeps));
     g.signs = hw::ballot(g.keeps);
     const uint32_t descriptors = 4 + hw::popc(g.bits) + hw::popc(g.two) + SIGN_DESCRIPTOR * hw::popc(g.signs);
-    const uint32_t payload = some ? payload_bytes(g.container, g.n) : 0, signs = g.keeps ? signs_bytes(g.sign) : 0;
-    const uint32_t stored = (some ? g.container == RAW ? len : g.n : 0) << width_log2;
+    const uint32_t payload = some ? container_payload(g.container, g.n) : 0, signs = g.keeps ? signs_bytes(g.sign) : 0;
+    const uint32_t stored = (some ? container_stored(g.container, g.n, len) : 0) << width_log2;
     /* three sums in one scan: those of payloads and of signs are below 2^16 */
     const uint64_t each = (uint64_t)stored << 32 | signs << 16 | payload;
     const uint64_t before = warp_scan(each), all = hw::shfl(before + each, LANES - 1);
@@ -152,19 +114,13 @@ PICI_DEV uint64_t group_fault(uint64_t number, unsigned stage, unsigned tile = 0
 PICI_DEV bool bad_descriptor(group &g, unsigned first, unsigned second, unsigned len, unsigned width_log2,
                              bool version2)
 {
-    const bool two = (first & DESCRIPTOR_TWO) != 0, keeps = two && first & DESCRIPTOR_SIGNS;
-    g.container = two ? first >> 4 & 3 : (unsigned)OFFSETS12;
-    g.n = !two ? first : g.container ? (first & 15) * 256 + second + 1 : second;
-    g.keeps = keeps;
-    if ((two && !g.container && first != (DESCRIPTOR_TWO | DESCRIPTOR_SIGNS)) || (keeps && !version2) ||
-        (!g.n && !keeps) || g.n > len)
-        return true;
-    if (keeps) {
-        g.full = g.container != container_with_signs(g.n, false);
-        return g.full && g.container != container_with_signs(g.n, true);
-    }
-    g.full = g.container != container_of(g.n, len, width_log2, false);
-    return g.full && g.container != container_of(g.n, len, width_log2, true);
+    container_said said;
+    const bool valid = container_read(&said, first, second, len, width_log2);
+    g.container = said.container;
+    g.n = said.n;
+    g.keeps = said.signs;
+    g.full = said.full;
+    return !valid || (said.signs && !version2);
 }
 
 /* The part of a hybrid block's description that stays in registers while the block is read. The rest is computed from

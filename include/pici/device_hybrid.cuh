@@ -130,7 +130,7 @@ template <reading DO, class SUM, class T> PICI_DEV tile_breach list_read(const t
 {
     constexpr unsigned GROUP = 2; /* offsets in flight, for each lane */
     const unsigned lane = hw::lane();
-    const bool eight = t.container == OFFSETS8;
+    const bool eight = t.container == PICI_OFFSETS8;
     const T *values = (const T *)t.values;
     unsigned end = 0;              /* a lane's: offsets up to the end of its run */
     unsigned next = 0, zero = t.n; /* the least offset that may come next; the index of the first zero */
@@ -187,7 +187,7 @@ template <reading DO, class SUM, class T> PICI_DEV tile_breach list_read(const t
     }
     if constexpr (DO == DECODE)
         hw::syncwarp();
-    if (!eight && t.n % 2 && hw::load(t.payload + payload_bytes(OFFSETS12, t.n) - 1) > 15)
+    if (!eight && t.n % 2 && hw::load(t.payload + container_payload(PICI_OFFSETS12, t.n) - 1) > 15)
         return tile_breach{RULE_PADDING, 0};
     return zero < t.n ? tile_breach{RULE_STORED_ZERO, zero} : tile_breach{RULE_NONE, 0};
 }
@@ -237,7 +237,7 @@ template <bool STAGED, class T> PICI_DEV tile_breach check_elements(const tile_o
 template <reading DO, class SUM, class T>
 PICI_DEV tile_breach tile_of_group_read(const tile_of_group &t, const dense_tile<T> &d, uint8_t *stage)
 {
-    if (t.container <= OFFSETS8) {
+    if (t.container <= PICI_OFFSETS8) {
         const tile_breach b = list_read<DO, SUM>(t, d.at, stage);
         if constexpr (DO == DECODE) {
             if (!b.rule)
@@ -249,7 +249,7 @@ PICI_DEV tile_breach tile_of_group_read(const tile_of_group &t, const dense_tile
     const T *from = (const T *)t.values;
     T *values = nullptr;
     tile_breach b;
-    if (t.container == RAW) {
+    if (t.container == PICI_RAW) {
         if constexpr (DO == VERIFY) {
             b = check_elements<false>(t, from);
         } else {
@@ -293,7 +293,7 @@ template <class T> constexpr bool SETS_SIGNS<arith_xor<T>> = true;
 /* The first value of a tile that is -0.0; the number of values if there is none. */
 template <class T> PICI_DEV unsigned find_unstorable(const tile_of_group &t)
 {
-    const unsigned n = t.container == RAW ? t.len : t.n;
+    const unsigned n = container_stored(t.container, t.n, t.len);
     for (unsigned first = 0; first < n; first += LANES) {
         const unsigned i = first + hw::lane();
         const T x = i < n ? hw::load((const T *)t.values + i) : (T)1;
@@ -311,7 +311,7 @@ template <class T> PICI_DEV columns stored_rows(columns &negative, const tile_of
     const T *values = (const T *)t.values;
     columns c = {{0, 0}};
     negative = columns{{0, 0}};
-    if (t.container == RAW) {
+    if (t.container == PICI_RAW) {
         PICI_UNROLL
         for (unsigned k = 0; k < 2; k++) {
             const unsigned row = (2 * lane + k) * COLS;
@@ -324,11 +324,11 @@ template <class T> PICI_DEV columns stored_rows(columns &negative, const tile_of
         }
         return c;
     }
-    if (t.container == BITVECTOR)
+    if (t.container == PICI_BITVECTOR)
         c = load_rows(t.payload);
-    for (unsigned i = 0, run = 0, left = 0; t.container <= OFFSETS8 && i < t.n; i++) {
+    for (unsigned i = 0, run = 0, left = 0; t.container <= PICI_OFFSETS8 && i < t.n; i++) {
         unsigned at;
-        if (t.container == OFFSETS8) {
+        if (t.container == PICI_OFFSETS8) {
             for (left += i ? 0 : hw::load(t.payload); !left; left = hw::load(t.payload + run))
                 run++;
             left--;
@@ -355,7 +355,7 @@ template <class T> PICI_DEV columns stored_rows(columns &negative, const tile_of
 template <reading DO, class SUM, class T>
 PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &t, const dense_tile<T> &d)
 {
-    const unsigned stored = t.container == RAW ? t.len : t.n, unstorable = find_unstorable<T>(t);
+    const unsigned stored = container_stored(t.container, t.n, t.len), unstorable = find_unstorable<T>(t);
     if (t.keeps && unstorable < stored)
         return tile_breach{RULE_STORED_ZERO, unstorable};
     if (!t.keeps && unstorable == stored)
@@ -374,7 +374,7 @@ PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &t, const dense_til
     }
     const unsigned n = tile_nnz(c);
     const columns both = {{c.word[0] | negative.word[0], c.word[1] | negative.word[1]}};
-    const unsigned with = cost_with_signs(container_with_signs(n, has_run(c)), n, s, LOG2<T>);
+    const unsigned with = cost_with_signs(n, has_run(c), s, LOG2<T>);
     const unsigned without = cost_of(n + negative_zeros(s), t.len, LOG2<T>, has_run(both));
     if ((with < without) != t.keeps)
         return tile_breach{RULE_SIGNS, 0};
@@ -569,9 +569,9 @@ PICI_DEV finding warp_explain(const block_view &v, uint64_t f)
                : rule == RULE_SIGNS                                ? descriptor
                : rule == RULE_TILE_COUNT || rule == RULE_CONTAINER ? descriptor
                : rule == RULE_STORED_ZERO                          ? values + ((uint64_t)sub << v.width_log2)
-               : rule == RULE_PADDING                              ? payload + payload_bytes(container, n) - 1
-               : container == OFFSETS12                            ? payload + sub / 2 * 3 + sub % 2
-               : container == OFFSETS8                             ? payload + RUNS + sub
+               : rule == RULE_PADDING                              ? payload + container_payload(container, n) - 1
+               : container == PICI_OFFSETS12                       ? payload + sub / 2 * 3 + sub % 2
+               : container == PICI_OFFSETS8                        ? payload + RUNS + sub
                                                                    : payload + 8 * sub;
     }
     return x;

@@ -92,14 +92,14 @@ template <class T> PICI_DEV columns tile_survey(made_tile *to, const dense_tile<
  * between storing the bits and this, and another between this and using the payload. */
 PICI_DEV void tile_payload(made_tile *of, unsigned container, unsigned n)
 {
-    if (container > OFFSETS8)
+    if (container > PICI_OFFSETS8)
         return;
     const unsigned lane = hw::lane();
     const raw128 rows = hw::get((const raw128 *)of->bits + lane);
     const columns c = {{rows.lo, rows.hi}};
     unsigned at = tile_offset(c);
     hw::syncwarp();
-    if (container == OFFSETS8) {
+    if (container == PICI_OFFSETS8) {
         uint8_t *const offsets = of->bits + RUNS;
         const unsigned own = hw::popc(c.word[0]) + hw::popc(c.word[1]), other = hw::shfl_down(own, 1);
         if (lane % 2 == 0) /* a run is four rows, those of two lanes */
@@ -108,7 +108,7 @@ PICI_DEV void tile_payload(made_tile *of, unsigned container, unsigned n)
         return;
     }
     uint16_t *const list = (uint16_t *)(of->bits + 64);
-    const unsigned bytes = payload_bytes(OFFSETS12, n);
+    const unsigned bytes = container_payload(PICI_OFFSETS12, n);
     each_bit(c, [&](unsigned k, unsigned bit) { hw::put(list + at++, (uint16_t)((2 * lane + k) * COLS + bit)); });
     hw::syncwarp();
     for (unsigned b = lane; b < bytes; b += LANES) {
@@ -163,11 +163,11 @@ template <class T>
 PICI_DEV void tile_write(uint8_t *payload, T *values, made_tile *of, const dense_tile<const T> &d, unsigned container,
                          unsigned n)
 {
-    warp_copy_out<IN_ORDER>(payload, of->bits, payload_bytes(container, n));
-    if (container != RAW && n <= KEPT<T>)
+    warp_copy_out<IN_ORDER>(payload, of->bits, container_payload(container, n));
+    if (container != PICI_RAW && n <= KEPT<T>)
         warp_copy_out<IN_ORDER>(values, of->values, n);
     else
-        by_any_access(d, [&](auto how) { write_rows<how.value>(values, of->values, d, container == RAW); });
+        by_any_access(d, [&](auto how) { write_rows<how.value>(values, of->values, d, container == PICI_RAW); });
     hw::syncwarp();
 }
 
@@ -207,8 +207,7 @@ template <class T> PICI_DEV bool tile_keeps_signs(tile_signs &s, const dense_til
     const columns c = tile_rows(negative, d), both = {{c.word[0] | negative.word[0], c.word[1] | negative.word[1]}};
     const unsigned n = tile_nnz(c);
     signs_measure(s, zeros_of(c, d.left), negative);
-    return cost_with_signs(container_with_signs(n, has_run(c)), n, s, LOG2<T>) <
-           cost_of(n + negative_zeros(s), d.left, LOG2<T>, has_run(both));
+    return cost_with_signs(n, has_run(c), s, LOG2<T>) < cost_of(n + negative_zeros(s), d.left, LOG2<T>, has_run(both));
 }
 
 /* Write the signs of such a tile. */

@@ -533,7 +533,7 @@ static int begins_raw(const struct job *j)
 {
     const unsigned n = j->n < TILE ? (unsigned)j->n : TILE;
     const unsigned nnz = (unsigned)count(j, 0, n);
-    return nnz && fmt_container(nnz, n, j->in.width_log2, 0) == TILE_RAW;
+    return nnz && container_of(nnz, n, j->in.width_log2, 0) == PICI_RAW;
 }
 
 enum { NO_FORMAT = 254 };

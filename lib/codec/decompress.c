@@ -210,10 +210,10 @@ static int unpack_hybrid(const struct job *j, uint8_t *dst, uint64_t first, size
             /* whole tiles that are followed by as many bytes as a kernel may read too many */
             while (!off && i + tiles < r.tiles && n / TILE > tiles) {
                 const struct pici_tile *t = &r.tile[i + tiles];
-                if (t->n &&
-                    ((size_t)(end - t->values) < ((size_t)fmt_stored(t->container, t->n, TILE) << w) + PICI_SLACK ||
-                     (size_t)(end - t->payload) < fmt_payload(t->container, t->n) + PICI_SLACK ||
-                     (r.runs >> (i + tiles) & 1 && !pici_tile_has_run(t, TILE, w))))
+                if (t->n && ((size_t)(end - t->values) <
+                                 ((size_t)container_stored(t->container, t->n, TILE) << w) + PICI_SLACK ||
+                             (size_t)(end - t->payload) < container_payload(t->container, t->n) + PICI_SLACK ||
+                             (r.runs >> (i + tiles) & 1 && !pici_tile_has_run(t, TILE, w))))
                     break;
                 if (version2 && pici_tile_has_signs(&r, i + tiles, TILE, w))
                     break;

@@ -15,7 +15,7 @@ struct pici_group {
     uint64_t first;                     /* number of its first tile */
     unsigned tiles, nnz;                /* nnz: sum of the descriptors */
     const uint8_t *record;              /* of a group whose tiles are all empty: where the next record begins */
-    struct pici_tile tile[GROUP_TILES]; /* of a tile that keeps signs and has no nonzero, the container is TILE_EMPTY */
+    struct pici_tile tile[GROUP_TILES]; /* of a tile that keeps signs and has no nonzero, the container is PICI_EMPTY */
     uint32_t runs;  /* bit i: tile i must have a run of 256 nonzeros, because its container is right only then */
     uint32_t signs; /* bit i: tile i keeps signs */
     struct pici_signs sign[GROUP_TILES]; /* of those tiles */

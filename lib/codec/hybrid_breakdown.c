@@ -35,11 +35,11 @@ enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
         for (unsigned i = 0; i < r.tiles; i++) {
             const struct pici_tile *t = &r.tile[i];
             const int signs = r.signs >> i & 1;
-            const unsigned c = signs && !t->n ? (unsigned)TILE_OFFSETS12 : t->container;
+            const unsigned c = signs && !t->n ? (unsigned)PICI_OFFSETS12 : t->container;
             m.tiles[c]++;
-            if (c == TILE_EMPTY)
+            if (c == PICI_EMPTY)
                 continue;
-            uint64_t positions = 1 + (signs || c != TILE_OFFSETS12) + fmt_payload(c, t->n);
+            uint64_t positions = 1 + (signs || c != PICI_OFFSETS12) + container_payload(c, t->n);
             if (signs) {
                 const uint64_t bytes = SIGN_DESCRIPTOR + pici_signs_bytes(&r.sign[i]);
                 m.sign_tiles++;
@@ -47,7 +47,7 @@ enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
                 m.negative_zeros += pici_signs_negative(&r.sign[i]);
                 positions += bytes;
             }
-            const uint64_t values = (uint64_t)fmt_stored(c, t->n, pici_tile_elements(&b, r.first + i))
+            const uint64_t values = (uint64_t)container_stored(c, t->n, pici_tile_elements(&b, r.first + i))
                                     << b.at.width_log2;
             m.nnz[c] += t->n;
             m.position_bytes[c] += positions;

@@ -33,25 +33,6 @@ static uint64_t offset_of(const struct pici_block *b, const uint8_t *p)
     return (uint64_t)(p - b->bytes);
 }
 
-/* Set n and container of a tile of len elements from the two bytes of its descriptor; 0 if it is not valid. *run:
- * the container is right only if the tile has a run of 256 nonzeros. *signs: the tile keeps signs. */
-static int read_descriptor(struct pici_tile *t, int *run, int *signs, unsigned first, unsigned second, unsigned len,
-                           unsigned width_log2)
-{
-    const int two = (first & DESCRIPTOR_TWO) != 0;
-    const unsigned container = two ? first >> 4 & 3 : TILE_OFFSETS12;
-    unsigned n = !two ? first : container ? (first & 15) * 256 + second + 1 : second;
-    *signs = two && first & DESCRIPTOR_SIGNS;
-    if ((two && !container && first != (DESCRIPTOR_TWO | DESCRIPTOR_SIGNS)) || (!n && !*signs) || n > len)
-        return 0;
-    *run = container != (*signs ? fmt_container_signs(n, 0) : fmt_container(n, len, width_log2, 0));
-    if (*run && container != (*signs ? fmt_container_signs(n, 1) : fmt_container(n, len, width_log2, 1)))
-        return 0;
-    t->n = (uint16_t)n;
-    t->container = (uint8_t)(n ? container : TILE_EMPTY);
-    return 1;
-}
-
 enum pici_status pici_group_read(struct pici_group *r, const struct pici_block *b, uint64_t g, struct pici_fault *fault)
 {
     const unsigned iw = b->at.index_width, w = b->at.width_log2, unit = fmt_unit(w);
@@ -91,20 +72,21 @@ enum pici_status pici_group_read(struct pici_group *r, const struct pici_block *
     for (unsigned i = 0; i < r->tiles; i++, bits >>= 1) {
         struct pici_tile *t = &r->tile[i];
         const unsigned len = pici_tile_elements(b, r->first + i);
-        int run, keeps;
-        *t = (struct pici_tile){.payload = b->bytes, .container = TILE_EMPTY};
+        struct container_said said;
+        *t = (struct pici_tile){.payload = b->bytes, .container = PICI_EMPTY};
         if (!(bits & 1))
             continue;
-        if (!read_descriptor(t, &run, &keeps, *first, *first & DESCRIPTOR_TWO ? *second : 0, len, w) ||
-            (keeps && !version2))
+        if (!container_read(&said, *first, *first & DESCRIPTOR_TWO ? *second : 0, len, w) || (said.signs && !version2))
             return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, first), r->first + i, "descriptor");
         second += *first++ >> 7;
-        r->runs |= (uint32_t)run << i;
+        t->n = (uint16_t)said.n;
+        t->container = (uint8_t)(said.n ? said.container : (unsigned)PICI_EMPTY);
+        r->runs |= (uint32_t)said.full << i;
         r->nnz += t->n;
         t->payload = (const uint8_t *)((uintptr_t)record + metadata);
-        metadata += fmt_payload(t->container, t->n);
-        stored += (size_t)fmt_stored(t->container, t->n, len) << w;
-        if (keeps) {
+        metadata += container_payload(t->container, t->n);
+        stored += (size_t)container_stored(t->container, t->n, len) << w;
+        if (said.signs) {
             r->signs |= UINT32_C(1) << i;
             if (!pici_signs_read_descriptor(&r->sign[i], sign, len - t->n))
                 return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, sign), r->first + i, "signs");
@@ -132,7 +114,7 @@ enum pici_status pici_group_read(struct pici_group *r, const struct pici_block *
         }
         t->values = values;
         if (t->n)
-            values += (size_t)fmt_stored(t->container, t->n, pici_tile_elements(b, r->first + i)) << w;
+            values += (size_t)container_stored(t->container, t->n, pici_tile_elements(b, r->first + i)) << w;
     }
     return PICI_OK;
 }
@@ -141,7 +123,7 @@ int pici_tile_has_run(const struct pici_tile *t, unsigned len, unsigned width_lo
 {
     for (unsigned first = 0; first + RUN <= len; first += RUN) {
         unsigned full = 0;
-        if (t->container == TILE_BITS)
+        if (t->container == PICI_BITVECTOR)
             while (full < RUN && load_le64(t->payload + (first + full) / 8) == UINT64_MAX)
                 full += 64;
         else
@@ -158,9 +140,9 @@ int pici_tile_has_run(const struct pici_tile *t, unsigned len, unsigned width_lo
 
 int pici_tile_decode(uint8_t *out, const struct pici_tile *t, unsigned len, unsigned width_log2)
 {
-    const unsigned w = width_log2, payload = fmt_payload(t->container, t->n);
-    const size_t stored = (size_t)fmt_stored(t->container, t->n, len) << w;
-    const size_t zeros = t->container == TILE_RAW ? (size_t)(TILE - len) << w : PICI_SLACK;
+    const unsigned w = width_log2, payload = container_payload(t->container, t->n);
+    const size_t stored = (size_t)container_stored(t->container, t->n, len) << w;
+    const size_t zeros = t->container == PICI_RAW ? (size_t)(TILE - len) << w : PICI_SLACK;
     uint8_t values[TILE * 8 + PICI_SLACK], where[TILE_BITS_BYTES + PICI_SLACK];
     if (!t->n) {
         memset(out, 0, (size_t)TILE << w);

@@ -8,8 +8,8 @@
 /* What a tile costs whose negative zeros are nonzero elements: word has their bits too. */
 static unsigned cost_without(const uint64_t word[TILE_COLS], unsigned n, unsigned len, unsigned width_log2)
 {
-    const unsigned container = fmt_container(n, len, width_log2, n >= RUN && pici_words_have_run(word));
-    return fmt_cost(container, n, len, width_log2);
+    const unsigned container = container_of(n, len, width_log2, n >= RUN && pici_words_have_run(word));
+    return container_cost(container, n, len, width_log2);
 }
 
 int pici_signs_pay(struct pici_signs *s, uint64_t list[TILE_COLS], struct pici_tile *t, uint64_t word[TILE_COLS],
@@ -23,13 +23,13 @@ int pici_signs_pay(struct pici_signs *s, uint64_t list[TILE_COLS], struct pici_t
     for (unsigned i = 0; i < TILE_COLS; i++)
         negative[i] = word[i] & ~by_value[0][i];
     pici_signs_make(s, list, by_value[0], negative, len);
-    const unsigned container = fmt_container_signs(now.n, now.n >= RUN && pici_words_have_run(by_value[0]));
-    const unsigned cost = fmt_cost_signs(container, now.n, (unsigned)pici_signs_bytes(s), width_log2);
+    const unsigned container = container_of_signs(now.n, now.n >= RUN && pici_words_have_run(by_value[0]));
+    const unsigned cost = container_cost_signs(container, now.n, (unsigned)pici_signs_bytes(s), width_log2);
     if (cost >= cost_without(word, t->n, len, width_log2))
         return 0;
     memcpy(word, by_value[0], sizeof by_value[0]);
     t->n = now.n;
-    t->container = (uint8_t)(now.n ? container : TILE_EMPTY);
+    t->container = (uint8_t)(now.n ? container : PICI_EMPTY);
     return 1;
 }
 
@@ -37,7 +37,7 @@ int pici_tile_has_signs(const struct pici_group *r, unsigned i, unsigned len, un
 {
     const struct pici_tile *t = &r->tile[i];
     return r->signs >> i & 1 ||
-           pici_isa()->move[width_log2]->any_negative(t->values, fmt_stored(t->container, t->n, len), 1);
+           pici_isa()->move[width_log2]->any_negative(t->values, container_stored(t->container, t->n, len), 1);
 }
 
 int pici_tile_signs(uint8_t *tile, const struct pici_group *r, unsigned i, unsigned len, unsigned width_log2, int set)
@@ -58,7 +58,7 @@ int pici_tile_signs(uint8_t *tile, const struct pici_group *r, unsigned i, unsig
         move->negate(tile, (const uint64_t *)other);
     for (unsigned k = 0; k < TILE_COLS; k++)
         other[k] |= word[0][k];
-    const unsigned container = t->n ? t->container : TILE_OFFSETS12;
-    const unsigned cost = fmt_cost_signs(container, t->n, (unsigned)pici_signs_bytes(s), width_log2);
+    const unsigned container = t->n ? t->container : PICI_OFFSETS12;
+    const unsigned cost = container_cost_signs(container, t->n, (unsigned)pici_signs_bytes(s), width_log2);
     return cost < cost_without(other, t->n + pici_signs_negative(s), len, width_log2);
 }

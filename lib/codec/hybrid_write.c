@@ -26,14 +26,14 @@ const uint8_t *pici_source_tile(const struct pici_source *s, size_t first, size_
 static void layout_tile(struct pici_group_layout *p, unsigned i, unsigned len, unsigned width_log2, int run)
 {
     struct pici_tile *t = &p->tile[i];
-    t->container = TILE_EMPTY;
+    t->container = PICI_EMPTY;
     if (!t->n)
         return;
-    const unsigned container = fmt_container(t->n, len, width_log2, run);
+    const unsigned container = container_of(t->n, len, width_log2, run);
     t->container = (uint8_t)container;
     p->nnz += t->n;
-    p->metadata += 1 + (container != TILE_OFFSETS12) + fmt_payload(container, t->n);
-    p->values += (size_t)fmt_stored(container, t->n, len) << width_log2;
+    p->metadata += container_descriptor_bytes(container) + container_payload(container, t->n);
+    p->values += (size_t)container_stored(container, t->n, len) << width_log2;
 }
 
 static void layout_begin(struct pici_group_layout *p, unsigned tiles)
@@ -67,10 +67,10 @@ static void layout_signs(struct pici_group_layout *p, unsigned i, const uint8_t 
     p->signs |= UINT32_C(1) << i;
     p->nnz -= before.n - t->n;
     p->kept += pici_signs_negative(s);
-    p->metadata += fmt_cost_signs(t->container, t->n, (unsigned)pici_signs_bytes(s), width_log2);
-    p->metadata -= fmt_cost(before.container, before.n, len, width_log2);
+    p->metadata += container_cost_signs(t->container, t->n, (unsigned)pici_signs_bytes(s), width_log2);
+    p->metadata -= container_cost(before.container, before.n, len, width_log2);
     /* the costs count values too */
-    const size_t were = (size_t)fmt_stored(before.container, before.n, len) << width_log2;
+    const size_t were = (size_t)container_stored(before.container, before.n, len) << width_log2;
     const size_t are = (size_t)t->n << width_log2;
     p->metadata += were - are;
     p->values -= were - are;
@@ -132,7 +132,7 @@ static void write_tile_bounced(struct pici_pack_tiles *run, struct pici_scratch 
 {
     if (!run->tile->n)
         return;
-    const size_t stored = (size_t)fmt_stored(run->tile->container, run->tile->n, n) << s->width_log2;
+    const size_t stored = (size_t)container_stored(run->tile->container, run->tile->n, n) << s->width_log2;
     uint8_t *const out = scratch->bytes + TILE * 8;
     struct pici_pack_tiles one = *run;
     one.src = pici_source_tile(s, first, n, scratch->bytes);
@@ -159,9 +159,9 @@ static uint8_t *write_descriptors(const struct pici_group_layout *p, unsigned wi
         const struct pici_tile *t = &p->tile[i];
         if (!(bits >> i & 1))
             continue;
-        const unsigned container = t->n ? t->container : TILE_OFFSETS12;
+        const unsigned container = t->n ? t->container : PICI_OFFSETS12;
         const unsigned descriptor =
-            p->signs >> i & 1 ? fmt_descriptor_signs(container, t->n) : fmt_descriptor(container, t->n);
+            p->signs >> i & 1 ? container_descriptor_signs(container, t->n) : container_descriptor(container, t->n);
         *first++ = (uint8_t)descriptor;
         if (descriptor & DESCRIPTOR_TWO)
             *second++ = (uint8_t)(descriptor >> 8);
@@ -183,9 +183,9 @@ void pici_group_write(const struct pici_group_layout *p, struct pici_scratch *sc
     if (space - p->record < PICI_SLACK ||
         whole < p->tiles) /* what a kernel writes too much must be overwritten by later tiles */
         for (size_t after = 0, t = p->tiles; t-- > 0 && after < PICI_SLACK;) {
-            after += p->tile[t].n
-                         ? (size_t)fmt_stored(p->tile[t].container, p->tile[t].n, tile_elements(t, n)) << width_log2
-                         : 0;
+            after += p->tile[t].n ? (size_t)container_stored(p->tile[t].container, p->tile[t].n, tile_elements(t, n))
+                                        << width_log2
+                                  : 0;
             whole = t < whole ? t : whole;
         }
     struct pici_pack_tiles run = {.src = s->src + (first << width_log2),
@@ -211,7 +211,7 @@ void pici_group_write(const struct pici_group_layout *p, struct pici_scratch *sc
 
 static int is_short(unsigned container)
 {
-    return container <= TILE_OFFSETS8 || container == TILE_EMPTY;
+    return container <= PICI_OFFSETS8 || container == PICI_EMPTY;
 }
 
 /* Bytes of scratch for values. With a base, the rest holds a tile of differences. */
@@ -246,7 +246,7 @@ int pici_group_layout_sparse(struct pici_group_layout *p, struct pici_scratch *s
         if (!once) {
             s->move->pack_tiles(&run);
         } else if (n) {
-            run.payload += fmt_payload(run.tile->container, n);
+            run.payload += container_payload(run.tile->container, n);
             run.values += (size_t)n << w;
         }
         if (s->signs && s->move->any_negative(run.values - ((size_t)n << w), n, 1))
@@ -278,7 +278,7 @@ int pici_group_write_alike(struct pici_group_layout *p, const struct pici_source
     const unsigned container = p->tile[0].container, width_log2 = s->width_log2;
     p->tiles = GROUP_TILES;
     p->kept = p->signs = 0;
-    p->metadata = 4 + GROUP_TILES * (2 + (size_t)fmt_payload(container, TILE));
+    p->metadata = 4 + GROUP_TILES * (2 + (size_t)container_payload(container, TILE));
     struct pici_pack_tiles run = {.src = s->src + (first << width_log2),
                                   .tiles = GROUP_TILES,
                                   .stream = stream,
@@ -308,7 +308,7 @@ enum pici_prediction pici_group_predict(const struct pici_group_layout *p, const
         alike += p->tile[i].container == container;
         sparse += is_short(p->tile[i].container);
     }
-    return sparse == p->tiles && p->values <= scratch_values(s)                        ? PREDICT_SPARSE
-           : alike == GROUP_TILES && (container == TILE_BITS || container == TILE_RAW) ? PREDICT_ALIKE
-                                                                                       : PREDICT_ANY;
+    return sparse == p->tiles && p->values <= scratch_values(s)                             ? PREDICT_SPARSE
+           : alike == GROUP_TILES && (container == PICI_BITVECTOR || container == PICI_RAW) ? PREDICT_ALIKE
+                                                                                            : PREDICT_ANY;
 }

@@ -90,8 +90,8 @@ static enum pici_status verify_offsets(const struct pici_block *b, const struct 
                                        struct pici_fault *fault)
 {
     const struct pici_tile *t = &r->tile[i];
-    const int eight = t->container == TILE_OFFSETS8;
-    const uint8_t *p = t->payload, *const last = p + fmt_payload(t->container, t->n) - 1;
+    const int eight = t->container == PICI_OFFSETS8;
+    const uint8_t *p = t->payload, *const last = p + container_payload(t->container, t->n) - 1;
     unsigned sum = 0, next = 0;
     for (unsigned run = 0; eight && run < RUNS; run++)
         sum += t->payload[run];
@@ -142,19 +142,19 @@ static enum pici_status verify_tile(const struct pici_block *b, const struct pic
     const struct pici_tile *t = &r->tile[i];
     const unsigned w = b->at.width_log2, len = pici_tile_elements(b, r->first + i);
     enum pici_status s = PICI_OK;
-    if (t->container == TILE_EMPTY)
+    if (t->container == PICI_EMPTY)
         return s;
-    if (t->container == TILE_RAW && pici_isa()->move[w]->count(t->values, len) != t->n)
+    if (t->container == PICI_RAW && pici_isa()->move[w]->count(t->values, len) != t->n)
         return tile_fault(fault, b, pici_tile_descriptor(r, i), r->first + i, "tile-count");
-    if (t->container == TILE_BITS)
+    if (t->container == PICI_BITVECTOR)
         s = verify_words(b, r, i, len, fault);
-    else if (t->container != TILE_RAW)
+    else if (t->container != PICI_RAW)
         s = verify_offsets(b, r, i, len, fault);
     if (s)
         return s;
     if (r->runs >> i & 1 && !pici_tile_has_run(t, len, w))
         return tile_fault(fault, b, pici_tile_descriptor(r, i), r->first + i, "container");
-    const uint64_t zero = t->container == TILE_RAW ? t->n : first_zero(t->values, t->n, w, r->signs >> i & 1);
+    const uint64_t zero = t->container == PICI_RAW ? t->n : first_zero(t->values, t->n, w, r->signs >> i & 1);
     return zero == t->n ? PICI_OK : tile_fault(fault, b, t->values + (zero << w), r->first + i, "stored-zero");
 }
 

@@ -65,7 +65,7 @@ struct pici_scatter {
 struct pici_tile {
     const uint8_t *payload, *values;
     uint16_t n;        /* nonzeros; 0 only if empty */
-    uint8_t container; /* TILE_EMPTY, ... */
+    uint8_t container; /* PICI_EMPTY, ... */
 };
 
 /* A run of whole tiles of a hybrid block to write. Payloads are written exactly, values with up to PICI_SLACK bytes

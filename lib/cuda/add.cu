@@ -8,7 +8,7 @@ template <class SUM>
 PICI_KERNEL(DECODE_THREADS<typename SUM::element>, ADD_BLOCKS<typename SUM::element>)
 add_kernel(const pici_cuda_decode_jobs jobs)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     decode_job<ADD, SUM, typename SUM::element>(jobs.job[hw::block_y()], jobs.dtype, memory);
 }
 

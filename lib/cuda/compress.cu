@@ -8,7 +8,7 @@ using namespace pici;
 
 template <class T> PICI_KERNEL(ENCODE_THREADS<T>, ENCODE_BLOCKS<T>) encode_kernel(const pici_cuda_encode_jobs jobs)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     making<T> m = making_of<T>(jobs, PICI_PICI);

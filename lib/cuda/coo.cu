@@ -21,7 +21,7 @@ struct counted {
 
 template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 8) coo_count_kernel(const pici_cuda_encode_jobs jobs)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     const T *src = (const T *)job.call.src, *base = (const T *)job.call.base;
@@ -44,7 +44,7 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 8) coo_count_kernel(const pici
 
 template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) coo_kernel(const pici_cuda_encode_jobs jobs)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     making<T> m = making_of<T>(jobs, PICI_COO);

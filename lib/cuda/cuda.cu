@@ -2,25 +2,18 @@
  *
  * The functions of pici/cuda.h: they check arguments, divide up the workspace, and launch kernels for up to BATCH
  * jobs at a time. */
-#include "format.h"
 #include "launch.cuh"
+
+#include "format.h"
 #include "reduce.h"
 #include "sized.h"
 #include "small_format.h"
 
 /* pici/device_block.cuh does not include format.h, so its constants are compared here. */
-static_assert((int)pici::TILE == TILE && (int)pici::COLS == TILE_COLS &&
-                  (int)pici::TILE_BITS_BYTES == TILE_BITS_BYTES && (int)pici::HEADER_BYTES == HDR_BYTES &&
-                  (int)pici::CHECKSUM_AT == HDR_CHECKSUM && (int)pici::FLAG_INDEX64 == FLAG_INDEX64 &&
-                  (int)pici::FLAG_CHECKSUM == FLAG_CHECKSUM && (int)PICI_DENSE == FMT_DENSE &&
-                  (int)PICI_PICI == FMT_PICI && (int)PICI_COO == FMT_COO && (int)PICI_HYBRID == FMT_HYBRID &&
-                  (int)pici::GROUP_TILES == GROUP_TILES && (int)pici::RUN == RUN && (int)pici::RUNS == RUNS &&
-                  (int)pici::OFFSETS12_MOST == OFFSETS12_MOST && (int)pici::OFFSETS8_MOST == OFFSETS8_MOST &&
-                  (int)pici::DESCRIPTOR_TWO == DESCRIPTOR_TWO && (int)pici::DESCRIPTOR_SIGNS == DESCRIPTOR_SIGNS &&
-                  (int)pici::SIGN_DESCRIPTOR == SIGN_DESCRIPTOR && (int)pici::SIGN_FLIP == SIGN_FLIP &&
-                  (int)pici::SIGNS_MOST == SIGNS_MOST && (int)pici::VERSION_SIGNS == FMT_VERSION_SIGNS &&
-                  (int)pici::OFFSETS12 == TILE_OFFSETS12 && (int)pici::OFFSETS8 == TILE_OFFSETS8 &&
-                  (int)pici::BITVECTOR == TILE_BITS && (int)pici::RAW == TILE_RAW,
+static_assert((int)pici::HEADER_BYTES == HDR_BYTES && (int)pici::CHECKSUM_AT == HDR_CHECKSUM &&
+                  (int)pici::FLAG_INDEX64 == FLAG_INDEX64 && (int)pici::FLAG_CHECKSUM == FLAG_CHECKSUM &&
+                  (int)PICI_DENSE == FMT_DENSE && (int)PICI_PICI == FMT_PICI && (int)PICI_COO == FMT_COO &&
+                  (int)PICI_HYBRID == FMT_HYBRID && (int)pici::VERSION_SIGNS == FMT_VERSION_SIGNS,
               "device_block.cuh and format.h must agree");
 static_assert(
     (int)pici::SMALL_CHUNK == SMALL_CHUNK && (int)pici::SMALL_CLASSES == SMALL_CLASSES &&

@@ -5,7 +5,7 @@ using namespace pici;
 
 template <class T> PICI_KERNEL(DECODE_THREADS<T>, DECODE_BLOCKS<T>) decode_kernel(const pici_cuda_decode_jobs jobs)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     decode_job<DECODE, void, T>(jobs.job[hw::block_y()], jobs.dtype, memory);
 }
 

@@ -42,7 +42,7 @@ template <class T, unsigned THREADS>
 PICI_KERNEL(THREADS, MANY / THREADS)
 hybrid_kernel(const pici_cuda_encode_jobs jobs)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     making<T> m = making_of<T>(jobs, PICI_HYBRID);
@@ -104,7 +104,7 @@ PICI_DEV void write_tile(const making<T> &m, uint64_t number, unsigned i, look_b
     const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
     if (!fits || !(g.bits >> i & 1))
         return;
-    if (n && container != RAW) {
+    if (n && container != PICI_RAW) {
         dense_tile<const T> d = source_tile(m, first + i);
         bool negative;
         d.by_value |= (g.signs >> i & 1) != 0;
@@ -122,7 +122,7 @@ PICI_DEV void write_tile(const making<T> &m, uint64_t number, unsigned i, look_b
  * the first time. */
 template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const pici_cuda_encode_jobs jobs)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     block_memory *shared = (block_memory *)memory;
     made_tile *const made = (made_tile *)(shared + 1);
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];

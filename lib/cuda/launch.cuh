@@ -12,10 +12,10 @@
 
 #ifdef PICI_DEVICE_HW
 #define PICI_KERNEL(threads, blocks) static void
-#define PICI_SHARED(name) uint8_t *name = emu::shared_memory()
+#define PICI_BLOCK_MEMORY(name) uint8_t *name = emu::shared_memory()
 #else
 #define PICI_KERNEL(threads, blocks) static __global__ void __launch_bounds__(threads, blocks)
-#define PICI_SHARED(name) extern __shared__ __align__(16) uint8_t name[]
+#define PICI_BLOCK_MEMORY(name) extern __shared__ __align__(16) uint8_t name[]
 #endif
 
 template <class P>

@@ -91,7 +91,7 @@ template <class T> PICI_DEV unsigned nonzeros_of(uint64_t word, uint64_t tops)
 
 template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_jobs jobs)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     uint64_t *const all = (uint64_t *)memory;
     const struct pici_cuda_count job = jobs.job[hw::block_y()];
     const T *const src = (const T *)job.src;

@@ -53,7 +53,7 @@ PICI_DEV void copy_bytes(uint8_t *to, const uint8_t *from, uint64_t n, unsigned 
 template <unsigned DTYPE> PICI_KERNEL(LANES, 16) small_make_kernel(const small_job job)
 {
     using T = typename small_kind<DTYPE>::element;
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     for (uint64_t t = hw::block_x(); t < job.chunks; t += hw::blocks_x()) {
         uint32_t least;
         const uint32_t bytes =
@@ -69,7 +69,7 @@ template <unsigned DTYPE> PICI_KERNEL(LANES, 16) small_make_kernel(const small_j
 /* XOR chunks, where there is no context chunk, or one that may be longer. */
 template <class T, unsigned FORMAT> PICI_KERNEL(XOR_THREADS, 1) small_xor_kernel(const small_job job)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     for (uint64_t t = hw::block_x(); t < job.chunks; t += hw::blocks_x()) {
         const uint64_t made = job.context ? hw::load(job.table + t) : 0, limit = made & MADE_BYTES;
         uint8_t *const place = job.made + t * job.made_bytes, *const block =
@@ -181,7 +181,7 @@ PICI_DEV uint32_t chunk_bytes(const small_job &job, uint64_t t, bool *context)
 template <unsigned DTYPE> PICI_KERNEL(LANES, 16) small_read_kernel(const small_job job)
 {
     using T = typename small_kind<DTYPE>::element;
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     if (hw::load(&job.result->status))
         return;
     for (uint64_t t = hw::block_x(); t < job.chunks; t += hw::blocks_x()) {
@@ -208,7 +208,7 @@ PICI_DEV bool apply_xor(const small_job &job, uint64_t t, const uint8_t *block, 
 /* XOR chunks; and the end: the thread block that ends last writes the status. */
 template <class T> PICI_KERNEL(XOR_THREADS, 2) small_apply_xor_kernel(const small_job job)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     const bool valid = hw::load(&job.result->status) == PICI_OK;
     bool good = true;
     for (uint64_t t = hw::block_x(); valid && t < job.chunks; t += hw::blocks_x()) {

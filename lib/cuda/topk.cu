@@ -108,7 +108,7 @@ PICI_DEV void place(const topk_job &job, const bucket_view<T> &b, uint64_t begin
 template <class E> PICI_KERNEL(MOST_WARPS * 32, 4) topk_kernel(const topk_job job)
 {
     typedef typename E::bits T;
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     T *const own = (T *)memory + (uint64_t)warp() * job.bucket + hw::lane();
     const uint64_t buckets = (job.n + job.bucket - 1) / job.bucket, step = hw::blocks_x() * (uint64_t)warps();
     uint64_t kept = 0;

@@ -198,7 +198,7 @@ template <class C> PICI_KERNEL(THREADS, CAST_BLOCKS) cast_kernel(const cast_job 
     const T *const src = (const T *)job.wide;
     N *const dst = (N *)job.narrow;
     const bool wide = in_fours(src), narrow = in_fours((const N *)dst);
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     uint64_t squares = 0;
     uint32_t other = 0;
     each_four(job.n, [&](uint64_t at) {
@@ -380,7 +380,7 @@ template <class E> PICI_KERNEL(THREADS, NARROW_BLOCKS<E>) quantize_kernel(const 
     const T *const elements = (const T *)job.elements;
     const bool at_once = in_fours(elements);
     const uint64_t buckets = (job.n + job.bucket - 1) / job.bucket;
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     uint64_t squares = 0;
     for (uint64_t b = hw::block_x() * (uint64_t)warps() + warp(); b < buckets;
          b += hw::blocks_x() * (uint64_t)warps()) {

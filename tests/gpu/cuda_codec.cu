@@ -52,7 +52,7 @@ PICI_DEV void answer(const blockwide &b, uint8_t *memory, uint64_t told)
 
 template <class T> PICI_KERNEL(1024, 1) blockwide_compress(const blockwide b)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     const T *src = (const T *)b.dense, *base = (const T *)b.base;
     uint64_t len = 0;
     if (b.format == PICI_DENSE)
@@ -68,14 +68,14 @@ template <class T> PICI_KERNEL(1024, 1) blockwide_compress(const blockwide b)
 
 template <class T> PICI_KERNEL(1024, 1) blockwide_decompress(const blockwide b)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     const int status = pici::block_decompress((T *)b.dense, b.n, b.dtype, b.block, b.len, memory);
     answer(b, memory, (uint64_t)status);
 }
 
 template <unsigned DTYPE> PICI_KERNEL(1024, 1) blockwide_add(const blockwide b)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     typedef typename pici::arith<DTYPE>::element T;
     const int status = pici::block_scatter_add<DTYPE>((T *)b.dense, b.n, b.block, b.len, memory);
     answer(b, memory, (uint64_t)status);
@@ -83,7 +83,7 @@ template <unsigned DTYPE> PICI_KERNEL(1024, 1) blockwide_add(const blockwide b)
 
 template <class T> PICI_KERNEL(1024, 1) blockwide_apply(const blockwide b)
 {
-    PICI_SHARED(memory);
+    PICI_BLOCK_MEMORY(memory);
     const int status = pici::block_apply((T *)b.dense, b.n, b.dtype, b.block, b.len, memory);
     answer(b, memory, (uint64_t)status);
 }

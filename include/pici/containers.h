@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The containers of hybrid blocks' tiles: their limits, payloads, descriptors and costs, for the CPU's code and for the
+ * GPU's. Pure functions of integers. Part of pici/device.cuh, and not of the C interface. Specification:
+ * formats/hybrid.md. */
+#ifndef PICI_CONTAINERS_H
+#define PICI_CONTAINERS_H
+
+#include "pici/pici.h"
+
+/* A row for each container: its name, the word for it, the bytes of the payload of n nonzeros, and the bytes of its
+ * descriptor. */
+#define PICI_CONTAINER_ROWS(ROW)                                                                                       \
+    ROW(OFFSETS12, "offsets12", (3 * n + 1) / 2, 1)                                                                    \
+    ROW(OFFSETS8, "offsets8", RUNS + n, 2)                                                                             \
+    ROW(BITVECTOR, "bitvector", TILE_BITS_BYTES, 2)                                                                    \
+    ROW(RAW, "raw", 0, 2)                                                                                              \
+    ROW(EMPTY, "empty", 0, 0)
+
+#ifdef PICI_DEV_HOST /* pici/device_hw.cuh */
+#define PICI_CONTAINER_FN PICI_DEV_HOST
+#else
+#define PICI_CONTAINER_FN static inline
+#endif
+
+#ifdef __cplusplus
+#define PICI_CONTAINER_ENUM enum : unsigned
+namespace pici {
+#else
+#define PICI_CONTAINER_ENUM enum
+#endif
+
+PICI_CONTAINER_ENUM{
+    TILE_ROWS = 64, TILE_COLS = 64, /* a column is one 64-bit word of the bitvector */
+    TILE = TILE_ROWS * TILE_COLS,   /* elements */
+    TILE_BITS_BYTES = TILE_COLS * 8 /* bytes of bitvector */
+};
+
+/* Tiles form groups, and each group has a record. A tile's container says where its nonzeros are. */
+PICI_CONTAINER_ENUM{
+    GROUP_TILES = 32,      RUN = 256, /* elements; an offset in a run is a byte */
+    RUNS = TILE / RUN,                /* in a tile */
+    OFFSETS12_MOST = 31,              /* nonzeros of a tile of PICI_OFFSETS12 */
+    OFFSETS8_MOST = 496,              /* nonzeros of a tile of PICI_OFFSETS8; with more, a bitvector is shorter */
+    DESCRIPTOR_TWO = 128,             /* set in the first byte of a descriptor of two bytes */
+    DESCRIPTOR_SIGNS = 64,            /* set in that of a tile that keeps signs; these have two bytes, too */
+    SIGN_DESCRIPTOR = 4,              /* bytes */
+    SIGN_FLIP = 32768, /* set in the first number of a sign descriptor: zeros that are not negative are listed */
+    SIGNS_MOST = 554   /* bytes of the signs of a tile */
+};
+
+/* Bytes that say where the n nonzeros of a tile are. */
+PICI_CONTAINER_FN unsigned container_payload(unsigned container, unsigned n)
+{
+#define PAYLOAD(name, word, payload, descriptor) container == PICI_##name ? (unsigned)(payload):
+    return PICI_CONTAINER_ROWS(PAYLOAD) 0;
+#undef PAYLOAD
+}
+
+/* Bytes of the descriptor of a tile that keeps no signs. */
+PICI_CONTAINER_FN unsigned container_descriptor_bytes(unsigned container)
+{
+#define BYTES(name, word, payload, descriptor) container == PICI_##name ? (unsigned)(descriptor):
+    return PICI_CONTAINER_ROWS(BYTES) 0;
+#undef BYTES
+}
+
+/* The container of a tile that keeps signs: one that is not empty, but n may be 0. full: it has a run of 256
+ * nonzeros. */
+PICI_CONTAINER_FN unsigned container_of_signs(unsigned n, int full)
+{
+    if (n <= OFFSETS12_MOST)
+        return PICI_OFFSETS12;
+    return full || n > OFFSETS8_MOST ? PICI_BITVECTOR : PICI_OFFSETS8;
+}
+
+/* The container of a tile of len elements, n > 0 of them nonzero. */
+PICI_CONTAINER_FN unsigned container_of(unsigned n, unsigned len, unsigned width_log2, int full)
+{
+    const unsigned best = container_of_signs(n, full);
+    return (len - n) << width_log2 < container_payload(best, n) ? (unsigned)PICI_RAW : best;
+}
+
+/* The number of values that a tile stores. */
+PICI_CONTAINER_FN unsigned container_stored(unsigned container, unsigned n, unsigned len)
+{
+    return container == PICI_RAW ? len : n;
+}
+
+/* What a tile that is not empty adds to a record's length. */
+PICI_CONTAINER_FN unsigned container_cost(unsigned container, unsigned n, unsigned len, unsigned width_log2)
+{
+    return container_descriptor_bytes(container) + container_payload(container, n) +
+           (container_stored(container, n, len) << width_log2);
+}
+
+/* The same of a tile that keeps signs, with so many bytes of signs. */
+PICI_CONTAINER_FN unsigned container_cost_signs(unsigned container, unsigned n, unsigned signs, unsigned width_log2)
+{
+    return 2 + SIGN_DESCRIPTOR + container_payload(container, n) + signs + (n << width_log2);
+}
+
+/* The descriptor of a tile: the first byte in bits 0 to 7, the second, if there is one, in bits 8 to 15. */
+PICI_CONTAINER_FN unsigned container_descriptor(unsigned container, unsigned n)
+{
+    return container == PICI_OFFSETS12 ? n : DESCRIPTOR_TWO | container << 4 | (n - 1) >> 8 | ((n - 1) & 255) << 8;
+}
+
+/* The same of a tile that keeps signs. */
+PICI_CONTAINER_FN unsigned container_descriptor_signs(unsigned container, unsigned n)
+{
+    return container == PICI_OFFSETS12 ? DESCRIPTOR_TWO | DESCRIPTOR_SIGNS | n << 8
+                                       : DESCRIPTOR_SIGNS | container_descriptor(container, n);
+}
+
+/* What the two bytes of a descriptor say; second is 0 if it has one. */
+struct container_said {
+    unsigned container, n;
+    int signs; /* the tile keeps signs */
+    int full;  /* the container is right only if the tile has a run of 256 nonzeros */
+};
+
+/* Read the descriptor of a tile of len elements; 0 if it is not valid. */
+PICI_CONTAINER_FN int container_read(struct container_said *said, unsigned first, unsigned second, unsigned len,
+                                     unsigned width_log2)
+{
+    const int two = (first & DESCRIPTOR_TWO) != 0;
+    const unsigned container = two ? first >> 4 & 3 : (unsigned)PICI_OFFSETS12;
+    const unsigned n = !two ? first : container ? (first & 15) * 256 + second + 1 : second;
+    said->container = container;
+    said->n = n;
+    said->signs = two && first & DESCRIPTOR_SIGNS;
+    said->full = 0;
+    if ((two && !container && first != (DESCRIPTOR_TWO | DESCRIPTOR_SIGNS)) || (!n && !said->signs) || n > len)
+        return 0;
+    said->full = container != (said->signs ? container_of_signs(n, 0) : container_of(n, len, width_log2, 0));
+    return !said->full || container == (said->signs ? container_of_signs(n, 1) : container_of(n, len, width_log2, 1));
+}
+
+#ifdef __cplusplus
+} /* namespace pici */
+#endif
+
+#endif
