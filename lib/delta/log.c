@@ -21,8 +21,6 @@
 #include "pici/delta_log.h"
 #include "sized.h"
 
-enum { OPEN_MOST = 200 /* delta files that are kept open; any further one is opened for each read */ };
-
 struct pici_log {
     char *dir;
     int lock;   /* the directory, locked; -1: open to read */
@@ -468,6 +466,7 @@ struct row {
     struct pici_reader **reader; /* [n] */
     char **path;                 /* [n]: of its file */
     uint64_t n;
+    size_t kept; /* how many files stay open */
 };
 
 static void row_close(struct row *r)
@@ -501,8 +500,8 @@ static enum pici_status row_add(struct row *r, const struct pici_log *l, uint64_
     struct pici_reader **const reader = &r->reader[r->n];
     opts.threads = threads;
     r->path[r->n++] = path;
-    enum pici_status s = r->n > OPEN_MOST ? pici_reader_open_at(reader, read_by_path, path, bytes, &opts)
-                                          : pici_reader_open_path(reader, path, &opts);
+    enum pici_status s = r->n > r->kept ? pici_reader_open_at(reader, read_by_path, path, bytes, &opts)
+                                        : pici_reader_open_path(reader, path, &opts);
     if (s)
         return *reader ? pici_why(why, s, path, "%s", pici_reader_error(*reader)) : nomem(path, why);
     return pici_deltas_add(r->deltas, *reader, path, why);
@@ -513,7 +512,7 @@ static enum pici_status row_open(struct row *r, const struct pici_log *l, uint64
                                  char *why)
 {
     const size_t n = (size_t)(last - k);
-    *r = (struct row){NULL, calloc(n, sizeof *r->reader), calloc(n, sizeof *r->path), 0};
+    *r = (struct row){NULL, calloc(n, sizeof *r->reader), calloc(n, sizeof *r->path), 0, pici_files_kept()};
     enum pici_status s = r->reader && r->path && !pici_deltas_new(&r->deltas) ? PICI_OK : nomem(l->dir, why);
     while (!s && k < last)
         s = row_add(r, l, ++k, threads, why);

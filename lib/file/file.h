@@ -69,6 +69,12 @@ const char *pici_quote(char out[PICI_QUOTE_CAP], const char *name, size_t len);
 /* The message of errno value e to out. Returns out. */
 const char *pici_errno_text(int e, char *out, size_t cap);
 
+/* ---- Descriptors ---- */
+
+/* Of many files that are read in turns, how many stay open: a quarter of what the process may have open, and at most
+ * 200. The others are opened for each read. */
+size_t pici_files_kept(void);
+
 /* ---- Descriptions and attributes ---- */
 
 /* A valid description of a tensor. Its pointers point into the bytes that it was parsed from. */

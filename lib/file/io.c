@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Callbacks that read and write descriptors; text for error messages. */
+ * Callbacks that read and write descriptors, and how many to keep; text for error messages. */
 #define _POSIX_C_SOURCE 200809L
 #define _FILE_OFFSET_BITS 64
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "file/file.h"
@@ -51,6 +52,13 @@ int pici_fd_read_at(void *fd, void *p, size_t n, uint64_t offset)
         offset += (uint64_t)k;
     }
     return 0;
+}
+
+size_t pici_files_kept(void)
+{
+    enum { MOST = 200 };
+    struct rlimit limit;
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < MOST ? (size_t)(limit.rlim_cur / 4) : MOST;
 }
 
 const char *pici_errno_text(int e, char *out, size_t cap)

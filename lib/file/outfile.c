@@ -20,6 +20,7 @@
 #endif
 
 #include "file/file.h"
+#include "file/outfile.h"
 #include "file/perms.h"
 
 struct pici_outfile {
@@ -147,12 +148,11 @@ static int descriptor_of(const char *path)
     return fd;
 }
 
-/* from [n]: descriptors that a new file takes its permissions of. */
-static enum pici_status begin(struct pici_outfile *o, const char *path, const int *from, size_t n)
+/* new: the permissions of a new file. */
+static enum pici_status begin(struct pici_outfile *o, const char *path, const struct pici_perms *new)
 {
-    struct pici_perms perms = {0};
+    struct pici_perms old = {0};
     struct stat st;
-    int given = 1;
     enum pici_status s = PICI_OK;
     const int stream = descriptor_of(path);
     if (stream >= 0) {
@@ -168,21 +168,20 @@ static enum pici_status begin(struct pici_outfile *o, const char *path, const in
             errno = S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? EEXIST : ENOTSUP;
             return PICI_E_IO;
         }
-        s = pici_perms_of_path(&perms, path, &st) ? PICI_E_NOMEM : PICI_OK;
+        s = pici_perms_of_path(&old, path, &st) ? PICI_E_NOMEM : PICI_OK;
     } else if (errno != ENOENT) {
         return PICI_E_IO;
     } else if (!o->force && lstat(path, &st) == 0) {
         errno = EEXIST; /* a dangling symlink */
         return PICI_E_IO;
-    } else if (pici_perms_of_fds(&perms, from, n, &given)) {
-        s = PICI_E_NOMEM;
     }
+    const struct pici_perms *const perms = old.files ? &old : new;
     if (!s)
         s = place(o, path);
     if (!s)
-        s = create(o, given ? &perms : NULL);
+        s = create(o, perms->files ? perms : NULL);
     int e = errno;
-    pici_perms_free(&perms);
+    pici_perms_free(&old);
     errno = e;
     return s;
 }
@@ -195,17 +194,33 @@ enum pici_status pici_outfile_open(struct pici_outfile **out, const char *path, 
 enum pici_status pici_outfile_open_like(struct pici_outfile **out, const char *path, int force, const int *from,
                                         size_t n)
 {
+    struct pici_perms perms = {0};
+    enum pici_status s = n && !from ? PICI_E_ARG : PICI_OK;
     if (!out)
         return PICI_E_ARG;
     *out = NULL;
-    if (!path || !*path || (n && !from))
+    for (size_t i = 0; !s && i < n; i++)
+        s = pici_perms_add(&perms, from[i]) ? PICI_E_NOMEM : PICI_OK;
+    if (!s)
+        s = pici_outfile_open_as(out, path, force, &perms);
+    const int e = errno;
+    pici_perms_free(&perms);
+    errno = e;
+    return s;
+}
+
+enum pici_status pici_outfile_open_as(struct pici_outfile **out, const char *path, int force,
+                                      const struct pici_perms *perms)
+{
+    *out = NULL;
+    if (!path || !*path)
         return PICI_E_ARG;
     struct pici_outfile *o = calloc(1, sizeof *o);
     if (!o)
         return PICI_E_NOMEM;
     o->fd = o->dir = -1;
     o->force = force;
-    enum pici_status s = begin(o, path, from, n);
+    enum pici_status s = begin(o, path, perms);
     if (s)
         release(o);
     else

@@ -82,7 +82,7 @@ static int acl_write(int fd, const void *acl, size_t len)
 static struct pici_perms of_stat(const struct stat *st)
 {
     return (struct pici_perms){
-        .mode = st->st_mode & 0777, .uid = st->st_uid, .gid = st->st_gid, .same_uid = 1, .same_gid = 1};
+        .files = 1, .mode = st->st_mode & 0777, .uid = st->st_uid, .gid = st->st_gid, .same_uid = 1, .same_gid = 1};
 }
 
 int pici_perms_of_path(struct pici_perms *to, const char *path, const struct stat *st)
@@ -91,9 +91,10 @@ int pici_perms_of_path(struct pici_perms *to, const char *path, const struct sta
     return acl_read(to, path, -1);
 }
 
-/* Narrow `to` by what another file permits. Access control lists are not merged: the owner alone remains. */
-static void narrow(struct pici_perms *to, const struct pici_perms *by)
+/* Access control lists are not merged: the owner alone remains. */
+void pici_perms_narrow(struct pici_perms *to, const struct pici_perms *by)
 {
+    to->files += by->files;
     to->mode &= by->mode;
     to->same_uid = to->same_uid && by->same_uid && to->uid == by->uid;
     to->same_gid = to->same_gid && by->same_gid && to->gid == by->gid;
@@ -103,27 +104,20 @@ static void narrow(struct pici_perms *to, const struct pici_perms *by)
     to->acl = NULL;
 }
 
-int pici_perms_of_fds(struct pici_perms *to, const int *fd, size_t n, int *any)
+int pici_perms_add(struct pici_perms *to, int fd)
 {
-    *any = 0;
-    *to = (struct pici_perms){0};
-    for (size_t i = 0; i < n; i++) {
-        struct stat st;
-        if (fstat(fd[i], &st) != 0 || !S_ISREG(st.st_mode))
-            continue;
-        struct pici_perms one = of_stat(&st);
-        int e = acl_read(&one, NULL, fd[i]);
-        if (e) {
-            pici_perms_free(to);
-            return e;
-        }
-        if (*any) {
-            narrow(to, &one);
-            pici_perms_free(&one);
-        } else {
-            *to = one;
-        }
-        *any = 1;
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return 0;
+    struct pici_perms one = of_stat(&st);
+    const int e = acl_read(&one, NULL, fd);
+    if (e)
+        return e;
+    if (to->files) {
+        pici_perms_narrow(to, &one);
+        pici_perms_free(&one);
+    } else {
+        *to = one;
     }
     return 0;
 }

@@ -8,9 +8,10 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-/* What a new file is to have. */
+/* What a new file is to have: what a number of files all permit. */
 struct pici_perms {
-    mode_t mode; /* of 0777 */
+    size_t files; /* 0: what any new file has; the rest is not set */
+    mode_t mode;  /* of 0777 */
     uid_t uid;
     gid_t gid;
     int same_uid, same_gid; /* 0: the files that it is taken from have several */
@@ -21,8 +22,11 @@ struct pici_perms {
 /* The permissions of the regular file at path, whose status is st. 0 or errno. */
 int pici_perms_of_path(struct pici_perms *, const char *path, const struct stat *st);
 
-/* What the regular files among the n descriptors all permit. *any is 0 if none is a regular file. 0 or errno. */
-int pici_perms_of_fds(struct pici_perms *, const int *fd, size_t n, int *any);
+/* Add a file to those whose permissions are kept, unless it is no regular file. 0 or errno. */
+int pici_perms_add(struct pici_perms *, int fd);
+
+/* Add the files of `by`. Both have some. */
+void pici_perms_narrow(struct pici_perms *, const struct pici_perms *by);
 
 /* Give them to the file open at fd, which only its owner, this process, has access to so far. At no moment does the
  * file permit what they do not. Owner and group are kept where the process may set them; a group that is not kept gets

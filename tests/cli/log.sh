@@ -106,6 +106,38 @@ newest "append after compact" d.npy
 expect 2 "log" "$tool" log
 expect 2 "log with another verb" "$tool" log remove log
 
+# ---- a row of more deltas than the process may have files open, as a log and by hand
+few() { # COMMAND...
+    # shellcheck disable=SC3045
+    (ulimit -n 32 && exec "$@")
+}
+i=0
+mkdir row
+set --
+state() { # N: the state of that number
+    npy 1 "'<u4'" False '(4,)'
+    le 4 "$1"
+    zeros 12
+}
+state 0 >row/0.npy
+expect 0 "a row: init" "$tool" log init rowlog row/0.npy
+while [ $i -lt 40 ]; do
+    state $((i + 1)) >row/$((i + 1)).npy
+    expect 0 "a row: append" "$tool" log append rowlog row/$i.npy row/$((i + 1)).npy
+    expect 0 "a row: diff" "$tool" diff -o row/$i.pici row/$i.npy row/$((i + 1)).npy
+    set -- "$@" row/$i.pici
+    i=$((i + 1))
+done
+expect 0 "a row: log apply" few "$tool" log apply rowlog row/new
+same "a row: log apply" row/40.npy row/new
+expect 0 "a row: apply" few "$tool" apply -o row/by-hand row/0.npy "$@"
+same "a row: apply" row/40.npy row/by-hand
+expect 0 "a row: log compact" few "$tool" log compact rowlog
+rm row/new
+expect 0 "a row: log apply" few "$tool" log apply rowlog row/new
+same "a row: log apply after compact" row/40.npy row/new
+set --
+
 # ---- two inits of one folder: one of them makes it
 i=0
 while [ $i -lt 10 ]; do

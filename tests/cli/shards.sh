@@ -344,6 +344,51 @@ expect 0 "in place again" "$tool" apply --in-place now x.delta
 alike "in place again" e now
 clean "deltas"
 
+# ---- more shards than the process may have files open, also of one that all of them are in
+few() { # COMMAND...
+    # shellcheck disable=SC3045
+    (ulimit -n 32 && exec "$@")
+}
+python3 - <<'END'
+import json, os, struct
+def checkpoint(folder, shards, step):
+    os.mkdir(folder)
+    where = {}
+    for k, first in enumerate(range(0, 100, 100 // shards)):
+        name, head, data = f"model-{k}.safetensors", {}, b""
+        for t in range(first, first + 100 // shards):
+            head[f"t{t}"] = {"dtype": "F32", "shape": [4], "data_offsets": [len(data), len(data) + 16]}
+            data += struct.pack("<4f", t, step, 0, 0)
+            where[f"t{t}"] = name
+        text = json.dumps(head).encode()
+        with open(f"{folder}/{name}", "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text + data)
+    with open(f"{folder}/model.safetensors.index.json", "w") as f:
+        json.dump({"weight_map": where}, f)
+checkpoint("many", 100, 0)
+checkpoint("many2", 100, 1)
+checkpoint("whole", 1, 2)
+END
+chmod 640 many/model-77.safetensors
+for pair in "many many2" "many whole" "whole many2"; do
+    base=${pair% *} next=${pair#* } mode=640
+    [ $base = many ] || mode=644
+    rm -rf x.delta back
+    expect 0 "few descriptors: diff $pair" few "$tool" diff -T 2 -o x.delta $base $next
+    expect 0 "few descriptors: test" few "$tool" test -T 2 x.delta
+    expect 0 "few descriptors: list" few "$tool" list x.delta
+    expect 0 "few descriptors: apply $pair" few "$tool" apply -T 2 -o back $base x.delta
+    alike "few descriptors: $pair" $next back
+    for f in x.delta/model-0.safetensors.pici back/model-0.safetensors; do
+        is=$(stat -c %a $f)
+        [ "$is" = $mode ] && pass || fail "$f: what all shards of $base permit is $mode, not $is"
+    done
+done
+expect 0 "few descriptors: compress" few "$tool" compress -T 2 -o x.pici --force many
+expect 0 "few descriptors: decompress" few "$tool" decompress -T 2 -o back --force x.pici
+alike "few descriptors: compress" many back
+rm -rf many many2 whole x.delta back
+
 # ---- killed at any time: the folder that there was, or a whole new one; with the real tensors, where they are
 points=20 i=0
 [ -z "${PICI_TEST_FULL:-}" ] || points=200

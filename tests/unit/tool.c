@@ -3,11 +3,17 @@
  * Parts of picitool that are functions: numbers as people write and read them, densities, sizes, JSON. */
 #define _POSIX_C_SOURCE 200809L
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "parse/json.h"
+#include "tools/input/input.h"
 #include "tools/input/source.h"
 #include "tools/measure/density.h"
 #include "tools/measure/measure.h"
@@ -356,4 +362,50 @@ Test(tool, names_of_outputs)
     cr_assert_eq(tool_type_of("m.pt"), TYPE_PT);
     cr_assert_eq(tool_threads(3), 3);
     cr_assert_geq(tool_threads(0), 1);
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *const f = fopen(path, "w");
+    cr_assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* An input that rests holds no descriptor. What it is opened from for a read must be the same file, unchanged. */
+Test(tool, inputs_rest)
+{
+    char folder[] = "/tmp/pici_rest_XXXXXX", text[8] = "";
+    struct input in;
+    cr_assert(mkdtemp(folder) && chdir(folder) == 0);
+    put("a", "abcdefgh");
+    cr_assert_eq(input_open(&in, "a"), TOOL_OK);
+    const int fd = in.fd;
+    cr_assert_eq(input_rest(&in, "a", 0), TOOL_OK); /* few others are open */
+    cr_assert_eq(in.fd, fd);
+    cr_assert_eq(input_rest(&in, "a", SIZE_MAX), TOOL_OK);
+    cr_assert(in.fd == -1 && fcntl(fd, F_GETFD) == -1);
+    cr_assert_eq(input_read_at(&in, text, 3, 2), 0);
+    cr_assert_str_eq(text, "cde");
+    cr_assert_eq(fcntl(fd, F_GETFD), -1);
+    cr_assert_eq(input_wake(&in), TOOL_OK);
+    cr_assert_geq(in.fd, 0);
+    cr_assert_eq(input_read_at(&in, text, 3, 5), 0);
+    cr_assert_str_eq(text, "fgh");
+    input_close(&in);
+
+    cr_assert_eq(input_open(&in, "a"), TOOL_OK);
+    cr_assert_eq(input_rest(&in, "a", SIZE_MAX), TOOL_OK);
+    put("b", "abcdefgh");
+    cr_assert_eq(rename("b", "a"), 0); /* another file */
+    cr_assert_eq(input_read_at(&in, text, 3, 2), ESTALE);
+    cr_assert_eq(unlink("a"), 0);
+    cr_assert_eq(input_read_at(&in, text, 3, 2), ENOENT);
+    input_close(&in);
+
+    put("a", "abcdefgh");
+    cr_assert_eq(input_open(&in, "a"), TOOL_OK);
+    cr_assert_eq(input_rest(&in, "a", SIZE_MAX), TOOL_OK);
+    put("a", "abcdefghi"); /* changed */
+    cr_assert_eq(input_read_at(&in, text, 3, 2), ESTALE);
+    input_close(&in);
+    cr_assert(unlink("a") == 0 && chdir("/") == 0 && rmdir(folder) == 0);
 }

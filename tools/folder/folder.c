@@ -199,12 +199,16 @@ int folder_open(struct folder *f, const char *path)
     return status;
 }
 
+static int by_bytes(const void *name, const void *shard)
+{
+    return strcmp(name, *(const char *const *)shard);
+}
+
 size_t folder_shard(const struct folder *f, const char *name)
 {
-    size_t i = 0;
-    while (i < f->index.shards && strcmp(f->index.shard[i], name) != 0)
-        i++;
-    return i;
+    const struct shards *const x = &f->index;
+    const char **const found = x->shards ? bsearch(name, x->shard, x->shards, sizeof *x->shard, by_bytes) : NULL;
+    return found ? (size_t)(found - x->shard) : x->shards;
 }
 
 /* Compares the tensors of shard i with the index. seen [index.tensors] */
@@ -224,50 +228,59 @@ static int check_shard(const struct folder *f, const struct tensors *t, size_t i
     return TOOL_OK;
 }
 
-/* Opens shard i, and checks it. *bytes: of its tensors */
-static int open_shard(const struct folder *f, size_t i, struct tensors *t, bool *seen, uint64_t *bytes)
+/* The shards that folder_check opens. */
+struct checked {
+    struct tensors *shard; /* NULL: they are closed again */
+    folder_keep *keep;
+    void *ctx;
+    bool *seen; /* [index.tensors] */
+    uint64_t bytes;
+};
+
+static int check_opened(const struct folder *f, struct checked *c, size_t i, struct tensors *t, const char *path)
+{
+    TRY(check_shard(f, t, i, c->seen));
+    c->bytes += t->in.bytes - t->source.head_len;
+    t->in.name = f->index.shard[i]; /* path is freed */
+    return c->shard ? c->keep(c->ctx, &t->in, path) : TOOL_OK;
+}
+
+static int check_one(const struct folder *f, struct checked *c, size_t i)
 {
     const struct tool_options o = {.type = TYPE_SAFETENSORS};
+    struct tensors one = {.in.fd = -1}, *const t = c->shard ? &c->shard[i] : &one;
     char *const path = folder_path(f->path, f->index.shard[i], "");
     int status = path ? tensors_open(t, path, &o) : TOOL_BAD;
-    if (!status) {
-        status = check_shard(f, t, i, seen);
-        *bytes = t->in.bytes - t->source.head_len;
-        t->in.name = f->index.shard[i]; /* path is freed */
-    }
+    if (!status)
+        status = check_opened(f, c, i, t, path);
+    tensors_close(&one);
     free(path);
     return status;
 }
 
-static int check_all(const struct folder *f, struct tensors *open, bool *seen)
+static int check_all(const struct folder *f, struct checked *c)
 {
-    uint64_t bytes = 0, more = 0;
-    for (size_t i = 0; i < f->index.shards; i++) {
-        struct tensors one = {.in.fd = -1};
-        const int status = open_shard(f, i, open ? &open[i] : &one, seen, &more);
-        tensors_close(&one);
-        TRY(status);
-        bytes += more;
-    }
+    for (size_t i = 0; i < f->index.shards; i++)
+        TRY(check_one(f, c, i));
     for (size_t i = 0; i < f->index.tensors; i++)
-        if (!seen[i]) {
+        if (!c->seen[i]) {
             char name[QUOTE], what[QUOTE + 64];
             const struct shards_tensor *const t = &f->index.tensor[i];
             snprintf(what, sizeof what, "has no tensor '%s', which the index says is in it",
                      pici_parse_printable(name, sizeof name, t->name, t->name_len));
             return bad_file(f, f->index.shard[t->shard], what);
         }
-    if (f->index.has_total && f->index.total != bytes)
+    if (f->index.has_total && f->index.total != c->bytes)
         tool_warn(f->path, "%s says that the tensors have %" PRIu64 " bytes, and they have %" PRIu64, f->index_name,
-                  f->index.total, bytes);
+                  f->index.total, c->bytes);
     return TOOL_OK;
 }
 
-int folder_check(const struct folder *f, struct tensors *open)
+int folder_check(const struct folder *f, struct tensors *shard, folder_keep *keep, void *ctx)
 {
-    bool *const seen = calloc(f->index.tensors, sizeof *seen);
-    const int status = seen ? check_all(f, open, seen) : tool_nomem(f->path, "the list of tensors");
-    free(seen);
+    struct checked c = {shard, keep, ctx, calloc(f->index.tensors, sizeof *c.seen), 0};
+    const int status = c.seen ? check_all(f, &c) : tool_nomem(f->path, "the list of tensors");
+    free(c.seen);
     return status;
 }
 

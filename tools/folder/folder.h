@@ -40,9 +40,13 @@ const struct folder_entry *folder_find(const struct folder *, const char *name);
 /* The number of the shard that is called so in the index; index.shards: none. */
 size_t folder_shard(const struct folder *, const char *name);
 
+/* What keeps a shard that folder_check has opened at path. Returns an exit status. */
+typedef int folder_keep(void *ctx, struct input *in, const char *path);
+
 /* Check the headers of the shards of a checkpoint: each tensor is in the shard that the index says, and in no other.
- * open [index.shards]: the shards, which the caller closes with tensors_close also after an error; or NULL. */
-int folder_check(const struct folder *, struct tensors *open);
+ * shard [index.shards]: the shards, which the caller closes with tensors_close also after an error; or NULL. Then there
+ * is no `keep` either. */
+int folder_check(const struct folder *, struct tensors *shard, folder_keep *keep, void *ctx);
 
 /* The bytes of all original files. */
 uint64_t folder_original_bytes(const struct folder *);

@@ -3,6 +3,13 @@
 
 #include <stdlib.h>
 
+static int keep(void *ctx, struct input *in, const char *path)
+{
+    struct checkpoint *const c = ctx;
+    TRY(output_perms(&c->perms, in->name, in->fd));
+    return input_rest(in, path, c->rest ? SIZE_MAX : c->opened++);
+}
+
 static int open_all(struct checkpoint *c, const char *path)
 {
     TRY(folder_open(&c->f, path));
@@ -10,21 +17,19 @@ static int open_all(struct checkpoint *c, const char *path)
     const size_t n = c->f.index.shards;
     c->shard = calloc(n, sizeof *c->shard);
     c->start = calloc(n, sizeof *c->start);
-    c->fd = calloc(n + 1, sizeof *c->fd);
-    if (!c->shard || !c->start || !c->fd)
+    if (!c->shard || !c->start)
         return tool_nomem(path, "the list of shards");
-    TRY(folder_check(&c->f, c->shard));
+    TRY(folder_check(&c->f, c->shard, keep, c));
     for (size_t i = 0; i < n; i++) {
         c->start[i] = c->bytes;
-        c->fd[i] = c->shard[i].in.fd;
         c->bytes += c->shard[i].in.bytes;
     }
     return TOOL_OK;
 }
 
-int checkpoint_open(struct checkpoint *c, const char *path)
+int checkpoint_open(struct checkpoint *c, const char *path, bool rest)
 {
-    *c = (struct checkpoint){.bytes = 0};
+    *c = (struct checkpoint){.rest = rest};
     const int status = open_all(c, path);
     if (status)
         checkpoint_close(c);
@@ -69,13 +74,23 @@ int checkpoint_add(const struct checkpoint *c, struct pici_state *s, const char 
                                   : TOOL_OK;
 }
 
+int checkpoint_output(const struct checkpoint *c, struct output *out, const char *to, int fd)
+{
+    struct pici_perms perms = {0};
+    TRY(output_perms(&perms, to, fd));
+    pici_perms_narrow(&perms, &c->perms);
+    const int status = output_open_as(out, to, NULL, &perms, false);
+    pici_perms_free(&perms);
+    return status;
+}
+
 void checkpoint_close(struct checkpoint *c)
 {
     for (size_t i = 0; c->shard && i < c->f.index.shards; i++)
         tensors_close(&c->shard[i]);
     free(c->shard);
     free(c->start);
-    free(c->fd);
+    pici_perms_free(&c->perms);
     folder_close(&c->f);
     *c = (struct checkpoint){.bytes = 0};
 }

@@ -8,17 +8,23 @@
 #include "folder/folder.h"
 #include "pici/delta_file.h"
 
-/* A checkpoint that is open. Several threads may make and read states of it. */
+/* A checkpoint that is open; however many shards it has, few descriptors are. Several threads may make and read states
+ * of it. */
 struct checkpoint {
     struct folder f;
-    struct tensors *shard; /* [f.index.shards] */
-    uint64_t *start;       /* [f.index.shards] where a shard begins if all are taken as one file */
-    int *fd;               /* [f.index.shards + 1]: their descriptors; the last one is the caller's */
-    uint64_t bytes;        /* of all shards */
+    struct tensors *shard;   /* [f.index.shards] */
+    uint64_t *start;         /* [f.index.shards] where a shard begins if all are taken as one file */
+    size_t opened;           /* how many have been opened so far */
+    bool rest;               /* all shards rest */
+    struct pici_perms perms; /* what all of them permit */
+    uint64_t bytes;          /* of all shards */
 };
 
-/* Open and check a checkpoint. */
-int checkpoint_open(struct checkpoint *, const char *path);
+/* Open and check a checkpoint. rest: each shard is read by itself, and rests (input.h) until its input_wake. */
+int checkpoint_open(struct checkpoint *, const char *path, bool rest);
+
+/* Open the file `to` for what is made of the checkpoint and of another file, which is open at fd. */
+int checkpoint_output(const struct checkpoint *, struct output *out, const char *to, int fd);
 
 /* A state without tensors, for checkpoint_add. The caller frees it. */
 int checkpoint_state(struct checkpoint *, struct pici_state **);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "file/file.h"
 #include "term.h"
 #include "tool.h"
 
@@ -98,21 +99,78 @@ int input_take(void *ctx, void *p, size_t cap, size_t *got)
     return in->err;
 }
 
-int input_read_at(void *ctx, void *p, size_t n, uint64_t offset)
+/* Whether st is of the file as it was when it was opened. */
+static bool is_unchanged(const struct input *in, const struct stat *st)
 {
-    struct input *in = ctx;
-    in->at = offset;
+    return st->st_size == in->size && st->st_mtim.tv_sec == in->changed.tv_sec &&
+           st->st_mtim.tv_nsec == in->changed.tv_nsec;
+}
+
+/* Opens a file that rests. Returns a descriptor, or -1 and errno. */
+static int open_again(const struct input *in)
+{
+    const int fd = open(in->again, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat st;
+    if (fd < 0)
+        return -1;
+    int err = fstat(fd, &st) < 0 ? errno : 0;
+    if (!err && (!input_is_file(in, &st) || !is_unchanged(in, &st)))
+        err = ESTALE;
+    if (!err)
+        return fd;
+    close(fd);
+    errno = err;
+    return -1;
+}
+
+int input_rest(struct input *in, const char *path, size_t others)
+{
+    if (in->fd <= STDERR_FILENO || others < pici_files_kept())
+        return TOOL_OK;
+    in->again = strdup(path);
+    if (!in->again)
+        return tool_nomem(in->name, "its path");
+    close(in->fd);
+    in->fd = -1;
+    return TOOL_OK;
+}
+
+int input_wake(struct input *in)
+{
+    if (in->fd < 0)
+        in->fd = open_again(in);
+    return in->fd < 0 ? tool_bad(in->name, "%s", strerror(errno)) : TOOL_OK;
+}
+
+/* Reads n bytes at an offset. Returns 0 or errno. */
+static int read_at(int fd, void *p, size_t n, uint64_t offset)
+{
     while (n) {
-        ssize_t k = pread(in->fd, p, n < IO_MOST ? n : IO_MOST, (off_t)offset);
+        ssize_t k = pread(fd, p, n < IO_MOST ? n : IO_MOST, (off_t)offset);
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0) /* 0: the file has become shorter since it was opened */
-            return in->err = k < 0 ? errno : EIO;
+            return k < 0 ? errno : EIO;
         p = (char *)p + k;
         n -= (size_t)k;
         offset += (uint64_t)k;
     }
     return 0;
+}
+
+int input_read_at(void *ctx, void *p, size_t n, uint64_t offset)
+{
+    struct input *in = ctx;
+    in->at = offset;
+    const int fd = in->fd < 0 ? open_again(in) : in->fd;
+    if (fd < 0)
+        return in->err = errno;
+    const int err = read_at(fd, p, n, offset);
+    if (fd != in->fd)
+        close(fd);
+    if (err)
+        in->err = err;
+    return err;
 }
 
 int input_read(struct input *in, void *buf, size_t len, size_t *got)
@@ -191,6 +249,8 @@ void input_close(struct input *in)
 {
     if (in->fd > STDERR_FILENO)
         close(in->fd);
+    free(in->again);
+    in->again = NULL;
     in->fd = -1;
 }
 
@@ -228,7 +288,7 @@ int input_remove(const struct input *in, const char *path)
                         S_ISREG(st.st_mode)   ? "it is another file than the one that was read"
                         : S_ISLNK(st.st_mode) ? "it is a symbolic link"
                                               : "it is not a regular file");
-    if (st.st_size != in->size || st.st_mtim.tv_sec != in->changed.tv_sec || st.st_mtim.tv_nsec != in->changed.tv_nsec)
+    if (!is_unchanged(in, &st))
         return tool_bad(path, "not removed: it has changed while it was read");
     return unlink(path) < 0 ? tool_bad(path, "not removed: %s", strerror(errno)) : TOOL_OK;
 }

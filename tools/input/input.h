@@ -31,6 +31,7 @@ struct input {
     struct progress *progress;  /* told how much has been taken; or NULL */
     uint8_t peeked[INPUT_PEEK]; /* [peek_len] bytes read but not taken yet, from peek_at on */
     unsigned peek_at, peek_len;
+    char *again; /* the path to open it by while it rests; or NULL */
     bool hashed; /* by input_hash */
     struct pici_xxh64 hash;
 };
@@ -52,6 +53,12 @@ int input_slurp_path(const char *path, uint64_t most, uint8_t **data, size_t *le
 
 /* A pici_read_fn whose ctx is an input. Prints nothing; returns errno and keeps it in in->err. */
 int input_take(void *ctx, void *p, size_t cap, size_t *got);
+
+/* Let a regular input, opened at path, rest, unless few others (pici_files_kept) are open: its descriptor is closed,
+ * and input_read_at opens the file for each call until input_wake. The file must not change meanwhile. Standard input
+ * does not rest. */
+int input_rest(struct input *in, const char *path, size_t others);
+int input_wake(struct input *in);
 
 /* A pici_read_at_fn whose ctx is a regular input. Errors as for input_take. in->at becomes the offset. Does not move
  * the place from which input_take reads. */

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file/outfile.h"
 #include "jobs.h"
 #include "output/outfolder.h"
 #include "output/sparse.h"
@@ -150,11 +151,22 @@ static bool room_for_made(void)
 
 int output_open(struct output *out, const char *path, const struct input *in, bool force)
 {
-    return output_open_from(out, path, in, in ? &in->fd : NULL, in != NULL, force);
+    struct pici_perms perms = {0};
+    *out = (struct output){.name = path, .fd = -1};
+    if (in)
+        TRY(output_perms(&perms, path, in->fd));
+    const int status = output_open_as(out, path, in, &perms, force);
+    pici_perms_free(&perms);
+    return status;
 }
 
-int output_open_from(struct output *out, const char *path, const struct input *in, const int *from, size_t n,
-                     bool force)
+int output_perms(struct pici_perms *perms, const char *path, int fd)
+{
+    return pici_perms_add(perms, fd) ? tool_nomem(path, "its permissions") : TOOL_OK;
+}
+
+int output_open_as(struct output *out, const char *path, const struct input *in, const struct pici_perms *perms,
+                   bool force)
 {
     *out = (struct output){.name = path, .fd = -1};
     if (strcmp(path, "-") == 0)
@@ -173,7 +185,7 @@ int output_open_from(struct output *out, const char *path, const struct input *i
     }
     sigset_t old;
     hold_signals(&old);
-    enum pici_status s = pici_outfile_open_like(&out->file, path, force, from, n);
+    enum pici_status s = pici_outfile_open_as(&out->file, path, force, perms);
     int err = errno;
     if (s == PICI_OK)
         replace_unfinished(NULL, out->file);
@@ -183,7 +195,7 @@ int output_open_from(struct output *out, const char *path, const struct input *i
             return tool_usage(path, "exists; --force overwrites it");
         if (!term_ask(path, "exists; overwrite it?"))
             return tool_usage(path, "exists and is kept");
-        return output_open_from(out, path, in, from, n, true);
+        return output_open_as(out, path, in, perms, true);
     }
     if (s != PICI_OK)
         return tool_bad(path, "%s", s == PICI_E_IO ? strerror(err) : pici_strerror(s));

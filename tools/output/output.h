@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "file/perms.h"
 #include "input/input.h"
 #include "input/limit.h"
 #include "pici/file.h"
@@ -40,9 +41,11 @@ struct output {
  * pipes are written in place. A new file gets the permissions of the file that in reads. */
 int output_open(struct output *out, const char *path, const struct input *in, bool force);
 
-/* The same; a new file gets the permissions that the files open at from [n] have in common. */
-int output_open_from(struct output *out, const char *path, const struct input *in, const int *from, size_t n,
-                     bool force);
+/* The same; a new file gets these permissions. */
+int output_open_as(struct output *out, const char *path, const struct input *in, const struct pici_perms *, bool force);
+
+/* Narrow permissions to those of a file, which is open. */
+int output_perms(struct pici_perms *, const char *path, int fd);
 
 /* Leave holes in place of zeros, if the output is a new regular file on a file system that keeps holes. Call it before
  * the first byte is written. Has no effect on standard output, since other processes may write to the same file. */

@@ -24,8 +24,8 @@ struct job {
     int steps;
     struct pici_deltas *deltas;
     struct pici_deltas_info info;
+    struct pici_perms perms; /* of the deltas and the base */
     struct output out;
-    int *from; /* [steps + 1]: descriptors of the deltas and the base */
 };
 
 static struct step *last(const struct job *j)
@@ -39,13 +39,17 @@ static int failed(const char *name, enum pici_status s, const char *why)
     return s ? tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(s)) : TOOL_OK;
 }
 
-static int open_step(struct job *j, struct step *k, const char *path)
+static int open_step(struct job *j, int i)
 {
+    struct step *const k = &j->step[i];
+    const char *const path = j->o->args[1 + i];
     char why[PICI_WHY_BYTES];
     bool is;
     TRY(input_open(&k->in, path));
     if (!k->in.regular)
         return tool_bad(k->in.name, "empty, or not a file that can be read at random");
+    TRY(output_perms(&j->perms, k->in.name, k->in.fd));
+    TRY(input_rest(&k->in, path, (size_t)i));
     TRY(reading_open(&k->r, &k->in, j->o->threads, true));
     TRY(reading_is_delta(&k->r, &is));
     if (!is)
@@ -117,14 +121,12 @@ static uint64_t delta_bytes(const struct job *j)
 static int apply(struct job *j)
 {
     const char *path = j->o->in_place ? j->o->args[0] : j->o->out;
-    for (int k = 0; k < j->steps; k++) {
+    for (int k = 0; k < j->steps; k++)
         if (input_is(&j->step[k].in, path))
             return tool_usage(path, "is one of the deltas");
-        j->from[k] = j->step[k].in.fd;
-    }
-    j->from[j->steps] = j->base.in.fd;
+    TRY(output_perms(&j->perms, path, j->base.in.fd));
     TRY(j->o->in_place ? output_open(&j->out, path, NULL, true)
-                       : output_open_from(&j->out, path, &j->base.in, j->from, (size_t)j->steps + 1, j->o->force));
+                       : output_open_as(&j->out, path, &j->base.in, &j->perms, j->o->force));
     if (!j->o->no_sparse)
         output_sparse(&j->out);
     const double start = term_now();
@@ -139,11 +141,10 @@ static int apply(struct job *j)
 static int open_and_apply(struct job *j)
 {
     j->step = calloc((size_t)j->steps, sizeof *j->step);
-    j->from = calloc((size_t)j->steps + 1, sizeof *j->from);
-    if (!j->step || !j->from || pici_deltas_new(&j->deltas))
+    if (!j->step || pici_deltas_new(&j->deltas))
         return tool_nomem(j->o->args[0], "the list of deltas");
     for (int k = 0; k < j->steps; k++)
-        TRY(open_step(j, &j->step[k], j->o->args[1 + k]));
+        TRY(open_step(j, k));
     const enum pici_status s = pici_deltas_get_info(j->deltas, &j->info);
     if (s)
         return reading_failed(&last(j)->r, s);
@@ -169,6 +170,6 @@ int verb_apply(const struct tool_options *o)
     }
     tensors_close(&j.base);
     free(j.step);
-    free(j.from);
+    pici_perms_free(&j.perms);
     return status;
 }

@@ -43,23 +43,18 @@ struct shard {
     struct pici_state *base;
     struct pici_deltas *deltas;
     struct output out;
-    int *fd; /* the shards of the base and the delta */
 };
 
 static int make_shard(struct shard *k, struct folder_make *m, const struct folder_file *f, const char *to)
 {
     struct job *const j = m->ctx;
     struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
-    const size_t shards = j->base.f.index.shards;
     const char *const name = k->in.name;
     char why[PICI_WHY_BYTES] = "";
     bool is;
     if (!k->in.regular)
         return tool_bad(name, "empty, or not a file that can be read at random");
     TRY(reading_open(&k->r, &k->in, m->each.threads, true));
-    k->fd = malloc((shards + 1) * sizeof *k->fd);
-    if (!k->fd)
-        return tool_nomem(to, "the list of shards");
     TRY(reading_is_delta(&k->r, &is));
     if (!is)
         return tool_bad(name, "not a delta");
@@ -73,9 +68,7 @@ static int make_shard(struct shard *k, struct folder_make *m, const struct folde
     if (info.type != PICI_STATE_SAFETENSORS || info.bytes != f->original.bytes)
         return tool_bad(name, "is not the delta that " FOLDER_LIST_NAME " describes");
     TRY(base_of(j, &k->r, &k->base));
-    memcpy(k->fd, j->base.fd, shards * sizeof *k->fd);
-    k->fd[shards] = k->in.fd;
-    TRY(output_open_from(&k->out, to, NULL, k->fd, shards + 1, false));
+    TRY(checkpoint_output(&j->base, &k->out, to, k->in.fd));
     if (!m->each.no_sparse)
         output_sparse(&k->out);
     k->out.limit = limit_of(&m->each, k->in.bytes, 2 * j->base.bytes);
@@ -96,7 +89,6 @@ static int apply_shard(struct folder_make *m, const struct folder_file *f, const
     output_discard(&k.out);
     pici_deltas_free(k.deltas);
     pici_state_free(k.base);
-    free(k.fd);
     reading_close(&k.r);
     input_close(&k.in);
     return status;
@@ -209,7 +201,7 @@ static int apply_opened(struct job *j, const struct tool_options *o)
 /* Opens both folders, and applies one to the other. */
 static int open_and_apply(struct job *j, const struct tool_options *o)
 {
-    TRY(checkpoint_open(&j->base, o->args[0]));
+    TRY(checkpoint_open(&j->base, o->args[0], false));
     TRY(folder_open(&j->delta, o->args[1]));
     return apply_opened(j, o);
 }

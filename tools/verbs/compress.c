@@ -148,7 +148,7 @@ static int compress_opened(const struct folder *from, const struct tool_options 
 {
     struct folder_make m = {.from = from, .o = o, .with_list = true, .one = compress_part};
     TRY(folder_expect_checkpoint(from));
-    TRY(folder_check(from, NULL));
+    TRY(folder_check(from, NULL, NULL, NULL));
     TRY(folder_list_of(&m.list, from));
     const int status = folder_make(&m, out, sum);
     folder_list_free(&m.list);

@@ -12,6 +12,7 @@ struct job {
     const struct tool_options *o;
     struct tensors base, next;
     struct pici_state *from, *to;
+    struct pici_perms perms; /* of both files */
     struct output out;
 };
 
@@ -45,7 +46,9 @@ static int diff(struct job *j)
     TRY(tensors_open_pair(&j->base, &j->next, o->args, o));
     if (input_is(&j->base.in, o->out))
         return tool_usage(o->out, "is the base");
-    TRY(output_open_from(&j->out, o->out, in, (const int[]){in->fd, j->base.in.fd}, 2, o->force));
+    TRY(output_perms(&j->perms, o->out, in->fd));
+    TRY(output_perms(&j->perms, o->out, j->base.in.fd));
+    TRY(output_open_as(&j->out, o->out, in, &j->perms, o->force));
     j->out.limit = limit_of(o, j->base.in.bytes + in->bytes, 0);
     const double start = term_now();
     TRY(tensors_state(&j->base, &j->from));
@@ -70,5 +73,6 @@ int verb_diff(const struct tool_options *o)
     pici_state_free(j.to);
     tensors_close(&j.next);
     tensors_close(&j.base);
+    pici_perms_free(&j.perms);
     return status;
 }

@@ -33,26 +33,23 @@ static int base_of(struct job *j, size_t i, struct pici_state **s)
 
 /* The delta of a shard that is being made. */
 struct shard {
+    struct input *in; /* the new one */
     struct pici_state *from, *next;
     struct output out;
-    int *fd; /* the shards of the base and the new one */
 };
 
 static int make_shard(struct shard *k, struct folder_make *m, struct folder_file *f, const char *to)
 {
     struct job *const j = m->ctx;
-    const size_t i = folder_shard(&j->next.f, f->name), shards = j->base.f.index.shards;
+    const size_t i = folder_shard(&j->next.f, f->name);
+    struct input *const in = k->in = &j->next.shard[i].in;
     char why[PICI_WHY_BYTES];
-    k->fd = malloc((shards + 1) * sizeof *k->fd);
-    if (!k->fd)
-        return tool_nomem(to, "the list of shards");
-    memcpy(k->fd, j->base.fd, shards * sizeof *k->fd);
-    k->fd[shards] = j->next.shard[i].in.fd;
+    TRY(input_wake(in));
     TRY(base_of(j, i, &k->from));
     TRY(tensors_state(&j->next.shard[i], &k->next));
     if (pici_state_hash(k->next, &f->original.bytes, &f->original.hash, why))
         return tool_bad(NULL, "%s", why);
-    TRY(output_open_from(&k->out, to, NULL, k->fd, shards + 1, false));
+    TRY(checkpoint_output(&j->base, &k->out, to, in->fd));
     k->out.limit = limit_of(&m->each, f->original.bytes + j->base.bytes, 0);
     output_hash(&k->out);
     TRY(j->make(&k->out, k->from, k->next, f->name, f->original.bytes, &m->each));
@@ -68,7 +65,8 @@ static int diff_shard(struct folder_make *m, struct folder_file *f, const char *
     output_discard(&k.out);
     pici_state_free(k.from);
     pici_state_free(k.next);
-    free(k.fd);
+    if (k.in)
+        input_close(k.in);
     return status;
 }
 
@@ -112,8 +110,8 @@ static int diff_part(struct folder_make *m, struct folder_file *f)
 
 static int open_and_make(struct job *j, struct folder_make *m)
 {
-    TRY(checkpoint_open(&j->base, m->o->args[0]));
-    TRY(checkpoint_open(&j->next, m->o->args[1]));
+    TRY(checkpoint_open(&j->base, m->o->args[0], false));
+    TRY(checkpoint_open(&j->next, m->o->args[1], true));
     TRY(folder_list_of(&m->list, &j->next.f));
     m->list.delta = true;
     return folder_make(m, m->o->out, NULL);

@@ -404,7 +404,7 @@ static int inspect_one(const char *path, const struct tool_options *o, void *ctx
 static int add_operand(const char *path, const struct folder *f, char ***args, int *nargs)
 {
     if (f && !f->made)
-        TRY(folder_check(f, NULL));
+        TRY(folder_check(f, NULL, NULL, NULL));
     const size_t most = !f ? 1 : f->made ? f->list.files : f->index.shards;
     char **const bigger = realloc(*args, ((size_t)*nargs + most + 1) * sizeof *bigger);
     if (!bigger)

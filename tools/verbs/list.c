@@ -364,7 +364,7 @@ static int list_opened(struct listing *l, const struct folder *f, const struct t
     if (o->type || o->dtype)
         return tool_usage(f->path, "is a folder: --type and --dtype are for files");
     if (!f->made)
-        TRY(folder_check(f, NULL));
+        TRY(folder_check(f, NULL, NULL, NULL));
     TRY(gather_folder(l, f));
     for (size_t i = 0; i < f->list.files; i++)
         shards += f->list.file[i].kind == FOLDER_SHARD;

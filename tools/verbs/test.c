@@ -127,7 +127,7 @@ static int test_opened(const struct folder *f, const struct tool_options *o)
         progress_all_end();
         TRY(status);
     } else {
-        TRY(folder_check(f, NULL));
+        TRY(folder_check(f, NULL, NULL, NULL));
     }
     test_good(f->path, bytes, start, o);
     return TOOL_OK;
