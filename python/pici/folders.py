@@ -20,6 +20,7 @@ import ctypes
 import errno
 import json
 import math
+import mmap
 import os
 import stat
 import sys
@@ -47,6 +48,12 @@ _RAW = 1  # PICI_STATE_RAW
 _PIECE = 1 << 26  # bytes
 _U8 = BY_NAME["u8"]
 _AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # of renameat2(2)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_ssize_t)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_FAILED = ctypes.c_void_p(-1).value
 
 
 class _Sum(NamedTuple):
@@ -148,12 +155,31 @@ class _Tensor(NamedTuple):
         return ShardTensor(self.dtype.name, self.shape, shard)
 
 
+class _Mapped:
+    """The bytes of a file, for NumPy. Unlike mmap.mmap and numpy.memmap it keeps no descriptor: a checkpoint may have
+    more shards than a process may have descriptors."""
+
+    def __init__(self, path: _P) -> None:
+        with open(path, "rb") as f:
+            self._size = os.fstat(f.fileno()).st_size
+            at = _libc.mmap(None, self._size, mmap.PROT_READ, mmap.MAP_SHARED, f.fileno(), 0)
+        if at == _FAILED:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(path))
+        self._at = at
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (self._size,), "data": (at, True)}
+
+    def __del__(self) -> None:
+        if _libc is not None and hasattr(self, "_at"):  # else the interpreter is ending, or there is no mapping
+            _libc.munmap(self._at, self._size)
+
+
 class _Shard:
-    """A .safetensors file that is open; the library has checked its header."""
+    """A .safetensors file, of which the library has checked the header."""
 
     def __init__(self, path: _P) -> None:
         with Held(path, 0, SAFETENSORS):
-            self.whole = np.memmap(path, np.uint8, "r")
+            self.whole = np.asarray(_Mapped(path))
         n = 8 + int.from_bytes(self.whole[:8].tobytes(), "little")
         self.head = self.whole[:n].tobytes()
         found = [(name, t) for name, t in json.loads(self.head[8:]).items() if name != "__metadata__"]
@@ -174,7 +200,7 @@ class _Shard:
 
 
 class _Checkpoint:
-    """A checkpoint that is open. tensors: all of them, by name."""
+    """A checkpoint. tensors: all of them, by name."""
 
     def __init__(self, path: _P) -> None:
         self.path = path
@@ -311,9 +337,12 @@ class _Made:
             raise CorruptError(f"{self.path / _LIST}: a malformed line: {line!r}") from None
         return word[-1], _Stored(kind, original, stored)
 
-    def open(self, stack: ExitStack, threads: int) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """All tensors, of files that are open until the stack ends, and the shard of each, both by name; checked
-        against the index. Their data are not checked."""
+    def shard(self, name: str, threads: int = 1) -> File:
+        return File(self.path / f"{name}.pici", threads=threads, max_bytes=None)
+
+    def tensors(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """All tensors, of files that are closed again, and the shard of each, both by name; checked against the index.
+        Their data are not checked."""
         indexes = [
             name for name, f in self.files.items() if f.kind == "file" and name.endswith(_INDEX) and name != _INDEX
         ]
@@ -321,12 +350,12 @@ class _Made:
             raise CorruptError(f"{self.path} has {len(indexes)} indexes of shards: there must be one")
         index = self.path / indexes[0]
         _matched(index, _sum(index), self.files[indexes[0]].original)
-        where, opened = _index(index), {
-            name: list(stack.enter_context(File(self.path / f"{name}.pici", threads=threads, max_bytes=None)).values())
-            for name, f in self.files.items()
-            if f.kind == "shard"
-        }
-        return _placed(self.path, indexes[0], where, opened), where
+        where, found = _index(index), {}
+        for name, stored in self.files.items():
+            if stored.kind == "shard":
+                with self.shard(name) as f:
+                    found[name] = list(f.values())
+        return _placed(self.path, indexes[0], where, found), where
 
 
 # ---- Making folders
@@ -510,7 +539,7 @@ def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: b
                 _copy(m.path / name, path, want.original)
                 return
             stored = m.path / f"{name}.pici"
-            with File(stored, threads=each, max_bytes=None) as f, Out(path, False) as o:
+            with m.shard(name, each) as f, Out(path, False) as o:
                 written = 0
                 for piece in _pieces(f):
                     written += len(piece)
@@ -642,21 +671,22 @@ def load_folder(
                 found.update(arrays_of(np.fromfile(folder / name, np.uint8), to))
         return found if wanted is None else {name: found[name] for name in wanted}
     m = _Made(folder, "compressed")
-    with ExitStack() as stack:
-        found, where = m.open(stack, threads)
-        _some(folder, wanted, found)
-        tensors = list(found.values()) if wanted is None else [found[name] for name in wanted]
-        shards = {where[t.name]: folder / f"{where[t.name]}.pici" for t in tensors}
-        stored = sum(f.stored.bytes for f in m.files.values() if f.kind == "shard")
-        need, most = sum(t.nbytes for t in tensors), _arrays.limit(max_bytes, stored)
-        if most is not None and need > most:
-            raise LimitError(
-                f"the tensors take {need} bytes, more than max_bytes allows, {most}: pass max_bytes={need}"
-            )
-        for name, path in shards.items():
-            _matched(path, _sum(path), m.files[name].stored)
-        loaded = {t.name: t.read(to=to) for t in tensors}  # type: ignore[call-overload]
-    return loaded
+    there, where = m.tensors()
+    _some(folder, wanted, there)
+    tensors = list(there.values()) if wanted is None else [there[name] for name in wanted]
+    stored = sum(f.stored.bytes for f in m.files.values() if f.kind == "shard")
+    need, most = sum(t.nbytes for t in tensors), _arrays.limit(max_bytes, stored)
+    if most is not None and need > most:
+        raise LimitError(f"the tensors take {need} bytes, more than max_bytes allows, {most}: pass max_bytes={need}")
+    of_shard: dict[str, list[str]] = {}
+    for t in tensors:
+        of_shard.setdefault(where[t.name], []).append(t.name)
+    for shard, of_it in of_shard.items():
+        path = folder / f"{shard}.pici"
+        _matched(path, _sum(path), m.files[shard].stored)
+        with m.shard(shard, threads) as f:
+            found.update((name, f[name].read(to=to)) for name in of_it)  # type: ignore[call-overload]
+    return {t.name: found[t.name] for t in tensors}
 
 
 def list_folder(path: Path) -> dict[str, ShardTensor]:
@@ -666,10 +696,8 @@ def list_folder(path: Path) -> dict[str, ShardTensor]:
     if not (folder / _LIST).exists():
         c = _Checkpoint(folder)
         return {t.name: t.listed(name) for name, shard in c.shards.items() for t in shard.tensors}
-    with ExitStack() as stack:
-        found, where = _Made(folder, "compressed").open(stack, 1)
-        listed = {name: ShardTensor(t.dtype, t.shape, where[name]) for name, t in found.items()}
-    return listed
+    found, where = _Made(folder, "compressed").tensors()
+    return {name: ShardTensor(t.dtype, t.shape, where[name]) for name, t in found.items()}
 
 
 def _some(folder: _P, wanted: Optional[list[str]], there: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 """Checkpoints in shards, also compared with picitool's if PICITOOL names it."""
 import json
 import os
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -108,6 +109,28 @@ class Folders(unittest.TestCase):
             pici.apply_folders(self.old, self.made)
             self.assertEqual(files(self.old), files(self.new))
         self.no_rest("old", "new", "made", "out")
+
+    def test_few_descriptors(self):
+        """Folders of more shards than the process may have descriptors."""
+        arrays = [{f"t{i}": np.full(3, i * step, np.float32) for i in range(150)} for step in (1, 2)]
+        for folder, x, shards in (("many", arrays[0], 150), ("more", arrays[1], 150), ("whole", arrays[1], 1)):
+            save_shards(self.dir / folder, x, shards)
+        made, out, many = self.dir / "made", self.dir / "out", self.dir / "many"
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, limits[1]))
+        try:
+            pici.compress_folder(many, made, threads=2)
+            self.assertEqual(len(pici.list_folder(made)), 150)
+            self.same(pici.load(made), arrays[0])
+            self.same(pici.load(many), arrays[0])
+            pici.decompress_folder(made, out, threads=2)
+            self.assertEqual(files(out), files(many))
+            for base, new in (("many", "more"), ("many", "whole"), ("whole", "more")):
+                pici.diff_folders(self.dir / base, self.dir / new, made, threads=2, overwrite=True)
+                pici.apply_folders(self.dir / base, made, out=out, threads=2, overwrite=True)
+                self.assertEqual(files(out), files(self.dir / new))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
     def test_damage(self):
         pici.compress_folder(self.old, self.made)
