@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # find_package(pici): programs in C and C++ against what make install installed and what was then moved elsewhere, with
-# the shared and the static libraries and over MPI; components and versions that are not there.
+# the shared and the static libraries and over MPI; components and versions that are not there. FetchContent: the
+# libraries built from the sources by another project's CMake.
 set -eu
 make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
 if [ -n "${SANITIZE:-}" ]; then
@@ -194,6 +195,30 @@ need optional
 grep -q 'found: \(1\|TRUE\) FALSE FALSE FALSE' "$tmp/optional.log" && grep -q 'nonsense: there is no such component' \
     "$tmp/optional.log" || { cat "$tmp/optional.log"; fail "optional components"; }
 ok "components that are optional, and missing"
+
+# The sources in another project, without optimization, which takes less time.
+mkdir "$tmp/fetched"
+cp "$tmp/consumer/program.c" "$tmp/consumer/collective.c" "$tmp/fetched/"
+cat >"$tmp/fetched/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.18)
+project(fetched C)
+include(FetchContent)
+FetchContent_Declare(pici SOURCE_DIR "${PICI}")
+FetchContent_MakeAvailable(pici)
+add_executable(codec program.c)
+target_link_libraries(codec PRIVATE pici::pici)
+add_executable(collective collective.c)
+target_link_libraries(collective PRIVATE pici::coll)
+if(TARGET picitool)
+  message(FATAL_ERROR "the tool is built, and was not asked for")
+endif()
+CMAKE
+CC=$cc cmake -S "$tmp/fetched" -B "$tmp/fetched/made" -DPICI="$PWD" -DCMAKE_BUILD_TYPE=Debug >"$tmp/log" 2>&1 &&
+    cmake --build "$tmp/fetched/made" -j"$(nproc)" >>"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "FetchContent"; }
+for program in codec collective; do
+    "$tmp/fetched/made/$program" || fail "$program, of fetched sources: exit status $?"
+    ok "$program, of fetched sources"
+done
 
 if [ -n "$with_mpi" ]; then
     cp "$build/mpi/libpici_mpi.a" "$lib/"

@@ -211,7 +211,7 @@ int main(int argc, char **argv)
             return stop - 1;
         if (o.merge)
             return file_merge(o.output, o.files, o.count) ? 0 : 1;
-        good = file_read(o.files[0], &tune) && report_print(&tune);
+        good = file_read(o.files[0], &tune) && report_tune(&tune);
         pici_tune_free(&tune);
         return good ? 0 : 1;
     }

@@ -230,7 +230,7 @@ static void print_behind_dense(struct report *r, double *behind)
                sum / n, stats_quantile(behind, n, 0.95), stats_quantile(behind, n, 1));
 }
 
-int report_print(struct tune *tune)
+int report_tune(struct tune *tune)
 {
     struct report r = {.tune = tune};
     double *regret = malloc((tune->point_count + 1) * sizeof *regret);

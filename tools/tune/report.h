@@ -9,6 +9,6 @@
 /* Hold out a fifth of the calls, by a hash of the call; choose for each by the rest; and print how often the choice is
  * the fastest, and how much longer it takes than that. Other rules beside it. 0: there is too little, or no memory,
  * which is printed. Changes the order of the points. */
-int report_print(struct tune *);
+int report_tune(struct tune *);
 
 #endif
