@@ -681,10 +681,10 @@ def load_folder(
     of_shard: dict[str, list[str]] = {}
     for t in tensors:
         of_shard.setdefault(where[t.name], []).append(t.name)
-    for shard, of_it in of_shard.items():
-        path = folder / f"{shard}.pici"
-        _matched(path, _sum(path), m.files[shard].stored)
-        with m.shard(shard, threads) as f:
+    for of, of_it in of_shard.items():
+        path = folder / f"{of}.pici"
+        _matched(path, _sum(path), m.files[of].stored)
+        with m.shard(of, threads) as f:
             found.update((name, f[name].read(to=to)) for name in of_it)  # type: ignore[call-overload]
     return {t.name: found[t.name] for t in tensors}
 
