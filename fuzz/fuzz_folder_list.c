@@ -25,7 +25,10 @@ static void parse(const char *text, size_t len)
     require(p && again == len && memcmp(p, text, len) == 0);
     free(p);
     for (size_t i = 0; i < l.files; i++) {
-        require(!strchr(l.file[i].name, '/') && strcmp(l.file[i].name, "..") != 0);
+        const char *const name = l.file[i].name, *const end = strrchr(name, '/');
+        require(name[0] != '/' && !strstr(name, "//") && !strstr(name, "/../") && !strstr(name, "/./"));
+        require(strncmp(name, "../", 3) != 0 && strcmp(end ? end + 1 : name, "..") != 0 &&
+                name[strlen(name) - 1] != '/');
         require(!i || strcmp(l.file[i - 1].name, l.file[i].name) < 0);
         require(folder_list_find(&l, l.file[i].name) == &l.file[i]);
         require(l.delta || l.file[i].kind != FOLDER_SAME);

@@ -14,7 +14,7 @@
 
 #include "term.h"
 
-enum { QUOTE = 96, ENTRIES_MOST = 1 << 20 };
+enum { QUOTE = 96, ENTRIES_MOST = 1 << 20, FOLDER_DEPTH_MOST = 16 };
 
 bool folder_is(const char *path)
 {
@@ -64,44 +64,69 @@ const struct folder_entry *folder_find(const struct folder *f, const char *name)
     return f->entries ? bsearch(&wanted, f->entry, f->entries, sizeof *f->entry, by_name) : NULL;
 }
 
-/* Takes an entry of the directory d, unless it is one to be left out. */
-static int take(struct folder *f, DIR *d, const char *name)
+static int scan_at(struct folder *f, int at, const char *name, const char *prefix, unsigned depth);
+
+/* Takes an entry of the folder d, unless it is one to be left out. name: with the folders that it is in */
+static int take_named(struct folder *f, DIR *d, const char *entry, const char *name, unsigned depth)
 {
-    struct stat st;
+    struct stat st, followed;
     const char *why;
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return TOOL_OK;
-    if (fstatat(dirfd(d), name, &st, 0) != 0)
+    if (fstatat(dirfd(d), entry, &st, AT_SYMLINK_NOFOLLOW) != 0 || fstatat(dirfd(d), entry, &followed, 0) != 0)
         return bad_file(f, name, strerror(errno));
-    if (S_ISDIR(st.st_mode) && name[0] == '.') /* as .git and .cache are */
+    if (S_ISDIR(followed.st_mode) && entry[0] == '.') /* as .git and .cache are */
         return TOOL_OK;
+    if (S_ISDIR(followed.st_mode) && !S_ISDIR(st.st_mode))
+        return bad_file(f, name, "is a folder by a link: of links, those to files are taken");
     if (S_ISDIR(st.st_mode))
-        return bad_file(f, name, "is a folder: of a folder, only files are taken");
-    if (!S_ISREG(st.st_mode))
+        return scan_at(f, dirfd(d), entry, name, depth + 1);
+    if (!S_ISREG(followed.st_mode))
         return bad_file(f, name, "is not a regular file");
-    if (!shards_name_is_plain(name, strlen(name), &why))
+    if (!shards_path_is_plain(name, strlen(name), &why))
         return bad_file(f, name, why);
-    return add(f, name, (uint64_t)st.st_size);
+    return add(f, name, (uint64_t)followed.st_size);
 }
 
-static int take_all(struct folder *f, DIR *d)
+static int take(struct folder *f, DIR *d, const char *entry, const char *prefix, unsigned depth)
+{
+    if (strcmp(entry, ".") == 0 || strcmp(entry, "..") == 0)
+        return TOOL_OK;
+    char *const name = prefix ? folder_path(prefix, entry, "") : strdup(entry);
+    const int status = name ? take_named(f, d, entry, name, depth) : tool_nomem(f->path, "the list of files");
+    free(name);
+    return status;
+}
+
+/* Takes what is in the folder `name` in the folder `at`. prefix: its path in f, or NULL: it is f */
+static int scan_at(struct folder *f, int at, const char *name, const char *prefix, unsigned depth)
 {
     struct stat st;
-    if (fstat(dirfd(d), &st) != 0)
-        return tool_bad(f->path, "%s", strerror(errno));
-    f->mode = st.st_mode;
-    for (struct dirent *e; errno = 0, e = readdir(d);)
-        TRY(take(f, d, e->d_name));
-    return errno ? tool_bad(f->path, "%s", strerror(errno)) : TOOL_OK;
+    const char *const shown = prefix ? prefix : "";
+    if (depth > FOLDER_DEPTH_MOST)
+        return bad_file(f, shown, "has too many folders in one another");
+    const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (prefix ? O_NOFOLLOW : 0));
+    DIR *const d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d || fstat(fd, &st) != 0) {
+        const int err = errno;
+        if (d)
+            closedir(d);
+        else if (fd >= 0)
+            close(fd);
+        return prefix ? bad_file(f, prefix, strerror(err)) : tool_bad(f->path, "%s", strerror(err));
+    }
+    if (!prefix)
+        f->mode = st.st_mode;
+    int status = TOOL_OK;
+    for (struct dirent *e; !status && (errno = 0, e = readdir(d));)
+        status = take(f, d, e->d_name, prefix, depth);
+    if (!status && errno)
+        status = tool_bad(f->path, "%s", strerror(errno));
+    closedir(d);
+    return status;
 }
 
 static int scan(struct folder *f)
 {
-    DIR *const d = opendir(f->path);
-    if (!d)
-        return tool_bad(f->path, "%s", strerror(errno));
-    const int status = take_all(f, d);
-    closedir(d);
+    const int status = scan_at(f, AT_FDCWD, f->path, NULL, 0);
     if (f->entries)
         qsort(f->entry, f->entries, sizeof *f->entry, by_name);
     return status;
@@ -163,29 +188,32 @@ static int read_list(struct folder *f)
     return TOOL_OK;
 }
 
-static int read_index(struct folder *f)
+enum tool_type folder_part_type(const struct folder_entry *e)
 {
-    struct parse_error err;
-    uint8_t *text;
-    size_t len;
-    for (size_t i = 0; i < f->entries; i++)
-        if (tool_has_extension(f->entry[i].name, SHARDS_INDEX)) {
-            if (f->index_name)
-                return tool_bad(f->path, "has several indexes of shards, %s and %s: move one elsewhere", f->index_name,
-                                f->entry[i].name);
-            f->index_name = f->entry[i].name;
-        }
-    if (!f->index_name)
-        return tool_bad(f->path, "is a directory without an index of shards, as model" SHARDS_INDEX);
-    TRY(slurp(f, f->index_name, SHARDS_TEXT_MOST, &text, &len));
-    const bool good = shards_parse(&f->index, text, len, &err);
-    free(text);
-    if (!good)
-        return parse_failed(f, f->index_name, &err);
-    for (size_t i = 0; i < f->index.shards; i++)
-        if (!folder_find(f, f->index.shard[i]))
-            return bad_file(f, f->index.shard[i], "is missing: the index names it");
-    return TOOL_OK;
+    return tool_has_extension(e->name, SHARDS_EXTENSION)             ? TYPE_SAFETENSORS
+           : tool_has_extension(e->name, ".distcp") && e->bytes != 0 ? TYPE_RAW
+                                                                     : TYPE_UNSET;
+}
+
+/* Finds the shards of a checkpoint. */
+static int find_shards(struct folder *f)
+{
+    size_t raw = 0, made = 0;
+    f->index.shard = malloc((f->entries + 1) * sizeof *f->index.shard);
+    f->text = calloc(f->entries + 1, sizeof *f->text);
+    if (!f->index.shard || !f->text)
+        return tool_nomem(f->path, "the list of shards");
+    for (size_t i = 0; i < f->entries; i++) {
+        const enum tool_type type = folder_part_type(&f->entry[i]);
+        if (type == TYPE_SAFETENSORS)
+            f->index.shard[f->index.shards++] = f->entry[i].name;
+        raw += type == TYPE_RAW;
+        made += tool_has_extension(f->entry[i].name, SHARDS_EXTENSION FOLDER_EXTENSION);
+    }
+    if (!f->index.shards && !raw && made)
+        return bad_file(f, FOLDER_LIST_NAME, "is missing: the folder has files that were compressed");
+    return f->index.shards || raw ? TOOL_OK
+                                  : tool_bad(f->path, "is a directory without " SHARDS_EXTENSION " or .distcp files");
 }
 
 int folder_open(struct folder *f, const char *path)
@@ -193,7 +221,7 @@ int folder_open(struct folder *f, const char *path)
     *f = (struct folder){.path = path};
     int status = scan(f);
     if (!status)
-        status = folder_find(f, FOLDER_LIST_NAME) ? read_list(f) : read_index(f);
+        status = folder_find(f, FOLDER_LIST_NAME) ? read_list(f) : find_shards(f);
     if (status)
         folder_close(f);
     return status;
@@ -211,19 +239,27 @@ size_t folder_shard(const struct folder *f, const char *name)
     return found ? (size_t)(found - x->shard) : x->shards;
 }
 
-/* Compares the tensors of shard i with the index. seen [index.tensors] */
-static int check_shard(const struct folder *f, const struct tensors *t, size_t i, bool *seen)
+/* ---- the tensors of the shards, and the indexes that say where they are */
+
+/* Adds the tensors of shard i. */
+static int add_tensors(struct folder *f, const struct tensors *t, size_t i)
 {
-    char name[QUOTE];
+    struct shards *const x = &f->index;
+    size_t bytes = 1;
+    for (size_t k = 0; k < t->n; k++)
+        bytes += t->tensor[k].name_len + 1;
+    struct shards_tensor *const bigger = realloc(x->tensor, (x->tensors + t->n + 1) * sizeof *bigger);
+    if (bigger)
+        x->tensor = bigger;
+    char *p = f->text[i] = bigger ? malloc(bytes) : NULL;
+    if (!p)
+        return tool_nomem(f->path, "the list of tensors");
     for (size_t k = 0; k < t->n; k++) {
-        const struct shards_tensor *const at = shards_find(&f->index, t->tensor[k].name, t->tensor[k].name_len);
-        pici_parse_printable(name, sizeof name, t->tensor[k].name, t->tensor[k].name_len);
-        if (!at)
-            return tool_bad(t->in.name, "tensor '%s' is not in %s", name, f->index_name);
-        if (at->shard != i)
-            return tool_bad(t->in.name, "tensor '%s' is in this file, and %s says %s", name, f->index_name,
-                            f->index.shard[at->shard]);
-        seen[at - f->index.tensor] = true;
+        const size_t len = t->tensor[k].name_len;
+        memcpy(p, t->tensor[k].name, len);
+        p[len] = 0;
+        x->tensor[x->tensors++] = (struct shards_tensor){.name = p, .name_len = len, .shard = (uint32_t)i};
+        p += len + 1;
     }
     return TOOL_OK;
 }
@@ -233,19 +269,18 @@ struct checked {
     struct tensors *shard; /* NULL: they are closed again */
     folder_keep *keep;
     void *ctx;
-    bool *seen; /* [index.tensors] */
-    uint64_t bytes;
+    uint64_t *bytes; /* [index.shards] of the tensors of each */
 };
 
-static int check_opened(const struct folder *f, struct checked *c, size_t i, struct tensors *t, const char *path)
+static int check_opened(struct folder *f, struct checked *c, size_t i, struct tensors *t, const char *path)
 {
-    TRY(check_shard(f, t, i, c->seen));
-    c->bytes += t->in.bytes - t->source.head_len;
+    TRY(add_tensors(f, t, i));
+    c->bytes[i] = t->in.bytes - t->source.head_len;
     t->in.name = f->index.shard[i]; /* path is freed */
     return c->shard ? c->keep(c->ctx, &t->in, path) : TOOL_OK;
 }
 
-static int check_one(const struct folder *f, struct checked *c, size_t i)
+static int check_one(struct folder *f, struct checked *c, size_t i)
 {
     const struct tool_options o = {.type = TYPE_SAFETENSORS};
     struct tensors one = {.in.fd = -1}, *const t = c->shard ? &c->shard[i] : &one;
@@ -258,29 +293,113 @@ static int check_one(const struct folder *f, struct checked *c, size_t i)
     return status;
 }
 
-static int check_all(const struct folder *f, struct checked *c)
+/* An index that is compared with the shards. */
+struct compared {
+    const struct folder *f;
+    const char *name; /* of its file */
+    struct shards index;
+    size_t *shard;  /* [index.shards] the number in the folder of each, or f->index.shards: there is no such file */
+    bool *named;    /* [f->index.shards] the index names it */
+    bool told;      /* that it is out of date */
+    uint64_t bytes; /* of the tensors of those that it names */
+};
+
+/* Warns, once, of a tensor that is not where the index says. */
+static void tell_stale(struct compared *c, const struct shards_tensor *t, const char *where, const char *shard)
 {
-    for (size_t i = 0; i < f->index.shards; i++)
-        TRY(check_one(f, c, i));
-    for (size_t i = 0; i < f->index.tensors; i++)
-        if (!c->seen[i]) {
-            char name[QUOTE], what[QUOTE + 64];
-            const struct shards_tensor *const t = &f->index.tensor[i];
-            snprintf(what, sizeof what, "has no tensor '%s', which the index says is in it",
-                     pici_parse_printable(name, sizeof name, t->name, t->name_len));
-            return bad_file(f, f->index.shard[t->shard], what);
-        }
-    if (f->index.has_total && f->index.total != c->bytes)
-        tool_warn(f->path, "%s says that the tensors have %" PRIu64 " bytes, and they have %" PRIu64, f->index_name,
-                  f->index.total, c->bytes);
+    char name[QUOTE];
+    char *const path = c->told ? NULL : folder_path(c->f->path, c->name, "");
+    if (path)
+        tool_warn(path, "is out of date: tensor '%s' is %s %s; it is kept as it is",
+                  pici_parse_printable(name, sizeof name, t->name, t->name_len), where, shard);
+    free(path);
+    c->told = true;
+}
+
+/* Looks for each tensor of the index in the shards. */
+static int compare_there(struct compared *c)
+{
+    const struct shards *const has = &c->f->index;
+    for (size_t i = 0; i < c->index.tensors; i++) {
+        const struct shards_tensor *const t = &c->index.tensor[i];
+        const size_t shard = c->shard[t->shard];
+        const struct shards_tensor *const found = shards_find_in(has, t->name, t->name_len, shard);
+        if (!found && shard == has->shards)
+            return bad_file(c->f, c->index.shard[t->shard], "is missing: the index names it");
+        if (!found || found->shard != shard)
+            tell_stale(c, t, "not in", c->index.shard[t->shard]);
+    }
     return TOOL_OK;
 }
 
-int folder_check(const struct folder *f, struct tensors *shard, folder_keep *keep, void *ctx)
+static int compare_opened(struct compared *c, const uint64_t *bytes)
 {
-    struct checked c = {shard, keep, ctx, calloc(f->index.tensors, sizeof *c.seen), 0};
-    const int status = c.seen ? check_all(f, &c) : tool_nomem(f->path, "the list of tensors");
-    free(c.seen);
+    const struct folder *const f = c->f;
+    const char *const slash = strrchr(c->name, '/');
+    const size_t prefix = slash ? (size_t)(slash - c->name) + 1 : 0;
+    char shard[2 * SHARDS_NAME_MOST + 2];
+    for (size_t i = 0; i < c->index.shards; i++) {
+        snprintf(shard, sizeof shard, "%.*s%s", (int)prefix, c->name, c->index.shard[i]);
+        c->shard[i] = folder_shard(f, shard);
+        if (c->shard[i] == f->index.shards)
+            continue;
+        c->named[c->shard[i]] = true;
+        c->bytes += bytes[c->shard[i]];
+    }
+    TRY(compare_there(c));
+    for (size_t i = 0; !c->told && i < f->index.tensors; i++) {
+        const struct shards_tensor *const t = &f->index.tensor[i];
+        if (c->named[t->shard] && !shards_find(&c->index, t->name, t->name_len))
+            tell_stale(c, t, "also in", f->index.shard[t->shard]);
+    }
+    if (!c->told && c->index.has_total && c->index.total != c->bytes)
+        tool_warn(f->path, "%s says that the tensors have %" PRIu64 " bytes, and they have %" PRIu64, c->name,
+                  c->index.total, c->bytes);
+    return TOOL_OK;
+}
+
+/* Compares an index with the shards. An index that is out of date is no error: what is stored is the files. */
+static int compare_index(const struct folder *f, const char *name, const uint64_t *bytes)
+{
+    struct compared c = {.f = f, .name = name};
+    struct parse_error err;
+    uint8_t *text;
+    size_t len;
+    TRY(slurp(f, name, SHARDS_TEXT_MOST, &text, &len));
+    const bool good = shards_parse(&c.index, text, len, &err);
+    free(text);
+    if (!good) {
+        char *const path = folder_path(f->path, name, "");
+        if (path)
+            tool_warn(path, "is no index of shards: offset %" PRIu64 ": %s; it is kept as it is", err.offset, err.what);
+        free(path);
+        return TOOL_OK;
+    }
+    c.shard = malloc((c.index.shards + 1) * sizeof *c.shard);
+    c.named = calloc(f->index.shards + 1, sizeof *c.named);
+    const int status = c.shard && c.named ? compare_opened(&c, bytes) : tool_nomem(f->path, "the list of tensors");
+    free(c.shard);
+    free(c.named);
+    shards_free(&c.index);
+    return status;
+}
+
+static int check_all(struct folder *f, struct checked *c)
+{
+    for (size_t i = 0; i < f->index.shards; i++)
+        TRY(check_one(f, c, i));
+    shards_sort(&f->index);
+    for (size_t i = 0; i < f->entries; i++)
+        if (tool_has_extension(f->entry[i].name, SHARDS_INDEX))
+            TRY(compare_index(f, f->entry[i].name, c->bytes));
+    return TOOL_OK;
+}
+
+int folder_check(struct folder *f, struct tensors *shard, folder_keep *keep, void *ctx)
+{
+    struct checked c = {shard, keep, ctx, calloc(f->index.shards + 1, sizeof *c.bytes)};
+    const int status = c.bytes ? check_all(f, &c) : tool_nomem(f->path, "the list of tensors");
+    free(c.bytes);
     return status;
 }
 
@@ -382,6 +501,9 @@ int folder_match(const char *path, const struct folder_sum *is, const struct fol
 
 void folder_close(struct folder *f)
 {
+    for (size_t i = 0; f->text && i < f->entries; i++)
+        free(f->text[i]);
+    free(f->text);
     for (size_t i = 0; i < f->entries; i++)
         free((void *)f->entry[i].name);
     free(f->entry);

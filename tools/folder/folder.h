@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A folder of files as an input: a checkpoint in shards with its index, or what picitool made of one
- * (formats/folder.md). Functions return an exit status and print the reason, as those of input.h do. */
+ * A folder of files as an input: a checkpoint, or what picitool made of one (formats/folder.md). Functions return an
+ * exit status and print the reason, as those of input.h do. */
 #ifndef PICI_TOOLS_FOLDER_FOLDER_H
 #define PICI_TOOLS_FOLDER_FOLDER_H
 
@@ -23,30 +23,36 @@ struct folder {
     size_t entries, room;
     bool made;               /* by picitool: list is set, else index */
     struct folder_list list; /* all files but the list are stored as it says, and have the lengths that it says */
-    const char *index_name;
-    struct shards index; /* whose shards are entries */
+    struct shards index;     /* of a checkpoint: its .safetensors files, which are entries; after folder_check, their
+                            tensors, of which several shards may have one of the same name */
+    char **text;             /* [index.shards] owned: the names of the tensors of each; or NULL */
 };
 
 /* Whether path is a folder, or a symbolic link to one. */
 bool folder_is(const char *path);
 
-/* Read what is in a folder: its files, and links to files, which count as the files. A folder whose name begins with a
- * dot is left out, as .git; another one is refused. */
+/* Read what is in a folder and the folders below: files, and links to files, which count as the files. Folders whose
+ * names begin with a dot, as .git, are left out; links to folders are refused. */
 int folder_open(struct folder *, const char *path);
 
 /* The entry of this name, or NULL. */
 const struct folder_entry *folder_find(const struct folder *, const char *name);
 
-/* The number of the shard that is called so in the index; index.shards: none. */
+/* How a file of a checkpoint is compressed: TYPE_SAFETENSORS, a shard; TYPE_RAW, a file of torch's distributed
+ * checkpoints; TYPE_UNSET: it is copied. */
+enum tool_type folder_part_type(const struct folder_entry *);
+
+/* The number of the shard that is called so; index.shards: none. */
 size_t folder_shard(const struct folder *, const char *name);
 
 /* What keeps a shard that folder_check has opened at path. Returns an exit status. */
 typedef int folder_keep(void *ctx, struct input *in, const char *path);
 
-/* Check the headers of the shards of a checkpoint: each tensor is in the shard that the index says, and in no other.
+/* Read the headers of the shards of a checkpoint, and compare them with its indexes, if there are any: one that says
+ * something else is a warning; it is an error if no shard has the tensors of a file that it names and that is missing.
  * shard [index.shards]: the shards, which the caller closes with tensors_close also after an error; or NULL. Then there
  * is no `keep` either. */
-int folder_check(const struct folder *, struct tensors *shard, folder_keep *keep, void *ctx);
+int folder_check(struct folder *, struct tensors *shard, folder_keep *keep, void *ctx);
 
 /* The bytes of all original files. */
 uint64_t folder_original_bytes(const struct folder *);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE /* realpath */
 #include "folder/make.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "jobs.h"
 #include "term.h"
@@ -55,6 +58,75 @@ static void tell(const struct folder_make *m, const char *out, struct results *s
     }
 }
 
+/* Calls one(m, FOLDER) for the folders that the files of the list are in, those above first. Some more than once. */
+static int each_folder(const struct folder_make *m, int (*one)(const struct folder_make *, const char *))
+{
+    const char *last = "";
+    char folder[SHARDS_NAME_MOST + 1];
+    for (size_t i = 0; i < m->list.files; i++) {
+        const char *const name = m->list.file[i].name, *slash = name;
+        for (; (slash = strchr(slash, '/')); slash++) {
+            const size_t n = (size_t)(slash - name);
+            if (strncmp(last, name, n + 1) == 0) /* the file before is in it too */
+                continue;
+            memcpy(folder, name, n);
+            folder[n] = 0;
+            TRY(one(m, folder));
+        }
+        last = name;
+    }
+    return TOOL_OK;
+}
+
+static int begin_folder(const struct folder_make *m, const char *name)
+{
+    char *const path = folder_path(m->to, name, "");
+    int status = path ? TOOL_OK : TOOL_BAD;
+    if (path && mkdir(path, 0700) != 0 && errno != EEXIST)
+        status = tool_bad(path, "%s", strerror(errno));
+    free(path);
+    return status;
+}
+
+/* Gives a folder the permissions of the one of the same name, and writes its entries to the disk. */
+static int end_folder(const struct folder_make *m, const char *name)
+{
+    struct stat st = {.st_mode = 0};
+    char *const path = folder_path(m->to, name, ""), *const was = folder_path(m->from->path, name, "");
+    int status = path && was ? TOOL_OK : TOOL_BAD;
+    const int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (was)
+        (void)stat(was, &st); /* if there is none, its owner alone may read it */
+    if (!status && (fd < 0 || fchmod(fd, (st.st_mode & 0777) | 0700) != 0 || outfolder_sync(fd) != 0))
+        status = tool_bad(path, "%s", strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    free(path);
+    free(was);
+    return status;
+}
+
+/* Refuses an output in the input, which would then have it. */
+static int check_place(const char *in, const char *out)
+{
+    char *const copy = strdup(out);
+    size_t len = copy ? strlen(copy) : 0;
+    if (!copy)
+        return tool_nomem(out, "a path");
+    while (len > 1 && copy[len - 1] == '/')
+        copy[--len] = 0;
+    char *const slash = strrchr(copy, '/');
+    if (slash)
+        slash[slash == copy] = 0;
+    char *const from = realpath(in, NULL), *const above = realpath(slash ? copy : ".", NULL);
+    const size_t n = from ? strlen(from) : 0;
+    const bool inside = from && above && strncmp(above, from, n) == 0 && (!above[n] || above[n] == '/');
+    free(copy);
+    free(from);
+    free(above);
+    return inside ? tool_usage(out, "is in the folder that is read: write it elsewhere") : TOOL_OK;
+}
+
 static int make_all(struct folder_make *m, struct outfolder *to, const char *out, struct results *sum)
 {
     size_t large = 0;
@@ -64,10 +136,12 @@ static int make_all(struct folder_make *m, struct outfolder *to, const char *out
         large += m->list.file[i].kind == FOLDER_SHARD;
     const unsigned at_a_time = jobs_at_a_time(large, tool_threads(m->o->threads), &m->each.threads);
     const double start = term_now(); /* a question may have been asked before */
+    TRY(each_folder(m, begin_folder));
     progress_all_start(m->from->path, folder_original_bytes(m->from));
     const int status = jobs_run(m->list.files, at_a_time, false, make_one, m);
     progress_all_end();
     TRY(status);
+    TRY(each_folder(m, end_folder));
     if (m->with_list)
         TRY(write_list(m));
     TRY(outfolder_commit(to));
@@ -80,7 +154,9 @@ int folder_make(struct folder_make *m, const char *out, struct results *sum)
     struct outfolder to;
     if (folder_same(out, m->from->path))
         return tool_usage(out, "is the input");
-    TRY(outfolder_open(&to, out, m->mode ? m->mode : m->from->mode, m->o->force || m->in_place));
+    TRY(check_place(m->from->path, out));
+    TRY(outfolder_open(&to, out, m->mode ? m->mode : m->from->mode, m->o->force || m->in_place,
+                       m->in_place ? NULL : &m->list));
     const int status = make_all(m, &to, out, sum);
     outfolder_discard(&to);
     return status;
@@ -99,7 +175,7 @@ int folder_refuse_options(const char *path, const struct tool_options *o)
     return o->remove ? tool_usage(path, "is a folder: --rm is for files") : TOOL_OK;
 }
 
-int folder_list_of(struct folder_list *l, const struct folder *f)
+int folder_list_of(struct folder_list *l, const struct folder *f, bool all)
 {
     char stored[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
     *l = (struct folder_list){.file = calloc(f->entries, sizeof *l->file), .files = f->entries};
@@ -107,7 +183,8 @@ int folder_list_of(struct folder_list *l, const struct folder *f)
         return tool_nomem(f->path, "the list of files");
     for (size_t i = 0; i < f->entries; i++) {
         const char *const name = f->entry[i].name;
-        const bool shard = folder_shard(f, name) < f->index.shards;
+        const enum tool_type type = folder_part_type(&f->entry[i]);
+        const bool shard = type == TYPE_SAFETENSORS || (all && type != TYPE_UNSET);
         l->file[i] = (struct folder_file){.name = name, .kind = shard ? FOLDER_SHARD : FOLDER_COPY};
         snprintf(stored, sizeof stored, "%s" FOLDER_EXTENSION, name);
         if (shard && strlen(stored) > SHARDS_NAME_MOST) {
@@ -134,6 +211,17 @@ char *folder_output_name(const char *path, const char *extension)
     while (len > 1 && path[len - 1] == '/')
         len--;
     memcpy(out, path, len);
-    strcpy(out + len, extension);
-    return out;
+    out[len] = 0;
+    const char *const slash = strrchr(out, '/'), *const base = slash ? slash + 1 : out;
+    if (strcmp(base, ".") != 0 && strcmp(base, "..") != 0) {
+        strcpy(out + len, extension);
+        return out;
+    }
+    free(out); /* it has a name in the folder above */
+    char *const real = realpath(path, NULL);
+    if (!real)
+        tool_bad(path, "%s", strerror(errno));
+    char *const named = real ? folder_output_name(real, extension) : NULL;
+    free(real);
+    return named;
 }

@@ -21,7 +21,7 @@ struct folder_make {
     void *ctx;                                              /* for it */
 };
 
-/* Make the folder `out`, whole or not at all. It must not be `from`. */
+/* Make the folder `out`, whole or not at all. It must not be `from`, nor in it. */
 int folder_make(struct folder_make *, const char *out, struct results *sum);
 
 /* Whether two paths are of one folder. */
@@ -30,12 +30,12 @@ bool folder_same(const char *, const char *);
 /* Refuse options that are not for folders: standard output, and the removal of the input. */
 int folder_refuse_options(const char *path, const struct tool_options *o);
 
-/* Make the list of the files of a checkpoint: its shards, and copies of the others. Unless this fails, free it with
- * folder_list_free. The names are the folder's. */
-int folder_list_of(struct folder_list *, const struct folder *);
+/* Make the list of the files of a checkpoint: its .safetensors files, or if all, all that is compressed, as shards, and
+ * copies of the others. Unless this fails, free it with folder_list_free. The names are the folder's. */
+int folder_list_of(struct folder_list *, const struct folder *, bool all);
 
-/* The default name of the output: path with the extension appended, without slashes at its end. The caller frees it.
- * NULL, after a message: no memory. */
+/* The default name of the output: path with the extension appended, without slashes at its end; of "." and "..", beside
+ * the folder that these are. The caller frees it. NULL, after a message. */
 char *folder_output_name(const char *path, const char *extension);
 
 #endif

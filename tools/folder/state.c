@@ -15,8 +15,8 @@ static int open_all(struct checkpoint *c, const char *path)
     TRY(folder_open(&c->f, path));
     TRY(folder_expect_checkpoint(&c->f));
     const size_t n = c->f.index.shards;
-    c->shard = calloc(n, sizeof *c->shard);
-    c->start = calloc(n, sizeof *c->start);
+    c->shard = calloc(n + 1, sizeof *c->shard);
+    c->start = calloc(n + 1, sizeof *c->start);
     if (!c->shard || !c->start)
         return tool_nomem(path, "the list of shards");
     TRY(folder_check(&c->f, c->shard, keep, c));
@@ -59,13 +59,13 @@ int checkpoint_state(struct checkpoint *c, struct pici_state **s)
                : TOOL_OK;
 }
 
-int checkpoint_add(const struct checkpoint *c, struct pici_state *s, const char *name, size_t len)
+int checkpoint_add(const struct checkpoint *c, struct pici_state *s, const char *name, size_t len, const char *file)
 {
-    const struct shards_tensor *const at = shards_find(&c->f.index, name, len);
+    const struct shards_tensor *const at = shards_find_in(&c->f.index, name, len, folder_shard(&c->f, file));
     struct pici_attr attrs[SOURCE_ATTRS];
     if (!at)
         return TOOL_OK;
-    const struct tensor_at *const t = tensors_find(&c->shard[at->shard], name, len); /* folder_check has seen it */
+    const struct tensor_at *const t = tensors_find(&c->shard[at->shard], name, len);
     const struct source_tensor source = tensors_source(t);
     const struct pici_tensor out = source_describe(&source, attrs);
     const enum pici_status failed = pici_state_add(s, &out, NULL, c->start[at->shard] + t->at);

@@ -29,8 +29,9 @@ int checkpoint_output(const struct checkpoint *, struct output *out, const char 
 /* A state without tensors, for checkpoint_add. The caller frees it. */
 int checkpoint_state(struct checkpoint *, struct pici_state **);
 
-/* Add the tensor of this name, if the checkpoint has one, to a state. */
-int checkpoint_add(const struct checkpoint *, struct pici_state *, const char *name, size_t len);
+/* Add the tensor of this name, if the checkpoint has one, to a state. Of several, the one in the shard that is called
+ * as the file, or else in the first. */
+int checkpoint_add(const struct checkpoint *, struct pici_state *, const char *name, size_t len, const char *file);
 
 void checkpoint_close(struct checkpoint *);
 

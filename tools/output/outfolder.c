@@ -21,6 +21,7 @@
 #include "tool.h"
 
 enum { NO_REPLACE = 1, EXCHANGE = 2 }; /* flags of renameat2 */
+enum { DEPTH_MOST = 32 };              /* of folders in one another that are removed */
 
 /* The temporary folder, for the handler of signals. */
 static struct {
@@ -54,11 +55,11 @@ struct entry {
     char name[];
 };
 
-/* Removes a folder of files alone, which others may add to meanwhile. Only calls what a handler of signals may call,
- * as opendir(3) is not. */
-static int remove_folder(int parent, const char *name)
+/* Removes a folder, which others may add to meanwhile. Only calls what a handler of signals may call, as opendir(3) is
+ * not. */
+static int remove_folder(int parent, const char *name, unsigned depth)
 {
-    _Alignas(8) char buf[4096];
+    _Alignas(8) char buf[2048];
     for (int tries = 0; tries < 1000; tries++) {
         long got;
         const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -67,8 +68,9 @@ static int remove_folder(int parent, const char *name)
         while ((got = syscall(SYS_getdents64, fd, buf, sizeof buf)) > 0)
             for (long at = 0; at < got;) {
                 const struct entry *const e = (const void *)(buf + at);
-                if (strcmp(e->name, ".") != 0 && strcmp(e->name, "..") != 0)
-                    unlinkat(fd, e->name, 0);
+                if (strcmp(e->name, ".") != 0 && strcmp(e->name, "..") != 0 && unlinkat(fd, e->name, 0) != 0 &&
+                    errno == EISDIR && depth < DEPTH_MOST)
+                    remove_folder(fd, e->name, depth + 1);
                 at += e->length;
             }
         close(fd);
@@ -82,7 +84,7 @@ void outfolder_unlink(void)
 {
     const int e = errno;
     if (temporary.exists)
-        remove_folder(temporary.parent, temporary.name);
+        remove_folder(temporary.parent, temporary.name, 0);
     errno = e;
 }
 
@@ -151,34 +153,77 @@ static int place(struct outfolder *o, const char *path)
     return status;
 }
 
-/* Whether what is in an existing folder may be removed. */
-static int check_replaced(const char *path)
+/* What is known of a folder that is to be replaced. */
+struct replaced {
+    const char *path;               /* to show */
+    const struct folder_list *list; /* of the new one; NULL: the old one is the input */
+    bool known, any;                /* it has a file of a checkpoint, or anything */
+};
+
+/* Whether a file of the list is in the folder. */
+static bool is_in_list(const struct folder_list *l, const char *folder)
 {
-    struct stat st;
-    if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode))
-        return tool_usage(path, "exists and is not a folder");
-    DIR *const d = opendir(path);
-    bool known = false, any = false;
-    if (!d)
-        return tool_bad(path, "%s", strerror(errno));
-    for (struct dirent *e; (e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        any = true;
-        known = known || strcmp(e->d_name, FOLDER_LIST_NAME) == 0 || tool_has_extension(e->d_name, SHARDS_INDEX);
-        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)) {
-            closedir(d);
-            return tool_usage(path, "has folders in it, so it is not replaced: remove it first");
-        }
-    }
-    closedir(d);
-    return known || !any ? TOOL_OK
-                         : tool_usage(path, "is not a checkpoint in shards, so it is not replaced: remove it first");
+    const size_t n = strlen(folder);
+    size_t i = 0;
+    while (i < l->files && (strncmp(l->file[i].name, folder, n) != 0 || l->file[i].name[n] != '/'))
+        i++;
+    return i < l->files;
 }
 
-static int replace(struct outfolder *o, const char *path)
+static int look_through(struct replaced *r, const char *folder);
+
+static int look_at(struct replaced *r, const char *folder, DIR *d, const char *name)
 {
-    TRY(check_replaced(path));
+    struct stat st;
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return TOOL_OK;
+    r->any = true;
+    if (fstatat(dirfd(d), name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode)) {
+        r->known = r->known || strcmp(name, FOLDER_LIST_NAME) == 0 || tool_has_extension(name, SHARDS_INDEX) ||
+                   tool_has_extension(name, SHARDS_EXTENSION) || tool_has_extension(name, ".distcp");
+        return TOOL_OK;
+    }
+    char *const path = *folder ? folder_path(folder, name, "") : strdup(name);
+    const bool may = !path ? false : r->list ? is_in_list(r->list, path) : name[0] != '.';
+    const int status = !path ? tool_nomem(r->path, "a path")
+                       : may ? look_through(r, path)
+                             : tool_usage(r->path,
+                                          "has folders in it that the new one has not, as %s, "
+                                          "so it is not replaced: remove it first",
+                                          name);
+    free(path);
+    return status;
+}
+
+/* Looks at all that is in a folder below r->path, or "". */
+static int look_through(struct replaced *r, const char *folder)
+{
+    char *const path = folder_path(r->path, folder, "");
+    DIR *const d = path ? opendir(path) : NULL;
+    int status = !path ? TOOL_BAD : !d ? tool_bad(path, "%s", strerror(errno)) : TOOL_OK;
+    for (struct dirent *e; !status && (e = readdir(d));)
+        status = look_at(r, folder, d, e->d_name);
+    if (d)
+        closedir(d);
+    free(path);
+    return status;
+}
+
+/* Whether what is in an existing folder may be removed. */
+static int check_replaced(const char *path, const struct folder_list *list)
+{
+    struct stat st;
+    struct replaced r = {.path = path, .list = list};
+    if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return tool_usage(path, "exists and is not a folder");
+    TRY(look_through(&r, ""));
+    return r.known || !r.any ? TOOL_OK
+                             : tool_usage(path, "is not a checkpoint, so it is not replaced: remove it first");
+}
+
+static int replace(struct outfolder *o, const char *path, const struct folder_list *list)
+{
+    TRY(check_replaced(path, list));
     char *const real = realpath(path, NULL);
     if (!real)
         return tool_bad(path, "%s", strerror(errno));
@@ -187,7 +232,7 @@ static int replace(struct outfolder *o, const char *path)
     return status;
 }
 
-int outfolder_open(struct outfolder *o, const char *path, mode_t mode, bool force)
+int outfolder_open(struct outfolder *o, const char *path, mode_t mode, bool force, const struct folder_list *list)
 {
     struct stat st;
     *o = (struct outfolder){.name = path, .parent = -1, .fd = -1, .mode = (mode & 0777) | 0700};
@@ -198,13 +243,13 @@ int outfolder_open(struct outfolder *o, const char *path, mode_t mode, bool forc
         if (!term_ask(path, "exists; overwrite it?"))
             return tool_usage(path, "exists and is kept");
     }
-    const int status = o->replace ? replace(o, path) : place(o, path);
+    const int status = o->replace ? replace(o, path, list) : place(o, path);
     if (status)
         outfolder_discard(o);
     return status;
 }
 
-static int sync_fd(int fd)
+int outfolder_sync(int fd)
 {
     int bad;
     do {
@@ -241,7 +286,7 @@ int outfolder_commit(struct outfolder *o)
 {
     sigset_t old;
     int status = TOOL_OK;
-    if (fchmod(o->fd, o->mode) != 0 || sync_fd(o->fd) != 0)
+    if (fchmod(o->fd, o->mode) != 0 || outfolder_sync(o->fd) != 0)
         return tool_bad(o->name, "%s", strerror(errno));
     hold_signals(&old);
     if ((o->replace ? rename_with(o, EXCHANGE) : name_new(o)) != 0) {
@@ -252,7 +297,7 @@ int outfolder_commit(struct outfolder *o)
                      : tool_bad(o->name, "%s", strerror(errno));
     } else {
         temporary.exists = o->replace; /* the old one has the temporary name now */
-        if (sync_fd(o->parent) != 0) {
+        if (outfolder_sync(o->parent) != 0) {
             status = tool_bad(o->name, "written, but perhaps not on the disk: %s", strerror(errno));
             if (temporary.exists) /* after a power failure it may have its name again */
                 tool_warn(o->name, "the folder before is kept as %s", temporary.name);
@@ -268,7 +313,7 @@ void outfolder_discard(struct outfolder *o)
     sigset_t old;
     hold_signals(&old);
     if (temporary.exists && temporary.parent == o->parent) {
-        const int err = remove_folder(o->parent, temporary.name);
+        const int err = remove_folder(o->parent, temporary.name, 0);
         if (err)
             tool_warn(o->name, "%s is left behind: %s", temporary.name, strerror(err));
         temporary.exists = 0;

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "parse/folder_list.h"
+
 struct outfolder {
     const char *name; /* to show */
     char *base;       /* its name in parent */
@@ -18,10 +20,15 @@ struct outfolder {
     mode_t mode;      /* that the folder gets */
 };
 
-/* Begin the folder `path`. mode: the permissions that it gets; its owner gets all. Refuses, with TOOL_USAGE, an
- * existing one unless force or the user, asked on a terminal, agrees; and then any but a folder of files alone that is
- * empty, or a checkpoint in shards, or made by picitool, since what it has is removed. */
-int outfolder_open(struct outfolder *, const char *path, mode_t mode, bool force);
+/* Begin the folder `path`, for the files of the list. mode: the permissions that it gets; its owner gets all. Refuses,
+ * with TOOL_USAGE, an existing one unless force or the user, asked on a terminal, agrees; and then any but a folder
+ * that is empty, or a checkpoint, or made by picitool, and has no folders but those that the new one has too, since
+ * what it has is removed. list: NULL: the existing one was read, so of its folders only those are refused that were
+ * left out. */
+int outfolder_open(struct outfolder *, const char *path, mode_t mode, bool force, const struct folder_list *list);
+
+/* fsync(2), where the file system has it. Returns -1 with errno set on an error. */
+int outfolder_sync(int fd);
 
 /* Give the folder its name, after all files in it are complete. What it replaces is removed. */
 int outfolder_commit(struct outfolder *);

@@ -12,7 +12,17 @@
 
 enum { END = 4 + 16 + 1, LINE = 128 + SHARDS_NAME_MOST };
 
-static const char *const heads[] = {"pici-folder 1 compressed\n", "pici-folder 1 delta\n"}; /* by folder_list.delta */
+/* By whether there are files in folders below, and by folder_list.delta. */
+static const char *const heads[2][2] = {{"pici-folder 1 compressed\n", "pici-folder 1 delta\n"},
+                                        {"pici-folder 2 compressed\n", "pici-folder 2 delta\n"}};
+
+static bool has_folders(const struct folder_list *l)
+{
+    size_t i = 0;
+    while (i < l->files && !strchr(l->file[i].name, '/'))
+        i++;
+    return i < l->files;
+}
 
 static const char *kind_name(enum folder_kind k)
 {
@@ -34,7 +44,7 @@ char *folder_list_text(const struct folder_list *l, size_t *len)
     FILE *const f = open_memstream(&text, len);
     if (!f)
         return NULL;
-    fputs(heads[l->delta], f);
+    fputs(heads[has_folders(l)][l->delta], f);
     for (size_t i = 0; i < l->files; i++) {
         print_line(line, &l->file[i], l->file[i].name);
         fputs(line, f);
@@ -99,7 +109,7 @@ static bool check_names(const struct folder_list *l, const char **why)
     char stored[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
     for (size_t i = 0; i < l->files; i++) {
         const struct folder_file *const f = &l->file[i];
-        if (!shards_name_is_plain(f->name, strlen(f->name), why))
+        if (!shards_path_is_plain(f->name, strlen(f->name), why))
             return false;
         *why = i && by_name(&f[-1], f) >= 0             ? "it is there twice, or out of order"
                : strcmp(f->name, FOLDER_LIST_NAME) == 0 ? "it is that of the list"
@@ -120,11 +130,16 @@ bool folder_list_parse(struct folder_list *l, const char *text, size_t len, stru
     char end[32];
     const char *why;
     *l = (struct folder_list){0};
-    if (len >= strlen(heads[1]) && memcmp(text, heads[1], strlen(heads[1])) == 0)
-        l->delta = true;
-    size_t at = strlen(heads[l->delta]);
-    if (len < at + END || memcmp(text, heads[l->delta], at) != 0)
-        return pici_parse_fail(err, 0, "not the list of a folder, or cut off");
+    bool known = false, folders = false;
+    size_t at = 0;
+    for (int i = 0; !known && i < 4; i++) {
+        at = strlen(heads[i / 2][i % 2]);
+        folders = i / 2;
+        l->delta = i % 2;
+        known = len >= at + END && memcmp(text, heads[i / 2][i % 2], at) == 0;
+    }
+    if (!known)
+        return pici_parse_fail(err, 0, "not the list of a folder, of a later version, or cut off");
     snprintf(end, sizeof end, "end %016" PRIx64 "\n", pici_xxh64(text, len - END, 0));
     if (memcmp(text + len - END, end, END) != 0)
         return pici_parse_fail(err, len - END, "the list is incomplete or damaged");
@@ -149,8 +164,11 @@ bool folder_list_parse(struct folder_list *l, const char *text, size_t len, stru
         l->files++;
         at += n;
     }
-    if (check_names(l, &why))
-        return true;
+    if (check_names(l, &why)) {
+        if (has_folders(l) == folders)
+            return true;
+        why = folders ? "none is in a folder, and the version is 2" : "one is in a folder, and the version is 1";
+    }
     folder_list_free(l);
     return pici_parse_fail(err, 0, "the name of a file is not valid: %s", why);
 }

@@ -26,7 +26,7 @@ struct folder_sum {
 };
 
 struct folder_file {
-    const char *name; /* shards_name_is_plain, not FOLDER_LIST_NAME; NUL-terminated */
+    const char *name; /* shards_path_is_plain, not FOLDER_LIST_NAME; NUL-terminated */
     enum folder_kind kind;
     struct folder_sum original;
     struct folder_sum stored; /* of a shard: NAME.pici; else as original */

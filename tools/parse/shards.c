@@ -47,6 +47,17 @@ bool shards_name_is_plain(const char *name, size_t len, const char **why)
     return !*why;
 }
 
+bool shards_path_is_plain(const char *name, size_t len, const char **why)
+{
+    *why = len > SHARDS_NAME_MOST ? "it is too long" : NULL;
+    for (size_t at = 0, n; !*why && at <= len; at += n + 1) {
+        const char *const slash = at < len ? memchr(name + at, '/', len - at) : NULL;
+        n = slash ? (size_t)(slash - name) - at : len - at;
+        (void)shards_name_is_plain(name + at, n, why);
+    }
+    return !*why;
+}
+
 static bool no_memory(struct parser *p)
 {
     return pici_parse_fail(p->err, 0, "out of memory for the index");
@@ -169,6 +180,13 @@ static int by_name(const void *a, const void *b)
     return compare(x->name, x->name_len, y->name, y->name_len);
 }
 
+static int by_name_and_shard(const void *a, const void *b)
+{
+    const struct shards_tensor *x = a, *y = b;
+    const int order = by_name(x, y);
+    return order ? order : (x->shard > y->shard) - (x->shard < y->shard);
+}
+
 /* Of duplicates, the one that comes last in the text is reported. */
 static int by_name_and_place(const void *a, const void *b)
 {
@@ -222,7 +240,30 @@ bool shards_parse(struct shards *out, const void *text, size_t len, struct parse
 const struct shards_tensor *shards_find(const struct shards *s, const char *name, size_t len)
 {
     const struct shards_tensor key = {.name = name, .name_len = len};
-    return bsearch(&key, s->tensor, s->tensors, sizeof *s->tensor, by_name);
+    size_t low = 0;
+    for (size_t high = s->tensors; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        if (by_name(&s->tensor[middle], &key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < s->tensors && by_name(&s->tensor[low], &key) == 0 ? &s->tensor[low] : NULL;
+}
+
+const struct shards_tensor *shards_find_in(const struct shards *s, const char *name, size_t len, size_t shard)
+{
+    const struct shards_tensor *const first = shards_find(s, name, len), *const end = s->tensor + s->tensors;
+    for (const struct shards_tensor *t = first; t && t < end && by_name(t, first) == 0; t++)
+        if (t->shard == shard)
+            return t;
+    return first;
+}
+
+void shards_sort(struct shards *s)
+{
+    if (s->tensors)
+        qsort(s->tensor, s->tensors, sizeof *s->tensor, by_name_and_shard);
 }
 
 void shards_free(struct shards *s)

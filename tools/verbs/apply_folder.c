@@ -19,7 +19,7 @@ struct job {
 
 /* Makes the state of the tensors of the base that a delta needs. The table of hashes is no tensor of the base, or one
  * too many. */
-static int base_of(struct job *j, struct reading *r, struct pici_state **s)
+static int base_of(struct job *j, struct reading *r, const char *file, struct pici_state **s)
 {
     uint64_t n = 0;
     enum pici_status failed = pici_reader_count(r->reader, &n);
@@ -31,7 +31,7 @@ static int base_of(struct job *j, struct reading *r, struct pici_state **s)
         failed = pici_reader_tensor(r->reader, i, &t);
         if (failed)
             return reading_failed(r, failed);
-        TRY(checkpoint_add(&j->base, *s, t.name, t.name_len));
+        TRY(checkpoint_add(&j->base, *s, t.name, t.name_len, file));
     }
     return TOOL_OK;
 }
@@ -67,7 +67,7 @@ static int make_shard(struct shard *k, struct folder_make *m, const struct folde
         return tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(s));
     if (info.type != PICI_STATE_SAFETENSORS || info.bytes != f->original.bytes)
         return tool_bad(name, "is not the delta that " FOLDER_LIST_NAME " describes");
-    TRY(base_of(j, &k->r, &k->base));
+    TRY(base_of(j, &k->r, f->name, &k->base));
     TRY(checkpoint_output(&j->base, &k->out, to, k->in.fd));
     if (!m->each.no_sparse)
         output_sparse(&k->out);
@@ -154,13 +154,14 @@ static int is_result(const struct job *j, bool *is)
     return status;
 }
 
-/* Names the files of the base that the exchange removes. Its shards and index are not meant: the delta is of them. */
+/* Names the files of the base that the exchange removes. Its shards and indexes are not meant: the delta is of them. */
 static void warn_of_removed(const struct job *j)
 {
     const struct folder *const f = &j->base.f;
     for (size_t i = 0; i < f->entries; i++) {
         const char *const name = f->entry[i].name;
-        if (name == f->index_name || folder_shard(f, name) < f->index.shards || folder_list_find(&j->delta.list, name))
+        if (tool_has_extension(name, SHARDS_INDEX) || folder_shard(f, name) < f->index.shards ||
+            folder_list_find(&j->delta.list, name))
             continue;
         char *const path = folder_path(f->path, name, "");
         if (path)

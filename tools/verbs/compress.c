@@ -132,7 +132,8 @@ static int compress_part(struct folder_make *m, struct folder_file *f)
     const bool shard = f->kind == FOLDER_SHARD;
     char *const from = folder_path(m->from->path, f->name, "");
     char *const to = folder_path(m->to, f->name, shard ? FOLDER_EXTENSION : "");
-    o.type = TYPE_SAFETENSORS;
+    o.type = shard ? folder_part_type(folder_find(m->from, f->name)) : TYPE_UNSET;
+    o.dtype = o.type == TYPE_RAW ? PICI_U8 : 0;
     o.force = false;
     int status = !from || !to ? TOOL_BAD
                  : shard      ? compress_file(from, to, &o, NULL, f)
@@ -144,12 +145,12 @@ static int compress_part(struct folder_make *m, struct folder_file *f)
     return status;
 }
 
-static int compress_opened(const struct folder *from, const struct tool_options *o, const char *out, void *sum)
+static int compress_opened(struct folder *from, const struct tool_options *o, const char *out, void *sum)
 {
     struct folder_make m = {.from = from, .o = o, .with_list = true, .one = compress_part};
     TRY(folder_expect_checkpoint(from));
     TRY(folder_check(from, NULL, NULL, NULL));
-    TRY(folder_list_of(&m.list, from));
+    TRY(folder_list_of(&m.list, from, true));
     const int status = folder_make(&m, out, sum);
     folder_list_free(&m.list);
     return status;

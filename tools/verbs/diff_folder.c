@@ -20,13 +20,17 @@ struct job {
 static int base_of(struct job *j, size_t i, struct pici_state **s)
 {
     const struct tensors *const shard = &j->next.shard[i];
+    const char *const file = j->next.f.index.shard[i];
+    const struct shards_tensor *last = NULL;
     TRY(checkpoint_state(&j->base, s));
     for (size_t k = 0; k < shard->n; k++)
-        TRY(checkpoint_add(&j->base, *s, shard->tensor[k].name, shard->tensor[k].name_len));
+        TRY(checkpoint_add(&j->base, *s, shard->tensor[k].name, shard->tensor[k].name_len, file));
     for (size_t k = 0; i == 0 && k < j->base.f.index.tensors; k++) {
         const struct shards_tensor *const t = &j->base.f.index.tensor[k];
-        if (!shards_find(&j->next.f.index, t->name, t->name_len))
-            TRY(checkpoint_add(&j->base, *s, t->name, t->name_len));
+        const bool again = last && last->name_len == t->name_len && memcmp(last->name, t->name, t->name_len) == 0;
+        last = t;
+        if (!again && !shards_find(&j->next.f.index, t->name, t->name_len))
+            TRY(checkpoint_add(&j->base, *s, t->name, t->name_len, ""));
     }
     return TOOL_OK;
 }
@@ -112,7 +116,7 @@ static int open_and_make(struct job *j, struct folder_make *m)
 {
     TRY(checkpoint_open(&j->base, m->o->args[0], false));
     TRY(checkpoint_open(&j->next, m->o->args[1], true));
-    TRY(folder_list_of(&m->list, &j->next.f));
+    TRY(folder_list_of(&m->list, &j->next.f, false));
     m->list.delta = true;
     return folder_make(m, m->o->out, NULL);
 }

@@ -401,8 +401,10 @@ static int inspect_one(const char *path, const struct tool_options *o, void *ctx
 }
 
 /* Adds an operand to the list, or the shards that are in it if it is a folder, which is open then. */
-static int add_operand(const char *path, const struct folder *f, char ***args, int *nargs)
+static int add_operand(const char *path, struct folder *f, char ***args, int *nargs)
 {
+    if (f && !f->made && !f->index.shards)
+        return tool_usage(path, "has no " SHARDS_EXTENSION " files, of which inspect would show the tensors");
     if (f && !f->made)
         TRY(folder_check(f, NULL, NULL, NULL));
     const size_t most = !f ? 1 : f->made ? f->list.files : f->index.shards;

@@ -341,12 +341,13 @@ static int gather_made(struct listing *l, const char *path)
 /* Reads the descriptions of all tensors of a folder. Of a checkpoint, folder_check has been called. */
 static int gather_folder(struct listing *l, const struct folder *f)
 {
-    const struct tool_options o = {.type = TYPE_SAFETENSORS};
-    for (size_t i = 0; i < (f->made ? f->list.files : f->index.shards); i++) {
+    for (size_t i = 0; i < (f->made ? f->list.files : f->entries); i++) {
         const struct folder_file *const file = f->made ? &f->list.file[i] : NULL;
-        const char *const name = file ? file->name : f->index.shard[i];
+        const char *const name = file ? file->name : f->entry[i].name;
         const size_t before = l->report.tensors;
-        if (file && file->kind != FOLDER_SHARD)
+        struct tool_options o = {.type = file ? TYPE_UNSET : folder_part_type(&f->entry[i])};
+        o.dtype = o.type == TYPE_RAW ? PICI_U8 : 0;
+        if (file ? file->kind != FOLDER_SHARD : o.type == TYPE_UNSET)
             continue;
         char *const path = folder_path(f->path, name, file ? FOLDER_EXTENSION : "");
         const int status = !path ? TOOL_BAD : file ? gather_made(l, path) : gather_source(&l->report, path, &o);
@@ -358,9 +359,9 @@ static int gather_folder(struct listing *l, const struct folder *f)
     return TOOL_OK;
 }
 
-static int list_opened(struct listing *l, const struct folder *f, const struct tool_options *o)
+static int list_opened(struct listing *l, struct folder *f, const struct tool_options *o)
 {
-    size_t shards = f->index.shards;
+    size_t shards = 0;
     if (o->type || o->dtype)
         return tool_usage(f->path, "is a folder: --type and --dtype are for files");
     if (!f->made)
@@ -368,6 +369,8 @@ static int list_opened(struct listing *l, const struct folder *f, const struct t
     TRY(gather_folder(l, f));
     for (size_t i = 0; i < f->list.files; i++)
         shards += f->list.file[i].kind == FOLDER_SHARD;
+    for (size_t i = 0; !f->made && i < f->entries; i++)
+        shards += folder_part_type(&f->entry[i]) != TYPE_UNSET;
     snprintf(l->type, sizeof l->type, "%s in %zu shard%s",
              !f->made        ? "checkpoint"
              : f->list.delta ? "delta"

@@ -113,7 +113,7 @@ static int test_part(void *ctx, size_t i)
     return status;
 }
 
-static int test_opened(const struct folder *f, const struct tool_options *o)
+static int test_opened(struct folder *f, const struct tool_options *o)
 {
     const double start = term_now();
     struct tested t = {f, *o};
