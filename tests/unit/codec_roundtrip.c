@@ -19,6 +19,8 @@ static void try_formats(struct rig *rig, void *src, uint64_t n, enum pici_dtype 
                         int threads)
 {
     struct subject s = {.src = src, .n = n, .dtype = dtype, .threads = threads};
+    if (left_out(&rig->rng))
+        return;
     pattern_fill(src, n, dtype, pattern, &rig->rng);
     for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         s.format = (enum pici_format)format;
@@ -110,6 +112,8 @@ static void try_counts(enum pici_dtype dtype)
     void *src = test_alloc(2 * 4096 * 8);
     for (uint64_t nnz = 0; nnz <= 4096; nnz += nnz < 140 || nnz > 4070 ? 1 : test_full() ? 13 : 37) {
         struct subject s = {.src = src, .n = n, .dtype = dtype, .format = PICI_PICI, .threads = 1};
+        if (left_out(&rig.rng))
+            continue;
         memset(src, 0, (size_t)n * width);
         for (unsigned tile = 0; tile < 2; tile++) {
             uint64_t left = nnz; /* selection sampling */
@@ -152,6 +156,8 @@ static void try_positions(enum pici_dtype dtype, unsigned every)
     memset(src, 0, (size_t)n * 8);
     for (uint64_t i = 0; i < n; i += i < 200 || i > 3990 ? 1 : every) {
         struct subject s = {.src = src, .n = n, .dtype = dtype, .threads = 1};
+        if (left_out(&rig.rng))
+            continue;
         ref_store(src, i, width, UINT64_C(1) << rng_below(&rig.rng, 8 * width)); /* with a single bit set */
         for (int format = PICI_PICI; format <= PICI_HYBRID; format++) {
             s.format = (enum pici_format)format;
@@ -221,6 +227,8 @@ static void try_threads(enum pici_dtype dtype, enum pattern pattern)
         uint8_t *block = ref_encode(&len, src, n, dtype, (unsigned)format, format == PICI_PICI);
         const unsigned step = format == PICI_PICI && !left_out(&rig.rng) ? 1 : 3;
         for (unsigned i = 0; i < sizeof threads / sizeof *threads; i += step) {
+            if (i && left_out(&rig.rng))
+                continue;
             struct subject s = {
                 src, n, dtype, (enum pici_format)format, format == PICI_PICI, threads[i], PICI_ZEROS_EXACT};
             const char *bad = check_block(&rig, &s, block, len);
