@@ -55,7 +55,7 @@ static void call(void *context, int rank)
     struct job *j = context;
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
     uint8_t *at = (uint8_t *)&o + j->wrong->at;
-    const int integer = (int)j->wrong->value;
+    const int integer = j->wrong->type == INT ? (int)j->wrong->value : 0;
     const float narrow = (float)j->wrong->value;
     float send[N] = {1}, recv[N];
     if (rank == j->odd && j->wrong->type == DOUBLE)
