@@ -144,6 +144,33 @@ static enum pici_status read_forward(const uint8_t *p, size_t len, struct pici_r
     return s;
 }
 
+/* The views of a file that may be wrong. */
+static void ask_views(struct pici_reader *r)
+{
+    static uint64_t stored[PIECE], row[PIECE];
+    uint64_t n;
+    int yes;
+    if (pici_reader_view_count(r, &n))
+        return;
+    CHECK(!pici_reader_is_unnamed(r, "zip.1", 5, &yes));
+    for (uint64_t i = 0; i < n && i < 64; i++) {
+        struct pici_view v = PICI_VIEW_INIT, same = PICI_VIEW_INIT;
+        struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+        if (pici_reader_view(r, i, &v))
+            continue;
+        CHECK(!pici_reader_find_view(r, v.name, v.name_len, &same, &yes) && yes && same.tensor == v.tensor);
+        CHECK(!pici_reader_tensor(r, v.tensor, &t) && t.dtype == v.tensor_dtype);
+        CHECK(v.stored_first <= t.count && v.stored_count <= t.count - v.stored_first);
+        CHECK(v.name[v.name_len] == 0 && strlen(v.word) < 256);
+        if (v.stored_count > PIECE || pici_reader_read_range(r, v.tensor, v.stored_first, v.stored_count, stored))
+            continue;
+        const uint64_t some = v.count < PIECE ? v.count : PIECE;
+        CHECK(!pici_view_copy(&v, stored, 0, some, row));
+        CHECK(!pici_view_copy(&v, stored, v.count - some, some, row));
+        CHECK(pici_view_copy(&v, stored, v.count, 1, row) == PICI_E_ARG);
+    }
+}
+
 /* Whatever a reader at random can be asked, of a file that may be wrong. */
 static void ask(struct pici_reader *r)
 {
@@ -154,6 +181,7 @@ static void ask(struct pici_reader *r)
     uint32_t attrs;
     CHECK(!pici_reader_count(r, &n));
     pici_reader_attr_count(r, PICI_FILE, &attrs);
+    ask_views(r);
     for (uint64_t i = 0; i < n && i < 64; i++) {
         CHECK(!pici_reader_tensor(r, i, &t));
         pici_reader_attr_count(r, i, &attrs);

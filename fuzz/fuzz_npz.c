@@ -13,7 +13,22 @@
 #include "tools/parse/crc32.h"
 #include "tools/parse/unzip.h"
 
-enum { PIECE = 1000, INFLATED_MOST = 1 << 22 };
+struct made {
+    uint8_t *p;
+    size_t len, cap;
+};
+
+enum { PIECE = 1000, INFLATED_MOST = 1 << 22, ELEMENTS_MOST = 1 << 20 };
+
+static int append(void *ctx, const void *p, size_t n)
+{
+    struct made *m = ctx;
+    m->p = m->len + n <= m->cap ? m->p : realloc(m->p, m->cap = 2 * (m->len + n));
+    require(m->p != NULL);
+    memcpy(m->p + m->len, p, n);
+    m->len += n;
+    return 0;
+}
 
 /* What has been put together of a file, which is compared with it. */
 struct again {
@@ -68,6 +83,47 @@ static int put_tensor(struct source *s, const struct source_tensor *t, struct ag
     return status;
 }
 
+/* Begins a .pici file with the views of an archive. */
+static struct pici_writer *begin_views(struct source *s, struct made *to)
+{
+    const struct pici_attr views = {PICI_ATTR_VIEWS, s->archive.views, s->archive.views_len};
+    struct pici_writer *w = NULL;
+    if (s->archive.views)
+        require(pici_writer_open(&w, append, to, &views, 1, NULL) == PICI_OK);
+    return w;
+}
+
+/* Adds a tensor of zeros like t. False: it is too long for that. */
+static bool add_like(struct pici_writer *w, const struct source_tensor *t)
+{
+    static const uint8_t zeros[ELEMENTS_MOST];
+    struct pici_attr attrs[SOURCE_ATTRS];
+    const struct pici_tensor like = source_describe(t, attrs);
+    const uint64_t bytes = t->count * pici_dtype_width(t->dtype);
+    if (bytes > sizeof zeros || pici_writer_tensor(w, &like) != PICI_OK)
+        return false;
+    require(pici_writer_data(w, zeros, (size_t)bytes) == PICI_OK);
+    return true;
+}
+
+/* All views that the source made can be read. */
+static void end_views(struct pici_writer *w, const struct made *file)
+{
+    struct pici_reader *r;
+    uint64_t n;
+    require(pici_writer_finish(w) == PICI_OK);
+    require(pici_reader_open_memory(&r, file->p, file->len, NULL) == PICI_OK);
+    require(pici_reader_view_count(r, &n) == PICI_OK && n);
+    for (uint64_t i = 0; i < n; i++) {
+        struct pici_view v = PICI_VIEW_INIT, same = PICI_VIEW_INIT;
+        int found;
+        require(pici_reader_view(r, i, &v) == PICI_OK);
+        require(pici_reader_find_view(r, v.name, v.name_len, &same, &found) == PICI_OK && found);
+        require(same.tensor == v.tensor && same.offset == v.offset);
+    }
+    pici_reader_close(r);
+}
+
 /* Whether the file can be read. */
 static bool read_file(const uint8_t *file, size_t len, enum tool_type type)
 {
@@ -76,23 +132,31 @@ static bool read_file(const uint8_t *file, size_t len, enum tool_type type)
     const struct limit limit = {true, INFLATED_MOST, NULL};
     struct again a = {file, len, 0};
     struct source s;
+    struct made views = {0};
     size_t head_at = 0;
     bool more = true;
     require(in.fd >= 0 && write(in.fd, file, len) == (ssize_t)len);
     int status = source_open_exact(&s, &in, "fuzz", &o, &limit);
     const bool opened = status == TOOL_OK;
+    struct pici_writer *w = opened ? begin_views(&s, &views) : NULL;
+    bool whole = true;
     while (status == TOOL_OK) {
         struct source_tensor t;
         status = source_next(&s, &t, &more);
         if (status || !more)
             break;
-        require(t.name[t.name_len] == 0);
+        require(t.name[t.name_len] == 0 && t.title[t.title_len] == 0);
+        whole = whole && w && add_like(w, &t);
         status = put_tensor(&s, &t, &a, &head_at);
     }
     if (status == TOOL_OK) {
         put(&a, s.head + head_at, s.head_len - head_at);
         require(a.at == len);
+        if (w && whole)
+            end_views(w, &views);
     }
+    pici_writer_close(w);
+    free(views.p);
     if (opened)
         source_close(&s);
     close(in.fd);
@@ -100,19 +164,6 @@ static bool read_file(const uint8_t *file, size_t len, enum tool_type type)
 }
 
 /* ---- archives of one array */
-
-struct made {
-    uint8_t *p;
-    size_t len;
-};
-
-static int append(void *ctx, const void *p, size_t n)
-{
-    struct made *m = ctx;
-    memcpy(m->p + m->len, p, n);
-    m->len += n;
-    return 0;
-}
 
 static void number(struct made *m, int bytes, uint64_t v)
 {
@@ -135,8 +186,9 @@ static void make(const uint8_t *data, size_t len)
     const unsigned level = data[0] % 10, method = level ? ZIP_DEFLATED : ZIP_STORED;
     const size_t damage = data[1] * 8u;
     const uint8_t by = data[2], *elements = data + 3;
-    struct made array = {memory(NPY_WRITE_ROOM + len), 0}, zip = {memory(2 * len + 2 * NPY_WRITE_ROOM + 200), 0};
-    struct made packed = {memory(2 * len + 2 * NPY_WRITE_ROOM), 0};
+    struct made array = {memory(NPY_WRITE_ROOM + len), 0, NPY_WRITE_ROOM + len};
+    struct made zip = {memory(2 * len + 2 * NPY_WRITE_ROOM + 200), 0, 2 * len + 2 * NPY_WRITE_ROOM + 200};
+    struct made packed = {memory(2 * len + 2 * NPY_WRITE_ROOM), 0, 2 * len + 2 * NPY_WRITE_ROOM};
     const uint64_t n = len - 3;
     array.len = pici_npy_write_header((char *)array.p, PICI_U8, NPY_NUMBER, false, &n, 1);
     append(&array, elements, (size_t)n);

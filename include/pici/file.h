@@ -277,6 +277,59 @@ PICI_API enum pici_status pici_reader_attr(struct pici_reader *r, uint64_t i, co
 PICI_API enum pici_status pici_reader_attr_at(struct pici_reader *r, uint64_t i, uint32_t number, struct pici_attr *a);
 PICI_API enum pici_status pici_reader_attr_count(struct pici_reader *r, uint64_t i, uint32_t *n);
 
+/* ---- Views ---- */
+
+/* Attributes of the file that formats/file.md defines, under "Views". */
+#define PICI_ATTR_VIEWS "source.views"
+#define PICI_ATTR_UNNAMED "source.unnamed"
+
+/* A named tensor that has no elements of its own: they are those of a tensor of the file, its storage, by strides. Two
+ * names of one tensor, a slice, and a tensor whose elements are not in row-major order are such views of what a .pt
+ * file stores. Set with PICI_VIEW_INIT. */
+struct pici_view {
+    size_t size;
+    const char *name; /* [name_len bytes], then a NUL. Valid until pici_reader_close, as word is */
+    size_t name_len;
+    const char *word; /* its type as the original names it: the attribute "source.dtype" of a tensor; NUL-terminated */
+    uint64_t tensor;  /* number of the storage */
+    enum pici_dtype dtype;        /* of its elements; the storage may have another */
+    enum pici_dtype tensor_dtype; /* the storage's */
+    unsigned rank;
+    uint64_t shape[PICI_RANK_MAX];       /* the first `rank` are set, */
+    uint64_t strides[PICI_RANK_MAX];     /* in elements of dtype */
+    uint64_t offset;                     /* of its first element in the storage, in elements of dtype */
+    uint64_t count;                      /* elements: the product of shape, which may be more than the storage has */
+    uint64_t stored_first, stored_count; /* the elements of the storage, of tensor_dtype, that it needs */
+    int conjugate; /* the last dimension is 2, and the second of each two elements is to be negated */
+    int negative;  /* all elements are to be negated */
+};
+#define PICI_VIEW_INIT                                                                                                 \
+    {                                                                                                                  \
+        sizeof(struct pici_view), NULL, 0, NULL, 0, PICI_F32, PICI_F32, 0, {0}, {0}, 0, 0, 0, 0, 0, 0                  \
+    }
+
+/* The views of a file, which are sorted by their storages. Of a forward reader, those of tensors that have been read.
+ *   pici_reader_view_count   how many there are
+ *   pici_reader_view         view i, from 0
+ *   pici_reader_find_view    the view of this name; *found is 0 if there is none
+ *   pici_reader_is_unnamed   *yes: a tensor of this name is not a tensor of the original, but bytes between them, or a
+ *                            storage of which views alone have names
+ * PICI_E_CORRUPT: the attribute is malformed, or a view goes beyond its storage. PICI_E_ARG: there is no view i, or
+ * null. */
+PICI_API enum pici_status pici_reader_view_count(struct pici_reader *r, uint64_t *views);
+PICI_API enum pici_status pici_reader_view(struct pici_reader *r, uint64_t i, struct pici_view *v);
+PICI_API enum pici_status pici_reader_find_view(struct pici_reader *r, const char *name, size_t name_len,
+                                                struct pici_view *v, int *found);
+PICI_API enum pici_status pici_reader_is_unnamed(struct pici_reader *r, const char *name, size_t name_len, int *yes);
+
+/* Elements [first, first + n) of a view, counted in row-major order, with the signs that the view gives them.
+ *   stored   [v->stored_count elements] of the storage, from element v->stored_first on, as pici_reader_read_range
+ *            gives them
+ *   dst      [n elements of v->dtype]
+ * PICI_E_ARG: null, or the range is not within the view. */
+PICI_API enum pici_status pici_view_copy(const struct pici_view *v, const void *stored, uint64_t first, uint64_t n,
+                                         void *dst);
+
 /* Check the whole file: every rule of every record and block, every hash, and that the index agrees with the records.
  * Memory is bounded; nothing is decoded to elements. A forward reader must not have reached its first tensor (else
  * PICI_E_ARG), and is at its end afterwards. A random-access reader reads the file once from beginning to end, and

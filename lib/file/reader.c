@@ -156,6 +156,8 @@ void pici_reader_close(struct pici_reader *r)
     pici_index_free(&r->index);
     pici_attrs_free(&r->file_attrs);
     pici_attrs_free(&r->attrs);
+    free(r->views.at);
+    free(r->views.names);
     if (r->own_fd)
         close(r->fd);
     free(r);

@@ -5,7 +5,8 @@
  *   reader_metadata.c   file header, META and TENS records, index, trailer
  *   reader_chunks.c     the chunks of a tensor
  *   reader.c            opening and closing; the public functions for tensors and attributes
- *   reader_read.c       the public functions that read elements or verify the file */
+ *   reader_read.c       the public functions that read elements or verify the file
+ *   views.c             the public functions for views */
 #ifndef PICI_LIB_FILE_READER_H
 #define PICI_LIB_FILE_READER_H
 
@@ -15,6 +16,22 @@ enum { READER_IN_BYTES = 64 << 10 };
 
 /* The part of the file that an error message names. */
 enum pici_part { PART_HEADER, PART_META, PART_NEXT, PART_TENS, PART_CHUNK, PART_INDEX, PART_TRAILER };
+
+/* The views of a file, once they have been asked for. */
+struct pici_view_name {
+    const char *name; /* [len] */
+    size_t len, number;
+};
+
+struct pici_views {
+    int loaded;
+    size_t n;
+    const uint8_t **at;           /* [n] where each is in the attribute, */
+    const uint8_t *end;           /* which ends here */
+    struct pici_view_name *names; /* [n] sorted */
+    const char *stem;             /* [stem_len] of PICI_ATTR_UNNAMED; or NULL */
+    size_t stem_len;
+};
 
 struct pici_reader {
     pici_read_fn read;       /* of a forward reader; else null */
@@ -34,6 +51,7 @@ struct pici_reader {
     struct pici_attrs attrs; /* of tensor attrs_of; forward: the whole body of its TENS record */
     uint64_t attrs_of;
     int have_file_attrs;
+    struct pici_views views;
 
     uint64_t current; /* tensor of pici_reader_next and _read; PICI_FILE before the first */
     uint64_t pos;     /* elements of it that have been read */

@@ -152,6 +152,27 @@ class TensorInfo(Sized):
     ]
 
 
+class View(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_void_p),
+        ("name_len", c_size_t),
+        ("word", c_char_p),
+        ("tensor", c_uint64),
+        ("dtype", ENUM),
+        ("tensor_dtype", ENUM),
+        ("rank", c_uint),
+        ("shape", c_uint64 * RANK_MAX),
+        ("strides", c_uint64 * RANK_MAX),
+        ("offset", c_uint64),
+        ("count", c_uint64),
+        ("stored_first", c_uint64),
+        ("stored_count", c_uint64),
+        ("conjugate", c_int),
+        ("negative", c_int),
+    ]
+
+
 _LEAVE = {"format": 255, "inter_threshold": -1, "intra_threshold": -1, "ag_threshold": -1}
 
 
@@ -251,6 +272,7 @@ STRUCTS = {
     "pici_tensor": Tensor,
     "pici_reader_opts": ReaderOpts,
     "pici_tensor_info": TensorInfo,
+    "pici_view": View,
     "pici_diff_opts": DiffOpts,
     "pici_apply_opts": ApplyOpts,
     "pici_deltas_info": DeltasInfo,
@@ -284,6 +306,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pici_reader_attr": (STATUS, [P, c_uint64, c_char_p, POINTER(Attr)]),
     "pici_reader_attr_at": (STATUS, [P, c_uint64, c_uint32, POINTER(Attr)]),
     "pici_reader_attr_count": (STATUS, [P, c_uint64, POINTER(c_uint32)]),
+    "pici_reader_view_count": (STATUS, [P, POINTER(c_uint64)]),
+    "pici_reader_view": (STATUS, [P, c_uint64, POINTER(View)]),
+    "pici_reader_find_view": (STATUS, [P, c_char_p, c_size_t, POINTER(View), POINTER(c_int)]),
+    "pici_view_copy": (STATUS, [POINTER(View), P, c_uint64, c_uint64, P]),
     "pici_reader_verify": (STATUS, [P]),
     "pici_reader_error": (c_char_p, [P]),
     "pici_reader_error_offset": (c_uint64, [P]),

@@ -153,6 +153,14 @@ def _booleans(array: Storage) -> Storage:
     return array.view(np.bool_)
 
 
+def torch_dtype(torch: Any, d: DType) -> Any:
+    """torch's dtype; TypeError if it has none."""
+    name = d.narrow or (d.storage.name if d.plain else d.name)
+    if not hasattr(torch, name):
+        raise TypeError(f"torch {torch.__version__} has no {name}: ask for to='bits' or 'dlpack'")
+    return getattr(torch, name)
+
+
 def delivery(d: DType, to: str) -> Callable[[Storage], Any]:
     """A function from shaped() elements to the type that `to` asks for. Raises now if that type is not available."""
     if to == "numpy":
@@ -177,8 +185,7 @@ def delivery(d: DType, to: str) -> Callable[[Storage], Any]:
             return lambda array: torch.from_numpy(_booleans(array))
         if not d.narrow:
             return lambda array: torch.from_numpy(array)
-        if not hasattr(torch, d.narrow):
-            raise TypeError(f"torch {torch.__version__} has no {d.narrow}: ask for to='bits' or 'dlpack'")
+        kind = torch_dtype(torch, d)
         bits = np.dtype("i2" if d.storage.itemsize == 2 else "u1")  # which every torch has
-        return lambda array: torch.from_numpy(array.view(bits)).view(getattr(torch, d.narrow))
+        return lambda array: torch.from_numpy(array.view(bits)).view(kind)
     raise ValueError(f"to={to!r}: pass 'numpy', 'bits', 'torch' or 'dlpack'")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, Union, overl
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._streams import Path, is_path
-from .errors import LimitError
-from .file import File
+from .file import File, loaded
 from .folders import load_folder
 
 if TYPE_CHECKING:
@@ -74,10 +73,4 @@ def load(
         if "delta.version" in f.attrs:
             raise ValueError(f"{f.path} is a delta: apply it with picitool apply, or read its XOR with open()")
         tensors = [f[name] for name in (f if names is None else names)]
-        need = sum(t.nbytes for t in tensors)
-        if f.max_bytes is not None and need > f.max_bytes:
-            raise LimitError(
-                f"the tensors take {need} bytes, more than max_bytes allows, {f.max_bytes}: pass max_bytes={need}, or "
-                "None for no limit, if you trust the source"
-            )
-        return {t.name: t.read(to=to) for t in tensors}  # type: ignore[call-overload]
+        return loaded(tensors, to, f.max_bytes)

@@ -21,13 +21,14 @@ import os
 import re
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Optional, TypeVar, Union, overload
 
 import numpy as np
 
-from . import _abi, _arrays
+from . import _abi, _arrays, _strided
 from ._abi import lib
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
@@ -43,6 +44,7 @@ Default = TypeVar("Default")
 
 _HINTS = 1000  # names: in a file with more, none that is like a missing one is looked for
 _KEY_DTYPE, _KEY_ORDER = "source.dtype", "source.order"  # attributes of tensors, as picitool writes them
+_KEY_UNNAMED = "source.unnamed"  # of the file: how those are called that are no tensors of the original
 # What the first says of a tensor of u8, or of floats in pairs, by NumPy (without a byte order), safetensors or torch.
 _SPELLED = {
     **dict.fromkeys((b"b1", b"?", b"BOOL", b"bool"), BOOL),
@@ -71,25 +73,41 @@ class Tensor:
     t[...] is indexed like an ndarray, by integers, slices and an ellipsis, and returns a new ndarray. Leading integers
     and the first slice after them decide which chunks are read; the other indices are applied in memory.
     numpy.asarray(t) and from_dlpack(t) read all elements.
+
+    What lies in the elements of another tensor is a tensor too, if the file says so (formats/file.md, "Views"): a
+    second name, a slice, a tensor whose elements are not in row-major order.
     """
 
-    def __init__(self, file: File, info: _abi.TensorInfo, spelled: bytes, order: bytes) -> None:
+    def __init__(
+        self,
+        file: File,
+        info: _abi.TensorInfo,
+        spelled: bytes,
+        order: bytes = b"",
+        view: Optional[_abi.View] = None,
+    ) -> None:
         self._file = file
         self._index: int = info.index
-        self._d = BY_CODE[info.dtype]
-        shape = tuple(info.shape[: info.rank])
+        self._view = view
+        described = info if view is None else view
+        self._d = BY_CODE[described.dtype]
+        shape = tuple(described.shape[: described.rank])
         d = _SPELLED.get(spelled[1:] if spelled[:1] in (b"<", b">", b"|", b"=") else spelled, self._d)
         if d.code == self._d.code and (d.parts == 1 or shape[-1:] == (d.parts,)):
             self._d = d
-        self.name = _text(ctypes.string_at(info.name, info.name_len))
+        if view is not None and self._d.parts != 1 and not _strided.whole(view, self._d.parts):
+            self._d = BY_CODE[described.dtype]
+        self._spelled = spelled
+        self._storage: tuple[int, int] = (info.count, info.dtype)  # of the stored tensor
+        self.name = _text(ctypes.string_at(described.name, described.name_len))
         #: "f32", "bf16", ..., "bool", "complex64" or "complex128"
         self.dtype = self._d.name
         self.shape: tuple[int, ...] = shape if self._d.parts == 1 else shape[:-1]
         #: number of elements
-        self.size: int = info.count // self._d.parts
+        self.size: int = described.count // self._d.parts
         #: stored elements of each chunk but the last, which has the rest
         self.chunk_elements: int = info.chunk_elements
-        #: bytes of this tensor's records in the file
+        #: bytes of this tensor's records in the file; of a view, those of the tensor that it lies in
         self.stored_bytes: int = info.stored_bytes
         #: "C", or "F" if the first index varies fastest in the file: picitool keeps the order of a .npy file
         self.order: Literal["C", "F"] = "F" if order == b"F" else "C"
@@ -108,8 +126,8 @@ class Tensor:
 
     @property
     def attrs(self) -> dict[str, bytes]:
-        """The tensor's attributes."""
-        return self._file._attrs(self._index)
+        """The tensor's attributes. A view has the type alone."""
+        return self._file._attrs(self._index) if self._view is None else {_KEY_DTYPE: self._spelled}
 
     @overload
     def read(
@@ -130,6 +148,8 @@ class Tensor:
         a one-dimensional array, in the order of the file (row-major unless `order` is "F")."""
         deliver = _arrays.delivery(self._d, to)
         if first is None and count is None:
+            if self._view is not None:
+                return self._of(self._needed(), to)
             return deliver(self._elements(0, self.size, self.shape, self.order))
         first = _abi.u64(0 if first is None else first, "first")
         count = max(0, self.size - first) if count is None else _abi.u64(count, "count")
@@ -141,9 +161,47 @@ class Tensor:
         self, first: int, count: int, shape: tuple[int, ...], order: Literal["C", "F"] = "C"
     ) -> _arrays.Storage:
         d = self._d
+        at = 0
+        if self._view is not None:
+            if not _strided.is_run(self._view):
+                flat: _arrays.Storage = self._of(self._needed(), "bits").reshape(-1)
+                return flat[first : first + count].reshape(shape)
+            at = self._view.offset
         out = _arrays.empty(d, d.parts * count, self._file.max_bytes, self._file.threads)
-        self._file._read_range(self._index, d.parts * first, d.parts * count, out.ctypes.data)
+        self._file._read_range(self._index, at + d.parts * first, d.parts * count, out.ctypes.data)
         return _arrays.shaped(out, d, shape, order)
+
+    @property
+    def _key(self) -> tuple[int, int]:
+        """The stored tensor that has the elements."""
+        return id(self._file), self._index
+
+    @property
+    def _is_copied(self) -> bool:
+        """Whether reading makes elements besides those of the storage."""
+        return self._view is not None and bool(self._view.conjugate or self._view.negative)
+
+    def _storage_bytes(self, whole: bool) -> int:
+        """Bytes of the stored elements that are read."""
+        count, code = self._storage
+        if not whole and self._view is not None:
+            count = self._view.stored_count
+        return count * BY_CODE[code].itemsize
+
+    def _whole(self) -> _strided.Stored:
+        """All elements of the stored tensor."""
+        count, code = self._storage
+        return self._file._stored(self._index, code, 0, count)
+
+    def _needed(self) -> _strided.Stored:
+        """Of the tensor that a view lies in, the elements that it needs."""
+        v = self._view
+        assert v is not None
+        return self._file._stored(self._index, v.tensor_dtype, v.stored_first, v.stored_count)
+
+    def _of(self, stored: _strided.Stored, to: str) -> Any:
+        """The elements as those of a storage that has been read, of which an array shares the memory."""
+        return _strided.deliver(self._view, self._d, self.shape, self.order, stored, to, self._file.max_bytes)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -205,7 +263,7 @@ class Tensor:
 
     def __dlpack__(self, **wanted: Any) -> Any:
         deliver = _arrays.delivery(self._d, "dlpack")
-        return deliver(self._elements(0, self.size, self.shape, self.order)).__dlpack__(**wanted)
+        return deliver(np.ascontiguousarray(self._elements(0, self.size, self.shape, self.order))).__dlpack__(**wanted)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)  # kDLCPU
@@ -232,6 +290,9 @@ class File(Mapping[str, Tensor]):
         code = ctypes.get_errno()
         self._free = weakref.finalize(self, _close, ctypes.c_void_p(self._handle.value), self._source)
         self._free.atexit = False  # a thread may still be reading
+        self._views: Optional[int] = None
+        self._unnamed: Optional[re.Pattern[str]] = None
+        self._names: Optional[list[str]] = None
         #: the most memory for the elements of one read; None: no limit
         self.max_bytes = _arrays.limit(max_bytes, self._source.bytes)
         try:
@@ -272,35 +333,81 @@ class File(Mapping[str, Tensor]):
     def __repr__(self) -> str:
         return f"<pici.File {self.path!r}{'' if self._handle else ', closed'}>"
 
-    @in_turn
     def __len__(self) -> int:
-        n = ctypes.c_uint64()
-        r = self._reader()
-        self._check(lib.pici_reader_count(r, n))
-        return n.value
+        return len(self._listed())
 
     def __iter__(self) -> Iterator[str]:
-        for i in range(len(self)):
-            yield _text(self._name(i))
+        return iter(self._listed())
 
     @in_turn
-    def _name(self, i: int) -> bytes:
-        info = _abi.TensorInfo()
-        self._check(lib.pici_reader_tensor(self._reader(), i, info))
-        return ctypes.string_at(info.name, info.name_len)
+    def _listed(self) -> list[str]:
+        """The names of all tensors, those of views after the tensor that they lie in."""
+        r = self._reader()
+        if self._names is not None:
+            return self._names
+        n, info, view = ctypes.c_uint64(), _abi.TensorInfo(), _abi.View()
+        self._load_views(r)
+        names: list[str] = []
+        at = 0
+        self._check(lib.pici_reader_count(r, n))
+        for i in range(n.value):
+            self._check(lib.pici_reader_tensor(r, i, info))
+            name = _text(ctypes.string_at(info.name, info.name_len))
+            if not self._is_unnamed(name):
+                names.append(name)
+            while at < (self._views or 0):
+                self._check(lib.pici_reader_view(r, at, view))
+                if view.tensor != i:
+                    break
+                names.append(_text(ctypes.string_at(view.name, view.name_len)))
+                at += 1
+        self._names = names
+        return names
+
+    def _load_views(self, r: ctypes.c_void_p) -> None:
+        """Learn which names there are besides those of tensors, and which of these are none. The caller holds the
+        lock."""
+        if self._views is not None:
+            return
+        n, a = ctypes.c_uint64(), _abi.Attr()
+        self._check(lib.pici_reader_view_count(r, n))
+        self._check(lib.pici_reader_attr(r, _abi.FILE, _KEY_UNNAMED.encode(), a))
+        if a.key:
+            stem = _text(ctypes.string_at(a.value, a.len)) if a.len else ""
+            self._unnamed = re.compile(re.escape(stem) + r"(\.[0-9]+)?", re.DOTALL)
+        self._views = n.value
+
+    def _is_unnamed(self, name: str) -> bool:
+        return self._unnamed is not None and self._unnamed.fullmatch(name) is not None
+
+    def _stored(self, index: int, code: int, first: int, count: int) -> _strided.Stored:
+        """Elements of a tensor as they are stored."""
+        d = BY_CODE[code]
+        out = _arrays.empty(d, count, self.max_bytes, self.threads)
+        self._read_range(index, first, count, out.ctypes.data)
+        return _strided.Stored(out, first)
 
     @in_turn
     def _read_range(self, index: int, first: int, count: int, to: int) -> None:
         """Read values of a tensor to an address."""
         self._check(lib.pici_reader_read_range(self._reader(), index, first, count, to))
 
-    def _find(self, r: ctypes.c_void_p, name: object, info: _abi.TensorInfo) -> bool:
-        """Find a tensor by name. The caller holds the lock."""
+    def _find(self, r: ctypes.c_void_p, name: object, info: _abi.TensorInfo, view: _abi.View) -> bool:
+        """Find a tensor by name; view.name is set if it is a view. The caller holds the lock."""
         if not isinstance(name, str):
             return False
         try:
             key = _bytes(name)
         except UnicodeEncodeError:  # no name in a file has such a character
+            return False
+        self._load_views(r)
+        found = ctypes.c_int(0)
+        if self._views:
+            self._check(lib.pici_reader_find_view(r, key, len(key), view, found))
+        if found.value:
+            self._check(lib.pici_reader_tensor(r, view.tensor, info))
+            return True
+        if self._is_unnamed(name):
             return False
         status = lib.pici_reader_find(r, key, len(key), info)
         if status == ArgumentError.status:
@@ -311,7 +418,7 @@ class File(Mapping[str, Tensor]):
     @in_turn
     def __contains__(self, name: object) -> bool:
         r = self._reader()
-        return self._find(r, name, _abi.TensorInfo())
+        return self._find(r, name, _abi.TensorInfo(), _abi.View())
 
     def __getitem__(self, name: str) -> Tensor:
         found = self.get(name)
@@ -330,10 +437,12 @@ class File(Mapping[str, Tensor]):
     @in_turn
     def get(self, name: str, default: Any = None) -> Any:
         """The tensor of this name; default if there is none."""
-        info = _abi.TensorInfo()
+        info, view = _abi.TensorInfo(), _abi.View()
         r = self._reader()
-        if self._find(r, name, info):
-            return Tensor(self, info, *(self._attr(r, info, key) for key in (_KEY_DTYPE, _KEY_ORDER)))
+        if self._find(r, name, info, view):
+            if view.name is not None:
+                return Tensor(self, info, view.word, view=view)
+            return Tensor(self, info, self._attr(r, info, _KEY_DTYPE), self._attr(r, info, _KEY_ORDER))
         return default
 
     def _no_tensor(self, name: object) -> NoTensorError:
@@ -386,6 +495,30 @@ def open(path: Union[Path, BinaryIO], *, threads: int = 1, max_bytes: Limit = "a
         very many zeros. "auto": 1 GiB or 1024 times the file, whichever is more. None lifts the limit.
     """
     return File(path, threads=threads, max_bytes=max_bytes)
+
+
+def loaded(tensors: Iterable[Tensor], to: str, most: Optional[int]) -> dict[str, Any]:
+    """All elements of tensors, by name. Those that lie in one tensor of a file share its memory. LimitError if they
+    take more than `most` bytes; None: no limit."""
+    tensors = list(tensors)
+    users = Counter(t._key for t in tensors)
+    sizes = {t._key: t._storage_bytes(users[t._key] > 1) for t in tensors}
+    need = sum(sizes.values()) + sum(t.nbytes for t in tensors if t._is_copied)
+    if most is not None and need > most:
+        raise LimitError(
+            f"the tensors take {need} bytes, more than max_bytes allows, {most}: pass max_bytes={need}, or None for no "
+            "limit, if you trust the source"
+        )
+    found: dict[str, Any] = {}
+    shared: dict[Any, _strided.Stored] = {}
+    for t in tensors:
+        if users[t._key] == 1:
+            found[t.name] = t.read(to=to)  # type: ignore[call-overload]
+            continue
+        if t._key not in shared:
+            shared[t._key] = t._whole()
+        found[t.name] = t._of(shared[t._key], to)
+    return found
 
 
 # ---- Writing

@@ -7,10 +7,12 @@
  *   .npz  an array is a part, and the head has the .npy header in front of it. An entry that is no array that can be
  *         read is kept: a part of its bytes, compressed as they are. So is, if exact is asked for, a deflated array of
  *         which zlib does not make the same bytes again
- *   .pt   a storage is a part; the pickle says what it is called
+ *   .pt   a storage is a part, and the pickle says what it is called: after a tensor that is all of it, in its order.
+ *         Other tensors are views, and a storage that only these see has no name. A deflated storage is as a deflated
+ *         array. Of tensors of one name, all but the first get a suffix
  *
- * Bytes between them are in the head, or if they are many, parts that are called fillers. Functions return an exit
- * status and print the reason, as those of input.h do. */
+ * Bytes between them are in the head, or if they are many, parts that are called fillers, which have no name either.
+ * Functions return an exit status and print the reason, as those of input.h do. */
 #ifndef PICI_TOOLS_INPUT_ARCHIVE_H
 #define PICI_TOOLS_INPUT_ARCHIVE_H
 
@@ -26,19 +28,24 @@ enum {
     ARCHIVE_HEAD_MOST = 64 << 20 /* bytes, of a gap that is in the head; of the head */
 };
 
+enum { ARCHIVE_NUMBER_ROOM = 24 /* characters of a suffix of a name */ };
+
 #define ARCHIVE_NONE UINT32_MAX
 
 struct archive_part {
     uint64_t at;     /* where its bytes begin in the file; of a deflated array, where the deflated data do */
     uint64_t bytes;  /* of it, inflated */
     uint64_t before; /* bytes of the head that precede it */
-    uint32_t number; /* of its entry; of a filler, its number among these */
+    uint32_t number; /* of its entry; not of a filler */
     uint32_t header; /* bytes of its .npy header, the last ones of before */
-    uint32_t tensor; /* of a storage, the number of the tensor that it is called after, or ARCHIVE_NONE */
+    uint32_t tensor; /* of a storage, the number of the tensor that it is described by, or ARCHIVE_NONE */
+    uint32_t place;  /* of a part without a name, its number among these */
     uint8_t kind;    /* enum archive_kind */
     uint8_t level;   /* at which zlib makes the entry's bytes again; 0: not deflated, or not tried */
     uint32_t crc;    /* CRC-32 of those bytes */
-    bool dense;      /* that tensor is all of the storage */
+    bool unnamed;    /* it is not a tensor, but a filler or a storage that views see */
+    bool whole;      /* that tensor is all of the storage, in some order */
+    bool fortran;    /* and its first index is the fastest */
 };
 
 struct archive {
@@ -52,8 +59,11 @@ struct archive {
     size_t head_len, head_room;
     struct archive_part *part; /* [parts] in the order of the file */
     size_t parts, room;
-    char *filler; /* the name of fillers, room for a number after it */
-    size_t filler_len;
+    char *stem; /* [stem_len] of the names of parts without one, room for a number after it */
+    size_t stem_len;
+    char *renamed;  /* names of tensors whose names another has */
+    uint8_t *views; /* [views_len] of .pt, the table that formats/file.md specifies; or NULL */
+    size_t views_len;
 
     struct unzip unzip; /* of the current part, if unzipping */
     bool unzipping;
@@ -64,22 +74,31 @@ struct archive {
  * once, unless all of them have more bytes than this limit. Prints a line if entries are kept. */
 int archive_open_npz(struct archive *, struct input *, const struct limit *exact);
 
-/* Prints a line if the pickle cannot be read: storages are then named after their entries. */
-int archive_open_pt(struct archive *, struct input *);
+/* The same. Prints a line if the pickle cannot be read: storages are then named after their entries. */
+int archive_open_pt(struct archive *, struct input *, const struct limit *exact);
 
-/* The name of a part, then a NUL; lives until the next call. */
+/* The name of a part, then a NUL; lives until the next call. archive_title: for people, of a storage without a name,
+ * that of the tensor that it is described by. */
 const char *archive_name(struct archive *, const struct archive_part *, size_t *len);
+const char *archive_title(struct archive *, const struct archive_part *, size_t *len);
 
 /* Go to the first byte of a part. */
 int archive_begin(struct archive *, const struct archive_part *);
 
-/* Read the next bytes of the part. With the last ones, the entry's CRC-32 is checked, except that of the storages of a
- * .pt file, which nothing checks. */
+/* Read the next bytes of the part. With the last ones, the entry's CRC-32 is checked, except that of storages of a .pt
+ * file that are not deflated, which nothing checks. */
 int archive_take(struct archive *, const struct archive_part *, void *buf, size_t bytes, uint64_t left);
 
 /* How tensor i of torch lies in its storage, in words: "strides [1, 3]", "from 12 of embed.weight"; "" if it is all of
- * the storage, in row-major order, and the one that the storage is called after. Returns buf. */
+ * the storage, in row-major order, and the one that the storage is described by. Returns buf. */
 const char *archive_view(struct archive *, size_t i, char *buf, size_t cap);
+
+/* Print a->err. Returns TOOL_BAD. */
+int archive_refuse(const struct archive *);
+
+/* Take bytes of the entry that is unzipped; end that. */
+int archive_skip(struct archive *, uint64_t bytes);
+void archive_stop_unzipping(struct archive *);
 
 void archive_close(struct archive *);
 

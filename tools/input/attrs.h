@@ -12,6 +12,6 @@
 #define ATTR_ENDIAN "source.endian" /* of a tensor: "big" if the original's elements are big-endian */
 #define ATTR_ORDER "source.order"   /* of a tensor: "F" if its first index is the fastest */
 #define ATTR_DEFLATE "source.deflate" /* of a tensor: it is deflated in the original; see deflated.h */
-#define ATTR_VIEW "source.view"       /* of a tensor: the shape and strides that the original gives it, in words */
+#define ATTR_VIEW "source.view" /* of a tensor, by 0.2: the shape and strides that the original gives it, in words */
 
 #endif

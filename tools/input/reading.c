@@ -299,6 +299,41 @@ int reading_delta(const struct reading *r, struct delta *d)
     return !s ? TOOL_OK : why[0] ? tool_bad(r->in->name, "%s", why) : reading_failed(r, s);
 }
 
+int reading_view(struct reading *r, uint64_t i, struct pici_view *v)
+{
+    *v = (struct pici_view)PICI_VIEW_INIT;
+    const enum pici_status s = pici_reader_view(r->reader, i, v);
+    return s ? reading_failed(r, s) : TOOL_OK;
+}
+
+int reading_views(struct reading *r, const struct pici_tensor_info *t, struct reading_views *of)
+{
+    struct pici_view v;
+    uint64_t views;
+    int unnamed = 0;
+    enum pici_status s = pici_reader_view_count(r->reader, &views);
+    if (!s)
+        s = pici_reader_is_unnamed(r->reader, t->name, t->name_len, &unnamed);
+    if (s)
+        return reading_failed(r, s);
+    *of = (struct reading_views){of->first + of->n, 0, unnamed != 0};
+    for (; of->first + of->n < views; of->n++) {
+        v = (struct pici_view)PICI_VIEW_INIT;
+        s = pici_reader_view(r->reader, of->first + of->n, &v);
+        if (s == PICI_E_ARG) /* forward: of a tensor that comes later */
+            break;
+        if (s)
+            return reading_failed(r, s);
+        if (v.tensor < t->index) { /* of a tensor that was not looked at */
+            of->first++;
+            of->n--;
+        } else if (v.tensor > t->index) {
+            break;
+        }
+    }
+    return TOOL_OK;
+}
+
 void reading_close(struct reading *r)
 {
     pici_reader_close(r->reader);

@@ -60,6 +60,18 @@ int reading_is_delta(const struct reading *r, bool *is);
 /* Read the tables of a delta, with random access. Unless that fails, free d with pici_delta_close. */
 int reading_delta(const struct reading *r, struct delta *d);
 
+/* The views of a tensor: numbers [first, first + n). Zero before the first tensor. */
+struct reading_views {
+    uint64_t first, n;
+    bool unnamed; /* the tensor is a storage of which views alone have names, or bytes between tensors */
+};
+
+/* Find the views of the next tensor, in the order of the file, that is looked at. */
+int reading_views(struct reading *r, const struct pici_tensor_info *t, struct reading_views *of);
+
+/* View i. */
+int reading_view(struct reading *r, uint64_t i, struct pici_view *v);
+
 /* Print the reader's error. Returns TOOL_BAD. */
 int reading_failed(const struct reading *r, enum pici_status s);
 

@@ -111,7 +111,7 @@ static int open_raw(struct source *s, const struct tool_options *o)
 
 static int open_archive(struct source *s, const struct tool_options *o, const struct limit *exact)
 {
-    TRY(s->type == TYPE_NPZ ? archive_open_npz(&s->archive, s->in, exact) : archive_open_pt(&s->archive, s->in));
+    TRY(s->type == TYPE_NPZ ? archive_open_npz(&s->archive, s->in, exact) : archive_open_pt(&s->archive, s->in, exact));
     s->raw_dtype = o->dtype ? (enum pici_dtype)o->dtype : PICI_U8;
     s->head = s->archive.head;
     s->head_len = s->archive.head_len;
@@ -176,8 +176,6 @@ struct pici_tensor source_describe(const struct source_tensor *t, struct pici_at
         attrs[out.n_attrs++] = (struct pici_attr){ATTR_BEFORE, t->before, strlen(t->before)};
     if (t->deflate[0])
         attrs[out.n_attrs++] = (struct pici_attr){ATTR_DEFLATE, t->deflate, strlen(t->deflate)};
-    if (t->view && t->view[0])
-        attrs[out.n_attrs++] = (struct pici_attr){ATTR_VIEW, t->view, strlen(t->view)};
     return out;
 }
 
@@ -201,6 +199,14 @@ static void set_name(struct source *s, struct source_tensor *t, const char *stem
         snprintf(s->name, sizeof s->name, "%s.%" PRIu64, stem, s->next);
     t->name = s->name;
     t->name_len = strlen(s->name);
+}
+
+const char *source_unnamed(const struct source *s)
+{
+    if (!tool_type_is_zip(s->type))
+        return s->type == TYPE_SAFETENSORS ? NULL : "tail";
+    s->archive.stem[s->archive.stem_len] = 0;
+    return s->archive.stem;
 }
 
 /* A tensor of plain elements. */
@@ -309,33 +315,37 @@ static void describe_bytes(struct source *s, struct source_tensor *t, enum pici_
     describe(s, t, count, &count, 1, count, 1);
 }
 
-/* Describes a storage by the tensor that it is called after. Elements are in the order of the storage, and so are the
- * dimensions. */
+static void describe_deflated(const struct source *s, struct source_tensor *t)
+{
+    const struct archive_part *p = s->archived;
+    const struct zip_entry *e = &s->archive.zip.entries[p->number];
+    if (!p->level)
+        return;
+    struct deflated d = {.level = p->level, .header = p->header, .bytes = e->end - e->begin, .crc = p->crc};
+    snprintf(d.version, sizeof d.version, "%s", unzip_version());
+    deflated_format(t->deflate, &d);
+}
+
+/* Describes a storage by a tensor. Elements are in the order of the storage, and so are the dimensions. */
 static void describe_storage(struct source *s, struct source_tensor *t)
 {
     const struct archive_part *p = s->archived;
     const struct torch_tensor *of = &s->archive.torch.tensors[p->tensor];
     unsigned order[TORCH_MAX_RANK];
     uint64_t shape[TORCH_MAX_RANK];
-    t->dtype_text = of->source_dtype;
     t->big_endian = s->archive.big_endian && pici_dtype_width(of->dtype) > 1;
-    bool reversed = of->rank > 1;
-    if (p->dense && !of->row_major && torch_is_dense(of, order))
-        for (unsigned i = 0; i < of->rank; i++) {
-            shape[i] = of->shape[order[i]];
-            reversed = reversed && order[i] == of->rank - 1 - i;
-        }
-    else if (p->dense && of->rank)
-        memcpy(shape, of->shape, of->rank * sizeof *shape);
-    t->fortran = p->dense && !of->row_major && reversed;
-    if (p->dense) {
+    t->fortran = p->fortran;
+    if (p->whole) {
         t->dtype = of->dtype;
-        describe(s, t, p->bytes / pici_dtype_width(of->dtype), t->fortran ? of->shape : shape, of->rank, of->items,
-                 of->item_elements);
+        torch_is_dense(of, order);
+        for (unsigned i = 0; i < of->rank; i++)
+            shape[i] = of->shape[of->row_major || t->fortran ? i : order[i]];
+        describe(s, t, p->bytes / pici_dtype_width(of->dtype), shape, of->rank, of->items, of->item_elements);
     } else {
         describe_bytes(s, t, of->dtype);
     }
-    if (p->dense && (of->row_major || t->fortran))
+    t->dtype_text = of->source_dtype;
+    if (!p->unnamed)
         return;
     memcpy(s->view, "shape ", 6);
     term_shape(s->view + 6, sizeof s->view / 2, of->shape, of->rank);
@@ -348,15 +358,9 @@ static void describe_storage(struct source *s, struct source_tensor *t)
 static void describe_array(struct source *s, struct source_tensor *t)
 {
     const struct archive_part *p = s->archived;
-    const struct zip_entry *e = &s->archive.zip.entries[p->number];
     struct parse_error err;
     pici_npy_parse(&s->npy, s->head + s->head_at - p->header, p->header, UINT64_MAX, &err); /* which it did before */
     describe_npy(s, t);
-    if (!p->level)
-        return;
-    struct deflated d = {.level = p->level, .header = p->header, .bytes = e->end - e->begin, .crc = p->crc};
-    snprintf(d.version, sizeof d.version, "%s", unzip_version());
-    deflated_format(t->deflate, &d);
 }
 
 static int next_archived(struct source *s, struct source_tensor *t, bool *more)
@@ -367,6 +371,7 @@ static int next_archived(struct source *s, struct source_tensor *t, bool *more)
         return input_seek(s->in, s->in->bytes);
     const struct archive_part *p = s->archived = &a->part[s->next++];
     s->head_at += (size_t)p->before;
+    t->title = archive_title(a, p, &t->title_len);
     t->name = archive_name(a, p, &t->name_len);
     t->filler = p->kind == ARCHIVE_FILLER;
     snprintf(t->before, sizeof t->before, "%" PRIu64, p->before);
@@ -380,6 +385,8 @@ static int next_archived(struct source *s, struct source_tensor *t, bool *more)
                         : p->kind == ARCHIVE_KEPT                                    ? "entry"
                                                                                      : pici_dtype_name(t->dtype);
     }
+    if (!t->filler)
+        describe_deflated(s, t);
     return archive_begin(a, p);
 }
 
@@ -403,6 +410,10 @@ int source_next(struct source *s, struct source_tensor *t, bool *more)
         : s->type == TYPE_SAFETENSORS ? next_safetensors(s, t, more)
         : tool_type_is_zip(s->type)   ? next_archived(s, t, more)
                                       : next_raw(s, t, more));
+    if (*more && !t->title) {
+        t->title = t->name;
+        t->title_len = t->name_len;
+    }
     return *more ? TOOL_OK : expect_end(s);
 }
 

@@ -25,6 +25,8 @@
 struct source_tensor {
     const char *name; /* [name_len bytes], then a NUL; lives until the next source_next */
     size_t name_len;
+    const char *title; /* for people: the name, or of a storage without one, that of a tensor in it; lives as long */
+    size_t title_len;
     const char *dtype_text; /* the file's own word, as "<f4" or "BF16" */
     enum pici_dtype dtype;
     unsigned rank;
@@ -84,9 +86,13 @@ int source_give(struct source *s, void *buf, size_t bytes, const uint8_t **p);
 
 void source_close(struct source *s);
 
+/* How the tensors are called that are no tensors of the original: the attribute source.unnamed of a .pici file; or
+ * NULL, if there are none. Valid until the next source_next. */
+const char *source_unnamed(const struct source *s);
+
 /* Describe the tensor for a .pici file. Its attributes, at most SOURCE_ATTRS, are put at attrs. The result shares t's
  * pointers. */
-enum { SOURCE_ATTRS = 6 };
+enum { SOURCE_ATTRS = 5 };
 struct pici_tensor source_describe(const struct source_tensor *t, struct pici_attr attrs[SOURCE_ATTRS]);
 
 bool source_host_is_big_endian(void);

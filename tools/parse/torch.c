@@ -148,6 +148,11 @@ static bool take_dims(struct walker *w, uint32_t n, uint64_t dims[TORCH_MAX_RANK
     return true;
 }
 
+static bool kind_is_float(const struct kind *k)
+{
+    return k->dtype == PICI_F32 || k->dtype == PICI_F64 || k->dtype == PICI_F16 || k->dtype == PICI_BF16;
+}
+
 static const struct kind *kind_by(const struct walker *w, uint32_t name, bool storage)
 {
     for (int i = 0; i < KINDS; i++)
@@ -239,9 +244,23 @@ static bool add_tensor(struct walker *w, struct torch_tensor *t, const struct ki
     return true;
 }
 
+/* Whether a dict has True under a key. */
+static bool is_set(const struct walker *w, uint32_t n, const char *key)
+{
+    if (pickle_type_of(&w->pickle, n) != PICKLE_DICT)
+        return false;
+    bool set = false; /* of equal keys the last one counts */
+    for (uint32_t c = w->pickle.nodes[n].first; c != PICKLE_NO; c = w->pickle.cells[c].next)
+        if (pickle_is_text(&w->pickle, w->pickle.cells[c].key, key)) {
+            const uint32_t v = w->pickle.cells[c].value;
+            set = pickle_type_of(&w->pickle, v) == PICKLE_BOOL && w->pickle.nodes[v].is.number;
+        }
+    return set;
+}
+
 /* Reads a tensor: the arguments of torch._utils._rebuild_tensor_v2 and its like. dtype: the number of the argument that
- * names it; 0: the storage does. */
-static bool take_tensor(struct walker *w, uint32_t args, unsigned dtype)
+ * names it; 0: the storage does. metadata: of the argument that says which bits are set. */
+static bool take_tensor(struct walker *w, uint32_t args, unsigned dtype, unsigned metadata)
 {
     struct torch_tensor t = {0};
     const struct kind *kind;
@@ -261,6 +280,11 @@ static bool take_tensor(struct walker *w, uint32_t args, unsigned dtype)
         kind = kind_by(w, w->pickle.nodes[named].is.global.name, false);
     if (!kind)
         return bad(w, "has a dtype that is not known");
+    const uint32_t bits = metadata ? pickle_item(&w->pickle, args, metadata) : PICKLE_NO;
+    t.conjugate = kind->item_elements > 1 && is_set(w, bits, "conj");
+    t.negative = is_set(w, bits, "neg");
+    if (t.negative && !kind_is_float(kind))
+        return bad(w, "is negative, and of no floats");
     return add_tensor(w, &t, kind, shape, strides);
 }
 
@@ -341,6 +365,14 @@ static uint32_t function_of(const struct pickle *p, uint32_t n, uint32_t *args)
     return wrapped;
 }
 
+/* The state that a call's result gets: by BUILD, or that of _rebuild_from_type_v2. */
+static uint32_t state_of(const struct pickle *p, uint32_t n)
+{
+    const struct pickle_node *call = &p->nodes[n];
+    const bool wraps = pickle_is_global(p, call->is.call.function, "torch._tensor", "_rebuild_from_type_v2");
+    return call->state == PICKLE_NO && wraps ? pickle_item(p, call->is.call.args, 3) : call->state;
+}
+
 static bool is_parameter(const struct pickle *p, uint32_t function)
 {
     return pickle_is_global(p, function, "torch._utils", "_rebuild_parameter") ||
@@ -373,15 +405,17 @@ static bool walk_call(struct walker *w, uint32_t n, int depth)
 {
     static const struct {
         const char *name;
-        unsigned dtype;
-    } tensors[] = {
-        {"_rebuild_tensor", 0}, {"_rebuild_tensor_v2", 0}, {"_rebuild_tensor_v3", 6}, {"_rebuild_qtensor", 0}};
+        unsigned dtype, metadata;
+    } tensors[] = {{"_rebuild_tensor", 0, 0},
+                   {"_rebuild_tensor_v2", 0, 6},
+                   {"_rebuild_tensor_v3", 6, 7},
+                   {"_rebuild_qtensor", 0, 0}};
     const struct pickle *p = &w->pickle;
     uint32_t args;
-    const uint32_t function = function_of(p, n, &args), state = p->nodes[n].state;
+    const uint32_t function = function_of(p, n, &args), state = state_of(p, n);
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         if (pickle_is_global(p, function, "torch._utils", tensors[i].name))
-            return take_tensor(w, args, tensors[i].dtype);
+            return take_tensor(w, args, tensors[i].dtype, tensors[i].metadata);
     if (depth > TORCH_MAX_DEPTH)
         return pici_parse_fail(w->err, w->base, "the pickle has more than %d containers in one another",
                                TORCH_MAX_DEPTH);

@@ -37,6 +37,8 @@ struct torch_tensor {
     uint64_t items;          /* product of shape */
     uint64_t extent;         /* items of the storage, from its beginning, up to the tensor's last; 0 if it has none */
     bool row_major;          /* its strides are those of a contiguous tensor */
+    bool conjugate;          /* the imaginary parts of its numbers are to be negated; */
+    bool negative;           /* its numbers are */
 };
 
 struct torch {

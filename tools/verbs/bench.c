@@ -115,7 +115,7 @@ static int take_from_source(struct bench *b, struct source *s, uint8_t *scratch)
         if (!more)
             return TOOL_OK;
         if (!t.filler)
-            TRY(take(b, t.name, t.name_len, t.dtype, t.count, &into));
+            TRY(take(b, t.title, t.title_len, t.dtype, t.count, &into));
         if (into)
             TRY(source_take(s, into, b->bytes));
         while (s->left)

@@ -33,7 +33,7 @@ static int copy_tensor(struct job *j, const struct source_tensor *t)
 {
     struct pici_attr attrs[SOURCE_ATTRS];
     struct pici_tensor out = source_describe(t, attrs);
-    result_tensor(t->name, t->dtype, t->shape, t->rank);
+    result_tensor(t->title, t->dtype, t->shape, t->rank);
     enum pici_status s = pici_writer_tensor(j->writer, &out);
     if (s == PICI_E_ARG) /* as a name that is too long for a .pici file */
         return tool_bad(j->in.name, "%s", pici_writer_error(j->writer));
@@ -56,8 +56,15 @@ static int copy_tensor(struct job *j, const struct source_tensor *t)
 
 static int copy(struct job *j, const struct tool_options *o)
 {
-    const char *type = tool_type_name(j->source.type);
-    const struct pici_attr attrs[] = {{ATTR_TYPE, type, strlen(type)}, {ATTR_HEAD, j->source.head, j->source.head_len}};
+    const char *const type = tool_type_name(j->source.type), *const unnamed = source_unnamed(&j->source);
+    struct pici_attr attrs[4] = {{ATTR_TYPE, type, strlen(type)}};
+    size_t n = 1;
+    if (j->source.head_len)
+        attrs[n++] = (struct pici_attr){ATTR_HEAD, j->source.head, j->source.head_len};
+    if (unnamed)
+        attrs[n++] = (struct pici_attr){PICI_ATTR_UNNAMED, unnamed, strlen(unnamed)};
+    if (j->source.archive.views)
+        attrs[n++] = (struct pici_attr){PICI_ATTR_VIEWS, j->source.archive.views, j->source.archive.views_len};
     struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
     opts.format = o->format;
     opts.threads = o->threads;
@@ -71,7 +78,7 @@ static int copy(struct job *j, const struct tool_options *o)
     j->piece = malloc(j->chunks * chunk);
     if (!j->piece)
         return tool_nomem(j->in.name, "the elements of the chunks");
-    enum pici_status s = pici_writer_open(&j->writer, output_put, &j->out, attrs, j->source.head_len ? 2 : 1, &opts);
+    enum pici_status s = pici_writer_open(&j->writer, output_put, &j->out, attrs, n, &opts);
     if (s)
         return writer_failed(j, s);
     progress_start(&j->progress, j->in.name, j->in.bytes);

@@ -9,6 +9,7 @@
 #include "input/attrs.h"
 #include "input/reading.h"
 #include "input/source.h"
+#include "input/view_text.h"
 #include "measure/compare.h"
 #include "output/result.h"
 #include "show/heat.h"
@@ -24,8 +25,7 @@ enum {
     BLOCK_PIECE = 1 << 20,
     COUNT_BYTES = 1 << 17, /* of elements that are counted in several ways while they are in the cache */
     MAP_SIDE = 256,        /* cells of the map on a terminal; there are fewer characters */
-    DTYPE_TEXT = 64,       /* the most characters shown of the original's type */
-    VIEW_TEXT = 512        /* and of how it sees the elements */
+    DTYPE_TEXT = 64        /* the most characters shown of the original's type */
 };
 
 struct job {
@@ -158,21 +158,59 @@ static int end(struct job *j, struct measured *m)
     return TOOL_OK;
 }
 
-/* Inspects a tensor of a .pici file. */
-static int inspect_stored(struct job *j, struct reading *r, const struct pici_tensor_info *t)
+/* Whether a tensor of a .pici file is to be inspected; *title: a view that a storage without a name is called after. */
+static int is_wanted(struct job *j, struct reading *r, const struct pici_tensor_info *t, struct reading_views *views,
+                     struct pici_view *title, bool *is)
 {
-    struct pici_attr dtype = {0}, view = {0};
+    struct pici_view v;
+    TRY(reading_views(r, t, views));
+    title->name = NULL;
+    *is = !views->unnamed && wanted(j, t->name, t->name_len);
+    for (uint64_t i = 0; i < views->n; i++) {
+        TRY(reading_view(r, views->first + i, &v));
+        *is = wanted(j, v.name, v.name_len) || *is;
+        if (views->unnamed && i == 0)
+            *title = v;
+    }
+    return TOOL_OK;
+}
+
+/* Sets how the original sees the elements of a tensor: as a view, or by what 0.2 wrote of it. */
+static int set_view(struct reading *r, const struct pici_tensor_info *t, const struct pici_view *title,
+                    struct measured *m)
+{
+    char text[VIEW_TEXT], dims[160];
+    struct pici_attr view = {0};
+    if (title->name) {
+        const size_t n =
+            (size_t)snprintf(text, sizeof text, "shape %s ", term_shape(dims, sizeof dims, title->shape, title->rank));
+        view_text_of(text + n, sizeof text - n, title, t, true);
+        view = (struct pici_attr){ATTR_VIEW, text, strlen(text)};
+    } else {
+        TRY(reading_attr(r, t->index, ATTR_VIEW, &view));
+    }
+    if (view.key && !(m->view = strndup(view.value, view.len < VIEW_TEXT ? view.len : VIEW_TEXT)))
+        return tool_nomem(r->in->name, "the list of tensors");
+    return TOOL_OK;
+}
+
+/* Inspects a tensor of a .pici file. */
+static int inspect_stored(struct job *j, struct reading *r, const struct pici_tensor_info *t,
+                          const struct pici_view *title)
+{
+    struct pici_attr dtype = {0};
     bool fortran, is;
     TRY(reading_attr_is(r, t->index, ATTR_ORDER, "F", &fortran));
     TRY(reading_attr(r, t->index, ATTR_DTYPE, &dtype));
-    struct measured *m = begin(j, t->name, t->name_len, t->dtype, t->shape, t->rank, t->count, fortran,
-                               dtype.key ? dtype.value : NULL, dtype.len);
+    if (title->name)
+        dtype = (struct pici_attr){ATTR_DTYPE, title->word, strlen(title->word)};
+    struct measured *m =
+        begin(j, title->name ? title->name : t->name, title->name ? title->name_len : t->name_len, t->dtype, t->shape,
+              t->rank, t->count, fortran, dtype.key ? dtype.value : NULL, dtype.len);
     if (!m)
         return tool_nomem(j->in.name, "the list of tensors");
     m->stored = t->stored_bytes;
-    TRY(reading_attr(r, t->index, ATTR_VIEW, &view));
-    if (view.key && !(m->view = strndup(view.value, view.len < VIEW_TEXT ? view.len : VIEW_TEXT)))
-        return tool_nomem(j->in.name, "the list of tensors");
+    TRY(set_view(r, t, title, m));
     for (enum delta_kind k = DELTA_XOR; j->is_delta && k < DELTA_KINDS; k++) {
         TRY(reading_attr_is(r, t->index, DELTA_KIND, pici_delta_kind_name(k), &is));
         if (is)
@@ -201,18 +239,21 @@ static int inspect_reading(struct job *j, struct reading *r)
     if (s)
         return reading_failed(r, s);
     TRY(begin_image(j, tensors));
+    struct reading_views views = {0};
     for (uint64_t bytes = 0;;) {
         struct pici_tensor_info t;
-        bool more;
+        struct pici_view title = PICI_VIEW_INIT;
+        bool more, is;
         TRY(reading_next(r, &t, &more));
         if (!more)
             return TOOL_OK;
-        if (!wanted(j, t.name, t.name_len))
+        TRY(is_wanted(j, r, &t, &views, &title, &is));
+        if (!is)
             continue;
         bytes += t.count * pici_dtype_width(t.dtype);
         if (bytes > limit_now(&limit))
             return limit_refused(&limit, j->in.name, bytes);
-        TRY(inspect_stored(j, r, &t));
+        TRY(inspect_stored(j, r, &t, &title));
     }
 }
 
@@ -241,8 +282,8 @@ static int inspect_tensors(struct job *j, struct source *s)
             return TOOL_OK;
         size_t width = pici_dtype_width(t.dtype);
         struct measured *m = NULL;
-        if (!t.filler && wanted(j, t.name, t.name_len)) {
-            m = begin(j, t.name, t.name_len, t.dtype, t.shape, t.rank, t.count, t.fortran, t.dtype_text,
+        if (!t.filler && wanted(j, t.title, t.title_len)) {
+            m = begin(j, t.title, t.title_len, t.dtype, t.shape, t.rank, t.count, t.fortran, t.dtype_text,
                       strlen(t.dtype_text));
             if (!m)
                 return tool_nomem(j->in.name, "the list of tensors");

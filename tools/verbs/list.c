@@ -8,6 +8,7 @@
 #include "input/attrs.h"
 #include "input/reading.h"
 #include "input/tensors.h"
+#include "input/view_text.h"
 #include "output/result.h"
 #include "parse/npy.h"
 #include "show/inputs.h"
@@ -15,7 +16,7 @@
 #include "term.h"
 #include "tool.h"
 
-enum { TYPE_TEXT = 16, VIEW_TEXT = 512 }; /* the most characters shown, and one; the most */
+enum { TYPE_TEXT = 16 }; /* the most characters shown, and one */
 
 static uint64_t capped_sum(uint64_t a, uint64_t b)
 {
@@ -65,18 +66,43 @@ static bool keep_meaning(struct measured *m, const char *text, size_t len)
     return m->dtype_text != NULL;
 }
 
+static void count_stored(struct listing *l, struct measured *m, const struct pici_tensor_info *t)
+{
+    m->stored = t->stored_bytes;
+    m->chunks = t->chunks;
+    l->chunks += t->chunks;
+    l->report.stored += m->stored;
+}
+
+/* Adds a view of tensor t of a .pici file; whole: as the row that stands for t. */
+static int add_view(struct listing *l, struct reading *r, const struct pici_tensor_info *t, const struct pici_view *v,
+                    bool unnamed, bool whole)
+{
+    char text[VIEW_TEXT];
+    const struct sizes was = l->report.total;
+    struct measured *m = add(&l->report, v->name, v->name_len, v->dtype, v->shape, v->rank, v->count);
+    if (!m || !keep_meaning(m, v->word, strlen(v->word)))
+        return tool_nomem(r->in->name, "the list of tensors");
+    view_text_of(text, sizeof text, v, t, unnamed);
+    if (text[0] && !(m->view = strdup(text)))
+        return tool_nomem(r->in->name, "the list of tensors");
+    if (whole) {
+        count_stored(l, m, t);
+        return reading_attr_is(r, t->index, ATTR_ENDIAN, "big", &m->big_endian);
+    }
+    l->report.total = was; /* which has the elements of the storage */
+    return TOOL_OK;
+}
+
 /* Adds a tensor of a .pici file. of: the tensor itself, or that of a small delta which leads to it. */
-static int add_stored(struct listing *l, struct reading *r, const struct pici_tensor_info *t,
+static int add_tensor(struct listing *l, struct reading *r, const struct pici_tensor_info *t,
                       const struct pici_tensor_info *of)
 {
     struct pici_attr type = {0};
     struct measured *m = add(&l->report, t->name, t->name_len, of->dtype, of->shape, of->rank, of->count);
     if (!m)
         return tool_nomem(r->in->name, "the list of tensors");
-    m->stored = t->stored_bytes;
-    m->chunks = t->chunks;
-    l->chunks += t->chunks;
-    l->report.stored += m->stored;
+    count_stored(l, m, t);
     TRY(reading_attr_is(r, t->index, ATTR_ENDIAN, "big", &m->big_endian));
     TRY(reading_attr_is(r, t->index, ATTR_ORDER, "F", &m->fortran));
     TRY(reading_attr(r, t->index, ATTR_DTYPE, &type));
@@ -88,9 +114,29 @@ static int add_stored(struct listing *l, struct reading *r, const struct pici_te
     return TOOL_OK;
 }
 
+/* Adds a tensor of a .pici file and its views. A storage without a name that
+ * the first of them is all of gets its row, and bytes between tensors get none. */
+static int add_stored(struct listing *l, struct reading *r, const struct pici_tensor_info *t,
+                      const struct pici_tensor_info *of, struct reading_views *views)
+{
+    struct pici_view v;
+    bool row = false;
+    TRY(reading_views(r, t, views));
+    for (uint64_t i = 0; i < views->n; i++) {
+        TRY(reading_view(r, views->first + i, &v));
+        const bool whole = views->unnamed && i == 0 && v.stored_count == t->count && v.count == t->count;
+        if (i == 0 && !whole)
+            TRY(add_tensor(l, r, t, of));
+        TRY(add_view(l, r, t, &v, views->unnamed, whole));
+        row = true;
+    }
+    return row || views->unnamed ? TOOL_OK : add_tensor(l, r, t, of);
+}
+
 /* Reads the index, or all of a stream. delta: the tensors that small deltas lead to are shown; or NULL. */
 static int gather(struct listing *l, struct reading *r, const struct delta *delta)
 {
+    struct reading_views views = {0};
     for (;;) {
         struct pici_tensor_info t;
         bool more;
@@ -103,7 +149,7 @@ static int gather(struct listing *l, struct reading *r, const struct delta *delt
             if (s)
                 return reading_failed(r, s);
         }
-        TRY(add_stored(l, r, &t, &of));
+        TRY(add_stored(l, r, &t, &of, &views));
     }
 }
 

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Views of the tensors of a file (formats/file.md) as arrays: shapes and strides over elements that have been read."""
+from __future__ import annotations
+
+import ctypes
+import importlib
+import math
+import sys
+from typing import Any, Literal, Optional
+
+import numpy as np
+
+from . import _abi, _arrays
+from ._abi import lib
+from ._dtypes import BOOL, BY_CODE, DType, numpy_dtype
+
+_BIG = sys.byteorder == "big"
+
+
+class Stored:
+    """Elements of a stored tensor, from element `first` on, one-dimensional."""
+
+    def __init__(self, elements: _arrays.Storage, first: int) -> None:
+        self.elements = elements
+        self.first = first
+        self._base: Any = None
+
+    def base(self, torch: Any) -> Any:
+        """As torch's tensor of integers. All of one object share a storage of torch's."""
+        if self._base is None:
+            width = self.elements.itemsize
+            self._base = torch.from_numpy(self.elements.view("u1" if width == 1 else f"i{width}"))
+        return self._base
+
+
+def is_run(v: _abi.View) -> bool:
+    """Whether the elements follow one another in the stored tensor, as they are."""
+    if v.conjugate or v.negative or BY_CODE[v.dtype].storage.itemsize != BY_CODE[v.tensor_dtype].storage.itemsize:
+        return False
+    row = 1
+    for n, stride in zip(reversed(v.shape[: v.rank]), reversed(v.strides[: v.rank])):
+        if n > 1 and stride != row:
+            return False
+        row *= n
+    return True
+
+
+def whole(v: _abi.View, parts: int) -> bool:
+    """Whether items of so many elements, the last dimension, lie whole in the stored tensor, at multiples of their
+    size."""
+    strides = v.strides[: v.rank]
+    return strides[-1] == 1 and v.offset % parts == 0 and all(s % parts == 0 for s in strides[:-1])
+
+
+def _start(v: _abi.View, d: DType, stored: Stored) -> int:
+    """Bytes of `stored` before the first element."""
+    return int(v.offset) * d.storage.itemsize - stored.first * stored.elements.itemsize
+
+
+def _resolved(v: _abi.View, d: DType, shape: tuple[int, ...], stored: Stored, most: Optional[int]) -> _arrays.Storage:
+    """A row-major copy, with the signs that the view gives."""
+    out = _arrays.empty(d, v.count, most, 1)
+    needed = _abi.View()
+    ctypes.memmove(ctypes.addressof(needed), ctypes.addressof(v), ctypes.sizeof(v))
+    needed.stored_first = stored.first
+    status = lib.pici_view_copy(needed, stored.elements.ctypes.data, 0, v.count, out.ctypes.data)
+    assert status == 0
+    return _arrays.shaped(out, d, shape)
+
+
+def _array(v: _abi.View, d: DType, shape: tuple[int, ...], stored: Stored, most: Optional[int]) -> _arrays.Storage:
+    """As NumPy's array of d's storage, or of complex numbers: a copy if signs change, else over the memory of
+    stored."""
+    if v.conjugate or v.negative or (_BIG and stored.elements.itemsize != d.storage.itemsize):
+        return _resolved(v, d, shape, stored, most)
+    dtype = d.storage if d.parts == 1 else numpy_dtype(d)
+    if math.prod(shape) == 0:
+        return np.empty(shape, dtype)
+    item = d.storage.itemsize
+    strides = tuple(s * item for s in v.strides[: len(shape)])
+    return np.ndarray(shape, dtype, stored.elements.data, _start(v, d, stored), strides)
+
+
+def _tensor(
+    d: DType, shape: tuple[int, ...], strides: tuple[int, ...], start: int, stored: Stored, view: Optional[_abi.View]
+) -> Any:
+    """As torch's tensor, over the memory of stored, lazily conjugate or negative where the view is. strides: in items;
+    start: in bytes."""
+    torch = importlib.import_module("torch")
+    flat = stored.base(torch)
+    if flat.element_size() < d.itemsize:
+        most = flat.numel() - flat.numel() % (d.itemsize // flat.element_size())
+        flat = flat[:most]
+    x = flat.view(torch.uint8 if d is BOOL else _arrays.torch_dtype(torch, d))
+    x = x.as_strided(shape, strides, start // d.itemsize)
+    if d is BOOL:
+        if x.numel() and int(x.max()) > 1:
+            raise ValueError(f"an element is {int(x.max())}, which is no bool: pass to='bits' for the bytes")
+        x = x.view(torch.bool)
+    if view is not None and view.conjugate:
+        x = x.conj()
+    return torch._neg_view(x) if view is not None and view.negative else x
+
+
+def _usual(shape: tuple[int, ...], order: str) -> tuple[int, ...]:
+    """The strides of an array in the order of its elements."""
+    strides, row = [], 1
+    for n in shape if order == "F" else reversed(shape):
+        strides.append(row)
+        row *= n
+    return tuple(strides if order == "F" else reversed(strides))
+
+
+def deliver(
+    view: Optional[_abi.View],
+    d: DType,
+    shape: tuple[int, ...],
+    order: Literal["C", "F"],
+    stored: Stored,
+    to: str,
+    most: Optional[int],
+) -> Any:
+    """The elements of a view of dtype d and this shape, as `to` asks for. view: None, if it is all that is stored."""
+    mixed = _BIG and stored.elements.itemsize != d.storage.itemsize
+    if to != "torch" or mixed or (view is not None and view.conjugate and d.parts == 1):
+        if view is None:
+            array = _arrays.shaped(stored.elements, d, shape, order)
+        else:
+            array = _array(view, d, shape, stored, most)
+        return _arrays.delivery(d, to)(array)
+    if view is None:
+        return _tensor(d, shape, _usual(shape, order), 0, stored, None)
+    strides = tuple(s // d.parts for s in view.strides[: len(shape)])
+    return _tensor(d, shape, strides, _start(view, d, stored), stored, view)

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * How a tensor lies in its storage, in words. */
+#ifndef PICI_TOOLS_INPUT_VIEW_TEXT_H
+#define PICI_TOOLS_INPUT_VIEW_TEXT_H
+
+#include "pici/file.h"
+
+#include <stdbool.h>
+
+enum { VIEW_TEXT = 512 };
+
+struct view_words {
+    unsigned rank;
+    const uint64_t *strides; /* [rank]; or NULL: row-major */
+    bool is_part;            /* the storage has also other elements, or is called after another tensor */
+    uint64_t offset;
+    const char *of; /* [of_len] what the storage is called after; NULL: nothing else */
+    size_t of_len;
+    bool conjugate, negative;
+};
+
+/* "strides [1, 3]", "from 12 of embed.weight", "conjugate"; "" if there is nothing to say. Returns buf. */
+const char *view_text(char *buf, size_t cap, const struct view_words *);
+
+/* The same of a view of a .pici file, whose storage is t. unnamed: t is called after nothing else. */
+const char *view_text_of(char *buf, size_t cap, const struct pici_view *, const struct pici_tensor_info *t,
+                         bool unnamed);
+
+#endif
