@@ -170,7 +170,7 @@ Test(restore, no_zlib)
 Test(restore, deflated_tensors)
 {
     if (!unzip_inflates())
-        cr_skip_test("built without zlib");
+        printf("skip: deflated entries restored: built without zlib\n");
     static struct bytes out, want;
     char text[DEFLATED_TEXT];
     struct deflated d;

@@ -113,7 +113,7 @@ Test(unzip, stored_entries_are_checked)
 Test(unzip, the_level_is_found)
 {
     if (!unzip_inflates())
-        cr_skip_test("built without zlib");
+        printf("skip: deflated entries: built without zlib\n");
     uint8_t *p = bytes_of(N), *to = malloc(N);
     unsigned distinct = 0;
     for (int level = 1; level <= UNZIP_LEVELS; level++) {
@@ -158,7 +158,7 @@ Test(unzip, the_level_is_found)
 Test(unzip, finding_a_level_is_bounded)
 {
     if (!unzip_inflates())
-        cr_skip_test("built without zlib");
+        printf("skip: deflated entries: built without zlib\n");
     enum { ZEROS = 30 << 20, SPARE = 8 << 20 };
     uint8_t *p = calloc(1, ZEROS);
     struct parse_error err;
@@ -190,7 +190,7 @@ Test(unzip, finding_a_level_is_bounded)
 Test(unzip, damaged_deflated_entries)
 {
     if (!unzip_inflates())
-        cr_skip_test("built without zlib");
+        printf("skip: deflated entries: built without zlib\n");
     uint8_t *p = bytes_of(N), *to = malloc(N + 1);
     struct file f = {NULL, 0};
     struct parse_error err;
