@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checkpoints in shards: a folder of .safetensors files with the index that says in which of them each tensor is.
+"""Checkpoints: folders of .safetensors files, with other files and perhaps an index.
 
     pici.compress_folder("llama", "llama.pici", threads=0)
     pici.decompress_folder("llama.pici", "copy", threads=0)
@@ -9,10 +9,11 @@
     weights = pici.load("llama.pici", to="torch")   # all tensors of all shards; also of the checkpoint itself
 
 A new folder appears whole or not at all, and has all files of the original with their bytes. Links to files count as
-the files, as in a cache of downloads; folders whose names begin with a dot, as .git, are left out, and others refused.
+the files, as in a cache of downloads; folders whose names begin with a dot, as .git, are left out. An index that is
+out of date is a warning: what counts is the files.
 picitool makes and reads the same folders (formats/folder.md). threads: files at a time, and for the chunks of each if
 there are more threads than shards; 0 is one for each core. overwrite: exchange an existing folder for the new one, if
-it has files alone, and is empty, or one of these folders; else FileExistsError.
+it is empty, or one of these folders; else FileExistsError.
 """
 from __future__ import annotations
 
@@ -22,13 +23,16 @@ import json
 import math
 import mmap
 import os
+import shutil
 import stat
 import sys
 import threading
+import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path as _P
+from pathlib import PurePosixPath
 from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
@@ -43,7 +47,7 @@ from .errors import ArgumentError, CorruptError, LimitError, NoTensorError, make
 from .file import File, Tensor, create
 
 _LIST, _INDEX = "pici-folder", ".safetensors.index.json"
-_NAME_MOST = 240
+_NAME_MOST, _DEPTH_MOST = 240, 16
 _RAW = 1  # PICI_STATE_RAW
 _PIECE = 1 << 26  # bytes
 _U8 = BY_NAME["u8"]
@@ -102,14 +106,20 @@ def _sum_of_bytes(text: bytes) -> int:
 
 
 def _plain(name: str) -> bool:
-    """Whether a name is that of a file in a folder."""
+    """Whether a name is that of a file in a folder, or in folders below it."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:  # bytes that are not UTF-8
         return False
     hidden = any(not c.isprintable() for c in name)
-    whole = name not in (".", "..") and not name.startswith(".pici-")  # as temporary files begin
-    return 0 < size <= _NAME_MOST and "/" not in name and whole and not hidden
+    whole = all(part not in ("", ".", "..") and not part.startswith(".pici-") for part in name.split("/"))
+    return 0 < size <= _NAME_MOST and whole and not hidden  # temporary files begin with .pici-
+
+
+def _ends(name: str, extension: str) -> bool:
+    """Whether a file has the extension, in capitals or not, and something before it."""
+    base = name.rpartition("/")[2]
+    return len(base) > len(extension) and base.lower().endswith(extension)
 
 
 class _State(Held):
@@ -207,17 +217,53 @@ class _Checkpoint:
         self.files = _files(path)
         if _LIST in self.files:
             raise ValueError(f"{path} is a folder that compress_folder() or diff_folders() made, not a checkpoint")
-        indexes = [f for f in self.files if f.endswith(_INDEX) and f != _INDEX]
-        if len(indexes) != 1:
-            raise ValueError(f"{path} has {len(indexes)} indexes of shards, as model{_INDEX}: there must be one")
-        where = _index(path / indexes[0])
-        self.names = sorted(set(where.values()), key=str.encode)
-        for name in self.names:
-            if name not in self.files:
-                raise CorruptError(f"{path / name} is missing: {indexes[0]} names it")
+        self.names = [name for name in self.files if _ends(name, ".safetensors")]
+        #: those of torch's distributed checkpoints, of which the bytes are compressed
+        self.raw = [name for name, size in self.files.items() if _ends(name, ".distcp") and size]
+        if not self.names + self.raw:
+            raise ValueError(f"{path} has no .safetensors or .distcp files")
         self.shards = {name: _Shard(path / name) for name in self.names}
-        tensors = {name: shard.tensors for name, shard in self.shards.items()}
-        self.tensors: dict[str, _Tensor] = _placed(path, indexes[0], where, tensors)
+        #: the first of each name, and by shard and name
+        self.tensors: dict[str, _Tensor] = {}
+        self.placed: dict[str, dict[str, _Tensor]] = {}
+        for name, shard in self.shards.items():
+            self.placed[name] = {t.name: t for t in shard.tensors}
+            for t in shard.tensors:
+                self.tensors.setdefault(t.name, t)
+        for name in self.files:
+            if _ends(name, _INDEX):
+                self._compare(name)
+
+    def refuse_twice(self, names: Iterable[str]) -> None:
+        wanted, where = set(names), dict[str, str]()
+        for shard, tensors in self.placed.items():
+            for name in wanted & tensors.keys():
+                _once(self.path, where, name, shard)
+
+    def find(self, name: str, shard: str) -> Optional[_Tensor]:
+        """A tensor of the base of a delta of a shard."""
+        return self.placed.get(shard, self.tensors).get(name, self.tensors.get(name))
+
+    def _compare(self, index: str) -> None:
+        """Warn if an index is out of date; CorruptError if a file is missing that it names, with a tensor."""
+        path, folder = self.path / index, index.rpartition("/")[0]
+        try:
+            where = {t: f"{folder}/{name}" if folder else name for t, name in _index(path).items()}
+        except CorruptError as e:
+            warnings.warn(f"{e}; it is kept as it is", stacklevel=4)
+            return
+        wrong = ""
+        for t, name in where.items():
+            if name not in self.shards and t not in self.tensors:
+                raise CorruptError(f"{self.path / name} is missing: {index} names it")
+            if t not in self.placed.get(name, {}):
+                wrong = wrong or f"tensor {t!r} is not in {name}"
+        for name in dict.fromkeys(where.values()):
+            for t in self.placed.get(name, {}):
+                if t not in where:
+                    wrong = wrong or f"tensor {t!r} is also in {name}"
+        if wrong:
+            warnings.warn(f"{path} is out of date: {wrong}; it is kept as it is", stacklevel=4)
 
     def refuse_names(self) -> None:
         """ValueError if a file of the checkpoint cannot be stored under its name."""
@@ -227,7 +273,7 @@ class _Checkpoint:
                     f"{str(self.path / name)!r} cannot be stored under its name: rename it to at most {_NAME_MOST} "
                     "bytes of UTF-8 without hidden characters, which do not begin with .pici-"
                 )
-        for name in self.names:
+        for name in self.names + self.raw:
             if len(f"{name}.pici".encode()) > _NAME_MOST:
                 raise ValueError(
                     f"{str(self.path / name)!r} is stored as NAME.pici, which must have at most {_NAME_MOST} bytes: "
@@ -249,7 +295,7 @@ def _index(path: _P) -> dict[str, str]:
     try:
         where = json.loads(path.read_bytes(), object_pairs_hook=unique)["weight_map"]
         for name in where.values():
-            if not _plain(name) or not name[1:].endswith(".safetensors"):
+            if not _plain(name) or "/" in name or not name[1:].endswith(".safetensors"):
                 raise ValueError(f"{name!r} is not the name of a shard")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise CorruptError(f"{path} is no index of shards: {e}") from None
@@ -258,30 +304,26 @@ def _index(path: _P) -> dict[str, str]:
     return dict(where)
 
 
-def _placed(path: _P, index: str, where: dict[str, str], shards: dict[str, list[Any]]) -> dict[str, Any]:
-    """The tensors of all shards, by name; CorruptError if one is not where the index says."""
-    found = {}
-    for name, tensors in shards.items():
-        for t in tensors:
-            if where.get(t.name) != name:
-                raise CorruptError(f"{path / name}: tensor {t.name!r} is in this file, and not by {index}")
-            found[t.name] = t
-    for lost in where.keys() - found.keys():
-        raise CorruptError(f"{path / where[lost]} has no tensor {lost!r}, which {index} says is in it")
-    return found
-
-
 def _files(path: _P) -> dict[str, int]:
-    """The files of a folder and their lengths, in the order of the bytes of their names. Links count as what they lead
-    to."""
+    """The files of a folder and of those below and their lengths, in the order of the bytes of their names. Links count
+    as the files that they lead to."""
     found = {}
-    for entry in sorted(os.scandir(path), key=lambda e: os.fsencode(e.name)):
-        if entry.is_dir() and entry.name.startswith("."):
-            continue
-        if not entry.is_file():
-            raise ValueError(f"{entry.path} is not a regular file: of a folder, only files are taken")
-        found[entry.name] = entry.stat().st_size
-    return found
+
+    def look(at: str, prefix: str, depth: int) -> None:
+        if depth > _DEPTH_MOST:
+            raise ValueError(f"{at} has too many folders in one another")
+        for entry in os.scandir(at):
+            if entry.is_dir() and entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                look(entry.path, f"{prefix}{entry.name}/", depth + 1)
+            elif entry.is_file():
+                found[prefix + entry.name] = entry.stat().st_size
+            else:
+                raise ValueError(f"{entry.path} is not a regular file, nor a link to one")
+
+    look(str(path), "", 0)
+    return dict(sorted(found.items(), key=lambda f: os.fsencode(f[0])))
 
 
 class _Made:
@@ -297,7 +339,7 @@ class _Made:
         if end != b"end %016x\n" % (_sum_of_bytes(body) if body else 0):
             raise CorruptError(f"{path / _LIST} is incomplete or damaged")
         first, *lines = body.removesuffix(b"\n").split(b"\n")
-        if first not in (b"pici-folder 1 compressed", b"pici-folder 1 delta"):
+        if first.removeprefix(b"pici-folder ") not in (b"1 compressed", b"1 delta", b"2 compressed", b"2 delta"):
             raise CorruptError(f"{path / _LIST} is no list of this version")
         found = first.decode().split()[2]
         if found != kind:
@@ -341,21 +383,24 @@ class _Made:
         return File(self.path / f"{name}.pici", threads=threads, max_bytes=None)
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """All tensors, of files that are closed again, and the shard of each, both by name; checked against the index.
-        Their data are not checked."""
-        indexes = [
-            name for name, f in self.files.items() if f.kind == "file" and name.endswith(_INDEX) and name != _INDEX
-        ]
-        if len(indexes) != 1:
-            raise CorruptError(f"{self.path} has {len(indexes)} indexes of shards: there must be one")
-        index = self.path / indexes[0]
-        _matched(index, _sum(index), self.files[indexes[0]].original)
-        where, found = _index(index), {}
+        """All tensors, of files that are closed again, and the shard of each, both by name. Their data are not
+        checked."""
+        found: dict[str, Tensor] = {}
+        where: dict[str, str] = {}
         for name, stored in self.files.items():
-            if stored.kind == "shard":
+            if stored.kind == "shard" and _ends(name, ".safetensors"):
                 with self.shard(name) as f:
-                    found[name] = list(f.values())
-        return _placed(self.path, indexes[0], where, found), where
+                    for t in f.values():
+                        _once(self.path, where, t.name, name)
+                        found[t.name] = t
+        return found, where
+
+
+def _once(folder: _P, where: dict[str, str], name: str, shard: str) -> None:
+    """Note the shard of a tensor; ValueError if another has one of the same name."""
+    before = where.setdefault(name, shard)
+    if before != shard:
+        raise ValueError(f"{folder}: tensor {name!r} is in {before} and in {shard}: open the files one by one")
 
 
 # ---- Making folders
@@ -364,8 +409,15 @@ class _Made:
 class _OutFolder:
     """A folder that appears at its path at commit(), or not at all."""
 
-    def __init__(self, path: Path, like: _P, overwrite: bool) -> None:
+    def __init__(self, path: Path, like: _P, overwrite: bool, names: Iterable[str], read: Optional[_P] = None) -> None:
+        """names: of the files that it gets; read: the folder that it is made of, if that is not `like`."""
         self.path = _P(os.fsdecode(path))
+        self.like = like
+        below = {str(above) for name in names for above in PurePosixPath(name).parents}
+        self.below = sorted(below - {"."})
+        source = (like if read is None else read).resolve()
+        if self.path.resolve() != source and source in self.path.resolve().parents:
+            raise ValueError(f"{self.path} is in the folder that is read: write it elsewhere")
         self.mode = stat.S_IMODE(like.stat().st_mode) & 0o777 | 0o700
         self.replace = os.path.lexists(self.path)
         if self.replace:
@@ -373,32 +425,52 @@ class _OutFolder:
             self.path = self.path.resolve()
         self.temp = self.path.parent / f".pici-{os.getpid()}-{threading.get_ident():x}-{os.urandom(6).hex()}"
         self.temp.mkdir(0o700)
+        for name in self.below:
+            (self.temp / name).mkdir(0o700)
 
     def _may_replace(self, overwrite: bool) -> None:
         if not overwrite:
             raise FileExistsError(17, os.strerror(17), str(self.path))
         known = False
         if not self.path.is_symlink() and self.path.is_dir():
-            entries = list(os.scandir(self.path))
-            if any(e.is_dir(follow_symlinks=False) for e in entries):
-                raise ValueError(f"{self.path} has folders in it, so it is not replaced: remove it first")
-            known = not entries or any(e.name == _LIST or e.name.endswith(_INDEX) for e in entries)
+            entries = 0
+            for at, folders, files in os.walk(self.path):
+                for name in folders:
+                    inner = os.path.relpath(os.path.join(at, name), self.path)
+                    own = self.path.resolve() == self.like.resolve() and not name.startswith(".")
+                    if inner not in self.below and not own and not os.path.islink(os.path.join(at, name)):
+                        raise ValueError(
+                            f"{self.path} has folders in it that the new one has not, as {inner}, so it is not "
+                            "replaced: remove it first"
+                        )
+                entries += len(files) + len(folders)
+                known = known or any(
+                    f == _LIST or any(_ends(f, e) for e in (_INDEX, ".safetensors", ".distcp")) for f in files
+                )
+            known = known or not entries
         if not known:
-            raise ValueError(f"{self.path} is not a checkpoint in shards, so it is not replaced: remove it first")
+            raise ValueError(f"{self.path} is not a checkpoint, so it is not replaced: remove it first")
 
     def commit(self) -> None:
-        fd = os.open(self.temp, os.O_RDONLY)
-        try:
-            os.fchmod(fd, self.mode)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        for name in self.below:
+            was = self.like / name
+            self._end(self.temp / name, stat.S_IMODE(was.stat().st_mode) & 0o777 | 0o700 if was.is_dir() else 0o700)
+        self._end(self.temp, self.mode)
         if self.replace:
             self._rename(_EXCHANGE)
         else:
             self._rename(_NO_REPLACE)
         fd = os.open(self.path.parent, os.O_RDONLY)
         try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    @staticmethod
+    def _end(path: _P, mode: int) -> None:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fchmod(fd, mode)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -425,13 +497,11 @@ class _OutFolder:
 
     def __exit__(self, *_: object) -> None:
         if self.temp.is_dir():  # of a failed call, or what was replaced
-            for entry in os.scandir(self.temp):
-                os.unlink(entry.path)
-            self.temp.rmdir()
+            shutil.rmtree(self.temp)
 
 
 def _list_text(kind: str, files: dict[str, _Stored]) -> bytes:
-    lines = [f"pici-folder 1 {kind}"]
+    lines = [f"pici-folder {2 if any('/' in name for name in files) else 1} {kind}"]
     for name, f in files.items():
         sums = [f.original] + [f.stored] * (f.kind == "shard")
         lines.append(" ".join([f.kind, *(f"{s.bytes} {s.hash:016x}" for s in sums), name]))
@@ -487,19 +557,24 @@ def _each(names: Iterable[str], one: Callable[[str, int], Any], shards: int, thr
 def compress_folder(
     folder: Path, out: Path, *, format: str = "auto", threads: int = 1, zstd: int = 0, overwrite: bool = False
 ) -> None:
-    """Compress a checkpoint in shards. format, zstd: as for create()."""
+    """Compress a checkpoint. format, zstd: as for create()."""
     c = _Checkpoint(_P(os.fsdecode(folder)))
     c.refuse_names()
-    with _OutFolder(out, c.path, overwrite) as to:
+    with _OutFolder(out, c.path, overwrite, c.files) as to:
 
         def one(name: str, each: int) -> _Stored:
-            if name not in c.shards:
+            if name not in c.shards and name not in c.raw:
                 found = _copy(c.path / name, to.temp / name)
                 return _Stored("file", found, found)
-            shard, path = c.shards[name], to.temp / f"{name}.pici"
-            attrs = {"source.type": b"safetensors", "source.head": shard.head}
+            path = to.temp / f"{name}.pici"
+            if name in c.shards:
+                tensors = c.shards[name].tensors
+                attrs = {"source.type": b"safetensors", "source.head": c.shards[name].head}
+            else:
+                data = np.asarray(_Mapped(c.path / name))
+                tensors, attrs = [_Tensor("data", "u8", _U8, data.shape, data)], {"source.type": b"raw"}
             with create(path, format=format, threads=each, zstd=zstd, attrs=attrs) as w:
-                for t in shard.tensors:
+                for t in tensors:
                     w.begin(t.name, t.shape, t.dtype.name, attrs={"source.dtype": t.word.encode()})
                     for at in range(0, t.data.size, _PIECE):
                         piece = t.data[at : at + _PIECE]
@@ -507,7 +582,7 @@ def compress_folder(
             os.chmod(path, stat.S_IMODE((c.path / name).stat().st_mode) & 0o777)
             return _Stored("shard", _sum(c.path / name), _sum(path))
 
-        made = _each(c.files, one, len(c.names), threads)
+        made = _each(c.files, one, len(c.names) + len(c.raw), threads)
         _write_list(to.temp, "compressed", dict(zip(c.files, made)))
         to.commit()
 
@@ -531,7 +606,7 @@ def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: b
     """Restore the checkpoint of which compress_folder() or picitool made a folder: all of its files, with their
     bytes."""
     m = _Made(_P(os.fsdecode(folder)), "compressed")
-    with _OutFolder(out, m.path, overwrite) as to:
+    with _OutFolder(out, m.path, overwrite, m.files) as to:
 
         def one(name: str, each: int) -> None:
             want, path = m.files[name], to.temp / name
@@ -571,7 +646,7 @@ def diff_folders(
     old, c = _Checkpoint(_P(os.fsdecode(base))), _Checkpoint(_P(os.fsdecode(new)))
     c.refuse_names()
     removed = [t for name, t in old.tensors.items() if name not in c.tensors]
-    with _OutFolder(delta, c.path, overwrite) as to:
+    with _OutFolder(delta, c.path, overwrite, c.files) as to:
 
         def shard(name: str, each: int) -> _Stored:
             opts = diff_opts(small, format, each, zstd)
@@ -579,9 +654,10 @@ def diff_folders(
             with ExitStack() as stack:
                 before = stack.enter_context(_State(str(old.path)))
                 after = stack.enter_context(Held(c.path / name, 0, SAFETENSORS))
-                had = [old.tensors[t.name] for t in c.shards[name].tensors if t.name in old.tensors]
+                had = [old.find(t.name, name) for t in c.shards[name].tensors]
                 for t in had + (removed if name == c.names[0] else []):
-                    before.add(*t)
+                    if t is not None:
+                        before.add(*t)
                 out = stack.enter_context(Out(path, False))
                 why = new_why()
                 check(
@@ -622,7 +698,7 @@ def apply_folders(
         if all(_sum(old.path / name) == m.files[name].original for name in short):
             return
     where = old.path if out is None else out
-    with _OutFolder(where, old.path, overwrite or out is None) as to:
+    with _OutFolder(where, old.path, overwrite or out is None, m.files, m.path) as to:
 
         def one(name: str, each: int) -> None:
             want, path = m.files[name], to.temp / name
@@ -633,21 +709,22 @@ def apply_folders(
             elif want.kind == "file":
                 _copy(m.path / name, path, want.original)
             else:
-                _apply(old, m.path / f"{name}.pici", path, want.original, each)
+                _apply(old, name, m.path / f"{name}.pici", path, want.original, each)
 
         _each(m.files, one, sum(f.kind == "shard" for f in m.files.values()), threads)
         to.commit()
 
 
-def _apply(old: _Checkpoint, delta: _P, path: _P, want: _Sum, threads: int) -> None:
+def _apply(old: _Checkpoint, shard: str, delta: _P, path: _P, want: _Sum, threads: int) -> None:
     with ExitStack() as stack:
         row = stack.enter_context(Row((delta,), threads))
         if row.info.type != SAFETENSORS or row.info.bytes != want.bytes:
             raise CorruptError(f"{delta} is not the delta that {_LIST} describes")
         before = stack.enter_context(_State(str(old.path)))
         for name in stack.enter_context(File(delta)):
-            if name in old.tensors:
-                before.add(*old.tensors[name])
+            found = old.find(name, shard)
+            if found is not None:
+                before.add(*found)
         out = stack.enter_context(Out(path, False))
         row.to_file(out, before, threads)
         out.commit()
@@ -665,6 +742,7 @@ def load_folder(
     if not (folder / _LIST).exists():
         c = _Checkpoint(folder)
         _some(folder, wanted, c.tensors)
+        c.refuse_twice(c.tensors if wanted is None else wanted)
         some = None if wanted is None else set(wanted)
         for name, shard in c.shards.items():
             if some is None or any(t.name in some for t in shard.tensors):
@@ -695,6 +773,7 @@ def list_folder(path: Path) -> dict[str, ShardTensor]:
     folder = _P(os.fsdecode(path))
     if not (folder / _LIST).exists():
         c = _Checkpoint(folder)
+        c.refuse_twice(c.tensors)
         return {t.name: t.listed(name) for name, shard in c.shards.items() for t in shard.tensors}
     found, where = _Made(folder, "compressed").tensors()
     return {name: ShardTensor(t.dtype, t.shape, where[name]) for name, t in found.items()}
