@@ -13,7 +13,7 @@ check-python: all
 	@$(TEST_ENV) PICITOOL='$(TOOL)' tests/package/python.sh
 
 check-torch check-torch-own: all
-	@$(TEST_ENV) TORCH_PYTHON='$(TORCH_PYTHON)' TORCH_TESTS='$(TORCH_TESTS)' tests/package/torch.sh \
+	@$(TEST_ENV) PICITOOL='$(TOOL)' TORCH_PYTHON='$(TORCH_PYTHON)' TORCH_TESTS='$(TORCH_TESTS)' tests/package/torch.sh \
 		$(if $(filter %-own,$@),own) || [ $$? = 77 ]
 ##
 ## Python:

@@ -24,13 +24,15 @@ _LEAST_LIMIT = 1 << 30
 _RATIO = 1024
 
 
-def _seen(x: Any) -> tuple[Storage, Optional[DType]]:
-    """x as an ndarray, without a copy, and its dtype if it has a place here."""
+def _seen(x: Any, written: bool = False) -> tuple[Storage, Optional[DType]]:
+    """x as an ndarray, without a copy, and its dtype if it has a place here. written: it is written to."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError("a masked array, whose mask would be lost: pass x.filled(value), or x.data for all elements")
     if isinstance(x, np.ndarray):
         x = np.asarray(x)  # no subclass
     else:
         if hasattr(x, "__dlpack__"):
-            return _dlpack.imported(x)
+            return _dlpack.imported(_dlpack.plain(x, written))
         try:
             x = np.asarray(memoryview(x))
         except TypeError:
@@ -89,7 +91,7 @@ def writable(
     if type(x) is np.ndarray and dtype is None and PLAIN.get(x.dtype) is wanted and x.size == count:
         if x.flags.c_contiguous:
             return x, wanted
-    array, found = _seen(x)
+    array, found = _seen(x, True)
     d = _typed(array, found, dtype)
     if d.code != wanted.code:
         hint = f": pass dtype='{wanted.name}' if they are its bits" if d.itemsize == wanted.itemsize else ""

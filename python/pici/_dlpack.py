@@ -7,6 +7,7 @@ makes a capsule of unsigned integers, and the type in it is set to the real one.
 from __future__ import annotations
 
 import ctypes
+import sys
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, Optional
 
@@ -67,6 +68,21 @@ class _Holder:
     def __init__(self, capsule: object, interface: dict[str, Any]) -> None:
         self.capsule = capsule
         self.__array_interface__ = interface
+
+
+def plain(x: Any, written: bool = False) -> Any:
+    """x itself; or what it stands for, if it is a tensor of torch that is a lazy conjugate or negative, of which
+    torch's __dlpack__ gives the old signs. written: it is written to, so that a copy is of no use."""
+    if not isinstance(x, getattr(sys.modules.get("torch"), "Tensor", ())):
+        return x
+    if hasattr(x, "__tensor_flatten__"):  # of a subclass, as torchao's and DTensor
+        parts = x.__tensor_flatten__()[0]
+        raise TypeError(f"{type(x).__name__}, which is made of other tensors: pass these ({', '.join(parts)})")
+    if not (x.is_conj() or x.is_neg()):
+        return x
+    if written:
+        raise ValueError("a lazy conjugate or negative, which cannot be written to: pass another array")
+    return x.resolve_conj().resolve_neg()
 
 
 def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:

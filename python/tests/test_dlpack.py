@@ -254,6 +254,60 @@ class Torch(unittest.TestCase):
             out = pici.decompress(block, to="torch")
             self.assertEqual((out.dtype, self.bits(out)), (t.dtype, self.bits(t)))
 
+    def test_lazy_signs(self):
+        """A conjugate or negative that torch has not computed yet is the one that it stands for, in every call."""
+        z = torch.complex(torch.arange(1.0, 13), torch.arange(5.0, 17)).reshape(3, 4)
+        lazy = {
+            "conj": z.conj(),
+            "neg": z.conj().imag,
+            "both": torch._neg_view(z.conj()),
+            "part": z.conj().imag[1:, ::2],
+        }
+        for name, x in lazy.items():
+            self.assertTrue(x.is_conj() or x.is_neg())
+            plain = x.resolve_conj().resolve_neg().clone()
+            block = pici.compress(plain)
+            self.assertEqual(pici.compress(x), block, name)
+            zero = torch.zeros_like(plain)
+            self.assertEqual(pici.diff(zero, x), pici.diff(zero, plain))
+            self.assertEqual(pici.diff(x, zero), pici.diff(plain, zero))
+            self.assertRaisesRegex(ValueError, "lazy", pici.decompress, block, out=x)
+            self.assertRaisesRegex(ValueError, "lazy", pici.apply, x, pici.diff(plain, zero))
+            with tempfile.TemporaryDirectory() as d:
+                a, b = Path(d) / "a", Path(d) / "b"
+                pici.save(a, {"x": x})
+                pici.save(b, {"x": plain})
+                self.assertEqual(a.read_bytes(), b.read_bytes())
+                if name != "conj":
+                    old = {"x": torch.zeros_like(plain.real if plain.is_complex() else plain)}
+                    new = {"x": x.real if x.is_complex() else x}
+                    pici.save_delta(a, old, new, overwrite=True)
+                    back = pici.load_delta(old, a, to="torch")
+                    self.assertTrue(torch.equal(back["x"], new["x"].resolve_neg()))
+                    back = pici.load_delta(new, self.delta(d, new, old), to="torch")
+                    self.assertTrue(torch.equal(back["x"], old["x"]))
+
+    @staticmethod
+    def delta(folder, old, new):
+        path = Path(folder) / "delta"
+        pici.save_delta(path, old, new, overwrite=True)
+        return path
+
+    def test_made_of_others(self):
+        class Two(torch.Tensor):
+            @staticmethod
+            def __new__(cls, a, b):
+                return torch.Tensor._make_wrapper_subclass(cls, a.shape, dtype=a.dtype)
+
+            def __tensor_flatten__(self):
+                return ["qdata", "scale"], None
+
+            @classmethod
+            def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+                raise NotImplementedError
+
+        self.assertRaisesRegex(TypeError, r"Two.*\(qdata, scale\)", pici.compress, Two(torch.ones(3), torch.ones(3)))
+
     def test_gradients_are_not_lost(self):
         with self.assertRaises(Exception):
             pici.compress(torch.ones(4, requires_grad=True))

@@ -733,6 +733,36 @@ class Gil(Files):
             self.assertEqual(f["x"][...].tobytes(), b"12345")
 
 
+class Masked(unittest.TestCase):
+    def test_refused(self):
+        """An array with a mask, which no call keeps, is refused by each."""
+        x = np.ma.MaskedArray(np.arange(6.0), mask=[0, 1, 0, 0, 1, 0])
+        plain, block = x.filled(0), pici.compress(np.zeros(6))
+        with tempfile.TemporaryDirectory() as d:
+            path = Path(d) / "x.pici"
+            with pici.create(path) as w:
+                w.begin("x", (6,), "f64")
+                w.append(plain)
+                for call in (
+                    lambda: pici.compress(x),
+                    lambda: pici.diff(plain, x),
+                    lambda: pici.diff(x, plain),
+                    lambda: pici.apply(x, block),
+                    lambda: pici.decompress(block, out=x),
+                    lambda: pici.scatter_add(x, block),
+                    lambda: pici.topk(x, plain, k=1),
+                    lambda: pici.topk(plain, x, k=1),
+                    lambda: pici.save(Path(d) / "y.pici", {"x": x}),
+                    lambda: pici.save_delta(Path(d) / "z.pici", {}, {"x": x}),
+                    lambda: pici.save_delta(Path(d) / "z.pici", {"x": x}, {}),
+                    lambda: w.append(x),
+                    lambda: w.add("y", x),
+                    lambda: pici.Comm.threads(1)[0].all_reduce(x),
+                ):
+                    self.assertRaisesRegex(ValueError, r"masked array.*x\.filled\(value\)", call)
+            self.assertEqual([p.name for p in Path(d).iterdir()], ["x.pici"])
+
+
 TOOL = os.environ.get("PICITOOL", "")
 
 

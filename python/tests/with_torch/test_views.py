@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What torch.save writes, picitool compresses and pici.load reads is what torch.load reads: shapes, strides, signs, and
+which tensors share memory."""
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import pici
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb = torch.nn.Embedding(10, 4)
+        self.head = torch.nn.Linear(4, 10, bias=False)
+        self.head.weight = self.emb.weight
+
+
+def storage(t):
+    return t.untyped_storage()._cdata
+
+
+@unittest.skipUnless(os.environ.get("PICITOOL"), ".pt files that picitool compressed: PICITOOL is not set")
+class Views(unittest.TestCase):
+    def compressed(self, state):
+        """Path of a .pici file, and what torch loads of the .pt file."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        pt, stored, back = (Path(folder.name) / name for name in ("x.pt", "x.pici", "y.pt"))
+        torch.save(state, pt)
+        tool = os.environ["PICITOOL"]
+        subprocess.run([tool, "compress", "-q", "-o", stored, pt], check=True)
+        subprocess.run([tool, "decompress", "-q", "-o", back, stored], check=True)
+        self.assertEqual(pt.read_bytes(), back.read_bytes())
+        return stored, torch.load(pt, weights_only=False)
+
+    def same(self, got, want, name):
+        self.assertEqual((got.dtype, got.shape), (want.dtype, want.shape), name)
+        a, b = (x.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8) for x in (got, want))
+        self.assertTrue(torch.equal(a, b), name)
+
+    def check_all(self, state):
+        path, want = self.compressed(state)
+        got = pici.load(path, to="torch")
+        self.assertEqual(set(got), set(want))
+        with pici.open(path) as f:
+            for name, t in want.items():
+                self.same(got[name], t, name)
+                self.same(f[name].read(to="torch"), t, name)
+                if f[name].dtype != "bf16":
+                    np.testing.assert_array_equal(f[name].read(), t.resolve_conj().resolve_neg().numpy())
+        for a in want:
+            for b in want:
+                self.assertEqual(storage(got[a]) == storage(got[b]), storage(want[a]) == storage(want[b]), (a, b))
+        return got
+
+    def test_channels_last(self):
+        m = torch.nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+        got = self.check_all(m.state_dict())
+        self.assertEqual(got["weight"].stride(), m.weight.stride())
+        n = torch.nn.Conv2d(3, 8, 3)
+        n.load_state_dict(got)
+        self.assertTrue(torch.equal(n.weight, m.weight))
+
+    def test_layouts(self):
+        x, c = torch.randn(1000, 64), torch.randn(5, 6, dtype=torch.complex64)
+        self.check_all(
+            {
+                "x": x[10:20],
+                "y": x[:, ::3],
+                "t": x.t(),
+                "expanded": torch.randn(3, 1).expand(3, 5),
+                "empty": torch.empty(0, 3),
+                "none": x[5:5],
+                "scalar": x[3, 4],
+                "all": x,
+                "c": c,
+                "conj": c.conj(),
+                "part": c[1:].t(),
+                "part of conj": c[1:].t().conj(),
+                "bf16": torch.randn(4, 6).to(torch.bfloat16).t()[1:],
+                "bool": (torch.randn(7, 7) > 0)[::2],
+                "overlap": x.as_strided((4, 3), (1, 2), 7),
+                "permuted": torch.arange(60).reshape(3, 4, 5).permute(2, 0, 1),
+                "f": torch.randn(4, 6).t(),
+                "row": torch.randn(3, 3).half()[1],
+                "c128": torch.randn(4, dtype=torch.complex128)[::2],
+            }
+        )
+        self.check_all({"neg": torch.randn(4, dtype=torch.complex64).conj().imag})
+
+    def test_tied(self):
+        got = self.check_all(Tied().state_dict())
+        Tied().load_state_dict(got)
+        self.check_all({"x": torch.randn(1000, 64)[10:20]})
+
+    def test_big_pickle(self):
+        """A pickle of more than 1 MiB is no tensor."""
+        path, _ = self.compressed({"x": torch.arange(9), "text": "a" * (3 << 20)})
+        self.assertEqual(list(pici.load(path)), ["x"])
+
+
+if __name__ == "__main__":
+    unittest.main()
