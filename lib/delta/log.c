@@ -735,6 +735,8 @@ static enum pici_status make_base(const struct pici_log *l, struct manifest *m, 
     if (!s && whole_deltas(l, l->m.base, &late, why) < newest)
         s = late;
     int fd = s ? -1 : open(from, O_RDONLY | O_CLOEXEC);
+    if (!s && fd < 0) /* nobody is to read the new base who may not read this one */
+        s = io_failed(from, why);
     if (!s)
         s = hashed_open(&out, to, &fd, why);
     if (fd >= 0)

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,13 +32,13 @@ static struct {
     mode_t widest; /* of the modes that files had when they were changed */
 } hook;
 
+int calls_until_failure = -1, calls_until_kill = -1;
+
 static void call(void)
 {
-    if (++hook.calls == hook.die_at)
+    if (++hook.calls == hook.die_at || (calls_until_kill >= 0 && calls_until_kill-- == 0))
         raise(SIGKILL);
 }
-
-int calls_until_failure = -1;
 
 /* Whether this call is to fail. */
 static int fails(void)
@@ -49,6 +50,31 @@ static int failed(int why)
 {
     errno = why;
     return -1;
+}
+
+static int open_at(int dir, const char *path, int flags, va_list *rest)
+{
+    const mode_t mode = flags & O_CREAT ? va_arg(*rest, mode_t) : 0;
+    call();
+    return fails() ? failed(EIO) : (int)syscall(SYS_openat, dir, path, flags, mode);
+}
+
+int openat(int dir, const char *path, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    const int fd = open_at(dir, path, flags, &rest);
+    va_end(rest);
+    return fd;
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    const int fd = open_at(AT_FDCWD, path, flags, &rest);
+    va_end(rest);
+    return fd;
 }
 
 int renameat2(int from, const char *a, int to, const char *b, unsigned flags)
@@ -72,7 +98,7 @@ int linkat(int from, const char *a, int to, const char *b, int flags)
 int unlinkat(int dir, const char *name, int flags)
 {
     call();
-    return (int)syscall(SYS_unlinkat, dir, name, flags);
+    return fails() ? failed(EIO) : (int)syscall(SYS_unlinkat, dir, name, flags);
 }
 
 int fsync(int fd)
@@ -249,11 +275,12 @@ Test(file_commit, failed_calls)
         cr_assert_eq(pici_outfile_write(o, "new", 3), 0);
         calls_until_failure = (int)i;
         errno = 0;
-        cr_assert_eq(pici_outfile_commit(o), expected[i], "call %zu", i);
-        cr_assert(expected[i] == PICI_OK || errno == EIO);
+        const enum pici_status s = pici_outfile_commit(o);
+        calls_until_failure = -1;
+        cr_assert_eq(s, expected[i], "call %zu", i);
+        cr_assert(s == PICI_OK || errno == EIO);
         expect_file("out", expected[i] == PICI_E_IO ? "old" : "new");
         cr_assert_eq(entries_of("."), 1);
-        calls_until_failure = -1;
     }
 }
 

@@ -42,17 +42,17 @@ int entries_of(const char *dir)
 void expect_file(const char *path, const char *text)
 {
     char have[64] = "";
-    int fd = open(path, O_RDONLY);
-    cr_assert_geq(fd, 0, "%s", path);
-    cr_assert_geq(read(fd, have, sizeof have - 1), 0);
-    close(fd);
+    FILE *const f = fopen(path, "r"); /* not open, which a test replaces */
+    cr_assert(f, "%s", path);
+    have[fread(have, 1, sizeof have - 1, f)] = 0;
+    cr_assert_eq(fclose(f), 0);
     cr_assert_str_eq(have, text, "%s", path);
 }
 
 void make_file(const char *path, const char *text, mode_t mode)
 {
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    cr_assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
+    FILE *const f = fopen(path, "w");
+    cr_assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
     cr_assert_eq(chmod(path, mode), 0); /* not fchmod, which a test replaces */
 }
 

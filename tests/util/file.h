@@ -15,9 +15,9 @@
 void home_enter(void);
 void home_leave(void);
 
-/* In the unit tests: how many calls of fsync and rename succeed before one fails with EIO; -1: all do. After that call,
- * -1 again. */
-extern int calls_until_failure;
+/* In the unit tests: how many calls of open, fsync, rename and unlink succeed before one fails with EIO, and
+ * before one kills the process; -1: all do. After a call that fails, -1 again. */
+extern int calls_until_failure, calls_until_kill;
 
 /* Write a file with that text and mode. */
 void make_file(const char *path, const char *text, mode_t mode);
