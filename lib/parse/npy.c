@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The text of the header is a Python literal: a dict of three keys. NumPy reads it with Python's own parser. This
- * parser accepts the part of the grammar that writers produce: strings, unsigned integers (with the L of Python 2),
- * True and False, tuples, and lists of tuples for structured types. */
+ * parser accepts comments, and the part of the grammar that writers produce: strings, unsigned integers (with the L of
+ * Python 2), True and False, tuples, and lists of tuples for structured types. */
 #include "parse/npy.h"
 
 #include <inttypes.h>
@@ -65,9 +65,21 @@ static uint64_t place(const struct cursor *c)
     return (uint64_t)(c->p - c->file);
 }
 
+/* Where a comment at p ends: before the end of its line, or before a byte that Python does not take. */
+static const uint8_t *comment_end(const struct cursor *c, const uint8_t *p)
+{
+    while (p < c->end && *p != '\n' && *p != '\r' && *p != 0)
+        p++;
+    return p;
+}
+
 static void skip_space(struct cursor *c)
 {
     for (; c->p < c->end; c->p++) {
+        if (*c->p == '#')
+            c->p = comment_end(c, c->p);
+        if (c->p == c->end)
+            break;
         bool line_end = *c->p == '\n' || (*c->p == '\r' && c->end - c->p > 1 && c->p[1] == '\n');
         if (*c->p != ' ' && *c->p != '\t' && !line_end)
             break;

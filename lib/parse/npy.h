@@ -62,7 +62,7 @@ bool pici_npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, str
  *                     data_bytes bytes follow, and keep what comes after them)
  * False, with *err set and *out unspecified: a header that is not NumPy's, an object dtype, a shape whose data exceed
  * 2^63 bytes, a file too short for its shape. This is stricter than NumPy, which uses Python's parser, about spellings
- * that no known writer uses (hexadecimal numbers, dtype names as 'float32', comments, duplicate keys). It is laxer in
+ * that no known writer uses (hexadecimal numbers, dtype names as 'float32', duplicate keys). It is laxer in
  * two points: names of fields may be equal, and long doubles of other machines are accepted. */
 bool pici_npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_bytes, struct parse_error *err);
 

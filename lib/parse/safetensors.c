@@ -131,8 +131,11 @@ static bool no_duplicates(struct parser *p, struct keys *keys)
 static bool parse_metadata(struct parser *p)
 {
     struct json_token t;
-    if (!pici_json_expect(&p->json, JSON_OBJECT, "'__metadata__' is not an object", &t))
-        return false;
+    t = pici_json_next(&p->json);
+    if (t.type == JSON_ERROR || t.type == JSON_NULL)
+        return t.type == JSON_NULL;
+    if (t.type != JSON_OBJECT)
+        return pici_parse_fail(p->err, place(t), "'__metadata__' is not an object");
     while (pici_json_key(&p->json, &t))
         if (!add_key(p, &p->metadata, t) ||
             !pici_json_expect(&p->json, JSON_STRING, "a value in '__metadata__' is not a string", &t))
@@ -208,6 +211,20 @@ static bool parse_offsets(struct parser *p, struct safetensors_tensor *tensor, u
     return true;
 }
 
+/* Takes the value of a key that means nothing here. */
+static bool skip_value(struct parser *p)
+{
+    unsigned open = 0;
+    do {
+        const struct json_token t = pici_json_next(&p->json);
+        if (t.type == JSON_ERROR)
+            return false;
+        open += t.type == JSON_OBJECT || t.type == JSON_ARRAY;
+        open -= t.type == JSON_OBJECT_END || t.type == JSON_ARRAY_END;
+    } while (open);
+    return true;
+}
+
 static bool parse_tensor(struct parser *p, const struct key *key)
 {
     enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4, ALL = 7 };
@@ -229,8 +246,12 @@ static bool parse_tensor(struct parser *p, const struct key *key)
                          : pici_json_is(&p->json, t, "shape")        ? SHAPE
                          : pici_json_is(&p->json, t, "data_offsets") ? OFFSETS
                                                                      : 0;
-        if (which == 0 || seen & which)
-            return pici_parse_fail(p->err, place(t) - 1, "%s key '%s' in a tensor", which ? "duplicate" : "unknown",
+        if (which == 0 && !skip_value(p))
+            return false;
+        if (which == 0)
+            continue;
+        if (seen & which)
+            return pici_parse_fail(p->err, place(t) - 1, "duplicate key '%s' in a tensor",
                                    pici_parse_printable(text, sizeof text, p->json.text + t.start, t.len));
         seen |= which;
         bool ok = which == DTYPE   ? parse_dtype(p, &d)

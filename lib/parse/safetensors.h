@@ -7,12 +7,12 @@
  *     read SAFETENSORS_PREFIX_BYTES bytes;   pici_safetensors_header_bytes() gives the length of the header
  *     read the rest of the header;           pici_safetensors_parse() parses it
  *
- * All rules of the format are enforced: strict JSON in valid UTF-8; no duplicate keys at any level; "__metadata__" a
- * map of text to text; each tensor exactly {dtype, shape, data_offsets}; offsets that begin at 0, leave no gap and end
- * with the file; a size that is dtype x shape with no overflow, in whole bytes. White space before the opening brace is
- * accepted, as the reference implementation does although its specification forbids it. The reference implementation
- * also accepts duplicate names, other keys in a tensor, a tensor as a list, and null as "__metadata__"; this parser
- * does not. */
+ * All rules of the format are enforced: strict JSON in valid UTF-8; no duplicate keys that mean something;
+ * "__metadata__" a map of text to text; each tensor has dtype, shape and data_offsets; offsets that begin at 0, leave
+ * no gap and end with the file; a size that is dtype x shape with no overflow, in whole bytes. As the reference
+ * implementation does, which goes beyond its specification, this parser accepts null as "__metadata__", other keys in a
+ * tensor, with any values, and white space before the opening brace. The reference implementation also accepts
+ * duplicate names, and a tensor as a list; this parser does not. */
 #ifndef PICI_LIB_PARSE_SAFETENSORS_H
 #define PICI_LIB_PARSE_SAFETENSORS_H
 

@@ -55,7 +55,9 @@ npy 1 "'>f8'" False '(3, 0, 1000000)' >emptywide.npy
 { npy 1 "'>f4'" False '(300,)'; cat n1200; cat v1.npy; } >two.npy
 { npy 3 "[('é', '<f4'), ('y', '>i2')]" False '(2,)'; head -c 12 n1200; } >structure.npy
 { npy 1 "'<f4'" False "($(awk 'BEGIN { for (i = 0; i < 40; i++) printf "1, " }'))"; byte 1 2 3 4; } >rank40.npy
-for f in fortran big bigfortran complex bool unicode bytes void scalar empty emptywide trailing two structure rank40; do
+{ npy 1 "'<f4'" False '(300,)'; cat n1200; } | sed 's/, }/, }#by/;s/#by   /#by/' >comment.npy
+for f in comment fortran big bigfortran complex bool unicode bytes void scalar empty emptywide \
+    trailing two structure rank40; do
     round $f.npy npy
 done
 
@@ -79,11 +81,13 @@ done
 "é\u0000\n":{"dtype":"U8","shape":[],"data_offsets":[20,21]},"__metadata__":{"k":"v"}}   '
   head -c 21 n1200; } >several.safetensors
 safetensors '{}' >none.safetensors
+{ safetensors '{"__metadata__":null,"a":{"dtype":"U8","note":[{"x":null}],"shape":[3],"data_offsets":[0,3]}}'
+  byte 1 2 3; } >more.safetensors
 safetensors '    {}    ' >padded.safetensors
 { safetensors '{"b":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]},
 "c":{"dtype":"C64","shape":[1],"data_offsets":[3,11]}}'
   head -c 11 n1200; } >bool.safetensors
-for f in one several none padded bool; do
+for f in one several more none padded bool; do
     round $f.safetensors safetensors
 done
 

@@ -85,6 +85,21 @@ Test(npy, understands)
     cr_assert(a.dtype == PICI_U8 && a.count == 0 && a.data_bytes == 0 && a.trailing_bytes == 0);
 }
 
+Test(npy, comments)
+{
+    static const char *const texts[] = {
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }# made by hand",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } # made by hand  \n",
+        "# first\n{'descr': '<f4', # '>f8'\n'fortran_order':# }\r\n False, 'shape': (2 #\n, 3)\n#\n}\n##\xe9\n #",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct npy a;
+        struct parse_error err;
+        cr_assert(parse_text(&a, 1, texts[i], 24, &err), "%zu: %s", i, err.what);
+        cr_assert(a.dtype == PICI_F32 && !a.swap && a.rank == 2 && a.shape[0] == 2 && a.shape[1] == 3);
+    }
+}
+
 Test(npy, types)
 {
     static const struct {
@@ -204,7 +219,8 @@ Test(npy, refuses)
         {"{b'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "b'", "'b' where a key"},
         {"{'d\\x65scr': '<f4', 'fortran_order': False, 'shape': (1,)}", "d\\x", "unknown key"},
         {H("'<f4'", "False", "(1,)") "x", "x", "'x' where the end"},
-        {H("'<f4'", "False", "(1,)") "# x", "#", "'#' where the end"},
+        {H("'<f4'", "False", "(1,)") "# x\r y", "\r", "'\\x0d' where the end"},
+        {"{'descr': '<f4', # 'fortran_order': False, 'shape': (1,)}", "", "ends where a key"},
         {H("'<f4'", "False", "(1,)") "\r   ", "\r", "'\\x0d' where the end"},
         {"\xef\xbb\xbf" H("'<f4'", "False", "(1,)"), "\xef", "'\\xef' where '{'"},
         {H("'<f4'", "false", "(1,)"), "false", "True or False"},

@@ -152,6 +152,29 @@ Test(zip, entries)
         }
 }
 
+Test(zip, zeros_at_the_end)
+{
+    static const size_t zeros[] = {1, 2, 22, 1000, 65535};
+    for (int h = 0; h < HOWS; h++)
+        for (size_t i = 0; i < sizeof zeros / sizeof *zeros; i++)
+            for (size_t wrong = 0; wrong < 3; wrong++) {
+                struct made m;
+                struct zip z;
+                struct parse_error err;
+                make(&m, hows[h]);
+                uint8_t *longer = calloc(1, m.len + zeros[i]);
+                memcpy(longer, m.p, m.len);
+                if (wrong)
+                    longer[m.len + (wrong == 1 ? 0 : zeros[i] - 1)] = 1;
+                struct source s = {longer, m.len + zeros[i], 0};
+                const bool opened = zip_open(&z, read_at, &s, s.len, &err);
+                cr_assert_eq(opened, !wrong, "%zu zeros: %s", zeros[i], opened ? "opened" : err.what);
+                if (opened)
+                    zip_free(&z);
+                free(longer);
+            }
+}
+
 Test(zip, cut_anywhere)
 {
     for (int h = 0; h < HOWS; h++) {

@@ -53,12 +53,15 @@ static bool find_directory(struct parser *p)
     bool found = false, read = get(p, tail, len, p->file_bytes - len);
     uint8_t e[END_BYTES];
     uint64_t at = 0;
-    for (size_t i = len; read && !found && i-- >= END_BYTES;) { /* the comment ends with the file */
+    size_t zeros = 0; /* at the end of the file */
+    while (read && zeros < len && tail[len - 1 - zeros] == 0)
+        zeros++;
+    for (size_t i = len; read && !found && i-- >= END_BYTES;) { /* zeros may follow the comment */
         const uint8_t *q = tail + i + 1 - END_BYTES;
-        size_t comment = len - (i + 1);
-        found = memcmp(q, "PK\5\6", 4) == 0 && le(q + 20, 2) == comment;
+        const size_t after = len - (i + 1), comment = (size_t)le(q + 20, 2);
+        found = memcmp(q, "PK\5\6", 4) == 0 && comment <= after && after - comment <= zeros;
         memcpy(e, q, sizeof e);
-        at = p->file_bytes - comment - END_BYTES;
+        at = p->file_bytes - after - END_BYTES;
     }
     free(tail);
     if (!read)

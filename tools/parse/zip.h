@@ -4,8 +4,9 @@
  * where the bytes of the entries are, and whether these are compressed. Nothing is decompressed; unzip.h does that.
  *
  * A file is refused unless all this holds: values that a zip file stores twice agree; local headers and data do not
- * overlap; the directory ends where the end records begin, and these end the file; there is one disk; nothing is
- * encrypted; names are unique, relative, and without a component "..". Checksums of data are not checked. */
+ * overlap; the directory ends where the end records begin, and these end the file, but for zeros in its last 64 KiB;
+ * there is one disk; nothing is encrypted; names are unique, relative, and without a component "..". Checksums of data
+ * are not checked. */
 #ifndef PICI_TOOLS_PARSE_ZIP_H
 #define PICI_TOOLS_PARSE_ZIP_H
 
