@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 import numpy as np
 
 from . import _dlpack, _memory
-from ._dtypes import BOOL, COMPLEX, PLAIN, DType, DTypeLike, named, numpy_dtype, of_numpy
+from ._dtypes import BOOL, COMPLEX, COMPLEX32, F6, PLAIN, BY_NAME, DType, DTypeLike, named, numpy_dtype, of_numpy
 from .errors import LimitError
 
 if TYPE_CHECKING:
@@ -155,9 +155,14 @@ def _booleans(array: Storage) -> Storage:
     return array.view(np.bool_)
 
 
+def _pairs(array: Storage) -> Storage:
+    """Numbers of complex32, of which NumPy has no type, as two f16 each."""
+    return np.ascontiguousarray(array).view(COMPLEX32.storage).reshape(*array.shape, 2)
+
+
 def torch_dtype(torch: Any, d: DType) -> Any:
     """torch's dtype; TypeError if it has none."""
-    name = d.narrow or (d.storage.name if d.plain else d.name)
+    name = "uint8" if d in F6 else d.narrow or (d.storage.name if d.plain else d.name)
     if not hasattr(torch, name):
         raise TypeError(f"torch {torch.__version__} has no {name}: ask for to='bits' or 'dlpack'")
     return getattr(torch, name)
@@ -165,6 +170,10 @@ def torch_dtype(torch: Any, d: DType) -> Any:
 
 def delivery(d: DType, to: str) -> Callable[[Storage], Any]:
     """A function from shaped() elements to the type that `to` asks for. Raises now if that type is not available."""
+    if d in F6:
+        d = BY_NAME["u8"]
+    if d is COMPLEX32 and to in ("numpy", "bits"):
+        return _pairs
     if to == "numpy":
         if d is BOOL:
             return _booleans
@@ -185,6 +194,8 @@ def delivery(d: DType, to: str) -> Callable[[Storage], Any]:
             raise ImportError("to='torch' needs torch: install it, or ask for to='numpy'") from e
         if d is BOOL:
             return lambda array: torch.from_numpy(_booleans(array))
+        if d is COMPLEX32:
+            return lambda array: torch.from_numpy(array.view("i4")).view(torch.complex32)
         if not d.narrow:
             return lambda array: torch.from_numpy(array)
         kind = torch_dtype(torch, d)

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _arrays, _memory
 from ._arrays import Storage
-from ._dtypes import PLAIN, DType, DTypeLike, named, numpy_dtype, of_numpy
+from ._dtypes import OPAQUE, PLAIN, DType, DTypeLike, named, numpy_dtype, of_numpy
 
 Memory = Union[Storage, tuple[int, int, Any]]
 
@@ -33,10 +33,12 @@ class Buffer(NamedTuple):
 def _typed(found: Optional[DType], width: int, name: Any, dtype: Optional[DTypeLike]) -> DType:
     """What elements are taken for. found, width, name: their own dtype, if it has a place here; its bytes; its name."""
     if dtype is None:
-        if found is None:
+        if found is None or found in OPAQUE:
             raise TypeError(f"elements of {name} are of no dtype here: dtype= says which to take their bits for")
         return found
     wanted = named(dtype)
+    if wanted in OPAQUE:
+        raise TypeError(f"no arithmetic is known of {wanted.name}: pass dtype='u8' to move its bytes")
     if wanted.itemsize != width:
         raise TypeError(f"elements of {name} cannot be taken for {wanted.name}: they differ in width")
     return wanted

@@ -102,9 +102,9 @@ def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
         raise BufferError(str(e)) from e
     t, flags = _open(capsule)
     d = _dtypes.BY_DLPACK.get((t.code, t.bits))
-    if t.lanes != 1 or (d is None and t.bits not in (8, 16, 32, 64)):
+    if t.lanes != (2 if d is _dtypes.F4 else 1) or (d is None and t.bits not in (8, 16, 32, 64)) or d in _dtypes.F6:
         raise BufferError(f"elements of {t.bits} bits and {t.lanes} lanes are of no dtype here")
-    item = t.bits // 8
+    item = t.bits * t.lanes // 8
     kind = (d.storage if d.plain or d.narrow else _dtypes.numpy_dtype(d)) if d else np.dtype(f"u{item}")
     shape = tuple(t.shape[: t.ndim]) if t.ndim else ()
     if 0 in shape:
@@ -130,6 +130,7 @@ class DLPackArray:
         capsule = self._elements.__dlpack__(**wanted)
         t, _ = _open(capsule)
         t.code, t.bits = self._dtype.dlpack
+        t.lanes = 2 if self._dtype is _dtypes.F4 else 1
         return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The dtypes of elements, and their names in NumPy, ml_dtypes, torch and DLPack.
 
-Fourteen are the library's. bool and the complex types are stored as one of these: bool as u8, and a complex number as
-two floats."""
+Fourteen are the library's. Others are stored as one of these: bool as u8, a complex number as two floats, and types of
+which the library knows the name alone as bytes."""
 from __future__ import annotations
 
 import importlib
@@ -66,9 +66,34 @@ COMPLEX = [
     DType("complex128", BY_NAME["f64"].code, np.dtype("float64"), "", (5, 128), 2),
 ]
 
-BY_DLPACK = {d.dlpack: d for d in [*ALL, BOOL, *COMPLEX]}
+
+def _bytes(name: str, narrow: str, dlpack: tuple[int, int]) -> DType:
+    return DType(name, BY_NAME["u8"].code, np.dtype("uint8"), narrow, dlpack)
+
+
+#: two in a byte, which is one element here as in torch
+F4 = _bytes("f4e2m1x2", "float4_e2m1fn_x2", (17, 4))
+#: four in three bytes; here each byte is an element, since no other library has such arrays
+F6 = [_bytes("f6e2m3", "", (15, 6)), _bytes("f6e3m2", "", (16, 6))]
+COMPLEX32 = DType("complex32", BY_NAME["f16"].code, np.dtype("float16"), "", (5, 32), 2)
+#: no arithmetic is known of these
+OPAQUE = [
+    _bytes("f8e8m0", "float8_e8m0fnu", (14, 8)),
+    _bytes("f8e4m3fnuz", "float8_e4m3fnuz", (11, 8)),
+    _bytes("f8e5m2fnuz", "float8_e5m2fnuz", (13, 8)),
+    F4,
+    *F6,
+    COMPLEX32,
+]
+
+BY_DLPACK = {d.dlpack: d for d in [*ALL, BOOL, *COMPLEX, *OPAQUE]}
 #: by the name in NumPy or ml_dtypes
-_BY_NUMPY = {**{d.narrow or d.storage.name: d for d in ALL}, **{d.name: d for d in [BOOL, *COMPLEX]}}
+_BY_NUMPY = {
+    **{d.narrow or d.storage.name: d for d in ALL},
+    **{d.name: d for d in [BOOL, *COMPLEX, COMPLEX32]},
+    **{d.narrow: d for d in OPAQUE if d.narrow},
+}
+_BY_OWN = {d.name: d for d in [*ALL, *OPAQUE]}
 #: NumPy's own types, native, of which an array needs no conversion
 PLAIN = {d.storage: d for d in ALL if not d.narrow}
 # torch's second names. Without "torch." they would be ambiguous: NumPy's "float" is float64.
@@ -100,7 +125,7 @@ def named(wanted: DTypeLike) -> DType:
             raise TypeError(f"dtype={wanted!r} is no dtype: pass a name such as 'f32' or 'bfloat16'") from None
     of_torch = name[6:] if name.startswith("torch.") else ""
     full = _TORCH.get(of_torch, of_torch) or name
-    d = _BY_NUMPY.get(full) or BY_NAME.get(full)
+    d = _BY_NUMPY.get(full) or _BY_OWN.get(full)
     if d is None:
         names = ", ".join(f"{d.name} ({n})" if d.name != n else n for n, d in _BY_NUMPY.items())
         raise ValueError(f"no dtype {name!r}: pass one of {names}")
@@ -108,7 +133,12 @@ def named(wanted: DTypeLike) -> DType:
 
 
 def numpy_dtype(d: DType) -> np.dtype[Any]:
-    """The dtype of a NumPy array of it; for bf16 and f8, that of ml_dtypes."""
+    """The dtype of a NumPy array of it; for bf16 and f8, that of ml_dtypes. Of what neither has, integers of as many
+    bytes."""
+    if d is F4 or d in F6:
+        return d.storage
+    if d is COMPLEX32:
+        return np.dtype("uint32")
     if not d.narrow:
         return d.storage if d.name in BY_NAME else np.dtype(d.name)
     try:

@@ -31,7 +31,7 @@ from . import _abi, _arrays, _codec
 from ._abi import lib
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
-from ._dtypes import BOOL, BY_CODE, DType, DTypeLike, named
+from ._dtypes import BOOL, BY_CODE, OPAQUE, DType, DTypeLike, named
 from .errors import Error, Fault, SpaceError, make
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ def _into(what: int, out: Any, block: Any, dtype: Optional[DTypeLike], threads: 
     b = _arrays.octets(block)
     _, code, count, _, _ = _head(b)
     elements, d = _arrays.writable(out, BY_CODE[code], count, dtype)
+    if what == _ADD and d in OPAQUE:
+        raise TypeError(f"no arithmetic is known of {d.name}: decompress the block, and add by other means")
     if what == _ADD and d is BOOL:
         raise TypeError("bool is not added: pass array.view('u1'), whose sums are counts modulo 256")
     status = _codec.decode(what, elements, 0, b, threads)

@@ -50,6 +50,9 @@ _CHOICES: dict[Optional[bool], int] = {None: 0, True: 1, False: 2}  # enum pici_
 _WORDS: dict[DType, str] = {d: d.name.upper() for d in ALL}
 _WORDS.update({d: w for d in ALL for n, w in (("f8e4m3", "F8_E4M3"), ("f8e5m2", "F8_E5M2")) if d.name == n})
 _WORDS.update({BOOL: "BOOL", COMPLEX[0]: "C64"})
+_WORDS.update(
+    {named("f8e8m0"): "F8_E8M0", named("f8e4m3fnuz"): "F8_E4M3FNUZ", named("f8e5m2fnuz"): "F8_E5M2FNUZ"},
+)
 WORD_TYPES = {word: d for d, word in _WORDS.items()}
 BYTES = WORD_TYPES["U8"]
 
@@ -185,7 +188,8 @@ def _taken(name: Any, x: Any) -> tuple[Storage, DType]:
     except (TypeError, BufferError) as e:
         raise type(e)(f"{name!r}: {e}") from None
     if d not in _WORDS:
-        raise TypeError(f"{name!r}: a .safetensors file has no {d.name}: store its parts as two tensors")
+        how = "its parts as two tensors" if d.parts != 1 else "its bytes, as x.view(torch.uint8)"
+        raise TypeError(f"{name!r}: a .safetensors file has no {d.name}: store {how}")
     if elements.ndim > _abi.RANK_MAX:
         raise ValueError(f"{name!r}: {elements.ndim} dimensions; there can be {_abi.RANK_MAX}: reshape the array")
     if _LITTLE:

@@ -32,7 +32,7 @@ from . import _abi, _arrays, _strided
 from ._abi import lib
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
-from ._dtypes import BOOL, BY_CODE, COMPLEX, DType, DTypeLike, named
+from ._dtypes import BOOL, BY_CODE, COMPLEX, OPAQUE, DType, DTypeLike, named
 from ._streams import Path, Sink, Source, display, encoded, in_turn, is_path
 from .codec import Zeros, format_code, zeros_code
 from .errors import ArgumentError, Fault, IoError, LimitError, NoTensorError, make
@@ -50,8 +50,25 @@ _SPELLED = {
     **dict.fromkeys((b"b1", b"?", b"BOOL", b"bool"), BOOL),
     **dict.fromkeys((b"c8", b"C64", b"complex64"), COMPLEX[0]),
     **dict.fromkeys((b"c16", b"C128", b"complex128"), COMPLEX[1]),
+    **{(d.narrow or d.name).encode(): d for d in OPAQUE},
+    **{
+        word: named(name)
+        for word, name in (
+            (b"F8_E8M0", "f8e8m0"),
+            (b"F8_E4M3FNUZ", "f8e4m3fnuz"),
+            (b"F8_E5M2FNUZ", "f8e5m2fnuz"),
+            (b"F4", "f4e2m1x2"),
+            (b"F6_E2M3", "f6e2m3"),
+            (b"F6_E3M2", "f6e3m2"),
+        )
+    },
 }
-_WRITTEN = {BOOL.name: b"|b1", COMPLEX[0].name: b"<c8", COMPLEX[1].name: b"<c16"}
+_WRITTEN = {
+    BOOL.name: b"|b1",
+    COMPLEX[0].name: b"<c8",
+    COMPLEX[1].name: b"<c16",
+    **{d.name: (d.narrow or d.name).encode() for d in OPAQUE},
+}
 
 
 def _text(name: bytes) -> str:
@@ -100,7 +117,8 @@ class Tensor:
         self._spelled = spelled
         self._storage: tuple[int, int] = (info.count, info.dtype)  # of the stored tensor
         self.name = _text(ctypes.string_at(described.name, described.name_len))
-        #: "f32", "bf16", ..., "bool", "complex64" or "complex128"
+        #: "f32", "bf16", ..., "bool", "complex64", "complex128", and names of types without arithmetic: "complex32",
+        #: "f8e8m0", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1x2", "f6e2m3", "f6e3m2"
         self.dtype = self._d.name
         self.shape: tuple[int, ...] = shape if self._d.parts == 1 else shape[:-1]
         #: number of elements

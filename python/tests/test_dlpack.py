@@ -293,6 +293,59 @@ class Torch(unittest.TestCase):
         pici.save_delta(path, old, new, overwrite=True)
         return path
 
+    def test_types_without_arithmetic(self):
+        """Types that the library knows by name alone come back as such."""
+        bits = torch.arange(24, dtype=torch.uint8).reshape(2, 12)
+        names = {
+            "float8_e8m0fnu": "f8e8m0",
+            "float8_e4m3fnuz": "f8e4m3fnuz",
+            "float8_e5m2fnuz": "f8e5m2fnuz",
+            "float4_e2m1fn_x2": "f4e2m1x2",
+            "complex32": "complex32",
+        }
+        given = {own: bits.view(getattr(torch, name)) for name, own in names.items() if hasattr(torch, name)}
+        with tempfile.TemporaryDirectory() as d:
+            path = Path(d) / "x.pici"
+            pici.save(path, given)
+            got = pici.load(path, to="torch")
+            raw = pici.load(path, to="bits")
+            with pici.open(path) as f:
+                for own, t in given.items():
+                    self.assertEqual((f[own].dtype, f[own].shape), (own, tuple(t.shape)))
+                    self.assertEqual((got[own].dtype, got[own].shape), (t.dtype, t.shape))
+                    self.assertTrue(torch.equal(got[own].view(torch.uint8), bits), own)
+                    self.assertEqual(raw[own].tobytes(), bytes(range(24)))
+                    block = pici.compress(t)
+                    back = pici.decompress(block, to="torch", dtype=t.dtype).reshape(t.shape)
+                    self.assertTrue(back.dtype == t.dtype and torch.equal(back.view(torch.uint8), bits))
+                    self.assertRaisesRegex(TypeError, f"no arithmetic is known of {own}", pici.scatter_add, t, block)
+                    self.assertRaises(TypeError, pici.Comm.threads(1)[0].all_reduce, t)
+                    if own in ("complex32", "f4e2m1x2"):
+                        with self.assertRaisesRegex(TypeError, own):
+                            pici.save_delta(path, {}, {"x": t}, overwrite=True)
+                        continue
+                    zero = torch.zeros_like(bits).view(t.dtype)
+                    pici.save_delta(Path(d) / "delta", {"x": zero}, {"x": t}, overwrite=True)
+                    back = pici.load_delta({"x": zero}, Path(d) / "delta", to="torch")["x"]
+                    self.assertTrue(back.dtype == t.dtype and torch.equal(back.view(torch.uint8), bits))
+
+    def test_words_of_files(self):
+        """What .safetensors and .pt files call these types."""
+        words = {"F8_E8M0": "f8e8m0", "F4": "f4e2m1x2", "F6_E2M3": "f6e2m3", "float8_e5m2fnuz": "f8e5m2fnuz"}
+        data = np.arange(6, dtype=np.uint8)
+        with tempfile.TemporaryDirectory() as d:
+            path = Path(d) / "x.pici"
+            with pici.create(path) as w:
+                for word in words:
+                    w.add(word, data, attrs={"source.dtype": word.encode()})
+            with pici.open(path) as f:
+                for word, own in words.items():
+                    self.assertEqual(f[word].dtype, own)
+                    np.testing.assert_array_equal(f[word].read(to="bits"), data)
+                    t = f[word].read(to="torch")
+                    np.testing.assert_array_equal(t.view(torch.uint8).numpy(), data)
+                self.assertEqual(f["F6_E2M3"].read().dtype, np.uint8)
+
     def test_made_of_others(self):
         class Two(torch.Tensor):
             @staticmethod

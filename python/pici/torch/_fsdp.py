@@ -83,10 +83,10 @@ def _near(tensor: torch.Tensor) -> bool:
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     """The elements as the library takes them for a gather: what is no dtype of its own as bytes."""
     try:
-        _dtypes.named(tensor.dtype)
+        known = _dtypes.named(tensor.dtype) not in _dtypes.OPAQUE
     except ValueError:
-        return tensor.view(torch.uint8)
-    return tensor
+        known = False
+    return tensor if known else tensor.view(torch.uint8)
 
 
 class _Allocates:

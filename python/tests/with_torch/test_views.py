@@ -94,6 +94,17 @@ class Views(unittest.TestCase):
         )
         self.check_all({"neg": torch.randn(4, dtype=torch.complex64).conj().imag})
 
+    def test_types(self):
+        bits = torch.arange(24, dtype=torch.uint8).reshape(2, 12)
+        names = ("float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3fn", "complex32", "bfloat16")
+        state = {name: bits.clone().view(getattr(torch, name)) for name in names if hasattr(torch, name)}
+        path, want = self.compressed({**state, **{f"{name} part": t[:, 1:3] for name, t in state.items()}})
+        got = pici.load(path, to="torch")
+        self.assertEqual(set(got), set(want))
+        for name, t in want.items():
+            self.assertEqual((got[name].dtype, got[name].shape, got[name].stride()), (t.dtype, t.shape, t.stride()))
+            self.same(got[name], t, name)
+
     def test_tied(self):
         got = self.check_all(Tied().state_dict())
         Tied().load_state_dict(got)
