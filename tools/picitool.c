@@ -10,11 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "names.h"
 #include "output/output.h"
 #include "predict.h"
+#include "recurse.h"
 #include "suggest.h"
 #include "term.h"
 #include "tool.h"
@@ -60,6 +62,10 @@ enum option_id {
     OPT_RM,
     OPT_QUIET,
     OPT_VERBOSE,
+    OPT_RECURSE,
+    OPT_OUT_DIR,
+    OPT_ULTRA,
+    OPT_NO_PROGRESS,
     OPT_DECOMPRESS, /* these four stand for a verb */
     OPT_COMPRESS,
     OPT_TEST,
@@ -127,6 +133,12 @@ static const struct {
     [OPT_RM] = {0, "rm", NULL, false, "remove each input when its output is complete"},
     [OPT_QUIET] = {'q', "quiet", NULL, false, "no results, warnings, progress or questions; twice: no errors"},
     [OPT_VERBOSE] = {'v', "verbose", NULL, false, "print results without a terminal too, and each tensor"},
+    [OPT_RECURSE] = {'r', "recursive", NULL, false,
+                     "of folders, each file by itself, in the folders below too; files that are\nnothing that is read "
+                     "are skipped"},
+    [OPT_OUT_DIR] = {0, "output-dir-flat", "DIR", false, "write all outputs to the folder DIR"},
+    [OPT_ULTRA] = {0, "ultra", NULL, false, "allow -20 to -22"},
+    [OPT_NO_PROGRESS] = {0, "no-progress", NULL, false, "no line of progress"},
     [OPT_DECOMPRESS] = {'d', "decompress", NULL, false, "decompress"},
     [OPT_COMPRESS] = {'z', "compress", NULL, false, "compress (default)"},
     [OPT_TEST] = {'t', "test", NULL, false, "test"},
@@ -140,13 +152,15 @@ enum { ZSTD_DEFAULT = 3 /* zstd's own */ };
 #define INPUT_BITS (BIT(OPT_DTYPE) | BIT(OPT_TYPE))
 #define OUTPUT_BITS (BIT(OPT_OUT) | BIT(OPT_FORCE))
 #define RESTORE_BITS (BIT(OPT_MAX_SIZE) | BIT(OPT_NO_SPARSE))
-#define TALK_BITS (BIT(OPT_QUIET) | BIT(OPT_VERBOSE))
-#define EACH_BITS (OUTPUT_BITS | BIT(OPT_STDOUT) | BIT(OPT_KEEP) | BIT(OPT_RM) | TALK_BITS)
+#define TALK_BITS (BIT(OPT_QUIET) | BIT(OPT_VERBOSE) | BIT(OPT_NO_PROGRESS))
+#define EACH_BITS                                                                                                      \
+    (OUTPUT_BITS | BIT(OPT_STDOUT) | BIT(OPT_KEEP) | BIT(OPT_RM) | BIT(OPT_OUT_DIR) | BIT(OPT_RECURSE) | TALK_BITS)
 #define COMPRESS_BITS                                                                                                  \
-    (INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_ZEROS) | BIT(OPT_MAX_SIZE) | EACH_BITS)
+    (INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_ULTRA) | BIT(OPT_ZEROS) |               \
+     BIT(OPT_MAX_SIZE) | EACH_BITS)
 #define DECOMPRESS_BITS (BIT(OPT_THREADS) | BIT(OPT_KEEP_GOING) | RESTORE_BITS | EACH_BITS)
-#define TEST_BITS (BIT(OPT_THREADS) | BIT(OPT_JSON) | TALK_BITS)
-#define LIST_BITS (INPUT_BITS | BIT(OPT_JSON))
+#define TEST_BITS (BIT(OPT_THREADS) | BIT(OPT_JSON) | BIT(OPT_RECURSE) | TALK_BITS)
+#define LIST_BITS (INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_RECURSE))
 #define VERB_BITS (BIT(OPT_DECOMPRESS) | BIT(OPT_COMPRESS) | BIT(OPT_TEST) | BIT(OPT_LIST))
 
 static const struct verb {
@@ -265,7 +279,7 @@ static void print_usage(void)
         verb_name(&verbs[i], name);
         printf("  %-14s  %s\n", name, verbs[i].summary);
     }
-    puts("\npicitool VERB --help tells a verb's options, picitool --version the version.\n"
+    puts("\npicitool VERB --help and picitool help VERB tell a verb's options, picitool --version the version.\n"
          "Exit status: 0 done, 1 bad data or I/O, 2 usage.");
 }
 
@@ -329,7 +343,15 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_THREADS: return value_int("threads", value, 0, 4096, &o->threads);
     case OPT_ZSTD: o->zstd = ZSTD_DEFAULT; return value ? value_int("zstd", value, 1, 22, &o->zstd) : TOOL_OK;
     case OPT_ZEROS: return value_zeros(value, o);
-    case OPT_OUT: o->out = value; return TOOL_OK;
+    case OPT_OUT:
+        o->out = value;
+        return *value ? TOOL_OK : tool_usage(NULL, "the name after --output is empty: - is standard output");
+    case OPT_OUT_DIR:
+        o->out_dir = value;
+        return *value ? TOOL_OK : tool_usage(NULL, "the name after --output-dir-flat is empty");
+    case OPT_RECURSE: o->recurse = true; return TOOL_OK;
+    case OPT_ULTRA: o->ultra = true; return TOOL_OK;
+    case OPT_NO_PROGRESS: o->no_progress = true; return TOOL_OK;
     case OPT_FORCE: o->force = true; return TOOL_OK;
     case OPT_JSON: o->json = true; return TOOL_OK;
     case OPT_TENSOR: o->tensor = value; return TOOL_OK;
@@ -405,19 +427,28 @@ static int no_option(const struct verb *v, const char *word)
 /* "-19": the digit that getopt has found, and the rest of its word, of which what follows the digits is parsed next. */
 static int parse_level(int digit, char **argv, struct tool_options *o)
 {
-    enum { MOST = 19 };
     char *rest = optarg;
     int level = digit - '0';
-    for (; rest && *rest >= '0' && *rest <= '9' && level <= MOST; rest++)
-        level = 10 * level + *rest - '0';
-    if (level > MOST)
-        return tool_usage(NULL, "%s: levels are -1 to -%d; --zstd=LEVEL gives others", argv[optind - 1], MOST);
+    for (; rest && *rest >= '0' && *rest <= '9'; rest++)
+        level = level < 100 ? 10 * level + *rest - '0' : level;
     if (rest && *rest) {
         *--rest = '-';
         argv[--optind] = rest;
     }
     o->zstd = level;
+    o->zstd_short = true;
     return TOOL_OK;
+}
+
+/* Lowers a level given as -N to the highest that there is, as zstd does. */
+static void cap_level(struct tool_options *o)
+{
+    const int most = o->ultra ? 22 : 19;
+    if (!o->zstd_short || o->zstd <= most)
+        return;
+    tool_warn(NULL, "level %d is above the highest, so %d is taken%s", o->zstd, most,
+              o->ultra ? "" : "; --ultra allows up to 22");
+    o->zstd = most;
 }
 
 /* Parse what follows the verb; argv[0] is the last word of the verb. *given: the options. *mode: the last of those that
@@ -464,7 +495,9 @@ static int parse_options(const struct verb *v, int argc, char **argv, struct too
             *mode = id;
         if (c == 'f' && id == OPT_FORMAT && !value_is_format(optarg) && access(optarg, F_OK) == 0)
             return wrong(v, "-f is --format here, and %s is a file; --force overwrites outputs", optarg);
-        TRY(c >= '1' && c <= '9' ? parse_level(c, argv, o) : take_option((enum option_id)id, optarg, o));
+        const char *const value = id == OPT_THREADS && optarg && *optarg == '=' ? optarg + 1 : optarg; /* -T=2 */
+        TRY(c >= '1' && c <= '9' ? parse_level(c, argv, o) : take_option((enum option_id)id, value, o));
+        o->zstd_short = o->zstd_short && !(c == 256 + OPT_ZSTD);
     }
     o->args = argv + optind;
     o->nargs = argc - optind;
@@ -481,7 +514,45 @@ static const struct tool_options defaults = {
 static int run_parsed(const struct verb *v, const struct tool_options *o)
 {
     term_set_talk(o->talk);
+    term_set_progress(!o->no_progress);
     return v->run(o);
+}
+
+/* Runs a verb with the files below folders in their place. */
+static int run_recursive(const struct verb *v, struct tool_options *o)
+{
+    struct recursed r;
+    int status = recurse(&r, o, v->run == verb_compress);
+    if (!status) {
+        o->args = r.args;
+        o->nargs = r.nargs;
+        status = r.nargs ? run_parsed(v, o) : tool_bad(NULL, "no files are found in the folders");
+    }
+    recurse_free(&r);
+    return status;
+}
+
+/* Checks the operands, takes standard input for a missing one if it is no terminal, and runs a verb. */
+static int run_operands(const struct verb *v, const struct verb *as, struct tool_options *o)
+{
+    static char dash[] = "-", *standard_input[] = {dash, NULL};
+    struct stat st;
+    if (!o->nargs && as->most == INT32_MAX && as->least <= 1) {
+        if (fstat(STDIN_FILENO, &st) != 0 || S_ISCHR(st.st_mode))
+            return wrong(as, "no file is given, and standard input is %s",
+                         isatty(STDIN_FILENO) ? "a terminal" : "no file and no pipe");
+        o->args = standard_input;
+        o->nargs = 1;
+    }
+    if (o->nargs < as->least)
+        return wrong(as, "operands are missing: %s", as->operands);
+    if (o->nargs > as->most)
+        return wrong(as, "one operand too many: %s", o->args[as->most]);
+    if (o->out && o->out_dir)
+        return wrong(as, "either -o %s or --output-dir-flat %s", o->out, o->out_dir);
+    term_set_talk(o->talk);
+    cap_level(o);
+    return o->recurse ? run_recursive(v, o) : run_parsed(v, o);
 }
 
 static int run_verb(const struct verb *v, int argc, char **argv)
@@ -494,11 +565,7 @@ static int run_verb(const struct verb *v, int argc, char **argv)
         print_verb_help(v);
         return TOOL_OK;
     }
-    if (o.nargs < v->least)
-        return wrong(v, "operands are missing: %s", v->operands);
-    if (o.nargs > v->most)
-        return wrong(v, "one operand too many: %s", o.args[v->most]);
-    return run_parsed(v, &o);
+    return run_operands(v, v, &o);
 }
 
 static const struct verb *verb_of(const char *name)
@@ -512,7 +579,6 @@ static const struct verb *verb_of(const char *name)
 /* A command line without a verb. */
 static int run_bare(int argc, char **argv)
 {
-    static char dash[] = "-", *standard_input[] = {dash, NULL};
     struct tool_options o = defaults;
     uint64_t given = 0;
     int mode = OPT_COMPRESS;
@@ -522,16 +588,12 @@ static int run_bare(int argc, char **argv)
         return TOOL_OK;
     }
     const struct verb *v = verb_of(options[mode].name);
+    if (o.zstd_short && !takes(v, OPT_ZSTD)) /* as -df9: zstd has no use for a level there either */
+        given &= ~(BIT(OPT_ZSTD) | BIT(OPT_ULTRA));
     for (int i = 0; i < OPTIONS; i++)
         if ((given & ~VERB_BITS) >> i & 1 && !takes(v, i))
             return wrong(v, "no option --%s", options[i].name);
-    if (o.nargs == 0) {
-        if (isatty(STDIN_FILENO))
-            return wrong(&bare, "no file is given, and standard input is a terminal");
-        o.args = standard_input;
-        o.nargs = 1;
-    }
-    return run_parsed(v, &o);
+    return run_operands(v, &bare, &o);
 }
 
 static int run_group(const char *group, int argc, char **argv)
@@ -632,11 +694,42 @@ static void complete(char **words, int n)
         complete_verb(&bare, words, n);
 }
 
-static int run(int argc, char **argv)
+/* help, help VERB, help GROUP VERB */
+static int run_help(int argc, char **argv)
 {
     if (argc < 2)
+        print_usage();
+    for (int i = 0; argc == 2 && i < VERBS; i++)
+        if (verbs[i].group && strcmp(argv[1], verbs[i].group) == 0) {
+            char help[] = "--help", *words[] = {argv[1], help, NULL};
+            return run_group(argv[1], 2, words);
+        }
+    for (int i = 0; argc > 1 && i < VERBS; i++) {
+        const int at = verbs[i].group && argc > 2 && strcmp(argv[1], verbs[i].group) == 0 ? 2 : 1;
+        if (argc == at + 1 && (at == 2) == (verbs[i].group != NULL) && strcmp(argv[at], verbs[i].name) == 0) {
+            print_verb_help(&verbs[i]);
+            return TOOL_OK;
+        }
+    }
+    return argc < 2 ? TOOL_OK : tool_usage(NULL, "no verb %s; see picitool --help", argv[argc - 1]);
+}
+
+/* Whether a word that is no verb and no file is the name of one, and not a mistyped verb. */
+static bool is_path(const char *word)
+{
+    return !*word || strpbrk(word, "./") || access(word, F_OK) == 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct stat st;
+    if (argc < 2 && (fstat(STDIN_FILENO, &st) != 0 || S_ISCHR(st.st_mode)))
         return tool_usage(NULL, "needs a verb; see picitool --help");
+    if (argc < 2)
+        return run_bare(argc, argv);
     const char *word = argv[1];
+    if (strcmp(word, "help") == 0 && access(word, F_OK) != 0)
+        return run_help(argc - 1, argv + 1);
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         print_usage();
         return TOOL_OK;
@@ -655,7 +748,7 @@ static int run(int argc, char **argv)
         if (!verbs[i].group && strcmp(word, verbs[i].name) == 0)
             return run_verb(&verbs[i], argc - 1, argv + 1);
     }
-    if (word[0] == '-' || access(word, F_OK) == 0)
+    if (word[0] == '-' || is_path(word))
         return run_bare(argc, argv);
     struct suggest near;
     char hint[SUGGEST_HINT];

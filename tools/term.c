@@ -170,6 +170,12 @@ const char *term_speed(char buf[TERM_TEXT], uint64_t bytes, double seconds)
 }
 
 static int talk = TERM_NORMAL;
+static bool with_progress = true;
+
+void term_set_progress(bool is)
+{
+    with_progress = is;
+}
 
 void term_set_talk(int level)
 {
@@ -236,7 +242,7 @@ void progress_start(struct progress *p, const char *what, uint64_t total)
 {
     double now = term_now();
     *p = (struct progress){.what = what, .total = total, .start = now, .shown = now, .live = false};
-    p->live = talk >= TERM_NORMAL && isatty(STDERR_FILENO);
+    p->live = with_progress && talk >= TERM_NORMAL && isatty(STDERR_FILENO);
     p->part = all_is;
 }
 

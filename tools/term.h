@@ -54,6 +54,7 @@ enum term_talk {
     TERM_VERBOSE = 1  /* also results, and each tensor, whether stderr is a terminal or not */
 };
 void term_set_talk(int);
+void term_set_progress(bool); /* whether progress is shown */
 int term_talk(void);
 
 /* Whether a question can be asked: stdin and stderr are terminals, and talk is not restricted. */

@@ -149,12 +149,15 @@ const char *tool_extension(const char *path)
     return dot ? dot : "";
 }
 
-char *tool_output_name(const char *in, const char *extension)
+char *tool_output_name(const char *in, const char *extension, const char *dir)
 {
-    size_t cap = strlen(in) + strlen(extension) + 1;
+    const bool stream = strcmp(in, "-") == 0;
+    const char *const slash = dir && !stream ? strrchr(in, '/') : NULL, *const name = slash ? slash + 1 : in;
+    size_t cap = strlen(name) + strlen(extension) + 2 + (dir ? strlen(dir) : 0);
     char *out = malloc(cap);
     if (out)
-        snprintf(out, cap, "%s%s", in, strcmp(in, "-") == 0 ? "" : extension);
+        snprintf(out, cap, "%s%s%s%s", dir && !stream ? dir : "", dir && !stream ? "/" : "", name,
+                 stream ? "" : extension);
     return out;
 }
 

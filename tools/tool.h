@@ -43,9 +43,12 @@ struct tool_options {
     } range;
     enum { DELTA_CHOICE, DELTA_SMALLEST, DELTA_FASTEST } delta; /* of diff; the last of --small and --fast */
     bool force, json, checksum, keep_going, in_place, no_sparse;
-    bool remove;    /* inputs whose output is complete */
-    bool to_stdout; /* out is "-" then */
-    int talk;       /* enum term_talk */
+    bool recurse, ultra, no_progress;
+    bool zstd_short;     /* zstd was given as -N */
+    const char *out_dir; /* NULL: not given */
+    bool remove;         /* inputs whose output is complete */
+    bool to_stdout;      /* out is "-" then */
+    int talk;            /* enum term_talk */
     struct {
         bool given;
         uint64_t bytes;   /* UINT64_MAX: no limit */
@@ -128,8 +131,9 @@ bool tool_type_is_zip(enum tool_type);
 /* The extension of path with its dot, "" if it has none. Dots in the names of directories do not count. */
 const char *tool_extension(const char *path);
 
-/* The default name of an output: in with the extension appended, or - for -. The caller frees it. NULL: no memory. */
-char *tool_output_name(const char *in, const char *extension);
+/* The default name of an output: in with the extension appended, or - for -. With dir, in that folder. The caller frees
+ * it. NULL: no memory. */
+char *tool_output_name(const char *in, const char *extension, const char *dir);
 
 /* The type by the extension of path, in capitals or not; raw if the extension is unknown. */
 enum tool_type tool_type_of(const char *path);

@@ -61,7 +61,7 @@ offers "files" "" compress ''
 offers "files, of an option" "" compress -o ''
 offers "no such verb" "" frob -
 offers "options without a verb" "--decompress " -d --dec
-offers "the first option without a verb" "--rm " --r
+offers "the first option without a verb" "--rm --recursive " --r
 offers "files without a verb" "" -d ''
 offers "options after a file" "--rm " m.safetensors --rm
 offers "tensors of no file" "" extract nofile n1200 --tensor ''

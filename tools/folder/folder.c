@@ -458,8 +458,10 @@ static int copy(struct copy *c, const char *path, const char *to, struct folder_
     TRY(input_open(&c->in, path));
     input_hash(&c->in);
     progress_start(&c->progress, path, c->in.bytes);
-    if (to)
+    if (to) {
         TRY(output_open(&c->out, to, &c->in, false));
+        output_times(&c->out, &c->in);
+    }
     for (size_t got = PIECE; got == PIECE;) {
         TRY(input_read(&c->in, c->piece, PIECE, &got));
         if (to)

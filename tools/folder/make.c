@@ -99,6 +99,8 @@ static int end_folder(const struct folder_make *m, const char *name)
         (void)stat(was, &st); /* if there is none, its owner alone may read it */
     if (!status && (fd < 0 || fchmod(fd, (st.st_mode & 0777) | 0700) != 0 || outfolder_sync(fd) != 0))
         status = tool_bad(path, "%s", strerror(errno));
+    if (!status && st.st_mode)
+        (void)futimens(fd, (struct timespec[]){st.st_atim, st.st_mtim});
     if (fd >= 0)
         close(fd);
     free(path);
@@ -144,6 +146,9 @@ static int make_all(struct folder_make *m, struct outfolder *to, const char *out
     TRY(each_folder(m, end_folder));
     if (m->with_list)
         TRY(write_list(m));
+    struct stat st;
+    if (!m->mode && stat(m->from->path, &st) == 0) /* one folder is made of another, not of two */
+        (void)futimens(to->fd, (struct timespec[]){st.st_atim, st.st_mtim});
     TRY(outfolder_commit(to));
     tell(m, out, sum, term_now() - start);
     return TOOL_OK;

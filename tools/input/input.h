@@ -15,7 +15,7 @@
 #include "input/limit.h"
 #include "xxh64.h"
 
-enum { INPUT_PEEK = 64 };
+enum { INPUT_PEEK = 512 };
 
 struct input {
     const char *name; /* to show */

@@ -66,6 +66,43 @@ const char *looks(struct input *in, const uint8_t *head, size_t len, enum tool_t
     return buf;
 }
 
+/* What the first bytes of the input look like, of which none have been taken. */
+static int peek(struct input *in, struct sniff *s)
+{
+    uint8_t first[SNIFF_BYTES];
+    size_t got = in->bytes < sizeof first ? (size_t)in->bytes : sizeof first;
+    if (!in->regular) {
+        TRY(input_peek(in, first, sizeof first, &got));
+    } else { /* it may be at rest */
+        const struct input was = *in;
+        if (input_read_at(in, first, got, 0))
+            got = 0;
+        *in = was;
+    }
+    *s = sniff(first, got);
+    return TOOL_OK;
+}
+
+int looks_type(struct input *in, const char *path, const struct tool_options *o, enum tool_type *type)
+{
+    struct sniff s;
+    *type = o->type ? o->type : tool_type_of(path);
+    if (o->type || o->dtype || *type != TYPE_RAW)
+        return TOOL_OK;
+    TRY(peek(in, &s));
+    for (int t = TYPE_NPY; s.type && t < TYPES; t++)
+        if (strcmp(s.type, tool_type_name((enum tool_type)t)) == 0)
+            *type = (enum tool_type)t;
+    return TOOL_OK;
+}
+
+int looks_refuse(struct input *in)
+{
+    struct sniff s;
+    TRY(peek(in, &s));
+    return s.kind == SNIFF_STAND_IN ? tool_bad(in->name, "is %s: %s", s.what, s.advice) : TOOL_OK;
+}
+
 const char *looks_after(struct input *in, const uint8_t *head, size_t len, enum tool_type taken, char buf[LOOKS_TEXT])
 {
     char text[LOOKS_TEXT];

@@ -14,7 +14,14 @@ enum { LOOKS_TEXT = 192 };
  * first bytes of a stream; those of a regular file are read. Returns buf. */
 const char *looks(struct input *in, const uint8_t *head, size_t len, enum tool_type taken, char buf[LOOKS_TEXT]);
 
-/* The same after "; it ", to end a message with. */
+/* What the file at path is taken as: what --type says; or by its name; or if that is unknown and --dtype is not given,
+ * what it looks like; or raw. */
+int looks_type(struct input *in, const char *path, const struct tool_options *o, enum tool_type *type);
+
+/* Refuse a file that stands where another should be: a pointer of Git LFS, or the page of a server. */
+int looks_refuse(struct input *in);
+
+/* The same as looks after "; it ", to end a message with. */
 const char *looks_after(struct input *in, const uint8_t *head, size_t len, enum tool_type taken, char buf[LOOKS_TEXT]);
 
 #endif

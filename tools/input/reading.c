@@ -73,6 +73,7 @@ static void lose(struct reading *r, enum pici_status s, const char *so)
 int reading_open(struct reading *r, struct input *in, int threads, bool at_random)
 {
     *r = (struct reading){.in = in, .threads = tool_threads(threads), .at_random = at_random && in->regular};
+    TRY(looks_refuse(in));
     uint8_t first[INPUT_PEEK];
     char text[LOOKS_TEXT];
     size_t got = 0;

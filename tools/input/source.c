@@ -96,7 +96,7 @@ static int refuse_raw(struct source *s)
     size_t got;
     TRY(input_peek(s->in, first, sizeof first, &got));
     if (*looks(s->in, first, got, TYPE_RAW, text))
-        return tool_usage(s->in->name, "%s; --dtype takes it as raw elements", text);
+        return tool_usage(s->in->name, "%s", text);
     return tool_usage(s->in->name, "is taken as raw elements: needs --dtype, their type");
 }
 
@@ -125,7 +125,9 @@ static int open_any(struct source *s, struct input *in, const char *path, const 
 {
     memset(s, 0, sizeof *s);
     s->in = in;
-    s->type = o->type ? o->type : tool_type_of(path);
+    TRY(looks_type(in, path, o, &s->type));
+    if (s->type != TYPE_RAW || !o->dtype)
+        TRY(looks_refuse(in));
     if (s->type != TYPE_RAW && s->type != TYPE_PT && o->dtype)
         return tool_usage(in->name, "--dtype is for raw input and .pt; this is taken as .%s", tool_type_name(s->type));
     int status = s->type == TYPE_NPY           ? open_npy(s)

@@ -201,6 +201,8 @@ int output_open_as(struct output *out, const char *path, const struct input *in,
         return tool_bad(path, "%s", s == PICI_E_IO ? strerror(err) : pici_strerror(s));
     out->fd = pici_outfile_fd(out->file);
     out->lasting = !pici_outfile_is_stream(out->file) && fstat(out->fd, &st) == 0 && S_ISREG(st.st_mode);
+    if (out->lasting && perms && perms->files) /* those of the file that it replaces may permit more */
+        (void)pici_perms_set(perms, out->fd);
     out->dev = out->lasting ? st.st_dev : 0;
     out->ino = out->lasting ? st.st_ino : 0;
     if (isatty(out->fd)) {
@@ -279,6 +281,16 @@ int output_failed(const struct output *out)
     return tool_bad_at(out->name, out->at, "%s", strerror(out->err));
 }
 
+void output_times(struct output *out, const struct input *in)
+{
+    struct stat st;
+    out->timed = out->lasting && in->fd >= 0 && fstat(in->fd, &st) == 0 && S_ISREG(st.st_mode);
+    if (out->timed) {
+        out->times[0] = st.st_atim;
+        out->times[1] = st.st_mtim;
+    }
+}
+
 void output_hash(struct output *out)
 {
     out->hashed = true;
@@ -303,6 +315,8 @@ int output_commit(struct output *out)
     int err = 0, unsynced = 0;
     if (out->block && (out->err = sparse_resize(out->fd, out->at)) != 0) /* a hole at the end */
         return output_failed(out);
+    if (out->timed)
+        (void)futimens(out->fd, out->times);
     if (out->file) {
         sigset_t old;
         hold_signals(&old);

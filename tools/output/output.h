@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "file/perms.h"
 #include "input/input.h"
@@ -32,7 +33,9 @@ struct output {
     uint64_t stored;    /* bytes written that are not holes */
     uint64_t claimed;   /* the length that the output will have; 0: not known */
     bool over;          /* output_put failed because of the limit */
-    bool hashed;        /* by output_hash */
+    bool timed;         /* it gets the times of last access and change */
+    struct timespec times[2];
+    bool hashed; /* by output_hash */
     struct pici_xxh64 hash;
 };
 
@@ -54,6 +57,9 @@ void output_sparse(struct output *out);
 /* Say how long the output will be, according to the file from. Call it before the first byte is written. Refuses a
  * length above the limit, unless zeros become holes, and a length that the file system does not allow. */
 int output_claim(struct output *out, const char *from, uint64_t claimed);
+
+/* Give the output, when it is committed, the times of the input, if both are regular files. */
+void output_times(struct output *out, const struct input *in);
 
 /* Hash what is written, before the first byte is. */
 void output_hash(struct output *out);

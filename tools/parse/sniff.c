@@ -18,6 +18,10 @@ static const struct {
     {0, 8, "\x89PICI\r\n\x1a", {SNIFF_PICI, "a .pici file", NULL, NULL}},
     {0, 4, "PICI", {SNIFF_BLOCK, "a bare block", NULL, NULL}},
     {0, 6, "\x93NUMPY", {SNIFF_OTHER, "a .npy file", "npy", NULL}},
+    {0,
+     24,
+     "version https://git-lfs.",
+     {SNIFF_STAND_IN, "a Git LFS pointer, not the file itself", NULL, "git lfs pull fetches the file"}},
     {0, 8, "\x89HDF\r\n\x1a\n", {SNIFF_OTHER, "an HDF5 file", NULL, EXPORT}},
     {0, 4, "GGUF", {SNIFF_OTHER, "a GGUF file", NULL, EXPORT}},
     {0, 3, "CDF", {SNIFF_OTHER, "a NetCDF file", NULL, EXPORT}},
@@ -91,6 +95,43 @@ static bool is_safetensors(const uint8_t *p, size_t len)
            (p[9] == '"' || p[9] == '}' || p[9] == ' ' || p[9] == '\n');
 }
 
+/* Whether text begins with a word, in lower case, which may be in capitals there. */
+static bool begins(const uint8_t *p, size_t len, const char *word)
+{
+    const size_t n = strlen(word);
+    if (len < n)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if ((p[i] >= 'A' && p[i] <= 'Z' ? p[i] + 'a' - 'A' : p[i]) != (uint8_t)word[i])
+            return false;
+    return true;
+}
+
+/* What a server sends in place of a file. NULL: it is nothing like that. */
+static const struct sniff *page(const uint8_t *p, size_t len)
+{
+    static const struct sniff html = {SNIFF_STAND_IN, "an HTML page, not the file itself", NULL,
+                                      "download it again, and sign in if it asks for that"},
+                              xml = {SNIFF_STAND_IN, "an XML text, as a server's error, not the file itself", NULL,
+                                     "download it again"},
+                              json = {SNIFF_STAND_IN, "a JSON text, as a server's error, not a file of tensors", NULL,
+                                      "download it again"};
+    if (begins(p, len, "\xef\xbb\xbf"))
+        p += 3, len -= 3;
+    while (len && strchr(" \t\r\n", *p) && *p)
+        p++, len--;
+    if (begins(p, len, "<!doctype html") || begins(p, len, "<html") || begins(p, len, "<head"))
+        return &html;
+    if (begins(p, len, "<?xml"))
+        return &xml;
+    const uint8_t *q = p + 1;
+    while (len && q < p + len && strchr(" \t\r\n", *q) && *q)
+        q++;
+    return len && q < p + len && ((*p == '{' && (*q == '"' || *q == '}')) || (*p == '[' && *q && strchr("{\"[]", *q)))
+               ? &json
+               : NULL;
+}
+
 /* UTF-8 without controls. A character may be cut at the end. */
 static bool is_text(const uint8_t *p, size_t len)
 {
@@ -137,5 +178,8 @@ struct sniff sniff(const uint8_t *p, size_t len)
         return safetensors;
     if (is_pickle(p, len))
         return pickle;
-    return is_text(p, len) ? text(p, len) : nothing;
+    if (!is_text(p, len))
+        return nothing;
+    const struct sniff *const stand_in = page(p, len);
+    return stand_in ? *stand_in : text(p, len);
 }

@@ -9,7 +9,8 @@
 
 enum { SNIFF_BYTES = 512 }; /* as many are looked at; fewer tell less */
 
-enum sniff_kind { SNIFF_OTHER, SNIFF_PICI, SNIFF_PICI_CUT, SNIFF_BLOCK }; /* of pici: _CUT is shorter than its header */
+/* _CUT is shorter than the header of a .pici file; _STAND_IN stands where another file should be. */
+enum sniff_kind { SNIFF_OTHER, SNIFF_PICI, SNIFF_PICI_CUT, SNIFF_BLOCK, SNIFF_STAND_IN };
 
 struct sniff {
     enum sniff_kind kind;

@@ -103,6 +103,7 @@ static int compress_source(struct job *j, const char *path, const char *out, con
         input_hash(&j->in);
     TRY(source_open_exact(&j->source, &j->in, path, o, &limit));
     TRY(output_open(&j->out, out, &j->in, o->force));
+    output_times(&j->out, &j->in);
     j->out.limit = limit;
     if (shard)
         output_hash(&j->out);
@@ -184,7 +185,7 @@ static int compress(const char *path, const struct tool_options *o, void *sum)
 {
     if (folder_is(path))
         return compress_folder(path, o, sum);
-    char *const out = o->out ? strdup(o->out) : tool_output_name(path, ".pici");
+    char *const out = o->out ? strdup(o->out) : tool_output_name(path, ".pici", o->out_dir);
     const int status = out ? compress_file(path, out, o, sum, NULL) : tool_nomem(path, "the output's name");
     free(out);
     return status;

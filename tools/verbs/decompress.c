@@ -89,11 +89,11 @@ static int output_name(const char *in, const struct tool_options *o, char **out)
     const bool stream = strcmp(in, "-") == 0;
     if (!o->out && !stream && !tool_has_extension(in, ".pici"))
         return tool_usage(in, "does not end in .pici: use -o OUT");
-    *out = strdup(o->out ? o->out : in);
+    *out = o->out ? strdup(o->out) : tool_output_name(in, "", o->out_dir);
     if (!*out)
         return tool_nomem(in, "the output's name");
     if (!o->out && !stream)
-        (*out)[strlen(in) - strlen(".pici")] = 0;
+        (*out)[strlen(*out) - strlen(".pici")] = 0;
     return TOOL_OK;
 }
 
@@ -113,6 +113,7 @@ static int restore_file(struct job *j, const char *path, const char *out_path, c
                       : reading_open(&j->r, &j->in, o->threads, false));
     TRY(refuse_delta(&j->r));
     TRY(output_open(&j->out, out_path, &j->in, o->force));
+    output_times(&j->out, &j->in);
     j->out.limit = limit;
     if (shard)
         output_hash(&j->out);

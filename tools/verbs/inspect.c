@@ -521,7 +521,7 @@ int verb_report(const struct tool_options *o)
 {
     struct output page = {.fd = -1};
     struct job j = {.o = o, .path = o->args[0], .pictured = true, .in_page = true};
-    char *path = o->out ? strdup(o->out) : tool_output_name(o->args[0], ".html");
+    char *path = o->out ? strdup(o->out) : tool_output_name(o->args[0], ".html", NULL);
     if (!path)
         return tool_nomem(o->args[0], "the output's name");
     suggest_start(&j.near, o->tensor);

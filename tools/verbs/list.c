@@ -6,6 +6,7 @@
 
 #include "folder/folder.h"
 #include "input/attrs.h"
+#include "input/looks.h"
 #include "input/reading.h"
 #include "input/tensors.h"
 #include "input/view_text.h"
@@ -454,7 +455,10 @@ static int list_file(struct listing *l, struct input *in, struct reading *r, con
     l->report.type = l->type;
     if (!o->type && !o->dtype)
         TRY(reading_kind(in, path, &kind));
-    l->other = kind == READING_OTHER && (o->type || o->dtype || tool_type_of(path) != TYPE_RAW);
+    enum tool_type looks = TYPE_RAW;
+    if (kind == READING_OTHER)
+        TRY(looks_type(in, path, o, &looks));
+    l->other = kind == READING_OTHER && (o->type || o->dtype || looks != TYPE_RAW);
     if (l->other)
         return gather_source(&l->report, path, o);
     TRY(reading_open(r, in, 1, true));

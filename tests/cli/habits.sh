@@ -1,0 +1,153 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# What people who know zstd and other tools type: options together, levels, folders file by file, standard input without
+# a name, help, names that do not exist, and the times and permissions that outputs have.
+. tests/cli/common
+
+numbers 300 >n1200
+{ npy 1 "'<f4'" False '(300,)'; cat n1200; } >a.npy
+cp a.npy b.npy
+
+# ---- standard input where no file is named
+for verb in compress ''; do
+    # shellcheck disable=SC2086
+    "$tool" $verb <a.npy >x 2>"$err"
+    judge 0 "'$verb' without a file" $?
+    expect 0 "'$verb' without a file" "$tool" decompress --force -o back x
+    same "'$verb' without a file" a.npy back
+done
+"$tool" -d <x >back 2>"$err"
+judge 0 "-d without a file" $?
+same "-d without a file" a.npy back
+cat x | "$tool" decompress >back 2>"$err"
+judge 0 "decompress of a pipe" $?
+same "decompress of a pipe" a.npy back
+for verb in test list inspect -t -l; do
+    "$tool" $verb <x >"$out" 2>"$err"
+    judge 0 "$verb without a file" $?
+done
+for verb in compress decompress test list inspect; do
+    expect 2 "$verb without anything" "$tool" $verb # standard input is /dev/null
+    says "$verb without anything" 'no file is given, and standard input is no file and no pipe' "$err"
+done
+expect 2 "nothing at all" "$tool"
+says "nothing at all" 'needs a verb' "$err"
+rm -f x back
+
+# ---- names that are not there, or empty
+for name in missing.npy ./missing sub/missing ''; do
+    expect 1 "missing: $name" "$tool" "$name"
+    says "missing: $name" "^picitool: .*: No such file or directory$" "$err"
+done
+expect 2 "a mistyped verb" "$tool" compres a.npy
+says "a mistyped verb" 'no verb compres; did you mean compress\?' "$err"
+for verb in "compress -o" "decompress -o" "extract -o" "-o"; do
+    # shellcheck disable=SC2086
+    expect 2 "$verb ''" "$tool" $verb '' a.npy
+    says "$verb ''" 'the name after --output is empty' "$err"
+done
+expect 2 "--output-dir-flat ''" "$tool" --output-dir-flat '' a.npy
+
+# ---- options together, levels, threads
+expect 0 "compress" "$tool" a.npy
+expect 0 "-T=2" "$tool" -f -T=2 a.npy
+expect 0 "-dfT2" "$tool" -dfT2 a.npy.pici
+same "-dfT2" a.npy b.npy
+expect 0 "--no-progress" "$tool" --no-progress -f a.npy
+expect 0 "--no-progress of a verb" "$tool" test --no-progress a.npy.pici
+if [ "${ZSTD:-}" = 1 ]; then
+    for level in -1 -19 '--ultra -22' '-22 --ultra' '--ultra -20' '-T2 --ultra -21'; do
+        # shellcheck disable=SC2086
+        expect 0 "$level" "$tool" -f $level a.npy
+    done
+    for level in -20 -22 -99 '--ultra -23'; do
+        # shellcheck disable=SC2086
+        "$tool" -f $level a.npy 2>"$err"
+        [ $? = 0 ] && pass || fail "$level: $(cat "$err")"
+        says "$level" 'warning: level [0-9]+ is above the highest, so (19|22) is taken' "$err"
+    done
+    expect 0 "-f9" "$tool" -f9 a.npy
+    expect 0 "-zf9" "$tool" -zf9 a.npy
+    expect 2 "--zstd=23" "$tool" -f --zstd=23 a.npy
+fi
+expect 0 "-df" "$tool" -df a.npy.pici
+expect 0 "-df9" "$tool" -df9 a.npy.pici # as zstd, which has no use for a level then
+same "-df9" a.npy b.npy
+
+# ---- folders file by file, and outputs in one folder
+mkdir -p in/below/.hidden outs
+cp a.npy in/one.npy
+cp a.npy in/below/two.npy
+cp a.npy in/below/.hidden/three.npy
+echo notes >in/notes.txt
+ln -s one.npy in/link.npy
+expect 0 "-r" "$tool" -r in
+[ "$(find in -name '*.pici' | sort | tr '\n' ' ')" = 'in/below/two.npy.pici in/one.npy.pici ' ] && pass ||
+    fail "-r: $(find in -name '*.pici')"
+expect 0 "-rt" "$tool" -t -r in
+says "-rt" '^in/below/two.npy.pici: ok$' "$out"
+expect 0 "-rl" "$tool" -lr in
+rm in/one.npy in/below/two.npy
+expect 0 "-dr" "$tool" -dr in
+same "-dr" a.npy in/one.npy
+same "-dr" a.npy in/below/two.npy
+find in -name '*.pici' -exec rm {} +
+expect 0 "-r --rm, and a file" "$tool" -r --rm in b.npy
+absent "-r --rm" in/below/two.npy
+[ -e in/notes.txt ] && [ -e b.npy.pici ] && pass || fail "-r --rm: $(find in)"
+cp a.npy b.npy
+expect 1 "-r of nothing" "$tool" -r outs
+says "-r of nothing" 'no files are found in the folders' "$err"
+expect 0 "--output-dir-flat" "$tool" --output-dir-flat outs a.npy ./b.npy
+[ -e outs/a.npy.pici ] && [ -e outs/b.npy.pici ] && pass || fail "--output-dir-flat: $(ls outs)"
+mkdir flat
+expect 0 "-d --output-dir-flat" "$tool" -d --output-dir-flat flat outs/a.npy.pici outs/b.npy.pici
+same "-d --output-dir-flat" a.npy flat/b.npy
+expect 2 "-o and --output-dir-flat" "$tool" -o x --output-dir-flat flat a.npy
+expect 1 "--output-dir-flat of no folder" "$tool" --output-dir-flat nowhere a.npy
+cp a.npy in/b.npy
+expect 2 "two of one name" "$tool" -f --output-dir-flat outs b.npy in/b.npy
+says "two of one name" 'outs/b.npy.pici: is another output of this run' "$err"
+
+# ---- help
+expect 0 "help" "$tool" help
+"$tool" --help >x
+same "help" x "$out"
+expect 0 "help compress" "$tool" help compress
+"$tool" compress --help >x
+same "help compress" x "$out"
+expect 0 "help log init" "$tool" help log init
+"$tool" log init --help >x
+same "help log init" x "$out"
+expect 0 "help log" "$tool" help log
+"$tool" log --help >x
+same "help log" x "$out"
+expect 2 "help of nothing" "$tool" help compres
+says "help of nothing" 'no verb compres' "$err"
+
+# ---- times and permissions
+touch -d '2020-02-03 04:05:06' a.npy
+chmod 640 a.npy
+rm -f a.npy.pici back
+: >a.npy.pici
+chmod 666 a.npy.pici
+expect 0 "-f" "$tool" -f a.npy
+[ "$(stat -c '%a %Y' a.npy.pici)" = "640 $(stat -c %Y a.npy)" ] && pass || fail "-f: $(stat -c '%a %Y' a.npy.pici)"
+: >back
+chmod 666 back
+expect 0 "-d -f" "$tool" -d -f -o back a.npy.pici
+[ "$(stat -c '%a %Y' back)" = "640 $(stat -c %Y a.npy)" ] && pass || fail "-d -f: $(stat -c '%a %Y' back)"
+mkdir -p tree/sub
+cp -p a.npy tree/sub/config.npy
+{ safetensors '{"w":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}'; printf 'a\0b'; } >tree/model.safetensors
+touch -d '2021-02-03 04:05:06' tree/model.safetensors
+touch -d '2022-02-03 04:05:06' tree/sub
+touch -d '2023-02-03 04:05:06' tree
+expect 0 "times of a folder" "$tool" compress -o tree2 tree
+expect 0 "times of a folder" "$tool" decompress -o tree3 tree2
+for f in . sub sub/config.npy model.safetensors; do
+    [ "$(stat -c %Y tree3/$f)" = "$(stat -c %Y tree/$f)" ] && pass ||
+        fail "the time of $f: $(stat -c %y tree3/$f), not $(stat -c %y tree/$f)"
+done
+clean "all"
+finish
