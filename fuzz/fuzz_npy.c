@@ -26,6 +26,30 @@ static void check(const struct npy *a)
     CHECK(memchr(a->descr, 0, sizeof a->descr));
 }
 
+/* The type of an accepted header, alone and in a header that is written of it, is the same. */
+static void check_type(const struct npy *a, const uint8_t *head)
+{
+    struct npy_type type;
+    struct npy b;
+    struct parse_error err;
+    size_t len, header_len;
+    char *literal = pici_npy_literal(&len, head, a);
+    CHECK(literal && len >= a->type_bytes);
+    if (len <= NPY_MAX_HEADER_TEXT / 2) {
+        CHECK(pici_npy_type(&type, literal, len) && type.plain == a->plain);
+        CHECK(type.dtype == a->dtype && type.item_elements == a->item_elements && type.swap == a->swap);
+        const unsigned rank = a->rank < NPY_WRITE_RANK ? a->rank : NPY_WRITE_RANK;
+        char *header = pici_npy_typed_header(&header_len, literal, len, a->fortran_order, a->shape, rank);
+        CHECK(header && header_len % 64 == 0);
+        if (rank == a->rank) {
+            CHECK(pici_npy_parse(&b, (const uint8_t *)header, header_len, UINT64_MAX, &err));
+            CHECK(b.dtype == a->dtype && b.count == a->count && !b.swap && b.plain == a->plain);
+        }
+        free(header);
+    }
+    free(literal);
+}
+
 static void parse(const uint8_t *file, size_t len)
 {
     struct npy a, b;
@@ -46,7 +70,7 @@ static void parse(const uint8_t *file, size_t len)
     memcpy(head, file, n);
     bool unknown = pici_npy_parse(&a, head, n, UINT64_MAX, &err);
     if (unknown)
-        check(&a);
+        check(&a), check_type(&a, head);
     else
         CHECK(err.offset <= n && err.what[0]);
     if (pici_npy_parse(&b, head, n, len, &err)) {

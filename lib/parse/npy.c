@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -31,6 +32,7 @@ struct text {
 struct item {
     enum pici_dtype dtype;
     bool swap;
+    bool plain;
     uint64_t elements;
     uint64_t bytes;
 };
@@ -299,6 +301,7 @@ static bool understand_type(struct cursor *c, struct text s, struct item *item)
     if (item->bytes > NPY_MAX_ITEM_BYTES)
         return pici_parse_fail(c->err, where, "'descr' has an item beyond 2 GiB");
     item->swap = big && pici_dtype_width(item->dtype) > 1;
+    item->plain = kind == 'b' || kind == 'i' || kind == 'u' || ((kind == 'f' || kind == 'c') && item->dtype != PICI_U8);
     return true;
 }
 
@@ -400,6 +403,8 @@ static bool take_header(struct cursor *c, struct npy *out, struct item *item, st
         if (k == 0) {
             if (!take_type(c, item, 0))
                 return false;
+            out->type_at = (uint32_t)(start - c->file);
+            out->type_bytes = (uint32_t)(c->p - start);
             size_t quotes = *start == '[' ? 0 : *start == 'u' ? 2 : 1; /* before the text; one less after it */
             size_t after = quotes ? 1 : 0;
             pici_parse_printable(out->descr, sizeof out->descr, start + quotes,
@@ -449,6 +454,7 @@ bool pici_npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t f
         return pici_parse_fail(err, shape_place, "'shape' means data beyond 2^63 bytes");
     out->dtype = item.dtype;
     out->swap = item.swap;
+    out->plain = item.plain;
     out->rank = dims.rank;
     memcpy(out->shape, dims.n, sizeof out->shape);
     out->item_elements = item.elements;
@@ -462,6 +468,105 @@ bool pici_npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t f
                                out->data_bytes - there);
     out->trailing_bytes = there - out->data_bytes;
     return true;
+}
+
+/* ---- types as literals */
+
+enum { PREFIX = 10 /* bytes before the text of version 1 */ };
+
+static bool is_ascii(const char *p, size_t len)
+{
+    bool ascii = true;
+    for (size_t i = 0; i < len; i++)
+        ascii = ascii && (uint8_t)p[i] < 0x80;
+    return ascii;
+}
+
+static bool is_utf8(const uint8_t *p, const uint8_t *end)
+{
+    size_t n = 1;
+    for (; p < end && n; p += n)
+        n = pici_parse_utf8(p, end);
+    return n != 0;
+}
+
+bool pici_npy_type(struct npy_type *out, const char *literal, size_t len)
+{
+    struct parse_error err;
+    struct item item = {0};
+    uint8_t *head = len <= NPY_MAX_HEADER_TEXT ? malloc(PREFIX + len + 1) : NULL;
+    if (!head)
+        return false;
+    memcpy(head, magic, sizeof magic);
+    memcpy(head + 6, (uint8_t[]){1, 0, 0, 0}, 4); /* of version 1, which allows most */
+    memcpy(head + PREFIX, literal, len);
+    struct cursor c = {head, head + PREFIX, head + PREFIX + len, &err};
+    const bool ok = is_utf8(c.p, c.end) && len && strchr("[u'\"", *literal) && take_type(&c, &item, 0) && c.p == c.end;
+    free(head);
+    *out = (struct npy_type){item.dtype, item.elements, item.swap, item.plain};
+    return ok;
+}
+
+char *pici_npy_literal(size_t *len, const uint8_t *head, const struct npy *n)
+{
+    const uint8_t *from = head + n->type_at;
+    char *to = malloc(2 * (size_t)n->type_bytes + 1);
+    *len = 0;
+    for (uint32_t i = 0; to && i < n->type_bytes; i++) {
+        const bool latin = head[6] < 3 && from[i] >= 0x80;
+        if (latin)
+            to[(*len)++] = (char)(0xc0 | from[i] >> 6);
+        to[(*len)++] = (char)(latin ? 0x80 | (from[i] & 0x3f) : from[i]);
+    }
+    return to;
+}
+
+/* Writes ", 'fortran_order': ..., 'shape': (...), }" to out, which has room for it. */
+static size_t put_rest(char *out, size_t room, bool fortran_order, const uint64_t *shape, unsigned rank)
+{
+    size_t at = (size_t)snprintf(out, room, ", 'fortran_order': %s, 'shape': (", fortran_order ? "True" : "False");
+    for (unsigned d = 0; d < rank; d++) /* at most 22 characters each */
+        at += (size_t)snprintf(out + at, room - at, "%" PRIu64 "%s", shape[d],
+                               d + 1 < rank ? ", "
+                               : rank == 1  ? ","
+                                            : "");
+    return at + (size_t)snprintf(out + at, room - at, "), }");
+}
+
+/* Ends a header whose text ends at `at`: spaces, and the prefix, which is of 12 bytes in versions other than 1. */
+static size_t end_header(char *out, size_t at, uint8_t version)
+{
+    enum { ALIGN = 64 };
+    const size_t fixed = version == 1 ? PREFIX : PREFIX + 2, all = (at + 1 + ALIGN - 1) / ALIGN * ALIGN;
+    const uint32_t text = (uint32_t)(all - fixed);
+    memset(out + at, ' ', all - at - 1);
+    out[all - 1] = '\n';
+    memcpy(out, magic, sizeof magic);
+    memcpy(out + 6, (char[]){(char)version, 0, (char)text, (char)(text >> 8), (char)(text >> 16), 0}, fixed - 6);
+    return all;
+}
+
+char *pici_npy_typed_header(size_t *len, const char *literal, size_t literal_len, bool fortran_order,
+                            const uint64_t *shape, unsigned rank)
+{
+    struct npy_type type;
+    static const char key[] = "{'descr': ";
+    if (!pici_npy_type(&type, literal, literal_len))
+        return NULL;
+    const uint8_t version = !is_ascii(literal, literal_len) ? 3 : literal_len < 60000 ? 1 : 2;
+    size_t at = version == 1 ? PREFIX : PREFIX + 2;
+    char *out = malloc(NPY_WRITE_ROOM + literal_len);
+    if (!out)
+        return NULL;
+    memcpy(out + at, key, sizeof key - 1);
+    at += sizeof key - 1;
+    memcpy(out + at, literal, literal_len);
+    if (type.swap) /* such a type is a string that begins with its byte order */
+        *(char *)memchr(out + at, '>', literal_len) = '<';
+    at += literal_len;
+    at += put_rest(out + at, NPY_WRITE_ROOM - 100, fortran_order, shape, rank);
+    *len = end_header(out, at, version);
+    return out;
 }
 
 enum npy_meaning pici_npy_meaning_of(const char *source_dtype, size_t len, enum pici_dtype dtype)
@@ -501,20 +606,7 @@ size_t pici_npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype dtype, en
                        : meaning != NPY_COMPLEX ? descr[dtype]
                        : dtype == PICI_F32      ? "<c8"
                                                 : "<c16";
-    enum { FIXED = 10, ALIGN = 64 };
-    size_t at =
-        FIXED + (size_t)snprintf(out + FIXED, NPY_WRITE_ROOM - FIXED, "{'descr': '%s', 'fortran_order': %s, 'shape': (",
-                                 type, fortran_order ? "True" : "False");
-    for (unsigned d = 0; d < rank; d++) /* at most 22 characters each */
-        at += (size_t)snprintf(out + at, NPY_WRITE_ROOM - at, "%" PRIu64 "%s", shape[d],
-                               d + 1 < rank ? ", "
-                               : rank == 1  ? ","
-                                            : "");
-    at += (size_t)snprintf(out + at, NPY_WRITE_ROOM - at, "), }");
-    const size_t all = (at + 1 + ALIGN - 1) / ALIGN * ALIGN;
-    memset(out + at, ' ', all - at - 1);
-    out[all - 1] = '\n';
-    memcpy(out, magic, sizeof magic);
-    memcpy(out + 6, (char[]){1, 0, (char)(all - FIXED), (char)((all - FIXED) >> 8)}, 4);
-    return all;
+    size_t at = PREFIX + (size_t)snprintf(out + PREFIX, NPY_WRITE_ROOM - PREFIX, "{'descr': '%s'", type);
+    at += put_rest(out + at, NPY_WRITE_ROOM - at, fortran_order, shape, rank);
+    return end_header(out, at, 1);
 }

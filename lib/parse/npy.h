@@ -47,6 +47,8 @@ struct npy {
     uint64_t data_offset;         /* length of the header, prefix included */
     uint64_t data_bytes;          /* count * width of dtype; data_offset + data_bytes is below 2^63 */
     uint64_t trailing_bytes;      /* bytes of the file after the data; 0 where the file's length is unknown */
+    bool plain;                   /* dtype, and for c8 and c16 the two parts, say all of the type */
+    uint32_t type_at, type_bytes; /* where 'descr' is in the header, as a literal with its quotes */
     char descr[64]; /* 'descr' for messages: <f4, |b1, [('x', '<f8'), ...; printable ASCII, shortened to fit */
 };
 
@@ -65,6 +67,27 @@ bool pici_npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, str
  * that no known writer uses (hexadecimal numbers, dtype names as 'float32', duplicate keys). It is laxer in
  * two points: names of fields may be equal, and long doubles of other machines are accepted. */
 bool pici_npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_bytes, struct parse_error *err);
+
+/* A type as 'descr' has it. */
+struct npy_type {
+    enum pici_dtype dtype;
+    uint64_t item_elements; /* elements of dtype that make up one item */
+    bool swap;              /* its elements are big-endian */
+    bool plain;             /* as in struct npy */
+};
+
+/* Parse a type: the literal [len bytes], with quotes or brackets, as UTF-8, and nothing else. False: it is none, or out
+ * of memory. */
+bool pici_npy_type(struct npy_type *, const char *literal, size_t len);
+
+/* Write a header for elements of such a type, which are little-endian unless it is a structure or of single bytes.
+ * shape counts items. New memory of *len bytes, or NULL: it is no type, or out of memory. */
+char *pici_npy_typed_header(size_t *len, const char *literal, size_t literal_len, bool fortran_order,
+                            const uint64_t *shape, unsigned rank);
+
+/* The literal of a header that pici_npy_parse has accepted, as UTF-8, in new memory of *len bytes. NULL: out of
+ * memory. */
+char *pici_npy_literal(size_t *len, const uint8_t *head, const struct npy *);
 
 enum { NPY_WRITE_RANK = 32, NPY_WRITE_ROOM = 1024 };
 

@@ -50,6 +50,43 @@ for f in a f s u; do
     expect 0 "$f.npy" "$tool" extract -o back.npy --force $f.npy.pici
     same "$f.npy" $f.npy back.npy
 done
+# types that only .npy files have
+many="[('first', '<f4'), ('second', '>i2', (3, 2)), ('third', [('x', '|S5'), ('y', '<M8[us]')]), ('fourth', '|b1')]"
+{ npy 1 "'<M8[ns]'" False '(10, 15)'; cat n1200; } >M8.npy
+{ npy 1 "'<m8[25s]'" True '(10, 15)'; cat n1200; } >m8.npy
+{ npy 1 "'|S5'" False '(3, 80)'; cat n1200; } >S5.npy
+{ npy 1 "'<U3'" True '(10, 10)'; cat n1200; } >U3.npy
+{ npy 1 "'|V3'" False '(400,)'; cat n1200; } >V3.npy
+{ npy 1 "'|S1'" False '(1200,)'; cat n1200; } >S1.npy
+{ npy 1 "'<f16'" False '(75,)'; cat n1200; } >f16.npy
+{ npy 1 "'>f12'" False '(100,)'; cat n1200; } >f12.npy
+{ npy 1 "'<c32'" True '(5, 5)'; head -c 800 n1200; } >c32.npy
+{ npy 1 "$many" False '(40,)'; cat n1200; } >many.npy
+{ npy 3 "[('é', '<f4'), ('y', '>i2')]" False '(2, 100)'; cat n1200; } >utf8.npy
+{ npy 1 "[('x', '<f4')]" False '()'; head -c 4 n1200; } >alone.npy
+for f in M8 m8 S5 U3 V3 S1 f16 f12 c32 many utf8 alone; do
+    "$tool" compress -q $f.npy
+    expect 0 "$f" "$tool" extract -o back.npy --force $f.npy.pici
+    same "$f" $f.npy back.npy
+done
+{ npy 1 "'>M8[ns]'" False '(1,)'; byte 1 2 3 4 5 6 7 8; } >bigtime.npy
+{ npy 1 "'<M8[ns]'" False '(1,)'; byte 8 7 6 5 4 3 2 1; } >want.npy
+"$tool" compress -q bigtime.npy
+expect 0 "big-endian times" "$tool" extract -o little.npy bigtime.npy.pici
+same "big-endian times" want.npy little.npy
+{ npy 1 "[('$(printf '\351')', '<f4')]" False '(300,)'; cat n1200; } >latin.npy
+{ npy 3 "[('é', '<f4')]" False '(300,)'; cat n1200; } >want.npy
+"$tool" compress -q latin.npy
+expect 0 "a name in Latin-1" "$tool" extract -o back.npy --force latin.npy.pici
+same "a name in Latin-1" want.npy back.npy
+{ npy 1 "'<M8[ns]'" False '(7,)'; tail -c +25 n1200 | head -c 56; } >want.npy
+expect 0 "a range of times" "$tool" extract --range 3:10 -o part.npy --force M8.npy.pici
+same "a range of times" want.npy part.npy
+{ npy 1 "'|u1'" False '(7,)'; tail -c +4 n1200 | head -c 7; } >want.npy
+expect 0 "a range of texts is of their bytes" "$tool" extract --range 3:10 -o part.npy --force S5.npy.pici
+same "a range of texts is of their bytes" want.npy part.npy
+rm -f little.npy part.npy
+
 { npy 1 "'<f4'" False '(7,)'; tail -c +13 n1200 | head -c 28; } >want.npy
 expect 0 "a range as .npy" "$tool" extract --range 3:10 -o part.npy f.npy.pici
 same "a range as .npy" want.npy part.npy

@@ -85,6 +85,65 @@ Test(npy, understands)
     cr_assert(a.dtype == PICI_U8 && a.count == 0 && a.data_bytes == 0 && a.trailing_bytes == 0);
 }
 
+Test(npy, types_as_literals)
+{
+    static const char *const good[] = {"'<f4'",
+                                       "'>M8[ns]'",
+                                       "u'|S5'",
+                                       "\"<U3\"",
+                                       "[]",
+                                       "[('x', '<f4')]",
+                                       "[('x', [('y', '>i2', (3L, 2))], 4)]",
+                                       "[(('title', 'n'), '|b1')]",
+                                       "[('\xc3\xa9', '<c8')]"};
+    static const char *const bad[] = {"",
+                                      "<f4",
+                                      "'<f4",
+                                      "'<f4' ",
+                                      " '<f4'",
+                                      "'<f4', ",
+                                      "'<f4'}",
+                                      "'|O'",
+                                      "[('x', '|O')]",
+                                      "'<f4' # x",
+                                      "{'a': 1}",
+                                      "('<f4')",
+                                      "'<f3'",
+                                      "[('\xe9', '<f4')]",
+                                      "['<f4']",
+                                      "[('x', '<f4')]]",
+                                      "'<f4\n'",
+                                      "\"<f4'"};
+    struct npy_type type;
+    struct parse_error err;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct npy a;
+        size_t len;
+        cr_assert(pici_npy_type(&type, good[i], strlen(good[i])), "%s", good[i]);
+        char *h = pici_npy_typed_header(&len, good[i], strlen(good[i]), true, (const uint64_t[]){2, 1, 3}, 3);
+        cr_assert(h && pici_npy_parse(&a, (const uint8_t *)h, len, UINT64_MAX, &err), "%s: %s", good[i], err.what);
+        cr_assert(a.rank == 3 && a.items == 6 && a.fortran_order && !a.swap && a.data_offset == len);
+        cr_assert(a.dtype == type.dtype && a.item_elements == type.item_elements && a.plain == type.plain);
+        cr_assert_eq(h[6], strchr(good[i], '\xc3') ? 3 : 1);
+        free(h);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        size_t len;
+        cr_assert(!pici_npy_type(&type, bad[i], strlen(bad[i])), "%s", bad[i]);
+        cr_assert_null(pici_npy_typed_header(&len, bad[i], strlen(bad[i]), false, NULL, 0));
+    }
+    cr_assert(!pici_npy_type(&type, "'<f\0'", 6));
+    static char structure[70000] = "[('x', '<f4')";
+    size_t n = strlen(structure), len;
+    for (int i = 0; n < 65000; i++)
+        n += (size_t)snprintf(structure + n, sizeof structure - n, ", ('x%d', '<f4')", i);
+    structure[n++] = ']';
+    struct npy a;
+    char *h = pici_npy_typed_header(&len, structure, n, false, NULL, 0);
+    cr_assert(h && h[6] == 2 && pici_npy_parse(&a, (const uint8_t *)h, len, UINT64_MAX, &err), "%s", err.what);
+    free(h);
+}
+
 Test(npy, comments)
 {
     static const char *const texts[] = {

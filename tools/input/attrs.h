@@ -9,6 +9,7 @@
 #define ATTR_HEAD "source.head"     /* of the file: the bytes that are in no tensor */
 #define ATTR_BEFORE "source.before" /* of a tensor: so many bytes of the head precede it. Without: all that are left */
 #define ATTR_DTYPE "source.dtype"   /* of a tensor: as the original has it, as "<c8" or "BOOL" */
+#define ATTR_NPY "source.npy"       /* of a tensor: its type in .npy, a literal of Python, if elements do not say it */
 #define ATTR_ENDIAN "source.endian" /* of a tensor: "big" if the original's elements are big-endian */
 #define ATTR_ORDER "source.order"   /* of a tensor: "F" if its first index is the fastest */
 #define ATTR_DEFLATE "source.deflate" /* of a tensor: it is deflated in the original; see deflated.h */

@@ -154,10 +154,12 @@ void source_close(struct source *s)
 {
     free(s->head);
     free(s->part);
+    free(s->literal);
     archive_close(&s->archive);
     pici_safetensors_free(&s->safetensors);
     memset(&s->safetensors, 0, sizeof s->safetensors);
     s->head = s->part = NULL;
+    s->literal = NULL;
 }
 
 struct pici_tensor source_describe(const struct source_tensor *t, struct pici_attr attrs[SOURCE_ATTRS])
@@ -170,6 +172,8 @@ struct pici_tensor source_describe(const struct source_tensor *t, struct pici_at
     out.shape = t->shape;
     out.attrs = attrs;
     attrs[out.n_attrs++] = (struct pici_attr){ATTR_DTYPE, t->dtype_text, strlen(t->dtype_text)};
+    if (t->npy)
+        attrs[out.n_attrs++] = (struct pici_attr){ATTR_NPY, t->npy, t->npy_len};
     if (t->big_endian)
         attrs[out.n_attrs++] = (struct pici_attr){ATTR_ENDIAN, "big", 3};
     if (t->fortran)
@@ -257,15 +261,21 @@ static int next_raw(struct source *s, struct source_tensor *t, bool *more)
     return TOOL_OK;
 }
 
-/* The array that s->npy describes. */
-static void describe_npy(struct source *s, struct source_tensor *t)
+/* The array that s->npy describes, by the header at head. */
+static int describe_npy(struct source *s, struct source_tensor *t, const uint8_t *head)
 {
     const struct npy *n = &s->npy;
+    free(s->literal);
+    s->literal = n->plain ? NULL : pici_npy_literal(&t->npy_len, head, n);
+    t->npy = s->literal;
+    if (!t->npy && !n->plain)
+        return tool_nomem(s->in->name, "the type of an array");
     t->dtype = n->dtype;
     t->dtype_text = n->descr;
     t->big_endian = n->swap;
     t->fortran = n->fortran_order && n->rank > 1;
     describe(s, t, n->count, n->shape, n->rank, n->items, n->item_elements);
+    return TOOL_OK;
 }
 
 static int next_npy(struct source *s, struct source_tensor *t, bool *more)
@@ -273,9 +283,8 @@ static int next_npy(struct source *s, struct source_tensor *t, bool *more)
     const struct npy *n = &s->npy;
     if (s->stage == SOURCE_DATA) {
         set_name(s, t, "data");
-        describe_npy(s, t);
         s->stage = SOURCE_TAIL;
-        return TOOL_OK;
+        return describe_npy(s, t, s->head);
     }
     if (s->in->regular) {
         *more = s->next == 0 && n->trailing_bytes;
@@ -357,12 +366,13 @@ static void describe_storage(struct source *s, struct source_tensor *t)
     t->view = s->view;
 }
 
-static void describe_array(struct source *s, struct source_tensor *t)
+static int describe_array(struct source *s, struct source_tensor *t)
 {
     const struct archive_part *p = s->archived;
+    const uint8_t *const head = s->head + s->head_at - p->header;
     struct parse_error err;
-    pici_npy_parse(&s->npy, s->head + s->head_at - p->header, p->header, UINT64_MAX, &err); /* which it did before */
-    describe_npy(s, t);
+    pici_npy_parse(&s->npy, head, p->header, UINT64_MAX, &err); /* which it did before */
+    return describe_npy(s, t, head);
 }
 
 static int next_archived(struct source *s, struct source_tensor *t, bool *more)
@@ -378,7 +388,7 @@ static int next_archived(struct source *s, struct source_tensor *t, bool *more)
     t->filler = p->kind == ARCHIVE_FILLER;
     snprintf(t->before, sizeof t->before, "%" PRIu64, p->before);
     if (p->kind == ARCHIVE_ARRAY) {
-        describe_array(s, t);
+        TRY(describe_array(s, t));
     } else if (p->tensor != ARCHIVE_NONE) {
         describe_storage(s, t);
     } else {

@@ -37,8 +37,10 @@ struct source_tensor {
     bool fortran;                  /* the first index is the fastest */
     bool filler;                   /* bytes outside all tensors of the file */
     const char *view;              /* how the original sees these elements, in words; "" or NULL: as they are */
-    char before[24];               /* how many bytes of the head precede it, in digits; "": all of them */
-    char deflate[DEFLATED_TEXT];   /* the attribute of deflated.h; "": not deflated */
+    const char *npy; /* [npy_len] its type in .npy, a literal, if elements do not say it; lives as long as name. NULL */
+    size_t npy_len;
+    char before[24];             /* how many bytes of the head precede it, in digits; "": all of them */
+    char deflate[DEFLATED_TEXT]; /* the attribute of deflated.h; "": not deflated */
 };
 
 struct source {
@@ -58,6 +60,7 @@ struct source {
     const struct archive_part *archived; /* the current tensor of archive; NULL: not of an archive */
     size_t head_at;                      /* bytes of the head before it */
     char view[512];
+    char *literal; /* of the current array's type */
     uint64_t left; /* bytes of the current tensor not read */
     uint8_t *part; /* [part_len] what was read ahead of a stream of unknown length */
     size_t part_len, part_at;
@@ -92,7 +95,7 @@ const char *source_unnamed(const struct source *s);
 
 /* Describe the tensor for a .pici file. Its attributes, at most SOURCE_ATTRS, are put at attrs. The result shares t's
  * pointers. */
-enum { SOURCE_ATTRS = 5 };
+enum { SOURCE_ATTRS = 6 };
 struct pici_tensor source_describe(const struct source_tensor *t, struct pici_attr attrs[SOURCE_ATTRS]);
 
 bool source_host_is_big_endian(void);

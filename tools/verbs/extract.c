@@ -149,13 +149,43 @@ static int read_storage(struct reading *r, struct what *w, const struct limit *l
     return TOOL_OK;
 }
 
+/* Writes a header of the type that only .npy files have, if the tensor has one. *done: it has. A range of what several
+ * elements are an item of is of elements. */
+static int write_typed_header(struct reading *r, const struct what *w, const struct tool_options *o, bool fortran,
+                              struct output *out, bool *done)
+{
+    struct pici_attr a;
+    struct npy_type type;
+    const uint64_t n = o->range.last - o->range.first;
+    size_t len;
+    unsigned rank = w->rank;
+    *done = false;
+    TRY(reading_attr(r, w->t.index, ATTR_NPY, &a));
+    if (!a.key || !pici_npy_type(&type, a.value, a.len) || type.dtype != w->dtype)
+        return TOOL_OK;
+    if (type.item_elements != 1 && (o->range.given || !rank || w->shape[--rank] != type.item_elements))
+        return TOOL_OK;
+    char *const header = pici_npy_typed_header(&len, a.value, a.len, fortran && !o->range.given,
+                                               o->range.given ? &n : w->shape, o->range.given ? 1 : rank);
+    if (!header)
+        return tool_nomem(r->in->name, "the header of the array");
+    *done = true;
+    const int status = output_write(out, header, len);
+    free(header);
+    return status;
+}
+
 static int write_npy_header(struct reading *r, const struct what *w, const struct tool_options *o, struct output *out)
 {
     char header[NPY_WRITE_ROOM];
     bool fortran = false;
     struct pici_attr a = {ATTR_DTYPE, w->v.word, w->v.name ? strlen(w->v.word) : 0};
     if (!w->v.name) {
+        bool done;
         TRY(reading_attr_is(r, w->t.index, ATTR_ORDER, "F", &fortran));
+        TRY(write_typed_header(r, w, o, fortran, out, &done));
+        if (done)
+            return TOOL_OK;
         TRY(reading_attr(r, w->t.index, ATTR_DTYPE, &a));
     }
     enum npy_meaning meaning = a.key ? pici_npy_meaning_of(a.value, a.len, w->dtype) : NPY_NUMBER;
