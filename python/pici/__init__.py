@@ -65,7 +65,7 @@ from typing import TYPE_CHECKING
 
 from . import _abi
 from ._dlpack import DLPackArray
-from ._load import load
+from ._load import load, save
 from ._memory import keep_memory
 from .codec import (
     Info,
@@ -104,7 +104,7 @@ from .errors import (
     UnsupportedError,
     VersionError,
 )
-from .file import File, Tensor, Writer, create, open, save
+from .file import File, Tensor, Writer, create, open
 from .folders import ShardTensor, apply_folders, compress_folder, decompress_folder, diff_folders, list_folder
 from .logs import DeltaLog, LogState
 from .selection import topk, topk_warmup

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""pici.load(): the tensors of a file or of a folder."""
+"""pici.load(), of a file or a folder, and pici.save()."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, Union, overload
 
+import numpy as np
+
+from . import _looks
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._streams import Path, is_path
-from .file import File, loaded
+from .codec import Zeros
+from .deltas import SAFETENSORS, Held, arrays_of
+from .errors import NoTensorError
+from .file import File, create, loaded
 from .folders import load_folder
 
 if TYPE_CHECKING:
@@ -61,7 +67,8 @@ def load(
     max_bytes: Limit = "auto",
 ) -> Any:
     """Read the tensors of a .pici file to a dict, each in its shape: model.load_state_dict(pici.load(p, to="torch")).
-    Also those of a folder: a checkpoint in shards, or what compress_folder() made of one (help(pici.folders)).
+    Also those of a .safetensors file, and of a folder: a checkpoint, or what compress_folder() made of one
+    (help(pici.folders)). Of other files of tensors, the error says which call reads them.
 
     to: "numpy", "torch", "bits" or "dlpack".
     names: those to read; default all.
@@ -69,8 +76,61 @@ def load(
     """
     if is_path(path) and os.path.isdir(path):  # type: ignore[arg-type]
         return load_folder(path, to=to, names=names, threads=threads, max_bytes=max_bytes)  # type: ignore[arg-type]
+    if is_path(path):
+        name = os.fsdecode(path)  # type: ignore[arg-type]
+        if _looks.is_safetensors(_looks.first_of(name)):
+            return _of_safetensors(name, to, names)
     with File(path, threads=threads, max_bytes=max_bytes) as f:
         if "delta.version" in f.attrs:
             raise ValueError(f"{f.path} is a delta: apply it with picitool apply, or read its XOR with open()")
         tensors = [f[name] for name in (f if names is None else names)]
         return loaded(tensors, to, f.max_bytes)
+
+
+def _of_safetensors(path: str, to: str, names: Optional[Iterable[str]]) -> dict[str, Any]:
+    with Held(path, 0, SAFETENSORS):  # which checks its header
+        found = arrays_of(np.fromfile(path, np.uint8), to)
+    if names is None:
+        return found
+    wanted = list(names)
+    for name in wanted:
+        if name not in found:
+            raise NoTensorError(f"no tensor {name!r} in {path}")
+    return {name: found[name] for name in wanted}
+
+
+def save(
+    path: Union[Path, BinaryIO],
+    tensors: Mapping[str, Any],
+    *,
+    format: str = "auto",
+    threads: int = 1,
+    zstd: int = 0,
+    chunk_elements: int = 1 << 20,
+    zeros: Zeros = "exact",
+    attrs: Optional[Mapping[str, bytes]] = None,
+    overwrite: bool = False,
+) -> None:
+    """Write arrays to a .pici file, by name. Options: as for create()."""
+    with create(
+        path,
+        format=format,
+        threads=threads,
+        zstd=zstd,
+        chunk_elements=chunk_elements,
+        zeros=zeros,
+        attrs=attrs,
+        overwrite=overwrite,
+    ) as w:
+        for name, array in tensors.items():
+            try:
+                w.add(name, array)
+            except (TypeError, ValueError, BufferError, RuntimeError, NotImplementedError) as e:
+                raise _about(e, f"tensor {name!r} of {w.path}") from e.__cause__
+
+
+def _about(error: Exception, what: str) -> Exception:
+    """The error, with what it is about in front."""
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (f"{what}: {error.args[0]}",)
+    return error

@@ -107,7 +107,7 @@ class Source(_Calls):
 
     def __init__(self, where: Union[Path, BinaryIO]) -> None:
         super().__init__(None if is_path(where) else where)
-        self._path = None if self._file is not None else encoded(where)  # type: ignore[arg-type]
+        self.path = None if self._file is not None else encoded(where)  # type: ignore[arg-type]
         self._data: Optional[bytes] = None
         self._first = 0
         #: bytes of the file, once it is open
@@ -146,10 +146,10 @@ class Source(_Calls):
             p, n = p + len(data), n - len(data)
 
     def open(self, handle: ctypes.c_void_p, opts: _abi.ReaderOpts) -> int:
-        if self._path is not None:
-            status: int = lib.pici_reader_open_path(handle, self._path, opts)
+        if self.path is not None:
+            status: int = lib.pici_reader_open_path(handle, self.path, opts)
             with contextlib.suppress(OSError):
-                self.bytes = os.stat(self._path).st_size
+                self.bytes = os.stat(self.path).st_size
             return status
         if self._data is not None:
             memory = ctypes.cast(ctypes.c_char_p(self._data), ctypes.c_void_p)

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union, overload
 
 import numpy as np
 
-from . import _abi, _arrays
+from . import _abi, _arrays, _looks
 from ._abi import lib
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import ALL, BOOL, COMPLEX, DType, DTypeLike, named
 from ._streams import Path, _Calls, encoded
 from .codec import format_code
-from .errors import ArgumentError, CorruptError, make
+from .errors import ArgumentError, CorruptError, IoError, make
 
 if TYPE_CHECKING:
     import torch
@@ -83,6 +83,9 @@ class Held:
             return
         why = new_why()
         status = lib.pici_state_open(self.handle, encoded(state), kind, code, why)
+        found = _looks.words(_looks.first_of(self._path or "")) if status and status != IoError.status else None
+        if found and not (kind and _looks.is_safetensors(_looks.first_of(self._path or ""))):
+            raise make(status, f"{self._path} is {found}")
         check(status, why, os.fsdecode(state))
 
     def _arrays(self, state: Mapping[str, Any]) -> None:
@@ -185,7 +188,7 @@ def _taken(name: Any, x: Any) -> tuple[Storage, DType]:
         raise ValueError("'__metadata__' is no name of a tensor in a .safetensors file: rename it")
     try:
         elements, d = _arrays.readable(x)
-    except (TypeError, BufferError) as e:
+    except (TypeError, ValueError, BufferError) as e:
         raise type(e)(f"{name!r}: {e}") from None
     if d not in _WORDS:
         how = "its parts as two tensors" if d.parts != 1 else "its bytes, as x.view(torch.uint8)"

@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Optional, 
 
 import numpy as np
 
-from . import _abi, _arrays, _strided
+from . import _abi, _arrays, _looks, _strided
 from ._abi import lib
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BOOL, BY_CODE, COMPLEX, OPAQUE, DType, DTypeLike, named
 from ._streams import Path, Sink, Source, display, encoded, in_turn, is_path
 from .codec import Zeros, format_code, zeros_code
-from .errors import ArgumentError, Fault, IoError, LimitError, NoTensorError, make
+from .errors import ArgumentError, CorruptError, Fault, IoError, LimitError, NoTensorError, make
 
 if TYPE_CHECKING:
     import torch
@@ -333,6 +333,9 @@ class File(Mapping[str, Tensor]):
             self._source.reraise()
         message = lib.pici_reader_error(self._handle).decode("utf-8", "replace") or lib.pici_strerror(status).decode()
         rule = re.search(r"\(([a-z-]+)\)$", message)
+        if status == CorruptError.status and self._source.path is not None:
+            kind = _looks.words(_looks.first_of(self.path))
+            message = f"{self.path} is {kind}" if kind else message
         fault = Fault(lib.pici_reader_error_offset(self._handle), None, rule[1]) if rule else None
         raise make(status, message, fault, code, self.path)
 
@@ -771,30 +774,3 @@ def create(
         attrs=attrs,
         overwrite=overwrite,
     )
-
-
-def save(
-    path: Union[Path, BinaryIO],
-    tensors: Mapping[str, Any],
-    *,
-    format: str = "auto",
-    threads: int = 1,
-    zstd: int = 0,
-    chunk_elements: int = 1 << 20,
-    zeros: Zeros = "exact",
-    attrs: Optional[Mapping[str, bytes]] = None,
-    overwrite: bool = False,
-) -> None:
-    """Write arrays to a .pici file, by name. Options: as for create()."""
-    with create(
-        path,
-        format=format,
-        threads=threads,
-        zstd=zstd,
-        chunk_elements=chunk_elements,
-        zeros=zeros,
-        attrs=attrs,
-        overwrite=overwrite,
-    ) as w:
-        for name, array in tensors.items():
-            w.add(name, array)

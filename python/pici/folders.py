@@ -572,7 +572,10 @@ def compress_folder(
                 attrs = {"source.type": b"safetensors", "source.head": c.shards[name].head}
             else:
                 data = np.asarray(_Mapped(c.path / name))
-                tensors, attrs = [_Tensor("data", "u8", _U8, data.shape, data)], {"source.type": b"raw"}
+                tensors, attrs = [_Tensor("data", "u8", _U8, data.shape, data)], {
+                    "source.type": b"raw",
+                    "source.unnamed": b"tail",
+                }
             with create(path, format=format, threads=each, zstd=zstd, attrs=attrs) as w:
                 for t in tensors:
                     w.begin(t.name, t.shape, t.dtype.name, attrs={"source.dtype": t.word.encode()})

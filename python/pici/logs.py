@@ -13,12 +13,13 @@ What help(pici.deltas) says of states and options holds here too.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, overload
 
-from . import _abi, _arrays
+from . import _abi, _arrays, _looks
 from ._abi import lib
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
@@ -38,7 +39,7 @@ from .deltas import (
     new_why,
     raw_code,
 )
-from .errors import ArgumentError, Error
+from .errors import ArgumentError, Error, ExistsError, IoError
 
 if TYPE_CHECKING:
     import torch
@@ -72,15 +73,25 @@ class DeltaLog:
 
     @classmethod
     def create(cls, folder: Path, state: State) -> DeltaLog:
-        """Make a log; state 0 is a file or a dict of arrays. The folder is created if it is missing; FileExistsError if
-        it is a log already."""
+        """Make a log; state 0 is a .safetensors, .npy or raw file, or a dict of arrays. The folder is created if it is
+        missing; FileExistsError if it is a log already."""
+        if not isinstance(state, Mapping):
+            first = _looks.first_of(os.fsdecode(state))
+            if first.startswith((b"PK\x03\x04", b"version https://git-lfs.")):
+                raise ValueError(
+                    f"{os.fsdecode(state)} is {_looks.words(first)}; a log is of .safetensors, .npy and raw files"
+                )
         extension = ".safetensors" if isinstance(state, Mapping) else os.path.splitext(os.fsdecode(state))[1]
         if len(extension.encode()) > 15 or extension.split() != [extension]:
             extension = ""
         raw = 1  # PICI_STATE_RAW: a file is copied, whatever is in it
         with Held(state, BYTES.code, raw) as held:
             why = new_why()
-            check(lib.pici_log_create(encoded(folder), held.handle, os.fsencode(extension), why), why)
+            status = lib.pici_log_create(encoded(folder), held.handle, os.fsencode(extension), why)
+            if status == IoError.status and ctypes.get_errno() == errno.EEXIST:
+                name = os.fsdecode(folder)
+                raise ExistsError(errno.EEXIST, f"is a log already: pici.DeltaLog({name!r}) opens it", name)
+            check(status, why)
         return cls(folder)
 
     def __repr__(self) -> str:

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a file looks like that is not what a call reads, and what to do."""
+from __future__ import annotations
+
+import json
+from typing import Optional
+
+_FIRST = 512
+_AGAIN = "download it again"
+
+#: how files begin, what they are, and what to do
+_KINDS = (
+    (b"version https://git-lfs.", "a Git LFS pointer, not the file itself: git lfs pull fetches the file"),
+    (b"\x93NUMPY", "a .npy file: numpy.load() reads it"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file: h5py reads it"),
+    (b"GGUF", "a GGUF file: the gguf package reads it"),
+    (b"\x1f\x8b", "gzip data: unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "zstd data: unpack it first"),
+    (b"\x80\x02\x8a\x0al\xfc\x9c", "a file of torch.save before version 1.6: torch.load() reads it"),
+)
+_PAGES = (
+    ((b"<!doctype html", b"<html", b"<head"), f"an HTML page, not the file itself: {_AGAIN}, and sign in if it asks"),
+    ((b"<?xml",), f"an XML text, as a server's error, not the file itself: {_AGAIN}"),
+)
+
+
+def first_of(path: str) -> bytes:
+    """The first bytes of a file; b"" if it cannot be read."""
+    try:
+        with open(path, "rb") as f:
+            return f.read(_FIRST)
+    except OSError:
+        return b""
+
+
+def is_pici(first: bytes) -> bool:
+    return first.startswith(b"\x89PICI")
+
+
+def is_safetensors(first: bytes) -> bool:
+    return first[4:9] == b"\0\0\0\0{"
+
+
+def _is_json(first: bytes) -> bool:
+    if first[:1] not in (b"{", b"["):
+        return False
+    try:
+        json.loads(first)
+    except ValueError as e:  # cut in the middle is JSON as far as it goes
+        return len(first) == _FIRST and getattr(e, "pos", 0) > 0 and b'"' in first[:16]
+    return True
+
+
+def words(first: bytes) -> Optional[str]:
+    """What a file that begins so is, and what to do; None: nothing that is known."""
+    for magic, is_it in _KINDS:
+        if first.startswith(magic):
+            return is_it
+    if first.startswith(b"PK\x03\x04"):
+        end = 30 + int.from_bytes(first[26:28], "little")
+        if first[30:end].endswith(b".npy"):
+            return "an .npz file: numpy.load() reads it"
+        if b"/" in first[30:end]:
+            return "a file of torch.save: torch.load(path, weights_only=True) reads it"
+        return "a zip archive: unpack it first"
+    text = first.removeprefix(b"\xef\xbb\xbf").lstrip()
+    for starts, is_it in _PAGES:
+        if text.lower().startswith(starts):
+            return is_it
+    if _is_json(text):
+        return f"a JSON text, as a server's error, not a file of tensors: {_AGAIN}"
+    return "a .safetensors file: pici.load() reads it" if is_safetensors(first) else None
