@@ -24,7 +24,8 @@ struct meet_side {
     size_t sent, got;
     enum pici_status status; /* how it ended: PICI_OK, PICI_E_PEER (closed), PICI_E_TIMEOUT or PICI_E_TRANSPORT */
     int error;               /* errno of PICI_E_TRANSPORT */
-    int deaf, ended;         /* for pici_meet: the peer takes no more bytes; this side has ended */
+    int deaf;                /* the peer takes no more bytes */
+    int ended;               /* for pici_meet */
 };
 
 /* Exchange the bytes of n sides. One that fails does not stop the others, but from then on they have at most grace_ms.

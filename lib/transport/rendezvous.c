@@ -29,10 +29,11 @@
 enum {
     NAP_LEAST_MS = 10, /* between two attempts to reach rank 0; twice as long each time */
     NAP_MOST_MS = 250,
-    ATTEMPT_MS = 5000, /* for one of rank 0's addresses */
-    FAULT_MS = 3000,   /* that ranks have left to come, once something is wrong, so that they are told too */
-    ANSWER_MS = 2000,  /* that rank 0 may take to answer after its own timeout */
-    NAMED = 8          /* ranks that are named in a message at the most */
+    ATTEMPT_MS = 5000,   /* for one of rank 0's addresses */
+    FAULT_MS = 3000,     /* that ranks have left to come, once something is wrong, so that they are told too */
+    ANSWER_MS = 2000,    /* that rank 0 may take to answer after its own timeout */
+    AGAIN_MOST_MS = 160, /* the longest pause before a rank greets again; twice as long each time */
+    NAMED = 8            /* ranks that are named in a message at the most */
 };
 
 struct party {
@@ -46,6 +47,7 @@ struct party {
     struct place *places; /* [ranks] where they listen */
     int *odd;             /* sockets of ranks that should not be there: they are told the verdict */
     int odds;
+    int unread;          /* rank 0 has closed the connection before it read what this rank sent */
     struct address zero; /* this end of the connection to rank 0; of rank 0 itself, where it listens */
     struct guests guests;
     struct greeting_verdict fault;
@@ -378,6 +380,15 @@ static enum pici_status listen_as_other(struct party *p)
     return PICI_OK;
 }
 
+/* Whether a peer has closed a connection before it read all that was sent: the system resets that. */
+static int is_unread(const struct meet_side *s)
+{
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    return s->status == PICI_E_PEER &&
+           (s->error || s->deaf || (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error));
+}
+
 /* Exchange bytes with rank 0. */
 static enum pici_status with_zero(struct party *p, const uint8_t *out, size_t out_bytes, uint8_t *in, size_t in_bytes)
 {
@@ -386,6 +397,7 @@ static enum pici_status with_zero(struct party *p, const uint8_t *out, size_t ou
     enum pici_status s = pici_meet(&side, 1, pici_meet_deadline(timeout_ms), 0);
     if (s)
         return fail(p, s, "no memory for a rendezvous");
+    p->unread = is_unread(&side);
     if (side.status == PICI_E_PEER)
         return fail(p, PICI_E_PEER,
                     "rank 0 at %.100s closed the connection: is the token the same, and is no other process rank %d?",
@@ -396,15 +408,40 @@ static enum pici_status with_zero(struct party *p, const uint8_t *out, size_t ou
     return PICI_OK;
 }
 
+/* Greet rank 0, and receive its verdict. In a crowd of strangers it drops the oldest connections of which it has read
+ * nothing yet, and one of them may be this rank's: connect again. */
+static enum pici_status greet_zero(struct party *p, const char *host, const char *port, uint8_t *verdict)
+{
+    const struct greeting g = greeting_of(p, GREETING_JOIN, 0);
+    const int64_t deadline = p->deadline;
+    uint8_t greeting[GREETING_BYTES];
+    pici_greeting_put(greeting, &g);
+    enum pici_status s = with_zero(p, greeting, sizeof greeting, verdict, VERDICT_BYTES);
+    for (int pause = NAP_LEAST_MS; s && p->unread && pause <= AGAIN_MOST_MS; pause *= 2) {
+        const struct greeting_verdict fault = p->fault;
+        const int64_t soon = pici_meet_deadline(ATTEMPT_MS);
+        p->fault = (struct greeting_verdict){0};
+        close(p->fds[0]);
+        p->fds[0] = -1;
+        nap(pause);
+        p->deadline = soon < deadline ? soon : deadline;
+        if (reach_zero(p, host, port)) {
+            p->fault = fault;
+            break;
+        }
+        s = with_zero(p, greeting, sizeof greeting, verdict, VERDICT_BYTES);
+    }
+    p->deadline = deadline;
+    return s;
+}
+
 /* Tell rank 0 where this rank listens, and learn where the others do. */
-static enum pici_status join(struct party *p)
+static enum pici_status join(struct party *p, const char *host, const char *port)
 {
     const size_t bytes = (size_t)p->ranks * PLACE_BYTES;
-    const struct greeting g = greeting_of(p, GREETING_JOIN, 0);
-    uint8_t greeting[GREETING_BYTES], verdict[VERDICT_BYTES], *table;
+    uint8_t verdict[VERDICT_BYTES], *table;
     struct greeting_verdict v;
-    pici_greeting_put(greeting, &g);
-    enum pici_status s = with_zero(p, greeting, sizeof greeting, verdict, sizeof verdict);
+    enum pici_status s = greet_zero(p, host, port, verdict);
     if (s)
         return s;
     if (pici_verdict_get(&v, verdict))
@@ -498,7 +535,7 @@ static enum pici_status be_other(struct party *p, const char *host, const char *
     if (!s)
         s = listen_as_other(p);
     if (!s)
-        s = join(p);
+        s = join(p, host, port);
     p->deadline = pici_meet_deadline(p->timeout_ms);
     for (int i = 1; i < p->rank && !s; i++)
         s = link_to(p, i);

@@ -364,6 +364,42 @@ static void flooded(void)
     socket_team_free(&t);
 }
 
+/* A listener that drops a connection of which it has read nothing, as rank 0 does in a crowd; then rank 0. */
+static void *drop_one(void *comm)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1))};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    uint8_t byte;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) || bind(fd, (void *)&at, sizeof at) ||
+        listen(fd, 1))
+        abort();
+    const int dropped = accept(fd, NULL, NULL);
+    expect(recv(dropped, &byte, 1, MSG_PEEK) == 1, "a greeting that is not read", 0);
+    close(dropped);
+    close(fd);
+    if (pici_comm_rendezvous(comm, address, 0, 2, "tk") != PICI_OK)
+        printf("rank 0: %s\n", pici_comm_error(NULL));
+    return NULL;
+}
+
+static void dropped(void)
+{
+    struct pici_comm *comm[2] = {NULL, NULL};
+    pthread_t thread;
+    fresh_address(0);
+    if (pthread_create(&thread, NULL, drop_one, &comm[0]))
+        abort();
+    const enum pici_status s = pici_comm_rendezvous(&comm[1], address, 1, 2, "tk");
+    expect(s == PICI_OK, s ? pici_comm_error(NULL) : "a rank that was dropped in a crowd", s);
+    if (s) /* rank 0 still waits for it */
+        exit(1);
+    pthread_join(thread, NULL);
+    expect(comm[0] != NULL, "rank 0 of a rank that was dropped", 0);
+    pici_comm_free(comm[0]);
+    pici_comm_free(comm[1]);
+}
+
 /* ---- too few descriptors */
 
 enum { FEW = 4 };
@@ -670,6 +706,7 @@ int main(void)
     late();
     crowded();
     flooded();
+    dropped();
     turned_away();
     wrong_ones();
     printf("%d passed, %d failed\n", passed, failed);
