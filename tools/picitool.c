@@ -196,8 +196,10 @@ static const struct verb {
      "output if IN is -.",
      1, 1, INPUT_BITS | BIT(OPT_TENSOR) | OUTPUT_BITS | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET)},
     {NULL, "extract", verb_extract, "IN", "write a tensor of a .pici file, or a range of its elements",
-     "OUT is .npy if its name says so, else raw little-endian elements; standard output by default.\n"
-     "Only the chunks needed are read. --tensor may be left out if there is one tensor.",
+     "OUT is .npy if its name says so, else raw little-endian elements; standard output by default. OUT.npz, or a new\n"
+     "folder OUT/, gets all tensors. Only the chunks needed are read. --tensor may be left out if there is one "
+     "tensor.\n"
+     "IN may be a folder that compress made.",
      1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | OUTPUT_BITS | BIT(OPT_THREADS) | RESTORE_BITS | TALK_BITS},
     {NULL, "diff", verb_diff, "BASE NEW", "write the delta from one file of tensors to another",
      "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are stored as the\n"

@@ -130,4 +130,77 @@ expect 2 "what exists" "$tool" extract -o t.raw long.pici
 [ -f none.raw ] && [ ! -s none.raw ] && pass || fail "no elements: an empty file"
 
 clean "after all that"
+
+# ---- all tensors, to an archive or a folder; and from folders
+numbers 600 >n2400
+{ safetensors '{"a.w":{"dtype":"F32","shape":[10,30],"data_offsets":[0,1200]},"b":{"dtype":"BOOL","shape":[4],
+"data_offsets":[1200,1204]},"empty":{"dtype":"F64","shape":[0,2],"data_offsets":[1204,1204]},
+"z":{"dtype":"I16","shape":[],"data_offsets":[1204,1206]}}'; cat n1200; printf '\1\0\0\1ab'; } >all.safetensors
+expect 0 "all tensors" "$tool" compress all.safetensors
+expect 0 "all tensors, .npz" "$tool" extract -o all.npz all.safetensors.pici
+expect 0 "list of the archive" "$tool" list all.npz
+says "list of the archive" '^all.npz: npz, .* 4 tensors$' "$out"
+expect 0 "compress of the archive" "$tool" compress all.npz
+expect 0 "the archive comes back" "$tool" decompress -o all2.npz all.npz.pici
+same "the archive comes back" all.npz all2.npz
+expect 0 "all tensors, a folder" "$tool" extract -o all/ all.safetensors.pici
+[ "$(ls -A all | tr '\n' ' ')" = 'a.w.npy b.npy empty.npy z.npy ' ] && pass || fail "all, a folder: $(ls -A all)"
+for name in a.w b empty z; do
+    expect 0 "one: $name" "$tool" extract -n $name --force -o one.npy all.safetensors.pici
+    same "one: $name" one.npy all/$name.npy
+done
+expect 2 "a folder that is there" "$tool" extract -o all/ all.safetensors.pici
+expect 2 "a folder that is there, --force" "$tool" extract --force -o all/ all.safetensors.pici
+says "a folder that is there, --force" 'all/?: is not a checkpoint, so it is not replaced' "$err"
+expect 2 "an archive that is there" "$tool" extract -o all.npz all.safetensors.pici
+expect 0 "one tensor, .npz" "$tool" extract -n b --force -o all.npz all.safetensors.pici
+expect 0 "list of it" "$tool" list all.npz
+says "list of it" ' 1 tensor$' "$out"
+expect 1 "no such tensor, .npz" "$tool" extract -n c -o none.npz all.safetensors.pici
+absent "no such tensor, .npz" none.npz
+expect 2 "a range, .npz" "$tool" extract --range 0:1 -o none.npz all.safetensors.pici
+expect 1 "a limit, .npz" "$tool" extract --max-size 100 -o none.npz all.safetensors.pici
+absent "a limit, .npz" none.npz
+if /usr/bin/python3 -c 'import numpy' 2>/dev/null; then
+    "$tool" extract --force -o all.npz all.safetensors.pici
+    /usr/bin/python3 - >"$out" 2>&1 <<'END'
+import numpy as np, zipfile
+z = np.load("all.npz")
+assert sorted(z) == ["a.w", "b", "empty", "z"], list(z)
+assert z["a.w"].shape == (10, 30) and z["a.w"].tobytes() == open("n1200", "rb").read()
+assert z["b"].dtype == bool and z["b"].tolist() == [True, False, False, True]
+assert z["empty"].shape == (0, 2) and z["z"].shape == ()
+assert zipfile.ZipFile("all.npz").testzip() is None
+END
+    [ $? = 0 ] && pass || fail "NumPy reads the archive: $(cat "$out")"
+else
+    skip "an archive read by NumPy: no NumPy"
+fi
+{ safetensors '{"a/b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'; printf a; } >slash.safetensors
+expect 0 "a name with a slash" "$tool" compress slash.safetensors
+expect 1 "a name with a slash" "$tool" extract -o slash/ slash.safetensors.pici
+says "a name with a slash" "tensor 'a/b' cannot be a file of its name: it has a slash" "$err"
+absent "a name with a slash" slash
+expect 0 "a name with a slash, .npz" "$tool" extract -o slash.npz slash.safetensors.pici
+
+mkdir shards
+cp all.safetensors shards/one.safetensors
+{ safetensors '{"more":{"dtype":"F32","shape":[600],"data_offsets":[0,2400]}}'; cat n2400; } >shards/two.safetensors
+chmod 600 shards/two.safetensors
+expect 0 "a folder" "$tool" compress shards
+expect 0 "a tensor of a folder" "$tool" extract -n more -o more.raw shards.pici
+same "a tensor of a folder" n2400 more.raw
+expect 0 "all tensors of a folder" "$tool" extract -o shards.npz shards.pici
+expect 0 "list of a folder's archive" "$tool" list shards.npz
+says "list of a folder's archive" ' 5 tensors$' "$out"
+[ "$(stat -c %a shards.npz)" = 600 ] && pass || fail "permissions of the archive: $(stat -c %a shards.npz)"
+expect 0 "all tensors of a folder, to a folder" "$tool" extract -o shards2/ shards.pici
+[ "$(stat -c %a shards2/more.npy)" = 600 ] && pass || fail "permissions of a file: $(stat -c %a shards2/more.npy)"
+expect 1 "no tensor of a folder" "$tool" extract -n mor -o x shards.pici
+says "no tensor of a folder" 'shards.pici: has no tensor mor' "$err"
+expect 2 "a folder, and no tensor" "$tool" extract -o folder.raw shards.pici
+says "a folder, and no tensor" 'is a folder: --tensor says which tensor' "$err"
+absent "a folder, and no tensor" folder.raw
+expect 2 "a folder that is not compressed" "$tool" extract -n more -o x.raw shards
+clean "all tensors"
 finish

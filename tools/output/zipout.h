@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Writes a zip file of stored entries, as numpy.savez does, from front to end. Functions that return an int return an
+ * exit status (tool.h), and have printed the reason if it is not TOOL_OK. */
+#ifndef PICI_TOOLS_OUTPUT_ZIPOUT_H
+#define PICI_TOOLS_OUTPUT_ZIPOUT_H
+
+#include "output/output.h"
+
+struct zipout_entry {
+    char *name;
+    uint64_t at, bytes; /* of its header; of its data */
+    uint32_t crc;
+};
+
+struct zipout {
+    struct output *out; /* that the caller opens and commits */
+    struct zipout_entry *entry;
+    size_t entries, room;
+};
+
+/* Begin an entry, which the file has not; write its data with zipout_write; end it. */
+int zipout_begin(struct zipout *, const char *name);
+int zipout_write(struct zipout *, const void *p, size_t n);
+int zipout_end(struct zipout *);
+
+/* Write the directory, after the last entry. */
+int zipout_finish(struct zipout *);
+
+void zipout_free(struct zipout *);
+
+#endif
