@@ -584,7 +584,21 @@ enum npy_meaning pici_npy_meaning_of(const char *source_dtype, size_t len, enum 
                  {"C64", NPY_COMPLEX, PICI_F32},
                  {"C128", NPY_COMPLEX, PICI_F64},
                  {"complex64", NPY_COMPLEX, PICI_F32},
-                 {"complex128", NPY_COMPLEX, PICI_F64}};
+                 {"complex128", NPY_COMPLEX, PICI_F64},
+                 {"complex32", NPY_OTHER, PICI_F16},
+                 {"F4", NPY_OTHER, PICI_U8},
+                 {"F6_E2M3", NPY_OTHER, PICI_U8},
+                 {"F6_E3M2", NPY_OTHER, PICI_U8},
+                 {"F8_E8M0", NPY_OTHER, PICI_U8},
+                 {"F8_E4M3FNUZ", NPY_OTHER, PICI_U8},
+                 {"F8_E5M2FNUZ", NPY_OTHER, PICI_U8},
+                 {"float8_e8m0fnu", NPY_OTHER, PICI_U8},
+                 {"float8_e4m3fnuz", NPY_OTHER, PICI_U8},
+                 {"float8_e5m2fnuz", NPY_OTHER, PICI_U8},
+                 {"float4_e2m1fn_x2", NPY_OTHER, PICI_U8},
+                 {"qint8", NPY_OTHER, PICI_I8},
+                 {"quint8", NPY_OTHER, PICI_U8},
+                 {"qint32", NPY_OTHER, PICI_I32}};
     if (len && memchr("<>|=", source_dtype[0], 4)) {
         source_dtype++;
         len--;

@@ -91,8 +91,9 @@ char *pici_npy_literal(size_t *len, const uint8_t *head, const struct npy *);
 
 enum { NPY_WRITE_RANK = 32, NPY_WRITE_ROOM = 1024 };
 
-/* What elements of a dtype stand for: numbers; of u8, booleans; of f32 and f64, the two parts of complex numbers. */
-enum npy_meaning { NPY_NUMBER, NPY_BOOL, NPY_COMPLEX };
+/* What elements of a dtype stand for: numbers; of u8, booleans; of f32 and f64, the two parts of complex numbers;
+ * or types of safetensors and of torch that NumPy has not, as FNUZ and complex32. */
+enum npy_meaning { NPY_NUMBER, NPY_BOOL, NPY_COMPLEX, NPY_OTHER };
 
 /* The meaning of elements of a dtype, by what the original file calls their type: a descr of NumPy, or a word of
  * safetensors or of torch. NPY_NUMBER if NumPy has no such type. */

@@ -218,10 +218,12 @@ enum { DTYPE_CELL = 32, SHAPE_CELL = 256 };
 
 static const char *dtype_cell(char buf[DTYPE_CELL], const struct measured *m)
 {
-    static const char *const meanings[] = {[NPY_NUMBER] = "", [NPY_BOOL] = " bool", [NPY_COMPLEX] = " complex"};
+    static const char *const meanings[] = {[NPY_BOOL] = "bool", [NPY_COMPLEX] = "complex"};
     const enum npy_meaning meaning =
         m->dtype_text ? pici_npy_meaning_of(m->dtype_text, strlen(m->dtype_text), m->dtype) : NPY_NUMBER;
-    snprintf(buf, DTYPE_CELL, "%s%s%s", pici_dtype_name(m->dtype), meanings[meaning], m->big_endian ? " BE" : "");
+    const char *const word = meaning == NPY_NUMBER ? "" : meaning == NPY_OTHER ? m->dtype_text : meanings[meaning];
+    snprintf(buf, DTYPE_CELL, "%s%s%s%s", pici_dtype_name(m->dtype), *word ? " " : "", word,
+             m->big_endian ? " BE" : "");
     return buf;
 }
 

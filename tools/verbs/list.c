@@ -58,7 +58,7 @@ static struct measured *add(struct report *report, const char *name, size_t len,
     return m;
 }
 
-/* Keeps what the original calls the type, of booleans and complex numbers alone: there may be millions of tensors. */
+/* Keeps what the original calls the type, where elements do not say it: there may be millions of tensors. */
 static bool keep_meaning(struct measured *m, const char *text, size_t len)
 {
     if (pici_npy_meaning_of(text, len, m->dtype) == NPY_NUMBER)
