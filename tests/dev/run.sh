@@ -79,7 +79,10 @@ EXCEPT='cli/o* unit/* good' run 1 # a pattern is of the whole name; what waits f
 says '.*FAIL *cli/good.sh .*' ' *exit status 1, b/check/cli_good.sh.log; again: make BUILD=b test T=cli/good.sh' \
     '  - left out, as EXCEPT asks: cli/o\* unit/\* good' 'make check: 7 passed, 1 failed, 1 skipped'
 
+echo theirs >b/check/kept.log # all may be running
 run 0 only ring
+[ -e b/check/kept.log ] || { failed=$((failed + 1)); echo "FAIL the logs of another run are gone"; }
+[ -e b/test/unit_ring.log ] || { failed=$((failed + 1)); echo "FAIL no log in b/test: $(ls -R b)"; }
 says "ran    b/tests --jobs 1 --filter 'ring/\*'" 'again: make BUILD=b test T=ring' 'make test: 3 passed, 0 failed, .*'
 grep -qx -e "-j[0-9]* BUILD=b b/tests" made || { failed=$((failed + 1)); echo "FAIL made: $(cat made)"; }
 PICI_CPU=scalar AGAIN='make X=1 test' run 0 only plain_sums ring/one
