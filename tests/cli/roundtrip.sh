@@ -96,7 +96,8 @@ expect 0 "by name" "$tool" compress -o t1.pici v1.npy
 expect 0 "by option" "$tool" compress --type npy -o t2.pici v1.npy
 same "by name or option" t1.pici t2.pici
 cp v1.npy v1.dat
-expect 2 "no name to tell the type" "$tool" compress v1.dat
+expect 0 "no name to tell the type: its bytes do" "$tool" compress -o t0.pici v1.dat
+same "no name to tell the type: its bytes do" t1.pici t0.pici
 expect 0 "raw by option" "$tool" compress --type raw --dtype u8 -o t3.pici v1.npy
 "$tool" decompress -o - t3.pici >back && same "npy as raw bytes" v1.npy back
 "$tool" compress -o t4.pici --type npy - <v1.npy

@@ -350,11 +350,14 @@ Test(tool, suggestions)
 
 Test(tool, names_of_outputs)
 {
-    char *out = tool_output_name("d.x/a", ".pici");
+    char *out = tool_output_name("d.x/a", ".pici", NULL);
     cr_assert_str_eq(out, "d.x/a.pici");
     free(out);
-    out = tool_output_name("-", ".pici");
+    out = tool_output_name("-", ".pici", "d");
     cr_assert_str_eq(out, "-");
+    free(out);
+    out = tool_output_name("d.x/a", ".pici", "y/z");
+    cr_assert_str_eq(out, "y/z/a.pici");
     free(out);
     cr_assert_str_eq(tool_extension("d.x/a"), "");
     cr_assert_str_eq(tool_extension("d.x/a.svg.png"), ".png");
