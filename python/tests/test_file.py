@@ -811,6 +811,23 @@ class Tool(Files):
                     self.assertEqual(t.read(5, 10).tobytes(), array.ravel("K")[5:15].astype(t.read().dtype).tobytes())
                     self.assertRaises(TypeError, t.__getitem__, [0, 1])
 
+    def test_bytes_after_the_array_are_no_tensor(self):
+        x = sparse("f32", 5000)
+        np.save(self.dir / "x.npy", x)
+        with (self.dir / "x.npy").open("ab") as f:
+            f.write(b"and more")
+        (self.dir / "y.raw").write_bytes(x.tobytes() + b"end")
+        for name, *options in (("x.npy",), ("y.raw", "--dtype", "f32")):
+            self.tool("compress", "--force", "-o", self.path, *options, self.dir / name)
+            self.assertEqual(list(pici.load(self.path)), ["data"])
+            np.testing.assert_array_equal(pici.load(self.path)["data"], x)
+            with (self.dir / name).open("rb") as given:
+                own = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+                kind = name[2:]
+                command = [TOOL, "compress", "--type", kind, *options, "-"]
+                made = subprocess.run(command, check=True, stdin=given, stdout=subprocess.PIPE, env=own).stdout
+            self.assertEqual(list(pici.load(io.BytesIO(made))), ["data"])
+
     def test_a_delta_is_not_loaded(self):
         x = sparse("f32", 5000)
         np.save(self.dir / "a.npy", x)

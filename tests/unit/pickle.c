@@ -186,6 +186,74 @@ Test(pickle, names_are_paths)
     torch_free(&t);
 }
 
+/* A conjugate and a negative, as torch.save writes them, and what it makes of neither. */
+Test(pickle, signs)
+{
+    static const struct {
+        const char *class, *bits;
+        size_t len;
+        int ok, conjugate, negative;
+    } cases[] = {
+#define BITS(s) s, sizeof(s) - 1
+        {"ComplexFloatStorage", BITS("}X\4\0\0\0conj\x88s"), 1, 1, 0},
+        {"ComplexFloatStorage", BITS("}(X\4\0\0\0conj\x88X\3\0\0\0neg\x88u"), 1, 1, 1},
+        {"FloatStorage", BITS("}X\3\0\0\0neg\x88s"), 1, 0, 1},
+        {"FloatStorage", BITS("}X\3\0\0\0neg\x89s"), 1, 0, 0},
+        {"FloatStorage", BITS("}(X\3\0\0\0neg\x88X\3\0\0\0neg\x89u"), 1, 0, 0},
+        {"FloatStorage", BITS("N"), 1, 0, 0},
+        {"FloatStorage", BITS("}X\4\0\0\0conj\x88s"), 1, 0, 0},
+        {"IntStorage", BITS("}X\3\0\0\0neg\x88s"), 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct made m = {.len = 0};
+        struct torch t;
+        struct parse_error err;
+        OP(&m, "\x80\x02"
+               "ctorch._utils\n_rebuild_tensor_v2\n(");
+        storage(&m, cases[i].class, "0", 3);
+        small(&m, 0);
+        tuple(&m, 1, (unsigned[]){3});
+        tuple(&m, 1, (unsigned[]){1});
+        OP(&m, "\x89"
+               "ccollections\nOrderedDict\n)R");
+        raw(&m, cases[i].bits, cases[i].len);
+        OP(&m, "tR.");
+        cr_assert_eq(parse(&t, &m, &err), cases[i].ok, "%zu: %s", i, err.what);
+        if (!cases[i].ok)
+            continue;
+        cr_assert_eq(t.tensors[0].conjugate, cases[i].conjugate, "%zu", i);
+        cr_assert_eq(t.tensors[0].negative, cases[i].negative, "%zu", i);
+        torch_free(&t);
+    }
+}
+
+/* A tensor that is made of others, as torchao's: each of them has its name. */
+Test(pickle, parts_of_a_subclass)
+{
+    struct made m = {.len = 0};
+    struct torch t;
+    struct parse_error err;
+    OP(&m, "\x80\x02}");
+    text(&m, "0.weight");
+    OP(&m, "ctorch._tensor\n_rebuild_from_type_v2\n("
+           "ctorch._utils\n_rebuild_wrapper_subclass\n"
+           "ctorchao\nInt8Tensor\n(ctorchao\nInt8Tensor\nctorch\nfloat32\n");
+    tuple(&m, 2, (unsigned[]){2, 3});
+    OP(&m, "t}(");
+    text(&m, "qdata");
+    tensor(&m, "CharStorage", "0", 6, 0, 2, (unsigned[]){2, 3}, (unsigned[]){3, 1}, NULL);
+    text(&m, "scale");
+    tensor(&m, "FloatStorage", "1", 2, 0, 2, (unsigned[]){2, 1}, (unsigned[]){1, 1}, NULL);
+    text(&m, "block_size");
+    tuple(&m, 2, (unsigned[]){1, 64});
+    OP(&m, "utRs.");
+    cr_assert(parse(&t, &m, &err), "%s", err.what);
+    cr_assert_eq(t.count, 2);
+    is(&t.tensors[0], "0.weight.qdata", PICI_I8, "int8", 2);
+    is(&t.tensors[1], "0.weight.scale", PICI_F32, "float32", 2);
+    torch_free(&t);
+}
+
 Test(pickle, one_tensor_alone)
 {
     struct made m = {.len = 0};
