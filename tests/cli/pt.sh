@@ -246,14 +246,12 @@ assert "view" not in t["model.embed.weight"]' "$out" 2>"$err" && pass || fail "l
     says "tensors of more than 2^64 bytes together, JSON" '"bytes": ?18446744073709551615' "$out"
 
     # ---- pickles that are not as torch writes them: storages keep the names of their entries, and all bytes come back
-    for f in beyond; do
-        "$tool" compress $f.pt >"$out" 2>"$err" && pass || fail "$f: $(cat "$err")"
-        [ "$(grep -c 'named after their entries' "$err")" = 1 ] && pass || fail "$f: $(cat "$err")"
-        expect 0 "$f: decompress" "$tool" decompress --force -o back $f.pt.pici
-        same "$f" $f.pt back
-        "$tool" list $f.pt.pici >"$out"
-        says "$f" '^m/data/0 +u8 +\[1200\] ' "$out"
-    done
+    "$tool" compress beyond.pt >"$out" 2>"$err" && pass || fail "beyond: $(cat "$err")"
+    [ "$(grep -c 'named after their entries' "$err")" = 1 ] && pass || fail "beyond: $(cat "$err")"
+    expect 0 "beyond: decompress" "$tool" decompress --force -o back beyond.pt.pici
+    same "beyond" beyond.pt back
+    "$tool" list beyond.pt.pici >"$out"
+    says "beyond" '^m/data/0 +u8 +\[1200\] ' "$out"
     # ---- of two tensors of one name, the second gets another
     "$tool" compress twice.pt 2>"$err" && pass || fail "twice: $(cat "$err")"
     says "twice" "warning: 1 tensor has the name of another and gets another, the first 'a\.b~2'$" "$err"

@@ -755,12 +755,13 @@ Test(npy, meanings)
         enum pici_dtype dtype;
         enum npy_meaning meaning;
         const char *descr;
-    } cases[] = {{"|b1", PICI_U8, NPY_BOOL, "|b1"},          {"BOOL", PICI_U8, NPY_BOOL, "|b1"},
-                 {"bool", PICI_U8, NPY_BOOL, "|b1"},         {">c8", PICI_F32, NPY_COMPLEX, "<c8"},
-                 {"C64", PICI_F32, NPY_COMPLEX, "<c8"},      {"complex128", PICI_F64, NPY_COMPLEX, "<c16"},
-                 {"<c16", PICI_F64, NPY_COMPLEX, "<c16"},    {"<c16", PICI_F32, NPY_NUMBER, "<f4"},
-                 {"complex32", PICI_F16, NPY_NUMBER, "<f2"}, {"|b1", PICI_F32, NPY_NUMBER, "<f4"},
-                 {"", PICI_U8, NPY_NUMBER, "|u1"},           {"<", PICI_U8, NPY_NUMBER, "|u1"}};
+    } cases[] = {{"|b1", PICI_U8, NPY_BOOL, "|b1"},         {"BOOL", PICI_U8, NPY_BOOL, "|b1"},
+                 {"bool", PICI_U8, NPY_BOOL, "|b1"},        {">c8", PICI_F32, NPY_COMPLEX, "<c8"},
+                 {"C64", PICI_F32, NPY_COMPLEX, "<c8"},     {"complex128", PICI_F64, NPY_COMPLEX, "<c16"},
+                 {"<c16", PICI_F64, NPY_COMPLEX, "<c16"},   {"<c16", PICI_F32, NPY_NUMBER, "<f4"},
+                 {"complex32", PICI_F16, NPY_OTHER, "<f2"}, {"F8_E8M0", PICI_U8, NPY_OTHER, "|u1"},
+                 {"F8_E8M0", PICI_I8, NPY_NUMBER, "|i1"},   {"|b1", PICI_F32, NPY_NUMBER, "<f4"},
+                 {"", PICI_U8, NPY_NUMBER, "|u1"},          {"<", PICI_U8, NPY_NUMBER, "|u1"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char head[NPY_WRITE_ROOM], descr[32];
         const uint64_t n = 5;
