@@ -19,10 +19,11 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Literal, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, Union, cast, overload
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from ._abi import lib
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import ALL, BOOL, COMPLEX, DType, DTypeLike, named
-from ._streams import Path, _Calls, encoded
+from ._streams import Path, Source, _Calls, encoded
 from .codec import format_code
 from .errors import ArgumentError, CorruptError, IoError, make
 
@@ -279,12 +280,37 @@ def save_delta(
     diff_files(base, new, path, small=small, format=format, threads=threads, zstd=zstd, overwrite=overwrite)
 
 
+class _Resting:
+    """A file that is open only while it is read, as a file object for Source."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at = path, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, at: int, whence: int = os.SEEK_SET) -> int:
+        self._at = at + (os.stat(self._path).st_size if whence == os.SEEK_END else 0)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, n: int) -> bytes:
+        with open(self._path, "rb") as f:
+            f.seek(self._at)
+            data = f.read(n)
+        self._at += len(data)
+        return data
+
+
 class Row:
-    """Deltas in a row that are open."""
+    """Deltas in a row. As many are kept open as the process has descriptors to spare."""
 
     def __init__(self, deltas: tuple[Path, ...], threads: int) -> None:
         self.handle = ctypes.c_void_p()
         self._readers: list[ctypes.c_void_p] = []
+        self._sources: list[Source] = []
         if not deltas:
             raise TypeError("there is no delta: pass the paths of one or several, in order")
         try:
@@ -298,9 +324,13 @@ class Row:
         if status:
             raise make(status, lib.pici_strerror(status).decode())
         opts = _abi.ReaderOpts(threads=threads)
-        for path in deltas:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        kept = 200 if most == resource.RLIM_INFINITY else min(200, most // 4)
+        for i, path in enumerate(deltas):
             reader, why = ctypes.c_void_p(), new_why()
-            status = lib.pici_reader_open_path(reader, encoded(path), opts)
+            source = Source(path if i < kept else cast(BinaryIO, _Resting(path)))
+            self._sources.append(source)
+            status = source.open(reader, opts)
             self._readers.append(reader)
             name = os.fsdecode(path)
             if status:
@@ -319,6 +349,7 @@ class Row:
         for reader in self._readers:
             lib.pici_reader_close(reader)
         self._readers.clear()
+        self._sources.clear()
 
     def __enter__(self) -> Row:
         return self

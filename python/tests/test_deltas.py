@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import resource
 import subprocess
 import tempfile
 import threading
@@ -68,6 +69,30 @@ class Deltas(unittest.TestCase):
 
     def no_rest(self, *names):
         self.assertEqual(sorted(p.name for p in self.dir.iterdir()), sorted(names))
+
+
+class ManyDeltas(Deltas):
+    def test_few_descriptors(self):
+        """A row of more deltas than the process may have descriptors."""
+        deltas = [self.dir / f"{step}.pici" for step in range(100)]
+        paths = [self.dir / f"{step}.safetensors" for step in range(101)]
+        for step, path in enumerate(paths):
+            save_safetensors(path, {"w": np.full(9, step, np.float32)})
+        for step, path in enumerate(deltas):
+            pici.diff_files(paths[step], paths[step + 1], path)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (60, limits[1]))
+        try:
+            pici.apply_files(paths[0], *deltas, out=self.dir / "out")
+            self.assertEqual((self.dir / "out").read_bytes(), paths[-1].read_bytes())
+            deltas[70].write_bytes(b"no delta")
+            with self.assertRaises(pici.CorruptError):
+                pici.apply_files(paths[0], *deltas, out=self.dir / "bad")
+            deltas[70].unlink()
+            with self.assertRaises(FileNotFoundError):
+                pici.apply_files(paths[0], *deltas, out=self.dir / "bad")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 class Dicts(Deltas):
